@@ -1,0 +1,18 @@
+#pragma once
+// JSON from files that may be hostile: errors name the file, the key and what was expected.
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace vitrine {
+
+using Json = nlohmann::json;
+
+/// Parses `text`, which came from `where` (a path, named in errors). Depth is limited to 64, and a key that appears
+/// twice in one object is an error. Errors: FileError with the byte at which it stopped.
+Json parse_json(std::string_view text, const std::string& where);
+
+/// parse_json of a whole file of at most `max_bytes`.
+Json read_json(const std::string& path, size_t max_bytes = size_t{256} << 20);
+
+}  // namespace vitrine

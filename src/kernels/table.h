@@ -1,0 +1,117 @@
+#pragma once
+// The kernels: pointers and sizes only. They know no Tensor, allocate nothing, start no threads; ops cut the work.
+// One table of function pointers per instruction set; chosen once from the CPU and VITRINE_TARGET.
+//
+// Weight rows: `w` is the first of n rows of k elements in memory, `stride` bytes from row to row, element type by
+// table index (int(DType) < kWeightTypes). Names say the layout: "rows" is [out, in] (each output is one row),
+// "columns" is [in, out] as GPT-2 stores it (each row holds one input's contribution to all outputs).
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/dtype.h"
+
+namespace vitrine {
+
+inline constexpr size_t kFewRows = 8;    // up to here a product reads the weights once, by dot products
+inline constexpr size_t kKeyBlock = 256;  // keys are reduced in blocks of this many positions, aligned to position 0
+
+enum class RopeLayout : uint8_t {
+  halves,  // component i turns with i + d/2 (Gemma, Hugging Face's Llama, GPT-NeoX)
+  pairs,   // component 2i turns with 2i + 1 (GGUF's Llama order, RoFormer)
+};
+enum class Activation : uint8_t { none, relu, gelu_tanh, gelu_exact, silu };
+
+/// 32 activations as int8 with one f32 scale, for products with block weights: x = scale * q. sum is the sum of q
+/// (Q4_0's offset of 8 is taken out with it).
+struct ActivationBlock {
+  float scale;
+  int32_t sum;
+  int8_t q[32];
+};
+
+/// One block of keys and values for the queries of one sequence that share a key/value head.
+/// All arrays f32. Query row r is q + r * q_stride.
+struct AttentionBlock {
+  const float* q;
+  size_t q_stride, rows;
+  const float* k_t;  // [head_dim, k_stride]: keys of this block, transposed: key j's component c is k_t[c * k_stride + j]
+  size_t k_stride;
+  const float* v;  // [keys, v_stride]
+  size_t v_stride;
+  size_t keys;      // keys in this block, at most kKeyBlock
+  size_t head_dim, v_dim;
+  float scale;
+  float softcap;  // 0: none
+  const int32_t* first;  // [rows] row r sees the keys first[r] <= j < last[r] of this block (may be none)
+  const int32_t* last;
+  // Running softmax, updated: largest score, sum of exponentials, weighted values. Start: -inf, 0, 0.
+  float* largest;  // [rows]
+  float* total;    // [rows]
+  float* z;        // [rows, z_stride], not yet divided by total
+  size_t z_stride;
+  float* scratch;  // [rows, kKeyBlock]
+};
+
+/// The product of many rows (more than kFewRows) with one block of weight rows goes through a panel: the block's
+/// weights expanded into the order the inner loop reads. Sizes depend on the target only.
+struct PanelKernels {
+  size_t outputs;  // weight rows per panel
+  size_t depth;    // elements of k per panel; longer k is cut and the partial sums are added in order
+  /// Bytes of one panel (64-byte aligned buffer, reused for every panel a thread works on).
+  size_t panel_bytes;
+  /// Bytes for the activations of one product in the inner loop's order; 0: they are read where they lie.
+  size_t (*x_bytes)(size_t rows, size_t k);
+  /// Converts rows [row0, row0 + n) of x; n is a multiple of 32 except at the end. May be null if x_bytes gives 0.
+  void (*pack_x)(const float* x, size_t x_stride, size_t row0, size_t n, size_t rows, size_t k, void* packed);
+  /// Expands `n` <= outputs weight rows, elements [k0, k0 + depth_now) of each, depth_now <= depth.
+  /// by_columns: the weights lie [in, out]; w points at output 0 of the block, input 0.
+  void (*expand)(DType type, const void* w, size_t stride, bool by_columns, size_t n, size_t k0, size_t depth_now, void* panel);
+  /// y[r][j] (+)= sum over this panel's depth, for rows [row0, row0 + n_rows), j < n; `add` false: y is set.
+  void (*multiply)(const void* panel, const float* x, size_t x_stride, const void* packed, size_t rows, size_t row0,
+                   size_t n_rows, size_t k, size_t k0, size_t depth_now, size_t n, float* y, size_t y_stride, bool add);
+};
+
+/// Every routine agrees with the one in kernels/reference to the error its comment there states.
+struct KernelTable {
+  const char* name;  // "reference", "avx2", "avx512", "amx", "neon"
+
+  // Products of at most kFewRows rows: y[r][j] = sum over i of x[r][i] * w[j][i], for j in [0, n). A row's bits do not
+  // depend on `rows` nor on where a caller cuts [0, n).
+  void (*dot_rows[kWeightTypes])(const void* w, size_t stride, size_t n, size_t k, const float* x, size_t x_stride,
+                                 size_t rows, float* y, size_t y_stride);
+  /// The same with activations in blocks of int8, for q8_0 and q4_0 (null for other types); x_stride in blocks.
+  void (*dot_rows_int8[kWeightTypes])(const void* w, size_t stride, size_t n, size_t k, const ActivationBlock* x,
+                                      size_t x_stride, size_t rows, float* y, size_t y_stride);
+  /// y[r][j] = sum over i of x[r][i] * w[i][j] for weights that lie [in, out] (f32, f16, bf16; null for block types).
+  void (*dot_columns[kWeightTypes])(const void* w, size_t stride, size_t n, size_t k, const float* x, size_t x_stride,
+                                    size_t rows, float* y, size_t y_stride);
+  PanelKernels panel_f32;   // f32 operands: any weight type widened
+  PanelKernels panel_bf16;  // operands rounded to bf16, f32 sums; outputs == 0 where f32 is faster on this target
+
+  void (*widen[kWeightTypes])(const void* row, size_t n, float* y);            // one stored row as f32, exactly
+  void (*quantise_int8)(const float* x, size_t n, ActivationBlock* y);         // n a multiple of 32; round to nearest
+  void (*rms_norm)(const float* x, const float* w, float offset, float eps, size_t d, float* y, float* inv_rms);
+  void (*layer_norm)(const float* x, const float* w, const float* b, float eps, size_t d, float* y, float* mean, float* inv_std);
+  /// Turns each of n heads of head_dim (x + h * head_dim) by cos/sin [rotary_dim / 2]; components from rotary_dim on stay.
+  void (*rope)(const float* x, const float* cos, const float* sin, RopeLayout layout, size_t n_heads, size_t head_dim,
+               size_t rotary_dim, float* y);
+  void (*activate)(Activation f, const float* x, size_t n, float* y);
+  void (*gate)(Activation f, const float* gate, const float* up, size_t n, float* y);  // f(gate) * up
+  void (*softmax)(const float* x, size_t n, float* y);  // may be in place; -inf gives 0; all -inf gives 0
+  void (*softcap)(const float* x, float cap, size_t n, float* y);
+  void (*add)(const float* a, const float* b, size_t n, float* y);
+  void (*scale)(const float* x, float factor, size_t n, float* y);
+  float (*log_sum_exp)(const float* x, size_t n);
+  void (*attention)(const AttentionBlock& block);
+};
+
+/// The table in use. Chosen at the first call: VITRINE_TARGET if set (InputError if unknown or lacking on this CPU),
+/// else the best this CPU has.
+const KernelTable& kernels();
+
+/// The named target's table, or null if this build or CPU lacks it. Tests walk kTargets.
+const KernelTable* kernels_for(std::string_view target);
+inline constexpr std::string_view kTargets[] = {"reference", "avx2", "avx512", "amx", "neon"};
+
+}  // namespace vitrine
