@@ -1,0 +1,78 @@
+#include "io/stored_tensor.h"
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace vitrine {
+namespace {
+
+size_t alignment_of(DType type) {
+  switch (type) {
+    case DType::f64:
+    case DType::i64: return 8;
+    case DType::f32:
+    case DType::i32: return 4;
+    case DType::f16:
+    case DType::bf16:
+    case DType::q8_0:
+    case DType::q4_0: return 2;
+    case DType::u8: return 1;
+  }
+  return 1;
+}
+
+}  // namespace
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+const StoredTensor* Checkpoint::find(std::string_view name) const {
+  if (const auto found = tensors_.find(name); found != tensors_.end()) return &found->second;
+  if (const auto found = unreadable_.find(name); found != unreadable_.end()) {
+    const UnreadableTensor& tensor = found->second;
+    throw FileError(*tensor.file, "tensor \"" + std::string(name) + "\" (described at byte " + std::to_string(tensor.described_at) +
+                                      ") has the element type " + tensor.type +
+                                      "; expected F32, F16, BF16, Q8_0 or Q4_0. Use a copy of the model in one of these types");
+  }
+  return nullptr;
+}
+
+void Checkpoint::will_need() const {
+  for (const MappedFile& file : files_) file.will_need();
+}
+
+void Checkpoint::check_new(const std::string& name, const std::string& file) const {
+  const std::string* first = nullptr;
+  if (const auto found = tensors_.find(name); found != tensors_.end()) first = found->second.file;
+  if (const auto found = unreadable_.find(name); found != unreadable_.end()) first = found->second.file;
+  if (first != nullptr)
+    throw FileError(file, "holds a tensor \"" + name + "\" that " + (*first == file ? "it already held" : *first + " holds too") +
+                              "; a name may appear once in a model");
+}
+
+void Checkpoint::add(StoredTensor tensor) {
+  check_new(tensor.name, *tensor.file);
+  // Kernels read weights through pointers of their type. Files written before safetensors padded its header begin their
+  // data anywhere; only they pay for a copy, of at most their own size because the bytes of tensors do not overlap.
+  if (tensor.bytes != 0 && reinterpret_cast<uintptr_t>(tensor.data) % alignment_of(tensor.dtype) != 0) {
+    const size_t units = (tensor.bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t);
+    copies_.emplace_back(new std::max_align_t[units]);
+    std::memcpy(copies_.back().get(), tensor.data, tensor.bytes);
+    tensor.data = reinterpret_cast<const std::byte*>(copies_.back().get());
+    copied_bytes_ += tensor.bytes;
+  }
+  bytes_ += tensor.bytes;
+  std::string name = tensor.name;
+  tensors_.emplace(std::move(name), std::move(tensor));
+}
+
+void Checkpoint::add_unreadable(const std::string& name, UnreadableTensor tensor) {
+  check_new(name, *tensor.file);
+  unreadable_.emplace(name, std::move(tensor));
+}
+
+}  // namespace vitrine
