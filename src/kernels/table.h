@@ -13,7 +13,7 @@
 
 namespace vitrine {
 
-inline constexpr size_t kFewRows = 8;    // up to here a product reads the weights once, by dot products
+inline constexpr size_t kFewRows = 8;     // up to here a product reads the weights once, by dot products
 inline constexpr size_t kKeyBlock = 256;  // keys are reduced in blocks of this many positions, aligned to position 0
 
 enum class RopeLayout : uint8_t {
@@ -23,7 +23,7 @@ enum class RopeLayout : uint8_t {
 enum class Activation : uint8_t { none, relu, gelu_tanh, gelu_exact, silu };
 
 /// 32 activations as int8 with one f32 scale, for products with block weights: x = scale * q. sum is the sum of q
-/// (Q4_0's offset of 8 is taken out with it).
+/// (Q4_0's offset of 8 is taken out with it). A block that holds a NaN or an infinity has scale NaN.
 struct ActivationBlock {
   float scale;
   int32_t sum;
@@ -31,27 +31,29 @@ struct ActivationBlock {
 };
 
 /// One block of keys and values for the queries of one sequence that share a key/value head.
-/// All arrays f32. Query row r is q + r * q_stride.
-struct AttentionBlock {
-  const float* q;
+/// Query row r is q + r * q_stride. The kernels run it in f32; gradient checks run the reference in double.
+template <class T>
+struct AttentionBlockOf {
+  const T* q;
   size_t q_stride, rows;
-  const float* k_t;  // [head_dim, k_stride]: keys of this block, transposed: key j's component c is k_t[c * k_stride + j]
+  const T* k_t;  // [head_dim, k_stride]: keys of this block, transposed: key j's component c is k_t[c * k_stride + j]
   size_t k_stride;
-  const float* v;  // [keys, v_stride]
+  const T* v;  // [keys, v_stride]
   size_t v_stride;
-  size_t keys;      // keys in this block, at most kKeyBlock
+  size_t keys;  // keys in this block, at most kKeyBlock
   size_t head_dim, v_dim;
-  float scale;
-  float softcap;  // 0: none
+  T scale;
+  T softcap;             // 0: none
   const int32_t* first;  // [rows] row r sees the keys first[r] <= j < last[r] of this block (may be none)
   const int32_t* last;
   // Running softmax, updated: largest score, sum of exponentials, weighted values. Start: -inf, 0, 0.
-  float* largest;  // [rows]
-  float* total;    // [rows]
-  float* z;        // [rows, z_stride], not yet divided by total
+  T* largest;  // [rows]
+  T* total;    // [rows]
+  T* z;        // [rows, z_stride], not yet divided by total
   size_t z_stride;
-  float* scratch;  // [rows, kKeyBlock]
+  T* scratch;  // [rows, kKeyBlock]
 };
+using AttentionBlock = AttentionBlockOf<float>;
 
 /// The product of many rows (more than kFewRows) with one block of weight rows goes through a panel: the block's
 /// weights expanded into the order the inner loop reads. Sizes depend on the target only.
@@ -78,22 +80,25 @@ struct KernelTable {
 
   // Products of at most kFewRows rows: y[r][j] = sum over i of x[r][i] * w[j][i], for j in [0, n). A row's bits do not
   // depend on `rows` nor on where a caller cuts [0, n).
-  void (*dot_rows[kWeightTypes])(const void* w, size_t stride, size_t n, size_t k, const float* x, size_t x_stride,
-                                 size_t rows, float* y, size_t y_stride);
+  void (*dot_rows[kWeightTypes])(const void* w, size_t stride, size_t n, size_t k, const float* x, size_t x_stride, size_t rows,
+                                 float* y, size_t y_stride);
   /// The same with activations in blocks of int8, for q8_0 and q4_0 (null for other types); x_stride in blocks.
-  void (*dot_rows_int8[kWeightTypes])(const void* w, size_t stride, size_t n, size_t k, const ActivationBlock* x,
-                                      size_t x_stride, size_t rows, float* y, size_t y_stride);
+  void (*dot_rows_int8[kWeightTypes])(const void* w, size_t stride, size_t n, size_t k, const ActivationBlock* x, size_t x_stride,
+                                      size_t rows, float* y, size_t y_stride);
   /// y[r][j] = sum over i of x[r][i] * w[i][j] for weights that lie [in, out] (f32, f16, bf16; null for block types).
   void (*dot_columns[kWeightTypes])(const void* w, size_t stride, size_t n, size_t k, const float* x, size_t x_stride,
                                     size_t rows, float* y, size_t y_stride);
   PanelKernels panel_f32;   // f32 operands: any weight type widened
   PanelKernels panel_bf16;  // operands rounded to bf16, f32 sums; outputs == 0 where f32 is faster on this target
 
-  void (*widen[kWeightTypes])(const void* row, size_t n, float* y);            // one stored row as f32, exactly
-  void (*quantise_int8)(const float* x, size_t n, ActivationBlock* y);         // n a multiple of 32; round to nearest
+  void (*widen[kWeightTypes])(const void* row, size_t n, float* y);     // one stored row as f32, exactly
+  void (*quantise_int8)(const float* x, size_t n, ActivationBlock* y);  // n a multiple of 32; round to nearest
+  // Norms: y may be x. w null: no weight (the factor is 1, offset is not read); b null: no bias; the statistics
+  // (inv_rms; mean, inv_std) are written where their pointer is not null.
   void (*rms_norm)(const float* x, const float* w, float offset, float eps, size_t d, float* y, float* inv_rms);
   void (*layer_norm)(const float* x, const float* w, const float* b, float eps, size_t d, float* y, float* mean, float* inv_std);
   /// Turns each of n heads of head_dim (x + h * head_dim) by cos/sin [rotary_dim / 2]; components from rotary_dim on stay.
+  /// y may be x, here and in every routine below.
   void (*rope)(const float* x, const float* cos, const float* sin, RopeLayout layout, size_t n_heads, size_t head_dim,
                size_t rotary_dim, float* y);
   void (*activate)(Activation f, const float* x, size_t n, float* y);
@@ -102,7 +107,7 @@ struct KernelTable {
   void (*softcap)(const float* x, float cap, size_t n, float* y);
   void (*add)(const float* a, const float* b, size_t n, float* y);
   void (*scale)(const float* x, float factor, size_t n, float* y);
-  float (*log_sum_exp)(const float* x, size_t n);
+  float (*log_sum_exp)(const float* x, size_t n);  // -inf for no or only -inf
   void (*attention)(const AttentionBlock& block);
 };
 
@@ -112,6 +117,9 @@ const KernelTable& kernels();
 
 /// The named target's table, or null if this build or CPU lacks it. Tests walk kTargets.
 const KernelTable* kernels_for(std::string_view target);
+/// The same, for a name a user gave: InputError if it is unknown or this CPU lacks it.
+const KernelTable& kernels_for_request(std::string_view target);
+/// Every target there is, in rising order of preference.
 inline constexpr std::string_view kTargets[] = {"reference", "avx2", "avx512", "amx", "neon"};
 
 }  // namespace vitrine

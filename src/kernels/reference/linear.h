@@ -1,0 +1,106 @@
+#pragma once
+// Products of rows with a weight matrix, int8 activations, and panels. Definition in plain loops, over the scalar.
+// Weights may be of any matrix type, and f64 for gradient checks.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+
+#include "base/dtype.h"
+#include "kernels/table.h"
+
+namespace vitrine {
+
+/// Element i of a stored weight row as T.
+template <class T>
+T weight_at(DType type, const void* row, size_t i) {
+  if (type == DType::f64) return T(static_cast<const double*>(row)[i]);
+  return T(element_at(type, row, i));
+}
+
+template <class T>
+void widen_reference(DType type, const void* row, size_t n, T* y) {
+  for (size_t i = 0; i < n; ++i) y[i] = weight_at<T>(type, row, i);
+}
+
+/// y[r][j] = sum over i < k of x[r][i] w[j][i]; weight row j begins `stride` bytes after row j - 1.
+template <class T>
+void dot_rows_reference(DType type, const void* w, size_t stride, size_t n, size_t k, const T* x, size_t x_stride, size_t rows,
+                        T* y, size_t y_stride) {
+  for (size_t j = 0; j < n; ++j) {
+    const char* row = static_cast<const char*>(w) + j * stride;
+    for (size_t r = 0; r < rows; ++r) {
+      T sum = 0;
+      for (size_t i = 0; i < k; ++i) sum += x[r * x_stride + i] * weight_at<T>(type, row, i);
+      y[r * y_stride + j] = sum;
+    }
+  }
+}
+
+/// y[r][j] = sum over i < k of x[r][i] w[i][j]; input i's row begins `stride` bytes after input i - 1's.
+template <class T>
+void dot_columns_reference(DType type, const void* w, size_t stride, size_t n, size_t k, const T* x, size_t x_stride, size_t rows,
+                           T* y, size_t y_stride) {
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t j = 0; j < n; ++j) y[r * y_stride + j] = 0;
+    for (size_t i = 0; i < k; ++i)
+      for (size_t j = 0; j < n; ++j)
+        y[r * y_stride + j] += x[r * x_stride + i] * weight_at<T>(type, static_cast<const char*>(w) + i * stride, j);
+  }
+}
+
+/// Per 32 values: scale = max |x| / 127, q = x * (127 / max |x|) to the nearest integer, ties to even.
+/// Blocks whose largest value is below 1e-30 become zeros (the reciprocal would overflow).
+inline void quantise_int8_reference(const float* x, size_t n, ActivationBlock* y) {
+  for (; n >= kBlock; n -= kBlock, x += kBlock, ++y) {
+    float largest = 0;
+    bool finite = true;
+    for (size_t i = 0; i < kBlock; ++i) {
+      finite &= std::isfinite(x[i]);
+      largest = std::max(largest, std::fabs(x[i]));
+    }
+    const bool usable = finite && largest >= 1e-30f;
+    const float inverse = usable ? 127.0f / largest : 0.0f;
+    y->scale = !finite ? std::numeric_limits<float>::quiet_NaN() : usable ? largest / 127.0f : 0.0f;
+    y->sum = 0;
+    for (size_t i = 0; i < kBlock; ++i) {
+      const int q = usable ? int(std::nearbyint(x[i] * inverse)) : 0;
+      y->q[i] = int8_t(q);
+      y->sum += q;
+    }
+  }
+}
+
+/// y[r][j] = sum over blocks b of (w scale * x scale) * sum of w.q x.q; the inner sum is exact in integers.
+template <class T>
+void dot_rows_int8_reference(DType type, const void* w, size_t stride, size_t n, size_t k, const ActivationBlock* x,
+                             size_t x_stride, size_t rows, T* y, size_t y_stride) {
+  for (size_t j = 0; j < n; ++j) {
+    const char* row = static_cast<const char*>(w) + j * stride;
+    for (size_t r = 0; r < rows; ++r) {
+      T sum = 0;
+      for (size_t b = 0; b < k / kBlock; ++b) {
+        const ActivationBlock& xb = x[r * x_stride + b];
+        int dot = 0;
+        float w_scale;
+        if (type == DType::q8_0) {
+          BlockQ8_0 wb;
+          std::memcpy(&wb, row + b * sizeof wb, sizeof wb);
+          for (size_t i = 0; i < kBlock; ++i) dot += int(wb.q[i]) * int(xb.q[i]);
+          w_scale = f16_to_f32(wb.scale);
+        } else {
+          BlockQ4_0 wb;
+          std::memcpy(&wb, row + b * sizeof wb, sizeof wb);
+          for (size_t i = 0; i < 16; ++i) dot += int(wb.q[i] & 15) * int(xb.q[i]) + int(wb.q[i] >> 4) * int(xb.q[i + 16]);
+          dot -= 8 * xb.sum;
+          w_scale = f16_to_f32(wb.scale);
+        }
+        sum += T(w_scale) * T(xb.scale) * T(dot);
+      }
+      y[r * y_stride + j] = sum;
+    }
+  }
+}
+
+}  // namespace vitrine

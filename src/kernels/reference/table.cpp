@@ -1,0 +1,119 @@
+// The reference table: every routine by its definition in f32. Slow; the yardstick of the others.
+#include <cstring>
+
+#include "kernels/reference/activation.h"
+#include "kernels/reference/attention.h"
+#include "kernels/reference/linear.h"
+#include "kernels/reference/norm.h"
+#include "kernels/reference/rope.h"
+#include "kernels/reference/softmax.h"
+#include "kernels/targets.h"
+
+namespace vitrine {
+namespace {
+
+template <DType kType>
+void dot_rows(const void* w, size_t stride, size_t n, size_t k, const float* x, size_t x_stride, size_t rows, float* y,
+              size_t y_stride) {
+  dot_rows_reference<float>(kType, w, stride, n, k, x, x_stride, rows, y, y_stride);
+}
+template <DType kType>
+void dot_rows_int8(const void* w, size_t stride, size_t n, size_t k, const ActivationBlock* x, size_t x_stride, size_t rows,
+                   float* y, size_t y_stride) {
+  dot_rows_int8_reference<float>(kType, w, stride, n, k, x, x_stride, rows, y, y_stride);
+}
+template <DType kType>
+void dot_columns(const void* w, size_t stride, size_t n, size_t k, const float* x, size_t x_stride, size_t rows, float* y,
+                 size_t y_stride) {
+  dot_columns_reference<float>(kType, w, stride, n, k, x, x_stride, rows, y, y_stride);
+}
+template <DType kType>
+void widen(const void* row, size_t n, float* y) {
+  widen_reference<float>(kType, row, n, y);
+}
+
+// A panel is [kPanelOutputs, kPanelDepth] of weights, f32 or rounded to bf16; packed x (bf16 only) is [rows, k].
+constexpr size_t kPanelOutputs = 16, kPanelDepth = 256;
+
+float panel_weight(DType type, const void* w, size_t stride, bool by_columns, size_t j, size_t i) {
+  const char* bytes = static_cast<const char*>(w);
+  return by_columns ? element_at(type, bytes + i * stride, j) : element_at(type, bytes + j * stride, i);
+}
+
+void expand_f32(DType type, const void* w, size_t stride, bool by_columns, size_t n, size_t k0, size_t depth, void* panel) {
+  float* p = static_cast<float*>(panel);
+  for (size_t j = 0; j < n; ++j)
+    for (size_t i = 0; i < depth; ++i) p[j * kPanelDepth + i] = panel_weight(type, w, stride, by_columns, j, k0 + i);
+}
+void multiply_f32(const void* panel, const float* x, size_t x_stride, const void*, size_t, size_t row0, size_t n_rows, size_t,
+                  size_t k0, size_t depth, size_t n, float* y, size_t y_stride, bool add) {
+  const float* p = static_cast<const float*>(panel);
+  for (size_t r = row0; r < row0 + n_rows; ++r)
+    for (size_t j = 0; j < n; ++j) {
+      float sum = 0;
+      for (size_t i = 0; i < depth; ++i) sum += x[r * x_stride + k0 + i] * p[j * kPanelDepth + i];
+      y[r * y_stride + j] = add ? y[r * y_stride + j] + sum : sum;
+    }
+}
+size_t no_bytes(size_t, size_t) { return 0; }
+
+size_t x_bytes_bf16(size_t rows, size_t k) { return rows * k * sizeof(uint16_t); }
+void pack_x_bf16(const float* x, size_t x_stride, size_t row0, size_t n, size_t, size_t k, void* packed) {
+  uint16_t* p = static_cast<uint16_t*>(packed);
+  for (size_t r = row0; r < row0 + n; ++r)
+    for (size_t i = 0; i < k; ++i) p[r * k + i] = f32_to_bf16(x[r * x_stride + i]);
+}
+void expand_bf16(DType type, const void* w, size_t stride, bool by_columns, size_t n, size_t k0, size_t depth, void* panel) {
+  uint16_t* p = static_cast<uint16_t*>(panel);
+  for (size_t j = 0; j < n; ++j)
+    for (size_t i = 0; i < depth; ++i) p[j * kPanelDepth + i] = f32_to_bf16(panel_weight(type, w, stride, by_columns, j, k0 + i));
+}
+void multiply_bf16(const void* panel, const float*, size_t, const void* packed, size_t, size_t row0, size_t n_rows, size_t k,
+                   size_t k0, size_t depth, size_t n, float* y, size_t y_stride, bool add) {
+  const uint16_t* p = static_cast<const uint16_t*>(panel);
+  const uint16_t* x = static_cast<const uint16_t*>(packed);
+  for (size_t r = row0; r < row0 + n_rows; ++r)
+    for (size_t j = 0; j < n; ++j) {
+      float sum = 0;
+      for (size_t i = 0; i < depth; ++i) sum += bf16_to_f32(x[r * k + k0 + i]) * bf16_to_f32(p[j * kPanelDepth + i]);
+      y[r * y_stride + j] = add ? y[r * y_stride + j] + sum : sum;
+    }
+}
+
+}  // namespace
+
+const KernelTable kReferenceTable = {
+    .name = "reference",
+    .dot_rows = {dot_rows<DType::f32>, dot_rows<DType::f16>, dot_rows<DType::bf16>, dot_rows<DType::q8_0>, dot_rows<DType::q4_0>},
+    .dot_rows_int8 = {nullptr, nullptr, nullptr, dot_rows_int8<DType::q8_0>, dot_rows_int8<DType::q4_0>},
+    .dot_columns = {dot_columns<DType::f32>, dot_columns<DType::f16>, dot_columns<DType::bf16>, nullptr, nullptr},
+    .panel_f32 = {.outputs = kPanelOutputs,
+                  .depth = kPanelDepth,
+                  .panel_bytes = kPanelOutputs * kPanelDepth * sizeof(float),
+                  .x_bytes = no_bytes,
+                  .pack_x = nullptr,
+                  .expand = expand_f32,
+                  .multiply = multiply_f32},
+    .panel_bf16 = {.outputs = kPanelOutputs,
+                   .depth = kPanelDepth,
+                   .panel_bytes = kPanelOutputs * kPanelDepth * sizeof(uint16_t),
+                   .x_bytes = x_bytes_bf16,
+                   .pack_x = pack_x_bf16,
+                   .expand = expand_bf16,
+                   .multiply = multiply_bf16},
+    .widen = {widen<DType::f32>, widen<DType::f16>, widen<DType::bf16>, widen<DType::q8_0>, widen<DType::q4_0>},
+    .quantise_int8 = quantise_int8_reference,
+    .rms_norm = rms_norm_reference<float>,
+    .layer_norm = layer_norm_reference<float>,
+    .rope = rope_reference<float>,
+    .activate = activate_reference<float>,
+    .gate = gate_reference<float>,
+    .softmax = softmax_reference<float>,
+    .softcap = softcap_reference<float>,
+    .add = add_reference<float>,
+    .scale = scale_reference<float>,
+    .log_sum_exp = log_sum_exp_reference<float>,
+    .attention = attention_reference<float>,
+};
+
+}  // namespace vitrine

@@ -1,0 +1,14 @@
+#pragma once
+// The tables of this build, one per instruction set. Only dispatch.cpp reads them: a table may hold instructions that
+// this CPU lacks.
+#include "kernels/table.h"
+
+namespace vitrine {
+
+extern const KernelTable kReferenceTable;
+#ifdef VITRINE_X86
+extern const KernelTable kAvx2Table;
+extern const KernelTable kAvx512Table;
+#endif
+
+}  // namespace vitrine
