@@ -34,8 +34,8 @@ const StoredTensor* Checkpoint::find(std::string_view name) const {
   if (const auto found = tensors_.find(name); found != tensors_.end()) return &found->second;
   if (const auto found = unreadable_.find(name); found != unreadable_.end()) {
     const UnreadableTensor& tensor = found->second;
-    throw FileError(*tensor.file, "tensor \"" + std::string(name) + "\" (described at byte " + std::to_string(tensor.described_at) +
-                                      ") has the element type " + tensor.type +
+    throw FileError(*tensor.file, "tensor \"" + std::string(name) + "\" (described at byte " +
+                                      std::to_string(tensor.described_at) + ") has the element type " + tensor.type +
                                       "; expected F32, F16, BF16, Q8_0 or Q4_0. Use a copy of the model in one of these types");
   }
   return nullptr;

@@ -1,0 +1,54 @@
+#include "io/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+
+namespace vitrine {
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  static std::atomic<int> counter{0};  // two writers of one process must not share a temporary name
+  temporary_ = path_ + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(counter++);
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail("cannot be written");
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::fail(const std::string& what) const { throw RunError(path_ + ": " + what + ": " + std::strerror(errno)); }
+
+void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> data) {
+  while (!data.empty()) {
+    const ssize_t put = ::pwrite(fd_, data.data(), data.size(), static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail("cannot be written at byte " + std::to_string(offset));
+    offset += static_cast<uint64_t>(put);
+    data = data.subspan(static_cast<size_t>(put));
+  }
+}
+
+void AtomicFile::finish() {
+  if (::fsync(fd_) != 0) fail("cannot be written to the disk");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be put in place");
+  ::close(fd_);
+  fd_ = -1;
+  // The new name lives in the directory: without this a crash may bring the old file back. Some file systems refuse.
+  const std::string directory = std::filesystem::path(path_).parent_path().string();
+  const int parent = ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (parent >= 0) {
+    static_cast<void>(::fsync(parent));
+    ::close(parent);
+  }
+}
+
+}  // namespace vitrine

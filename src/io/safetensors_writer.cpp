@@ -1,0 +1,129 @@
+// The writing half of io/safetensors.h.
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "io/atomic_file.h"
+#include "io/file_checks.h"
+#include "io/safetensors.h"
+
+namespace vitrine {
+namespace {
+
+std::string_view type_name(DType type) {
+  switch (type) {
+    case DType::f32: return "F32";
+    case DType::f16: return "F16";
+    case DType::bf16: return "BF16";
+    case DType::f64: return "F64";
+    case DType::i32: return "I32";
+    case DType::i64: return "I64";
+    case DType::u8: return "U8";
+    case DType::q8_0:
+    case DType::q4_0: return "";
+  }
+  return "";
+}
+
+}  // namespace
+
+struct SafetensorsWriter::State {
+  explicit State(std::string path) : file(std::move(path)) {}
+  AtomicFile file;
+  std::vector<TensorPlan> tensors;
+  std::vector<uint64_t> begin, bytes;  // place of tensors[i] in the file
+  uint64_t expected = 0, written = 0;
+};
+
+SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorPlan> tensors, const Checkpoint::Metadata& metadata) {
+  std::set<std::string> names = {"__metadata__"};
+  std::vector<uint64_t> bytes;
+  for (const TensorPlan& tensor : tensors) {
+    if (!names.insert(tensor.name).second) throw UsageError(path + ": the tensor name \"" + tensor.name + "\" is taken");
+    if (type_name(tensor.dtype).empty())
+      throw UsageError(path + ": tensor \"" + tensor.name + "\" is " + std::string(name_of(tensor.dtype)) +
+                       "; safetensors holds float and integer types, GGUF holds block formats");
+    std::vector<uint64_t> sizes;
+    for (const int64_t n : tensor.shape) {
+      if (n < 0) throw UsageError(path + ": tensor \"" + tensor.name + "\" has the shape " + shape_text(tensor.shape));
+      sizes.push_back(static_cast<uint64_t>(n));
+    }
+    const std::optional<uint64_t> elements = checked_product(sizes);
+    if (!elements) throw UsageError(path + ": tensor \"" + tensor.name + "\" has the shape " + shape_text(tensor.shape));
+    bytes.push_back(row_bytes(tensor.dtype, *elements));
+  }
+  // Widest types first: without gaps, each tensor is then aligned for its type. Names decide among equals.
+  std::vector<size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    const size_t wide_a = row_bytes(tensors[a].dtype, 1), wide_b = row_bytes(tensors[b].dtype, 1);
+    return wide_a != wide_b ? wide_a > wide_b : tensors[a].name < tensors[b].name;
+  });
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::vector<uint64_t> begin(tensors.size());
+  uint64_t at = 0;
+  for (const size_t i : order) {
+    begin[i] = at;
+    at += bytes[i];
+    header[tensors[i].name] = {
+        {"dtype", type_name(tensors[i].dtype)}, {"shape", tensors[i].shape}, {"data_offsets", {begin[i], at}}};
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const nlohmann::json::type_error&) {
+    throw UsageError(path + ": a name or metadata string is not valid UTF-8, which the format demands");
+  }
+  text.append((8 - text.size() % 8) % 8, ' ');
+  const uint64_t length = text.size();
+
+  state_ = std::make_unique<State>(std::move(path));
+  state_->file.write_at(0, std::as_bytes(std::span(&length, 1)));
+  state_->file.write_at(8, std::as_bytes(std::span(text)));
+  for (uint64_t& b : begin) b += 8 + length;
+  state_->tensors = std::move(tensors);
+  state_->begin = std::move(begin);
+  state_->bytes = std::move(bytes);
+  state_->expected = at;
+}
+
+SafetensorsWriter::~SafetensorsWriter() = default;
+SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
+SafetensorsWriter& SafetensorsWriter::operator=(SafetensorsWriter&&) noexcept = default;
+
+void SafetensorsWriter::write(size_t index, std::span<const std::byte> data, size_t offset) {
+  VITRINE_CHECK(state_ != nullptr && index < state_->tensors.size(), "a writer takes the tensors it was made for");
+  if (offset > state_->bytes[index] || data.size() > state_->bytes[index] - offset)
+    throw UsageError(state_->file.path() + ": tensor \"" + state_->tensors[index].name + "\" has " +
+                     std::to_string(state_->bytes[index]) + " bytes; " + std::to_string(data.size()) + " at byte " +
+                     std::to_string(offset) + " do not fit");
+  state_->file.write_at(state_->begin[index] + offset, data);
+  state_->written += data.size();
+}
+
+void SafetensorsWriter::finish() {
+  VITRINE_CHECK(state_ != nullptr, "a writer finishes once");
+  if (state_->written != state_->expected)
+    throw UsageError(state_->file.path() + ": " + std::to_string(state_->written) + " bytes of tensors were written; expected " +
+                     std::to_string(state_->expected));
+  state_->file.finish();
+  state_.reset();
+}
+
+void write_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors, const Checkpoint::Metadata& metadata) {
+  std::vector<TensorPlan> plans;
+  plans.reserve(tensors.size());
+  for (const TensorToWrite& tensor : tensors) plans.push_back({tensor.name, tensor.dtype, tensor.shape});
+  SafetensorsWriter writer(path, std::move(plans), metadata);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    size_t elements = 1;
+    for (const int64_t n : tensors[i].shape) elements *= static_cast<size_t>(n);
+    writer.write(i, {static_cast<const std::byte*>(tensors[i].data), row_bytes(tensors[i].dtype, elements)});
+  }
+  writer.finish();
+}
+
+}  // namespace vitrine
