@@ -1,0 +1,41 @@
+#pragma once
+// From what a user calls a model to the files it consists of.
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "io/stored_tensor.h"
+
+namespace vitrine {
+
+/// The files of one model.
+struct ModelFiles {
+  enum class Kind { huggingface, gguf };
+  Kind kind = Kind::huggingface;
+  std::string name;                    // as the user gave it
+  std::string directory;               // where tokenizer files lie: the model's folder, or the folder of the given file
+  std::string weights;                 // for open_safetensors or open_gguf; empty if there is only a configuration
+  std::string config_path;             // empty for GGUF, which holds its own
+  Json config;                         // null for GGUF
+  std::string generation_config_path;  // empty if there is none
+  Json generation_config;              // null if there is none
+};
+
+/// The local Hugging Face cache: $HF_HUB_CACHE, else $HF_HOME/hub, else $XDG_CACHE_HOME/huggingface/hub, else
+/// ~/.cache/huggingface/hub.
+std::string hub_cache();
+
+/// The file or directory that `name` means: an existing path as it is, else an id such as "google/gemma-2b" in the cache,
+/// at the revision that refs/main names (or at the only one that is there). Needs no network and uses none.
+/// Errors: FileError that says what was looked for and what to do.
+std::string locate_model(std::string_view name, const std::string& cache = hub_cache());
+
+/// locate_model, then the files: a directory with config.json; a .gguf file; a .safetensors file with config.json beside
+/// it; a bare .json configuration (then there are no weights). Reads the configurations, opens no weights.
+/// Errors: FileError, also for a directory without config.json.
+ModelFiles resolve_model(std::string_view name, const std::string& cache = hub_cache());
+
+/// Opens the weights by their kind. Errors: FileError; where there are none it says what the directory lacks or holds.
+Checkpoint open_weights(const ModelFiles& files);
+
+}  // namespace vitrine
