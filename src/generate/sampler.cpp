@@ -1,0 +1,252 @@
+#include "generate/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "generate/select.h"
+
+namespace vitrine {
+namespace {
+
+constexpr float kInfinity = INFINITY;
+
+size_t argmax(std::span<const float> x) { return static_cast<size_t>(std::max_element(x.begin(), x.end()) - x.begin()); }
+
+/// Uniform in [0, 1) with 53 bits.
+double uniform53(uint64_t seed, uint64_t index, uint64_t stream) {
+  const auto words = philox(seed, index, stream);
+  const uint64_t bits = (uint64_t{words[0]} << 32 | words[1]) >> 11;
+  return static_cast<double>(bits) * 0x1p-53;
+}
+
+}  // namespace
+
+void check_logits(std::span<const float> logits) {
+  bool finite = true;
+  for (const float x : logits) finite &= std::abs(x) < kInfinity;  // false for NaN as well
+  if (finite) return;
+  const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return !std::isfinite(x); });
+  throw RunError(std::string("the logits hold ") + (std::isnan(*bad) ? "NaN" : "an infinity") + " at token " +
+                 std::to_string(bad - logits.begin()) + " of " + std::to_string(logits.size()) +
+                 "; the model's weights may be damaged, or the computation overflowed");
+}
+
+double log_sum_exp(std::span<const float> logits) {
+  if (logits.empty()) return -kInfinity;
+  const float largest = logits[argmax(logits)];
+  if (largest == -kInfinity) return -kInfinity;
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(x - largest);
+  return largest + std::log(sum);
+}
+
+void log_softmax(std::span<float> row) {
+  if (row.empty()) return;
+  const float largest = row[argmax(row)];
+  double sum = 0;
+  for (const float x : row) sum += std::exp(x - largest);
+  const float log_sum = static_cast<float>(std::log(sum));
+  for (float& x : row) x = x - largest - log_sum;
+}
+
+std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, size_t n) {
+  check_logits(logits);
+  n = std::min(n, logits.size());
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto better = [&](int32_t a, int32_t b) {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  const auto end = order.begin() + static_cast<std::ptrdiff_t>(n);
+  std::partial_sort(order.begin(), end, order.end(), better);
+  const double total = log_sum_exp(logits);
+  std::vector<TokenLogprob> top;
+  for (auto it = order.begin(); it != end; ++it)
+    top.push_back({*it, static_cast<float>(logits[static_cast<size_t>(*it)] - total)});
+  return top;
+}
+
+Sampler::Sampler(SamplingOptions options, int64_t vocab_size)
+    : options_(std::move(options)), vocab_size_(vocab_size), counted_(static_cast<size_t>(vocab_size)) {
+  check_sampling_options(options_, vocab_size);
+}
+
+Pick Sampler::pick(std::span<const float> logits, std::span<const int32_t> prompt, std::span<const int32_t> generated,
+                   uint64_t stream) {
+  process(logits, prompt, generated);
+  const size_t chosen = [&] {
+    const size_t likeliest = argmax(candidates_.logit);
+    if (!options_.draws()) return likeliest;
+    probabilities();
+    double total = 0, sum = 0;
+    for (const float p : probability_) total += p;
+    const double target = uniform53(options_.seed, generated.size(), stream) * total;
+    for (size_t i = 0; i < probability_.size(); ++i)
+      if ((sum += probability_[i]) > target) return i;
+    return likeliest;  // target rounded up to the total
+  }();
+  const int32_t token = candidates_.token[chosen];
+  return {.token = token,
+          .logprob = static_cast<float>(logits[static_cast<size_t>(token)] - log_sum_exp(logits)),
+          .logprob_after = static_cast<float>(candidates_.logit[chosen] - log_sum_exp(candidates_.logit))};
+}
+
+const Candidates& Sampler::process(std::span<const float> logits, std::span<const int32_t> prompt,
+                                   std::span<const int32_t> generated) {
+  if (static_cast<int64_t>(logits.size()) != vocab_size_)
+    throw ShapeError("a row of logits has " + std::to_string(logits.size()) + " entries; expected vocab_size " +
+                     std::to_string(vocab_size_));
+  check_logits(logits);
+  candidates_.logit.assign(logits.begin(), logits.end());
+  candidates_.token.resize(logits.size());
+  std::iota(candidates_.token.begin(), candidates_.token.end(), 0);
+  for (const SamplingRule rule : options_.order) {
+    if (rule > SamplingRule::presence && !options_.draws()) continue;
+    apply(rule, prompt, generated);
+    if (rule > SamplingRule::temperature) continue;  // the rules that cut change no score
+    const float largest = candidates_.logit[argmax(candidates_.logit)];
+    if (std::isfinite(largest)) continue;
+    const std::string name = sampling_order_text({rule});
+    throw UsageError(largest < 0 ? name + " forbids every token of the vocabulary; leave at least one above -inf"
+                                 : name + " makes a score infinite; use a less extreme value");
+  }
+  return candidates_;
+}
+
+void Sampler::apply(SamplingRule rule, std::span<const int32_t> prompt, std::span<const int32_t> generated) {
+  // Before any rule has cut, candidate i is token i. After a cut the penalties look tokens up.
+  const bool whole = candidates_.token.size() == static_cast<size_t>(vocab_size_);
+  const auto change = [&](int32_t token, auto to) {
+    size_t i = static_cast<size_t>(token);
+    if (!whole) {
+      const auto at = std::lower_bound(candidates_.token.begin(), candidates_.token.end(), token);
+      if (at == candidates_.token.end() || *at != token) return;
+      i = static_cast<size_t>(at - candidates_.token.begin());
+    }
+    candidates_.logit[i] = to(candidates_.logit[i]);
+  };
+  switch (rule) {
+    case SamplingRule::bias:
+      for (const auto& [token, bias] : options_.logit_bias)
+        change(token, [b = static_cast<float>(bias)](float s) { return s + b; });
+      return;
+    case SamplingRule::repetition: {
+      if (options_.repetition_penalty == 1) return;
+      const float penalty = static_cast<float>(options_.repetition_penalty);
+      count(prompt);
+      count(generated);
+      for (const int32_t token : seen_) change(token, [&](float s) { return s < 0 ? s * penalty : s / penalty; });
+      break;
+    }
+    case SamplingRule::frequency:
+    case SamplingRule::presence: {
+      const bool frequency = rule == SamplingRule::frequency;
+      const double penalty = frequency ? options_.frequency_penalty : options_.presence_penalty;
+      if (penalty == 0) return;
+      count(generated);
+      for (const int32_t token : seen_) {
+        const double times = frequency ? counted_[static_cast<size_t>(token)] : 1;
+        change(token, [&](float s) { return s - static_cast<float>(penalty * times); });
+      }
+      break;
+    }
+    case SamplingRule::temperature: return apply_temperature();
+    case SamplingRule::top_k: return cut_top_k();
+    case SamplingRule::top_p: return cut_top_p();
+    case SamplingRule::min_p: return cut_min_p();
+    case SamplingRule::typical: return cut_typical();
+  }
+  for (const int32_t token : seen_) counted_[static_cast<size_t>(token)] = 0;
+  seen_.clear();
+}
+
+void Sampler::count(std::span<const int32_t> tokens) {
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= vocab_size_) continue;  // an embedding may know more tokens than the head scores
+    if (counted_[static_cast<size_t>(token)]++ == 0) seen_.push_back(token);
+  }
+}
+
+void Sampler::apply_temperature() {
+  if (!options_.temperature) return;
+  const float temperature = static_cast<float>(*options_.temperature);
+  for (float& s : candidates_.logit) s /= temperature;
+}
+
+// probability_[i] = exp(s_i - max) / sum, in f32 with the sum in double.
+void Sampler::probabilities() {
+  const auto& s = candidates_.logit;
+  const float largest = s[argmax(s)];
+  probability_.resize(s.size());
+  double sum = 0;
+  for (size_t i = 0; i < s.size(); ++i) sum += probability_[i] = s[i] == largest ? 1 : std::exp(s[i] - largest);
+  for (float& p : probability_) p = static_cast<float>(p / sum);
+}
+
+template <class Keep>
+void Sampler::keep_where(Keep keep) {
+  size_t kept = 0;
+  for (size_t i = 0; i < candidates_.token.size(); ++i) {
+    if (!keep(i)) continue;
+    candidates_.token[kept] = candidates_.token[i];
+    candidates_.logit[kept++] = candidates_.logit[i];
+  }
+  candidates_.token.resize(kept);
+  candidates_.logit.resize(kept);
+}
+
+void Sampler::cut_top_k() {
+  if (!options_.top_k || *options_.top_k == 0) return;
+  const size_t n = candidates_.logit.size(), k = static_cast<size_t>(*options_.top_k);
+  if (k >= n) return;
+  // In ascending order the k-th largest is the first element with more than n - k elements up to it.
+  const double limit = static_cast<double>(n - k);
+  const Crossing at = first_crossing(candidates_.logit, [](size_t) { return 1.0; }, [&](double sum) { return sum > limit; });
+  keep_where([&, cut = candidates_.logit[at.index]](size_t i) { return candidates_.logit[i] >= cut; });
+}
+
+void Sampler::cut_top_p() {
+  if (!options_.top_p || *options_.top_p >= 1) return;
+  probabilities();
+  // The reference sums f32 probabilities in double, rounds each sum to f32 and compares it with 1 - p in f32.
+  const float limit = static_cast<float>(1 - *options_.top_p);
+  const auto& s = candidates_.logit;
+  Crossing at =
+      first_crossing(s, [&](size_t i) { return probability_[i]; }, [&](double sum) { return static_cast<float>(sum) > limit; });
+  if (!at.found) {  // p is 0, or so small that rounding ate it: the last in ascending order stays
+    const size_t last = s.size() - 1 - static_cast<size_t>(std::max_element(s.rbegin(), s.rend()) - s.rbegin());
+    at = {.found = true, .key = ordered_key(s[last]), .index = last};
+  }
+  keep_where([&, cut = s[at.index]](size_t i) { return s[i] > cut || (s[i] == cut && i >= at.index); });
+}
+
+void Sampler::cut_min_p() {
+  if (!options_.min_p) return;
+  probabilities();
+  const size_t top = argmax(probability_);
+  const float limit = static_cast<float>(*options_.min_p) * probability_[top];
+  keep_where([&](size_t i) { return probability_[i] >= limit || i == top; });
+}
+
+void Sampler::cut_typical() {
+  if (!options_.typical_p || *options_.typical_p >= 1) return;
+  probabilities();
+  const auto& s = candidates_.logit;
+  const float log_sum = static_cast<float>(log_sum_exp(s));
+  double entropy = 0;
+  for (size_t i = 0; i < s.size(); ++i)
+    if (s[i] > -kInfinity) entropy -= double{s[i] - log_sum} * probability_[i];
+  distance_.resize(s.size());
+  for (size_t i = 0; i < s.size(); ++i) distance_[i] = std::abs(log_sum - s[i] - static_cast<float>(entropy));
+  const float limit = static_cast<float>(*options_.typical_p);
+  const Crossing at = first_crossing(
+      distance_, [&](size_t i) { return probability_[i]; }, [&](double sum) { return static_cast<float>(sum) >= limit; });
+  const float cut = at.found ? distance_[at.index] : *std::max_element(distance_.begin(), distance_.end());
+  keep_where([&](size_t i) { return distance_[i] <= cut; });
+}
+
+}  // namespace vitrine
