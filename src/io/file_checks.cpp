@@ -30,18 +30,36 @@ void refuse_pointer_file(std::span<const std::byte> bytes, const std::string& fi
     throw FileError(file, "is a web page, not weights; download the file itself, not the page that shows it");
 }
 
-std::string advice_on_weights(const std::string& directory) {
-  std::vector<std::string> pickled, others;
-  std::error_code unreadable_directory;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, unreadable_directory)) {
-    const std::string name = entry.path().filename().string(), extension = entry.path().extension().string();
-    if (extension == ".bin" || extension == ".pth" || extension == ".pt" || extension == ".ckpt") pickled.push_back(name);
-    if (extension == ".safetensors" || extension == ".gguf") others.push_back(name);
+bool present(const std::string& path) {
+  std::error_code unreachable;
+  if (std::filesystem::exists(path, unreachable)) return true;
+  if (std::filesystem::is_symlink(path, unreachable))
+    throw FileError(path, "is a link to a file that is not there. Is the download complete?");
+  return false;
+}
+
+bool is_folder(const std::string& path) {
+  std::error_code unreachable;
+  return std::filesystem::is_directory(path, unreachable);
+}
+
+std::vector<std::string> names_in(const std::string& directory, std::initializer_list<std::string_view> endings) {
+  std::vector<std::string> names;
+  std::error_code unreadable;
+  for (auto entry = std::filesystem::directory_iterator(directory, unreadable); entry != std::filesystem::directory_iterator();
+       entry.increment(unreadable)) {
+    const std::string name = entry->path().filename().string();
+    const auto ends = [&](std::string_view ending) { return name.ends_with(ending); };
+    if (endings.size() == 0 || std::any_of(endings.begin(), endings.end(), ends)) names.push_back(name);
   }
-  std::sort(pickled.begin(), pickled.end());
-  std::sort(others.begin(), others.end());
-  if (!others.empty()) return "; it does hold " + others.front() + ": give that file's path";
-  if (!pickled.empty())
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string advice_on_weights(const std::string& directory) {
+  if (const auto others = names_in(directory, {".safetensors", ".gguf"}); !others.empty())
+    return "; it does hold " + others.front() + ": give that file's path";
+  if (const auto pickled = names_in(directory, {".bin", ".pth", ".pt", ".ckpt"}); !pickled.empty())
     return "; it does hold " + pickled.front() +
            ", a Python pickle, which can run code and is not read. Take the model's safetensors files, or convert it with the "
            "safetensors package";

@@ -17,6 +17,26 @@ namespace vitrine {
 
 enum class GgufType : uint32_t { u8, i8, u16, i16, u32, i32, f32, flag, string, array, u64, i64, f64 };
 
+/// Bytes of a scalar; 0 for strings and arrays, whose length varies.
+constexpr size_t size_of(GgufType type) {
+  switch (type) {
+    case GgufType::u8:
+    case GgufType::i8:
+    case GgufType::flag: return 1;
+    case GgufType::u16:
+    case GgufType::i16: return 2;
+    case GgufType::u32:
+    case GgufType::i32:
+    case GgufType::f32: return 4;
+    case GgufType::u64:
+    case GgufType::i64:
+    case GgufType::f64: return 8;
+    case GgufType::string:
+    case GgufType::array: return 0;
+  }
+  return 0;
+}
+
 /// The key-value part of a GGUF file, used where it lies. Getters throw FileError naming the file, the key, what was found
 /// and what was expected; a getter with a fallback returns it if the key is absent. Any integer type serves as integer,
 /// integers and floats serve as number.

@@ -220,8 +220,7 @@ void read_safetensors(std::span<const std::byte> bytes, const std::string& file,
     throw FileError(
         file, "has " + std::to_string(bytes.size()) +
                   " bytes; a safetensors file begins with 8 bytes that tell its header's length. Is the download complete?");
-  uint64_t header_size;
-  std::memcpy(&header_size, bytes.data(), 8);
+  const uint64_t header_size = load<uint64_t>(bytes.data());
   const uint64_t rest = bytes.size() - 8;
   if (header_size > kLongestHeader)
     throw FileError(file, "claims a header of " + std::to_string(header_size) + " bytes; at most " +
@@ -279,7 +278,7 @@ void read_shards(const std::string& index_path, Checkpoint& into) {
   }
   for (auto& [name, mapped_path] : shards) {
     const std::filesystem::path path = directory / name;
-    if (!std::filesystem::exists(path))
+    if (!present(path.string()))
       throw FileError(index_path, "names the shard \"" + name + "\", which is not there (of " + std::to_string(shards.size()) +
                                       " shards). Is the download complete?");
     const MappedFile& file = into.own(MappedFile::open(path.string()));
@@ -306,10 +305,10 @@ Checkpoint open_safetensors(const std::string& path) {
   constexpr std::string_view kIndex = "model.safetensors.index.json";
   const std::filesystem::path given(path);
   std::filesystem::path file = given;
-  if (std::filesystem::is_directory(given)) {
+  if (is_folder(path)) {
     file = given / "model.safetensors";
-    if (!std::filesystem::exists(file)) file = given / kIndex;
-    if (!std::filesystem::exists(file))
+    if (!present(file.string())) file = given / kIndex;
+    if (!present(file.string()))
       throw FileError(path, "holds neither model.safetensors nor " + std::string(kIndex) + advice_on_weights(path));
   }
   Checkpoint checkpoint(path);

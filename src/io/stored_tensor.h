@@ -18,19 +18,19 @@ namespace vitrine {
 /// One tensor of a checkpoint. `data` is aligned for its type and lives as long as the checkpoint.
 struct StoredTensor {
   std::string name;
-  DType dtype;
+  DType dtype = DType::f32;
   std::vector<int64_t> shape;  // outermost first, as Hugging Face: a linear layer is [out, in]; no product overflows
-  const std::byte* data;
-  size_t bytes;
-  const std::string* file;  // path of the file that holds it
-  size_t described_at;      // byte of that file where the tensor's description begins, for messages
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+  const std::string* file = nullptr;  // path of the file that holds it
+  size_t described_at = 0;            // byte of that file where the tensor's description begins, for messages
 };
 
 /// A tensor of an element type that vitrine has no kernels for. Its presence is no error, asking for it is.
 struct UnreadableTensor {
   std::string type;  // as the format calls it: "F8_E4M3", "Q6_K"
-  const std::string* file;
-  size_t described_at;
+  const std::string* file = nullptr;
+  size_t described_at = 0;
 };
 
 /// "[2, 3]".

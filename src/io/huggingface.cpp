@@ -1,0 +1,152 @@
+#include "io/huggingface.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "io/file_checks.h"
+#include "io/gguf.h"
+#include "io/safetensors.h"
+
+namespace vitrine {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr size_t kLargestConfig = size_t{16} << 20;
+
+/// One component of a path that stays where it is put.
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
+  });
+}
+
+/// "google/gemma-2b" -> "models--google--gemma-2b"; none if `name` cannot be an id.
+std::optional<std::string> cache_folder(std::string_view name) {
+  const size_t slash = name.find('/');
+  const std::string_view first = name.substr(0, slash);
+  if (!is_plain_name(first)) return std::nullopt;
+  if (slash == std::string_view::npos) return "models--" + std::string(first);
+  const std::string_view second = name.substr(slash + 1);
+  if (!is_plain_name(second)) return std::nullopt;
+  return "models--" + std::string(first) + "--" + std::string(second);
+}
+
+/// The snapshot of a model in the cache.
+std::string snapshot_of(const std::string& id, const fs::path& folder) {
+  const std::vector<std::string> snapshots = names_in((folder / "snapshots").string());
+  const fs::path main = folder / "refs" / "main";
+  std::string revision;
+  if (present(main.string())) {
+    revision = read_file(main.string(), 4096);
+    while (!revision.empty() && (revision.back() == '\n' || revision.back() == '\r' || revision.back() == ' '))
+      revision.pop_back();
+    if (!is_plain_name(revision)) throw FileError(main.string(), "does not name a revision; download " + id + " again");
+  } else if (snapshots.size() == 1) {
+    revision = snapshots.front();
+  } else {
+    throw FileError(folder.string(), "has no refs/main and " + std::to_string(snapshots.size()) +
+                                         " snapshots, so it is not clear which " + id + " is meant; give the path of a snapshot");
+  }
+  const fs::path snapshot = folder / "snapshots" / revision;
+  if (!is_folder(snapshot.string()))
+    throw FileError(snapshot.string(), "is not there, although refs/main of " + id + " names it; download the model again");
+  return snapshot.string();
+}
+
+std::string advice_on_config(const std::string& directory) {
+  if (const auto gguf = names_in(directory, {".gguf"}); !gguf.empty())
+    return "; it does hold " + gguf.front() + ": give that file's path";
+  if (const auto parts = names_in(directory, {"adapter_config.json"}); !parts.empty())
+    return "; it holds an adapter, not a model: merge the adapter into its base model first";
+  if (const auto weights = names_in(directory, {".safetensors", ".bin", ".pth"}); !weights.empty())
+    return ", which tells what kind of model " + weights.front() + " belongs to; download it into the same directory";
+  return ". Expected the directory of a Hugging Face model: config.json, *.safetensors, tokenizer.json";
+}
+
+Json read_object(const fs::path& path) {
+  Json json = read_json(path.string(), kLargestConfig);
+  if (!json.is_object()) throw FileError(path.string(), "is not a JSON object; expected the settings of a model");
+  return json;
+}
+
+void read_configs(const fs::path& config, ModelFiles& files) {
+  files.config_path = config.string();
+  files.config = read_object(config);
+  const fs::path generation = config.parent_path() / "generation_config.json";
+  if (!present(generation.string())) return;
+  files.generation_config_path = generation.string();
+  files.generation_config = read_object(generation);
+}
+
+}  // namespace
+
+std::string hub_cache() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+  };
+  if (const std::string cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = variable("HF_HOME"); !home.empty()) return home + "/hub";
+  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/huggingface/hub";
+  return variable("HOME") + "/.cache/huggingface/hub";
+}
+
+std::string locate_model(std::string_view name, const std::string& cache) {
+  const std::string given(name);
+  if (given.empty())
+    throw InputError("the name of the model is empty; give a directory, a .gguf file or an id such as google/gemma-2b");
+  if (present(given)) return given;
+  const std::optional<std::string> folder = cache_folder(name);
+  if (!folder)
+    throw FileError(given, "does not exist. Expected a model's directory, a .gguf file or an id such as google/gemma-2b");
+  const fs::path cached = fs::path(cache) / *folder;
+  if (is_folder(cached.string())) return snapshot_of(given, cached);
+  throw FileError(given, "is neither a file nor a directory here, nor a model in the Hugging Face cache (looked for " +
+                             cached.string() + "). Give a path, or download it with `huggingface-cli download " + given +
+                             "`; HF_HUB_CACHE and HF_HOME move the cache");
+}
+
+ModelFiles resolve_model(std::string_view name, const std::string& cache) {
+  ModelFiles files;
+  files.name = std::string(name);
+  const std::string located = locate_model(name, cache);
+  const fs::path path(located);
+  if (is_folder(located)) {
+    files.directory = located;
+    if (!present(located + "/config.json")) throw FileError(located, "holds no config.json" + advice_on_config(located));
+    read_configs(path / "config.json", files);
+    if (present(located + "/model.safetensors") || present(located + "/model.safetensors.index.json")) files.weights = located;
+    return files;
+  }
+  files.directory = path.has_parent_path() ? path.parent_path().string() : ".";
+  if (path.extension() == ".gguf") {
+    files.kind = ModelFiles::Kind::gguf;
+    files.weights = located;
+  } else if (path.extension() == ".safetensors" || located.ends_with(".safetensors.index.json")) {
+    const fs::path config = fs::path(files.directory) / "config.json";
+    if (!present(config.string())) throw FileError(located, "has no config.json beside it, which tells what kind of model it is");
+    read_configs(config, files);
+    files.weights = located;
+  } else if (path.extension() == ".json") {
+    read_configs(path, files);
+  } else {
+    throw FileError(located,
+                    "is no model; expected a directory with config.json, a .gguf or .safetensors file, or a config.json");
+  }
+  return files;
+}
+
+Checkpoint open_weights(const ModelFiles& files) {
+  if (files.kind == ModelFiles::Kind::gguf) return std::move(open_gguf(files.weights).checkpoint);
+  if (!files.weights.empty()) return open_safetensors(files.weights);
+  if (files.name == files.config_path)
+    throw FileError(files.config_path, "is a configuration alone; give the model's directory to use its weights");
+  return open_safetensors(files.directory);  // whose message says what the directory lacks
+}
+
+}  // namespace vitrine
