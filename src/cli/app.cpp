@@ -1,0 +1,101 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "cli/version.h"
+
+namespace vitrine::cli {
+namespace {
+
+constexpr int kDone = 0, kRunFailed = 1, kInputWrong = 2;
+
+/// The names of the command whose parser refused, as typed: "vitrine tokenize".
+std::string typed_name(const CLI::App& app) {
+  std::string name = app.get_name();
+  const CLI::App* at = &app;
+  while (true) {
+    const auto chosen = at->get_subcommands();
+    if (chosen.empty()) return name;
+    at = chosen.front();
+    name += " " + at->get_name();
+  }
+}
+
+int report(const std::string& who, const std::string& message, int code) {
+  std::fflush(stdout);
+  log("{}: {}", who, message);
+  return code;
+}
+
+/// Runs the action and turns what it throws into a message and an exit code.
+int run_action(const std::string& who, const Action& action) {
+  try {
+    action();
+    finish_output();
+    return kDone;
+  } catch (const InputError& error) {
+    return report(who, error.what(), kInputWrong);
+  } catch (const Error& error) {
+    return report(who, error.what(), kRunFailed);
+  } catch (const std::bad_alloc&) {
+    return report(who, "out of memory. A smaller context or fewer threads need less.", kRunFailed);
+  } catch (const std::exception& error) {
+    return report(who, error.what(), kRunFailed);
+  }
+}
+
+}  // namespace
+
+void build_app(CLI::App& app, Action& chosen) {
+  app.name("vitrine");
+  app.description("Runs transformer language models and shows their inside.");
+  app.footer(
+      "`vitrine COMMAND --help` explains a command and gives an example.\nWithout --model the small model that ships with "
+      "vitrine is used.");
+  app.require_subcommand(0, 1);
+  app.set_version_flag(
+      "--version", [] { return version_text(); }, "Print version, commit and the kernels chosen for this machine");
+  app.get_formatter()->column_width(34);
+  for (const Command& command : commands()) {
+    CLI::App* sub = app.add_subcommand(command.name, command.summary);
+    sub->get_formatter()->column_width(34);
+    std::string example;
+    for (const char* c = command.example; *c != '\0'; ++c) {
+      if (example.empty() || example.back() == '\n') example += "  ";
+      example += *c;
+    }
+    sub->footer(std::string(command.details) + "\n\nExample:\n" + example);
+    Action action = command.define(*sub);
+    sub->final_callback([&chosen, action] { chosen = action; });
+  }
+}
+
+int run(int argc, const char* const* argv) {
+  CLI::App app;
+  Action chosen;
+  build_app(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    const auto sub = app.get_subcommands();
+    return run_action("vitrine", [&] { print("{}", sub.empty() ? app.help() : sub.front()->help("vitrine")); });
+  } catch (const CLI::CallForVersion& version) {
+    return run_action("vitrine", [&] { print("{}\n", version.what()); });
+  } catch (const CLI::ParseError& error) {
+    const std::string who = typed_name(app);
+    return report(who, fmt::format("{}. See `{} --help`.", error.what(), who), kInputWrong);
+  } catch (const InputError& error) {  // VITRINE_TARGET, read by --version
+    return report("vitrine", error.what(), kInputWrong);
+  }
+  if (!chosen) {
+    log("{}", app.help());
+    return report("vitrine", "name a command, such as `vitrine predict \"Once upon a time\"`.", kInputWrong);
+  }
+  return run_action(typed_name(app), chosen);
+}
+
+}  // namespace vitrine::cli

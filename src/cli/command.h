@@ -1,0 +1,33 @@
+#pragma once
+// The commands of the program: one table (commands.cpp), one file per command. --help, the manual page, the shell
+// completions and docs/command-line.md are all written from this table and the options that define() declares.
+#include <functional>
+#include <string_view>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace vitrine::cli {
+
+/// What runs a command once its options are parsed. Throws vitrine::Error.
+using Action = std::function<void()>;
+
+struct Command {
+  const char* name;
+  const char* summary;              // one line for the overview
+  const char* details;              // what a reader of --help must know besides the options
+  const char* example;              // command lines, one a line; the documentation test runs them
+  Action (*define)(CLI::App& app);  // declares the options on `app`, which must outlive the action
+};
+
+const std::vector<Command>& commands();
+
+/// Builds the parser of the whole program. `chosen` receives the action of the command that was given.
+void build_app(CLI::App& app, Action& chosen);
+
+/// The program: parses, runs, reports. Returns the exit code: 0 done, 1 the run failed, 2 the input is wrong.
+int run(int argc, const char* const* argv);
+
+}  // namespace vitrine::cli

@@ -1,0 +1,42 @@
+#pragma once
+// Declaring options so that --help, the manual page and the completions can all be written from them.
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace vitrine::cli {
+
+/// An option with one of a few words as value. `words` is "auto|f32"; --help shows it as the value's name.
+CLI::Option* add_choice(CLI::App& app, const std::string& names, std::string& value, const std::string& words,
+                        const std::string& what);
+
+/// A whole number in [low, high].
+CLI::Option* add_count(CLI::App& app, const std::string& names, int64_t& value, int64_t low, int64_t high,
+                       const std::string& what);
+
+/// A finite number in [low, high], or (low, high] with `above_low`.
+CLI::Option* add_number(CLI::App& app, const std::string& names, double& value, double low, double high, const std::string& what,
+                        bool above_low = false);
+
+/// The words of an option made by add_choice, empty for others.
+std::vector<std::string> words_of(const CLI::Option& option);
+
+/// Token ids as typed: "2,651", and several sequences as "2,651;2,77". Spaces are allowed.
+/// Errors: InputError for an empty list or sequence, a negative id, and whatever is not a number below 2^31; `flag` is
+/// named in the message.
+std::vector<std::vector<int32_t>> parse_sequences(const std::string& text, const std::string& flag);
+/// parse_sequences for one sequence only.
+std::vector<int32_t> parse_ids(const std::string& text, const std::string& flag);
+
+/// Checks that text from the command line is UTF-8. Errors: InputError naming `what` and the first wrong byte.
+void require_utf8(const std::string& text, const std::string& what);
+
+/// The lines of a --jsonl file ("-" is standard input), each with its text. Blank lines are passed over.
+/// Errors: FileError naming the line that is not an object with a string under "text".
+std::vector<std::string> read_jsonl_texts(const std::string& path);
+
+/// The content of a file, or of standard input for "-".
+std::string read_text(const std::string& path);
+
+}  // namespace vitrine::cli

@@ -1,0 +1,144 @@
+#include "cli/output.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace vitrine::cli {
+namespace {
+
+/// The code point at text[i] and its length; -1 and 1 where the bytes are no UTF-8.
+std::pair<utf8proc_int32_t, size_t> code_point(std::string_view text, size_t i) {
+  utf8proc_int32_t point = -1;
+  const auto n = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + i,
+                                  static_cast<utf8proc_ssize_t>(text.size() - i), &point);
+  if (n <= 0) return {-1, 1};
+  return {point, static_cast<size_t>(n)};
+}
+
+std::string styled(std::string_view text, const char* code) {
+  if (!terminal().colours) return std::string(text);
+  return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
+}
+
+}  // namespace
+
+void write_out(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+    throw RunError(fmt::format("standard output: {}; the result is incomplete", std::strerror(errno)));
+}
+
+void write_log(std::string_view line) { fmt::print(stderr, "{}\n", line); }
+
+void print_json(const OrderedJson& document) {
+  write_out(document.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+  write_out("\n");
+}
+
+void finish_output() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout))
+    throw RunError(fmt::format("standard output: {}; the result is incomplete", std::strerror(errno)));
+}
+
+const Terminal& terminal() {
+  static const Terminal found = [] {
+    const bool is_terminal = isatty(STDOUT_FILENO) == 1;
+    const char* no_color = std::getenv("NO_COLOR");
+    const char* term = std::getenv("TERM");
+    const bool plain = (no_color != nullptr && *no_color != '\0') || (term != nullptr && std::strcmp(term, "dumb") == 0);
+    winsize size{};
+    const bool known = is_terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return Terminal{is_terminal, is_terminal && !plain, known ? size.ws_col : 0};
+  }();
+  return found;
+}
+
+std::string bold(std::string_view text) { return styled(text, "1"); }
+std::string dim(std::string_view text) { return styled(text, "2"); }
+
+std::string bar(double share, int cells) {
+  static constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  if (!(share > 0)) return "";
+  const int eighths = std::clamp(static_cast<int>(std::lround(share * cells * 8)), 1, cells * 8);
+  std::string text;
+  for (int i = 0; i < eighths / 8; ++i) text += "█";
+  return text + kEighths[eighths % 8];
+}
+
+std::string visible(std::string_view piece) {
+  std::string text;
+  for (size_t i = 0; i < piece.size();) {
+    const auto [point, n] = code_point(piece, i);
+    const auto byte = static_cast<unsigned char>(piece[i]);
+    if (point == '\n') {
+      text += "\\n";
+    } else if (point == '\t') {
+      text += "\\t";
+    } else if (point == '\r') {
+      text += "\\r";
+    } else if (point == '\\') {
+      text += "\\\\";
+    } else if (point < 0 || point < 0x20 || point == 0x7f) {
+      text += fmt::format("\\x{:02x}", byte);
+    } else if (utf8proc_category(point) == UTF8PROC_CATEGORY_CC || utf8proc_category(point) == UTF8PROC_CATEGORY_CF) {
+      text += fmt::format("\\u{{{:x}}}", static_cast<unsigned>(point));  // invisible, or turns the line's direction
+    } else {
+      text += piece.substr(i, n);
+    }
+    i += n;
+  }
+  return text;
+}
+
+int width_of(std::string_view text) {
+  int columns = 0;
+  for (size_t i = 0; i < text.size();) {
+    const auto [point, n] = code_point(text, i);
+    columns += point < 0 ? 1 : utf8proc_charwidth(point);
+    i += n;
+  }
+  return columns;
+}
+
+std::string pad_right(std::string_view text, int columns) {
+  return std::string(text) + std::string(static_cast<size_t>(std::max(0, columns - width_of(text))), ' ');
+}
+
+std::string pad_left(std::string_view text, int columns) {
+  return std::string(static_cast<size_t>(std::max(0, columns - width_of(text))), ' ') + std::string(text);
+}
+
+std::string percent(double share) {
+  const double value = share * 100;
+  if (value > 0 && value < 0.005) return "<0.01 %";
+  return value < 9.995 ? fmt::format("{:.2f} %", value) : fmt::format("{:.1f} %", value);
+}
+
+std::string bytes_text(double bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  int unit = 0;
+  while (bytes >= 1024 && unit < 5) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
+}
+
+std::string grouped(int64_t n) {
+  std::string digits = std::to_string(n), text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && digits[i - 1] != '-' && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+}  // namespace vitrine::cli

@@ -1,0 +1,66 @@
+#pragma once
+// What the program writes: results on stdout, everything else on stderr, one JSON document when --json is given.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace vitrine::cli {
+
+using OrderedJson = nlohmann::ordered_json;
+
+void write_out(std::string_view text);
+void write_log(std::string_view line);
+
+/// A piece of the result, to stdout.
+template <class... Args>
+void print(fmt::format_string<Args...> form, Args&&... args) {
+  write_out(fmt::format(form, std::forward<Args>(args)...));
+}
+/// A line for the person who watches, to stderr.
+template <class... Args>
+void log(fmt::format_string<Args...> form, Args&&... args) {
+  write_log(fmt::format(form, std::forward<Args>(args)...));
+}
+
+/// The document of --json: one line with a newline at its end. Bytes that are not UTF-8 become U+FFFD; a number that is
+/// not finite becomes null, as JSON has no word for it.
+void print_json(const OrderedJson& document);
+
+/// Flushes stdout. Errors: RunError if anything written there was lost (a full disk).
+void finish_output();
+
+/// How the terminal behind stdout wants to be written to: asked once, at the first call.
+struct Terminal {
+  bool is_terminal;  // colours and cursor movement make sense
+  bool colours;      // is_terminal, and NO_COLOR is not set and TERM is not "dumb"
+  int columns;       // 0 when stdout is no terminal: nothing is cut
+};
+const Terminal& terminal();
+
+/// `text` in bold or grey where colours are wanted, else unchanged.
+std::string bold(std::string_view text);
+std::string dim(std::string_view text);
+
+/// A bar of `share` (0 to 1) of `cells` columns, in eighths of a column. A share above zero shows at least an eighth.
+std::string bar(double share, int cells);
+
+/// A piece as one visible word: control characters and backslashes as \n, \t, \\, \x1b; broken UTF-8 as \xff.
+std::string visible(std::string_view piece);
+
+/// Columns that UTF-8 text takes in a terminal (wide East Asian characters take two).
+int width_of(std::string_view text);
+/// `text` with spaces up to `columns`, at its right or its left.
+std::string pad_right(std::string_view text, int columns);
+std::string pad_left(std::string_view text, int columns);
+
+/// "35.2 %", "0.04 %", "<0.01 %".
+std::string percent(double share);
+/// "17.0 MiB", "5.0 GiB".
+std::string bytes_text(double bytes);
+/// 8921344 as "8,921,344".
+std::string grouped(int64_t n);
+
+}  // namespace vitrine::cli
