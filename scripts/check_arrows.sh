@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# The folders of src/ depend on each other in one direction: an include may only point where a vitrine_folder(...) line
+# of src/CMakeLists.txt points, directly or through others. Public headers include the standard library and each other.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mapfile -t files < <(find src include -name '*.h' -o -name '*.cpp' -o -name '*.inc' | sort)
+
+awk '
+  FNR == 1 { split(FILENAME, part, "/") }
+  # Pass 1: the arrows.
+  FILENAME == "src/CMakeLists.txt" {
+    if (match($0, /^[ \t]*vitrine_folder\(/)) {
+      line = substr($0, RLENGTH + 1); sub(/\).*/, "", line)
+      n = split(line, word, " ")
+      known[word[1]] = 1
+      for (i = 2; i <= n; ++i) arrow[word[1], word[i]] = 1
+    }
+    next
+  }
+  # The first source line: close the arrows over paths.
+  !closed {
+    closed = 1
+    for (k in known) for (a in known) for (b in known) if (((a, k) in arrow) && ((k, b) in arrow)) arrow[a, b] = 1
+    for (k in known) for (a in known) for (b in known) if (((a, k) in arrow) && ((k, b) in arrow)) arrow[a, b] = 1
+    for (a in known) if ((a, a) in arrow) { printf "src/CMakeLists.txt: %s points back at itself\n", a; bad = 1 }
+  }
+  /^[ \t]*#[ \t]*include[ \t]*"/ {
+    split($0, quote, "\""); target = quote[2]
+    if (part[1] == "include") {
+      if (target !~ /^vitrine\//) { printf "%s:%d: a public header includes \"%s\"\n", FILENAME, FNR, target; bad = 1 }
+      next
+    }
+    folder = part[2]; slash = index(target, "/"); to = slash ? substr(target, 1, slash - 1) : ""
+    if (to in known && to != folder && !((folder, to) in arrow)) {
+      printf "%s:%d: src/%s may not include \"%s\" (src/CMakeLists.txt gives %s no arrow to %s)\n", FILENAME, FNR, folder, target, folder, to
+      bad = 1
+    }
+    ++seen
+  }
+  part[1] == "include" && /^[ \t]*#[ \t]*include[ \t]*<.*[\/.].*>/ { printf "%s:%d: a public header needs a library: %s\n", FILENAME, FNR, $0; bad = 1 }
+  END {
+    if (!seen) { print "check_arrows.sh: found no includes to check"; exit 1 }
+    if (!bad) printf "folder arrows: %d includes checked\n", seen
+    exit bad
+  }
+' src/CMakeLists.txt "${files[@]}"
