@@ -1,0 +1,37 @@
+#include "model/families.h"
+
+namespace vitrine {
+
+std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, bool (*by_default)(int64_t layer)) {
+  const ConfigReader& keys = config.keys;
+  const int64_t window = keys.find_positive("sliding_window", {"attention.sliding_window"}).value_or(kNoWindow);
+  const std::vector<std::string> types = keys.strings("layer_types");
+  if (!types.empty() && static_cast<int64_t>(types.size()) != n_layers)
+    keys.fail("layer_types", "has " + std::to_string(types.size()) + " entries; expected one for each of " +
+                                 std::to_string(n_layers) + " layers");
+  std::vector<int64_t> windows;
+  for (int64_t layer = 0; layer < n_layers; ++layer) {
+    bool sliding = by_default(layer);
+    if (!types.empty()) {
+      const std::string& type = types[static_cast<size_t>(layer)];
+      if (type != "sliding_attention" && type != "full_attention")
+        keys.fail("layer_types", "holds \"" + type + "\"; expected sliding_attention or full_attention");
+      sliding = type == "sliding_attention";
+      if (sliding && window == kNoWindow) keys.fail("layer_types", "names sliding layers, but sliding_window is missing or null");
+    }
+    windows.push_back(sliding ? window : kNoWindow);
+  }
+  return windows;
+}
+
+void check_heads(const ConfigReader& keys, int64_t n_heads, int64_t n_kv_heads) {
+  if (n_heads % n_kv_heads != 0)
+    keys.fail("num_key_value_heads", "does not divide num_attention_heads (" + std::to_string(n_heads) + ")");
+}
+
+void refuse_flags(const ConfigReader& keys, std::initializer_list<std::string_view> flags) {
+  for (const std::string_view flag : flags)
+    if (keys.flag(flag, {}, false)) keys.fail(flag, "is not supported by this family; expected false");
+}
+
+}  // namespace vitrine

@@ -1,0 +1,28 @@
+#pragma once
+// The families, one file each; registry.cpp lists them by the names files use. And what their configurations share.
+#include <initializer_list>
+#include <memory>
+
+#include "model/config.h"
+
+namespace vitrine {
+
+std::unique_ptr<Model> make_gpt2(const ModelConfig& config);
+std::unique_ptr<Model> make_gemma(const ModelConfig& config);
+std::unique_ptr<Model> make_gemma2(const ModelConfig& config);
+std::unique_ptr<Model> make_llama(const ModelConfig& config);
+std::unique_ptr<Model> make_mistral(const ModelConfig& config);
+std::unique_ptr<Model> make_qwen2(const ModelConfig& config);
+std::unique_ptr<Model> make_classic_decoder(const ModelConfig& config);
+
+/// Each layer's window: from layer_types where the configuration has it, else sliding_window (null or absent: no windows)
+/// on the layers that `by_default` names. Errors: FileError for a wrong list.
+std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, bool (*by_default)(int64_t layer));
+
+/// n_heads must be a multiple of n_kv_heads.
+void check_heads(const ConfigReader& keys, int64_t n_heads, int64_t n_kv_heads);
+
+/// Errors: FileError if one of these flags is there and true: it would change numbers and no weight table knows it.
+void refuse_flags(const ConfigReader& keys, std::initializer_list<std::string_view> flags);
+
+}  // namespace vitrine

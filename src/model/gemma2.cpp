@@ -1,0 +1,178 @@
+// Gemma 2. Grouped-query attention with RoPE, sliding-window and global layers in turn, soft-capped scores and logits,
+// RMSNorm before and after each sub-layer. Gemma Team, arXiv:2408.00118, section 2 and table 1.
+// T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
+#include <cmath>
+
+#include "model/families.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/embed.h"
+#include "ops/linear.h"
+#include "ops/mlp.h"
+#include "ops/norm.h"
+#include "ops/rope.h"
+#include "ops/tape.h"
+
+namespace vitrine {
+namespace {
+
+struct Gemma2Config {
+  int64_t d_model, n_layers, n_heads, n_kv_heads, head_dim, d_ff, vocab_size, context_length;
+  double query_pre_attn_scalar, attn_logit_softcapping, final_logit_softcapping;
+  std::vector<int64_t> windows;  // of each layer; kNoWindow: global
+  NormSpec norm;
+  RopeSpec rope;
+  Activation activation;
+  bool tied;
+};
+
+struct Gemma2Block {
+  Vector ln1, ln1_post, ln2, ln2_post;  // [D]
+  Weight W_Q;                           // [N·H, D]
+  Weight W_K, W_V;                      // [G·H, D]
+  Weight W_O;                           // [D, N·H]
+  Weight W_gate, W_in;                  // [F, D]
+  Weight W_out;                         // [D, F]
+};
+
+class Gemma2 final : public Model {
+ public:
+  explicit Gemma2(Gemma2Config c) : config(std::move(c)), blocks(static_cast<size_t>(config.n_layers)) {}
+  Tensor residual(Context& ctx, const Step& step) const override;
+  Head head() const override;
+  void tensors(TensorTable& table) override;
+  std::vector<CacheLayer> cache_layers() const override;
+  ModelShape shape() const override;
+  std::vector<std::string> hook_names() const override;
+
+ private:
+  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
+
+  Gemma2Config config;
+  Weight W_E;  // [V, D]
+  Weight W_U;  // [V, D], if it is not the embedding
+  std::vector<Gemma2Block> blocks;
+  Vector ln_final;  // [D]
+};
+
+Tensor Gemma2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
+  const Gemma2Config& c = config;
+  const Gemma2Block& w = blocks[static_cast<size_t>(layer)];
+  const auto scope = ctx.scope("blocks", layer);      // every name below becomes blocks.<layer>.<name>
+  auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
+  resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
+
+  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);  // [T, D]
+  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});           // one pass over x
+  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));     // [T, N, H]
+  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));     // [T, G, H]
+  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));     // [T, G, H]
+  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));
+  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));
+
+  // The scale comes from query_pre_attn_scalar, not from head_dim: in the 27B model they differ (144 against 128).
+  AttentionSpec spec;
+  spec.scale = 1 / std::sqrt(c.query_pre_attn_scalar);
+  spec.softcap = c.attn_logit_softcapping;
+  spec.window = c.windows[static_cast<size_t>(layer)];
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, spec);  // [T, N, H]
+  Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);            // [T, D]
+  attn_out = ctx.hook("hook_attn_out", rms_norm(ctx, "ln1_post", attn_out, w.ln1_post, c.norm));
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));  // [T, D]
+
+  const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);                  // [T, D]
+  const Tensor post = gated_linear(ctx, "mlp", y, w.W_gate, w.W_in, c.activation);  // [T, F]
+  Tensor mlp_out = linear(ctx, post, w.W_out);                                      // [T, D]
+  mlp_out = ctx.hook("hook_mlp_out", rms_norm(ctx, "ln2_post", mlp_out, w.ln2_post, c.norm));
+  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D]
+}
+
+Tensor Gemma2::residual(Context& ctx, const Step& step) const {
+  ctx.enter(step);
+  Tensor x = embed(ctx, step.tokens(), W_E);  // [T, D]
+  // The original rounds the factor to bf16 when it runs in bf16; in f32 it is the square root itself.
+  x = ctx.hook("hook_embed", scale(ctx, x, std::sqrt(static_cast<double>(config.d_model))));
+  for (int layer = 0; layer < config.n_layers; ++layer) x = ctx.checkpoint(&Gemma2::block, *this, step, layer, x);
+  return rms_norm(ctx, "ln_final", x, ln_final, config.norm);  // [T, D]
+}
+
+// Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
+Head Gemma2::head() const { return {config.tied ? &W_E : &W_U, config.final_logit_softcapping}; }
+
+std::vector<CacheLayer> Gemma2::cache_layers() const {
+  std::vector<CacheLayer> layers;
+  for (const int64_t window : config.windows) layers.push_back({window, config.n_kv_heads, config.head_dim, config.head_dim});
+  return layers;
+}
+
+ModelShape Gemma2::shape() const {
+  const Gemma2Config& c = config;
+  return {"gemma2", c.d_model, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_ff, c.vocab_size, c.context_length, c.tied};
+}
+
+std::vector<std::string> Gemma2::hook_names() const {
+  return hook_names_of({.n_layers = config.n_layers, .rotary = true, .post_norms = true, .gated = true});
+}
+
+void Gemma2::tensors(TensorTable& table) {
+  const Gemma2Config& c = config;
+  const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
+  const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
+  table.matrix(W_E, {"W_E", "model.embed_tokens.weight", "token_embd.weight", V, D});
+  for (int64_t layer = 0; layer < c.n_layers; ++layer) {
+    Gemma2Block& w = blocks[static_cast<size_t>(layer)];
+    const auto line = [&](const char* ours, const char* huggingface, const char* gguf, Dim out, Dim in = {}) {
+      return TensorLine{at_layer(std::string("blocks.{}.") + ours, layer),
+                        at_layer(std::string("model.layers.{}.") + huggingface, layer),
+                        at_layer(std::string("blk.{}.") + gguf, layer), out, in};
+    };
+    table.vector(w.ln1, line("ln1.w", "input_layernorm.weight", "attn_norm.weight", D));
+    table.matrix(w.W_Q, line("attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D));
+    table.matrix(w.W_K, line("attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D));
+    table.matrix(w.W_V, line("attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D));
+    table.matrix(w.W_O, line("attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH));
+    table.vector(w.ln1_post, line("ln1_post.w", "post_attention_layernorm.weight", "post_attention_norm.weight", D));
+    table.vector(w.ln2, line("ln2.w", "pre_feedforward_layernorm.weight", "ffn_norm.weight", D));
+    table.matrix(w.W_gate, line("mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D));
+    table.matrix(w.W_in, line("mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D));
+    table.matrix(w.W_out, line("mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F));
+    table.vector(w.ln2_post, line("ln2_post.w", "post_feedforward_layernorm.weight", "post_ffw_norm.weight", D));
+  }
+  table.vector(ln_final, {"ln_final.w", "model.norm.weight", "output_norm.weight", D});
+  if (!c.tied) table.matrix(W_U, {"W_U", "lm_head.weight", "output.weight", V, D});
+}
+
+Gemma2Config read(const ModelConfig& config) {
+  const ConfigReader& keys = config.keys;
+  Gemma2Config c{};
+  c.d_model = keys.positive("hidden_size", {"embedding_length"});
+  c.n_layers = keys.positive("num_hidden_layers", {"block_count"});
+  c.n_heads = keys.positive("num_attention_heads", {"attention.head_count"});
+  c.n_kv_heads = keys.positive("num_key_value_heads", {"attention.head_count_kv"});
+  c.head_dim = keys.positive("head_dim", {"attention.key_length", "attention.value_length"}, 256);
+  c.d_ff = keys.positive("intermediate_size", {"feed_forward_length"});
+  c.vocab_size = keys.positive("vocab_size");
+  c.context_length = keys.positive("max_position_embeddings", {"context_length"}, 8192);
+  c.attn_logit_softcapping = keys.find_number("attn_logit_softcapping").value_or(0);
+  c.final_logit_softcapping = keys.find_number("final_logit_softcapping").value_or(0);
+  // GGUF has no key for it; the fallback is what converters of Google's models rely on: only the 27B differs.
+  const double usual = static_cast<double>(config.gguf && c.n_layers == 46 ? c.d_model / c.n_heads
+                                           : config.gguf                   ? c.head_dim
+                                                                           : 256);
+  c.query_pre_attn_scalar = keys.number("query_pre_attn_scalar", {"vitrine.query_pre_attn_scalar"}, usual);
+  if (!(c.query_pre_attn_scalar > 0)) keys.fail("query_pre_attn_scalar", "must be above 0");
+  c.norm = {.eps = keys.number("rms_norm_eps", {"attention.layer_norm_rms_epsilon"}, 1e-6), .offset = config.gguf ? 0.0 : 1.0};
+  c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
+  c.activation = read_activation(keys, "hidden_activation", {}, "gelu_pytorch_tanh");
+  c.windows = read_windows(config, c.n_layers, [](int64_t layer) { return layer % 2 == 0; });
+  c.tied = keys.flag("tie_word_embeddings", {}, true);
+  check_heads(keys, c.n_heads, c.n_kv_heads);
+  refuse_flags(keys, {"attention_bias", "use_bidirectional_attention"});
+  return c;
+}
+
+}  // namespace
+
+std::unique_ptr<Model> make_gemma2(const ModelConfig& config) { return std::make_unique<Gemma2>(read(config)); }
+
+}  // namespace vitrine

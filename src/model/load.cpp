@@ -1,0 +1,261 @@
+#include "model/load.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/error.h"
+#include "model/registry.h"
+
+namespace vitrine {
+namespace {
+
+std::vector<int64_t> stored_shape(const TensorLine& line, bool gguf) {
+  const int64_t out = line.out.size * line.parts;
+  if (line.in.size == 0) return {out};
+  if (line.by_columns && !gguf) return {line.in.size, out};
+  return {out, line.in.size};
+}
+
+std::string formula(const TensorLine& line, bool gguf) {
+  const std::string out = (line.parts > 1 ? std::to_string(line.parts) + " * " : "") + std::string(line.out.formula);
+  if (line.in.size == 0) return "[" + out + "]";
+  const std::string in(line.in.formula);
+  return line.by_columns && !gguf ? "[" + in + ", " + out + "]" : "[" + out + ", " + in + "]";
+}
+
+const std::string& file_name(const TensorLine& line, bool gguf) { return gguf ? line.gguf : line.huggingface; }
+
+class Loader final : public TensorTable {
+ public:
+  Loader(OpenedModel& opened, const FamilyEntry& family) : opened_(opened), family_(family), gguf_(opened.gguf != nullptr) {}
+
+  void matrix(Weight& weight, const TensorLine& line) override {
+    const StoredTensor& t = find(line);
+    if (static_cast<int>(t.dtype) >= kWeightTypes)
+      throw FileError(*t.file, "tensor \"" + t.name + "\" (header byte " + std::to_string(t.described_at) +
+                                   ") has element type " + std::string(name_of(t.dtype)) +
+                                   "; expected f32, f16, bf16, q8_0 or q4_0");
+    weight.name = t.name;
+    weight.dtype = t.dtype;
+    weight.out = line.out.size;
+    weight.in = line.in.size;
+    weight.by_columns = line.by_columns && !gguf_;
+    weight.stride = row_bytes(t.dtype, static_cast<size_t>(t.shape[1]));
+    const int64_t first = line.part * line.out.size;
+    weight.data = t.data + (weight.by_columns ? row_bytes(t.dtype, static_cast<size_t>(first))
+                                              : static_cast<size_t>(first) * weight.stride);
+  }
+
+  void vector(Vector& vector, const TensorLine& line) override {
+    const StoredTensor& t = find(line);
+    vector.name = t.name;
+    vector.size = line.out.size;
+    vector.dtype = DType::f32;
+    const int64_t first = line.part * line.out.size;
+    if (t.dtype == DType::f32) {
+      vector.data = reinterpret_cast<const float*>(t.data) + first;
+      return;
+    }
+    if (t.dtype != DType::f16 && t.dtype != DType::bf16)
+      throw FileError(
+          *t.file, "tensor \"" + t.name + "\" has element type " + std::string(name_of(t.dtype)) + "; expected f32, f16 or bf16");
+    opened_.widened.push_back(std::make_unique<float[]>(static_cast<size_t>(vector.size)));
+    float* wide = opened_.widened.back().get();
+    for (int64_t i = 0; i < vector.size; ++i) wide[i] = element_at(t.dtype, t.data, static_cast<size_t>(first + i));
+    vector.data = wide;
+  }
+
+  /// Errors: FileError naming tensors of the file that the family does not know: they would be silently lost.
+  void refuse_unknown() const {
+    std::string unknown;
+    int count = 0;
+    for (const auto& [name, tensor] : opened_.checkpoint.tensors()) {
+      if (used_.count(name) != 0 || may_be_ignored(name)) continue;
+      if (++count <= 3) unknown += (count > 1 ? ", " : "") + ("\"" + name + "\"");
+    }
+    if (count > 0)
+      throw FileError(opened_.checkpoint.path(), "holds " + std::to_string(count) + " tensor(s) that the family " + family_.name +
+                                                     " does not have: " + unknown + (count > 3 ? ", …" : "") +
+                                                     ". Do config.json and the weights come from the same model?");
+  }
+
+ private:
+  const StoredTensor& find(const TensorLine& line) {
+    const std::string& wanted = file_name(line, gguf_);
+    const StoredTensor* t = opened_.checkpoint.find(wanted);
+    std::string tried = "\"" + wanted + "\"";
+    for (const std::string_view prefix : family_.optional_prefixes) {  // files of the bare model lack it
+      if (t != nullptr || gguf_ || !wanted.starts_with(prefix)) continue;
+      t = opened_.checkpoint.find(wanted.substr(prefix.size()));
+      tried += " or \"" + wanted.substr(prefix.size()) + "\"";
+    }
+    const std::vector<int64_t> expected = stored_shape(line, gguf_);
+    const std::string should =
+        shape_text(expected) + " = " + formula(line, gguf_) + " from " + (gguf_ ? "the file's metadata" : "config.json");
+    if (t == nullptr)
+      throw FileError(opened_.checkpoint.path(), "lacks the tensor " + tried + " (" + line.ours + "), expected " + should +
+                                                     ". Do config.json and the weights come from the same model?");
+    if (t->shape != expected)
+      throw FileError(*t->file, "tensor \"" + t->name + "\" is " + shape_text(t->shape) + " (header byte " +
+                                    std::to_string(t->described_at) + "); expected " + should +
+                                    ".\n  Do config.json and the weights come from the same model?");
+    used_.insert(t->name);
+    return *t;
+  }
+
+  bool may_be_ignored(const std::string& name) const {
+    return std::any_of(family_.ignored_suffixes.begin(), family_.ignored_suffixes.end(),
+                       [&](std::string_view suffix) { return name.ends_with(suffix); });
+  }
+
+  OpenedModel& opened_;
+  const FamilyEntry& family_;
+  bool gguf_;
+  std::set<std::string, std::less<>> used_;
+};
+
+class Counter final : public TensorTable {
+ public:
+  int64_t count = 0;
+  void matrix(Weight&, const TensorLine& line) override { count += line.out.size * line.in.size; }
+  void vector(Vector&, const TensorLine& line) override { count += line.out.size; }
+};
+
+class Lister final : public TensorTable {
+ public:
+  explicit Lister(bool gguf) : gguf_(gguf) {}
+  std::vector<FileTensor> list;
+  void matrix(Weight&, const TensorLine& line) override { add(line); }
+  void vector(Vector&, const TensorLine& line) override { add(line); }
+
+ private:
+  void add(const TensorLine& line) {
+    if (line.part == 0) list.push_back({file_name(line, gguf_), stored_shape(line, gguf_)});
+  }
+  bool gguf_;
+};
+
+// Points every parameter's gradient into the buffer of its file tensor; null buffers take the targets away again.
+class Binder final : public TensorTable {
+ public:
+  Binder(bool gguf, DType dtype, std::map<std::string, Gradients::Buffer>* buffers)
+      : gguf_(gguf), dtype_(dtype), buffers_(buffers) {}
+  void matrix(Weight& weight, const TensorLine& line) override {
+    weight.grad = {};
+    if (buffers_ == nullptr) return;
+    Gradients::Buffer& buffer = buffers_->at(file_name(line, gguf_));
+    const auto row = static_cast<size_t>(buffer.shape[1]), first = static_cast<size_t>(line.part * line.out.size);
+    const bool by_columns = line.by_columns && !gguf_;
+    weight.grad = {buffer.data.data() + row_bytes(dtype_, by_columns ? first : first * row), row};
+  }
+  void vector(Vector& vector, const TensorLine& line) override {
+    vector.grad = {};
+    if (buffers_ == nullptr) return;
+    Gradients::Buffer& buffer = buffers_->at(file_name(line, gguf_));
+    vector.grad = {buffer.data.data() + row_bytes(dtype_, static_cast<size_t>(line.part * line.out.size)), 1};
+  }
+
+ private:
+  bool gguf_;
+  DType dtype_;
+  std::map<std::string, Gradients::Buffer>* buffers_;
+};
+
+// GGUF metadata as a configuration: "llama.block_count" becomes "block_count"; the rest of the file's keys are not the
+// family's business. The vocabulary's size is the embedding's.
+ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoint) {
+  const std::string architecture(metadata.string("general.architecture"));
+  const Json flat = metadata.config();
+  Json config = Json::object();
+  for (const auto& [key, value] : flat.items())
+    if (key.starts_with(architecture + ".")) config[key.substr(architecture.size() + 1)] = value;
+  config["model_type"] = architecture;
+  if (const StoredTensor* embedding = checkpoint.find("token_embd.weight"); embedding != nullptr && embedding->shape.size() == 2)
+    config["vocab_size"] = embedding->shape[0];
+  config["tie_word_embeddings"] = checkpoint.find("output.weight") == nullptr;
+  ModelConfig result{ConfigReader(config, metadata.path()), true, nullptr};
+  if (const StoredTensor* divisors = checkpoint.find("rope_freqs.weight")) {
+    const int64_t head_dim =
+        result.keys.find_positive("rope.dimension_count")
+            .value_or(result.keys.positive("embedding_length") / result.keys.positive("attention.head_count"));
+    if (divisors->dtype != DType::f32 || divisors->shape != std::vector<int64_t>{head_dim / 2})
+      throw FileError(*divisors->file, "tensor \"rope_freqs.weight\" is " + shape_text(divisors->shape) + " of " +
+                                           std::string(name_of(divisors->dtype)) + "; expected [" + std::to_string(head_dim / 2) +
+                                           "] of f32, one for each pair of a head's components");
+    result.rope_divisors = reinterpret_cast<const float*>(divisors->data);
+  }
+  return result;
+}
+
+std::unique_ptr<Model> make(const ModelConfig& config, const FamilyEntry** chosen = nullptr) {
+  const FamilyEntry& family = find_family(config.keys, config.gguf);
+  if (chosen != nullptr) *chosen = &family;
+  std::unique_ptr<Model> model = family.make(config);
+  if (!config.gguf) ignore_common_keys(config.keys);
+  if (config.gguf) ignore_gguf_keys(config.keys);
+  config.keys.refuse_unread(std::string("the family ") + family.name);
+  return model;
+}
+
+}  // namespace
+
+OpenedModel open_model(std::string_view name) {
+  OpenedModel opened;
+  opened.files = resolve_model(name);
+  const FamilyEntry* family = nullptr;
+  if (opened.files.kind == ModelFiles::Kind::gguf) {
+    Gguf gguf = open_gguf(opened.files.weights);
+    opened.gguf = std::make_unique<GgufMetadata>(std::move(gguf.metadata));
+    opened.checkpoint = std::move(gguf.checkpoint);
+    opened.model = make(gguf_config(*opened.gguf, opened.checkpoint), &family);
+  } else {
+    opened.model = make({ConfigReader(opened.files.config, opened.files.config_path), false, nullptr}, &family);
+    opened.checkpoint = open_weights(opened.files);
+  }
+  Loader loader(opened, *family);
+  opened.model->tensors(loader);
+  loader.refuse_unknown();
+  return opened;
+}
+
+std::unique_ptr<Model> model_from_config(const ModelFiles& files) {
+  if (files.kind == ModelFiles::Kind::gguf) {
+    const Gguf gguf = open_gguf(files.weights);
+    return make(gguf_config(gguf.metadata, gguf.checkpoint));
+  }
+  return make({ConfigReader(files.config, files.config_path), false, nullptr});
+}
+
+int64_t parameter_count(Model& model) {
+  Counter counter;
+  model.tensors(counter);
+  return counter.count;
+}
+
+std::vector<FileTensor> file_tensors(Model& model, bool gguf) {
+  Lister lister(gguf);
+  model.tensors(lister);
+  return std::move(lister.list);
+}
+
+Gradients::Gradients(Model& model, bool gguf, DType dtype) : model_(model), gguf_(gguf), dtype_(dtype) {
+  for (const FileTensor& tensor : file_tensors(model, gguf)) {
+    int64_t count = 1;
+    for (const int64_t size : tensor.shape) count *= size;
+    buffers_[tensor.name] = {tensor.shape, std::vector<std::byte>(row_bytes(dtype, static_cast<size_t>(count)))};
+  }
+  Binder binder(gguf_, dtype_, &buffers_);
+  model_.tensors(binder);
+}
+
+Gradients::~Gradients() {
+  Binder binder(gguf_, dtype_, nullptr);
+  model_.tensors(binder);
+}
+
+void Gradients::zero() {
+  for (auto& [name, buffer] : buffers_) std::fill(buffer.data.begin(), buffer.data.end(), std::byte{0});
+}
+
+}  // namespace vitrine

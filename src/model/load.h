@@ -1,0 +1,68 @@
+#pragma once
+// From files to a model that runs.
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/gguf.h"
+#include "io/huggingface.h"
+#include "model/model.h"
+
+namespace vitrine {
+
+/// A model with the files its weights lie in.
+struct OpenedModel {
+  ModelFiles files;
+  std::unique_ptr<GgufMetadata> gguf;  // of a GGUF file: also its vocabulary and chat template
+  Checkpoint checkpoint{""};
+  std::unique_ptr<Model> model;
+  std::vector<std::unique_ptr<float[]>> widened;  // vectors stored in 16 bit, as f32 (a few KB a layer)
+};
+
+/// Maps and checks a model's files: every tensor of the family's table is there in its shape, and nothing else is.
+/// Nothing is read but headers and the small vectors. Errors: FileError.
+OpenedModel open_model(std::string_view name);
+
+/// The family and its sizes from a configuration alone; weights are not looked for.
+std::unique_ptr<Model> model_from_config(const ModelFiles& files);
+
+/// Families by the names in their files, for messages: "gemma, gemma2, gpt2, …".
+std::string known_families();
+
+/// Parameters of a model: every number of every tensor once (tied ones once).
+int64_t parameter_count(Model& model);
+
+/// A name and shape for each tensor of the model's own file, in the order of the run: where gradients and fresh
+/// weights go. Stacked tensors (GPT-2's c_attn) are one entry.
+struct FileTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+std::vector<FileTensor> file_tensors(Model& model, bool gguf);
+
+/// Buffers for the gradients of all parameters, each in the shape and layout of the model's own file, bound to the model
+/// while this lives. dtype: the activations' (f32 or f64).
+class Gradients {
+ public:
+  Gradients(Model& model, bool gguf, DType dtype = DType::f32);
+  ~Gradients();
+  Gradients(const Gradients&) = delete;
+  Gradients& operator=(const Gradients&) = delete;
+
+  void zero();
+  struct Buffer {
+    std::vector<int64_t> shape;
+    std::vector<std::byte> data;
+  };
+  /// By the name in the model's own file.
+  const std::map<std::string, Buffer>& buffers() const { return buffers_; }
+
+ private:
+  Model& model_;
+  bool gguf_;
+  DType dtype_;
+  std::map<std::string, Buffer> buffers_;
+};
+
+}  // namespace vitrine

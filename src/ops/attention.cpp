@@ -1,0 +1,321 @@
+#include "ops/attention.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/reference/attention.h"
+#include "ops/attention_keys.h"
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+#include "ops/tape.h"
+
+namespace vitrine {
+namespace {
+
+constexpr int64_t kQueryRows = 32;  // of one head that share a pass over a block of keys
+
+void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Step& step, Context& ctx) {
+  if (q.shape().rank() != 3 || k.shape().rank() != 3 || v.shape().rank() != 3 || q.dim(2) != k.dim(2) || k.dim(1) != v.dim(1) ||
+      k.dim(1) <= 0 || q.dim(1) % k.dim(1) != 0 || q.rows() != step.rows() || k.rows() != q.rows() || v.rows() != q.rows())
+    throw ShapeError("attention: q " + q.shape().text() + ", k " + k.shape().text() + ", v " + v.shape().text() + " for " +
+                     std::to_string(step.rows()) +
+                     " rows; expected [rows, heads, head_dim], one head_dim for q and k, and heads a multiple of kv heads");
+  for (const StepSequence& s : step.sequences())
+    if (s.cache != nullptr && (ctx.training() || q.dtype() == DType::f64))
+      throw UsageError("attention: a cache cannot be used while a tape records or in f64");
+}
+
+// Queries of one sequence that share a key/value head: `rows` positions of `heads` neighbouring heads. Either is 1.
+struct Unit {
+  int64_t row, rows, head, heads;
+};
+
+// Partial results of one unit over one block of keys: largest score, sum of exponentials, weighted values per row.
+template <class T>
+struct Partial {
+  T *largest, *total, *z, *scratch;
+  int32_t *first, *last;
+  static size_t bytes(int64_t rows, int64_t v_dim) {
+    const size_t n = static_cast<size_t>(rows) * ((2 + static_cast<size_t>(v_dim) + kKeyBlock) * sizeof(T) + 2 * sizeof(int32_t));
+    return (n + 63) & ~size_t{63};
+  }
+  Partial(std::byte* memory, int64_t rows, int64_t v_dim) {
+    const auto n = static_cast<size_t>(rows);
+    z = reinterpret_cast<T*>(memory);
+    scratch = z + n * static_cast<size_t>(v_dim);
+    largest = scratch + n * kKeyBlock;
+    total = largest + n;
+    first = reinterpret_cast<int32_t*>(total + n);
+    last = first + n;
+  }
+};
+
+template <class T>
+class Fused {
+ public:
+  Fused(const Tensor& q, const Tensor& v, const Step& step, size_t sequence, const KeySource<T>& source,
+        const AttentionSpec& spec, const Tensor& z, const Tensor& row_lse)
+      : q_(q),
+        z_(z),
+        row_lse_(row_lse),
+        s_(step.sequences()[sequence]),
+        source_(source),
+        spec_(spec),
+        n_heads_(q.dim(1)),
+        per_kv_(q.dim(1) / v.dim(1)),
+        v_dim_(v.dim(2)) {}
+
+  int64_t units() const { return s_.rows == 1 ? n_heads_ / per_kv_ : n_heads_ * ((s_.rows + kQueryRows - 1) / kQueryRows); }
+  Unit unit(int64_t i) const {
+    if (s_.rows == 1) return {0, 1, i * per_kv_, per_kv_};
+    const int64_t chunks = (s_.rows + kQueryRows - 1) / kQueryRows, row = i % chunks * kQueryRows;
+    return {row, std::min(kQueryRows, s_.rows - row), i / chunks, 1};
+  }
+  int64_t rows_of(const Unit& u) const { return u.rows * u.heads; }
+  int64_t first_block(const Unit& u) const { return seen_by(s_, spec_, s_.position + u.row).first / kKeys; }
+  int64_t end_block(const Unit& u) const {
+    return (seen_by(s_, spec_, s_.position + u.row + u.rows - 1).last + kKeys - 1) / kKeys;
+  }
+  int64_t most_blocks() const { return (s_.position + s_.rows + kKeys - 1) / kKeys; }
+
+  // One block of keys, from a fresh start.
+  void block(const Unit& u, int64_t block, const Partial<T>& p) const {
+    const auto rows = static_cast<size_t>(rows_of(u));
+    for (size_t r = 0; r < rows; ++r) {
+      const KeyRange range = seen_by(s_, spec_, s_.position + u.row + (u.rows == 1 ? 0 : static_cast<int64_t>(r)));
+      p.first[r] = static_cast<int32_t>(std::clamp<int64_t>(range.first - block * kKeys, 0, kKeys));
+      p.last[r] = static_cast<int32_t>(std::clamp<int64_t>(range.last - block * kKeys, 0, kKeys));
+      p.largest[r] = -std::numeric_limits<T>::infinity();
+      p.total[r] = 0;
+    }
+    std::fill(p.z, p.z + rows * static_cast<size_t>(v_dim_), T{0});
+    const int64_t keys = std::min(kKeys, s_.position + s_.rows - block * kKeys), kv_head = u.head / per_kv_;
+    AttentionBlockOf<T> work{};
+    work.q = q_.row<T>(s_.first_row + u.row) + u.head * q_.dim(2);
+    work.q_stride = static_cast<size_t>(u.rows == 1 ? q_.dim(2) : q_.row_size());
+    work.rows = rows;
+    work.k_t = source_.keys(block, kv_head);
+    work.k_stride = kKeyBlock;
+    work.v = source_.values(block, kv_head);
+    work.v_stride = source_.v_stride();
+    work.keys = static_cast<size_t>(keys);
+    work.head_dim = static_cast<size_t>(q_.dim(2));
+    work.v_dim = static_cast<size_t>(v_dim_);
+    work.scale = static_cast<T>(spec_.scale);
+    work.softcap = static_cast<T>(spec_.softcap);
+    work.first = p.first;
+    work.last = p.last;
+    work.largest = p.largest;
+    work.total = p.total;
+    work.z = p.z;
+    work.z_stride = static_cast<size_t>(v_dim_);
+    work.scratch = p.scratch;
+    if constexpr (std::is_same_v<T, float>) {
+      kernels().attention(work);
+    } else {
+      attention_reference(work);
+    }
+  }
+
+  // Joins a block's partial result to what came before (in z, and largest and total of the running pair).
+  void join(const Unit& u, const Partial<T>& p, T* largest, T* total) const {
+    for (int64_t r = 0; r < rows_of(u); ++r) {
+      if (p.total[r] == 0) continue;  // saw no key of this block
+      const T m = std::max(largest[r], p.largest[r]);
+      const T before = largest[r] == -std::numeric_limits<T>::infinity() ? T{0} : std::exp(largest[r] - m);
+      const T now = std::exp(p.largest[r] - m);
+      largest[r] = m;
+      total[r] = total[r] * before + p.total[r] * now;
+      T* z = z_row(u, r);
+      const T* part = p.z + r * v_dim_;
+      for (int64_t c = 0; c < v_dim_; ++c) z[c] = z[c] * before + part[c] * now;
+    }
+  }
+  void begin(const Unit& u, T* largest, T* total) const {
+    for (int64_t r = 0; r < rows_of(u); ++r) {
+      largest[r] = -std::numeric_limits<T>::infinity();
+      total[r] = 0;
+      std::fill(z_row(u, r), z_row(u, r) + v_dim_, T{0});
+    }
+  }
+  void finish(const Unit& u, const T* largest, const T* total) const {
+    for (int64_t r = 0; r < rows_of(u); ++r) {
+      T* z = z_row(u, r);
+      for (int64_t c = 0; c < v_dim_; ++c) z[c] /= total[r];
+      *lse_of(u, r) = largest[r] + std::log(total[r]);
+    }
+  }
+
+ private:
+  T* z_row(const Unit& u, int64_t r) const {
+    const int64_t row = u.rows == 1 ? 0 : r, head = u.rows == 1 ? r : 0;
+    return z_.row<T>(s_.first_row + u.row + row) + (u.head + head) * v_dim_;
+  }
+  T* lse_of(const Unit& u, int64_t r) const {
+    const int64_t row = u.rows == 1 ? 0 : r, head = u.rows == 1 ? r : 0;
+    return row_lse_.row<T>(s_.first_row + u.row + row) + u.head + head;
+  }
+
+  Tensor q_, z_, row_lse_;
+  StepSequence s_;
+  const KeySource<T>& source_;
+  const AttentionSpec& spec_;
+  int64_t n_heads_, per_kv_, v_dim_;
+};
+
+// Many query rows: each unit walks its blocks. One row: blocks are shared out too, so that one long sequence with few
+// key/value heads keeps every core busy. The bits are the same.
+template <class T>
+void run_fused(Context& ctx, const std::vector<Fused<T>>& sequences, int64_t v_dim, int64_t per_kv) {
+  struct Task {
+    size_t sequence;
+    Unit unit;
+    int64_t block;     // -1: all of the unit's blocks
+    int64_t partials;  // index of this task's partial result among the shared ones
+  };
+  const int64_t most_rows = std::max(kQueryRows, per_kv);
+  const size_t partial_bytes = Partial<T>::bytes(most_rows, v_dim);
+  size_t n_tasks = 0;
+  for (const Fused<T>& f : sequences)
+    for (int64_t i = 0; i < f.units(); ++i) {
+      const Unit u = f.unit(i);
+      n_tasks += static_cast<size_t>(u.rows == 1 ? f.end_block(u) - f.first_block(u) : 1);
+    }
+  Task* tasks = ctx.scratch<Task>(n_tasks);
+  int64_t shared = 0, work = 0;
+  size_t t = 0;
+  for (size_t s = 0; s < sequences.size(); ++s)
+    for (int64_t i = 0; i < sequences[s].units(); ++i) {
+      const Unit u = sequences[s].unit(i);
+      const int64_t first = sequences[s].first_block(u), end = sequences[s].end_block(u);
+      work += (end - first) * sequences[s].rows_of(u);
+      if (u.rows > 1) tasks[t++] = {s, u, -1, 0};
+      for (int64_t b = first; u.rows == 1 && b < end; ++b) tasks[t++] = {s, u, b, shared++};
+    }
+  std::byte* own = ctx.scratch<std::byte>(partial_bytes * static_cast<size_t>(ctx.pool().threads()));
+  std::byte* parts = ctx.scratch<std::byte>(partial_bytes * static_cast<size_t>(shared));
+  const auto partial = [&](std::byte* base, int64_t i) {
+    return Partial<T>(base + partial_bytes * static_cast<size_t>(i), most_rows, v_dim);
+  };
+  const auto run = [&](int64_t i, int thread) {
+    const Task& task = tasks[i];
+    const Fused<T>& f = sequences[task.sequence];
+    if (task.block >= 0) return f.block(task.unit, task.block, partial(parts, task.partials));
+    T largest[kQueryRows], total[kQueryRows];
+    f.begin(task.unit, largest, total);
+    const Partial<T> p = partial(own, thread);
+    for (int64_t b = f.first_block(task.unit); b < f.end_block(task.unit); ++b) {
+      f.block(task.unit, b, p);
+      f.join(task.unit, p, largest, total);
+    }
+    f.finish(task.unit, largest, total);
+  };
+  if (work > 16) {
+    ctx.pool().run(static_cast<int64_t>(n_tasks), run);
+  } else {
+    for (size_t i = 0; i < n_tasks; ++i) run(static_cast<int64_t>(i), 0);
+  }
+  T* largest = ctx.scratch<T>(2 * static_cast<size_t>(most_rows));
+  T* total = largest + most_rows;
+  for (size_t i = 0; i < n_tasks;) {
+    const Task& task = tasks[i];
+    if (task.block < 0) {
+      ++i;
+      continue;
+    }
+    const Fused<T>& f = sequences[task.sequence];
+    f.begin(task.unit, largest, total);
+    for (int64_t b = f.first_block(task.unit); b < f.end_block(task.unit); ++b, ++i)
+      f.join(task.unit, partial(parts, tasks[i].partials), largest, total);
+    f.finish(task.unit, largest, total);
+  }
+}
+
+template <class T>
+Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Step& step, int layer,
+              const AttentionSpec& spec) {
+  const Tensor z = ctx.empty({q.rows(), q.dim(1), v.dim(2)});
+  const Tensor row_lse = ctx.empty({q.rows(), q.dim(1)});
+  const auto scratch = ctx.frame();
+  const bool listened = ctx.listens("hook_attn_scores") || ctx.listens("hook_pattern");
+  const bool dropping = ctx.training() && spec.dropout > 0;
+  std::vector<KeySource<T>> sources;  // one heap block per call, of a few words per sequence
+  std::vector<Fused<T>> fused;
+  sources.reserve(step.sequences().size());
+  for (size_t s = 0; s < step.sequences().size(); ++s) {
+    sources.emplace_back(ctx, step.sequences()[s], layer, k, v);
+    if (dropping || (listened && static_cast<int>(s) == ctx.listening_sequence())) {
+      attention_stepwise<T>(ctx, q, k, v, step, s, sources[s], spec, z);
+    } else {
+      fused.emplace_back(q, v, step, s, sources[s], spec, z, row_lse);
+      if (Tape* tape = ctx.tape()) record_attention(*tape, q, k, v, z, row_lse, step, s, spec);
+    }
+  }
+  if (!fused.empty()) run_fused(ctx, fused, v.dim(2), q.dim(1) / k.dim(1));
+  return z;
+}
+
+}  // namespace
+
+Tensor attention(Context& ctx, std::string_view name, const Tensor& q, const Tensor& k, const Tensor& v, const Step& step,
+                 int layer, const AttentionSpec& spec) {
+  check_attention(q, k, v, step, ctx);
+  const auto scope = ctx.scope(name);
+  const Tensor z =
+      q.dtype() == DType::f64 ? attend<double>(ctx, q, k, v, step, layer, spec) : attend<float>(ctx, q, k, v, step, layer, spec);
+  return ctx.hook("hook_z", z);
+}
+
+namespace {
+
+// The part of W_O that reads head h: outputs stay, inputs [h · v_dim, (h + 1) · v_dim).
+Weight head_of(const Weight& W_O, int64_t h, int64_t v_dim) {
+  Weight part = W_O;
+  part.bias = {};
+  part.in = v_dim;
+  const size_t offset = row_bytes(W_O.dtype, static_cast<size_t>(h * v_dim));
+  part.data += W_O.by_columns ? static_cast<size_t>(h * v_dim) * W_O.stride : offset;
+  return part;
+}
+
+}  // namespace
+
+Tensor attention_output(Context& ctx, std::string_view name, const Tensor& z, const Weight& W_O) {
+  const auto scope = ctx.scope(name);
+  const Tensor flat = merge_heads(ctx, z);
+  const Tensor out = linear(ctx, flat, W_O);
+  if (!ctx.listens("hook_result")) return ctx.hook("hook_out", out);
+  const int64_t n_heads = z.dim(1), v_dim = z.dim(2);
+  if (is_block(W_O.dtype) && v_dim % static_cast<int64_t>(kBlock) != 0)
+    throw UsageError(std::string(name) + ".hook_result: a head of " + std::to_string(v_dim) + " columns of " + W_O.name +
+                     " begins inside a block of 32 quantised weights; use a float copy of the model to see results per head");
+  const Tensor result = ctx.empty({z.rows(), n_heads, W_O.out});
+  visit_scalar(z, [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t h = 0; h < n_heads; ++h) {
+      const auto scratch = ctx.frame();
+      auto* mine = ctx.scratch<T>(static_cast<size_t>(z.rows() * v_dim));
+      for (int64_t r = 0; r < z.rows(); ++r)
+        std::copy(flat.row<T>(r) + h * v_dim, flat.row<T>(r) + (h + 1) * v_dim, mine + r * v_dim);
+      const Tensor x(mine, z.dtype(), {z.rows(), v_dim});
+      linear_part(ctx, x, head_of(W_O, h, v_dim), 0, W_O.out, result.data<T>() + h * W_O.out, n_heads * W_O.out);
+    }
+  });
+  const Tensor shown = ctx.hook("hook_result", result);
+  if (shown.raw() == result.raw()) return ctx.hook("hook_out", out);
+  // Replaced results: their sum plus the bias flows on, as a constant.
+  const Tensor sum = ctx.zeros(out.shape());
+  visit_scalar(z, [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t r = 0; r < z.rows(); ++r)
+      for (int64_t j = 0; j < W_O.out; ++j) {
+        T total = W_O.bias ? W_O.bias.at<T>(j) : T{0};
+        for (int64_t h = 0; h < n_heads; ++h) total += shown.row<T>(r)[h * W_O.out + j];
+        sum.row<T>(r)[j] = total;
+      }
+  });
+  return ctx.hook("hook_out", sum);
+}
+
+}  // namespace vitrine

@@ -1,0 +1,88 @@
+#pragma once
+// What the fused and the stepwise form of attention share: where keys and values lie, and which keys a row sees.
+#include <algorithm>
+
+#include "ops/attention.h"
+
+namespace vitrine {
+
+inline constexpr int64_t kKeys = static_cast<int64_t>(kKeyBlock);
+
+/// Positions [first, last) that the query at `position` of this sequence sees.
+struct KeyRange {
+  int64_t first, last;
+};
+inline KeyRange seen_by(const StepSequence& sequence, const AttentionSpec& spec, int64_t position) {
+  const int64_t end = sequence.position + sequence.rows;
+  if (!spec.causal) return {0, end};
+  return {spec.window == kNoWindow ? 0 : std::max<int64_t>(0, position - spec.window + 1), position + 1};
+}
+
+/// Keys, transposed, and values of one sequence by block of kKeyBlock positions.
+template <class T>
+class KeySource {
+ public:
+  /// Writes k and v to the sequence's cache, or lays the keys out transposed in the context's scratch.
+  KeySource(Context& ctx, const StepSequence& sequence, int layer, const Tensor& k, const Tensor& v)
+      : sequence_(sequence), layer_(layer), v_(v), n_kv_(k.dim(1)), head_dim_(k.dim(2)) {
+    if (sequence.cache == nullptr) {
+      blocks_ = (sequence.rows + kKeys - 1) / kKeys;
+      transposed_ = ctx.scratch<T>(static_cast<size_t>(n_kv_ * blocks_ * head_dim_ * kKeys));
+    }
+    const int64_t begin = sequence.position, end = begin + sequence.rows;
+    const auto one_head = [&](int64_t head, int) {
+      for (int64_t block = begin / kKeys; block * kKeys < end; ++block) {
+        const int64_t from = std::max(begin, block * kKeys), to = std::min(end, (block + 1) * kKeys);
+        const T* source = k.row<T>(sequence.first_row + from - begin) + head * head_dim_;
+        T* target = key_block(block, head) + (from - block * kKeys);
+        for (int64_t c = 0; c < head_dim_; ++c)
+          for (int64_t j = 0; j < to - from; ++j) target[c * kKeys + j] = source[j * k.row_size() + c];
+        if constexpr (std::is_same_v<T, float>)
+          if (sequence.cache != nullptr)
+            for (int64_t j = from; j < to; ++j) {
+              const T* value = v.row<T>(sequence.first_row + j - begin) + head * v.dim(2);
+              std::copy(value, value + v.dim(2), sequence.cache->values(layer, block, head) + (j - block * kKeys) * v.dim(2));
+            }
+      }
+    };
+    if (sequence.rows * k.row_size() > 16384) {
+      ctx.pool().run(n_kv_, one_head);
+    } else {
+      for (int64_t head = 0; head < n_kv_; ++head) one_head(head, 0);
+    }
+  }
+
+  /// [head_dim, kKeyBlock]
+  const T* keys(int64_t block, int64_t head) const { return const_cast<KeySource*>(this)->key_block(block, head); }
+  /// [keys of the block, v_stride()]
+  const T* values(int64_t block, int64_t head) const {
+    if constexpr (std::is_same_v<T, float>)
+      if (sequence_.cache != nullptr) return sequence_.cache->values(layer_, block, head);
+    return v_.row<T>(sequence_.first_row + block * kKeys) + head * v_.dim(2);
+  }
+  size_t v_stride() const { return static_cast<size_t>(sequence_.cache != nullptr ? v_.dim(2) : v_.row_size()); }
+
+ private:
+  T* key_block(int64_t block, int64_t head) {
+    if constexpr (std::is_same_v<T, float>)
+      if (sequence_.cache != nullptr) return sequence_.cache->keys(layer_, block, head);
+    return transposed_ + (head * blocks_ + block) * head_dim_ * kKeys;
+  }
+
+  StepSequence sequence_;
+  int layer_;
+  Tensor v_;
+  int64_t n_kv_, head_dim_, blocks_ = 0;
+  T* transposed_ = nullptr;
+};
+
+/// The stepwise form for one sequence: scores, pattern, mixture, a hook between each; writes the sequence's rows of z.
+template <class T>
+void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Step& step, size_t sequence,
+                        const KeySource<T>& source, const AttentionSpec& spec, const Tensor& z);
+
+/// Records the fused form's backward for one sequence.
+void record_attention(Tape& tape, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& z, const Tensor& row_lse,
+                      const Step& step, size_t sequence, const AttentionSpec& spec);
+
+}  // namespace vitrine

@@ -1,0 +1,162 @@
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/reference/softmax.h"
+#include "ops/attention_keys.h"
+#include "ops/elementwise.h"
+#include "ops/tape.h"
+
+namespace vitrine {
+namespace {
+
+struct StepwiseNode {
+  Tensor q, k, v, z;
+  Tensor scores, pattern, mixed;  // mixed: the pattern after hooks and dropout
+  StepSequence s;
+  AttentionSpec spec;
+};
+
+// Calls f(head, query) for all, shared among the threads.
+template <class F>
+void each_query(Context& ctx, int64_t heads, int64_t rows, F&& f) {
+  ctx.pool().run(heads * rows, [&](int64_t i, int) { f(i / rows, i % rows); });
+}
+
+template <class T>
+T* cell(const Tensor& t, int64_t head, int64_t query) {  // row [head, query] of [head, query, key]
+  return t.data<T>() + (head * t.dim(1) + query) * t.dim(2);
+}
+
+void mix_backward(Context& ctx, Tape& tape, const StepwiseNode& n) {
+  const Tensor dz = tape.gradient(n.z);
+  if (!dz) return;
+  const Tensor dp = tape.accumulate(n.mixed), dv = tape.accumulate(n.v);
+  const int64_t per_kv = n.q.dim(1) / n.v.dim(1), v_dim = n.v.dim(2);
+  visit_scalar(dz, [&](auto zero) {
+    using T = decltype(zero);
+    ctx.pool().run(n.v.dim(1), [&](int64_t g, int) {
+      for (int64_t h = g * per_kv; h < (g + 1) * per_kv; ++h)
+        for (int64_t i = 0; i < n.s.rows; ++i) {
+          const T* d = dz.row<T>(n.s.first_row + i) + h * v_dim;
+          for (int64_t j = 0; j < n.mixed.dim(2); ++j) {
+            const T* value = n.v.row<T>(n.s.first_row + j) + g * v_dim;
+            T* dvalue = dv ? dv.row<T>(n.s.first_row + j) + g * v_dim : nullptr;
+            const T p = cell<T>(n.mixed, h, i)[j];
+            T dot = 0;
+            for (int64_t c = 0; c < v_dim; ++c) dot += d[c] * value[c];
+            if (dp) cell<T>(dp, h, i)[j] += dot;
+            for (int64_t c = 0; dvalue != nullptr && p != T{0} && c < v_dim; ++c) dvalue[c] += p * d[c];
+          }
+        }
+    });
+  });
+}
+
+void pattern_backward(Context& ctx, Tape& tape, const StepwiseNode& n) {
+  const Tensor dp = tape.gradient(n.pattern), ds = tape.accumulate(n.scores);
+  if (!dp || !ds) return;
+  visit_scalar(dp, [&](auto zero) {
+    using T = decltype(zero);
+    each_query(ctx, n.pattern.dim(0), n.s.rows, [&](int64_t h, int64_t i) {
+      softmax_backward<T>(cell<T>(n.pattern, h, i), cell<T>(dp, h, i), static_cast<size_t>(n.pattern.dim(2)), cell<T>(ds, h, i));
+    });
+  });
+}
+
+void scores_backward(Context& ctx, Tape& tape, const StepwiseNode& n) {
+  const Tensor ds = tape.gradient(n.scores);
+  if (!ds) return;
+  const Tensor dq = tape.accumulate(n.q), dk = tape.accumulate(n.k);
+  const int64_t per_kv = n.q.dim(1) / n.k.dim(1), d = n.q.dim(2);
+  visit_scalar(ds, [&](auto zero) {
+    using T = decltype(zero);
+    ctx.pool().run(n.k.dim(1), [&](int64_t g, int) {
+      for (int64_t h = g * per_kv; h < (g + 1) * per_kv; ++h)
+        for (int64_t i = 0; i < n.s.rows; ++i) {
+          const KeyRange range = seen_by(n.s, n.spec, n.s.position + i);
+          const T* q = n.q.row<T>(n.s.first_row + i) + h * d;
+          for (int64_t j = range.first; j < range.last; ++j) {
+            T grad = cell<T>(ds, h, i)[j] * static_cast<T>(n.spec.scale);
+            if (n.spec.softcap != 0) {
+              const T t = cell<T>(n.scores, h, i)[j] / static_cast<T>(n.spec.softcap);
+              grad *= (1 - t) * (1 + t);
+            }
+            const T* key = n.k.row<T>(n.s.first_row + j) + g * d;
+            for (int64_t c = 0; dq && c < d; ++c) (dq.row<T>(n.s.first_row + i) + h * d)[c] += grad * key[c];
+            for (int64_t c = 0; dk && c < d; ++c) (dk.row<T>(n.s.first_row + j) + g * d)[c] += grad * q[c];
+          }
+        }
+    });
+  });
+}
+
+}  // namespace
+
+template <class T>
+void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Step& step, size_t sequence,
+                        const KeySource<T>& source, const AttentionSpec& spec, const Tensor& z) {
+  const StepSequence& s = step.sequences()[sequence];
+  const int64_t n_heads = q.dim(1), per_kv = n_heads / k.dim(1), d = q.dim(2), v_dim = v.dim(2), keys = s.position + s.rows;
+  const bool listening = static_cast<int>(sequence) == ctx.listening_sequence();
+  const auto hook = [&](std::string_view name, const Tensor& t) { return listening ? ctx.hook_of_sequence(name, t) : t; };
+  StepwiseNode node{q, k, v, z, ctx.empty({n_heads, s.rows, keys}), {}, {}, s, spec};
+
+  each_query(ctx, n_heads, s.rows, [&](int64_t h, int64_t i) {
+    T* row = cell<T>(node.scores, h, i);
+    const KeyRange range = seen_by(s, spec, s.position + i);
+    const T* query = q.row<T>(s.first_row + i) + h * d;
+    std::fill(row, row + keys, -std::numeric_limits<T>::infinity());
+    for (int64_t block = range.first / kKeys; block * kKeys < range.last; ++block) {
+      const int64_t from = std::max(range.first, block * kKeys), to = std::min(range.last, (block + 1) * kKeys);
+      const T* k_t = source.keys(block, h / per_kv) - block * kKeys;
+      std::fill(row + from, row + to, T{0});
+      for (int64_t c = 0; c < d; ++c)
+        for (int64_t j = from; j < to; ++j) row[j] += query[c] * k_t[c * kKeys + j];
+    }
+    for (int64_t j = range.first; j < range.last; ++j) {
+      row[j] *= static_cast<T>(spec.scale);
+      if (spec.softcap != 0) row[j] = static_cast<T>(spec.softcap) * std::tanh(row[j] / static_cast<T>(spec.softcap));
+    }
+  });
+  const Tensor computed_scores = node.scores;
+  node.scores = hook("hook_attn_scores", node.scores);
+
+  node.pattern = ctx.empty(node.scores.shape());
+  each_query(ctx, n_heads, s.rows, [&](int64_t h, int64_t i) {
+    softmax_reference<T>(cell<T>(node.scores, h, i), static_cast<size_t>(keys), cell<T>(node.pattern, h, i));
+  });
+  const Tensor computed_pattern = node.pattern;
+  node.mixed =
+      dropout(ctx, hook("hook_pattern", node.pattern), spec.dropout, spec.dropout_site + static_cast<uint32_t>(sequence));
+
+  each_query(ctx, n_heads, s.rows, [&](int64_t h, int64_t i) {
+    T* out = z.row<T>(s.first_row + i) + h * v_dim;
+    const T* p = cell<T>(node.mixed, h, i);
+    std::fill(out, out + v_dim, T{0});
+    // A replaced pattern may look where the mask forbids, so every key that still exists is read.
+    const int64_t oldest = s.cache == nullptr ? 0 : seen_by(s, spec, s.position).first;
+    for (int64_t j = oldest; j < keys; ++j) {
+      if (p[j] == T{0}) continue;
+      const int64_t block = j / kKeys;
+      const T* value = source.values(block, h / per_kv) + (j - block * kKeys) * static_cast<int64_t>(source.v_stride());
+      for (int64_t c = 0; c < v_dim; ++c) out[c] += p[j] * value[c];
+    }
+  });
+  if (Tape* tape = ctx.tape()) {
+    // Recorded in the order of the steps. Where a listener put a constant, the gradient of what it replaced is never set.
+    StepwiseNode first = node, second = node;
+    first.scores = computed_scores;
+    second.pattern = computed_pattern;
+    tape->record(&scores_backward, first);
+    tape->record(&pattern_backward, second);
+    tape->record(&mix_backward, node);
+  }
+}
+
+template void attention_stepwise<float>(Context&, const Tensor&, const Tensor&, const Tensor&, const Step&, size_t,
+                                        const KeySource<float>&, const AttentionSpec&, const Tensor&);
+template void attention_stepwise<double>(Context&, const Tensor&, const Tensor&, const Tensor&, const Step&, size_t,
+                                         const KeySource<double>&, const AttentionSpec&, const Tensor&);
+
+}  // namespace vitrine

@@ -1,0 +1,140 @@
+#include "ops/context.h"
+
+#include <cstdio>
+#include <cstring>
+
+#include "ops/step.h"
+#include "ops/tape.h"
+
+namespace vitrine {
+
+Tensor Context::empty(const Shape& shape) {
+  const size_t bytes = row_bytes(activations, static_cast<size_t>(shape.count()));
+  if (tape_ == nullptr) return {arena_.allocate(bytes), activations, shape};
+  Arena& arena = tape_->arena();
+  auto* slot = new (arena.allocate(sizeof(GradSlot))) GradSlot;
+  return {arena.allocate(bytes), activations, shape, slot};
+}
+
+Tensor Context::zeros(const Shape& shape) {
+  const Tensor t = empty(shape);
+  std::memset(t.raw(), 0, t.bytes());
+  return t;
+}
+
+Tensor Context::Frame::keep(const Tensor& t) {
+  kept_ = true;
+  ctx_.arena_.rewind(mark_);
+  if (ctx_.tape_ != nullptr) return t;  // lies in the tape's arena already
+  const size_t bytes = t.bytes();
+  void* start = ctx_.arena_.allocate(bytes);  // its own memory is still there, untouched, until this returns
+  if (start != t.raw()) std::memmove(start, t.raw(), bytes);
+  return {start, t.dtype(), t.shape()};
+}
+
+void Context::push_scope(std::string_view name, int index) {
+  const int room = kLongestName - scope_length_;
+  const int written = index < 0 ? std::snprintf(scope_ + scope_length_, static_cast<size_t>(room), "%.*s.",
+                                                static_cast<int>(name.size()), name.data())
+                                : std::snprintf(scope_ + scope_length_, static_cast<size_t>(room), "%.*s.%d.",
+                                                static_cast<int>(name.size()), name.data(), index);
+  VITRINE_CHECK(written > 0 && written < room, "a hook's name fits its buffer");
+  scope_length_ += written;
+}
+
+std::string_view Context::full_name(std::string_view name, char* buffer) const {
+  VITRINE_CHECK(static_cast<size_t>(scope_length_) + name.size() <= kLongestName, "a hook's name fits its buffer");
+  std::memcpy(buffer, scope_, static_cast<size_t>(scope_length_));
+  std::memcpy(buffer + scope_length_, name.data(), name.size());
+  return {buffer, static_cast<size_t>(scope_length_) + name.size()};
+}
+
+bool Context::listens_to(std::string_view name) const {
+  char buffer[kLongestName];
+  const std::string_view full = full_name(name, buffer);
+  return listener_->wants(full) || (tape_ != nullptr && listener_->wants_gradient(full));
+}
+
+void Context::enter(const Step& step) {
+  if (listener_ == nullptr) return;
+  if (sequence_ < 0 || static_cast<size_t>(sequence_) >= step.sequences().size())
+    throw UsageError("a listener asks for sequence " + std::to_string(sequence_) + " of a step that has " +
+                     std::to_string(step.sequences().size()));
+  const StepSequence& sequence = step.sequences()[static_cast<size_t>(sequence_)];
+  listen_first_ = sequence.first_row;
+  listen_rows_ = sequence.rows;
+}
+
+namespace {
+
+struct GradientHook {
+  Tensor x;
+  int64_t first, rows;  // rows < 0: all of x
+  Listener* listener;
+  const char* name;
+  size_t length;
+};
+
+void gradient_hook_backward(Context&, Tape& tape, const GradientHook& node) {
+  const Tensor dx = tape.gradient(node.x);
+  if (!dx) return;
+  node.listener->see_gradient({node.name, node.length}, node.rows < 0 ? dx : dx.rows_view(node.first, node.rows));
+}
+
+void record_gradient_hook(Tape& tape, Listener* listener, std::string_view name, const Tensor& x, int64_t first, int64_t rows) {
+  char* kept = static_cast<char*>(tape.arena().allocate(name.size()));
+  std::memcpy(kept, name.data(), name.size());
+  tape.record(&gradient_hook_backward, GradientHook{x, first, rows, listener, kept, name.size()});
+}
+
+Tensor checked(Tensor replacement, const Tensor& value, std::string_view name) {
+  if (replacement && (replacement.shape() != value.shape() || replacement.dtype() != value.dtype()))
+    throw ShapeError("the replacement for " + std::string(name) + " has shape " + replacement.shape().text() + "; expected " +
+                     value.shape().text());
+  return replacement;
+}
+
+}  // namespace
+
+Tensor Context::hook_rows(std::string_view name, const Tensor& x) {
+  if (x.rows() == listen_rows_) return show(name, x);  // the only sequence of the step
+  char buffer[kLongestName];
+  const std::string_view full = full_name(name, buffer);
+  Tensor result = x;
+  if (listener_->wants(full)) {
+    const Tensor mine = x.rows_view(listen_first_, listen_rows_);
+    if (const Tensor replacement = checked(listener_->see(*this, full, mine), mine, full)) {
+      if (tape_ != nullptr)
+        throw UsageError("a hook can be replaced while a tape records only in a step of one sequence: " + std::string(full));
+      result = empty(x.shape());  // the other sequences' rows stay as they are
+      std::memcpy(result.raw(), x.raw(), x.bytes());
+      std::memcpy(result.rows_view(listen_first_, listen_rows_).raw(), replacement.raw(), replacement.bytes());
+    }
+  }
+  if (tape_ != nullptr && listener_->wants_gradient(full))
+    record_gradient_hook(*tape_, listener_, full, result, listen_first_, listen_rows_);
+  return result;
+}
+
+Tensor Context::show(std::string_view name, const Tensor& x) {
+  char buffer[kLongestName];
+  const std::string_view full = full_name(name, buffer);
+  Tensor result = x;
+  if (listener_->wants(full)) {
+    if (const Tensor replacement = checked(listener_->see(*this, full, x), x, full)) {
+      result = replacement;
+      // A listener's own memory has no gradient slot; it gets one so that the gradient at this hook can be asked for.
+      if (tape_ != nullptr && result.grad() == nullptr) {
+        result = empty(x.shape());
+        std::memcpy(result.raw(), replacement.raw(), replacement.bytes());
+      } else if (tape_ == nullptr && result.raw() != x.raw()) {
+        result = empty(x.shape());
+        std::memcpy(result.raw(), replacement.raw(), replacement.bytes());
+      }
+    }
+  }
+  if (tape_ != nullptr && listener_->wants_gradient(full)) record_gradient_hook(*tape_, listener_, full, result, 0, -1);
+  return result;
+}
+
+}  // namespace vitrine

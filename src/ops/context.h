@@ -1,0 +1,160 @@
+#pragma once
+// What goes along with a step: memory, threads, and who watches. Nothing about weights, caches, files or configuration.
+#include <cstdint>
+#include <string_view>
+
+#include "base/thread_pool.h"
+#include "tensor/arena.h"
+#include "tensor/tensor.h"
+
+namespace vitrine {
+
+class Context;
+class Step;
+class Tape;
+
+/// Reads, replaces or differentiates named intermediates ("hooks") of one sequence of a step.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  /// Whether the hook of this full name ("blocks.3.attn.hook_pattern") is to be shown to see().
+  virtual bool wants(std::string_view name) const = 0;
+  /// `value` holds the rows of the listener's sequence (or, for scores and patterns, [head, query, key]); read-only and
+  /// valid during the call. Returns an empty Tensor to go on unchanged, or a tensor of the same shape that flows on.
+  /// On a tape a replacement is a constant unless it was built with ops.
+  virtual Tensor see(Context& ctx, std::string_view name, const Tensor& value) = 0;
+  /// Whether see_gradient is to be called in backward with the gradient at that hook.
+  virtual bool wants_gradient(std::string_view) const { return false; }
+  virtual void see_gradient(std::string_view, const Tensor&) {}
+};
+
+/// How products are computed; the same in every command (docs/numerics.md).
+struct Numerics {
+  bool f32 = false;    // --compute f32: stored weights are widened and everything is f32
+  bool exact = false;  // --exact: one kernel class, so batch, chunking and cache state change no bit
+};
+
+/// One per running step, never shared between threads, nothing global.
+class Context {
+ public:
+  explicit Context(ThreadPool& pool) : pool_(pool) {}
+
+  ThreadPool& pool() { return pool_; }
+  Numerics numerics;
+  DType activations = DType::f32;  // f64: every op runs in double on the reference kernels (gradient checks)
+  uint64_t seed = 0;               // of dropout, with `step_number`
+  uint64_t step_number = 0;
+
+  // Memory ------------------------------------------------------------------------------------------------------
+  /// A tensor of the activation type, content undefined, valid until the enclosing frame ends (with a tape: until the
+  /// tape is cleared). With a tape it carries a gradient slot.
+  Tensor empty(const Shape& shape);
+  Tensor zeros(const Shape& shape);
+  /// Bytes for an op's own use, valid until the enclosing frame ends.
+  template <class T>
+  T* scratch(size_t count) {
+    return static_cast<T*>(arena_.allocate(count * sizeof(T)));
+  }
+  Arena& arena() { return arena_; }
+
+  /// The scratch of a block or an op: everything made after it is given back when it ends (a tape's tensors live on).
+  class Frame {
+   public:
+    explicit Frame(Context& ctx) : ctx_(ctx), mark_(ctx.arena_.mark()) {}
+    Frame(Context& ctx, const Tensor& consumed) : ctx_(ctx), mark_(ctx.begin_of(consumed)) {}
+    ~Frame() {
+      if (!kept_) ctx_.arena_.rewind(mark_);
+    }
+    Frame(const Frame&) = delete;
+    Frame& operator=(const Frame&) = delete;
+    /// Ends the frame now and moves `t` to its start, where it outlives it.
+    Tensor keep(const Tensor& t);
+
+   private:
+    Context& ctx_;
+    size_t mark_;
+    bool kept_ = false;
+  };
+  Frame frame() { return Frame(*this); }
+  /// A frame that also gives back `consumed` if it is the last thing made: a block's input, which its result replaces.
+  Frame frame(const Tensor& consumed) { return Frame(*this, consumed); }
+
+  // Hooks -------------------------------------------------------------------------------------------------------
+  /// Shows hooks of the step's sequence number `sequence` to `listener` until another one (or null) is set.
+  void listen(Listener* listener, int sequence = 0) {
+    listener_ = listener;
+    sequence_ = sequence;
+  }
+  Listener* listener() const { return listener_; }
+  int listening_sequence() const { return sequence_; }
+
+  /// Names inside it are prefixed: scope("blocks", 3) gives "blocks.3.". Costs one null test if nobody listens.
+  class Scope {
+   public:
+    Scope(Context& ctx, std::string_view name, int index) : ctx_(ctx), length_(ctx.scope_length_) {
+      if (ctx.listener_ != nullptr) ctx.push_scope(name, index);
+    }
+    ~Scope() { ctx_.scope_length_ = length_; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Context& ctx_;
+    int length_;
+  };
+  Scope scope(std::string_view name, int index = -1) { return Scope(*this, name, index); }
+
+  /// A named intermediate with the step's rows first. What comes back is what flows on.
+  Tensor hook(std::string_view name, const Tensor& x) {
+    if (listener_ == nullptr) [[likely]]
+      return x;
+    return hook_rows(name, x);
+  }
+  /// The same for a tensor that belongs to the listener's sequence alone, such as a pattern [head, query, key].
+  Tensor hook_of_sequence(std::string_view name, const Tensor& x) {
+    if (listener_ == nullptr) [[likely]]
+      return x;
+    return show(name, x);
+  }
+  bool listens(std::string_view name) const { return listener_ != nullptr && listens_to(name); }
+
+  /// Says which rows the listener's sequence has; every model's residual() begins with it.
+  void enter(const Step& step);
+
+  // Training ----------------------------------------------------------------------------------------------------
+  Tape* tape() const { return tape_; }
+  void record_on(Tape* tape) {
+    tape_ = tape;
+    training_ = tape != nullptr;
+  }
+  /// Whether dropout acts: while a tape records, also in the first pass of a block that is recomputed later.
+  bool training() const { return training_; }
+
+  /// Runs one block. On a tape that recomputes, only its input is kept, and backward runs the block again with the
+  /// listener silent.
+  template <class M>
+  Tensor checkpoint(Tensor (M::*block)(Context&, const Step&, int, Tensor) const, const M& model, const Step& step, int layer,
+                    const Tensor& x);
+
+ private:
+  friend class Tape;
+  bool listens_to(std::string_view name) const;
+  std::string_view full_name(std::string_view name, char* buffer) const;
+  Tensor hook_rows(std::string_view name, const Tensor& x);
+  Tensor show(std::string_view name, const Tensor& x);
+  void push_scope(std::string_view name, int index);
+  size_t begin_of(const Tensor& last) const { return arena_.begin_if_last(last.raw(), last.bytes()); }
+
+  static constexpr int kLongestName = 160;
+  ThreadPool& pool_;
+  Arena arena_;
+  Tape* tape_ = nullptr;
+  bool training_ = false;
+  Listener* listener_ = nullptr;
+  int sequence_ = 0;
+  int64_t listen_first_ = 0, listen_rows_ = 0;
+  int scope_length_ = 0;
+  char scope_[kLongestName] = {};
+};
+
+}  // namespace vitrine

@@ -1,0 +1,210 @@
+#include "ops/elementwise.h"
+
+#include "base/philox.h"
+#include "kernels/reference/activation.h"
+#include "ops/rows.h"
+#include "ops/tape.h"
+
+namespace vitrine {
+namespace {
+
+void check_same(const char* op, const Tensor& a, const Tensor& b) {
+  if (a.shape() != b.shape())
+    throw ShapeError(std::string(op) + ": the two sides have shapes " + a.shape().text() + " and " + b.shape().text() +
+                     "; expected the same");
+}
+
+struct Two {
+  Tensor a, b, y;
+  Activation f;
+};
+struct One {
+  Tensor x, y;
+  double number;
+  uint64_t seed, step;
+  uint32_t site;
+  Activation f;
+};
+
+// Runs f(offset, n) over the numbers of x, shared among the threads.
+template <class F>
+void over(Context& ctx, const Tensor& x, F&& f) {
+  share(ctx, x.count(), 1, [&](int64_t first, int64_t n) { f(first, static_cast<size_t>(n)); });
+}
+
+template <class T>
+void add_to(const Tensor& dx, const T* dy, int64_t first, size_t n, T factor) {
+  if (!dx) return;
+  T* out = dx.data<T>() + first;
+  for (size_t i = 0; i < n; ++i) out[i] += factor * dy[i];
+}
+
+void add_backward(Context& ctx, Tape& tape, const Two& node) {
+  const Tensor dy = tape.gradient(node.y);
+  if (!dy) return;
+  const Tensor da = tape.accumulate(node.a), db = tape.accumulate(node.b);
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    over(ctx, dy, [&](int64_t i, size_t n) {
+      add_to<T>(da, dy.data<T>() + i, i, n, 1);
+      add_to<T>(db, dy.data<T>() + i, i, n, 1);
+    });
+  });
+}
+
+void scale_backward(Context& ctx, Tape& tape, const One& node) {
+  const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
+  if (!dy || !dx) return;
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    over(ctx, dy, [&](int64_t i, size_t n) { add_to<T>(dx, dy.data<T>() + i, i, n, static_cast<T>(node.number)); });
+  });
+}
+
+void softcap_node_backward(Context& ctx, Tape& tape, const One& node) {
+  const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
+  if (!dy || !dx) return;
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    over(ctx, dy, [&](int64_t i, size_t n) {
+      softcap_backward<T>(node.x.data<T>() + i, static_cast<T>(node.number), dy.data<T>() + i, n, dx.data<T>() + i);
+    });
+  });
+}
+
+void activation_backward(Context& ctx, Tape& tape, const One& node) {
+  const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
+  if (!dy || !dx) return;
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    over(ctx, dy,
+         [&](int64_t i, size_t n) { activate_backward<T>(node.f, node.x.data<T>() + i, dy.data<T>() + i, n, dx.data<T>() + i); });
+  });
+}
+
+void gated_backward(Context& ctx, Tape& tape, const Two& node) {
+  const Tensor dy = tape.gradient(node.y);
+  if (!dy) return;
+  Tensor dgate = tape.accumulate(node.a), dup = tape.accumulate(node.b);
+  if (!dgate) dgate = ctx.zeros(node.a.shape());  // a constant side: its gradient goes nowhere
+  if (!dup) dup = ctx.zeros(node.b.shape());
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    over(ctx, dy, [&](int64_t i, size_t n) {
+      gate_backward<T>(node.f, node.a.data<T>() + i, node.b.data<T>() + i, dy.data<T>() + i, n, dgate.data<T>() + i,
+                       dup.data<T>() + i);
+    });
+  });
+}
+
+// Factors of four neighbouring elements: 0 with probability p, else 1 / (1 - p).
+struct Mask {
+  uint64_t seed, step;
+  uint32_t site;
+  float p;
+  float factor(int64_t element) const {
+    const auto words = philox(seed, static_cast<uint64_t>(element) / 4, step << 20 ^ site);
+    return uniform_from(words[static_cast<size_t>(element % 4)]) < p ? 0.0f : 1.0f / (1.0f - p);
+  }
+};
+
+void dropout_backward(Context& ctx, Tape& tape, const One& node) {
+  const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
+  if (!dy || !dx) return;
+  const Mask mask{node.seed, node.step, node.site, static_cast<float>(node.number)};
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    over(ctx, dy, [&](int64_t first, size_t n) {
+      for (int64_t i = first; i < first + static_cast<int64_t>(n); ++i)
+        dx.data<T>()[i] += static_cast<T>(mask.factor(i)) * dy.data<T>()[i];
+    });
+  });
+}
+
+}  // namespace
+
+Tensor add(Context& ctx, const Tensor& a, const Tensor& b) {
+  check_same("add", a, b);
+  const Tensor y = ctx.empty(a.shape());
+  over(ctx, y, [&](int64_t i, size_t n) {
+    if (y.dtype() == DType::f32) {
+      kernels().add(a.data<float>() + i, b.data<float>() + i, n, y.data<float>() + i);
+    } else {
+      add_reference(a.data<double>() + i, b.data<double>() + i, n, y.data<double>() + i);
+    }
+  });
+  if (Tape* tape = ctx.tape()) tape->record(&add_backward, Two{a, b, y, Activation::none});
+  return y;
+}
+
+Tensor scale(Context& ctx, const Tensor& x, double factor) {
+  const Tensor y = ctx.empty(x.shape());
+  over(ctx, y, [&](int64_t i, size_t n) {
+    if (y.dtype() == DType::f32) {
+      kernels().scale(x.data<float>() + i, static_cast<float>(factor), n, y.data<float>() + i);
+    } else {
+      scale_reference(x.data<double>() + i, factor, n, y.data<double>() + i);
+    }
+  });
+  if (Tape* tape = ctx.tape()) tape->record(&scale_backward, One{x, y, factor, 0, 0, 0, Activation::none});
+  return y;
+}
+
+Tensor softcap(Context& ctx, const Tensor& x, double cap) {
+  if (cap == 0) return x;
+  const Tensor y = ctx.empty(x.shape());
+  over(ctx, y, [&](int64_t i, size_t n) {
+    if (y.dtype() == DType::f32) {
+      kernels().softcap(x.data<float>() + i, static_cast<float>(cap), n, y.data<float>() + i);
+    } else {
+      softcap_reference(x.data<double>() + i, cap, n, y.data<double>() + i);
+    }
+  });
+  if (Tape* tape = ctx.tape()) tape->record(&softcap_node_backward, One{x, y, cap, 0, 0, 0, Activation::none});
+  return y;
+}
+
+Tensor activation(Context& ctx, const Tensor& x, Activation f) {
+  const Tensor y = ctx.empty(x.shape());
+  over(ctx, y, [&](int64_t i, size_t n) {
+    if (y.dtype() == DType::f32) {
+      kernels().activate(f, x.data<float>() + i, n, y.data<float>() + i);
+    } else {
+      activate_reference(f, x.data<double>() + i, n, y.data<double>() + i);
+    }
+  });
+  if (Tape* tape = ctx.tape()) tape->record(&activation_backward, One{x, y, 0, 0, 0, 0, f});
+  return y;
+}
+
+Tensor gated(Context& ctx, const Tensor& gate, const Tensor& up, Activation f) {
+  check_same("gated", gate, up);
+  const Tensor y = ctx.empty(gate.shape());
+  over(ctx, y, [&](int64_t i, size_t n) {
+    if (y.dtype() == DType::f32) {
+      kernels().gate(f, gate.data<float>() + i, up.data<float>() + i, n, y.data<float>() + i);
+    } else {
+      gate_reference(f, gate.data<double>() + i, up.data<double>() + i, n, y.data<double>() + i);
+    }
+  });
+  if (Tape* tape = ctx.tape()) tape->record(&gated_backward, Two{gate, up, y, f});
+  return y;
+}
+
+Tensor dropout(Context& ctx, const Tensor& x, double p, uint32_t site) {
+  if (p <= 0 || !ctx.training()) return x;
+  if (p >= 1) throw UsageError("dropout: the probability is " + std::to_string(p) + "; expected 0 <= p < 1");
+  const Tensor y = ctx.empty(x.shape());
+  const Mask mask{ctx.seed, ctx.step_number, site, static_cast<float>(p)};
+  visit_scalar(x, [&](auto zero) {
+    using T = decltype(zero);
+    over(ctx, y, [&](int64_t first, size_t n) {
+      for (int64_t i = first; i < first + static_cast<int64_t>(n); ++i)
+        y.data<T>()[i] = static_cast<T>(mask.factor(i)) * x.data<T>()[i];
+    });
+  });
+  if (Tape* tape = ctx.tape()) tape->record(&dropout_backward, One{x, y, p, ctx.seed, ctx.step_number, site, Activation::none});
+  return y;
+}
+
+}  // namespace vitrine

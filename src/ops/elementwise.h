@@ -1,0 +1,35 @@
+#pragma once
+// Ops that work on each number, or add two tensors.
+#include "kernels/table.h"
+#include "ops/context.h"
+
+namespace vitrine {
+
+/// a + b, same shape. Backward: both.
+Tensor add(Context& ctx, const Tensor& a, const Tensor& b);
+
+/// x · factor. Backward: x.
+Tensor scale(Context& ctx, const Tensor& x, double factor);
+
+/// cap · tanh(x / cap), or x itself if cap is 0. arXiv:2408.00118 section 2. Backward: x.
+Tensor softcap(Context& ctx, const Tensor& x, double cap);
+
+/// f(x): ReLU, GELU (tanh form arXiv:1606.08415 equation in section 2, or exact with erf), SiLU. Backward: x.
+Tensor activation(Context& ctx, const Tensor& x, Activation f);
+
+/// f(gate) · up, same shape: the gated half of GeGLU and SwiGLU (arXiv:2002.05202). Backward: both.
+Tensor gated(Context& ctx, const Tensor& gate, const Tensor& up, Activation f);
+
+/// In training: zero with probability p, the rest divided by 1 - p. Otherwise (no tape, or p = 0) x itself.
+/// The choice depends on (ctx.seed, ctx.step_number, site, element) alone: the same on any number of threads and again
+/// when a block is recomputed. arXiv:1207.0580. Backward: x.
+Tensor dropout(Context& ctx, const Tensor& x, double p, uint32_t site);
+
+/// [rows, n · head_dim] seen as [rows, n, head_dim]: heads are split by head_dim, never by a global count.
+inline Tensor split_heads(Context&, const Tensor& x, int64_t head_dim) {
+  return x.view({x.rows(), x.row_size() / head_dim, head_dim});
+}
+/// [rows, n, head_dim] seen as [rows, n · head_dim].
+inline Tensor merge_heads(Context&, const Tensor& x) { return x.view({x.rows(), x.row_size()}); }
+
+}  // namespace vitrine

@@ -1,0 +1,116 @@
+#include "ops/embed.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/table.h"
+#include "ops/tape.h"
+
+namespace vitrine {
+namespace {
+
+struct EmbedNode {
+  Tensor y;
+  const int32_t* ids;
+  const Weight* w;
+};
+
+void embed_backward(Context&, Tape& tape, const EmbedNode& node) {
+  const Tensor dy = tape.gradient(node.y);
+  if (!dy || node.w->grad.data == nullptr) return;
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    auto* dw = static_cast<T*>(node.w->grad.data);
+    for (int64_t r = 0; r < dy.rows(); ++r)
+      for (int64_t i = 0; i < dy.row_size(); ++i)
+        dw[static_cast<size_t>(node.ids[r]) * node.w->grad.stride + static_cast<size_t>(i)] += dy.row<T>(r)[i];
+  });
+}
+
+void check_ids(std::span<const int32_t> ids, const Weight& w, const char* what) {
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || ids[i] >= w.out)
+      throw InputError(std::string(what) + " " + std::to_string(ids[i]) + " at place " + std::to_string(i) + " is outside " +
+                       w.name + ", which has " + std::to_string(w.out) + " rows (0 to " + std::to_string(w.out - 1) + ")");
+}
+
+Tensor look_up(Context& ctx, std::span<const int32_t> ids, const Weight& w) {
+  VITRINE_CHECK(!w.by_columns, "an embedding is stored one row per id");
+  const Tensor y = ctx.empty({static_cast<int64_t>(ids.size()), w.in});
+  for (size_t r = 0; r < ids.size(); ++r) {
+    if (y.dtype() == DType::f32) {
+      kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(ids[r]), static_cast<size_t>(w.in),
+                                                    y.row<float>(static_cast<int64_t>(r)));
+    } else {
+      for (int64_t i = 0; i < w.in; ++i) y.row<double>(static_cast<int64_t>(r))[i] = w.at<double>(ids[r], i);
+    }
+  }
+  if (Tape* tape = ctx.tape()) {  // the caller's ids may be gone when backward comes
+    auto* kept = static_cast<int32_t*>(tape->arena().allocate(ids.size_bytes()));
+    std::memcpy(kept, ids.data(), ids.size_bytes());
+    tape->record(&embed_backward, EmbedNode{y, kept, &w});
+  }
+  return y;
+}
+
+struct TakeNode {
+  Tensor x, y;
+  const int64_t* rows;
+};
+
+void take_backward(Context&, Tape& tape, const TakeNode& node) {
+  const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
+  if (!dy || !dx) return;
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t r = 0; r < dy.rows(); ++r)
+      for (int64_t i = 0; i < dy.row_size(); ++i) dx.row<T>(node.rows[r])[i] += dy.row<T>(r)[i];
+  });
+}
+
+}  // namespace
+
+Tensor embed(Context& ctx, std::span<const int32_t> tokens, const Weight& W_E) {
+  check_ids(tokens, W_E, "token");
+  return look_up(ctx, tokens, W_E);
+}
+
+Tensor embed_positions(Context& ctx, const Step& step, const Weight& W_pos) {
+  check_ids(step.positions(), W_pos, "position");
+  return look_up(ctx, step.positions(), W_pos);
+}
+
+Tensor sinusoidal_positions(Context& ctx, const Step& step, int64_t d, SinusoidLayout layout) {
+  const Tensor y = ctx.empty({step.rows(), d});
+  visit_scalar(y, [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t r = 0; r < step.rows(); ++r)
+      for (int64_t i = 0; 2 * i < d; ++i) {
+        const double angle =
+            step.positions()[static_cast<size_t>(r)] / std::pow(10000.0, static_cast<double>(2 * i) / static_cast<double>(d));
+        const int64_t a = layout == SinusoidLayout::pairs ? 2 * i : i,
+                      b = layout == SinusoidLayout::pairs ? 2 * i + 1 : i + (d + 1) / 2;
+        y.row<T>(r)[a] = static_cast<T>(std::sin(angle));
+        if (b < d) y.row<T>(r)[b] = static_cast<T>(std::cos(angle));
+      }
+  });
+  return y;
+}
+
+Tensor take_rows(Context& ctx, const Tensor& x, std::span<const int64_t> rows) {
+  const Tensor y = ctx.empty({static_cast<int64_t>(rows.size()), x.row_size()});
+  const size_t bytes = row_bytes(x.dtype(), static_cast<size_t>(x.row_size()));
+  for (size_t r = 0; r < rows.size(); ++r) {
+    VITRINE_CHECK(rows[r] >= 0 && rows[r] < x.rows(), "a row that is taken exists");
+    std::memcpy(static_cast<std::byte*>(y.raw()) + r * bytes,
+                static_cast<const std::byte*>(x.raw()) + static_cast<size_t>(rows[r]) * bytes, bytes);
+  }
+  if (Tape* tape = ctx.tape()) {
+    auto* kept = static_cast<int64_t*>(tape->arena().allocate(rows.size_bytes()));
+    std::memcpy(kept, rows.data(), rows.size_bytes());
+    tape->record(&take_backward, TakeNode{x, y, kept});
+  }
+  return y;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,30 @@
+#pragma once
+// What enters the residual stream: token embeddings and positions that are added to them.
+#include <span>
+
+#include "ops/context.h"
+#include "ops/step.h"
+#include "ops/weight.h"
+
+namespace vitrine {
+
+/// Row t of the result is the embedding of token t: W_E's stored row, widened exactly.
+/// tokens [rows]; W_E [vocab_size, d_model]; returns [rows, d_model].
+/// Backward: W_E. Errors: InputError naming a token outside the vocabulary and its place.
+Tensor embed(Context& ctx, std::span<const int32_t> tokens, const Weight& W_E);
+
+/// Learned positions: row t is W_pos's row of t's position. Errors: InputError if the position has no row.
+Tensor embed_positions(Context& ctx, const Step& step, const Weight& W_pos);
+
+enum class SinusoidLayout : uint8_t {
+  pairs,   // component 2i is the sine, 2i + 1 the cosine of position / 10000^(2i/d)   (arXiv:1706.03762 section 3.5)
+  halves,  // component i is the sine, i + d/2 the cosine of the same angle
+};
+
+/// Sinusoidal positions [rows, d], for any position. A fixed linear map takes position k to k + 1. Backward: none.
+Tensor sinusoidal_positions(Context& ctx, const Step& step, int64_t d, SinusoidLayout layout);
+
+/// Rows `rows` of x, in that order: [n, d]. Backward: x.
+Tensor take_rows(Context& ctx, const Tensor& x, std::span<const int64_t> rows);
+
+}  // namespace vitrine

@@ -1,0 +1,39 @@
+#pragma once
+// From the residual stream to scores over the vocabulary: logits for running, the loss for training, from one Head.
+#include <span>
+
+#include "ops/context.h"
+#include "ops/weight.h"
+
+namespace vitrine {
+
+/// How a family reads predictions off its final residual stream. Tied models give their embedding.
+struct Head {
+  const Weight* weight = nullptr;  // [vocab_size, d_model], with its bias if the family has one
+  double softcap = 0;
+};
+
+/// softcap(x[rows] Wᵀ + bias) for the rows that are read only.
+///
+/// x        [T, d_model], what residual() returned
+/// rows     which of them, in the order of the result
+/// returns  [rows, vocab_size]
+///
+/// Hook point: hook_logits [T of the listener's sequence, vocab_size]; listening makes the full table of its sequence.
+/// Backward: x, W, bias. Errors: RunError naming NaN or infinite logits is the caller's business (check_finite).
+Tensor logits(Context& ctx, const Tensor& x, const Head& head, std::span<const int64_t> rows);
+
+/// Mean cross-entropy of the scored rows: -log softmax(logits)[label], in chunks of the vocabulary, so that
+/// [T, vocab_size] never exists.
+///
+/// labels   [T]: the token row t should predict, or kNotScored
+/// returns  one number [1]; 0 if nothing is scored
+///
+/// Backward: x, W, bias; each chunk's logits are computed again. Errors: InputError for a label outside the vocabulary.
+Tensor cross_entropy(Context& ctx, const Tensor& x, const Head& head, std::span<const int32_t> labels);
+inline constexpr int32_t kNotScored = -100;
+
+/// The first row of `t` that holds a NaN or an infinity, or -1.
+int64_t first_not_finite(const Tensor& t);
+
+}  // namespace vitrine

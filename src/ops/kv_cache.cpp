@@ -1,0 +1,170 @@
+#include "ops/kv_cache.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "base/error.h"
+
+namespace vitrine {
+
+constexpr int64_t kPage = static_cast<int64_t>(kKeyBlock);
+
+struct KvCache::Page {
+  size_t group = 0;
+  int users = 0;
+  float* data = nullptr;
+};
+
+KvCache::KvCache(std::vector<CacheLayer> layers, int64_t context, int64_t largest_step)
+    : layers_(std::move(layers)), context_(context), largest_step_(largest_step) {
+  if (context <= 0 || largest_step <= 0)
+    throw UsageError("a cache needs a context and a largest step of at least one position; found " + std::to_string(context) +
+                     " and " + std::to_string(largest_step));
+  for (const CacheLayer& layer : layers_) {
+    const auto same = [&](const Group& g) { return g.window == layer.window; };
+    auto group = std::find_if(groups_.begin(), groups_.end(), same);
+    if (group == groups_.end()) {
+      Group fresh;
+      fresh.window = layer.window;
+      // A step of r rows reads window + r - 1 positions, which touch at most (window + r - 2) / page + 2 pages.
+      if (layer.window != kNoWindow) fresh.ring = (layer.window + largest_step - 2) / kPage + 2;
+      if (fresh.ring * kPage >= context + kPage) fresh.ring = 0;  // all positions fit: nothing to reuse
+      groups_.push_back(fresh);
+      group = groups_.end() - 1;
+    }
+    Place place;
+    place.group = static_cast<size_t>(group - groups_.begin());
+    place.keys = group->page_floats;
+    place.values = place.keys + static_cast<size_t>(layer.n_kv_heads * layer.head_dim * kPage);
+    group->page_floats = place.values + static_cast<size_t>(layer.n_kv_heads * layer.v_dim * kPage);
+    places_.push_back(place);
+  }
+}
+
+KvCache::~KvCache() {
+  for (Group& group : groups_)
+    for (Page* page : group.free) {
+      std::free(page->data);
+      delete page;
+    }
+}
+
+CacheSequence KvCache::sequence() {
+  CacheSequence s;
+  s.cache_ = this;
+  s.pages_.resize(groups_.size());
+  for (size_t g = 0; g < groups_.size(); ++g) s.pages_[g].resize(static_cast<size_t>(groups_[g].ring));
+  return s;
+}
+
+size_t KvCache::bytes_for(int64_t positions) const {
+  size_t bytes = 0;
+  const int64_t needed = (positions + kPage - 1) / kPage;
+  for (const Group& group : groups_)
+    bytes += group.page_floats * sizeof(float) * static_cast<size_t>(group.ring == 0 ? needed : std::min(needed, group.ring));
+  return bytes;
+}
+
+KvCache::Page* KvCache::take(size_t group) {
+  Group& g = groups_[group];
+  Page* page;
+  if (g.free.empty()) {
+    const size_t bytes = (g.page_floats * sizeof(float) + 63) & ~size_t{63};
+    auto* data = static_cast<float*>(std::aligned_alloc(64, bytes));
+    if (data == nullptr) throw RunError("no memory for " + std::to_string(bytes >> 20) + " MiB more of keys and values");
+    page = new Page{group, 0, data};
+    pages_made_bytes_ += bytes;
+  } else {
+    page = g.free.back();
+    g.free.pop_back();
+  }
+  page->users = 1;
+  return page;
+}
+
+void KvCache::release(Page* page) {
+  if (page != nullptr && --page->users == 0) groups_[page->group].free.push_back(page);
+}
+
+CacheSequence::CacheSequence(const CacheSequence& other)
+    : cache_(other.cache_), length_(other.length_), furthest_(other.furthest_), pages_(other.pages_) {
+  for (const auto& group : pages_)
+    for (KvCache::Page* page : group)
+      if (page != nullptr) ++page->users;
+}
+
+CacheSequence::CacheSequence(CacheSequence&& other) noexcept
+    : cache_(other.cache_), length_(other.length_), furthest_(other.furthest_), pages_(std::move(other.pages_)) {
+  other.pages_.clear();
+  other.length_ = other.furthest_ = 0;
+}
+
+CacheSequence& CacheSequence::operator=(CacheSequence other) noexcept {
+  std::swap(cache_, other.cache_);
+  std::swap(length_, other.length_);
+  std::swap(furthest_, other.furthest_);
+  std::swap(pages_, other.pages_);
+  return *this;
+}
+
+CacheSequence::~CacheSequence() {
+  for (const auto& group : pages_)
+    for (KvCache::Page* page : group) cache_->release(page);
+}
+
+KvCache::Page*& CacheSequence::slot(size_t group, int64_t block) const {
+  auto& pages = pages_[group];
+  const int64_t ring = cache_->groups_[group].ring;
+  if (ring == 0 && block >= static_cast<int64_t>(pages.size())) pages.resize(static_cast<size_t>(block + 1));
+  return pages[static_cast<size_t>(ring == 0 ? block : block % ring)];
+}
+
+void CacheSequence::reserve(int64_t rows) {
+  if (rows > cache_->largest_step_)
+    throw UsageError("a step adds " + std::to_string(rows) + " positions to one sequence; this cache was made for at most " +
+                     std::to_string(cache_->largest_step_));
+  if (rows > cache_->context_ - length_)
+    throw InputError("the sequence needs " + std::to_string(length_ + rows) + " positions; the context holds " +
+                     std::to_string(cache_->context_) + ". Shorten the prompt or ask for fewer tokens");
+  furthest_ = std::max(furthest_, length_ + rows);
+  for (size_t group = 0; group < pages_.size(); ++group)
+    for (int64_t block = length_ / kPage; block * kPage < length_ + rows; ++block) {
+      KvCache::Page*& page = slot(group, block);
+      if (page != nullptr && page->users == 1) continue;
+      KvCache::Page* const mine = cache_->take(group);
+      if (page != nullptr) {  // shared: write to a copy
+        std::memcpy(mine->data, page->data, cache_->groups_[group].page_floats * sizeof(float));
+        cache_->release(page);
+      }
+      page = mine;
+    }
+}
+
+void CacheSequence::truncate(int64_t length) {
+  VITRINE_CHECK(length >= 0 && length <= length_, "a sequence is cut to at most its length");
+  for (const KvCache::Group& group : cache_->groups_) {
+    if (group.ring == 0 || length == 0 || length == length_) continue;
+    const int64_t oldest_kept = std::max<int64_t>(0, (furthest_ - 1) / kPage - group.ring + 1) * kPage;
+    if (std::max<int64_t>(0, length - group.window + 1) < oldest_kept)
+      throw UsageError("a sequence of " + std::to_string(furthest_) + " positions cannot go back to " + std::to_string(length) +
+                       ": its window layers keep positions from " + std::to_string(oldest_kept) + " only");
+  }
+  length_ = length;
+}
+
+float* CacheSequence::keys(int layer, int64_t block, int64_t kv_head) const {
+  const KvCache::Place& place = cache_->places_[static_cast<size_t>(layer)];
+  const CacheLayer& shape = cache_->layers_[static_cast<size_t>(layer)];
+  return slot(place.group, block)->data + place.keys + static_cast<size_t>(kv_head * shape.head_dim * kPage);
+}
+
+float* CacheSequence::values(int layer, int64_t block, int64_t kv_head) const {
+  const KvCache::Place& place = cache_->places_[static_cast<size_t>(layer)];
+  const CacheLayer& shape = cache_->layers_[static_cast<size_t>(layer)];
+  return slot(place.group, block)->data + place.values + static_cast<size_t>(kv_head * shape.v_dim * kPage);
+}
+
+}  // namespace vitrine

@@ -1,0 +1,100 @@
+#pragma once
+// Keys and values of past positions. Paged: a page holds kKeyBlock positions, aligned to position 0, of every layer that
+// shares a window. Global layers keep all pages; a window layer keeps a ring of as many as its window needs.
+// Pages are reference-counted, so that beams and shared prefixes share them; a page is copied before its second owner
+// writes to it.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/table.h"
+
+namespace vitrine {
+
+inline constexpr int64_t kNoWindow = 0;
+
+/// What one layer keeps per position.
+struct CacheLayer {
+  int64_t window = kNoWindow;  // position i sees j when i - window < j <= i; kNoWindow: all j <= i
+  int64_t n_kv_heads = 0, head_dim = 0, v_dim = 0;
+};
+
+class CacheSequence;
+
+/// The cache of one model: its layout and the pages nobody uses at the moment. Sequences are made from it and must not
+/// outlive it. Not thread-safe: one step at a time.
+class KvCache {
+ public:
+  /// context: positions a sequence may reach. largest_step: rows one step may add to one sequence.
+  KvCache(std::vector<CacheLayer> layers, int64_t context, int64_t largest_step);
+  ~KvCache();
+  KvCache(const KvCache&) = delete;
+  KvCache& operator=(const KvCache&) = delete;
+
+  CacheSequence sequence();
+  int64_t context() const { return context_; }
+  int64_t largest_step() const { return largest_step_; }
+  /// Bytes of all pages ever made (address space; memory is taken as positions are written).
+  size_t bytes() const { return pages_made_bytes_; }
+  /// Bytes one sequence of `positions` needs at most.
+  size_t bytes_for(int64_t positions) const;
+
+ private:
+  friend class CacheSequence;
+  struct Page;
+  struct Group {  // the layers that share a window
+    int64_t window = 0;
+    int64_t ring = 0;  // pages of the ring; 0: all pages are kept
+    size_t page_floats = 0;
+    std::vector<Page*> free;
+  };
+  struct Place {  // of a layer within its group's page
+    size_t group = 0;
+    size_t keys = 0,
+           values = 0;  // floats from the page's start to [n_kv_heads][head_dim][kKeyBlock], [n_kv_heads][kKeyBlock][v_dim]
+  };
+  Page* take(size_t group);
+  void release(Page* page);
+
+  std::vector<CacheLayer> layers_;
+  std::vector<Place> places_;
+  std::vector<Group> groups_;
+  int64_t context_, largest_step_;
+  size_t pages_made_bytes_ = 0;
+};
+
+/// One sequence's positions in a cache. Copying shares the pages.
+class CacheSequence {
+ public:
+  CacheSequence() = default;
+  CacheSequence(const CacheSequence& other);
+  CacheSequence(CacheSequence&& other) noexcept;
+  CacheSequence& operator=(CacheSequence other) noexcept;
+  ~CacheSequence();
+
+  /// Positions that count. What a step wrote beyond them is not there until it commits.
+  int64_t length() const { return length_; }
+  /// Forgets the last positions. Errors: UsageError if a window layer has already overwritten what would be needed.
+  void truncate(int64_t length);
+  KvCache& cache() const { return *cache_; }
+
+  // For Step and attention -----------------------------------------------------------------------------------------
+  /// Makes the pages of positions [length, length + rows) ours alone. Errors: InputError if the context is too short,
+  /// UsageError if rows exceeds the largest step.
+  void reserve(int64_t rows);
+  void commit(int64_t rows) { length_ += rows; }
+  /// Keys [head_dim][kKeyBlock] and values [kKeyBlock][v_dim] of the block that begins at position block * kKeyBlock.
+  float* keys(int layer, int64_t block, int64_t kv_head) const;
+  float* values(int layer, int64_t block, int64_t kv_head) const;
+
+ private:
+  friend class KvCache;
+  KvCache::Page*& slot(size_t group, int64_t block) const;
+  KvCache* cache_ = nullptr;
+  int64_t length_ = 0;
+  int64_t furthest_ = 0;  // one past the last position ever written: what rings may have overwritten
+  mutable std::vector<std::vector<KvCache::Page*>> pages_;  // per group; null where nothing was written
+};
+
+}  // namespace vitrine

@@ -1,0 +1,264 @@
+#include "ops/linear.h"
+
+#include <algorithm>
+
+#include "kernels/table.h"
+#include "ops/tape.h"
+
+namespace vitrine {
+namespace {
+
+constexpr size_t kChunkBytes = size_t{64} << 10;  // weights read per chunk of a product of few rows
+constexpr int kMostParts = 8;                     // weights that read the same x in one call
+
+// Outputs [first, first + n) of a weight, and where they go.
+struct Part {
+  const Weight* w;
+  int64_t first, n;
+  void* y;
+  int64_t y_stride;
+};
+
+const std::byte* part_begin(const Part& p) {
+  return p.w->by_columns ? p.w->data + row_bytes(p.w->dtype, static_cast<size_t>(p.first)) : p.w->stored_row(p.first);
+}
+
+size_t type_index(const Weight& w) { return static_cast<size_t>(w.dtype); }
+
+// Chunks of all parts in one numbering: part i has chunks [begin[i], begin[i + 1]).
+struct Chunks {
+  int64_t begin[kMostParts + 1] = {0};
+  int64_t size[kMostParts] = {0};  // outputs per chunk
+  size_t parts = 0;
+
+  void add(int64_t outputs, int64_t per_chunk) {
+    size[parts] = per_chunk;
+    begin[parts + 1] = begin[parts] + (outputs + per_chunk - 1) / per_chunk;
+    ++parts;
+  }
+  int64_t count() const { return begin[parts]; }
+  size_t part_of(int64_t chunk) const {
+    size_t i = 0;
+    while (chunk >= begin[i + 1]) ++i;
+    return i;
+  }
+};
+
+// Runs f(part, first, n, thread) for all chunks; on the caller alone if there is too little to share.
+template <class F>
+void run_chunks(Context& ctx, const Chunks& chunks, const Part* parts, bool share, F&& f) {
+  const auto one = [&](int64_t chunk, int thread) {
+    const size_t i = chunks.part_of(chunk);
+    const int64_t first = (chunk - chunks.begin[i]) * chunks.size[i];
+    f(parts[i], first, std::min(chunks.size[i], parts[i].n - first), thread);
+  };
+  if (share) {
+    ctx.pool().run(chunks.count(), one);
+  } else {
+    for (int64_t chunk = 0; chunk < chunks.count(); ++chunk) one(chunk, 0);
+  }
+}
+
+void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) {
+  const KernelTable& k = kernels();
+  const auto rows = static_cast<size_t>(x.rows()), in = static_cast<size_t>(x.row_size());
+  const ActivationBlock* blocks = nullptr;
+  for (size_t i = 0; i < n_parts && blocks == nullptr; ++i) {
+    if (!is_block(parts[i].w->dtype) || ctx.numerics.f32) continue;
+    auto* quantised = ctx.scratch<ActivationBlock>(rows * in / kBlock);
+    for (size_t r = 0; r < rows; ++r) k.quantise_int8(x.row<float>(static_cast<int64_t>(r)), in, quantised + r * in / kBlock);
+    blocks = quantised;
+  }
+  Chunks chunks;
+  size_t bytes = 0;
+  for (size_t i = 0; i < n_parts; ++i) {
+    const size_t per_output = row_bytes(parts[i].w->dtype, in);
+    const size_t fit = std::max<size_t>(kChunkBytes / std::max<size_t>(per_output, 1), 16);
+    chunks.add(parts[i].n, static_cast<int64_t>((fit + 15) / 16 * 16));
+    bytes += per_output * static_cast<size_t>(parts[i].n);
+  }
+  run_chunks(ctx, chunks, parts, bytes * rows > 2 * kChunkBytes, [&](const Part& p, int64_t first, int64_t n, int) {
+    const Weight& w = *p.w;
+    const Part part{&w, p.first + first, n, nullptr, 0};
+    float* y = static_cast<float*>(p.y) + first;
+    const auto stride = static_cast<size_t>(p.y_stride), outputs = static_cast<size_t>(n);
+    if (w.by_columns) {
+      k.dot_columns[type_index(w)](part_begin(part), w.stride, outputs, in, x.data<float>(), in, rows, y, stride);
+    } else if (is_block(w.dtype) && blocks != nullptr) {
+      k.dot_rows_int8[type_index(w)](part_begin(part), w.stride, outputs, in, blocks, in / kBlock, rows, y, stride);
+    } else {
+      k.dot_rows[type_index(w)](part_begin(part), w.stride, outputs, in, x.data<float>(), in, rows, y, stride);
+    }
+  });
+}
+
+// All parts go through the same panel routines; f32 weights stay f32 while 16-bit ones are rounded, so the caller
+// groups them.
+void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts, const PanelKernels& panel) {
+  const auto rows = static_cast<size_t>(x.rows()), in = static_cast<size_t>(x.row_size());
+  const float* data = x.data<float>();
+  std::byte* packed = nullptr;
+  if (const size_t bytes = panel.x_bytes(rows, in); bytes > 0) {
+    packed = ctx.scratch<std::byte>(bytes);
+    constexpr size_t kRows = 32;
+    ctx.pool().run(static_cast<int64_t>((rows + kRows - 1) / kRows), [&](int64_t chunk, int) {
+      const size_t row0 = static_cast<size_t>(chunk) * kRows;
+      panel.pack_x(data, in, row0, std::min(kRows, rows - row0), rows, in, packed);
+    });
+  }
+  const size_t panel_bytes = (panel.panel_bytes + 63) & ~size_t{63};
+  auto* panels = ctx.scratch<std::byte>(panel_bytes * static_cast<size_t>(ctx.pool().threads()));
+  Chunks chunks;
+  for (size_t i = 0; i < n_parts; ++i) chunks.add(parts[i].n, static_cast<int64_t>(panel.outputs));
+  run_chunks(ctx, chunks, parts, true, [&](const Part& p, int64_t first, int64_t n, int thread) {
+    const Weight& w = *p.w;
+    const Part part{&w, p.first + first, n, nullptr, 0};
+    std::byte* mine = panels + panel_bytes * static_cast<size_t>(thread);
+    float* y = static_cast<float*>(p.y) + first;
+    for (size_t k0 = 0; k0 < in; k0 += panel.depth) {
+      const size_t depth = std::min(panel.depth, in - k0);
+      panel.expand(w.dtype, part_begin(part), w.stride, w.by_columns, static_cast<size_t>(n), k0, depth, mine);
+      panel.multiply(mine, data, in, packed, rows, 0, rows, in, k0, depth, static_cast<size_t>(n), y,
+                     static_cast<size_t>(p.y_stride), k0 > 0);
+    }
+  });
+}
+
+// Gradient checks: plain sums in double.
+void in_double(Context& ctx, const Tensor& x, const Part& p) {
+  const int64_t in = x.row_size();
+  ctx.pool().run(p.n, [&](int64_t j, int) {
+    for (int64_t r = 0; r < x.rows(); ++r) {
+      double sum = 0;
+      for (int64_t i = 0; i < in; ++i) sum += x.row<double>(r)[i] * p.w->at<double>(p.first + j, i);
+      static_cast<double*>(p.y)[r * p.y_stride + j] = sum;
+    }
+  });
+}
+
+void multiply(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) {
+  if (x.dtype() == DType::f64) {
+    for (size_t i = 0; i < n_parts; ++i) in_double(ctx, x, parts[i]);
+    return;
+  }
+  const auto scratch = ctx.frame();
+  const bool few = x.rows() <= static_cast<int64_t>(kFewRows) && !ctx.numerics.exact;
+  if (few) return few_rows(ctx, x, parts, n_parts);
+  const KernelTable& k = kernels();
+  Part f32[kMostParts], rounded[kMostParts];
+  size_t n_f32 = 0, n_rounded = 0;
+  for (size_t i = 0; i < n_parts; ++i) {
+    const bool wide = ctx.numerics.f32 || parts[i].w->dtype == DType::f32 || k.panel_bf16.outputs == 0;
+    (wide ? f32[n_f32++] : rounded[n_rounded++]) = parts[i];
+  }
+  if (n_f32 > 0) many_rows(ctx, x, f32, n_f32, k.panel_f32);
+  if (n_rounded > 0) many_rows(ctx, x, rounded, n_rounded, k.panel_bf16);
+}
+
+void check_linear(const Tensor& x, const Weight& w) {
+  if (x.shape().rank() < 2 || x.row_size() != w.in)
+    throw ShapeError("linear: " + w.name + " takes " + std::to_string(w.in) + " inputs; found x of shape " + x.shape().text());
+}
+
+struct LinearNode {
+  Tensor x, y;
+  const Weight* w;
+};
+
+template <class T>
+void bias_backward(const Weight& w, const Tensor& dy) {
+  auto* db = static_cast<T*>(w.bias.grad.data);
+  for (int64_t r = 0; r < dy.rows(); ++r)
+    for (int64_t j = 0; j < w.out; ++j) db[j] += dy.row<T>(r)[j];
+}
+
+void linear_backward(Context& ctx, Tape& tape, const LinearNode& node) {
+  const Tensor dy = tape.gradient(node.y);
+  if (!dy) return;
+  linear_part_backward(ctx, node.x, *node.w, 0, node.w->out, dy.raw(), node.w->out, tape.accumulate(node.x));
+  if (node.w->bias && node.w->bias.grad.data != nullptr)
+    visit_scalar(dy, [&](auto zero) { bias_backward<decltype(zero)>(*node.w, dy); });
+}
+
+}  // namespace
+
+void linear_into(Context& ctx, const Tensor& x, const WeightRef* weights, Tensor* results, size_t n) {
+  VITRINE_CHECK(n <= kMostParts, "few weights read the same x");
+  Part parts[kMostParts];
+  for (size_t i = 0; i < n; ++i) {
+    const Weight& w = weights[i];
+    check_linear(x, w);
+    results[i] = ctx.empty({x.rows(), w.out});
+    parts[i] = {&w, 0, w.out, results[i].raw(), w.out};
+  }
+  multiply(ctx, x, parts, n);
+  for (size_t i = 0; i < n; ++i) {
+    const Weight& w = weights[i];
+    if (w.bias)
+      visit_scalar(x, [&](auto zero) {
+        using T = decltype(zero);
+        for (int64_t r = 0; r < x.rows(); ++r)
+          for (int64_t j = 0; j < w.out; ++j) results[i].row<T>(r)[j] += w.bias.at<T>(j);
+      });
+    if (Tape* tape = ctx.tape()) tape->record(&linear_backward, LinearNode{x, results[i], &w});
+  }
+}
+
+Tensor linear(Context& ctx, const Tensor& x, const Weight& w) {
+  const WeightRef ref = w;
+  Tensor result;
+  linear_into(ctx, x, &ref, &result, 1);
+  return result;
+}
+
+void linear_part(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, void* y, int64_t y_stride) {
+  check_linear(x, w);
+  const Part part{&w, first, n, y, y_stride};
+  multiply(ctx, x, &part, 1);
+}
+
+namespace {
+
+// dx[r] += sum over j of dy[r][j] W[j]: threads share the rows.
+template <class T>
+void input_backward(Context& ctx, const Weight& w, int64_t first, int64_t n, const T* dy, int64_t dy_stride, const Tensor& dx) {
+  ctx.pool().run(dx.rows(), [&](int64_t r, int) {
+    T* out = dx.row<T>(r);
+    for (int64_t j = 0; j < n; ++j) {
+      const T g = dy[r * dy_stride + j];
+      if (g == T{0}) continue;
+      for (int64_t i = 0; i < w.in; ++i) out[i] += g * w.at<T>(first + j, i);
+    }
+  });
+}
+
+// dW[j] += sum over r of dy[r][j] x[r], rows in order: threads share the outputs.
+template <class T>
+void weight_backward(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, const T* dy, int64_t dy_stride) {
+  auto* dw = static_cast<T*>(w.grad.data);
+  const auto stride = static_cast<int64_t>(w.grad.stride);
+  ctx.pool().run(n, [&](int64_t j, int) {
+    for (int64_t r = 0; r < x.rows(); ++r) {
+      const T g = dy[r * dy_stride + j];
+      const T* in = x.row<T>(r);
+      if (w.by_columns) {
+        for (int64_t i = 0; i < w.in; ++i) dw[i * stride + first + j] += g * in[i];
+      } else {
+        for (int64_t i = 0; i < w.in; ++i) dw[(first + j) * stride + i] += g * in[i];
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void linear_part_backward(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, const void* dy,
+                          int64_t dy_stride, const Tensor& dx) {
+  visit_scalar(x, [&](auto zero) {
+    using T = decltype(zero);
+    if (dx) input_backward(ctx, w, first, n, static_cast<const T*>(dy), dy_stride, dx);
+    if (w.grad.data != nullptr) weight_backward(ctx, x, w, first, n, static_cast<const T*>(dy), dy_stride);
+  });
+}
+
+}  // namespace vitrine

@@ -1,0 +1,46 @@
+#pragma once
+// Matrix products with stored weights.
+#include <array>
+#include <functional>
+
+#include "ops/context.h"
+#include "ops/weight.h"
+
+namespace vitrine {
+
+using WeightRef = std::reference_wrapper<const Weight>;
+
+/// y = x Wᵀ + bias for one weight.
+///
+/// x        [rows, in]
+/// returns  y [rows, out]
+///
+/// Up to kFewRows rows the weights are read once, row by row, in their stored type; more rows go through expanded
+/// panels (docs/numerics.md says what is rounded when). A row's result does not depend on the other rows.
+/// Backward: x, W, bias. Errors: ShapeError naming the two sizes that disagree.
+Tensor linear(Context& ctx, const Tensor& x, const Weight& w);
+
+/// The same for several weights that read the same x: one parallel region, one conversion of x.
+template <size_t N>
+std::array<Tensor, N> linear(Context& ctx, const Tensor& x, const WeightRef (&w)[N]);
+
+/// As linear(x, w) into memory of the caller's: y [rows, out] with y_stride numbers between rows. Not recorded.
+/// first, n: outputs [first, first + n) only, so that a head is read in chunks of the vocabulary. Sums only: no bias.
+void linear_part(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, void* y, int64_t y_stride);
+
+/// Backward of linear_part: dx += dy W[first .. first + n), and the same part of W's (not the bias's) gradient.
+/// dx may be empty. dy [rows, n] with dy_stride numbers between rows.
+void linear_part_backward(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, const void* dy,
+                          int64_t dy_stride, const Tensor& dx);
+
+// -------------------------------------------------------------------------------------------------------------------
+void linear_into(Context& ctx, const Tensor& x, const WeightRef* weights, Tensor* results, size_t n);
+
+template <size_t N>
+std::array<Tensor, N> linear(Context& ctx, const Tensor& x, const WeightRef (&w)[N]) {
+  std::array<Tensor, N> results;
+  linear_into(ctx, x, w, results.data(), N);
+  return results;
+}
+
+}  // namespace vitrine

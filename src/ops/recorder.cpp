@@ -1,0 +1,114 @@
+#include "ops/recorder.h"
+
+#include <algorithm>
+
+namespace vitrine {
+
+bool fits(std::string_view pattern, std::string_view name) {
+  size_t p = 0, n = 0, star = std::string_view::npos, mark = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      mark = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+namespace {
+
+// Scores and patterns are [head, query, key]; everything else has rows first.
+bool is_pattern(std::string_view name) { return name.ends_with("hook_attn_scores") || name.ends_with("hook_pattern"); }
+
+struct Cut {
+  int64_t first, count;
+};
+Cut cut(const HookRequest::Range& range, int64_t offset, int64_t size) {
+  const int64_t first = std::clamp<int64_t>(range.first - offset, 0, size);
+  return {first, std::max<int64_t>(0, std::clamp<int64_t>(range.end - offset, 0, size) - first)};
+}
+
+template <class T>
+void copy_cut(const Tensor& t, Cut a, Cut b, std::vector<float>& out) {  // [A, B, rest]
+  const int64_t rest = t.count() / std::max<int64_t>(1, t.dim(0) * t.dim(1));
+  for (int64_t i = a.first; i < a.first + a.count; ++i)
+    for (int64_t j = b.first; j < b.first + b.count; ++j) {
+      const T* source = t.data<T>() + (i * t.dim(1) + j) * rest;
+      out.insert(out.end(), source, source + rest);
+    }
+}
+
+Recorder::Value copy(const Tensor& t, const HookRequest& request, bool pattern, int64_t offset) {
+  Recorder::Value value;
+  const Tensor full = t.shape().rank() == 1 ? t.view({t.dim(0), 1}) : t;
+  const bool heads_second = !pattern && full.shape().rank() >= 3;
+  const Cut first = pattern ? cut(request.heads, 0, full.dim(0)) : cut(request.positions, offset, full.dim(0));
+  Cut second{0, full.dim(1)};
+  if (pattern) second = cut(request.positions, offset, full.dim(1));
+  if (heads_second) second = cut(request.heads, 0, full.dim(1));
+  visit_scalar(full, [&](auto zero) { copy_cut<decltype(zero)>(full, first, second, value.numbers); });
+  value.shape = {first.count, second.count};
+  for (int i = 2; i < full.shape().rank(); ++i) value.shape.push_back(full.dim(i));
+  return value;
+}
+
+// Adds later queries to a pattern [head, query, key]: both sides are widened to the longer row of keys.
+Recorder::Value join_patterns(const Recorder::Value& a, const Recorder::Value& b, float absent) {
+  Recorder::Value joined;
+  const int64_t heads = a.shape[0], keys = std::max(a.shape[2], b.shape[2]);
+  joined.shape = {heads, a.shape[1] + b.shape[1], keys};
+  for (int64_t h = 0; h < heads; ++h)
+    for (const Recorder::Value* part : {&a, &b})
+      for (int64_t i = 0; i < part->shape[1]; ++i) {
+        const float* row = part->numbers.data() + (h * part->shape[1] + i) * part->shape[2];
+        joined.numbers.insert(joined.numbers.end(), row, row + part->shape[2]);
+        joined.numbers.insert(joined.numbers.end(), static_cast<size_t>(keys - part->shape[2]), absent);
+      }
+  return joined;
+}
+
+}  // namespace
+
+bool Recorder::wants(std::string_view name) const {
+  return std::any_of(requests_.begin(), requests_.end(), [&](const HookRequest& r) { return fits(r.pattern, name); });
+}
+
+bool Recorder::wants_gradient(std::string_view name) const {
+  return std::any_of(gradient_patterns_.begin(), gradient_patterns_.end(), [&](const std::string& p) { return fits(p, name); });
+}
+
+Tensor Recorder::see(Context&, std::string_view name, const Tensor& value) {
+  const auto request =
+      std::find_if(requests_.begin(), requests_.end(), [&](const HookRequest& r) { return fits(r.pattern, name); });
+  const bool pattern = is_pattern(name);
+  int64_t& heard = rows_heard_[std::string(name)];
+  Value now = copy(value, *request, pattern, heard);
+  heard += value.dim(pattern ? 1 : 0);
+  const auto [place, fresh] = values_.try_emplace(std::string(name), Value{});
+  if (fresh) {
+    order_.emplace_back(name);
+    place->second = std::move(now);
+  } else if (pattern) {
+    const float absent = name.ends_with("hook_attn_scores") ? -std::numeric_limits<float>::infinity() : 0;
+    place->second = join_patterns(place->second, now, absent);
+  } else {
+    place->second.shape[0] += now.shape[0];
+    place->second.numbers.insert(place->second.numbers.end(), now.numbers.begin(), now.numbers.end());
+  }
+  return {};
+}
+
+void Recorder::see_gradient(std::string_view name, const Tensor& gradient) {
+  gradients_[std::string(name)] = copy(gradient, {}, is_pattern(name), 0);
+}
+
+}  // namespace vitrine

@@ -1,0 +1,60 @@
+#pragma once
+// A listener that keeps what it hears.
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/context.h"
+
+namespace vitrine {
+
+/// Whether `name` fits `pattern`, in which * stands for any run of characters but a dot's neighbours stay themselves:
+/// "blocks.*.attn.hook_q" fits every layer's; "*" fits everything.
+bool fits(std::string_view pattern, std::string_view name);
+
+/// Which hooks to keep, and what of them: half-open ranges. heads cuts the second size of [rows, head, …] and the first of
+/// [head, query, key]; positions cuts rows and queries.
+struct HookRequest {
+  struct Range {
+    int64_t first = 0, end = std::numeric_limits<int64_t>::max();
+  };
+  std::string pattern;
+  Range heads = {}, positions = {};
+};
+
+/// Copies the hooked values it is asked for, as f32. A sequence that runs in several steps (chunks, decode) gives one
+/// value per name: rows and queries are joined in order, and earlier queries' rows of a pattern are filled with zeros
+/// for keys that came later.
+class Recorder final : public Listener {
+ public:
+  struct Value {
+    std::vector<int64_t> shape;
+    std::vector<float> numbers;
+  };
+
+  explicit Recorder(std::vector<HookRequest> requests) : requests_(std::move(requests)) {}
+  /// Also keeps the gradients at these hooks (a backward pass must follow).
+  void keep_gradients(std::vector<std::string> patterns) { gradient_patterns_ = std::move(patterns); }
+
+  bool wants(std::string_view name) const override;
+  Tensor see(Context& ctx, std::string_view name, const Tensor& value) override;
+  bool wants_gradient(std::string_view name) const override;
+  void see_gradient(std::string_view name, const Tensor& gradient) override;
+
+  /// By hook name.
+  const std::map<std::string, Value, std::less<>>& values() const { return values_; }
+  const std::map<std::string, Value, std::less<>>& gradients() const { return gradients_; }
+  /// Names in the order they were first heard.
+  const std::vector<std::string>& order() const { return order_; }
+
+ private:
+  std::vector<HookRequest> requests_;
+  std::vector<std::string> gradient_patterns_;
+  std::map<std::string, Value, std::less<>> values_, gradients_;
+  std::map<std::string, int64_t, std::less<>> rows_heard_;
+  std::vector<std::string> order_;
+};
+
+}  // namespace vitrine

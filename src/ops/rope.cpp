@@ -1,0 +1,82 @@
+#include "ops/rope.h"
+
+#include "kernels/reference/rope.h"
+#include "ops/rows.h"
+#include "ops/tape.h"
+
+namespace vitrine {
+namespace {
+
+struct RopeNode {
+  Tensor x, y;
+  const Step* step;
+  RopeSpec spec;
+};
+
+// The angles' cosines and sines of one row in double, for gradient checks.
+struct WideAngles {
+  double *cos, *sin;
+};
+WideAngles widen(Context& ctx, const Step::Angles& angles) {
+  const size_t n = angles.cos.size();
+  const WideAngles wide{ctx.scratch<double>(n), ctx.scratch<double>(n)};
+  for (size_t i = 0; i < n; ++i) wide.cos[i] = angles.cos[i], wide.sin[i] = angles.sin[i];
+  return wide;
+}
+
+void rope_node_backward(Context& ctx, Tape& tape, const RopeNode& node) {
+  const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
+  if (!dy || !dx) return;
+  const Step::Angles& angles = node.step->angles(node.spec);
+  const auto heads = static_cast<size_t>(dy.dim(1)), head_dim = static_cast<size_t>(dy.dim(2));
+  const auto turning = static_cast<size_t>(node.spec.rotary_dim), half = turning / 2;
+  const bool wide = dy.dtype() == DType::f64;
+  const WideAngles in_double = wide ? widen(ctx, angles) : WideAngles{};
+  share(ctx, dy.rows(), dy.row_size(), [&](int64_t first, int64_t n) {
+    for (int64_t r = first; r < first + n; ++r) {
+      const size_t at = static_cast<size_t>(r) * half;
+      if (wide) {
+        rope_backward<double>(dy.row<double>(r), in_double.cos + at, in_double.sin + at, node.spec.layout, heads, head_dim,
+                              turning, dx.row<double>(r));
+      } else {
+        rope_backward<float>(dy.row<float>(r), &angles.cos[at], &angles.sin[at], node.spec.layout, heads, head_dim, turning,
+                             dx.row<float>(r));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+Tensor rope(Context& ctx, const Tensor& x, const Step& step, const RopeSpec& spec) {
+  if (x.shape().rank() != 3 || spec.rotary_dim % 2 != 0 || spec.rotary_dim <= 0 || spec.rotary_dim > x.dim(2) ||
+      x.rows() != step.rows())
+    throw ShapeError("rope: turning " + std::to_string(spec.rotary_dim) + " components of x of shape " + x.shape().text() +
+                     " for " + std::to_string(step.rows()) +
+                     " rows; expected [rows, heads, head_dim] and an even number <= head_dim");
+  const Tensor y = ctx.empty(x.shape());
+  const Step::Angles& angles = step.angles(spec);
+  const auto heads = static_cast<size_t>(x.dim(1)), head_dim = static_cast<size_t>(x.dim(2));
+  const auto turning = static_cast<size_t>(spec.rotary_dim), half = turning / 2;
+  {
+    const auto scratch = ctx.frame();
+    const bool wide = x.dtype() == DType::f64;
+    const WideAngles in_double = wide ? widen(ctx, angles) : WideAngles{};
+    share(ctx, x.rows(), x.row_size(), [&](int64_t first, int64_t n) {
+      for (int64_t r = first; r < first + n; ++r) {
+        const size_t at = static_cast<size_t>(r) * half;
+        if (wide) {
+          rope_reference<double>(x.row<double>(r), in_double.cos + at, in_double.sin + at, spec.layout, heads, head_dim, turning,
+                                 y.row<double>(r));
+        } else {
+          kernels().rope(x.row<float>(r), &angles.cos[at], &angles.sin[at], spec.layout, heads, head_dim, turning,
+                         y.row<float>(r));
+        }
+      }
+    });
+  }
+  if (Tape* tape = ctx.tape()) tape->record(&rope_node_backward, RopeNode{x, y, &step, spec});
+  return y;
+}
+
+}  // namespace vitrine

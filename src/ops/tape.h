@@ -1,0 +1,118 @@
+#pragma once
+// What backward needs, recorded while ops run. Nodes are plain structs with a function pointer, in the tape's own arena.
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "ops/context.h"
+
+namespace vitrine {
+
+class Step;
+template <class M>
+struct CheckpointNode;
+
+/// Records ops of one step, then walks them backwards. Activations made while it records live in its arena until
+/// clear(); their gradients live in a third arena.
+class Tape {
+ public:
+  /// recompute: keep each block's input alone and run the block again in backward.
+  explicit Tape(bool recompute = false) : recompute_(recompute) {}
+
+  bool recompute() const { return recompute_; }
+  Arena& arena() { return arena_; }
+
+  /// Adds a node. `payload` is copied and must be plain data; run_backward(ctx, tape, payload) adds to the gradients of
+  /// its inputs from that of its output.
+  template <class P>
+  void record(void (*run_backward)(Context&, Tape&, const P&), const P& payload) {
+    static_assert(std::is_trivially_copyable_v<P> && std::is_trivially_destructible_v<P>);
+    struct Typed {
+      Node node;
+      void (*back)(Context&, Tape&, const P&);
+      P payload;
+    };
+    auto* typed = static_cast<Typed*>(arena_.allocate(sizeof(Typed)));
+    typed->node = {last_, [](Context& ctx, Tape& tape, Node* node) {
+                     const Typed& self = *reinterpret_cast<Typed*>(node);
+                     self.back(ctx, tape, self.payload);
+                   }};
+    typed->back = run_backward;
+    std::memcpy(static_cast<void*>(&typed->payload), &payload, sizeof(P));
+    last_ = &typed->node;
+  }
+
+  /// The gradient that reached `t`, or an empty tensor if none did.
+  Tensor gradient(const Tensor& t) const;
+  /// A place to add to the gradient of `t`: zeros if nothing was added yet; empty if `t` is a constant.
+  Tensor accumulate(const Tensor& t);
+
+  /// Back-propagates from `loss` (one number, gradient 1) through everything recorded.
+  void backward(Context& ctx, const Tensor& loss);
+
+  /// Gives back every node, activation and gradient.
+  void clear();
+
+ private:
+  friend class Context;
+  struct Node {
+    Node* previous;
+    void (*run)(Context&, Tape&, Node*);
+  };
+  void run_back(Context& ctx);
+  template <class M>
+  static void run_block_again(Context& ctx, Tape& tape, const CheckpointNode<M>& node);
+
+  bool recompute_;
+  Arena arena_, grads_;
+  Node* last_ = nullptr;
+};
+
+/// The node of a recomputed block.
+template <class M>
+struct CheckpointNode {
+  Tensor (M::*block)(Context&, const Step&, int, Tensor) const;
+  const M* model;
+  const Step* step;
+  int layer;
+  Tensor x, y;
+};
+
+template <class M>
+void Tape::run_block_again(Context& ctx, Tape& tape, const CheckpointNode<M>& node) {
+  const Tensor dy = tape.gradient(node.y);
+  if (!dy) return;
+  tape.accumulate(node.x);  // made before the marks, so that it outlives the block's own gradients
+  const size_t nodes = tape.arena_.mark(), grads = tape.grads_.mark();
+  Listener* const listener = std::exchange(ctx.listener_, nullptr);
+  Node* const before = std::exchange(tape.last_, nullptr);
+  ctx.tape_ = &tape;
+  const Tensor y = (node.model->*node.block)(ctx, *node.step, node.layer, node.x);
+  ctx.tape_ = nullptr;
+  std::memcpy(tape.accumulate(y).raw(), dy.raw(), dy.bytes());
+  tape.run_back(ctx);
+  tape.last_ = before;
+  ctx.listener_ = listener;
+  tape.arena_.rewind(nodes);
+  tape.grads_.rewind(grads);
+}
+
+template <class M>
+Tensor Context::checkpoint(Tensor (M::*block)(Context&, const Step&, int, Tensor) const, const M& model, const Step& step,
+                           int layer, const Tensor& x) {
+  if (tape_ == nullptr || !tape_->recompute()) return (model.*block)(*this, step, layer, x);
+  Tape* const tape = std::exchange(tape_, nullptr);
+  Tensor inner;
+  {
+    const Frame scratch(*this);
+    inner = (model.*block)(*this, step, layer, x.without_grad());
+    tape_ = tape;
+    const Tensor y = empty(inner.shape());  // in the tape's arena
+    std::memcpy(y.raw(), inner.raw(), inner.bytes());
+    inner = y;
+  }
+  tape->record(&Tape::run_block_again<M>, CheckpointNode<M>{block, &model, &step, layer, x, inner});
+  return inner;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,64 @@
+#include "tensor/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define VITRINE_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define VITRINE_ASAN 1
+#endif
+#endif
+#ifdef VITRINE_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace vitrine {
+
+Arena::Arena(size_t reserve_bytes) {
+  constexpr size_t kSmallest = size_t{1} << 30;
+  for (size_t size = std::max(reserve_bytes, kSmallest); size >= kSmallest; size /= 2) {  // a shell's limit may be lower
+    void* base = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) continue;
+    base_ = static_cast<char*>(base);
+    reserved_ = size;
+    ::madvise(base_, size, MADV_HUGEPAGE);  // advice: a kernel without huge pages refuses it and all goes on
+    return;
+  }
+  throw RunError("cannot reserve address space for activations; is there a limit (ulimit -v)?");
+}
+
+Arena::~Arena() {
+  if (base_ != nullptr) {
+    unpoison(0, committed_);
+    ::munmap(base_, reserved_);
+  }
+}
+
+void Arena::grow(size_t bytes) {
+  constexpr size_t kStep = size_t{64} << 20;
+  if (bytes > reserved_ - used_ - kStep)
+    throw RunError("activations need " + std::to_string(bytes >> 20) + " MiB more on top of " + std::to_string(used_ >> 20) +
+                   " MiB, beyond the " + std::to_string(reserved_ >> 20) +
+                   " MiB of address space reserved for them; use a shorter prompt or smaller steps");
+  const size_t wanted = std::min((used_ + bytes + kStep - 1) / kStep * kStep, reserved_);
+  if (::mprotect(base_ + committed_, wanted - committed_, PROT_READ | PROT_WRITE) != 0)
+    throw RunError("the system refuses " + std::to_string((wanted - committed_) >> 20) + " MiB of memory for activations");
+  poison(committed_, wanted - committed_);
+  committed_ = wanted;
+}
+
+#ifdef VITRINE_ASAN
+void Arena::poison(size_t begin, size_t size) { __asan_poison_memory_region(base_ + begin, size); }
+void Arena::unpoison(size_t begin, size_t size) { __asan_unpoison_memory_region(base_ + begin, size); }
+#else
+void Arena::poison(size_t, size_t) {}
+void Arena::unpoison(size_t, size_t) {}
+#endif
+
+}  // namespace vitrine
