@@ -26,7 +26,8 @@ const KernelTable* kernels_for(std::string_view target) {
   // f16c is older than every AVX2 CPU but is its own flag; the operating system must save the wide registers, which
   // __builtin_cpu_supports checks together with the CPU's flag.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
-                    __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+                    __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("pclmul") &&
+                    __builtin_cpu_supports("aes");
   if (target == "avx2") return avx2 ? &kAvx2Table : nullptr;
   if (target == "avx512") {
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

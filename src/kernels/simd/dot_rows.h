@@ -1,0 +1,87 @@
+#pragma once
+// Products of a few rows with weights that lie [out, in]: dot products, bound by how fast the weights can be read.
+//
+// Every (row, output) pair has one accumulator and sums k in one fixed order, so its bits depend neither on how many
+// rows or outputs are computed beside it nor on where a caller cuts. Several weight rows at a time hide the latency of
+// the additions and share the loads of x; the next rows are prefetched while these are read.
+#include "kernels/simd/vec.h"
+
+namespace vitrine {
+namespace {
+
+/// Weight rows at a time for R rows of x: R * J accumulators, J weights and one x in registers.
+template <int R>
+constexpr int rows_at_a_time() {
+  if (kManyRegisters) return R == 1 ? 8 : R == 2 ? 8 : R <= 4 ? 6 : R <= 6 ? 4 : 3;
+  return R == 1 ? 8 : R == 2 ? 4 : R == 3 ? 3 : R <= 6 ? 2 : 1;
+}
+
+template <class W, int R, int J, int V = 0>
+HWY_INLINE void add_unit(const char* w, size_t stride, const float* x, size_t x_stride, size_t i, Vec (&sum)[J][R]) {
+  Vec weight[J];
+  for (int j = 0; j < J; ++j) weight[j] = weight_part<W, V>(w + size_t(j) * stride, i);
+  for (int r = 0; r < R; ++r) {
+    const Vec v = load(x + size_t(r) * x_stride + i + V * kLanes);
+    for (int j = 0; j < J; ++j) sum[j][r] = hn::MulAdd(weight[j], v, sum[j][r]);
+  }
+  if constexpr (V + 1 < kVectors) add_unit<W, R, J, V + 1>(w, stride, x, x_stride, i, sum);
+}
+
+template <class W, int R, int J>
+HWY_INLINE void dot_block(const char* w, size_t stride, size_t k, const float* x, size_t x_stride, float* y, size_t y_stride) {
+  Vec sum[J][R];
+  for (int j = 0; j < J; ++j)
+    for (int r = 0; r < R; ++r) sum[j][r] = hn::Zero(Tag());
+  // Bytes of a unit of 32 elements.
+  constexpr size_t kUnitBytes = W::kIsBlock ? W::kBytes : kBlock * W::kBytes;
+  const char* ahead = w + size_t(J) * stride;
+  size_t i = 0;
+  for (; i + kBlock <= k; i += kBlock) {
+    if constexpr (J > 1) {
+      for (int j = 0; j < J; ++j)
+        for (size_t line = 0; line < kUnitBytes; line += 64) __builtin_prefetch(ahead + size_t(j) * stride + line, 0, 2);
+      ahead += kUnitBytes;
+    }
+    add_unit<W, R, J>(w, stride, x, x_stride, i, sum);
+  }
+  if constexpr (!W::kIsBlock) {
+    for (; i < k; i += kLanes) {
+      const size_t n = min_of(kLanes, k - i);
+      for (int j = 0; j < J; ++j) {
+        const Vec weight = weight_load_up_to<W>(w + size_t(j) * stride + i * W::kBytes, n);
+        for (int r = 0; r < R; ++r) sum[j][r] = hn::MulAdd(weight, load_up_to(x + size_t(r) * x_stride + i, n), sum[j][r]);
+      }
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int j = 0; j < J; ++j) y[size_t(r) * y_stride + size_t(j)] = sum_of(sum[j][r]);
+}
+
+template <class W, int R>
+void dot_rows_fixed(const char* w, size_t stride, size_t n, size_t k, const float* x, size_t x_stride, float* y,
+                    size_t y_stride) {
+  constexpr int kJ = rows_at_a_time<R>();
+  size_t j = 0;
+  for (; j + kJ <= n; j += kJ) dot_block<W, R, kJ>(w + j * stride, stride, k, x, x_stride, y + j, y_stride);
+  for (; j < n; ++j) dot_block<W, R, 1>(w + j * stride, stride, k, x, x_stride, y + j, y_stride);
+}
+
+template <class W>
+void dot_rows(const void* weights, size_t stride, size_t n, size_t k, const float* x, size_t x_stride, size_t rows, float* y,
+              size_t y_stride) {
+  const char* w = static_cast<const char*>(weights);
+  switch (rows) {
+    case 1: return dot_rows_fixed<W, 1>(w, stride, n, k, x, x_stride, y, y_stride);
+    case 2: return dot_rows_fixed<W, 2>(w, stride, n, k, x, x_stride, y, y_stride);
+    case 3: return dot_rows_fixed<W, 3>(w, stride, n, k, x, x_stride, y, y_stride);
+    case 4: return dot_rows_fixed<W, 4>(w, stride, n, k, x, x_stride, y, y_stride);
+    case 5: return dot_rows_fixed<W, 5>(w, stride, n, k, x, x_stride, y, y_stride);
+    case 6: return dot_rows_fixed<W, 6>(w, stride, n, k, x, x_stride, y, y_stride);
+    case 7: return dot_rows_fixed<W, 7>(w, stride, n, k, x, x_stride, y, y_stride);
+    case 8: return dot_rows_fixed<W, 8>(w, stride, n, k, x, x_stride, y, y_stride);
+    default: return;
+  }
+}
+
+}  // namespace
+}  // namespace vitrine

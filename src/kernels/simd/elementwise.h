@@ -1,0 +1,178 @@
+#pragma once
+// Norms, RoPE, activations, softmax and their small kin, one row at a time. Formulas: kernels/reference/.
+#include <math.h>  // logf and sqrtf: std:: versions are inline functions, see vec.h
+
+#include "kernels/simd/math.h"
+
+namespace vitrine {
+namespace {
+
+/// sum of op(x[i]); four sums, since one alone waits for its own latency. Lanes above n hold op(0) unless masked by op.
+template <class Op>
+HWY_INLINE float sum_over(const float* x, size_t n, Op op) {
+  Vec sum[4];
+  for (Vec& s : sum) s = hn::Zero(Tag());
+  size_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes)
+    for (size_t a = 0; a < 4; ++a) sum[a] = op(load(x + i + a * kLanes), sum[a]);
+  for (; i + kLanes <= n; i += kLanes) sum[0] = op(load(x + i), sum[0]);
+  if (i < n) sum[1] = hn::IfThenElse(hn::FirstN(Tag(), n - i), op(load_n(x + i, n - i), sum[1]), sum[1]);
+  return sum_of(hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3])));
+}
+
+void rms_norm(const float* x, const float* w, float offset, float eps, size_t d, float* y, float* inv_rms) {
+  const float sum_sq = sum_over(x, d, [](Vec v, Vec s) HWY_ATTR { return hn::MulAdd(v, v, s); });
+  const float r = 1.0f / sqrtf(sum_sq / float(d) + eps);
+  const Vec factor = broadcast(r), shift = broadcast(offset);
+  if (w == nullptr) {
+    map(x, d, y, [=](Vec v) HWY_ATTR { return hn::Mul(v, factor); });
+  } else {
+    map(x, w, d, y, [=](Vec v, Vec u) HWY_ATTR { return hn::Mul(hn::Mul(v, factor), hn::Add(shift, u)); });
+  }
+  if (inv_rms != nullptr) *inv_rms = r;
+}
+
+void layer_norm(const float* x, const float* w, const float* b, float eps, size_t d, float* y, float* mean, float* inv_std) {
+  const float m = sum_over(x, d, [](Vec v, Vec s) HWY_ATTR { return hn::Add(v, s); }) / float(d);
+  const Vec centre = broadcast(m);
+  const float sum_sq = sum_over(x, d, [=](Vec v, Vec s) HWY_ATTR {
+    const Vec difference = hn::Sub(v, centre);
+    return hn::MulAdd(difference, difference, s);
+  });
+  const float r = 1.0f / sqrtf(sum_sq / float(d) + eps);
+  const Vec factor = broadcast(r);
+  const auto normalised = [=](Vec v) HWY_ATTR { return hn::Mul(hn::Sub(v, centre), factor); };
+  if (w == nullptr) {
+    map(x, d, y, normalised);
+  } else {
+    map(x, w, d, y, [=](Vec v, Vec u) HWY_ATTR { return hn::Mul(normalised(v), u); });
+  }
+  if (b != nullptr) map(y, b, d, y, [](Vec v, Vec u) HWY_ATTR { return hn::Add(v, u); });
+  if (mean != nullptr) *mean = m;
+  if (inv_std != nullptr) *inv_std = r;
+}
+
+HWY_INLINE void turn(Vec& a, Vec& b, Vec cos, Vec sin) {
+  const Vec turned = hn::NegMulAdd(b, sin, hn::Mul(a, cos));
+  b = hn::MulAdd(a, sin, hn::Mul(b, cos));
+  a = turned;
+}
+
+void rope(const float* x, const float* cos, const float* sin, RopeLayout layout, size_t n_heads, size_t head_dim,
+          size_t rotary_dim, float* y) {
+  const size_t half = rotary_dim / 2;
+  for (size_t h = 0; h < n_heads; ++h, x += head_dim, y += head_dim) {
+    for (size_t i = 0; i < half; i += kLanes) {
+      const size_t n = min_of(kLanes, half - i);
+      const Vec c = load_up_to(cos + i, n), s = load_up_to(sin + i, n);
+      Vec a, b;
+      if (layout == RopeLayout::halves) {
+        a = load_up_to(x + i, n);
+        b = load_up_to(x + i + half, n);
+        turn(a, b, c, s);
+        store_up_to(a, y + i, n);
+        store_up_to(b, y + i + half, n);
+      } else if (n == kLanes) {
+        hn::LoadInterleaved2(Tag(), x + 2 * i, a, b);
+        turn(a, b, c, s);
+        hn::StoreInterleaved2(a, b, Tag(), y + 2 * i);
+      } else {
+        float pairs[2 * kLanes] = {};
+        memcpy(pairs, x + 2 * i, 2 * n * sizeof(float));
+        hn::LoadInterleaved2(Tag(), pairs, a, b);
+        turn(a, b, c, s);
+        hn::StoreInterleaved2(a, b, Tag(), pairs);
+        memcpy(y + 2 * i, pairs, 2 * n * sizeof(float));
+      }
+    }
+    if (x != y) memcpy(y + 2 * half, x + 2 * half, (head_dim - 2 * half) * sizeof(float));
+  }
+}
+
+void activate(Activation f, const float* x, size_t n, float* y) {
+  with_activation(f, [=](auto value) HWY_ATTR { map(x, n, y, value); });
+}
+void gate(Activation f, const float* gate, const float* up, size_t n, float* y) {
+  with_activation(f,
+                  [=](auto value) HWY_ATTR { map(gate, up, n, y, [=](Vec g, Vec u) HWY_ATTR { return hn::Mul(value(g), u); }); });
+}
+
+void softcap(const float* x, float cap, size_t n, float* y) {
+  const Vec c = broadcast(cap);
+  map(x, n, y, [=](Vec v) HWY_ATTR { return hn::Mul(c, tanh(hn::Div(v, c))); });
+}
+void add(const float* a, const float* b, size_t n, float* y) {
+  map(a, b, n, y, [](Vec u, Vec v) HWY_ATTR { return hn::Add(u, v); });
+}
+void scale(const float* x, float factor, size_t n, float* y) {
+  const Vec f = broadcast(factor);
+  map(x, n, y, [=](Vec v) HWY_ATTR { return hn::Mul(v, f); });
+}
+
+constexpr float kMinusInfinity = -__builtin_inff();
+
+/// The largest of n values, -inf for none. A NaN may be passed over here: the sum of exponentials keeps it.
+HWY_INLINE float largest_value(const float* x, size_t n) {
+  const Vec none = broadcast(kMinusInfinity);
+  Vec m[4] = {none, none, none, none};
+  size_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes)
+    for (size_t a = 0; a < 4; ++a) m[a] = hn::Max(load(x + i + a * kLanes), m[a]);
+  for (; i + kLanes <= n; i += kLanes) m[0] = hn::Max(load(x + i), m[0]);
+  if (i < n) m[1] = hn::Max(hn::IfThenElse(hn::FirstN(Tag(), n - i), load_n(x + i, n - i), none), m[1]);
+  return max_of(hn::Max(hn::Max(m[0], m[1]), hn::Max(m[2], m[3])));
+}
+/// Whether one of n values is NaN: rows of which the largest value says nothing.
+HWY_INLINE bool holds_nan(const float* x, size_t n) {
+  bool found = false;
+  for (size_t i = 0; i < n; ++i) found |= x[i] != x[i];
+  return found;
+}
+
+void softmax(const float* x, size_t n, float* y) {
+  const float m = largest_value(x, n);
+  if (m == kMinusInfinity && !holds_nan(x, n)) {
+    memset(y, 0, n * sizeof(float));
+    return;
+  }
+  const Vec top = broadcast(m);
+  map(x, n, y, [=](Vec v) HWY_ATTR { return exp(hn::Sub(v, top)); });
+  const float sum = sum_over(y, n, [](Vec v, Vec s) HWY_ATTR { return hn::Add(v, s); });
+  const Vec total = broadcast(sum);
+  map(y, n, y, [=](Vec v) HWY_ATTR { return hn::Div(v, total); });
+}
+
+float log_sum_exp(const float* x, size_t n) {
+  const float m = largest_value(x, n);
+  if (m == kMinusInfinity && !holds_nan(x, n)) return m;
+  const Vec top = broadcast(m);
+  return m + logf(sum_over(x, n, [=](Vec v, Vec s) HWY_ATTR { return hn::Add(exp(hn::Sub(v, top)), s); }));
+}
+
+void quantise_int8(const float* x, size_t n, ActivationBlock* y) {
+  for (; n >= kBlock; n -= kBlock, x += kBlock, ++y) {
+    Vec v[kVectors], m = hn::Zero(Tag());
+    auto finite = hn::FirstN(Tag(), kLanes);
+    for (int i = 0; i < kVectors; ++i) {
+      v[i] = load(x + size_t(i) * kLanes);
+      m = hn::Max(hn::Abs(v[i]), m);
+      finite = hn::And(finite, hn::IsFinite(v[i]));
+    }
+    const float largest = max_of(m);
+    const bool all_finite = hn::AllTrue(Tag(), finite), usable = all_finite && largest >= 1e-30f;
+    y->scale = !all_finite ? __builtin_nanf("") : usable ? largest / 127.0f : 0.0f;
+    const Vec inverse = broadcast(usable ? 127.0f / largest : 0.0f);
+    const hn::Rebind<int8_t, Tag> bytes;
+    auto sum = hn::Zero(IntTag());
+    for (int i = 0; i < kVectors; ++i) {
+      const Vec value = usable ? hn::Mul(v[i], inverse) : hn::Zero(Tag());
+      const auto q = hn::NearestInt(value);
+      sum = hn::Add(sum, q);
+      hn::StoreU(hn::DemoteTo(bytes, q), bytes, y->q + size_t(i) * kLanes);
+    }
+    y->sum = hn::GetLane(hn::SumOfLanes(IntTag(), sum));
+  }
+}
+
+}  // namespace
+}  // namespace vitrine

@@ -1,0 +1,147 @@
+#pragma once
+// Products of many rows, f32 operands. The activations are transposed once per product, so that lanes are rows of x;
+// the weights of a panel are widened to plain f32 rows and broadcast one by one. Two vectors of rows times kTileOutputs
+// weights stay in registers over the depth of a panel. This way round the weights need no transposition, which they
+// would pay again for every product, and a row of x has a lane of its own: its bits cannot depend on its neighbours.
+#include "kernels/simd/transpose.h"
+
+namespace vitrine {
+namespace {
+
+constexpr size_t kTileRows = 2 * kLanes;                                  // rows of x in a tile
+constexpr size_t kTileOutputs = kManyRegisters && kLanes >= 16 ? 14 : 6;  // accumulators: twice that
+constexpr size_t kPanelOutputs = 128, kPanelDepth = 512;
+constexpr size_t kPanelStride = kPanelDepth + 16;  // floats from weight row to row; 16 keeps rows off one another's cache sets
+static_assert(32 % kTileRows == 0, "callers cut rows at multiples of 32");
+
+/// Packed x: tiles of kTileRows rows, each [k, kTileRows]; rows beyond the last are zeros.
+size_t panel_x_bytes(size_t rows, size_t k) { return (rows + kTileRows - 1) / kTileRows * kTileRows * k * sizeof(float); }
+
+void panel_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t, size_t k, void* packed) {
+  for (size_t row = row0; row < row0 + n; row += kLanes) {
+    float* out = static_cast<float*>(packed) + row / kTileRows * kTileRows * k + row % kTileRows;
+    const size_t here = min_of(kLanes, row0 + n - row);
+    for (size_t i = 0; i < k; i += kLanes) {
+      const size_t depth = min_of(kLanes, k - i);
+      Vec square[kLanes];
+      for (size_t r = 0; r < kLanes; ++r)
+        square[r] = r < here ? load_up_to(x + (row + r) * x_stride + i, depth) : hn::Zero(Tag());
+      transpose(square);
+      for (size_t c = 0; c < depth; ++c) store(square[c], out + (i + c) * kTileRows);
+    }
+    if (row + kLanes >= row0 + n && row % kTileRows == 0)  // the tile's second vector holds no rows
+      for (size_t i = 0; i < k; ++i) store(hn::Zero(Tag()), out + i * kTileRows + kLanes);
+  }
+}
+
+template <class W>
+void expand_rows(const char* w, size_t stride, size_t n, size_t k0, size_t depth, float* panel) {
+  for (size_t j = 0; j < n; ++j) {
+    const char* row = w + j * stride;
+    if constexpr (W::kIsBlock) {
+      widen<W>(row + k0 / kBlock * W::kBytes, depth, panel + j * kPanelStride);
+    } else {
+      widen<W>(row + k0 * W::kBytes, depth, panel + j * kPanelStride);
+    }
+  }
+}
+template <class W>
+void expand_columns(const char* w, size_t stride, size_t n, size_t k0, size_t depth, float* panel) {
+  for (size_t i = 0; i < depth; i += kLanes)
+    for (size_t j = 0; j < n; j += kLanes) {
+      const size_t inputs = min_of(kLanes, depth - i), outputs = min_of(kLanes, n - j);
+      Vec square[kLanes];
+      for (size_t r = 0; r < kLanes; ++r)
+        square[r] = r < inputs ? weight_load_up_to<W>(w + (k0 + i + r) * stride + j * W::kBytes, outputs) : hn::Zero(Tag());
+      transpose(square);
+      for (size_t c = 0; c < outputs; ++c) store(square[c], panel + (j + c) * kPanelStride + i);
+    }
+}
+void panel_expand(DType type, const void* weights, size_t stride, bool by_columns, size_t n, size_t k0, size_t depth,
+                  void* buffer) {
+  const char* w = static_cast<const char*>(weights);
+  float* panel = static_cast<float*>(buffer);
+  switch (type) {
+    case DType::f32:
+      return by_columns ? expand_columns<WeightF32>(w, stride, n, k0, depth, panel)
+                        : expand_rows<WeightF32>(w, stride, n, k0, depth, panel);
+    case DType::f16:
+      return by_columns ? expand_columns<WeightF16>(w, stride, n, k0, depth, panel)
+                        : expand_rows<WeightF16>(w, stride, n, k0, depth, panel);
+    case DType::bf16:
+      return by_columns ? expand_columns<WeightBf16>(w, stride, n, k0, depth, panel)
+                        : expand_rows<WeightBf16>(w, stride, n, k0, depth, panel);
+    case DType::q8_0: return expand_rows<WeightQ8>(w, stride, n, k0, depth, panel);
+    case DType::q4_0: return expand_rows<WeightQ4>(w, stride, n, k0, depth, panel);
+    default: return;
+  }
+}
+
+/// M outputs x V vectors of rows over the depth of the panel; y[row][0 .. M) of `rows` rows is set or added to.
+template <int M, int V>
+void panel_tile(const float* panel, const float* x, size_t depth, size_t rows, float* y, size_t y_stride, bool add) {
+  Vec sum[M][V];
+  for (int m = 0; m < M; ++m)
+    for (int v = 0; v < V; ++v) sum[m][v] = hn::Zero(Tag());
+  for (size_t i = 0; i < depth; ++i) {
+    Vec value[V];
+    for (int v = 0; v < V; ++v) value[v] = load(x + i * kTileRows + size_t(v) * kLanes);
+    for (int m = 0; m < M; ++m) {
+      const Vec weight = broadcast(panel[size_t(m) * kPanelStride + i]);
+      for (int v = 0; v < V; ++v) sum[m][v] = hn::MulAdd(weight, value[v], sum[m][v]);
+    }
+  }
+  for (int v = 0; v < V; ++v) {
+    Vec square[kLanes];
+    for (size_t m = 0; m < kLanes; ++m) square[m] = m < M ? sum[m < M ? m : 0][v] : hn::Zero(Tag());
+    transpose(square);
+    const size_t here = rows > size_t(v) * kLanes ? min_of(kLanes, rows - size_t(v) * kLanes) : 0;
+    for (size_t r = 0; r < here; ++r) {
+      float* out = y + (size_t(v) * kLanes + r) * y_stride;
+      store_n(add ? hn::Add(load_n(out, M), square[r]) : square[r], out, M);
+    }
+  }
+}
+
+using PanelTile = void (*)(const float*, const float*, size_t, size_t, float*, size_t, bool);
+template <int V>
+PanelTile panel_tile_for(size_t outputs) {
+  static_assert(kTileOutputs == 14 || kTileOutputs == 6);
+  switch (outputs) {
+    case 1: return panel_tile<1, V>;
+    case 2: return panel_tile<2, V>;
+    case 3: return panel_tile<3, V>;
+    case 4: return panel_tile<4, V>;
+    case 5: return panel_tile<5, V>;
+    case 6: return panel_tile<6, V>;
+#if HWY_TARGET <= HWY_AVX3
+    case 7: return panel_tile<7, V>;
+    case 8: return panel_tile<8, V>;
+    case 9: return panel_tile<9, V>;
+    case 10: return panel_tile<10, V>;
+    case 11: return panel_tile<11, V>;
+    case 12: return panel_tile<12, V>;
+    case 13: return panel_tile<13, V>;
+    case 14: return panel_tile<14, V>;
+#endif
+    default: return nullptr;
+  }
+}
+
+void panel_multiply(const void* panel, const float*, size_t, const void* packed, size_t, size_t row0, size_t n_rows, size_t k,
+                    size_t k0, size_t depth, size_t n, float* y, size_t y_stride, bool add) {
+  // Tiles of nearly equal size instead of full ones and a small rest.
+  const size_t tiles = (n + kTileOutputs - 1) / kTileOutputs;
+  for (size_t row = row0; row < row0 + n_rows; row += kTileRows) {
+    const size_t rows = min_of(kTileRows, row0 + n_rows - row);
+    const float* x = static_cast<const float*>(packed) + row / kTileRows * kTileRows * k + k0 * kTileRows;
+    for (size_t t = 0; t < tiles; ++t) {
+      const size_t begin = t * n / tiles, outputs = (t + 1) * n / tiles - begin;
+      const PanelTile tile = rows > kLanes ? panel_tile_for<2>(outputs) : panel_tile_for<1>(outputs);
+      tile(static_cast<const float*>(panel) + begin * kPanelStride, x, depth, rows, y + row * y_stride + begin, y_stride, add);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vitrine

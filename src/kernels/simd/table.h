@@ -1,0 +1,42 @@
+#pragma once
+// The table of one instruction set: each <set>/table.cpp includes this once, compiled with that set's flags.
+// VITRINE_TABLE is the table's name in targets.h, VITRINE_TABLE_NAME the target's.
+#include "kernels/simd/attention.h"
+#include "kernels/simd/dot_columns.h"
+#include "kernels/simd/dot_int8.h"
+#include "kernels/simd/dot_rows.h"
+#include "kernels/simd/elementwise.h"
+#include "kernels/simd/panel.h"
+#include "kernels/targets.h"
+
+namespace vitrine {
+
+constinit const KernelTable VITRINE_TABLE = {
+    .name = VITRINE_TABLE_NAME,
+    .dot_rows = {dot_rows<WeightF32>, dot_rows<WeightF16>, dot_rows<WeightBf16>, dot_rows<WeightQ8>, dot_rows<WeightQ4>},
+    .dot_rows_int8 = {nullptr, nullptr, nullptr, dot_rows_int8<Int8Q8>, dot_rows_int8<Int8Q4>},
+    .dot_columns = {dot_columns<WeightF32>, dot_columns<WeightF16>, dot_columns<WeightBf16>, nullptr, nullptr},
+    .panel_f32 = {.outputs = kPanelOutputs,
+                  .depth = kPanelDepth,
+                  .panel_bytes = kPanelOutputs * kPanelStride * sizeof(float),
+                  .x_bytes = panel_x_bytes,
+                  .pack_x = panel_pack_x,
+                  .expand = panel_expand,
+                  .multiply = panel_multiply},
+    .panel_bf16 = {},  // f32 FMA is as fast or faster here (measured: bf16 dot products run at half its rate)
+    .widen = {widen<WeightF32>, widen<WeightF16>, widen<WeightBf16>, widen<WeightQ8>, widen<WeightQ4>},
+    .quantise_int8 = quantise_int8,
+    .rms_norm = rms_norm,
+    .layer_norm = layer_norm,
+    .rope = rope,
+    .activate = activate,
+    .gate = gate,
+    .softmax = softmax,
+    .softcap = softcap,
+    .add = add,
+    .scale = scale,
+    .log_sum_exp = log_sum_exp,
+    .attention = attention,
+};
+
+}  // namespace vitrine

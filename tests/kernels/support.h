@@ -1,0 +1,134 @@
+#pragma once
+// What the kernel tests share: arrays that end at a forbidden page, random values, stored weights of every type, and
+// the list of targets.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "kernels/table.h"
+
+namespace vitrine {
+
+/// n values that end where the next page may not be touched, with guard bytes before them: a read or write behind the
+/// last value ends the test program, a write before the first is seen by intact(). Not aligned beyond T.
+template <class T>
+class Guarded {
+ public:
+  explicit Guarded(size_t n) : size_(n) {
+    const size_t page = size_t(sysconf(_SC_PAGESIZE));
+    const size_t used = (n * sizeof(T) + kGuard + page - 1) / page * page;
+    bytes_ = used + page;
+    base_ = static_cast<char*>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    if (base_ == MAP_FAILED || mprotect(base_ + used, page, PROT_NONE) != 0) std::abort();
+    data_ = reinterpret_cast<T*>(base_ + used - n * sizeof(T));
+    std::memset(guard(), kPattern, kGuard);
+  }
+  explicit Guarded(const std::vector<T>& values) : Guarded(values.size()) { std::copy(values.begin(), values.end(), data_); }
+  ~Guarded() { munmap(base_, bytes_); }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  size_t size() const { return size_; }
+  T& operator[](size_t i) { return data_[i]; }
+  const T& operator[](size_t i) const { return data_[i]; }
+  std::vector<T> values() const { return std::vector<T>(data_, data_ + size_); }
+  bool intact() const {
+    for (size_t i = 0; i < kGuard; ++i)
+      if (reinterpret_cast<const unsigned char*>(data_)[-1 - ptrdiff_t(i)] != kPattern) return false;
+    return true;
+  }
+
+ private:
+  static constexpr size_t kGuard = 64;
+  static constexpr unsigned char kPattern = 0xa5;
+  char* guard() { return reinterpret_cast<char*>(data_) - kGuard; }
+
+  size_t size_, bytes_;
+  char* base_;
+  T* data_;
+};
+
+inline std::vector<float> random_values(size_t n, uint32_t seed, float spread = 1.0f) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.0f, spread);
+  std::vector<float> values(n);
+  for (float& v : values) v = normal(random);
+  return values;
+}
+inline std::vector<double> as_double(const float* x, size_t n) { return std::vector<double>(x, x + n); }
+inline std::vector<double> as_double(const std::vector<float>& x) { return std::vector<double>(x.begin(), x.end()); }
+
+inline constexpr DType kAllWeightTypes[] = {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0};
+inline constexpr DType kFloatTypes[] = {DType::f32, DType::f16, DType::bf16};
+
+/// Random stored weights, [rows, k], of any type; every bit pattern of the block formats' integers occurs.
+inline std::vector<char> random_weights(DType type, size_t rows, size_t k, uint32_t seed) {
+  std::vector<char> bytes(rows * row_bytes(type, k));
+  std::mt19937 random(seed);
+  if (is_block(type)) {
+    for (char& b : bytes) b = static_cast<char>(random());
+    const size_t block = row_bytes(type, kBlock);
+    for (size_t at = 0; at + block <= bytes.size(); at += block) {
+      const uint16_t scale = f32_to_f16(0.01f * (1.0f + float(random() % 100) / 100.0f) * (random() % 2 ? 1.0f : -1.0f));
+      std::memcpy(&bytes[at], &scale, 2);
+    }
+    return bytes;
+  }
+  const std::vector<float> values = random_values(rows * k, seed);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (type == DType::f32) {
+      std::memcpy(&bytes[4 * i], &values[i], 4);
+    } else {
+      const uint16_t half = type == DType::f16 ? f32_to_f16(values[i]) : f32_to_bf16(values[i]);
+      std::memcpy(&bytes[2 * i], &half, 2);
+    }
+  }
+  return bytes;
+}
+
+/// |got - want| <= tolerance, where a NaN is only equal to a NaN and infinities to themselves.
+inline bool close(double got, double want, double tolerance) {
+  if (std::isnan(want) || std::isnan(got)) return std::isnan(want) && std::isnan(got);
+  if (std::isinf(want) || std::isinf(got)) return got == want;
+  return std::fabs(got - want) <= tolerance;
+}
+inline bool same_bits(const float* a, const float* b, size_t n) { return n == 0 || std::memcmp(a, b, n * sizeof(float)) == 0; }
+
+/// Rounding allowed for a sum of n products whose absolute values add up to `magnitude`.
+inline double sum_tolerance(size_t n, double magnitude) {
+  return (8 + std::sqrt(double(n))) * double(std::numeric_limits<float>::epsilon()) * magnitude + 1e-37;
+}
+
+/// Lengths that meet every tail of every vector width, and two long ones.
+inline std::vector<size_t> lengths() {
+  std::vector<size_t> all;
+  for (size_t n = 0; n <= 33; ++n) all.push_back(n);
+  for (const size_t n : {47, 63, 64, 65, 127, 128, 129, 255, 2304}) all.push_back(n);
+  return all;
+}
+
+/// Runs once per target; a target that this CPU or this build lacks is reported as skipped.
+class EveryTarget : public testing::TestWithParam<std::string_view> {
+ protected:
+  void SetUp() override {
+    table = kernels_for(GetParam());
+    if (table == nullptr) GTEST_SKIP() << "target " << GetParam() << ": this CPU or this build lacks it";
+  }
+  const KernelTable* table = nullptr;
+};
+inline std::string target_name(const testing::TestParamInfo<std::string_view>& info) { return std::string(info.param); }
+#define VITRINE_FOR_EVERY_TARGET(suite) INSTANTIATE_TEST_SUITE_P(Targets, suite, testing::ValuesIn(kTargets), target_name)
+
+}  // namespace vitrine
