@@ -195,6 +195,8 @@ std::optional<ConfigReader> ConfigReader::find_object(std::string_view key, Name
   return ConfigReader(state_, found->value, std::move(prefix));
 }
 
+bool ConfigReader::mentions(std::string_view key) const { return object_->contains(key); }
+
 bool ConfigReader::has(std::string_view key) const {
   const auto found = object_->find(std::string(key));
   return found != object_->end() && !found->is_null();

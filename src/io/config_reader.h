@@ -48,6 +48,8 @@ class ConfigReader {
 
   /// Present and not null. Does not count as reading.
   bool has(std::string_view key) const;
+  /// Present, be it as null (sliding_window: null says more than silence). Does not count as reading.
+  bool mentions(std::string_view key) const;
   /// Marks keys that change no number (transformers_version, use_cache) as read.
   void ignore(Names keys) const;
   /// Keys of this object, and of the objects found in it, that nobody read or ignored and that are not null; sorted.

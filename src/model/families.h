@@ -15,9 +15,10 @@ std::unique_ptr<Model> make_mistral(const ModelConfig& config);
 std::unique_ptr<Model> make_qwen2(const ModelConfig& config);
 std::unique_ptr<Model> make_classic_decoder(const ModelConfig& config);
 
-/// Each layer's window: from layer_types where the configuration has it, else sliding_window (null or absent: no windows)
-/// on the layers that `by_default` names. Errors: FileError for a wrong list.
-std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, bool (*by_default)(int64_t layer));
+/// Each layer's window: sliding_window (null: none; absent: `if_absent`) on the layers that layer_types names, or, where the
+/// configuration has no such list, on those that `by_default` names. Errors: FileError for a wrong list.
+std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, int64_t if_absent,
+                                  bool (*by_default)(int64_t layer));
 
 /// n_heads must be a multiple of n_kv_heads.
 void check_heads(const ConfigReader& keys, int64_t n_heads, int64_t n_kv_heads);

@@ -18,7 +18,7 @@ namespace {
 
 struct Gemma2Config {
   int64_t d_model, n_layers, n_heads, n_kv_heads, head_dim, d_ff, vocab_size, context_length;
-  double query_pre_attn_scalar, attn_logit_softcapping, final_logit_softcapping;
+  double query_pre_attn_scalar, attn_logit_softcapping, final_logit_softcapping, attn_dropout;
   std::vector<int64_t> windows;  // of each layer; kNoWindow: global
   NormSpec norm;
   RopeSpec rope;
@@ -75,6 +75,8 @@ Tensor Gemma2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre
   spec.scale = 1 / std::sqrt(c.query_pre_attn_scalar);
   spec.softcap = c.attn_logit_softcapping;
   spec.window = c.windows[static_cast<size_t>(layer)];
+  spec.dropout = c.attn_dropout;
+  spec.dropout_site = static_cast<uint32_t>(layer);
   const Tensor z = attention(ctx, "attn", q, k, v, step, layer, spec);  // [T, N, H]
   Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);            // [T, D]
   attn_out = ctx.hook("hook_attn_out", rms_norm(ctx, "ln1_post", attn_out, w.ln1_post, c.norm));
@@ -153,8 +155,12 @@ Gemma2Config read(const ModelConfig& config) {
   c.d_ff = keys.positive("intermediate_size", {"feed_forward_length"});
   c.vocab_size = keys.positive("vocab_size");
   c.context_length = keys.positive("max_position_embeddings", {"context_length"}, 8192);
-  c.attn_logit_softcapping = keys.find_number("attn_logit_softcapping").value_or(0);
-  c.final_logit_softcapping = keys.find_number("final_logit_softcapping").value_or(0);
+  // A file that says nothing means the paper's caps; null means none.
+  c.attn_logit_softcapping =
+      keys.find_number("attn_logit_softcapping").value_or(keys.mentions("attn_logit_softcapping") ? 0 : 50);
+  c.final_logit_softcapping =
+      keys.find_number("final_logit_softcapping").value_or(keys.mentions("final_logit_softcapping") ? 0 : 30);
+  c.attn_dropout = keys.number("attention_dropout", {}, 0.0);
   // GGUF has no key for it; the fallback is what converters of Google's models rely on: only the 27B differs.
   const double usual = static_cast<double>(config.gguf && c.n_layers == 46 ? c.d_model / c.n_heads
                                            : config.gguf                   ? c.head_dim
@@ -164,7 +170,7 @@ Gemma2Config read(const ModelConfig& config) {
   c.norm = {.eps = keys.number("rms_norm_eps", {"attention.layer_norm_rms_epsilon"}, 1e-6), .offset = config.gguf ? 0.0 : 1.0};
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
   c.activation = read_activation(keys, "hidden_activation", {}, "gelu_pytorch_tanh");
-  c.windows = read_windows(config, c.n_layers, [](int64_t layer) { return layer % 2 == 0; });
+  c.windows = read_windows(config, c.n_layers, 4096, [](int64_t layer) { return layer % 2 == 0; });
   c.tied = keys.flag("tie_word_embeddings", {}, true);
   check_heads(keys, c.n_heads, c.n_kv_heads);
   refuse_flags(keys, {"attention_bias", "use_bidirectional_attention"});

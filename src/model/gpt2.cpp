@@ -32,8 +32,8 @@ struct Gpt2Block {
   Weight W_out;                       // [D, F] + bias [D]
 };
 
-// Where dropout acts; the layer is added in steps of eight.
-enum Site : uint32_t { kEmbedding, kPattern = 1 << 16, kAttention = 2 << 16, kMlp = 3 << 16 };
+// Where dropout acts; a layer's sites are four apart.
+enum Site : uint32_t { kPattern, kAttention, kMlp, kEmbedding };
 
 class Gpt2 final : public Model {
  public:
@@ -62,7 +62,7 @@ Tensor Gpt2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
   const auto scope = ctx.scope("blocks", layer);
   auto frame = ctx.frame(resid_pre);  // this block's scratch and its input end here
   const int64_t head_dim = c.d_model / c.n_heads;
-  const auto site = [&](Site s) { return s + static_cast<uint32_t>(layer) * 8; };
+  const auto site = [&](Site s) { return s + static_cast<uint32_t>(layer) * 4; };
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
   const Tensor x = layer_norm(ctx, "ln1", resid_pre, w.ln1_w, w.ln1_b, c.norm);  // [T, D]

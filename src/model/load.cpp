@@ -173,6 +173,8 @@ ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoi
   config["model_type"] = architecture;
   if (const StoredTensor* embedding = checkpoint.find("token_embd.weight"); embedding != nullptr && embedding->shape.size() == 2)
     config["vocab_size"] = embedding->shape[0];
+  config["attention_bias"] = checkpoint.find("blk.0.attn_q.bias") != nullptr;
+  config["mlp_bias"] = checkpoint.find("blk.0.ffn_up.bias") != nullptr;
   config["tie_word_embeddings"] = checkpoint.find("output.weight") == nullptr;
   ModelConfig result{ConfigReader(config, metadata.path()), true, nullptr};
   if (const StoredTensor* divisors = checkpoint.find("rope_freqs.weight")) {

@@ -8,7 +8,12 @@ namespace {
 const std::vector<FamilyEntry>& families() {
   static const std::vector<FamilyEntry> kFamilies = {
       {"gpt2", "gpt2", "GPT2LMHeadModel", make_gpt2, {"transformer."}, {".attn.bias", ".attn.masked_bias", "lm_head.weight"}},
-      {"gemma2", "gemma2", "Gemma2ForCausalLM", make_gemma2, {"model."}, {"lm_head.weight"}},
+      {"gemma", "gemma", "GemmaForCausalLM", make_gemma, {"model."}, {"lm_head.weight", ".rotary_emb.inv_freq"}},
+      {"gemma2", "gemma2", "Gemma2ForCausalLM", make_gemma2, {"model."}, {"lm_head.weight", ".rotary_emb.inv_freq"}},
+      {"llama", "llama", "LlamaForCausalLM", make_llama, {"model."}, {".rotary_emb.inv_freq", "rope_freqs.weight"}},
+      {"mistral", nullptr, "MistralForCausalLM", make_mistral, {"model."}, {".rotary_emb.inv_freq"}},
+      {"qwen2", "qwen2", "Qwen2ForCausalLM", make_qwen2, {"model."}, {".rotary_emb.inv_freq", "rope_freqs.weight"}},
+      {"classic_decoder", nullptr, nullptr, make_classic_decoder, {}, {}},
   };
   return kFamilies;
 }
@@ -77,7 +82,8 @@ void ignore_common_keys(const ConfigReader& keys) {
 
 void ignore_gguf_keys(const ConfigReader& keys) {
   keys.ignore({"model_type", "vocab_size", "attention.value_length", "attention.key_length",
-               "rope.scaling.original_context_length", "rope.scaling.finetuned", "context_length", "tie_word_embeddings"});
+               "rope.scaling.original_context_length", "rope.scaling.finetuned", "context_length", "tie_word_embeddings",
+               "attention_bias", "mlp_bias"});
 }
 
 }  // namespace vitrine

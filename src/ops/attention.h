@@ -12,7 +12,7 @@ struct AttentionSpec {
   int64_t window = kNoWindow;  // position i sees j when i - window < j <= i
   bool causal = true;          // false: every position sees every other (no cache; to show what the mask does)
   double dropout = 0;          // of the pattern, in training
-  uint32_t dropout_site = 0;
+  uint32_t dropout_site = 0;   // each sequence of the step draws its own
 };
 
 /// Attention of each query over the keys it may see:  softmax(cap(q kᵀ · scale) + mask) v,

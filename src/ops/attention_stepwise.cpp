@@ -128,7 +128,7 @@ void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Te
   });
   const Tensor computed_pattern = node.pattern;
   node.mixed =
-      dropout(ctx, hook("hook_pattern", node.pattern), spec.dropout, spec.dropout_site + static_cast<uint32_t>(sequence));
+      dropout(ctx, hook("hook_pattern", node.pattern), spec.dropout, spec.dropout_site + (static_cast<uint64_t>(sequence) << 32));
 
   each_query(ctx, n_heads, s.rows, [&](int64_t h, int64_t i) {
     T* out = z.row<T>(s.first_row + i) + h * v_dim;

@@ -21,8 +21,7 @@ struct Two {
 struct One {
   Tensor x, y;
   double number;
-  uint64_t seed, step;
-  uint32_t site;
+  uint64_t seed, step, site;
   Activation f;
 };
 
@@ -99,11 +98,10 @@ void gated_backward(Context& ctx, Tape& tape, const Two& node) {
 
 // Factors of four neighbouring elements: 0 with probability p, else 1 / (1 - p).
 struct Mask {
-  uint64_t seed, step;
-  uint32_t site;
+  uint64_t seed, step, site;
   float p;
   float factor(int64_t element) const {
-    const auto words = philox(seed, static_cast<uint64_t>(element) / 4, step << 20 ^ site);
+    const auto words = philox(seed ^ (step * 0x9E3779B97F4A7C15u), static_cast<uint64_t>(element) / 4, site);
     return uniform_from(words[static_cast<size_t>(element % 4)]) < p ? 0.0f : 1.0f / (1.0f - p);
   }
 };
@@ -191,7 +189,7 @@ Tensor gated(Context& ctx, const Tensor& gate, const Tensor& up, Activation f) {
   return y;
 }
 
-Tensor dropout(Context& ctx, const Tensor& x, double p, uint32_t site) {
+Tensor dropout(Context& ctx, const Tensor& x, double p, uint64_t site) {
   if (p <= 0 || !ctx.training()) return x;
   if (p >= 1) throw UsageError("dropout: the probability is " + std::to_string(p) + "; expected 0 <= p < 1");
   const Tensor y = ctx.empty(x.shape());

@@ -23,7 +23,7 @@ Tensor gated(Context& ctx, const Tensor& gate, const Tensor& up, Activation f);
 /// In training: zero with probability p, the rest divided by 1 - p. Otherwise (no tape, or p = 0) x itself.
 /// The choice depends on (ctx.seed, ctx.step_number, site, element) alone: the same on any number of threads and again
 /// when a block is recomputed. arXiv:1207.0580. Backward: x.
-Tensor dropout(Context& ctx, const Tensor& x, double p, uint32_t site);
+Tensor dropout(Context& ctx, const Tensor& x, double p, uint64_t site);
 
 /// [rows, n · head_dim] seen as [rows, n, head_dim]: heads are split by head_dim, never by a global count.
 inline Tensor split_heads(Context&, const Tensor& x, int64_t head_dim) {
