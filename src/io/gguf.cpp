@@ -56,10 +56,11 @@ class GgufParser {
     into.metadata.path_ = file_;
     const auto [tensors, keys] = read_preamble(into.version);
     for (uint64_t i = 0; i < keys; ++i) read_key(i, into.metadata.values_);
-    alignment_ = static_cast<uint64_t>(into.metadata.integer("general.alignment", 32));
-    if (alignment_ < 8 || alignment_ > 65536 || !std::has_single_bit(alignment_))
+    const int64_t alignment = into.metadata.integer("general.alignment", 32);
+    if (alignment < 8 || alignment > 65536 || (alignment & (alignment - 1)) != 0)
       throw FileError(file_,
-                      "key \"general.alignment\" is " + std::to_string(alignment_) + "; expected a power of two from 8 to 65536");
+                      "key \"general.alignment\" is " + std::to_string(alignment) + "; expected a power of two from 8 to 65536");
+    alignment_ = static_cast<uint64_t>(alignment);
     read_tensors(tensors, into.checkpoint);
   }
 
