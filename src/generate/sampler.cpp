@@ -6,14 +6,13 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "generate/row_math.h"
 #include "generate/select.h"
 
 namespace vitrine {
 namespace {
 
 constexpr float kInfinity = INFINITY;
-
-size_t argmax(std::span<const float> x) { return static_cast<size_t>(std::max_element(x.begin(), x.end()) - x.begin()); }
 
 /// Uniform in [0, 1) with 53 bits.
 double uniform53(uint64_t seed, uint64_t index, uint64_t stream) {
@@ -25,9 +24,7 @@ double uniform53(uint64_t seed, uint64_t index, uint64_t stream) {
 }  // namespace
 
 void check_logits(std::span<const float> logits) {
-  bool finite = true;
-  for (const float x : logits) finite &= std::abs(x) < kInfinity;  // false for NaN as well
-  if (finite) return;
+  if (all_finite(logits)) return;
   const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return !std::isfinite(x); });
   throw RunError(std::string("the logits hold ") + (std::isnan(*bad) ? "NaN" : "an infinity") + " at token " +
                  std::to_string(bad - logits.begin()) + " of " + std::to_string(logits.size()) +
@@ -35,21 +32,14 @@ void check_logits(std::span<const float> logits) {
 }
 
 double log_sum_exp(std::span<const float> logits) {
-  if (logits.empty()) return -kInfinity;
-  const float largest = logits[argmax(logits)];
-  if (largest == -kInfinity) return -kInfinity;
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(x - largest);
-  return largest + std::log(sum);
+  const float top = largest(logits);
+  return top == -kInfinity ? top : top + std::log(sum_of_exponentials(logits, top));
 }
 
 void log_softmax(std::span<float> row) {
-  if (row.empty()) return;
-  const float largest = row[argmax(row)];
-  double sum = 0;
-  for (const float x : row) sum += std::exp(x - largest);
-  const float log_sum = static_cast<float>(std::log(sum));
-  for (float& x : row) x = x - largest - log_sum;
+  const float top = largest(row);
+  const float log_sum = static_cast<float>(std::log(sum_of_exponentials(row, top)));
+  for (float& x : row) x = x - top - log_sum;
 }
 
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, size_t n) {
@@ -78,21 +68,27 @@ Sampler::Sampler(SamplingOptions options, int64_t vocab_size)
 Pick Sampler::pick(std::span<const float> logits, std::span<const int32_t> prompt, std::span<const int32_t> generated,
                    uint64_t stream) {
   process(logits, prompt, generated);
-  const size_t chosen = [&] {
-    const size_t likeliest = argmax(candidates_.logit);
-    if (!options_.draws()) return likeliest;
-    probabilities();
-    double total = 0, sum = 0;
-    for (const float p : probability_) total += p;
-    const double target = uniform53(options_.seed, generated.size(), stream) * total;
-    for (size_t i = 0; i < probability_.size(); ++i)
-      if ((sum += probability_[i]) > target) return i;
-    return likeliest;  // target rounded up to the total
-  }();
+  const size_t chosen = options_.draws() ? draw(generated.size(), stream) : argmax(candidates_.logit);
   const int32_t token = candidates_.token[chosen];
-  return {.token = token,
-          .logprob = static_cast<float>(logits[static_cast<size_t>(token)] - log_sum_exp(logits)),
-          .logprob_after = static_cast<float>(candidates_.logit[chosen] - log_sum_exp(candidates_.logit))};
+  Pick pick{.token = token, .logprob = static_cast<float>(logits[static_cast<size_t>(token)] - log_sum_exp(logits))};
+  if (options_.draws())
+    pick.logprob_after = std::log(probability_[chosen]);
+  else if (std::ranges::equal(candidates_.logit, logits))
+    pick.logprob_after = pick.logprob;  // no rule acted: the sum is the same
+  else
+    pick.logprob_after = static_cast<float>(candidates_.logit[chosen] - log_sum_exp(candidates_.logit));
+  return pick;
+}
+
+// The candidate at which the running sum of probabilities passes u times their total.
+size_t Sampler::draw(uint64_t index, uint64_t stream) {
+  probabilities();
+  double total = 0, sum = 0;
+  for (const float p : probability_) total += p;
+  const double target = uniform53(options_.seed, index, stream) * total;
+  for (size_t i = 0; i < probability_.size(); ++i)
+    if ((sum += probability_[i]) > target) return i;
+  return argmax(candidates_.logit);  // target rounded up to the total
 }
 
 const Candidates& Sampler::process(std::span<const float> logits, std::span<const int32_t> prompt,
@@ -108,11 +104,11 @@ const Candidates& Sampler::process(std::span<const float> logits, std::span<cons
     if (rule > SamplingRule::presence && !options_.draws()) continue;
     apply(rule, prompt, generated);
     if (rule > SamplingRule::temperature) continue;  // the rules that cut change no score
-    const float largest = candidates_.logit[argmax(candidates_.logit)];
-    if (std::isfinite(largest)) continue;
+    const float top = largest(candidates_.logit);
+    if (std::isfinite(top)) continue;
     const std::string name = sampling_order_text({rule});
-    throw UsageError(largest < 0 ? name + " forbids every token of the vocabulary; leave at least one above -inf"
-                                 : name + " makes a score infinite; use a less extreme value");
+    throw UsageError(top < 0 ? name + " forbids every token of the vocabulary; leave at least one above -inf"
+                             : name + " makes a score infinite; use a less extreme value");
   }
   return candidates_;
 }
@@ -179,11 +175,8 @@ void Sampler::apply_temperature() {
 
 // probability_[i] = exp(s_i - max) / sum, in f32 with the sum in double.
 void Sampler::probabilities() {
-  const auto& s = candidates_.logit;
-  const float largest = s[argmax(s)];
-  probability_.resize(s.size());
-  double sum = 0;
-  for (size_t i = 0; i < s.size(); ++i) sum += probability_[i] = s[i] == largest ? 1 : std::exp(s[i] - largest);
+  probability_.resize(candidates_.logit.size());
+  const double sum = exponentials(candidates_.logit, largest(candidates_.logit), probability_.data());
   for (float& p : probability_) p = static_cast<float>(p / sum);
 }
 

@@ -16,9 +16,9 @@ struct Candidates {
 };
 
 struct Pick {
-  int32_t token;
-  float logprob;        // under the unmodified logits
-  float logprob_after;  // under the scores the choice was made from, after all rules
+  int32_t token = 0;
+  float logprob = 0;        // under the unmodified logits
+  float logprob_after = 0;  // under the scores the choice was made from, after all rules
 };
 
 /// Applies the rules of Hugging Face's generate() (transformers' LogitsProcessor and LogitsWarper classes), number for
@@ -33,7 +33,7 @@ struct Pick {
 ///   top_p        drops the unlikeliest tokens while their summed probability stays <= 1 - p (equal scores: lower id first)
 ///   min_p        drops every t with probability below min_p times that of the likeliest
 ///   typical      keeps the tokens whose -log p is nearest to the entropy until their mass reaches p (ties stay)
-/// Every rule that cuts leaves at least one token. A pass over V = 256,000 costs a few milliseconds; nothing is sorted.
+/// Every rule that cuts leaves at least one token. Nothing is sorted: a token costs a few passes over V.
 ///
 /// One sampler serves one stream of requests on one thread: it keeps scratch memory.
 class Sampler {
@@ -67,6 +67,7 @@ class Sampler {
   void cut_min_p();
   void cut_typical();
   void probabilities();
+  size_t draw(uint64_t index, uint64_t stream);
   template <class Keep>
   void keep_where(Keep keep);
 
