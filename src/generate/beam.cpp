@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "generate/merge_sort.h"
 
 namespace vitrine {
 namespace {
@@ -108,14 +109,14 @@ std::vector<Hypothesis> beam_search(const BeamOptions& o, const BeamScores& scor
       entry.tokens.push_back(top[i].token);
       merged.push_back(std::move(entry));
     }
-    std::stable_sort(merged.begin(), merged.end(), [](const Finished& a, const Finished& b) { return a.score > b.score; });
+    merge_sort(merged, [](const Finished& a, const Finished& b) { return a.score > b.score; });
     merged.resize(n_beams);
     finished = std::move(merged);
 
     // Running beams: the best n_beams that are not finished.
     const bool no_continuation = std::all_of(top.begin(), top.end(), [](const Candidate& c) { return c.finished; });
     for (Candidate& c : top) c.score += c.finished ? kOut : 0;
-    std::stable_sort(top.begin(), top.end(), [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
+    merge_sort(top, [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
     std::vector<std::vector<int32_t>> next(n_beams);
     choices.clear();
     for (size_t i = 0; i < n_beams; ++i) {

@@ -271,7 +271,7 @@ TEST(Select, FirstCrossingEqualsASort) {
     }
     std::vector<size_t> order(n);
     for (size_t i = 0; i < n; ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return keys[a] < keys[b]; });
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return keys[a] != keys[b] ? keys[a] < keys[b] : a < b; });
     double total = 0;
     for (const double m : mass) total += m;
     const double limit = static_cast<double>(next() % 1000) / 999 * (total + 1);
