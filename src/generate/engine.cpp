@@ -1,0 +1,292 @@
+#include "generate/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+
+#include "base/mapped_file.h"
+#include "io/config_reader.h"
+
+namespace vitrine {
+namespace {
+
+// A GGUF file's own vocabulary.
+VocabularySpec vocabulary_of(const GgufMetadata& m) {
+  VocabularySpec spec;
+  spec.source = m.path();
+  spec.kind = std::string(m.string("tokenizer.ggml.model"));
+  spec.pre = std::string(m.string("tokenizer.ggml.pre", "default"));
+  for (const std::string_view piece : m.strings("tokenizer.ggml.tokens")) spec.pieces.emplace_back(piece);
+  if (m.has("tokenizer.ggml.scores")) spec.scores = m.numbers("tokenizer.ggml.scores");
+  if (m.has("tokenizer.ggml.token_type"))
+    for (const int64_t type : m.integers("tokenizer.ggml.token_type")) spec.types.push_back(static_cast<int32_t>(type));
+  if (m.has("tokenizer.ggml.merges"))
+    for (const std::string_view merge : m.strings("tokenizer.ggml.merges")) spec.merges.emplace_back(merge);
+  const auto id = [&](const char* key) -> std::optional<int32_t> {
+    if (!m.has(key)) return {};
+    const int64_t value = m.integer(key);
+    if (value < 0 || value >= static_cast<int64_t>(spec.pieces.size()))
+      throw FileError(m.path(), std::string("\"") + key + "\" is " + std::to_string(value) + "; the vocabulary has " +
+                                    std::to_string(spec.pieces.size()) + " pieces");
+    return static_cast<int32_t>(value);
+  };
+  const auto flag = [&](const char* key) -> std::optional<bool> {
+    return m.has(key) ? std::optional(m.flag(key)) : std::nullopt;
+  };
+  spec.bos = id("tokenizer.ggml.bos_token_id");
+  spec.eos = id("tokenizer.ggml.eos_token_id");
+  spec.unknown = id("tokenizer.ggml.unknown_token_id");
+  spec.padding = id("tokenizer.ggml.padding_token_id");
+  spec.add_bos = flag("tokenizer.ggml.add_bos_token");
+  spec.add_eos = flag("tokenizer.ggml.add_eos_token");
+  spec.add_space_prefix = flag("tokenizer.ggml.add_space_prefix");
+  spec.remove_extra_whitespaces = flag("tokenizer.ggml.remove_extra_whitespaces");
+  return spec;
+}
+
+bool has_tokenizer_files(const std::string& directory) {
+  const auto there = [&](const char* name) { return std::filesystem::exists(std::filesystem::path(directory) / name); };
+  return there("tokenizer.json") || there("tokenizer.model") || there("vocab.json");
+}
+
+// Notes the first hook of a pass that holds a NaN or an infinity.
+class FirstNotFinite final : public Listener {
+ public:
+  std::string name;
+  int64_t row = -1;
+  bool wants(std::string_view hook) const override {
+    return row < 0 && !hook.ends_with("hook_attn_scores");  // masked scores are -inf by definition
+  }
+  Tensor see(Context&, std::string_view hook, const Tensor& value) override {
+    int64_t found = first_not_finite(value);
+    if (found < 0) return {};
+    name = hook;
+    row = hook.ends_with("hook_pattern") ? 0 : found;
+    return {};
+  }
+};
+
+}  // namespace
+
+Engine::Engine(std::string_view model, const EngineOptions& options)
+    : opened_(open_model(model)), shape_(opened_.model->shape()), pool_(options.threads), ctx_(pool_) {
+  ctx_.numerics = options.numerics;
+  if (opened_.gguf != nullptr && opened_.gguf->has("tokenizer.ggml.model")) {
+    tokenizer_ = tokenizer_from_vocabulary(vocabulary_of(*opened_.gguf));
+  } else if (opened_.gguf == nullptr && has_tokenizer_files(opened_.files.directory)) {
+    tokenizer_ = load_tokenizer(opened_.files.directory);
+  } else {
+    no_tokenizer_ =
+        opened_.files.name + " has no tokenizer" +
+        (opened_.gguf != nullptr ? " in its metadata" : " (tokenizer.json, tokenizer.model or vocab.json + merges.txt)") +
+        "; give token ids with --tokens";
+  }
+}
+
+const Tokenizer& Engine::tokenizer() const {
+  if (tokenizer_ == nullptr) throw InputError(no_tokenizer_);
+  return *tokenizer_;
+}
+
+std::vector<int32_t> Engine::prompt_ids(std::string_view text, bool add_special, Special special) const {
+  std::vector<int32_t> ids = tokenizer().encode(text, add_special, special);
+  if (ids.empty())
+    throw InputError("the prompt is empty and this tokenizer adds no BOS, so there is nothing to predict from; give some text");
+  return ids;
+}
+
+void Engine::check_ids(std::span<const int32_t> ids) const {
+  if (ids.empty()) throw InputError("there are no tokens to run; give at least one");
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || ids[i] >= shape_.vocab_size)
+      throw InputError("token " + std::to_string(ids[i]) + " at place " + std::to_string(i) + " is outside the vocabulary of " +
+                       opened_.files.name + " (0 to " + std::to_string(shape_.vocab_size - 1) + ")");
+  const auto n = static_cast<int64_t>(ids.size());
+  if (shape_.context_length > 0 && n > shape_.context_length)
+    throw InputError("the prompt has " + std::to_string(n) + " tokens; the context of " + opened_.files.name + " holds " +
+                     std::to_string(shape_.context_length) + ". Shorten it; nothing is cut silently");
+}
+
+std::vector<int32_t> Engine::end_tokens() const {
+  std::vector<int64_t> ids;
+  if (opened_.gguf != nullptr) {
+    for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"})
+      if (opened_.gguf->has(key)) ids.push_back(opened_.gguf->integer(key));
+  } else {
+    if (!opened_.files.generation_config.is_null())
+      ids = ConfigReader(opened_.files.generation_config, opened_.files.generation_config_path).counts("eos_token_id");
+    if (ids.empty()) ids = ConfigReader(opened_.files.config, opened_.files.config_path).counts("eos_token_id");
+  }
+  if (ids.empty() && tokenizer_ != nullptr && tokenizer_->eos()) ids.push_back(*tokenizer_->eos());
+  std::vector<int32_t> result;
+  for (const int64_t id : ids)
+    if (id >= 0 && id < shape_.vocab_size) result.push_back(static_cast<int32_t>(id));
+  return result;
+}
+
+std::unique_ptr<KvCache> Engine::make_cache(int64_t positions) const {
+  int64_t context = positions > 0 ? positions : shape_.context_length;
+  if (shape_.context_length > 0) context = std::min(context, shape_.context_length);
+  return std::make_unique<KvCache>(opened_.model->cache_layers(), context, std::min(context, kPrefillChunk));
+}
+
+Tensor Engine::run(const Step& step, std::span<const int64_t> rows) {
+  const Tensor z = logits(ctx_, opened_.model->residual(ctx_, step), opened_.model->head(), rows);
+  if (first_not_finite(z) >= 0) report_not_finite(step, rows);
+  return z;
+}
+
+void Engine::report_not_finite(const Step& step, std::span<const int64_t> rows) {
+  // The step was not committed, so it can run again with somebody watching.
+  for (size_t s = 0; s < step.sequences().size(); ++s) {
+    FirstNotFinite watch;
+    ctx_.listen(&watch, static_cast<int>(s));
+    logits(ctx_, opened_.model->residual(ctx_, step), opened_.model->head(), rows);
+    ctx_.listen(nullptr);
+    if (watch.row < 0) continue;
+    const int64_t row = step.sequences()[s].first_row + watch.row;
+    throw RunError("NaN or infinity appeared first in " + watch.name + " at position " +
+                   std::to_string(step.positions()[static_cast<size_t>(row)]) + " (token " +
+                   std::to_string(step.tokens()[static_cast<size_t>(row)]) +
+                   "). Do the weights hold NaN? `vitrine verify` or a trace of that hook shows more");
+  }
+  throw RunError("the logits hold NaN or infinity, although no intermediate does");
+}
+
+Tensor Engine::prefill(std::span<const int32_t> ids, CacheSequence& sequence) {
+  const auto chunk = static_cast<size_t>(sequence.cache().largest_step());
+  for (size_t begin = 0;; begin += chunk) {
+    const size_t n = std::min(chunk, ids.size() - begin);
+    Step step;
+    step.add(ids.subspan(begin, n), &sequence);
+    const int64_t last = static_cast<int64_t>(n) - 1;
+    if (begin + n == ids.size()) {
+      const Tensor z = run(step, std::span(&last, 1));
+      step.commit();
+      return z;
+    }
+    const auto frame = ctx_.frame();
+    opened_.model->residual(ctx_, step);
+    step.commit();
+  }
+}
+
+std::vector<Prediction> Engine::predict(std::span<const int32_t> ids, int64_t top, bool all_positions) {
+  check_ids(ids);
+  constexpr int64_t kLogitRows = 64;  // rows of the vocabulary's width that exist at once
+  std::vector<Prediction> result;
+  const std::unique_ptr<KvCache> cache = make_cache(static_cast<int64_t>(ids.size()));
+  CacheSequence sequence = cache->sequence();
+  if (!all_positions) {
+    const auto frame = ctx_.frame();
+    const Tensor z = prefill(ids, sequence);
+    result.push_back({static_cast<int64_t>(ids.size()) - 1,
+                      top_logprobs({z.data<float>(), static_cast<size_t>(z.count())}, static_cast<size_t>(top))});
+    return result;
+  }
+  const auto chunk = static_cast<size_t>(cache->largest_step());
+  for (size_t begin = 0; begin < ids.size(); begin += chunk) {
+    const auto n = static_cast<int64_t>(std::min(chunk, ids.size() - begin));
+    Step step;
+    step.add(ids.subspan(begin, static_cast<size_t>(n)), &sequence);
+    const auto frame = ctx_.frame();
+    const Tensor x = opened_.model->residual(ctx_, step);
+    for (int64_t row = 0; row < n; row += kLogitRows) {
+      const auto rows_frame = ctx_.frame();
+      std::vector<int64_t> rows(static_cast<size_t>(std::min(kLogitRows, n - row)));
+      std::iota(rows.begin(), rows.end(), row);
+      const Tensor z = logits(ctx_, x, opened_.model->head(), rows);
+      if (first_not_finite(z) >= 0) report_not_finite(step, rows);
+      for (size_t i = 0; i < rows.size(); ++i)
+        result.push_back(
+            {static_cast<int64_t>(begin) + rows[i],
+             top_logprobs({z.row<float>(static_cast<int64_t>(i)), static_cast<size_t>(z.row_size())}, static_cast<size_t>(top))});
+    }
+    step.commit();
+  }
+  return result;
+}
+
+std::vector<Prediction> Engine::predict_batch(const std::vector<std::vector<int32_t>>& prompts, int64_t top) {
+  for (const auto& prompt : prompts) check_ids(prompt);
+  std::vector<Prediction> result;
+  for (size_t begin = 0; begin < prompts.size();) {
+    Step step;
+    std::vector<int64_t> last;
+    size_t end = begin;
+    if (static_cast<int64_t>(prompts[begin].size()) > kPrefillChunk) {  // too long to share a step
+      result.push_back(predict(prompts[begin++], top, false)[0]);
+      continue;
+    }
+    for (; end < prompts.size(); ++end) {
+      const auto n = static_cast<int64_t>(prompts[end].size());
+      if (step.rows() + n > kPrefillChunk) break;
+      step.add(prompts[end]);
+      last.push_back(step.rows() - 1);
+    }
+    const auto frame = ctx_.frame();
+    const Tensor z = run(step, last);
+    for (size_t i = 0; i < last.size(); ++i)
+      result.push_back(
+          {static_cast<int64_t>(prompts[begin + i].size()) - 1,
+           top_logprobs({z.row<float>(static_cast<int64_t>(i)), static_cast<size_t>(z.row_size())}, static_cast<size_t>(top))});
+    begin = end;
+  }
+  return result;
+}
+
+std::vector<float> Engine::token_logprobs(std::span<const int32_t> ids) {
+  check_ids(ids);
+  constexpr int64_t kLogitRows = 64;
+  std::vector<float> result;
+  const std::unique_ptr<KvCache> cache = make_cache(static_cast<int64_t>(ids.size()));
+  CacheSequence sequence = cache->sequence();
+  const auto chunk = static_cast<size_t>(cache->largest_step());
+  for (size_t begin = 0; begin < ids.size(); begin += chunk) {
+    const auto n = static_cast<int64_t>(std::min(chunk, ids.size() - begin));
+    Step step;
+    step.add(ids.subspan(begin, static_cast<size_t>(n)), &sequence);
+    const auto frame = ctx_.frame();
+    const Tensor x = opened_.model->residual(ctx_, step);
+    for (int64_t row = 0; row < n; row += kLogitRows) {
+      const auto rows_frame = ctx_.frame();
+      std::vector<int64_t> rows(static_cast<size_t>(std::min(kLogitRows, n - row)));
+      std::iota(rows.begin(), rows.end(), row);
+      const Tensor z = logits(ctx_, x, opened_.model->head(), rows);
+      if (first_not_finite(z) >= 0) report_not_finite(step, rows);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const size_t next = begin + static_cast<size_t>(rows[i]) + 1;
+        if (next >= ids.size()) continue;
+        const float* line = z.row<float>(static_cast<int64_t>(i));
+        const double lse = log_sum_exp({line, static_cast<size_t>(z.row_size())});
+        result.push_back(static_cast<float>(static_cast<double>(line[ids[next]]) - lse));
+      }
+    }
+    step.commit();
+  }
+  return result;
+}
+
+std::optional<std::string> chat_template_of(const OpenedModel& opened) {
+  if (opened.gguf != nullptr) {
+    if (!opened.gguf->has("tokenizer.chat_template")) return {};
+    return std::string(opened.gguf->string("tokenizer.chat_template"));
+  }
+  const std::filesystem::path directory(opened.files.directory);
+  if (const auto file = directory / "chat_template.jinja"; std::filesystem::exists(file))
+    return read_file(file.string(), 1 << 20);
+  const auto file = directory / "tokenizer_config.json";
+  if (!std::filesystem::exists(file)) return {};
+  const Json config = read_json(file.string());
+  if (!config.is_object() || !config.contains("chat_template") || config["chat_template"].is_null()) return {};
+  const Json& found = config["chat_template"];
+  if (found.is_string()) return found.get<std::string>();
+  if (found.is_array())
+    for (const Json& one : found)
+      if (one.is_object() && one.value("name", "") == "default" && one.contains("template") && one["template"].is_string())
+        return one["template"].get<std::string>();
+  throw FileError(file.string(), "\"chat_template\" is neither a text nor a list with one named \"default\"");
+}
+
+}  // namespace vitrine

@@ -1,0 +1,91 @@
+#pragma once
+// An opened model with its tokenizer, threads and memory: what every command and the public library run on.
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generate/sampler.h"
+#include "model/load.h"
+#include "ops/context.h"
+#include "ops/kv_cache.h"
+#include "tokenizer/tokenizer.h"
+
+namespace vitrine {
+
+struct EngineOptions {
+  int threads = 0;  // 0: the cores this process may use
+  Numerics numerics;
+};
+
+/// Rows of a prompt that go through the model together. Longer prompts are cut; with Numerics::exact that changes no bit.
+inline constexpr int64_t kPrefillChunk = 512;
+
+/// What the model expects after one position.
+struct Prediction {
+  int64_t position = 0;
+  std::vector<TokenLogprob> top;  // likeliest first
+};
+
+/// Not thread-safe: one call at a time.
+class Engine {
+ public:
+  /// Opens files and tokenizer. A model without a tokenizer runs on token ids. Errors: as open_model and load_tokenizer.
+  explicit Engine(std::string_view model, const EngineOptions& options = {});
+
+  const Model& model() const { return *opened_.model; }
+  OpenedModel& opened() { return opened_; }
+  const ModelShape& shape() const { return shape_; }
+  Context& context() { return ctx_; }
+  const std::string& name() const { return opened_.files.name; }
+
+  bool has_tokenizer() const { return tokenizer_ != nullptr; }
+  /// Errors: InputError saying that this model has none and that --tokens works without.
+  const Tokenizer& tokenizer() const;
+
+  /// The ids of a prompt, BOS by the tokenizer's rule unless `add_special` is false. Errors: InputError for an empty result.
+  std::vector<int32_t> prompt_ids(std::string_view text, bool add_special = true, Special special = Special::as_file) const;
+  /// Errors: InputError for no ids, an id outside the vocabulary (with its place), or more than the context holds.
+  void check_ids(std::span<const int32_t> ids) const;
+
+  /// Ends of text: generation_config.json, else config.json or GGUF's key, else the tokenizer's.
+  std::vector<int32_t> end_tokens() const;
+
+  /// What the model expects next, after every position or after the last one only.
+  /// `top` likeliest tokens each. Errors: as check_ids; RunError naming layer, op and token of a NaN.
+  std::vector<Prediction> predict(std::span<const int32_t> ids, int64_t top, bool all_positions);
+
+  /// The last position of each of several prompts, run together. Errors: as predict.
+  std::vector<Prediction> predict_batch(const std::vector<std::vector<int32_t>>& prompts, int64_t top);
+
+  /// Sum of log-probabilities of ids[1..] given what precedes them, and each of them.
+  std::vector<float> token_logprobs(std::span<const int32_t> ids);
+
+  /// An empty cache for sequences of up to `positions` (0: the model's context) and steps of up to kPrefillChunk rows.
+  std::unique_ptr<KvCache> make_cache(int64_t positions) const;
+
+  /// Runs the step and gives the logits of these rows [rows, vocab_size], valid until the context's next frame ends.
+  /// The step is not committed. Errors: RunError naming the layer, op and token where a NaN or infinity first appeared.
+  Tensor run(const Step& step, std::span<const int64_t> rows);
+
+  /// Runs ids through the cache in chunks and commits them; the logits of the last one.
+  Tensor prefill(std::span<const int32_t> ids, CacheSequence& sequence);
+
+ private:
+  [[noreturn]] void report_not_finite(const Step& step, std::span<const int64_t> rows);
+
+  OpenedModel opened_;
+  ModelShape shape_;
+  ThreadPool pool_;
+  Context ctx_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::string no_tokenizer_;  // why there is none
+};
+
+/// The chat template of a model's files, or nothing: chat_template.jinja, tokenizer_config.json's chat_template (the one
+/// named "default" of several), GGUF's tokenizer.chat_template.
+std::optional<std::string> chat_template_of(const OpenedModel& opened);
+
+}  // namespace vitrine
