@@ -35,19 +35,21 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   /// The ids of `text`. `add_special` adds BOS and EOS by the file's rule (see description()). Any bytes are accepted:
-  /// what is not valid UTF-8 becomes U+FFFD, except in GPT-2's byte vocabularies, where every byte has a token.
-  /// Errors: RunError when a regular expression of the file exceeds its match limit on this text.
+  /// what is not valid UTF-8 becomes U+FFFD, except with vocab.json + merges.txt, where every byte has a token.
+  /// Errors: FileError when a regular expression of the file exceeds its match limit on this text; InputError for a text
+  /// of 1 GiB or more.
   std::vector<int32_t> encode(std::string_view text, bool add_special = true, Special special = Special::as_file) const;
-  virtual std::vector<TokenPiece> encode_with_offsets(std::string_view text, bool add_special = true,
-                                                      Special special = Special::as_file) const = 0;
+  std::vector<TokenPiece> encode_with_offsets(std::string_view text, bool add_special = true,
+                                              Special special = Special::as_file) const;
 
   /// The text of `ids`, byte for byte what the reference library gives. `skip_special` leaves control tokens out.
+  /// With vocab.json + merges.txt any bytes may come out; everything else gives valid UTF-8.
   /// Errors: InputError for an id outside the vocabulary.
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
 
   /// The token as the vocabulary spells it ("▁fish", "Ġfish", "<0x0A>"). An id that the file leaves unused gives "".
   /// Errors: InputError for an id outside the vocabulary.
-  virtual const std::string& piece(int32_t id) const = 0;
+  virtual std::string piece(int32_t id) const = 0;
   virtual int32_t vocab_size() const = 0;  // ids are in [0, vocab_size)
   virtual std::optional<int32_t> find(std::string_view piece) const = 0;
   virtual bool is_control(int32_t id) const = 0;  // false outside the vocabulary
@@ -66,6 +68,9 @@ class Tokenizer {
   virtual std::unique_ptr<DecodeState> decode_state() const = 0;
 
  protected:
+  /// encode() of a text below 1 GiB. Offsets need not be right where `offsets` is false.
+  virtual std::vector<TokenPiece> run(std::string_view text, bool add_special, Special special, bool offsets) const = 0;
+
   std::optional<int32_t> bos_, eos_, unknown_, padding_;
   bool adds_bos_ = false, adds_eos_ = false;
   std::string description_;

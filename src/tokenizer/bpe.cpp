@@ -1,0 +1,50 @@
+#include "tokenizer/bpe.h"
+
+#include "tokenizer/utf8.h"
+#include "tokenizer/vocabulary.h"
+
+namespace vitrine {
+
+const std::vector<WordToken>* WordCache::find(std::string_view word) const {
+  if (slots_.empty() || word.size() > kLongestWord) return nullptr;
+  const Entry& entry = slots_[hash_text(word) & (kSlots - 1)];
+  return entry.word == word && !word.empty() ? &entry.tokens : nullptr;
+}
+
+void WordCache::insert(std::string_view word, const WordToken* begin, const WordToken* end) {
+  if (word.empty() || word.size() > kLongestWord) return;
+  if (slots_.empty()) slots_.resize(kSlots);
+  Entry& entry = slots_[hash_text(word) & (kSlots - 1)];
+  entry.word = word;
+  entry.tokens.assign(begin, end);
+}
+
+namespace {
+// The character that ends at text[end].
+uint32_t character_before(std::string_view text, size_t end) {
+  size_t begin = end - 1;
+  while (begin > 0 && end - begin < 4 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
+  return utf8_at(text.substr(0, end), begin).code;
+}
+}  // namespace
+
+void SafeCuts::add_piece(std::string_view piece) {
+  if (piece.size() <= marker_.size()) return;
+  for (size_t at = piece.find(marker_, 1); !marker_.empty() && at != std::string_view::npos; at = piece.find(marker_, at + 1)) {
+    const uint32_t before = character_before(piece, at);
+    const auto it = std::lower_bound(joined_before_.begin(), joined_before_.end(), before);
+    if (it == joined_before_.end() || *it != before) joined_before_.insert(it, before);
+    if (joined_before_.size() > kMostJoined) marker_ = {};
+  }
+}
+
+size_t SafeCuts::word_end(std::string_view text, size_t begin) const {
+  if (marker_.empty()) return text.size();
+  for (size_t at = text.find(marker_, begin + 1); at != std::string_view::npos; at = text.find(marker_, at + 1)) {
+    const uint32_t before = character_before(text, at);
+    if (!std::binary_search(joined_before_.begin(), joined_before_.end(), before)) return at;
+  }
+  return text.size();
+}
+
+}  // namespace vitrine

@@ -1,0 +1,171 @@
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "tokenizer/model.h"
+#include "tokenizer/utf8.h"
+
+namespace vitrine {
+
+uint64_t MergeTable::mix(uint64_t pair) {
+  pair *= 0x9E3779B97F4A7C15u;
+  pair ^= pair >> 32;
+  pair *= 0xD6E8FEB86659FD93u;
+  return pair ^ (pair >> 32);
+}
+
+void MergeTable::reserve(size_t merges) {
+  size_t slots = 16;
+  while (slots * 5 < merges * 8) slots *= 2;  // at most 5/8 full
+  if (slots <= slots_.size()) return;
+  std::vector<Slot> old(slots);
+  old.swap(slots_);
+  for (const Slot& s : old)
+    if (s.pair != kEmpty) slot(s.pair) = s;
+}
+
+MergeTable::Slot& MergeTable::slot(uint64_t pair) {
+  size_t at = mix(pair) & (slots_.size() - 1);
+  while (slots_[at].pair != kEmpty && slots_[at].pair != pair) at = (at + 1) & (slots_.size() - 1);
+  return slots_[at];
+}
+
+void MergeTable::set(int32_t left, int32_t right, BpeJoin join) {
+  if ((count_ + 1) * 8 > slots_.size() * 5) reserve(std::max<size_t>(16, count_ * 2));
+  const uint64_t pair = uint64_t(uint32_t(left)) << 32 | uint32_t(right);
+  Slot& s = slot(pair);
+  count_ += s.pair == kEmpty;
+  s = {pair, join};
+}
+
+BpeJoin MergeTable::find(int32_t left, int32_t right) const {
+  if (slots_.empty()) return {0, -1};
+  const uint64_t pair = uint64_t(uint32_t(left)) << 32 | uint32_t(right);
+  for (size_t at = mix(pair) & (slots_.size() - 1); slots_[at].pair != kEmpty; at = (at + 1) & (slots_.size() - 1))
+    if (slots_[at].pair == pair) return slots_[at].join;
+  return {0, -1};
+}
+
+BpeModel::BpeModel(Vocabulary vocabulary, Options options, const std::string& path) : options_(std::move(options)), path_(path) {
+  vocabulary_ = std::move(vocabulary);
+  if (!options_.unknown_token.empty()) {
+    unknown_ = vocabulary_.find(options_.unknown_token);
+    if (unknown_ < 0)
+      throw FileError(path, fmt::format("model.unk_token is \"{}\", which model.vocab does not hold", options_.unknown_token));
+  }
+  for (int byte = 0; byte < 256; ++byte)
+    byte_ids_[byte] = options_.byte_fallback ? vocabulary_.find(fmt::format("<0x{:02X}>", byte)) : -1;
+  single_.assign(0x10000, -1);
+  for (int32_t id = 0; id < vocabulary_.size(); ++id) {
+    const std::string_view piece = vocabulary_.piece(id);
+    if (piece.empty() || piece.size() > 3) continue;
+    const Utf8Char c = utf8_at(piece, 0);
+    if (c.valid && c.size == piece.size()) single_[c.code] = id;
+  }
+}
+
+void BpeModel::add_merge(std::string_view left, std::string_view right) {
+  const size_t prefix = options_.continuing_subword_prefix.size();
+  std::string joined;
+  joined.reserve(left.size() + right.size());
+  joined += left;
+  joined += right.substr(std::min(prefix, right.size()));
+  const int32_t l = vocabulary_.find(left), r = vocabulary_.find(right), id = vocabulary_.find(joined);
+  if (l < 0 || r < 0 || id < 0)
+    throw FileError(path_, fmt::format("merge {} (\"{}\" + \"{}\") needs the piece \"{}\", which the vocabulary does not hold",
+                                       merge_count_, left, right,
+                                       l < 0   ? left
+                                       : r < 0 ? right
+                                               : std::string_view(joined)));
+  merges_.set(l, r, {uint32_t(merge_count_++), id});
+}
+
+void BpeModel::finish() {
+  const std::string& marker = options_.word_marker;
+  const bool plain = options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty() && !options_.ignore_merges;
+  if (marker.empty() || !plain || vocabulary_.find(marker) < 0) return;
+  cuts_ = SafeCuts(options_.word_marker);
+  for (int32_t id = 0; id < vocabulary_.size(); ++id) cuts_.add_piece(vocabulary_.piece(id));
+}
+
+int32_t BpeModel::find_character(std::string_view character, bool first, bool last) const {
+  const bool prefixed = !first && !options_.continuing_subword_prefix.empty();
+  const bool suffixed = last && !options_.end_of_word_suffix.empty();
+  if (!prefixed && !suffixed) {
+    const Utf8Char c = utf8_at(character, 0);
+    return c.code < single_.size() ? single_[c.code] : vocabulary_.find(character);
+  }
+  return vocabulary_.find((prefixed ? options_.continuing_subword_prefix : "") + std::string(character) +
+                          (suffixed ? options_.end_of_word_suffix : ""));
+}
+
+void BpeModel::split_characters(std::string_view word, std::vector<BpeSymbol>& symbols) const {
+  symbols.clear();
+  BpeSymbol pending{-1, 0, 0, 0, 0};  // an unknown token that may still grow
+  const auto release = [&] {
+    if (pending.size > 0) symbols.push_back(pending);
+    pending.size = 0;
+  };
+  for (size_t pos = 0; pos < word.size();) {
+    const auto size = uint32_t(utf8_at(word, pos).size);
+    const std::string_view character = word.substr(pos, size);
+    const auto begin = uint32_t(pos);
+    const bool last = pos + size == word.size();
+    pos += size;
+    if (const int32_t id = find_character(character, begin == 0, last); id >= 0) {
+      release();
+      symbols.push_back({id, begin, size, 0, 0});
+      continue;
+    }
+    // Bytes take prefix and suffix along, as the reference does: they are spelled out with the character.
+    if (options_.byte_fallback) {
+      std::string spelled(character);
+      if (begin != 0) spelled.insert(0, options_.continuing_subword_prefix);
+      if (last) spelled += options_.end_of_word_suffix;
+      if (std::all_of(spelled.begin(), spelled.end(), [&](char c) { return byte_ids_[static_cast<unsigned char>(c)] >= 0; })) {
+        for (uint32_t i = 0; i < spelled.size(); ++i)
+          symbols.push_back({byte_ids_[static_cast<unsigned char>(spelled[i])], begin + std::min(i, size - 1), 1, 0, 0});
+        continue;
+      }
+    }
+    if (unknown_ < 0) continue;
+    if (pending.size > 0 && options_.fuse_unknown) {
+      pending.size += size;
+    } else {
+      release();
+      pending = {unknown_, begin, size, 0, 0};
+    }
+  }
+  release();
+}
+
+void BpeModel::encode_word(std::string_view word, ModelScratch& scratch, std::vector<WordToken>& out) const {
+  if (options_.ignore_merges) {
+    if (const int32_t id = vocabulary_.find(word); id >= 0) {
+      out.push_back({id, 0, uint32_t(word.size())});
+      return;
+    }
+  }
+  if (const auto* known = scratch.cache.find(word)) {
+    out.insert(out.end(), known->begin(), known->end());
+    return;
+  }
+  split_characters(word, scratch.symbols);
+  bpe_merge(scratch.symbols, scratch.heap, [this](const BpeSymbol& l, const BpeSymbol& r) { return merges_.find(l.id, r.id); });
+  const size_t first = out.size();
+  for (const BpeSymbol& s : scratch.symbols) out.push_back({s.id, s.begin, std::min(s.begin + s.size, uint32_t(word.size()))});
+  scratch.cache.insert(word, out.data() + first, out.data() + out.size());
+}
+
+void BpeModel::encode(std::string_view word, ModelScratch& scratch, std::vector<WordToken>& out) const {
+  for (size_t begin = 0; begin < word.size();) {
+    const size_t end = cuts_.word_end(word, begin), first = out.size();
+    encode_word(word.substr(begin, end - begin), scratch, out);
+    for (size_t i = first; i < out.size() && begin > 0; ++i) {
+      out[i].begin += uint32_t(begin);
+      out[i].end += uint32_t(begin);
+    }
+    begin = end;
+  }
+}
+
+}  // namespace vitrine

@@ -1,0 +1,14 @@
+#pragma once
+// Which pieces steer a conversation although their file does not mark them as control pieces.
+#include <string_view>
+
+namespace vitrine {
+
+/// True for <start_of_turn>, <end_of_turn> and everything of the form <|name|>: what a chat template puts around
+/// messages. Text from a user may not produce them (Special::text).
+inline bool names_a_control(std::string_view piece) {
+  if (piece == "<start_of_turn>" || piece == "<end_of_turn>") return true;
+  return piece.size() > 4 && piece.starts_with("<|") && piece.ends_with("|>");
+}
+
+}  // namespace vitrine

@@ -1,0 +1,86 @@
+// vocab.json + merges.txt: GPT-2's own two files, byte-level BPE.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "tokenizer/byte_level.h"
+#include "tokenizer/control_names.h"
+#include "tokenizer/load.h"
+#include "tokenizer/pipeline.h"
+
+namespace vitrine {
+namespace {
+
+void add_merges(BpeModel& model, std::string_view text, const std::string& path) {
+  model.reserve_merges(text.size() / 8);
+  size_t number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string_view line = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.empty() || line.starts_with("#version")) continue;
+    const size_t space = line.find(' ');
+    if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos)
+      throw FileError(
+          path, fmt::format("line {} is \"{}\", expected two pieces with one space between them", number, line.substr(0, 100)));
+    model.add_merge(line.substr(0, space), line.substr(space + 1));
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> tokenizer_from_vocab_and_merges(const std::string& vocab_path, const std::string& merges_path,
+                                                                 const TokenizerConfig& config) {
+  const MappedFile vocab_file = MappedFile::open(vocab_path), merges_file = MappedFile::open(merges_path);
+  const auto text_of = [](const MappedFile& f) {
+    return std::string_view(reinterpret_cast<const char*>(f.bytes().data()), f.bytes().size());
+  };
+  PipelineParts parts;
+  parts.path = vocab_path;
+  parts.kind = "vocab.json + merges.txt, byte-level";
+  JsonCursor cursor(text_of(vocab_file), vocab_path);
+  Vocabulary vocabulary = parse_vocabulary(cursor, text_of(vocab_file).size(), vocab_path);
+  for (const std::string& byte : byte_level_alphabet())
+    if (vocabulary.find(byte) < 0)
+      throw FileError(vocab_path,
+                      fmt::format("has no piece \"{}\"; a byte-level vocabulary needs all 256 of GPT-2's alphabet", byte));
+
+  const auto add_special = [&](const std::optional<std::string>& content) -> std::optional<int32_t> {
+    const int32_t id = content ? vocabulary.find(*content) : -1;
+    if (id < 0) return std::nullopt;
+    const auto same = [id](const AddedToken& t) { return t.id == id; };
+    if (std::none_of(parts.added.begin(), parts.added.end(), same)) {
+      AddedToken token;
+      token.id = id, token.content = *content, token.special = true;
+      parts.added.push_back(std::move(token));
+    }
+    return id;
+  };
+  const std::string end_of_text = "<|endoftext|>";
+  add_special(end_of_text);
+  parts.bos = add_special(config.bos ? config.bos : end_of_text);
+  parts.eos = add_special(config.eos ? config.eos : end_of_text);
+  parts.unknown = add_special(config.unknown);
+  parts.padding = add_special(config.padding);
+  for (const std::string& content : config.special) add_special(content);
+
+  auto model = std::make_unique<BpeModel>(std::move(vocabulary), BpeModel::Options{}, vocab_path);
+  add_merges(*model, text_of(merges_file), merges_path);
+  model->finish();
+  parts.model = std::move(model);
+  parts.pre_tokenizers.push_back(make_byte_level(false, true));
+  parts.has_decoder = true;
+  parts.decoder.push_back(make_byte_level_decoder(false));
+  parts.finds_control = false;
+  parts.keeps_bytes = true;
+  if (config.add_bos.value_or(false) && parts.bos) parts.frame.before = {*parts.bos};
+  if (config.add_eos.value_or(false) && parts.eos) parts.frame.after = {*parts.eos};
+  parts.rule_source = config.add_bos || config.add_eos ? config.path : "default of the family";
+  return std::make_shared<PipelineTokenizer>(std::move(parts));
+}
+
+}  // namespace vitrine

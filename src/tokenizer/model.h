@@ -1,0 +1,103 @@
+#pragma once
+// The models of tokenizer.json: how one word becomes tokens.
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/bpe.h"
+#include "tokenizer/components.h"
+#include "tokenizer/json_cursor.h"
+#include "tokenizer/vocabulary.h"
+
+namespace vitrine {
+
+/// Working memory of one call of encode().
+struct ModelScratch {
+  std::vector<BpeSymbol> symbols;
+  std::vector<BpeCandidate> heap;
+  WordCache cache;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  /// Appends the tokens of `word` (not empty, valid UTF-8), with their bytes counted from its start. The word's bytes must
+  /// stay valid as long as the scratch. Errors: FileError when the file has no token for a word and no unknown token.
+  virtual void encode(std::string_view word, ModelScratch& scratch, std::vector<WordToken>& out) const = 0;
+  virtual const char* name() const = 0;
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+  int32_t unknown() const { return unknown_; }  // -1: none
+
+ protected:
+  Vocabulary vocabulary_;
+  int32_t unknown_ = -1;
+};
+
+/// Which pair of tokens merges to what, and how early.
+class MergeTable {
+ public:
+  void reserve(size_t merges);
+  void set(int32_t left, int32_t right, BpeJoin join);  // a later entry replaces an earlier one
+  BpeJoin find(int32_t left, int32_t right) const;      // id -1: they do not merge
+
+ private:
+  struct Slot {
+    uint64_t pair = kEmpty;
+    BpeJoin join{0, -1};
+  };
+  static constexpr uint64_t kEmpty = ~uint64_t{0};
+  static uint64_t mix(uint64_t pair);
+  Slot& slot(uint64_t pair);
+  std::vector<Slot> slots_;  // a power of two
+  size_t count_ = 0;
+};
+
+/// Byte-pair encoding with the options of tokenizer.json.
+class BpeModel final : public Model {
+ public:
+  struct Options {
+    std::string unknown_token;  // "": none; then characters outside the vocabulary vanish
+    std::string continuing_subword_prefix, end_of_word_suffix;
+    bool fuse_unknown = false, byte_fallback = false, ignore_merges = false;
+    std::string word_marker;  // words may be cut in front of it to reuse their tokens; "": not
+  };
+  BpeModel(Vocabulary vocabulary, Options options, const std::string& path);
+
+  /// The next merge, in order of priority. Errors: FileError naming the merge and the piece that is not in the vocabulary.
+  void add_merge(std::string_view left, std::string_view right);
+  void reserve_merges(size_t count) { merges_.reserve(count); }
+  /// To be called once, after the last merge.
+  void finish();
+
+  void encode(std::string_view word, ModelScratch& scratch, std::vector<WordToken>& out) const override;
+  const char* name() const override { return "BPE"; }
+
+ private:
+  void encode_word(std::string_view word, ModelScratch& scratch, std::vector<WordToken>& out) const;
+  void split_characters(std::string_view word, std::vector<BpeSymbol>& symbols) const;
+  int32_t find_character(std::string_view character, bool first, bool last) const;
+
+  Options options_;
+  std::string path_;
+  MergeTable merges_;
+  size_t merge_count_ = 0;
+  std::vector<int32_t> single_;  // id of each character below U+10000 that is a piece; -1
+  int32_t byte_ids_[256];
+  SafeCuts cuts_;
+};
+
+/// Where the large parts of "model" lie in the file.
+struct ModelText {
+  std::string_view whole;             // the file
+  size_t vocabulary = 0, merges = 0;  // byte at which each value begins; 0: not there
+};
+
+/// Reads a "model" of tokenizer.json: BPE, WordPiece, WordLevel, Unigram. Errors: FileError.
+std::unique_ptr<Model> parse_model(const Component& component, const ModelText& text, const std::string& path);
+
+/// Reads {"piece": id, …}. Errors: FileError for a piece or an id that appears twice and for impossible ids.
+Vocabulary parse_vocabulary(JsonCursor& cursor, size_t bytes, const std::string& path);
+
+}  // namespace vitrine

@@ -1,0 +1,22 @@
+#pragma once
+// The normalisers of tokenizer.json: what happens to a text before it is cut.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tokenizer/components.h"
+#include "tokenizer/tracked_text.h"
+
+namespace vitrine {
+
+class Normalizer {
+ public:
+  virtual ~Normalizer() = default;
+  virtual void apply(TrackedText& text) const = 0;
+};
+
+/// Reads a "normalizer" of tokenizer.json; a Sequence becomes its members. Errors: FileError, for an unknown type with
+/// the list of those known.
+std::vector<std::unique_ptr<Normalizer>> parse_normalizers(const Component& component);
+
+}  // namespace vitrine

@@ -1,0 +1,49 @@
+#pragma once
+// Regular expressions found in tokenizer files. They are written for Oniguruma (Ruby's syntax); here PCRE2 runs them,
+// after the spots where the two differ have been rewritten.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace vitrine {
+
+class Regex {
+ public:
+  /// `where` names the file and `field` the place in it. Errors: FileError with PCRE2's own words and the position.
+  Regex(std::string_view pattern, const std::string& where, const std::string& field);
+
+  /// Calls visit(begin, end) for every match that is not empty, from left to right. `subject` must be valid UTF-8.
+  /// Errors: FileError when one match takes more steps or memory than the limits allow.
+  template <class Visit>
+  void each_match(std::string_view subject, Visit&& visit) const {
+    Match match(*this, subject);
+    while (match.next()) visit(match.begin, match.end);
+  }
+
+ private:
+  class Match {
+   public:
+    Match(const Regex& regex, std::string_view subject);
+    ~Match();
+    Match(const Match&) = delete;
+    Match& operator=(const Match&) = delete;
+    bool next();
+    size_t begin = 0, end = 0;
+
+   private:
+    const Regex& regex_;
+    std::string_view subject_;
+    size_t from_ = 0;
+    void *data_, *context_;
+  };
+
+  std::string pattern_, where_, field_;
+  std::shared_ptr<void> code_;  // pcre2_code; PCRE2's types stay out of this header
+};
+
+/// The same expression in PCRE2's syntax: \s, \w, \h and \u by Oniguruma's meaning, nested sets and && in classes,
+/// {,n}, and {n,m}+ as a repeated repetition. `where` and `field` are for messages.
+std::string oniguruma_to_pcre2(std::string_view pattern, const std::string& where, const std::string& field);
+
+}  // namespace vitrine

@@ -1,0 +1,207 @@
+// Oniguruma's syntax in PCRE2's terms.
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "base/error.h"
+#include "tokenizer/regex.h"
+
+namespace vitrine {
+namespace {
+
+// Oniguruma's \s is the property White_Space; PCRE2's also takes U+180E. Its \w has marks and connectors.
+constexpr std::string_view kSpaces =
+    R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+constexpr std::string_view kNotSpaces =
+    R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e})"
+    R"(\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
+constexpr std::string_view kWord = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view kHex = "0-9A-Fa-f";
+
+class Translator {
+ public:
+  Translator(std::string_view in, const std::string& where, const std::string& field) : in_(in), where_(where), field_(field) {}
+
+  std::string run() {
+    std::vector<size_t> groups;
+    size_t atom = 0;  // where the last thing that can be repeated begins in out
+    std::string out;
+    while (pos_ < in_.size()) {
+      const char c = in_[pos_];
+      if (c == '{') {
+        quantifier(out, atom);
+        continue;
+      }
+      if (c == '*' || c == '+' || c == '?') {
+        out += in_[pos_++];
+        continue;
+      }
+      const size_t begin = out.size();
+      if (c == '\\') {
+        out += escape(false);
+      } else if (c == '[') {
+        out += set(0);
+      } else {
+        if (c == '(') groups.push_back(begin);
+        out += c;
+        ++pos_;
+        if (c == ')' && !groups.empty()) {
+          atom = groups.back();
+          groups.pop_back();
+          continue;
+        }
+        while (pos_ < in_.size() && (static_cast<unsigned char>(in_[pos_]) & 0xC0) == 0x80) out += in_[pos_++];
+      }
+      if (c != '(' || out.size() > begin + 1) atom = begin;
+      if (c == '(' && pos_ < in_.size() && in_[pos_] == '?') out += in_[pos_++];  // not a repetition
+    }
+    return out;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw FileError(where_, fmt::format("{}: the regular expression {} {} at {}", field_, in_, problem, pos_));
+  }
+
+  // At '{'. {,n} counts from 0; {n,m}+ repeats the repetition (in PCRE2 it would be possessive).
+  void quantifier(std::string& out, size_t atom) {
+    const size_t close = in_.find('}', pos_);
+    std::string inside(close == std::string_view::npos ? std::string_view{} : in_.substr(pos_ + 1, close - pos_ - 1));
+    const bool counts = !inside.empty() && inside != "," && inside.find_first_not_of("0123456789,") == std::string::npos;
+    if (!counts) {
+      out += "\\{";
+      ++pos_;
+      return;
+    }
+    if (inside[0] == ',') inside.insert(0, "0");
+    out += "{" + inside + "}";
+    pos_ = close + 1;
+    if (pos_ < in_.size() && in_[pos_] == '+') {
+      out.insert(atom, "(?:");
+      out += ")+";
+      ++pos_;
+    }
+  }
+
+  // At '\\'. In a set the result is without brackets, or "" for one that needs a set of its own (kept in nested_).
+  std::string escape(bool in_set) {
+    if (pos_ + 1 >= in_.size()) fail("ends in a backslash");
+    const char c = in_[pos_ + 1];
+    pos_ += 2;
+    const auto set_of = [&](std::string_view items) { return in_set ? std::string(items) : fmt::format("[{}]", items); };
+    switch (c) {
+      case 's': return set_of(kSpaces);
+      case 'S': return set_of(kNotSpaces);
+      case 'w': return set_of(kWord);
+      case 'h': return set_of(kHex);
+      case 'W':
+      case 'H': {
+        const std::string negated = fmt::format("[^{}]", c == 'W' ? kWord : kHex);
+        if (!in_set) return negated;
+        nested_ = negated;
+        return "";
+      }
+      case 'u': {
+        const std::string_view digits = in_.substr(std::min(pos_, in_.size()), 4);
+        if (digits.size() != 4 || digits.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos)
+          fail("has \\u without four hexadecimal digits");
+        pos_ += 4;
+        return fmt::format("\\x{{{}}}", digits);
+      }
+      case 'p':
+      case 'P':
+      case 'x':
+      case 'k':
+      case 'g': {
+        const size_t close = pos_ < in_.size() && in_[pos_] == '{' ? in_.find('}', pos_) : std::string_view::npos;
+        if (close == std::string_view::npos) return std::string("\\") + c;
+        const std::string name(in_.substr(pos_ + 1, close - pos_ - 1));
+        pos_ = close + 1;
+        return fmt::format("\\{}{{{}}}", c, c == 'p' || c == 'P' ? property(name) : name);
+      }
+      default: {
+        std::string out = std::string("\\") + c;
+        while (pos_ < in_.size() && (static_cast<unsigned char>(in_[pos_]) & 0xC0) == 0x80) out += in_[pos_++];
+        return out;
+      }
+    }
+  }
+
+  static std::string property(const std::string& name) {
+    constexpr std::pair<std::string_view, std::string_view> kLong[] = {{"Letter", "L"},      {"Mark", "M"},  {"Number", "N"},
+                                                                       {"Punctuation", "P"}, {"Punct", "P"}, {"Symbol", "S"},
+                                                                       {"Separator", "Z"},   {"Other", "C"}};
+    const bool negated = name.starts_with('^');
+    for (const auto& [long_name, short_name] : kLong)
+      if (std::string_view(name).substr(negated) == long_name) return std::string(negated ? "^" : "") + std::string(short_name);
+    return name;
+  }
+
+  // At '['. Returns an expression for one character. Sets inside sets and && become alternatives and lookaheads.
+  std::string set(int depth) {
+    if (depth > 16) fail("nests sets deeper than 16");
+    ++pos_;
+    const bool negated = pos_ < in_.size() && in_[pos_] == '^';
+    if (negated) ++pos_;
+    std::string items, whole;        // plain items; "": no operand before a && yet
+    std::vector<std::string> inner;  // expressions of nested sets
+    const auto operand = [&] {
+      std::string out = items.empty() && !inner.empty() ? "" : "[" + items + "]";
+      for (const std::string& e : inner) out += (out.empty() ? "" : "|") + e;
+      return inner.empty() ? out : "(?:" + out + ")";
+    };
+    bool simple = true;
+    for (bool first = true;; first = false) {
+      if (pos_ >= in_.size()) fail("has a set without its ]");
+      const char c = in_[pos_];
+      if (c == ']' && !first) {
+        ++pos_;
+        break;
+      }
+      if (c == ']') {
+        items += "\\]";
+        ++pos_;
+      } else if (c == '[' && in_.substr(pos_).starts_with("[:")) {
+        const size_t close = in_.find(":]", pos_);
+        if (close == std::string_view::npos) fail("has [: without :]");
+        items += in_.substr(pos_, close + 2 - pos_);
+        pos_ = close + 2;
+      } else if (c == '[') {
+        inner.push_back(set(depth + 1));
+        simple = false;
+      } else if (in_.substr(pos_).starts_with("&&")) {
+        pos_ += 2;
+        whole += "(?=" + operand() + ")";
+        items.clear();
+        inner.clear();
+        simple = false;
+      } else if (c == '\\') {
+        items += escape(true);
+        if (!nested_.empty()) {
+          inner.push_back(nested_);
+          nested_.clear();
+          simple = false;
+        }
+      } else {
+        items += c;
+        ++pos_;
+      }
+    }
+    if (simple) return (negated ? "[^" : "[") + items + "]";
+    const std::string expression = whole + operand();
+    return negated ? "(?:(?!" + expression + ")(?s:.))" : "(?:" + expression + ")";
+  }
+
+  std::string_view in_;
+  const std::string &where_, &field_;
+  size_t pos_ = 0;
+  std::string nested_;
+};
+
+}  // namespace
+
+std::string oniguruma_to_pcre2(std::string_view pattern, const std::string& where, const std::string& field) {
+  return Translator(pattern, where, field).run();
+}
+
+}  // namespace vitrine

@@ -1,0 +1,181 @@
+// Vocabularies that lie in a GGUF file: kind "llama" is SentencePiece, kind "gpt2" byte-level BPE with a named way to cut
+// words. The patterns belong to the families' own tokenizer.json files; GGUF only names them.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "tokenizer/byte_level.h"
+#include "tokenizer/control_names.h"
+#include "tokenizer/pipeline.h"
+#include "tokenizer/sentencepiece.h"
+
+namespace vitrine {
+namespace {
+
+constexpr const char* kLlama3 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwen2 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kGpt4o =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kTekken = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+                                R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+                                R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kDeepseekV3 =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|)"
+    R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+struct PreTokenization {
+  std::vector<std::string> names;
+  std::vector<std::string> patterns;  // applied one after the other, matches kept apart
+  bool ignore_merges = false, add_bos = false;
+};
+
+const std::vector<PreTokenization>& known_pre_tokenizations() {
+  const std::string gpt2(kGpt2Pattern);
+  static const std::vector<PreTokenization> table = {
+      {{"gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling"}, {gpt2}},
+      {{"llama-bpe", "llama3", "llama-v3", "falcon3"}, {kLlama3}, true, true},
+      {{"dbrx", "smaug-bpe"}, {kLlama3}},
+      {{"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"}, {kQwen2}},
+      {{"gpt-4o", "llama4"}, {kGpt4o}},
+      {{"tekken"}, {kTekken}, true, true},
+      {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", gpt2, "[0-9][0-9][0-9]"}},
+      {{"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"}, {R"(\p{N})", gpt2}},
+      {{"deepseek-coder"},
+       {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)", R"([\x{4E00}-\x{9FA5}\x{0800}-\x{4E00}\x{AC00}-\x{D7FF}]+)", R"(\p{N})"}},
+      {{"deepseek-v3"}, {R"(\p{N}{1,3})", R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)", kDeepseekV3}},
+      {{"default", ""}, {R"([\p{P}\$\+<=>\^~\|]+)", gpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
+  };
+  return table;
+}
+
+const PreTokenization& find_pre_tokenization(const VocabularySpec& spec) {
+  std::string known;
+  for (const PreTokenization& p : known_pre_tokenizations()) {
+    for (const std::string& name : p.names) {
+      if (name == spec.pre) return p;
+      if (!name.empty()) known += (known.empty() ? "" : ", ") + name;
+    }
+  }
+  throw FileError(spec.source,
+                  fmt::format("tokenizer.ggml.pre is \"{}\", which vitrine does not know; it knows {}. A folder with the "
+                              "model's tokenizer.json can be opened instead",
+                              spec.pre, known));
+}
+
+PieceType type_of(const VocabularySpec& spec, size_t id) {
+  if (spec.types.empty()) return PieceType::normal;
+  const int32_t type = spec.types[id];
+  if (type < 0 || type > 6)
+    throw FileError(spec.source, fmt::format("tokenizer.ggml.token_type[{}] is {}, expected 1 to 6", id, type));
+  return type == 0 ? PieceType::normal : PieceType(type);
+}
+
+void check(const VocabularySpec& spec) {
+  const size_t n = spec.pieces.size();
+  if (n == 0 || n > size_t(INT32_MAX)) throw FileError(spec.source, fmt::format("tokenizer.ggml.tokens holds {} pieces", n));
+  if (!spec.types.empty() && spec.types.size() != n)
+    throw FileError(spec.source, fmt::format("tokenizer.ggml.token_type has {} entries, tokens has {}", spec.types.size(), n));
+  if (!spec.scores.empty() && spec.scores.size() != n)
+    throw FileError(spec.source, fmt::format("tokenizer.ggml.scores has {} entries, tokens has {}", spec.scores.size(), n));
+  const auto in_range = [&](const char* key, std::optional<int32_t> id) {
+    if (id && (*id < 0 || size_t(*id) >= n))
+      throw FileError(spec.source, fmt::format("tokenizer.ggml.{}_token_id is {}, outside the {} pieces", key, *id, n));
+  };
+  in_range("bos", spec.bos);
+  in_range("eos", spec.eos);
+  in_range("unknown", spec.unknown);
+  in_range("padding", spec.padding);
+}
+
+std::shared_ptr<const Tokenizer> from_llama(VocabularySpec spec) {
+  if (spec.scores.empty())
+    throw FileError(spec.source, "tokenizer.ggml.scores is missing; a vocabulary of kind \"llama\" needs it");
+  SentencePieceSpec out;
+  out.source = spec.source;
+  out.origin = "GGUF SentencePiece";
+  int bytes = 0;
+  bool has_unknown = false;
+  for (size_t i = 0; i < spec.pieces.size(); ++i) {
+    PieceType type = type_of(spec, i);
+    if (spec.types.empty() && byte_of_piece(spec.pieces[i]) >= 0) type = PieceType::byte;
+    if (spec.types.empty() && (spec.bos == int32_t(i) || spec.eos == int32_t(i))) type = PieceType::control;
+    bytes += type == PieceType::byte;
+    has_unknown = has_unknown || type == PieceType::unknown;
+    out.pieces.push_back({std::move(spec.pieces[i]), spec.scores[i], type});
+  }
+  if (!has_unknown) out.pieces[size_t(spec.unknown.value_or(0))].type = PieceType::unknown;
+  out.byte_fallback = bytes == 256;
+  out.add_dummy_prefix = spec.add_space_prefix.value_or(true);
+  out.remove_extra_whitespaces = spec.remove_extra_whitespaces.value_or(false);
+  out.bos = spec.bos, out.eos = spec.eos, out.padding = spec.padding;
+  out.add_bos = spec.add_bos, out.add_eos = spec.add_eos;
+  if (spec.add_bos || spec.add_eos) out.rule_source = "tokenizer.ggml.add_bos_token and add_eos_token";
+  return std::make_shared<SentencePieceTokenizer>(std::move(out));
+}
+
+std::shared_ptr<const Tokenizer> from_gpt2(const VocabularySpec& spec) {
+  const PreTokenization& pre = find_pre_tokenization(spec);
+  PipelineParts parts;
+  parts.path = spec.source;
+  parts.kind = fmt::format("GGUF byte-level (words cut as \"{}\")", spec.pre.empty() ? "default" : spec.pre);
+  Vocabulary vocabulary;
+  size_t bytes = 0;
+  for (const std::string& piece : spec.pieces) bytes += piece.size();
+  vocabulary.reserve(spec.pieces.size(), bytes);
+  for (size_t i = 0; i < spec.pieces.size(); ++i) {
+    const std::string& piece = spec.pieces[i];
+    if (vocabulary.add(piece, int32_t(i)) != Vocabulary::Added::yes)
+      throw FileError(spec.source,
+                      fmt::format("tokenizer.ggml.tokens {} and {} are both \"{}\"", vocabulary.find(piece), i, piece));
+    const PieceType type = type_of(spec, i);
+    if (type != PieceType::control && type != PieceType::user_defined) continue;
+    AddedToken token;
+    token.id = int32_t(i), token.content = piece, token.special = type == PieceType::control;
+    parts.added.push_back(std::move(token));
+  }
+  BpeModel::Options options;
+  options.ignore_merges = pre.ignore_merges;
+  auto model = std::make_unique<BpeModel>(std::move(vocabulary), options, spec.source);
+  model->reserve_merges(spec.merges.size());
+  for (size_t i = 0; i < spec.merges.size(); ++i) {
+    const std::string& merge = spec.merges[i];
+    const size_t space = merge.find(' ', 1);
+    if (space == std::string::npos || space + 1 == merge.size())
+      throw FileError(
+          spec.source,
+          fmt::format("tokenizer.ggml.merges[{}] is \"{}\", expected two pieces with a space between them", i, merge));
+    model->add_merge(std::string_view(merge).substr(0, space), std::string_view(merge).substr(space + 1));
+  }
+  model->finish();
+  parts.model = std::move(model);
+  for (const std::string& pattern : pre.patterns)
+    parts.pre_tokenizers.push_back(make_split(pattern, spec.source, "tokenizer.ggml.pre"));
+  parts.pre_tokenizers.push_back(make_byte_level(spec.add_space_prefix.value_or(false), false));
+  parts.has_decoder = true;
+  parts.decoder.push_back(make_byte_level_decoder(true));
+  parts.finds_control = false;
+  parts.bos = spec.bos, parts.eos = spec.eos, parts.unknown = spec.unknown, parts.padding = spec.padding;
+  if (spec.add_bos.value_or(pre.add_bos) && spec.bos) parts.frame.before = {*spec.bos};
+  if (spec.add_eos.value_or(false) && spec.eos) parts.frame.after = {*spec.eos};
+  parts.rule_source = spec.add_bos || spec.add_eos ? "tokenizer.ggml.add_bos_token and add_eos_token" : "default of the family";
+  return std::make_shared<PipelineTokenizer>(std::move(parts));
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> tokenizer_from_vocabulary(VocabularySpec spec) {
+  check(spec);
+  if (spec.kind == "llama") return from_llama(std::move(spec));
+  if (spec.kind == "gpt2") return from_gpt2(spec);
+  throw FileError(spec.source,
+                  fmt::format("tokenizer.ggml.model is \"{}\"; vitrine knows \"llama\" (SentencePiece BPE) and \"gpt2\" "
+                              "(byte-level BPE). A folder with the model's tokenizer.json can be opened instead",
+                              spec.kind));
+}
+
+}  // namespace vitrine
