@@ -1,0 +1,260 @@
+// Running with a cache, in any number of steps, gives what one run over the whole sequence gives.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "model/load.h"
+#include "support/close.h"
+#include "support/random_model.h"
+
+namespace vitrine {
+namespace {
+
+Json gemma2_config(int64_t window, int64_t context) {
+  return {{"model_type", "gemma2"},
+          {"vocab_size", 97},
+          {"hidden_size", 24},
+          {"intermediate_size", 40},
+          {"num_hidden_layers", 4},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"head_dim", 8},
+          {"query_pre_attn_scalar", 12},
+          {"sliding_window", window},
+          {"attn_logit_softcapping", 5.0},
+          {"final_logit_softcapping", 30.0},
+          {"max_position_embeddings", context},
+          {"hidden_activation", "gelu_pytorch_tanh"}};
+}
+Json mistral_config(int64_t window) {
+  return {{"model_type", "mistral"},        {"vocab_size", 97},       {"hidden_size", 24},
+          {"intermediate_size", 40},        {"num_hidden_layers", 2}, {"num_attention_heads", 3},
+          {"num_key_value_heads", 1},       {"head_dim", 8},          {"sliding_window", window},
+          {"max_position_embeddings", 4096}};
+}
+
+std::vector<int32_t> some_tokens(int64_t n, uint64_t seed) {
+  std::vector<int32_t> tokens(static_cast<size_t>(n));
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(philox(seed, i, 0)[0] % 97);
+  return tokens;
+}
+
+std::vector<int64_t> range(int64_t n) {
+  std::vector<int64_t> rows(static_cast<size_t>(n));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+class Runner {
+ public:
+  explicit Runner(const Json& config) {
+    write_random_model(directory_.path(), config);
+    opened_ = std::make_unique<OpenedModel>(open_model(directory_.path()));
+  }
+  const Model& model() const { return *opened_->model; }
+  Context& context() { return ctx_; }
+  std::unique_ptr<KvCache> cache(int64_t context, int64_t largest_step) const {
+    return std::make_unique<KvCache>(model().cache_layers(), context, largest_step);
+  }
+  /// Logits of all rows of the step, not committed.
+  std::vector<float> run(const Step& step) {
+    const auto frame = ctx_.frame();
+    const Tensor z = logits(ctx_, model().residual(ctx_, step), model().head(), range(step.rows()));
+    return {z.data<float>(), z.data<float>() + z.count()};
+  }
+  std::vector<float> whole(const std::vector<int32_t>& tokens) { return run(Step::of(tokens)); }
+  /// The tokens through a cache in steps of these sizes (the last one repeats).
+  std::vector<float> in_steps(const std::vector<int32_t>& tokens, const std::vector<int64_t>& sizes) {
+    const auto pages = cache(static_cast<int64_t>(tokens.size()), *std::max_element(sizes.begin(), sizes.end()));
+    CacheSequence sequence = pages->sequence();
+    std::vector<float> all;
+    for (size_t done = 0, i = 0; done < tokens.size(); ++i) {
+      const auto n = std::min(static_cast<size_t>(sizes[std::min(i, sizes.size() - 1)]), tokens.size() - done);
+      Step step;
+      step.add(std::span(tokens).subspan(done, n), &sequence);
+      const std::vector<float> part = run(step);
+      step.commit();
+      all.insert(all.end(), part.begin(), part.end());
+      done += n;
+    }
+    return all;
+  }
+
+ private:
+  TemporaryDirectory directory_;
+  std::unique_ptr<OpenedModel> opened_;
+  ThreadPool pool_{2};
+  Context ctx_{pool_};
+};
+
+TEST(Cache, EqualsOneRunAroundTheWindowInAnyChunks) {
+  for (const int64_t window : {8, 255, 256, 257}) {
+    Runner runner(gemma2_config(window, 4096));
+    for (const int64_t length : {window - 1, window, window + 1, 2 * window, 2 * window + 1}) {
+      const std::vector<int32_t> tokens = some_tokens(length, 7);
+      const std::vector<float> expected = runner.whole(tokens);
+      for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{length}, {1, 1, 5, 17}, {100}, {window, 1}}) {
+        SCOPED_TRACE("window " + std::to_string(window) + ", length " + std::to_string(length) + ", first step " +
+                     std::to_string(sizes[0]));
+        EXPECT_CLOSE(runner.in_steps(tokens, sizes), expected, (Tolerance{.abs = 1e-4, .rel = 1e-4}));
+      }
+    }
+  }
+}
+
+TEST(Cache, ExactModeChangesNoBit) {
+  Runner runner(gemma2_config(70, 4096));
+  runner.context().numerics.exact = true;
+  const std::vector<int32_t> tokens = some_tokens(600, 3);
+  const std::vector<float> expected = runner.whole(tokens);
+  for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{600}, {1}, {3, 1, 9, 64}, {256, 1}, {257, 100}})
+    EXPECT_EQ(runner.in_steps(tokens, sizes), expected) << "first step " << sizes[0];
+}
+
+TEST(Cache, RingIsReusedManyTimes) {
+  Runner runner(mistral_config(20));
+  const std::vector<int32_t> tokens = some_tokens(1700, 5);
+  const std::vector<float> expected = runner.whole(tokens);
+  EXPECT_CLOSE(runner.in_steps(tokens, {130, 1, 7}), expected, (Tolerance{.abs = 1e-4, .rel = 1e-4}));
+  // 1,700 positions of two layers of one head of 8 + 8 numbers; the ring keeps two or three pages of 256.
+  const auto pages = runner.cache(1700, 130);
+  EXPECT_LE(pages->bytes_for(1700), 2u * 16u * 3u * 256u * sizeof(float));
+}
+
+TEST(Cache, RejectedRowsLeaveNoTrace) {
+  for (const int64_t window : {16, 300}) {
+    Runner runner(gemma2_config(window, 2048));
+    runner.context().numerics.exact = true;
+    const auto pages = runner.cache(1200, 64);
+    CacheSequence sequence = pages->sequence();
+    const std::vector<int32_t> tokens = some_tokens(900, 11), wrong = some_tokens(900, 12);
+    const std::vector<float> expected = runner.whole(tokens);
+    const size_t vocab = 97;
+    for (size_t done = 0, turn = 0; done < tokens.size(); ++turn) {
+      Step draft;  // never committed, or only its first rows
+      draft.add(std::span(wrong).subspan(0, 64), &sequence);
+      runner.run(draft);
+      draft.commit(0, 0);
+      const size_t n = std::min<size_t>(turn % 2 == 0 ? 64 : 37, tokens.size() - done), kept = std::min<size_t>(n, 20 + turn);
+      Step step;
+      step.add(std::span(tokens).subspan(done, n), &sequence);
+      const std::vector<float> got = runner.run(step);
+      step.commit(0, static_cast<int64_t>(kept));
+      const std::vector<float> want(expected.begin() + static_cast<std::ptrdiff_t>(done * vocab),
+                                    expected.begin() + static_cast<std::ptrdiff_t>((done + n) * vocab));
+      ASSERT_EQ(got, want) << "window " << window << " at " << done;
+      done += kept;
+    }
+  }
+}
+
+TEST(Cache, SequencesOfOneStepDoNotTouchEachOther) {
+  Runner runner(gemma2_config(12, 2048));
+  runner.context().numerics.exact = true;
+  const auto pages = runner.cache(700, 64);
+  std::vector<CacheSequence> sequences;
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<std::vector<float>> expected;
+  for (uint64_t i = 0; i < 4; ++i) {
+    sequences.push_back(pages->sequence());
+    tokens.push_back(some_tokens(300 + 37 * static_cast<int64_t>(i), 20 + i));
+    expected.push_back(runner.whole(tokens.back()));
+  }
+  std::vector<size_t> done(4, 0);
+  for (size_t turn = 0; done[3] < tokens[3].size(); ++turn) {
+    Step step;
+    std::vector<std::pair<size_t, size_t>> parts;  // sequence, rows
+    for (size_t i = 0; i < 4; ++i) {
+      const size_t n = std::min<size_t>(1 + (turn * 13 + i * 29) % 64, tokens[i].size() - done[i]);
+      if (n == 0) continue;
+      step.add(std::span(tokens[i]).subspan(done[i], n), &sequences[i]);
+      parts.emplace_back(i, n);
+    }
+    const std::vector<float> got = runner.run(step);
+    step.commit();
+    size_t row = 0;
+    for (const auto& [i, n] : parts) {
+      for (size_t r = 0; r < n; ++r)
+        ASSERT_TRUE(std::equal(got.begin() + static_cast<std::ptrdiff_t>((row + r) * 97),
+                               got.begin() + static_cast<std::ptrdiff_t>((row + r + 1) * 97),
+                               expected[i].begin() + static_cast<std::ptrdiff_t>((done[i] + r) * 97)))
+            << "sequence " << i << " position " << done[i] + r;
+      row += n;
+      done[i] += n;
+    }
+  }
+}
+
+TEST(Cache, ForksShareTheirPastAndPartCompany) {
+  Runner runner(gemma2_config(10, 2048));
+  runner.context().numerics.exact = true;
+  const auto pages = runner.cache(700, 64);
+  CacheSequence a = pages->sequence();
+  const std::vector<int32_t> prefix = some_tokens(300, 1), left = some_tokens(200, 2), right = some_tokens(200, 3);
+  const auto feed = [&](CacheSequence& sequence, const std::vector<int32_t>& tokens) {
+    std::vector<float> all;
+    for (size_t i = 0; i < tokens.size(); i += 50) {
+      Step step;
+      step.add(std::span(tokens).subspan(i, 50), &sequence);
+      const std::vector<float> part = runner.run(step);
+      step.commit();
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  };
+  feed(a, prefix);
+  CacheSequence b = a;
+  const auto continued = [&](const std::vector<int32_t>& tail) {
+    std::vector<int32_t> all = prefix;
+    all.insert(all.end(), tail.begin(), tail.end());
+    const std::vector<float> z = runner.whole(all);
+    return std::vector<float>(z.begin() + 300 * 97, z.end());
+  };
+  EXPECT_EQ(feed(a, left), continued(left));
+  EXPECT_EQ(feed(b, right), continued(right));
+}
+
+TEST(Cache, CanGoBackAsFarAsItsWindowsAllow) {
+  Runner runner(mistral_config(20));
+  runner.context().numerics.exact = true;
+  const auto pages = runner.cache(2000, 64);
+  CacheSequence sequence = pages->sequence();
+  const std::vector<int32_t> tokens = some_tokens(1024, 9);
+  for (size_t i = 0; i < tokens.size(); i += 64) {
+    Step step;
+    step.add(std::span(tokens).subspan(i, 64), &sequence);
+    runner.run(step);
+    step.commit();
+  }
+  sequence.truncate(1000);
+  Step step;
+  step.add(std::span(tokens).subspan(1000, 24), &sequence);
+  const std::vector<float> whole = runner.whole(tokens);
+  EXPECT_EQ(runner.run(step), std::vector<float>(whole.begin() + 1000 * 97, whole.end()));
+  EXPECT_THROW(sequence.truncate(100), UsageError);
+  sequence.truncate(0);
+  EXPECT_EQ(sequence.length(), 0);
+}
+
+TEST(Cache, RefusesWhatItCannotHold) {
+  Runner runner(mistral_config(20));
+  const auto pages = runner.cache(100, 64);
+  CacheSequence sequence = pages->sequence();
+  const std::vector<int32_t> tokens = some_tokens(101, 9);
+  Step step;
+  EXPECT_THROW(step.add(tokens, &sequence), UsageError);  // a larger step than the cache was made for
+  step.add(std::span(tokens).subspan(0, 64), &sequence);
+  runner.run(step);
+  step.commit();
+  Step next;
+  try {
+    next.add(std::span(tokens).subspan(64), &sequence);
+    FAIL() << "the context is too short";
+  } catch (const InputError& e) {
+    EXPECT_STREQ(e.what(), "the sequence needs 101 positions; the context holds 100. Shorten the prompt or ask for fewer tokens");
+  }
+  EXPECT_THROW(next.add({}, &sequence), InputError);
+}
+
+}  // namespace
+}  // namespace vitrine

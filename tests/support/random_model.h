@@ -1,0 +1,61 @@
+#pragma once
+// A model of any configuration with random weights, written to a temporary directory. Needs vitrine_model.
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/philox.h"
+#include "io/safetensors.h"
+#include "model/load.h"
+
+namespace vitrine {
+
+/// A directory that goes when this does.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string name = (std::filesystem::temp_directory_path() / "vitrine-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw RunError("no temporary directory");
+    path_ = name;
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// Writes config.json and f32 weights: uniform of standard deviation 1 / sqrt(inputs) for matrices (embeddings: 0.5),
+/// near 1 for norm weights that are not offset.
+inline void write_random_model(const std::string& directory, const Json& config, uint64_t seed = 1) {
+  write_file_atomically(directory + "/config.json", config.dump());
+  ModelFiles files;
+  files.config = config;
+  files.config_path = directory + "/config.json";
+  const std::unique_ptr<Model> model = model_from_config(files);
+  std::vector<std::vector<float>> numbers;
+  std::vector<TensorToWrite> tensors;
+  for (const FileTensor& tensor : file_tensors(*model, false)) {
+    int64_t count = 1;
+    for (const int64_t size : tensor.shape) count *= size;
+    const bool matrix = tensor.shape.size() == 2, embedding = tensor.name.find("embed") != std::string::npos;
+    const bool norm = tensor.name.find("norm") != std::string::npos || tensor.name.find("ln_") != std::string::npos;
+    const float spread = !matrix ? 0.2f : embedding ? 0.9f : 1.7f / std::sqrt(static_cast<float>(tensor.shape[1]));
+    const float centre =
+        norm && !tensor.name.ends_with("bias") && config.value("model_type", "").find("gemma") == std::string::npos ? 1.0f : 0.0f;
+    auto& values = numbers.emplace_back(static_cast<size_t>(count));
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = centre + spread * (2 * uniform_from(philox(seed, i, numbers.size())[0]) - 1);
+    tensors.push_back({tensor.name, DType::f32, tensor.shape, nullptr});
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) tensors[i].data = numbers[i].data();
+  write_safetensors(directory + "/model.safetensors", tensors);
+}
+
+}  // namespace vitrine
