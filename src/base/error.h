@@ -1,46 +1,8 @@
 #pragma once
-// The errors vitrine throws. Wrong input (files, flags, requests, shapes) ends the request or the command with a
-// message that names file, field, found, expected and what to do; it never ends the process.
-#include <stdexcept>
-#include <string>
+// The errors of vitrine/error.h, and the check of promises inside our own code.
+#include "vitrine/error.h"
 
 namespace vitrine {
-
-/// Base of everything vitrine throws on purpose. what() is a complete message for the user.
-class Error : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-/// The input is wrong: a file, a flag, a request, a configuration. The command line exits with 2.
-class InputError : public Error {
- public:
-  using Error::Error;
-};
-
-/// A file is missing, unreadable, truncated or says something impossible. The message begins with its path.
-class FileError : public InputError {
- public:
-  FileError(const std::string& path, const std::string& problem) : InputError(path + ": " + problem) {}
-};
-
-/// Two sizes that must agree do not.
-class ShapeError : public InputError {
- public:
-  using InputError::InputError;
-};
-
-/// A call that the library does not allow in this state.
-class UsageError : public InputError {
- public:
-  using InputError::InputError;
-};
-
-/// The input was acceptable and the run failed all the same (NaN in the logits, memory, disk). Exit code 1.
-class RunError : public Error {
- public:
-  using Error::Error;
-};
 
 /// Reports a broken promise inside our own code and aborts: such a state has no safe continuation.
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const char* sentence);

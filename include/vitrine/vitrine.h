@@ -1,0 +1,162 @@
+#pragma once
+// The library: open a model, see what it expects next, let it write, read and change what happens inside.
+//
+//   #include <vitrine/vitrine.h>
+//   #include <cstdio>
+//
+//   int main() {
+//     vitrine::LanguageModel model("google/gemma-2b");
+//     for (const vitrine::NextToken& next : model.predict("I want to move").back().top)
+//       std::printf("%6.2f %%  %s\n", 100 * next.probability(), next.piece.c_str());
+//     const auto seen = model.trace("I want to move", {"blocks.*.attn.hook_pattern"});
+//     std::printf("%zu attention patterns\n", seen.size());
+//   }
+//
+// Errors are exceptions of vitrine/error.h: InputError where the input is wrong (files, ids, options, hook names), RunError
+// where a run failed all the same (NaN, memory, disk). Their what() is a message for the user.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "vitrine/error.h"
+#include "vitrine/version.h"
+
+namespace vitrine {
+
+/// How a model is opened.
+struct OpenOptions {
+  int threads = 0;           // 0: as many as this process has cores
+  bool compute_f32 = false;  // widen stored weights and compute everything in f32; otherwise 16-bit and quantised weights
+                             // multiply operands rounded to match (docs/numerics.md)
+  bool exact = false;        // one kernel class: batch, chunking and cache state change no bit of a result
+};
+
+/// A token that may come next.
+struct NextToken {
+  std::int32_t token = 0;
+  std::string piece;  // as the vocabulary spells it; empty without a tokenizer
+  float logprob = 0;  // natural logarithm of its probability, under the model's unmodified logits
+  double probability() const;
+};
+
+/// What the model expects after one position of a prompt.
+struct NextTokens {
+  std::int64_t position = 0;   // of the last token that was seen
+  std::vector<NextToken> top;  // likeliest first
+};
+
+/// A named intermediate of a run, while it runs: to be read, or changed in place, and what stands there flows on.
+struct HookView {
+  std::string_view name;                // in full: "blocks.3.attn.hook_pattern"
+  std::int64_t first_position = 0;      // of the first row (of scores and patterns: the first query)
+  std::span<const std::int64_t> shape;  // row-major: [position, …], scores and patterns [head, query, key]
+  std::span<float> values;
+};
+
+/// Calls `change` at every hook whose name fits `hook`: a name, a pattern ("blocks.*.hook_attn_out") or an alias, as in
+/// LanguageModel::trace, without slices. Called once per step of the run: a long prompt and each new token are several.
+struct HookEdit {
+  std::string hook;
+  std::function<void(const HookView&)> change;
+};
+
+struct PredictOptions {
+  std::int64_t top = 10;       // tokens per position, at most the vocabulary
+  bool all_positions = false;  // after every token of the prompt, or only after the last
+  std::vector<HookEdit> edits;
+};
+
+/// How text is continued. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given.
+struct GenerationOptions {
+  std::int64_t max_tokens = 128;
+  std::optional<double> temperature;                        // >= 0; 0 is greedy
+  std::optional<std::int64_t> top_k;                        // >= 0; 0 is off
+  std::optional<double> top_p, min_p, typical_p;            // shares of probability, 0 to 1
+  double repetition_penalty = 1;                            // > 0
+  double frequency_penalty = 0, presence_penalty = 0;       // per occurrence; once
+  std::vector<std::pair<std::int32_t, double>> logit_bias;  // token, what is added to its logit
+  std::uint64_t seed = 0;                                   // the same seed and options give the same text
+  std::vector<std::string> stops;                           // strings that end the text; not part of it
+  std::optional<std::vector<std::int32_t>> end_tokens;      // default: the model's own
+  std::function<void(std::string_view)> on_text;            // text as it becomes certain: whole characters
+  std::vector<HookEdit> edits;
+};
+
+struct GeneratedText {
+  std::string text;                  // the new text; empty without a tokenizer
+  std::vector<std::int32_t> tokens;  // the new ones; an end token is not among them
+  std::vector<float> logprobs;       // natural logarithm, one for each new token
+  std::string finish_reason;         // "stop": end token or stop string; "length": max_tokens, or the context is full
+};
+
+/// A copy of one intermediate.
+struct HookValue {
+  std::vector<std::int64_t> shape;  // row-major
+  std::vector<float> values;
+};
+
+struct ModelDescription {
+  std::string name, family;
+  std::int64_t n_layers = 0, d_model = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0, d_ff = 0, vocab_size = 0;
+  std::int64_t context_length = 0;  // positions; 0: any number
+  std::int64_t parameters = 0;      // every number of every tensor once
+  bool tied = false;                // the embedding is the output matrix
+  std::string tokenizer;            // in words; empty if there is none
+  std::string kernels;              // what was chosen for this machine: "avx2", "avx512", "amx", "neon", "reference"
+  std::vector<std::string> hooks;   // every hook name, in the order of the run
+};
+
+/// A model with its tokenizer, ready to run. Not thread-safe: one call at a time; two objects may run beside each other.
+class LanguageModel {
+ public:
+  /// `model`: a Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache. Files are mapped, not read.
+  /// Errors: InputError naming the file and what is wrong with it.
+  explicit LanguageModel(std::string_view model, const OpenOptions& options = {});
+  ~LanguageModel();
+  LanguageModel(LanguageModel&&) noexcept;
+  LanguageModel& operator=(LanguageModel&&) noexcept;
+
+  ModelDescription description() const;
+
+  /// Ids of `text`; `add_special` puts BOS (and EOS) where the tokenizer's file says so. Any bytes are accepted.
+  /// Errors: InputError if the model has no tokenizer.
+  std::vector<std::int32_t> tokenize(std::string_view text, bool add_special = true) const;
+  /// The text of `tokens`, byte for byte as the tokenizer's reference library gives it.
+  /// Errors: InputError for an id outside the vocabulary, or without a tokenizer.
+  std::string detokenize(std::span<const std::int32_t> tokens) const;
+
+  /// What the model expects after the prompt, or after each of its tokens. Prompts given as tokens go in as they are.
+  /// Errors: InputError for an empty prompt, an id outside the vocabulary, a prompt longer than the context, a hook name
+  /// that the model does not have; RunError for NaN or infinite logits, naming the place where they began.
+  std::vector<NextTokens> predict(std::string_view text, const PredictOptions& options = {});
+  std::vector<NextTokens> predict(std::span<const std::int32_t> tokens, const PredictOptions& options = {});
+
+  /// Continues the prompt. Errors: as predict; InputError naming the option that is out of its range.
+  GeneratedText generate(std::string_view text, const GenerationOptions& options = {});
+  GeneratedText generate(std::span<const std::int32_t> tokens, const GenerationOptions& options = {});
+
+  /// Intermediates of one run over the prompt, by full hook name. `hooks` are names, patterns in which * stands for any run
+  /// of characters, or aliases ("resid_post", "pattern.3"), each with slices if wanted:
+  /// "blocks.*.attn.hook_pattern[heads=0:2,positions=-1]". hook_logits is [position, vocab_size]; scores and patterns are
+  /// [head, query, key] over all keys; everything else has the positions first. Edits act before a value is copied.
+  /// Errors: InputError for a request that fits no hook, with the nearest names, and for more bytes than memory holds;
+  /// else as predict. NaN is no error here: it is shown.
+  std::map<std::string, HookValue> trace(std::string_view text, const std::vector<std::string>& hooks,
+                                         const std::vector<HookEdit>& edits = {});
+  std::map<std::string, HookValue> trace(std::span<const std::int32_t> tokens, const std::vector<std::string>& hooks,
+                                         const std::vector<HookEdit>& edits = {});
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,66 @@
+#pragma once
+// Asking for hooks: names, patterns, aliases and slices, and how large what they give will be, before anything runs.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/model.h"
+#include "ops/recorder.h"
+
+namespace vitrine {
+
+/// One request as a user writes it:   PATTERN  or  PATTERN[heads=SLICE,positions=SLICE]
+///
+/// PATTERN    a hook name in which * stands for any run of characters ("blocks.*.attn.hook_pattern", "*"), or an alias:
+///            - the names of the walk-through of GPT-2 style models: residual, normalized_resid_pre, attn_out, resid_mid,
+///              normalized_resid_mid, mlp_out, normalized_resid_final;
+///            - TransformerLens' short names: embed, pos_embed, resid_pre, resid_post, q, k, v, rot_q, rot_k, attn_scores,
+///              pattern, z, result, pre, pre_linear, post, scale, normalized, logits, ...;
+///            - unembed.hook_out, embed.hook_out, pos_embed.hook_out.
+///            An alias of a layer's hook means every layer; "pattern.3" and "pattern3" mean layer 3.
+/// SLICE      one index ("3", "-1") or a half-open range ("0:2", "-4:", ":8"); negative counts from the end.
+/// heads      cuts the head axis of q, k, v, z, results, scores and patterns; hooks without heads refuse it.
+/// positions  cuts rows, and the queries of scores and patterns; their keys stay whole.
+struct HookQuery {
+  struct Slice {
+    std::optional<int64_t> first, end;  // negative: from the end; none: the axis' own end
+    bool single = false;                // was written as one index, which must exist
+  };
+  std::string text;     // as written, for messages
+  std::string pattern;  // alias resolved by plan_captures, which knows the model
+  std::optional<Slice> heads, positions;
+};
+
+/// Errors: InputError that quotes the request and names what was expected.
+HookQuery parse_hook_query(std::string_view text);
+
+/// Our names for an alias ("attn_out": "blocks.*.hook_attn_out"; "pattern.3": "blocks.3.attn.hook_pattern"); nothing if it is
+/// none. An alias is tried only where the text fits no hook name as a pattern.
+std::optional<std::string> hook_alias(std::string_view name);
+
+/// One hook that will be kept.
+struct Capture {
+  std::string name;            // in full: "blocks.3.attn.hook_pattern"
+  std::vector<int64_t> shape;  // of what is kept
+  HookRequest request;         // slices resolved to this sequence and this hook
+};
+
+/// The hooks of `model` that the queries ask for, in the order of the run, for a sequence of `rows` tokens.
+/// Errors: InputError for a query that fits no hook (with the nearest names), asks for heads where there are none, selects
+/// nothing, or asks for a hook that another query asks for with other slices.
+std::vector<Capture> plan_captures(const Model& model, std::span<const HookQuery> queries, int64_t rows);
+
+/// The whole shape of the named hook's value for a sequence of `rows` tokens, as a Recorder keeps it.
+std::vector<int64_t> hook_shape(const Model& model, std::string_view name, int64_t rows);
+
+/// Bytes of the values, as f32.
+size_t capture_bytes(std::span<const Capture> captures);
+
+/// Bytes of memory that a process may take now without swapping: MemAvailable and the container's limit, whichever is less.
+/// 0 if the system does not say.
+size_t available_memory();
+
+}  // namespace vitrine
