@@ -123,9 +123,10 @@ class Context {
 
   // Training ----------------------------------------------------------------------------------------------------
   Tape* tape() const { return tape_; }
-  void record_on(Tape* tape) {
+  /// training: whether dropout acts; without, a tape gives the gradients of the plain forward pass.
+  void record_on(Tape* tape, bool training = true) {
     tape_ = tape;
-    training_ = tape != nullptr;
+    training_ = tape != nullptr && training;
   }
   /// Whether dropout acts: while a tape records, also in the first pass of a block that is recomputed later.
   bool training() const { return training_; }

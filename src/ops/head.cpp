@@ -138,8 +138,16 @@ int64_t first_not_finite(const Tensor& t) {
   int64_t found = -1;
   visit_scalar(t, [&](auto zero) {
     using T = decltype(zero);
-    for (int64_t i = 0; i < t.count() && found < 0; ++i)
-      if (!std::isfinite(t.data<T>()[i])) found = i / t.row_size();
+    for (int64_t r = 0; r < t.rows() && found < 0; ++r) {
+      const T* row = t.row<T>(r);
+      T sum[8] = {0};  // x · 0 is 0 for every number and NaN for the rest; eight sums, so that the loop vectorises
+      int64_t i = 0;
+      for (; i + 8 <= t.row_size(); i += 8)
+        for (int j = 0; j < 8; ++j) sum[j] += row[i + j] * 0;
+      for (; i < t.row_size(); ++i) sum[0] += row[i] * 0;
+      for (int j = 1; j < 8; ++j) sum[0] += sum[j];
+      if (!(sum[0] == 0)) found = r;
+    }
   });
   return found;
 }

@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "kernels/table.h"
+#include "ops/rows.h"
 #include "ops/tape.h"
 
 namespace vitrine {
 namespace {
 
 constexpr size_t kChunkBytes = size_t{64} << 10;  // weights read per chunk of a product of few rows
+constexpr int64_t kColumns = 256;                 // outputs per chunk where they lie side by side: 512 bytes of each stored row
 constexpr int kMostParts = 8;                     // weights that read the same x in one call
 
 // Outputs [first, first + n) of a weight, and where they go.
@@ -74,7 +76,7 @@ void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
   for (size_t i = 0; i < n_parts; ++i) {
     const size_t per_output = row_bytes(parts[i].w->dtype, in);
     const size_t fit = std::max<size_t>(kChunkBytes / std::max<size_t>(per_output, 1), 16);
-    chunks.add(parts[i].n, static_cast<int64_t>((fit + 15) / 16 * 16));
+    chunks.add(parts[i].n, parts[i].w->by_columns ? kColumns : static_cast<int64_t>((fit + 15) / 16 * 16));
     bytes += per_output * static_cast<size_t>(parts[i].n);
   }
   run_chunks(ctx, chunks, parts, bytes * rows > 2 * kChunkBytes, [&](const Part& p, int64_t first, int64_t n, int) {
@@ -160,6 +162,24 @@ void check_linear(const Tensor& x, const Weight& w) {
     throw ShapeError("linear: " + w.name + " takes " + std::to_string(w.in) + " inputs; found x of shape " + x.shape().text());
 }
 
+void add_bias(Context& ctx, const Vector& bias, const Tensor& y) {
+  visit_scalar(y, [&](auto zero) {
+    using T = decltype(zero);
+    const auto scratch = ctx.frame();
+    const T* b = numbers<T>(ctx, bias);
+    share(ctx, y.rows(), y.row_size(), [&](int64_t first, int64_t n) {
+      for (int64_t r = first; r < first + n; ++r) {
+        T* row = y.row<T>(r);
+        if constexpr (std::is_same_v<T, float>) {
+          kernels().add(row, b, static_cast<size_t>(bias.size), row);
+        } else {
+          for (int64_t j = 0; j < bias.size; ++j) row[j] += b[j];
+        }
+      }
+    });
+  });
+}
+
 struct LinearNode {
   Tensor x, y;
   const Weight* w;
@@ -194,12 +214,7 @@ void linear_into(Context& ctx, const Tensor& x, const WeightRef* weights, Tensor
   multiply(ctx, x, parts, n);
   for (size_t i = 0; i < n; ++i) {
     const Weight& w = weights[i];
-    if (w.bias)
-      visit_scalar(x, [&](auto zero) {
-        using T = decltype(zero);
-        for (int64_t r = 0; r < x.rows(); ++r)
-          for (int64_t j = 0; j < w.out; ++j) results[i].row<T>(r)[j] += w.bias.at<T>(j);
-      });
+    if (w.bias) add_bias(ctx, w.bias, results[i]);
     if (Tape* tape = ctx.tape()) tape->record(&linear_backward, LinearNode{x, results[i], &w});
   }
 }
