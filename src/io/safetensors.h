@@ -20,18 +20,12 @@ Checkpoint open_safetensors(const std::string& path);
 /// Adds the tensors of one file's content to `into`; `bytes` and `file` (its path) must outlive it.
 void read_safetensors(std::span<const std::byte> bytes, const std::string& file, Checkpoint& into);
 
-/// What a tensor is called in a file to be written. Element types: all but the block formats.
-struct TensorPlan {
-  std::string name;
-  DType dtype;
-  std::vector<int64_t> shape;
-};
-
 /// Writes a file piece by piece, in any order of tensors, without holding it in memory. The file has its final name only
 /// after finish(), when it is whole and synced; a writer destroyed before that leaves nothing behind.
 class SafetensorsWriter {
  public:
-  /// Errors: UsageError for a name that appears twice or a type the format lacks; RunError if the file cannot be made.
+  /// Errors: UsageError for a name that appears twice or a block format, which safetensors lacks; RunError if the file
+  /// cannot be made.
   SafetensorsWriter(std::string path, std::vector<TensorPlan> tensors, const Checkpoint::Metadata& metadata = {});
   ~SafetensorsWriter();
   SafetensorsWriter(SafetensorsWriter&&) noexcept;
@@ -43,8 +37,7 @@ class SafetensorsWriter {
   void finish();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<struct TensorFile> state_;
 };
 
 /// A tensor in memory, to be written as it is.

@@ -1,13 +1,11 @@
 // The writing half of io/safetensors.h.
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "io/atomic_file.h"
-#include "io/file_checks.h"
 #include "io/safetensors.h"
+#include "io/tensor_file.h"
 
 namespace vitrine {
 namespace {
@@ -29,31 +27,14 @@ std::string_view type_name(DType type) {
 
 }  // namespace
 
-struct SafetensorsWriter::State {
-  explicit State(std::string path) : file(std::move(path)) {}
-  AtomicFile file;
-  std::vector<TensorPlan> tensors;
-  std::vector<uint64_t> begin, bytes;  // place of tensors[i] in the file
-  uint64_t expected = 0, written = 0;
-};
-
 SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorPlan> tensors, const Checkpoint::Metadata& metadata) {
-  std::set<std::string> names = {"__metadata__"};
-  std::vector<uint64_t> bytes;
   for (const TensorPlan& tensor : tensors) {
-    if (!names.insert(tensor.name).second) throw UsageError(path + ": the tensor name \"" + tensor.name + "\" is taken");
+    if (tensor.name == "__metadata__") throw UsageError(path + ": no tensor may be called \"__metadata__\"");
     if (type_name(tensor.dtype).empty())
       throw UsageError(path + ": tensor \"" + tensor.name + "\" is " + std::string(name_of(tensor.dtype)) +
                        "; safetensors holds float and integer types, GGUF holds block formats");
-    std::vector<uint64_t> sizes;
-    for (const int64_t n : tensor.shape) {
-      if (n < 0) throw UsageError(path + ": tensor \"" + tensor.name + "\" has the shape " + shape_text(tensor.shape));
-      sizes.push_back(static_cast<uint64_t>(n));
-    }
-    const std::optional<uint64_t> elements = checked_product(sizes);
-    if (!elements) throw UsageError(path + ": tensor \"" + tensor.name + "\" has the shape " + shape_text(tensor.shape));
-    bytes.push_back(row_bytes(tensor.dtype, *elements));
   }
+  std::vector<uint64_t> bytes = planned_bytes(path, tensors);
   // Widest types first: without gaps, each tensor is then aligned for its type. Names decide among equals.
   std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -80,14 +61,11 @@ SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorPlan> t
   text.append((8 - text.size() % 8) % 8, ' ');
   const uint64_t length = text.size();
 
-  state_ = std::make_unique<State>(std::move(path));
+  state_ = std::make_unique<TensorFile>(std::move(path), std::move(tensors), std::move(bytes));
   state_->file.write_at(0, std::as_bytes(std::span(&length, 1)));
   state_->file.write_at(8, std::as_bytes(std::span(text)));
   for (uint64_t& b : begin) b += 8 + length;
-  state_->tensors = std::move(tensors);
   state_->begin = std::move(begin);
-  state_->bytes = std::move(bytes);
-  state_->expected = at;
 }
 
 SafetensorsWriter::~SafetensorsWriter() = default;
@@ -95,21 +73,13 @@ SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
 SafetensorsWriter& SafetensorsWriter::operator=(SafetensorsWriter&&) noexcept = default;
 
 void SafetensorsWriter::write(size_t index, std::span<const std::byte> data, size_t offset) {
-  VITRINE_CHECK(state_ != nullptr && index < state_->tensors.size(), "a writer takes the tensors it was made for");
-  if (offset > state_->bytes[index] || data.size() > state_->bytes[index] - offset)
-    throw UsageError(state_->file.path() + ": tensor \"" + state_->tensors[index].name + "\" has " +
-                     std::to_string(state_->bytes[index]) + " bytes; " + std::to_string(data.size()) + " at byte " +
-                     std::to_string(offset) + " do not fit");
-  state_->file.write_at(state_->begin[index] + offset, data);
-  state_->written += data.size();
+  VITRINE_CHECK(state_ != nullptr, "a writer takes nothing after finish()");
+  state_->write(index, data, offset);
 }
 
 void SafetensorsWriter::finish() {
   VITRINE_CHECK(state_ != nullptr, "a writer finishes once");
-  if (state_->written != state_->expected)
-    throw UsageError(state_->file.path() + ": " + std::to_string(state_->written) + " bytes of tensors were written; expected " +
-                     std::to_string(state_->expected));
-  state_->file.finish();
+  state_->finish();
   state_.reset();
 }
 

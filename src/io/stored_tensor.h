@@ -33,6 +33,13 @@ struct UnreadableTensor {
   size_t described_at = 0;
 };
 
+/// A tensor of a file to be written.
+struct TensorPlan {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<int64_t> shape;
+};
+
 /// "[2, 3]".
 std::string shape_text(const std::vector<int64_t>& shape);
 

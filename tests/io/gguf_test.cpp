@@ -1,6 +1,7 @@
 #include "io/gguf.h"
 
 #include <cmath>
+#include <cstdlib>
 
 #include "base/mapped_file.h"
 #include "support/golden.h"
@@ -275,6 +276,22 @@ TEST(Gguf, EmptyTensorsAndGapsAreAllowed) {
   const Gguf gguf = read(file);
   EXPECT_EQ(gguf.checkpoint.find("empty")->shape, (std::vector<int64_t>{4, 0}));
   EXPECT_EQ(gguf.checkpoint.find("full")->bytes, 32u);
+}
+
+// Files that llama.cpp wrote. They are not in the repository: some of their vocabularies may not be passed on.
+TEST(Gguf, ReadsLlamaCppsVocabularies) {
+  const char* data = std::getenv("VITRINE_DATA");
+  if (data == nullptr)
+    GTEST_SKIP() << "left out: ggml-vocab-{falcon,gpt-2,llama-bpe,llama-spm,qwen2}.gguf; VITRINE_DATA names their folder";
+  const std::map<std::string, size_t> tokens = {
+      {"falcon", 65024}, {"gpt-2", 50257}, {"llama-bpe", 128256}, {"llama-spm", 32000}, {"qwen2", 151936}};
+  for (const auto& [name, count] : tokens) {
+    const Gguf gguf = open_gguf(std::string(data) + "/tokenizers/ggml-vocab/ggml-vocab-" + name + ".gguf");
+    EXPECT_EQ(gguf.metadata.strings("tokenizer.ggml.tokens").size(), count) << name;
+    EXPECT_EQ(gguf.metadata.integers("tokenizer.ggml.token_type").size(), count) << name;
+    EXPECT_TRUE(gguf.checkpoint.tensors().empty());
+    EXPECT_TRUE(gguf.metadata.config().contains("general.architecture"));
+  }
 }
 
 TEST(GgufSplit, PartsAreOneModel) {
