@@ -93,7 +93,7 @@ PipelineTokenizer::Matchers PipelineTokenizer::build_matchers(bool with_control)
 std::string PipelineTokenizer::piece(int32_t id) const {
   if (id < 0 || id >= vocab_size_)
     throw InputError(fmt::format("token {} is outside the vocabulary of {}: ids are 0 to {}", id, parts_.path, vocab_size_ - 1));
-  if (const AddedToken* token = added(id)) return token->content;
+  if (added(id) != nullptr) return normalized_spelling_[size_t(added_of_[size_t(id)])];
   return std::string(parts_.model->vocabulary().piece(id));
 }
 
@@ -238,7 +238,7 @@ class PipelineDecode final : public DecodeState {
     if (token != nullptr && token->special && skip_special) return;
     if (token == nullptr && !t_.parts_.model->vocabulary().has(id)) return;  // an id without a piece has no text
     sink_.out = &out;
-    first().push({token != nullptr ? token->content : std::string(t_.parts_.model->vocabulary().piece(id)), true, true});
+    first().push({t_.piece(id), true, true});
   }
   void flush(std::string& out) override {
     sink_.out = &out;

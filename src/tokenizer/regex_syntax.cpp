@@ -1,5 +1,7 @@
 // Oniguruma's syntax in PCRE2's terms.
+#define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/format.h>
+#include <pcre2.h>
 
 #include <vector>
 
@@ -9,13 +11,16 @@
 namespace vitrine {
 namespace {
 
-// Oniguruma's \s is the property White_Space; PCRE2's also takes U+180E. Its \w has marks and connectors.
+// Oniguruma's \s is the property White_Space; PCRE2's also takes U+180E. Its \w has marks, connectors and
+// letter-like numbers.
 constexpr std::string_view kSpaces =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kNotSpaces =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e})"
     R"(\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-constexpr std::string_view kWord = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view kWord =
+    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+constexpr std::string_view kLatin1Numbers = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";  // \w outside of sets only
 constexpr std::string_view kHex = "0-9A-Fa-f";
 
 class Translator {
@@ -92,14 +97,21 @@ class Translator {
     switch (c) {
       case 's': return set_of(kSpaces);
       case 'S': return set_of(kNotSpaces);
-      case 'w': return set_of(kWord);
+      case 'w': return in_set ? std::string(kWord) : fmt::format("[{}{}]", kWord, kLatin1Numbers);
       case 'h': return set_of(kHex);
       case 'W':
       case 'H': {
-        const std::string negated = fmt::format("[^{}]", c == 'W' ? kWord : kHex);
+        const std::string negated = fmt::format("[^{}{}]", c == 'W' ? kWord : kHex, c == 'W' && !in_set ? kLatin1Numbers : "");
         if (!in_set) return negated;
         nested_ = negated;
         return "";
+      }
+      case 'b':
+      case 'B': {
+        if (in_set) return std::string("\\") + c;  // there \b is a backspace
+        const std::string word = fmt::format("[{}{}]", kWord, kLatin1Numbers);
+        return c == 'b' ? fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word)
+                        : fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word);
       }
       case 'u': {
         const std::string_view digits = in_.substr(std::min(pos_, in_.size()), 4);
@@ -134,7 +146,18 @@ class Translator {
     const bool negated = name.starts_with('^');
     for (const auto& [long_name, short_name] : kLong)
       if (std::string_view(name).substr(negated) == long_name) return std::string(negated ? "^" : "") + std::string(short_name);
-    return name;
+    // PCRE2's \p{Han} also has characters that several scripts share; Oniguruma's is the script alone.
+    const std::string script = std::string(negated ? "^" : "") + "sc:" + name.substr(negated);
+    return name.size() > 2 && compiles("\\p{" + script + "}") ? script : name;
+  }
+
+  static bool compiles(const std::string& pattern) {
+    int error = 0;
+    PCRE2_SIZE at = 0;
+    pcre2_code* code =
+        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF, &error, &at, nullptr);
+    pcre2_code_free(code);
+    return code != nullptr;
   }
 
   // At '['. Returns an expression for one character. Sets inside sets and && become alternatives and lookaheads.

@@ -23,16 +23,16 @@ void unigram_encode(std::string_view text, const Trie& trie, const Score& score,
     int32_t id = -1;
   };
   std::vector<Node> best(text.size() + 1);
-  const auto reach = [&](size_t begin, size_t end, int32_t id, auto candidate) {
+  const auto reach = [&](size_t begin, size_t end, int32_t id, Real candidate) {
     if (best[end].start >= 0 && !(candidate > best[end].score)) return;
-    best[end] = {Real(candidate), int64_t(begin), id};
+    best[end] = {candidate, int64_t(begin), id};
   };
   for (size_t begin = 0; begin < text.size();) {
     const Real so_far = best[begin].score;
     const size_t character = utf8_at(text, begin).size;
     bool covered = false;
     trie.each(text, begin, [&](size_t size, int32_t id) {
-      reach(begin, begin + size, id, score(id, size) + so_far);
+      reach(begin, begin + size, id, Real(score(id, size)) + so_far);
       covered = covered || size == character;
     });
     if (!covered) reach(begin, begin + character, unknown, unknown_score + so_far);
