@@ -149,9 +149,14 @@ GemmaConfig read(const ModelConfig& config) {
   c.attn_dropout = keys.number("attention_dropout", {}, 0.0);
   c.norm = {.eps = keys.number("rms_norm_eps", {"attention.layer_norm_rms_epsilon"}, 1e-6), .offset = config.gguf ? 0.0 : 1.0};
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
-  // "gelu" in old configurations was a slip: every Gemma was trained with the tanh form.
-  c.activation = read_activation(keys, "hidden_act", {"hidden_activation"}, "gelu_pytorch_tanh");
-  if (c.activation == Activation::gelu_exact) c.activation = Activation::gelu_tanh;
+  // "gelu" in old configurations was a slip: every Gemma was trained with the tanh form. Some say both.
+  const auto activation = [&](const char* key, const char* other) {
+    const Activation f = read_activation(keys, keys.has(key) ? key : other, {}, "gelu_pytorch_tanh");
+    return f == Activation::gelu_exact ? Activation::gelu_tanh : f;
+  };
+  c.activation = activation("hidden_act", "hidden_activation");
+  if (activation("hidden_activation", "hidden_act") != c.activation)
+    keys.fail("hidden_activation", "contradicts hidden_act (" + keys.string("hidden_act") + "). Remove the wrong one");
   c.tied = keys.flag("tie_word_embeddings", {}, true);
   check_heads(keys, c.n_heads, c.n_kv_heads);
   refuse_flags(keys, {"attention_bias", "use_bidirectional_attention"});

@@ -168,6 +168,7 @@ LlamaConfig read(const ModelConfig& config, const char* family) {
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
   c.tied = keys.flag("tie_word_embeddings", {}, false);
   check_heads(keys, c.n_heads, c.n_kv_heads);
+  refuse_flags(keys, {"rope_interleaved", "use_mrope"});  // published configurations say false
   return c;
 }
 
@@ -185,6 +186,7 @@ std::unique_ptr<Model> make_llama(const ModelConfig& config) {
 
 std::unique_ptr<Model> make_mistral(const ModelConfig& config) {
   LlamaConfig c = read(config, "mistral");
+  refuse_flags(config.keys, {"attention_bias", "mlp_bias"});
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
   c.windows = read_windows(config, c.n_layers, 4096, [](int64_t) { return true; });
   return std::make_unique<Llama>(std::move(c));

@@ -32,6 +32,7 @@ class Loader final : public TensorTable {
 
   void matrix(Weight& weight, const TensorLine& line) override {
     const StoredTensor& t = find(line);
+    if (line.ours == "W_E") embedding_ = &t;
     if (static_cast<int>(t.dtype) >= kWeightTypes)
       throw FileError(*t.file, "tensor \"" + t.name + "\" (header byte " + std::to_string(t.described_at) +
                                    ") has element type " + std::string(name_of(t.dtype)) +
@@ -64,6 +65,18 @@ class Loader final : public TensorTable {
     float* wide = opened_.widened.back().get();
     for (int64_t i = 0; i < vector.size; ++i) wide[i] = element_at(t.dtype, t.data, static_cast<size_t>(first + i));
     vector.data = wide;
+  }
+
+  /// A tied model's file may hold its head once more. Errors: FileError if that is another matrix than the embedding.
+  void check_tied_head() const {
+    const StoredTensor* head = gguf_ || !opened_.model->shape().tied ? nullptr : opened_.checkpoint.find("lm_head.weight");
+    if (head == nullptr || (head->dtype == embedding_->dtype && head->shape == embedding_->shape &&
+                            std::memcmp(head->data, embedding_->data, head->bytes) == 0))
+      return;
+    throw FileError(*head->file, "tensor \"lm_head.weight\" (header byte " + std::to_string(head->described_at) +
+                                     ") differs from \"" + embedding_->name +
+                                     "\", although tie_word_embeddings is true (in config.json or by default).\n  Set it to "
+                                     "false if the model has a head of its own, or remove the tensor");
   }
 
   /// Errors: FileError naming tensors of the file that the family does not know: they would be silently lost.
@@ -112,6 +125,7 @@ class Loader final : public TensorTable {
   OpenedModel& opened_;
   const FamilyEntry& family_;
   bool gguf_;
+  const StoredTensor* embedding_ = nullptr;
   std::set<std::string, std::less<>> used_;
 };
 
@@ -217,6 +231,7 @@ OpenedModel open_model(std::string_view name) {
   }
   Loader loader(opened, *family);
   opened.model->tensors(loader);
+  loader.check_tied_head();
   loader.refuse_unknown();
   return opened;
 }

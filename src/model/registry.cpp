@@ -10,9 +10,19 @@ const std::vector<FamilyEntry>& families() {
       {"gpt2", "gpt2", "GPT2LMHeadModel", make_gpt2, {"transformer."}, {".attn.bias", ".attn.masked_bias", "lm_head.weight"}},
       {"gemma", "gemma", "GemmaForCausalLM", make_gemma, {"model."}, {"lm_head.weight", ".rotary_emb.inv_freq"}},
       {"gemma2", "gemma2", "Gemma2ForCausalLM", make_gemma2, {"model."}, {"lm_head.weight", ".rotary_emb.inv_freq"}},
-      {"llama", "llama", "LlamaForCausalLM", make_llama, {"model."}, {".rotary_emb.inv_freq", "rope_freqs.weight"}},
-      {"mistral", nullptr, "MistralForCausalLM", make_mistral, {"model."}, {".rotary_emb.inv_freq"}},
-      {"qwen2", "qwen2", "Qwen2ForCausalLM", make_qwen2, {"model."}, {".rotary_emb.inv_freq", "rope_freqs.weight"}},
+      {"llama",
+       "llama",
+       "LlamaForCausalLM",
+       make_llama,
+       {"model."},
+       {"lm_head.weight", ".rotary_emb.inv_freq", "rope_freqs.weight"}},
+      {"mistral", nullptr, "MistralForCausalLM", make_mistral, {"model."}, {"lm_head.weight", ".rotary_emb.inv_freq"}},
+      {"qwen2",
+       "qwen2",
+       "Qwen2ForCausalLM",
+       make_qwen2,
+       {"model."},
+       {"lm_head.weight", ".rotary_emb.inv_freq", "rope_freqs.weight"}},
       {"classic_decoder", nullptr, nullptr, make_classic_decoder, {}, {}},
   };
   return kFamilies;
@@ -77,7 +87,9 @@ void ignore_common_keys(const ConfigReader& keys) {
                "use_sliding_window",
                "max_window_layers",
                "gradient_checkpointing",
-               "chunk_size_feed_forward"});
+               "chunk_size_feed_forward",
+               "is_llama_config",
+               "transformers.js_config"});
 }
 
 void ignore_gguf_keys(const ConfigReader& keys) {

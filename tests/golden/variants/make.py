@@ -1,0 +1,314 @@
+"""Small models with the configurations that the golden models do not show, and 16-bit copies of the golden models.
+
+usage: make.py [NAME ...]      (without names: everything)
+needs: torch, transformers, safetensors, numpy (made with torch 2.15.0, transformers 5.23.0; float32, eager attention, CPU)
+
+<name>/config.json, model.safetensors (or shards)   the model as Hugging Face directory
+<name>/golden.safetensors                           <prompt>/ids, <prompt>/logits, <prompt>/hidden.<i> for prompts 0 and 1;
+    hidden.i enters layer i, the last one is after the final norm; "distance" is the largest distance of any of these numbers
+    from a float64 run of the same model
+rounded.safetensors   for every golden model and T in f16, bf16, with all weights rounded to T (prompt "mid", or "long"):
+    <model>/<T>/ids, logits, hidden.<i>, distance   float32 arithmetic on the rounded weights
+    <model>/<T>/exact                               logits in float64
+    <model>/<T>/short/ids, short/logits             float32 again, for a prompt of at most 8 tokens
+    <model>/<T>/tile_rms, tile_max                  how far logits move if both operands of every matrix product are rounded to
+        bf16 in an otherwise exact float64 run: root mean square and largest, over eight runs whose operands are disturbed by
+        3e-7 before they are rounded (which side of a tie a number falls on is up to the arithmetic before it)
+"""
+import copy, json, math, pathlib, shutil, sys
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, Gemma2Config, GemmaConfig, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config
+
+torch.set_num_threads(1)
+HERE = pathlib.Path(__file__).parent
+MODELS = HERE.parent / "models"
+LENGTHS = (7, 19)
+
+TINY = dict(vocab_size=61, hidden_size=24, intermediate_size=37, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            max_position_embeddings=64, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+GPT2 = dict(vocab_size=61, n_embd=24, n_layer=3, n_head=3, n_positions=40, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+            bos_token_id=None, eos_token_id=None)
+LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+GEMMA2 = {**TINY, "head_dim": 10, "num_hidden_layers": 4, "sliding_window": 5, "query_pre_attn_scalar": 7}
+
+
+def legacy_rope(config):  # how files looked before transformers 5
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    if rope.pop("rope_type", "default") != "default":
+        config["rope_scaling"] = {"type" if rope.get("factor") == 3.0 else "rope_type": "linear" if len(rope) == 1 else "llama3", **rope}
+    if "dtype" in config:
+        config["torch_dtype"] = config.pop("dtype")
+    config.pop("layer_types", None)
+
+
+def without(*keys):
+    return lambda config: [config.pop(key, None) for key in keys]
+
+
+# name: (configuration, what to do to config.json before it is written, prefix of tensor names to leave out, sharded)
+VARIANTS = {
+    "llama_rope_llama3": (LlamaConfig(**TINY, rope_parameters=LLAMA3), None, "", False),
+    "llama_rope_llama3_legacy": (LlamaConfig(**TINY, rope_parameters={**LLAMA3, "rope_theta": 500.0}), legacy_rope, "", False),
+    "llama_rope_linear": (LlamaConfig(**TINY, rope_parameters=dict(rope_type="linear", rope_theta=1000.0, factor=2.5)), None, "", False),
+    "llama_rope_linear_legacy": (LlamaConfig(**TINY, rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=3.0)), legacy_rope, "", False),
+    "llama_theta_legacy": (LlamaConfig(**TINY, rope_parameters=dict(rope_type="default", rope_theta=77.0)), legacy_rope, "", False),
+    "llama_biases": (LlamaConfig(**TINY, attention_bias=True, mlp_bias=True), None, "", False),
+    "llama_head_dim": (LlamaConfig(**{**TINY, "head_dim": 10}), None, "", False),
+    "llama_mqa_tied": (LlamaConfig(**{**TINY, "num_key_value_heads": 1, "num_attention_heads": 3, "tie_word_embeddings": True}), None, "", False),
+    "llama_mha_gelu": (LlamaConfig(**{**TINY, "num_key_value_heads": 4, "hidden_act": "gelu", "rms_norm_eps": 1e-3}), without("head_dim", "num_key_value_heads"), "", False),
+    "llama_sharded": (LlamaConfig(**TINY), None, "", True),
+    "llama_bare_names": (LlamaConfig(**{**TINY, "tie_word_embeddings": True}), None, "model.", False),
+    "mistral_no_window": (MistralConfig(**TINY, sliding_window=None, head_dim=6), None, "", False),
+    "mistral_window_short": (MistralConfig(**TINY, sliding_window=3, head_dim=6), None, "", False),
+    "mistral_window_mid": (MistralConfig(**TINY, sliding_window=8, head_dim=8), None, "", False),
+    "mistral_window_long": (MistralConfig(**TINY, sliding_window=50, head_dim=6), None, "", False),
+    "qwen2_window_layers": (Qwen2Config(**{**TINY, "num_hidden_layers": 3}, use_sliding_window=True, sliding_window=4, max_window_layers=1), without("layer_types"), "", False),
+    "qwen2_layer_types": (Qwen2Config(**{**TINY, "num_hidden_layers": 3}, use_sliding_window=True, sliding_window=4, max_window_layers=0,
+                                      layer_types=["sliding_attention", "full_attention", "sliding_attention"]), None, "", False),
+    "qwen2_window_unused": (Qwen2Config(**TINY, use_sliding_window=False, sliding_window=4, max_window_layers=0), None, "", False),
+    "gemma2_layer_types": (Gemma2Config(**GEMMA2, layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention"]), None, "", False),
+    "gemma2_by_turns_legacy": (Gemma2Config(**{**GEMMA2, "num_hidden_layers": 3}, rope_parameters=dict(rope_type="default", rope_theta=300.0)), legacy_rope, "", False),
+    # transformers cannot run sliding_window null, although with global layers alone nothing depends on it
+    "gemma2_no_window_no_caps": (Gemma2Config(**GEMMA2, layer_types=["full_attention"] * 4, attn_logit_softcapping=None, final_logit_softcapping=None), lambda c: c.update(sliding_window=None), "", False),
+    "gemma2_caps_mha": (Gemma2Config(**{**GEMMA2, "num_key_value_heads": 4, "query_pre_attn_scalar": 23}, attn_logit_softcapping=1.5, final_logit_softcapping=2.0), None, "", False),
+    "gemma2_untied": (Gemma2Config(**{**GEMMA2, "tie_word_embeddings": False, "num_hidden_layers": 2}), None, "", False),
+    "gemma_kv_heads": (GemmaConfig(**{**TINY, "head_dim": 14, "num_attention_heads": 6, "num_key_value_heads": 3}), None, "", False),
+    "gemma_bare_names_gelu": (GemmaConfig(**{**TINY, "head_dim": 8, "num_key_value_heads": 1}), lambda c: c.update(hidden_act="gelu", hidden_activation="gelu_pytorch_tanh"), "model.", False),
+    "gpt2_by_layer_relu": (GPT2Config(**GPT2, scale_attn_by_inverse_layer_idx=True, activation_function="relu"), None, "", False),
+    "gpt2_unscaled_silu": (GPT2Config(**GPT2, scale_attn_weights=False, activation_function="silu", n_inner=51), None, "", False),
+    "gpt2_gelu_bare_names": (GPT2Config(**GPT2, activation_function="gelu", reorder_and_upcast_attn=True), None, "transformer.", False),
+    "gpt2_sharded": (GPT2Config(**GPT2, layer_norm_epsilon=1e-2), None, "", True),
+}
+
+
+def generator(name):
+    return torch.Generator().manual_seed(sum(ord(c) * 131**i for i, c in enumerate(name)) % 2**31)
+
+
+def randomize(parameters, g):
+    """Weights large enough that attention is peaked and every branch of the configuration moves the logits."""
+    with torch.no_grad():
+        for name, p in sorted(parameters.items()):
+            n = torch.randn(p.shape, generator=g)
+            if p.dim() == 2:
+                n = n * (1.0 if "embed" in name or "wte" in name else 1.3 / math.sqrt(max(p.shape[0] if "c_" in name else p.shape[1], 1)))
+            elif name.endswith("bias"):
+                n = 0.3 * n
+            else:
+                n = 0.2 * n + p.mean()  # norms: about the value they begin with
+            p.copy_(n)
+
+
+def prompts(g, vocab):
+    return [torch.randint(0, vocab, (n,), generator=g) for n in LENGTHS]
+
+
+def run(model, ids):
+    with torch.no_grad():
+        out = model(ids[None], output_hidden_states=True, use_cache=False)
+    return {"logits": out.logits[0], **{f"hidden.{i}": h[0] for i, h in enumerate(out.hidden_states)}}
+
+
+def distance(wide, narrow):
+    return max(float((wide[k] - narrow[k].double()).abs().max()) for k in narrow)
+
+
+def save(path, tensors, **kwargs):
+    save_file({k: v.detach().contiguous().clone() for k, v in tensors.items()}, path, **kwargs)
+
+
+def write_weights(folder, tensors, sharded):
+    if not sharded:
+        return save(folder / "model.safetensors", tensors, metadata={"format": "pt"})
+    names = sorted(tensors)
+    total, index = 3, {}
+    for i in range(total):
+        file = f"model-{i + 1:05d}-of-{total:05d}.safetensors"
+        mine = names[i::total]
+        save(folder / file, {n: tensors[n] for n in mine}, metadata={"format": "pt"})
+        index.update({n: file for n in mine})
+    size = sum(t.numel() * 4 for t in tensors.values())
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": size}, "weight_map": index}, indent=1))
+
+
+def fresh(name):
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
+
+
+def make_variant(name):
+    config, edit, strip, sharded = VARIANTS[name]
+    folder, g = fresh(name), generator(name)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    randomize(dict(model.named_parameters()), g)
+    golden, far = {}, 0.0
+    wide = copy.deepcopy(config)
+    if hasattr(wide, "reorder_and_upcast_attn"):
+        wide.reorder_and_upcast_attn = False  # it upcasts to float32
+    wide = AutoModelForCausalLM.from_config(wide, attn_implementation="eager").double().eval()
+    wide.load_state_dict(model.state_dict())
+    for i, ids in enumerate(prompts(g, config.vocab_size)):
+        mine = run(model, ids)
+        far = max(far, distance(run(wide, ids), mine))
+        golden.update({f"{i}/ids": ids, **{f"{i}/{k}": v for k, v in mine.items()}})
+    golden["distance"] = torch.tensor([far])
+    save(folder / "golden.safetensors", golden)
+    model.save_pretrained(folder)  # for config.json alone
+    for file in [*folder.glob("model*"), folder / "generation_config.json"]:
+        file.unlink(missing_ok=True)
+    written = json.loads((folder / "config.json").read_text())
+    if edit:
+        edit(written)
+    (folder / "config.json").write_text(json.dumps(written, indent=1, sort_keys=True) + "\n")
+    tensors = {n.removeprefix(strip): p for n, p in model.named_parameters()}
+    write_weights(folder, tensors, sharded)
+    report(name, golden, far)
+
+
+def report(name, golden, far):
+    print(f"{name:28} std {golden['1/logits'].std():.2f} largest {golden['1/logits'].abs().max():.1f} distance from float64 {far:.1e}")
+
+
+# The classic decoder, written out with torch's functions ---------------------------------------------------------------
+CLASSIC = dict(model_type="classic_decoder", vocab_size=61, d_model=20, n_heads=4, d_ff=33, n_layers=2, positions="sinusoidal", dtype="float32")
+CLASSICS = {
+    "classic_pre_relu_halves": dict(norm_order="pre", activation="relu", position_layout="halves"),
+    "classic_pre_gelu_unscaled": dict(norm_order="pre", activation="gelu", position_layout="pairs", embedding_scale="none", layer_norm_eps=1e-2),
+    "classic_post_gelu_halves_tied": dict(norm_order="post", activation="gelu", position_layout="halves", tied=True),
+    "classic_post_gelu_tanh": dict(norm_order="post", activation="gelu_tanh", position_layout="pairs"),
+}
+
+
+def positions(n, d, layout, dtype):
+    angle = torch.arange(n, dtype=torch.float64)[:, None] / 10000.0 ** (torch.arange(0, d, 2, dtype=torch.float64) / d)
+    if layout == "halves":
+        return torch.cat([angle.sin(), angle.cos()], 1).to(dtype)
+    return torch.stack([angle.sin(), angle.cos()], 2).reshape(n, d).to(dtype)
+
+
+def classic(w, c, ids):
+    eps, d, heads = c.get("layer_norm_eps", 1e-5), c["d_model"], c["n_heads"]
+    act = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}[c["activation"]]
+    x = w["embed.weight"][ids] * (math.sqrt(d) if c.get("embedding_scale") != "none" else 1)
+    x = x + positions(len(ids), d, c["position_layout"], x.dtype)
+    mask = torch.full((len(ids), len(ids)), -math.inf, dtype=x.dtype).triu(1)
+    out = {}
+    for i in range(c["n_layers"]):
+        out[f"hidden.{i}"] = x
+        at = lambda name: w[f"blocks.{i}.{name}"]
+        norm = lambda k, t: F.layer_norm(t, (d,), at(f"norm{k}.weight"), at(f"norm{k}.bias"), eps)
+
+        def attend(t):
+            q, k, v = (u.reshape(-1, heads, d // heads).transpose(0, 1) for u in F.linear(t, at("self_attn.in_proj_weight"), at("self_attn.in_proj_bias")).chunk(3, 1))
+            p = (q @ k.transpose(1, 2) / math.sqrt(d // heads) + mask).softmax(-1)
+            return F.linear((p @ v).transpose(0, 1).reshape(-1, d), at("self_attn.out_proj.weight"), at("self_attn.out_proj.bias"))
+
+        mlp = lambda t: F.linear(act(F.linear(t, at("linear1.weight"), at("linear1.bias"))), at("linear2.weight"), at("linear2.bias"))
+        if c["norm_order"] == "pre":
+            x = x + attend(norm(1, x))
+            x = x + mlp(norm(2, x))
+        else:
+            x = norm(1, x + attend(x))
+            x = norm(2, x + mlp(x))
+    if c["norm_order"] == "pre":
+        x = F.layer_norm(x, (d,), w["final_norm.weight"], w["final_norm.bias"], eps)
+    out[f"hidden.{c['n_layers']}"] = x
+    out["logits"] = F.linear(x, w["embed.weight" if c.get("tied") else "unembed.weight"], w["unembed.bias"])
+    return out
+
+
+def make_classic(name):
+    c, folder, g = {**CLASSIC, **CLASSICS[name]}, fresh(name), generator(name)
+    d, f, v = c["d_model"], c["d_ff"], c["vocab_size"]
+    w = {"embed.weight": torch.zeros(v, d), "unembed.bias": torch.zeros(v)}
+    if not c.get("tied"):
+        w["unembed.weight"] = torch.zeros(v, d)
+    if c["norm_order"] == "pre":
+        w.update({"final_norm.weight": torch.ones(d), "final_norm.bias": torch.zeros(d)})
+    for i in range(c["n_layers"]):
+        shapes = {"self_attn.in_proj_weight": (3 * d, d), "self_attn.in_proj_bias": (3 * d,), "self_attn.out_proj.weight": (d, d), "self_attn.out_proj.bias": (d,),
+                  "linear1.weight": (f, d), "linear1.bias": (f,), "linear2.weight": (d, f), "linear2.bias": (d,)}
+        w.update({f"blocks.{i}.{k}": torch.zeros(s) for k, s in shapes.items()})
+        for k in (1, 2):
+            w.update({f"blocks.{i}.norm{k}.weight": torch.ones(d), f"blocks.{i}.norm{k}.bias": torch.zeros(d)})
+    randomize(w, g)
+    golden, far = {}, 0.0
+    for i, ids in enumerate(prompts(g, v)):
+        mine = classic(w, c, ids)
+        far = max(far, distance(classic({k: t.double() for k, t in w.items()}, c, ids), mine))
+        golden.update({f"{i}/ids": ids, **{f"{i}/{k}": t for k, t in mine.items()}})
+    golden["distance"] = torch.tensor([far])
+    save(folder / "golden.safetensors", golden)
+    save(folder / "model.safetensors", w)
+    (folder / "config.json").write_text(json.dumps(c, indent=1, sort_keys=True) + "\n")
+    report(name, golden, far)
+
+
+# 16-bit copies of the golden models -------------------------------------------------------------------------------------
+class RoundedOperands:
+    """Rounds both operands of every product with a weight to bf16, after a disturbance of `noise`."""
+
+    def __init__(self, noise, g):
+        self.noise, self.g = noise, g
+
+    def round(self, x):
+        return (x * (1 + self.noise * torch.randn(x.shape, generator=self.g, dtype=x.dtype))).to(torch.bfloat16).to(x.dtype)
+
+    def __enter__(self):
+        self.linear, self.addmm = F.linear, torch.addmm
+        F.linear = lambda x, w, b=None: self.linear(self.round(x), w.to(torch.bfloat16).to(w.dtype), b)
+        torch.addmm = lambda b, x, w: self.addmm(b, self.round(x), w.to(torch.bfloat16).to(w.dtype))
+
+    def __exit__(self, *_):
+        F.linear, torch.addmm = self.linear, self.addmm
+
+
+def golden_model(name, dtype, wide):
+    """The golden model with weights rounded to dtype, as a function from ids to logits and hidden states."""
+    folder = MODELS / name / "model"
+    config = json.loads((folder / "config.json").read_text())
+    if config["model_type"] == "classic_decoder":
+        w = {k: t.to(dtype).to(wide) for k, t in load_file(folder / "model.safetensors").items()}
+        return lambda ids: classic(w, {"position_layout": "pairs", **config}, ids)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(p.to(dtype).float())
+    model = model.to(wide)
+    return lambda ids: run(model, ids)
+
+
+def make_rounded():
+    tensors = {}
+    for folder in sorted(MODELS.iterdir()):
+        written = json.loads((folder / "golden" / "prompts.json").read_text())
+        written = written.get("prompts", written)
+        ids_of = lambda k: torch.tensor((written[k]["input_ids"] if isinstance(written[k], dict) else written[k])[0])
+        ids, short = ids_of("mid" if "mid" in written else "long"), ids_of("short")
+        for dtype, label in ((torch.float16, "f16"), (torch.bfloat16, "bf16")):
+            key = f"{folder.name}/{label}/"
+            narrow, wide = golden_model(folder.name, dtype, torch.float32), golden_model(folder.name, dtype, torch.float64)
+            with torch.no_grad():
+                mine, exact = narrow(ids), wide(ids)
+                runs = []
+                for seed in range(8):
+                    with RoundedOperands(3e-7, torch.Generator().manual_seed(seed)):
+                        runs.append(wide(ids)["logits"] - exact["logits"])
+                tensors.update({key + k: v for k, v in mine.items()})
+                tensors.update({key + "ids": ids, key + "exact": exact["logits"], key + "short/ids": short, key + "short/logits": narrow(short)["logits"],
+                                key + "distance": torch.tensor([distance(exact, mine)]),
+                                key + "tile_rms": torch.tensor([max(float(r.square().mean().sqrt()) for r in runs)]),
+                                key + "tile_max": torch.tensor([max(float(r.abs().max()) for r in runs)])})
+            print(key, "distance from float64 %.1e, rounded operands: rms %.1e, largest %.1e" % tuple(float(tensors[key + k]) for k in ("distance", "tile_rms", "tile_max")))
+    save(HERE / "rounded.safetensors", tensors)
+
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:] or [*VARIANTS, *CLASSICS, "rounded"]
+    for name in wanted:
+        make_rounded() if name == "rounded" else make_classic(name) if name in CLASSICS else make_variant(name)

@@ -1,0 +1,246 @@
+// What a model's files must not say: each refusal is a FileError that names file, key or tensor, and what was expected.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include "model/load.h"
+#include "support/golden.h"
+#include "support/scratch.h"
+
+namespace vitrine {
+namespace {
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A copy of a golden model with a changed configuration or changed tensors.
+class Changed {
+ public:
+  explicit Changed(const std::string& model)
+      : source_(Golden::open(model).model()), config_(read_json(source_ + "/config.json")) {}
+
+  Changed& config(const std::function<void(Json&)>& edit) {
+    edit(config_);
+    return *this;
+  }
+  Changed& set(const std::string& key, const Json& value) {
+    config_[key] = value;
+    return *this;
+  }
+  std::string message() const {
+    write();
+    return message_of([&] { open_model(scratch_.path()); });
+  }
+  void loads() const {
+    write();
+    EXPECT_NO_THROW(open_model(scratch_.path()));
+  }
+  /// Goes through the tensors, in which `edit` may change shapes, types and names or leave some out (by an empty name).
+  Changed& tensors(std::function<void(TensorToWrite&)> edit) {
+    edit_ = std::move(edit);
+    return *this;
+  }
+  Changed& add(TensorToWrite tensor) {
+    added_.push_back(std::move(tensor));
+    return *this;
+  }
+  const std::string& dir() const { return scratch_.path(); }
+  std::string weights() const { return scratch_ / "model.safetensors"; }
+  const std::string& source() const { return source_; }
+
+  void write() const {
+    scratch_.write("config.json", config_.dump());
+    const Checkpoint source = open_safetensors(source_ + "/model.safetensors");
+    std::vector<TensorToWrite> tensors;
+    for (const auto& [name, tensor] : source.tensors()) {
+      TensorToWrite copy{name, tensor.dtype, tensor.shape, tensor.data};
+      if (edit_) edit_(copy);
+      if (!copy.name.empty()) tensors.push_back(copy);
+    }
+    tensors.insert(tensors.end(), added_.begin(), added_.end());
+    write_safetensors(weights(), tensors);
+  }
+
+ private:
+  std::string source_;
+  Json config_;
+  std::function<void(TensorToWrite&)> edit_;
+  std::vector<TensorToWrite> added_;
+  Scratch scratch_;
+};
+
+TEST(Refusals, UnknownRopeTypes) {
+  for (const char* type : {"yarn", "dynamic", "longrope"}) {
+    const std::string old_names = Changed("llama").set("rope_scaling", {{"rope_type", type}, {"factor", 2.0}}).message();
+    EXPECT_CONTAINS(old_names, "config.json: \"rope_scaling.rope_type\" is \"" + std::string(type) + "\"");
+    EXPECT_CONTAINS(old_names, "expected default, linear or llama3");
+    const std::string new_names =
+        Changed("qwen2").set("rope_parameters", {{"rope_type", type}, {"rope_theta", 1e4}, {"factor", 2.0}}).message();
+    EXPECT_CONTAINS(new_names, "\"rope_parameters.rope_type\" is \"" + std::string(type) + "\"");
+  }
+}
+
+TEST(Refusals, RopeScalingThatMeansNothing) {
+  EXPECT_CONTAINS(Changed("llama").set("rope_scaling", {{"rope_type", "linear"}}).message(), "lacks \"rope_scaling.factor\"");
+  EXPECT_CONTAINS(Changed("llama").set("rope_scaling", {{"rope_type", "linear"}, {"factor", 0.0}}).message(), "not above 0");
+  EXPECT_CONTAINS(Changed("llama").set("rope_theta", -1.0).message(), "\"rope_theta\" is -1");
+  EXPECT_CONTAINS(Changed("llama")
+                      .set("rope_scaling", {{"rope_type", "llama3"},
+                                            {"factor", 8.0},
+                                            {"low_freq_factor", 4.0},
+                                            {"high_freq_factor", 4.0},
+                                            {"original_max_position_embeddings", 32}})
+                      .message(),
+                  "must be above low_freq_factor");
+  // A key of another rope type changes numbers there; here nobody would read it.
+  EXPECT_CONTAINS(Changed("llama").set("rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}, {"beta_fast", 32}}).message(),
+                  "rope_scaling.beta_fast");
+}
+
+TEST(Refusals, UnknownFamily) {
+  const std::string message = Changed("llama").set("model_type", "mamba").message();
+  EXPECT_CONTAINS(message, "config.json: \"model_type\" is \"mamba\"");
+  EXPECT_CONTAINS(message, "expected one of gpt2, gemma, gemma2, llama, mistral, qwen2, classic_decoder");
+  EXPECT_CONTAINS(Changed("llama").set("architectures", {"LlamaForSequenceClassification"}).message(), "LlamaForCausalLM");
+  EXPECT_CONTAINS(Changed("llama").config([](Json& c) { c.erase("model_type"); }).message(), "lacks \"model_type\"");
+}
+
+TEST(Refusals, KeysThatNobodyHonours) {
+  for (const std::string& model : Golden::all())
+    EXPECT_CONTAINS(Changed(model).set("residual_multiplier", 0.22).message(), "residual_multiplier") << model;
+  EXPECT_CONTAINS(Changed("gemma2").set("attention_bias", true).message(), "\"attention_bias\" is true");
+  EXPECT_CONTAINS(Changed("gemma").set("attention_bias", true).message(), "\"attention_bias\" is true");
+  EXPECT_CONTAINS(Changed("gpt2_a").set("add_cross_attention", true).message(), "\"add_cross_attention\" is true");
+  EXPECT_CONTAINS(Changed("mistral").set("attention_bias", true).message(), "\"attention_bias\" is true");
+  EXPECT_CONTAINS(Changed("qwen2").set("use_mrope", true).message(), "\"use_mrope\" is true");
+  EXPECT_CONTAINS(Changed("llama").set("rope_interleaved", true).message(), "\"rope_interleaved\" is true");
+  EXPECT_CONTAINS(Changed("llama").set("quantization_config", {{"bits", 4}}).message(), "quantization_config");
+  EXPECT_CONTAINS(Changed("llama").set("hidden_act", "mish").message(), "\"hidden_act\" is \"mish\"");
+  EXPECT_CONTAINS(Changed("gemma").set("hidden_act", "gelu").set("hidden_activation", "silu").message(),
+                  "\"hidden_activation\" is \"silu\"; contradicts hidden_act (gelu)");
+}
+
+TEST(Refusals, WhatPublishedConfigurationsSayIsAccepted) {
+  Changed("qwen2").set("use_mrope", false).loads();
+  Changed("llama").set("rope_interleaved", false).set("is_llama_config", true).set("rope_scaling", nullptr).loads();
+  Changed("mistral").set("attention_bias", false).loads();
+  Changed("gemma2").set("hidden_act", "gelu_pytorch_tanh").set("cache_implementation", "hybrid").loads();
+  Changed("gpt2_a").set("task_specific_params", {{"text-generation", {{"do_sample", true}}}}).set("n_ctx", 64).loads();
+}
+
+TEST(Refusals, HeadsThatDoNotDivide) {
+  const std::string message = Changed("llama").set("num_key_value_heads", 3).message();
+  EXPECT_CONTAINS(message, "\"num_key_value_heads\" is 3; does not divide num_attention_heads (8)");
+  EXPECT_CONTAINS(Changed("gemma2").set("num_key_value_heads", 3).message(), "does not divide num_attention_heads");
+  EXPECT_CONTAINS(Changed("gpt2_a").set("n_head", 7).message(), "\"n_head\" is 7; does not divide n_embd (48)");
+  EXPECT_CONTAINS(Changed("classic_pre").set("n_heads", 5).message(), "\"n_heads\" is 5; does not divide d_model (32)");
+  EXPECT_CONTAINS(Changed("llama").set("num_attention_heads", 0).message(), "num_attention_heads");
+}
+
+TEST(Refusals, LayerTypes) {
+  EXPECT_CONTAINS(Changed("gemma2").set("layer_types", {"full_attention"}).message(),
+                  "has 1 entries; expected one for each of 4");
+  EXPECT_CONTAINS(
+      Changed("gemma2").set("layer_types", {"full_attention", "full_attention", "linear", "full_attention"}).message(),
+      "holds \"linear\"; expected sliding_attention or full_attention");
+  EXPECT_CONTAINS(Changed("gemma2").set("sliding_window", nullptr).message(), "sliding_window is missing or null");
+  EXPECT_CONTAINS(Changed("gemma2").set("query_pre_attn_scalar", 0).message(), "\"query_pre_attn_scalar\" is 0");
+}
+
+TEST(Refusals, MissingTensor) {
+  for (const std::string& model : Golden::all()) {
+    SCOPED_TRACE(model);
+    std::string last;
+    Changed changed(model);
+    const Checkpoint source = open_safetensors(changed.source() + "/model.safetensors");
+    for (const auto& [name, tensor] : source.tensors()) last = name;
+    changed.tensors([&](TensorToWrite& t) {
+      if (t.name == last) t.name.clear();
+    });
+    const std::string message = changed.message();
+    EXPECT_CONTAINS(message, changed.dir() + ": lacks the tensor \"" + last + "\"");
+    EXPECT_CONTAINS(message, "from config.json");
+    EXPECT_CONTAINS(message, "Do config.json and the weights come from the same model?");
+  }
+}
+
+TEST(Refusals, ExtraTensor) {
+  const float numbers[2] = {1, 2};
+  for (const std::string& model : Golden::all()) {
+    SCOPED_TRACE(model);
+    Changed changed(model);
+    changed.add({"model.layers.99.input_layernorm.weight", DType::f32, {2}, numbers});
+    const std::string message = changed.message();
+    EXPECT_CONTAINS(message, "holds 1 tensor(s) that the family");
+    EXPECT_CONTAINS(message, "\"model.layers.99.input_layernorm.weight\"");
+  }
+  // Fewer layers in the configuration than in the file: every tensor of the last one is left over.
+  EXPECT_CONTAINS(Changed("llama").set("num_hidden_layers", 2).message(), "\"model.layers.2.input_layernorm.weight\"");
+}
+
+TEST(Refusals, MisshapenTensor) {
+  Changed changed("llama");  // 8 query heads, 2 key/value heads, d_model 64
+  changed.set("num_key_value_heads", 4);
+  const std::string message = changed.message();
+  EXPECT_CONTAINS(message, changed.weights() + ": tensor \"model.layers.0.self_attn.k_proj.weight\" is [16, 64] (header byte ");
+  EXPECT_CONTAINS(message, "; expected [32, 64] = [n_kv_heads * head_dim, d_model] from config.json.");
+  EXPECT_CONTAINS(message, "\n  Do config.json and the weights come from the same model?");
+  EXPECT_CONTAINS(Changed("gpt2_a")
+                      .tensors([](TensorToWrite& t) {
+                        if (t.name.ends_with("h.1.attn.c_attn.weight")) std::swap(t.shape[0], t.shape[1]);
+                      })
+                      .message(),
+                  "is [144, 48] (header byte ");
+  EXPECT_CONTAINS(Changed("gpt2_a")
+                      .tensors([](TensorToWrite& t) {
+                        if (t.name.ends_with("h.1.attn.c_attn.weight")) std::swap(t.shape[0], t.shape[1]);
+                      })
+                      .message(),
+                  "expected [48, 144] = [d_model, 3 * d_model] from config.json");
+}
+
+TEST(Refusals, TypesWithoutKernels) {
+  Changed changed("llama");
+  changed.tensors([](TensorToWrite& t) {
+    if (!t.name.ends_with("layers.1.mlp.up_proj.weight")) return;
+    t.dtype = DType::i32;
+  });
+  EXPECT_CONTAINS(changed.message(), "has element type i32; expected f32, f16, bf16");
+}
+
+TEST(Refusals, TruncatedWeights) {
+  const Scratch scratch;
+  const std::string source = Golden::open("gemma2").model(), whole = bytes_of(source + "/model.safetensors");
+  std::filesystem::copy_file(source + "/config.json", scratch / "config.json");
+  for (const size_t keep : {size_t{0}, size_t{4}, size_t{8}, size_t{100}, whole.size() / 2, whole.size() - 1}) {
+    SCOPED_TRACE(keep);
+    scratch.write("model.safetensors", std::string_view(whole).substr(0, keep));
+    EXPECT_CONTAINS(message_of([&] { open_model(scratch.path()); }), scratch / "model.safetensors");
+  }
+}
+
+TEST(Refusals, HeadThatIsNotTheEmbedding) {
+  for (const auto& [model, embedding] :
+       std::vector<std::pair<std::string, std::string>>{{"gpt2_a", "transformer.wte.weight"},
+                                                        {"gemma", "model.embed_tokens.weight"},
+                                                        {"qwen2", "model.embed_tokens.weight"}}) {
+    SCOPED_TRACE(model);
+    Changed changed(model);
+    const Checkpoint source = open_safetensors(changed.source() + "/model.safetensors");
+    const StoredTensor& tied = *source.find(embedding);
+    std::string bytes(reinterpret_cast<const char*>(tied.data), tied.bytes);
+    changed.add({"lm_head.weight", tied.dtype, tied.shape, bytes.data()});
+    changed.loads();  // the same once more, as some tools write it
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    const std::string message = changed.message();
+    EXPECT_CONTAINS(message, "tensor \"lm_head.weight\" (header byte ");
+    EXPECT_CONTAINS(message, "differs from \"" + embedding + "\", although tie_word_embeddings is true");
+  }
+}
+
+}  // namespace
+}  // namespace vitrine
