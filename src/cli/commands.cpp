@@ -4,6 +4,41 @@ namespace vitrine::cli {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
+      {"predict", "Show what the model expects next",
+       "The prompt is a text, token ids or a file of texts. The table shows pieces as the vocabulary spells them, their "
+       "probabilities and bars; with --all-positions one line for each position, the piece that really came in brackets.",
+       "vitrine predict \"In the middle of the forest there stood a house, and in the house lived\"\n"
+       "vitrine predict --all-positions --top 3 \"Once upon a time there was a king\"",
+       define_predict},
+      {"generate", "Continue a prompt",
+       "Greedy unless a sampling flag is given; with --beams the likeliest texts are searched. The text is streamed. The rules "
+       "of sampling are those of Hugging Face's generate(), in an order that can be set.",
+       "vitrine generate \"Once upon a time\" --max-tokens 40 --temperature 0.8 --seed 7\n"
+       "vitrine generate \"The old king\" --max-tokens 12 --beams 4 --return 2",
+       define_generate},
+      {"tokenize", "Split text into tokens: ids, pieces, byte offsets",
+       "--model may also name a bare tokenizer: a folder with tokenizer.json, tokenizer.model or vocab.json and merges.txt, or "
+       "one "
+       "such file.",
+       "vitrine tokenize \"The old king had three sons\"\nvitrine tokenize --json \"The old king had three sons\"",
+       define_tokenize},
+      {"detokenize", "Join token ids to text", "The text is byte for byte what the tokenizer's reference library gives.",
+       "vitrine detokenize 2,2165,374,650,264,614", define_detokenize},
+      {"trace", "Write any intermediate, by name, to a file",
+       "Values are f32. With one sequence a tensor has its hook's name, with several the name and #<number>. Patterns and scores "
+       "are [head, query, key] over all keys, with zeros where a pattern is masked. `vitrine info --hooks` lists the names.",
+       "vitrine trace \"Once upon a time\" --hooks 'blocks.*.attn.hook_pattern' --hooks hook_logits --out trace.safetensors\n"
+       "vitrine trace --tokens 2,2165,374 --gradients --out gradients.safetensors",
+       define_trace},
+      {"verify", "Compare the numbers with those of a reference implementation",
+       "Prints the largest and mean distance of logits, hidden states and attention patterns, the KL divergence and how often "
+       "the "
+       "likeliest token agrees. Exit code 1 if a number is further away than --absolute and --relative allow.",
+       "vitrine verify --reference tests/golden/tales9m --compute f32", define_verify},
+      {"info", "Show shapes, parameters, memory and hook names of a model",
+       "A directory with config.json alone, or a bare configuration file, is enough. GGUF files are described by their own "
+       "metadata.",
+       "vitrine info\nvitrine info --hooks --context 512 --batch 4", define_info},
       {"completion", "Print the completion script of a shell",
        "Load it with `source <(vitrine completion bash)`, or write it to the folder your shell reads.", "vitrine completion bash",
        define_completion},

@@ -5,6 +5,13 @@
 namespace vitrine::cli {
 
 Action define_completion(CLI::App& app);
+Action define_detokenize(CLI::App& app);
+Action define_generate(CLI::App& app);
+Action define_info(CLI::App& app);
 Action define_manual(CLI::App& app);
+Action define_predict(CLI::App& app);
+Action define_tokenize(CLI::App& app);
+Action define_trace(CLI::App& app);
+Action define_verify(CLI::App& app);
 
 }  // namespace vitrine::cli

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iostream>
 #include <iterator>
+#include <optional>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -32,6 +33,28 @@ std::vector<std::string> split(std::string_view text, char at) {
     if (end == std::string_view::npos) return parts;
     text.remove_prefix(end + 1);
   }
+}
+
+/// Sequences of ids; `also` is a negative number that is allowed.
+std::vector<std::vector<int32_t>> parse(const std::string& text, const std::string& flag, std::optional<int64_t> also) {
+  std::vector<std::vector<int32_t>> sequences;
+  for (const std::string& part : split(text, ';')) {
+    auto& ids = sequences.emplace_back();
+    for (const std::string& word : split(part, ',')) {
+      if (word.empty())
+        throw InputError(
+            fmt::format("{}: an id is missing in \"{}\". Give ids as 2,651 and separate sequences by a semicolon.", flag, text));
+      int64_t id = 0;
+      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+      if (error == std::errc::invalid_argument || end != word.data() + word.size())
+        throw InputError(fmt::format("{}: \"{}\" is no token id. Give ids as 2,651.", flag, word));
+      if (error != std::errc() || id > INT32_MAX)
+        throw InputError(fmt::format("{}: {} is out of range; token ids go from 0 to at most {}.", flag, word, INT32_MAX));
+      if (id < 0 && id != also) throw InputError(fmt::format("{}: {} is negative; token ids count from 0.", flag, word));
+      ids.push_back(static_cast<int32_t>(id));
+    }
+  }
+  return sequences;
 }
 
 }  // namespace
@@ -74,24 +97,11 @@ std::vector<std::string> words_of(const CLI::Option& option) {
 }
 
 std::vector<std::vector<int32_t>> parse_sequences(const std::string& text, const std::string& flag) {
-  std::vector<std::vector<int32_t>> sequences;
-  for (const std::string& part : split(text, ';')) {
-    auto& ids = sequences.emplace_back();
-    for (const std::string& word : split(part, ',')) {
-      if (word.empty())
-        throw InputError(
-            fmt::format("{}: an id is missing in \"{}\". Give ids as 2,651 and separate sequences by a semicolon.", flag, text));
-      int64_t id = 0;
-      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-      if (error == std::errc::invalid_argument || end != word.data() + word.size())
-        throw InputError(fmt::format("{}: \"{}\" is no token id. Give ids as 2,651.", flag, word));
-      if (id < 0) throw InputError(fmt::format("{}: {} is negative; token ids count from 0.", flag, word));
-      if (error != std::errc() || id > INT32_MAX)
-        throw InputError(fmt::format("{}: {} is larger than any token id (at most {}).", flag, word, INT32_MAX));
-      ids.push_back(static_cast<int32_t>(id));
-    }
-  }
-  return sequences;
+  return parse(text, flag, {});
+}
+
+std::vector<std::vector<int32_t>> parse_labels(const std::string& text, const std::string& flag) {
+  return parse(text, flag, -100);
 }
 
 std::vector<int32_t> parse_ids(const std::string& text, const std::string& flag) {

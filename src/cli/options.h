@@ -29,6 +29,9 @@ std::vector<std::vector<int32_t>> parse_sequences(const std::string& text, const
 /// parse_sequences for one sequence only.
 std::vector<int32_t> parse_ids(const std::string& text, const std::string& flag);
 
+/// parse_sequences for labels, among which -100 means "not scored".
+std::vector<std::vector<int32_t>> parse_labels(const std::string& text, const std::string& flag);
+
 /// Checks that text from the command line is UTF-8. Errors: InputError naming `what` and the first wrong byte.
 void require_utf8(const std::string& text, const std::string& what);
 

@@ -1,0 +1,130 @@
+// vitrine generate: text that continues a prompt.
+#include "generate/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/generate_options.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/session.h"
+
+namespace vitrine::cli {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  PromptOptions prompt;
+  GenerateFlags generate;
+};
+
+OrderedJson timings_json(const Timings& t) {
+  return {{"load_ms", t.load_ms},
+          {"prompt_tokens", t.prompt_tokens},
+          {"prompt_ms", t.prompt_ms},
+          {"decode_tokens", t.decode_tokens},
+          {"decode_ms", t.decode_ms}};
+}
+
+void log_timings(const Timings& t) {
+  const auto rate = [](int64_t tokens, double ms) { return ms > 0 ? static_cast<double>(tokens) * 1000 / ms : 0.0; };
+  log("opened in {:.0f} ms; prompt: {} tokens in {:.0f} ms ({:.0f}/s); decode: {} steps in {:.0f} ms ({:.1f}/s)", t.load_ms,
+      t.prompt_tokens, t.prompt_ms, rate(t.prompt_tokens, t.prompt_ms), t.decode_tokens, t.decode_ms,
+      rate(t.decode_tokens, t.decode_ms));
+}
+
+/// Text of ids, or null where the model has no tokenizer or the prompt was given as ids.
+OrderedJson text_json(const Engine& engine, const Prompt& prompt, std::span<const int32_t> ids) {
+  return prompt.from_text ? OrderedJson(engine.tokenizer().decode(ids)) : OrderedJson(nullptr);
+}
+
+OrderedJson one_by_one(Engine& engine, const Prompt& prompt, const Options& o, double load_ms) {
+  const GenerateOptions options = o.generate.options(engine);
+  const bool stream = !o.model.json && prompt.from_text;
+  if (stream && terminal().is_terminal) print("{}", dim(prompt.text));
+  Generation made = generate(engine, prompt.ids, options, [&](std::string_view text) {
+    if (!stream) return;
+    write_out(text);
+    finish_output();
+  });
+  made.timings.load_ms = load_ms;
+  if (stream) print("\n");
+  if (!o.model.json) {
+    if (!prompt.from_text) write_out(fmt::format("{}\n", fmt::join(made.tokens, ",")));
+    log_timings(made.timings);
+    return nullptr;
+  }
+  return {{"text", prompt.from_text ? OrderedJson(made.text) : OrderedJson(nullptr)},
+          {"tokens", made.tokens},
+          {"logprobs", made.logprobs},
+          {"finish_reason", made.finish_reason},
+          {"sampling", sampling_recipe(options.sampling)},
+          {"timings", timings_json(made.timings)}};
+}
+
+OrderedJson by_beams(Engine& engine, const Prompt& prompt, const Options& o, double load_ms) {
+  const BeamOptions options = o.generate.beam_options(engine);
+  Timings timings;
+  const std::vector<Hypothesis> found = generate_beams(engine, prompt.ids, options, &timings);
+  timings.load_ms = load_ms;
+  // The end token belongs to a hypothesis and its score, not to the text.
+  const auto ended = [&](const Hypothesis& h) {
+    return !h.tokens.empty() && std::find(options.eos.begin(), options.eos.end(), h.tokens.back()) != options.eos.end();
+  };
+  const auto without_end = [&](const Hypothesis& h) {
+    return std::span<const int32_t>(h.tokens).first(h.tokens.size() - (ended(h) ? 1 : 0));
+  };
+  if (!o.model.json) {
+    for (const Hypothesis& h : found) {
+      const auto ids = without_end(h);
+      print("{}  {}\n", dim(fmt::format("{:9.4f}", h.score)),
+            prompt.from_text ? visible(engine.tokenizer().decode(ids)) : fmt::format("{}", fmt::join(ids, ",")));
+    }
+    log_timings(timings);
+    return nullptr;
+  }
+  const auto best = without_end(found[0]);
+  std::vector<int32_t> whole = prompt.ids;
+  whole.insert(whole.end(), best.begin(), best.end());
+  const std::vector<float> all = engine.token_logprobs(whole);  // of whole[1..]
+  OrderedJson hypotheses = OrderedJson::array();
+  for (const Hypothesis& h : found)
+    hypotheses.push_back({{"tokens", h.tokens}, {"text", text_json(engine, prompt, without_end(h))}, {"score", h.score}});
+  return {{"text", text_json(engine, prompt, best)},
+          {"tokens", std::vector<int32_t>(best.begin(), best.end())},
+          {"logprobs", std::vector<float>(all.end() - static_cast<std::ptrdiff_t>(best.size()), all.end())},
+          {"finish_reason", ended(found[0]) ? "stop" : "length"},
+          {"hypotheses", hypotheses},
+          {"timings", timings_json(timings)}};
+}
+
+void run_generate(const Options& o) {
+  o.generate.check();
+  const Stopwatch opening;
+  Engine engine = open_engine(o.model);
+  const double load_ms = opening.ms();
+  const std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
+  OrderedJson documents = OrderedJson::array();
+  for (const Prompt& prompt : prompts)
+    documents.push_back(o.generate.beams > 1 ? by_beams(engine, prompt, o, load_ms) : one_by_one(engine, prompt, o, load_ms));
+  if (!o.model.json) return;
+  print_json(prompts.size() == 1 ? documents[0] : OrderedJson{{"sequences", documents}});
+}
+
+}  // namespace
+
+Action define_generate(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  add_prompt_options(app, o->prompt, false);
+  add_count(app, "--max-tokens,-n", o->generate.max_tokens, 0, int64_t{1} << 40, "New tokens at most (default 128)");
+  add_sampling_flags(app, o->generate);
+  add_beam_flags(app, o->generate);
+  add_stop_flags(app, o->generate);
+  add_model_options(app, o->model);
+  return [o] { run_generate(*o); };
+}
+
+}  // namespace vitrine::cli

@@ -1,0 +1,155 @@
+#include "cli/generate_options.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "cli/options.h"
+
+namespace vitrine::cli {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// A number that may be left out. Its range is checked by check_sampling_options, which names it.
+void add_optional(CLI::App& app, const std::string& name, std::optional<double>& value, double low, double high,
+                  const std::string& what) {
+  auto held = std::make_shared<double>(0);
+  add_number(app, name, *held, low, high, what)->each([held, &value](const std::string& text) { value = std::stod(text); });
+}
+
+/// "264=-5" or "264=-inf".
+std::pair<int32_t, double> parse_bias(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) throw UsageError(fmt::format("--logit-bias: \"{}\" is not ID=X, such as 264=-5.", text));
+  const std::vector<int32_t> id = parse_ids(text.substr(0, equals), "--logit-bias");
+  double x = 0;
+  if (id.size() != 1 || !CLI::detail::lexical_cast(text.substr(equals + 1), x) || std::isnan(x) || x == kInfinity)
+    throw UsageError(fmt::format("--logit-bias: \"{}\" is not ID=X with a number or -inf, such as 264=-5.", text));
+  return {id[0], x};
+}
+
+std::vector<int32_t> end_ids(const GenerateFlags& flags, const Engine& engine) {
+  if (flags.ignore_eos) return {};
+  if (flags.eos.empty()) return engine.end_tokens();
+  std::vector<int32_t> ids = parse_ids(flags.eos, "--eos");
+  for (const int32_t id : ids)
+    if (id >= engine.shape().vocab_size)
+      throw InputError(fmt::format("--eos: token {} is outside the vocabulary (0 to {}).", id, engine.shape().vocab_size - 1));
+  return ids;
+}
+
+}  // namespace
+
+void add_sampling_flags(CLI::App& app, GenerateFlags& flags) {
+  add_optional(app, "--temperature,-t", flags.temperature, 0, 1e6,
+               "Divide scores by this and draw; 0 is greedy. Without a sampling flag the likeliest token is taken");
+  auto top_k = std::make_shared<int64_t>(0);
+  add_count(app, "--top-k", *top_k, 0, int64_t{1} << 31, "Draw from the K likeliest tokens; 0 is off")
+      ->each([top_k, &flags](const std::string& text) { flags.top_k = std::stoll(text); });
+  add_optional(app, "--top-p", flags.top_p, 0, 1, "Draw from the likeliest tokens whose probabilities sum to P");
+  add_optional(app, "--min-p", flags.min_p, 0, 1, "Draw from the tokens at least P times as likely as the likeliest");
+  add_optional(app, "--typical-p", flags.typical_p, 0, 1,
+               "Draw from the tokens of most typical surprise whose probabilities sum to P");
+  add_optional(app, "--repetition-penalty", flags.repetition_penalty, 0, 1e6,
+               "Divide the positive scores of tokens seen before by this, multiply negative ones (1 is off)");
+  add_optional(app, "--frequency-penalty", flags.frequency_penalty, -1e6, 1e6,
+               "Subtract this from a token's score each time it was generated");
+  add_optional(app, "--presence-penalty", flags.presence_penalty, -1e6, 1e6,
+               "Subtract this from a token's score once it was generated");
+  app.add_option("--logit-bias", flags.logit_bias, "Add X to a token's score; -inf forbids it. May be repeated")
+      ->type_name("ID=X")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--samplers", flags.samplers,
+                 "The rules in the order of their use; default: " + sampling_order_text(SamplingOptions().order))
+      ->type_name("ORDER");
+  add_count(app, "--seed", flags.seed, 0, std::numeric_limits<int64_t>::max(),
+            "Seed of the draws; the same seed gives the same text (default 0)");
+}
+
+void add_beam_flags(CLI::App& app, GenerateFlags& flags) {
+  add_count(app, "--beams", flags.beams, 1, 4096, "Search with this many beams");
+  add_optional(app, "--length-penalty", flags.length_penalty, -100, 100,
+               "With --beams: a score is the log-probability / length^A (default 1)");
+  app.add_flag("--early-stopping{yes}", flags.early_stopping,
+               "With --beams: stop when K hypotheses are finished; --early-stopping=never waits for the best possible");
+  add_count(app, "--return", flags.n_return, 1, 4096, "With --beams: hypotheses to return (default 1)");
+}
+
+void add_stop_flags(CLI::App& app, GenerateFlags& flags) {
+  app.add_option("--stop", flags.stops, "End the text before this string. May be repeated")
+      ->type_name("S")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--eos", flags.eos, "Token ids that end the text; default: the model's")->type_name("IDS");
+  app.add_flag("--ignore-eos", flags.ignore_eos, "Go on after an end token");
+}
+
+void GenerateFlags::check() const {
+  if (ignore_eos && !eos.empty()) throw UsageError("--eos and --ignore-eos contradict each other.");
+  if (!early_stopping.empty() && early_stopping != "yes" && early_stopping != "no" && early_stopping != "never")
+    throw UsageError(fmt::format("--early-stopping: \"{}\" is none of yes, no, never.", early_stopping));
+  if (beams == 1) {
+    const char* flag = length_penalty            ? "--length-penalty"
+                       : !early_stopping.empty() ? "--early-stopping"
+                       : n_return > 1            ? "--return"
+                                                 : nullptr;
+    if (flag != nullptr) throw UsageError(fmt::format("{} needs --beams with two or more.", flag));
+    return;
+  }
+  const char* flag = temperature           ? "--temperature"
+                     : top_k               ? "--top-k"
+                     : top_p               ? "--top-p"
+                     : min_p               ? "--min-p"
+                     : typical_p           ? "--typical-p"
+                     : repetition_penalty  ? "--repetition-penalty"
+                     : frequency_penalty   ? "--frequency-penalty"
+                     : presence_penalty    ? "--presence-penalty"
+                     : !logit_bias.empty() ? "--logit-bias"
+                     : !samplers.empty()   ? "--samplers"
+                     : !stops.empty()      ? "--stop"
+                                           : nullptr;
+  if (flag != nullptr)
+    throw UsageError(fmt::format("{} does not go together with --beams, which searches for the likeliest text.", flag));
+  if (n_return > beams) throw UsageError(fmt::format("--return: {} hypotheses cannot come from {} beams.", n_return, beams));
+  if (max_tokens < 1) throw UsageError("--max-tokens: --beams needs at least 1.");
+}
+
+GenerateOptions GenerateFlags::options(const Engine& engine) const {
+  GenerateOptions options;
+  options.max_tokens = max_tokens;
+  options.ignore_eos = ignore_eos;
+  options.eos = end_ids(*this, engine);
+  options.stops = stops;
+  SamplingOptions& s = options.sampling;
+  s.temperature = temperature;
+  s.top_k = top_k;
+  s.top_p = top_p;
+  s.min_p = min_p;
+  s.typical_p = typical_p;
+  s.repetition_penalty = repetition_penalty.value_or(1);
+  s.frequency_penalty = frequency_penalty.value_or(0);
+  s.presence_penalty = presence_penalty.value_or(0);
+  for (const std::string& bias : logit_bias) s.logit_bias.push_back(parse_bias(bias));
+  s.seed = static_cast<uint64_t>(seed);
+  if (!samplers.empty()) s.order = parse_sampling_order(samplers);
+  return options;
+}
+
+BeamOptions GenerateFlags::beam_options(const Engine& engine) const {
+  BeamOptions options;
+  options.n_beams = static_cast<int>(beams);
+  options.n_return = static_cast<int>(n_return);
+  options.max_new_tokens = max_tokens;
+  options.length_penalty = length_penalty.value_or(1);
+  options.early_stopping = early_stopping == "yes"     ? EarlyStopping::yes
+                           : early_stopping == "never" ? EarlyStopping::never
+                                                       : EarlyStopping::no;
+  options.eos = end_ids(*this, engine);
+  return options;
+}
+
+}  // namespace vitrine::cli

@@ -1,0 +1,140 @@
+// vitrine predict: what the model expects next, as a table.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/session.h"
+
+namespace vitrine::cli {
+namespace {
+
+constexpr int kBarCells = 40;
+
+struct PredictOptions {
+  ModelOptions model;
+  PromptOptions prompt;
+  int64_t top = 10;
+  bool all_positions = false;
+};
+
+/// The predictions of each prompt; none for a prompt without a token.
+std::vector<std::vector<Prediction>> predict_all(Engine& engine, const std::vector<Prompt>& prompts, const PredictOptions& o) {
+  std::vector<std::vector<Prediction>> all(prompts.size());
+  const int64_t top = std::min(o.top, engine.shape().vocab_size);
+  std::vector<std::vector<int32_t>> batch;
+  std::vector<size_t> place;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (prompts[i].ids.empty()) continue;
+    if (o.all_positions || prompts.size() == 1) {
+      all[i] = engine.predict(prompts[i].ids, top, o.all_positions);
+    } else {
+      batch.push_back(prompts[i].ids);
+      place.push_back(i);
+    }
+  }
+  std::vector<Prediction> last = engine.predict_batch(batch, top);
+  for (size_t i = 0; i < last.size(); ++i) all[place[i]].push_back(std::move(last[i]));
+  return all;
+}
+
+OrderedJson document(const Engine& engine, const Prompt& prompt, const std::vector<Prediction>& predictions) {
+  OrderedJson list = OrderedJson::array();
+  for (const Prediction& prediction : predictions) {
+    OrderedJson top = OrderedJson::array();
+    for (const TokenLogprob& entry : prediction.top) {
+      const OrderedJson piece = pieces_json(engine, prompt, std::span(&entry.token, 1));
+      top.push_back({{"token", entry.token},
+                     {"piece", piece.is_null() ? piece : piece[0]},
+                     {"logprob", entry.logprob},
+                     {"prob", std::exp(static_cast<double>(entry.logprob))}});
+    }
+    list.push_back({{"position", prediction.position}, {"top", std::move(top)}});
+  }
+  return {{"text", prompt.from_text ? OrderedJson(prompt.text) : OrderedJson(nullptr)},
+          {"tokens", prompt.ids},
+          {"pieces", pieces_json(engine, prompt, prompt.ids)},
+          {"predictions", std::move(list)}};
+}
+
+/// One prediction as a column of pieces with bars.
+void print_bars(const Engine& engine, const Prompt& prompt, const Prediction& prediction) {
+  int widest = 0;
+  for (const TokenLogprob& entry : prediction.top) widest = std::max(widest, width_of(shown_piece(engine, prompt, entry.token)));
+  int rank = 1;
+  for (const TokenLogprob& entry : prediction.top) {
+    const double share = std::exp(static_cast<double>(entry.logprob));
+    const std::string name = pad_right(shown_piece(engine, prompt, entry.token), widest);
+    print("{:>4}  {}  {}  {}\n", rank, rank == 1 ? bold(name) : name, pad_left(percent(share), 8), bar(share, kBarCells));
+    ++rank;
+  }
+}
+
+/// Every position on a line of its own: the piece there, then what was expected after it, likeliest first. The piece that
+/// really came next is in brackets.
+void print_positions(const Engine& engine, const Prompt& prompt, const std::vector<Prediction>& predictions) {
+  int widest = 5;
+  for (const int32_t id : prompt.ids) widest = std::max(widest, width_of(shown_piece(engine, prompt, id)));
+  print("{}\n", dim(fmt::format("{:>5}  {}  expected next", "at", pad_right("piece", widest))));
+  for (const Prediction& prediction : predictions) {
+    const auto at = static_cast<size_t>(prediction.position);
+    std::string line =
+        fmt::format("{:>5}  {}", prediction.position, pad_right(shown_piece(engine, prompt, prompt.ids[at]), widest));
+    int columns = width_of(line);
+    for (const TokenLogprob& entry : prediction.top) {
+      const bool came = at + 1 < prompt.ids.size() && prompt.ids[at + 1] == entry.token;
+      const std::string name = shown_piece(engine, prompt, entry.token);
+      const std::string text =
+          fmt::format("{} {}", came ? "[" + name + "]" : name, percent(std::exp(static_cast<double>(entry.logprob))));
+      if (terminal().columns > 0 && columns + 2 + width_of(text) > terminal().columns) break;
+      line += "  " + (came ? bold(text) : text);
+      columns += 2 + width_of(text);
+    }
+    print("{}\n", line);
+  }
+}
+
+void predict(const PredictOptions& o) {
+  Engine engine = open_engine(o.model);
+  const std::vector<Prompt> prompts = read_prompts(engine, o.prompt, o.prompt.has_jsonl);
+  const auto predictions = predict_all(engine, prompts, o);
+  if (o.prompt.has_jsonl) {
+    for (size_t i = 0; i < prompts.size(); ++i) print_json(document(engine, prompts[i], predictions[i]));
+    return;
+  }
+  if (o.model.json) {
+    if (prompts.size() == 1) {
+      print_json(document(engine, prompts[0], predictions[0]));
+      return;
+    }
+    OrderedJson sequences = OrderedJson::array();
+    for (size_t i = 0; i < prompts.size(); ++i) sequences.push_back(document(engine, prompts[i], predictions[i]));
+    print_json({{"sequences", std::move(sequences)}});
+    return;
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (prompts.size() > 1) print("{}{}\n", i > 0 ? "\n" : "", bold(fmt::format("sequence {}", i)));
+    if (o.all_positions) {
+      print_positions(engine, prompts[i], predictions[i]);
+    } else {
+      print_bars(engine, prompts[i], predictions[i][0]);
+    }
+  }
+}
+
+}  // namespace
+
+Action define_predict(CLI::App& app) {
+  auto o = std::make_shared<PredictOptions>();
+  add_prompt_options(app, o->prompt, true);
+  add_count(app, "--top", o->top, 1, 1 << 20, "Tokens to show for each position (default 10)");
+  app.add_flag("--all-positions", o->all_positions, "Predict after every token of the prompt, not only after the last");
+  add_model_options(app, o->model);
+  return [o] { predict(*o); };
+}
+
+}  // namespace vitrine::cli

@@ -1,0 +1,110 @@
+#include "cli/session.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "cli/options.h"
+#include "generate/model_tokenizer.h"
+
+namespace vitrine::cli {
+
+void add_model_name(CLI::App& app, std::string& model) {
+  app.add_option("--model,-m", model,
+                 "A Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache; default: the shipped model")
+      ->type_name("MODEL");
+}
+
+void add_json(CLI::App& app, bool& json) { app.add_flag("--json", json, "One JSON document on standard output"); }
+
+void add_model_options(CLI::App& app, ModelOptions& options) {
+  add_model_name(app, options.model);
+  add_count(app, "--threads", options.threads, 1, 1024,
+            "Threads; default: the cores this process may use. The result does not depend on it");
+  add_choice(app, "--compute", options.compute, "auto|f32",
+             "Precision: auto multiplies 16-bit and block weights in their own precision, f32 widens them and computes in f32 "
+             "(default auto)");
+  app.add_flag("--exact", options.exact, "One kernel class, so that batch, chunks and cache state change no bit");
+  add_json(app, options.json);
+}
+
+std::string shipped_model() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  std::string tried;
+  for (const char* place : {"models/tales9m", "../share/vitrine/models/tales9m"}) {
+    const std::filesystem::path folder = (program.parent_path() / place).lexically_normal();
+    if (std::filesystem::exists(folder / "config.json", error)) return folder.string();
+    tried += (tried.empty() ? "" : " and ") + folder.string();
+  }
+  throw InputError("the shipped model was not found at " + tried + ". Name a model with --model.");
+}
+
+std::string model_or_shipped(const std::string& model) { return model.empty() ? shipped_model() : model; }
+
+void add_prompt_options(CLI::App& app, PromptOptions& options, bool batches) {
+  app.add_option("TEXT", options.text, "The prompt")->type_name("")->each([&options](const std::string&) {
+    options.has_text = true;
+  });
+  app.add_option("--tokens", options.tokens,
+                 "The prompt as token ids, used exactly as given: 2,651; several sequences: 2,651;2,77")
+      ->type_name("IDS")
+      ->each([&options](const std::string&) { options.has_tokens = true; });
+  if (batches)
+    app.add_option("--jsonl", options.jsonl,
+                   "Many prompts: a file (- for standard input) with one {\"text\": …} a line; one object a line comes out")
+        ->type_name("FILE")
+        ->each([&options](const std::string&) { options.has_jsonl = true; });
+  app.add_flag("--no-special", options.no_special, "Do not add BOS or EOS to the text");
+}
+
+Engine open_engine(const ModelOptions& options) {
+  return Engine(model_or_shipped(options.model), {.threads = static_cast<int>(options.threads),
+                                                  .numerics = {.f32 = options.compute == "f32", .exact = options.exact}});
+}
+
+std::vector<Prompt> read_prompts(const Engine& engine, const PromptOptions& options, bool empty_allowed) {
+  const int given = int{options.has_text} + int{options.has_tokens} + int{options.has_jsonl};
+  if (given == 0) throw UsageError("no prompt: give a text, such as \"Once upon a time\", or ids with --tokens 2,651.");
+  if (given > 1) throw UsageError("more than one prompt: give a text, --tokens or --jsonl.");
+
+  std::vector<Prompt> prompts;
+  if (options.has_tokens) {
+    for (auto& ids : parse_sequences(options.tokens, "--tokens")) prompts.push_back({"", std::move(ids), false});
+  } else {
+    if (options.has_text) require_utf8(options.text, "the prompt");
+    for (std::string& text : options.has_jsonl ? read_jsonl_texts(options.jsonl) : std::vector{options.text}) {
+      Prompt prompt{std::move(text), {}, true};
+      prompt.ids = engine.tokenizer().encode(prompt.text, !options.no_special);
+      prompts.push_back(std::move(prompt));
+    }
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (prompts[i].ids.empty() && empty_allowed) continue;
+    if (prompts[i].ids.empty())
+      throw InputError(
+          "the prompt has no token, so there is nothing to predict from. Give some text, or a first token with --tokens.");
+    try {
+      engine.check_ids(prompts[i].ids);
+    } catch (const InputError& error) {
+      if (prompts.size() == 1) throw;
+      throw InputError(fmt::format("prompt {}: {}", i + 1, error.what()));
+    }
+  }
+  return prompts;
+}
+
+OrderedJson pieces_json(const Engine& engine, const Prompt& prompt, std::span<const int32_t> ids) {
+  if (!prompt.from_text) return nullptr;
+  OrderedJson pieces = OrderedJson::array();
+  for (const int32_t id : ids)  // a model may have more rows than its tokenizer has pieces
+    pieces.push_back(id < engine.tokenizer().vocab_size() ? OrderedJson(engine.tokenizer().piece(id)) : OrderedJson(nullptr));
+  return pieces;
+}
+
+std::string shown_piece(const Engine& engine, const Prompt& prompt, int32_t id) {
+  if (!prompt.from_text || id >= engine.tokenizer().vocab_size()) return fmt::format("{}", id);
+  return visible(engine.tokenizer().piece(id));
+}
+
+}  // namespace vitrine::cli

@@ -1,0 +1,19 @@
+#pragma once
+// The tokenizer that belongs to a model, wherever its files keep it.
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "io/gguf.h"
+#include "tokenizer/tokenizer.h"
+
+namespace vitrine {
+
+/// The vocabulary inside a GGUF file. Errors: FileError naming the key.
+std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufMetadata& metadata);
+
+/// The tokenizer of `name`: a model (a directory, a .gguf file, an id in the local Hugging Face cache) or a bare tokenizer (a
+/// folder or one file). Errors: FileError.
+std::shared_ptr<const Tokenizer> open_tokenizer(std::string_view name);
+
+}  // namespace vitrine
