@@ -24,12 +24,11 @@ Tensor Context::zeros(const Shape& shape) {
 
 Tensor Context::Frame::keep(const Tensor& t) {
   kept_ = true;
-  ctx_.arena_.rewind(mark_);
-  if (ctx_.tape_ != nullptr) return t;  // lies in the tape's arena already
-  const size_t bytes = t.bytes();
-  void* start = ctx_.arena_.allocate(bytes);  // its own memory is still there, untouched, until this returns
-  if (start != t.raw()) std::memmove(start, t.raw(), bytes);
-  return {start, t.dtype(), t.shape()};
+  if (ctx_.tape_ != nullptr) {  // t lies in the tape's arena
+    ctx_.arena_.rewind(mark_);
+    return t;
+  }
+  return {ctx_.arena_.rewind_keeping(mark_, t.raw(), t.bytes()), t.dtype(), t.shape()};
 }
 
 void Context::push_scope(std::string_view name, int index) {

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "base/error.h"
@@ -40,9 +41,21 @@ Arena::~Arena() {
   }
 }
 
+void* Arena::rewind_keeping(size_t mark, const void* p, size_t bytes) {
+  char* const start = base_ + mark;
+  const char* const source = static_cast<const char*>(p);
+  if (source < start || source >= base_ + used_) {
+    rewind(mark);
+    return std::memcpy(allocate(bytes), p, bytes);
+  }
+  if (source != start) std::memmove(start, source, bytes);
+  rewind(mark + ((bytes + 63) & ~size_t{63}));
+  return start;
+}
+
 void Arena::grow(size_t bytes) {
   constexpr size_t kStep = size_t{64} << 20;
-  if (bytes > reserved_ - used_ - kStep)
+  if (bytes > reserved_ - kStep || used_ > reserved_ - kStep - bytes)  // reserved_ is at least 1 GiB
     throw RunError("activations need " + std::to_string(bytes >> 20) + " MiB more on top of " + std::to_string(used_ >> 20) +
                    " MiB, beyond the " + std::to_string(reserved_ >> 20) +
                    " MiB of address space reserved for them; use a shorter prompt or smaller steps");

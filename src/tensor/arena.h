@@ -28,6 +28,8 @@ class Arena {
     poison(mark, used_ - mark);
     used_ = mark;
   }
+  /// Rewinds to `mark` and keeps the `bytes` at `p`, which move there if they lie above it (elsewhere they are copied).
+  void* rewind_keeping(size_t mark, const void* p, size_t bytes);
   /// The mark before an allocation of `bytes` at `p`, if it is the latest one; else mark().
   size_t begin_if_last(const void* p, size_t bytes) const {
     const size_t size = (bytes + 63) & ~size_t{63};
