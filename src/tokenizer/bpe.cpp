@@ -5,18 +5,29 @@
 
 namespace vitrine {
 
-const std::vector<WordToken>* WordCache::find(std::string_view word) const {
-  if (slots_.empty() || word.size() > kLongestWord) return nullptr;
-  const Entry& entry = slots_[hash_text(word) & (kSlots - 1)];
-  return entry.word == word && !word.empty() ? &entry.tokens : nullptr;
+void WordCache::prepare(size_t text_bytes) {
+  constexpr size_t kShortText = 512;
+  if (text_bytes < kShortText) return;
+  size_t slots = 64;
+  while (slots < kMostSlots && slots * 8 < text_bytes) slots *= 2;
+  slots_.assign(slots, {});
 }
 
-void WordCache::insert(std::string_view word, const WordToken* begin, const WordToken* end) {
-  if (word.empty() || word.size() > kLongestWord) return;
-  if (slots_.empty()) slots_.resize(kSlots);
-  Entry& entry = slots_[hash_text(word) & (kSlots - 1)];
-  entry.word = word;
-  entry.tokens.assign(begin, end);
+std::span<const WordToken> WordCache::find(std::string_view word) const {
+  if (slots_.empty() || word.size() > kLongestWord) return {};
+  const Entry& entry = slots_[hash_text(word) & (slots_.size() - 1)];
+  if (entry.word != word) return {};
+  return {tokens_.data() + entry.first, entry.count};
+}
+
+void WordCache::insert(std::string_view word, std::span<const WordToken> tokens) {
+  if (slots_.empty() || word.size() > kLongestWord) return;
+  if (tokens_.size() + tokens.size() > kMostTokens) {  // words replaced by newer ones leave their tokens behind
+    std::fill(slots_.begin(), slots_.end(), Entry{});
+    tokens_.clear();
+  }
+  slots_[hash_text(word) & (slots_.size() - 1)] = {word, uint32_t(tokens_.size()), uint32_t(tokens.size())};
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
 }
 
 namespace {

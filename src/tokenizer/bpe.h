@@ -3,6 +3,7 @@
 // of a single letter included. Sennrich et al., arXiv:1508.07909; the order of merges is the caller's.
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -83,18 +84,21 @@ struct WordToken {
 /// The tokens of words already seen during one call of encode(). Texts repeat their words, merging need not.
 class WordCache {
  public:
-  /// nullptr: not seen.
-  const std::vector<WordToken>* find(std::string_view word) const;
+  /// To be called first: a short text gets no cache, a long one a larger one.
+  void prepare(size_t text_bytes);
+  /// The tokens of a word; empty: not seen.
+  std::span<const WordToken> find(std::string_view word) const;
   /// Keeps a copy of the tokens and the view of the word, which must stay valid.
-  void insert(std::string_view word, const WordToken* begin, const WordToken* end);
+  void insert(std::string_view word, std::span<const WordToken> tokens);
 
  private:
   struct Entry {
     std::string_view word;
-    std::vector<WordToken> tokens;
+    uint32_t first = 0, count = 0;  // in tokens_
   };
-  static constexpr size_t kSlots = 1 << 14, kLongestWord = 64;
-  std::vector<Entry> slots_;  // direct-mapped; a newer word replaces an older one
+  static constexpr size_t kLongestWord = 64, kMostSlots = size_t{1} << 16, kMostTokens = size_t{1} << 20;
+  std::vector<Entry> slots_;  // a power of two; a newer word replaces an older one
+  std::vector<WordToken> tokens_;
 };
 
 /// Where a long text may be cut without changing the merges: in front of `marker` ("▁", or a space), unless the

@@ -65,17 +65,19 @@ BpeModel::BpeModel(Vocabulary vocabulary, Options options, const std::string& pa
 
 void BpeModel::add_merge(std::string_view left, std::string_view right) {
   const size_t prefix = options_.continuing_subword_prefix.size();
-  std::string joined;
-  joined.reserve(left.size() + right.size());
-  joined += left;
+  std::string joined(left);
   joined += right.substr(std::min(prefix, right.size()));
-  const int32_t l = vocabulary_.find(left), r = vocabulary_.find(right), id = vocabulary_.find(joined);
+  if (joined != last_joined_) {  // files list all ways to make one piece in a row
+    last_joined_id_ = vocabulary_.find(joined);
+    last_joined_.swap(joined);
+  }
+  const int32_t l = vocabulary_.find(left), r = vocabulary_.find(right), id = last_joined_id_;
   if (l < 0 || r < 0 || id < 0)
     throw FileError(path_, fmt::format("merge {} (\"{}\" + \"{}\") needs the piece \"{}\", which the vocabulary does not hold",
                                        merge_count_, left, right,
                                        l < 0   ? left
                                        : r < 0 ? right
-                                               : std::string_view(joined)));
+                                               : std::string_view(last_joined_)));
   merges_.set(l, r, {uint32_t(merge_count_++), id});
 }
 
@@ -145,15 +147,15 @@ void BpeModel::encode_word(std::string_view word, ModelScratch& scratch, std::ve
       return;
     }
   }
-  if (const auto* known = scratch.cache.find(word)) {
-    out.insert(out.end(), known->begin(), known->end());
+  if (const auto known = scratch.cache.find(word); !known.empty()) {
+    out.insert(out.end(), known.begin(), known.end());
     return;
   }
   split_characters(word, scratch.symbols);
   bpe_merge(scratch.symbols, scratch.heap, [this](const BpeSymbol& l, const BpeSymbol& r) { return merges_.find(l.id, r.id); });
   const size_t first = out.size();
   for (const BpeSymbol& s : scratch.symbols) out.push_back({s.id, s.begin, std::min(s.begin + s.size, uint32_t(word.size()))});
-  scratch.cache.insert(word, out.data() + first, out.data() + out.size());
+  scratch.cache.insert(word, std::span(out).subspan(first));
 }
 
 void BpeModel::encode(std::string_view word, ModelScratch& scratch, std::vector<WordToken>& out) const {

@@ -161,6 +161,9 @@ std::unique_ptr<Model> parse_bpe(const Component& c, const ModelText& text, cons
   if (text.merges == 0) c.fail("has no \"merges\"");
   JsonCursor cursor(text.whole, path);
   cursor.move_to(text.merges);
+  JsonCursor end = cursor;
+  end.skip_value();
+  model->reserve_merges((end.position() - text.merges) / 16);
   size_t index = 0;
   std::string left;
   cursor.array([&] {

@@ -83,6 +83,8 @@ class BpeModel final : public Model {
   std::string path_;
   MergeTable merges_;
   size_t merge_count_ = 0;
+  std::string last_joined_;  // the result of the last merge added
+  int32_t last_joined_id_ = -1;
   std::vector<int32_t> single_;  // id of each character below U+10000 that is a piece; -1
   int32_t byte_ids_[256];
   SafeCuts cuts_;

@@ -171,6 +171,7 @@ Chunks PipelineTokenizer::cut(TrackedText text, const Matchers& matchers) const 
 
 void PipelineTokenizer::run_model(const Chunks& chunks, std::vector<TokenPiece>& out) const {
   ModelScratch scratch;
+  scratch.cache.prepare(chunks.text.size());
   std::vector<WordToken> tokens;
   for (const Chunk& chunk : chunks.list) {
     if (chunk.id >= 0) {

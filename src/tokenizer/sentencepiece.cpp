@@ -214,8 +214,8 @@ void SentencePieceTokenizer::resegment(std::string_view word, WordToken token, c
 
 void SentencePieceTokenizer::encode_word(std::string_view word, const Trie& user_defined, Special special,
                                          SentencePieceScratch& scratch, std::vector<WordToken>& out) const {
-  if (const auto* known = scratch.cache.find(word)) {
-    out.insert(out.end(), known->begin(), known->end());
+  if (const auto known = scratch.cache.find(word); !known.empty()) {
+    out.insert(out.end(), known.begin(), known.end());
     return;
   }
   auto& symbols = scratch.symbols;
@@ -236,7 +236,7 @@ void SentencePieceTokenizer::encode_word(std::string_view word, const Trie& user
   });
   const size_t first = out.size();
   for (const BpeSymbol& s : symbols) resegment(word, {s.id, s.begin, s.begin + s.size}, scratch, out);
-  scratch.cache.insert(word, out.data() + first, out.data() + out.size());
+  scratch.cache.insert(word, std::span(out).subspan(first));
 }
 
 void SentencePieceTokenizer::encode_segment(std::string_view text, size_t offset, Special special,
@@ -244,6 +244,7 @@ void SentencePieceTokenizer::encode_segment(std::string_view text, size_t offset
   const Trie& user_defined = special == Special::text ? user_defined_text_ : user_defined_;
   const Normalised normal = normalise(text, user_defined);
   SentencePieceScratch scratch;
+  scratch.cache.prepare(text.size());
   std::vector<WordToken> tokens;
   bool after_unknown = false;
   const auto emit = [&](size_t word_begin) {

@@ -4,10 +4,9 @@
 
 namespace vitrine {
 
-Utf8Char utf8_at(std::string_view text, size_t pos) {
+Utf8Char utf8_beyond_ascii(std::string_view text, size_t pos) {
   const auto byte = [&](size_t i) { return pos + i < text.size() ? uint32_t(static_cast<unsigned char>(text[pos + i])) : 0u; };
   const uint32_t lead = byte(0);
-  if (lead < 0x80) return {lead, 1, true};
   // The second byte's range excludes overlong forms (E0, F0), surrogates (ED) and what lies above U+10FFFF (F4).
   uint32_t length = 0, low = 0x80, high = 0xBF, code = 0;
   if (lead >= 0xC2 && lead <= 0xDF) {

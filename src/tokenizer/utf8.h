@@ -16,7 +16,12 @@ struct Utf8Char {
   uint32_t size;
   bool valid;
 };
-Utf8Char utf8_at(std::string_view text, size_t pos);
+Utf8Char utf8_beyond_ascii(std::string_view text, size_t pos);
+inline Utf8Char utf8_at(std::string_view text, size_t pos) {
+  const auto lead = static_cast<unsigned char>(text[pos]);
+  if (lead < 0x80) return {lead, 1, true};
+  return utf8_beyond_ascii(text, pos);
+}
 
 void append_utf8(std::string& out, uint32_t code);
 std::string to_utf8(uint32_t code);

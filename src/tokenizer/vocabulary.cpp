@@ -1,6 +1,9 @@
 #include "tokenizer/vocabulary.h"
 
 #include <cstring>
+#include <limits>
+
+#include "base/error.h"
 
 namespace vitrine {
 
@@ -46,22 +49,19 @@ void Vocabulary::grow(size_t slots) {
   }
 }
 
-void Vocabulary::set_spelling(std::string_view piece, int32_t id) {
-  if (size_t(id) >= spans_.size()) spans_.resize(size_t(id) + 1);
-  spans_[size_t(id)] = {text_.size(), uint32_t(piece.size()), true};
-  text_ += piece;
-}
-
 Vocabulary::Added Vocabulary::add(std::string_view piece, int32_t id) {
   if (has(id)) return Added::id_exists;
+  if (text_.size() + piece.size() > std::numeric_limits<uint32_t>::max())
+    throw InputError("the pieces of a vocabulary take 4 GiB or more");
   if ((count_ + 1) * 2 > slots_.size()) grow(slots_.empty() ? 16 : slots_.size() * 2);
   const uint64_t h = hash_text(piece);
   size_t at = h & (slots_.size() - 1);
-  for (; slots_[at].id >= 0; at = (at + 1) & (slots_.size() - 1)) {
-    if (slots_[at].tag == uint32_t(h >> 32) && this->piece(slots_[at].id) == piece) return Added::piece_exists;
-  }
-  slots_[at] = {uint32_t(h >> 32), id};
-  set_spelling(piece, id);
+  for (; slots_[at].id >= 0; at = (at + 1) & (slots_.size() - 1))
+    if (holds(slots_[at], h, piece)) return Added::piece_exists;
+  slots_[at] = {uint32_t(h >> 32), id, uint32_t(text_.size()), uint32_t(piece.size())};
+  if (size_t(id) >= spans_.size()) spans_.resize(size_t(id) + 1);
+  spans_[size_t(id)] = {uint32_t(text_.size()), uint32_t(piece.size()), true};
+  text_ += piece;
   ++count_;
   return Added::yes;
 }
@@ -69,9 +69,8 @@ Vocabulary::Added Vocabulary::add(std::string_view piece, int32_t id) {
 int32_t Vocabulary::find(std::string_view piece) const {
   if (slots_.empty()) return -1;
   const uint64_t h = hash_text(piece);
-  for (size_t at = h & (slots_.size() - 1); slots_[at].id >= 0; at = (at + 1) & (slots_.size() - 1)) {
-    if (slots_[at].tag == uint32_t(h >> 32) && this->piece(slots_[at].id) == piece) return slots_[at].id;
-  }
+  for (size_t at = h & (slots_.size() - 1); slots_[at].id >= 0; at = (at + 1) & (slots_.size() - 1))
+    if (holds(slots_[at], h, piece)) return slots_[at].id;
   return -1;
 }
 

@@ -16,11 +16,9 @@ class Vocabulary {
   enum class Added { yes, piece_exists, id_exists };
 
   void reserve(size_t pieces, size_t text_bytes);
-  /// Gives `piece` the id >= 0. The caller bounds ids: the table grows to the largest.
+  /// Gives `piece` the id >= 0. The caller bounds ids: the table grows to the largest. Errors: InputError when the pieces
+  /// take 4 GiB or more.
   Added add(std::string_view piece, int32_t id);
-  /// Gives `id` a spelling that find() does not know.
-  void set_spelling(std::string_view piece, int32_t id);
-
   int32_t find(std::string_view piece) const;  // -1: not in the vocabulary
   bool has(int32_t id) const { return id >= 0 && size_t(id) < spans_.size() && spans_[size_t(id)].used; }
   std::string_view piece(int32_t id) const {  // "" for an unused id
@@ -33,14 +31,17 @@ class Vocabulary {
 
  private:
   struct Span {
-    uint64_t begin = 0;
-    uint32_t size = 0;
+    uint32_t begin = 0, size = 0;
     bool used = false;
   };
   struct Slot {
     uint32_t tag = 0;  // upper bits of the hash: saves most comparisons
     int32_t id = -1;
+    uint32_t begin = 0, size = 0;  // of the piece in text_, here to save a look at spans_
   };
+  bool holds(const Slot& slot, uint64_t hash, std::string_view piece) const {
+    return slot.tag == uint32_t(hash >> 32) && std::string_view(text_).substr(slot.begin, slot.size) == piece;
+  }
   void grow(size_t slots);
 
   std::string text_;
