@@ -43,13 +43,15 @@ struct Trace {
 /// The file's metadata holds the tokens ("2,651;2,1175"), so that `verify` can run them again.
 ///
 /// Errors: InputError as Engine::check_ids and plan_captures, for labels of another shape or outside the vocabulary, for
-/// nothing to do, and for more bytes than memory holds, with both numbers; RunError from the disk.
+/// nothing to do, and for more bytes than memory holds, with both numbers; RunError from the disk, and for a loss that is NaN
+/// or infinite. NaN in a hook is no error: it is shown.
 Trace trace(Engine& engine, std::span<const std::vector<int32_t>> sequences, const TraceOptions& options,
             const std::string& path);
 
-/// The same values of one sequence, in memory, by hook name. Errors: as trace.
-std::map<std::string, Recorder::Value, std::less<>> trace_to_memory(Engine& engine, std::span<const int32_t> ids,
-                                                                    std::span<const std::string> hooks, size_t memory = 0);
+/// The same values of one sequence, in memory: the recorder that kept them. `edits`, if given, sees each hook first; what it
+/// returns flows on and is what is kept. Errors: as trace.
+Recorder trace_to_memory(Engine& engine, std::span<const int32_t> ids, std::span<const std::string> hooks,
+                         Listener* edits = nullptr, size_t memory = 0);
 
 /// Gradients of the mean loss by the name in the model's own files. Errors: as trace.
 struct LossGradients {

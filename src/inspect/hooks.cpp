@@ -1,0 +1,281 @@
+#include "inspect/hooks.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+
+namespace vitrine {
+namespace {
+
+struct Alias {
+  std::string_view name;
+  std::string_view hook;  // of a layer: without "blocks.<layer>."
+  bool of_layer;
+};
+constexpr std::array kAliases = {
+    Alias{"residual", "hook_resid_pre", true},
+    Alias{"normalized_resid_pre", "ln1.hook_normalized", true},
+    Alias{"normalized_resid_mid", "ln2.hook_normalized", true},
+    Alias{"normalized_resid_final", "ln_final.hook_normalized", false},
+    Alias{"resid_pre", "hook_resid_pre", true},
+    Alias{"resid_mid", "hook_resid_mid", true},
+    Alias{"resid_post", "hook_resid_post", true},
+    Alias{"attn_out", "hook_attn_out", true},
+    Alias{"mlp_out", "hook_mlp_out", true},
+    Alias{"q", "attn.hook_q", true},
+    Alias{"k", "attn.hook_k", true},
+    Alias{"v", "attn.hook_v", true},
+    Alias{"rot_q", "attn.hook_rot_q", true},
+    Alias{"rot_k", "attn.hook_rot_k", true},
+    Alias{"attn_scores", "attn.hook_attn_scores", true},
+    Alias{"pattern", "attn.hook_pattern", true},
+    Alias{"z", "attn.hook_z", true},
+    Alias{"result", "attn.hook_result", true},
+    Alias{"pre", "mlp.hook_pre", true},
+    Alias{"pre_linear", "mlp.hook_pre_linear", true},
+    Alias{"post", "mlp.hook_post", true},
+    Alias{"embed", "hook_embed", false},
+    Alias{"embed.hook_out", "hook_embed", false},
+    Alias{"pos_embed", "hook_pos_embed", false},
+    Alias{"pos_embed.hook_out", "hook_pos_embed", false},
+    Alias{"logits", "hook_logits", false},
+    Alias{"unembed.hook_out", "hook_logits", false},
+};
+
+std::optional<int64_t> whole_number(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return {};
+  return value;
+}
+
+[[noreturn]] void bad_query(std::string_view text, const std::string& problem) {
+  throw InputError("the hook request \"" + std::string(text) + "\" " + problem +
+                   "; expected PATTERN or PATTERN[heads=SLICE,positions=SLICE], such as "
+                   "blocks.*.attn.hook_pattern[heads=0:2,positions=-1]");
+}
+
+HookQuery::Slice parse_slice(std::string_view query, std::string_view text) {
+  HookQuery::Slice slice;
+  const size_t colon = text.find(':');
+  const auto number = [&](std::string_view part) {
+    const std::optional<int64_t> value = whole_number(part);
+    if (!value) bad_query(query, "has the slice \"" + std::string(text) + "\", which is neither an index nor a range FIRST:END");
+    return *value;
+  };
+  if (colon == std::string_view::npos) {
+    slice.first = number(text);
+    slice.single = true;
+    return slice;
+  }
+  if (colon > 0) slice.first = number(text.substr(0, colon));
+  if (colon + 1 < text.size()) slice.end = number(text.substr(colon + 1));
+  return slice;
+}
+
+// "blocks.3.attn.hook_q": 3 and "attn.hook_q"; other names: -1 and the name.
+std::pair<int64_t, std::string_view> split_layer(std::string_view name) {
+  constexpr std::string_view kBlocks = "blocks.";
+  if (!name.starts_with(kBlocks)) return {-1, name};
+  const size_t dot = name.find('.', kBlocks.size());
+  if (dot == std::string_view::npos) return {-1, name};
+  const std::optional<int64_t> layer = whole_number(name.substr(kBlocks.size(), dot - kBlocks.size()));
+  if (!layer) return {-1, name};
+  return {*layer, name.substr(dot + 1)};
+}
+
+bool is_scores_or_pattern(std::string_view name) { return name.ends_with("hook_attn_scores") || name.ends_with("hook_pattern"); }
+bool has_heads(std::string_view name, const std::vector<int64_t>& shape) {
+  return shape.size() >= 3 || is_scores_or_pattern(name);
+}
+
+// Insertions, deletions and replacements that turn a into b (Levenshtein).
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+// What a user may have meant: the nearest names, each layer's once, with the layer that was asked for if the model has it.
+std::string nearest_names(const Model& model, std::string_view pattern) {
+  const auto [layer, rest] = split_layer(pattern);
+  const int64_t n_layers = model.shape().n_layers;
+  const std::string asked = layer >= 0 ? "blocks.*." + std::string(rest) : std::string(pattern);
+  std::map<std::string, size_t> distances;
+  for (const std::string& name : model.hook_names()) {
+    const auto [of_layer, hook] = split_layer(name);
+    const std::string candidate = of_layer >= 0 ? "blocks.*." + std::string(hook) : name;
+    if (!distances.contains(candidate)) distances[candidate] = edit_distance(asked, candidate);
+  }
+  for (const Alias& alias : kAliases) distances.emplace(alias.name, edit_distance(asked, alias.name));
+  size_t least = SIZE_MAX;
+  for (const auto& [name, distance] : distances) least = std::min(least, distance);
+  std::string list;
+  int listed = 0;
+  for (const auto& [known, distance] : distances) {
+    if (distance != least || ++listed > 3) continue;
+    std::string name = known;
+    if (layer >= 0 && layer < n_layers && name.starts_with("blocks.*")) name.replace(7, 1, std::to_string(layer));
+    list += (listed > 1 ? " or \"" : "\"") + name + "\"";
+  }
+  std::string sentence = "Did you mean " + list + "?";
+  if (layer >= n_layers)
+    sentence = "The model has " + std::to_string(n_layers) + " layers, 0 to " + std::to_string(n_layers - 1) + ". " + sentence;
+  return sentence;
+}
+
+// In a family whose norms come after their sub-layer, ln1 does not normalise what the sub-layer reads.
+bool norms_come_after(const std::vector<std::string>& names) {
+  const auto place = [&](std::string_view name) { return std::find(names.begin(), names.end(), name) - names.begin(); };
+  return place("blocks.0.ln1.hook_normalized") > place("blocks.0.attn.hook_q");
+}
+
+std::vector<std::string> names_that_fit(const Model& model, const HookQuery& query) {
+  const std::vector<std::string> all = model.hook_names();
+  std::vector<std::string> found;
+  const auto collect = [&](std::string_view pattern) {
+    std::copy_if(all.begin(), all.end(), std::back_inserter(found), [&](const std::string& name) { return fits(pattern, name); });
+  };
+  collect(query.pattern);
+  const std::optional<std::string> alias = hook_alias(query.pattern);
+  const bool input_norm = query.pattern.starts_with("normalized_resid_pre") || query.pattern.starts_with("normalized_resid_mid");
+  if (found.empty() && alias && !(input_norm && norms_come_after(all))) collect(*alias);
+  if (found.empty())
+    throw InputError("no hook of this " + model.shape().family + " model fits \"" + query.pattern + "\". " +
+                     nearest_names(model, alias.value_or(query.pattern)) + " `vitrine info --hooks` lists every name");
+  return found;
+}
+
+HookRequest::Range resolve(const HookQuery& query, const HookQuery::Slice& slice, const std::string& name, const char* axis,
+                           int64_t size) {
+  const auto fail = [&](const std::string& problem) {
+    throw InputError("the hook request \"" + query.text + "\" " + problem + ": " + name + " has " + std::to_string(size) + " " +
+                     axis + (size > 0 ? ", 0 to " + std::to_string(size - 1) : ""));
+  };
+  const auto from_end = [&](int64_t i) { return i < 0 ? i + size : i; };
+  if (slice.single) {
+    const int64_t i = from_end(*slice.first);
+    if (i < 0 || i >= size) fail("asks for one that is not there");
+    return {i, i + 1};
+  }
+  const int64_t first = std::clamp<int64_t>(from_end(slice.first.value_or(0)), 0, size);
+  const int64_t end = std::clamp<int64_t>(slice.end ? from_end(*slice.end) : size, 0, size);
+  if (first >= end) fail("selects nothing");
+  return {first, end};
+}
+
+Capture capture_of(const Model& model, const HookQuery& query, const std::string& name, int64_t rows) {
+  Capture capture{name, hook_shape(model, name, rows), {name, {}, {}}};
+  const bool pattern = is_scores_or_pattern(name);
+  const auto cut = [&](size_t axis, const HookQuery::Slice& slice, const char* what, HookRequest::Range& range) {
+    range = resolve(query, slice, name, what, capture.shape[axis]);
+    capture.shape[axis] = range.end - range.first;
+  };
+  if (query.heads && has_heads(name, capture.shape)) cut(pattern ? 0 : 1, *query.heads, "heads", capture.request.heads);
+  if (query.positions) cut(pattern ? 1 : 0, *query.positions, "positions", capture.request.positions);
+  return capture;
+}
+
+}  // namespace
+
+HookQuery parse_hook_query(std::string_view text) {
+  HookQuery query;
+  query.text = text;
+  const size_t open = text.find('[');
+  query.pattern = text.substr(0, open);
+  if (query.pattern.empty()) bad_query(text, "has no name");
+  if (open == std::string_view::npos) return query;
+  if (text.back() != ']') bad_query(text, "has a [ without its ] at the end");
+  std::string_view inside = text.substr(open + 1, text.size() - open - 2);
+  while (true) {
+    const size_t comma = inside.find(',');
+    const std::string_view part = inside.substr(0, comma);
+    const size_t equals = part.find('=');
+    const std::string_view key = part.substr(0, equals);
+    std::optional<HookQuery::Slice>* slot = key == "heads" ? &query.heads : key == "positions" ? &query.positions : nullptr;
+    if (slot == nullptr || equals == std::string_view::npos)
+      bad_query(text, "has \"" + std::string(part) + "\" in its brackets, which is neither heads=SLICE nor positions=SLICE");
+    if (*slot) bad_query(text, "names " + std::string(key) + " twice");
+    *slot = parse_slice(text, part.substr(equals + 1));
+    if (comma == std::string_view::npos) return query;
+    inside.remove_prefix(comma + 1);
+  }
+}
+
+std::optional<std::string> hook_alias(std::string_view name) {
+  const auto named = [&](std::string_view text) {
+    const auto* alias = std::find_if(kAliases.begin(), kAliases.end(), [&](const Alias& a) { return a.name == text; });
+    return alias == kAliases.end() ? nullptr : alias;
+  };
+  if (const Alias* alias = named(name))
+    return alias->of_layer ? "blocks.*." + std::string(alias->hook) : std::string(alias->hook);
+  const size_t last = name.find_last_not_of("0123456789");
+  if (last == std::string_view::npos || last + 1 == name.size()) return {};
+  const std::string_view layer = name.substr(last + 1), base = name.substr(0, name[last] == '.' ? last : last + 1);
+  const Alias* alias = named(base);
+  if (alias == nullptr || !alias->of_layer) return {};
+  return "blocks." + std::string(layer) + "." + std::string(alias->hook);
+}
+
+std::vector<Capture> plan_captures(const Model& model, std::span<const HookQuery> queries, int64_t rows) {
+  std::map<std::string, std::pair<Capture, const HookQuery*>> planned;
+  for (const HookQuery& query : queries) {
+    bool heads_used = !query.heads;
+    for (const std::string& name : names_that_fit(model, query)) {
+      Capture capture = capture_of(model, query, name, rows);
+      heads_used = heads_used || has_heads(name, capture.shape);
+      const auto same = [](const HookRequest::Range& a, const HookRequest::Range& b) {
+        return a.first == b.first && a.end == b.end;
+      };
+      const auto [place, fresh] = planned.try_emplace(name, capture, &query);
+      const HookRequest& before = place->second.first.request;
+      if (!fresh && !(same(before.heads, capture.request.heads) && same(before.positions, capture.request.positions)))
+        throw InputError("\"" + place->second.second->text + "\" and \"" + query.text + "\" ask for different slices of " + name +
+                         "; a trace holds a hook once. Ask for the larger slice, or trace twice");
+    }
+    if (!heads_used) throw InputError("the hook request \"" + query.text + "\" asks for heads, and no hook that it fits has any");
+  }
+  std::vector<Capture> captures;
+  for (const std::string& name : model.hook_names())
+    if (const auto found = planned.find(name); found != planned.end()) captures.push_back(std::move(found->second.first));
+  return captures;
+}
+
+std::vector<int64_t> hook_shape(const Model& model, std::string_view name, int64_t rows) {
+  const ModelShape s = model.shape();
+  const auto [layer, hook] = split_layer(name);
+  if (is_scores_or_pattern(hook)) return {s.n_heads, rows, rows};
+  if (hook == "attn.hook_q" || hook == "attn.hook_rot_q") return {rows, s.n_heads, s.head_dim};
+  if (hook == "attn.hook_k" || hook == "attn.hook_rot_k") return {rows, s.n_kv_heads, s.head_dim};
+  if (hook == "attn.hook_v") return {rows, s.n_kv_heads, s.head_dim};
+  if (hook == "attn.hook_z") return {rows, s.n_heads, s.head_dim};
+  if (hook == "attn.hook_result") return {rows, s.n_heads, s.d_model};
+  if (hook.starts_with("mlp.hook_")) return {rows, s.d_ff};
+  if (hook.ends_with("hook_scale")) return {rows, 1};
+  if (hook == "hook_logits") return {rows, s.vocab_size};
+  return {rows, s.d_model};  // the residual stream, what is added to it, and its norms
+}
+
+size_t capture_bytes(std::span<const Capture> captures) {
+  size_t bytes = 0;
+  for (const Capture& capture : captures) {
+    size_t numbers = 1;
+    for (const int64_t size : capture.shape) numbers *= static_cast<size_t>(size);
+    bytes += numbers * sizeof(float);
+  }
+  return bytes;
+}
+
+}  // namespace vitrine

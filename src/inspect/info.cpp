@@ -1,0 +1,197 @@
+#include "inspect/info.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "generate/engine.h"
+#include "generate/model_tokenizer.h"
+#include "kernels/table.h"
+
+namespace vitrine {
+namespace {
+
+constexpr int64_t kContextOfEndless = 2048;
+constexpr double kMostBytes = 9e18;  // what an int64_t holds
+constexpr int64_t kMostSize = INT32_MAX;
+
+// Bytes of all weights if matrices were stored as one type, in blocks along their inputs; vectors are f32, and so are
+// matrices that no whole number of blocks fits.
+class StoredAs final : public TensorTable {
+ public:
+  explicit StoredAs(DType type) : type_(type) {}
+  void matrix(Weight&, const TensorLine& line) override {
+    const bool fits = !is_block(type_) || line.in.size % static_cast<int64_t>(kBlock) == 0;
+    bytes += line.out.size * static_cast<int64_t>(row_bytes(fits ? type_ : DType::f32, static_cast<size_t>(line.in.size)));
+  }
+  void vector(Vector&, const TensorLine& line) override { bytes += line.out.size * static_cast<int64_t>(sizeof(float)); }
+  int64_t bytes = 0;
+
+ private:
+  DType type_;
+};
+
+int64_t bytes_as(Model& model, DType type) {
+  StoredAs table(type);
+  model.tensors(table);
+  return table.bytes;
+}
+
+// Bytes of the cache of `batch` sequences of `positions`.
+int64_t cache_bytes(const std::vector<CacheLayer>& layers, int64_t positions, int64_t batch) {
+  const KvCache cache(layers, positions, std::min(positions, kPrefillChunk));
+  const size_t bytes = cache.bytes_for(positions);
+  if (static_cast<double>(bytes) * static_cast<double>(batch) > kMostBytes)
+    throw UsageError("a cache of " + std::to_string(batch) + " sequences of " + std::to_string(positions) +
+                     " positions has more bytes than a number can say; ask for a smaller context or batch");
+  return static_cast<int64_t>(bytes) * batch;
+}
+
+void describe_tokenizer(const OpenedModel& opened, ModelInfo& info) {
+  try {
+    if (opened.gguf != nullptr) {
+      if (opened.gguf->has("tokenizer.ggml.model"))
+        info.tokenizer = tokenizer_from_gguf(*opened.gguf)->description();
+      else
+        info.no_tokenizer = opened.gguf->path() + ": has no tokenizer in its metadata";
+    } else {
+      info.tokenizer = load_tokenizer(opened.files.directory)->description();
+    }
+  } catch (const InputError& error) {  // a model runs on ids without one
+    info.no_tokenizer = error.what();
+  }
+}
+
+// In which type products are computed, in words (docs/numerics.md).
+std::string numerics_text(const std::set<DType>& matrices, const Numerics& numerics) {
+  std::string text;
+  const bool tiles = kernels().panel_bf16.outputs != 0;
+  const auto has = [&](DType type) { return matrices.contains(type); };
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
+  if (numerics.f32) {
+    add("stored weights are widened, every product is f32");
+  } else {
+    if (has(DType::f32) || matrices.empty()) add("f32 weights multiply in f32");
+    if (has(DType::bf16) || has(DType::f16))
+      add(tiles ? "16-bit weights multiply f32 activations up to 8 rows and bf16 ones above, with f32 sums"
+                : "16-bit weights are widened and multiply in f32");
+    if (has(DType::q8_0) || has(DType::q4_0))
+      add(std::string("quantised weights multiply activations in int8 blocks of 32 up to 8 rows and in ") +
+          (tiles ? "bf16" : "f32") + " above, with f32 sums");
+  }
+  add(numerics.exact ? "one kernel class whatever the number of rows (exact)" : "norms, softmax, angles and sums are f32");
+  return text;
+}
+
+}  // namespace
+
+ModelInfo model_info(std::string_view name, const InfoOptions& options) {
+  OpenedModel opened;
+  opened.files = resolve_model(name);
+  const bool has_weights = !opened.files.weights.empty();
+  if (has_weights)
+    opened = open_model(name);
+  else
+    opened.model = model_from_config(opened.files);
+  Model& model = *opened.model;
+
+  ModelInfo info;
+  info.name = opened.files.name;
+  info.path = opened.gguf != nullptr ? opened.gguf->path() : opened.files.directory;
+  info.kind = opened.gguf != nullptr ? "gguf" : has_weights ? "huggingface" : "config";
+  info.shape = model.shape();
+  info.parameters = parameter_count(model);
+  info.embedding_parameters = info.shape.vocab_size * info.shape.d_model;
+  for (const auto& [key, tensor] : opened.checkpoint.tensors())
+    info.stored_bytes[std::string(name_of(tensor.dtype))] += static_cast<int64_t>(tensor.bytes);
+  info.f32_bytes = bytes_as(model, DType::f32);
+  info.bf16_bytes = bytes_as(model, DType::bf16);
+  info.q8_0_bytes = bytes_as(model, DType::q8_0);
+  info.q4_0_bytes = bytes_as(model, DType::q4_0);
+
+  const int64_t longest = info.shape.context_length;
+  if (options.context < 0 || options.batch < 1 || options.context > kMostSize || options.batch > kMostSize)
+    throw UsageError("a context of " + std::to_string(options.context) + " and a batch of " + std::to_string(options.batch) +
+                     " are no sizes; expected whole numbers of at least 1");
+  if (longest > 0 && options.context > longest)
+    throw UsageError("a context of " + std::to_string(options.context) + " is longer than that of " + info.name + " (" +
+                     std::to_string(longest) + " positions)");
+  info.context = options.context > 0 ? options.context : longest > 0 ? longest : kContextOfEndless;
+  info.batch = options.batch;
+  std::vector<CacheLayer> layers = model.cache_layers();
+  info.cache_bytes = cache_bytes(layers, info.context, info.batch);
+  for (CacheLayer& layer : layers) {
+    info.windows.push_back(layer.window);
+    info.bytes_per_position += layer.n_kv_heads * (layer.head_dim + layer.v_dim) * static_cast<int64_t>(sizeof(float));
+    layer.window = kNoWindow;
+  }
+  info.cache_bytes_full = cache_bytes(layers, info.context, info.batch);
+
+  info.hooks = model.hook_names();
+  info.tensors = file_tensors(model, opened.gguf != nullptr);
+  describe_tokenizer(opened, info);
+  info.chat_template = chat_template_of(opened).has_value();
+  std::set<DType> matrices;
+  for (const auto& [key, tensor] : opened.checkpoint.tensors())
+    if (tensor.shape.size() > 1) matrices.insert(tensor.dtype);
+  info.kernels = kernels().name;
+  info.compute = options.numerics.f32 ? "f32" : "auto";
+  info.numerics = numerics_text(matrices, options.numerics);
+  return info;
+}
+
+std::vector<std::string> hook_patterns(const std::vector<std::string>& names) {
+  constexpr std::string_view kBlocks = "blocks.";
+  std::vector<std::string> patterns;
+  std::set<std::string> seen;
+  for (std::string name : names) {
+    if (name.starts_with(kBlocks)) name = "blocks.*" + name.substr(name.find('.', kBlocks.size()));
+    if (seen.insert(name).second) patterns.push_back(std::move(name));
+  }
+  return patterns;
+}
+
+Json to_json(const ModelInfo& info) {
+  const ModelShape& s = info.shape;
+  Json windows = Json::array(), tensors = Json::array();
+  for (const int64_t window : info.windows) windows.push_back(window == kNoWindow ? Json(nullptr) : Json(window));
+  for (const FileTensor& tensor : info.tensors) tensors.push_back({{"name", tensor.name}, {"shape", tensor.shape}});
+  const auto text_or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
+  return {{"model", info.name},
+          {"path", info.path},
+          {"kind", info.kind},
+          {"family", s.family},
+          {"shape",
+           {{"d_model", s.d_model},
+            {"n_layers", s.n_layers},
+            {"n_heads", s.n_heads},
+            {"n_kv_heads", s.n_kv_heads},
+            {"head_dim", s.head_dim},
+            {"d_ff", s.d_ff},
+            {"vocab_size", s.vocab_size},
+            {"context_length", s.context_length > 0 ? Json(s.context_length) : Json(nullptr)},
+            {"tied", s.tied},
+            {"windows", std::move(windows)}}},
+          {"parameters", info.parameters},
+          {"embedding_parameters", info.embedding_parameters},
+          {"weight_bytes",
+           {{"stored", info.stored_bytes.empty() ? Json(nullptr) : Json(info.stored_bytes)},
+            {"f32", info.f32_bytes},
+            {"bf16", info.bf16_bytes},
+            {"q8_0", info.q8_0_bytes},
+            {"q4_0", info.q4_0_bytes}}},
+          {"cache",
+           {{"context", info.context},
+            {"batch", info.batch},
+            {"bytes", info.cache_bytes},
+            {"bytes_without_windows", info.cache_bytes_full},
+            {"bytes_per_position", info.bytes_per_position}}},
+          {"compute", {{"mode", info.compute}, {"kernels", info.kernels}, {"numerics", info.numerics}}},
+          {"tokenizer", text_or_null(info.tokenizer)},
+          {"no_tokenizer", text_or_null(info.no_tokenizer)},
+          {"chat_template", info.chat_template},
+          {"tensors", std::move(tensors)},
+          {"hooks", info.hooks}};
+}
+
+}  // namespace vitrine

@@ -1,0 +1,235 @@
+#include "inspect/trace.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "io/safetensors.h"
+#include "ops/tape.h"
+
+namespace vitrine {
+namespace {
+
+std::vector<HookQuery> parse_all(std::span<const std::string> hooks) {
+  std::vector<HookQuery> queries;
+  for (const std::string& hook : hooks) queries.push_back(parse_hook_query(hook));
+  return queries;
+}
+
+std::string in_mib(size_t bytes) { return std::to_string((bytes + (size_t{1} << 20) - 1) >> 20) + " MiB"; }
+
+void check_memory(size_t needed, size_t limit, const std::string& what, const char* advice) {
+  if (limit == 0) limit = available_memory();
+  if (limit != 0 && needed > limit)
+    throw InputError(what + " would take " + in_mib(needed) + " of memory; " + in_mib(limit) + " are left. " + advice);
+}
+
+constexpr char kAskForLess[] = "Ask for fewer hooks, or for slices of them: blocks.*.attn.hook_pattern[heads=0:2,positions=-1]";
+
+// Lets one listener change what another then keeps.
+class EditedRecording final : public Listener {
+ public:
+  EditedRecording(Listener* edits, Recorder& recorder) : edits_(edits), recorder_(recorder) {}
+  bool wants(std::string_view name) const override { return recorder_.wants(name) || (edits_ != nullptr && edits_->wants(name)); }
+  Tensor see(Context& ctx, std::string_view name, const Tensor& value) override {
+    const Tensor changed = edits_ != nullptr && edits_->wants(name) ? edits_->see(ctx, name, value) : Tensor();
+    if (recorder_.wants(name)) recorder_.see(ctx, name, changed ? changed : value);
+    return changed;
+  }
+
+ private:
+  Listener* edits_;
+  Recorder& recorder_;
+};
+
+// Nobody listens and nothing records after these, whatever is thrown.
+class Listening {
+ public:
+  Listening(Context& ctx, Listener& listener) : ctx_(ctx) { ctx_.listen(&listener); }
+  ~Listening() { ctx_.listen(nullptr); }
+  Listening(const Listening&) = delete;
+  Listening& operator=(const Listening&) = delete;
+
+ private:
+  Context& ctx_;
+};
+class Recording {
+ public:
+  Recording(Context& ctx, Tape& tape) : ctx_(ctx) { ctx_.record_on(&tape, /*training=*/false); }
+  ~Recording() { ctx_.record_on(nullptr); }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+ private:
+  Context& ctx_;
+};
+
+// Runs one sequence with a listener on the planned hooks.
+Recorder record(Engine& engine, std::span<const int32_t> ids, std::span<const Capture> captures, Listener* edits = nullptr) {
+  std::vector<HookRequest> requests;
+  bool wants_logits = false;
+  for (const Capture& capture : captures) {
+    requests.push_back(capture.request);
+    wants_logits = wants_logits || capture.name == "hook_logits";
+  }
+  Recorder recorder(std::move(requests));
+  EditedRecording edited(edits, recorder);
+  Context& ctx = engine.context();
+  const Listening listening(ctx, edited);
+  const auto frame = ctx.frame();
+  const Step step = Step::of(ids);
+  const Tensor x = engine.model().residual(ctx, step);
+  const int64_t last = step.rows() - 1;
+  if (wants_logits) logits(ctx, x, engine.model().head(), std::span(&last, 1));
+  return recorder;
+}
+
+// Which label each row of the step should predict: label t + 1 at row t, nothing at a sequence's last row.
+std::vector<int32_t> shifted(std::span<const std::vector<int32_t>> sequences, std::span<const std::vector<int32_t>> labels,
+                             int64_t vocab_size) {
+  if (labels.size() != sequences.size())
+    throw InputError("there are labels for " + std::to_string(labels.size()) + " sequence(s) and tokens for " +
+                     std::to_string(sequences.size()) + "; labels have the tokens' shape");
+  std::vector<int32_t> targets;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (labels[i].size() != sequences[i].size())
+      throw InputError("sequence " + std::to_string(i) + " has " + std::to_string(sequences[i].size()) + " tokens and " +
+                       std::to_string(labels[i].size()) + " labels; labels have the tokens' shape, and -100 is not scored");
+    for (size_t t = 0; t < labels[i].size(); ++t)
+      if (labels[i][t] != kNotScored && (labels[i][t] < 0 || labels[i][t] >= vocab_size))
+        throw InputError("label " + std::to_string(labels[i][t]) + " at place " + std::to_string(t) + " of sequence " +
+                         std::to_string(i) + " is outside the vocabulary (0 to " + std::to_string(vocab_size - 1) +
+                         "); -100 means not scored");
+    targets.insert(targets.end(), labels[i].begin() + 1, labels[i].end());
+    targets.push_back(kNotScored);
+  }
+  return targets;
+}
+
+// The canonical name of each file tensor, and what the model's own file calls it (files of a bare model lack a prefix).
+class OwnNames final : public TensorTable {
+ public:
+  explicit OwnNames(bool gguf) : gguf_(gguf) {}
+  void matrix(Weight& weight, const TensorLine& line) override { names[gguf_ ? line.gguf : line.huggingface] = weight.name; }
+  void vector(Vector& vector, const TensorLine& line) override { names[gguf_ ? line.gguf : line.huggingface] = vector.name; }
+  std::map<std::string, std::string> names;
+
+ private:
+  bool gguf_;
+};
+
+std::map<std::string, std::string> own_names(Engine& engine) {
+  OwnNames names(engine.opened().gguf != nullptr);
+  engine.opened().model->tensors(names);
+  return std::move(names.names);
+}
+
+std::string tokens_text(std::span<const std::vector<int32_t>> sequences) {
+  std::string text;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (i > 0) text += ';';
+    for (size_t t = 0; t < sequences[i].size(); ++t) text += (t > 0 ? "," : "") + std::to_string(sequences[i][t]);
+  }
+  return text;
+}
+
+std::span<const std::byte> bytes_of(const std::vector<float>& numbers) { return std::as_bytes(std::span(numbers)); }
+
+}  // namespace
+
+LossGradients loss_gradients(Engine& engine, std::span<const std::vector<int32_t>> sequences,
+                             std::span<const std::vector<int32_t>> labels) {
+  for (const auto& ids : sequences) engine.check_ids(ids);
+  const std::vector<int32_t> targets = shifted(sequences, labels, engine.shape().vocab_size);
+  LossGradients result;
+  result.scored = std::count_if(targets.begin(), targets.end(), [](int32_t label) { return label != kNotScored; });
+  if (result.scored == 0)
+    throw InputError(
+        "no label is scored, so there is no loss: label t + 1 is scored against the logits at t, which takes a "
+        "sequence of two tokens or more");
+  OpenedModel& opened = engine.opened();
+  check_memory(static_cast<size_t>(parameter_count(*opened.model)) * 2 * sizeof(float), 0,
+               "The gradients of all parameters and their copy", "Use a machine with more memory, or a smaller model");
+  Context& ctx = engine.context();
+  const auto frame = ctx.frame();
+  Gradients gradients(*opened.model, opened.gguf != nullptr);
+  Tape tape(/*recompute=*/true);
+  const Recording recording(ctx, tape);
+  Step step;
+  for (const auto& ids : sequences) step.add(ids);
+  const Tensor loss = cross_entropy(ctx, opened.model->residual(ctx, step), opened.model->head(), targets);
+  result.loss = static_cast<double>(*loss.data<float>());
+  if (!std::isfinite(result.loss))
+    throw RunError(
+        "the loss is NaN or infinite, so there are no gradients. A trace of hooks without gradients shows where it begins");
+  tape.backward(ctx, loss);
+  const std::map<std::string, std::string> names = own_names(engine);
+  for (const auto& [name, buffer] : gradients.buffers()) {
+    Recorder::Value& value = result.gradients[names.at(name)];
+    value.shape = buffer.shape;
+    value.numbers.resize(buffer.data.size() / sizeof(float));
+    std::memcpy(value.numbers.data(), buffer.data.data(), buffer.data.size());
+  }
+  return result;
+}
+
+Recorder trace_to_memory(Engine& engine, std::span<const int32_t> ids, std::span<const std::string> hooks, Listener* edits,
+                         size_t memory) {
+  engine.check_ids(ids);
+  const std::vector<HookQuery> queries = parse_all(hooks);
+  const std::vector<Capture> captures = plan_captures(engine.model(), queries, static_cast<int64_t>(ids.size()));
+  check_memory(capture_bytes(captures), memory, "These hooks", kAskForLess);
+  return record(engine, ids, captures, edits);
+}
+
+Trace trace(Engine& engine, std::span<const std::vector<int32_t>> sequences, const TraceOptions& options,
+            const std::string& path) {
+  if (options.hooks.empty() && !options.gradients)
+    throw InputError("there is nothing to trace; give hooks (--hooks 'blocks.*.hook_resid_post') or ask for --gradients");
+  if (sequences.empty()) throw InputError("there are no tokens to run; give at least one sequence");
+  for (const auto& ids : sequences) engine.check_ids(ids);
+
+  // Everything is known before anything runs.
+  const std::vector<HookQuery> queries = parse_all(options.hooks);
+  std::vector<std::vector<Capture>> captures;
+  std::vector<TensorPlan> plan;
+  Trace result;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    captures.push_back(plan_captures(engine.model(), queries, static_cast<int64_t>(sequences[i].size())));
+    const size_t bytes = capture_bytes(captures.back());
+    check_memory(bytes, options.memory, "The hooks of sequence " + std::to_string(i), kAskForLess);
+    result.bytes += bytes;
+    for (const Capture& capture : captures.back())
+      plan.push_back({sequences.size() == 1 ? capture.name : capture.name + "#" + std::to_string(i), DType::f32, capture.shape});
+  }
+  LossGradients gradients;
+  if (options.gradients) {
+    gradients = loss_gradients(engine, sequences, options.labels.empty() ? sequences : std::span(options.labels));
+    result.loss = gradients.loss;
+    result.scored = gradients.scored;
+    for (const auto& [name, value] : gradients.gradients) {
+      plan.push_back({"grad." + name, DType::f32, value.shape});
+      result.bytes += value.numbers.size() * sizeof(float);
+    }
+  }
+  for (const TensorPlan& tensor : plan) result.tensors.push_back({tensor.name, tensor.shape});
+
+  SafetensorsWriter writer(path, plan, {{"tokens", tokens_text(sequences)}, {"model", engine.name()}});
+  size_t index = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (captures[i].empty()) continue;
+    const Recorder recorder = record(engine, sequences[i], captures[i]);
+    for (const Capture& capture : captures[i]) {
+      const Recorder::Value& value = recorder.values().find(capture.name)->second;
+      VITRINE_CHECK(value.shape == capture.shape, "a capture has the shape that was planned");
+      writer.write(index++, bytes_of(value.numbers));
+    }
+  }
+  for (const auto& [name, value] : gradients.gradients) writer.write(index++, bytes_of(value.numbers));
+  writer.finish();
+  return result;
+}
+
+}  // namespace vitrine
