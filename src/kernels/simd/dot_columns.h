@@ -16,6 +16,7 @@ HWY_INLINE void add_inputs(const char* w, size_t stride, size_t inputs, size_t n
   Vec sum[R];
   for (int r = 0; r < R; ++r) sum[r] = first ? hn::Zero(Tag()) : load_up_to(y + size_t(r) * y_stride, kN ? kN : n);
   for (size_t i = 0; i < inputs; ++i) {
+    if constexpr (kN != 0) __builtin_prefetch(w + (i + kInputs) * stride, 0, 2);  // strips are too short for the CPU to guess
     const Vec weight = weight_load_up_to<W>(w + i * stride, kN ? kN : n);
     for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(weight, broadcast(x[size_t(r) * x_stride + i]), sum[r]);
   }

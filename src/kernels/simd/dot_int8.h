@@ -1,7 +1,7 @@
 #pragma once
-// Products of a few rows of int8 activations with block weights. Per block of 32 the integer sum is exact; it enters one
-// f32 accumulator per (row, output) as scale(w) * scale(x) * sum, block after block, so that bits depend on neither the
-// rows nor the cuts.
+// Products of a few rows of int8 activations with block weights. Per block of 32, each of eight lanes sums four products
+// exactly in integers; the lane then enters its f32 sum as scale(w) * scale(x) * integer, block after block. So bits
+// depend on neither the rows nor the cuts. The byte products want one operand unsigned: see each Pack.
 #include "kernels/simd/vec.h"
 
 namespace vitrine {
@@ -9,91 +9,151 @@ namespace {
 
 #if HWY_ARCH_X86
 
-/// Adds, in each of eight lanes, the products of four neighbouring bytes of u (unsigned) and x (signed).
-HWY_INLINE __m256i dot4(__m256i sum, __m256i u, __m256i x) {
-#if HWY_TARGET <= HWY_AVX3
-  return _mm256_dpbusd_epi32(sum, u, x);
-#else  // pairs fit in 16 bits: |w| <= 128, |x| <= 127
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(u, x), _mm256_set1_epi16(1)));
-#endif
+HWY_INLINE float sum_of_eight(__m256 v) {
+  const __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  const __m128 pair = _mm_add_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps(pair, pair, 1)));
+}
+HWY_INLINE __m128i every_half(const char* p) {
+  short bits;
+  memcpy(&bits, p, 2);
+  return _mm_set1_epi16(bits);
 }
 
-/// 32 weights of one block, ready for products with any number of rows.
-struct Int8Q8 {
-  static constexpr size_t kBytes = sizeof(BlockQ8_0);
-  __m256i w;
-  HWY_INLINE explicit Int8Q8(const char* block) {
-    w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 2));
 #if HWY_TARGET <= HWY_AVX3
-    w = _mm256_xor_si256(w, _mm256_set1_epi8(-128));  // w + 128, unsigned: 128 * sum(x) is taken out of the sum below
-#endif
+
+/// Blocks of two outputs side by side in one register. Weights are made unsigned by an offset (128 for Q8_0, the
+/// stored nibble's own 8 for Q4_0); offset * x is taken out again in each lane.
+template <bool kNibbles>
+struct Pack {
+  static constexpr size_t kOutputs = 2, kBytes = kNibbles ? sizeof(BlockQ4_0) : sizeof(BlockQ8_0);
+  using Sum = __m512;
+  struct Row {  // a block of activations, in both halves
+    __m512i q, correction;
+    __m512 scale;
+    HWY_INLINE explicit Row(const ActivationBlock& b)
+        : q(_mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b.q)))), scale(_mm512_set1_ps(b.scale)) {
+      const __m512i offset = _mm512_set1_epi8(kNibbles ? 8 : -128);
+      correction = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_dpbusd_epi32(_mm512_setzero_si512(), offset, q));
+    }
+  };
+  __m512i q;
+  __m512 scale;
+  Pack() = default;
+  HWY_INLINE Pack(const char* first, const char* second) {
+    const __m256i halves = _mm256_inserti128_si256(_mm256_castsi128_si256(every_half(first)), every_half(second), 1);
+    scale = _mm512_cvtph_ps(halves);
+    if constexpr (kNibbles) {
+      const __m256i a = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(first + 2)));
+      const __m256i b = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(second + 2)));
+      const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+      const __m512i shift = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);  // low nibbles, high nibbles
+      q = _mm512_and_si512(_mm512_srlv_epi64(both, shift), _mm512_set1_epi8(15));
+    } else {
+      const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(first + 2));
+      const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second + 2));
+      q = _mm512_xor_si512(_mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1), _mm512_set1_epi8(-128));
+    }
   }
-  HWY_INLINE __m256i dot(const ActivationBlock& b, __m256i x) const {
-#if HWY_TARGET <= HWY_AVX3
-    return dot4(_mm256_zextsi128_si256(_mm_cvtsi32_si128(-128 * b.sum)), w, x);
+  static HWY_INLINE Sum zero() { return _mm512_setzero_ps(); }
+  HWY_INLINE Sum add_to(Sum sum, const Row& x) const {
+    const __m512 dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(x.correction, q, x.q));
+    return _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, x.scale), sum);
+  }
+  static HWY_INLINE void store(Sum sum, float* y, size_t n) {
+    y[0] = sum_of_eight(_mm512_castps512_ps256(sum));
+    if (n > 1) y[1] = sum_of_eight(_mm512_extractf32x8_ps(sum, 1));
+  }
+};
+/// Packs at a time for R rows: R * packs sums, and a weight and a scale per pack, in 32 registers.
+template <int R>
+constexpr int packs_at_a_time() {
+  return R <= 4 ? 4 : R == 5 ? 3 : 2;
+}
+
 #else
-    (void)b;
-    return dot4(_mm256_setzero_si256(), _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-#endif
-  }
-};
-struct Int8Q4 {
-  static constexpr size_t kBytes = sizeof(BlockQ4_0);
-  __m256i w;
-  HWY_INLINE explicit Int8Q4(const char* block) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 2));
-    const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1);
-    w = _mm256_and_si256(both, _mm256_set1_epi8(15));
-  }
-  HWY_INLINE __m256i dot(const ActivationBlock& b, __m256i x) const {
-    return dot4(_mm256_zextsi128_si256(_mm_cvtsi32_si128(-8 * b.sum)), w, x);
-  }
-};
 
-HWY_INLINE float scale_of(const char* block) {
-  uint16_t bits;
-  memcpy(&bits, block, 2);
-  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
+/// One output. Q8_0: |w| is the unsigned operand and x takes w's sign; the pairs of products, at most 2 * 128 * 127, fit
+/// in 16 bits. Q4_0: the stored nibble is unsigned, and 8 * x is taken out in each lane.
+template <bool kNibbles>
+struct Pack {
+  static constexpr size_t kOutputs = 1, kBytes = kNibbles ? sizeof(BlockQ4_0) : sizeof(BlockQ8_0);
+  using Sum = __m256;
+  static HWY_INLINE __m256i dot(__m256i u, __m256i x) {
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(u, x), _mm256_set1_epi16(1));
+  }
+  struct Row {
+    __m256i q, correction;
+    __m256 scale;
+    HWY_INLINE explicit Row(const ActivationBlock& b)
+        : q(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b.q))), scale(_mm256_set1_ps(b.scale)) {
+      correction = kNibbles ? dot(_mm256_set1_epi8(8), q) : _mm256_setzero_si256();
+    }
+  };
+  __m256i q;
+  __m256 scale;
+  Pack() = default;
+  HWY_INLINE Pack(const char* block, const char*) {
+    scale = _mm256_cvtph_ps(every_half(block));
+    if constexpr (kNibbles) {
+      const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 2)));
+      q = _mm256_and_si256(_mm256_srlv_epi64(both, _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
+    } else {
+      q = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 2));
+    }
+  }
+  static HWY_INLINE Sum zero() { return _mm256_setzero_ps(); }
+  HWY_INLINE Sum add_to(Sum sum, const Row& x) const {
+    const __m256i lanes =
+        kNibbles ? _mm256_sub_epi32(dot(q, x.q), x.correction) : dot(_mm256_abs_epi8(q), _mm256_sign_epi8(x.q, q));
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(lanes), _mm256_mul_ps(scale, x.scale), sum);
+  }
+  static HWY_INLINE void store(Sum sum, float* y, size_t) { *y = sum_of_eight(sum); }
+};
+template <int R>
+constexpr int packs_at_a_time() {
+  return R == 1 ? 4 : R <= 3 ? 2 : 1;
 }
 
-template <class W, int R, int J>
-HWY_INLINE void int8_block(const char* w, size_t stride, size_t k, const ActivationBlock* x, size_t x_stride, float* y,
+#endif
+
+/// P packs of outputs, the last of which may hold fewer than Pack::kOutputs: n outputs in all.
+template <class W, int R, int P>
+HWY_INLINE void int8_block(const char* w, size_t stride, size_t n, size_t k, const ActivationBlock* x, size_t x_stride, float* y,
                            size_t y_stride) {
-  __m256 sum[J][R];
-  for (int j = 0; j < J; ++j)
-    for (int r = 0; r < R; ++r) sum[j][r] = _mm256_setzero_ps();
-  const size_t blocks = k / kBlock;
+  typename W::Sum sum[P][R];
+  for (int p = 0; p < P; ++p)
+    for (int r = 0; r < R; ++r) sum[p][r] = W::zero();
+  const size_t blocks = k / kBlock, to_second = n > 1 ? stride : 0;
   for (size_t b = 0; b < blocks; ++b, w += W::kBytes) {
-    for (int j = 0; j < J; ++j) {
-      const char* row = w + size_t(j) * stride;
-      if constexpr (J > 1) __builtin_prefetch(row + size_t(J) * stride, 0, 2);
-      const W block(row);
-      const float w_scale = scale_of(row);
-      for (int r = 0; r < R; ++r) {
-        const ActivationBlock& a = x[size_t(r) * x_stride + b];
-        const __m256i q = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a.q));
-        const __m256 scale = _mm256_set1_ps(w_scale * a.scale);
-        sum[j][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(block.dot(a, q)), scale, sum[j][r]);
+    W pack[P];
+    for (int p = 0; p < P; ++p) {
+      const char* first = w + size_t(p) * W::kOutputs * stride;
+      if constexpr (P > 1) {
+        __builtin_prefetch(first + P * W::kOutputs * stride, 0, 2);
+        if constexpr (W::kOutputs > 1) __builtin_prefetch(first + (P * W::kOutputs + 1) * stride, 0, 2);
       }
+      pack[p] = W(first, first + to_second);
+    }
+    for (int r = 0; r < R; ++r) {
+      const typename W::Row row(x[size_t(r) * x_stride + b]);
+      for (int p = 0; p < P; ++p) sum[p][r] = pack[p].add_to(sum[p][r], row);
     }
   }
   for (int r = 0; r < R; ++r)
-    for (int j = 0; j < J; ++j) {
-      const __m128 half = _mm_add_ps(_mm256_castps256_ps128(sum[j][r]), _mm256_extractf128_ps(sum[j][r], 1));
-      const __m128 pair = _mm_add_ps(half, _mm_movehl_ps(half, half));
-      y[size_t(r) * y_stride + size_t(j)] = _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps(pair, pair, 1)));
-    }
+    for (int p = 0; p < P; ++p)
+      W::store(sum[p][r], y + size_t(r) * y_stride + size_t(p) * W::kOutputs, n - size_t(p) * W::kOutputs);
 }
 
 template <class W, int R>
 void int8_fixed(const char* w, size_t stride, size_t n, size_t k, const ActivationBlock* x, size_t x_stride, float* y,
                 size_t y_stride) {
-  constexpr int kJ = R == 1 ? 4 : R <= 3 ? 2 : 1;
+  constexpr int kPacks = packs_at_a_time<R>();
+  constexpr size_t kMany = size_t(kPacks) * W::kOutputs;
   size_t j = 0;
-  for (; j + kJ <= n; j += kJ) int8_block<W, R, kJ>(w + j * stride, stride, k, x, x_stride, y + j, y_stride);
-  if constexpr (kJ > 1) {
-    for (; j < n; ++j) int8_block<W, R, 1>(w + j * stride, stride, k, x, x_stride, y + j, y_stride);
-  }
+  for (; j + kMany <= n; j += kMany) int8_block<W, R, kPacks>(w + j * stride, stride, kMany, k, x, x_stride, y + j, y_stride);
+  for (; j < n; j += W::kOutputs)
+    int8_block<W, R, 1>(w + j * stride, stride, min_of(W::kOutputs, n - j), k, x, x_stride, y + j, y_stride);
 }
 
 template <class W>

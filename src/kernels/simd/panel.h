@@ -78,19 +78,30 @@ void panel_expand(DType type, const void* weights, size_t stride, bool by_column
 }
 
 /// M outputs x V vectors of rows over the depth of the panel; y[row][0 .. M) of `rows` rows is set or added to.
+/// `ahead` is memory that a later tile will read: one cache line of it is asked for at every fourth step.
 template <int M, int V>
-void panel_tile(const float* panel, const float* x, size_t depth, size_t rows, float* y, size_t y_stride, bool add) {
+void panel_tile(const float* panel, const float* x, const char* ahead, size_t depth, size_t rows, float* y, size_t y_stride,
+                bool add) {
   Vec sum[M][V];
   for (int m = 0; m < M; ++m)
     for (int v = 0; v < V; ++v) sum[m][v] = hn::Zero(Tag());
-  for (size_t i = 0; i < depth; ++i) {
+  const auto step = [&](size_t i) HWY_ATTR {
     Vec value[V];
     for (int v = 0; v < V; ++v) value[v] = load(x + i * kTileRows + size_t(v) * kLanes);
     for (int m = 0; m < M; ++m) {
       const Vec weight = broadcast(panel[size_t(m) * kPanelStride + i]);
       for (int v = 0; v < V; ++v) sum[m][v] = hn::MulAdd(weight, value[v], sum[m][v]);
     }
+  };
+  size_t i = 0;
+  for (; i + 4 <= depth; i += 4) {
+    __builtin_prefetch(ahead + i * 16, 0, 2);
+    step(i);
+    step(i + 1);
+    step(i + 2);
+    step(i + 3);
   }
+  for (; i < depth; ++i) step(i);
   for (int v = 0; v < V; ++v) {
     Vec square[kLanes];
     for (size_t m = 0; m < kLanes; ++m) square[m] = m < M ? sum[m < M ? m : 0][v] : hn::Zero(Tag());
@@ -103,7 +114,7 @@ void panel_tile(const float* panel, const float* x, size_t depth, size_t rows, f
   }
 }
 
-using PanelTile = void (*)(const float*, const float*, size_t, size_t, float*, size_t, bool);
+using PanelTile = void (*)(const float*, const float*, const char*, size_t, size_t, float*, size_t, bool);
 template <int V>
 PanelTile panel_tile_for(size_t outputs) {
   static_assert(kTileOutputs == 14 || kTileOutputs == 6);
@@ -135,10 +146,12 @@ void panel_multiply(const void* panel, const float*, size_t, const void* packed,
   for (size_t row = row0; row < row0 + n_rows; row += kTileRows) {
     const size_t rows = min_of(kTileRows, row0 + n_rows - row);
     const float* x = static_cast<const float*>(packed) + row / kTileRows * kTileRows * k + k0 * kTileRows;
+    const char* next = reinterpret_cast<const char*>(x + kTileRows * k);  // the same slice of the next rows
     for (size_t t = 0; t < tiles; ++t) {
       const size_t begin = t * n / tiles, outputs = (t + 1) * n / tiles - begin;
       const PanelTile tile = rows > kLanes ? panel_tile_for<2>(outputs) : panel_tile_for<1>(outputs);
-      tile(static_cast<const float*>(panel) + begin * kPanelStride, x, depth, rows, y + row * y_stride + begin, y_stride, add);
+      tile(static_cast<const float*>(panel) + begin * kPanelStride, x, next + t * depth * 16, depth, rows,
+           y + row * y_stride + begin, y_stride, add);
     }
   }
 }

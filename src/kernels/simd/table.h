@@ -14,7 +14,7 @@ namespace vitrine {
 constinit const KernelTable VITRINE_TABLE = {
     .name = VITRINE_TABLE_NAME,
     .dot_rows = {dot_rows<WeightF32>, dot_rows<WeightF16>, dot_rows<WeightBf16>, dot_rows<WeightQ8>, dot_rows<WeightQ4>},
-    .dot_rows_int8 = {nullptr, nullptr, nullptr, dot_rows_int8<Int8Q8>, dot_rows_int8<Int8Q4>},
+    .dot_rows_int8 = {nullptr, nullptr, nullptr, dot_rows_int8<Pack<false>>, dot_rows_int8<Pack<true>>},
     .dot_columns = {dot_columns<WeightF32>, dot_columns<WeightF16>, dot_columns<WeightBf16>, nullptr, nullptr},
     .panel_f32 = {.outputs = kPanelOutputs,
                   .depth = kPanelDepth,
