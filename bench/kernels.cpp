@@ -158,9 +158,10 @@ int main(int argc, char** argv) {
   const auto wanted = [&](const char* name) { return only.empty() || only == name; };
 
   const size_t k = 2048;
-  std::vector<float> x(kFewRows * k, 0.5f);
+  const Memory activations(kFewRows * k * sizeof(float));  // aligned, as tensors are
+  const float* x = reinterpret_cast<const float*>(activations.data);
   std::vector<ActivationBlock> q(kFewRows * k / kBlock);
-  table.quantise_int8(x.data(), x.size(), q.data());
+  table.quantise_int8(x, kFewRows * k, q.data());
   for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0}) {
     const size_t stride = row_bytes(type, k), n = weights.bytes / stride / 64 * 64;
     std::vector<float> y(kFewRows * n);
@@ -169,8 +170,7 @@ int main(int argc, char** argv) {
       if (wanted("dot_rows")) {
         const double t = best_time([&] {
           pool.run(int64_t(n / 64), [&](int64_t c, int) {
-            table.dot_rows[int(type)](weights.data + size_t(c) * 64 * stride, stride, 64, k, x.data(), k, rows, y.data() + c * 64,
-                                      n);
+            table.dot_rows[int(type)](weights.data + size_t(c) * 64 * stride, stride, 64, k, x, k, rows, y.data() + c * 64, n);
           });
         });
         report("dot_rows " + tail, double(n * stride) / t / 1e9, limits.gigabytes, "GB/s");
@@ -188,8 +188,8 @@ int main(int argc, char** argv) {
         const size_t outputs = weights.bytes / row_bytes(type, k) / 512 * 512, column_stride = row_bytes(type, outputs);
         const double t = best_time([&] {
           pool.run(int64_t(outputs / 512), [&](int64_t c, int) {
-            table.dot_columns[int(type)](weights.data + row_bytes(type, size_t(c) * 512), column_stride, 512, k, x.data(), k,
-                                         rows, y.data() + c * 512, n);
+            table.dot_columns[int(type)](weights.data + row_bytes(type, size_t(c) * 512), column_stride, 512, k, x, k, rows,
+                                         y.data() + c * 512, n);
           });
         });
         report("dot_columns " + tail, double(column_stride * k) / t / 1e9, limits.gigabytes, "GB/s");
