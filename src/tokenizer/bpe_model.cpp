@@ -45,6 +45,10 @@ BpeJoin MergeTable::find(int32_t left, int32_t right) const {
   return {0, -1};
 }
 
+void MergeTable::prefetch(int32_t left, int32_t right) const {
+  if (!slots_.empty()) __builtin_prefetch(&slots_[mix(uint64_t(uint32_t(left)) << 32 | uint32_t(right)) & (slots_.size() - 1)]);
+}
+
 BpeModel::BpeModel(Vocabulary vocabulary, Options options, const std::string& path) : options_(std::move(options)), path_(path) {
   vocabulary_ = std::move(vocabulary);
   if (!options_.unknown_token.empty()) {
@@ -64,24 +68,55 @@ BpeModel::BpeModel(Vocabulary vocabulary, Options options, const std::string& pa
 }
 
 void BpeModel::add_merge(std::string_view left, std::string_view right) {
-  const size_t prefix = options_.continuing_subword_prefix.size();
-  std::string joined(left);
-  joined += right.substr(std::min(prefix, right.size()));
-  if (joined != last_joined_) {  // files list all ways to make one piece in a row
-    last_joined_id_ = vocabulary_.find(joined);
-    last_joined_.swap(joined);
+  const std::string_view tail = right.substr(std::min(options_.continuing_subword_prefix.size(), right.size()));
+  PendingMerge merge{};
+  merge.begin = uint32_t(pending_text_.size());
+  merge.left_size = uint32_t(left.size()), merge.right_size = uint32_t(right.size()),
+  merge.joined_size = uint32_t(left.size() + tail.size());
+  pending_text_.append(left).append(right).append(left).append(tail);
+  merge.left_hash = hash_text(left), merge.right_hash = hash_text(right);
+  merge.joined_hash = hash_text(std::string_view(pending_text_).substr(pending_text_.size() - merge.joined_size));
+  vocabulary_.prefetch(merge.left_hash);
+  vocabulary_.prefetch(merge.right_hash);
+  vocabulary_.prefetch(merge.joined_hash);
+  pending_.push_back(merge);
+  if (pending_.size() == kMergeGroup) resolve_merges();
+}
+
+void BpeModel::resolve_merges() {
+  for (const PendingMerge& m : pending_) {
+    vocabulary_.prefetch_text(m.left_hash);
+    vocabulary_.prefetch_text(m.right_hash);
+    vocabulary_.prefetch_text(m.joined_hash);
   }
-  const int32_t l = vocabulary_.find(left), r = vocabulary_.find(right), id = last_joined_id_;
-  if (l < 0 || r < 0 || id < 0)
-    throw FileError(path_, fmt::format("merge {} (\"{}\" + \"{}\") needs the piece \"{}\", which the vocabulary does not hold",
-                                       merge_count_, left, right,
-                                       l < 0   ? left
-                                       : r < 0 ? right
-                                               : std::string_view(last_joined_)));
-  merges_.set(l, r, {uint32_t(merge_count_++), id});
+  struct Resolved {
+    int32_t left, right, joined;
+  };
+  Resolved resolved[kMergeGroup];
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    const PendingMerge& m = pending_[i];
+    const std::string_view text = std::string_view(pending_text_).substr(m.begin);
+    const std::string_view left = text.substr(0, m.left_size), right = text.substr(m.left_size, m.right_size),
+                           joined = text.substr(m.left_size + m.right_size, m.joined_size);
+    const Resolved r{vocabulary_.find(left, m.left_hash), vocabulary_.find(right, m.right_hash),
+                     vocabulary_.find(joined, m.joined_hash)};
+    if (r.left < 0 || r.right < 0 || r.joined < 0)
+      throw FileError(path_, fmt::format("merge {} (\"{}\" + \"{}\") needs the piece \"{}\", which the vocabulary does not hold",
+                                         merge_count_ + i, left, right,
+                                         r.left < 0    ? left
+                                         : r.right < 0 ? right
+                                                       : joined));
+    merges_.prefetch(r.left, r.right);
+    resolved[i] = r;
+  }
+  for (size_t i = 0; i < pending_.size(); ++i)
+    merges_.set(resolved[i].left, resolved[i].right, {uint32_t(merge_count_++), resolved[i].joined});
+  pending_.clear();
+  pending_text_.clear();
 }
 
 void BpeModel::finish() {
+  resolve_merges();
   const std::string& marker = options_.word_marker;
   const bool plain = options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty() && !options_.ignore_merges;
   if (marker.empty() || !plain || vocabulary_.find(marker) < 0) return;

@@ -136,13 +136,24 @@ double JsonCursor::number() {
   return value;
 }
 
+void JsonCursor::skip_string() {
+  ++pos_;
+  while (true) {
+    const size_t stop = text_.find_first_of("\"\\", pos_);
+    if (stop == std::string_view::npos) fail("a string does not end");
+    pos_ = stop + 1;
+    if (text_[stop] == '"') return;
+    if (pos_ < text_.size()) ++pos_;  // the character after a backslash
+  }
+}
+
 void JsonCursor::skip_value() {
   constexpr int kDeepest = 64;
   int depth = 0;
   do {
     const char c = peek();
     if (c == '"') {
-      string();
+      skip_string();
     } else if (c == '{' || c == '[') {
       if (++depth > kDeepest) fail("nests deeper than 64 levels");
       ++pos_;

@@ -50,6 +50,7 @@ class JsonCursor {
 
  private:
   void decode_string(size_t end_of_plain);
+  void skip_string();
 
   std::string_view text_;
   const std::string* where_;

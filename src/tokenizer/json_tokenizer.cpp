@@ -22,7 +22,7 @@ Document split_document(std::string_view text, const std::string& path) {
   JsonCursor cursor(text, path);
   std::string small;
   size_t copied = 0;
-  const auto leave_out = [&](size_t& place, const char* key) {
+  const auto leave_out = [&](size_t& place, size_t& bytes, const char* key) {
     if (place != 0) cursor.fail(fmt::format("model.{} appears twice", key));
     cursor.peek();
     place = cursor.position();
@@ -30,6 +30,7 @@ Document split_document(std::string_view text, const std::string& path) {
     small += "null";
     cursor.skip_value();
     copied = cursor.position();
+    bytes = copied - place;
   };
   cursor.object([&](std::string_view key) {
     if (key != "model" || cursor.peek() != '{') return cursor.skip_value();
@@ -38,9 +39,9 @@ Document split_document(std::string_view text, const std::string& path) {
       const std::string name(model_key);
       cursor.move_to(inner.position());
       if (name == "vocab") {
-        leave_out(document.model.vocabulary, "vocab");
+        leave_out(document.model.vocabulary, document.model.vocabulary_bytes, "vocab");
       } else if (name == "merges") {
-        leave_out(document.model.merges, "merges");
+        leave_out(document.model.merges, document.model.merges_bytes, "merges");
       } else {
         cursor.skip_value();
       }

@@ -161,9 +161,7 @@ std::unique_ptr<Model> parse_bpe(const Component& c, const ModelText& text, cons
   if (text.merges == 0) c.fail("has no \"merges\"");
   JsonCursor cursor(text.whole, path);
   cursor.move_to(text.merges);
-  JsonCursor end = cursor;
-  end.skip_value();
-  model->reserve_merges((end.position() - text.merges) / 16);
+  model->reserve_merges(text.merges_bytes / 16);
   size_t index = 0;
   std::string left;
   cursor.array([&] {
@@ -225,9 +223,7 @@ std::unique_ptr<Model> parse_model(const Component& c, const ModelText& text, co
   if (type == "Unigram") return std::make_unique<UnigramModel>(cursor, c, path);
   if (type != "BPE" && type != "WordPiece" && type != "WordLevel")
     c.fail("vitrine does not know the model \"" + type + "\"; it knows BPE, WordPiece, WordLevel, Unigram");
-  JsonCursor end = cursor;
-  end.skip_value();
-  Vocabulary vocabulary = parse_vocabulary(cursor, end.position() - text.vocabulary, path);
+  Vocabulary vocabulary = parse_vocabulary(cursor, text.vocabulary_bytes, path);
   if (type == "BPE") return parse_bpe(c, text, path, std::move(vocabulary));
   if (type == "WordPiece") return std::make_unique<WordPieceModel>(std::move(vocabulary), c);
   return std::make_unique<WordLevelModel>(std::move(vocabulary), c, path);

@@ -41,6 +41,7 @@ class MergeTable {
   void reserve(size_t merges);
   void set(int32_t left, int32_t right, BpeJoin join);  // a later entry replaces an earlier one
   BpeJoin find(int32_t left, int32_t right) const;      // id -1: they do not merge
+  void prefetch(int32_t left, int32_t right) const;
 
  private:
   struct Slot {
@@ -65,7 +66,8 @@ class BpeModel final : public Model {
   };
   BpeModel(Vocabulary vocabulary, Options options, const std::string& path);
 
-  /// The next merge, in order of priority. Errors: FileError naming the merge and the piece that is not in the vocabulary.
+  /// The next merge, in order of priority. Errors: FileError naming the merge and the piece that is not in the vocabulary
+  /// (here or by a later call: merges are looked up in groups).
   void add_merge(std::string_view left, std::string_view right);
   void reserve_merges(size_t count) { merges_.reserve(count); }
   /// To be called once, after the last merge.
@@ -75,6 +77,7 @@ class BpeModel final : public Model {
   const char* name() const override { return "BPE"; }
 
  private:
+  void resolve_merges();
   void encode_word(std::string_view word, ModelScratch& scratch, std::vector<WordToken>& out) const;
   void split_characters(std::string_view word, std::vector<BpeSymbol>& symbols) const;
   int32_t find_character(std::string_view character, bool first, bool last) const;
@@ -83,8 +86,14 @@ class BpeModel final : public Model {
   std::string path_;
   MergeTable merges_;
   size_t merge_count_ = 0;
-  std::string last_joined_;  // the result of the last merge added
-  int32_t last_joined_id_ = -1;
+  // A group of merges: the text of left, right and joined pieces, one after the other, and what they need.
+  struct PendingMerge {
+    uint32_t begin, left_size, right_size, joined_size;
+    uint64_t left_hash, right_hash, joined_hash;
+  };
+  static constexpr size_t kMergeGroup = 32;
+  std::vector<PendingMerge> pending_;
+  std::string pending_text_;
   std::vector<int32_t> single_;  // id of each character below U+10000 that is a piece; -1
   int32_t byte_ids_[256];
   SafeCuts cuts_;
@@ -94,6 +103,7 @@ class BpeModel final : public Model {
 struct ModelText {
   std::string_view whole;             // the file
   size_t vocabulary = 0, merges = 0;  // byte at which each value begins; 0: not there
+  size_t vocabulary_bytes = 0, merges_bytes = 0;
 };
 
 /// Reads a "model" of tokenizer.json: BPE, WordPiece, WordLevel, Unigram. Errors: FileError.

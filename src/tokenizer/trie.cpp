@@ -5,7 +5,7 @@
 namespace vitrine {
 
 Trie::Trie(std::vector<std::pair<std::string_view, int32_t>> strings) {
-  std::stable_sort(strings.begin(), strings.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::sort(strings.begin(), strings.end());
   std::erase_if(strings, [](const auto& s) { return s.first.empty(); });
   if (strings.empty()) return;
   // Breadth first: a node is a range of the sorted strings that share their first `depth` bytes.

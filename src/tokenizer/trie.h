@@ -15,7 +15,7 @@ class Trie {
   };
 
   Trie() = default;
-  /// Empty strings are left out; of equal strings the last counts.
+  /// Empty strings are left out; of equal strings the largest value counts.
   explicit Trie(std::vector<std::pair<std::string_view, int32_t>> strings);
 
   bool empty() const { return nodes_.empty(); }

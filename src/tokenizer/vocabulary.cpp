@@ -66,9 +66,8 @@ Vocabulary::Added Vocabulary::add(std::string_view piece, int32_t id) {
   return Added::yes;
 }
 
-int32_t Vocabulary::find(std::string_view piece) const {
+int32_t Vocabulary::find(std::string_view piece, uint64_t h) const {
   if (slots_.empty()) return -1;
-  const uint64_t h = hash_text(piece);
   for (size_t at = h & (slots_.size() - 1); slots_[at].id >= 0; at = (at + 1) & (slots_.size() - 1))
     if (holds(slots_[at], h, piece)) return slots_[at].id;
   return -1;

@@ -19,7 +19,15 @@ class Vocabulary {
   /// Gives `piece` the id >= 0. The caller bounds ids: the table grows to the largest. Errors: InputError when the pieces
   /// take 4 GiB or more.
   Added add(std::string_view piece, int32_t id);
-  int32_t find(std::string_view piece) const;  // -1: not in the vocabulary
+  int32_t find(std::string_view piece) const { return find(piece, hash_text(piece)); }  // -1: not in the vocabulary
+  int32_t find(std::string_view piece, uint64_t hash) const;                            // with its hash_text()
+  /// Starts to fetch what find() will look at: many look-ups then wait for memory together, not one after the other.
+  void prefetch(uint64_t hash) const {
+    if (!slots_.empty()) __builtin_prefetch(&slots_[hash & (slots_.size() - 1)]);
+  }
+  void prefetch_text(uint64_t hash) const {
+    if (!slots_.empty()) __builtin_prefetch(text_.data() + slots_[hash & (slots_.size() - 1)].begin);
+  }
   bool has(int32_t id) const { return id >= 0 && size_t(id) < spans_.size() && spans_[size_t(id)].used; }
   std::string_view piece(int32_t id) const {  // "" for an unused id
     if (!has(id)) return {};
