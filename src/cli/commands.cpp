@@ -33,7 +33,7 @@ const std::vector<Command>& commands() {
       {"verify", "Compare the numbers with those of a reference implementation",
        "Prints the largest and mean distance of logits, hidden states and attention patterns, the KL divergence and how often "
        "the "
-       "likeliest token agrees. Exit code 1 if a number is further away than --absolute and --relative allow.",
+       "token agrees. Exit code 1 if a number is further away than docs/numerics.md allows.",
        "vitrine verify --reference tests/golden/tales9m --compute f32", define_verify},
       {"info", "Show shapes, parameters, memory and hook names of a model",
        "A directory with config.json alone, or a bare configuration file, is enough. GGUF files are described by their own "

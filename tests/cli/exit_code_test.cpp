@@ -1,0 +1,175 @@
+// What is wrong with the input or the flags exits with 2 and says what to do; what goes wrong in a run exits with 1.
+#include <fstream>
+
+#include "cli/program.h"
+
+namespace vitrine {
+namespace {
+
+TEST(ExitCode, FlagsThatAreWrong) {
+  expect_refused({}, {"name a command"});
+  expect_refused({"prophesy"}, {"prophesy", "--help"});
+  expect_refused({"predict", "a", "--topp", "3"}, {"--topp", "vitrine predict --help"});
+  expect_refused({"predict", "a", "--top"}, {"--top"});
+  expect_refused({"predict", "a", "--top", "many"}, {"--top", "\"many\" is no whole number"});
+  expect_refused({"predict", "a", "--top", "0"}, {"--top", "0 is not between 1"});
+  expect_refused({"predict", "a", "--threads", "-1"}, {"--threads", "-1 is not between 1"});
+  expect_refused({"predict", "a", "--compute", "f64"}, {"\"f64\" is none of auto|f32"});
+  expect_refused({"predict"}, {"no prompt", "--tokens"});
+  expect_refused({"predict", "a", "--tokens", "2"}, {"more than one prompt"});
+  expect_refused({"predict", "a", "b"}, {"b"});
+  expect_refused({"trace", "a", "--hooks", "hook_embed"}, {"--out is required"});
+  expect_refused({"trace", "a", "--out", "/tmp/x"}, {"nothing to trace"});
+  expect_refused({"verify"}, {"--reference is required"});
+}
+
+TEST(ExitCode, FlagsOfGeneration) {
+  expect_refused({"generate", "a", "--temperature", "-1"}, {"--temperature", "-1 is not between 0"});
+  expect_refused({"generate", "a", "--temperature", "nan"}, {"--temperature", "no finite number"});
+  expect_refused({"generate", "a", "--top-p", "1.5"}, {"--top-p", "1.5 is not between 0 and 1"});
+  expect_refused({"generate", "a", "--beams", "2", "--top-k", "5"}, {"--top-k", "--beams"});
+  expect_refused({"generate", "a", "--beams", "2", "--return", "3"}, {"3 hypotheses cannot come from 2 beams"});
+  expect_refused({"generate", "a", "--length-penalty", "2"}, {"--length-penalty needs --beams"});
+  expect_refused({"generate", "a", "--early-stopping=perhaps", "--beams", "2"}, {"perhaps"});
+  expect_refused({"generate", "a", "--logit-bias", "5"}, {"--logit-bias", "ID=X"});
+  expect_refused({"generate", "a", "--logit-bias", "99999=1"}, {"99999"});
+  expect_refused({"generate", "a", "--samplers", "top_k,luck"}, {"luck"});
+  expect_refused({"generate", "a", "--eos", "4096"}, {"--eos", "4096"});
+  expect_refused({"generate", "a", "--eos", "1", "--ignore-eos"}, {"contradict"});
+  expect_refused({"generate", "a", "--stop", ""}, {"stop"});
+}
+
+TEST(ExitCode, TokenIds) {
+  expect_refused({"predict", "--tokens", ""}, {"--tokens"});
+  expect_refused({"predict", "--tokens", "2,,5"}, {"--tokens", "an id is missing"});
+  expect_refused({"predict", "--tokens", "2;"}, {"--tokens", "an id is missing"});
+  expect_refused({"predict", "--tokens", "-1,2"}, {"--tokens", "-1 is negative"});
+  expect_refused({"predict", "--tokens", "2,x"}, {"--tokens", "\"x\" is no token id"});
+  expect_refused({"predict", "--tokens", "2,99999999999999999999"}, {"--tokens", "out of range"});
+  expect_refused({"predict", "--tokens", "2,4096"}, {"4096", "vocabulary"});
+  expect_refused({"detokenize", "4096"}, {"4096"});
+  expect_refused({"detokenize", "-3"}, {"3"});
+}
+
+TEST(ExitCode, Prompts) {
+  expect_refused({"predict", "caf\xe9"}, {"byte 3 (0xe9) is not UTF-8"});
+  expect_refused({"generate", "\xff"}, {"byte 0 (0xff) is not UTF-8"});
+  expect_refused({"tokenize", "a\xc3"}, {"byte 1 (0xc3) is not UTF-8"});
+  // GPT-2 has no BOS by rule: an empty text is no token at all.
+  expect_refused({"predict", "", "--model", golden_model("gpt2_a")}, {"the prompt has no token"});
+  EXPECT_EQ(vitrine({"predict", ""}).code, 0);  // with a BOS there is something to predict from
+
+  std::string long_prompt = "2";
+  for (int i = 0; i < 1024; ++i) long_prompt += ",5";
+  expect_refused({"predict", "--tokens", long_prompt}, {"1025 tokens", "1024"});
+  expect_refused({"generate", "--tokens", long_prompt}, {"1025 tokens", "1024"});
+}
+
+TEST(ExitCode, FilesThatAreNotThere) {
+  expect_refused({"predict", "a", "--model", "/nowhere/at/all"}, {"/nowhere/at/all"});
+  expect_refused({"predict", "a", "--model", "nobody/nothing-2b"}, {"nobody/nothing-2b"});
+  expect_refused({"predict", "--jsonl", "/nowhere.jsonl"}, {"/nowhere.jsonl"});
+  expect_refused({"tokenize", "--file", "/nowhere.txt"}, {"/nowhere.txt"});
+  expect_refused({"verify", "--reference", "/nowhere"}, {"/nowhere"});
+  const Scratch scratch;
+  std::filesystem::create_directory(scratch / "empty");
+  expect_refused({"predict", "a", "--model", scratch / "empty"}, {"config.json"});
+}
+
+TEST(ExitCode, JsonLines) {
+  const Scratch scratch;
+  expect_refused({"predict", "--jsonl", scratch.write("a.jsonl", "{\"text\": \"a\"}\n{\"txt\": \"b\"}\n")},
+                 {"a.jsonl line 2", "\"text\""});
+  expect_refused({"predict", "--jsonl", scratch.write("b.jsonl", "{\"text\": \"a\n")}, {"b.jsonl line 1"});
+  expect_refused({"predict", "--jsonl", scratch.write("c.jsonl", "\n\n")}, {"c.jsonl", "holds no line"});
+  expect_refused({"predict", "--jsonl", scratch.write("d.jsonl", "{\"text\": \"caf\xe9\"}\n")}, {"d.jsonl line 1"});
+}
+
+TEST(ExitCode, DamagedModels) {
+  {
+    const Scratch scratch;
+    const std::string model = copy_model(scratch, golden_model("gemma2"));
+    std::filesystem::resize_file(model + "/model.safetensors", 5000);
+    expect_refused({"predict", "--tokens", "2", "--model", model}, {"model.safetensors"});
+  }
+  {
+    const Scratch scratch;
+    const std::string model = copy_model(scratch, golden_model("gemma2"));
+    Json config = read_json(model + "/config.json");
+    config["intermediate_size"] = config["intermediate_size"].get<int>() + 8;
+    scratch.write("model/config.json", config.dump());
+    expect_refused({"predict", "--tokens", "2", "--model", model}, {"expected", "d_ff"});
+  }
+  {
+    const Scratch scratch;
+    const std::string model = copy_model(scratch, golden_model("gemma2"));
+    Json config = read_json(model + "/config.json");
+    config["architectures"] = {"OracleForCausalLM"};
+    config["model_type"] = "oracle";
+    scratch.write("model/config.json", config.dump());
+    expect_refused({"predict", "--tokens", "2", "--model", model}, {"config.json", "oracle", "gemma2"});
+    expect_refused({"info", "--model", model}, {"oracle"});
+  }
+  {
+    const Scratch scratch;
+    const std::string model = copy_model(scratch, golden_model("gemma2"));
+    Json config = read_json(model + "/config.json");
+    config["num_attention_heads"] = -4;
+    scratch.write("model/config.json", config.dump());
+    expect_refused({"predict", "--tokens", "2", "--model", model}, {"num_attention_heads", "-4"});
+  }
+  {
+    const Scratch scratch;
+    const std::string model = copy_model(scratch, golden_model("gpt2_a"));
+    Json tokenizer = read_json(model + "/tokenizer.json");
+    tokenizer["pre_tokenizer"] = {{"type", "Runes"}};
+    scratch.write("model/tokenizer.json", tokenizer.dump());
+    expect_refused({"predict", "a", "--model", model}, {"tokenizer.json", "Runes"});
+    expect_refused({"tokenize", "a", "--model", model}, {"tokenizer.json", "Runes"});
+  }
+}
+
+/// A value of the tensor `name` of a safetensors file becomes NaN.
+void poison(const std::string& path, const std::string& name) {
+  std::string content = read_file(path);
+  uint64_t header = 0;
+  std::memcpy(&header, content.data(), 8);
+  const Json names = parse_json(content.substr(8, header), path);
+  const Json& tensor = names.at(name);
+  ASSERT_EQ(tensor.at("dtype"), "F32");
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(content.data() + 8 + header + tensor.at("data_offsets")[0].get<size_t>(), &nan, sizeof nan);
+  std::ofstream(path, std::ios::binary).write(content.data(), static_cast<std::streamsize>(content.size()));
+}
+
+TEST(ExitCode, NanInTheWeightsFailsTheRunAndIsNamed) {
+  const Scratch scratch;
+  const std::string model = copy_model(scratch, golden_model("gemma2"));
+  poison(model + "/model.safetensors", "model.layers.1.mlp.down_proj.weight");
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"predict", "--all-positions"}, {"predict"}, {"generate"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--tokens", "2,7,9", "--model", model});
+    const Outcome outcome = vitrine(arguments);
+    EXPECT_EQ(outcome.code, 1) << outcome.err;
+    EXPECT_CONTAINS(outcome.err, "NaN");
+    EXPECT_CONTAINS(outcome.err, "blocks.1.");
+  }
+}
+
+TEST(ExitCode, KernelsThatDoNotExist) {
+  const Outcome outcome = vitrine({"--version"}, {"VITRINE_TARGET=abacus"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_CONTAINS(outcome.err, "abacus");
+  EXPECT_CONTAINS(outcome.err, "reference");
+  EXPECT_EQ(vitrine({"predict", "a"}, {"VITRINE_TARGET=reference"}).code, 0);
+}
+
+TEST(ExitCode, AResultThatIsLostFailsTheRun) {
+  const Outcome outcome = vitrine({"predict", "a"}, {}, "/dev/full");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_CONTAINS(outcome.err, "standard output");
+}
+
+}  // namespace
+}  // namespace vitrine

@@ -1,0 +1,175 @@
+// vitrine predict, generate: the documents they write and the shipped model's golden answers.
+#include <cmath>
+
+#include "cli/program.h"
+
+namespace vitrine {
+namespace {
+
+const Json& tales() {
+  static const Json golden = read_json(std::string(VITRINE_GOLDEN) + "/tales9m/golden.json");
+  return golden;
+}
+
+TEST(Predict, ShippedModelGivesTheReferencesTable) {
+  for (const Json& gold : tales()) {
+    const Outcome outcome = vitrine({"predict", gold["text"].get<std::string>(), "--json", "--compute", "f32"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const Json found = outcome.json();
+    EXPECT_EQ(found["text"], gold["text"]);
+    EXPECT_EQ(found["tokens"], gold["ids"]);
+    EXPECT_EQ(found["pieces"], gold["pieces"]);
+    ASSERT_EQ(found["predictions"].size(), 1u);
+    EXPECT_EQ(found["predictions"][0]["position"], gold["ids"].size() - 1);
+    const Json& top = found["predictions"][0]["top"];
+    ASSERT_EQ(top.size(), 10u);
+    for (size_t i = 0; i < 10; ++i) {
+      EXPECT_EQ(top[i]["token"], gold["top10_next"][i][0]);
+      EXPECT_EQ(top[i]["piece"], gold["top10_next"][i][1]);
+      const double expected = gold["top10_next"][i][2];
+      EXPECT_NEAR(top[i]["prob"].get<double>(), expected, 2e-5 + 1e-4 * expected);
+      EXPECT_NEAR(std::exp(top[i]["logprob"].get<double>()), top[i]["prob"].get<double>(), 1e-6);
+    }
+  }
+}
+
+TEST(Predict, IdsGoInAsTheyAreAndHaveNoText) {
+  const Json found = vitrine({"predict", "--tokens", "2,2165, 374", "--json", "--top", "2", "--all-positions"}).json();
+  EXPECT_EQ(found["tokens"], Json({2, 2165, 374}));
+  EXPECT_TRUE(found["text"].is_null());
+  EXPECT_TRUE(found["pieces"].is_null());
+  ASSERT_EQ(found["predictions"].size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(found["predictions"][i]["position"], i);
+    EXPECT_EQ(found["predictions"][i]["top"].size(), 2u);
+    EXPECT_TRUE(found["predictions"][i]["top"][0]["piece"].is_null());
+  }
+  const Json two = vitrine({"predict", "--tokens", "2,2165;2", "--json", "--top", "1"}).json();
+  ASSERT_EQ(two["sequences"].size(), 2u);
+  EXPECT_EQ(two["sequences"][1]["tokens"], Json({2}));
+}
+
+TEST(Predict, JsonLinesKeepTheirOrderAndEqualSinglePrompts) {
+  const Scratch scratch;
+  const std::vector<std::string> texts = {"Once upon a time", "", "The old king had three sons, and the youngest", "A"};
+  std::string lines;
+  for (const std::string& text : texts) lines += Json{{"text", text}}.dump() + "\n";
+  const Outcome outcome = vitrine({"predict", "--exact", "--jsonl", scratch.write("prompts.jsonl", lines), "--top", "3"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::istringstream stream(outcome.out);
+  std::string line;
+  for (const std::string& text : texts) {
+    ASSERT_TRUE(std::getline(stream, line));
+    const Json found = parse_json(line, "line");
+    EXPECT_EQ(found["text"], text);
+    const Json alone = vitrine({"predict", text, "--json", "--exact", "--top", "3"}).json();
+    EXPECT_EQ(found, alone) << text;  // --exact: to the bit
+  }
+  EXPECT_FALSE(std::getline(stream, line));
+  // Without a BOS an empty line has no token, and still a line of its own.
+  const Outcome empty = vitrine({"predict", "--jsonl", scratch.write("empty.jsonl", "{\"text\": \"\"}\n{\"text\": \"ab\"}\n"),
+                                 "--model", golden_model("gpt2_a")});
+  ASSERT_EQ(empty.code, 0) << empty.err;
+  const Json first = parse_json(empty.out.substr(0, empty.out.find('\n')), "line");
+  EXPECT_EQ(first["tokens"], Json::array());
+  EXPECT_EQ(first["predictions"], Json::array());
+}
+
+TEST(Predict, TableForPeople) {
+  const Outcome outcome = vitrine({"predict", "Once upon a time", "--top", "2", "--compute", "f32"});
+  EXPECT_EQ(outcome.out, "   1  ▁there    60.4 %  ████████████████████████▏\n   2  ▁a        15.1 %  ██████\n");
+  const Outcome all = vitrine({"predict", "Once upon a time", "--top", "1", "--all-positions"});
+  EXPECT_CONTAINS(all.out, "[▁upon]");  // the piece that came
+}
+
+TEST(Generate, ShippedModelGivesTheReferencesText) {
+  for (const Json& gold : tales()) {
+    const Json& ids = gold["greedy_new_ids"];
+    const Outcome outcome = vitrine({"generate", gold["text"].get<std::string>(), "--json", "--compute", "f32", "--ignore-eos",
+                                     "--max-tokens", std::to_string(ids.size())});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const Json found = outcome.json();
+    EXPECT_EQ(found["tokens"], ids);
+    EXPECT_EQ(found["logprobs"].size(), ids.size());
+    EXPECT_EQ(found["finish_reason"], "length");
+    for (const char* key : {"load_ms", "prompt_tokens", "prompt_ms", "decode_tokens", "decode_ms"})
+      EXPECT_TRUE(found["timings"].contains(key)) << key;
+    EXPECT_EQ(found["timings"]["prompt_tokens"], gold["ids"].size());
+  }
+}
+
+TEST(Generate, StreamedTextEqualsTheDocuments) {
+  const std::vector<std::string> flags = {"generate", "The old king", "--max-tokens", "30",     "--temperature",
+                                          "0.9",      "--top-p",      "0.95",         "--seed", "5"};
+  std::vector<std::string> with_json = flags;
+  with_json.push_back("--json");
+  const Json document = vitrine(with_json).json();
+  EXPECT_EQ(vitrine(flags).out, document["text"].get<std::string>() + "\n");
+  EXPECT_EQ(vitrine(with_json).json()["tokens"], document["tokens"]);  // the same seed
+  std::vector<std::string> one_thread = with_json;
+  one_thread.insert(one_thread.end(), {"--threads", "1"});
+  EXPECT_EQ(vitrine(one_thread).json()["tokens"], document["tokens"]);
+  with_json[9] = "6";
+  EXPECT_NE(vitrine(with_json).json()["tokens"], document["tokens"]);  // another seed
+}
+
+TEST(Generate, StopsAtStringsAndTokens) {
+  const std::vector<std::string> base = {"generate", "Once upon a time", "--json", "--compute", "f32", "--max-tokens", "40"};
+  const Json whole = vitrine(base).json();
+  const std::string text = whole["text"];
+  const size_t comma = text.find(", and");
+  ASSERT_NE(comma, std::string::npos);
+  std::vector<std::string> stop = base;
+  stop.insert(stop.end(), {"--stop", ", and", "--stop", "never said"});
+  const Json stopped = vitrine(stop).json();
+  EXPECT_EQ(stopped["text"], text.substr(0, comma));
+  EXPECT_EQ(stopped["finish_reason"], "stop");
+  std::vector<std::string> eos = base;
+  eos.insert(eos.end(), {"--eos", std::to_string(whole["tokens"][3].get<int>())});
+  const Json ended = vitrine(eos).json();
+  EXPECT_EQ(ended["finish_reason"], "stop");
+  EXPECT_LE(ended["tokens"].size(), 3u);
+}
+
+TEST(Generate, BeamsReturnHypothesesBestFirst) {
+  const Json golden = read_json(std::string(VITRINE_GOLDEN) + "/models/gemma2/golden/generate.json");
+  const Json prompts = read_json(std::string(VITRINE_GOLDEN) + "/models/gemma2/golden/prompts.json");
+  for (const Json& gold : golden["beam"]) {
+    std::string ids;
+    for (const Json& id : prompts[gold["prompt"].get<std::string>()]["input_ids"][0]) ids += (ids.empty() ? "" : ",") + id.dump();
+    std::vector<std::string> flags = {"generate",
+                                      "--tokens",
+                                      ids,
+                                      "--json",
+                                      "--model",
+                                      golden_model("gemma2"),
+                                      "--beams",
+                                      "4",
+                                      "--return",
+                                      "4",
+                                      "--max-tokens",
+                                      gold["max_new_tokens"].dump(),
+                                      "--length-penalty",
+                                      gold["length_penalty"].dump()};
+    if (gold["early_stopping"] == true) flags.push_back("--early-stopping");
+    if (gold["eos_token_id"].is_null()) {
+      flags.push_back("--ignore-eos");
+    } else {
+      flags.insert(flags.end(), {"--eos", gold["eos_token_id"].dump()});
+    }
+    const Outcome outcome = vitrine(flags);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const Json found = outcome.json();
+    ASSERT_EQ(found["hypotheses"].size(), 4u);
+    EXPECT_TRUE(found["text"].is_null());
+    double before = 1e9;
+    for (const Json& hypothesis : found["hypotheses"]) {
+      EXPECT_LE(hypothesis["score"].get<double>(), before);
+      before = hypothesis["score"];
+    }
+    EXPECT_EQ(found["logprobs"].size(), found["tokens"].size());
+  }
+}
+
+}  // namespace
+}  // namespace vitrine
