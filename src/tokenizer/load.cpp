@@ -33,6 +33,7 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
   const MappedFile file = MappedFile::open(path.string());
   const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   if (bytes.empty()) throw FileError(path.string(), "is empty; expected a tokenizer.json or a tokenizer.model");
+  if (bytes.starts_with("GGUF")) throw FileError(path.string(), "is a GGUF file, not a tokenizer; give it as the model");
   // A SentencePiece model begins with its first piece (field 1, bytes: 0x0A), JSON with an object. A newline in front of
   // an object is told apart by the file's name.
   if (path.extension() == ".json" || (path.extension() != ".model" && bytes[0] == '{'))

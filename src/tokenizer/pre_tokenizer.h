@@ -12,7 +12,7 @@ namespace vitrine {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  /// Cuts (and may rewrite) every chunk that has no token yet. `from_start` chunks are told by their range's begin.
+  /// Cuts (and may rewrite) every chunk that has no token yet.
   virtual void apply(Chunks& chunks) const = 0;
   /// True if apply() reads the ranges of chunks, so that they must be kept.
   virtual bool needs_ranges() const { return false; }

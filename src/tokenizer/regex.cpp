@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include <algorithm>
+#include <ctime>
+
 #include "base/error.h"
 #include "tokenizer/utf8.h"
 
@@ -50,6 +53,19 @@ Regex::Match::~Match() {
   pcre2_match_context_free(static_cast<pcre2_match_context*>(context_));
 }
 
+void Regex::Match::check_time() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  const double seconds = double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+  if (started_ < 0) started_ = seconds;
+  const double limit = 1 + 5 * double(subject_.size()) / 1e6;
+  if (seconds - started_ > limit)
+    throw FileError(regex_.where_,
+                    fmt::format("{}: the regular expression {} has taken {:.0f} seconds for {} of {} bytes of a text and is "
+                                "stopped",
+                                regex_.field_, regex_.pattern_, seconds - started_, from_, subject_.size()));
+}
+
 bool Regex::Match::next() {
   const auto* code = static_cast<const pcre2_code*>(regex_.code_.get());
   auto* data = static_cast<pcre2_match_data*>(data_);
@@ -67,6 +83,7 @@ bool Regex::Match::next() {
                                   regex_.field_, regex_.pattern_, from_, subject_.size(), pcre2_message(rc)));
     const PCRE2_SIZE* span = pcre2_get_ovector_pointer(data);
     begin = span[0], end = span[1];
+    if (++count_ % 1024 == 0) check_time();
     if (end > begin) {  // \K may put begin anywhere; a match in reverse is none
       from_ = end;
       return true;

@@ -268,6 +268,7 @@ void SentencePieceTokenizer::encode_segment(std::string_view text, size_t offset
   };
   if (spec_.unigram) {
     const auto score = [&](int32_t id, size_t size) {
+      if (special == Special::text && control_[size_t(id)]) return -std::numeric_limits<double>::infinity();
       // A user-defined piece gets more than any other way to cover its bytes could.
       return type(id) == PieceType::user_defined ? double(float(size) * highest_score_) - 0.1 : double(scores_[size_t(id)]);
     };

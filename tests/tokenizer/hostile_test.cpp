@@ -152,6 +152,7 @@ TEST(LoadTokenizer, SaysWhatIsMissingOrWrong) {
   expect_error([&] { load_tokenizer(folder.path() + "/none.json"); }, folder.path() + "/none.json: ");
   expect_error([&] { load_tokenizer(folder.write("tokenizer.model", "")); },
                "is empty; expected a tokenizer.json or a tokenizer.model");
+  expect_error([&] { load_tokenizer(folder.write("model.gguf", "GGUF\3")); }, "is a GGUF file, not a tokenizer");
   folder.write("vocab.json", R"({"a": 0})");
   folder.write("merges.txt", "#version: 0.2\n");
   expect_error([&] { load_tokenizer(folder.path() + "/vocab.json"); }, "needs all 256");
@@ -200,6 +201,12 @@ TEST(HostileRegex, StopsAtItsLimit) {
   expect_error([&] { tokenizer->encode(std::string(40, 'a') + "b"); },
                "the regular expression (a+)+$ gives up at byte 0 of a text of 41 bytes");
   EXPECT_EQ(tokenizer->encode("aab", false).size(), 2u);  // the pattern itself is usable
+}
+
+TEST(HostileRegex, QuadraticPatternsRunOutOfTime) {
+  // Every match looks for a b up to the end: 10^10 steps in all, none of which exceeds the limit of one match.
+  const auto tokenizer = load(split_by("a*b|a"));
+  expect_error([&] { tokenizer->encode(std::string(250000, 'a')); }, "is stopped");
 }
 
 TEST(HostileRegex, DeepNestingIsRefused) {
