@@ -63,23 +63,22 @@ struct Memory {
 #ifdef __x86_64__
 using Wide256 = float __attribute__((vector_size(32)));
 using Wide512 = float __attribute__((vector_size(64)));
-/// Twelve chains of fused multiply-adds in registers: 2 * lanes operations each, `rounds` times.
-template <class Wide>
-[[gnu::always_inline]] inline float fma_rounds(int64_t rounds) {
-  Wide sum[12] = {}, a = {}, b = {};
-  a += 1.0f, b += 1e-9f;
-  for (int c = 0; c < 12; ++c) sum[c] += float(c);  // equal chains would be computed once
-  for (int64_t i = 0; i < rounds; ++i) {
-#pragma GCC unroll 12
-    for (int c = 0; c < 12; ++c) sum[c] = sum[c] * a + b;
-    asm volatile("" : "+v"(a), "+v"(b));
-  }
-  Wide total = {};
-  for (const Wide& s : sum) total += s;
+// Twelve chains of fused multiply-adds in registers: 2 * lanes operations each, `rounds` times. A macro, since a template
+// would not take on the instruction set of the function it is inlined into.
+#define VITRINE_FMA_ROUNDS(Wide)                                                   \
+  Wide sum[12] = {}, a = {}, b = {};                                               \
+  a += 1.0f, b += 1e-9f;                                                           \
+  for (int c = 0; c < 12; ++c) sum[c] += float(c); /* equal ones would merge */    \
+  for (int64_t i = 0; i < rounds; ++i) {                                           \
+    _Pragma("GCC unroll 12") for (int c = 0; c < 12; ++c) sum[c] = sum[c] * a + b; \
+    asm volatile("" : "+v"(a), "+v"(b));                                           \
+  }                                                                                \
+  Wide total = {};                                                                 \
+  for (const Wide& s : sum) total += s;                                            \
   return total[0];
-}
-[[gnu::target("avx2,fma")]] float fma_avx2(int64_t rounds) { return fma_rounds<Wide256>(rounds); }
-[[gnu::target("avx512f")]] float fma_avx512(int64_t rounds) { return fma_rounds<Wide512>(rounds); }
+[[gnu::target("avx2,fma")]] float fma_avx2(int64_t rounds) { VITRINE_FMA_ROUNDS(Wide256) }
+[[gnu::target("avx512f,fma")]] float fma_avx512(int64_t rounds) { VITRINE_FMA_ROUNDS(Wide512) }
+#undef VITRINE_FMA_ROUNDS
 
 [[gnu::target("avx2")]] uint64_t read_range(const char* p, size_t n) {
   using Words = uint64_t __attribute__((vector_size(32), aligned(1), may_alias));

@@ -69,13 +69,15 @@ HWY_INLINE void value_rows(const AttentionBlock& b, const float* p, size_t begin
   for (; c < b.v_dim; c += kLanes) value_tile<R, 1>(b, p, begin, end, c, z);
 }
 
+constexpr float kLaneNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
 /// Scores to weights exp(s - m) for the row's own keys; updates largest, total and the scale of z.
 /// Returns false if the row has nothing to add.
 HWY_INLINE bool soften(const AttentionBlock& b, size_t row, size_t first, size_t last, float* s) {
   if (first >= last) return false;
   const Vec none = broadcast(-__builtin_inff()), cap = broadcast(b.softcap);
   const size_t begin = first / kLanes * kLanes;
-  const auto lane = hn::Iota(Tag(), 0.0f);
+  const Vec lane = load(kLaneNumbers);
   const auto own = [=](size_t j) HWY_ATTR {  // lanes of the vector at j that the row sees
     return hn::And(hn::Ge(lane, broadcast(float(int(first) - int(j)))), hn::Lt(lane, broadcast(float(int(last) - int(j)))));
   };

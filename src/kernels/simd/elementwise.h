@@ -130,6 +130,7 @@ HWY_INLINE bool holds_nan(const float* x, size_t n) {
 }
 
 void softmax(const float* x, size_t n, float* y) {
+  if (n == 0) return;
   const float m = largest_value(x, n);
   if (m == kMinusInfinity && !holds_nan(x, n)) {
     memset(y, 0, n * sizeof(float));
