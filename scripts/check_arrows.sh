@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The folders of src/ depend on each other in one direction: an include may only point where a vitrine_folder(...) line
-# of src/CMakeLists.txt points, directly or through others. Public headers include the standard library and each other.
+# of src/CMakeLists.txt points, directly or through others. Public headers include the standard library and each other,
+# and no type inside the library has the name of a public one: both would be vitrine::Name to the linker.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mapfile -t files < <(find src include -name '*.h' -o -name '*.cpp' -o -name '*.inc' | sort)
@@ -44,3 +45,12 @@ awk '
     exit bad
   }
 ' src/CMakeLists.txt "${files[@]}"
+
+clash=0
+for name in $(grep -hoE '^(struct|class) [A-Za-z]+' include/vitrine/*.h | awk '{ print $2 }' | sort -u); do
+  if grep -rnE "^(struct|class) $name\b[^;]*\{" src --include='*.h' --include='*.cpp' --exclude-dir=cli --exclude-dir=api; then
+    echo "a public header already has the name $name"
+    clash=1
+  fi
+done
+exit $clash

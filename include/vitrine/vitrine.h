@@ -6,7 +6,8 @@
 //
 //   int main() {
 //     vitrine::LanguageModel model("google/gemma-2b");
-//     for (const vitrine::NextToken& next : model.predict("I want to move").back().top)
+//     const auto expected = model.predict("I want to move");
+//     for (const vitrine::NextToken& next : expected.back().top)
 //       std::printf("%6.2f %%  %s\n", 100 * next.probability(), next.piece.c_str());
 //     const auto seen = model.trace("I want to move", {"blocks.*.attn.hook_pattern"});
 //     std::printf("%zu attention patterns\n", seen.size());
@@ -64,30 +65,30 @@ struct HookView {
 /// Calls `change` at every hook whose name fits `hook`: a name, a pattern ("blocks.*.hook_attn_out") or an alias, as in
 /// LanguageModel::trace, without slices. Called once per step of the run: a long prompt and each new token are several.
 struct HookEdit {
-  std::string hook;
-  std::function<void(const HookView&)> change;
+  std::string hook = {};
+  std::function<void(const HookView&)> change = {};
 };
 
 struct PredictOptions {
   std::int64_t top = 10;       // tokens per position, at most the vocabulary
   bool all_positions = false;  // after every token of the prompt, or only after the last
-  std::vector<HookEdit> edits;
+  std::vector<HookEdit> edits = {};
 };
 
 /// How text is continued. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given.
 struct GenerationOptions {
   std::int64_t max_tokens = 128;
-  std::optional<double> temperature;                        // >= 0; 0 is greedy
-  std::optional<std::int64_t> top_k;                        // >= 0; 0 is off
-  std::optional<double> top_p, min_p, typical_p;            // shares of probability, 0 to 1
-  double repetition_penalty = 1;                            // > 0
-  double frequency_penalty = 0, presence_penalty = 0;       // per occurrence; once
-  std::vector<std::pair<std::int32_t, double>> logit_bias;  // token, what is added to its logit
-  std::uint64_t seed = 0;                                   // the same seed and options give the same text
-  std::vector<std::string> stops;                           // strings that end the text; not part of it
-  std::optional<std::vector<std::int32_t>> end_tokens;      // default: the model's own
-  std::function<void(std::string_view)> on_text;            // text as it becomes certain: whole characters
-  std::vector<HookEdit> edits;
+  std::optional<double> temperature = {};                        // >= 0; 0 is greedy
+  std::optional<std::int64_t> top_k = {};                        // >= 0; 0 is off
+  std::optional<double> top_p = {}, min_p = {}, typical_p = {};  // shares of probability, 0 to 1
+  double repetition_penalty = 1;                                 // > 0
+  double frequency_penalty = 0, presence_penalty = 0;            // per occurrence; once
+  std::vector<std::pair<std::int32_t, double>> logit_bias = {};  // token, what is added to its logit
+  std::uint64_t seed = 0;                                        // the same seed and options give the same text
+  std::vector<std::string> stops = {};                           // strings that end the text; not part of it
+  std::optional<std::vector<std::int32_t>> end_tokens = {};      // default: the model's own
+  std::function<void(std::string_view)> on_text = {};            // text as it becomes certain: whole characters
+  std::vector<HookEdit> edits = {};
 };
 
 struct GeneratedText {

@@ -13,9 +13,9 @@
 namespace vitrine {
 
 struct InfoOptions {
-  int64_t context = 0;  // positions for the cache's size; 0: the model's context, 2048 where that is without end
-  int64_t batch = 1;    // sequences for the cache's size
-  Numerics numerics;    // what the caller would run with
+  int64_t context = 0;     // positions for the cache's size; 0: the model's context, 2048 where that is without end
+  int64_t batch = 1;       // sequences for the cache's size
+  Numerics numerics = {};  // what the caller would run with
 };
 
 struct ModelInfo {

@@ -18,12 +18,15 @@ std::vector<HookQuery> parse_all(std::span<const std::string> hooks) {
   return queries;
 }
 
-std::string in_mib(size_t bytes) { return std::to_string((bytes + (size_t{1} << 20) - 1) >> 20) + " MiB"; }
+std::string size_text(size_t bytes) {
+  if (bytes < size_t{10} << 20) return std::to_string((bytes + 1023) >> 10) + " KiB";
+  return std::to_string((bytes + (size_t{1} << 20) - 1) >> 20) + " MiB";
+}
 
 void check_memory(size_t needed, size_t limit, const std::string& what, const char* advice) {
   if (limit == 0) limit = available_memory();
   if (limit != 0 && needed > limit)
-    throw InputError(what + " would take " + in_mib(needed) + " of memory; " + in_mib(limit) + " are left. " + advice);
+    throw InputError(what + " would take " + size_text(needed) + " of memory; " + size_text(limit) + " are left. " + advice);
 }
 
 constexpr char kAskForLess[] = "Ask for fewer hooks, or for slices of them: blocks.*.attn.hook_pattern[heads=0:2,positions=-1]";

@@ -14,10 +14,10 @@
 namespace vitrine {
 
 struct TraceOptions {
-  std::vector<std::string> hooks;  // requests as HookQuery describes them; may be empty with gradients
+  std::vector<std::string> hooks = {};  // requests as HookQuery describes them; may be empty with gradients
   bool gradients = false;
-  std::vector<std::vector<int32_t>> labels;  // of the shape of the sequences; empty: the sequences themselves
-  size_t memory = 0;                         // bytes a capture may take; 0: available_memory()
+  std::vector<std::vector<int32_t>> labels = {};  // of the shape of the sequences; empty: the sequences themselves
+  size_t memory = 0;                              // bytes a capture may take; 0: available_memory()
 };
 
 /// One tensor of the written file.

@@ -62,6 +62,7 @@ void Context::enter(const Step& step) {
   const StepSequence& sequence = step.sequences()[static_cast<size_t>(sequence_)];
   listen_first_ = sequence.first_row;
   listen_rows_ = sequence.rows;
+  listen_position_ = sequence.position;
 }
 
 namespace {

@@ -87,6 +87,8 @@ class Context {
   }
   Listener* listener() const { return listener_; }
   int listening_sequence() const { return sequence_; }
+  /// Position of the first row that the listener is shown in the running step.
+  int64_t listening_position() const { return listen_position_; }
 
   /// Names inside it are prefixed: scope("blocks", 3) gives "blocks.3.". Costs one null test if nobody listens.
   class Scope {
@@ -153,7 +155,7 @@ class Context {
   bool training_ = false;
   Listener* listener_ = nullptr;
   int sequence_ = 0;
-  int64_t listen_first_ = 0, listen_rows_ = 0;
+  int64_t listen_first_ = 0, listen_rows_ = 0, listen_position_ = 0;
   int scope_length_ = 0;
   char scope_[kLongestName] = {};
 };

@@ -45,6 +45,8 @@ class Recorder final : public Listener {
 
   /// By hook name.
   const std::map<std::string, Value, std::less<>>& values() const { return values_; }
+  /// The same, handed over.
+  std::map<std::string, Value, std::less<>> take_values() && { return std::move(values_); }
   const std::map<std::string, Value, std::less<>>& gradients() const { return gradients_; }
   /// Names in the order they were first heard.
   const std::vector<std::string>& order() const { return order_; }
