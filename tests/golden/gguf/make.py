@@ -1,0 +1,214 @@
+"""GGUF files of golden models as llama.cpp's converter writes them, and what their quantised forms must give.
+
+usage: make.py
+needs: gguf, torch, transformers, safetensors, numpy, sentencepiece (made with gguf 0.19.0, torch 2.15.0, transformers 5.23.0)
+
+<model>.gguf              F32, with the tokenizer where the model has one: its numbers are those of ../models/<model>/golden
+llama_<T>.gguf            the llama model as f16, q8_0, q4_0 (rows of 64 and 96; norms stay f32)
+rope_llama3.gguf, rope_linear.gguf   of ../variants/llama_rope_llama3 and llama_rope_linear: their numbers are theirs
+quantised.safetensors     for T in f16, q8_0, q4_0, by float32 runs of the dequantised weights:
+    <T>/ids, logits, hidden.<i>, distance     prompt "mid"; distance: the largest one from a float64 run
+    <T>/exact                                 logits in float64
+    <T>/short/ids, exact                      the same for prompt "short" (at most 8 tokens)
+    <T>/tile_rms, tile_max                    error of "mid" if operands of every product are rounded to bf16
+    <T>/short/int8_rms, int8_max              error of "short" if activations are rounded to int8 per 32 values
+"""
+import json, pathlib
+import gguf
+import numpy as np
+import sentencepiece
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+torch.set_num_threads(1)
+HERE = pathlib.Path(__file__).parent
+MODELS, VARIANTS = HERE.parent / "models", HERE.parent / "variants"
+TYPES = {"f16": gguf.GGMLQuantizationType.F16, "q8_0": gguf.GGMLQuantizationType.Q8_0, "q4_0": gguf.GGMLQuantizationType.Q4_0}
+
+
+def permute(w, n_head):  # rows of one head: halves side by side become neighbours
+    return w.reshape(n_head, 2, w.shape[0] // n_head // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
+
+
+def unpermute(w, n_head):
+    return w.reshape(n_head, w.shape[0] // n_head // 2, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
+
+
+def heads_of(name, config):
+    if config["model_type"] == "llama" and "q_proj" in name:
+        return config["num_attention_heads"]
+    if config["model_type"] == "llama" and "k_proj" in name:
+        return config["num_key_value_heads"]
+    return 0
+
+
+def tensors_of(folder, config):
+    """Name in the Hugging Face file -> (GGUF name, numbers as the converter stores them)."""
+    arch = config["model_type"]
+    layers = config.get("num_hidden_layers", config.get("n_layer"))
+    names = gguf.get_tensor_name_map(getattr(gguf.MODEL_ARCH, arch.upper()), layers)
+    out = {}
+    for name, tensor in sorted(load_file(folder / "model.safetensors").items()):
+        w = tensor.numpy()
+        if arch == "gpt2" and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
+            w = w.T
+        if arch in ("gemma", "gemma2") and name.endswith("norm.weight"):
+            w = w + 1
+        if heads_of(name, config):
+            w = permute(w, heads_of(name, config))
+        out[name] = (names.get_name(name, try_suffixes=(".weight", ".bias")), np.ascontiguousarray(w))
+    return out
+
+
+def add_config(writer, c):
+    arch, get = c["model_type"], lambda *keys: next(c[k] for k in keys if k in c)
+    d, heads = get("hidden_size", "n_embd"), get("num_attention_heads", "n_head")
+    writer.add_block_count(get("num_hidden_layers", "n_layer"))
+    writer.add_context_length(get("max_position_embeddings", "n_positions"))
+    writer.add_embedding_length(d)
+    writer.add_feed_forward_length(c.get("intermediate_size", 4 * d))
+    writer.add_head_count(heads)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    if arch == "gpt2":
+        return writer.add_layer_norm_eps(c["layer_norm_epsilon"])
+    writer.add_head_count_kv(c["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    rope = c.get("rope_parameters") or {"rope_theta": c.get("rope_theta", 10000.0)}
+    if arch in ("llama", "qwen2"):
+        writer.add_rope_freq_base(rope["rope_theta"])
+    head_dim = c.get("head_dim", d // heads)
+    if arch == "llama":
+        writer.add_vocab_size(c["vocab_size"])
+        writer.add_rope_dimension_count(head_dim)
+    if "head_dim" in c:
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+    if rope.get("rope_type") == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+    if rope.get("rope_type") == "llama3":  # llama.cpp keeps the divisors of the frequencies as a tensor
+        freq = 1 / rope["rope_theta"] ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+        low, high, factors = rope["original_max_position_embeddings"] / rope["low_freq_factor"], rope["original_max_position_embeddings"] / rope["high_freq_factor"], []
+        for f in freq.tolist():
+            wave = 2 * np.pi / f
+            smooth = (rope["original_max_position_embeddings"] / wave - rope["low_freq_factor"]) / (rope["high_freq_factor"] - rope["low_freq_factor"])
+            factors.append(1.0 if wave < high else rope["factor"] if wave > low else 1 / ((1 - smooth) / rope["factor"] + smooth))
+        writer.add_tensor("rope_freqs.weight", np.array(factors, dtype=np.float32))
+    if arch == "gemma2":
+        writer.add_attn_logit_softcapping(c["attn_logit_softcapping"])
+        writer.add_final_logit_softcapping(c["final_logit_softcapping"])
+        writer.add_sliding_window(c["sliding_window"])
+        writer.add_float32("gemma2.vitrine.query_pre_attn_scalar", c["query_pre_attn_scalar"])  # GGUF itself has no key for it
+
+
+def add_tokenizer(writer, folder):
+    T = gguf.TokenType
+    if (folder / "tokenizer.model").exists():
+        sp = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+        n = sp.get_piece_size()
+        kind = lambda i: T.UNKNOWN if sp.is_unknown(i) else T.CONTROL if sp.is_control(i) else T.BYTE if sp.is_byte(i) else T.UNUSED if sp.is_unused(i) else T.NORMAL
+        from sentencepiece import sentencepiece_model_pb2 as pb
+        proto = pb.ModelProto()
+        proto.ParseFromString((folder / "tokenizer.model").read_bytes())
+        types = [T.USER_DEFINED if proto.pieces[i].type == proto.pieces[i].USER_DEFINED else kind(i) for i in range(n)]
+        writer.add_tokenizer_model("llama")
+        writer.add_tokenizer_pre("default")
+        writer.add_token_list([sp.id_to_piece(i).encode() for i in range(n)])
+        writer.add_token_scores([sp.get_score(i) for i in range(n)])
+        writer.add_token_types([int(t) for t in types])
+        writer.add_bos_token_id(sp.bos_id())
+        writer.add_eos_token_id(sp.eos_id())
+        writer.add_unk_token_id(sp.unk_id())
+        writer.add_add_bos_token(True)
+        writer.add_add_eos_token(False)
+        writer.add_add_space_prefix(proto.normalizer_spec.add_dummy_prefix)
+    elif (folder / "vocab.json").exists():
+        vocab = json.loads((folder / "vocab.json").read_text())
+        pieces = sorted(vocab, key=vocab.get)
+        merges = [line for line in (folder / "merges.txt").read_text().split("\n") if line and not line.startswith("#version")]
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_list([p.encode() for p in pieces])
+        writer.add_token_types([int(T.CONTROL if p == "<|endoftext|>" else T.NORMAL) for p in pieces])
+        writer.add_token_merges([m.encode() for m in merges])
+        writer.add_bos_token_id(vocab["<|endoftext|>"])
+        writer.add_eos_token_id(vocab["<|endoftext|>"])
+
+
+def write(path, folder, kind=None):
+    """Writes the file; returns the model's weights as the file holds them, dequantised, under their Hugging Face names."""
+    config = json.loads((folder / "config.json").read_text())
+    writer = gguf.GGUFWriter(path, config["model_type"])
+    add_config(writer, config)
+    add_tokenizer(writer, folder)
+    held = {}
+    for name, (new, w) in tensors_of(folder, config).items():
+        if kind is None or w.ndim == 1:
+            writer.add_tensor(new, w)
+        else:
+            q = gguf.quants.quantize(w, TYPES[kind])
+            writer.add_tensor(new, q, raw_dtype=TYPES[kind])
+            w = gguf.quants.dequantize(q, TYPES[kind])
+        held[name] = torch.from_numpy(np.ascontiguousarray(unpermute(w, heads_of(name, config)) if heads_of(name, config) else w))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return held
+
+
+def run(model, ids):
+    with torch.no_grad():
+        out = model(ids[None], output_hidden_states=True, use_cache=False)
+    return {"logits": out.logits[0], **{f"hidden.{i}": h[0] for i, h in enumerate(out.hidden_states)}}
+
+
+def to_bf16(x):
+    return x.to(torch.bfloat16).to(x.dtype)
+
+
+def to_int8(x):
+    blocks = x.reshape(*x.shape[:-1], -1, 32)
+    scale = blocks.abs().amax(-1, keepdim=True) / 127
+    return (torch.where(scale > 0, (blocks / scale).round(), 0) * scale).reshape(x.shape)
+
+
+def with_rounded(model, ids, of_x, of_w, exact):
+    """rms and largest error of the logits if the operands of products are rounded so; worst of eight disturbed runs."""
+    plain, errors = F.linear, []
+    for seed in range(8):
+        g = torch.Generator().manual_seed(seed)
+        F.linear = lambda x, w, b=None: plain(of_x(x * (1 + 3e-7 * torch.randn(x.shape, generator=g, dtype=x.dtype))), of_w(w), b)
+        errors.append(run(model, ids)["logits"] - exact)
+    F.linear = plain
+    return torch.tensor([max(float(e.square().mean().sqrt()) for e in errors)]), torch.tensor([max(float(e.abs().max()) for e in errors)])
+
+
+def make_quantised():
+    folder, tensors = MODELS / "llama" / "model", {}
+    written = json.loads((MODELS / "llama" / "golden" / "prompts.json").read_text())
+    mid, short = (torch.tensor(written[k]["input_ids"][0]) for k in ("mid", "short"))
+    for kind in TYPES:
+        held = write(HERE / f"llama_{kind}.gguf", folder, kind)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        model.load_state_dict(held)
+        narrow = run(model, mid)
+        model = model.double()
+        wide, few = run(model, mid), run(model, short)["logits"]
+        far = max(float((wide[k] - narrow[k].double()).abs().max()) for k in narrow)
+        tile, int8 = with_rounded(model, mid, to_bf16, to_bf16, wide["logits"]), with_rounded(model, short, to_int8, lambda w: w, few)
+        own = {**narrow, "ids": mid, "exact": wide["logits"], "distance": torch.tensor([far]), "tile_rms": tile[0], "tile_max": tile[1],
+               "short/ids": short, "short/exact": few, "short/int8_rms": int8[0], "short/int8_max": int8[1]}
+        tensors.update({f"{kind}/{k}": v.contiguous().clone() for k, v in own.items()})
+        print(kind, "distance %.1e tile %.1e %.1e int8 %.1e %.1e" % (far, *tile, *int8))
+    save_file(tensors, HERE / "quantised.safetensors")
+
+
+if __name__ == "__main__":
+    for name in ("gpt2_a", "gemma", "gemma2", "llama", "qwen2"):
+        write(HERE / f"{name}.gguf", MODELS / name / "model")
+    for kind in ("llama3", "linear"):
+        write(HERE / f"rope_{kind}.gguf", VARIANTS / f"llama_rope_{kind}")
+    make_quantised()

@@ -1,0 +1,123 @@
+// Models from GGUF as llama.cpp's converter writes it: 1 + w in Gemma's norms, permuted rows of Llama's q and k, GPT-2's
+// matrices transposed, RoPE divisors as a tensor. Files and answers by tests/golden/gguf/make.py.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/table.h"
+#include "run.h"
+
+namespace vitrine {
+namespace {
+
+std::string gguf_file(const std::string& name) { return std::string(VITRINE_GOLDEN) + "/gguf/" + name + ".gguf"; }
+
+class GgufModel : public testing::TestWithParam<std::string> {};
+
+TEST_P(GgufModel, F32FileGivesTheGoldenNumbers) {
+  const Golden gold = Golden::open(GetParam());
+  const OpenedModel opened = open_model(gguf_file(GetParam()));
+  const Model& model = *opened.model;
+  ThreadPool pool(2);
+  for (const std::string prompt : {"one", "short", "mid", "long", "repeat"}) {
+    SCOPED_TRACE(prompt);
+    const std::vector<int32_t> ids = gold.prompt(prompt).ids[0];
+    const auto expected = [&](const std::string& what) { return gold[prompt + "/" + what].at(0); };
+    Context ctx(pool);
+    Recorder seen({{"*hook_resid_pre"}, {"*hook_pattern"}});
+    ctx.listen(&seen);
+    const Step step = Step::of(ids);
+    const Tensor x = model.residual(ctx, step);
+    EXPECT_CLOSE(numbers_of(logits(ctx, x, model.head(), every_row(step.rows()))), expected("logits"), gold.tolerance());
+    const int64_t n_layers = model.shape().n_layers;
+    for (int64_t layer = 0; layer < n_layers; ++layer) {
+      const std::string i = std::to_string(layer), block = "blocks." + i + ".";
+      EXPECT_CLOSE(seen.values().at(block + "hook_resid_pre").numbers, expected("hidden." + i), gold.tolerance());
+      EXPECT_CLOSE(seen.values().at(block + "attn.hook_pattern").numbers, expected("attn." + i), gold.tolerance());
+    }
+    EXPECT_CLOSE(numbers_of(x), expected("hidden." + std::to_string(n_layers)), gold.tolerance());
+  }
+}
+
+TEST_P(GgufModel, HasTheShapeOfItsDirectory) {
+  const OpenedModel from_gguf = open_model(gguf_file(GetParam())), from_directory = open_model(Golden::open(GetParam()).model());
+  const ModelShape a = from_gguf.model->shape(), b = from_directory.model->shape();
+  EXPECT_EQ(a.family, b.family);
+  EXPECT_EQ(a.d_model, b.d_model);
+  EXPECT_EQ(a.n_layers, b.n_layers);
+  EXPECT_EQ(a.n_heads, b.n_heads);
+  EXPECT_EQ(a.n_kv_heads, b.n_kv_heads);
+  EXPECT_EQ(a.head_dim, b.head_dim);
+  EXPECT_EQ(a.d_ff, b.d_ff);
+  EXPECT_EQ(a.vocab_size, b.vocab_size);
+  EXPECT_EQ(a.context_length, b.context_length);
+  EXPECT_EQ(a.tied, b.tied);
+  EXPECT_EQ(parameter_count(*from_gguf.model), parameter_count(*from_directory.model));
+  EXPECT_EQ(from_gguf.model->hook_names(), from_directory.model->hook_names());
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, GgufModel, testing::Values("gpt2_a", "gemma", "gemma2", "llama", "qwen2"),
+                         [](const auto& test) { return test.param; });
+
+TEST(GgufModelRope, ScalingMeetsTheNumbersOfTheConfiguration) {
+  ThreadPool pool(2);
+  for (const std::string kind : {"llama3", "linear"}) {
+    SCOPED_TRACE(kind);
+    const OpenedModel opened = open_model(gguf_file("rope_" + kind));
+    const Checkpoint golden =
+        open_safetensors(std::string(VITRINE_GOLDEN) + "/variants/llama_rope_" + kind + "/golden.safetensors");
+    for (const std::string prompt : {"0/", "1/"})
+      expect_forward(run_forward(*opened.model, ids_of(golden_tensor(golden, prompt + "ids")), {}, pool), golden, prompt,
+                     tolerance_for(static_cast<double>(golden_tensor(golden, "distance").values[0])));
+  }
+}
+
+class QuantisedGguf : public testing::TestWithParam<std::string> {
+ protected:
+  GoldenTensor expected(const std::string& what) const { return golden_tensor(golden_, GetParam() + "/" + what); }
+  double number(const std::string& what) const { return static_cast<double>(expected(what).values[0]); }
+  // The error of logits against exact ones stays below what rounding of the operands costs by itself (rms and largest).
+  void expect_error(const std::string& ids, const std::string& exact, double rms, double most) {
+    const std::vector<float> got = run_forward(*opened_.model, ids_of(expected(ids)), {}, pool_).logits;
+    const GoldenTensor want = expected(exact);
+    ASSERT_EQ(got.size(), want.size());
+    double squares = 0, largest = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double error = std::abs(static_cast<double>(got[i]) - static_cast<double>(want.values[i]));
+      squares += error * error;
+      largest = std::max(largest, error);
+    }
+    EXPECT_LE(std::sqrt(squares / static_cast<double>(got.size())), 1.25 * rms);
+    EXPECT_LE(largest, 1.5 * most);
+  }
+  OpenedModel opened_ = open_model(gguf_file("llama_" + GetParam()));
+  Checkpoint golden_ = open_safetensors(std::string(VITRINE_GOLDEN) + "/gguf/quantised.safetensors");
+  ThreadPool pool_{2};
+};
+
+TEST_P(QuantisedGguf, MeetsItsDequantisedWeightsInF32) {
+  const std::vector<int32_t> ids = ids_of(expected("ids"));
+  const Tolerance tolerance = tolerance_for(number("distance"));
+  expect_forward(run_forward(*opened_.model, ids, {.f32 = true}, pool_), golden_, GetParam() + "/", tolerance);
+  expect_forward(run_forward(*opened_.model, ids, {.f32 = true, .exact = true}, pool_), golden_, GetParam() + "/", tolerance);
+  EXPECT_CLOSE(run_forward(*opened_.model, ids_of(expected("short/ids")), {.f32 = true}, pool_).logits, expected("short/exact"),
+               tolerance);
+}
+
+TEST_P(QuantisedGguf, ErrsByDefaultNoMoreThanItsOperandsDo) {
+  ASSERT_LE(expected("short/ids").size(), kFewRows);
+  ASSERT_GT(expected("ids").size(), kFewRows);
+  expect_error("ids", "exact", number("tile_rms"), number("tile_max"));
+  if (GetParam() == "f16") {  // few rows: f32 activations, stored weights widened
+    EXPECT_CLOSE(run_forward(*opened_.model, ids_of(expected("short/ids")), {}, pool_).logits, expected("short/exact"),
+                 tolerance_for(number("distance")));
+  } else {  // activations as int8 per 32 values
+    expect_error("short/ids", "short/exact", number("short/int8_rms"), number("short/int8_max"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, QuantisedGguf, testing::Values("f16", "q8_0", "q4_0"),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace vitrine
