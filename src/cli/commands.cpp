@@ -39,6 +39,10 @@ const std::vector<Command>& commands() {
        "A directory with config.json alone, or a bare configuration file, is enough. GGUF files are described by their own "
        "metadata.",
        "vitrine info\nvitrine info --hooks --context 512 --batch 4", define_info},
+      {"bench", "Measure the machine's limits and the model's share of them",
+       "Prefill is held against f32 multiply-adds in registers (tile instructions can exceed that), decode against the speed at "
+       "which the weights can be read. Use an idle machine.",
+       "vitrine bench --prompt 64 --decode 8 --repeat 1", define_bench},
       {"completion", "Print the completion script of a shell",
        "Load it with `source <(vitrine completion bash)`, or write it to the folder your shell reads.", "vitrine completion bash",
        define_completion},

@@ -1,0 +1,125 @@
+// vitrine bench: this machine's limits, then the model's speed and its share of them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/generate_options.h"
+#include "cli/limits.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "kernels/table.h"
+
+namespace vitrine::cli {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  int64_t prompt = 0, decode = 32, repeat = 3;
+};
+
+/// Tokens per second of `repeat` runs.
+struct Speed {
+  double median = 0, slowest = 0, fastest = 0;
+  explicit Speed(std::vector<double> runs) {
+    std::sort(runs.begin(), runs.end());
+    median = runs[runs.size() / 2], slowest = runs.front(), fastest = runs.back();
+  }
+};
+
+/// Numbers in the layers' matrices, each of which costs a multiply-add per token of a prompt; embedding and head are left
+/// out, as the head runs for the last token only.
+double layer_numbers(Engine& engine) {
+  const ModelShape& s = engine.shape();
+  const int64_t tables = s.vocab_size * s.d_model * (s.tied ? 1 : 2);
+  return static_cast<double>(parameter_count(*engine.opened().model) - tables);
+}
+
+void run_bench(const Options& o) {
+  const Stopwatch opening;
+  Engine engine = open_engine(o.model);
+  const double open_ms = opening.ms();
+  const ModelShape& shape = engine.shape();
+  const int64_t context = shape.context_length > 0 ? shape.context_length : INT64_MAX;
+  const int64_t prompt = o.prompt > 0 ? o.prompt : std::min<int64_t>(512, context - o.decode);
+  if (prompt < 1 || prompt > context - o.decode)
+    throw UsageError(
+        fmt::format("--prompt and --decode: {} + {} tokens do not fit the model's context of {}.", prompt, o.decode, context));
+  std::vector<int32_t> ids(static_cast<size_t>(prompt));  // any ids take the same time
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((i * 7919 + 13) % static_cast<size_t>(shape.vocab_size));
+
+  Context& ctx = engine.context();
+  std::vector<double> prefill_runs, decode_runs;
+  for (int64_t run = -1; run < o.repeat; ++run) {  // run -1 brings pages and caches in
+    const auto cache = engine.make_cache(prompt + o.decode);
+    CacheSequence sequence = cache->sequence();
+    const auto step = [&](std::span<const int32_t> tokens) {
+      const auto frame = ctx.frame();
+      const Tensor z = engine.prefill(tokens, sequence);
+      return static_cast<int32_t>(std::max_element(z.data<float>(), z.data<float>() + z.count()) - z.data<float>());
+    };
+    Stopwatch prefill;
+    int32_t token = step(ids);
+    const double prefill_ms = prefill.ms();
+    Stopwatch decode;
+    for (int64_t i = 0; i < o.decode; ++i) token = step(std::span(&token, 1));
+    if (run < 0) continue;
+    prefill_runs.push_back(static_cast<double>(prompt) * 1000 / prefill_ms);
+    decode_runs.push_back(static_cast<double>(o.decode) * 1000 / decode.ms());
+  }
+  const Speed prefill(prefill_runs), decode(decode_runs);
+
+  const double weights = static_cast<double>(engine.opened().checkpoint.bytes());
+  const double bandwidth = read_bytes_per_s(ctx.pool(), engine.opened().checkpoint);
+  const double peak = f32_operations_per_s(ctx.pool());
+  const double operations = 2 * layer_numbers(engine);
+  const double prefill_share = prefill.median * operations / peak, decode_share = decode.median * weights / bandwidth;
+
+  if (o.model.json) {
+    const auto row = [&](const std::string& work, const Speed& speed, double share, const char* limit) {
+      return OrderedJson{{"work", work},
+                         {"tokens_per_s", speed.median},
+                         {"slowest", speed.slowest},
+                         {"fastest", speed.fastest},
+                         {"bytes", weights},
+                         {"share", share},
+                         {"of", limit}};
+    };
+    print_json({{"model", engine.name()},
+                {"kernels", kernels().name},
+                {"threads", ctx.pool().threads()},
+                {"compute", o.model.compute},
+                {"open_ms", open_ms},
+                {"limits", {{"read_bytes_per_s", bandwidth}, {"f32_operations_per_s", peak}}},
+                {"rows",
+                 {row(fmt::format("prefill {}", prompt), prefill, prefill_share, "f32_operations_per_s"),
+                  row(fmt::format("decode {}", o.decode), decode, decode_share, "read_bytes_per_s")}}});
+    return;
+  }
+  print("{}  {} with {} of weights, opened in {:.1f} ms\n", bold("model "), engine.name(), bytes_text(weights), open_ms);
+  print("{}  {} threads, kernels {}: reading {:.1f} GB/s over these weights, f32 multiply-adds {:.0f} GFLOP/s\n", bold("limits"),
+        ctx.pool().threads(), kernels().name, bandwidth / 1e9, peak / 1e9);
+  const auto line = [](const std::string& work, const Speed& speed, double share, const char* limit) {
+    print("{}  {:>10.1f} tokens/s  ({:.1f} to {:.1f})  {} of {}\n", pad_right(work, 12), speed.median, speed.slowest,
+          speed.fastest, percent(share), limit);
+  };
+  line(fmt::format("prefill {}", prompt), prefill, prefill_share, "the f32 limit");
+  line(fmt::format("decode {}", o.decode), decode, decode_share, "the reading limit");
+}
+
+}  // namespace
+
+Action define_bench(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  add_count(app, "--prompt", o->prompt, 1, int64_t{1} << 30, "Tokens of prefill; default: 512, or what the context holds");
+  add_count(app, "--decode", o->decode, 1, int64_t{1} << 30, "Tokens of decode (default 32)");
+  add_count(app, "--repeat", o->repeat, 1, 1000, "Runs, of which the median counts (default 3)");
+  add_model_options(app, o->model);
+  return [o] { run_bench(*o); };
+}
+
+}  // namespace vitrine::cli
