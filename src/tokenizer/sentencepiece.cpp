@@ -193,6 +193,8 @@ SentencePieceTokenizer::Normalised SentencePieceTokenizer::normalise(std::string
 
 void SentencePieceTokenizer::resegment(std::string_view word, WordToken token, const SentencePieceScratch& scratch,
                                        std::vector<WordToken>& out) const {
+  token.id = piece_to_id(word.substr(token.begin, token.end - token.begin));
+  if (type(token.id) != PieceType::unused) return out.push_back(token);
   // Pieces of type unused are stepping stones of merging and are taken apart again. A stack, not recursion: a hostile
   // vocabulary makes the chain as long as the word.
   std::vector<WordToken> stack{token};

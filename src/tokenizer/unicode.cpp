@@ -2,9 +2,24 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 namespace vitrine {
 namespace {
 utf8proc_category_t category(uint32_t c) { return utf8proc_category(utf8proc_int32_t(c)); }
+
+// Hugging Face's class of punctuation is that of Unicode 8. What became punctuation later is none for it, and two
+// characters that ceased to be still are.
+constexpr std::pair<uint32_t, uint32_t> kLaterPunctuation[] = {
+    {0x61D, 0x61D},     {0x9FD, 0x9FD},     {0xA76, 0xA76},     {0xC77, 0xC77},     {0xC84, 0xC84},     {0x1B7D, 0x1B7E},
+    {0x2E43, 0x2E4F},   {0x2E52, 0x2E5D},   {0x10EAD, 0x10EAD}, {0x10F55, 0x10F59}, {0x10F86, 0x10F89}, {0x1144B, 0x1144F},
+    {0x1145A, 0x1145B}, {0x1145D, 0x1145D}, {0x11660, 0x1166C}, {0x116B9, 0x116B9}, {0x1183B, 0x1183B}, {0x11944, 0x11946},
+    {0x119E2, 0x119E2}, {0x11A3F, 0x11A46}, {0x11A9A, 0x11A9C}, {0x11A9E, 0x11AA2}, {0x11B00, 0x11B09}, {0x11C41, 0x11C45},
+    {0x11C70, 0x11C71}, {0x11EF7, 0x11EF8}, {0x11F43, 0x11F4F}, {0x11FFF, 0x11FFF}, {0x12FF1, 0x12FF2}, {0x16E97, 0x16E9A},
+    {0x16FE2, 0x16FE2}, {0x1E95E, 0x1E95F}};
+constexpr uint32_t kFormerPunctuation[] = {0x166D, 0x111C9};
 }  // namespace
 
 bool is_whitespace(uint32_t c) {
@@ -19,8 +34,11 @@ bool is_numeric(uint32_t c) {
 
 bool is_punctuation(uint32_t c) {
   if (c < 0x80) return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126);
+  if (std::find(std::begin(kFormerPunctuation), std::end(kFormerPunctuation), c) != std::end(kFormerPunctuation)) return true;
   const auto k = category(c);
-  return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
+  if (k < UTF8PROC_CATEGORY_PC || k > UTF8PROC_CATEGORY_PO) return false;
+  return std::none_of(std::begin(kLaterPunctuation), std::end(kLaterPunctuation),
+                      [c](const auto& range) { return c >= range.first && c <= range.second; });
 }
 
 bool is_mark(uint32_t c) {
@@ -40,7 +58,7 @@ bool is_word(uint32_t c) {
 
 bool is_control(uint32_t c) {
   const auto k = category(c);
-  return k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CN || k == UTF8PROC_CATEGORY_CO;
+  return k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CO;
 }
 
 bool is_cjk_ideograph(uint32_t c) {
