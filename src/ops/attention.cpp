@@ -279,6 +279,28 @@ Weight head_of(const Weight& W_O, int64_t h, int64_t v_dim) {
   return part;
 }
 
+// Of results that a listener put in place of the heads' own, [rows, n_heads, d_model], summed with the bias to y.
+struct ResultsNode {
+  Tensor results, y;
+  const Vector* bias;
+};
+
+void sum_of_results_backward(Context&, Tape& tape, const ResultsNode& n) {
+  const Tensor dy = tape.gradient(n.y);
+  if (!dy) return;
+  const Tensor dresults = tape.accumulate(n.results);
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    auto* dbias = static_cast<T*>(n.bias->grad.data);
+    const int64_t n_heads = n.results.dim(1), d_model = dy.row_size();
+    for (int64_t r = 0; r < dy.rows(); ++r)
+      for (int64_t j = 0; j < d_model; ++j) {
+        for (int64_t h = 0; dresults && h < n_heads; ++h) dresults.row<T>(r)[h * d_model + j] += dy.row<T>(r)[j];
+        if (dbias != nullptr) dbias[j] += dy.row<T>(r)[j];
+      }
+  });
+}
+
 }  // namespace
 
 Tensor attention_output(Context& ctx, std::string_view name, const Tensor& z, const Weight& W_O) {
@@ -304,7 +326,7 @@ Tensor attention_output(Context& ctx, std::string_view name, const Tensor& z, co
   });
   const Tensor shown = ctx.hook("hook_result", result);
   if (shown.raw() == result.raw()) return ctx.hook("hook_out", out);
-  // Replaced results: their sum plus the bias flows on, as a constant.
+  // Replaced results: their sum plus the bias flows on.
   const Tensor sum = ctx.zeros(out.shape());
   visit_scalar(z, [&](auto zero) {
     using T = decltype(zero);
@@ -315,6 +337,7 @@ Tensor attention_output(Context& ctx, std::string_view name, const Tensor& z, co
         sum.row<T>(r)[j] = total;
       }
   });
+  if (Tape* tape = ctx.tape()) tape->record(&sum_of_results_backward, ResultsNode{shown, sum, &W_O.bias});
   return ctx.hook("hook_out", sum);
 }
 

@@ -119,14 +119,16 @@ void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Te
       if (spec.softcap != 0) row[j] = static_cast<T>(spec.softcap) * std::tanh(row[j] / static_cast<T>(spec.softcap));
     }
   });
-  const Tensor computed_scores = node.scores;
+  // Each part is recorded before its hook: what a listener or dropout builds on it comes later on the tape, and where a
+  // constant takes its place its gradient is never set.
+  if (Tape* tape = ctx.tape()) tape->record(&scores_backward, node);
   node.scores = hook("hook_attn_scores", node.scores);
 
   node.pattern = ctx.empty(node.scores.shape());
   each_query(ctx, n_heads, s.rows, [&](int64_t h, int64_t i) {
     softmax_reference<T>(cell<T>(node.scores, h, i), static_cast<size_t>(keys), cell<T>(node.pattern, h, i));
   });
-  const Tensor computed_pattern = node.pattern;
+  if (Tape* tape = ctx.tape()) tape->record(&pattern_backward, node);
   node.mixed =
       dropout(ctx, hook("hook_pattern", node.pattern), spec.dropout, spec.dropout_site + (static_cast<uint64_t>(sequence) << 32));
 
@@ -143,15 +145,7 @@ void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Te
       for (int64_t c = 0; c < v_dim; ++c) out[c] += p[j] * value[c];
     }
   });
-  if (Tape* tape = ctx.tape()) {
-    // Recorded in the order of the steps. Where a listener put a constant, the gradient of what it replaced is never set.
-    StepwiseNode first = node, second = node;
-    first.scores = computed_scores;
-    second.pattern = computed_pattern;
-    tape->record(&scores_backward, first);
-    tape->record(&pattern_backward, second);
-    tape->record(&mix_backward, node);
-  }
+  if (Tape* tape = ctx.tape()) tape->record(&mix_backward, node);
 }
 
 template void attention_stepwise<float>(Context&, const Tensor&, const Tensor&, const Tensor&, const Step&, size_t,

@@ -1,0 +1,273 @@
+// Every op's backward against central differences in double: odd sizes, windows, caps, grouped queries, ragged steps.
+#include "gradients.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/embed.h"
+#include "ops/head.h"
+#include "ops/mlp.h"
+#include "ops/norm.h"
+#include "ops/recorder.h"
+#include "ops/rope.h"
+
+namespace vitrine {
+namespace {
+
+using Inputs = GradientCheck::Inputs;
+constexpr Activation kActivations[] = {Activation::relu, Activation::gelu_tanh, Activation::gelu_exact, Activation::silu};
+
+Step ragged(const std::vector<int64_t>& lengths) {
+  Step step;
+  int32_t token = 0;
+  for (const int64_t n : lengths) {
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < n; ++i) tokens.push_back(token++ % 5);
+    step.add(tokens);
+  }
+  return step;
+}
+
+TEST(OpGradient, Embeddings) {
+  GradientCheck check;
+  const Weight &W_E = check.weight(5, 7), &W_pos = check.weight(6, 7);
+  const Step step = ragged({4, 6});  // tokens and positions come more than once
+  check.expect_match(
+      [&](Context& ctx, const Inputs&) { return add(ctx, embed(ctx, step.tokens(), W_E), embed_positions(ctx, step, W_pos)); });
+}
+
+TEST(OpGradient, TakenRows) {
+  GradientCheck check;
+  check.input({5, 3});
+  const std::vector<int64_t> rows = {4, 0, 4, 2};
+  check.expect_match([&](Context& ctx, const Inputs& x) { return take_rows(ctx, x[0], rows); });
+}
+
+TEST(OpGradient, Linear) {
+  for (const bool by_columns : {false, true}) {
+    GradientCheck check;
+    check.input({9, 5});
+    const Weight& w = check.weight(7, 5, by_columns, true);
+    check.expect_match([&](Context& ctx, const Inputs& x) { return linear(ctx, x[0], w); });
+  }
+}
+
+TEST(OpGradient, LinearOfSeveralWeightsThatReadOneInput) {
+  GradientCheck check;
+  check.input({3, 5});
+  const Weight &a = check.weight(4, 5), &b = check.weight(4, 5, true, true), &c = check.weight(4, 5);
+  check.expect_match([&](Context& ctx, const Inputs& x) {
+    const auto [p, q, r] = linear(ctx, x[0], {a, b, c});
+    return add(ctx, gated(ctx, p, q, Activation::silu), r);
+  });
+}
+
+TEST(OpGradient, OneWeightUsedTwice) {
+  GradientCheck check;
+  check.input({3, 5});
+  const Weight& w = check.weight(5, 5, false, true);
+  check.expect_match([&](Context& ctx, const Inputs& x) { return linear(ctx, linear(ctx, x[0], w), w); });
+}
+
+TEST(OpGradient, Norms) {
+  for (const double offset : {0.0, 1.0}) {
+    GradientCheck check;
+    check.input({4, 7});
+    const Vector& w = check.vector(7);
+    check.expect_match(
+        [&](Context& ctx, const Inputs& x) { return rms_norm(ctx, "n", x[0], w, {.eps = 1e-3, .offset = offset}); });
+  }
+  GradientCheck check;
+  check.input({4, 7});
+  const Vector &w = check.vector(7), &b = check.vector(7);
+  check.expect_match([&](Context& ctx, const Inputs& x) { return layer_norm(ctx, "n", x[0], w, b, {.eps = 1e-3}); });
+}
+
+TEST(OpGradient, NormsInSteps) {
+  Recorder seen({{"*"}});
+  const Step step = ragged({4});
+  GradientCheck rms;
+  rms.input({4, 7});
+  const Vector& w = rms.vector(7);
+  rms.expect_match(
+      [&](Context& ctx, const Inputs& x) {
+        ctx.enter(step);
+        return rms_norm(ctx, "n", x[0], w, {.offset = 1});
+      },
+      &seen);
+  GradientCheck layer;
+  layer.input({4, 7});
+  const Vector &v = layer.vector(7), &b = layer.vector(7);
+  layer.expect_match(
+      [&](Context& ctx, const Inputs& x) {
+        ctx.enter(step);
+        return layer_norm(ctx, "n", x[0], v, b, {.eps = 1e-5});
+      },
+      &seen);
+}
+
+TEST(OpGradient, Rope) {
+  const Step step = ragged({3, 4});
+  for (const RopeLayout layout : {RopeLayout::halves, RopeLayout::pairs})
+    for (const int64_t turning : {int64_t{6}, int64_t{4}}) {
+      GradientCheck check;
+      check.input({7, 3, 6});
+      RopeSpec spec;
+      spec.theta = 50;
+      spec.rotary_dim = turning;
+      spec.layout = layout;
+      check.expect_match([&](Context& ctx, const Inputs& x) { return rope(ctx, x[0], step, spec); });
+    }
+}
+
+TEST(OpGradient, Elementwise) {
+  for (const Activation f : kActivations) {
+    GradientCheck check;
+    check.input({3, 5}, 2);
+    check.input({3, 5});
+    check.expect_match([&](Context& ctx, const Inputs& x) {
+      return add(ctx, gated(ctx, x[0], x[1], f), scale(ctx, activation(ctx, x[1], f), -1.7));
+    });
+  }
+  GradientCheck check;
+  check.input({3, 5}, 2);
+  check.expect_match([&](Context& ctx, const Inputs& x) { return softcap(ctx, x[0], 1.5); });
+  check.expect_match([&](Context& ctx, const Inputs& x) { return softcap(ctx, x[0], 0); });
+  check.expect_match([&](Context& ctx, const Inputs& x) { return add(ctx, x[0], x[0]); });
+  check.expect_match([&](Context& ctx, const Inputs& x) { return merge_heads(ctx, split_heads(ctx, scale(ctx, x[0], 2), 5)); });
+}
+
+TEST(OpGradient, Dropout) {
+  GradientCheck check;
+  check.input({7, 9});
+  check.expect_match([&](Context& ctx, const Inputs& x) { return dropout(ctx, x[0], 0.4, 3); });
+}
+
+TEST(OpGradient, HiddenLayers) {
+  for (const Activation f : kActivations) {
+    GradientCheck check;
+    check.input({3, 5});
+    const Weight &gate = check.weight(7, 5), &in = check.weight(7, 5), &out = check.weight(5, 7, true, true);
+    check.expect_match([&](Context& ctx, const Inputs& x) {
+      return add(ctx, linear(ctx, gated_linear(ctx, "mlp", x[0], gate, in, f), out),
+                 linear(ctx, hidden_linear(ctx, "mlp", x[0], in, f), out));
+    });
+  }
+}
+
+struct AttentionCase {
+  const char* name;
+  int64_t heads, kv_heads, head_dim, v_dim;
+  AttentionSpec spec;
+};
+
+std::vector<AttentionCase> attention_cases() {
+  std::vector<AttentionCase> cases = {{"plain", 2, 2, 3, 3, {}},       {"grouped", 4, 2, 5, 5, {}},
+                                      {"one_kv_head", 3, 1, 4, 4, {}}, {"window", 4, 2, 3, 3, {}},
+                                      {"cap", 2, 1, 3, 3, {}},         {"window_cap_values", 6, 3, 4, 5, {}},
+                                      {"no_mask", 2, 2, 3, 3, {}},     {"dropout", 4, 2, 3, 3, {}}};
+  for (AttentionCase& c : cases) c.spec.scale = 0.6;
+  cases[3].spec.window = 3;
+  cases[4].spec.softcap = 1.2;
+  cases[5].spec.window = 2;
+  cases[5].spec.softcap = 0.8;
+  cases[6].spec.causal = false;
+  cases[7].spec.dropout = 0.3;
+  return cases;
+}
+
+class AttentionGradient : public testing::TestWithParam<AttentionCase> {};
+
+TEST_P(AttentionGradient, FusedAndStepwise) {
+  const AttentionCase& c = GetParam();
+  const Step step = ragged({6, 1, 4});
+  GradientCheck check;
+  check.input({11, c.heads, c.head_dim});
+  check.input({11, c.kv_heads, c.head_dim});
+  check.input({11, c.kv_heads, c.v_dim});
+  const Weight& W_O = check.weight(5, c.heads * c.v_dim, false, true);
+  const auto f = [&](Context& ctx, const Inputs& x) {
+    ctx.enter(step);
+    return attention_output(ctx, "attn", attention(ctx, "attn", x[0], x[1], x[2], step, 0, c.spec), W_O);
+  };
+  check.expect_match(f);
+  const auto fused = check.input_gradients();
+  const double value = check.run(f, false);
+  Recorder seen({{"*"}});  // sequence 0 goes through the stepwise form, and results per head are computed
+  check.expect_match(f, &seen);
+  EXPECT_NEAR(check.run(f, false), value, 1e-12 * (1 + std::abs(value)));
+  for (size_t i = 0; i < 3; ++i)
+    for (size_t j = 0; j < fused[i].size(); ++j) EXPECT_NEAR(check.input_gradients()[i][j], fused[i][j], 1e-12);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, AttentionGradient, testing::ValuesIn(attention_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(OpGradient, LogitsAndLoss) {
+  const std::vector<int32_t> labels = {3, kNotScored, 0, 10};
+  const std::vector<int64_t> rows = {3, 1, 3};
+  for (const double cap : {0.0, 1.3}) {
+    GradientCheck check;
+    check.input({4, 5});
+    const Weight& w = check.weight(11, 5, false, true);
+    const Head head{&w, cap};
+    check.expect_match([&](Context& ctx, const Inputs& x) { return cross_entropy(ctx, x[0], head, labels); });
+    check.expect_match([&](Context& ctx, const Inputs& x) { return logits(ctx, x[0], head, rows); });
+  }
+}
+
+// More than one chunk of the vocabulary.
+TEST(OpGradient, LossOverALargeVocabulary) {
+  GradientCheck check;
+  check.input({3, 2});
+  const Weight& w = check.weight(4099, 2, false, true);
+  const std::vector<int32_t> labels = {4098, 7, 4095};
+  check.expect_match([&](Context& ctx, const Inputs& x) { return cross_entropy(ctx, x[0], {&w, 2.0}, labels); }, nullptr, 40);
+}
+
+// A hook's replacement is a constant: what comes before it gets no gradient, what follows gets its own.
+class Replace final : public Listener {
+ public:
+  explicit Replace(std::string name) : name_(std::move(name)) {}
+  bool wants(std::string_view name) const override { return name == name_; }
+  Tensor see(Context&, std::string_view, const Tensor& value) override {
+    numbers_ = noise(value.count(), 77);
+    for (double& x : numbers_) x = 0.1 + std::abs(x);
+    return {numbers_.data(), DType::f64, value.shape()};
+  }
+
+ private:
+  std::string name_;
+  std::vector<double> numbers_;
+};
+
+TEST(OpGradient, ReplacedHooksAreConstants) {
+  const Step step = ragged({5});
+  for (const std::string name :
+       {"n.hook_scale", "n.hook_normalized_pre", "n.hook_normalized", "attn.hook_q", "attn.hook_attn_scores", "attn.hook_pattern",
+        "attn.hook_z", "attn.hook_result", "attn.hook_out", "mlp.hook_pre", "mlp.hook_pre_linear", "mlp.hook_post"}) {
+    SCOPED_TRACE(name);
+    Replace replace(name);
+    for (const bool layer : {false, true}) {
+      GradientCheck check;
+      check.input({5, 6});
+      const Vector &w = check.vector(6), &b = check.vector(6);
+      const Weight &W_Q = check.weight(6, 6), &W_K = check.weight(6, 6), &W_O = check.weight(6, 6, false, true),
+                   &gate = check.weight(7, 6), &in = check.weight(7, 6);
+      check.expect_match(
+          [&](Context& ctx, const Inputs& x) {
+            ctx.enter(step);
+            const Tensor y = layer ? layer_norm(ctx, "n", x[0], w, b, {}) : rms_norm(ctx, "n", x[0], w, {.offset = 1});
+            const auto [q, k] = linear(ctx, y, {W_Q, W_K});
+            const Tensor shown = ctx.hook("attn.hook_q", split_heads(ctx, q, 3));
+            AttentionSpec spec;
+            spec.scale = 0.5;
+            const Tensor z = attention(ctx, "attn", shown, split_heads(ctx, k, 3), split_heads(ctx, y, 3), step, 0, spec);
+            const Tensor mid = add(ctx, x[0], attention_output(ctx, "attn", z, W_O));
+            return gated_linear(ctx, "mlp", mid, gate, in, Activation::silu);
+          },
+          &replace, 20);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vitrine
