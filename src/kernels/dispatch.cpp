@@ -1,10 +1,19 @@
 // Which table runs: what the build holds, what the CPU and the operating system allow, what VITRINE_TARGET asks for.
+#include <cmath>
 #include <cstdlib>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/targets.h"
+#ifdef VITRINE_X86
+#include <cpuid.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#endif
 
 namespace vitrine {
 namespace {
@@ -12,10 +21,77 @@ namespace {
 const KernelTable& choose() {
   const char* wanted = std::getenv("VITRINE_TARGET");
   if (wanted != nullptr && *wanted != '\0') return kernels_for_request(wanted);
-  for (size_t i = std::size(kTargets); i-- > 0;)  // kTargets goes from plain to fast within one kind of CPU
+  for (size_t i = std::size(kTargets); i-- > 0;)
     if (const KernelTable* table = kernels_for(kTargets[i])) return *table;
   return kReferenceTable;
 }
+
+#ifdef VITRINE_X86
+
+// __builtin_cpu_supports also asks whether the operating system saves the wide registers.
+bool has_avx2() {  // with what has come with every AVX2 CPU so far, but has flags of its own
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("pclmul") &&
+         __builtin_cpu_supports("aes");
+}
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+
+/// Asks the system for the tile registers: their state is large, and a process that wants it has to say so. Both steps
+/// may be refused (an older kernel, a container's filter).
+bool may_use_tiles() {
+#ifdef __linux__
+  unsigned a, b, c, d;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  constexpr unsigned kTile = 1u << 24, kBf16 = 1u << 22;
+  if ((d & kTile) == 0 || (d & kBf16) == 0) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+/// A small product with edges on every side must equal the sums in double of the same rounded operands.
+bool panel_is_right(const PanelKernels& panel) {
+  const size_t rows = 45, n = 37, k = 77;
+  std::vector<float> x(rows * k), w(n * k), y(rows * n);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = float(int(i * 7919 % 255) - 127) / 64;  // exact in bf16
+  for (size_t i = 0; i < w.size(); ++i) w[i] = float(int(i * 104729 % 255) - 127) / 128;
+  std::vector<char> storage(panel.panel_bytes + 64), packed(panel.x_bytes(rows, k) + 64);
+  const auto aligned = [](std::vector<char>& bytes) {
+    return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64);
+  };
+  panel.pack_x(x.data(), k, 0, rows, rows, k, aligned(packed));
+  panel.expand(DType::f32, w.data(), k * sizeof(float), false, n, 0, k, aligned(storage));
+  panel.multiply(aligned(storage), x.data(), k, aligned(packed), rows, 0, rows, k, 0, k, n, y.data(), n, false);
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t j = 0; j < n; ++j) {
+      double sum = 0, magnitude = 0;
+      for (size_t i = 0; i < k; ++i) {
+        sum += double(x[r * k + i]) * double(w[j * k + i]);
+        magnitude += std::fabs(double(x[r * k + i]) * double(w[j * k + i]));
+      }
+      if (!(std::fabs(double(y[r * n + j]) - sum) <= 1e-5 * magnitude)) return false;
+    }
+  return true;
+}
+
+const KernelTable* amx_table() {
+  static const KernelTable table = [] {
+    KernelTable t = kAvx512Table;
+    t.name = "amx";
+    t.panel_bf16 = kAmxPanelTable;
+    return t;
+  }();
+  static const bool usable = has_avx512() && may_use_tiles() && panel_is_right(kAmxPanelTable);
+  return usable ? &table : nullptr;
+}
+
+#endif
 
 }  // namespace
 
@@ -23,18 +99,9 @@ const KernelTable* kernels_for(std::string_view target) {
   if (target == "reference") return &kReferenceTable;
 #ifdef VITRINE_X86
   __builtin_cpu_init();
-  // f16c is older than every AVX2 CPU but is its own flag; the operating system must save the wide registers, which
-  // __builtin_cpu_supports checks together with the CPU's flag.
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
-                    __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("pclmul") &&
-                    __builtin_cpu_supports("aes");
-  if (target == "avx2") return avx2 ? &kAvx2Table : nullptr;
-  if (target == "avx512") {
-    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-    return avx512 ? &kAvx512Table : nullptr;
-  }
+  if (target == "avx2") return has_avx2() ? &kAvx2Table : nullptr;
+  if (target == "avx512") return has_avx512() ? &kAvx512Table : nullptr;
+  if (target == "amx") return amx_table();
 #endif
   return nullptr;
 }

@@ -20,7 +20,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   set(avx2 -mavx2 -mfma -mf16c -mbmi -mbmi2 -mpclmul -maes)  # the last two: Highway's own condition for AVX2
   target_compile_definitions(vitrine_kernels PUBLIC VITRINE_X86)
   vitrine_kernel_target(avx2 ${avx2})
-  vitrine_kernel_target(avx512 ${avx2} -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl -mavx512vnni)
+  set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl -mavx512vnni)
+  vitrine_kernel_target(avx512 ${avx512})
+  vitrine_kernel_target(amx ${avx512} -mamx-tile -mamx-bf16)
 endif()
 
 # For the test that looks at what the objects export.

@@ -9,6 +9,7 @@ extern const KernelTable kReferenceTable;
 #ifdef VITRINE_X86
 extern const KernelTable kAvx2Table;
 extern const KernelTable kAvx512Table;
+extern const PanelKernels kAmxPanelTable;  // the amx target is avx512 with this as its bf16 panel
 #endif
 
 }  // namespace vitrine

@@ -9,11 +9,15 @@
 namespace vitrine {
 namespace {
 
+/// Rows of x at a time: with few registers, more than four leave room for one weight row only, and all of x would come
+/// from L2 for every one of them.
+constexpr int kRowsTogether = kManyRegisters ? 8 : 4;
+
 /// Weight rows at a time for R rows of x: R * J accumulators, J weights and one x in registers.
 template <int R>
 constexpr int rows_at_a_time() {
   if (kManyRegisters) return R == 1 ? 8 : R == 2 ? 8 : R <= 4 ? 6 : R <= 6 ? 4 : 3;
-  return R == 1 ? 8 : R == 2 ? 4 : R == 3 ? 3 : R <= 6 ? 2 : 1;
+  return R == 1 ? 8 : R == 2 ? 4 : 3;
 }
 
 template <class W, int R, int J, int V = 0>
@@ -60,10 +64,18 @@ HWY_INLINE void dot_block(const char* w, size_t stride, size_t k, const float* x
 template <class W, int R>
 void dot_rows_fixed(const char* w, size_t stride, size_t n, size_t k, const float* x, size_t x_stride, float* y,
                     size_t y_stride) {
-  constexpr int kJ = rows_at_a_time<R>();
+  constexpr int kFirst = R < kRowsTogether ? R : kRowsTogether, kRest = R - kFirst, kJ = rows_at_a_time<kFirst>();
+  const float* x_rest = x + size_t(kFirst) * x_stride;
+  float* y_rest = y + size_t(kFirst) * y_stride;
   size_t j = 0;
-  for (; j + kJ <= n; j += kJ) dot_block<W, R, kJ>(w + j * stride, stride, k, x, x_stride, y + j, y_stride);
-  for (; j < n; ++j) dot_block<W, R, 1>(w + j * stride, stride, k, x, x_stride, y + j, y_stride);
+  for (; j + kJ <= n; j += kJ) {
+    dot_block<W, kFirst, kJ>(w + j * stride, stride, k, x, x_stride, y + j, y_stride);
+    if constexpr (kRest > 0) dot_block<W, kRest, kJ>(w + j * stride, stride, k, x_rest, x_stride, y_rest + j, y_stride);
+  }
+  for (; j < n; ++j) {
+    dot_block<W, kFirst, 1>(w + j * stride, stride, k, x, x_stride, y + j, y_stride);
+    if constexpr (kRest > 0) dot_block<W, kRest, 1>(w + j * stride, stride, k, x_rest, x_stride, y_rest + j, y_stride);
+  }
 }
 
 template <class W>
