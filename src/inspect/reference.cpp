@@ -233,9 +233,9 @@ Reference open_reference(const std::string& path, const Model& model) {
     for (auto& [name, prompt] : sequences)
       for (ReferenceSequence& sequence : prompt) {
         if (sequence.tensors.empty()) continue;
-        std::stable_sort(
-            sequence.tensors.begin(), sequence.tensors.end(),
-            [&](const ReferenceTensor& a, const ReferenceTensor& b) { return names.place(a.hook) < names.place(b.hook); });
+        std::sort(sequence.tensors.begin(), sequence.tensors.end(), [&](const ReferenceTensor& a, const ReferenceTensor& b) {
+          return std::pair(names.place(a.hook), a.stored->name) < std::pair(names.place(b.hook), b.stored->name);
+        });
         if (files.size() > 1) sequence.name = fs::path(file).filename().string() + ", " + sequence.name;
         reference.sequences.push_back(std::move(sequence));
       }

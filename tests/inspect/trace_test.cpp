@@ -3,8 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <limits>
 
+#include "io/gguf.h"
+#include "io/gguf_writer.h"
 #include "support.h"
 
 namespace vitrine {
@@ -88,6 +93,64 @@ TEST_P(TraceOfEveryFamily, GradientsOf16BitWeightsAreF32AndThoseOfTheSameNumbers
 
 INSTANTIATE_TEST_SUITE_P(Golden, TraceOfEveryFamily, testing::ValuesIn(Golden::all()),
                          [](const auto& test) { return test.param; });
+
+class TraceGguf : public testing::TestWithParam<std::string> {
+ protected:
+  const std::string path = std::string(VITRINE_GOLDEN) + "/gguf/" + GetParam() + ".gguf";
+};
+
+TEST_P(TraceGguf, GradientsHaveTheFilesNamesAndShapes) {
+  Engine engine(path, {2, {}}), original(Golden::open(GetParam()).model(), {2, {}});
+  const std::vector<std::vector<int32_t>> ids = {{5, 3, 7, 9, 2}};
+  const LossGradients made = loss_gradients(engine, ids, ids), expected = loss_gradients(original, ids, ids);
+  EXPECT_NEAR(made.loss, expected.loss, 1e-5);
+  const Gguf file = open_gguf(path);
+  for (const auto& [name, tensor] : file.checkpoint.tensors()) {
+    ASSERT_TRUE(made.gradients.contains(name)) << name;
+    EXPECT_EQ(made.gradients.at(name).shape, tensor.shape) << name;
+  }
+  ASSERT_EQ(made.gradients.size(), expected.gradients.size());
+  // The embedding lies the same way in both files.
+  const auto embedding = std::find_if(expected.gradients.begin(), expected.gradients.end(), [](const auto& g) {
+    return g.first.ends_with("wte.weight") || g.first.ends_with("embed_tokens.weight");
+  });
+  ASSERT_NE(embedding, expected.gradients.end());
+  EXPECT_CLOSE(made.gradients.at("token_embd.weight").numbers, embedding->second.numbers, (Tolerance{.abs = 1e-5, .rel = 1e-4}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, TraceGguf, testing::Values("gpt2_a", "gemma2", "llama", "qwen2"),
+                         [](const auto& test) { return test.param; });
+
+TEST(TraceQuantised, GradientsAreThoseOfTheNumbersThatTheBlocksMean) {
+  for (const char* type : {"q8_0", "q4_0"}) {
+    const std::string path = std::string(VITRINE_GOLDEN) + "/gguf/llama_" + type + ".gguf";
+    const Gguf quantised = open_gguf(path);
+    GgufKeys keys;
+    for (const auto& [key, value] : quantised.metadata.values())
+      if (key != "general.alignment") keys.emplace_back(key, value);
+    std::vector<TensorPlan> plan;
+    std::vector<std::vector<float>> widened;
+    for (const auto& [name, t] : quantised.checkpoint.tensors()) {
+      plan.push_back({name, DType::f32, t.shape});
+      size_t n = 1;
+      for (const int64_t size : t.shape) n *= static_cast<size_t>(size);
+      std::vector<float>& numbers = widened.emplace_back(n);
+      for (size_t i = 0; i < n; ++i) numbers[i] = element_at(t.dtype, t.data, i);
+    }
+    const Scratch scratch;
+    GgufWriter writer(scratch / "f32.gguf", keys, plan);
+    for (size_t i = 0; i < widened.size(); ++i) writer.write(i, std::as_bytes(std::span(widened[i])));
+    writer.finish();
+    const EngineOptions options{2, {.f32 = true, .exact = false}};
+    Engine narrow(path, options), wide(scratch / "f32.gguf", options);
+    const std::vector<std::vector<int32_t>> ids = {{5, 3, 7, 9, 2, 11, 4, 1, 8, 30, 12}};
+    const LossGradients a = loss_gradients(narrow, ids, ids), b = loss_gradients(wide, ids, ids);
+    EXPECT_NEAR(a.loss, b.loss, 1e-6);
+    ASSERT_EQ(a.gradients.size(), b.gradients.size());
+    for (const auto& [name, value] : a.gradients)
+      EXPECT_CLOSE(value.numbers, b.gradients.at(name).numbers, (Tolerance{.abs = 1e-6, .rel = 1e-4})) << type << " " << name;
+  }
+}
 
 class TraceGpt2 : public testing::Test {
  protected:
