@@ -1,5 +1,6 @@
 #include "ops/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -326,16 +327,19 @@ Tensor attention_output(Context& ctx, std::string_view name, const Tensor& z, co
   });
   const Tensor shown = ctx.hook("hook_result", result);
   if (shown.raw() == result.raw()) return ctx.hook("hook_out", out);
-  // Replaced results: their sum plus the bias flows on.
-  const Tensor sum = ctx.zeros(out.shape());
+  // Replaced results: their sum plus the bias flows on. Rows that are as they were, such as other sequences', keep their bits.
+  const Tensor sum = ctx.empty(out.shape());
   visit_scalar(z, [&](auto zero) {
     using T = decltype(zero);
-    for (int64_t r = 0; r < z.rows(); ++r)
+    std::copy(out.data<T>(), out.data<T>() + out.count(), sum.data<T>());
+    for (int64_t r = 0; r < z.rows(); ++r) {
+      if (std::equal(shown.row<T>(r), shown.row<T>(r) + shown.row_size(), result.row<T>(r))) continue;
       for (int64_t j = 0; j < W_O.out; ++j) {
         T total = W_O.bias ? W_O.bias.at<T>(j) : T{0};
         for (int64_t h = 0; h < n_heads; ++h) total += shown.row<T>(r)[h * W_O.out + j];
         sum.row<T>(r)[j] = total;
       }
+    }
   });
   if (Tape* tape = ctx.tape()) tape->record(&sum_of_results_backward, ResultsNode{shown, sum, &W_O.bias});
   return ctx.hook("hook_out", sum);

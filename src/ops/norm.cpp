@@ -1,6 +1,6 @@
 #include "ops/norm.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "kernels/reference/norm.h"
 #include "kernels/table.h"
@@ -65,17 +65,20 @@ void check_norm(std::string_view name, const Tensor& x, const Vector& w) {
                      " numbers; found x of shape " + x.shape().text());
 }
 
-// The norm in small steps, with a hook between each. b null: RMSNorm. Fills the node.
+// What is inside the norm, a hook for each part; node.y holds the fused result and is written again only in rows where a
+// listener put something else, so that watching changes no bit and the other sequences keep theirs. b null: RMSNorm.
 template <class T>
-void stepwise(Context& ctx, NormNode& node, const T* w, const T* b) {
+void show_inside(Context& ctx, NormNode& node, const T* w, const T* b) {
   const Tensor& x = node.x;
   const int64_t rows = x.rows(), d = x.row_size();
   Tensor scale = ctx.empty({rows, 1});
   for (int64_t r = 0; r < rows; ++r) scale.data<T>()[r] = 1 / node.inv_scale.data<T>()[r];
   const Tensor shown = ctx.hook("hook_scale", scale);
+  const auto same_scale = [&](int64_t r) { return shown.data<T>()[r] == scale.data<T>()[r]; };
   if (shown.raw() != scale.raw()) {
     node.replaced = Replaced::scale;
-    for (int64_t r = 0; r < rows; ++r) node.inv_scale.data<T>()[r] = 1 / shown.data<T>()[r];
+    for (int64_t r = 0; r < rows; ++r)
+      if (!same_scale(r)) node.inv_scale.data<T>()[r] = 1 / shown.data<T>()[r];
   }
   Tensor pre = ctx.empty(x.shape());
   for (int64_t r = 0; r < rows; ++r)
@@ -86,9 +89,11 @@ void stepwise(Context& ctx, NormNode& node, const T* w, const T* b) {
     node.replaced = Replaced::normalized;
     node.normalized = seen;
   }
-  for (int64_t r = 0; r < rows; ++r)
+  for (int64_t r = 0; r < rows; ++r) {
+    if (same_scale(r) && std::equal(seen.row<T>(r), seen.row<T>(r) + d, pre.row<T>(r))) continue;
     for (int64_t i = 0; i < d; ++i)
       node.y.row<T>(r)[i] = seen.row<T>(r)[i] * (static_cast<T>(node.offset) + w[i]) + (b != nullptr ? b[i] : T{0});
+  }
 }
 
 template <class T>
@@ -118,7 +123,7 @@ Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& 
     share(ctx, x.rows(), x.row_size(), [&](int64_t first, int64_t n) {
       for (int64_t r = first; r < first + n; ++r) fused<T>(node, weights, biases, static_cast<T>(spec.eps), r);
     });
-    if (ctx.listens("hook_scale") || ctx.listens("hook_normalized_pre")) stepwise<T>(ctx, node, weights, biases);
+    if (ctx.listens("hook_scale") || ctx.listens("hook_normalized_pre")) show_inside<T>(ctx, node, weights, biases);
   });
   if (Tape* tape = ctx.tape()) tape->record(&norm_backward, node);
   return ctx.hook("hook_normalized", node.y);
