@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "generate/jinja/filters.h"
+#include "generate/jinja/print.h"
 #include "generate/jinja/unicode.h"
 
 namespace vitrine::jinja {
@@ -147,7 +148,9 @@ Value round_filter(Interpreter&, const Value& value, Arguments& passed) {
   if (method != "ceil" && method != "floor")
     throw Problem("round knows the methods common, ceil and floor, not '" + method + "'");
   const double unit = std::pow(10.0, static_cast<double>(precision));
-  return (method == "ceil" ? std::ceil(*number * unit) : std::floor(*number * unit)) / unit;
+  const double whole = method == "ceil" ? std::ceil(*number * unit) : std::floor(*number * unit);
+  if (!std::isfinite(whole)) throw Problem("round cannot make a whole number of " + float_repr(*number));
+  return (whole + 0.0) / unit;  // as an integer: without the sign of -0
 }
 
 Value count(Interpreter& i, const Value& value, Arguments& passed) {

@@ -140,9 +140,9 @@ bool same_object(const Value& a, const Value& b) {
                                                      a.data());
 }
 
-// Start and step of a slice and how many elements it has.
+// A slice of a sequence, as indices from 0, and how many elements it has.
 struct Cut {
-  int64_t start, step, count;
+  int64_t start, stop, step, count;
 };
 
 std::optional<Cut> cut(int64_t length, const Value& start_value, const Value& stop_value, const Value& step_value) {
@@ -157,7 +157,7 @@ std::optional<Cut> cut(int64_t length, const Value& start_value, const Value& st
   const auto clamp = [&](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + length : i, lowest, highest); };
   const int64_t start = absent(start_value) ? (step > 0 ? lowest : highest) : clamp(*start_given);
   const int64_t stop = absent(stop_value) ? (step > 0 ? highest : lowest) : clamp(*stop_given);
-  return Cut{start, step, Range{start, stop, step}.length()};
+  return Cut{start, stop, step, Range{start, stop, step}.length()};
 }
 
 }  // namespace
@@ -370,13 +370,15 @@ Value slice(Meter& meter, const Value& value, const Value& start, const Value& s
   const auto parts = cut(count, start, stop, step);
   if (!parts) throw Problem("slice indices must be integers or None");
   if (const Range* range = value.as_range()) {
-    if (parts->count == 0) return std::make_shared<const Range>(Range{0, 0, 1});
-    const int64_t begin = range->at(parts->start);
-    int64_t each, all, end;
-    if (__builtin_mul_overflow(parts->step, range->step, &each) || __builtin_mul_overflow(each, parts->count, &all) ||
-        __builtin_add_overflow(begin, all, &end))
-      overflow();
-    return std::make_shared<const Range>(Range{begin, end, each});
+    const auto at = [&](int64_t i) {
+      int64_t value_at;
+      if (__builtin_mul_overflow(i, range->step, &value_at) || __builtin_add_overflow(value_at, range->start, &value_at))
+        overflow();
+      return value_at;
+    };
+    int64_t each;
+    if (__builtin_mul_overflow(parts->step, range->step, &each)) overflow();
+    return std::make_shared<const Range>(Range{at(parts->start), at(parts->stop), each});
   }
   if (const Text* text = value.as_text()) {
     meter.make_string(text->size());

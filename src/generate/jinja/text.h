@@ -16,6 +16,8 @@ struct TextSpan {
 
 namespace jinja {
 
+using vitrine::TextSpan;
+
 class Text {
  public:
   Text() = default;

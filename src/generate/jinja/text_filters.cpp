@@ -125,16 +125,16 @@ Value format(Interpreter& i, const Value& value, Arguments& passed) {
 
 Value truncate(Interpreter& i, const Value& value, Arguments& passed) {
   const Bound bound("truncate", passed, {"length", "killwords", "end", "leeway"});
-  require_defined(value);
-  if (!value.as_text()) throw Problem("truncate needs a string, not '" + type_name(value) + "'");
-  const Text& text = *value.as_text();
   const Text end = bound.has(2) ? bound.text(2) : Text("...");
   const int64_t end_length = static_cast<int64_t>(code_point_count(end.view()));
   const int64_t longest = bound.integer(0, 255), leeway = bound.optional_integer(3).value_or(5);
   if (longest < end_length) throw Problem("truncate needs a length of at least that of its end");
   if (leeway < 0) throw Problem("truncate needs a leeway that is not negative");
-  const int64_t has = *length(i.meter(), value);
-  if (has <= longest || has - longest <= leeway) return value;
+  const auto has = length(i.meter(), value);
+  if (!has) throw Problem("truncate needs a string, not '" + type_name(value) + "'");
+  if (*has <= longest || *has - longest <= leeway) return value;
+  if (!value.as_text()) throw Problem("truncate can shorten a string only, not '" + type_name(value) + "'");
+  const Text& text = *value.as_text();
   i.meter().make_string(text.size() + end.size());
   Text result = text.slice(0, byte_of_code_point(text.view(), static_cast<size_t>(longest - end_length)));
   if (!bound.truth(1, false))

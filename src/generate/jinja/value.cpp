@@ -183,21 +183,21 @@ int64_t Loop::length() {
   return *known_length;
 }
 
-Bound::Bound(const std::string& callee, Arguments& arguments, std::initializer_list<const char*> parameters, size_t required)
+Bound::Bound(std::string_view callee, Arguments& arguments, std::initializer_list<const char*> parameters, size_t required)
     : callee_(callee), values_(parameters.size()) {
   if (arguments.positional.size() > parameters.size())
-    throw Problem(callee + " takes at most " + std::to_string(parameters.size()) + " arguments and got " +
+    throw Problem(callee_ + " takes at most " + std::to_string(parameters.size()) + " arguments and got " +
                   std::to_string(arguments.positional.size()));
   for (size_t i = 0; i < arguments.positional.size(); ++i) values_[i] = arguments.positional[i];
   for (const auto& [name, value] : arguments.named) {
     const auto known = std::find(parameters.begin(), parameters.end(), name);
-    if (known == parameters.end()) throw Problem(callee + " takes no argument named '" + name + "'");
+    if (known == parameters.end()) throw Problem(callee_ + " takes no argument named '" + name + "'");
     auto& slot = values_[static_cast<size_t>(known - parameters.begin())];
-    if (slot) throw Problem(callee + " got the argument '" + name + "' twice");
+    if (slot) throw Problem(callee_ + " got the argument '" + name + "' twice");
     slot = value;
   }
   for (size_t i = 0; i < required; ++i)
-    if (!values_[i]) throw Problem(callee + " needs the argument '" + std::string(parameters.begin()[i]) + "'");
+    if (!values_[i]) throw Problem(callee_ + " needs the argument '" + std::string(parameters.begin()[i]) + "'");
 }
 
 int64_t Bound::integer(size_t i, int64_t fallback) const {

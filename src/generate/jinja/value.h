@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -198,7 +199,7 @@ struct Arguments {
 /// Errors: Problem for too many, unknown or doubled arguments and for a missing one of the first `required`.
 class Bound {
  public:
-  Bound(const std::string& callee, Arguments& arguments, std::initializer_list<const char*> parameters, size_t required = 0);
+  Bound(std::string_view callee, Arguments& arguments, std::initializer_list<const char*> parameters, size_t required = 0);
   bool has(size_t i) const { return values_[i].has_value(); }
   const Value& operator[](size_t i) const { return *values_[i]; }
   Value value_or(size_t i, Value fallback) const { return values_[i] ? *values_[i] : std::move(fallback); }
@@ -209,7 +210,7 @@ class Bound {
   bool truth(size_t i, bool fallback) const;
 
  private:
-  const std::string& callee_;
+  std::string callee_;
   std::vector<std::optional<Value>> values_;
 };
 
