@@ -1,0 +1,158 @@
+// Attention's fused and stepwise forms hold each other in f32, forward and backward, over more than one block of keys; dropout
+// depends on seed, step, site and element alone.
+#include "ops/attention.h"
+
+#include <gtest/gtest.h>
+
+#include "gradients.h"
+#include "ops/elementwise.h"
+#include "ops/recorder.h"
+#include "support/close.h"
+
+namespace vitrine {
+namespace {
+
+struct Form {
+  std::vector<float> z, dq, dk, dv;
+};
+
+std::vector<float> narrow(const Tensor& t) { return {t.data<float>(), t.data<float>() + t.count()}; }
+
+// One pass and its backward over sequences of these lengths; a listener on `sequence` makes that one stepwise.
+Form run(const std::vector<int64_t>& lengths, int64_t heads, int64_t kv_heads, const AttentionSpec& spec, Listener* listener,
+         int sequence, int threads) {
+  constexpr int64_t kDim = 9, kValues = 7;
+  ThreadPool pool(threads);
+  Context ctx(pool);
+  Tape tape;
+  ctx.record_on(&tape);
+  Step step;
+  for (const int64_t n : lengths) step.add(std::vector<int32_t>(static_cast<size_t>(n), 0));
+  const auto tensor = [&](int64_t n_heads, int64_t d, uint64_t seed) {
+    const Tensor t = ctx.empty({step.rows(), n_heads, d});
+    const std::vector<double> numbers = noise(t.count(), seed);
+    for (size_t i = 0; i < numbers.size(); ++i) t.data<float>()[i] = static_cast<float>(numbers[i]);
+    return t;
+  };
+  const Tensor q = tensor(heads, kDim, 1), k = tensor(kv_heads, kDim, 2), v = tensor(kv_heads, kValues, 3);
+  ctx.listen(listener, sequence);
+  ctx.enter(step);
+  const Tensor z = attention(ctx, "attn", q, k, v, step, 0, spec);
+  ctx.listen(nullptr);
+  const std::vector<double> wide = noise(z.count(), 4);
+  const std::vector<float> factors(wide.begin(), wide.end());
+  Weight sum;
+  sum.name = "sum";
+  sum.out = 1;
+  sum.in = z.count();
+  sum.stride = sizeof(float) * factors.size();
+  sum.data = reinterpret_cast<const std::byte*>(factors.data());
+  const Tensor loss = linear(ctx, z.view({1, z.count()}), sum).view({1});
+  tape.backward(ctx, loss);
+  return {narrow(z), narrow(tape.gradient(q)), narrow(tape.gradient(k)), narrow(tape.gradient(v))};
+}
+
+TEST(Attention, FusedAndStepwiseAgree) {
+  struct Case {
+    const char* name;
+    int64_t heads, kv_heads, window;
+    double softcap;
+    bool causal;
+  };
+  for (const Case& c : {Case{"plain", 2, 2, kNoWindow, 0, true}, Case{"grouped", 6, 2, kNoWindow, 0, true},
+                        Case{"one kv head", 4, 1, kNoWindow, 0, true}, Case{"window 1", 2, 1, 1, 0, true},
+                        Case{"window 40", 4, 2, 40, 0, true}, Case{"window 257", 4, 2, 257, 3, true},
+                        Case{"cap", 4, 4, kNoWindow, 2, true}, Case{"no mask", 2, 1, kNoWindow, 0, false}}) {
+    SCOPED_TRACE(c.name);
+    AttentionSpec spec;
+    spec.scale = 1 / 3.0;
+    spec.softcap = c.softcap;
+    spec.window = c.window;
+    spec.causal = c.causal;
+    const std::vector<int64_t> lengths = {3, 301, 1};
+    const Form fused = run(lengths, c.heads, c.kv_heads, spec, nullptr, 0, 2);
+    Recorder seen({{"*"}});
+    const Form steps = run(lengths, c.heads, c.kv_heads, spec, &seen, 1, 2);
+    ASSERT_EQ(seen.values().at("attn.hook_pattern").shape, (std::vector<int64_t>{c.heads, 301, 301}));
+    const Tolerance close{.abs = 1e-5, .rel = 1e-5};
+    EXPECT_CLOSE(steps.z, fused.z, close);
+    EXPECT_CLOSE(steps.dq, fused.dq, close);
+    EXPECT_CLOSE(steps.dk, fused.dk, close);
+    EXPECT_CLOSE(steps.dv, fused.dv, close);
+    const auto rows = [&](const std::vector<float>& all, size_t first, size_t n) {
+      const size_t each = all.size() / 305;
+      return std::vector<float>(all.begin() + static_cast<std::ptrdiff_t>(first * each),
+                                all.begin() + static_cast<std::ptrdiff_t>((first + n) * each));
+    };
+    EXPECT_EQ(rows(steps.z, 0, 3), rows(fused.z, 0, 3));
+    EXPECT_EQ(rows(steps.z, 304, 1), rows(fused.z, 304, 1));
+    const Form one = run(lengths, c.heads, c.kv_heads, spec, nullptr, 0, 1),
+               four = run(lengths, c.heads, c.kv_heads, spec, nullptr, 0, 4);
+    EXPECT_EQ(one.z, four.z);
+    EXPECT_EQ(one.dq, four.dq);
+    EXPECT_EQ(one.dk, four.dk);
+    EXPECT_EQ(one.dv, four.dv);
+  }
+}
+
+TEST(Attention, PatternsSumToOneWhereTheyMayLookAndAreZeroElsewhere) {
+  AttentionSpec spec;
+  spec.window = 5;
+  Recorder seen({{"attn.hook_pattern"}, {"attn.hook_attn_scores"}});
+  run({12}, 2, 1, spec, &seen, 0, 1);
+  const std::vector<float>&pattern = seen.values().at("attn.hook_pattern").numbers,
+        &scores = seen.values().at("attn.hook_attn_scores").numbers;
+  for (size_t h = 0; h < 2; ++h)
+    for (size_t i = 0; i < 12; ++i) {
+      double sum = 0;
+      for (size_t j = 0; j < 12; ++j) {
+        const float p = pattern[(h * 12 + i) * 12 + j], s = scores[(h * 12 + i) * 12 + j];
+        const bool sees = j <= i && i < j + 5;  // i - window < j <= i
+        EXPECT_EQ(p > 0, sees);
+        EXPECT_EQ(std::isfinite(s), sees);
+        sum += static_cast<double>(p);
+      }
+      EXPECT_NEAR(sum, 1, 1e-6);
+    }
+}
+
+std::vector<float> dropped(uint64_t seed, uint64_t step_number, uint64_t site, int threads) {
+  ThreadPool pool(threads);
+  Context ctx(pool);
+  ctx.seed = seed;
+  ctx.step_number = step_number;
+  Tape tape;
+  ctx.record_on(&tape);
+  const Tensor x = ctx.empty({300, 301});
+  std::fill(x.data<float>(), x.data<float>() + x.count(), 1.0f);
+  return narrow(dropout(ctx, x, 0.25, site));
+}
+
+TEST(DropoutOp, DependsOnSeedStepSiteAndElementAlone) {
+  const std::vector<float> first = dropped(1, 2, 3, 1);
+  EXPECT_EQ(first, dropped(1, 2, 3, 2));
+  EXPECT_EQ(first, dropped(1, 2, 3, 4));
+  EXPECT_NE(first, dropped(9, 2, 3, 1));
+  EXPECT_NE(first, dropped(1, 9, 3, 1));
+  EXPECT_NE(first, dropped(1, 2, 9, 1));
+  size_t zeros = 0;
+  for (const float x : first) {
+    EXPECT_TRUE(x == 0 || x == 1 / 0.75f);
+    zeros += x == 0 ? 1 : 0;
+  }
+  // 90,300 draws: four standard deviations are 0.006.
+  EXPECT_NEAR(static_cast<double>(zeros) / static_cast<double>(first.size()), 0.25, 0.006);
+}
+
+TEST(DropoutOp, DoesNothingWithoutATapeAndRefusesOne) {
+  ThreadPool pool(1);
+  Context ctx(pool);
+  const Tensor x = ctx.zeros({2, 3});
+  EXPECT_EQ(dropout(ctx, x, 0.5, 0).raw(), x.raw());
+  Tape tape;
+  ctx.record_on(&tape);
+  EXPECT_THROW(dropout(ctx, x, 1.0, 0), UsageError);
+}
+
+}  // namespace
+}  // namespace vitrine
