@@ -59,7 +59,8 @@ int make(const std::string& config_path, const std::string& out, DType dtype) {
   }
   writer.finish();
   write_file_atomically(out + "/config.json", files.config.dump(1));
-  std::printf("%s: %lld parameters as %s\n", out.c_str(), static_cast<long long>(parameter_count(*model)), std::string(name_of(dtype)).c_str());
+  std::printf("%s: %lld parameters as %s\n", out.c_str(), static_cast<long long>(parameter_count(*model)),
+              std::string(name_of(dtype)).c_str());
   return 0;
 }
 

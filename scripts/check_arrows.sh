@@ -47,7 +47,8 @@ awk '
 ' src/CMakeLists.txt "${files[@]}"
 
 clash=0
-for name in $(grep -hoE '^(struct|class) [A-Za-z]+' include/vitrine/*.h | awk '{ print $2 }' | sort -u); do
+mapfile -t names < <(grep -hoE '^(struct|class) [A-Za-z]+' include/vitrine/*.h | awk '{ print $2 }' | sort -u)
+for name in "${names[@]}"; do
   if grep -rnE "^(struct|class) $name\b[^;]*\{" src --include='*.h' --include='*.cpp' --exclude-dir=cli --exclude-dir=api; then
     echo "a public header already has the name $name"
     clash=1

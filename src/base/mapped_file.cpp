@@ -27,7 +27,7 @@ size_t open_regular(const std::string& path, Descriptor& file) {
   // O_NONBLOCK: opening a named pipe must not hang; it has no effect on regular files.
   file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.fd < 0) throw FileError(path, "cannot be opened: " + reason());
-  struct stat info {};
+  struct stat info{};
   if (::fstat(file.fd, &info) != 0) throw FileError(path, "cannot be examined: " + reason());
   if (S_ISDIR(info.st_mode)) throw FileError(path, "is a directory; expected a file");
   if (!S_ISREG(info.st_mode)) throw FileError(path, "is not a regular file");

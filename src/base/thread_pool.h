@@ -33,8 +33,9 @@ class ThreadPool {
       return;
     }
     using Fn = std::remove_reference_t<F>;
-    run_erased(chunks, [](void* self, int64_t chunk, int thread) { (*static_cast<Fn*>(self))(chunk, thread); },
-               const_cast<void*>(static_cast<const void*>(&f)));
+    run_erased(
+        chunks, [](void* self, int64_t chunk, int thread) { (*static_cast<Fn*>(self))(chunk, thread); },
+        const_cast<void*>(static_cast<const void*>(&f)));
   }
 
  private:

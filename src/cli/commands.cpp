@@ -16,6 +16,11 @@ const std::vector<Command>& commands() {
        "vitrine generate \"Once upon a time\" --max-tokens 40 --temperature 0.8 --seed 7\n"
        "vitrine generate \"The old king\" --max-tokens 12 --beams 4 --return 2",
        define_generate},
+      {"chat", "Talk to a model through its own chat template",
+       "Reads what you say line by line, or one TEXT; answers are streamed. Control tokens spelled out in what is said stay "
+       "text. "
+       "--show-prompt prints what the model really reads.",
+       "vitrine chat \"There was once a king\" --template examples/plain-chat.jinja --max-tokens 24", define_chat},
       {"tokenize", "Split text into tokens: ids, pieces, byte offsets",
        "--model may also name a bare tokenizer: a folder with tokenizer.json, tokenizer.model or vocab.json and merges.txt, or "
        "one "

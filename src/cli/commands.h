@@ -5,6 +5,7 @@
 namespace vitrine::cli {
 
 Action define_bench(CLI::App& app);
+Action define_chat(CLI::App& app);
 Action define_completion(CLI::App& app);
 Action define_detokenize(CLI::App& app);
 Action define_generate(CLI::App& app);

@@ -88,14 +88,14 @@ OrderedJson by_beams(Engine& engine, const Prompt& prompt, const Options& o, dou
   }
   const auto best = without_end(found[0]);
   std::vector<int32_t> whole = prompt.ids;
-  whole.insert(whole.end(), best.begin(), best.end());
+  whole.insert(whole.end(), found[0].tokens.begin(), found[0].tokens.end());
   const std::vector<float> all = engine.token_logprobs(whole);  // of whole[1..]
   OrderedJson hypotheses = OrderedJson::array();
   for (const Hypothesis& h : found)
     hypotheses.push_back({{"tokens", h.tokens}, {"text", text_json(engine, prompt, without_end(h))}, {"score", h.score}});
   return {{"text", text_json(engine, prompt, best)},
-          {"tokens", std::vector<int32_t>(best.begin(), best.end())},
-          {"logprobs", std::vector<float>(all.end() - static_cast<std::ptrdiff_t>(best.size()), all.end())},
+          {"tokens", found[0].tokens},
+          {"logprobs", std::vector<float>(all.end() - static_cast<std::ptrdiff_t>(found[0].tokens.size()), all.end())},
           {"finish_reason", ended(found[0]) ? "stop" : "length"},
           {"hypotheses", hypotheses},
           {"timings", timings_json(timings)}};

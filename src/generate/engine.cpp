@@ -6,44 +6,11 @@
 #include <numeric>
 
 #include "base/mapped_file.h"
+#include "generate/model_tokenizer.h"
 #include "io/config_reader.h"
 
 namespace vitrine {
 namespace {
-
-// A GGUF file's own vocabulary.
-VocabularySpec vocabulary_of(const GgufMetadata& m) {
-  VocabularySpec spec;
-  spec.source = m.path();
-  spec.kind = std::string(m.string("tokenizer.ggml.model"));
-  spec.pre = std::string(m.string("tokenizer.ggml.pre", "default"));
-  for (const std::string_view piece : m.strings("tokenizer.ggml.tokens")) spec.pieces.emplace_back(piece);
-  if (m.has("tokenizer.ggml.scores")) spec.scores = m.numbers("tokenizer.ggml.scores");
-  if (m.has("tokenizer.ggml.token_type"))
-    for (const int64_t type : m.integers("tokenizer.ggml.token_type")) spec.types.push_back(static_cast<int32_t>(type));
-  if (m.has("tokenizer.ggml.merges"))
-    for (const std::string_view merge : m.strings("tokenizer.ggml.merges")) spec.merges.emplace_back(merge);
-  const auto id = [&](const char* key) -> std::optional<int32_t> {
-    if (!m.has(key)) return {};
-    const int64_t value = m.integer(key);
-    if (value < 0 || value >= static_cast<int64_t>(spec.pieces.size()))
-      throw FileError(m.path(), std::string("\"") + key + "\" is " + std::to_string(value) + "; the vocabulary has " +
-                                    std::to_string(spec.pieces.size()) + " pieces");
-    return static_cast<int32_t>(value);
-  };
-  const auto flag = [&](const char* key) -> std::optional<bool> {
-    return m.has(key) ? std::optional(m.flag(key)) : std::nullopt;
-  };
-  spec.bos = id("tokenizer.ggml.bos_token_id");
-  spec.eos = id("tokenizer.ggml.eos_token_id");
-  spec.unknown = id("tokenizer.ggml.unknown_token_id");
-  spec.padding = id("tokenizer.ggml.padding_token_id");
-  spec.add_bos = flag("tokenizer.ggml.add_bos_token");
-  spec.add_eos = flag("tokenizer.ggml.add_eos_token");
-  spec.add_space_prefix = flag("tokenizer.ggml.add_space_prefix");
-  spec.remove_extra_whitespaces = flag("tokenizer.ggml.remove_extra_whitespaces");
-  return spec;
-}
 
 bool has_tokenizer_files(const std::string& directory) {
   const auto there = [&](const char* name) { return std::filesystem::exists(std::filesystem::path(directory) / name); };
@@ -59,10 +26,11 @@ class FirstNotFinite final : public Listener {
     return row < 0 && !hook.ends_with("hook_attn_scores");  // masked scores are -inf by definition
   }
   Tensor see(Context&, std::string_view hook, const Tensor& value) override {
-    int64_t found = first_not_finite(value);
+    const bool pattern = hook.ends_with("hook_pattern");  // [head, query, key]
+    const int64_t found = first_not_finite(pattern ? value.view({value.dim(0) * value.dim(1), value.dim(2)}) : value);
     if (found < 0) return {};
     name = hook;
-    row = hook.ends_with("hook_pattern") ? 0 : found;
+    row = pattern ? found % value.dim(1) : found;
     return {};
   }
 };
@@ -73,7 +41,7 @@ Engine::Engine(std::string_view model, const EngineOptions& options)
     : opened_(open_model(model)), shape_(opened_.model->shape()), pool_(options.threads), ctx_(pool_) {
   ctx_.numerics = options.numerics;
   if (opened_.gguf != nullptr && opened_.gguf->has("tokenizer.ggml.model")) {
-    tokenizer_ = tokenizer_from_vocabulary(vocabulary_of(*opened_.gguf));
+    tokenizer_ = tokenizer_from_gguf(*opened_.gguf);
   } else if (opened_.gguf == nullptr && has_tokenizer_files(opened_.files.directory)) {
     tokenizer_ = load_tokenizer(opened_.files.directory);
   } else {

@@ -37,6 +37,7 @@ class Engine {
 
   const Model& model() const { return *opened_.model; }
   OpenedModel& opened() { return opened_; }
+  const OpenedModel& opened() const { return opened_; }
   const ModelShape& shape() const { return shape_; }
   Context& context() { return ctx_; }
   const std::string& name() const { return opened_.files.name; }

@@ -88,13 +88,10 @@ Generation generate(Engine& engine, std::span<const int32_t> prompt, const Gener
   result.timings.prompt_ms = watch.lap_ms();
   for (int64_t i = 0; i < room; ++i) {
     const Pick pick = sampler.pick(row, prompt, result.tokens);
-    if (!options.ignore_eos && std::find(options.eos.begin(), options.eos.end(), pick.token) != options.eos.end()) {
-      result.finish_reason = "stop";
-      break;
-    }
     result.tokens.push_back(pick.token);
     result.logprobs.push_back(pick.logprob);
-    if (text.push(pick.token)) {
+    const bool ended = !options.ignore_eos && std::find(options.eos.begin(), options.eos.end(), pick.token) != options.eos.end();
+    if (ended || text.push(pick.token)) {
       result.finish_reason = "stop";
       break;
     }

@@ -28,9 +28,9 @@ struct Timings {
 };
 
 struct Generation {
-  std::vector<int32_t> tokens;  // the new ones; an end token is not among them
+  std::vector<int32_t> tokens;  // the new ones, with the end token that was taken, as Hugging Face returns them
   std::vector<float> logprobs;  // of each, under the unmodified logits
-  std::string text;             // empty if the model has no tokenizer
+  std::string text;             // without the end token; empty if the model has no tokenizer
   std::string finish_reason;    // "stop": an end token or a stop string; "length": max_tokens or the context is full
   Timings timings;
 };

@@ -4,8 +4,9 @@
 // strftime_now, an immutable sandbox). A template comes with a model and is not trusted: it cannot touch anything but its
 // variables, and its work, memory and nesting are bounded.
 //
-// What differs from the reference: integers have 64 bits; unknown filters are reported when they are reached; include, extends, import, block, autoescape and recursive loops are refused by
-// name; so are the filters filesizeformat, pprint, random, striptags, urlencode, urlize, wordwrap and xmlattr.
+// What differs from the reference: integers have 64 bits; unknown filters are reported when they are reached; include, extends,
+// import, block, autoescape and recursive loops are refused by name; so are the filters filesizeformat, pprint, random,
+// striptags, urlencode, urlize, wordwrap and xmlattr.
 #include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -128,7 +128,10 @@ TEST(Generate, StopsAtStringsAndTokens) {
   eos.insert(eos.end(), {"--eos", std::to_string(whole["tokens"][3].get<int>())});
   const Json ended = vitrine(eos).json();
   EXPECT_EQ(ended["finish_reason"], "stop");
-  EXPECT_LE(ended["tokens"].size(), 3u);
+  EXPECT_LE(ended["tokens"].size(), 4u);
+  EXPECT_EQ(ended["tokens"].back(), whole["tokens"][3]);  // the end token is a token, but no text
+  EXPECT_EQ(ended["logprobs"].size(), ended["tokens"].size());
+  EXPECT_LT(ended["text"].get<std::string>().size(), text.size());
 }
 
 TEST(Generate, BeamsReturnHypothesesBestFirst) {

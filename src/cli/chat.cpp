@@ -1,0 +1,82 @@
+// vitrine chat: a conversation in the terminal, with the model's own chat template.
+#include "generate/chat.h"
+
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+
+#include "base/mapped_file.h"
+#include "cli/commands.h"
+#include "cli/generate_options.h"
+#include "cli/options.h"
+#include "cli/session.h"
+
+namespace vitrine::cli {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  GenerateFlags generate;
+  std::string text, system, template_path;
+  bool show_prompt = false;
+};
+
+/// One turn: the answer joins the conversation.
+void answer(Engine& engine, const ChatFormat& format, std::vector<ChatMessage>& messages, const Options& o) {
+  const std::vector<int32_t> prompt = format.ids(messages);
+  if (o.show_prompt) log("{}", visible(format.text(messages).text));
+  const Generation made = generate(engine, prompt, o.generate.options(engine), [&](std::string_view piece) {
+    if (o.model.json) return;
+    write_out(piece);
+    finish_output();
+  });
+  messages.push_back({"assistant", made.text});
+  if (!o.model.json) return print("\n");
+  OrderedJson said = OrderedJson::array();
+  for (const ChatMessage& m : messages) said.push_back({{"role", m.role}, {"content", m.content}});
+  print_json({{"messages", said},
+              {"prompt", format.text({messages.begin(), messages.end() - 1}).text},
+              {"prompt_tokens", prompt},
+              {"text", made.text},
+              {"tokens", made.tokens},
+              {"logprobs", made.logprobs},
+              {"finish_reason", made.finish_reason}});
+}
+
+void run_chat(const Options& o) {
+  Engine engine = open_engine(o.model);
+  const ChatFormat format(engine, o.template_path.empty() ? std::nullopt : std::optional(read_file(o.template_path, 1 << 20)));
+  std::vector<ChatMessage> messages;
+  if (!o.system.empty()) messages.push_back({"system", o.system});
+  const auto say = [&](const std::string& text) {
+    require_utf8(text, "what was said");
+    messages.push_back({"user", text});
+    answer(engine, format, messages, o);
+  };
+  if (!o.text.empty()) return say(o.text);
+  const bool person = ::isatty(STDIN_FILENO) != 0;
+  std::string line;
+  for (;;) {
+    if (person) write_log("you say (an empty line ends the conversation):");
+    if (!std::getline(std::cin, line) || (person && line.empty())) break;
+    if (!line.empty()) say(line);
+  }
+}
+
+}  // namespace
+
+Action define_chat(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("TEXT", o->text, "What to say; without it, lines are read from standard input");
+  app.add_option("--system", o->system, "A system message before the conversation")->type_name("TEXT");
+  app.add_option("--template", o->template_path, "A Jinja template in the place of the model's own")->type_name("FILE");
+  app.add_flag("--show-prompt", o->show_prompt, "Print what the model reads, to stderr");
+  add_count(app, "--max-tokens,-n", o->generate.max_tokens, 0, int64_t{1} << 40, "New tokens of an answer at most (default 128)");
+  add_sampling_flags(app, o->generate);
+  add_stop_flags(app, o->generate);
+  add_model_options(app, o->model);
+  return [o] { run_chat(*o); };
+}
+
+}  // namespace vitrine::cli
