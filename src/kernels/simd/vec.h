@@ -17,6 +17,9 @@
 #include "base/dtype.h"
 #include "kernels/table.h"
 
+// Whether the instruction set has loads and stores of part of a vector; elsewhere Highway's touch all of it.
+#define VITRINE_MASKED_ACCESS (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2)
+
 namespace vitrine {
 namespace {
 
@@ -43,16 +46,16 @@ HWY_INLINE float max_of(Vec v) { return hn::GetLane(hn::MaxOfLanes(Tag(), v)); }
 
 /// The first n < kLanes values at p, zeros above; touches only those.
 HWY_INLINE Vec load_n(const float* p, size_t n) {
-#if HWY_ARCH_X86
+#if VITRINE_MASKED_ACCESS
   return hn::MaskedLoad(hn::FirstN(Tag(), n), Tag(), p);
-#else  // Highway's masked load reads the whole vector here
+#else
   float buffer[kLanes] = {};
   memcpy(buffer, p, n * sizeof(float));
   return load(buffer);
 #endif
 }
 HWY_INLINE void store_n(Vec v, float* p, size_t n) {
-#if HWY_ARCH_X86
+#if VITRINE_MASKED_ACCESS
   hn::BlendedStore(v, hn::FirstN(Tag(), n), Tag(), p);
 #else
   float buffer[kLanes];
