@@ -269,5 +269,46 @@ TEST(OpGradient, ReplacedHooksAreConstants) {
   }
 }
 
+// A replacement that was built with ops on the hooked value carries gradients back through it.
+class Halve final : public Listener {
+ public:
+  explicit Halve(std::string name) : name_(std::move(name)) {}
+  bool wants(std::string_view name) const override { return name == name_; }
+  Tensor see(Context& ctx, std::string_view, const Tensor& value) override { return scale(ctx, value, 0.5); }
+
+ private:
+  std::string name_;
+};
+
+TEST(OpGradient, ReplacementsBuiltWithOpsCarryGradients) {
+  const Step step = ragged({5});
+  for (const std::string name : {"n.hook_normalized", "attn.hook_q", "attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z",
+                                 "attn.hook_out", "mlp.hook_pre", "mlp.hook_pre_linear", "mlp.hook_post"})
+    for (const double drop : {0.0, 0.3}) {
+      SCOPED_TRACE(name + (drop > 0 ? " with dropout" : ""));
+      Halve halve(name);
+      GradientCheck check;
+      check.input({5, 6});
+      const Vector& w = check.vector(6);
+      const Weight &W_Q = check.weight(6, 6), &W_K = check.weight(6, 6), &W_O = check.weight(6, 6, false, true),
+                   &gate = check.weight(7, 6), &in = check.weight(7, 6);
+      check.expect_match(
+          [&](Context& ctx, const Inputs& x) {
+            ctx.enter(step);
+            const Tensor y = rms_norm(ctx, "n", x[0], w, {.offset = 1});
+            const auto [q, k] = linear(ctx, y, {W_Q, W_K});
+            const Tensor shown = ctx.hook("attn.hook_q", split_heads(ctx, q, 3));
+            AttentionSpec spec;
+            spec.scale = 0.5;
+            spec.softcap = 2;
+            spec.dropout = drop;
+            const Tensor z = attention(ctx, "attn", shown, split_heads(ctx, k, 3), split_heads(ctx, y, 3), step, 0, spec);
+            const Tensor mid = add(ctx, x[0], attention_output(ctx, "attn", z, W_O));
+            return gated_linear(ctx, "mlp", mid, gate, in, Activation::silu);
+          },
+          &halve, 20);
+    }
+}
+
 }  // namespace
 }  // namespace vitrine
