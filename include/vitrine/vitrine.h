@@ -93,7 +93,7 @@ struct GenerationOptions {
 
 struct GeneratedText {
   std::string text;                  // the new text; empty without a tokenizer
-  std::vector<std::int32_t> tokens;  // the new ones; an end token is not among them
+  std::vector<std::int32_t> tokens;  // the new ones, with the end token that was taken
   std::vector<float> logprobs;       // natural logarithm, one for each new token
   std::string finish_reason;         // "stop": end token or stop string; "length": max_tokens, or the context is full
 };

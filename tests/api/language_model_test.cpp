@@ -97,7 +97,8 @@ TEST(LanguageModel, GeneratesAndStreams) {
   EXPECT_EQ(stopped.finish_reason, "stop");
   EXPECT_EQ(stopped.text, made.text.substr(0, made.text.find(',')));
   const auto ended = model.generate(kPrompt, {.max_tokens = 12, .end_tokens = {{1534}}});
-  EXPECT_EQ(ended.tokens, std::vector<int32_t>{495});
+  EXPECT_EQ(ended.tokens, (std::vector<int32_t>{495, 1534}));
+  EXPECT_EQ(ended.finish_reason, "stop");
 }
 
 TEST(LanguageModel, DrawsTheSameTextForTheSameSeed) {
