@@ -33,10 +33,10 @@ class Meter {
   void look(size_t bytes) { work(bytes); }
   /// Bytes made. Call it before making them.
   void make(size_t bytes) {
-    work(bytes);
     if (bytes > limits_.made_bytes - made_)
       throw Problem("the template makes more than " + std::to_string(limits_.made_bytes) + " bytes of text and lists");
     made_ += bytes;
+    work(bytes);
   }
   /// As make(), for one string of this length.
   void make_string(size_t bytes) {
