@@ -35,7 +35,7 @@ HWY_INLINE size_t amx_tile_offset(size_t row, size_t i, size_t k) {
 }
 
 /// kLanes pairs of x[0 .. n), n <= 2 kLanes, each as one lane.
-HWY_INLINE Vec bf16_pairs(const float* x, size_t n) {
+inline Vec bf16_pairs(const float* x, size_t n) {
   float buffer[2 * kLanes] = {};
   if (n < 2 * kLanes) {
     memcpy(buffer, x, n * sizeof(float));
@@ -65,7 +65,7 @@ void amx_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t, 
     }
 }
 
-HWY_INLINE void store_bf16(Vec v, uint16_t* y, size_t n) {
+inline void store_bf16(Vec v, uint16_t* y, size_t n) {
   const hn::Rebind<uint16_t, Tag> half;
   uint16_t buffer[kLanes];
   hn::StoreU(hn::DemoteTo(half, bf16_bits(v)), half, n < kLanes ? buffer : y);
@@ -78,7 +78,7 @@ HWY_INLINE void narrow_unit(const char* row, size_t i, uint16_t* y) {
 }
 /// A stored row as bf16.
 template <class W>
-HWY_INLINE void narrow(const char* row, size_t n, uint16_t* y) {
+void narrow(const char* row, size_t n, uint16_t* y) {
   size_t i = 0;
   for (; i + kBlock <= n; i += kBlock) narrow_unit<W>(row, i, y);
   if constexpr (!W::kIsBlock) {
@@ -95,7 +95,7 @@ void amx_expand_rows(const char* w, size_t stride, size_t n, size_t k0, size_t d
     memset(out + depth, 0, (round_up(depth, kTileDepth) - depth) * sizeof(uint16_t));
   }
 }
-HWY_INLINE void amx_copy_rows(const char* w, size_t stride, size_t n, size_t k0, size_t depth, char* panel) {
+inline void amx_copy_rows(const char* w, size_t stride, size_t n, size_t k0, size_t depth, char* panel) {
   for (size_t j = 0; j < n; ++j) {
     char* out = panel + j * kAmxStride;
     memcpy(out, w + j * stride + k0 * sizeof(uint16_t), depth * sizeof(uint16_t));
@@ -143,7 +143,7 @@ void amx_expand(DType type, const void* weights, size_t stride, bool by_columns,
 }
 
 /// c [16 outputs, 16 rows] to y [rows, y_stride], `rows` x `outputs` of it; set or added.
-HWY_INLINE void turn_tile(const float (&c)[kTileSide][kTileSide], size_t rows, size_t outputs, float* y, size_t y_stride,
+inline void turn_tile(const float (&c)[kTileSide][kTileSide], size_t rows, size_t outputs, float* y, size_t y_stride,
                           bool add) {
   for (size_t j = 0; j < outputs; j += kLanes)
     for (size_t r = 0; r < rows; r += kLanes) {
