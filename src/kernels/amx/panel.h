@@ -143,8 +143,7 @@ void amx_expand(DType type, const void* weights, size_t stride, bool by_columns,
 }
 
 /// c [16 outputs, 16 rows] to y [rows, y_stride], `rows` x `outputs` of it; set or added.
-inline void turn_tile(const float (&c)[kTileSide][kTileSide], size_t rows, size_t outputs, float* y, size_t y_stride,
-                          bool add) {
+inline void turn_tile(const float (&c)[kTileSide][kTileSide], size_t rows, size_t outputs, float* y, size_t y_stride, bool add) {
   for (size_t j = 0; j < outputs; j += kLanes)
     for (size_t r = 0; r < rows; r += kLanes) {
       Vec square[kLanes];
