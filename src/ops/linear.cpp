@@ -10,8 +10,10 @@ namespace vitrine {
 namespace {
 
 constexpr size_t kChunkBytes = size_t{64} << 10;  // weights read per chunk of a product of few rows
-constexpr int64_t kColumns = 256;                 // outputs per chunk where they lie side by side: 512 bytes of each stored row
 constexpr int kMostParts = 8;                     // weights that read the same x in one call
+// Where outputs lie side by side a chunk is a rectangle: as many chunks as with [out, in], and so an even share for every
+// thread, without reading fewer than 512 bytes at a time. Inputs beyond a rectangle give partial sums, joined in order.
+constexpr int64_t kColumns = 256, kColumnInputs = 128;
 
 // Outputs [first, first + n) of a weight, and where they go.
 struct Part {
@@ -27,15 +29,19 @@ const std::byte* part_begin(const Part& p) {
 
 size_t type_index(const Weight& w) { return static_cast<size_t>(w.dtype); }
 
-// Chunks of all parts in one numbering: part i has chunks [begin[i], begin[i + 1]).
+int64_t pieces(int64_t count, int64_t size) { return (count + size - 1) / size; }
+
+// Chunks of all parts in one numbering: part i has chunks [begin[i], begin[i + 1]), those of one block of inputs in a row.
 struct Chunks {
   int64_t begin[kMostParts + 1] = {0};
-  int64_t size[kMostParts] = {0};  // outputs per chunk
+  int64_t size[kMostParts] = {0};    // outputs per chunk
+  int64_t strips[kMostParts] = {0};  // chunks per block of inputs
   size_t parts = 0;
 
-  void add(int64_t outputs, int64_t per_chunk) {
+  void add(int64_t outputs, int64_t per_chunk, int64_t blocks = 1) {
     size[parts] = per_chunk;
-    begin[parts + 1] = begin[parts] + (outputs + per_chunk - 1) / per_chunk;
+    strips[parts] = pieces(outputs, per_chunk);
+    begin[parts + 1] = begin[parts] + strips[parts] * blocks;
     ++parts;
   }
   int64_t count() const { return begin[parts]; }
@@ -46,19 +52,38 @@ struct Chunks {
   }
 };
 
-// Runs f(part, first, n, thread) for all chunks; on the caller alone if there is too little to share.
+struct Chunk {
+  size_t part;
+  int64_t first, n, block;  // outputs [first, first + n) of the part, block of inputs
+};
+
+// Runs f(chunk, thread) for all chunks; on the caller alone if there is too little to share.
 template <class F>
 void run_chunks(Context& ctx, const Chunks& chunks, const Part* parts, bool share, F&& f) {
-  const auto one = [&](int64_t chunk, int thread) {
-    const size_t i = chunks.part_of(chunk);
-    const int64_t first = (chunk - chunks.begin[i]) * chunks.size[i];
-    f(parts[i], first, std::min(chunks.size[i], parts[i].n - first), thread);
+  const auto one = [&](int64_t number, int thread) {
+    const size_t i = chunks.part_of(number);
+    const int64_t in_part = number - chunks.begin[i], first = in_part % chunks.strips[i] * chunks.size[i];
+    f(Chunk{i, first, std::min(chunks.size[i], parts[i].n - first), in_part / chunks.strips[i]}, thread);
   };
   if (share) {
     ctx.pool().run(chunks.count(), one);
   } else {
     for (int64_t chunk = 0; chunk < chunks.count(); ++chunk) one(chunk, 0);
   }
+}
+
+// y += partial[0] + partial[1] + …, one after the other; each is [rows, n].
+void join(Context& ctx, const Part& p, const float* partial, int64_t partials, int64_t rows) {
+  constexpr int64_t kStrip = 1024;  // numbers of y that stay in the first cache while the partial sums pass
+  const int64_t strips = pieces(p.n, kStrip);
+  share(ctx, rows * strips, kStrip * partials, [&](int64_t first, int64_t n) {
+    for (int64_t item = first; item < first + n; ++item) {
+      const int64_t row = item / strips, column = item % strips * kStrip;
+      const auto width = static_cast<size_t>(std::min(kStrip, p.n - column));
+      float* y = static_cast<float*>(p.y) + row * p.y_stride + column;
+      for (int64_t b = 0; b < partials; ++b) kernels().add(y, partial + (b * rows + row) * p.n + column, width, y);
+    }
+  });
 }
 
 void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) {
@@ -73,25 +98,39 @@ void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
   }
   Chunks chunks;
   size_t bytes = 0;
+  const int64_t blocks_of_inputs = std::max<int64_t>(1, pieces(x.row_size(), kColumnInputs));
+  float* partial[kMostParts] = {};  // by columns: [block - 1][row][output]
   for (size_t i = 0; i < n_parts; ++i) {
     const size_t per_output = row_bytes(parts[i].w->dtype, in);
-    const size_t fit = std::max<size_t>(kChunkBytes / std::max<size_t>(per_output, 1), 16);
-    chunks.add(parts[i].n, parts[i].w->by_columns ? kColumns : static_cast<int64_t>((fit + 15) / 16 * 16));
+    if (parts[i].w->by_columns) {
+      chunks.add(parts[i].n, kColumns, blocks_of_inputs);
+      partial[i] = ctx.scratch<float>(static_cast<size_t>(blocks_of_inputs - 1) * rows * static_cast<size_t>(parts[i].n));
+    } else {
+      const size_t fit = std::max<size_t>(kChunkBytes / std::max<size_t>(per_output, 1), 16);
+      chunks.add(parts[i].n, static_cast<int64_t>((fit + 15) / 16 * 16));
+    }
     bytes += per_output * static_cast<size_t>(parts[i].n);
   }
-  run_chunks(ctx, chunks, parts, bytes * rows > 2 * kChunkBytes, [&](const Part& p, int64_t first, int64_t n, int) {
+  run_chunks(ctx, chunks, parts, bytes * rows > 2 * kChunkBytes, [&](const Chunk& c, int) {
+    const Part& p = parts[c.part];
     const Weight& w = *p.w;
-    const Part part{&w, p.first + first, n, nullptr, 0};
-    float* y = static_cast<float*>(p.y) + first;
-    const auto stride = static_cast<size_t>(p.y_stride), outputs = static_cast<size_t>(n);
+    const std::byte* data = part_begin({&w, p.first + c.first, c.n, nullptr, 0});
+    float* y = static_cast<float*>(p.y) + c.first;
+    const auto stride = static_cast<size_t>(p.y_stride), outputs = static_cast<size_t>(c.n);
     if (w.by_columns) {
-      k.dot_columns[type_index(w)](part_begin(part), w.stride, outputs, in, x.data<float>(), in, rows, y, stride);
+      const auto input = static_cast<size_t>(c.block * kColumnInputs), inputs = std::min<size_t>(kColumnInputs, in - input);
+      const auto width = static_cast<size_t>(p.n);
+      float* sums = c.block == 0 ? y : partial[c.part] + static_cast<size_t>(c.block - 1) * rows * width + c.first;
+      k.dot_columns[type_index(w)](data + input * w.stride, w.stride, outputs, inputs, x.data<float>() + input, in, rows, sums,
+                                   c.block == 0 ? stride : width);
     } else if (is_block(w.dtype) && blocks != nullptr) {
-      k.dot_rows_int8[type_index(w)](part_begin(part), w.stride, outputs, in, blocks, in / kBlock, rows, y, stride);
+      k.dot_rows_int8[type_index(w)](data, w.stride, outputs, in, blocks, in / kBlock, rows, y, stride);
     } else {
-      k.dot_rows[type_index(w)](part_begin(part), w.stride, outputs, in, x.data<float>(), in, rows, y, stride);
+      k.dot_rows[type_index(w)](data, w.stride, outputs, in, x.data<float>(), in, rows, y, stride);
     }
   });
+  for (size_t i = 0; i < n_parts; ++i)
+    if (parts[i].w->by_columns) join(ctx, parts[i], partial[i], blocks_of_inputs - 1, x.rows());
 }
 
 // All parts go through the same panel routines; f32 weights stay f32 while 16-bit ones are rounded, so the caller
@@ -112,16 +151,17 @@ void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts,
   auto* panels = ctx.scratch<std::byte>(panel_bytes * static_cast<size_t>(ctx.pool().threads()));
   Chunks chunks;
   for (size_t i = 0; i < n_parts; ++i) chunks.add(parts[i].n, static_cast<int64_t>(panel.outputs));
-  run_chunks(ctx, chunks, parts, true, [&](const Part& p, int64_t first, int64_t n, int thread) {
+  run_chunks(ctx, chunks, parts, true, [&](const Chunk& c, int thread) {
+    const Part& p = parts[c.part];
     const Weight& w = *p.w;
-    const Part part{&w, p.first + first, n, nullptr, 0};
+    const std::byte* weights = part_begin({&w, p.first + c.first, c.n, nullptr, 0});
     std::byte* mine = panels + panel_bytes * static_cast<size_t>(thread);
-    float* y = static_cast<float*>(p.y) + first;
+    float* y = static_cast<float*>(p.y) + c.first;
+    const auto n = static_cast<size_t>(c.n);
     for (size_t k0 = 0; k0 < in; k0 += panel.depth) {
       const size_t depth = std::min(panel.depth, in - k0);
-      panel.expand(w.dtype, part_begin(part), w.stride, w.by_columns, static_cast<size_t>(n), k0, depth, mine);
-      panel.multiply(mine, data, in, packed, rows, 0, rows, in, k0, depth, static_cast<size_t>(n), y,
-                     static_cast<size_t>(p.y_stride), k0 > 0);
+      panel.expand(w.dtype, weights, w.stride, w.by_columns, n, k0, depth, mine);
+      panel.multiply(mine, data, in, packed, rows, 0, rows, in, k0, depth, n, y, static_cast<size_t>(p.y_stride), k0 > 0);
     }
   });
 }
