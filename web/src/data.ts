@@ -1,0 +1,634 @@
+// The data of a page: what `vitrine explain` writes into it, and what `vitrine picture NAME --json` prints. This file is the
+// contract between src/picture (which computes and writes it) and the page (which shows it): every name, unit, axis and order.
+//
+// How the page gets it. The HTML holds, in this order:
+//   <style>page.css</style>  <div id="vitrine">…</div>
+//   <script id="vitrine-data" type="application/json">{…}</script>
+//   <script>window.vitrine = JSON.parse(document.getElementById("vitrine-data").textContent)</script>
+//   <script>page.js</script>            a classic script (IIFE), run after the data is there; it renders into #vitrine
+// Nothing is fetched; the page opens from the file system. Inside #vitrine there is a <noscript> with the prompt and the
+// prediction as plain text, which rendering replaces.
+//
+// Conventions
+//   numbers     JSON numbers are rounded to 7 significant digits. What is NaN or infinite is null: wherever a comment says
+//               "may overflow" the type is (number | null)[]. Angles are radians, wavelengths tokens, logs natural.
+//   indices     layers, heads, positions, components count from 0. A "token" in a shape is a position of the prompt.
+//   σ           standard deviations are the population's (divided by n), over the stated axes.
+//   text        text, title, caption, alt, reason and notes are plain text in Unicode (no HTML, no Markdown except `code`).
+//   pieces      shown as the vocabulary spells them ("▁want", "Ġwant", "<0x0A>"); any string may come: quotes, markup, emoji.
+//   ids         wherever a picture lists token ids, `pieces` of the document has the spelling of each.
+//   colours     one sequential and one diverging scale everywhere; SEQUENTIAL and DIVERGING below, as the SVG files use them.
+//   sizes       12 tokens, 18 layers × 8 heads: below 5 MB in all; 2,000 tokens: at most 30 MB. Level of detail is the writer's
+//               business: a picture says which `level` it has, and absent levels are null.
+
+/** The whole document. */
+export interface Vitrine {
+  /** Of this contract. It changes when a name or meaning below changes. */
+  format: 1;
+  /** Of the program: "0.1.0". */
+  version: string;
+  model: Model;
+  prompt: Prompt;
+  /** One per position of the prompt, in order. */
+  tokens: Token[];
+  /** Spelling of every token id that any picture mentions, by the id as a decimal string. Empty without a tokenizer. */
+  pieces: Record<string, string>;
+  /** The walk-through from the string to the prediction, in reading order. One step alone for `vitrine picture`: []. */
+  steps: Step[];
+  /** Every picture name is present in a page; `vitrine picture` has the one it was asked for. */
+  pictures: Partial<Pictures>;
+}
+
+export interface Model {
+  /** As it was given to --model; "" is the shipped model. */
+  name: string;
+  /** "gpt2", "gemma", "gemma2", "llama", "mistral", "qwen2", "classic_decoder". */
+  family: string;
+  /** The same for people: "GPT-2", "Gemma 2", … */
+  familyTitle: string;
+  dModel: number;
+  nLayers: number;
+  nHeads: number;
+  nKvHeads: number;
+  headDim: number;
+  dFf: number;
+  vocabSize: number;
+  /** 0: no limit (sinusoidal positions). */
+  contextLength: number;
+  /** The embedding is also the output projection. */
+  tied: boolean;
+  parameters: number;
+  /** Numbers of the embedding table alone: vocabSize * dModel. */
+  embeddingParameters: number;
+  norm: "rms_norm" | "layer_norm";
+  /** before: norm(x) enters the sub-layer; after: norm(x + sub-layer); both: one before and one on the sub-layer's output. */
+  normPlace: "before" | "after" | "both";
+  positions: "rotary" | "learned" | "sinusoidal";
+  heads: "MHA" | "GQA" | "MQA";
+  mlp: "gated" | "plain";
+  /** Of the MLP: "relu", "gelu_tanh", "gelu_exact", "silu". */
+  activation: string;
+  /** "GeGLU", "SwiGLU", "ReGLU", "GELU", "ReLU", … : mlp and activation in one word. */
+  mlpTitle: string;
+  /** Factor on the embeddings, or null: sqrt(dModel) for Gemma. */
+  embeddingScale: number | null;
+  /** 0: none. */
+  attentionSoftcap: number;
+  finalSoftcap: number;
+  /** Of each layer; 0: the layer sees the whole context. */
+  windows: number[];
+  /** Element types of the stored matrices: ["bf16"], ["q4_0", "q8_0"]. */
+  dtypes: string[];
+}
+
+export interface Prompt {
+  /** null if ids were given with --tokens. */
+  text: string | null;
+  ids: number[];
+  /** The tail of a command line that runs this prompt and model again, quoted for a POSIX shell:
+   *  `"'I want to move' --model gemma-2b"`. Put `vitrine predict ` or `vitrine trace ` in front of it. */
+  shell: string;
+}
+
+export interface Token {
+  id: number;
+  /** null without a tokenizer. */
+  piece: string | null;
+  /** Bytes [begin, end) of prompt.text (UTF-8) that it stands for; equal for BOS and the like; null without a text. */
+  offsets: [number, number] | null;
+  /** BOS, EOS and other control tokens. */
+  control: boolean;
+}
+
+export interface Step {
+  /** Stable: "prompt", "dot-product", "tokens", "embedding", "positions", "embedding-scale", "residual", "norm", "attention",
+   *  "soft-cap", "rope", "mlp", "post-norm", "final-norm", "output", "attribution", "reach". Those that the model lacks are left out. */
+  id: string;
+  title: string;
+  /** Paragraphs in our words, true for this model. The first is always to be read; the others may be folded ("why"). */
+  text: string[];
+  /** One formula a line, in Unicode: "x ← x + attention(norm(x))". May be empty. */
+  formula: string[];
+  /** The lines of the model's definition that do this step, as they stood when the program was built. */
+  source: SourceExcerpt[];
+  /** Shapes of this run, in the order they appear. */
+  shapes: StepShape[];
+  /** Names in `pictures`, in the order they should stand beside the text. An absent picture gives its reason. */
+  pictures: PictureName[];
+}
+export interface SourceExcerpt {
+  /** In the source tree: "src/model/gemma2.cpp". */
+  file: string;
+  /** Of the first line, from 1. */
+  line: number;
+  /** Lines joined with "\n", common indentation removed. */
+  code: string;
+}
+export interface StepShape {
+  /** "q" */
+  name: string;
+  /** The hook that holds it ("blocks.*.attn.hook_q"; `vitrine trace --hooks` takes it), or null. */
+  hook: string | null;
+  /** [5, 8, 256] */
+  shape: number[];
+  /** ["token", "head", "component"]; as long as shape. */
+  axes: string[];
+}
+
+/** Many numbers as little-endian bytes in base64. value[i] = offset + scale * stored[i]. */
+export interface Packed {
+  type: "u8" | "u16" | "f32";
+  /** Outermost first; row-major. */
+  shape: number[];
+  /** dense: every number. causal: the last two axes are square [target, source] and only source <= target is stored, row after
+   *  row: within one square, cell (t, s) is at t * (t + 1) / 2 + s; the others are masked and are 0. */
+  layout: "dense" | "causal";
+  /** f32: 1 and 0. u8 and u16 of numbers in [0, 1]: 1/255 and 1/65535, and the error is at most half of that. */
+  scale: number;
+  offset: number;
+  base64: string;
+}
+
+/** What every picture has. */
+export interface Head<N extends string> {
+  name: N;
+  title: string;
+  available: true;
+  /** One or two sentences: what is drawn, with its definition and units. */
+  caption: string;
+  /** Text alternative: what the picture shows for this prompt, with its main numbers. */
+  alt: string;
+}
+/** A picture that this model or prompt cannot have. */
+export interface Absent<N extends string> {
+  name: N;
+  title: string;
+  available: false;
+  /** "This model has no rotary positions: it adds a learned vector to each embedding." */
+  reason: string;
+}
+export type Of<N extends PictureName> = Pictures[N];
+export type PictureName = keyof Pictures;
+
+/** By name, in the order of the walk-through. */
+export interface Pictures {
+  "dot-product": DotProduct | Absent<"dot-product">;
+  tokens: TokensPicture | Absent<"tokens">;
+  merges: Merges | Absent<"merges">;
+  splits: Splits | Absent<"splits">;
+  "embedding-cosine": EmbeddingCosine | Absent<"embedding-cosine">;
+  "embedding-neighbours": EmbeddingNeighbours | Absent<"embedding-neighbours">;
+  "position-vectors": PositionVectors | Absent<"position-vectors">;
+  "embedding-rescaling": EmbeddingRescaling | Absent<"embedding-rescaling">;
+  "update-scale": UpdateScale | Absent<"update-scale">;
+  "residual-scale": ResidualScale | Absent<"residual-scale">;
+  "layer-norm": NormGeometry | Absent<"layer-norm">;
+  "norm-statistics": NormStatistics | Absent<"norm-statistics">;
+  "head-grouping": HeadGrouping | Absent<"head-grouping">;
+  softmax: SoftmaxRow | Absent<"softmax">;
+  attention: Attention | Absent<"attention">;
+  "soft-cap": SoftCap | Absent<"soft-cap">;
+  "rope-rotation": RopeRotation | Absent<"rope-rotation">;
+  "rope-wavelengths": RopeWavelengths | Absent<"rope-wavelengths">;
+  "query-length": QueryLength | Absent<"query-length">;
+  "activation-curves": ActivationCurves | Absent<"activation-curves">;
+  "mlp-surfaces": MlpSurfaces | Absent<"mlp-surfaces">;
+  "final-norm": FinalNorm | Absent<"final-norm">;
+  "next-tokens": NextTokens | Absent<"next-tokens">;
+  "logit-lens": LogitLens | Absent<"logit-lens">;
+  "logit-attribution": LogitAttribution | Absent<"logit-attribution">;
+  reach: Reach | Absent<"reach">;
+}
+
+// -- Preliminaries and tokens ---------------------------------------------------------------------------------------------
+
+/** Vectors x around the origin and their dot products with a. The same for every model. */
+export interface DotProduct extends Head<"dot-product"> {
+  a: [number, number];
+  /** dot: x·a. label: "2", "1/√2", "0", "−1/√2", "−1". */
+  vectors: { x: [number, number]; dot: number; label: string }[];
+}
+
+/** The prompt cut into pieces. Draw from the document's `tokens` with these. */
+export interface TokensPicture extends Head<"tokens"> {
+  /** UTF-8 bytes of the prompt, as numbers 0-255; null without a text. At most the first 4096 (`bytesTotal` says how many). */
+  bytes: number[] | null;
+  bytesTotal: number;
+  /** Distinct words of the vocabulary the model can choose from. */
+  vocabSize: number;
+  /** What the tokenizer is, with its BOS rule, as `vitrine tokenize` describes it. */
+  tokenizer: string;
+}
+
+/** Byte-pair merges that led to the tokens, one at a time. */
+export interface Merges extends Head<"merges"> {
+  /** The parts before the first merge: characters or bytes, in order. Control tokens are not among them. */
+  start: MergePart[];
+  /** steps[i] joins two neighbours of the list that steps[0..i) have made: list positions `at` and `at + 1`. */
+  steps: { at: number; left: number; right: number; id: number; piece: string; order: number }[];
+  /** Tokens at the end (ids), control tokens not among them; equals the list after the last step. */
+  end: number[];
+  /** Parts beyond the limit (the first 256 tokens are traced) are left out; true if some were. */
+  cut: boolean;
+  /** "order: rank of the merge in the file, 0 is the first that training found", or what else decides. */
+  orderNote: string;
+}
+export interface MergePart {
+  /** -1: the vocabulary has no such token by itself. */
+  id: number;
+  piece: string;
+}
+
+/** Other ways to cut the same string with the same vocabulary. */
+export interface Splits extends Head<"splits"> {
+  /** The string that is cut, as the vocabulary spells it (the pieces of the traced tokens joined). */
+  spelled: string;
+  /** log10 of how many splits there are. */
+  log10Count: number;
+  /** Likeliest first. The tokenizer's own has chosen: true. */
+  splits: {
+    ids: number[];
+    pieces: string[];
+    chosen: boolean;
+    /** ln p of these tokens under the model, BOS given if the tokenizer adds one; without BOS the first token is given. */
+    logprob: number;
+    /** logprob over the number of bits it stands for: -logprob / ln 2 / bytes of `spelled` in UTF-8. */
+    bitsPerByte: number;
+  }[];
+}
+
+// -- Embeddings -----------------------------------------------------------------------------------------------------------
+
+/** Cosine of the embedding rows of chosen tokens: dot(a,b) / sqrt(dot(a,a) dot(b,b)). */
+export interface EmbeddingCosine extends Head<"embedding-cosine"> {
+  ids: number[];
+  /** Group of each (colours, cities, adjectives, …; "prompt" for tokens of the prompt); for spacing and labels. */
+  groups: string[];
+  /** [n][n], in [-1, 1]; the diagonal is 1. Diverging scale. */
+  cosine: number[][];
+  /** Euclidean length of each row. */
+  lengths: number[];
+  /** Words that are no single token here, and so are not shown. */
+  missing: string[];
+}
+
+/** Nearest rows of the embedding table to a signed sum of rows (king − man + woman). */
+export interface EmbeddingNeighbours extends Head<"embedding-neighbours"> {
+  terms: { sign: 1 | -1; id: number }[];
+  /** By cosine with the sum, nearest first; `term` marks tokens of the sum itself. */
+  neighbours: { id: number; cosine: number; term: boolean }[];
+}
+
+/** Models that add position vectors: their cosines for the positions of the prompt. */
+export interface PositionVectors extends Head<"position-vectors"> {
+  kind: "learned" | "sinusoidal";
+  /** Positions shown: all of the prompt's, at most 64 of them evenly spread. */
+  positions: number[];
+  /** [n][n]. Diverging scale. */
+  cosine: number[][];
+  /** Length of each, and of the token embedding at that position. */
+  lengths: number[];
+  tokenLengths: number[];
+}
+
+/** First layer's update scales with the embeddings scaled as the model does, and without. */
+export interface EmbeddingRescaling extends Head<"embedding-rescaling"> {
+  factor: number;
+  /** σ of the embeddings over [token, component]. */
+  sigmaWith: number;
+  sigmaWithout: number;
+  /** Update scale (see UpdateScale) of the first attention and MLP; `without` is another run of the model. */
+  attention: { with: number; without: number };
+  mlp: { with: number; without: number };
+}
+
+// -- The residual stream --------------------------------------------------------------------------------------------------
+
+/** sqrt(σr² / (σr² + σs²)): σr of what a sub-layer adds, σs of the stream it is added to; 0: nothing, 1: it replaces it. */
+export interface UpdateScale extends Head<"update-scale"> {
+  /** In the order of the run: attention and MLP of layer 0, then of layer 1, … */
+  sublayers: {
+    layer: number;
+    part: "attention" | "mlp";
+    /** σ over [token, component]. */
+    scale: number;
+    sigmaSkip: number;
+    sigmaUpdate: number;
+  }[];
+  /** [sublayer][token], σ over the components of that token; null beyond 256 tokens. */
+  perToken: number[][] | null;
+}
+
+/** σ of the residual stream over [token, component] where each sub-layer reads it, log axis. */
+export interface ResidualScale extends Head<"residual-scale"> {
+  /** "0 attention", "0 mlp", …, "final": before each sub-layer, and at the end. */
+  labels: string[];
+  withNorms: number[];
+  /** Another run with every norm the identity. May overflow (null from there on). */
+  withoutNorms: (number | null)[];
+  /** The toy of the text, scale after each of 18 steps from 1: x ← x + 2x (3^18 = 387420489) and x ← x + 2 (37). 19 numbers. */
+  toy: { without: number[]; with: number[] };
+}
+
+// -- Norms ----------------------------------------------------------------------------------------------------------------
+
+/** What a norm does to a vector of two numbers. */
+export interface NormGeometry extends Head<"layer-norm"> {
+  /** Which of the two this model uses. */
+  model: "rms_norm" | "layer_norm";
+  /** (1, 5) */
+  x: [number, number];
+  mean: number;
+  /** x − mean: (−2, 2) */
+  centred: [number, number];
+  /** sqrt of the population variance: 2 */
+  sigma: number;
+  /** (−1, 1) */
+  scaled: [number, number];
+  weight: [number, number];
+  bias: [number, number];
+  /** scaled · weight + bias */
+  layerNorm: [number, number];
+  /** sqrt(mean(x²)) and x over it: the direction stays. */
+  rms: number;
+  rmsScaled: [number, number];
+  /** rmsScaled · weight */
+  rmsNorm: [number, number];
+  /** All with eps 0. In three numbers: x (2, 4, 6), mean 4, variance 8/3, result (−1.2247, 0, 1.2247). */
+  three: { x: number[]; mean: number; variance: number; scaled: number[] };
+}
+
+/** Statistics entering and leaving each norm of this run. */
+export interface NormStatistics extends Head<"norm-statistics"> {
+  /** Hook name without its last part: "blocks.0.ln1", "blocks.0.ln1_post", …, "ln_final", in the order of the run. */
+  norms: string[];
+  /** Of [token, component] together, by norm. */
+  inMean: number[];
+  inSigma: number[];
+  inRms: number[];
+  outMean: number[];
+  outSigma: number[];
+  outRms: number[];
+  /** Of the norm's weight as it multiplies (Gemma's 1 + w): mean, smallest, largest. */
+  weightMean: number[];
+  weightMin: number[];
+  weightMax: number[];
+  /** [norm, 2, token] f32: RMS entering and leaving, by token; null beyond 256 tokens. */
+  perToken: Packed | null;
+}
+
+/** RMS of each token before and after the final norm. Absent where there is no final norm. */
+export interface FinalNorm extends Head<"final-norm"> {
+  /** [token] */
+  before: number[];
+  after: number[];
+}
+
+// -- Attention ------------------------------------------------------------------------------------------------------------
+
+export interface HeadGrouping extends Head<"head-grouping"> {
+  kind: "MHA" | "GQA" | "MQA";
+  /** groups[g]: query heads that read key and value head g. */
+  groups: number[][];
+  headDim: number;
+  /** Numbers in each projection of one layer. */
+  parameters: { q: number; k: number; v: number; o: number };
+  /** Keys and values of one position in all layers, as kept (f32): with this grouping, and with one key head per query head. */
+  cacheBytesPerPosition: number;
+  cacheBytesPerPositionMha: number;
+}
+
+/** From scores to weights: the source's pair, and the last token's row in one head of this run. */
+export interface SoftmaxRow extends Head<"softmax"> {
+  /** scores (0, −0.693) → weights (2/3, 1/3) */
+  pair: { scores: [number, number]; weights: [number, number] };
+  layer: number;
+  head: number;
+  target: number;
+  /** Positions that it may see (the 32 with the highest weight if there are more, in order), their scores and weights. */
+  sources: number[];
+  scores: number[];
+  weights: number[];
+}
+
+/** Attention weights of every layer and head: source (key) on x, target (query) on y, each row sums to 1. Dark is high. */
+export interface Attention extends Head<"attention"> {
+  nTokens: number;
+  nLayers: number;
+  nHeads: number;
+  /** full: patterns holds every cell. tiles: too long for that; tiles holds an overview and top the largest of each row. */
+  level: "full" | "tiles";
+  /** By layer: u16 causal [head, target, source]. */
+  patterns: Packed[] | null;
+  tiles: {
+    /** Bin b covers tokens b * tokensPerBin up to the next bin's; the last may be shorter. */
+    bins: number;
+    tokensPerBin: number;
+    /** By layer: u8 causal [head, bin, bin]: the largest weight in the bin. */
+    max: Packed[];
+  } | null;
+  top: {
+    k: number;
+    /** By layer: u16 dense [head, target, k]: the sources of the k largest weights of the row, largest first. */
+    sources: Packed[];
+    /** By layer: u16 dense [head, target, k]: those weights; 0 where the row sees fewer than k. */
+    weights: Packed[];
+  } | null;
+  /** [layer][head]: mean over targets that see n > 1 positions of entropy / ln n. 1: flat, 0: spiky. */
+  flatness: number[][];
+  /** [layer]: heads from flat to spiky. */
+  flatToSpiky: number[][];
+  /** [layer][head]: mean weight on position 0, on the position before, on itself (over targets from 1 on). */
+  onFirst: number[][];
+  onPrevious: number[][];
+  onSelf: number[][];
+}
+
+/** cap · tanh(s / cap), and how much of this run it touches. */
+export interface SoftCap extends Head<"soft-cap"> {
+  /** The curve for cap 1, in units of the cap: y = tanh(x), x from −4 to 4. */
+  curve: { x: number[]; y: number[] };
+  /** Cap 2 of 0.5, 1, 2, 3: 0.4898, 0.9242, 1.5232, 1.8103. */
+  example: { cap: number; x: number[]; y: number[] };
+  /** null: attention scores of this model are not capped. */
+  attention: {
+    cap: number;
+    /** [layer][head]: share of the unmasked scores that the cap changes by more than 1 % of themselves (|s| > 0.1735 cap). */
+    changed: number[][];
+    /** [layer][head]: share beyond half the cap, and the largest |s| before the cap. */
+    beyondHalf: number[][];
+    largest: number[][];
+  } | null;
+  /** The same of the final logits, all positions and tokens (beyond 256 positions: the last 256). null: not capped. */
+  final: { cap: number; changed: number; beyondHalf: number; largest: number } | null;
+}
+
+// -- Rotary positions -----------------------------------------------------------------------------------------------------
+
+/** The vector (1, 0) turned as positions 0, 1, 2, … turn a key, at two frequencies. */
+export interface RopeRotation extends Head<"rope-rotation"> {
+  components: {
+    /** Which pair of components, and of how many. */
+    component: number;
+    of: number;
+    frequency: number;
+    wavelength: number;
+    /** By position, from 0. */
+    points: [number, number][];
+  }[];
+  /** dot[i][j] of the first component's points: the same wherever j − i is the same. */
+  dot: number[][];
+}
+
+/** Wavelength 2π / frequency of each pair of components, log axis, with lines at the context and the windows. */
+export interface RopeWavelengths extends Head<"rope-wavelengths"> {
+  theta: number;
+  /** How the configuration stretches the frequencies: "none", "linear", "llama3". */
+  scaling: string;
+  /** halves: component i turns with i + n; pairs: 2i with 2i + 1. */
+  layout: "halves" | "pairs";
+  /** [pair] */
+  frequencies: number[];
+  wavelengths: number[];
+  contextLength: number;
+  /** First pair whose wavelength exceeds the context; null: none does. */
+  firstBeyondContext: number | null;
+}
+
+/** Length of the query vectors by head and rotating pair, mean over the tokens of the prompt; any layer. */
+export interface QueryLength extends Head<"query-length"> {
+  /** [pair], ascending: the x axis. */
+  wavelengths: number[];
+  /** By layer: f32 dense [head, pair]: mean over tokens of sqrt(q_x² + q_y²). */
+  layers: Packed[];
+  /** To be shown first: the first layer, and the one at 5/6 of the depth. */
+  shown: number[];
+  /** Over how many tokens the mean goes. Short prompts are noisy. */
+  nTokens: number;
+}
+
+// -- MLP ------------------------------------------------------------------------------------------------------------------
+
+export interface ActivationCurves extends Head<"activation-curves"> {
+  /** From −4 to 4. */
+  x: number[];
+  relu: number[];
+  geluTanh: number[];
+  geluExact: number[];
+  silu: number[];
+  /** [layer]: share of the hidden units times tokens of this run whose input to the activation is above zero. */
+  active: number[];
+}
+
+/** A toy MLP from two numbers to two through three hidden units, fixed weights; the four kinds over a square of inputs. */
+export interface MlpSurfaces extends Head<"mlp-surfaces"> {
+  /** Inputs along each axis, from −2 to 2. */
+  x: number[];
+  /** linear: y = x · proj. Others: y = z · down with z = relu(x·gate), relu(x·gate) ⊙ (x·up), gelu(x·gate) ⊙ (x·up).
+   *  proj [2][2], gate and up [2][3], down [3][2]. gelu is the tanh form. */
+  weights: { proj: number[][]; gate: number[][]; up: number[][]; down: number[][] };
+  kinds: ["linear", "relu", "reglu", "geglu"];
+  /** f32 dense [kind, x0, x1]: the first output y[0]. */
+  surfaces: Packed;
+  /** u8 dense [x0, x1]: bit i is set where hidden unit i is above zero. Six regions occur. */
+  regions: Packed;
+  /** Values of x[1] at which slices are taken, and slices[kind][slice][x0]. */
+  sliceAt: number[];
+  slices: number[][][];
+}
+
+// -- Prediction -----------------------------------------------------------------------------------------------------------
+
+/** The likeliest next tokens after every position. */
+export interface NextTokens extends Head<"next-tokens"> {
+  k: number;
+  /** [position][k], likeliest first. */
+  ids: number[][];
+  probs: number[][];
+  /** Of the token that really follows in the prompt, null at the last position: its probability and rank (0: likeliest). */
+  actual: { prob: number; rank: number }[] | null;
+}
+
+/** What the head would predict from the stream after each layer (final norm and head applied to it). */
+export interface LogitLens extends Head<"logit-lens"> {
+  /** Positions shown: all up to 24, else the last 24. */
+  positions: number[];
+  /** "embedding", "layer 0", …, "layer n-1". The last is the model's prediction. */
+  depths: string[];
+  k: number;
+  /** [position][depth][k] */
+  ids: number[][][];
+  probs: number[][][];
+  /** [position][depth]: entropy in bits, and probability and rank of the token that the last depth finds likeliest. */
+  entropy: number[][];
+  finalProb: number[][];
+  finalRank: number[][];
+}
+
+/** The logit of a token as a sum over what wrote to the stream (norm scales as in this run, before the final cap). */
+export interface LogitAttribution extends Head<"logit-attribution"> {
+  /** The position whose prediction is taken apart. */
+  position: number;
+  components: {
+    kind: "embedding" | "position" | "head" | "attention-bias" | "mlp" | "norm-bias" | "output-bias";
+    /** -1 where it belongs to none. */
+    layer: number;
+    head: number;
+    label: string;
+  }[];
+  /** The likeliest tokens at that position, likeliest first. */
+  targets: {
+    id: number;
+    prob: number;
+    /** After and before the final cap (equal without one). */
+    logit: number;
+    uncapped: number;
+    /** Aligned with components. uncapped = sum of parts + remainder. */
+    parts: number[];
+    remainder: number;
+  }[];
+}
+
+/** Which positions each layer can see, and what the cache keeps. */
+export interface Reach extends Head<"reach"> {
+  /** Positions in this picture: those of the prompt. */
+  nTokens: number;
+  contextLength: number;
+  layers: {
+    layer: number;
+    /** 0: global. */
+    window: number;
+    /** First position that the last token sees directly in this layer. */
+    sees: number;
+    /** First position whose content can have come to the last token in this layer or a layer before it. */
+    receives: number;
+    /** Positions whose keys and values the next token can still use. */
+    cached: number;
+    /** Positions there is room for once the window is full (a ring), or the whole context. 0: no limit. */
+    room: number;
+    /** Of the cached ones, f32. */
+    bytes: number;
+  }[];
+  /** At the full context (at 8192 where there is no limit): as kept, and if every layer were global. */
+  bytesAtContext: number;
+  bytesAtContextGlobal: number;
+}
+
+// -- Colours --------------------------------------------------------------------------------------------------------------
+
+/** 0 … 1, light page: one hue from paper to ink, so that dark is high. In dark mode: the same list for a dark page. */
+export const SEQUENTIAL = {
+  light: ["#f7fbff", "#c6dbef", "#6baed6", "#2171b5", "#08306b"],
+  dark: ["#14181f", "#173a5e", "#2171b5", "#6baed6", "#deebf7"],
+} as const;
+/** −1 … 1, orange to blue through the page's own colour: told apart by every kind of colour vision. */
+export const DIVERGING = {
+  light: ["#b35806", "#f1a340", "#f7f7f7", "#92c5de", "#2166ac"],
+  dark: ["#fdb863", "#a85e08", "#1b1f24", "#2f6da8", "#92c5de"],
+} as const;
+
+declare global {
+  interface Window {
+    vitrine: Vitrine;
+  }
+}
