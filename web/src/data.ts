@@ -559,8 +559,9 @@ export interface LogitLens extends Head<"logit-lens"> {
   /** [position][depth][k] */
   ids: number[][][];
   probs: number[][][];
-  /** [position][depth]: entropy in bits, and probability and rank of the token that the last depth finds likeliest. */
-  entropy: number[][];
+  /** [position][depth]: KL(the model's prediction || this depth's) in nats, 0 at the last depth; and this depth's probability
+   *  and rank of the token that the model finds likeliest. */
+  kl: number[][];
   finalProb: number[][];
   finalRank: number[][];
 }
