@@ -270,23 +270,62 @@ Tensor attention(Context& ctx, std::string_view name, const Tensor& q, const Ten
 
 namespace {
 
-// The part of W_O that reads head h: outputs stay, inputs [h · v_dim, (h + 1) · v_dim).
-Weight head_of(const Weight& W_O, int64_t h, int64_t v_dim) {
+// The part of W_O that reads head h: outputs stay, inputs [h · v_dim, (h + 1) · v_dim). Its gradient is of type `activations`.
+Weight head_of(const Weight& W_O, int64_t h, int64_t v_dim, DType activations) {
   Weight part = W_O;
   part.bias = {};
   part.in = v_dim;
   const size_t offset = row_bytes(W_O.dtype, static_cast<size_t>(h * v_dim));
   part.data += W_O.by_columns ? static_cast<size_t>(h * v_dim) * W_O.stride : offset;
+  if (part.grad.data != nullptr) {
+    const size_t first = static_cast<size_t>(h * v_dim) * (W_O.by_columns ? W_O.grad.stride : 1);
+    part.grad.data = static_cast<std::byte*>(part.grad.data) + row_bytes(activations, first);
+  }
   return part;
 }
 
-// Of results that a listener put in place of the heads' own, [rows, n_heads, d_model], summed with the bias to y.
+// The heads' results [rows, n_heads, d_model] from flat z [rows, n_heads · v_dim].
 struct ResultsNode {
+  Tensor flat, results;
+  const Weight* W_O;
+  int64_t v_dim;
+};
+// Their sum with the bias.
+struct SumNode {
   Tensor results, y;
   const Vector* bias;
 };
 
-void sum_of_results_backward(Context&, Tape& tape, const ResultsNode& n) {
+// Columns [h · v_dim, (h + 1) · v_dim) of each row, together.
+template <class T>
+Tensor part_of_head(Context& ctx, const Tensor& flat, int64_t h, int64_t v_dim) {
+  auto* mine = ctx.scratch<T>(static_cast<size_t>(flat.rows() * v_dim));
+  for (int64_t r = 0; r < flat.rows(); ++r)
+    std::copy(flat.row<T>(r) + h * v_dim, flat.row<T>(r) + (h + 1) * v_dim, mine + r * v_dim);
+  return {mine, flat.dtype(), {flat.rows(), v_dim}};
+}
+
+void results_backward(Context& ctx, Tape& tape, const ResultsNode& n) {
+  const Tensor dresults = tape.gradient(n.results);
+  if (!dresults) return;
+  const Tensor dflat = tape.accumulate(n.flat);
+  visit_scalar(dresults, [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t rows = n.flat.rows(), out = n.W_O->out;
+    for (int64_t h = 0; h < n.results.dim(1); ++h) {
+      const auto scratch = ctx.frame();
+      const Tensor x = part_of_head<T>(ctx, n.flat, h, n.v_dim);
+      const Tensor dx(ctx.scratch<T>(static_cast<size_t>(rows * n.v_dim)), x.dtype(), x.shape());
+      std::fill(dx.data<T>(), dx.data<T>() + dx.count(), T{0});
+      linear_part_backward(ctx, x, head_of(*n.W_O, h, n.v_dim, x.dtype()), 0, out, dresults.data<T>() + h * out,
+                           n.results.dim(1) * out, dx);
+      for (int64_t r = 0; dflat && r < rows; ++r)
+        for (int64_t c = 0; c < n.v_dim; ++c) dflat.row<T>(r)[h * n.v_dim + c] += dx.row<T>(r)[c];
+    }
+  });
+}
+
+void sum_of_results_backward(Context&, Tape& tape, const SumNode& n) {
   const Tensor dy = tape.gradient(n.y);
   if (!dy) return;
   const Tensor dresults = tape.accumulate(n.results);
@@ -318,15 +357,15 @@ Tensor attention_output(Context& ctx, std::string_view name, const Tensor& z, co
     using T = decltype(zero);
     for (int64_t h = 0; h < n_heads; ++h) {
       const auto scratch = ctx.frame();
-      auto* mine = ctx.scratch<T>(static_cast<size_t>(z.rows() * v_dim));
-      for (int64_t r = 0; r < z.rows(); ++r)
-        std::copy(flat.row<T>(r) + h * v_dim, flat.row<T>(r) + (h + 1) * v_dim, mine + r * v_dim);
-      const Tensor x(mine, z.dtype(), {z.rows(), v_dim});
-      linear_part(ctx, x, head_of(W_O, h, v_dim), 0, W_O.out, result.data<T>() + h * W_O.out, n_heads * W_O.out);
+      const Tensor x = part_of_head<T>(ctx, flat, h, v_dim);
+      linear_part(ctx, x, head_of(W_O, h, v_dim, x.dtype()), 0, W_O.out, result.data<T>() + h * W_O.out, n_heads * W_O.out);
     }
   });
+  // On a tape the gradient takes the way through the results, replaced or not: what linear recorded gets none.
+  Tape* const tape = ctx.tape();
+  if (tape != nullptr) tape->record(&results_backward, ResultsNode{flat, result, &W_O, v_dim});
   const Tensor shown = ctx.hook("hook_result", result);
-  if (shown.raw() == result.raw()) return ctx.hook("hook_out", out);
+  if (shown.raw() == result.raw() && tape == nullptr) return ctx.hook("hook_out", out);
   // Replaced results: their sum plus the bias flows on. Rows that are as they were, such as other sequences', keep their bits.
   const Tensor sum = ctx.empty(out.shape());
   visit_scalar(z, [&](auto zero) {
@@ -341,7 +380,7 @@ Tensor attention_output(Context& ctx, std::string_view name, const Tensor& z, co
       }
     }
   });
-  if (Tape* tape = ctx.tape()) tape->record(&sum_of_results_backward, ResultsNode{shown, sum, &W_O.bias});
+  if (tape != nullptr) tape->record(&sum_of_results_backward, SumNode{shown, sum, &W_O.bias});
   return ctx.hook("hook_out", sum);
 }
 

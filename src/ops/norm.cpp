@@ -10,41 +10,12 @@
 namespace vitrine {
 namespace {
 
-// What a listener changed on the way: the gradient stops where a constant came in.
-enum class Replaced : uint8_t { nothing, scale, normalized };
-
 struct NormNode {
   Tensor x, y;
   Tensor mean, inv_scale;  // one number per row; mean empty: RMSNorm
-  Tensor normalized;       // what a listener put in place of (x - mean) / scale
   const Vector *w, *b;     // b null: RMSNorm
   double offset;
-  Replaced replaced;
 };
-
-template <class T>
-void one_row_backward(const NormNode& node, const T* w, int64_t r, const T* dy, T* dx, T* dw, T* db) {
-  const int64_t d = node.x.row_size();
-  const T* x = node.x.row<T>(r);
-  const T inv = node.inv_scale.data<T>()[r], mean = node.mean ? node.mean.data<T>()[r] : T{0};
-  const T offset = static_cast<T>(node.offset);
-  if (node.replaced == Replaced::nothing) {
-    if (node.b != nullptr) return layer_norm_backward(x, w, mean, inv, dy, static_cast<size_t>(d), dx, dw, db);
-    return rms_norm_backward(x, w, offset, inv, dy, static_cast<size_t>(d), dx, dw);
-  }
-  for (int64_t i = 0; i < d; ++i) {
-    const T pre = node.replaced == Replaced::normalized ? node.normalized.row<T>(r)[i] : (x[i] - mean) * inv;
-    if (dw != nullptr) dw[i] += dy[i] * pre;
-    if (db != nullptr) db[i] += dy[i];
-    // A given scale is a constant. (The mean's own gradient is that of the subtraction: constant rows cancel.)
-    if (dx != nullptr && node.replaced == Replaced::scale) dx[i] += dy[i] * (offset + w[i]) * inv;
-  }
-  if (dx != nullptr && node.replaced == Replaced::scale && node.b != nullptr) {
-    T sum = 0;
-    for (int64_t i = 0; i < d; ++i) sum += dy[i] * (offset + w[i]) * inv;
-    for (int64_t i = 0; i < d; ++i) dx[i] -= sum / static_cast<T>(d);
-  }
-}
 
 void norm_backward(Context& ctx, Tape& tape, const NormNode& node) {
   const Tensor dy = tape.gradient(node.y);
@@ -55,7 +26,92 @@ void norm_backward(Context& ctx, Tape& tape, const NormNode& node) {
     const T* w = numbers<T>(ctx, *node.w);
     auto* dw = static_cast<T*>(node.w->grad.data);
     auto* db = node.b != nullptr ? static_cast<T*>(node.b->grad.data) : nullptr;
-    for (int64_t r = 0; r < dy.rows(); ++r) one_row_backward<T>(node, w, r, dy.row<T>(r), dx ? dx.row<T>(r) : nullptr, dw, db);
+    const auto d = static_cast<size_t>(node.x.row_size());
+    for (int64_t r = 0; r < dy.rows(); ++r) {
+      const T inv = node.inv_scale.data<T>()[r];
+      const T* x = node.x.row<T>(r);
+      T* dx_row = dx ? dx.row<T>(r) : nullptr;
+      if (node.b != nullptr) {
+        layer_norm_backward(x, w, node.mean.data<T>()[r], inv, dy.row<T>(r), d, dx_row, dw, db);
+      } else {
+        rms_norm_backward(x, w, static_cast<T>(node.offset), inv, dy.row<T>(r), d, dx_row, dw);
+      }
+    }
+  });
+}
+
+// The stepwise form, recorded where somebody listens inside: each part has a gradient of its own, and what a listener puts
+// in its place, a constant or something it built with ops, is where the next part's gradient goes.
+//   s = scale of x      pre = (x - mean) / s'      y = pre' (offset + w) + b      (s', pre': what the listener left)
+struct ScaleNode {
+  Tensor x, mean, scale;  // scale [rows, 1]
+};
+struct DivideNode {
+  Tensor x, mean, scale, pre;  // scale: s'
+};
+struct WeightNode {
+  Tensor pre, y;  // pre: pre'
+  const Vector *w, *b;
+  double offset;
+};
+
+template <class T>
+T mean_of(const Tensor& mean, int64_t r) {
+  return mean ? mean.data<T>()[r] : T{0};
+}
+
+// d s / d x_i = (x_i - mean) / (d s), for the root mean square (mean 0) and the standard deviation alike.
+void scale_backward(Context&, Tape& tape, const ScaleNode& n) {
+  const Tensor ds = tape.gradient(n.scale), dx = tape.accumulate(n.x);
+  if (!ds || !dx) return;
+  visit_scalar(ds, [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t d = n.x.row_size();
+    for (int64_t r = 0; r < n.x.rows(); ++r) {
+      const T factor = ds.data<T>()[r] / (static_cast<T>(d) * n.scale.data<T>()[r]), m = mean_of<T>(n.mean, r);
+      for (int64_t i = 0; i < d; ++i) dx.row<T>(r)[i] += factor * (n.x.row<T>(r)[i] - m);
+    }
+  });
+}
+
+void divide_backward(Context&, Tape& tape, const DivideNode& n) {
+  const Tensor dpre = tape.gradient(n.pre);
+  if (!dpre) return;
+  const Tensor dx = tape.accumulate(n.x), ds = tape.accumulate(n.scale);
+  visit_scalar(dpre, [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t d = n.x.row_size();
+    for (int64_t r = 0; r < n.x.rows(); ++r) {
+      const T inv = 1 / n.scale.data<T>()[r];
+      const T *g = dpre.row<T>(r), *pre = n.pre.row<T>(r);
+      T sum = 0, dot = 0;
+      for (int64_t i = 0; i < d; ++i) {
+        sum += g[i];
+        dot += g[i] * pre[i];
+      }
+      const T of_mean = n.mean ? sum / static_cast<T>(d) : T{0};
+      for (int64_t i = 0; dx && i < d; ++i) dx.row<T>(r)[i] += inv * (g[i] - of_mean);
+      if (ds) ds.data<T>()[r] -= dot * inv;
+    }
+  });
+}
+
+void weight_backward(Context& ctx, Tape& tape, const WeightNode& n) {
+  const Tensor dy = tape.gradient(n.y);
+  if (!dy) return;
+  const Tensor dpre = tape.accumulate(n.pre);
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    const T* w = numbers<T>(ctx, *n.w);
+    auto* dw = static_cast<T*>(n.w->grad.data);
+    auto* db = n.b != nullptr ? static_cast<T*>(n.b->grad.data) : nullptr;
+    for (int64_t r = 0; r < dy.rows(); ++r)
+      for (int64_t i = 0; i < dy.row_size(); ++i) {
+        const T g = dy.row<T>(r)[i];
+        if (dpre) dpre.row<T>(r)[i] += g * (static_cast<T>(n.offset) + w[i]);
+        if (dw != nullptr) dw[i] += g * n.pre.row<T>(r)[i];
+        if (db != nullptr) db[i] += g;
+      }
   });
 }
 
@@ -67,37 +123,36 @@ void check_norm(std::string_view name, const Tensor& x, const Vector& w) {
 
 // What is inside the norm, a hook for each part; node.y holds the fused result and is written again only in rows where a
 // listener put something else, so that watching changes no bit and the other sequences keep theirs. b null: RMSNorm.
+// Each part is recorded before its hook: what a listener builds on it comes later on the tape.
 template <class T>
-void show_inside(Context& ctx, NormNode& node, const T* w, const T* b) {
+void show_inside(Context& ctx, const NormNode& node, const T* w, const T* b) {
   const Tensor& x = node.x;
   const int64_t rows = x.rows(), d = x.row_size();
-  Tensor scale = ctx.empty({rows, 1});
+  Tape* const tape = ctx.tape();
+  const Tensor scale = ctx.empty({rows, 1});
   for (int64_t r = 0; r < rows; ++r) scale.data<T>()[r] = 1 / node.inv_scale.data<T>()[r];
-  const Tensor shown = ctx.hook("hook_scale", scale);
-  const auto same_scale = [&](int64_t r) { return shown.data<T>()[r] == scale.data<T>()[r]; };
-  if (shown.raw() != scale.raw()) {
-    node.replaced = Replaced::scale;
-    for (int64_t r = 0; r < rows; ++r)
-      if (!same_scale(r)) node.inv_scale.data<T>()[r] = 1 / shown.data<T>()[r];
+  if (tape != nullptr) tape->record(&scale_backward, ScaleNode{x, node.mean, scale});
+  const Tensor divisor = ctx.hook("hook_scale", scale);
+  const auto same_scale = [&](int64_t r) { return divisor.data<T>()[r] == scale.data<T>()[r]; };
+
+  const Tensor pre = ctx.empty(x.shape());
+  for (int64_t r = 0; r < rows; ++r) {
+    const T inv = same_scale(r) ? node.inv_scale.data<T>()[r] : 1 / divisor.data<T>()[r], m = mean_of<T>(node.mean, r);
+    for (int64_t i = 0; i < d; ++i) pre.row<T>(r)[i] = (x.row<T>(r)[i] - m) * inv;
   }
-  Tensor pre = ctx.empty(x.shape());
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t i = 0; i < d; ++i)
-      pre.row<T>(r)[i] = (x.row<T>(r)[i] - (node.mean ? node.mean.data<T>()[r] : T{0})) * node.inv_scale.data<T>()[r];
+  if (tape != nullptr) tape->record(&divide_backward, DivideNode{x, node.mean, divisor, pre});
   const Tensor seen = ctx.hook("hook_normalized_pre", pre);
-  if (seen.raw() != pre.raw()) {
-    node.replaced = Replaced::normalized;
-    node.normalized = seen;
-  }
+
   for (int64_t r = 0; r < rows; ++r) {
     if (same_scale(r) && std::equal(seen.row<T>(r), seen.row<T>(r) + d, pre.row<T>(r))) continue;
     for (int64_t i = 0; i < d; ++i)
       node.y.row<T>(r)[i] = seen.row<T>(r)[i] * (static_cast<T>(node.offset) + w[i]) + (b != nullptr ? b[i] : T{0});
   }
+  if (tape != nullptr) tape->record(&weight_backward, WeightNode{seen, node.y, node.w, node.b, node.offset});
 }
 
 template <class T>
-void fused(NormNode& node, const T* w, const T* b, T eps, int64_t r) {
+void fused(const NormNode& node, const T* w, const T* b, T eps, int64_t r) {
   const auto d = static_cast<size_t>(node.x.row_size());
   const T* x = node.x.row<T>(r);
   T *y = node.y.row<T>(r), *inv = node.inv_scale.data<T>() + r;
@@ -114,7 +169,7 @@ Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& 
   check_norm(name, x, w);
   const auto scope = ctx.scope(name);
   if (!spec.enabled) return ctx.hook("hook_normalized", x);
-  NormNode node{x, ctx.empty(x.shape()), {}, ctx.empty({x.rows(), 1}), {}, &w, b, spec.offset, Replaced::nothing};
+  NormNode node{x, ctx.empty(x.shape()), {}, ctx.empty({x.rows(), 1}), &w, b, spec.offset};
   if (b != nullptr) node.mean = ctx.empty({x.rows(), 1});
   visit_scalar(x, [&](auto zero) {
     using T = decltype(zero);
@@ -123,9 +178,12 @@ Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& 
     share(ctx, x.rows(), x.row_size(), [&](int64_t first, int64_t n) {
       for (int64_t r = first; r < first + n; ++r) fused<T>(node, weights, biases, static_cast<T>(spec.eps), r);
     });
-    if (ctx.listens("hook_scale") || ctx.listens("hook_normalized_pre")) show_inside<T>(ctx, node, weights, biases);
+    if (ctx.listens("hook_scale") || ctx.listens("hook_normalized_pre")) {
+      show_inside<T>(ctx, node, weights, biases);
+    } else if (Tape* tape = ctx.tape()) {
+      tape->record(&norm_backward, node);
+    }
   });
-  if (Tape* tape = ctx.tape()) tape->record(&norm_backward, node);
   return ctx.hook("hook_normalized", node.y);
 }
 

@@ -16,7 +16,7 @@ struct NormSpec {
 /// x [rows, d], w.data [d]; returns y [rows, d].
 /// Hook points under `name`: hook_scale [rows, 1] = sqrt(mean(x²) + eps); hook_normalized_pre [rows, d] = x / scale;
 /// hook_normalized [rows, d] = y, what the next op reads. Replacing the scale or the normalised row changes what follows.
-/// Backward: x, w. Errors: ShapeError.
+/// Backward: x, w; with a listener inside, through what it put in place of the scale and the normalised row. Errors: ShapeError.
 Tensor rms_norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& w, const NormSpec& spec);
 
 /// LayerNorm: y = (x - mean) / sqrt(variance + eps) · w + b with the population's variance.  arXiv:1607.06450.

@@ -1,4 +1,6 @@
 // Every op's backward against central differences in double: odd sizes, windows, caps, grouped queries, ragged steps.
+#include <map>
+
 #include "gradients.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
@@ -269,7 +271,75 @@ TEST(OpGradient, ReplacedHooksAreConstants) {
   }
 }
 
-// A replacement that was built with ops on the hooked value carries gradients back through it.
+// A replacement that was built with ops on the hooked value carries gradients back through it; one that is not linear shows
+// that the gradient is taken at the value that was replaced.
+class Cap final : public Listener {
+ public:
+  explicit Cap(std::string name) : name_(std::move(name)) {}
+  bool wants(std::string_view name) const override { return fits(name_, name); }
+  Tensor see(Context& ctx, std::string_view, const Tensor& value) override { return softcap(ctx, value, 1.5); }
+
+ private:
+  std::string name_;
+};
+
+TEST(OpGradient, ReplacementsInsideNormsAndHeadsCarryGradients) {
+  const Step step = ragged({5});
+  for (const std::string name : {"n.hook_scale", "n.hook_normalized_pre", "n.hook_*", "attn.hook_result", "*"})
+    for (const bool layer : {false, true})
+      for (const bool by_columns : {false, true}) {
+        SCOPED_TRACE(name + (layer ? " LayerNorm" : " RMSNorm") + (by_columns ? " [in, out]" : ""));
+        Cap cap(name);
+        GradientCheck check;
+        check.input({5, 6});
+        const Vector &w = check.vector(6), &b = check.vector(6);
+        const Weight& W_O = check.weight(6, 6, by_columns, true);
+        check.expect_match(
+            [&](Context& ctx, const Inputs& x) {
+              ctx.enter(step);
+              const Tensor y = layer ? layer_norm(ctx, "n", x[0], w, b, {}) : rms_norm(ctx, "n", x[0], w, {.offset = 1});
+              return add(ctx, x[0], attention_output(ctx, "attn", split_heads(ctx, y, 3), W_O));
+            },
+            &cap, 30);
+      }
+}
+
+// Who only watches gets the gradients at the hooks, and those of inputs and parameters stay what they are.
+class Watch final : public Listener {
+ public:
+  bool wants(std::string_view) const override { return true; }
+  Tensor see(Context&, std::string_view, const Tensor&) override { return {}; }
+  bool wants_gradient(std::string_view) const override { return true; }
+  void see_gradient(std::string_view name, const Tensor& gradient) override {
+    gradients[std::string(name)].assign(gradient.data<double>(), gradient.data<double>() + gradient.count());
+  }
+  std::map<std::string, std::vector<double>> gradients;
+};
+
+TEST(OpGradient, WatchingNormsAndHeadsChangesNoGradient) {
+  const Step step = ragged({5});
+  for (const bool layer : {false, true}) {
+    GradientCheck check;
+    check.input({5, 6});
+    const Vector &w = check.vector(6), &b = check.vector(6);
+    const Weight& W_O = check.weight(6, 6, false, true);
+    Watch watch;
+    check.expect_match(
+        [&](Context& ctx, const Inputs& x) {
+          ctx.enter(step);
+          const Tensor y = layer ? layer_norm(ctx, "n", x[0], w, b, {}) : rms_norm(ctx, "n", x[0], w, {.offset = 1});
+          return attention_output(ctx, "attn", split_heads(ctx, y, 3), W_O);
+        },
+        &watch, 30);
+    for (const char* name : {"n.hook_scale", "n.hook_normalized_pre", "n.hook_normalized", "attn.hook_result", "attn.hook_out"})
+      ASSERT_TRUE(watch.gradients.contains(name)) << name;
+    // Every head's result is added as it is, so the gradient at each is that of their sum.
+    const std::vector<double>&results = watch.gradients["attn.hook_result"], &out = watch.gradients["attn.hook_out"];
+    for (size_t row = 0; row < 5; ++row)
+      for (size_t i = 0; i < 12; ++i) EXPECT_EQ(results[row * 12 + i], out[row * 6 + i % 6]);
+  }
+}
+
 class Halve final : public Listener {
  public:
   explicit Halve(std::string name) : name_(std::move(name)) {}
