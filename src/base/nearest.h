@@ -1,0 +1,16 @@
+#pragma once
+// What a user may have meant by a word that nobody knows.
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace vitrine {
+
+/// Insertions, deletions and replacements that turn `a` into `b` (Levenshtein).
+size_t edit_distance(std::string_view a, std::string_view b);
+
+/// The candidate with the least distance to `word`, the first among equals; empty if there is none.
+std::string nearest(std::string_view word, std::span<const std::string> candidates);
+
+}  // namespace vitrine

@@ -1,0 +1,305 @@
+#include "io/yaml_reader.h"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/mark.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "base/nearest.h"
+
+namespace vitrine {
+
+struct YamlValue::Node {
+  enum class Kind : uint8_t { null, scalar, list, object };
+  Kind kind = Kind::null;
+  bool quoted = false, complete = false;
+  int line = 0;
+  int height = 1;                                             // levels below and with this one
+  size_t values = 1;                                          // below and with this one, those of aliases counted again
+  std::string text;                                           // of a scalar
+  std::vector<std::pair<std::string, const Node*>> children;  // keys are empty in a list
+};
+
+struct YamlValue::Document {
+  std::string path;
+  std::deque<Node> nodes;  // pointers into it stay valid
+};
+
+namespace {
+
+[[noreturn]] void fail_at(const std::string& path, int line, const std::string& problem) {
+  throw FileError(path + ":" + std::to_string(line), problem);
+}
+
+}  // namespace
+
+/// Builds the document from the parser's events and refuses it as soon as it is beyond the limits. An alias is the same node
+/// again; its values count again, so that a few nested aliases cannot stand for a billion values.
+class YamlBuilder final : public YAML::EventHandler {
+ public:
+  using Node = YamlValue::Node;
+  YamlBuilder(YamlValue::Document& document, const YamlLimits& limits) : document_(document), limits_(limits) {}
+
+  const Node* root() const { return root_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (root_ != nullptr) fail_at(document_.path, mark.line + 1, "begins a second document; expected one in a file");
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { leaf(mark, Node::Kind::null, anchor); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const Node* node = anchors_.at(anchor);
+    if (!node->complete) fail_at(document_.path, mark.line + 1, "is an alias of a value that contains it");
+    attach(node, mark.line + 1);
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+    refuse_tag(mark, tag);
+    if (expects_key()) {
+      key_ = value;
+      has_key_ = true;
+      const auto& children = open_.back()->children;
+      if (std::any_of(children.begin(), children.end(), [&](const auto& child) { return child.first == value; }))
+        fail_at(document_.path, mark.line + 1, "has the key \"" + value + "\" twice in one object; remove one of them");
+      return;
+    }
+    Node& node = leaf(mark, Node::Kind::scalar, anchor);
+    node.text = value;
+    node.quoted = tag == "!";
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    begin(mark, tag, anchor, Node::Kind::list);
+  }
+  void OnSequenceEnd() override { end(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    begin(mark, tag, anchor, Node::Kind::object);
+  }
+  void OnMapEnd() override { end(); }
+
+ private:
+  bool expects_key() const { return !open_.empty() && open_.back()->kind == Node::Kind::object && !has_key_; }
+
+  void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
+    if (tag != "?" && tag != "!" && !tag.empty())
+      fail_at(document_.path, mark.line + 1, "has the tag " + tag + "; expected none");
+  }
+  Node& make(const YAML::Mark& mark, Node::Kind kind, YAML::anchor_t anchor) {
+    if (expects_key()) fail_at(document_.path, mark.line + 1, "has a key that is no text; expected a name");
+    Node& node = document_.nodes.emplace_back();
+    node.kind = kind;
+    node.line = mark.line + 1;
+    if (anchor != 0) anchors_[anchor] = &node;
+    return node;
+  }
+  Node& leaf(const YAML::Mark& mark, Node::Kind kind, YAML::anchor_t anchor) {
+    Node& node = make(mark, kind, anchor);
+    node.complete = true;
+    attach(&node, node.line);
+    return node;
+  }
+  void begin(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, Node::Kind kind) {
+    refuse_tag(mark, tag);
+    Node& node = make(mark, kind, anchor);
+    keys_.push_back(std::exchange(key_, {}));
+    had_key_.push_back(std::exchange(has_key_, false));
+    open_.push_back(&node);
+    check_depth(1, node.line);
+  }
+  void end() {
+    Node* node = open_.back();
+    node->complete = true;
+    open_.pop_back();
+    key_ = std::move(keys_.back());
+    has_key_ = had_key_.back();
+    keys_.pop_back();
+    had_key_.pop_back();
+    values_ -= node->values - 1;  // counted one by one; attach counts them with the node
+    attach(node, node->line);
+  }
+  void attach(const Node* node, int line) {
+    if (expects_key()) fail_at(document_.path, line, "has a key that is no text; expected a name");
+    values_ += node->values;
+    if (values_ > limits_.values)
+      fail_at(document_.path, line,
+              "brings the file beyond " + std::to_string(limits_.values) + " values, aliases counted each time");
+    check_depth(node->height, line);
+    if (open_.empty()) {
+      root_ = node;
+      return;
+    }
+    Node* parent = open_.back();
+    parent->children.emplace_back(parent->kind == Node::Kind::object ? key_ : std::string(), node);
+    parent->values += node->values;
+    parent->height = std::max(parent->height, node->height + 1);
+    has_key_ = false;
+  }
+  void check_depth(int height, int line) const {
+    if (static_cast<int>(open_.size()) + height > limits_.depth + 1)
+      fail_at(document_.path, line, "nests deeper than " + std::to_string(limits_.depth) + " levels");
+  }
+
+  YamlValue::Document& document_;
+  YamlLimits limits_;
+  std::map<YAML::anchor_t, Node*> anchors_;
+  std::vector<Node*> open_;  // lists and objects whose end has not come
+  std::string key_;          // of the value that comes next, in the innermost object
+  bool has_key_ = false;
+  std::vector<std::string> keys_;  // key_ and has_key_ of the objects around it
+  std::vector<bool> had_key_;
+  size_t values_ = 0;
+  const Node* root_ = nullptr;
+};
+
+YamlValue YamlValue::read(const std::string& path, const YamlLimits& limits) {
+  return parse(read_file(path, limits.bytes), path, limits);
+}
+
+YamlValue YamlValue::parse(const std::string& text, const std::string& where, const YamlLimits& limits) {
+  if (text.size() > limits.bytes)
+    throw FileError(where, "has " + std::to_string(text.size()) + " bytes; expected at most " + std::to_string(limits.bytes));
+  auto document = std::make_shared<Document>();
+  document->path = where;
+  YamlBuilder builder(*document, limits);
+  try {
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    while (parser.HandleNextDocument(builder)) {
+    }
+  } catch (const YAML::Exception& error) {
+    const int line = error.mark.is_null() ? 1 : error.mark.line + 1, column = error.mark.is_null() ? 1 : error.mark.column + 1;
+    fail_at(where, line, "is not valid YAML at column " + std::to_string(column) + ": " + error.msg);
+  }
+  const Node* root = builder.root();
+  if (root == nullptr) {
+    Node& empty = document->nodes.emplace_back();
+    empty.line = 1;
+    root = &empty;
+  }
+  return {std::move(document), root, ""};
+}
+
+bool YamlValue::is_null() const { return node_->kind == Node::Kind::null; }
+bool YamlValue::is_scalar() const { return node_->kind == Node::Kind::scalar; }
+bool YamlValue::is_list() const { return node_->kind == Node::Kind::list; }
+bool YamlValue::is_object() const { return node_->kind == Node::Kind::object; }
+bool YamlValue::is_quoted() const { return node_->quoted; }
+
+std::string YamlValue::where() const {
+  return document_->path + ":" + std::to_string(node_->line) + (field_.empty() ? "" : ": \"" + field_ + "\"");
+}
+
+void YamlValue::fail(const std::string& problem) const {
+  constexpr size_t kLongest = 60;
+  std::string found;
+  switch (node_->kind) {
+    case Node::Kind::null: found = "empty"; break;
+    case Node::Kind::list: found = "a list of " + std::to_string(node_->children.size()); break;
+    case Node::Kind::object: found = "an object of " + std::to_string(node_->children.size()) + " keys"; break;
+    case Node::Kind::scalar:
+      found = node_->text.size() > kLongest ? node_->text.substr(0, kLongest - 3) + "..." : node_->text;
+      found = "\"" + found + "\"";
+  }
+  fail_at(document_->path, node_->line,
+          (field_.empty() ? "the document" : "\"" + field_ + "\"") + (" is " + found) + "; " + problem);
+}
+
+std::string YamlValue::text() const {
+  if (!is_scalar()) fail("expected a text");
+  return node_->text;
+}
+
+std::optional<int64_t> YamlValue::as_whole() const {
+  if (!is_scalar() || is_quoted()) return {};
+  const std::string& text = node_->text;
+  const char* const first = text.data() + (text.starts_with('+') ? 1 : 0);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(first, text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return {};
+  return value;
+}
+
+int64_t YamlValue::whole(int64_t low, int64_t high) const {
+  const std::optional<int64_t> value = as_whole();
+  if (!value || *value < low || *value > high)
+    fail("expected a whole number from " + std::to_string(low) + " to " + std::to_string(high));
+  return *value;
+}
+
+double YamlValue::number() const {
+  double value = 0;
+  const std::string& text = node_->text;
+  const char* const first = text.data() + (text.starts_with('+') ? 1 : 0);
+  const auto [end, error] = std::from_chars(first, text.data() + text.size(), value);
+  if (!is_scalar() || is_quoted() || error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
+    fail("expected a number");
+  return value;
+}
+
+bool YamlValue::flag() const {
+  if (!is_scalar() || is_quoted() || (node_->text != "true" && node_->text != "false")) fail("expected true or false");
+  return node_->text == "true";
+}
+
+std::vector<YamlValue> YamlValue::items() const {
+  if (is_null()) return {};
+  if (!is_list()) return {*this};
+  std::vector<YamlValue> values;
+  for (size_t i = 0; i < node_->children.size(); ++i)
+    values.push_back({document_, node_->children[i].second, field_ + "[" + std::to_string(i) + "]"});
+  return values;
+}
+
+void YamlValue::require_object() const {
+  if (!is_object()) fail("expected an object of named values");
+}
+
+std::optional<YamlValue> YamlValue::find(std::string_view key) const {
+  require_object();
+  for (const auto& [name, child] : node_->children)
+    if (name == key && child->kind != Node::Kind::null)
+      return YamlValue(document_, child, (field_.empty() ? "" : field_ + ".") + name);
+  return {};
+}
+
+YamlValue YamlValue::at(std::string_view key, const char* expected) const {
+  if (auto value = find(key)) return *std::move(value);
+  fail_at(
+      document_->path, node_->line,
+      (field_.empty() ? "the document" : "\"" + field_ + "\"") + (" lacks \"" + std::string(key)) + "\"; expected " + expected);
+}
+
+std::vector<std::string> YamlValue::keys() const {
+  require_object();
+  std::vector<std::string> names;
+  for (const auto& child : node_->children) names.push_back(child.first);
+  return names;
+}
+
+void YamlValue::allow(std::span<const std::string> known) const {
+  require_object();
+  for (const auto& [name, child] : node_->children) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    std::string list;
+    for (const std::string& word : known) list += (list.empty() ? "" : ", ") + word;
+    fail_at(document_->path, child->line,
+            "\"" + (field_.empty() ? "" : field_ + ".") + name + "\" is not known. Did you mean \"" + nearest(name, known) +
+                "\"? Here can stand: " + list);
+  }
+}
+
+std::string yaml_quoted(std::string_view text) {
+  // JSON's strings are YAML's double-quoted scalars.
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace vitrine

@@ -1,0 +1,79 @@
+#pragma once
+// YAML written by people (recipes, configurations), as a typed view that names file, line and field in every error.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace vitrine {
+
+/// Limits of a document. They bound time and memory whatever the file says: aliases are copied, and every copy counts.
+struct YamlLimits {
+  size_t bytes = size_t{4} << 20;
+  int depth = 32;
+  size_t values = size_t{1} << 18;
+};
+
+/// One value of a document: a scalar, a list, an object of named values, or nothing (null). Cheap to copy; copies keep the
+/// document alive. YAML 1.2's core schema: null, ~ and an empty value are null; true and false are flags; what is in quotes is
+/// always text. Tags and several documents in one file are refused, as is a key that appears twice.
+///
+/// Every error is a FileError: "<file>:<line>: "<field>" is <found>; expected …". Fields read "interventions[2].head".
+class YamlValue {
+ public:
+  /// Errors: FileError for a file that cannot be read or is beyond the limits, and for bad YAML with line and column.
+  static YamlValue read(const std::string& path, const YamlLimits& limits = {});
+  /// The same for text; `where` is named in errors.
+  static YamlValue parse(const std::string& text, const std::string& where, const YamlLimits& limits = {});
+
+  bool is_null() const;
+  bool is_scalar() const;
+  bool is_list() const;
+  bool is_object() const;
+  bool is_quoted() const;  // a scalar in quotes: text even if it looks like a number
+
+  /// A scalar as it is written, without its quotes.
+  std::string text() const;
+  /// A whole number in [low, high].
+  int64_t whole(int64_t low, int64_t high) const;
+  std::optional<int64_t> as_whole() const;  // nothing if it is none
+  /// A finite number.
+  double number() const;
+  bool flag() const;
+  /// The values of a list; a value that is no list counts as a list of one, null as an empty one.
+  std::vector<YamlValue> items() const;
+
+  /// The value under a key of an object; nothing if it is absent or null.
+  std::optional<YamlValue> find(std::string_view key) const;
+  /// The value under a key. Errors: absent, with `expected` saying what should be there.
+  YamlValue at(std::string_view key, const char* expected) const;
+  std::vector<std::string> keys() const;
+  /// Errors: for the first key that is none of `known`, with the nearest of them.
+  void allow(std::span<const std::string> known) const;
+
+  /// "recipe.yaml:7: "interventions[2].head"": where this value stands, for messages of those who use it later.
+  std::string where() const;
+  /// Throws FileError: this value is what it is, and that is a problem: "<where> is <found>; <problem>".
+  [[noreturn]] void fail(const std::string& problem) const;
+
+ private:
+  friend class YamlBuilder;
+  struct Node;
+  struct Document;
+  YamlValue(std::shared_ptr<const Document> document, const Node* node, std::string field)
+      : document_(std::move(document)), node_(node), field_(std::move(field)) {}
+  void require_object() const;
+
+  std::shared_ptr<const Document> document_;
+  const Node* node_;
+  std::string field_;  // empty: the document itself
+};
+
+/// `text` as a YAML scalar in double quotes, which reads back as the same text.
+std::string yaml_quoted(std::string_view text);
+
+}  // namespace vitrine
