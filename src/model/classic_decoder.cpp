@@ -44,11 +44,13 @@ class ClassicDecoder final : public Model {
   void tensors(TensorTable& table) override;
   std::vector<CacheLayer> cache_layers() const override;
   ModelShape shape() const override;
+  BlockSpec block_spec(int64_t layer) const override;
   std::vector<std::string> hook_names() const override;
 
  private:
   Tensor block_norms_before(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
   Tensor block_norms_after(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
+  AttentionSpec attention_spec(int64_t layer) const;
   Tensor attend(Context& ctx, const Step& step, int layer, const Tensor& x) const;
   Tensor mlp(Context& ctx, int layer, const Tensor& x) const;
 
@@ -59,19 +61,23 @@ class ClassicDecoder final : public Model {
   Vector ln_final_w, ln_final_b;  // [D], with norms before
 };
 
+AttentionSpec ClassicDecoder::attention_spec(int64_t layer) const {
+  AttentionSpec spec;
+  spec.scale = 1 / std::sqrt(static_cast<double>(config.d_model / config.n_heads));
+  spec.dropout = config.dropout;
+  spec.dropout_site = static_cast<uint32_t>(layer) * 4 + kPattern;
+  return spec;
+}
+
 Tensor ClassicDecoder::attend(Context& ctx, const Step& step, int layer, const Tensor& x) const {
   const ClassicBlock& w = blocks[static_cast<size_t>(layer)];
   const int64_t head_dim = config.d_model / config.n_heads;
   auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, head_dim));  // [T, N, H]
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, head_dim));  // [T, N, H]
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, head_dim));  // [T, N, H]
-  AttentionSpec spec;
-  spec.scale = 1 / std::sqrt(static_cast<double>(head_dim));
-  spec.dropout = config.dropout;
-  spec.dropout_site = static_cast<uint32_t>(layer) * 4 + kPattern;
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, spec);  // [T, N, H]
-  const Tensor out = attention_output(ctx, "attn", z, w.W_O);           // [T, D]
+  q = ctx.hook("attn.hook_q", split_heads(ctx, q, head_dim));                            // [T, N, H]
+  k = ctx.hook("attn.hook_k", split_heads(ctx, k, head_dim));                            // [T, N, H]
+  v = ctx.hook("attn.hook_v", split_heads(ctx, v, head_dim));                            // [T, N, H]
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H]
+  const Tensor out = attention_output(ctx, "attn", z, w.W_O);                            // [T, D]
   return ctx.hook("hook_attn_out", dropout(ctx, out, config.dropout, static_cast<uint32_t>(layer) * 4 + kAttention));
 }
 
@@ -127,6 +133,10 @@ ModelShape ClassicDecoder::shape() const {
   const ClassicConfig& c = config;
   return {"classic_decoder",     c.d_model, c.n_layers,   c.n_heads,        c.n_heads,
           c.d_model / c.n_heads, c.d_ff,    c.vocab_size, c.context_length, c.tied};
+}
+
+BlockSpec ClassicDecoder::block_spec(int64_t layer) const {
+  return {.attention = attention_spec(layer), .rope = {}, .norm = config.norm, .rms = false, .norms_after = !config.norms_before};
 }
 
 std::vector<std::string> ClassicDecoder::hook_names() const {

@@ -42,9 +42,11 @@ class Gemma final : public Model {
   void tensors(TensorTable& table) override;
   std::vector<CacheLayer> cache_layers() const override;
   ModelShape shape() const override;
+  BlockSpec block_spec(int64_t layer) const override;
   std::vector<std::string> hook_names() const override;
 
  private:
+  AttentionSpec attention_spec(int64_t layer) const;
   Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
 
   GemmaConfig config;
@@ -53,6 +55,14 @@ class Gemma final : public Model {
   std::vector<GemmaBlock> blocks;
   Vector ln_final;  // [D]
 };
+
+AttentionSpec Gemma::attention_spec(int64_t layer) const {
+  AttentionSpec spec;
+  spec.scale = 1 / std::sqrt(static_cast<double>(config.head_dim));
+  spec.dropout = config.attn_dropout;
+  spec.dropout_site = static_cast<uint32_t>(layer);
+  return spec;
+}
 
 Tensor Gemma::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
   const GemmaConfig& c = config;
@@ -69,11 +79,7 @@ Tensor Gemma::block(Context& ctx, const Step& step, int layer, Tensor resid_pre)
   q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));
   k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));
 
-  AttentionSpec spec;
-  spec.scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
-  spec.dropout = c.attn_dropout;
-  spec.dropout_site = static_cast<uint32_t>(layer);
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, spec);                         // [T, N, H]
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));        // [T, N, H]
   const Tensor attn_out = ctx.hook("hook_attn_out", attention_output(ctx, "attn", z, w.W_O));  // [T, D]
   const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));          // [T, D]
 
@@ -103,6 +109,10 @@ std::vector<CacheLayer> Gemma::cache_layers() const {
 ModelShape Gemma::shape() const {
   const GemmaConfig& c = config;
   return {"gemma", c.d_model, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_ff, c.vocab_size, c.context_length, c.tied};
+}
+
+BlockSpec Gemma::block_spec(int64_t layer) const {
+  return {.attention = attention_spec(layer), .rope = config.rope, .norm = config.norm};
 }
 
 std::vector<std::string> Gemma::hook_names() const {

@@ -43,9 +43,11 @@ class Gemma2 final : public Model {
   void tensors(TensorTable& table) override;
   std::vector<CacheLayer> cache_layers() const override;
   ModelShape shape() const override;
+  BlockSpec block_spec(int64_t layer) const override;
   std::vector<std::string> hook_names() const override;
 
  private:
+  AttentionSpec attention_spec(int64_t layer) const;
   Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
 
   Gemma2Config config;
@@ -54,6 +56,18 @@ class Gemma2 final : public Model {
   std::vector<Gemma2Block> blocks;
   Vector ln_final;  // [D]
 };
+
+AttentionSpec Gemma2::attention_spec(int64_t layer) const {
+  const Gemma2Config& c = config;
+  AttentionSpec spec;
+  // The scale comes from query_pre_attn_scalar, not from head_dim: in the 27B model they differ (144 against 128).
+  spec.scale = 1 / std::sqrt(c.query_pre_attn_scalar);
+  spec.softcap = c.attn_logit_softcapping;
+  spec.window = c.windows[static_cast<size_t>(layer)];
+  spec.dropout = c.attn_dropout;
+  spec.dropout_site = static_cast<uint32_t>(layer);
+  return spec;
+}
 
 Tensor Gemma2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
   const Gemma2Config& c = config;
@@ -70,15 +84,8 @@ Tensor Gemma2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre
   q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));
   k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));
 
-  // The scale comes from query_pre_attn_scalar, not from head_dim: in the 27B model they differ (144 against 128).
-  AttentionSpec spec;
-  spec.scale = 1 / std::sqrt(c.query_pre_attn_scalar);
-  spec.softcap = c.attn_logit_softcapping;
-  spec.window = c.windows[static_cast<size_t>(layer)];
-  spec.dropout = c.attn_dropout;
-  spec.dropout_site = static_cast<uint32_t>(layer);
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, spec);  // [T, N, H]
-  Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);            // [T, D]
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H]
+  Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);                             // [T, D]
   attn_out = ctx.hook("hook_attn_out", rms_norm(ctx, "ln1_post", attn_out, w.ln1_post, c.norm));
   const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));  // [T, D]
 
@@ -110,6 +117,10 @@ std::vector<CacheLayer> Gemma2::cache_layers() const {
 ModelShape Gemma2::shape() const {
   const Gemma2Config& c = config;
   return {"gemma2", c.d_model, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_ff, c.vocab_size, c.context_length, c.tied};
+}
+
+BlockSpec Gemma2::block_spec(int64_t layer) const {
+  return {.attention = attention_spec(layer), .rope = config.rope, .norm = config.norm};
 }
 
 std::vector<std::string> Gemma2::hook_names() const {

@@ -34,6 +34,7 @@ struct Gpt2Block {
 
 // Where dropout acts; a layer's sites are four apart.
 enum Site : uint32_t { kPattern, kAttention, kMlp, kEmbedding };
+uint32_t site_of(Site site, int64_t layer) { return site + static_cast<uint32_t>(layer) * 4; }
 
 class Gpt2 final : public Model {
  public:
@@ -43,9 +44,11 @@ class Gpt2 final : public Model {
   void tensors(TensorTable& table) override;
   std::vector<CacheLayer> cache_layers() const override;
   ModelShape shape() const override;
+  BlockSpec block_spec(int64_t layer) const override;
   std::vector<std::string> hook_names() const override;
 
  private:
+  AttentionSpec attention_spec(int64_t layer) const;
   Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
 
   Gpt2Config config;
@@ -56,13 +59,23 @@ class Gpt2 final : public Model {
   Vector ln_final_w, ln_final_b;  // [D]
 };
 
+AttentionSpec Gpt2::attention_spec(int64_t layer) const {
+  const Gpt2Config& c = config;
+  const auto head_dim = static_cast<double>(c.d_model / c.n_heads);
+  AttentionSpec spec;
+  spec.scale = (c.scale_scores ? 1 / std::sqrt(head_dim) : 1.0) / (c.scale_by_layer ? static_cast<double>(layer + 1) : 1.0);
+  spec.dropout = c.attn_dropout;
+  spec.dropout_site = site_of(kPattern, layer);
+  return spec;
+}
+
 Tensor Gpt2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
   const Gpt2Config& c = config;
   const Gpt2Block& w = blocks[static_cast<size_t>(layer)];
   const auto scope = ctx.scope("blocks", layer);
   auto frame = ctx.frame(resid_pre);  // this block's scratch and its input end here
   const int64_t head_dim = c.d_model / c.n_heads;
-  const auto site = [&](Site s) { return s + static_cast<uint32_t>(layer) * 4; };
+  const auto site = [&](Site s) { return site_of(s, layer); };
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
   const Tensor x = layer_norm(ctx, "ln1", resid_pre, w.ln1_w, w.ln1_b, c.norm);  // [T, D]
@@ -71,12 +84,8 @@ Tensor Gpt2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
   k = ctx.hook("attn.hook_k", split_heads(ctx, k, head_dim));  // [T, N, H]
   v = ctx.hook("attn.hook_v", split_heads(ctx, v, head_dim));  // [T, N, H]
 
-  AttentionSpec spec;
-  spec.scale = (c.scale_scores ? 1 / std::sqrt(static_cast<double>(head_dim)) : 1.0) / (c.scale_by_layer ? layer + 1 : 1);
-  spec.dropout = c.attn_dropout;
-  spec.dropout_site = site(kPattern);
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, spec);  // [T, N, H]
-  Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);            // [T, D]
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H]
+  Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);                             // [T, D]
   attn_out = ctx.hook("hook_attn_out", dropout(ctx, attn_out, c.resid_dropout, site(kAttention)));
   const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));  // [T, D]
 
@@ -105,6 +114,10 @@ ModelShape Gpt2::shape() const {
   const Gpt2Config& c = config;
   return {"gpt2", c.d_model,    c.n_layers,       c.n_heads, c.n_heads, c.d_model / c.n_heads,
           c.d_ff, c.vocab_size, c.context_length, c.tied};
+}
+
+BlockSpec Gpt2::block_spec(int64_t layer) const {
+  return {.attention = attention_spec(layer), .rope = {}, .norm = config.norm, .rms = false};
 }
 
 std::vector<std::string> Gpt2::hook_names() const { return hook_names_of({.n_layers = config.n_layers, .positions = true}); }

@@ -47,9 +47,11 @@ class Llama final : public Model {
   void tensors(TensorTable& table) override;
   std::vector<CacheLayer> cache_layers() const override;
   ModelShape shape() const override;
+  BlockSpec block_spec(int64_t layer) const override;
   std::vector<std::string> hook_names() const override;
 
  private:
+  AttentionSpec attention_spec(int64_t layer) const;
   Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
 
   LlamaConfig config;
@@ -58,6 +60,15 @@ class Llama final : public Model {
   std::vector<LlamaBlock> blocks;
   Vector ln_final;  // [D]
 };
+
+AttentionSpec Llama::attention_spec(int64_t layer) const {
+  AttentionSpec spec;
+  spec.scale = 1 / std::sqrt(static_cast<double>(config.head_dim));
+  spec.window = config.windows[static_cast<size_t>(layer)];
+  spec.dropout = config.attn_dropout;
+  spec.dropout_site = static_cast<uint32_t>(layer);
+  return spec;
+}
 
 Tensor Llama::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
   const LlamaConfig& c = config;
@@ -74,12 +85,7 @@ Tensor Llama::block(Context& ctx, const Step& step, int layer, Tensor resid_pre)
   q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));
   k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));
 
-  AttentionSpec spec;
-  spec.scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
-  spec.window = c.windows[static_cast<size_t>(layer)];
-  spec.dropout = c.attn_dropout;
-  spec.dropout_site = static_cast<uint32_t>(layer);
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, spec);                         // [T, N, H]
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));        // [T, N, H]
   const Tensor attn_out = ctx.hook("hook_attn_out", attention_output(ctx, "attn", z, w.W_O));  // [T, D]
   const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));          // [T, D]
 
@@ -108,6 +114,10 @@ std::vector<CacheLayer> Llama::cache_layers() const {
 ModelShape Llama::shape() const {
   const LlamaConfig& c = config;
   return {c.family, c.d_model, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_ff, c.vocab_size, c.context_length, c.tied};
+}
+
+BlockSpec Llama::block_spec(int64_t layer) const {
+  return {.attention = attention_spec(layer), .rope = config.rope, .norm = config.norm};
 }
 
 std::vector<std::string> Llama::hook_names() const {

@@ -2,13 +2,16 @@
 // What every family gives: the residual stream, a head that reads predictions off it, and the table of its tensors.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ops/attention.h"
 #include "ops/context.h"
 #include "ops/head.h"
 #include "ops/kv_cache.h"
+#include "ops/norm.h"
 #include "ops/step.h"
 #include "ops/weight.h"
 
@@ -45,6 +48,15 @@ struct ModelShape {
   bool tied = false;           // the embedding is the head
 };
 
+/// What one layer computes with that no tensor holds: constants of the configuration.
+struct BlockSpec {
+  AttentionSpec attention;       // scale, cap, window
+  std::optional<RopeSpec> rope;  // none: positions are added to the embeddings
+  NormSpec norm;                 // of every norm of the model
+  bool rms = true;               // RMSNorm; false: LayerNorm, which also takes the mean away
+  bool norms_after = false;      // ln1 and ln2 act on the stream itself, after each sub-layer was added to it
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -55,6 +67,7 @@ class Model {
   virtual void tensors(TensorTable& table) = 0;
   virtual std::vector<CacheLayer> cache_layers() const = 0;
   virtual ModelShape shape() const = 0;
+  virtual BlockSpec block_spec(int64_t layer) const = 0;
   /// Every hook name this family shows, a layer's with its index, in the order of the run.
   virtual std::vector<std::string> hook_names() const = 0;
 };
