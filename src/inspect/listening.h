@@ -1,0 +1,25 @@
+#pragma once
+// What every run with a listener of its own needs.
+#include <cstddef>
+#include <string>
+
+#include "ops/context.h"
+
+namespace vitrine {
+
+/// While it lives, `listener` hears the context's hooks; afterwards nobody does, whatever was thrown.
+class Listening {
+ public:
+  Listening(Context& ctx, Listener& listener) : ctx_(ctx) { ctx_.listen(&listener); }
+  ~Listening() { ctx_.listen(nullptr); }
+  Listening(const Listening&) = delete;
+  Listening& operator=(const Listening&) = delete;
+
+ private:
+  Context& ctx_;
+};
+
+/// limit 0: what the system has left. Errors: InputError "<what> would take <needed> of memory; <limit> are left. <advice>".
+void require_memory(size_t needed, size_t limit, const std::string& what, const std::string& advice);
+
+}  // namespace vitrine

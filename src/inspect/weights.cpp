@@ -1,0 +1,57 @@
+#include "inspect/weights.h"
+
+#include "base/error.h"
+
+namespace vitrine {
+namespace {
+
+class Collector final : public TensorTable {
+ public:
+  Collector(std::map<std::string, const Weight*, std::less<>>& matrices,
+            std::map<std::string, const Vector*, std::less<>>& vectors)
+      : matrices_(matrices), vectors_(vectors) {}
+  void matrix(Weight& weight, const TensorLine& line) override { matrices_[line.ours] = &weight; }
+  void vector(Vector& vector, const TensorLine& line) override { vectors_[line.ours] = &vector; }
+
+ private:
+  std::map<std::string, const Weight*, std::less<>>& matrices_;
+  std::map<std::string, const Vector*, std::less<>>& vectors_;
+};
+
+}  // namespace
+
+NamedWeights::NamedWeights(Model& model) {
+  Collector collector(matrices_, vectors_);
+  model.tensors(collector);
+}
+
+const Weight& NamedWeights::matrix(std::string_view name) const {
+  const auto found = matrices_.find(name);
+  if (found == matrices_.end()) throw UsageError("the model has no matrix \"" + std::string(name) + "\"");
+  return *found->second;
+}
+
+const Vector* NamedWeights::find_vector(std::string_view name) const {
+  const auto found = vectors_.find(name);
+  return found == vectors_.end() ? nullptr : found->second;
+}
+
+void FrozenNorm::apply(double* x, double scale) const {
+  const size_t d = gain.size();
+  double mean = 0;
+  for (size_t i = 0; !rms && i < d; ++i) mean += x[i];
+  mean /= static_cast<double>(d);
+  for (size_t i = 0; i < d; ++i) x[i] = (x[i] - mean) / scale * gain[i];
+}
+
+FrozenNorm frozen_norm(const NamedWeights& weights, const BlockSpec& spec, const std::string& name) {
+  FrozenNorm norm;
+  norm.rms = spec.rms;
+  if (const Vector* w = weights.find_vector(name + ".w"))
+    for (int64_t i = 0; i < w->size; ++i) norm.gain.push_back(spec.norm.offset + w->at<double>(i));
+  if (const Vector* b = weights.find_vector(name + ".b"))
+    for (int64_t i = 0; i < b->size; ++i) norm.bias.push_back(b->at<double>(i));
+  return norm;
+}
+
+}  // namespace vitrine
