@@ -97,7 +97,7 @@ std::string hub_cache() {
 }
 
 std::string locate_model(std::string_view name, const std::string& cache) {
-  const std::string given(name);
+  std::string given(name);
   if (given.empty())
     throw InputError("the name of the model is empty; give a directory, a .gguf file or an id such as google/gemma-2b");
   if (present(given)) return given;

@@ -51,7 +51,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   HeaderReader(std::string_view text, const std::string& file) : text_(text), at_(text.data()), file_(file) {}
 
   void read() {
-    Cursor first{text_.data(), &at_};
+    Cursor first{text_.data(), &at_};  // NOLINT(bugprone-suspicious-stringview-data-usage): the end is a cursor of its own
     if (!Json::sax_parse(first, Cursor{text_.data() + text_.size(), nullptr}, this)) fail("the header is not valid JSON");
   }
   std::vector<Entry> entries;

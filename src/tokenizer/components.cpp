@@ -57,6 +57,7 @@ std::vector<Component> Component::children(const char* key, bool typed) const {
   const Json& v = value(key);
   if (!v.is_array()) fail(fmt::format("\"{}\" is a JSON {}, expected an array", key, v.type_name()));
   std::vector<Component> out;
+  out.reserve(v.size());
   for (size_t i = 0; i < v.size(); ++i) out.emplace_back(v[i], *path_, fmt::format("{}.{}[{}]", field_, key, i), typed);
   return out;
 }

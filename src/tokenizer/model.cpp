@@ -42,7 +42,8 @@ class WordPieceModel final : public Model {
         if (end < word.size() && (static_cast<unsigned char>(word[end]) & 0xC0) == 0x80) continue;
         piece.assign(begin > 0 ? prefix_ : "");
         piece += word.substr(begin, end - begin);
-        if ((id = vocabulary_.find(piece)) >= 0) break;
+        id = vocabulary_.find(piece);
+        if (id >= 0) break;
       }
       if (id < 0) return whole(first);
       out.push_back({id, uint32_t(begin), uint32_t(end)});
@@ -102,6 +103,7 @@ class UnigramModel final : public Model {
       unknown_ = int32_t(unknown);
     }
     std::vector<std::pair<std::string_view, int32_t>> pieces;
+    pieces.reserve(static_cast<size_t>(vocabulary_.size()));
     for (int32_t id = 0; id < vocabulary_.size(); ++id) pieces.emplace_back(vocabulary_.piece(id), id);
     trie_ = Trie(std::move(pieces));
     lowest_ = *std::min_element(scores_.begin(), scores_.end());

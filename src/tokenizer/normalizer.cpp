@@ -90,6 +90,7 @@ class Replace final : public Normalizer {
 class NormalForm final : public Normalizer {
  public:
   NormalForm(bool compose, bool compatible)
+      // NOLINTNEXTLINE(clang-analyzer-optin.core.EnumCastOutOfRange): a set of flags
       : options_(utf8proc_option_t(UTF8PROC_STABLE | (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
                                    (compatible ? UTF8PROC_COMPAT : 0))) {}
   void apply(TrackedText& text) const override {

@@ -108,7 +108,9 @@ Splitter::Find characters(std::function<bool(uint32_t)> is) {
 
 template <class Finder>
 Splitter::Find finder(std::shared_ptr<const Finder> pattern) {
-  return [pattern](std::string_view subject, const Splitter::Match& match) { pattern->each_match(subject, match); };
+  return [pattern = std::move(pattern)](std::string_view subject, const Splitter::Match& match) {
+    pattern->each_match(subject, match);
+  };
 }
 
 // Rewrites every open chunk: edit(old text, chunk, new text) appends to the new text.

@@ -101,7 +101,7 @@ class Translator {
       case 'h': return set_of(kHex);
       case 'W':
       case 'H': {
-        const std::string negated = fmt::format("[^{}{}]", c == 'W' ? kWord : kHex, c == 'W' && !in_set ? kLatin1Numbers : "");
+        std::string negated = fmt::format("[^{}{}]", c == 'W' ? kWord : kHex, c == 'W' && !in_set ? kLatin1Numbers : "");
         if (!in_set) return negated;
         nested_ = negated;
         return "";
