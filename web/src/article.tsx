@@ -1,0 +1,159 @@
+// The walk-through: what was asked, one section a step, and where it ends.
+
+import { useEffect, useState } from "preact/hooks";
+import { Fold } from "./controls";
+import { css } from "./colour";
+import type { Model, Step } from "./data";
+import { spelling, tokenAt, vitrine } from "./document";
+import { Prose } from "./figure";
+import { count, percent, plural, shape } from "./format";
+import { useTheme } from "./hooks";
+import { Picture } from "./pictures";
+import { toggleTheme } from "./theme";
+
+const promptShown = 60;
+
+export function Article() {
+  return (
+    <>
+      <a class="skip" href="#main">To the text</a>
+      <ThemeButton />
+      <Contents />
+      <main id="main">
+        <Opening />
+        {vitrine.steps.map((step, i) => <Section key={step.id} step={step} number={i + 1} />)}
+        {vitrine.steps.length === 0 && Object.keys(vitrine.pictures).map((name) => <Picture key={name} name={name as keyof typeof vitrine.pictures} />)}
+        <Ending />
+      </main>
+    </>
+  );
+}
+
+function ThemeButton() {
+  const now = useTheme();
+  return <button type="button" class="theme" onClick={toggleTheme}>{now === "dark" ? "Light page" : "Dark page"}</button>;
+}
+
+function summary(m: Model): string {
+  const attention = { MHA: "keys and values for every head", GQA: plural(m.nKvHeads, "key and value head"), MQA: "one key and value head" }[m.heads];
+  return `${m.familyTitle}, ${count(m.parameters)} parameters: ${plural(m.nLayers, "layer")} on a residual stream of ${count(m.dModel)} numbers, ${plural(m.nHeads, "attention head")} of ${m.headDim} with ${attention}, ${m.mlpTitle} of ${count(m.dFf)}, a vocabulary of ${count(m.vocabSize)}.`;
+}
+
+function Opening() {
+  const { model, prompt, tokens } = vitrine;
+  const name = model.name === "" ? "the model that vitrine ships with" : model.name;
+  return (
+    <header class="opening">
+      <p class="kicker">A walk through {name}</p>
+      <h1>{prompt.text === null ? `${plural(tokens.length, "token")}, and the next one` : <>“<bdi>{[...prompt.text].length > 140 ? `${[...prompt.text].slice(0, 140).join("")}…` : prompt.text}</bdi>”, and what comes next</>}</h1>
+      <Answer />
+      <p class="summary">{summary(model)}</p>
+      <p class="hint">Every number on this page is from one run of this model on this text. Point at a picture, touch it, or move to it with the Tab key and walk through it with the arrow keys, to read its values.</p>
+    </header>
+  );
+}
+
+/** The prompt as tokens, and the likeliest continuations with their probabilities. */
+function Answer() {
+  useTheme();
+  const next = vitrine.pictures["next-tokens"];
+  if (next === undefined || !next.available) return null;
+  const last = vitrine.tokens.length - 1;
+  const start = Math.max(0, vitrine.tokens.length - promptShown);
+  const [ids, probs] = [next.ids[last]!.slice(0, 5), next.probs[last]!];
+  return (
+    <div class="answer">
+      <p class="answer-prompt">
+        {start > 0 && <span>… </span>}
+        {vitrine.tokens.slice(start).map((token, i) => <bdi key={i} class={token.control ? "chip control" : "chip"}>{tokenAt(start + i)}</bdi>)}
+        <span class="answer-arrow" aria-label="is followed by">→</span>
+      </p>
+      <ol class="answer-next" aria-label="Likeliest next tokens">
+        {ids.map((id, i) => (
+          <li key={id}>
+            <bdi>{spelling(id)}</bdi>
+            <span class="answer-bar" aria-hidden="true"><i style={{ width: `${Math.max(1, 100 * probs[i]!)}%`, background: css("sequential", 0.45 + 0.55 * probs[i]!, 1) }} /></span>
+            <b>{percent(probs[i]!)}</b>
+          </li>
+        ))}
+      </ol>
+    </div>
+  );
+}
+
+function Section({ step, number }: { step: Step; number: number }) {
+  const [first, ...others] = step.text;
+  return (
+    <section id={step.id} aria-labelledby={`heading-${step.id}`}>
+      <h2 id={`heading-${step.id}`}><span class="number" aria-hidden="true">{number}</span>{step.title}</h2>
+      {first !== undefined && <p><Prose text={first} /></p>}
+      {step.formula.length > 0 && <div class="formula" role="group" aria-label="Formula">{step.formula.map((line) => <p key={line}>{line}</p>)}</div>}
+      {step.shapes.length > 0 && (
+        <aside class="shapes" aria-label="Shapes of this run">
+          <p>Shapes of this run</p>
+          <dl>
+            {step.shapes.map((one, i) => (
+              <div key={i}>
+                <dt>{one.name}</dt>
+                <dd><span>{shape(one.shape)}</span> <small>{one.axes.join(" × ")}</small>{one.hook !== null && <small class="hook"><code>{one.hook}</code></small>}</dd>
+              </div>
+            ))}
+          </dl>
+        </aside>
+      )}
+      {step.pictures.map((name) => <Picture key={name} name={name} />)}
+      {others.length > 0 && <Fold summary="Why it is done" class="why">{() => others.map((text) => <p key={text}><Prose text={text} /></p>)}</Fold>}
+      {step.source.length > 0 && (
+        <Fold summary={<>The lines that do it: <code>{step.source.map((s) => `${s.file}:${s.line}`).join(", ")}</code></>} class="source">
+          {() => step.source.map((s) => <Source key={`${s.file}:${s.line}`} source={s} />)}
+        </Fold>
+      )}
+    </section>
+  );
+}
+
+function Source({ source: s }: { source: Step["source"][number] }) {
+  const lines = s.code.split("\n");
+  return (
+    <div class="listing">
+      <p><code>{s.file}:{s.line}</code></p>
+      <pre tabIndex={0} role="region" aria-label={`${s.file} from line ${s.line}`}>{lines.map((line, i) => <span key={i} class="code-line"><i aria-hidden="true">{s.line + i}</i><code>{line === "" ? " " : line}</code>{"\n"}</span>)}</pre>
+    </div>
+  );
+}
+
+/** The steps, with the one being read marked; beside the text where there is room, folded above it elsewhere. */
+function Contents() {
+  const [reading, set] = useState<string | null>(null);
+  useEffect(() => {
+    const sections = vitrine.steps.flatMap((step) => document.getElementById(step.id) ?? []);
+    const observer = new IntersectionObserver((entries) => {
+      for (const entry of entries) if (entry.isIntersecting) set(entry.target.id);
+    }, { rootMargin: "-20% 0px -75% 0px" });
+    for (const section of sections) observer.observe(section);
+    return () => observer.disconnect();
+  }, []);
+  if (vitrine.steps.length < 2) return null;
+  const list = (
+    <ol>
+      {vitrine.steps.map((step) => <li key={step.id}><a href={`#${step.id}`} {...(step.id === reading ? { "aria-current": "location" as const } : {})}>{step.title}</a></li>)}
+    </ol>
+  );
+  return (
+    <>
+      <nav class="contents beside-text" aria-label="Steps">{list}</nav>
+      <details class="contents above-text"><summary>Steps</summary><nav aria-label="Steps, folded">{list}</nav></details>
+    </>
+  );
+}
+
+function Ending() {
+  return (
+    <footer>
+      <p>
+        Made by vitrine {vitrine.version} with weights in {vitrine.model.dtypes.join(", ")}. The page needs no network: its numbers are inside it, under <code>window.vitrine</code>. To make it again:
+      </p>
+      <pre tabIndex={0} aria-label="command that makes this page"><code>vitrine explain {vitrine.prompt.shell} --out page.html</code></pre>
+    </footer>
+  );
+}

@@ -1,0 +1,124 @@
+// Horizontal bars and dumbbells: one named row a value (or a pair of values).
+
+import { useMemo } from "preact/hooks";
+import { axis, BottomAxis, type AxisSpec } from "./axes";
+import { short } from "./format";
+import { useWidth } from "./hooks";
+import { Drawing, type Mark } from "./marks";
+
+export interface Bar {
+  name: string;
+  value: number;
+  tone: string;
+  /** Written at the end of the bar. */
+  note: string;
+  text: string;
+}
+
+interface BarsProps {
+  label: string;
+  bars: readonly Bar[];
+  /** The value of a bar that fills the width. Negative values grow to the left where some are negative. */
+  most: number;
+  onPick?: (index: number) => void;
+}
+
+const line = 26;
+
+function nameWidth(names: readonly string[], width: number): number {
+  return Math.min(Math.max(...names.map((name) => [...name].length), 3) * 7.8 + 14, width * 0.36);
+}
+
+export function Bars({ label, bars, most, onPick }: BarsProps) {
+  const [box, width] = useWidth<HTMLDivElement>();
+  const height = bars.length * line + 6;
+  const content = useMemo(() => {
+    const left = nameWidth(bars.map((bar) => bar.name), width);
+    const notes = Math.max(...bars.map((bar) => bar.note.length)) * 7 + 12;
+    const negative = bars.some((bar) => bar.value < 0);
+    const room = Math.max(width - left - notes * (negative ? 2 : 1), 20);
+    const zero = negative ? left + notes + room / 2 : left;
+    const scale = (negative ? room / 2 : room) / most;
+    const marks: Mark[] = bars.map((bar, i) => ({ x: zero + bar.value * scale, y: i * line + line / 2 + 2, series: 0, text: bar.text }));
+    return { left, zero, scale, marks };
+  }, [bars, most, width]);
+  return (
+    <div ref={box} style={{ minHeight: height }}>
+      {width > 0 && (
+        <Drawing label={label} width={width} height={height} marks={content.marks} reach={2000} class="bars" {...(onPick === undefined ? {} : { onPick })}>
+          <line class="base" x1={content.zero} x2={content.zero} y1={0} y2={height} />
+          {bars.map((bar, i) => {
+            const end = bar.value * content.scale;
+            return (
+              <g key={i} class={`bar ${bar.tone}`} transform={`translate(0,${i * line + 2})`}>
+                <text class="bar-name" x={content.left - 8} y={line / 2} dy="0.34em" text-anchor="end">{short(bar.name, Math.max(3, Math.floor(content.left / 7.6) - 1))}</text>
+                <rect x={content.zero + Math.min(end, 0)} y={4} width={Math.max(Math.abs(end), 1)} height={line - 8} rx={2} />
+                <text class="bar-note" x={content.zero + end + (end < 0 ? -6 : 6)} y={line / 2} dy="0.34em" text-anchor={end < 0 ? "end" : "start"}>{bar.note}</text>
+              </g>
+            );
+          })}
+        </Drawing>
+      )}
+    </div>
+  );
+}
+
+interface End {
+  value: number;
+  name: string;
+  text: string;
+}
+
+interface DumbbellProps {
+  label: string;
+  axis: AxisSpec;
+  rows: readonly { name: string; from: End; to: End }[];
+}
+
+/** Two dots a row and the way between them: before (hollow) and after (full). Only the first row names its ends. */
+export function Dumbbells({ label, axis: spec, rows }: DumbbellProps) {
+  const [box, width] = useWidth<HTMLDivElement>();
+  const step = 30;
+  const top = 26;
+  const height = top + rows.length * step + 44;
+  const content = useMemo(() => {
+    const left = nameWidth(rows.map((row) => row.name), width);
+    const x = axis(spec, left + 8, width - 20);
+    const marks: Mark[] = rows.flatMap((row, i) => [row.from, row.to].map((end) => ({ x: x(end.value), y: top + (i + 0.5) * step, series: i, text: end.text })));
+    return { left, x, marks };
+  }, [rows, spec, width]);
+  return (
+    <div ref={box} style={{ minHeight: height }}>
+      {width > 0 && (
+        <Drawing label={label} width={width} height={height} marks={content.marks} class="dumbbells">
+          <BottomAxis axis={content.x} y={top + rows.length * step + 4} from={content.left + 8} to={width - 20} grid={top} />
+          {rows.map((row, i) => {
+            const [from, to] = [content.x(row.from.value), content.x(row.to.value)];
+            const outward = from < to ? -1 : 1;
+            return (
+              <g key={i} transform={`translate(0,${top + (i + 0.5) * step})`}>
+                <text class="bar-name" x={content.left - 8} dy="0.34em" text-anchor="end">{short(row.name, Math.max(3, Math.floor(content.left / 7.6) - 1))}</text>
+                <line class="way" x1={from} x2={to} />
+                <circle class="from" cx={from} r={5} />
+                <circle class="to" cx={to} r={5} />
+                {i === 0 && (
+                  <>
+                    <text class="end-name" x={from} y={-14} text-anchor={end(from, outward, content.left, width)}>{row.from.name}</text>
+                    <text class="end-name" x={to} y={-14} text-anchor={end(to, -outward, content.left, width)}>{row.to.name}</text>
+                  </>
+                )}
+              </g>
+            );
+          })}
+        </Drawing>
+      )}
+    </div>
+  );
+}
+
+/** Names of two ends lean away from each other, but not out of the drawing. */
+function end(x: number, direction: number, left: number, width: number): "start" | "middle" | "end" {
+  if (x > width - 110) return "end";
+  if (x < left + 60) return "start";
+  return direction < 0 ? "end" : "start";
+}

@@ -1,0 +1,32 @@
+// The document this page shows, and the few questions every picture asks of it.
+
+import type { Vitrine } from "./data";
+import { piece } from "./format";
+
+export const vitrine: Vitrine = window.vitrine;
+
+/** The spelling of a token id; its number where the model has no tokenizer. */
+export function spelling(id: number): string {
+  const text = vitrine.pieces[String(id)];
+  return text === undefined ? `#${id}` : piece(text);
+}
+
+/** The spelling of the token at a position of the prompt. */
+export function tokenAt(position: number): string {
+  const token = vitrine.tokens[position];
+  if (token === undefined) return `position ${position}`;
+  return token.piece === null ? `#${token.id}` : piece(token.piece);
+}
+
+/** "want (position 2)": which occurrence is meant. */
+export function place(position: number): string {
+  return `${tokenAt(position)} (position ${position})`;
+}
+
+export const positions: readonly number[] = vitrine.tokens.map((_, position) => position);
+export const tokenNames: readonly string[] = positions.map(tokenAt);
+
+/** A command line that treats this prompt with this model: `vitrine trace 'I want to move' --model … more`. */
+export function commandLine(command: string, more = ""): string {
+  return `vitrine ${command} ${vitrine.prompt.shell}${more === "" ? "" : ` ${more}`}`;
+}

@@ -1,0 +1,77 @@
+// A picture with everything around it: title, caption, text alternative, data as a table, the command that makes it.
+
+import type { ComponentChildren } from "preact";
+import { Copyable, Fold } from "./controls";
+import { commandLine } from "./document";
+import { exact } from "./format";
+
+export interface Table {
+  columns: readonly string[];
+  rows: readonly (readonly (string | number | null)[])[];
+  /** Said above the table: what was left out, which head it is. */
+  note?: string;
+}
+
+interface Props {
+  name: string;
+  title: string;
+  caption: string;
+  alt: string;
+  wide: boolean;
+  table: () => Table;
+  children: ComponentChildren;
+}
+
+export function Figure({ name, title, caption, alt, wide, table, children }: Props) {
+  return (
+    <figure id={`picture-${name}`} data-picture={name} class={wide ? "wide" : undefined} aria-labelledby={`title-${name}`} aria-describedby={`alt-${name}`}>
+      <p class="figure-title" id={`title-${name}`}>{title}</p>
+      <p class="unseen" id={`alt-${name}`}>{alt}</p>
+      <div class="figure-body">{children}</div>
+      <figcaption><Prose text={caption} /></figcaption>
+      <div class="figure-foot">
+        <Fold summary="Description and data" class="data">{() => <><p>{alt}</p><DataTable title={title} table={table()} /></>}</Fold>
+        <Fold summary="As a file">
+          {() => (
+            <>
+              <p>This picture alone, as SVG and as JSON:</p>
+              <Copyable label={`command for ${title} as SVG`} text={commandLine(`picture ${name}`, `--out ${name}.svg`)} />
+              <Copyable label={`command for ${title} as JSON`} text={commandLine(`picture ${name}`, "--json")} />
+            </>
+          )}
+        </Fold>
+      </div>
+    </figure>
+  );
+}
+
+const shownRows = 1000;
+
+function DataTable({ title, table }: { title: string; table: Table }) {
+  const rows = table.rows.slice(0, shownRows);
+  return (
+    <>
+      {table.note !== undefined && <p>{table.note}</p>}
+      {rows.length < table.rows.length && <p>The first {shownRows} of {table.rows.length} rows; the JSON has all.</p>}
+      <div class="table-scroll" tabIndex={0} role="region" aria-label={`Data of ${title}`}>
+        <table>
+          <thead><tr>{table.columns.map((column) => <th key={column} scope="col">{column}</th>)}</tr></thead>
+          <tbody>
+            {rows.map((row, i) => (
+              <tr key={i}>
+                {row.map((cell, j) => (typeof cell === "string"
+                  ? <td key={j}><bdi>{cell}</bdi></td>
+                  : <td key={j} class="number">{cell === null ? "–" : exact(cell)}</td>))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </>
+  );
+}
+
+/** Plain text in which `code` stands between backquotes. */
+export function Prose({ text }: { text: string }) {
+  return <>{text.split("`").map((part, i) => (i % 2 === 1 ? <code key={i}>{part}</code> : part))}</>;
+}

@@ -1,0 +1,69 @@
+// How numbers and tokens are written on the page.
+
+const superscripts = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+
+function raised(exponent: number): string {
+  const digits = [...String(Math.abs(exponent))].map((d) => superscripts[Number(d)]).join("");
+  return exponent < 0 ? `⁻${digits}` : digits;
+}
+
+/** `digits` significant digits, a real minus sign, powers of ten as 1.2×10⁻⁵; "not a number" and "∞" by name. */
+export function number(value: number | null | undefined, digits = 3): string {
+  if (value === null || value === undefined || Number.isNaN(value)) return "not a number";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+  if (value === 0) return "0";
+  const sign = value < 0 ? "−" : "";
+  const size = Math.abs(value);
+  if (size >= 1e-3 && size < 1e6) {
+    const decimals = Math.max(0, digits - 1 - Math.floor(Math.log10(size)));
+    const text = size.toFixed(Math.min(decimals, 12));
+    return sign + (text.includes(".") ? text.replace(/\.?0+$/, "") : thousands(text));
+  }
+  const [mantissa = "", exponent = ""] = size.toExponential(digits - 1).split("e");
+  return `${sign}${mantissa.replace(/\.?0+$/, "")}×10${raised(Number(exponent))}`;
+}
+
+/** The value as precisely as f32 holds it: what a reader gets on hover. */
+export function exact(value: number | null | undefined): string {
+  return number(value, 6);
+}
+
+function thousands(digits: string): string {
+  return digits.replace(/\B(?=(\d{3})+$)/g, "\u202f");  // narrow no-break space
+}
+
+export function count(value: number): string {
+  return (value < 0 ? "−" : "") + thousands(String(Math.abs(Math.round(value))));
+}
+
+/** A probability or share in per cent. */
+export function percent(share: number): string {
+  const value = 100 * share;
+  if (value === 0) return "0 %";
+  if (value < 0.01) return "< 0.01 %";
+  return `${value >= 10 ? value.toFixed(1) : value.toFixed(2)} %`;
+}
+
+export function power(exponent: number): string {
+  return `10${raised(exponent)}`;
+}
+
+/** A piece as the vocabulary spells it, on one line: white space and control characters made visible. */
+export function piece(text: string): string {
+  if (text === "") return "∅";
+  return text.replace(/[\u0000-\u0020\u007f]/g, (c) => (c === "\u007f" ? "␡" : c === " " ? "␣" : String.fromCharCode(0x2400 + c.charCodeAt(0))));
+}
+
+export function shape(sizes: readonly number[]): string {
+  return `[${sizes.map(count).join(", ")}]`;
+}
+
+/** At most `length` characters, the last an ellipsis where something was left out. */
+export function short(text: string, length: number): string {
+  const letters = [...text];
+  return letters.length <= length ? text : `${letters.slice(0, length - 1).join("")}…`;
+}
+
+export function plural(n: number, one: string, many = `${one}s`): string {
+  return `${count(n)} ${n === 1 ? one : many}`;
+}

@@ -1,0 +1,47 @@
+// What the pictures need to know of the page they are on.
+
+import type { RefObject } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { onTheme, theme, type Theme } from "./theme";
+
+/** The theme in force; the caller is drawn again when it changes. */
+export function useTheme(): Theme {
+  const [now, set] = useState(theme);
+  useEffect(() => onTheme(() => set(theme())), []);
+  return now;
+}
+
+/** A reference for an element and its inner width in CSS pixels, 0 until it is known. */
+export function useWidth<E extends HTMLElement>(): [RefObject<E | null>, number] {
+  const ref = useRef<E>(null);
+  const [width, set] = useState(0);
+  useLayoutEffect(() => {
+    const element = ref.current;
+    if (element === null) return;
+    const measure = () => set(Math.floor(element.clientWidth));
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  return [ref, width];
+}
+
+/** A reference for an element and whether it has come near the window yet; it stays true. */
+export function useNear<E extends HTMLElement>(margin = "600px"): [RefObject<E | null>, boolean] {
+  const ref = useRef<E>(null);
+  const [near, set] = useState(false);
+  useEffect(() => {
+    const element = ref.current;
+    if (element === null || near) return;
+    const observer = new IntersectionObserver(
+      (entries) => {
+        if (entries.some((entry) => entry.isIntersecting)) set(true);
+      },
+      { rootMargin: margin },
+    );
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, [near, margin]);
+  return [ref, near];
+}

@@ -1,0 +1,15 @@
+// Entry: runs after the data is there, and replaces what stands in #vitrine.
+
+import { render } from "preact";
+import { Article } from "./article";
+import "./page.css";
+import { startTheme } from "./theme";
+import { startTip } from "./tip";
+
+const root = document.getElementById("vitrine");
+if (root === null) throw new Error("the page has no element with the id vitrine");
+startTheme();
+startTip();
+root.replaceChildren();
+render(<Article />, root);
+root.dataset["ready"] = "true";

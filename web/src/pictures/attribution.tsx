@@ -1,0 +1,106 @@
+// The logit of a token as a sum over what wrote to the stream: layers and heads as a grid, everything else as bars.
+
+import { useMemo, useState } from "preact/hooks";
+import { Bars } from "../bars";
+import { Choice } from "../controls";
+import type { LogitAttribution } from "../data";
+import { place, spelling } from "../document";
+import { exact, number, percent } from "../format";
+import { Heat, ScaleKey } from "../heat";
+import { Reproduce, type Reproduction } from "../recipe";
+import { headRecipe, mlpRecipe } from "../recipes";
+import type { Entry } from "./entry";
+
+const targetsShown = 6;
+
+function signed(value: number): string {
+  return value < 0 ? number(value) : `+${number(value)}`;
+}
+
+function Attribution({ picture: p }: { picture: LogitAttribution }) {
+  const [index, choose] = useState(0);
+  const [picked, pick] = useState<Reproduction | null>(null);
+  const target = p.targets[index]!;
+  const content = useMemo(() => {
+    const layers = Math.max(-1, ...p.components.map((c) => c.layer)) + 1;
+    const heads = Math.max(-1, ...p.components.map((c) => c.head)) + 1;
+    const grid = Array.from({ length: layers }, () => new Array<number | null>(heads + 1).fill(null));
+    const rest: { name: string; value: number }[] = [];
+    const sums = { heads: 0, mlp: 0 };
+    p.components.forEach((component, i) => {
+      const value = target.parts[i]!;
+      if (component.kind === "head") {
+        grid[component.layer]![component.head] = value;
+        sums.heads += value;
+      } else if (component.kind === "mlp") {
+        grid[component.layer]![heads] = value;
+        sums.mlp += value;
+      } else rest.push({ name: component.label, value });
+    });
+    // Biases of single layers are many and small: they share one bar.
+    const few = rest.length <= 8 ? rest : [...rest.filter((r) => r.name === "embedding" || Math.abs(r.value) > 0.02 * Math.abs(target.uncapped)), { name: "other biases", value: rest.filter((r) => !(r.name === "embedding" || Math.abs(r.value) > 0.02 * Math.abs(target.uncapped))).reduce((a, r) => a + r.value, 0) }];
+    const bars = [...few, { name: "all heads", value: sums.heads }, { name: "all MLPs", value: sums.mlp }, { name: "remainder", value: target.remainder }, { name: "logit", value: target.uncapped }];
+    return { layers, heads, grid, bars, most: Math.max(...grid.flat().map((v) => Math.abs(v ?? 0)), 1e-9) };
+  }, [p, target]);
+  const { grid, heads, layers, most } = content;
+  const value = useMemo(() => (row: number, col: number) => grid[row]![col]!, [grid]);
+  const part = (col: number) => (col === heads ? "MLP" : `head ${col}`);
+  return (
+    <>
+      <Choice
+        label="Logit of"
+        options={p.targets.slice(0, targetsShown).map((t, i) => ({ value: i, name: `${spelling(t.id)} ${percent(t.prob)}` }))}
+        value={index}
+        onChange={choose}
+      />
+      <div class="beside">
+        <div class="half">
+          <p class="row-title">Written by each head and MLP</p>
+          <Heat
+            label={`Contribution of each head and MLP to the logit of ${spelling(target.id)}.`}
+            rows={layers}
+            cols={heads + 1}
+            value={value}
+            scale="diverging"
+            most={most}
+            rowNames={Array.from({ length: layers }, (_, layer) => `layer ${layer}`)}
+            colNames={Array.from({ length: heads + 1 }, (_, col) => (col === heads ? "MLP" : String(col)))}
+            colTitle="head"
+            cell={58}
+            tall={26}
+            write={signed}
+            picks="how to switch it off"
+            onPick={(row, col) => pick(col === heads ? mlpRecipe(row) : headRecipe(row, col))}
+            describe={(row, col) => `layer ${row}, ${part(col)}\n${value(row, col) === null ? "nothing" : `adds ${exact(value(row, col))}`} to the logit of ${spelling(target.id)}\nclick: how to switch it off`}
+          />
+          <ScaleKey scale="diverging" label="adds to the logit" low={number(-most)} high={`+${number(most)}`} />
+        </div>
+        <div class="half">
+          <p class="row-title">The sum</p>
+          <Bars
+            label={`Sum of the contributions to the logit of ${spelling(target.id)}.`}
+            most={Math.max(...content.bars.map((b) => Math.abs(b.value)), 1e-9)}
+            bars={content.bars.map((b) => ({ ...b, tone: b.name === "logit" ? "strong" : b.value < 0 ? "negative" : "attention", note: b.name === "logit" ? number(b.value, 5) : signed(b.value), text: `${b.name}\n${exact(b.value)}` }))}
+          />
+          {target.logit !== target.uncapped && <p class="remark">The final cap makes {number(target.uncapped, 5)} into {number(target.logit, 5)}.</p>}
+        </div>
+      </div>
+      {picked !== null && <Reproduce of={picked} onClose={() => pick(null)} />}
+      <p class="remark">At {place(p.position)}, with the scales of the norms as in this run.</p>
+    </>
+  );
+}
+
+export const logitAttribution: Entry<"logit-attribution"> = {
+  draw: Attribution,
+  wide: true,
+  table: (p) => ({
+    columns: ["component", ...p.targets.map((t, i) => `${i + 1}: ${spelling(t.id)}`)],
+    rows: [
+      ...p.components.map((component, i) => [component.label, ...p.targets.map((t) => t.parts[i]!)]),
+      ["remainder", ...p.targets.map((t) => t.remainder)],
+      ["logit before the cap", ...p.targets.map((t) => t.uncapped)],
+      ["logit", ...p.targets.map((t) => t.logit)],
+    ],
+  }),
+};

@@ -1,0 +1,74 @@
+// Every picture by name, and the frame around each.
+
+import type { JSX } from "preact";
+import type { PictureName } from "../data";
+import { vitrine } from "../document";
+import { Figure, type Table } from "../figure";
+import { attention } from "./attention";
+import { logitAttribution } from "./attribution";
+import { dotProduct } from "./dot";
+import { embeddingCosine, embeddingNeighbours, embeddingRescaling, positionVectors } from "./embedding";
+import type { Entry } from "./entry";
+import { headGrouping, softmaxRow } from "./heads";
+import { activationCurves, mlpSurfaces } from "./mlp";
+import { finalNorm, layerNorm, normStatistics } from "./norms";
+import { logitLens, nextTokens } from "./prediction";
+import { reach } from "./reach";
+import { residualScale, updateScale } from "./residual";
+import { queryLength, ropeRotation, ropeWavelengths } from "./rope";
+import { softCap } from "./softcap";
+import { merges, splits, tokensPicture } from "./tokens";
+
+const entries: { [N in PictureName]: Entry<N> } = {
+  "dot-product": dotProduct,
+  tokens: tokensPicture,
+  merges,
+  splits,
+  "embedding-cosine": embeddingCosine,
+  "embedding-neighbours": embeddingNeighbours,
+  "position-vectors": positionVectors,
+  "embedding-rescaling": embeddingRescaling,
+  "update-scale": updateScale,
+  "residual-scale": residualScale,
+  "layer-norm": layerNorm,
+  "norm-statistics": normStatistics,
+  "head-grouping": headGrouping,
+  softmax: softmaxRow,
+  attention,
+  "soft-cap": softCap,
+  "rope-rotation": ropeRotation,
+  "rope-wavelengths": ropeWavelengths,
+  "query-length": queryLength,
+  "activation-curves": activationCurves,
+  "mlp-surfaces": mlpSurfaces,
+  "final-norm": finalNorm,
+  "next-tokens": nextTokens,
+  "logit-lens": logitLens,
+  "logit-attribution": logitAttribution,
+  reach,
+};
+
+// An entry and its picture always have the same name; which one, the compiler cannot follow through the lookup.
+interface Loose {
+  draw: (props: { picture: unknown }) => JSX.Element;
+  table: (picture: unknown) => Table;
+  wide?: boolean;
+}
+
+export function Picture({ name }: { name: PictureName }): JSX.Element | null {
+  const picture = vitrine.pictures[name];
+  if (picture === undefined) return null;
+  if (!picture.available)
+    return (
+      <div class="absent" data-picture={name}>
+        <strong>{picture.title}</strong> {picture.reason}
+      </div>
+    );
+  const { draw, table, wide } = entries[name] as unknown as Loose;
+  const Draw = draw;
+  return (
+    <Figure name={name} title={picture.title} caption={picture.caption} alt={picture.alt} wide={wide === true} table={() => table(picture)}>
+      <Draw picture={picture} />
+    </Figure>
+  );
+}

@@ -1,0 +1,204 @@
+// Norms: what one does to a vector of two numbers, and what enters and leaves every norm of this run.
+
+import { useMemo, useState } from "preact/hooks";
+import { axis, logDomain } from "../axes";
+import { Dumbbells } from "../bars";
+import { Choice } from "../controls";
+import type { FinalNorm, NormGeometry, NormStatistics } from "../data";
+import { floats } from "../decode";
+import { place, tokenAt } from "../document";
+import { exact, number } from "../format";
+import { useWidth } from "../hooks";
+import { Drawing } from "../marks";
+import { XyChart, type Series } from "../xychart";
+import type { Entry } from "./entry";
+
+type Pair = readonly [number, number];
+
+interface Stage {
+  title: string;
+  /** From where to where the vector goes at this stage. */
+  from: Pair | null;
+  to: Pair;
+}
+
+/** One plane with the vector, the way it came, and what the stage leaves fixed. */
+function Plane({ stage, size, low, high, circle }: { stage: Stage; size: number; low: number; high: number; circle: boolean }) {
+  const margin = 18;
+  const x = axis({ label: "", domain: [low, high] }, margin, size - margin);
+  const y = axis({ label: "", domain: [low, high] }, size - margin, margin);
+  const at = (v: Pair) => [x(v[0]), y(v[1])] as const;
+  const [tx, ty] = at(stage.to);
+  const from = stage.from === null ? null : at(stage.from);
+  const say = `(${number(stage.to[0], 4)}, ${number(stage.to[1], 4)})`;
+  const radius = x(Math.SQRT2) - x(0);
+  const marks = [
+    { x: tx, y: ty, series: 0, text: `${stage.title}\n(${exact(stage.to[0])}, ${exact(stage.to[1])})` },
+    ...(from === null ? [] : [{ x: from[0], y: from[1], series: 0, text: `before\n(${exact(stage.from![0])}, ${exact(stage.from![1])})` }]),
+  ];
+  return (
+    <div class="plane">
+      <p class="panel-title">{stage.title}</p>
+      <Drawing label={`${stage.title}: ${say}.`} width={size} height={size} marks={marks} reach={400}>
+        <line class="base" x1={x(low)} x2={x(high)} y1={y(0)} y2={y(0)} />
+        <line class="base" x1={x(0)} x2={x(0)} y1={y(low)} y2={y(high)} />
+        <line class="guide" x1={x(low)} y1={y(-low)} x2={x(-low)} y2={y(low)} />
+        {circle && <circle class="guide" cx={x(0)} cy={y(0)} r={radius} />}
+        {from !== null && <line class="way" x1={from[0]} y1={from[1]} x2={tx} y2={ty} />}
+        {from !== null && <circle class="from" cx={from[0]} cy={from[1]} r={4} />}
+        <line class="vector attention" x1={x(0)} y1={y(0)} x2={tx} y2={ty} />
+        <circle class="to" cx={tx} cy={ty} r={5} />
+        <text x={Math.min(tx + 9, size - 62)} y={ty < 30 ? ty + 18 : ty - 9}>{say}</text>
+      </Drawing>
+    </div>
+  );
+}
+
+function Geometry({ picture: p }: { picture: NormGeometry }) {
+  const [box, width] = useWidth<HTMLDivElement>();
+  const rows: { name: string; model: boolean; stages: Stage[] }[] = [
+    {
+      name: "LayerNorm",
+      model: p.model === "layer_norm",
+      stages: [
+        { title: "x", from: null, to: p.x },
+        { title: `x − mean, mean ${number(p.mean)}`, from: p.x, to: p.centred },
+        { title: `÷ σ, σ ${number(p.sigma)}`, from: p.centred, to: p.scaled },
+        { title: "× weight + bias", from: p.scaled, to: p.layerNorm },
+      ],
+    },
+    {
+      name: "RMSNorm",
+      model: p.model === "rms_norm",
+      stages: [
+        { title: "x", from: null, to: p.x },
+        { title: `÷ rms, rms ${number(p.rms)}`, from: p.x, to: p.rmsScaled },
+        { title: "× weight", from: p.rmsScaled, to: p.rmsNorm },
+      ],
+    },
+  ];
+  rows.sort((a, b) => Number(b.model) - Number(a.model));
+  const all = [...p.x, ...p.centred, ...p.layerNorm, ...p.rmsNorm];
+  const [low, high] = [Math.floor(Math.min(...all)) - 0.5, Math.ceil(Math.max(...all)) + 0.5];
+  const perRow = width > 600 ? 4 : 2;
+  const size = Math.floor((width - (perRow - 1) * 12) / perRow);
+  return (
+    <div ref={box}>
+      {width > 0 && rows.map((row) => (
+        <div key={row.name}>
+          <p class="row-title">{row.name}{row.model && <em> · in this model</em>}</p>
+          <div class="planes">{row.stages.map((stage, i) => <Plane key={i} stage={stage} size={size} low={low} high={high} circle={i >= (row.name === "RMSNorm" ? 1 : 2)} />)}</div>
+        </div>
+      ))}
+      <p class="remark">
+        weight ({p.weight.map((v) => number(v)).join(", ")}), bias ({p.bias.map((v) => number(v)).join(", ")}). The dashed diagonal holds all vectors of mean 0, the dashed
+        circle all of root mean square 1. In three numbers: ({p.three.x.map((v) => number(v)).join(", ")}) has mean {number(p.three.mean)} and variance {number(p.three.variance, 4)}, and
+        becomes ({p.three.scaled.map((v) => number(v, 5)).join(", ")}).
+      </p>
+    </div>
+  );
+}
+
+export const layerNorm: Entry<"layer-norm"> = {
+  draw: Geometry,
+  wide: true,
+  table: (p) => ({
+    columns: ["", "first", "second"],
+    rows: [["x", ...p.x], ["x − mean", ...p.centred], ["÷ σ", ...p.scaled], ["LayerNorm, with weight and bias", ...p.layerNorm], ["x ÷ rms", ...p.rmsScaled], ["RMSNorm, with weight", ...p.rmsNorm], ["weight", ...p.weight], ["bias", ...p.bias]],
+    note: `mean ${exact(p.mean)}, σ ${exact(p.sigma)}, rms ${exact(p.rms)}`,
+  }),
+};
+
+type Statistic = "rms" | "sigma" | "mean" | "weight";
+
+/** "blocks.3.ln1_post" → "3 ln1_post" */
+function shortNorm(name: string): string {
+  return name.replace(/^blocks\./, "").replace(".", " ");
+}
+
+function Statistics({ picture: p }: { picture: NormStatistics }) {
+  const [what, choose] = useState<Statistic>("rms");
+  const chart = useMemo(() => {
+    const line = (name: string, tone: string, values: readonly number[], dashed = false): Series => ({
+      name, tone, dashed, draw: "both", points: values.map((y, x) => ({ x, y, text: `${p.norms[x]}\n${name} ${exact(y)}` })),
+    });
+    const pairs: Record<Statistic, Series[]> = {
+      rms: [line("enters", "mlp", p.inRms, true), line("leaves", "attention", p.outRms)],
+      sigma: [line("enters", "mlp", p.inSigma, true), line("leaves", "attention", p.outSigma)],
+      mean: [line("enters", "mlp", p.inMean, true), line("leaves", "attention", p.outMean)],
+      weight: [line("largest", "plain", p.weightMax, true), line("mean", "attention", p.weightMean), line("smallest", "plain", p.weightMin, true)],
+    };
+    const series = pairs[what];
+    const values = series.flatMap((s) => s.points.map((point) => point.y));
+    const log = what === "rms" || what === "sigma";
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const pad = (high - low || 1) * 0.08;
+    const starts = p.norms.flatMap((name, i) => (i === 0 || name.split(".")[1] !== p.norms[i - 1]!.split(".")[1] ? [i] : []));
+    const every = Math.ceil(starts.length / 12);
+    const ticks = starts.filter((_, i) => i % every === 0);
+    const titles = { rms: "root mean square, log", sigma: "standard deviation, log", mean: "mean", weight: "weight of the norm" };
+    return {
+      x: { label: "norms of each layer, in order", domain: [0, Math.max(1, p.norms.length - 1)] as const, ticks, format: (v: number) => shortNorm(p.norms[v] ?? "").split(" ")[0]!.replace("ln_final", "final") },
+      y: { label: titles[what], domain: log ? logDomain(values) : ([low - pad, high + pad] as const), log },
+      series,
+    };
+  }, [p, what]);
+  return (
+    <>
+      <Choice
+        label="Statistic"
+        options={[{ value: "rms", name: "RMS" }, { value: "sigma", name: "σ" }, { value: "mean", name: "mean" }, { value: "weight", name: "weights" }]}
+        value={what}
+        onChange={choose}
+      />
+      <XyChart label="Statistics entering and leaving each norm." {...chart} height={290} right={74} />
+    </>
+  );
+}
+
+export const normStatistics: Entry<"norm-statistics"> = {
+  draw: Statistics,
+  table: (p) => {
+    const tokens = p.perToken === null ? null : floats(p.perToken);
+    const n = p.perToken?.shape[2] ?? 0;
+    return {
+      columns: ["norm", "mean in", "σ in", "RMS in", "mean out", "σ out", "RMS out", "weight: mean", "smallest", "largest", ...Array.from({ length: n }, (_, i) => `RMS in, ${i}: ${tokenAt(i)}`)],
+      rows: p.norms.map((name, i) => [name, p.inMean[i]!, p.inSigma[i]!, p.inRms[i]!, p.outMean[i]!, p.outSigma[i]!, p.outRms[i]!, p.weightMean[i]!, p.weightMin[i]!, p.weightMax[i]!,
+        ...(tokens === null ? [] : Array.from(tokens.subarray(i * 2 * n, i * 2 * n + n)))]),
+    };
+  },
+};
+
+const fewTokens = 40;
+
+function Final({ picture: p }: { picture: FinalNorm }) {
+  const domain = logDomain([...p.before, ...p.after]);
+  if (p.before.length <= fewTokens)
+    return (
+      <Dumbbells
+        label="Root mean square of each token before and after the final norm."
+        axis={{ label: "RMS, log", domain, log: true }}
+        rows={p.before.map((before, i) => ({
+          name: tokenAt(i),
+          from: { value: before, name: "before", text: `${place(i)}\nRMS before the final norm ${exact(before)}` },
+          to: { value: p.after[i]!, name: "after", text: `${place(i)}\nRMS after the final norm ${exact(p.after[i])}` },
+        }))}
+      />
+    );
+  const line = (name: string, tone: string, values: readonly number[], dashed: boolean): Series => ({
+    name, tone, dashed, draw: "line", points: values.map((y, x) => ({ x, y, text: `${place(x)}\nRMS ${name} ${exact(y)}` })),
+  });
+  return (
+    <XyChart
+      label="Root mean square of each token before and after the final norm."
+      x={{ label: "position", domain: [0, p.before.length - 1] }}
+      y={{ label: "RMS, log", domain, log: true }}
+      series={[line("before", "mlp", p.before, true), line("after", "attention", p.after, false)]}
+    />
+  );
+}
+
+export const finalNorm: Entry<"final-norm"> = {
+  draw: Final,
+  table: (p) => ({ columns: ["position", "token", "RMS before", "RMS after"], rows: p.before.map((before, i) => [i, tokenAt(i), before, p.after[i]!]) }),
+};

@@ -1,0 +1,80 @@
+// cap · tanh(s / cap): the curve, and how much of this run it touches.
+
+import { useMemo } from "preact/hooks";
+import type { SoftCap } from "../data";
+import { exact, number, percent } from "../format";
+import { Heat, ScaleKey } from "../heat";
+import { XyChart, type Series } from "../xychart";
+import type { Entry } from "./entry";
+
+function Cap({ picture: p }: { picture: SoftCap }) {
+  const curve = useMemo(() => {
+    const line: Series = {
+      name: "capped", tone: "attention", draw: "line",
+      points: p.curve.x.map((x, i) => ({ x, y: p.curve.y[i]!, text: `score ${exact(x)} × cap\nbecomes ${exact(p.curve.y[i])} × cap` })),
+    };
+    const straight: Series = { name: "as it was", tone: "plain", draw: "line", dashed: true, points: [-1.25, 1.25].map((v) => ({ x: v, y: v, text: `score ${v} × cap, uncapped` })) };
+    const cap = p.example.cap;
+    const dots: Series = {
+      name: "example", tone: "mlp", draw: "dots", named: false,
+      points: p.example.x.map((x, i) => ({ x: x / cap, y: p.example.y[i]! / cap, text: `with cap ${number(cap)}\n${exact(x)} becomes ${exact(p.example.y[i])}` })),
+    };
+    return { series: [line, straight, dots], cap };
+  }, [p]);
+  const attention = p.attention;
+  const most = attention === null ? 1 : Math.max(...attention.changed.flat(), 1e-9);
+  const value = useMemo(() => (row: number, col: number) => attention?.changed[row]?.[col] ?? 0, [attention]);
+  return (
+    <>
+      <XyChart
+        label="The soft cap: the hyperbolic tangent, in units of the cap."
+        x={useMemo(() => ({ label: "score, in caps", domain: [-4, 4] as const }), [])}
+        y={useMemo(() => ({ label: "capped score, in caps", domain: [-1.25, 1.25] as const, ticks: [-1, -0.5, 0, 0.5, 1] }), [])}
+        series={curve.series}
+        height={270}
+      >
+        {(x, y) => p.example.x.map((v, i) => (
+          <text key={v} class="name mlp" x={x(v / curve.cap) + 9} y={y(p.example.y[i]! / curve.cap)} dy="0.9em">{number(v)} → {number(p.example.y[i]!, 5)}</text>
+        ))}
+      </XyChart>
+      <p class="remark">Orange: cap {number(curve.cap)}, the example of the text.</p>
+      {attention !== null && (
+        <>
+          <p class="row-title">Share of the scores that the cap of {number(attention.cap)} changes by more than 1 %</p>
+          <Heat
+            label="Share of attention scores changed by the cap, by layer and head."
+            rows={attention.changed.length}
+            cols={attention.changed[0]?.length ?? 0}
+            value={value}
+            scale="sequential"
+            most={most}
+            rowNames={attention.changed.map((_, layer) => `layer ${layer}`)}
+            colNames={attention.changed[0]?.map((_, head) => `head ${head}`) ?? []}
+            cell={72}
+            tall={26}
+            write={percent}
+            describe={(layer, head) =>
+              `layer ${layer}, head ${head}\nchanged by more than 1 %: ${percent(attention.changed[layer]![head]!)}\nbeyond half the cap: ${percent(attention.beyondHalf[layer]![head]!)}\nlargest |score| ${exact(attention.largest[layer]![head])}`}
+          />
+          <ScaleKey scale="sequential" label="share" low="0 %" high={percent(most)} />
+        </>
+      )}
+      {p.final !== null && (
+        <p class="remark">
+          The final logits are capped at {number(p.final.cap)}: {percent(p.final.changed)} of them change by more than 1 %, {percent(p.final.beyondHalf)} lie beyond half the cap, the largest
+          before the cap is {number(p.final.largest, 4)}.
+        </p>
+      )}
+    </>
+  );
+}
+
+export const softCap: Entry<"soft-cap"> = {
+  draw: Cap,
+  table: (p) => (p.attention === null
+    ? { columns: ["score, in caps", "capped, in caps"], rows: p.curve.x.map((x, i) => [x, p.curve.y[i]!]) }
+    : {
+      columns: ["layer", "head", "changed by more than 1 %", "beyond half the cap", "largest |score|"],
+      rows: p.attention.changed.flatMap((heads, layer) => heads.map((share, head) => [layer, head, share, p.attention!.beyondHalf[layer]![head]!, p.attention!.largest[layer]![head]!])),
+    }),
+};

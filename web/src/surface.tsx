@@ -1,0 +1,155 @@
+// A surface over a square of inputs, seen from above at an angle that the reader can turn. Painted back to front.
+
+import type { TargetedKeyboardEvent } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { useTheme } from "./hooks";
+import { theme } from "./theme";
+import { hideTip, showTip } from "./tip";
+
+interface Props {
+  label: string;
+  /** Inputs along each axis; height[i * n + j] at (x[i], x[j]). */
+  x: readonly number[];
+  height: ArrayLike<number>;
+  /** Colour of each point, with strength 0 to 1 for the light that falls on it. */
+  colour: (i: number, j: number, light: number) => string;
+  size: number;
+  /** Heights that touch the bottom and the top. */
+  low: number;
+  high: number;
+  /** In radians. */
+  turn: number;
+  onTurn: (turn: number) => void;
+  describe: (i: number, j: number) => string;
+}
+
+const tilt = 0.52;  // sine of the angle at which the eye looks down
+
+export function Surface({ label, x, height, colour, size, low, high, turn, onTurn, describe }: Props) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const drag = useRef<number | null>(null);
+  const at = useRef<readonly [number, number] | null>(null);
+  const shade = useTheme();
+  const n = x.length;
+  const tall = Math.round(size * 0.86);
+
+  const project = (i: number, j: number, z: number): readonly [number, number, number] => {
+    const [u, v] = [(2 * i) / (n - 1) - 1, (2 * j) / (n - 1) - 1];
+    const right = u * Math.cos(turn) - v * Math.sin(turn);
+    const back = u * Math.sin(turn) + v * Math.cos(turn);
+    const up = ((z - low) / (high - low || 1)) * 2 - 1;
+    const unit = size / 3.05;
+    return [size / 2 + right * unit, tall / 2 - back * unit * tilt - up * unit * 0.62, back];
+  };
+
+  useEffect(() => {
+    const element = canvas.current;
+    const context = element?.getContext("2d");
+    if (element === null || context === null || context === undefined) return;
+    const dpr = Math.min(window.devicePixelRatio || 1, 3);
+    element.width = size * dpr;
+    element.height = tall * dpr;
+    context.scale(dpr, dpr);
+    context.clearRect(0, 0, size, tall);
+    const ink = theme() === "dark" ? "rgba(255,255,255,0.45)" : "rgba(0,0,0,0.4)";
+    context.font = "13px system-ui, sans-serif";
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    const base: [number, number][] = [[0, 0], [n - 1, 0], [n - 1, n - 1], [0, n - 1]];
+    context.strokeStyle = ink;
+    context.lineWidth = 1;
+    context.beginPath();
+    base.forEach(([i, j], k) => {
+      const [px, py] = project(i, j, low);
+      if (k === 0) context.moveTo(px, py);
+      else context.lineTo(px, py);
+    });
+    context.closePath();
+    context.stroke();
+    const stride = Math.max(1, Math.floor((n - 1) / 40));
+    const quads: { back: number; points: (readonly [number, number, number])[]; fill: string }[] = [];
+    for (let i = 0; i + stride < n; i += stride)
+      for (let j = 0; j + stride < n; j += stride) {
+        const corners: [number, number][] = [[i, j], [i + stride, j], [i + stride, j + stride], [i, j + stride]];
+        const z = (a: number, b: number) => height[a * n + b]!;
+        const points = corners.map(([a, b]) => project(a, b, z(a, b)));
+        const slope = ((z(i + stride, j) - z(i, j)) * 0.8 + (z(i, j + stride) - z(i, j)) * 0.6) * ((n - 1) / stride) / (high - low || 1);
+        const light = 0.5 + 0.5 * Math.tanh(-slope * 0.5);
+        quads.push({ back: (points[0]![2] + points[2]![2]) / 2, points, fill: colour(i + Math.floor(stride / 2), j + Math.floor(stride / 2), light) });
+      }
+    quads.sort((a, b) => b.back - a.back);
+    context.lineWidth = 0.6;
+    for (const quad of quads) {
+      context.beginPath();
+      quad.points.forEach(([px, py], k) => (k === 0 ? context.moveTo(px, py) : context.lineTo(px, py)));
+      context.closePath();
+      context.fillStyle = quad.fill;
+      context.strokeStyle = quad.fill;
+      context.fill();
+      context.stroke();
+    }
+    context.fillStyle = theme() === "dark" ? "#d8dbe0" : "#33373d";
+    const names: [string, number, number][] = [["x[0]", (n - 1) / 2, -0.16 * n], ["x[1]", 1.16 * n, (n - 1) / 2]];
+    for (const [name, i, j] of names) {
+      const [px, py] = project(i, j, low);
+      context.fillText(name, Math.min(Math.max(px, 16), size - 16), Math.min(py, tall - 8));
+    }
+  }, [x, height, colour, size, low, high, turn, shade]);
+
+  const nearest = (event: PointerEvent): readonly [number, number] => {
+    const box = canvas.current!.getBoundingClientRect();
+    const [px, py] = [event.clientX - box.left, event.clientY - box.top];
+    let best: readonly [number, number] = [0, 0];
+    let least = Infinity;
+    for (let i = 0; i < n; i += 2)
+      for (let j = 0; j < n; j += 2) {
+        const [qx, qy, back] = project(i, j, height[i * n + j]!);
+        const distance = (qx - px) ** 2 + (qy - py) ** 2 + back * 4;  // of two points at one place, the nearer to the eye
+        if (distance < least) [best, least] = [[i, j], distance];
+      }
+    return best;
+  };
+  const show = (place: readonly [number, number], aloud: boolean) => {
+    at.current = place;
+    const box = canvas.current!.getBoundingClientRect();
+    const [px, py] = project(place[0], place[1], height[place[0] * n + place[1]]!);
+    showTip(describe(place[0], place[1]), box.left + px, box.top + py, aloud);
+  };
+  const keys = (event: TargetedKeyboardEvent<HTMLCanvasElement>) => {
+    const [i, j] = at.current ?? [Math.floor(n / 2), Math.floor(n / 2)];
+    const hop = Math.max(1, Math.floor(n / 20));
+    const moves: Record<string, readonly [number, number]> = { ArrowRight: [i + hop, j], ArrowLeft: [i - hop, j], ArrowUp: [i, j + hop], ArrowDown: [i, j - hop] };
+    const to = moves[event.key];
+    if (to === undefined) {
+      if (event.key === "Escape") hideTip();
+      return;
+    }
+    event.preventDefault();
+    show([Math.min(Math.max(to[0], 0), n - 1), Math.min(Math.max(to[1], 0), n - 1)], true);
+  };
+  return (
+    <canvas
+      ref={canvas}
+      class="surface"
+      style={{ width: size, height: tall }}
+      role="application"
+      aria-roledescription="surface"
+      aria-label={`${label} Arrow keys move over it.`}
+      tabIndex={0}
+      onPointerDown={(event) => {
+        drag.current = event.clientX;
+        event.currentTarget.setPointerCapture(event.pointerId);
+      }}
+      onPointerUp={() => (drag.current = null)}
+      onPointerMove={(event) => {
+        if (drag.current === null) return show(nearest(event), false);
+        hideTip();
+        onTurn(turn + (event.clientX - drag.current) * 0.012);
+        drag.current = event.clientX;
+      }}
+      onPointerLeave={hideTip}
+      onBlur={hideTip}
+      onKeyDown={keys}
+    />
+  );
+}

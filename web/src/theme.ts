@@ -1,0 +1,41 @@
+// Light or dark: the reader's choice where there is one, else what the system prefers. Everything drawn on a canvas asks
+// here, because a canvas does not follow style sheets.
+
+export type Theme = "light" | "dark";
+
+const system = window.matchMedia("(prefers-color-scheme: dark)");
+const listeners = new Set<() => void>();
+let chosen: Theme | undefined;
+
+export function theme(): Theme {
+  return chosen ?? (system.matches ? "dark" : "light");
+}
+
+/** Calls `listener` after every change; returns the function that ends it. */
+export function onTheme(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+export function toggleTheme(): void {
+  chosen = theme() === "dark" ? "light" : "dark";
+  announce();
+}
+
+function announce(): void {
+  document.documentElement.dataset["theme"] = theme();
+  for (const listener of listeners) listener();
+}
+
+/** Sets the page's colours for the first time and follows the system from then on. */
+export function startTheme(): void {
+  system.addEventListener("change", () => {
+    if (chosen === undefined) announce();
+  });
+  announce();
+}
+
+/** True where the reader has asked the system for less movement. */
+export function calm(): boolean {
+  return window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+}

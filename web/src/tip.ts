@@ -1,0 +1,42 @@
+// The one note that shows exact numbers: beside the pointer on hover, beside the focused mark on keyboard focus. It is
+// written to directly, not rendered, so that a move over a large grid costs no more than one text change.
+
+import { calm } from "./theme";
+
+let box: HTMLElement | undefined;
+let voice: HTMLElement | undefined;
+
+export function startTip(): void {
+  box = document.createElement("div");
+  box.id = "tip";
+  box.setAttribute("aria-hidden", "true");  // the same words reach a screen reader through `voice`
+  voice = document.createElement("div");
+  voice.className = "unseen";
+  voice.setAttribute("role", "status");
+  document.body.append(box, voice);
+  window.addEventListener("scroll", hideTip, { passive: true });
+}
+
+/** Shows `text` (its first line as a heading) near the point x, y of the window. `aloud` also tells a screen reader. */
+export function showTip(text: string, x: number, y: number, aloud = false): void {
+  if (box === undefined || voice === undefined) return;
+  const [head = "", ...rest] = text.split("\n");
+  const strong = document.createElement("strong");
+  strong.textContent = head;
+  box.replaceChildren(strong, ...rest.map((line) => {
+    const row = document.createElement("span");
+    row.textContent = line;
+    return row;
+  }));
+  box.className = calm() ? "shown calm" : "shown";
+  const { offsetWidth: width, offsetHeight: height } = box;
+  const right = document.documentElement.clientWidth;
+  const left = x + 14 + width > right - 6 ? Math.max(6, x - 14 - width) : x + 14;
+  const top = y - height - 12 < 6 ? y + 18 : y - height - 12;
+  box.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
+  if (aloud) voice.textContent = text.replace(/\n/g, ", ");
+}
+
+export function hideTip(): void {
+  if (box !== undefined) box.className = "";
+}

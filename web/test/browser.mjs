@@ -1,0 +1,55 @@
+// Chromium for the tests: the packaged browser, driven by playwright-core.
+
+import { existsSync } from "node:fs";
+import { chromium } from "playwright-core";
+
+const candidates = [process.env["VITRINE_CHROMIUM"], "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+
+/** Starts the browser. VITRINE_CHROMIUM names another program. */
+export async function launch() {
+  const executablePath = candidates.find((path) => path !== undefined && existsSync(path));
+  if (executablePath === undefined) throw new Error(`no Chromium at ${candidates.filter((c) => c !== undefined).join(", ")}: apt-get install chromium, or set VITRINE_CHROMIUM`);
+  return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
+}
+
+/**
+ * Opens a page from the file system and collects what should not happen: console errors, exceptions, requests.
+ * @param {import("playwright-core").Browser} browser
+ * @param {string} path
+ * @param {{width?: number, height?: number, dark?: boolean, calm?: boolean}} [options]
+ */
+export async function open(browser, path, { width = 1280, height = 900, dark = false, calm = false } = {}) {
+  const context = await browser.newContext({
+    viewport: { width, height },
+    colorScheme: dark ? "dark" : "light",
+    reducedMotion: calm ? "reduce" : "no-preference",
+    hasTouch: width < 600,
+    deviceScaleFactor: width < 600 ? 2 : 1,
+  });
+  const page = await context.newPage();
+  /** @type {string[]} */
+  const faults = [];
+  page.on("console", (message) => {
+    if (message.type() === "error" || message.type() === "warning") faults.push(`console: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => faults.push(`exception: ${error.stack ?? error.message}`));
+  page.on("request", (request) => {
+    if (request.url() !== `file://${path}`) faults.push(`request: ${request.url()}`);
+  });
+  await page.goto(`file://${path}`);
+  await page.waitForSelector("#vitrine[data-ready=true]");
+  return { page, faults };
+}
+
+/** Scrolls through the page once, so that everything drawn lazily is drawn. @param {import("playwright-core").Page} page */
+export async function settle(page) {
+  await page.evaluate(async () => {
+    document.documentElement.style.scrollBehavior = "auto";
+    for (let y = 0; y < document.documentElement.scrollHeight; y += 600) {
+      window.scrollTo(0, y);
+      await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 15)));
+    }
+    window.scrollTo(0, 0);
+  });
+  await page.waitForTimeout(150);
+}

@@ -1,0 +1,30 @@
+// Screenshots to look at: every step of a page on a desktop and a phone, light and dark, into out/shots.
+//   node test/shots.mjs [PAGE.html …]      without arguments: the made-up pages
+
+import { mkdirSync, rmSync } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { launch, open, settle } from "./browser.mjs";
+import { documents, writePage } from "./fixture.mjs";
+
+const out = join(dirname(fileURLToPath(import.meta.url)), "..", "out", "shots");
+rmSync(out, { recursive: true, force: true });
+mkdirSync(out, { recursive: true });
+const names = /** @type {(keyof typeof documents)[]} */ (Object.keys(documents));
+const pages = process.argv.length > 2 ? process.argv.slice(2).map((path) => resolve(path)) : names.map(writePage);
+const sizes = { desktop: { width: 1280, height: 900 }, phone: { width: 360, height: 740 } };
+const browser = await launch();
+for (const path of pages)
+  for (const [size, box] of Object.entries(sizes))
+    for (const dark of [false, true]) {
+      if (process.env["SHOTS"] !== undefined && !`${size} ${dark ? "dark" : "light"}`.includes(process.env["SHOTS"])) continue;
+      const { page, faults } = await open(browser, path, { ...box, dark });
+      await settle(page);
+      for (const part of await page.locator("header.opening, main > section, footer").all()) {
+        const id = (await part.getAttribute("id")) ?? (await part.evaluate((e) => e.tagName.toLowerCase()));
+        await part.screenshot({ path: join(out, `${basename(path, ".html")}-${size}-${dark ? "dark" : "light"}-${id}.png`) });
+      }
+      for (const fault of faults) console.log(`${basename(path)} ${size}: ${fault}`);
+      await page.context().close();
+    }
+await browser.close();
