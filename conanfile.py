@@ -12,7 +12,7 @@ class Vitrine(ConanFile):
     license = "Apache-2.0"
     package_type = "static-library"
     settings = "os", "compiler", "build_type", "arch"
-    requires = "cli11/2.4.2", "fmt/10.2.1", "highway/1.2.0", "nlohmann_json/3.11.3", "pcre2/10.44", "utf8proc/2.9.0", "yaml-cpp/0.7.0"
+    requires = "cli11/2.4.2", "eigen/3.4.0", "fmt/10.2.1", "highway/1.2.0", "nlohmann_json/3.11.3", "pcre2/10.44", "utf8proc/2.9.0", "yaml-cpp/0.7.0"
     exports = "CMakeLists.txt"
     exports_sources = "CMakeLists.txt", "CMakePresets.json", "cmake/*", "src/*", "include/*", "models/*", "*.md", "LICENSE"
 

@@ -1,0 +1,100 @@
+#include "inspect/factors.h"
+
+#include <cmath>
+
+#include "kernels/reference/rope.h"
+#include "ops/linear.h"
+
+namespace vitrine {
+namespace {
+
+bool has_number(const Vector& v) {
+  for (int64_t i = 0; v && i < v.size; ++i)
+    if (v.at<float>(i) != 0) return true;
+  return false;
+}
+
+// (x - mean) ⊙ gain · w = (w ⊙ gain - mean(w ⊙ gain)) · x: what reads behind a norm, as if it read before it.
+void fold_reader(RowsF& rows, const FrozenNorm& norm) {
+  if (norm.gain.empty()) return;
+  for (Eigen::Index r = 0; r < rows.rows(); ++r) {
+    double mean = 0;
+    for (Eigen::Index i = 0; i < rows.cols(); ++i) {
+      rows(r, i) = static_cast<float>(static_cast<double>(rows(r, i)) * norm.gain[static_cast<size_t>(i)]);
+      mean += static_cast<double>(rows(r, i));
+    }
+    if (!norm.rms) rows.row(r).array() -= static_cast<float>(mean / static_cast<double>(rows.cols()));
+  }
+}
+
+// Each head's rows turned as rope turns a query `offset` positions after its key.
+void turn(RowsF& q, int64_t d_head, int64_t offset, const RopeSpec& rope) {
+  const std::vector<float> frequencies = rope_frequencies(rope);
+  for (Eigen::Index head = 0; head < q.rows(); head += d_head)
+    for (size_t i = 0; i < frequencies.size(); ++i) {
+      const float angle = static_cast<float>(offset) * frequencies[i];
+      const RopePair pair = rope_pair(rope.layout, i, static_cast<size_t>(rope.rotary_dim));
+      const Eigen::RowVectorXf a = q.row(head + static_cast<Eigen::Index>(pair.a));
+      const Eigen::RowVectorXf b = q.row(head + static_cast<Eigen::Index>(pair.b));
+      q.row(head + static_cast<Eigen::Index>(pair.a)) = a * std::cos(angle) - b * std::sin(angle);
+      q.row(head + static_cast<Eigen::Index>(pair.b)) = b * std::cos(angle) + a * std::sin(angle);
+    }
+}
+
+RowsF multiply(Context& ctx, const RowsF& x, const RowsF& w, bool by_columns) {
+  Weight weight;
+  weight.name = "factor";
+  weight.data = reinterpret_cast<const std::byte*>(w.data());
+  weight.dtype = DType::f32;
+  weight.out = by_columns ? w.cols() : w.rows();
+  weight.in = by_columns ? w.rows() : w.cols();
+  weight.stride = static_cast<size_t>(w.cols()) * sizeof(float);
+  weight.by_columns = by_columns;
+  RowsF y(x.rows(), weight.out);
+  const Tensor rows(const_cast<float*>(x.data()), DType::f32, {x.rows(), x.cols()});  // linear only reads it
+  linear_part(ctx, rows, weight, 0, weight.out, y.data(), y.cols());
+  return y;
+}
+
+}  // namespace
+
+RowsF dense(const Weight& w) {
+  RowsF rows(w.out, w.in);
+  for (int64_t j = 0; j < w.out; ++j)
+    for (int64_t i = 0; i < w.in; ++i) rows(j, i) = w.at<float>(j, i);
+  return rows;
+}
+
+RowsF product(Context& ctx, const RowsF& x, const RowsF& w) { return multiply(ctx, x, w, false); }
+RowsF product_by_columns(Context& ctx, const RowsF& x, const RowsF& w) { return multiply(ctx, x, w, true); }
+
+LayerFactors layer_factors(Engine& engine, const NamedWeights& weights, int64_t layer, int64_t offset) {
+  const ModelShape& shape = engine.shape();
+  const BlockSpec spec = engine.model().block_spec(layer);
+  const std::string block = "blocks." + std::to_string(layer) + ".";
+  const Weight &W_Q = weights.matrix(block + "attn.W_Q"), &W_K = weights.matrix(block + "attn.W_K"),
+               &W_V = weights.matrix(block + "attn.W_V"), &W_O = weights.matrix(block + "attn.W_O");
+  LayerFactors f;
+  f.d_head = W_Q.out / shape.n_heads;
+  f.v_head = W_V.out / shape.n_kv_heads;
+  f.group = shape.n_heads / shape.n_kv_heads;
+  f.q = dense(W_Q);
+  f.k = dense(W_K);
+  f.v = dense(W_V);
+  f.o = dense(W_O).transpose();
+  const Vector* ln1_bias = weights.find_vector(block + "ln1.b");
+  const bool shifted = !spec.norms_after && ln1_bias != nullptr && has_number(*ln1_bias);
+  f.query_bias = shifted || has_number(W_Q.bias);
+  f.key_bias = shifted || has_number(W_K.bias);
+  f.value_bias = shifted || has_number(W_V.bias);
+  if (!spec.norms_after) {
+    const FrozenNorm ln1 = frozen_norm(weights, spec, block + "ln1");
+    for (RowsF* reader : {&f.q, &f.k, &f.v}) fold_reader(*reader, ln1);
+  }
+  const FrozenNorm behind = frozen_norm(weights, spec, block + "ln1_post");  // an RMSNorm: nothing but a factor
+  for (size_t i = 0; i < behind.gain.size(); ++i) f.o.col(static_cast<Eigen::Index>(i)) *= static_cast<float>(behind.gain[i]);
+  if (spec.rope && offset != 0) turn(f.q, f.d_head, offset, *spec.rope);
+  return f;
+}
+
+}  // namespace vitrine
