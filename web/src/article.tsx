@@ -87,7 +87,7 @@ function Section({ step, number }: { step: Step; number: number }) {
     <section id={step.id} aria-labelledby={`heading-${step.id}`}>
       <h2 id={`heading-${step.id}`}><span class="number" aria-hidden="true">{number}</span>{step.title}</h2>
       {first !== undefined && <p><Prose text={first} /></p>}
-      {step.formula.length > 0 && <div class="formula" role="group" aria-label="Formula">{step.formula.map((line) => <p key={line}>{line}</p>)}</div>}
+      {step.formula.length > 0 && <div class="formula" role="group" aria-label="Formula">{step.formula.map((line) => <p key={line}><Formula text={line} /></p>)}</div>}
       {step.shapes.length > 0 && (
         <aside class="shapes" aria-label="Shapes of this run">
           <p>Shapes of this run</p>
@@ -110,6 +110,12 @@ function Section({ step, number }: { step: Step; number: number }) {
       )}
     </section>
   );
+}
+
+/** A line of a formula: what follows a single letter and an underscore stands below the line. */
+function Formula({ text }: { text: string }) {
+  const parts = text.split(/(?<=(?:^|[^\p{L}\d_])\p{L})_([\p{L}\d]+)/u);
+  return <>{parts.map((part, i) => (i % 2 === 1 ? <sub key={i}>{part}</sub> : part))}</>;
 }
 
 function Source({ source: s }: { source: Step["source"][number] }) {

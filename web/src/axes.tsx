@@ -1,5 +1,6 @@
 // Axes of the drawings: few ticks, units in the label, powers of ten on a log axis.
 
+import { extent } from "d3-array";
 import { scaleLinear, scaleLog } from "d3-scale";
 import { number, power } from "./format";
 
@@ -52,16 +53,14 @@ function logTicks([low, high]: readonly [number, number], wanted: number): numbe
 
 /** A domain around `values` for a log axis, half a step wider; zeros and negative values are left out. */
 export function logDomain(values: readonly number[], grow = 1.25): [number, number] {
-  const good = values.filter((v) => v > 0 && Number.isFinite(v));
-  if (good.length === 0) return [0.1, 10];
-  return [Math.min(...good) / grow, Math.max(...good) * grow];
+  const [low, high] = extent(values.filter((v) => v > 0 && Number.isFinite(v)));
+  return low === undefined ? [0.1, 10] : [low / grow, high * grow];
 }
 
 export function linearDomain(values: readonly number[], from?: number): [number, number] {
-  const good = values.filter(Number.isFinite);
-  if (good.length === 0) return [0, 1];
-  const low = from ?? Math.min(...good);
-  const high = Math.max(...good);
+  const [least, high] = extent(values.filter(Number.isFinite));
+  if (least === undefined) return [0, 1];
+  const low = from ?? least;
   const pad = (high - low || Math.abs(high) || 1) * 0.06;
   return [from ?? low - pad, high + pad];
 }

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import { axis, BottomAxis, type AxisSpec } from "./axes";
-import { short } from "./format";
+import { px, short } from "./format";
 import { useWidth } from "./hooks";
 import { Drawing, type Mark } from "./marks";
 
@@ -43,7 +43,7 @@ export function Bars({ label, bars, most, onPick }: BarsProps) {
     return { left, zero, scale, marks };
   }, [bars, most, width]);
   return (
-    <div ref={box} style={{ minHeight: height }}>
+    <div ref={box} style={{ minHeight: px(height) }}>
       {width > 0 && (
         <Drawing label={label} width={width} height={height} marks={content.marks} reach={2000} class="bars" {...(onPick === undefined ? {} : { onPick })}>
           <line class="base" x1={content.zero} x2={content.zero} y1={0} y2={height} />
@@ -88,7 +88,7 @@ export function Dumbbells({ label, axis: spec, rows }: DumbbellProps) {
     return { left, x, marks };
   }, [rows, spec, width]);
   return (
-    <div ref={box} style={{ minHeight: height }}>
+    <div ref={box} style={{ minHeight: px(height) }}>
       {width > 0 && (
         <Drawing label={label} width={width} height={height} marks={content.marks} class="dumbbells">
           <BottomAxis axis={content.x} y={top + rows.length * step + 4} from={content.left + 8} to={width - 20} grid={top} />

@@ -26,6 +26,8 @@ interface Props {
   colNumbers?: readonly string[];
   cell: (row: number, col: number) => Cell;
   onPick?: (row: number, col: number) => void;
+  /** What Enter and click do, for the description. */
+  picks?: string;
   /** Width of a column in pixels. */
   column?: number;
 }
@@ -44,7 +46,7 @@ export function Cells(props: Props) {
   );
 }
 
-function Grid({ label, rowNames, colNames, colNumbers, cell, onPick, column = 84, first, count }: Props & { first: number; count: number }) {
+function Grid({ label, rowNames, colNames, colNumbers, cell, onPick, picks, column = 84, first, count }: Props & { first: number; count: number }) {
   const area = useRef<HTMLDivElement>(null);
   const shade = useTheme();
   const [at, set] = useState<readonly [number, number] | null>(null);
@@ -95,14 +97,14 @@ function Grid({ label, rowNames, colNames, colNumbers, cell, onPick, column = 84
       </div>
     );
   }), [cell, first, rows, count, shade]);
-  const names = Math.max(0, ...rowNames.map((name) => [...name].length)) * 7.6 + 10;
+  const names = Math.max(0, ...rowNames.map((name) => [...name].length)) * 8 + 20;
   return (
     <div
       ref={area}
       class="cells"
       role="application"
       aria-roledescription="grid of predictions"
-      aria-label={`${label} ${rows} rows, ${count} columns. Arrow keys move from cell to cell.`}
+      aria-label={`${label} ${rows} rows, ${count} columns. Arrow keys move from cell to cell${picks === undefined ? "" : `; Enter: ${picks}`}.`}
       tabIndex={0}
       style={{ gridTemplateColumns: `${names}px repeat(${count}, ${column}px)` }}
       onPointerMove={(event) => {

@@ -64,6 +64,11 @@ export function short(text: string, length: number): string {
   return letters.length <= length ? text : `${letters.slice(0, length - 1).join("")}…`;
 }
 
+/** A length for a style: lengths there need their unit. */
+export function px(length: number): string {
+  return `${length}px`;
+}
+
 export function plural(n: number, one: string, many = `${one}s`): string {
   return `${count(n)} ${n === 1 ? one : many}`;
 }

@@ -3,7 +3,7 @@
 import type { TargetedKeyboardEvent } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { css, inkOn, step, table, type Scale } from "./colour";
-import { short } from "./format";
+import { px, short } from "./format";
 import { useTheme, useWidth } from "./hooks";
 import { hideTip, showTip } from "./tip";
 
@@ -123,7 +123,7 @@ export function Heat(props: HeatProps) {
   };
   const numbers = write !== undefined && cell >= 34 && tall >= 18 && rows * cols <= 2000;
   return (
-    <div ref={box} class="heat" style={{ height: width > 0 ? top + high + bottom + 2 : undefined }}>
+    <div ref={box} class="heat" style={width > 0 ? { height: px(top + high + bottom + 2) } : {}}>
       {width > 0 && (
         <>
           <svg class="heat-names" width={Math.max(width, 1)} height={top + high + bottom} aria-hidden="true">
@@ -147,7 +147,7 @@ export function Heat(props: HeatProps) {
           </svg>
           <div
             class="heat-area"
-            style={{ left, top, width: wide, height: high }}
+            style={{ left: px(left), top: px(top), width: px(wide), height: px(high) }}
             role="application"
             aria-roledescription="grid of values"
             aria-label={`${label} ${rows} rows, ${cols} columns. Arrow keys move from cell to cell${picks === undefined ? "" : `; Enter: ${picks}`}.`}
@@ -182,7 +182,7 @@ export function Heat(props: HeatProps) {
                 {over.map((word) => <text key={word.text} x={(word.at[0] + 0.5) * cell} y={(word.at[1] + 0.5) * tall} dy="0.34em" text-anchor="middle">{word.text}</text>)}
               </svg>
             )}
-            {at !== null && <div class="heat-at" style={{ left: at[1] * cell, top: at[0] * tall, width: cell, height: tall }} />}
+            {at !== null && <div class="heat-at" style={{ left: px(at[1] * cell), top: px(at[0] * tall), width: px(cell), height: px(tall) }} />}
           </div>
         </>
       )}

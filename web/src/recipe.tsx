@@ -1,35 +1,47 @@
 // How to reproduce what a cell shows, and how to change it: the command lines, and the recipe of an intervention.
 
+import { useEffect, useRef } from "preact/hooks";
 import { Copyable } from "./controls";
 import { commandLine } from "./document";
 
 export interface Reproduction {
   /** What was picked: "layer 3, head 1". */
   title: string;
-  /** Hook that holds the numbers; its slice is read by `vitrine trace`. */
+  /** Hook that holds the numbers, for `vitrine trace`. */
   hook: string;
-  /** The body of a recipe for `vitrine intervene`, or nothing where no single intervention belongs to the cell. */
+  /** A recipe for `vitrine intervene`, or nothing where no intervention belongs to the cell. */
   recipe: string | null;
-  /** What the recipe does, as the end of a sentence: "sets this head's output to zero". */
+  /** What the recipe does, as the end of a sentence. */
   does: string;
 }
 
 export function Reproduce({ of, onClose }: { of: Reproduction; onClose: () => void }) {
+  const heading = useRef<HTMLElement>(null);
+  const from = useRef<Element | null>(null);
+  useEffect(() => {
+    from.current = document.activeElement;
+    heading.current?.focus();
+  }, []);
+  const close = () => {
+    onClose();
+    if (from.current instanceof HTMLElement || from.current instanceof SVGElement) from.current.focus({ preventScroll: true });
+  };
   return (
-    <aside class="reproduce" aria-label={`How to reproduce ${of.title}`}>
+    <div class="reproduce" role="region" aria-label={`How to reproduce: ${of.title}`} onKeyDown={(event) => event.key === "Escape" && close()}>
       <header>
-        <strong>{of.title}</strong>
-        <button type="button" onClick={onClose}>Close</button>
+        <strong ref={heading} tabIndex={-1}>{of.title}</strong>
+        <button type="button" onClick={close}>Close</button>
       </header>
       <p>Read these numbers from your own run:</p>
       <Copyable label="trace command" text={commandLine("trace", `--hooks '${of.hook}' --out values.safetensors`)} />
       {of.recipe !== null && (
         <>
-          <p>Change them and see what the prediction becomes. This recipe {of.does}; save it as <code>recipe.yaml</code>:</p>
+          <p>Change them and see what the prediction becomes. This recipe {of.does}. Save it as <code>recipe.yaml</code>:</p>
           <Copyable label="recipe" text={of.recipe} />
+          <p>and run it:</p>
           <Copyable label="intervene command" text="vitrine intervene recipe.yaml" />
         </>
       )}
-    </aside>
+    </div>
   );
 }

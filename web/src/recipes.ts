@@ -1,11 +1,77 @@
-// The recipes that the page offers for what a reader picks.
+// The recipes that the page offers for what a reader picks: docs/intervene.md explains their keys.
 
+import { spelling, vitrine } from "./document";
 import type { Reproduction } from "./recipe";
 
-export function headRecipe(layer: number, head: number): Reproduction {
-  return { title: `Layer ${layer}, head ${head}`, hook: `blocks.${layer}.attn.hook_pattern`, recipe: null, does: "sets what this head writes to zero" };
+interface Change {
+  /** "head", "attn", "mlp", "layer" or "norm", and which. */
+  part: string;
+  of: string;
+  does: "zero" | "identity";
+  position?: number;
+  /** The token whose log-probability is compared before and after. */
+  token?: number;
+  at?: number;
 }
 
-export function mlpRecipe(layer: number): Reproduction {
-  return { title: `MLP of layer ${layer}`, hook: `blocks.${layer}.hook_mlp_out`, recipe: null, does: "sets what this MLP writes to zero" };
+/** Text in YAML's double quotes, which take every escape of JSON. */
+function quoted(text: string): string {
+  return JSON.stringify(text);
+}
+
+function recipe(change: Change): string {
+  const { model, prompt } = vitrine;
+  const plain = prompt.text !== null && !prompt.shell.includes("--no-special");
+  return [
+    ...(model.name === "" ? [] : [`model: ${quoted(model.name)}`]),
+    `prompt: ${plain ? quoted(prompt.text!) : `{tokens: [${prompt.ids.join(", ")}]}`}`,
+    ...(change.token === undefined ? [] : [`metric: {logprob: ${change.token}, position: ${change.at ?? -1}}`]),
+    "interventions:",
+    `  - ${change.part}: ${quoted(change.of)}`,
+    ...(change.position === undefined ? [] : [`    positions: ${change.position}`]),
+    `    do: ${change.does}`,
+    "",
+  ].join("\n");
+}
+
+/** A head: everywhere, or at one position; measured by one token where `token` is given. */
+export function headOff(layer: number, head: number, more: { position?: number; token?: number; at?: number } = {}): Reproduction {
+  const here = more.position === undefined ? "" : ` at position ${more.position}`;
+  return {
+    title: `Layer ${layer}, head ${head}${here}`,
+    hook: `blocks.${layer}.attn.hook_pattern`,
+    recipe: recipe({ part: "head", of: `${layer}.${head}`, does: "zero", ...more }),
+    does: `sets what this head writes${here} to zero`,
+  };
+}
+
+export function sublayerOff(layer: number, part: "attention" | "mlp", more: { token?: number; at?: number } = {}): Reproduction {
+  const name = part === "attention" ? "attention" : "MLP";
+  return {
+    title: `The ${name} of layer ${layer}`,
+    hook: `blocks.${layer}.hook_${part === "attention" ? "attn" : "mlp"}_out`,
+    recipe: recipe({ part: part === "attention" ? "attn" : "mlp", of: String(layer), does: "zero", ...more }),
+    does: `sets what this ${name} writes to zero`,
+  };
+}
+
+/** `norm` is a hook name without its last part ("blocks.0.ln1"), or "*" for all of them. */
+export function normOff(norm: string): Reproduction {
+  return {
+    title: norm === "*" ? "All norms" : norm,
+    hook: norm === "*" ? "blocks.*.hook_resid_pre" : `${norm}.hook_normalized`,
+    recipe: recipe({ part: "norm", of: norm, does: "identity" }),
+    does: norm === "*" ? "lets every norm pass its input on unchanged" : "lets this norm pass its input on unchanged",
+  };
+}
+
+/** A layer as a whole, seen from the logit lens: `depth` 0 is the embedding. */
+export function layerOff(depth: number, token: number, position: number): Reproduction {
+  const layer = depth - 1;
+  return {
+    title: depth === 0 ? "The embedding" : `Layer ${layer}`,
+    hook: depth === 0 ? "hook_embed" : `blocks.${layer}.hook_resid_post`,
+    recipe: depth === 0 ? null : recipe({ part: "layer", of: String(layer), does: "zero", token, at: position }),
+    does: `leaves this layer out and says what becomes of ${spelling(token)} after position ${position}`,
+  };
 }

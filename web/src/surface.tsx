@@ -2,6 +2,7 @@
 
 import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { px } from "./format";
 import { useTheme } from "./hooks";
 import { theme } from "./theme";
 import { hideTip, showTip } from "./tip";
@@ -131,7 +132,7 @@ export function Surface({ label, x, height, colour, size, low, high, turn, onTur
     <canvas
       ref={canvas}
       class="surface"
-      style={{ width: size, height: tall }}
+      style={{ width: px(size), height: px(tall) }}
       role="application"
       aria-roledescription="surface"
       aria-label={`${label} Arrow keys move over it.`}

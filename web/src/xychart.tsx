@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { axis, BottomAxis, LeftAxis, type AxisSpec } from "./axes";
+import { px } from "./format";
 import { useWidth } from "./hooks";
 import { Drawing, type Mark } from "./marks";
 
@@ -10,6 +11,8 @@ export interface Point {
   x: number;
   y: number;
   text: string;
+  /** What a click or Enter on it does. */
+  pick?: () => void;
 }
 
 export interface Series {
@@ -49,17 +52,17 @@ export function XyChart({ label, x: xSpec, y: ySpec, series, rules = [], height 
   const content = useMemo(() => {
     if (width === 0) return null;
     const x = axis(xSpec, left, width - right);
-    const y = axis(ySpec, height - bottom, top, 40);
+    const y = axis(ySpec, height - bottom, top, height < 220 ? 26 : 40);
     const [low, high] = ySpec.domain;
     const inside = (value: number) => y(Math.min(high, Math.max(low, value)));
-    const marks: Mark[] = series.flatMap((one, index) =>
-      one.points.filter((p) => Number.isFinite(p.y)).map((p) => ({ x: x(p.x), y: inside(p.y), series: index, text: p.text })));
-    return { x, y, inside, marks };
+    const shown = series.flatMap((one, index) => one.points.filter((p) => Number.isFinite(p.y)).map((point) => ({ point, index })));
+    const marks: Mark[] = shown.map(({ point, index }) => ({ x: x(point.x), y: inside(point.y), series: index, text: point.text }));
+    return { x, y, inside, marks, shown };
   }, [width, xSpec, ySpec, series, height, right]);
   return (
-    <div ref={box} style={{ minHeight: height }}>
+    <div ref={box} style={{ minHeight: px(height) }}>
       {content !== null && (
-        <Drawing label={label} width={width} height={height} marks={content.marks}>
+        <Drawing label={label} width={width} height={height} marks={content.marks} onPick={(index) => content.shown[index]?.point.pick?.()}>
           <LeftAxis axis={content.y} x={left} from={14} to={width - right} />
           <BottomAxis axis={content.x} y={height - bottom} from={left} to={width - right} />
           {rules.map((rule) => (
@@ -79,13 +82,23 @@ export function XyChart({ label, x: xSpec, y: ySpec, series, rules = [], height 
               ))}
             </g>
           ))}
-          {right > 30 && names(series, content.inside, top, height - bottom).map(({ one, y }) => (
+          {right > 30 && names(series.filter((one) => reaches(one, xSpec)), content.inside, top, height - bottom).map(({ one, y }) => (
             <text key={one.name} class={`name ${one.tone}`} x={width - right + 8} y={y} dy="0.32em">{one.name}</text>
           ))}
+          {series.filter((one) => one.named !== false && !reaches(one, xSpec)).map((one) => {
+            const end = one.points.filter((p) => Number.isFinite(p.y)).at(-1);
+            return end !== undefined && <text key={one.name} class={`name ${one.tone}`} x={content.x(end.x) + 9} y={content.inside(end.y)} dy="0.32em">{one.name}</text>;
+          })}
         </Drawing>
       )}
     </div>
   );
+}
+
+/** A line that goes on to the right end has its name there; one that stops earlier has it where it stops. */
+function reaches(one: Series, x: AxisSpec): boolean {
+  const end = one.points.filter((p) => Number.isFinite(p.y)).at(-1)?.x ?? x.domain[1];
+  return end > x.domain[1] - 0.15 * (x.domain[1] - x.domain[0]);
 }
 
 function path(points: readonly Point[], x: (v: number) => number, y: (v: number) => number): string {

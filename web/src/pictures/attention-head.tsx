@@ -8,7 +8,7 @@ import { place, tokenAt, tokenNames } from "../document";
 import { exact, percent, plural } from "../format";
 import { Heat } from "../heat";
 import { Reproduce, type Reproduction } from "../recipe";
-import { headRecipe } from "../recipes";
+import { headOff } from "../recipes";
 import { largest, square, zoomed } from "./attention-data";
 
 interface Props {
@@ -26,7 +26,6 @@ export function Enlarged({ picture: p, layer, head, about }: Props) {
   const [corner, zoom] = useState<readonly [number, number] | null>(null);
   const value = useMemo(() => square(p, layer, head), [p, layer, head]);
   const sources = useMemo(() => largest(p, layer, head, target, p.level === "full" ? 12 : p.top!.k), [p, layer, head, target]);
-  const reproduce = () => pick(headRecipe(layer, head));
   const lines = about.split("\n");
   return (
     <div class="enlarged" aria-label={`Layer ${layer}, head ${head}, enlarged`} role="group">
@@ -47,10 +46,10 @@ export function Enlarged({ picture: p, layer, head, about }: Props) {
               colTitle="source →"
               cell={44}
               write={(v) => (v < 0.005 ? "" : v.toFixed(2))}
-              picks="how to reproduce it"
+              picks="how to reproduce it, and switch the head off there"
               onPick={(row) => {
                 setTarget(row);
-                reproduce();
+                pick(headOff(layer, head, { position: row }));
               }}
               describe={(row, col) => `${place(row)} looks at ${place(col)}\n${value(row, col) === null ? "masked: it comes later" : `weight ${exact(value(row, col))}`}\nlayer ${layer}, head ${head}`}
             />
@@ -76,10 +75,10 @@ export function Enlarged({ picture: p, layer, head, about }: Props) {
             text: `${place(target)} looks at ${place(s.source)}\nweight ${exact(s.weight)}`,
           }))}
         />
-        <p><button type="button" class="more" onClick={reproduce}>How to reproduce this head, and switch it off</button></p>
+        <p><button type="button" class="more" onClick={() => pick(headOff(layer, head))}>How to reproduce this head, and switch it off</button></p>
         <Fold summary="Weights of this head as a table">{() => <Weights picture={p} layer={layer} head={head} />}</Fold>
       </div>
-      {picked !== null && <Reproduce of={headRecipe(layer, head)} onClose={() => pick(null)} />}
+      {picked !== null && <Reproduce key={picked.title} of={picked} onClose={() => pick(null)} />}
     </div>
   );
 }

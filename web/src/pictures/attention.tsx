@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Choice } from "../controls";
 import type { Attention } from "../data";
 import { tokenAt } from "../document";
-import { exact, percent } from "../format";
+import { exact, percent, px } from "../format";
 import { paint, ScaleKey } from "../heat";
 import { useNear, useTheme, useWidth } from "../hooks";
 import { hideTip, showTip } from "../tip";
@@ -24,7 +24,7 @@ function Thumb({ picture: p, layer, head, size, chosen }: { picture: Attention; 
     const { n, value } = reduced(p, layer, head, Math.max(32, size * 2));
     paint(canvas.current, n, n, value, "sequential", 1);
   }, [near, p, layer, head, size, shade]);
-  return <div ref={box} class={chosen ? "thumb chosen" : "thumb"} style={{ width: size, height: size }}><canvas ref={canvas} /></div>;
+  return <div ref={box} class={chosen ? "thumb chosen" : "thumb"} style={{ width: px(size), height: px(size) }}><canvas ref={canvas} /></div>;
 }
 
 /** The head that looks most at the token before: a pattern that is easily told from others. */
@@ -99,29 +99,29 @@ function Attentions({ picture: p }: { picture: Attention }) {
       choose(headAt(row, col));
     } else if (event.key === "Escape") hideTip();
   };
-  const named = across ? "layer" : "head";
   const every = Math.max(1, Math.ceil(22 / pitch));
+  /** The name of a row or column: its layer, or its head, which has a number only while heads are in order. */
+  const name = (ofHeads: boolean, index: number, total: number, roomy: boolean) => {
+    if (ofHeads && order === "spiky") return index === 0 ? "flat" : index === total - 1 ? "spiky" : "";
+    if (index % every !== 0) return "";
+    return roomy && (ofHeads || index === 0 || !across) ? `${ofHeads ? "head" : "layer"} ${index}` : String(index);
+  };
   return (
     <div ref={box}>
       <Choice label="Heads" options={[{ value: "spiky", name: "flat to spiky" }, { value: "number", name: "as numbered" }]} value={order} onChange={setOrder} />
       {width > 0 && (
         <div class="thumbs-scroll" tabIndex={-1}>
-          <div class="thumbs-names top" style={{ paddingLeft: names }} aria-hidden="true">
-            {Array.from({ length: cols }, (_, col) => (
-              <span key={col} style={{ width: pitch }}>{col === 0 && pitch > 52 ? `${named === "layer" ? "layer" : order === "spiky" ? "flat" : "head"} ${named === "head" && order === "spiky" ? "" : col}`
-                : !across && order === "spiky" ? (col === 0 ? "flat" : col === cols - 1 ? "spiky" : "") : col % every === 0 ? col : ""}</span>
-            ))}
+          <div class="thumbs-names top" style={{ paddingLeft: px(names) }} aria-hidden="true">
+            {Array.from({ length: cols }, (_, col) => <span key={col} style={{ width: px(pitch) }}>{name(!across, col, cols, pitch > 52)}</span>)}
           </div>
           <div class="thumbs">
-            <div class="thumbs-names side" style={{ width: names }} aria-hidden="true">
-              {Array.from({ length: rows }, (_, row) => (
-                <span key={row} style={{ height: pitch }}>{across && order === "spiky" ? (row === 0 ? "flat" : row === rows - 1 ? "spiky" : "") : row % every === 0 ? `${across ? "head" : "layer"} ${row}` : ""}</span>
-              ))}
+            <div class="thumbs-names side" style={{ width: px(names) }} aria-hidden="true">
+              {Array.from({ length: rows }, (_, row) => <span key={row} style={{ height: px(pitch) }}>{name(across, row, rows, true)}</span>)}
             </div>
             <div
               ref={area}
               class="thumbs-area"
-              style={{ width: cols * pitch, gridTemplateColumns: `repeat(${cols}, ${pitch}px)` }}
+              style={{ width: px(cols * pitch), gridTemplateColumns: `repeat(${cols}, ${pitch}px)` }}
               role="application"
               aria-roledescription="grid of attention heads"
               aria-label={`Attention of ${p.nLayers} layers with ${p.nHeads} heads each. Arrow keys move from head to head; Enter enlarges one.`}
@@ -148,7 +148,7 @@ function Attentions({ picture: p }: { picture: Attention }) {
                 const [layer, head] = headAt(Math.floor(i / cols), i % cols);
                 return <Thumb key={`${layer} ${head}`} picture={p} layer={layer} head={head} size={size} chosen={layer === chosen[0] && head === chosen[1]} />;
               })}
-              {at !== null && <div class="thumb-at" style={{ left: at[1] * pitch - 2, top: at[0] * pitch - 2, width: size + 4, height: size + 4 }} />}
+              {at !== null && <div class="thumb-at" style={{ left: px(at[1] * pitch - 2), top: px(at[0] * pitch - 2), width: px(size + 4), height: px(size + 4) }} />}
             </div>
           </div>
         </div>

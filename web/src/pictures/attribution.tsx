@@ -8,7 +8,7 @@ import { place, spelling } from "../document";
 import { exact, number, percent } from "../format";
 import { Heat, ScaleKey } from "../heat";
 import { Reproduce, type Reproduction } from "../recipe";
-import { headRecipe, mlpRecipe } from "../recipes";
+import { headOff, sublayerOff } from "../recipes";
 import type { Entry } from "./entry";
 
 const targetsShown = 6;
@@ -70,7 +70,7 @@ function Attribution({ picture: p }: { picture: LogitAttribution }) {
             tall={26}
             write={signed}
             picks="how to switch it off"
-            onPick={(row, col) => pick(col === heads ? mlpRecipe(row) : headRecipe(row, col))}
+            onPick={(row, col) => pick(col === heads ? sublayerOff(row, "mlp", { token: target.id, at: p.position }) : headOff(row, col, { token: target.id, at: p.position }))}
             describe={(row, col) => `layer ${row}, ${part(col)}\n${value(row, col) === null ? "nothing" : `adds ${exact(value(row, col))}`} to the logit of ${spelling(target.id)}\nclick: how to switch it off`}
           />
           <ScaleKey scale="diverging" label="adds to the logit" low={number(-most)} high={`+${number(most)}`} />
@@ -85,7 +85,7 @@ function Attribution({ picture: p }: { picture: LogitAttribution }) {
           {target.logit !== target.uncapped && <p class="remark">The final cap makes {number(target.uncapped, 5)} into {number(target.logit, 5)}.</p>}
         </div>
       </div>
-      {picked !== null && <Reproduce of={picked} onClose={() => pick(null)} />}
+      {picked !== null && <Reproduce key={picked.title} of={picked} onClose={() => pick(null)} />}
       <p class="remark">At {place(p.position)}, with the scales of the norms as in this run.</p>
     </>
   );

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { Slider } from "../controls";
 import type { DotProduct } from "../data";
-import { number } from "../format";
+import { number, px } from "../format";
 import { useWidth } from "../hooks";
 import { Drawing, type Mark } from "../marks";
 import type { Entry } from "./entry";
@@ -14,9 +14,9 @@ function Dot({ picture }: { picture: DotProduct }) {
   const length = Math.hypot(...picture.a);
   const base = Math.atan2(picture.a[1], picture.a[0]);
   const longest = Math.max(...picture.vectors.map((v) => Math.hypot(...v.x)));
-  const height = 290;
-  const unit = Math.min((width - 130) / (longest + 1.15) / length, 105);
-  const origin = [Math.max(90, (width - unit * (longest - 1)) / 2), height / 2 + 26] as const;
+  const height = 250;
+  const unit = Math.min((width - 130) / (longest + 1.15) / length, 150);
+  const origin = [Math.max(90, (width - unit * (longest - 1)) / 2), height - 44] as const;
   const at = ([x, y]: readonly [number, number]) => [origin[0] + x * unit, origin[1] - y * unit] as const;
   const mine: [number, number] = [Math.cos(base + (degrees * Math.PI) / 180) * length, Math.sin(base + (degrees * Math.PI) / 180) * length];
   const dot = mine[0] * picture.a[0] + mine[1] * picture.a[1];
@@ -33,7 +33,7 @@ function Dot({ picture }: { picture: DotProduct }) {
   const tip = at(mine);
   const a = at(picture.a);
   return (
-    <div ref={box} style={{ minHeight: height }}>
+    <div ref={box} style={{ minHeight: px(height) }}>
       {width > 0 && (
         <>
           <Drawing label="Vectors around the origin and their dot products with a." width={width} height={height} marks={marks} class="dot">
@@ -57,7 +57,7 @@ function Dot({ picture }: { picture: DotProduct }) {
             {head(a[0], a[1], "heavy")}
             <text class="heavy" x={(origin[0] + a[0]) / 2 + 14} y={origin[1] + 20} text-anchor="middle">a</text>
           </Drawing>
-          <Slider label="Turn the orange x" min={-180} max={180} step={5} value={degrees} onChange={turn} says={`${degrees}°: x · a = ${number(Math.abs(dot) < 1e-9 ? 0 : dot, 3)}`} />
+          <Slider label="Turn the orange x" min={0} max={180} step={5} value={degrees} onChange={turn} says={`${degrees}°: x · a = ${number(Math.abs(dot) < 1e-9 ? 0 : dot, 3)}`} />
         </>
       )}
     </div>

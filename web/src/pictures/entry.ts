@@ -10,5 +10,5 @@ export interface Entry<N extends PictureName> {
   draw: (props: { picture: Present<N> }) => JSX.Element;
   table: (picture: Present<N>) => Table;
   /** Breaks out of the reading column. */
-  wide?: boolean;
+  wide?: boolean | ((picture: Present<N>) => boolean);
 }

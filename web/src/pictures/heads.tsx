@@ -4,7 +4,7 @@ import { useWidth } from "../hooks";
 import { Drawing, type Mark } from "../marks";
 import type { HeadGrouping, SoftmaxRow } from "../data";
 import { place, tokenAt } from "../document";
-import { count, exact, number, percent, plural, short } from "../format";
+import { count, exact, number, percent, plural, px, short } from "../format";
 import type { Entry } from "./entry";
 
 function Grouping({ picture: p }: { picture: HeadGrouping }) {
@@ -27,7 +27,7 @@ function Grouping({ picture: p }: { picture: HeadGrouping }) {
   ];
   const saved = p.cacheBytesPerPositionMha / p.cacheBytesPerPosition;
   return (
-    <div ref={box} style={{ minHeight: 160 }}>
+    <div ref={box} style={{ minHeight: px(160) }}>
       {width > 0 && (
         <Drawing label={`${p.kind}: ${plural(heads, "query head")}, ${plural(p.groups.length, "key and value head")}.`} width={width} height={160} marks={marks}>
           <text x={names - 14} y={28} dy="0.34em" text-anchor="end">{names < 100 ? "q" : "query heads"}</text>
@@ -77,7 +77,9 @@ function Rows({ rows, width, label }: { rows: readonly Row[]; width: number; lab
   const half = (width - left - 16) / 2;
   const scores = rows.map((row) => row.score);
   const [low, high] = [Math.min(0, ...scores), Math.max(0, ...scores)];
-  const x = (score: number) => left + 12 + ((score - low) / (high - low || 1)) * (half - 60);
+  // Numbers stand beyond their dots, so both ends keep room for one.
+  const [before, after] = [low < 0 ? 58 : 12, high > 0 ? 56 : 24];
+  const x = (score: number) => left + before + ((score - low) / (high - low || 1)) * (half - before - after);
   const wx = left + half + 16;
   const weight = (w: number) => w * (half - 56);
   const top = 24;
@@ -93,7 +95,7 @@ function Rows({ rows, width, label }: { rows: readonly Row[]; width: number; lab
           <text class="bar-name" x={left - 8} y={line / 2} dy="0.34em" text-anchor="end">{short(row.name, Math.floor(left / 7.6) - 1)}</text>
           <line class="way" x1={x(0)} x2={x(row.score)} y1={line / 2} y2={line / 2} />
           <circle class="to" cx={x(row.score)} cy={line / 2} r={4} />
-          <text class="bar-note" x={x(row.score) + (row.score < 0 && x(row.score) - left > 48 ? -8 : 8)} y={line / 2} dy="0.34em" text-anchor={row.score < 0 && x(row.score) - left > 48 ? "end" : "start"}>{number(row.score)}</text>
+          <text class="bar-note" x={x(row.score) + (row.score < 0 ? -8 : 8)} y={line / 2} dy="0.34em" text-anchor={row.score < 0 ? "end" : "start"}>{number(row.score)}</text>
           <g class="bar attention">
             <rect x={wx} y={4} width={Math.max(weight(row.weight), 1)} height={line - 8} rx={2} />
             <text class="bar-note" x={wx + weight(row.weight) + 6} y={line / 2} dy="0.34em">{percent(row.weight)}</text>

@@ -52,7 +52,7 @@ const entries: { [N in PictureName]: Entry<N> } = {
 interface Loose {
   draw: (props: { picture: unknown }) => JSX.Element;
   table: (picture: unknown) => Table;
-  wide?: boolean;
+  wide?: boolean | ((picture: unknown) => boolean);
 }
 
 export function Picture({ name }: { name: PictureName }): JSX.Element | null {
@@ -67,7 +67,7 @@ export function Picture({ name }: { name: PictureName }): JSX.Element | null {
   const { draw, table, wide } = entries[name] as unknown as Loose;
   const Draw = draw;
   return (
-    <Figure name={name} title={picture.title} caption={picture.caption} alt={picture.alt} wide={wide === true} table={() => table(picture)}>
+    <Figure name={name} title={picture.title} caption={picture.caption} alt={picture.alt} wide={typeof wide === "function" ? wide(picture) : wide === true} table={() => table(picture)}>
       <Draw picture={picture} />
     </Figure>
   );

@@ -1,12 +1,13 @@
 // The MLP: its activation curves, and a toy of it from two numbers to two as surfaces, regions and slices.
 
+import { extent } from "d3-array";
 import { useMemo, useState } from "preact/hooks";
 import { linearDomain } from "../axes";
 import { Slider } from "../controls";
 import type { ActivationCurves, MlpSurfaces } from "../data";
 import { floats, stored } from "../decode";
 import { vitrine } from "../document";
-import { exact, number, percent } from "../format";
+import { exact, number, percent, px } from "../format";
 import { Heat } from "../heat";
 import { useTheme, useWidth } from "../hooks";
 import { Surface } from "../surface";
@@ -80,7 +81,8 @@ function Surfaces({ picture: p }: { picture: MlpSurfaces }) {
   const content = useMemo(() => {
     const all = floats(p.surfaces);
     const region = stored(p.regions);
-    return { region, kinds: p.kinds.map((_, k) => all.subarray(k * n * n, (k + 1) * n * n)) };
+    const kinds = p.kinds.map((_, k) => all.subarray(k * n * n, (k + 1) * n * n));
+    return { region, kinds, ranges: kinds.map((z) => extent(z) as [number, number]) };
   }, [p, n]);
   const palette = regionColours[theme()];
   const perRow = width > 860 ? 4 : width > 420 ? 2 : 1;
@@ -105,9 +107,9 @@ function Surfaces({ picture: p }: { picture: MlpSurfaces }) {
           <div class="planes">
             {p.kinds.map((kind, k) => {
               const z = content.kinds[k]!;
-              const [low, high] = [Math.min(...z), Math.max(...z)];
+              const [low, high] = content.ranges[k]!;
               return (
-                <div class="plane" key={kind}>
+                <div class="plane" key={kind} style={{ width: px(size) }}>
                   <p class="panel-title">{titles[kind]}</p>
                   <Surface
                     label={`The ${titles[kind]} toy: first output over two inputs.`}
@@ -130,7 +132,7 @@ function Surfaces({ picture: p }: { picture: MlpSurfaces }) {
             <Regions picture={p} region={content.region} palette={palette} />
             <div class="slices">
               <p class="row-title">Slices: y[0] along x[0], with x[1] held at the value written at each line</p>
-              <div class="planes">
+              <div class="slice-grid">
                 {p.kinds.map((kind, k) => (
                   <div class="slice" key={kind}>
                     <p class="panel-title">{titles[kind]}</p>

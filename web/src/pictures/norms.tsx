@@ -7,9 +7,11 @@ import { Choice } from "../controls";
 import type { FinalNorm, NormGeometry, NormStatistics } from "../data";
 import { floats } from "../decode";
 import { place, tokenAt } from "../document";
-import { exact, number } from "../format";
+import { exact, number, px } from "../format";
 import { useWidth } from "../hooks";
 import { Drawing } from "../marks";
+import { Reproduce, type Reproduction } from "../recipe";
+import { normOff } from "../recipes";
 import { XyChart, type Series } from "../xychart";
 import type { Entry } from "./entry";
 
@@ -37,7 +39,7 @@ function Plane({ stage, size, low, high, circle }: { stage: Stage; size: number;
     ...(from === null ? [] : [{ x: from[0], y: from[1], series: 0, text: `before\n(${exact(stage.from![0])}, ${exact(stage.from![1])})` }]),
   ];
   return (
-    <div class="plane">
+    <div class="plane" style={{ width: px(size) }}>
       <p class="panel-title">{stage.title}</p>
       <Drawing label={`${stage.title}: ${say}.`} width={size} height={size} marks={marks} reach={400}>
         <line class="base" x1={x(low)} x2={x(high)} y1={y(0)} y2={y(0)} />
@@ -118,9 +120,10 @@ function shortNorm(name: string): string {
 
 function Statistics({ picture: p }: { picture: NormStatistics }) {
   const [what, choose] = useState<Statistic>("rms");
+  const [picked, pick] = useState<Reproduction | null>(null);
   const chart = useMemo(() => {
     const line = (name: string, tone: string, values: readonly number[], dashed = false): Series => ({
-      name, tone, dashed, draw: "both", points: values.map((y, x) => ({ x, y, text: `${p.norms[x]}\n${name} ${exact(y)}` })),
+      name, tone, dashed, draw: "both", points: values.map((y, x) => ({ x, y, text: `${p.norms[x]}\n${name} ${exact(y)}\nclick or Enter: how to switch it off`, pick: () => pick(normOff(p.norms[x]!)) })),
     });
     const pairs: Record<Statistic, Series[]> = {
       rms: [line("enters", "mlp", p.inRms, true), line("leaves", "attention", p.outRms)],
@@ -152,6 +155,7 @@ function Statistics({ picture: p }: { picture: NormStatistics }) {
         onChange={choose}
       />
       <XyChart label="Statistics entering and leaving each norm." {...chart} height={290} right={74} />
+      {picked !== null && <Reproduce key={picked.title} of={picked} onClose={() => pick(null)} />}
     </>
   );
 }

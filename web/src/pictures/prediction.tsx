@@ -7,6 +7,8 @@ import type { LogitLens, NextTokens } from "../data";
 import { positions, spelling, tokenAt, tokenNames, vitrine } from "../document";
 import { count, exact, percent } from "../format";
 import { ScaleKey } from "../heat";
+import { Reproduce, type Reproduction } from "../recipe";
+import { layerOff } from "../recipes";
 import type { Entry } from "./entry";
 
 function Next({ picture: p }: { picture: NextTokens }) {
@@ -47,6 +49,7 @@ export const nextTokens: Entry<"next-tokens"> = {
 
 function Lens({ picture: p }: { picture: LogitLens }) {
   const [what, choose] = useState<"top" | "final">("top");
+  const [picked, pick] = useState<Reproduction | null>(null);
   const depths = p.depths.length;
   const cell = useMemo(() => (row: number, col: number): Cell => {
     const depth = depths - 1 - row;  // the last layer on top: the stream is read upwards
@@ -73,7 +76,8 @@ function Lens({ picture: p }: { picture: LogitLens }) {
         value={what}
         onChange={choose}
       />
-      <Cells label="What each layer would predict after each position, the last layer on top." rowNames={rowNames} colNames={colNames} colNumbers={numbers} cell={cell} />
+      <Cells label="What each layer would predict after each position, the last layer on top." rowNames={rowNames} colNames={colNames} colNumbers={numbers} cell={cell} onPick={(row, col) => pick(layerOff(depths - 1 - row, p.ids[col]![depths - 1]![0]!, p.positions[col]!))} picks="how to leave the layer out" />
+      {picked !== null && <Reproduce key={picked.title} of={picked} onClose={() => pick(null)} />}
       <div class="below-grid">
         <ScaleKey scale="sequential" label="probability" low="0" high="1" />
         <span>framed: already the final prediction</span>

@@ -68,7 +68,7 @@ function Reaches({ picture: p }: { picture: Reach }) {
 
 export const reach: Entry<"reach"> = {
   draw: Reaches,
-  wide: true,
+  wide: (p) => p.nTokens > 12,
   table: (p) => ({
     columns: ["layer", "window (0: global)", "sees from", "receives from", "cached positions", "room", "bytes"],
     rows: p.layers.map((l) => [l.layer, l.window, l.sees, l.receives, l.cached, l.room, l.bytes]),

@@ -6,10 +6,13 @@ import { Choice } from "../controls";
 import type { ResidualScale, UpdateScale } from "../data";
 import { place, tokenAt } from "../document";
 import { count, exact, number } from "../format";
+import { Reproduce, type Reproduction } from "../recipe";
+import { normOff, sublayerOff } from "../recipes";
 import { XyChart, type Series } from "../xychart";
 import type { Entry } from "./entry";
 
 function Updates({ picture: p }: { picture: UpdateScale }) {
+  const [picked, pick] = useState<Reproduction | null>(null);
   const chart = useMemo(() => {
     const layers = Math.max(...p.sublayers.map((s) => s.layer));
     const dots = (part: "attention" | "mlp", name: string): Series => ({
@@ -19,7 +22,8 @@ function Updates({ picture: p }: { picture: UpdateScale }) {
       points: p.sublayers.filter((s) => s.part === part).map((s) => ({
         x: s.layer + (part === "attention" ? -0.12 : 0.12),
         y: s.scale,
-        text: `layer ${s.layer}, ${name}\nupdate scale ${exact(s.scale)}\nσ of what it adds ${exact(s.sigmaUpdate)}\nσ of the stream ${exact(s.sigmaSkip)}`,
+        text: `layer ${s.layer}, ${name}\nupdate scale ${exact(s.scale)}\nσ of what it adds ${exact(s.sigmaUpdate)}\nσ of the stream ${exact(s.sigmaSkip)}\nclick or Enter: how to switch it off`,
+        pick: () => pick(sublayerOff(s.layer, part)),
       })),
     });
     // The single tokens stand behind the dots of all of them, where there are few enough to be seen.
@@ -42,7 +46,12 @@ function Updates({ picture: p }: { picture: UpdateScale }) {
       series: [faint("attention", "attention"), faint("mlp", "MLP"), dots("attention", "attention"), dots("mlp", "MLP")],
     };
   }, [p]);
-  return <XyChart label="Update scale of the attention and the MLP of each layer." {...chart} height={300} />;
+  return (
+    <>
+      <XyChart label="Update scale of the attention and the MLP of each layer." {...chart} height={300} />
+      {picked !== null && <Reproduce key={picked.title} of={picked} onClose={() => pick(null)} />}
+    </>
+  );
 }
 
 export const updateScale: Entry<"update-scale"> = {
@@ -55,11 +64,12 @@ export const updateScale: Entry<"update-scale"> = {
 
 function Scales({ picture: p }: { picture: ResidualScale }) {
   const [what, choose] = useState<"run" | "toy">("run");
+  const [picked, pick] = useState<Reproduction | null>(null);
   const run = useMemo(() => {
     const all = [...p.withNorms, ...p.withoutNorms.filter((v) => v !== null)];
     const line = (name: string, tone: string, values: readonly (number | null)[], dashed: boolean): Series => ({
       name, tone, dashed, draw: "both",
-      points: values.map((y, x) => ({ x, y: y ?? NaN, text: `before ${p.labels[x]}, ${name}\nσ of the stream ${exact(y)}` })),
+      points: values.map((y, x) => ({ x, y: y ?? NaN, text: `before ${p.labels[x]}, ${name}\nσ of the stream ${exact(y)}${dashed ? "\nclick or Enter: how to run without norms" : ""}`, ...(dashed ? { pick: () => pick(normOff("*")) } : {}) })),
     });
     const layerOf = (v: number) => (p.labels[v] ?? "").replace(" attention", "");
     const wanted = Math.ceil(p.labels.length / 2 / 12);
@@ -92,6 +102,7 @@ function Scales({ picture: p }: { picture: ResidualScale }) {
         ? <XyChart label="Scale of the residual stream before each sub-layer, with and without norms." {...run} height={300} />
         : <XyChart label="A scale that is multiplied by 3 against one that grows by 2, in 18 steps." {...toy} height={300} />}
       {what === "run" && lost >= 0 && <p class="remark">Without norms the numbers leave the range of 32-bit floats before {p.labels[lost]}.</p>}
+      {picked !== null && <Reproduce key={picked.title} of={picked} onClose={() => pick(null)} />}
       {what === "toy" && <p class="remark">After 18 steps: {count(p.toy.without.at(-1)!)} against {number(p.toy.with.at(-1)!)}.</p>}
     </>
   );

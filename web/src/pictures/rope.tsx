@@ -6,7 +6,7 @@ import { Slider } from "../controls";
 import type { QueryLength, RopeRotation, RopeWavelengths } from "../data";
 import { floats } from "../decode";
 import { vitrine } from "../document";
-import { count, exact, number } from "../format";
+import { count, exact, number, px } from "../format";
 import { Heat, ScaleKey } from "../heat";
 import { useWidth } from "../hooks";
 import { Drawing, type Mark } from "../marks";
@@ -50,7 +50,7 @@ function Circle({ component: c, size, shift }: { component: RopeRotation["compon
     text: `k${i}, position ${i + shift}\n(${exact(x)}, ${exact(y)})\nangle ${number((i + shift) * c.frequency, 5)} radians`,
   }));
   return (
-    <div class="plane">
+    <div class="plane" style={{ width: px(size) }}>
       <p class="panel-title">pair {c.component} of {c.of}: frequency {number(c.frequency, 4)}, once round in {number(c.wavelength, 4)} tokens</p>
       <Drawing label={`The vector (1, 0) at positions 0 to ${turned.length - 1}, turned with frequency ${number(c.frequency, 4)}.`} width={size} height={size} marks={marks} reach={40}>
         <circle class="guide" cx={middle} cy={middle} r={radius} />

@@ -1,13 +1,16 @@
 // cap · tanh(s / cap): the curve, and how much of this run it touches.
 
-import { useMemo } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import type { SoftCap } from "../data";
 import { exact, number, percent } from "../format";
 import { Heat, ScaleKey } from "../heat";
+import { Reproduce, type Reproduction } from "../recipe";
+import { headOff } from "../recipes";
 import { XyChart, type Series } from "../xychart";
 import type { Entry } from "./entry";
 
 function Cap({ picture: p }: { picture: SoftCap }) {
+  const [picked, pick] = useState<Reproduction | null>(null);
   const curve = useMemo(() => {
     const line: Series = {
       name: "capped", tone: "attention", draw: "line",
@@ -53,9 +56,12 @@ function Cap({ picture: p }: { picture: SoftCap }) {
             cell={72}
             tall={26}
             write={percent}
+            picks="how to switch the head off"
+            onPick={(layer, head) => pick(headOff(layer, head))}
             describe={(layer, head) =>
               `layer ${layer}, head ${head}\nchanged by more than 1 %: ${percent(attention.changed[layer]![head]!)}\nbeyond half the cap: ${percent(attention.beyondHalf[layer]![head]!)}\nlargest |score| ${exact(attention.largest[layer]![head])}`}
           />
+          {picked !== null && <Reproduce key={picked.title} of={picked} onClose={() => pick(null)} />}
           <ScaleKey scale="sequential" label="share" low="0 %" high={percent(most)} />
         </>
       )}
