@@ -39,12 +39,14 @@ Cut cut(const HookRequest::Range& range, int64_t offset, int64_t size) {
 
 template <class T>
 void copy_cut(const Tensor& t, Cut a, Cut b, std::vector<float>& out) {  // [A, B, rest]
-  const int64_t rest = t.count() / std::max<int64_t>(1, t.dim(0) * t.dim(1));
-  for (int64_t i = a.first; i < a.first + a.count; ++i)
-    for (int64_t j = b.first; j < b.first + b.count; ++j) {
-      const T* source = t.data<T>() + (i * t.dim(1) + j) * rest;
-      out.insert(out.end(), source, source + rest);
-    }
+  const int64_t rest = t.count() / std::max<int64_t>(1, t.dim(0) * t.dim(1)), row = t.dim(1) * rest;
+  const bool whole = b.count == t.dim(1);
+  const int64_t runs = whole ? std::min<int64_t>(a.count, 1) : a.count, length = (whole ? a.count * t.dim(1) : b.count) * rest;
+  out.reserve(static_cast<size_t>(runs * length));
+  for (int64_t i = 0; i < runs; ++i) {
+    const T* source = t.data<T>() + (a.first + i) * row + b.first * rest;
+    out.insert(out.end(), source, source + length);
+  }
 }
 
 Recorder::Value copy(const Tensor& t, const HookRequest& request, bool pattern, int64_t offset) {
