@@ -114,7 +114,7 @@ function Section({ step, number }: { step: Step; number: number }) {
 
 /** A line of a formula: what follows a single letter and an underscore stands below the line. */
 function Formula({ text }: { text: string }) {
-  const parts = text.split(/(?<=(?:^|[^\p{L}\d_])\p{L})_([\p{L}\d]+)/u);
+  const parts = text.split(/(?<=(?:^|[^\p{L}\d_])\p{L})_([A-Za-z0-9]+)/u);
   return <>{parts.map((part, i) => (i % 2 === 1 ? <sub key={i}>{part}</sub> : part))}</>;
 }
 

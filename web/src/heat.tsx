@@ -33,6 +33,8 @@ export interface HeatProps {
   bottomTitle?: string;
   /** Colours by whole number, in place of the scale. */
   palette?: readonly string[];
+  /** Rows stand apart: they belong to different things. */
+  ruled?: boolean;
   /** Words on the grid, at [column, row]. */
   over?: readonly { at: readonly [number, number]; text: string }[];
 }
@@ -59,7 +61,7 @@ export function paint(canvas: HTMLCanvasElement, rows: number, cols: number, val
 }
 
 export function Heat(props: HeatProps) {
-  const { label, rows, cols, value, scale, most, rowNames, colNames, rowTitle, colTitle, describe, onPick, picks, write, palette, bottomTicks = [], bottomTitle, over = [] } = props;
+  const { label, rows, cols, value, scale, most, rowNames, colNames, rowTitle, colTitle, describe, onPick, picks, write, palette, bottomTicks = [], bottomTitle, over = [], ruled = false } = props;
   const [box, width] = useWidth<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const theme = useTheme();
@@ -177,6 +179,7 @@ export function Heat(props: HeatProps) {
                 })}
               </svg>
             )}
+            {ruled && <div class="heat-rules" style={{ backgroundSize: `100% ${px(tall)}` }} />}
             {over.length > 0 && (
               <svg width={wide} height={high} class="heat-over">
                 {over.map((word) => <text key={word.text} x={(word.at[0] + 0.5) * cell} y={(word.at[1] + 0.5) * tall} dy="0.34em" text-anchor="middle">{word.text}</text>)}

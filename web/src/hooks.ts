@@ -18,7 +18,8 @@ export function useWidth<E extends HTMLElement>(): [RefObject<E | null>, number]
   useLayoutEffect(() => {
     const element = ref.current;
     if (element === null) return;
-    const measure = () => set(Math.floor(element.clientWidth));
+    // What has no width is hidden, not narrow: what was drawn stays.
+    const measure = () => element.clientWidth > 0 && set(Math.floor(element.clientWidth));
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(element);

@@ -90,7 +90,7 @@ export function Surface({ label, x, height, colour, size, low, high, turn, onTur
       context.stroke();
     }
     context.fillStyle = theme() === "dark" ? "#d8dbe0" : "#33373d";
-    const names: [string, number, number][] = [["x[0]", (n - 1) / 2, -0.16 * n], ["x[1]", 1.16 * n, (n - 1) / 2]];
+    const names: [string, number, number][] = [["x[0]", (n - 1) / 2, -0.2 * n], ["x[1]", 1.22 * n, (n - 1) / 2]];
     for (const [name, i, j] of names) {
       const [px, py] = project(i, j, low);
       context.fillText(name, Math.min(Math.max(px, 16), size - 16), Math.min(py, tall - 8));

@@ -1,5 +1,6 @@
 // Screenshots to look at: every step of a page on a desktop and a phone, light and dark, into out/shots.
-//   node test/shots.mjs [PAGE.html …]      without arguments: the made-up pages
+//   node test/shots.mjs [PAGE.html | NAME …]      NAME: of a made-up document; without arguments all of them
+// SHOTS="desktop light" keeps to one kind.
 
 import { mkdirSync, rmSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
@@ -11,7 +12,7 @@ const out = join(dirname(fileURLToPath(import.meta.url)), "..", "out", "shots");
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 const names = /** @type {(keyof typeof documents)[]} */ (Object.keys(documents));
-const pages = process.argv.length > 2 ? process.argv.slice(2).map((path) => resolve(path)) : names.map(writePage);
+const pages = process.argv.length > 2 ? process.argv.slice(2).map((path) => names.find((name) => name === path) ?? path).map((path) => (path in documents ? writePage(/** @type {keyof typeof documents} */ (path)) : resolve(path))) : names.map(writePage);
 const sizes = { desktop: { width: 1280, height: 900 }, phone: { width: 360, height: 740 } };
 const browser = await launch();
 for (const path of pages)

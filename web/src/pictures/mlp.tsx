@@ -1,6 +1,6 @@
 // The MLP: its activation curves, and a toy of it from two numbers to two as surfaces, regions and slices.
 
-import { extent } from "d3-array";
+import { extent, rollup } from "d3-array";
 import { useMemo, useState } from "preact/hooks";
 import { linearDomain } from "../axes";
 import { Slider } from "../controls";
@@ -152,7 +152,8 @@ function Regions({ picture: p, region, palette }: { picture: MlpSurfaces; region
   const n = p.x.length;
   // Rows of the map go from x[1] = 2 at the top to −2, columns along x[0].
   const at = useMemo(() => (row: number, col: number) => region[col * n + (n - 1 - row)]!, [region, n]);
-  const present = [...new Set(Array.from(region))].sort();
+  // The single points where several regions meet have no name.
+  const present = [...rollup(Array.from(region), (list) => list.length, (r) => r)].filter(([, count]) => count > (n * n) / 500).map(([r]) => r).sort();
   const centre = (wanted: number) => {
     let [sx, sy, found] = [0, 0, 0];
     for (let i = 0; i < n; ++i)

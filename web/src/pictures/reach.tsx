@@ -41,10 +41,11 @@ function Reaches({ picture: p }: { picture: Reach }) {
         value={value}
         scale="sequential"
         most={1}
-        rowNames={p.layers.map((_, row) => `layer ${layer(row).layer}${layer(row).window > 0 ? `, ${layer(row).window}` : ""}`)}
+        rowNames={p.layers.map((_, row) => `layer ${layer(row).layer}${layer(row).window > 0 ? ` · window ${layer(row).window}` : ""}`)}
         colNames={block === 1 ? tokenNames : []}
         cell={44}
         tall={22}
+        ruled
         {...(block > 1 ? { bottomTicks: [{ at: 0, text: "0" }, { at: cols - 1, text: String(p.nTokens - 1) }], bottomTitle: "position" } : {})}
         describe={(row, col) => {
           const at = layer(row);
@@ -52,7 +53,7 @@ function Reaches({ picture: p }: { picture: Reach }) {
           return `layer ${at.layer}: ${at.window > 0 ? `window of ${at.window}` : "global"}\n${place(position)}\n${say(row, position)}\ncache: ${plural(at.cached, "position")}, ${bytes(at.bytes)}${at.room > 0 ? `, room for ${count(at.room)}` : ""}`;
         }}
       />
-      <p class="remark">Dark: seen directly. Light: reachable through earlier layers. A number behind a layer is its window; layers without one are global.</p>
+      <p class="remark">Dark: seen directly. Light: its content can have come through earlier layers. Layers without a window are global.</p>
       <p class="row-title">The cache at {vitrine.model.contextLength > 0 ? `the full context of ${count(p.contextLength)}` : "8 192"} tokens</p>
       <Bars
         label="Bytes of the cache."

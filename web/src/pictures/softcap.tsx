@@ -37,7 +37,7 @@ function Cap({ picture: p }: { picture: SoftCap }) {
         height={270}
       >
         {(x, y) => p.example.x.map((v, i) => (
-          <text key={v} class="name mlp" x={x(v / curve.cap) + 9} y={y(p.example.y[i]! / curve.cap)} dy="0.9em">{number(v)} → {number(p.example.y[i]!, 5)}</text>
+          <text key={v} class="name mlp" x={x(v / curve.cap) + 9} y={y(p.example.y[i]! / curve.cap)} dy={i === p.example.x.length - 1 ? "-0.6em" : "0.95em"}>{number(v)} → {number(p.example.y[i]!, 5)}</text>
         ))}
       </XyChart>
       <p class="remark">Orange: cap {number(curve.cap)}, the example of the text.</p>
