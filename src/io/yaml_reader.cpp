@@ -254,6 +254,7 @@ std::vector<YamlValue> YamlValue::items() const {
   if (is_null()) return {};
   if (!is_list()) return {*this};
   std::vector<YamlValue> values;
+  values.reserve(node_->children.size());
   for (size_t i = 0; i < node_->children.size(); ++i)
     values.push_back({document_, node_->children[i].second, field_ + "[" + std::to_string(i) + "]"});
   return values;
@@ -281,6 +282,7 @@ YamlValue YamlValue::at(std::string_view key, const char* expected) const {
 std::vector<std::string> YamlValue::keys() const {
   require_object();
   std::vector<std::string> names;
+  names.reserve(node_->children.size());
   for (const auto& child : node_->children) names.push_back(child.first);
   return names;
 }
