@@ -5,7 +5,7 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import { Slider } from "./controls";
 import { css, inkOn } from "./colour";
 import { useTheme } from "./hooks";
-import { hideTip, showTip } from "./tip";
+import { hideTip, scrollTip, showTip } from "./tip";
 
 export interface Cell {
   word: string;
@@ -113,7 +113,7 @@ function Grid({ label, rowNames, colNames, colNumbers, cell, onPick, picks, colu
         else if (at === null || at[0] !== found[0] || at[1] !== found[1]) show(found[0], found[1], false);
       }}
       onPointerLeave={hide}
-      onScroll={hideTip}
+      onScroll={scrollTip}
       onClick={(event) => {
         const found = under(event);
         if (found !== null) onPick?.(found[0], first + found[1]);

@@ -19,7 +19,10 @@ export function useWidth<E extends HTMLElement>(): [RefObject<E | null>, number]
     const element = ref.current;
     if (element === null) return;
     // What has no width is hidden, not narrow: what was drawn stays.
-    const measure = () => element.clientWidth > 0 && set(Math.floor(element.clientWidth));
+    const measure = () => {
+      const width = Math.floor(element.getBoundingClientRect().width);
+      if (width > 0) set(width);
+    };
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(element);

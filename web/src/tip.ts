@@ -5,6 +5,9 @@ import { calm } from "./theme";
 
 let box: HTMLElement | undefined;
 let voice: HTMLElement | undefined;
+let spoken = false;  // the note belongs to the keyboard's focus, not to the pointer
+let scrolled = 0;  // where the page stood when the note was placed
+let place: readonly [number, number] = [0, 0];
 
 export function startTip(): void {
   box = document.createElement("div");
@@ -14,7 +17,10 @@ export function startTip(): void {
   voice.className = "unseen";
   voice.setAttribute("role", "status");
   document.body.append(box, voice);
-  window.addEventListener("scroll", hideTip, { passive: true });
+  window.addEventListener("scroll", () => {
+    scrollTip();
+    if (spoken && box !== undefined) move(place[0], place[1] + scrolled - window.scrollY);
+  }, { passive: true });
 }
 
 /** Shows `text` (its first line as a heading) near the point x, y of the window. `aloud` also tells a screen reader. */
@@ -33,8 +39,20 @@ export function showTip(text: string, x: number, y: number, aloud = false): void
   const right = document.documentElement.clientWidth;
   const left = x + 14 + width > right - 6 ? Math.max(6, x - 14 - width) : x + 14;
   const top = y - height - 12 < 6 ? y + 18 : y - height - 12;
-  box.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
+  place = [left, top];
+  scrolled = window.scrollY;
+  spoken = aloud;
+  move(left, top);
   if (aloud) voice.textContent = text.replace(/\n/g, ", ");
+}
+
+function move(x: number, y: number): void {
+  if (box !== undefined) box.style.transform = `translate(${Math.round(x)}px, ${Math.round(y)}px)`;
+}
+
+/** What is under the pointer has moved away. What has the focus has not: moving the focus is what scrolls. */
+export function scrollTip(): void {
+  if (!spoken) hideTip();
 }
 
 export function hideTip(): void {

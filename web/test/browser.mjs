@@ -24,7 +24,6 @@ export async function open(browser, path, { width = 1280, height = 900, dark = f
     colorScheme: dark ? "dark" : "light",
     reducedMotion: calm ? "reduce" : "no-preference",
     hasTouch: width < 600,
-    deviceScaleFactor: width < 600 ? 2 : 1,
   });
   const page = await context.newPage();
   /** @type {string[]} */

@@ -21,10 +21,13 @@ for (const path of pages)
       if (process.env["SHOTS"] !== undefined && !`${size} ${dark ? "dark" : "light"}`.includes(process.env["SHOTS"])) continue;
       const { page, faults } = await open(browser, path, { ...box, dark });
       await settle(page);
+      await page.screenshot({ path: join(out, `${basename(path, ".html")}-${size}-${dark ? "dark" : "light"}-top.png`) });
       for (const part of await page.locator("header.opening, main > section, footer").all()) {
         const id = (await part.getAttribute("id")) ?? (await part.evaluate((e) => e.tagName.toLowerCase()));
         await part.screenshot({ path: join(out, `${basename(path, ".html")}-${size}-${dark ? "dark" : "light"}-${id}.png`) });
       }
+      const across = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      if (across > 0) console.log(`${basename(path)} ${size}: ${across} pixels wider than the window`);
       for (const fault of faults) console.log(`${basename(path)} ${size}: ${fault}`);
       await page.context().close();
     }

@@ -13,8 +13,8 @@ import type { Entry } from "./entry";
 
 const targetsShown = 6;
 
-function signed(value: number): string {
-  return value < 0 ? number(value) : `+${number(value)}`;
+function signed(value: number, digits = 3): string {
+  return value < 0 ? number(value, digits) : `+${number(value, digits)}`;
 }
 
 function Attribution({ picture: p }: { picture: LogitAttribution }) {
@@ -68,7 +68,7 @@ function Attribution({ picture: p }: { picture: LogitAttribution }) {
             colTitle="head"
             cell={58}
             tall={26}
-            write={signed}
+            write={(v) => signed(v, 2)}
             picks="how to switch it off"
             onPick={(row, col) => pick(col === heads ? sublayerOff(row, "mlp", { token: target.id, at: p.position }) : headOff(row, col, { token: target.id, at: p.position }))}
             describe={(row, col) => `layer ${row}, ${part(col)}\n${value(row, col) === null ? "nothing" : `adds ${exact(value(row, col))}`} to the logit of ${spelling(target.id)}\nclick: how to switch it off`}

@@ -123,7 +123,7 @@ function Rescaling({ picture: p }: { picture: EmbeddingRescaling }) {
   return (
     <Dumbbells
       label="Update scale of the first layer with the embeddings scaled and as stored."
-      axis={{ label: "update scale (0: adds nothing, 1: replaces the stream)", domain: [0, 1] }}
+      axis={{ label: "update scale", domain: [0, 1] }}
       rows={[row("first attention", p.attention), row("first MLP", p.mlp)]}
     />
   );

@@ -19,7 +19,7 @@ function Curves({ picture: p }: { picture: ActivationCurves }) {
   const series = useMemo(() => {
     const used = vitrine.model.activation;
     const line = (key: string, name: string, values: readonly number[]): Series => ({
-      name: key === used ? `${name}, used here` : name,
+      name: key === used ? `${name} (here)` : name,
       tone: key === used ? "attention strong" : "plain",
       draw: "line",
       dashed: key !== used,
@@ -44,7 +44,7 @@ function Curves({ picture: p }: { picture: ActivationCurves }) {
         y={useMemo(() => ({ label: "output", domain: [-0.5, 4] as const }), [])}
         series={series}
         height={270}
-        right={136}
+        right={100}
       />
       <XyChart label="Share of hidden units above zero, by layer." {...active} height={200} right={20} />
     </>
@@ -85,8 +85,8 @@ function Surfaces({ picture: p }: { picture: MlpSurfaces }) {
     return { region, kinds, ranges: kinds.map((z) => extent(z) as [number, number]) };
   }, [p, n]);
   const palette = regionColours[theme()];
-  const perRow = width > 860 ? 4 : width > 420 ? 2 : 1;
-  const size = Math.min(Math.floor((width - 16 * (perRow - 1)) / perRow), 300);
+  const perRow = width > 860 ? 4 : 2;
+  const size = Math.min(Math.floor((width - 12 * (perRow - 1)) / perRow), 300);
   const painters = useMemo(() => p.kinds.map((kind) => (i: number, j: number, light: number) =>
     shaded(kind === "linear" ? palette[7] : palette[content.region[i * n + j]! & 7]!, light)), [p, content, palette, n]);
   const slices = useMemo(() => p.kinds.map((_, k) => ({

@@ -38,7 +38,6 @@ function Tokens({ picture }: { picture: TokensPicture }) {
             type="button"
             key={position}
             class={`token${token.control ? " control" : ""}`}
-            aria-label={describe(position).replace(/\n/g, ", ")}
             onPointerEnter={(event) => show(event.currentTarget, false)}
             onPointerLeave={hideTip}
             onFocus={(event) => event.currentTarget.matches(":focus-visible") && show(event.currentTarget, false)}
@@ -47,6 +46,7 @@ function Tokens({ picture }: { picture: TokensPicture }) {
             <bdi class="token-piece">{tokenAt(position)}</bdi>
             <span class="token-bytes" aria-hidden="true">{bytes.length === 0 ? <i>–</i> : bytes.slice(0, 24).map((byte, i) => <i key={i}>{hex(byte)}</i>)}</span>
             <span class="token-id">{token.id}</span>
+            <span class="unseen">{describe(position).split("\n").slice(2).join(", ")}</span>
           </button>
         );
       })}
@@ -185,7 +185,6 @@ function SplitRows({ picture }: { picture: Splits }) {
             type="button"
             key={i}
             class={`split${s.chosen ? " chosen" : ""}`}
-            aria-label={say(s).replace(/\n/g, ", ")}
             onPointerEnter={(event) => show(event.currentTarget)}
             onPointerLeave={hideTip}
             onFocus={(event) => event.currentTarget.matches(":focus-visible") && show(event.currentTarget)}
@@ -196,6 +195,7 @@ function SplitRows({ picture }: { picture: Splits }) {
               <i style={{ width: `${(100 * s.bitsPerByte) / most}%` }} />
               <b>{number(s.bitsPerByte)} bits per byte{s.chosen ? ", the tokenizer's own" : ""}</b>
             </span>
+            <span class="unseen">{say(s).split("\n").slice(1).join(", ")}</span>
           </button>
         );
       })}

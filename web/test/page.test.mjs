@@ -1,0 +1,246 @@
+// The page in a real browser: opens from a file, asks nothing of a network, shows every picture, answers to pointer, keyboard
+// and click, and has no serious accessibility fault. VITRINE_PAGES names more pages (of `vitrine explain`), separated by ":".
+
+import assert from "node:assert/strict";
+import { readFileSync, statSync } from "node:fs";
+import { createRequire } from "node:module";
+import { basename, resolve } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { launch, open, settle } from "./browser.mjs";
+import { documents, writePage } from "./fixture.mjs";
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const made = /** @type {(keyof typeof documents)[]} */ (Object.keys(documents)).map(writePage);
+const real = (process.env["VITRINE_PAGES"] ?? "").split(":").filter((path) => path !== "").map((path) => resolve(path));
+const sizes = { desktop: { width: 1280, height: 900 }, phone: { width: 360, height: 740 } };
+
+/** @type {import("playwright-core").Browser} */
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser.close());
+
+/** Text of the note, "" while it is hidden. @param {import("playwright-core").Page} page */
+const tip = (page) => page.evaluate(() => (document.querySelector("#tip.shown") === null ? "" : [...document.querySelectorAll("#tip > *")].map((e) => e.textContent).join("\n")));
+
+for (const path of [...made, ...real])
+  describe(basename(path), () => {
+    for (const [size, box] of Object.entries(sizes))
+      for (const dark of [false, true])
+        test(`${size}, ${dark ? "dark" : "light"}: every picture, no fault, no request, accessible`, async () => {
+          const { page, faults } = await open(browser, path, { ...box, dark });
+          await settle(page);
+          const missing = await page.evaluate(() => {
+            /** @type {any} */
+            const document_ = window.vitrine;
+            return Object.keys(document_.pictures).filter((name) => {
+              const element = document.querySelector(`[data-picture="${name}"]`);
+              if (element === null) return true;
+              if (!document_.pictures[name].available) return !element.textContent?.includes(document_.pictures[name].reason);
+              return element.querySelector(".figure-body :is(svg, canvas, .token, .split, .cell)") === null;
+            });
+          });
+          assert.deepEqual(missing, [], "pictures that are not there");
+          const across = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+          assert.ok(across <= 0, `the page is ${across} pixels wider than the window`);
+          const spread = await page.evaluate(() => [...document.querySelectorAll("svg.drawing text")].filter((text) => {
+            const box = text.getBoundingClientRect();
+            return box.width > 0 && (box.left < -1 || box.right > document.documentElement.clientWidth + 1);
+          }).map((text) => text.textContent));
+          assert.deepEqual(spread, [], "words that are cut off at the window's edge");
+          await page.evaluate(axe);
+          const result = await page.evaluate(() => /** @type {any} */ (window).axe.run(document, { resultTypes: ["violations"] }));
+          const grave = result.violations.filter((/** @type {any} */ v) => v.impact === "serious" || v.impact === "critical");
+          assert.deepEqual(grave.map((/** @type {any} */ v) => `${v.id}: ${v.nodes.slice(0, 3).map((/** @type {any} */ n) => n.html.slice(0, 160)).join(" | ")}`), []);
+          assert.deepEqual(faults, []);
+          await page.context().close();
+        });
+
+    test("every drawing and grid answers to the pointer and to the keyboard with numbers", async () => {
+      const { page, faults } = await open(browser, path, sizes.desktop);
+      await settle(page);
+      const places = await page.locator("[role=application]").all();
+      assert.ok(places.length > 20, `${places.length} pictures can be walked through`);
+      for (const place of places) {
+        const label = (await place.getAttribute("aria-label")) ?? "";
+        assert.notEqual(label, "");
+        await place.scrollIntoViewIfNeeded();
+        await place.focus();
+        await page.keyboard.press("ArrowRight");
+        await page.keyboard.press("ArrowDown");
+        const words = await tip(page);
+        assert.match(words, /\S/, `no note on the arrow keys: ${label}`);
+        assert.doesNotMatch(words, /undefined|NaN|\[object/, label);
+        assert.equal(await page.locator("[role=status]").textContent(), words.replace(/\n/g, ", "));
+        await page.keyboard.press("Escape");
+      }
+      for (const name of await page.locator("figure[data-picture]").evaluateAll((all) => all.map((e) => e.getAttribute("data-picture")))) {
+        const target = page.locator(`figure[data-picture="${name}"] :is([role=application], .token, .split)`).first();
+        await target.scrollIntoViewIfNeeded();
+        const area = await target.boundingBox();
+        assert.ok(area !== null, `${name} has no area`);
+        let words = "";
+        for (const [fx, fy] of [[0.2, 0.7], [0.5, 0.5], [0.3, 0.8], [0.1, 0.9], [0.7, 0.4]]) {
+          await page.mouse.move(area.x + area.width * fx, area.y + Math.min(area.height * fy, 700));
+          words = await tip(page);
+          if (words !== "") break;
+        }
+        assert.match(words, /\S/, `no note under the pointer: ${name}`);
+        assert.doesNotMatch(words, /undefined|NaN|\[object/, name ?? "");
+        await page.mouse.move(2, 2);
+      }
+      assert.deepEqual(faults, []);
+      await page.context().close();
+    });
+
+    test("tables, descriptions, sources and commands unfold, and hold what they should", async () => {
+      const { page, faults } = await open(browser, path, sizes.desktop);
+      for (const fold of await page.locator("details.fold > summary").all()) await fold.click();
+      await page.waitForTimeout(200);
+      const tables = await page.locator("figure[data-picture]").evaluateAll((all) => all.map((figure) => ({
+        name: figure.getAttribute("data-picture"),
+        rows: figure.querySelectorAll(".fold.data tbody tr").length,
+        bad: [...figure.querySelectorAll(".fold.data td")].filter((cell) => /undefined|NaN|\[object/.test(cell.textContent ?? "")).length,
+        alt: figure.querySelector("[id^=alt-]")?.textContent ?? "",
+        command: figure.querySelector(".copyable code")?.textContent ?? "",
+      })));
+      for (const table of tables) {
+        assert.ok(table.rows > 0, `${table.name} has an empty table`);
+        assert.equal(table.bad, 0, `${table.name} has cells that are no values`);
+        assert.notEqual(table.alt, "", `${table.name} has no text alternative`);
+        assert.ok(table.command.startsWith(`vitrine picture ${table.name} `), table.command);
+      }
+      const sources = await page.evaluate(() => /** @type {any} */ (window.vitrine).steps.flatMap((/** @type {any} */ s) => s.source));
+      const listings = await page.locator(".listing pre").evaluateAll((all) => all.map((pre) => [...pre.querySelectorAll("code")].map((c) => (c.textContent === " " ? "" : c.textContent)).join("\n")));
+      assert.deepEqual(listings, sources.map((/** @type {any} */ s) => s.code));
+      assert.deepEqual(faults, []);
+      await page.context().close();
+    });
+  });
+
+describe("the attention grid", () => {
+  test("a click enlarges a head, a click on a weight gives the recipe that switches it off", async () => {
+    const path = writePage("short");
+    const { page, faults } = await open(browser, path, sizes.desktop);
+    await settle(page);
+    const thumbs = page.locator(".thumbs-area");
+    await thumbs.scrollIntoViewIfNeeded();
+    const document_ = documents.short();
+    const attention = document_.pictures.attention;
+    assert.ok(attention?.available);
+    // The second column is layer 1; its third row is the third of the heads from flat to spiky.
+    await thumbs.locator(".thumb").nth(2 * attention.nLayers + 1).click();
+    const head = attention.flatToSpiky[1]?.[2];
+    assert.equal(await page.locator(".enlarged .row-title").first().textContent(), `Layer 1, head ${head}`);
+    await page.getByText("as numbered").click();
+    await thumbs.focus();
+    for (const key of ["ArrowRight", "ArrowRight", "ArrowDown", "Enter"]) await page.keyboard.press(key);
+    assert.equal(await page.locator(".enlarged .row-title").first().textContent(), "Layer 2, head 1");
+
+    const grid = page.locator(".enlarged-grid .heat-area");
+    await grid.evaluate((e) => e.scrollIntoView({ block: "center", behavior: "instant" }));
+    const area = await grid.boundingBox();
+    assert.ok(area !== null);
+    const cell = area.width / attention.nTokens;
+    await page.mouse.move(area.x + 0.5 * cell, area.y + 5.5 * cell);
+    const packed = attention.patterns?.[2];
+    assert.ok(packed !== undefined);
+    const stored = Buffer.from(packed.base64, "base64");
+    const n = attention.nTokens;
+    const weight = stored.readUInt16LE(2 * (((n * (n + 1)) / 2) * 1 + (5 * 6) / 2)) * packed.scale;
+    assert.ok((await tip(page)).includes(`weight ${Number(weight.toPrecision(6))}`), `${await tip(page)} should hold ${weight}`);
+    await page.mouse.down();
+    await page.mouse.up();
+    const codes = await page.locator(".reproduce .copyable code").allTextContents();
+    assert.equal(codes[0], `vitrine trace ${document_.prompt.shell} --hooks 'blocks.2.attn.hook_pattern' --out values.safetensors`);
+    assert.equal(codes[1], `prompt: ${JSON.stringify(document_.prompt.text)}\ninterventions:\n  - head: "2.1"\n    positions: 5\n    do: zero\n`);
+    assert.equal(codes[2], "vitrine intervene recipe.yaml");
+    assert.ok(await page.evaluate(() => document.activeElement?.closest(".reproduce") !== null), "the focus goes to what was opened");
+    await page.keyboard.press("Escape");
+    assert.equal(await page.locator(".reproduce").count(), 0);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("2,000 tokens: at most 30 MB, open within 3 s, a hover answers within 100 ms", async () => {
+    const path = writePage("long");
+    assert.ok(statSync(path).size <= 30e6);
+    const context = await browser.newContext({ viewport: sizes.desktop });
+    const page = await context.newPage();
+    const start = performance.now();
+    await page.goto(`file://${path}`);
+    await page.waitForSelector("#vitrine[data-ready=true]");
+    const opened = performance.now() - start;
+    assert.ok(opened < 3000, `opened in ${opened.toFixed(0)} ms`);
+    await settle(page);
+    const slowest = await page.evaluate(async () => {
+      let worst = 0;
+      for (const area of document.querySelectorAll(".thumbs-area, .enlarged .heat-area, .cells, figure[data-picture] svg.drawing")) {
+        area.scrollIntoView({ block: "center" });
+        await new Promise((done) => setTimeout(done, 60));
+        const box = area.getBoundingClientRect();
+        for (let i = 1; i < 12; ++i) {
+          const at = { clientX: box.left + (box.width * i) / 12, clientY: box.top + Math.min(box.height, 800) * (0.9 - i / 40), bubbles: true };
+          const begin = performance.now();
+          area.dispatchEvent(new PointerEvent("pointermove", at));
+          await new Promise((done) => requestAnimationFrame(() => done(null)));
+          document.getElementById("tip")?.getBoundingClientRect();
+          worst = Math.max(worst, performance.now() - begin);
+        }
+      }
+      return worst;
+    });
+    assert.ok(slowest < 100, `the slowest hover took ${slowest.toFixed(0)} ms`);
+    const overview = page.locator(".enlarged-grid .heat-area").first();
+    await overview.evaluate((e) => e.scrollIntoView({ block: "center", behavior: "instant" }));
+    const area = await overview.boundingBox();
+    assert.ok(area !== null);
+    await page.mouse.click(area.x + area.width * 0.4, area.y + area.height * 0.5);
+    const detail = page.locator(".enlarged-grid .heat-area").nth(1);
+    await detail.waitFor();
+    await detail.focus();
+    await page.keyboard.press("ArrowRight");
+    assert.match(await tip(page), /looks at/);
+    await context.close();
+  });
+});
+
+describe("the reader's choices", () => {
+  test("the button changes the theme, the system's theme is followed until then", async () => {
+    const { page } = await open(browser, writePage("bare"), { ...sizes.desktop, dark: false });
+    const paper = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+    const light = await paper();
+    await page.emulateMedia({ colorScheme: "dark" });
+    await page.waitForFunction((was) => getComputedStyle(document.documentElement).backgroundColor !== was, light);
+    await page.locator("button.theme").click();
+    assert.equal(await paper(), light);
+    await page.context().close();
+  });
+
+  test("what a reader slides changes the picture", async () => {
+    const { page, faults } = await open(browser, writePage("short"), sizes.desktop);
+    const later = () => page.locator("figure[data-picture=merges] .part.later").count();
+    assert.equal(await later(), 0);
+    await page.getByLabel("Merges done").fill("3");
+    assert.ok((await later()) > 0);
+    const dot = page.getByLabel("Turn the orange x");
+    await dot.fill("90");
+    assert.match((await dot.getAttribute("aria-valuetext")) ?? "", /x · a = 0$/);
+    await dot.fill("60");
+    assert.match((await dot.getAttribute("aria-valuetext")) ?? "", /x · a = 0\.5$/);
+    await page.getByText("the toy of the text", { exact: true }).click();
+    assert.match((await page.locator("figure[data-picture=residual-scale]").textContent()) ?? "", /387\s420\s489/);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("with less motion asked for, nothing moves by itself", async () => {
+    const { page } = await open(browser, writePage("bare"), { ...sizes.desktop, calm: true });
+    assert.equal(await page.evaluate(() => getComputedStyle(document.documentElement).scrollBehavior), "auto");
+    await page.locator("[role=application]").first().focus();
+    await page.keyboard.press("ArrowRight");
+    assert.equal(await page.evaluate(() => getComputedStyle(/** @type {Element} */ (document.getElementById("tip"))).transitionDuration), "0s");
+    await page.context().close();
+  });
+});
