@@ -6,12 +6,13 @@ import { css } from "./colour";
 import type { Model, Step } from "./data";
 import { spelling, tokenAt, vitrine } from "./document";
 import { Prose } from "./figure";
-import { count, percent, plural, shape } from "./format";
+import { count, percent, plural, shape, short } from "./format";
 import { useTheme } from "./hooks";
 import { Picture } from "./pictures";
 import { toggleTheme } from "./theme";
 
-const promptShown = 60;
+const promptShown = 24;
+const titleLength = 72;
 
 export function Article() {
   return (
@@ -45,7 +46,7 @@ function Opening() {
   return (
     <header class="opening">
       <p class="kicker">A walk through {name}</p>
-      <h1>{prompt.text === null ? `${plural(tokens.length, "token")}, and the next one` : <>“<bdi>{[...prompt.text].length > 140 ? `${[...prompt.text].slice(0, 140).join("")}…` : prompt.text}</bdi>”, and what comes next</>}</h1>
+      <h1>{prompt.text === null ? `${plural(tokens.length, "token")}, and the next one` : <>“<bdi>{short(prompt.text.replace(/\s+/g, " "), titleLength)}</bdi>”, and what comes next</>}</h1>
       <Answer />
       <p class="summary">{summary(model)}</p>
       <p class="hint">Every number on this page is from one run of this model on this text. Point at a picture, touch it, or move to it with the Tab key and walk through it with the arrow keys, to read its values.</p>
@@ -64,7 +65,7 @@ function Answer() {
   return (
     <div class="answer">
       <p class="answer-prompt">
-        {start > 0 && <span>… </span>}
+        {start > 0 && <span>… {count(start)} tokens before these … </span>}
         {vitrine.tokens.slice(start).map((token, i) => <bdi key={i} class={token.control ? "chip control" : "chip"}>{tokenAt(start + i)}</bdi>)}
         <span class="answer-arrow" aria-label="is followed by">→</span>
       </p>

@@ -10,6 +10,7 @@ export interface AxisSpec {
   log?: boolean;
   /** Where the ticks stand; chosen from the domain where left out. */
   ticks?: readonly number[];
+  /** A tick that it writes as "" is left out. */
   format?: (value: number) => string;
 }
 
@@ -25,9 +26,9 @@ export function axis(spec: AxisSpec, from: number, to: number, spacing = 60): Ax
   const wanted = Math.max(2, Math.floor(Math.abs(to - from) / spacing));
   const range = [from, to];
   const scale = spec.log ? scaleLog(spec.domain, range) : scaleLinear(spec.domain, range);
-  const ticks = spec.ticks ?? (spec.log ? logTicks(spec.domain, wanted) : scale.ticks(wanted));
   const decades = spec.log === true && Math.log10(spec.domain[1] / spec.domain[0]) >= 4;
   const write = spec.format ?? ((v: number) => (decades && isPower(v) && v !== 1 ? power(Math.round(Math.log10(v))) : number(v)));
+  const ticks = spec.ticks ?? (spec.log ? logTicks(spec.domain, wanted) : scale.ticks(wanted)).filter((tick) => write(tick) !== "");
   return Object.assign((value: number) => scale(value), { ticks, write, label: spec.label });
 }
 

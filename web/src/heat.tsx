@@ -80,7 +80,7 @@ export function Heat(props: HeatProps) {
   const bottom = (bottomTicks.length > 0 ? 22 : 0) + (bottomTitle === undefined ? 0 : 18);
   const [wide, high] = [cell * cols, tall * rows];
   const every = Math.max(1, Math.ceil(15 / cell));
-  const everyRow = Math.max(1, Math.ceil(13 / tall));
+  const everyRow = Math.max(1, Math.ceil((tall < 12 ? 40 : 13) / tall));
   const letters = Math.floor((left - 12) / 7.4);
 
   useLayoutEffect(() => {

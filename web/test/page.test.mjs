@@ -21,6 +21,14 @@ before(async () => {
 });
 after(() => browser.close());
 
+/** Brings a part to the middle of the window and waits until what follows a scroll has happened. @param {import("playwright-core").Locator} part */
+async function show(part) {
+  await part.evaluate(async (element) => {
+    element.scrollIntoView({ block: "center", behavior: "instant" });
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0))));
+  });
+}
+
 /** Text of the note, "" while it is hidden. @param {import("playwright-core").Page} page */
 const tip = (page) => page.evaluate(() => (document.querySelector("#tip.shown") === null ? "" : [...document.querySelectorAll("#tip > *")].map((e) => e.textContent).join("\n")));
 
@@ -65,7 +73,7 @@ for (const path of [...made, ...real])
       for (const place of places) {
         const label = (await place.getAttribute("aria-label")) ?? "";
         assert.notEqual(label, "");
-        await place.scrollIntoViewIfNeeded();
+        await show(place);
         await place.focus();
         await page.keyboard.press("ArrowRight");
         await page.keyboard.press("ArrowDown");
@@ -77,7 +85,7 @@ for (const path of [...made, ...real])
       }
       for (const name of await page.locator("figure[data-picture]").evaluateAll((all) => all.map((e) => e.getAttribute("data-picture")))) {
         const target = page.locator(`figure[data-picture="${name}"] :is([role=application], .token, .split)`).first();
-        await target.scrollIntoViewIfNeeded();
+        await show(target);
         const area = await target.boundingBox();
         assert.ok(area !== null, `${name} has no area`);
         let words = "";
@@ -139,7 +147,7 @@ describe("the attention grid", () => {
     assert.equal(await page.locator(".enlarged .row-title").first().textContent(), "Layer 2, head 1");
 
     const grid = page.locator(".enlarged-grid .heat-area");
-    await grid.evaluate((e) => e.scrollIntoView({ block: "center", behavior: "instant" }));
+    await show(grid);
     const area = await grid.boundingBox();
     assert.ok(area !== null);
     const cell = area.width / attention.nTokens;
@@ -193,7 +201,7 @@ describe("the attention grid", () => {
     });
     assert.ok(slowest < 100, `the slowest hover took ${slowest.toFixed(0)} ms`);
     const overview = page.locator(".enlarged-grid .heat-area").first();
-    await overview.evaluate((e) => e.scrollIntoView({ block: "center", behavior: "instant" }));
+    await show(overview);
     const area = await overview.boundingBox();
     assert.ok(area !== null);
     await page.mouse.click(area.x + area.width * 0.4, area.y + area.height * 0.5);

@@ -96,7 +96,7 @@ function Positions({ picture: p }: { picture: PositionVectors }) {
         most={1}
         rowNames={names}
         colNames={names}
-        rowTitle="position"
+        colTitle="position"
         cell={34}
         describe={(row, col) => `positions ${names[row]} and ${names[col]}\ncosine ${exact(value(row, col))}`}
       />

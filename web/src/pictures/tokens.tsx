@@ -38,7 +38,7 @@ function Tokens({ picture }: { picture: TokensPicture }) {
             type="button"
             key={position}
             class={`token${token.control ? " control" : ""}`}
-            onPointerEnter={(event) => show(event.currentTarget, false)}
+            onPointerMove={(event) => show(event.currentTarget, false)}
             onPointerLeave={hideTip}
             onFocus={(event) => event.currentTarget.matches(":focus-visible") && show(event.currentTarget, false)}
             onBlur={hideTip}
@@ -185,7 +185,7 @@ function SplitRows({ picture }: { picture: Splits }) {
             type="button"
             key={i}
             class={`split${s.chosen ? " chosen" : ""}`}
-            onPointerEnter={(event) => show(event.currentTarget)}
+            onPointerMove={(event) => show(event.currentTarget)}
             onPointerLeave={hideTip}
             onFocus={(event) => event.currentTarget.matches(":focus-visible") && show(event.currentTarget)}
             onBlur={hideTip}
