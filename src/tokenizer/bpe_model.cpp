@@ -124,6 +124,15 @@ void BpeModel::finish() {
   for (int32_t id = 0; id < vocabulary_.size(); ++id) cuts_.add_piece(vocabulary_.piece(id));
 }
 
+std::optional<PieceMerge> BpeModel::merge(std::string_view left, std::string_view right) const {
+  if (!options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty()) return std::nullopt;
+  const int32_t l = vocabulary_.find(left), r = vocabulary_.find(right);
+  if (l < 0 || r < 0) return std::nullopt;
+  const BpeJoin join = merges_.find(l, r);
+  if (join.id < 0) return std::nullopt;
+  return PieceMerge{join.id, double(join.order)};
+}
+
 int32_t BpeModel::find_character(std::string_view character, bool first, bool last) const {
   const bool prefixed = !first && !options_.continuing_subword_prefix.empty();
   const bool suffixed = last && !options_.end_of_word_suffix.empty();

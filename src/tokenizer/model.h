@@ -8,6 +8,7 @@
 #include "tokenizer/bpe.h"
 #include "tokenizer/components.h"
 #include "tokenizer/json_cursor.h"
+#include "tokenizer/tokenizer.h"
 #include "tokenizer/vocabulary.h"
 
 namespace vitrine {
@@ -26,6 +27,8 @@ class Model {
   /// stay valid as long as the scratch. Errors: FileError when the file has no token for a word and no unknown token.
   virtual void encode(std::string_view word, ModelScratch& scratch, std::vector<WordToken>& out) const = 0;
   virtual const char* name() const = 0;
+  /// As Tokenizer::merge.
+  virtual std::optional<PieceMerge> merge(std::string_view, std::string_view) const { return {}; }
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   int32_t unknown() const { return unknown_; }  // -1: none
@@ -75,6 +78,7 @@ class BpeModel final : public Model {
 
   void encode(std::string_view word, ModelScratch& scratch, std::vector<WordToken>& out) const override;
   const char* name() const override { return "BPE"; }
+  std::optional<PieceMerge> merge(std::string_view left, std::string_view right) const override;
 
  private:
   void resolve_merges();

@@ -49,6 +49,9 @@ class PipelineTokenizer final : public Tokenizer {
   int32_t vocab_size() const override { return vocab_size_; }
   std::optional<int32_t> find(std::string_view piece) const override;
   bool is_control(int32_t id) const override;
+  std::optional<PieceMerge> merge(std::string_view left, std::string_view right) const override {
+    return parts_.model->merge(left, right);
+  }
   std::unique_ptr<DecodeState> decode_state() const override;
 
  protected:

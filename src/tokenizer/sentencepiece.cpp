@@ -137,6 +137,13 @@ std::optional<int32_t> SentencePieceTokenizer::find(std::string_view piece) cons
 
 bool SentencePieceTokenizer::is_control(int32_t id) const { return id >= 0 && id < vocab_size() && control_[size_t(id)]; }
 
+std::optional<PieceMerge> SentencePieceTokenizer::merge(std::string_view left, std::string_view right) const {
+  if (spec_.unigram) return std::nullopt;
+  const int32_t id = mergeable_.find(std::string(left).append(right));
+  if (id < 0 || control_[size_t(id)]) return std::nullopt;
+  return PieceMerge{id, -double(scores_[size_t(id)])};
+}
+
 int32_t SentencePieceTokenizer::piece_to_id(std::string_view piece) const { return find(piece).value_or(*unknown_); }
 
 SentencePieceTokenizer::Normalised SentencePieceTokenizer::normalise(std::string_view text, const Trie& user_defined) const {

@@ -21,6 +21,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   int32_t vocab_size() const override { return int32_t(types_.size()); }
   std::optional<int32_t> find(std::string_view piece) const override;
   bool is_control(int32_t id) const override;
+  std::optional<PieceMerge> merge(std::string_view left, std::string_view right) const override;
   std::unique_ptr<DecodeState> decode_state() const override;
 
  protected:

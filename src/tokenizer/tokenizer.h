@@ -28,6 +28,13 @@ enum class Special {
   parse,    // always
 };
 
+/// What two neighbouring pieces become in byte-pair merging. The lowest order merges first, equal ones from left to right: the
+/// rank in the file's list of merges, or minus the piece's score where the file has scores.
+struct PieceMerge {
+  int32_t id;
+  double order;
+};
+
 class DecodeState;
 
 class Tokenizer {
@@ -53,6 +60,10 @@ class Tokenizer {
   virtual int32_t vocab_size() const = 0;  // ids are in [0, vocab_size)
   virtual std::optional<int32_t> find(std::string_view piece) const = 0;
   virtual bool is_control(int32_t id) const = 0;  // false outside the vocabulary
+
+  /// Nothing if these two, as the vocabulary spells them, do not merge, or if this tokenizer does not merge at all (unigram,
+  /// WordPiece) or marks where in a word a piece stands.
+  virtual std::optional<PieceMerge> merge(std::string_view, std::string_view) const { return {}; }
 
   std::optional<int32_t> bos() const { return bos_; }
   std::optional<int32_t> eos() const { return eos_; }
