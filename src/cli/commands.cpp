@@ -35,11 +35,28 @@ const std::vector<Command>& commands() {
        "vitrine trace \"Once upon a time\" --hooks 'blocks.*.attn.hook_pattern' --hooks hook_logits --out trace.safetensors\n"
        "vitrine trace --tokens 2,2165,374 --gradients --out gradients.safetensors",
        define_trace},
+      {"intervene", "Ablate, patch or steer parts of a model, from a recipe",
+       "The recipe names a prompt, what to do to which heads, layers, norms or hooks, and how to measure it; docs/intervene.md "
+       "explains every key. Shows predictions before and after, their KL divergence, the metric, and for patching a grid. The "
+       "model of the recipe is used unless --model is given.",
+       "vitrine intervene examples/ablate-heads.yaml\nvitrine intervene examples/patch-king-queen.yaml", define_intervene},
       {"verify", "Compare the numbers with those of a reference implementation",
        "Prints the largest and mean distance of logits, hidden states and attention patterns, the KL divergence and how often "
        "the "
        "token agrees. Exit code 1 if a number is further away than docs/numerics.md allows.",
        "vitrine verify --reference tests/golden/tales9m --compute f32", define_verify},
+      {"circuits", "Show what each attention head is made of and attends to",
+       "For every head: how much of its attention falls on the previous token, on earlier copies of the token, on what came "
+       "after them (induction) and on the first token, as a mean over the queries that have such keys; the eigenvalue copying "
+       "score of its full OV circuit; rank and largest singular values of QK and OV, the norms' weights folded in. Then which "
+       "later heads read what which earlier heads write. Without a prompt, heads are scored on random tokens that come twice.",
+       "vitrine circuits\nvitrine circuits \"the old king and the old queen\" --layer 2 --compositions 0 --json",
+       define_circuits},
+      {"compare", "Compare two files of one model, layer by layer",
+       "Runs one prompt through both: cosine and relative distance of the residual stream after every layer, the share of "
+       "attention that moved, the KL divergence of the predictions, and the first layer beyond --threshold. For weights in two "
+       "types, such as f32 beside Q8_0, or two checkpoints of one training.",
+       "vitrine compare tests/golden/models/llama/model tests/golden/gguf/llama_q8_0.gguf --tokens 5,3,7,9,11", define_compare},
       {"info", "Show shapes, parameters, memory and hook names of a model",
        "A directory with config.json alone, or a bare configuration file, is enough. GGUF files are described by their own "
        "metadata.",

@@ -6,10 +6,13 @@ namespace vitrine::cli {
 
 Action define_bench(CLI::App& app);
 Action define_chat(CLI::App& app);
+Action define_circuits(CLI::App& app);
+Action define_compare(CLI::App& app);
 Action define_completion(CLI::App& app);
 Action define_detokenize(CLI::App& app);
 Action define_generate(CLI::App& app);
 Action define_info(CLI::App& app);
+Action define_intervene(CLI::App& app);
 Action define_manual(CLI::App& app);
 Action define_predict(CLI::App& app);
 Action define_tokenize(CLI::App& app);

@@ -17,8 +17,7 @@ void add_model_name(CLI::App& app, std::string& model) {
 
 void add_json(CLI::App& app, bool& json) { app.add_flag("--json", json, "One JSON document on standard output"); }
 
-void add_model_options(CLI::App& app, ModelOptions& options) {
-  add_model_name(app, options.model);
+void add_run_options(CLI::App& app, ModelOptions& options) {
   add_count(app, "--threads", options.threads, 1, 1024,
             "Threads; default: the cores this process may use. The result does not depend on it");
   add_choice(app, "--compute", options.compute, "auto|f32",
@@ -26,6 +25,11 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
              "(default auto)");
   app.add_flag("--exact", options.exact, "One kernel class, so that batch, chunks and cache state change no bit");
   add_json(app, options.json);
+}
+
+void add_model_options(CLI::App& app, ModelOptions& options) {
+  add_model_name(app, options.model);
+  add_run_options(app, options);
 }
 
 std::string shipped_model() {

@@ -20,7 +20,9 @@ struct ModelOptions {
 
 /// --model alone, for commands that do not run the model.
 void add_model_name(CLI::App& app, std::string& model);
-/// --model, --threads, --compute, --exact, --json.
+/// --threads, --compute, --exact, --json, for commands that name models otherwise.
+void add_run_options(CLI::App& app, ModelOptions& options);
+/// --model and these.
 void add_model_options(CLI::App& app, ModelOptions& options);
 void add_json(CLI::App& app, bool& json);
 

@@ -1,0 +1,158 @@
+// vitrine circuits: what each attention head is made of, and what it attends to.
+#include "inspect/circuits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <tuple>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "inspect/head_scores.h"
+
+namespace vitrine::cli {
+namespace {
+
+constexpr size_t kShownValues = 3;  // singular values in the table; --json has all
+
+struct Options {
+  ModelOptions model;
+  PromptOptions prompt;
+  int64_t layer = -1, head = -1, offset = 0, compositions = 10, repeat = 0, seed = 0;
+};
+
+// One way in which a head reads what an earlier one wrote.
+struct Link {
+  double score;
+  const char* kind;
+  const Composition* pair;
+};
+
+std::vector<Link> strongest(const std::vector<Composition>& all, int64_t n) {
+  std::vector<Link> links;
+  for (const Composition& c : all) {
+    links.push_back({c.q, "queries", &c});
+    links.push_back({c.k, "keys", &c});
+    links.push_back({c.v, "values", &c});
+  }
+  const auto key = [](const Link& l) {
+    return std::tuple(-l.score, l.pair->to_layer, l.pair->to_head, l.pair->from_layer, l.pair->from_head, *l.kind);
+  };
+  std::sort(links.begin(), links.end(), [&](const Link& a, const Link& b) { return key(a) < key(b); });
+  links.resize(std::min(links.size(), static_cast<size_t>(n)));
+  return links;
+}
+
+OrderedJson spectrum_json(const Spectrum& s) {
+  return {{"rank", s.rank}, {"frobenius", s.frobenius}, {"singular_values", s.singular_values}};
+}
+
+OrderedJson document(const Options& o, const HeadScores& scores, const CircuitTable& table, bool repeated, int64_t n_heads) {
+  OrderedJson heads = OrderedJson::array();
+  for (const HeadSpectra& h : table.heads) {
+    const HeadScore& score = scores.heads[static_cast<size_t>(h.layer * n_heads + h.head)];
+    OrderedJson eigenvalues = OrderedJson::array();
+    for (const std::complex<double>& value : h.eigenvalues) eigenvalues.push_back({value.real(), value.imag()});
+    heads.push_back({{"layer", h.layer},
+                     {"head", h.head},
+                     {"previous_token", score.at(HeadRole::previous)},
+                     {"duplicate_token", score.at(HeadRole::duplicate)},
+                     {"induction", score.at(HeadRole::induction)},
+                     {"first_token", score.at(HeadRole::first)},
+                     {"copying", h.copying},
+                     {"eigenvalues", std::move(eigenvalues)},
+                     {"qk", spectrum_json(h.qk)},
+                     {"ov", spectrum_json(h.ov)}});
+  }
+  OrderedJson composition = OrderedJson::array();
+  for (const Composition& c : table.composition)
+    composition.push_back(
+        {{"from", {c.from_layer, c.from_head}}, {"to", {c.to_layer, c.to_head}}, {"q", c.q}, {"k", c.k}, {"v", c.v}});
+  return {{"prompt", repeated ? "repeated random tokens" : "as given"},
+          {"tokens", scores.ids},
+          {"queries",
+           {{"previous_token", scores.queries[0]},
+            {"duplicate_token", scores.queries[1]},
+            {"induction", scores.queries[2]},
+            {"first_token", scores.queries[3]}}},
+          {"offset", o.offset},
+          {"heads", std::move(heads)},
+          {"composition", std::move(composition)}};
+}
+
+std::string values_text(const Spectrum& s) {
+  std::string text;
+  for (size_t i = 0; i < std::min(kShownValues, s.singular_values.size()); ++i)
+    text += fmt::format("{}{:.3g}", i > 0 ? " " : "", s.singular_values[i]);
+  return text;
+}
+
+void print_table(const Options& o, const HeadScores& scores, const CircuitTable& table, int64_t n_heads) {
+  int widest = 0;
+  for (const HeadSpectra& h : table.heads) widest = std::max(widest, width_of(values_text(h.qk)));
+  print("{}\n", dim(fmt::format("{:>5} {:>4}  {:>8} {:>9} {:>9} {:>5}  {:>7}  {:>4}  {}  {:>4}  {}", "layer", "head", "previous",
+                                "duplicate", "induction", "first", "copying", "rank", pad_right("QK", widest), "rank", "OV")));
+  for (const HeadSpectra& h : table.heads) {
+    const HeadScore& s = scores.heads[static_cast<size_t>(h.layer * n_heads + h.head)];
+    print("{:>5} {:>4}  {:>8.3f} {:>9.3f} {:>9.3f} {:>5.3f}  {:>+7.3f}  {:>4}  {}  {:>4}  {}\n", h.layer, h.head,
+          s.at(HeadRole::previous), s.at(HeadRole::duplicate), s.at(HeadRole::induction), s.at(HeadRole::first), h.copying,
+          h.qk.rank, pad_right(values_text(h.qk), widest), h.ov.rank, values_text(h.ov));
+  }
+  const std::vector<Link> links = strongest(table.composition, o.compositions);
+  if (links.empty()) return;
+  print("\n{}\n", dim("strongest compositions"));
+  for (const Link& link : links)
+    print("{:.3f}  the {} of {}.{} read what {}.{} writes\n", link.score, link.kind, link.pair->to_layer, link.pair->to_head,
+          link.pair->from_layer, link.pair->from_head);
+}
+
+void run_circuits(const Options& o) {
+  Engine engine = open_engine(o.model);
+  const bool given = o.prompt.has_text || o.prompt.has_tokens;
+  if (given && o.repeat > 0) throw UsageError("--repeat makes a prompt of its own; leave out the text or --tokens.");
+  const ModelShape& shape = engine.shape();
+  std::vector<int32_t> ids;
+  if (given) {
+    std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
+    if (prompts.size() > 1) throw UsageError("several sequences were given; heads are scored on one.");
+    ids = std::move(prompts[0].ids);
+  } else {
+    const int64_t fits = shape.context_length > 0 ? (shape.context_length - 1) / 2 : 50;
+    ids = repeated_random_ids(engine, o.repeat > 0 ? o.repeat : std::min<int64_t>(50, fits), static_cast<uint64_t>(o.seed));
+  }
+  CircuitOptions options;
+  if (o.layer >= 0) options.layer = o.layer;
+  if (o.head >= 0) options.head = o.head;
+  options.offset = o.offset;
+  options.composition = o.compositions > 0;
+  const CircuitTable table = circuit_table(engine, options);
+  const HeadScores scores = score_heads(engine, ids);
+  if (o.model.json) return print_json(document(o, scores, table, !given, shape.n_heads));
+  print_table(o, scores, table, shape.n_heads);
+  log("scores on {} tokens{}; QK for keys {} positions back", ids.size(),
+      given ? "" : ", the second half of them the first again", o.offset);
+}
+
+}  // namespace
+
+Action define_circuits(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  add_prompt_options(app, o->prompt, false);
+  add_count(app, "--repeat", o->repeat, 2, 1 << 20,
+            "Score heads on this many random tokens, twice; default without a prompt: 50, or what fits into half the context");
+  add_count(app, "--seed", o->seed, 0, int64_t{1} << 53, "Which random tokens (default 0)");
+  add_count(app, "--layer", o->layer, 0, 1 << 20, "This layer only; default: all");
+  add_count(app, "--head", o->head, 0, 1 << 20, "This head only; default: all");
+  add_count(app, "--offset", o->offset, 0, int64_t{1} << 40,
+            "Positions from the key to the query, which rotary positions make part of QK (default 0)");
+  add_count(app, "--compositions", o->compositions, 0, 1 << 20,
+            "How many of the strongest compositions to list; 0: none are computed (default 10; --json has all)");
+  add_model_options(app, o->model);
+  return [o] { run_circuits(*o); };
+}
+
+}  // namespace vitrine::cli

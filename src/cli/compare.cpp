@@ -1,0 +1,119 @@
+// vitrine compare: two files of one model, layer by layer.
+#include "inspect/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/session.h"
+
+namespace vitrine::cli {
+namespace {
+
+struct Options {
+  std::string a, b;
+  ModelOptions model;
+  PromptOptions prompt;
+  double threshold = 1e-3;
+};
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+OrderedJson document(const Options& o, const Engine& a, const Prompt& prompt, const ModelComparison& c) {
+  OrderedJson layers = OrderedJson::array();
+  for (const StreamDifference& d : c.layers)
+    layers.push_back({{"point", d.point},
+                      {"layer", d.layer < 0 ? OrderedJson(nullptr) : OrderedJson(d.layer)},
+                      {"cosine", d.cosine},
+                      {"distance", d.distance},
+                      {"worst_position", d.worst_at},
+                      {"relative", d.relative},
+                      {"attention_mean", d.attention_mean},
+                      {"attention_most", d.attention_most},
+                      {"attention_head", d.attention_head},
+                      {"attention_query", d.attention_query}});
+  OrderedJson predictions = OrderedJson::array();
+  const auto top = [&](const TokenLogprob& t) {
+    const OrderedJson piece = pieces_json(a, prompt, std::span(&t.token, 1));
+    return OrderedJson{{"token", t.token}, {"piece", piece.is_null() ? piece : piece[0]}, {"logprob", t.logprob}};
+  };
+  for (const PredictionDifference& d : c.predictions)
+    predictions.push_back({{"position", d.position}, {"kl", d.kl}, {"a", top(d.top_a)}, {"b", top(d.top_b)}});
+  const OrderedJson first =
+      c.first_beyond < 0 ? OrderedJson(nullptr) : OrderedJson(c.layers[static_cast<size_t>(c.first_beyond)].point);
+  return {{"a", {{"model", o.a}, {"dtypes", c.dtypes_a}}},
+          {"b", {{"model", o.b}, {"dtypes", c.dtypes_b}}},
+          {"tokens", prompt.ids},
+          {"pieces", pieces_json(a, prompt, prompt.ids)},
+          {"threshold", c.threshold},
+          {"first_beyond", first},
+          {"kl_mean", c.kl_mean},
+          {"kl_most", c.kl_most},
+          {"same_top", c.same_top},
+          {"layers", std::move(layers)},
+          {"predictions", std::move(predictions)}};
+}
+
+void print_report(const Options& o, const Engine& a, const Prompt& prompt, const ModelComparison& c) {
+  print("{}\n", dim(fmt::format("{}{:>12}{:>12}{:>12}{:>12}{:>12}", pad_right("", 10), "1 - cosine", "largest", "relative",
+                                "attention", "largest")));
+  for (size_t i = 0; i < c.layers.size(); ++i) {
+    const StreamDifference& d = c.layers[i];
+    const bool first = static_cast<int64_t>(i) == c.first_beyond;
+    const std::string name = pad_right(d.point, 10);
+    print("{}{:>12.3g}{:>12.3g}{:>12.3g}", first ? bold(name) : name, 1 - d.cosine, d.distance, d.relative);
+    if (d.layer >= 0) print("{:>12.3g}{:>12.3g}", d.attention_mean, d.attention_most);
+    print("\n");
+  }
+  print("\n{}\n", dim(fmt::format("{:>5}  {:>9}  {}", "at", "KL", "likeliest next")));
+  for (const PredictionDifference& d : c.predictions) {
+    const std::string of_a = shown_piece(a, prompt, d.top_a.token), of_b = shown_piece(a, prompt, d.top_b.token);
+    print("{:>5}  {:>9.3g}  {} {}\n", d.position, d.kl, of_a, of_a == of_b ? "" : dim("against ") + bold(of_b));
+  }
+  print("\nKL {:.3g} mean, {:.3g} largest; the likeliest token is the same at {} of positions\n", c.kl_mean, c.kl_most,
+        percent(c.same_top));
+  if (c.first_beyond < 0) {
+    print("no layer is beyond {:g}\n", c.threshold);
+  } else {
+    const StreamDifference& d = c.layers[static_cast<size_t>(c.first_beyond)];
+    print("first beyond {:g}: {}, {:.3g} at position {}\n", c.threshold, d.point, d.distance, d.worst_at);
+  }
+  log("a: {} ({}), b: {} ({})", o.a, joined(c.dtypes_a), o.b, joined(c.dtypes_b));
+}
+
+void run_compare(const Options& o) {
+  ModelOptions of_a = o.model, of_b = o.model;
+  of_a.model = o.a;
+  of_b.model = o.b;
+  Engine a = open_engine(of_a), b = open_engine(of_b);
+  const std::vector<Prompt> prompts = read_prompts(a, o.prompt);
+  if (prompts.size() > 1) throw UsageError("several sequences were given; two models are compared on one.");
+  const ModelComparison c = compare_models(a, b, prompts[0].ids, o.threshold);
+  if (o.model.json) return print_json(document(o, a, prompts[0], c));
+  print_report(o, a, prompts[0], c);
+}
+
+}  // namespace
+
+Action define_compare(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("A", o->a, "A model, as --model takes it elsewhere; its tokenizer reads the text")->type_name("")->required();
+  app.add_option("B", o->b, "The same model in another file")->type_name("")->required();
+  add_prompt_options(app, o->prompt, false);
+  add_number(app, "--threshold", o->threshold, 0, 2,
+             "Name the first layer with 1 - cosine above this at some position (default 0.001)");
+  add_run_options(app, o->model);
+  return [o] { run_compare(*o); };
+}
+
+}  // namespace vitrine::cli

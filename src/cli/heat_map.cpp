@@ -1,0 +1,64 @@
+#include "cli/heat_map.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/output.h"
+
+namespace vitrine::cli {
+namespace {
+
+constexpr int kCell = 7;  // columns of one number with its gap
+
+// The nearest of the terminal's 6 x 6 x 6 colours between white and a blue (more) or an orange (less): told apart by every
+// common kind of colour blindness. The text on it is black or white, whichever is read better.
+std::string coloured(const std::string& text, double share) {
+  const double t = std::clamp(share, -1.0, 1.0);
+  const double blue[3] = {0, 1, 3}, orange[3] = {4, 2, 0}, white[3] = {5, 5, 5};
+  const double* end = t < 0 ? orange : blue;
+  int code = 16;
+  const int weights[3] = {36, 6, 1};
+  for (int i = 0; i < 3; ++i) code += weights[i] * static_cast<int>(std::lround(white[i] + (end[i] - white[i]) * std::abs(t)));
+  return fmt::format("\x1b[48;5;{};38;5;{}m{}\x1b[0m", code, std::abs(t) > 0.6 ? 231 : 16, text);
+}
+
+std::string number_text(double value) {
+  const double size = std::abs(value);
+  if (!std::isfinite(value)) return "-";
+  if (size >= 1000 || (size > 0 && size < 0.0005)) return fmt::format("{:.0e}", value);
+  return size >= 100 ? fmt::format("{:.0f}", value) : size >= 10 ? fmt::format("{:.1f}", value) : fmt::format("{:.2f}", value);
+}
+
+}  // namespace
+
+std::string heat_map_text(const HeatMap& map, int terminal_columns, bool colours) {
+  int label = width_of(map.corner);
+  for (const std::string& row : map.rows) label = std::max(label, width_of(row));
+  int cell = kCell;
+  for (const std::string& column : map.columns) cell = std::max(cell, width_of(column) + 1);
+  const size_t count = map.columns.size();
+  const size_t room = terminal_columns > 0 ? static_cast<size_t>(std::max(1, (terminal_columns - label - 1) / cell)) : count;
+  std::string text;
+  for (size_t first = 0; first < count; first += room) {
+    const size_t end = std::min(count, first + room);
+    if (first > 0) text += "\n";
+    text += pad_left(map.corner, label) + " ";
+    for (size_t c = first; c < end; ++c) text += pad_left(map.columns[c], cell);
+    text += "\n";
+    for (size_t r = 0; r < map.rows.size(); ++r) {
+      text += pad_left(map.rows[r], label) + " ";
+      for (size_t c = first; c < end; ++c) {
+        const std::optional<double> value = map.values[r * count + c];
+        const std::string shown = pad_left(value ? number_text(*value) : "", cell);
+        const double share = value && map.reach > 0 ? (*value - map.middle) / map.reach : 0;
+        text += colours && value ? coloured(shown, share) : shown;
+      }
+      text += "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace vitrine::cli

@@ -1,0 +1,20 @@
+#pragma once
+// A grid of numbers in the terminal, on coloured cells where there are colours.
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace vitrine::cli {
+
+struct HeatMap {
+  std::string corner;  // names the rows
+  std::vector<std::string> rows, columns;
+  std::vector<std::optional<double>> values;  // [row, column]; nothing: no such cell
+  double middle = 0, reach = 1;               // the colour scale goes from middle - reach (orange) to middle + reach (blue)
+};
+
+/// Lines with newlines. Too many columns for the terminal's width are cut into blocks, one below the other; 0 columns of
+/// terminal: no limit.
+std::string heat_map_text(const HeatMap& map, int terminal_columns, bool colours);
+
+}  // namespace vitrine::cli

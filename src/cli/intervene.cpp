@@ -1,0 +1,168 @@
+// vitrine intervene: ablation, patching and steering from a recipe.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "cli/commands.h"
+#include "cli/heat_map.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "inspect/intervene_run.h"
+
+namespace vitrine::cli {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  InterveneOptions run;
+  int64_t memory_mib = 0;
+  std::string recipe, out;
+};
+
+std::string piece_of(const Engine& engine, bool from_text, int32_t id) {
+  if (!from_text || id >= engine.tokenizer().vocab_size()) return fmt::format("{}", id);
+  return visible(engine.tokenizer().piece(id));
+}
+
+std::string shown(const Engine& engine, const PromptSpec& prompt, const std::vector<int32_t>& ids) {
+  std::string text;
+  for (const int32_t id : ids) text += (text.empty() ? "" : " ") + piece_of(engine, !prompt.from_tokens, id);
+  return text;
+}
+
+/// "3 ▁king": what stands at a position.
+std::string position_label(const Engine& engine, const InterveneResult& r, int64_t position) {
+  const PromptSpec& prompt = r.recipe.run_corrupt ? *r.recipe.corrupt : r.recipe.prompt;
+  return fmt::format("{} {}", position, piece_of(engine, !prompt.from_tokens, r.prompts.run()[static_cast<size_t>(position)]));
+}
+
+void print_predictions(const Engine& engine, const InterveneResult& r) {
+  const bool from_text = !(r.recipe.run_corrupt ? *r.recipe.corrupt : r.recipe.prompt).from_tokens;
+  for (size_t at = 0; at < r.before.size(); ++at) {
+    const auto& before = r.before[at].top;
+    const auto& after = r.after[at].top;
+    int widest = 6;
+    for (const TokenLogprob& entry : before) widest = std::max(widest, width_of(piece_of(engine, from_text, entry.token)));
+    for (const TokenLogprob& entry : after) widest = std::max(widest, width_of(piece_of(engine, from_text, entry.token)));
+    print("\n{}\n", bold(fmt::format("after {}", position_label(engine, r, r.before[at].position))));
+    print("{}\n",
+          dim(fmt::format("      {}{}   {}{}", pad_right("before", widest + 10), "", pad_right("after", widest + 10), "was")));
+    for (size_t i = 0; i < before.size(); ++i) {
+      const auto column = [&](const TokenLogprob& entry) {
+        return pad_right(piece_of(engine, from_text, entry.token), widest) +
+               pad_left(percent(std::exp(static_cast<double>(entry.logprob))), 10);
+      };
+      const auto was =
+          std::find_if(before.begin(), before.end(), [&](const TokenLogprob& b) { return b.token == after[i].token; });
+      print("{:>4}  {}   {}  {}\n", i + 1, column(before[i]), column(after[i]),
+            was == before.end()                                      ? dim("new")
+            : was - before.begin() == static_cast<std::ptrdiff_t>(i) ? ""
+                                                                     : dim(fmt::format("{}", was - before.begin() + 1)));
+    }
+    print("KL(before ‖ after) {:.4g} nats\n", r.kl[at]);
+  }
+}
+
+std::string metric_text(const Engine& engine, const InterveneResult& r) {
+  const bool from_text = !r.recipe.prompt.from_tokens;
+  const auto token = [&](size_t i) { return piece_of(engine, from_text, r.metric_tokens[i]); };
+  switch (r.recipe.metric.kind) {
+    case MetricSpec::Kind::logit_difference: return fmt::format("logit({}) - logit({})", token(0), token(1));
+    case MetricSpec::Kind::logprob: return fmt::format("log p({})", token(0));
+    case MetricSpec::Kind::kl: return "KL(clean ‖ run)";
+    case MetricSpec::Kind::loss: return "loss over the clean prompt's tokens";
+    default: return "";
+  }
+}
+
+void print_metric(const Engine& engine, const InterveneResult& r) {
+  if (!r.metric_before) return;
+  std::string line = fmt::format("{}: before {:.4g}, after {:.4g}", metric_text(engine, r), *r.metric_before, *r.metric_after);
+  if (r.metric_corrupt) line += fmt::format("; clean {:.4g}, corrupt {:.4g}", *r.metric_clean, *r.metric_corrupt);
+  if (const auto share = r.normalised(*r.metric_after)) line += fmt::format("; {:.3f} of the way from corrupt to clean", *share);
+  print("\n{}\n", line);
+}
+
+void print_grid(const Engine& engine, const InterveneResult& r) {
+  const InterveneGrid& grid = *r.grid;
+  const bool shares = r.metric_corrupt && r.normalised(*r.metric_clean).has_value();
+  HeatMap map;
+  map.corner = grid.row_axis + " \\ " + grid.column_axis;
+  for (const int64_t row : grid.rows) map.rows.push_back(fmt::format("{}", row));
+  map.columns = grid.columns;
+  for (size_t c = 0; c < grid.positions.size(); ++c) map.columns[c] = position_label(engine, r, grid.positions[c]);
+  map.middle = shares ? 0 : *r.metric_before;
+  map.reach = shares ? 1 : 1e-12;
+  for (const std::optional<double>& value : grid.values) {
+    map.values.push_back(value && shares ? r.normalised(*value) : value);
+    if (!shares && value) map.reach = std::max(map.reach, std::abs(*value - map.middle));
+  }
+  print("\n{} {}\n", bold(grid.kind == "path" ? "path patching" : grid.kind + " " + grid.what),
+        dim(shares ? "0 as the corrupt run, 1 as the clean one: " + metric_text(engine, r)
+                   : metric_text(engine, r) + fmt::format(", {:.4g} before", *r.metric_before)));
+  write_out(heat_map_text(map, terminal().columns, terminal().colours));
+  size_t best = grid.values.size();
+  for (size_t i = 0; i < grid.values.size(); ++i)
+    if (grid.values[i] && (best == grid.values.size() ||
+                           std::abs(*grid.values[i] - *r.metric_before) > std::abs(*grid.values[best] - *r.metric_before)))
+      best = i;
+  if (best < grid.values.size() && grid.values.size() > 1)
+    print("\n{}\n{}", dim("This recipe makes the cell that changes most:"),
+          recipe_text(grid, best / grid.columns.size(), best % grid.columns.size()));
+}
+
+void print_result(const Engine& engine, const InterveneResult& r) {
+  print("{} {}\n", dim(r.recipe.run_corrupt ? "clean  " : "prompt "), shown(engine, r.recipe.prompt, r.prompts.clean));
+  if (r.recipe.corrupt) print("{} {}\n", dim("corrupt"), shown(engine, *r.recipe.corrupt, r.prompts.corrupt));
+  if (r.recipe.corrupt) print("{} {}\n", dim("edited "), r.recipe.run_corrupt ? "the corrupt prompt" : "the clean prompt");
+  for (const InterveneResult::Done& done : r.interventions) {
+    write_out(done.text);
+    std::string hooks;
+    for (size_t i = 0; i < std::min<size_t>(done.hooks.size(), 4); ++i) hooks += (i > 0 ? ", " : "") + done.hooks[i];
+    if (done.hooks.size() > 4) hooks += fmt::format(" and {} more", done.hooks.size() - 4);
+    print("    {}\n", dim("# " + hooks));
+  }
+  // Without an edit of its own, a grid's run is as before.
+  if (!r.interventions.empty() || (r.grid && r.grid->values.size() == 1)) print_predictions(engine, r);
+  print_metric(engine, r);
+  if (r.grid) print_grid(engine, r);
+}
+
+void run_intervene(Options o) {
+  Recipe recipe = read_recipe(o.recipe);
+  if (o.model.model.empty()) o.model.model = recipe.model;
+  recipe.model = o.model.model;  // so that the recipes of cells name the model that ran
+  if (!o.out.empty() && std::filesystem::is_directory(o.out))
+    throw UsageError("--out " + o.out + " is a directory; expected a file.");
+  Engine engine = open_engine(o.model);
+  o.run.memory = static_cast<size_t>(o.memory_mib) << 20;
+  const InterveneResult result = intervene(engine, recipe, o.run);
+  if (o.model.json || !o.out.empty()) {
+    const OrderedJson document = to_json(result, engine);
+    if (!o.out.empty()) write_file_atomically(o.out, document.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+    if (o.model.json) return print_json(document);
+  }
+  print_result(engine, result);
+}
+
+}  // namespace
+
+Action define_intervene(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("RECIPE", o->recipe, "What to do, in YAML (docs/intervene.md)")->type_name("FILE")->required();
+  add_count(app, "--top", o->run.top, 1, 1 << 20, "Tokens to show before and after (default 10)");
+  app.add_flag("--all-positions", o->run.all_positions, "Show predictions and KL after every token, not only after the metric's");
+  app.add_option("--out,-o", o->out, "Also write the JSON document to this file (replaced if it exists)")->type_name("FILE");
+  add_count(app, "--memory", o->memory_mib, 1, int64_t{1} << 30,
+            "MiB that values kept for patching may take; more is refused before the run (default: what the machine has left)");
+  add_model_options(app, o->model);
+  return [o] { run_intervene(*o); };
+}
+
+}  // namespace vitrine::cli

@@ -1,0 +1,79 @@
+#pragma once
+// Changing what a model computes: edits of hooked values, as a listener, and listeners one after the other.
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/recorder.h"
+
+namespace vitrine {
+
+/// A change to the value at one hook, or to some heads and positions of it.
+struct ValueEdit {
+  enum class Kind : uint8_t {
+    set,     // `numbers` are put there
+    add,     // factor · `numbers` are added
+    scale,   // what is there is multiplied by `factor`
+    recall,  // the sum of what this step showed at `sources` is put there
+  };
+  std::string hook;  // in full: "blocks.3.attn.hook_z"
+  /// Half-open, as a Recorder's: heads cut the head axis, positions (of the sequence, not of the step) rows and queries.
+  HookRequest::Range heads = {}, positions = {};
+  Kind kind = Kind::set;
+  /// Of set and add. `shape` is broadcast, from the right, to the part that is touched: [] is one number for all, [head_dim]
+  /// the same vector for every head and position, [heads, head_dim], [positions, heads, head_dim]. Of scores and patterns the
+  /// part is [heads, queries, keys], and in a step that has not reached all keys the rest is left out.
+  std::vector<float> numbers = {};
+  std::vector<int64_t> shape = {};
+  double factor = 1;
+  /// Of recall: hooks that come before `hook` in the run and have its shape.
+  std::vector<std::string> sources = {};
+};
+
+/// Makes edits while a model runs; several edits of one hook follow each other in the given order. The other sequences of a step
+/// keep their bits. Works with a cache and in chunks, on weights of any type, in f32 and f64. On a tape without recomputation
+/// gradients flow through: an edit that sets numbers stops them for the part it touches, recall passes them to its sources.
+/// Errors: ShapeError while running, for numbers or sources that do not fit the hook's value; UsageError for a source that the
+/// step has not shown before.
+class Interventions final : public Listener {
+ public:
+  Interventions() = default;
+  explicit Interventions(std::vector<ValueEdit> edits);
+
+  /// Adds edits after those that are there.
+  void append(std::vector<ValueEdit> edits);
+  const std::vector<ValueEdit>& edits() const { return edits_; }
+
+  bool wants(std::string_view name) const override;
+  Tensor see(Context& ctx, std::string_view name, const Tensor& value) override;
+
+ private:
+  struct Source {
+    std::vector<std::byte> bytes;
+    Tensor on_tape;  // the value itself, which a tape keeps
+  };
+  Tensor edited(Context& ctx, const ValueEdit& edit, const Tensor& value) const;
+
+  std::vector<ValueEdit> edits_;
+  std::map<std::string, std::vector<size_t>, std::less<>> by_hook_;  // which edits
+  std::map<std::string, Source, std::less<>> sources_;
+};
+
+/// Several listeners as one: each sees what those before it left, so that a Recorder at the end keeps the edited values.
+class ListenerChain final : public Listener {
+ public:
+  /// Null pointers are passed over. The listeners must outlive the chain.
+  explicit ListenerChain(std::vector<Listener*> listeners);
+
+  bool wants(std::string_view name) const override;
+  Tensor see(Context& ctx, std::string_view name, const Tensor& value) override;
+  bool wants_gradient(std::string_view name) const override;
+  void see_gradient(std::string_view name, const Tensor& gradient) override;
+
+ private:
+  std::vector<Listener*> listeners_;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,484 @@
+#include "inspect/intervene_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "inspect/listening.h"
+#include "inspect/trace.h"
+
+namespace vitrine {
+namespace {
+
+constexpr int64_t kLogitRows = 64;  // rows of the vocabulary's width that exist at once
+
+// The first hook of a run that holds a NaN or an infinity.
+class FirstNotFinite final : public Listener {
+ public:
+  std::string name;
+  bool wants(std::string_view hook) const override { return name.empty() && !hook.ends_with("hook_attn_scores"); }
+  Tensor see(Context&, std::string_view hook, const Tensor& value) override {
+    if (first_not_finite(value) >= 0) name = hook;
+    return {};
+  }
+};
+
+// Logits of some rows, [rows, vocab_size], of a residual stream that was computed with the same listener.
+Tensor checked_logits(Engine& engine, const Step& step, const Tensor& x, Listener& listener, bool edited,
+                      std::span<const int64_t> rows) {
+  Context& ctx = engine.context();
+  const Listening listening(ctx, listener);
+  const Tensor z = logits(ctx, x, engine.model().head(), rows);
+  if (first_not_finite(z) < 0) return z;
+  FirstNotFinite watch;
+  ListenerChain watched({&listener, &watch});
+  const Listening watching(ctx, watched);
+  logits(ctx, engine.model().residual(ctx, step), engine.model().head(), rows);
+  throw RunError("NaN or infinity appeared first in " + (watch.name.empty() ? std::string("the logits") : watch.name) +
+                 (edited ? " of the edited run: its numbers grow beyond what f32 holds. Edit fewer layers or norms"
+                         : "; do the weights hold NaN? `vitrine verify` shows more"));
+}
+
+Tensor residual_of(Engine& engine, const Step& step, Listener& listener) {
+  const Listening listening(engine.context(), listener);
+  return engine.model().residual(engine.context(), step);
+}
+
+// How many rows of logits are made at once: who edits the logits is shown the whole table each time.
+size_t rows_at_once(const Listener& listener, size_t rows) {
+  return listener.wants("hook_logits") ? std::max<size_t>(1, rows) : static_cast<size_t>(kLogitRows);
+}
+
+// Calls read(place among `rows`, logits [vocab_size]) for rows of one sequence, run with `listener` (or null).
+using ReadRow = std::function<void(size_t, std::span<const float>)>;
+void run_rows(Engine& engine, std::span<const int32_t> ids, Listener* listener, std::span<const int64_t> rows,
+              const ReadRow& read) {
+  ListenerChain chain({listener});
+  const auto frame = engine.context().frame();
+  const Step step = Step::of(ids);
+  const Tensor x = residual_of(engine, step, chain);
+  const size_t each = rows_at_once(chain, rows.size());
+  for (size_t first = 0; first < rows.size(); first += each) {
+    const auto scratch = engine.context().frame();
+    const Tensor z =
+        checked_logits(engine, step, x, chain, listener != nullptr, rows.subspan(first, std::min(each, rows.size() - first)));
+    for (int64_t i = 0; i < z.rows(); ++i)
+      read(first + static_cast<size_t>(i), {z.row<float>(i), static_cast<size_t>(z.row_size())});
+  }
+}
+
+std::vector<std::vector<float>> logits_of(Engine& engine, std::span<const int32_t> ids, Listener* listener,
+                                          std::span<const int64_t> rows) {
+  std::vector<std::vector<float>> result(rows.size());
+  run_rows(engine, ids, listener, rows, [&](size_t i, std::span<const float> z) { result[i].assign(z.begin(), z.end()); });
+  return result;
+}
+
+// KL(p || q) in nats of the distributions that two rows of logits stand for.
+double divergence(std::span<const float> p, std::span<const float> q) {
+  const double p_lse = log_sum_exp(p), q_lse = log_sum_exp(q);
+  double sum = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double log_p = static_cast<double>(p[i]) - p_lse;
+    sum += std::exp(log_p) * (log_p - (static_cast<double>(q[i]) - q_lse));
+  }
+  return std::max(0.0, sum);
+}
+
+// What a run is measured by.
+class Metric {
+ public:
+  Metric(Engine& engine, const Recipe& recipe, const RecipePrompts& prompts)
+      : engine_(engine), kind_(recipe.metric.kind), labels_(prompts.clean) {
+    for (const TokenSpec& token : recipe.metric.tokens) tokens_.push_back(id_of(engine, token));
+    const auto rows = static_cast<int64_t>(prompts.run().size());
+    position_ = position_of(recipe.metric.position, rows, recipe.metric.where);
+    if (kind_ == Kind::none) return;
+    if (kind_ == Kind::loss && labels_.size() < 2)
+      throw InputError(recipe.metric.where + ": the loss scores token t + 1 after token t, which takes two tokens or more");
+    if (!prompts.corrupt.empty() && prompts.corrupt.size() != prompts.clean.size() && kind_ == Kind::loss)
+      throw InputError(recipe.metric.where + ": the loss is that of the clean prompt's tokens (" +
+                       std::to_string(prompts.clean.size()) + "), and the corrupt prompt has " +
+                       std::to_string(prompts.corrupt.size()) + "; both must have as many");
+    if (kind_ == Kind::kl) {
+      const int64_t at = position_of(recipe.metric.position, static_cast<int64_t>(labels_.size()), recipe.metric.where);
+      clean_ = logits_of(engine, labels_, nullptr, std::span(&at, 1))[0];
+    }
+    relative_ = recipe.metric.position;
+    where_ = recipe.metric.where;
+  }
+
+  int64_t position() const { return position_; }
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+
+  double of(std::span<const int32_t> ids, Listener* listener) const {
+    const auto length = static_cast<int64_t>(ids.size());
+    if (kind_ == Kind::loss) {
+      std::vector<int64_t> rows(ids.size() - 1);
+      std::iota(rows.begin(), rows.end(), 0);
+      double sum = 0;
+      run_rows(engine_, ids, listener, rows, [&](size_t i, std::span<const float> z) {
+        sum += log_sum_exp(z) - static_cast<double>(z[static_cast<size_t>(labels_[i + 1])]);
+      });
+      return sum / static_cast<double>(rows.size());
+    }
+    const int64_t at = position_of(relative_, length, where_);
+    const std::vector<float> z = logits_of(engine_, ids, listener, std::span(&at, 1))[0];
+    const auto logit = [&](size_t i) { return static_cast<double>(z[static_cast<size_t>(tokens_[i])]); };
+    if (kind_ == Kind::logit_difference) return logit(0) - logit(1);
+    if (kind_ == Kind::logprob) return logit(0) - log_sum_exp(z);
+    return divergence(clean_, z);
+  }
+
+ private:
+  using Kind = MetricSpec::Kind;
+  Engine& engine_;
+  Kind kind_;
+  std::vector<int32_t> labels_, tokens_;
+  std::vector<float> clean_;
+  int64_t position_ = 0, relative_ = -1;
+  std::string where_;
+};
+
+std::string touched(const ValueEdit& edit) {
+  const auto slice = [](const char* name, const HookRequest::Range& range) -> std::string {
+    if (range.first == 0 && range.end == std::numeric_limits<int64_t>::max()) return "";
+    if (range.end == range.first + 1) return std::string(name) + "=" + std::to_string(range.first);
+    const std::string end = range.end == std::numeric_limits<int64_t>::max() ? "" : std::to_string(range.end);
+    return std::string(name) + "=" + std::to_string(range.first) + ":" + end;
+  };
+  std::string inside = slice("heads", edit.heads);
+  const std::string positions = slice("positions", edit.positions);
+  if (!inside.empty() && !positions.empty()) inside += ",";
+  inside += positions;
+  return edit.hook + (inside.empty() ? "" : "[" + inside + "]");
+}
+
+// A whole value put in place of a hook's.
+ValueEdit whole(const std::string& hook, const Recorder::Value& value) {
+  ValueEdit edit;
+  edit.hook = hook;
+  edit.numbers = value.numbers;
+  edit.shape = value.shape;
+  return edit;
+}
+
+class Grids {
+ public:
+  Grids(Engine& engine, const Recipe& recipe, const RecipePrompts& prompts, const Metric& metric, Interventions& base,
+        SourceValues& values)
+      : engine_(engine), recipe_(recipe), prompts_(prompts), metric_(metric), base_(base), values_(values) {}
+
+  // `single` receives the edits that make the cell, if the grid has one cell only.
+  InterveneGrid run(std::optional<Interventions>& single) {
+    if (recipe_.paths) return paths(single);
+    return places(single);
+  }
+
+ private:
+  const std::vector<int32_t>& ids() const { return prompts_.run(); }
+
+  void require_equal_lengths(const std::string& where) const {
+    if (prompts_.clean.size() == prompts_.corrupt.size()) return;
+    throw InputError((where.empty() ? "" : where + ": ") + "the prompt has " + std::to_string(prompts_.clean.size()) +
+                     " tokens and the corrupt prompt " + std::to_string(prompts_.corrupt.size()) +
+                     "; patching goes position by position, so both must have as many. `vitrine tokenize` shows the tokens");
+  }
+
+  void begin_recipe(InterveneGrid& grid) const {
+    Recipe head = recipe_;
+    head.grid.reset();
+    head.paths.reset();
+    grid.recipe_head = to_yaml(head);
+  }
+
+  double measured(Interventions& edits) const {
+    ListenerChain chain({&base_, &edits});
+    return metric_.of(ids(), &chain);
+  }
+
+  InterveneGrid places(std::optional<Interventions>& single) {
+    const GridSpec& spec = *recipe_.grid;
+    const ModelShape& shape = engine_.shape();
+    const auto rows = static_cast<int64_t>(ids().size());
+    if (spec.patch) require_equal_lengths(spec.where);
+    const std::string hook = hook_alias(spec.what).value_or(spec.what);
+    const bool by_head = hook_shape(engine_.model(), "blocks.0." + hook.substr(9), 1).size() == 3;
+    if (!by_head && !spec.heads.empty()) throw InputError(spec.where + ": " + spec.what + " has no heads; leave out \"heads\"");
+
+    InterveneGrid grid;
+    grid.kind = spec.patch ? "patch" : "ablate";
+    grid.what = spec.what;
+    grid.row_axis = "layer";
+    const std::vector<std::string> all = {"*"};
+    grid.rows = indices_of(spec.layers.empty() ? all : spec.layers, shape.n_layers, "layers", spec.where);
+    std::vector<int64_t> columns;
+    if (by_head) {
+      grid.column_axis = "head";
+      const int64_t heads = hook_shape(engine_.model(), "blocks.0." + hook.substr(9), rows)[spec.what == "pattern" ? 0 : 1];
+      columns = indices_of(spec.heads.empty() ? all : spec.heads, heads, "heads of this hook in a layer", spec.where);
+    } else {
+      grid.column_axis = "position";
+      columns = indices_of(spec.positions.empty() ? all : spec.positions, rows, "positions", spec.where);
+      grid.positions = columns;
+    }
+    for (const int64_t column : columns) grid.columns.push_back(std::to_string(column));
+    grid.values.resize(grid.rows.size() * columns.size());
+    grid.recipe_cells.resize(grid.values.size());
+    begin_recipe(grid);
+    if (recipe_.interventions.empty()) grid.recipe_head += "interventions:\n";
+
+    const bool one = grid.values.size() == 1;
+    for (size_t r = 0; r < grid.rows.size(); ++r)
+      for (size_t c = 0; c < columns.size(); ++c) {
+        Intervention cell;
+        cell.where = spec.where;
+        cell.action = spec.patch ? Intervention::Action::resample : spec.action;
+        if (spec.patch) cell.from = prompts_.run_corrupt ? Intervention::From::clean : Intervention::From::corrupt;
+        const std::string name = "blocks." + std::to_string(grid.rows[r]) + "." + hook.substr(9);
+        cell.of = {name + (by_head ? "[heads=" : "[positions=") + grid.columns[c] + "]"};
+        if (by_head) {
+          cell.positions = spec.positions;
+        }
+        grid.recipe_cells[grid.cell(r, c)] = to_yaml(cell);
+        Interventions edits(plan_edits(engine_, cell, prompts_, values_));
+        grid.values[grid.cell(r, c)] = measured(edits);
+        if (one) single = std::move(edits);
+      }
+    return grid;
+  }
+
+  InterveneGrid paths(std::optional<Interventions>& single);
+
+  Engine& engine_;
+  const Recipe& recipe_;
+  const RecipePrompts& prompts_;
+  const Metric& metric_;
+  Interventions& base_;
+  SourceValues& values_;
+};
+
+// Path patching: what it freezes, and what reaches the receivers.
+class PathRuns {
+ public:
+  PathRuns(Engine& engine, const PathSpec& spec, const RecipePrompts& prompts, Interventions& base)
+      : engine_(engine), prompts_(prompts), base_(base) {
+    const std::vector<std::string> hooks = {"blocks.*.attn.hook_z", "blocks.*.hook_mlp_out"};
+    const std::vector<std::string> frozen(hooks.begin(), hooks.begin() + (spec.freeze_mlps ? 2 : 1));
+    std::vector<ValueEdit> edits;
+    const Recorder own = trace_to_memory(engine, prompts.run(), frozen, &base, prompts.memory);
+    for (const auto& [name, value] : own.values()) edits.push_back(whole(name, value));
+    freeze_.append(std::move(edits));
+    other_.emplace(trace_to_memory(engine, prompts.other(), hooks, nullptr, prompts.memory));
+    find_receivers(spec);
+  }
+
+  /// The receivers' inputs when the sender alone is as in the other prompt. head -1: the layer's MLP.
+  std::vector<ValueEdit> reaching(const HeadPlace& sender) {
+    const std::string hook = "blocks." + std::to_string(sender.layer) + (sender.head < 0 ? ".hook_mlp_out" : ".attn.hook_z");
+    ValueEdit edit = whole(hook, other_->values().find(hook)->second);
+    if (sender.head >= 0) {
+      const auto rows = edit.shape[0], heads = edit.shape[1], head_dim = edit.shape[2];
+      std::vector<float> numbers;
+      for (int64_t r = 0; r < rows; ++r) {
+        const auto from = edit.numbers.begin() + (r * heads + sender.head) * head_dim;
+        numbers.insert(numbers.end(), from, from + head_dim);
+      }
+      edit.numbers = std::move(numbers);
+      edit.shape = {rows, 1, head_dim};
+      edit.heads = {sender.head, sender.head + 1};
+    }
+    Interventions send({std::move(edit)});
+    Recorder heard(requests_);
+    ListenerChain chain({&base_, &freeze_, &send, &heard});
+    {
+      const auto frame = engine_.context().frame();
+      residual_of(engine_, Step::of(prompts_.run()), chain);
+    }
+    std::vector<ValueEdit> edits;
+    for (const auto& [name, heads] : receivers_) {
+      const Recorder::Value& value = heard.values().find(name)->second;
+      if (heads.empty()) {
+        edits.push_back(whole(name, value));
+        continue;
+      }
+      for (const int64_t head : heads) edits.push_back(one_head(name, value, head));
+    }
+    return edits;
+  }
+
+ private:
+  static ValueEdit one_head(const std::string& name, const Recorder::Value& value, int64_t head) {
+    ValueEdit edit;
+    edit.hook = name;
+    edit.heads = {head, head + 1};
+    const int64_t rows = value.shape[0], heads = value.shape[1], head_dim = value.shape[2];
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto from = value.numbers.begin() + (r * heads + head) * head_dim;
+      edit.numbers.insert(edit.numbers.end(), from, from + head_dim);
+    }
+    edit.shape = {rows, 1, head_dim};
+    return edit;
+  }
+
+  void find_receivers(const PathSpec& spec) {
+    const ModelShape& shape = engine_.shape();
+    for (const HeadPlace& place : heads_of(spec.to_heads, shape, spec.where))
+      for (const std::string& input : spec.inputs)
+        receivers_["blocks." + std::to_string(place.layer) + ".attn.hook_" + input].insert(
+            input == "q" ? place.head : place.head / (shape.n_heads / shape.n_kv_heads));
+    const std::vector<std::string> names = engine_.model().hook_names();
+    for (const int64_t layer : indices_of(spec.to_mlps, shape.n_layers, "layers", spec.where))
+      for (const char* hook : {".mlp.hook_pre", ".mlp.hook_pre_linear"}) {
+        const std::string name = "blocks." + std::to_string(layer) + hook;
+        if (std::find(names.begin(), names.end(), name) != names.end()) receivers_[name];
+      }
+    if (spec.to_logits) receivers_["blocks." + std::to_string(shape.n_layers - 1) + ".hook_resid_post"];
+    for (const auto& [name, heads] : receivers_) requests_.push_back({name, {}, {}});
+  }
+
+  Engine& engine_;
+  const RecipePrompts& prompts_;
+  Interventions& base_;
+  Interventions freeze_;
+  std::optional<Recorder> other_;
+  std::map<std::string, std::set<int64_t>> receivers_;  // by hook: which heads; none: all of it
+  std::vector<HookRequest> requests_;
+};
+
+InterveneGrid Grids::paths(std::optional<Interventions>& single) {
+  const PathSpec& spec = *recipe_.paths;
+  const ModelShape& shape = engine_.shape();
+  require_equal_lengths(spec.where);
+  std::set<HeadPlace> senders;
+  for (const HeadPlace& place : heads_of(spec.heads, shape, spec.where)) senders.insert(place);
+  for (const int64_t layer : indices_of(spec.mlps, shape.n_layers, "layers", spec.where)) senders.insert({layer, -1});
+
+  InterveneGrid grid;
+  grid.kind = "path";
+  grid.what = "senders";
+  grid.row_axis = "layer";
+  grid.column_axis = "sender";
+  std::set<int64_t> rows, heads;
+  for (const HeadPlace& sender : senders) {
+    rows.insert(sender.layer);
+    if (sender.head >= 0) heads.insert(sender.head);
+  }
+  grid.rows.assign(rows.begin(), rows.end());
+  std::vector<int64_t> columns(heads.begin(), heads.end());
+  for (const int64_t head : columns) grid.columns.push_back("head " + std::to_string(head));
+  if (!spec.mlps.empty()) {
+    columns.push_back(-1);
+    grid.columns.emplace_back("mlp");
+  }
+  grid.values.resize(grid.rows.size() * columns.size());
+  grid.recipe_cells.resize(grid.values.size());
+  begin_recipe(grid);
+
+  PathRuns runs(engine_, spec, prompts_, base_);
+  for (size_t r = 0; r < grid.rows.size(); ++r)
+    for (size_t c = 0; c < columns.size(); ++c) {
+      const HeadPlace sender{grid.rows[r], columns[c]};
+      if (!senders.contains(sender)) continue;
+      PathSpec cell = spec;
+      cell.heads.clear();
+      cell.mlps.clear();
+      if (sender.head >= 0) {
+        cell.heads = {std::to_string(sender.layer) + "." + std::to_string(sender.head)};
+      } else {
+        cell.mlps = {std::to_string(sender.layer)};
+      }
+      grid.recipe_cells[grid.cell(r, c)] = to_yaml(cell);
+      Interventions edits(runs.reaching(sender));
+      grid.values[grid.cell(r, c)] = measured(edits);
+      if (senders.size() == 1) single = std::move(edits);
+    }
+  return grid;
+}
+
+// Predictions of both runs and their distance, at the given positions.
+void compare(Engine& engine, std::span<const int32_t> ids, Listener& edits, std::span<const int64_t> rows, int64_t top,
+             InterveneResult& result) {
+  ListenerChain nobody({});
+  const auto frame = engine.context().frame();
+  const Step step = Step::of(ids);
+  const Tensor before = residual_of(engine, step, nobody), after = residual_of(engine, step, edits);
+  const auto n = static_cast<size_t>(std::min(top, engine.shape().vocab_size));
+  const size_t each = rows_at_once(edits, rows.size());
+  for (size_t first = 0; first < rows.size(); first += each) {
+    const auto scratch = engine.context().frame();
+    const auto part = rows.subspan(first, std::min(each, rows.size() - first));
+    const Tensor p = checked_logits(engine, step, before, nobody, false, part);
+    const Tensor q = checked_logits(engine, step, after, edits, true, part);
+    for (int64_t i = 0; i < p.rows(); ++i) {
+      const std::span<const float> p_row(p.row<float>(i), static_cast<size_t>(p.row_size()));
+      const std::span<const float> q_row(q.row<float>(i), static_cast<size_t>(q.row_size()));
+      result.before.push_back({part[static_cast<size_t>(i)], top_logprobs(p_row, n)});
+      result.after.push_back({part[static_cast<size_t>(i)], top_logprobs(q_row, n)});
+      result.kl.push_back(divergence(p_row, q_row));
+    }
+  }
+}
+
+}  // namespace
+
+std::string recipe_text(const InterveneGrid& grid, size_t row, size_t column) {
+  const std::string& cell = grid.recipe_cells.at(grid.cell(row, column));
+  return cell.empty() ? std::string() : grid.recipe_head + cell;
+}
+
+std::optional<double> InterveneResult::normalised(double value) const {
+  if (!metric_clean || !metric_corrupt) return {};
+  const double range = *metric_clean - *metric_corrupt;
+  if (!(std::abs(range) > 1e-12)) return {};
+  return (value - *metric_corrupt) / range;
+}
+
+InterveneResult intervene(Engine& engine, const Recipe& recipe, const InterveneOptions& options) {
+  InterveneResult result;
+  result.recipe = recipe;
+  RecipePrompts& prompts = result.prompts;
+  prompts.clean = ids_of(engine, recipe.prompt);
+  if (recipe.corrupt) prompts.corrupt = ids_of(engine, *recipe.corrupt);
+  prompts.run_corrupt = recipe.run_corrupt;
+  prompts.memory = options.memory;
+  const std::vector<int32_t>& ids = prompts.run();
+
+  const Metric metric(engine, recipe, prompts);
+  result.position = metric.position();
+  result.metric_tokens = metric.tokens();
+
+  SourceValues values(engine, options.memory);
+  Interventions base;
+  for (const Intervention& intervention : recipe.interventions) {
+    std::vector<ValueEdit> edits = plan_edits(engine, intervention, prompts, values);
+    InterveneResult::Done done{to_yaml(intervention), {}};
+    for (const ValueEdit& edit : edits) done.hooks.push_back(touched(edit));
+    result.interventions.push_back(std::move(done));
+    base.append(std::move(edits));
+  }
+
+  std::optional<Interventions> single;
+  if (recipe.grid || recipe.paths) result.grid = Grids(engine, recipe, prompts, metric, base, values).run(single);
+
+  ListenerChain edits({&base, single ? &*single : nullptr});
+  std::vector<int64_t> rows = {result.position};
+  if (options.all_positions) {
+    rows.resize(ids.size());
+    std::iota(rows.begin(), rows.end(), 0);
+  }
+  compare(engine, ids, edits, rows, options.top, result);
+  if (recipe.metric.kind == MetricSpec::Kind::none) return result;
+  result.metric_clean = metric.of(prompts.clean, nullptr);
+  if (recipe.corrupt) result.metric_corrupt = metric.of(prompts.corrupt, nullptr);
+  result.metric_before = prompts.run_corrupt ? result.metric_corrupt : result.metric_clean;
+  result.metric_after = metric.of(ids, &edits);
+  return result;
+}
+
+}  // namespace vitrine
