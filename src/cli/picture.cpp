@@ -1,0 +1,151 @@
+// vitrine picture: one picture of the walk-through as text, data or SVG. vitrine explain: all of them as one offline page.
+#include "picture/picture.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "io/atomic_file.h"
+
+namespace vitrine::cli {
+namespace {
+
+constexpr char kUsualPrompt[] = "Once upon a time there was a king";
+
+struct Options {
+  ModelOptions model;
+  PromptOptions prompt;
+  std::string name, out, words, sum;
+  int64_t layer = -1, head = -1, position = -1;  // -1: not given
+  bool list = false, svg = false;
+};
+
+void list_pictures(bool json) {
+  if (json) {
+    OrderedJson list = OrderedJson::array();
+    for (const PictureInfo& info : pictures())
+      list.push_back({{"name", info.name}, {"title", info.title}, {"summary", info.summary}});
+    print_json({{"pictures", list}});
+    return;
+  }
+  int widest = 0;
+  for (const PictureInfo& info : pictures()) widest = std::max(widest, width_of(info.name));
+  for (const PictureInfo& info : pictures()) print("{}  {}\n", pad_right(info.name, widest), info.summary);
+}
+
+PicturePrompt prompt_of(const Engine& engine, const Options& o) {
+  std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
+  if (prompts.size() > 1) throw UsageError("several sequences in --tokens: a picture shows one. Give them one at a time.");
+  PicturePrompt prompt;
+  prompt.model = o.model.model;
+  prompt.ids = std::move(prompts[0].ids);
+  if (prompts[0].from_text) {
+    prompt.text = std::move(prompts[0].text);
+    prompt.pieces = engine.tokenizer().encode_with_offsets(*prompt.text, !o.prompt.no_special);
+  }
+  return prompt;
+}
+
+PictureOptions picture_options(const Options& o) {
+  PictureOptions options;
+  const auto given = [](int64_t value) { return value < 0 ? std::optional<int64_t>() : value; };
+  options.layer = given(o.layer);
+  options.head = given(o.head);
+  options.position = given(o.position);
+  options.sum = o.sum;
+  require_utf8(o.words, "--words");
+  require_utf8(o.sum, "--sum");
+  for (size_t begin = 0; begin < o.words.size();) {
+    const size_t end = std::min(o.words.find(',', begin), o.words.size());
+    if (end > begin) options.words.push_back(o.words.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return options;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  write_file_atomically(path, text);
+  log("{} written, {}", path, bytes_text(static_cast<double>(text.size())));
+}
+
+void print_or_write(const Options& o, const std::string& text) {
+  if (o.out.empty()) {
+    write_out(text);
+  } else {
+    write_file(o.out, text);
+  }
+}
+
+void run_picture(Options o) {
+  if (o.list) return list_pictures(o.model.json);
+  if (o.name.empty()) throw UsageError("which picture? `vitrine picture --list` names them all.");
+  if (o.svg && o.model.json) throw UsageError("--svg and --json exclude each other; run twice for both.");
+  if (!o.out.empty() && !o.svg && !o.model.json) {
+    o.svg = o.out.ends_with(".svg");
+    o.model.json = o.out.ends_with(".json");
+    if (!o.svg && !o.model.json) throw UsageError("--out " + o.out + ": say --svg or --json, or end the name in .svg or .json.");
+  }
+  check_picture_name(o.name);
+  if (!o.prompt.has_text && !o.prompt.has_tokens) {
+    o.prompt.text = kUsualPrompt;
+    o.prompt.has_text = true;
+  }
+  const PictureOptions options = picture_options(o);
+  Engine engine = open_engine(o.model);
+  const PictureJson document = picture_document(engine, prompt_of(engine, o), o.name, options);
+  const PictureJson& picture = document.at("pictures").at(o.name);
+  if (o.svg) return print_or_write(o, picture_svg(document, o.name, options));
+  if (o.model.json) return print_or_write(o, document.dump(-1, ' ', false, PictureJson::error_handler_t::replace) + "\n");
+  print("{}\n\n", bold(picture.at("title").get<std::string>()));
+  if (!picture.at("available").get<bool>()) return print("{}\n", picture.at("reason").get<std::string>());
+  print("{}\n\n{}\n", picture.at("caption").get<std::string>(), picture.at("alt").get<std::string>());
+  log("--svg draws it, --json gives its numbers.");
+}
+
+void run_explain(const Options& o) {
+  if (o.list) return list_pictures(o.model.json);
+  if (o.out.empty() && !o.model.json)
+    throw UsageError("where should the page go? Give --out PAGE.html, or --json for the data alone.");
+  Engine engine = open_engine(o.model);
+  const PictureJson document = explain_document(engine, prompt_of(engine, o));
+  if (!o.out.empty()) write_file(o.out, explain_page(document));
+  if (o.model.json) print_json(document);
+}
+
+}  // namespace
+
+Action define_picture(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("NAME", o->name, "Which picture; --list names them")->type_name("");
+  add_prompt_options(app, o->prompt, false);
+  app.add_flag("--list", o->list, "List every picture");
+  app.add_flag("--svg", o->svg, "Draw it: an SVG file, on standard output or to --out");
+  app.add_option("--out,-o", o->out, "The file to write (replaced if it exists); .svg or .json say which kind")
+      ->type_name("FILE");
+  add_count(app, "--layer", o->layer, 0, 1 << 20, "attention, softmax, query-length: this layer");
+  add_count(app, "--head", o->head, 0, 1 << 20, "attention, softmax: this head");
+  add_count(app, "--position", o->position, 0, INT32_MAX,
+            "softmax, logit-attribution: this token of the prompt; default: the last");
+  app.add_option("--words", o->words, "embedding-cosine: these words, separated by commas")->type_name("WORDS");
+  app.add_option("--sum", o->sum, "embedding-neighbours: words with signs between them; default: king - man + woman")
+      ->type_name("SUM");
+  add_model_options(app, o->model);
+  return [o] { run_picture(*o); };
+}
+
+Action define_explain(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  add_prompt_options(app, o->prompt, false);
+  app.add_flag("--list", o->list, "List every picture of the page");
+  app.add_option("--out,-o", o->out, "The HTML file to write (replaced if it exists)")->type_name("PAGE");
+  add_model_options(app, o->model);
+  return [o] { run_explain(*o); };
+}
+
+}  // namespace vitrine::cli

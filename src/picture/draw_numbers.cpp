@@ -1,0 +1,310 @@
+// Drawings of curves, dots and bars.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "picture/draw.h"
+
+namespace vitrine {
+namespace {
+
+constexpr double kLeft = 70, kWidth = 640, kRight = 610, kTop = 40, kBottom = 300, kHeight = 350;
+
+std::vector<double> counted(size_t n) {
+  std::vector<double> x(n);
+  std::iota(x.begin(), x.end(), 0.0);
+  return x;
+}
+
+void curve(Svg& svg, const SvgScale& x, const SvgScale& y, const std::vector<double>& xs, const std::vector<double>& ys,
+           std::string_view colour, double width = 1.5) {
+  std::vector<std::pair<double, double>> points;
+  for (size_t i = 0; i < xs.size(); ++i) {
+    const bool there = std::isfinite(ys[i]) && (!y.log || ys[i] > 0);
+    if (there) points.emplace_back(x.at(xs[i]), y.at(ys[i]));
+    if (!there || i + 1 == xs.size()) {
+      svg.path(points, colour, width);
+      points.clear();
+    }
+  }
+}
+
+// One line of bars: a label, a bar from zero, its number.
+void bars(Svg& svg, double y, const std::vector<std::string>& labels, const std::vector<double>& values, double left = 190) {
+  const SvgScale x = scale_over(values, left, kWidth - 80, false, true);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double row = y + static_cast<double>(i) * 20, zero = x.at(0), end = x.at(values[i]);
+    svg.text(left - 8, row + 12, labels[i], Anchor::end);
+    svg.rect(std::min(zero, end), row + 3, std::max(0.5, std::abs(end - zero)), 12, values[i] < 0 ? "accent2" : "accent");
+    svg.text(std::max(zero, end) + 6, row + 13, short_number(values[i]), Anchor::start, "muted", 11);
+  }
+}
+
+}  // namespace
+
+Svg svg_of_update_scale(const Canvas& c) {
+  Svg svg(kWidth, kHeight, c.title(), c.alt());
+  const PictureJson& sublayers = c.picture.at("sublayers");
+  const SvgScale x{-0.5, static_cast<double>(sublayers.size() / 2) - 0.5, kLeft, kRight}, y{0, 1, kBottom, kTop};
+  svg.y_axis(y, kLeft, "update scale √(σr² / (σr² + σs²))", kRight);
+  svg.x_axis(x, kBottom, "layer");
+  for (const PictureJson& s : sublayers) {
+    const bool attention = s.at("part") == "attention";
+    const double layer = s.at("layer"), scale = s.at("scale");
+    svg.circle(x.at(layer + (attention ? -0.12 : 0.12)), y.at(scale), 4, attention ? "accent" : "accent2",
+               fmt::format("layer {} {}: {}", layer, s.at("part").get<std::string>(), short_number(scale)));
+  }
+  svg.circle(kLeft + 12, 22, 4, "accent");
+  svg.text(kLeft + 22, 26, "attention");
+  svg.circle(kLeft + 102, 22, 4, "accent2");
+  svg.text(kLeft + 112, 26, "MLP");
+  return svg;
+}
+
+Svg svg_of_residual_scale(const Canvas& c) {
+  Svg svg(kWidth, kHeight + 60, c.title(), c.alt());
+  const std::vector<double> with = number_list(c.picture.at("withNorms")), without = number_list(c.picture.at("withoutNorms"));
+  std::vector<double> all = with;
+  all.insert(all.end(), without.begin(), without.end());
+  const std::vector<double> x = counted(with.size());
+  const SvgScale across = scale_over(x, kLeft, kRight - 90), up = scale_over(all, kBottom, kTop, true);
+  svg.y_axis(up, kLeft, "σ of the stream (log)", kRight - 90);
+  svg.x_axis(across, kBottom, "sub-layer (attention and MLP in turn)");
+  curve(svg, across, up, x, with, "accent", 2);
+  curve(svg, across, up, x, without, "accent2", 2);
+  for (const auto& [values, colour] : {std::pair{&with, "accent"}, std::pair{&without, "accent2"}})
+    for (size_t i = 0; i < values->size(); ++i)
+      if (std::isfinite((*values)[i]) && (*values)[i] > 0)
+        svg.circle(across.at(x[i]), up.at((*values)[i]), 2.5, colour,
+                   c.picture.at("labels").at(i).get<std::string>() + ": " + short_number((*values)[i]));
+  svg.text(kRight - 84, up.at(with.back()) + 4, "with norms");
+  const auto lost = std::find_if(without.begin(), without.end(), [](double v) { return !std::isfinite(v); });
+  const double last = lost == without.begin() ? up.high : *(lost - 1);
+  svg.text(lost == without.end() ? kRight - 84 : across.at(static_cast<double>(lost - without.begin())),
+           std::max(kTop + 12, up.at(last) + 4), "without norms");
+  const std::vector<double> grows = number_list(c.picture.at("toy").at("without")),
+                            adds = number_list(c.picture.at("toy").at("with"));
+  svg.text(kLeft, kHeight + 30,
+           fmt::format("Toy, 18 steps from 1:  x ← x + 2x gives {:.0f};  x ← x + 2 gives {:.0f}", grows.back(), adds.back()),
+           Anchor::start, "muted");
+  return svg;
+}
+
+Svg svg_of_embedding_rescaling(const Canvas& c) {
+  Svg svg(kWidth, 140, c.title(), c.alt());
+  const auto& p = c.picture;
+  bars(svg, 30, {"attention, with factor", "attention, without", "MLP, with factor", "MLP, without"},
+       {p.at("attention").at("with"), p.at("attention").at("without"), p.at("mlp").at("with"), p.at("mlp").at("without")});
+  svg.text(20, 20, fmt::format("First layer's update scales; factor {}", short_number(p.at("factor"))), Anchor::start, "muted");
+  return svg;
+}
+
+Svg svg_of_norm_statistics(const Canvas& c) {
+  Svg svg(kWidth, kHeight, c.title(), c.alt());
+  const std::vector<double> in = number_list(c.picture.at("inRms")), out = number_list(c.picture.at("outRms"));
+  std::vector<double> all = in;
+  all.insert(all.end(), out.begin(), out.end());
+  const std::vector<double> x = counted(in.size());
+  const SvgScale across = scale_over(x, kLeft, kRight), up = scale_over(all, kBottom, kTop, true);
+  svg.y_axis(up, kLeft, "root mean square (log)", kRight);
+  svg.x_axis(across, kBottom, "norm, in the order of the run");
+  for (size_t i = 0; i < in.size(); ++i) {
+    const std::string name = c.picture.at("norms").at(i);
+    if (!(in[i] > 0) || !(out[i] > 0)) continue;
+    svg.line(across.at(x[i]), up.at(in[i]), across.at(x[i]), up.at(out[i]), "faint");
+    svg.circle(across.at(x[i]), up.at(in[i]), 3, "accent2", name + ", entering: " + short_number(in[i]));
+    svg.circle(across.at(x[i]), up.at(out[i]), 3, "accent", name + ", leaving: " + short_number(out[i]));
+  }
+  svg.circle(kLeft + 12, 22, 4, "accent2");
+  svg.text(kLeft + 22, 26, "entering");
+  svg.circle(kLeft + 102, 22, 4, "accent");
+  svg.text(kLeft + 112, 26, "leaving");
+  return svg;
+}
+
+Svg svg_of_final_norm(const Canvas& c) {
+  const std::vector<double> before = number_list(c.picture.at("before")), after = number_list(c.picture.at("after"));
+  const size_t shown = std::min<size_t>(before.size(), 48);
+  Svg svg(kWidth, 50 + 20 * static_cast<double>(shown), c.title(), c.alt());
+  svg.text(150, 24, "before", Anchor::start, "muted");
+  svg.text(410, 24, "after", Anchor::start, "muted");
+  const SvgScale left = scale_over(before, 150, 340, false, true), right = scale_over(after, 410, 600, false, true);
+  for (size_t i = 0; i < shown; ++i) {
+    const double y = 32 + 20 * static_cast<double>(i);
+    svg.text(140, y + 12, c.token_at(i), Anchor::end);
+    svg.rect(150, y + 3, left.at(before[i]) - 150, 12, "accent2");
+    svg.text(left.at(before[i]) + 5, y + 13, short_number(before[i]), Anchor::start, "muted", 11);
+    svg.rect(410, y + 3, right.at(after[i]) - 410, 12, "accent");
+    svg.text(std::min(right.at(after[i]) + 5, 600.0), y + 13, short_number(after[i]), Anchor::start, "muted", 11);
+  }
+  return svg;
+}
+
+Svg svg_of_rope_wavelengths(const Canvas& c) {
+  Svg svg(kWidth, kHeight, c.title(), c.alt());
+  const std::vector<double> wavelengths = number_list(c.picture.at("wavelengths")), x = counted(wavelengths.size());
+  std::vector<double> all = wavelengths;
+  const double context = c.picture.at("contextLength");
+  if (context > 0) all.push_back(context);
+  const SvgScale across = scale_over(x, kLeft, kRight), up = scale_over(all, kBottom, kTop, true);
+  svg.y_axis(up, kLeft, "wavelength in tokens (log)", kRight);
+  svg.x_axis(across, kBottom, "pair of components");
+  curve(svg, across, up, x, wavelengths, "accent", 2);
+  for (size_t i = 0; i < x.size(); ++i)
+    svg.circle(across.at(x[i]), up.at(wavelengths[i]), 2, "accent", fmt::format("pair {}: {}", i, short_number(wavelengths[i])));
+  if (context > 0) {
+    svg.line(kLeft, up.at(context), kRight, up.at(context), "accent2");
+    svg.text(kLeft + 8, up.at(context) - 5, fmt::format("context, {:.0f} tokens", context));
+  }
+  return svg;
+}
+
+Svg svg_of_activation_curves(const Canvas& c) {
+  Svg svg(kWidth, kHeight, c.title(), c.alt());
+  const std::vector<double> x = number_list(c.picture.at("x"));
+  const SvgScale across{-4, 4, kLeft, kRight}, up{-1, 4, kBottom, kTop};
+  svg.y_axis(up, kLeft, "f(x)", kRight);
+  svg.x_axis(across, kBottom, "x");
+  struct Named {
+    const char *key, *label, *colour;
+  };
+  double row = 60;
+  for (const Named& f : {Named{"relu", "ReLU", "muted"}, Named{"silu", "SiLU", "accent2"},
+                         Named{"geluExact", "GELU (exact and tanh form)", "accent"}, Named{"geluTanh", "", "accent"}}) {
+    curve(svg, across, up, x, number_list(c.picture.at(f.key)), f.colour, 2);
+    if (f.label[0] == '\0') continue;
+    svg.line(kLeft + 20, row - 4, kLeft + 40, row - 4, f.colour, 2);
+    svg.text(kLeft + 46, row, f.label);
+    row += 18;
+  }
+  return svg;
+}
+
+Svg svg_of_soft_cap(const Canvas& c) {
+  const PictureJson& attention = c.picture.at("attention");
+  const size_t layers = attention.is_null() ? 0 : attention.at("changed").size(),
+               heads = layers == 0 ? 0 : attention.at("changed")[0].size();
+  Svg svg(kWidth, kHeight + (layers > 0 ? 80 + 14 * static_cast<double>(heads) : 0), c.title(), c.alt());
+  const std::vector<double> x = number_list(c.picture.at("curve").at("x")), y = number_list(c.picture.at("curve").at("y"));
+  const SvgScale across{-4, 4, kLeft, kRight}, up{-1.2, 1.2, kBottom, kTop};
+  svg.y_axis(up, kLeft, "capped score / cap", kRight);
+  svg.x_axis(across, kBottom, "score / cap");
+  svg.path({{across.at(-1.2), up.at(-1.2)}, {across.at(1.2), up.at(1.2)}}, "faint", 1.5);
+  curve(svg, across, up, x, y, "accent", 2);
+  if (layers == 0) return svg;
+  svg.text(kLeft, kHeight + 22,
+           "Share of attention scores that the cap changes by more than 1 %, by head (down) and layer (across)", Anchor::start,
+           "muted");
+  const double cell = std::min(28.0, 540.0 / static_cast<double>(layers));
+  const auto share = [&](size_t h, size_t l) { return attention.at("changed")[l][h].get<double>(); };
+  svg.heat(kLeft, kHeight + 32, cell, 14, heads, layers, false, share, [&](size_t h, size_t l) {
+    return fmt::format("layer {} head {}: {:.2f} %, largest {}", l, h, 100 * share(h, l),
+                       short_number(attention.at("largest")[l][h]));
+  });
+  svg.legend(kLeft, kHeight + 40 + 14 * static_cast<double>(heads), "0", "all", false);
+  return svg;
+}
+
+Svg svg_of_embedding_neighbours(const Canvas& c) {
+  const PictureJson& neighbours = c.picture.at("neighbours");
+  Svg svg(kWidth, 50 + 20 * static_cast<double>(neighbours.size()), c.title(), c.alt());
+  std::string sum;
+  for (const PictureJson& term : c.picture.at("terms"))
+    sum += (sum.empty() && term.at("sign") == 1 ? "" : term.at("sign") == 1 ? " + " : " − ") + c.spelling(term.at("id"));
+  svg.text(20, 20, sum, Anchor::start, "muted");
+  std::vector<std::string> labels;
+  std::vector<double> values;
+  for (const PictureJson& n : neighbours) {
+    labels.push_back(c.spelling(n.at("id")) + (n.at("term").get<bool>() ? " (in the sum)" : ""));
+    values.push_back(n.at("cosine"));
+  }
+  bars(svg, 32, labels, values);
+  return svg;
+}
+
+Svg svg_of_softmax(const Canvas& c) {
+  const PictureJson& sources = c.picture.at("sources");
+  Svg svg(kWidth, 60 + 20 * static_cast<double>(sources.size()), c.title(), c.alt());
+  svg.text(20, 22,
+           fmt::format("Layer {}, head {}, target {}: scores and the weights they become", c.picture.at("layer").dump(),
+                       c.picture.at("head").dump(), c.token_at(c.picture.at("target"))),
+           Anchor::start, "muted");
+  std::vector<std::string> labels;
+  for (size_t i = 0; i < sources.size(); ++i)
+    labels.push_back(fmt::format("{}  {}", c.token_at(sources[i]), short_number(c.picture.at("scores")[i])));
+  bars(svg, 36, labels, number_list(c.picture.at("weights")));
+  return svg;
+}
+
+Svg svg_of_splits(const Canvas& c) {
+  const PictureJson& splits = c.picture.at("splits");
+  Svg svg(kWidth, 40 + 40 * static_cast<double>(splits.size()), c.title(), c.alt());
+  svg.text(20, 22, "ln p of each split; the tokenizer's own is marked", Anchor::start, "muted");
+  double y = 48;
+  for (const PictureJson& split : splits) {
+    std::string line;
+    for (const PictureJson& id : split.at("ids")) line += (line.empty() ? "" : " | ") + c.spelling(id);
+    if (split.at("chosen").get<bool>()) svg.rect(10, y - 12, 4, 28, "accent");
+    svg.text(20, y, line.size() > 160 ? line.substr(0, line.rfind(" | ", 160)) + " | …" : line);
+    svg.text(
+        20, y + 16,
+        fmt::format("{:.2f}, {:.2f} bits per byte", split.at("logprob").get<double>(), split.at("bitsPerByte").get<double>()),
+        Anchor::start, "muted", 11);
+    y += 40;
+  }
+  return svg;
+}
+
+Svg svg_of_logit_attribution(const Canvas& c) {
+  const PictureJson& target = c.picture.at("targets")[0];
+  const std::vector<double> parts = number_list(target.at("parts"));
+  std::vector<size_t> order(parts.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return std::abs(parts[a]) > std::abs(parts[b]); });
+  const size_t shown = std::min<size_t>(24, order.size());
+  std::vector<std::string> labels;
+  std::vector<double> values;
+  double rest = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (i >= shown) {
+      rest += parts[order[i]];
+      continue;
+    }
+    labels.push_back(c.picture.at("components")[order[i]].at("label"));
+    values.push_back(parts[order[i]]);
+  }
+  if (order.size() > shown) labels.push_back(fmt::format("{} others together", order.size() - shown)), values.push_back(rest);
+  labels.emplace_back("remainder");
+  values.push_back(target.at("remainder"));
+  Svg svg(kWidth, 60 + 20 * static_cast<double>(labels.size()), c.title(), c.alt());
+  svg.text(20, 22,
+           fmt::format("Logit of \"{}\": {} = the sum of", c.spelling(target.at("id")), short_number(target.at("uncapped"))),
+           Anchor::start, "muted");
+  bars(svg, 36, labels, values, 210);
+  return svg;
+}
+
+Svg svg_of_reach(const Canvas& c) {
+  const PictureJson& layers = c.picture.at("layers");
+  const double n = c.picture.at("nTokens");
+  Svg svg(kWidth, 90 + 16 * static_cast<double>(layers.size()), c.title(), c.alt());
+  const SvgScale x{0, n, 110, 610};
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const double y = 30 + 16 * static_cast<double>(l), sees = layers[l].at("sees"), receives = layers[l].at("receives");
+    const int64_t window = layers[l].at("window");
+    svg.text(102, y + 11, window == 0 ? fmt::format("layer {} global", l) : fmt::format("layer {} window {}", l, window),
+             Anchor::end, "ink", 11);
+    svg.rect(x.at(receives), y, x.at(n) - x.at(receives), 12, "s4",
+             fmt::format("content from token {} on can have arrived", receives));
+    svg.rect(x.at(sees), y + 2, x.at(n) - x.at(sees), 8, "accent",
+             fmt::format("sees from token {} on; {} cached positions", sees, layers[l].at("cached").dump()));
+  }
+  svg.x_axis(x, 36 + 16 * static_cast<double>(layers.size()),
+             "position: what the last token sees (dark), what can have reached it (pale)");
+  return svg;
+}
+
+}  // namespace vitrine

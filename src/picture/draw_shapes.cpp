@@ -1,0 +1,386 @@
+// Drawings of tokens, grids, vectors and surfaces.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "picture/draw.h"
+
+namespace vitrine {
+namespace {
+
+constexpr double kWidth = 640;
+
+// Width of a label in pixels, near enough to lay boxes out.
+double label_width(const std::string& text) {
+  double width = 0;
+  for (const char c : text)
+    width += (static_cast<unsigned char>(c) & 0xC0) == 0x80 ? 0 : static_cast<unsigned char>(c) >= 0xE2 ? 11 : 7;
+  return width;
+}
+
+// Boxes with labels in rows; returns the y below the last one.
+struct Boxes {
+  Svg& svg;
+  double x = 20, y = 20;
+  void add(const std::string& label, const std::string& below, std::string_view colour, const std::string& hint) {
+    const double width = std::max(label_width(label), label_width(below) * 0.85) + 12;
+    if (x + width > kWidth - 20) x = 20, y += 44;
+    svg.rect(x, y, width, 22, colour, hint);
+    svg.frame(x, y, width, 22, "faint");
+    svg.text(x + width / 2, y + 15, label, Anchor::middle);
+    if (!below.empty()) svg.text(x + width / 2, y + 36, below, Anchor::middle, "muted", 10);
+    x += width + 3;
+  }
+};
+
+// How many rows boxes will take.
+double height_of(const std::vector<std::pair<std::string, std::string>>& labels) {
+  double x = 20, y = 20;
+  for (const auto& [label, below] : labels) {
+    const double width = std::max(label_width(label), label_width(below) * 0.85) + 12;
+    if (x + width > kWidth - 20) x = 20, y += 44;
+    x += width + 3;
+  }
+  return y + 60;
+}
+
+Svg cosine_grid(const Canvas& c, const std::vector<std::string>& labels) {
+  const PictureJson& grid = c.picture.at("cosine");
+  const size_t n = labels.size();
+  const double cell = std::max(6.0, std::min(28.0, 480.0 / static_cast<double>(n))), side = cell * static_cast<double>(n);
+  Svg svg(kWidth, side + 150, c.title(), c.alt());
+  const auto value = [&](size_t r, size_t k) { return grid[r][k].get<double>(); };
+  svg.heat(120, 20, cell, cell, n, n, true, value,
+           [&](size_t r, size_t k) { return fmt::format("{} and {}: {:.4f}", labels[r], labels[k], value(r, k)); });
+  for (size_t i = 0; i < n && cell >= 10; ++i) {
+    svg.text(114, 20 + cell * (static_cast<double>(i) + 0.5) + 4, labels[i], Anchor::end, "ink", 11);
+    svg.text_up(120 + cell * (static_cast<double>(i) + 0.5) + 4, side + 60, labels[i], "ink");
+  }
+  svg.legend(120, side + 110, "−1", "1", true);
+  return svg;
+}
+
+}  // namespace
+
+Svg svg_of_tokens(const Canvas& c) {
+  constexpr size_t kMost = 400;
+  std::vector<std::pair<std::string, std::string>> labels;
+  for (size_t i = 0; i < std::min(kMost, c.tokens()); ++i)
+    labels.emplace_back(c.token_at(i, 24), c.document.at("tokens")[i].at("id").dump());
+  Svg svg(kWidth, height_of(labels), c.title(), c.alt());
+  Boxes boxes{svg};
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const PictureJson& offsets = c.document.at("tokens")[i].at("offsets");
+    const std::string bytes = offsets.is_null() ? "" : fmt::format("bytes {} to {}", offsets[0].dump(), offsets[1].dump());
+    boxes.add(labels[i].first, labels[i].second, i % 2 == 0 ? "s2" : "s4", bytes);
+  }
+  return svg;
+}
+
+Svg svg_of_merges(const Canvas& c) {
+  constexpr size_t kMost = 40;  // steps drawn
+  std::vector<std::string> parts;
+  for (const PictureJson& part : c.picture.at("start")) parts.push_back(part.at("piece"));
+  const PictureJson& steps = c.picture.at("steps");
+  const size_t shown = std::min(kMost, steps.size());
+  Svg svg(kWidth, 60 + 20 * static_cast<double>(shown + 1), c.title(), c.alt());
+  const auto line = [&](double y, const std::string& name, size_t marked) {
+    svg.text(20, y, name, Anchor::start, "muted", 11);
+    double x = 150;
+    for (size_t i = 0; i < parts.size() && x < kWidth - 20; ++i) {
+      const double width = label_width(parts[i]) + 6;
+      svg.rect(x, y - 12, width, 16, i == marked ? "s5" : "s1");
+      svg.text(x + width / 2, y, parts[i], Anchor::middle, "ink", 11);
+      x += width + 2;
+    }
+  };
+  line(30, "start", parts.size());
+  for (size_t s = 0; s < shown; ++s) {
+    const size_t at = steps[s].at("at");
+    parts[at] += parts[at + 1];
+    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    line(50 + 20 * static_cast<double>(s), fmt::format("{}: order {}", s + 1, short_number(steps[s].at("order"))), at);
+  }
+  if (steps.size() > shown)
+    svg.text(20, 50 + 20 * static_cast<double>(shown), fmt::format("and {} merges more", steps.size() - shown), Anchor::start,
+             "muted");
+  return svg;
+}
+
+Svg svg_of_dot_product(const Canvas& c) {
+  Svg svg(kWidth, 300, c.title(), c.alt());
+  const double cx = 300, cy = 230, unit = 110;
+  for (const PictureJson& v : c.picture.at("vectors")) {
+    const double x = v.at("x")[0], y = v.at("x")[1];
+    svg.arrow(cx, cy, cx + unit * x, cy - unit * y, "accent");
+    const double lift = y == 0 ? -10 : y > 0.9 ? -8 : 4;
+    svg.text(cx + unit * x +
+                 (x > 0.1    ? 8
+                  : x < -0.1 ? -8
+                             : 0),
+             cy - unit * y + lift, "x·a = " + v.at("label").get<std::string>(),
+             x > 0.1    ? Anchor::start
+             : x < -0.1 ? Anchor::end
+                        : Anchor::middle);
+  }
+  svg.arrow(cx, cy, cx + unit, cy, "accent2", 4);
+  svg.text(cx + unit / 2, cy + 22, "a", Anchor::middle);
+  return svg;
+}
+
+Svg svg_of_embedding_cosine(const Canvas& c) {
+  std::vector<std::string> labels;
+  for (const PictureJson& id : c.picture.at("ids")) labels.push_back(c.spelling(id, 12));
+  return cosine_grid(c, labels);
+}
+
+Svg svg_of_position_vectors(const Canvas& c) {
+  std::vector<std::string> labels;
+  for (const PictureJson& p : c.picture.at("positions")) labels.push_back(p.dump());
+  return cosine_grid(c, labels);
+}
+
+Svg svg_of_layer_norm(const Canvas& c) {
+  Svg svg(kWidth, 340, c.title(), c.alt());
+  const auto fan = [&](double cx, const std::string& title,
+                       const std::vector<std::tuple<const char*, const char*, const char*>>& vectors) {
+    const double cy = 270, unit = 40;
+    svg.line(cx - 110, cy, cx + 110, cy, "faint");
+    svg.line(cx, 40, cx, cy + 30, "faint");
+    svg.text(cx, 24, title, Anchor::middle, "muted");
+    for (const auto& [key, label, colour] : vectors) {
+      const double x = c.picture.at(key)[0], y = c.picture.at(key)[1];
+      svg.arrow(cx, cy, cx + unit * x, cy - unit * y, colour, 2);
+      svg.text(cx + unit * x + (x < 0 ? -6 : 6), cy - unit * y - 4,
+               fmt::format("{} ({}, {})", label, short_number(x), short_number(y)), x < 0 ? Anchor::end : Anchor::start, "ink",
+               11);
+    }
+  };
+  fan(190, "LayerNorm",
+      {{"x", "x", "muted"}, {"centred", "x − mean", "accent2"}, {"scaled", "over σ", "accent"}, {"layerNorm", "· w + b", "ink"}});
+  fan(440, "RMSNorm", {{"x", "x", "muted"}, {"rmsScaled", "over RMS", "accent"}, {"rmsNorm", "· w", "ink"}});
+  return svg;
+}
+
+Svg svg_of_head_grouping(const Canvas& c) {
+  Svg svg(kWidth, 170, c.title(), c.alt());
+  const PictureJson& groups = c.picture.at("groups");
+  size_t heads = 0;
+  for (const PictureJson& group : groups) heads += group.size();
+  const double step = std::min(50.0, 600.0 / static_cast<double>(heads)), size = step * 0.7;
+  const auto x_of = [&](double head) { return 20 + step * (head + 0.5); };
+  svg.text(20, 22, fmt::format("queries ({})", heads), Anchor::start, "muted");
+  svg.text(20, 155, fmt::format("keys and values ({}): {}", groups.size(), c.picture.at("kind").get<std::string>()),
+           Anchor::start, "muted");
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const double middle = (x_of(groups[g].front()) + x_of(groups[g].back())) / 2;
+    for (const PictureJson& h : groups[g]) {
+      const double x = x_of(h);
+      svg.line(x, 34 + size, middle, 110, "muted");
+      svg.rect(x - size / 2, 34, size, size, "accent", fmt::format("query head {} reads key head {}", h.dump(), g));
+    }
+    svg.rect(middle - size / 2, 110, size, size / 2, "accent2", fmt::format("key and value head {}", g));
+  }
+  return svg;
+}
+
+Svg svg_of_attention(const Canvas& c) {
+  const bool full = c.picture.at("level") == "full";
+  const PictureJson& grids = full ? c.picture.at("patterns") : c.picture.at("tiles").at("max");
+  const size_t layers = grids.size(), heads = c.picture.at("nHeads");
+  const size_t n = full ? c.picture.at("nTokens").get<size_t>() : c.picture.at("tiles").at("bins").get<size_t>();
+  if (c.options.layer || c.options.head) {  // one head, large
+    const auto layer = static_cast<size_t>(c.options.layer.value_or(0)), head = static_cast<size_t>(c.options.head.value_or(0));
+    const std::vector<double> values = unpacked(grids[layer]);
+    const double cell = 480.0 / static_cast<double>(n);
+    Svg svg(kWidth, 640, fmt::format("{}: layer {}, head {}", c.title(), layer, head), c.alt());
+    const auto value = [&](size_t t, size_t s) { return values[(head * n + t) * n + s]; };
+    const auto name = [&](size_t i) {
+      return full ? c.token_at(i) : fmt::format("tokens from {}", i * c.picture.at("tiles").at("tokensPerBin").get<size_t>());
+    };
+    svg.heat(120, 20, cell, cell, n, n, false, value,
+             [&](size_t t, size_t s) { return fmt::format("{} looks at {}: {:.4f}", name(t), name(s), value(t, s)); });
+    svg.frame(120, 20, 480, 480, "faint");
+    for (size_t i = 0; i < n && cell >= 12 && full; ++i) {
+      svg.text(114, 20 + cell * (static_cast<double>(i) + 0.5) + 4, name(i), Anchor::end, "ink", 11);
+      svg.text_up(120 + cell * (static_cast<double>(i) + 0.5) + 4, 545, name(i), "ink");
+    }
+    svg.text(360, 600, "source (key)", Anchor::middle, "muted");
+    svg.text_up(16, 260, "target (query)");
+    svg.legend(120, 605, "0", "1", false);
+    return svg;
+  }
+  const double tile = std::clamp(600.0 / static_cast<double>(layers) - 4, 18.0, 60.0), step = tile + 4;
+  Svg svg(std::max(kWidth, 60 + step * static_cast<double>(layers)), 110 + step * static_cast<double>(heads), c.title(), c.alt());
+  for (size_t l = 0; l < layers; ++l) {
+    const std::vector<double> values = unpacked(grids[l]);
+    const double x = 40 + step * static_cast<double>(l);
+    svg.text(x + tile / 2, 24, std::to_string(l), Anchor::middle, "muted", 11);
+    for (size_t place = 0; place < heads; ++place) {
+      const size_t head = c.picture.at("flatToSpiky")[l][place];
+      const double y = 32 + step * static_cast<double>(place), cell = tile / static_cast<double>(n);
+      // A grid of more cells than the tile has pixels shows the largest weight of each pixel's cells.
+      const size_t shown = std::min(n, static_cast<size_t>(tile));
+      const auto value = [&](size_t t, size_t s) {
+        double most = 0;
+        for (size_t i = t * n / shown; i < (t + 1) * n / shown; ++i)
+          for (size_t j = s * n / shown; j < (s + 1) * n / shown; ++j) most = std::max(most, values[(head * n + i) * n + j]);
+        return most;
+      };
+      const double drawn = cell * static_cast<double>(n) / static_cast<double>(shown);
+      for (size_t t = 0; t < shown; ++t)
+        for (size_t s = 0; s < shown; ++s)
+          if (const int shade = static_cast<int>(std::lround(16 * value(t, s))); shade > 0)
+            svg.rect(x + drawn * static_cast<double>(s), y + drawn * static_cast<double>(t), drawn, drawn,
+                     "s" + std::to_string(shade));
+      svg.frame(x, y, tile, tile, "faint");
+    }
+  }
+  svg.text(40, 54 + step * static_cast<double>(heads),
+           "layers across; heads of a layer from flat (top) to spiky; source on x, target on y", Anchor::start, "muted");
+  svg.legend(40, 66 + step * static_cast<double>(heads), "0", "1", false);
+  return svg;
+}
+
+Svg svg_of_rope_rotation(const Canvas& c) {
+  Svg svg(kWidth, 300, c.title(), c.alt());
+  double cx = 170;
+  for (const PictureJson& component : c.picture.at("components")) {
+    svg.text(cx, 24,
+             fmt::format("pair {} of {}: {} radians per position", component.at("component").dump(), component.at("of").dump(),
+                         short_number(component.at("frequency"))),
+             Anchor::middle, "muted");
+    int t = 0;
+    for (const PictureJson& point : component.at("points")) {
+      const double x = point[0], y = point[1];
+      svg.arrow(cx, 160, cx + 95 * x, 160 - 95 * y, "accent");
+      svg.text(cx + 112 * x, 164 - 112 * y, fmt::format("k{}", t++), Anchor::middle);
+    }
+    cx += 300;
+  }
+  return svg;
+}
+
+Svg svg_of_query_length(const Canvas& c) {
+  const std::vector<double> wavelengths = number_list(c.picture.at("wavelengths"));
+  const auto shown = c.picture.at("shown").get<std::vector<size_t>>();
+  const size_t pairs = wavelengths.size();
+  const auto heads = c.picture.at("layers")[0].at("shape")[0].get<size_t>();
+  const double cell_w = 540.0 / static_cast<double>(pairs), cell_h = std::min(20.0, 160.0 / static_cast<double>(heads)),
+               grid = cell_h * static_cast<double>(heads);
+  Svg svg(kWidth, 40 + (grid + 80) * static_cast<double>(shown.size()), c.title(), c.alt());
+  double y = 36;
+  for (const size_t layer : shown) {
+    const std::vector<double> values = unpacked(c.picture.at("layers")[layer]);
+    const double largest = std::max(1e-12, *std::max_element(values.begin(), values.end()));
+    svg.text(70, y - 8, fmt::format("layer {}", layer), Anchor::start, "muted");
+    svg.heat(
+        70, y, cell_w, cell_h, heads, pairs, false, [&](size_t h, size_t p) { return values[h * pairs + p] / largest; },
+        [&](size_t h, size_t p) {
+          return fmt::format("head {}, wavelength {}: {}", h, short_number(wavelengths[p]), short_number(values[h * pairs + p]));
+        });
+    for (size_t h = 0; h < heads && cell_h >= 10; ++h)
+      svg.text(64, y + cell_h * (static_cast<double>(h) + 0.5) + 4, std::to_string(h), Anchor::end, "muted", 11);
+    svg.text_up(30, y + grid / 2, "head");
+    double power = 1;
+    for (size_t p = 0; p < pairs; ++p) {  // 6, 63, 628, 6283: 2π times powers of ten
+      if (wavelengths[p] < power * 6.283) continue;
+      svg.text(70 + cell_w * (static_cast<double>(p) + 0.5), y + grid + 14, fmt::format("{:.0f}", std::floor(power * 6.2832)),
+               Anchor::middle, "muted", 11);
+      power *= 10;
+    }
+    svg.text(340, y + grid + 30, "wavelength in tokens", Anchor::middle, "muted");
+    svg.legend(470, y + grid + 22, "0", short_number(largest), false);
+    y += grid + 80;
+  }
+  return svg;
+}
+
+Svg svg_of_mlp_surfaces(const Canvas& c) {
+  Svg svg(kWidth, 560, c.title(), c.alt());
+  const std::vector<double> values = unpacked(c.picture.at("surfaces")), regions = unpacked(c.picture.at("regions")),
+                            x = number_list(c.picture.at("x"));
+  const size_t n = x.size();
+  static constexpr std::array kTitles = {"linear", "ReLU", "ReGLU", "GeGLU"};
+  const double size = 140, cell = size / static_cast<double>(n);
+  for (size_t k = 0; k < 4; ++k) {
+    double largest = 1e-12;
+    for (size_t i = 0; i < n * n; ++i) largest = std::max(largest, std::abs(values[k * n * n + i]));
+    const double left = 20 + 153 * static_cast<double>(k);
+    svg.text(left + size / 2, 24, kTitles[k], Anchor::middle, "muted");
+    // x[0] to the right, x[1] upwards.
+    const auto at = [&](size_t row, size_t column) { return values[k * n * n + column * n + (n - 1 - row)]; };
+    svg.heat(
+        left, 32, cell, cell, n, n, true, [&](size_t r, size_t q) { return at(r, q) / largest; },
+        [&](size_t r, size_t q) { return fmt::format("y = {}", short_number(at(r, q))); });
+    std::vector<double> all;
+    for (const PictureJson& slice : c.picture.at("slices")[k])
+      for (const double v : number_list(slice)) all.push_back(v);
+    const SvgScale across{-2, 2, left, left + size}, up = scale_over(all, 360, 230, false, true);
+    svg.line(left, up.at(0), left + size, up.at(0), "faint");
+    size_t s = 0;
+    for (const PictureJson& slice : c.picture.at("slices")[k]) {
+      std::vector<std::pair<double, double>> points;
+      const std::vector<double> y = number_list(slice);
+      for (size_t i = 0; i < n; ++i) points.emplace_back(across.at(x[i]), up.at(y[i]));
+      svg.path(points, s == 0 ? "accent2" : s == 1 ? "ink" : "accent");
+      ++s;
+    }
+  }
+  svg.text(20, 200, "y[0] over x[0] (across) and x[1] (up), each from −2 to 2; orange below 0, blue above", Anchor::start,
+           "muted");
+  svg.text(20, 382, "slices at x[1] = −1 (orange), 0 (black), 1 (blue)", Anchor::start, "muted");
+  svg.text(20, 410, "the six regions: which hidden units are above zero", Anchor::start, "muted");
+  const auto region = [&](size_t row, size_t column) { return regions[column * n + (n - 1 - row)]; };
+  svg.heat(
+      20, 418, 130.0 / static_cast<double>(n), 130.0 / static_cast<double>(n), n, n, false,
+      [&](size_t r, size_t q) { return region(r, q) / 7; },
+      [&](size_t r, size_t q) {
+        const int m = static_cast<int>(region(r, q));
+        return fmt::format("units on:{}{}{}", m & 1 ? " 0" : "", m & 2 ? " 1" : "", m & 4 ? " 2" : "");
+      });
+  return svg;
+}
+
+Svg svg_of_next_tokens(const Canvas& c) {
+  const PictureJson &ids = c.picture.at("ids"), &probs = c.picture.at("probs");
+  const size_t shown = std::min<size_t>(ids.size(), 24), first = ids.size() - shown, k = c.picture.at("k");
+  const double column = 104;
+  Svg svg(40 + column * static_cast<double>(shown), 50 + 18 * static_cast<double>(k), c.title(), c.alt());
+  for (size_t i = 0; i < shown; ++i) {
+    const double x = 20 + column * static_cast<double>(i);
+    svg.text(x, 24, c.token_at(first + i, 12), Anchor::start, "ink", 13);
+    for (size_t j = 0; j < ids[first + i].size(); ++j) {
+      const double p = probs[first + i][j], y = 34 + 18 * static_cast<double>(j);
+      const bool came = first + i + 1 < c.tokens() && ids[first + i][j] == c.document.at("tokens")[first + i + 1].at("id");
+      svg.rect(x, y, (column - 8) * p, 15, "s4", fmt::format("{}: {:.4f}", c.spelling(ids[first + i][j], 40), p));
+      svg.text(x + 3, y + 12, c.spelling(ids[first + i][j], 9), Anchor::start, came ? "accent2" : "ink", 11);
+      svg.text(x + column - 10, y + 12, fmt::format("{:.0f}", 100 * p), Anchor::end, "muted", 10);
+    }
+  }
+  return svg;
+}
+
+Svg svg_of_logit_lens(const Canvas& c) {
+  const PictureJson &ids = c.picture.at("ids"), &probs = c.picture.at("probs"), &depths = c.picture.at("depths");
+  const double column = 74, row = 20;
+  const size_t rows = ids.size(), columns = depths.size();
+  Svg svg(130 + column * static_cast<double>(columns), 60 + row * static_cast<double>(rows), c.title(), c.alt());
+  for (size_t d = 0; d < columns; ++d)
+    svg.text(120 + column * (static_cast<double>(d) + 0.5), 22, depths[d].get<std::string>(), Anchor::middle, "muted", 11);
+  for (size_t r = 0; r < rows; ++r) {
+    const double y = 32 + row * static_cast<double>(r);
+    svg.text(112, y + 14, c.token_at(c.picture.at("positions")[r], 12), Anchor::end);
+    for (size_t d = 0; d < columns; ++d) {
+      const double p = probs[r][d][0], x = 120 + column * static_cast<double>(d);
+      svg.rect(x, y, column - 2, row - 2, "s" + std::to_string(static_cast<int>(std::lround(8 * p))),
+               fmt::format("{}: {:.4f}", c.spelling(ids[r][d][0], 40), p));
+      svg.text(x + (column - 2) / 2, y + 13, c.spelling(ids[r][d][0], 8), Anchor::middle, "ink", 11);
+    }
+  }
+  return svg;
+}
+
+}  // namespace vitrine

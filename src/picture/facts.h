@@ -1,0 +1,57 @@
+#pragma once
+// What kind of model it is, in the words the pictures and texts need.
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "generate/engine.h"
+#include "picture/values.h"
+
+namespace vitrine {
+
+enum class NormPlace : uint8_t { before, after, both };
+enum class Positions : uint8_t { rotary, learned, sinusoidal };
+
+/// A model's parameters by our names ("W_E", "blocks.0.ln1.w"), where they lie.
+struct Parameters {
+  std::map<std::string, const Weight*, std::less<>> matrices;
+  std::map<std::string, const Vector*, std::less<>> vectors;
+  const Weight* matrix(std::string_view name) const;  // null if the model has none of that name
+  const Vector* vector(std::string_view name) const;
+};
+Parameters parameters_of(Engine& engine);
+
+struct ModelFacts {
+  ModelShape shape;
+  Parameters parameters;
+  std::string family_title;      // "Gemma 2"
+  std::vector<int64_t> windows;  // of each layer; kNoWindow: global
+  NormPlace norm_place = NormPlace::before;
+  Positions positions = Positions::rotary;
+  bool rms = true, gated = false, final_norm = true;
+  std::optional<RopeSpec> rope;
+  double attention_softcap = 0, final_softcap = 0;
+  int64_t parameter_count = 0;
+  std::vector<std::string> dtypes;  // of the matrices
+
+  // Found by comparing hooks of a run with the formulas (facts are what the model does, not what a key says).
+  Activation activation = Activation::none;
+  double embedding_scale = 1;
+
+  std::string heads_title() const;  // "MHA", "GQA", "MQA"
+  std::string mlp_title() const;    // "GeGLU", "SwiGLU", "ReGLU", "GELU", "ReLU", "SiLU"
+};
+
+/// Everything but what a run shows.
+ModelFacts facts_of(Engine& engine);
+
+/// "relu", "gelu_tanh", "gelu_exact", "silu".
+std::string activation_name(Activation f);
+/// f(x) in double.
+double activation_value(Activation f, double x);
+
+/// data.ts' Model.
+PictureJson to_json(const ModelFacts& facts, const std::string& name);
+
+}  // namespace vitrine

@@ -1,0 +1,197 @@
+// The table of pictures, and documents of one or all of them.
+#include "picture/picture.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "picture/studio.h"
+#include "vitrine/version.h"
+
+namespace vitrine {
+namespace {
+
+struct Entry {
+  PictureInfo info;
+  uint32_t needs;  // of the observed run
+  PictureJson (*draw)(Studio&);
+};
+
+constexpr std::array kEntries = {
+    Entry{
+        {"dot-product", "The dot product", "Lines around a point and their dot products with one of them"}, 0, draw_dot_product},
+    Entry{{"tokens", "Tokens", "The prompt cut into pieces, with the bytes each stands for"}, 0, draw_tokens},
+    Entry{{"merges", "Merges", "How pairs were joined, one after the other, until the tokens were there"}, 0, draw_merges},
+    Entry{{"splits", "Other splits", "Other ways to cut the same string, with the model's probability of each"}, 0, draw_splits},
+    Entry{{"embedding-cosine", "Likeness of embeddings", "Cosines of chosen tokens' embeddings"}, 0, draw_embedding_cosine},
+    Entry{
+        {"embedding-neighbours", "Sums of embeddings", "The tokens nearest to king - man + woman"}, 0, draw_embedding_neighbours},
+    Entry{{"position-vectors", "Position vectors", "Cosines of the vectors that mark positions, where a model adds such"},
+          kNeedEmbeddings,
+          draw_position_vectors},
+    Entry{{"embedding-rescaling", "Rescaling the embeddings",
+           "The first layer's update scales with and without the embedding's factor"},
+          kNeedStream,
+          draw_embedding_rescaling},
+    Entry{{"update-scale", "Update scales", "How much each attention and MLP changes the residual stream"},
+          kNeedStream,
+          draw_update_scale},
+    Entry{{"residual-scale", "Scale of the stream", "Standard deviation of the stream per sub-layer, with and without the norms"},
+          kNeedStream,
+          draw_residual_scale},
+    Entry{{"layer-norm", "What a norm does", "A vector of two numbers without its mean, scaled, weighted, shifted"},
+          0,
+          draw_layer_norm},
+    Entry{{"norm-statistics", "In and out of each norm", "Mean, deviation and root mean square entering and leaving each norm"},
+          kNeedNorms,
+          draw_norm_statistics},
+    Entry{{"head-grouping", "Heads and their groups", "Which query heads share keys and values"}, 0, draw_head_grouping},
+    Entry{{"softmax", "From scores to weights", "One row of attention scores and the weights they become"},
+          kNeedScores,
+          draw_softmax},
+    Entry{{"attention", "Attention weights", "Who looks where: every head of every layer"}, kNeedPatterns, draw_attention},
+    Entry{{"soft-cap", "Soft caps", "The curve of a soft cap, and the share of scores it changes"},
+          kNeedScores | kNeedLogits,
+          draw_soft_cap},
+    Entry{{"rope-rotation", "Turned vectors", "One vector as rotary positions turn it"}, 0, draw_rope_rotation},
+    Entry{{"rope-wavelengths", "Wavelengths", "After how many positions each pair of components has turned once"},
+          0,
+          draw_rope_wavelengths},
+    Entry{{"query-length", "Lengths of the queries", "Length of query vectors by head and wavelength, any layer"},
+          kNeedQueries,
+          draw_query_length},
+    Entry{{"activation-curves", "Activations", "ReLU, GELU and SiLU, and how many units are active"},
+          kNeedHidden,
+          draw_activation_curves},
+    Entry{
+        {"mlp-surfaces", "What an MLP can bend", "A toy MLP over two inputs: linear, ReLU, ReGLU, GeGLU"}, 0, draw_mlp_surfaces},
+    Entry{{"final-norm", "The final norm", "Root mean square of each token before and after the final norm"},
+          kNeedNorms,
+          draw_final_norm},
+    Entry{{"next-tokens", "What could come next", "The ten likeliest next tokens after every position"},
+          kNeedLogits,
+          draw_next_tokens},
+    Entry{{"logit-lens", "Predictions on the way", "What the model would predict after each layer"}, 0, draw_logit_lens},
+    Entry{{"logit-attribution", "Who wrote the answer", "A logit as a sum over heads and MLPs"},
+          kNeedLogits,
+          draw_logit_attribution},
+    Entry{{"reach", "Reach and cache", "Which positions each layer sees, and what the cache keeps"}, 0, draw_reach},
+};
+
+const Entry& entry_of(std::string_view name) {
+  for (const Entry& entry : kEntries)
+    if (name == entry.info.name) return entry;
+  std::vector<std::string> names;
+  for (const Entry& entry : kEntries) names.emplace_back(entry.info.name);
+  throw UsageError("there is no picture \"" + std::string(name) + "\". Did you mean \"" + nearest(name, names) +
+                   "\"? `vitrine picture --list` shows them all");
+}
+
+// One word of a POSIX shell.
+std::string shell_word(const std::string& text) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("_-./,:=+@").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain) && text[0] != '-') return text;
+  std::string quoted = "'";
+  for (const char c : text) c == '\'' ? quoted += "'\\''" : quoted += c;
+  return quoted + "'";
+}
+
+std::string shell_of(const PicturePrompt& prompt) {
+  std::string line;
+  if (prompt.text) {
+    line = (prompt.text->starts_with('-') ? "-- " : "") + shell_word(*prompt.text);
+  } else {
+    line = "--tokens ";
+    for (size_t i = 0; i < prompt.ids.size(); ++i) line += (i > 0 ? "," : "") + std::to_string(prompt.ids[i]);
+  }
+  if (prompt.model.empty()) return line;
+  const std::string model = "--model " + shell_word(prompt.model);
+  return prompt.text && prompt.text->starts_with('-') ? model + " " + line : line + " " + model;
+}
+
+PictureJson tokens_of(const Studio& studio) {
+  PictureJson tokens = PictureJson::array();
+  for (size_t i = 0; i < studio.prompt.ids.size(); ++i) {
+    const int32_t id = studio.prompt.ids[i];
+    const bool known = studio.spelled() && id < studio.engine.tokenizer().vocab_size();
+    PictureJson offsets = nullptr;
+    if (studio.prompt.text && i < studio.prompt.pieces.size())
+      offsets = {studio.prompt.pieces[i].begin, studio.prompt.pieces[i].end};
+    tokens.push_back({{"id", id},
+                      {"piece", known ? PictureJson(studio.engine.tokenizer().piece(id)) : PictureJson(nullptr)},
+                      {"offsets", offsets},
+                      {"control", known && studio.engine.tokenizer().is_control(id)}});
+  }
+  return tokens;
+}
+
+PictureJson draw(const Entry& entry, Studio& studio) {
+  PictureJson picture = {{"name", entry.info.name}, {"title", entry.info.title}};
+  const PictureJson drawn = entry.draw(studio);
+  for (const auto& [key, value] : drawn.items()) picture[key] = value;
+  return picture;
+}
+
+ObserveOptions observe_options(const PictureOptions& options, const ModelShape& shape, uint32_t needs) {
+  ObserveOptions observe;
+  observe.needs = needs;
+  observe.row_layer = options.layer.value_or(shape.n_layers / 2);
+  observe.row_head = options.head.value_or(0);
+  observe.row_target = options.position.value_or(-1);
+  observe.memory = options.memory;
+  return observe;
+}
+
+PictureJson document_of(Studio& studio, PictureJson drawn, PictureJson steps) {
+  PictureJson pieces = PictureJson::object();
+  for (const int32_t id : studio.prompt.ids) studio.mention(id);
+  for (const int32_t id : studio.mentioned)
+    if (studio.spelled() && id < studio.engine.tokenizer().vocab_size())
+      pieces[std::to_string(id)] = studio.engine.tokenizer().piece(id);
+  return {{"format", 1},
+          {"version", version()},
+          {"model", to_json(studio.facts, studio.prompt.model)},
+          {"prompt",
+           {{"text", studio.prompt.text ? PictureJson(*studio.prompt.text) : PictureJson(nullptr)},
+            {"ids", studio.prompt.ids},
+            {"shell", shell_of(studio.prompt)}}},
+          {"tokens", tokens_of(studio)},
+          {"pieces", std::move(pieces)},
+          {"steps", std::move(steps)},
+          {"pictures", std::move(drawn)}};
+}
+
+}  // namespace
+
+const std::vector<PictureInfo>& pictures() {
+  static const std::vector<PictureInfo> list = [] {
+    std::vector<PictureInfo> infos;
+    for (const Entry& entry : kEntries) infos.push_back(entry.info);
+    return infos;
+  }();
+  return list;
+}
+
+void check_picture_name(std::string_view name) { entry_of(name); }
+
+PictureJson picture_document(Engine& engine, const PicturePrompt& prompt, std::string_view name, const PictureOptions& options) {
+  const Entry& entry = entry_of(name);
+  Studio studio{engine, prompt, options, facts_of(engine), {}, {}};
+  studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts.shape, entry.needs));
+  PictureJson drawn = PictureJson::object();
+  drawn[entry.info.name] = draw(entry, studio);
+  return document_of(studio, std::move(drawn), PictureJson::array());
+}
+
+PictureJson explain_document(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options) {
+  Studio studio{engine, prompt, options, facts_of(engine), {}, {}};
+  studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts.shape, kNeedAll));
+  PictureJson drawn = PictureJson::object();
+  for (const Entry& entry : kEntries) drawn[entry.info.name] = draw(entry, studio);
+  return document_of(studio, std::move(drawn), walk_through(studio));
+}
+
+}  // namespace vitrine

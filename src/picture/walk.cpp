@@ -1,0 +1,408 @@
+// The walk-through: from the string to the prediction, step by step, in words that are true for the model at hand.
+#include <algorithm>
+#include <cmath>
+
+#include "picture/source.h"
+#include "picture/studio.h"
+
+namespace vitrine {
+namespace {
+
+struct StepShape {
+  std::string name;
+  const char* hook;  // null: no hook holds it
+  std::vector<int64_t> shape;
+  std::vector<const char*> axes;
+};
+
+class Walk {
+ public:
+  explicit Walk(Studio& studio) : studio_(studio), facts_(studio.facts), file_(definition_of(studio.facts.shape.family)) {}
+
+  PictureJson steps() {
+    dot_product();
+    tokens();
+    embedding();
+    if (facts_.positions != Positions::rotary) added_positions();
+    if (facts_.embedding_scale != 1) embedding_scale();
+    residual();
+    norm();
+    attention();
+    if (facts_.attention_softcap != 0 || facts_.final_softcap != 0) soft_cap();
+    if (facts_.rope) rope();
+    mlp();
+    if (facts_.norm_place == NormPlace::both) post_norm();
+    if (facts_.final_norm) final_norm();
+    output();
+    attribution();
+    reach();
+    return std::move(list_);
+  }
+
+ private:
+  void add(const char* id, const std::string& title, std::vector<std::string> text, std::vector<std::string> formula,
+           const std::vector<SourceAnchor>& anchors, const std::vector<StepShape>& shapes,
+           const std::vector<const char*>& pictures) {
+    PictureJson written = PictureJson::array();
+    for (const StepShape& s : shapes)
+      written.push_back({{"name", s.name},
+                         {"hook", s.hook != nullptr ? PictureJson(s.hook) : PictureJson(nullptr)},
+                         {"shape", s.shape},
+                         {"axes", s.axes}});
+    list_.push_back({{"id", id},
+                     {"title", title},
+                     {"text", std::move(text)},
+                     {"formula", std::move(formula)},
+                     {"source", excerpts(file_, anchors)},
+                     {"shapes", std::move(written)},
+                     {"pictures", pictures}});
+  }
+  const ModelShape& s() const { return facts_.shape; }
+  int64_t n() const { return studio_.tokens(); }
+  std::string norm_name() const { return facts_.rms ? "RMSNorm" : "LayerNorm"; }
+
+  void dot_product() {
+    add("dot-product", "Before we start: the dot product",
+        {"Nearly everything below is made of one operation: multiply two lists of numbers place by place and add up the "
+         "products. The "
+         "result says how far the two agree. It is large when they point the same way, zero when they have nothing to do with "
+         "each "
+         "other, negative when they oppose; and longer vectors count for more.",
+         fmt::format(
+             "The picture has two numbers to a vector. This model compares vectors of {} numbers (its stream), {} (one head) and "
+             "{} (the hidden layer of an MLP); what agreement means does not change.",
+             s().d_model, s().head_dim, s().d_ff)},
+        {"a · b = a₁b₁ + a₂b₂ + … + aₙbₙ"}, {}, {}, {"dot-product"});
+  }
+
+  void tokens() {
+    std::vector<std::string> text = {fmt::format(
+        "The model does not see letters. A tokenizer cuts the prompt into {} pieces from a fixed vocabulary of {}, and each "
+        "piece becomes its number in that list.",
+        n(), s().vocab_size)};
+    if (studio_.spelled()) {
+      text.push_back(
+          "A vocabulary of pieces can spell any text: common words are one entry, rare ones are put together from several, down "
+          "to "
+          "single characters or bytes. Nothing of the text is thrown away; in most vocabularies the space in front of a word is "
+          "part "
+          "of its piece.");
+      const Tokenizer& tokenizer = studio_.engine.tokenizer();
+      if (tokenizer.adds_bos() && tokenizer.bos())
+        text.push_back(fmt::format("This tokenizer puts {} in front of every text, a mark that says \"here it begins\".",
+                                   tokenizer.piece(*tokenizer.bos())));
+    }
+    add("tokens", "From text to tokens", std::move(text), {}, {}, {{"tokens", nullptr, {n()}, {"token"}}},
+        {"tokens", "merges", "splits"});
+  }
+
+  void embedding() {
+    add("embedding", "Looking the tokens up",
+        {fmt::format(
+             "Each token number picks one row of a table: a vector of {} numbers. The table has {} rows, {} numbers in all. "
+             "From here on every token of the prompt is such a vector; together they are the residual stream.",
+             s().d_model, s().vocab_size, s().vocab_size * s().d_model),
+         "The numbers of the tokens mean nothing in themselves; neighbours in the list are strangers. The vectors do mean "
+         "something: "
+         "words that are used alike have been pushed in like directions during training, which the cosines show.",
+         s().tied ? "The same table is used once more at the very end, to score every possible next token."
+                  : "This model has a second table of the same size, which scores the next tokens at the end."},
+        {"x[t] = W_E[token[t]]"}, {{"embed(ctx, step.tokens(), W_E)"}},
+        {{"W_E", nullptr, {s().vocab_size, s().d_model}, {"vocabulary", "component"}},
+         {"x", "hook_embed", {n(), s().d_model}, {"token", "component"}}},
+        {"embedding-cosine", "embedding-neighbours"});
+  }
+
+  void added_positions() {
+    const bool learned = facts_.positions == Positions::learned;
+    add("positions", "Where a token stands",
+        {learned ? fmt::format(
+                       "Attention by itself does not know in which order the tokens came. This model has learned one vector for "
+                       "each of its {} positions and adds it to the embedding of whatever token stands there.",
+                       s().context_length)
+                 : std::string(
+                       "Attention by itself does not know in which order the tokens came. This model adds a vector of sines and "
+                       "cosines of the position to each embedding: slow and fast waves together make every position different."),
+         learned
+             ? "Nothing makes neighbours alike except training; the cosines show that it did."
+             : "One fixed linear map takes the vector of any position to that of the next, so distances are easy to read off."},
+        {learned ? "x[t] ← x[t] + W_pos[t]" : "p[t, 2i] = sin(t / 10000^(2i/d)), p[t, 2i+1] = cos(t / 10000^(2i/d))"},
+        {{learned ? "embed_positions(ctx, step, W_pos)" : "sinusoidal_positions(ctx, step"}},
+        {{"positions", "hook_pos_embed", {n(), s().d_model}, {"token", "component"}}}, {"position-vectors"});
+  }
+
+  void embedding_scale() {
+    add("embedding-scale", "Rescaling the embeddings",
+        {fmt::format("The vectors are multiplied by √{} = {:.4g} before anything else happens.", s().d_model,
+                     facts_.embedding_scale),
+         "The rows of the table are short, so that they give scores of a sensible size when the table is used at the end. As the "
+         "start of "
+         "the stream they would be too short: the first attention layer would drown them instead of adding to them. The factor "
+         "makes "
+         "them long enough to count. The picture compares this run with one in which the factor was left out."},
+        {"x ← √d · x"}, {{s().family == "classic_decoder" ? "if (c.scale_embedding)" : "ctx.hook(\"hook_embed\", scale("}},
+        {{"x", "hook_embed", {n(), s().d_model}, {"token", "component"}}}, {"embedding-rescaling"});
+  }
+
+  void residual() {
+    const bool after = facts_.norm_place == NormPlace::after;
+    std::vector<std::string> formula = {"for each of the " + std::to_string(s().n_layers) + " layers:"};
+    std::vector<SourceAnchor> anchors;
+    if (after) {
+      formula.insert(formula.end(), {"x ← norm(x + attention(x))", "x ← norm(x + mlp(x))"});
+      anchors = {{"const Tensor first = add("}, {"const Tensor second = add("}};
+    } else if (facts_.norm_place == NormPlace::both) {
+      formula.insert(formula.end(), {"x ← x + norm(attention(norm(x)))", "x ← x + norm(mlp(norm(x)))"});
+      anchors = {{"ctx.hook(\"hook_resid_mid\", add("}, {"ctx.hook(\"hook_resid_post\", add("}};
+    } else {
+      formula.insert(formula.end(), {"x ← x + attention(norm(x))", "x ← x + mlp(norm(x))"});
+      anchors = {{"ctx.hook(\"hook_resid_mid\", add("}, {"ctx.hook(\"hook_resid_post\", add("}};
+    }
+    anchors.push_back({".n_layers; ++layer) x ="});
+    add("residual", fmt::format("{} layers that add to a stream", s().n_layers),
+        {fmt::format(
+             "The middle of the model is {} layers of the same build. Each has two parts, attention and an MLP, and neither "
+             "replaces the vectors: it reads them, computes an update, and adds it.",
+             s().n_layers),
+         "How much does a part change the stream? Compare the spread of what it adds with the spread of what was there. Most "
+         "parts add "
+         "little: they adjust the vectors rather than write them anew.",
+         "Because parts only ever add, the stream at the end is a plain sum: embedding plus every update. That is what makes it "
+         "possible "
+         "to say later which part wrote the answer."},
+        std::move(formula), anchors,
+        {{"x", "blocks.*.hook_resid_pre", {n(), s().d_model}, {"token", "component"}},
+         {"attention's update", "blocks.*.hook_attn_out", {n(), s().d_model}, {"token", "component"}},
+         {"MLP's update", "blocks.*.hook_mlp_out", {n(), s().d_model}, {"token", "component"}}},
+        {"update-scale"});
+  }
+
+  void norm() {
+    const bool after = facts_.norm_place == NormPlace::after;
+    const char* const first = facts_.rms ? "rms_norm(ctx, \"ln1\""
+                              : after    ? "layer_norm(ctx, \"ln1\", first"
+                                         : "layer_norm(ctx, \"ln1\"";
+    const char* const second = facts_.rms ? "rms_norm(ctx, \"ln2\""
+                               : after    ? "layer_norm(ctx, \"ln2\", second"
+                                          : "layer_norm(ctx, \"ln2\"";
+    std::vector<std::string> text;
+    text.push_back(
+        facts_.rms
+            ? "Before a part reads the stream, each token's vector is divided by its root mean square, so that its numbers have "
+              "size 1 on average, and then multiplied place by place with a learned weight."
+            : fmt::format("{} each token's vector is shifted so that its mean is 0 and divided by its standard deviation, so "
+                          "that its variance is 1; then a learned weight multiplies each place and a learned bias is added.",
+                          after ? "After a part has added its update," : "Before a part reads the stream,"));
+    text.push_back(
+        "Without this, each part would see what all parts before it have piled up, and answer in proportion: the scale would "
+        "multiply "
+        "from layer to layer. A toy shows it: 18 times x ← x + 2x gives 387,420,489; 18 times x ← x + 2 gives 37. The picture "
+        "runs this "
+        "very model once more with every norm switched off.");
+    if (!facts_.rms)
+      text.push_back(
+          "Variance here is the mean of the squared deviations, over all of them: that of (2, 4, 6) is 8/3. Taking the mean away "
+          "turns the vector "
+          "(the direction changes); dividing only shortens or lengthens it.");
+    else
+      text.push_back(
+          "Dividing by the root mean square keeps the direction of the vector. LayerNorm, which other models use, also takes the "
+          "mean away first, and that turns it; the picture shows both.");
+    add("norm", facts_.rms ? "RMSNorm" : "LayerNorm", std::move(text),
+        {facts_.rms ? "y = x / √(mean(x²) + ε) · w" : "y = (x − mean(x)) / √(variance(x) + ε) · w + b"}, {{first}, {second}},
+        {{"scale", "blocks.*.ln1.hook_scale", {n(), 1}, {"token", "1"}},
+         {"y", "blocks.*.ln1.hook_normalized", {n(), s().d_model}, {"token", "component"}}},
+        {"layer-norm", "residual-scale", "norm-statistics"});
+  }
+
+  void attention() {
+    const std::string kind = facts_.heads_title();
+    std::vector<std::string> text = {
+        fmt::format(
+            "Attention is the only place where tokens exchange anything. In each layer there are {} heads. For every token a "
+            "head "
+            "makes three short vectors of {} numbers: a query (what is this token looking for?), a key (what does it offer?) and "
+            "a value (what does it hand over?).",
+            s().n_heads, s().head_dim),
+        "The query of a token is compared by dot product with the keys of all tokens up to itself. Softmax turns the scores of "
+        "one row "
+        "into weights that sum to 1, and the head's result is the sum of the values with those weights. Later tokens are masked: "
+        "a "
+        "model that predicts must not peek.",
+        "The results of all heads are then brought back to the width of the stream by one more matrix, which is the same as "
+        "letting each "
+        "head write its own update and adding them up.",
+        kind == "MHA"   ? std::string("Here every query head has a key head and a value head of its own.")
+        : kind == "MQA" ? fmt::format("Here all {} query heads share one key head and one value head (multi-query attention), "
+                                      "which makes the cache of "
+                                      "past keys and values {} times smaller.",
+                                      s().n_heads, s().n_heads)
+                        : fmt::format("Here {} query heads share {} key and value heads (grouped-query attention), which makes "
+                                      "the cache of past keys "
+                                      "and values {} times smaller.",
+                                      s().n_heads, s().n_kv_heads, s().n_heads / s().n_kv_heads),
+        "In the grids, a dark diagonal means that a token looks at itself, a dark line beside it the token before, a dark first "
+        "column the "
+        "first token. The order of heads within a layer has no meaning, so they can be sorted from flat to spiky."};
+    add("attention", "Attention", std::move(text),
+        {"q = W_Q y,  k = W_K y,  v = W_V y", "score[t, s] = scale · q[t] · k[s]   for s ≤ t",
+         "weight[t, ·] = softmax(score[t, ·])", "z[t] = Σₛ weight[t, s] · v[s]", "update = W_O z"},
+        {{"linear(ctx, x, {w.W_Q, w.W_K, w.W_V})", "attn.hook_v"},
+         {"attention(ctx, \"attn\"", "attention_output("},
+         {"spec.scale ="}},
+        {{"q", "blocks.*.attn.hook_q", {n(), s().n_heads, s().head_dim}, {"token", "head", "component"}},
+         {"k", "blocks.*.attn.hook_k", {n(), s().n_kv_heads, s().head_dim}, {"token", "key head", "component"}},
+         {"v", "blocks.*.attn.hook_v", {n(), s().n_kv_heads, s().head_dim}, {"token", "value head", "component"}},
+         {"weights", "blocks.*.attn.hook_pattern", {s().n_heads, n(), n()}, {"head", "target", "source"}},
+         {"z", "blocks.*.attn.hook_z", {n(), s().n_heads, s().head_dim}, {"token", "head", "component"}}},
+        {"head-grouping", "softmax", "attention"});
+  }
+
+  void soft_cap() {
+    std::vector<SourceAnchor> anchors;
+    if (facts_.attention_softcap != 0) anchors.push_back({"spec.softcap ="});
+    if (facts_.final_softcap != 0) anchors.push_back({"return {config.tied ? &W_E"});
+    std::string where = facts_.attention_softcap != 0 ? fmt::format("attention scores at {:g}", facts_.attention_softcap) : "";
+    if (facts_.final_softcap != 0)
+      where += fmt::format("{}the final logits at {:g}", where.empty() ? "" : " and ", facts_.final_softcap);
+    add("soft-cap", "Soft caps",
+        {"This model bends large scores: " + where +
+             ". A number far below the cap passes almost unchanged, a number beyond it comes near "
+             "to the cap and never reaches it.",
+         "Unlike cutting at a limit, the order of the scores stays, and in training something still flows back. The grids say "
+         "how many "
+         "scores of this prompt it touches at all."},
+        {"cap(s) = c · tanh(s / c)"}, anchors, {}, {"soft-cap"});
+  }
+
+  void rope() {
+    add("rope", "Rotary positions",
+        {fmt::format(
+             "Attention by itself does not know in which order the tokens came. Here each query and key is cut into {} pairs of "
+             "numbers, and each pair is turned like the hand of a clock: by the token's position times the pair's own speed.",
+             facts_.rope->rotary_dim / 2),
+         "A dot product of two turned vectors depends only on the angle between them, and so on how far apart the tokens stand, "
+         "not on "
+         "where the pair begins.",
+         "Fast pairs tell neighbours apart but come round again after a few tokens; slow ones hardly move within a whole text, "
+         "so a head "
+         "that uses them can look for content wherever it stands. How long a head's queries are in each pair shows which kind it "
+         "is."},
+        {"angle = position · frequencyᵢ,  frequencyᵢ = θ^(−2i/d)", "x′ = x cos a − y sin a,  y′ = y cos a + x sin a"},
+        {{"rope(ctx, q, step, c.rope)"}, {"rope(ctx, k, step, c.rope)"}},
+        {{"turned q", "blocks.*.attn.hook_rot_q", {n(), s().n_heads, s().head_dim}, {"token", "head", "component"}},
+         {"turned k", "blocks.*.attn.hook_rot_k", {n(), s().n_kv_heads, s().head_dim}, {"token", "key head", "component"}}},
+        {"rope-rotation", "rope-wavelengths", "query-length"});
+  }
+
+  void mlp() {
+    const std::string f = activation_name(facts_.activation) == "silu"   ? "silu"
+                          : activation_name(facts_.activation) == "relu" ? "relu"
+                                                                         : "gelu";
+    std::vector<std::string> text;
+    text.push_back(
+        facts_.gated
+            ? fmt::format("The second part of a layer looks at each token alone. Two matrices make {} numbers each from its "
+                          "vector; one of them goes through {} and then gates the other, place by place. A third matrix brings "
+                          "the product back to the width of the stream.",
+                          s().d_ff, f)
+            : fmt::format("The second part of a layer looks at each token alone. One matrix makes {} numbers from its vector, "
+                          "each goes through {}, and a second matrix brings them back to the width of the stream.",
+                          s().d_ff, f));
+    text.push_back(
+        "Without the bend in the middle, two matrices in a row would be no more than one. With it the space of inputs falls into "
+        "regions, "
+        "one for each set of hidden units that are on. In a region the function is linear; with a gate it is quadratic, so it "
+        "can curve.");
+    text.push_back(
+        fmt::format("The surfaces build this up for two inputs and three hidden units. This model's form is {}. ReLU's corners "
+                    "come out as folds; GELU and SiLU round them off.",
+                    facts_.mlp_title()));
+    std::vector<StepShape> shapes = {
+        {facts_.gated ? "gate" : "hidden", "blocks.*.mlp.hook_pre", {n(), s().d_ff}, {"token", "unit"}}};
+    if (facts_.gated) shapes.push_back({"up", "blocks.*.mlp.hook_pre_linear", {n(), s().d_ff}, {"token", "unit"}});
+    shapes.push_back({"z", "blocks.*.mlp.hook_post", {n(), s().d_ff}, {"token", "unit"}});
+    shapes.push_back({"update", "blocks.*.hook_mlp_out", {n(), s().d_model}, {"token", "component"}});
+    add("mlp", "The MLP (" + facts_.mlp_title() + ")", std::move(text),
+        {facts_.gated ? "z = " + f + "(W_gate y) ⊙ (W_in y)" : "z = " + f + "(W_in y + b_in)",
+         facts_.gated ? "update = W_out z" : "update = W_out z + b_out"},
+        {{facts_.gated ? "gated_linear(ctx" : "hidden_linear(ctx", "w.W_out)"}}, shapes, {"activation-curves", "mlp-surfaces"});
+  }
+
+  void post_norm() {
+    add("post-norm", "A norm on the way out, too",
+        {"This model normalises twice: what a part reads, and what it writes. The second norm sets the size of the update before "
+         "it is "
+         "added, whatever the part computed; its learned weight says how much each component may change.",
+         "For the sum of parts it means that each head's share must go through that norm with the scale of this run."},
+        {"x ← x + norm₂(part(norm₁(x)))"}, {{"\"ln1_post\""}, {"\"ln2_post\""}},
+        {{"update", "blocks.*.ln1_post.hook_normalized", {n(), s().d_model}, {"token", "component"}}}, {});
+  }
+
+  void final_norm() {
+    add("final-norm", "The final norm",
+        {"Once more each token's vector is brought to one size.",
+         "By now the lengths differ: much has been added to some tokens, above all to the first. The scores to come are dot "
+         "products, and "
+         "longer vectors would make the model surer of itself for no good reason."},
+        {facts_.rms ? "x ← x / √(mean(x²) + ε) · w" : "x ← (x − mean(x)) / √(variance(x) + ε) · w + b"},
+        {{facts_.rms ? "rms_norm(ctx, \"ln_final\"" : "layer_norm(ctx, \"ln_final\""}},
+        {{"x", "ln_final.hook_normalized", {n(), s().d_model}, {"token", "component"}}}, {"final-norm"});
+  }
+
+  void output() {
+    std::vector<std::string> formula = {s().tied ? "logit[t, v] = x[t] · W_E[v]" : "logit[t, v] = x[t] · W_U[v]"};
+    if (facts_.final_softcap != 0) formula.emplace_back("logit ← c · tanh(logit / c)");
+    formula.emplace_back("p(next = v) = e^logit[v] / Σᵤ e^logit[u]");
+    const TokenLogprob& best = studio_.seen.next.back().front();
+    add("output", "From vectors to predictions",
+        {fmt::format(
+             "Every vector is compared by dot product with {} row for each of the {} entries of the vocabulary: one score each, "
+             "the "
+             "logits. Softmax makes them probabilities. Every position gets its own prediction, from what came up to there.",
+             s().tied ? "the embedding" : "a", s().vocab_size),
+         fmt::format("After the last token the likeliest continuation is \"{}\", with probability {:.1f} %.",
+                     studio_.piece(best.token), 100 * std::exp(static_cast<double>(best.logprob))),
+         "To go on writing, a program picks one of the candidates, appends it to the prompt and runs the model again."},
+        std::move(formula), {{"return {config.tied ? &W_E"}}, {{"logits", "hook_logits", {n(), s().vocab_size}, {"token", "vocabulary"}}},
+        {"next-tokens", "logit-lens"});
+  }
+
+  void attribution() {
+    add("attribution", "Who wrote the answer",
+        {"The stream is a sum, and a logit is a dot product with it. So a logit, too, is a sum: one number for the embedding, "
+         "for every head "
+         "of every layer and for every MLP.",
+         "The final norm divides by a length that depends on the whole sum; here it is held at the value of this run, which "
+         "makes the rest "
+         "linear. The parts then add up to the logit before any cap, and what rounding leaves over is written beside it. A large "
+         "number says that a part pushed the answer directly; what it did through later parts is not in it."},
+        {"logit = Σ over parts (norm(part) · W_U[token]) + remainder"}, {}, {}, {"logit-attribution"});
+  }
+
+  void reach() {
+    const bool windows = std::any_of(facts_.windows.begin(), facts_.windows.end(), [](int64_t w) { return w != kNoWindow; });
+    std::vector<SourceAnchor> anchors = {{"::cache_layers() const {", "return"}};
+    if (windows) anchors.push_back({"spec.window ="});
+    add("reach", "How far a layer sees, and what is kept",
+        {windows ? "Some layers see a window of the nearest tokens only, others the whole text. Through several layers, content "
+                   "still travels "
+                   "further than one window."
+                 : "Every layer sees the whole text up to the token at hand.",
+         "When a next token is appended, the keys and values of all earlier ones are needed again and have not changed: they are "
+         "kept in "
+         "a cache. Its size is what long texts cost. A window layer keeps only its window."},
+        {windows ? "t sees s  if  t − window < s ≤ t" : "t sees s  if  s ≤ t"}, anchors, {}, {"reach"});
+  }
+
+  Studio& studio_;
+  const ModelFacts& facts_;
+  std::string file_;
+  PictureJson list_ = PictureJson::array();
+};
+
+}  // namespace
+
+PictureJson walk_through(Studio& studio) { return Walk(studio).steps(); }
+
+}  // namespace vitrine
