@@ -364,8 +364,8 @@ class Walk {
          fmt::format("After the last token the likeliest continuation is \"{}\", with probability {:.1f} %.",
                      studio_.piece(best.token), 100 * std::exp(static_cast<double>(best.logprob))),
          "To go on writing, a program picks one of the candidates, appends it to the prompt and runs the model again."},
-        std::move(formula), {{"return {config.tied ? &W_E"}}, {{"logits", "hook_logits", {n(), s().vocab_size}, {"token", "vocabulary"}}},
-        {"next-tokens", "logit-lens"});
+        std::move(formula), {{"return {config.tied ? &W_E"}},
+        {{"logits", "hook_logits", {n(), s().vocab_size}, {"token", "vocabulary"}}}, {"next-tokens", "logit-lens"});
   }
 
   void attribution() {

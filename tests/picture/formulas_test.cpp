@@ -1,0 +1,377 @@
+// Numbers that can be computed without weights, and how data, pages and drawings are written.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "inspect/trace.h"
+#include "picture/observe.h"
+#include "support.h"
+#include "support/random_model.h"
+
+namespace vitrine {
+namespace {
+
+std::vector<double> list(std::initializer_list<double> values) { return values; }
+constexpr Tolerance kFourDigits{.abs = 5e-5, .rel = 0};
+
+const Json& random_gemma_config() {  // Gemma's head of 256 components and context, everything else small
+  static const Json config = {{"architectures", {"GemmaForCausalLM"}},
+                              {"model_type", "gemma"},
+                              {"hidden_size", 16},
+                              {"num_hidden_layers", 2},
+                              {"num_attention_heads", 2},
+                              {"num_key_value_heads", 1},
+                              {"head_dim", 256},
+                              {"intermediate_size", 24},
+                              {"vocab_size", 64},
+                              {"max_position_embeddings", 8192},
+                              {"rope_theta", 10000.0},
+                              {"hidden_act", "gelu_pytorch_tanh"}};
+  return config;
+}
+
+class Formulas : public testing::Test {
+ protected:
+  Formulas() { write_random_model(folder.path(), random_gemma_config()); }
+  TemporaryDirectory folder;
+  PictureJson one(const char* name, std::vector<int32_t> ids = {2, 5, 9, 3, 7}) {
+    Engine engine(folder.path(), kF32);
+    return picture_document(engine, ids_prompt(std::move(ids)), name).at("pictures").at(name);
+  }
+};
+
+TEST_F(Formulas, DotProducts) {
+  const PictureJson p = one("dot-product");
+  const double r = std::sqrt(0.5);
+  EXPECT_CLOSE(column(p.at("vectors"), "dot"), list({2, r, 0, -r, -1}), kFourDigits);
+  for (const PictureJson& v : p.at("vectors")) EXPECT_EQ(v.at("x")[0], v.at("dot"));  // a is (1, 0)
+}
+
+TEST_F(Formulas, NormsOfTwoAndThreeNumbers) {
+  const PictureJson p = one("layer-norm");
+  EXPECT_CLOSE(doubles(p.at("centred")), list({-2, 2}), (Tolerance{0, 0}));
+  EXPECT_CLOSE(doubles(p.at("scaled")), list({-1, 1}), (Tolerance{0, 0}));
+  EXPECT_CLOSE(doubles(p.at("layerNorm")), list({-0.5, 1.5}), kFourDigits);
+  EXPECT_CLOSE(doubles(p.at("rmsScaled")), list({1 / std::sqrt(13.0), 5 / std::sqrt(13.0)}), kFourDigits);
+  EXPECT_CLOSE(doubles(p.at("three").at("scaled")), list({-1.2247, 0, 1.2247}), kFourDigits);
+  EXPECT_NEAR(p.at("three").at("variance").get<double>(), 8.0 / 3.0, 1e-6);
+}
+
+TEST_F(Formulas, SoftCapSoftmaxAndToyGrowth) {
+  const PictureJson cap = one("soft-cap");
+  EXPECT_CLOSE(doubles(cap.at("example").at("y")), list({0.4898, 0.9242, 1.5232, 1.8103}), kFourDigits);
+  EXPECT_TRUE(cap.at("attention").is_null());  // Gemma has no caps
+  EXPECT_CLOSE(doubles(one("softmax").at("pair").at("weights")), list({2.0 / 3, 1.0 / 3}), kFourDigits);
+  const PictureJson toy = one("residual-scale").at("toy");
+  EXPECT_EQ(toy.at("without").back(), 387420489);
+  EXPECT_EQ(toy.at("with").back(), 37);
+  EXPECT_EQ(toy.at("with").size(), 19u);
+}
+
+TEST_F(Formulas, GemmasWavelengths) {
+  const PictureJson p = one("rope-wavelengths");
+  EXPECT_EQ(p.at("wavelengths").size(), 128u);
+  EXPECT_NEAR(p.at("wavelengths").front().get<double>(), 6.2832, 1e-4);
+  EXPECT_NEAR(p.at("wavelengths").back().get<double>(), 58470, 1);
+  EXPECT_EQ(p.at("firstBeyondContext"), 100);
+  EXPECT_EQ(p.at("layout"), "halves");
+  const PictureJson rotation = one("rope-rotation");
+  EXPECT_EQ(rotation.at("components")[1].at("component"), 20);
+  EXPECT_NEAR(rotation.at("components")[1].at("frequency").get<double>(), 0.2371, 1e-4);
+  for (int i = 0; i + 2 < 5; ++i)
+    EXPECT_NEAR(rotation.at("dot")[i][i + 1].get<double>(), rotation.at("dot")[i + 1][i + 2].get<double>(), 1e-6);
+  EXPECT_NEAR(rotation.at("dot")[0][2].get<double>(), std::cos(2.0), 1e-6);
+}
+
+TEST_F(Formulas, GroupsAndReach) {
+  const PictureJson heads = one("head-grouping");
+  EXPECT_EQ(heads.at("kind"), "MQA");
+  EXPECT_EQ(heads.at("groups"), PictureJson::parse("[[0,1]]"));
+  EXPECT_EQ(heads.at("cacheBytesPerPosition"), 2 * 256 * 4 * 2);  // keys and values, f32, two layers
+  Engine engine(Golden::open("gemma2").model(), kF32);
+  std::vector<int32_t> ids(24, 5);
+  const PictureJson reach = picture_document(engine, ids_prompt(ids), "reach").at("pictures").at("reach");
+  const std::vector<CacheLayer> layers = engine.model().cache_layers();
+  int64_t shift = 0;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const int64_t window = layers[l].window;
+    EXPECT_EQ(reach.at("layers")[l].at("sees"), window == kNoWindow ? 0 : std::max<int64_t>(0, 23 - window + 1)) << l;
+    shift = window == kNoWindow ? 24 : shift + window - 1;
+    EXPECT_EQ(reach.at("layers")[l].at("receives"), std::max<int64_t>(0, 23 - shift)) << l;
+    EXPECT_EQ(reach.at("layers")[l].at("cached"), window == kNoWindow ? 24 : std::min<int64_t>(24, window - 1)) << l;
+  }
+  EXPECT_LT(reach.at("bytesAtContext").get<int64_t>(), reach.at("bytesAtContextGlobal").get<int64_t>());
+}
+
+TEST_F(Formulas, SixRegionsAndSurfacesOfTheToy) {
+  const PictureJson p = one("mlp-surfaces");
+  const std::vector<double> regions = unpacked(p.at("regions")), surfaces = unpacked(p.at("surfaces")), x = doubles(p.at("x"));
+  EXPECT_EQ(std::set<double>(regions.begin(), regions.end()).size(), 7u);  // six regions, and the origin where nothing is on
+  const auto weight = [&](const char* m, size_t i, size_t j) { return p.at("weights").at(m)[i][j].get<double>(); };
+  const size_t n = x.size();
+  for (size_t a = 0; a < n; a += 5)
+    for (size_t b = 0; b < n; b += 5) {
+      double relu = 0, reglu = 0, geglu = 0;
+      for (size_t i = 0; i < 3; ++i) {
+        const double g = x[a] * weight("gate", 0, i) + x[b] * weight("gate", 1, i),
+                     u = x[a] * weight("up", 0, i) + x[b] * weight("up", 1, i);
+        relu += std::max(0.0, g) * weight("down", i, 0);
+        reglu += std::max(0.0, g) * u * weight("down", i, 0);
+        geglu += 0.5 * g * (1 + std::tanh(0.7978845608 * (g + 0.044715 * g * g * g))) * u * weight("down", i, 0);
+      }
+      const double linear = x[a] * weight("proj", 0, 0) + x[b] * weight("proj", 1, 0);
+      const double expected[] = {linear, relu, reglu, geglu};
+      for (size_t k = 0; k < 4; ++k) EXPECT_NEAR(surfaces[(k * n + a) * n + b], expected[k], 1e-5) << k;
+    }
+}
+
+// ---- Sizes --------------------------------------------------------------------------------------------------------------
+
+TEST(PatternLevel, KeepsPagesSmall) {
+  EXPECT_TRUE(pattern_level(12, 18, 8).full);
+  EXPECT_LT(base64_size(pattern_level(12, 18, 8).bytes), size_t{1} << 20);
+  for (const int64_t tokens : {200, 2000, 8192}) {
+    const PatternLevel level = pattern_level(tokens, 18, 8);
+    EXPECT_FALSE(level.full);
+    EXPECT_LE(base64_size(level.bytes), size_t{20} << 20);
+    EXPECT_GE(level.bins * level.tokens_per_bin, tokens);
+    EXPECT_LT((level.bins - 1) * level.tokens_per_bin, tokens);
+  }
+  EXPECT_GE(pattern_level(2000, 18, 8).top, 4);
+  EXPECT_EQ(pattern_level(70000, 18, 8).top, 0);  // sources would not fit into 16 bits
+}
+
+TEST(LongPrompts, TilesAndTopRowsAreThoseOfTheWholePatterns) {
+  TemporaryDirectory folder;
+  Json config = random_gemma_config();
+  config["head_dim"] = 16;
+  config["num_hidden_layers"] = 18;
+  config["num_attention_heads"] = 8;
+  write_random_model(folder.path(), config);
+  Engine engine(folder.path(), kF32);
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 600; ++i) ids.push_back((i * 37 + i / 7) % 64);  // more than one chunk
+  const PictureJson document = picture_document(engine, ids_prompt(ids), "attention");
+  const PictureJson& p = document.at("pictures").at("attention");
+  ASSERT_EQ(p.at("level"), "tiles");
+  const std::vector<std::string> hooks = {"blocks.17.attn.hook_pattern"};
+  const Recorder whole = trace_to_memory(engine, ids, hooks);
+  const std::vector<float>& pattern = whole.values().at(hooks[0]).numbers;
+  const size_t n = ids.size(), bins = p.at("tiles").at("bins"), per = p.at("tiles").at("tokensPerBin"), k = p.at("top").at("k");
+  const std::vector<double> tiles = unpacked(p.at("tiles").at("max")[17]), sources = unpacked(p.at("top").at("sources")[17]),
+                            weights = unpacked(p.at("top").at("weights")[17]);
+  for (size_t head = 0; head < 8; ++head) {
+    std::vector<double> expected(bins * bins);
+    for (size_t t = 0; t < n; ++t) {
+      std::vector<std::pair<double, size_t>> row;
+      for (size_t s = 0; s <= t; ++s) {
+        const auto w = static_cast<double>(pattern[(head * n + t) * n + s]);
+        double& tile = expected[(t / per) * bins + s / per];
+        tile = std::max(tile, w);
+        row.emplace_back(-w, s);
+      }
+      std::sort(row.begin(), row.end());
+      for (size_t i = 0; i < std::min(k, row.size()); ++i) {
+        EXPECT_NEAR(weights[(head * n + t) * k + i], -row[i].first, 2e-5);
+        const auto source = static_cast<size_t>(sources[(head * n + t) * k + i]);
+        EXPECT_NEAR(static_cast<double>(pattern[(head * n + t) * n + source]), -row[i].first, 2e-5);
+      }
+    }
+    for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(tiles[head * bins * bins + i], expected[i], 0.5 / 255 + 2e-5) << i;
+  }
+}
+
+TEST(Sizes, TwelveTokensOfEighteenLayersAreBelowFiveMegabytes) {
+  TemporaryDirectory folder;
+  Json config = random_gemma_config();
+  config["num_hidden_layers"] = 18;
+  config["num_attention_heads"] = 8;
+  config["vocab_size"] = 4096;
+  write_random_model(folder.path(), config);
+  Engine engine(folder.path(), kF32);
+  const PictureJson document = explain_document(engine, ids_prompt({2, 5, 9, 3, 7, 8, 1, 4, 6, 10, 11, 12}));
+  EXPECT_LT(script_json(document).size(), size_t{4} << 20);
+}
+
+TEST(Memory, IsRefusedWithBothNumbers) {
+  Engine engine(Golden::open("llama").model(), kF32);
+  const std::string message =
+      message_of<InputError>([&] { picture_document(engine, ids_prompt({5, 3, 7}), "attention", {.memory = 16}); });
+  EXPECT_CONTAINS(message, "attention grids");
+  EXPECT_CONTAINS(message, "1 KiB");
+}
+
+// ---- Text that may hold anything ----------------------------------------------------------------------------------------
+
+TEST(Escapes, NothingEndsTheScriptOrTheElement) {
+  const std::string hostile = "</script><!-- <b>\"'&\xE2\x80\xA8\xE2\x80\xA9\xF0\x9F\x98\x80\x01\xFF";
+  const PictureJson document = {{"text", hostile}};
+  const std::string json = script_json(document);
+  for (const char* part : {"<", "\xE2\x80\xA8", "\xE2\x80\xA9"}) EXPECT_EQ(json.find(part), std::string::npos) << part;
+  std::string expected = hostile;
+  expected.replace(expected.size() - 1, 1, "\xEF\xBF\xBD");  // the byte that is not UTF-8
+  EXPECT_EQ(PictureJson::parse(json).at("text"), expected);
+  EXPECT_EQ(markup_text("<a href=\"x\">'&\x01\xFF</a>"),
+            "&lt;a href=&quot;x&quot;&gt;&#39;&amp;\xEF\xBF\xBD\xEF\xBF\xBD&lt;/a&gt;");
+}
+
+TEST(Escapes, Base64IsThatOfTheStandard) {
+  const auto text = [](std::string_view s) { return base64(std::as_bytes(std::span(s))); };
+  EXPECT_EQ(text(""), "");
+  EXPECT_EQ(text("f"), "Zg==");
+  EXPECT_EQ(text("fo"), "Zm8=");
+  EXPECT_EQ(text("foo"), "Zm9v");
+  EXPECT_EQ(text("foobar"), "Zm9vYmFy");
+  const std::vector<float> values = {0.5f, -3, 1e30f};
+  EXPECT_CLOSE(unpacked(packed(std::span<const float>(values), {3})), list({0.5, -3, static_cast<double>(1e30f)}),
+               (Tolerance{0, 0}));
+}
+
+TEST(Escapes, NumbersHaveSevenDigitsAndNothingInfinite) {
+  EXPECT_EQ(number(1.0 / 3).dump(), "0.3333333");
+  EXPECT_EQ(number(387420489.0).dump(), "387420489");
+  EXPECT_EQ(number(-0.0).dump(), "0");
+  EXPECT_TRUE(number(NAN).is_null());
+  EXPECT_TRUE(number(INFINITY).is_null());
+}
+
+// ---- Every family -------------------------------------------------------------------------------------------------------
+
+// Tags balance, attributes are quoted, references are known: what an XML reader insists on.
+std::string xml_problem(const std::string& text) {
+  std::vector<std::string> open;
+  for (size_t i = 0; i < text.size();) {
+    if (text[i] == '&') {
+      const std::string_view rest = std::string_view(text).substr(i, 6);
+      if (!rest.starts_with("&amp;") && !rest.starts_with("&lt;") && !rest.starts_with("&gt;") && !rest.starts_with("&quot;") &&
+          !rest.starts_with("&#39;"))
+        return "a bare & at byte " + std::to_string(i);
+    }
+    if (static_cast<unsigned char>(text[i]) < 0x20 && text[i] != '\n') return "a control character at byte " + std::to_string(i);
+    if (text[i] != '<') {
+      ++i;
+      continue;
+    }
+    const size_t end = text.find('>', i);
+    if (end == std::string::npos) return "a tag without its end at byte " + std::to_string(i);
+    std::string tag = text.substr(i + 1, end - i - 1);
+    i = end + 1;
+    if (tag.starts_with('/')) {
+      if (open.empty() || open.back() != tag.substr(1)) return "</" + tag.substr(1) + "> closes nothing";
+      open.pop_back();
+      continue;
+    }
+    if (std::count(tag.begin(), tag.end(), '"') % 2 != 0 || tag.find('<') != std::string::npos)
+      return "<" + tag + "> has an open quote";
+    if (!tag.ends_with('/')) open.push_back(tag.substr(0, tag.find(' ')));
+  }
+  return open.empty() ? "" : "<" + open.back() + "> stays open";
+}
+
+class PicturesOfEveryFamily : public testing::TestWithParam<std::string> {
+ protected:
+  Engine engine{Golden::open(GetParam()).model(), kF32};
+};
+
+TEST_P(PicturesOfEveryFamily, EveryPictureIsThereOrSaysWhyNot) {
+  const PictureJson document = explain_document(engine, ids_prompt({5, 3, 7, 9, 2, 11}));
+  const bool rotary = document.at("model").at("positions") == "rotary";
+  ASSERT_EQ(document.at("pictures").size(), pictures().size());
+  for (const PictureInfo& info : pictures()) {
+    const PictureJson& p = document.at("pictures").at(info.name);
+    EXPECT_EQ(p.at("name"), info.name);
+    if (!p.at("available").get<bool>()) {
+      EXPECT_GT(p.at("reason").get<std::string>().size(), 20u) << info.name;
+      EXPECT_CONTAINS(message_of<InputError>([&] { picture_svg(document, info.name); }), p.at("reason").get<std::string>());
+      continue;
+    }
+    EXPECT_GT(p.at("caption").get<std::string>().size(), 30u) << info.name;
+    EXPECT_GT(p.at("alt").get<std::string>().size(), 10u) << info.name;
+    const std::string svg = picture_svg(document, info.name);
+    EXPECT_EQ(xml_problem(svg), "") << info.name;
+    EXPECT_CONTAINS(svg, "<title id=\"title\">");
+    EXPECT_CONTAINS(svg, "<desc id=\"desc\">");
+  }
+  for (const char* name : {"rope-rotation", "rope-wavelengths", "query-length"})
+    EXPECT_EQ(document.at("pictures").at(name).at("available"), rotary) << name;
+  EXPECT_EQ(document.at("pictures").at("position-vectors").at("available"), !rotary);
+}
+
+TEST_P(PicturesOfEveryFamily, StepsQuoteLinesThatAreThere) {
+  const PictureJson document = explain_document(engine, ids_prompt({5, 3, 7, 9, 2, 11}));
+  std::set<std::string> shown;
+  size_t quoted = 0;
+  for (const PictureJson& step : document.at("steps")) {
+    EXPECT_FALSE(step.at("text").empty());
+    for (const PictureJson& name : step.at("pictures")) {
+      EXPECT_TRUE(document.at("pictures").contains(name.get<std::string>())) << name;
+      EXPECT_TRUE(shown.insert(name).second) << name << " is shown twice";
+    }
+    for (const PictureJson& shape : step.at("shapes")) EXPECT_EQ(shape.at("shape").size(), shape.at("axes").size());
+    for (const PictureJson& excerpt : step.at("source")) {
+      std::ifstream file(std::string(VITRINE_SOURCE) + "/" + excerpt.at("file").get<std::string>());
+      std::vector<std::string> lines;
+      for (std::string line; std::getline(file, line);) lines.push_back(line);
+      std::istringstream code(excerpt.at("code").get<std::string>());
+      size_t at = excerpt.at("line").get<size_t>() - 1;
+      for (std::string line; std::getline(code, line); ++at) {
+        ASSERT_LT(at, lines.size());
+        EXPECT_TRUE(lines[at].ends_with(line)) << step.at("id") << ": " << line << "\n against " << lines[at];
+        EXPECT_EQ(lines[at].find_first_not_of(' ') == std::string::npos, line.find_first_not_of(' ') == std::string::npos);
+      }
+      ++quoted;
+    }
+  }
+  EXPECT_GE(quoted, 9u);
+  EXPECT_EQ(shown.size() + (shown.contains("position-vectors") ? 0u : 1u) + (shown.contains("rope-rotation") ? 0u : 3u) +
+                (shown.contains("embedding-rescaling") ? 0u : 1u) + (shown.contains("soft-cap") ? 0u : 1u) +
+                (shown.contains("final-norm") ? 0u : 1u),
+            pictures().size());
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, PicturesOfEveryFamily, testing::ValuesIn(Golden::all()),
+                         [](const auto& test) { return test.param; });
+
+TEST(Pages, HoldTheDocumentAndTheBundleWhateverThePromptSays) {
+  Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
+  for (const std::string& text : {std::string("\"It's\" </script><script>alert(1)</script> <!--"),
+                                  std::string("\xF0\x9F\x98\x80 \xE2\x80\xA8 caf\xC3\xA9"), std::string()}) {
+    const PicturePrompt prompt = text_prompt(engine, text);
+    const PictureJson document = explain_document(engine, prompt);
+    const std::string page = explain_page(document);
+    const std::string begin = "<script id=\"vitrine-data\" type=\"application/json\">";
+    const size_t from = page.find(begin) + begin.size(), to = page.find("</script>", from);
+    ASSERT_NE(page.find(begin), std::string::npos);
+    EXPECT_EQ(PictureJson::parse(page.substr(from, to - from)), document);
+    EXPECT_EQ(PictureJson::parse(page.substr(from, to - from)).at("prompt").at("text"), text);
+    EXPECT_EQ(page.find("alert(1)</script> <!--", 0), std::string::npos);
+    EXPECT_CONTAINS(page, "window.vitrine = JSON.parse");
+    for (const PictureInfo& info : pictures()) {
+      if (!document.at("pictures").at(info.name).at("available").get<bool>()) continue;
+      EXPECT_EQ(xml_problem(picture_svg(document, info.name)), "") << info.name;
+    }
+  }
+}
+
+TEST(Choices, AreRefusedWithTheReason) {
+  Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
+  const PicturePrompt prompt = text_prompt(engine, "The king");
+  const auto refused = [&](const char* name, const PictureOptions& options) {
+    return message_of<InputError>([&] { picture_document(engine, prompt, name, options); });
+  };
+  EXPECT_CONTAINS(message_of<UsageError>([&] { picture_document(engine, prompt, "atention"); }), "Did you mean \"attention\"?");
+  EXPECT_CONTAINS(refused("softmax", {.layer = 8}), "layer 8 is not there: this model has 8, 0 to 7");
+  EXPECT_CONTAINS(refused("softmax", {.head = 4}), "head 4 is not there");
+  EXPECT_CONTAINS(refused("logit-attribution", {.position = 99}), "position 99 is not there");
+  EXPECT_CONTAINS(refused("embedding-neighbours", {.sum = "king queen"}), "where a sign should stand");
+  EXPECT_CONTAINS(refused("embedding-neighbours", {.sum = "king - xylophonist"}), "\"xylophonist\", which is no single token");
+  EXPECT_CONTAINS(refused("embedding-neighbours", {.sum = "king -"}), "ends with a sign");
+  EXPECT_CONTAINS(refused("embedding-cosine", {.words = {"xylophonist"}}), "xylophonist");
+  EXPECT_CONTAINS(refused("attention", {.layer = 99}), "layer 99 is not there");
+}
+
+}  // namespace
+}  // namespace vitrine

@@ -1,0 +1,45 @@
+#pragma once
+// What tests of pictures share: documents of golden models, decoded grids.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "picture/draw.h"
+#include "picture/picture.h"
+#include "support/golden.h"
+#include "support/scratch.h"
+
+namespace vitrine {
+
+inline const EngineOptions kF32 = {2, {.f32 = true, .exact = false}};
+
+inline PicturePrompt ids_prompt(std::vector<int32_t> ids) { return {std::nullopt, std::move(ids), {}, ""}; }
+inline PicturePrompt text_prompt(const Engine& engine, const std::string& text) {
+  PicturePrompt prompt{text, engine.tokenizer().encode(text), engine.tokenizer().encode_with_offsets(text), ""};
+  return prompt;
+}
+
+inline std::vector<double> doubles(const PictureJson& list) { return number_list(list); }
+inline std::vector<double> doubles(const Json& list) {
+  std::vector<double> values;
+  for (const Json& v : list) values.push_back(v.is_null() ? std::nan("") : v.get<double>());
+  return values;
+}
+/// A list of lists, one after the other.
+template <class J>
+std::vector<double> flat(const J& rows) {
+  std::vector<double> values;
+  for (const auto& row : rows)
+    for (const auto& v : row) values.push_back(v.template get<double>());
+  return values;
+}
+
+/// Every key of each object of a list.
+template <class J>
+std::vector<double> column(const J& list, const char* key) {
+  std::vector<double> values;
+  for (const auto& entry : list) values.push_back(entry.at(key).template get<double>());
+  return values;
+}
+
+}  // namespace vitrine
