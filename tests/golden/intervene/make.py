@@ -1,0 +1,247 @@
+"""What transformers and TransformerLens compute when parts of a model are replaced.
+
+usage: make.py [--lens]
+needs: torch, transformers, safetensors (made with torch 2.15.0, transformers 5.23.0); with --lens transformer_lens (4.3.0)
+
+Without --lens, for each of gpt2_a, gemma2 and llama of tests/golden/models: <model>.safetensors with log-probabilities
+"<case>" [3, vocab] after the last three tokens of the run that recipes/<case>.yaml describes, computed with PyTorch hooks on
+transformers' model (float32, eager attention). VECTORS in a recipe stands for the path of vectors.safetensors.
+With --lens, for gpt2_a: lens.safetensors with the grids of transformer_lens.patching: "patch/<hook>" [layer, position or head],
+"path/<layer>.<head>/<q|k|v>" [layer, head] (get_act_patch_direct_path) and "metric" [clean, corrupt], all logit differences.
+"""
+import pathlib, sys
+import torch
+from safetensors.torch import save_file
+
+HERE = pathlib.Path(__file__).parent
+MODELS = HERE.parent / "models"
+CLEAN = [5, 33, 7, 120, 11, 2, 40, 300, 17, 9, 64]
+CORRUPT = [5, 33, 8, 121, 11, 2, 41, 300, 18, 9, 64]
+OTHERS = [[9, 8, 7, 6, 5, 44, 3, 2, 100, 200, 300], [100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110]]
+SHORT = [[50, 60, 70], [5, 4, 3, 2, 1, 90, 80]]
+PLUS, MINUS = [12, 13, 14, 15], [90, 91]
+A, B = 100, 200  # of the logit difference
+
+
+class Hooked:
+    """transformers' model with places that can be read and replaced, under TransformerLens' names."""
+
+    def __init__(self, name):
+        from transformers import AutoModelForCausalLM
+        self.name = name
+        self.model = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float32, attn_implementation="eager").eval()
+        c = self.model.config
+        self.n_layers = c.num_hidden_layers
+        self.n_heads = c.num_attention_heads
+        self.edits, self.seen = {}, {}
+        if name == "gpt2_a":
+            blocks, final = self.model.transformer.h, self.model.transformer.ln_f
+            norms = lambda b: {"ln1": b.ln_1, "ln2": b.ln_2}
+            attn, project, mlp = lambda b: b.attn, lambda b: b.attn.c_proj, lambda b: b.mlp
+        else:
+            blocks, final = self.model.model.layers, self.model.model.norm
+            attn, project, mlp = lambda b: b.self_attn, lambda b: b.self_attn.o_proj, lambda b: b.mlp
+            if name == "gemma2":
+                norms = lambda b: {"ln1": b.input_layernorm, "ln1_post": b.post_attention_layernorm,
+                                   "ln2": b.pre_feedforward_layernorm, "ln2_post": b.post_feedforward_layernorm}
+            else:
+                norms = lambda b: {"ln1": b.input_layernorm, "ln2": b.post_attention_layernorm}
+        for i, block in enumerate(blocks):
+            at = f"blocks.{i}."
+            self.before(block, at + "hook_resid_pre")
+            self.after(block, at + "hook_resid_post")
+            self.before(project(block), at + "attn.hook_z", heads=True)
+            for short, norm in norms(block).items():
+                self.norm(norm, at + short)
+            if name == "gemma2":  # what is added to the stream comes after the norms
+                self.after(block.post_attention_layernorm, at + "hook_attn_out")
+                self.after(block.post_feedforward_layernorm, at + "hook_mlp_out")
+            else:
+                self.after(attn(block), at + "hook_attn_out")
+                self.after(mlp(block), at + "hook_mlp_out")
+        self.norm(final, "ln_final")
+
+    def show(self, name, x):
+        x = self.edits[name](x) if name in self.edits else x
+        self.seen[name] = x
+        return x
+
+    def before(self, module, name, heads=False):
+        def hook(_, args, kwargs):
+            x = args[0] if args else kwargs["hidden_states"]
+            shape = x.shape
+            x = self.show(name, x.view(*shape[:-1], self.n_heads, -1) if heads else x).reshape(shape)
+            return ((x,) + args[1:], kwargs) if args else (args, {**kwargs, "hidden_states": x})
+        module.register_forward_pre_hook(hook, with_kwargs=True)
+
+    def after(self, module, name):
+        def hook(_, args, out):
+            return (self.show(name, out[0]),) + tuple(out[1:]) if isinstance(out, tuple) else self.show(name, out)
+        module.register_forward_hook(hook)
+
+    def norm(self, module, name):
+        """The edit of a norm is a function of its input, its weight factor and its bias."""
+        eps = getattr(module, "eps", getattr(module, "variance_epsilon", None))
+        bias = getattr(module, "bias", None)
+        factor = 1 + module.weight if self.name == "gemma2" else module.weight
+        def hook(_, args, out):
+            if name not in self.edits:
+                return None
+            x = args[0]
+            mean = x.mean(-1, keepdim=True) if bias is not None else 0
+            scale = ((x - mean).pow(2).mean(-1, keepdim=True) + eps).sqrt()
+            return self.edits[name](x, x - mean, scale, factor, 0 if bias is None else bias)
+        module.register_forward_hook(hook)
+
+    def run(self, ids, edits={}):
+        """Log-probabilities of the last three positions; `seen` holds the values afterwards."""
+        self.edits, self.seen = edits, {}
+        softmax, layer = torch.nn.functional.softmax, [0]
+        def pattern(x, *args, **kwargs):  # eager attention calls it once in a layer
+            p = self.show(f"blocks.{layer[0]}.attn.hook_pattern", softmax(x, *args, **kwargs))
+            layer[0] += 1
+            return p
+        torch.nn.functional.softmax = pattern
+        try:
+            with torch.no_grad():
+                logits = self.model(torch.tensor([ids]), use_cache=False).logits[0]
+        finally:
+            torch.nn.functional.softmax = softmax
+        assert layer[0] == self.n_layers
+        return torch.log_softmax(logits, -1)[-3:].contiguous()
+
+
+def put(positions=slice(None), heads=None, value=None, f=None):
+    """Replaces x[:, positions(, heads)] by a value or by f of what is there."""
+    def edit(x):
+        x = x.clone()
+        at = (slice(None), positions) if heads is None else (slice(None), positions, heads)
+        x[at] = f(x[at]) if f else value
+        return x
+    return edit
+
+
+def chain(*edits):
+    def edit(x):
+        for e in edits:
+            x = e(x)
+        return x
+    return edit
+
+
+def cases(m, vectors):
+    """Pairs of a recipe and the edits that do the same here."""
+    L, all_layers = f"blocks.{{}}.".format, range(m.n_layers)
+    def cache(ids):
+        m.run(ids)
+        return m.seen
+    own, corrupt = cache(CLEAN), cache(CORRUPT)
+    T = len(CLEAN)
+    ids = lambda xs: "{tokens: " + str(xs) + "}"
+    head = f"prompt: {ids(CLEAN)}\ncorrupt: {ids(CORRUPT)}\ninterventions:\n"
+    def recipe(*entries):
+        return head + "".join("  - " + "\n    ".join(e.split("; ")) + "\n" for e in entries)
+    def mean_of(name, prompts):
+        rows = torch.cat([cache(p)[name][0] for p in prompts])
+        return rows.mean(0)
+    v = vectors[m.name]
+    identity = lambda x, centred, scale, w, b: x
+    unit = lambda x, centred, scale, w, b: centred * w + b
+    plain = lambda x, centred, scale, w, b: centred / scale
+
+    yield "zero_head", recipe("head: 1.0; do: zero"), {L(1) + "attn.hook_z": put(heads=0, value=0)}
+    some = [2, T - 3, T - 2]
+    yield "zero_heads_at_positions", recipe("head: [0.1, 1.*]; positions: [2, -3:-1]; do: zero"), {
+        L(0) + "attn.hook_z": put(some, 1, 0), L(1) + "attn.hook_z": put(some, value=0)}
+    yield "mean_mlp", recipe("mlp: 1; do: mean"), {
+        L(1) + "hook_mlp_out": put(value=own[L(1) + "hook_mlp_out"].mean(1, keepdim=True))}
+    by_position = torch.stack([cache(p)[L(1) + "hook_attn_out"] for p in OTHERS]).mean(0)
+    yield "mean_over_prompts_by_position", recipe(
+        f"attn: 1; do: mean; over: [{ids(OTHERS[0])}, {ids(OTHERS[1])}]; by_position: true"), {
+        L(1) + "hook_attn_out": put(value=by_position)}
+    z = mean_of(L(1) + "attn.hook_z", SHORT)
+    yield "mean_over_prompts", recipe(f"head: 1.1; positions: '3:'; do: mean; over: [{ids(SHORT[0])}, {ids(SHORT[1])}]"), {
+        L(1) + "attn.hook_z": put(slice(3, None), 1, z[1])}
+    yield "resample_attn", recipe("attn: '*'; positions: 6; do: resample; from: corrupt"), {
+        L(i) + "hook_attn_out": put(6, value=corrupt[L(i) + "hook_attn_out"][:, 6]) for i in all_layers}
+    yield "resample_pattern", recipe("hook: pattern.1[heads=1:3,positions=4:]; do: resample; from: corrupt"), {
+        L(1) + "attn.hook_pattern": lambda x: torch.cat([x[:, :1], torch.cat(
+            [x[:, 1:3, :4], corrupt[L(1) + "attn.hook_pattern"][:, 1:3, 4:]], 2), x[:, 3:]], 1)}
+    yield "scale_pattern", recipe("hook: pattern.1[heads=1]; do: scale; by: 0.5"), {
+        L(1) + "attn.hook_pattern": lambda x: torch.cat([x[:, :1], x[:, 1:2] * 0.5, x[:, 2:]], 1)}
+    yield "set_number", recipe("hook: resid_post.0[positions=3]; do: set; vector: 0.5"), {
+        L(0) + "hook_resid_post": put(3, value=0.5)}
+    yield "add_vector", recipe("hook: resid_pre.1; positions: '2:'; do: add; vector: {file: VECTORS, tensor: " + m.name + "}; times: -2.5"), {
+        L(1) + "hook_resid_pre": put(slice(2, None), f=lambda x: x - 2.5 * v)}
+    plus, minus = cache(PLUS)[L(1) + "hook_resid_pre"][0, -1], cache(MINUS)[L(1) + "hook_resid_pre"][0, -1]
+    yield "steer", recipe(f"hook: resid_pre.1; do: add; vector: {{plus: {ids(PLUS)}, minus: {ids(MINUS)}}}; times: 1.5"), {
+        L(1) + "hook_resid_pre": put(f=lambda x: x + 1.5 * (plus - minus))}
+    yield "layer_zero", recipe("layer: 1; do: zero"), {
+        L(1) + "hook_attn_out": put(value=0), L(1) + "hook_mlp_out": put(value=0)}
+    kept = {}
+    def remember(x):
+        kept["x"] = x
+        return x
+    yield "layer_identity", recipe("layer: 1; do: identity"), {
+        L(1) + "hook_resid_pre": remember, L(1) + "hook_resid_post": lambda x: kept["x"]}
+    yield "position_zero", recipe("positions: [2, 4]; do: zero"), {L(0) + "hook_resid_pre": put([2, 4], value=0)}
+    yield "norm_unit_scale", recipe("norm: blocks.1.ln1; do: unit_scale"), {L(1) + "ln1": unit}
+    yield "norm_no_weight", recipe("norm: 'blocks.*.ln2'; do: no_weight"), {L(i) + "ln2": plain for i in all_layers}
+    names = ["ln1", "ln2"] + (["ln1_post", "ln2_post"] if m.name == "gemma2" else [])
+    yield "norms_identity", recipe("norm: '*'; do: identity"), {
+        **{L(i) + n: identity for i in all_layers for n in names}, "ln_final": identity}
+    yield "several", recipe("head: 0.1; do: zero", "mlp: 0; do: scale; by: 2", "hook: z.0[heads=1]; positions: -1; do: set; vector: 0.25",
+                            "norm: ln_final; do: unit_scale"), {
+        L(0) + "attn.hook_z": chain(put(heads=1, value=0), put(T - 1, 1, 0.25)),
+        L(0) + "hook_mlp_out": put(f=lambda x: 2 * x), "ln_final": unit}
+
+
+def main():
+    torch.manual_seed(3)
+    sizes = {"gpt2_a": 48, "gemma2": 48, "llama": 64}
+    vectors = {name: torch.randn(d) for name, d in sizes.items()}
+    save_file(vectors, HERE / "vectors.safetensors")
+    (HERE / "recipes").mkdir(exist_ok=True)
+    for name in sizes:
+        m = Hooked(name)
+        results = {"plain": m.run(CLEAN)}
+        for case, recipe, edits in cases(m, vectors):
+            path = HERE / "recipes" / f"{case}.yaml"
+            text = recipe.replace("tensor: " + name, "tensor: MODEL")
+            if path.exists() and name != "gpt2_a":
+                assert path.read_text() == text, case
+            path.write_text(text)
+            results[case] = m.run(CLEAN, edits)
+            print(name, case, "KL at the end", float((results["plain"][-1].exp() * (results["plain"][-1] - results[case][-1])).sum()))
+        save_file(results, HERE / f"{name}.safetensors")
+
+
+def lens():
+    import transformer_lens.patching as patching
+    from transformers import AutoModelForCausalLM, GPT2Config
+    from transformer_lens.model_bridge import TransformerBridge
+    path = str(MODELS / "gpt2_a" / "model")
+    model = TransformerBridge.boot_transformers(path, device="cpu", dtype=torch.float32)
+    model.eval()
+    clean, corrupt = torch.tensor([CLEAN]), torch.tensor([CORRUPT])
+    metric = lambda logits: logits[0, -1, A] - logits[0, -1, B]
+    with torch.no_grad():
+        clean_logits, clean_cache = model.run_with_cache(clean)
+        corrupt_logits, corrupt_cache = model.run_with_cache(corrupt)
+        grids = {"metric": torch.stack([metric(clean_logits), metric(corrupt_logits)]).float()}
+        for ours, theirs in {"resid_pre": "resid_pre", "resid_mid": "resid_mid", "attn_out": "attn_out", "mlp_out": "mlp_out",
+                             "z": "attn_head_out_all_pos", "q": "attn_head_q_all_pos", "v": "attn_head_v_all_pos",
+                             "pattern": "attn_head_pattern_all_pos"}.items():
+            result = getattr(patching, "get_act_patch_" + theirs)(model, corrupt, clean_cache, metric)
+            result = getattr(result, "tensor", result)
+            grids["patch/" + ours] = torch.as_tensor(result).detach().float().contiguous().clone()
+        for layer, head in [(0, 1), (0, 3), (1, 2)]:
+            for component in "qkv":
+                grids[f"path/{layer}.{head}/{component}"] = patching.get_act_patch_direct_path(
+                    model, corrupt, clean_cache, corrupt_cache, metric, layer, head, component, verbose=False).detach().float().contiguous()
+    for name, grid in grids.items():
+        print(name, tuple(grid.shape), grid.flatten()[:4].tolist())
+    save_file(grids, HERE / "lens.safetensors")
+
+
+lens() if "--lens" in sys.argv else main()

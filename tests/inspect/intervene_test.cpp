@@ -1,0 +1,439 @@
+// Interventions against transformers with PyTorch hooks, grids against TransformerLens, and what must hold for any edit.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+
+#include "inspect/intervene_run.h"
+#include "inspect/trace.h"
+#include "io/safetensors.h"
+#include "ops/elementwise.h"
+#include "ops/gradients.h"
+#include "support/golden.h"
+#include "support/scratch.h"
+
+namespace vitrine {
+namespace {
+
+const std::string kFolder = std::string(VITRINE_GOLDEN) + "/intervene/";
+const std::vector<int32_t> kClean = {5, 33, 7, 120, 11, 2, 40, 300, 17, 9, 64};
+const std::vector<int32_t> kCorrupt = {5, 33, 8, 121, 11, 2, 41, 300, 18, 9, 64};
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
+    text.replace(at, what.size(), by);
+  return text;
+}
+
+Recipe parse(const std::string& text) { return recipe_of(YamlValue::parse(text, "r.yaml"), "r.yaml"); }
+
+// The ids, brought into the vocabulary of a model that has fewer.
+std::vector<int32_t> fitted(std::vector<int32_t> ids, int64_t vocab_size) {
+  for (int32_t& id : ids) id = static_cast<int32_t>(id % vocab_size);
+  return ids;
+}
+
+std::string prompts_yaml(int64_t vocab_size = INT32_MAX) {
+  const auto list = [&](const std::vector<int32_t>& ids) {
+    std::string text;
+    for (const int32_t id : fitted(ids, vocab_size)) text += (text.empty() ? "" : ", ") + std::to_string(id);
+    return "{tokens: [" + text + "]}\n";
+  };
+  return "prompt: " + list(kClean) + "corrupt: " + list(kCorrupt);
+}
+
+// log p of every token after each position.
+std::vector<float> logprobs(const std::vector<Prediction>& predictions, size_t vocab) {
+  std::vector<float> result(predictions.size() * vocab);
+  for (size_t i = 0; i < predictions.size(); ++i)
+    for (const TokenLogprob& entry : predictions[i].top) result[i * vocab + static_cast<size_t>(entry.token)] = entry.logprob;
+  return result;
+}
+
+std::vector<std::string> recipe_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder + "recipes"))
+    names.push_back(entry.path().stem().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class InterventionsGolden : public testing::TestWithParam<std::string> {
+ protected:
+  Golden gold = Golden::open(GetParam());
+  Engine engine{gold.model(), {2, {}}};
+  Checkpoint expected = open_safetensors(kFolder + GetParam() + ".safetensors");
+  size_t vocab = static_cast<size_t>(engine.shape().vocab_size);
+
+  Recipe recipe(const std::string& name) const {
+    std::string text = read_file(kFolder + "recipes/" + name + ".yaml");
+    text = replaced(text, "VECTORS", kFolder + "vectors.safetensors");
+    return parse(replaced(text, "MODEL", GetParam()));
+  }
+};
+
+TEST_P(InterventionsGolden, LogprobsAreThoseOfTransformersWithHooks) {
+  const std::vector<std::string> names = recipe_names();
+  ASSERT_GE(names.size(), 18u);
+  for (const std::string& name : names) {
+    SCOPED_TRACE(name);
+    const InterveneResult result = intervene(engine, recipe(name), {.top = static_cast<int64_t>(vocab), .all_positions = true});
+    ASSERT_EQ(result.after.size(), kClean.size());
+    const std::vector<float> all = logprobs(result.after, vocab), plain = logprobs(result.before, vocab);
+    const GoldenTensor want = golden_tensor(expected, name), unedited = golden_tensor(expected, "plain");
+    const std::vector<float> last(all.end() - static_cast<std::ptrdiff_t>(3 * vocab), all.end());
+    const std::vector<float> last_plain(plain.end() - static_cast<std::ptrdiff_t>(3 * vocab), plain.end());
+    // A log-probability is a logit less the logarithm of a sum over logits: twice their tolerance, relative to the largest.
+    float largest = 0;
+    for (const float value : want) largest = std::max(largest, std::abs(value));
+    const Tolerance tolerance{.abs = 2 * gold.tolerance().abs + 2e-6 * static_cast<double>(largest), .rel = 1e-4};
+    EXPECT_CLOSE(last, want, tolerance);
+    EXPECT_CLOSE(last_plain, unedited, tolerance);
+    // KL(before || after) from the reference's own numbers.
+    double kl = 0;
+    for (size_t i = 2 * vocab; i < 3 * vocab; ++i)
+      kl += std::exp(static_cast<double>(unedited.values[i])) *
+            (static_cast<double>(unedited.values[i]) - static_cast<double>(want.values[i]));
+    EXPECT_NEAR(result.kl.back(), kl, 1e-4 * (1 + kl));
+  }
+}
+
+TEST_P(InterventionsGolden, RecipesReadBackAsThemselves) {
+  for (const std::string& name : recipe_names()) {
+    const std::string text = to_yaml(recipe(name));
+    EXPECT_EQ(to_yaml(parse(text)), text) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, InterventionsGolden, testing::Values("gpt2_a", "gemma2", "llama"),
+                         [](const auto& test) { return test.param; });
+
+class LensGrids : public testing::Test {
+ protected:
+  Engine engine{Golden::open("gpt2_a").model(), {2, {}}};
+  Checkpoint expected = open_safetensors(kFolder + "lens.safetensors");
+  InterveneGrid grid(const std::string& text, InterveneResult* whole = nullptr) {
+    InterveneResult result = intervene(engine, parse(prompts_yaml() + "metric: {logit_difference: [100, 200]}\n" + text));
+    if (whole != nullptr) *whole = result;
+    return *result.grid;
+  }
+};
+
+TEST_F(LensGrids, ActivationPatchingIsTransformerLens) {
+  const GoldenTensor metric = golden_tensor(expected, "metric");
+  int grids = 0;
+  for (const std::string& name : Golden::names_in(expected, "patch/")) {
+    SCOPED_TRACE(name);
+    InterveneResult whole;
+    const InterveneGrid found = grid("patch: " + name.substr(6), &whole);
+    EXPECT_NEAR(*whole.metric_clean, metric.values[0], 2e-5);
+    EXPECT_NEAR(*whole.metric_corrupt, metric.values[1], 2e-5);
+    const GoldenTensor want = golden_tensor(expected, name);
+    EXPECT_EQ(want.shape,
+              (std::vector<int64_t>{static_cast<int64_t>(found.rows.size()), static_cast<int64_t>(found.columns.size())}));
+    std::vector<double> values;
+    for (const auto& value : found.values) values.push_back(*value);
+    EXPECT_CLOSE(values, want, Tolerance{});
+    ++grids;
+  }
+  EXPECT_GE(grids, 7);
+}
+
+TEST_F(LensGrids, DirectPathsAreTransformerLens) {
+  int compared = 0;
+  for (const std::string& name : Golden::names_in(expected, "path/")) {
+    SCOPED_TRACE(name);
+    const std::string sender = name.substr(5, 3), input = name.substr(9);
+    const GoldenTensor want = golden_tensor(expected, name);
+    for (int64_t layer = std::stoll(sender) + 1; layer < engine.shape().n_layers; ++layer)
+      for (int64_t head = 0; head < engine.shape().n_heads; ++head) {
+        const std::string receiver = std::to_string(layer) + "." + std::to_string(head);
+        const InterveneGrid found =
+            grid("path:\n  senders: {head: " + sender + "}\n  receivers: {head: " + receiver + ", inputs: " + input + "}\n");
+        ASSERT_EQ(found.values.size(), 1u);
+        EXPECT_NEAR(*found.values[0], want.values[static_cast<size_t>(layer * engine.shape().n_heads + head)], 3e-5) << receiver;
+        ++compared;
+      }
+  }
+  EXPECT_GE(compared, 40);
+}
+
+// The direct path to the logits adds the difference of the head's own results to the last stream, and nothing else.
+TEST_F(LensGrids, PathsToTheLogitsAreDifferencesOfResults) {
+  const InterveneGrid found = grid("path: {senders: {head: '*', mlp: 1}, receivers: logits}\n");
+  EXPECT_EQ(found.columns, (std::vector<std::string>{"head 0", "head 1", "head 2", "head 3", "mlp"}));
+  const std::vector<std::string> hooks = {"result", "mlp_out"};
+  const Recorder clean = trace_to_memory(engine, kClean, hooks), corrupt = trace_to_memory(engine, kCorrupt, hooks);
+  const ModelShape& s = engine.shape();
+  const auto rows = static_cast<int64_t>(kClean.size());
+  for (int64_t layer = 0; layer < s.n_layers; ++layer)
+    for (int64_t head = 0; head <= s.n_heads; ++head) {
+      const std::optional<double> value = found.values[found.cell(static_cast<size_t>(layer), static_cast<size_t>(head))];
+      ASSERT_EQ(value.has_value(), head < s.n_heads || layer == 1);
+      if (!value) continue;
+      const bool mlp = head == s.n_heads;
+      const std::string hook = "blocks." + std::to_string(layer) + (mlp ? ".hook_mlp_out" : ".attn.hook_result");
+      ValueEdit edit;
+      edit.hook = "blocks." + std::to_string(s.n_layers - 1) + ".hook_resid_post";
+      edit.kind = ValueEdit::Kind::add;
+      edit.shape = {rows, s.d_model};
+      const std::vector<float>&a = clean.values().at(hook).numbers, &b = corrupt.values().at(hook).numbers;
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t i = 0; i < s.d_model; ++i) {
+          const auto at = static_cast<size_t>(mlp ? r * s.d_model + i : (r * s.n_heads + head) * s.d_model + i);
+          edit.numbers.push_back(a[at] - b[at]);
+        }
+      Interventions direct({edit});
+      Context& ctx = engine.context();
+      ctx.listen(&direct);
+      const auto frame = ctx.frame();
+      const Step step = Step::of(kCorrupt);
+      const int64_t last = rows - 1;
+      const Tensor z = logits(ctx, engine.model().residual(ctx, step), engine.model().head(), std::span(&last, 1));
+      ctx.listen(nullptr);
+      EXPECT_NEAR(*value, static_cast<double>(z.data<float>()[100]) - static_cast<double>(z.data<float>()[200]), 3e-5)
+          << hook << " " << head;
+    }
+}
+
+// Every cell comes with a recipe that makes its value.
+class CellRecipes : public testing::TestWithParam<std::string> {};
+TEST_P(CellRecipes, ReproduceTheCell) {
+  Engine engine(Golden::open(GetParam()).model(), {2, {}});
+  const std::string loss = "metric: loss\n", kl = "metric: {kl: true, position: -2}\n",
+                    logprob = "metric: {logprob: 17, position: 6}\n", noise = "run: clean\n";
+  for (const std::string& grid :
+       {loss + "patch: resid_pre\n", kl + "patch: {what: attn_out, layers: ':-1', positions: [2, '-2:']}\n",
+        logprob + "patch: {what: z, heads: [0, -1]}\ninterventions: [{mlp: 0, do: zero}]\n",
+        logprob + noise + "patch: {what: pattern, positions: '3:'}\n", logprob + "ablate: {what: q, do: mean}\n",
+        kl + "ablate: mlp_out\n",
+        logprob + noise + "path: {senders: {head: [0.*, 1.2], mlp: 0}, receivers: {head: -1.1, mlp: 1}}\n",
+        logprob + "path: {senders: {head: -2.*}, receivers: {head: '-1.*', inputs: [k, v], logits: true}, mlps: recomputed}\n"}) {
+    SCOPED_TRACE(grid);
+    const InterveneResult whole = intervene(engine, parse(prompts_yaml(engine.shape().vocab_size) + grid));
+    const InterveneGrid& g = *whole.grid;
+    int different = 0;
+    for (size_t r = 0; r < g.rows.size(); ++r)
+      for (size_t c = 0; c < g.columns.size(); c += 3) {
+        const std::optional<double> value = g.values[g.cell(r, c)];
+        const std::string text = recipe_text(g, r, c);
+        EXPECT_EQ(value.has_value(), !text.empty());
+        if (!value) continue;
+        const InterveneResult one = intervene(engine, parse(text));
+        EXPECT_DOUBLE_EQ(*one.metric_after, *value) << text;
+        different += std::abs(*value - *whole.metric_before) > 1e-6 ? 1 : 0;
+      }
+    EXPECT_GE(different, 1);
+    const nlohmann::ordered_json document = to_json(whole, engine);
+    EXPECT_EQ(document["grid"]["values"].size(), g.rows.size());
+    EXPECT_EQ(
+        document["grid"]["recipe"]["head"].get<std::string>() + document["grid"]["recipe"]["cells"][0][0].get<std::string>(),
+        recipe_text(g, 0, 0));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Models, CellRecipes, testing::Values("gpt2_a", "gemma2", "llama", "classic_post"),
+                         [](const auto& test) { return test.param; });
+
+// What must hold for any edit ------------------------------------------------------------------------------------------
+
+std::vector<float> all_logits(Engine& engine, const Step& step) {
+  Context& ctx = engine.context();
+  const auto frame = ctx.frame();
+  std::vector<int64_t> rows(static_cast<size_t>(step.rows()));
+  std::iota(rows.begin(), rows.end(), 0);
+  const Tensor z = logits(ctx, engine.model().residual(ctx, step), engine.model().head(), rows);
+  return {z.data<float>(), z.data<float>() + z.count()};
+}
+
+std::vector<ValueEdit> edits_of(Engine& engine, const std::string& entries) {
+  const int64_t vocab_size = engine.shape().vocab_size;
+  RecipePrompts prompts{fitted(kClean, vocab_size), fitted(kCorrupt, vocab_size), false, 0};
+  SourceValues values(engine);
+  std::vector<ValueEdit> edits;
+  for (const Intervention& i : parse(prompts_yaml(vocab_size) + "interventions:\n" + entries).interventions)
+    for (ValueEdit& edit : plan_edits(engine, i, prompts, values)) edits.push_back(std::move(edit));
+  return edits;
+}
+
+const std::string kMany =
+    "  - {head: '*.1', positions: '2:9', do: zero}\n"
+    "  - {hook: 'pattern[heads=0]', do: scale, by: 0.5}\n"
+    "  - {hook: resid_pre.1, positions: [3, -2], do: add, vector: 0.25}\n"
+    "  - {norm: 'blocks.*.ln2', positions: '1:', do: no_weight}\n"
+    "  - {norm: blocks.1.ln1, do: identity}\n"
+    "  - {layer: 0, positions: 5, do: identity}\n"
+    "  - {mlp: 1, do: resample, from: corrupt}\n"
+    "  - {hook: hook_logits, do: add, vector: 0.5}\n";
+
+class AnyEdit : public testing::TestWithParam<std::string> {
+ protected:
+  std::string path() const {
+    const std::string name = GetParam();
+    return name.ends_with("gguf") ? std::string(VITRINE_GOLDEN) + "/gguf/" + name : Golden::open(name).model();
+  }
+  Engine engine{path(), {2, {}}};
+  std::vector<int32_t> clean = fitted(kClean, engine.shape().vocab_size);
+  std::vector<int32_t> corrupt = fitted(kCorrupt, engine.shape().vocab_size);
+};
+
+TEST_P(AnyEdit, LeavesTheOtherSequencesBits) {
+  Step step;
+  for (const auto& ids : {corrupt, clean, std::vector<int32_t>{7, 8, 9}}) step.add(ids);
+  const std::vector<float> plain = all_logits(engine, step);
+  Interventions edits(edits_of(engine, kMany));
+  engine.context().listen(&edits, 1);
+  const std::vector<float> edited = all_logits(engine, step);
+  engine.context().listen(nullptr);
+  const auto vocab = static_cast<size_t>(engine.shape().vocab_size);
+  const size_t first = corrupt.size() * vocab, end = first + clean.size() * vocab;
+  for (size_t i = 0; i < plain.size(); ++i) {
+    if (i >= first && i < end) continue;
+    ASSERT_EQ(plain[i], edited[i]) << i;
+  }
+  // The edited one is as if it ran alone.
+  engine.context().listen(&edits);
+  const std::vector<float> alone = all_logits(engine, Step::of(clean));
+  engine.context().listen(nullptr);
+  const std::vector<float> mine(edited.begin() + static_cast<std::ptrdiff_t>(first),
+                                edited.begin() + static_cast<std::ptrdiff_t>(end));
+  EXPECT_CLOSE(mine, alone, Tolerance{});
+  EXPECT_NE(mine, std::vector<float>(plain.begin() + static_cast<std::ptrdiff_t>(first),
+                                     plain.begin() + static_cast<std::ptrdiff_t>(end)));
+}
+
+TEST_P(AnyEdit, ThatChangesNothingKeepsEveryBit) {
+  const Step step = Step::of(clean);
+  const std::vector<float> plain = all_logits(engine, step);
+  const auto with = [&](const std::string& entries) {
+    Interventions edits(edits_of(engine, entries));
+    engine.context().listen(&edits);
+    std::vector<float> z = all_logits(engine, step);
+    engine.context().listen(nullptr);
+    return z;
+  };
+  EXPECT_EQ(with("  - {head: '*', do: scale, by: 1}\n  - {hook: resid_mid, do: add, vector: 0}\n"), plain);
+  EXPECT_EQ(with("  - {mlp: '*', do: resample, from: clean}\n  - {norm: '*', do: scale, by: 1}\n"), plain);
+  // Patterns take the stepwise form of attention, which agrees to rounding.
+  EXPECT_CLOSE(with("  - {hook: pattern, do: resample, from: clean}\n"), plain, Tolerance{});
+  Interventions none;
+  ListenerChain chain({&none, nullptr});
+  engine.context().listen(&chain);
+  EXPECT_EQ(all_logits(engine, step), plain);
+  engine.context().listen(nullptr);
+}
+
+TEST_P(AnyEdit, IsTheSameInChunks) {
+  Interventions edits(edits_of(engine, kMany));
+  Context& ctx = engine.context();
+  ctx.listen(&edits);
+  const std::vector<float> whole = all_logits(engine, Step::of(clean));
+  std::vector<float> parts;
+  const auto cache = engine.make_cache(static_cast<int64_t>(clean.size()));
+  CacheSequence sequence = cache->sequence();
+  for (size_t begin = 0; begin < clean.size();) {
+    const size_t n = begin == 0 ? 4 : begin == 4 ? 1 : clean.size() - begin;
+    Step step;
+    step.add(std::span(clean).subspan(begin, n), &sequence);
+    const std::vector<float> z = all_logits(engine, step);
+    parts.insert(parts.end(), z.begin(), z.end());
+    step.commit();
+    begin += n;
+  }
+  ctx.listen(nullptr);
+  const bool quantised = GetParam().ends_with("gguf");  // one row and many rows round their operands differently
+  EXPECT_CLOSE(parts, whole, quantised ? (Tolerance{.abs = 0.2, .rel = 0.05}) : (Tolerance{.abs = 1e-4, .rel = 1e-4}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AnyEdit,
+                         testing::Values("gpt2_a", "gemma2", "llama", "qwen2", "classic_pre", "classic_post", "llama_q8_0.gguf",
+                                         "llama_q4_0.gguf"),
+                         [](const auto& test) { return replaced(test.param, ".", "_"); });
+
+TEST(Interventions, FollowEachOtherAndSeeWhatWasLeft) {
+  Engine engine(Golden::open("gpt2_a").model(), {2, {}});
+  const std::vector<std::string> hooks = {"resid_pre.1", "resid_post.1"};
+  Interventions edits(
+      edits_of(engine,
+               "  - {hook: resid_pre.1, do: set, vector: 3}\n  - {hook: resid_pre.1, positions: 2, do: scale, by: 2}\n"
+               "  - {layer: 1, do: identity}\n"));
+  Interventions second(edits_of(engine, "  - {hook: resid_pre.1, positions: 2, do: add, vector: 1}\n"));
+  ListenerChain chain({&edits, nullptr, &second});
+  const Recorder seen = trace_to_memory(engine, kClean, hooks, &chain);
+  const std::vector<float>&in = seen.values().at("blocks.1.hook_resid_pre").numbers,
+        &out = seen.values().at("blocks.1.hook_resid_post").numbers;
+  const size_t d = in.size() / kClean.size();
+  for (size_t i = 0; i < in.size(); ++i) {
+    EXPECT_EQ(in[i], i / d == 2 ? 7.0F : 3.0F);
+    EXPECT_EQ(out[i], i / d == 2 ? 6.0F : 3.0F);  // recall takes what its own Interventions left
+  }
+}
+
+TEST(Interventions, CarryGradients) {
+  Step step;
+  step.add(std::vector<int32_t>{1, 2, 3, 4});
+  ValueEdit set, add_numbers, scaled, recalled;
+  set.hook = "attn.hook_q";
+  set.numbers = {0.5, -1, 2};
+  set.shape = {3};
+  set.heads = {1, 2};
+  set.positions = {1, 3};
+  add_numbers.hook = scaled.hook = "mid";
+  add_numbers.kind = ValueEdit::Kind::add;
+  add_numbers.numbers = {0.3F};
+  scaled.kind = ValueEdit::Kind::scale;
+  scaled.factor = -1.7;
+  scaled.positions = {0, 2};
+  recalled.hook = "end";
+  recalled.kind = ValueEdit::Kind::recall;
+  recalled.sources = {"start", "mid"};
+  recalled.positions = {2, 4};
+  Interventions edits({set, add_numbers, scaled, recalled});
+  GradientCheck check;
+  check.input({4, 6});
+  const Weight& w = check.weight(6, 6);
+  check.expect_match(
+      [&](Context& ctx, const GradientCheck::Inputs& x) {
+        ctx.enter(step);
+        const Tensor start = ctx.hook("start", softcap(ctx, x[0], 2));
+        Tensor q = linear(ctx, start, w);
+        q = ctx.hook("attn.hook_q", split_heads(ctx, q, 3));
+        const Tensor mid = ctx.hook("mid", softcap(ctx, add(ctx, merge_heads(ctx, q), start), 1.5));
+        return softcap(ctx, ctx.hook("end", linear(ctx, mid, w)), 3);
+      },
+      &edits, 24);
+}
+
+TEST(Interventions, RefuseNumbersThatDoNotFit) {
+  Engine engine(Golden::open("gpt2_a").model(), {2, {}});
+  const auto refused = [&](ValueEdit edit) {
+    Interventions edits({std::move(edit)});
+    const std::vector<std::string> hooks = {"hook_embed"};
+    return message_of<InputError>([&] { trace_to_memory(engine, kClean, hooks, &edits); });
+  };
+  ValueEdit edit;
+  edit.hook = "blocks.0.attn.hook_z";
+  edit.shape = {5};
+  edit.numbers = {1, 2, 3, 4, 5};
+  EXPECT_CONTAINS(refused(edit), "the numbers for blocks.0.attn.hook_z have shape [5]");
+  edit.shape = {2, 12};  // two heads are not four
+  edit.numbers.assign(24, 0);
+  EXPECT_CONTAINS(refused(edit), "[2, 12]");
+  edit.shape = {3};
+  EXPECT_CONTAINS(refused(edit), "number 24");
+  edit.shape = {1, 1, 1, 1};
+  EXPECT_CONTAINS(refused(edit), "[1, 1, 1, 1]");
+  ValueEdit recall;
+  recall.hook = "blocks.0.hook_resid_pre";
+  recall.kind = ValueEdit::Kind::recall;
+  recall.sources = {"blocks.0.hook_resid_post"};
+  EXPECT_CONTAINS(refused(recall), "which the run has not reached before it");
+  recall.hook = "blocks.1.hook_resid_pre";
+  recall.sources = {"blocks.0.attn.hook_pattern"};
+  EXPECT_CONTAINS(refused(recall), "has another size");
+  recall.sources = {"a", "b", "c"};
+  EXPECT_CONTAINS(message_of<UsageError>([&] { Interventions({recall}); }), "at most 2");
+}
+
+}  // namespace
+}  // namespace vitrine
