@@ -109,6 +109,12 @@ struct KernelTable {
   void (*scale)(const float* x, float factor, size_t n, float* y);
   float (*log_sum_exp)(const float* x, size_t n);  // -inf for no or only -inf
   void (*attention)(const AttentionBlock& block);
+  // Small products of f32 numbers, sums over i < depth in order:  c[r][j] = factor * sum of a[r][i] * b[i][j],  and
+  // c[r][j] += that sum, for r < rows and j < n. Strides are numbers from row to row; c is none of a and b.
+  void (*set_products)(const float* a, size_t a_stride, size_t rows, const float* b, size_t b_stride, size_t depth, size_t n,
+                       float factor, float* c, size_t c_stride);
+  void (*add_products)(const float* a, size_t a_stride, size_t rows, const float* b, size_t b_stride, size_t depth, size_t n,
+                       float* c, size_t c_stride);
 };
 
 /// The table in use. Chosen at the first call: VITRINE_TARGET if set (InputError if unknown or lacking on this CPU),

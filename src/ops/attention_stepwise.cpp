@@ -2,7 +2,10 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/reference/activation.h"
+#include "kernels/reference/linear.h"
 #include "kernels/reference/softmax.h"
+#include "kernels/table.h"
 #include "ops/attention_keys.h"
 #include "ops/elementwise.h"
 #include "ops/tape.h"
@@ -21,6 +24,55 @@ struct StepwiseNode {
 template <class F>
 void each_query(Context& ctx, int64_t heads, int64_t rows, F&& f) {
   ctx.pool().run(heads * rows, [&](int64_t i, int) { f(i / rows, i % rows); });
+}
+
+// Calls f(head, first query, queries): a few neighbouring queries of a head at a time.
+template <class F>
+void each_strip(Context& ctx, int64_t heads, int64_t rows, F&& f) {
+  constexpr int64_t kStrip = 16;
+  const int64_t strips = (rows + kStrip - 1) / kStrip;
+  ctx.pool().run(heads * strips, [&](int64_t i, int) {
+    const int64_t first = i % strips * kStrip;
+    f(i / strips, first, std::min(kStrip, rows - first));
+  });
+}
+
+// The kernels in f32, the plain loops in double.
+template <class T>
+void set_products(const T* a, int64_t a_stride, int64_t rows, const T* b, int64_t b_stride, int64_t depth, int64_t n, T factor,
+                  T* c, int64_t c_stride) {
+  const auto size = [](int64_t value) { return static_cast<size_t>(value); };
+  if constexpr (std::is_same_v<T, float>) {
+    kernels().set_products(a, size(a_stride), size(rows), b, size(b_stride), size(depth), size(n), factor, c, size(c_stride));
+  } else {
+    set_products_reference(a, size(a_stride), size(rows), b, size(b_stride), size(depth), size(n), factor, c, size(c_stride));
+  }
+}
+template <class T>
+void add_products(const T* a, int64_t a_stride, int64_t rows, const T* b, int64_t b_stride, int64_t depth, int64_t n, T* c,
+                  int64_t c_stride) {
+  const auto size = [](int64_t value) { return static_cast<size_t>(value); };
+  if constexpr (std::is_same_v<T, float>) {
+    kernels().add_products(a, size(a_stride), size(rows), b, size(b_stride), size(depth), size(n), c, size(c_stride));
+  } else {
+    add_products_reference(a, size(a_stride), size(rows), b, size(b_stride), size(depth), size(n), c, size(c_stride));
+  }
+}
+template <class T>
+void cap_row(T* row, T cap, int64_t n) {
+  if constexpr (std::is_same_v<T, float>) {
+    kernels().softcap(row, cap, static_cast<size_t>(n), row);
+  } else {
+    softcap_reference(row, cap, static_cast<size_t>(n), row);
+  }
+}
+template <class T>
+void softmax_row(const T* x, int64_t n, T* y) {
+  if constexpr (std::is_same_v<T, float>) {
+    kernels().softmax(x, static_cast<size_t>(n), y);
+  } else {
+    softmax_reference(x, static_cast<size_t>(n), y);
+  }
 }
 
 template <class T>
@@ -102,21 +154,19 @@ void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Te
   const auto hook = [&](std::string_view name, const Tensor& t) { return listening ? ctx.hook_of_sequence(name, t) : t; };
   StepwiseNode node{q, k, v, z, ctx.empty({n_heads, s.rows, keys}), {}, {}, s, spec};
 
-  each_query(ctx, n_heads, s.rows, [&](int64_t h, int64_t i) {
-    T* row = cell<T>(node.scores, h, i);
-    const KeyRange range = seen_by(s, spec, s.position + i);
-    const T* query = q.row<T>(s.first_row + i) + h * d;
-    std::fill(row, row + keys, -std::numeric_limits<T>::infinity());
-    for (int64_t block = range.first / kKeys; block * kKeys < range.last; ++block) {
-      const int64_t from = std::max(range.first, block * kKeys), to = std::min(range.last, (block + 1) * kKeys);
-      const T* k_t = source.keys(block, h / per_kv) - block * kKeys;
-      std::fill(row + from, row + to, T{0});
-      for (int64_t c = 0; c < d; ++c)
-        for (int64_t j = from; j < to; ++j) row[j] += query[c] * k_t[c * kKeys + j];
+  each_strip(ctx, n_heads, s.rows, [&](int64_t h, int64_t first, int64_t n) {
+    const KeyRange all{seen_by(s, spec, s.position + first).first, seen_by(s, spec, s.position + first + n - 1).last};
+    for (int64_t block = all.first / kKeys; block * kKeys < all.last; ++block) {
+      const int64_t from = std::max(all.first, block * kKeys), to = std::min(all.last, (block + 1) * kKeys);
+      set_products(q.row<T>(s.first_row + first) + h * d, q.row_size(), n, source.keys(block, h / per_kv) + from - block * kKeys,
+                   kKeys, d, to - from, static_cast<T>(spec.scale), cell<T>(node.scores, h, first) + from, keys);
     }
-    for (int64_t j = range.first; j < range.last; ++j) {
-      row[j] *= static_cast<T>(spec.scale);
-      if (spec.softcap != 0) row[j] = static_cast<T>(spec.softcap) * std::tanh(row[j] / static_cast<T>(spec.softcap));
+    for (int64_t i = first; i < first + n; ++i) {
+      T* row = cell<T>(node.scores, h, i);
+      const KeyRange range = seen_by(s, spec, s.position + i);
+      if (spec.softcap != 0) cap_row(row + range.first, static_cast<T>(spec.softcap), range.last - range.first);
+      std::fill(row, row + range.first, -std::numeric_limits<T>::infinity());
+      std::fill(row + range.last, row + keys, -std::numeric_limits<T>::infinity());
     }
   });
   // Each part is recorded before its hook: what a listener or dropout builds on it comes later on the tape, and where a
@@ -125,24 +175,29 @@ void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Te
   node.scores = hook("hook_attn_scores", node.scores);
 
   node.pattern = ctx.empty(node.scores.shape());
-  each_query(ctx, n_heads, s.rows, [&](int64_t h, int64_t i) {
-    softmax_reference<T>(cell<T>(node.scores, h, i), static_cast<size_t>(keys), cell<T>(node.pattern, h, i));
-  });
+  each_query(ctx, n_heads, s.rows,
+             [&](int64_t h, int64_t i) { softmax_row(cell<T>(node.scores, h, i), keys, cell<T>(node.pattern, h, i)); });
   if (Tape* tape = ctx.tape()) tape->record(&pattern_backward, node);
   node.mixed =
       dropout(ctx, hook("hook_pattern", node.pattern), spec.dropout, spec.dropout_site + (static_cast<uint64_t>(sequence) << 32));
 
-  each_query(ctx, n_heads, s.rows, [&](int64_t h, int64_t i) {
-    T* out = z.row<T>(s.first_row + i) + h * v_dim;
-    const T* p = cell<T>(node.mixed, h, i);
-    std::fill(out, out + v_dim, T{0});
-    // A replaced pattern may look where the mask forbids, so every key that still exists is read.
-    const int64_t oldest = s.cache == nullptr ? 0 : seen_by(s, spec, s.position).first;
-    for (int64_t j = oldest; j < keys; ++j) {
-      if (p[j] == T{0}) continue;
-      const int64_t block = j / kKeys;
-      const T* value = source.values(block, h / per_kv) + (j - block * kKeys) * static_cast<int64_t>(source.v_stride());
-      for (int64_t c = 0; c < v_dim; ++c) out[c] += p[j] * value[c];
+  // A replaced pattern may look where the mask forbids, so every key that still exists is read; what lies before the first
+  // and after the last key that a query looks at is not, so that no later token's infinities reach an earlier one as NaN.
+  const int64_t oldest = s.cache == nullptr ? 0 : seen_by(s, spec, s.position).first;
+  each_strip(ctx, n_heads, s.rows, [&](int64_t h, int64_t first, int64_t n) {
+    for (int64_t i = first; i < first + n; ++i) {
+      T* out = z.row<T>(s.first_row + i) + h * v_dim;
+      const T* p = cell<T>(node.mixed, h, i);
+      std::fill(out, out + v_dim, T{0});
+      int64_t begin = oldest, end = keys;
+      while (begin < end && p[begin] == T{0}) ++begin;
+      while (end > begin && p[end - 1] == T{0}) --end;
+      for (int64_t block = begin / kKeys; block * kKeys < end; ++block) {
+        const int64_t from = std::max(begin, block * kKeys), to = std::min(end, (block + 1) * kKeys);
+        const auto v_stride = static_cast<int64_t>(source.v_stride());
+        add_products(p + from, keys, 1, source.values(block, h / per_kv) + (from - block * kKeys) * v_stride, v_stride, to - from,
+                     v_dim, out, z.row_size());
+      }
     }
   });
   if (Tape* tape = ctx.tape()) tape->record(&mix_backward, node);

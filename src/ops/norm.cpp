@@ -136,18 +136,25 @@ void show_inside(Context& ctx, const NormNode& node, const T* w, const T* b) {
   const auto same_scale = [&](int64_t r) { return divisor.data<T>()[r] == scale.data<T>()[r]; };
 
   const Tensor pre = ctx.empty(x.shape());
-  for (int64_t r = 0; r < rows; ++r) {
-    const T inv = same_scale(r) ? node.inv_scale.data<T>()[r] : 1 / divisor.data<T>()[r], m = mean_of<T>(node.mean, r);
-    for (int64_t i = 0; i < d; ++i) pre.row<T>(r)[i] = (x.row<T>(r)[i] - m) * inv;
-  }
+  share(ctx, rows, d, [&](int64_t first, int64_t n) {
+    for (int64_t r = first; r < first + n; ++r) {
+      const T inv = same_scale(r) ? node.inv_scale.data<T>()[r] : 1 / divisor.data<T>()[r], m = mean_of<T>(node.mean, r);
+      const T* in = x.row<T>(r);
+      T* out = pre.row<T>(r);
+      for (int64_t i = 0; i < d; ++i) out[i] = (in[i] - m) * inv;
+    }
+  });
   if (tape != nullptr) tape->record(&divide_backward, DivideNode{x, node.mean, divisor, pre});
   const Tensor seen = ctx.hook("hook_normalized_pre", pre);
 
-  for (int64_t r = 0; r < rows; ++r) {
-    if (same_scale(r) && std::equal(seen.row<T>(r), seen.row<T>(r) + d, pre.row<T>(r))) continue;
-    for (int64_t i = 0; i < d; ++i)
-      node.y.row<T>(r)[i] = seen.row<T>(r)[i] * (static_cast<T>(node.offset) + w[i]) + (b != nullptr ? b[i] : T{0});
-  }
+  const bool same_pre = seen.raw() == pre.raw();
+  share(ctx, rows, d, [&](int64_t first, int64_t n) {
+    for (int64_t r = first; r < first + n; ++r) {
+      if (same_scale(r) && (same_pre || std::equal(seen.row<T>(r), seen.row<T>(r) + d, pre.row<T>(r)))) continue;
+      for (int64_t i = 0; i < d; ++i)
+        node.y.row<T>(r)[i] = seen.row<T>(r)[i] * (static_cast<T>(node.offset) + w[i]) + (b != nullptr ? b[i] : T{0});
+    }
+  });
   if (tape != nullptr) tape->record(&weight_backward, WeightNode{seen, node.y, node.w, node.b, node.offset});
 }
 

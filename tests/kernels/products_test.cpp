@@ -55,6 +55,42 @@ TEST_P(ProductsTest, DotRowsBitsDoNotDependOnCuts) {
   }
 }
 
+TEST_P(ProductsTest, SmallProductsEqualReference) {
+  for (const size_t rows : {1, 3, 4, 9})
+    for (const size_t depth : {0, 1, 7, 64})
+      for (const size_t n : {1, 5, 16, 63, 64, 130}) {
+        const size_t a_stride = depth + 2, b_stride = n + 3, c_stride = n + 1;
+        const std::vector<float> left = random_values(rows * a_stride, 60), right = random_values(depth * b_stride, 61),
+                                 before = random_values(rows * c_stride, 62);
+        // Not one number more than they hold: the last row ends where its numbers do.
+        const Guarded<float> a(std::vector<float>(left.begin(), left.end() - 2)),
+            b(std::vector<float>(right.begin(), right.end() - (depth > 0 ? 3 : 0)));
+        Guarded<float> set(rows * c_stride), added(before);
+        const float factor = 0.25f;
+        table->set_products(a.data(), a_stride, rows, b.data(), b_stride, depth, n, factor, set.data(), c_stride);
+        table->add_products(a.data(), a_stride, rows, b.data(), b_stride, depth, n, added.data(), c_stride);
+        EXPECT_TRUE(set.intact() && added.intact());
+        for (size_t r = 0; r < rows; ++r) {
+          for (size_t j = 0; j < n; ++j) {
+            double sum = 0, magnitude = 0;
+            for (size_t i = 0; i < depth; ++i) {
+              const double term = double(left[r * a_stride + i]) * double(right[i * b_stride + j]);
+              sum += term;
+              magnitude += std::abs(term);
+            }
+            const double start = before[r * c_stride + j];
+            ASSERT_TRUE(close(set[r * c_stride + j], 0.25 * sum, sum_tolerance(depth, magnitude)))
+                << rows << " " << depth << " " << n;
+            ASSERT_TRUE(close(added[r * c_stride + j], start + sum, sum_tolerance(depth + 1, magnitude + std::abs(start))));
+          }
+          EXPECT_EQ(added[r * c_stride + n], before[r * c_stride + n]);  // what lies between the rows stays
+          std::vector<float> alone(n);
+          table->set_products(a.data() + r * a_stride, a_stride, 1, b.data(), b_stride, depth, n, factor, alone.data(), n);
+          ASSERT_TRUE(same_bits(alone.data(), set.data() + r * c_stride, n)) << "a row's bits depend on its neighbours";
+        }
+      }
+}
+
 TEST_P(ProductsTest, DotRowsInt8EqualsReference) {
   for (const DType type : {DType::q8_0, DType::q4_0})
     for (const size_t k : {0, 32, 64, 96, 256, 2304})

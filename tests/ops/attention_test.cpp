@@ -95,6 +95,33 @@ TEST(Attention, FusedAndStepwiseAgree) {
   }
 }
 
+// Later tokens cannot change an earlier row, whatever they hold, in either form.
+TEST(Attention, AnInfinityOfALaterTokenDoesNotReachAnEarlierOne) {
+  const auto z_of = [](float last, bool listens) {
+    ThreadPool pool(1);
+    Context ctx(pool);
+    Step step;
+    step.add(std::vector<int32_t>(21, 0));
+    const auto tensor = [&](int64_t d, uint64_t seed) {
+      const Tensor t = ctx.empty({21, 2, d});
+      const std::vector<double> numbers = noise(t.count(), seed);
+      for (size_t i = 0; i < numbers.size(); ++i) t.data<float>()[i] = static_cast<float>(numbers[i]);
+      return t;
+    };
+    const Tensor q = tensor(8, 1), k = tensor(8, 2), v = tensor(5, 3);
+    v.row<float>(20)[0] = last;
+    Recorder recorder({{"*.hook_pattern"}});
+    if (listens) ctx.listen(&recorder);
+    ctx.enter(step);
+    AttentionSpec spec;
+    spec.scale = 0.3;
+    const std::vector<float> z = narrow(attention(ctx, "attn", q, k, v, step, 0, spec));
+    return std::vector<float>(z.begin(), z.begin() + 20 * 2 * 5);
+  };
+  for (const bool listens : {false, true})
+    EXPECT_EQ(z_of(1.0f, listens), z_of(std::numeric_limits<float>::infinity(), listens)) << "listens " << listens;
+}
+
 TEST(Attention, PatternsSumToOneWhereTheyMayLookAndAreZeroElsewhere) {
   AttentionSpec spec;
   spec.window = 5;

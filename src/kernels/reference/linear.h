@@ -50,6 +50,26 @@ void dot_columns_reference(DType type, const void* w, size_t stride, size_t n, s
   }
 }
 
+/// c[r][j] += sum over i < depth of a[r][i] b[i][j], one i after the other.
+template <class T>
+void add_products_reference(const T* a, size_t a_stride, size_t rows, const T* b, size_t b_stride, size_t depth, size_t n, T* c,
+                            size_t c_stride) {
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t i = 0; i < depth; ++i)
+      for (size_t j = 0; j < n; ++j) c[r * c_stride + j] += a[r * a_stride + i] * b[i * b_stride + j];
+}
+
+/// c[r][j] = factor * sum over i < depth of a[r][i] b[i][j]
+template <class T>
+void set_products_reference(const T* a, size_t a_stride, size_t rows, const T* b, size_t b_stride, size_t depth, size_t n,
+                            T factor, T* c, size_t c_stride) {
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t j = 0; j < n; ++j) c[r * c_stride + j] = 0;
+  add_products_reference(a, a_stride, rows, b, b_stride, depth, n, c, c_stride);
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t j = 0; j < n; ++j) c[r * c_stride + j] *= factor;
+}
+
 /// Per 32 values: scale = max |x| / 127, q = x * (127 / max |x|) to the nearest integer, ties to even.
 /// Blocks whose largest value is below 1e-30 become zeros (the reciprocal would overflow).
 inline void quantise_int8_reference(const float* x, size_t n, ActivationBlock* y) {

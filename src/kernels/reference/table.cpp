@@ -114,6 +114,8 @@ const KernelTable kReferenceTable = {
     .scale = scale_reference<float>,
     .log_sum_exp = log_sum_exp_reference<float>,
     .attention = attention_reference<float>,
+    .set_products = set_products_reference<float>,
+    .add_products = add_products_reference<float>,
 };
 
 }  // namespace vitrine

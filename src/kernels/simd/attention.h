@@ -8,65 +8,66 @@ namespace vitrine {
 namespace {
 
 constexpr int kQueryRows = 4;                       // rows that share the loads of keys and values
-constexpr int kTileVectors = kLanes >= 16 ? 4 : 2;  // vectors of keys or components in registers per row
+constexpr int kTileVectors = kLanes >= 16 ? 4 : 2;  // vectors of columns in registers per row
 
-/// scores[r][j] = scale * q_r . k_j for R rows, all j in [begin, end).
-template <int R, int V>
-HWY_INLINE void score_tile(const AttentionBlock& b, const float* q, size_t begin, size_t end, float* scores) {
+/// c[r][j] = factor * sum over i of a[r][i] b[i][j], or with kAdd c[r][j] + that sum (factor 1), for R rows and V vectors of
+/// columns, the last of which has `last` columns.
+template <int R, int V, bool kAdd>
+HWY_INLINE void product_tile(const float* a, size_t a_stride, const float* b, size_t b_stride, size_t depth, size_t last,
+                             float factor, float* c, size_t c_stride) {
   Vec sum[R][V];
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) sum[r][v] = hn::Zero(Tag());
-  const size_t last = end - begin - (V - 1) * kLanes;  // keys in the last vector
-  for (size_t c = 0; c < b.head_dim; ++c) {
-    const float* k = b.k_t + c * b.k_stride + begin;
-    Vec key[V];
-    for (int v = 0; v < V; ++v) key[v] = v < V - 1 ? load(k + size_t(v) * kLanes) : load_up_to(k + size_t(v) * kLanes, last);
+    for (int v = 0; v < V; ++v) {
+      sum[r][v] = hn::Zero(Tag());
+      if constexpr (kAdd) sum[r][v] = load_up_to(c + size_t(r) * c_stride + size_t(v) * kLanes, v < V - 1 ? kLanes : last);
+    }
+  for (size_t i = 0; i < depth; ++i) {
+    const float* row = b + i * b_stride;
+    Vec column[V];
+    for (int v = 0; v < V; ++v)
+      column[v] = v < V - 1 ? load(row + size_t(v) * kLanes) : load_up_to(row + size_t(v) * kLanes, last);
     for (int r = 0; r < R; ++r) {
-      const Vec query = broadcast(q[size_t(r) * b.q_stride + c]);
-      for (int v = 0; v < V; ++v) sum[r][v] = hn::MulAdd(query, key[v], sum[r][v]);
+      const Vec weight = broadcast(a[size_t(r) * a_stride + i]);
+      for (int v = 0; v < V; ++v) sum[r][v] = hn::MulAdd(weight, column[v], sum[r][v]);
     }
   }
-  const Vec factor = broadcast(b.scale);
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < V; ++v)
-      store_up_to(hn::Mul(sum[r][v], factor), scores + size_t(r) * kKeyBlock + begin + size_t(v) * kLanes,
+      store_up_to(kAdd ? sum[r][v] : hn::Mul(sum[r][v], broadcast(factor)), c + size_t(r) * c_stride + size_t(v) * kLanes,
                   v < V - 1 ? kLanes : last);
 }
-template <int R>
-HWY_INLINE void score_rows(const AttentionBlock& b, const float* q, size_t begin, size_t end, float* scores) {
-  for (; begin + kTileVectors * kLanes <= end; begin += kTileVectors * kLanes)
-    score_tile<R, kTileVectors>(b, q, begin, begin + kTileVectors * kLanes, scores);
-  for (; begin < end; begin += kLanes) score_tile<R, 1>(b, q, begin, min_of(begin + kLanes, end), scores);
+template <int R, bool kAdd>
+HWY_INLINE void product_rows(const float* a, size_t a_stride, const float* b, size_t b_stride, size_t depth, size_t n,
+                             float factor, float* c, size_t c_stride) {
+  size_t j = 0;
+  for (; j + kTileVectors * kLanes <= n; j += kTileVectors * kLanes)
+    product_tile<R, kTileVectors, kAdd>(a, a_stride, b + j, b_stride, depth, kLanes, factor, c + j, c_stride);
+  for (; j < n; j += kLanes)
+    product_tile<R, 1, kAdd>(a, a_stride, b + j, b_stride, depth, min_of(kLanes, n - j), factor, c + j, c_stride);
+}
+template <bool kAdd>
+HWY_INLINE void products(const float* a, size_t a_stride, size_t rows, const float* b, size_t b_stride, size_t depth, size_t n,
+                         float factor, float* c, size_t c_stride) {
+  size_t r = 0;
+  for (; r + kQueryRows <= rows; r += kQueryRows)
+    product_rows<kQueryRows, kAdd>(a + r * a_stride, a_stride, b, b_stride, depth, n, factor, c + r * c_stride, c_stride);
+  for (; r < rows; ++r)
+    product_rows<1, kAdd>(a + r * a_stride, a_stride, b, b_stride, depth, n, factor, c + r * c_stride, c_stride);
+}
+void set_products(const float* a, size_t a_stride, size_t rows, const float* b, size_t b_stride, size_t depth, size_t n,
+                  float factor, float* c, size_t c_stride) {
+  products<false>(a, a_stride, rows, b, b_stride, depth, n, factor, c, c_stride);
+}
+void add_products(const float* a, size_t a_stride, size_t rows, const float* b, size_t b_stride, size_t depth, size_t n, float* c,
+                  size_t c_stride) {
+  products<true>(a, a_stride, rows, b, b_stride, depth, n, 1, c, c_stride);
 }
 
-/// z[r] += sum over j in [begin, end) of p[r][j] v[j], for R rows and up to V vectors of components.
-template <int R, int V>
-HWY_INLINE void value_tile(const AttentionBlock& b, const float* p, size_t begin, size_t end, size_t component, float* z) {
-  const size_t last = min_of(kLanes, b.v_dim - component - (V - 1) * kLanes);
-  Vec sum[R][V];
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v)
-      sum[r][v] = load_up_to(z + size_t(r) * b.z_stride + component + size_t(v) * kLanes, v < V - 1 ? kLanes : last);
-  for (size_t j = begin; j < end; ++j) {
-    const float* values = b.v + j * b.v_stride + component;
-    Vec value[V];
-    for (int v = 0; v < V; ++v)
-      value[v] = v < V - 1 ? load(values + size_t(v) * kLanes) : load_up_to(values + size_t(v) * kLanes, last);
-    for (int r = 0; r < R; ++r) {
-      const Vec weight = broadcast(p[size_t(r) * kKeyBlock + j]);
-      for (int v = 0; v < V; ++v) sum[r][v] = hn::MulAdd(weight, value[v], sum[r][v]);
-    }
-  }
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v)
-      store_up_to(sum[r][v], z + size_t(r) * b.z_stride + component + size_t(v) * kLanes, v < V - 1 ? kLanes : last);
-}
+/// z[r] += sum over j in [begin, end) of p[r][j] v[j], for R rows.
 template <int R>
 HWY_INLINE void value_rows(const AttentionBlock& b, const float* p, size_t begin, size_t end, float* z) {
   if (begin >= end) return;
-  size_t c = 0;
-  for (; c + kTileVectors * kLanes <= b.v_dim; c += kTileVectors * kLanes) value_tile<R, kTileVectors>(b, p, begin, end, c, z);
-  for (; c < b.v_dim; c += kLanes) value_tile<R, 1>(b, p, begin, end, c, z);
+  product_rows<R, true>(p + begin, kKeyBlock, b.v + begin * b.v_stride, b.v_stride, end - begin, b.v_dim, 1, z, b.z_stride);
 }
 
 constexpr float kLaneNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -129,7 +130,8 @@ void attention_rows(const AttentionBlock& b, size_t row) {
   begin = begin / kLanes * kLanes;
   end = min_of((end + kLanes - 1) / kLanes * kLanes, b.keys);
   float* scores = b.scratch + row * kKeyBlock;
-  score_rows<R>(b, b.q + row * b.q_stride, begin, end, scores);
+  product_rows<R, false>(b.q + row * b.q_stride, b.q_stride, b.k_t + begin, b.k_stride, b.head_dim, end - begin, b.scale,
+                         scores + begin, kKeyBlock);
 
   // Keys that all rows see are read once for all; what only one row sees before and after them, for it alone.
   size_t common_first = 0, common_last = b.keys;

@@ -37,6 +37,8 @@ constinit const KernelTable VITRINE_TABLE = {
     .scale = scale,
     .log_sum_exp = log_sum_exp,
     .attention = attention,
+    .set_products = set_products,
+    .add_products = add_products,
 };
 
 }  // namespace vitrine
