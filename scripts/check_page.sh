@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The page of `vitrine explain`: its committed bundle is what its source and lock file give, and it passes its tests in a real
-# browser. With a program, pages of the shipped model are tested too.
+# browser. With a program, the pages that it makes of the shipped model and of one model of each kind are tested too, and the
+# commands that they offer are run. The working tree stays as it is: everything is written to web/out, which git ignores.
 #   check_page.sh [PROGRAM]
 # Needs Node 20.19 or later and npm; without them it says "not run" and exits 77, which counts as open, not as passed. Chromium
 # is installed by apt where it is missing and this may be done.
@@ -13,28 +14,48 @@ not_run() {
   exit 77
 }
 
-command -v node > /dev/null && command -v npm > /dev/null || not_run "Node and npm are not installed; the page needs Node 20.19 or later"
+if ! command -v node > /dev/null || ! command -v npm > /dev/null; then
+  not_run "Node and npm are not installed; the page needs Node 20.19 or later"
+fi
 node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' ||
   not_run "Node $(node --version) is older than 20.19"
 browser=${VITRINE_CHROMIUM:-}
 for name in chromium chromium-browser google-chrome; do browser=${browser:-$(command -v "$name" || true)}; done
 if [ -z "$browser" ]; then
-  [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null || not_run "no Chromium; install it or set VITRINE_CHROMIUM"
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then not_run "no Chromium; install it or set VITRINE_CHROMIUM"; fi
   apt-get install -y --no-install-recommends chromium > /dev/null || not_run "apt-get cannot install chromium"
   browser=$(command -v chromium)
 fi
 export VITRINE_CHROMIUM=$browser
 
 npm ci --no-audit --no-fund
-npm run build
-git diff --exit-code -- dist || { echo "check_page: web/dist is not what its source gives; commit what 'npm run build' writes" >&2; exit 1; }
-[ -z "$(git status --porcelain -- dist)" ] || { echo "check_page: web/dist holds files that are not committed" >&2; exit 1; }
+npm run check
+# The bundle is built beside the committed one, so that nothing in the working tree changes.
+mkdir -p out
+npx vite build --outDir out/dist
+diff -r dist out/dist > /dev/null || { echo "check_page: web/dist is not what its source gives; run 'npm run build' in web/ and commit web/dist" >&2; exit 1; }
 
 if [ -n "$program" ]; then
-  mkdir -p out
-  "$program" explain 'Once upon a time there was a little girl who' --out out/explained.html
-  # Raw ids need no tokenizer: a page without pieces, on the same model.
-  "$program" explain --tokens 2,300,301,302,303 --out out/explained-ids.html
-  export VITRINE_PAGES=$PWD/out/explained.html:$PWD/out/explained-ids.html
+  golden=$PWD/../tests/golden/models
+  page() {
+    local name=$1
+    shift
+    "$program" explain "$@" --out "out/$name.html"
+    VITRINE_PAGES=${VITRINE_PAGES:+$VITRINE_PAGES:}$PWD/out/$name.html
+  }
+  page tales 'Once upon a time there was a little girl who'
+  # Raw ids need no tokenizer: a page without pieces.
+  page tales-ids --tokens 2,300,301,302,303
+  page gpt2 'The quick brown fox' --model "$golden/gpt2_a/model"
+  page gemma2 'The quick brown fox jumps over it' --model "$golden/gemma2/model"
+  page llama 'The quick brown fox' --model "$golden/llama/model"
+  page classic --tokens 5,3,7,9,11,2,8 --model "$golden/classic_post/model"
+  # 2,000 tokens, which is more than the shipped model was trained for: its rotary positions go on.
+  rm -rf out/long-context
+  mkdir out/long-context
+  cp ../models/tales9m/* out/long-context/
+  sed -i 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 4096/' out/long-context/config.json
+  page tales-long --tokens "2$(for ((i = 0; i < 1999; ++i)); do echo -n ",$((260 + i * 7919 % 3800))"; done)" --model out/long-context
+  export VITRINE_PAGES VITRINE_PROGRAM=$program
 fi
 npm test

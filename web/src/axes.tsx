@@ -75,11 +75,19 @@ interface BottomProps {
   grid?: number;
 }
 
+/** Every nth tick, so that their words stand apart. */
+function apart(x: Axis): readonly number[] {
+  const wide = Math.max(0, ...x.ticks.map((tick) => [...x.write(tick)].length)) * 7 + 6;
+  const nearest = Math.min(...x.ticks.slice(1).map((tick, i) => Math.abs(x(tick) - x(x.ticks[i]!))));
+  const every = Number.isFinite(nearest) && nearest > 0 ? Math.ceil(wide / nearest) : 1;
+  return x.ticks.filter((_, i) => i % every === 0);
+}
+
 export function BottomAxis({ axis: x, y, from, to, grid }: BottomProps) {
   return (
     <g class="axis">
       <line x1={from} x2={to} y1={y} y2={y} class="base" />
-      {x.ticks.map((tick) => (
+      {apart(x).map((tick) => (
         <g key={tick} transform={`translate(${x(tick)},0)`}>
           {grid !== undefined && <line y1={grid} y2={y} class="grid" />}
           <line y1={y} y2={y + 4} class="base" />

@@ -97,7 +97,7 @@ function Grid({ label, rowNames, colNames, colNumbers, cell, onPick, picks, colu
       </div>
     );
   }), [cell, first, rows, count, shade]);
-  const names = Math.max(0, ...rowNames.map((name) => [...name].length)) * 8.4 + 20;
+  const names = Math.max(0, ...rowNames.map((name) => [...name].length)) * 8.6 + 26;
   return (
     <div
       ref={area}

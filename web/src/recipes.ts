@@ -71,7 +71,7 @@ export function layerOff(depth: number, token: number, position: number): Reprod
   return {
     title: depth === 0 ? "The embedding" : `Layer ${layer}`,
     hook: depth === 0 ? "hook_embed" : `blocks.${layer}.hook_resid_post`,
-    recipe: depth === 0 ? null : recipe({ part: "layer", of: String(layer), does: "zero", token, at: position }),
-    does: `leaves this layer out and says what becomes of ${spelling(token)} after position ${position}`,
+    recipe: depth === 0 ? null : recipe({ part: "layer", of: String(layer), does: "identity", token, at: position }),
+    does: `lets this layer pass its input on unchanged and says what becomes of ${spelling(token)} after position ${position}`,
   };
 }

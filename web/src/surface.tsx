@@ -32,14 +32,14 @@ export function Surface({ label, x, height, colour, size, low, high, turn, onTur
   const at = useRef<readonly [number, number] | null>(null);
   const shade = useTheme();
   const n = x.length;
-  const tall = Math.round(size * 0.86);
+  const tall = Math.round(size * 0.92);
 
   const project = (i: number, j: number, z: number): readonly [number, number, number] => {
     const [u, v] = [(2 * i) / (n - 1) - 1, (2 * j) / (n - 1) - 1];
     const right = u * Math.cos(turn) - v * Math.sin(turn);
     const back = u * Math.sin(turn) + v * Math.cos(turn);
     const up = ((z - low) / (high - low || 1)) * 2 - 1;
-    const unit = size / 3.05;
+    const unit = size / 3.2;
     return [size / 2 + right * unit, tall / 2 - back * unit * tilt - up * unit * 0.62, back];
   };
 

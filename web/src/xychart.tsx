@@ -95,8 +95,9 @@ export function XyChart({ label, x: xSpec, y: ySpec, series, rules = [], height 
   );
 }
 
-/** A line that goes on to the right end has its name there; one that stops earlier has it where it stops. */
+/** A line that goes on to the right end has its name there, as dots always have; one that stops earlier has it where it stops. */
 function reaches(one: Series, x: AxisSpec): boolean {
+  if (one.draw === "dots") return true;
   const end = one.points.filter((p) => Number.isFinite(p.y)).at(-1)?.x ?? x.domain[1];
   return end > x.domain[1] - 0.15 * (x.domain[1] - x.domain[0]);
 }

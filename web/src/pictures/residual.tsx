@@ -62,6 +62,12 @@ export const updateScale: Entry<"update-scale"> = {
   }),
 };
 
+/** "4 attention" in words. */
+function sublayer(label: string): string {
+  const [layer = "", part = ""] = label.split(" ");
+  return part === "" ? "the end" : `the ${part === "mlp" ? "MLP" : part} of layer ${layer}`;
+}
+
 function Scales({ picture: p }: { picture: ResidualScale }) {
   const [what, choose] = useState<"run" | "toy">("run");
   const [picked, pick] = useState<Reproduction | null>(null);
@@ -69,7 +75,7 @@ function Scales({ picture: p }: { picture: ResidualScale }) {
     const all = [...p.withNorms, ...p.withoutNorms.filter((v) => v !== null)];
     const line = (name: string, tone: string, values: readonly (number | null)[], dashed: boolean): Series => ({
       name, tone, dashed, draw: "both",
-      points: values.map((y, x) => ({ x, y: y ?? NaN, text: `before ${p.labels[x]}, ${name}\nσ of the stream ${exact(y)}${dashed ? "\nclick or Enter: how to run without norms" : ""}`, ...(dashed ? { pick: () => pick(normOff("*")) } : {}) })),
+      points: values.map((y, x) => ({ x, y: y ?? NaN, text: `before ${sublayer(p.labels[x]!)}, ${name}\nσ of the stream ${exact(y)}${dashed ? "\nclick or Enter: how to run without norms" : ""}`, ...(dashed ? { pick: () => pick(normOff("*")) } : {}) })),
     });
     const layerOf = (v: number) => (p.labels[v] ?? "").replace(" attention", "");
     const wanted = Math.ceil(p.labels.length / 2 / 12);
@@ -101,7 +107,7 @@ function Scales({ picture: p }: { picture: ResidualScale }) {
       {what === "run"
         ? <XyChart label="Scale of the residual stream before each sub-layer, with and without norms." {...run} height={300} />
         : <XyChart label="A scale that is multiplied by 3 against one that grows by 2, in 18 steps." {...toy} height={300} />}
-      {what === "run" && lost >= 0 && <p class="remark">Without norms the numbers leave the range of 32-bit floats before {p.labels[lost]}.</p>}
+      {what === "run" && lost >= 0 && <p class="remark">Without norms the numbers leave the range of 32-bit floats before {sublayer(p.labels[lost]!)}.</p>}
       {picked !== null && <Reproduce key={picked.title} of={picked} onClose={() => pick(null)} />}
       {what === "toy" && <p class="remark">After 18 steps: {count(p.toy.without.at(-1)!)} against {number(p.toy.with.at(-1)!)}.</p>}
     </>

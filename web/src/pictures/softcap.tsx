@@ -34,10 +34,10 @@ function Cap({ picture: p }: { picture: SoftCap }) {
         x={useMemo(() => ({ label: "score, in caps", domain: [-4, 4] as const }), [])}
         y={useMemo(() => ({ label: "capped score, in caps", domain: [-1.25, 1.25] as const, ticks: [-1, -0.5, 0, 0.5, 1] }), [])}
         series={curve.series}
-        height={270}
+        height={320}
       >
         {(x, y) => p.example.x.map((v, i) => (
-          <text key={v} class="name mlp" x={x(v / curve.cap) + 9} y={y(p.example.y[i]! / curve.cap)} dy={i === p.example.x.length - 1 ? "-0.6em" : "0.95em"}>{number(v)} → {number(p.example.y[i]!, 5)}</text>
+          <text key={v} class="name mlp" x={x(v / curve.cap) + 12} y={y(p.example.y[i]! / curve.cap) + 15}>{number(v)} → {number(p.example.y[i]!, 5)}</text>
         ))}
       </XyChart>
       <p class="remark">Orange: cap {number(curve.cap)}, the example of the text.</p>
