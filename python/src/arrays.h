@@ -1,0 +1,29 @@
+#pragma once
+// Numbers as NumPy arrays without copying them, and token ids from arrays.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace vitrine::python {
+
+namespace nb = nanobind;
+
+using Array = nb::ndarray<nb::numpy, float>;
+using Ids = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+/// An array [1, shape…] over `numbers`, which live as long as any array or DLPack consumer looks at them. Values have a batch
+/// axis in front, and a norm's scale, one number a row, is [1, position, 1], as TransformerLens has them.
+Array batch_of_one(std::vector<float> numbers, const std::vector<int64_t>& shape);
+
+/// Errors: InputError for a number that no token id can be, with its place.
+std::vector<int32_t> token_ids(std::span<const int64_t> ids);
+
+/// Text for Python; bytes that are not UTF-8 become U+FFFD.
+nb::str text(std::string_view bytes);
+
+}  // namespace vitrine::python

@@ -1,0 +1,45 @@
+#include "hooks.h"
+
+#include <cstring>
+#include <vector>
+
+namespace vitrine::python {
+
+bool PythonHooks::wants(std::string_view name) const {
+  return name.ends_with(".hook_resid_pre") || calls_.names.contains(name);  // the first: once a layer, for check_signals
+}
+
+Tensor PythonHooks::see(Context& ctx, std::string_view name, const Tensor& value) {
+  check_signals();
+  if (!calls_.names.contains(name)) return {};
+  std::vector<int64_t> shape;
+  for (int i = 0; i < value.shape().rank(); ++i) shape.push_back(value.dim(i));
+  const Tensor changed = ctx.empty(value.shape());
+
+  const nb::gil_scoped_acquire lock;
+  const float* numbers = value.data<float>();
+  const Array shown = batch_of_one(std::vector<float>(numbers, numbers + value.count()), shape);
+  const nb::object argument = nb::cast(shown);
+  const nb::object returned = calls_.call(text(name), argument, ctx.listening_position());
+  if (returned.is_none()) {
+    std::memcpy(changed.raw(), shown.data(), changed.bytes());
+    return changed;
+  }
+  const auto replacement = nb::cast<nb::ndarray<const float, nb::c_contig, nb::device::cpu>>(returned);
+  if (replacement.nbytes() != changed.bytes())
+    throw ShapeError("the replacement for " + std::string(name) + " has " + std::to_string(replacement.size()) +
+                     " numbers; expected " + std::to_string(value.count()));
+  std::memcpy(changed.raw(), replacement.data(), changed.bytes());
+  return changed;
+}
+
+void PythonHooks::check_signals() {
+  using namespace std::chrono_literals;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - checked_ < 50ms) return;
+  checked_ = now;
+  const nb::gil_scoped_acquire lock;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+}  // namespace vitrine::python

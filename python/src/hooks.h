@@ -1,0 +1,38 @@
+#pragma once
+// Python functions as a listener, and Ctrl-C while a model runs.
+#include <chrono>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "arrays.h"
+#include "ops/context.h"
+
+namespace vitrine::python {
+
+/// Which hooks are shown to Python, and the function that is called with (name, value, position of the first row).
+struct HookCalls {
+  std::set<std::string, std::less<>> names;  // in full
+  nb::object call;                           // returns None, or a float32 array of the value's size that flows on
+};
+
+/// Listens during a run that holds no interpreter lock. The lock is taken on the thread that runs the model (hooks are shown
+/// there), for each call and, 20 times a second at most, to see whether a signal came; an exception of either ends the run.
+///
+/// A function gets a copy of the value, which it may keep: the model's own memory is used again by the next op. What it leaves
+/// in that array, or returns instead, flows on.
+class PythonHooks final : public Listener {
+ public:
+  explicit PythonHooks(const HookCalls& calls) : calls_(calls) {}
+
+  bool wants(std::string_view name) const override;
+  Tensor see(Context& ctx, std::string_view name, const Tensor& value) override;
+
+ private:
+  void check_signals();
+
+  const HookCalls& calls_;
+  std::chrono::steady_clock::time_point checked_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace vitrine::python

@@ -1,0 +1,322 @@
+// vitrine._vitrine: the library for Python, in numbers and plain containers. vitrine/model.py makes it pleasant.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/set.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "arrays.h"
+#include "errors.h"
+#include "generate/generate.h"
+#include "hooks.h"
+#include "inspect/listening.h"
+#include "inspect/trace.h"
+#include "kernels/table.h"
+#include "session.h"
+#include "text_stream.h"
+#include "vitrine/version.h"
+#include "weight_views.h"
+
+namespace vitrine::python {
+namespace {
+
+using SharedSession = std::shared_ptr<Session>;
+
+// A run without the interpreter's lock, with the model to itself and Python's hooks listening.
+class Run {
+ public:
+  Run(Session& session, const HookCalls& calls)
+      : running_(session), listener_(calls), listening_(session.engine.context(), listener_) {}
+
+ private:
+  nb::gil_scoped_release unlocked_;
+  Running running_;
+  PythonHooks listener_;
+  Listening listening_;
+};
+
+struct TokenizerView {
+  SharedSession session;
+  const Tokenizer& get() const { return session->engine.tokenizer(); }
+};
+
+std::span<const int64_t> numbers(const Ids& ids) { return {ids.data(), ids.size()}; }
+
+SharedSession open(const std::string& model, int threads, bool f32, bool exact) {
+  const nb::gil_scoped_release unlocked;
+  return std::make_shared<Session>(model, EngineOptions{threads, {f32, exact}});
+}
+
+nb::dict describe(Session& session) {
+  Engine& engine = session.engine;
+  const ModelShape& s = engine.shape();
+  nb::dict d;
+  d["name"] = text(engine.name());
+  d["family"] = s.family.c_str();
+  d["n_layers"] = s.n_layers;
+  d["d_model"] = s.d_model;
+  d["n_heads"] = s.n_heads;
+  d["n_kv_heads"] = s.n_kv_heads;
+  d["head_dim"] = s.head_dim;
+  d["d_ff"] = s.d_ff;
+  d["vocab_size"] = s.vocab_size;
+  d["context_length"] = s.context_length;
+  d["tied"] = s.tied;
+  d["parameters"] = parameter_count(*engine.opened().model);
+  d["kernels"] = nb::cast(kernels().name);
+  d["threads"] = engine.context().pool().threads();
+  return d;
+}
+
+std::vector<std::string> find_hooks(const Session& session, const std::string& request) {
+  const HookQuery query = parse_hook_query(request);
+  std::vector<std::string> names;
+  for (const Capture& capture : plan_captures(session.engine.model(), std::span(&query, 1), 1)) names.push_back(capture.name);
+  return names;
+}
+
+nb::dict run(Session& session, const Ids& ids, const std::vector<std::string>& requests, const HookCalls& hooks) {
+  const std::vector<int32_t> tokens = token_ids(numbers(ids));
+  std::vector<std::string> order;
+  std::map<std::string, Recorder::Value, std::less<>> values;
+  {
+    const nb::gil_scoped_release unlocked;
+    const Running running(session);
+    PythonHooks listener(hooks);
+    Recorder recorder = trace_to_memory(session.engine, tokens, requests, &listener);
+    order = recorder.order();
+    values = std::move(recorder).take_values();
+  }
+  nb::dict result;
+  for (const std::string& name : order) {
+    Recorder::Value& value = values.find(name)->second;
+    result[name.c_str()] = batch_of_one(std::move(value.numbers), value.shape);
+  }
+  return result;
+}
+
+std::string piece_of(const Engine& engine, int32_t token) {  // models may have more rows than their tokenizer has pieces
+  const bool named = engine.has_tokenizer() && token < engine.tokenizer().vocab_size();
+  return named ? engine.tokenizer().piece(token) : std::string();
+}
+
+nb::list predict(Session& session, const Ids& ids, int64_t top, bool all_positions, const HookCalls& hooks) {
+  const std::vector<int32_t> tokens = token_ids(numbers(ids));
+  if (top < 1) throw InputError("top is " + std::to_string(top) + "; expected at least 1 token");
+  std::vector<Prediction> predictions;
+  {
+    const Run running(session, hooks);
+    predictions = session.engine.predict(tokens, std::min(top, session.engine.shape().vocab_size), all_positions);
+  }
+  nb::list result;
+  for (const Prediction& prediction : predictions) {
+    nb::list likeliest;
+    for (const TokenLogprob& next : prediction.top)
+      likeliest.append(nb::make_tuple(next.token, text(piece_of(session.engine, next.token)), next.logprob));
+    result.append(nb::make_tuple(prediction.position, likeliest));
+  }
+  return result;
+}
+
+nb::tuple generate_text(Session& session, const Ids& ids, const GenerateOptions& options, const HookCalls& hooks) {
+  const std::vector<int32_t> tokens = token_ids(numbers(ids));
+  Generation made;
+  {
+    const Run running(session, hooks);
+    made = generate(session.engine, tokens, options);
+  }
+  return nb::make_tuple(text(made.text), made.tokens, made.logprobs, made.finish_reason);
+}
+
+nb::list beam_hypotheses(Session& session, const Ids& ids, const BeamOptions& options) {
+  const std::vector<int32_t> tokens = token_ids(numbers(ids));
+  const HookCalls none;
+  std::vector<Hypothesis> found;
+  {
+    const Run running(session, none);
+    found = generate_beams(session.engine, tokens, options);
+  }
+  nb::list result;
+  for (const Hypothesis& hypothesis : found) result.append(nb::make_tuple(hypothesis.tokens, hypothesis.score));
+  return result;
+}
+
+GenerateOptions generate_options(int64_t max_tokens, std::optional<double> temperature, std::optional<int64_t> top_k,
+                                 std::optional<double> top_p, std::optional<double> min_p, std::optional<double> typical_p,
+                                 double repetition_penalty, double frequency_penalty, double presence_penalty,
+                                 std::vector<std::pair<int32_t, double>> logit_bias, uint64_t seed,
+                                 std::vector<std::string> stops, std::vector<int32_t> eos, bool ignore_eos) {
+  GenerateOptions options;
+  options.max_tokens = max_tokens;
+  options.sampling.temperature = temperature;
+  options.sampling.top_k = top_k;
+  options.sampling.top_p = top_p;
+  options.sampling.min_p = min_p;
+  options.sampling.typical_p = typical_p;
+  options.sampling.repetition_penalty = repetition_penalty;
+  options.sampling.frequency_penalty = frequency_penalty;
+  options.sampling.presence_penalty = presence_penalty;
+  options.sampling.logit_bias = std::move(logit_bias);
+  options.sampling.seed = seed;
+  options.stops = std::move(stops);
+  options.eos = std::move(eos);
+  options.ignore_eos = ignore_eos;
+  return options;
+}
+
+BeamOptions beam_options(int n_beams, int n_return, int64_t max_tokens, double length_penalty, std::optional<bool> early_stopping,
+                         std::vector<int32_t> eos) {
+  BeamOptions options;
+  options.n_beams = n_beams;
+  options.n_return = n_return;
+  options.max_new_tokens = max_tokens;
+  options.length_penalty = length_penalty;
+  options.early_stopping = !early_stopping ? EarlyStopping::never : *early_stopping ? EarlyStopping::yes : EarlyStopping::no;
+  options.eos = std::move(eos);
+  return options;
+}
+
+Special special_of(const std::string& name) {
+  if (name == "file") return Special::as_file;
+  if (name == "text") return Special::text;
+  if (name == "parse") return Special::parse;
+  throw InputError("special is \"" + name + "\"; expected \"file\", \"text\" or \"parse\"");
+}
+
+void bind_tokenizer(nb::module_& m) {
+  nb::class_<TokenizerView>(m, "Tokenizer", "The tokenizer that belongs to a model.")
+      .def(
+          "encode",
+          [](const TokenizerView& t, const std::string& text, bool add_special, const std::string& special) {
+            return t.get().encode(text, add_special, special_of(special));
+          },
+          nb::arg("text"), nb::kw_only(), nb::arg("add_special") = true, nb::arg("special") = "file",
+          "The ids of a text. add_special puts BOS and EOS where the tokenizer's file says so; special says whether control\n"
+          "tokens spelled out in the text become their ids: \"text\" never, \"parse\" always, \"file\" as its reference library.")
+      .def(
+          "decode",
+          [](const TokenizerView& t, const std::vector<int64_t>& ids, bool skip_special) {
+            return text(t.get().decode(token_ids(ids), skip_special));
+          },
+          nb::arg("ids"), nb::kw_only(), nb::arg("skip_special") = false,
+          "The text of ids; bytes that are not UTF-8 become U+FFFD. skip_special leaves control tokens out.")
+      .def(
+          "pieces",
+          [](const TokenizerView& t, const std::vector<int64_t>& ids) {
+            nb::list pieces;
+            for (const int32_t id : token_ids(ids)) pieces.append(text(t.get().piece(id)));
+            return pieces;
+          },
+          nb::arg("ids"), nb::sig("def pieces(self, ids: Sequence[int]) -> list[str]"),
+          "The tokens as the vocabulary spells them.")
+      .def(
+          "find", [](const TokenizerView& t, const std::string& piece) { return t.get().find(piece); }, nb::arg("piece"),
+          "The id of a token as the vocabulary spells it, or None.")
+      .def_prop_ro("vocab_size", [](const TokenizerView& t) { return t.get().vocab_size(); })
+      .def_prop_ro("bos", [](const TokenizerView& t) { return t.get().bos(); })
+      .def_prop_ro("eos", [](const TokenizerView& t) { return t.get().eos(); })
+      .def_prop_ro(
+          "adds_bos", [](const TokenizerView& t) { return t.get().adds_bos(); }, "Whether encode puts BOS in front.")
+      .def_prop_ro("description", [](const TokenizerView& t) { return text(t.get().description()); });
+}
+
+void bind_options(nb::module_& m) {
+  nb::class_<HookCalls>(m, "HookCalls", "Hook names in full, and call(name, value, position) for each of them.")
+      .def(
+          "__init__",
+          [](HookCalls* self, const std::set<std::string>& names, nb::object call) {
+            new (self) HookCalls{{names.begin(), names.end()}, std::move(call)};
+          },
+          nb::arg("names"), nb::arg("call").none());
+  nb::class_<GenerateOptions>(m, "GenerateOptions")
+      .def(
+          "__init__",
+          [](GenerateOptions* self, int64_t max_tokens, std::optional<double> temperature, std::optional<int64_t> top_k,
+             std::optional<double> top_p, std::optional<double> min_p, std::optional<double> typical_p, double repetition_penalty,
+             double frequency_penalty, double presence_penalty, std::vector<std::pair<int32_t, double>> logit_bias, uint64_t seed,
+             std::vector<std::string> stops, std::vector<int32_t> eos, bool ignore_eos) {
+            new (self) GenerateOptions(
+                generate_options(max_tokens, temperature, top_k, top_p, min_p, typical_p, repetition_penalty, frequency_penalty,
+                                 presence_penalty, std::move(logit_bias), seed, std::move(stops), std::move(eos), ignore_eos));
+          },
+          nb::kw_only(), nb::arg("max_tokens"), nb::arg("temperature").none(), nb::arg("top_k").none(), nb::arg("top_p").none(),
+          nb::arg("min_p").none(), nb::arg("typical_p").none(), nb::arg("repetition_penalty"), nb::arg("frequency_penalty"),
+          nb::arg("presence_penalty"), nb::arg("logit_bias"), nb::arg("seed"), nb::arg("stops"), nb::arg("eos"),
+          nb::arg("ignore_eos"));
+  nb::class_<BeamOptions>(m, "BeamOptions")
+      .def(
+          "__init__",
+          [](BeamOptions* self, int n_beams, int n_return, int64_t max_tokens, double length_penalty,
+             std::optional<bool> early_stopping, std::vector<int32_t> eos) {
+            new (self) BeamOptions(beam_options(n_beams, n_return, max_tokens, length_penalty, early_stopping, std::move(eos)));
+          },
+          nb::kw_only(), nb::arg("n_beams"), nb::arg("n_return"), nb::arg("max_tokens"), nb::arg("length_penalty"),
+          nb::arg("early_stopping").none(), nb::arg("eos"));
+}
+
+void bind_model(nb::module_& m) {
+  nb::class_<TextStream>(m, "TextStream", "Text as it is written, a piece at a time. What it has so far can be read at any time.")
+      .def("__iter__", [](nb::handle self) { return nb::borrow(self); })
+      .def("__next__",
+           [](TextStream& stream) {
+             std::optional<std::string> piece;
+             {
+               const nb::gil_scoped_release unlocked;
+               piece = stream.next();
+             }
+             if (!piece) throw nb::stop_iteration();
+             return text(*piece);
+           })
+      .def_prop_ro("tokens", &TextStream::tokens, "The new tokens, with the end token that was taken.")
+      .def_prop_ro("logprobs", &TextStream::logprobs,
+                   "Natural logarithm of each token's probability, from the unmodified logits.")
+      .def_prop_ro("finish_reason", &TextStream::finish_reason,
+                   "\"\" until the end; \"stop\": end token or stop string; \"length\"; \"error\" after an exception.");
+
+  nb::class_<Session>(m, "Session", "An opened model.")
+      .def(nb::new_(&open), nb::arg("model"), nb::kw_only(), nb::arg("threads"), nb::arg("f32"), nb::arg("exact"))
+      .def("describe", &describe)
+      .def_prop_ro("hook_names", [](const Session& s) { return s.engine.model().hook_names(); })
+      .def("find_hooks", &find_hooks, nb::arg("request"))
+      .def_prop_ro("has_tokenizer", [](const Session& s) { return s.engine.has_tokenizer(); })
+      .def_prop_ro("tokenizer",
+                   [](const SharedSession& s) {
+                     s->engine.tokenizer();  // throws if there is none
+                     return TokenizerView{s};
+                   })
+      .def(
+          "prompt_ids",
+          [](const Session& s, const std::string& prompt, bool add_special) { return s.engine.prompt_ids(prompt, add_special); },
+          nb::arg("text"), nb::arg("add_special"))
+      .def_prop_ro("end_tokens", [](const Session& s) { return s.engine.end_tokens(); })
+      .def("run", &run, nb::arg("ids"), nb::arg("requests"), nb::arg("hooks"))
+      .def("predict", &predict, nb::arg("ids"), nb::arg("top"), nb::arg("all_positions"), nb::arg("hooks"))
+      .def("generate", &generate_text, nb::arg("ids"), nb::arg("options"), nb::arg("hooks"))
+      .def(
+          "stream",
+          [](const SharedSession& s, const Ids& ids, const GenerateOptions& options, const HookCalls& hooks) {
+            return std::make_unique<TextStream>(s, token_ids(numbers(ids)), options, hooks);
+          },
+          nb::arg("ids"), nb::arg("options"), nb::arg("hooks"))
+      .def("beams", &beam_hypotheses, nb::arg("ids"), nb::arg("options"))
+      .def_prop_ro("weight_names", &weight_names)
+      .def("weight", &weight, nb::arg("name"));
+}
+
+}  // namespace
+
+NB_MODULE(_vitrine, m) {
+  m.doc() = "vitrine's library in numbers and plain containers; import vitrine instead.";
+  m.attr("version") = version();
+  m.def(
+      "hook_alias", [](const std::string& name) { return hook_alias(name); }, nb::arg("name"),
+      "The hook names behind an alias, as a pattern (\"pattern.3\": \"blocks.3.attn.hook_pattern\"), or None.");
+  register_errors();
+  bind_tokenizer(m);
+  bind_options(m);
+  bind_model(m);
+}
+
+}  // namespace vitrine::python

@@ -1,0 +1,37 @@
+#pragma once
+// An opened model as Python holds it: one run at a time, and never one inside another.
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "generate/engine.h"
+
+namespace vitrine::python {
+
+/// Shared by everything that reads the model's memory: weights seen as arrays, tokenizer, streams.
+class Session {
+ public:
+  Session(const std::string& model, const EngineOptions& options) : engine(model, options) {}
+  Engine engine;
+
+ private:
+  friend class Running;
+  std::mutex mutex_;
+  std::atomic<std::thread::id> runner_{};
+};
+
+/// The right to run the engine; other threads wait for it. Taken without the interpreter's lock, which a hook function of the
+/// running thread may need. Errors: UsageError for a run inside a hook function of the same model.
+class Running {
+ public:
+  explicit Running(Session& session);
+  ~Running();
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  Session& session_;
+};
+
+}  // namespace vitrine::python

@@ -1,0 +1,21 @@
+#pragma once
+// A model's parameters as arrays.
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "session.h"
+
+namespace vitrine::python {
+
+/// Every parameter by our names, in the order of the forward pass: "W_E", "blocks.3.attn.W_Q", "blocks.3.attn.b_Q", "ln_final.w".
+std::vector<std::string> weight_names(Session& session);
+
+/// One of them as float32: a matrix [out, in], whichever way its file stores it, or a vector. Read-only. f32 in the file: seen
+/// where it lies (the array keeps the model's memory alive); any other type: widened into a copy.
+/// Errors: InputError naming the nearest parameters.
+nanobind::object weight(const std::shared_ptr<Session>& session, const std::string& name);
+
+}  // namespace vitrine::python

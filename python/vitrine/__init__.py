@@ -1,0 +1,25 @@
+"""vitrine runs transformer language models and shows their inside.
+
+>>> import vitrine
+>>> model = vitrine.load()  # the model that ships; or a Hugging Face directory, a .gguf file, an id in the local cache
+>>> model.predict("Once upon a time")[-1].top[0].piece
+'▁there'
+>>> logits, cache = model.run_with_cache("Once upon a time")
+>>> cache["pattern", 0].shape
+(1, 4, 5, 5)
+
+docs/python.md shows the rest. Names and habits are those of TransformerLens; values are NumPy arrays.
+"""
+
+from ._vitrine import TextStream, Tokenizer
+from ._vitrine import version as __version__
+from .cache import ActivationCache
+from .errors import Error, FileError, InputError, MissingFileError, RunError, ShapeError, UsageError
+from .hooks import HookPoint
+from .model import Config, Generation, Hypothesis, Model, NextToken, Prediction, load
+
+__all__ = [
+    "ActivationCache", "Config", "Error", "FileError", "Generation", "HookPoint", "Hypothesis", "InputError",
+    "MissingFileError", "Model", "NextToken", "Prediction", "RunError", "ShapeError", "TextStream", "Tokenizer",
+    "UsageError", "__version__", "load",
+]

@@ -1,0 +1,466 @@
+"""An opened model: predict, generate, look inside, change what happens there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ._vitrine import BeamOptions, GenerateOptions, HookCalls, Session, TextStream, Tokenizer
+from .cache import ActivationCache
+from .errors import InputError, UsageError
+from .hooks import Hook, HookSet, names_of
+
+Prompt = str | Sequence[int] | np.ndarray
+NamesFilter = None | str | Sequence[str] | Callable[[str], bool]
+Slice = None | int | slice
+
+
+class NextToken(NamedTuple):
+    """A token that may come next."""
+
+    token: int
+    piece: str  # as the vocabulary spells it; "" without a tokenizer
+    logprob: float  # natural logarithm of its probability, under the model's unmodified logits
+
+    @property
+    def prob(self) -> float:
+        return float(np.exp(self.logprob))
+
+
+class Prediction(NamedTuple):
+    """What the model expects after one position."""
+
+    position: int
+    top: list[NextToken]  # likeliest first
+
+
+class Generation(NamedTuple):
+    text: str  # without the prompt and without the end token; "" without a tokenizer
+    tokens: list[int]  # the new ones, with the end token that was taken
+    logprobs: list[float]  # one for each new token, from the unmodified logits
+    finish_reason: str  # "stop": end token or stop string; "length": max_tokens, or the context is full
+
+
+class Hypothesis(NamedTuple):
+    """A continuation that beam search found."""
+
+    text: str
+    tokens: list[int]
+    score: float  # sum of log-probabilities / (number of tokens)^length_penalty
+
+
+@dataclass(frozen=True)
+class Config:
+    """A model's sizes. d_head, d_mlp, d_vocab and n_ctx are TransformerLens' words for four of them."""
+
+    name: str
+    family: str
+    n_layers: int
+    d_model: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    d_ff: int
+    vocab_size: int
+    context_length: int  # positions; 0: any number
+    tied: bool  # the embedding is the output matrix
+    parameters: int  # every number of every tensor once
+    kernels: str  # chosen for this machine
+    threads: int
+
+    @property
+    def d_head(self) -> int:
+        return self.head_dim
+
+    @property
+    def d_mlp(self) -> int:
+        return self.d_ff
+
+    @property
+    def d_vocab(self) -> int:
+        return self.vocab_size
+
+    @property
+    def n_ctx(self) -> int:
+        return self.context_length
+
+
+def load(
+    model: str | os.PathLike[str] | None = None,
+    *,
+    compute: Literal["auto", "f32"] = "auto",
+    threads: int = 0,
+    exact: bool = False,
+) -> Model:
+    """Opens a model. Files are mapped, not read, and weights are never altered.
+
+    model    a Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache; None: the model that ships
+    compute  "auto": 16-bit and quantised weights multiply operands rounded to match; "f32": everything is widened to f32
+    threads  0: as many as this process has cores. No result depends on it
+    exact    one kernel class, so that batch, chunks and cache state change no bit
+
+    Raises MissingFileError, FileError naming file and field, InputError for an option.
+    """
+    if compute not in ("auto", "f32"):
+        raise UsageError(f"compute is {compute!r}; expected 'auto' or 'f32'")
+    if threads < 0:
+        raise UsageError(f"threads is {threads}; expected 0 (all cores) or more")
+    name = os.fspath(model) if model is not None else str(resources.files(__package__) / "models" / "tales9m")
+    return Model(Session(name, threads=threads, f32=compute == "f32", exact=exact))
+
+
+class Model:
+    """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
+
+    A prompt is a text, or token ids that go in as they are: [position] or [batch, position]. Rows of a batch run one after the
+    other; they are equally long, as there is no padding. Values have a batch axis in front.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._hooks: list[Hook] = []
+        self.config = Config(**session.describe())
+
+    def __repr__(self) -> str:
+        c = self.config
+        return f"<vitrine.Model {c.name}: {c.family}, {c.n_layers} layers, {c.parameters:,} parameters>"
+
+    @property
+    def cfg(self) -> Config:
+        """TransformerLens' word for config."""
+        return self.config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Raises InputError if the model has none."""
+        return self._session.tokenizer
+
+    @property
+    def hook_names(self) -> list[str]:
+        """Every hook, in the order of the run."""
+        return self._session.hook_names
+
+    # Tokens -------------------------------------------------------------------------------------------------------------------
+
+    def to_tokens(self, text: str, prepend_bos: bool | None = None) -> np.ndarray:
+        """The ids of a text as int64 [1, position]; prepend_bos None: as the tokenizer's file says."""
+        ids = self._session.prompt_ids(text, prepend_bos is None)
+        if prepend_bos:
+            if self.tokenizer.bos is None:
+                raise InputError("this tokenizer has no BOS token")
+            ids = [self.tokenizer.bos, *ids]
+        return np.array([ids], dtype=np.int64)
+
+    def to_string(self, tokens: Prompt) -> str:
+        """The text of one row of ids."""
+        return self.tokenizer.decode(self._one(tokens))
+
+    def to_str_tokens(self, prompt: Prompt, prepend_bos: bool | None = None) -> list[str]:
+        """The pieces of a text or of one row of ids, as the vocabulary spells them."""
+        ids = self.to_tokens(prompt, prepend_bos)[0] if isinstance(prompt, str) else self._one(prompt)
+        return self.tokenizer.pieces(ids)
+
+    def _rows(self, prompt: Prompt) -> np.ndarray:
+        if isinstance(prompt, str):
+            return self.to_tokens(prompt)
+        try:
+            ids = np.asarray(prompt)
+        except ValueError as error:
+            raise InputError("the rows of a batch differ in length; give rows of one length, or run them one by one") from error
+        if ids.size > 0 and not np.issubdtype(ids.dtype, np.integer):
+            raise InputError(f"a prompt is a text or whole numbers; got {ids.dtype}. Several texts run one by one")
+        if ids.ndim not in (1, 2):
+            raise InputError(f"token ids have shape {list(ids.shape)}; expected [position] or [batch, position]")
+        return np.ascontiguousarray(np.atleast_2d(ids), dtype=np.int64)
+
+    def _one(self, prompt: Prompt) -> np.ndarray:
+        rows = self._rows(prompt)
+        if rows.shape[0] != 1:
+            raise InputError(f"got a batch of {rows.shape[0]} prompts; this takes one at a time")
+        return rows[0]
+
+    # Running ------------------------------------------------------------------------------------------------------------------
+
+    def __call__(self, prompt: Prompt, return_type: Literal["logits", "loss"] = "logits", *, loss_per_token: bool = False) -> np.ndarray:
+        """The logits after every position, float32 [batch, position, vocab_size], after the model's cap if it has one.
+
+        "loss": the mean cross-entropy in nats of each token given those before it, a scalar; with loss_per_token all of them,
+        [batch, position - 1].
+        """
+        if return_type not in ("logits", "loss"):
+            raise UsageError(f"return_type is {return_type!r}; expected 'logits' or 'loss'")
+        rows = self._rows(prompt)
+        logits = self._run(rows, ["hook_logits"])["hook_logits"]
+        if return_type == "logits":
+            return logits
+        if rows.shape[1] < 2:
+            raise InputError("a loss takes a prompt of two tokens or more: each is scored given those before it")
+        losses = _cross_entropy(logits, rows)
+        return losses if loss_per_token else losses.mean()
+
+    def run_with_cache(
+        self,
+        prompt: Prompt,
+        names_filter: NamesFilter = None,
+        *,
+        heads: Slice = None,
+        positions: Slice = None,
+        return_type: Literal["logits"] | None = "logits",
+        remove_batch_dim: bool = False,
+    ) -> tuple[np.ndarray | None, ActivationCache]:
+        """Runs the prompt and keeps values by hook name: (logits, cache). They are not copied on their way to NumPy.
+
+        names_filter  a hook name, a pattern in which * stands for any run of characters, an alias ("resid_post", "pattern.3"),
+                      each with slices if wanted ("blocks.*.attn.hook_pattern[heads=0:2,positions=-1]"), a list of these, or a
+                      function of the name. None: every hook but attn.hook_result, which is n_heads times as large as the others
+        heads, positions  slices for all of them: an index, or a slice without a step. What has no heads stays whole
+        return_type   None: no logits, which saves their computation
+
+        Raises InputError for a request that fits no hook, with the nearest names, and for more than memory holds, before running.
+        """
+        if return_type not in ("logits", None):
+            raise UsageError(f"return_type is {return_type!r}; expected 'logits' or None")
+        requests = [name + _slices(name, heads, positions) for name in self._requests(names_filter)]
+        wants_logits = return_type is not None and "hook_logits" not in requests
+        values = self._run(self._rows(prompt), requests + ["hook_logits"] if wants_logits else requests)
+        logits = None
+        if return_type is not None:
+            logits = values.pop("hook_logits") if wants_logits else values["hook_logits"]
+        cache = ActivationCache(values, self.config.n_layers)
+        return logits, cache.remove_batch_dim() if remove_batch_dim else cache
+
+    @contextmanager
+    def hooks(self, fwd_hooks: Iterable[Hook]) -> Iterator[Model]:
+        """While it lasts, every run of this model calls function(value, hook) at each hook that its name fits.
+
+        fwd_hooks  (name, pattern, alias or predicate; function). value is float32, with the batch axis; what the function leaves
+                   in it, or returns instead, flows on. It is the function's to keep. hook.name, hook.layer(), hook.position
+        A long prompt in predict and generate is several steps, and so is each new token: a function sees the rows of one step.
+        """
+        before = self._hooks
+        added = list(fwd_hooks)
+        HookSet(self._session, added)  # raises for names that fit nothing
+        self._hooks = before + added
+        try:
+            yield self
+        finally:
+            self._hooks = before
+
+    def run_with_hooks(self, prompt: Prompt, fwd_hooks: Iterable[Hook] = (), return_type: Literal["logits", "loss"] = "logits") -> np.ndarray:
+        """The model's call, with functions at hooks; see hooks()."""
+        with self.hooks(fwd_hooks):
+            return self(prompt, return_type)
+
+    def _calls(self) -> HookCalls:
+        return HookSet(self._session, self._hooks).calls()
+
+    def _run(self, rows: np.ndarray, requests: list[str]) -> dict[str, np.ndarray]:
+        if len(rows) == 0:
+            raise InputError("there are no tokens to run; give at least one")
+        if len(rows) > 1 and self._hooks:
+            raise InputError(f"got a batch of {len(rows)} prompts; with hook functions one runs at a time")
+        ran = [self._session.run(row, requests, self._calls()) for row in rows]
+        if len(ran) == 1:
+            return ran[0]
+        return {name: np.concatenate([values[name] for values in ran]) for name in ran[0]}
+
+    def _requests(self, names_filter: NamesFilter) -> list[str]:
+        if names_filter is None:
+            return [name for name in self.hook_names if not name.endswith("attn.hook_result")]
+        if isinstance(names_filter, str):
+            return [names_filter]
+        if callable(names_filter):
+            return names_of(self._session, names_filter)
+        return list(names_filter)
+
+    def predict(self, prompt: Prompt, top: int = 10, *, all_positions: bool = False) -> list[Prediction]:
+        """What the model expects after the prompt, or after each of its tokens: the top likeliest tokens."""
+        found = self._session.predict(self._one(prompt), top, all_positions, self._calls())
+        return [Prediction(position, [NextToken(*token) for token in likeliest]) for position, likeliest in found]
+
+    # Generating ---------------------------------------------------------------------------------------------------------------
+
+    def generate(
+        self,
+        prompt: Prompt,
+        max_tokens: int = 128,
+        *,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repetition_penalty: float = 1.0,
+        frequency_penalty: float = 0.0,
+        presence_penalty: float = 0.0,
+        logit_bias: dict[int, float] | None = None,
+        seed: int = 0,
+        stop: str | Sequence[str] = (),
+        eos: Sequence[int] | None = None,
+        ignore_eos: bool = False,
+    ) -> Generation:
+        """Continues the prompt. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given; the same seed and
+        options give the same text. stop: strings that end the text and are not part of it. eos: default, the model's own.
+        """
+        options = self._options(**{k: v for k, v in locals().items() if k not in ("self", "prompt")})
+        return Generation(*self._session.generate(self._one(prompt), options, self._calls()))
+
+    def stream(
+        self,
+        prompt: Prompt,
+        max_tokens: int = 128,
+        *,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repetition_penalty: float = 1.0,
+        frequency_penalty: float = 0.0,
+        presence_penalty: float = 0.0,
+        logit_bias: dict[int, float] | None = None,
+        seed: int = 0,
+        stop: str | Sequence[str] = (),
+        eos: Sequence[int] | None = None,
+        ignore_eos: bool = False,
+    ) -> TextStream:
+        """generate() as an iterator over text that is certain: whole characters, never part of a stop string. Nothing is written
+        ahead of its reader. The hooks are those of the moment it is made.
+        """
+        options = self._options(**{k: v for k, v in locals().items() if k not in ("self", "prompt")})
+        return self._session.stream(self._one(prompt), options, self._calls())
+
+    def _options(
+        self, *, logit_bias: dict[int, float] | None, stop: str | Sequence[str], eos: Sequence[int] | None, **others: object,
+    ) -> GenerateOptions:
+        return GenerateOptions(
+            logit_bias=list((logit_bias or {}).items()),
+            stops=[stop] if isinstance(stop, str) else list(stop),
+            eos=self._session.end_tokens if eos is None else list(eos),
+            **others,  # type: ignore[arg-type]
+        )
+
+    def beams(
+        self,
+        prompt: Prompt,
+        n_beams: int = 4,
+        max_tokens: int = 128,
+        *,
+        n_return: int = 1,
+        length_penalty: float = 1.0,
+        early_stopping: bool | None = False,
+        eos: Sequence[int] | None = None,
+    ) -> list[Hypothesis]:
+        """Continues the prompt by beam search as Hugging Face defines it, best first. early_stopping None is its "never"."""
+        if self._hooks:
+            raise UsageError("beam search runs without hook functions")
+        ends = self._session.end_tokens if eos is None else list(eos)
+        options = BeamOptions(n_beams=n_beams, n_return=n_return, max_tokens=max_tokens, length_penalty=length_penalty,
+                              early_stopping=early_stopping, eos=ends)
+        found = self._session.beams(self._one(prompt), options)
+        return [Hypothesis(self._text(tokens, ends), tokens, score) for tokens, score in found]
+
+    def _text(self, tokens: list[int], ends: list[int]) -> str:
+        if not self._session.has_tokenizer:
+            return ""
+        kept = tokens[:-1] if tokens and tokens[-1] in ends else tokens
+        return self.tokenizer.decode(kept)
+
+    # Weights ------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def weight_names(self) -> list[str]:
+        """Every parameter by our names, in the order of the forward pass: "W_E", "blocks.3.attn.W_Q", "ln_final.w"."""
+        return self._session.weight_names
+
+    def weight(self, name: str) -> np.ndarray:
+        """One parameter as float32, read-only: a matrix [out, in], or a vector. Seen where it lies if the file holds f32."""
+        return self._session.weight(name)
+
+    def _layers(self, name: str, shape: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        return np.stack([shape(self.weight(f"blocks.{layer}.{name}")) for layer in range(self.config.n_layers)])
+
+    def _by_head(self, name: str, heads: int) -> np.ndarray:
+        # [head · width, d_model] to [head, d_model, width]
+        return self._layers(name, lambda w: w.reshape(heads, -1, w.shape[1]).transpose(0, 2, 1))
+
+    @property
+    def W_E(self) -> np.ndarray:
+        """[vocab_size, d_model]"""
+        return self.weight("W_E")
+
+    @property
+    def W_U(self) -> np.ndarray:
+        """[d_model, vocab_size]; a view of W_E where the two are tied."""
+        return self.weight("W_E" if self.config.tied else "W_U").T
+
+    @property
+    def W_pos(self) -> np.ndarray:
+        """[position, d_model]. Raises InputError for a model without learned positions."""
+        return self.weight("W_pos")
+
+    @property
+    def W_Q(self) -> np.ndarray:
+        """[layer, head, d_model, head_dim]. This and the following are copies, stacked over layers."""
+        return self._by_head("attn.W_Q", self.config.n_heads)
+
+    @property
+    def W_K(self) -> np.ndarray:
+        """[layer, kv_head, d_model, head_dim]: key and value heads as the model has them, not repeated for their group."""
+        return self._by_head("attn.W_K", self.config.n_kv_heads)
+
+    @property
+    def W_V(self) -> np.ndarray:
+        """[layer, kv_head, d_model, head_dim]"""
+        return self._by_head("attn.W_V", self.config.n_kv_heads)
+
+    @property
+    def W_O(self) -> np.ndarray:
+        """[layer, head, head_dim, d_model]"""
+        return self._layers("attn.W_O", lambda w: w.T.reshape(self.config.n_heads, -1, w.shape[0]))
+
+    @property
+    def W_in(self) -> np.ndarray:
+        """[layer, d_model, d_ff]; in gated models what the gate multiplies, beside W_gate."""
+        return self._layers("mlp.W_in", np.transpose)
+
+    @property
+    def W_gate(self) -> np.ndarray:
+        """[layer, d_model, d_ff]. Raises InputError for a model without gates."""
+        return self._layers("mlp.W_gate", np.transpose)
+
+    @property
+    def W_out(self) -> np.ndarray:
+        """[layer, d_ff, d_model]"""
+        return self._layers("mlp.W_out", np.transpose)
+
+
+def _slices(request: str, heads: Slice, positions: Slice) -> str:
+    """The slices of all requests in the words of one: "[heads=0:2,positions=-1]"."""
+    def text(s: int | slice) -> str:
+        if not isinstance(s, slice):
+            return str(int(s))
+        if s.step not in (None, 1):
+            raise InputError(f"the slice {s} has a step; expected a range without one")
+        return f"{'' if s.start is None else s.start}:{'' if s.stop is None else s.stop}"
+
+    parts = [f"{axis}={text(s)}" for axis, s in (("heads", heads), ("positions", positions)) if s is not None]
+    if not parts:
+        return ""
+    if "[" in request:
+        raise InputError(f"{request!r} has slices of its own; give them there, or as heads= and positions=, not both")
+    return f"[{','.join(parts)}]"
+
+
+def _cross_entropy(logits: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """-log softmax(logits[t])[rows[t + 1]] in double, [batch, position - 1]."""
+    z = logits[:, :-1].astype(np.float64)
+    largest = z.max(axis=-1, keepdims=True)
+    log_sum = np.log(np.exp(z - largest).sum(axis=-1)) + largest[..., 0]
+    return log_sum - np.take_along_axis(z, rows[:, 1:, None], axis=-1)[..., 0]
