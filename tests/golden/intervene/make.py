@@ -3,13 +3,15 @@
 usage: make.py [--lens]
 needs: torch, transformers, safetensors (made with torch 2.15.0, transformers 5.23.0); with --lens transformer_lens (4.3.0)
 
-Without --lens, for each of gpt2_a, gemma2 and llama of tests/golden/models: <model>.safetensors with log-probabilities
-"<case>" [3, vocab] after the last three tokens of the run that recipes/<case>.yaml describes, computed with PyTorch hooks on
-transformers' model (float32, eager attention). VECTORS in a recipe stands for the path of vectors.safetensors.
-With --lens, for gpt2_a: lens.safetensors with the grids of transformer_lens.patching: "patch/<hook>" [layer, position or head],
-"path/<layer>.<head>/<q|k|v>" [layer, head] (get_act_patch_direct_path) and "metric" [clean, corrupt], all logit differences.
+Without --lens, for each of gpt2_a, gemma2 and llama of tests/golden/models, with PyTorch hooks on transformers' model (float32,
+eager attention): <model>.safetensors with log-probabilities "<case>" [3, vocab] after the last three tokens of the run that
+recipes/<case>.yaml describes, and with the grid "grid/<case>" of grids/<case>.yaml, NaN where there is no such cell.
+VECTORS in a recipe stands for the path of vectors.safetensors, MODEL for the model's name.
+With --lens, for gpt2_a and llama: <model>_lens.safetensors with the grids of transformer_lens.patching: "patch/<hook>" [layer,
+position or head], "path/<layer>.<head>/<q|k|v>" [layer, head] (get_act_patch_direct_path) and "metric" [clean, corrupt], all
+logit differences.
 """
-import pathlib, sys
+import math, pathlib, sys
 import torch
 from safetensors.torch import save_file
 
@@ -38,9 +40,12 @@ class Hooked:
             blocks, final = self.model.transformer.h, self.model.transformer.ln_f
             norms = lambda b: {"ln1": b.ln_1, "ln2": b.ln_2}
             attn, project, mlp = lambda b: b.attn, lambda b: b.attn.c_proj, lambda b: b.mlp
+            inputs = lambda b: [(b.attn.c_attn, "qkv", 3 * self.n_heads)]
         else:
             blocks, final = self.model.model.layers, self.model.model.norm
             attn, project, mlp = lambda b: b.self_attn, lambda b: b.self_attn.o_proj, lambda b: b.mlp
+            inputs = lambda b: [(b.self_attn.q_proj, "q", self.n_heads), (b.self_attn.k_proj, "k", c.num_key_value_heads),
+                                (b.self_attn.v_proj, "v", c.num_key_value_heads)]
             if name == "gemma2":
                 norms = lambda b: {"ln1": b.input_layernorm, "ln1_post": b.post_attention_layernorm,
                                    "ln2": b.pre_feedforward_layernorm, "ln2_post": b.post_feedforward_layernorm}
@@ -51,6 +56,9 @@ class Hooked:
             self.before(block, at + "hook_resid_pre")
             self.after(block, at + "hook_resid_post")
             self.before(project(block), at + "attn.hook_z", heads=True)
+            for module, names, heads in inputs(block):
+                self.projections(module, [at + f"attn.hook_{n}" for n in names], heads)
+            self.before(mlp(block), at + "mlp_input")
             for short, norm in norms(block).items():
                 self.norm(norm, at + short)
             if name == "gemma2":  # what is added to the stream comes after the norms
@@ -79,6 +87,13 @@ class Hooked:
             return (self.show(name, out[0]),) + tuple(out[1:]) if isinstance(out, tuple) else self.show(name, out)
         module.register_forward_hook(hook)
 
+    def projections(self, module, names, heads):
+        """What a projection gives, as one value for each name: [batch, position, head, size]."""
+        def hook(_, args, out):
+            parts = out.view(*out.shape[:-1], heads, -1).chunk(len(names), -2)
+            return torch.cat([self.show(n, x) for n, x in zip(names, parts)], -2).reshape(out.shape)
+        module.register_forward_hook(hook)
+
     def norm(self, module, name):
         """The edit of a norm is a function of its input, its weight factor and its bias."""
         eps = getattr(module, "eps", getattr(module, "variance_epsilon", None))
@@ -94,7 +109,7 @@ class Hooked:
         module.register_forward_hook(hook)
 
     def run(self, ids, edits={}):
-        """Log-probabilities of the last three positions; `seen` holds the values afterwards."""
+        """Log-probabilities [position, vocab]; `seen` holds the values afterwards."""
         self.edits, self.seen = edits, {}
         softmax, layer = torch.nn.functional.softmax, [0]
         def pattern(x, *args, **kwargs):  # eager attention calls it once in a layer
@@ -108,7 +123,7 @@ class Hooked:
         finally:
             torch.nn.functional.softmax = softmax
         assert layer[0] == self.n_layers
-        return torch.log_softmax(logits, -1)[-3:].contiguous()
+        return torch.log_softmax(logits, -1)
 
 
 def put(positions=slice(None), heads=None, value=None, f=None):
@@ -196,52 +211,143 @@ def cases(m, vectors):
         L(0) + "hook_mlp_out": put(f=lambda x: 2 * x), "ln_final": unit}
 
 
+def grids(m):
+    """Pairs of a recipe and its grid."""
+    L = "blocks.{}.".format
+    def cache(ids):
+        plain = m.run(ids)
+        return m.seen, plain
+    (clean, clean_logprobs), (corrupt, _) = cache(CLEAN), cache(CORRUPT)
+    T, last = len(CLEAN), m.n_layers - 1
+    difference = lambda p: (p[-1, A] - p[-1, B]).item()
+    loss = lambda p: -sum(p[t, CLEAN[t + 1]].item() for t in range(T - 1)) / (T - 1)
+    kl = lambda p: (clean_logprobs[-2].exp() * (clean_logprobs[-2] - p[-2])).sum().item()
+    ids = lambda xs: "{tokens: " + str(xs) + "}"
+    def recipe(metric, text):
+        return f"prompt: {ids(CLEAN)}\ncorrupt: {ids(CORRUPT)}\nmetric: {metric}\n{text}\n"
+    by_difference = lambda text: recipe(f"{{logit_difference: [{A}, {B}]}}", text)
+
+    def places(hook, metric, positions=None, heads=None, run=CORRUPT, source=clean, value=None):
+        """One cell for each layer and position, or layer and head."""
+        def cell(layer, position, head):
+            name = L(layer) + hook
+            x = source[name]
+            at = (slice(None), position) if head is None else (slice(None), position, head)
+            new = x[at] if value is None else value(x)[at]
+            return metric(m.run(run, {name: put(position, head, new)}))
+        if heads is None:
+            return torch.tensor([[cell(l, p, None) for p in positions] for l in range(m.n_layers)])
+        return torch.tensor([[cell(l, positions, h) for h in heads] for l in range(m.n_layers)])
+
+    every, heads = slice(None), range(m.n_heads)
+    kv = range(clean[L(0) + "attn.hook_k"].shape[2])
+    yield "resid_pre", by_difference("patch: resid_pre"), places("hook_resid_pre", difference, range(T))
+    yield "attn_out_loss", recipe("loss", "patch: attn_out"), places("hook_attn_out", loss, range(T))
+    yield "mlp_out_kl", recipe("{kl: true, position: -2}", "run: clean\npatch: mlp_out"), places(
+        "hook_mlp_out", kl, range(T), run=CLEAN, source=corrupt)
+    yield "result", by_difference("patch: result"), places("attn.hook_z", difference, every, heads)
+    yield "k", by_difference("patch: k"), places("attn.hook_k", difference, every, kv)
+    yield "v", by_difference("patch: {what: v, positions: '3:'}"), places("attn.hook_v", difference, slice(3, None), kv)
+    yield "ablate_z_zero", by_difference("ablate: z"), places("attn.hook_z", difference, every, heads, CLEAN, clean, torch.zeros_like)
+    yield "ablate_z_mean", by_difference("ablate: {what: z, do: mean}"), places(
+        "attn.hook_z", difference, every, heads, CLEAN, clean, lambda x: x.mean(1, keepdim=True).expand_as(x))
+
+    def paths(senders, receivers, columns, freeze_mlps=True, run=CORRUPT, own=corrupt, other=clean):
+        """senders: pairs of layer and head ("mlp"); receivers: pairs of a name and a head, or None for all of it."""
+        frozen = [L(i) + n for i in range(m.n_layers) for n in ["attn.hook_z", "hook_mlp_out"][:2 if freeze_mlps else 1]]
+        rows = sorted({l for l, _ in senders})
+        grid = torch.full([len(rows), len(columns)], math.nan)
+        for layer, head in senders:
+            edits = {name: put(value=own[name]) for name in frozen}
+            name = L(layer) + ("hook_mlp_out" if head == "mlp" else "attn.hook_z")
+            send = put(value=other[name]) if head == "mlp" else put(heads=head, value=other[name][:, :, head])
+            edits[name] = chain(edits.get(name, lambda x: x), send)
+            m.run(run, edits)
+            heard, back = m.seen, {}
+            for name, at in receivers:
+                put_back = put(value=heard[name]) if at is None else put(heads=at, value=heard[name][:, :, at])
+                back[name] = chain(back.get(name, lambda x: x), put_back)
+            grid[rows.index(layer), columns.index(head)] = difference(m.run(run, back))
+        return grid
+
+    group = m.n_heads // len(kv)
+    of_layer = lambda l: [(l, h) for h in heads]
+    everyone = [(l, s) for l in range(m.n_layers) for s in [*heads, "mlp"]]
+    inputs = lambda l, h: [(L(l) + "attn.hook_q", h), (L(l) + "attn.hook_k", h // group), (L(l) + "attn.hook_v", h // group)]
+    yield "path_to_heads", by_difference("path: {senders: {head: '0.*', mlp: 0}, receivers: {head: [-1.1, -1.3]}}"), paths(
+        [*of_layer(0), (0, "mlp")], inputs(last, 1) + inputs(last, 3), [*heads, "mlp"])
+    for n in "qkv":
+        yield f"path_to_{n}", by_difference(f"path: {{senders: {{head: '*'}}, receivers: {{head: -1.2, inputs: {n}}}}}"), paths(
+            [s for s in everyone if s[1] != "mlp"], [x for x in inputs(last, 2) if x[0].endswith(n)], [*heads])
+    yield "path_to_mlp", by_difference("path: {senders: {head: [0.*, 1.*], mlp: 0}, receivers: {mlp: -1}}"), paths(
+        [*of_layer(0), *of_layer(1), (0, "mlp")], [(L(last) + "mlp_input", None)], [*heads, "mlp"])
+    yield "path_to_logits", by_difference("path: {senders: {head: '*', mlp: '*'}, receivers: logits}"), paths(
+        everyone, [(L(last) + "hook_resid_post", None)], [*heads, "mlp"])
+    yield "path_recomputed", by_difference(
+        "path: {senders: {head: '*'}, receivers: {head: -1.0, inputs: [q, v], logits: true}, mlps: recomputed}"), paths(
+        [s for s in everyone if s[1] != "mlp"],
+        [inputs(last, 0)[0], inputs(last, 0)[2], (L(last) + "hook_resid_post", None)], [*heads], freeze_mlps=False)
+    yield "path_noising", by_difference("run: clean\npath: {senders: {head: 0.*}, receivers: {mlp: 1, head: 1.*, inputs: v}}"), paths(
+        of_layer(0), [(L(1) + "mlp_input", None), (L(1) + "attn.hook_v", every)], [*heads], run=CLEAN, own=clean, other=corrupt)
+
+
+def write_recipe(folder, case, text, first):
+    """The same recipe for every model."""
+    path = HERE / folder / f"{case}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    if not first:
+        assert path.read_text() == text, case
+    path.write_text(text)
+
+
 def main():
     torch.manual_seed(3)
     sizes = {"gpt2_a": 48, "gemma2": 48, "llama": 64}
     vectors = {name: torch.randn(d) for name, d in sizes.items()}
     save_file(vectors, HERE / "vectors.safetensors")
-    (HERE / "recipes").mkdir(exist_ok=True)
     for name in sizes:
         m = Hooked(name)
-        results = {"plain": m.run(CLEAN)}
+        last = lambda logprobs: logprobs[-3:].contiguous()
+        results = {"plain": last(m.run(CLEAN))}
         for case, recipe, edits in cases(m, vectors):
-            path = HERE / "recipes" / f"{case}.yaml"
-            text = recipe.replace("tensor: " + name, "tensor: MODEL")
-            if path.exists() and name != "gpt2_a":
-                assert path.read_text() == text, case
-            path.write_text(text)
-            results[case] = m.run(CLEAN, edits)
+            write_recipe("recipes", case, recipe.replace("tensor: " + name, "tensor: MODEL"), name == "gpt2_a")
+            results[case] = last(m.run(CLEAN, edits))
             print(name, case, "KL at the end", float((results["plain"][-1].exp() * (results["plain"][-1] - results[case][-1])).sum()))
+        for case, recipe, grid in grids(m):
+            write_recipe("grids", case, recipe, name == "gpt2_a")
+            results["grid/" + case] = grid
+            print(name, case, [round(x, 4) for x in grid.flatten().tolist()[:6]])
         save_file(results, HERE / f"{name}.safetensors")
 
 
-def lens():
+def lens(name):
     import transformer_lens.patching as patching
-    from transformers import AutoModelForCausalLM, GPT2Config
     from transformer_lens.model_bridge import TransformerBridge
-    path = str(MODELS / "gpt2_a" / "model")
-    model = TransformerBridge.boot_transformers(path, device="cpu", dtype=torch.float32)
+    model = TransformerBridge.boot_transformers(str(MODELS / name / "model"), device="cpu", dtype=torch.float32)
     model.eval()
     clean, corrupt = torch.tensor([CLEAN]), torch.tensor([CORRUPT])
     metric = lambda logits: logits[0, -1, A] - logits[0, -1, B]
+    plain = lambda grid: getattr(grid, "tensor", grid).detach().float().contiguous().clone()
     with torch.no_grad():
         clean_logits, clean_cache = model.run_with_cache(clean)
         corrupt_logits, corrupt_cache = model.run_with_cache(corrupt)
-        grids = {"metric": torch.stack([metric(clean_logits), metric(corrupt_logits)]).float()}
-        for ours, theirs in {"resid_pre": "resid_pre", "resid_mid": "resid_mid", "attn_out": "attn_out", "mlp_out": "mlp_out",
-                             "z": "attn_head_out_all_pos", "q": "attn_head_q_all_pos", "v": "attn_head_v_all_pos",
-                             "pattern": "attn_head_pattern_all_pos"}.items():
-            result = getattr(patching, "get_act_patch_" + theirs)(model, corrupt, clean_cache, metric)
-            result = getattr(result, "tensor", result)
-            grids["patch/" + ours] = torch.as_tensor(result).detach().float().contiguous().clone()
+        found = {"metric": torch.stack([metric(clean_logits), metric(corrupt_logits)]).float()}
+        hooks = {"resid_pre": "resid_pre", "resid_mid": "resid_mid", "attn_out": "attn_out", "mlp_out": "mlp_out",
+                 "z": "attn_head_out_all_pos", "q": "attn_head_q_all_pos", "pattern": "attn_head_pattern_all_pos"}
+        if name == "gpt2_a":  # transformer_lens counts query heads where keys and values have fewer
+            hooks["k"], hooks["v"] = "attn_head_k_all_pos", "attn_head_v_all_pos"
+        for ours, theirs in hooks.items():
+            found["patch/" + ours] = plain(getattr(patching, "get_act_patch_" + theirs)(model, corrupt, clean_cache, metric))
         for layer, head in [(0, 1), (0, 3), (1, 2)]:
-            for component in "qkv":
-                grids[f"path/{layer}.{head}/{component}"] = patching.get_act_patch_direct_path(
-                    model, corrupt, clean_cache, corrupt_cache, metric, layer, head, component, verbose=False).detach().float().contiguous()
-    for name, grid in grids.items():
-        print(name, tuple(grid.shape), grid.flatten()[:4].tolist())
-    save_file(grids, HERE / "lens.safetensors")
+            for component in "qkv" if name == "gpt2_a" else "q":
+                found[f"path/{layer}.{head}/{component}"] = plain(patching.get_act_patch_direct_path(
+                    model, corrupt, clean_cache, corrupt_cache, metric, layer, head, component, verbose=False))
+    for key, grid in found.items():
+        print(name, key, tuple(grid.shape), grid.flatten()[:4].tolist())
+    save_file(found, HERE / f"{name}_lens.safetensors")
 
 
-lens() if "--lens" in sys.argv else main()
+if "--lens" in sys.argv:
+    lens("gpt2_a"), lens("llama")
+else:
+    main()
