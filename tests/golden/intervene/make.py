@@ -3,7 +3,8 @@
 usage: make.py [--lens]
 needs: torch, transformers, safetensors (made with torch 2.15.0, transformers 5.23.0); with --lens transformer_lens (4.3.0)
 
-Without --lens, for each of gpt2_a, gemma2 and llama of tests/golden/models, with PyTorch hooks on transformers' model (float32,
+Without --lens, for gpt2_a, gemma2 and llama of tests/golden/models, and for llama with the dequantised weights of
+tests/golden/gguf/llama_q8_0.gguf and llama_q4_0.gguf (which needs gguf 0.19.0), with PyTorch hooks on transformers' model (float32,
 eager attention): <model>.safetensors with log-probabilities "<case>" [3, vocab] after the last three tokens of the run that
 recipes/<case>.yaml describes, and with the grid "grid/<case>" of grids/<case>.yaml, NaN where there is no such cell.
 VECTORS in a recipe stands for the path of vectors.safetensors, MODEL for the model's name.
@@ -25,13 +26,25 @@ PLUS, MINUS = [12, 13, 14, 15], [90, 91]
 A, B = 100, 200  # of the logit difference
 
 
+def quantised(weight, kind):
+    """The weight as a file of block type `kind` gives it back; norms are not quantised."""
+    import gguf
+    if weight.ndim == 1:
+        return weight
+    kind = gguf.GGMLQuantizationType[kind]
+    return torch.from_numpy(gguf.quants.dequantize(gguf.quants.quantize(weight.numpy(), kind), kind))
+
+
 class Hooked:
     """transformers' model with places that can be read and replaced, under TransformerLens' names."""
 
     def __init__(self, name):
         from transformers import AutoModelForCausalLM
+        name, kind = name.split("_q")[0], name.split("_q")[1:]
         self.name = name
         self.model = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float32, attn_implementation="eager").eval()
+        for q in kind:
+            self.model.load_state_dict({n: quantised(w, "Q" + q.upper()) for n, w in self.model.state_dict().items()})
         c = self.model.config
         self.n_layers = c.num_hidden_layers
         self.n_heads = c.num_attention_heads
@@ -305,12 +318,12 @@ def main():
     sizes = {"gpt2_a": 48, "gemma2": 48, "llama": 64}
     vectors = {name: torch.randn(d) for name, d in sizes.items()}
     save_file(vectors, HERE / "vectors.safetensors")
-    for name in sizes:
+    for name in [*sizes, "llama_q8_0", "llama_q4_0"]:
         m = Hooked(name)
         last = lambda logprobs: logprobs[-3:].contiguous()
         results = {"plain": last(m.run(CLEAN))}
         for case, recipe, edits in cases(m, vectors):
-            write_recipe("recipes", case, recipe.replace("tensor: " + name, "tensor: MODEL"), name == "gpt2_a")
+            write_recipe("recipes", case, recipe.replace("tensor: " + m.name, "tensor: MODEL"), name == "gpt2_a")
             results[case] = last(m.run(CLEAN, edits))
             print(name, case, "KL at the end", float((results["plain"][-1].exp() * (results["plain"][-1] - results[case][-1])).sum()))
         for case, recipe, grid in grids(m):
