@@ -227,11 +227,10 @@ class Model:
         if return_type not in ("logits", None):
             raise UsageError(f"return_type is {return_type!r}; expected 'logits' or None")
         requests = [name + _slices(name, heads, positions) for name in self._requests(names_filter)]
-        wants_logits = return_type is not None and "hook_logits" not in requests
-        values = self._run(self._rows(prompt), requests + ["hook_logits"] if wants_logits else requests)
-        logits = None
-        if return_type is not None:
-            logits = values.pop("hook_logits") if wants_logits else values["hook_logits"]
+        values = self._run(self._rows(prompt), requests + ["hook_logits"] if return_type else requests)
+        logits = values["hook_logits"] if return_type else None
+        if return_type and not any("hook_logits" in self._session.find_hooks(r.split("[")[0]) for r in requests):
+            del values["hook_logits"]
         cache = ActivationCache(values, self.config.n_layers)
         return logits, cache.remove_batch_dim() if remove_batch_dim else cache
 

@@ -1,0 +1,291 @@
+"""Reading and changing what happens inside, and who owns the numbers."""
+
+import gc
+import signal
+import threading
+import time
+import unittest
+
+import numpy as np
+
+import vitrine
+from support import Case, golden_model, tales
+
+PROMPT = "The old king had three sons, and the youngest"
+
+
+class Requests(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = tales()
+        cls.tokens = cls.model.to_tokens(PROMPT)
+        cls.logits, cls.all = cls.model.run_with_cache(cls.tokens)
+
+    def kept(self, *args, **options):
+        return self.model.run_with_cache(self.tokens, *args, **options)[1]
+
+    def test_everything_is_every_hook_but_results(self):
+        self.assertEqual(list(self.all), [n for n in self.model.hook_names if not n.endswith("hook_result")])
+        np.testing.assert_array_equal(self.logits, self.all["hook_logits"])
+        # Attention runs step by step where its scores are kept, and in one kernel otherwise.
+        self.assert_close(self.logits, self.model(self.tokens), 1e-5, 1e-5)
+
+    def test_names_patterns_aliases_lists_and_predicates(self):
+        patterns = [f"blocks.{layer}.attn.hook_pattern" for layer in range(8)]
+        for request in ("blocks.*.attn.hook_pattern", "pattern", ["pattern"], patterns, lambda name: name.endswith("hook_pattern")):
+            cache = self.kept(request)
+            self.assertEqual(list(cache), patterns)
+            for name in patterns:
+                self.assert_close(cache[name], self.all[name], 1e-6, 1e-5)
+        self.assertEqual(list(self.kept(["embed", "resid_post.3"])), ["hook_embed", "blocks.3.hook_resid_post"])
+        self.assertEqual(list(self.kept("unembed.hook_out")), ["hook_logits"])
+
+    def test_slices(self):
+        whole = self.all["pattern", 2]
+        rows = self.tokens.shape[1]
+        for request, options in (("blocks.2.attn.hook_pattern[heads=1:3,positions=-1]", {}),
+                                 ("pattern.2", {"heads": slice(1, 3), "positions": -1}),
+                                 ("pattern.2", {"heads": slice(1, 3), "positions": slice(rows - 1, None)})):
+            self.assert_close(self.kept(request, **options)["pattern", 2], whole[:, 1:3, -1:], 1e-6, 1e-5)
+        self.assert_close(self.kept("z.2", heads=0)["z", 2], self.all["z", 2][:, :, :1], 1e-5, 1e-5)
+        logits, cache = self.model.run_with_cache(self.tokens, "logits", positions=-1, return_type=None)
+        self.assertIsNone(logits)
+        np.testing.assert_array_equal(cache["hook_logits"], self.model(self.tokens)[:, -1:])
+        with self.assert_says(vitrine.InputError, "different slices of hook_logits"):
+            self.model.run_with_cache(self.tokens, "logits", positions=-1)
+
+    def test_keys(self):
+        name = "blocks.7.attn.hook_pattern"
+        for key in (name, ("pattern", 7), ("pattern", -1), "pattern.7"):
+            self.assertIn(key, self.all)
+            self.assertIs(self.all[key], self.all[name])
+        self.assertIs(self.all["normalized", 0, "ln1"], self.all["blocks.0.ln1.hook_normalized"])
+        self.assertIs(self.all["embed"], self.all["hook_embed"])
+        self.assertEqual(self.all.stack_activation("pattern").shape, (8, *self.all[name].shape))
+        self.assertEqual(self.all.remove_batch_dim()[name].shape, self.all[name].shape[1:])
+        self.assertEqual(self.kept("pattern.0", remove_batch_dim=True)["pattern", 0].ndim, 3)
+        few = self.kept("pattern.0")
+        for key, words in (("blocks.1.attn.hook_pattern", "was not kept"), (("pattern", 8), "0 to 7"), ("pattern", "every layer"),
+                           ("nothing", "was not kept")):
+            self.assertNotIn(key, few)
+            with self.assert_says(KeyError, words):
+                few[key]
+
+    def test_wrong_requests(self):
+        for words, call in (
+            ("Did you mean \"blocks.*.attn.hook_pattern\"", lambda: self.kept("blocks.*.attn.hook_patern")),
+            ("8 layers", lambda: self.kept("blocks.8.hook_resid_pre")),
+            ("neither an index nor a range", lambda: self.kept("pattern[heads=x]")),
+            ("has slices of its own", lambda: self.kept("pattern[heads=0]", heads=1)),
+            ("has a step", lambda: self.kept("pattern", heads=slice(0, 4, 2))),
+            ("chose none", lambda: self.kept(lambda name: False)),
+            ("Did you mean", lambda: self.model.run_with_hooks(self.tokens, [("hook_zzz", print)])),
+            ("has slices; a hook function", lambda: self.model.run_with_hooks(self.tokens, [("pattern[heads=0]", print)])),
+            ("expected a function", lambda: self.model.run_with_hooks(self.tokens, [("pattern", 3)])),
+            ("with hook functions one runs", lambda: self.model.run_with_hooks([[2, 3], [2, 3]], [("pattern", print)])),
+        ):
+            with self.assert_says(vitrine.InputError, words):
+                call()
+
+
+class Functions(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = tales()
+        cls.tokens = cls.model.to_tokens(PROMPT)
+        cls.logits, cls.stream = cls.model.run_with_cache(cls.tokens, "*resid*")
+
+    def test_a_function_that_only_reads_changes_no_bit(self):
+        seen = {}
+        logits = self.model.run_with_hooks(self.tokens, [("*resid*", lambda value, hook: seen.__setitem__(hook.name, value))])
+        np.testing.assert_array_equal(logits, self.logits)
+        self.assertEqual(len(seen), 24)
+        for name, value in seen.items():  # kept after the run, and still what the run showed
+            np.testing.assert_array_equal(value, self.stream[name])
+
+    def test_the_hook_says_where_it_is(self):
+        places = []
+        self.model.run_with_hooks(self.tokens, [("pattern.3", lambda _, hook: places.append((hook.name, hook.layer(), hook.position)))])
+        self.assertEqual(places, [("blocks.3.attn.hook_pattern", 3, 0)])
+        with self.assert_says(ValueError, "in no layer"):
+            self.model.run_with_hooks(self.tokens, [("hook_embed", lambda _, hook: hook.layer())])
+
+    def test_functions_of_one_hook_follow_each_other(self):
+        logits = self.model.run_with_hooks(self.tokens, [("mlp_out.2", lambda v, hook: v * 4), ("mlp_out.2", lambda v, hook: v * 0.25)])
+        np.testing.assert_array_equal(logits, self.logits)
+
+    def test_a_patched_stream_gives_the_other_prompt(self):
+        other = self.model.to_tokens("The old queen had three sons, and the youngest")
+        self.assertEqual(other.shape, self.tokens.shape)
+        patched = self.model.run_with_hooks(other, [("blocks.0.hook_resid_pre", lambda v, hook: self.stream[hook.name])])
+        np.testing.assert_array_equal(patched, self.logits)
+
+    def test_replacements_of_other_types_and_wrong_shapes(self):
+        same = self.model.run_with_hooks(self.tokens, [("resid_mid.1", lambda v, hook: v.astype(np.float64))])
+        np.testing.assert_array_equal(same, self.logits)
+        same = self.model.run_with_hooks(self.tokens, [("resid_mid.1", lambda v, hook: np.asfortranarray(v))])
+        np.testing.assert_array_equal(same, self.logits)
+        with self.assert_says(vitrine.ShapeError, "blocks.1.hook_resid_mid", "expected [1, ", ", 256]"):
+            self.model.run_with_hooks(self.tokens, [("resid_mid.1", lambda v, hook: v[0])])
+
+    def test_hooks_act_in_every_kind_of_run(self):
+        def off(value, hook):
+            value[...] = 0
+
+        plain = self.model.generate(PROMPT, 8)
+        with self.model.hooks([("mlp_out", off)]):
+            logits, cache = self.model.run_with_cache(self.tokens, ["mlp_out", "logits"])
+            self.assertTrue(all(not value.any() for name, value in cache.items() if name.endswith("mlp_out")))
+            np.testing.assert_array_equal(logits, cache["logits"])
+            self.assertFalse(np.array_equal(logits, self.logits))
+            made = self.model.generate(PROMPT, 8)
+            self.assertNotEqual(made.tokens, plain.tokens)
+            stream = self.model.stream(PROMPT, 8)
+            self.assertEqual(self.model.predict(PROMPT)[0].top[0].token, int(logits[0, -1].argmax()))
+            with self.assert_says(vitrine.UsageError, "without hook functions"):
+                self.model.beams(PROMPT)
+        self.assertEqual("".join(stream), made.text)  # with the hooks of the moment it was made
+        self.assertEqual(self.model.generate(PROMPT, 8).tokens, plain.tokens)
+
+    def test_positions_of_new_tokens(self):
+        rows = []
+        with self.model.hooks([("pattern.0", lambda v, hook: rows.append((hook.position, v.shape)))]):
+            self.model.generate(self.tokens, 3)
+        n = self.tokens.shape[1]
+        self.assertEqual(rows, [(0, (1, 4, n, n)), (n, (1, 4, 1, n + 1)), (n + 1, (1, 4, 1, n + 2))])
+
+    def test_an_exception_ends_the_run_and_nothing_else(self):
+        class Boom(Exception):
+            pass
+
+        boom = Boom("from inside")
+
+        def fail(value, hook):
+            raise boom
+
+        for run in (lambda: self.model(self.tokens), lambda: self.model.predict(PROMPT), lambda: self.model.generate(PROMPT, 4),
+                    lambda: list(self.model.stream(PROMPT, 4))):
+            with self.model.hooks([("resid_mid.4", fail)]):
+                with self.assertRaises(Boom) as raised:
+                    run()
+            self.assertIs(raised.exception, boom)
+            np.testing.assert_array_equal(self.model(self.tokens), self.logits)
+
+    def test_a_failed_stream_has_ended(self):
+        with self.model.hooks([("pattern.0", lambda v, hook: 1 / 0 if hook.position else None)]):
+            stream = self.model.stream(PROMPT, 4)
+        next(stream)
+        with self.assertRaises(ZeroDivisionError):
+            next(stream)
+        self.assertEqual(list(stream), [])
+        self.assertEqual(stream.finish_reason, "error")
+
+    def test_the_model_cannot_run_inside_itself_but_another_can(self):
+        with self.assert_says(vitrine.UsageError, "is running"):
+            self.model.run_with_hooks(self.tokens, [("pattern.0", lambda v, hook: self.model.predict(PROMPT) and None)])
+        other = tales()
+        seen = []
+        self.model.run_with_hooks(self.tokens, [("embed", lambda v, hook: seen.append(other(self.tokens)))])
+        np.testing.assert_array_equal(seen[0], self.logits)
+
+    def test_nan_is_an_error_of_the_run(self):
+        with self.model.hooks([("mlp_out.3", lambda v, hook: v * np.nan)]):
+            self.assertTrue(np.isnan(self.model(self.tokens)).all())
+            with self.assert_says(RuntimeError, "NaN"):
+                self.model.predict(PROMPT)
+
+
+class Memory(Case):
+    def test_arrays_outlive_their_model(self):
+        model = vitrine.load(golden_model("gpt2_a"))
+        logits, cache = model.run_with_cache([1, 2, 3])
+        pattern, weight, bias = cache["pattern", 0], model.weight("W_E"), model.weight("ln_final.b")
+        before = [x.copy() for x in (logits, pattern, weight, bias)]
+        tokenizer = model.tokenizer
+        del model, cache
+        gc.collect()
+        vitrine.load(golden_model("gpt2_a"))([1, 2, 3])
+        for now, then in zip((logits, pattern, weight, bias), before, strict=True):
+            np.testing.assert_array_equal(now, then)
+        self.assertEqual(tokenizer.decode(tokenizer.encode("still here")), "still here")
+
+    def test_f32_weights_are_seen_where_they_lie(self):
+        model = vitrine.load(golden_model("gpt2_a"))
+        for name in model.weight_names:
+            w = model.weight(name)
+            self.assertEqual(w.dtype, np.float32)
+            self.assertTrue(np.shares_memory(w, model.weight(name)), name)
+            self.assertFalse(w.flags.writeable, name)
+        self.assertTrue(np.shares_memory(model.W_U, model.W_E))
+        with self.assert_says(ValueError, "Did you mean \"blocks.0.attn.W_Q\"?"):
+            model.weight("blocks.0.attn.W_q")
+
+    def test_bf16_weights_are_widened(self):
+        model = vitrine.load()
+        w = model.weight("blocks.2.attn.W_K")
+        self.assertEqual(w.shape, (128, 256))
+        self.assertEqual(model.W_K.shape, (8, 2, 256, 64))
+        np.testing.assert_array_equal(model.W_K[2, 1], w[64:].T)
+        np.testing.assert_array_equal(w.view(np.uint32) & 0xFFFF, np.zeros(w.shape, np.uint32))  # as bf16 has them
+        with self.assert_says(ValueError, "no parameter \"W_pos\""):
+            model.W_pos
+
+    def test_dlpack_shares_the_numbers(self):
+        _, cache = tales().run_with_cache(PROMPT, "pattern.0")
+        pattern = cache["pattern", 0]
+        self.assertTrue(np.shares_memory(np.from_dlpack(pattern), pattern))
+        pattern[...] = 0  # the caller's own
+        self.assertFalse(cache["pattern", 0].any())
+
+
+class Threads(Case):
+    def test_other_python_threads_run_while_the_model_does(self):
+        model, stamps, done = tales(), [], threading.Event()
+
+        def count():
+            while not done.is_set():
+                stamps.append(time.perf_counter())
+                time.sleep(0.002)
+
+        thread = threading.Thread(target=count)
+        thread.start()
+        begin = time.perf_counter()
+        model.generate(PROMPT, 200, ignore_eos=True)
+        end = time.perf_counter()
+        done.set()
+        thread.join()
+        self.assertGreater(sum(begin < stamp < end for stamp in stamps), 3)
+
+    def test_threads_take_turns(self):
+        model = tales()
+        prompts = [PROMPT, "Once upon a time", "A wolf"] * 3
+        expected = [model.generate(p, 12).tokens for p in prompts]
+        found: list = [None] * len(prompts)
+
+        def run(i):
+            found[i] = model.generate(prompts[i], 12).tokens
+
+        with model.hooks([("resid_pre.0", lambda value, hook: time.sleep(0.001))]):  # lets the others in
+            threads = [threading.Thread(target=run, args=(i,)) for i in range(len(prompts))]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+        self.assertEqual(found, expected)
+
+    def test_ctrl_c_ends_a_run(self):
+        model = tales()
+        main = threading.main_thread().ident
+        timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
+        timer.start()
+        begin = time.perf_counter()
+        with self.assertRaises(KeyboardInterrupt):
+            for _ in range(100):
+                model.generate(PROMPT, 1000, ignore_eos=True)
+        self.assertLess(time.perf_counter() - begin, 20)
+        timer.join()
+        self.assertEqual(model.generate(PROMPT, 4).tokens, tales().generate(PROMPT, 4).tokens)
+
+
+if __name__ == "__main__":
+    unittest.main()

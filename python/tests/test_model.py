@@ -1,0 +1,186 @@
+"""Tokens, predictions and text, held to the golden numbers of other implementations."""
+
+import json
+import unittest
+
+import numpy as np
+
+import vitrine
+from support import GOLDEN, Case, golden_model, tales
+
+
+class Predictions(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.gold = json.loads((GOLDEN / "tales9m" / "golden.json").read_text())
+        cls.model = tales()
+
+    def test_tokens(self):
+        for case in self.gold:
+            self.assertEqual(self.model.to_tokens(case["text"]).tolist(), [case["ids"]])
+            self.assertEqual(self.model.tokenizer.encode(case["text"]), case["ids"])
+            self.assertEqual(self.model.to_str_tokens(case["text"]), case["pieces"])
+            self.assertEqual(self.model.tokenizer.pieces(case["ids"]), case["pieces"])
+            self.assertEqual(self.model.tokenizer.decode(case["ids"][1:]), case["text"])
+            self.assertEqual(self.model.to_string(np.array([case["ids"][1:]])), case["text"])
+        self.assertEqual(self.model.to_tokens("Once", prepend_bos=False).tolist(), [[2165, 374]])
+        self.assertEqual(self.model.to_tokens("Once", prepend_bos=True).tolist(), [[2, 2165, 374]])
+
+    def test_next_tokens(self):
+        for case in self.gold:
+            (last,) = self.model.predict(case["text"])
+            self.assertEqual(last.position, len(case["ids"]) - 1)
+            self.assertEqual([(t.token, t.piece) for t in last.top], [(id, piece) for id, piece, _ in case["top10_next"]])
+            self.assert_close([t.prob for t in last.top], [prob for _, _, prob in case["top10_next"]], 1e-5, 1e-4)
+            everywhere = self.model.predict(case["ids"], top=1, all_positions=True)
+            self.assertEqual([p.position for p in everywhere], list(range(len(case["ids"]))))
+            self.assertEqual(everywhere[-1].top[0].token, last.top[0].token)
+
+    def test_logits_and_loss(self):
+        for case in self.gold:
+            logits = self.model(case["text"])
+            self.assertEqual(logits.shape, (1, len(case["ids"]), self.model.cfg.d_vocab))
+            self.assert_close(self.model(case["text"], "loss"), case["mean_nll_of_tokens_1.."])
+            self.assertEqual(self.model(case["text"], "loss", loss_per_token=True).shape, (1, len(case["ids"]) - 1))
+
+    def test_a_batch_runs_row_by_row(self):
+        rows = np.array([[2, 2165, 374, 650], [2, 503, 507, 1758]])
+        logits, cache = self.model.run_with_cache(rows, "pattern.0")
+        self.assertEqual(cache["pattern", 0].shape, (2, self.model.cfg.n_heads, 4, 4))
+        for i, row in enumerate(rows):
+            alone, kept = self.model.run_with_cache(row, "pattern.0")
+            np.testing.assert_array_equal(logits[i], alone[0])
+            np.testing.assert_array_equal(cache["pattern", 0][i], kept["pattern", 0][0])
+
+    def test_config(self):
+        c = self.model.cfg
+        self.assertEqual((c.family, c.n_layers, c.d_model, c.n_heads, c.n_kv_heads, c.d_head, c.d_mlp, c.d_vocab, c.n_ctx, c.tied),
+                         ("gemma2", 8, 256, 4, 2, 64, 1024, 4096, 1024, True))
+        self.assertIn("8,921,344", repr(self.model))
+
+
+class Texts(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.gold = json.loads((GOLDEN / "tales9m" / "golden.json").read_text())
+        cls.model = tales()
+
+    def test_greedy_text(self):
+        for case in self.gold:
+            made = self.model.generate(case["text"], len(case["greedy_new_ids"]))
+            self.assertEqual(made.tokens, case["greedy_new_ids"])
+            self.assertEqual(made.text, case["greedy_text"])
+            self.assertEqual(len(made.logprobs), len(made.tokens))
+
+    def test_a_stream_is_the_text_that_generate_gives(self):
+        for options in ({}, {"temperature": 0.9, "seed": 3}, {"top_k": 20, "top_p": 0.9, "seed": 4}, {"stop": " king"},
+                        {"stop": ["was a", "nothing"]}, {"eos": [275]}, {"eos": [275], "ignore_eos": True}, {"max_tokens": 0},
+                        {"max_tokens": 1}, {"repetition_penalty": 1.3, "logit_bias": {264: -5.0}}):
+            options = {"max_tokens": 30, **options}
+            made = self.model.generate("Once upon a time", **options)
+            stream = self.model.stream("Once upon a time", **options)
+            pieces = list(stream)
+            self.assertNotIn("", pieces)
+            self.assertEqual("".join(pieces), made.text, options)
+            self.assertEqual((stream.tokens, stream.logprobs, stream.finish_reason), made[1:], options)
+            self.assertEqual(list(stream), [])
+
+    def test_a_stream_waits_for_its_reader(self):
+        stream = self.model.stream("Once upon a time", 30)
+        before = next(stream)
+        self.assertEqual(len(stream.tokens), 1)
+        self.assertEqual(stream.finish_reason, "")
+        self.model.generate("Something else runs in between", 5)
+        self.assertEqual(before + "".join(stream), self.model.generate("Once upon a time", 30).text)
+
+    def test_seeds(self):
+        first, second, other = (self.model.generate("Once", 20, temperature=1.0, seed=s).tokens for s in (1, 1, 2))
+        self.assertEqual(first, second)
+        self.assertNotEqual(first, other)
+
+    def test_stop_strings_and_end_tokens(self):
+        made = self.model.generate("Once upon a time", stop=[" king"])
+        self.assertEqual((made.text, made.finish_reason), (" there lived a", "stop"))
+        made = self.model.generate("Once upon a time", eos=[264])
+        self.assertEqual((made.tokens, made.text, made.finish_reason), ([495, 1534, 264], " there lived", "stop"))
+        made = self.model.generate("Once upon a time", 3)
+        self.assertEqual((made.tokens, made.finish_reason), ([495, 1534, 264], "length"))
+
+    def test_beams(self):
+        gold = json.loads((GOLDEN / "models" / "gpt2_a" / "golden" / "generate.json").read_text())
+        prompts = json.loads((GOLDEN / "models" / "gpt2_a" / "golden" / "prompts.json").read_text())
+        model = vitrine.load(golden_model("gpt2_a"), compute="f32")
+        for case in gold["beam"]:
+            ids = prompts[case["prompt"]]["input_ids"] if isinstance(prompts[case["prompt"]], dict) else prompts[case["prompt"]]
+            eos = [] if case["eos_token_id"] is None else [case["eos_token_id"]]
+            found = model.beams(ids, case["num_beams"], case["max_new_tokens"], n_return=len(case["new_ids"]),
+                                length_penalty=case["length_penalty"], early_stopping=case["early_stopping"], eos=eos)
+            self.assertEqual([h.tokens for h in found], case["new_ids"])
+            self.assert_close([h.score for h in found], case["scores"])
+            self.assertEqual(found[0].text, model.to_string([t for t in found[0].tokens if t not in eos]))
+
+
+class BadInput(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = tales()
+
+    def test_files(self):
+        with self.assert_says(FileNotFoundError, "/no/such/model", "does not exist") as said:
+            vitrine.load("/no/such/model")
+        self.assertIsInstance(said.exception, vitrine.MissingFileError)
+        self.assertIsInstance(said.exception, ValueError)
+        with self.assert_says(FileNotFoundError, "nobody/nothing", "Hugging Face cache"):
+            vitrine.load("nobody/nothing")
+        with self.assert_says(vitrine.FileError, "holds no config.json") as said:
+            vitrine.load(GOLDEN)
+        self.assertNotIsInstance(said.exception, FileNotFoundError)
+
+    def test_options(self):
+        for error, words, call in (
+            (ValueError, "compute is 'f64'", lambda: vitrine.load(compute="f64")),
+            (ValueError, "threads is -1", lambda: vitrine.load(threads=-1)),
+            (ValueError, "top is 0", lambda: self.model.predict("Once", top=0)),
+            (vitrine.UsageError, "top_p", lambda: self.model.generate("Once", top_p=2.0)),
+            (vitrine.UsageError, "max_tokens is -1", lambda: self.model.generate("Once", -1)),
+            (vitrine.UsageError, "max_tokens is -1", lambda: self.model.stream("Once", -1)),
+            (vitrine.UsageError, "return_type is 'both'", lambda: self.model("Once", "both")),
+            (ValueError, "special is \"some\"", lambda: self.model.tokenizer.encode("Once", special="some")),
+        ):
+            with self.assert_says(error, words):
+                call()
+
+    def test_prompts(self):
+        for words, prompt in (
+            ("token 4096 at place 1 is outside the vocabulary", [2, 4096]),
+            ("token -1 at place 0", [-1]),
+            ("token 9000000000 at place 0", [9_000_000_000]),
+            ("no tokens", []),
+            ("no tokens", np.zeros((0, 4), np.int64)),
+            ("float64", [0.5]),
+            ("whole numbers", ["Once", "upon"]),
+            ("differ in length", [[2, 3], [2]]),
+            ("expected [position] or [batch, position]", np.zeros((1, 1, 1), np.int64)),
+            ("the context of", [2] * 1025),
+        ):
+            with self.assert_says(vitrine.InputError, words):
+                self.model(prompt)
+        with self.assert_says(ValueError, "batch of 2"):
+            self.model.predict([[2, 3], [2, 3]])
+        with self.assert_says(ValueError, "two tokens or more"):
+            self.model([2], "loss")
+        with self.assert_says(ValueError, "outside the vocabulary"):
+            self.model.tokenizer.decode([4096])
+
+    def test_a_model_without_a_tokenizer_runs_on_ids(self):
+        model = vitrine.load(golden_model("gpt2_b"))
+        self.assertEqual(model.generate([1, 2, 3], 4).text, "")
+        self.assertEqual(len(model.generate([1, 2, 3], 4).tokens), 4)
+        self.assertEqual(model.predict([1, 2, 3])[0].top[0].piece, "")
+        for call in (lambda: model.predict("Once"), lambda: model.tokenizer, lambda: model.stream([1, 2, 3])):
+            with self.assert_says(vitrine.InputError, "has no tokenizer"):
+                call()
+
+
+if __name__ == "__main__":
+    unittest.main()
