@@ -35,6 +35,18 @@ const std::vector<Command>& commands() {
        "vitrine trace \"Once upon a time\" --hooks 'blocks.*.attn.hook_pattern' --hooks hook_logits --out trace.safetensors\n"
        "vitrine trace --tokens 2,2165,374 --gradients --out gradients.safetensors",
        define_trace},
+      {"explain", "Walk a prompt through the model, as one offline page",
+       "Writes a page that opens without a network: the prompt's way from the string to the prediction, each step in words, with "
+       "its formula, the lines of the model's definition that do it, the shapes of this run, and pictures drawn from this run's "
+       "numbers. Long prompts are shown with less detail, so that the page stays below 30 MB.",
+       "vitrine explain \"Once upon a time there was a little girl who\" --out walk.html\nvitrine explain --list",
+       define_explain},
+      {"picture", "Draw one picture of the walk-through",
+       "As text, as data (--json) or as a drawing (--svg). Without a prompt a usual one is taken. docs/pictures.md tells what "
+       "each picture shows.",
+       "vitrine picture --list\nvitrine picture update-scale\nvitrine picture attention \"The king and the queen\" --out "
+       "heads.svg",
+       define_picture},
       {"intervene", "Ablate, patch or steer parts of a model, from a recipe",
        "The recipe names a prompt, what to do to which heads, layers, norms or hooks, and how to measure it; docs/intervene.md "
        "explains every key. Shows predictions before and after, their KL divergence, the metric, and for patching a grid. The "
