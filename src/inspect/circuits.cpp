@@ -153,6 +153,9 @@ class Table {
       const size_t first = i - i % static_cast<size_t>(f.group);
       k[i] = k[first];
       v[i] = v[first];
+      if (!(q[i].allFinite() && k[i].allFinite() && v[i].allFinite() && o[i].allFinite()))  // no decomposition of that ends
+        throw RunError("NaN or infinity in the circuits of layer " + std::to_string(layer) + " head " + std::to_string(i) +
+                       ". Do the weights hold NaN?");
     }
     add_spectra(layer, f, q, k, v, o);
     if (options_.composition) add_compositions(layer, f, q, k, v, o);

@@ -79,7 +79,8 @@ struct CircuitTable {
   std::vector<Composition> composition;  // of pairs in which one of these heads takes part, by to_layer, to_head, from_…
 };
 
-/// Errors: as head_circuits; InputError for a model whose factors do not fit into memory.
+/// Errors: as head_circuits; InputError for a model whose factors do not fit into memory; RunError naming the head whose
+/// weights hold NaN or infinity.
 CircuitTable circuit_table(Engine& engine, const CircuitOptions& options = {});
 
 }  // namespace vitrine

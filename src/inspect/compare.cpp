@@ -49,6 +49,22 @@ void check_same_sizes(const Engine& a, const Engine& b) {
 
 bool is_pattern(std::string_view name) { return name.ends_with(".attn.hook_pattern"); }
 
+// 1 - cosine as |x/|x| - y/|y||² / 2, which is 0 for equal rows and keeps its digits where 1 - cosine would cancel.
+double cosine_distance(std::span<const float> a, std::span<const float> b) {
+  double aa = 0, bb = 0, apart = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    aa += static_cast<double>(a[i]) * static_cast<double>(a[i]);
+    bb += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+  }
+  if (aa == 0 || bb == 0) return aa == bb ? 0 : 1;
+  const double scale_a = 1 / std::sqrt(aa), scale_b = 1 / std::sqrt(bb);
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = static_cast<double>(a[i]) * scale_a - static_cast<double>(b[i]) * scale_b;
+    apart += difference * difference;
+  }
+  return apart / 2;
+}
+
 // Hears the second model and compares with what was recorded of the first.
 class Differences final : public Listener {
  public:
@@ -86,26 +102,22 @@ class Differences final : public Listener {
     StreamDifference& d = layer_;
     d.layer = static_cast<int64_t>(layers.size()) - 1;
     d.point = d.layer < 0 ? "embedding" : "layer " + std::to_string(d.layer);
-    double all_a = 0, all_apart = 0, cosines = 0;
+    double all_a = 0, all_apart = 0, distances = 0;
     for (int64_t r = 0; r < b.rows(); ++r) {
-      double aa = 0, bb = 0, ab = 0;
-      for (int64_t i = 0; i < b.row_size(); ++i) {
-        const auto x = static_cast<double>(a[static_cast<size_t>(r * b.row_size() + i)]),
-                   y = static_cast<double>(b.row<float>(r)[i]);
-        aa += x * x;
-        bb += y * y;
-        ab += x * y;
+      const std::span<const float> of_a(a.data() + r * b.row_size(), static_cast<size_t>(b.row_size()));
+      const std::span<const float> of_b(b.row<float>(r), of_a.size());
+      for (size_t i = 0; i < of_a.size(); ++i) {
+        const auto x = static_cast<double>(of_a[i]), y = static_cast<double>(of_b[i]);
+        all_a += x * x;
         all_apart += (y - x) * (y - x);
       }
-      all_a += aa;
-      const double both = std::sqrt(aa) * std::sqrt(bb);
-      const double cosine = both > 0 ? std::min(1.0, ab / both) : (aa == bb ? 1 : 0);
-      cosines += cosine;
-      if (1 - cosine <= d.distance) continue;
-      d.distance = 1 - cosine;
+      const double distance = cosine_distance(of_a, of_b);
+      distances += distance;
+      if (distance <= d.distance) continue;
+      d.distance = distance;
       d.worst_at = r;
     }
-    d.cosine = cosines / static_cast<double>(b.rows());
+    d.cosine = 1 - distances / static_cast<double>(b.rows());
     d.relative = all_a > 0 ? std::sqrt(all_apart / all_a) : std::sqrt(all_apart);
     layers.push_back(d);
     layer_ = {};

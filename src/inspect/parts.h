@@ -74,12 +74,9 @@ struct LogitAttribution {
     std::vector<double> parts;  // [P]
     double norm_bias = 0;       // W_U[token] · bias of the final norm
     double head_bias = 0;       // bias of the output
-    double rounding = 0;        // what is left of before_cap
+    double rounding = 0;        // the remainder: what is left of before_cap, below 1e-4 of it where the model runs in f32
     double before_cap = 0;
     double logit = 0;  // as the model gives it: after the cap, if it has one
-
-    /// What no part accounts for.
-    double remainder() const { return norm_bias + head_bias + rounding; }
   };
   std::vector<StreamPart> parts;  // P
   std::vector<Logit> logits;      // position by position, the tokens in the given order

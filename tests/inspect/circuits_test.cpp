@@ -201,6 +201,18 @@ TEST(Circuits, RankOfAHeadThatLostDirections) {
   EXPECT_EQ(table.heads[0].qk.rank, engine.shape().head_dim);
 }
 
+TEST(Circuits, OfNotANumberAreAnErrorThatNamesTheHead) {
+  for (const char* matrix : {"attn.c_attn.weight", "attn.c_proj.weight"}) {
+    const Scratch scratch;
+    const std::string broken = copy_of(Golden::open("gpt2_a"), scratch / "nan", [&](std::vector<OwnedTensor>& tensors) {
+      for (OwnedTensor& t : tensors)
+        if (t.name.ends_with(std::string("h.1.") + matrix)) std::fill(t.bytes.begin(), t.bytes.begin() + 4, std::byte{0xff});
+    });
+    Engine engine(broken, {1, {}});
+    EXPECT_CONTAINS(message_of<RunError>([&] { circuit_table(engine); }), "layer 1 head 0");
+  }
+}
+
 TEST(Circuits, RefusesWhatIsNotThere) {
   Engine engine(Golden::open("llama").model(), {1, {}});
   const auto refused = [&](auto&& f, const std::string& word) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "inspect/support.h"
 #include "inspect/trace.h"
@@ -20,11 +21,13 @@ TEST(Compare, AModelWithItself) {
   for (const char* name : {"gpt2_a", "gemma2", "classic_post"}) {
     Engine a(Golden::open(name).model(), {1, {}}), b(Golden::open(name).model(), {2, {}});
     const ModelComparison same = compare_models(a, b, kIds, 0);
+    EXPECT_EQ(same.first_beyond, -1);  // equal is not beyond zero
     ASSERT_EQ(static_cast<int64_t>(same.layers.size()), a.shape().n_layers + 1);
     for (const StreamDifference& layer : same.layers) {
       EXPECT_EQ(layer.relative, 0);
       EXPECT_EQ(layer.attention_most, 0);
-      EXPECT_NEAR(layer.cosine, 1, 1e-15);
+      EXPECT_EQ(layer.cosine, 1);
+      EXPECT_EQ(layer.distance, 0);
     }
     EXPECT_EQ(same.kl_most, 0);
     EXPECT_EQ(same.same_top, 1);
@@ -88,6 +91,61 @@ TEST(Compare, NumbersAreThoseOfBothTraces) {
       kl += pa * std::log(pa / pb);
     }
     EXPECT_NEAR(result.predictions[r].kl, kl, 1e-5 * (1 + kl));
+  }
+}
+
+// Numbers of transformers in float64 on the dequantised weights (tests/golden/compare).
+TEST(Compare, NumbersAreThoseOfTransformers) {
+  const Checkpoint file = open_safetensors(std::string(VITRINE_GOLDEN) + "/compare/compare.safetensors");
+  const std::pair<const char*, const char*> cases[] = {{"llama", "bf16"}, {"llama", "f16"},   {"llama", "q8_0"},
+                                                       {"llama", "q4_0"}, {"gemma2", "bf16"}, {"gpt2_a", "bf16"}};
+  for (const auto& [name, type] : cases) {
+    SCOPED_TRACE(std::string(name) + " " + type);
+    const Scratch scratch;
+    std::string other = gguf((std::string(name) + "_" + type).c_str());
+    if (type == std::string("bf16"))
+      other = copy_of(Golden::open(name), scratch / "bf16", [](std::vector<OwnedTensor>& tensors) {
+        for (OwnedTensor& t : tensors) t = rounded(t, false);
+      });
+    const EngineOptions widened{2, {.f32 = true}};  // as the reference ran: stored weights, products in full
+    Engine a(Golden::open(name).model(), widened), b(other, widened);
+    const GoldenTensor stored = golden_tensor(file, std::string(name) + "/ids");
+    const ModelComparison ours = compare_models(a, b, std::vector<int32_t>(stored.begin(), stored.end()), 1e-3);
+    EXPECT_EQ(ours.dtypes_a, std::vector<std::string>{"f32"});
+    EXPECT_TRUE(std::find(ours.dtypes_b.begin(), ours.dtypes_b.end(), type) != ours.dtypes_b.end());
+
+    std::vector<double> distance, relative, apart, mean, most, kl;
+    for (const StreamDifference& d : ours.layers) {
+      apart.push_back(1 - d.cosine);
+      distance.push_back(d.distance);
+      relative.push_back(d.relative);
+      if (d.layer < 0) continue;
+      mean.push_back(d.attention_mean);
+      most.push_back(d.attention_most);
+    }
+    double same = 0;
+    for (const PredictionDifference& d : ours.predictions) {
+      kl.push_back(d.kl);
+      same += d.top_a.token == d.top_b.token ? 1.0 / static_cast<double>(ours.predictions.size()) : 0;
+    }
+    const auto close = [&](const std::vector<double>& numbers, const char* what, Tolerance tolerance) {
+      const GoldenTensor expected = golden_tensor(file, std::string(name) + "/" + type + "/" + what);
+      EXPECT_TRUE((close_to<double, float>(numbers, expected.values, tolerance, expected.shape))) << what;
+    };
+    // f32 rounds a stream to some 1e-7 of itself; the cosine sees the square of that and its product with the difference.
+    close(relative, "relative", {.abs = 1e-6, .rel = 2e-3});
+    close(distance, "distance", {.abs = 1e-9, .rel = 1e-2});
+    close(mean, "attention_mean", {.abs = 1e-6, .rel = 2e-3});
+    close(most, "attention_most", {.abs = 1e-6, .rel = 2e-3});
+    close(kl, "kl", {.abs = 1e-6, .rel = 1e-2});
+    const GoldenTensor cosine = golden_tensor(file, std::string(name) + "/" + type + "/cosine");
+    for (size_t i = 0; i < apart.size(); ++i) EXPECT_NEAR(1 - apart[i], static_cast<double>(cosine.values[i]), 1e-6);
+    const GoldenTensor tops = golden_tensor(file, std::string(name) + "/" + type + "/same");
+    EXPECT_NEAR(ours.same_top, std::accumulate(tops.begin(), tops.end(), 0.0) / static_cast<double>(tops.size()), 1e-9);
+    EXPECT_NEAR(ours.same_top, same, 1e-9);
+    const std::vector<float> reference = golden_tensor(file, std::string(name) + "/" + type + "/distance").values;
+    const auto beyond = std::find_if(reference.begin(), reference.end(), [](float d) { return d > 1e-3f; });
+    EXPECT_EQ(ours.first_beyond, beyond == reference.end() ? -1 : beyond - reference.begin());
   }
 }
 

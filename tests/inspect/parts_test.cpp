@@ -84,7 +84,7 @@ TEST_P(PartsOfEveryModel, AttributionPlusRemainderIsTheLogit) {
     SCOPED_TRACE("token " + std::to_string(logit.token) + " after position " + std::to_string(logit.position));
     ASSERT_EQ(logit.parts.size(), result.parts.size());
     const auto expected = static_cast<double>(z[static_cast<size_t>(logit.position * engine.shape().vocab_size + logit.token)]);
-    double sum = logit.remainder(), size = 0;
+    double sum = logit.norm_bias + logit.head_bias + logit.rounding, size = 0;
     for (const double part : logit.parts) sum += part, size += std::abs(part);
     EXPECT_NEAR(sum, logit.before_cap, 1e-12 * (1 + size));
     EXPECT_NEAR(logit.logit, expected, 2e-5 + 1e-4 * std::abs(expected));
@@ -93,12 +93,15 @@ TEST_P(PartsOfEveryModel, AttributionPlusRemainderIsTheLogit) {
     // What neither parts nor biases account for is rounding.
     EXPECT_LE(std::abs(logit.rounding), 1e-5 * std::max(std::abs(logit.before_cap), size));
   }
-  // The likeliest token is the default, and its logit is made of the parts to 1e-4 of itself.
+  // The likeliest token is the default, and its logit is made of parts and biases to 1e-4 of itself, after every position.
   const LogitAttribution likeliest = attribute_logits(engine, ids, {}, {});
   ASSERT_EQ(likeliest.logits.size(), 1u);
   EXPECT_EQ(likeliest.logits[0].position, 10);
   EXPECT_EQ(likeliest.logits[0].token, engine.predict(ids, 1, false)[0].top[0].token);
-  EXPECT_LE(std::abs(likeliest.logits[0].rounding), 1e-4 * std::abs(likeliest.logits[0].before_cap));
+  std::vector<int64_t> all(ids.size());
+  std::iota(all.begin(), all.end(), 0);
+  for (const LogitAttribution::Logit& logit : attribute_logits(engine, ids, {}, all).logits)
+    EXPECT_LE(std::abs(logit.rounding), 1e-4 * std::abs(logit.before_cap)) << logit.position;
 }
 
 TEST_P(PartsOfEveryModel, TheLensEndsAtThePrediction) {

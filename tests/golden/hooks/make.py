@@ -1,0 +1,182 @@
+"""Every hook of every golden model, from the modules of other implementations.
+
+usage: make.py [NAME ...]      (without names: everything)
+needs: numpy, torch, transformers, safetensors (made with numpy 2.4.6, torch 2.15.0, transformers 5.23.0)
+
+<model>.safetensors: `ids` [T] (T = 10, longer than the windows of gemma2 and mistral) and every hook by its name, f32 from a
+run in float64 (transformers' RMSNorm and softmax compute in float32 even then). Taken from inputs and outputs of
+transformers' modules and of its attention function; what no module gives is one formula:
+    hook_scale = sqrt(mean(x^2) + eps) or sqrt(variance + eps) of the norm's input, hook_normalized_pre = (x - mean) / scale
+    hook_result = z of one head through its columns of W_O
+The classic decoder is written out with torch.nn.functional, and its logits are asserted to be those of the golden folder, which
+torch.nn.TransformerEncoderLayer made.
+"""
+import importlib, json, math, pathlib, sys
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+HERE = pathlib.Path(__file__).parent
+MODELS = HERE.parent / "models"
+T = 10
+
+
+def prompt(name):
+    written = json.loads((MODELS / name / "golden/prompts.json").read_text())
+    long = written.get("prompts", written)["long"]
+    return torch.tensor((long["input_ids"] if isinstance(long, dict) else long)[0][:T])
+
+
+def norm_hooks(out, name, x, y, eps, rms):
+    """The three hooks of a norm that made y of x, both [T, D]."""
+    centred = x if rms else x - x.mean(-1, keepdim=True)
+    scale = torch.sqrt(centred.pow(2).mean(-1, keepdim=True) + eps)
+    out[name + ".hook_scale"] = scale
+    out[name + ".hook_normalized_pre"] = centred / scale
+    out[name + ".hook_normalized"] = y
+
+
+def results(z, W_O):
+    """z [T, N, H], W_O [D, N H] -> [T, N, D]"""
+    return torch.einsum("tnh,dnh->tnd", z, W_O.reshape(W_O.shape[0], z.shape[1], z.shape[2]))
+
+
+def from_transformers(name):
+    from transformers import AutoModelForCausalLM
+    model = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float64, attn_implementation="eager").eval()
+    c, ids, gpt2 = model.config, prompt(name), model.config.model_type == "gpt2"
+    base = model.transformer if gpt2 else model.model
+    layers = base.h if gpt2 else base.layers
+    modeling = importlib.import_module(type(model).__module__)
+    seen, attention, scores = {}, [], []
+    for label, module in base.named_modules():
+        module.register_forward_hook(lambda m, i, o, label=label: seen.__setitem__(
+            label, (i[0].detach() if i else None, (o[0] if isinstance(o, tuple) else o).detach() if not isinstance(o, dict) else None)))
+    plain_attention, plain_softmax = modeling.eager_attention_forward, F.softmax
+    def watched_attention(module, q, k, v, mask, **rest):
+        def watched_softmax(x, **how):
+            scores.append(x.detach())
+            return plain_softmax(x, **how)
+        F.softmax = watched_softmax
+        z, pattern = plain_attention(module, q, k, v, mask, **rest)
+        F.softmax = plain_softmax
+        attention.append((q.detach(), k.detach(), v.detach(), z.detach(), pattern.detach()))
+        return z, pattern
+    modeling.eager_attention_forward = watched_attention
+    with torch.no_grad():
+        logits = model(ids[None], use_cache=False).logits[0]
+    modeling.eager_attention_forward = plain_attention
+    assert len(attention) == len(scores) == len(layers)
+
+    out = {"ids": ids.int()}
+    into = lambda label: seen[label][0].reshape(T, -1)
+    from_ = lambda label: seen[label][1].reshape(T, -1)
+    if gpt2:
+        out["hook_embed"], out["hook_pos_embed"] = from_("wte"), from_("wpe")
+    else:
+        out["hook_embed"] = into("layers.0.input_layernorm")
+    rms, eps = not gpt2, c.layer_norm_epsilon if gpt2 else c.rms_norm_eps
+    gemma2 = c.model_type == "gemma2"
+    names = ({"ln1": "ln_1", "ln2": "ln_2", "attn": "attn", "o": "attn.c_proj", "mlp": "mlp"} if gpt2 else
+             {"ln1": "input_layernorm", "ln2": "pre_feedforward_layernorm" if gemma2 else "post_attention_layernorm", "attn": "self_attn", "o": "self_attn.o_proj", "mlp": "mlp"})
+    heads = lambda x: x[0].transpose(0, 1)  # [1, N, T, H] -> [T, N, H]
+    for i, layer in enumerate(layers):
+        ours, theirs = f"blocks.{i}.", f"{'h' if gpt2 else 'layers'}.{i}."
+        norm = lambda mine, module: norm_hooks(out, ours + mine, into(theirs + module), from_(theirs + module), eps, rms)
+        norm("ln1", names["ln1"])
+        norm("ln2", names["ln2"])
+        out[ours + "hook_resid_pre"] = into(theirs + names["ln1"])
+        out[ours + "hook_resid_mid"] = into(theirs + names["ln2"])
+        q, k, v, z, pattern = attention[i]
+        attn = ours + "attn."
+        if gpt2:
+            out[attn + "hook_q"], out[attn + "hook_k"] = heads(q), heads(k)
+        else:
+            out[attn + "hook_q"] = from_(theirs + "self_attn.q_proj").reshape(T, c.num_attention_heads, -1)
+            out[attn + "hook_k"] = from_(theirs + "self_attn.k_proj").reshape(T, c.num_key_value_heads, -1)
+            out[attn + "hook_rot_q"], out[attn + "hook_rot_k"] = heads(q), heads(k)
+        out[attn + "hook_v"] = heads(v)
+        masked = scores[i][0]
+        out[attn + "hook_attn_scores"] = torch.where(masked < -1e30, -torch.inf, masked)
+        out[attn + "hook_pattern"] = pattern[0]
+        out[attn + "hook_z"] = z[0]
+        projection = layer.attn.c_proj if gpt2 else layer.self_attn.o_proj
+        out[attn + "hook_result"] = results(z[0], (projection.weight.T if gpt2 else projection.weight).detach())
+        out[attn + "hook_out"] = from_(theirs + names["o"])
+        out[ours + "hook_attn_out"] = from_(theirs + ("post_attention_layernorm" if gemma2 else names["o"]))
+        if gemma2:
+            norm("ln1_post", "post_attention_layernorm")
+            norm("ln2_post", "post_feedforward_layernorm")
+        mlp = ours + "mlp."
+        out[mlp + "hook_pre"] = from_(theirs + ("mlp.c_fc" if gpt2 else "mlp.gate_proj"))
+        if not gpt2:
+            out[mlp + "hook_pre_linear"] = from_(theirs + "mlp.up_proj")
+        out[mlp + "hook_post"] = into(theirs + ("mlp.c_proj" if gpt2 else "mlp.down_proj"))
+        out[ours + "hook_mlp_out"] = from_(theirs + ("post_feedforward_layernorm" if gemma2 else "mlp"))
+        out[ours + "hook_resid_post"] = from_(theirs[:-1])
+    final = "ln_f" if gpt2 else "norm"
+    norm_hooks(out, "ln_final", into(final), from_(final), eps, rms)
+    out["hook_logits"] = logits
+    return out
+
+
+def classic(name):
+    c = json.loads((MODELS / name / "model/config.json").read_text())
+    with safe_open(MODELS / name / "model/model.safetensors", "pt") as file:
+        w = {k: file.get_tensor(k).double() for k in file.keys()}
+    ids, D, N, eps = prompt(name), c["d_model"], c["n_heads"], c["layer_norm_eps"]
+    before, act = c["norm_order"] == "pre", {"relu": F.relu, "gelu": F.gelu}[c["activation"]]
+    out = {"ids": ids.int()}
+    angle = torch.arange(T).double()[:, None] / 10000.0 ** (torch.arange(0, D, 2).double() / D)
+    out["hook_embed"] = w["embed.weight"][ids] * math.sqrt(D)
+    out["hook_pos_embed"] = torch.stack([angle.sin(), angle.cos()], -1).reshape(T, D)
+    x = out["hook_embed"] + out["hook_pos_embed"]
+    mask = torch.triu(torch.full((T, T), -torch.inf).double(), 1)
+    def norm(ours, theirs, x):
+        y = F.layer_norm(x, (D,), w[theirs + ".weight"], w[theirs + ".bias"], eps)
+        norm_hooks(out, ours, x, y, eps, rms=False)
+        return y
+    for i in range(c["n_layers"]):
+        p, mlp_weights = f"blocks.{i}.", [w[f"blocks.{i}.linear{j}.{kind}"] for j in (1, 2) for kind in ("weight", "bias")]
+        attn = p + "attn."
+        def attend(x):
+            q, k, v = (m.reshape(T, N, D // N) for m in F.linear(x, w[p + "self_attn.in_proj_weight"], w[p + "self_attn.in_proj_bias"]).chunk(3, -1))
+            s = torch.einsum("qnh,knh->nqk", q, k) / math.sqrt(D // N) + mask
+            pattern = s.softmax(-1)
+            z = torch.einsum("nqk,knh->qnh", pattern, v)
+            W_O = w[p + "self_attn.out_proj.weight"]
+            out.update({attn + "hook_q": q, attn + "hook_k": k, attn + "hook_v": v, attn + "hook_attn_scores": s, attn + "hook_pattern": pattern,
+                        attn + "hook_z": z, attn + "hook_result": results(z, W_O)})
+            out[attn + "hook_out"] = out[p + "hook_attn_out"] = F.linear(z.reshape(T, D), W_O, w[p + "self_attn.out_proj.bias"])
+            return out[p + "hook_attn_out"]
+        def mlp(x):
+            out[p + "mlp.hook_pre"] = F.linear(x, mlp_weights[0], mlp_weights[1])
+            out[p + "mlp.hook_post"] = act(out[p + "mlp.hook_pre"])
+            out[p + "hook_mlp_out"] = F.linear(out[p + "mlp.hook_post"], mlp_weights[2], mlp_weights[3])
+            return out[p + "hook_mlp_out"]
+        out[p + "hook_resid_pre"] = x
+        if before:
+            x = x + attend(norm(p + "ln1", p + "norm1", x))
+            out[p + "hook_resid_mid"] = x
+            x = x + mlp(norm(p + "ln2", p + "norm2", x))
+        else:
+            x = norm(p + "ln1", p + "norm1", x + attend(x))
+            out[p + "hook_resid_mid"] = x
+            x = norm(p + "ln2", p + "norm2", x + mlp(x))
+        out[p + "hook_resid_post"] = x
+    if before:
+        x = norm("ln_final", "final_norm", x)
+    out["hook_logits"] = F.linear(x, w["unembed.weight"], w["unembed.bias"])
+    return out
+
+
+for name in sys.argv[1:] or sorted(p.name for p in MODELS.iterdir() if p.is_dir()):
+    out = classic(name) if name.startswith("classic") else from_transformers(name)
+    with safe_open(MODELS / name / "golden/forward.safetensors", "pt") as file:
+        golden = file.get_tensor("long/logits")
+    golden = golden.reshape(-1, golden.shape[-1])[:T].double()
+    assert torch.allclose(out["hook_logits"], golden, rtol=1e-4, atol=1e-4), name
+    save_file({k: v.contiguous().clone() if k == "ids" else v.detach().float().contiguous().clone() for k, v in out.items()}, HERE / f"{name}.safetensors")
+    print(name, len(out) - 1, "hooks")
