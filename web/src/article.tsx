@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { Fold } from "./controls";
 import { css } from "./colour";
-import type { Model, Step } from "./data";
+import type { Model, PictureName, Step } from "./data";
 import { spelling, tokenAt, vitrine } from "./document";
 import { Prose } from "./figure";
 import { count, percent, plural, shape, short } from "./format";
@@ -24,6 +24,7 @@ export function Article() {
         <Opening />
         {vitrine.steps.map((step, i) => <Section key={step.id} step={step} number={i + 1} />)}
         {vitrine.steps.length === 0 && Object.keys(vitrine.pictures).map((name) => <Picture key={name} name={name as keyof typeof vitrine.pictures} />)}
+        <Lacking />
         <Ending />
       </main>
     </>
@@ -113,10 +114,10 @@ function Section({ step, number }: { step: Step; number: number }) {
   );
 }
 
-/** A line of a formula: what follows a single letter and an underscore stands below the line. */
+/** A line of a formula: what follows a single letter and an underscore stands below the line, what follows ^ above it. */
 function Formula({ text }: { text: string }) {
-  const parts = text.split(/(?<=(?:^|[^\p{L}\d_])\p{L})_([A-Za-z0-9]+)/u);
-  return <>{parts.map((part, i) => (i % 2 === 1 ? <sub key={i}>{part}</sub> : part))}</>;
+  const parts = text.split(/(?<=(?:^|[^\p{L}\d_])\p{L})_([A-Za-z0-9]+)|\^\(([^()]*)\)|\^([\p{L}\d]+(?:\[[^\]]*\])?)/u);
+  return <>{parts.map((part, i) => (part === undefined ? null : i % 4 === 0 ? part : i % 4 === 1 ? <sub key={i}>{part}</sub> : <sup key={i}>{part}</sup>))}</>;
 }
 
 function Source({ source: s }: { source: Step["source"][number] }) {
@@ -151,6 +152,20 @@ function Contents() {
       <nav class="contents beside-text" aria-label="Steps">{list}</nav>
       <details class="contents above-text"><summary>Steps</summary><nav aria-label="Steps, folded">{list}</nav></details>
     </>
+  );
+}
+
+/** Pictures that no step shows, because this model or prompt cannot have them, each with its reason. */
+function Lacking() {
+  if (vitrine.steps.length === 0) return null;
+  const shown = new Set(vitrine.steps.flatMap((step) => step.pictures));
+  const names = (Object.keys(vitrine.pictures) as PictureName[]).filter((name) => !shown.has(name));
+  if (names.length === 0) return null;
+  return (
+    <section id="lacking" aria-labelledby="heading-lacking">
+      <h2 id="heading-lacking">What this model does without</h2>
+      {names.map((name) => <Picture key={name} name={name} />)}
+    </section>
   );
 }
 

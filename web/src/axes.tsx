@@ -36,20 +36,24 @@ function isPower(value: number): boolean {
   return Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9;
 }
 
-/** Powers of ten, every nth where there are too many, with 2 and 5 between them where there are too few. */
+/** Powers of ten, every nth where there are too many, with others between them where there are too few. */
 function logTicks([low, high]: readonly [number, number], wanted: number): number[] {
   const [first, last] = [Math.ceil(Math.log10(low) - 1e-9), Math.floor(Math.log10(high) + 1e-9)];
   const every = Math.max(1, Math.ceil((last - first + 1) / Math.max(wanted, 2)));
   const ticks: number[] = [];
   for (let exponent = Math.ceil(first / every) * every; exponent <= last; exponent += every) ticks.push(10 ** exponent);
   if (ticks.length >= 3) return ticks;
-  const fine: number[] = [];
-  for (let exponent = first - 1; exponent <= last; ++exponent)
-    for (const digit of [1, 2, 5]) {
-      const value = digit * 10 ** exponent;
-      if (value >= low * 0.999 && value <= high * 1.001) fine.push(value);
-    }
-  return fine;
+  const between = (digits: readonly number[]) => {
+    const fine: number[] = [];
+    for (let exponent = first - 1; exponent <= last; ++exponent)
+      for (const digit of digits) {
+        const value = digit * 10 ** exponent;
+        if (value >= low * 0.999 && value <= high * 1.001) fine.push(value);
+      }
+    return fine;
+  };
+  const few = between([1, 2, 5]);
+  return few.length >= 4 ? few : between([1, 1.5, 2, 3, 4, 5, 7]);
 }
 
 /** A domain around `values` for a log axis, half a step wider; zeros and negative values are left out. */

@@ -75,7 +75,7 @@ interface DumbbellProps {
   rows: readonly { name: string; from: End; to: End }[];
 }
 
-/** Two dots a row and the way between them: before (hollow) and after (full). Only the first row names its ends. */
+/** Two dots a row and the way between them: before (hollow) and after (full). The row where they lie furthest apart names its ends. */
 export function Dumbbells({ label, axis: spec, rows }: DumbbellProps) {
   const [box, width] = useWidth<HTMLDivElement>();
   const step = 30;
@@ -85,7 +85,8 @@ export function Dumbbells({ label, axis: spec, rows }: DumbbellProps) {
     const left = nameWidth(rows.map((row) => row.name), width);
     const x = axis(spec, left + 8, width - 20);
     const marks: Mark[] = rows.flatMap((row, i) => [row.from, row.to].map((end) => ({ x: x(end.value), y: top + (i + 0.5) * step, series: i, text: end.text })));
-    return { left, x, marks };
+    const gaps = rows.map((row) => Math.abs(x(row.from.value) - x(row.to.value)));
+    return { left, x, marks, named: gaps.indexOf(Math.max(...gaps)) };
   }, [rows, spec, width]);
   return (
     <div ref={box} style={{ minHeight: px(height) }}>
@@ -95,16 +96,18 @@ export function Dumbbells({ label, axis: spec, rows }: DumbbellProps) {
           {rows.map((row, i) => {
             const [from, to] = [content.x(row.from.value), content.x(row.to.value)];
             const outward = from < to ? -1 : 1;
+            const anchors = [end(from, outward, content.left, width), end(to, -outward, content.left, width)] as const;
+            const close = anchors[0] === anchors[1] && Math.abs(from - to) < 8 * Math.max(row.from.name.length, row.to.name.length);
             return (
               <g key={i} transform={`translate(0,${top + (i + 0.5) * step})`}>
                 <text class="bar-name" x={content.left - 8} dy="0.34em" text-anchor="end">{short(row.name, Math.max(3, Math.floor(content.left / 7.6) - 1))}</text>
                 <line class="way" x1={from} x2={to} />
                 <circle class="from" cx={from} r={5} />
                 <circle class="to" cx={to} r={5} />
-                {i === 0 && (
+                {i === content.named && (
                   <>
-                    <text class="end-name" x={from} y={-14} text-anchor={end(from, outward, content.left, width)}>{row.from.name}</text>
-                    <text class="end-name" x={to} y={-14} text-anchor={end(to, -outward, content.left, width)}>{row.to.name}</text>
+                    <text class="end-name" x={from} y={-12} text-anchor={anchors[0]}>{row.from.name}</text>
+                    <text class="end-name" x={to} y={close ? 22 : -12} text-anchor={anchors[1]}>{row.to.name}</text>
                   </>
                 )}
               </g>

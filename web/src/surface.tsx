@@ -89,11 +89,17 @@ export function Surface({ label, x, height, colour, size, low, high, turn, onTur
       context.fill();
       context.stroke();
     }
+    // A rim of the page's colour, so that the names can be read on the surface.
+    context.strokeStyle = theme() === "dark" ? "#14181f" : "#fdfcfa";
+    context.lineWidth = 4;
+    context.lineJoin = "round";
     context.fillStyle = theme() === "dark" ? "#d8dbe0" : "#33373d";
     const names: [string, number, number][] = [["x[0]", (n - 1) / 2, -0.2 * n], ["x[1]", 1.22 * n, (n - 1) / 2]];
     for (const [name, i, j] of names) {
       const [px, py] = project(i, j, low);
-      context.fillText(name, Math.min(Math.max(px, 16), size - 16), Math.min(py, tall - 8));
+      const at = [Math.min(Math.max(px, 16), size - 16), Math.min(py, tall - 8)] as const;
+      context.strokeText(name, ...at);
+      context.fillText(name, ...at);
     }
   }, [x, height, colour, size, low, high, turn, shade]);
 

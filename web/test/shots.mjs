@@ -1,19 +1,19 @@
 // Screenshots to look at: every step of a page on a desktop and a phone, light and dark, into out/shots.
+// The folder keeps what earlier calls wrote under other names.
 //   node test/shots.mjs [PAGE.html | NAME …]      NAME: of a made-up document; without arguments all of them
 // SHOTS="desktop light" keeps to one kind.
 
-import { mkdirSync, rmSync } from "node:fs";
+import { mkdirSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { launch, open, settle } from "./browser.mjs";
 import { documents, writePage } from "./fixture.mjs";
 
 const out = join(dirname(fileURLToPath(import.meta.url)), "..", "out", "shots");
-rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 const names = /** @type {(keyof typeof documents)[]} */ (Object.keys(documents));
 const pages = process.argv.length > 2 ? process.argv.slice(2).map((path) => names.find((name) => name === path) ?? path).map((path) => (path in documents ? writePage(/** @type {keyof typeof documents} */ (path)) : resolve(path))) : names.map(writePage);
-const sizes = { desktop: { width: 1280, height: 900 }, phone: { width: 360, height: 740 } };
+const sizes = { desktop: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
 const browser = await launch();
 for (const path of pages)
   for (const [size, box] of Object.entries(sizes))

@@ -37,7 +37,7 @@ function Cosine({ picture: p }: { picture: EmbeddingCosine }) {
 
 export const embeddingCosine: Entry<"embedding-cosine"> = {
   draw: Cosine,
-  wide: (p) => p.ids.length > 12,
+  wide: (p) => p.ids.length > 14,
   table: (p) => ({
     columns: ["token", "group", "length", ...p.ids.map((id, i) => `${i}: ${spelling(id)}`)],
     rows: p.ids.map((id, i) => [spelling(id), p.groups[i]!, p.lengths[i]!, ...p.cosine[i]!]),

@@ -174,7 +174,7 @@ function Regions({ picture: p, region, palette }: { picture: MlpSurfaces; region
         palette={palette}
         rowNames={[]}
         colNames={[]}
-        cell={6}
+        cell={8}
         bottomTicks={[{ at: 0, text: number(p.x[0]) }, { at: (n - 1) / 2, text: number(p.x[(n - 1) / 2]) }, { at: n - 1, text: number(p.x.at(-1)) }]}
         bottomTitle="x[0]"
         over={present.map((r) => ({ at: centre(r), text: bits(r) }))}
