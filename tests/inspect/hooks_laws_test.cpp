@@ -1,0 +1,359 @@
+// Every hook of every family against other implementations (tests/golden/hooks), what a replaced hook decides, and that
+// watching changes nothing on stored types other than f32 and while decoding. tests/model/laws_test.cpp holds the same laws on
+// whole prompts in f32.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "generate/engine.h"
+#include "ops/recorder.h"
+#include "support/golden.h"
+
+namespace vitrine {
+namespace {
+
+bool stepwise(std::string_view hook) { return hook.ends_with("hook_attn_scores") || hook.ends_with("hook_pattern"); }
+
+std::vector<int32_t> some_ids(const Engine& engine, int64_t n, int64_t from = 3) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < n; ++i) ids.push_back(static_cast<int32_t>((i * i * 5 + 13 * i + from) % engine.shape().vocab_size));
+  return ids;
+}
+
+// Logits of all rows of a step with `listener` at one of its sequences.
+std::vector<float> run(Engine& engine, const Step& step, Listener* listener = nullptr, int sequence = 0) {
+  Context& ctx = engine.context();
+  const auto frame = ctx.frame();
+  ctx.listen(listener, sequence);
+  std::vector<int64_t> rows(static_cast<size_t>(step.rows()));
+  std::iota(rows.begin(), rows.end(), 0);
+  const Tensor z = logits(ctx, engine.model().residual(ctx, step), engine.model().head(), rows);
+  ctx.listen(nullptr);
+  return {z.data<float>(), z.data<float>() + z.count()};
+}
+
+using Values = std::map<std::string, Recorder::Value, std::less<>>;
+
+Values everything(Engine& engine, std::span<const int32_t> ids, const std::string& pattern = "*") {
+  Recorder seen({{.pattern = pattern}});
+  run(engine, Step::of(ids), &seen);
+  return std::move(seen).take_values();
+}
+
+// Puts what another run had in place of each named value, and keeps what else goes by.
+class Transplant final : public Listener {
+ public:
+  Transplant(const Values& donor, std::set<std::string, std::less<>> names) : donor_(donor), names_(std::move(names)) {}
+  Values seen;
+
+  bool wants(std::string_view) const override { return true; }
+  Tensor see(Context&, std::string_view name, const Tensor& value) override {
+    if (!names_.contains(name)) {
+      seen[std::string(name)] = {{}, {value.data<float>(), value.data<float>() + value.count()}};
+      return {};
+    }
+    const Recorder::Value& other = donor_.find(name)->second;
+    return {const_cast<float*>(other.numbers.data()), DType::f32, value.shape()};
+  }
+
+ private:
+  const Values& donor_;
+  std::set<std::string, std::less<>> names_;
+};
+
+class EveryHook : public testing::TestWithParam<std::string> {
+ protected:
+  EveryHook()
+      : gold(Golden::open(GetParam())),
+        engine(gold.model(), {2, {}}),
+        file(open_safetensors(std::string(VITRINE_GOLDEN) + "/hooks/" + GetParam() + ".safetensors")) {
+    const GoldenTensor stored = golden_tensor(file, "ids");
+    ids.assign(stored.begin(), stored.end());
+  }
+  void expect_reference(const Values& seen) {
+    for (const auto& [name, value] : seen) {
+      const GoldenTensor expected = golden_tensor(file, name);
+      EXPECT_EQ(value.shape, expected.shape) << name;
+      EXPECT_TRUE((close_to<float, float>(value.numbers, expected.values, gold.tolerance(), expected.shape))) << name;
+    }
+  }
+  Golden gold;
+  Engine engine;
+  Checkpoint file;
+  std::vector<int32_t> ids;
+};
+
+TEST_P(EveryHook, IsWhatTheReferenceComputes) {
+  std::vector<std::string> names = engine.model().hook_names(), stored = Golden::names_in(file);
+  stored.erase(std::find(stored.begin(), stored.end(), "ids"));
+  std::sort(names.begin(), names.end());
+  ASSERT_EQ(names, stored);
+  expect_reference(everything(engine, ids));
+  for (const std::string& name : names)  // alone: the fused form, where nobody asks for scores or patterns
+    if (!stepwise(name)) expect_reference(everything(engine, ids, name));
+}
+
+TEST_P(EveryHook, IsTheSameInChunksThroughTheCache) {
+  Recorder seen({{.pattern = "*"}});
+  const auto cache = engine.make_cache(static_cast<int64_t>(ids.size()));
+  CacheSequence sequence = cache->sequence();
+  for (const auto& [begin, n] : {std::pair(0, 4), std::pair(4, 1), std::pair(5, 5)}) {
+    Step step;
+    step.add(std::span(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(n)), &sequence);
+    run(engine, step, &seen);
+    step.commit();
+  }
+  expect_reference(seen.values());
+}
+
+// The whole stream at one point decides everything behind it.
+TEST_P(EveryHook, TheStreamOfAnotherPromptGivesThatPromptsLogits) {
+  const std::vector<int32_t> other = some_ids(engine, static_cast<int64_t>(ids.size()));
+  const Values donor = everything(engine, other, "*hook_resid*");
+  const std::vector<float> expected = run(engine, Step::of(other));
+  ASSERT_NE(run(engine, Step::of(ids)), expected);
+  class Put final : public Listener {
+   public:
+    Put(const std::string& name, const Recorder::Value& value) : name_(name), value_(value) {}
+    bool wants(std::string_view name) const override { return name == name_; }
+    Tensor see(Context&, std::string_view, const Tensor& value) override {
+      return {const_cast<float*>(value_.numbers.data()), DType::f32, value.shape()};
+    }
+
+   private:
+    const std::string& name_;
+    const Recorder::Value& value_;
+  };
+  for (const auto& [name, value] : donor) {
+    Put put(name, value);
+    EXPECT_EQ(run(engine, Step::of(ids), &put), expected) << name;  // bit for bit
+  }
+}
+
+// What a hook feeds and nothing else does.
+TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
+  const std::vector<int32_t> other = some_ids(engine, static_cast<int64_t>(ids.size()));
+  const Values donor = everything(engine, other);
+  const bool after = engine.model().block_spec(0).norms_after;
+  std::vector<std::pair<std::vector<std::string>, std::string>> links = {
+      {{"attn.hook_q"}, "attn.hook_rot_q"},
+      {{"attn.hook_k"}, "attn.hook_rot_k"},
+      {{"attn.hook_attn_scores"}, "attn.hook_pattern"},
+      {{"attn.hook_pattern", "attn.hook_v"}, "attn.hook_z"},
+      {{"attn.hook_z"}, "attn.hook_result"},
+      {{"attn.hook_result"}, "attn.hook_out"},
+      {{"mlp.hook_pre", "mlp.hook_pre_linear"}, "mlp.hook_post"},
+      {{"hook_resid_mid", "hook_mlp_out"}, after ? "ln2.hook_normalized" : "hook_resid_post"},
+      {{"hook_resid_pre", "hook_attn_out"}, after ? "ln1.hook_normalized" : "hook_resid_mid"}};
+  if (engine.model().block_spec(0).rope) {
+    links.push_back({{"attn.hook_rot_q", "attn.hook_rot_k"}, "attn.hook_attn_scores"});
+  } else {
+    links.push_back({{"attn.hook_q", "attn.hook_k"}, "attn.hook_attn_scores"});
+  }
+  for (const std::string norm : {"ln1", "ln2", "ln1_post", "ln2_post"})
+    links.push_back({{norm + ".hook_normalized_pre"}, norm + ".hook_normalized"});
+  if (after) {
+    links.push_back({{"ln1.hook_normalized"}, "hook_resid_mid"});
+    links.push_back({{"ln2.hook_normalized"}, "hook_resid_post"});
+  } else {
+    for (const char* read : {"attn.hook_q", "attn.hook_k", "attn.hook_v"}) links.push_back({{"ln1.hook_normalized"}, read});
+    links.push_back({{"ln2.hook_normalized"}, "mlp.hook_pre"});
+    links.push_back({{"ln2.hook_normalized"}, "mlp.hook_pre_linear"});
+  }
+  const bool post = donor.contains("blocks.0.ln1_post.hook_normalized");
+  links.push_back({{post ? "ln1_post.hook_normalized" : "attn.hook_out"}, "hook_attn_out"});
+  links.push_back({{post ? "ln2_post.hook_normalized" : "mlp.hook_post"}, "hook_mlp_out"});
+
+  size_t followed = 0;
+  for (const auto& [from, to] : links)
+    for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer) {
+      const std::string block = "blocks." + std::to_string(layer) + ".";
+      std::set<std::string, std::less<>> put;
+      for (const std::string& name : from)
+        if (donor.contains(block + name)) put.insert(block + name);
+      if (put.empty() || !donor.contains(block + to)) continue;
+      Transplant transplant(donor, put);
+      run(engine, Step::of(ids), &transplant);
+      const std::vector<float>&made = transplant.seen.at(block + to).numbers, &expected = donor.at(block + to).numbers;
+      if (to == "attn.hook_out") {  // replaced results are summed head by head, W_O's product is not
+        EXPECT_CLOSE(made, expected, (Tolerance{.abs = 1e-5, .rel = 1e-5})) << block << to;
+      } else {
+        EXPECT_EQ(made, expected) << block << to;
+      }
+      ++followed;
+    }
+  EXPECT_GE(followed, 14u * static_cast<size_t>(engine.shape().n_layers));
+}
+
+// Without mask and positions a decoder does not know the order of its tokens: f(Px) = P f(x). With either it does.
+class Order final : public Listener {
+ public:
+  Order(const Model& model, bool masked, bool placed) : model_(model), masked_(masked), placed_(placed) {}
+
+  bool wants(std::string_view name) const override {
+    return name == "hook_pos_embed" || name.find(".attn.hook_") != std::string_view::npos;
+  }
+  Tensor see(Context&, std::string_view name, const Tensor& value) override {
+    if (name == "hook_pos_embed")
+      return placed_ ? Tensor{} : kept(std::vector<double>(static_cast<size_t>(value.count())), value);
+    Tensor* const remembered = name.ends_with("_q") ? &q_ : name.ends_with("_k") ? &k_ : nullptr;
+    if (remembered != nullptr) {
+      if (name.find("_rot_") != std::string_view::npos && !placed_) return *remembered;
+      *remembered = kept({value.data<double>(), value.data<double>() + value.count()}, value);
+    }
+    if (masked_ || !name.ends_with("hook_attn_scores")) return {};
+    const AttentionSpec spec = model_.block_spec(layer_++).attention;
+    std::vector<double> scores;
+    for (int64_t head = 0; head < q_.dim(1); ++head)
+      for (int64_t i = 0; i < q_.dim(0); ++i)
+        for (int64_t j = 0; j < q_.dim(0); ++j) {
+          const double* query = q_.row<double>(i) + head * q_.dim(2);
+          const double* key = k_.row<double>(j) + head / (q_.dim(1) / k_.dim(1)) * q_.dim(2);
+          const double s = spec.scale * std::inner_product(query, query + q_.dim(2), key, 0.0);
+          scores.push_back(spec.softcap != 0 ? spec.softcap * std::tanh(s / spec.softcap) : s);
+        }
+    return kept(std::move(scores), value);
+  }
+
+ private:
+  Tensor kept(std::vector<double> numbers, const Tensor& like) {
+    return {alive_.emplace_back(std::move(numbers)).data(), DType::f64, like.shape()};
+  }
+  const Model& model_;
+  const bool masked_, placed_;
+  int64_t layer_ = 0;
+  Tensor q_, k_;
+  std::deque<std::vector<double>> alive_;
+};
+
+TEST_P(EveryHook, WithoutMaskAndPositionsAPermutedPromptGivesPermutedLogits) {
+  const std::vector<size_t> order = {3, 9, 0, 6, 1, 5, 8, 2, 4, 7};
+  std::vector<int32_t> shuffled;
+  for (const size_t i : order) shuffled.push_back(ids[i]);
+  Context& ctx = engine.context();
+  ctx.activations = DType::f64;  // so that what is left is far below any difference
+  const auto logits_of = [&](std::span<const int32_t> tokens, bool masked, bool placed) {
+    Order listener(engine.model(), masked, placed);
+    const Step step = Step::of(tokens);
+    const auto frame = ctx.frame();
+    ctx.listen(&listener);
+    std::vector<int64_t> rows(tokens.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    const Tensor z = logits(ctx, engine.model().residual(ctx, step), engine.model().head(), rows);
+    ctx.listen(nullptr);
+    return std::vector<double>(z.data<double>(), z.data<double>() + z.count());
+  };
+  for (const auto& [masked, placed] : {std::pair(false, false), std::pair(true, false), std::pair(false, true)}) {
+    const std::vector<double> a = logits_of(ids, masked, placed), b = logits_of(shuffled, masked, placed);
+    const size_t vocab = a.size() / ids.size();
+    double most = 0;
+    for (size_t r = 0; r < order.size(); ++r)
+      for (size_t i = 0; i < vocab; ++i) most = std::max(most, std::abs(b[r * vocab + i] - a[order[r] * vocab + i]));
+    if (masked || placed) {
+      EXPECT_GT(most, 1e-2) << (masked ? "with the mask" : "with positions");
+    } else {
+      EXPECT_LT(most, 1e-9);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, EveryHook, testing::ValuesIn(Golden::all()), [](const auto& test) { return test.param; });
+
+// What the model file stores, and how products are computed.
+class StoredType : public testing::TestWithParam<std::tuple<std::string, bool>> {
+ protected:
+  StoredType()
+      : engine(std::string(VITRINE_GOLDEN) + "/gguf/" + std::get<0>(GetParam()) + ".gguf",
+               {2, {.f32 = std::get<1>(GetParam())}}) {}
+  // A head of 8 columns begins inside a block of 32 quantised ones; attention_output refuses its results then.
+  bool refused(std::string_view hook) const {
+    return hook.ends_with("hook_result") && std::get<0>(GetParam()).find("_q") != std::string::npos;
+  }
+  Engine engine;
+};
+
+TEST_P(StoredType, ListeningChangesNoLogit) {
+  const Step step = Step::of(some_ids(engine, 19));
+  const std::vector<float> alone = run(engine, step);
+  for (const std::string& hook : engine.model().hook_names()) {
+    Recorder seen({{.pattern = hook}});
+    if (refused(hook)) {
+      EXPECT_THROW(run(engine, step, &seen), UsageError);
+      engine.context().listen(nullptr);
+    } else if (!stepwise(hook)) {
+      EXPECT_EQ(run(engine, step, &seen), alone) << hook;
+    } else if (std::get<1>(GetParam())) {  // else operands are rounded to 8 bits, where another last bit of an input may show
+      EXPECT_CLOSE(run(engine, step, &seen), alone, (Tolerance{.abs = 1e-5, .rel = 1e-5})) << hook;
+    }
+  }
+}
+
+TEST_P(StoredType, ListeningWhileDecodingChangesNoLogit) {
+  const std::vector<int32_t> ids = some_ids(engine, 12);
+  const auto decode = [&](Listener* listener) {
+    const auto cache = engine.make_cache(static_cast<int64_t>(ids.size()));
+    CacheSequence sequence = cache->sequence();
+    std::vector<float> all;
+    for (size_t begin = 0; begin < ids.size(); begin += begin == 0 ? 7 : 1) {
+      Step step;
+      step.add(std::span(ids).subspan(begin, begin == 0 ? 7 : 1), &sequence);
+      const std::vector<float> z = run(engine, step, begin == 0 ? nullptr : listener);
+      all.insert(all.end(), z.begin(), z.end());
+      step.commit();
+    }
+    return all;
+  };
+  const std::vector<float> alone = decode(nullptr);
+  for (const char* hook :
+       {"blocks.*.hook_resid_*", "blocks.*.attn.hook_z", "*.hook_normalized", "blocks.*.mlp.*", "hook_logits"}) {
+    Recorder seen({{.pattern = hook}});
+    EXPECT_EQ(decode(&seen), alone) << hook;
+    EXPECT_FALSE(seen.values().empty()) << hook;
+  }
+}
+
+// Whatever is put into one sequence of a batch, the others' logits keep their bits.
+TEST_P(StoredType, ReplacedValuesStayInTheirSequence) {
+  class Wreck final : public Listener {
+   public:
+    explicit Wreck(std::string name) : name_(std::move(name)) {}
+    int times = 0;
+    bool wants(std::string_view name) const override { return name == name_; }
+    Tensor see(Context&, std::string_view, const Tensor& value) override {
+      ++times;
+      numbers_.assign(static_cast<size_t>(value.count()), 0);
+      for (size_t i = 0; i < numbers_.size(); ++i) numbers_[i] = static_cast<float>(i % 7) * 3 - 8;
+      return {numbers_.data(), DType::f32, value.shape()};
+    }
+
+   private:
+    std::string name_;
+    std::vector<float> numbers_;
+  };
+  Step step;
+  for (const auto& [n, from] : {std::pair(10, 3), std::pair(13, 40), std::pair(9, 77)}) step.add(some_ids(engine, n, from));
+  const std::vector<float> alone = run(engine, step);
+  const auto vocab = static_cast<std::ptrdiff_t>(engine.shape().vocab_size);
+  for (const std::string& hook : engine.model().hook_names()) {
+    if (refused(hook)) continue;
+    Wreck wreck(hook);
+    const std::vector<float> after = run(engine, step, &wreck, 1);
+    EXPECT_EQ(wreck.times, 1) << hook;
+    EXPECT_TRUE(std::equal(after.begin(), after.begin() + 10 * vocab, alone.begin())) << hook;
+    EXPECT_TRUE(std::equal(after.begin() + 23 * vocab, after.end(), alone.begin() + 23 * vocab)) << hook;
+    EXPECT_FALSE(std::equal(after.begin() + 10 * vocab, after.begin() + 23 * vocab, alone.begin() + 10 * vocab)) << hook;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, StoredType,
+                         testing::Combine(testing::Values("gemma2", "gpt2_a", "llama_f16", "llama_q8_0", "llama_q4_0"),
+                                          testing::Bool()),
+                         [](const auto& test) { return std::get<0>(test.param) + (std::get<1>(test.param) ? "_f32" : "_auto"); });
+
+}  // namespace
+}  // namespace vitrine
