@@ -68,7 +68,9 @@ export function Heat(props: HeatProps) {
   const [at, set] = useState<readonly [number, number] | null>(null);
 
   const longest = Math.max(0, ...rowNames.map((name) => [...name].length));
-  const left = longest === 0 ? 1 : Math.min(Math.max(longest, 2) * 7.6 + 12, Math.max(96, width * 0.3));
+  // The title of the rows stands above their names, beside the names of the columns.
+  const titled = rowTitle === undefined ? 0 : rowTitle.length * 6.6 + 8;
+  const left = longest === 0 ? 1 : Math.max(titled, Math.min(Math.max(longest, 2) * 7.6 + 12, Math.max(96, width * 0.3)));
   const colLongest = Math.max(0, ...colNames.map((name) => [...name].length));
   // Slanted names of the last columns reach beyond the grid; a cell too narrow for its name slants all of them.
   const fitted = Math.min((width - left - 2) / cols, props.cell ?? 40);

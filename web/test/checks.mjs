@@ -37,7 +37,7 @@ export const overlaps = (page) => page.evaluate(() => {
   /** @type {string[]} */
   const found = [];
   for (const drawing of document.querySelectorAll("svg.drawing, svg.heat-names")) {
-    const words = [...drawing.querySelectorAll("text")].filter((text) => text.textContent !== "" && !text.hasAttribute("transform") && Number(getComputedStyle(text).opacity) > 0.5);
+    const words = [...drawing.querySelectorAll("text")].filter((text) => text.textContent !== "" && !text.getAttribute("transform")?.includes("rotate") && Number(getComputedStyle(text).opacity) > 0.5);
     const boxes = words.map((text) => text.getBoundingClientRect());
     for (let a = 0; a < words.length; ++a)
       for (let b = a + 1; b < words.length; ++b) {

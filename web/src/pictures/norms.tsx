@@ -34,6 +34,7 @@ function Plane({ stage, size, low, high, circle }: { stage: Stage; size: number;
   const from = stage.from === null ? null : at(stage.from);
   const say = `(${number(stage.to[0], 4)}, ${number(stage.to[1], 4)})`;
   const leftward = stage.to[0] < 0 && tx > 64;  // away from the axis, where there is room
+  const under = ty < 30 || (from !== null && from[0] < tx && from[1] < ty);  // the way comes from above
   const radius = x(Math.SQRT2) - x(0);
   const marks = [
     { x: tx, y: ty, series: 0, text: `${stage.title}\n(${exact(stage.to[0])}, ${exact(stage.to[1])})` },
@@ -51,7 +52,7 @@ function Plane({ stage, size, low, high, circle }: { stage: Stage; size: number;
         {from !== null && <circle class="from" cx={from[0]} cy={from[1]} r={4} />}
         <line class="vector attention" x1={x(0)} y1={y(0)} x2={tx} y2={ty} />
         <circle class="to" cx={tx} cy={ty} r={5} />
-        <text x={leftward ? tx - 9 : stage.to[0] < 0 ? Math.max(tx - 22, 2) : tx + 9} y={ty < 30 ? ty + 18 : ty - 9} text-anchor={leftward ? "end" : "start"}>{say}</text>
+        <text x={leftward ? tx - 9 : stage.to[0] < 0 ? Math.max(tx - 22, 2) : tx + 9} y={under ? ty + 18 : ty - 9} text-anchor={leftward ? "end" : "start"}>{say}</text>
       </Drawing>
     </div>
   );
