@@ -41,6 +41,8 @@ class Prediction(NamedTuple):
 
 
 class Generation(NamedTuple):
+    """Text that was written."""
+
     text: str  # without the prompt and without the end token; "" without a tokenizer
     tokens: list[int]  # the new ones, with the end token that was taken
     logprobs: list[float]  # one for each new token, from the unmodified logits

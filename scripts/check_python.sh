@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Installs the Python package with `pip install .` into a fresh environment, looks at what was installed, runs its tests and
+# the examples. Exit code 77, with a line that says what is missing, where it cannot run.
+#   check_python.sh [BUILD_DIR]     default: build/python
+set -euo pipefail
+source=$(cd "$(dirname "$0")/.." && pwd)
+mkdir -p "${1:-$source/build/python}"
+build=$(cd "${1:-$source/build/python}" && pwd)
+python=${PYTHON:-python3}
+
+not_run() {
+  echo "python package: not run ($1)" >&2
+  exit 77
+}
+command -v "$python" > /dev/null || not_run "$python is not installed"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || not_run "$("$python" --version) is older than 3.10"
+"$python" -c 'import venv, ensurepip' 2> /dev/null || not_run "no venv; Debian and Ubuntu: apt-get install python3-venv"
+"$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
+  not_run "no Python.h; Debian and Ubuntu: apt-get install python3-dev"
+
+"$python" -m venv --clear "$build/venv"
+installed="$build/venv/bin/python"
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+"$installed" -m pip download -q --no-deps -d "$build/index" nanobind > "$build/index.log" 2>&1 ||
+  not_run "the package index does not answer: $(tail -n 1 "$build/index.log")"
+
+# The build folder is kept, so that what did not change is not built again.
+"$installed" -m pip install -q -C build-dir="$build/wheel" -C cmake.define.VITRINE_WERROR=ON "$source" > "$build/install.log" 2>&1 ||
+  { tail -n 60 "$build/install.log"; exit 1; }
+
+cd "$build"  # away from the source, so that the installed package is what runs
+"$installed" - "$source" << 'CHECK'
+import importlib.metadata, pathlib, re, sys
+source = pathlib.Path(sys.argv[1])
+package = importlib.metadata.distribution("vitrine")
+files = {str(f): f for f in package.files}
+for wanted in ("vitrine/__init__.py", "vitrine/py.typed", "vitrine/_vitrine.pyi", "vitrine/models/tales9m/model.safetensors"):
+    assert wanted in files, f"the wheel lacks {wanted}"
+for name in ("LICENSE", "THIRD_PARTY.md"):
+    found = [f for path, f in files.items() if path.endswith(f".dist-info/licenses/{name}")]
+    assert found and found[0].read_text() == (source / name).read_text(), f"the wheel lacks {name}"
+assert package.metadata["License-Expression"] == "Apache-2.0", package.metadata["License-Expression"]
+version = re.search(r"project\(vitrine VERSION ([0-9.]+)", (source / "CMakeLists.txt").read_text())[1]
+import vitrine
+assert package.version == vitrine.__version__ == version, (package.version, vitrine.__version__, version)
+assert "site-packages" in vitrine.__file__, vitrine.__file__
+stub = files["vitrine/_vitrine.pyi"].read_text()
+for name in ("class Session", "class Tokenizer", "class TextStream", "def run(", "def weight("):
+    assert name in stub, f"the type stub lacks {name}"
+strangers = sorted({path.split("/")[0] for path in files if not path.startswith(("vitrine/", "vitrine-"))})
+assert not strangers, f"the wheel installs {strangers} beside the package"
+print(f"installed: vitrine {version}, {len(files)} files, {sum(f.size or 0 for f in files.values()) / 1e6:.1f} MB")
+CHECK
+
+"$installed" -W error -m unittest discover -s "$source/python/tests"
+"$installed" "$source/examples/induction_head.py"
+"$installed" "$source/examples/update_scales.py" --out "$build/update_scales.svg"
+"$installed" - "$build/update_scales.svg" << 'CHECK'
+import sys, xml.etree.ElementTree
+dots = [e for e in xml.etree.ElementTree.parse(sys.argv[1]).iter() if e.tag.endswith("circle")]
+assert len(dots) == 2 * 8 + 2, f"the picture has {len(dots)} dots; expected two for each of 8 layers, and the legend's"
+CHECK
+echo "python package: all passed"
