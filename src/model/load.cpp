@@ -192,12 +192,14 @@ ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoi
   config["tie_word_embeddings"] = checkpoint.find("output.weight") == nullptr;
   ModelConfig result{ConfigReader(config, metadata.path()), true, nullptr};
   if (const StoredTensor* divisors = checkpoint.find("rope_freqs.weight")) {
-    const int64_t head_dim =
+    const auto head_dim = result.keys.find_positive("attention.key_length");
+    const int64_t turning =
         result.keys.find_positive("rope.dimension_count")
-            .value_or(result.keys.positive("embedding_length") / result.keys.positive("attention.head_count"));
-    if (divisors->dtype != DType::f32 || divisors->shape != std::vector<int64_t>{head_dim / 2})
+            .value_or(head_dim ? *head_dim
+                               : result.keys.positive("embedding_length") / result.keys.positive("attention.head_count"));
+    if (divisors->dtype != DType::f32 || divisors->shape != std::vector<int64_t>{turning / 2})
       throw FileError(*divisors->file, "tensor \"rope_freqs.weight\" is " + shape_text(divisors->shape) + " of " +
-                                           std::string(name_of(divisors->dtype)) + "; expected [" + std::to_string(head_dim / 2) +
+                                           std::string(name_of(divisors->dtype)) + "; expected [" + std::to_string(turning / 2) +
                                            "] of f32, one for each pair of a head's components");
     result.rope_divisors = reinterpret_cast<const float*>(divisors->data);
   }

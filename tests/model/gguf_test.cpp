@@ -61,11 +61,11 @@ INSTANTIATE_TEST_SUITE_P(Every, GgufModel, testing::Values("gpt2_a", "gemma", "g
 
 TEST(GgufModelRope, ScalingMeetsTheNumbersOfTheConfiguration) {
   ThreadPool pool(2);
-  for (const std::string kind : {"llama3", "linear"}) {
-    SCOPED_TRACE(kind);
-    const OpenedModel opened = open_model(gguf_file("rope_" + kind));
-    const Checkpoint golden =
-        open_safetensors(std::string(VITRINE_GOLDEN) + "/variants/llama_rope_" + kind + "/golden.safetensors");
+  for (const auto& [file, variant] : std::vector<std::pair<std::string, std::string>>{
+           {"rope_llama3", "llama_rope_llama3"}, {"rope_linear", "llama_rope_linear"}, {"rope_qwen2", "qwen2_rope_llama3"}}) {
+    SCOPED_TRACE(file);
+    const OpenedModel opened = open_model(gguf_file(file));
+    const Checkpoint golden = open_safetensors(std::string(VITRINE_GOLDEN) + "/variants/" + variant + "/golden.safetensors");
     for (const std::string prompt : {"0/", "1/"})
       expect_forward(run_forward(*opened.model, ids_of(golden_tensor(golden, prompt + "ids")), {}, pool), golden, prompt,
                      tolerance_for(static_cast<double>(golden_tensor(golden, "distance").values[0])));

@@ -6,6 +6,7 @@ needs: gguf, torch, transformers, safetensors, numpy, sentencepiece (made with g
 <model>.gguf              F32, with the tokenizer where the model has one: its numbers are those of ../models/<model>/golden
 llama_<T>.gguf            the llama model as f16, q8_0, q4_0 (rows of 64 and 96; norms stay f32)
 rope_llama3.gguf, rope_linear.gguf   of ../variants/llama_rope_llama3 and llama_rope_linear: their numbers are theirs
+rope_qwen2.gguf           of ../variants/qwen2_rope_llama3, whose heads are wider than d_model / n_heads
 quantised.safetensors     for T in f16, q8_0, q4_0, by float32 runs of the dequantised weights:
     <T>/ids, logits, hidden.<i>, distance     prompt "mid"; distance: the largest one from a float64 run
     <T>/exact                                 logits in float64
@@ -211,4 +212,5 @@ if __name__ == "__main__":
         write(HERE / f"{name}.gguf", MODELS / name / "model")
     for kind in ("llama3", "linear"):
         write(HERE / f"rope_{kind}.gguf", VARIANTS / f"llama_rope_{kind}")
+    write(HERE / "rope_qwen2.gguf", VARIANTS / "qwen2_rope_llama3")
     make_quantised()

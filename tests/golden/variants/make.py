@@ -65,6 +65,7 @@ VARIANTS = {
     "mistral_window_short": (MistralConfig(**TINY, sliding_window=3, head_dim=6), None, "", False),
     "mistral_window_mid": (MistralConfig(**TINY, sliding_window=8, head_dim=8), None, "", False),
     "mistral_window_long": (MistralConfig(**TINY, sliding_window=50, head_dim=6), None, "", False),
+    "qwen2_rope_llama3": (Qwen2Config(**{**TINY, "head_dim": 10}, rope_parameters=LLAMA3), None, "", False),
     "qwen2_window_layers": (Qwen2Config(**{**TINY, "num_hidden_layers": 3}, use_sliding_window=True, sliding_window=4, max_window_layers=1), without("layer_types"), "", False),
     "qwen2_layer_types": (Qwen2Config(**{**TINY, "num_hidden_layers": 3}, use_sliding_window=True, sliding_window=4, max_window_layers=0,
                                       layer_types=["sliding_attention", "full_attention", "sliding_attention"]), None, "", False),
