@@ -201,6 +201,8 @@ void bind_tokenizer(nb::module_& m) {
             return text(t.get().decode(token_ids(ids), skip_special));
           },
           nb::arg("ids"), nb::kw_only(), nb::arg("skip_special") = false,
+          nb::sig("def decode(self, ids: collections.abc.Sequence[int] | numpy.typing.NDArray[numpy.integer], *, skip_special: "
+                  "bool = False) -> str"),
           "The text of ids; bytes that are not UTF-8 become U+FFFD. skip_special leaves control tokens out.")
       .def(
           "pieces",
@@ -209,7 +211,8 @@ void bind_tokenizer(nb::module_& m) {
             for (const int32_t id : token_ids(ids)) pieces.append(text(t.get().piece(id)));
             return pieces;
           },
-          nb::arg("ids"), nb::sig("def pieces(self, ids: Sequence[int]) -> list[str]"),
+          nb::arg("ids"),
+          nb::sig("def pieces(self, ids: collections.abc.Sequence[int] | numpy.typing.NDArray[numpy.integer]) -> list[str]"),
           "The tokens as the vocabulary spells them.")
       .def(
           "find", [](const TokenizerView& t, const std::string& piece) { return t.get().find(piece); }, nb::arg("piece"),
@@ -230,30 +233,14 @@ void bind_options(nb::module_& m) {
             new (self) HookCalls{{names.begin(), names.end()}, std::move(call)};
           },
           nb::arg("names"), nb::arg("call").none());
-  nb::class_<GenerateOptions>(m, "GenerateOptions")
-      .def(
-          "__init__",
-          [](GenerateOptions* self, int64_t max_tokens, std::optional<double> temperature, std::optional<int64_t> top_k,
-             std::optional<double> top_p, std::optional<double> min_p, std::optional<double> typical_p, double repetition_penalty,
-             double frequency_penalty, double presence_penalty, std::vector<std::pair<int32_t, double>> logit_bias, uint64_t seed,
-             std::vector<std::string> stops, std::vector<int32_t> eos, bool ignore_eos) {
-            new (self) GenerateOptions(
-                generate_options(max_tokens, temperature, top_k, top_p, min_p, typical_p, repetition_penalty, frequency_penalty,
-                                 presence_penalty, std::move(logit_bias), seed, std::move(stops), std::move(eos), ignore_eos));
-          },
-          nb::kw_only(), nb::arg("max_tokens"), nb::arg("temperature").none(), nb::arg("top_k").none(), nb::arg("top_p").none(),
-          nb::arg("min_p").none(), nb::arg("typical_p").none(), nb::arg("repetition_penalty"), nb::arg("frequency_penalty"),
-          nb::arg("presence_penalty"), nb::arg("logit_bias"), nb::arg("seed"), nb::arg("stops"), nb::arg("eos"),
-          nb::arg("ignore_eos"));
-  nb::class_<BeamOptions>(m, "BeamOptions")
-      .def(
-          "__init__",
-          [](BeamOptions* self, int n_beams, int n_return, int64_t max_tokens, double length_penalty,
-             std::optional<bool> early_stopping, std::vector<int32_t> eos) {
-            new (self) BeamOptions(beam_options(n_beams, n_return, max_tokens, length_penalty, early_stopping, std::move(eos)));
-          },
-          nb::kw_only(), nb::arg("n_beams"), nb::arg("n_return"), nb::arg("max_tokens"), nb::arg("length_penalty"),
-          nb::arg("early_stopping").none(), nb::arg("eos"));
+  nb::class_<GenerateOptions>(m, "GenerateOptions", "How Session.generate and stream continue a prompt.")
+      .def(nb::new_(&generate_options), nb::kw_only(), nb::arg("max_tokens"), nb::arg("temperature").none(),
+           nb::arg("top_k").none(), nb::arg("top_p").none(), nb::arg("min_p").none(), nb::arg("typical_p").none(),
+           nb::arg("repetition_penalty"), nb::arg("frequency_penalty"), nb::arg("presence_penalty"), nb::arg("logit_bias"),
+           nb::arg("seed"), nb::arg("stops"), nb::arg("eos"), nb::arg("ignore_eos"));
+  nb::class_<BeamOptions>(m, "BeamOptions", "How Session.beams continues a prompt. early_stopping None: never.")
+      .def(nb::new_(&beam_options), nb::kw_only(), nb::arg("n_beams"), nb::arg("n_return"), nb::arg("max_tokens"),
+           nb::arg("length_penalty"), nb::arg("early_stopping").none(), nb::arg("eos"));
 }
 
 void bind_model(nb::module_& m) {
@@ -277,7 +264,7 @@ void bind_model(nb::module_& m) {
 
   nb::class_<Session>(m, "Session", "An opened model.")
       .def(nb::new_(&open), nb::arg("model"), nb::kw_only(), nb::arg("threads"), nb::arg("f32"), nb::arg("exact"))
-      .def("describe", &describe)
+      .def("describe", &describe, nb::sig("def describe(self) -> dict[str, typing.Any]"))
       .def_prop_ro("hook_names", [](const Session& s) { return s.engine.model().hook_names(); })
       .def("find_hooks", &find_hooks, nb::arg("request"))
       .def_prop_ro("has_tokenizer", [](const Session& s) { return s.engine.has_tokenizer(); })
@@ -291,18 +278,30 @@ void bind_model(nb::module_& m) {
           [](const Session& s, const std::string& prompt, bool add_special) { return s.engine.prompt_ids(prompt, add_special); },
           nb::arg("text"), nb::arg("add_special"))
       .def_prop_ro("end_tokens", [](const Session& s) { return s.engine.end_tokens(); })
-      .def("run", &run, nb::arg("ids"), nb::arg("requests"), nb::arg("hooks"))
-      .def("predict", &predict, nb::arg("ids"), nb::arg("top"), nb::arg("all_positions"), nb::arg("hooks"))
-      .def("generate", &generate_text, nb::arg("ids"), nb::arg("options"), nb::arg("hooks"))
+      .def("run", &run, nb::arg("ids"), nb::arg("requests"), nb::arg("hooks"),
+           nb::sig("def run(self, ids: numpy.typing.NDArray[numpy.int64], requests: collections.abc.Sequence[str], hooks: "
+                   "HookCalls) -> "
+                   "dict[str, numpy.typing.NDArray[numpy.float32]]"))
+      .def(
+          "predict", &predict, nb::arg("ids"), nb::arg("top"), nb::arg("all_positions"), nb::arg("hooks"),
+          nb::sig("def predict(self, ids: numpy.typing.NDArray[numpy.int64], top: int, all_positions: bool, hooks: HookCalls) -> "
+                  "list[tuple[int, list[tuple[int, str, float]]]]"))
+      .def("generate", &generate_text, nb::arg("ids"), nb::arg("options"), nb::arg("hooks"),
+           nb::sig("def generate(self, ids: numpy.typing.NDArray[numpy.int64], options: GenerateOptions, hooks: HookCalls) -> "
+                   "tuple[str, list[int], list[float], str]"))
       .def(
           "stream",
           [](const SharedSession& s, const Ids& ids, const GenerateOptions& options, const HookCalls& hooks) {
             return std::make_unique<TextStream>(s, token_ids(numbers(ids)), options, hooks);
           },
-          nb::arg("ids"), nb::arg("options"), nb::arg("hooks"))
-      .def("beams", &beam_hypotheses, nb::arg("ids"), nb::arg("options"))
+          nb::arg("ids"), nb::arg("options"), nb::arg("hooks"),
+          nb::sig("def stream(self, ids: numpy.typing.NDArray[numpy.int64], options: GenerateOptions, hooks: HookCalls) -> "
+                  "TextStream"))
+      .def("beams", &beam_hypotheses, nb::arg("ids"), nb::arg("options"),
+           nb::sig(
+               "def beams(self, ids: numpy.typing.NDArray[numpy.int64], options: BeamOptions) -> list[tuple[list[int], float]]"))
       .def_prop_ro("weight_names", &weight_names)
-      .def("weight", &weight, nb::arg("name"));
+      .def("weight", &weight, nb::arg("name"), nb::sig("def weight(self, name: str) -> numpy.typing.NDArray[numpy.float32]"));
 }
 
 }  // namespace

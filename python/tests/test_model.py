@@ -25,6 +25,7 @@ class Predictions(Case):
             self.assertEqual(self.model.to_string(np.array([case["ids"][1:]])), case["text"])
         self.assertEqual(self.model.to_tokens("Once", prepend_bos=False).tolist(), [[2165, 374]])
         self.assertEqual(self.model.to_tokens("Once", prepend_bos=True).tolist(), [[2, 2165, 374]])
+        self.assertEqual(self.model.to_tokens("", prepend_bos=True).tolist(), [[2]])
 
     def test_next_tokens(self):
         for case in self.gold:

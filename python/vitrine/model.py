@@ -152,11 +152,12 @@ class Model:
 
     def to_tokens(self, text: str, prepend_bos: bool | None = None) -> np.ndarray:
         """The ids of a text as int64 [1, position]; prepend_bos None: as the tokenizer's file says."""
-        ids = self._session.prompt_ids(text, prepend_bos is None)
+        if prepend_bos and self.tokenizer.bos is None:
+            raise InputError("this tokenizer has no BOS token")
         if prepend_bos:
-            if self.tokenizer.bos is None:
-                raise InputError("this tokenizer has no BOS token")
-            ids = [self.tokenizer.bos, *ids]
+            ids = [self.tokenizer.bos, *self.tokenizer.encode(text, add_special=False)]
+        else:
+            ids = self._session.prompt_ids(text, prepend_bos is None)
         return np.array([ids], dtype=np.int64)
 
     def to_string(self, tokens: Prompt) -> str:
@@ -179,13 +180,15 @@ class Model:
             raise InputError(f"a prompt is a text or whole numbers; got {ids.dtype}. Several texts run one by one")
         if ids.ndim not in (1, 2):
             raise InputError(f"token ids have shape {list(ids.shape)}; expected [position] or [batch, position]")
-        return np.ascontiguousarray(np.atleast_2d(ids), dtype=np.int64)
+        rows: np.ndarray = np.ascontiguousarray(np.atleast_2d(ids), dtype=np.int64)
+        return rows
 
     def _one(self, prompt: Prompt) -> np.ndarray:
         rows = self._rows(prompt)
         if rows.shape[0] != 1:
             raise InputError(f"got a batch of {rows.shape[0]} prompts; this takes one at a time")
-        return rows[0]
+        row: np.ndarray = rows[0]
+        return row
 
     # Running ------------------------------------------------------------------------------------------------------------------
 
@@ -464,4 +467,5 @@ def _cross_entropy(logits: np.ndarray, rows: np.ndarray) -> np.ndarray:
     z = logits[:, :-1].astype(np.float64)
     largest = z.max(axis=-1, keepdims=True)
     log_sum = np.log(np.exp(z - largest).sum(axis=-1)) + largest[..., 0]
-    return log_sum - np.take_along_axis(z, rows[:, 1:, None], axis=-1)[..., 0]
+    losses: np.ndarray = log_sum - np.take_along_axis(z, rows[:, 1:, None], axis=-1)[..., 0]
+    return losses
