@@ -16,14 +16,15 @@ std::vector<float> rope_frequencies(const RopeSpec& spec) {
     if (spec.scaling == RopeSpec::Scaling::linear) f /= static_cast<float>(spec.factor);
     if (spec.scaling == RopeSpec::Scaling::llama3) {
       // Llama 3.1: long wavelengths are stretched by factor, short ones stay, those between are blended.
-      const double wavelength = 2 * std::numbers::pi / f;
-      const double low = spec.original_context / spec.low_freq_factor, high = spec.original_context / spec.high_freq_factor;
-      if (wavelength > low) {
-        f /= static_cast<float>(spec.factor);
-      } else if (wavelength >= high) {
-        const float smooth = static_cast<float>((spec.original_context / wavelength - spec.low_freq_factor) /
-                                                (spec.high_freq_factor - spec.low_freq_factor));
-        f = (1 - smooth) * (f / static_cast<float>(spec.factor)) + smooth * f;
+      // The reference divides numbers by tensors as number * (1 / tensor), and so do we, to the last bit.
+      const auto factor = static_cast<float>(spec.factor), context = static_cast<float>(spec.original_context);
+      const auto wavelength = (1 / f) * static_cast<float>(2 * std::numbers::pi);
+      if (wavelength > static_cast<float>(spec.original_context / spec.low_freq_factor)) {
+        f /= factor;
+      } else if (wavelength >= static_cast<float>(spec.original_context / spec.high_freq_factor)) {
+        const float smooth = ((1 / wavelength) * context - static_cast<float>(spec.low_freq_factor)) /
+                             static_cast<float>(spec.high_freq_factor - spec.low_freq_factor);
+        f = (1 - smooth) * f / factor + smooth * f;
       }
     }
     freq[i] = spec.divisors != nullptr ? f / spec.divisors[i] : f;

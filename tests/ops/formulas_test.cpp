@@ -2,9 +2,12 @@
 // norms and attention.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <numbers>
 
+#include "base/json.h"
 #include "gradients.h"
 #include "io/safetensors.h"
 #include "ops/attention.h"
@@ -145,6 +148,26 @@ TEST(ByHand, RopeFrequenciesOfAHeadOf256) {
   size_t first = 0;
   while (wavelength(first) <= 8192) ++first;
   EXPECT_EQ(first, 100u);
+}
+
+// Positions are multiplied by these numbers, so a unit in their last place grows with the text.
+TEST(Reference, RopeFrequenciesOfLlama3) {
+  for (const Json& gold : read_json(std::string(VITRINE_GOLDEN) + "/formulas/rope_llama3.json")) {
+    RopeSpec spec = rope_spec(gold["dim"]);
+    spec.theta = gold["theta"];
+    spec.scaling = RopeSpec::Scaling::llama3;
+    spec.factor = gold["factor"];
+    spec.low_freq_factor = gold["low_freq_factor"];
+    spec.high_freq_factor = gold["high_freq_factor"];
+    spec.original_context = gold["original_context"];
+    const std::vector<float> f = rope_frequencies(spec);
+    ASSERT_EQ(f.size(), gold["inv_freq"].size());
+    for (size_t i = 0; i < f.size(); ++i) {
+      const auto expected = gold["inv_freq"][i].get<float>();
+      EXPECT_LE(std::abs(std::bit_cast<int32_t>(f[i]) - std::bit_cast<int32_t>(expected)), 1)
+          << "dim " << gold["dim"] << ", frequency " << i << ": " << f[i] << " against " << expected;
+    }
+  }
 }
 
 // Eighteen layers that each add twice what they read: without norms the stream triples, with them it grows by two.
