@@ -134,7 +134,7 @@ TEST(Generate, StopsAtStringsAndTokens) {
   EXPECT_LT(ended["text"].get<std::string>().size(), text.size());
 }
 
-TEST(Generate, BeamsReturnHypothesesBestFirst) {
+TEST(Generate, BeamsAndTheirScoresMatch) {
   const Json golden = read_json(std::string(VITRINE_GOLDEN) + "/models/gemma2/golden/generate.json");
   const Json prompts = read_json(std::string(VITRINE_GOLDEN) + "/models/gemma2/golden/prompts.json");
   for (const Json& gold : golden["beam"]) {
@@ -165,11 +165,11 @@ TEST(Generate, BeamsReturnHypothesesBestFirst) {
     const Json found = outcome.json();
     ASSERT_EQ(found["hypotheses"].size(), 4u);
     EXPECT_TRUE(found["text"].is_null());
-    double before = 1e9;
-    for (const Json& hypothesis : found["hypotheses"]) {
-      EXPECT_LE(hypothesis["score"].get<double>(), before);
-      before = hypothesis["score"];
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(found["hypotheses"][i]["tokens"], gold["new_ids"][i]) << gold.dump().substr(0, 160) << ", hypothesis " << i;
+      EXPECT_NEAR(found["hypotheses"][i]["score"].get<double>(), gold["scores"][i].get<double>(), 1e-4);
     }
+    EXPECT_EQ(found["tokens"], gold["new_ids"][0]);
     EXPECT_EQ(found["logprobs"].size(), found["tokens"].size());
   }
 }
