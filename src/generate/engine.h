@@ -17,7 +17,7 @@ namespace vitrine {
 
 struct EngineOptions {
   int threads = 0;  // 0: the cores this process may use
-  Numerics numerics;
+  Numerics numerics = {};
 };
 
 /// Rows of a prompt that go through the model together. Longer prompts are cut; with Numerics::exact that changes no bit.

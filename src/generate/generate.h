@@ -13,10 +13,10 @@ namespace vitrine {
 
 struct GenerateOptions {
   int64_t max_tokens = 128;
-  SamplingOptions sampling;
-  std::vector<int32_t> eos;  // tokens that end the text; ignored if ignore_eos
+  SamplingOptions sampling = {};
+  std::vector<int32_t> eos = {};  // tokens that end the text; ignored if ignore_eos
   bool ignore_eos = false;
-  std::vector<std::string> stops;  // strings that end the text, wherever token borders lie
+  std::vector<std::string> stops = {};  // strings that end the text, wherever token borders lie
 };
 
 struct Timings {

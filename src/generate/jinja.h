@@ -30,8 +30,8 @@ struct Rendered {
 };
 
 struct RenderOptions {
-  jinja::Limits limits;
-  std::optional<std::tm> now;  // what strftime_now() tells; default: the local time
+  jinja::Limits limits = {};
+  std::optional<std::tm> now = {};  // what strftime_now() tells; default: the local time
 };
 
 class Template {

@@ -21,15 +21,15 @@ inline constexpr SamplingRule kDefaultSamplingOrder[] = {
     SamplingRule::top_k, SamplingRule::top_p,      SamplingRule::min_p,     SamplingRule::typical};
 
 struct SamplingOptions {
-  std::optional<double> temperature;                   // > 0; 0 means greedy whatever else is set
-  std::optional<int64_t> top_k;                        // >= 1; 0 switches the rule off
-  std::optional<double> top_p;                         // in [0, 1]; 1 switches the rule off
-  std::optional<double> min_p;                         // in [0, 1]
-  std::optional<double> typical_p;                     // in (0, 1]; 1 switches the rule off
-  double repetition_penalty = 1;                       // > 0; over prompt and generated tokens
-  double frequency_penalty = 0;                        // over generated tokens, per occurrence
-  double presence_penalty = 0;                         // over generated tokens, once
-  std::vector<std::pair<int32_t, double>> logit_bias;  // token, what is added; -inf forbids the token
+  std::optional<double> temperature = {};                   // > 0; 0 means greedy whatever else is set
+  std::optional<int64_t> top_k = {};                        // >= 1; 0 switches the rule off
+  std::optional<double> top_p = {};                         // in [0, 1]; 1 switches the rule off
+  std::optional<double> min_p = {};                         // in [0, 1]
+  std::optional<double> typical_p = {};                     // in (0, 1]; 1 switches the rule off
+  double repetition_penalty = 1;                            // > 0; over prompt and generated tokens
+  double frequency_penalty = 0;                             // over generated tokens, per occurrence
+  double presence_penalty = 0;                              // over generated tokens, once
+  std::vector<std::pair<int32_t, double>> logit_bias = {};  // token, what is added; -inf forbids the token
   uint64_t seed = 0;
   std::vector<SamplingRule> order{std::begin(kDefaultSamplingOrder), std::end(kDefaultSamplingOrder)};
 

@@ -80,7 +80,7 @@ TEST_P(Generated, EndTokenEndsTheText) {
   const auto want = at.at("new_ids").get<std::vector<int32_t>>();
   const auto eos = at.at("eos_token_id").get<int32_t>();
   ASSERT_EQ(want.back(), eos);
-  Engine engine(gold.model(), {.threads = 2, .numerics = {}});
+  Engine engine(gold.model(), {.threads = 2});
   GenerateOptions options = up_to(32);
   options.eos = {eos};
   const Generation got = generate(engine, prompt(at.at("prompt")), options);
@@ -91,7 +91,7 @@ TEST_P(Generated, EndTokenEndsTheText) {
 }
 
 TEST_P(Generated, BeamsAndTheirScoresMatch) {
-  Engine engine(gold.model(), {.threads = 2, .numerics = {}});
+  Engine engine(gold.model(), {.threads = 2});
   for (const Json& at : expected.at("beam")) {
     SCOPED_TRACE(at.dump().substr(0, 160));
     BeamOptions options;
@@ -113,7 +113,7 @@ TEST_P(Generated, BeamsAndTheirScoresMatch) {
 }
 
 TEST_P(Generated, LogitsThatSamplingStartsFromMatch) {
-  Engine engine(gold.model(), {.threads = 2, .numerics = {}});
+  Engine engine(gold.model(), {.threads = 2});
   EXPECT_CLOSE(last_logits(engine, prompt("repeat")), golden_tensor(gold.sampling(), "raw").at(0), gold.tolerance());
 }
 
@@ -347,7 +347,7 @@ TEST_F(Stories, GoldenNumbersHold) {
 
 TEST_F(Stories, PerplexityMatches) {
   const Json want = read_json(directory_ + "/golden/perplexity.json");
-  Engine engine(directory_, {.threads = 2, .numerics = {}});
+  Engine engine(directory_, {.threads = 2});
   std::ifstream file(data_ + "/corpora/tinystories_sample.txt");
   std::string line;
   double sum = 0;
