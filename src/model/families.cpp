@@ -5,7 +5,7 @@ namespace vitrine {
 std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, int64_t if_absent,
                                   bool (*by_default)(int64_t layer)) {
   const ConfigReader& keys = config.keys;
-  const int64_t window = keys.find_positive("sliding_window", {"attention.sliding_window"})
+  const int64_t window = keys.find_positive("sliding_window", {"sliding_window_size", "attention.sliding_window"})
                              .value_or(keys.mentions("sliding_window") ? kNoWindow : if_absent);
   const std::vector<std::string> types = keys.strings("layer_types");
   if (!types.empty() && static_cast<int64_t>(types.size()) != n_layers)

@@ -50,46 +50,20 @@ const FamilyEntry& find_family(const ConfigReader& keys, bool gguf) {
 }
 
 void ignore_common_keys(const ConfigReader& keys) {
-  keys.ignore({"model_type",
-               "architectures",
-               "transformers_version",
-               "torch_dtype",
-               "dtype",
-               "use_cache",
-               "bos_token_id",
-               "eos_token_id",
-               "pad_token_id",
-               "unk_token_id",
-               "sep_token_id",
-               "decoder_start_token_id",
-               "initializer_range",
-               "_name_or_path",
-               "auto_map",
-               "pretraining_tp",
-               "cache_implementation",
-               "output_attentions",
-               "output_hidden_states",
-               "return_dict",
-               "problem_type",
-               "id2label",
-               "label2id",
-               "task_specific_params",
-               "quantization_config_note",
-               "attn_implementation",
-               "_attn_implementation",
-               "_attn_implementation_autoset",
-               "torchscript",
-               "tokenizer_class",
-               "hidden_act",
-               "model_max_length",
-               "n_ctx",
-               "attention_dropout",
-               "use_sliding_window",
-               "max_window_layers",
-               "gradient_checkpointing",
-               "chunk_size_feed_forward",
-               "is_llama_config",
-               "transformers.js_config"});
+  keys.ignore({"model_type", "architectures", "transformers_version", "torch_dtype", "dtype", "use_cache", "bos_token_id",
+               "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "decoder_start_token_id", "initializer_range",
+               "_name_or_path", "auto_map", "pretraining_tp", "cache_implementation", "output_attentions", "output_hidden_states",
+               "return_dict", "problem_type", "id2label", "label2id", "task_specific_params", "quantization_config_note",
+               "attn_implementation", "_attn_implementation", "_attn_implementation_autoset", "torchscript", "tokenizer_class",
+               "hidden_act", "model_max_length", "n_ctx", "attention_dropout", "use_sliding_window", "max_window_layers",
+               "gradient_checkpointing", "chunk_size_feed_forward", "is_llama_config", "transformers.js_config", "n_special",
+               "predict_special_tokens", "output_past", "_num_labels", "num_labels", "max_sequence_length", "is_decoder",
+               "finetuning_task", "use_bfloat16", "_commit_hash", "unsloth_fixed", "unsloth_version",
+               // How older versions of transformers said how to generate.
+               "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_return_sequences", "temperature",
+               "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size"});
+  keys.find_object("pruned_heads");  // usually empty; refuse_unread names what is in it
+  refuse_flags(keys, {"is_encoder_decoder"});
 }
 
 void ignore_gguf_keys(const ConfigReader& keys) {

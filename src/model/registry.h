@@ -19,7 +19,7 @@ struct FamilyEntry {
 /// The family a configuration names. Errors: FileError for an unknown one, listing those that are known.
 const FamilyEntry& find_family(const ConfigReader& keys, bool gguf);
 
-/// Marks keys as read that change no number of a forward pass.
+/// Marks keys as read that change no number of a forward pass. Errors: FileError for an encoder-decoder.
 void ignore_common_keys(const ConfigReader& keys);
 void ignore_gguf_keys(const ConfigReader& keys);
 

@@ -130,6 +130,24 @@ TEST(Refusals, WhatPublishedConfigurationsSayIsAccepted) {
   Changed("mistral").set("attention_bias", false).loads();
   Changed("gemma2").set("hidden_act", "gelu_pytorch_tanh").set("cache_implementation", "hybrid").loads();
   Changed("gpt2_a").set("task_specific_params", {{"text-generation", {{"do_sample", true}}}}).set("n_ctx", 64).loads();
+  // gpt2-medium, gpt2-xl and distilgpt2; the first Llamas; gemma-2-9b and 27b; what older versions wrote for every model.
+  Changed("gpt2_a")
+      .set("n_special", 0)
+      .set("predict_special_tokens", true)
+      .set("output_past", true)
+      .set("_num_labels", 1)
+      .loads();
+  Changed("llama").set("max_sequence_length", 2048).set("pad_token_id", -1).loads();
+  Changed("gemma2").config([](Json& c) { c["sliding_window_size"] = c["sliding_window"]; }).loads();
+  Changed("llama").set("is_encoder_decoder", false).set("is_decoder", false).set("pruned_heads", Json::object()).loads();
+  Changed("mistral").set("max_length", 20).set("do_sample", false).set("temperature", 1.0).set("num_labels", 2).loads();
+  Changed("qwen2").set("unsloth_fixed", true).set("unsloth_version", "2024.9").loads();
+}
+
+TEST(Refusals, PublishedKeysWithValuesThatWouldChangeNumbers) {
+  EXPECT_CONTAINS(Changed("gemma2").set("sliding_window_size", 3).message(), "another name of the same setting");
+  EXPECT_CONTAINS(Changed("llama").set("is_encoder_decoder", true).message(), "\"is_encoder_decoder\" is true");
+  EXPECT_CONTAINS(Changed("gpt2_a").set("pruned_heads", {{"0", {1, 2}}}).message(), "pruned_heads");
 }
 
 TEST(Refusals, HeadsThatDoNotDivide) {
