@@ -55,13 +55,12 @@ RopeSpec read_rope(const ModelConfig& config, int64_t head_dim, RopeLayout layou
     // transformers 5 writes rope_parameters with everything in it, older versions rope_theta and rope_scaling.
     const auto parameters = keys.find_object("rope_parameters");
     const auto scaling = parameters ? parameters : keys.find_object("rope_scaling");
-    const auto theta = keys.find_number("rope_theta");
-    spec.theta = theta ? *theta : default_theta;
-    if (parameters) spec.theta = parameters->number("rope_theta", {}, spec.theta);
+    spec.theta = keys.number("rope_theta", {}, default_theta);
     if (scaling) {
+      spec.theta = scaling->number("rope_theta", {}, spec.theta);  // either object may hold it, and then wins
       const std::string type = scaling->string("rope_type", {"type"}, "default");
-      const double share = scaling->number("partial_rotary_factor", {}, 1.0);
-      if (share != 1.0) spec.rotary_dim = static_cast<int64_t>(static_cast<double>(head_dim) * share);
+      if (scaling->number("partial_rotary_factor", {}, 1.0) != 1.0)
+        scaling->fail("partial_rotary_factor", "is not supported; in the families here every component of a head turns");
       if (type == "linear") {
         spec.scaling = RopeSpec::Scaling::linear;
         spec.factor = scaling->number("factor");
@@ -76,7 +75,7 @@ RopeSpec read_rope(const ModelConfig& config, int64_t head_dim, RopeLayout layou
       } else if (type != "default") {
         scaling->fail("rope_type", "is not supported; expected default, linear or llama3");
       }
-      scaling->ignore({"rope_theta", "original_max_position_embeddings", "type", "rope_type"});
+      scaling->ignore({"original_max_position_embeddings"});
     }
   }
   if (!(spec.theta > 0)) keys.fail(config.gguf ? "rope.freq_base" : "rope_theta", "must be above 0");

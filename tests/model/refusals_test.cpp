@@ -99,6 +99,9 @@ TEST(Refusals, RopeScalingThatMeansNothing) {
   // A key of another rope type changes numbers there; here nobody would read it.
   EXPECT_CONTAINS(Changed("llama").set("rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}, {"beta_fast", 32}}).message(),
                   "rope_scaling.beta_fast");
+  // transformers ignores it with some rope types and stops at others.
+  EXPECT_CONTAINS(Changed("llama").set("rope_scaling", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}).message(),
+                  "\"rope_scaling.partial_rotary_factor\" is 0.5");
 }
 
 TEST(Refusals, UnknownFamily) {

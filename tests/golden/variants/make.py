@@ -54,6 +54,7 @@ VARIANTS = {
     "llama_rope_llama3_legacy": (LlamaConfig(**TINY, rope_parameters={**LLAMA3, "rope_theta": 500.0}), legacy_rope, "", False),
     "llama_rope_linear": (LlamaConfig(**TINY, rope_parameters=dict(rope_type="linear", rope_theta=1000.0, factor=2.5)), None, "", False),
     "llama_rope_linear_legacy": (LlamaConfig(**TINY, rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=3.0)), legacy_rope, "", False),
+    "llama_theta_in_scaling": (LlamaConfig(**TINY, rope_parameters=dict(rope_type="linear", rope_theta=300.0, factor=2.0)), lambda c: c.update(rope_scaling=c.pop("rope_parameters")), "", False),
     "llama_theta_legacy": (LlamaConfig(**TINY, rope_parameters=dict(rope_type="default", rope_theta=77.0)), legacy_rope, "", False),
     "llama_biases": (LlamaConfig(**TINY, attention_bias=True, mlp_bias=True), None, "", False),
     "llama_head_dim": (LlamaConfig(**{**TINY, "head_dim": 10}), None, "", False),
