@@ -186,6 +186,9 @@ LlamaConfig read(const ModelConfig& config, const char* family) {
 
 std::unique_ptr<Model> make_llama(const ModelConfig& config) {
   LlamaConfig c = read(config, "llama");
+  // The reference lets every layer of a Llama see everything, whatever its file says.
+  if (!config.gguf && config.keys.has("sliding_window"))
+    config.keys.fail("sliding_window", "is not a setting of Llama models; expected null, or the model_type mistral");
   // GGUF files hold the rows of W_Q and W_K in another order, so that neighbouring components turn together.
   c.rope = read_rope(config, c.head_dim, config.gguf ? RopeLayout::pairs : RopeLayout::halves, 10000);
   c.windows = read_windows(config, c.n_layers, kNoWindow, [](int64_t) { return true; });

@@ -153,6 +153,12 @@ TEST(Refusals, PublishedKeysWithValuesThatWouldChangeNumbers) {
   EXPECT_CONTAINS(Changed("gpt2_a").set("pruned_heads", {{"0", {1, 2}}}).message(), "pruned_heads");
 }
 
+TEST(Refusals, WindowsOfALlama) {
+  EXPECT_CONTAINS(Changed("llama").set("sliding_window", 4).message(),
+                  "\"sliding_window\" is 4; is not a setting of Llama models; expected null, or the model_type mistral");
+  Changed("llama").set("sliding_window", nullptr).loads();
+}
+
 TEST(Refusals, HeadsThatDoNotDivide) {
   const std::string message = Changed("llama").set("num_key_value_heads", 3).message();
   EXPECT_CONTAINS(message, "\"num_key_value_heads\" is 3; does not divide num_attention_heads (8)");
