@@ -157,22 +157,28 @@ void Llama::tensors(TensorTable& table) {
   if (!c.tied) table.matrix(W_U, {"W_U", "lm_head.weight", "output.weight", V, D});
 }
 
-// What the three have in common. Absent keys mean what transformers takes them to mean.
-LlamaConfig read(const ModelConfig& config, const char* family) {
+// What absent keys mean in transformers; there null key/value heads are as many as query heads.
+struct Absent {
+  int64_t context_length, n_kv_heads;  // 0: as many as n_heads
+};
+
+// What the three have in common.
+LlamaConfig read(const ModelConfig& config, const char* family, Absent absent) {
   const ConfigReader& keys = config.keys;
   LlamaConfig c{};
   c.family = family;
   c.d_model = keys.positive("hidden_size", {"embedding_length"});
   c.n_layers = keys.positive("num_hidden_layers", {"block_count"});
   c.n_heads = keys.positive("num_attention_heads", {"attention.head_count"});
-  c.n_kv_heads = keys.positive("num_key_value_heads", {"attention.head_count_kv"}, c.n_heads);
+  const bool silent = absent.n_kv_heads != 0 && !config.gguf && !keys.mentions("num_key_value_heads");
+  c.n_kv_heads = keys.positive("num_key_value_heads", {"attention.head_count_kv"}, silent ? absent.n_kv_heads : c.n_heads);
   const auto head_dim = keys.find_positive("head_dim", {"attention.key_length", "attention.value_length"});
   if (!head_dim && c.d_model % c.n_heads != 0)
     keys.fail("num_attention_heads", "does not divide hidden_size (" + std::to_string(c.d_model) + "), and there is no head_dim");
   c.head_dim = head_dim.value_or(c.d_model / c.n_heads);
   c.d_ff = keys.positive("intermediate_size", {"feed_forward_length"});
   c.vocab_size = keys.positive("vocab_size");
-  c.context_length = keys.positive("max_position_embeddings", {"context_length"}, 2048);
+  c.context_length = keys.positive("max_position_embeddings", {"context_length"}, absent.context_length);
   c.attn_dropout = keys.number("attention_dropout", {}, 0.0);
   c.norm = {.eps = keys.number("rms_norm_eps", {"attention.layer_norm_rms_epsilon"}, 1e-6)};
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
@@ -185,7 +191,7 @@ LlamaConfig read(const ModelConfig& config, const char* family) {
 }  // namespace
 
 std::unique_ptr<Model> make_llama(const ModelConfig& config) {
-  LlamaConfig c = read(config, "llama");
+  LlamaConfig c = read(config, "llama", {.context_length = 2048, .n_kv_heads = 0});
   // The reference lets every layer of a Llama see everything, whatever its file says.
   if (!config.gguf && config.keys.has("sliding_window"))
     config.keys.fail("sliding_window", "is not a setting of Llama models; expected null, or the model_type mistral");
@@ -198,7 +204,7 @@ std::unique_ptr<Model> make_llama(const ModelConfig& config) {
 }
 
 std::unique_ptr<Model> make_mistral(const ModelConfig& config) {
-  LlamaConfig c = read(config, "mistral");
+  LlamaConfig c = read(config, "mistral", {.context_length = 131072, .n_kv_heads = 8});
   refuse_flags(config.keys, {"attention_bias", "mlp_bias"});
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
   c.windows = read_windows(config, c.n_layers, 4096, [](int64_t) { return true; });
@@ -207,7 +213,7 @@ std::unique_ptr<Model> make_mistral(const ModelConfig& config) {
 
 std::unique_ptr<Model> make_qwen2(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
-  LlamaConfig c = read(config, "qwen2");
+  LlamaConfig c = read(config, "qwen2", {.context_length = 32768, .n_kv_heads = 32});
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
   c.qkv_bias = true;
   // Windows act only where use_sliding_window says so, from layer max_window_layers on if there is no list of layers.

@@ -159,6 +159,25 @@ TEST(Refusals, WindowsOfALlama) {
   Changed("llama").set("sliding_window", nullptr).loads();
 }
 
+TEST(AbsentKeys, MeanWhatTheyMeanInTheReference) {
+  const auto shape = [](const char* family, const Json& more = Json::object()) {
+    ModelFiles files;
+    files.config = {{"model_type", family},   {"hidden_size", 128},        {"intermediate_size", 64},
+                    {"num_hidden_layers", 1}, {"num_attention_heads", 32}, {"vocab_size", 10}};
+    files.config.update(more);
+    files.config_path = "config.json";
+    return model_from_config(files)->shape();
+  };
+  // transformers 5.23: MistralConfig(), Qwen2Config(), LlamaConfig() of these sizes.
+  EXPECT_EQ(shape("mistral").n_kv_heads, 8);
+  EXPECT_EQ(shape("mistral", {{"num_key_value_heads", nullptr}}).n_kv_heads, 32);
+  EXPECT_EQ(shape("qwen2").n_kv_heads, 32);
+  EXPECT_EQ(shape("llama").n_kv_heads, 32);
+  EXPECT_EQ(shape("mistral").context_length, 131072);
+  EXPECT_EQ(shape("qwen2").context_length, 32768);
+  EXPECT_EQ(shape("llama").context_length, 2048);
+}
+
 TEST(Refusals, HeadsThatDoNotDivide) {
   const std::string message = Changed("llama").set("num_key_value_heads", 3).message();
   EXPECT_CONTAINS(message, "\"num_key_value_heads\" is 3; does not divide num_attention_heads (8)");
