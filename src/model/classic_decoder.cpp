@@ -186,7 +186,7 @@ ClassicConfig read(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
   ClassicConfig c{};
   c.d_model = keys.positive("d_model");
-  c.n_layers = keys.positive("n_layers");
+  c.n_layers = read_layers(keys, "n_layers");
   c.n_heads = keys.positive("n_heads");
   c.d_ff = keys.positive("d_ff");
   c.vocab_size = keys.positive("vocab_size");

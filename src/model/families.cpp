@@ -1,5 +1,7 @@
 #include "model/families.h"
 
+#include "base/error.h"
+
 namespace vitrine {
 
 std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, int64_t if_absent,
@@ -24,6 +26,15 @@ std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, i
     windows.push_back(sliding ? window : kNoWindow);
   }
   return windows;
+}
+
+int64_t read_layers(const ConfigReader& keys, std::string_view key, std::initializer_list<std::string_view> older) {
+  constexpr int64_t kMost = 16384;
+  const int64_t n_layers = keys.positive(key, older);
+  if (n_layers > kMost)
+    throw FileError(keys.path(), "asks for " + std::to_string(n_layers) + " layers (" + std::string(key) +
+                                     "); expected at most " + std::to_string(kMost) + ". Is the file damaged?");
+  return n_layers;
 }
 
 void check_heads(const ConfigReader& keys, int64_t n_heads, int64_t n_kv_heads) {

@@ -20,6 +20,10 @@ std::unique_ptr<Model> make_classic_decoder(const ModelConfig& config);
 std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, int64_t if_absent,
                                   bool (*by_default)(int64_t layer));
 
+/// The number of layers. Errors: FileError if it is missing or absurd: what exists per layer is allocated before any weight
+/// is looked for.
+int64_t read_layers(const ConfigReader& keys, std::string_view key, std::initializer_list<std::string_view> older = {});
+
 /// n_heads must be a multiple of n_kv_heads.
 void check_heads(const ConfigReader& keys, int64_t n_heads, int64_t n_kv_heads);
 

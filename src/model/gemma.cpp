@@ -149,7 +149,7 @@ GemmaConfig read(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
   GemmaConfig c{};
   c.d_model = keys.positive("hidden_size", {"embedding_length"});
-  c.n_layers = keys.positive("num_hidden_layers", {"block_count"});
+  c.n_layers = read_layers(keys, "num_hidden_layers", {"block_count"});
   c.n_heads = keys.positive("num_attention_heads", {"attention.head_count"});
   c.n_kv_heads = keys.positive("num_key_value_heads", {"attention.head_count_kv"});
   c.head_dim = keys.positive("head_dim", {"attention.key_length", "attention.value_length"}, 256);

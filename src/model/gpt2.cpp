@@ -166,7 +166,7 @@ Gpt2Config read(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
   Gpt2Config c{};
   c.d_model = keys.positive("n_embd", {"hidden_size", "embedding_length"});
-  c.n_layers = keys.positive("n_layer", {"num_hidden_layers", "block_count"});
+  c.n_layers = read_layers(keys, "n_layer", {"num_hidden_layers", "block_count"});
   c.n_heads = keys.positive("n_head", {"num_attention_heads", "attention.head_count"});
   c.d_ff = keys.find_positive("n_inner", {"feed_forward_length"}).value_or(4 * c.d_model);
   c.vocab_size = keys.positive("vocab_size");

@@ -168,7 +168,7 @@ LlamaConfig read(const ModelConfig& config, const char* family, Absent absent) {
   LlamaConfig c{};
   c.family = family;
   c.d_model = keys.positive("hidden_size", {"embedding_length"});
-  c.n_layers = keys.positive("num_hidden_layers", {"block_count"});
+  c.n_layers = read_layers(keys, "num_hidden_layers", {"block_count"});
   c.n_heads = keys.positive("num_attention_heads", {"attention.head_count"});
   const bool silent = absent.n_kv_heads != 0 && !config.gguf && !keys.mentions("num_key_value_heads");
   c.n_kv_heads = keys.positive("num_key_value_heads", {"attention.head_count_kv"}, silent ? absent.n_kv_heads : c.n_heads);

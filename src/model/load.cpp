@@ -132,8 +132,16 @@ class Loader final : public TensorTable {
 class Counter final : public TensorTable {
  public:
   int64_t count = 0;
-  void matrix(Weight&, const TensorLine& line) override { count += line.out.size * line.in.size; }
-  void vector(Vector&, const TensorLine& line) override { count += line.out.size; }
+  bool too_many = false;  // for their bytes to be counted
+  void matrix(Weight&, const TensorLine& line) override { add(line.out.size, line.in.size); }
+  void vector(Vector&, const TensorLine& line) override { add(line.out.size, 1); }
+
+ private:
+  void add(int64_t out, int64_t in) {
+    int64_t size = 0;
+    too_many = too_many || __builtin_mul_overflow(out, in, &size) || __builtin_add_overflow(count, size, &count) ||
+               count > INT64_MAX / 16;
+  }
 };
 
 class Lister final : public TensorTable {
@@ -213,6 +221,10 @@ std::unique_ptr<Model> make(const ModelConfig& config, const FamilyEntry** chose
   if (!config.gguf) ignore_common_keys(config.keys);
   if (config.gguf) ignore_gguf_keys(config.keys);
   config.keys.refuse_unread(std::string("the family ") + family.name);
+  Counter counter;
+  model->tensors(counter);
+  if (counter.too_many)
+    throw FileError(config.keys.path(), "asks for more parameters than can be counted; its sizes cannot be right");
   return model;
 }
 

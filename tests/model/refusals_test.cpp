@@ -178,6 +178,25 @@ TEST(AbsentKeys, MeanWhatTheyMeanInTheReference) {
   EXPECT_EQ(shape("llama").context_length, 2048);
 }
 
+// A configuration of a hundred bytes must not make anybody allocate or count by what it claims.
+TEST(Refusals, AbsurdSizes) {
+  constexpr int64_t kHuge = INT32_MAX;
+  for (const std::string& model : Golden::all()) {
+    SCOPED_TRACE(model);
+    const char* layers = model.starts_with("gpt2") ? "n_layer" : model.starts_with("classic") ? "n_layers" : "num_hidden_layers";
+    EXPECT_CONTAINS(Changed(model).set(layers, kHuge).message(), "asks for 2147483647 layers (" + std::string(layers) + ")");
+  }
+  const std::string counted = "asks for more parameters than can be counted";
+  EXPECT_CONTAINS(Changed("gpt2_a").set("n_embd", kHuge).set("n_head", 1).message(), counted);
+  EXPECT_CONTAINS(Changed("llama")
+                      .set("hidden_size", kHuge - 1)
+                      .set("head_dim", kHuge - 1)
+                      .set("num_attention_heads", kHuge)
+                      .set("num_key_value_heads", kHuge)
+                      .message(),
+                  counted);
+}
+
 TEST(Refusals, HeadsThatDoNotDivide) {
   const std::string message = Changed("llama").set("num_key_value_heads", 3).message();
   EXPECT_CONTAINS(message, "\"num_key_value_heads\" is 3; does not divide num_attention_heads (8)");
