@@ -50,7 +50,11 @@ bool is_nonspacing_mark(uint32_t c) { return category(c) == UTF8PROC_CATEGORY_MN
 
 bool is_word(uint32_t c) {
   if (c < 0x80) return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  if (c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9)) return true;  // joiners; circled letters are alphabetic
+  if (c == 0x200C || c == 0x200D) return true;  // joiners
+  // Letters in circles and squares are symbols that are alphabetic.
+  if ((c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+      (c >= 0x1F170 && c <= 0x1F189))
+    return true;
   const auto k = category(c);
   return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) || is_mark(c) || k == UTF8PROC_CATEGORY_ND ||
          k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_PC;

@@ -36,6 +36,12 @@ std::string random_text(std::mt19937& random, size_t characters) {
   return out;
 }
 
+// tokenizers 0.23: a letter in a square continues a word, and this vocabulary knows none of these words.
+TEST(Words, SquaredLettersAreAlphabetic) {
+  const auto tokenizer = load_tokenizer(kGolden + "variants/words_whitespace.json");
+  for (const char* text : {"a🅶b", "🅢x", "x🆉", "🄰a"}) EXPECT_EQ(tokenizer->encode(text, false), (Ids{0})) << text;
+}
+
 // F05: with a byte vocabulary every text comes back, whatever its bytes.
 TEST(Lossless, RandomBytesThroughGpt2) {
   const auto tokenizer = load_tokenizer(kGolden + "gpt2");
