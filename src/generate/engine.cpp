@@ -205,16 +205,20 @@ std::vector<Prediction> Engine::predict_batch(const std::vector<std::vector<int3
 }
 
 std::vector<float> Engine::token_logprobs(std::span<const int32_t> ids) {
-  check_ids(ids);
+  if (ids.empty()) return {};
+  check_ids(ids.last(1));
+  const std::span<const int32_t> read = ids.first(ids.size() - 1);  // the last one is scored and needs no position
+  if (read.empty()) return {};
+  check_ids(read);
   constexpr int64_t kLogitRows = 64;
   std::vector<float> result;
-  const std::unique_ptr<KvCache> cache = make_cache(static_cast<int64_t>(ids.size()));
+  const std::unique_ptr<KvCache> cache = make_cache(static_cast<int64_t>(read.size()));
   CacheSequence sequence = cache->sequence();
   const auto chunk = static_cast<size_t>(cache->largest_step());
-  for (size_t begin = 0; begin < ids.size(); begin += chunk) {
-    const auto n = static_cast<int64_t>(std::min(chunk, ids.size() - begin));
+  for (size_t begin = 0; begin < read.size(); begin += chunk) {
+    const auto n = static_cast<int64_t>(std::min(chunk, read.size() - begin));
     Step step;
-    step.add(ids.subspan(begin, static_cast<size_t>(n)), &sequence);
+    step.add(read.subspan(begin, static_cast<size_t>(n)), &sequence);
     const auto frame = ctx_.frame();
     const Tensor x = opened_.model->residual(ctx_, step);
     for (int64_t row = 0; row < n; row += kLogitRows) {
@@ -224,11 +228,10 @@ std::vector<float> Engine::token_logprobs(std::span<const int32_t> ids) {
       const Tensor z = logits(ctx_, x, opened_.model->head(), rows);
       if (first_not_finite(z) >= 0) report_not_finite(step, rows);
       for (size_t i = 0; i < rows.size(); ++i) {
-        const size_t next = begin + static_cast<size_t>(rows[i]) + 1;
-        if (next >= ids.size()) continue;
+        const int32_t next = ids[begin + static_cast<size_t>(rows[i]) + 1];
         const float* line = z.row<float>(static_cast<int64_t>(i));
         const double lse = log_sum_exp({line, static_cast<size_t>(z.row_size())});
-        result.push_back(static_cast<float>(static_cast<double>(line[ids[next]]) - lse));
+        result.push_back(static_cast<float>(static_cast<double>(line[next]) - lse));
       }
     }
     step.commit();

@@ -61,7 +61,7 @@ class Engine {
   /// The last position of each of several prompts, run together. Errors: as predict.
   std::vector<Prediction> predict_batch(const std::vector<std::vector<int32_t>>& prompts, int64_t top);
 
-  /// Sum of log-probabilities of ids[1..] given what precedes them, and each of them.
+  /// Log-probabilities of ids[1..], each given what precedes it. The last needs no position: context + 1 ids will do.
   std::vector<float> token_logprobs(std::span<const int32_t> ids);
 
   /// An empty cache for sequences of up to `positions` (0: the model's context) and steps of up to kPrefillChunk rows.

@@ -24,8 +24,9 @@ class Stopwatch {
 
 // Positions left after the prompt, at most `wanted` new tokens; the last new token needs no position of its own.
 int64_t room_for(const Engine& engine, size_t prompt, int64_t wanted) {
-  const int64_t context = engine.shape().context_length;
-  return context == 0 ? wanted : std::min(wanted, context - static_cast<int64_t>(prompt) + 1);
+  int64_t context = engine.shape().context_length;
+  if (context == 0) context = INT32_MAX;  // positions are 32-bit
+  return std::min(wanted, context - static_cast<int64_t>(prompt) + 1);
 }
 
 // Text of tokens as they come, cut at stop strings.
@@ -131,8 +132,9 @@ std::vector<Hypothesis> generate_beams(Engine& engine, std::span<const int32_t> 
       spent.prompt_ms = watch.lap_ms();
       return scores;
     }
-    std::vector<CacheSequence> next;  // forks share their parent's pages until they write
-    for (const BeamChoice& choice : choices) next.push_back(beams[static_cast<size_t>(choice.parent)]);
+    std::vector<CacheSequence> next;          // forks share their parent's pages until they write
+    for (const BeamChoice& choice : choices)  // at first all beams are the prompt, in one sequence
+      next.push_back(beams[beams.size() == 1 ? 0 : static_cast<size_t>(choice.parent)]);
     beams = std::move(next);
     Step step;
     std::vector<int64_t> rows(choices.size());

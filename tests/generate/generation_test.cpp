@@ -179,7 +179,46 @@ TEST(Generation, ContextThatFills) {
   prompt.resize(context - 2);
   BeamOptions beams;
   beams.max_new_tokens = 50;
-  EXPECT_EQ(generate_beams(engine, prompt, beams).at(0).tokens.size(), 3u);
+  const Hypothesis best = generate_beams(engine, prompt, beams).at(0);
+  EXPECT_EQ(best.tokens.size(), 3u);
+  prompt.insert(prompt.end(), best.tokens.begin(), best.tokens.end());  // one more than the context holds
+  EXPECT_EQ(engine.token_logprobs(prompt).size(), context);
+  prompt.push_back(7);
+  EXPECT_CONTAINS(message_of<InputError>([&] { engine.token_logprobs(prompt); }), "the context of ");
+  EXPECT_TRUE(engine.token_logprobs({}).empty());
+  EXPECT_TRUE(engine.token_logprobs(std::vector<int32_t>{7}).empty());
+}
+
+// Sinusoidal positions have no end.
+TEST(Generation, AsManyTokensAsCanBeAskedFor) {
+  Engine engine(Golden::open("classic_pre").model());
+  GenerateOptions options = up_to(INT64_MAX);
+  options.eos.resize(static_cast<size_t>(engine.shape().vocab_size));
+  std::iota(options.eos.begin(), options.eos.end(), 0);
+  EXPECT_EQ(generate(engine, std::vector<int32_t>{5, 6}, options).tokens.size(), 1u);
+}
+
+// More beams than the vocabulary has tokens: after two steps every pair of tokens has been compared.
+TEST(Generation, MoreBeamsThanTokensFindTheBestPair) {
+  Engine engine(std::string(VITRINE_GOLDEN) + "/variants/llama_head_dim");
+  const auto vocab = static_cast<int32_t>(engine.shape().vocab_size);
+  const std::vector<int32_t> prompt = {5, 6, 7};
+  BeamOptions beams;
+  beams.n_beams = vocab + 9;
+  beams.max_new_tokens = 2;
+  const Hypothesis found = generate_beams(engine, prompt, beams).at(0);
+  std::vector<int32_t> best;
+  double best_score = -INFINITY;
+  for (int32_t first = 0; first < vocab; ++first)
+    for (int32_t second = 0; second < vocab; ++second) {
+      const std::vector<float> logprobs = engine.token_logprobs(std::vector<int32_t>{5, 6, 7, first, second});
+      const double score = (static_cast<double>(logprobs[2]) + static_cast<double>(logprobs[3])) / 2;
+      if (score <= best_score) continue;
+      best_score = score;
+      best = {first, second};
+    }
+  EXPECT_EQ(found.tokens, best);
+  EXPECT_NEAR(static_cast<double>(found.score), best_score, 1e-5);
 }
 
 TEST(Generation, IdsThatAreNone) {
