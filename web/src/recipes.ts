@@ -1,12 +1,13 @@
 // The recipes that the page offers for what a reader picks: docs/intervene.md explains their keys.
 
 import { spelling, vitrine } from "./document";
+import { plural } from "./format";
 import type { Reproduction } from "./recipe";
 
 interface Change {
   /** "head", "attn", "mlp", "layer" or "norm", and which. */
   part: string;
-  of: string;
+  of: string | readonly string[];
   does: "zero" | "identity";
   position?: number;
   /** The token whose log-probability is compared before and after. */
@@ -27,7 +28,7 @@ function recipe(change: Change): string {
     `prompt: ${plain ? quoted(prompt.text!) : `{tokens: [${prompt.ids.join(", ")}]}`}`,
     ...(change.token === undefined ? [] : [`metric: {logprob: ${change.token}, position: ${change.at ?? -1}}`]),
     "interventions:",
-    `  - ${change.part}: ${quoted(change.of)}`,
+    `  - ${change.part}: ${typeof change.of === "string" ? quoted(change.of) : `[${change.of.map(quoted).join(", ")}]`}`,
     ...(change.position === undefined ? [] : [`    positions: ${change.position}`]),
     `    do: ${change.does}`,
     "",
@@ -45,23 +46,30 @@ export function headOff(layer: number, head: number, more: { position?: number; 
   };
 }
 
-export function sublayerOff(layer: number, part: "attention" | "mlp", more: { token?: number; at?: number } = {}): Reproduction {
+export function sublayerOff(layer: number, part: "attention" | "mlp", more: { position?: number; token?: number; at?: number } = {}): Reproduction {
   const name = part === "attention" ? "attention" : "MLP";
+  const here = more.position === undefined ? "" : ` at position ${more.position}`;
   return {
-    title: `The ${name} of layer ${layer}`,
+    title: `The ${name} of layer ${layer}${here}`,
     hook: `blocks.${layer}.hook_${part === "attention" ? "attn" : "mlp"}_out`,
     recipe: recipe({ part: part === "attention" ? "attn" : "mlp", of: String(layer), does: "zero", ...more }),
-    does: `sets what this ${name} writes to zero`,
+    does: `sets what this ${name} writes${here} to zero`,
   };
 }
 
-/** `norm` is a hook name without its last part ("blocks.0.ln1"), or "*" for all of them. */
+/** `norm` is a hook name without its last part: "blocks.0.ln1". */
 export function normOff(norm: string): Reproduction {
+  return { title: norm, hook: `${norm}.hook_normalized`, recipe: recipe({ part: "norm", of: norm, does: "identity" }), does: "lets this norm pass its input on unchanged" };
+}
+
+/** Every norm, or, where numbers would then leave the range of f32, those of the first `layers` layers. */
+export function normsOff(layers: number | "all"): Reproduction {
+  const some = layers === "all" ? "*" : Array.from({ length: layers }, (_, layer) => `blocks.${layer}.*`);
   return {
-    title: norm === "*" ? "All norms" : norm,
-    hook: norm === "*" ? "blocks.*.hook_resid_pre" : `${norm}.hook_normalized`,
-    recipe: recipe({ part: "norm", of: norm, does: "identity" }),
-    does: norm === "*" ? "lets every norm pass its input on unchanged" : "lets this norm pass its input on unchanged",
+    title: layers === "all" ? "All norms" : `The norms of the first ${plural(layers, "layer")}`,
+    hook: "blocks.*.hook_resid_pre",
+    recipe: some.length === 0 ? null : recipe({ part: "norm", of: some, does: "identity" }),
+    does: layers === "all" ? "lets every norm pass its input on unchanged" : "lets these norms pass their input on unchanged; with all of them off, numbers leave the range of 32-bit floats and the run stops",
   };
 }
 

@@ -4,10 +4,10 @@ import { useMemo, useState } from "preact/hooks";
 import { logDomain } from "../axes";
 import { Choice } from "../controls";
 import type { ResidualScale, UpdateScale } from "../data";
-import { place, tokenAt } from "../document";
+import { place, tokenAt, vitrine } from "../document";
 import { count, exact, number } from "../format";
 import { Reproduce, type Reproduction } from "../recipe";
-import { normOff, sublayerOff } from "../recipes";
+import { normsOff, sublayerOff } from "../recipes";
 import { XyChart, type Series } from "../xychart";
 import type { Entry } from "./entry";
 
@@ -36,7 +36,8 @@ function Updates({ picture: p }: { picture: UpdateScale }) {
         s.part !== part ? [] : p.perToken![i]!.map((y, position) => ({
           x: s.layer + (part === "attention" ? -0.12 : 0.12),
           y,
-          text: `layer ${s.layer}, ${name}\nat ${place(position)}\nupdate scale ${exact(y)}`,
+          text: `layer ${s.layer}, ${name}\nat ${place(position)}\nupdate scale ${exact(y)}\nclick or Enter: how to switch it off there`,
+          pick: () => pick(sublayerOff(s.layer, part, { position })),
         }))),
     });
     const ticks = Array.from({ length: layers + 1 }, (_, i) => i).filter((i) => i % Math.ceil((layers + 1) / 20) === 0);
@@ -68,6 +69,15 @@ function sublayer(label: string): string {
   return part === "" ? "the end" : `the ${part === "mlp" ? "MLP" : part} of layer ${layer}`;
 }
 
+/** How many of the first layers can do without norms before a norm after them meets numbers whose squares overflow. */
+function survivors(p: ResidualScale): number | "all" {
+  const limit = 1e15;
+  const first = p.withoutNorms.findIndex((v) => v === null || v > limit);
+  if (first < 0) return "all";
+  const layer = Number.parseInt(p.labels[first]!, 10);  // none at "final"
+  return Math.max(0, (Number.isNaN(layer) ? vitrine.model.nLayers : layer) - 1);
+}
+
 function Scales({ picture: p }: { picture: ResidualScale }) {
   const [what, choose] = useState<"run" | "toy">("run");
   const [picked, pick] = useState<Reproduction | null>(null);
@@ -75,7 +85,7 @@ function Scales({ picture: p }: { picture: ResidualScale }) {
     const all = [...p.withNorms, ...p.withoutNorms.filter((v) => v !== null)];
     const line = (name: string, tone: string, values: readonly (number | null)[], dashed: boolean): Series => ({
       name, tone, dashed, draw: "both",
-      points: values.map((y, x) => ({ x, y: y ?? NaN, text: `before ${sublayer(p.labels[x]!)}, ${name}\nσ of the stream ${exact(y)}${dashed ? "\nclick or Enter: how to run without norms" : ""}`, ...(dashed ? { pick: () => pick(normOff("*")) } : {}) })),
+      points: values.map((y, x) => ({ x, y: y ?? NaN, text: `before ${sublayer(p.labels[x]!)}, ${name}\nσ of the stream ${exact(y)}${dashed ? "\nclick or Enter: how to run without norms" : ""}`, ...(dashed ? { pick: () => pick(normsOff(survivors(p))) } : {}) })),
     });
     const layerOf = (v: number) => (p.labels[v] ?? "").replace(" attention", "");
     const wanted = Math.ceil(p.labels.length / 2 / 12);
