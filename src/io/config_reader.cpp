@@ -35,8 +35,9 @@ std::optional<int64_t> as_whole(const Json& value) {
 struct ConfigReader::State {
   Json root;
   std::string path;
-  std::set<std::string> read;                 // full names
-  std::map<std::string, const Json*> inside;  // objects that were opened, by their prefix
+  std::set<std::string> read;                               // full names
+  std::map<std::string, const Json*> inside;                // objects that were opened, by their prefix
+  std::map<std::string, std::string, std::less<>> spelled;  // full name asked for -> the older key that held the value
 };
 
 ConfigReader::ConfigReader(Json config, std::string path) : state_(std::make_shared<State>()) {
@@ -52,9 +53,11 @@ ConfigReader::ConfigReader(std::shared_ptr<State> state, const Json* object, std
 const std::string& ConfigReader::path() const { return state_->path; }
 
 void ConfigReader::fail(std::string_view key, const std::string& problem) const {
-  const auto found = object_->find(std::string(key));
-  throw FileError(path(), "\"" + prefix_ + std::string(key) + "\" is " +
-                              (found == object_->end() ? std::string("absent") : shown(*found)) + "; " + problem);
+  std::string name(key);
+  if (const auto older = state_->spelled.find(prefix_ + name); older != state_->spelled.end()) name = older->second;
+  const auto found = object_->find(name);
+  throw FileError(path(), "\"" + prefix_ + name + "\" is " + (found == object_->end() ? std::string("absent") : shown(*found)) +
+                              "; " + problem);
 }
 
 std::optional<ConfigReader::Found> ConfigReader::find(std::string_view key, Names older) const {
@@ -71,6 +74,7 @@ std::optional<ConfigReader::Found> ConfigReader::find(std::string_view key, Name
   };
   look(key);
   for (const std::string_view name : older) look(name);
+  if (found && found->key != key) state_->spelled[prefix_ + std::string(key)] = found->key;
   return found;
 }
 

@@ -56,7 +56,7 @@ class ConfigReader {
   std::vector<std::string> unread() const;
   /// Errors: FileError listing the unread keys, if there are any; `family` names who does not know them.
   void refuse_unread(std::string_view family) const;
-  /// Throws FileError: `key` has this value and that is a problem. "config.json: "key" is VALUE; PROBLEM".
+  /// Throws FileError: "config.json: "key" is VALUE; PROBLEM", with the older name if the value was found under one.
   [[noreturn]] void fail(std::string_view key, const std::string& problem) const;
 
   const std::string& path() const;

@@ -200,9 +200,9 @@ ClassicConfig read(const ModelConfig& config) {
   c.scale_embedding = choice("embedding_scale", "sqrt(d_model)", "none", "sqrt(d_model)");
   choice("positions", "sinusoidal", "sinusoidal", "sinusoidal");
   c.positions = choice("position_layout", "pairs", "halves", "pairs") ? SinusoidLayout::pairs : SinusoidLayout::halves;
-  c.norm = {.eps = keys.number("layer_norm_eps", {}, 1e-5)};
+  c.norm = {.eps = read_eps(config, "layer_norm_eps", "", 1e-5)};
   c.activation = read_activation(keys, "activation", {}, "relu");
-  c.dropout = keys.number("dropout", {}, 0.0);
+  c.dropout = read_dropout(keys, "dropout", 0.0);
   c.tied = keys.flag("tied", {"tie_word_embeddings"}, false);
   if (c.d_model % c.n_heads != 0) keys.fail("n_heads", "does not divide d_model (" + std::to_string(c.d_model) + ")");
   return c;

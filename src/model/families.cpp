@@ -10,7 +10,7 @@ std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, i
   const int64_t window = keys.find_positive("sliding_window", {"sliding_window_size", "attention.sliding_window"})
                              .value_or(keys.mentions("sliding_window") ? kNoWindow : if_absent);
   const std::vector<std::string> types = keys.strings("layer_types");
-  if (!types.empty() && static_cast<int64_t>(types.size()) != n_layers)
+  if (keys.has("layer_types") && static_cast<int64_t>(types.size()) != n_layers)
     keys.fail("layer_types", "has " + std::to_string(types.size()) + " entries; expected one for each of " +
                                  std::to_string(n_layers) + " layers");
   std::vector<int64_t> windows;
@@ -35,6 +35,19 @@ int64_t read_layers(const ConfigReader& keys, std::string_view key, std::initial
     throw FileError(keys.path(), "asks for " + std::to_string(n_layers) + " layers (" + std::string(key) +
                                      "); expected at most " + std::to_string(kMost) + ". Is the file damaged?");
   return n_layers;
+}
+
+double read_eps(const ModelConfig& config, std::string_view key, std::string_view gguf_key, double fallback) {
+  const double eps = config.gguf ? config.keys.number(gguf_key) : config.keys.number(key, {}, fallback);
+  if (!(eps >= 0))
+    config.keys.fail(config.gguf ? gguf_key : key, "must not be negative: a norm takes the root of it plus a mean square");
+  return eps;
+}
+
+double read_dropout(const ConfigReader& keys, std::string_view key, double fallback) {
+  const double share = keys.number(key, {}, fallback);
+  if (!(share >= 0 && share < 1)) keys.fail(key, "is no share of elements; expected a number from 0 to below 1");
+  return share;
 }
 
 void check_heads(const ConfigReader& keys, int64_t n_heads, int64_t n_kv_heads) {

@@ -24,6 +24,13 @@ std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, i
 /// is looked for.
 int64_t read_layers(const ConfigReader& keys, std::string_view key, std::initializer_list<std::string_view> older = {});
 
+/// What a norm adds to the mean square; `fallback` is the reference's for a config.json without it, and GGUF files must say
+/// it. Errors: FileError if it is negative.
+double read_eps(const ModelConfig& config, std::string_view key, std::string_view gguf_key, double fallback);
+
+/// The share of elements that dropout zeroes. Errors: FileError if it is outside [0, 1).
+double read_dropout(const ConfigReader& keys, std::string_view key, double fallback);
+
 /// n_heads must be a multiple of n_kv_heads.
 void check_heads(const ConfigReader& keys, int64_t n_heads, int64_t n_kv_heads);
 

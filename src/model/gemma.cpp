@@ -156,8 +156,8 @@ GemmaConfig read(const ModelConfig& config) {
   c.d_ff = keys.positive("intermediate_size", {"feed_forward_length"});
   c.vocab_size = keys.positive("vocab_size");
   c.context_length = keys.positive("max_position_embeddings", {"context_length"}, 8192);
-  c.attn_dropout = keys.number("attention_dropout", {}, 0.0);
-  c.norm = {.eps = keys.number("rms_norm_eps", {"attention.layer_norm_rms_epsilon"}, 1e-6), .offset = config.gguf ? 0.0 : 1.0};
+  c.attn_dropout = read_dropout(keys, "attention_dropout", 0.0);
+  c.norm = {.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6), .offset = config.gguf ? 0.0 : 1.0};
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
   // "gelu" in old configurations was a slip: every Gemma was trained with the tanh form. Some say both.
   const auto activation = [&](const char* key, const char* other) {

@@ -167,18 +167,21 @@ Gemma2Config read(const ModelConfig& config) {
   c.vocab_size = keys.positive("vocab_size");
   c.context_length = keys.positive("max_position_embeddings", {"context_length"}, 8192);
   // A file that says nothing means the paper's caps; null means none.
-  c.attn_logit_softcapping =
-      keys.find_number("attn_logit_softcapping").value_or(keys.mentions("attn_logit_softcapping") ? 0 : 50);
-  c.final_logit_softcapping =
-      keys.find_number("final_logit_softcapping").value_or(keys.mentions("final_logit_softcapping") ? 0 : 30);
-  c.attn_dropout = keys.number("attention_dropout", {}, 0.0);
+  const auto read_cap = [&](const char* key, double absent) {
+    const std::optional<double> cap = keys.find_number(key);
+    if (cap && *cap == 0 && !config.gguf) keys.fail(key, "divides scores; null is no cap");
+    return cap.value_or(keys.mentions(key) ? 0 : absent);
+  };
+  c.attn_logit_softcapping = read_cap("attn_logit_softcapping", 50);
+  c.final_logit_softcapping = read_cap("final_logit_softcapping", 30);
+  c.attn_dropout = read_dropout(keys, "attention_dropout", 0.0);
   // GGUF has no key for it; the fallback is what converters of Google's models rely on: only the 27B differs.
   const double usual = static_cast<double>(config.gguf && c.n_layers == 46 ? c.d_model / c.n_heads
                                            : config.gguf                   ? c.head_dim
                                                                            : 256);
   c.query_pre_attn_scalar = keys.number("query_pre_attn_scalar", {"vitrine.query_pre_attn_scalar"}, usual);
   if (!(c.query_pre_attn_scalar > 0)) keys.fail("query_pre_attn_scalar", "must be above 0");
-  c.norm = {.eps = keys.number("rms_norm_eps", {"attention.layer_norm_rms_epsilon"}, 1e-6), .offset = config.gguf ? 0.0 : 1.0};
+  c.norm = {.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6), .offset = config.gguf ? 0.0 : 1.0};
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
   c.activation = read_activation(keys, "hidden_activation", {}, "gelu_pytorch_tanh");
   c.windows = read_windows(config, c.n_layers, 4096, [](int64_t layer) { return layer % 2 == 0; });

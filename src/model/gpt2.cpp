@@ -171,14 +171,14 @@ Gpt2Config read(const ModelConfig& config) {
   c.d_ff = keys.find_positive("n_inner", {"feed_forward_length"}).value_or(4 * c.d_model);
   c.vocab_size = keys.positive("vocab_size");
   c.context_length = keys.positive("n_positions", {"max_position_embeddings", "context_length"});
-  c.norm = {.eps = keys.number("layer_norm_epsilon", {"attention.layer_norm_epsilon"}, 1e-5)};
+  c.norm = {.eps = read_eps(config, "layer_norm_epsilon", "attention.layer_norm_epsilon", 1e-5)};
   c.activation = read_activation(keys, "activation_function", {}, "gelu_new");
   c.scale_scores = keys.flag("scale_attn_weights", {}, true);
   c.scale_by_layer = keys.flag("scale_attn_by_inverse_layer_idx", {}, false);
   c.tied = keys.flag("tie_word_embeddings", {}, true);
-  c.embd_dropout = keys.number("embd_pdrop", {}, 0.1);
-  c.attn_dropout = keys.number("attn_pdrop", {}, 0.1);
-  c.resid_dropout = keys.number("resid_pdrop", {}, 0.1);
+  c.embd_dropout = read_dropout(keys, "embd_pdrop", 0.1);
+  c.attn_dropout = read_dropout(keys, "attn_pdrop", 0.1);
+  c.resid_dropout = read_dropout(keys, "resid_pdrop", 0.1);
   if (c.d_model % c.n_heads != 0) keys.fail("n_head", "does not divide n_embd (" + std::to_string(c.d_model) + ")");
   refuse_flags(keys, {"add_cross_attention"});
   keys.ignore({"reorder_and_upcast_attn", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",

@@ -179,8 +179,8 @@ LlamaConfig read(const ModelConfig& config, const char* family, Absent absent) {
   c.d_ff = keys.positive("intermediate_size", {"feed_forward_length"});
   c.vocab_size = keys.positive("vocab_size");
   c.context_length = keys.positive("max_position_embeddings", {"context_length"}, absent.context_length);
-  c.attn_dropout = keys.number("attention_dropout", {}, 0.0);
-  c.norm = {.eps = keys.number("rms_norm_eps", {"attention.layer_norm_rms_epsilon"}, 1e-6)};
+  c.attn_dropout = read_dropout(keys, "attention_dropout", 0.0);
+  c.norm = {.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6)};
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
   c.tied = keys.flag("tie_word_embeddings", {}, false);
   check_heads(keys, c.n_heads, c.n_kv_heads);
@@ -224,7 +224,9 @@ std::unique_ptr<Model> make_qwen2(const ModelConfig& config) {
       c.windows[static_cast<size_t>(layer)] = kNoWindow;
   } else {
     c.windows.assign(static_cast<size_t>(c.n_layers), kNoWindow);
-    keys.ignore({"sliding_window", "layer_types", "max_window_layers", "attention.sliding_window"});
+    for (const std::string& type : keys.strings("layer_types"))
+      if (type != "full_attention") keys.fail("layer_types", "names windows, although use_sliding_window is false or absent");
+    keys.ignore({"sliding_window", "max_window_layers", "attention.sliding_window"});
   }
   return std::make_unique<Llama>(std::move(c));
 }

@@ -220,7 +220,7 @@ std::unique_ptr<Model> make(const ModelConfig& config, const FamilyEntry** chose
   std::unique_ptr<Model> model = family.make(config);
   if (!config.gguf) ignore_common_keys(config.keys);
   if (config.gguf) ignore_gguf_keys(config.keys);
-  config.keys.refuse_unread(std::string("the family ") + family.name);
+  config.keys.refuse_unread(family.name);
   Counter counter;
   model->tensors(counter);
   if (counter.too_many)

@@ -84,6 +84,36 @@ TEST(Refusals, UnknownRopeTypes) {
   }
 }
 
+TEST(Refusals, ImpossibleValues) {
+  for (const std::string& model : Golden::all()) {
+    SCOPED_TRACE(model);
+    const char* eps = model.starts_with("gpt2")      ? "layer_norm_epsilon"
+                      : model.starts_with("classic") ? "layer_norm_eps"
+                                                     : "rms_norm_eps";
+    EXPECT_CONTAINS(Changed(model).set(eps, -1e-6).message(), "\"" + std::string(eps) + "\" is -1e-06; must not be negative");
+    const char* dropout = model.starts_with("gpt2")      ? "resid_pdrop"
+                          : model.starts_with("classic") ? "dropout"
+                                                         : "attention_dropout";
+    for (const double share : {-0.1, 1.0})
+      EXPECT_CONTAINS(Changed(model).set(dropout, share).message(),
+                      "is no share of elements; expected a number from 0 to below 1");
+  }
+  EXPECT_CONTAINS(Changed("gemma2").set("attn_logit_softcapping", 0).message(), "is 0; divides scores; null is no cap");
+  EXPECT_CONTAINS(Changed("gemma2").set("final_logit_softcapping", 0.0).message(), "is 0.0; divides scores; null is no cap");
+  EXPECT_CONTAINS(Changed("qwen2")
+                      .set("use_sliding_window", false)
+                      .config([](Json& c) { c["layer_types"] = Json::array({"sliding_attention", "full_attention"}); })
+                      .message(),
+                  "names windows, although use_sliding_window is false or absent");
+  EXPECT_CONTAINS(Changed("gemma2").set("layer_types", Json::array()).message(), "\"layer_types\" is []; has 0 entries");
+}
+
+TEST(Refusals, NameTheKeyThatTheFileHas) {
+  EXPECT_CONTAINS(Changed("llama").set("rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}).message(),
+                  "\"rope_scaling.type\" is \"yarn\"; is not supported");
+  EXPECT_CONTAINS(Changed("gpt2_a").set("alibi", true).message(), "sets \"alibi\", which gpt2 models here do not know");
+}
+
 TEST(Refusals, RopeScalingThatMeansNothing) {
   EXPECT_CONTAINS(Changed("llama").set("rope_scaling", {{"rope_type", "linear"}}).message(), "lacks \"rope_scaling.factor\"");
   EXPECT_CONTAINS(Changed("llama").set("rope_scaling", {{"rope_type", "linear"}, {"factor", 0.0}}).message(), "not above 0");
