@@ -62,7 +62,7 @@ class GgufMetadata {
 
   /// The scalars, strings and arrays of at most 4096 scalars or strings as one flat JSON object, for ConfigReader:
   /// {"llama.block_count": 32, ...}. Longer and nested arrays (vocabularies) are left out. Bytes that are not UTF-8
-  /// become U+FFFD, numbers that JSON lacks (NaN, infinity) null.
+  /// become U+FFFD, numbers that JSON lacks the strings "NaN", "infinity" and "-infinity", which no getter takes for a number.
   Json config() const;
   const std::map<std::string_view, Value>& values() const { return values_; }
   const std::string& path() const { return path_; }

@@ -53,7 +53,7 @@ Json as_json(GgufType type, const std::byte* from) {
   Json result;
   visit_scalar(type, from, [&](auto value) {
     if constexpr (std::is_floating_point_v<decltype(value)>) {
-      if (std::isfinite(value)) result = value;
+      result = std::isfinite(value) ? Json(value) : Json(std::isnan(value) ? "NaN" : value > 0 ? "infinity" : "-infinity");
     } else {
       result = value;
     }

@@ -89,11 +89,15 @@ class Loader final : public TensorTable {
     }
     if (count > 0)
       throw FileError(opened_.checkpoint.path(), "holds " + std::to_string(count) + " tensor(s) that the family " + family_.name +
-                                                     " does not have: " + unknown + (count > 3 ? ", …" : "") +
-                                                     ". Do config.json and the weights come from the same model?");
+                                                     " does not have: " + unknown + (count > 3 ? ", …" : "") + ". " + advice());
   }
 
  private:
+  std::string advice() const {
+    return gguf_ ? "Do metadata and weights come from the same model? Convert it again"
+                 : "Do config.json and the weights come from the same model?";
+  }
+
   const StoredTensor& find(const TensorLine& line) {
     const std::string& wanted = file_name(line, gguf_);
     const StoredTensor* t = opened_.checkpoint.find(wanted);
@@ -107,12 +111,11 @@ class Loader final : public TensorTable {
     const std::string should =
         shape_text(expected) + " = " + formula(line, gguf_) + " from " + (gguf_ ? "the file's metadata" : "config.json");
     if (t == nullptr)
-      throw FileError(opened_.checkpoint.path(), "lacks the tensor " + tried + " (" + line.ours + "), expected " + should +
-                                                     ". Do config.json and the weights come from the same model?");
+      throw FileError(opened_.checkpoint.path(),
+                      "lacks the tensor " + tried + " (" + line.ours + "), expected " + should + ". " + advice());
     if (t->shape != expected)
       throw FileError(*t->file, "tensor \"" + t->name + "\" is " + shape_text(t->shape) + " (header byte " +
-                                    std::to_string(t->described_at) + "); expected " + should +
-                                    ".\n  Do config.json and the weights come from the same model?");
+                                    std::to_string(t->described_at) + "); expected " + should + ".\n  " + advice());
     used_.insert(t->name);
     return *t;
   }

@@ -3,14 +3,46 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 
+#include "io/gguf_writer.h"
 #include "kernels/table.h"
 #include "run.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {
 
 std::string gguf_file(const std::string& name) { return std::string(VITRINE_GOLDEN) + "/gguf/" + name + ".gguf"; }
+
+// A copy of llama.gguf with one key changed or, without a value, left out; the message of opening it.
+std::string message_with(const std::string& key, std::optional<GgufValue> value) {
+  const Scratch scratch;
+  const Gguf source = open_gguf(gguf_file("llama"));
+  GgufKeys keys;
+  for (const auto& [name, held] : source.metadata.values()) {
+    if (name != key) keys.emplace_back(name, held);
+    if (name == key && value) keys.emplace_back(name, *value);
+  }
+  std::vector<TensorPlan> plans;
+  for (const auto& [name, tensor] : source.checkpoint.tensors()) plans.push_back({name, tensor.dtype, tensor.shape});
+  GgufWriter writer(scratch / "changed.gguf", keys, plans);
+  size_t i = 0;
+  for (const auto& [name, tensor] : source.checkpoint.tensors()) writer.write(i++, {tensor.data, tensor.bytes});
+  writer.finish();
+  return message_of<FileError>([&] { open_model(scratch / "changed.gguf"); });
+}
+
+TEST(GgufModelKeys, NothingIsGuessed) {
+  const std::string eps = "llama.attention.layer_norm_rms_epsilon";
+  EXPECT_CONTAINS(message_with(eps, {}), "lacks \"attention.layer_norm_rms_epsilon\"; expected a number");
+  EXPECT_CONTAINS(message_with(eps, -1.0F), "\"attention.layer_norm_rms_epsilon\" is -1.0; must not be negative");
+  EXPECT_CONTAINS(message_with("llama.rope.freq_base", std::nanf("")), "\"rope.freq_base\" is \"NaN\"; expected a number");
+  EXPECT_CONTAINS(message_with("llama.attention.head_count_kv", uint32_t{3}),
+                  "\"attention.head_count_kv\" is 3; does not divide");
+  EXPECT_CONTAINS(message_with("llama.feed_forward_length", uint32_t{7}),
+                  "from the file's metadata.\n  Do metadata and weights come from the same model? Convert it again");
+}
 
 class GgufModel : public testing::TestWithParam<std::string> {};
 
