@@ -10,7 +10,7 @@
 namespace vitrine::cli {
 namespace {
 
-constexpr int kCell = 7;  // columns of one number with its gap
+constexpr int kCell = 7;  // least columns of one number with its gap
 
 // The nearest of the terminal's 6 x 6 x 6 colours between white and a blue (more) or an orange (less): told apart by every
 // common kind of colour blindness. The text on it is black or white, whichever is read better.
@@ -24,11 +24,17 @@ std::string coloured(const std::string& text, double share) {
   return fmt::format("\x1b[48;5;{};38;5;{}m{}\x1b[0m", code, std::abs(t) > 0.6 ? 231 : 16, text);
 }
 
-std::string number_text(double value) {
-  const double size = std::abs(value);
+// Decimals that tell a hundredth of the scale's reach apart.
+int decimals_for(double reach) {
+  return reach > 0 && std::isfinite(reach) ? std::clamp(2 - static_cast<int>(std::floor(std::log10(reach))), 0, 6) : 2;
+}
+
+std::string number_text(double value, int decimals) {
   if (!std::isfinite(value)) return "-";
-  if (size >= 1000 || (size > 0 && size < 0.0005)) return fmt::format("{:.0e}", value);
-  return size >= 100 ? fmt::format("{:.0f}", value) : size >= 10 ? fmt::format("{:.1f}", value) : fmt::format("{:.2f}", value);
+  if (std::abs(value) >= 1e6) return fmt::format("{:.3g}", value);
+  std::string text = fmt::format("{:.{}f}", value, decimals);
+  if (text[0] == '-' && text.find_first_not_of("-0.") == std::string::npos) text.erase(0, 1);  // a zero has no sign
+  return text;
 }
 
 }  // namespace
@@ -38,6 +44,9 @@ std::string heat_map_text(const HeatMap& map, int terminal_columns, bool colours
   for (const std::string& row : map.rows) label = std::max(label, width_of(row));
   int cell = kCell;
   for (const std::string& column : map.columns) cell = std::max(cell, width_of(column) + 1);
+  const int decimals = decimals_for(map.reach);
+  for (const std::optional<double>& value : map.values)
+    if (value) cell = std::max(cell, width_of(number_text(*value, decimals)) + 1);
   const size_t count = map.columns.size();
   const size_t room = terminal_columns > 0 ? static_cast<size_t>(std::max(1, (terminal_columns - label - 1) / cell)) : count;
   std::string text;
@@ -51,7 +60,7 @@ std::string heat_map_text(const HeatMap& map, int terminal_columns, bool colours
       text += pad_left(map.rows[r], label) + " ";
       for (size_t c = first; c < end; ++c) {
         const std::optional<double> value = map.values[r * count + c];
-        const std::string shown = pad_left(value ? number_text(*value) : "", cell);
+        const std::string shown = pad_left(value ? number_text(*value, decimals) : "", cell);
         const double share = value && map.reach > 0 ? (*value - map.middle) / map.reach : 0;
         text += colours && value ? coloured(shown, share) : shown;
       }

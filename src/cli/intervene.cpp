@@ -81,11 +81,21 @@ std::string metric_text(const Engine& engine, const InterveneResult& r) {
   }
 }
 
+/// A grid of several cells with no edit beside them: its run is as before.
+bool only_a_grid(const InterveneResult& r) { return r.interventions.empty() && r.grid && r.grid->values.size() != 1; }
+
 void print_metric(const Engine& engine, const InterveneResult& r) {
   if (!r.metric_before) return;
-  std::string line = fmt::format("{}: before {:.4g}, after {:.4g}", metric_text(engine, r), *r.metric_before, *r.metric_after);
-  if (r.metric_corrupt) line += fmt::format("; clean {:.4g}, corrupt {:.4g}", *r.metric_clean, *r.metric_corrupt);
-  if (const auto share = r.normalised(*r.metric_after)) line += fmt::format("; {:.3f} of the way from corrupt to clean", *share);
+  std::string line = metric_text(engine, r) + ":";
+  if (!only_a_grid(r)) line += fmt::format(" before {:.4g}, after {:.4g};", *r.metric_before, *r.metric_after);
+  if (r.metric_corrupt) {
+    line += fmt::format(" clean {:.4g}, corrupt {:.4g};", *r.metric_clean, *r.metric_corrupt);
+    const auto share = r.normalised(*r.metric_after);
+    if (share && !only_a_grid(r)) line += fmt::format(" {:.3f} of the way from corrupt to clean;", *share);
+  } else if (only_a_grid(r)) {
+    line += fmt::format(" {:.4g};", *r.metric_before);
+  }
+  line.pop_back();
   print("\n{}\n", line);
 }
 
@@ -128,8 +138,7 @@ void print_result(const Engine& engine, const InterveneResult& r) {
     if (done.hooks.size() > 4) hooks += fmt::format(" and {} more", done.hooks.size() - 4);
     print("    {}\n", dim("# " + hooks));
   }
-  // Without an edit of its own, a grid's run is as before.
-  if (!r.interventions.empty() || (r.grid && r.grid->values.size() == 1)) print_predictions(engine, r);
+  if (!only_a_grid(r)) print_predictions(engine, r);
   print_metric(engine, r);
   if (r.grid) print_grid(engine, r);
 }

@@ -268,13 +268,17 @@ class PathRuns {
  public:
   PathRuns(Engine& engine, const PathSpec& spec, const RecipePrompts& prompts, Interventions& base)
       : engine_(engine), prompts_(prompts), base_(base) {
-    const std::vector<std::string> hooks = {"blocks.*.attn.hook_z", "blocks.*.hook_mlp_out"};
-    const std::vector<std::string> frozen(hooks.begin(), hooks.begin() + (spec.freeze_mlps ? 2 : 1));
-    std::vector<ValueEdit> edits;
-    const Recorder own = trace_to_memory(engine, prompts.run(), frozen, &base, prompts.memory);
-    for (const auto& [name, value] : own.values()) edits.push_back(whole(name, value));
-    freeze_.append(std::move(edits));
-    other_.emplace(trace_to_memory(engine, prompts.other(), hooks, nullptr, prompts.memory));
+    try {
+      const std::vector<std::string> hooks = {"blocks.*.attn.hook_z", "blocks.*.hook_mlp_out"};
+      const std::vector<std::string> frozen(hooks.begin(), hooks.begin() + (spec.freeze_mlps ? 2 : 1));
+      std::vector<ValueEdit> edits;
+      const Recorder own = trace_to_memory(engine, prompts.run(), frozen, &base, prompts.memory);
+      for (const auto& [name, value] : own.values()) edits.push_back(whole(name, value));
+      freeze_.append(std::move(edits));
+      other_.emplace(trace_to_memory(engine, prompts.other(), hooks, nullptr, prompts.memory));
+    } catch (const InputError& error) {
+      throw InputError(spec.where + ": " + error.what());
+    }
     find_receivers(spec);
   }
 
