@@ -152,13 +152,12 @@ class Model:
 
     def to_tokens(self, text: str, prepend_bos: bool | None = None) -> np.ndarray:
         """The ids of a text as int64 [1, position]; prepend_bos None: as the tokenizer's file says."""
-        if prepend_bos and self.tokenizer.bos is None:
+        if not prepend_bos:
+            return np.array([self._session.prompt_ids(text, prepend_bos is None)], dtype=np.int64)
+        bos = self.tokenizer.bos
+        if bos is None:
             raise InputError("this tokenizer has no BOS token")
-        if prepend_bos:
-            ids = [self.tokenizer.bos, *self.tokenizer.encode(text, add_special=False)]
-        else:
-            ids = self._session.prompt_ids(text, prepend_bos is None)
-        return np.array([ids], dtype=np.int64)
+        return np.array([[bos, *self.tokenizer.encode(text, add_special=False)]], dtype=np.int64)
 
     def to_string(self, tokens: Prompt) -> str:
         """The text of one row of ids."""
