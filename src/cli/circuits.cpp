@@ -129,8 +129,8 @@ void run_circuits(const Options& o) {
   if (o.head >= 0) options.head = o.head;
   options.offset = o.offset;
   options.composition = o.compositions > 0;
+  const HeadScores scores = score_heads(engine, ids);  // first: it is quick, and refuses a prompt that cannot be run
   const CircuitTable table = circuit_table(engine, options);
-  const HeadScores scores = score_heads(engine, ids);
   if (o.model.json) return print_json(document(o, scores, table, !given, shape.n_heads));
   print_table(o, scores, table, shape.n_heads);
   log("scores on {} tokens{}; QK for keys {} positions back", ids.size(),

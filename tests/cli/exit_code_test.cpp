@@ -147,9 +147,14 @@ TEST(ExitCode, NanInTheWeightsFailsTheRunAndIsNamed) {
   const std::string model = copy_model(scratch, golden_model("gemma2"));
   poison(model + "/model.safetensors", "model.layers.1.mlp.down_proj.weight");
   for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"predict", "--all-positions"}, {"predict"}, {"generate"}}) {
+       {std::vector<std::string>{"predict", "--all-positions"}, {"predict"}, {"generate"}, {"circuits"}, {"compare", model}}) {
     std::vector<std::string> arguments = command;
-    arguments.insert(arguments.end(), {"--tokens", "2,7,9", "--model", model});
+    if (command[0] == "compare") {
+      arguments.push_back(golden_model("gemma2"));
+    } else {
+      arguments.insert(arguments.end(), {"--model", model});
+    }
+    arguments.insert(arguments.end(), {"--tokens", "2,7,9"});
     const Outcome outcome = vitrine(arguments);
     EXPECT_EQ(outcome.code, 1) << outcome.err;
     EXPECT_CONTAINS(outcome.err, "NaN");
