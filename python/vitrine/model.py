@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -233,7 +234,7 @@ class Model:
         requests = [name + _slices(name, heads, positions) for name in self._requests(names_filter)]
         values = self._run(self._rows(prompt), requests + ["hook_logits"] if return_type else requests)
         logits = values["hook_logits"] if return_type else None
-        if return_type and not any("hook_logits" in self._session.find_hooks(r.split("[")[0]) for r in requests):
+        if return_type and not self._asks_for_logits(requests):
             del values["hook_logits"]
         cache = ActivationCache(values, self.config.n_layers)
         return logits, cache.remove_batch_dim() if remove_batch_dim else cache
@@ -275,12 +276,18 @@ class Model:
 
     def _requests(self, names_filter: NamesFilter) -> list[str]:
         if names_filter is None:
-            return [name for name in self.hook_names if not name.endswith("attn.hook_result")]
+            every = (re.sub(r"^blocks\.\d+\.", "blocks.*.", name) for name in self.hook_names)
+            return [pattern for pattern in dict.fromkeys(every) if not pattern.endswith("attn.hook_result")]
         if isinstance(names_filter, str):
             return [names_filter]
         if callable(names_filter):
             return names_of(self._session, names_filter)
         return list(names_filter)
+
+    def _asks_for_logits(self, requests: list[str]) -> bool:
+        full = set(self.hook_names)
+        patterns = [r.split("[")[0] for r in requests if r not in full]
+        return "hook_logits" in requests or any("hook_logits" in self._session.find_hooks(p) for p in patterns)
 
     def predict(self, prompt: Prompt, top: int = 10, *, all_positions: bool = False) -> list[Prediction]:
         """What the model expects after the prompt, or after each of its tokens: the top likeliest tokens."""
