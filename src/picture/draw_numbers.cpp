@@ -195,8 +195,7 @@ Svg svg_of_soft_cap(const Canvas& c) {
   svg.path({{across.at(-1.2), up.at(-1.2)}, {across.at(1.2), up.at(1.2)}}, "faint", 1.5);
   curve(svg, across, up, x, y, "accent", 2);
   if (layers == 0) return svg;
-  svg.text(kLeft, kHeight + 22,
-           "Share of attention scores that the cap changes by more than 1 %, by head (down) and layer (across)", Anchor::start,
+  svg.text(kLeft, kHeight + 22, "Share of scores that the cap changes by more than 1 %: heads down, layers across", Anchor::start,
            "muted");
   const double cell = std::min(28.0, 540.0 / static_cast<double>(layers));
   const auto share = [&](size_t h, size_t l) { return attention.at("changed")[l][h].get<double>(); };
@@ -246,9 +245,16 @@ Svg svg_of_splits(const Canvas& c) {
   double y = 48;
   for (const PictureJson& split : splits) {
     std::string line;
-    for (const PictureJson& id : split.at("ids")) line += (line.empty() ? "" : " | ") + c.spelling(id);
+    for (const PictureJson& id : split.at("ids")) {
+      const std::string piece = (line.empty() ? "" : " | ") + c.spelling(id);
+      if (Svg::text_width(line + piece) > kWidth - 50) {
+        line += " | …";
+        break;
+      }
+      line += piece;
+    }
     if (split.at("chosen").get<bool>()) svg.rect(10, y - 12, 4, 28, "accent");
-    svg.text(20, y, line.size() > 160 ? line.substr(0, line.rfind(" | ", 160)) + " | …" : line);
+    svg.text(20, y, line);
     svg.text(
         20, y + 16,
         fmt::format("{:.2f}, {:.2f} bits per byte", split.at("logprob").get<double>(), split.at("bitsPerByte").get<double>()),
@@ -291,11 +297,11 @@ Svg svg_of_reach(const Canvas& c) {
   const PictureJson& layers = c.picture.at("layers");
   const double n = c.picture.at("nTokens");
   Svg svg(kWidth, 90 + 16 * static_cast<double>(layers.size()), c.title(), c.alt());
-  const SvgScale x{0, n, 110, 610};
+  const SvgScale x{0, n, 140, 610};
   for (size_t l = 0; l < layers.size(); ++l) {
     const double y = 30 + 16 * static_cast<double>(l), sees = layers[l].at("sees"), receives = layers[l].at("receives");
     const int64_t window = layers[l].at("window");
-    svg.text(102, y + 11, window == 0 ? fmt::format("layer {} global", l) : fmt::format("layer {} window {}", l, window),
+    svg.text(132, y + 11, window == 0 ? fmt::format("layer {} global", l) : fmt::format("layer {} window {}", l, window),
              Anchor::end, "ink", 11);
     svg.rect(x.at(receives), y, x.at(n) - x.at(receives), 12, "s4",
              fmt::format("content from token {} on can have arrived", receives));

@@ -12,20 +12,12 @@ namespace {
 
 constexpr double kWidth = 640;
 
-// Width of a label in pixels, near enough to lay boxes out.
-double label_width(const std::string& text) {
-  double width = 0;
-  for (const char c : text)
-    width += (static_cast<unsigned char>(c) & 0xC0) == 0x80 ? 0 : static_cast<unsigned char>(c) >= 0xE2 ? 11 : 7;
-  return width;
-}
-
 // Boxes with labels in rows; returns the y below the last one.
 struct Boxes {
   Svg& svg;
   double x = 20, y = 20;
   void add(const std::string& label, const std::string& below, std::string_view colour, const std::string& hint) {
-    const double width = std::max(label_width(label), label_width(below) * 0.85) + 12;
+    const double width = std::max(Svg::text_width(label), Svg::text_width(below, 10)) + 12;
     if (x + width > kWidth - 20) x = 20, y += 44;
     svg.rect(x, y, width, 22, colour, hint);
     svg.frame(x, y, width, 22, "faint");
@@ -39,7 +31,7 @@ struct Boxes {
 double height_of(const std::vector<std::pair<std::string, std::string>>& labels) {
   double x = 20, y = 20;
   for (const auto& [label, below] : labels) {
-    const double width = std::max(label_width(label), label_width(below) * 0.85) + 12;
+    const double width = std::max(Svg::text_width(label), Svg::text_width(below, 10)) + 12;
     if (x + width > kWidth - 20) x = 20, y += 44;
     x += width + 3;
   }
@@ -50,15 +42,17 @@ Svg cosine_grid(const Canvas& c, const std::vector<std::string>& labels) {
   const PictureJson& grid = c.picture.at("cosine");
   const size_t n = labels.size();
   const double cell = std::max(6.0, std::min(28.0, 480.0 / static_cast<double>(n))), side = cell * static_cast<double>(n);
-  Svg svg(kWidth, side + 150, c.title(), c.alt());
+  double longest = 0;
+  for (const std::string& label : labels) longest = std::max(longest, Svg::text_width(label, 11));
+  Svg svg(kWidth, side + longest + 80, c.title(), c.alt());
   const auto value = [&](size_t r, size_t k) { return grid[r][k].get<double>(); };
   svg.heat(120, 20, cell, cell, n, n, true, value,
            [&](size_t r, size_t k) { return fmt::format("{} and {}: {:.4f}", labels[r], labels[k], value(r, k)); });
   for (size_t i = 0; i < n && cell >= 10; ++i) {
     svg.text(114, 20 + cell * (static_cast<double>(i) + 0.5) + 4, labels[i], Anchor::end, "ink", 11);
-    svg.text_up(120 + cell * (static_cast<double>(i) + 0.5) + 4, side + 60, labels[i], "ink");
+    svg.text_up(120 + cell * (static_cast<double>(i) + 0.5) + 4, side + 26, labels[i], "ink", Anchor::end, 11);
   }
-  svg.legend(120, side + 110, "−1", "1", true);
+  svg.legend(120, side + longest + 44, "−1", "1", true);
   return svg;
 }
 
@@ -89,8 +83,12 @@ Svg svg_of_merges(const Canvas& c) {
   const auto line = [&](double y, const std::string& name, size_t marked) {
     svg.text(20, y, name, Anchor::start, "muted", 11);
     double x = 150;
-    for (size_t i = 0; i < parts.size() && x < kWidth - 20; ++i) {
-      const double width = label_width(parts[i]) + 6;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const double width = Svg::text_width(parts[i]) + 6;
+      if (x + width > kWidth - 20) {
+        svg.text(x, y, "…", Anchor::start, "muted", 11);
+        break;
+      }
       svg.rect(x, y - 12, width, 16, i == marked ? "s5" : "s1");
       svg.text(x + width / 2, y, parts[i], Anchor::middle, "ink", 11);
       x += width + 2;
@@ -153,9 +151,13 @@ Svg svg_of_layer_norm(const Canvas& c) {
     for (const auto& [key, label, colour] : vectors) {
       const double x = c.picture.at(key)[0], y = c.picture.at(key)[1];
       svg.arrow(cx, cy, cx + unit * x, cy - unit * y, colour, 2);
-      svg.text(cx + unit * x + (x < 0 ? -6 : 6), cy - unit * y - 4,
-               fmt::format("{} ({}, {})", label, short_number(x), short_number(y)), x < 0 ? Anchor::end : Anchor::start, "ink",
-               11);
+      const std::string words = fmt::format("{} ({}, {})", label, short_number(x), short_number(y));
+      if (x < 0 && colour == std::string_view("ink")) {  // between other arrows: its name stands beside them
+        svg.line(cx + unit * x + 3, cy - unit * y, cx + 30, cy - unit * y, "faint");
+        svg.text(cx + 34, cy - unit * y + 4, words, Anchor::start, "ink", 11);
+      } else {
+        svg.text(cx + unit * x + (x < 0 ? -6 : 6), cy - unit * y - 4, words, x < 0 ? Anchor::end : Anchor::start, "ink", 11);
+      }
     }
   };
   fan(190, "LayerNorm",
@@ -205,7 +207,7 @@ Svg svg_of_attention(const Canvas& c) {
     svg.frame(120, 20, 480, 480, "faint");
     for (size_t i = 0; i < n && cell >= 12 && full; ++i) {
       svg.text(114, 20 + cell * (static_cast<double>(i) + 0.5) + 4, name(i), Anchor::end, "ink", 11);
-      svg.text_up(120 + cell * (static_cast<double>(i) + 0.5) + 4, 545, name(i), "ink");
+      svg.text_up(120 + cell * (static_cast<double>(i) + 0.5) + 4, 506, name(i), "ink", Anchor::end, 11);
     }
     svg.text(360, 600, "source (key)", Anchor::middle, "muted");
     svg.text_up(16, 260, "target (query)");
@@ -287,7 +289,7 @@ Svg svg_of_query_length(const Canvas& c) {
     double power = 1;
     for (size_t p = 0; p < pairs; ++p) {  // 6, 63, 628, 6283: 2π times powers of ten
       if (wavelengths[p] < power * 6.283) continue;
-      svg.text(70 + cell_w * (static_cast<double>(p) + 0.5), y + grid + 14, fmt::format("{:.0f}", std::floor(power * 6.2832)),
+      svg.text(70 + cell_w * (static_cast<double>(p) + 0.5), y + grid + 14, fmt::format("{:.0f}", power * 6.283185),
                Anchor::middle, "muted", 11);
       power *= 10;
     }
@@ -304,6 +306,7 @@ Svg svg_of_mlp_surfaces(const Canvas& c) {
                             x = number_list(c.picture.at("x"));
   const size_t n = x.size();
   static constexpr std::array kTitles = {"linear", "ReLU", "ReGLU", "GeGLU"};
+  static constexpr std::array kSliceColours = {"d1", "d4", "ink", "d12", "d15"};  // from x[1] = −2 to 2
   const double size = 140, cell = size / static_cast<double>(n);
   for (size_t k = 0; k < 4; ++k) {
     double largest = 1e-12;
@@ -325,13 +328,13 @@ Svg svg_of_mlp_surfaces(const Canvas& c) {
       std::vector<std::pair<double, double>> points;
       const std::vector<double> y = number_list(slice);
       for (size_t i = 0; i < n; ++i) points.emplace_back(across.at(x[i]), up.at(y[i]));
-      svg.path(points, s == 0 ? "accent2" : s == 1 ? "ink" : "accent");
+      svg.path(points, kSliceColours[s]);
       ++s;
     }
   }
   svg.text(20, 200, "y[0] over x[0] (across) and x[1] (up), each from −2 to 2; orange below 0, blue above", Anchor::start,
            "muted");
-  svg.text(20, 382, "slices at x[1] = −1 (orange), 0 (black), 1 (blue)", Anchor::start, "muted");
+  svg.text(20, 382, "slices of them at x[1] = −2 and −1 (orange), 0 (ink), 1 and 2 (blue)", Anchor::start, "muted");
   svg.text(20, 410, "the six regions: which hidden units are above zero", Anchor::start, "muted");
   const auto region = [&](size_t row, size_t column) { return regions[column * n + (n - 1 - row)]; };
   svg.heat(

@@ -247,8 +247,8 @@ class Observer final : public Listener {
  public:
   /// Counts one number that a cap has already acted on: |raw| > t cap is |capped| > cap tanh(t).
   static void count_capped(double magnitude, double cap, CapCount& count) {
-    // 1 - tanh(r) / r = 0.01 at r = 0.1735: there the cap takes off one hundredth.
-    static const double changed = std::tanh(0.17354), half = std::tanh(0.5);
+    // 1 - tanh(r) / r = 0.01 at r = 0.1743: there the cap takes off one hundredth.
+    static const double changed = std::tanh(0.1742536), half = std::tanh(0.5);
     count.scores += 1;
     if (magnitude > cap * changed) count.changed += 1;
     if (magnitude > cap * half) count.beyond_half += 1;
@@ -337,7 +337,10 @@ void prepare(const ModelFacts& facts, const ObserveOptions& options, Observation
   in_range("head", options.row_head, s.n_heads);
   out.row_layer = options.row_layer;
   out.row_head = options.row_head;
-  out.row_target = options.row_target < 0 ? out.tokens - 1 : std::min(options.row_target, out.tokens - 1);
+  out.row_target = options.row_target < 0 ? out.tokens - 1 : options.row_target;
+  if (out.row_target >= out.tokens)
+    throw InputError("position " + std::to_string(out.row_target) + " is not there: the prompt has " +
+                     std::to_string(out.tokens) + " tokens, 0 to " + std::to_string(out.tokens - 1));
   if ((options.needs & kNeedPatterns) == 0) return;
 
   out.level = pattern_level(out.tokens, s.n_layers, s.n_heads);

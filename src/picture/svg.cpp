@@ -12,6 +12,7 @@ namespace vitrine {
 namespace {
 
 constexpr int kLevels = 16;  // of each colour scale
+constexpr const char* kAnchors[] = {"start", "middle", "end"};
 
 struct Colour {
   double r, g, b;
@@ -49,7 +50,8 @@ std::string style() {
          "@media(prefers-color-scheme:dark){svg{background:#0d1117}.ink{--c:#e6edf3}.muted{--c:#9da7b1}.faint{--c:#30363d}"
          ".accent{--c:#92c5de}.accent2{--c:#fdb863}" +
          scales(kSequentialDark, kDivergingDark) +
-         "}line,path{stroke:var(--c);fill:none}rect,circle,text,.head{fill:var(--c)}.open{fill:none;stroke:var(--c)}";
+         "}line,path{stroke:var(--c);fill:none}rect,circle,text,.head{fill:var(--c)}rect{shape-rendering:crispEdges}.open{fill:"
+         "none;stroke:var(--c)}";
 }
 
 std::string pixels(double value) {
@@ -157,16 +159,24 @@ void Svg::frame(double x, double y, double w, double h, std::string_view colour)
 }
 
 void Svg::text(double x, double y, const std::string& words, Anchor anchor, std::string_view colour, double size) {
-  static constexpr const char* kAnchors[] = {"start", "middle", "end"};
   body_ +=
       fmt::format("<text class=\"{}\" x=\"{}\" y=\"{}\" text-anchor=\"{}\" font-size=\"{}\" xml:space=\"preserve\">{}</text>\n",
                   colour, pixels(x), pixels(y), kAnchors[static_cast<size_t>(anchor)], pixels(size), markup_text(words));
 }
 
-void Svg::text_up(double x, double y, const std::string& words, std::string_view colour) {
-  body_ += fmt::format(
-      "<text class=\"{}\" transform=\"translate({} {}) rotate(-90)\" text-anchor=\"middle\" font-size=\"12\">{}</text>\n", colour,
-      pixels(x), pixels(y), markup_text(words));
+void Svg::text_up(double x, double y, const std::string& words, std::string_view colour, Anchor anchor, double size) {
+  body_ +=
+      fmt::format("<text class=\"{}\" transform=\"translate({} {}) rotate(-90)\" text-anchor=\"{}\" font-size=\"{}\">{}</text>\n",
+                  colour, pixels(x), pixels(y), kAnchors[static_cast<size_t>(anchor)], pixels(size), markup_text(words));
+}
+
+double Svg::text_width(const std::string& words, double size) {
+  double width = 0;  // at 12 pixels
+  for (const char c : words) {
+    const auto byte = static_cast<unsigned char>(c);
+    width += (byte & 0xC0) == 0x80 ? 0 : byte >= 0xE2 ? 11 : 7;
+  }
+  return width * size / 12;
 }
 
 void Svg::x_axis(const SvgScale& scale, double y, const std::string& label) {
@@ -185,7 +195,7 @@ void Svg::y_axis(const SvgScale& scale, double x, const std::string& label, doub
     line(x - 4, scale.at(t), x, scale.at(t), "muted");
     text(x - 7, scale.at(t) + 4, short_number(t), Anchor::end, "muted", 11);
   }
-  text_up(x - 48, (scale.from + scale.to) / 2, label);
+  text_up(x - 55, (scale.from + scale.to) / 2, label);
 }
 
 int Svg::level(double share, bool diverging) {

@@ -33,7 +33,8 @@ class Svg {
   void text(double x, double y, const std::string& words, Anchor anchor = Anchor::start, std::string_view colour = "ink",
             double size = 12);
   /// Text turned so that it reads from below.
-  void text_up(double x, double y, const std::string& words, std::string_view colour = "muted");
+  void text_up(double x, double y, const std::string& words, std::string_view colour = "muted", Anchor anchor = Anchor::middle,
+               double size = 12);
 
   void x_axis(const SvgScale& scale, double y, const std::string& label);
   void y_axis(const SvgScale& scale, double x, const std::string& label, double grid_to = 0);
@@ -44,6 +45,9 @@ class Svg {
             Hint&& hint);
   /// The colour scale with its ends.
   void legend(double x, double y, const std::string& low, const std::string& high, bool diverging);
+
+  /// Pixels that a line of text takes, near enough to lay boxes out and to cut what would be clipped.
+  static double text_width(const std::string& words, double size = 12);
 
   double width() const { return width_; }
   double height() const { return height_; }

@@ -144,7 +144,7 @@ PictureJson draw_mlp_surfaces(Studio&) {
   p["kinds"] = {"linear", "relu", "reglu", "geglu"};
   p["surfaces"] = packed(std::span<const float>(surfaces), {4, kSide, kSide});
   p["regions"] = packed(std::span<const uint8_t>(regions), {kSide, kSide}, 1, false);
-  const std::vector<double> at = {-1, 0, 1};
+  const std::vector<double> at = {-2, -1, 0, 1, 2};
   p["sliceAt"] = numbers(at);
   p["slices"] = PictureJson::array();
   for (int kind = kLinear; kind <= kGeglu; ++kind) {

@@ -453,7 +453,7 @@ export interface SoftCap extends Head<"soft-cap"> {
   /** null: attention scores of this model are not capped. */
   attention: {
     cap: number;
-    /** [layer][head]: share of the unmasked scores that the cap changes by more than 1 % of themselves (|s| > 0.1735 cap). */
+    /** [layer][head]: share of the unmasked scores that the cap changes by more than 1 % of themselves (|s| > 0.1743 cap). */
     changed: number[][];
     /** [layer][head]: share beyond half the cap, and the largest |s| before the cap. */
     beyondHalf: number[][];
