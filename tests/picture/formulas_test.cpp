@@ -3,10 +3,12 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 
 #include "inspect/trace.h"
+#include "picture/facts.h"
 #include "picture/observe.h"
 #include "support.h"
 #include "support/random_model.h"
@@ -16,6 +18,7 @@ namespace {
 
 std::vector<double> list(std::initializer_list<double> values) { return values; }
 constexpr Tolerance kFourDigits{.abs = 5e-5, .rel = 0};
+constexpr Tolerance kSixDigits{.abs = 1e-7, .rel = 1e-6};  // the data has seven
 
 const Json& random_gemma_config() {  // Gemma's head of 256 components and context, everything else small
   static const Json config = {{"architectures", {"GemmaForCausalLM"}},
@@ -37,6 +40,7 @@ class Formulas : public testing::Test {
  protected:
   Formulas() { write_random_model(folder.path(), random_gemma_config()); }
   TemporaryDirectory folder;
+  const Json torch = read_json(std::string(VITRINE_GOLDEN) + "/pictures/functions.json");
   PictureJson one(const char* name, std::vector<int32_t> ids = {2, 5, 9, 3, 7}) {
     Engine engine(folder.path(), kF32);
     return picture_document(engine, ids_prompt(std::move(ids)), name).at("pictures").at(name);
@@ -57,18 +61,30 @@ TEST_F(Formulas, NormsOfTwoAndThreeNumbers) {
   EXPECT_CLOSE(doubles(p.at("layerNorm")), list({-0.5, 1.5}), kFourDigits);
   EXPECT_CLOSE(doubles(p.at("rmsScaled")), list({1 / std::sqrt(13.0), 5 / std::sqrt(13.0)}), kFourDigits);
   EXPECT_CLOSE(doubles(p.at("three").at("scaled")), list({-1.2247, 0, 1.2247}), kFourDigits);
+  EXPECT_CLOSE(doubles(p.at("three").at("scaled")), doubles(torch["three"]), kSixDigits);
   EXPECT_NEAR(p.at("three").at("variance").get<double>(), 8.0 / 3.0, 1e-6);
 }
 
 TEST_F(Formulas, SoftCapSoftmaxAndToyGrowth) {
   const PictureJson cap = one("soft-cap");
   EXPECT_CLOSE(doubles(cap.at("example").at("y")), list({0.4898, 0.9242, 1.5232, 1.8103}), kFourDigits);
+  EXPECT_CLOSE(doubles(cap.at("example").at("y")), doubles(torch["cap2"]), kSixDigits);
+  EXPECT_CLOSE(doubles(cap.at("curve").at("x")), doubles(torch["x"]), kSixDigits);
+  EXPECT_CLOSE(doubles(cap.at("curve").at("y")), doubles(torch["tanh"]), kSixDigits);
   EXPECT_TRUE(cap.at("attention").is_null());  // Gemma has no caps
-  EXPECT_CLOSE(doubles(one("softmax").at("pair").at("weights")), list({2.0 / 3, 1.0 / 3}), kFourDigits);
+  const std::vector<double> pair = doubles(one("softmax").at("pair").at("weights"));
+  EXPECT_CLOSE(pair, list({2.0 / 3, 1.0 / 3}), kFourDigits);
+  EXPECT_CLOSE(pair, doubles(torch["softmaxPair"]), kSixDigits);
   const PictureJson toy = one("residual-scale").at("toy");
   EXPECT_EQ(toy.at("without").back(), 387420489);
   EXPECT_EQ(toy.at("with").back(), 37);
   EXPECT_EQ(toy.at("with").size(), 19u);
+}
+
+TEST_F(Formulas, ActivationsAreTorchs) {
+  const PictureJson p = one("activation-curves");
+  for (const char* key : {"x", "relu", "geluTanh", "geluExact", "silu"})
+    EXPECT_CLOSE(doubles(p.at(key)), doubles(torch[key]), kSixDigits) << key;
 }
 
 TEST_F(Formulas, GemmasWavelengths) {
@@ -78,12 +94,95 @@ TEST_F(Formulas, GemmasWavelengths) {
   EXPECT_NEAR(p.at("wavelengths").back().get<double>(), 58470, 1);
   EXPECT_EQ(p.at("firstBeyondContext"), 100);
   EXPECT_EQ(p.at("layout"), "halves");
+  EXPECT_CLOSE(doubles(p.at("frequencies")), doubles(torch["gemmaFrequencies"]), kSixDigits);
   const PictureJson rotation = one("rope-rotation");
   EXPECT_EQ(rotation.at("components")[1].at("component"), 20);
   EXPECT_NEAR(rotation.at("components")[1].at("frequency").get<double>(), 0.2371, 1e-4);
   for (int i = 0; i + 2 < 5; ++i)
     EXPECT_NEAR(rotation.at("dot")[i][i + 1].get<double>(), rotation.at("dot")[i + 1][i + 2].get<double>(), 1e-6);
   EXPECT_NEAR(rotation.at("dot")[0][2].get<double>(), std::cos(2.0), 1e-6);
+}
+
+// Llama 7B's groups and Gemma's table, from shapes alone.
+TEST(Shapes, GroupsAndTablesOfWellKnownModels) {
+  ModelFacts gemma;
+  gemma.shape.vocab_size = 256000;
+  gemma.shape.d_model = 2048;
+  EXPECT_EQ(to_json(gemma, "").at("embeddingParameters"), 524288000);
+  ModelFacts heads;
+  heads.shape.n_heads = 32;
+  for (const auto& [kv, title] : {std::pair{8, "GQA"}, std::pair{32, "MHA"}, std::pair{1, "MQA"}}) {
+    heads.shape.n_kv_heads = kv;
+    EXPECT_EQ(heads.heads_title(), title);
+  }
+}
+
+TEST(GroupedQueries, HaveTheShapesOfTheText) {  // 32 heads of 128, 8 of them for keys and values; a narrow stream
+  TemporaryDirectory folder;
+  write_random_model(folder.path(), {{"architectures", {"LlamaForCausalLM"}},
+                                     {"model_type", "llama"},
+                                     {"hidden_size", 32},
+                                     {"head_dim", 128},
+                                     {"num_hidden_layers", 1},
+                                     {"num_attention_heads", 32},
+                                     {"num_key_value_heads", 8},
+                                     {"intermediate_size", 16},
+                                     {"vocab_size", 40},
+                                     {"max_position_embeddings", 2048}});
+  Engine engine(folder.path(), kF32);
+  const PictureJson document = explain_document(engine, ids_prompt(std::vector<int32_t>(6, 5)));
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const PictureJson& step : document.at("steps"))
+    for (const PictureJson& shape : step.at("shapes"))
+      shapes[shape.at("name").get<std::string>()] = shape.at("shape").get<std::vector<int64_t>>();
+  EXPECT_EQ(shapes.at("q"), (std::vector<int64_t>{6, 32, 128}));
+  EXPECT_EQ(shapes.at("k"), (std::vector<int64_t>{6, 8, 128}));
+  EXPECT_EQ(shapes.at("v"), (std::vector<int64_t>{6, 8, 128}));
+  const PictureJson& grouping = document.at("pictures").at("head-grouping");
+  EXPECT_EQ(grouping.at("kind"), "GQA");
+  EXPECT_EQ(grouping.at("groups").size(), 8u);
+  EXPECT_EQ(grouping.at("groups")[1].get<std::vector<int>>(), (std::vector<int>{4, 5, 6, 7}));
+  EXPECT_EQ(grouping.at("parameters").at("k"), 32 * 1024);
+}
+
+// GPT-2's spelling of a byte: itself where it prints, else a letter from U+0100 on.
+std::string byte_piece(int byte) {
+  int code = byte, hidden = 0;
+  const auto prints = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
+  for (int b = 0; b < byte; ++b) hidden += prints(b) ? 0 : 1;
+  if (!prints(byte)) code = 256 + hidden;
+  if (code < 128) return std::string(1, static_cast<char>(code));
+  return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
+}
+
+TEST(Merges, OfTheToyVocabulary) {  // Sennrich et al., arXiv:1508.07909: the commonest pair first
+  TemporaryDirectory folder;
+  write_random_model(folder.path(), {{"architectures", {"GPT2LMHeadModel"}},
+                                     {"model_type", "gpt2"},
+                                     {"n_embd", 16},
+                                     {"n_layer", 1},
+                                     {"n_head", 2},
+                                     {"n_positions", 32},
+                                     {"vocab_size", 259}});
+  Json vocabulary;
+  for (int byte = 0; byte < 256; ++byte) vocabulary[byte_piece(byte)] = byte;
+  vocabulary["aa"] = 256;
+  vocabulary["ab"] = 257;
+  vocabulary["aaab"] = 258;
+  write_file_atomically(folder.path() + "/vocab.json", vocabulary.dump());
+  write_file_atomically(folder.path() + "/merges.txt", "#version: 0.2\na a\na b\naa ab\n");
+  Engine engine(folder.path(), kF32);
+  const PicturePrompt prompt = text_prompt(engine, "aaabdaaabac");
+  const PictureJson p = picture_document(engine, prompt, "merges").at("pictures").at("merges");
+  EXPECT_EQ(p.at("end").get<std::vector<int>>(), (std::vector<int>{258, 100, 258, 97, 99}));
+  EXPECT_EQ(p.at("start").size(), 11u);
+  std::vector<std::string> made;
+  for (const PictureJson& step : p.at("steps")) made.push_back(step.at("piece"));
+  EXPECT_EQ(made, (std::vector<std::string>{"aa", "aa", "ab", "ab", "aaab", "aaab"}));
+  EXPECT_EQ(column(p.at("steps"), "order"), list({0, 0, 1, 1, 2, 2}));
+  // "aaab" has six cuts (aaab, aa·ab, aa·a·b, a·aa·b, a·a·ab, a·a·a·b); the rest has one.
+  const PictureJson splits = picture_document(engine, prompt, "splits").at("pictures").at("splits");
+  EXPECT_NEAR(splits.at("log10Count").get<double>(), std::log10(6.0 * 6.0), 1e-6);
 }
 
 TEST_F(Formulas, GroupsAndReach) {

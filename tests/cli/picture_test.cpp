@@ -1,0 +1,143 @@
+// vitrine picture, vitrine explain.
+#include "cli/program.h"
+#include "io/safetensors.h"
+
+namespace vitrine {
+namespace {
+
+std::vector<std::string> picture_names() {
+  std::vector<std::string> names;
+  const Json list = vitrine({"picture", "--list", "--json"}).json();
+  for (const Json& picture : list["pictures"]) names.push_back(picture["name"]);
+  return names;
+}
+
+TEST(PictureCommand, ListsAndShowsEveryPicture) {
+  const std::vector<std::string> names = picture_names();
+  EXPECT_EQ(names.size(), 26u);
+  const Outcome list = vitrine({"picture", "--list"});
+  ASSERT_EQ(list.code, 0) << list.err;
+  EXPECT_EQ(list.out, vitrine({"explain", "--list"}).out);
+  for (const std::string& name : names) {
+    EXPECT_CONTAINS(list.out, name + " ");
+    const Outcome words = vitrine({"picture", name, "--tokens", "2,7,9", "--model", golden_model("gemma2")});
+    EXPECT_EQ(words.code, 0) << name << words.err;
+    EXPECT_GT(words.out.size(), 40u) << name;
+  }
+}
+
+TEST(PictureCommand, GivesDataAndDrawings) {
+  const Scratch scratch;
+  const std::vector<std::string> common = {"picture", "attention", "The king and the queen"};
+  const auto with = [&](std::initializer_list<std::string> more) {
+    std::vector<std::string> arguments = common;
+    arguments.insert(arguments.end(), more);
+    return arguments;
+  };
+  const Outcome data = vitrine(with({"--json"})), drawing = vitrine(with({"--svg"}));
+  ASSERT_EQ(data.code, 0) << data.err;
+  ASSERT_EQ(drawing.code, 0) << drawing.err;
+  const Json document = data.json();
+  EXPECT_EQ(document["pictures"].size(), 1u);
+  EXPECT_EQ(document["pictures"]["attention"]["nTokens"], 6);
+  EXPECT_EQ(document["prompt"]["text"], "The king and the queen");
+  EXPECT_EQ(document["steps"], Json::array());
+  EXPECT_TRUE(drawing.out.starts_with("<svg xmlns"));
+  EXPECT_CONTAINS(drawing.out, "prefers-color-scheme:dark");
+
+  // To a file, its kind from the name; an existing one is replaced.
+  for (int time = 0; time < 2; ++time) ASSERT_EQ(vitrine(with({"--out", scratch / "heads.svg"})).code, 0);
+  ASSERT_EQ(vitrine(with({"--out", scratch / "heads.json"})).code, 0);
+  EXPECT_EQ(read_file(scratch / "heads.svg"), drawing.out);
+  EXPECT_EQ(read_file(scratch / "heads.json"), data.out);
+  // One head in full.
+  const Outcome one = vitrine(with({"--layer", "7", "--head", "3", "--svg"}));
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_NE(one.out, drawing.out);
+  EXPECT_EQ(vitrine(with({"--json", "--threads", "1"})).out, data.out);  // the same on any number of threads
+}
+
+TEST(ExplainCommand, WritesAPageThatFetchesNothing) {
+  const Scratch scratch;
+  const std::string page = scratch / "walk.html";
+  const Outcome outcome = vitrine({"explain", "Once upon a time", "--out", page, "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json document = outcome.json();
+  EXPECT_EQ(document["pictures"].size(), 26u);
+  EXPECT_GE(document["steps"].size(), 12u);
+  const std::string html = read_file(page);
+  EXPECT_TRUE(html.starts_with("<!doctype html>"));
+  EXPECT_CONTAINS(html, "default-src 'none'");
+  for (const char* fetching : {"src=\"http", "href=\"http", "@import", "url(http"})
+    EXPECT_EQ(html.find(fetching), std::string::npos) << fetching;
+  const std::string begin = "<script id=\"vitrine-data\" type=\"application/json\">";
+  const size_t from = html.find(begin) + begin.size();
+  EXPECT_EQ(Json::parse(html.substr(from, html.find("</script>", from) - from)), document);
+  EXPECT_LT(html.size(), size_t{5} << 20);
+}
+
+TEST(ExplainCommand, TakesQuantisedFilesIdsAndOneToken) {
+  const Scratch scratch;
+  const std::string gguf = std::string(VITRINE_GOLDEN) + "/gguf/";
+  for (const char* name : {"llama_q8_0.gguf", "llama_q4_0.gguf", "llama_f16.gguf", "gemma2.gguf"}) {
+    const Outcome outcome = vitrine({"explain", "--tokens", "5,3,7", "--model", gguf + name, "--json"});
+    ASSERT_EQ(outcome.code, 0) << name << outcome.err;
+    EXPECT_EQ(outcome.json()["prompt"]["text"], nullptr) << name;
+  }
+  for (const char* name : {"classic_post", "classic_pre", "gemma", "gemma2", "gpt2_a", "gpt2_b", "llama", "mistral", "qwen2"}) {
+    const Outcome outcome = vitrine({"explain", "--tokens", "5", "--model", golden_model(name), "--out", scratch / "one.html"});
+    EXPECT_EQ(outcome.code, 0) << name << outcome.err;
+  }
+}
+
+TEST(ExplainCommand, APromptMaySayAnything) {
+  const Scratch scratch;
+  for (const std::string text :
+       {"</script><img src=x onerror=alert(1)> & \"quotes\" 'and' <!--", "\xF0\x9F\x98\x80\xE2\x80\xA8 caf\xC3\xA9\t\n", ""}) {
+    const Outcome outcome = vitrine({"explain", text, "--out", scratch / "any.html", "--json"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.json()["prompt"]["text"], text);
+    EXPECT_EQ(read_file(scratch / "any.html").find("<img src=x"), std::string::npos);
+  }
+}
+
+TEST(PictureCommand, RefusesWrongInput) {
+  const Scratch scratch;
+  expect_refused({"picture"}, {"which picture?", "--list"});
+  expect_refused({"picture", "atention"}, {"atention", "Did you mean \"attention\"?"});
+  expect_refused({"picture", "attention", "--svg", "--json"}, {"exclude each other"});
+  expect_refused({"picture", "attention", "--out", scratch / "heads.png"}, {"heads.png", ".svg or .json"});
+  expect_refused({"picture", "tokens", "a \xFF b"}, {"UTF-8"});
+  expect_refused({"picture", "tokens", "--tokens", "2,9999"}, {"9999"});
+  expect_refused({"picture", "tokens", "--tokens", "2;3"}, {"several sequences"});
+  expect_refused({"picture", "tokens", "text", "--tokens", "2"}, {"--tokens"});
+  expect_refused({"picture", "softmax", "--layer", "8"}, {"layer 8 is not there", "0 to 7"});
+  expect_refused({"picture", "softmax", "The king", "--position", "99"}, {"position 99 is not there", "0 to 2"});
+  expect_refused({"picture", "softmax", "--head", "-1"}, {"--head"});
+  expect_refused({"picture", "embedding-neighbours", "--sum", "king queen"}, {"where a sign should stand"});
+  expect_refused({"picture", "embedding-cosine", "--words", "xylophonist"}, {"xylophonist"});
+  expect_refused({"picture", "rope-wavelengths", "--tokens", "5", "--model", golden_model("gpt2_a"), "--svg"},
+                 {"no rotary positions"});
+  expect_refused({"picture", "tokens", "text", "--model", golden_model("gpt2_b")}, {"tokenizer"});
+  expect_refused({"picture", "tokens", "--model", scratch / "absent"}, {"absent"});
+}
+
+TEST(ExplainCommand, RefusesWrongInput) {
+  const Scratch scratch;
+  const std::string page = scratch / "walk.html";
+  expect_refused({"explain", "text"}, {"--out PAGE.html"});
+  expect_refused({"explain", "--out", page}, {"text"});
+  expect_refused({"explain", "\xC3(", "--out", page}, {"UTF-8"});
+  expect_refused({"explain", "--tokens", "", "--out", page}, {"--tokens"});
+  expect_refused({"explain", "--tokens", "-5", "--out", page}, {"-5"});
+  const Outcome unwritable = vitrine({"explain", "text", "--out", scratch / "no/such/folder/walk.html"});
+  EXPECT_EQ(unwritable.code, 1);
+  EXPECT_CONTAINS(unwritable.err, "no/such/folder/walk.html: cannot be written");
+  std::string ids = "2";
+  for (int i = 0; i < 1024; ++i) ids += ",7";
+  expect_refused({"explain", "--tokens", ids, "--out", page}, {"1025", "1024"});
+  EXPECT_FALSE(std::filesystem::exists(page));
+}
+
+}  // namespace
+}  // namespace vitrine
