@@ -68,9 +68,11 @@ void run_chat(const Options& o) {
 
 Action define_chat(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("TEXT", o->text, "What to say; without it, lines are read from standard input");
+  app.add_option("TEXT", o->text, "What to say; without it, lines are read from standard input")->check(not_empty());
   app.add_option("--system", o->system, "A system message before the conversation")->type_name("TEXT");
-  app.add_option("--template", o->template_path, "A Jinja template in the place of the model's own")->type_name("FILE");
+  app.add_option("--template", o->template_path, "A Jinja template in the place of the model's own")
+      ->type_name("FILE")
+      ->check(not_empty());
   app.add_flag("--show-prompt", o->show_prompt, "Print what the model reads, to stderr");
   add_count(app, "--max-tokens,-n", o->generate.max_tokens, 0, int64_t{1} << 40, "New tokens of an answer at most (default 128)");
   add_sampling_flags(app, o->generate);

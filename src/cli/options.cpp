@@ -91,6 +91,11 @@ CLI::Option* add_number(CLI::App& app, const std::string& names, double& value, 
   }));
 }
 
+CLI::Validator not_empty() {
+  return check(
+      [](std::string& given) { return std::string(given.empty() ? "is empty; leave the option out or give a value" : ""); });
+}
+
 std::vector<std::string> words_of(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   return type.find('|') == std::string::npos ? std::vector<std::string>{} : split(type, '|');

@@ -19,6 +19,9 @@ CLI::Option* add_count(CLI::App& app, const std::string& names, int64_t& value, 
 CLI::Option* add_number(CLI::App& app, const std::string& names, double& value, double low, double high, const std::string& what,
                         bool above_low = false);
 
+/// Refuses "", which a shell makes of a variable that is not set, where a missing option means something of its own.
+CLI::Validator not_empty();
+
 /// The words of an option made by add_choice, empty for others.
 std::vector<std::string> words_of(const CLI::Option& option);
 

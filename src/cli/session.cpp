@@ -12,7 +12,8 @@ namespace vitrine::cli {
 void add_model_name(CLI::App& app, std::string& model) {
   app.add_option("--model,-m", model,
                  "A Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache; default: the shipped model")
-      ->type_name("MODEL");
+      ->type_name("MODEL")
+      ->check(not_empty());
 }
 
 void add_json(CLI::App& app, bool& json) { app.add_flag("--json", json, "One JSON document on standard output"); }

@@ -107,13 +107,19 @@ void detokenize(const DetokenizeOptions& o) {
 Action define_tokenize(CLI::App& app) {
   auto o = std::make_shared<TokenizeOptions>();
   app.add_option("TEXT", o->text, "The text")->type_name("")->each([o](const std::string&) { o->has_text = true; });
-  app.add_option("--file", o->file, "A file (- for standard input) as one text; any bytes")->type_name("FILE");
-  app.add_option("--jsonl", o->jsonl, "A file with one {\"text\": …} a line; one object a line comes out")->type_name("FILE");
+  app.add_option("--file", o->file, "A file (- for standard input) as one text; any bytes")
+      ->type_name("FILE")
+      ->check(not_empty());
+  app.add_option("--jsonl", o->jsonl, "A file with one {\"text\": …} a line; one object a line comes out")
+      ->type_name("FILE")
+      ->check(not_empty());
   add_model_name(app, o->model);
   app.add_flag("--no-special", o->no_special, "Do not add BOS or EOS");
   add_choice(app, "--special", o->special, "text|parse",
              "Read control tokens spelled in the text as text, or as tokens; default: as the tokenizer's reference library does");
-  app.add_option("--compare", o->compare, "Another model or tokenizer; prints where the ids first differ")->type_name("MODEL");
+  app.add_option("--compare", o->compare, "Another model or tokenizer; prints where the ids first differ")
+      ->type_name("MODEL")
+      ->check(not_empty());
   add_json(app, o->json);
   return [o] { tokenize(*o); };
 }
