@@ -103,8 +103,10 @@ PictureJson draw_attention(Studio& studio) {
       flat.push_back(layer.seen_rows[h] > 0 ? layer.entropy_share[h] / layer.seen_rows[h] : 1);
     std::vector<int64_t>& heads = order.emplace_back(flat.size());
     std::iota(heads.begin(), heads.end(), 0);
-    std::stable_sort(heads.begin(), heads.end(),
-                     [&](int64_t a, int64_t b) { return flat[static_cast<size_t>(a)] > flat[static_cast<size_t>(b)]; });
+    std::sort(heads.begin(), heads.end(), [&](int64_t a, int64_t b) {
+      const double of_a = flat[static_cast<size_t>(a)], of_b = flat[static_cast<size_t>(b)];
+      return of_a != of_b ? of_a > of_b : a < b;
+    });
     first.push_back(over(layer.on_first, targets));
     previous.push_back(over(layer.on_previous, targets));
     self.push_back(over(layer.on_self, targets));

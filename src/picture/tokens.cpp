@@ -108,11 +108,12 @@ Lattice cut_every_way(const Tokenizer& tokenizer, const std::string& text) {
       const std::optional<int32_t> id = tokenizer.find(piece);
       if (!id || tokenizer.is_control(*id) || is_byte_piece(piece)) continue;
       ways[end] += ways[begin];
-      for (const auto& split : best[begin]) {
-        best[end].push_back(split);
-        best[end].back().push_back(*id);
+      for (std::vector<int32_t> split : best[begin]) {
+        split.push_back(*id);
+        const auto place = std::upper_bound(best[end].begin(), best[end].end(), split,
+                                            [](const auto& a, const auto& b) { return a.size() < b.size(); });
+        best[end].insert(place, std::move(split));
       }
-      std::stable_sort(best[end].begin(), best[end].end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
       if (best[end].size() > kSplitsKept + 1) best[end].resize(kSplitsKept + 1);
     }
   }
@@ -221,7 +222,8 @@ PictureJson draw_splits(Studio& studio) {
       return absent("The prompt's splits are longer than the model's context.");
     for (const float logprob : studio.engine.token_logprobs(ids)) split.logprob += static_cast<double>(logprob);
   }
-  std::stable_sort(splits.begin(), splits.end(), [](const Split& a, const Split& b) { return a.logprob > b.logprob; });
+  std::sort(splits.begin(), splits.end(),
+            [](const Split& a, const Split& b) { return a.logprob != b.logprob ? a.logprob > b.logprob : a.ids < b.ids; });
   const size_t rank =
       static_cast<size_t>(std::find_if(splits.begin(), splits.end(), [](const Split& s) { return s.chosen; }) - splits.begin());
   PictureJson p = present(
