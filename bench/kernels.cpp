@@ -222,8 +222,8 @@ int main(int argc, char** argv) {
                   const size_t depth = std::min(panel->depth, k - k0);
                   panel->expand(type, weights.data + (by_columns ? row_bytes(type, j) : j * stride), stride, by_columns, outputs,
                                 k0, depth, buffer);
-                  panel->multiply(buffer, input.data(), k, packed.data, rows, 0, rows, k, k0, depth, outputs, y.data() + j, n,
-                                  k0 > 0);
+                  panel->multiply(buffer, input.data(), k, packed.data, rows, 0, rows, k, k0, depth, by_columns, outputs,
+                                  y.data() + j, n, k0 > 0, {});
                 }
               });
             });

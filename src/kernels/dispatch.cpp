@@ -67,7 +67,7 @@ bool panel_is_right(const PanelKernels& panel) {
   };
   panel.pack_x(x.data(), k, 0, rows, rows, k, aligned(packed));
   panel.expand(DType::f32, w.data(), k * sizeof(float), false, n, 0, k, aligned(storage));
-  panel.multiply(aligned(storage), x.data(), k, aligned(packed), rows, 0, rows, k, 0, k, n, y.data(), n, false);
+  panel.multiply(aligned(storage), x.data(), k, aligned(packed), rows, 0, rows, k, 0, k, false, n, y.data(), n, false, {});
   for (size_t r = 0; r < rows; ++r)
     for (size_t j = 0; j < n; ++j) {
       double sum = 0, magnitude = 0;

@@ -55,6 +55,13 @@ struct AttentionBlockOf {
 };
 using AttentionBlock = AttentionBlockOf<float>;
 
+/// Memory that is read soon: `rows` stretches of `bytes`, each `stride` bytes after the one before. A product that computes
+/// longer than it reads may ask for it ahead of time.
+struct ReadNext {
+  const void* data = nullptr;
+  size_t rows = 0, bytes = 0, stride = 0;
+};
+
 /// The product of many rows (more than kFewRows) with one block of weight rows goes through a panel: the block's
 /// weights expanded into the order the inner loop reads. Sizes depend on the target only.
 struct PanelKernels {
@@ -69,9 +76,11 @@ struct PanelKernels {
   /// Expands `n` <= outputs weight rows, elements [k0, k0 + depth_now) of each, depth_now <= depth.
   /// by_columns: the weights lie [in, out]; w points at output 0 of the block, input 0.
   void (*expand)(DType type, const void* w, size_t stride, bool by_columns, size_t n, size_t k0, size_t depth_now, void* panel);
-  /// y[r][j] (+)= sum over this panel's depth, for rows [row0, row0 + n_rows), j < n; `add` false: y is set.
+  /// y[r][j] (+)= sum over this panel's depth, for rows [row0, row0 + n_rows), j < n; `add` false: y is set. by_columns as
+  /// in expand; `next` is what the caller reads afterwards.
   void (*multiply)(const void* panel, const float* x, size_t x_stride, const void* packed, size_t rows, size_t row0,
-                   size_t n_rows, size_t k, size_t k0, size_t depth_now, size_t n, float* y, size_t y_stride, bool add);
+                   size_t n_rows, size_t k, size_t k0, size_t depth_now, bool by_columns, size_t n, float* y, size_t y_stride,
+                   bool add, const ReadNext& next);
 };
 
 /// Every routine agrees with the one in kernels/reference to the error its comment there states.

@@ -133,6 +133,17 @@ void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
     if (parts[i].w->by_columns) join(ctx, parts[i], partial[i], blocks_of_inputs - 1, x.rows());
 }
 
+// Where outputs [first, first + n) of a part, inputs [input, input + depth), lie; n and depth are cut to what there is.
+ReadNext panel_read(const Part& p, int64_t first, int64_t n, size_t input, size_t depth) {
+  const Weight& w = *p.w;
+  if (first >= p.n) return {};
+  n = std::min(n, p.n - first);
+  depth = std::min(depth, static_cast<size_t>(w.in) - input);
+  const std::byte* begin = part_begin({&w, p.first + first, n, nullptr, 0});
+  if (w.by_columns) return {begin + input * w.stride, depth, row_bytes(w.dtype, static_cast<size_t>(n)), w.stride};
+  return {begin + row_bytes(w.dtype, input), static_cast<size_t>(n), row_bytes(w.dtype, depth), w.stride};
+}
+
 // All parts go through the same panel routines; f32 weights stay f32 while 16-bit ones are rounded, so the caller
 // groups them.
 void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts, const PanelKernels& panel) {
@@ -160,8 +171,12 @@ void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts,
     const auto n = static_cast<size_t>(c.n);
     for (size_t k0 = 0; k0 < in; k0 += panel.depth) {
       const size_t depth = std::min(panel.depth, in - k0);
+      // The rest of these outputs' weights, or else what this thread most likely takes next.
+      const ReadNext next = k0 + depth < in ? panel_read(p, c.first, c.n, k0 + depth, panel.depth)
+                                            : panel_read(p, c.first + c.n * ctx.pool().threads(), c.n, 0, panel.depth);
       panel.expand(w.dtype, weights, w.stride, w.by_columns, n, k0, depth, mine);
-      panel.multiply(mine, data, in, packed, rows, 0, rows, in, k0, depth, n, y, static_cast<size_t>(p.y_stride), k0 > 0);
+      panel.multiply(mine, data, in, packed, rows, 0, rows, in, k0, depth, w.by_columns, n, y, static_cast<size_t>(p.y_stride),
+                     k0 > 0, next);
     }
   });
 }

@@ -51,8 +51,8 @@ inline void panel_product(const PanelKernels& panel, DType type, const char* w, 
       const size_t depth = std::min(panel.depth, k - k0);
       panel.expand(type, block, stride, by_columns, outputs, k0, depth, aligned(storage));
       for (size_t row = 0; row < rows; row += 64)
-        panel.multiply(aligned(storage), x, k, packed, rows, row, std::min(size_t(64), rows - row), k, k0, depth, outputs, y + j,
-                       y_stride, k0 > 0);
+        panel.multiply(aligned(storage), x, k, packed, rows, row, std::min(size_t(64), rows - row), k, k0, depth, by_columns,
+                       outputs, y + j, y_stride, k0 > 0, {x, 3, 100, 200});
     }
   }
 }

@@ -199,7 +199,7 @@ HWY_INLINE void amx_block(Tiles& tiles, const char* panel, const char* x, size_t
 
 template <class Tiles>
 void amx_multiply(const void* panel, const float*, size_t, const void* packed, size_t, size_t row0, size_t n_rows, size_t k,
-                  size_t k0, size_t depth, size_t n, float* y, size_t y_stride, bool add) {
+                  size_t k0, size_t depth, bool, size_t n, float* y, size_t y_stride, bool add, const ReadNext&) {
   Tiles tiles;
   for (size_t row = row0; row < row0 + n_rows; row += kAmxRows) {
     const size_t rows = min_of(kAmxRows, row0 + n_rows - row);

@@ -46,7 +46,7 @@ void expand_f32(DType type, const void* w, size_t stride, bool by_columns, size_
     for (size_t i = 0; i < depth; ++i) p[j * kPanelDepth + i] = panel_weight(type, w, stride, by_columns, j, k0 + i);
 }
 void multiply_f32(const void* panel, const float* x, size_t x_stride, const void*, size_t, size_t row0, size_t n_rows, size_t,
-                  size_t k0, size_t depth, size_t n, float* y, size_t y_stride, bool add) {
+                  size_t k0, size_t depth, bool, size_t n, float* y, size_t y_stride, bool add, const ReadNext&) {
   const float* p = static_cast<const float*>(panel);
   for (size_t r = row0; r < row0 + n_rows; ++r)
     for (size_t j = 0; j < n; ++j) {
@@ -69,7 +69,7 @@ void expand_bf16(DType type, const void* w, size_t stride, bool by_columns, size
     for (size_t i = 0; i < depth; ++i) p[j * kPanelDepth + i] = f32_to_bf16(panel_weight(type, w, stride, by_columns, j, k0 + i));
 }
 void multiply_bf16(const void* panel, const float*, size_t, const void* packed, size_t, size_t row0, size_t n_rows, size_t k,
-                   size_t k0, size_t depth, size_t n, float* y, size_t y_stride, bool add) {
+                   size_t k0, size_t depth, bool, size_t n, float* y, size_t y_stride, bool add, const ReadNext&) {
   const uint16_t* p = static_cast<const uint16_t*>(panel);
   const uint16_t* x = static_cast<const uint16_t*>(packed);
   for (size_t r = row0; r < row0 + n_rows; ++r)

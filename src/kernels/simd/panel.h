@@ -11,7 +11,11 @@ namespace {
 constexpr size_t kTileRows = 2 * kLanes;                                  // rows of x in a tile
 constexpr size_t kTileOutputs = kManyRegisters && kLanes >= 16 ? 14 : 6;  // accumulators: twice that
 constexpr size_t kPanelOutputs = 128, kPanelDepth = 512;
-constexpr size_t kPanelStride = kPanelDepth + 16;  // floats from weight row to row; 16 keeps rows off one another's cache sets
+// A panel lies as its weights do: [in, out] ones input by input, others weight row by row, so that expanding is copying.
+// 16 floats more keep rows off one another's cache sets.
+constexpr size_t kInputStride = kPanelOutputs + 16, kPanelStride = kPanelDepth + 16;
+constexpr size_t kPanelFloats =
+    kInputStride * kPanelDepth > kPanelStride* kPanelOutputs ? kInputStride* kPanelDepth : kPanelStride* kPanelOutputs;
 static_assert(32 % kTileRows == 0, "callers cut rows at multiples of 32");
 
 /// Packed x: tiles of kTileRows rows, each [k, kTileRows]; rows beyond the last are zeros.
@@ -47,15 +51,11 @@ void expand_rows(const char* w, size_t stride, size_t n, size_t k0, size_t depth
 }
 template <class W>
 void expand_columns(const char* w, size_t stride, size_t n, size_t k0, size_t depth, float* panel) {
-  for (size_t i = 0; i < depth; i += kLanes)
-    for (size_t j = 0; j < n; j += kLanes) {
-      const size_t inputs = min_of(kLanes, depth - i), outputs = min_of(kLanes, n - j);
-      Vec square[kLanes];
-      for (size_t r = 0; r < kLanes; ++r)
-        square[r] = r < inputs ? weight_load_up_to<W>(w + (k0 + i + r) * stride + j * W::kBytes, outputs) : hn::Zero(Tag());
-      transpose(square);
-      for (size_t c = 0; c < outputs; ++c) store(square[c], panel + (j + c) * kPanelStride + i);
-    }
+  for (size_t i = 0; i < depth; ++i) {
+    const char* row = w + (k0 + i) * stride;
+    float* out = panel + i * kInputStride;
+    for (size_t j = 0; j < n; j += kLanes) store_up_to(weight_load_up_to<W>(row + j * W::kBytes, n - j), out + j, n - j);
+  }
 }
 void panel_expand(DType type, const void* weights, size_t stride, bool by_columns, size_t n, size_t k0, size_t depth,
                   void* buffer) {
@@ -77,11 +77,36 @@ void panel_expand(DType type, const void* weights, size_t stride, bool by_column
   }
 }
 
+/// Asks for the lines of what the caller reads next, one at a time.
+class Asking {
+ public:
+  explicit Asking(const ReadNext& next)
+      : at_(static_cast<const char*>(next.data)),
+        end_(at_ + next.bytes),
+        bytes_(next.bytes),
+        stride_(next.stride),
+        rows_(next.rows) {}
+  HWY_INLINE void line() {
+    if (rows_ == 0) return;
+    __builtin_prefetch(at_, 0, 2);
+    at_ += 64;
+    if (at_ < end_) return;
+    end_ += stride_;
+    at_ = end_ - bytes_;
+    --rows_;
+  }
+
+ private:
+  const char *at_, *end_;
+  size_t bytes_, stride_, rows_;
+};
+
 /// M outputs x V vectors of rows over the depth of the panel; y[row][0 .. M) of `rows` rows is set or added to.
-/// `ahead` is memory that a later tile will read: one cache line of it is asked for at every fourth step.
-template <int M, int V>
-void panel_tile(const float* panel, const float* x, const char* ahead, size_t depth, size_t rows, float* y, size_t y_stride,
-                bool add) {
+/// `ahead` is memory that a later tile will read, `next` what comes after this product: a cache line of each is asked for at
+/// every fourth step.
+template <int M, int V, bool kByInput>
+void panel_tile(const float* panel, const float* x, const char* ahead, Asking& next, size_t depth, size_t rows, float* y,
+                size_t y_stride, bool add) {
   Vec sum[M][V];
   for (int m = 0; m < M; ++m)
     for (int v = 0; v < V; ++v) sum[m][v] = hn::Zero(Tag());
@@ -89,13 +114,14 @@ void panel_tile(const float* panel, const float* x, const char* ahead, size_t de
     Vec value[V];
     for (int v = 0; v < V; ++v) value[v] = load(x + i * kTileRows + size_t(v) * kLanes);
     for (int m = 0; m < M; ++m) {
-      const Vec weight = broadcast(panel[size_t(m) * kPanelStride + i]);
+      const Vec weight = broadcast(panel[kByInput ? i * kInputStride + size_t(m) : size_t(m) * kPanelStride + i]);
       for (int v = 0; v < V; ++v) sum[m][v] = hn::MulAdd(weight, value[v], sum[m][v]);
     }
   };
   size_t i = 0;
   for (; i + 4 <= depth; i += 4) {
     __builtin_prefetch(ahead + i * 16, 0, 2);
+    next.line();
     step(i);
     step(i + 1);
     step(i + 2);
@@ -114,44 +140,51 @@ void panel_tile(const float* panel, const float* x, const char* ahead, size_t de
   }
 }
 
-using PanelTile = void (*)(const float*, const float*, const char*, size_t, size_t, float*, size_t, bool);
-template <int V>
-PanelTile panel_tile_for(size_t outputs) {
+using PanelTile = void (*)(const float*, const float*, const char*, Asking&, size_t, size_t, float*, size_t, bool);
+template <int V, bool kByInput>
+PanelTile panel_tile_of(size_t outputs) {
   static_assert(kTileOutputs == 14 || kTileOutputs == 6);
   switch (outputs) {
-    case 1: return panel_tile<1, V>;
-    case 2: return panel_tile<2, V>;
-    case 3: return panel_tile<3, V>;
-    case 4: return panel_tile<4, V>;
-    case 5: return panel_tile<5, V>;
-    case 6: return panel_tile<6, V>;
+    case 1: return panel_tile<1, V, kByInput>;
+    case 2: return panel_tile<2, V, kByInput>;
+    case 3: return panel_tile<3, V, kByInput>;
+    case 4: return panel_tile<4, V, kByInput>;
+    case 5: return panel_tile<5, V, kByInput>;
+    case 6: return panel_tile<6, V, kByInput>;
 #if HWY_TARGET <= HWY_AVX3
-    case 7: return panel_tile<7, V>;
-    case 8: return panel_tile<8, V>;
-    case 9: return panel_tile<9, V>;
-    case 10: return panel_tile<10, V>;
-    case 11: return panel_tile<11, V>;
-    case 12: return panel_tile<12, V>;
-    case 13: return panel_tile<13, V>;
-    case 14: return panel_tile<14, V>;
+    case 7: return panel_tile<7, V, kByInput>;
+    case 8: return panel_tile<8, V, kByInput>;
+    case 9: return panel_tile<9, V, kByInput>;
+    case 10: return panel_tile<10, V, kByInput>;
+    case 11: return panel_tile<11, V, kByInput>;
+    case 12: return panel_tile<12, V, kByInput>;
+    case 13: return panel_tile<13, V, kByInput>;
+    case 14: return panel_tile<14, V, kByInput>;
 #endif
     default: return nullptr;
   }
 }
 
+template <bool kByInput>
+PanelTile panel_tile_for(size_t outputs, size_t rows) {
+  return rows > kLanes ? panel_tile_of<2, kByInput>(outputs) : panel_tile_of<1, kByInput>(outputs);
+}
+
 void panel_multiply(const void* panel, const float*, size_t, const void* packed, size_t, size_t row0, size_t n_rows, size_t k,
-                    size_t k0, size_t depth, size_t n, float* y, size_t y_stride, bool add) {
+                    size_t k0, size_t depth, bool by_columns, size_t n, float* y, size_t y_stride, bool add,
+                    const ReadNext& next) {
+  Asking asking(next);
   // Tiles of nearly equal size instead of full ones and a small rest.
   const size_t tiles = (n + kTileOutputs - 1) / kTileOutputs;
   for (size_t row = row0; row < row0 + n_rows; row += kTileRows) {
     const size_t rows = min_of(kTileRows, row0 + n_rows - row);
     const float* x = static_cast<const float*>(packed) + row / kTileRows * kTileRows * k + k0 * kTileRows;
-    const char* next = reinterpret_cast<const char*>(x + kTileRows * k);  // the same slice of the next rows
+    const char* below = reinterpret_cast<const char*>(x + kTileRows * k);  // the same slice of the next rows
     for (size_t t = 0; t < tiles; ++t) {
       const size_t begin = t * n / tiles, outputs = (t + 1) * n / tiles - begin;
-      const PanelTile tile = rows > kLanes ? panel_tile_for<2>(outputs) : panel_tile_for<1>(outputs);
-      tile(static_cast<const float*>(panel) + begin * kPanelStride, x, next + t * depth * 16, depth, rows,
-           y + row * y_stride + begin, y_stride, add);
+      const PanelTile tile = by_columns ? panel_tile_for<true>(outputs, rows) : panel_tile_for<false>(outputs, rows);
+      tile(static_cast<const float*>(panel) + begin * (by_columns ? 1 : kPanelStride), x, below + t * depth * 16, asking, depth,
+           rows, y + row * y_stride + begin, y_stride, add);
     }
   }
 }

@@ -18,7 +18,7 @@ constinit const KernelTable VITRINE_TABLE = {
     .dot_columns = {dot_columns<WeightF32>, dot_columns<WeightF16>, dot_columns<WeightBf16>, nullptr, nullptr},
     .panel_f32 = {.outputs = kPanelOutputs,
                   .depth = kPanelDepth,
-                  .panel_bytes = kPanelOutputs * kPanelStride * sizeof(float),
+                  .panel_bytes = kPanelFloats * sizeof(float),
                   .x_bytes = panel_x_bytes,
                   .pack_x = panel_pack_x,
                   .expand = panel_expand,
