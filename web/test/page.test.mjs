@@ -148,7 +148,7 @@ describe("the attention grid", () => {
 for (const path of [writePage("long"), ...real.filter((one) => readFileSync(one, "utf8").includes('"level":"tiles"'))])
   test(`${basename(path)}: at most 30 MB, open within 3 s, a hover answers within 100 ms`, async (t) => {
     assert.ok(statSync(path).size <= 30e6, `${statSync(path).size} bytes`);
-    // The best of three openings, and of three hovers at each place: what another process does to a busy machine is not the page's.
+    // The best of three openings, and of up to eight hovers at each place: what another process does to a busy machine is not the page's.
     let opened = Infinity;
     for (let again = 0; again < 3 && opened >= 3000; ++again) {
       const context = await browser.newContext({ viewport: sizes.desktop });
@@ -173,7 +173,7 @@ for (const path of [writePage("long"), ...real.filter((one) => readFileSync(one,
         for (let i = 1; i < 8; ++i) {
           const at = { clientX: box.left + (box.width * i) / 8, clientY: box.top + Math.min(box.height, 800) * (0.9 - i / 30), bubbles: true };
           let best = Infinity;
-          for (let again = 0; again < 3 && (again === 0 || best > 50); ++again) {
+          for (let again = 0; again < 8 && best > 50; ++again) {
             area.dispatchEvent(new PointerEvent("pointerleave"));
             await frame();
             const begin = performance.now();
