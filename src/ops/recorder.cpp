@@ -84,10 +84,6 @@ bool Recorder::wants(std::string_view name) const {
   return std::any_of(requests_.begin(), requests_.end(), [&](const HookRequest& r) { return fits(r.pattern, name); });
 }
 
-bool Recorder::wants_gradient(std::string_view name) const {
-  return std::any_of(gradient_patterns_.begin(), gradient_patterns_.end(), [&](const std::string& p) { return fits(p, name); });
-}
-
 Tensor Recorder::see(Context&, std::string_view name, const Tensor& value) {
   const auto request =
       std::find_if(requests_.begin(), requests_.end(), [&](const HookRequest& r) { return fits(r.pattern, name); });
@@ -107,10 +103,6 @@ Tensor Recorder::see(Context&, std::string_view name, const Tensor& value) {
     place->second.numbers.insert(place->second.numbers.end(), now.numbers.begin(), now.numbers.end());
   }
   return {};
-}
-
-void Recorder::see_gradient(std::string_view name, const Tensor& gradient) {
-  gradients_[std::string(name)] = copy(gradient, {}, is_pattern(name), 0);
 }
 
 }  // namespace vitrine

@@ -35,26 +35,19 @@ class Recorder final : public Listener {
   };
 
   explicit Recorder(std::vector<HookRequest> requests) : requests_(std::move(requests)) {}
-  /// Also keeps the gradients at these hooks (a backward pass must follow).
-  void keep_gradients(std::vector<std::string> patterns) { gradient_patterns_ = std::move(patterns); }
-
   bool wants(std::string_view name) const override;
   Tensor see(Context& ctx, std::string_view name, const Tensor& value) override;
-  bool wants_gradient(std::string_view name) const override;
-  void see_gradient(std::string_view name, const Tensor& gradient) override;
 
   /// By hook name.
   const std::map<std::string, Value, std::less<>>& values() const { return values_; }
   /// The same, handed over.
   std::map<std::string, Value, std::less<>> take_values() && { return std::move(values_); }
-  const std::map<std::string, Value, std::less<>>& gradients() const { return gradients_; }
   /// Names in the order they were first heard.
   const std::vector<std::string>& order() const { return order_; }
 
  private:
   std::vector<HookRequest> requests_;
-  std::vector<std::string> gradient_patterns_;
-  std::map<std::string, Value, std::less<>> values_, gradients_;
+  std::map<std::string, Value, std::less<>> values_;
   std::map<std::string, int64_t, std::less<>> rows_heard_;
   std::vector<std::string> order_;
 };

@@ -44,8 +44,6 @@ struct Weight {
   GradTarget grad;
 
   explicit operator bool() const { return data != nullptr; }
-  int64_t stored_rows() const { return by_columns ? in : out; }
-  int64_t stored_columns() const { return by_columns ? out : in; }
   const std::byte* stored_row(int64_t i) const { return data + static_cast<size_t>(i) * stride; }
   /// The weight from input i to output j, as stored.
   template <class T>
