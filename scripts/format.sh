@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 formatter=$(command -v clang-format-19 || true)
 [ -n "$formatter" ] || { echo "clang-format-19 is missing. Debian and Ubuntu: apt-get install clang-format-19" >&2; exit 2; }
-mapfile -t files < <(find src include tests bench examples -name '*.cpp' -o -name '*.h' 2>/dev/null | sort)
+mapfile -t files < <(find src include tests bench examples python -name '*.cpp' -o -name '*.h' 2>/dev/null | sort)
 if [ "${1:-}" = --check ]; then
   "$formatter" --dry-run -Werror "${files[@]}"
 else
