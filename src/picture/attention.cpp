@@ -124,7 +124,8 @@ PictureJson draw_attention(Studio& studio) {
   PictureJson p = present(
       "Attention weights of every head in every layer: for each target token (down) how much of each source token (across) it "
       "takes "
-      "in; each row sums to 1, and nothing lies right of the diagonal, since no token sees later ones. Dark is high.",
+      "in; each row sums to 1, and nothing lies right of the diagonal, since no token sees later ones. The stronger the colour, "
+      "the more weight.",
       fmt::format("{} grids of {} × {} tokens. The flattest head is layer {}, head {}; the spikiest layer {}, head {}.",
                   s.n_layers * s.n_heads, seen.tokens, seen.tokens, flattest.layer, flattest.head, spikiest.layer,
                   spikiest.head));

@@ -309,7 +309,7 @@ Svg svg_of_reach(const Canvas& c) {
              fmt::format("sees from token {} on; {} cached positions", sees, layers[l].at("cached").dump()));
   }
   svg.x_axis(x, 36 + 16 * static_cast<double>(layers.size()),
-             "position: what the last token sees (dark), what can have reached it (pale)");
+             "position: what the last token sees (strong), what can have reached it (pale)");
   return svg;
 }
 

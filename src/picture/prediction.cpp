@@ -74,7 +74,7 @@ PictureJson draw_logit_lens(Studio& studio) {
   PictureJson p = present(
       "What the model would predict if the stream ended after each layer: the final norm and the output projection, applied to "
       "the "
-      "stream at that depth. The last column is the prediction itself.",
+      "stream at that depth. At the last depth it is the prediction itself.",
       settled == 0 ? std::string("After the last token the answer is there from the embedding on.")
                    : fmt::format("After the last token the answer is the likeliest from layer {} on.", settled - 1));
   p["positions"] = positions;

@@ -241,7 +241,8 @@ class Walk {
                                       "the cache of past keys "
                                       "and values {} times smaller.",
                                       s().n_heads, s().n_kv_heads, s().n_heads / s().n_kv_heads),
-        "In the grids, a dark diagonal means that a token looks at itself, a dark line beside it the token before, a dark first "
+        "In the grids, a strong diagonal means that a token looks at itself, a strong line beside it the token before, a strong "
+        "first "
         "column the "
         "first token. The order of heads within a layer has no meaning, so they can be sorted from flat to spiky."};
     add("attention", "Attention", std::move(text),

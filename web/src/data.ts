@@ -411,7 +411,7 @@ export interface SoftmaxRow extends Head<"softmax"> {
   weights: number[];
 }
 
-/** Attention weights of every layer and head: source (key) on x, target (query) on y, each row sums to 1. Dark is high. */
+/** Attention weights of every layer and head: source (key) on x, target (query) on y, each row sums to 1. Stronger is more. */
 export interface Attention extends Head<"attention"> {
   nTokens: number;
   nLayers: number;
