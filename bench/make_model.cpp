@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/mapped_file.h"
+#include "io/atomic_file.h"
 #include "io/safetensors.h"
 #include "model/load.h"
 

@@ -82,27 +82,4 @@ std::string read_file(const std::string& path, size_t max_bytes) {
   return content;
 }
 
-void write_file_atomically(const std::string& path, std::string_view content) {
-  const std::string temporary = path + ".tmp." + std::to_string(::getpid());
-  Descriptor file;
-  file.fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file.fd < 0) throw RunError(path + ": cannot be written: " + reason());
-  size_t done = 0;
-  while (done < content.size()) {
-    const ssize_t put = ::write(file.fd, content.data() + done, content.size() - done);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) {
-      const std::string why = reason();
-      ::unlink(temporary.c_str());
-      throw RunError(path + ": cannot be written after " + std::to_string(done) + " bytes: " + why);
-    }
-    done += static_cast<size_t>(put);
-  }
-  if (::fsync(file.fd) != 0 || ::rename(temporary.c_str(), path.c_str()) != 0) {
-    const std::string why = reason();
-    ::unlink(temporary.c_str());
-    throw RunError(path + ": cannot be put in place: " + why);
-  }
-}
-
 }  // namespace vitrine

@@ -30,8 +30,4 @@ class MappedFile {
 /// The content of a small text file. Errors: FileError; also if it is longer than `max_bytes`.
 std::string read_file(const std::string& path, size_t max_bytes = size_t{1} << 30);
 
-/// Writes `content` to a temporary name beside `path`, syncs and renames: `path` holds the old content or the new,
-/// never half of it. Errors: RunError with the system's reason.
-void write_file_atomically(const std::string& path, std::string_view content);
-
 }  // namespace vitrine

@@ -7,13 +7,13 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/mapped_file.h"
 #include "cli/commands.h"
 #include "cli/heat_map.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "inspect/intervene_run.h"
+#include "io/atomic_file.h"
 
 namespace vitrine::cli {
 namespace {

@@ -12,7 +12,24 @@
 
 namespace vitrine {
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+namespace {
+
+// Renaming over a name would replace a link or a device (/dev/stdout) instead of what stands behind it.
+std::string file_behind(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    throw InputError(path + ": is not a regular file, and only those can be written. Name a file, and copy it from there");
+  if (!std::filesystem::is_symlink(std::filesystem::symlink_status(path, error))) return path;
+  const std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
+  if (error || std::filesystem::is_symlink(std::filesystem::symlink_status(target, error)))
+    throw InputError(path + ": is a link that points at nothing. Remove it, or name the file itself");
+  return target.string();
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::string path) : path_(file_behind(path)) {
   static std::atomic<int> counter{0};  // two writers of one process must not share a temporary name
   temporary_ = path_ + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(counter++);
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -49,6 +66,12 @@ void AtomicFile::finish() {
     static_cast<void>(::fsync(parent));
     ::close(parent);
   }
+}
+
+void write_file_atomically(const std::string& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write_at(0, std::as_bytes(std::span(content)));
+  file.finish();
 }
 
 }  // namespace vitrine

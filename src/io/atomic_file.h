@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace vitrine {
 
 /// Collects bytes under a temporary name beside `path`; finish() syncs and renames. Destroyed before that, it removes the
-/// temporary file and leaves `path` as it was. All errors are RunError with the system's reason.
+/// temporary file and leaves `path` as it was. A link is followed: the file it points at is replaced.
+/// Errors: InputError if something that is no regular file (a device, a pipe, a directory) has the name; otherwise RunError
+/// with the system's reason.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -18,7 +21,7 @@ class AtomicFile {
 
   void write_at(uint64_t offset, std::span<const std::byte> data);
   void finish();
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return path_; }  // of the file itself, links followed
 
  private:
   [[noreturn]] void fail(const std::string& what) const;
@@ -26,5 +29,8 @@ class AtomicFile {
   std::string path_, temporary_;
   int fd_ = -1;
 };
+
+/// Replaces the file: `path` holds the old content or the new, never half of it. Errors: as AtomicFile.
+void write_file_atomically(const std::string& path, std::string_view content);
 
 }  // namespace vitrine

@@ -98,9 +98,9 @@ TEST(SafetensorsWriter, SaysWhyItCannotWrite) {
   const Scratch scratch;
   const std::string path = scratch / "missing/m.safetensors";
   EXPECT_EQ(message_of<RunError>([&] { SafetensorsWriter(path, {}); }), path + ": cannot be written: No such file or directory");
-  std::filesystem::create_directory(scratch / "taken");
-  scratch.write("taken/file", "x");
   SafetensorsWriter writer(scratch / "taken", {});
+  std::filesystem::create_directory(scratch / "taken");  // while it writes
+  scratch.write("taken/file", "x");
   EXPECT_CONTAINS(message_of<RunError>([&] { writer.finish(); }), "taken: cannot be put in place: ");
 }
 

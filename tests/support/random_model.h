@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "io/atomic_file.h"
 #include "io/safetensors.h"
 #include "model/load.h"
 
