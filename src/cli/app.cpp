@@ -1,9 +1,11 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/version.h"
@@ -48,6 +50,28 @@ int run_action(const std::string& who, const Action& action) {
   }
 }
 
+/// What to say about the first word that no option or command takes.
+std::string unexpected(CLI::App& app, int argc, const char* const* argv) {
+  const std::vector<std::string> extras = app.remaining(true);
+  const auto first = std::find_if(
+      argv + 1, argv + argc, [&](const char* word) { return std::find(extras.begin(), extras.end(), word) != extras.end(); });
+  const std::string word = first != argv + argc ? *first : extras.empty() ? "" : extras.front();
+  const auto chosen = app.get_subcommands();
+  std::vector<std::string> known;
+  if (chosen.empty())
+    for (const Command& command : commands()) known.emplace_back(command.name);
+  else if (word.starts_with('-'))
+    for (const CLI::Option* option : chosen.front()->get_options())
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  const std::string closest = nearest(word.substr(0, word.find('=')), known);
+  const std::string hint = !closest.empty() && edit_distance(word, closest) <= 1 + closest.size() / 3
+                               ? fmt::format("; did you mean {}?", closest)
+                               : ".";
+  if (chosen.empty()) return fmt::format("{} is no command{}", word, hint);
+  if (word.starts_with('-')) return fmt::format("{} is no option of this command{}", word, hint);
+  return fmt::format("\"{}\" was not expected: is a text with spaces not in quotes?", word);
+}
+
 }  // namespace
 
 void build_app(CLI::App& app, Action& chosen) {
@@ -85,6 +109,9 @@ int run(int argc, const char* const* argv) {
     return run_action("vitrine", [&] { print("{}", sub.empty() ? app.help() : sub.front()->help("vitrine")); });
   } catch (const CLI::CallForVersion& version) {
     return run_action("vitrine", [&] { print("{}\n", version.what()); });
+  } catch (const CLI::ExtrasError&) {
+    const std::string who = typed_name(app);
+    return report(who, fmt::format("{} See `{} --help`.", unexpected(app, argc, argv), who), kInputWrong);
   } catch (const CLI::ParseError& error) {
     const std::string who = typed_name(app);
     return report(who, fmt::format("{}. See `{} --help`.", error.what(), who), kInputWrong);

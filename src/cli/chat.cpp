@@ -46,7 +46,8 @@ void answer(Engine& engine, const ChatFormat& format, std::vector<ChatMessage>& 
 
 void run_chat(const Options& o) {
   Engine engine = open_engine(o.model);
-  const ChatFormat format(engine, o.template_path.empty() ? std::nullopt : std::optional(read_file(o.template_path, 1 << 20)));
+  const ChatFormat format(engine, o.template_path.empty() ? std::nullopt : std::optional(read_file(o.template_path, 1 << 20)),
+                          o.template_path);
   std::vector<ChatMessage> messages;
   if (!o.system.empty()) messages.push_back({"system", o.system});
   const auto say = [&](const std::string& text) {

@@ -51,6 +51,14 @@ OrderedJson spectrum_json(const Spectrum& s) {
   return {{"rank", s.rank}, {"frobenius", s.frobenius}, {"singular_values", s.singular_values}};
 }
 
+// No query of this prompt may have keys of a role; a score of 0 would say that the head does not look at them.
+OrderedJson score_json(const HeadScores& scores, const HeadScore& score, HeadRole role) {
+  return scores.queries[static_cast<size_t>(role)] > 0 ? OrderedJson(score.at(role)) : OrderedJson(nullptr);
+}
+std::string score_text(const HeadScores& scores, const HeadScore& score, HeadRole role) {
+  return scores.queries[static_cast<size_t>(role)] > 0 ? fmt::format("{:.3f}", score.at(role)) : "-";
+}
+
 OrderedJson document(const Options& o, const HeadScores& scores, const CircuitTable& table, bool repeated, int64_t n_heads) {
   OrderedJson heads = OrderedJson::array();
   for (const HeadSpectra& h : table.heads) {
@@ -59,10 +67,10 @@ OrderedJson document(const Options& o, const HeadScores& scores, const CircuitTa
     for (const std::complex<double>& value : h.eigenvalues) eigenvalues.push_back({value.real(), value.imag()});
     heads.push_back({{"layer", h.layer},
                      {"head", h.head},
-                     {"previous_token", score.at(HeadRole::previous)},
-                     {"duplicate_token", score.at(HeadRole::duplicate)},
-                     {"induction", score.at(HeadRole::induction)},
-                     {"first_token", score.at(HeadRole::first)},
+                     {"previous_token", score_json(scores, score, HeadRole::previous)},
+                     {"duplicate_token", score_json(scores, score, HeadRole::duplicate)},
+                     {"induction", score_json(scores, score, HeadRole::induction)},
+                     {"first_token", score_json(scores, score, HeadRole::first)},
                      {"copying", h.copying},
                      {"eigenvalues", std::move(eigenvalues)},
                      {"qk", spectrum_json(h.qk)},
@@ -87,7 +95,7 @@ OrderedJson document(const Options& o, const HeadScores& scores, const CircuitTa
 std::string values_text(const Spectrum& s) {
   std::string text;
   for (size_t i = 0; i < std::min(kShownValues, s.singular_values.size()); ++i)
-    text += fmt::format("{}{:.3g}", i > 0 ? " " : "", s.singular_values[i]);
+    text += fmt::format("{}{:#.3g}", i > 0 ? " " : "", s.singular_values[i]);
   return text;
 }
 
@@ -98,9 +106,10 @@ void print_table(const Options& o, const HeadScores& scores, const CircuitTable&
                                 "duplicate", "induction", "first", "copying", "rank", pad_right("QK", widest), "rank", "OV")));
   for (const HeadSpectra& h : table.heads) {
     const HeadScore& s = scores.heads[static_cast<size_t>(h.layer * n_heads + h.head)];
-    print("{:>5} {:>4}  {:>8.3f} {:>9.3f} {:>9.3f} {:>5.3f}  {:>+7.3f}  {:>4}  {}  {:>4}  {}\n", h.layer, h.head,
-          s.at(HeadRole::previous), s.at(HeadRole::duplicate), s.at(HeadRole::induction), s.at(HeadRole::first), h.copying,
-          h.qk.rank, pad_right(values_text(h.qk), widest), h.ov.rank, values_text(h.ov));
+    print("{:>5} {:>4}  {:>8} {:>9} {:>9} {:>5}  {:>+7.3f}  {:>4}  {}  {:>4}  {}\n", h.layer, h.head,
+          score_text(scores, s, HeadRole::previous), score_text(scores, s, HeadRole::duplicate),
+          score_text(scores, s, HeadRole::induction), score_text(scores, s, HeadRole::first), h.copying, h.qk.rank,
+          pad_right(values_text(h.qk), widest), h.ov.rank, values_text(h.ov));
   }
   const std::vector<Link> links = strongest(table.composition, o.compositions);
   if (links.empty()) return;

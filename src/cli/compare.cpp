@@ -66,7 +66,7 @@ OrderedJson document(const Options& o, const Engine& a, const Prompt& prompt, co
 
 void print_report(const Options& o, const Engine& a, const Prompt& prompt, const ModelComparison& c) {
   print("{}\n", dim(fmt::format("{}{:>12}{:>12}{:>12}{:>12}{:>12}", pad_right("", 10), "1 - cosine", "largest", "relative",
-                                "attention", "largest")));
+                                "attention", "most moved")));
   for (size_t i = 0; i < c.layers.size(); ++i) {
     const StreamDifference& d = c.layers[i];
     const bool first = static_cast<int64_t>(i) == c.first_beyond;

@@ -102,7 +102,9 @@ std::vector<std::string> words_of(const CLI::Option& option) {
 }
 
 std::vector<std::vector<int32_t>> parse_sequences(const std::string& text, const std::string& flag) {
-  return parse(text, flag, {});
+  std::string_view list = text;  // with or without the brackets of a JSON list
+  if (list.starts_with('[') && list.ends_with(']')) list = list.substr(1, list.size() - 2);
+  return parse(std::string(list), flag, {});
 }
 
 std::vector<std::vector<int32_t>> parse_labels(const std::string& text, const std::string& flag) {

@@ -86,12 +86,25 @@ void run_picture(Options o) {
   if (o.list) return list_pictures(o.model.json);
   if (o.name.empty()) throw UsageError("which picture? `vitrine picture --list` names them all.");
   if (o.svg && o.model.json) throw UsageError("--svg and --json exclude each other; run twice for both.");
+  if (o.model.json && o.out.ends_with(".svg")) throw UsageError("--json would put data into " + o.out + "; name a .json file.");
+  if (o.svg && o.out.ends_with(".json")) throw UsageError("--svg would put a drawing into " + o.out + "; name a .svg file.");
   if (!o.out.empty() && !o.svg && !o.model.json) {
     o.svg = o.out.ends_with(".svg");
     o.model.json = o.out.ends_with(".json");
     if (!o.svg && !o.model.json) throw UsageError("--out " + o.out + ": say --svg or --json, or end the name in .svg or .json.");
   }
   check_picture_name(o.name);
+  const auto only_for = [&](bool given, const char* flag, std::vector<std::string_view> names) {
+    if (!given || std::find(names.begin(), names.end(), o.name) != names.end()) return;
+    std::string list;
+    for (const std::string_view name : names) list += (list.empty() ? "" : ", ") + std::string(name);
+    throw UsageError(fmt::format("{} is of no use to the picture {}; these take it: {}.", flag, o.name, list));
+  };
+  only_for(o.layer >= 0, "--layer", {"attention", "softmax", "query-length"});
+  only_for(o.head >= 0, "--head", {"attention", "softmax"});
+  only_for(o.position >= 0, "--position", {"softmax", "logit-attribution"});
+  only_for(!o.words.empty(), "--words", {"embedding-cosine"});
+  only_for(!o.sum.empty(), "--sum", {"embedding-neighbours"});
   if (!o.prompt.has_text && !o.prompt.has_tokens) {
     o.prompt.text = kUsualPrompt;
     o.prompt.has_text = true;

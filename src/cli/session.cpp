@@ -48,9 +48,9 @@ std::string shipped_model() {
 std::string model_or_shipped(const std::string& model) { return model.empty() ? shipped_model() : model; }
 
 void add_prompt_options(CLI::App& app, PromptOptions& options, bool batches) {
-  app.add_option("TEXT", options.text, "The prompt")->type_name("")->each([&options](const std::string&) {
-    options.has_text = true;
-  });
+  app.add_option("TEXT", options.text, "The prompt; - reads it from standard input")
+      ->type_name("")
+      ->each([&options](const std::string&) { options.has_text = true; });
   app.add_option("--tokens", options.tokens,
                  "The prompt as token ids, used exactly as given: 2,651; several sequences: 2,651;2,77")
       ->type_name("IDS")
@@ -70,15 +70,23 @@ Engine open_engine(const ModelOptions& options) {
 
 std::vector<Prompt> read_prompts(const Engine& engine, const PromptOptions& options, bool empty_allowed) {
   const int given = int{options.has_text} + int{options.has_tokens} + int{options.has_jsonl};
-  if (given == 0) throw UsageError("no prompt: give a text, such as \"Once upon a time\", or ids with --tokens 2,651.");
+  if (given == 0)
+    throw UsageError("no prompt: give a text, such as \"Once upon a time\", - for standard input, or ids with --tokens 2,651.");
   if (given > 1) throw UsageError("more than one prompt: give a text, --tokens or --jsonl.");
 
   std::vector<Prompt> prompts;
   if (options.has_tokens) {
     for (auto& ids : parse_sequences(options.tokens, "--tokens")) prompts.push_back({"", std::move(ids), false});
   } else {
-    if (options.has_text) require_utf8(options.text, "the prompt");
-    for (std::string& text : options.has_jsonl ? read_jsonl_texts(options.jsonl) : std::vector{options.text}) {
+    std::vector<std::string> texts;
+    if (options.has_jsonl) {
+      texts = read_jsonl_texts(options.jsonl);
+    } else {
+      texts = {options.text == "-" ? read_text("-") : options.text};
+      if (options.text == "-" && texts[0].ends_with('\n')) texts[0].pop_back();  // echo's
+      require_utf8(texts[0], "the prompt");
+    }
+    for (std::string& text : texts) {
       Prompt prompt{std::move(text), {}, true};
       prompt.ids = engine.tokenizer().encode(prompt.text, !options.no_special);
       prompts.push_back(std::move(prompt));

@@ -22,8 +22,10 @@ bool inside(const std::vector<TextSpan>& input, size_t begin, size_t end) {
 
 }  // namespace
 
-ChatFormat::ChatFormat(const Engine& engine, const std::optional<std::string>& source)
-    : engine_(engine), template_(source ? *source : template_of(engine), "chat template of " + engine.name()) {
+ChatFormat::ChatFormat(const Engine& engine, const std::optional<std::string>& source, const std::string& called)
+    : engine_(engine),
+      template_(source ? *source : template_of(engine),
+                source && !called.empty() ? called : "chat template of " + engine.name()) {
   const Tokenizer& tokenizer = engine.tokenizer();
   const auto name = [&](const char* key, std::optional<int32_t> id) {
     if (id) trusted_[key] = tokenizer.piece(*id);

@@ -16,9 +16,9 @@ struct ChatMessage {
 
 class ChatFormat {
  public:
-  /// The engine's special tokens and template, or `source` in the template's place. Errors: InputError if the model has no
-  /// chat template or no tokenizer; InputError with the line for a mistake in the template.
-  explicit ChatFormat(const Engine& engine, const std::optional<std::string>& source = {});
+  /// The engine's special tokens and template, or `source` in the template's place, `called` so in messages. Errors: InputError
+  /// if the model has no chat template or no tokenizer; InputError with the line for a mistake in the template.
+  explicit ChatFormat(const Engine& engine, const std::optional<std::string>& source = {}, const std::string& called = "");
 
   /// The conversation as text, as the template writes it; `answer`: up to where the assistant's next message begins.
   Rendered text(const std::vector<ChatMessage>& messages, bool answer = true) const;

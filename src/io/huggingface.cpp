@@ -107,7 +107,7 @@ std::string locate_model(std::string_view name, const std::string& cache) {
   const fs::path cached = fs::path(cache) / *folder;
   if (is_folder(cached.string())) return snapshot_of(given, cached);
   throw FileError(given, "is neither a file nor a directory here, nor a model in the Hugging Face cache (looked for " +
-                             cached.string() + "). Give a path, or download it with `huggingface-cli download " + given +
+                             cached.string() + "). Give a path, or download it with `hf download " + given +
                              "`; HF_HUB_CACHE and HF_HOME move the cache");
 }
 

@@ -77,11 +77,10 @@ Chosen choose_words(Studio& studio) {
   if (!studio.options.words.empty()) {
     if (!studio.spelled()) throw InputError("this model has no tokenizer, so words cannot be looked up. Leave them out");
     add("chosen", studio.options.words);
-    if (chosen.ids.size() < 2) {
-      std::string list;
-      for (const std::string& word : chosen.missing) list += (list.empty() ? "\"" : ", \"") + word + "\"";
-      throw InputError("fewer than two of the words are single tokens of this vocabulary; not there: " + list);
-    }
+    std::string list;
+    for (const std::string& word : chosen.missing) list += (list.empty() ? "\"" : ", \"") + word + "\"";
+    if (!list.empty()) throw InputError("these are no single tokens of this vocabulary: " + list + ". Leave them out");
+    if (chosen.ids.size() < 2) throw InputError("one word was given; a cosine needs two or more");
     return chosen;
   }
   if (studio.spelled()) {

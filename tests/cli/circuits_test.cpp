@@ -60,5 +60,13 @@ TEST(CircuitsCommand, RefusesWhatIsNotThere) {
   expect_refused({"circuits", "--model", "no/such/model"}, {"no/such/model"});
 }
 
+TEST(CircuitsCommand, SaysWhereNoQueryHasSuchKeys) {
+  const Outcome outcome = vitrine({"circuits", "--tokens", "2,300,301", "--compositions", "0", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json head = outcome.json()["heads"][0];
+  EXPECT_TRUE(head["duplicate_token"].is_null() && head["induction"].is_null());
+  EXPECT_TRUE(head["previous_token"].is_number() && head["first_token"].is_number());
+}
+
 }  // namespace
 }  // namespace vitrine

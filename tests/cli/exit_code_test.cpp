@@ -9,7 +9,10 @@ namespace {
 TEST(ExitCode, FlagsThatAreWrong) {
   expect_refused({}, {"name a command"});
   expect_refused({"prophesy"}, {"prophesy", "--help"});
-  expect_refused({"predict", "a", "--topp", "3"}, {"--topp", "vitrine predict --help"});
+  expect_refused({"predct", "a"}, {"predct is no command; did you mean predict?"});
+  expect_refused({"predict", "a", "--topp", "3"}, {"--topp is no option", "did you mean --top", "vitrine predict --help"});
+  expect_refused({"predict", "--thread=2", "a"}, {"--thread=2 is no option", "did you mean --threads?"});
+  expect_refused({"predict", "once", "upon"}, {"\"upon\" was not expected", "quotes"});
   expect_refused({"predict", "a", "--top"}, {"--top"});
   expect_refused({"predict", "a", "--top", "many"}, {"--top", "\"many\" is no whole number"});
   expect_refused({"predict", "a", "--top", "0"}, {"--top", "0 is not between 1"});
@@ -20,6 +23,7 @@ TEST(ExitCode, FlagsThatAreWrong) {
   expect_refused({"predict", "a", "b"}, {"b"});
   expect_refused({"trace", "a", "--hooks", "hook_embed"}, {"--out is required"});
   expect_refused({"trace", "a", "--out", "/tmp/x"}, {"nothing to trace"});
+  expect_refused({"trace", "a", "--hooks", "hook_embed", "--out", "/dev/null"}, {"/dev/null: is not a regular file"});
   expect_refused({"verify"}, {"--reference is required"});
 }
 

@@ -57,6 +57,13 @@ TEST(PictureCommand, GivesDataAndDrawings) {
   EXPECT_EQ(vitrine(with({"--json", "--threads", "1"})).out, data.out);  // the same on any number of threads
 }
 
+TEST(PictureCommand, RefusesWhatItWouldIgnore) {
+  expect_refused({"picture", "update-scale", "--layer", "3"}, {"--layer is of no use to the picture update-scale", "attention"});
+  expect_refused({"picture", "tokens", "--words", "king,queen"}, {"--words", "embedding-cosine"});
+  expect_refused({"picture", "embedding-cosine", "--words", "king,queen,xyzzy"}, {"\"xyzzy\""});
+  expect_refused({"picture", "attention", "--json", "--out", "heads.svg"}, {"--json", "heads.svg"});
+}
+
 TEST(ExplainCommand, WritesAPageThatFetchesNothing) {
   const Scratch scratch;
   const std::string page = scratch / "walk.html";

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "cli/program.h"
+#include "io/atomic_file.h"
 
 namespace vitrine {
 namespace {
@@ -9,6 +10,19 @@ namespace {
 const Json& tales() {
   static const Json golden = read_json(std::string(VITRINE_GOLDEN) + "/tales9m/golden.json");
   return golden;
+}
+
+TEST(Predict, ReadsTheTextFromStandardInput) {
+  const Scratch scratch;
+  write_file_atomically(scratch / "text", "The old king\n");
+  const Outcome piped = vitrine({"predict", "-", "--json"}, {}, "", scratch / "text");
+  ASSERT_EQ(piped.code, 0) << piped.err;
+  EXPECT_EQ(piped.out, vitrine({"predict", "The old king", "--json"}).out);  // without echo's newline
+}
+
+TEST(Predict, TakesIdsAsAJsonList) {
+  EXPECT_EQ(vitrine({"predict", "--tokens", "[2, 300, 301]", "--json"}).out,
+            vitrine({"predict", "--tokens", "2,300,301", "--json"}).out);
 }
 
 TEST(Predict, ShippedModelGivesTheReferencesTable) {

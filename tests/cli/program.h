@@ -24,9 +24,9 @@ struct Outcome {
   Json json() const { return parse_json(out, "standard output"); }
 };
 
-/// vitrine ARGUMENTS…, standard input empty. `environment` is added to ours: {"VITRINE_TARGET=reference"}.
+/// vitrine ARGUMENTS…, standard input empty or that file. `environment` is added to ours: {"VITRINE_TARGET=reference"}.
 inline Outcome vitrine(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {},
-                       const std::string& stdout_path = "") {
+                       const std::string& stdout_path = "", const std::string& stdin_path = "/dev/null") {
   const Scratch scratch;
   std::vector<std::string> words = {VITRINE_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -41,7 +41,7 @@ inline Outcome vitrine(const std::vector<std::string>& arguments, const std::vec
   const std::string out = stdout_path.empty() ? scratch / "out" : stdout_path, err = scratch / "err";
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, stdin_path.c_str(), O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), O_WRONLY | O_CREAT, 0600);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT, 0600);
   pid_t child = 0;

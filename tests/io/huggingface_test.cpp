@@ -66,7 +66,7 @@ TEST_F(HubCache, SaysWhatIsBroken) {
   EXPECT_EQ(message_of([&] { resolve_model("google/gemma-7b", cache.path()); }),
             "google/gemma-7b: is neither a file nor a directory here, nor a model in the Hugging Face cache (looked for " +
                 cache / "models--google--gemma-7b" +
-                "). Give a path, or download it with `huggingface-cli download google/gemma-7b`; "
+                "). Give a path, or download it with `hf download google/gemma-7b`; "
                 "HF_HUB_CACHE and HF_HOME move the cache");
   std::filesystem::remove(folder() + "/blobs/config.json.hash");
   EXPECT_EQ(message(),

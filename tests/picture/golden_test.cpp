@@ -256,7 +256,7 @@ TEST_F(PicturesOfTales, MergesAreSentencePieces) {
     const size_t at = step.at("at");
     parts[at] += parts[at + 1];
     parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(at) + 1);
-    EXPECT_EQ(parts[at], step.at("piece"));
+    EXPECT_EQ(parts[at], step.at("piece").get<std::string>());
     found.insert(parts[at]);
     last_in_order = std::max(last_in_order, step.at("order").get<double>());
   }
