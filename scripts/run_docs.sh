@@ -28,7 +28,7 @@ matches() {
       for (j = 1; j <= n; ++j) {
         if (want[j] == "...") { any = 1; continue }
         if (any) { while (i <= m && have[i] != want[j]) ++i; any = 0 }
-        if (i > m || have[i] != want[j]) { printf "expected: %s\nfound:    %s\n", want[j], i > m ? "(nothing more)" : have[i]; exit 1 }
+        if (i > m || have[i] != want[j]) { printf "expected: %s\nfound:    %s\n", want[j], (i > m) ? "(nothing more)" : have[i]; exit 1 }
         ++i
       }
       if (!any && i <= m) { printf "found more: %s\n", have[i]; exit 1 }
