@@ -28,7 +28,7 @@ if [ -z "$browser" ]; then
 fi
 export VITRINE_CHROMIUM=$browser
 
-npm ci --no-audit --no-fund
+npm ci --no-audit --no-fund || not_run "npm cannot fetch the packages of web/package-lock.json"
 npm run check
 # The bundle is built beside the committed one, so that nothing in the working tree changes.
 mkdir -p out
