@@ -29,7 +29,7 @@ std::string file_behind(const std::string& path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path) : path_(file_behind(path)) {
+AtomicFile::AtomicFile(const std::string& path) : path_(file_behind(path)) {
   static std::atomic<int> counter{0};  // two writers of one process must not share a temporary name
   temporary_ = path_ + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(counter++);
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
