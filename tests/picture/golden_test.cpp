@@ -292,7 +292,7 @@ TEST_F(PicturesOfTales, SplitsSpellTheSameStringWithTheReferencesProbability) {
   for (const PictureJson& split : p.at("splits")) {
     std::string joined;
     for (const PictureJson& piece : split.at("pieces")) joined += piece.get<std::string>();
-    EXPECT_EQ(joined, p.at("spelled"));
+    EXPECT_EQ(joined, p.at("spelled").get<std::string>());
     const double logprob = split.at("logprob");
     EXPECT_LE(logprob, previous);
     previous = logprob;
