@@ -8,6 +8,7 @@
 #include "base/mapped_file.h"
 #include "generate/model_tokenizer.h"
 #include "io/config_reader.h"
+#include "ops/recorder.h"
 
 namespace vitrine {
 namespace {
@@ -17,25 +18,20 @@ bool has_tokenizer_files(const std::string& directory) {
   return there("tokenizer.json") || there("tokenizer.model") || there("vocab.json");
 }
 
-// Notes the first hook of a pass that holds a NaN or an infinity.
-class FirstNotFinite final : public Listener {
- public:
-  std::string name;
-  int64_t row = -1;
-  bool wants(std::string_view hook) const override {
-    return row < 0 && !hook.ends_with("hook_attn_scores");  // masked scores are -inf by definition
-  }
-  Tensor see(Context&, std::string_view hook, const Tensor& value) override {
-    const bool pattern = hook.ends_with("hook_pattern");  // [head, query, key]
-    const int64_t found = first_not_finite(pattern ? value.view({value.dim(0) * value.dim(1), value.dim(2)}) : value);
-    if (found < 0) return {};
-    name = hook;
-    row = pattern ? found % value.dim(1) : found;
-    return {};
-  }
-};
-
 }  // namespace
+
+bool FirstNotFinite::wants(std::string_view hook) const {
+  return row < 0 && !hook.ends_with("hook_attn_scores");  // masked scores are -inf by definition
+}
+
+Tensor FirstNotFinite::see(Context&, std::string_view hook, const Tensor& value) {
+  const bool pattern = heads_first(hook);
+  const int64_t found = first_not_finite(pattern ? value.view({value.dim(0) * value.dim(1), value.dim(2)}) : value);
+  if (found < 0) return {};
+  name = hook;
+  row = pattern ? found % value.dim(1) : found;
+  return {};
+}
 
 Engine::Engine(std::string_view model, const EngineOptions& options)
     : opened_(open_model(model)), shape_(opened_.model->shape()), pool_(options.threads), ctx_(pool_) {
@@ -142,7 +138,6 @@ Tensor Engine::prefill(std::span<const int32_t> ids, CacheSequence& sequence) {
 
 std::vector<Prediction> Engine::predict(std::span<const int32_t> ids, int64_t top, bool all_positions) {
   check_ids(ids);
-  constexpr int64_t kLogitRows = 64;  // rows of the vocabulary's width that exist at once
   std::vector<Prediction> result;
   const std::unique_ptr<KvCache> cache = make_cache(static_cast<int64_t>(ids.size()));
   CacheSequence sequence = cache->sequence();
@@ -210,7 +205,6 @@ std::vector<float> Engine::token_logprobs(std::span<const int32_t> ids) {
   const std::span<const int32_t> read = ids.first(ids.size() - 1);  // the last one is scored and needs no position
   if (read.empty()) return {};
   check_ids(read);
-  constexpr int64_t kLogitRows = 64;
   std::vector<float> result;
   const std::unique_ptr<KvCache> cache = make_cache(static_cast<int64_t>(read.size()));
   CacheSequence sequence = cache->sequence();

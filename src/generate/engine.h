@@ -22,6 +22,17 @@ struct EngineOptions {
 
 /// Rows of a prompt that go through the model together. Longer prompts are cut; with Numerics::exact that changes no bit.
 inline constexpr int64_t kPrefillChunk = 512;
+/// Rows of the vocabulary's width that exist at once.
+inline constexpr int64_t kLogitRows = 64;
+
+/// Notes the first hook of a run that holds a NaN or an infinity, and in which row.
+class FirstNotFinite final : public Listener {
+ public:
+  std::string name;
+  int64_t row = -1;
+  bool wants(std::string_view hook) const override;
+  Tensor see(Context& ctx, std::string_view hook, const Tensor& value) override;
+};
 
 /// What the model expects after one position.
 struct Prediction {

@@ -36,6 +36,16 @@ double log_sum_exp(std::span<const float> logits) {
   return top == -kInfinity ? top : top + std::log(sum_of_exponentials(logits, top));
 }
 
+double kl_divergence(std::span<const float> p, std::span<const float> q) {
+  const double p_lse = log_sum_exp(p), q_lse = log_sum_exp(q);
+  double kl = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double log_p = static_cast<double>(p[i]) - p_lse, share = std::exp(log_p);
+    if (share != 0) kl += share * (log_p - (static_cast<double>(q[i]) - q_lse));
+  }
+  return kl < 0 ? 0 : kl;
+}
+
 void log_softmax(std::span<float> row) {
   const float top = largest(row);
   const float log_sum = static_cast<float>(std::log(sum_of_exponentials(row, top)));

@@ -81,6 +81,9 @@ class Sampler {
 /// log(sum of exp) of a row, in double.
 double log_sum_exp(std::span<const float> logits);
 
+/// KL(p || q) in nats of the distributions that two rows of logits mean, in double. Not below 0; NaN if a row holds one.
+double kl_divergence(std::span<const float> p, std::span<const float> q);
+
 /// Turns logits into log-probabilities in place: x - max - log(sum of exp(x - max)).
 void log_softmax(std::span<float> row);
 

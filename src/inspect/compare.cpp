@@ -13,8 +13,6 @@
 namespace vitrine {
 namespace {
 
-constexpr int64_t kRows = 64;  // of the vocabulary's width that exist at once, for each model
-
 class TypeNames final : public TensorTable {
  public:
   void matrix(Weight& weight, const TensorLine&) override { names_.insert(std::string(name_of(weight.dtype))); }
@@ -47,8 +45,6 @@ void check_same_sizes(const Engine& a, const Engine& b) {
   check("vocab_size", x.vocab_size, y.vocab_size);
 }
 
-bool is_pattern(std::string_view name) { return name.ends_with(".attn.hook_pattern"); }
-
 // 1 - cosine as |x/|x| - y/|y||² / 2, which is 0 for equal rows and keeps its digits where 1 - cosine would cancel.
 double cosine_distance(std::span<const float> a, std::span<const float> b) {
   double aa = 0, bb = 0, apart = 0;
@@ -74,7 +70,7 @@ class Differences final : public Listener {
   bool wants(std::string_view name) const override { return first_.values().contains(name); }
   Tensor see(Context&, std::string_view name, const Tensor& value) override {
     const std::vector<float>& a = first_.values().find(name)->second.numbers;
-    if (is_pattern(name)) {
+    if (heads_first(name)) {
       compare_patterns(a, value);
     } else {
       compare_streams(a, value);
@@ -127,22 +123,12 @@ class Differences final : public Listener {
   StreamDifference layer_;  // of the layer that is running
 };
 
-double log_sum_exp(std::span<const float> row) {
-  const float top = largest(row);
-  return static_cast<double>(top) + std::log(sum_of_exponentials(row, top));
-}
-
 PredictionDifference compare_rows(int64_t position, std::span<const float> a, std::span<const float> b) {
   PredictionDifference d;
   d.position = position;
   d.top_a = top_logprobs(a, 1)[0];
   d.top_b = top_logprobs(b, 1)[0];
-  const double lse_a = log_sum_exp(a), lse_b = log_sum_exp(b);
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double log_p = static_cast<double>(a[i]) - lse_a, log_q = static_cast<double>(b[i]) - lse_b;
-    if (const double p = std::exp(log_p); p > 0) d.kl += p * (log_p - log_q);
-  }
-  d.kl = std::max(0.0, d.kl);
+  d.kl = kl_divergence(a, b);
   return d;
 }
 
@@ -184,9 +170,9 @@ ModelComparison compare_models(Engine& a, Engine& b, std::span<const int32_t> id
     if (!(result.layers[i].distance <= threshold)) result.first_beyond = static_cast<int64_t>(i);
 
   int64_t same = 0;
-  for (int64_t row = 0; row < step.rows(); row += kRows) {
+  for (int64_t row = 0; row < step.rows(); row += kLogitRows) {
     const auto rows_a = a.context().frame(), rows_b = b.context().frame();
-    std::vector<int64_t> rows(static_cast<size_t>(std::min(kRows, step.rows() - row)));
+    std::vector<int64_t> rows(static_cast<size_t>(std::min(kLogitRows, step.rows() - row)));
     std::iota(rows.begin(), rows.end(), row);
     const Tensor z_a = logits(a.context(), x_a, a.model().head(), rows), z_b = logits(b.context(), x_b, b.model().head(), rows);
     if (first_not_finite(z_a) >= 0) a.run(step, rows);  // says where it began

@@ -77,21 +77,7 @@ HookQuery::Slice parse_slice(std::string_view query, std::string_view text) {
   return slice;
 }
 
-// "blocks.3.attn.hook_q": 3 and "attn.hook_q"; other names: -1 and the name.
-std::pair<int64_t, std::string_view> split_layer(std::string_view name) {
-  constexpr std::string_view kBlocks = "blocks.";
-  if (!name.starts_with(kBlocks)) return {-1, name};
-  const size_t dot = name.find('.', kBlocks.size());
-  if (dot == std::string_view::npos) return {-1, name};
-  const std::optional<int64_t> layer = whole_number(name.substr(kBlocks.size(), dot - kBlocks.size()));
-  if (!layer) return {-1, name};
-  return {*layer, name.substr(dot + 1)};
-}
-
-bool is_scores_or_pattern(std::string_view name) { return name.ends_with("hook_attn_scores") || name.ends_with("hook_pattern"); }
-bool has_heads(std::string_view name, const std::vector<int64_t>& shape) {
-  return shape.size() >= 3 || is_scores_or_pattern(name);
-}
+bool has_heads(std::string_view name, const std::vector<int64_t>& shape) { return shape.size() >= 3 || heads_first(name); }
 
 // Insertions, deletions and replacements that turn a into b (Levenshtein).
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -178,7 +164,7 @@ HookRequest::Range resolve(const HookQuery& query, const HookQuery::Slice& slice
 
 Capture capture_of(const Model& model, const HookQuery& query, const std::string& name, int64_t rows) {
   Capture capture{name, hook_shape(model, name, rows), {name, {}, {}}};
-  const bool pattern = is_scores_or_pattern(name);
+  const bool pattern = heads_first(name);
   const auto cut = [&](size_t axis, const HookQuery::Slice& slice, const char* what, HookRequest::Range& range) {
     range = resolve(query, slice, name, what, capture.shape[axis]);
     capture.shape[axis] = range.end - range.first;
@@ -189,6 +175,16 @@ Capture capture_of(const Model& model, const HookQuery& query, const std::string
 }
 
 }  // namespace
+
+std::pair<int64_t, std::string_view> split_layer(std::string_view name) {
+  constexpr std::string_view kBlocks = "blocks.";
+  if (!name.starts_with(kBlocks)) return {-1, name};
+  const size_t dot = name.find('.', kBlocks.size());
+  if (dot == std::string_view::npos) return {-1, name};
+  const std::optional<int64_t> layer = whole_number(name.substr(kBlocks.size(), dot - kBlocks.size()));
+  if (!layer) return {-1, name};
+  return {*layer, name.substr(dot + 1)};
+}
 
 HookQuery parse_hook_query(std::string_view text) {
   HookQuery query;
@@ -256,7 +252,7 @@ std::vector<Capture> plan_captures(const Model& model, std::span<const HookQuery
 std::vector<int64_t> hook_shape(const Model& model, std::string_view name, int64_t rows) {
   const ModelShape s = model.shape();
   const auto [layer, hook] = split_layer(name);
-  if (is_scores_or_pattern(hook)) return {s.n_heads, rows, rows};
+  if (heads_first(hook)) return {s.n_heads, rows, rows};
   if (hook == "attn.hook_q" || hook == "attn.hook_rot_q") return {rows, s.n_heads, s.head_dim};
   if (hook == "attn.hook_k" || hook == "attn.hook_rot_k") return {rows, s.n_kv_heads, s.head_dim};
   if (hook == "attn.hook_v") return {rows, s.n_kv_heads, s.head_dim};

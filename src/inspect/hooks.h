@@ -5,12 +5,16 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/model.h"
 #include "ops/recorder.h"
 
 namespace vitrine {
+
+/// The parts of a hook's name: 3 and "attn.hook_q" of "blocks.3.attn.hook_q"; -1 and the name of one outside the layers.
+std::pair<int64_t, std::string_view> split_layer(std::string_view name);
 
 /// One request as a user writes it:   PATTERN  or  PATTERN[heads=SLICE,positions=SLICE]
 ///

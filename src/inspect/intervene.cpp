@@ -6,16 +6,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/stored_tensor.h"
 #include "ops/tape.h"
 
 namespace vitrine {
 namespace {
-
-std::string text_of(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  return text + "]";
-}
 
 // A hook's value as [a, b, c], and what of it an edit touches. Rows are the first axis, except of scores and patterns
 // [head, query, key]; a value without heads has one.
@@ -32,7 +27,7 @@ std::pair<int64_t, int64_t> clamped(const HookRequest::Range& range, int64_t off
 }
 
 Part part_of(const ValueEdit& edit, const Tensor& value, int64_t offset) {
-  const bool pattern = edit.hook.ends_with("hook_attn_scores") || edit.hook.ends_with("hook_pattern");
+  const bool pattern = heads_first(edit.hook);
   const int rank = value.shape().rank();
   const bool heads = rank >= 3;
   Part part{};
@@ -53,7 +48,7 @@ Part part_of(const ValueEdit& edit, const Tensor& value, int64_t offset) {
 
   // The axes of the numbers, from the right: c, then heads (of a value that has them), then positions.
   const auto refuse = [&] {
-    throw ShapeError("the numbers for " + edit.hook + " have shape " + text_of(edit.shape) + " and number " +
+    throw ShapeError("the numbers for " + edit.hook + " have shape " + shape_text(edit.shape) + " and number " +
                      std::to_string(edit.numbers.size()) + "; the value is " + value.shape().text() +
                      ", of which positions from " + std::to_string(p_first + offset) + " to " +
                      std::to_string(p_end + offset - 1) +

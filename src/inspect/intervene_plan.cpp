@@ -27,8 +27,6 @@ auto reported(const std::string& where, F&& f) {
   }
 }
 
-bool is_pattern(std::string_view hook) { return hook.ends_with("hook_attn_scores") || hook.ends_with("hook_pattern"); }
-
 std::string block(int64_t layer, const char* hook) { return "blocks." + std::to_string(layer) + "." + hook; }
 
 // Hooks whose sum enters the norm; none where no hook shows it (the second norm after the MLP, an RMSNorm).
@@ -118,7 +116,7 @@ const Recorder::Value& value_of(const Recorder& values, const std::string& name)
 
 // What `capture` selects of a whole value.
 Recorder::Value part_of(const Recorder::Value& whole, const Capture& capture) {
-  const bool pattern = is_pattern(capture.name);
+  const bool pattern = heads_first(capture.name);
   const int64_t a = whole.shape[0], b = whole.shape.size() > 1 ? whole.shape[1] : 1;
   const auto rest = static_cast<int64_t>(whole.numbers.size()) / std::max<int64_t>(1, a * b);
   const bool heads_second = !pattern && whole.shape.size() >= 3;
@@ -203,7 +201,7 @@ std::vector<ValueEdit> resampled(Engine& engine, const Intervention& i, const Re
 std::vector<ValueEdit> averaged(Engine& engine, const Intervention& i, const RecipePrompts& prompts, SourceValues& values,
                                 const std::vector<Capture>& captures) {
   for (const Capture& capture : captures)
-    if (is_pattern(capture.name) && !i.by_position)
+    if (heads_first(capture.name) && !i.by_position)
       throw InputError("a mean over positions mixes the queries of " + capture.name +
                        ", whose rows have different keys; take the mean over prompts by position");
   struct Sum {
@@ -279,7 +277,7 @@ VectorSpec from_file(const VectorSpec& vector) {
 
 // The value at the capture's hook for `plus` less that for `minus`, at one position of each: [heads, head_dim] or [d_model].
 void add_difference(Engine& engine, const VectorSpec& vector, const Capture& capture, SourceValues& values, ValueEdit& edit) {
-  if (is_pattern(capture.name))
+  if (heads_first(capture.name))
     throw InputError("a pattern of one prompt has other keys than that of another; give numbers for " + capture.name);
   const std::pair<const PromptSpec*, float> terms[] = {{&*vector.plus, 1.0F}, {vector.minus ? &*vector.minus : nullptr, -1.0F}};
   for (const auto& [prompt, sign] : terms) {

@@ -15,19 +15,6 @@
 namespace vitrine {
 namespace {
 
-constexpr int64_t kLogitRows = 64;  // rows of the vocabulary's width that exist at once
-
-// The first hook of a run that holds a NaN or an infinity.
-class FirstNotFinite final : public Listener {
- public:
-  std::string name;
-  bool wants(std::string_view hook) const override { return name.empty() && !hook.ends_with("hook_attn_scores"); }
-  Tensor see(Context&, std::string_view hook, const Tensor& value) override {
-    if (first_not_finite(value) >= 0) name = hook;
-    return {};
-  }
-};
-
 // Logits of some rows, [rows, vocab_size], of a residual stream that was computed with the same listener.
 Tensor checked_logits(Engine& engine, const Step& step, const Tensor& x, Listener& listener, bool edited,
                       std::span<const int64_t> rows) {
@@ -79,17 +66,6 @@ std::vector<std::vector<float>> logits_of(Engine& engine, std::span<const int32_
   return result;
 }
 
-// KL(p || q) in nats of the distributions that two rows of logits stand for.
-double divergence(std::span<const float> p, std::span<const float> q) {
-  const double p_lse = log_sum_exp(p), q_lse = log_sum_exp(q);
-  double sum = 0;
-  for (size_t i = 0; i < p.size(); ++i) {
-    const double log_p = static_cast<double>(p[i]) - p_lse;
-    sum += std::exp(log_p) * (log_p - (static_cast<double>(q[i]) - q_lse));
-  }
-  return std::max(0.0, sum);
-}
-
 // What a run is measured by.
 class Metric {
  public:
@@ -132,7 +108,7 @@ class Metric {
     const auto logit = [&](size_t i) { return static_cast<double>(z[static_cast<size_t>(tokens_[i])]); };
     if (kind_ == Kind::logit_difference) return logit(0) - logit(1);
     if (kind_ == Kind::logprob) return logit(0) - log_sum_exp(z);
-    return divergence(clean_, z);
+    return kl_divergence(clean_, z);
   }
 
  private:
@@ -285,19 +261,8 @@ class PathRuns {
   /// The receivers' inputs when the sender alone is as in the other prompt. head -1: the layer's MLP.
   std::vector<ValueEdit> reaching(const HeadPlace& sender) {
     const std::string hook = "blocks." + std::to_string(sender.layer) + (sender.head < 0 ? ".hook_mlp_out" : ".attn.hook_z");
-    ValueEdit edit = whole(hook, other_->values().find(hook)->second);
-    if (sender.head >= 0) {
-      const auto rows = edit.shape[0], heads = edit.shape[1], head_dim = edit.shape[2];
-      std::vector<float> numbers;
-      for (int64_t r = 0; r < rows; ++r) {
-        const auto from = edit.numbers.begin() + (r * heads + sender.head) * head_dim;
-        numbers.insert(numbers.end(), from, from + head_dim);
-      }
-      edit.numbers = std::move(numbers);
-      edit.shape = {rows, 1, head_dim};
-      edit.heads = {sender.head, sender.head + 1};
-    }
-    Interventions send({std::move(edit)});
+    const Recorder::Value& sent = other_->values().find(hook)->second;
+    Interventions send({sender.head < 0 ? whole(hook, sent) : one_head(hook, sent, sender.head)});
     Recorder heard(requests_);
     ListenerChain chain({&base_, &freeze_, &send, &heard});
     {
@@ -424,7 +389,7 @@ void compare(Engine& engine, std::span<const int32_t> ids, Listener& edits, std:
       const std::span<const float> q_row(q.row<float>(i), static_cast<size_t>(q.row_size()));
       result.before.push_back({part[static_cast<size_t>(i)], top_logprobs(p_row, n)});
       result.after.push_back({part[static_cast<size_t>(i)], top_logprobs(q_row, n)});
-      result.kl.push_back(divergence(p_row, q_row));
+      result.kl.push_back(kl_divergence(p_row, q_row));
     }
   }
 }

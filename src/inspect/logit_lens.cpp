@@ -10,8 +10,6 @@
 namespace vitrine {
 namespace {
 
-constexpr int64_t kRows = 64;  // of the vocabulary's width that exist at once, twice
-
 // Keeps chosen rows of the stream before the first layer and after every layer: [point, R, d_model].
 class StreamCollector final : public Listener {
  public:
@@ -33,24 +31,13 @@ class StreamCollector final : public Listener {
   std::span<const int64_t> positions_;
 };
 
-double log_sum_exp(std::span<const float> row) {
-  const float top = largest(row);
-  return static_cast<double>(top) + std::log(sum_of_exponentials(row, top));
-}
-
 LensReading read(std::span<const float> here, std::span<const float> model, int64_t top) {
   LensReading reading;
   reading.top = top_logprobs(here, static_cast<size_t>(top));
-  const double here_lse = log_sum_exp(here), model_lse = log_sum_exp(model);
-  for (size_t i = 0; i < here.size(); ++i) {
-    const double log_p = static_cast<double>(model[i]) - model_lse;
-    const double p = std::exp(log_p);
-    if (p > 0) reading.kl += p * (log_p - (static_cast<double>(here[i]) - here_lse));
-  }
-  reading.kl = std::max(0.0, reading.kl);
+  reading.kl = kl_divergence(model, here);
   const size_t likeliest = argmax(model);
   reading.rank = std::count_if(here.begin(), here.end(), [&](float z) { return z > here[likeliest]; });
-  reading.logprob = static_cast<double>(here[likeliest]) - here_lse;
+  reading.logprob = static_cast<double>(here[likeliest]) - log_sum_exp(here);
   return reading;
 }
 
@@ -69,7 +56,7 @@ LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<con
   lens.positions = positions_or_last(lens.positions, ids.size());
   const auto rows = static_cast<int64_t>(lens.positions.size());
   require_memory(sizeof(float) * static_cast<size_t>((shape.n_layers + 1) * rows * shape.d_model +
-                                                     2 * std::min(kRows, rows) * shape.vocab_size),
+                                                     2 * std::min(kLogitRows, rows) * shape.vocab_size),
                  memory, "The stream at " + std::to_string(rows) + " position(s) of every layer", "Ask for fewer positions");
 
   Context& ctx = engine.context();
@@ -95,8 +82,8 @@ LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<con
   };
   lens.points = stream.points;
   lens.readings.resize(lens.points.size() * lens.positions.size());
-  for (int64_t first = 0; first < rows; first += kRows) {
-    const int64_t n = std::min(kRows, rows - first);
+  for (int64_t first = 0; first < rows; first += kLogitRows) {
+    const int64_t n = std::min(kLogitRows, rows - first);
     const auto frame = ctx.frame();
     const Tensor model = scores(lens.points.size() - 1, first, n);
     for (size_t point = 0; point < lens.points.size(); ++point) {

@@ -168,7 +168,7 @@ std::vector<float> ReferenceSequence::numbers(const ReferenceTensor& tensor) con
   size_t each = 1;
   for (const size_t size : shape) each *= size;
   const size_t base = tensor.batch_index < 0 ? 0 : static_cast<size_t>(tensor.batch_index) * each;
-  const bool pattern = tensor.hook.ends_with("hook_pattern") || tensor.hook.ends_with("hook_attn_scores");
+  const bool pattern = heads_first(tensor.hook);
   std::vector<float> result;
   if (pattern) {
     const size_t n = shape[2];

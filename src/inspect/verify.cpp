@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "generate/sampler.h"
 #include "inspect/reference.h"
 #include "inspect/trace.h"
 #include "kernels/table.h"
@@ -26,24 +27,6 @@ std::string index_text(size_t flat, std::span<const int64_t> shape) {
     flat /= n;
   }
   return "[" + text + "]";
-}
-
-double log_sum_exp(std::span<const float> row) {
-  double largest = -kInfinity, sum = 0;
-  for (const float x : row) largest = std::max(largest, static_cast<double>(x));
-  for (const float x : row) sum += std::exp(static_cast<double>(x) - largest);
-  return largest + std::log(sum);
-}
-
-// KL(reference || ours) of the distributions that two rows of logits mean, in nats.
-double divergence(std::span<const float> ours, std::span<const float> reference) {
-  const double ours_lse = log_sum_exp(ours), reference_lse = log_sum_exp(reference);
-  double kl = 0;
-  for (size_t i = 0; i < ours.size(); ++i) {
-    const double log_p = static_cast<double>(reference[i]) - reference_lse, log_q = static_cast<double>(ours[i]) - ours_lse;
-    if (std::exp(log_p) > 0) kl += std::exp(log_p) * (log_p - log_q);
-  }
-  return std::isnan(kl) ? kInfinity : std::max(0.0, kl);
 }
 
 // What is said about one quantity, collected over sequences.
@@ -98,7 +81,7 @@ class Comparison {
   void add_predictions(std::span<const float> ours, std::span<const float> reference, size_t vocab) {
     for (size_t at = 0; at + vocab <= ours.size(); at += vocab) {
       const auto a = ours.subspan(at, vocab), e = reference.subspan(at, vocab);
-      const double kl = divergence(a, e);
+      const double apart = kl_divergence(e, a), kl = std::isnan(apart) ? kInfinity : apart;
       kl_sum_ += kl;
       kl_max_ = std::max(kl_max_, kl);
       same_top_ += std::max_element(a.begin(), a.end()) - a.begin() == std::max_element(e.begin(), e.end()) - e.begin() ? 1 : 0;

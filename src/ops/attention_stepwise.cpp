@@ -184,20 +184,18 @@ void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Te
   // A replaced pattern may look where the mask forbids, so every key that still exists is read; what lies before the first
   // and after the last key that a query looks at is not, so that no later token's infinities reach an earlier one as NaN.
   const int64_t oldest = s.cache == nullptr ? 0 : seen_by(s, spec, s.position).first;
-  each_strip(ctx, n_heads, s.rows, [&](int64_t h, int64_t first, int64_t n) {
-    for (int64_t i = first; i < first + n; ++i) {
-      T* out = z.row<T>(s.first_row + i) + h * v_dim;
-      const T* p = cell<T>(node.mixed, h, i);
-      std::fill(out, out + v_dim, T{0});
-      int64_t begin = oldest, end = keys;
-      while (begin < end && p[begin] == T{0}) ++begin;
-      while (end > begin && p[end - 1] == T{0}) --end;
-      for (int64_t block = begin / kKeys; block * kKeys < end; ++block) {
-        const int64_t from = std::max(begin, block * kKeys), to = std::min(end, (block + 1) * kKeys);
-        const auto v_stride = static_cast<int64_t>(source.v_stride());
-        add_products(p + from, keys, 1, source.values(block, h / per_kv) + (from - block * kKeys) * v_stride, v_stride, to - from,
-                     v_dim, out, z.row_size());
-      }
+  each_query(ctx, n_heads, s.rows, [&](int64_t h, int64_t i) {
+    T* out = z.row<T>(s.first_row + i) + h * v_dim;
+    const T* p = cell<T>(node.mixed, h, i);
+    std::fill(out, out + v_dim, T{0});
+    int64_t begin = oldest, end = keys;
+    while (begin < end && p[begin] == T{0}) ++begin;
+    while (end > begin && p[end - 1] == T{0}) --end;
+    for (int64_t block = begin / kKeys; block * kKeys < end; ++block) {
+      const int64_t from = std::max(begin, block * kKeys), to = std::min(end, (block + 1) * kKeys);
+      const auto v_stride = static_cast<int64_t>(source.v_stride());
+      add_products(p + from, keys, 1, source.values(block, h / per_kv) + (from - block * kKeys) * v_stride, v_stride, to - from,
+                   v_dim, out, z.row_size());
     }
   });
   if (Tape* tape = ctx.tape()) tape->record(&mix_backward, node);

@@ -26,9 +26,6 @@ bool fits(std::string_view pattern, std::string_view name) {
 
 namespace {
 
-// Scores and patterns are [head, query, key]; everything else has rows first.
-bool is_pattern(std::string_view name) { return name.ends_with("hook_attn_scores") || name.ends_with("hook_pattern"); }
-
 struct Cut {
   int64_t first, count;
 };
@@ -87,7 +84,7 @@ bool Recorder::wants(std::string_view name) const {
 Tensor Recorder::see(Context&, std::string_view name, const Tensor& value) {
   const auto request =
       std::find_if(requests_.begin(), requests_.end(), [&](const HookRequest& r) { return fits(r.pattern, name); });
-  const bool pattern = is_pattern(name);
+  const bool pattern = heads_first(name);
   int64_t& heard = rows_heard_[std::string(name)];
   Value now = copy(value, *request, pattern, heard);
   heard += value.dim(pattern ? 1 : 0);

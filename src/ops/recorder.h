@@ -14,6 +14,9 @@ namespace vitrine {
 /// "blocks.*.attn.hook_q" fits every layer's; "*" fits everything.
 bool fits(std::string_view pattern, std::string_view name);
 
+/// Whether the values of a hook are [head, query, key] (scores and patterns); those of all others have rows first.
+inline bool heads_first(std::string_view hook) { return hook.ends_with("hook_attn_scores") || hook.ends_with("hook_pattern"); }
+
 /// Which hooks to keep, and what of them: half-open ranges. heads cuts the second size of [rows, head, …] and the first of
 /// [head, query, key]; positions cuts rows and queries.
 struct HookRequest {

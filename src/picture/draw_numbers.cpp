@@ -13,6 +13,16 @@ namespace {
 
 constexpr double kLeft = 70, kWidth = 640, kRight = 610, kTop = 40, kBottom = 300, kHeight = 350;
 
+// Two kinds of dots and what they are: {colour, words}.
+void legend(Svg& svg, const std::array<std::pair<const char*, const char*>, 2>& kinds) {
+  double x = kLeft;
+  for (const auto& [colour, words] : kinds) {
+    svg.circle(x + 12, 22, 4, colour);
+    svg.text(x + 22, 26, words);
+    x += 90;
+  }
+}
+
 std::vector<double> counted(size_t n) {
   std::vector<double> x(n);
   std::iota(x.begin(), x.end(), 0.0);
@@ -57,10 +67,7 @@ Svg svg_of_update_scale(const Canvas& c) {
     svg.circle(x.at(layer + (attention ? -0.12 : 0.12)), y.at(scale), 4, attention ? "accent" : "accent2",
                fmt::format("layer {} {}: {}", layer, s.at("part").get<std::string>(), short_number(scale)));
   }
-  svg.circle(kLeft + 12, 22, 4, "accent");
-  svg.text(kLeft + 22, 26, "attention");
-  svg.circle(kLeft + 102, 22, 4, "accent2");
-  svg.text(kLeft + 112, 26, "MLP");
+  legend(svg, {{{"accent", "attention"}, {"accent2", "MLP"}}});
   return svg;
 }
 
@@ -118,10 +125,7 @@ Svg svg_of_norm_statistics(const Canvas& c) {
     svg.circle(across.at(x[i]), up.at(in[i]), 3, "accent2", name + ", entering: " + short_number(in[i]));
     svg.circle(across.at(x[i]), up.at(out[i]), 3, "accent", name + ", leaving: " + short_number(out[i]));
   }
-  svg.circle(kLeft + 12, 22, 4, "accent2");
-  svg.text(kLeft + 22, 26, "entering");
-  svg.circle(kLeft + 102, 22, 4, "accent");
-  svg.text(kLeft + 112, 26, "leaving");
+  legend(svg, {{{"accent2", "entering"}, {"accent", "leaving"}}});
   return svg;
 }
 

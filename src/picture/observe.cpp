@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "inspect/hooks.h"
 #include "inspect/listening.h"
 #include "ops/head.h"
 #include "ops/linear.h"
@@ -13,7 +14,6 @@
 namespace vitrine {
 namespace {
 
-constexpr int64_t kLogitRows = 64;      // rows of the vocabulary's width that exist at once
 constexpr int64_t kMostPositions = 64;  // whose embeddings are kept
 
 /// Runs ids, in chunks through a cache where there are many, and calls done(residual, first position, rows) for each.
@@ -40,25 +40,13 @@ void run_all(Engine& engine, std::span<const int32_t> ids, Listener& listener, D
   }
 }
 
-struct HookPlace {
-  int64_t layer = -1;
-  std::string_view rest;  // without "blocks.<layer>."
-};
-HookPlace place_of(std::string_view name) {
-  if (!name.starts_with("blocks.")) return {-1, name};
-  int64_t layer = 0;
-  size_t i = 7;
-  for (; i < name.size() && name[i] != '.'; ++i) layer = layer * 10 + (name[i] - '0');
-  return {layer, name.substr(std::min(name.size(), i + 1))};
-}
-
 class Observer final : public Listener {
  public:
   Observer(const ModelFacts& facts, const ObserveOptions& options, Observation& out)
       : facts_(facts), needs_(options.needs), out_(out), inputs_(facts) {}
 
   bool wants(std::string_view name) const override {
-    const auto [layer, rest] = place_of(name);
+    const auto [layer, rest] = split_layer(name);
     if (name == "hook_embed" || (layer == 0 && rest.starts_with("mlp.hook_"))) return true;
     if (rest == "hook_pos_embed") return (needs_ & kNeedEmbeddings) != 0;
     if ((needs_ & (kNeedStream | kNeedNorms)) != 0 &&
@@ -74,7 +62,7 @@ class Observer final : public Listener {
 
   Tensor see(Context& ctx, std::string_view name, const Tensor& value) override {
     const int64_t first = ctx.listening_position();
-    const auto [layer, rest] = place_of(name);
+    const auto [layer, rest] = split_layer(name);
     const auto l = static_cast<size_t>(layer);
     if (name == "hook_embed") see_embedding(value, first);
     if (name == "hook_pos_embed") keep_rows(value, first, out_.position_rows);
@@ -408,12 +396,12 @@ std::vector<double> stream_without_norms(Engine& engine, std::span<const int32_t
    public:
     explicit NormsOff(const ModelFacts& of) : facts_(of), inputs_(of), stream(2 * static_cast<size_t>(of.shape.n_layers) + 1) {}
     bool wants(std::string_view name) const override {
-      const std::string_view rest = place_of(name).rest;
+      const std::string_view rest = split_layer(name).second;
       if (rest == "mlp.hook_post") return facts_.norm_place == NormPlace::both;
       return rest.ends_with("hook_normalized") || rest.starts_with("hook_resid_") || inputs_.wants(name);
     }
     Tensor see(Context& ctx, std::string_view name, const Tensor& value) override {
-      const auto [layer, rest] = place_of(name);
+      const auto [layer, rest] = split_layer(name);
       const auto l = static_cast<size_t>(layer);
       const auto add = [&](size_t i) { stream[i].add(value.data<float>(), value.count()); };
       if (rest == "hook_resid_pre") add(2 * l);
