@@ -1,6 +1,6 @@
 // How to reproduce what a cell shows, and how to change it: the command lines, and the recipe of an intervention.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { Copyable } from "./controls";
 import { commandLine } from "./document";
 
@@ -18,7 +18,8 @@ export interface Reproduction {
 export function Reproduce({ of, onClose }: { of: Reproduction; onClose: () => void }) {
   const heading = useRef<HTMLElement>(null);
   const from = useRef<Element | null>(null);
-  useEffect(() => {
+  // In the same commit that shows the box: an Escape that follows at once must find the focus in it.
+  useLayoutEffect(() => {
     from.current = document.activeElement;
     heading.current?.focus();
   }, []);

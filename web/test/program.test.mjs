@@ -129,6 +129,7 @@ for (const [what, args] of Object.entries(prompts))
       const { page } = await open(browser, join(folder, "page.html"));
       const figure = page.locator('figure[data-picture="next-tokens"]');
       await figure.getByText("As a file").click();
+      await figure.locator(".copyable code").nth(1).waitFor(); // the lines are drawn when the part has opened
       const [svg = "", json = ""] = await figure.locator(".copyable code").allTextContents();
       const alone = JSON.parse(run(json));
       // The page listens to more than the picture alone, and what is listened to is computed step by step: 1e-5 between them.
