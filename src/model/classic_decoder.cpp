@@ -50,6 +50,7 @@ class ClassicDecoder final : public Model {
  private:
   Tensor block_norms_before(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
   Tensor block_norms_after(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
+  double embedding_scale() const { return config.scale_embedding ? std::sqrt(static_cast<double>(config.d_model)) : 1; }
   AttentionSpec attention_spec(int64_t layer) const;
   Tensor attend(Context& ctx, const Step& step, int layer, const Tensor& x) const;
   Tensor mlp(Context& ctx, int layer, const Tensor& x) const;
@@ -115,7 +116,7 @@ Tensor ClassicDecoder::residual(Context& ctx, const Step& step) const {
   const ClassicConfig& c = config;
   ctx.enter(step);
   Tensor tokens = embed(ctx, step.tokens(), W_E);  // [T, D]
-  if (c.scale_embedding) tokens = scale(ctx, tokens, std::sqrt(static_cast<double>(c.d_model)));
+  if (c.scale_embedding) tokens = scale(ctx, tokens, embedding_scale());
   tokens = ctx.hook("hook_embed", tokens);
   const Tensor positions = ctx.hook("hook_pos_embed", sinusoidal_positions(ctx, step, c.d_model, c.positions));
   Tensor x = dropout(ctx, add(ctx, tokens, positions), c.dropout, static_cast<uint32_t>(c.n_layers) * 4);
@@ -131,12 +132,17 @@ std::vector<CacheLayer> ClassicDecoder::cache_layers() const {
 
 ModelShape ClassicDecoder::shape() const {
   const ClassicConfig& c = config;
-  return {"classic_decoder",     c.d_model, c.n_layers,   c.n_heads,        c.n_heads,
-          c.d_model / c.n_heads, c.d_ff,    c.vocab_size, c.context_length, c.tied};
+  return {"classic_decoder", c.d_model,        c.n_layers, c.n_heads,        c.n_heads, c.d_model / c.n_heads, c.d_ff,
+          c.vocab_size,      c.context_length, c.tied,     embedding_scale()};
 }
 
 BlockSpec ClassicDecoder::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer), .rope = {}, .norm = config.norm, .rms = false, .norms_after = !config.norms_before};
+  return {.attention = attention_spec(layer),
+          .rope = {},
+          .norm = config.norm,
+          .rms = false,
+          .norms_after = !config.norms_before,
+          .activation = config.activation};
 }
 
 std::vector<std::string> ClassicDecoder::hook_names() const {

@@ -46,6 +46,7 @@ class Gemma final : public Model {
   std::vector<std::string> hook_names() const override;
 
  private:
+  double embedding_scale() const { return std::sqrt(static_cast<double>(config.d_model)); }
   AttentionSpec attention_spec(int64_t layer) const;
   Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
 
@@ -93,7 +94,7 @@ Tensor Gemma::residual(Context& ctx, const Step& step) const {
   ctx.enter(step);
   Tensor x = embed(ctx, step.tokens(), W_E);  // [T, D]
   // The original rounds the factor to bf16 when it runs in bf16; in f32 it is the square root itself.
-  x = ctx.hook("hook_embed", scale(ctx, x, std::sqrt(static_cast<double>(config.d_model))));
+  x = ctx.hook("hook_embed", scale(ctx, x, embedding_scale()));
   for (int layer = 0; layer < config.n_layers; ++layer) x = ctx.checkpoint(&Gemma::block, *this, step, layer, x);
   return rms_norm(ctx, "ln_final", x, ln_final, config.norm);  // [T, D]
 }
@@ -108,11 +109,12 @@ std::vector<CacheLayer> Gemma::cache_layers() const {
 
 ModelShape Gemma::shape() const {
   const GemmaConfig& c = config;
-  return {"gemma", c.d_model, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_ff, c.vocab_size, c.context_length, c.tied};
+  return {"gemma", c.d_model,    c.n_layers,       c.n_heads, c.n_kv_heads,     c.head_dim,
+          c.d_ff,  c.vocab_size, c.context_length, c.tied,    embedding_scale()};
 }
 
 BlockSpec Gemma::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer), .rope = config.rope, .norm = config.norm};
+  return {.attention = attention_spec(layer), .rope = config.rope, .norm = config.norm, .activation = config.activation};
 }
 
 std::vector<std::string> Gemma::hook_names() const {

@@ -117,7 +117,7 @@ ModelShape Gpt2::shape() const {
 }
 
 BlockSpec Gpt2::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer), .rope = {}, .norm = config.norm, .rms = false};
+  return {.attention = attention_spec(layer), .rope = {}, .norm = config.norm, .rms = false, .activation = config.activation};
 }
 
 std::vector<std::string> Gpt2::hook_names() const { return hook_names_of({.n_layers = config.n_layers, .positions = true}); }

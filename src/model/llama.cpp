@@ -117,7 +117,7 @@ ModelShape Llama::shape() const {
 }
 
 BlockSpec Llama::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer), .rope = config.rope, .norm = config.norm};
+  return {.attention = attention_spec(layer), .rope = config.rope, .norm = config.norm, .activation = config.activation};
 }
 
 std::vector<std::string> Llama::hook_names() const {

@@ -46,15 +46,17 @@ struct ModelShape {
   int64_t d_model = 0, n_layers = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0, d_ff = 0, vocab_size = 0;
   int64_t context_length = 0;  // 0: any length (sinusoidal positions)
   bool tied = false;           // the embedding is the head
+  double embedding_scale = 1;  // what a stored embedding is multiplied by: sqrt(d_model) or nothing
 };
 
 /// What one layer computes with that no tensor holds: constants of the configuration.
 struct BlockSpec {
-  AttentionSpec attention;       // scale, cap, window
-  std::optional<RopeSpec> rope;  // none: positions are added to the embeddings
-  NormSpec norm;                 // of every norm of the model
-  bool rms = true;               // RMSNorm; false: LayerNorm, which also takes the mean away
-  bool norms_after = false;      // ln1 and ln2 act on the stream itself, after each sub-layer was added to it
+  AttentionSpec attention;                   // scale, cap, window
+  std::optional<RopeSpec> rope;              // none: positions are added to the embeddings
+  NormSpec norm;                             // of every norm of the model
+  bool rms = true;                           // RMSNorm; false: LayerNorm, which also takes the mean away
+  bool norms_after = false;                  // ln1 and ln2 act on the stream itself, after each sub-layer was added to it
+  Activation activation = Activation::none;  // of the MLP, or of its gate
 };
 
 class Model {

@@ -65,6 +65,7 @@ ModelFacts facts_of(Engine& engine) {
                     : facts.parameters.matrix("W_pos") ? Positions::learned
                                                        : Positions::sinusoidal;
   facts.rms = first.rms;
+  facts.activation = first.activation;
   facts.gated = has("blocks.0.mlp.hook_pre_linear");
   facts.final_norm = has("ln_final.hook_normalized");
   facts.rope = first.rope;
@@ -141,7 +142,7 @@ PictureJson to_json(const ModelFacts& f, const std::string& name) {
           {"mlp", f.gated ? "gated" : "plain"},
           {"activation", activation_name(f.activation)},
           {"mlpTitle", f.mlp_title()},
-          {"embeddingScale", f.embedding_scale == 1 ? PictureJson(nullptr) : number(f.embedding_scale)},
+          {"embeddingScale", f.shape.embedding_scale == 1 ? PictureJson(nullptr) : number(f.shape.embedding_scale)},
           {"attentionSoftcap", number(f.attention_softcap)},
           {"finalSoftcap", number(f.final_softcap)},
           {"windows", f.windows},

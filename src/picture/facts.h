@@ -34,16 +34,12 @@ struct ModelFacts {
   double attention_softcap = 0, final_softcap = 0;
   int64_t parameter_count = 0;
   std::vector<std::string> dtypes;  // of the matrices
-
-  // Found by comparing hooks of a run with the formulas (facts are what the model does, not what a key says).
   Activation activation = Activation::none;
-  double embedding_scale = 1;
 
   std::string heads_title() const;  // "MHA", "GQA", "MQA"
   std::string mlp_title() const;    // "GeGLU", "SwiGLU", "ReGLU", "GELU", "ReLU", "SiLU"
 };
 
-/// Everything but what a run shows.
 ModelFacts facts_of(Engine& engine);
 
 /// "relu", "gelu_tanh", "gelu_exact", "silu".

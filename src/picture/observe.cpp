@@ -47,7 +47,7 @@ class Observer final : public Listener {
 
   bool wants(std::string_view name) const override {
     const auto [layer, rest] = split_layer(name);
-    if (name == "hook_embed" || (layer == 0 && rest.starts_with("mlp.hook_"))) return true;
+    if (name == "hook_embed") return true;
     if (rest == "hook_pos_embed") return (needs_ & kNeedEmbeddings) != 0;
     if ((needs_ & (kNeedStream | kNeedNorms)) != 0 &&
         (rest.starts_with("hook_resid_") || rest == "hook_attn_out" || rest == "hook_mlp_out"))
@@ -66,7 +66,6 @@ class Observer final : public Listener {
     const auto l = static_cast<size_t>(layer);
     if (name == "hook_embed") see_embedding(value, first);
     if (name == "hook_pos_embed") keep_rows(value, first, out_.position_rows);
-    if (layer == 0 && first == 0 && rest.starts_with("mlp.hook_")) keep_sample(rest, value);
     if (rest == "mlp.hook_pre" && (needs_ & kNeedHidden) != 0) see_hidden(l, value);
     if (rest == "attn.hook_q" && (needs_ & kNeedQueries) != 0) see_queries(l, value);
     if (rest == "attn.hook_attn_scores") see_scores(l, value, first);
@@ -79,14 +78,9 @@ class Observer final : public Listener {
     return {};
   }
 
-  /// What the first token's hidden layer did: before and after the activation, and what gated it.
-  std::vector<float> pre, pre_linear, post;
-  std::vector<float> embedded;  // of the first token
-
  private:
   void see_embedding(const Tensor& x, int64_t first) {
     out_.embedding.add(x.data<float>(), x.count());
-    if (first == 0) embedded.assign(x.row<float>(0), x.row<float>(0) + x.row_size());
     if ((needs_ & kNeedEmbeddings) != 0) keep_rows(x, first, out_.embed_rows);
   }
   void keep_rows(const Tensor& x, int64_t first, std::vector<float>& rows) const {
@@ -95,10 +89,6 @@ class Observer final : public Listener {
         const float* row = x.row<float>(position - first);
         rows.insert(rows.end(), row, row + x.row_size());
       }
-  }
-  void keep_sample(std::string_view hook, const Tensor& x) {
-    std::vector<float>& sample = hook == "mlp.hook_pre" ? pre : hook == "mlp.hook_post" ? post : pre_linear;
-    sample.assign(x.row<float>(0), x.row<float>(0) + x.row_size());
   }
   void see_hidden(size_t layer, const Tensor& x) {
     const float* numbers = x.data<float>();
@@ -250,33 +240,6 @@ class Observer final : public Listener {
   NormInputs inputs_;
 };
 
-// The activation whose values are nearest to what the first token's hidden layer gave.
-Activation activation_of(const Observer& seen) {
-  Activation best = Activation::none;
-  double least = std::numeric_limits<double>::infinity();
-  for (const Activation f : {Activation::relu, Activation::gelu_tanh, Activation::gelu_exact, Activation::silu}) {
-    double distance = 0;
-    for (size_t i = 0; i < seen.pre.size(); ++i) {
-      const double gate = seen.pre_linear.empty() ? 1.0 : static_cast<double>(seen.pre_linear[i]);
-      distance += std::abs(activation_value(f, static_cast<double>(seen.pre[i])) * gate - static_cast<double>(seen.post[i]));
-    }
-    if (distance < least) least = distance, best = f;
-  }
-  return best;
-}
-
-// What the stored embedding of a token is multiplied by: sqrt(d_model) or nothing.
-double embedding_scale_of(const std::vector<float>& embedded, const Weight& W_E, int32_t token) {
-  double product = 0, squares = 0;
-  for (size_t i = 0; i < embedded.size(); ++i) {
-    const auto stored = W_E.at<double>(token, static_cast<int64_t>(i));
-    product += stored * static_cast<double>(embedded[i]);
-    squares += stored * stored;
-  }
-  const double root = std::sqrt(static_cast<double>(embedded.size()));
-  return squares > 0 && std::abs(product / squares - root) < 0.01 * root ? root : 1;
-}
-
 void see_logits(Engine& engine, std::span<const int32_t> ids, const Tensor& x, int64_t first, int64_t rows,
                 const ObserveOptions& options, Observation& out) {
   Context& ctx = engine.context();
@@ -376,7 +339,7 @@ double update_scale(double sigma_update, double sigma_skip) {
   return sum > 0 ? sigma_update / std::sqrt(sum) : 0;
 }
 
-Observation observe(Engine& engine, std::span<const int32_t> ids, ModelFacts& facts, const ObserveOptions& options) {
+Observation observe(Engine& engine, std::span<const int32_t> ids, const ModelFacts& facts, const ObserveOptions& options) {
   engine.check_ids(ids);
   Observation out;
   out.tokens = static_cast<int64_t>(ids.size());
@@ -385,8 +348,6 @@ Observation observe(Engine& engine, std::span<const int32_t> ids, ModelFacts& fa
   run_all(engine, ids, observer, [&](const Tensor& x, int64_t first, int64_t rows) {
     if ((options.needs & kNeedLogits) != 0) see_logits(engine, ids, x, first, rows, options, out);
   });
-  facts.activation = activation_of(observer);
-  facts.embedding_scale = embedding_scale_of(observer.embedded, *facts.parameters.matrix("W_E"), ids[0]);
   return out;
 }
 

@@ -103,10 +103,10 @@ struct Observation {
 
 inline constexpr int64_t kTokensEach = 256;  // beyond, numbers by token are left out
 
-/// Runs `ids` once and fills in what `facts` can only learn from a run (activation, embedding scale).
+/// Runs `ids` once and keeps what options.needs says.
 /// Errors: as Engine::check_ids; InputError for a row of scores that is not there and for more than memory holds, with both
 /// numbers; RunError for NaN in the logits.
-Observation observe(Engine& engine, std::span<const int32_t> ids, ModelFacts& facts, const ObserveOptions& options = {});
+Observation observe(Engine& engine, std::span<const int32_t> ids, const ModelFacts& facts, const ObserveOptions& options = {});
 
 /// σ of the stream where each sub-layer reads it and at the end (2 · layers + 1 numbers, not finite once f32 overflows), in a
 /// run in which every norm is the identity.

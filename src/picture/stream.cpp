@@ -91,7 +91,7 @@ PictureJson draw_residual_scale(Studio& studio) {
 }
 
 PictureJson draw_embedding_rescaling(Studio& studio) {
-  const double factor = studio.facts.embedding_scale;
+  const double factor = studio.facts.shape.embedding_scale;
   if (factor == 1) return absent("This model adds its embeddings to the stream as they are stored; it does not rescale them.");
   const Observation& seen = studio.seen;
   const auto scale = [&](size_t i) { return update_scale(seen.sublayers[i].update.sigma(), seen.sublayers[i].skip.sigma()); };

@@ -24,7 +24,7 @@ class Walk {
     tokens();
     embedding();
     if (facts_.positions != Positions::rotary) added_positions();
-    if (facts_.embedding_scale != 1) embedding_scale();
+    if (facts_.shape.embedding_scale != 1) embedding_scale();
     residual();
     norm();
     attention();
@@ -134,7 +134,7 @@ class Walk {
   void embedding_scale() {
     add("embedding-scale", "Rescaling the embeddings",
         {fmt::format("The vectors are multiplied by √{} = {:.4g} before anything else happens.", s().d_model,
-                     facts_.embedding_scale),
+                     facts_.shape.embedding_scale),
          "The rows of the table are short, so that they give scores of a sensible size when the table is used at the end. As the "
          "start of "
          "the stream they would be too short: the first attention layer would drown them instead of adding to them. The factor "
