@@ -270,15 +270,27 @@ Tensor attention(Context& ctx, std::string_view name, const Tensor& q, const Ten
 
 namespace {
 
-// The part of W_O that reads head h: outputs stay, inputs [h · v_dim, (h + 1) · v_dim). Its gradient is of type `activations`.
-Weight head_of(const Weight& W_O, int64_t h, int64_t v_dim, DType activations) {
+// The inputs of W_O that hold one head's: its own [begin, end), and [first, first + count) around them, which in quantised
+// weights ends where blocks do.
+struct HeadInputs {
+  HeadInputs(const Weight& W_O, int64_t h, int64_t v_dim) : begin(h * v_dim), end(begin + v_dim), first(begin), count(v_dim) {
+    if (!is_block(W_O.dtype)) return;
+    constexpr auto block = static_cast<int64_t>(kBlock);
+    first = begin / block * block;
+    count = (end + block - 1) / block * block - first;
+  }
+  int64_t begin, end, first, count;
+};
+
+// The part of W_O that reads these inputs; all outputs stay. Its gradient is of type `activations`.
+Weight part_of(const Weight& W_O, const HeadInputs& head, DType activations) {
   Weight part = W_O;
   part.bias = {};
-  part.in = v_dim;
-  const size_t offset = row_bytes(W_O.dtype, static_cast<size_t>(h * v_dim));
-  part.data += W_O.by_columns ? static_cast<size_t>(h * v_dim) * W_O.stride : offset;
+  part.in = head.count;
+  const auto skipped = static_cast<size_t>(head.first);
+  part.data += W_O.by_columns ? skipped * W_O.stride : row_bytes(W_O.dtype, skipped);
   if (part.grad.data != nullptr) {
-    const size_t first = static_cast<size_t>(h * v_dim) * (W_O.by_columns ? W_O.grad.stride : 1);
+    const size_t first = skipped * (W_O.by_columns ? W_O.grad.stride : 1);
     part.grad.data = static_cast<std::byte*>(part.grad.data) + row_bytes(activations, first);
   }
   return part;
@@ -296,13 +308,14 @@ struct SumNode {
   const Vector* bias;
 };
 
-// Columns [h · v_dim, (h + 1) · v_dim) of each row, together.
+// The head's columns of each row, together; zeros in what lies around them.
 template <class T>
-Tensor part_of_head(Context& ctx, const Tensor& flat, int64_t h, int64_t v_dim) {
-  auto* mine = ctx.scratch<T>(static_cast<size_t>(flat.rows() * v_dim));
+Tensor part_of(Context& ctx, const Tensor& flat, const HeadInputs& head) {
+  const auto count = static_cast<size_t>(flat.rows() * head.count);
+  const Tensor mine(std::fill_n(ctx.scratch<T>(count), count, T{0}) - count, flat.dtype(), {flat.rows(), head.count});
   for (int64_t r = 0; r < flat.rows(); ++r)
-    std::copy(flat.row<T>(r) + h * v_dim, flat.row<T>(r) + (h + 1) * v_dim, mine + r * v_dim);
-  return {mine, flat.dtype(), {flat.rows(), v_dim}};
+    std::copy(flat.row<T>(r) + head.begin, flat.row<T>(r) + head.end, mine.row<T>(r) + (head.begin - head.first));
+  return mine;
 }
 
 void results_backward(Context& ctx, Tape& tape, const ResultsNode& n) {
@@ -314,13 +327,14 @@ void results_backward(Context& ctx, Tape& tape, const ResultsNode& n) {
     const int64_t rows = n.flat.rows(), out = n.W_O->out;
     for (int64_t h = 0; h < n.results.dim(1); ++h) {
       const auto scratch = ctx.frame();
-      const Tensor x = part_of_head<T>(ctx, n.flat, h, n.v_dim);
-      const Tensor dx(ctx.scratch<T>(static_cast<size_t>(rows * n.v_dim)), x.dtype(), x.shape());
+      const HeadInputs head(*n.W_O, h, n.v_dim);
+      const Tensor x = part_of<T>(ctx, n.flat, head);
+      const Tensor dx(ctx.scratch<T>(static_cast<size_t>(x.count())), x.dtype(), x.shape());
       std::fill(dx.data<T>(), dx.data<T>() + dx.count(), T{0});
-      linear_part_backward(ctx, x, head_of(*n.W_O, h, n.v_dim, x.dtype()), 0, out, dresults.data<T>() + h * out,
-                           n.results.dim(1) * out, dx);
+      linear_part_backward(ctx, x, part_of(*n.W_O, head, x.dtype()), 0, out, dresults.data<T>() + h * out, n.results.dim(1) * out,
+                           dx);
       for (int64_t r = 0; dflat && r < rows; ++r)
-        for (int64_t c = 0; c < n.v_dim; ++c) dflat.row<T>(r)[h * n.v_dim + c] += dx.row<T>(r)[c];
+        for (int64_t c = head.begin; c < head.end; ++c) dflat.row<T>(r)[c] += dx.row<T>(r)[c - head.first];
     }
   });
 }
@@ -349,16 +363,14 @@ Tensor attention_output(Context& ctx, std::string_view name, const Tensor& z, co
   const Tensor out = linear(ctx, flat, W_O);
   if (!ctx.listens("hook_result")) return ctx.hook("hook_out", out);
   const int64_t n_heads = z.dim(1), v_dim = z.dim(2);
-  if (is_block(W_O.dtype) && v_dim % static_cast<int64_t>(kBlock) != 0)
-    throw UsageError(std::string(name) + ".hook_result: a head of " + std::to_string(v_dim) + " columns of " + W_O.name +
-                     " begins inside a block of 32 quantised weights; use a float copy of the model to see results per head");
   const Tensor result = ctx.empty({z.rows(), n_heads, W_O.out});
   visit_scalar(z, [&](auto zero) {
     using T = decltype(zero);
     for (int64_t h = 0; h < n_heads; ++h) {
       const auto scratch = ctx.frame();
-      const Tensor x = part_of_head<T>(ctx, flat, h, v_dim);
-      linear_part(ctx, x, head_of(W_O, h, v_dim, x.dtype()), 0, W_O.out, result.data<T>() + h * W_O.out, n_heads * W_O.out);
+      const HeadInputs head(W_O, h, v_dim);
+      const Tensor x = part_of<T>(ctx, flat, head);
+      linear_part(ctx, x, part_of(W_O, head, x.dtype()), 0, W_O.out, result.data<T>() + h * W_O.out, n_heads * W_O.out);
     }
   });
   // On a tape the gradient takes the way through the results, replaced or not: what linear recorded gets none.

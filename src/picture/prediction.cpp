@@ -113,12 +113,6 @@ PictureJson draw_logit_attribution(Studio& studio) {
   if (position < 0 || position >= studio.tokens())
     throw InputError(fmt::format("position {} is not there: the prompt has {} tokens, 0 to {}", position, studio.tokens(),
                                  studio.tokens() - 1));
-  const Weight* W_O = studio.facts.parameters.matrix("blocks.0.attn.W_O");
-  if (W_O != nullptr && is_block(W_O->dtype) && studio.facts.shape.head_dim % static_cast<int64_t>(kBlock) != 0)
-    return absent(fmt::format(
-        "The weights behind the heads are stored in blocks of {}, and heads of {} numbers begin inside a block, so one "
-        "head's share cannot be computed from them. A float copy of the model has this picture.",
-        kBlock, studio.facts.shape.head_dim));
   const auto& next = studio.seen.next[static_cast<size_t>(position)];
   std::vector<int32_t> targets;
   for (size_t i = 0; i < std::min(kExplained, next.size()); ++i) targets.push_back(studio.mention(next[i].token));
