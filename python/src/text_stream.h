@@ -6,8 +6,6 @@
 #include <vector>
 
 #include "generate/generate.h"
-#include "generate/sampler.h"
-#include "generate/stop.h"
 #include "hooks.h"
 #include "session.h"
 
@@ -24,27 +22,15 @@ class TextStream {
   std::optional<std::string> next();
 
   /// So far. finish_reason: "" until the end, then generate()'s, or "error" after an exception.
-  const std::vector<int32_t>& tokens() const { return tokens_; }
-  const std::vector<float>& logprobs() const { return logprobs_; }
-  const std::string& finish_reason() const { return finish_reason_; }
+  const std::vector<int32_t>& tokens() const { return loop_.made().tokens; }
+  const std::vector<float>& logprobs() const { return loop_.made().logprobs; }
+  std::string finish_reason() const { return failed_ ? "error" : loop_.made().finish_reason; }
 
  private:
-  void step(std::string& shown);
-
   std::shared_ptr<Session> session_;
-  std::vector<int32_t> prompt_;
-  GenerateOptions options_;
   HookCalls hooks_;
-  Sampler sampler_;
-  StreamDecoder decoder_;
-  StopFilter stop_;
-  size_t room_;  // new tokens at most
-  std::unique_ptr<KvCache> cache_;
-  CacheSequence sequence_;
-  std::vector<float> row_;
-  std::vector<int32_t> tokens_;
-  std::vector<float> logprobs_;
-  std::string finish_reason_;
+  TokenLoop loop_;
+  bool failed_ = false;
 };
 
 }  // namespace vitrine::python

@@ -1,109 +1,83 @@
 #include "generate/generate.h"
 
 #include <algorithm>
-#include <chrono>
-#include <optional>
-
-#include "generate/stop.h"
 
 namespace vitrine {
 namespace {
 
-class Stopwatch {
- public:
-  double lap_ms() {
-    const auto now = std::chrono::steady_clock::now();
-    const double ms = std::chrono::duration<double, std::milli>(now - last_).count();
-    last_ = now;
-    return ms;
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
-// Positions left after the prompt, at most `wanted` new tokens; the last new token needs no position of its own.
+// New tokens that fit behind a prompt of this length, at most `wanted`; the last one needs no position of its own.
 int64_t room_for(const Engine& engine, size_t prompt, int64_t wanted) {
   int64_t context = engine.shape().context_length;
   if (context == 0) context = INT32_MAX;  // positions are 32-bit
   return std::min(wanted, context - static_cast<int64_t>(prompt) + 1);
 }
 
-// Text of tokens as they come, cut at stop strings.
-class TextStream {
- public:
-  TextStream(const Engine& engine, const GenerateOptions& options, const std::function<void(std::string_view)>& on_text,
-             std::string& text)
-      : stop_(options.stops), on_text_(on_text), text_(text) {
-    if (engine.has_tokenizer()) {
-      decoder_.emplace(engine.tokenizer());
-    } else if (!options.stops.empty()) {
-      throw UsageError("stop strings need a tokenizer, which this model lacks; use end tokens (--eos)");
-    }
-  }
-  /// Whether a stop string is complete.
-  bool push(int32_t token) {
-    if (decoder_) show(stop_.push(decoder_->push(token)));
-    return stop_.stopped_by() != nullptr;
-  }
-  void end() {
-    if (!decoder_ || stop_.stopped_by() != nullptr) return;
-    show(stop_.push(decoder_->flush()));
-    if (stop_.stopped_by() == nullptr) show(stop_.flush());
-  }
-
- private:
-  void show(const std::string& piece) {
-    text_ += piece;
-    if (on_text_ && !piece.empty()) on_text_(piece);
-  }
-  StopFilter stop_;
-  std::optional<StreamDecoder> decoder_;
-  const std::function<void(std::string_view)>& on_text_;
-  std::string& text_;
-};
+int64_t checked_room(const Engine& engine, std::span<const int32_t> prompt, int64_t max_tokens) {
+  engine.check_ids(prompt);
+  if (max_tokens < 0) throw UsageError("max_tokens is " + std::to_string(max_tokens) + "; expected 0 or more");
+  return room_for(engine, prompt.size(), max_tokens);
+}
 
 }  // namespace
 
+TokenLoop::TokenLoop(Engine& engine, std::vector<int32_t> prompt, GenerateOptions options)
+    : engine_(engine),
+      prompt_(std::move(prompt)),
+      options_(std::move(options)),
+      sampler_(options_.sampling, engine.shape().vocab_size),
+      stop_(options_.stops),
+      room_(checked_room(engine, prompt_, options_.max_tokens)),
+      cache_(engine.make_cache(static_cast<int64_t>(prompt_.size()) + std::max<int64_t>(room_, 1))),
+      sequence_(cache_->sequence()) {
+  if (engine.has_tokenizer()) {
+    decoder_.emplace(engine.tokenizer());
+  } else if (!options_.stops.empty()) {
+    throw UsageError("stop strings need a tokenizer, which this model lacks; use end tokens (--eos)");
+  }
+  if (room_ <= 0) made_.finish_reason = "length";
+}
+
+std::string TokenLoop::next() {
+  const bool first = made_.tokens.empty();
+  watch_.lap_ms();  // the reader's time between two calls is not the model's
+  {
+    const auto frame = engine_.context().frame();
+    const Tensor z = engine_.prefill(first ? std::span<const int32_t>(prompt_) : std::span(&made_.tokens.back(), 1), sequence_);
+    row_.assign(z.data<float>(), z.data<float>() + z.count());
+  }
+  if (first) {
+    made_.timings.prompt_tokens = static_cast<int64_t>(prompt_.size());
+    made_.timings.prompt_ms = watch_.lap_ms();
+  } else {
+    ++made_.timings.decode_tokens;
+  }
+  const Pick pick = sampler_.pick(row_, prompt_, made_.tokens);
+  made_.tokens.push_back(pick.token);
+  made_.logprobs.push_back(pick.logprob);
+  const bool ended =
+      !options_.ignore_eos && std::find(options_.eos.begin(), options_.eos.end(), pick.token) != options_.eos.end();
+  std::string shown = ended || !decoder_ ? std::string() : stop_.push(decoder_->push(pick.token));
+  const auto stopped = [&] { return stop_.stopped_by() != nullptr; };
+  if (ended || stopped()) {
+    made_.finish_reason = "stop";
+  } else if (static_cast<int64_t>(made_.tokens.size()) == room_) {
+    made_.finish_reason = "length";
+  }
+  if (done() && decoder_ && !stopped()) shown += stop_.push(decoder_->flush());
+  if (done() && !stopped()) shown += stop_.flush();
+  made_.text += shown;
+  made_.timings.decode_ms += watch_.lap_ms();
+  return shown;
+}
+
 Generation generate(Engine& engine, std::span<const int32_t> prompt, const GenerateOptions& options,
                     const std::function<void(std::string_view)>& on_text) {
-  engine.check_ids(prompt);
-  if (options.max_tokens < 0) throw UsageError("max_tokens is " + std::to_string(options.max_tokens) + "; expected 0 or more");
-  Sampler sampler(options.sampling, engine.shape().vocab_size);
-  Generation result;
-  result.finish_reason = "length";
-  TextStream text(engine, options, on_text, result.text);
-  Stopwatch watch;
-  const int64_t room = room_for(engine, prompt.size(), options.max_tokens);
-  const auto cache = engine.make_cache(static_cast<int64_t>(prompt.size()) + std::max<int64_t>(room, 1));
-  CacheSequence sequence = cache->sequence();
-  Context& ctx = engine.context();
-  const auto outer = ctx.frame();
-  std::vector<float> row(static_cast<size_t>(engine.shape().vocab_size));
-  const auto keep = [&](const Tensor& z) { std::copy(z.data<float>(), z.data<float>() + z.count(), row.begin()); };
-  {
-    const auto frame = ctx.frame();
-    keep(engine.prefill(prompt, sequence));
+  TokenLoop loop(engine, {prompt.begin(), prompt.end()}, options);
+  while (!loop.done()) {
+    const std::string shown = loop.next();
+    if (on_text && !shown.empty()) on_text(shown);
   }
-  result.timings.prompt_tokens = static_cast<int64_t>(prompt.size());
-  result.timings.prompt_ms = watch.lap_ms();
-  for (int64_t i = 0; i < room; ++i) {
-    const Pick pick = sampler.pick(row, prompt, result.tokens);
-    result.tokens.push_back(pick.token);
-    result.logprobs.push_back(pick.logprob);
-    const bool ended = !options.ignore_eos && std::find(options.eos.begin(), options.eos.end(), pick.token) != options.eos.end();
-    if (ended || text.push(pick.token)) {
-      result.finish_reason = "stop";
-      break;
-    }
-    if (i + 1 == room) break;
-    const auto frame = ctx.frame();
-    keep(engine.prefill(std::span(&pick.token, 1), sequence));
-    ++result.timings.decode_tokens;
-  }
-  text.end();
-  result.timings.decode_ms = watch.lap_ms();
-  return result;
+  return std::move(loop).take();
 }
 
 std::vector<Hypothesis> generate_beams(Engine& engine, std::span<const int32_t> prompt, const BeamOptions& options,

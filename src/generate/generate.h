@@ -1,13 +1,18 @@
 #pragma once
 // The generation loop: prompt in, tokens out, one at a time or by beams.
+#include <chrono>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "generate/beam.h"
 #include "generate/engine.h"
+#include "generate/sampler.h"
 #include "generate/sampling_options.h"
+#include "generate/stop.h"
 
 namespace vitrine {
 
@@ -17,6 +22,20 @@ struct GenerateOptions {
   std::vector<int32_t> eos = {};  // tokens that end the text; ignored if ignore_eos
   bool ignore_eos = false;
   std::vector<std::string> stops = {};  // strings that end the text, wherever token borders lie
+};
+
+class Stopwatch {
+ public:
+  /// Since the last lap, or since it was made.
+  double lap_ms() {
+    const auto now = std::chrono::steady_clock::now();
+    const double ms = std::chrono::duration<double, std::milli>(now - last_).count();
+    last_ = now;
+    return ms;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
 struct Timings {
@@ -35,9 +54,38 @@ struct Generation {
   Timings timings;
 };
 
-/// Continues `prompt`. on_text, if given, receives the text as it becomes certain: never half a character, never part of
-/// a stop string. With tokens only (no tokenizer) stop strings are refused.
-/// Errors: as Engine::check_ids; UsageError for options out of range; RunError for NaN.
+/// Generation a token at a time, for callers who wait for their reader. Between two calls the engine may run other things.
+class TokenLoop {
+ public:
+  /// With tokens only (no tokenizer) stop strings are refused.
+  /// Errors: as Engine::check_ids; UsageError for options out of range.
+  TokenLoop(Engine& engine, std::vector<int32_t> prompt, GenerateOptions options);
+
+  bool done() const { return !made_.finish_reason.empty(); }
+  /// Runs the model once and takes the next token. Returns the text that became certain with it: never half a character, never
+  /// part of a stop string. Not to be called when done. Errors: RunError for NaN, after which nothing more comes.
+  std::string next();
+
+  /// So far; finish_reason is "" until the end.
+  const Generation& made() const { return made_; }
+  Generation take() && { return std::move(made_); }
+
+ private:
+  Engine& engine_;
+  std::vector<int32_t> prompt_;
+  GenerateOptions options_;
+  Sampler sampler_;
+  StopFilter stop_;
+  std::optional<StreamDecoder> decoder_;
+  int64_t room_;  // new tokens at most
+  std::unique_ptr<KvCache> cache_;
+  CacheSequence sequence_;
+  std::vector<float> row_;  // logits
+  Generation made_;
+  Stopwatch watch_;
+};
+
+/// Continues `prompt`; on_text, if given, receives the text as it becomes certain. Errors: as TokenLoop.
 Generation generate(Engine& engine, std::span<const int32_t> prompt, const GenerateOptions& options,
                     const std::function<void(std::string_view)>& on_text = {});
 
