@@ -85,9 +85,10 @@ class Engine {
   /// Runs ids through the cache in chunks and commits them; the logits of the last one.
   Tensor prefill(std::span<const int32_t> ids, CacheSequence& sequence);
 
- private:
+  /// For a step that gave a NaN or infinity and was not committed: runs it again and throws the RunError of run().
   [[noreturn]] void report_not_finite(const Step& step, std::span<const int64_t> rows);
 
+ private:
   OpenedModel opened_;
   ModelShape shape_;
   ThreadPool pool_;

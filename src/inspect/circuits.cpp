@@ -79,7 +79,12 @@ RowsF vocabulary_product(Engine& engine, const Weight& W_U, const Weight& W_E) {
       Weight part = w;
       part.data = w.stored_row(first);
       part.out = n;
-      return dense(part);
+      RowsF rows = dense(part);
+      for (int64_t i = 0; i < n; ++i)
+        if (!rows.row(i).allFinite())
+          throw RunError("NaN or infinity in row " + std::to_string(first + i) + " of " + w.name +
+                         ", through which every head reads the vocabulary. Do the weights hold NaN?");
+      return rows;
     };
     sum += product_by_columns(engine.context(), chunk(W_U).transpose(), chunk(W_E));
   }

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace vitrine {
 namespace {

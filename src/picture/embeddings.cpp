@@ -26,6 +26,9 @@ std::vector<float> rows_of(Studio& studio, std::span<const int32_t> ids) {
   Context& ctx = studio.engine.context();
   const auto frame = ctx.frame();
   const Tensor rows = embed(ctx, ids, *studio.facts.parameters.matrix("W_E"));
+  if (const int64_t bad = first_not_finite(rows); bad >= 0)
+    throw RunError(
+        fmt::format("NaN or infinity in the embedding of token {}. Do the weights hold NaN?", ids[static_cast<size_t>(bad)]));
   return {rows.data<float>(), rows.data<float>() + rows.count()};
 }
 
@@ -173,6 +176,7 @@ PictureJson draw_embedding_neighbours(Studio& studio) {
     const std::vector<float> row = rows_of(studio, std::span(&term.id, 1));
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<float>(term.sign) * row[i];
   }
+  if (dot(sum, sum) == 0) throw InputError("--sum adds up to zero, which is near to nothing; leave one of its words out");
 
   // Every row of the table, a part at a time.
   constexpr int32_t kPart = 512;

@@ -25,7 +25,7 @@ void run_all(Engine& engine, std::span<const int32_t> ids, Listener& listener, D
   if (n <= kPrefillChunk) {
     const auto frame = ctx.frame();
     const Step step = Step::of(ids);
-    done(engine.model().residual(ctx, step), int64_t{0}, n);
+    done(step, engine.model().residual(ctx, step), int64_t{0});
     return;
   }
   const std::unique_ptr<KvCache> cache = engine.make_cache(n);
@@ -35,7 +35,7 @@ void run_all(Engine& engine, std::span<const int32_t> ids, Listener& listener, D
     Step step;
     step.add(ids.subspan(static_cast<size_t>(first), static_cast<size_t>(rows)), &sequence);
     const auto frame = ctx.frame();
-    done(engine.model().residual(ctx, step), first, rows);
+    done(step, engine.model().residual(ctx, step), first);
     step.commit();
   }
 }
@@ -345,8 +345,10 @@ Observation observe(Engine& engine, std::span<const int32_t> ids, const ModelFac
   out.tokens = static_cast<int64_t>(ids.size());
   prepare(facts, options, out);
   Observer observer(facts, options, out);
-  run_all(engine, ids, observer, [&](const Tensor& x, int64_t first, int64_t rows) {
-    if ((options.needs & kNeedLogits) != 0) see_logits(engine, ids, x, first, rows, options, out);
+  run_all(engine, ids, observer, [&](const Step& step, const Tensor& x, int64_t first) {
+    const int64_t last = x.rows() - 1;
+    if (first_not_finite(x) >= 0) engine.report_not_finite(step, std::span(&last, 1));
+    if ((options.needs & kNeedLogits) != 0) see_logits(engine, ids, x, first, x.rows(), options, out);
   });
   return out;
 }
@@ -392,7 +394,7 @@ std::vector<double> stream_without_norms(Engine& engine, std::span<const int32_t
     std::vector<Moments> stream;
   };
   NormsOff off(facts);
-  run_all(engine, ids, off, [](const Tensor&, int64_t, int64_t) {});
+  run_all(engine, ids, off, [](const Step&, const Tensor&, int64_t) {});
   std::vector<double> sigmas;
   for (const Moments& m : off.stream)
     sigmas.push_back(std::isfinite(m.squares) ? m.sigma() : std::numeric_limits<double>::infinity());
@@ -428,7 +430,7 @@ Unscaled without_embedding_scale(Engine& engine, std::span<const int32_t> ids, d
     double by_;
   };
   Divider divider(factor);
-  run_all(engine, ids, divider, [](const Tensor&, int64_t, int64_t) {});
+  run_all(engine, ids, divider, [](const Step&, const Tensor&, int64_t) {});
   return {divider.embedding.sigma(), update_scale(divider.attention.sigma(), divider.pre.sigma()),
           update_scale(divider.mlp.sigma(), divider.mid.sigma())};
 }

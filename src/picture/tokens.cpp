@@ -4,8 +4,8 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "picture/studio.h"
-#include "tokenizer/utf8.h"
 
 namespace vitrine {
 namespace {

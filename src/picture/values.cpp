@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace vitrine {
 namespace {

@@ -166,6 +166,33 @@ TEST(ExitCode, NanInTheWeightsFailsTheRunAndIsNamed) {
   }
 }
 
+TEST(ExitCode, NoPictureIsDrawnOfNan) {
+  const Scratch scratch;
+  const std::string model = copy_model(scratch, golden_model("gemma2"));
+  poison(model + "/model.safetensors", "model.layers.1.self_attn.q_proj.weight");
+  for (const char* name : {"attention", "update-scale", "norm-statistics", "final-norm", "softmax", "soft-cap", "query-length",
+                           "activation-curves", "residual-scale", "next-tokens"}) {
+    const Outcome outcome = vitrine({"picture", name, "--model", model, "--tokens", "2,7,9", "--json"});
+    EXPECT_EQ(outcome.code, 1) << name;
+    EXPECT_EQ(outcome.out, "") << name;
+    EXPECT_CONTAINS(outcome.err, "NaN or infinity appeared first in blocks.1.");
+  }
+}
+
+TEST(ExitCode, NanInAnEmbeddingThatThePromptDoesNotUse) {
+  const Scratch scratch;
+  const std::string model = copy_model(scratch, golden_model("gemma2"));
+  poison(model + "/model.safetensors", "model.embed_tokens.weight");  // token 0
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"circuits"}, {"picture", "embedding-neighbours", "--json"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--model", model, "--tokens", "2,7,9"});
+    const Outcome outcome = vitrine(arguments);
+    EXPECT_EQ(outcome.code, 1) << command[0];
+    EXPECT_CONTAINS(outcome.err, "NaN or infinity");
+  }
+}
+
 TEST(ExitCode, KernelsThatDoNotExist) {
   const Outcome outcome = vitrine({"--version"}, {"VITRINE_TARGET=abacus"});
   EXPECT_EQ(outcome.code, 2);

@@ -468,6 +468,7 @@ TEST(Choices, AreRefusedWithTheReason) {
   EXPECT_CONTAINS(refused("embedding-neighbours", {.sum = "king queen"}), "where a sign should stand");
   EXPECT_CONTAINS(refused("embedding-neighbours", {.sum = "king - xylophonist"}), "\"xylophonist\", which is no single token");
   EXPECT_CONTAINS(refused("embedding-neighbours", {.sum = "king -"}), "ends with a sign");
+  EXPECT_CONTAINS(refused("embedding-neighbours", {.sum = "king - king"}), "adds up to zero");
   EXPECT_CONTAINS(refused("embedding-cosine", {.words = {"xylophonist"}}), "xylophonist");
   EXPECT_CONTAINS(refused("attention", {.layer = 99}), "layer 99 is not there");
 }
