@@ -272,6 +272,10 @@ VectorSpec from_file(const VectorSpec& vector) {
   for (size_t n = 0; n < count; ++n)
     result.numbers.push_back(tensor->dtype == DType::f64 ? static_cast<float>(reinterpret_cast<const double*>(tensor->data)[n])
                                                          : element_at(tensor->dtype, tensor->data, n));
+  const auto bad = std::find_if(result.numbers.begin(), result.numbers.end(), [](float v) { return !std::isfinite(v); });
+  if (bad != result.numbers.end())
+    throw FileError(vector.file, "\"" + vector.tensor + "\" holds " + std::to_string(*bad) + " at number " +
+                                     std::to_string(bad - result.numbers.begin()) + "; expected numbers that f32 holds");
   return result;
 }
 

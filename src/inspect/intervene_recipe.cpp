@@ -92,7 +92,9 @@ PromptSpec read_prompt(const YamlValue& value) {
 void read_numbers(const YamlValue& value, size_t level, VectorSpec& vector) {
   if (!value.is_list()) {
     if (level != vector.shape.size()) value.fail("expected a list here, as beside it");
-    vector.numbers.push_back(static_cast<float>(value.number()));
+    const auto number = static_cast<float>(value.number());
+    if (!std::isfinite(number)) value.fail("expected a number that f32 holds, up to 3.4e38");
+    vector.numbers.push_back(number);
     return;
   }
   const auto items = value.items();
@@ -130,7 +132,7 @@ VectorSpec read_vector(const YamlValue& value) {
 }
 
 void read_from(const YamlValue& value, Intervention& result) {
-  if (value.is_scalar() && !value.is_quoted() && (value.text() == "clean" || value.text() == "corrupt")) {
+  if (value.is_scalar() && (value.text() == "clean" || value.text() == "corrupt")) {
     result.from = value.text() == "clean" ? Intervention::From::clean : Intervention::From::corrupt;
     return;
   }
@@ -178,7 +180,7 @@ Intervention read_intervention(const YamlValue& value) {
   value.allow(allowed);
   if (result.action == Action::mean) {
     const auto over = value.find("over");
-    if (over && !(over->is_scalar() && !over->is_quoted() && over->text() == "positions")) read_from(*over, result);
+    if (over && !(over->is_scalar() && over->text() == "positions")) read_from(*over, result);
     if (const auto by_position = value.find("by_position")) result.by_position = by_position->flag();
     if (result.by_position && result.from != Intervention::From::prompts)
       value.fail("takes a mean by position over one prompt, which changes nothing; expected \"over\" with several prompts");

@@ -258,6 +258,9 @@ class PathRuns {
     find_receivers(spec);
   }
 
+  /// Whether a receiver comes after it in the run: in a layer the heads, then the MLP.
+  bool can_reach(const HeadPlace& sender) const { return 2 * sender.layer + (sender.head < 0 ? 1 : 0) < last_receiver_; }
+
   /// The receivers' inputs when the sender alone is as in the other prompt. head -1: the layer's MLP.
   std::vector<ValueEdit> reaching(const HeadPlace& sender) {
     const std::string hook = "blocks." + std::to_string(sender.layer) + (sender.head < 0 ? ".hook_mlp_out" : ".attn.hook_z");
@@ -297,16 +300,22 @@ class PathRuns {
 
   void find_receivers(const PathSpec& spec) {
     const ModelShape& shape = engine_.shape();
-    for (const HeadPlace& place : heads_of(spec.to_heads, shape, spec.where))
+    const auto receive_at = [&](int64_t place) { last_receiver_ = std::max(last_receiver_, place); };
+    for (const HeadPlace& place : heads_of(spec.to_heads, shape, spec.where)) {
+      receive_at(2 * place.layer);
       for (const std::string& input : spec.inputs)
         receivers_["blocks." + std::to_string(place.layer) + ".attn.hook_" + input].insert(
             input == "q" ? place.head : place.head / (shape.n_heads / shape.n_kv_heads));
+    }
     const std::vector<std::string> names = engine_.model().hook_names();
-    for (const int64_t layer : indices_of(spec.to_mlps, shape.n_layers, "layers", spec.where))
+    for (const int64_t layer : indices_of(spec.to_mlps, shape.n_layers, "layers", spec.where)) {
+      receive_at(2 * layer + 1);
       for (const char* hook : {".mlp.hook_pre", ".mlp.hook_pre_linear"}) {
         const std::string name = "blocks." + std::to_string(layer) + hook;
         if (std::find(names.begin(), names.end(), name) != names.end()) receivers_[name];
       }
+    }
+    if (spec.to_logits) receive_at(2 * shape.n_layers);
     if (spec.to_logits) receivers_["blocks." + std::to_string(shape.n_layers - 1) + ".hook_resid_post"];
     for (const auto& [name, heads] : receivers_) requests_.push_back({name, {}, {}});
   }
@@ -316,6 +325,7 @@ class PathRuns {
   Interventions& base_;
   Interventions freeze_;
   std::optional<Recorder> other_;
+  int64_t last_receiver_ = -1;
   std::map<std::string, std::set<int64_t>> receivers_;  // by hook: which heads; none: all of it
   std::vector<HookRequest> requests_;
 };
@@ -350,6 +360,8 @@ InterveneGrid Grids::paths(std::optional<Interventions>& single) {
   begin_recipe(grid);
 
   PathRuns runs(engine_, spec, prompts_, base_);
+  if (std::none_of(senders.begin(), senders.end(), [&](const HeadPlace& sender) { return runs.can_reach(sender); }))
+    throw InputError(spec.where + ": no receiver comes after a sender, so nothing can reach one. Name receivers of later layers");
   for (size_t r = 0; r < grid.rows.size(); ++r)
     for (size_t c = 0; c < columns.size(); ++c) {
       const HeadPlace sender{grid.rows[r], columns[c]};

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/nearest.h"
+#include "base/utf8.h"
 
 namespace vitrine {
 
@@ -167,6 +168,10 @@ YamlValue YamlValue::read(const std::string& path, const YamlLimits& limits) {
 YamlValue YamlValue::parse(const std::string& text, const std::string& where, const YamlLimits& limits) {
   if (text.size() > limits.bytes)
     throw FileError(where, "has " + std::to_string(text.size()) + " bytes; expected at most " + std::to_string(limits.bytes));
+  // The parser would put U+FFFD where bytes are no text, and a prompt would silently be another.
+  if (const size_t valid = valid_utf8_prefix(text); valid < text.size())
+    fail_at(where, 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(valid), '\n')),
+            "holds bytes that are not UTF-8; save the file as UTF-8");
   auto document = std::make_shared<Document>();
   document->path = where;
   YamlBuilder builder(*document, limits);

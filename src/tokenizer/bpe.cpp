@@ -1,6 +1,6 @@
 #include "tokenizer/bpe.h"
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "tokenizer/vocabulary.h"
 
 namespace vitrine {

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/model.h"
-#include "tokenizer/utf8.h"
 
 namespace vitrine {
 

@@ -1,7 +1,7 @@
 #include "tokenizer/decoder.h"
 
+#include "base/utf8.h"
 #include "tokenizer/byte_level.h"
-#include "tokenizer/utf8.h"
 
 namespace vitrine {
 namespace {

@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "base/error.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace vitrine {
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/trie.h"
 #include "tokenizer/unigram.h"
-#include "tokenizer/utf8.h"
 
 namespace vitrine {
 namespace {

@@ -6,10 +6,10 @@
 #include <functional>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/charsmap.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
 
 namespace vitrine {
 namespace {

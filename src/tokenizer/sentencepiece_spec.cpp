@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/protobuf.h"
-#include "tokenizer/utf8.h"
 
 namespace vitrine {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/decode_state.h"
-#include "tokenizer/utf8.h"
 
 namespace vitrine {
 

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/trie.h"
-#include "tokenizer/utf8.h"
 
 namespace vitrine {
 

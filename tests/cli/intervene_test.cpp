@@ -209,6 +209,9 @@ TEST(InterveneCommand, RefusesRecipesThatAreWrong) {
                         {"senders", "expected a head or an mlp"});
   expect_recipe_refused(kKings + "metric: loss\npath: {senders: {head: 0.0}, receivers: {head: 1.0, inputs: o}}\n",
                         {"q, k or v"});
+  expect_recipe_refused(kKings + "metric: loss\npath: {senders: {head: 3.0}, receivers: {head: 2.1, inputs: q}}\n",
+                        {":4", "no receiver comes after a sender"});
+  expect_recipe_refused("prompt: \"a\xff\"\ninterventions: [{mlp: 0, do: zero}]\n", {":1", "UTF-8"});
 }
 
 TEST(InterveneCommand, RefusesWhatTheModelLacks) {
@@ -244,6 +247,7 @@ TEST(InterveneCommand, RefusesVectorsOfAnotherShape) {
   expect_recipe_refused(one("{hook: resid_pre.2, do: add, vector: [[1, 2], [3]]}"), {":3", "2 entries"});
   expect_recipe_refused(one("{hook: resid_pre.2, do: add, vector: [1, two]}"), {":3", "two", "number"});
   expect_recipe_refused(one("{hook: resid_pre.2, do: add}"), {":3", "vector"});
+  expect_recipe_refused(one("{hook: resid_pre.2, do: add, vector: 1e300}"), {":3", "1e300", "f32"});
   const Scratch scratch;
   const std::string file = scratch / "v.safetensors";
   ASSERT_EQ(vitrine({"trace", "The king", "--hooks", "blocks.0.attn.hook_z", "--out", file}).code, 0);
@@ -253,6 +257,23 @@ TEST(InterveneCommand, RefusesVectorsOfAnotherShape) {
                         {":3", "v.safetensors", "\"steering\"", "blocks.0.attn.hook_z"});
   expect_recipe_refused(one("{hook: resid_pre.2, do: add, vector: {file: no/such.safetensors, tensor: a}}"),
                         {":3", "no/such.safetensors"});
+  const std::string header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}   )";
+  const std::string nan = scratch.write("nan.safetensors", std::string{static_cast<char>(header.size()), 0, 0, 0, 0, 0, 0, 0} +
+                                                               header + std::string("\0\0\xc0\x7f", 4));
+  expect_recipe_refused(one("{hook: resid_pre.2, do: add, vector: {file: " + nan + ", tensor: a}}"),
+                        {":3", "\"a\" holds nan", "number 0"});
+}
+
+// JSON knows no words without quotes.
+TEST(InterveneCommand, TakesARunByItsNameInQuotesToo) {
+  const auto kl = [](const std::string& from) {
+    return document_of(kKings + "run: clean\ninterventions: [{mlp: 0, do: resample, \"from\": " + from + "}]\n").at("kl");
+  };
+  EXPECT_EQ(kl("\"corrupt\""), kl("corrupt"));
+  const Scratch scratch;
+  const Outcome outcome = vitrine({"intervene", scratch.write("r.yaml", kKings + "run: clean\ninterventions: "
+                                                                                 "[{mlp: 0, do: resample, from: [corrupt]}]\n")});
+  EXPECT_EQ(outcome.code, 2) << "a list holds prompts, and this one has fewer tokens";
 }
 
 TEST(InterveneCommand, RefusesPromptsOfOtherLengthsAndTooMuchMemory) {

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 namespace vitrine {
 namespace {
