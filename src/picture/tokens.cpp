@@ -91,12 +91,13 @@ struct Split {
   double logprob = 0;
 };
 
-// The splits of `text` with the fewest tokens, at most kSplitsKept + 1 of them, and how many there are in all.
+// The splits of `text` into the model's tokens with the fewest of them, at most kSplitsKept + 1 of them, and how many there are
+// in all.
 struct Lattice {
   std::vector<std::vector<int32_t>> fewest;
   double count = 0;
 };
-Lattice cut_every_way(const Tokenizer& tokenizer, const std::string& text) {
+Lattice cut_every_way(const Tokenizer& tokenizer, int64_t vocab_size, const std::string& text) {
   std::vector<double> ways(text.size() + 1);
   std::vector<std::vector<std::vector<int32_t>>> best(text.size() + 1);
   ways[0] = 1;
@@ -106,7 +107,7 @@ Lattice cut_every_way(const Tokenizer& tokenizer, const std::string& text) {
     for (size_t end = begin + 1; end <= std::min(text.size(), begin + kLongestPiece); ++end) {
       const std::string_view piece = std::string_view(text).substr(begin, end - begin);
       const std::optional<int32_t> id = tokenizer.find(piece);
-      if (!id || tokenizer.is_control(*id) || is_byte_piece(piece)) continue;
+      if (!id || *id >= vocab_size || tokenizer.is_control(*id) || is_byte_piece(piece)) continue;
       ways[end] += ways[begin];
       for (std::vector<int32_t> split : best[begin]) {
         split.push_back(*id);
@@ -202,7 +203,8 @@ PictureJson draw_splits(Studio& studio) {
     spelled += piece;
   }
   if (own.empty()) return absent("The prompt does not begin with text that can be cut in several ways.");
-  const Lattice lattice = cut_every_way(tokenizer, spelled);
+  const int64_t vocab_size = studio.facts.shape.vocab_size;  // the tokenizer's may be larger
+  const Lattice lattice = cut_every_way(tokenizer, vocab_size, spelled);
 
   std::vector<Split> splits = {{own, true, 0}};
   const auto add = [&](const std::vector<int32_t>& ids) {
@@ -213,7 +215,7 @@ PictureJson draw_splits(Studio& studio) {
     if (splits.size() <= kSplitsKept) add(ids);
   std::vector<int32_t> single;
   for (const std::string& c : characters_of(spelled)) single.push_back(tokenizer.find(c).value_or(-1));
-  if (std::find(single.begin(), single.end(), -1) == single.end()) add(single);
+  if (std::all_of(single.begin(), single.end(), [&](int32_t id) { return id >= 0 && id < vocab_size; })) add(single);
   const std::optional<int32_t> bos = tokenizer.adds_bos() ? tokenizer.bos() : std::nullopt;
   for (Split& split : splits) {
     std::vector<int32_t> ids = split.ids;

@@ -11,6 +11,7 @@
 #include "ops/elementwise.h"
 #include "ops/gradients.h"
 #include "support/golden.h"
+#include "support/random_model.h"
 #include "support/scratch.h"
 
 namespace vitrine {
@@ -141,6 +142,26 @@ TEST_P(InterventionsGolden, RecipesReadBackAsThemselves) {
 
 INSTANTIATE_TEST_SUITE_P(Models, InterventionsGolden, testing::Values("gpt2_a", "gemma2", "llama", "llama_q8_0", "llama_q4_0"),
                          [](const auto& test) { return test.param; });
+
+// A tokenizer may hold more pieces than the model has logits.
+TEST(Metric, RefusesATokenThatTheModelLacks) {
+  const TemporaryDirectory folder;
+  write_random_model(folder.path(), {{"architectures", {"LlamaForCausalLM"}},
+                                     {"model_type", "llama"},
+                                     {"hidden_size", 16},
+                                     {"num_hidden_layers", 1},
+                                     {"num_attention_heads", 2},
+                                     {"intermediate_size", 24},
+                                     {"max_position_embeddings", 32},
+                                     {"vocab_size", 1000}});
+  std::filesystem::copy_file(std::string(VITRINE_SOURCE) + "/models/tales9m/tokenizer.model", folder.path() + "/tokenizer.model");
+  Engine engine(folder.path(), {2, {}});
+  for (const char* token : {"' king'", "\u2581king", "1758"}) {
+    const Recipe recipe =
+        parse(std::string("prompt: {tokens: [2, 5]}\ninterventions: [{mlp: 0, do: zero}]\nmetric: {logprob: ") + token + "}\n");
+    EXPECT_CONTAINS(message_of<InputError>([&] { intervene(engine, recipe); }), "1758") << token;
+  }
+}
 
 class LensGrids : public testing::TestWithParam<std::string> {
  protected:

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
@@ -183,6 +184,19 @@ TEST(Merges, OfTheToyVocabulary) {  // Sennrich et al., arXiv:1508.07909: the co
   // "aaab" has six cuts (aaab, aa·ab, aa·a·b, a·aa·b, a·a·ab, a·a·a·b); the rest has one.
   const PictureJson splits = picture_document(engine, prompt, "splits").at("pictures").at("splits");
   EXPECT_NEAR(splits.at("log10Count").get<double>(), std::log10(6.0 * 6.0), 1e-6);
+}
+
+// A tokenizer may hold more pieces than the model has embeddings.
+TEST_F(Formulas, SplitsAreCutIntoTheModelsTokens) {
+  Json config = random_gemma_config();
+  config["vocab_size"] = 1000;
+  write_random_model(folder.path(), config);
+  std::filesystem::copy_file(std::string(VITRINE_SOURCE) + "/models/tales9m/tokenizer.model", folder.path() + "/tokenizer.model");
+  Engine engine(folder.path(), kF32);
+  const PictureJson p = picture_document(engine, text_prompt(engine, "the time"), "splits").at("pictures").at("splits");
+  EXPECT_GE(p.at("splits").size(), 4u);
+  for (const PictureJson& split : p.at("splits"))
+    for (const int id : split.at("ids").get<std::vector<int>>()) EXPECT_LT(id, 1000);
 }
 
 TEST_F(Formulas, GroupsAndReach) {
