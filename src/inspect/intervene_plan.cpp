@@ -102,12 +102,60 @@ std::vector<std::string> queries_of(const Engine& engine, const Intervention& i)
   return queries;
 }
 
-// The hooks that the queries select. A hook may come more than once, with other slices.
+// The slice of a capture along one axis of its shape; without that axis all of it, on both sides alike.
+HookRequest::Range taken(const Capture& capture, std::optional<size_t> axis, const HookRequest::Range& range) {
+  return axis ? HookRequest::Range{range.first, range.first + capture.shape[*axis]} : HookRequest::Range{0, 1};
+}
+
+// The parts of `capture` that lie outside `before`, another slice of the same hook.
+std::vector<Capture> outside(const Capture& capture, const Capture& before) {
+  const bool pattern = heads_first(capture.name);
+  const size_t rows_axis = pattern ? 1 : 0;
+  const std::optional<size_t> heads_axis = pattern                    ? std::optional<size_t>(0)
+                                           : capture.shape.size() > 2 ? std::optional<size_t>(1)
+                                                                      : std::nullopt;
+  const HookRequest::Range heads = taken(capture, heads_axis, capture.request.heads),
+                           other_heads = taken(before, heads_axis, before.request.heads),
+                           rows = taken(capture, rows_axis, capture.request.positions),
+                           other_rows = taken(before, rows_axis, before.request.positions);
+  const HookRequest::Range both = {std::max(heads.first, other_heads.first), std::min(heads.end, other_heads.end)};
+  const HookRequest::Range shared = {std::max(rows.first, other_rows.first), std::min(rows.end, other_rows.end)};
+  if (both.first >= both.end || shared.first >= shared.end) return {capture};
+  std::vector<Capture> parts;
+  const auto add = [&](const HookRequest::Range& of_heads, const HookRequest::Range& of_rows) {
+    if (of_heads.first >= of_heads.end || of_rows.first >= of_rows.end) return;
+    Capture part = capture;
+    if (heads_axis) part.request.heads = of_heads, part.shape[*heads_axis] = of_heads.end - of_heads.first;
+    part.request.positions = of_rows;
+    part.shape[rows_axis] = of_rows.end - of_rows.first;
+    parts.push_back(std::move(part));
+  };
+  add({heads.first, both.first}, rows);
+  add({both.end, heads.end}, rows);
+  add(both, {rows.first, shared.first});
+  add(both, {shared.end, rows.end});
+  return parts;
+}
+
+// The hooks that the queries select. A hook may come more than once, with slices that do not overlap: what several queries name
+// is changed once.
 std::vector<Capture> captures_of(const Engine& engine, const std::vector<std::string>& queries, int64_t rows) {
   std::vector<Capture> captures;
   for (const std::string& text : queries) {
     const HookQuery query = parse_hook_query(text);
-    for (Capture& capture : plan_captures(engine.model(), std::span(&query, 1), rows)) captures.push_back(std::move(capture));
+    std::vector<Capture> fresh = plan_captures(engine.model(), std::span(&query, 1), rows);
+    for (const Capture& before : captures) {
+      std::vector<Capture> left;
+      for (const Capture& capture : fresh) {
+        if (capture.name != before.name) {
+          left.push_back(capture);
+          continue;
+        }
+        for (Capture& part : outside(capture, before)) left.push_back(std::move(part));
+      }
+      fresh = std::move(left);
+    }
+    captures.insert(captures.end(), fresh.begin(), fresh.end());
   }
   return captures;
 }

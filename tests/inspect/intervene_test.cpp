@@ -143,6 +143,25 @@ TEST_P(InterventionsGolden, RecipesReadBackAsThemselves) {
 INSTANTIATE_TEST_SUITE_P(Models, InterventionsGolden, testing::Values("gpt2_a", "gemma2", "llama", "llama_q8_0", "llama_q4_0"),
                          [](const auto& test) { return test.param; });
 
+TEST(Slices, ThatOverlapAreChangedOnce) {
+  Engine engine{path_of("gemma2"), {2, {}}};
+  const auto kl = [&](const std::string& entry) {
+    return intervene(engine, parse("prompt: {tokens: [2, 50, 70, 9]}\ninterventions:\n  - " + entry + "\n")).kl;
+  };
+  const auto same = [&](const std::string& overlapping, const std::string& once, const std::string& how) {
+    EXPECT_EQ(kl("{" + overlapping + ", " + how + "}"), kl("{" + once + ", " + how + "}")) << overlapping;
+  };
+  for (const char* how : {"do: add, vector: 0.25", "do: scale, by: 0.5", "do: zero", "do: mean"}) {
+    same("hook: resid_pre.1, positions: [1, '-3:']", "hook: resid_pre.1, positions: '1:'", how);
+    same("hook: resid_pre.1, positions: [2, '1:4', 2]", "hook: resid_pre.1, positions: '1:'", how);
+    same("hook: ['blocks.*.hook_mlp_out', blocks.1.hook_mlp_out]", "hook: 'blocks.*.hook_mlp_out'", how);
+    same("head: [0.1, '0.*']", "head: '0.*'", how);
+  }
+  same("hook: ['pattern.0[heads=0:2]', 'pattern.0[heads=1:3]']", "hook: 'pattern.0[heads=0:3]'", "do: scale, by: 0.5");
+  same("hook: ['z.0[heads=1,positions=1:3]', 'z.0[positions=2:]', 'z.0[heads=0:2]']",
+       "hook: ['z.0[positions=2:]', 'z.0[heads=0:2,positions=:2]']", "do: add, vector: 0.25");
+}
+
 // A tokenizer may hold more pieces than the model has logits.
 TEST(Metric, RefusesATokenThatTheModelLacks) {
   const TemporaryDirectory folder;

@@ -193,8 +193,8 @@ TEST_F(Formulas, SplitsAreCutIntoTheModelsTokens) {
   write_random_model(folder.path(), config);
   std::filesystem::copy_file(std::string(VITRINE_SOURCE) + "/models/tales9m/tokenizer.model", folder.path() + "/tokenizer.model");
   Engine engine(folder.path(), kF32);
-  const PictureJson p = picture_document(engine, text_prompt(engine, "the time"), "splits").at("pictures").at("splits");
-  EXPECT_GE(p.at("splits").size(), 4u);
+  const PictureJson p = picture_document(engine, text_prompt(engine, "and then"), "splits").at("pictures").at("splits");
+  EXPECT_GE(p.at("splits").size(), 2u);
   for (const PictureJson& split : p.at("splits"))
     for (const int id : split.at("ids").get<std::vector<int>>()) EXPECT_LT(id, 1000);
 }
