@@ -181,13 +181,16 @@ Intervention read_intervention(const YamlValue& value) {
   if (result.action == Action::mean) {
     const auto over = value.find("over");
     if (over && !(over->is_scalar() && over->text() == "positions")) read_from(*over, result);
-    if (const auto by_position = value.find("by_position")) result.by_position = by_position->flag();
+    const auto by_position = value.find("by_position");
+    result.by_position = by_position && by_position->flag();
     if (result.by_position && result.from != Intervention::From::prompts)
-      value.fail("takes a mean by position over one prompt, which changes nothing; expected \"over\" with several prompts");
+      by_position->fail("expected \"over\" with several prompts beside it: the mean of one prompt by position changes nothing");
   }
-  if (result.action == Action::resample)
-    read_from(value.at("from", "clean, corrupt or a prompt, whose values are put there"), result);
-  if (result.action == Action::resample && result.prompts.size() > 1) value.fail("resamples from several prompts; expected one");
+  if (result.action == Action::resample) {
+    const YamlValue from = value.at("from", "clean, corrupt or a prompt, whose values are put there");
+    read_from(from, result);
+    if (result.prompts.size() > 1) from.fail("expected one prompt");
+  }
   if (result.action == Action::set || result.action == Action::add)
     result.vector = read_vector(value.at("vector", "a number, a list of numbers, {file, tensor} or {plus, minus}"));
   if (const auto times = value.find("times")) result.factor = times->number();

@@ -64,6 +64,8 @@ class Checkpoint {
   size_t copied_bytes() const { return copied_bytes_; }
   /// The free-form strings of safetensors ("format": "pt"); of shards, those of the last.
   const Metadata& metadata() const { return metadata_; }
+  /// The mapped files.
+  const std::list<MappedFile>& files() const { return files_; }
   /// Tells the kernel that all files will be read soon; returns at once.
   void will_need() const;
 

@@ -15,10 +15,12 @@ std::vector<double> over(const std::vector<double>& sums, double count) {
   return means;
 }
 
-// cap · atanh(s / cap) of the largest capped number: what it was before the cap, as far as f32 can tell.
-double before_cap(double capped, double cap) {
-  const double share = std::min(capped / cap, 1 - 6e-8);
-  return cap * std::atanh(share);
+// cap · atanh(s / cap) of the largest capped number: what it was before the cap. Beyond 6 caps the last bits of an f32 say less
+// than its first four digits: then 6 caps, for that or more.
+constexpr double kMostCaps = 6;
+double before_cap(double capped, double cap) { return cap * std::atanh(std::min(capped / cap, std::tanh(kMostCaps))); }
+std::string largest_text(double largest, double cap) {
+  return fmt::format("{}{:.3g}", largest >= 0.9999 * kMostCaps * cap ? "at least " : "", largest);
 }
 
 constexpr int64_t kDefaultSpan = 8192;  // positions of a cache where the context has no limit
@@ -194,8 +196,8 @@ PictureJson draw_soft_cap(Studio& studio) {
     }
     p["attention"] = {
         {"cap", number(cap)}, {"changed", table(changed)}, {"beyondHalf", table(half)}, {"largest", table(largest)}};
-    alt += fmt::format(" Attention scores are capped at {:g}: {:.2f} % of them change, the largest was {:.3g}.", cap,
-                       100 * moved / scores, most);
+    alt += fmt::format(" Attention scores are capped at {:g}: {:.2f} % of them change, the largest was {}.", cap,
+                       100 * moved / scores, largest_text(most, cap));
   }
   if (const double cap = facts.final_softcap; cap != 0) {
     const CapCount& c = seen.final_cap;
@@ -204,8 +206,8 @@ PictureJson draw_soft_cap(Studio& studio) {
                   {"changed", number(c.changed / c.scores)},
                   {"beyondHalf", number(c.beyond_half / c.scores)},
                   {"largest", number(largest)}};
-    alt += fmt::format(" Logits are capped at {:g}: {:.2f} % of them change, the largest was {:.3g}.", cap,
-                       100 * c.changed / c.scores, largest);
+    alt += fmt::format(" Logits are capped at {:g}: {:.2f} % of them change, the largest was {}.", cap,
+                       100 * c.changed / c.scores, largest_text(largest, cap));
   }
   p["alt"] = alt;
   return p;

@@ -186,6 +186,24 @@ TEST(Merges, OfTheToyVocabulary) {  // Sennrich et al., arXiv:1508.07909: the co
   EXPECT_NEAR(splits.at("log10Count").get<double>(), std::log10(6.0 * 6.0), 1e-6);
 }
 
+// A capped f32 tells what it was up to some caps only.
+TEST_F(Formulas, ScoresFarBeyondTheCap) {
+  Json config = random_gemma_config();
+  config["architectures"] = {"Gemma2ForCausalLM"};
+  config["model_type"] = "gemma2";
+  config.erase("hidden_act");
+  config["hidden_activation"] = "gelu_pytorch_tanh";
+  config["query_pre_attn_scalar"] = 1;
+  config["sliding_window"] = 16;
+  config["attn_logit_softcapping"] = 0.01;
+  config["final_logit_softcapping"] = 0.01;
+  write_random_model(folder.path(), config);
+  const PictureJson p = one("soft-cap");
+  for (const double largest : doubles(p.at("attention").at("largest")[1])) EXPECT_NEAR(largest, 0.06, 1e-6);
+  EXPECT_NEAR(p.at("final").at("largest").get<double>(), 0.06, 1e-6);
+  EXPECT_CONTAINS(p.at("alt").get<std::string>(), "the largest was at least 0.06");
+}
+
 // A tokenizer may hold more pieces than the model has embeddings.
 TEST_F(Formulas, SplitsAreCutIntoTheModelsTokens) {
   Json config = random_gemma_config();

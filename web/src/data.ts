@@ -455,7 +455,7 @@ export interface SoftCap extends Head<"soft-cap"> {
     cap: number;
     /** [layer][head]: share of the unmasked scores that the cap changes by more than 1 % of themselves (|s| > 0.1743 cap). */
     changed: number[][];
-    /** [layer][head]: share beyond half the cap, and the largest |s| before the cap. */
+    /** [layer][head]: share beyond half the cap, and the largest |s| before the cap, where 6 caps stand for that or more. */
     beyondHalf: number[][];
     largest: number[][];
   } | null;

@@ -9,6 +9,9 @@ import { headOff } from "../recipes";
 import { XyChart, type Series } from "../xychart";
 import type { Entry } from "./entry";
 
+/** Beyond six caps the capped number no longer tells what it was. */
+const atLeast = (largest: number, cap: number) => (largest >= 5.9994 * cap ? "at least " : "");
+
 function Cap({ picture: p }: { picture: SoftCap }) {
   const [picked, pick] = useState<Reproduction | null>(null);
   const curve = useMemo(() => {
@@ -59,7 +62,7 @@ function Cap({ picture: p }: { picture: SoftCap }) {
             picks="how to switch the head off"
             onPick={(layer, head) => pick(headOff(layer, head))}
             describe={(layer, head) =>
-              `layer ${layer}, head ${head}\nchanged by more than 1 %: ${percent(attention.changed[layer]![head]!)}\nbeyond half the cap: ${percent(attention.beyondHalf[layer]![head]!)}\nlargest |score| ${exact(attention.largest[layer]![head])}`}
+              `layer ${layer}, head ${head}\nchanged by more than 1 %: ${percent(attention.changed[layer]![head]!)}\nbeyond half the cap: ${percent(attention.beyondHalf[layer]![head]!)}\nlargest |score| ${atLeast(attention.largest[layer]![head]!, attention.cap)}${exact(attention.largest[layer]![head])}`}
           />
           {picked !== null && <Reproduce key={picked.title} of={picked} onClose={() => pick(null)} />}
           <ScaleKey scale="sequential" label="share" low="0 %" high={percent(most)} />
@@ -68,7 +71,7 @@ function Cap({ picture: p }: { picture: SoftCap }) {
       {p.final !== null && (
         <p class="remark">
           The final logits are capped at {number(p.final.cap)}: {percent(p.final.changed)} of them change by more than 1 %, {percent(p.final.beyondHalf)} lie beyond half the cap, the largest
-          before the cap is {number(p.final.largest, 4)}.
+          before the cap is {atLeast(p.final.largest, p.final.cap)}{number(p.final.largest, 4)}.
         </p>
       )}
     </>
