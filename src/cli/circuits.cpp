@@ -13,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "inspect/head_scores.h"
+#include "picture/words.h"
 
 namespace vitrine::cli {
 namespace {
@@ -142,8 +143,8 @@ void run_circuits(const Options& o) {
   const CircuitTable table = circuit_table(engine, options);
   if (o.model.json) return print_json(document(o, scores, table, !given, shape.n_heads));
   print_table(o, scores, table, shape.n_heads);
-  log("scores on {} tokens{}; QK for keys {} positions back", ids.size(),
-      given ? "" : ", the second half of them the first again", o.offset);
+  log("scores on {}{}; QK for keys {} back", plural(ids.size(), "token"),
+      given ? "" : ", the second half of them the first again", plural(o.offset, "position"));
 }
 
 }  // namespace

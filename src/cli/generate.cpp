@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "picture/words.h"
 
 namespace vitrine::cli {
 namespace {
@@ -31,9 +32,9 @@ OrderedJson timings_json(const Timings& t) {
 
 void log_timings(const Timings& t) {
   const auto rate = [](int64_t tokens, double ms) { return ms > 0 ? static_cast<double>(tokens) * 1000 / ms : 0.0; };
-  log("opened in {:.0f} ms; prompt: {} tokens in {:.0f} ms ({:.0f}/s); decode: {} steps in {:.0f} ms ({:.1f}/s)", t.load_ms,
-      t.prompt_tokens, t.prompt_ms, rate(t.prompt_tokens, t.prompt_ms), t.decode_tokens, t.decode_ms,
-      rate(t.decode_tokens, t.decode_ms));
+  log("opened in {:.0f} ms; prompt: {} in {:.0f} ms ({:.0f}/s); decode: {} in {:.0f} ms ({:.1f}/s)", t.load_ms,
+      plural(t.prompt_tokens, "token"), t.prompt_ms, rate(t.prompt_tokens, t.prompt_ms), plural(t.decode_tokens, "step"),
+      t.decode_ms, rate(t.decode_tokens, t.decode_ms));
 }
 
 /// Text of ids, or null where the model has no tokenizer or the prompt was given as ids.

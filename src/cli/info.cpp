@@ -10,6 +10,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "picture/words.h"
 
 namespace vitrine::cli {
 namespace {
@@ -23,12 +24,13 @@ struct Options {
 void line(const char* what, const std::string& value) { print("{}  {}\n", bold(pad_right(what, 12)), value); }
 
 std::string context_text(const ModelInfo& info) {
+  const auto sees = [](int count) { return plural(int64_t{count}, "layer") + (count == 1 ? " sees" : " see"); };
   std::map<int64_t, int> layers;
   for (const int64_t window : info.windows) ++layers[window];
-  std::string text = info.shape.context_length > 0 ? fmt::format("{} positions", info.shape.context_length) : "any length";
+  std::string text = info.shape.context_length > 0 ? plural(info.shape.context_length, "position") : "any length";
   for (const auto& [window, count] : layers)
-    text += window == kNoWindow ? fmt::format("; {} layers see everything before", count)
-                                : fmt::format("; {} layers see {} positions", count, window);
+    text += window == kNoWindow ? fmt::format("; {} everything before", sees(count))
+                                : fmt::format("; {} {}", sees(count), plural(window, "position"));
   return text;
 }
 
@@ -54,16 +56,17 @@ void run_info(const Options& o) {
   line("family", s.family + (info.kind == "config" ? " (configuration only, no weights)" : ""));
   line("parameters", fmt::format("{} ({} in the embedding{})", grouped(info.parameters), grouped(info.embedding_parameters),
                                  s.tied ? ", which is also the head" : ""));
-  line("shape", fmt::format("{} layers, width {}, {} query heads and {} key/value heads of {}, MLP {}, vocabulary {}", s.n_layers,
-                            s.d_model, s.n_heads, s.n_kv_heads, s.head_dim, s.d_ff, s.vocab_size));
+  line("shape",
+       fmt::format("{}, width {}, {} and {} of {}, MLP {}, vocabulary {}", plural(s.n_layers, "layer"), s.d_model,
+                   plural(s.n_heads, "query head"), plural(s.n_kv_heads, "key/value head"), s.head_dim, s.d_ff, s.vocab_size));
   line("context", context_text(info));
   line("weights", weights_text(info));
-  line("cache", fmt::format("{} for {} sequence{} of {} positions", bytes_text(static_cast<double>(info.cache_bytes)), info.batch,
-                            info.batch == 1 ? "" : "s", info.context));
+  line("cache", fmt::format("{} for {} of {}", bytes_text(static_cast<double>(info.cache_bytes)), plural(info.batch, "sequence"),
+                            plural(info.context, "position")));
   line("tokenizer", info.tokenizer.empty() ? info.no_tokenizer : info.tokenizer);
   line("chat", info.chat_template ? "has a template" : "no template");
   line("compute", fmt::format("{}, kernels {}: {}", info.compute, info.kernels, info.numerics));
-  line("hooks", fmt::format("{} names{}", info.hooks.size(), o.hooks ? ":" : "; --hooks lists them"));
+  line("hooks", fmt::format("{}{}", plural(info.hooks.size(), "name"), o.hooks ? ":" : "; --hooks lists them"));
   if (o.hooks)
     for (const std::string& pattern : hook_patterns(info.hooks)) print("  {}\n", pattern);
   if (o.tensors) {

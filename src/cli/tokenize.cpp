@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "generate/model_tokenizer.h"
+#include "picture/words.h"
 #include "tokenizer/tokenizer.h"
 
 namespace vitrine::cli {
@@ -43,7 +44,7 @@ void print_table(const Tokenizer& tokenizer, const std::string& text, const Toke
   for (const TokenPiece& piece : pieces)
     print("{:>8}  {}  {}\n", piece.id, pad_right(visible(tokenizer.piece(piece.id)), widest),
           piece.begin == piece.end ? dim("-") : fmt::format("{}-{}", piece.begin, piece.end));
-  log("{} tokens for {} bytes. {}", pieces.size(), text.size(), tokenizer.description());
+  log("{} for {}. {}", plural(pieces.size(), "token"), plural(text.size(), "byte"), tokenizer.description());
 }
 
 /// --compare: the first difference over the whole text. Finding one is a result, not a failure.
@@ -59,7 +60,7 @@ void compare(const Tokenizer& ours, const std::string& text, const TokenizeOptio
                {"message", difference->message}};
     print_json({{"equal", !difference}, {"bytes", text.size()}, {"first_difference", found}});
   } else {
-    print("{}\n", difference ? difference->message : fmt::format("equal over {} bytes", text.size()));
+    print("{}\n", difference ? difference->message : "equal over " + plural(text.size(), "byte"));
   }
 }
 

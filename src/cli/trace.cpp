@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "picture/words.h"
 
 namespace vitrine::cli {
 namespace {
@@ -50,8 +51,8 @@ void run_trace(Options o) {
   int widest = 0;
   for (const TracedTensor& tensor : traced.tensors) widest = std::max(widest, width_of(tensor.name));
   for (const TracedTensor& tensor : traced.tensors) print("{}  {}\n", pad_right(tensor.name, widest), shape_text(tensor.shape));
-  if (traced.loss) print("loss {:.6f} over {} labels\n", *traced.loss, traced.scored);
-  log("{} tensors, {}, written to {}", traced.tensors.size(), bytes_text(static_cast<double>(traced.bytes)), o.out);
+  if (traced.loss) print("loss {:.6f} over {}\n", *traced.loss, plural(traced.scored, "label"));
+  log("{}, {}, written to {}", plural(traced.tensors.size(), "tensor"), bytes_text(static_cast<double>(traced.bytes)), o.out);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "picture/words.h"
 
 namespace vitrine::cli {
 namespace {
@@ -42,8 +43,8 @@ void print_report(const VerifyReport& report) {
     if (!q.held) print("{}: furthest at {}: {:g}, the reference has {:g}\n", q.hook, q.worst_at, q.worst_ours, q.worst_reference);
   }
   for (const std::string& name : report.not_compared) log("not compared: {}", name);
-  log("{} sequences, {} tokens; allowed {:g} + {:g} |reference| ({}); kernels {}", report.sequences, report.tokens,
-      report.tolerance_abs, report.tolerance_rel, report.tolerance_from, report.kernels);
+  log("{}, {}; allowed {:g} + {:g} |reference| ({}); kernels {}", plural(report.sequences, "sequence"),
+      plural(report.tokens, "token"), report.tolerance_abs, report.tolerance_rel, report.tolerance_from, report.kernels);
   if (!report.note.empty()) log("{}", report.note);
 }
 

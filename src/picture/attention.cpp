@@ -32,15 +32,14 @@ PictureJson draw_head_grouping(Studio& studio) {
   const std::string kind = studio.facts.heads_title();
   const int64_t per_group = s.n_heads / s.n_kv_heads;
   const int64_t cache = 2 * s.n_kv_heads * s.head_dim * s.n_layers * static_cast<int64_t>(sizeof(float));
-  PictureJson p = present(
-      kind == "MHA"   ? "Multi-head attention: every query head has a key and value head of its own."
-      : kind == "MQA" ? fmt::format("Multi-query attention: all {} query heads read the same keys and values.", s.n_heads)
-                      : fmt::format("Grouped-query attention: {} query heads share {} key and value heads, {} to each.",
-                                    s.n_heads, s.n_kv_heads, per_group),
-      fmt::format(
-          "{} query heads above {} key and value heads. One position costs {} bytes of cache in all layers; with a key and "
-          "value head for each query head it would be {}.",
-          s.n_heads, s.n_kv_heads, cache, cache * per_group));
+  PictureJson p =
+      present(kind == "MHA"   ? "Multi-head attention: every query head has a key and value head of its own."
+              : kind == "MQA" ? fmt::format("Multi-query attention: all {} query heads read the same keys and values.", s.n_heads)
+                              : fmt::format("Grouped-query attention: {} query heads share {} key and value heads, {} to each.",
+                                            s.n_heads, s.n_kv_heads, per_group),
+              fmt::format("{} above {}. One position costs {} bytes of cache in all layers; with a key and "
+                          "value head for each query head it would be {}.",
+                          plural(s.n_heads, "query head"), plural(s.n_kv_heads, "key and value head"), cache, cache * per_group));
   p["kind"] = kind;
   p["groups"] = PictureJson::array();
   for (int64_t g = 0; g < s.n_kv_heads; ++g) {
@@ -128,9 +127,9 @@ PictureJson draw_attention(Studio& studio) {
       "takes "
       "in; each row sums to 1, and nothing lies right of the diagonal, since no token sees later ones. The stronger the colour, "
       "the more weight.",
-      fmt::format("{} grids of {} × {} tokens. The flattest head is layer {}, head {}; the spikiest layer {}, head {}.",
-                  s.n_layers * s.n_heads, seen.tokens, seen.tokens, flattest.layer, flattest.head, spikiest.layer,
-                  spikiest.head));
+      fmt::format("{} of {} × {}. The flattest head is layer {}, head {}; the spikiest layer {}, head {}.",
+                  plural(s.n_layers * s.n_heads, "grid"), seen.tokens, plural(seen.tokens, "token"), flattest.layer,
+                  flattest.head, spikiest.layer, spikiest.head));
   p["nTokens"] = seen.tokens;
   p["nLayers"] = s.n_layers;
   p["nHeads"] = s.n_heads;
@@ -251,9 +250,10 @@ PictureJson draw_reach(Studio& studio) {
   p["bytesAtContext"] = at_context;
   p["bytesAtContextGlobal"] = global;
   p["alt"] = fmt::format(
-      "{} of {} layers see the whole context. At {} positions the cache takes {:.1f} MiB; it would take {:.1f} MiB "
+      "{} of {} see{} the whole context. At {} the cache takes {:.1f} MiB; it would take {:.1f} MiB "
       "if all did.",
-      global_layers, s.n_layers, span, static_cast<double>(at_context) / 1048576, static_cast<double>(global) / 1048576);
+      global_layers, plural(s.n_layers, "layer"), s.n_layers == 1 ? "s" : "", plural(span, "position"),
+      static_cast<double>(at_context) / 1048576, static_cast<double>(global) / 1048576);
   return p;
 }
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "picture/draw.h"
+#include "picture/words.h"
 
 namespace vitrine {
 namespace {
@@ -161,7 +162,7 @@ Svg svg_of_rope_wavelengths(const Canvas& c) {
     svg.circle(across.at(x[i]), up.at(wavelengths[i]), 2, "accent", fmt::format("pair {}: {}", i, short_number(wavelengths[i])));
   if (context > 0) {
     svg.line(kLeft, up.at(context), kRight, up.at(context), "accent2");
-    svg.text(kLeft + 8, up.at(context) - 5, fmt::format("context, {:.0f} tokens", context));
+    svg.text(kLeft + 8, up.at(context) - 5, "context, " + plural(static_cast<int64_t>(context), "token"));
   }
   return svg;
 }
@@ -286,7 +287,7 @@ Svg svg_of_logit_attribution(const Canvas& c) {
     labels.push_back(c.picture.at("components")[order[i]].at("label"));
     values.push_back(parts[order[i]]);
   }
-  if (order.size() > shown) labels.push_back(fmt::format("{} others together", order.size() - shown)), values.push_back(rest);
+  if (order.size() > shown) labels.push_back(plural(order.size() - shown, "other") + " together"), values.push_back(rest);
   labels.emplace_back("remainder");
   values.push_back(target.at("remainder"));
   Svg svg(kWidth, 60 + 20 * static_cast<double>(labels.size()), c.title(), c.alt());
@@ -310,7 +311,7 @@ Svg svg_of_reach(const Canvas& c) {
     svg.rect(x.at(receives), y, x.at(n) - x.at(receives), 12, "s4",
              fmt::format("content from token {} on can have arrived", receives));
     svg.rect(x.at(sees), y + 2, x.at(n) - x.at(sees), 8, "accent",
-             fmt::format("sees from token {} on; {} cached positions", sees, layers[l].at("cached").dump()));
+             fmt::format("sees from token {} on; {}", sees, plural(layers[l].at("cached").get<int64_t>(), "cached position")));
   }
   svg.x_axis(x, 36 + 16 * static_cast<double>(layers.size()),
              "position: what the last token sees (strong), what can have reached it (pale)");

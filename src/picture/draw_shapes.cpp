@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "picture/draw.h"
+#include "picture/words.h"
 
 namespace vitrine {
 namespace {
@@ -251,8 +252,8 @@ Svg svg_of_rope_rotation(const Canvas& c) {
   double cx = 170;
   for (const PictureJson& component : c.picture.at("components")) {
     svg.text(cx, 24,
-             fmt::format("pair {} of {}: {} radians per position", component.at("component").dump(), component.at("of").dump(),
-                         short_number(component.at("frequency"))),
+             fmt::format("pair {} of {}: {} per position", component.at("component").dump(), component.at("of").dump(),
+                         plural(short_number(component.at("frequency")), "radian")),
              Anchor::middle, "muted");
     int t = 0;
     for (const PictureJson& point : component.at("points")) {

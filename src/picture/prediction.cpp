@@ -111,8 +111,8 @@ PictureJson draw_logit_attribution(Studio& studio) {
   const int64_t position = studio.options.position.value_or(studio.tokens() - 1);
   constexpr size_t kExplained = 5;
   if (position < 0 || position >= studio.tokens())
-    throw InputError(fmt::format("position {} is not there: the prompt has {} tokens, 0 to {}", position, studio.tokens(),
-                                 studio.tokens() - 1));
+    throw InputError(fmt::format("position {} is not there: the prompt has {}, 0 to {}", position,
+                                 plural(studio.tokens(), "token"), studio.tokens() - 1));
   const auto& next = studio.seen.next[static_cast<size_t>(position)];
   std::vector<int32_t> targets;
   for (size_t i = 0; i < std::min(kExplained, next.size()); ++i) targets.push_back(studio.mention(next[i].token));

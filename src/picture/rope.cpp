@@ -31,8 +31,8 @@ PictureJson draw_rope_rotation(Studio& studio) {
       "The vector (1, 0) as positions 0 to 4 turn it, at the fastest frequency and at a slower one. The dot product of two of "
       "them "
       "depends only on how far apart they are.",
-      fmt::format("Five vectors from one point, each turned on by {:.3g} radians; beside them five turned by {:.3g}.",
-                  frequencies[0], frequencies[static_cast<size_t>(later)]));
+      fmt::format("Five vectors from one point, each turned on by {}; beside them five turned by {:.3g}.",
+                  plural(fmt::format("{:.3g}", frequencies[0]), "radian"), frequencies[static_cast<size_t>(later)]));
   p["components"] = PictureJson::array();
   std::vector<std::array<double, 2>> first;
   for (const int64_t component : {int64_t{0}, later}) {
@@ -73,7 +73,7 @@ PictureJson draw_rope_wavelengths(Studio& studio) {
       "Wavelength of each pair of components: after how many positions it has turned once round. Short ones tell neighbours "
       "apart; "
       "those beyond the context hardly turn at all, so their part of the score ignores position.",
-      fmt::format("{} pairs, from {:.3g} to {:.6g} positions on a log axis; {} the context of {}.", wavelengths.size(),
+      fmt::format("{}, from {:.3g} to {:.6g} positions on a log axis; {} the context of {}.", plural(wavelengths.size(), "pair"),
                   wavelengths.front(), wavelengths.back(),
                   some ? fmt::format("from pair {} on they exceed", beyond - wavelengths.begin()) : "none exceeds", context));
   static constexpr const char* kScalings[] = {"none", "linear", "llama3"};
@@ -94,10 +94,9 @@ PictureJson draw_query_length(Studio& studio) {
   std::vector<double> wavelengths;
   for (const float f : rope_frequencies(*facts.rope)) wavelengths.push_back(wavelength(f));
   PictureJson p = present(
-      fmt::format(
-          "Length of the query vectors in each turning pair, by head, mean over {} tokens. Heads that are strong at short "
-          "wavelengths look at places, heads that are strong at long ones at content. Short prompts are noisy.",
-          seen.tokens),
+      fmt::format("Length of the query vectors in each turning pair, by head, mean over {}. Heads that are strong at short "
+                  "wavelengths look at places, heads that are strong at long ones at content. Short prompts are noisy.",
+                  plural(seen.tokens, "token")),
       "");
   const auto pairs = static_cast<int64_t>(wavelengths.size());
   p["wavelengths"] = numbers(wavelengths);

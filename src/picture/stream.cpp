@@ -40,9 +40,9 @@ PictureJson draw_update_scale(Studio& studio) {
       "How much each sub-layer changes the stream: √(σr² / (σr² + σs²)), where σr is the standard deviation of what it adds and "
       "σs "
       "that of the stream it is added to. 0: nothing new. 1: the stream is replaced.",
-      fmt::format(
-          "Update scales of {} sub-layers over {} tokens: half of them are below {:.2f}; the largest is {:.2f}, layer {}.",
-          scales.size(), seen.tokens, sorted[sorted.size() / 2], scales[largest], sublayer_name(largest)));
+      fmt::format("Update scales of {} over {}: half of them are below {:.2f}; the largest is {:.2f}, layer {}.",
+                  plural(scales.size(), "sub-layer"), plural(seen.tokens, "token"), sorted[sorted.size() / 2], scales[largest],
+                  sublayer_name(largest)));
   p["sublayers"] = std::move(sublayers);
   p["perToken"] = nullptr;
   if (!seen.sublayers[0].skip_token.empty()) {
@@ -116,10 +116,9 @@ PictureJson draw_norm_statistics(Studio& studio) {
   PictureJson p = present(
       "What enters and leaves each norm, over all tokens and components together: mean, standard deviation and root mean square; "
       "and the factors the norm multiplies by afterwards.",
-      fmt::format(
-          "{} norms. The first reads a root mean square of {:.3g} and gives {:.3g}; the last reads {:.3g} and gives {:.3g}.",
-          seen.norms.size(), seen.norms.front().in.rms(), seen.norms.front().out.rms(), seen.norms.back().in.rms(),
-          seen.norms.back().out.rms()));
+      fmt::format("{}. The first reads a root mean square of {:.3g} and gives {:.3g}; the last reads {:.3g} and gives {:.3g}.",
+                  plural(seen.norms.size(), "norm"), seen.norms.front().in.rms(), seen.norms.front().out.rms(),
+                  seen.norms.back().in.rms(), seen.norms.back().out.rms()));
   for (const char* key :
        {"norms", "inMean", "inSigma", "inRms", "outMean", "outSigma", "outRms", "weightMean", "weightMin", "weightMax"})
     p[key] = PictureJson::array();

@@ -7,6 +7,7 @@
 #include "picture/facts.h"
 #include "picture/observe.h"
 #include "picture/picture.h"
+#include "picture/words.h"
 
 namespace vitrine {
 

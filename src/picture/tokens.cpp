@@ -136,9 +136,11 @@ PictureJson draw_tokens(Studio& studio) {
       "The prompt as the model reads it: each piece is one entry of the vocabulary, with its number and the bytes of the text "
       "that it "
       "stands for. Pieces without bytes, such as a begin mark, are added by the tokenizer.",
-      studio.prompt.text ? fmt::format("{} bytes of text become {} tokens of a vocabulary of {}.", studio.prompt.text->size(), n,
-                                       studio.engine.tokenizer().vocab_size())
-                         : fmt::format("{} tokens, given by their ids.", n));
+      studio.prompt.text
+          ? fmt::format("{} of text become{} {} of a vocabulary of {}.", plural(studio.prompt.text->size(), "byte"),
+                        studio.prompt.text->size() == 1 ? "s" : "", plural(n, "token"), studio.engine.tokenizer().vocab_size())
+      : n == 1 ? std::string("1 token, given by its id.")
+               : fmt::format("{} tokens, given by their ids.", n));
   p["bytes"] = nullptr;
   if (studio.prompt.text) {
     p["bytes"] = PictureJson::array();
@@ -185,7 +187,8 @@ PictureJson draw_merges(Studio& studio) {
   p["cut"] = cut;
   p["orderNote"] =
       "order: the rank of the merge in the tokenizer's file (or minus the score of the joined piece); the lowest merges first";
-  p["alt"] = fmt::format("{} parts become {} tokens in {} merges.", start, parts.size(), start - parts.size());
+  p["alt"] = fmt::format("{} become{} {} in {}.", plural(start, "part"), start == 1 ? "s" : "", plural(parts.size(), "token"),
+                         plural(start - parts.size(), "merge"));
   return p;
 }
 

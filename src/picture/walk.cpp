@@ -76,10 +76,10 @@ class Walk {
   }
 
   void tokens() {
-    std::vector<std::string> text = {fmt::format(
-        "The model does not see letters. A tokenizer cuts the prompt into {} pieces from a fixed vocabulary of {}, and each "
-        "piece becomes its number in that list.",
-        n(), s().vocab_size)};
+    std::vector<std::string> text = {
+        fmt::format("The model does not see letters. A tokenizer cuts the prompt into {} from a fixed vocabulary of {}, and each "
+                    "piece becomes its number in that list.",
+                    plural(n(), "piece"), s().vocab_size)};
     if (studio_.spelled()) {
       text.push_back(
           "A vocabulary of pieces can spell any text: common words are one entry, rare ones are put together from several, down "
@@ -146,7 +146,8 @@ class Walk {
 
   void residual() {
     const bool after = facts_.norm_place == NormPlace::after;
-    std::vector<std::string> formula = {"for each of the " + std::to_string(s().n_layers) + " layers:"};
+    std::vector<std::string> formula = {s().n_layers == 1 ? "in the one layer:"
+                                                          : fmt::format("for each of the {} layers:", s().n_layers)};
     std::vector<SourceAnchor> anchors;
     if (after) {
       formula.insert(formula.end(), {"x ← norm(x + attention(x))", "x ← norm(x + mlp(x))"});
@@ -159,11 +160,11 @@ class Walk {
       anchors = {{"ctx.hook(\"hook_resid_mid\", add("}, {"ctx.hook(\"hook_resid_post\", add("}};
     }
     anchors.push_back({".n_layers; ++layer) x ="});
-    add("residual", fmt::format("{} layers that add to a stream", s().n_layers),
-        {fmt::format(
-             "The middle of the model is {} layers of the same build. Each has two parts, attention and an MLP, and neither "
-             "replaces the vectors: it reads them, computes an update, and adds it.",
-             s().n_layers),
+    add("residual",
+        s().n_layers == 1 ? "1 layer that adds to a stream" : fmt::format("{} layers that add to a stream", s().n_layers),
+        {fmt::format("The middle of the model is {}. Each has two parts, attention and an MLP, and neither "
+                     "replaces the vectors: it reads them, computes an update, and adds it.",
+                     s().n_layers == 1 ? "a single layer" : fmt::format("{} layers of the same build", s().n_layers)),
          "How much does a part change the stream? Compare the spread of what it adds with the spread of what was there. Most "
          "parts add "
          "little: they adjust the vectors rather than write them anew.",
@@ -219,11 +220,11 @@ class Walk {
     const std::string kind = facts_.heads_title();
     std::vector<std::string> text = {
         fmt::format(
-            "Attention is the only place where tokens exchange anything. In each layer there are {} heads. For every token a "
+            "Attention is the only place where tokens exchange anything. In each layer there {} {}. For every token a "
             "head "
             "makes three short vectors of {} numbers: a query (what is this token looking for?), a key (what does it offer?) and "
             "a value (what does it hand over?).",
-            s().n_heads, s().head_dim),
+            s().n_heads == 1 ? "is" : "are", plural(s().n_heads, "head"), s().head_dim),
         "The query of a token is compared by dot product with the keys of all tokens up to itself. Softmax turns the scores of "
         "one row "
         "into weights that sum to 1, and the head's result is the sum of the values with those weights. Later tokens are masked: "
@@ -279,9 +280,9 @@ class Walk {
   void rope() {
     add("rope", "Rotary positions",
         {fmt::format(
-             "Attention by itself does not know in which order the tokens came. Here each query and key is cut into {} pairs of "
+             "Attention by itself does not know in which order the tokens came. Here each query and key is cut into {} of "
              "numbers, and each pair is turned like the hand of a clock: by the token's position times the pair's own speed.",
-             facts_.rope->rotary_dim / 2),
+             plural(facts_.rope->rotary_dim / 2, "pair")),
          "A dot product of two turned vectors depends only on the angle between them, and so on how far apart the tokens stand, "
          "not on "
          "where the pair begins.",

@@ -1,0 +1,18 @@
+#pragma once
+// Words that follow a number.
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace vitrine {
+
+/// "1 token", "7 tokens", "0 tokens"; "0.5 radians" of a number that is written already.
+inline std::string plural(std::string_view number, std::string_view one) {
+  return fmt::format("{} {}{}", number, one, number == "1" ? "" : "s");
+}
+inline std::string plural(int64_t n, std::string_view one) { return plural(std::to_string(n), one); }
+inline std::string plural(size_t n, std::string_view one) { return plural(std::to_string(n), one); }
+
+}  // namespace vitrine
