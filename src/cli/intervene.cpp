@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 
 #include "base/error.h"
@@ -147,8 +146,7 @@ void run_intervene(Options o) {
   Recipe recipe = read_recipe(o.recipe);
   if (o.model.model.empty()) o.model.model = recipe.model;
   recipe.model = o.model.model;  // so that the recipes of cells name the model that ran
-  if (!o.out.empty() && std::filesystem::is_directory(o.out))
-    throw UsageError("--out " + o.out + " is a directory; expected a file.");
+  if (!o.out.empty()) check_writable("--out", o.out);
   Engine engine = open_engine(o.model);
   o.run.memory = static_cast<size_t>(o.memory_mib) << 20;
   const InterveneResult result = intervene(engine, recipe, o.run);

@@ -19,7 +19,7 @@ constexpr Entry kExitCodes[] = {
     {"1", "The run failed, for example on NaN in the weights or a full disk."},
     {"2",
      "The input or the flags are wrong: a missing or damaged file, an unknown architecture, a bad id, a prompt longer than the "
-     "context."},
+     "context, an output file that cannot be made."},
 };
 constexpr Entry kEnvironment[] = {
     {"VITRINE_TARGET",

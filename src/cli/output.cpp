@@ -9,8 +9,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "base/error.h"
+#include "io/atomic_file.h"
 
 namespace vitrine::cli {
 namespace {
@@ -41,6 +43,15 @@ void write_log(std::string_view line) { fmt::print(stderr, "{}\n", line); }
 void print_json(const OrderedJson& document) {
   write_out(document.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
   write_out("\n");
+}
+
+void check_writable(std::string_view flag, const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw UsageError(fmt::format("{} {} is a directory; expected a file.", flag, path));
+  try {
+    const AtomicFile file(path);
+  } catch (const RunError& error) {
+    throw UsageError(fmt::format("{} {}. Name a file in a folder that exists and that you may write to.", flag, error.what()));
+  }
 }
 
 void finish_output() {

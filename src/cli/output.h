@@ -29,6 +29,10 @@ void log(fmt::format_string<Args...> form, Args&&... args) {
 /// not finite becomes null, as JSON has no word for it.
 void print_json(const OrderedJson& document);
 
+/// Sees to it that a file that a run is to write can be written, before the run: makes it beside `path` and removes it.
+/// Errors: UsageError with the flag and the system's reason, since another path mends it; InputError as AtomicFile.
+void check_writable(std::string_view flag, const std::string& path);
+
 /// Flushes stdout. Errors: RunError if anything written there was lost (a full disk).
 void finish_output();
 

@@ -147,6 +147,7 @@ Action define_picture(CLI::App& app) {
             "softmax, logit-attribution: this token of the prompt; default: the last");
   app.add_option("--words", o->words, "embedding-cosine: these words, separated by commas")->type_name("WORDS");
   app.add_option("--sum", o->sum, "embedding-neighbours: words with signs between them; default: king - man + woman")
+  if (!o.out.empty()) check_writable("--out", o.out);
       ->type_name("SUM");
   add_model_options(app, o->model);
   return [o] { run_picture(*o); };
@@ -162,3 +163,4 @@ Action define_explain(CLI::App& app) {
 }
 
 }  // namespace vitrine::cli
+  if (!o.out.empty()) check_writable("--out", o.out);

@@ -30,6 +30,7 @@ void run_trace(Options o) {
     if (!o.trace.gradients) throw UsageError("--labels needs --gradients.");
     o.trace.labels = parse_labels(o.labels, "--labels");
   }
+  check_writable("--out", o.out);
   Engine engine = open_engine(o.model);
   std::vector<std::vector<int32_t>> sequences;
   for (Prompt& prompt : read_prompts(engine, o.prompt)) sequences.push_back(std::move(prompt.ids));

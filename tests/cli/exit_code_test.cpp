@@ -201,6 +201,30 @@ TEST(ExitCode, KernelsThatDoNotExist) {
   EXPECT_EQ(vitrine({"predict", "a"}, {"VITRINE_TARGET=reference"}).code, 0);
 }
 
+TEST(ExitCode, AFileThatCannotBeWrittenIsWrongInput) {
+  const Scratch scratch;
+  const std::string nowhere = scratch / "no/such/folder/file.safetensors", page = scratch / "no/such/folder/walk.html",
+                    svg = scratch / "no/such/folder/heads.svg", json = scratch / "no/such/folder/before.json";
+  const auto refused = [](const std::vector<std::string>& arguments, const std::string& path) {
+    expect_refused(arguments, {"--out " + path + ": cannot be written: No such file or directory", "folder that exists"});
+  };
+  refused({"trace", "text", "--hooks", "hook_logits", "--out", nowhere}, nowhere);
+  refused({"explain", "text", "--out", page}, page);
+  refused({"picture", "tokens", "--out", svg}, svg);
+  refused({"intervene", std::string(VITRINE_SOURCE) + "/examples/ablate-heads.yaml", "--out", json}, json);
+  // A folder, and a file where a folder should be.
+  expect_refused({"picture", "tokens", "--svg", "--out", scratch / ""}, {"is a directory; expected a file"});
+  const std::string below = scratch.write("file", "text") + "/tokens.svg";
+  expect_refused({"picture", "tokens", "--out", below}, {"--out " + below, "Not a directory"});
+  // The look at the path leaves nothing behind, also when the run then fails, and an old file stays.
+  const std::string old = scratch.write("old.json", "old");
+  expect_refused({"picture", "softmax", "The king", "--position", "99", "--out", old}, {"position 99"});
+  EXPECT_EQ(read_file(old), "old");
+  size_t files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(scratch / "")) ++files;
+  EXPECT_EQ(files, 2u);
+}
+
 TEST(ExitCode, AResultThatIsLostFailsTheRun) {
   const Outcome outcome = vitrine({"predict", "a"}, {}, "/dev/full");
   EXPECT_EQ(outcome.code, 1);
