@@ -54,8 +54,8 @@ const std::vector<Command>& commands() {
        "vitrine intervene examples/ablate-heads.yaml\nvitrine intervene examples/patch-king-queen.yaml", define_intervene},
       {"verify", "Compare the numbers with those of a reference implementation",
        "Prints the largest and mean distance of logits, hidden states and attention patterns, the KL divergence and how often "
-       "the "
-       "token agrees. Exit code 1 if a number is further away than docs/numerics.md allows.",
+       "the token agrees; the last line says \"agrees\", or \"differs\" and where first. Exit code 1 if a number is further away "
+       "than docs/numerics.md allows.",
        "vitrine verify --reference tests/golden/tales9m --compute f32", define_verify},
       {"circuits", "Show what each attention head is made of and attends to",
        "For every head: how much of its attention falls on the previous token, on earlier copies of the token, on what came "

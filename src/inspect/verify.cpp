@@ -217,6 +217,16 @@ VerifyReport verify(Engine& engine, const std::string& reference_path) {
   return report;
 }
 
+std::string verdict(const VerifyReport& report) {
+  const auto& all = report.quantities;
+  const auto missed = [](const VerifiedQuantity& q) { return !q.held; };
+  const auto first = std::find_if(all.begin(), all.end(), missed);
+  if (first == all.end()) return "agrees";
+  const auto count = std::count_if(all.begin(), all.end(), missed);
+  return "differs: first at " + first->name() + " (furthest at " + first->worst_at + "); " + std::to_string(count) + " of " +
+         std::to_string(all.size()) + " quantities are further from the reference than allowed";
+}
+
 Json to_json(const VerifyReport& report) {
   Json quantities = Json::array();
   const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); };
@@ -254,6 +264,7 @@ Json to_json(const VerifyReport& report) {
           {"quantities", std::move(quantities)},
           {"not_compared", report.not_compared},
           {"held", report.held},
+          {"verdict", verdict(report)},
           {"note", report.note.empty() ? Json(nullptr) : Json(report.note)}};
 }
 

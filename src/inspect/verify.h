@@ -27,6 +27,7 @@ struct VerifiedQuantity {
   std::string worst_at;    // "short, sequence 0, [3, 7]"
   double worst_ours = 0, worst_reference = 0;
   bool held = true;
+  std::string name() const { return layer >= 0 ? quantity + " " + std::to_string(layer) : quantity; }
 };
 
 struct VerifyReport {
@@ -57,6 +58,10 @@ struct VerifyReport {
 /// asks for them, and the logits once more through the cache, one token at a time.
 /// Errors: FileError for a reference that holds nothing to compare, no tokens, or shapes that do not fit the model.
 VerifyReport verify(Engine& engine, const std::string& reference);
+
+/// "agrees", or "differs: first at residual after the block 3 (at short, sequence 0, [3, 7]); 5 of 20 quantities differ": the
+/// first quantity, in the order of the run, beyond the tolerance, with the place where it is furthest.
+std::string verdict(const VerifyReport& report);
 
 Json to_json(const VerifyReport& report);
 

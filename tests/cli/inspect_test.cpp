@@ -60,7 +60,11 @@ TEST(VerifyCommand, HoldsEveryGoldenModelAndSeesAnotherOne) {
                                      std::string(VITRINE_GOLDEN) + "/models/" + name + "/golden", "--json"});
     EXPECT_EQ(outcome.code, 0) << name << ": " << outcome.err;
     EXPECT_EQ(outcome.json()["held"], true);
+    EXPECT_EQ(outcome.json()["verdict"], "agrees");
   }
+  const Outcome words = vitrine(
+      {"verify", "--model", golden_model("gemma2"), "--reference", std::string(VITRINE_GOLDEN) + "/models/gemma2/golden"});
+  EXPECT_TRUE(words.out.ends_with("\nagrees\n")) << words.out;
   const Scratch scratch;  // the same shapes, one weight changed
   const std::string model = copy_model(scratch, golden_model("gemma2"));
   std::string weights = read_file(model + "/model.safetensors");
@@ -69,7 +73,11 @@ TEST(VerifyCommand, HoldsEveryGoldenModelAndSeesAnotherOne) {
   const Outcome other =
       vitrine({"verify", "--model", model, "--reference", std::string(VITRINE_GOLDEN) + "/models/gemma2/golden"});
   EXPECT_EQ(other.code, 1) << other.out;
-  EXPECT_CONTAINS(other.err, "further from the reference");
+  EXPECT_CONTAINS(other.err, "vitrine verify: differs from the reference\n");
+  const std::string last = other.out.substr(other.out.rfind('\n', other.out.size() - 2) + 1);
+  EXPECT_TRUE(last.starts_with("differs: first at ")) << last;
+  // The last tensor of the file is a norm of the last block or the final one: what comes before agrees.
+  EXPECT_EQ(last.find("0 of"), std::string::npos) << last;
 }
 
 TEST(InfoCommand, CountsParametersFromConfigurationsAlone) {
