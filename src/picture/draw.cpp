@@ -44,20 +44,6 @@ constexpr std::array kDrawings = {
     Drawing{"reach", svg_of_reach},
 };
 
-// At most so many characters, with … for the rest; invisible ones are shown.
-std::string shortened(const std::string& text, size_t most) {
-  std::string result;
-  size_t characters = 0;
-  for (size_t i = 0; i < text.size();) {
-    if (++characters > most) return result + "…";
-    const size_t size = std::max<size_t>(1, utf8_at(text, i).size);
-    const std::string_view c = std::string_view(text).substr(i, size);
-    result += c == "\n" ? "⏎" : c == "\t" ? "⇥" : c == " " ? "␣" : c;
-    i += size;
-  }
-  return result;
-}
-
 std::vector<std::byte> bytes_of_base64(const std::string& text) {
   std::vector<std::byte> bytes;
   uint32_t group = 0, bits = 0;
@@ -79,6 +65,19 @@ std::vector<std::byte> bytes_of_base64(const std::string& text) {
 }
 
 }  // namespace
+
+std::string shortened(const std::string& text, size_t most) {
+  std::string result;
+  size_t characters = 0;
+  for (size_t i = 0; i < text.size();) {
+    if (++characters > most) return result + "…";
+    const size_t size = std::max<size_t>(1, utf8_at(text, i).size);
+    const std::string_view c = std::string_view(text).substr(i, size);
+    result += c == "\n" ? "⏎" : c == "\t" ? "⇥" : c == " " ? "␣" : c;
+    i += size;
+  }
+  return result;
+}
 
 std::string Canvas::spelling(int64_t id, size_t most) const {
   const auto& pieces = document.at("pieces");

@@ -21,6 +21,9 @@ struct Canvas {
   size_t tokens() const { return document.at("tokens").size(); }
 };
 
+/// At most so many characters, with … for the rest; spaces, tabs and line ends are made visible.
+std::string shortened(const std::string& text, size_t most = std::string::npos);
+
 /// The numbers of a Packed grid, row by row; a causal one has zeros above its diagonals.
 std::vector<double> unpacked(const PictureJson& packed);
 /// A list of numbers; null is NaN.

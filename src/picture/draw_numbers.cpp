@@ -244,27 +244,39 @@ Svg svg_of_softmax(const Canvas& c) {
 }
 
 Svg svg_of_splits(const Canvas& c) {
+  constexpr double kRow = 17;
   const PictureJson& splits = c.picture.at("splits");
-  Svg svg(kWidth, 40 + 40 * static_cast<double>(splits.size()), c.title(), c.alt());
-  svg.text(20, 22, "ln p of each split; the tokenizer's own is marked", Anchor::start, "muted");
-  double y = 48;
+  // The pieces of each split, in as many rows as they need.
+  std::vector<std::vector<std::string>> rows;
+  double height = 40;
   for (const PictureJson& split : splits) {
-    std::string line;
+    std::vector<std::string>& lines = rows.emplace_back(1);
     for (const PictureJson& id : split.at("ids")) {
-      const std::string piece = (line.empty() ? "" : " | ") + c.spelling(id);
-      if (Svg::text_width(line + piece) > kWidth - 50) {
-        line += " | …";
-        break;
+      const std::string piece = c.spelling(id, std::string::npos), joined = (lines.back().empty() ? "" : " | ") + piece;
+      if (lines.back().empty() || Svg::text_width(lines.back() + joined) <= kWidth - 50) {
+        lines.back() += joined;
+      } else {
+        lines.back() += " |";
+        lines.push_back(piece);
       }
-      line += piece;
     }
-    if (split.at("chosen").get<bool>()) svg.rect(10, y - 12, 4, 28, "accent");
-    svg.text(20, y, line);
-    svg.text(
-        20, y + 16,
-        fmt::format("{:.2f}, {:.2f} bits per byte", split.at("logprob").get<double>(), split.at("bitsPerByte").get<double>()),
-        Anchor::start, "muted", 11);
-    y += 40;
+    height += kRow * static_cast<double>(lines.size()) + 28;
+  }
+  Svg svg(kWidth, height, c.title(), c.alt());
+  svg.text(20, 22, "Each split with its probability; the tokenizer's own is marked", Anchor::start, "muted");
+  double y = 48;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const double tall = kRow * static_cast<double>(rows[i].size());
+    if (splits[i].at("chosen").get<bool>()) svg.rect(10, y - 12, 4, tall + 12, "accent");
+    for (const std::string& line : rows[i]) {
+      svg.text(20, y, line);
+      y += kRow;
+    }
+    const double logprob = splits[i].at("logprob"), bits = splits[i].at("bitsPerByte");
+    svg.text(20, y,
+             fmt::format("{}, ln p {:.2f}, {:.2f} bits per byte", plural(splits[i].at("ids").size(), "token"), logprob, bits),
+             Anchor::start, "muted", 11);
+    y += 28;
   }
   return svg;
 }

@@ -64,7 +64,12 @@ Svg svg_of_tokens(const Canvas& c) {
   std::vector<std::pair<std::string, std::string>> labels;
   for (size_t i = 0; i < std::min(kMost, c.tokens()); ++i)
     labels.emplace_back(c.token_at(i, 24), c.document.at("tokens")[i].at("id").dump());
-  Svg svg(kWidth, height_of(labels), c.title(), c.alt());
+  const double below = height_of(labels);
+  const bool cut = c.tokens() > kMost;
+  Svg svg(kWidth, below + (cut ? 20 : 0), c.title(), c.alt());
+  if (cut)
+    svg.text(20, below + 4, fmt::format("and {} more; the data has all", plural(c.tokens() - kMost, "token")), Anchor::start,
+             "muted");
   Boxes boxes{svg};
   for (size_t i = 0; i < labels.size(); ++i) {
     const PictureJson& offsets = c.document.at("tokens")[i].at("offsets");
@@ -75,35 +80,57 @@ Svg svg_of_tokens(const Canvas& c) {
 }
 
 Svg svg_of_merges(const Canvas& c) {
-  constexpr size_t kMost = 40;  // steps drawn
+  constexpr size_t kMostBoxes = 16000;  // of all lines together: about 3 MB
+  constexpr double kParts = 150, kRow = 20;
+  struct Line {
+    std::string name;
+    std::vector<std::string> parts;
+    size_t marked;
+  };
   std::vector<std::string> parts;
-  for (const PictureJson& part : c.picture.at("start")) parts.push_back(part.at("piece"));
+  double widest = 0;
+  const auto measured = [&](const std::string& part) { return Svg::text_width(part) + 6; };
+  const auto add_part = [&](std::string part) {
+    widest = std::max(widest, measured(part));
+    return part;
+  };
+  for (const PictureJson& part : c.picture.at("start")) parts.push_back(add_part(shortened(part.at("piece"))));
   const PictureJson& steps = c.picture.at("steps");
-  const size_t shown = std::min(kMost, steps.size());
-  Svg svg(kWidth, 60 + 20 * static_cast<double>(shown + 1), c.title(), c.alt());
-  const auto line = [&](double y, const std::string& name, size_t marked) {
-    svg.text(20, y, name, Anchor::start, "muted", 11);
-    double x = 150;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const double width = Svg::text_width(parts[i]) + 6;
-      if (x + width > kWidth - 20) {
-        svg.text(x, y, "…", Anchor::start, "muted", 11);
-        break;
-      }
-      svg.rect(x, y - 12, width, 16, i == marked ? "s5" : "s1");
-      svg.text(x + width / 2, y, parts[i], Anchor::middle, "ink", 11);
+  std::vector<Line> lines = {{"start", parts, parts.size()}};
+  size_t boxes = parts.size(), shown = 0;
+  for (; shown < steps.size() && boxes + parts.size() <= kMostBoxes; ++shown) {
+    const PictureJson& step = steps[shown];
+    const size_t at = step.at("at");
+    parts[at] = add_part(parts[at] + parts[at + 1]);
+    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    boxes += parts.size();
+    lines.push_back({fmt::format("{}: order {}", shown + 1, short_number(step.at("order"))), parts, at});
+  }
+  // Where each part of a line stands: what does not fit into a row goes on in the next.
+  const double right = std::max(kWidth - 20, kParts + widest);
+  const auto lay = [&](const Line& line, auto&& place) {
+    double x = kParts, y = 0;
+    for (size_t i = 0; i < line.parts.size(); ++i) {
+      const double width = measured(line.parts[i]);
+      if (x > kParts && x + width > right) x = kParts, y += kRow;
+      place(i, x, y, width);
       x += width + 2;
     }
+    return y + kRow;
   };
-  line(30, "start", parts.size());
-  for (size_t s = 0; s < shown; ++s) {
-    const size_t at = steps[s].at("at");
-    parts[at] += parts[at + 1];
-    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(at) + 1);
-    line(50 + 20 * static_cast<double>(s), fmt::format("{}: order {}", s + 1, short_number(steps[s].at("order"))), at);
+  double height = 30;
+  for (const Line& line : lines) height += lay(line, [](size_t, double, double, double) {});
+  Svg svg(right + 20, height + kRow, c.title(), c.alt());
+  double top = 30;
+  for (const Line& line : lines) {
+    svg.text(20, top, line.name, Anchor::start, "muted", 11);
+    top += lay(line, [&](size_t i, double x, double y, double width) {
+      svg.rect(x, top + y - 12, width, 16, i == line.marked ? "s5" : "s1");
+      svg.text(x + width / 2, top + y, line.parts[i], Anchor::middle, "ink", 11);
+    });
   }
   if (steps.size() > shown)
-    svg.text(20, 50 + 20 * static_cast<double>(shown), fmt::format("and {} merges more", steps.size() - shown), Anchor::start,
+    svg.text(20, top, fmt::format("and {} more; the data has all", plural(steps.size() - shown, "merge")), Anchor::start,
              "muted");
   return svg;
 }
@@ -186,64 +213,6 @@ Svg svg_of_head_grouping(const Canvas& c) {
     }
     svg.rect(middle - size / 2, 110, size, size / 2, "accent2", fmt::format("key and value head {}", g));
   }
-  return svg;
-}
-
-Svg svg_of_attention(const Canvas& c) {
-  const bool full = c.picture.at("level") == "full";
-  const PictureJson& grids = full ? c.picture.at("patterns") : c.picture.at("tiles").at("max");
-  const size_t layers = grids.size(), heads = c.picture.at("nHeads");
-  const size_t n = full ? c.picture.at("nTokens").get<size_t>() : c.picture.at("tiles").at("bins").get<size_t>();
-  if (c.options.layer || c.options.head) {  // one head, large
-    const auto layer = static_cast<size_t>(c.options.layer.value_or(0)), head = static_cast<size_t>(c.options.head.value_or(0));
-    const std::vector<double> values = unpacked(grids[layer]);
-    const double cell = 480.0 / static_cast<double>(n);
-    Svg svg(kWidth, 640, fmt::format("{}: layer {}, head {}", c.title(), layer, head), c.alt());
-    const auto value = [&](size_t t, size_t s) { return values[(head * n + t) * n + s]; };
-    const auto name = [&](size_t i) {
-      return full ? c.token_at(i) : fmt::format("tokens from {}", i * c.picture.at("tiles").at("tokensPerBin").get<size_t>());
-    };
-    svg.heat(120, 20, cell, cell, n, n, false, value,
-             [&](size_t t, size_t s) { return fmt::format("{} looks at {}: {:.4f}", name(t), name(s), value(t, s)); });
-    svg.frame(120, 20, 480, 480, "faint");
-    for (size_t i = 0; i < n && cell >= 12 && full; ++i) {
-      svg.text(114, 20 + cell * (static_cast<double>(i) + 0.5) + 4, name(i), Anchor::end, "ink", 11);
-      svg.text_up(120 + cell * (static_cast<double>(i) + 0.5) + 4, 506, name(i), "ink", Anchor::end, 11);
-    }
-    svg.text(360, 600, "source (key)", Anchor::middle, "muted");
-    svg.text_up(16, 260, "target (query)");
-    svg.legend(120, 605, "0", "1", false);
-    return svg;
-  }
-  const double tile = std::clamp(600.0 / static_cast<double>(layers) - 4, 18.0, 60.0), step = tile + 4;
-  Svg svg(std::max(kWidth, 60 + step * static_cast<double>(layers)), 110 + step * static_cast<double>(heads), c.title(), c.alt());
-  for (size_t l = 0; l < layers; ++l) {
-    const std::vector<double> values = unpacked(grids[l]);
-    const double x = 40 + step * static_cast<double>(l);
-    svg.text(x + tile / 2, 24, std::to_string(l), Anchor::middle, "muted", 11);
-    for (size_t place = 0; place < heads; ++place) {
-      const size_t head = c.picture.at("flatToSpiky")[l][place];
-      const double y = 32 + step * static_cast<double>(place), cell = tile / static_cast<double>(n);
-      // A grid of more cells than the tile has pixels shows the largest weight of each pixel's cells.
-      const size_t shown = std::min(n, static_cast<size_t>(tile));
-      const auto value = [&](size_t t, size_t s) {
-        double most = 0;
-        for (size_t i = t * n / shown; i < (t + 1) * n / shown; ++i)
-          for (size_t j = s * n / shown; j < (s + 1) * n / shown; ++j) most = std::max(most, values[(head * n + i) * n + j]);
-        return most;
-      };
-      const double drawn = cell * static_cast<double>(n) / static_cast<double>(shown);
-      for (size_t t = 0; t < shown; ++t)
-        for (size_t s = 0; s < shown; ++s)
-          if (const int shade = static_cast<int>(std::lround(16 * value(t, s))); shade > 0)
-            svg.rect(x + drawn * static_cast<double>(s), y + drawn * static_cast<double>(t), drawn, drawn,
-                     "s" + std::to_string(shade));
-      svg.frame(x, y, tile, tile, "faint");
-    }
-  }
-  svg.text(40, 54 + step * static_cast<double>(heads),
-           "layers across; heads of a layer from flat (top) to spiky; source on x, target on y", Anchor::start, "muted");
-  svg.legend(40, 66 + step * static_cast<double>(heads), "0", "1", false);
   return svg;
 }
 

@@ -1,5 +1,8 @@
 // Pages of long prompts stay small, and drawings hold their text.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "picture/observe.h"
 #include "picture/svg.h"
@@ -56,6 +59,37 @@ std::string unescaped(std::string text) {
   return text;
 }
 
+// What stands in the texts of a drawing, those along an upright axis too.
+std::vector<std::string> texts_of(const std::string& svg) {
+  std::vector<std::string> texts;
+  for (size_t at = svg.find("<text "); at != std::string::npos; at = svg.find("<text ", at + 1)) {
+    const size_t begin = svg.find('>', at) + 1;
+    texts.push_back(svg.substr(begin, svg.find('<', begin) - begin));
+  }
+  return texts;
+}
+
+// No text that lies leaves the page.
+int expect_text_inside(const std::string& svg, const std::string& name) {
+  const std::string page = svg.substr(0, svg.find('>'));
+  const double width = std::stod(attribute(page, "width")), height = std::stod(attribute(page, "height"));
+  int seen = 0;
+  for (size_t at = svg.find("<text "); at != std::string::npos; at = svg.find("<text ", at + 1)) {
+    const size_t end = svg.find('>', at);
+    const std::string tag = svg.substr(at, end - at), words = unescaped(svg.substr(end + 1, svg.find('<', end) - end - 1)),
+                      anchor = attribute(tag, "text-anchor");
+    if (attribute(tag, "x").empty()) continue;  // stands upright, beside an axis
+    ++seen;
+    const double length = 0.9 * Svg::text_width(words, std::stod(attribute(tag, "font-size")));
+    const double x = std::stod(attribute(tag, "x")), y = std::stod(attribute(tag, "y"));
+    const double left = anchor == "start" ? x : anchor == "end" ? x - length : x - length / 2;
+    EXPECT_GE(left, 0) << name << ": " << words;
+    EXPECT_LE(left + length, width) << name << ": " << words;
+    EXPECT_TRUE(y >= 8 && y <= height) << name << ": " << words;
+  }
+  return seen;
+}
+
 TEST(Drawings, HoldTheirText) {
   Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
   const PictureJson document =
@@ -65,26 +99,72 @@ TEST(Drawings, HoldTheirText) {
     const std::string svg = picture_svg(document, info.name);
     const std::string page = svg.substr(0, svg.find('>'));
     ASSERT_TRUE(page.starts_with("<svg ")) << info.name;
-    const double width = std::stod(attribute(page, "width")), height = std::stod(attribute(page, "height"));
     EXPECT_CONTAINS(svg, "<title id=\"title\">");
     EXPECT_CONTAINS(svg, "<desc id=\"desc\">");
     EXPECT_CONTAINS(svg, "role=\"img\"");
-    int seen = 0;
-    for (size_t at = svg.find("<text "); at != std::string::npos; at = svg.find("<text ", at + 1)) {
-      const size_t end = svg.find('>', at);
-      const std::string tag = svg.substr(at, end - at), words = unescaped(svg.substr(end + 1, svg.find('<', end) - end - 1)),
-                        anchor = attribute(tag, "text-anchor");
-      if (attribute(tag, "x").empty()) continue;  // stands upright, beside an axis
-      ++seen;
-      const double length = 0.9 * Svg::text_width(words, std::stod(attribute(tag, "font-size")));
-      const double x = std::stod(attribute(tag, "x")), y = std::stod(attribute(tag, "y"));
-      const double left = anchor == "start" ? x : anchor == "end" ? x - length : x - length / 2;
-      EXPECT_GE(left, 0) << info.name << ": " << words;
-      EXPECT_LE(left + length, width) << info.name << ": " << words;
-      EXPECT_TRUE(y >= 8 && y <= height) << info.name << ": " << words;
-    }
-    EXPECT_GE(seen, 2) << info.name;
+    EXPECT_GE(expect_text_inside(svg, info.name), 2) << info.name;
   }
+}
+
+size_t count(const std::string& text, const std::string& what) {
+  size_t n = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+  return n;
+}
+
+TEST(Drawings, WrapMergesAndSplits) {
+  Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
+  const PicturePrompt prompt = text_prompt(
+      engine, "Once upon a time there was an extraordinarily beautiful grandmother whose granddaughters understood everything");
+  const PictureJson merges = picture_document(engine, prompt, "merges"), splits = picture_document(engine, prompt, "splits");
+  const std::string merged = picture_svg(merges, "merges"), split = picture_svg(splits, "splits");
+  expect_text_inside(merged, "merges");
+  expect_text_inside(split, "splits");
+  for (const std::string& svg : {merged, split}) EXPECT_EQ(svg.find("…"), std::string::npos);
+  // A line of parts before the first merge and one after each: every part is there.
+  const PictureJson& picture = merges.at("pictures").at("merges");
+  size_t parts = picture.at("start").size(), boxes = parts;
+  for (size_t i = 0; i < picture.at("steps").size(); ++i) boxes += --parts;
+  EXPECT_GT(picture.at("start").size(), 100u);
+  EXPECT_EQ(count(merged, "<rect "), boxes);
+  EXPECT_EQ(texts_of(merged).size(), boxes + picture.at("steps").size() + 1);
+  size_t cuts = 0;
+  for (const PictureJson& one : splits.at("pictures").at("splits").at("splits")) cuts += one.at("ids").size() - 1;
+  size_t bars = 0;
+  for (const std::string& text : texts_of(split)) bars += count(text, "|");
+  EXPECT_EQ(bars, cuts);
+}
+
+TEST(Drawings, AttentionNamesItsHeadsAndTokens) {
+  Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
+  const auto texts = [&](const std::string& prompt, const PictureOptions& options) {
+    const PictureJson document = picture_document(engine, text_prompt(engine, prompt), "attention", options);
+    const std::string svg = picture_svg(document, "attention", options);
+    expect_text_inside(svg, prompt);
+    return texts_of(svg);
+  };
+  const auto has = [](const std::vector<std::string>& all, const std::string& text) {
+    return std::count(all.begin(), all.end(), text);
+  };
+  const ModelShape& shape = engine.shape();
+  const std::vector<std::string> grid = texts("The king and the queen", {});
+  for (int64_t l = 0; l < shape.n_layers; ++l)
+    for (int64_t h = 0; h < shape.n_heads; ++h) EXPECT_EQ(has(grid, fmt::format("L{} H{}", l, h)), 1) << l << " " << h;
+  EXPECT_EQ(has(grid, "▁queen"), shape.n_heads + shape.n_layers);  // beside each row and under each column of heads
+  EXPECT_EQ(has(grid, "attention weight"), 1);
+  // Names do not fit: the tokens are listed by their numbers.
+  const std::vector<std::string> longer = texts(
+      "Once upon a time there was a king who had a daughter and a son, and the son went into the forest and did not come home",
+      {});
+  EXPECT_EQ(has(longer, "L7 H0"), 1);
+  EXPECT_EQ(std::count_if(longer.begin(), longer.end(), [](const auto& t) { return t.find("9 ▁king") != std::string::npos; }), 1);
+  PictureOptions one;
+  one.layer = 5;
+  one.head = 2;
+  const std::vector<std::string> head = texts("The king and the queen", one);
+  EXPECT_EQ(has(head, "layer 5, head 2"), 1);
+  EXPECT_EQ(has(head, "▁queen"), 2);
+  EXPECT_EQ(has(head, "attention weight"), 1);
 }
 
 }  // namespace
