@@ -42,7 +42,8 @@ const std::vector<Command>& commands() {
        "vitrine explain \"Once upon a time there was a little girl who\" --out walk.html\nvitrine explain --list",
        define_explain},
       {"picture", "Draw one picture of the walk-through",
-       "As text, as data (--json) or as a drawing (--svg). Without a prompt a usual one is taken. docs/pictures.md tells what "
+       "As words with a table of the main numbers, as data (--json) or as a drawing (--svg). Without a prompt a usual one is "
+       "taken. docs/pictures.md tells what "
        "each picture shows.",
        "vitrine picture --list\nvitrine picture update-scale\nvitrine picture attention \"The king and the queen\" --out "
        "heads.svg",

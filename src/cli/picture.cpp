@@ -8,10 +8,13 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/heat_map.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "io/atomic_file.h"
+#include "picture/tables.h"
+#include "picture/words.h"
 
 namespace vitrine::cli {
 namespace {
@@ -82,6 +85,40 @@ void print_or_write(const Options& o, const std::string& text) {
   }
 }
 
+std::vector<std::string> all_visible(std::vector<std::string> words) {
+  for (std::string& word : words) word = visible(word);
+  return words;
+}
+
+void print_table(const PictureTable& table) {
+  print("\n");
+  if (!table.note.empty()) print("{}\n", visible(table.note));
+  if (table.grid) {
+    const PictureGrid& grid = *table.grid;
+    write_out(
+        heat_map_text({grid.corner, all_visible(grid.rows), all_visible(grid.columns), grid.values, grid.middle, grid.reach},
+                      terminal().columns, terminal().colours));
+  }
+  std::vector<int> widths;
+  for (const PictureTable::Column& column : table.columns) widths.push_back(width_of(column.name));
+  for (const auto& row : table.rows)
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(visible(row[i])));
+  const auto line = [&](const std::vector<std::string>& cells) {
+    std::string text;
+    for (size_t i = 0; i < cells.size(); ++i) {
+      const std::string cell = visible(cells[i]);
+      text += (i > 0 ? "  " : "") + (table.columns[i].words ? pad_right(cell, widths[i]) : pad_left(cell, widths[i]));
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    return text;
+  };
+  std::vector<std::string> names;
+  for (const PictureTable::Column& column : table.columns) names.push_back(column.name);
+  if (!names.empty()) print("{}\n", dim(line(names)));
+  for (const auto& row : table.rows) print("{}\n", line(row));
+  if (table.left_out > 0) print("{}\n", dim(fmt::format("--json has {} more", plural(table.left_out, "row"))));
+}
+
 void run_picture(Options o) {
   if (o.list) return list_pictures(o.model.json);
   if (o.name.empty()) throw UsageError("which picture? `vitrine picture --list` names them all.");
@@ -110,6 +147,7 @@ void run_picture(Options o) {
     o.prompt.has_text = true;
   }
   const PictureOptions options = picture_options(o);
+  if (!o.out.empty()) check_writable("--out", o.out);
   Engine engine = open_engine(o.model);
   const PictureJson document = picture_document(engine, prompt_of(engine, o), o.name, options);
   const PictureJson& picture = document.at("pictures").at(o.name);
@@ -117,7 +155,8 @@ void run_picture(Options o) {
   if (o.model.json) return print_or_write(o, document.dump(-1, ' ', false, PictureJson::error_handler_t::replace) + "\n");
   print("{}\n\n", bold(picture.at("title").get<std::string>()));
   if (!picture.at("available").get<bool>()) return print("{}\n", picture.at("reason").get<std::string>());
-  print("{}\n\n{}\n", picture.at("caption").get<std::string>(), picture.at("alt").get<std::string>());
+  print("{}\n\n{}\n", visible(picture.at("caption").get<std::string>()), visible(picture.at("alt").get<std::string>()));
+  for (const PictureTable& table : picture_tables(document, o.name, options)) print_table(table);
   log("--svg draws it, --json gives its numbers.");
 }
 
@@ -125,6 +164,7 @@ void run_explain(const Options& o) {
   if (o.list) return list_pictures(o.model.json);
   if (o.out.empty() && !o.model.json)
     throw UsageError("where should the page go? Give --out PAGE.html, or --json for the data alone.");
+  if (!o.out.empty()) check_writable("--out", o.out);
   Engine engine = open_engine(o.model);
   const PictureJson document = explain_document(engine, prompt_of(engine, o));
   if (!o.out.empty()) write_file(o.out, explain_page(document));
@@ -147,7 +187,6 @@ Action define_picture(CLI::App& app) {
             "softmax, logit-attribution: this token of the prompt; default: the last");
   app.add_option("--words", o->words, "embedding-cosine: these words, separated by commas")->type_name("WORDS");
   app.add_option("--sum", o->sum, "embedding-neighbours: words with signs between them; default: king - man + woman")
-  if (!o.out.empty()) check_writable("--out", o.out);
       ->type_name("SUM");
   add_model_options(app, o->model);
   return [o] { run_picture(*o); };
@@ -163,4 +202,3 @@ Action define_explain(CLI::App& app) {
 }
 
 }  // namespace vitrine::cli
-  if (!o.out.empty()) check_writable("--out", o.out);

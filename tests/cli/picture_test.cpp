@@ -1,4 +1,8 @@
 // vitrine picture, vitrine explain.
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "cli/program.h"
 #include "io/safetensors.h"
 
@@ -23,7 +27,29 @@ TEST(PictureCommand, ListsAndShowsEveryPicture) {
     const Outcome words = vitrine({"picture", name, "--tokens", "2,7,9", "--model", golden_model("gemma2")});
     EXPECT_EQ(words.code, 0) << name << words.err;
     EXPECT_GT(words.out.size(), 40u) << name;
+    size_t blocks = 1;  // title, caption, what is seen, tables; or title and why there is none
+    for (size_t at = words.out.find("\n\n"); at != std::string::npos; at = words.out.find("\n\n", at + 2)) ++blocks;
+    const bool table = blocks >= 4;
+    EXPECT_EQ(table, vitrine({"picture", name, "--tokens", "2,7,9", "--model", golden_model("gemma2"), "--json"})
+                         .json()["pictures"][name]["available"])
+        << words.out;
   }
+}
+
+TEST(PictureCommand, PrintsTheMainNumbers) {
+  const Outcome scales = vitrine({"picture", "update-scale", "--tokens", "2,7,9", "--model", golden_model("gemma2")});
+  const Json first = vitrine({"picture", "update-scale", "--tokens", "2,7,9", "--model", golden_model("gemma2"), "--json"})
+                         .json()["pictures"]["update-scale"]["sublayers"][0];
+  EXPECT_CONTAINS(scales.out, "\nlayer  attention");
+  EXPECT_CONTAINS(scales.out, fmt::format("\n    0      {:.3f}", first["scale"].get<double>()));
+  const Outcome next = vitrine({"picture", "next-tokens", "The king and the"});
+  EXPECT_CONTAINS(next.out, "\n 4  ▁the");
+  const Outcome merges =
+      vitrine({"picture", "merges", "Once upon a time there was a king who had a daughter whose hair was golden"});
+  EXPECT_CONTAINS(merges.out, "--json has ");
+  EXPECT_LT(std::count(merges.out.begin(), merges.out.end(), '\n'), 36);
+  // Pieces that would steer a terminal come out as words.
+  EXPECT_EQ(vitrine({"picture", "tokens", "a \x1b[31m b"}).out.find('\x1b'), std::string::npos);
 }
 
 TEST(PictureCommand, GivesDataAndDrawings) {
