@@ -148,6 +148,7 @@ void run_intervene(Options o) {
   recipe.model = o.model.model;  // so that the recipes of cells name the model that ran
   if (!o.out.empty()) check_writable("--out", o.out);
   Engine engine = open_engine(o.model);
+  check_output(engine, o.out, o.recipe);
   o.run.memory = static_cast<size_t>(o.memory_mib) << 20;
   const InterveneResult result = intervene(engine, recipe, o.run);
   if (o.model.json || !o.out.empty()) {

@@ -149,6 +149,7 @@ void run_picture(Options o) {
   const PictureOptions options = picture_options(o);
   if (!o.out.empty()) check_writable("--out", o.out);
   Engine engine = open_engine(o.model);
+  check_output(engine, o.out);
   const PictureJson document = picture_document(engine, prompt_of(engine, o), o.name, options);
   const PictureJson& picture = document.at("pictures").at(o.name);
   if (o.svg) return print_or_write(o, picture_svg(document, o.name, options));
@@ -166,6 +167,7 @@ void run_explain(const Options& o) {
     throw UsageError("where should the page go? Give --out PAGE.html, or --json for the data alone.");
   if (!o.out.empty()) check_writable("--out", o.out);
   Engine engine = open_engine(o.model);
+  check_output(engine, o.out);
   const PictureJson document = explain_document(engine, prompt_of(engine, o));
   if (!o.out.empty()) write_file(o.out, explain_page(document));
   if (o.model.json) print_json(document);

@@ -68,6 +68,21 @@ Engine open_engine(const ModelOptions& options) {
                                                   .numerics = {.f32 = options.compute == "f32", .exact = options.exact}});
 }
 
+void check_output(const Engine& engine, const std::string& out, const std::string& other) {
+  const ModelFiles& files = engine.opened().files;
+  std::vector<std::filesystem::path> inputs = {files.config_path, files.generation_config_path, other};
+  for (const MappedFile& file : engine.opened().checkpoint.files()) inputs.emplace_back(file.path());
+  if (files.kind == ModelFiles::Kind::huggingface)
+    for (const char* name : {"model.safetensors.index.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
+                             "vocab.json", "merges.txt", "chat_template.jinja"})
+      inputs.push_back(std::filesystem::path(files.directory) / name);
+  for (const std::filesystem::path& input : inputs) {
+    std::error_code not_there;
+    if (!input.empty() && std::filesystem::equivalent(input, out, not_there))
+      throw UsageError(fmt::format("--out {} is a file that this run reads, and would be lost; name another.", out));
+  }
+}
+
 std::vector<Prompt> read_prompts(const Engine& engine, const PromptOptions& options, bool empty_allowed) {
   const int given = int{options.has_text} + int{options.has_tokens} + int{options.has_jsonl};
   if (given == 0)

@@ -49,6 +49,9 @@ struct Prompt {
 /// The engine for the options' model.
 Engine open_engine(const ModelOptions& options);
 
+/// Errors: UsageError for an output that is a file which `engine` runs from, or `other`: writing it would destroy it.
+void check_output(const Engine& engine, const std::string& out, const std::string& other = {});
+
 /// The prompts that the flags hold. Errors: UsageError for none and for more than one kind; InputError for text that is not
 /// UTF-8, ids outside the vocabulary, a prompt longer than the context, and (unless `empty_allowed`) one without a token.
 std::vector<Prompt> read_prompts(const Engine& engine, const PromptOptions& options, bool empty_allowed = false);

@@ -32,6 +32,7 @@ void run_trace(Options o) {
   }
   check_writable("--out", o.out);
   Engine engine = open_engine(o.model);
+  check_output(engine, o.out);
   std::vector<std::vector<int32_t>> sequences;
   for (Prompt& prompt : read_prompts(engine, o.prompt)) sequences.push_back(std::move(prompt.ids));
   const Trace traced = trace(engine, sequences, o.trace, o.out);

@@ -193,6 +193,23 @@ TEST(ExitCode, NanInAnEmbeddingThatThePromptDoesNotUse) {
   }
 }
 
+TEST(ExitCode, AnOutputThatTheRunReadsIsRefused) {
+  const Scratch scratch;
+  const std::string model = copy_model(scratch, golden_model("gemma2"));
+  const std::string recipe = scratch.write("r.yaml", "prompt: {tokens: [2, 7]}\ninterventions: [{mlp: 0, do: zero}]\n");
+  std::filesystem::create_symlink(model + "/config.json", scratch / "link.json");
+  const auto refused = [&](std::vector<std::string> command, const std::string& out) {
+    const std::string before = read_file(out);
+    command.insert(command.end(), {"--model", model, "--out", out});
+    expect_refused(command, {out, "would be lost"});
+    EXPECT_EQ(read_file(out), before);
+  };
+  refused({"trace", "--tokens", "2,7", "--hooks", "hook_logits"}, model + "/model.safetensors");
+  refused({"picture", "tokens", "--tokens", "2,7"}, scratch / "link.json");
+  refused({"explain", "--tokens", "2,7"}, model + "/config.json");
+  refused({"intervene", recipe}, recipe);
+}
+
 TEST(ExitCode, KernelsThatDoNotExist) {
   const Outcome outcome = vitrine({"--version"}, {"VITRINE_TARGET=abacus"});
   EXPECT_EQ(outcome.code, 2);
