@@ -15,13 +15,9 @@ std::vector<double> over(const std::vector<double>& sums, double count) {
   return means;
 }
 
-// cap · atanh(s / cap) of the largest capped number: what it was before the cap. Beyond 6 caps the last bits of an f32 say less
-// than its first four digits: then 6 caps, for that or more.
-constexpr double kMostCaps = 6;
+// cap · atanh(s / cap) of the largest capped number: what it was before the cap.
 double before_cap(double capped, double cap) { return cap * std::atanh(std::min(capped / cap, std::tanh(kMostCaps))); }
-std::string largest_text(double largest, double cap) {
-  return fmt::format("{}{:.3g}", largest >= 0.9999 * kMostCaps * cap ? "at least " : "", largest);
-}
+std::string largest_text(double largest, double cap) { return at_least(fmt::format("{:.3g}", largest), largest, cap); }
 
 constexpr int64_t kDefaultSpan = 8192;  // positions of a cache where the context has no limit
 

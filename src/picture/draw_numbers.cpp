@@ -206,7 +206,7 @@ Svg svg_of_soft_cap(const Canvas& c) {
   const auto share = [&](size_t h, size_t l) { return attention.at("changed")[l][h].get<double>(); };
   svg.heat(kLeft, kHeight + 32, cell, 14, heads, layers, false, share, [&](size_t h, size_t l) {
     return fmt::format("layer {} head {}: {:.2f} %, largest {}", l, h, 100 * share(h, l),
-                       short_number(attention.at("largest")[l][h]));
+                       at_least(short_number(attention.at("largest")[l][h]), attention.at("largest")[l][h], attention.at("cap")));
   });
   svg.legend(kLeft, kHeight + 40 + 14 * static_cast<double>(heads), "0", "all", false);
   return svg;

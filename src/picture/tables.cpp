@@ -303,12 +303,13 @@ Tables of_soft_cap(const Canvas& c) {
       for (const double value : number_list(layer)) largest = std::max(largest, value);
     return largest;
   };
+  const auto largest = [](double n, double cap) { return at_least(short_number(n), n, cap); };
   if (!attention.is_null())
     t.rows.push_back({"scores of the head most changed", shortly(attention.at("cap")), share(most(attention.at("changed"))),
-                      share(most(attention.at("beyondHalf"))), shortly(most(attention.at("largest")))});
+                      share(most(attention.at("beyondHalf"))), largest(most(attention.at("largest")), attention.at("cap"))});
   if (!logits.is_null())
     t.rows.push_back({"logits", shortly(logits.at("cap")), share(logits.at("changed")), share(logits.at("beyondHalf")),
-                      shortly(logits.at("largest"))});
+                      largest(logits.at("largest"), logits.at("cap"))});
   if (!t.rows.empty()) tables.push_back(std::move(t));
   if (!tables.empty()) return tables;
   const PictureJson& example = c.picture.at("example");
