@@ -275,6 +275,9 @@ class Threads(Case):
 
     def test_ctrl_c_ends_a_run(self):
         model = tales()
+        # A shell that starts a job in the background has it ignore the signal.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         main = threading.main_thread().ident
         timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
         timer.start()
