@@ -38,7 +38,8 @@ class Tables : public testing::Test {
 TEST_F(Tables, EveryPictureHasOne) {
   for (const PictureInfo& info : pictures()) {
     if (!picture(info.name).at("available").get<bool>()) {
-      EXPECT_EQ(message_of<InputError>([&] { picture_tables(document, info.name); }), picture(info.name).at("reason"));
+      EXPECT_EQ(message_of<InputError>([&] { picture_tables(document, info.name); }),
+                picture(info.name).at("reason").get<std::string>());
       continue;
     }
     const std::vector<PictureTable> tables = picture_tables(document, info.name);
@@ -62,10 +63,10 @@ TEST_F(Tables, HoldTheDatasNumbers) {
 
   const PictureTable next = only("next-tokens");
   ASSERT_EQ(next.rows.size(), document.at("tokens").size());
-  EXPECT_EQ(next.rows.back()[1], document.at("tokens").back().at("piece"));
-  EXPECT_EQ(next.rows.back()[2], document.at("pieces").at(picture("next-tokens").at("ids").back()[0].dump()));
+  EXPECT_EQ(next.rows.back()[1], document.at("tokens").back().at("piece").get<std::string>());
+  EXPECT_EQ(next.rows.back()[2], document.at("pieces").at(picture("next-tokens").at("ids").back()[0].dump()).get<std::string>());
   EXPECT_EQ(next.rows.back()[8], "");  // nothing came yet
-  EXPECT_EQ(next.rows.front()[8], document.at("tokens")[1].at("piece"));
+  EXPECT_EQ(next.rows.front()[8], document.at("tokens")[1].at("piece").get<std::string>());
 
   const PictureTable sum = only("logit-attribution");
   double parts = 0;
