@@ -87,7 +87,7 @@ struct Header {
 
 }  // namespace
 
-GgufWriter::GgufWriter(std::string path, const GgufKeys& keys, std::vector<TensorPlan> tensors) {
+GgufWriter::GgufWriter(const std::string& path, const GgufKeys& keys, std::vector<TensorPlan> tensors) {
   constexpr size_t kMostDimensions = 4;
   std::vector<uint64_t> sizes = planned_bytes(path, tensors);
   Header header{"GGUF"};
@@ -123,7 +123,7 @@ GgufWriter::GgufWriter(std::string path, const GgufKeys& keys, std::vector<Tenso
   header.pad();
   for (uint64_t& b : begin) b += header.bytes.size();
 
-  state_ = std::make_unique<TensorFile>(std::move(path), std::move(tensors), std::move(sizes));
+  state_ = std::make_unique<TensorFile>(path, std::move(tensors), std::move(sizes));
   state_->file.write_at(0, std::as_bytes(std::span(header.bytes)));
   // The padding behind the last tensor belongs to the file too.
   constexpr std::byte kZero{0};

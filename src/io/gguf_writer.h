@@ -25,7 +25,7 @@ class GgufWriter {
   /// Shapes are outermost first, as everywhere; the file holds them reversed. Alignment is GGUF's 32.
   /// Errors: UsageError for a key or tensor name that appears twice, a type the format lacks (u8), more than 4 dimensions;
   /// RunError if the file cannot be made.
-  GgufWriter(std::string path, const GgufKeys& keys, std::vector<TensorPlan> tensors);
+  GgufWriter(const std::string& path, const GgufKeys& keys, std::vector<TensorPlan> tensors);
   ~GgufWriter();
   GgufWriter(GgufWriter&&) noexcept;
   GgufWriter& operator=(GgufWriter&&) noexcept;

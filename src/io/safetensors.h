@@ -26,7 +26,7 @@ class SafetensorsWriter {
  public:
   /// Errors: UsageError for a name that appears twice or a block format, which safetensors lacks; RunError if the file
   /// cannot be made.
-  SafetensorsWriter(std::string path, std::vector<TensorPlan> tensors, const Checkpoint::Metadata& metadata = {});
+  SafetensorsWriter(const std::string& path, std::vector<TensorPlan> tensors, const Checkpoint::Metadata& metadata = {});
   ~SafetensorsWriter();
   SafetensorsWriter(SafetensorsWriter&&) noexcept;
   SafetensorsWriter& operator=(SafetensorsWriter&&) noexcept;

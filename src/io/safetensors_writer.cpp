@@ -27,7 +27,8 @@ std::string_view type_name(DType type) {
 
 }  // namespace
 
-SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorPlan> tensors, const Checkpoint::Metadata& metadata) {
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorPlan> tensors,
+                                     const Checkpoint::Metadata& metadata) {
   for (const TensorPlan& tensor : tensors) {
     if (tensor.name == "__metadata__") throw UsageError(path + ": no tensor may be called \"__metadata__\"");
     if (type_name(tensor.dtype).empty())
@@ -61,7 +62,7 @@ SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorPlan> t
   text.append((8 - text.size() % 8) % 8, ' ');
   const uint64_t length = text.size();
 
-  state_ = std::make_unique<TensorFile>(std::move(path), std::move(tensors), std::move(bytes));
+  state_ = std::make_unique<TensorFile>(path, std::move(tensors), std::move(bytes));
   state_->file.write_at(0, std::as_bytes(std::span(&length, 1)));
   state_->file.write_at(8, std::as_bytes(std::span(text)));
   for (uint64_t& b : begin) b += 8 + length;

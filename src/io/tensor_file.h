@@ -17,8 +17,8 @@ std::vector<uint64_t> planned_bytes(const std::string& path, const std::vector<T
 
 /// The file while it is written. `begin` is set by the format once its header is.
 struct TensorFile {
-  TensorFile(std::string path, std::vector<TensorPlan> plans, std::vector<uint64_t> sizes)
-      : file(std::move(path)), tensors(std::move(plans)), bytes(std::move(sizes)) {}
+  TensorFile(const std::string& path, std::vector<TensorPlan> plans, std::vector<uint64_t> sizes)
+      : file(path), tensors(std::move(plans)), bytes(std::move(sizes)) {}
 
   /// Puts `data` at byte `offset` of tensors[index]. Errors: UsageError beyond its end; RunError from the disk.
   void write(size_t index, std::span<const std::byte> data, size_t offset);
