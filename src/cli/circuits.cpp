@@ -8,12 +8,12 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "inspect/head_scores.h"
-#include "picture/words.h"
 
 namespace vitrine::cli {
 namespace {

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/generate_options.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
-#include "picture/words.h"
 
 namespace vitrine::cli {
 namespace {

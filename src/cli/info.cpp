@@ -6,11 +6,11 @@
 #include <map>
 #include <memory>
 
+#include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
-#include "picture/words.h"
 
 namespace vitrine::cli {
 namespace {

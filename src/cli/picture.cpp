@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/heat_map.h"
 #include "cli/options.h"
@@ -14,7 +15,6 @@
 #include "cli/session.h"
 #include "io/atomic_file.h"
 #include "picture/tables.h"
-#include "picture/words.h"
 
 namespace vitrine::cli {
 namespace {

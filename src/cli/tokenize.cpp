@@ -4,12 +4,12 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "generate/model_tokenizer.h"
-#include "picture/words.h"
 #include "tokenizer/tokenizer.h"
 
 namespace vitrine::cli {

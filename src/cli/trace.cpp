@@ -7,11 +7,11 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
-#include "picture/words.h"
 
 namespace vitrine::cli {
 namespace {

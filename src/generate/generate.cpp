@@ -38,6 +38,7 @@ TokenLoop::TokenLoop(Engine& engine, std::vector<int32_t> prompt, GenerateOption
 }
 
 std::string TokenLoop::next() {
+  VITRINE_CHECK(!done(), "a loop that is done has no next token");
   const bool first = made_.tokens.empty();
   watch_.lap_ms();  // the reader's time between two calls is not the model's
   {

@@ -63,7 +63,7 @@ class TokenLoop {
 
   bool done() const { return !made_.finish_reason.empty(); }
   /// Runs the model once and takes the next token. Returns the text that became certain with it: never half a character, never
-  /// part of a stop string. Not to be called when done. Errors: RunError for NaN, after which nothing more comes.
+  /// part of a stop string. Not to be called when done, nor after an exception. Errors: RunError for NaN.
   std::string next();
 
   /// So far; finish_reason is "" until the end.

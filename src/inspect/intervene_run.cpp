@@ -242,8 +242,15 @@ class Grids {
 // Path patching: what it freezes, and what reaches the receivers.
 class PathRuns {
  public:
-  PathRuns(Engine& engine, const PathSpec& spec, const RecipePrompts& prompts, Interventions& base)
+  PathRuns(Engine& engine, const PathSpec& spec, const std::set<HeadPlace>& senders, const RecipePrompts& prompts,
+           Interventions& base)
       : engine_(engine), prompts_(prompts), base_(base) {
+    const int64_t last_receiver = find_receivers(spec);
+    // The order of the run: in a layer the heads, then the MLP.
+    if (std::none_of(senders.begin(), senders.end(),
+                     [&](const HeadPlace& s) { return 2 * s.layer + (s.head < 0 ? 1 : 0) < last_receiver; }))
+      throw InputError(spec.where +
+                       ": no receiver comes after a sender, so nothing can reach one. Name receivers of later layers");
     try {
       const std::vector<std::string> hooks = {"blocks.*.attn.hook_z", "blocks.*.hook_mlp_out"};
       const std::vector<std::string> frozen(hooks.begin(), hooks.begin() + (spec.freeze_mlps ? 2 : 1));
@@ -255,11 +262,7 @@ class PathRuns {
     } catch (const InputError& error) {
       throw InputError(spec.where + ": " + error.what());
     }
-    find_receivers(spec);
   }
-
-  /// Whether a receiver comes after it in the run: in a layer the heads, then the MLP.
-  bool can_reach(const HeadPlace& sender) const { return 2 * sender.layer + (sender.head < 0 ? 1 : 0) < last_receiver_; }
 
   /// The receivers' inputs when the sender alone is as in the other prompt. head -1: the layer's MLP.
   std::vector<ValueEdit> reaching(const HeadPlace& sender) {
@@ -298,26 +301,30 @@ class PathRuns {
     return edit;
   }
 
-  void find_receivers(const PathSpec& spec) {
+  // Returns the place of the last one: 2 · layer of a head, 2 · layer + 1 of an MLP, behind all of them for the logits.
+  int64_t find_receivers(const PathSpec& spec) {
     const ModelShape& shape = engine_.shape();
-    const auto receive_at = [&](int64_t place) { last_receiver_ = std::max(last_receiver_, place); };
+    int64_t last = -1;
     for (const HeadPlace& place : heads_of(spec.to_heads, shape, spec.where)) {
-      receive_at(2 * place.layer);
+      last = std::max(last, 2 * place.layer);
       for (const std::string& input : spec.inputs)
         receivers_["blocks." + std::to_string(place.layer) + ".attn.hook_" + input].insert(
             input == "q" ? place.head : place.head / (shape.n_heads / shape.n_kv_heads));
     }
     const std::vector<std::string> names = engine_.model().hook_names();
     for (const int64_t layer : indices_of(spec.to_mlps, shape.n_layers, "layers", spec.where)) {
-      receive_at(2 * layer + 1);
+      last = std::max(last, 2 * layer + 1);
       for (const char* hook : {".mlp.hook_pre", ".mlp.hook_pre_linear"}) {
         const std::string name = "blocks." + std::to_string(layer) + hook;
         if (std::find(names.begin(), names.end(), name) != names.end()) receivers_[name];
       }
     }
-    if (spec.to_logits) receive_at(2 * shape.n_layers);
-    if (spec.to_logits) receivers_["blocks." + std::to_string(shape.n_layers - 1) + ".hook_resid_post"];
+    if (spec.to_logits) {
+      last = 2 * shape.n_layers;
+      receivers_["blocks." + std::to_string(shape.n_layers - 1) + ".hook_resid_post"];
+    }
     for (const auto& [name, heads] : receivers_) requests_.push_back({name, {}, {}});
+    return last;
   }
 
   Engine& engine_;
@@ -325,7 +332,6 @@ class PathRuns {
   Interventions& base_;
   Interventions freeze_;
   std::optional<Recorder> other_;
-  int64_t last_receiver_ = -1;
   std::map<std::string, std::set<int64_t>> receivers_;  // by hook: which heads; none: all of it
   std::vector<HookRequest> requests_;
 };
@@ -359,9 +365,7 @@ InterveneGrid Grids::paths(std::optional<Interventions>& single) {
   grid.recipe_cells.resize(grid.values.size());
   begin_recipe(grid);
 
-  PathRuns runs(engine_, spec, prompts_, base_);
-  if (std::none_of(senders.begin(), senders.end(), [&](const HeadPlace& sender) { return runs.can_reach(sender); }))
-    throw InputError(spec.where + ": no receiver comes after a sender, so nothing can reach one. Name receivers of later layers");
+  PathRuns runs(engine_, spec, senders, prompts_, base_);
   for (size_t r = 0; r < grid.rows.size(); ++r)
     for (size_t c = 0; c < columns.size(); ++c) {
       const HeadPlace sender{grid.rows[r], columns[c]};

@@ -59,8 +59,8 @@ struct VerifyReport {
 /// Errors: FileError for a reference that holds nothing to compare, no tokens, or shapes that do not fit the model.
 VerifyReport verify(Engine& engine, const std::string& reference);
 
-/// "agrees", or "differs: first at residual after the block 3 (at short, sequence 0, [3, 7]); 5 of 20 quantities differ": the
-/// first quantity, in the order of the run, beyond the tolerance, with the place where it is furthest.
+/// "agrees", or "differs: first at …" with the first quantity, in the order of the run, beyond the tolerance, the place where it
+/// is furthest, and how many are beyond.
 std::string verdict(const VerifyReport& report);
 
 Json to_json(const VerifyReport& report);

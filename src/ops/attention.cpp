@@ -312,7 +312,8 @@ struct SumNode {
 template <class T>
 Tensor part_of(Context& ctx, const Tensor& flat, const HeadInputs& head) {
   const auto count = static_cast<size_t>(flat.rows() * head.count);
-  const Tensor mine(std::fill_n(ctx.scratch<T>(count), count, T{0}) - count, flat.dtype(), {flat.rows(), head.count});
+  const Tensor mine(ctx.scratch<T>(count), flat.dtype(), {flat.rows(), head.count});
+  if (head.count > head.end - head.begin) std::fill_n(mine.data<T>(), count, T{0});
   for (int64_t r = 0; r < flat.rows(); ++r)
     std::copy(flat.row<T>(r) + head.begin, flat.row<T>(r) + head.end, mine.row<T>(r) + (head.begin - head.first));
   return mine;

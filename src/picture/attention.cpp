@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "picture/soft_cap.h"
 #include "picture/studio.h"
 
 namespace vitrine {

@@ -6,8 +6,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/plural.h"
 #include "picture/draw.h"
-#include "picture/words.h"
+#include "picture/soft_cap.h"
 
 namespace vitrine {
 namespace {

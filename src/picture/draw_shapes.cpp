@@ -5,8 +5,8 @@
 #include <array>
 #include <cmath>
 
+#include "base/plural.h"
 #include "picture/draw.h"
-#include "picture/words.h"
 
 namespace vitrine {
 namespace {

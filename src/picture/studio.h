@@ -4,10 +4,10 @@
 
 #include <set>
 
+#include "base/plural.h"
 #include "picture/facts.h"
 #include "picture/observe.h"
 #include "picture/picture.h"
-#include "picture/words.h"
 
 namespace vitrine {
 

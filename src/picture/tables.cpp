@@ -8,8 +8,9 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/plural.h"
 #include "picture/draw.h"
-#include "picture/words.h"
+#include "picture/soft_cap.h"
 
 namespace vitrine {
 namespace {

@@ -1,10 +1,9 @@
 // The words of pictures and of the walk-through: one of a thing is not several.
-#include "picture/words.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "base/plural.h"
 #include "support.h"
 #include "support/random_model.h"
 
