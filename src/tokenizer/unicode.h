@@ -5,6 +5,7 @@
 namespace vitrine {
 
 bool is_whitespace(uint32_t c);   // the property White_Space
+bool is_letter(uint32_t c);       // categories L*
 bool is_numeric(uint32_t c);      // categories Nd, Nl, No
 bool is_punctuation(uint32_t c);  // ASCII punctuation and symbols, and the categories P* of Unicode 8
 bool is_mark(uint32_t c);         // Mn, Mc, Me

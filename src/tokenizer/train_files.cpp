@@ -1,0 +1,226 @@
+// A trained vocabulary as the files that other programs read.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/utf8.h"
+#include "tokenizer/train.h"
+
+namespace vitrine {
+namespace {
+
+std::string json_text(std::string_view text) { return Json(text).dump(); }
+
+/// A list, one element a line: `indent` spaces, joined by commas.
+class JsonList {
+ public:
+  explicit JsonList(std::string& out, int indent) : out_(out), indent_(size_t(indent)) {}
+  void add(std::string_view element) {
+    out_ += empty_ ? "\n" : ",\n";
+    out_.append(indent_, ' ') += element;
+    empty_ = false;
+  }
+  void close(std::string_view bracket) {
+    if (!empty_) out_.append("\n").append(indent_ - 2, ' ');
+    out_ += bracket;
+  }
+
+ private:
+  std::string& out_;
+  size_t indent_;
+  bool empty_ = true;
+};
+
+void add_vocabulary(std::string& out, const TrainedTokenizer& trained) {
+  out += "    \"vocab\": {";
+  JsonList list(out, 6);
+  for (size_t id = 0; id < trained.pieces.size(); ++id) list.add(fmt::format("{}: {}", json_text(trained.pieces[id].text), id));
+  list.close("},\n");
+}
+
+void add_merge(JsonList& list, std::string_view left, std::string_view right) {
+  list.add(fmt::format("[{}, {}]", json_text(left), json_text(right)));
+}
+
+/// Merges in the words of tokenizer.json. SentencePiece joins neighbours whenever the two spell a piece, the highest score
+/// first, so every way to cut a piece in two pieces is a merge there, in the order of the pieces.
+void add_merges(std::string& out, const TrainedTokenizer& trained) {
+  out += "    \"merges\": [";
+  JsonList list(out, 6);
+  if (trained.options.kind == TokenizerKind::byte_bpe) {
+    for (const TrainedMerge& merge : trained.merges)
+      add_merge(list, trained.pieces[size_t(merge.left)].text, trained.pieces[size_t(merge.right)].text);
+  } else {
+    std::unordered_map<std::string_view, int32_t> ids;
+    for (size_t id = 0; id < trained.pieces.size(); ++id)
+      if (trained.pieces[id].type == PieceType::normal) ids.emplace(trained.pieces[id].text, int32_t(id));
+    std::vector<std::pair<int32_t, int32_t>> ways;
+    for (const SentencePieceSpec::Piece& piece : trained.pieces) {
+      if (piece.type != PieceType::normal) continue;
+      const std::string_view text = piece.text;
+      ways.clear();
+      for (size_t cut = utf8_at(text, 0).size; cut < text.size(); cut += utf8_at(text, cut).size) {
+        const auto left = ids.find(text.substr(0, cut)), right = ids.find(text.substr(cut));
+        if (left != ids.end() && right != ids.end()) ways.emplace_back(left->second, right->second);
+      }
+      std::sort(ways.begin(), ways.end());
+      for (const auto& [left, right] : ways)
+        add_merge(list, trained.pieces[size_t(left)].text, trained.pieces[size_t(right)].text);
+    }
+  }
+  list.close("]\n");
+}
+
+void add_added_tokens(std::string& out, const TrainedTokenizer& trained) {
+  out += "  \"added_tokens\": [";
+  JsonList list(out, 4);
+  for (size_t id = 0; id < trained.pieces.size(); ++id) {
+    const SentencePieceSpec::Piece& piece = trained.pieces[id];
+    const bool user_defined = piece.type == PieceType::user_defined;
+    if (piece.type != PieceType::control && piece.type != PieceType::unknown && !user_defined) continue;
+    // One that holds U+2581 is looked for where spaces have become that.
+    const bool normalized = user_defined && piece.text.find("\xE2\x96\x81") != std::string::npos;
+    list.add(
+        fmt::format("{{\"id\": {}, \"content\": {}, \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
+                    "\"normalized\": {}, \"special\": {}}}",
+                    id, json_text(piece.text), normalized, !user_defined));
+  }
+  list.close("],\n");
+}
+
+/// Writes Protocol Buffers' wire format.
+class ProtobufWriter {
+ public:
+  void bytes(uint32_t field, std::string_view value) {
+    key(field, 2);
+    varint(value.size());
+    out_ += value;
+  }
+  void integer(uint32_t field, int64_t value) {
+    key(field, 0);
+    varint(uint64_t(value));
+  }
+  void real(uint32_t field, float value) {
+    key(field, 5);
+    const auto bits = std::bit_cast<uint32_t>(value);
+    for (int shift = 0; shift < 32; shift += 8) out_ += char(bits >> shift & 0xFF);
+  }
+  const std::string& message() const { return out_; }
+
+ private:
+  void key(uint32_t field, uint32_t wire) { varint(field << 3 | wire); }
+  void varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) out_ += char((value & 0x7F) | 0x80);
+    out_ += char(value);
+  }
+  std::string out_;
+};
+
+constexpr int kPadding = 0, kEnd = 1, kBegin = 2, kUnknown = 3;  // ids, as meta_pieces() gives them
+
+}  // namespace
+
+std::string tokenizer_json(const TrainedTokenizer& trained) {
+  const bool bytes = trained.options.kind == TokenizerKind::byte_bpe;
+  std::string out = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n";
+  add_added_tokens(out, trained);
+  if (bytes) {
+    const char* byte_level = R"({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true})";
+    out += fmt::format("  \"normalizer\": null,\n  \"pre_tokenizer\": {},\n", byte_level);
+    out += fmt::format("  \"post_processor\": {},\n",
+                       R"({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true})");
+    out += fmt::format("  \"decoder\": {},\n", byte_level);
+  } else {
+    const std::string_view prepend = trained.options.dummy_prefix ? R"({"type": "Prepend", "prepend": "▁"}, )" : "";
+    const std::string_view strip =
+        trained.options.dummy_prefix ? R"(, {"type": "Strip", "content": " ", "start": 1, "stop": 0})" : "";
+    const std::string bos = json_text(trained.pieces[kBegin].text);
+    const std::string single =
+        fmt::format(R"({{"SpecialToken": {{"id": {0}, "type_id": 0}}}}, {{"Sequence": {{"id": "A", "type_id": 0}}}})", bos);
+    const std::string second =
+        fmt::format(R"({{"SpecialToken": {{"id": {0}, "type_id": 1}}}}, {{"Sequence": {{"id": "B", "type_id": 1}}}})", bos);
+    out += fmt::format("  \"normalizer\": {{\"type\": \"Sequence\", \"normalizers\": [{}{}]}},\n  \"pre_tokenizer\": null,\n",
+                       prepend, R"({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})");
+    out += fmt::format(
+        "  \"post_processor\": {{\"type\": \"TemplateProcessing\", \"single\": [{0}], \"pair\": [{0}, {1}], "
+        "\"special_tokens\": {{{2}: {{\"id\": {2}, \"ids\": [{3}], \"tokens\": [{2}]}}}}}},\n",
+        single, second, bos, kBegin);
+    out += fmt::format(
+        "  \"decoder\": {{\"type\": \"Sequence\", \"decoders\": [{}{}]}},\n",
+        R"({"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"})", strip);
+  }
+  out += fmt::format(
+      "  \"model\": {{\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": {},\n"
+      "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": {},\n"
+      "    \"byte_fallback\": {},\n    \"ignore_merges\": false,\n",
+      bytes ? "null" : json_text(trained.pieces[kUnknown].text), !bytes, !bytes && trained.options.byte_fallback);
+  add_vocabulary(out, trained);
+  add_merges(out, trained);
+  out += "  }\n}\n";
+  return out;
+}
+
+std::string tokenizer_model(const TrainedTokenizer& trained) {
+  VITRINE_CHECK(trained.options.kind == TokenizerKind::sentencepiece_bpe, "a byte-level vocabulary has no SentencePiece form");
+  const TrainTokenizerOptions& o = trained.options;
+  ProtobufWriter model;
+  for (const SentencePieceSpec::Piece& piece : trained.pieces) {
+    ProtobufWriter p;
+    p.bytes(1, piece.text);
+    p.real(2, piece.score);
+    if (piece.type != PieceType::normal) p.integer(3, int64_t(piece.type));
+    model.bytes(1, p.message());
+  }
+  // Numbers and meanings of the fields: sentencepiece_model.proto.
+  ProtobufWriter trainer;
+  trainer.integer(3, 2);  // model_type: BPE
+  trainer.integer(4, int64_t(trained.pieces.size()));
+  trainer.real(10, float(o.character_coverage));
+  trainer.integer(20, 16);  // max_sentencepiece_length
+  trainer.integer(25, o.split_digits);
+  trainer.integer(26, o.whitespace_pieces);
+  for (const SentencePieceSpec::Piece& piece : trained.pieces) {
+    const bool named = &piece - trained.pieces.data() <= kUnknown;
+    if (piece.type == PieceType::control && !named) trainer.bytes(30, piece.text);
+    if (piece.type == PieceType::user_defined) trainer.bytes(31, piece.text);
+  }
+  trainer.integer(35, o.byte_fallback);
+  trainer.integer(40, kUnknown);
+  trainer.integer(41, kBegin);
+  trainer.integer(42, kEnd);
+  trainer.integer(43, kPadding);
+  trainer.bytes(45, trained.pieces[kUnknown].text);
+  trainer.bytes(46, trained.pieces[kBegin].text);
+  trainer.bytes(47, trained.pieces[kEnd].text);
+  trainer.bytes(48, trained.pieces[kPadding].text);
+  model.bytes(2, trainer.message());
+  ProtobufWriter normalizer;
+  normalizer.bytes(1, "identity");
+  normalizer.integer(3, o.dummy_prefix);
+  normalizer.integer(4, 0);  // remove_extra_whitespaces
+  normalizer.integer(5, 1);  // escape_whitespaces
+  model.bytes(3, normalizer.message());
+  return model.message();
+}
+
+std::string tokenizer_config_json(const TrainedTokenizer& trained) {
+  nlohmann::ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  if (trained.options.kind == TokenizerKind::sentencepiece_bpe) {
+    config["add_bos_token"] = true;
+    config["add_eos_token"] = false;
+    config["bos_token"] = trained.pieces[kBegin].text;
+    config["eos_token"] = trained.pieces[kEnd].text;
+    config["pad_token"] = trained.pieces[kPadding].text;
+    config["unk_token"] = trained.pieces[kUnknown].text;
+  } else if (!trained.options.special.empty()) {
+    config["bos_token"] = config["eos_token"] = trained.options.special.front();
+  }
+  config["clean_up_tokenization_spaces"] = false;
+  return config.dump(2) + "\n";
+}
+
+}  // namespace vitrine
