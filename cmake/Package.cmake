@@ -22,7 +22,8 @@ target_compile_features(vitrine PUBLIC cxx_std_20)
 target_include_directories(vitrine INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_link_libraries(vitrine PRIVATE Threads::Threads fmt::fmt hwy::hwy PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::YAML_CPP)
+target_link_libraries(vitrine PRIVATE Threads::Threads fmt::fmt hwy::hwy PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::YAML_CPP
+  PkgConfig::ZLIB PkgConfig::ZSTD)
 if(VITRINE_SANITIZE)
   target_link_options(vitrine INTERFACE -fsanitize=${VITRINE_SANITIZE})
 endif()
@@ -79,6 +80,6 @@ set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "The vitrine program
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libvitrine-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
-set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libfmt-dev, libhwy-dev, libpcre2-dev, libutf8proc-dev, libyaml-cpp-dev")
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libfmt-dev, libhwy-dev, libpcre2-dev, libutf8proc-dev, libyaml-cpp-dev, libzstd-dev, zlib1g-dev")
 set(CPACK_COMPONENT_DEV_DESCRIPTION "The vitrine library: headers, static archive, CMake package and pkg-config file")
 include(CPack)

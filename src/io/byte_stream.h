@@ -1,0 +1,30 @@
+#pragma once
+// The bytes of a file in order, decompressed on the way: text comes as it is, as gzip or as Zstandard.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace vitrine {
+
+/// Reads a file from its start to its end, in as little memory as a window of the compression takes (at most 128 MiB, as
+/// zstd itself allows). Which compression it is, the first bytes say, not the name. Several gzip members or zstd frames one
+/// after the other are one stream.
+class ByteStream {
+ public:
+  /// Errors: FileError for a missing, unreadable or special file.
+  static std::unique_ptr<ByteStream> open(const std::string& path);
+  virtual ~ByteStream() = default;
+
+  /// Fills `into` (not empty) from the front; 0 at the end of the file.
+  /// Errors: FileError for damaged or truncated compressed data, with the byte of the file; RunError from the disk.
+  virtual size_t read(std::span<char> into) = 0;
+
+  uint64_t consumed() const { return consumed_; }      // bytes of the file that were read
+  uint64_t file_bytes() const { return file_bytes_; }  // its size when it was opened
+
+ protected:
+  uint64_t consumed_ = 0, file_bytes_ = 0;
+};
+
+}  // namespace vitrine

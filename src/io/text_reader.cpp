@@ -1,0 +1,179 @@
+#include "io/text_reader.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/utf8.h"
+
+namespace vitrine {
+namespace {
+
+constexpr size_t kLongestLine = size_t{256} << 20;
+constexpr size_t kRead = size_t{256} << 10;
+
+bool named_jsonl(std::string_view path) {
+  for (const std::string_view end : {".gz", ".zst"})
+    if (path.ends_with(end)) path.remove_suffix(end.size());
+  return path.ends_with(".jsonl") || path.ends_with(".ndjson");
+}
+
+bool is_line_end(char c) { return c == '\n' || c == '\r'; }
+
+// Letters and digits of ASCII; bytes of other characters count as letters.
+bool is_letter(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte >= 0x80 || (byte >= '0' && byte <= '9') || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
+}
+
+// Where to cut a text of more than `longest` bytes, in (longest / 2, longest].
+size_t cut_of(std::string_view text, size_t longest) {
+  for (const char white : {'\n', ' '})
+    for (size_t at = longest; at > longest / 2; --at)
+      if (text[at] == white && is_letter(text[at - 1])) return at;
+  for (size_t at = longest; at > longest - 4; --at)
+    if ((static_cast<unsigned char>(text[at]) & 0xc0) != 0x80) return at;  // the start of a character
+  return longest;
+}
+
+std::string keys_of(const Json& object) {
+  std::string keys;
+  for (const auto& [key, value] : object.items()) {
+    if (keys.size() > 200) return keys + ", …";
+    keys += (keys.empty() ? "\"" : ", \"") + key + "\"";
+  }
+  return keys;
+}
+
+}  // namespace
+
+TextReader::TextReader(const std::string& path, TextOptions options)
+    : path_(path), options_(std::move(options)), stream_(ByteStream::open(path)) {
+  if (options_.longest < 16) throw UsageError("a piece of text must be allowed at least 16 bytes");
+  jsonl_ = options_.format == TextFormat::jsonl || (options_.format == TextFormat::by_name && named_jsonl(path));
+}
+
+// Reads until `wanted` bytes are there or the file ends; whether they are there.
+bool TextReader::fill(size_t wanted) {
+  while (buffer_.size() - begin_ < wanted && !at_end_) {
+    if (begin_ > 0) {
+      buffer_.erase(0, begin_);
+      begin_ = 0;
+    }
+    const size_t size = buffer_.size();
+    buffer_.resize(size + std::max(kRead, std::min(wanted, kLongestLine) - std::min(wanted, size)));
+    const size_t got = stream_->read(std::span(buffer_).subspan(size));
+    buffer_.resize(size + got);
+    at_end_ = got == 0;
+  }
+  return buffer_.size() - begin_ >= wanted;
+}
+
+void TextReader::consume(size_t n) {
+  line_ += static_cast<uint64_t>(std::count(buffer_.begin() + static_cast<std::ptrdiff_t>(begin_),
+                                            buffer_.begin() + static_cast<std::ptrdiff_t>(begin_ + n), '\n'));
+  begin_ += n;
+}
+
+// Fills the piece with `text`, which begins in line_.
+void TextReader::give(TextPiece& piece, std::string_view text, bool ends) {
+  piece.begins = !inside_;
+  piece.ends = ends;
+  piece.line = line_;
+  inside_ = !ends;
+  const size_t valid = valid_utf8_prefix(text);
+  if (valid == text.size()) {
+    piece.text = text;
+  } else if (options_.replace_invalid) {
+    piece.text = utf8_lossy(text);
+  } else {
+    static constexpr char kHex[] = "0123456789abcdef";
+    const auto byte = static_cast<unsigned char>(text[valid]);
+    const uint64_t line =
+        line_ + static_cast<uint64_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(valid), '\n'));
+    throw FileError(place(line),
+                    std::string("byte 0x") + kHex[byte >> 4] + kHex[byte & 15] +
+                        " is not UTF-8. Convert the file, for example with iconv, or have such bytes replaced by U+FFFD");
+  }
+}
+
+bool TextReader::next_text(TextPiece& piece) {
+  const std::string& separator = options_.separator;
+  while (true) {
+    fill(options_.longest + 1 + separator.size());  // a separator that begins within a piece is seen whole
+    if (!inside_ && !separator.empty()) {           // line ends before a document
+      size_t blank = 0;
+      while (blank < rest().size() && is_line_end(rest()[blank])) ++blank;
+      if (blank > 0) {
+        consume(blank);
+        continue;
+      }
+    }
+    const std::string_view text = rest();
+    if (text.empty() && !inside_) return false;
+    const size_t end = separator.empty() ? std::string_view::npos : text.find(separator);
+    const size_t size = std::min(end, text.size());
+    if (size > options_.longest) {
+      const size_t cut = cut_of(text, options_.longest);
+      give(piece, text.substr(0, cut), false);
+      consume(cut);
+      return true;
+    }
+    size_t shown = size;
+    if (!separator.empty())
+      while (shown > 0 && is_line_end(text[shown - 1])) --shown;
+    const bool empty = shown == 0 && !inside_;
+    if (!empty) give(piece, text.substr(0, shown), true);
+    consume(end == std::string_view::npos ? size : size + separator.size());
+    if (!empty) return true;
+  }
+}
+
+// The text of the next line that has one.
+bool TextReader::next_line(std::string& text) {
+  while (true) {
+    size_t scanned = 0, newline = std::string_view::npos;
+    while ((newline = rest().find('\n', scanned)) == std::string_view::npos) {
+      scanned = rest().size();
+      if (scanned > kLongestLine) throw FileError(place(line_), "is longer than 256 MiB; expected one JSON object a line");
+      if (!fill(scanned + 1)) break;
+    }
+    const std::string_view line = rest().substr(0, newline);
+    if (line.empty() && newline == std::string_view::npos) return false;
+    const std::string where = place(line_);
+    const bool blank = line.find_first_not_of(" \t\r") == std::string_view::npos;
+    if (!blank) {
+      Json object = parse_json(options_.replace_invalid ? utf8_lossy(line) : std::string(line), where);
+      if (!object.is_object())
+        throw FileError(where,
+                        "is no JSON object; expected one a line, such as {\"" + options_.key + "\": \"Once upon a time\"}");
+      const auto found = object.find(options_.key);
+      if (found == object.end())
+        throw FileError(
+            where, "has no key \"" + options_.key + "\"; its keys are " + keys_of(object) + ". Name the one that holds the text");
+      if (!found->is_string())
+        throw FileError(where, "has a " + std::string(found->type_name()) + " under \"" + options_.key + "\"; expected a string");
+      text = std::move(found->get_ref<std::string&>());
+    }
+    begin_ += newline == std::string_view::npos ? line.size() : newline + 1;
+    if (!blank && !text.empty()) return true;
+    ++line_;
+  }
+}
+
+bool TextReader::next(TextPiece& piece) {
+  if (!jsonl_) return next_text(piece);
+  if (!inside_) {
+    if (document_begin_ > 0) ++line_;  // a document was given out before: its line is behind us
+    document_begin_ = 0;
+    if (!next_line(document_)) return false;
+  }
+  const std::string_view left = std::string_view(document_).substr(document_begin_);
+  const bool whole = left.size() <= options_.longest;
+  const std::string_view part = whole ? left : left.substr(0, cut_of(left, options_.longest));
+  give(piece, part, whole);
+  document_begin_ += part.size();
+  return true;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,75 @@
+#pragma once
+// Documents out of text files of any size, a piece at a time: plain text, or JSON lines; as they are, as .gz or .zst.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "io/byte_stream.h"
+
+namespace vitrine {
+
+enum class TextFormat : uint8_t {
+  by_name,  // JSON lines if the name, without .gz or .zst, ends in .jsonl or .ndjson; else text
+  text,
+  jsonl,  // one object a line
+};
+
+struct TextOptions {
+  TextFormat format = TextFormat::by_name;
+  std::string key = "text";          // of a line's object: what holds the text
+  std::string separator = {};        // stands between documents of plain text; empty: a file is one document
+  bool replace_invalid = false;      // bytes that are not UTF-8 become U+FFFD instead of being refused
+  size_t longest = size_t{1} << 20;  // bytes of a piece; at least 16
+};
+
+/// A document, or a part of one that is longer than TextOptions::longest.
+struct TextPiece {
+  std::string text;                   // UTF-8
+  bool begins = false, ends = false;  // it holds the document's first and last byte
+  uint64_t line = 0;                  // of the file, counted from 1, in which it begins
+};
+
+/// Reads one file. Memory stays at a few pieces, for JSON lines at a few times the longest line.
+///
+/// Text       with a separator, line ends around it belong to no document, and documents without a character are passed over;
+///            without one, the file is the document, byte for byte.
+/// JSON lines an empty text and a blank line are passed over.
+/// A long document is cut before a line end or space that follows a letter, where no byte-level vocabulary joins bytes to a
+/// token; the pieces joined are the document.
+class TextReader {
+ public:
+  /// Errors: FileError as ByteStream::open; UsageError for an impossible option.
+  TextReader(const std::string& path, TextOptions options);
+
+  /// The next piece; false after the last one.
+  /// Errors: FileError naming the line for text that is not UTF-8, for a line that is no JSON object with a string under the
+  /// key, and for a line of more than 256 MiB; as ByteStream::read.
+  bool next(TextPiece& piece);
+
+  uint64_t consumed() const { return stream_->consumed(); }  // bytes of the file that were read
+  uint64_t file_bytes() const { return stream_->file_bytes(); }
+
+ private:
+  bool next_text(TextPiece& piece);
+  bool next_line(std::string& text);
+  bool fill(size_t wanted);
+  std::string_view rest() const { return std::string_view(buffer_).substr(begin_); }
+  void consume(size_t n);
+  void give(TextPiece& piece, std::string_view text, bool ends);
+  std::string place(uint64_t line) const { return path_ + " line " + std::to_string(line); }
+
+  std::string path_;
+  TextOptions options_;
+  bool jsonl_ = false;
+  std::unique_ptr<ByteStream> stream_;
+  std::string buffer_;  // bytes [begin_, …) are read and not yet given out
+  size_t begin_ = 0;
+  bool at_end_ = false;   // of the file
+  bool inside_ = false;   // of a document of which a part was given out
+  uint64_t line_ = 1;     // of the file at begin_
+  std::string document_;  // JSON lines: the running line's text
+  size_t document_begin_ = 0;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,92 @@
+#include "train/data/batch_source.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "ops/head.h"
+#include "train/data/permutation.h"
+
+namespace vitrine {
+namespace {
+
+enum Purpose : uint64_t { kShuffle, kShift };  // of the random numbers of an epoch
+
+uint64_t draw(uint64_t seed, uint64_t epoch, Purpose purpose) {
+  const auto words = philox(seed, epoch, purpose);
+  return uint64_t{words[0]} << 32 | words[1];
+}
+
+}  // namespace
+
+BatchSource::BatchSource(const TokenData& data, const BatchOptions& options) : data_(data), options_(options) {
+  if (options.sequence_length < 1 || options.batch < 1 || options.ranks < 1 || options.rank < 0 || options.rank >= options.ranks)
+    throw UsageError("a batch needs at least one sequence of one token, and a rank below the number of ranks");
+  const auto length = static_cast<uint64_t>(options.sequence_length);
+  const uint64_t least = options.shuffle ? length + 1 : 2;
+  if (data.tokens() < least)
+    throw InputError(data.path() + ": holds " + std::to_string(data.tokens()) + " tokens; a sequence of " +
+                     std::to_string(length) + " and the token that follows it need " + std::to_string(least) +
+                     ". Shorten sequence_length or add text");
+  const uint64_t scored = data.tokens() - 1;  // the last token has nothing to predict
+  // Shuffled windows are one fewer than would fit, so that they can begin anywhere in the first window.
+  windows_ = options.shuffle ? std::max<uint64_t>(1, (data.tokens() - length) / length) : (scored + length - 1) / length;
+}
+
+uint64_t BatchSource::batches_per_epoch() const {
+  const uint64_t together = static_cast<uint64_t>(options_.batch) * static_cast<uint64_t>(options_.ranks);
+  return options_.shuffle ? std::max<uint64_t>(1, windows_ / together) : (windows_ + together - 1) / together;
+}
+
+void BatchSource::seek(DataPosition position) {
+  if (position.next > windows_)
+    throw InputError(data_.path() + ": place " + std::to_string(position.next) + " of an epoch of " + std::to_string(windows_) +
+                     " sequences does not exist. Is this the data, and the sequence_length, that the run began with?");
+  position_ = position;
+}
+
+void BatchSource::add_window(DataPosition place, Batch& batch) const {
+  const auto length = static_cast<uint64_t>(options_.sequence_length);
+  uint64_t first = place.next * length;
+  if (options_.shuffle) {
+    const uint64_t room = std::min(length - 1, data_.tokens() - 1 - windows_ * length);  // for the first window's begin
+    const uint64_t shift = draw(options_.seed, place.epoch, kShift) % (room + 1);
+    first = Permutation(windows_, draw(options_.seed, place.epoch, kShuffle))(place.next) * length + shift;
+  }
+  const uint64_t rows = std::min(length, data_.tokens() - 1 - first), end = first + rows;
+  std::vector<int32_t> ids(rows + 1);
+  data_.read(first, ids);
+  const size_t begin = batch.labels.size();
+  batch.tokens.insert(batch.tokens.end(), ids.begin(), ids.end() - 1);
+  batch.labels.insert(batch.labels.end(), ids.begin() + 1, ids.end());
+  if (!options_.documents) {
+    batch.lengths.push_back(static_cast<int64_t>(rows));
+    return;
+  }
+  uint64_t at = first;
+  for (const uint64_t start : data_.document_starts(first + 1, end + 1)) {
+    batch.labels[begin + (start - 1 - first)] = kNotScored;
+    batch.lengths.push_back(static_cast<int64_t>(start - at));
+    at = start;
+  }
+  if (at < end) batch.lengths.push_back(static_cast<int64_t>(end - at));
+}
+
+Batch BatchSource::next() {
+  if (position_.next >= windows_) position_ = {position_.epoch + 1, 0};
+  const auto batch = static_cast<uint64_t>(options_.batch), ranks = static_cast<uint64_t>(options_.ranks);
+  const uint64_t mine = static_cast<uint64_t>(options_.rank) * batch;
+  Batch result;
+  DataPosition place = position_;
+  for (uint64_t i = 0; i < batch * ranks; ++i, ++place.next) {
+    if (place.next >= windows_) {
+      if (!options_.shuffle) break;
+      place = {place.epoch + 1, 0};
+    }
+    if (i >= mine && i < mine + batch) add_window(place, result);
+  }
+  position_ = place;
+  return result;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,245 @@
+#include "train/data/prepare.h"
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <future>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "base/plural.h"
+
+namespace vitrine {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kTogether = size_t{8} << 20;  // bytes of text that are tokenised at once
+constexpr size_t kTask = size_t{64} << 10;     // bytes of text of one task, or one longer piece
+constexpr char kTokenizerName[] = "tokenizer.json";
+
+// Pieces that are read together, and what becomes of them.
+struct Round {
+  std::vector<TextPiece> pieces;
+  std::vector<std::vector<int32_t>> ids;     // of each piece
+  std::vector<size_t> tasks;                 // first piece of each
+  std::vector<std::exception_ptr> failures;  // of each task
+  uint64_t read_bytes = 0;                   // of all files, when the round had been read
+  bool valid = false;                        // from the files that are held out
+};
+
+// The pieces of several files, a round at a time.
+class Corpus {
+ public:
+  explicit Corpus(const PrepareOptions& options) : options_(options) {
+    for (const auto* files : {&options.files, &options.valid_files})
+      for (const std::string& file : *files) file_bytes_ += ByteStream::open(file)->file_bytes();  // all exist before any is read
+  }
+  uint64_t file_bytes() const { return file_bytes_; }
+
+  // The next round; empty at the end. Rounds hold pieces of held-out files alone or of the others alone.
+  Round read() {
+    Round round;
+    size_t bytes = 0;
+    while (bytes < kTogether) {
+      if (reader_ == nullptr) {
+        const bool valid = next_file_ >= options_.files.size();
+        if (next_file_ == options_.files.size() + options_.valid_files.size()) break;
+        if (!round.pieces.empty() && valid != round.valid) break;
+        reader_ = std::make_unique<TextReader>(
+            valid ? options_.valid_files[next_file_ - options_.files.size()] : options_.files[next_file_], options_.text);
+        ++next_file_;
+      }
+      round.valid = next_file_ > options_.files.size();
+      TextPiece piece;
+      if (!reader_->next(piece)) {
+        done_bytes_ += reader_->file_bytes();
+        reader_.reset();
+        continue;
+      }
+      bytes += piece.text.size() + sizeof piece;
+      round.pieces.push_back(std::move(piece));
+    }
+    round.read_bytes = done_bytes_ + (reader_ != nullptr ? reader_->consumed() : 0);
+    return round;
+  }
+
+ private:
+  const PrepareOptions& options_;
+  std::unique_ptr<TextReader> reader_;
+  size_t next_file_ = 0;
+  uint64_t file_bytes_ = 0, done_bytes_ = 0;
+};
+
+// Tokenises all pieces of a round.
+void encode(const Tokenizer& tokenizer, bool special, ThreadPool& pool, Round& round) {
+  round.ids.resize(round.pieces.size());
+  size_t bytes = kTask;
+  for (size_t i = 0; i < round.pieces.size(); ++i) {
+    if (bytes >= kTask) {
+      round.tasks.push_back(i);
+      bytes = 0;
+    }
+    bytes += round.pieces[i].text.size();
+  }
+  round.failures.resize(round.tasks.size());
+  pool.run(static_cast<int64_t>(round.tasks.size()), [&](int64_t chunk, int) {
+    const auto task = static_cast<size_t>(chunk);
+    const size_t end = task + 1 < round.tasks.size() ? round.tasks[task + 1] : round.pieces.size();
+    try {
+      for (size_t i = round.tasks[task]; i < end; ++i) {
+        const TextPiece& piece = round.pieces[i];
+        std::vector<int32_t> ids = tokenizer.encode(piece.text, /*add_special=*/false, Special::text);
+        if (special && piece.begins && tokenizer.adds_bos() && tokenizer.bos()) ids.insert(ids.begin(), *tokenizer.bos());
+        if (special && piece.ends && tokenizer.eos()) ids.push_back(*tokenizer.eos());
+        round.ids[i] = std::move(ids);
+      }
+    } catch (...) {
+      round.failures[task] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& failure : round.failures)
+    if (failure != nullptr) std::rethrow_exception(failure);
+}
+
+// Which documents are held out: each is drawn by its number alone.
+bool held_out(uint64_t document, const PrepareOptions& options) {
+  return options.valid > 0 && static_cast<double>(philox(options.seed, document, 0)[0]) * 0x1p-32 < options.valid;
+}
+
+void check_files(const PrepareOptions& options) {
+  if (options.files.empty()) throw InputError("no text: name at least one file");
+  std::error_code error;
+  for (const std::string& valid : options.valid_files)
+    for (const std::string& file : options.files)
+      if (fs::equivalent(file, valid, error))
+        throw InputError(valid + ": is among the files to train on as well; what is held out must be other text");
+}
+
+// Errors: InputError if `out` is anything but a folder with token data or an empty one.
+void check_replaceable(const fs::path& out) {
+  std::error_code error;
+  const fs::file_status status = fs::status(out, error);
+  if (!fs::exists(status)) return;
+  if (!fs::is_directory(status)) throw InputError(out.string() + ": is a file; token data is a folder");
+  for (const auto& entry : fs::directory_iterator(out)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name == kTokenizerName || ((name == "train" || name == "valid") && fs::exists(entry.path() / kIndexName));
+    if (!ours)
+      throw InputError(out.string() + ": holds " + name +
+                       ", which is no token data, and will not be replaced. Name another folder");
+  }
+}
+
+// The folder under another name until everything in it is complete.
+class Unfinished {
+ public:
+  explicit Unfinished(const std::string& out) : out_(fs::path(out) / "") {
+    out_ = out_.parent_path();  // without a slash at its end
+    check_replaceable(out_);
+    work_ = out_.string() + ".unfinished";
+    std::error_code ignored;
+    fs::remove_all(work_, ignored);  // of a run that was killed
+    make(work_);
+  }
+  ~Unfinished() {
+    std::error_code ignored;
+    if (!work_.empty()) fs::remove_all(work_, ignored);
+  }
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+
+  std::string folder(const char* name) const {
+    make(work_ / name);
+    return (work_ / name).string();
+  }
+  std::string path(const char* name) const { return (work_ / name).string(); }
+
+  void finish() {
+    const std::string old = out_.string() + ".old";
+    std::error_code error;
+    fs::remove_all(old, error);
+    if (fs::exists(out_)) rename(out_, old);
+    rename(work_, out_);
+    work_.clear();
+    fs::remove_all(old, error);
+  }
+
+ private:
+  static void make(const fs::path& folder) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) throw RunError(folder.string() + ": cannot be made: " + error.message());
+  }
+  static void rename(const fs::path& from, const fs::path& to) {
+    std::error_code error;
+    fs::rename(from, to, error);
+    if (error) throw RunError(to.string() + ": cannot be put in place: " + error.message());
+  }
+  fs::path out_, work_;
+};
+
+PreparedSplit written(const TokenDataWriter& writer) { return {writer.tokens(), writer.documents(), writer.text_bytes()}; }
+
+}  // namespace
+
+uint64_t tokenizer_fingerprint(const Tokenizer& tokenizer) {
+  uint64_t sum = 0xcbf29ce484222325u;  // FNV-1a over the pieces, each with its length first
+  const auto add = [&sum](uint64_t byte) { sum = (sum ^ byte) * 0x100000001b3u; };
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string piece = tokenizer.piece(id);
+    add(piece.size() & 0xff);
+    for (const char c : piece) add(static_cast<unsigned char>(c));
+  }
+  return sum;
+}
+
+Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const PrepareOptions& options, const std::string& out,
+                      const std::string& tokenizer_json, const std::function<void(const PrepareProgress&)>& progress) {
+  check_files(options);
+  Corpus corpus(options);
+  Unfinished unfinished(out);
+  const TokenDataKind kind{tokenizer.vocab_size(), tokenizer_fingerprint(tokenizer)};
+  TokenDataWriter train(unfinished.folder("train"), kind, options.shard_tokens);
+  std::unique_ptr<TokenDataWriter> valid;
+  if (options.valid > 0 || !options.valid_files.empty())
+    valid = std::make_unique<TokenDataWriter>(unfinished.folder("valid"), kind, options.shard_tokens);
+
+  uint64_t document = 0;
+  std::future<Round> coming = std::async(std::launch::async, [&] { return corpus.read(); });
+  while (true) {
+    Round round = coming.get();
+    if (round.pieces.empty()) break;
+    coming = std::async(std::launch::async, [&] { return corpus.read(); });  // while this one is tokenised
+    encode(tokenizer, options.special, pool, round);
+    for (size_t i = 0; i < round.pieces.size(); ++i) {
+      const TextPiece& piece = round.pieces[i];
+      TokenDataWriter& to = round.valid || (valid != nullptr && held_out(document, options)) ? *valid : train;
+      to.add(round.ids[i], piece.text.size());
+      if (!piece.ends) continue;
+      to.end_document();
+      ++document;
+    }
+    if (progress) progress({round.read_bytes, corpus.file_bytes(), train.tokens() + (valid ? valid->tokens() : 0), document});
+  }
+
+  if (document == 0)
+    throw InputError("the corpus is empty: " + options.files.front() +
+                     (options.files.size() > 1 ? " and the other files hold" : " holds") + " no text");
+  const auto no_text = [&](const char* side) {
+    if (!options.valid_files.empty()) return InputError(std::string("the files to ") + side + " hold no text");
+    return InputError(std::string("of ") + plural(document, "document") + " none was left to " + side +
+                      ". Give another share, cut the text into documents with a separator, or name files to validate on");
+  };
+  if (train.documents() == 0) throw no_text("train on");
+  if (valid != nullptr && valid->documents() == 0) throw no_text("validate on");
+  train.finish();
+  if (valid != nullptr) valid->finish();
+  if (!tokenizer_json.empty()) write_file_atomically(unfinished.path(kTokenizerName), tokenizer_json);
+  unfinished.finish();
+  Prepared prepared{written(train), {}};
+  if (valid != nullptr) prepared.valid = written(*valid);
+  return prepared;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,56 @@
+#pragma once
+// From text files to token data: read, tokenised by all threads, written as shards.
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "io/text_reader.h"
+#include "tokenizer/tokenizer.h"
+#include "train/data/token_data_writer.h"
+
+namespace vitrine {
+
+/// A number that two tokenizers share if every id stands for the same piece in both.
+uint64_t tokenizer_fingerprint(const Tokenizer& tokenizer);
+
+struct PrepareOptions {
+  std::vector<std::string> files = {}, valid_files = {};
+  TextOptions text = {};
+  double valid = 0;     // share of the documents of `files` that is held out, each drawn by itself; below 1
+  uint64_t seed = 0;    // of that draw
+  bool special = true;  // a document begins with BOS where the tokenizer's file says so, and ends with EOS if there is one
+  uint64_t shard_tokens = TokenDataWriter::kShardTokens;
+};
+
+/// What was written.
+struct PreparedSplit {
+  uint64_t tokens = 0, documents = 0, text_bytes = 0;
+};
+struct Prepared {
+  PreparedSplit train;
+  std::optional<PreparedSplit> valid;
+};
+
+struct PrepareProgress {
+  uint64_t read_bytes = 0, file_bytes = 0;  // of the files as they lie on the disk
+  uint64_t tokens = 0, documents = 0;
+};
+
+/// Tokenises the files into `out`/train and, if asked for, `out`/valid, in the order of the files; a folder that an earlier
+/// call made is replaced. Everything is written to `out`.unfinished, which takes the name `out` when it is complete: an error
+/// leaves what was there. The same bytes come out for any number of threads.
+///
+/// Control tokens that are spelled out in the text stay text. A document of more than TextOptions::longest bytes is tokenised
+/// in pieces (see TextReader); a tokenizer that puts a space before a text does so before each piece.
+///
+/// tokenizer_json  if not empty, written to `out`/tokenizer.json
+/// progress        called now and then from the calling thread, and at the end
+/// Errors: as TextReader and Tokenizer::encode; InputError for files without text, for a held-out share that holds no
+/// document or all of them, for a file in both lists, and for an `out` that holds anything else; RunError from the disk.
+Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const PrepareOptions& options, const std::string& out,
+                      const std::string& tokenizer_json = {}, const std::function<void(const PrepareProgress&)>& progress = {});
+
+}  // namespace vitrine

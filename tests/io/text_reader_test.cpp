@@ -1,0 +1,178 @@
+#include "io/text_reader.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <vector>
+
+#include "base/json.h"
+#include "support/scratch.h"
+
+namespace vitrine {
+namespace {
+
+std::string gzip(const std::string& text) {
+  z_stream z{};
+  deflateInit2(&z, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  std::string packed(deflateBound(&z, text.size()) + 32, '\0');
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  z.avail_in = static_cast<uInt>(text.size());
+  z.next_out = reinterpret_cast<Bytef*>(packed.data());
+  z.avail_out = static_cast<uInt>(packed.size());
+  EXPECT_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
+  packed.resize(z.total_out);
+  deflateEnd(&z);
+  return packed;
+}
+
+std::string zstd(const std::string& text) {
+  std::string packed(ZSTD_compressBound(text.size()), '\0');
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3));
+  return packed;
+}
+
+std::vector<TextPiece> pieces_of(const std::string& path, const TextOptions& options = {}) {
+  TextReader reader(path, options);
+  std::vector<TextPiece> pieces;
+  for (TextPiece piece; reader.next(piece);) pieces.push_back(piece);
+  return pieces;
+}
+
+/// The documents, their pieces joined; says so if a piece is longer than allowed or in the wrong place.
+std::vector<std::string> documents_of(const std::string& path, const TextOptions& options = {}) {
+  std::vector<std::string> documents;
+  bool inside = false;
+  for (const TextPiece& piece : pieces_of(path, options)) {
+    EXPECT_EQ(piece.begins, !inside);
+    EXPECT_LE(piece.text.size(), options.longest);
+    if (piece.begins) documents.emplace_back();
+    documents.back() += piece.text;
+    inside = !piece.ends;
+  }
+  EXPECT_FALSE(inside);
+  return documents;
+}
+
+// 3 MB of lines that do not repeat within a block.
+std::string long_text() {
+  std::string text;
+  for (int i = 0; text.size() < 3'000'000; ++i) text += "line " + std::to_string(i * 7919) + " ends; été\n";
+  return text;
+}
+
+TEST(TextReader, ReadsTheSameFromPlainGzipAndZstandard) {
+  const Scratch scratch;
+  const std::string text = long_text(), half = text.substr(0, 1'000'000), rest = text.substr(1'000'000);
+  const std::vector<std::string> files = {
+      scratch.write("plain.txt", text), scratch.write("one.txt.gz", gzip(text)), scratch.write("two.gz", gzip(half) + gzip(rest)),
+      scratch.write("one.txt.zst", zstd(text)), scratch.write("two.zst", zstd(half) + zstd("") + zstd(rest))};
+  for (const std::string& file : files) {
+    const auto documents = documents_of(file);
+    ASSERT_EQ(documents.size(), 1u) << file;
+    EXPECT_EQ(documents[0] == text, true) << file;
+    TextReader reader(file, {});
+    for (TextPiece piece; reader.next(piece);) continue;
+    EXPECT_EQ(reader.consumed(), reader.file_bytes()) << file;
+  }
+}
+
+TEST(TextReader, CutsDocumentsAtSeparators) {
+  const Scratch scratch;
+  const std::string text = "\n\nfirst\ntale\n<|end|>\n\nsecond\r\n<|end|><|end|>\n<|end|>third<|end|>\n";
+  const std::vector<std::string> expected = {"first\ntale", "second", "third"};
+  EXPECT_EQ(documents_of(scratch.write("a.txt", text), {.separator = "<|end|>"}), expected);
+  EXPECT_EQ(documents_of(scratch.write("a.txt", text), {.separator = "<|end|>", .longest = 16}), expected);
+  EXPECT_EQ(documents_of(scratch.write("b.txt", text)), std::vector<std::string>{text});
+  EXPECT_EQ(documents_of(scratch.write("c.txt", "a\n\n\nb\n\nc"), {.separator = "\n\n\n"}),
+            (std::vector<std::string>{"a", "b\n\nc"}));
+}
+
+TEST(TextReader, FindsASeparatorWhereverItLies) {
+  const Scratch scratch;
+  for (size_t before = 0; before < 80; ++before) {  // across the end of a piece, of 32 bytes, too
+    const std::string first(before, 'x'), second(50, 'y');
+    const auto documents =
+        documents_of(scratch.write("a.txt", first + "<|end|>" + second), {.separator = "<|end|>", .longest = 32});
+    std::vector<std::string> expected = {first, second};
+    if (before == 0) expected.erase(expected.begin());
+    ASSERT_EQ(documents, expected) << before;
+  }
+}
+
+TEST(TextReader, CutsLongDocumentsBeforeWhiteSpaceAfterALetter) {
+  const Scratch scratch;
+  const auto pieces =
+      pieces_of(scratch.write("a.txt", "one two three.\n\nfour five\nsix seven eight nine ten\n"), {.longest = 20});
+  std::vector<std::string> texts;
+  for (const TextPiece& piece : pieces) texts.push_back(piece.text);
+  EXPECT_EQ(texts, (std::vector<std::string>{"one two three.\n\nfour", " five\nsix seven", " eight nine ten\n"}));
+  const std::string accents = "éééééééééééééééééééééééééé";  // nowhere to cut but between characters
+  for (const TextPiece& piece : pieces_of(scratch.write("b.txt", accents), {.longest = 17})) EXPECT_EQ(piece.text.size() % 2, 0u);
+}
+
+TEST(TextReader, ReadsJsonLines) {
+  const Scratch scratch;
+  const std::string lines =
+      "{\"text\": \"one\\ntwo\"}\n\n  \r\n{\"id\": 7, \"text\": \"\"}\n{\"text\": \"caf\\u00e9\"}\r\n{\"text\": \"last\"}";
+  const std::vector<std::string> expected = {"one\ntwo", "café", "last"};
+  EXPECT_EQ(documents_of(scratch.write("a.jsonl", lines)), expected);
+  EXPECT_EQ(documents_of(scratch.write("a.jsonl.gz", gzip(lines))), expected);
+  EXPECT_EQ(documents_of(scratch.write("a.ndjson.zst", zstd(lines))), expected);
+  EXPECT_EQ(documents_of(scratch.write("a.txt", lines), {.format = TextFormat::jsonl}), expected);
+  EXPECT_EQ(documents_of(scratch.write("b.jsonl", "{\"body\": \"x\"}"), {.key = "body"}), std::vector<std::string>{"x"});
+  const auto pieces = pieces_of(scratch.write("a.jsonl", lines));
+  EXPECT_EQ(pieces[1].line, 5u);
+  EXPECT_EQ(pieces[2].line, 6u);
+  const std::string document = long_text();
+  EXPECT_EQ(documents_of(scratch.write("c.jsonl", Json{{"text", document}}.dump() + "\n{\"text\": \"z\"}\n")),
+            (std::vector<std::string>{document, "z"}));
+}
+
+TEST(TextReader, SaysWhatIsWrongWithALine) {
+  const Scratch scratch;
+  const auto message = [&](const std::string& name, const std::string& content, const TextOptions& options = {}) {
+    const std::string path = scratch.write(name, content);
+    return message_of([&] { pieces_of(path, options); });
+  };
+  EXPECT_CONTAINS(message("a.jsonl", "{\"text\": \"a\"}\n{\"body\": \"b\", \"id\": 1}\n"),
+                  "a.jsonl line 2: has no key \"text\"; its keys are \"body\", \"id\"");
+  EXPECT_CONTAINS(message("a.jsonl", "\n\n[1]\n"), "a.jsonl line 3: is no JSON object");
+  EXPECT_CONTAINS(message("a.jsonl", "{\"text\": 7}\n"), "a.jsonl line 1: has a number under \"text\"; expected a string");
+  EXPECT_CONTAINS(message("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \n"), "a.jsonl line 2");
+  EXPECT_CONTAINS(message("a.jsonl", "{\"text\": \"\xff\"}\n"), "a.jsonl line 1");
+  EXPECT_CONTAINS(message("a.txt", "one\ntwo\n\xff three"), "a.txt line 3: byte 0xff is not UTF-8");
+  EXPECT_EQ(documents_of(scratch.write("b.txt", "one \xff two"), {.replace_invalid = true}),
+            std::vector<std::string>{"one \xEF\xBF\xBD two"});
+  EXPECT_EQ(documents_of(scratch.write("b.jsonl", "{\"text\": \"\xff\"}"), {.replace_invalid = true}),
+            std::vector<std::string>{"\xEF\xBF\xBD"});
+}
+
+TEST(TextReader, RefusesDamagedFiles) {
+  const Scratch scratch;
+  const std::string text = long_text(), packed = gzip(text), frame = zstd(text);
+  const auto message = [&](const std::string& name, const std::string& content) {
+    const std::string path = scratch.write(name, content);
+    return message_of([&] { pieces_of(path); });
+  };
+  EXPECT_CONTAINS(message("cut.gz", packed.substr(0, packed.size() / 2)), "cut.gz: gzip data that ends too early (byte ");
+  EXPECT_CONTAINS(message("tail.gz", packed + "more"), "tail.gz: damaged gzip data");
+  EXPECT_CONTAINS(message("cut.zst", frame.substr(0, frame.size() / 2)), "cut.zst: zstd data that ends too early (byte ");
+  EXPECT_CONTAINS(message("tail.zst", frame + "more"), "tail.zst: damaged zstd data");
+  std::string bad = packed;
+  bad[bad.size() - 6] = static_cast<char>(bad[bad.size() - 6] ^ 0x55);  // the checksum
+  EXPECT_CONTAINS(message("bad.gz", bad), "bad.gz: damaged gzip data");
+  bad = frame;
+  bad[4] = '\xff';
+  EXPECT_CONTAINS(message("bad.zst", bad), "bad.zst: damaged zstd data");
+  EXPECT_CONTAINS(message_of([&] { pieces_of(scratch / "none.txt"); }), "none.txt: cannot be opened");
+  EXPECT_CONTAINS(message_of([&] { pieces_of(scratch.path()); }), "is a directory");
+  ASSERT_EQ(::mkfifo((scratch / "pipe").c_str(), 0600), 0);
+  EXPECT_CONTAINS(message_of([&] { pieces_of(scratch / "pipe"); }), "is not a regular file");
+  EXPECT_TRUE(pieces_of(scratch.write("empty.txt", "")).empty());
+  EXPECT_TRUE(pieces_of(scratch.write("blank.txt", "\n\n"), {.separator = "###"}).empty());
+}
+
+}  // namespace
+}  // namespace vitrine
