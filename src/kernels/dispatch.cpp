@@ -47,7 +47,7 @@ bool may_use_tiles() {
   unsigned a, b, c, d;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
   constexpr unsigned kTile = 1u << 24, kBf16 = 1u << 22;
-  if ((d & kTile) == 0 || (d & kBf16) == 0) return false;
+  if ((d & kTile) == 0 || (d & kBf16) == 0 || !__builtin_cpu_supports("avx512bf16")) return false;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
@@ -85,6 +85,7 @@ const KernelTable* amx_table() {
     KernelTable t = kAvx512Table;
     t.name = "amx";
     t.panel_bf16 = kAmxPanelTable;
+    t.packed_bf16 = kAmxPackedTable;
     return t;
   }();
   static const bool usable = has_avx512() && may_use_tiles() && panel_is_right(kAmxPanelTable);

@@ -83,6 +83,20 @@ struct PanelKernels {
                    bool add, const ReadNext& next);
 };
 
+/// Products of two f32 matrices that both change from step to step, as in training: each is packed into the order that the
+/// inner loop reads, and c [rows, columns] is set or added to. A sum goes through its depth in order.
+struct PackedKernels {
+  size_t rows, columns;  // of c per block: callers cut at multiples of them. rows == 0: f32 is as fast on this target
+  size_t depth;          // most of one product; longer sums are cut, and added in order
+  size_t (*a_bytes)(size_t rows, size_t depth);  // packed; whole blocks lie one after the other
+  size_t (*b_bytes)(size_t depth, size_t columns);
+  /// a lies [rows, depth] with `stride` numbers from line to line, or [depth, rows] if turned. 64-byte aligned target.
+  void (*pack_a)(const float* a, size_t stride, bool turned, size_t rows, size_t depth, void* packed);
+  /// b lies [depth, columns], or [columns, depth] if turned.
+  void (*pack_b)(const float* b, size_t stride, bool turned, size_t depth, size_t columns, void* packed);
+  void (*multiply)(const void* a, const void* b, size_t rows, size_t columns, size_t depth, float* c, size_t c_stride, bool add);
+};
+
 /// Every routine agrees with the one in kernels/reference to the error its comment there states.
 struct KernelTable {
   const char* name;  // "reference", "avx2", "avx512", "amx", "neon"
@@ -99,6 +113,9 @@ struct KernelTable {
                                     size_t rows, float* y, size_t y_stride);
   PanelKernels panel_f32;   // f32 operands: any weight type widened
   PanelKernels panel_bf16;  // operands rounded to bf16, f32 sums; outputs == 0 where f32 is faster on this target
+
+  PackedKernels packed_f32;
+  PackedKernels packed_bf16;  // operands rounded to bf16, f32 sums; rows == 0 where f32 is as fast
 
   void (*widen[kWeightTypes])(const void* row, size_t n, float* y);     // one stored row as f32, exactly
   void (*quantise_int8)(const float* x, size_t n, ActivationBlock* y);  // n a multiple of 32; round to nearest
@@ -124,6 +141,34 @@ struct KernelTable {
                        float factor, float* c, size_t c_stride);
   void (*add_products)(const float* a, size_t a_stride, size_t rows, const float* b, size_t b_stride, size_t depth, size_t n,
                        float* c, size_t c_stride);
+
+  // Gradients: set, or added to what is there if `add`. A gradient that is not wanted is null; those of weights and biases
+  // (dw, db) are always added to. Statistics as the forward wrote them.
+  void (*rms_norm_gradient)(const float* x, const float* w, float offset, float inv_rms, const float* dy, size_t d, float* dx,
+                            float* dw, bool add);
+  void (*layer_norm_gradient)(const float* x, const float* w, float mean, float inv_std, const float* dy, size_t d, float* dx,
+                              float* dw, float* db, bool add);
+  void (*rope_gradient)(const float* dy, const float* cos, const float* sin, RopeLayout layout, size_t n_heads, size_t head_dim,
+                        size_t rotary_dim, float* dx, bool add);
+  void (*activate_gradient)(Activation f, const float* x, const float* dy, size_t n, float* dx, bool add);
+  void (*gate_gradient)(Activation f, const float* gate, const float* up, const float* dy, size_t n, float* dgate, float* dup,
+                        bool add);
+  void (*softcap_gradient)(const float* x, float cap, const float* dy, size_t n, float* dx, bool add);
+  void (*add_scaled)(const float* x, float factor, size_t n, float* y);  // y += factor x
+  float (*dot)(const float* a, const float* b, size_t n);
+  /// In place: a row's capped logits become unit · exp(z - lse) times the cap's slope (cap 0: none).
+  void (*loss_gradient)(float* z, size_t n, float lse, float unit, float cap);
+  /// In place, for the keys first <= j < last of a query row (zeros elsewhere): scores s become the pattern, its gradient dp
+  /// that of the scores; along is the sum of pattern · gradient over the row.
+  void (*pattern_gradient)(float* s, float* dp, size_t first, size_t last, size_t n, float lse, float along, float scale,
+                           float cap);
+
+  // Optimisers: n neighbouring parameters w, gradients g and moments, one pass. g is multiplied by grad_scale first.
+  void (*adamw)(float* w, const float* g, float* m, float* v, size_t n, float lr, float beta1, float beta2, float eps,
+                float weight_decay, float bias1, float bias2, float grad_scale);  // bias_i = 1 - beta_i^t
+  void (*sgd)(float* w, const float* g, float* momentum, size_t n, float lr, float factor, float weight_decay,
+              float grad_scale);  // momentum null: none
+  double (*sum_of_squares)(const float* x, size_t n);
 };
 
 /// The table in use. Chosen at the first call: VITRINE_TARGET if set (InputError if unknown or lacking on this CPU),

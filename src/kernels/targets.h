@@ -9,7 +9,8 @@ extern const KernelTable kReferenceTable;
 #ifdef VITRINE_X86
 extern const KernelTable kAvx2Table;
 extern const KernelTable kAvx512Table;
-extern const PanelKernels kAmxPanelTable;  // the amx target is avx512 with this as its bf16 panel
+extern const PanelKernels kAmxPanelTable;  // the amx target is avx512 with these for products in bf16
+extern const PackedKernels kAmxPackedTable;
 #endif
 
 }  // namespace vitrine

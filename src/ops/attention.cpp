@@ -243,6 +243,7 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
   const bool dropping = ctx.training() && spec.dropout > 0;
   std::vector<KeySource<T>> sources;  // one heap block per call, of a few words per sequence
   std::vector<Fused<T>> fused;
+  std::vector<StepSequence> recorded;
   sources.reserve(step.sequences().size());
   for (size_t s = 0; s < step.sequences().size(); ++s) {
     sources.emplace_back(ctx, step.sequences()[s], layer, k, v);
@@ -250,9 +251,11 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
       attention_stepwise<T>(ctx, q, k, v, step, s, sources[s], spec, z);
     } else {
       fused.emplace_back(q, v, step, s, sources[s], spec, z, row_lse);
-      if (Tape* tape = ctx.tape()) record_attention(*tape, q, k, v, z, row_lse, step, s, spec);
+      if (ctx.tape() != nullptr) recorded.push_back(step.sequences()[s]);
     }
   }
+  if (!recorded.empty())
+    record_attention(*ctx.tape(), q, k, v, z, row_lse, recorded, recorded.size() == step.sequences().size(), spec);
   if (!fused.empty()) run_fused(ctx, fused, v.dim(2), q.dim(1) / k.dim(1));
   return z;
 }

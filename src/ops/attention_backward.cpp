@@ -1,6 +1,10 @@
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "kernels/reference/backward.h"
 #include "ops/attention_keys.h"
+#include "ops/packed_product.h"
 #include "ops/tape.h"
 
 namespace vitrine {
@@ -8,58 +12,200 @@ namespace {
 
 struct AttentionNode {
   Tensor q, k, v, z, row_lse;
-  StepSequence s;
+  const StepSequence* sequences;  // those that ran fused
+  int64_t n_sequences;
+  bool all;  // they are all of the step's
   AttentionSpec spec;
 };
+struct Gradients {
+  Tape::Sum q, k, v;  // to is empty for a constant
+};
 
-// One query of one head: the pattern comes again from the scores and their log-sum-exp (arXiv:2205.14135 section 3).
-template <class T>
-void query_backward(const AttentionNode& n, const Tensor& dz, const Tensor& dq, const Tensor& dk, const Tensor& dv, int64_t g,
-                    int64_t h, int64_t i) {
-  const int64_t d = n.q.dim(2), v_dim = n.v.dim(2), row = n.s.first_row + i;
-  const T *q = n.q.row<T>(row) + h * d, *out = n.z.row<T>(row) + h * v_dim, *grad = dz.row<T>(row) + h * v_dim;
-  const T lse = n.row_lse.row<T>(row)[h], scale = static_cast<T>(n.spec.scale), cap = static_cast<T>(n.spec.softcap);
-  T along = 0;  // sum over keys of pattern · its gradient
-  for (int64_t c = 0; c < v_dim; ++c) along += grad[c] * out[c];
-  const KeyRange range = seen_by(n.s, n.spec, n.s.position + i);
+// Gradient checks: one query of one head, by the definition. The pattern comes again from the scores and their log-sum-exp
+// (arXiv:2205.14135 section 3).
+void query_backward(const AttentionNode& n, const StepSequence& s, const Tensor& dz, const Gradients& d, int64_t g, int64_t h,
+                    int64_t i) {
+  const int64_t head_dim = n.q.dim(2), v_dim = n.v.dim(2), row = s.first_row + i;
+  const double *q = n.q.row<double>(row) + h * head_dim, *out = n.z.row<double>(row) + h * v_dim,
+               *grad = dz.row<double>(row) + h * v_dim;
+  const double along = dot_reference(grad, out, static_cast<size_t>(v_dim));  // sum over keys of pattern · its gradient
+  const KeyRange range = seen_by(s, n.spec, s.position + i);
   for (int64_t j = range.first; j < range.last; ++j) {
-    const int64_t key_row = n.s.first_row + j;
-    const T *k = n.k.row<T>(key_row) + g * d, *v = n.v.row<T>(key_row) + g * v_dim;
-    T s = 0, dp = 0, slope = scale;
-    for (int64_t c = 0; c < d; ++c) s += q[c] * k[c];
-    s *= scale;
-    if (cap != 0) {
-      const T t = std::tanh(s / cap);
-      s = cap * t;
-      slope *= (1 - t) * (1 + t);
-    }
-    for (int64_t c = 0; c < v_dim; ++c) dp += grad[c] * v[c];
-    const T p = std::exp(s - lse), ds = p * (dp - along) * slope;
-    for (int64_t c = 0; dv && c < v_dim; ++c) (dv.row<T>(key_row) + g * v_dim)[c] += p * grad[c];
-    for (int64_t c = 0; dq && c < d; ++c) (dq.row<T>(row) + h * d)[c] += ds * k[c];
-    for (int64_t c = 0; dk && c < d; ++c) (dk.row<T>(key_row) + g * d)[c] += ds * q[c];
+    const int64_t key_row = s.first_row + j;
+    const double *k = n.k.row<double>(key_row) + g * head_dim, *v = n.v.row<double>(key_row) + g * v_dim;
+    double p = dot_reference(q, k, static_cast<size_t>(head_dim)), ds = dot_reference(grad, v, static_cast<size_t>(v_dim));
+    pattern_gradient_reference(&p, &ds, 0, 1, 1, n.row_lse.row<double>(row)[h], along, n.spec.scale, n.spec.softcap);
+    for (int64_t c = 0; d.v && c < v_dim; ++c) (d.v.to.row<double>(key_row) + g * v_dim)[c] += p * grad[c];
+    for (int64_t c = 0; d.q && c < head_dim; ++c) (d.q.to.row<double>(row) + h * head_dim)[c] += ds * k[c];
+    for (int64_t c = 0; d.k && c < head_dim; ++c) (d.k.to.row<double>(key_row) + g * head_dim)[c] += ds * q[c];
   }
 }
+
+// One key/value head of one sequence: squares of kSide queries and keys through packed products.
+//   S = Q Kᵀ, dP = dZ Vᵀ  ->  P, dS  ->  dV += Pᵀ dZ, dK += dSᵀ Q, dQ += dS K
+class Squares {
+ public:
+  Squares(const AttentionNode& n, const PackedKernels& p, const Tensor& dz, const Gradients& d)
+      : n_(n), p_(p), dz_(dz), d_(d), head_dim_(size_of(n.q.dim(2))), v_dim_(size_of(n.v.dim(2))) {
+    for (int64_t i = 0; i < n.n_sequences; ++i) longest_ = std::max(longest_, size_of(n.sequences[i].rows));
+    side_ = longest_ <= 128 ? 32 : 64;
+    blocks_ = (longest_ + side_ - 1) / side_;
+    q_a_ = reserve(blocks_ * packed_a_bytes(p, side_, head_dim_));
+    q_b_ = reserve(blocks_ * packed_b_bytes(p, side_, head_dim_));
+    z_a_ = reserve(blocks_ * packed_a_bytes(p, side_, v_dim_));
+    z_b_ = reserve(blocks_ * packed_b_bytes(p, side_, v_dim_));
+    k_turned_ = reserve(blocks_ * packed_b_bytes(p, head_dim_, side_));
+    k_b_ = reserve(blocks_ * packed_b_bytes(p, side_, head_dim_));
+    v_turned_ = reserve(blocks_ * packed_b_bytes(p, v_dim_, side_));
+    square_a_ = reserve(packed_a_bytes(p, side_, side_));
+    s_ = reserve(side_ * side_ * sizeof(float));
+    dp_ = reserve(side_ * side_ * sizeof(float));
+    along_ = reserve(longest_ * sizeof(float));
+  }
+  size_t scratch_bytes() const { return bytes_; }
+
+  void run(const StepSequence& s, int64_t g, std::byte* scratch) const {
+    const int64_t per_kv = n_.q.dim(1) / n_.k.dim(1);
+    const size_t rows = size_of(s.rows);
+    begin(d_.k, s, g, head_dim_);
+    begin(d_.v, s, g, v_dim_);
+    for (size_t b = 0; b * side_ < rows; ++b) {
+      const size_t here = std::min(side_, rows - b * side_);
+      const Operand k = lines(n_.k, s, b, g, head_dim_), v = lines(n_.v, s, b, g, v_dim_);
+      pack_b(p_, turned(k), head_dim_, here, part(scratch, k_turned_, b, packed_b_bytes(p_, head_dim_, side_)));
+      pack_b(p_, turned(v), v_dim_, here, part(scratch, v_turned_, b, packed_b_bytes(p_, v_dim_, side_)));
+      if (d_.q) pack_b(p_, k, here, head_dim_, part(scratch, k_b_, b, packed_b_bytes(p_, side_, head_dim_)));
+    }
+    for (int64_t h = g * per_kv; h < (g + 1) * per_kv; ++h) {
+      begin(d_.q, s, h, head_dim_);
+      pack_head(s, h, scratch);
+      for (size_t i = 0; i * side_ < rows; ++i) {
+        const int64_t first = s.position + static_cast<int64_t>(i * side_),
+                      last = std::min(first + static_cast<int64_t>(side_), s.position + s.rows);
+        const size_t keys_first = size_of(seen_by(s, n_.spec, first).first),
+                     keys_last = size_of(seen_by(s, n_.spec, last - 1).last);
+        for (size_t j = keys_first / side_; j * side_ < keys_last; ++j) square(s, g, h, i, j, scratch);
+      }
+    }
+  }
+
+ private:
+  static size_t size_of(int64_t n) { return static_cast<size_t>(n); }
+  static Operand turned(Operand x) {
+    x.turned = true;
+    return x;
+  }
+  size_t reserve(size_t bytes) {
+    const size_t at = bytes_;
+    bytes_ += (bytes + 63) & ~size_t{63};
+    return at;
+  }
+  static std::byte* part(std::byte* scratch, size_t at, size_t block, size_t size) { return scratch + at + block * size; }
+  float* numbers_at(std::byte* scratch, size_t at) const { return reinterpret_cast<float*>(scratch + at); }
+  // A head's rows of a block of x [rows, heads, width].
+  Operand lines(const Tensor& x, const StepSequence& s, size_t block, int64_t head, size_t width) const {
+    return {x.row<float>(s.first_row + static_cast<int64_t>(block * side_)) + size_of(head) * width, size_of(x.row_size())};
+  }
+  float* target(const Tape::Sum& sum, const StepSequence& s, size_t block, int64_t head, size_t width) const {
+    return const_cast<float*>(lines(sum.to, s, block, head, width).data);
+  }
+  void begin(const Tape::Sum& sum, const StepSequence& s, int64_t head, size_t width) const {
+    if (!sum.fresh) return;
+    for (int64_t r = 0; r < s.rows; ++r)
+      std::memset(sum.to.row<float>(s.first_row + r) + size_of(head) * width, 0, width * sizeof(float));
+  }
+
+  void pack_head(const StepSequence& s, int64_t h, std::byte* scratch) const {
+    const size_t rows = size_of(s.rows);
+    float* along = numbers_at(scratch, along_);
+    for (size_t r = 0; r < rows; ++r)
+      along[r] = kernels().dot(dz_.row<float>(s.first_row + static_cast<int64_t>(r)) + size_of(h) * v_dim_,
+                               n_.z.row<float>(s.first_row + static_cast<int64_t>(r)) + size_of(h) * v_dim_, v_dim_);
+    for (size_t b = 0; b * side_ < rows; ++b) {
+      const size_t here = std::min(side_, rows - b * side_);
+      const Operand q = lines(n_.q, s, b, h, head_dim_), z = lines(dz_, s, b, h, v_dim_);
+      pack_a(p_, q, here, head_dim_, part(scratch, q_a_, b, packed_a_bytes(p_, side_, head_dim_)));
+      pack_a(p_, z, here, v_dim_, part(scratch, z_a_, b, packed_a_bytes(p_, side_, v_dim_)));
+      if (d_.k) pack_b(p_, q, here, head_dim_, part(scratch, q_b_, b, packed_b_bytes(p_, side_, head_dim_)));
+      if (d_.v) pack_b(p_, z, here, v_dim_, part(scratch, z_b_, b, packed_b_bytes(p_, side_, v_dim_)));
+    }
+  }
+
+  // Queries of block i, keys of block j.
+  void square(const StepSequence& s, int64_t g, int64_t h, size_t i, size_t j, std::byte* scratch) const {
+    const size_t rows = std::min(side_, size_of(s.rows) - i * side_), keys = std::min(side_, size_of(s.rows) - j * side_);
+    float *score = numbers_at(scratch, s_), *slope = numbers_at(scratch, dp_), *along = numbers_at(scratch, along_);
+    multiply_packed(p_, part(scratch, q_a_, i, packed_a_bytes(p_, side_, head_dim_)),
+                    part(scratch, k_turned_, j, packed_b_bytes(p_, head_dim_, side_)), rows, keys, head_dim_, score, side_,
+                    false);
+    multiply_packed(p_, part(scratch, z_a_, i, packed_a_bytes(p_, side_, v_dim_)),
+                    part(scratch, v_turned_, j, packed_b_bytes(p_, v_dim_, side_)), rows, keys, v_dim_, slope, side_, false);
+    const auto begin_key = static_cast<int64_t>(j * side_);
+    for (size_t r = 0; r < rows; ++r) {
+      const auto row = static_cast<int64_t>(i * side_ + r);
+      const KeyRange range = seen_by(s, n_.spec, s.position + row);
+      const auto at = [&](int64_t key) { return size_of(std::clamp<int64_t>(key - begin_key, 0, static_cast<int64_t>(keys))); };
+      kernels().pattern_gradient(score + r * side_, slope + r * side_, at(range.first), at(range.last), keys,
+                                 n_.row_lse.row<float>(s.first_row + row)[h], along[row], static_cast<float>(n_.spec.scale),
+                                 static_cast<float>(n_.spec.softcap));
+    }
+    std::byte* packed = scratch + square_a_;
+    if (d_.v) {
+      pack_a(p_, {score, side_, true}, keys, rows, packed);
+      multiply_packed(p_, packed, part(scratch, z_b_, i, packed_b_bytes(p_, side_, v_dim_)), keys, v_dim_, rows,
+                      target(d_.v, s, j, g, v_dim_), size_of(n_.v.row_size()), true);
+    }
+    if (d_.k) {
+      pack_a(p_, {slope, side_, true}, keys, rows, packed);
+      multiply_packed(p_, packed, part(scratch, q_b_, i, packed_b_bytes(p_, side_, head_dim_)), keys, head_dim_, rows,
+                      target(d_.k, s, j, g, head_dim_), size_of(n_.k.row_size()), true);
+    }
+    if (d_.q) {
+      pack_a(p_, {slope, side_, false}, rows, keys, packed);
+      multiply_packed(p_, packed, part(scratch, k_b_, j, packed_b_bytes(p_, side_, head_dim_)), rows, head_dim_, keys,
+                      target(d_.q, s, i, h, head_dim_), size_of(n_.q.row_size()), true);
+    }
+  }
+
+  const AttentionNode& n_;
+  const PackedKernels& p_;
+  const Tensor& dz_;
+  const Gradients& d_;
+  size_t head_dim_, v_dim_, longest_ = 0, side_ = 0, blocks_ = 0, bytes_ = 0;
+  size_t q_a_, q_b_, z_a_, z_b_, k_turned_, k_b_, v_turned_, square_a_, s_, dp_, along_;  // offsets into a thread's scratch
+};
 
 void attention_backward(Context& ctx, Tape& tape, const AttentionNode& n) {
   const Tensor dz = tape.gradient(n.z);
   if (!dz) return;
-  const Tensor dq = tape.accumulate(n.q), dk = tape.accumulate(n.k), dv = tape.accumulate(n.v);
-  const int64_t per_kv = n.q.dim(1) / n.k.dim(1);
-  visit_scalar(dz, [&](auto zero) {
-    using T = decltype(zero);
-    ctx.pool().run(n.k.dim(1), [&](int64_t g, int) {  // a key/value head's gradients belong to one thread
-      for (int64_t h = g * per_kv; h < (g + 1) * per_kv; ++h)
-        for (int64_t i = 0; i < n.s.rows; ++i) query_backward<T>(n, dz, dq, dk, dv, g, h, i);
+  const bool wide = dz.dtype() == DType::f64;
+  const auto sum = [&](const Tensor& t) {  // rows of other sequences keep zeros
+    return n.all && !wide ? tape.contribute(t) : Tape::Sum{tape.accumulate(t), false};
+  };
+  const Gradients d{sum(n.q), sum(n.k), sum(n.v)};
+  const int64_t kv_heads = n.k.dim(1), per_kv = n.q.dim(1) / kv_heads;
+  if (wide) {
+    ctx.pool().run(kv_heads, [&](int64_t g, int) {  // a key/value head's gradients belong to one thread
+      for (int64_t i = 0; i < n.n_sequences; ++i)
+        for (int64_t h = g * per_kv; h < (g + 1) * per_kv; ++h)
+          for (int64_t r = 0; r < n.sequences[i].rows; ++r) query_backward(n, n.sequences[i], dz, d, g, h, r);
     });
+    return;
+  }
+  const Squares squares(n, packed_kernels(ctx), dz, d);
+  auto* scratch = ctx.scratch<std::byte>(squares.scratch_bytes() * static_cast<size_t>(ctx.pool().threads()));
+  ctx.pool().run(n.n_sequences * kv_heads, [&](int64_t task, int thread) {
+    squares.run(n.sequences[task / kv_heads], task % kv_heads, scratch + squares.scratch_bytes() * static_cast<size_t>(thread));
   });
 }
 
 }  // namespace
 
 void record_attention(Tape& tape, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& z, const Tensor& row_lse,
-                      const Step& step, size_t sequence, const AttentionSpec& spec) {
-  tape.record(&attention_backward, AttentionNode{q, k, v, z, row_lse, step.sequences()[sequence], spec});
+                      std::span<const StepSequence> sequences, bool all, const AttentionSpec& spec) {
+  auto* kept = static_cast<StepSequence*>(tape.arena().allocate(sequences.size_bytes()));
+  std::copy(sequences.begin(), sequences.end(), kept);
+  tape.record(&attention_backward, AttentionNode{q, k, v, z, row_lse, kept, static_cast<int64_t>(sequences.size()), all, spec});
 }
 
 }  // namespace vitrine

@@ -1,7 +1,9 @@
 #include "ops/elementwise.h"
 
+#include <cstring>
+
 #include "base/philox.h"
-#include "kernels/reference/activation.h"
+#include "kernels/reference/backward.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
 
@@ -25,73 +27,107 @@ struct One {
   Activation f;
 };
 
+// The kernel for floats, the definition for gradient checks in double.
+template <class T, class Fast, class Plain>
+auto of_type(Fast fast, Plain plain) {
+  if constexpr (std::is_same_v<T, float>) {
+    return fast;
+  } else {
+    return plain;
+  }
+}
+
 // Runs f(offset, n) over the numbers of x, shared among the threads.
 template <class F>
 void over(Context& ctx, const Tensor& x, F&& f) {
   share(ctx, x.count(), 1, [&](int64_t first, int64_t n) { f(first, static_cast<size_t>(n)); });
 }
 
-template <class T>
-void add_to(const Tensor& dx, const T* dy, int64_t first, size_t n, T factor) {
-  if (!dx) return;
-  T* out = dx.data<T>() + first;
-  for (size_t i = 0; i < n; ++i) out[i] += factor * dy[i];
+// dx (+)= factor dy
+void add_to(Context& ctx, const Tape::Sum& sum, const Tensor& dy, double factor) {
+  if (!sum) return;
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    over(ctx, dy, [&](int64_t first, size_t n) {
+      const T* from = dy.data<T>() + first;
+      T* to = sum.to.data<T>() + first;
+      if constexpr (std::is_same_v<T, float>) {
+        const KernelTable& k = kernels();
+        if (sum.fresh && factor == 1) {
+          std::memcpy(to, from, n * sizeof(T));
+        } else if (sum.fresh) {
+          k.scale(from, static_cast<T>(factor), n, to);
+        } else if (factor == 1) {
+          k.add(to, from, n, to);
+        } else {
+          k.add_scaled(from, static_cast<T>(factor), n, to);
+        }
+      } else {
+        for (size_t i = 0; i < n; ++i) to[i] = (sum.fresh ? T{0} : to[i]) + factor * from[i];
+      }
+    });
+  });
 }
 
 void add_backward(Context& ctx, Tape& tape, const Two& node) {
   const Tensor dy = tape.gradient(node.y);
   if (!dy) return;
-  const Tensor da = tape.accumulate(node.a), db = tape.accumulate(node.b);
-  visit_scalar(dy, [&](auto zero) {
-    using T = decltype(zero);
-    over(ctx, dy, [&](int64_t i, size_t n) {
-      add_to<T>(da, dy.data<T>() + i, i, n, 1);
-      add_to<T>(db, dy.data<T>() + i, i, n, 1);
-    });
-  });
+  add_to(ctx, tape.contribute(node.a), dy, 1);
+  add_to(ctx, tape.contribute(node.b), dy, 1);
 }
 
 void scale_backward(Context& ctx, Tape& tape, const One& node) {
-  const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
-  if (!dy || !dx) return;
-  visit_scalar(dy, [&](auto zero) {
-    using T = decltype(zero);
-    over(ctx, dy, [&](int64_t i, size_t n) { add_to<T>(dx, dy.data<T>() + i, i, n, static_cast<T>(node.number)); });
-  });
+  if (const Tensor dy = tape.gradient(node.y)) add_to(ctx, tape.contribute(node.x), dy, node.number);
 }
 
 void softcap_node_backward(Context& ctx, Tape& tape, const One& node) {
-  const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
-  if (!dy || !dx) return;
+  const Tensor dy = tape.gradient(node.y);
+  if (!dy) return;
+  const Tape::Sum dx = tape.contribute(node.x);
+  if (!dx) return;
   visit_scalar(dy, [&](auto zero) {
     using T = decltype(zero);
+    const auto gradient = of_type<T>(kernels().softcap_gradient, softcap_gradient<double>);
     over(ctx, dy, [&](int64_t i, size_t n) {
-      softcap_backward<T>(node.x.data<T>() + i, static_cast<T>(node.number), dy.data<T>() + i, n, dx.data<T>() + i);
+      gradient(node.x.data<T>() + i, static_cast<T>(node.number), dy.data<T>() + i, n, dx.to.data<T>() + i, !dx.fresh);
     });
   });
 }
 
 void activation_backward(Context& ctx, Tape& tape, const One& node) {
-  const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
-  if (!dy || !dx) return;
+  const Tensor dy = tape.gradient(node.y);
+  if (!dy) return;
+  const Tape::Sum dx = tape.contribute(node.x);
+  if (!dx) return;
   visit_scalar(dy, [&](auto zero) {
     using T = decltype(zero);
-    over(ctx, dy,
-         [&](int64_t i, size_t n) { activate_backward<T>(node.f, node.x.data<T>() + i, dy.data<T>() + i, n, dx.data<T>() + i); });
+    const auto gradient = of_type<T>(kernels().activate_gradient, activate_gradient<double>);
+    over(ctx, dy, [&](int64_t i, size_t n) {
+      gradient(node.f, node.x.data<T>() + i, dy.data<T>() + i, n, dx.to.data<T>() + i, !dx.fresh);
+    });
   });
 }
 
 void gated_backward(Context& ctx, Tape& tape, const Two& node) {
   const Tensor dy = tape.gradient(node.y);
   if (!dy) return;
-  Tensor dgate = tape.accumulate(node.a), dup = tape.accumulate(node.b);
-  if (!dgate) dgate = ctx.zeros(node.a.shape());  // a constant side: its gradient goes nowhere
-  if (!dup) dup = ctx.zeros(node.b.shape());
+  const Tape::Sum dgate = tape.contribute(node.a), dup = tape.contribute(node.b);
   visit_scalar(dy, [&](auto zero) {
     using T = decltype(zero);
+    const auto gradient = of_type<T>(kernels().gate_gradient, gate_gradient<double>);
+    // The two sides may differ in whether something was added before (one of them listened to, or the same tensor).
+    const auto one_side = [&](int64_t i, size_t n, T* gate, T* up, bool add) {
+      gradient(node.f, node.a.data<T>() + i, node.b.data<T>() + i, dy.data<T>() + i, n, gate, up, add);
+    };
     over(ctx, dy, [&](int64_t i, size_t n) {
-      gate_backward<T>(node.f, node.a.data<T>() + i, node.b.data<T>() + i, dy.data<T>() + i, n, dgate.data<T>() + i,
-                       dup.data<T>() + i);
+      T* gate = dgate ? dgate.to.data<T>() + i : nullptr;
+      T* up = dup ? dup.to.data<T>() + i : nullptr;
+      if (dgate.fresh == dup.fresh || gate == nullptr || up == nullptr) {
+        one_side(i, n, gate, up, gate != nullptr ? !dgate.fresh : !dup.fresh);
+      } else {
+        one_side(i, n, gate, nullptr, !dgate.fresh);
+        one_side(i, n, nullptr, up, !dup.fresh);
+      }
     });
   });
 }

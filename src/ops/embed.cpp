@@ -1,5 +1,6 @@
 #include "ops/embed.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -15,15 +16,32 @@ struct EmbedNode {
   const Weight* w;
 };
 
-void embed_backward(Context&, Tape& tape, const EmbedNode& node) {
+void embed_backward(Context& ctx, Tape& tape, const EmbedNode& node) {
   const Tensor dy = tape.gradient(node.y);
   if (!dy || node.w->grad.data == nullptr) return;
   visit_scalar(dy, [&](auto zero) {
     using T = decltype(zero);
     auto* dw = static_cast<T*>(node.w->grad.data);
-    for (int64_t r = 0; r < dy.rows(); ++r)
-      for (int64_t i = 0; i < dy.row_size(); ++i)
-        dw[static_cast<size_t>(node.ids[r]) * node.w->grad.stride + static_cast<size_t>(i)] += dy.row<T>(r)[i];
+    // Threads share columns: an id may come in several rows, which are added in order.
+    constexpr int64_t kColumns = 64;
+    const int64_t d = dy.row_size(), strips = (d + kColumns - 1) / kColumns;
+    const auto strip = [&](int64_t chunk, int) {
+      const int64_t first = chunk * kColumns, n = std::min(kColumns, d - first);
+      for (int64_t r = 0; r < dy.rows(); ++r) {
+        T* to = dw + static_cast<size_t>(node.ids[r]) * node.w->grad.stride + static_cast<size_t>(first);
+        const T* from = dy.row<T>(r) + first;
+        if constexpr (std::is_same_v<T, float>) {
+          kernels().add(to, from, static_cast<size_t>(n), to);
+        } else {
+          for (int64_t i = 0; i < n; ++i) to[i] += from[i];
+        }
+      }
+    };
+    if (dy.count() > 32768) {
+      ctx.pool().run(strips, strip);
+    } else {
+      for (int64_t chunk = 0; chunk < strips; ++chunk) strip(chunk, 0);
+    }
   });
 }
 

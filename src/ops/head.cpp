@@ -6,6 +6,9 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/reference/backward.h"
+#include "kernels/reference/softmax.h"
+#include "kernels/table.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/linear.h"
@@ -15,7 +18,8 @@
 namespace vitrine {
 namespace {
 
-constexpr int64_t kVocabularyChunk = 4096;
+// What exists of [T, vocab_size] at a time: 16 MiB of logits in f32.
+constexpr int64_t kRowChunk = 1024, kVocabularyChunk = 4096;
 
 struct LossNode {
   Tensor x, loss, row_lse;
@@ -24,24 +28,68 @@ struct LossNode {
   int64_t scored;
 };
 
-// Calls f(first, n, z) for each chunk of the vocabulary; z [rows, n] are capped logits, `raw` those before the cap.
+// Calls f(rows, row, first, n, z) for each chunk of rows and of the vocabulary; z [rows.rows(), n] are the capped logits of
+// the rows from `row` on, for tokens [first, first + n).
 template <class T, class F>
 void each_chunk(Context& ctx, const Tensor& x, const Head& head, F&& f) {
   const Weight& w = *head.weight;
   const T cap = static_cast<T>(head.softcap);
   const auto scratch = ctx.frame();
-  T* z = ctx.scratch<T>(static_cast<size_t>(x.rows() * kVocabularyChunk));
-  for (int64_t first = 0; first < w.out; first += kVocabularyChunk) {
-    const int64_t n = std::min(kVocabularyChunk, w.out - first);
-    linear_part(ctx, x, w, first, n, z, n);
-    share(ctx, x.rows(), n, [&](int64_t row, int64_t rows) {
-      for (int64_t i = row * n; i < (row + rows) * n; ++i) {
-        if (w.bias) z[i] += w.bias.at<T>(first + i % n);
-        if (cap != 0) z[i] = cap * std::tanh(z[i] / cap);
+  T* z = ctx.scratch<T>(static_cast<size_t>(std::min(x.rows(), kRowChunk) * std::min(w.out, kVocabularyChunk)));
+  const T* bias = numbers<T>(ctx, w.bias);
+  for (int64_t row = 0; row < x.rows(); row += kRowChunk) {
+    const Tensor rows = x.rows_view(row, std::min(kRowChunk, x.rows() - row));
+    for (int64_t first = 0; first < w.out; first += kVocabularyChunk) {
+      const int64_t n = std::min(kVocabularyChunk, w.out - first);
+      linear_part(ctx, rows, w, first, n, z, n);
+      if (bias != nullptr || cap != 0) {
+        share(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
+          for (T* line = z + begin * n; line < z + (begin + count) * n; line += n) {
+            if constexpr (std::is_same_v<T, float>) {
+              if (bias != nullptr) kernels().add(line, bias + first, static_cast<size_t>(n), line);
+              if (cap != 0) kernels().softcap(line, cap, static_cast<size_t>(n), line);
+            } else {
+              for (int64_t j = 0; j < n; ++j) {
+                if (bias != nullptr) line[j] += bias[first + j];
+                if (cap != 0) line[j] = cap * std::tanh(line[j] / cap);
+              }
+            }
+          }
+        });
       }
-    });
-    f(first, n, z);
+      f(rows, row, first, n, z);
+    }
   }
+}
+
+template <class T>
+T log_sum_exp(const T* x, int64_t n) {
+  if constexpr (std::is_same_v<T, float>) return kernels().log_sum_exp(x, static_cast<size_t>(n));
+  return log_sum_exp_reference(x, static_cast<size_t>(n));
+}
+// log(exp(a) + exp(b)); a may be -inf: nothing yet.
+template <class T>
+T join(T a, T b) {
+  if (a == -std::numeric_limits<T>::infinity()) return b;
+  const T most = std::max(a, b);
+  return most + std::log(std::exp(a - most) + std::exp(b - most));
+}
+
+// One row of capped logits z [n], tokens [first, first + n), becomes the loss's gradient by the logits before the cap.
+template <class T>
+void row_gradient(T* z, int64_t first, int64_t n, int32_t label, T lse, T unit, T cap) {
+  if (label == kNotScored) {
+    std::fill(z, z + n, T{0});
+    return;
+  }
+  const bool here = label >= first && label < first + n;
+  const T t = here && cap != 0 ? z[label - first] / cap : T{0};
+  if constexpr (std::is_same_v<T, float>) {
+    kernels().loss_gradient(z, static_cast<size_t>(n), lse, unit, cap);
+  } else {
+    loss_gradient_reference(z, static_cast<size_t>(n), lse, unit, cap);
+  }
+  if (here) z[label - first] -= unit * (1 - t) * (1 + t);
 }
 
 void loss_backward(Context& ctx, Tape& tape, const LossNode& node) {
@@ -52,24 +100,13 @@ void loss_backward(Context& ctx, Tape& tape, const LossNode& node) {
   visit_scalar(dloss, [&](auto zero) {
     using T = decltype(zero);
     const T unit = *dloss.data<T>() / static_cast<T>(node.scored), cap = static_cast<T>(node.head.softcap);
-    each_chunk<T>(ctx, node.x, node.head, [&](int64_t first, int64_t n, T* z) {
-      share(ctx, node.x.rows(), n, [&](int64_t row, int64_t rows) {
-        for (int64_t r = row; r < row + rows; ++r)
-          for (int64_t j = 0; j < n; ++j) {
-            T& value = z[r * n + j];
-            if (node.labels[r] == kNotScored) {
-              value = 0;
-              continue;
-            }
-            const T t = cap != 0 ? value / cap : T{0};  // tanh of the uncapped logit over the cap
-            const T p = std::exp(value - node.row_lse.data<T>()[r]) - (node.labels[r] == first + j ? T{1} : T{0});
-            value = unit * p * (1 - t) * (1 + t);
-          }
+    each_chunk<T>(ctx, node.x, node.head, [&](const Tensor& rows, int64_t row, int64_t first, int64_t n, T* z) {
+      share(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
+        for (int64_t r = begin; r < begin + count; ++r)
+          row_gradient(z + r * n, first, n, node.labels[row + r], node.row_lse.data<T>()[row + r], unit, cap);
       });
-      linear_part_backward(ctx, node.x, w, first, n, z, n, dx);
-      if (w.bias && w.bias.grad.data != nullptr)
-        for (int64_t r = 0; r < node.x.rows(); ++r)
-          for (int64_t j = 0; j < n; ++j) static_cast<T*>(w.bias.grad.data)[first + j] += z[r * n + j];
+      linear_part_backward(ctx, rows, w, first, n, z, n, dx ? dx.rows_view(row, rows.rows()) : Tensor());
+      bias_backward(ctx, w, first, n, z, n, rows.rows(), rows.dtype());
     });
   });
 }
@@ -99,31 +136,22 @@ Tensor cross_entropy(Context& ctx, const Tensor& x, const Head& head, std::span<
   visit_scalar(x, [&](auto zero) {
     using T = decltype(zero);
     const auto scratch = ctx.frame();
-    auto* largest = ctx.scratch<T>(static_cast<size_t>(rows));
-    auto* total = ctx.scratch<T>(static_cast<size_t>(rows));
     auto* of_label = ctx.scratch<T>(static_cast<size_t>(rows));
-    std::fill(largest, largest + rows, -std::numeric_limits<T>::infinity());
-    std::fill(total, total + rows, T{0});
+    T* lse = row_lse.data<T>();
+    std::fill(lse, lse + rows, -std::numeric_limits<T>::infinity());
     std::fill(of_label, of_label + rows, T{0});
-    each_chunk<T>(ctx, x, head, [&](int64_t first, int64_t n, const T* z) {
-      share(ctx, rows, n, [&](int64_t row, int64_t count) {
-        for (int64_t r = row; r < row + count; ++r) {
-          const T* line = z + r * n;
-          const T m = std::max(largest[r], *std::max_element(line, line + n));
-          T sum = 0;
-          for (int64_t j = 0; j < n; ++j) sum += std::exp(line[j] - m);
-          total[r] = total[r] * std::exp(largest[r] - m) + sum;
-          largest[r] = m;
-          if (labels[static_cast<size_t>(r)] >= first && labels[static_cast<size_t>(r)] < first + n)
-            of_label[r] = line[labels[static_cast<size_t>(r)] - first];
+    each_chunk<T>(ctx, x, head, [&](const Tensor& chunk, int64_t row, int64_t first, int64_t n, const T* z) {
+      share(ctx, chunk.rows(), n, [&](int64_t begin, int64_t count) {
+        for (int64_t r = begin; r < begin + count; ++r) {
+          lse[row + r] = join(lse[row + r], log_sum_exp(z + r * n, n));
+          const int64_t label = labels[static_cast<size_t>(row + r)] - first;
+          if (label >= 0 && label < n) of_label[row + r] = z[r * n + label];
         }
       });
     });
     double sum = 0;
-    for (int64_t r = 0; r < rows; ++r) {
-      row_lse.data<T>()[r] = largest[r] + std::log(total[r]);
-      if (labels[static_cast<size_t>(r)] != kNotScored) sum += static_cast<double>(row_lse.data<T>()[r] - of_label[r]);
-    }
+    for (int64_t r = 0; r < rows; ++r)
+      if (labels[static_cast<size_t>(r)] != kNotScored) sum += static_cast<double>(lse[r] - of_label[r]);
     *loss.data<T>() = scored > 0 ? static_cast<T>(sum / static_cast<double>(scored)) : T{0};
   });
   if (Tape* tape = ctx.tape()) {

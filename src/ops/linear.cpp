@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/table.h"
+#include "ops/packed_product.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
 
@@ -181,6 +182,14 @@ void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts,
   });
 }
 
+// f32 weights of which both operands are rounded: they change from step to step, so nothing is gained by expanding them.
+void packed_part(Context& ctx, const Tensor& x, const Part& p) {
+  const Operand weights{reinterpret_cast<const float*>(part_begin(p)), p.w->stride / sizeof(float), !p.w->by_columns};
+  const auto in = static_cast<size_t>(x.row_size());
+  packed_product(ctx, {x.data<float>(), in}, weights, static_cast<size_t>(x.rows()), static_cast<size_t>(p.n), in,
+                 static_cast<float*>(p.y), static_cast<size_t>(p.y_stride), false);
+}
+
 // Gradient checks: plain sums in double.
 void in_double(Context& ctx, const Tensor& x, const Part& p) {
   const int64_t in = x.row_size();
@@ -205,6 +214,10 @@ void multiply(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
   Part f32[kMostParts], rounded[kMostParts];
   size_t n_f32 = 0, n_rounded = 0;
   for (size_t i = 0; i < n_parts; ++i) {
+    if (ctx.numerics.bf16 && parts[i].w->dtype == DType::f32 && k.packed_bf16.rows > 0) {
+      packed_part(ctx, x, parts[i]);
+      continue;
+    }
     const bool wide = ctx.numerics.f32 || parts[i].w->dtype == DType::f32 || k.panel_bf16.outputs == 0;
     (wide ? f32[n_f32++] : rounded[n_rounded++]) = parts[i];
   }
@@ -240,19 +253,11 @@ struct LinearNode {
   const Weight* w;
 };
 
-template <class T>
-void bias_backward(const Weight& w, const Tensor& dy) {
-  auto* db = static_cast<T*>(w.bias.grad.data);
-  for (int64_t r = 0; r < dy.rows(); ++r)
-    for (int64_t j = 0; j < w.out; ++j) db[j] += dy.row<T>(r)[j];
-}
-
 void linear_backward(Context& ctx, Tape& tape, const LinearNode& node) {
   const Tensor dy = tape.gradient(node.y);
   if (!dy) return;
   linear_part_backward(ctx, node.x, *node.w, 0, node.w->out, dy.raw(), node.w->out, tape.accumulate(node.x));
-  if (node.w->bias && node.w->bias.grad.data != nullptr)
-    visit_scalar(dy, [&](auto zero) { bias_backward<decltype(zero)>(*node.w, dy); });
+  bias_backward(ctx, *node.w, 0, node.w->out, dy.raw(), node.w->out, dy.rows(), dy.dtype());
 }
 
 }  // namespace
@@ -285,50 +290,6 @@ void linear_part(Context& ctx, const Tensor& x, const Weight& w, int64_t first, 
   check_linear(x, w);
   const Part part{&w, first, n, y, y_stride};
   multiply(ctx, x, &part, 1);
-}
-
-namespace {
-
-// dx[r] += sum over j of dy[r][j] W[j]: threads share the rows.
-template <class T>
-void input_backward(Context& ctx, const Weight& w, int64_t first, int64_t n, const T* dy, int64_t dy_stride, const Tensor& dx) {
-  ctx.pool().run(dx.rows(), [&](int64_t r, int) {
-    T* out = dx.row<T>(r);
-    for (int64_t j = 0; j < n; ++j) {
-      const T g = dy[r * dy_stride + j];
-      if (g == T{0}) continue;
-      for (int64_t i = 0; i < w.in; ++i) out[i] += g * w.at<T>(first + j, i);
-    }
-  });
-}
-
-// dW[j] += sum over r of dy[r][j] x[r], rows in order: threads share the outputs.
-template <class T>
-void weight_backward(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, const T* dy, int64_t dy_stride) {
-  auto* dw = static_cast<T*>(w.grad.data);
-  const auto stride = static_cast<int64_t>(w.grad.stride);
-  ctx.pool().run(n, [&](int64_t j, int) {
-    for (int64_t r = 0; r < x.rows(); ++r) {
-      const T g = dy[r * dy_stride + j];
-      const T* in = x.row<T>(r);
-      if (w.by_columns) {
-        for (int64_t i = 0; i < w.in; ++i) dw[i * stride + first + j] += g * in[i];
-      } else {
-        for (int64_t i = 0; i < w.in; ++i) dw[(first + j) * stride + i] += g * in[i];
-      }
-    }
-  });
-}
-
-}  // namespace
-
-void linear_part_backward(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, const void* dy,
-                          int64_t dy_stride, const Tensor& dx) {
-  visit_scalar(x, [&](auto zero) {
-    using T = decltype(zero);
-    if (dx) input_backward(ctx, w, first, n, static_cast<const T*>(dy), dy_stride, dx);
-    if (w.grad.data != nullptr) weight_backward(ctx, x, w, first, n, static_cast<const T*>(dy), dy_stride);
-  });
 }
 
 }  // namespace vitrine

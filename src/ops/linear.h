@@ -33,6 +33,11 @@ void linear_part(Context& ctx, const Tensor& x, const Weight& w, int64_t first, 
 void linear_part_backward(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, const void* dy,
                           int64_t dy_stride, const Tensor& dx);
 
+/// The gradient of the bias of outputs [first, first + n), if it is wanted: sums of dy's columns, rows in order.
+/// dy [rows, n] of `dtype` with dy_stride numbers between rows.
+void bias_backward(Context& ctx, const Weight& w, int64_t first, int64_t n, const void* dy, int64_t dy_stride, int64_t rows,
+                   DType dtype);
+
 // -------------------------------------------------------------------------------------------------------------------
 void linear_into(Context& ctx, const Tensor& x, const WeightRef* weights, Tensor* results, size_t n);
 

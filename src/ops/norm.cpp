@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/reference/norm.h"
+#include "kernels/reference/backward.h"
 #include "kernels/table.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
@@ -17,26 +17,56 @@ struct NormNode {
   double offset;
 };
 
+template <class T>
+void row_gradient(const NormNode& node, const T* w, const Tensor& dy, int64_t r, T* dx, T* dw, T* db, bool add) {
+  const auto d = static_cast<size_t>(node.x.row_size());
+  const T inv = node.inv_scale.data<T>()[r], offset = static_cast<T>(node.offset);
+  const T *x = node.x.row<T>(r), *g = dy.row<T>(r);
+  if constexpr (std::is_same_v<T, float>) {
+    if (node.b != nullptr) return kernels().layer_norm_gradient(x, w, node.mean.data<T>()[r], inv, g, d, dx, dw, db, add);
+    return kernels().rms_norm_gradient(x, w, offset, inv, g, d, dx, dw, add);
+  }
+  if (node.b != nullptr) return layer_norm_gradient(x, w, node.mean.data<T>()[r], inv, g, d, dx, dw, db, add);
+  return rms_norm_gradient(x, w, offset, inv, g, d, dx, dw, add);
+}
+
+// sum[i] += parts[0][i] + parts[1][i] + …, one after the other.
+template <class T>
+void join(Context& ctx, const T* parts, int64_t n_parts, int64_t part_stride, int64_t d, T* sum) {
+  if (sum == nullptr) return;
+  share(ctx, d, n_parts, [&](int64_t first, int64_t n) {
+    for (int64_t p = 0; p < n_parts; ++p)
+      for (int64_t i = first; i < first + n; ++i) sum[i] += parts[p * part_stride + i];
+  });
+}
+
+// Threads share chunks of rows; each chunk has sums of its own for the weights' gradients.
 void norm_backward(Context& ctx, Tape& tape, const NormNode& node) {
   const Tensor dy = tape.gradient(node.y);
   if (!dy) return;
-  const Tensor dx = tape.accumulate(node.x);
+  const Tape::Sum dx = tape.contribute(node.x);
   visit_scalar(dy, [&](auto zero) {
     using T = decltype(zero);
     const T* w = numbers<T>(ctx, *node.w);
-    auto* dw = static_cast<T*>(node.w->grad.data);
-    auto* db = node.b != nullptr ? static_cast<T*>(node.b->grad.data) : nullptr;
-    const auto d = static_cast<size_t>(node.x.row_size());
-    for (int64_t r = 0; r < dy.rows(); ++r) {
-      const T inv = node.inv_scale.data<T>()[r];
-      const T* x = node.x.row<T>(r);
-      T* dx_row = dx ? dx.row<T>(r) : nullptr;
-      if (node.b != nullptr) {
-        layer_norm_backward(x, w, node.mean.data<T>()[r], inv, dy.row<T>(r), d, dx_row, dw, db);
-      } else {
-        rms_norm_backward(x, w, static_cast<T>(node.offset), inv, dy.row<T>(r), d, dx_row, dw);
-      }
+    const bool of_w = node.w->grad.data != nullptr, of_b = node.b != nullptr && node.b->grad.data != nullptr;
+    const int64_t d = node.x.row_size(), per_chunk = std::clamp<int64_t>(16384 / std::max<int64_t>(d, 1), 1, 64);
+    const int64_t chunks = (dy.rows() + per_chunk - 1) / per_chunk, width = (d + 15) / 16 * 16;
+    T* parts = of_w || of_b ? ctx.scratch<T>(static_cast<size_t>(2 * chunks * width)) : nullptr;
+    const auto one_chunk = [&](int64_t chunk, int) {
+      T* dw = of_w ? parts + 2 * chunk * width : nullptr;
+      T* db = of_b ? parts + (2 * chunk + 1) * width : nullptr;
+      if (of_w) std::fill(dw, dw + d, T{0});
+      if (of_b) std::fill(db, db + d, T{0});
+      for (int64_t r = chunk * per_chunk; r < std::min(dy.rows(), (chunk + 1) * per_chunk); ++r)
+        row_gradient<T>(node, w, dy, r, dx ? dx.to.row<T>(r) : nullptr, dw, db, !dx.fresh);
+    };
+    if (dy.count() > 32768) {
+      ctx.pool().run(chunks, one_chunk);
+    } else {
+      for (int64_t chunk = 0; chunk < chunks; ++chunk) one_chunk(chunk, 0);
     }
+    if (of_w) join(ctx, parts, chunks, 2 * width, d, static_cast<T*>(node.w->grad.data));
+    if (of_b) join(ctx, parts + width, chunks, 2 * width, d, static_cast<T*>(node.b->grad.data));
   });
 }
 

@@ -1,6 +1,6 @@
 #include "ops/rope.h"
 
-#include "kernels/reference/rope.h"
+#include "kernels/reference/backward.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
 
@@ -25,8 +25,11 @@ WideAngles widen(Context& ctx, const Step::Angles& angles) {
 }
 
 void rope_node_backward(Context& ctx, Tape& tape, const RopeNode& node) {
-  const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
-  if (!dy || !dx) return;
+  const Tensor dy = tape.gradient(node.y);
+  if (!dy) return;
+  const Tape::Sum sum = tape.contribute(node.x);
+  if (!sum) return;
+  const Tensor& dx = sum.to;
   const Step::Angles& angles = node.step->angles(node.spec);
   const auto heads = static_cast<size_t>(dy.dim(1)), head_dim = static_cast<size_t>(dy.dim(2));
   const auto turning = static_cast<size_t>(node.spec.rotary_dim), half = turning / 2;
@@ -36,11 +39,11 @@ void rope_node_backward(Context& ctx, Tape& tape, const RopeNode& node) {
     for (int64_t r = first; r < first + n; ++r) {
       const size_t at = static_cast<size_t>(r) * half;
       if (wide) {
-        rope_backward<double>(dy.row<double>(r), in_double.cos + at, in_double.sin + at, node.spec.layout, heads, head_dim,
-                              turning, dx.row<double>(r));
+        rope_gradient<double>(dy.row<double>(r), in_double.cos + at, in_double.sin + at, node.spec.layout, heads, head_dim,
+                              turning, dx.row<double>(r), !sum.fresh);
       } else {
-        rope_backward<float>(dy.row<float>(r), &angles.cos[at], &angles.sin[at], node.spec.layout, heads, head_dim, turning,
-                             dx.row<float>(r));
+        kernels().rope_gradient(dy.row<float>(r), &angles.cos[at], &angles.sin[at], node.spec.layout, heads, head_dim, turning,
+                                dx.row<float>(r), !sum.fresh);
       }
     }
   });

@@ -7,13 +7,17 @@ Tensor Tape::gradient(const Tensor& t) const {
   return {t.grad()->data, t.dtype(), t.shape()};
 }
 
-Tensor Tape::accumulate(const Tensor& t) {
+Tape::Sum Tape::contribute(const Tensor& t) {
   if (t.grad() == nullptr) return {};
-  if (t.grad()->data == nullptr) {
-    t.grad()->data = grads_.allocate(t.bytes());
-    std::memset(t.grad()->data, 0, t.bytes());
-  }
-  return {t.grad()->data, t.dtype(), t.shape()};
+  const bool fresh = t.grad()->data == nullptr;
+  if (fresh) t.grad()->data = grads_.allocate(t.bytes());
+  return {{t.grad()->data, t.dtype(), t.shape()}, fresh};
+}
+
+Tensor Tape::accumulate(const Tensor& t) {
+  const Sum sum = contribute(t);
+  if (sum.fresh) std::memset(sum.to.raw(), 0, sum.to.bytes());
+  return sum.to;
 }
 
 void Tape::run_back(Context& ctx) {

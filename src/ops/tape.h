@@ -47,6 +47,14 @@ class Tape {
   /// A place to add to the gradient of `t`: zeros if nothing was added yet; empty if `t` is a constant.
   Tensor accumulate(const Tensor& t);
 
+  /// The same without the zeros: `fresh` says that nothing was added yet and the numbers are undefined, to be set.
+  struct Sum {
+    Tensor to;
+    bool fresh = false;
+    explicit operator bool() const { return static_cast<bool>(to); }
+  };
+  Sum contribute(const Tensor& t);
+
   /// Back-propagates from `loss` (one number, gradient 1) through everything recorded.
   void backward(Context& ctx, const Tensor& loss);
 

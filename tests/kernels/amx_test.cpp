@@ -1,5 +1,6 @@
 // The tile kernel over plain C++ tiles: packing, edges and bounds on machines without the tile unit.
-#include "kernels/amx/panel.h"
+#include "kernels/amx/packed.h"
+#include "packed_check.h"
 #include "panel_check.h"
 
 namespace vitrine {
@@ -7,6 +8,8 @@ namespace {
 
 TEST(AmxPlainTiles, PanelEqualsReference) { check_panel(amx_panel<PlainTiles>(), true); }
 TEST(AmxPlainTiles, RowsDoNotDependOnTheirNeighbours) { check_panel_rows(amx_panel<PlainTiles>()); }
+
+TEST(AmxPlainTiles, PackedProductsEqualReference) { check_packed(amx_packed<PlainTiles>(), true); }
 
 TEST(AmxPlainTiles, Bf16RoundsAsTheReferenceDoes) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();

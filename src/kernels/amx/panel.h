@@ -28,7 +28,7 @@ HWY_INLINE hn::Vec<IntTag> bf16_bits(Vec v) {
 }
 
 /// Packed x: blocks of 32 rows, each [k / 32 rounded up] times two tiles of 16 pairs x 16 rows; zeros beyond rows and k.
-size_t amx_x_bytes(size_t rows, size_t k) { return round_up(rows, kAmxRows) * round_up(k, kTileDepth) * sizeof(uint16_t); }
+inline size_t amx_x_bytes(size_t rows, size_t k) { return round_up(rows, kAmxRows) * round_up(k, kTileDepth) * sizeof(uint16_t); }
 HWY_INLINE size_t amx_tile_offset(size_t row, size_t i, size_t k) {
   const size_t block = row / kAmxRows * (round_up(k, kTileDepth) / kTileDepth) + i / kTileDepth;
   return (2 * block + row % kAmxRows / kTileSide) * kPairTileBytes;

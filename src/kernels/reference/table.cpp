@@ -3,8 +3,11 @@
 
 #include "kernels/reference/activation.h"
 #include "kernels/reference/attention.h"
+#include "kernels/reference/backward.h"
 #include "kernels/reference/linear.h"
 #include "kernels/reference/norm.h"
+#include "kernels/reference/optimiser.h"
+#include "kernels/reference/packed.h"
 #include "kernels/reference/rope.h"
 #include "kernels/reference/softmax.h"
 #include "kernels/targets.h"
@@ -80,6 +83,21 @@ void multiply_bf16(const void* panel, const float*, size_t, const void* packed, 
     }
 }
 
+constexpr size_t kPackedBlock = 4, kPackedDepth = 64;
+size_t packed_a_bytes(size_t rows, size_t depth) { return rows * depth * sizeof(float); }
+size_t packed_b_bytes(size_t depth, size_t columns) { return columns * depth * sizeof(float); }
+template <bool kRound>
+constexpr PackedKernels packed_reference() {
+  return {.rows = kPackedBlock,
+          .columns = kPackedBlock,
+          .depth = kPackedDepth,
+          .a_bytes = packed_a_bytes,
+          .b_bytes = packed_b_bytes,
+          .pack_a = pack_a_reference<kRound>,
+          .pack_b = pack_b_reference<kRound>,
+          .multiply = packed_multiply_reference};
+}
+
 }  // namespace
 
 const KernelTable kReferenceTable = {
@@ -101,6 +119,8 @@ const KernelTable kReferenceTable = {
                    .pack_x = pack_x_bf16,
                    .expand = expand_bf16,
                    .multiply = multiply_bf16},
+    .packed_f32 = packed_reference<false>(),
+    .packed_bf16 = packed_reference<true>(),
     .widen = {widen<DType::f32>, widen<DType::f16>, widen<DType::bf16>, widen<DType::q8_0>, widen<DType::q4_0>},
     .quantise_int8 = quantise_int8_reference,
     .rms_norm = rms_norm_reference<float>,
@@ -116,6 +136,19 @@ const KernelTable kReferenceTable = {
     .attention = attention_reference<float>,
     .set_products = set_products_reference<float>,
     .add_products = add_products_reference<float>,
+    .rms_norm_gradient = rms_norm_gradient<float>,
+    .layer_norm_gradient = layer_norm_gradient<float>,
+    .rope_gradient = rope_gradient<float>,
+    .activate_gradient = activate_gradient<float>,
+    .gate_gradient = gate_gradient<float>,
+    .softcap_gradient = softcap_gradient<float>,
+    .add_scaled = add_scaled_reference<float>,
+    .dot = dot_reference<float>,
+    .loss_gradient = loss_gradient_reference<float>,
+    .pattern_gradient = pattern_gradient_reference<float>,
+    .adamw = adamw_reference<float>,
+    .sgd = sgd_reference<float>,
+    .sum_of_squares = sum_of_squares_reference<float>,
 };
 
 }  // namespace vitrine

@@ -70,8 +70,6 @@ HWY_INLINE void value_rows(const AttentionBlock& b, const float* p, size_t begin
   product_rows<R, true>(p + begin, kKeyBlock, b.v + begin * b.v_stride, b.v_stride, end - begin, b.v_dim, 1, z, b.z_stride);
 }
 
-constexpr float kLaneNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-
 /// Scores to weights exp(s - m) for the row's own keys; updates largest, total and the scale of z.
 /// Returns false if the row has nothing to add.
 HWY_INLINE bool soften(const AttentionBlock& b, size_t row, size_t first, size_t last, float* s) {

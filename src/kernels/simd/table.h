@@ -2,10 +2,13 @@
 // The table of one instruction set: each <set>/table.cpp includes this once, compiled with that set's flags.
 // VITRINE_TABLE is the table's name in targets.h, VITRINE_TABLE_NAME the target's.
 #include "kernels/simd/attention.h"
+#include "kernels/simd/backward.h"
 #include "kernels/simd/dot_columns.h"
 #include "kernels/simd/dot_int8.h"
 #include "kernels/simd/dot_rows.h"
 #include "kernels/simd/elementwise.h"
+#include "kernels/simd/optimiser.h"
+#include "kernels/simd/packed.h"
 #include "kernels/simd/panel.h"
 #include "kernels/targets.h"
 
@@ -24,6 +27,15 @@ constinit const KernelTable VITRINE_TABLE = {
                   .expand = panel_expand,
                   .multiply = panel_multiply},
     .panel_bf16 = {},  // f32 FMA is as fast or faster here (measured: bf16 dot products run at half its rate)
+    .packed_f32 = {.rows = kPackedRows,
+                   .columns = kPackedColumns,
+                   .depth = kPackedDepth,
+                   .a_bytes = packed_a_bytes,
+                   .b_bytes = packed_b_bytes,
+                   .pack_a = packed_pack_a,
+                   .pack_b = packed_pack_b,
+                   .multiply = packed_multiply},
+    .packed_bf16 = {},
     .widen = {widen<WeightF32>, widen<WeightF16>, widen<WeightBf16>, widen<WeightQ8>, widen<WeightQ4>},
     .quantise_int8 = quantise_int8,
     .rms_norm = rms_norm,
@@ -39,6 +51,19 @@ constinit const KernelTable VITRINE_TABLE = {
     .attention = attention,
     .set_products = set_products,
     .add_products = add_products,
+    .rms_norm_gradient = rms_norm_gradient,
+    .layer_norm_gradient = layer_norm_gradient,
+    .rope_gradient = rope_gradient,
+    .activate_gradient = activate_gradient,
+    .gate_gradient = gate_gradient,
+    .softcap_gradient = softcap_gradient,
+    .add_scaled = add_scaled,
+    .dot = dot,
+    .loss_gradient = loss_gradient,
+    .pattern_gradient = pattern_gradient,
+    .adamw = adamw,
+    .sgd = sgd,
+    .sum_of_squares = sum_of_squares,
 };
 
 }  // namespace vitrine

@@ -37,6 +37,8 @@ constexpr bool kManyRegisters = true;
 constexpr bool kManyRegisters = false;
 #endif
 
+constexpr float kLaneNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
 HWY_INLINE size_t min_of(size_t a, size_t b) { return a < b ? a : b; }
 HWY_INLINE Vec load(const float* p) { return hn::LoadU(Tag(), p); }
 HWY_INLINE void store(Vec v, float* p) { hn::StoreU(v, Tag(), p); }

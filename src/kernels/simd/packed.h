@@ -1,0 +1,107 @@
+#pragma once
+// Products of two packed f32 matrices. Rows of c are broadcast from a, columns are lanes of b: kPackedRows x 2 vectors of c
+// stay in registers over the whole depth and go to memory as they lie.
+#include "kernels/simd/transpose.h"
+
+namespace vitrine {
+namespace {
+
+constexpr size_t kPackedRows = kManyRegisters && kLanes >= 16 ? 14 : 6;
+constexpr size_t kPackedPitch = (kPackedRows + kLanes - 1) / kLanes * kLanes;  // numbers from one step of a's depth to the next
+constexpr size_t kPackedColumns = 2 * kLanes;
+constexpr size_t kPackedDepth = 256;  // a block of b (kPackedColumns wide) stays in the first cache
+
+HWY_INLINE size_t blocks_of(size_t n, size_t size) { return (n + size - 1) / size; }
+size_t packed_a_bytes(size_t rows, size_t depth) { return blocks_of(rows, kPackedRows) * kPackedPitch * depth * sizeof(float); }
+size_t packed_b_bytes(size_t depth, size_t columns) {
+  return blocks_of(columns, kPackedColumns) * kPackedColumns * depth * sizeof(float);
+}
+
+/// Blocks of `width` of n lines (rows of a, columns of b), each [depth, pitch]; lines beyond the last are zeros. Lines lie
+/// side by side in memory if `beside`, else one after the other.
+HWY_INLINE void pack_lines(const float* x, size_t stride, bool beside, size_t n, size_t depth, size_t width, size_t pitch,
+                           float* out) {
+  for (size_t first = 0; first < n; first += width, out += pitch * depth) {
+    const size_t lines = min_of(width, n - first);
+    for (size_t lane = 0; lane < pitch; lane += kLanes) {
+      const size_t here = lines > lane ? min_of(kLanes, lines - lane) : 0;
+      if (beside) {
+        const float* from = x + first + lane;
+        for (size_t i = 0; i < depth; ++i)
+          store(here > 0 ? load_up_to(from + i * stride, here) : hn::Zero(Tag()), out + i * pitch + lane);
+        continue;
+      }
+      const float* from = x + (first + lane) * stride;
+      for (size_t i = 0; i < depth; i += kLanes) {
+        const size_t steps = min_of(kLanes, depth - i);
+        Vec square[kLanes];
+        for (size_t r = 0; r < kLanes; ++r) square[r] = r < here ? load_up_to(from + r * stride + i, steps) : hn::Zero(Tag());
+        transpose(square);
+        for (size_t c = 0; c < steps; ++c) store(square[c], out + (i + c) * pitch + lane);
+      }
+    }
+  }
+}
+void packed_pack_a(const float* a, size_t stride, bool turned, size_t rows, size_t depth, void* packed) {
+  pack_lines(a, stride, turned, rows, depth, kPackedRows, kPackedPitch, static_cast<float*>(packed));
+}
+void packed_pack_b(const float* b, size_t stride, bool turned, size_t depth, size_t columns, void* packed) {
+  pack_lines(b, stride, !turned, columns, depth, kPackedColumns, kPackedColumns, static_cast<float*>(packed));
+}
+
+template <int M>
+void packed_tile(const float* a, const float* b, size_t depth, size_t columns, float* c, size_t c_stride, bool add) {
+  Vec sum[M][2];
+  for (int m = 0; m < M; ++m) sum[m][0] = sum[m][1] = hn::Zero(Tag());
+  for (size_t i = 0; i < depth; ++i) {
+    const Vec left = load(b + i * kPackedColumns), right = load(b + i * kPackedColumns + kLanes);
+    for (int m = 0; m < M; ++m) {
+      const Vec value = broadcast(a[i * kPackedPitch + size_t(m)]);
+      sum[m][0] = hn::MulAdd(value, left, sum[m][0]);
+      sum[m][1] = hn::MulAdd(value, right, sum[m][1]);
+    }
+  }
+  for (int m = 0; m < M; ++m)
+    for (size_t v = 0; v < 2; ++v) {
+      if (columns <= v * kLanes) continue;
+      const size_t here = columns - v * kLanes;
+      float* out = c + size_t(m) * c_stride + v * kLanes;
+      store_up_to(add ? hn::Add(load_up_to(out, here), sum[m][v]) : sum[m][v], out, here);
+    }
+}
+
+using PackedTile = void (*)(const float*, const float*, size_t, size_t, float*, size_t, bool);
+PackedTile packed_tile_of(size_t rows) {
+  static_assert(kPackedRows == 14 || kPackedRows == 6);
+  switch (rows) {
+    case 1: return packed_tile<1>;
+    case 2: return packed_tile<2>;
+    case 3: return packed_tile<3>;
+    case 4: return packed_tile<4>;
+    case 5: return packed_tile<5>;
+    case 6: return packed_tile<6>;
+#if HWY_TARGET <= HWY_AVX3
+    case 7: return packed_tile<7>;
+    case 8: return packed_tile<8>;
+    case 9: return packed_tile<9>;
+    case 10: return packed_tile<10>;
+    case 11: return packed_tile<11>;
+    case 12: return packed_tile<12>;
+    case 13: return packed_tile<13>;
+    case 14: return packed_tile<14>;
+#endif
+    default: return nullptr;
+  }
+}
+
+void packed_multiply(const void* a, const void* b, size_t rows, size_t columns, size_t depth, float* c, size_t c_stride,
+                     bool add) {
+  for (size_t j = 0; j < columns; j += kPackedColumns)
+    for (size_t r = 0; r < rows; r += kPackedRows)
+      packed_tile_of(min_of(kPackedRows, rows - r))(static_cast<const float*>(a) + r / kPackedRows * kPackedPitch * depth,
+                                                    static_cast<const float*>(b) + j * depth, depth,
+                                                    min_of(kPackedColumns, columns - j), c + r * c_stride + j, c_stride, add);
+}
+
+}  // namespace
+}  // namespace vitrine

@@ -1,0 +1,120 @@
+#include "ops/packed_product.h"
+
+#include <algorithm>
+
+namespace vitrine {
+namespace {
+
+size_t pieces(size_t count, size_t size) { return (count + size - 1) / size; }
+size_t rounded(size_t bytes) { return (bytes + 63) & ~size_t{63}; }
+
+// Calls f(t, depth) for each cut of the depth.
+template <class F>
+void each_cut(const PackedKernels& p, size_t depth, F&& f) {
+  for (size_t t = 0; t < depth; t += p.depth) f(t, std::min(p.depth, depth - t));
+}
+
+// Lines of c that one task multiplies: whole blocks, more of them where there are many.
+size_t strip_of(size_t lines, size_t block) {
+  const size_t wanted = lines <= 512 ? 32 : lines < 2048 ? 64 : 128;
+  return std::max<size_t>(1, wanted / block) * block;
+}
+
+}  // namespace
+
+const PackedKernels& packed_kernels(const Context& ctx) {
+  const KernelTable& k = kernels();
+  return ctx.numerics.bf16 && k.packed_bf16.rows > 0 ? k.packed_bf16 : k.packed_f32;
+}
+
+size_t packed_a_bytes(const PackedKernels& p, size_t rows, size_t depth) {
+  size_t bytes = 0;
+  each_cut(p, depth, [&](size_t, size_t here) { bytes += rounded(p.a_bytes(rows, here)); });
+  return bytes;
+}
+size_t packed_b_bytes(const PackedKernels& p, size_t depth, size_t columns) {
+  size_t bytes = 0;
+  each_cut(p, depth, [&](size_t, size_t here) { bytes += rounded(p.b_bytes(here, columns)); });
+  return bytes;
+}
+
+void pack_a(const PackedKernels& p, const Operand& a, size_t rows, size_t depth, std::byte* packed) {
+  each_cut(p, depth, [&](size_t t, size_t here) {
+    p.pack_a(a.from(0, t).data, a.stride, a.turned, rows, here, packed);
+    packed += rounded(p.a_bytes(rows, here));
+  });
+}
+void pack_b(const PackedKernels& p, const Operand& b, size_t depth, size_t columns, std::byte* packed) {
+  each_cut(p, depth, [&](size_t t, size_t here) {
+    p.pack_b(b.from(t, 0).data, b.stride, b.turned, here, columns, packed);
+    packed += rounded(p.b_bytes(here, columns));
+  });
+}
+
+void multiply_packed(const PackedKernels& p, const std::byte* a, const std::byte* b, size_t rows, size_t columns, size_t depth,
+                     float* c, size_t c_stride, bool add) {
+  each_cut(p, depth, [&](size_t t, size_t here) {
+    p.multiply(a, b, rows, columns, here, c, c_stride, add || t > 0);
+    a += rounded(p.a_bytes(rows, here));
+    b += rounded(p.b_bytes(here, columns));
+  });
+}
+
+// The operand of the shorter side is packed once for all; strips of the longer side are packed by the task that multiplies
+// them, piece by piece of the depth, so that they stay in its cache.
+void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t rows, size_t columns, size_t depth, float* c,
+                    size_t c_stride, bool add) {
+  if (depth == 0) {
+    for (size_t i = 0; i < rows && !add; ++i) std::fill(c + i * c_stride, c + i * c_stride + columns, 0.0f);
+    return;
+  }
+  const PackedKernels& p = packed_kernels(ctx);
+  const auto scratch = ctx.frame();
+  const bool by_rows = rows >= columns;
+  const size_t lines = by_rows ? rows : columns, others = by_rows ? columns : rows;
+  const auto other_bytes = [&](size_t n, size_t here) { return by_rows ? p.b_bytes(here, n) : p.a_bytes(n, here); };
+  auto* shared = ctx.scratch<std::byte>(by_rows ? packed_b_bytes(p, depth, columns) : packed_a_bytes(p, rows, depth));
+  const auto cut_of = [&](size_t t) { return shared + t / p.depth * rounded(other_bytes(others, p.depth)); };
+
+  const size_t cuts = pieces(depth, p.depth), per_piece = strip_of(64, by_rows ? p.columns : p.rows),
+               n_pieces = pieces(others, per_piece);
+  const auto pack_shared = [&](int64_t chunk, int) {
+    const size_t t = static_cast<size_t>(chunk) / n_pieces * p.depth, first = static_cast<size_t>(chunk) % n_pieces * per_piece;
+    const size_t here = std::min(p.depth, depth - t), n = std::min(per_piece, others - first);
+    std::byte* to = cut_of(t) + other_bytes(first, here);
+    if (by_rows) {
+      p.pack_b(b.from(t, first).data, b.stride, b.turned, here, n, to);
+    } else {
+      p.pack_a(a.from(first, t).data, a.stride, a.turned, n, here, to);
+    }
+  };
+  if (depth * others > 16384) {
+    ctx.pool().run(static_cast<int64_t>(cuts * n_pieces), pack_shared);
+  } else {
+    for (size_t i = 0; i < cuts * n_pieces; ++i) pack_shared(static_cast<int64_t>(i), 0);
+  }
+
+  const size_t strip = strip_of(lines, by_rows ? p.rows : p.columns), deepest = std::min(p.depth, depth);
+  const size_t own_bytes = rounded(by_rows ? p.a_bytes(strip, deepest) : p.b_bytes(deepest, strip));
+  auto* own = ctx.scratch<std::byte>(own_bytes * static_cast<size_t>(ctx.pool().threads()));
+  const auto multiply = [&](int64_t task, int thread) {
+    const size_t first = static_cast<size_t>(task) * strip, n = std::min(strip, lines - first);
+    std::byte* mine = own + own_bytes * static_cast<size_t>(thread);
+    each_cut(p, depth, [&](size_t t, size_t here) {
+      if (by_rows) {
+        p.pack_a(a.from(first, t).data, a.stride, a.turned, n, here, mine);
+        p.multiply(mine, cut_of(t), n, columns, here, c + first * c_stride, c_stride, add || t > 0);
+      } else {
+        p.pack_b(b.from(t, first).data, b.stride, b.turned, here, n, mine);
+        p.multiply(cut_of(t), mine, rows, n, here, c + first, c_stride, add || t > 0);
+      }
+    });
+  };
+  if (rows * columns * depth > 65536) {
+    ctx.pool().run(static_cast<int64_t>(pieces(lines, strip)), multiply);
+  } else {
+    for (size_t i = 0; i < pieces(lines, strip); ++i) multiply(static_cast<int64_t>(i), 0);
+  }
+}
+
+}  // namespace vitrine

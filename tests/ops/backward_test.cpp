@@ -1,0 +1,210 @@
+// Gradients in f32, through the kernels, against the definitions in double; the same bits on any number of threads; and
+// with operands rounded to bf16.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "gradients.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/embed.h"
+#include "ops/head.h"
+#include "ops/norm.h"
+#include "ops/rope.h"
+
+namespace vitrine {
+namespace {
+
+/// Inputs and parameters with the same numbers in f32 and in f64, a function of them that gives a loss, and its gradients.
+class Both {
+ public:
+  using Function = std::function<Tensor(Context&, const std::vector<Tensor>&, const std::deque<Weight>&)>;
+
+  void input(const Shape& shape) { inputs_.push_back({shape, floats(shape.count(), 1)}); }
+  void weight(int64_t out, int64_t in, bool by_columns = false, bool bias = false) {
+    shapes_.push_back({out, in, by_columns, bias});
+    weights_.push_back(floats(out * in, 0.3));
+    biases_.push_back(floats(bias ? out : 0, 0.5));
+  }
+
+  /// The loss, then the gradients of all inputs, weights and biases.
+  std::vector<std::vector<double>> run(DType type, int threads, const Function& f, bool bf16 = false) const {
+    return type == DType::f64 ? run_as<double>(threads, f, bf16) : run_as<float>(threads, f, bf16);
+  }
+  /// f32 equals f64 to `tolerance` of each gradient's largest number; 1, 2 and 3 threads give the same bits.
+  void expect_match(const Function& f, double tolerance = 2e-5, bool bf16 = false) const {
+    const auto want = run(DType::f64, 2, f);
+    const auto got = run(DType::f32, 1, f, bf16);
+    EXPECT_TRUE(run(DType::f32, 2, f, bf16) == got);
+    EXPECT_TRUE(run(DType::f32, 3, f, bf16) == got);
+    for (size_t t = 0; t < want.size(); ++t) {
+      double largest = 1e-6;
+      for (const double value : want[t]) largest = std::max(largest, std::abs(value));
+      for (size_t i = 0; i < want[t].size(); ++i)
+        ASSERT_NEAR(got[t][i], want[t][i], tolerance * largest) << "gradient " << t << " [" << i << "]";
+    }
+  }
+
+ private:
+  struct Input {
+    Shape shape;
+    std::vector<float> numbers;
+  };
+  struct Sizes {
+    int64_t out, in;
+    bool by_columns, bias;
+  };
+  std::vector<float> floats(int64_t n, double size) {
+    const std::vector<double> numbers = noise(n, ++seed_, size);
+    return {numbers.begin(), numbers.end()};
+  }
+
+  template <class T>
+  std::vector<std::vector<double>> run_as(int threads, const Function& f, bool bf16) const {
+    constexpr DType kType = std::is_same_v<T, double> ? DType::f64 : DType::f32;
+    ThreadPool pool(threads);
+    Context ctx(pool);
+    ctx.activations = kType;
+    ctx.numerics.bf16 = bf16;
+    Tape tape;
+    ctx.record_on(&tape);
+    std::deque<std::vector<T>> numbers, gradients;
+    std::deque<Weight> weights;
+    const auto keep = [&](const std::vector<float>& x) {
+      numbers.emplace_back(x.begin(), x.end());
+      gradients.emplace_back(x.size(), T{0});
+    };
+    for (size_t i = 0; i < shapes_.size(); ++i) {
+      const Sizes& s = shapes_[i];
+      const auto line = static_cast<size_t>(s.by_columns ? s.out : s.in);
+      Weight& w = weights.emplace_back();
+      keep(weights_[i]);
+      w.name = "weight";
+      w.dtype = kType;
+      w.out = s.out;
+      w.in = s.in;
+      w.by_columns = s.by_columns;
+      w.stride = line * sizeof(T);
+      w.data = reinterpret_cast<const std::byte*>(numbers.back().data());
+      w.grad = {gradients.back().data(), line};
+      keep(biases_[i]);
+      if (!s.bias) continue;
+      w.bias.name = "bias";
+      w.bias.dtype = kType;
+      w.bias.size = s.out;
+      w.bias.data = numbers.back().data();
+      w.bias.grad = {gradients.back().data(), 1};
+    }
+    std::vector<Tensor> inputs;
+    for (const Input& input : inputs_) {
+      inputs.push_back(ctx.empty(input.shape));
+      std::copy(input.numbers.begin(), input.numbers.end(), inputs.back().data<T>());
+    }
+    const Tensor loss = f(ctx, inputs, weights);
+    tape.backward(ctx, loss);
+    std::vector<std::vector<double>> result = {{static_cast<double>(*loss.data<T>())}};
+    for (const Tensor& x : inputs) {
+      const Tensor dx = tape.gradient(x);
+      result.emplace_back(dx.data<T>(), dx.data<T>() + dx.count());
+    }
+    for (const auto& g : gradients) result.emplace_back(g.begin(), g.end());
+    return result;
+  }
+
+  std::vector<Input> inputs_;
+  std::vector<Sizes> shapes_;
+  std::vector<std::vector<float>> weights_, biases_;
+  uint64_t seed_ = 0;
+};
+
+std::vector<int32_t> labels_for(int64_t rows, int64_t vocab) {
+  std::vector<int32_t> labels(static_cast<size_t>(rows));
+  for (size_t i = 0; i < labels.size(); ++i)
+    labels[i] = i % 7 == 3 ? kNotScored : static_cast<int32_t>((i * 7919 + 5) % static_cast<size_t>(vocab));
+  return labels;
+}
+
+// Sizes that leave a rest in every tile, panel and cut, in both layouts.
+TEST(Backward, LinearOfOddSizes) {
+  for (const bool by_columns : {false, true})
+    for (const int64_t rows : {3, 67, 700}) {
+      SCOPED_TRACE(std::to_string(rows) + (by_columns ? " rows, by columns" : " rows"));
+      Both both;
+      both.input({rows, 45});
+      both.weight(77, 45, by_columns, true);
+      both.weight(31, 45, by_columns);
+      both.weight(29, 77);
+      both.weight(29, 31);
+      const auto labels = labels_for(rows, 29);
+      const auto f = [&](Context& ctx, const std::vector<Tensor>& x, const std::deque<Weight>& w) {
+        const auto [a, b] = linear(ctx, x[0], {w[0], w[1]});
+        return add(ctx, cross_entropy(ctx, a, {&w[2], 0}, labels), cross_entropy(ctx, b, {&w[3], 0}, labels));
+      };
+      both.expect_match(f);
+      both.expect_match(f, 0.03, true);
+    }
+}
+
+// More rows and more tokens than one chunk of the loss has.
+TEST(Backward, LossInChunksOfRowsAndTokens) {
+  for (const double cap : {0.0, 2.0}) {
+    Both both;
+    both.input({1030, 5});
+    both.weight(4100, 5, false, true);
+    const auto labels = labels_for(1030, 4100);
+    both.expect_match([&](Context& ctx, const std::vector<Tensor>& x, const std::deque<Weight>& w) {
+      return cross_entropy(ctx, x[0], {&w[0], cap}, labels);
+    });
+  }
+}
+
+TEST(Backward, AttentionOverRaggedSequences) {
+  std::vector<int32_t> tokens(150, 1);
+  for (const auto& lengths : std::vector<std::vector<size_t>>{{5, 1, 31}, {150, 70, 1}})
+    for (const bool causal : {true, false})
+      for (const int64_t window : {kNoWindow, int64_t{20}})
+        for (const double cap : {0.0, 3.0}) {
+          if (!causal && window != kNoWindow) continue;
+          SCOPED_TRACE(std::to_string(lengths[0]) + " causal " + std::to_string(causal) + " window " + std::to_string(window));
+          Step step;
+          for (const size_t n : lengths) step.add(std::span(tokens).subspan(0, n));
+          constexpr int64_t kHeads = 4, kGroups = 2, kHeadDim = 18, kValueDim = 13;
+          Both both;
+          both.input({step.rows(), kHeads, kHeadDim});
+          both.input({step.rows(), kGroups, kHeadDim});
+          both.input({step.rows(), kGroups, kValueDim});
+          both.weight(11, kHeads * kValueDim);
+          const auto labels = labels_for(step.rows(), 11);
+          const AttentionSpec spec{.scale = 0.3, .softcap = cap, .window = window, .causal = causal};
+          const auto f = [&](Context& ctx, const std::vector<Tensor>& x, const std::deque<Weight>& w) {
+            const Tensor z = attention(ctx, "attn", x[0], x[1], x[2], step, 0, spec);
+            return cross_entropy(ctx, merge_heads(ctx, z), {&w[0], 0}, labels);
+          };
+          both.expect_match(f);
+          both.expect_match(f, 0.05, true);
+        }
+}
+
+TEST(Backward, ActivationsNormsAndSums) {
+  Both both;
+  both.input({333, 67});
+  both.input({333, 67});
+  both.weight(67, 1, false, true);
+  both.weight(67, 1, false, true);
+  both.weight(23, 67);
+  const auto labels = labels_for(333, 23);
+  for (const Activation f : {Activation::relu, Activation::gelu_tanh, Activation::gelu_exact, Activation::silu})
+    both.expect_match([&](Context& ctx, const std::vector<Tensor>& x, const std::deque<Weight>& w) {
+      const Tensor a = rms_norm(ctx, "a", x[0], w[0].bias, {.eps = 1e-5, .offset = 1});
+      const Tensor b = layer_norm(ctx, "b", x[1], w[0].bias, w[1].bias, {.eps = 1e-5});
+      const Tensor g = gated(ctx, a, softcap(ctx, b, 2.0), f);
+      return cross_entropy(ctx, add(ctx, scale(ctx, activation(ctx, g, f), 0.7), x[0]), {&w[2], 0}, labels);
+    });
+}
+
+}  // namespace
+}  // namespace vitrine
