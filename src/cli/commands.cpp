@@ -70,6 +70,11 @@ const std::vector<Command>& commands() {
        "attention that moved, the KL divergence of the predictions, and the first layer beyond --threshold. For weights in two "
        "types, such as f32 beside Q8_0, or two checkpoints of one training.",
        "vitrine compare tests/golden/models/llama/model tests/golden/gguf/llama_q8_0.gguf --tokens 5,3,7,9,11", define_compare},
+      {"train", "Train a model, from fresh weights or from an existing one",
+       "The configuration names model, data, optimiser and schedule; docs/training.md explains every key. The run's folder gets "
+       "metrics.jsonl and checkpoints as Hugging Face directories, which every command takes as --model; `last` and `best` "
+       "name two of them. A run that was killed goes on with --resume. Ctrl-C finishes the step and saves; twice ends at once.",
+       "vitrine train --example", define_train},
       {"info", "Show shapes, parameters, memory and hook names of a model",
        "A directory with config.json alone, or a bare configuration file, is enough. GGUF files are described by their own "
        "metadata.",

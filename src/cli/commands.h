@@ -19,6 +19,7 @@ Action define_picture(CLI::App& app);
 Action define_predict(CLI::App& app);
 Action define_tokenize(CLI::App& app);
 Action define_trace(CLI::App& app);
+Action define_train(CLI::App& app);
 Action define_verify(CLI::App& app);
 
 }  // namespace vitrine::cli

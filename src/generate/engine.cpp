@@ -33,8 +33,10 @@ Tensor FirstNotFinite::see(Context&, std::string_view hook, const Tensor& value)
   return {};
 }
 
-Engine::Engine(std::string_view model, const EngineOptions& options)
-    : opened_(open_model(model)), shape_(opened_.model->shape()), pool_(options.threads), ctx_(pool_) {
+Engine::Engine(std::string_view model, const EngineOptions& options) : Engine(open_model(model), options) {}
+
+Engine::Engine(OpenedModel opened, const EngineOptions& options)
+    : opened_(std::move(opened)), shape_(opened_.model->shape()), pool_(options.threads), ctx_(pool_) {
   ctx_.numerics = options.numerics;
   if (opened_.gguf != nullptr && opened_.gguf->has("tokenizer.ggml.model")) {
     tokenizer_ = tokenizer_from_gguf(*opened_.gguf);

@@ -45,6 +45,8 @@ class Engine {
  public:
   /// Opens files and tokenizer. A model without a tokenizer runs on token ids. Errors: as open_model and load_tokenizer.
   explicit Engine(std::string_view model, const EngineOptions& options = {});
+  /// Runs a model whose weights are somebody's: a trainer's buffers. The tokenizer is that of the model's directory.
+  explicit Engine(OpenedModel opened, const EngineOptions& options = {});
 
   const Model& model() const { return *opened_.model; }
   OpenedModel& opened() { return opened_; }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory.h"
 #include "model/model.h"
 #include "ops/recorder.h"
 
@@ -62,9 +63,5 @@ std::vector<int64_t> hook_shape(const Model& model, std::string_view name, int64
 
 /// Bytes of the values, as f32.
 size_t capture_bytes(std::span<const Capture> captures);
-
-/// Bytes of memory that a process may take now without swapping: MemAvailable and the container's limit, whichever is less.
-/// 0 if the system does not say.
-size_t available_memory();
 
 }  // namespace vitrine

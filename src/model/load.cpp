@@ -233,9 +233,11 @@ std::unique_ptr<Model> make(const ModelConfig& config, const FamilyEntry** chose
 
 }  // namespace
 
-OpenedModel open_model(std::string_view name) {
+OpenedModel open_model(std::string_view name) { return open_model(resolve_model(name)); }
+
+OpenedModel open_model(ModelFiles files) {
   OpenedModel opened;
-  opened.files = resolve_model(name);
+  opened.files = std::move(files);
   const FamilyEntry* family = nullptr;
   if (opened.files.kind == ModelFiles::Kind::gguf) {
     Gguf gguf = open_gguf(opened.files.weights);

@@ -23,6 +23,8 @@ struct OpenedModel {
 /// Maps and checks a model's files: every tensor of the family's table is there in its shape, and nothing else is.
 /// Nothing is read but headers and the small vectors. Errors: FileError.
 OpenedModel open_model(std::string_view name);
+/// The same for files that were resolved before, whose configuration may have been changed since.
+OpenedModel open_model(ModelFiles files);
 
 /// The family and its sizes from a configuration alone; weights are not looked for.
 std::unique_ptr<Model> model_from_config(const ModelFiles& files);

@@ -21,6 +21,8 @@ class Tape {
 
   bool recompute() const { return recompute_; }
   Arena& arena() { return arena_; }
+  /// The most bytes that activations, nodes and gradients ever took together.
+  size_t peak() const { return arena_.peak() + grads_.peak(); }
 
   /// Adds a node. `payload` is copied and must be plain data; run_backward(ctx, tape, payload) adds to the gradients of
   /// its inputs from that of its output.

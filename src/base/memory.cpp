@@ -1,10 +1,10 @@
 // How much memory is left, as Linux says it: /proc/meminfo of the machine and the limit of the container (cgroup v2).
+#include "base/memory.h"
+
 #include <algorithm>
 #include <fstream>
 #include <optional>
 #include <string>
-
-#include "inspect/hooks.h"
 
 namespace vitrine {
 namespace {

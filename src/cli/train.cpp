@@ -1,0 +1,155 @@
+// vitrine train: learning, from a configuration.
+#include "train/train.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "train/example.h"
+
+namespace vitrine::cli {
+namespace {
+
+struct Options {
+  std::string config;
+  bool resume = false, example = false, json = false;
+};
+
+volatile std::sig_atomic_t stop_asked = 0;
+
+// SIGINT and SIGTERM finish the step, save and end; a second one ends at once. Who ignores them from outside goes on doing so.
+class StopSignals {
+ public:
+  StopSignals() {
+    stop_asked = 0;
+    for (size_t i = 0; i < std::size(kSignals); ++i) {
+      struct sigaction action = {};
+      action.sa_handler = [](int) { stop_asked = 1; };
+      action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+      ::sigaction(kSignals[i], nullptr, &before_[i]);
+      if (before_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
+    }
+  }
+  ~StopSignals() {
+    for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+ private:
+  static constexpr int kSignals[] = {SIGINT, SIGTERM};
+  struct sigaction before_[std::size(kSignals)] = {};
+};
+
+std::string duration(double seconds) {
+  const auto s = static_cast<int64_t>(seconds + 0.5);
+  if (s < 90) return fmt::format("{} s", s);
+  if (s < 5400) return fmt::format("{} min", (s + 30) / 60);
+  return fmt::format("{}.{} h", s / 3600, s % 3600 / 360);
+}
+
+/// The line that says how far the run is: rewritten in place on a terminal, now and then as a line of its own elsewhere.
+class StepLine {
+ public:
+  explicit StepLine(int64_t steps) : steps_(steps), terminal_(::isatty(STDERR_FILENO) == 1) {}
+  ~StepLine() { clear(); }
+
+  void step(const StepReport& r, const TrainEvents::Rate& rate) {
+    const auto now = std::chrono::steady_clock::now();
+    const auto pause = std::chrono::milliseconds(terminal_ ? 200 : 10'000);
+    if (r.step != steps_ && shown_ && now - last_ < pause) return;
+    last_ = now;
+    shown_ = true;
+    const std::string line =
+        fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  norm {:.3g}  {} tokens/s  {} left", r.step, steps_, r.loss, r.lr,
+                    r.gradient_norm, grouped(static_cast<int64_t>(rate.tokens_per_s)), duration(rate.seconds_left));
+    if (!terminal_) return log("{}", line);
+    fmt::print(stderr, "\r\x1b[K{} {}", bar(static_cast<double>(r.step) / static_cast<double>(steps_), 20), line);
+    std::fflush(stderr);
+    open_ = true;
+  }
+  /// Before anything else is written.
+  void clear() {
+    if (open_) fmt::print(stderr, "\r\x1b[K");
+    open_ = false;
+  }
+
+ private:
+  int64_t steps_;
+  bool terminal_, shown_ = false, open_ = false;
+  std::chrono::steady_clock::time_point last_;
+};
+
+void print_result(const TrainResult& r, const Options& o) {
+  if (o.json) {
+    OrderedJson document;
+    document["step"] = r.step;
+    document["tokens"] = r.tokens;
+    document["loss"] = r.loss ? OrderedJson(*r.loss) : OrderedJson();
+    document["val_loss"] = r.validation_loss ? OrderedJson(*r.validation_loss) : OrderedJson();
+    document["best_step"] = r.best_step > 0 ? OrderedJson(r.best_step) : OrderedJson();
+    document["best_val_loss"] = r.best_step > 0 ? OrderedJson(r.best_loss) : OrderedJson();
+    document["stopped"] = r.stopped;
+    document["checkpoint"] = r.checkpoint;
+    return print_json(document);
+  }
+  print("{} step {}, {} tokens{}{}\n", r.stopped ? "stopped after" : "done:", r.step, grouped(r.tokens),
+        r.loss ? fmt::format(", loss {:.4f}", *r.loss) : "",
+        r.best_step > 0 ? fmt::format("; best validation loss {:.4f} at step {}", r.best_loss, r.best_step) : "");
+  print("{}\n", r.checkpoint);
+  if (r.stopped) print("Go on with: vitrine train {} --resume\n", o.config);
+}
+
+void run_train(const Options& o) {
+  if (o.example) return write_out(example_train_config(shipped_model()));
+  if (o.config.empty())
+    throw UsageError("no configuration: give a YAML file; `vitrine train --example` prints one to begin with.");
+  const TrainConfig config = read_train_config(o.config);
+  std::unique_ptr<StepLine> progress;
+  TrainEvents events;
+  events.started = [&](const TrainEvents::Start& s) {
+    log("{} parameters: {} for weights, gradients and the optimiser's state, about {} for a batch; {} tokens of data",
+        grouped(s.parameters), bytes_text(s.state_bytes), bytes_text(s.activation_bytes),
+        grouped(static_cast<int64_t>(s.data_tokens)));
+    if (s.first_step > 0) log("going on from step {}", s.first_step);
+    if (o.resume && s.first_step == 0) log("{} has no checkpoint yet: from the beginning", config.out);
+    progress = std::make_unique<StepLine>(s.steps);
+  };
+  events.stepped = [&](const StepReport& r, const TrainEvents::Rate& rate) { progress->step(r, rate); };
+  events.evaluated = [&](int64_t step, double loss, bool best) {
+    progress->clear();
+    log("step {}: validation loss {:.4f}{}", step, loss, best && step > 0 ? ", the best so far" : "");
+  };
+  events.sampled = [&](int64_t step, const std::string& prompt, const std::string& text) {
+    progress->clear();
+    log("step {}: {}{}", step, bold(prompt), text);
+  };
+  events.saved = [&](int64_t, const std::string& path) {
+    progress->clear();
+    log("saved {}", path);
+  };
+  const StopSignals signals;
+  events.stop = [] { return stop_asked != 0; };
+  const TrainResult result = train(config, o.resume, events);
+  progress.reset();
+  print_result(result, o);
+}
+
+}  // namespace
+
+Action define_train(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("CONFIG", o->config, "What to train on what, in YAML (docs/training.md)")->type_name("FILE");
+  app.add_flag("--resume", o->resume, "Go on from the newest checkpoint of the run, to the same bits as without a break");
+  app.add_flag("--example", o->example, "Print a commented configuration that runs as it is");
+  add_json(app, o->json);
+  return [o] { run_train(*o); };
+}
+
+}  // namespace vitrine::cli

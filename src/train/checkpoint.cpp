@@ -1,0 +1,250 @@
+#include "train/checkpoint.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "io/atomic_file.h"
+#include "io/file_checks.h"
+#include "io/safetensors.h"
+#include "model/registry.h"
+
+namespace vitrine {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kStep = "step-";
+constexpr const char* kUnfinished = ".unfinished-";
+constexpr const char* kState = "training/optimiser.safetensors";
+constexpr const char* kProgress = "training/progress.json";
+constexpr int kFormat = 1;
+
+std::string reason() { return std::strerror(errno); }
+
+// Makes what was renamed or made in a directory last through a crash. Some file systems refuse; then nothing can be done.
+void sync_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  static_cast<void>(::fsync(fd));
+  ::close(fd);
+}
+
+int64_t step_of(const std::string& name) {
+  int64_t step = -1;
+  const std::string_view text = name;
+  if (!text.starts_with(kStep)) return -1;
+  const std::string_view digits = text.substr(std::strlen(kStep));
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  return error == std::errc{} && end == digits.data() + digits.size() ? step : -1;
+}
+
+Json identity_json(const TrainIdentity& i) {
+  return {
+      {"seed", i.seed},           {"sequence_length", i.sequence_length}, {"batch", i.batch},        {"accumulate", i.accumulate},
+      {"documents", i.documents}, {"data_tokens", i.data_tokens},         {"optimiser", i.optimiser}};
+}
+
+// The configuration with what other programs need to open the directory: the class, and the type of the weights.
+Json config_of(const ModelFiles& files) {
+  Json config = files.config;
+  if (!config.contains("architectures"))
+    if (const char* architecture = find_family(ConfigReader(files.config, files.config_path), false).architecture)
+      config["architectures"] = Json::array({architecture});
+  config.erase("quantization_config");
+  if (config.contains("dtype"))
+    config["dtype"] = "float32";
+  else
+    config["torch_dtype"] = "float32";
+  return config;
+}
+
+void copy_tokenizer(const std::string& from, const std::string& to) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
+                           "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json"}) {
+    const std::string path = from + "/" + name;
+    if (!from.empty() && fs::is_regular_file(path)) write_file_atomically(to + "/" + name, read_file(path));
+  }
+}
+
+void write_weights(const Learner& learner, const std::string& path) {
+  std::vector<TensorToWrite> tensors;
+  for (const Parameter& p : learner.parameters().list()) {
+    const float* w = learner.parameters().weights(p);
+    if (first_not_finite(Tensor(const_cast<float*>(w), DType::f32, {1, static_cast<int64_t>(p.count)})) >= 0)
+      throw RunError("a weight of " + p.name + " is NaN or infinite, so no checkpoint was written; those before are intact");
+    tensors.push_back({p.name, DType::f32, p.shape, w});
+  }
+  write_safetensors(path, tensors, {{"format", "pt"}});
+}
+
+void write_state(const Learner& learner, const std::string& path) {
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [what, numbers] : learner.optimiser().state())
+    for (const Parameter& p : learner.parameters().list())
+      tensors.push_back({what + "/" + p.name, DType::f32, p.shape, numbers + p.begin});
+  write_safetensors(path, tensors);
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const std::string& path) : path_(path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) throw InputError("out: " + path + " cannot be made: " + error.message() + ". Name a folder that you may write to");
+  folder_ = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder_ < 0) throw InputError("out: " + path + " cannot be opened: " + reason());
+  if (::flock(folder_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(folder_);
+    throw UsageError("out: another process trains in " + path + ". Wait for it, or name another folder");
+  }
+  for (const std::string& name : names_in(path))
+    if (name.starts_with(kUnfinished)) fs::remove_all(path + "/" + name, error);
+}
+
+RunFolder::~RunFolder() {
+  if (metrics_ >= 0) ::close(metrics_);
+  if (folder_ >= 0) ::close(folder_);
+}
+
+std::vector<int64_t> RunFolder::steps() const {
+  std::vector<int64_t> found;
+  for (const std::string& name : names_in(path_))
+    if (const int64_t step = step_of(name); step >= 0 && is_folder(path_ + "/" + name)) found.push_back(step);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::string RunFolder::step_path(int64_t step) const { return path_ + "/" + kStep + std::to_string(step); }
+
+bool RunFolder::used() const { return !steps().empty() || present(path_ + "/metrics.jsonl"); }
+
+void RunFolder::point(const std::string& link, int64_t step) const {
+  const std::string temporary = path_ + "/" + kUnfinished + link, final_name = path_ + "/" + link;
+  ::unlink(temporary.c_str());
+  if (::symlink((kStep + std::to_string(step)).c_str(), temporary.c_str()) != 0 ||
+      ::rename(temporary.c_str(), final_name.c_str()) != 0)
+    throw RunError(final_name + ": cannot be pointed at " + kStep + std::to_string(step) + ": " + reason());
+}
+
+void RunFolder::remove_step(int64_t step) const {
+  // Renamed first, so that a run killed here leaves no half of a checkpoint under the name of a whole one.
+  const std::string doomed = path_ + "/" + kUnfinished + "removed-" + std::to_string(step);
+  std::error_code error;
+  fs::remove_all(doomed, error);
+  if (::rename(step_path(step).c_str(), doomed.c_str()) == 0) fs::remove_all(doomed, error);
+}
+
+void RunFolder::save(Learner& learner, const TrainProgress& progress, const TrainIdentity& identity, int64_t keep) {
+  const std::string temporary = path_ + "/" + kUnfinished + kStep + std::to_string(progress.step);
+  std::error_code error;
+  try {
+    fs::remove_all(temporary, error);
+    fs::create_directories(temporary + "/training", error);
+    if (error) throw RunError(temporary + ": cannot be made: " + error.message());
+    const ModelFiles& files = learner.engine().opened().files;
+    write_file_atomically(temporary + "/config.json", config_of(files).dump(2) + "\n");
+    copy_tokenizer(files.directory, temporary);
+    write_weights(learner, temporary + "/model.safetensors");
+    write_state(learner, temporary + "/" + kState);
+    const Json state = {{"format", kFormat},
+                        {"step", progress.step},
+                        {"tokens", progress.tokens},
+                        {"epoch", progress.position.epoch},
+                        {"next", progress.position.next},
+                        {"best_step", progress.best_step},
+                        {"best_loss", progress.best_loss},
+                        {"run", identity_json(identity)}};
+    write_file_atomically(temporary + "/" + kProgress, state.dump(2) + "\n");
+    sync_directory(temporary + "/training");
+    sync_directory(temporary);
+    if (fs::exists(step_path(progress.step))) remove_step(progress.step);
+    if (::rename(temporary.c_str(), step_path(progress.step).c_str()) != 0)
+      throw RunError(step_path(progress.step) + ": cannot be put in place: " + reason());
+    point("last", progress.step);
+    if (progress.best_step > 0) point("best", progress.best_step);
+    sync_directory(path_);
+  } catch (const RunError& failure) {
+    fs::remove_all(temporary, error);
+    const std::vector<int64_t> there = steps();
+    throw RunError(std::string(failure.what()) + "\n  The checkpoint of step " + std::to_string(progress.step) +
+                   " was not written; " +
+                   (there.empty() ? "there was none before" : "that of step " + std::to_string(there.back()) + " is intact") +
+                   ". Make room and go on with --resume");
+  }
+  std::vector<int64_t> old = steps();
+  old.erase(std::remove(old.begin(), old.end(), progress.best_step), old.end());
+  for (size_t i = 0; i + static_cast<size_t>(keep) < old.size(); ++i) remove_step(old[i]);
+}
+
+TrainProgress RunFolder::restore(int64_t step, Learner& learner, const TrainIdentity& identity) const {
+  const std::string path = step_path(step) + "/" + kProgress;
+  const ConfigReader state(read_json(path, 1 << 20), path);
+  if (state.count("format") != kFormat)
+    state.fail("format", "is of another version of vitrine; expected " + std::to_string(kFormat));
+  const Json wanted = identity_json(identity), had = read_json(path, 1 << 20).value("run", Json::object());
+  for (const auto& [key, value] : wanted.items())
+    if (!had.contains(key) || had.at(key) != value)
+      throw InputError(path + ": the run has " + key + " " + (had.contains(key) ? had.at(key).dump() : "unknown") +
+                       ", and the configuration now says " + value.dump() +
+                       ", so the run cannot go on where it was. Set it back, or begin a new run from " + step_path(step) +
+                       " with model: and another out:");
+  TrainProgress progress;
+  progress.step = state.count("step");
+  progress.tokens = static_cast<int64_t>(state.number("tokens"));
+  progress.position = {static_cast<uint64_t>(state.number("epoch")), static_cast<uint64_t>(state.number("next"))};
+  progress.best_step = state.count("best_step");
+  progress.best_loss = state.number("best_loss");
+
+  const std::string file = step_path(step) + "/" + kState;
+  const Checkpoint stored = open_safetensors(file);
+  for (const auto& [what, numbers] : learner.optimiser().state())
+    for (const Parameter& p : learner.parameters().list()) {
+      const std::string name = what + "/" + p.name;
+      const StoredTensor* t = stored.find(name);
+      if (t == nullptr || t->dtype != DType::f32 || t->shape != p.shape)
+        throw FileError(file, "lacks the f32 tensor \"" + name + "\" of shape " + shape_text(p.shape) +
+                                  "; it belongs to another model or optimiser");
+      std::memcpy(numbers + p.begin, t->data, t->bytes);
+    }
+  learner.set_steps_done(progress.step);
+  return progress;
+}
+
+void RunFolder::rewind_metrics(int64_t step) const {
+  const std::string path = path_ + "/metrics.jsonl";
+  if (!present(path)) return;
+  std::ifstream file(path);
+  std::string kept, line;
+  while (std::getline(file, line)) {
+    const Json entry = Json::parse(line, nullptr, false);  // the last line may be half-written
+    if (entry.is_object() && entry.contains("step") && entry.at("step").is_number_integer() &&
+        entry.at("step").get<int64_t>() <= step)
+      kept += line + "\n";
+  }
+  write_file_atomically(path, kept);
+}
+
+void RunFolder::add_metrics(const std::string& line) {
+  const std::string path = path_ + "/metrics.jsonl";
+  if (metrics_ < 0) metrics_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  std::string_view left = line;
+  const std::string whole = line + "\n";
+  left = whole;
+  while (metrics_ >= 0 && !left.empty()) {
+    const ssize_t put = ::write(metrics_, left.data(), left.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) break;
+    left.remove_prefix(static_cast<size_t>(put));
+  }
+  if (metrics_ < 0 || !left.empty()) throw RunError(path + ": cannot be written: " + reason());
+}
+
+}  // namespace vitrine

@@ -1,0 +1,72 @@
+#pragma once
+// The folder of a run: step-N/ as Hugging Face directories with what is needed to go on beside the weights, `last` and
+// `best` as links to two of them, metrics.jsonl. Whatever moment the process dies at, every step-N that is there is whole.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/data/batch_source.h"
+#include "train/learner.h"
+
+namespace vitrine {
+
+/// Where a run stands, besides weights and moments.
+struct TrainProgress {
+  int64_t step = 0;       // steps done
+  int64_t tokens = 0;     // scored so far
+  DataPosition position;  // of the next batch
+  int64_t best_step = 0;  // 0: none yet
+  double best_loss = 0;   // on the validation data
+};
+
+/// What may not change between a run and its continuation, since the position in the data would mean something else.
+struct TrainIdentity {
+  uint64_t seed = 0;
+  int64_t sequence_length = 0, batch = 0, accumulate = 0;
+  bool documents = true;
+  uint64_t data_tokens = 0;
+  std::string optimiser;
+  bool operator==(const TrainIdentity&) const = default;
+};
+
+/// A run's folder, held by this process alone while this lives.
+class RunFolder {
+ public:
+  /// Makes the folder and clears away what a killed run left half-done. Errors: UsageError if another process trains there;
+  /// InputError if it cannot be made.
+  explicit RunFolder(const std::string& path);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  /// The steps that have a checkpoint, rising.
+  std::vector<int64_t> steps() const;
+  std::string step_path(int64_t step) const;
+  /// Whether there is anything of an earlier run.
+  bool used() const;
+
+  /// Writes step-N: under a temporary name, synced, then renamed. Points `last` at it, and `best` at `progress.best_step`;
+  /// then removes all but the newest `keep` and the best. Errors: RunError from the disk, which leaves all that was there
+  /// intact; also if a weight is NaN or infinite.
+  void save(Learner& learner, const TrainProgress& progress, const TrainIdentity& identity, int64_t keep);
+
+  /// Reads the optimiser's state and the progress of step-N, whose weights the learner was opened with.
+  /// Errors: FileError for a file that does not fit the learner; InputError if `identity` differs from the run's.
+  TrainProgress restore(int64_t step, Learner& learner, const TrainIdentity& identity) const;
+
+  /// Drops the lines of metrics.jsonl that came after `step`: they will be written again.
+  void rewind_metrics(int64_t step) const;
+  /// Appends a line. Errors: RunError from the disk.
+  void add_metrics(const std::string& line);
+
+ private:
+  void point(const std::string& link, int64_t step) const;
+  void remove_step(int64_t step) const;
+
+  std::string path_;
+  int folder_ = -1, metrics_ = -1;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,272 @@
+#include "train/config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <initializer_list>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "io/yaml_reader.h"
+
+namespace vitrine {
+namespace {
+
+using Names = std::vector<std::string>;
+constexpr int64_t kMost = INT32_MAX;
+
+// A number in [low, high].
+double number_in(const YamlValue& value, double low, double high, const char* expected) {
+  const double x = value.number();
+  if (x < low || x > high) value.fail(std::string("expected ") + expected);
+  return x;
+}
+
+void read(const YamlValue& from, const char* key, double& to, double low, double high, const char* expected) {
+  if (const auto value = from.find(key)) to = number_in(*value, low, high, expected);
+}
+void read(const YamlValue& from, const char* key, int64_t& to, int64_t low, int64_t high = kMost) {
+  if (const auto value = from.find(key)) to = value->whole(low, high);
+}
+void read(const YamlValue& from, const char* key, bool& to) {
+  if (const auto value = from.find(key)) to = value->flag();
+}
+void read(const YamlValue& from, const char* key, std::string& to) {
+  if (const auto value = from.find(key)) {
+    to = value->text();
+    if (to.empty()) value->fail("expected a path");
+  }
+}
+void read(const YamlValue& from, const char* key, Names& to) {
+  if (const auto value = from.find(key))
+    for (const YamlValue& item : value->items()) to.push_back(item.text());
+}
+
+template <class Enum>
+Enum word(const YamlValue& value, std::initializer_list<std::pair<const char*, Enum>> words) {
+  const std::string text = value.text();
+  Names names;
+  std::string list;
+  for (const auto& [name, meaning] : words) {
+    if (text == name) return meaning;
+    names.emplace_back(name);
+    list += (list.empty() ? "" : ", ") + names.back();
+  }
+  value.fail("did you mean \"" + nearest(text, names) + "\"? Expected one of " + list);
+}
+
+// A config.json that stands in the YAML file. What looks like a number or a flag is one, unless it is in quotes.
+Json json_of(const YamlValue& value) {
+  if (value.is_null()) return nullptr;
+  if (value.is_object()) {
+    Json object = Json::object();
+    for (const std::string& key : value.keys())
+      if (const auto child = value.find(key)) object[key] = json_of(*child);
+    return object;
+  }
+  if (value.is_list()) {
+    Json list = Json::array();
+    for (const YamlValue& item : value.items()) list.push_back(json_of(item));
+    return list;
+  }
+  const std::string text = value.text();
+  if (value.is_quoted()) return text;
+  if (text == "true" || text == "false") return text == "true";
+  if (const auto whole = value.as_whole()) return *whole;
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc{} && end == text.data() + text.size()) return number;
+  return text;
+}
+
+void read_init(const YamlValue& value, InitRule& init) {
+  value.allow(Names{"rule", "norms"});
+  if (const auto rule = value.find("rule"))
+    init.kind =
+        word<InitRule::Kind>(*rule, {{"family", InitRule::Kind::family}, {"scale_preserving", InitRule::Kind::scale_preserving}});
+  if (const auto norms = value.find("norms")) init.random_norms = word<bool>(*norms, {{"identity", false}, {"random", true}});
+}
+
+void read_model(const YamlValue& value, TrainConfig& c) {
+  if (value.is_scalar()) {
+    c.model = value.text();
+    return;
+  }
+  value.allow(Names{"path", "config", "tokenizer", "init"});
+  const auto path = value.find("path"), config = value.find("config"), init = value.find("init");
+  if (path.has_value() == config.has_value())
+    value.fail("expected either \"path\", an existing model to go on from, or \"config\", a config.json for fresh weights");
+  read(value, "tokenizer", c.tokenizer);
+  if (path) {
+    if (init) init->fail("expected none: the weights are those of model.path. Use model.config for fresh ones");
+    c.model = path->text();
+    return;
+  }
+  if (config->is_object()) {
+    c.config_path = config->where();
+    c.config = json_of(*config);
+  } else {
+    c.config_path = config->text();
+  }
+  if (init) read_init(*init, c.init);
+}
+
+void read_optimiser(const YamlValue& value, TrainConfig& c) {
+  OptimiserOptions& o = c.optimiser;
+  using Kind = OptimiserOptions::Kind;
+  if (const auto name = value.find("name")) o.kind = word<Kind>(*name, {{"adamw", Kind::adamw}, {"sgd", Kind::sgd}});
+  if (o.kind == Kind::adamw)
+    value.allow(Names{"name", "lr", "betas", "eps", "weight_decay", "decay", "no_decay"});
+  else
+    value.allow(Names{"name", "lr", "momentum", "weight_decay", "decay", "no_decay"});
+  if (o.kind == Kind::sgd) o.weight_decay = 0;
+  c.schedule.peak = number_in(value.at("lr", "the learning rate, such as 1e-3"), 0, 1e30, "a learning rate of at least 0");
+  if (const auto betas = value.find("betas")) {
+    const auto both = betas->items();
+    if (both.size() != 2) betas->fail("expected two numbers, such as [0.9, 0.95]");
+    o.beta1 = number_in(both[0], 0, 0.999999, "a number from 0 to 0.999999");
+    o.beta2 = number_in(both[1], 0, 0.999999, "a number from 0 to 0.999999");
+  }
+  read(value, "eps", o.eps, 1e-30, 1, "a number from 1e-30 to 1");
+  read(value, "momentum", o.momentum, 0, 0.999999, "a number from 0 to 0.999999");
+  read(value, "weight_decay", o.weight_decay, 0, 1e6, "a number of at least 0");
+  read(value, "decay", o.decay);
+  read(value, "no_decay", o.no_decay);
+}
+
+void read_schedule(const YamlValue& value, TrainConfig& c) {
+  value.allow(Names{"warmup", "decay", "minimum", "steps"});
+  using Decay = Schedule::Decay;
+  read(value, "warmup", c.schedule.warmup, 0);
+  if (const auto decay = value.find("decay"))
+    c.schedule.decay = word<Decay>(*decay, {{"constant", Decay::constant}, {"linear", Decay::linear}, {"cosine", Decay::cosine}});
+  read(value, "minimum", c.schedule.minimum, 0, c.schedule.peak, "a learning rate from 0 to optimiser.lr");
+  read(value, "steps", c.schedule.length, 1);
+}
+
+void read_dropout(const YamlValue& value, TrainConfig& c) {
+  constexpr const char* kExpected = "a share from 0 to below 1";
+  constexpr double kBelowOne = 0.999999;
+  if (value.is_scalar()) {
+    const double p = number_in(value, 0, kBelowOne, kExpected);
+    c.dropout_embedding = c.dropout_attention = c.dropout_residual = p;
+    c.dropout_everywhere = true;
+    return;
+  }
+  value.allow(Names{"embedding", "attention", "residual"});
+  const auto place = [&](const char* key, std::optional<double>& to) {
+    if (const auto p = value.find(key)) to = number_in(*p, 0, kBelowOne, kExpected);
+  };
+  place("embedding", c.dropout_embedding);
+  place("attention", c.dropout_attention);
+  place("residual", c.dropout_residual);
+}
+
+TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
+  y.allow(Names{"model",
+                "data",
+                "sequence_length",
+                "batch",
+                "accumulate",
+                "steps",
+                "epochs",
+                "optimiser",
+                "schedule",
+                "clip",
+                "dropout",
+                "recompute",
+                "seed",
+                "threads",
+                "eval_every",
+                "eval_batches",
+                "sample_every",
+                "sample_prompts",
+                "sample_tokens",
+                "sample_temperature",
+                "checkpoint",
+                "layers_every",
+                "out"});
+  TrainConfig c;
+  c.path = path;
+  read_model(y.at("model", "a model's folder, or {config: …} for fresh weights"), c);
+  const YamlValue data = y.at("data", "{train: FOLDER, validation: FOLDER}, made by `vitrine data`");
+  data.allow(Names{"train", "validation", "documents"});
+  c.train_data = data.at("train", "a folder made by `vitrine data`").text();
+  read(data, "validation", c.validation_data);
+  read(data, "documents", c.documents);
+
+  c.sequence_length = y.at("sequence_length", "the tokens of one sequence").whole(1, kMost);
+  c.batch = y.at("batch", "the sequences of one batch").whole(1, kMost);
+  read(y, "accumulate", c.accumulate, 1, 1 << 20);
+  const auto steps = y.find("steps"), epochs = y.find("epochs");
+  if (steps.has_value() == epochs.has_value()) y.fail("expected either \"steps\" or \"epochs\"");
+  if (steps) c.steps = steps->whole(1, int64_t{1} << 50);
+  if (epochs) c.epochs = number_in(*epochs, 1e-9, 1e9, "a number above 0");
+
+  c.schedule.length = 0;
+  read_optimiser(y.at("optimiser", "{name: adamw, lr: 1e-3}"), c);
+  if (const auto schedule = y.find("schedule")) read_schedule(*schedule, c);
+  read(y, "clip", c.clip, 0, 1e12, "a norm of at least 0 (0: no clipping)");
+  if (const auto dropout = y.find("dropout")) read_dropout(*dropout, c);
+  read(y, "recompute", c.recompute);
+  if (const auto seed = y.find("seed")) c.seed = static_cast<uint64_t>(seed->whole(0, INT64_MAX));
+  read(y, "threads", c.threads, 1, 1024);
+
+  read(y, "eval_every", c.eval_every, 1);
+  read(y, "eval_batches", c.eval_batches, 1);
+  if (c.eval_every > 0 && c.validation_data.empty())
+    y.find("eval_every")->fail("there is nothing to evaluate on: set data.validation too");
+  if (c.eval_every == 0 && !c.validation_data.empty())
+    data.find("validation")->fail("it would never be read: set eval_every too");
+  if (c.eval_every == 0 && c.eval_batches > 0) y.find("eval_batches")->fail("set eval_every too");
+  read(y, "sample_every", c.sample_every, 1);
+  read(y, "sample_prompts", c.sample_prompts);
+  read(y, "sample_tokens", c.sample_tokens, 1);
+  read(y, "sample_temperature", c.sample_temperature, 0, 100, "a temperature from 0 (greedy) to 100");
+  if (c.sample_every > 0 && c.sample_prompts.empty())
+    y.find("sample_every")->fail("set sample_prompts too: a list of texts to continue");
+  if (c.sample_every == 0 && !c.sample_prompts.empty()) y.find("sample_prompts")->fail("set sample_every too");
+  if (const auto checkpoint = y.find("checkpoint")) {
+    checkpoint->allow(Names{"every", "keep", "best"});
+    read(*checkpoint, "every", c.save_every, 1);
+    read(*checkpoint, "keep", c.keep, 1);
+    read(*checkpoint, "best", c.best);
+  }
+  read(y, "layers_every", c.layers_every, 1);
+  c.out = y.at("out", "the folder of the run: metrics and checkpoints").text();
+  if (c.out.empty()) y.find("out")->fail("expected a folder");
+  return c;
+}
+
+}  // namespace
+
+TrainConfig read_train_config(const std::string& path) { return from_yaml(YamlValue::read(path), path); }
+
+TrainConfig parse_train_config(const std::string& text, const std::string& where) {
+  return from_yaml(YamlValue::parse(text, where), where);
+}
+
+Json with_dropout(Json model_config, const TrainConfig& config) {
+  const std::string family = model_config.value("model_type", "");
+  const bool gpt2 = family == "gpt2", classic = family == "classic_decoder";
+  const auto set = [&](const std::optional<double>& p, const char* place, const char* key) {
+    if (!p) return;
+    if (key == nullptr && config.dropout_everywhere) return;  // everywhere the family has it
+    if (key == nullptr)
+      throw InputError(config.path + ": \"dropout." + place + "\" is set, and models of the family " + family +
+                       " have no dropout there; they have it on the attention pattern. Set dropout.attention, or one number");
+    model_config[key] = *p;
+  };
+  if (classic) {  // one rate for all places
+    if (config.dropout_embedding != config.dropout_attention || config.dropout_attention != config.dropout_residual)
+      throw InputError(config.path + ": \"dropout\" has several rates; models of the family " + family +
+                       " have one for all places. Set dropout to one number");
+    set(config.dropout_attention, "attention", "dropout");
+    return model_config;
+  }
+  set(config.dropout_embedding, "embedding", gpt2 ? "embd_pdrop" : nullptr);
+  set(config.dropout_attention, "attention", gpt2 ? "attn_pdrop" : "attention_dropout");
+  set(config.dropout_residual, "residual", gpt2 ? "resid_pdrop" : nullptr);
+  return model_config;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,60 @@
+#pragma once
+// What `vitrine train` is told: a YAML file, every key checked (docs/training.md).
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "train/learner.h"
+#include "train/schedule.h"
+
+namespace vitrine {
+
+struct TrainConfig {
+  std::string path;  // of the file, named in errors
+
+  // model
+  std::string model;        // where learning starts: an existing model; empty: fresh weights
+  std::string config_path;  // of fresh weights: config.json, or `path` where it stands in the file itself
+  Json config;
+  std::string tokenizer;  // folder or file; empty: the model's own
+  InitRule init;
+
+  // data
+  std::string train_data, validation_data;  // folders made by `vitrine data`
+  bool documents = true;                    // attention does not cross from one document into the next
+
+  int64_t sequence_length = 0, batch = 0, accumulate = 1;
+  int64_t steps = 0;  // 0: `epochs`
+  double epochs = 0;
+  OptimiserOptions optimiser;
+  Schedule schedule;  // length 0: all steps
+  double clip = 1;
+  std::optional<double> dropout_embedding, dropout_attention, dropout_residual;  // nothing: as the model's configuration says
+  bool dropout_everywhere = false;  // one number for all the places that the family has
+  bool recompute = false;
+  uint64_t seed = 1;
+  int64_t threads = 0;
+
+  int64_t eval_every = 0, eval_batches = 0;  // 0: never; 0: all of the validation data
+  int64_t sample_every = 0, sample_tokens = 64;
+  double sample_temperature = 0.8;
+  std::vector<std::string> sample_prompts;
+  int64_t save_every = 0, keep = 2;  // 0: at the end only
+  bool best = true;                  // also keep the checkpoint with the lowest validation loss
+  int64_t layers_every = 0;          // steps between lines with norms for each layer; 0: never
+  std::string out;
+};
+
+/// Reads and checks a configuration. Relative paths are relative to the working directory.
+/// Errors: FileError naming line, key, found and expected; for an unknown key the nearest one.
+TrainConfig read_train_config(const std::string& path);
+/// The same for text; `where` is named in errors.
+TrainConfig parse_train_config(const std::string& text, const std::string& where);
+
+/// The configuration of the model, with the dropout rates set that were asked for.
+/// Errors: InputError for a place at which the family has no dropout.
+Json with_dropout(Json model_config, const TrainConfig& config);
+
+}  // namespace vitrine

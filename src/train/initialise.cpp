@@ -1,0 +1,51 @@
+#include "train/initialise.h"
+
+#include <cmath>
+
+#include "base/philox.h"
+
+namespace vitrine {
+namespace {
+
+uint64_t hash_of(std::string_view name) {  // FNV-1a
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+// n numbers of N(centre, std), two from each counter value (Box and Muller, 1958).
+void draw(float* w, size_t n, double centre, double std, uint64_t seed, uint64_t stream) {
+  constexpr double kTurn = 6.283185307179586;
+  for (size_t i = 0; i < n; i += 2) {
+    const auto words = philox(seed, i / 2, stream);
+    const double u = (static_cast<double>(words[0]) + 0.5) * 0x1p-32, angle = kTurn * static_cast<double>(words[1]) * 0x1p-32;
+    const double radius = std * std::sqrt(-2 * std::log(u));
+    w[i] = static_cast<float>(centre + radius * std::cos(angle));
+    if (i + 1 < n) w[i + 1] = static_cast<float>(centre + radius * std::sin(angle));
+  }
+}
+
+}  // namespace
+
+void initialise(const Parameters& parameters, const Model& model, const InitRule& rule, uint64_t seed) {
+  const ModelShape shape = model.shape();
+  const double offset = model.block_spec(0).norm.offset;
+  for (const Parameter& p : parameters.list()) {
+    float* const w = parameters.weights(p);
+    const std::string_view ours = p.ours;
+    const uint64_t stream = hash_of(p.name);
+    if (!p.matrix) {
+      const bool norm = ours.find("ln") != std::string_view::npos, norm_weight = norm && ours.ends_with(".w");
+      draw(w, p.count, norm_weight ? 1 - offset : 0.0, norm && rule.random_norms ? rule.std : 0.0, seed, stream);
+      continue;
+    }
+    double std = rule.std;
+    if (rule.kind == InitRule::Kind::scale_preserving)
+      std = 1 / std::sqrt(static_cast<double>(p.shape[p.by_columns ? 0 : 1]));
+    else if (shape.family == "gpt2" && (ours.ends_with(".W_O") || ours.ends_with(".W_out")))
+      std /= std::sqrt(2 * static_cast<double>(shape.n_layers));
+    draw(w, p.count, 0, std, seed, stream);
+  }
+}
+
+}  // namespace vitrine

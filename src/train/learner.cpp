@@ -1,0 +1,187 @@
+#include "train/learner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/elementwise.h"
+#include "ops/recorder.h"
+
+namespace vitrine {
+namespace {
+
+// Notes the first hook, in the order of the backward pass, whose gradient holds a NaN or an infinity.
+class FirstGradientNotFinite final : public Listener {
+ public:
+  std::string name;
+  bool wants(std::string_view) const override { return false; }
+  Tensor see(Context&, std::string_view, const Tensor&) override { return {}; }
+  bool wants_gradient(std::string_view) const override { return name.empty(); }
+  void see_gradient(std::string_view hook, const Tensor& gradient) override {
+    if (name.empty() && first_not_finite(gradient.view({gradient.count() / gradient.dim(gradient.shape().rank() - 1),
+                                                        gradient.dim(gradient.shape().rank() - 1)})) >= 0)
+      name = hook;
+  }
+};
+
+int64_t scored_in(const Batch& batch) {
+  return std::count_if(batch.labels.begin(), batch.labels.end(), [](int32_t label) { return label != kNotScored; });
+}
+
+constexpr const char* kAdvice =
+    ". Nothing was learned from this step, and no checkpoint was written from it. A lower learning rate, a longer warm-up or "
+    "clipping helps if the loss had been rising before; if it comes at the first step, look at the weights with `vitrine verify`";
+
+}  // namespace
+
+Learner::Learner(OpenedModel opened, const LearnerOptions& options)
+    : options_(options),
+      engine_(std::move(opened), {.threads = options.threads}),
+      parameters_(*engine_.opened().model),
+      optimiser_(options.optimiser, parameters_),
+      tape_(options.recompute) {
+  engine_.opened().checkpoint = Checkpoint("");  // copied
+  engine_.opened().widened.clear();
+  engine_.context().seed = options.seed;
+  if (options.init) initialise(parameters_, engine_.model(), *options.init, options.seed);
+}
+
+Step Learner::step_of(const Batch& batch) const {
+  const int64_t context = engine_.shape().context_length;
+  Step step;
+  size_t row = 0;
+  for (const int64_t length : batch.lengths) {
+    if (context > 0 && length > context)
+      throw InputError("a sequence of the batch has " + std::to_string(length) + " tokens; the context of the model holds " +
+                       std::to_string(context) + ". Lower sequence_length");
+    step.add(std::span(batch.tokens).subspan(row, static_cast<size_t>(length)));
+    row += static_cast<size_t>(length);
+  }
+  return step;
+}
+
+StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_update) {
+  Context& ctx = engine_.context();
+  const Model& model = engine_.model();
+  StepReport report;
+  report.step = steps_done_ + 1;
+  report.lr = lr;
+  for (const Batch& batch : batches) report.tokens += scored_in(batch);
+  if (report.tokens == 0) throw InputError("no token of the step is scored, so there is nothing to learn from");
+  try {
+    for (size_t i = 0; i < batches.size(); ++i) {
+      const int64_t scored = scored_in(batches[i]);
+      if (scored == 0) continue;
+      const Step step = step_of(batches[i]);
+      const auto frame = ctx.frame();
+      ctx.step_number = static_cast<uint64_t>(steps_done_) * batches.size() + i;
+      ctx.record_on(&tape_);
+      const Tensor loss = cross_entropy(ctx, model.residual(ctx, step), model.head(), batches[i].labels);
+      if (!std::isfinite(*loss.data<float>())) report_forward(step);
+      report.loss += static_cast<double>(*loss.data<float>()) * static_cast<double>(scored);
+      // Divided by the tokens of the whole step, not of the batch.
+      const Tensor part = scale(ctx, loss, static_cast<double>(scored) / static_cast<double>(report.tokens));
+      tape_.backward(ctx, part);
+      tape_.clear();
+    }
+    ctx.record_on(nullptr);
+    report.loss /= static_cast<double>(report.tokens);
+    Norms norms = optimiser_.gradient_norms(ctx.pool());
+    report.gradient_norm = norms.whole;
+    report.gradient_norms = std::move(norms.each);
+    if (!std::isfinite(report.gradient_norm)) report_backward(batches);
+  } catch (...) {
+    ctx.listen(nullptr);
+    ctx.record_on(nullptr);
+    tape_.clear();
+    throw;
+  }
+  const double over = options_.clip > 0 ? report.gradient_norm / options_.clip : 0;
+  optimiser_.step(ctx.pool(), lr, over > 1 ? 1 / over : 1, report.step, with_update ? &report.update : nullptr);
+  ++steps_done_;
+  return report;
+}
+
+Learner::Sum Learner::evaluate(const Batch& batch) {
+  Context& ctx = engine_.context();
+  const Step step = step_of(batch);
+  const auto frame = ctx.frame();
+  const Tensor loss = cross_entropy(ctx, engine_.model().residual(ctx, step), engine_.model().head(), batch.labels);
+  const int64_t scored = scored_in(batch);
+  const double mean = static_cast<double>(*loss.data<float>());
+  if (!std::isfinite(mean)) report_forward(step);
+  return {mean * static_cast<double>(scored), scored};
+}
+
+double Learner::activation_bytes(int64_t rows, int64_t length) {
+  Context& ctx = engine_.context();
+  constexpr int64_t kFirst = 32, kSecond = 64;
+  const auto taken = [&](int64_t n) {
+    Batch batch{.tokens = std::vector<int32_t>(static_cast<size_t>(n)),
+                .labels = std::vector<int32_t>(static_cast<size_t>(n)),
+                .lengths = {}};
+    for (int64_t row = 0; row < n; row += length) batch.lengths.push_back(std::min(length, n - row));
+    const Step step = step_of(batch);
+    Tape tape(options_.recompute);
+    const auto frame = ctx.frame();
+    ctx.record_on(&tape);
+    tape.backward(ctx, cross_entropy(ctx, engine_.model().residual(ctx, step), engine_.model().head(), batch.labels));
+    ctx.record_on(nullptr);
+    return static_cast<double>(tape.peak() + ctx.arena().peak());
+  };
+  const double first = taken(kFirst), second = taken(kSecond);
+  std::fill(parameters_.gradients(), parameters_.gradients() + parameters_.size(), 0.0f);
+  return first + (second - first) / static_cast<double>(kSecond - kFirst) * static_cast<double>(std::max(kFirst, rows) - kFirst);
+}
+
+void Learner::report_forward(const Step& step) {
+  Context& ctx = engine_.context();
+  const Model& model = engine_.model();
+  for (size_t s = 0; s < step.sequences().size(); ++s) {
+    FirstNotFinite watch;
+    ctx.listen(&watch, static_cast<int>(s));
+    model.residual(ctx, step);  // dropout depends on the step's number alone, so it falls as before
+    ctx.listen(nullptr);
+    tape_.clear();
+    if (watch.row < 0) continue;
+    const int64_t row = step.sequences()[s].first_row + watch.row;
+    throw RunError("step " + std::to_string(steps_done_ + 1) + ": NaN or infinity appeared first in " + watch.name +
+                   " at position " + std::to_string(step.positions()[static_cast<size_t>(row)]) + " (token " +
+                   std::to_string(step.tokens()[static_cast<size_t>(row)]) + ")" + kAdvice);
+  }
+  throw RunError("step " + std::to_string(steps_done_ + 1) +
+                 ": the loss is NaN or infinite, although no intermediate is: it "
+                 "appeared first in hook_logits" +
+                 kAdvice);
+}
+
+void Learner::report_backward(std::span<const Batch> batches) {
+  Context& ctx = engine_.context();
+  const Model& model = engine_.model();
+  std::string parameter;
+  for (const Parameter& p : parameters_.list())
+    if (parameter.empty() &&
+        first_not_finite(Tensor(parameters_.gradients(p), DType::f32, {1, static_cast<int64_t>(p.count)})) >= 0)
+      parameter = p.name;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    if (scored_in(batches[i]) == 0) continue;
+    const Step step = step_of(batches[i]);
+    ctx.step_number = static_cast<uint64_t>(steps_done_) * batches.size() + i;
+    for (size_t s = 0; s < step.sequences().size(); ++s) {
+      FirstGradientNotFinite watch;
+      const auto frame = ctx.frame();
+      Tape tape;
+      ctx.listen(&watch, static_cast<int>(s));
+      ctx.record_on(&tape);
+      tape.backward(ctx, cross_entropy(ctx, model.residual(ctx, step), model.head(), batches[i].labels));
+      ctx.listen(nullptr);
+      ctx.record_on(nullptr);
+      if (watch.name.empty()) continue;
+      throw RunError("step " + std::to_string(steps_done_ + 1) + ": going backwards, NaN or infinity appeared first in the " +
+                     "gradient at " + watch.name + kAdvice);
+    }
+  }
+  throw RunError("step " + std::to_string(steps_done_ + 1) + ": the gradient of " + parameter + " holds NaN or infinity" +
+                 kAdvice);
+}
+
+}  // namespace vitrine

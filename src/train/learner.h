@@ -1,0 +1,82 @@
+#pragma once
+// A model with what it needs to learn: its weights in the trainer's memory, gradients, optimiser, tape. One call, one step.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "generate/engine.h"
+#include "ops/tape.h"
+#include "train/data/batch_source.h"
+#include "train/initialise.h"
+#include "train/optimiser.h"
+
+namespace vitrine {
+
+struct LearnerOptions {
+  OptimiserOptions optimiser = {};
+  double clip = 0;                    // largest global norm of the gradient; 0: any
+  bool recompute = false;             // keep each block's input alone and run the block again in backward
+  uint64_t seed = 1;                  // of dropout and of fresh weights
+  int threads = 0;                    // 0: the cores this process may use
+  std::optional<InitRule> init = {};  // fresh weights; nothing: those of the opened model
+};
+
+/// What one step did.
+struct StepReport {
+  int64_t step = 0;    // its number, from 1
+  int64_t tokens = 0;  // scored in it
+  double loss = 0;     // mean over them, before the step
+  double lr = 0;
+  double gradient_norm = 0;            // before clipping
+  std::vector<double> gradient_norms;  // of each parameter
+  Optimiser::Update update;            // of each parameter, if it was asked for
+};
+
+class Learner {
+ public:
+  /// Takes the opened model over: its weights are copied as f32, and its files are closed.
+  /// Errors: as Optimiser; RunError if the memory is not there.
+  Learner(OpenedModel opened, const LearnerOptions& options);
+
+  /// One step on the mean loss over the scored tokens of all batches together: accumulation is the same as one big batch,
+  /// however unequally scored tokens are spread. The weights change only if loss and gradient are finite.
+  /// Errors: InputError for ids outside the vocabulary, sequences beyond the context, or nothing scored; RunError naming the
+  /// layer and the op where NaN or infinity appeared first.
+  StepReport step(std::span<const Batch> batches, double lr, bool with_update = false);
+
+  struct Sum {
+    double loss = 0;  // over all scored tokens
+    int64_t tokens = 0;
+  };
+  /// The loss without learning, without dropout.
+  Sum evaluate(const Batch& batch);
+
+  /// Bytes that activations and their gradients take for one batch of that many rows in sequences of `length`: measured with
+  /// two small batches, whose memory grows by the row, and extended to that size.
+  double activation_bytes(int64_t rows, int64_t length);
+  /// The most bytes that activations and their gradients really took so far.
+  double peak_bytes() { return static_cast<double>(tape_.peak() + engine_.context().arena().peak()); }
+
+  /// Runs text through the weights as they are now (samples); the same threads and memory.
+  Engine& engine() { return engine_; }
+  const Parameters& parameters() const { return parameters_; }
+  const Optimiser& optimiser() const { return optimiser_; }
+  int64_t steps_done() const { return steps_done_; }
+  /// A checkpoint's state was read into the buffers: the next step has number steps + 1.
+  void set_steps_done(int64_t steps) { steps_done_ = steps; }
+
+ private:
+  Step step_of(const Batch& batch) const;
+  [[noreturn]] void report_forward(const Step& step);
+  [[noreturn]] void report_backward(std::span<const Batch> batches);
+
+  LearnerOptions options_;
+  Engine engine_;
+  Parameters parameters_;
+  Optimiser optimiser_;
+  Tape tape_;
+  int64_t steps_done_ = 0;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,117 @@
+#include "train/optimiser.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "kernels/table.h"
+#include "ops/recorder.h"
+
+namespace vitrine {
+namespace {
+
+constexpr size_t kChunk = size_t{1} << 15;  // numbers; four buffers of it stay in the second cache
+
+bool any_fits(const std::vector<std::string>& patterns, std::string_view name) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return fits(pattern, name); });
+}
+
+void check_patterns(const char* key, const std::vector<std::string>& patterns, const Parameters& parameters) {
+  std::vector<std::string> names;
+  for (const Parameter& p : parameters.list()) names.push_back(p.name);
+  for (const std::string& pattern : patterns)
+    if (std::none_of(names.begin(), names.end(), [&](const std::string& name) { return fits(pattern, name); }))
+      throw InputError(std::string("optimiser.") + key + ": \"" + pattern +
+                       "\" fits no parameter of this model; the nearest name is \"" + nearest(pattern, names) +
+                       "\", and * stands for any characters");
+}
+
+}  // namespace
+
+Optimiser::Optimiser(const OptimiserOptions& options, const Parameters& parameters) : options_(options), parameters_(parameters) {
+  check_patterns("decay", options.decay, parameters);
+  check_patterns("no_decay", options.no_decay, parameters);
+  for (size_t i = 0; i < parameters.list().size(); ++i) {
+    const Parameter& p = parameters.list()[i];
+    const bool wanted = options.decay.empty() ? p.matrix : any_fits(options.decay, p.name);
+    decays_.push_back(wanted && !any_fits(options.no_decay, p.name));
+    for (size_t begin = 0; begin < p.count; begin += kChunk)
+      chunks_.push_back({i, p.begin + begin, std::min(kChunk, p.count - begin)});
+  }
+  if (options.kind == OptimiserOptions::Kind::adamw) {
+    first_ = FloatBuffer(parameters.size());
+    second_ = FloatBuffer(parameters.size());
+  } else if (options.momentum != 0) {
+    first_ = FloatBuffer(parameters.size());
+  }
+}
+
+int Optimiser::buffers(const OptimiserOptions& options) {
+  if (options.kind == OptimiserOptions::Kind::adamw) return 4;
+  return options.momentum != 0 ? 3 : 2;
+}
+
+template <class F>
+void Optimiser::each_chunk(ThreadPool& pool, F&& f) const {
+  pool.run(static_cast<int64_t>(chunks_.size()),
+           [&](int64_t i, int) { f(static_cast<size_t>(i), chunks_[static_cast<size_t>(i)]); });
+}
+
+std::vector<double> Optimiser::joined(const std::vector<double>& of_chunks) const {
+  std::vector<double> sums(parameters_.list().size());
+  for (size_t i = 0; i < chunks_.size(); ++i) sums[chunks_[i].parameter] += of_chunks[i];
+  return sums;
+}
+
+Norms Optimiser::gradient_norms(ThreadPool& pool) const {
+  std::vector<double> sums(chunks_.size());
+  each_chunk(pool,
+             [&](size_t i, const Chunk& c) { sums[i] = kernels().sum_of_squares(parameters_.gradients() + c.begin, c.count); });
+  Norms norms{.whole = 0, .each = joined(sums)};
+  for (double& norm : norms.each) {
+    norms.whole += norm;
+    norm = std::sqrt(norm);
+  }
+  norms.whole = std::sqrt(norms.whole);
+  return norms;
+}
+
+void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t number, Update* update) {
+  const auto t = static_cast<double>(number);
+  const auto f = [](double x) { return static_cast<float>(x); };
+  const float bias1 = f(1 - std::pow(options_.beta1, t)), bias2 = f(1 - std::pow(options_.beta2, t));
+  std::vector<double> changes(update != nullptr ? chunks_.size() : 0), weights(changes.size());
+  each_chunk(pool, [&](size_t i, const Chunk& c) {
+    float* const w = parameters_.weights() + c.begin;
+    float* const g = parameters_.gradients() + c.begin;
+    const float decay = decays_[c.parameter] ? f(options_.weight_decay) : 0.0f;
+    float before[kChunk];
+    if (update != nullptr) std::memcpy(before, w, c.count * sizeof(float));
+    if (options_.kind == OptimiserOptions::Kind::adamw)
+      kernels().adamw(w, g, first_.data() + c.begin, second_.data() + c.begin, c.count, f(lr), f(options_.beta1),
+                      f(options_.beta2), f(options_.eps), decay, bias1, bias2, f(gradient_scale));
+    else
+      kernels().sgd(w, g, first_ ? first_.data() + c.begin : nullptr, c.count, f(lr), f(options_.momentum), decay,
+                    f(gradient_scale));
+    std::memset(g, 0, c.count * sizeof(float));  // it is in the cache now
+    if (update == nullptr) return;
+    for (size_t k = 0; k < c.count; ++k) before[k] = w[k] - before[k];
+    changes[i] = kernels().sum_of_squares(before, c.count);
+    weights[i] = kernels().sum_of_squares(w, c.count);
+  });
+  if (update == nullptr) return;
+  update->change = joined(changes);
+  update->weight = joined(weights);
+  for (double& x : update->change) x = std::sqrt(x);
+  for (double& x : update->weight) x = std::sqrt(x);
+}
+
+std::vector<std::pair<std::string, float*>> Optimiser::state() const {
+  if (options_.kind == OptimiserOptions::Kind::adamw) return {{"first_moment", first_.data()}, {"second_moment", second_.data()}};
+  if (first_) return {{"momentum", first_.data()}};
+  return {};
+}
+
+}  // namespace vitrine

@@ -1,0 +1,74 @@
+#pragma once
+// SGD and AdamW over all parameters at once: one pass over weights, gradients and moments.
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "train/parameters.h"
+
+namespace vitrine {
+
+struct OptimiserOptions {
+  enum class Kind : uint8_t { adamw, sgd };
+  Kind kind = Kind::adamw;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;  // AdamW
+  double momentum = 0;                           // SGD
+  double weight_decay = 0.1;
+  /// Patterns of names (in the model's own file, * for any run of characters): which parameters decay. By default matrices
+  /// do, and vectors (norms, biases) do not. `no_decay` takes away from what `decay` gives.
+  std::vector<std::string> decay = {};
+  std::vector<std::string> no_decay = {};
+};
+
+/// Square roots of sums of squares.
+struct Norms {
+  double whole = 0;
+  std::vector<double> each;  // of each parameter
+};
+
+/// Work is cut into chunks by shape and partial sums are joined in order: the same bits on any number of threads.
+class Optimiser {
+ public:
+  /// Errors: InputError for a pattern that no parameter's name fits.
+  Optimiser(const OptimiserOptions& options, const Parameters& parameters);
+
+  /// Of the gradients.
+  Norms gradient_norms(ThreadPool& pool) const;
+
+  /// Of what a step did: |change of the weights| and |weights|, for each parameter.
+  struct Update {
+    std::vector<double> change, weight;
+  };
+  /// Takes step number `number` (from 1) and sets the gradients to zero. Gradients count times `gradient_scale`.
+  ///   AdamW (arXiv:1711.05101, algorithm 2): m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g²,
+  ///     w = w (1 - lr decay) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+  ///   SGD: b = momentum b + g + decay w, w = w - lr b
+  /// `update`, if given, receives what changed.
+  void step(ThreadPool& pool, double lr, double gradient_scale, int64_t number, Update* update = nullptr);
+
+  const OptimiserOptions& options() const { return options_; }
+  /// Whether that parameter decays.
+  bool decays(size_t parameter) const { return decays_[parameter]; }
+  /// The state to keep beside the weights, by what it is called: "first_moment", "second_moment"; "momentum"; none.
+  std::vector<std::pair<std::string, float*>> state() const;
+  /// Buffers as long as the weights that these options need, state and gradients together with the weights themselves.
+  static int buffers(const OptimiserOptions& options);
+
+ private:
+  struct Chunk {
+    size_t parameter, begin, count;
+  };
+  template <class F>
+  void each_chunk(ThreadPool& pool, F&& f) const;
+  std::vector<double> joined(const std::vector<double>& of_chunks) const;
+
+  OptimiserOptions options_;
+  const Parameters& parameters_;
+  std::vector<bool> decays_;
+  std::vector<Chunk> chunks_;
+  FloatBuffer first_, second_;
+};
+
+}  // namespace vitrine

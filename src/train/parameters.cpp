@@ -1,0 +1,143 @@
+#include "train/parameters.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <map>
+
+#include "base/error.h"
+#include "kernels/table.h"
+
+namespace vitrine {
+namespace {
+
+constexpr size_t kBorder = 64 / sizeof(float);
+constexpr size_t kHugePage = size_t{2} << 20;
+
+int64_t layer_of(std::string_view ours) {
+  constexpr std::string_view kPrefix = "blocks.";
+  int64_t layer = -1;
+  if (ours.starts_with(kPrefix)) std::from_chars(ours.data() + kPrefix.size(), ours.data() + ours.size(), layer);
+  return layer;
+}
+
+class Lister final : public TensorTable {
+ public:
+  std::vector<Parameter> list;
+  size_t size = 0;
+  void matrix(Weight&, const TensorLine& line) override {
+    const int64_t out = line.out.size * line.parts;
+    if (line.by_columns)
+      add(line, {line.in.size, out});
+    else
+      add(line, {out, line.in.size});
+  }
+  void vector(Vector&, const TensorLine& line) override { add(line, {line.out.size * line.parts}); }
+
+ private:
+  void add(const TensorLine& line, std::vector<int64_t> shape) {
+    if (line.part != 0) return;
+    size_t count = 1;
+    for (const int64_t n : shape) count *= static_cast<size_t>(n);
+    list.push_back(
+        {line.huggingface, line.ours, std::move(shape), size, count, layer_of(line.ours), line.in.size != 0, line.by_columns});
+    size += (count + kBorder - 1) / kBorder * kBorder;
+  }
+};
+
+// Copies what is there and points the model at the copies.
+class Binder final : public TensorTable {
+ public:
+  Binder(const std::vector<Parameter>& list, float* weights, float* gradients) : weights_(weights), gradients_(gradients) {
+    for (const Parameter& p : list) places_[p.name] = &p;
+  }
+
+  void matrix(Weight& weight, const TensorLine& line) override {
+    const Parameter& p = *places_.at(line.huggingface);
+    const auto row = static_cast<size_t>(p.shape[1]), first = static_cast<size_t>(line.part * line.out.size);
+    const size_t begin = p.begin + (line.by_columns ? first : first * row);
+    if (weight.data != nullptr) {
+      const int64_t rows = line.by_columns ? line.in.size : line.out.size;
+      const auto numbers = static_cast<size_t>(line.by_columns ? line.out.size : line.in.size);
+      for (int64_t r = 0; r < rows; ++r)
+        kernels().widen[static_cast<size_t>(weight.dtype)](weight.stored_row(r), numbers,
+                                                           weights_ + begin + static_cast<size_t>(r) * row);
+    }
+    weight.name = p.name;
+    weight.data = reinterpret_cast<const std::byte*>(weights_ + begin);
+    weight.dtype = DType::f32;
+    weight.out = line.out.size;
+    weight.in = line.in.size;
+    weight.by_columns = line.by_columns;
+    weight.stride = row * sizeof(float);
+    weight.grad = {gradients_ + begin, row};
+  }
+
+  void vector(Vector& vector, const TensorLine& line) override {
+    const Parameter& p = *places_.at(line.huggingface);
+    const size_t begin = p.begin + static_cast<size_t>(line.part * line.out.size);
+    if (vector.data != nullptr)
+      for (int64_t i = 0; i < line.out.size; ++i) weights_[begin + static_cast<size_t>(i)] = vector.at<float>(i);
+    vector.name = p.name;
+    vector.data = weights_ + begin;
+    vector.dtype = DType::f32;
+    vector.size = line.out.size;
+    vector.grad = {gradients_ + begin, 1};
+  }
+
+ private:
+  std::map<std::string, const Parameter*, std::less<>> places_;
+  float *weights_, *gradients_;
+};
+
+class Unbinder final : public TensorTable {
+ public:
+  void matrix(Weight& weight, const TensorLine&) override {
+    weight.data = nullptr;
+    weight.grad = {};
+  }
+  void vector(Vector& vector, const TensorLine&) override {
+    vector.data = nullptr;
+    vector.grad = {};
+  }
+};
+
+}  // namespace
+
+FloatBuffer::FloatBuffer(size_t n) : size_(n) {
+  const size_t bytes = (n * sizeof(float) + kHugePage - 1) / kHugePage * kHugePage;
+  // Small ones need no page of their own.
+  const size_t border = n * sizeof(float) < kHugePage ? 64 : kHugePage;
+  const size_t taken = border == 64 ? (std::max<size_t>(n, 1) * sizeof(float) + 63) / 64 * 64 : bytes;
+  data_.reset(static_cast<float*>(std::aligned_alloc(border, taken)));
+  if (data_ == nullptr)
+    throw RunError("there is no memory for " + std::to_string(taken) + " bytes of weights or their optimiser state");
+  if (border == kHugePage) static_cast<void>(::madvise(data_.get(), taken, MADV_HUGEPAGE));
+  std::memset(data_.get(), 0, taken);
+}
+
+Parameters::Parameters(Model& model) : model_(model) {
+  Lister lister;
+  model.tensors(lister);
+  list_ = std::move(lister.list);
+  size_ = lister.size;
+  weights_ = FloatBuffer(size_);
+  gradients_ = FloatBuffer(size_);
+  Binder binder(list_, weights_.data(), gradients_.data());
+  model.tensors(binder);
+}
+
+Parameters::~Parameters() {
+  Unbinder unbinder;
+  model_.tensors(unbinder);
+}
+
+int64_t Parameters::count() const {
+  size_t n = 0;
+  for (const Parameter& p : list_) n += p.count;
+  return static_cast<int64_t>(n);
+}
+
+}  // namespace vitrine

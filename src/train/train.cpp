@@ -1,0 +1,338 @@
+#include "train/train.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <numbers>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "generate/generate.h"
+#include "io/file_checks.h"
+#include "model/load.h"
+
+namespace vitrine {
+namespace {
+
+std::string mib(double bytes) { return std::to_string(static_cast<int64_t>(std::ceil(bytes / 0x1p20))) + " MiB"; }
+
+void check_memory(const TrainConfig& config, double bytes, const std::string& what, const std::string& advice) {
+  const auto left = static_cast<double>(available_memory());
+  if (left > 0 && bytes > left)
+    throw InputError(config.path + ": " + what + " take about " + mib(bytes) + " of memory, and the machine has " + mib(left) +
+                     " left. " + advice);
+}
+
+// The files of the model that learning starts from, with the dropout that was asked for.
+ModelFiles files_of(const TrainConfig& config, const std::string& checkpoint) {
+  ModelFiles files;
+  const std::string start = !checkpoint.empty() ? checkpoint : config.model;
+  if (start.empty() && !config.config.is_null()) {  // written out in the YAML file
+    files.name = files.config_path = config.config_path;
+    files.config = config.config;
+  } else {
+    files = resolve_model(start.empty() ? config.config_path : start);
+  }
+  if (files.kind == ModelFiles::Kind::gguf)
+    throw InputError(config.path + ": " + files.weights +
+                     " is a GGUF file; checkpoints are Hugging Face directories, so training starts from one. Give the "
+                     "directory that the file was made from");
+  if (!config.tokenizer.empty() && checkpoint.empty()) {
+    if (!is_folder(config.tokenizer))
+      throw InputError(config.path + ": model.tokenizer is " + config.tokenizer +
+                       ", which is no folder; expected one with tokenizer.json, tokenizer.model or vocab.json and merges.txt");
+    files.directory = config.tokenizer;
+  }
+  files.config = with_dropout(std::move(files.config), config);
+  return files;
+}
+
+OpenedModel opened_for(const TrainConfig& config, const std::string& checkpoint) {
+  ModelFiles files = files_of(config, checkpoint);
+  if (checkpoint.empty() && config.model.empty()) {
+    OpenedModel opened;
+    opened.model = model_from_config(files);
+    opened.files = std::move(files);
+    return opened;
+  }
+  return open_model(std::move(files));
+}
+
+// Steps per second of late, and what that means for the rest.
+class Clock {
+ public:
+  TrainEvents::Rate step(int64_t tokens, int64_t steps_left) {
+    using Seconds = std::chrono::duration<double>;
+    const auto now = std::chrono::steady_clock::now();
+    seconds_.push_back(Seconds(now - last_).count());
+    tokens_.push_back(tokens);
+    last_ = now;
+    if (seconds_.size() > kSteps) {
+      seconds_.pop_front();
+      tokens_.pop_front();
+    }
+    double time = 0, all = 0;
+    for (const double s : seconds_) time += s;
+    for (const int64_t t : tokens_) all += static_cast<double>(t);
+    return {all / std::max(time, 1e-9), time / static_cast<double>(seconds_.size()) * static_cast<double>(steps_left)};
+  }
+  void restart() { last_ = std::chrono::steady_clock::now(); }
+
+ private:
+  static constexpr size_t kSteps = 20;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  std::deque<double> seconds_;
+  std::deque<int64_t> tokens_;
+};
+
+class Run {
+ public:
+  Run(const TrainConfig& config, bool resume, const TrainEvents& events)
+      : config_(config), events_(events), folder_(config.out), checkpoint_(checkpoint_of(resume)), learner_(make_learner()) {
+    open_data();
+    check_sizes();
+    restore();
+  }
+
+  TrainResult go();
+
+ private:
+  // The step to go on from; -1: a new run.
+  int64_t checkpoint_of(bool resume) const {
+    const std::vector<int64_t> steps = folder_.steps();
+    if (!resume && folder_.used())
+      throw InputError(config_.path + ": out: " + config_.out + " holds a run already" +
+                       (steps.empty() ? "" : ", up to step " + std::to_string(steps.back())) +
+                       ". Go on with it by --resume, or name another folder");
+    return steps.empty() ? -1 : steps.back();
+  }
+
+  Learner make_learner() const;
+  void open_data();
+  void check_sizes();
+  void restore();
+  void evaluate(Json& line);
+  void sample();
+  void save();
+  void add_layers(const StepReport& report, Json& line) const;
+  TrainIdentity identity() const {
+    return {config_.seed,
+            config_.sequence_length,
+            config_.batch,
+            config_.accumulate,
+            config_.documents,
+            data_->tokens(),
+            config_.optimiser.kind == OptimiserOptions::Kind::adamw ? "adamw" : "sgd"};
+  }
+
+  const TrainConfig& config_;
+  const TrainEvents& events_;
+  RunFolder folder_;
+  int64_t checkpoint_;
+  Learner learner_;
+  std::optional<TokenData> data_, validation_;
+  std::optional<BatchSource> source_;
+  std::vector<std::vector<int32_t>> prompts_;
+  Schedule schedule_;
+  int64_t steps_ = 0;
+  TrainProgress progress_;
+  TrainResult result_;
+};
+
+Learner Run::make_learner() const {
+  OpenedModel opened = opened_for(config_, checkpoint_ < 0 ? "" : folder_.step_path(checkpoint_));
+  const double bytes =
+      static_cast<double>(parameter_count(*opened.model)) * sizeof(float) * Optimiser::buffers(config_.optimiser);
+  check_memory(config_, bytes, "weights, gradients and the optimiser's state",
+               "Train a smaller model, or use sgd without momentum");
+  LearnerOptions options{.optimiser = config_.optimiser,
+                         .clip = config_.clip,
+                         .recompute = config_.recompute,
+                         .seed = config_.seed,
+                         .threads = static_cast<int>(config_.threads)};
+  if (checkpoint_ < 0 && config_.model.empty()) {
+    options.init = config_.init;
+    options.init->std = opened.files.config.value("initializer_range", 0.02);
+  }
+  return Learner(std::move(opened), options);
+}
+
+void Run::open_data() {
+  const ModelShape shape = learner_.engine().shape();
+  const auto open = [&](const std::string& path) {
+    TokenData data = TokenData::open(path);
+    if (data.vocab_size() > shape.vocab_size)
+      throw InputError(config_.path + ": " + path + " has token ids below " + std::to_string(data.vocab_size()) +
+                       ", and the model's vocabulary has " + std::to_string(shape.vocab_size) +
+                       ". Prepare the data with this model's tokenizer");
+    return data;
+  };
+  data_ = open(config_.train_data);
+  source_.emplace(*data_, BatchOptions{.sequence_length = config_.sequence_length,
+                                       .batch = config_.batch,
+                                       .seed = config_.seed,
+                                       .documents = config_.documents});
+  if (config_.eval_every > 0) validation_ = open(config_.validation_data);
+  if (config_.sample_every > 0)
+    for (const std::string& prompt : config_.sample_prompts) {
+      prompts_.push_back(learner_.engine().prompt_ids(prompt));
+      learner_.engine().check_ids(prompts_.back());
+    }
+}
+
+void Run::check_sizes() {
+  const ModelShape shape = learner_.engine().shape();
+  if (shape.context_length > 0 && config_.sequence_length > shape.context_length)
+    throw InputError(config_.path + ": sequence_length is " + std::to_string(config_.sequence_length) +
+                     "; the context of the model holds " + std::to_string(shape.context_length));
+  const int64_t rows = config_.batch * config_.sequence_length;
+  const double activations = learner_.activation_bytes(rows, config_.sequence_length);
+  check_memory(config_, activations,
+               "the activations of a batch of " + std::to_string(config_.batch) + " sequences of " +
+                   std::to_string(config_.sequence_length) + " tokens",
+               config_.recompute ? "Lower batch and raise accumulate: the result is the same"
+                                 : "Lower batch and raise accumulate: the result is the same; or set recompute: true");
+  steps_ = config_.steps;
+  if (steps_ == 0)
+    steps_ = std::max<int64_t>(1, std::llround(config_.epochs * static_cast<double>(source_->batches_per_epoch()) /
+                                               static_cast<double>(config_.accumulate)));
+  schedule_ = config_.schedule;
+  if (schedule_.length == 0) schedule_.length = steps_;
+  if (schedule_.warmup >= schedule_.length && schedule_.decay != Schedule::Decay::constant)
+    throw InputError(config_.path + ": schedule.warmup is " + std::to_string(schedule_.warmup) + "; expected fewer than the " +
+                     std::to_string(schedule_.length) + " steps of the schedule");
+  if (events_.started)
+    events_.started(
+        {.parameters = learner_.parameters().count(),
+         .steps = steps_,
+         .first_step = std::max<int64_t>(0, checkpoint_),
+         .state_bytes = static_cast<double>(learner_.parameters().size()) * sizeof(float) * Optimiser::buffers(config_.optimiser),
+         .activation_bytes = activations,
+         .data_tokens = data_->tokens()});
+}
+
+void Run::restore() {
+  if (checkpoint_ >= 0) {
+    progress_ = folder_.restore(checkpoint_, learner_, identity());
+    source_->seek(progress_.position);
+    result_.checkpoint = folder_.step_path(checkpoint_);
+  }
+  folder_.rewind_metrics(checkpoint_);
+}
+
+void Run::evaluate(Json& line) {
+  BatchSource source(*validation_, {.sequence_length = config_.sequence_length,
+                                    .batch = config_.batch,
+                                    .seed = config_.seed,
+                                    .documents = config_.documents,
+                                    .rank = 0,
+                                    .ranks = 1,
+                                    .shuffle = false});
+  const auto all = static_cast<int64_t>(source.batches_per_epoch());
+  const int64_t batches = config_.eval_batches > 0 ? std::min(config_.eval_batches, all) : all;
+  Learner::Sum sum;
+  for (int64_t i = 0; i < batches; ++i) {
+    const Learner::Sum part = learner_.evaluate(source.next());
+    sum.loss += part.loss;
+    sum.tokens += part.tokens;
+  }
+  const double loss = sum.loss / static_cast<double>(std::max<int64_t>(1, sum.tokens));
+  const bool best = progress_.best_step == 0 || loss < progress_.best_loss;
+  line["val_loss"] = loss;
+  if (validation_->text_bytes() > 0)
+    line["val_bits_per_byte"] =
+        loss / std::numbers::ln2 * static_cast<double>(validation_->tokens()) / static_cast<double>(validation_->text_bytes());
+  result_.validation_loss = loss;
+  if (best && progress_.step > 0) {
+    progress_.best_step = progress_.step;
+    progress_.best_loss = loss;
+  }
+  if (events_.evaluated) events_.evaluated(progress_.step, loss, best);
+}
+
+void Run::sample() {
+  Engine& engine = learner_.engine();
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    GenerateOptions options;
+    options.max_tokens = config_.sample_tokens;
+    options.sampling.temperature = config_.sample_temperature;
+    options.sampling.seed = config_.seed + static_cast<uint64_t>(progress_.step);
+    options.eos = engine.end_tokens();
+    const Generation made = generate(engine, prompts_[i], options);
+    if (events_.sampled) events_.sampled(progress_.step, config_.sample_prompts[i], made.text);
+  }
+}
+
+void Run::save() {
+  TrainProgress kept = progress_;
+  if (!config_.best) kept.best_step = 0;
+  folder_.save(learner_, kept, identity(), config_.keep);
+  result_.checkpoint = folder_.step_path(progress_.step);
+  if (events_.saved) events_.saved(progress_.step, result_.checkpoint);
+}
+
+// Gradient norm and |change| / |weight| of every block, and of what lies outside the blocks.
+void Run::add_layers(const StepReport& report, Json& line) const {
+  struct Squares {
+    double gradient = 0, change = 0, weight = 0;
+  };
+  std::map<std::string, Squares> groups;
+  const auto& list = learner_.parameters().list();
+  for (size_t i = 0; i < list.size(); ++i) {
+    Squares& group = groups[list[i].layer >= 0 ? "blocks." + std::to_string(list[i].layer) : list[i].ours];
+    group.gradient += report.gradient_norms[i] * report.gradient_norms[i];
+    group.change += report.update.change[i] * report.update.change[i];
+    group.weight += report.update.weight[i] * report.update.weight[i];
+  }
+  for (const auto& [name, group] : groups) {
+    line["layer_grad_norm"][name] = std::sqrt(group.gradient);
+    line["layer_update_ratio"][name] = group.weight > 0 ? std::sqrt(group.change / group.weight) : 0.0;
+  }
+}
+
+TrainResult Run::go() {
+  const auto due = [](int64_t every, int64_t step) { return every > 0 && step % every == 0; };
+  if (progress_.step == 0 && config_.eval_every > 0) {
+    Json line = {{"step", 0}, {"tokens", 0}};
+    evaluate(line);
+    folder_.add_metrics(line.dump());
+  }
+  Clock clock;
+  while (progress_.step < steps_ && !result_.stopped) {
+    std::vector<Batch> batches;
+    for (int64_t i = 0; i < config_.accumulate; ++i) batches.push_back(source_->next());
+    const bool layers = due(config_.layers_every, progress_.step + 1);
+    const StepReport report = learner_.step(batches, schedule_.at(progress_.step), layers);
+    progress_.step = report.step;
+    progress_.tokens += report.tokens;
+    progress_.position = source_->position();
+    result_.loss = report.loss;
+    const TrainEvents::Rate rate = clock.step(report.tokens, steps_ - progress_.step);
+    Json line = {{"step", report.step}, {"tokens", progress_.tokens},        {"loss", report.loss},
+                 {"lr", report.lr},     {"grad_norm", report.gradient_norm}, {"tokens_per_s", rate.tokens_per_s}};
+    if (layers) add_layers(report, line);
+    if (events_.stepped) events_.stepped(report, rate);
+    const bool last = progress_.step == steps_;
+    if (due(config_.eval_every, progress_.step) || (last && config_.eval_every > 0)) evaluate(line);
+    if (due(config_.sample_every, progress_.step)) sample();
+    folder_.add_metrics(line.dump());  // before the checkpoint: a resumed run keeps the lines up to it
+    result_.stopped = !last && events_.stop && events_.stop();
+    if (last || result_.stopped || due(config_.save_every, progress_.step) ||
+        (config_.best && progress_.best_step == progress_.step))
+      save();
+    clock.restart();  // validation, samples and checkpoints are no part of the rate
+  }
+  result_.step = progress_.step;
+  result_.tokens = progress_.tokens;
+  result_.best_step = config_.best ? progress_.best_step : 0;
+  result_.best_loss = progress_.best_loss;
+  return result_;
+}
+
+}  // namespace
+
+TrainResult train(const TrainConfig& config, bool resume, const TrainEvents& events) { return Run(config, resume, events).go(); }
+
+}  // namespace vitrine

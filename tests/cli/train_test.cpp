@@ -1,0 +1,125 @@
+// vitrine train as a shell runs it: kills, Ctrl-C, resuming, messages.
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "cli/program.h"
+#include "train/run_support.h"
+
+namespace vitrine {
+namespace {
+
+class TrainCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    small_data(scratch, "data", 40, 1);
+    small_data(scratch, "valid", 6, 2);
+  }
+  // A run of `steps` steps that saves after every one.
+  std::string config(const std::string& out, int steps, const std::string& extra = "") {
+    std::string text = small_config(scratch, scratch / out, extra);
+    text.replace(text.find("steps: 12"), 9, "steps: " + std::to_string(steps));
+    text.replace(text.find("{every: 3, keep: 2}"), 19, "{every: 1, keep: 2}");
+    return scratch.write(out + ".yaml", text);
+  }
+  // Starts the program, and sends it the signal after that time, or when `ready` says so. Returns its status.
+  template <class Ready>
+  int signalled(const std::vector<std::string>& arguments, int signal, Ready&& ready) {
+    std::vector<std::string> words = {VITRINE_PROGRAM};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    const std::string out = scratch / "out", err = scratch / "err";
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    pid_t child = 0;
+    EXPECT_EQ(posix_spawn(&child, VITRINE_PROGRAM, &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    int status = 0;
+    for (;;) {
+      if (waitpid(child, &status, WNOHANG) == child) return status;
+      if (ready()) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    kill(child, signal);
+    waitpid(child, &status, 0);
+    return status;
+  }
+  Scratch scratch;
+};
+
+// VITRINE_KILLS sets how many; each at another moment, of starting, stepping, validating, writing or removing checkpoints.
+TEST_F(TrainCommand, KilledAtAnyMomentItGoesOnToTheSameBits) {
+  const char* const wanted = std::getenv("VITRINE_KILLS");
+  const int kills = wanted != nullptr ? std::atoi(wanted) : 5;
+  const int steps = std::max(40, 8 * kills);
+  const Outcome whole = vitrine({"train", config("whole", steps), "--json"});
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  EXPECT_EQ(whole.json().at("step"), steps);
+  const std::string cut = config("cut", steps);
+  int killed = 0;
+  for (int i = 0; killed < kills && i < 3 * kills; ++i) {
+    // From when the last checkpoint of the run before is passed, a random while.
+    const auto begin = std::chrono::steady_clock::now();
+    const auto wait = std::chrono::microseconds(5'000 + philox(std::random_device{}(), static_cast<uint64_t>(i), 0)[0] % 150'000);
+    const int status =
+        signalled({"train", cut, "--resume"}, SIGKILL, [&] { return std::chrono::steady_clock::now() - begin > wait; });
+    if (WIFSIGNALED(status))
+      ++killed;
+    else
+      ASSERT_EQ(WEXITSTATUS(status), 0) << read_file(scratch / "err");
+  }
+  EXPECT_GE(killed, kills / 2);
+  const Outcome rest = vitrine({"train", cut, "--resume", "--json"});
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  const std::string last = "/step-" + std::to_string(steps);
+  EXPECT_EQ(weights_bytes(scratch / ("cut" + last)), weights_bytes(scratch / ("whole" + last)));
+  EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));
+  EXPECT_EQ(names_under(scratch / "cut"), names_under(scratch / "whole"));
+}
+
+TEST_F(TrainCommand, CtrlCFinishesTheStepAndSaves) {
+  const std::string file = config("run", 1'000'000);
+  const int status = signalled({"train", file}, SIGINT, [&] { return std::filesystem::exists(scratch / "run/step-2"); });
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 0) << read_file(scratch / "err");
+  const std::string out = read_file(scratch / "out");
+  EXPECT_CONTAINS(out, "stopped after step ");
+  EXPECT_CONTAINS(out, "Go on with: vitrine train " + file + " --resume");
+  const std::string name = std::filesystem::read_symlink(scratch / "run/last").string();
+  EXPECT_CONTAINS(out, name);
+  EXPECT_EQ(metrics_of(scratch / "run").back().at("step"), std::stoi(name.substr(5)));
+}
+
+TEST_F(TrainCommand, TheCheckpointIsAModelForEveryCommand) {
+  const Outcome run = vitrine({"train", config("run", 4)});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_CONTAINS(run.err, "parameters: ");
+  EXPECT_CONTAINS(run.err, "step 4/4  loss ");
+  EXPECT_CONTAINS(run.out, "done: step 4, ");
+  const Outcome predicted = vitrine({"predict", "--model", scratch / "run/last", "--tokens", "3,6,12", "--json"});
+  EXPECT_EQ(predicted.code, 0) << predicted.err;
+  const Json config = read_json(scratch / "run/last/config.json");
+  EXPECT_EQ(config.at("architectures"), Json::array({"GPT2LMHeadModel"}));
+  EXPECT_EQ(config.at("torch_dtype"), "float32");
+}
+
+TEST_F(TrainCommand, RefusesWithTwoAndFailsWithOne) {
+  expect_refused({"train"}, {"no configuration"});
+  expect_refused({"train", scratch / "none.yaml"}, {"none.yaml"});
+  expect_refused({"train", config("a", 4, "learning_rate: 1\n")}, {"\"learning_rate\" is not known", "Here can stand: "});
+  expect_refused({"train", config("b", 4, "threads: 0\n")}, {"\"threads\" is \"0\"; expected a whole number from 1 to 1024"});
+  std::string text = read_file(config("c", 4));
+  text.replace(text.find("lr: 1e-2"), 8, "lr: 1e30");
+  const Outcome failed = vitrine({"train", scratch.write("c.yaml", text)});
+  EXPECT_EQ(failed.code, 1) << failed.err;
+  EXPECT_CONTAINS(failed.err, "NaN or infinity appeared first in ");
+}
+
+}  // namespace
+}  // namespace vitrine

@@ -1,0 +1,146 @@
+// The configuration: every key is checked, and what is wrong is named with its line.
+#include "train/config.h"
+
+#include <gtest/gtest.h>
+
+#include "support/scratch.h"
+
+namespace vitrine {
+namespace {
+
+const std::string kLeast =
+    "model: some/model\ndata: {train: d}\nsequence_length: 8\nbatch: 2\nsteps: 10\noptimiser: {lr: 1e-3}\nout: o\n";
+
+std::string refusal(const std::string& text) {
+  return message_of<FileError>([&] { parse_train_config(text, "c.yaml"); });
+}
+
+TEST(TrainConfig, TheLeastHasDefaults) {
+  const TrainConfig c = parse_train_config(kLeast, "c.yaml");
+  EXPECT_EQ(c.model, "some/model");
+  EXPECT_EQ(c.accumulate, 1);
+  EXPECT_TRUE(c.documents);
+  EXPECT_EQ(c.optimiser.kind, OptimiserOptions::Kind::adamw);
+  EXPECT_EQ(c.optimiser.weight_decay, 0.1);
+  EXPECT_EQ(c.schedule.decay, Schedule::Decay::cosine);
+  EXPECT_EQ(c.clip, 1);
+  EXPECT_FALSE(c.dropout_attention.has_value());
+}
+
+TEST(TrainConfig, ReadsEveryKey) {
+  const TrainConfig c = parse_train_config(R"(
+model:
+  config: {model_type: gpt2, n_embd: 16, scale: 1.5e0, flag: true, name: "7", list: [1, x]}
+  tokenizer: tok
+  init: {rule: scale_preserving, norms: random}
+data: {train: d, validation: v, documents: false}
+sequence_length: 8
+batch: 2
+accumulate: 3
+epochs: 1.5
+optimiser: {name: sgd, lr: 0.1, momentum: 0.9, weight_decay: 0.2, decay: ["*w*"], no_decay: "*b"}
+schedule: {warmup: 4, decay: linear, minimum: 0.01, steps: 50}
+clip: 0
+dropout: {attention: 0.1, residual: 0.2}
+recompute: true
+seed: 9
+threads: 2
+eval_every: 5
+eval_batches: 6
+sample_every: 7
+sample_prompts: [a, b]
+sample_tokens: 8
+sample_temperature: 0
+checkpoint: {every: 9, keep: 1, best: false}
+layers_every: 10
+out: o
+)",
+                                           "c.yaml");
+  EXPECT_EQ(c.config,
+            (Json{{"model_type", "gpt2"}, {"n_embd", 16}, {"scale", 1.5}, {"flag", true}, {"name", "7"}, {"list", {1, "x"}}}));
+  EXPECT_EQ(c.tokenizer, "tok");
+  EXPECT_EQ(c.init.kind, InitRule::Kind::scale_preserving);
+  EXPECT_TRUE(c.init.random_norms);
+  EXPECT_FALSE(c.documents);
+  EXPECT_EQ(c.validation_data, "v");
+  EXPECT_EQ(c.accumulate, 3);
+  EXPECT_EQ(c.epochs, 1.5);
+  EXPECT_EQ(c.optimiser.kind, OptimiserOptions::Kind::sgd);
+  EXPECT_EQ(c.optimiser.momentum, 0.9);
+  EXPECT_EQ(c.optimiser.weight_decay, 0.2);
+  EXPECT_EQ(c.optimiser.decay, std::vector<std::string>{"*w*"});
+  EXPECT_EQ(c.optimiser.no_decay, std::vector<std::string>{"*b"});
+  EXPECT_EQ(c.schedule.peak, 0.1);
+  EXPECT_EQ(c.schedule.warmup, 4);
+  EXPECT_EQ(c.schedule.decay, Schedule::Decay::linear);
+  EXPECT_EQ(c.schedule.minimum, 0.01);
+  EXPECT_EQ(c.schedule.length, 50);
+  EXPECT_EQ(c.clip, 0);
+  EXPECT_FALSE(c.dropout_embedding.has_value());
+  EXPECT_EQ(c.dropout_attention, 0.1);
+  EXPECT_EQ(c.dropout_residual, 0.2);
+  EXPECT_TRUE(c.recompute);
+  EXPECT_EQ(c.seed, 9u);
+  EXPECT_EQ(c.threads, 2);
+  EXPECT_EQ(c.eval_every, 5);
+  EXPECT_EQ(c.eval_batches, 6);
+  EXPECT_EQ(c.sample_every, 7);
+  EXPECT_EQ(c.sample_prompts, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(c.sample_tokens, 8);
+  EXPECT_EQ(c.sample_temperature, 0);
+  EXPECT_EQ(c.save_every, 9);
+  EXPECT_EQ(c.keep, 1);
+  EXPECT_FALSE(c.best);
+  EXPECT_EQ(c.layers_every, 10);
+  EXPECT_EQ(c.out, "o");
+}
+
+TEST(TrainConfig, NamesWhatIsWrong) {
+  EXPECT_CONTAINS(refusal(kLeast + "learning_rate: 1\n"), "c.yaml:8: \"learning_rate\" is not known. Did you mean \"");
+  EXPECT_CONTAINS(refusal(kLeast + "acumulate: 2\n"), "Did you mean \"accumulate\"?");
+  EXPECT_CONTAINS(refusal(kLeast + "epochs: 2\n"), "expected either \"steps\" or \"epochs\"");
+  EXPECT_CONTAINS(refusal(kLeast + "eval_every: 2\n"), "set data.validation too");
+  EXPECT_CONTAINS(refusal(kLeast + "sample_every: 2\n"), "set sample_prompts too");
+  EXPECT_CONTAINS(refusal(kLeast + "sample_prompts: [a]\n"), "set sample_every too");
+  EXPECT_CONTAINS(refusal(kLeast + "dropout: 1\n"), "\"dropout\" is \"1\"; expected a share from 0 to below 1");
+  EXPECT_CONTAINS(refusal(kLeast + "dropout: {pattern: 0.1}\n"), "\"dropout.pattern\" is not known");
+  EXPECT_CONTAINS(refusal(kLeast + "clip: -1\n"), "expected a norm of at least 0");
+  EXPECT_CONTAINS(refusal(kLeast + "schedule: {minimum: 1}\n"), "expected a learning rate from 0 to optimiser.lr");
+  EXPECT_CONTAINS(refusal(kLeast + "schedule: {decay: cosin}\n"), "did you mean \"cosine\"?");
+  EXPECT_CONTAINS(refusal(kLeast + "checkpoint: {keep: 0}\n"), "expected a whole number from 1");
+  EXPECT_CONTAINS(refusal("model: m\n"), "lacks \"data\"; expected {train: FOLDER");
+  EXPECT_CONTAINS(refusal("model: {init: {rule: family}}\n"), "expected either \"path\"");
+  EXPECT_CONTAINS(refusal("model: {path: p, init: {rule: family}}\n"), "expected none: the weights are those of model.path");
+  std::string text = kLeast;
+  text.replace(text.find("{lr: 1e-3}"), 10, "{lr: 1, momentum: 0.9}");
+  EXPECT_CONTAINS(refusal(text), "\"optimiser.momentum\" is not known");
+}
+
+TEST(TrainConfig, DropoutGoesWhereTheFamilyHasIt) {
+  TrainConfig c = parse_train_config(kLeast + "dropout: 0.25\n", "c.yaml");
+  EXPECT_EQ(with_dropout({{"model_type", "gpt2"}}, c),
+            (Json{{"model_type", "gpt2"}, {"embd_pdrop", 0.25}, {"attn_pdrop", 0.25}, {"resid_pdrop", 0.25}}));
+  EXPECT_EQ(with_dropout({{"model_type", "llama"}}, c), (Json{{"model_type", "llama"}, {"attention_dropout", 0.25}}));
+  EXPECT_EQ(with_dropout({{"model_type", "classic_decoder"}}, c), (Json{{"model_type", "classic_decoder"}, {"dropout", 0.25}}));
+  c = parse_train_config(kLeast + "dropout: {embedding: 0.25}\n", "c.yaml");
+  EXPECT_CONTAINS(message_of<InputError>([&] { with_dropout({{"model_type", "llama"}}, c); }),
+                  "\"dropout.embedding\" is set, and models of the family llama have no dropout there");
+}
+
+TEST(Schedule, RisesAndFalls) {
+  Schedule s{.decay = Schedule::Decay::cosine, .peak = 1, .minimum = 0.1, .warmup = 4, .length = 14};
+  EXPECT_DOUBLE_EQ(s.at(0), 0.2);
+  EXPECT_DOUBLE_EQ(s.at(3), 0.8);
+  EXPECT_DOUBLE_EQ(s.at(4), 1);
+  EXPECT_DOUBLE_EQ(s.at(9), 0.55);
+  EXPECT_DOUBLE_EQ(s.at(14), 0.1);
+  EXPECT_DOUBLE_EQ(s.at(1000), 0.1);
+  s.decay = Schedule::Decay::linear;
+  EXPECT_DOUBLE_EQ(s.at(5), 0.91);
+  s.decay = Schedule::Decay::constant;
+  EXPECT_DOUBLE_EQ(s.at(3), 0.8);
+  EXPECT_DOUBLE_EQ(s.at(1000), 1);
+}
+
+}  // namespace
+}  // namespace vitrine

@@ -1,0 +1,271 @@
+// The laws of a step: accumulation is one big batch, threads and recomputation change no bit, NaN is named and learns nothing.
+#include "train/learner.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "support/random_model.h"
+#include "support/scratch.h"
+#include "train/support.h"
+
+namespace vitrine {
+namespace {
+
+std::vector<float> weights_of(const Learner& learner) {
+  const float* w = learner.parameters().weights();
+  return {w, w + learner.parameters().size()};
+}
+
+// Sequences of random ids; every `skip`th row of sequence i is not scored.
+Batch random_batch(const std::vector<int64_t>& lengths, int32_t vocab, uint64_t seed, int64_t skip = 0) {
+  Batch batch;
+  for (const int64_t length : lengths) {
+    batch.lengths.push_back(length);
+    for (int64_t i = 0; i < length; ++i) {
+      const auto words = philox(seed, batch.tokens.size(), 0);
+      batch.tokens.push_back(static_cast<int32_t>(words[0] % static_cast<uint32_t>(vocab)));
+      const bool scored = skip == 0 || i % skip == 0;
+      batch.labels.push_back(scored ? static_cast<int32_t>(words[1] % static_cast<uint32_t>(vocab)) : kNotScored);
+    }
+  }
+  return batch;
+}
+
+LearnerOptions plain(int threads = 1) {
+  LearnerOptions options;
+  options.optimiser.kind = OptimiserOptions::Kind::sgd;
+  options.optimiser.weight_decay = 0;
+  options.threads = threads;
+  return options;
+}
+
+TEST(Learner, AccumulationIsOneBigBatchWhateverIsScored) {
+  const std::string model = Golden::open("gemma2").model();
+  Learner apart(open_model(model), plain()), together(open_model(model), plain());
+  // 24 rows of which 3 are scored, 7 all scored, and one batch in which none is.
+  std::vector<Batch> batches = {random_batch({24}, 97, 1, 8), random_batch({5, 2}, 97, 2), random_batch({4}, 97, 3)};
+  std::fill(batches[2].labels.begin(), batches[2].labels.end(), kNotScored);
+  Batch big;
+  for (const Batch& batch : batches) {
+    big.tokens.insert(big.tokens.end(), batch.tokens.begin(), batch.tokens.end());
+    big.labels.insert(big.labels.end(), batch.labels.begin(), batch.labels.end());
+    big.lengths.insert(big.lengths.end(), batch.lengths.begin(), batch.lengths.end());
+  }
+  const StepReport a = apart.step(batches, 0.5), t = together.step(std::span(&big, 1), 0.5);
+  EXPECT_EQ(a.tokens, 10);
+  EXPECT_EQ(t.tokens, 10);
+  EXPECT_NEAR(a.loss, t.loss, 1e-6 * t.loss);
+  EXPECT_NEAR(a.gradient_norm, t.gradient_norm, 1e-5 * t.gradient_norm);
+  const std::vector<float> apart_weights = weights_of(apart), together_weights = weights_of(together);
+  EXPECT_CLOSE(apart_weights, together_weights, (Tolerance{.abs = 2e-6, .rel = 1e-5}));
+  // Dividing each batch by its own tokens would give another gradient: the mean of means.
+  Learner alone(open_model(model), plain());
+  const double first = alone.step(std::span(&batches[0], 1), 0).loss, second = alone.step(std::span(&batches[1], 1), 0).loss;
+  EXPECT_GT(std::abs((first + second) / 2 - t.loss), 1e-3);
+}
+
+TEST(Learner, ThreadsChangeNoBit) {
+  for (const char* name : {"gpt2_a", "gemma2", "llama"}) {
+    SCOPED_TRACE(name);
+    const std::string model = Golden::open(name).model();
+    LearnerOptions one, two;
+    one.clip = two.clip = 0.5;
+    one.threads = 1;
+    two.threads = 2;
+    Learner a(open_model(model), one), b(open_model(model), two);
+    for (uint64_t i = 0; i < 3; ++i) {
+      const std::vector<Batch> batches = {random_batch({64, 40, 24}, 97, i), random_batch({33}, 97, i + 10)};
+      const StepReport ra = a.step(batches, 1e-2), rb = b.step(batches, 1e-2);
+      EXPECT_EQ(ra.loss, rb.loss);
+      EXPECT_EQ(ra.gradient_norm, rb.gradient_norm);
+    }
+    EXPECT_EQ(weights_of(a), weights_of(b));
+  }
+}
+
+Json small_gpt2(double dropout) {
+  return {{"model_type", "gpt2"}, {"n_embd", 32},          {"n_layer", 3},          {"n_head", 2},           {"vocab_size", 61},
+          {"n_positions", 64},    {"embd_pdrop", dropout}, {"attn_pdrop", dropout}, {"resid_pdrop", dropout}};
+}
+
+OpenedModel fresh(const Json& config) {
+  OpenedModel opened;
+  opened.files.name = opened.files.config_path = "config.json";
+  opened.files.config = config;
+  opened.model = model_from_config(opened.files);
+  return opened;
+}
+
+TEST(Learner, DropoutFallsTheSameOnAnyThreadsAndWhenRecomputed) {
+  std::vector<std::vector<float>> weights;
+  std::vector<double> losses;
+  for (const int variant : {0, 1, 2, 3}) {
+    LearnerOptions options;
+    options.init = InitRule{};
+    options.threads = variant == 1 ? 2 : 1;
+    options.recompute = variant == 2;
+    options.seed = 3;
+    Learner learner(fresh(small_gpt2(variant == 3 ? 0.0 : 0.3)), options);
+    for (uint64_t i = 0; i < 3; ++i) {
+      const std::vector<Batch> batches = {random_batch({40, 24}, 61, i), random_batch({31}, 61, i + 10)};
+      losses.push_back(learner.step(batches, 1e-2).loss);
+    }
+    weights.push_back(weights_of(learner));
+  }
+  EXPECT_EQ(weights[0], weights[1]);
+  EXPECT_EQ(weights[0], weights[2]);
+  EXPECT_NE(weights[0], weights[3]);
+  // The mask changes from step to step and from batch to batch: with the same batch twice the losses differ.
+  LearnerOptions options;
+  options.init = InitRule{};
+  Learner learner(fresh(small_gpt2(0.3)), options);
+  const Batch batch = random_batch({40}, 61, 1);
+  const double first = learner.step(std::span(&batch, 1), 0).loss, second = learner.step(std::span(&batch, 1), 0).loss;
+  EXPECT_NE(first, second);
+  EXPECT_EQ(learner.evaluate(batch).loss, learner.evaluate(batch).loss);  // and falls nowhere when nothing is learned
+}
+
+TEST(Learner, ClippingScalesTheGradientToTheNorm) {
+  const std::string model = Golden::open("llama").model();
+  LearnerOptions clipped = plain();
+  clipped.clip = 0.01;
+  Learner a(open_model(model), clipped), b(open_model(model), plain());
+  const std::vector<float> before = weights_of(a);
+  const Batch batch = random_batch({20}, 97, 4);
+  const StepReport ra = a.step(std::span(&batch, 1), 1, true), rb = b.step(std::span(&batch, 1), 1);
+  EXPECT_EQ(ra.gradient_norm, rb.gradient_norm);  // reported before clipping
+  EXPECT_GT(ra.gradient_norm, 0.01);
+  double change = 0;
+  for (const double c : ra.update.change) change += c * c;
+  EXPECT_NEAR(std::sqrt(change), 0.01, 1e-5);  // lr 1: the step is the gradient
+}
+
+TEST(Learner, WeightDecayFallsOnMatricesOnly) {
+  LearnerOptions options = plain();
+  options.optimiser.weight_decay = 0.5;
+  options.init = InitRule{.random_norms = true};
+  Learner learner(fresh(small_gpt2(0)), options);
+  for (size_t i = 0; i < learner.parameters().list().size(); ++i)
+    EXPECT_EQ(learner.optimiser().decays(i), learner.parameters().list()[i].shape.size() == 2)
+        << learner.parameters().list()[i].name;
+  options.optimiser.decay = {"*c_fc*"};
+  options.optimiser.no_decay = {"*.0.*", "*bias"};
+  Learner chosen(fresh(small_gpt2(0)), options);
+  for (size_t i = 0; i < chosen.parameters().list().size(); ++i) {
+    const std::string& name = chosen.parameters().list()[i].name;
+    EXPECT_EQ(chosen.optimiser().decays(i),
+              name == "transformer.h.1.mlp.c_fc.weight" || name == "transformer.h.2.mlp.c_fc.weight")
+        << name;
+  }
+  options.optimiser.decay = {"transformer.h.1.mlp.c_fd.weight"};
+  const std::string message = message_of<InputError>([&] { const Learner refused(fresh(small_gpt2(0)), options); });
+  EXPECT_CONTAINS(message, "optimiser.decay: \"transformer.h.1.mlp.c_fd.weight\" fits no parameter");
+  EXPECT_CONTAINS(message, "the nearest name is \"transformer.h.1.mlp.c_fc.weight\"");
+}
+
+TEST(Learner, NamesWhereNanAppearsAndLearnsNothing) {
+  Learner learner(open_model(Golden::open("gemma2").model()), plain(2));
+  const Batch batch = random_batch({12, 9}, 97, 4);
+  learner.step(std::span(&batch, 1), 0.1);
+  for (const Parameter& p : learner.parameters().list())
+    if (p.ours == "blocks.2.mlp.W_in") learner.parameters().weights(p)[5] = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> before = weights_of(learner);
+  const std::string message = message_of<RunError>([&] { learner.step(std::span(&batch, 1), 0.1); });
+  EXPECT_CONTAINS(message, "step 2: NaN or infinity appeared first in blocks.2.mlp.hook_pre");
+  EXPECT_CONTAINS(message, "at position 0 (token ");
+  std::vector<float> after = weights_of(learner);
+  EXPECT_EQ(std::memcmp(before.data(), after.data(), before.size() * sizeof(float)), 0);
+  EXPECT_EQ(learner.steps_done(), 1);
+}
+
+TEST(Learner, NamesWhereAGradientOverflows) {
+  // Attention that gives exactly zero passes its norm as zero; going backwards the norm multiplies by its weight and by
+  // 1 / sqrt(eps), which together are beyond f32.
+  Json config = read_json(Golden::open("gemma2").model() + "/config.json");
+  config["rms_norm_eps"] = 2e-38;
+  LearnerOptions options = plain();
+  options.init = InitRule{};
+  Learner learner(fresh(config), options);
+  for (const Parameter& p : learner.parameters().list()) {
+    float* const w = learner.parameters().weights(p);
+    if (p.ours == "blocks.1.attn.W_O") std::fill(w, w + p.count, 0.0f);
+    if (p.ours == "blocks.1.ln1_post.w") std::fill(w, w + p.count, 1e25f);
+  }
+  const Batch batch = random_batch({12, 9}, 97, 4);
+  const std::vector<float> before = weights_of(learner);
+  const std::string message = message_of<RunError>([&] { learner.step(std::span(&batch, 1), 0.1); });
+  EXPECT_CONTAINS(message, "step 1: going backwards, NaN or infinity appeared first in the gradient at blocks.1.attn.hook_out");
+  EXPECT_EQ(before, weights_of(learner));
+}
+
+TEST(Learner, RefusesWhatDoesNotFitTheModel) {
+  Learner learner(fresh(small_gpt2(0)), plain());
+  Batch batch = random_batch({65}, 61, 1);
+  EXPECT_CONTAINS(message_of<InputError>([&] { learner.step(std::span(&batch, 1), 0.1); }),
+                  "has 65 tokens; the context of the model holds 64");
+  batch = random_batch({8}, 61, 1);
+  batch.tokens[3] = 61;
+  EXPECT_CONTAINS(message_of<InputError>([&] { learner.step(std::span(&batch, 1), 0.1); }), "61");
+  batch = random_batch({8}, 61, 1);
+  std::fill(batch.labels.begin(), batch.labels.end(), kNotScored);
+  EXPECT_CONTAINS(message_of<InputError>([&] { learner.step(std::span(&batch, 1), 0.1); }), "nothing to learn from");
+}
+
+TEST(Learner, FreshWeightsFollowTheFamilysRule) {
+  const auto statistics = [](const Learner& learner, std::string_view ours) {
+    for (const Parameter& p : learner.parameters().list()) {
+      if (p.ours != ours) continue;
+      double sum = 0, squares = 0;
+      for (size_t i = 0; i < p.count; ++i) {
+        const double w = static_cast<double>(learner.parameters().weights(p)[i]);
+        sum += w;
+        squares += w * w;
+      }
+      const double mean = sum / static_cast<double>(p.count);
+      return std::pair(mean, std::sqrt(squares / static_cast<double>(p.count) - mean * mean));
+    }
+    ADD_FAILURE() << "no parameter " << ours;
+    return std::pair(0.0, 0.0);
+  };
+  Json config = small_gpt2(0);
+  config["n_embd"] = 128;
+  LearnerOptions options;
+  options.init = InitRule{};
+  const Learner gpt2(fresh(config), options);
+  EXPECT_NEAR(statistics(gpt2, "blocks.1.attn.W_Q").second, 0.02, 0.0005);
+  EXPECT_NEAR(statistics(gpt2, "blocks.1.mlp.W_out").second, 0.02 / std::sqrt(6.0), 0.0003);
+  EXPECT_EQ(statistics(gpt2, "blocks.1.ln1.w"), std::pair(1.0, 0.0));
+  EXPECT_EQ(statistics(gpt2, "blocks.1.mlp.W_in").first, statistics(gpt2, "blocks.1.mlp.W_in").first);
+  // The texts' rule: randn(in) / sqrt(in), so that products keep the scale of what goes in.
+  options.init = InitRule{.kind = InitRule::Kind::scale_preserving};
+  const Learner preserving(fresh(config), options);
+  EXPECT_NEAR(statistics(preserving, "W_E").second, 1 / std::sqrt(128.0), 0.002);
+  EXPECT_NEAR(statistics(preserving, "blocks.0.mlp.W_out").second, 1 / std::sqrt(512.0), 0.001);
+  // Gemma's file holds what is added to 1.
+  const Json gemma = read_json(Golden::open("gemma").model() + "/config.json");
+  options.init = InitRule{};
+  const Learner offset(fresh(gemma), options);
+  EXPECT_EQ(statistics(offset, "blocks.0.ln1.w"), std::pair(0.0, 0.0));
+  // A seed says every number, another seed others.
+  LearnerOptions other = options;
+  other.seed = 2;
+  const Learner again(fresh(gemma), options), different(fresh(gemma), other);
+  EXPECT_EQ(weights_of(offset), weights_of(again));
+  EXPECT_NE(weights_of(offset), weights_of(different));
+}
+
+TEST(Learner, TheMemoryEstimateIsWhatABatchTakes) {
+  Learner learner(fresh(small_gpt2(0)), plain());
+  const double estimate = learner.activation_bytes(20 * 64, 64);
+  Learner measured(fresh(small_gpt2(0)), plain());
+  const Batch batch = random_batch(std::vector<int64_t>(20, 64), 61, 1);
+  measured.step(std::span(&batch, 1), 0.1);
+  EXPECT_GT(estimate, 0.8 * measured.peak_bytes());
+  EXPECT_LT(estimate, 1.3 * measured.peak_bytes());
+}
+
+}  // namespace
+}  // namespace vitrine

@@ -1,0 +1,210 @@
+// Whole runs: metrics, checkpoints, resuming to the same bits, and what is refused before it starts.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "train/run_support.h"
+#include "train/train.h"
+
+namespace vitrine {
+namespace {
+
+class TrainRun : public testing::Test {
+ protected:
+  void SetUp() override {
+    small_data(scratch, "data", 40, 1);
+    small_data(scratch, "valid", 6, 2);
+  }
+  TrainConfig config(const std::string& out, const std::string& extra = "") {
+    return parse_train_config(small_config(scratch, scratch / out, extra), "config.yaml");
+  }
+  // Stops after the given step, as Ctrl-C does.
+  static TrainEvents until(int64_t step) {
+    auto done = std::make_shared<int64_t>(0);
+    TrainEvents events;
+    events.stepped = [done](const StepReport& r, const TrainEvents::Rate&) { *done = r.step; };
+    events.stop = [done, step] { return *done >= step; };
+    return events;
+  }
+  Scratch scratch;
+};
+
+TEST_F(TrainRun, LearnsAndLeavesADirectoryThatRuns) {
+  const TrainResult result = train(config("run", "layers_every: 5\n"), false);
+  EXPECT_EQ(result.step, 12);
+  EXPECT_FALSE(result.stopped);
+  EXPECT_EQ(result.checkpoint, scratch / "run/step-12");
+  const std::vector<Json> metrics = metrics_of(scratch / "run");
+  ASSERT_EQ(metrics.size(), 13u);  // with the validation before the first step
+  EXPECT_EQ(metrics[0].at("step"), 0);
+  EXPECT_LT(metrics[12].at("val_loss").get<double>(), metrics[0].at("val_loss").get<double>() - 0.1);
+  EXPECT_NEAR(metrics[0].at("val_bits_per_byte").get<double>(), metrics[0].at("val_loss").get<double>() / std::log(2.0), 1e-9);
+  EXPECT_NEAR(metrics[1].at("lr").get<double>(), 0.0025, 1e-12);
+  EXPECT_TRUE(metrics[4].contains("val_loss"));
+  EXPECT_FALSE(metrics[5].contains("val_loss"));
+  EXPECT_EQ(metrics[5].at("layer_grad_norm").size(), 2u + 4u);  // blocks, W_E, W_pos, ln_final's two
+  EXPECT_GT(metrics[5].at("layer_update_ratio").at("blocks.1").get<double>(), 0);
+  double squares = 0;
+  for (const auto& [name, norm] : metrics[5].at("layer_grad_norm").items()) squares += norm.get<double>() * norm.get<double>();
+  EXPECT_NEAR(std::sqrt(squares), metrics[5].at("grad_norm").get<double>(), 1e-9);
+  Engine engine(scratch / "run/last");
+  EXPECT_EQ(engine.shape().n_layers, 2);
+  EXPECT_EQ(engine.predict(std::vector<int32_t>{3, 6}, 3, false).size(), 1u);
+  EXPECT_EQ(std::filesystem::read_symlink(scratch / "run/last"), "step-12");
+  EXPECT_EQ(std::filesystem::read_symlink(scratch / "run/best"), "step-" + std::to_string(result.best_step));
+}
+
+TEST_F(TrainRun, KeepsTheNewestAndTheBest) {
+  // The rate is so high at the end that the best is early.
+  const std::string text = small_config(scratch, scratch / "run");
+  std::string wild = text;
+  wild.replace(wild.find("lr: 1e-2"), 8, "lr: 3.00");
+  const TrainResult result = train(parse_train_config(wild, "config.yaml"), false);
+  ASSERT_GT(result.best_step, 0);
+  std::vector<std::string> expected = {"best", "last", "metrics.jsonl", "step-12", "step-9"};
+  const std::string best = "step-" + std::to_string(result.best_step);
+  if (std::find(expected.begin(), expected.end(), best) == expected.end()) expected.push_back(best);
+  std::sort(expected.begin(), expected.end());
+  const std::vector<std::string> names = names_under(scratch / "run");
+  for (const std::string& name : expected) EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+  EXPECT_LE(names.size(), expected.size() + 1);
+}
+
+TEST_F(TrainRun, ResumesToTheSameBitsFromEveryStep) {
+  train(config("whole", "threads: 1\n"), false);
+  const std::string weights = weights_bytes(scratch / "whole/step-12");
+  for (const int64_t step : {1, 3, 4, 7, 11}) {
+    SCOPED_TRACE(step);
+    const std::string out = "cut" + std::to_string(step);
+    const TrainResult first = train(config(out, "threads: 2\n"), false, until(step));
+    EXPECT_TRUE(first.stopped);
+    EXPECT_EQ(first.step, step);
+    const TrainResult second = train(config(out), true);
+    EXPECT_EQ(second.step, 12);
+    EXPECT_EQ(weights_bytes(scratch / (out + "/step-12")), weights);
+    EXPECT_EQ(metrics_of(scratch / out), metrics_of(scratch / "whole"));
+  }
+}
+
+TEST_F(TrainRun, ResumesWithSgdAcrossEpochsAndWithoutDocuments) {
+  const auto text = [&](const std::string& out) {
+    std::string t = small_config(scratch, scratch / out);
+    t.replace(t.find("optimiser: {name: adamw, lr: 1e-2}"), 34, "optimiser: {name: sgd, lr: 1e-2, momentum: 0.9}");
+    t.replace(t.find("steps: 12"), 9, "epochs: 2");
+    t.replace(t.find("data: {"), 7, "data: {documents: false, ");
+    return parse_train_config(t, "config.yaml");
+  };
+  const TrainResult whole = train(text("whole"), false);
+  EXPECT_GT(whole.step, 20);  // two epochs
+  train(text("cut"), false, until(whole.step - 5));
+  const TrainResult cut = train(text("cut"), true);
+  EXPECT_EQ(cut.step, whole.step);
+  EXPECT_EQ(weights_bytes(cut.checkpoint), weights_bytes(whole.checkpoint));
+}
+
+TEST_F(TrainRun, IgnoresAndClearsWhatAKilledRunLeft) {
+  train(config("whole"), false);
+  train(config("cut"), false, until(4));
+  // Half a checkpoint, half a removal, half a line.
+  scratch.write("cut/.unfinished-step-6/model.safetensors", "half");
+  scratch.write("cut/.unfinished-removed-3/config.json", "{}");
+  std::ofstream(scratch / "cut/metrics.jsonl", std::ios::app) << R"({"step": 5, "loss": 1.0})" << "\n" << R"({"step": 6, "lo)";
+  const TrainResult result = train(config("cut"), true);
+  EXPECT_EQ(weights_bytes(result.checkpoint), weights_bytes(scratch / "whole/step-12"));
+  EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));
+  for (const std::string& name : names_under(scratch / "cut")) EXPECT_FALSE(name.starts_with(".")) << name;
+}
+
+TEST_F(TrainRun, BeginsAnewWhereNothingWasSavedYet) {
+  train(config("whole"), false);
+  scratch.write("cut/metrics.jsonl", "{\"step\": 1}\n");
+  const TrainResult result = train(config("cut"), true);
+  EXPECT_EQ(weights_bytes(result.checkpoint), weights_bytes(scratch / "whole/step-12"));
+  EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));
+}
+
+TEST_F(TrainRun, AFullDiskLeavesTheLastCheckpointIntact) {
+  train(config("run"), false, until(3));
+  const std::string before = weights_bytes(scratch / "run/step-3");
+  const auto ignored = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const rlimit small{20'000, limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string message = message_of<RunError>([&] { train(config("run"), true); });
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, ignored);
+  EXPECT_CONTAINS(message, "model.safetensors");
+  EXPECT_CONTAINS(message,
+                  "The checkpoint of step 4 was not written; that of step 3 is intact. Make room and go on with --resume");
+  EXPECT_EQ(weights_bytes(scratch / "run/step-3"), before);
+  for (const std::string& name : names_under(scratch / "run")) EXPECT_FALSE(name.starts_with(".")) << name;
+  train(config("whole"), false);
+  train(config("run"), true);
+  EXPECT_EQ(weights_bytes(scratch / "run/step-12"), weights_bytes(scratch / "whole/step-12"));
+}
+
+TEST_F(TrainRun, NanStopsWithTheLayerAndKeepsTheCheckpoint) {
+  std::string text = small_config(scratch, scratch / "run");
+  text.replace(text.find("lr: 1e-2"), 8, "lr: 1e30");
+  text.replace(text.find("minimum: 1e-3"), 13, "minimum: 1e30");
+  const std::string message = message_of<RunError>([&] { train(parse_train_config(text, "config.yaml"), false); });
+  EXPECT_CONTAINS(message, "NaN or infinity appeared first in ");
+  EXPECT_CONTAINS(message, "no checkpoint was written from it");
+  for (const int64_t step : RunFolder(scratch / "run").steps()) EXPECT_LE(step, 3) << step;
+}
+
+TEST_F(TrainRun, AFolderHoldsOneRun) {
+  train(config("run"), false, until(3));
+  EXPECT_CONTAINS(message_of<InputError>([&] { train(config("run"), false); }),
+                  "holds a run already, up to step 3. Go on with it by --resume");
+  const RunFolder held(scratch / "run");
+  EXPECT_CONTAINS(message_of<UsageError>([&] { train(config("run"), true); }), "another process trains in ");
+}
+
+TEST_F(TrainRun, AContinuationMayNotChangeWhatThePositionMeans) {
+  train(config("run"), false, until(3));
+  std::string text = small_config(scratch, scratch / "run");
+  text.replace(text.find("batch: 3"), 8, "batch: 4");
+  const std::string message = message_of<InputError>([&] { train(parse_train_config(text, "config.yaml"), true); });
+  EXPECT_CONTAINS(message, "the run has batch 3, and the configuration now says 4");
+  EXPECT_CONTAINS(message, "/run/step-3");
+}
+
+TEST_F(TrainRun, GoesOnFromAnExistingModel) {
+  train(config("first"), false);
+  std::string text = small_config(scratch, scratch / "second", "dropout: 0\n");
+  const size_t begin = text.find("model:"), end = text.find("data:");
+  text.replace(begin, end - begin, "model: " + scratch / "first/last" + "\n");
+  const TrainConfig next = parse_train_config(text, "config.yaml");
+  train(next, false, until(1));
+  const double start = metrics_of(scratch / "second").front().at("val_loss").get<double>();
+  EXPECT_NEAR(start, metrics_of(scratch / "first").back().at("val_loss").get<double>(), 1e-12);
+  EXPECT_EQ(read_json(scratch / "second/last/config.json").at("attn_pdrop"), 0.0);
+}
+
+TEST_F(TrainRun, RefusesBeforeItStartsWithNumbers) {
+  const auto refused = [&](const std::string& from, const std::string& to) {
+    std::string text = small_config(scratch, scratch / "run");
+    text.replace(text.find(from), from.size(), to);
+    return message_of<InputError>([&] { train(parse_train_config(text, "config.yaml"), false); });
+  };
+  std::string message = refused("batch: 3", "batch: 200000000");
+  EXPECT_CONTAINS(message, "the activations of a batch of 200000000 sequences of 16 tokens take about ");
+  EXPECT_CONTAINS(message, " MiB of memory, and the machine has ");
+  EXPECT_CONTAINS(message, "Lower batch and raise accumulate: the result is the same; or set recompute: true");
+  message = refused("n_embd: 16", "n_embd: 400000");
+  EXPECT_CONTAINS(message, "weights, gradients and the optimiser's state take about ");
+  EXPECT_CONTAINS(refused("sequence_length: 16", "sequence_length: 33"),
+                  "sequence_length is 33; the context of the model holds 32");
+  EXPECT_CONTAINS(refused("vocab_size: 61", "vocab_size: 60"), "has token ids below 61, and the model's vocabulary has 60");
+  EXPECT_CONTAINS(refused("warmup: 3", "warmup: 12"), "schedule.warmup is 12; expected fewer than the 12 steps");
+  EXPECT_CONTAINS(refused("n_head: 2", "n_heed: 2"), "n_head");
+  small_data(scratch, "tiny", 1, 3);
+  std::string text = small_config(scratch, scratch / "run");
+  EXPECT_FALSE(RunFolder(scratch / "run").used());
+}
+
+}  // namespace
+}  // namespace vitrine
