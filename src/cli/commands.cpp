@@ -74,7 +74,9 @@ const std::vector<Command>& commands() {
        "The configuration names model, data, optimiser and schedule; docs/training.md explains every key. The run's folder gets "
        "metrics.jsonl and checkpoints as Hugging Face directories, which every command takes as --model; `last` and `best` "
        "name two of them. A run that was killed goes on with --resume. Ctrl-C finishes the step and saves; twice ends at once.",
-       "vitrine train --example", define_train},
+       "vitrine train --example\n"
+       "vitrine train --one-step \"the fat cat sat on the\" --target \" mat\"",
+       define_train},
       {"info", "Show shapes, parameters, memory and hook names of a model",
        "A directory with config.json alone, or a bare configuration file, is enough. GGUF files are described by their own "
        "metadata.",

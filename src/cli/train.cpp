@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/one_step.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
@@ -19,6 +20,7 @@ namespace {
 struct Options {
   std::string config;
   bool resume = false, example = false, json = false;
+  OneStepOptions one_step;
 };
 
 volatile std::sig_atomic_t stop_asked = 0;
@@ -107,6 +109,11 @@ void print_result(const TrainResult& r, const Options& o) {
 }
 
 void run_train(const Options& o) {
+  if (o.one_step.given) {
+    OneStepOptions one_step = o.one_step;
+    one_step.json = o.json;
+    return run_one_step(one_step);
+  }
   if (o.example) return write_out(example_train_config(shipped_model()));
   if (o.config.empty())
     throw UsageError("no configuration: give a YAML file; `vitrine train --example` prints one to begin with.");
@@ -148,6 +155,7 @@ Action define_train(CLI::App& app) {
   app.add_option("CONFIG", o->config, "What to train on what, in YAML (docs/training.md)")->type_name("FILE");
   app.add_flag("--resume", o->resume, "Go on from the newest checkpoint of the run, to the same bits as without a break");
   app.add_flag("--example", o->example, "Print a commented configuration that runs as it is");
+  add_one_step_options(app, o->one_step);
   add_json(app, o->json);
   return [o] { run_train(*o); };
 }

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
-#include <map>
 #include <numbers>
 
 #include "base/error.h"
@@ -12,9 +11,12 @@
 #include "generate/generate.h"
 #include "io/file_checks.h"
 #include "model/load.h"
+#include "train/one_step.h"
 
 namespace vitrine {
 namespace {
+
+using Line = nlohmann::ordered_json;  // of metrics.jsonl
 
 std::string mib(double bytes) { return std::to_string(static_cast<int64_t>(std::ceil(bytes / 0x1p20))) + " MiB"; }
 
@@ -113,10 +115,10 @@ class Run {
   void open_data();
   void check_sizes();
   void restore();
-  void evaluate(Json& line);
+  void evaluate(Line& line);
   void sample();
   void save();
-  void add_layers(const StepReport& report, Json& line) const;
+  void add_layers(const StepReport& report, Line& line) const;
   TrainIdentity identity() const {
     return {config_.seed,
             config_.sequence_length,
@@ -222,7 +224,7 @@ void Run::restore() {
   folder_.rewind_metrics(checkpoint_);
 }
 
-void Run::evaluate(Json& line) {
+void Run::evaluate(Line& line) {
   BatchSource source(*validation_, {.sequence_length = config_.sequence_length,
                                     .batch = config_.batch,
                                     .seed = config_.seed,
@@ -274,28 +276,17 @@ void Run::save() {
 }
 
 // Gradient norm and |change| / |weight| of every block, and of what lies outside the blocks.
-void Run::add_layers(const StepReport& report, Json& line) const {
-  struct Squares {
-    double gradient = 0, change = 0, weight = 0;
-  };
-  std::map<std::string, Squares> groups;
-  const auto& list = learner_.parameters().list();
-  for (size_t i = 0; i < list.size(); ++i) {
-    Squares& group = groups[list[i].layer >= 0 ? "blocks." + std::to_string(list[i].layer) : list[i].ours];
-    group.gradient += report.gradient_norms[i] * report.gradient_norms[i];
-    group.change += report.update.change[i] * report.update.change[i];
-    group.weight += report.update.weight[i] * report.update.weight[i];
-  }
-  for (const auto& [name, group] : groups) {
-    line["layer_grad_norm"][name] = std::sqrt(group.gradient);
-    line["layer_update_ratio"][name] = group.weight > 0 ? std::sqrt(group.change / group.weight) : 0.0;
+void Run::add_layers(const StepReport& report, Line& line) const {
+  for (const OneStep::Part& part : parts_of(learner_.parameters(), report)) {
+    line["layer_grad_norm"][part.name] = part.gradient;
+    line["layer_update_ratio"][part.name] = part.update_ratio;
   }
 }
 
 TrainResult Run::go() {
   const auto due = [](int64_t every, int64_t step) { return every > 0 && step % every == 0; };
   if (progress_.step == 0 && config_.eval_every > 0) {
-    Json line = {{"step", 0}, {"tokens", 0}};
+    Line line = {{"step", 0}, {"tokens", 0}};
     evaluate(line);
     folder_.add_metrics(line.dump());
   }
@@ -310,7 +301,7 @@ TrainResult Run::go() {
     progress_.position = source_->position();
     result_.loss = report.loss;
     const TrainEvents::Rate rate = clock.step(report.tokens, steps_ - progress_.step);
-    Json line = {{"step", report.step}, {"tokens", progress_.tokens},        {"loss", report.loss},
+    Line line = {{"step", report.step}, {"tokens", progress_.tokens},        {"loss", report.loss},
                  {"lr", report.lr},     {"grad_norm", report.gradient_norm}, {"tokens_per_s", rate.tokens_per_s}};
     if (layers) add_layers(report, line);
     if (events_.stepped) events_.stepped(report, rate);

@@ -109,6 +109,27 @@ TEST_F(TrainCommand, TheCheckpointIsAModelForEveryCommand) {
   EXPECT_EQ(config.at("torch_dtype"), "float32");
 }
 
+TEST_F(TrainCommand, OneStepRaisesWhatShouldFollow) {
+  const std::vector<std::string> words = {"train", "--one-step", "the fat cat sat on the", "--target", " mat"};
+  std::vector<std::string> json = words;
+  json.insert(json.end(), {"--json", "--top", "5"});
+  const Outcome outcome = vitrine(json);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json document = outcome.json();
+  EXPECT_LT(document.at("loss_after").get<double>(), document.at("loss_before").get<double>());
+  EXPECT_GT(document.at("target").at(0).at("logprob_after").get<double>(),
+            document.at("target").at(0).at("logprob_before").get<double>());
+  EXPECT_EQ(document.at("before").size(), 5u);
+  EXPECT_EQ(document.at("after").size(), 5u);
+  EXPECT_EQ(document.at("layers").size(), 8u + 2u);  // blocks, W_E and the last norm
+  const Outcome text = vitrine(words);
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_CONTAINS(text.out, "-log p( mat | the fat cat sat on the)");
+  EXPECT_CONTAINS(text.out, "blocks.7");
+  expect_refused({"train", "--one-step", "the fat cat"}, {"--one-step needs --target"});
+  expect_refused({"train", "--one-step", "the fat cat sat on the", "--target", "n"}, {"--target \"n\" melts into the last word"});
+}
+
 TEST_F(TrainCommand, RefusesWithTwoAndFailsWithOne) {
   expect_refused({"train"}, {"no configuration"});
   expect_refused({"train", scratch / "none.yaml"}, {"none.yaml"});

@@ -1,0 +1,130 @@
+#include "cli/one_step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "train/one_step.h"
+
+namespace vitrine::cli {
+namespace {
+
+struct Shown {
+  std::vector<int32_t> prompt, target;
+  OneStep step;
+};
+
+OrderedJson top_json(const Engine& engine, const std::vector<TokenLogprob>& top) {
+  OrderedJson list = OrderedJson::array();
+  for (const TokenLogprob& entry : top)
+    list.push_back({{"token", entry.token},
+                    {"piece", engine.tokenizer().piece(entry.token)},
+                    {"logprob", entry.logprob},
+                    {"prob", std::exp(static_cast<double>(entry.logprob))}});
+  return list;
+}
+
+OrderedJson to_json(const Engine& engine, const OneStepOptions& o, const Shown& shown) {
+  const OneStep& s = shown.step;
+  OrderedJson parts = OrderedJson::array(), target = OrderedJson::array();
+  for (const OneStep::Part& part : s.parts)
+    parts.push_back({{"name", part.name}, {"gradient_norm", part.gradient}, {"update_ratio", part.update_ratio}});
+  for (size_t i = 0; i < shown.target.size(); ++i)
+    target.push_back({{"token", shown.target[i]},
+                      {"piece", engine.tokenizer().piece(shown.target[i])},
+                      {"logprob_before", s.target_logprob_before[i]},
+                      {"logprob_after", s.target_logprob_after[i]}});
+  OrderedJson document;
+  document["prompt"] = o.prompt;
+  document["tokens"] = shown.prompt;
+  document["target"] = target;
+  document["rate"] = o.rate;
+  document["loss_before"] = s.loss_before;
+  document["loss_after"] = s.loss_after;
+  document["gradient_norm"] = s.gradient_norm;
+  document["layers"] = parts;
+  document["before"] = top_json(engine, s.before);
+  document["after"] = top_json(engine, s.after);
+  return document;
+}
+
+void print_step(const Engine& engine, const OneStepOptions& o, const Shown& shown) {
+  const OneStep& s = shown.step;
+  const auto piece = [&](int32_t id) { return visible(engine.tokenizer().piece(id)); };
+  print("{}\n", bold(fmt::format("one step of gradient descent on -log p({} | {})", visible(o.target), visible(o.prompt))));
+  print("rate {:g}; loss {:.4f} before, {:.4f} after; gradient norm {:.4g}\n", o.rate, s.loss_before, s.loss_after,
+        s.gradient_norm);
+  for (size_t i = 0; i < shown.target.size(); ++i)
+    print("  {} {} -> {}\n", piece(shown.target[i]), percent(std::exp(s.target_logprob_before[i])),
+          percent(std::exp(s.target_logprob_after[i])));
+
+  int widest = 6;
+  for (const auto* top : {&s.before, &s.after})
+    for (const TokenLogprob& entry : *top) widest = std::max(widest, width_of(piece(entry.token)));
+  print("\n{}\n", dim(fmt::format("      {}   {}", pad_right("before", widest + 10), "after")));
+  for (size_t i = 0; i < s.before.size(); ++i) {
+    const auto column = [&](const TokenLogprob& entry) {
+      return pad_right(piece(entry.token), widest) + pad_left(percent(std::exp(static_cast<double>(entry.logprob))), 10);
+    };
+    const bool wanted = s.after[i].token == shown.target[0];
+    print("{:>4}  {}   {}\n", i + 1, column(s.before[i]), wanted ? bold(column(s.after[i])) : column(s.after[i]));
+  }
+
+  double largest = 0;
+  size_t name = 5;
+  for (const OneStep::Part& part : s.parts) {
+    largest = std::max(largest, part.gradient);
+    name = std::max(name, part.name.size());
+  }
+  constexpr int kCells = 24;
+  print("\n{}\n", dim(fmt::format("{}   gradient   |change| / |weights|", pad_right("layer", static_cast<int>(name)))));
+  for (const OneStep::Part& part : s.parts)
+    print("{} {:>10.4g} {:>12.3g}   {}\n", pad_right(part.name, static_cast<int>(name)), part.gradient, part.update_ratio,
+          bar(largest > 0 ? part.gradient / largest : 0, kCells));
+}
+
+}  // namespace
+
+void add_one_step_options(CLI::App& app, OneStepOptions& o) {
+  app.add_option(
+         "--one-step", o.prompt,
+         "Instead of a run: one step of gradient descent on this text, followed by --target; shows the loss, the gradient "
+         "of each layer and the likeliest tokens before and after. No file is written")
+      ->type_name("TEXT")
+      ->each([&o](const std::string&) { o.given = true; });
+  app.add_option("--target", o.target, "What should follow the text of --one-step, its leading space included: ' mat'")
+      ->type_name("TEXT");
+  add_number(app, "--rate", o.rate, 0, 1e6, "Learning rate of --one-step (default 0.003)");
+  add_count(app, "--top", o.top, 1, 1 << 20, "Tokens that --one-step shows before and after (default 10)");
+  app.add_option("--model,-m", o.model, "The model of --one-step; default: the shipped one")
+      ->type_name("MODEL")
+      ->check(not_empty());
+}
+
+void run_one_step(const OneStepOptions& o) {
+  if (o.target.empty()) throw UsageError("--one-step needs --target: what should follow the text, such as ' mat'.");
+  require_utf8(o.prompt, "the text of --one-step");
+  require_utf8(o.target, "--target");
+  LearnerOptions options;
+  options.optimiser = {.kind = OptimiserOptions::Kind::sgd, .weight_decay = 0};
+  options.threads = static_cast<int>(o.threads);
+  Learner learner(open_model(model_or_shipped(o.model)), options);
+  Engine& engine = learner.engine();
+  Shown shown;
+  shown.prompt = engine.prompt_ids(o.prompt);
+  const std::vector<int32_t> both = engine.prompt_ids(o.prompt + o.target);
+  if (both.size() <= shown.prompt.size() || !std::equal(shown.prompt.begin(), shown.prompt.end(), both.begin()))
+    throw UsageError(
+        fmt::format("--target \"{}\" melts into the last word of the text, so there is nothing for the model to expect after "
+                    "it. Begin it with a space.",
+                    o.target));
+  shown.target.assign(both.begin() + static_cast<std::ptrdiff_t>(shown.prompt.size()), both.end());
+  shown.step = take_one_step(learner, shown.prompt, shown.target, o.rate, std::min(o.top, engine.shape().vocab_size));
+  if (o.json) return print_json(to_json(engine, o, shown));
+  print_step(engine, o, shown);
+}
+
+}  // namespace vitrine::cli

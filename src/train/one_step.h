@@ -1,0 +1,35 @@
+#pragma once
+// One step of plain gradient descent on one prompt, looked at from close: error, gradient, change.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/learner.h"
+
+namespace vitrine {
+
+struct OneStep {
+  double loss_before = 0, loss_after = 0;  // -log p(target), mean over the target's tokens
+  double gradient_norm = 0;
+  struct Part {
+    std::string name;         // "W_E", "blocks.0", "ln_final.w"
+    double gradient = 0;      // norm
+    double update_ratio = 0;  // |change| / |weights|
+  };
+  std::vector<Part> parts;                    // in the order of the run
+  std::vector<TokenLogprob> before, after;    // likeliest tokens after the prompt
+  std::vector<double> target_logprob_before;  // of each of the target's tokens, given those before it
+  std::vector<double> target_logprob_after;
+};
+
+/// Norms for each block, and for each parameter outside the blocks, in the order of the run.
+/// `report` is that of a step with its update.
+std::vector<OneStep::Part> parts_of(const Parameters& parameters, const StepReport& report);
+
+/// w = w - lr · gradient of -log p(target | prompt), for all weights. The learner's optimiser must be SGD without momentum
+/// and decay. Errors: as Learner::step; UsageError for another optimiser.
+OneStep take_one_step(Learner& learner, std::span<const int32_t> prompt, std::span<const int32_t> target, double lr, int64_t top);
+
+}  // namespace vitrine

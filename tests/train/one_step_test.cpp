@@ -1,0 +1,61 @@
+// One step of gradient descent on one prompt against transformers and torch in float64.
+#include "train/one_step.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/golden.h"
+#include "support/scratch.h"
+
+namespace vitrine {
+namespace {
+
+LearnerOptions descent() {
+  LearnerOptions options;
+  options.optimiser = {.kind = OptimiserOptions::Kind::sgd, .weight_decay = 0};
+  options.threads = 2;
+  return options;
+}
+
+TEST(OneStep, MatchesTorch) {
+  const Json golden = read_json(std::string(VITRINE_GOLDEN) + "/train/one_step.json");
+  const auto prompt = golden.at("prompt").get<std::vector<int32_t>>(), target = golden.at("target").get<std::vector<int32_t>>();
+  for (const auto& [name, want] : golden.at("models").items()) {
+    SCOPED_TRACE(name);
+    Learner learner(open_model(Golden::open(name).model()), descent());
+    const OneStep got = take_one_step(learner, prompt, target, golden.at("lr").get<double>(), 5);
+    const auto expect = [&](const std::vector<double>& numbers, const char* key) {
+      const auto wanted = want.at(key).get<std::vector<double>>();
+      ASSERT_EQ(numbers.size(), wanted.size());
+      for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(numbers[i], wanted[i], 1e-4 * (1 + std::abs(wanted[i]))) << key;
+    };
+    expect(got.target_logprob_before, "target_before");
+    expect(got.target_logprob_after, "target_after");
+    EXPECT_NEAR(got.gradient_norm, want.at("gradient_norm").get<double>(), 1e-4 * got.gradient_norm);
+    EXPECT_LT(got.loss_after, got.loss_before);
+    for (size_t i = 0; i < 5; ++i) {
+      EXPECT_EQ(got.before.at(i).token, want.at("top_before").at(i));
+      EXPECT_EQ(got.after.at(i).token, want.at("top_after").at(i));
+    }
+    double squares = 0;
+    for (const OneStep::Part& part : got.parts) {
+      squares += part.gradient * part.gradient;
+      if (!part.name.starts_with("blocks.")) continue;
+      const double norm = want.at("layers").at(part.name.substr(7)).get<double>();
+      EXPECT_NEAR(part.gradient, norm, 1e-4 * norm) << part.name;
+    }
+    EXPECT_NEAR(std::sqrt(squares), got.gradient_norm, 1e-9 * got.gradient_norm);
+  }
+}
+
+TEST(OneStep, RefusesWhatIsNoDescent) {
+  LearnerOptions options = descent();
+  options.optimiser.momentum = 0.9;
+  Learner learner(open_model(Golden::open("llama").model()), options);
+  const std::vector<int32_t> ids = {3, 5};
+  EXPECT_CONTAINS(message_of<UsageError>([&] { take_one_step(learner, ids, ids, 0.1, 5); }), "sgd without momentum");
+}
+
+}  // namespace
+}  // namespace vitrine
