@@ -72,10 +72,11 @@ class PairTable {
  private:
   size_t home(int32_t left, int32_t right) const {
     const uint64_t key = (uint64_t(uint32_t(left)) << 32 | uint32_t(right)) * 0x9E3779B97F4A7C15;
-    return size_t(key >> 20) & (slots_.size() - 1);
+    return size_t(key >> shift_);  // the upper bits depend on all of both ids
   }
   void grow() {
     slots_.assign(std::max<size_t>(1024, slots_.size() * 2), 0);
+    shift_ = 64 - std::countr_zero(slots_.size());
     for (size_t i = 0; i < pairs_.size(); ++i) {
       size_t slot = home(pairs_[i].left, pairs_[i].right);
       while (slots_[slot] != 0) slot = (slot + 1) & (slots_.size() - 1);
@@ -87,6 +88,7 @@ class PairTable {
   };
   std::vector<Pair> pairs_;
   std::vector<uint32_t> slots_;  // a power of two; pair + 1, 0 for none
+  int shift_ = 0;
   std::vector<Place> places_;
   uint32_t free_ = kNone;
 };

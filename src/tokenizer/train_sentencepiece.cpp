@@ -38,10 +38,11 @@ class LineSplitter final : public WordSplitter {
     std::vector<std::pair<std::string_view, int32_t>> strings;
     for (const std::string& text : spelled_) {
       strings.emplace_back(text, 0);
-      stops_[static_cast<unsigned char>(text[0])] = true;
     }
+    for (uint32_t byte = 0; byte < 256; ++byte) kinds_[byte] = kind_of(byte);
+    for (const auto& [text, value] : strings) kinds_[static_cast<unsigned char>(text[0])] = Kind::stop;
+    kinds_['\n'] = kinds_[' '] = Kind::stop;
     meta_ = Trie(std::move(strings));
-    stops_['\n'] = stops_[' '] = true;
   }
   std::string_view text_start() const override { return "\n"; }  // so that every line follows one
   size_t safe_cut(std::string_view text, size_t from, size_t limit) const override {
@@ -58,37 +59,59 @@ class LineSplitter final : public WordSplitter {
     const auto end_word = [&](size_t end) {
       if (end > begin) words.push_back(all.substr(begin, end - begin));
     };
+    Kind before = Kind::stop;
     for (size_t at = 0; at < size;) {
-      const char byte = text[at];
-      if (!stops_[static_cast<unsigned char>(byte)]) {
+      Kind kind = kinds_[static_cast<unsigned char>(text[at])];
+      if (kind == before && kind != Kind::stop) {
         ++at;
         continue;
       }
-      if (byte == '\n') {
-        end_word(at);
-        // The line's end becomes the space in front of the next line, if that is not empty.
-        const bool prefix = dummy_prefix_ && at + 1 < size && text[at + 1] != '\n';
-        if (prefix) text[at] = ' ';
-        begin = at + (prefix ? 0 : 1);
-        ++at;
-        continue;
+      if (kind == Kind::stop) {
+        if (text[at] == '\n') {
+          end_word(at);
+          // The line's end becomes the space in front of the next line, if that is not empty.
+          const bool prefix = dummy_prefix_ && at + 1 < size && text[at + 1] != '\n';
+          if (prefix) text[at] = ' ';
+          begin = at + (prefix ? 0 : 1);
+          ++at;
+          before = Kind::stop;
+          continue;
+        }
+        if (const Trie::Match match = meta_.longest(all, at); match.size > 0) {
+          end_word(at);
+          at += match.size;
+          begin = at;
+          before = Kind::stop;
+          continue;
+        }
+        if (text[at] == ' ') {
+          if (!(space_runs_ && at > begin && text[at - 1] == ' ')) {
+            end_word(at);
+            begin = at;
+          }
+          ++at;
+          before = Kind::stop;
+          continue;
+        }
+        kind = kind_of(static_cast<unsigned char>(text[at]));
       }
-      if (const Trie::Match match = meta_.longest(all, at); match.size > 0) {
+      // Letters are Latin, the rest of ASCII belongs to no script: no piece holds both, so they need not be one word.
+      if ((before == Kind::letter && kind == Kind::common) || (before == Kind::common && kind == Kind::letter)) {
         end_word(at);
-        at += match.size;
         begin = at;
-        continue;
       }
-      if (byte == ' ' && !(space_runs_ && at > begin && text[at - 1] == ' ')) {
-        end_word(at);
-        begin = at;
-      }
+      before = kind;
       ++at;
     }
     end_word(size);
   }
 
  private:
+  enum class Kind : uint8_t { stop, letter, common, beyond_ascii };  // stop: something may begin or end at this byte
+  static Kind kind_of(uint32_t byte) {
+    const bool letter = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
+    return letter ? Kind::letter : byte < 0x80 ? Kind::common : Kind::beyond_ascii;
+  }
   /// U+2581 in a text means a space, as in the pieces. Returns the new size.
   static size_t spaces_for_marks(char* text, size_t size) {
     const std::string_view all(text, size);
@@ -105,7 +128,7 @@ class LineSplitter final : public WordSplitter {
   bool dummy_prefix_, space_runs_;
   std::vector<std::string> spelled_;
   Trie meta_;
-  std::array<bool, 256> stops_{};  // bytes at which something may begin or end
+  std::array<Kind, 256> kinds_{};
 };
 
 /// The characters that become pieces, the most frequent first.
