@@ -33,6 +33,13 @@ int report(const std::string& who, const std::string& message, int code) {
   return code;
 }
 
+/// The parser of the command that was given; that of the program if none was.
+CLI::App& chosen_command(CLI::App& app) {
+  CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  return *at;
+}
+
 /// Runs the action and turns what it throws into a message and an exit code.
 int run_action(const std::string& who, const Action& action) {
   try {
@@ -56,18 +63,19 @@ std::string unexpected(CLI::App& app, int argc, const char* const* argv) {
   const auto first = std::find_if(
       argv + 1, argv + argc, [&](const char* word) { return std::find(extras.begin(), extras.end(), word) != extras.end(); });
   const std::string word = first != argv + argc ? *first : extras.empty() ? "" : extras.front();
-  const auto chosen = app.get_subcommands();
+  const CLI::App& chosen = chosen_command(app);
+  const auto inner = chosen.get_subcommands([](const CLI::App*) { return true; });
   std::vector<std::string> known;
-  if (chosen.empty())
-    for (const Command& command : commands()) known.emplace_back(command.name);
+  if (!inner.empty())
+    for (const CLI::App* command : inner) known.push_back(command->get_name());
   else if (word.starts_with('-'))
-    for (const CLI::Option* option : chosen.front()->get_options())
+    for (const CLI::Option* option : chosen.get_options())
       for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   const std::string closest = nearest(word.substr(0, word.find('=')), known);
   const std::string hint = !closest.empty() && edit_distance(word, closest) <= 1 + closest.size() / 3
                                ? fmt::format("; did you mean {}?", closest)
                                : ".";
-  if (chosen.empty()) return fmt::format("{} is no command{}", word, hint);
+  if (!inner.empty()) return fmt::format("{} is no command{}", word, hint);
   if (word.starts_with('-')) return fmt::format("{} is no option of this command{}", word, hint);
   return fmt::format("\"{}\" was not expected: is a text with spaces not in quotes?", word);
 }
@@ -85,8 +93,15 @@ void build_app(CLI::App& app, Action& chosen) {
       "--version", [] { return version_text(); }, "Print version, commit and the kernels chosen for this machine");
   app.get_formatter()->column_width(34);
   for (const Command& command : commands()) {
-    CLI::App* sub = app.add_subcommand(command.name, command.summary);
+    const std::string name = command.name;
+    const size_t space = name.find(' ');
+    CLI::App& parent = space == std::string::npos ? app : find_command(app, name.substr(0, space));
+    CLI::App* sub = parent.add_subcommand(space == std::string::npos ? name : name.substr(space + 1), command.summary);
     sub->get_formatter()->column_width(34);
+    if (command.define == nullptr) {
+      sub->require_subcommand(0, 1);
+      continue;
+    }
     std::string example;
     for (const char* c = command.example; *c != '\0'; ++c) {
       if (example.empty() || example.back() == '\n') example += "  ";
@@ -98,6 +113,16 @@ void build_app(CLI::App& app, Action& chosen) {
   }
 }
 
+CLI::App& find_command(CLI::App& app, const std::string& name) {
+  CLI::App* at = &app;
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find(' ', begin), name.size());
+    at = at->get_subcommand(name.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return *at;
+}
+
 int run(int argc, const char* const* argv) {
   CLI::App app;
   Action chosen;
@@ -105,8 +130,11 @@ int run(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const auto sub = app.get_subcommands();
-    return run_action("vitrine", [&] { print("{}", sub.empty() ? app.help() : sub.front()->help("vitrine")); });
+    CLI::App& command = chosen_command(app);
+    std::string before;  // the names in front of the command's
+    for (const CLI::App* at = command.get_parent(); at != nullptr; at = at->get_parent())
+      before = at->get_name() + (before.empty() ? "" : " ") + before;
+    return run_action("vitrine", [&] { print("{}", &command == &app ? app.help() : command.help(before)); });
   } catch (const CLI::CallForVersion& version) {
     return run_action("vitrine", [&] { print("{}\n", version.what()); });
   } catch (const CLI::ExtrasError&) {
@@ -119,6 +147,14 @@ int run(int argc, const char* const* argv) {
     return report("vitrine", error.what(), kInputWrong);
   }
   if (!chosen) {
+    const CLI::App& group = chosen_command(app);
+    if (&group != &app) {
+      const std::string who = typed_name(app);
+      const auto inner = group.get_subcommands([](const CLI::App*) { return true; });
+      return report(
+          who, fmt::format("name a command of this group, such as `{0} {1}`. See `{0} --help`.", who, inner.front()->get_name()),
+          kInputWrong);
+    }
     log("{}", app.help());
     return report("vitrine", "name a command, such as `vitrine predict \"Once upon a time\"`.", kInputWrong);
   }

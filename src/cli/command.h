@@ -2,6 +2,7 @@
 // The commands of the program: one table (commands.cpp), one file per command. --help, the manual page, the shell
 // completions and docs/command-line.md are all written from this table and the options that define() declares.
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,17 +16,21 @@ namespace vitrine::cli {
 using Action = std::function<void()>;
 
 struct Command {
-  const char* name;
+  const char* name;                 // "info", or "tokenizer train" of a group
   const char* summary;              // one line for the overview
   const char* details;              // what a reader of --help must know besides the options
   const char* example;              // command lines, one a line; the documentation test runs them
-  Action (*define)(CLI::App& app);  // declares the options on `app`, which must outlive the action
+  Action (*define)(CLI::App& app);  // declares the options on `app`, which must outlive the action; null: a group
 };
 
+/// A group comes before its commands.
 const std::vector<Command>& commands();
 
 /// Builds the parser of the whole program. `chosen` receives the action of the command that was given.
 void build_app(CLI::App& app, Action& chosen);
+
+/// The parser of the command with that name.
+CLI::App& find_command(CLI::App& app, const std::string& name);
 
 /// The program: parses, runs, reports. Returns the exit code: 0 done, 1 the run failed, 2 the input is wrong.
 int run(int argc, const char* const* argv);

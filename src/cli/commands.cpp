@@ -29,6 +29,19 @@ const std::vector<Command>& commands() {
        define_tokenize},
       {"detokenize", "Join token ids to text", "The text is byte for byte what the tokenizer's reference library gives.",
        "vitrine detokenize 2,2165,374,650,264,614", define_detokenize},
+      {"tokenizer", "Build a vocabulary: tokenizer train", "", "", nullptr},
+      {"tokenizer train", "Build a vocabulary from text files",
+       "Byte-pair encoding: again and again the most frequent pair of neighbours becomes a piece. byte-bpe gives the ids and "
+       "merges "
+       "that Hugging Face's BpeTrainer gives behind the ByteLevel pre-tokenizer; sentencepiece-bpe the pieces of SentencePiece's "
+       "trainer, with the identity as normalisation. Writes tokenizer.json, tokenizer_config.json and, for sentencepiece-bpe, "
+       "tokenizer.model. \\n, \\t, \\r and \\\\ can be written in --special, --user-defined and --document. "
+       "docs/tokenizer-training.md tells the rules.",
+       "vitrine tokenizer train examples/fables.txt --vocab-size 400 --out fables-bytes --show-merges\n"
+       "vitrine tokenizer train examples/fables.txt --kind sentencepiece-bpe --vocab-size 600 --user-defined '\\n' --out "
+       "fables-pieces\n"
+       "vitrine tokenize --model fables-pieces \"A lion and a mouse\"",
+       define_tokenizer_train},
       {"trace", "Write any intermediate, by name, to a file",
        "Values are f32. With one sequence a tensor has its hook's name, with several the name and #<number>. Patterns and scores "
        "are [head, query, key] over all keys, with zeros where a pattern is masked. `vitrine info --hooks` lists the names.",

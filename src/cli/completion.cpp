@@ -33,12 +33,37 @@ std::string bracketed(const std::string& text) {
 
 std::string spaced(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, " ")); }
 
+/// The words that may stand first, and for those that are groups the words that may follow.
+struct FirstWord {
+  std::string name, summary;
+  std::vector<std::string> inner;  // empty: a command
+};
+std::vector<FirstWord> first_words() {
+  std::vector<FirstWord> words;
+  for (const Command& command : commands()) {
+    const std::string name = command.name;
+    const size_t space = name.find(' ');
+    if (space == std::string::npos)
+      words.push_back({name, command.summary, {}});
+    else
+      words.back().inner.push_back(name.substr(space + 1));  // a group comes before its commands
+  }
+  return words;
+}
+
 }  // namespace
 
 std::string bash_completion() {
-  std::string names, cases;
+  std::string names, groups, cases;
+  for (const FirstWord& word : first_words()) {
+    names += (names.empty() ? "" : " ") + word.name;
+    if (!word.inner.empty())
+      groups += fmt::format(
+          "    {}) if [ \"$COMP_CWORD\" -eq 2 ]; then COMPREPLY=($(compgen -W \"{} --help\" -- \"$cur\")); return; fi\n"
+          "      command+=\" ${{COMP_WORDS[2]}}\" ;;\n",
+          word.name, spaced(word.inner));
+  }
   for (const CommandText& command : describe_commands()) {
-    names += (names.empty() ? "" : " ") + command.name;
     std::string flags, values;
     for (const OptionText& option : command.options) {
       if (option.positional) {
@@ -53,7 +78,7 @@ std::string bash_completion() {
                                     : fmt::format("COMPREPLY=($(compgen -W \"{}\" -- \"$cur\"))", spaced(option.words));
       values += fmt::format("        {}) {}; return ;;\n", fmt::join(option.flags, "|"), reply);
     }
-    cases += fmt::format("    {})\n      case \"$prev\" in\n{}      esac\n      words=\"{}\" ;;\n", command.name, values,
+    cases += fmt::format("    \"{}\")\n      case \"$prev\" in\n{}      esac\n      words=\"{}\" ;;\n", command.name, values,
                          flags.empty() ? "" : flags.substr(1));
   }
   return fmt::format(
@@ -64,19 +89,28 @@ std::string bash_completion() {
       "    COMPREPLY=($(compgen -W \"{} --help --version\" -- \"$cur\"))\n"
       "    return\n"
       "  fi\n"
-      "  case \"${{COMP_WORDS[1]}}\" in\n{}"
+      "  local command=\"${{COMP_WORDS[1]}}\"\n"
+      "  case \"$command\" in\n{}  esac\n"
+      "  case \"$command\" in\n{}"
       "  esac\n"
       "  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
       "}}\n"
       "complete -o default -F _vitrine vitrine\n",
-      names, cases);
+      names, groups, cases);
 }
 
 std::string zsh_completion() {
-  std::string names, cases;
+  std::string names, groups, cases;
+  for (const FirstWord& word : first_words()) {
+    names += fmt::format("    {}\n", quoted(word.name + ":" + word.summary));
+    if (!word.inner.empty())
+      groups += fmt::format(
+          "  if [[ $command == {} ]]; then\n    if (( CURRENT == 2 )); then\n      compadd {}\n      return\n    fi\n"
+          "    command+=\" $words[2]\"\n    shift words\n    (( CURRENT-- ))\n  fi\n",
+          word.name, spaced(word.inner));
+  }
   for (const CommandText& command : describe_commands()) {
-    names += fmt::format("    {}\n", quoted(command.name + ":" + command.summary));
-    cases += fmt::format("    {})\n      _arguments", command.name);
+    cases += fmt::format("    \"{}\")\n      _arguments", command.name);
     for (const OptionText& option : command.options) {
       const std::string values = !option.words.empty() ? "(" + spaced(option.words) + ")" : takes_path(option) ? "_files" : "";
       if (option.positional) {
@@ -94,19 +128,34 @@ std::string zsh_completion() {
       "_vitrine() {{\n"
       "  local -a commands\n  commands=(\n{}  )\n"
       "  if (( CURRENT == 2 )); then\n    _describe command commands\n    return\n  fi\n"
-      "  local command=$words[2]\n  shift words\n  (( CURRENT-- ))\n"
+      "  local command=$words[2]\n  shift words\n  (( CURRENT-- ))\n{}"
       "  case $command in\n{}  esac\n"
       "}}\n"
       "_vitrine \"$@\"\n",
-      names, cases);
+      names, groups, cases);
 }
 
 std::string fish_completion() {
   std::string text = "# fish completion for vitrine, written by `vitrine completion fish`\n";
   text += "complete -c vitrine -n __fish_use_subcommand -l version -d 'Print version, commit and kernels'\n";
+  const auto words = first_words();
+  std::string groups;  // names of groups: after one of them no word is a command of its own
+  for (const FirstWord& word : words) {
+    text += fmt::format("complete -c vitrine -f -n __fish_use_subcommand -a {} -d {}\n", word.name, quoted(word.summary));
+    if (word.inner.empty()) continue;
+    groups += " " + word.name;
+    text += fmt::format(
+        "complete -c vitrine -f -n '__fish_seen_subcommand_from {0}; and not __fish_seen_subcommand_from {1}' -a '{1}'\n",
+        word.name, spaced(word.inner));
+  }
   for (const CommandText& command : describe_commands()) {
-    text += fmt::format("complete -c vitrine -f -n __fish_use_subcommand -a {} -d {}\n", command.name, quoted(command.summary));
-    const std::string only = fmt::format("complete -c vitrine -n '__fish_seen_subcommand_from {}'", command.name);
+    const size_t space = command.name.find(' ');
+    const std::string only =
+        space == std::string::npos
+            ? fmt::format("complete -c vitrine -n '__fish_seen_subcommand_from {}; and not __fish_seen_subcommand_from{}'",
+                          command.name, groups)
+            : fmt::format("complete -c vitrine -n '__fish_seen_subcommand_from {}; and __fish_seen_subcommand_from {}'",
+                          command.name.substr(0, space), command.name.substr(space + 1));
     for (const OptionText& option : command.options) {
       if (option.positional) {
         if (!option.words.empty()) text += fmt::format("{} -f -a {}\n", only, quoted(spaced(option.words)));

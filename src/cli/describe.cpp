@@ -11,8 +11,9 @@ std::vector<CommandText> describe_commands() {
   build_app(app, unused);
   std::vector<CommandText> all;
   for (const Command& command : commands()) {
+    if (command.define == nullptr) continue;
     CommandText text{command.name, command.summary, command.details, command.example, {}};
-    for (const CLI::Option* option : app.get_subcommand(command.name)->get_options()) {
+    for (const CLI::Option* option : find_command(app, command.name).get_options()) {
       OptionText o;
       o.positional = option->get_positional();
       if (o.positional) {

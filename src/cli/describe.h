@@ -18,6 +18,7 @@ struct CommandText {
   std::vector<OptionText> options;
 };
 
+/// Without the groups: their commands have their full names, "tokenizer train".
 std::vector<CommandText> describe_commands();
 
 std::string manual_page();      // troff, for man(1)

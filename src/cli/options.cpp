@@ -96,6 +96,25 @@ CLI::Validator not_empty() {
       [](std::string& given) { return std::string(given.empty() ? "is empty; leave the option out or give a value" : ""); });
 }
 
+std::string unescape(const std::string& text, const std::string& flag) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') {
+      result += text[i];
+      continue;
+    }
+    const char next = ++i < text.size() ? text[i] : '\0';
+    switch (next) {
+      case 'n': result += '\n'; break;
+      case 't': result += '\t'; break;
+      case 'r': result += '\r'; break;
+      case '\\': result += '\\'; break;
+      default: throw UsageError(fmt::format("{}: \"{}\" has a \\ that means nothing; write \\n, \\t, \\r or \\\\.", flag, text));
+    }
+  }
+  return result;
+}
+
 std::vector<std::string> words_of(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   return type.find('|') == std::string::npos ? std::vector<std::string>{} : split(type, '|');

@@ -22,6 +22,9 @@ CLI::Option* add_number(CLI::App& app, const std::string& names, double& value, 
 /// Refuses "", which a shell makes of a variable that is not set, where a missing option means something of its own.
 CLI::Validator not_empty();
 
+/// Text as typed for `flag`: \n, \t, \r and \\ stand for what they stand for elsewhere. Errors: UsageError for another \x.
+std::string unescape(const std::string& text, const std::string& flag);
+
 /// The words of an option made by add_choice, empty for others.
 std::vector<std::string> words_of(const CLI::Option& option);
 

@@ -1,0 +1,133 @@
+// A vocabulary from the shell: files in, a folder out that tokenize reads.
+#include <zlib.h>
+
+#include "cli/program.h"
+
+namespace vitrine {
+namespace {
+
+const std::string kText = std::string(VITRINE_GOLDEN) + "/tokenizer_training/shakespeare.txt";
+
+std::vector<std::string> words_of(const std::string& command, const std::string& out) {
+  std::vector<std::string> words = {"tokenizer", "train"};
+  std::istringstream split(command);
+  for (std::string word; split >> word;) words.push_back(word);
+  words.insert(words.end(), {"--out", out});
+  return words;
+}
+
+void write_gzip(const std::string& path, const std::string& text) {
+  gzFile file = gzopen(path.c_str(), "wb");
+  ASSERT_EQ(gzwrite(file, text.data(), unsigned(text.size())), int(text.size()));
+  gzclose(file);
+}
+
+TEST(TokenizerTrain, WritesAFolderThatTokenizeReads) {
+  const Scratch scratch;
+  for (const char* kind : {"byte-bpe", "sentencepiece-bpe"}) {
+    const std::string folder = scratch / kind;
+    const Outcome trained =
+        vitrine(words_of(kText + " --vocab-size 900 --special <|endoftext|> --threads 2 --kind " + kind, folder));
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    EXPECT_EQ(trained.out, "");
+    EXPECT_CONTAINS(trained.err, "39.1 KiB of text, ");
+    EXPECT_CONTAINS(trained.err, "The first merge: ");
+    EXPECT_CONTAINS(trained.err, "900 pieces written to " + folder);
+    EXPECT_EQ(std::filesystem::exists(folder + "/tokenizer.model"), kind == std::string("sentencepiece-bpe"));
+    const std::string text = "First Citizen: we are accounted poor citizens";
+    const Json ids = vitrine({"tokenize", "--json", "--no-special", "--model", folder, text}).json().at("tokens");
+    EXPECT_LT(ids.size(), text.size() / 2);
+    std::string list;
+    for (const Json& id : ids) list += (list.empty() ? "" : ",") + id.dump();
+    EXPECT_EQ(vitrine({"detokenize", "--model", folder, list}).out, text + "\n");
+  }
+  const std::string pieces = scratch / "sentencepiece-bpe";
+  const Outcome equal = vitrine({"tokenize", "--model", pieces, "--compare", pieces + "/tokenizer.model", "--file", kText});
+  EXPECT_CONTAINS(equal.out, "equal over 40000 bytes");
+}
+
+TEST(TokenizerTrain, ShowsEachMergeWithItsCount) {
+  const Scratch scratch;
+  const std::string text = scratch.write("example.txt", "aaabdaaabac");
+  const Outcome table = vitrine(words_of(text + " --vocab-size 259 --show-merges", scratch / "table"));
+  EXPECT_EQ(table.code, 0) << table.err;
+  EXPECT_EQ(table.out,
+            "     id         count  piece  joins\n"
+            "    256             4  aa     a + a\n"
+            "    257             2  ab     a + b\n"
+            "    258             2  aaab   aa + ab\n");
+  EXPECT_EQ(vitrine({"detokenize", "--model", scratch / "table", "258"}).out, "aaab\n");
+  const Json document = vitrine(words_of(text + " --vocab-size 259 --show-merges --json", scratch / "json")).json();
+  EXPECT_EQ(document.at("vocab_size").get<int>(), 259);
+  EXPECT_EQ(document.at("merge_list").size(), 3u);
+  EXPECT_EQ(document.at("merge_list")[2].dump(), R"({"count":2,"id":258,"left":"aa","piece":"aaab","right":"ab"})");
+}
+
+TEST(TokenizerTrain, ReadsCompressedFilesAndJsonLines) {
+  const Scratch scratch;
+  const std::string text = read_file(kText), lines = "the first part\nthe second part";
+  write_gzip(scratch / "text.txt.gz", text);
+  const auto vocabulary = [&](const std::string& command, const std::string& name) {
+    const Outcome outcome = vitrine(words_of(command, scratch / name));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return read_file((scratch / name) + "/tokenizer.json");
+  };
+  EXPECT_EQ(vocabulary((scratch / "text.txt.gz") + " --vocab-size 500", "gz"), vocabulary(kText + " --vocab-size 500", "plain"));
+  scratch.write("a.txt", "the first part");
+  scratch.write("b.txt", "the second part");
+  scratch.write("both.txt", "the first part||the second part");
+  scratch.write("both.jsonl", "{\"text\": \"the first part\"}\n{\"text\": \"the second part\"}\n");
+  const std::string two = vocabulary((scratch / "a.txt") + " " + (scratch / "b.txt") + " --vocab-size 280", "two");
+  EXPECT_EQ(vocabulary((scratch / "both.jsonl") + " --vocab-size 280", "lines"), two);
+  EXPECT_EQ(vocabulary((scratch / "both.txt") + " --document || --vocab-size 280", "documents"), two);
+}
+
+TEST(TokenizerTrain, SaysWhatItLeftOut) {
+  const Scratch scratch;
+  const std::string text = scratch.write("text.txt", "one two\xFF one two three \xE4\xB8\xAD");
+  const Outcome outcome =
+      vitrine(words_of(text + " --kind sentencepiece-bpe --vocab-size 5000 --character-coverage 0.9", scratch / "out"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_CONTAINS(outcome.err, "Bytes that are not UTF-8 were counted as U+FFFD, 1 time.");
+  EXPECT_CONTAINS(outcome.err, "are rare and spelled in bytes");
+  EXPECT_CONTAINS(outcome.err, "No pair is left to merge: ");
+}
+
+TEST(TokenizerTrain, RefusesBeforeItReads) {
+  const Scratch scratch;
+  const std::string out = scratch / "out", empty = scratch.write("empty.txt", "");
+  const auto refused = [&](const std::string& command, const std::vector<std::string>& parts) {
+    expect_refused(words_of(command, out), parts);
+    EXPECT_FALSE(std::filesystem::exists(out + "/tokenizer.json"));
+  };
+  refused("--vocab-size 300", {"FILES"});
+  refused(kText, {"--vocab-size is required"});
+  refused(kText + " --vocab-size 0", {"--vocab-size", "0 is not between 1"});
+  refused(kText + " --vocab-size 100", {"a vocabulary of 100 is too small: 256 bytes", "Ask for 257 or more"});
+  refused(kText + " --vocab-size 300 --kind words", {"\"words\" is none of byte-bpe|sentencepiece-bpe"});
+  refused((scratch / "missing.txt") + " --vocab-size 300", {"missing.txt"});
+  refused(empty + " --vocab-size 300", {"there is no word in 0 bytes of text"});
+  refused(kText + " --vocab-size 300 --user-defined x", {"--user-defined is for --kind sentencepiece-bpe"});
+  refused(kText + " --vocab-size 300 --byte-fallback off", {"--byte-fallback off is for --kind sentencepiece-bpe"});
+  refused(kText + " --vocab-size 300 --special a\\q", {"--special: \"a\\q\" has a \\ that means nothing"});
+  expect_refused({"tokenizer"}, {"name a command of this group, such as `vitrine tokenizer train`"});
+  expect_refused({"tokenizer", "trian"}, {"trian is no command; did you mean train?"});
+  expect_refused({"tokenizer", "train", kText, "--out", out, "--vocab-size", "300", "--show-merge"},
+                 {"did you mean --show-merges?", "vitrine tokenizer train --help"});
+}
+
+TEST(TokenizerTrain, KeepsATokenizerThatIsThere) {
+  const Scratch scratch;
+  const std::string out = scratch / "out", json = scratch.write("out/tokenizer.json", "kept"),
+                    model = scratch.write("out/tokenizer.model", "an older one");
+  expect_refused(words_of(kText + " --vocab-size 300", out), {"holds a tokenizer.json already", "--overwrite"});
+  EXPECT_EQ(read_file(json), "kept");
+  const Outcome replaced = vitrine(words_of(kText + " --vocab-size 300 --overwrite", out));
+  EXPECT_EQ(replaced.code, 0) << replaced.err;
+  EXPECT_FALSE(std::filesystem::exists(model));  // it would not be of this vocabulary
+  const std::string file = scratch.write("file", "");
+  expect_refused(words_of(kText + " --vocab-size 300", file), {"is no folder"});
+}
+
+}  // namespace
+}  // namespace vitrine
