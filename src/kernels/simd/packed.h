@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kPackedRows = kManyRegisters && kLanes >= 16 ? 14 : 6;
 constexpr size_t kPackedPitch = (kPackedRows + kLanes - 1) / kLanes * kLanes;  // numbers from one step of a's depth to the next
 constexpr size_t kPackedColumns = 2 * kLanes;
-constexpr size_t kPackedDepth = 256;  // a block of b (kPackedColumns wide) stays in the first cache
+constexpr size_t kPackedDepth = 512;
 
 HWY_INLINE size_t blocks_of(size_t n, size_t size) { return (n + size - 1) / size; }
 size_t packed_a_bytes(size_t rows, size_t depth) { return blocks_of(rows, kPackedRows) * kPackedPitch * depth * sizeof(float); }
@@ -51,23 +51,40 @@ void packed_pack_b(const float* b, size_t stride, bool turned, size_t depth, siz
 
 template <int M>
 void packed_tile(const float* a, const float* b, size_t depth, size_t columns, float* c, size_t c_stride, bool add) {
+  for (size_t m = 0; m < size_t(M); ++m)  // c is needed at the end, and comes from far
+    for (size_t v = 0; v < 2; ++v) __builtin_prefetch(c + m * c_stride + v * kLanes, 1, 3);
   Vec sum[M][2];
   for (int m = 0; m < M; ++m) sum[m][0] = sum[m][1] = hn::Zero(Tag());
-  for (size_t i = 0; i < depth; ++i) {
+  const auto step = [&](size_t i) HWY_ATTR {
     const Vec left = load(b + i * kPackedColumns), right = load(b + i * kPackedColumns + kLanes);
     for (int m = 0; m < M; ++m) {
       const Vec value = broadcast(a[i * kPackedPitch + size_t(m)]);
       sum[m][0] = hn::MulAdd(value, left, sum[m][0]);
       sum[m][1] = hn::MulAdd(value, right, sum[m][1]);
     }
+  };
+  size_t i = 0;
+  for (; i + 4 <= depth; i += 4) {
+    step(i);
+    step(i + 1);
+    step(i + 2);
+    step(i + 3);
   }
-  for (int m = 0; m < M; ++m)
-    for (size_t v = 0; v < 2; ++v) {
-      if (columns <= v * kLanes) continue;
-      const size_t here = columns - v * kLanes;
-      float* out = c + size_t(m) * c_stride + v * kLanes;
-      store_up_to(add ? hn::Add(load_up_to(out, here), sum[m][v]) : sum[m][v], out, here);
-    }
+  for (; i < depth; ++i) step(i);
+  if (columns >= kPackedColumns) {  // apart from the edges, whose loop over parts of vectors keeps the sums in memory
+    if (add)
+      for (int m = 0; m < M; ++m)
+        for (int v = 0; v < 2; ++v) sum[m][v] = hn::Add(load(c + size_t(m) * c_stride + size_t(v) * kLanes), sum[m][v]);
+    for (int m = 0; m < M; ++m)
+      for (int v = 0; v < 2; ++v) store(sum[m][v], c + size_t(m) * c_stride + size_t(v) * kLanes);
+    return;
+  }
+  for (int m = 0; m < M; ++m) {
+    float* out = c + size_t(m) * c_stride;
+    const size_t left = min_of(columns, kLanes), right = columns - left;
+    store_up_to(add ? hn::Add(load_up_to(out, left), sum[m][0]) : sum[m][0], out, left);
+    if (right > 0) store_up_to(add ? hn::Add(load_up_to(out + kLanes, right), sum[m][1]) : sum[m][1], out + kLanes, right);
+  }
 }
 
 using PackedTile = void (*)(const float*, const float*, size_t, size_t, float*, size_t, bool);
