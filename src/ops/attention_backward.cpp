@@ -197,6 +197,7 @@ void attention_backward(Context& ctx, Tape& tape, const AttentionNode& n) {
   ctx.pool().run(n.n_sequences * kv_heads, [&](int64_t task, int thread) {
     squares.run(n.sequences[task / kv_heads], task % kv_heads, scratch + squares.scratch_bytes() * static_cast<size_t>(thread));
   });
+  if (n.all) tape.release(n.z);
 }
 
 }  // namespace

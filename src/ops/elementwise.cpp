@@ -74,10 +74,14 @@ void add_backward(Context& ctx, Tape& tape, const Two& node) {
   if (!dy) return;
   add_to(ctx, tape.contribute(node.a), dy, 1);
   add_to(ctx, tape.contribute(node.b), dy, 1);
+  tape.release(node.y);
 }
 
 void scale_backward(Context& ctx, Tape& tape, const One& node) {
-  if (const Tensor dy = tape.gradient(node.y)) add_to(ctx, tape.contribute(node.x), dy, node.number);
+  const Tensor dy = tape.gradient(node.y);
+  if (!dy) return;
+  add_to(ctx, tape.contribute(node.x), dy, node.number);
+  tape.release(node.y);
 }
 
 void softcap_node_backward(Context& ctx, Tape& tape, const One& node) {
@@ -92,6 +96,7 @@ void softcap_node_backward(Context& ctx, Tape& tape, const One& node) {
       gradient(node.x.data<T>() + i, static_cast<T>(node.number), dy.data<T>() + i, n, dx.to.data<T>() + i, !dx.fresh);
     });
   });
+  tape.release(node.y);
 }
 
 void activation_backward(Context& ctx, Tape& tape, const One& node) {
@@ -106,6 +111,7 @@ void activation_backward(Context& ctx, Tape& tape, const One& node) {
       gradient(node.f, node.x.data<T>() + i, dy.data<T>() + i, n, dx.to.data<T>() + i, !dx.fresh);
     });
   });
+  tape.release(node.y);
 }
 
 void gated_backward(Context& ctx, Tape& tape, const Two& node) {
@@ -130,6 +136,7 @@ void gated_backward(Context& ctx, Tape& tape, const Two& node) {
       }
     });
   });
+  tape.release(node.y);
 }
 
 // Factors of four neighbouring elements: 0 with probability p, else 1 / (1 - p).
@@ -153,6 +160,7 @@ void dropout_backward(Context& ctx, Tape& tape, const One& node) {
         dx.data<T>()[i] += static_cast<T>(mask.factor(i)) * dy.data<T>()[i];
     });
   });
+  tape.release(node.y);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace vitrine {
 namespace {
 
 constexpr size_t kChunkBytes = size_t{64} << 10;  // weights read per chunk of a product of few rows
+constexpr int64_t kPackedRows = 64;               // f32 weights: from here on packing both sides pays
 constexpr int kMostParts = 8;                     // weights that read the same x in one call
 // Where outputs lie side by side a chunk is a rectangle: as many chunks as with [out, in], and so an even share for every
 // thread, without reading fewer than 512 bytes at a time. Inputs beyond a rectangle give partial sums, joined in order.
@@ -182,7 +183,7 @@ void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts,
   });
 }
 
-// f32 weights of which both operands are rounded: they change from step to step, so nothing is gained by expanding them.
+// f32 weights. In f32 the bits are those of the panels: the same sums in the same order (tests/kernels/packed_test.cpp).
 void packed_part(Context& ctx, const Tensor& x, const Part& p) {
   const Operand weights{reinterpret_cast<const float*>(part_begin(p)), p.w->stride / sizeof(float), !p.w->by_columns};
   const auto in = static_cast<size_t>(x.row_size());
@@ -214,7 +215,7 @@ void multiply(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
   Part f32[kMostParts], rounded[kMostParts];
   size_t n_f32 = 0, n_rounded = 0;
   for (size_t i = 0; i < n_parts; ++i) {
-    if (ctx.numerics.bf16 && parts[i].w->dtype == DType::f32 && k.packed_bf16.rows > 0) {
+    if (parts[i].w->dtype == DType::f32 && (x.rows() >= kPackedRows || ctx.numerics.bf16)) {
       packed_part(ctx, x, parts[i]);
       continue;
     }
@@ -256,8 +257,10 @@ struct LinearNode {
 void linear_backward(Context& ctx, Tape& tape, const LinearNode& node) {
   const Tensor dy = tape.gradient(node.y);
   if (!dy) return;
-  linear_part_backward(ctx, node.x, *node.w, 0, node.w->out, dy.raw(), node.w->out, tape.accumulate(node.x));
+  const Tape::Sum dx = tape.contribute(node.x);
+  linear_part_backward(ctx, node.x, *node.w, 0, node.w->out, dy.raw(), node.w->out, dx.to, !dx.fresh);
   bias_backward(ctx, *node.w, 0, node.w->out, dy.raw(), node.w->out, dy.rows(), dy.dtype());
+  tape.release(node.y);
 }
 
 }  // namespace

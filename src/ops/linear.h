@@ -29,9 +29,9 @@ std::array<Tensor, N> linear(Context& ctx, const Tensor& x, const WeightRef (&w)
 void linear_part(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, void* y, int64_t y_stride);
 
 /// Backward of linear_part: dx += dy W[first .. first + n), and the same part of W's (not the bias's) gradient.
-/// dx may be empty. dy [rows, n] with dy_stride numbers between rows.
+/// dx may be empty; add false: it is set instead. dy [rows, n] with dy_stride numbers between rows.
 void linear_part_backward(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, const void* dy,
-                          int64_t dy_stride, const Tensor& dx);
+                          int64_t dy_stride, const Tensor& dx, bool add = true);
 
 /// The gradient of the bias of outputs [first, first + n), if it is wanted: sums of dy's columns, rows in order.
 /// dy [rows, n] of `dtype` with dy_stride numbers between rows.

@@ -46,8 +46,9 @@ Operand part_in_f32(Context& ctx, const Weight& w, int64_t first, int64_t n) {
 }  // namespace
 
 void linear_part_backward(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, const void* dy,
-                          int64_t dy_stride, const Tensor& dx) {
+                          int64_t dy_stride, const Tensor& dx, bool add) {
   if (x.dtype() == DType::f64) {
+    if (dx && !add) std::fill(dx.data<double>(), dx.data<double>() + dx.count(), 0.0);
     if (dx) input_backward(ctx, w, first, n, static_cast<const double*>(dy), dy_stride, dx);
     if (w.grad.data != nullptr) weight_backward(ctx, x, w, first, n, static_cast<const double*>(dy), dy_stride);
     return;
@@ -55,7 +56,7 @@ void linear_part_backward(Context& ctx, const Tensor& x, const Weight& w, int64_
   const auto scratch = ctx.frame();
   const auto rows = static_cast<size_t>(x.rows()), in = static_cast<size_t>(w.in), out = static_cast<size_t>(n);
   const Operand of_y{static_cast<const float*>(dy), static_cast<size_t>(dy_stride)}, of_x{x.data<float>(), in};
-  if (dx) packed_product(ctx, of_y, part_in_f32(ctx, w, first, n), rows, in, out, dx.data<float>(), in, true);
+  if (dx) packed_product(ctx, of_y, part_in_f32(ctx, w, first, n), rows, in, out, dx.data<float>(), in, add);
   if (w.grad.data == nullptr) return;
   auto* dw = static_cast<float*>(w.grad.data);
   const size_t stride = w.grad.stride, begin = static_cast<size_t>(first);

@@ -68,6 +68,7 @@ void norm_backward(Context& ctx, Tape& tape, const NormNode& node) {
     if (of_w) join(ctx, parts, chunks, 2 * width, d, static_cast<T*>(node.w->grad.data));
     if (of_b) join(ctx, parts + width, chunks, 2 * width, d, static_cast<T*>(node.b->grad.data));
   });
+  tape.release(node.y);
 }
 
 // The stepwise form, recorded where somebody listens inside: each part has a gradient of its own, and what a listener puts

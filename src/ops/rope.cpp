@@ -47,6 +47,7 @@ void rope_node_backward(Context& ctx, Tape& tape, const RopeNode& node) {
       }
     }
   });
+  tape.release(node.y);
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "ops/tape.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace vitrine {
 
 Tensor Tape::gradient(const Tensor& t) const {
@@ -10,8 +13,27 @@ Tensor Tape::gradient(const Tensor& t) const {
 Tape::Sum Tape::contribute(const Tensor& t) {
   if (t.grad() == nullptr) return {};
   const bool fresh = t.grad()->data == nullptr;
-  if (fresh) t.grad()->data = grads_.allocate(t.bytes());
+  if (fresh) {
+    const auto fits = std::find_if(unused_.rbegin(), unused_.rend(), [&](const Unused& u) { return u.bytes == t.bytes(); });
+    if (fits == unused_.rend()) {
+      t.grad()->data = grads_.allocate(t.bytes());
+    } else {
+      t.grad()->data = fits->data;
+      unused_.erase(std::next(fits).base());
+    }
+  }
   return {{t.grad()->data, t.dtype(), t.shape()}, fresh};
+}
+
+void Tape::release(const Tensor& t) {
+  if (t.grad() == nullptr || t.grad()->data == nullptr) return;
+  unused_.push_back({t.grad()->data, t.bytes()});
+  t.grad()->data = nullptr;
+}
+
+void Tape::rewind_gradients(size_t mark) {
+  grads_.rewind(mark);
+  std::erase_if(unused_, [&](const Unused& u) { return !grads_.holds(u.data); });
 }
 
 Tensor Tape::accumulate(const Tensor& t) {
@@ -41,7 +63,7 @@ void Tape::backward(Context& ctx, const Tensor& loss) {
 void Tape::clear() {
   last_ = nullptr;
   arena_.rewind(0);
-  grads_.rewind(0);
+  rewind_gradients(0);
 }
 
 }  // namespace vitrine

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "ops/context.h"
 
@@ -57,6 +58,10 @@ class Tape {
   };
   Sum contribute(const Tensor& t);
 
+  /// Says that the op that made `t` has used its gradient, whose memory goes to the next one of that size: half of a
+  /// step's memory, and what is written next is still in the caches. Not for tensors that several nodes make.
+  void release(const Tensor& t);
+
   /// Back-propagates from `loss` (one number, gradient 1) through everything recorded.
   void backward(Context& ctx, const Tensor& loss);
 
@@ -73,8 +78,15 @@ class Tape {
   template <class M>
   static void run_block_again(Context& ctx, Tape& tape, const CheckpointNode<M>& node);
 
+  struct Unused {
+    void* data;
+    size_t bytes;
+  };
+  void rewind_gradients(size_t mark);
+
   bool recompute_;
   Arena arena_, grads_;
+  std::vector<Unused> unused_;  // released gradients
   Node* last_ = nullptr;
 };
 
@@ -99,12 +111,13 @@ void Tape::run_block_again(Context& ctx, Tape& tape, const CheckpointNode<M>& no
   ctx.tape_ = &tape;
   const Tensor y = (node.model->*node.block)(ctx, *node.step, node.layer, node.x);
   ctx.tape_ = nullptr;
-  std::memcpy(tape.accumulate(y).raw(), dy.raw(), dy.bytes());
+  std::memcpy(tape.contribute(y).to.raw(), dy.raw(), dy.bytes());
   tape.run_back(ctx);
   tape.last_ = before;
   ctx.listener_ = listener;
   tape.arena_.rewind(nodes);
-  tape.grads_.rewind(grads);
+  tape.rewind_gradients(grads);
+  tape.release(node.y);
 }
 
 template <class M>

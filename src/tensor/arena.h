@@ -35,6 +35,8 @@ class Arena {
     const size_t size = (bytes + 63) & ~size_t{63};
     return size <= used_ && base_ + (used_ - size) == p ? used_ - size : used_;
   }
+  /// Whether `p` lies below the mark.
+  bool holds(const void* p) const { return p >= base_ && p < base_ + used_; }
   /// The most bytes ever in use.
   size_t peak() const { return peak_; }
 

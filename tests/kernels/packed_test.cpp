@@ -1,5 +1,6 @@
 // Products of two packed matrices against sums in double: every edge, plain and turned, set and added.
 #include "packed_check.h"
+#include "panel_check.h"
 
 namespace vitrine {
 namespace {
@@ -11,6 +12,17 @@ TEST_P(PackedTest, F32EqualsReference) { check_packed(table->packed_f32, false);
 TEST_P(PackedTest, Bf16EqualsReference) {
   if (table->packed_bf16.rows == 0) GTEST_SKIP() << "this target multiplies in f32";
   check_packed(table->packed_bf16, true);
+}
+
+// An op may choose either for f32 weights.
+TEST_P(PackedTest, F32HasTheBitsOfThePanels) {
+  const size_t rows = 75, n = 45, k = table->packed_f32.depth + 77;
+  const std::vector<float> x = random_values(rows * k, 75), w = random_values(n * k, 76);
+  std::vector<float> by_panel(rows * n), packed(rows * n);
+  panel_product(table->panel_f32, DType::f32, reinterpret_cast<const char*>(w.data()), false, n, k, x.data(), rows,
+                by_panel.data(), n);
+  packed_product(table->packed_f32, x.data(), false, w.data(), true, rows, n, k, packed.data(), n, false);
+  EXPECT_TRUE(same_bits(by_panel.data(), packed.data(), packed.size()));
 }
 
 TEST_P(PackedTest, NaNStaysInItsRowAndColumn) {

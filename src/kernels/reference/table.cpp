@@ -83,14 +83,14 @@ void multiply_bf16(const void* panel, const float*, size_t, const void* packed, 
     }
 }
 
-constexpr size_t kPackedBlock = 4, kPackedDepth = 64;
+constexpr size_t kPackedBlock = 4;  // the depth is the panels': the same bits
 size_t packed_a_bytes(size_t rows, size_t depth) { return rows * depth * sizeof(float); }
 size_t packed_b_bytes(size_t depth, size_t columns) { return columns * depth * sizeof(float); }
 template <bool kRound>
 constexpr PackedKernels packed_reference() {
   return {.rows = kPackedBlock,
           .columns = kPackedBlock,
-          .depth = kPackedDepth,
+          .depth = kPanelDepth,
           .a_bytes = packed_a_bytes,
           .b_bytes = packed_b_bytes,
           .pack_a = pack_a_reference<kRound>,

@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kPackedRows = kManyRegisters && kLanes >= 16 ? 14 : 6;
 constexpr size_t kPackedPitch = (kPackedRows + kLanes - 1) / kLanes * kLanes;  // numbers from one step of a's depth to the next
 constexpr size_t kPackedColumns = 2 * kLanes;
-constexpr size_t kPackedDepth = 512;
+constexpr size_t kPackedDepth = 512;  // as the panels': the same sums, the same bits
 
 HWY_INLINE size_t blocks_of(size_t n, size_t size) { return (n + size - 1) / size; }
 size_t packed_a_bytes(size_t rows, size_t depth) { return blocks_of(rows, kPackedRows) * kPackedPitch * depth * sizeof(float); }
