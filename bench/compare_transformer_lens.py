@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """vitrine beside TransformerLens: a GPT-2's run with its intermediates kept (run_with_cache), in one run.
 
-usage: compare_transformer_lens.py BENCH_CAPTURE VITRINE MODEL_DIRECTORY [--tokens 128] [--rounds 3] [--venv DIR]
+usage: compare_transformer_lens.py BENCH_CAPTURE VITRINE MODEL_DIRECTORY [--tokens 128] [--rounds 3] [--venv DIR] [--ours FILE]
 
-MODEL_DIRECTORY holds a Hugging Face GPT-2 (f32 or bf16). Both keep the same
-hooks, those that version 2 keeps by default. TransformerLens always runs in f32. Values are compared first, hook
+MODEL_DIRECTORY holds a Hugging Face GPT-2 (f32 or bf16); --ours names another file of the same model for our side's timing, such
+as a Q8_0 GGUF. Both keep the same hooks, those that version 2 keeps by default. TransformerLens always runs in f32. Values are compared first, hook
 by hook; then each side is timed in turn, and medians, their ratio and the ratio of the peak memories are printed.
 TransformerLens runs in a virtual environment that this script makes (from PyPI) if the one named is not there.
 """
@@ -80,6 +80,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeat", type=int, default=5, help="measurements within a round")
+    parser.add_argument("--ours", help="the file our side is timed on, if not MODEL_DIRECTORY")
     parser.add_argument("--venv", default="build/transformer_lens")
     a = parser.parse_args()
     python = os.path.join(a.venv, "bin", "python")
@@ -97,7 +98,7 @@ def main():
                        check=True, stdout=subprocess.DEVNULL)
         same = peer(out)
     print(f"{a.model}: {same['compared']} tensors compared, the farthest ({same['worst']}) at {same['of_tolerance']:.2f} of 2e-5 + 1e-4 relative")
-    run = {"vitrine": lambda: last_json([a.bench_capture, a.model, "--tokens", str(a.tokens), "--repeat", str(a.repeat)]), "peer": lambda: peer("-")}
+    run = {"vitrine": lambda: last_json([a.bench_capture, a.ours or a.model, "--tokens", str(a.tokens), "--repeat", str(a.repeat)]), "peer": lambda: peer("-")}
     seen = {"vitrine": [], "peer": []}
     for r in range(a.rounds):
         for who in (("vitrine", "peer") if r % 2 == 0 else ("peer", "vitrine")):

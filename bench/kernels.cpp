@@ -198,12 +198,13 @@ int main(int argc, char** argv) {
 
   if (wanted("panel")) {
     const size_t n = 2048;
-    for (const PanelKernels* panel : {&table.panel_f32, &table.panel_bf16}) {
+    for (const PanelKernels* panel : {&table.panel_f32, &table.panel_bf16, &table.panel_int8}) {
       if (panel->outputs == 0) continue;
+      const bool int8 = panel == &table.panel_int8;
       for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0})
         for (const bool by_columns : {false, true})
           for (const size_t rows : {16, 64, 512}) {
-            if (by_columns && (is_block(type) || rows < 512)) continue;
+            if ((by_columns && (is_block(type) || rows < 512)) || (int8 && !is_block(type))) continue;
             const size_t stride = row_bytes(type, k);
             const std::vector<float> input(rows * k, 0.5f);
             std::vector<float> y(rows * n);
@@ -227,8 +228,11 @@ int main(int argc, char** argv) {
                 }
               });
             });
-            report(std::string(panel == &table.panel_f32 ? "panel_f32 " : "panel_bf16 ") + std::string(name_of(type)) +
-                       (by_columns ? " [in, out], " : ", ") + std::to_string(rows) + " x 2048 x 2048",
+            report(std::string(int8                        ? "panel_int8 "
+                               : panel == &table.panel_f32 ? "panel_f32 "
+                                                           : "panel_bf16 ") +
+                       std::string(name_of(type)) + (by_columns ? " [in, out], " : ", ") + std::to_string(rows) +
+                       " x 2048 x 2048",
                    2.0 * double(rows * n * k) / t / 1e9, limits.gigaflops, "GFLOP/s");
           }
     }

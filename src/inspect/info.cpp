@@ -76,8 +76,11 @@ std::string numerics_text(const std::set<DType>& matrices, const Numerics& numer
       add(tiles ? "16-bit weights multiply f32 activations up to 8 rows and bf16 ones above, with f32 sums"
                 : "16-bit weights are widened and multiply in f32");
     if (has(DType::q8_0) || has(DType::q4_0))
-      add(std::string("quantised weights multiply activations in int8 blocks of 32 up to 8 rows and in ") +
-          (tiles ? "bf16" : "f32") + " above, with f32 sums");
+      add(std::string("quantised weights multiply activations in int8 blocks of 32") +
+          (tiles                               ? " up to 8 rows and in bf16 above"
+           : kernels().panel_int8.outputs == 0 ? " up to 8 rows and in f32 above"
+                                               : "") +
+          ", with f32 sums");
   }
   add(numerics.exact ? "one kernel class whatever the number of rows (exact)" : "norms, softmax, angles and sums are f32");
   return text;

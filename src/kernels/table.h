@@ -113,6 +113,8 @@ struct KernelTable {
                                     size_t rows, float* y, size_t y_stride);
   PanelKernels panel_f32;   // f32 operands: any weight type widened
   PanelKernels panel_bf16;  // operands rounded to bf16, f32 sums; outputs == 0 where f32 is faster on this target
+  /// q8_0 and q4_0 with activations in blocks of int8, as dot_rows_int8; outputs == 0 where another panel is faster.
+  PanelKernels panel_int8;
 
   PackedKernels packed_f32;
   PackedKernels packed_bf16;  // operands rounded to bf16, f32 sums; rows == 0 where f32 is as fast

@@ -146,8 +146,7 @@ ReadNext panel_read(const Part& p, int64_t first, int64_t n, size_t input, size_
   return {begin + row_bytes(w.dtype, input), static_cast<size_t>(n), row_bytes(w.dtype, depth), w.stride};
 }
 
-// All parts go through the same panel routines; f32 weights stay f32 while 16-bit ones are rounded, so the caller
-// groups them.
+// All parts go through the same panel routines: the caller groups them.
 void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts, const PanelKernels& panel) {
   const auto rows = static_cast<size_t>(x.rows()), in = static_cast<size_t>(x.row_size());
   const float* data = x.data<float>();
@@ -203,6 +202,13 @@ void in_double(Context& ctx, const Tensor& x, const Part& p) {
   });
 }
 
+// The fastest panel that the numerics allow for weights of a type.
+const PanelKernels& panel_for(const KernelTable& k, const Numerics& numerics, DType type) {
+  if (numerics.f32 || type == DType::f32) return k.panel_f32;
+  if (k.panel_bf16.outputs > 0) return k.panel_bf16;
+  return is_block(type) && k.panel_int8.outputs > 0 ? k.panel_int8 : k.panel_f32;
+}
+
 void multiply(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) {
   if (x.dtype() == DType::f64) {
     for (size_t i = 0; i < n_parts; ++i) in_double(ctx, x, parts[i]);
@@ -212,18 +218,21 @@ void multiply(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
   const bool few = x.rows() <= static_cast<int64_t>(kFewRows) && !ctx.numerics.exact;
   if (few) return few_rows(ctx, x, parts, n_parts);
   const KernelTable& k = kernels();
-  Part f32[kMostParts], rounded[kMostParts];
-  size_t n_f32 = 0, n_rounded = 0;
+  Part by_panel[kMostParts];
+  size_t n_by_panel = 0;
   for (size_t i = 0; i < n_parts; ++i) {
-    if (parts[i].w->dtype == DType::f32 && (x.rows() >= kPackedRows || ctx.numerics.bf16)) {
+    if (parts[i].w->dtype == DType::f32 && (x.rows() >= kPackedRows || ctx.numerics.bf16))
       packed_part(ctx, x, parts[i]);
-      continue;
-    }
-    const bool wide = ctx.numerics.f32 || parts[i].w->dtype == DType::f32 || k.panel_bf16.outputs == 0;
-    (wide ? f32[n_f32++] : rounded[n_rounded++]) = parts[i];
+    else
+      by_panel[n_by_panel++] = parts[i];
   }
-  if (n_f32 > 0) many_rows(ctx, x, f32, n_f32, k.panel_f32);
-  if (n_rounded > 0) many_rows(ctx, x, rounded, n_rounded, k.panel_bf16);
+  for (const PanelKernels* panel : {&k.panel_f32, &k.panel_bf16, &k.panel_int8}) {
+    Part chosen[kMostParts];
+    size_t n = 0;
+    for (size_t i = 0; i < n_by_panel; ++i)
+      if (&panel_for(k, ctx.numerics, by_panel[i].w->dtype) == panel) chosen[n++] = by_panel[i];
+    if (n > 0) many_rows(ctx, x, chosen, n, *panel);
+  }
 }
 
 void check_linear(const Tensor& x, const Weight& w) {

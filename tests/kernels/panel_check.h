@@ -89,27 +89,27 @@ inline void check_panel(const PanelKernels& panel, bool bf16) {
 }
 
 /// A row's bits depend on its own values only.
-inline void check_panel_rows(const PanelKernels& panel) {
-  const size_t rows = 75, n = 37, k = panel.depth + 40;
-  const std::vector<char> w = random_weights(DType::f32, n, k, 30);
+inline void check_panel_rows(const PanelKernels& panel, DType type = DType::f32) {
+  const size_t rows = 75, n = 37, k = panel.depth + 64;
+  const std::vector<char> w = random_weights(type, n, k, 30);
   const std::vector<float> x = random_values(rows * k, 31);
   std::vector<float> all(rows * n);
-  panel_product(panel, DType::f32, w.data(), false, n, k, x.data(), rows, all.data(), n);
+  panel_product(panel, type, w.data(), false, n, k, x.data(), rows, all.data(), n);
   for (const size_t first : {1, 5, 16, 31, 60}) {  // other rows before and after, another place in the tile
     std::vector<float> some((rows - first) * n);
-    panel_product(panel, DType::f32, w.data(), false, n, k, x.data() + first * k, rows - first, some.data(), n);
+    panel_product(panel, type, w.data(), false, n, k, x.data() + first * k, rows - first, some.data(), n);
     EXPECT_TRUE(same_bits(some.data(), all.data() + first * n, some.size())) << first;
   }
   for (const size_t at : {1, 13, 20}) {  // other outputs beside it
     std::vector<float> cut(rows * n);
-    panel_product(panel, DType::f32, w.data(), false, at, k, x.data(), rows, cut.data(), n);
-    panel_product(panel, DType::f32, w.data() + at * k * 4, false, n - at, k, x.data(), rows, cut.data() + at, n);
+    panel_product(panel, type, w.data(), false, at, k, x.data(), rows, cut.data(), n);
+    panel_product(panel, type, w.data() + at * row_bytes(type, k), false, n - at, k, x.data(), rows, cut.data() + at, n);
     EXPECT_TRUE(same_bits(cut.data(), all.data(), cut.size())) << at;
   }
   std::vector<float> poisoned = x;  // a NaN stays in its row
   poisoned[3 * k + 7] = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> y(rows * n);
-  panel_product(panel, DType::f32, w.data(), false, n, k, poisoned.data(), rows, y.data(), n);
+  panel_product(panel, type, w.data(), false, n, k, poisoned.data(), rows, y.data(), n);
   EXPECT_TRUE(std::isnan(y[3 * n]));
   EXPECT_TRUE(same_bits(y.data() + 4 * n, all.data() + 4 * n, (rows - 4) * n));
 }

@@ -189,6 +189,60 @@ TEST_P(ProductsTest, PanelBf16EqualsReference) {
 TEST_P(ProductsTest, PanelRowsDoNotDependOnTheirNeighbours) {
   check_panel_rows(table->panel_f32);
   if (table->panel_bf16.outputs != 0) check_panel_rows(table->panel_bf16);
+  if (table->panel_int8.outputs == 0) return;
+  check_panel_rows(table->panel_int8, DType::q8_0);
+  check_panel_rows(table->panel_int8, DType::q4_0);
+}
+
+TEST_P(ProductsTest, PanelInt8EqualsReference) {
+  const PanelKernels& panel = table->panel_int8;
+  if (panel.outputs == 0) GTEST_SKIP() << "another panel is faster on this target: it has no int8 panel";
+  struct Case {
+    size_t rows, n, k;
+  };
+  std::vector<Case> cases = {
+      {9, panel.outputs - 1, panel.depth}, {70, panel.outputs + 1, panel.depth + 32}, {33, 40, 2 * panel.depth + 96}};
+  for (size_t n = 1; n <= 33; ++n) cases.push_back({n + 8, n, 64});
+  for (const DType type : {DType::q8_0, DType::q4_0})
+    for (const Case& c : cases) {
+      const std::vector<char> w = random_weights(type, c.n, c.k, 32);
+      const std::vector<float> x = random_values(c.rows * c.k, 33);
+      std::vector<ActivationBlock> q(c.rows * c.k / kBlock);
+      quantise_int8_reference(x.data(), x.size(), q.data());
+      std::vector<double> want(c.rows * c.n);
+      dot_rows_int8_reference(type, w.data(), row_bytes(type, c.k), c.n, c.k, q.data(), c.k / kBlock, c.rows, want.data(), c.n);
+      const Product exact = product(type, w, false, c.n, c.k, x, c.rows);
+      const Guarded<char> weights(w);
+      const Guarded<float> activations(x);
+      Guarded<float> y(c.rows * c.n);
+      panel_product(panel, type, weights.data(), false, c.n, c.k, activations.data(), c.rows, y.data(), c.n);
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_TRUE(close(y[i], want[i], sum_tolerance(c.k, exact.magnitude[i])))
+            << name_of(type) << " rows " << c.rows << " n " << c.n << " k " << c.k << " at " << i << ": " << y[i] << ", not "
+            << want[i];
+      }
+      EXPECT_TRUE(y.intact());
+    }
+}
+
+TEST_P(ProductsTest, PanelInt8KeepsTheExtremes) {  // -128 in the file, 127 in the activations: no saturation
+  const PanelKernels& panel = table->panel_int8;
+  if (panel.outputs == 0) GTEST_SKIP() << "another panel is faster on this target: it has no int8 panel";
+  for (const DType type : {DType::q8_0, DType::q4_0})
+    for (const int fill : {0x80, 0x7f, 0xff, 0x00}) {
+      std::vector<char> w(row_bytes(type, kBlock), char(fill));
+      const uint16_t one = f32_to_f16(1.0f);
+      std::memcpy(&w[0], &one, 2);
+      std::vector<float> x(9 * kBlock, 127.0f);
+      std::fill_n(x.begin(), 4 * kBlock, -127.0f);
+      std::vector<ActivationBlock> q(9);
+      quantise_int8_reference(x.data(), x.size(), q.data());
+      std::vector<double> want(9);
+      dot_rows_int8_reference(type, w.data(), w.size(), 1, kBlock, q.data(), 1, 9, want.data(), 1);
+      std::vector<float> got(9);
+      panel_product(panel, type, w.data(), false, 1, kBlock, x.data(), 9, got.data(), 1);
+      for (size_t r = 0; r < 9; ++r) EXPECT_EQ(got[r], want[r]) << name_of(type) << " " << fill;
+    }
 }
 
 VITRINE_FOR_EVERY_TARGET(ProductsTest);

@@ -119,6 +119,7 @@ const KernelTable kReferenceTable = {
                    .pack_x = pack_x_bf16,
                    .expand = expand_bf16,
                    .multiply = multiply_bf16},
+    .panel_int8 = {},
     .packed_f32 = packed_reference<false>(),
     .packed_bf16 = packed_reference<true>(),
     .widen = {widen<DType::f32>, widen<DType::f16>, widen<DType::bf16>, widen<DType::q8_0>, widen<DType::q4_0>},

@@ -10,6 +10,7 @@
 #include "kernels/simd/optimiser.h"
 #include "kernels/simd/packed.h"
 #include "kernels/simd/panel.h"
+#include "kernels/simd/panel_int8.h"
 #include "kernels/targets.h"
 
 namespace vitrine {
@@ -27,6 +28,7 @@ constinit const KernelTable VITRINE_TABLE = {
                   .expand = panel_expand,
                   .multiply = panel_multiply},
     .panel_bf16 = {},  // f32 FMA is as fast or faster here (measured: bf16 dot products run at half its rate)
+    .panel_int8 = kPanelInt8,
     .packed_f32 = {.rows = kPackedRows,
                    .columns = kPackedColumns,
                    .depth = kPackedDepth,

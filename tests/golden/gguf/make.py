@@ -12,7 +12,8 @@ quantised.safetensors     for T in f16, q8_0, q4_0, by float32 runs of the dequa
     <T>/exact                                 logits in float64
     <T>/short/ids, exact                      the same for prompt "short" (at most 8 tokens)
     <T>/tile_rms, tile_max                    error of "mid" if operands of every product are rounded to bf16
-    <T>/short/int8_rms, int8_max              error of "short" if activations are rounded to int8 per 32 values
+    <T>/int8_rms, int8_max                    the same if activations are rounded to int8 per 32 values
+    <T>/short/int8_rms, int8_max              that error of "short"
 """
 import json, pathlib
 import gguf
@@ -199,9 +200,11 @@ def make_quantised():
         model = model.double()
         wide, few = run(model, mid), run(model, short)["logits"]
         far = max(float((wide[k] - narrow[k].double()).abs().max()) for k in narrow)
-        tile, int8 = with_rounded(model, mid, to_bf16, to_bf16, wide["logits"]), with_rounded(model, short, to_int8, lambda w: w, few)
+        tile = with_rounded(model, mid, to_bf16, to_bf16, wide["logits"])
+        int8, few_int8 = (with_rounded(model, ids, to_int8, lambda w: w, exact) for ids, exact in ((mid, wide["logits"]), (short, few)))
         own = {**narrow, "ids": mid, "exact": wide["logits"], "distance": torch.tensor([far]), "tile_rms": tile[0], "tile_max": tile[1],
-               "short/ids": short, "short/exact": few, "short/int8_rms": int8[0], "short/int8_max": int8[1]}
+               "int8_rms": int8[0], "int8_max": int8[1],
+               "short/ids": short, "short/exact": few, "short/int8_rms": few_int8[0], "short/int8_max": few_int8[1]}
         tensors.update({f"{kind}/{k}": v.contiguous().clone() for k, v in own.items()})
         print(kind, "distance %.1e tile %.1e %.1e int8 %.1e %.1e" % (far, *tile, *int8))
     save_file(tensors, HERE / "quantised.safetensors")
