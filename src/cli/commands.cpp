@@ -42,6 +42,14 @@ const std::vector<Command>& commands() {
        "fables-pieces\n"
        "vitrine tokenize --model fables-pieces \"A lion and a mouse\"",
        define_tokenizer_train},
+      {"data", "Tokenise text files into data that training reads",
+       "Text comes as plain files or as JSON lines, compressed or not, and is read as a stream, so that memory does not grow "
+       "with the corpus. All threads tokenise; the files made are the same for any number of them. Control tokens spelled out in "
+       "the text stay text. docs/token-data.md tells more.",
+       "vitrine data examples/fables.txt --document '\\n\\n\\n' --valid 0.2 --out fables-tokens\n"
+       "vitrine data examples/fables.txt --tokenizer characters --out fables-characters\n"
+       "vitrine data --check fables-tokens/train",
+       define_data},
       {"trace", "Write any intermediate, by name, to a file",
        "Values are f32. With one sequence a tensor has its hook's name, with several the name and #<number>. Patterns and scores "
        "are [head, query, key] over all keys, with zeros where a pattern is masked. `vitrine info --hooks` lists the names.",

@@ -1,0 +1,64 @@
+// vitrine data: what it prints, what it refuses.
+#include <filesystem>
+
+#include "cli/program.h"
+
+namespace vitrine {
+namespace {
+
+const std::string kFables = std::string(VITRINE_SOURCE) + "/examples/fables.txt";
+
+TEST(Data, MakesTokenDataAndChecksIt) {
+  const Scratch scratch;
+  const std::string out = scratch / "out";
+  const Outcome made =
+      vitrine({"data", kFables, "--document", "\\n\\n\\n", "--valid", "0.2", "--seed", "1", "--out", out, "--json"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const Json document = made.json();
+  EXPECT_EQ(document["out"], out);
+  EXPECT_EQ(document["vocab_size"], 4096);
+  EXPECT_EQ(document["train"]["documents"].get<int>() + document["valid"]["documents"].get<int>(), 24);
+  EXPECT_GT(document["tokens_per_s"].get<double>(), 0);
+  const Outcome checked = vitrine({"data", "--check", out + "/train", "--json"});
+  ASSERT_EQ(checked.code, 0) << checked.err;
+  EXPECT_EQ(checked.json()["tokens"], document["train"]["tokens"]);
+
+  std::string shard = read_file(out + "/train/00000.tokens");
+  shard[100] = static_cast<char>(shard[100] ^ 1);
+  scratch.write("out/train/00000.tokens", shard);
+  expect_refused({"data", "--check", out + "/train"}, {"00000.tokens: ", "does not fit the header's checksum"});
+
+  const Outcome words = vitrine({"data", kFables, "--tokenizer", "characters", "--out", out, "--threads", "1"});
+  ASSERT_EQ(words.code, 0) << words.err;
+  EXPECT_CONTAINS(words.out, "train  14,");
+  EXPECT_TRUE(std::filesystem::exists(out + "/tokenizer.json"));
+  const Outcome tokens = vitrine({"tokenize", "The Crow", "--model", out + "/tokenizer.json", "--json"});
+  ASSERT_EQ(tokens.code, 0) << tokens.err;
+  EXPECT_EQ(tokens.json()["tokens"].size(), 8u);
+}
+
+TEST(Data, RefusesWrongFlags) {
+  const Scratch scratch;
+  const std::string out = scratch / "out";
+  expect_refused({"data", "--out", out}, {"no text: name files"});
+  expect_refused({"data", kFables}, {"--out is missing"});
+  expect_refused({"data", kFables, "--out", out, "--valid", "0.1", "--valid-files", kFables}, {"--valid and --valid-files"});
+  expect_refused({"data", kFables, "--out", out, "--valid-files", kFables}, {"is among the files to train on"});
+  expect_refused({"data", kFables, "--out", out, "--document", "\\x"}, {"--document: \\x is not known"});
+  expect_refused({"data", kFables, "--check", out}, {"--check reads one folder"});
+  expect_refused({"data", "--check", out}, {"out/index.json: cannot be opened"});
+  expect_refused({"data", scratch / "none.txt", "--out", out}, {"none.txt: cannot be opened"});
+  expect_refused({"data", kFables, "--out", out, "--tokenizer", scratch / "none"}, {"none"});
+  expect_refused({"data", scratch.write("empty.txt", ""), "--out", out}, {"the corpus is empty"});
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST(Data, SaysWhyTheFolderCannotBeMade) {
+  const Scratch scratch;
+  const Outcome outcome = vitrine({"data", kFables, "--out", scratch.write("file", "x") + "/out"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_CONTAINS(outcome.err, "cannot be made: Not a directory");
+}
+
+}  // namespace
+}  // namespace vitrine
