@@ -1,0 +1,148 @@
+// Time of one training step, by the path that `vitrine train` takes: forward, backward, clipping, AdamW; its share of this
+// machine's peak, and memory.
+//   bench_training MODEL_DIRECTORY [--batch N] [--length N] [--steps N] [--threads N] [--recompute] [--bf16] [--json]
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "ops/packed_product.h"
+#include "train/learner.h"
+
+using namespace vitrine;
+
+namespace {
+
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// GFLOP/s of all threads on products whose operands lie in their caches.
+double peak_gflops(ThreadPool& pool, const PackedKernels& p) {
+  const size_t rows = 4 * p.rows, columns = p.columns, depth = p.depth;
+  constexpr int kProducts = 400;
+  const auto align = [](std::vector<std::byte>& bytes) {
+    return bytes.data() + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64) % 64;
+  };
+  double best = 0;
+  for (int round = 0; round < 5; ++round) {
+    const double begin = now_s();
+    pool.run(pool.threads(), [&](int64_t, int) {
+      std::vector<float> ones(depth * std::max(rows, columns), 1.0f), c(rows * columns);
+      std::vector<std::byte> a(p.a_bytes(rows, depth) + 64), b(p.b_bytes(depth, columns) + 64);
+      p.pack_a(ones.data(), depth, false, rows, depth, align(a));
+      p.pack_b(ones.data(), columns, false, depth, columns, align(b));
+      for (int i = 0; i < kProducts; ++i) p.multiply(align(a), align(b), rows, columns, depth, c.data(), columns, false);
+    });
+    const double flops = 2.0 * static_cast<double>(rows * columns * depth) * kProducts * pool.threads();
+    best = std::max(best, flops / (now_s() - begin) / 1e9);
+  }
+  return best;
+}
+
+// Products of a step: 6 per weight of a matrix and token, and attention over whole sequences, forward and twice that backward.
+double step_gflop(const Learner& learner, const ModelShape& shape, int64_t batch, int64_t length) {
+  int64_t weights = 0;
+  for (const Parameter& p : learner.parameters().list())
+    if (p.matrix && (shape.tied || p.name.find("embed") == std::string::npos) && p.name.find("wpe") == std::string::npos)
+      weights += static_cast<int64_t>(p.count);
+  const auto tokens = static_cast<double>(batch * length);
+  const double attention = 12.0 * static_cast<double>(shape.n_layers * shape.n_heads * shape.head_dim * length) * tokens;
+  return (6.0 * static_cast<double>(weights) * tokens + attention) / 1e9;
+}
+
+struct Options {
+  std::string model;
+  int64_t batch = 4, length = 64;
+  int steps = 10, threads = 0;
+  bool recompute = false, bf16 = false, json = false;
+};
+
+int measure(const Options& o) {
+  LearnerOptions options;
+  options.clip = 1;
+  options.recompute = o.recompute;
+  options.threads = o.threads;
+  Learner learner(open_model(o.model), options);
+  Context& ctx = learner.engine().context();
+  ctx.numerics.bf16 = o.bf16;
+  const ModelShape shape = learner.engine().shape();
+  Batch batch;
+  const auto vocab = static_cast<size_t>(shape.vocab_size), rows = static_cast<size_t>(o.batch * o.length);
+  for (size_t i = 0; i < rows; ++i) {
+    batch.tokens.push_back(static_cast<int32_t>((i * 7919 + 13) % vocab));
+    batch.labels.push_back(static_cast<int32_t>((i * 104729 + 7) % vocab));
+  }
+  batch.lengths.assign(static_cast<size_t>(o.batch), o.length);
+  std::vector<double> times;
+  double first_s = 0;
+  for (int s = 0; s <= o.steps; ++s) {
+    const double begin = now_s();
+    learner.step(std::span(&batch, 1), 1e-4);
+    (s == 0 ? first_s : times.emplace_back()) = now_s() - begin;
+  }
+  std::sort(times.begin(), times.end());
+  const double median = times[times.size() / 2], gflop = step_gflop(learner, shape, o.batch, o.length);
+  const double peak = peak_gflops(ctx.pool(), packed_kernels(ctx));
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const double peak_mb = static_cast<double>(usage.ru_maxrss) * 1024 / 1e6, share = gflop / median / peak;
+  if (o.json) {
+    std::printf(
+        "{\"ms\": %.3f, \"best_ms\": %.3f, \"share\": %.4f, \"peak_gflops\": %.1f, \"peak_mb\": %.0f, \"kernels\": \"%s\"}\n",
+        median * 1e3, times.front() * 1e3, share, peak, peak_mb, kernels().name);
+    return 0;
+  }
+  std::printf("model %s, %lld x %lld tokens, kernels %s, %d threads, products in %s%s\n", o.model.c_str(),
+              static_cast<long long>(o.batch), static_cast<long long>(o.length), kernels().name, ctx.pool().threads(),
+              o.bf16 && kernels().packed_bf16.rows > 0 ? "bf16" : "f32", o.recompute ? ", blocks recomputed" : "");
+  std::printf("step %.2f ms (%.2f to %.2f; the first %.2f s), %.0f tokens/s\n", median * 1e3, times.front() * 1e3,
+              times.back() * 1e3, first_s, static_cast<double>(rows) / median);
+  std::printf("%.1f GFLOP a step, %.0f GFLOP/s, %.0f %% of the %.0f GFLOP/s that products in the caches reach\n", gflop,
+              gflop / median, 100 * share, peak);
+  std::printf("peak resident %.0f MB\n", peak_mb);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view arg = argv[i];
+    const bool more = i + 1 < argc;
+    if (arg == "--batch" && more)
+      o.batch = std::atoll(argv[++i]);
+    else if (arg == "--length" && more)
+      o.length = std::atoll(argv[++i]);
+    else if (arg == "--steps" && more)
+      o.steps = std::atoi(argv[++i]);
+    else if (arg == "--threads" && more)
+      o.threads = std::atoi(argv[++i]);
+    else if (arg == "--recompute")
+      o.recompute = true;
+    else if (arg == "--bf16")
+      o.bf16 = true;
+    else if (arg == "--json")
+      o.json = true;
+    else
+      o.model = arg;
+  }
+  if (o.model.empty() || o.batch < 1 || o.length < 1 || o.steps < 1) {
+    std::fprintf(
+        stderr,
+        "usage: bench_training MODEL_DIRECTORY [--batch N] [--length N] [--steps N] [--threads N] [--recompute] [--bf16] "
+        "[--json]\n");
+    return 2;
+  }
+  try {
+    return measure(o);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "bench_training: %s\n", e.what());
+    return 2;
+  }
+}
