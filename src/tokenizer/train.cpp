@@ -1,6 +1,9 @@
 #include "tokenizer/train.h"
 
 #include <fmt/format.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "base/error.h"
 #include "base/plural.h"
@@ -30,6 +33,9 @@ TrainedTokenizer train_tokenizer(const CorpusSource& source, const TrainTokenize
   trained.pruned_below = counted.pruned_below;
   if (counted.words.size() == 0)
     throw InputError(fmt::format("there is no word in {} of text; name files that hold some.", plural(counted.bytes, "byte")));
+#ifdef __GLIBC__
+  malloc_trim(0);  // what reading and counting took is not needed any more; merging begins below it
+#endif
   if (bytes)
     train_byte_bpe(std::move(counted.words), trained);
   else

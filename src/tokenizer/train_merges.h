@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <memory>
 #include <queue>
 #include <vector>
 
@@ -45,25 +46,25 @@ class PairTable {
     return uint32_t(pairs_.size() - 1);
   }
   void add_place(uint32_t pair, uint32_t at) {
-    uint32_t place = free_;
-    if (place != kNone) {
-      free_ = places_[place].next;
-      places_[place] = {at, kNone};
+    uint32_t added = free_;
+    if (added != kNone) {
+      free_ = place(added).next;
     } else {
-      place = uint32_t(places_.size());
-      places_.push_back({at, kNone});
+      added = n_places_++;
+      if (added % kChunk == 0) places_.push_back(std::make_unique<Place[]>(kChunk));
     }
+    place(added) = {at, kNone};
     Pair& p = pairs_[pair];
-    (p.first == kNone ? p.first : places_[p.last].next) = place;
-    p.last = place;
+    (p.first == kNone ? p.first : place(p.last).next) = added;
+    p.last = added;
   }
   /// Moves the places of a pair to `out`, in ascending order.
   void take_places(uint32_t pair, std::vector<uint32_t>& out) {
     out.clear();
     Pair& p = pairs_[pair];
     if (p.first == kNone) return;
-    for (uint32_t place = p.first; place != kNone; place = places_[place].next) out.push_back(places_[place].at);
-    places_[p.last].next = free_;
+    for (uint32_t i = p.first; i != kNone; i = place(i).next) out.push_back(place(i).at);
+    place(p.last).next = free_;
     free_ = p.first;
     p.first = p.last = kNone;
     if (!std::is_sorted(out.begin(), out.end())) std::sort(out.begin(), out.end());
@@ -86,11 +87,13 @@ class PairTable {
   struct Place {
     uint32_t at, next;
   };
+  Place& place(uint32_t i) { return places_[i / kChunk][i % kChunk]; }
+  static constexpr uint32_t kChunk = 8192;
   std::vector<Pair> pairs_;
   std::vector<uint32_t> slots_;  // a power of two; pair + 1, 0 for none
   int shift_ = 0;
-  std::vector<Place> places_;
-  uint32_t free_ = kNone;
+  std::vector<std::unique_ptr<Place[]>> places_;  // in chunks: most of the memory, which a growing array would need twice
+  uint32_t n_places_ = 0, free_ = kNone;
 };
 
 /// A pair as it waits to be merged.

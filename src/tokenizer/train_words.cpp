@@ -13,10 +13,11 @@
 namespace vitrine {
 namespace {
 
-constexpr size_t kPadding = 8;                      // readable beyond a block, for hash_word
-constexpr size_t kBlockBytes = size_t{4} << 20;     // read at once
-constexpr size_t kChunkBytes = size_t{256} << 10;   // counted by one thread
-constexpr size_t kLongestBlock = size_t{64} << 20;  // a text without a safe cut is cut anywhere after so many bytes
+constexpr size_t kPadding = 8;                        // readable beyond a block, for hash_word
+constexpr size_t kBlockBytes = size_t{4} << 20;       // read at once
+constexpr size_t kChunkBytes = size_t{256} << 10;     // counted by one thread
+constexpr uint64_t kMostMemory = uint64_t{40} << 30;  // by words_memory: within what 32 bits of a place can name
+constexpr size_t kLongestBlock = size_t{64} << 20;    // a text without a safe cut is cut anywhere after so many bytes
 
 uint64_t load8(const char* p) {
   uint64_t v = 0;
@@ -180,10 +181,20 @@ uint64_t words_memory(size_t words, size_t text_bytes) { return uint64_t{48} * w
 void WordCounts::Shard::grow() {
   slots.assign(std::max<size_t>(256, slots.size() * 2), 0);
   for (size_t i = 0; i < entries.size(); ++i) {
-    size_t slot = entries[i].hash & (slots.size() - 1);
+    size_t slot = hash_word(text.data() + entries[i].begin, entries[i].size) & (slots.size() - 1);
     while (slots[slot] != 0) slot = (slot + 1) & (slots.size() - 1);
     slots[slot] = uint32_t(i + 1);
   }
+}
+
+void WordCounts::Shard::append(const char* word, uint32_t size, uint64_t count) {
+  // By a quarter, not doubled: these tables are what memory is spent on.
+  const size_t begin = text.empty() ? 0 : text.size() - kReadable;
+  if (begin + size + kReadable > text.capacity()) text.reserve((begin + size) * 5 / 4 + 256);
+  if (entries.size() == entries.capacity()) entries.reserve(entries.size() * 5 / 4 + 64);
+  text.resize(begin + size + kReadable);
+  std::memcpy(text.data() + begin, word, size);
+  entries.push_back({count, uint32_t(begin), size});
 }
 
 void WordCounts::add(size_t shard, const Found* found, size_t count) {
@@ -193,14 +204,13 @@ void WordCounts::add(size_t shard, const Found* found, size_t count) {
     size_t slot = f->hash & (s.slots.size() - 1);
     for (; s.slots[slot] != 0; slot = (slot + 1) & (s.slots.size() - 1)) {
       Entry& e = s.entries[s.slots[slot] - 1];
-      if (e.hash == f->hash && e.size == f->size && same(s.text.data() + e.begin, f->text, f->size)) {
+      if (e.size == f->size && same(s.text.data() + e.begin, f->text, f->size)) {
         e.count += f->count;
         break;
       }
     }
     if (s.slots[slot] != 0) continue;
-    s.entries.push_back({f->hash, f->count, uint32_t(s.text.size()), f->size});
-    s.text.append(f->text, f->size);
+    s.append(f->text, f->size, f->count);
     s.slots[slot] = uint32_t(s.entries.size());
   }
 }
@@ -208,11 +218,8 @@ void WordCounts::add(size_t shard, const Found* found, size_t count) {
 void WordCounts::prune(uint64_t count) {
   for (Shard& s : shards_) {
     Shard kept;
-    for (const Entry& e : s.entries) {
-      if (e.count <= count) continue;
-      kept.entries.push_back({e.hash, e.count, uint32_t(kept.text.size()), e.size});
-      kept.text.append(s.text, e.begin, e.size);
-    }
+    for (const Entry& e : s.entries)
+      if (e.count > count) kept.append(s.text.data() + e.begin, e.size, e.count);
     kept.slots.resize(std::bit_ceil(std::max<size_t>(128, kept.entries.size() * 2)) / 2);
     kept.grow();
     s = std::move(kept);
@@ -227,7 +234,7 @@ size_t WordCounts::size() const {
 
 size_t WordCounts::text_bytes() const {
   size_t n = 0;
-  for (const Shard& s : shards_) n += s.text.size();
+  for (const Shard& s : shards_) n += s.text.empty() ? 0 : s.text.size() - kReadable;
   return n;
 }
 
@@ -235,7 +242,7 @@ std::vector<WordCounts::Word> WordCounts::by_count() const {
   std::vector<Word> words;
   words.reserve(size());
   for (const Shard& s : shards_)
-    for (const Entry& e : s.entries) words.push_back({std::string_view(s.text).substr(e.begin, e.size), e.count});
+    for (const Entry& e : s.entries) words.push_back({s.word(e), e.count});
   std::sort(words.begin(), words.end(),
             [](const Word& a, const Word& b) { return a.count != b.count ? a.count > b.count : a.text < b.text; });
   return words;
@@ -295,10 +302,13 @@ CountResult count_words(const CorpusSource& source, const WordSplitter& splitter
       }
     });
     for (size_t c = 0; c < count; ++c) result.total_words += chunks[c].words;
-    if (words_memory(result.words.size(), result.words.text_bytes()) > options.memory_bytes) {
+    const auto takes_more_than = [&](uint64_t bytes) {
+      return words_memory(result.words.size(), result.words.text_bytes()) > bytes;
+    };
+    const uint64_t most = std::min(options.memory_bytes, kMostMemory);
+    if (takes_more_than(most)) {
       const size_t before = result.words.size();
-      while (words_memory(result.words.size(), result.words.text_bytes()) > options.memory_bytes / 2 && result.words.size() > 0)
-        result.words.prune(++result.pruned_below);
+      while (takes_more_than(most / 2) && result.words.size() > 0) result.words.prune(++result.pruned_below);
       result.pruned_words += before - result.words.size();
       if (result.words.size() == 0)
         throw InputError(fmt::format("{} MiB do not hold the words of {} MiB of text; allow more memory.",

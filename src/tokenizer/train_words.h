@@ -60,15 +60,18 @@ class WordCounts {
 
  private:
   struct Entry {
-    uint64_t hash, count;
+    uint64_t count;
     uint32_t begin, size;
   };
   struct Shard {
-    std::string text;
+    std::vector<char> text;  // of all entries, and kReadable more bytes
     std::vector<Entry> entries;
     std::vector<uint32_t> slots;  // a power of two; entry + 1, 0 for none
     void grow();
+    void append(const char* word, uint32_t size, uint64_t count);
+    std::string_view word(const Entry& e) const { return {text.data() + e.begin, e.size}; }
   };
+  static constexpr size_t kReadable = 8;  // for hash_word
   std::vector<Shard> shards_;
 };
 
