@@ -162,29 +162,14 @@ void read_dropout(const YamlValue& value, TrainConfig& c) {
 }
 
 TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
-  y.allow(Names{"model",
-                "data",
-                "sequence_length",
-                "batch",
-                "accumulate",
-                "steps",
-                "epochs",
-                "optimiser",
-                "schedule",
-                "clip",
-                "dropout",
-                "recompute",
-                "seed",
-                "threads",
-                "eval_every",
-                "eval_batches",
-                "sample_every",
-                "sample_prompts",
-                "sample_tokens",
-                "sample_temperature",
-                "checkpoint",
-                "layers_every",
-                "out"});
+  y.allow(Names{"model",          "data",          "sequence_length",
+                "batch",          "accumulate",    "steps",
+                "epochs",         "optimiser",     "schedule",
+                "clip",           "dropout",       "recompute",
+                "compute",        "seed",          "threads",
+                "eval_every",     "eval_batches",  "sample_every",
+                "sample_prompts", "sample_tokens", "sample_temperature",
+                "checkpoint",     "layers_every",  "out"});
   TrainConfig c;
   c.path = path;
   read_model(y.at("model", "a model's folder, or {config: …} for fresh weights"), c);
@@ -208,6 +193,7 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   read(y, "clip", c.clip, 0, 1e12, "a norm of at least 0 (0: no clipping)");
   if (const auto dropout = y.find("dropout")) read_dropout(*dropout, c);
   read(y, "recompute", c.recompute);
+  if (const auto compute = y.find("compute")) c.bf16 = word<bool>(*compute, {{"f32", false}, {"bf16", true}});
   if (const auto seed = y.find("seed")) c.seed = static_cast<uint64_t>(seed->whole(0, INT64_MAX));
   read(y, "threads", c.threads, 1, 1024);
 

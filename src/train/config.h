@@ -34,6 +34,7 @@ struct TrainConfig {
   std::optional<double> dropout_embedding, dropout_attention, dropout_residual;  // nothing: as the model's configuration says
   bool dropout_everywhere = false;  // one number for all the places that the family has
   bool recompute = false;
+  bool bf16 = false;  // products round their operands to bf16
   uint64_t seed = 1;
   int64_t threads = 0;
 

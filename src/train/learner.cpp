@@ -42,6 +42,7 @@ Learner::Learner(OpenedModel opened, const LearnerOptions& options)
   engine_.opened().checkpoint = Checkpoint("");  // copied
   engine_.opened().widened.clear();
   engine_.context().seed = options.seed;
+  engine_.context().numerics.bf16 = options.bf16;
   if (options.init) initialise(parameters_, engine_.model(), *options.init, options.seed);
 }
 

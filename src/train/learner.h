@@ -19,6 +19,7 @@ struct LearnerOptions {
   bool recompute = false;             // keep each block's input alone and run the block again in backward
   uint64_t seed = 1;                  // of dropout and of fresh weights
   int threads = 0;                    // 0: the cores this process may use
+  bool bf16 = false;                  // products of many rows round their operands to bf16; weights, sums and moments stay f32
   std::optional<InitRule> init = {};  // fresh weights; nothing: those of the opened model
 };
 

@@ -11,6 +11,7 @@
 #include "generate/generate.h"
 #include "io/file_checks.h"
 #include "model/load.h"
+#include "train/data/prepare.h"
 #include "train/one_step.h"
 
 namespace vitrine {
@@ -153,7 +154,8 @@ Learner Run::make_learner() const {
                          .clip = config_.clip,
                          .recompute = config_.recompute,
                          .seed = config_.seed,
-                         .threads = static_cast<int>(config_.threads)};
+                         .threads = static_cast<int>(config_.threads),
+                         .bf16 = config_.bf16};
   if (checkpoint_ < 0 && config_.model.empty()) {
     options.init = config_.init;
     options.init->std = opened.files.config.value("initializer_range", 0.02);
@@ -162,13 +164,17 @@ Learner Run::make_learner() const {
 }
 
 void Run::open_data() {
-  const ModelShape shape = learner_.engine().shape();
+  const Engine& engine = learner_.engine();
+  const ModelShape shape = engine.shape();
   const auto open = [&](const std::string& path) {
     TokenData data = TokenData::open(path);
     if (data.vocab_size() > shape.vocab_size)
       throw InputError(config_.path + ": " + path + " has token ids below " + std::to_string(data.vocab_size()) +
                        ", and the model's vocabulary has " + std::to_string(shape.vocab_size) +
                        ". Prepare the data with this model's tokenizer");
+    if (engine.has_tokenizer() && data.tokenizer() != tokenizer_fingerprint(engine.tokenizer()))
+      throw InputError(config_.path + ": " + path + " was made with another tokenizer than the model's, so its ids stand for " +
+                       "other pieces. Prepare it again: vitrine data … --tokenizer " + engine.opened().files.directory);
     return data;
   };
   data_ = open(config_.train_data);

@@ -43,6 +43,7 @@ schedule: {warmup: 4, decay: linear, minimum: 0.01, steps: 50}
 clip: 0
 dropout: {attention: 0.1, residual: 0.2}
 recompute: true
+compute: bf16
 seed: 9
 threads: 2
 eval_every: 5
@@ -80,6 +81,7 @@ out: o
   EXPECT_EQ(c.dropout_attention, 0.1);
   EXPECT_EQ(c.dropout_residual, 0.2);
   EXPECT_TRUE(c.recompute);
+  EXPECT_TRUE(c.bf16);
   EXPECT_EQ(c.seed, 9u);
   EXPECT_EQ(c.threads, 2);
   EXPECT_EQ(c.eval_every, 5);

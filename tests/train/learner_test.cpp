@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/table.h"
 #include "support/random_model.h"
 #include "support/scratch.h"
 #include "train/support.h"
@@ -126,6 +127,26 @@ TEST(Learner, DropoutFallsTheSameOnAnyThreadsAndWhenRecomputed) {
   const double first = learner.step(std::span(&batch, 1), 0).loss, second = learner.step(std::span(&batch, 1), 0).loss;
   EXPECT_NE(first, second);
   EXPECT_EQ(learner.evaluate(batch).loss, learner.evaluate(batch).loss);  // and falls nowhere when nothing is learned
+}
+
+TEST(Learner, RoundedProductsLearnAlmostTheSame) {
+  const std::string model = Golden::open("llama").model();
+  LearnerOptions exact = plain(2), rounded = plain(2);
+  rounded.bf16 = true;
+  Learner a(open_model(model), exact), b(open_model(model), rounded);
+  const Batch batch = random_batch({40, 24}, 97, 4);
+  double first = 0;
+  for (int i = 0; i < 5; ++i) {
+    const StepReport ra = a.step(std::span(&batch, 1), 0.1), rb = b.step(std::span(&batch, 1), 0.1);
+    EXPECT_NEAR(ra.loss, rb.loss, 0.01 * ra.loss);
+    EXPECT_NEAR(ra.gradient_norm, rb.gradient_norm, 0.05 * ra.gradient_norm);
+    if (i == 0) first = rb.loss;
+    if (i == 4) {
+      EXPECT_LT(rb.loss, first);
+    }
+  }
+  if (kernels().packed_bf16.rows == 0) GTEST_SKIP() << "left out: this machine has no products of bf16";
+  EXPECT_NE(weights_of(a), weights_of(b));
 }
 
 TEST(Learner, ClippingScalesTheGradientToTheNorm) {

@@ -201,8 +201,11 @@ TEST_F(TrainRun, RefusesBeforeItStartsWithNumbers) {
   EXPECT_CONTAINS(refused("vocab_size: 61", "vocab_size: 60"), "has token ids below 61, and the model's vocabulary has 60");
   EXPECT_CONTAINS(refused("warmup: 3", "warmup: 12"), "schedule.warmup is 12; expected fewer than the 12 steps");
   EXPECT_CONTAINS(refused("n_head: 2", "n_heed: 2"), "n_head");
-  small_data(scratch, "tiny", 1, 3);
-  std::string text = small_config(scratch, scratch / "run");
+  // A tokenizer beside the model, and data that was not made with it.
+  message = refused("  config:", "  tokenizer: " + std::string(VITRINE_GOLDEN) + "/models/gpt2_a/model\n  config:");
+  EXPECT_CONTAINS(message, "/data was made with another tokenizer than the model's, so its ids stand for other pieces");
+  small_data(scratch, "tiny", 0, 3);
+  EXPECT_CONTAINS(refused("train: " + scratch / "data", "train: " + scratch / "tiny"), "holds 0 tokens");
   EXPECT_FALSE(RunFolder(scratch / "run").used());
 }
 
