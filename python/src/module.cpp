@@ -11,6 +11,7 @@
 #include "errors.h"
 #include "generate/generate.h"
 #include "hooks.h"
+#include "inspect/attribution.h"
 #include "inspect/listening.h"
 #include "inspect/trace.h"
 #include "kernels/table.h"
@@ -94,6 +95,45 @@ nb::dict run(Session& session, const Ids& ids, const std::vector<std::string>& r
     Recorder::Value& value = values.find(name)->second;
     result[name.c_str()] = batch_of_one(std::move(value.numbers), value.shape);
   }
+  return result;
+}
+
+nb::tuple gradients(Session& session, const Ids& ids, const std::vector<std::string>& requests,
+                    const std::vector<int32_t>& labels) {
+  const std::vector<int32_t> tokens = token_ids(numbers(ids));
+  HookGradients found;
+  {
+    const nb::gil_scoped_release unlocked;
+    const Running running(session);
+    found = hook_gradients(session.engine, {&tokens, 1}, {&labels, 1}, requests);
+  }
+  nb::dict values;
+  for (const std::string& name : found.order) {
+    Recorder::Value& value = found.values.front().find(name)->second;
+    values[name.c_str()] = batch_of_one(std::move(value.numbers), value.shape);
+  }
+  return nb::make_tuple(found.loss, values);
+}
+
+nb::dict attribute_prompt(Session& session, const Ids& ids, std::optional<int32_t> token, std::optional<int32_t> against,
+                          bool from_zero, int64_t steps) {
+  const std::vector<int32_t> tokens = token_ids(numbers(ids));
+  Attribution found;
+  {
+    const nb::gil_scoped_release unlocked;
+    const Running running(session);
+    found =
+        attribute(session.engine, tokens,
+                  {.token = token, .against = against, .baseline = from_zero ? Baseline::zero : Baseline::mean, .steps = steps});
+  }
+  nb::dict result;
+  result["token"] = found.token;
+  result["value"] = found.value;
+  result["baseline_value"] = found.baseline_value;
+  result["saliency"] = found.saliency;
+  result["gradient_input"] = found.gradient_input;
+  result["integrated"] = found.integrated;
+  result["gap"] = found.gap;
   return result;
 }
 
@@ -282,6 +322,14 @@ void bind_model(nb::module_& m) {
            nb::sig("def run(self, ids: numpy.typing.NDArray[numpy.int64], requests: collections.abc.Sequence[str], hooks: "
                    "HookCalls) -> "
                    "dict[str, numpy.typing.NDArray[numpy.float32]]"))
+      .def("gradients", &gradients, nb::arg("ids"), nb::arg("requests"), nb::arg("labels"),
+           nb::sig("def gradients(self, ids: numpy.typing.NDArray[numpy.int64], requests: collections.abc.Sequence[str], labels: "
+                   "collections.abc.Sequence[int]) -> tuple[float, dict[str, numpy.typing.NDArray[numpy.float32]]]"))
+      .def("attribute", &attribute_prompt, nb::arg("ids"), nb::arg("token").none(), nb::arg("against").none(),
+           nb::arg("from_zero"), nb::arg("steps"),
+           nb::sig(
+               "def attribute(self, ids: numpy.typing.NDArray[numpy.int64], token: int | None, against: int | None, from_zero: "
+               "bool, steps: int) -> dict[str, typing.Any]"))
       .def(
           "predict", &predict, nb::arg("ids"), nb::arg("top"), nb::arg("all_positions"), nb::arg("hooks"),
           nb::sig("def predict(self, ids: numpy.typing.NDArray[numpy.int64], top: int, all_positions: bool, hooks: HookCalls) -> "

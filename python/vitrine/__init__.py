@@ -16,10 +16,10 @@ from ._vitrine import version as __version__
 from .cache import ActivationCache
 from .errors import Error, FileError, InputError, MissingFileError, RunError, ShapeError, UsageError
 from .hooks import HookPoint
-from .model import Config, Generation, Hypothesis, Model, NextToken, Prediction, load
+from .model import Attribution, Config, Generation, Hypothesis, Model, NextToken, Prediction, load
 
 __all__ = [
-    "ActivationCache", "Config", "Error", "FileError", "Generation", "HookPoint", "Hypothesis", "InputError",
+    "ActivationCache", "Attribution", "Config", "Error", "FileError", "Generation", "HookPoint", "Hypothesis", "InputError",
     "MissingFileError", "Model", "NextToken", "Prediction", "RunError", "ShapeError", "TextStream", "Tokenizer",
     "UsageError", "__version__", "load",
 ]

@@ -58,6 +58,18 @@ class Hypothesis(NamedTuple):
     score: float  # sum of log-probabilities / (number of tokens)^length_penalty
 
 
+class Attribution(NamedTuple):
+    """Which tokens of a prompt a prediction comes from; f is the log-probability that is explained."""
+
+    token: int  # whose log-probability it is
+    value: float  # f of the prompt
+    baseline_value: float  # f of the baseline; 0 without integrated gradients
+    saliency: np.ndarray  # [position]: the length of df/de_t, e_t the embedding there
+    gradient_input: np.ndarray  # [position]: df/de_t · e_t
+    integrated: np.ndarray | None  # [position]: integrated gradients; they sum to value - baseline_value + gap
+    gap: float  # the error of the integral
+
+
 @dataclass(frozen=True)
 class Config:
     """A model's sizes. d_head, d_mlp, d_vocab and n_ctx are TransformerLens' words for four of them."""
@@ -381,6 +393,67 @@ class Model:
             return ""
         kept = tokens[:-1] if tokens and tokens[-1] in ends else tokens
         return self.tokenizer.decode(kept)
+
+    # Gradients ----------------------------------------------------------------------------------------------------------------
+
+    def gradients(
+        self,
+        prompt: Prompt,
+        names_filter: NamesFilter,
+        *,
+        labels: Sequence[int] | np.ndarray | None = None,
+        heads: Slice = None,
+        positions: Slice = None,
+    ) -> tuple[float, ActivationCache]:
+        """The mean cross-entropy of one prompt and its gradient at the hooks that names_filter asks for, as in run_with_cache.
+
+        labels  one for each token; label t + 1 is scored against the logits at t, -100 is not scored. None: the prompt itself
+        """
+        self._without_hooks("gradients")
+        ids = self._one(prompt)
+        requests = [name + _slices(name, heads, positions) for name in self._requests(names_filter)]
+        wanted = ids if labels is None else self._one(np.asarray(labels))
+        loss, values = self._session.gradients(ids, requests, [int(label) for label in wanted])
+        return loss, ActivationCache(values, self.config.n_layers)
+
+    def attribute(
+        self,
+        prompt: Prompt,
+        token: int | str | None = None,
+        against: int | str | None = None,
+        *,
+        baseline: Literal["mean", "zero"] = "mean",
+        steps: int = 64,
+    ) -> Attribution:
+        """Which tokens the log-probability of `token` after the prompt comes from: saliency, gradient times input, and
+        integrated gradients over `steps` points (0: none).
+
+        token     an id, or a text that is one token; None: the likeliest
+        against   another one, whose log-probability is subtracted: why this and not that
+        baseline  where the integral starts: every embedding the vocabulary's mean, or zero
+        """
+        self._without_hooks("attribution")
+        if baseline not in ("mean", "zero"):
+            raise UsageError(f"baseline is {baseline!r}; expected 'mean' or 'zero'")
+        found = self._session.attribute(self._one(prompt), self._token(token), self._token(against), baseline == "zero", steps)
+        for name in ("saliency", "gradient_input", "integrated"):
+            found[name] = np.array(found[name])
+        return Attribution(**{**found, "integrated": found["integrated"] if steps else None})
+
+    def _without_hooks(self, what: str) -> None:
+        if self._hooks:
+            raise UsageError(f"{what} runs without hook functions")
+
+    def _token(self, token: int | str | None) -> int | None:
+        if not isinstance(token, str):
+            return token
+        ids = self.tokenizer.encode(token, add_special=False)
+        if len(ids) == 1:
+            return int(ids[0])
+        piece = self.tokenizer.find(token)
+        if piece is None:
+            raise InputError(f"{token!r} is {len(ids)} tokens, {self.tokenizer.pieces(ids)}; expected a text that is one token, or an id")
+        return piece
 
     # Weights ------------------------------------------------------------------------------------------------------------------
 

@@ -54,7 +54,8 @@ const std::vector<Command>& commands() {
        "Values are f32. With one sequence a tensor has its hook's name, with several the name and #<number>. Patterns and scores "
        "are [head, query, key] over all keys, with zeros where a pattern is masked. `vitrine info --hooks` lists the names.",
        "vitrine trace \"Once upon a time\" --hooks 'blocks.*.attn.hook_pattern' --hooks hook_logits --out trace.safetensors\n"
-       "vitrine trace --tokens 2,2165,374 --gradients --out gradients.safetensors",
+       "vitrine trace --tokens 2,2165,374 --gradients --out gradients.safetensors\n"
+       "vitrine trace \"Once upon a time\" --gradients-at 'blocks.*.hook_resid_post' --out at-hooks.safetensors",
        define_trace},
       {"explain", "Walk a prompt through the model, as one offline page",
        "Writes a page that opens without a network: the prompt's way from the string to the prediction, each step in words, with "
@@ -74,6 +75,13 @@ const std::vector<Command>& commands() {
        "explains every key. Shows predictions before and after, their KL divergence, the metric, and for patching a grid. The "
        "model of the recipe is used unless --model is given.",
        "vitrine intervene examples/ablate-heads.yaml\nvitrine intervene examples/patch-king-queen.yaml", define_intervene},
+      {"attribute", "Show which tokens of a prompt a prediction comes from",
+       "By gradients at the embeddings of the log-probability of a token: saliency (the gradient's length, as a share of all), "
+       "gradient times input, and integrated gradients, which sum to what the prompt adds over the baseline. docs/attribution.md "
+       "explains them.",
+       "vitrine attribute \"Once upon a time there was a little girl who\"\n"
+       "vitrine attribute \"The king and the queen had a\" --token \" son\" --against \" daughter\" --steps 16",
+       define_attribute},
       {"verify", "Compare the numbers with those of a reference implementation",
        "Prints the largest and mean distance of logits, hidden states and attention patterns, the KL divergence and how often "
        "the token agrees; the last line says \"agrees\", or \"differs\" and where first. Exit code 1 if a number is further away "

@@ -4,6 +4,7 @@
 
 namespace vitrine::cli {
 
+Action define_attribute(CLI::App& app);
 Action define_bench(CLI::App& app);
 Action define_chat(CLI::App& app);
 Action define_circuits(CLI::App& app);

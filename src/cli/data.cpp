@@ -28,25 +28,6 @@ struct Options {
   bool no_special = false, json = false;
 };
 
-/// A separator as typed: \n, \t, \r and \\ stand for what they stand for elsewhere.
-std::string unescaped(const std::string& text) {
-  std::string result;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '\\' || i + 1 == text.size()) {
-      result += text[i];
-      continue;
-    }
-    switch (text[++i]) {
-      case 'n': result += '\n'; break;
-      case 't': result += '\t'; break;
-      case 'r': result += '\r'; break;
-      case '\\': result += '\\'; break;
-      default: throw UsageError(fmt::format("--document: \\{} is not known; write \\n, \\t, \\r or \\\\.", text[i]));
-    }
-  }
-  return result;
-}
-
 OrderedJson counts(uint64_t tokens, uint64_t documents, uint64_t text_bytes) {
   return {{"tokens", tokens}, {"documents", documents}, {"text_bytes", text_bytes}};
 }
@@ -81,7 +62,7 @@ void run_data(Options o) {
     throw UsageError("--valid and --valid-files are two ways to hold text out; give one.");
   if (o.format == "text") o.prepare.text.format = TextFormat::text;
   if (o.format == "jsonl") o.prepare.text.format = TextFormat::jsonl;
-  o.prepare.text.separator = unescaped(o.separator);
+  o.prepare.text.separator = unescape(o.separator, "--document");
   o.prepare.special = !o.no_special;
   o.prepare.seed = static_cast<uint64_t>(o.seed);
 

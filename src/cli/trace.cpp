@@ -24,10 +24,12 @@ struct Options {
 };
 
 void run_trace(Options o) {
-  if (o.trace.hooks.empty() && !o.trace.gradients)
-    throw UsageError("nothing to trace: name hooks with --hooks, such as 'blocks.*.hook_resid_post', or give --gradients.");
+  const bool gradients = o.trace.gradients || !o.trace.gradients_at.empty();
+  if (o.trace.hooks.empty() && !gradients)
+    throw UsageError(
+        "nothing to trace: name hooks with --hooks, such as 'blocks.*.hook_resid_post', or give --gradients or --gradients-at.");
   if (!o.labels.empty()) {
-    if (!o.trace.gradients) throw UsageError("--labels needs --gradients.");
+    if (!gradients) throw UsageError("--labels needs --gradients or --gradients-at.");
     o.trace.labels = parse_labels(o.labels, "--labels");
   }
   check_writable("--out", o.out);
@@ -71,10 +73,14 @@ Action define_trace(CLI::App& app) {
       ->take_all();
   app.add_flag("--gradients", o->trace.gradients,
                "Also the gradient of the mean loss for every parameter, as grad.<its name in the model's files>");
-  app.add_option(
-         "--labels", o->labels,
-         "With --gradients: what is to be predicted, in the shape of the tokens; label t + 1 is scored against position t, "
-         "-100 is not scored; default: the tokens")
+  app.add_option("--gradients-at", o->trace.gradients_at,
+                 "Also the gradient of the same loss at a hook, as grad.<hook>; named as for --hooks. May be repeated")
+      ->type_name("HOOK")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--labels", o->labels,
+                 "With gradients: what is to be predicted, in the shape of the tokens; label t + 1 is scored against position t, "
+                 "-100 is not scored; default: the tokens")
       ->type_name("IDS");
   app.add_option("--out,-o", o->out, "The safetensors file to write (replaced if it exists)")->type_name("FILE")->required();
   add_model_options(app, o->model);

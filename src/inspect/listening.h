@@ -19,6 +19,18 @@ class Listening {
   Context& ctx_;
 };
 
+/// While it lives, ops record on `tape`, with dropout off; afterwards nothing does, whatever was thrown.
+class Recording {
+ public:
+  Recording(Context& ctx, Tape& tape) : ctx_(ctx) { ctx_.record_on(&tape, /*training=*/false); }
+  ~Recording() { ctx_.record_on(nullptr); }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+ private:
+  Context& ctx_;
+};
+
 /// limit 0: what the system has left. Errors: InputError "<what> would take <needed> of memory; <limit> are left. <advice>".
 void require_memory(size_t needed, size_t limit, const std::string& what, const std::string& advice);
 

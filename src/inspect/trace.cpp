@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "inspect/listening.h"
+#include "inspect/objective.h"
 #include "io/safetensors.h"
 #include "ops/tape.h"
 
@@ -47,37 +49,33 @@ class EditedRecording final : public Listener {
   Recorder& recorder_;
 };
 
-// Nobody listens and nothing records after these, whatever is thrown.
-class Listening {
+// Keeps the gradients at hooks instead of their values.
+class GradientRecording final : public Listener {
  public:
-  Listening(Context& ctx, Listener& listener) : ctx_(ctx) { ctx_.listen(&listener); }
-  ~Listening() { ctx_.listen(nullptr); }
-  Listening(const Listening&) = delete;
-  Listening& operator=(const Listening&) = delete;
+  GradientRecording(Context& ctx, std::vector<HookRequest> requests) : ctx_(ctx), recorder_(std::move(requests)) {}
+  bool wants(std::string_view) const override { return false; }
+  Tensor see(Context&, std::string_view, const Tensor&) override { return {}; }
+  bool wants_gradient(std::string_view name) const override { return recorder_.wants(name); }
+  void see_gradient(std::string_view name, const Tensor& gradient) override { recorder_.see(ctx_, name, gradient); }
+  std::map<std::string, Recorder::Value, std::less<>> take_values() { return std::move(recorder_).take_values(); }
 
  private:
   Context& ctx_;
+  Recorder recorder_;
 };
-class Recording {
- public:
-  Recording(Context& ctx, Tape& tape) : ctx_(ctx) { ctx_.record_on(&tape, /*training=*/false); }
-  ~Recording() { ctx_.record_on(nullptr); }
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
 
- private:
-  Context& ctx_;
-};
+std::vector<HookRequest> requests_of(std::span<const Capture> captures) {
+  std::vector<HookRequest> requests;
+  for (const Capture& capture : captures) requests.push_back(capture.request);
+  return requests;
+}
+bool asks_for_logits(std::span<const Capture> captures) {
+  return std::any_of(captures.begin(), captures.end(), [](const Capture& capture) { return capture.name == "hook_logits"; });
+}
 
 // Runs one sequence with a listener on the planned hooks.
 Recorder record(Engine& engine, std::span<const int32_t> ids, std::span<const Capture> captures, Listener* edits = nullptr) {
-  std::vector<HookRequest> requests;
-  bool wants_logits = false;
-  for (const Capture& capture : captures) {
-    requests.push_back(capture.request);
-    wants_logits = wants_logits || capture.name == "hook_logits";
-  }
-  Recorder recorder(std::move(requests));
+  Recorder recorder(requests_of(captures));
   EditedRecording edited(edits, recorder);
   Context& ctx = engine.context();
   const Listening listening(ctx, edited);
@@ -85,7 +83,7 @@ Recorder record(Engine& engine, std::span<const int32_t> ids, std::span<const Ca
   const Step step = Step::of(ids);
   const Tensor x = engine.model().residual(ctx, step);
   const int64_t last = step.rows() - 1;
-  if (wants_logits) logits(ctx, x, engine.model().head(), std::span(&last, 1));
+  if (asks_for_logits(captures)) logits(ctx, x, engine.model().head(), std::span(&last, 1));
   return recorder;
 }
 
@@ -109,6 +107,23 @@ std::vector<int32_t> shifted(std::span<const std::vector<int32_t>> sequences, st
     targets.push_back(kNotScored);
   }
   return targets;
+}
+
+int64_t scored_in(std::span<const int32_t> targets) {
+  return std::count_if(targets.begin(), targets.end(), [](int32_t label) { return label != kNotScored; });
+}
+
+void require_scored(int64_t scored) {
+  if (scored == 0)
+    throw InputError(
+        "no label is scored, so there is no loss: label t + 1 is scored against the logits at t, which takes a "
+        "sequence of two tokens or more");
+}
+
+void require_finite(double loss) {
+  if (!std::isfinite(loss))
+    throw RunError(
+        "the loss is NaN or infinite, so there are no gradients. A trace of hooks without gradients shows where it begins");
 }
 
 // The canonical name of each file tensor, and what the model's own file calls it (files of a bare model lack a prefix).
@@ -147,11 +162,8 @@ LossGradients loss_gradients(Engine& engine, std::span<const std::vector<int32_t
   for (const auto& ids : sequences) engine.check_ids(ids);
   const std::vector<int32_t> targets = shifted(sequences, labels, engine.shape().vocab_size);
   LossGradients result;
-  result.scored = std::count_if(targets.begin(), targets.end(), [](int32_t label) { return label != kNotScored; });
-  if (result.scored == 0)
-    throw InputError(
-        "no label is scored, so there is no loss: label t + 1 is scored against the logits at t, which takes a "
-        "sequence of two tokens or more");
+  result.scored = scored_in(targets);
+  require_scored(result.scored);
   OpenedModel& opened = engine.opened();
   check_memory(static_cast<size_t>(parameter_count(*opened.model)) * 2 * sizeof(float), 0,
                "The gradients of all parameters and their copy", "Use a machine with more memory, or a smaller model");
@@ -164,9 +176,7 @@ LossGradients loss_gradients(Engine& engine, std::span<const std::vector<int32_t
   for (const auto& ids : sequences) step.add(ids);
   const Tensor loss = cross_entropy(ctx, opened.model->residual(ctx, step), opened.model->head(), targets);
   result.loss = static_cast<double>(*loss.data<float>());
-  if (!std::isfinite(result.loss))
-    throw RunError(
-        "the loss is NaN or infinite, so there are no gradients. A trace of hooks without gradients shows where it begins");
+  require_finite(result.loss);
   tape.backward(ctx, loss);
   const std::map<std::string, std::string> names = own_names(engine);
   for (const auto& [name, buffer] : gradients.buffers()) {
@@ -174,6 +184,71 @@ LossGradients loss_gradients(Engine& engine, std::span<const std::vector<int32_t
     value.shape = buffer.shape;
     value.numbers.resize(buffer.data.size() / sizeof(float));
     std::memcpy(value.numbers.data(), buffer.data.data(), buffer.data.size());
+  }
+  return result;
+}
+
+HookGradients hook_gradients(Engine& engine, std::span<const std::vector<int32_t>> sequences,
+                             std::span<const std::vector<int32_t>> labels, std::span<const std::string> hooks, size_t memory) {
+  for (const auto& ids : sequences) engine.check_ids(ids);
+  const std::vector<int32_t> targets = shifted(sequences, labels, engine.shape().vocab_size);
+  const std::vector<HookQuery> queries = parse_all(hooks);
+  HookGradients result;
+  result.scored = scored_in(targets);
+  require_scored(result.scored);
+  size_t bytes = 0;
+  std::vector<std::vector<Capture>> captures;
+  for (const auto& ids : sequences) {
+    captures.push_back(plan_captures(engine.model(), queries, static_cast<int64_t>(ids.size())));
+    bytes += capture_bytes(captures.back());
+  }
+  check_memory(bytes, memory, "The gradients at these hooks", kAskForLess);
+  for (const Capture& capture : captures.front()) result.order.push_back(capture.name);
+
+  Context& ctx = engine.context();
+  const auto share_of_all = [&](int64_t scored) { return static_cast<double>(scored) / static_cast<double>(result.scored); };
+  Tape tape;  // a block that is run again in backward would show nobody its hooks
+  size_t first = 0;
+  for (size_t i = 0; i < sequences.size(); first += sequences[i++].size()) {
+    const std::span<const int32_t> mine = std::span(targets).subspan(first, sequences[i].size());
+    const int64_t scored = scored_in(mine);
+    result.values.emplace_back();
+    if (scored > 0) {
+      const auto frame = ctx.frame();
+      tape.clear();
+      GradientRecording recorder(ctx, requests_of(captures[i]));
+      const Listening listening(ctx, recorder);
+      const Recording recording(ctx, tape);
+      const Step step = Step::of(sequences[i]);
+      const Tensor x = engine.model().residual(ctx, step);
+      Tensor loss;
+      if (asks_for_logits(captures[i])) {  // the fused loss makes no table of logits
+        std::vector<int64_t> rows;
+        std::vector<LogprobTerm> terms;
+        for (size_t t = 0; t < mine.size(); ++t) {
+          rows.push_back(static_cast<int64_t>(t));
+          if (mine[t] != kNotScored) terms.push_back({static_cast<int64_t>(t), mine[t], -1.0 / static_cast<double>(scored)});
+        }
+        loss = sum_of_logprobs(ctx, logits(ctx, x, engine.model().head(), rows), terms);
+      } else {
+        loss = cross_entropy(ctx, x, engine.model().head(), mine);
+      }
+      const auto value = static_cast<double>(*loss.data<float>());
+      require_finite(value);
+      result.loss += value * share_of_all(scored);
+      tape.backward(ctx, loss);
+      result.values.back() = recorder.take_values();
+    }
+    for (const Capture& capture : captures[i]) {
+      Recorder::Value& value = result.values.back()[capture.name];
+      if (value.shape.empty()) {  // nothing that is scored depends on it
+        size_t count = 1;
+        for (const int64_t n : capture.shape) count *= static_cast<size_t>(n);
+        value = {capture.shape, std::vector<float>(count)};
+      }
+      VITRINE_CHECK(value.shape == capture.shape, "a gradient has the shape of its value");
+      for (float& x : value.numbers) x = static_cast<float>(x * share_of_all(scored));
+    }
   }
   return result;
 }
@@ -189,8 +264,9 @@ Recorder trace_to_memory(Engine& engine, std::span<const int32_t> ids, std::span
 
 Trace trace(Engine& engine, std::span<const std::vector<int32_t>> sequences, const TraceOptions& options,
             const std::string& path) {
-  if (options.hooks.empty() && !options.gradients)
-    throw InputError("there is nothing to trace; give hooks (--hooks 'blocks.*.hook_resid_post') or ask for --gradients");
+  if (options.hooks.empty() && options.gradients_at.empty() && !options.gradients)
+    throw InputError(
+        "there is nothing to trace; give hooks (--hooks 'blocks.*.hook_resid_post'), or ask for --gradients or --gradients-at");
   if (sequences.empty()) throw InputError("there are no tokens to run; give at least one sequence");
   for (const auto& ids : sequences) engine.check_ids(ids);
 
@@ -199,17 +275,32 @@ Trace trace(Engine& engine, std::span<const std::vector<int32_t>> sequences, con
   std::vector<std::vector<Capture>> captures;
   std::vector<TensorPlan> plan;
   Trace result;
+  const auto numbered = [&](const std::string& name, size_t i) {
+    return sequences.size() == 1 ? name : name + "#" + std::to_string(i);
+  };
   for (size_t i = 0; i < sequences.size(); ++i) {
     captures.push_back(plan_captures(engine.model(), queries, static_cast<int64_t>(sequences[i].size())));
     const size_t bytes = capture_bytes(captures.back());
     check_memory(bytes, options.memory, "The hooks of sequence " + std::to_string(i), kAskForLess);
     result.bytes += bytes;
-    for (const Capture& capture : captures.back())
-      plan.push_back({sequences.size() == 1 ? capture.name : capture.name + "#" + std::to_string(i), DType::f32, capture.shape});
+    for (const Capture& capture : captures.back()) plan.push_back({numbered(capture.name, i), DType::f32, capture.shape});
+  }
+  const auto labels = options.labels.empty() ? sequences : std::span(options.labels);
+  HookGradients at_hooks;
+  if (!options.gradients_at.empty()) {
+    at_hooks = hook_gradients(engine, sequences, labels, options.gradients_at, options.memory);
+    result.loss = at_hooks.loss;
+    result.scored = at_hooks.scored;
+    for (size_t i = 0; i < at_hooks.values.size(); ++i)
+      for (const std::string& name : at_hooks.order) {
+        const Recorder::Value& value = at_hooks.values[i].at(name);
+        plan.push_back({numbered("grad." + name, i), DType::f32, value.shape});
+        result.bytes += value.numbers.size() * sizeof(float);
+      }
   }
   LossGradients gradients;
   if (options.gradients) {
-    gradients = loss_gradients(engine, sequences, options.labels.empty() ? sequences : std::span(options.labels));
+    gradients = loss_gradients(engine, sequences, labels);
     result.loss = gradients.loss;
     result.scored = gradients.scored;
     for (const auto& [name, value] : gradients.gradients) {
@@ -230,6 +321,8 @@ Trace trace(Engine& engine, std::span<const std::vector<int32_t>> sequences, con
       writer.write(index++, bytes_of(value.numbers));
     }
   }
+  for (const auto& values : at_hooks.values)
+    for (const std::string& name : at_hooks.order) writer.write(index++, bytes_of(values.at(name).numbers));
   for (const auto& [name, value] : gradients.gradients) writer.write(index++, bytes_of(value.numbers));
   writer.finish();
   return result;

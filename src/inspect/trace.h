@@ -14,8 +14,9 @@
 namespace vitrine {
 
 struct TraceOptions {
-  std::vector<std::string> hooks = {};  // requests as HookQuery describes them; may be empty with gradients
-  bool gradients = false;
+  std::vector<std::string> hooks = {};            // requests as HookQuery describes them; may be empty with gradients
+  std::vector<std::string> gradients_at = {};     // hooks at which the gradient is wanted, requested in the same way
+  bool gradients = false;                         // of every parameter
   std::vector<std::vector<int32_t>> labels = {};  // of the shape of the sequences; empty: the sequences themselves
   size_t memory = 0;                              // bytes a capture may take; 0: available_memory()
 };
@@ -27,10 +28,11 @@ struct TracedTensor {
 };
 
 struct Trace {
-  std::vector<TracedTensor> tensors;  // in the order of the file: hooks in the order of the run, then gradients
-  size_t bytes = 0;                   // of all of them
-  std::optional<double> loss;         // with gradients: the mean over all scored labels
-  int64_t scored = 0;                 // with gradients: how many labels that were
+  std::vector<TracedTensor>
+      tensors;       // in the order of the file: hooks in the order of the run, gradients at hooks, gradients of parameters
+  size_t bytes = 0;  // of all of them
+  std::optional<double> loss;  // with gradients: the mean over all scored labels
+  int64_t scored = 0;          // with gradients: how many labels that were
 };
 
 /// Runs `sequences` and writes what was asked for to the safetensors file `path`, which is replaced in one step.
@@ -40,6 +42,7 @@ struct Trace {
 /// Gradients  `grad.<name in the model's own files>` in that file's shape and layout (GPT-2's [in, out]), tied tensors once,
 ///            f32 whatever the weights are: of the mean cross-entropy over all scored labels of all sequences. Label t + 1 is
 ///            scored against the logits at t; -100 is not scored. Dropout is off.
+///            At a hook: `grad.<hook>`, as that hook's value: of its rows and shape.
 /// The file's metadata holds the tokens ("2,651;2,1175"), so that `verify` can run them again.
 ///
 /// Errors: InputError as Engine::check_ids and plan_captures, for labels of another shape or outside the vocabulary, for
@@ -61,5 +64,15 @@ struct LossGradients {
 };
 LossGradients loss_gradients(Engine& engine, std::span<const std::vector<int32_t>> sequences,
                              std::span<const std::vector<int32_t>> labels);
+
+/// The same gradients at hooks, for each sequence by the hook's name. Errors: as trace.
+struct HookGradients {
+  double loss = 0;
+  int64_t scored = 0;
+  std::vector<std::string> order;  // the hooks, in the order of the run
+  std::vector<std::map<std::string, Recorder::Value, std::less<>>> values;
+};
+HookGradients hook_gradients(Engine& engine, std::span<const std::vector<int32_t>> sequences,
+                             std::span<const std::vector<int32_t>> labels, std::span<const std::string> hooks, size_t memory = 0);
 
 }  // namespace vitrine

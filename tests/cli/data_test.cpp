@@ -44,7 +44,7 @@ TEST(Data, RefusesWrongFlags) {
   expect_refused({"data", kFables}, {"--out is missing"});
   expect_refused({"data", kFables, "--out", out, "--valid", "0.1", "--valid-files", kFables}, {"--valid and --valid-files"});
   expect_refused({"data", kFables, "--out", out, "--valid-files", kFables}, {"is among the files to train on"});
-  expect_refused({"data", kFables, "--out", out, "--document", "\\x"}, {"--document: \\x is not known"});
+  expect_refused({"data", kFables, "--out", out, "--document", "\\x"}, {"--document: \"\\x\" has a \\ that means nothing"});
   expect_refused({"data", kFables, "--check", out}, {"--check reads one folder"});
   expect_refused({"data", "--check", out}, {"out/index.json: cannot be opened"});
   expect_refused({"data", scratch / "none.txt", "--out", out}, {"none.txt: cannot be opened"});

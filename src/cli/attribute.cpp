@@ -1,0 +1,118 @@
+// vitrine attribute: which tokens of a prompt a prediction comes from, by gradients.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "inspect/attribution.h"
+#include "inspect/intervene_plan.h"
+
+namespace vitrine::cli {
+namespace {
+
+constexpr int kBarCells = 30;
+
+struct Options {
+  ModelOptions model;
+  PromptOptions prompt;
+  AttributionOptions attribution;
+  std::string token, against, baseline = "mean";
+};
+
+/// A token as typed: an id, a text that is one token, or a piece. Nothing for "".
+std::optional<int32_t> token_of(const Engine& engine, const std::string& typed, const char* flag) {
+  if (typed.empty()) return {};
+  if (typed.find_first_not_of("0123456789") == std::string::npos) return parse_ids(typed, flag).front();
+  return id_of(engine, {.text = typed, .where = flag});
+}
+
+OrderedJson document(const Engine& engine, const Prompt& prompt, const Attribution& found, const Options& o) {
+  const auto described = [&](int32_t id) {
+    const OrderedJson piece = pieces_json(engine, prompt, std::span(&id, 1));
+    return OrderedJson{{"token", id}, {"piece", piece.is_null() ? piece : piece[0]}};
+  };
+  const bool integrated = !found.integrated.empty();
+  return {{"text", prompt.from_text ? OrderedJson(prompt.text) : OrderedJson(nullptr)},
+          {"tokens", prompt.ids},
+          {"pieces", pieces_json(engine, prompt, prompt.ids)},
+          {"target", described(found.token)},
+          {"against", o.attribution.against ? described(*o.attribution.against) : OrderedJson(nullptr)},
+          {"value", found.value},
+          {"saliency", found.saliency},
+          {"gradient_input", found.gradient_input},
+          {"integrated", integrated ? OrderedJson(found.integrated) : OrderedJson(nullptr)},
+          {"baseline", integrated ? OrderedJson(o.baseline) : OrderedJson(nullptr)},
+          {"baseline_value", integrated ? OrderedJson(found.baseline_value) : OrderedJson(nullptr)},
+          {"gap", integrated ? OrderedJson(found.gap) : OrderedJson(nullptr)},
+          {"steps", o.attribution.steps}};
+}
+
+void print_table(const Engine& engine, const Prompt& prompt, const Attribution& found, const Options& o) {
+  const std::vector<double>& main = found.integrated.empty() ? found.gradient_input : found.integrated;
+  double largest = 0, saliency = 0;
+  for (const double x : main) largest = std::max(largest, std::abs(x));
+  for (const double x : found.saliency) saliency += x;
+  int widest = 5;
+  for (const int32_t id : prompt.ids) widest = std::max(widest, width_of(shown_piece(engine, prompt, id)));
+  const auto line = [&](const std::string& piece, const std::string& share, const std::string& product, const std::string& path) {
+    return fmt::format("{}  {}  {}{}", pad_right(piece, widest), pad_left(share, 8), pad_left(product, 16),
+                       found.integrated.empty() ? "" : "  " + pad_left(path, 10));
+  };
+  print("{}\n", dim(line("token", "saliency", "gradient x input", "integrated")));
+  for (size_t i = 0; i < prompt.ids.size(); ++i) {
+    const std::string path = found.integrated.empty() ? "" : fmt::format("{:+.4f}", found.integrated[i]);
+    print("{}  {}{}\n",
+          line(shown_piece(engine, prompt, prompt.ids[i]), percent(saliency > 0 ? found.saliency[i] / saliency : 0),
+               fmt::format("{:+.4f}", found.gradient_input[i]), path),
+          main[i] < 0 ? "-" : "+", bar(largest > 0 ? std::abs(main[i]) / largest : 0, kBarCells));
+  }
+  std::string what = "log-probability of " + shown_piece(engine, prompt, found.token);
+  if (o.attribution.against) what += " less that of " + shown_piece(engine, prompt, *o.attribution.against);
+  print("{}: {:.4f}\n", what, found.value);
+  if (!found.integrated.empty())
+    print("at the baseline ({}): {:.4f}; the integrated parts sum to the difference but for {:.1e}\n", o.baseline,
+          found.baseline_value, found.gap);
+}
+
+void run_attribute(Options o) {
+  Engine engine = open_engine(o.model);
+  const std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
+  if (prompts.size() != 1) throw UsageError("--tokens: attribute takes one sequence.");
+  o.attribution.token = token_of(engine, o.token, "--token");
+  o.attribution.against = token_of(engine, o.against, "--against");
+  o.attribution.baseline = o.baseline == "zero" ? Baseline::zero : Baseline::mean;
+  const Attribution found = attribute(engine, prompts[0].ids, o.attribution);
+  if (o.model.json) {
+    print_json(document(engine, prompts[0], found, o));
+  } else {
+    print_table(engine, prompts[0], found, o);
+  }
+}
+
+}  // namespace
+
+Action define_attribute(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  add_prompt_options(app, o->prompt, false);
+  app.add_option(
+         "--token", o->token,
+         "The token whose log-probability is explained: an id, a text that is one token, or a piece; default: the likeliest")
+      ->type_name("TOKEN")
+      ->check(not_empty());
+  app.add_option("--against", o->against, "Explain why --token and not this one: the difference of their log-probabilities")
+      ->type_name("TOKEN")
+      ->check(not_empty());
+  add_choice(app, "--baseline", o->baseline, "mean|zero",
+             "Where integrated gradients start: at the vocabulary's mean embedding, or at zero (default mean)");
+  add_count(app, "--steps", o->attribution.steps, 0, 4096, "Points of the integral; 0: no integrated gradients (default 64)");
+  add_model_options(app, o->model);
+  return [o] { run_attribute(*o); };
+}
+
+}  // namespace vitrine::cli

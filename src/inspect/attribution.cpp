@@ -1,0 +1,151 @@
+#include "inspect/attribution.h"
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <string>
+
+#include "base/error.h"
+#include "generate/row_math.h"
+#include "inspect/listening.h"
+#include "inspect/objective.h"
+#include "inspect/weights.h"
+#include "ops/tape.h"
+
+namespace vitrine {
+namespace {
+
+constexpr std::string_view kInput = "hook_embed";
+
+// Reads the embeddings, or puts others in their place, and hears the gradient at them.
+class Embeddings final : public Listener {
+ public:
+  bool wants(std::string_view name) const override { return name == kInput; }
+  Tensor see(Context&, std::string_view, const Tensor& value) override {
+    if (!replacement.empty()) return {replacement.data(), DType::f32, value.shape()};
+    seen.assign(value.data<float>(), value.data<float>() + value.count());
+    return {};
+  }
+  bool wants_gradient(std::string_view name) const override { return name == kInput; }
+  void see_gradient(std::string_view, const Tensor& value) override {
+    gradient.assign(value.data<float>(), value.data<float>() + value.count());
+  }
+  std::vector<float> seen, replacement, gradient;  // [position, d_model]
+};
+
+// The mean row of the embedding table, as it enters the stream.
+std::vector<float> mean_embedding(Engine& engine) {
+  const Weight& W_E = NamedWeights(*engine.opened().model).matrix("W_E");
+  std::vector<double> sum(static_cast<size_t>(W_E.in));
+  for (int64_t row = 0; row < W_E.out; ++row)
+    for (int64_t i = 0; i < W_E.in; ++i) sum[static_cast<size_t>(i)] += W_E.at<double>(row, i);
+  std::vector<float> mean;
+  for (const double x : sum)
+    mean.push_back(static_cast<float>(x / static_cast<double>(W_E.out) * engine.shape().embedding_scale));
+  return mean;
+}
+
+double dot(const float* a, const float* b, size_t n) {
+  double sum = 0;
+  for (size_t i = 0; i < n; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return sum;
+}
+
+}  // namespace
+
+Quadrature gauss_legendre(int64_t n) {
+  // The points are the roots of the Legendre polynomial P_n, found by Newton's method from an estimate that is close enough;
+  // weights 2 / ((1 - x²) P_n'(x)²) on [-1, 1].
+  Quadrature q;
+  for (int64_t i = n; i >= 1; --i) {
+    const auto order = static_cast<double>(n);
+    double x = std::cos(M_PI * (static_cast<double>(i) - 0.25) / (order + 0.5)), slope = 0;
+    for (int round = 0; round < 100; ++round) {
+      double before = 1, now = x;  // P_0, P_1
+      for (int64_t k = 2; k <= n; ++k) {
+        const auto d = static_cast<double>(k);
+        before = std::exchange(now, ((2 * d - 1) * x * now - (d - 1) * before) / d);
+      }
+      slope = order * (x * now - before) / (x * x - 1);
+      const double change = now / slope;
+      x -= change;
+      if (std::abs(change) < 1e-15) break;
+    }
+    q.points.push_back((x + 1) / 2);
+    q.weights.push_back(1 / ((1 - x * x) * slope * slope));
+  }
+  return q;
+}
+
+Attribution attribute(Engine& engine, std::span<const int32_t> ids, const AttributionOptions& options) {
+  engine.check_ids(ids);
+  for (const auto& token : {options.token, options.against})
+    if (token && (*token < 0 || *token >= engine.shape().vocab_size))
+      throw InputError("token " + std::to_string(*token) + " is outside the vocabulary (0 to " +
+                       std::to_string(engine.shape().vocab_size - 1) + ")");
+  if (options.steps < 0 || options.steps > 4096)
+    throw InputError("steps is " + std::to_string(options.steps) + "; expected 0 (no integrated gradients) to 4096");
+
+  Attribution result;
+  Context& ctx = engine.context();
+  Embeddings embeddings;
+  const Listening listening(ctx, embeddings);
+  Tape tape(/*recompute=*/true);
+  const auto rows = static_cast<int64_t>(ids.size());
+  const auto width = static_cast<size_t>(engine.shape().d_model);
+  std::optional<int32_t> token = options.token;
+  const auto run = [&] {  // f, and its gradient in `embeddings`
+    const auto frame = ctx.frame();
+    tape.clear();
+    const Recording recording(ctx, tape);
+    const Step step = Step::of(ids);
+    const Tensor x = engine.model().residual(ctx, step);
+    const int64_t last = rows - 1;
+    const Tensor z = logits(ctx, x, engine.model().head(), std::span(&last, 1));
+    if (!token) token = static_cast<int32_t>(argmax({z.data<float>(), static_cast<size_t>(z.count())}));
+    std::vector<LogprobTerm> terms = {{0, *token, 1}};
+    if (options.against) terms.push_back({0, *options.against, -1});
+    const Tensor f = sum_of_logprobs(ctx, z, terms);
+    const auto value = static_cast<double>(*f.data<float>());
+    if (!std::isfinite(value))
+      throw RunError("the log-probability is NaN or infinite, so it has no gradient. A trace of hooks shows where that begins");
+    embeddings.gradient.assign(static_cast<size_t>(rows) * width, 0);
+    tape.backward(ctx, f);
+    return value;
+  };
+
+  result.value = run();
+  result.token = *token;
+  const std::vector<float> e = embeddings.seen;
+  for (size_t at = 0; at < e.size(); at += width) {
+    const float* g = embeddings.gradient.data() + at;
+    result.saliency.push_back(std::sqrt(dot(g, g, width)));
+    result.gradient_input.push_back(dot(g, e.data() + at, width));
+  }
+  if (options.steps == 0) return result;
+
+  const std::vector<float> b = options.baseline == Baseline::mean ? mean_embedding(engine) : std::vector<float>(width);
+  embeddings.replacement.resize(e.size());
+  const auto go = [&](double share) {  // to b + share · (e - b)
+    for (size_t i = 0; i < e.size(); ++i) {
+      const auto from = static_cast<double>(b[i % width]);
+      embeddings.replacement[i] = static_cast<float>(from + share * (static_cast<double>(e[i]) - from));
+    }
+    return run();
+  };
+  result.baseline_value = go(0);
+  result.integrated.assign(ids.size(), 0);
+  const Quadrature q = gauss_legendre(options.steps);
+  for (size_t step = 0; step < q.points.size(); ++step) {
+    go(q.points[step]);
+    for (size_t i = 0; i < e.size(); ++i)
+      result.integrated[i / width] += q.weights[step] * static_cast<double>(embeddings.gradient[i]) *
+                                      (static_cast<double>(e[i]) - static_cast<double>(b[i % width]));
+  }
+  double sum = 0;
+  for (const double part : result.integrated) sum += part;
+  result.gap = sum - (result.value - result.baseline_value);
+  return result;
+}
+
+}  // namespace vitrine
