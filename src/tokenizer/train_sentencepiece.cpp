@@ -36,9 +36,8 @@ class LineSplitter final : public WordSplitter {
       : dummy_prefix_(options.dummy_prefix), space_runs_(options.whitespace_pieces) {
     for (const SentencePieceSpec::Piece& piece : meta) spelled_.push_back(replaced(piece.text, kSpaceMarkUtf8, " "));
     std::vector<std::pair<std::string_view, int32_t>> strings;
-    for (const std::string& text : spelled_) {
-      strings.emplace_back(text, 0);
-    }
+    strings.reserve(spelled_.size());
+    for (const std::string& text : spelled_) strings.emplace_back(text, 0);
     for (uint32_t byte = 0; byte < 256; ++byte) kinds_[byte] = kind_of(byte);
     for (const auto& [text, value] : strings) kinds_[static_cast<unsigned char>(text[0])] = Kind::stop;
     kinds_['\n'] = kinds_[' '] = Kind::stop;

@@ -63,7 +63,8 @@ void each_gpt2_word(std::string_view text, Visit&& visit) {
   };
   for (size_t begin = 0, size = 0; begin < text.size();) {
     size_t end = 0;
-    if (text[begin] == '\'' && (size = contraction_size(text, begin)) > 0) {
+    if (text[begin] == '\'') size = contraction_size(text, begin);
+    if (text[begin] == '\'' && size > 0) {
       visit(begin, begin + size);
       begin += size;
       continue;
