@@ -7,7 +7,9 @@ Each round measures one, then the other, then the other way round; medians and t
 virtual environment that this script makes (from PyPI) if the one named is not there: --venv, else build/pytorch.
 The directory's weights decide the type: f32 is compared with torch.float32, bf16 with torch.bfloat16.
 """
-import argparse, json, os, statistics, subprocess, sys
+import argparse, os, statistics
+
+from peer import last_json, python_with
 
 PEER = r'''
 import sys, time, json, torch, statistics
@@ -36,20 +38,6 @@ print(json.dumps({k: statistics.median(v) for k, v in out.items()} | {"torch": t
 '''
 
 
-def python_with_torch(venv):
-    python = os.path.join(venv, "bin", "python")
-    if not os.path.exists(python):
-        print(f"making {venv} with torch, transformers and safetensors from PyPI", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", "torch", "transformers", "safetensors", "numpy"], check=True)
-    return python
-
-
-def last_json(command):
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return json.loads(text.strip().splitlines()[-1])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bench_speed")
@@ -60,7 +48,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=2, help="measurements within a round")
     parser.add_argument("--venv", default="build/pytorch")
     a = parser.parse_args()
-    python = python_with_torch(a.venv)
+    python = python_with(a.venv, "torch", "transformers", "safetensors", "numpy")
     threads = len(os.sched_getaffinity(0))
     shape = [str(a.prompt), str(a.decode)]
     run = {

@@ -8,7 +8,9 @@ compiled, in float32 and under bfloat16 autocast, with the fused AdamW; the best
 Each round measures everybody in turn. PyTorch runs in a virtual environment that this script makes (from PyPI) if the one
 named is not there: --venv, else build/pytorch.
 """
-import argparse, json, os, statistics, subprocess, sys
+import argparse, os, statistics
+
+from peer import last_json, python_with
 
 PEER = r'''
 import sys, time, json, resource, statistics, torch
@@ -40,20 +42,6 @@ print(json.dumps({"ms": statistics.median(times[2:]) * 1e3, "peak_mb": peak, "to
 '''
 
 
-def python_with_torch(venv):
-    python = os.path.join(venv, "bin", "python")
-    if not os.path.exists(python):
-        print(f"making {venv} with torch and transformers from PyPI", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", "torch", "transformers", "numpy"], check=True)
-    return python
-
-
-def last_json(command):
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return json.loads(text.strip().splitlines()[-1])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bench_training")
@@ -66,7 +54,7 @@ def main():
     parser.add_argument("--eager-only", action="store_true", help="leave torch.compile out")
     parser.add_argument("--venv", default="build/pytorch")
     a = parser.parse_args()
-    python, threads = python_with_torch(a.venv), len(os.sched_getaffinity(0))
+    python, threads = python_with(a.venv, "torch", "transformers", "numpy"), len(os.sched_getaffinity(0))
     sizes = [str(a.batch), str(a.length), str(a.steps)]
     ours = [a.bench_training, a.model, "--batch", sizes[0], "--length", sizes[1], "--steps", sizes[2], "--json"] + ["--bf16"] * a.bf16
     run = {"vitrine": lambda: last_json(ours)}

@@ -8,7 +8,9 @@ as a Q8_0 GGUF. Both keep the same hooks, those that version 2 keeps by default.
 by hook; then each side is timed in turn, and medians, their ratio and the ratio of the peak memories are printed.
 TransformerLens runs in a virtual environment that this script makes (from PyPI) if the one named is not there.
 """
-import argparse, json, os, statistics, subprocess, sys, tempfile
+import argparse, json, os, statistics, subprocess, tempfile
+
+from peer import last_json, python_with
 
 PEER = r'''
 import sys, json, time, os, resource
@@ -65,13 +67,6 @@ print(json.dumps({"ms": took[len(took) // 2], "least_ms": took[0], "kept": len(c
 '''
 
 
-def last_json(command):
-    ran = subprocess.run(command, capture_output=True, text=True)
-    if ran.returncode != 0:
-        sys.exit(f"{command[0]} ended with {ran.returncode}:\n{ran.stderr}")
-    return json.loads(ran.stdout.strip().splitlines()[-1])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bench_capture")
@@ -83,11 +78,7 @@ def main():
     parser.add_argument("--ours", help="the file our side is timed on, if not MODEL_DIRECTORY")
     parser.add_argument("--venv", default="build/transformer_lens")
     a = parser.parse_args()
-    python = os.path.join(a.venv, "bin", "python")
-    if not os.path.exists(python):
-        print(f"making {a.venv} with transformer-lens from PyPI", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", a.venv], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", "transformer-lens", "safetensors"], check=True)
+    python = python_with(a.venv, "transformer-lens", "safetensors")
     threads = len(os.sched_getaffinity(0))
     peer = lambda check: last_json([python, "-c", PEER, a.model, str(a.tokens), str(a.repeat), str(threads), check])
     with tempfile.TemporaryDirectory() as folder:

@@ -78,6 +78,16 @@ std::vector<std::string> find_hooks(const Session& session, const std::string& r
   return names;
 }
 
+/// Arrays by hook name, in that order; the numbers are handed over.
+nb::dict arrays(const std::vector<std::string>& order, std::map<std::string, Recorder::Value, std::less<>>& values) {
+  nb::dict result;
+  for (const std::string& name : order) {
+    Recorder::Value& value = values.find(name)->second;
+    result[name.c_str()] = batch_of_one(std::move(value.numbers), value.shape);
+  }
+  return result;
+}
+
 nb::dict run(Session& session, const Ids& ids, const std::vector<std::string>& requests, const HookCalls& hooks) {
   const std::vector<int32_t> tokens = token_ids(numbers(ids));
   std::vector<std::string> order;
@@ -90,12 +100,7 @@ nb::dict run(Session& session, const Ids& ids, const std::vector<std::string>& r
     order = recorder.order();
     values = std::move(recorder).take_values();
   }
-  nb::dict result;
-  for (const std::string& name : order) {
-    Recorder::Value& value = values.find(name)->second;
-    result[name.c_str()] = batch_of_one(std::move(value.numbers), value.shape);
-  }
-  return result;
+  return arrays(order, values);
 }
 
 nb::tuple gradients(Session& session, const Ids& ids, const std::vector<std::string>& requests,
@@ -107,12 +112,7 @@ nb::tuple gradients(Session& session, const Ids& ids, const std::vector<std::str
     const Running running(session);
     found = hook_gradients(session.engine, {&tokens, 1}, {&labels, 1}, requests);
   }
-  nb::dict values;
-  for (const std::string& name : found.order) {
-    Recorder::Value& value = found.values.front().find(name)->second;
-    values[name.c_str()] = batch_of_one(std::move(value.numbers), value.shape);
-  }
-  return nb::make_tuple(found.loss, values);
+  return nb::make_tuple(found.loss, arrays(found.order, found.values.front()));
 }
 
 nb::dict attribute_prompt(Session& session, const Ids& ids, std::optional<int32_t> token, std::optional<int32_t> against,
