@@ -97,7 +97,7 @@ void write_state(const Learner& learner, const std::string& path) {
 
 RunFolder::RunFolder(const std::string& path) : path_(path) {
   std::error_code error;
-  fs::create_directories(path, error);
+  made_ = fs::create_directories(path, error);
   if (error) throw InputError("out: " + path + " cannot be made: " + error.message() + ". Name a folder that you may write to");
   folder_ = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder_ < 0) throw InputError("out: " + path + " cannot be opened: " + reason());
@@ -112,6 +112,7 @@ RunFolder::RunFolder(const std::string& path) : path_(path) {
 RunFolder::~RunFolder() {
   if (metrics_ >= 0) ::close(metrics_);
   if (folder_ >= 0) ::close(folder_);
+  if (made_) ::rmdir(path_.c_str());  // which leaves a folder that is not empty
 }
 
 std::vector<int64_t> RunFolder::steps() const {
@@ -229,7 +230,10 @@ void RunFolder::rewind_metrics(int64_t step) const {
         entry.at("step").get<int64_t>() <= step)
       kept += line + "\n";
   }
-  write_file_atomically(path, kept);
+  // By way of a name that the next run clears away: a run killed here leaves a temporary file.
+  const std::string rewound = path_ + "/" + kUnfinished + "metrics.jsonl";
+  write_file_atomically(rewound, kept);
+  if (::rename(rewound.c_str(), path.c_str()) != 0) throw RunError(path + ": cannot be put in place: " + reason());
 }
 
 void RunFolder::add_metrics(const std::string& line) {

@@ -33,8 +33,8 @@ struct TrainIdentity {
 /// A run's folder, held by this process alone while this lives.
 class RunFolder {
  public:
-  /// Makes the folder and clears away what a killed run left half-done. Errors: UsageError if another process trains there;
-  /// InputError if it cannot be made.
+  /// Makes the folder and clears away what a killed run left half-done. A folder that it made and that stays empty is removed
+  /// at the end. Errors: UsageError if another process trains there; InputError if it cannot be made.
   explicit RunFolder(const std::string& path);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -66,6 +66,7 @@ class RunFolder {
   void remove_step(int64_t step) const;
 
   std::string path_;
+  bool made_ = false;
   int folder_ = -1, metrics_ = -1;
 };
 

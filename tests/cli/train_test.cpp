@@ -74,6 +74,7 @@ TEST_F(TrainCommand, KilledAtAnyMomentItGoesOnToTheSameBits) {
     else
       ASSERT_EQ(WEXITSTATUS(status), 0) << read_file(scratch / "err");
   }
+  RecordProperty("kills", killed);
   EXPECT_GE(killed, kills / 2);
   const Outcome rest = vitrine({"train", cut, "--resume", "--json"});
   ASSERT_EQ(rest.code, 0) << rest.err;
