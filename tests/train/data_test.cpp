@@ -404,6 +404,16 @@ TEST(PrepareData, ReplacesOnlyTokenDataAndOnlyWithCompleteData) {
   EXPECT_CONTAINS(message_of<InputError>([&] { prepare({.files = {good}}, scratch / "full"); }),
                   "full: holds thesis.tex, which is no token data");
   EXPECT_CONTAINS(message_of<InputError>([&] { prepare({.files = {good}}, good); }), "is a file; token data is a folder");
+  // The names that it works under may be somebody's too.
+  for (const char* name : {"out.old", "out.unfinished"}) {
+    scratch.write(std::string(name) + "/train/notes.txt", "x");
+    EXPECT_CONTAINS(message_of<InputError>([&] { prepare({.files = {good}}, out); }),
+                    std::string(name) + ": holds train, which is no token data");
+    fs::remove(scratch / (std::string(name) + "/train/notes.txt"));
+    scratch.write(std::string(name) + "/train/00000.tokens.tmp.1.0", "half");  // of a run that was killed
+    prepare({.files = {good}}, out);
+    EXPECT_FALSE(fs::exists(scratch / name));
+  }
 }
 
 TEST(PrepareData, LeavesTheOldDataWhenTheDiskIsFull) {

@@ -116,7 +116,17 @@ void check_files(const PrepareOptions& options) {
         throw InputError(valid + ": is among the files to train on as well; what is held out must be other text");
 }
 
-// Errors: InputError if `out` is anything but a folder with token data or an empty one.
+// Whether the folder holds shards and their index alone, complete or not.
+bool only_shards(const fs::path& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kIndexName) && name.find(".tokens") == std::string::npos) return false;
+  }
+  return !error;  // which a file gives
+}
+
+// Errors: InputError if `out` is anything but a folder with token data, complete or not, or an empty one.
 void check_replaceable(const fs::path& out) {
   std::error_code error;
   const fs::file_status status = fs::status(out, error);
@@ -124,7 +134,7 @@ void check_replaceable(const fs::path& out) {
   if (!fs::is_directory(status)) throw InputError(out.string() + ": is a file; token data is a folder");
   for (const auto& entry : fs::directory_iterator(out)) {
     const std::string name = entry.path().filename().string();
-    const bool ours = name == kTokenizerName || ((name == "train" || name == "valid") && fs::exists(entry.path() / kIndexName));
+    const bool ours = name.starts_with(kTokenizerName) || ((name == "train" || name == "valid") && only_shards(entry.path()));
     if (!ours)
       throw InputError(out.string() + ": holds " + name +
                        ", which is no token data, and will not be replaced. Name another folder");
@@ -136,8 +146,9 @@ class Unfinished {
  public:
   explicit Unfinished(const std::string& out) : out_(fs::path(out) / "") {
     out_ = out_.parent_path();  // without a slash at its end
-    check_replaceable(out_);
     work_ = out_.string() + ".unfinished";
+    old_ = out_.string() + ".old";
+    for (const fs::path& replaced : {out_, work_, old_}) check_replaceable(replaced);
     std::error_code ignored;
     fs::remove_all(work_, ignored);  // of a run that was killed
     make(work_);
@@ -156,13 +167,12 @@ class Unfinished {
   std::string path(const char* name) const { return (work_ / name).string(); }
 
   void finish() {
-    const std::string old = out_.string() + ".old";
     std::error_code error;
-    fs::remove_all(old, error);
-    if (fs::exists(out_)) rename(out_, old);
+    fs::remove_all(old_, error);
+    if (fs::exists(out_)) rename(out_, old_);
     rename(work_, out_);
     work_.clear();
-    fs::remove_all(old, error);
+    fs::remove_all(old_, error);
   }
 
  private:
@@ -176,7 +186,7 @@ class Unfinished {
     fs::rename(from, to, error);
     if (error) throw RunError(to.string() + ": cannot be put in place: " + error.message());
   }
-  fs::path out_, work_;
+  fs::path out_, work_, old_;
 };
 
 PreparedSplit written(const TokenDataWriter& writer) { return {writer.tokens(), writer.documents(), writer.text_bytes()}; }
