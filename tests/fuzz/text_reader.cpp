@@ -1,0 +1,35 @@
+// Any bytes as a corpus file: text or JSON lines, as they are or as gzip or Zstandard (the first bytes decide), with long pieces
+// and short ones; read to its end in well-formed pieces, or refused by name. The first byte chooses the options.
+#include "io/text_reader.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  static const int file = memfd_create("corpus", 0);
+  static const std::string path = "/proc/self/fd/" + std::to_string(file);
+  if (ftruncate(file, 0) != 0 || pwrite(file, data + 1, size - 1, 0) != static_cast<ssize_t>(size - 1)) __builtin_trap();
+  vitrine::TextOptions options;
+  options.format = (data[0] & 1) != 0 ? vitrine::TextFormat::jsonl : vitrine::TextFormat::text;
+  if ((data[0] & 2) != 0) options.separator = "\n\n";
+  options.replace_invalid = (data[0] & 4) != 0;
+  if ((data[0] & 8) != 0) options.longest = 16;
+  constexpr size_t kMost = size_t{1} << 22;  // of a small file's text: compression may claim more than a run has time for
+  const size_t most = options.replace_invalid ? 3 * options.longest : options.longest;  // U+FFFD has three bytes
+  size_t bytes = 0;
+  bool inside = false;
+  try {
+    vitrine::TextReader reader(path, options);
+    for (vitrine::TextPiece piece; bytes < kMost && reader.next(piece); bytes += piece.text.size()) {
+      if (piece.begins == inside || piece.text.empty() || piece.text.size() > most) __builtin_trap();
+      inside = !piece.ends;
+    }
+    if (inside && bytes < kMost) __builtin_trap();
+    if (reader.consumed() > reader.file_bytes()) __builtin_trap();
+  } catch (const vitrine::FileError&) {
+  }
+  return 0;
+}
