@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <memory>
+#include <thread>
 
 #include "cli/commands.h"
 #include "cli/one_step.h"
@@ -88,7 +89,7 @@ class StepLine {
   std::chrono::steady_clock::time_point last_;
 };
 
-void print_result(const TrainResult& r, const Options& o) {
+void print_result(const TrainResult& r, const Options& o, int ranks) {
   if (o.json) {
     OrderedJson document;
     document["step"] = r.step;
@@ -98,14 +99,37 @@ void print_result(const TrainResult& r, const Options& o) {
     document["best_step"] = r.best_step > 0 ? OrderedJson(r.best_step) : OrderedJson();
     document["best_val_loss"] = r.best_step > 0 ? OrderedJson(r.best_loss) : OrderedJson();
     document["stopped"] = r.stopped;
+    if (ranks > 1) document["processes"] = ranks;
+    if (ranks > 1) document["comm_share"] = r.comm_share;
     document["checkpoint"] = r.checkpoint;
     return print_json(document);
   }
   print("{} step {}, {} tokens{}{}\n", r.stopped ? "stopped after" : "done:", r.step, grouped(r.tokens),
         r.loss ? fmt::format(", loss {:.4f}", *r.loss) : "",
         r.best_step > 0 ? fmt::format("; best validation loss {:.4f} at step {}", r.best_loss, r.best_step) : "");
+  if (ranks > 1) print("{} processes: {} of the steps' time went into communication\n", ranks, percent(r.comm_share));
   print("{}\n", r.checkpoint);
   if (r.stopped) print("Go on with: vitrine train {} --resume\n", o.config);
+}
+
+void run_config(const Options& o, Comm& comm);
+
+// Where several processes train together, the one that fails says why and ends the others, which may be waiting for it.
+void run_together(const Options& o, Comm& comm) {
+  const auto end = [&](const std::string& message, int code) {
+    // What is wrong for all is said once, by rank 0: it ends the others in this second.
+    if (comm.rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+    log("vitrine train: {}{}", comm.rank() > 0 ? fmt::format("process {} of {}: ", comm.rank(), comm.size()) : "", message);
+    comm.abort(code);
+  };
+  try {
+    run_config(o, comm);
+    finish_output();
+  } catch (const InputError& error) {
+    end(error.what(), 2);
+  } catch (const std::exception& error) {
+    end(error.what(), 1);
+  }
 }
 
 void run_train(const Options& o) {
@@ -117,6 +141,14 @@ void run_train(const Options& o) {
   if (o.example) return write_out(example_train_config(shipped_model()));
   if (o.config.empty())
     throw UsageError("no configuration: give a YAML file; `vitrine train --example` prints one to begin with.");
+  const std::unique_ptr<Comm> comm = join_ranks();
+  if (comm->size() > 1)
+    run_together(o, *comm);
+  else
+    run_config(o, *comm);
+}
+
+void run_config(const Options& o, Comm& comm) {
   const TrainConfig config = read_train_config(o.config);
   std::unique_ptr<StepLine> progress;
   TrainEvents events;
@@ -124,6 +156,7 @@ void run_train(const Options& o) {
     log("{} parameters: {} for weights, gradients and the optimiser's state, about {} for a batch; {} tokens of data",
         grouped(s.parameters), bytes_text(s.state_bytes), bytes_text(s.activation_bytes),
         grouped(static_cast<int64_t>(s.data_tokens)));
+    if (s.ranks > 1) log("{} processes of {} {}", s.ranks, s.threads, s.threads == 1 ? "thread" : "threads each");
     if (s.first_step > 0) log("going on from step {}", s.first_step);
     if (o.resume && s.first_step == 0) log("{} has no checkpoint yet: from the beginning", config.out);
     progress = std::make_unique<StepLine>(s.steps);
@@ -143,9 +176,9 @@ void run_train(const Options& o) {
   };
   const StopSignals signals;
   events.stop = [] { return stop_asked != 0; };
-  const TrainResult result = train(config, o.resume, events);
+  const TrainResult result = train(config, o.resume, events, &comm);
   progress.reset();
-  print_result(result, o);
+  if (comm.rank() == 0) print_result(result, o, comm.size());
 }
 
 }  // namespace

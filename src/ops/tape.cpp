@@ -48,7 +48,17 @@ void Tape::run_back(Context& ctx) {
     last_ = node->previous;
     const Context::Frame scratch(ctx);
     node->run(ctx, *this, node);
+    if (watch_ != nullptr) watch_->node_done();
   }
+}
+
+void Tape::mark_block(int layer) {
+  struct Mark {
+    BackwardWatch* watch;
+    int layer;
+  };
+  if (watch_ != nullptr)
+    record<Mark>([](Context&, Tape&, const Mark& mark) { mark.watch->block_done(mark.layer); }, {watch_, layer});
 }
 
 void Tape::backward(Context& ctx, const Tensor& loss) {

@@ -13,6 +13,16 @@ class Step;
 template <class M>
 struct CheckpointNode;
 
+/// Told how far a backward pass is, so that what is complete can be used while the rest runs.
+class BackwardWatch {
+ public:
+  virtual ~BackwardWatch() = default;
+  /// After every node.
+  virtual void node_done() = 0;
+  /// The gradients of that block's parameters are complete, and those of the blocks after it.
+  virtual void block_done(int layer) = 0;
+};
+
 /// Records ops of one step, then walks them backwards. Activations made while it records live in its arena until
 /// clear(); their gradients live in a third arena.
 class Tape {
@@ -62,6 +72,11 @@ class Tape {
   /// step's memory, and what is written next is still in the caches. Not for tensors that several nodes make.
   void release(const Tensor& t);
 
+  /// Tells `watch` (or nobody, if null) of the backward pass over what is recorded from now on.
+  void watch(BackwardWatch* watch) { watch_ = watch; }
+  /// A block begins here: going backwards, it is done when this place is reached.
+  void mark_block(int layer);
+
   /// Back-propagates from `loss` (one number, gradient 1) through everything recorded.
   void backward(Context& ctx, const Tensor& loss);
 
@@ -87,6 +102,7 @@ class Tape {
   bool recompute_;
   Arena arena_, grads_;
   std::vector<Unused> unused_;  // released gradients
+  BackwardWatch* watch_ = nullptr;
   Node* last_ = nullptr;
 };
 
@@ -123,6 +139,7 @@ void Tape::run_block_again(Context& ctx, Tape& tape, const CheckpointNode<M>& no
 template <class M>
 Tensor Context::checkpoint(Tensor (M::*block)(Context&, const Step&, int, Tensor) const, const M& model, const Step& step,
                            int layer, const Tensor& x) {
+  if (tape_ != nullptr) tape_->mark_block(layer);
   if (tape_ == nullptr || !tape_->recompute()) return (model.*block)(*this, step, layer, x);
   Tape* const tape = std::exchange(tape_, nullptr);
   Tensor inner;

@@ -85,17 +85,23 @@ void write_weights(const Learner& learner, const std::string& path) {
   write_safetensors(path, tensors, {{"format", "pt"}});
 }
 
-void write_state(const Learner& learner, const std::string& path) {
-  std::vector<TensorToWrite> tensors;
-  for (const auto& [what, numbers] : learner.optimiser().state())
-    for (const Parameter& p : learner.parameters().list())
-      tensors.push_back({what + "/" + p.name, DType::f32, p.shape, numbers + p.begin});
-  write_safetensors(path, tensors);
+void write_state(Learner& learner, const std::string& path) {
+  const std::vector<Parameter>& parameters = learner.parameters().list();
+  std::vector<TensorPlan> tensors;
+  for (const std::string& what : learner.optimiser().state())
+    for (const Parameter& p : parameters) tensors.push_back({what + "/" + p.name, DType::f32, p.shape});
+  SafetensorsWriter writer(path, std::move(tensors));
+  learner.each_state([&](size_t which, const float* numbers) {
+    for (size_t i = 0; i < parameters.size(); ++i)
+      writer.write(which * parameters.size() + i, std::as_bytes(std::span(numbers + parameters[i].begin, parameters[i].count)));
+  });
+  writer.finish();
 }
 
 }  // namespace
 
-RunFolder::RunFolder(const std::string& path) : path_(path) {
+RunFolder::RunFolder(const std::string& path, bool holder) : path_(path) {
+  if (!holder) return;
   std::error_code error;
   made_ = fs::create_directories(path, error);
   if (error) throw InputError("out: " + path + " cannot be made: " + error.message() + ". Name a folder that you may write to");
@@ -206,14 +212,15 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, const TrainIden
 
   const std::string file = step_path(step) + "/" + kState;
   const Checkpoint stored = open_safetensors(file);
-  for (const auto& [what, numbers] : learner.optimiser().state())
+  const std::vector<std::string> kinds = learner.optimiser().state();
+  for (size_t which = 0; which < kinds.size(); ++which)
     for (const Parameter& p : learner.parameters().list()) {
-      const std::string name = what + "/" + p.name;
+      const std::string name = kinds[which] + "/" + p.name;
       const StoredTensor* t = stored.find(name);
       if (t == nullptr || t->dtype != DType::f32 || t->shape != p.shape)
         throw FileError(file, "lacks the f32 tensor \"" + name + "\" of shape " + shape_text(p.shape) +
                                   "; it belongs to another model or optimiser");
-      std::memcpy(numbers + p.begin, t->data, t->bytes);
+      learner.optimiser().set_state(which, p, reinterpret_cast<const float*>(t->data));
     }
   learner.set_steps_done(progress.step);
   return progress;

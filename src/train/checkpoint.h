@@ -35,7 +35,8 @@ class RunFolder {
  public:
   /// Makes the folder and clears away what a killed run left half-done. A folder that it made and that stays empty is removed
   /// at the end. Errors: UsageError if another process trains there; InputError if it cannot be made.
-  explicit RunFolder(const std::string& path);
+  /// holder: false for a rank that only reads; it does none of that, and may call nothing that writes.
+  explicit RunFolder(const std::string& path, bool holder = true);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -49,7 +50,7 @@ class RunFolder {
 
   /// Writes step-N: under a temporary name, synced, then renamed. Points `last` at it, and `best` at `progress.best_step`;
   /// then removes all but the newest `keep` and the best. Errors: RunError from the disk, which leaves all that was there
-  /// intact; also if a weight is NaN or infinite.
+  /// intact; also if a weight is NaN or infinite. Meanwhile other ranks must call Learner::each_state().
   void save(Learner& learner, const TrainProgress& progress, const TrainIdentity& identity, int64_t keep);
 
   /// Reads the optimiser's state and the progress of step-N, whose weights the learner was opened with.

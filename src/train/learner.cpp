@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/table.h"
 #include "ops/elementwise.h"
 #include "ops/recorder.h"
 
@@ -37,13 +38,43 @@ Learner::Learner(OpenedModel opened, const LearnerOptions& options)
     : options_(options),
       engine_(std::move(opened), {.threads = options.threads}),
       parameters_(*engine_.opened().model),
-      optimiser_(options.optimiser, parameters_),
+      shards_(parameters_, comm()),
+      optimiser_(options.optimiser, parameters_, shards_),
       tape_(options.recompute) {
   engine_.opened().checkpoint = Checkpoint("");  // copied
   engine_.opened().widened.clear();
   engine_.context().seed = options.seed;
   engine_.context().numerics.bf16 = options.bf16;
   if (options.init) initialise(parameters_, engine_.model(), *options.init, options.seed);
+  begin_together();
+}
+
+void Learner::begin_together() {
+  if (comm().size() == 1) return;
+  double squares = 0;
+  for (const Parameter& p : parameters_.list()) squares += kernels().sum_of_squares(parameters_.weights(p), p.count);
+  double range[] = {squares, -squares};  // the largest, and minus the smallest
+  comm().all_reduce(range, Comm::Fold::largest);
+  if (range[0] + range[1] > 1e-6 * range[0])
+    throw InputError(engine_.name() + ": the processes begin with different weights (sums of squares from " +
+                     std::to_string(-range[1]) + " to " + std::to_string(range[0]) +
+                     "). Each must see the same model and the same folder `out`, as on a shared file system");
+  shards_.share_weights();  // machines of several kinds may have drawn fresh ones with other last bits
+}
+
+void Learner::each_state(const std::function<void(size_t which, const float* whole)>& show) {
+  float* const room = parameters_.gradients();  // zeros between steps, and again in the end
+  for (size_t which = 0; which < optimiser_.state().size(); ++which) {
+    const float* const whole = optimiser_.whole_state(which, room);
+    if (comm().rank() == 0 && show) show(which, whole);
+  }
+  if (comm().size() > 1) std::fill(room, room + parameters_.size(), 0.0f);
+}
+
+// Dropout falls by this number: another one for every step, batch and rank.
+void Learner::number_batch(size_t i, size_t batches) {
+  const auto ranks = static_cast<uint64_t>(comm().size()), rank = static_cast<uint64_t>(comm().rank());
+  engine_.context().step_number = (static_cast<uint64_t>(steps_done_) * batches + i) * ranks + rank;
 }
 
 Step Learner::step_of(const Batch& batch) const {
@@ -66,7 +97,10 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
   StepReport report;
   report.step = steps_done_ + 1;
   report.lr = lr;
-  for (const Batch& batch : batches) report.tokens += scored_in(batch);
+  double tokens = 0;
+  for (const Batch& batch : batches) tokens += static_cast<double>(scored_in(batch));
+  comm().all_reduce({&tokens, 1});
+  report.tokens = static_cast<int64_t>(tokens);
   if (report.tokens == 0) throw InputError("no token of the step is scored, so there is nothing to learn from");
   try {
     for (size_t i = 0; i < batches.size(); ++i) {
@@ -74,8 +108,9 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
       if (scored == 0) continue;
       const Step step = step_of(batches[i]);
       const auto frame = ctx.frame();
-      ctx.step_number = static_cast<uint64_t>(steps_done_) * batches.size() + i;
+      number_batch(i, batches.size());
       ctx.record_on(&tape_);
+      tape_.watch(comm().size() > 1 && i + 1 == batches.size() ? &shards_ : nullptr);  // earlier, gradients are not complete
       const Tensor loss = cross_entropy(ctx, model.residual(ctx, step), model.head(), batches[i].labels);
       if (!std::isfinite(*loss.data<float>())) report_forward(step);
       report.loss += static_cast<double>(*loss.data<float>()) * static_cast<double>(scored);
@@ -85,24 +120,30 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
       tape_.clear();
     }
     ctx.record_on(nullptr);
+    tape_.watch(nullptr);
+    shards_.finish_gradients(ctx.pool());
+    comm().all_reduce({&report.loss, 1});
     report.loss /= static_cast<double>(report.tokens);
     Norms norms = optimiser_.gradient_norms(ctx.pool());
     report.gradient_norm = norms.whole;
     report.gradient_norms = std::move(norms.each);
-    if (!std::isfinite(report.gradient_norm)) report_backward(batches);
+    if (!std::isfinite(report.gradient_norm)) report_backward(batches, report.gradient_norms);
   } catch (...) {
     ctx.listen(nullptr);
     ctx.record_on(nullptr);
+    tape_.watch(nullptr);
     tape_.clear();
     throw;
   }
   const double over = options_.clip > 0 ? report.gradient_norm / options_.clip : 0;
   optimiser_.step(ctx.pool(), lr, over > 1 ? 1 / over : 1, report.step, with_update ? &report.update : nullptr);
+  shards_.share_weights();
   ++steps_done_;
   return report;
 }
 
 Learner::Sum Learner::evaluate(const Batch& batch) {
+  if (batch.lengths.empty()) return {};  // the rest of the data did not reach this rank
   Context& ctx = engine_.context();
   const Step step = step_of(batch);
   const auto frame = ctx.frame();
@@ -155,18 +196,16 @@ void Learner::report_forward(const Step& step) {
                  kAdvice);
 }
 
-void Learner::report_backward(std::span<const Batch> batches) {
+void Learner::report_backward(std::span<const Batch> batches, const std::vector<double>& norms) {
   Context& ctx = engine_.context();
   const Model& model = engine_.model();
   std::string parameter;
-  for (const Parameter& p : parameters_.list())
-    if (parameter.empty() &&
-        first_not_finite(Tensor(parameters_.gradients(p), DType::f32, {1, static_cast<int64_t>(p.count)})) >= 0)
-      parameter = p.name;
+  for (size_t i = 0; i < norms.size(); ++i)
+    if (parameter.empty() && !std::isfinite(norms[i])) parameter = parameters_.list()[i].name;
   for (size_t i = 0; i < batches.size(); ++i) {
     if (scored_in(batches[i]) == 0) continue;
     const Step step = step_of(batches[i]);
-    ctx.step_number = static_cast<uint64_t>(steps_done_) * batches.size() + i;
+    number_batch(i, batches.size());
     for (size_t s = 0; s < step.sequences().size(); ++s) {
       FirstGradientNotFinite watch;
       const auto frame = ctx.frame();
@@ -181,6 +220,7 @@ void Learner::report_backward(std::span<const Batch> batches) {
                      "gradient at " + watch.name + kAdvice);
     }
   }
+  comm().all_reduce({});  // a rank that knows more has ended all
   throw RunError("step " + std::to_string(steps_done_ + 1) + ": the gradient of " + parameter + " holds NaN or infinity" +
                  kAdvice);
 }

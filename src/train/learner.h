@@ -1,6 +1,7 @@
 #pragma once
 // A model with what it needs to learn: its weights in the trainer's memory, gradients, optimiser, tape. One call, one step.
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "train/data/batch_source.h"
 #include "train/initialise.h"
 #include "train/optimiser.h"
+#include "train/shards.h"
 
 namespace vitrine {
 
@@ -21,12 +23,13 @@ struct LearnerOptions {
   int threads = 0;                    // 0: the cores this process may use
   bool bf16 = false;                  // products of many rows round their operands to bf16; weights, sums and moments stay f32
   std::optional<InitRule> init = {};  // fresh weights; nothing: those of the opened model
+  Comm* comm = nullptr;               // the processes that learn together and each have a part of the batch; null: alone
 };
 
 /// What one step did.
 struct StepReport {
   int64_t step = 0;    // its number, from 1
-  int64_t tokens = 0;  // scored in it
+  int64_t tokens = 0;  // scored in it, on all ranks
   double loss = 0;     // mean over them, before the step
   double lr = 0;
   double gradient_norm = 0;            // before clipping
@@ -37,11 +40,12 @@ struct StepReport {
 class Learner {
  public:
   /// Takes the opened model over: its weights are copied as f32, and its files are closed.
-  /// Errors: as Optimiser; RunError if the memory is not there.
+  /// Errors: as Optimiser; RunError if the memory is not there; InputError if ranks begin with different weights.
   Learner(OpenedModel opened, const LearnerOptions& options);
 
   /// One step on the mean loss over the scored tokens of all batches together: accumulation is the same as one big batch,
-  /// however unequally scored tokens are spread. The weights change only if loss and gradient are finite.
+  /// however unequally scored tokens are spread; so are ranks, each of which gives its part of the batches, and as many of
+  /// them. The weights change only if loss and gradient are finite.
   /// Errors: InputError for ids outside the vocabulary, sequences beyond the context, or nothing scored; RunError naming the
   /// layer and the op where NaN or infinity appeared first.
   StepReport step(std::span<const Batch> batches, double lr, bool with_update = false);
@@ -62,19 +66,27 @@ class Learner {
   /// Runs text through the weights as they are now (samples); the same threads and memory.
   Engine& engine() { return engine_; }
   const Parameters& parameters() const { return parameters_; }
+  Optimiser& optimiser() { return optimiser_; }
   const Optimiser& optimiser() const { return optimiser_; }
+  Comm& comm() { return options_.comm != nullptr ? *options_.comm : alone_; }
+  /// Shows all of the optimiser's state(), one after the other, to rank 0, which alone needs a `show`. Every rank must call it.
+  void each_state(const std::function<void(size_t which, const float* whole)>& show = {});
   int64_t steps_done() const { return steps_done_; }
   /// A checkpoint's state was read into the buffers: the next step has number steps + 1.
   void set_steps_done(int64_t steps) { steps_done_ = steps; }
 
  private:
   Step step_of(const Batch& batch) const;
+  void begin_together();
+  void number_batch(size_t i, size_t batches);
   [[noreturn]] void report_forward(const Step& step);
-  [[noreturn]] void report_backward(std::span<const Batch> batches);
+  [[noreturn]] void report_backward(std::span<const Batch> batches, const std::vector<double>& norms);
 
   LearnerOptions options_;
+  Comm alone_;
   Engine engine_;
   Parameters parameters_;
+  Shards shards_;
   Optimiser optimiser_;
   Tape tape_;
   int64_t steps_done_ = 0;

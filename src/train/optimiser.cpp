@@ -28,29 +28,37 @@ void check_patterns(const char* key, const std::vector<std::string>& patterns, c
                        "\", and * stands for any characters");
 }
 
+int state_buffers(const OptimiserOptions& options) {
+  if (options.kind == OptimiserOptions::Kind::adamw) return 2;
+  return options.momentum != 0 ? 1 : 0;
+}
+
 }  // namespace
 
-Optimiser::Optimiser(const OptimiserOptions& options, const Parameters& parameters) : options_(options), parameters_(parameters) {
+Optimiser::Optimiser(const OptimiserOptions& options, const Parameters& parameters, Shards& shards)
+    : options_(options), parameters_(parameters), shards_(shards) {
   check_patterns("decay", options.decay, parameters);
   check_patterns("no_decay", options.no_decay, parameters);
   for (size_t i = 0; i < parameters.list().size(); ++i) {
     const Parameter& p = parameters.list()[i];
     const bool wanted = options.decay.empty() ? p.matrix : any_fits(options.decay, p.name);
     decays_.push_back(wanted && !any_fits(options.no_decay, p.name));
-    for (size_t begin = 0; begin < p.count; begin += kChunk)
-      chunks_.push_back({i, p.begin + begin, std::min(kChunk, p.count - begin)});
+    size_t kept = 0;
+    for (const auto& [begin, end] : shards.mine()) {
+      const size_t last = std::min(end, p.begin + p.count);
+      for (size_t at = std::max(begin, p.begin); at < last; at += kChunk)
+        chunks_.push_back({i, at, std::min(kChunk, last - at), kept + at - begin});
+      kept += end - begin;
+    }
   }
-  if (options.kind == OptimiserOptions::Kind::adamw) {
-    first_ = FloatBuffer(parameters.size());
-    second_ = FloatBuffer(parameters.size());
-  } else if (options.momentum != 0) {
-    first_ = FloatBuffer(parameters.size());
-  }
+  size_t kept = 0;
+  for (const auto& [begin, end] : shards.mine()) kept += end - begin;
+  if (state_buffers(options) > 0) first_ = FloatBuffer(kept);
+  if (state_buffers(options) > 1) second_ = FloatBuffer(kept);
 }
 
-int Optimiser::buffers(const OptimiserOptions& options) {
-  if (options.kind == OptimiserOptions::Kind::adamw) return 4;
-  return options.momentum != 0 ? 3 : 2;
+double Optimiser::bytes(const OptimiserOptions& options, double numbers, int ranks) {
+  return numbers * sizeof(float) * (2 + static_cast<double>(state_buffers(options)) / ranks);
 }
 
 template <class F>
@@ -62,6 +70,7 @@ void Optimiser::each_chunk(ThreadPool& pool, F&& f) const {
 std::vector<double> Optimiser::joined(const std::vector<double>& of_chunks) const {
   std::vector<double> sums(parameters_.list().size());
   for (size_t i = 0; i < chunks_.size(); ++i) sums[chunks_[i].parameter] += of_chunks[i];
+  shards_.comm().all_reduce(sums);
   return sums;
 }
 
@@ -90,10 +99,10 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
     float before[kChunk];
     if (update != nullptr) std::memcpy(before, w, c.count * sizeof(float));
     if (options_.kind == OptimiserOptions::Kind::adamw)
-      kernels().adamw(w, g, first_.data() + c.begin, second_.data() + c.begin, c.count, f(lr), f(options_.beta1),
-                      f(options_.beta2), f(options_.eps), decay, bias1, bias2, f(gradient_scale));
+      kernels().adamw(w, g, first_.data() + c.kept, second_.data() + c.kept, c.count, f(lr), f(options_.beta1), f(options_.beta2),
+                      f(options_.eps), decay, bias1, bias2, f(gradient_scale));
     else
-      kernels().sgd(w, g, first_ ? first_.data() + c.begin : nullptr, c.count, f(lr), f(options_.momentum), decay,
+      kernels().sgd(w, g, first_ ? first_.data() + c.kept : nullptr, c.count, f(lr), f(options_.momentum), decay,
                     f(gradient_scale));
     std::memset(g, 0, c.count * sizeof(float));  // it is in the cache now
     if (update == nullptr) return;
@@ -108,10 +117,24 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
   for (double& x : update->weight) x = std::sqrt(x);
 }
 
-std::vector<std::pair<std::string, float*>> Optimiser::state() const {
-  if (options_.kind == OptimiserOptions::Kind::adamw) return {{"first_moment", first_.data()}, {"second_moment", second_.data()}};
-  if (first_) return {{"momentum", first_.data()}};
+std::vector<std::string> Optimiser::state() const {
+  if (options_.kind == OptimiserOptions::Kind::adamw) return {"first_moment", "second_moment"};
+  if (first_) return {"momentum"};
   return {};
+}
+
+const float* Optimiser::whole_state(size_t which, float* room) const {
+  const FloatBuffer& kept = which == 0 ? first_ : second_;
+  if (shards_.comm().size() == 1) return kept.data();
+  shards_.gather(kept.data(), room);
+  return room;
+}
+
+void Optimiser::set_state(size_t which, const Parameter& parameter, const float* numbers) {
+  const FloatBuffer& state = which == 0 ? first_ : second_;
+  for (const Chunk& c : chunks_)
+    if (&parameters_.list()[c.parameter] == &parameter)
+      std::memcpy(state.data() + c.kept, numbers + (c.begin - parameter.begin), c.count * sizeof(float));
 }
 
 }  // namespace vitrine

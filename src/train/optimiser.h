@@ -7,6 +7,7 @@
 
 #include "base/thread_pool.h"
 #include "train/parameters.h"
+#include "train/shards.h"
 
 namespace vitrine {
 
@@ -31,10 +32,11 @@ struct Norms {
 /// Work is cut into chunks by shape and partial sums are joined in order: the same bits on any number of threads.
 class Optimiser {
  public:
-  /// Errors: InputError for a pattern that no parameter's name fits.
-  Optimiser(const OptimiserOptions& options, const Parameters& parameters);
+  /// Keeps the state of this rank's numbers alone, and steps those alone. Errors: InputError for a pattern that no
+  /// parameter's name fits.
+  Optimiser(const OptimiserOptions& options, const Parameters& parameters, Shards& shards);
 
-  /// Of the gradients.
+  /// Of the gradients of all ranks' numbers together.
   Norms gradient_norms(ThreadPool& pool) const;
 
   /// Of what a step did: |change of the weights| and |weights|, for each parameter.
@@ -52,13 +54,19 @@ class Optimiser {
   /// Whether that parameter decays.
   bool decays(size_t parameter) const { return decays_[parameter]; }
   /// The state to keep beside the weights, by what it is called: "first_moment", "second_moment"; "momentum"; none.
-  std::vector<std::pair<std::string, float*>> state() const;
-  /// Buffers as long as the weights that these options need, state and gradients together with the weights themselves.
-  static int buffers(const OptimiserOptions& options);
+  std::vector<std::string> state() const;
+  /// All numbers of state()[which], in the parameters' places: on rank 0, while the others send theirs. `room` is a buffer
+  /// as long as the weights, which is used unless this rank is alone.
+  const float* whole_state(size_t which, float* room) const;
+  /// Sets what this rank keeps of state()[which] of a parameter, all of whose `numbers` are given.
+  void set_state(size_t which, const Parameter& parameter, const float* numbers);
+  /// Bytes of a rank for weights, gradients and state of that many numbers.
+  static double bytes(const OptimiserOptions& options, double numbers, int ranks);
 
  private:
   struct Chunk {
     size_t parameter, begin, count;
+    size_t kept;  // where its state begins
   };
   template <class F>
   void each_chunk(ThreadPool& pool, F&& f) const;
@@ -66,6 +74,7 @@ class Optimiser {
 
   OptimiserOptions options_;
   const Parameters& parameters_;
+  Shards& shards_;
   std::vector<bool> decays_;
   std::vector<Chunk> chunks_;
   FloatBuffer first_, second_;

@@ -92,18 +92,36 @@ class Clock {
 
 class Run {
  public:
-  Run(const TrainConfig& config, bool resume, const TrainEvents& events)
-      : config_(config), events_(events), folder_(config.out), checkpoint_(checkpoint_of(resume)), learner_(make_learner()) {
+  Run(const TrainConfig& config, bool resume, const TrainEvents& events, Comm& comm)
+      : config_(config),
+        events_(events),
+        comm_(comm),
+        folder_(config.out, first()),
+        checkpoint_(checkpoint_of(resume)),
+        learner_(make_learner()) {
     open_data();
     check_sizes();
     restore();
+    check_ranks();
   }
 
   TrainResult go();
 
  private:
-  // The step to go on from; -1: a new run.
-  int64_t checkpoint_of(bool resume) const {
+  bool first() const { return comm_.rank() == 0; }
+  // Whether any rank says so.
+  bool any(bool here) {
+    double ranks = here ? 1 : 0;
+    comm_.all_reduce({&ranks, 1});
+    return ranks > 0;
+  }
+  // The step to go on from, as rank 0 finds it; -1: a new run.
+  int64_t checkpoint_of(bool resume) {
+    double step = first() ? static_cast<double>(find_checkpoint(resume)) : -1;
+    comm_.all_reduce({&step, 1}, Comm::Fold::largest);
+    return static_cast<int64_t>(step);
+  }
+  int64_t find_checkpoint(bool resume) const {
     const std::vector<int64_t> steps = folder_.steps();
     if (!resume && folder_.used())
       throw InputError(config_.path + ": out: " + config_.out + " holds a run already" +
@@ -112,10 +130,11 @@ class Run {
     return steps.empty() ? -1 : steps.back();
   }
 
-  Learner make_learner() const;
+  Learner make_learner();
   void open_data();
   void check_sizes();
   void restore();
+  void check_ranks();
   void evaluate(Line& line);
   void sample();
   void save();
@@ -132,6 +151,7 @@ class Run {
 
   const TrainConfig& config_;
   const TrainEvents& events_;
+  Comm& comm_;
   RunFolder folder_;
   int64_t checkpoint_;
   Learner learner_;
@@ -144,18 +164,21 @@ class Run {
   TrainResult result_;
 };
 
-Learner Run::make_learner() const {
+Learner Run::make_learner() {
+  if (config_.batch % comm_.size() != 0)
+    throw InputError(config_.path + ": batch is " + std::to_string(config_.batch) + "; expected a multiple of the " +
+                     std::to_string(comm_.size()) + " processes that share it");
   OpenedModel opened = opened_for(config_, checkpoint_ < 0 ? "" : folder_.step_path(checkpoint_));
-  const double bytes =
-      static_cast<double>(parameter_count(*opened.model)) * sizeof(float) * Optimiser::buffers(config_.optimiser);
-  check_memory(config_, bytes, "weights, gradients and the optimiser's state",
+  const double bytes = Optimiser::bytes(config_.optimiser, static_cast<double>(parameter_count(*opened.model)), comm_.size());
+  check_memory(config_, bytes * comm_.on_this_machine(), "weights, gradients and the optimiser's state",
                "Train a smaller model, or use sgd without momentum");
   LearnerOptions options{.optimiser = config_.optimiser,
                          .clip = config_.clip,
                          .recompute = config_.recompute,
                          .seed = config_.seed,
-                         .threads = static_cast<int>(config_.threads),
-                         .bf16 = config_.bf16};
+                         .threads = config_.threads > 0 ? static_cast<int>(config_.threads) : cores_of_rank(comm_),
+                         .bf16 = config_.bf16,
+                         .comm = &comm_};
   if (checkpoint_ < 0 && config_.model.empty()) {
     options.init = config_.init;
     options.init->std = opened.files.config.value("initializer_range", 0.02);
@@ -179,9 +202,11 @@ void Run::open_data() {
   };
   data_ = open(config_.train_data);
   source_.emplace(*data_, BatchOptions{.sequence_length = config_.sequence_length,
-                                       .batch = config_.batch,
+                                       .batch = config_.batch / comm_.size(),
                                        .seed = config_.seed,
-                                       .documents = config_.documents});
+                                       .documents = config_.documents,
+                                       .rank = comm_.rank(),
+                                       .ranks = comm_.size()});
   if (config_.eval_every > 0) validation_ = open(config_.validation_data);
   if (config_.sample_every > 0)
     for (const std::string& prompt : config_.sample_prompts) {
@@ -195,9 +220,9 @@ void Run::check_sizes() {
   if (shape.context_length > 0 && config_.sequence_length > shape.context_length)
     throw InputError(config_.path + ": sequence_length is " + std::to_string(config_.sequence_length) +
                      "; the context of the model holds " + std::to_string(shape.context_length));
-  const int64_t rows = config_.batch * config_.sequence_length;
+  const int64_t rows = config_.batch / comm_.size() * config_.sequence_length;
   const double activations = learner_.activation_bytes(rows, config_.sequence_length);
-  check_memory(config_, activations,
+  check_memory(config_, activations * comm_.on_this_machine(),
                "the activations of a batch of " + std::to_string(config_.batch) + " sequences of " +
                    std::to_string(config_.sequence_length) + " tokens",
                config_.recompute ? "Lower batch and raise accumulate: the result is the same"
@@ -211,14 +236,16 @@ void Run::check_sizes() {
   if (schedule_.warmup >= schedule_.length && schedule_.decay != Schedule::Decay::constant)
     throw InputError(config_.path + ": schedule.warmup is " + std::to_string(schedule_.warmup) + "; expected fewer than the " +
                      std::to_string(schedule_.length) + " steps of the schedule");
-  if (events_.started)
+  if (first() && events_.started)
     events_.started(
         {.parameters = learner_.parameters().count(),
          .steps = steps_,
          .first_step = std::max<int64_t>(0, checkpoint_),
-         .state_bytes = static_cast<double>(learner_.parameters().size()) * sizeof(float) * Optimiser::buffers(config_.optimiser),
+         .state_bytes = Optimiser::bytes(config_.optimiser, static_cast<double>(learner_.parameters().size()), comm_.size()),
          .activation_bytes = activations,
-         .data_tokens = data_->tokens()});
+         .data_tokens = data_->tokens(),
+         .ranks = comm_.size(),
+         .threads = learner_.engine().context().pool().threads()});
 }
 
 void Run::restore() {
@@ -227,26 +254,55 @@ void Run::restore() {
     source_->seek(progress_.position);
     result_.checkpoint = folder_.step_path(checkpoint_);
   }
-  folder_.rewind_metrics(checkpoint_);
+  if (first()) folder_.rewind_metrics(checkpoint_);
+}
+
+// Machines may see other files under the same names; then the ranks would learn different things, and none would say so.
+void Run::check_ranks() {
+  if (comm_.size() == 1) return;
+  const std::pair<const char*, double> seen[] = {
+      {"tokens of data", static_cast<double>(data_->tokens())},
+      {"tokens of validation data", validation_ ? static_cast<double>(validation_->tokens()) : 0},
+      {"step to go on from", static_cast<double>(progress_.step)},
+      {"steps", static_cast<double>(steps_)},
+      {"sequence_length", static_cast<double>(config_.sequence_length)},
+      {"batch", static_cast<double>(config_.batch)},
+      {"accumulate", static_cast<double>(config_.accumulate)},
+      {"seed", static_cast<double>(config_.seed)},
+      {"optimiser.lr", config_.schedule.peak},
+      {"eval_every", static_cast<double>(config_.eval_every)},
+      {"checkpoint.every", static_cast<double>(config_.save_every)}};
+  std::vector<double> range;  // the largest, and minus the smallest
+  for (const auto& [what, value] : seen) range.insert(range.end(), {value, -value});
+  comm_.all_reduce(range, Comm::Fold::largest);
+  for (size_t i = 0; i < std::size(seen); ++i) {
+    const double largest = range[2 * i], smallest = -range[2 * i + 1];
+    if (largest - smallest > 1e-9 * std::abs(largest))  // the last bits of a sum depend on the machine's kernels
+      throw InputError(config_.path + ": " + seen[i].first + ": one process has " + std::to_string(smallest) + ", another " +
+                       std::to_string(largest) +
+                       ". Every process must see the same configuration, model, data and folder `out`, " +
+                       "as on a shared file system");
+  }
 }
 
 void Run::evaluate(Line& line) {
   BatchSource source(*validation_, {.sequence_length = config_.sequence_length,
-                                    .batch = config_.batch,
+                                    .batch = config_.batch / comm_.size(),
                                     .seed = config_.seed,
                                     .documents = config_.documents,
-                                    .rank = 0,
-                                    .ranks = 1,
+                                    .rank = comm_.rank(),
+                                    .ranks = comm_.size(),
                                     .shuffle = false});
   const auto all = static_cast<int64_t>(source.batches_per_epoch());
   const int64_t batches = config_.eval_batches > 0 ? std::min(config_.eval_batches, all) : all;
-  Learner::Sum sum;
+  double sum[2] = {};  // loss, scored tokens
   for (int64_t i = 0; i < batches; ++i) {
     const Learner::Sum part = learner_.evaluate(source.next());
-    sum.loss += part.loss;
-    sum.tokens += part.tokens;
+    sum[0] += part.loss;
+    sum[1] += static_cast<double>(part.tokens);
   }
-  const double loss = sum.loss / static_cast<double>(std::max<int64_t>(1, sum.tokens));
+  comm_.all_reduce(sum);
+  const double loss = sum[0] / std::max(1.0, sum[1]);
   const bool best = progress_.best_step == 0 || loss < progress_.best_loss;
   line["val_loss"] = loss;
   if (validation_->text_bytes() > 0)
@@ -257,10 +313,11 @@ void Run::evaluate(Line& line) {
     progress_.best_step = progress_.step;
     progress_.best_loss = loss;
   }
-  if (events_.evaluated) events_.evaluated(progress_.step, loss, best);
+  if (first() && events_.evaluated) events_.evaluated(progress_.step, loss, best);
 }
 
 void Run::sample() {
+  if (!first()) return;
   Engine& engine = learner_.engine();
   for (size_t i = 0; i < prompts_.size(); ++i) {
     GenerateOptions options;
@@ -274,10 +331,11 @@ void Run::sample() {
 }
 
 void Run::save() {
+  result_.checkpoint = folder_.step_path(progress_.step);
+  if (!first()) return learner_.each_state();
   TrainProgress kept = progress_;
   if (!config_.best) kept.best_step = 0;
   folder_.save(learner_, kept, identity(), config_.keep);
-  result_.checkpoint = folder_.step_path(progress_.step);
   if (events_.saved) events_.saved(progress_.step, result_.checkpoint);
 }
 
@@ -294,14 +352,21 @@ TrainResult Run::go() {
   if (progress_.step == 0 && config_.eval_every > 0) {
     Line line = {{"step", 0}, {"tokens", 0}};
     evaluate(line);
-    folder_.add_metrics(line.dump());
+    if (first()) folder_.add_metrics(line.dump());
   }
   Clock clock;
+  double step_seconds = 0, comm_seconds = 0;
   while (progress_.step < steps_ && !result_.stopped) {
     std::vector<Batch> batches;
     for (int64_t i = 0; i < config_.accumulate; ++i) batches.push_back(source_->next());
     const bool layers = due(config_.layers_every, progress_.step + 1);
+    const auto begin = std::chrono::steady_clock::now();
+    const double comm_before = comm_.seconds();
     const StepReport report = learner_.step(batches, schedule_.at(progress_.step), layers);
+    const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+                 waited = comm_.seconds() - comm_before;
+    step_seconds += took;
+    comm_seconds += waited;
     progress_.step = report.step;
     progress_.tokens += report.tokens;
     progress_.position = source_->position();
@@ -309,13 +374,14 @@ TrainResult Run::go() {
     const TrainEvents::Rate rate = clock.step(report.tokens, steps_ - progress_.step);
     Line line = {{"step", report.step}, {"tokens", progress_.tokens},        {"loss", report.loss},
                  {"lr", report.lr},     {"grad_norm", report.gradient_norm}, {"tokens_per_s", rate.tokens_per_s}};
+    if (comm_.size() > 1) line["comm_share"] = waited / took;
     if (layers) add_layers(report, line);
-    if (events_.stepped) events_.stepped(report, rate);
+    if (first() && events_.stepped) events_.stepped(report, rate);
     const bool last = progress_.step == steps_;
     if (due(config_.eval_every, progress_.step) || (last && config_.eval_every > 0)) evaluate(line);
     if (due(config_.sample_every, progress_.step)) sample();
-    folder_.add_metrics(line.dump());  // before the checkpoint: a resumed run keeps the lines up to it
-    result_.stopped = !last && events_.stop && events_.stop();
+    if (first()) folder_.add_metrics(line.dump());  // before the checkpoint: a resumed run keeps the lines up to it
+    result_.stopped = any(!last && events_.stop && events_.stop());
     if (last || result_.stopped || due(config_.save_every, progress_.step) ||
         (config_.best && progress_.best_step == progress_.step))
       save();
@@ -325,11 +391,15 @@ TrainResult Run::go() {
   result_.tokens = progress_.tokens;
   result_.best_step = config_.best ? progress_.best_step : 0;
   result_.best_loss = progress_.best_loss;
+  result_.comm_share = comm_seconds / std::max(step_seconds, 1e-9);
   return result_;
 }
 
 }  // namespace
 
-TrainResult train(const TrainConfig& config, bool resume, const TrainEvents& events) { return Run(config, resume, events).go(); }
+TrainResult train(const TrainConfig& config, bool resume, const TrainEvents& events, Comm* comm) {
+  Comm alone;
+  return Run(config, resume, events, comm != nullptr ? *comm : alone).go();
+}
 
 }  // namespace vitrine

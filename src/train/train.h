@@ -15,6 +15,7 @@ struct TrainEvents {
     int64_t parameters = 0, steps = 0, first_step = 0;
     double state_bytes = 0, activation_bytes = 0;
     uint64_t data_tokens = 0;
+    int ranks = 1, threads = 0;  // processes, and threads of each
   };
   struct Rate {
     double tokens_per_s = 0;  // of the latest steps
@@ -34,6 +35,7 @@ struct TrainResult {
   int64_t best_step = 0;                        // 0: none
   double best_loss = 0;
   bool stopped = false;    // by TrainEvents::stop
+  double comm_share = 0;   // of the time of this process's steps that went into other ranks, waiting for them included
   std::string checkpoint;  // the newest
 };
 
@@ -41,6 +43,9 @@ struct TrainResult {
 /// resume: goes on from the newest checkpoint in `out`, to the same bits as if the run had never stopped; from the beginning
 /// if there is none yet. Errors: InputError for a configuration that does not fit the model, the data, the folder or the
 /// memory (with numbers); RunError for NaN (with layer and op) and from the disk.
-TrainResult train(const TrainConfig& config, bool resume, const TrainEvents& events = {});
+/// comm: the ranks that train together, all of which call this with the same configuration; null: this process alone. Each has
+/// its part of every batch. Rank 0 alone writes, samples and calls `events`, except `stop`, which any rank may answer. If a
+/// rank throws, the others wait for it until Comm::abort ends them.
+TrainResult train(const TrainConfig& config, bool resume, const TrainEvents& events = {}, Comm* comm = nullptr);
 
 }  // namespace vitrine

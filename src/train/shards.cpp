@@ -1,0 +1,80 @@
+#include "train/shards.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace vitrine {
+namespace {
+
+constexpr size_t kBucket = size_t{1} << 20;     // numbers: long enough for a link's full speed, short enough to begin early
+constexpr size_t kBorder = 64 / sizeof(float);  // parts begin on one
+
+}  // namespace
+
+Shards::Shards(const Parameters& parameters, Comm& comm) : parameters_(parameters), comm_(comm) {
+  if (comm.size() == 1) {
+    mine_.push_back({0, parameters.size()});
+    return;
+  }
+  struct Piece {
+    Range range;
+    int64_t layer;
+  };
+  std::vector<Piece> pieces;
+  for (const Parameter& p : parameters.list()) {
+    const size_t end = p.begin + p.count;
+    Piece* const last = pieces.empty() ? nullptr : &pieces.back();
+    if (last != nullptr && (last->layer < 0) == (p.layer < 0) && end - last->range.begin <= kBucket) {
+      last->range.end = end;
+      last->layer = std::min(last->layer, p.layer);
+      continue;
+    }
+    for (size_t begin = p.begin; begin < end; begin += kBucket)
+      pieces.push_back({{begin, std::min(begin + kBucket, end)}, p.layer});
+  }
+  // Backward goes from the last block to the first, and what lies outside the blocks ends with the embedding.
+  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.layer > b.layer; });
+  const auto ranks = static_cast<size_t>(comm.size()), rank = static_cast<size_t>(comm.rank());
+  for (const auto& [range, layer] : pieces) {
+    const size_t part = ((range.end - range.begin + ranks - 1) / ranks + kBorder - 1) / kBorder * kBorder;
+    Bucket bucket{layer, {}};
+    for (size_t r = 0; r <= ranks; ++r) bucket.cuts.push_back(std::min(range.begin + r * part, range.end));
+    if (bucket.cuts[rank] < bucket.cuts[rank + 1]) mine_.push_back({bucket.cuts[rank], bucket.cuts[rank + 1]});
+    buckets_.push_back(std::move(bucket));
+  }
+  std::sort(mine_.begin(), mine_.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+}
+
+void Shards::block_done(int layer) {
+  for (; next_ < buckets_.size() && buckets_[next_].layer >= layer; ++next_)
+    comm_.start_reduce_scatter(parameters_.gradients(), buckets_[next_].cuts);
+}
+
+void Shards::finish_gradients(ThreadPool& pool) {
+  block_done(-1);
+  next_ = 0;
+  comm_.wait();
+  const auto rank = static_cast<size_t>(comm_.rank());
+  pool.run(static_cast<int64_t>(buckets_.size()), [&](int64_t i, int) {
+    const std::vector<size_t>& cuts = buckets_[static_cast<size_t>(i)].cuts;
+    float* const g = parameters_.gradients();
+    std::fill(g + cuts.front(), g + cuts[rank], 0.0f);
+    std::fill(g + cuts[rank + 1], g + cuts.back(), 0.0f);
+  });
+}
+
+void Shards::share_weights() {
+  for (const Bucket& bucket : buckets_) comm_.start_gather(parameters_.weights(), bucket.cuts);
+  comm_.wait();
+}
+
+void Shards::gather(const float* kept, float* whole) const {
+  for (const Range& range : mine_) {
+    std::memcpy(whole + range.begin, kept, (range.end - range.begin) * sizeof(float));
+    kept += range.end - range.begin;
+  }
+  for (const Bucket& bucket : buckets_) comm_.start_gather(whole, bucket.cuts, 0);
+  comm_.wait();
+}
+
+}  // namespace vitrine
