@@ -5,6 +5,7 @@
 
 #include "support/close.h"
 #include "train/support.h"
+#include "train/thread_ranks.h"
 
 namespace vitrine {
 namespace {
@@ -63,6 +64,39 @@ TEST_P(GoldenTraining, TenAdamWSteps) {
     if (i == 0) expect_weights(learner, expected, train, "adamw1");
   }
   expect_weights(learner, expected, train, "adamw10");
+}
+
+// The same ten steps by several ranks: the reference's losses and weights, and this program's own alone to rounding.
+TEST_P(GoldenTraining, TenAdamWStepsOnSeveralRanks) {
+  const Golden gold = Golden::open(GetParam());
+  const Json train = gold.json("train");
+  const Checkpoint expected = gold.train();
+  const std::vector<double> wanted = losses(train, "adamw");
+  LearnerOptions options;
+  options.optimiser = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decay = {"*"}};
+  options.threads = 1;
+  const Batch batch = golden_batch(gold.prompt("train"));
+  ASSERT_GE(batch.lengths.size(), 2u);
+  std::vector<double> alone;
+  Learner one(open_model(gold.model()), options);
+  for (size_t i = 0; i < 10; ++i) alone.push_back(one.step(std::span(&batch, 1), 1e-3).loss);
+  for (const int ranks : {2, 4}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks");
+    ThreadRanks::run_all(ranks, [&](Comm& comm) {
+      LearnerOptions mine = options;
+      mine.comm = &comm;
+      mine.recompute = ranks == 4;
+      Learner learner(open_model(gold.model()), mine);
+      const Batch part = part_of(batch, comm.rank(), ranks);
+      for (size_t i = 0; i < 10; ++i) {
+        const StepReport report = learner.step(std::span(&part, 1), 1e-3);
+        if (comm.rank() != 0) continue;
+        EXPECT_NEAR(report.loss, wanted.at(i), 1e-4 * wanted.at(i)) << "before step " << i + 1;
+        EXPECT_NEAR(report.loss, alone.at(i), 1e-5 * alone.at(i)) << "before step " << i + 1;
+      }
+      if (comm.rank() == 0) expect_weights(learner, expected, train, "adamw10");
+    });
+  }
 }
 
 TEST_P(GoldenTraining, TenSgdSteps) {

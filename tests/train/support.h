@@ -20,4 +20,23 @@ inline Batch golden_batch(const GoldenPrompt& prompt) {
   return batch;
 }
 
+/// The part of a batch that a rank has: its share of the sequences, rounded up, so that the last ranks may have none.
+inline Batch part_of(const Batch& batch, int rank, int ranks) {
+  const auto all = static_cast<int64_t>(batch.lengths.size()), share = (all + ranks - 1) / ranks;
+  Batch part;
+  size_t row = 0;
+  for (int64_t i = 0; i < all; ++i) {
+    const auto rows = static_cast<size_t>(batch.lengths[static_cast<size_t>(i)]), end = row + rows;
+    if (i / share == rank) {
+      part.lengths.push_back(batch.lengths[static_cast<size_t>(i)]);
+      for (; row < end; ++row) {
+        part.tokens.push_back(batch.tokens[row]);
+        part.labels.push_back(batch.labels[row]);
+      }
+    }
+    row = end;
+  }
+  return part;
+}
+
 }  // namespace vitrine

@@ -1,0 +1,232 @@
+// Several ranks learn what one learns: gradients, norms, clipping, moments, and what is said when one of them fails.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "support/scratch.h"
+#include "train/run_support.h"
+#include "train/support.h"
+#include "train/thread_ranks.h"
+#include "train/train.h"
+
+namespace vitrine {
+namespace {
+
+LearnerOptions adamw(Comm* comm = nullptr) {
+  LearnerOptions options;
+  options.optimiser.weight_decay = 0.1;
+  options.threads = 1;
+  options.clip = 0.5;
+  options.comm = comm;
+  return options;
+}
+
+// Sequences whose tokens are scored in part only, so that ranks score unequally many; the third has none scored.
+Batch uneven_batch(uint64_t seed) {
+  Batch batch;
+  for (const int64_t length : {24, 5, 9, 17}) {
+    batch.lengths.push_back(length);
+    for (int64_t i = 0; i < length; ++i) {
+      const auto words = philox(seed, batch.tokens.size(), 0);
+      batch.tokens.push_back(static_cast<int32_t>(words[0] % 97));
+      const bool scored = length != 9 && (length != 24 || i % 8 == 0);
+      batch.labels.push_back(scored ? static_cast<int32_t>(words[1] % 97) : kNotScored);
+    }
+  }
+  return batch;
+}
+
+// Everything of a run that must not depend on the number of ranks.
+struct Seen {
+  std::vector<double> losses, norms;
+  std::vector<int64_t> tokens;
+  std::vector<double> layer_norms, changes;  // of the last step
+  std::map<size_t, std::vector<float>> state;
+  std::vector<float> weights;
+};
+
+Seen five_steps(Comm& comm) {
+  Learner learner(open_model(Golden::open("gemma2").model()), adamw(&comm));
+  Seen seen;
+  for (uint64_t step = 0; step < 5; ++step) {
+    std::vector<Batch> batches;  // accumulated
+    for (uint64_t i = 0; i < 2; ++i) batches.push_back(part_of(uneven_batch(10 * step + i), comm.rank(), comm.size()));
+    const StepReport report = learner.step(batches, 1e-2, true);
+    seen.losses.push_back(report.loss);
+    seen.norms.push_back(report.gradient_norm);
+    seen.tokens.push_back(report.tokens);
+    seen.layer_norms = report.gradient_norms;
+    seen.changes = report.update.change;
+  }
+  const size_t n = learner.parameters().size();
+  learner.each_state([&](size_t which, const float* whole) { seen.state[which].assign(whole, whole + n); });
+  seen.weights.assign(learner.parameters().weights(), learner.parameters().weights() + n);
+  for (size_t i = 0; i < n; ++i) EXPECT_EQ(learner.parameters().gradients()[i], 0.0f);
+  return seen;
+}
+
+TEST(Ranks, LearnWhatOneLearns) {
+  Comm alone;
+  const Seen one = five_steps(alone);
+  EXPECT_EQ(one.tokens[0], 2 * (3 + 5 + 17));
+  EXPECT_GT(one.norms[0], 0.5);  // so that clipping acts
+  for (const int ranks : {2, 3, 4}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks");
+    std::vector<Seen> all(static_cast<size_t>(ranks));
+    ThreadRanks::run_all(ranks, [&](Comm& comm) { all[static_cast<size_t>(comm.rank())] = five_steps(comm); });
+    for (const Seen& seen : all) {  // every rank is told the same, and has the same weights
+      EXPECT_EQ(seen.tokens, one.tokens);
+      EXPECT_EQ(seen.losses, all[0].losses);
+      EXPECT_EQ(seen.layer_norms, all[0].layer_norms);
+      EXPECT_EQ(seen.weights, all[0].weights);
+    }
+    const Seen& many = all[0];
+    EXPECT_CLOSE(many.losses, one.losses, (Tolerance{.abs = 0, .rel = 1e-5}));
+    EXPECT_CLOSE(many.norms, one.norms, (Tolerance{.abs = 0, .rel = 1e-4}));
+    EXPECT_CLOSE(many.layer_norms, one.layer_norms, (Tolerance{.abs = 1e-6, .rel = 1e-4}));
+    EXPECT_CLOSE(many.changes, one.changes, (Tolerance{.abs = 1e-6, .rel = 1e-3}));
+    EXPECT_CLOSE(many.weights, one.weights, (Tolerance{.abs = 1e-4, .rel = 1e-4}));
+    ASSERT_EQ(many.state.size(), 2u);
+    for (const auto& [which, numbers] : one.state)
+      EXPECT_CLOSE(many.state.at(which), numbers, (Tolerance{.abs = 1e-6, .rel = 1e-3}));
+    EXPECT_TRUE(all[1].state.empty());
+  }
+}
+
+TEST(Ranks, EachKeepsItsShareOfTheState) {
+  for (const int ranks : {1, 2, 5}) {
+    std::vector<std::vector<Shards::Range>> kept(static_cast<size_t>(ranks));
+    size_t size = 0;
+    std::vector<Parameter> list;
+    ThreadRanks::run_all(ranks, [&](Comm& comm) {
+      OpenedModel opened = open_model(Golden::open("llama").model());
+      const Parameters parameters(*opened.model);
+      const Shards shards(parameters, comm);
+      kept[static_cast<size_t>(comm.rank())] = shards.mine();
+      if (comm.rank() == 0) size = parameters.size(), list = parameters.list();
+    });
+    std::vector<int> keepers(size);
+    std::vector<size_t> counts;
+    for (const auto& ranges : kept) {
+      counts.push_back(0);
+      for (const auto& [begin, end] : ranges)
+        for (size_t i = begin; i < end; ++i) ++keepers[i], ++counts.back();
+    }
+    for (const Parameter& p : list)  // each number has one keeper
+      for (size_t i = p.begin; i < p.begin + p.count; ++i) ASSERT_EQ(keepers[i], 1) << p.name;
+    for (const size_t count : counts)
+      EXPECT_LE(static_cast<double>(count), static_cast<double>(size) / ranks + 16.0 * static_cast<double>(list.size())) << ranks;
+  }
+  const OptimiserOptions options;
+  EXPECT_EQ(Optimiser::bytes(options, 1000, 1), 16000);
+  EXPECT_EQ(Optimiser::bytes(options, 1000, 4), 10000);
+}
+
+TEST(Ranks, TheOneWithNanNamesThePlace) {
+  const std::vector<std::exception_ptr> thrown = ThreadRanks::run(3, [&](Comm& comm) {
+    Learner learner(open_model(Golden::open("gemma2").model()), adamw(&comm));
+    const Batch batch = part_of(uneven_batch(1), comm.rank(), 2);  // the third has none
+    learner.step(std::span(&batch, 1), 1e-3);
+    if (comm.rank() == 1)
+      for (const Parameter& p : learner.parameters().list())
+        if (p.ours == "blocks.2.mlp.W_in") learner.parameters().weights(p)[5] = std::numeric_limits<float>::quiet_NaN();
+    learner.step(std::span(&batch, 1), 1e-3);
+  });
+  EXPECT_THROW(std::rethrow_exception(thrown[0]), ThreadRanks::Ended);
+  EXPECT_CONTAINS(message_of<RunError>([&] { std::rethrow_exception(thrown[1]); }),
+                  "step 2: NaN or infinity appeared first in blocks.2.mlp.hook_pre");
+  EXPECT_THROW(std::rethrow_exception(thrown[2]), ThreadRanks::Ended);
+}
+
+TEST(Ranks, RefuseToBeginWithDifferentWeights) {
+  const std::vector<std::exception_ptr> thrown = ThreadRanks::run(2, [&](Comm& comm) {
+    const Learner learner(open_model(Golden::open(comm.rank() == 0 ? "gpt2_a" : "gpt2_b").model()), adamw(&comm));
+  });
+  for (const std::exception_ptr& error : thrown)
+    if (error) try {
+        std::rethrow_exception(error);
+      } catch (const InputError& refused) {
+        EXPECT_CONTAINS(refused.what(), "the processes begin with different weights");
+      } catch (const ThreadRanks::Ended&) {
+        continue;
+      }
+  EXPECT_TRUE(thrown[0] && thrown[1]);
+}
+
+// Whole runs, in one folder: rank 0 writes what a single process writes.
+class RanksRun : public testing::Test {
+ protected:
+  void SetUp() override {
+    small_data(scratch, "data", 40, 1);
+    small_data(scratch, "valid", 6, 2);
+  }
+  TrainConfig config(const std::string& out, const std::string& extra = "") {
+    std::string text = small_config(scratch, scratch / out, "threads: 1\ndropout: 0\nlayers_every: 5\n" + extra);
+    text.replace(text.find("batch: 3"), 8, "batch: 4");
+    return parse_train_config(text, "config.yaml");
+  }
+  Scratch scratch;
+};
+
+TEST_F(RanksRun, GoesOnWithOthersInNumber) {
+  const TrainResult alone = train(config("alone"), false);
+  const auto until = [&](const std::string& out, int ranks, bool resume, int64_t stop) {
+    std::vector<TrainResult> results(static_cast<size_t>(ranks));
+    ThreadRanks::run_all(ranks, [&](Comm& comm) {
+      TrainEvents events;
+      auto done = std::make_shared<int64_t>(0);
+      events.stepped = [done](const StepReport& r, const TrainEvents::Rate&) { *done = r.step; };
+      events.stop = [done, stop] { return *done >= stop; };  // rank 0 alone is told of steps, and so asks for all
+      results[static_cast<size_t>(comm.rank())] = train(config(out), resume, events, &comm);
+    });
+    for (const TrainResult& result : results) EXPECT_EQ(result.step, results[0].step);
+    return results[0];
+  };
+  until("cut", 2, false, 4);
+  EXPECT_EQ(names_under(scratch / "cut/last/training"), names_under(scratch / "alone/last/training"));
+  until("cut", 1, true, 7);
+  const TrainResult cut = until("cut", 4, true, 100);
+  EXPECT_EQ(cut.step, alone.step);
+  EXPECT_EQ(cut.tokens, alone.tokens);
+  EXPECT_EQ(names_under(scratch / "cut/last"), names_under(scratch / "alone/last"));
+  const std::vector<Json> wanted = metrics_of(scratch / "alone"), got = metrics_of(scratch / "cut");
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_EQ(got[i].at("step"), wanted[i].at("step"));
+    EXPECT_EQ(got[i].at("tokens"), wanted[i].at("tokens"));
+    for (const char* key : {"loss", "grad_norm", "val_loss"})
+      if (wanted[i].contains(key)) {
+        const double want = wanted[i].at(key).get<double>();
+        EXPECT_NEAR(got[i].at(key).get<double>(), want, (std::string(key) == "grad_norm" ? 1e-4 : 1e-5) * want)
+            << key << " " << i;
+      }
+    EXPECT_EQ(got[i].contains("layer_grad_norm"), wanted[i].contains("layer_grad_norm"));
+  }
+  // The same number again: the same bits.
+  until("a", 2, false, 100);
+  until("b", 2, false, 5);
+  until("b", 2, true, 100);
+  EXPECT_EQ(weights_bytes(scratch / "a/last"), weights_bytes(scratch / "b/last"));
+}
+
+TEST_F(RanksRun, RefusesABatchThatDoesNotDivide) {
+  const std::vector<std::exception_ptr> thrown = ThreadRanks::run(3, [&](Comm& comm) { train(config("run"), false, {}, &comm); });
+  bool said = false;
+  for (const std::exception_ptr& error : thrown) {
+    ASSERT_TRUE(error);
+    try {
+      std::rethrow_exception(error);
+    } catch (const InputError& refused) {
+      EXPECT_CONTAINS(refused.what(), "config.yaml: batch is 4; expected a multiple of the 3 processes that share it");
+      said = true;
+    } catch (const ThreadRanks::Ended&) {
+      continue;
+    }
+  }
+  EXPECT_TRUE(said);
+}
+
+}  // namespace
+}  // namespace vitrine
