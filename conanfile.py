@@ -29,6 +29,7 @@ class Vitrine(ConanFile):
         toolchain = CMakeToolchain(self)
         toolchain.cache_variables["VITRINE_TESTS"] = False
         toolchain.cache_variables["VITRINE_BENCH"] = False
+        toolchain.cache_variables["VITRINE_MPI"] = "OFF"  # of the program; the package is the library
         toolchain.generate()
 
     def build(self):

@@ -50,8 +50,14 @@ install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.1 DESTINATION ${CMAKE_INSTALL
 install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME vitrine COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/manual/_vitrine DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT program)
-foreach(component program dev)
+set(components program dev)
+if(TARGET vitrine_mpi)  # where comm.cpp looks for it
+  list(APPEND components mpi)
+  install(TARGETS vitrine_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/vitrine COMPONENT mpi)
+endif()
+foreach(component IN LISTS components)
   set(doc_program vitrine)
+  set(doc_mpi vitrine-mpi)
   set(doc_dev libvitrine-dev)
   install(FILES ${PROJECT_SOURCE_DIR}/THIRD_PARTY.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md
     DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${doc_${component}} COMPONENT ${component})
@@ -60,7 +66,7 @@ endforeach()
 
 add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DBINARY=${PROJECT_BINARY_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/uninstall.cmake VERBATIM)
 
-# cpack -G DEB: vitrine (the program) and libvitrine-dev (the library).
+# cpack -G DEB: vitrine (the program), libvitrine-dev (the library) and vitrine-mpi (training by mpirun).
 set(CPACK_PACKAGE_VENDOR "The vitrine authors")
 set(CPACK_PACKAGE_CONTACT "The vitrine authors <maintainers@users.noreply.a-seed-2bf48eb4.example>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
@@ -68,7 +74,7 @@ set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_GENERATOR DEB)
-set(CPACK_COMPONENTS_ALL program dev)
+set(CPACK_COMPONENTS_ALL ${components})
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
@@ -77,6 +83,11 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "The vitrine program
  Runs decoder-only transformer language models from Hugging Face directories and
  GGUF files and shows every intermediate by name. A small model is included.")
+set(CPACK_DEBIAN_MPI_PACKAGE_NAME vitrine-mpi)
+set(CPACK_DEBIAN_MPI_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "vitrine (= ${PROJECT_VERSION}), openmpi-bin")
+set(CPACK_COMPONENT_MPI_DESCRIPTION "Training on several processes and machines
+ What `vitrine train` loads when mpirun started it.")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libvitrine-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)

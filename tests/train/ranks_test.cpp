@@ -95,6 +95,33 @@ TEST(Ranks, LearnWhatOneLearns) {
   }
 }
 
+// Large enough for several buckets, most of which are summed while backward goes on.
+TEST(Ranks, LearnInManyBuckets) {
+  const auto two_steps = [](Comm& comm, bool recompute) {
+    LearnerOptions options = adamw(&comm);
+    options.recompute = recompute;
+    Learner learner(open_model(std::string(VITRINE_SOURCE) + "/models/tales9m"), options);
+    std::vector<double> numbers;
+    for (uint64_t step = 0; step < 2; ++step) {
+      const std::vector<Batch> batches = {part_of(uneven_batch(step), comm.rank(), comm.size()),
+                                          part_of(uneven_batch(step + 5), comm.rank(), comm.size())};
+      const StepReport report = learner.step(batches, 1e-3);
+      numbers.push_back(report.loss);
+      numbers.insert(numbers.end(), report.gradient_norms.begin(), report.gradient_norms.end());
+    }
+    return numbers;
+  };
+  Comm alone;
+  const std::vector<double> wanted = two_steps(alone, false);
+  for (const bool recompute : {false, true})
+    ThreadRanks::run_all(3, [&](Comm& comm) {
+      const std::vector<double> got = two_steps(comm, recompute);
+      if (comm.rank() == 0) {
+        EXPECT_CLOSE(got, wanted, (Tolerance{.abs = 1e-6, .rel = 1e-4}));
+      }
+    });
+}
+
 TEST(Ranks, EachKeepsItsShareOfTheState) {
   for (const int ranks : {1, 2, 5}) {
     std::vector<std::vector<Shards::Range>> kept(static_cast<size_t>(ranks));

@@ -1,5 +1,6 @@
 # vitrine_mpi.so: the one thing that is linked to MPI. The program loads it when mpirun started `vitrine train`.
-set(VITRINE_MPI AUTO CACHE STRING "Training over MPI: ON, OFF, or AUTO (where MPI is found, and not under a sanitizer, which MPI itself does not pass)")
+# AUTO: where MPI is found, and not under a sanitizer, which MPI itself does not pass.
+set(VITRINE_MPI AUTO CACHE STRING "Training over MPI: ON, OFF or AUTO")
 set_property(CACHE VITRINE_MPI PROPERTY STRINGS AUTO ON OFF)
 include(GNUInstallDirs)
 file(RELATIVE_PATH module_folder /prefix/${CMAKE_INSTALL_BINDIR} /prefix/${CMAKE_INSTALL_LIBDIR}/vitrine)
@@ -17,7 +18,7 @@ if(VITRINE_MPI AND MPI_CXX_FOUND)
   add_library(vitrine_mpi MODULE ${CMAKE_CURRENT_LIST_DIR}/module.cpp)
   target_link_libraries(vitrine_mpi PRIVATE vitrine_flags MPI::MPI_CXX)
   set_target_properties(vitrine_mpi PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
-  message(STATUS "Training over MPI: ${MPI_CXX_LIBRARY_VERSION_STRING}")
+  message(STATUS "Training over MPI: built, for ${MPIEXEC_EXECUTABLE}")
 else()
   message(STATUS "Training over MPI: not built (VITRINE_MPI is ${VITRINE_MPI})")
 endif()
