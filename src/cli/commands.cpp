@@ -106,6 +106,13 @@ const std::vector<Command>& commands() {
        "vitrine train --example\n"
        "vitrine train --one-step \"the fat cat sat on the\" --target \" mat\"",
        define_train},
+      {"convert", "Write a model in another float type, an adapter merged into it",
+       "Reads a Hugging Face directory and writes one: configuration, tokenizer and all weights, rounded to nearest with ties to "
+       "even. With --adapter each matrix takes what its LoRA adapter adds, in f32, before it is rounded once. docs/lora.md tells "
+       "more.",
+       "vitrine convert tests/golden/models/gpt2_a/model gpt2-bf16 --dtype bf16\n"
+       "vitrine convert tests/golden/models/gpt2_a/model gpt2-merged --adapter tests/golden/lora/gpt2_a/adapter --dtype f32",
+       define_convert},
       {"info", "Show shapes, parameters, memory and hook names of a model",
        "A directory with config.json alone, or a bare configuration file, is enough. GGUF files are described by their own "
        "metadata.",

@@ -10,6 +10,7 @@ Action define_chat(CLI::App& app);
 Action define_circuits(CLI::App& app);
 Action define_compare(CLI::App& app);
 Action define_completion(CLI::App& app);
+Action define_convert(CLI::App& app);
 Action define_data(CLI::App& app);
 Action define_detokenize(CLI::App& app);
 Action define_explain(CLI::App& app);

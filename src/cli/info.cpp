@@ -79,7 +79,8 @@ void run_info(const Options& o) {
 
 Action define_info(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  add_model_options(app, o->model);
+  add_model_name(app, o->model.model);
+  add_run_options(app, o->model);
   add_count(app, "--context", o->context, 1, int64_t{1} << 40, "Positions for the cache's size; default: the model's context");
   add_count(app, "--batch", o->batch, 1, int64_t{1} << 20, "Sequences for the cache's size (default 1)");
   app.add_flag("--hooks", o->hooks, "List the hook names, * for every layer");

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cli/options.h"
 #include "generate/model_tokenizer.h"
+#include "model/adapter.h"
 
 namespace vitrine::cli {
 
@@ -30,6 +31,10 @@ void add_run_options(CLI::App& app, ModelOptions& options) {
 
 void add_model_options(CLI::App& app, ModelOptions& options) {
   add_model_name(app, options.model);
+  app.add_option("--adapter", options.adapter,
+                 "The folder of a LoRA adapter as PEFT or `vitrine train` writes it, which runs beside the model")
+      ->type_name("FOLDER")
+      ->check(not_empty());
   add_run_options(app, options);
 }
 
@@ -64,8 +69,10 @@ void add_prompt_options(CLI::App& app, PromptOptions& options, bool batches) {
 }
 
 Engine open_engine(const ModelOptions& options) {
-  return Engine(model_or_shipped(options.model), {.threads = static_cast<int>(options.threads),
-                                                  .numerics = {.f32 = options.compute == "f32", .exact = options.exact}});
+  OpenedModel opened = open_model(model_or_shipped(options.model));
+  if (!options.adapter.empty()) open_adapter(opened, options.adapter);
+  return Engine(std::move(opened), {.threads = static_cast<int>(options.threads),
+                                    .numerics = {.f32 = options.compute == "f32", .exact = options.exact}});
 }
 
 void check_output(const Engine& engine, const std::string& out, const std::string& other) {

@@ -11,7 +11,8 @@
 namespace vitrine::cli {
 
 struct ModelOptions {
-  std::string model;  // empty: the shipped one
+  std::string model;    // empty: the shipped one
+  std::string adapter;  // a folder in PEFT's format; empty: none
   int64_t threads = 0;
   std::string compute = "auto";
   bool exact = false;
@@ -22,7 +23,7 @@ struct ModelOptions {
 void add_model_name(CLI::App& app, std::string& model);
 /// --threads, --compute, --exact, --json, for commands that name models otherwise.
 void add_run_options(CLI::App& app, ModelOptions& options);
-/// --model and these.
+/// --model, --adapter and these.
 void add_model_options(CLI::App& app, ModelOptions& options);
 void add_json(CLI::App& app, bool& json);
 

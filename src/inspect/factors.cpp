@@ -4,6 +4,7 @@
 
 #include "kernels/reference/rope.h"
 #include "ops/linear.h"
+#include "ops/low_rank.h"
 
 namespace vitrine {
 namespace {
@@ -60,8 +61,10 @@ RowsF multiply(Context& ctx, const RowsF& x, const RowsF& w, bool by_columns) {
 
 RowsF dense(const Weight& w) {
   RowsF rows(w.out, w.in);
-  for (int64_t j = 0; j < w.out; ++j)
+  for (int64_t j = 0; j < w.out; ++j) {
     for (int64_t i = 0; i < w.in; ++i) rows(j, i) = w.at<float>(j, i);
+    if (w.adapter != nullptr) add_merged(*w.adapter, j, rows.row(j).data());
+  }
   return rows;
 }
 

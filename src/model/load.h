@@ -11,6 +11,8 @@
 
 namespace vitrine {
 
+class Adapter;
+
 /// A model with the files its weights lie in.
 struct OpenedModel {
   ModelFiles files;
@@ -18,6 +20,7 @@ struct OpenedModel {
   Checkpoint checkpoint{""};
   std::unique_ptr<Model> model;
   std::vector<std::unique_ptr<float[]>> widened;  // vectors stored in 16 bit, as f32 (a few KB a layer)
+  std::shared_ptr<Adapter> adapter;               // what stands beside the matrices (model/adapter.h), or null
 };
 
 /// Maps and checks a model's files: every tensor of the family's table is there in its shape, and nothing else is.

@@ -9,6 +9,7 @@
 #include "ops/attention_keys.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
+#include "ops/low_rank.h"
 #include "ops/tape.h"
 
 namespace vitrine {
@@ -289,6 +290,7 @@ struct HeadInputs {
 Weight part_of(const Weight& W_O, const HeadInputs& head, DType activations) {
   Weight part = W_O;
   part.bias = {};
+  part.adapter = nullptr;
   part.in = head.count;
   const auto skipped = static_cast<size_t>(head.first);
   part.data += W_O.by_columns ? skipped * W_O.stride : row_bytes(W_O.dtype, skipped);
@@ -296,6 +298,13 @@ Weight part_of(const Weight& W_O, const HeadInputs& head, DType activations) {
     const size_t first = skipped * (W_O.by_columns ? W_O.grad.stride : 1);
     part.grad.data = static_cast<std::byte*>(part.grad.data) + row_bytes(activations, first);
   }
+  return part;
+}
+// The part of its adapter that reads them. The adapter's dropout is left out: while a model learns, only the watch for NaN
+// listens here, and what it is shown does not flow on.
+LowRank part_of(const LowRank& adapter, const HeadInputs& head, DType activations) {
+  LowRank part = adapter;
+  part.A = part_of(adapter.A, head, activations);
   return part;
 }
 
@@ -337,6 +346,9 @@ void results_backward(Context& ctx, Tape& tape, const ResultsNode& n) {
       std::fill(dx.data<T>(), dx.data<T>() + dx.count(), T{0});
       linear_part_backward(ctx, x, part_of(*n.W_O, head, x.dtype()), 0, out, dresults.data<T>() + h * out, n.results.dim(1) * out,
                            dx);
+      if (n.W_O->adapter != nullptr)
+        low_rank_part_backward(ctx, x, part_of(*n.W_O->adapter, head, x.dtype()), dresults.data<T>() + h * out,
+                               n.results.dim(1) * out, dx);
       for (int64_t r = 0; dflat && r < rows; ++r)
         for (int64_t c = head.begin; c < head.end; ++c) dflat.row<T>(r)[c] += dx.row<T>(r)[c - head.first];
     }
@@ -374,7 +386,9 @@ Tensor attention_output(Context& ctx, std::string_view name, const Tensor& z, co
       const auto scratch = ctx.frame();
       const HeadInputs head(W_O, h, v_dim);
       const Tensor x = part_of<T>(ctx, flat, head);
-      linear_part(ctx, x, part_of(W_O, head, x.dtype()), 0, W_O.out, result.data<T>() + h * W_O.out, n_heads * W_O.out);
+      T* const y = result.data<T>() + h * W_O.out;
+      linear_part(ctx, x, part_of(W_O, head, x.dtype()), 0, W_O.out, y, n_heads * W_O.out);
+      if (W_O.adapter != nullptr) low_rank_part(ctx, x, part_of(*W_O.adapter, head, x.dtype()), y, n_heads * W_O.out);
     }
   });
   // On a tape the gradient takes the way through the results, replaced or not: what linear recorded gets none.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/table.h"
+#include "ops/low_rank.h"
 #include "ops/packed_product.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
@@ -288,6 +289,7 @@ void linear_into(Context& ctx, const Tensor& x, const WeightRef* weights, Tensor
     const Weight& w = weights[i];
     if (w.bias) add_bias(ctx, w.bias, results[i]);
     if (Tape* tape = ctx.tape()) tape->record(&linear_backward, LinearNode{x, results[i], &w});
+    if (w.adapter != nullptr) add_low_rank(ctx, x, *w.adapter, results[i]);
   }
 }
 

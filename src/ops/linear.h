@@ -10,7 +10,7 @@ namespace vitrine {
 
 using WeightRef = std::reference_wrapper<const Weight>;
 
-/// y = x Wᵀ + bias for one weight.
+/// y = x Wᵀ + bias for one weight, and what its adapter adds.
 ///
 /// x        [rows, in]
 /// returns  y [rows, out]

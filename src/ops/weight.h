@@ -31,6 +31,8 @@ struct Vector {
   }
 };
 
+struct LowRank;
+
 /// A matrix from `in` inputs to `out` outputs, and its bias.
 /// Stored [out, in] (each stored row makes one output), or [in, out] if by_columns (GPT-2's own files).
 struct Weight {
@@ -42,6 +44,7 @@ struct Weight {
   bool by_columns = false;
   Vector bias;  // [out], or empty
   GradTarget grad;
+  const LowRank* adapter = nullptr;  // what linear adds to its product (ops/low_rank.h); null: nothing
 
   explicit operator bool() const { return data != nullptr; }
   const std::byte* stored_row(int64_t i) const { return data + static_cast<size_t>(i) * stride; }

@@ -13,9 +13,11 @@
 
 #include "base/error.h"
 #include "io/atomic_file.h"
+#include "io/config_reader.h"
 #include "io/file_checks.h"
 #include "io/safetensors.h"
-#include "model/registry.h"
+#include "model/adapter.h"
+#include "model/export.h"
 
 namespace vitrine {
 namespace {
@@ -47,42 +49,32 @@ int64_t step_of(const std::string& name) {
 }
 
 Json identity_json(const TrainIdentity& i) {
-  return {
+  Json json = {
       {"seed", i.seed},           {"sequence_length", i.sequence_length}, {"batch", i.batch},        {"accumulate", i.accumulate},
       {"documents", i.documents}, {"data_tokens", i.data_tokens},         {"optimiser", i.optimiser}};
+  if (!i.lora.empty()) json["lora"] = i.lora;
+  return json;
 }
 
-// The configuration with what other programs need to open the directory: the class, and the type of the weights.
-Json config_of(const ModelFiles& files) {
-  Json config = files.config;
-  if (!config.contains("architectures"))
-    if (const char* architecture = find_family(ConfigReader(files.config, files.config_path), false).architecture)
-      config["architectures"] = Json::array({architecture});
-  config.erase("quantization_config");
-  if (config.contains("dtype"))
-    config["dtype"] = "float32";
-  else
-    config["torch_dtype"] = "float32";
-  return config;
-}
-
-void copy_tokenizer(const std::string& from, const std::string& to) {
-  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
-                           "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json"}) {
-    const std::string path = from + "/" + name;
-    if (!from.empty() && fs::is_regular_file(path)) write_file_atomically(to + "/" + name, read_file(path));
-  }
-}
-
-void write_weights(const Learner& learner, const std::string& path) {
-  std::vector<TensorToWrite> tensors;
+void refuse_not_finite(const Learner& learner) {
   for (const Parameter& p : learner.parameters().list()) {
     const float* w = learner.parameters().weights(p);
     if (first_not_finite(Tensor(const_cast<float*>(w), DType::f32, {1, static_cast<int64_t>(p.count)})) >= 0)
       throw RunError("a weight of " + p.name + " is NaN or infinite, so no checkpoint was written; those before are intact");
-    tensors.push_back({p.name, DType::f32, p.shape, w});
   }
-  write_safetensors(path, tensors, {{"format", "pt"}});
+}
+
+// A Hugging Face directory, or the folder of an adapter as PEFT has it.
+void write_model(Learner& learner, const std::string& directory) {
+  refuse_not_finite(learner);
+  const OpenedModel& opened = learner.engine().opened();
+  if (opened.adapter != nullptr) return write_adapter(*opened.adapter, directory, opened.files.name);
+  write_file_atomically(directory + "/config.json", exported_config(opened.files, DType::f32).dump(2) + "\n");
+  copy_companions(opened.files.directory, directory);
+  std::vector<TensorToWrite> tensors;
+  for (const Parameter& p : learner.parameters().list())
+    tensors.push_back({p.name, DType::f32, p.shape, learner.parameters().weights(p)});
+  write_safetensors(directory + "/model.safetensors", tensors, {{"format", "pt"}});
 }
 
 void write_state(Learner& learner, const std::string& path) {
@@ -156,10 +148,7 @@ void RunFolder::save(Learner& learner, const TrainProgress& progress, const Trai
     fs::remove_all(temporary, error);
     fs::create_directories(temporary + "/training", error);
     if (error) throw RunError(temporary + ": cannot be made: " + error.message());
-    const ModelFiles& files = learner.engine().opened().files;
-    write_file_atomically(temporary + "/config.json", config_of(files).dump(2) + "\n");
-    copy_tokenizer(files.directory, temporary);
-    write_weights(learner, temporary + "/model.safetensors");
+    write_model(learner, temporary);
     write_state(learner, temporary + "/" + kState);
     const Json state = {{"format", kFormat},
                         {"step", progress.step},

@@ -27,6 +27,7 @@ struct TrainIdentity {
   bool documents = true;
   uint64_t data_tokens = 0;
   std::string optimiser;
+  std::string lora = {};  // the adapter that learns; empty: the whole model
   bool operator==(const TrainIdentity&) const = default;
 };
 

@@ -110,6 +110,18 @@ void read_model(const YamlValue& value, TrainConfig& c) {
   if (init) read_init(*init, c.init);
 }
 
+void read_lora(const YamlValue& value, TrainConfig& c) {
+  value.allow(Names{"rank", "alpha", "rslora", "dropout", "targets"});
+  if (c.model.empty()) value.fail("an adapter stands beside an existing model: set model.path, not model.config");
+  AdapterOptions& o = c.lora.emplace();
+  read(value, "rank", o.rank, 1, 1 << 16);
+  read(value, "alpha", o.alpha, 1e-9, 1e9, "a number above 0");
+  read(value, "rslora", o.rslora);
+  read(value, "dropout", o.dropout, 0, 0.999999, "a share from 0 to below 1");
+  value.at("targets", "names of matrices, such as [q_proj, v_proj], or all-linear");
+  read(value, "targets", o.targets);
+}
+
 void read_optimiser(const YamlValue& value, TrainConfig& c) {
   OptimiserOptions& o = c.optimiser;
   using Kind = OptimiserOptions::Kind;
@@ -162,17 +174,35 @@ void read_dropout(const YamlValue& value, TrainConfig& c) {
 }
 
 TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
-  y.allow(Names{"model",          "data",          "sequence_length",
-                "batch",          "accumulate",    "steps",
-                "epochs",         "optimiser",     "schedule",
-                "clip",           "dropout",       "recompute",
-                "compute",        "seed",          "threads",
-                "eval_every",     "eval_batches",  "sample_every",
-                "sample_prompts", "sample_tokens", "sample_temperature",
-                "checkpoint",     "layers_every",  "out"});
+  y.allow(Names{"lora",
+                "model",
+                "data",
+                "sequence_length",
+                "batch",
+                "accumulate",
+                "steps",
+                "epochs",
+                "optimiser",
+                "schedule",
+                "clip",
+                "dropout",
+                "recompute",
+                "compute",
+                "seed",
+                "threads",
+                "eval_every",
+                "eval_batches",
+                "sample_every",
+                "sample_prompts",
+                "sample_tokens",
+                "sample_temperature",
+                "checkpoint",
+                "layers_every",
+                "out"});
   TrainConfig c;
   c.path = path;
   read_model(y.at("model", "a model's folder, or {config: …} for fresh weights"), c);
+  if (const auto lora = y.find("lora")) read_lora(*lora, c);
   const YamlValue data = y.at("data", "{train: FOLDER, validation: FOLDER}, made by `vitrine data`");
   data.allow(Names{"train", "validation", "documents"});
   c.train_data = data.at("train", "a folder made by `vitrine data`").text();

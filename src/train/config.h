@@ -20,6 +20,7 @@ struct TrainConfig {
   Json config;
   std::string tokenizer;  // folder or file; empty: the model's own
   InitRule init;
+  std::optional<AdapterOptions> lora;  // an adapter learns, and the model stays as it is
 
   // data
   std::string train_data, validation_data;  // folders made by `vitrine data`

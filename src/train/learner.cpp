@@ -37,14 +37,18 @@ constexpr const char* kAdvice =
 Learner::Learner(OpenedModel opened, const LearnerOptions& options)
     : options_(options),
       engine_(std::move(opened), {.threads = options.threads}),
-      parameters_(*engine_.opened().model),
+      parameters_(engine_.opened().adapter != nullptr ? Parameters(*engine_.opened().adapter)
+                                                      : Parameters(*engine_.opened().model)),
       shards_(parameters_, comm()),
       optimiser_(options.optimiser, parameters_, shards_),
       tape_(options.recompute) {
-  engine_.opened().checkpoint = Checkpoint("");  // copied
-  engine_.opened().widened.clear();
+  if (engine_.opened().adapter == nullptr) {  // copied
+    engine_.opened().checkpoint = Checkpoint("");
+    engine_.opened().widened.clear();
+  }
   engine_.context().seed = options.seed;
   engine_.context().numerics.bf16 = options.bf16;
+  engine_.context().numerics.f32 = !options.bf16;  // of stored weights beside an adapter too
   if (options.init) initialise(parameters_, engine_.model(), *options.init, options.seed);
   begin_together();
 }

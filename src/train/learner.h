@@ -39,7 +39,8 @@ struct StepReport {
 
 class Learner {
  public:
-  /// Takes the opened model over: its weights are copied as f32, and its files are closed.
+  /// Takes the opened model over: its weights are copied as f32, and its files are closed. If it has an adapter, that alone
+  /// learns, and the model stays in its files, in the type that they have.
   /// Errors: as Optimiser; RunError if the memory is not there; InputError if ranks begin with different weights.
   Learner(OpenedModel opened, const LearnerOptions& options);
 

@@ -118,7 +118,7 @@ FloatBuffer::FloatBuffer(size_t n) : size_(n) {
   std::memset(data_.get(), 0, taken);
 }
 
-Parameters::Parameters(Model& model) : model_(model) {
+Parameters::Parameters(Model& model) : model_(&model) {
   Lister lister;
   model.tensors(lister);
   list_ = std::move(lister.list);
@@ -129,9 +129,26 @@ Parameters::Parameters(Model& model) : model_(model) {
   model.tensors(binder);
 }
 
+Parameters::Parameters(Adapter& adapter) {
+  for (const Adapter::Module& m : adapter.modules())
+    for (const char which : {'A', 'B'}) {
+      const std::vector<int64_t> shape = which == 'A' ? std::vector<int64_t>{m.rank, m.in} : std::vector<int64_t>{m.out, m.rank};
+      const auto count = static_cast<size_t>(shape[0] * shape[1]);
+      list_.push_back({m.tensor_name(which), m.ours, shape, size_, count, m.layer, true, false});
+      size_ += (count + kBorder - 1) / kBorder * kBorder;
+    }
+  weights_ = FloatBuffer(size_);
+  gradients_ = FloatBuffer(size_);
+  for (size_t i = 0; i < adapter.modules().size(); ++i) {
+    const Parameter &A = list_[2 * i], &B = list_[2 * i + 1];
+    adapter.bind(i, weights(A), weights(B), gradients(A), gradients(B));
+  }
+}
+
 Parameters::~Parameters() {
+  if (model_ == nullptr) return;
   Unbinder unbinder;
-  model_.tensors(unbinder);
+  model_->tensors(unbinder);
 }
 
 int64_t Parameters::count() const {

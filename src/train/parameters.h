@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "model/adapter.h"
 #include "model/model.h"
 
 namespace vitrine {
@@ -45,6 +46,8 @@ struct Parameter {
 class Parameters {
  public:
   explicit Parameters(Model& model);
+  /// The numbers of an adapter alone: the model beside it stays where it lies and gets no gradients.
+  explicit Parameters(Adapter& adapter);
   ~Parameters();
   Parameters(const Parameters&) = delete;
   Parameters& operator=(const Parameters&) = delete;
@@ -60,7 +63,7 @@ class Parameters {
   float* gradients(const Parameter& p) const { return gradients_.data() + p.begin; }
 
  private:
-  Model& model_;
+  Model* model_ = nullptr;  // null: an adapter's
   std::vector<Parameter> list_;
   size_t size_ = 0;
   FloatBuffer weights_, gradients_;

@@ -31,24 +31,29 @@ void check_memory(const TrainConfig& config, double bytes, const std::string& wh
 // The files of the model that learning starts from, with the dropout that was asked for.
 ModelFiles files_of(const TrainConfig& config, const std::string& checkpoint) {
   ModelFiles files;
-  const std::string start = !checkpoint.empty() ? checkpoint : config.model;
+  // An adapter's checkpoint holds the adapter alone.
+  const std::string start = !checkpoint.empty() && !config.lora ? checkpoint : config.model;
   if (start.empty() && !config.config.is_null()) {  // written out in the YAML file
     files.name = files.config_path = config.config_path;
     files.config = config.config;
   } else {
     files = resolve_model(start.empty() ? config.config_path : start);
   }
-  if (files.kind == ModelFiles::Kind::gguf)
+  const bool gguf = files.kind == ModelFiles::Kind::gguf;
+  if (gguf && !config.lora)
     throw InputError(config.path + ": " + files.weights +
                      " is a GGUF file; checkpoints are Hugging Face directories, so training starts from one. Give the "
-                     "directory that the file was made from");
+                     "directory that the file was made from, or set lora: an adapter learns beside any file");
+  if (gguf && (config.dropout_embedding || config.dropout_attention || config.dropout_residual))
+    throw InputError(config.path + ": dropout is set, and " + files.weights +
+                     " is a GGUF file, whose models have none. Set lora.dropout instead");
   if (!config.tokenizer.empty() && checkpoint.empty()) {
     if (!is_folder(config.tokenizer))
       throw InputError(config.path + ": model.tokenizer is " + config.tokenizer +
                        ", which is no folder; expected one with tokenizer.json, tokenizer.model or vocab.json and merges.txt");
     files.directory = config.tokenizer;
   }
-  files.config = with_dropout(std::move(files.config), config);
+  if (!gguf) files.config = with_dropout(std::move(files.config), config);
   return files;
 }
 
@@ -89,6 +94,15 @@ class Clock {
   std::deque<double> seconds_;
   std::deque<int64_t> tokens_;
 };
+
+// What may not change about the adapter of a run.
+std::string lora_text(const TrainConfig& config) {
+  const AdapterOptions& o = *config.lora;
+  std::string targets;
+  for (const std::string& target : o.targets) targets += (targets.empty() ? "" : ", ") + target;
+  return "rank " + std::to_string(o.rank) + ", alpha " + Json(o.alpha).dump() + ", dropout " + Json(o.dropout).dump() +
+         (o.rslora ? ", rslora" : "") + ", of " + targets + ", beside " + config.model;
+}
 
 class Run {
  public:
@@ -146,7 +160,8 @@ class Run {
             config_.accumulate,
             config_.documents,
             data_->tokens(),
-            config_.optimiser.kind == OptimiserOptions::Kind::adamw ? "adamw" : "sgd"};
+            config_.optimiser.kind == OptimiserOptions::Kind::adamw ? "adamw" : "sgd",
+            config_.lora ? lora_text(config_) : ""};
   }
 
   const TrainConfig& config_;
@@ -168,10 +183,19 @@ Learner Run::make_learner() {
   if (config_.batch % comm_.size() != 0)
     throw InputError(config_.path + ": batch is " + std::to_string(config_.batch) + "; expected a multiple of the " +
                      std::to_string(comm_.size()) + " processes that share it");
-  OpenedModel opened = opened_for(config_, checkpoint_ < 0 ? "" : folder_.step_path(checkpoint_));
-  const double bytes = Optimiser::bytes(config_.optimiser, static_cast<double>(parameter_count(*opened.model)), comm_.size());
+  const std::string checkpoint = checkpoint_ < 0 ? "" : folder_.step_path(checkpoint_);
+  if (checkpoint_ >= 0 && present(checkpoint + "/adapter_config.json") != config_.lora.has_value())
+    throw InputError(config_.path + ": the run in " + config_.out +
+                     (config_.lora ? " learns a whole model" : " learns an adapter") + ", and the configuration has " +
+                     (config_.lora ? "" : "no ") + "lora. Set it back, or begin a new run with another out:");
+  OpenedModel opened = opened_for(config_, checkpoint);
+  if (config_.lora && checkpoint_ < 0) add_fresh_adapter(opened, *config_.lora, config_.seed);
+  if (config_.lora && checkpoint_ >= 0) open_adapter(opened, checkpoint);
+  const int64_t count = config_.lora ? opened.adapter->parameter_count() : parameter_count(*opened.model);
+  const double bytes = Optimiser::bytes(config_.optimiser, static_cast<double>(count), comm_.size());
   check_memory(config_, bytes * comm_.on_this_machine(), "weights, gradients and the optimiser's state",
-               "Train a smaller model, or use sgd without momentum");
+               config_.lora ? "Lower lora.rank or name fewer targets"
+                            : "Train a smaller model, use sgd without momentum, or learn an adapter beside it: lora");
   LearnerOptions options{.optimiser = config_.optimiser,
                          .clip = config_.clip,
                          .recompute = config_.recompute,

@@ -6,6 +6,7 @@
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/head.h"
+#include "ops/low_rank.h"
 #include "ops/mlp.h"
 #include "ops/norm.h"
 #include "ops/recorder.h"
@@ -67,6 +68,42 @@ TEST(OpGradient, OneWeightUsedTwice) {
   check.input({3, 5});
   const Weight& w = check.weight(5, 5, false, true);
   check.expect_match([&](Context& ctx, const Inputs& x) { return linear(ctx, linear(ctx, x[0], w), w); });
+}
+
+// A and B of an adapter, beside plain and by-columns weights; two of them share A as the parts of a stacked matrix do.
+TEST(OpGradient, LinearWithAdapters) {
+  for (const double drop : {0.0, 0.4}) {
+    SCOPED_TRACE(drop);
+    GradientCheck check;
+    check.input({9, 5});
+    const LowRank first{check.weight(3, 5), check.weight(4, 3), 0.7, drop, 1};
+    const LowRank second{first.A, check.weight(4, 3), 0.7, drop, 1};
+    Weight a = check.weight(4, 5, false, true), b = check.weight(4, 5, true);
+    a.adapter = &first;
+    b.adapter = &second;
+    check.expect_match([&](Context& ctx, const Inputs& x) {
+      const auto [p, q] = linear(ctx, x[0], {a, b});
+      return gated(ctx, p, q, Activation::silu);
+    });
+  }
+}
+
+TEST(OpGradient, AdaptersPassThroughEveryHeadsResult) {
+  const Step step = ragged({5});
+  Recorder seen({{"*hook_result"}});
+  for (Listener* listener : {static_cast<Listener*>(nullptr), static_cast<Listener*>(&seen)}) {
+    GradientCheck check;
+    check.input({5, 6});
+    const LowRank adapter{check.weight(2, 6), check.weight(4, 2), 1.5, 0, 1};
+    Weight W_O = check.weight(4, 6, false, true);
+    W_O.adapter = &adapter;
+    check.expect_match(
+        [&](Context& ctx, const Inputs& x) {
+          ctx.enter(step);
+          return attention_output(ctx, "attn", split_heads(ctx, x[0], 3), W_O);
+        },
+        listener, 30);
+  }
 }
 
 TEST(OpGradient, Norms) {

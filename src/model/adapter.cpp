@@ -1,0 +1,377 @@
+#include "model/adapter.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/philox.h"
+#include "io/atomic_file.h"
+#include "io/config_reader.h"
+#include "io/file_checks.h"
+#include "io/safetensors.h"
+
+namespace vitrine {
+namespace {
+
+constexpr const char* kConfig = "adapter_config.json";
+constexpr const char* kWeights = "adapter_model.safetensors";
+constexpr const char* kAllLinear = "all-linear";
+constexpr int64_t kLargestRank = 1 << 16;
+// Streams of random numbers beyond those of the models' own dropout.
+constexpr uint64_t kDropoutSites = uint64_t{1} << 32, kFreshStreams = uint64_t{2} << 32;
+
+using Module = Adapter::Module;
+
+// Where halves of a head's rows lie side by side in the Hugging Face file, neighbours turn together in this one.
+std::vector<int64_t> rows_of_pairs(int64_t rows, int64_t head_dim) {
+  std::vector<int64_t> file_row(static_cast<size_t>(rows));
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t in_head = row % head_dim;
+    file_row[static_cast<size_t>(row)] = row - in_head + in_head % 2 * (head_dim / 2) + in_head / 2;
+  }
+  return file_row;
+}
+
+// Every matrix of every block, as a module without numbers.
+class Finder final : public TensorTable {
+ public:
+  explicit Finder(const OpenedModel& opened) : shape_(opened.model->shape()) {
+    const BlockSpec spec = opened.model->block_spec(0);
+    pairs_ = opened.gguf != nullptr && spec.rope.has_value() && spec.rope->layout == RopeLayout::pairs;
+  }
+  std::vector<Module> modules;
+
+  void matrix(Weight& weight, const TensorLine& line) override {
+    constexpr std::string_view kBlocks = "blocks.";
+    if (!line.ours.starts_with(kBlocks)) return;
+    if (line.part == 0) {
+      Module m;
+      m.name = line.huggingface;
+      for (const std::string_view ending : {".weight", "_weight"})
+        if (m.name.ends_with(ending)) {
+          m.name.resize(m.name.size() - ending.size());
+          break;
+        }
+      m.ours = line.ours;
+      std::from_chars(line.ours.data() + kBlocks.size(), line.ours.data() + line.ours.size(), m.layer);
+      m.in = line.in.size;
+      m.out = line.out.size * line.parts;
+      m.by_columns = line.by_columns;
+      if (pairs_ && (line.ours.ends_with(".W_Q") || line.ours.ends_with(".W_K")))
+        m.file_row = rows_of_pairs(m.out, shape_.head_dim);
+      modules.push_back(std::move(m));
+    }
+    modules.back().weights.push_back(&weight);
+  }
+  void vector(Vector&, const TensorLine&) override {}
+
+ private:
+  ModelShape shape_;
+  bool pairs_ = false;
+};
+
+std::vector<Module> modules_of(OpenedModel& opened) {
+  Finder finder(opened);
+  opened.model->tensors(finder);
+  return std::move(finder.modules);
+}
+
+bool named_by(const std::string& target, const std::string& module) {
+  return module == target ||
+         (module.size() > target.size() && module.ends_with(target) && module[module.size() - target.size() - 1] == '.');
+}
+
+std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
+
+// The last parts of the modules' names, each once, in their order.
+std::vector<std::string> last_names(const std::vector<Module>& modules) {
+  std::vector<std::string> names;
+  for (const Module& m : modules)
+    if (std::find(names.begin(), names.end(), last_name(m.name)) == names.end()) names.push_back(last_name(m.name));
+  return names;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list;
+}
+
+double scale_of(double alpha, int64_t rank, bool rslora) {
+  return alpha / (rslora ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
+}
+
+// Sizes, scale and zeros; `index` is the module's among all of the model.
+void size(Module& m, int64_t rank, double alpha, const AdapterOptions& options, size_t index) {
+  m.rank = rank;
+  m.numbers.resize(static_cast<size_t>(rank) * static_cast<size_t>(m.in + m.out));
+  LowRank part;
+  part.scale = scale_of(alpha, rank, options.rslora);
+  part.dropout = options.dropout;
+  part.site = kDropoutSites + index;
+  part.A.name = m.tensor_name('A');
+  part.A.out = rank;
+  part.A.in = m.in;
+  part.A.stride = static_cast<size_t>(m.in) * sizeof(float);
+  part.B.name = m.tensor_name('B');
+  part.B.out = m.out / static_cast<int64_t>(m.weights.size());
+  part.B.in = rank;
+  part.B.stride = static_cast<size_t>(rank) * sizeof(float);
+  m.parts.assign(m.weights.size(), part);
+}
+
+void attach(OpenedModel& opened, AdapterOptions options, std::vector<Module> modules) {
+  VITRINE_CHECK(opened.adapter == nullptr, "a model has one adapter");
+  opened.adapter = std::make_shared<Adapter>(std::move(options), std::move(modules));
+}
+
+// adapter_config.json -----------------------------------------------------------------------------------------------
+
+// What rank_pattern or alpha_pattern gives a module. PEFT's keys are regular expressions of the end of its name; plain names
+// are what they hold in practice, and whatever else is refused.
+class Pattern {
+ public:
+  Pattern(const ConfigReader& config, const Json& object, const char* key) {
+    if (!object.contains(key) || object.at(key).is_null()) return;
+    if (!object.at(key).is_object()) config.fail(key, "is no object; expected module names with numbers");
+    for (const auto& [name, value] : object.at(key).items()) {
+      std::string plain;
+      for (size_t i = 0; i < name.size(); ++i)
+        if (!(name[i] == '\\' && i + 1 < name.size() && name[i + 1] == '.') && !(i == 0 && name[i] == '^')) plain += name[i];
+      if (plain.empty() ||
+          plain.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") != std::string::npos)
+        config.fail(key, "has the pattern \"" + name + "\"; expected plain module names, such as \"layers.0.self_attn.q_proj\"");
+      if (!value.is_number() || !(value.get<double>() > 0) || !std::isfinite(value.get<double>()))
+        config.fail(key, "gives \"" + name + "\" " + value.dump() + "; expected a number above 0");
+      entries_.push_back({plain, value.get<double>(), name.starts_with('^')});
+    }
+  }
+  double of(const ConfigReader& config, const char* key, const std::string& module, double fallback) const {
+    const Entry* found = nullptr;
+    for (const Entry& e : entries_) {
+      if (e.whole ? module != e.name : !named_by(e.name, module)) continue;
+      if (found != nullptr && found->value != e.value)
+        config.fail(key, "has two numbers for " + module + " (\"" + found->name + "\" and \"" + e.name + "\"); expected one");
+      found = &e;
+    }
+    return found != nullptr ? found->value : fallback;
+  }
+
+ private:
+  struct Entry {
+    std::string name;
+    double value;
+    bool whole;
+  };
+  std::vector<Entry> entries_;
+};
+
+void refuse_setting(const ConfigReader& config, std::string_view key) {
+  config.fail(key,
+              "is not supported; expected an adapter of A and B alone. Merge it into its base model with PEFT "
+              "(merge_and_unload) and open the result");
+}
+
+bool is_nothing(const Json& value) {
+  return value.is_null() || value == false || value == "none" || ((value.is_object() || value.is_array()) && value.empty());
+}
+
+AdapterOptions read_options(const ConfigReader& config, const Json& object) {
+  if (const std::string type = config.string("peft_type"); type != "LORA")
+    config.fail("peft_type", "is not supported; expected LORA");
+  AdapterOptions o;
+  o.rank = config.positive("r");
+  if (o.rank > kLargestRank) config.fail("r", "is no rank; expected at most " + std::to_string(kLargestRank));
+  o.alpha = config.number("lora_alpha");
+  o.rslora = config.flag("use_rslora", {}, false);
+  o.dropout = config.number("lora_dropout", {}, 0.0);
+  if (!(o.dropout >= 0 && o.dropout < 1)) config.fail("lora_dropout", "is no share; expected a number from 0 to below 1");
+  if (const Json& targets = object.value("target_modules", Json()); targets.is_array())
+    o.targets = config.strings("target_modules");
+  // Which modules there are is what the tensors say. Bases that an initialisation changed are not those that are opened.
+  if (const Json& init = object.value("init_lora_weights", Json());
+      init.is_string() && init != "gaussian" && init != "eva" && init != "orthogonal")
+    refuse_setting(config, "init_lora_weights");
+  config.ignore({"target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "init_lora_weights", "eva_config",
+                 "auto_mapping", "base_model_name_or_path", "fan_in_fan_out", "inference_mode", "megatron_core", "peft_version",
+                 "qalora_group_size", "rank_pattern", "alpha_pattern", "revision", "task_type", "ensure_weight_tying", "bias"});
+  if (!is_nothing(object.value("bias", Json()))) refuse_setting(config, "bias");
+  for (const std::string& key : config.unread())
+    if (!object.contains(key) || !is_nothing(object.at(key))) refuse_setting(config, key);
+  return o;
+}
+
+// The stored tensor as f32, in our order of rows.
+void copy(const StoredTensor& t, const std::vector<int64_t>& shape, const std::vector<int64_t>& file_row, float* to) {
+  if (t.shape != shape)
+    throw FileError(*t.file, "tensor \"" + t.name + "\" is " + shape_text(t.shape) + " (header byte " +
+                                 std::to_string(t.described_at) + "); expected " + shape_text(shape) +
+                                 " from the base model and the adapter's rank.\n  Does the adapter belong to this model?");
+  if (t.dtype != DType::f32 && t.dtype != DType::f16 && t.dtype != DType::bf16)
+    throw FileError(
+        *t.file, "tensor \"" + t.name + "\" has element type " + std::string(name_of(t.dtype)) + "; expected f32, f16 or bf16");
+  const auto rows = static_cast<size_t>(shape[0]), width = static_cast<size_t>(shape[1]);
+  for (size_t row = 0; row < rows; ++row) {
+    const size_t from = file_row.empty() ? row : static_cast<size_t>(file_row[row]);
+    for (size_t i = 0; i < width; ++i) to[row * width + i] = element_at(t.dtype, t.data, from * width + i);
+  }
+}
+
+}  // namespace
+
+std::string Adapter::Module::tensor_name(char which) const { return "base_model.model." + name + ".lora_" + which + ".weight"; }
+
+Adapter::Adapter(AdapterOptions options, std::vector<Module> modules)
+    : options_(std::move(options)), modules_(std::move(modules)) {
+  for (Module& m : modules_) {
+    point(m, m.numbers.data(), m.numbers.data() + m.rank * m.in);
+    for (size_t i = 0; i < m.parts.size(); ++i) m.weights[i]->adapter = &m.parts[i];
+  }
+}
+
+void Adapter::point(Module& m, const float* A, const float* B) {
+  for (LowRank& part : m.parts) {
+    part.A.data = reinterpret_cast<const std::byte*>(A);
+    part.B.data = reinterpret_cast<const std::byte*>(B);
+    B += part.B.out * part.B.in;
+  }
+}
+
+void Adapter::bind(size_t module, float* A, float* B, float* grad_A, float* grad_B) {
+  Module& m = modules_.at(module);
+  std::memcpy(A, m.A(), static_cast<size_t>(m.rank * m.in) * sizeof(float));
+  std::memcpy(B, m.B(), static_cast<size_t>(m.rank * m.out) * sizeof(float));
+  point(m, A, B);
+  for (LowRank& part : m.parts) {
+    part.A.grad = {grad_A, static_cast<size_t>(m.in)};
+    part.B.grad = {grad_B, static_cast<size_t>(m.rank)};
+    grad_B += part.B.out * m.rank;
+  }
+  m.numbers = {};
+}
+
+int64_t Adapter::parameter_count() const {
+  int64_t count = 0;
+  for (const Module& m : modules_) count += m.rank * (m.in + m.out);
+  return count;
+}
+
+void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint64_t seed) {
+  std::vector<Module> all = modules_of(opened), chosen;
+  const std::vector<std::string> names = last_names(all);
+  for (const std::string& target : options.targets)
+    if (target != kAllLinear && std::none_of(all.begin(), all.end(), [&](const Module& m) { return named_by(target, m.name); }))
+      throw InputError("lora.targets: \"" + target + "\" names no matrix of " + opened.files.name + "; did you mean \"" +
+                       nearest(target, names) + "\"? There are " + joined(names) + ", and all-linear for all of them");
+  for (size_t index = 0; index < all.size(); ++index) {
+    Module& m = all[index];
+    if (std::none_of(options.targets.begin(), options.targets.end(),
+                     [&](const std::string& target) { return target == kAllLinear || named_by(target, m.name); }))
+      continue;
+    size(m, options.rank, options.alpha, options, index);
+    const float bound = 1 / std::sqrt(static_cast<float>(m.in));
+    for (int64_t i = 0; i < m.rank * m.in; ++i) {
+      const auto words = philox(seed, static_cast<uint64_t>(i) / 4, kFreshStreams + index);
+      m.numbers[static_cast<size_t>(i)] = (2 * uniform_from(words[static_cast<size_t>(i % 4)]) - 1) * bound;
+    }
+    chosen.push_back(std::move(m));
+  }
+  if (chosen.empty()) throw InputError("lora.targets is empty; expected some of " + joined(names) + ", or all-linear");
+  attach(opened, options, std::move(chosen));
+}
+
+void open_adapter(OpenedModel& opened, const std::string& directory) {
+  const std::string config_path = directory + "/" + kConfig, weights_path = directory + "/" + kWeights;
+  if (!is_folder(directory))
+    throw FileError(directory, "is no folder; expected one with adapter_config.json and adapter_model.safetensors");
+  if (!present(config_path))
+    throw FileError(directory, std::string("holds no ") + kConfig +
+                                   (present(directory + "/config.json") ? ", but a config.json: it is a model; give it as --model"
+                                                                        : "; expected the folder of a LoRA adapter"));
+  if (!present(weights_path))
+    throw FileError(directory,
+                    std::string("holds no ") + kWeights +
+                        (present(directory + "/adapter_model.bin")
+                             ? ", but an adapter_model.bin, which can run code when it is read. Save it again with PEFT "
+                               "and safe_serialization"
+                             : ""));
+  const Json object = read_json(config_path, size_t{16} << 20);
+  const ConfigReader config(object, config_path);
+  const AdapterOptions options = read_options(config, object);
+  const Pattern ranks(config, object, "rank_pattern"), alphas(config, object, "alpha_pattern");
+  const Checkpoint stored = open_safetensors(weights_path);
+
+  std::vector<Module> all = modules_of(opened), chosen;
+  std::set<std::string, std::less<>> used;
+  for (size_t index = 0; index < all.size(); ++index) {
+    Module& m = all[index];
+    const StoredTensor* const A = stored.find(m.tensor_name('A'));
+    const StoredTensor* const B = stored.find(m.tensor_name('B'));
+    if (A == nullptr && B == nullptr) continue;
+    if (A == nullptr || B == nullptr)
+      throw FileError(weights_path, "holds \"" + m.tensor_name(A == nullptr ? 'B' : 'A') + "\" without \"" +
+                                        m.tensor_name(A == nullptr ? 'A' : 'B') + "\"; expected both. Is the file damaged?");
+    const double rank = ranks.of(config, "rank_pattern", m.name, static_cast<double>(options.rank));
+    if (rank > kLargestRank || rank != std::floor(rank)) config.fail("rank_pattern", "gives " + m.name + " no rank");
+    size(m, static_cast<int64_t>(rank), alphas.of(config, "alpha_pattern", m.name, options.alpha), options, index);
+    copy(*A, {m.rank, m.in}, {}, m.numbers.data());
+    copy(*B, {m.out, m.rank}, m.file_row, m.numbers.data() + m.rank * m.in);
+    used.insert({A->name, B->name});
+    chosen.push_back(std::move(m));
+  }
+  for (const auto& [name, tensor] : stored.tensors())
+    if (used.count(name) == 0)
+      throw FileError(weights_path, "tensor \"" + name + "\" (header byte " + std::to_string(tensor.described_at) +
+                                        ") belongs to no matrix of a block of " + opened.files.name +
+                                        "; expected names such as \"" + modules_of(opened).front().tensor_name('A') +
+                                        "\".\n  Does the adapter belong to this model?");
+  if (!stored.unreadable().empty())
+    throw FileError(weights_path, "tensor \"" + stored.unreadable().begin()->first + "\" has element type " +
+                                      stored.unreadable().begin()->second.type + "; expected f32, f16 or bf16");
+  for (const std::string& target : options.targets)
+    if (target != kAllLinear &&
+        std::none_of(chosen.begin(), chosen.end(), [&](const Module& m) { return named_by(target, m.name); }))
+      config.fail("target_modules", "names \"" + target + "\", for which " + kWeights + " holds no tensor. Is the file damaged?");
+  if (chosen.empty()) throw FileError(weights_path, "holds no tensor");
+  attach(opened, options, std::move(chosen));
+}
+
+void write_adapter(const Adapter& adapter, const std::string& directory, const std::string& base) {
+  const AdapterOptions& o = adapter.options();
+  std::vector<TensorToWrite> tensors;
+  std::vector<std::vector<float>> turned;  // B's rows in the file's order
+  for (const Module& m : adapter.modules()) {
+    const float* B = m.B();
+    if (!m.file_row.empty()) {
+      std::vector<float>& rows = turned.emplace_back(static_cast<size_t>(m.out * m.rank));
+      for (int64_t row = 0; row < m.out; ++row)
+        std::copy_n(B + row * m.rank, m.rank, rows.data() + m.file_row[static_cast<size_t>(row)] * m.rank);
+      B = rows.data();
+    }
+    tensors.push_back({m.tensor_name('A'), DType::f32, {m.rank, m.in}, m.A()});
+    tensors.push_back({m.tensor_name('B'), DType::f32, {m.out, m.rank}, B});
+  }
+  const bool all = std::find(o.targets.begin(), o.targets.end(), kAllLinear) != o.targets.end();
+  const bool whole = o.alpha == std::floor(o.alpha) && o.alpha < 0x1p53;
+  const Json config = {{"peft_type", "LORA"},
+                       {"task_type", "CAUSAL_LM"},
+                       {"base_model_name_or_path", base},
+                       {"r", o.rank},
+                       {"lora_alpha", whole ? Json(static_cast<int64_t>(o.alpha)) : Json(o.alpha)},
+                       {"lora_dropout", o.dropout},
+                       {"use_rslora", o.rslora},
+                       {"target_modules", all ? last_names(adapter.modules()) : o.targets},
+                       {"fan_in_fan_out", adapter.modules().front().by_columns},
+                       {"bias", "none"},
+                       {"modules_to_save", nullptr},
+                       {"init_lora_weights", true},
+                       {"inference_mode", true}};
+  write_file_atomically(directory + "/" + kConfig, config.dump(2) + "\n");
+  write_safetensors(directory + "/" + kWeights, tensors, {{"format", "pt"}});
+}
+
+}  // namespace vitrine

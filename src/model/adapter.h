@@ -1,0 +1,76 @@
+#pragma once
+// LoRA adapters beside a model's matrices, which stay where they lie (arXiv:2106.09685), in the files of PEFT
+// (https://huggingface.co/docs/peft, "PEFT checkpoint format"): adapter_config.json and adapter_model.safetensors.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/load.h"
+#include "ops/low_rank.h"
+
+namespace vitrine {
+
+/// What a fresh adapter is to be. Defaults are PEFT's.
+struct AdapterOptions {
+  int64_t rank = 8;
+  double alpha = 8;
+  bool rslora = false;  // scale alpha / sqrt(rank) (arXiv:2312.03732) instead of alpha / rank
+  double dropout = 0;   // of what A reads, in training
+  /// Modules of the Hugging Face file, each whole or the end of its name: "q_proj", "mlp.c_proj"; "all-linear": every matrix
+  /// of every block.
+  std::vector<std::string> targets;
+};
+
+/// A and B for each adapted matrix of a model. The numbers are f32 in memory of its own, or where bind() said.
+class Adapter {
+ public:
+  /// One matrix of the Hugging Face file. Stacked ones (GPT-2's c_attn) are one module of several parts.
+  struct Module {
+    std::string name;         // "transformer.h.0.attn.c_attn"
+    std::string ours;         // of its first part
+    int64_t layer = -1;       // of the block it belongs to
+    int64_t in = 0, out = 0;  // of the whole matrix
+    int64_t rank = 0;
+    bool by_columns = false;       // the Hugging Face file stores [in, out]
+    std::vector<Weight*> weights;  // the parts
+    std::vector<LowRank> parts;    // one for each weight; they share A
+    /// A GGUF file may hold the rows of a matrix in another order: row i of B is row file_row[i] of the file. Empty: the same.
+    std::vector<int64_t> file_row;
+    std::vector<float> numbers;  // A [rank, in], then B [out, rank]; empty once bound elsewhere
+
+    const float* A() const { return reinterpret_cast<const float*>(parts.front().A.data); }
+    const float* B() const { return reinterpret_cast<const float*>(parts.front().B.data); }
+    std::string tensor_name(char which) const;  // "base_model.model.<name>.lora_A.weight"
+  };
+
+  Adapter(AdapterOptions options, std::vector<Module> modules);
+  Adapter(const Adapter&) = delete;
+  Adapter& operator=(const Adapter&) = delete;
+
+  const AdapterOptions& options() const { return options_; }
+  const std::vector<Module>& modules() const { return modules_; }
+  int64_t parameter_count() const;
+  /// Copies a module's numbers to A [rank, in] and B [out, rank], reads them there from now on, and adds gradients beside.
+  void bind(size_t module, float* A, float* B, float* grad_A, float* grad_B);
+
+ private:
+  void point(Module& module, const float* A, const float* B);
+  AdapterOptions options_;
+  std::vector<Module> modules_;
+};
+
+/// Puts a fresh adapter beside the model's matrices: A from U(-1/sqrt(in), 1/sqrt(in)) by `seed`, B zero, so that the model
+/// is as it was. Errors: InputError for a target that names no module, listing those there are.
+void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint64_t seed);
+
+/// Puts the adapter of a folder that PEFT or write_adapter made beside the model's matrices.
+/// Errors: FileError naming what does not fit the model, what is missing, and settings that are not supported (DoRA, trained
+/// biases, adapted embeddings, initialisations that change the base model).
+void open_adapter(OpenedModel& opened, const std::string& directory);
+
+/// Writes adapter_config.json and adapter_model.safetensors into an existing folder. `base` is what the configuration calls
+/// the model they belong to.
+void write_adapter(const Adapter& adapter, const std::string& directory, const std::string& base);
+
+}  // namespace vitrine

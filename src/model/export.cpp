@@ -1,0 +1,217 @@
+#include "model/export.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+#include "io/atomic_file.h"
+#include "io/file_checks.h"
+#include "io/safetensors.h"
+#include "kernels/table.h"
+#include "model/adapter.h"
+#include "model/registry.h"
+
+namespace vitrine {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One tensor of the Hugging Face file, and the parts of the model that it holds.
+struct Source {
+  std::string name;
+  std::vector<int64_t> shape;
+  bool by_columns = false;
+  std::vector<const Weight*> matrices;
+  std::vector<const Vector*> vectors;
+};
+
+class Lister final : public TensorTable {
+ public:
+  std::vector<Source> list;
+  void matrix(Weight& weight, const TensorLine& line) override {
+    const int64_t out = line.out.size * line.parts;
+    if (line.part == 0)
+      list.push_back({line.huggingface,
+                      line.by_columns ? std::vector<int64_t>{line.in.size, out} : std::vector<int64_t>{out, line.in.size},
+                      line.by_columns,
+                      {},
+                      {}});
+    list.back().matrices.push_back(&weight);
+  }
+  void vector(Vector& vector, const TensorLine& line) override {
+    if (line.part == 0) list.push_back({line.huggingface, {line.out.size * line.parts}, false, {}, {}});
+    list.back().vectors.push_back(&vector);
+  }
+};
+
+void widen(const Weight& w, int64_t stored_row, size_t n, float* to) {
+  kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(stored_row), n, to);
+}
+
+// Row i of the file's matrix, as f32.
+void matrix_row(const Source& source, int64_t i, float* row) {
+  if (!source.by_columns) {
+    const int64_t each = source.matrices.front()->out;
+    const Weight& w = *source.matrices[static_cast<size_t>(i / each)];
+    widen(w, i % each, static_cast<size_t>(w.in), row);
+    if (w.adapter != nullptr) add_merged(*w.adapter, i % each, row);
+    return;
+  }
+  for (const Weight* w : source.matrices) {
+    widen(*w, i, static_cast<size_t>(w->out), row);
+    if (const LowRank* adapter = w->adapter)
+      for (int64_t j = 0; j < w->out; ++j) {
+        double sum = 0;
+        for (int64_t k = 0; k < adapter->A.out; ++k) sum += adapter->B.at<double>(j, k) * adapter->A.at<double>(k, i);
+        row[j] += static_cast<float>(adapter->scale * sum);
+      }
+    row += w->out;
+  }
+}
+
+// Rounds n numbers into `to`. Returns the first that the type cannot hold, or -1.
+int64_t round_to(DType dtype, const float* from, size_t n, std::byte* to) {
+  int64_t bad = -1;
+  auto* const narrow = reinterpret_cast<uint16_t*>(to);
+  for (size_t i = n; i-- > 0;) {
+    float kept = from[i];
+    if (dtype == DType::f32) {
+      std::memcpy(to + i * sizeof(float), &kept, sizeof(float));
+    } else if (dtype == DType::bf16) {
+      narrow[i] = f32_to_bf16(kept);
+      kept = bf16_to_f32(narrow[i]);
+    } else {
+      narrow[i] = f32_to_f16(kept);
+      kept = f16_to_f32(narrow[i]);
+    }
+    if (!std::isfinite(kept)) bad = static_cast<int64_t>(i);
+  }
+  return bad;
+}
+
+// Rounds and writes the pieces of one tensor, one after the other.
+class Rounder {
+ public:
+  Rounder(SafetensorsWriter& writer, size_t index, const Source& source, DType dtype)
+      : writer_(writer), index_(index), source_(source), dtype_(dtype) {}
+
+  void add(const float* numbers, size_t n) {
+    bytes_.resize(row_bytes(dtype_, n));
+    if (const int64_t bad = round_to(dtype_, numbers, n, bytes_.data()); bad >= 0) {
+      const float value = numbers[bad];
+      throw RunError(source_.name + ": number " + std::to_string(done_ + bad) + " is " + std::to_string(value) +
+                     (std::isfinite(value) ? ", beyond what " + std::string(name_of(dtype_)) + " holds; use bf16 or f32"
+                                           : "; a model with NaN or infinity is not converted"));
+    }
+    writer_.write(index_, bytes_, row_bytes(dtype_, static_cast<size_t>(done_)));
+    done_ += static_cast<int64_t>(n);
+  }
+
+ private:
+  SafetensorsWriter& writer_;
+  size_t index_;
+  const Source& source_;
+  DType dtype_;
+  int64_t done_ = 0;
+  std::vector<std::byte> bytes_;
+};
+
+void write_weights(Model& model, const std::string& path, DType dtype, const std::function<void(double)>& wrote) {
+  Lister lister;
+  model.tensors(lister);
+  std::vector<TensorPlan> plans;
+  double all = 0, done = 0;
+  for (const Source& s : lister.list) {
+    plans.push_back({s.name, dtype, s.shape});
+    all += static_cast<double>(s.shape[0]) * static_cast<double>(s.shape.size() > 1 ? s.shape[1] : 1);
+  }
+  SafetensorsWriter writer(path, std::move(plans), {{"format", "pt"}});
+  std::vector<float> rows;
+  for (size_t index = 0; index < lister.list.size(); ++index) {
+    const Source& s = lister.list[index];
+    Rounder rounder(writer, index, s, dtype);
+    if (s.matrices.empty()) {
+      for (const Vector* v : s.vectors) {
+        rows.resize(static_cast<size_t>(v->size));
+        for (int64_t i = 0; i < v->size; ++i) rows[static_cast<size_t>(i)] = v->at<float>(i);
+        rounder.add(rows.data(), rows.size());
+      }
+      continue;
+    }
+    constexpr int64_t kNumbers = 1 << 20;  // written at once
+    const int64_t width = s.shape[1], per_piece = std::max<int64_t>(1, kNumbers / width);
+    for (int64_t first = 0; first < s.shape[0]; first += per_piece) {
+      const int64_t n = std::min(per_piece, s.shape[0] - first);
+      rows.resize(static_cast<size_t>(n * width));
+      for (int64_t i = 0; i < n; ++i) matrix_row(s, first + i, rows.data() + i * width);
+      rounder.add(rows.data(), rows.size());
+      done += static_cast<double>(n * width);
+      if (wrote) wrote(done / all);
+    }
+  }
+  writer.finish();
+}
+
+const char* torch_name(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return "float32";
+    case DType::bf16: return "bfloat16";
+    case DType::f16: return "float16";
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+Json exported_config(const ModelFiles& files, DType dtype) {
+  Json config = files.config;
+  if (!config.contains("architectures"))
+    if (const char* architecture = find_family(ConfigReader(files.config, files.config_path), false).architecture)
+      config["architectures"] = Json::array({architecture});
+  config.erase("quantization_config");
+  if (config.contains("dtype")) config["dtype"] = torch_name(dtype);
+  if (config.contains("torch_dtype") || !config.contains("dtype")) config["torch_dtype"] = torch_name(dtype);
+  return config;
+}
+
+void copy_companions(const std::string& from, const std::string& to) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
+                           "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json"}) {
+    const std::string path = from + "/" + name;
+    if (!from.empty() && fs::is_regular_file(path)) write_file_atomically(to + "/" + name, read_file(path));
+  }
+}
+
+void write_huggingface(OpenedModel& opened, const std::string& directory, DType dtype, const std::function<void(double)>& wrote) {
+  if (torch_name(dtype) == nullptr)
+    throw InputError(directory + ": a Hugging Face directory holds f32, bf16 or f16, not " + std::string(name_of(dtype)));
+  if (opened.gguf != nullptr)
+    throw InputError(opened.files.name + " is a GGUF file; converting one to a Hugging Face directory is not supported yet. " +
+                     "Convert the directory that it was made from");
+  fs::path path = fs::path(directory).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(path, error)))
+    throw InputError(directory + " is there already; name a new directory, or remove it first");
+  const std::string temporary =
+      (path.parent_path() / (".unfinished-" + path.filename().string() + "-" + std::to_string(::getpid()))).string();
+  fs::create_directories(temporary, error);
+  if (error) throw InputError(directory + " cannot be made: " + error.message() + ". Name a place that you may write to");
+  try {
+    write_file_atomically(temporary + "/config.json", exported_config(opened.files, dtype).dump(2) + "\n");
+    copy_companions(opened.files.directory, temporary);
+    write_weights(*opened.model, temporary + "/model.safetensors", dtype, wrote);
+    if (std::rename(temporary.c_str(), path.c_str()) != 0)
+      throw RunError(directory + " cannot be put in place: " + std::strerror(errno));
+  } catch (...) {
+    fs::remove_all(temporary, error);
+    throw;
+  }
+}
+
+}  // namespace vitrine

@@ -1,0 +1,71 @@
+"""LoRA adapters made, run and trained by PEFT on golden models, in float64.
+
+usage: make.py
+needs: torch, transformers, peft, safetensors (made with torch 2.15.0, transformers 5.23.0, peft 0.21.2)
+
+For each model of ../models named below, <model>/:
+    adapter/              as PEFT saves it, A and B random
+    golden.safetensors    ids [3, T]; logits and merged [T, V] of the first sequence, unmerged and after merge_and_unload;
+                          grad/<tensor> of the mean loss over all labels; adamw10/<tensor> after ten steps of AdamW
+                          (lr 1e-3, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1) on these three sequences
+    losses.json           before each of the ten steps
+"""
+import json, pathlib
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
+
+torch.set_num_threads(1)
+HERE = pathlib.Path(__file__).parent
+MODELS = HERE.parent / "models"
+T = 20  # beyond the window of gemma2
+CASES = {
+    "gpt2_a": dict(r=4, lora_alpha=6, target_modules=["c_attn", "mlp.c_proj"], fan_in_fan_out=True,
+                   rank_pattern={"h.1.attn.c_attn": 2}, alpha_pattern={"mlp.c_proj": 3}),
+    "gemma2": dict(r=3, lora_alpha=5, target_modules=["q_proj", "v_proj", "down_proj"]),
+    "llama": dict(r=2, lora_alpha=4, target_modules="all-linear", use_rslora=True),
+}
+
+
+def tensor_name(parameter):
+    return parameter.replace(".default", "")
+
+
+for index, (name, settings) in enumerate(CASES.items()):
+    torch.manual_seed(index)
+    base = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float32, attn_implementation="eager").eval()
+    base.name_or_path = name  # not where it lies here
+    model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings)).eval()
+    model.peft_config["default"].base_model_name_or_path = name
+    for key, value in model.named_parameters():
+        if "lora_B" in key:
+            torch.nn.init.normal_(value, std=0.1)
+    folder = HERE / name
+    model.save_pretrained(folder / "adapter")
+    (folder / "adapter" / "README.md").unlink(missing_ok=True)
+
+    model = model.double()
+    ids = torch.randint(3, model.config.vocab_size - 3, (3, T))
+    out = {"ids": ids}
+    with torch.no_grad():
+        out["logits"] = model(ids[:1], use_cache=False).logits[0]
+    learned = {tensor_name(k): p for k, p in model.named_parameters() if p.requires_grad}
+    optimiser = torch.optim.AdamW(learned.values(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+    losses = []
+    start = {k: p.detach().clone() for k, p in learned.items()}
+    for step in range(10):
+        optimiser.zero_grad()
+        loss = model(ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        losses.append(loss.item())
+        if step == 0:
+            out.update({f"grad/{k}": p.grad.clone() for k, p in learned.items()})
+        optimiser.step()
+    out.update({f"adamw10/{k}": p.detach().clone() for k, p in learned.items()})
+    with torch.no_grad():
+        for k, p in learned.items():
+            p.copy_(start[k])
+        out["merged"] = model.merge_and_unload()(ids[:1], use_cache=False).logits[0]
+    save_file({k: (v.int() if k == "ids" else v.float()).contiguous() for k, v in out.items()}, folder / "golden.safetensors")
+    (folder / "losses.json").write_text(json.dumps(losses, indent=1) + "\n")

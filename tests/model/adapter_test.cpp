@@ -1,0 +1,257 @@
+// Adapters that PEFT made beside golden models, and models converted to other types.
+#include "model/adapter.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "base/error.h"
+#include "io/file_checks.h"
+#include "model/export.h"
+#include "run.h"
+#include "support/scratch.h"
+
+namespace vitrine {
+namespace {
+
+std::string golden_adapter(const std::string& name) { return std::string(VITRINE_GOLDEN) + "/lora/" + name + "/adapter"; }
+Checkpoint golden_numbers(const std::string& name) {
+  return open_safetensors(std::string(VITRINE_GOLDEN) + "/lora/" + name + "/golden.safetensors");
+}
+std::vector<int32_t> first_ids(const Checkpoint& gold) { return ids_of(golden_tensor(gold, "ids").at(0)); }
+
+std::vector<float> logits_of(const OpenedModel& opened, const std::vector<int32_t>& ids, bool exact = false) {
+  ThreadPool pool(2);
+  Context ctx(pool);
+  ctx.numerics = {.f32 = true, .exact = exact};
+  return all_logits(ctx, *opened.model, Step::of(ids));
+}
+
+class GoldenAdapter : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenAdapter, LogitsMatchPeft) {
+  const Checkpoint gold = golden_numbers(GetParam());
+  OpenedModel opened = open_model(Golden::open(GetParam()).model());
+  const std::vector<float> plain = logits_of(opened, first_ids(gold));
+  open_adapter(opened, golden_adapter(GetParam()));
+  const Tolerance tolerance = Golden::open(GetParam()).tolerance();
+  const std::vector<float> adapted = logits_of(opened, first_ids(gold));
+  EXPECT_CLOSE(adapted, golden_tensor(gold, "logits"), tolerance);
+  EXPECT_FALSE(close_ranges(plain, golden_tensor(gold, "logits"), tolerance)) << "the adapter changes nothing";
+}
+
+TEST_P(GoldenAdapter, FewRowsGiveWhatManyGive) {
+  const Checkpoint gold = golden_numbers(GetParam());
+  OpenedModel opened = open_model(Golden::open(GetParam()).model());
+  open_adapter(opened, golden_adapter(GetParam()));
+  std::vector<int32_t> ids = first_ids(gold);
+  ids.resize(5);
+  const GoldenTensor all = golden_tensor(gold, "logits");
+  const auto few = static_cast<std::ptrdiff_t>(all.size() / static_cast<size_t>(all.shape[0]) * ids.size());
+  EXPECT_CLOSE(logits_of(opened, ids), std::vector<float>(all.begin(), all.begin() + few), Golden::open(GetParam()).tolerance());
+}
+
+TEST_P(GoldenAdapter, MergedModelMatchesPeft) {
+  const Scratch scratch;
+  const Checkpoint gold = golden_numbers(GetParam());
+  OpenedModel opened = open_model(Golden::open(GetParam()).model());
+  open_adapter(opened, golden_adapter(GetParam()));
+  write_huggingface(opened, scratch / "merged", DType::f32);
+  const OpenedModel merged = open_model(scratch / "merged");
+  EXPECT_CLOSE(logits_of(merged, first_ids(gold)), golden_tensor(gold, "merged"), Golden::open(GetParam()).tolerance());
+  EXPECT_TRUE(std::filesystem::exists(scratch / "merged/tokenizer.json") ||
+              !std::filesystem::exists(Golden::open(GetParam()).model() + "/tokenizer.json"));
+}
+
+// Written again, the numbers are those that were read.
+TEST_P(GoldenAdapter, WritingGivesBackWhatWasRead) {
+  const Scratch scratch;
+  OpenedModel opened = open_model(Golden::open(GetParam()).model());
+  open_adapter(opened, golden_adapter(GetParam()));
+  write_adapter(*opened.adapter, scratch / ".", "base");
+  const Checkpoint before = open_safetensors(golden_adapter(GetParam()) + "/adapter_model.safetensors");
+  const Checkpoint after = open_safetensors(scratch / "adapter_model.safetensors");
+  ASSERT_EQ(before.tensors().size(), after.tensors().size());
+  for (const auto& [name, tensor] : before.tensors()) {
+    ASSERT_NE(after.find(name), nullptr) << name;
+    EXPECT_EQ(as_floats(tensor).values, as_floats(*after.find(name)).values) << name;
+    EXPECT_EQ(tensor.shape, after.find(name)->shape);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, GoldenAdapter, testing::Values("gpt2_a", "gemma2", "llama"),
+                         [](const auto& test) { return test.param; });
+
+// A GGUF file spells tensors otherwise and holds the rows of q and k of a Llama in another order.
+TEST(Adapter, StandsBesideGgufFiles) {
+  for (const std::string name : {"gpt2_a", "gemma2", "llama"}) {
+    SCOPED_TRACE(name);
+    const Scratch scratch;
+    const Checkpoint gold = golden_numbers(name);
+    OpenedModel opened = open_model(std::string(VITRINE_GOLDEN) + "/gguf/" + name + ".gguf");
+    open_adapter(opened, golden_adapter(name));
+    EXPECT_CLOSE(logits_of(opened, first_ids(gold)), golden_tensor(gold, "logits"), Golden::open(name).tolerance());
+    write_adapter(*opened.adapter, scratch / ".", "base");
+    const Checkpoint before = open_safetensors(golden_adapter(name) + "/adapter_model.safetensors");
+    const Checkpoint after = open_safetensors(scratch / "adapter_model.safetensors");
+    for (const auto& [key, tensor] : before.tensors())
+      EXPECT_EQ(as_floats(tensor).values, as_floats(*after.find(key)).values) << key;
+  }
+}
+
+TEST(Adapter, FreshOnesChangeNothingAndAreSpreadAsPeftSpreadsThem) {
+  OpenedModel opened = open_model(Golden::open("gpt2_a").model());
+  const std::vector<int32_t> ids = {3, 17, 40, 5};
+  const std::vector<float> before = logits_of(opened, ids);
+  add_fresh_adapter(opened, {.rank = 4, .alpha = 8, .targets = {"all-linear"}}, 7);
+  EXPECT_EQ(logits_of(opened, ids), before);
+  EXPECT_EQ(opened.adapter->modules().size(), 4u * static_cast<size_t>(opened.model->shape().n_layers));
+  for (const Adapter::Module& m : opened.adapter->modules()) {
+    const double bound = 1 / std::sqrt(static_cast<double>(m.in));
+    double largest = 0, squares = 0;
+    for (int64_t i = 0; i < m.rank * m.in; ++i) {
+      largest = std::max(largest, std::abs(static_cast<double>(m.A()[i])));
+      squares += static_cast<double>(m.A()[i]) * static_cast<double>(m.A()[i]);
+    }
+    EXPECT_LE(largest, bound);
+    EXPECT_NEAR(std::sqrt(squares / static_cast<double>(m.rank * m.in)), bound / std::sqrt(3.0), 0.15 * bound) << m.name;
+    EXPECT_TRUE(std::all_of(m.B(), m.B() + m.rank * m.out, [](float b) { return b == 0; }));
+  }
+}
+
+// Refusals ------------------------------------------------------------------------------------------------------------
+
+std::string refusal(const std::string& directory, const std::string& model = "gpt2_a") {
+  OpenedModel opened = open_model(Golden::open(model).model());
+  try {
+    open_adapter(opened, directory);
+  } catch (const FileError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+// The adapter with some keys of its configuration changed.
+std::string changed(const Scratch& scratch, const Json& keys) {
+  std::filesystem::copy(golden_adapter("gpt2_a"), scratch / "changed",
+                        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+  Json config = read_json(scratch / "changed/adapter_config.json");
+  config.update(keys);
+  std::ofstream(scratch / "changed/adapter_config.json") << config;
+  return scratch / "changed";
+}
+
+TEST(Adapter, SettingsThatAreNotSupportedAreRefusedByName) {
+  const Scratch scratch;
+  EXPECT_EQ(refusal(changed(scratch, Json::object())), "accepted");
+  EXPECT_EQ(refusal(changed(scratch, {{"a_setting_of_tomorrow", false}})), "accepted");
+  for (const auto& [key, value] : Json{{"use_dora", true},
+                                       {"bias", "all"},
+                                       {"modules_to_save", {"wte"}},
+                                       {"init_lora_weights", "pissa"},
+                                       {"layer_replication", {{0, 1}}},
+                                       {"lora_bias", true},
+                                       {"peft_type", "LOHA"},
+                                       {"a_setting_of_tomorrow", 3}}
+                                      .items()) {
+    const std::string message = refusal(changed(scratch, {{key, value}}));
+    EXPECT_NE(message.find("adapter_config.json: \"" + key + "\""), std::string::npos) << message;
+    EXPECT_NE(message.find("not supported"), std::string::npos) << message;
+  }
+  const std::vector<std::pair<std::string, Json>> wrong = {{"r", 0},
+                                                           {"r", 1e9},
+                                                           {"lora_alpha", "much"},
+                                                           {"lora_dropout", 1},
+                                                           {"rank_pattern", {{"h.[01].attn", 2}}},
+                                                           {"rank_pattern", {{"c_attn", 2.5}}},
+                                                           {"alpha_pattern", {{"c_attn", -1}}},
+                                                           {"alpha_pattern", {{"c_attn", 1}, {"attn.c_attn", 2}}},
+                                                           {"target_modules", {"c_attn", "c_nothing"}}};
+  for (const auto& [key, value] : wrong) {
+    const std::string message = refusal(changed(scratch, {{key, value}}));
+    EXPECT_NE(message.find("adapter_config.json"), std::string::npos) << key << " " << value << ": " << message;
+  }
+}
+
+TEST(Adapter, FilesThatDoNotFitAreRefused) {
+  const Scratch scratch;
+  EXPECT_NE(refusal(golden_adapter("gpt2_a"), "gemma2").find("belongs to no matrix of a block"), std::string::npos);
+  EXPECT_NE(refusal(scratch / "none").find("is no folder"), std::string::npos);
+  EXPECT_NE(refusal(Golden::open("gpt2_a").model()).find("give it as --model"), std::string::npos);
+  const std::string rank = refusal(changed(scratch, {{"rank_pattern", Json::object()}}));  // h.1.attn.c_attn has another
+  EXPECT_NE(rank.find("h.1.attn.c_attn.lora_A.weight\" is [2, "), std::string::npos) << rank;
+  const std::string folder = changed(scratch, Json::object());
+  std::filesystem::remove(folder + "/adapter_model.safetensors");
+  std::ofstream(folder + "/adapter_model.bin") << "x";
+  EXPECT_NE(refusal(folder).find("adapter_model.bin, which can run code"), std::string::npos);
+  std::ofstream(folder + "/adapter_model.safetensors") << "short";
+  EXPECT_NE(refusal(folder).find("adapter_model.safetensors"), std::string::npos);
+  try {
+    OpenedModel opened = open_model(Golden::open("gpt2_a").model());
+    add_fresh_adapter(opened, {.targets = {"c_atn"}}, 1);
+    FAIL();
+  } catch (const InputError& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("\"c_atn\" names no matrix"), std::string::npos) << message;
+    EXPECT_NE(message.find("c_attn, c_proj, c_fc, and all-linear"), std::string::npos) << message;
+  }
+}
+
+// Conversion ----------------------------------------------------------------------------------------------------------
+
+TEST(Export, RoundsEveryNumberOnceAndSaysSo) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const Scratch scratch;
+    OpenedModel opened = open_model(Golden::open("gpt2_a").model());
+    write_huggingface(opened, scratch / "out", dtype);
+    const Checkpoint before = open_weights(opened.files), after = open_safetensors(scratch / "out");
+    for (const auto& [name, tensor] : after.tensors()) {
+      const StoredTensor* const from = before.find(name);
+      ASSERT_NE(from, nullptr) << name;
+      ASSERT_EQ(tensor.shape, from->shape);
+      EXPECT_EQ(tensor.dtype, dtype);
+      const std::vector<float> got = as_floats(tensor).values, had = as_floats(*from).values;
+      // Half a unit in the last place of 8 and 11 bits; of f16's smallest numbers.
+      const double half = dtype == DType::f32 ? 0 : dtype == DType::bf16 ? 0x1p-8 : 0x1p-11, least = half > 0 ? 0x1p-25 : 0;
+      for (size_t i = 0; i < had.size(); ++i)
+        ASSERT_LE(std::abs(got[i] - had[i]), std::max(least, had[i] == 0 ? 0 : half * std::exp2(std::ilogb(had[i])))) << name;
+    }
+    const Json config = read_json(scratch / "out/config.json");
+    const char* const name = dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16";
+    EXPECT_EQ(config.value("dtype", config.value("torch_dtype", "")), name);
+    const OpenedModel again = open_model(scratch / "out");
+    EXPECT_EQ(again.model->shape().d_model, opened.model->shape().d_model);
+  }
+}
+
+TEST(Export, WhatCannotBeWrittenIsRefused) {
+  const Scratch scratch;
+  OpenedModel opened = open_model(Golden::open("gpt2_a").model());
+  add_fresh_adapter(opened, {.rank = 1, .targets = {"c_fc"}}, 1);
+  std::filesystem::create_directories(scratch / "there");
+  EXPECT_THROW(write_huggingface(opened, scratch / "there", DType::f32), InputError);
+  EXPECT_THROW(write_huggingface(opened, scratch / "out", DType::q8_0), InputError);
+  const_cast<float*>(opened.adapter->modules()[0].A())[0] = INFINITY;
+  const_cast<float*>(opened.adapter->modules()[0].B())[0] = 1;
+  try {
+    write_huggingface(opened, scratch / "out", DType::bf16);
+    FAIL();
+  } catch (const RunError& error) {
+    EXPECT_NE(std::string(error.what()).find("transformer.h.0.mlp.c_fc.weight: number 0 is inf"), std::string::npos)
+        << error.what();
+  }
+  const_cast<float*>(opened.adapter->modules()[0].A())[0] = 1e6f;
+  try {
+    write_huggingface(opened, scratch / "out", DType::f16);
+    FAIL();
+  } catch (const RunError& error) {
+    EXPECT_NE(std::string(error.what()).find("beyond what f16 holds"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(names_in(scratch / "."), std::vector<std::string>{"there"});  // nothing half-written stays
+  OpenedModel gguf = open_model(std::string(VITRINE_GOLDEN) + "/gguf/llama.gguf");
+  EXPECT_THROW(write_huggingface(gguf, scratch / "out", DType::f32), InputError);
+}
+
+}  // namespace
+}  // namespace vitrine

@@ -1,0 +1,249 @@
+// Learning an adapter beside a model that stays as it is: against PEFT and torch, and through whole runs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "model/adapter.h"
+#include "support/close.h"
+#include "train/run_support.h"
+#include "train/support.h"
+#include "train/train.h"
+
+namespace vitrine {
+namespace {
+
+std::string golden_lora(const std::string& name) { return std::string(VITRINE_GOLDEN) + "/lora/" + name; }
+
+// The three sequences that PEFT learned from; the last token of each predicts nothing.
+Batch lora_batch(const Checkpoint& gold) {
+  const GoldenTensor ids = golden_tensor(gold, "ids");
+  Batch batch;
+  for (size_t s = 0; s < static_cast<size_t>(ids.shape[0]); ++s) {
+    const GoldenTensor row = ids.at(s);
+    batch.tokens.insert(batch.tokens.end(), row.begin(), row.end());
+    batch.labels.insert(batch.labels.end(), row.begin() + 1, row.end());
+    batch.labels.push_back(kNotScored);
+    batch.lengths.push_back(static_cast<int64_t>(row.size()));
+  }
+  return batch;
+}
+
+OpenedModel with_adapter(const std::string& model, const std::string& adapter) {
+  OpenedModel opened = open_model(model);
+  open_adapter(opened, adapter);
+  return opened;
+}
+
+Tolerance of_largest(const GoldenTensor& want) {
+  double largest = 0;
+  for (const float value : want) largest = std::max(largest, std::abs(static_cast<double>(value)));
+  return {.abs = 1e-4 * largest, .rel = 0};
+}
+
+std::vector<float> numbers_of(const Learner& learner, const Parameter& p) {
+  return {learner.parameters().weights(p), learner.parameters().weights(p) + p.count};
+}
+
+class LoraGolden : public testing::TestWithParam<std::string> {};
+
+// A step of plain descent at rate 1 takes the gradient away from the weights.
+TEST_P(LoraGolden, GradientsMatchTorch) {
+  const Checkpoint gold = open_safetensors(golden_lora(GetParam()) + "/golden.safetensors");
+  LearnerOptions options;
+  options.optimiser = {.kind = OptimiserOptions::Kind::sgd, .weight_decay = 0};
+  options.threads = 2;
+  Learner learner(with_adapter(Golden::open(GetParam()).model(), golden_lora(GetParam()) + "/adapter"), options);
+  std::vector<std::vector<float>> before;
+  for (const Parameter& p : learner.parameters().list()) before.push_back(numbers_of(learner, p));
+  const Batch batch = lora_batch(gold);
+  learner.step(std::span(&batch, 1), 1.0);
+  ASSERT_EQ(learner.parameters().list().size(), Golden::names_in(gold, "grad/").size());
+  for (size_t i = 0; i < before.size(); ++i) {
+    const Parameter& p = learner.parameters().list()[i];
+    SCOPED_TRACE(p.name);
+    const GoldenTensor want = golden_tensor(gold, "grad/" + p.name);
+    ASSERT_EQ(p.shape, want.shape);
+    std::vector<float> got = numbers_of(learner, p);
+    for (size_t k = 0; k < got.size(); ++k) got[k] = before[i][k] - got[k];
+    EXPECT_CLOSE(got, want, of_largest(want));
+  }
+}
+
+TEST_P(LoraGolden, TenAdamWSteps) {
+  const Checkpoint gold = open_safetensors(golden_lora(GetParam()) + "/golden.safetensors");
+  const auto losses = read_json(golden_lora(GetParam()) + "/losses.json").get<std::vector<double>>();
+  LearnerOptions options;
+  options.optimiser = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+  options.threads = 2;
+  Learner learner(with_adapter(Golden::open(GetParam()).model(), golden_lora(GetParam()) + "/adapter"), options);
+  const Batch batch = lora_batch(gold);
+  for (size_t i = 0; i < 10; ++i)
+    EXPECT_NEAR(learner.step(std::span(&batch, 1), 1e-3).loss, losses.at(i), 1e-4 * losses.at(i)) << "before step " << i + 1;
+  for (const Parameter& p : learner.parameters().list()) {
+    SCOPED_TRACE(p.name);
+    const GoldenTensor want = golden_tensor(gold, "adamw10/" + p.name);
+    EXPECT_CLOSE(numbers_of(learner, p), want, of_largest(want));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, LoraGolden, testing::Values("gpt2_a", "gemma2", "llama"),
+                         [](const auto& test) { return test.param; });
+
+// The base model --------------------------------------------------------------------------------------------------------
+
+// Where each tensor lies, its bytes, and whether anybody wants its gradient.
+class BaseView final : public TensorTable {
+ public:
+  std::string bytes;
+  int64_t numbers = 0, gradients = 0;
+  std::vector<const void*> places;
+  void matrix(Weight& w, const TensorLine&) override {
+    for (int64_t row = 0; row < (w.by_columns ? w.in : w.out); ++row)
+      bytes.append(reinterpret_cast<const char*>(w.stored_row(row)),
+                   row_bytes(w.dtype, static_cast<size_t>(w.by_columns ? w.out : w.in)));
+    places.push_back(w.data);
+    numbers += w.in * w.out;
+    gradients += w.grad.data != nullptr ? 1 : 0;
+  }
+  void vector(Vector& v, const TensorLine&) override {
+    places.push_back(v.data);
+    gradients += v.grad.data != nullptr ? 1 : 0;
+  }
+};
+
+// Quantised, 16-bit and f32 files alike: mapped where they were, no byte changed, no gradient and no moment beside them.
+TEST(Lora, TheBaseModelStaysWhereAndAsItIs) {
+  const Checkpoint gold = open_safetensors(golden_lora("llama") + "/golden.safetensors");
+  for (const std::string file : {"llama.gguf", "llama_f16.gguf", "llama_q8_0.gguf", "llama_q4_0.gguf"}) {
+    SCOPED_TRACE(file);
+    OpenedModel opened = open_model(std::string(VITRINE_GOLDEN) + "/gguf/" + file);
+    BaseView before;
+    opened.model->tensors(before);
+    add_fresh_adapter(opened, {.rank = 2, .alpha = 4, .targets = {"q_proj", "v_proj"}}, 3);
+    const int64_t adapted = opened.adapter->parameter_count();
+    LearnerOptions options;
+    options.optimiser = {.weight_decay = 0};
+    options.threads = 2;
+    Learner learner(std::move(opened), options);
+    const Batch batch = lora_batch(gold);
+    const double first = learner.step(std::span(&batch, 1), 1e-2).loss;
+    double last = first;
+    for (int i = 0; i < 15; ++i) last = learner.step(std::span(&batch, 1), 1e-2).loss;
+    EXPECT_LT(last, 0.95 * first);
+    BaseView after;
+    learner.engine().opened().model->tensors(after);
+    EXPECT_EQ(after.places, before.places);
+    EXPECT_TRUE(after.bytes == before.bytes);
+    EXPECT_EQ(after.gradients, 0);
+    EXPECT_EQ(learner.parameters().count(), adapted);
+    // Every buffer of the trainer (weights, gradients, two moments) is as long as the adapter, up to its borders.
+    EXPECT_LT(learner.parameters().size(), static_cast<size_t>(adapted) + 16 * learner.parameters().list().size());
+    EXPECT_LT(static_cast<int64_t>(learner.parameters().size()), after.numbers / 4);
+  }
+}
+
+// With dropout, so that its mask counts too.
+TEST(Lora, ThreadsAndRecomputationChangeNoBit) {
+  for (const std::string model : {"gpt2_a", "gemma2"}) {
+    SCOPED_TRACE(model);
+    const Checkpoint gold = open_safetensors(golden_lora(model) + "/golden.safetensors");
+    std::vector<std::vector<float>> results;
+    for (const auto& [threads, recompute] : {std::pair{1, false}, std::pair{2, false}, std::pair{2, true}}) {
+      OpenedModel opened = open_model(Golden::open(model).model());
+      add_fresh_adapter(opened, {.rank = 4, .alpha = 8, .dropout = 0.3, .targets = {"all-linear"}}, 3);
+      LearnerOptions options;
+      options.threads = threads;
+      options.recompute = recompute;
+      Learner learner(std::move(opened), options);
+      const Batch batch = lora_batch(gold);
+      for (int i = 0; i < 3; ++i) learner.step(std::span(&batch, 1), 1e-2);
+      std::vector<float>& all = results.emplace_back();
+      for (const Parameter& p : learner.parameters().list()) {
+        const std::vector<float> numbers = numbers_of(learner, p);
+        all.insert(all.end(), numbers.begin(), numbers.end());
+      }
+    }
+    EXPECT_EQ(results[0], results[1]);
+    EXPECT_EQ(results[0], results[2]);
+  }
+}
+
+// Runs --------------------------------------------------------------------------------------------------------------------
+
+// A small model to stand beside, from one run, and the configuration of an adapter's run.
+std::string base_model(const Scratch& scratch) {
+  train(parse_train_config(small_config(scratch, scratch / "base"), "base.yaml"), false);
+  return scratch / "base/last";
+}
+
+std::string lora_config(const Scratch& scratch, const std::string& out, int steps, const std::string& lora,
+                        const std::string& extra = "") {
+  return "model: " + scratch / "base/last" + "\nlora: " + lora + "\ndata: {train: " + scratch / "data" +
+         "}\nsequence_length: 16\nbatch: 3\nsteps: " + std::to_string(steps) +
+         "\nseed: 5\nschedule: {decay: constant}\noptimiser: {name: adamw, lr: 1e-2}\ncheckpoint: {every: 4, keep: 9}\nout: " +
+         out + "\n" + extra;
+}
+
+constexpr const char* kLora = "{rank: 3, alpha: 6, dropout: 0.2, targets: [c_attn, c_fc]}";
+
+std::string adapter_bytes(const std::string& checkpoint) {
+  return read_file(checkpoint + "/adapter_model.safetensors") + read_file(checkpoint + "/adapter_config.json") +
+         read_file(checkpoint + "/training/optimiser.safetensors");
+}
+
+TEST(LoraRun, CheckpointsAreAdaptersAndResumingChangesNoBit) {
+  const Scratch scratch;
+  small_data(scratch, "data", 60, 1);
+  small_data(scratch, "valid", 20, 2);
+  const std::string base = base_model(scratch);
+  train(parse_train_config(lora_config(scratch, scratch / "whole", 12, kLora), "a.yaml"), false);
+  train(parse_train_config(lora_config(scratch, scratch / "broken", 4, kLora), "a.yaml"), false);
+  train(parse_train_config(lora_config(scratch, scratch / "broken", 12, kLora, "threads: 1\n"), "a.yaml"), true);
+  EXPECT_EQ(adapter_bytes(scratch / "whole/last"), adapter_bytes(scratch / "broken/last"));
+  EXPECT_EQ(metrics_of(scratch / "whole"), metrics_of(scratch / "broken"));
+  EXPECT_EQ(names_under(scratch / "whole/last"),
+            (std::vector<std::string>{"adapter_config.json", "adapter_model.safetensors", "training"}));
+  const Checkpoint adapter = open_safetensors(scratch / "whole/last/adapter_model.safetensors");
+  EXPECT_NE(adapter.find("base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"), nullptr);
+  EXPECT_EQ(adapter.find("base_model.model.transformer.h.1.attn.c_attn.lora_B.weight")->shape, (std::vector<int64_t>{48, 3}));
+  const Json config = read_json(scratch / "whole/last/adapter_config.json");
+  EXPECT_EQ(config.at("base_model_name_or_path"), base);
+  EXPECT_EQ(config.at("fan_in_fan_out"), true);
+  EXPECT_EQ(config.at("lora_alpha"), 6);
+  Engine engine(with_adapter(base, scratch / "whole/last"));  // what it learned is what runs
+  EXPECT_EQ(engine.predict(std::vector<int32_t>{1, 2, 3}, 1, false).size(), 1u);
+}
+
+TEST(LoraRun, ConfigurationsThatDoNotFitAreRefused) {
+  const Scratch scratch;
+  small_data(scratch, "data", 60, 1);
+  small_data(scratch, "valid", 20, 2);
+  base_model(scratch);
+  const auto refusal = [&](const std::string& text, bool resume = false) -> std::string {
+    try {
+      train(parse_train_config(text, "a.yaml"), resume);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const auto of = [&](const std::string& lora) { return refusal(lora_config(scratch, scratch / "none", 1, lora)); };
+  EXPECT_NE(of("{targets: [q_proj]}").find("There are c_attn, c_proj, c_fc, and all-linear"), std::string::npos);
+  EXPECT_NE(of("{rank: 4}").find("targets"), std::string::npos);
+  EXPECT_NE(of("{rank: 0, targets: all-linear}").find("lora.rank"), std::string::npos);
+  EXPECT_NE(of("{dropout: 1, targets: all-linear}").find("lora.dropout"), std::string::npos);
+  EXPECT_NE(of("{ranks: 1, targets: all-linear}").find("rank"), std::string::npos);
+  EXPECT_NE(refusal(small_config(scratch, scratch / "none", "lora: {targets: all-linear}\n")).find("set model.path"),
+            std::string::npos);
+  train(parse_train_config(lora_config(scratch, scratch / "run", 2, kLora), "a.yaml"), false);
+  const std::string other = refusal(lora_config(scratch, scratch / "run", 4, "{rank: 4, targets: [c_attn]}"), true);
+  EXPECT_NE(other.find("the run has lora \"rank 3, alpha 6.0"), std::string::npos) << other;
+  const std::string whole = refusal(small_config(scratch, scratch / "run"), true);
+  EXPECT_NE(whole.find("learns an adapter, and the configuration has no lora"), std::string::npos) << whole;
+  const std::string adapter = refusal(lora_config(scratch, scratch / "base", 4, kLora), true);
+  EXPECT_NE(adapter.find("learns a whole model, and the configuration has lora"), std::string::npos) << adapter;
+}
+
+}  // namespace
+}  // namespace vitrine
