@@ -79,6 +79,8 @@ void check_output(const Engine& engine, const std::string& out, const std::strin
   const ModelFiles& files = engine.opened().files;
   std::vector<std::filesystem::path> inputs = {files.config_path, files.generation_config_path, other};
   for (const MappedFile& file : engine.opened().checkpoint.files()) inputs.emplace_back(file.path());
+  if (engine.opened().adapter != nullptr)
+    for (const std::string& file : engine.opened().adapter->files()) inputs.emplace_back(file);
   if (files.kind == ModelFiles::Kind::huggingface)
     for (const char* name : {"model.safetensors.index.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
                              "vocab.json", "merges.txt", "chat_template.jinja"})

@@ -124,9 +124,9 @@ void size(Module& m, int64_t rank, double alpha, const AdapterOptions& options, 
   m.parts.assign(m.weights.size(), part);
 }
 
-void attach(OpenedModel& opened, AdapterOptions options, std::vector<Module> modules) {
+void attach(OpenedModel& opened, AdapterOptions options, std::vector<Module> modules, const std::string& directory = {}) {
   VITRINE_CHECK(opened.adapter == nullptr, "a model has one adapter");
-  opened.adapter = std::make_shared<Adapter>(std::move(options), std::move(modules));
+  opened.adapter = std::make_shared<Adapter>(std::move(options), std::move(modules), directory);
 }
 
 // adapter_config.json -----------------------------------------------------------------------------------------------
@@ -225,8 +225,8 @@ void copy(const StoredTensor& t, const std::vector<int64_t>& shape, const std::v
 
 std::string Adapter::Module::tensor_name(char which) const { return "base_model.model." + name + ".lora_" + which + ".weight"; }
 
-Adapter::Adapter(AdapterOptions options, std::vector<Module> modules)
-    : options_(std::move(options)), modules_(std::move(modules)) {
+Adapter::Adapter(AdapterOptions options, std::vector<Module> modules, std::string directory)
+    : options_(std::move(options)), modules_(std::move(modules)), directory_(std::move(directory)) {
   for (Module& m : modules_) {
     point(m, m.numbers.data(), m.numbers.data() + m.rank * m.in);
     for (size_t i = 0; i < m.parts.size(); ++i) m.weights[i]->adapter = &m.parts[i];
@@ -252,6 +252,11 @@ void Adapter::bind(size_t module, float* A, float* B, float* grad_A, float* grad
     grad_B += part.B.out * m.rank;
   }
   m.numbers = {};
+}
+
+std::vector<std::string> Adapter::files() const {
+  if (directory_.empty()) return {};
+  return {directory_ + "/" + kConfig, directory_ + "/" + kWeights};
 }
 
 int64_t Adapter::parameter_count() const {
@@ -337,7 +342,7 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
         std::none_of(chosen.begin(), chosen.end(), [&](const Module& m) { return named_by(target, m.name); }))
       config.fail("target_modules", "names \"" + target + "\", for which " + kWeights + " holds no tensor. Is the file damaged?");
   if (chosen.empty()) throw FileError(weights_path, "holds no tensor");
-  attach(opened, options, std::move(chosen));
+  attach(opened, options, std::move(chosen), directory);
 }
 
 void write_adapter(const Adapter& adapter, const std::string& directory, const std::string& base) {

@@ -44,11 +44,14 @@ class Adapter {
     std::string tensor_name(char which) const;  // "base_model.model.<name>.lora_A.weight"
   };
 
-  Adapter(AdapterOptions options, std::vector<Module> modules);
+  /// directory: where it was read from; empty: nowhere.
+  Adapter(AdapterOptions options, std::vector<Module> modules, std::string directory);
   Adapter(const Adapter&) = delete;
   Adapter& operator=(const Adapter&) = delete;
 
   const AdapterOptions& options() const { return options_; }
+  /// The files it was read from; none for a fresh one.
+  std::vector<std::string> files() const;
   const std::vector<Module>& modules() const { return modules_; }
   int64_t parameter_count() const;
   /// Copies a module's numbers to A [rank, in] and B [out, rank], reads them there from now on, and adds gradients beside.
@@ -58,6 +61,7 @@ class Adapter {
   void point(Module& module, const float* A, const float* B);
   AdapterOptions options_;
   std::vector<Module> modules_;
+  std::string directory_;
 };
 
 /// Puts a fresh adapter beside the model's matrices: A from U(-1/sqrt(in), 1/sqrt(in)) by `seed`, B zero, so that the model
