@@ -12,48 +12,16 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ops/packed_product.h"
+#include "kernels/table.h"
+#include "ops/product_peak.h"
 #include "train/learner.h"
+#include "train/step_cost.h"
 
 using namespace vitrine;
 
 namespace {
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-// GFLOP/s of all threads on products whose operands lie in their caches.
-double peak_gflops(ThreadPool& pool, const PackedKernels& p) {
-  const size_t rows = 4 * p.rows, columns = p.columns, depth = p.depth;
-  constexpr int kProducts = 400;
-  const auto align = [](std::vector<std::byte>& bytes) {
-    return bytes.data() + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64) % 64;
-  };
-  double best = 0;
-  for (int round = 0; round < 5; ++round) {
-    const double begin = now_s();
-    pool.run(pool.threads(), [&](int64_t, int) {
-      std::vector<float> ones(depth * std::max(rows, columns), 1.0f), c(rows * columns);
-      std::vector<std::byte> a(p.a_bytes(rows, depth) + 64), b(p.b_bytes(depth, columns) + 64);
-      p.pack_a(ones.data(), depth, false, rows, depth, align(a));
-      p.pack_b(ones.data(), columns, false, depth, columns, align(b));
-      for (int i = 0; i < kProducts; ++i) p.multiply(align(a), align(b), rows, columns, depth, c.data(), columns, false);
-    });
-    const double flops = 2.0 * static_cast<double>(rows * columns * depth) * kProducts * pool.threads();
-    best = std::max(best, flops / (now_s() - begin) / 1e9);
-  }
-  return best;
-}
-
-// Products of a step: 6 per weight of a matrix and token, and attention over whole sequences, forward and twice that backward.
-double step_gflop(const Learner& learner, const ModelShape& shape, int64_t batch, int64_t length) {
-  int64_t weights = 0;
-  for (const Parameter& p : learner.parameters().list())
-    if (p.matrix && (shape.tied || p.name.find("embed") == std::string::npos) && p.name.find("wpe") == std::string::npos)
-      weights += static_cast<int64_t>(p.count);
-  const auto tokens = static_cast<double>(batch * length);
-  const double attention = 12.0 * static_cast<double>(shape.n_layers * shape.n_heads * shape.head_dim * length) * tokens;
-  return (6.0 * static_cast<double>(weights) * tokens + attention) / 1e9;
-}
 
 struct Options {
   std::string model;
@@ -86,8 +54,8 @@ int measure(const Options& o) {
     (s == 0 ? first_s : times.emplace_back()) = now_s() - begin;
   }
   std::sort(times.begin(), times.end());
-  const double median = times[times.size() / 2], gflop = step_gflop(learner, shape, o.batch, o.length);
-  const double peak = peak_gflops(ctx.pool(), packed_kernels(ctx));
+  const double median = times[times.size() / 2], gflop = step_flop(learner.parameters(), shape, batch.lengths) / 1e9;
+  const double peak = product_flops_per_s(ctx) / 1e9;
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const double peak_mb = static_cast<double>(usage.ru_maxrss) * 1024 / 1e6, share = gflop / median / peak;

@@ -98,7 +98,7 @@ std::vector<std::string> hook_names_of(const HookParts& parts) {
     const std::string block = "blocks." + std::to_string(layer) + ".";
     const auto add = [&](const char* hook) { names.push_back(block + hook); };
     add("hook_resid_pre");
-    if (!parts.norms_after) norm(block + "ln1.");
+    if (parts.norms && !parts.norms_after) norm(block + "ln1.");
     for (const char* hook : {"attn.hook_q", "attn.hook_k", "attn.hook_v"}) add(hook);
     if (parts.rotary)
       for (const char* hook : {"attn.hook_rot_q", "attn.hook_rot_k"}) add(hook);
@@ -106,15 +106,15 @@ std::vector<std::string> hook_names_of(const HookParts& parts) {
       add(hook);
     if (parts.post_norms) norm(block + "ln1_post.");
     add("hook_attn_out");
-    if (parts.norms_after) norm(block + "ln1.");
+    if (parts.norms && parts.norms_after) norm(block + "ln1.");
     add("hook_resid_mid");
-    if (!parts.norms_after) norm(block + "ln2.");
+    if (parts.norms && !parts.norms_after) norm(block + "ln2.");
     add("mlp.hook_pre");
     if (parts.gated) add("mlp.hook_pre_linear");
     add("mlp.hook_post");
     if (parts.post_norms) norm(block + "ln2_post.");
     add("hook_mlp_out");
-    if (parts.norms_after) norm(block + "ln2.");
+    if (parts.norms && parts.norms_after) norm(block + "ln2.");
     add("hook_resid_post");
   }
   if (parts.final_norm) norm("ln_final.");

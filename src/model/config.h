@@ -33,6 +33,7 @@ struct HookParts {
   bool rotary = false;       // attn.hook_rot_q, attn.hook_rot_k
   bool post_norms = false;   // ln1_post, ln2_post
   bool gated = false;        // mlp.hook_pre_linear
+  bool norms = true;         // ln1 and ln2
   bool norms_after = false;  // ln1 and ln2 after their sub-layer instead of before
   bool final_norm = true;
 };

@@ -50,6 +50,20 @@ double read_dropout(const ConfigReader& keys, std::string_view key, double fallb
   return share;
 }
 
+BlockForm read_block_form(const ModelConfig& config, bool second_norms) {
+  const ConfigReader& keys = config.keys;
+  BlockForm form;
+  form.residual = keys.flag("vitrine_residual", {}, true);
+  const std::string norms = keys.string("vitrine_norms", {}, "");
+  form.second_norms = second_norms && norms.empty();
+  form.norms_after = norms == "post";
+  form.norms_before = norms.empty() || norms == "pre";
+  form.final_norm = norms != "off";
+  if (!norms.empty() && norms != "off" && norms != "pre" && norms != "post")
+    keys.fail("vitrine_norms", "is no place for norms; expected off, pre or post, or leave the key out");
+  return form;
+}
+
 void check_heads(const ConfigReader& keys, int64_t n_heads, int64_t n_kv_heads) {
   if (n_heads % n_kv_heads != 0)
     keys.fail("num_key_value_heads", "does not divide num_attention_heads (" + std::to_string(n_heads) + ")");

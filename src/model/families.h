@@ -34,6 +34,19 @@ double read_dropout(const ConfigReader& keys, std::string_view key, double fallb
 /// n_heads must be a multiple of n_kv_heads.
 void check_heads(const ConfigReader& keys, int64_t n_heads, int64_t n_kv_heads);
 
+/// What a block leaves out or moves, to show what it is there for (docs/trainability.md).
+struct BlockForm {
+  bool norms_before = true;   // ln1 and ln2 read the stream in front of their sub-layer
+  bool norms_after = false;   // they act on the stream itself, after the sub-layer was added to it
+  bool second_norms = false;  // Gemma 2's, on what each sub-layer gives
+  bool final_norm = true;
+  bool residual = true;  // a sub-layer's result is added to the stream; false: it takes the stream's place
+  bool norms() const { return norms_before || norms_after; }
+};
+/// "vitrine_norms": "off", "pre" or "post", and "vitrine_residual": false, which no other program knows; without them the
+/// family's own form. Errors: FileError for another value.
+BlockForm read_block_form(const ModelConfig& config, bool second_norms = false);
+
 /// Errors: FileError if one of these flags is there and true: it would change numbers and no weight table knows it.
 void refuse_flags(const ConfigReader& keys, std::initializer_list<std::string_view> flags);
 

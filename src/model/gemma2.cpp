@@ -21,6 +21,7 @@ struct Gemma2Config {
   double query_pre_attn_scalar, attn_logit_softcapping, final_logit_softcapping, attn_dropout;
   std::vector<int64_t> windows;  // of each layer; kNoWindow: global
   NormSpec norm;
+  BlockForm form;
   RopeSpec rope;
   Activation activation;
   bool tied;
@@ -77,24 +78,30 @@ Tensor Gemma2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);  // [T, D]
-  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});           // one pass over x
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));     // [T, N, H]
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));     // [T, G, H]
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));     // [T, G, H]
+  const Tensor x = c.form.norms_before ? rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm) : resid_pre;  // [T, D]
+  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});                                             // one pass over x
+  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));                                       // [T, N, H]
+  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));                                       // [T, G, H]
+  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));                                       // [T, G, H]
   q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));
   k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));
 
   const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H]
   Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);                             // [T, D]
-  attn_out = ctx.hook("hook_attn_out", rms_norm(ctx, "ln1_post", attn_out, w.ln1_post, c.norm));
-  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));  // [T, D]
+  if (c.form.second_norms) attn_out = rms_norm(ctx, "ln1_post", attn_out, w.ln1_post, c.norm);
+  attn_out = ctx.hook("hook_attn_out", attn_out);
+  Tensor resid_mid = c.form.residual ? add(ctx, resid_pre, attn_out) : attn_out;  // [T, D]
+  if (c.form.norms_after) resid_mid = rms_norm(ctx, "ln1", resid_mid, w.ln1, c.norm);
+  resid_mid = ctx.hook("hook_resid_mid", resid_mid);
 
-  const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);                  // [T, D]
-  const Tensor post = gated_linear(ctx, "mlp", y, w.W_gate, w.W_in, c.activation);  // [T, F]
-  Tensor mlp_out = linear(ctx, post, w.W_out);                                      // [T, D]
-  mlp_out = ctx.hook("hook_mlp_out", rms_norm(ctx, "ln2_post", mlp_out, w.ln2_post, c.norm));
-  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D]
+  const Tensor y = c.form.norms_before ? rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm) : resid_mid;  // [T, D]
+  const Tensor post = gated_linear(ctx, "mlp", y, w.W_gate, w.W_in, c.activation);                    // [T, F]
+  Tensor mlp_out = linear(ctx, post, w.W_out);                                                        // [T, D]
+  if (c.form.second_norms) mlp_out = rms_norm(ctx, "ln2_post", mlp_out, w.ln2_post, c.norm);
+  mlp_out = ctx.hook("hook_mlp_out", mlp_out);
+  Tensor resid_post = c.form.residual ? add(ctx, resid_mid, mlp_out) : mlp_out;  // [T, D]
+  if (c.form.norms_after) resid_post = rms_norm(ctx, "ln2", resid_post, w.ln2, c.norm);
+  return frame.keep(ctx.hook("hook_resid_post", resid_post));
 }
 
 Tensor Gemma2::residual(Context& ctx, const Step& step) const {
@@ -103,7 +110,7 @@ Tensor Gemma2::residual(Context& ctx, const Step& step) const {
   // The original rounds the factor to bf16 when it runs in bf16; in f32 it is the square root itself.
   x = ctx.hook("hook_embed", scale(ctx, x, embedding_scale()));
   for (int layer = 0; layer < config.n_layers; ++layer) x = ctx.checkpoint(&Gemma2::block, *this, step, layer, x);
-  return rms_norm(ctx, "ln_final", x, ln_final, config.norm);  // [T, D]
+  return config.form.final_norm ? rms_norm(ctx, "ln_final", x, ln_final, config.norm) : x;  // [T, D]
 }
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
@@ -122,11 +129,21 @@ ModelShape Gemma2::shape() const {
 }
 
 BlockSpec Gemma2::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer), .rope = config.rope, .norm = config.norm, .activation = config.activation};
+  return {.attention = attention_spec(layer),
+          .rope = config.rope,
+          .norm = config.norm,
+          .norms_after = config.form.norms_after,
+          .activation = config.activation};
 }
 
 std::vector<std::string> Gemma2::hook_names() const {
-  return hook_names_of({.n_layers = config.n_layers, .rotary = true, .post_norms = true, .gated = true});
+  return hook_names_of({.n_layers = config.n_layers,
+                        .rotary = true,
+                        .post_norms = config.form.second_norms,
+                        .gated = true,
+                        .norms = config.form.norms(),
+                        .norms_after = config.form.norms_after,
+                        .final_norm = config.form.final_norm});
 }
 
 void Gemma2::tensors(TensorTable& table) {
@@ -141,19 +158,21 @@ void Gemma2::tensors(TensorTable& table) {
                         at_layer(std::string("model.layers.{}.") + huggingface, layer),
                         at_layer(std::string("blk.{}.") + gguf, layer), out, in};
     };
-    table.vector(w.ln1, line("ln1.w", "input_layernorm.weight", "attn_norm.weight", D));
+    if (c.form.norms()) table.vector(w.ln1, line("ln1.w", "input_layernorm.weight", "attn_norm.weight", D));
     table.matrix(w.W_Q, line("attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D));
     table.matrix(w.W_K, line("attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D));
     table.matrix(w.W_V, line("attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D));
     table.matrix(w.W_O, line("attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH));
-    table.vector(w.ln1_post, line("ln1_post.w", "post_attention_layernorm.weight", "post_attention_norm.weight", D));
-    table.vector(w.ln2, line("ln2.w", "pre_feedforward_layernorm.weight", "ffn_norm.weight", D));
+    if (c.form.second_norms)
+      table.vector(w.ln1_post, line("ln1_post.w", "post_attention_layernorm.weight", "post_attention_norm.weight", D));
+    if (c.form.norms()) table.vector(w.ln2, line("ln2.w", "pre_feedforward_layernorm.weight", "ffn_norm.weight", D));
     table.matrix(w.W_gate, line("mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D));
     table.matrix(w.W_in, line("mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D));
     table.matrix(w.W_out, line("mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F));
-    table.vector(w.ln2_post, line("ln2_post.w", "post_feedforward_layernorm.weight", "post_ffw_norm.weight", D));
+    if (c.form.second_norms)
+      table.vector(w.ln2_post, line("ln2_post.w", "post_feedforward_layernorm.weight", "post_ffw_norm.weight", D));
   }
-  table.vector(ln_final, {"ln_final.w", "model.norm.weight", "output_norm.weight", D});
+  if (c.form.final_norm) table.vector(ln_final, {"ln_final.w", "model.norm.weight", "output_norm.weight", D});
   if (!c.tied) table.matrix(W_U, {"W_U", "lm_head.weight", "output.weight", V, D});
 }
 
@@ -184,6 +203,7 @@ Gemma2Config read(const ModelConfig& config) {
   c.query_pre_attn_scalar = keys.number("query_pre_attn_scalar", {"vitrine.query_pre_attn_scalar"}, usual);
   if (!(c.query_pre_attn_scalar > 0)) keys.fail("query_pre_attn_scalar", "must be above 0");
   c.norm = {.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6), .offset = config.gguf ? 0.0 : 1.0};
+  c.form = read_block_form(config, true);
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
   c.activation = read_activation(keys, "hidden_activation", {}, "gelu_pytorch_tanh");
   c.windows = read_windows(config, c.n_layers, 4096, [](int64_t layer) { return layer % 2 == 0; });

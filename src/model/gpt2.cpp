@@ -19,6 +19,7 @@ namespace {
 struct Gpt2Config {
   int64_t d_model, n_layers, n_heads, d_ff, vocab_size, context_length;
   NormSpec norm;
+  BlockForm form;
   Activation activation;
   bool scale_scores, scale_by_layer, tied;
   double embd_dropout, attn_dropout, resid_dropout;
@@ -78,7 +79,7 @@ Tensor Gpt2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
   const auto site = [&](Site s) { return site_of(s, layer); };
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = layer_norm(ctx, "ln1", resid_pre, w.ln1_w, w.ln1_b, c.norm);  // [T, D]
+  const Tensor x = c.form.norms_before ? layer_norm(ctx, "ln1", resid_pre, w.ln1_w, w.ln1_b, c.norm) : resid_pre;  // [T, D]
   auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});
   q = ctx.hook("attn.hook_q", split_heads(ctx, q, head_dim));  // [T, N, H]
   k = ctx.hook("attn.hook_k", split_heads(ctx, k, head_dim));  // [T, N, H]
@@ -87,13 +88,17 @@ Tensor Gpt2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
   const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H]
   Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);                             // [T, D]
   attn_out = ctx.hook("hook_attn_out", dropout(ctx, attn_out, c.resid_dropout, site(kAttention)));
-  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));  // [T, D]
+  Tensor resid_mid = c.form.residual ? add(ctx, resid_pre, attn_out) : attn_out;  // [T, D]
+  if (c.form.norms_after) resid_mid = layer_norm(ctx, "ln1", resid_mid, w.ln1_w, w.ln1_b, c.norm);
+  resid_mid = ctx.hook("hook_resid_mid", resid_mid);
 
-  const Tensor y = layer_norm(ctx, "ln2", resid_mid, w.ln2_w, w.ln2_b, c.norm);  // [T, D]
-  const Tensor post = hidden_linear(ctx, "mlp", y, w.W_in, c.activation);        // [T, F]
-  Tensor mlp_out = linear(ctx, post, w.W_out);                                   // [T, D]
+  const Tensor y = c.form.norms_before ? layer_norm(ctx, "ln2", resid_mid, w.ln2_w, w.ln2_b, c.norm) : resid_mid;  // [T, D]
+  const Tensor post = hidden_linear(ctx, "mlp", y, w.W_in, c.activation);                                          // [T, F]
+  Tensor mlp_out = linear(ctx, post, w.W_out);                                                                     // [T, D]
   mlp_out = ctx.hook("hook_mlp_out", dropout(ctx, mlp_out, c.resid_dropout, site(kMlp)));
-  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D]
+  Tensor resid_post = c.form.residual ? add(ctx, resid_mid, mlp_out) : mlp_out;  // [T, D]
+  if (c.form.norms_after) resid_post = layer_norm(ctx, "ln2", resid_post, w.ln2_w, w.ln2_b, c.norm);
+  return frame.keep(ctx.hook("hook_resid_post", resid_post));
 }
 
 Tensor Gpt2::residual(Context& ctx, const Step& step) const {
@@ -102,7 +107,7 @@ Tensor Gpt2::residual(Context& ctx, const Step& step) const {
   const Tensor positions = ctx.hook("hook_pos_embed", embed_positions(ctx, step, W_pos));  // [T, D]
   Tensor x = dropout(ctx, add(ctx, tokens, positions), config.embd_dropout, kEmbedding);
   for (int layer = 0; layer < config.n_layers; ++layer) x = ctx.checkpoint(&Gpt2::block, *this, step, layer, x);
-  return layer_norm(ctx, "ln_final", x, ln_final_w, ln_final_b, config.norm);  // [T, D]
+  return config.form.final_norm ? layer_norm(ctx, "ln_final", x, ln_final_w, ln_final_b, config.norm) : x;  // [T, D]
 }
 
 std::vector<CacheLayer> Gpt2::cache_layers() const {
@@ -117,10 +122,21 @@ ModelShape Gpt2::shape() const {
 }
 
 BlockSpec Gpt2::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer), .rope = {}, .norm = config.norm, .rms = false, .activation = config.activation};
+  return {.attention = attention_spec(layer),
+          .rope = {},
+          .norm = config.norm,
+          .rms = false,
+          .norms_after = config.form.norms_after,
+          .activation = config.activation};
 }
 
-std::vector<std::string> Gpt2::hook_names() const { return hook_names_of({.n_layers = config.n_layers, .positions = true}); }
+std::vector<std::string> Gpt2::hook_names() const {
+  return hook_names_of({.n_layers = config.n_layers,
+                        .positions = true,
+                        .norms = config.form.norms(),
+                        .norms_after = config.form.norms_after,
+                        .final_norm = config.form.final_norm});
+}
 
 void Gpt2::tensors(TensorTable& table) {
   const Gpt2Config& c = config;
@@ -140,8 +156,8 @@ void Gpt2::tensors(TensorTable& table) {
                         part,
                         parts};  // stored [in, out]
     };
-    table.vector(w.ln1_w, line("ln1.w", "ln_1.weight", "attn_norm.weight", D));
-    table.vector(w.ln1_b, line("ln1.b", "ln_1.bias", "attn_norm.bias", D));
+    if (c.form.norms()) table.vector(w.ln1_w, line("ln1.w", "ln_1.weight", "attn_norm.weight", D));
+    if (c.form.norms()) table.vector(w.ln1_b, line("ln1.b", "ln_1.bias", "attn_norm.bias", D));
     Weight* const qkv[] = {&w.W_Q, &w.W_K, &w.W_V};
     const char* const names[] = {"attn.W_Q", "attn.W_K", "attn.W_V"};
     for (int part = 0; part < 3; ++part)
@@ -150,15 +166,15 @@ void Gpt2::tensors(TensorTable& table) {
       table.vector(qkv[part]->bias, line(names[part], "attn.c_attn.bias", "attn_qkv.bias", D, {}, part, 3));
     table.matrix(w.W_O, line("attn.W_O", "attn.c_proj.weight", "attn_output.weight", D, D));
     table.vector(w.W_O.bias, line("attn.b_O", "attn.c_proj.bias", "attn_output.bias", D));
-    table.vector(w.ln2_w, line("ln2.w", "ln_2.weight", "ffn_norm.weight", D));
-    table.vector(w.ln2_b, line("ln2.b", "ln_2.bias", "ffn_norm.bias", D));
+    if (c.form.norms()) table.vector(w.ln2_w, line("ln2.w", "ln_2.weight", "ffn_norm.weight", D));
+    if (c.form.norms()) table.vector(w.ln2_b, line("ln2.b", "ln_2.bias", "ffn_norm.bias", D));
     table.matrix(w.W_in, line("mlp.W_in", "mlp.c_fc.weight", "ffn_up.weight", F, D));
     table.vector(w.W_in.bias, line("mlp.b_in", "mlp.c_fc.bias", "ffn_up.bias", F));
     table.matrix(w.W_out, line("mlp.W_out", "mlp.c_proj.weight", "ffn_down.weight", D, F));
     table.vector(w.W_out.bias, line("mlp.b_out", "mlp.c_proj.bias", "ffn_down.bias", D));
   }
-  table.vector(ln_final_w, {"ln_final.w", "transformer.ln_f.weight", "output_norm.weight", D});
-  table.vector(ln_final_b, {"ln_final.b", "transformer.ln_f.bias", "output_norm.bias", D});
+  if (c.form.final_norm) table.vector(ln_final_w, {"ln_final.w", "transformer.ln_f.weight", "output_norm.weight", D});
+  if (c.form.final_norm) table.vector(ln_final_b, {"ln_final.b", "transformer.ln_f.bias", "output_norm.bias", D});
   if (!c.tied) table.matrix(W_U, {"W_U", "lm_head.weight", "output.weight", V, D});
 }
 
@@ -172,6 +188,7 @@ Gpt2Config read(const ModelConfig& config) {
   c.vocab_size = keys.positive("vocab_size");
   c.context_length = keys.positive("n_positions", {"max_position_embeddings", "context_length"});
   c.norm = {.eps = read_eps(config, "layer_norm_epsilon", "attention.layer_norm_epsilon", 1e-5)};
+  c.form = read_block_form(config);
   c.activation = read_activation(keys, "activation_function", {}, "gelu_new");
   c.scale_scores = keys.flag("scale_attn_weights", {}, true);
   c.scale_by_layer = keys.flag("scale_attn_by_inverse_layer_idx", {}, false);

@@ -25,6 +25,7 @@ struct LlamaConfig {
   bool qkv_bias, o_bias, mlp_bias;
   std::vector<int64_t> windows;  // of each layer; kNoWindow: global
   NormSpec norm;
+  BlockForm form;
   RopeSpec rope;
   Activation activation;
   bool tied;
@@ -77,29 +78,33 @@ Tensor Llama::block(Context& ctx, const Step& step, int layer, Tensor resid_pre)
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);  // [T, D]
-  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});           // one pass over x
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));     // [T, N, H]
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));     // [T, G, H]
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));     // [T, G, H]
+  const Tensor x = c.form.norms_before ? rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm) : resid_pre;  // [T, D]
+  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});                                             // one pass over x
+  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));                                       // [T, N, H]
+  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));                                       // [T, G, H]
+  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));                                       // [T, G, H]
   q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));
   k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));
 
   const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));        // [T, N, H]
   const Tensor attn_out = ctx.hook("hook_attn_out", attention_output(ctx, "attn", z, w.W_O));  // [T, D]
-  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));          // [T, D]
+  Tensor resid_mid = c.form.residual ? add(ctx, resid_pre, attn_out) : attn_out;               // [T, D]
+  if (c.form.norms_after) resid_mid = rms_norm(ctx, "ln1", resid_mid, w.ln1, c.norm);
+  resid_mid = ctx.hook("hook_resid_mid", resid_mid);
 
-  const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);                  // [T, D]
-  const Tensor post = gated_linear(ctx, "mlp", y, w.W_gate, w.W_in, c.activation);  // [T, F]
-  const Tensor mlp_out = ctx.hook("hook_mlp_out", linear(ctx, post, w.W_out));      // [T, D]
-  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));     // [T, D]
+  const Tensor y = c.form.norms_before ? rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm) : resid_mid;  // [T, D]
+  const Tensor post = gated_linear(ctx, "mlp", y, w.W_gate, w.W_in, c.activation);                    // [T, F]
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", linear(ctx, post, w.W_out));                        // [T, D]
+  Tensor resid_post = c.form.residual ? add(ctx, resid_mid, mlp_out) : mlp_out;                       // [T, D]
+  if (c.form.norms_after) resid_post = rms_norm(ctx, "ln2", resid_post, w.ln2, c.norm);
+  return frame.keep(ctx.hook("hook_resid_post", resid_post));
 }
 
 Tensor Llama::residual(Context& ctx, const Step& step) const {
   ctx.enter(step);
   Tensor x = ctx.hook("hook_embed", embed(ctx, step.tokens(), W_E));  // [T, D]
   for (int layer = 0; layer < config.n_layers; ++layer) x = ctx.checkpoint(&Llama::block, *this, step, layer, x);
-  return rms_norm(ctx, "ln_final", x, ln_final, config.norm);  // [T, D]
+  return config.form.final_norm ? rms_norm(ctx, "ln_final", x, ln_final, config.norm) : x;  // [T, D]
 }
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
@@ -117,11 +122,20 @@ ModelShape Llama::shape() const {
 }
 
 BlockSpec Llama::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer), .rope = config.rope, .norm = config.norm, .activation = config.activation};
+  return {.attention = attention_spec(layer),
+          .rope = config.rope,
+          .norm = config.norm,
+          .norms_after = config.form.norms_after,
+          .activation = config.activation};
 }
 
 std::vector<std::string> Llama::hook_names() const {
-  return hook_names_of({.n_layers = config.n_layers, .rotary = true, .gated = true});
+  return hook_names_of({.n_layers = config.n_layers,
+                        .rotary = true,
+                        .gated = true,
+                        .norms = config.form.norms(),
+                        .norms_after = config.form.norms_after,
+                        .final_norm = config.form.final_norm});
 }
 
 void Llama::tensors(TensorTable& table) {
@@ -136,7 +150,7 @@ void Llama::tensors(TensorTable& table) {
                         at_layer(std::string("model.layers.{}.") + huggingface, layer),
                         at_layer(std::string("blk.{}.") + gguf, layer), out, in};
     };
-    table.vector(w.ln1, line("ln1.w", "input_layernorm.weight", "attn_norm.weight", D));
+    if (c.form.norms()) table.vector(w.ln1, line("ln1.w", "input_layernorm.weight", "attn_norm.weight", D));
     table.matrix(w.W_Q, line("attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D));
     table.matrix(w.W_K, line("attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D));
     table.matrix(w.W_V, line("attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D));
@@ -145,7 +159,7 @@ void Llama::tensors(TensorTable& table) {
     if (c.qkv_bias) table.vector(w.W_V.bias, line("attn.b_V", "self_attn.v_proj.bias", "attn_v.bias", GH));
     table.matrix(w.W_O, line("attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH));
     if (c.o_bias) table.vector(w.W_O.bias, line("attn.b_O", "self_attn.o_proj.bias", "attn_output.bias", D));
-    table.vector(w.ln2, line("ln2.w", "post_attention_layernorm.weight", "ffn_norm.weight", D));
+    if (c.form.norms()) table.vector(w.ln2, line("ln2.w", "post_attention_layernorm.weight", "ffn_norm.weight", D));
     table.matrix(w.W_gate, line("mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D));
     table.matrix(w.W_in, line("mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D));
     table.matrix(w.W_out, line("mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F));
@@ -153,7 +167,7 @@ void Llama::tensors(TensorTable& table) {
     if (c.mlp_bias) table.vector(w.W_in.bias, line("mlp.b_in", "mlp.up_proj.bias", "ffn_up.bias", F));
     if (c.mlp_bias) table.vector(w.W_out.bias, line("mlp.b_out", "mlp.down_proj.bias", "ffn_down.bias", D));
   }
-  table.vector(ln_final, {"ln_final.w", "model.norm.weight", "output_norm.weight", D});
+  if (c.form.final_norm) table.vector(ln_final, {"ln_final.w", "model.norm.weight", "output_norm.weight", D});
   if (!c.tied) table.matrix(W_U, {"W_U", "lm_head.weight", "output.weight", V, D});
 }
 
@@ -181,6 +195,7 @@ LlamaConfig read(const ModelConfig& config, const char* family, Absent absent) {
   c.context_length = keys.positive("max_position_embeddings", {"context_length"}, absent.context_length);
   c.attn_dropout = read_dropout(keys, "attention_dropout", 0.0);
   c.norm = {.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6)};
+  c.form = read_block_form(config);
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
   c.tied = keys.flag("tie_word_embeddings", {}, false);
   check_heads(keys, c.n_heads, c.n_kv_heads);

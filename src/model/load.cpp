@@ -28,7 +28,9 @@ const std::string& file_name(const TensorLine& line, bool gguf) { return gguf ? 
 
 class Loader final : public TensorTable {
  public:
-  Loader(OpenedModel& opened, const FamilyEntry& family) : opened_(opened), family_(family), gguf_(opened.gguf != nullptr) {}
+  /// left_out: tensors that the family has and this model does without.
+  Loader(OpenedModel& opened, const FamilyEntry& family, std::set<std::string, std::less<>> left_out)
+      : opened_(opened), family_(family), gguf_(opened.gguf != nullptr), left_out_(std::move(left_out)) {}
 
   void matrix(Weight& weight, const TensorLine& line) override {
     const StoredTensor& t = find(line);
@@ -84,7 +86,7 @@ class Loader final : public TensorTable {
     std::string unknown;
     int count = 0;
     for (const auto& [name, tensor] : opened_.checkpoint.tensors()) {
-      if (used_.count(name) != 0 || may_be_ignored(name)) continue;
+      if (used_.count(name) != 0 || left_out_.count(name) != 0 || may_be_ignored(name)) continue;
       if (++count <= 3) unknown += (count > 1 ? ", " : "") + ("\"" + name + "\"");
     }
     if (count > 0)
@@ -128,6 +130,7 @@ class Loader final : public TensorTable {
   OpenedModel& opened_;
   const FamilyEntry& family_;
   bool gguf_;
+  std::set<std::string, std::less<>> left_out_;
   const StoredTensor* embedding_ = nullptr;
   std::set<std::string, std::less<>> used_;
 };
@@ -231,6 +234,16 @@ std::unique_ptr<Model> make(const ModelConfig& config, const FamilyEntry** chose
   return model;
 }
 
+// With "vitrine_norms" a model does without norms whose weights its file may hold all the same: that of the model which
+// learning started from.
+std::set<std::string, std::less<>> left_out_by(Json config, const std::string& path) {
+  std::set<std::string, std::less<>> names;
+  if (!config.is_object() || config.erase("vitrine_norms") == 0) return names;
+  const std::unique_ptr<Model> whole = make({ConfigReader(config, path), false, nullptr});
+  for (const FileTensor& tensor : file_tensors(*whole, false)) names.insert(tensor.name);
+  return names;
+}
+
 }  // namespace
 
 OpenedModel open_model(std::string_view name) { return open_model(resolve_model(name)); }
@@ -248,7 +261,8 @@ OpenedModel open_model(ModelFiles files) {
     opened.model = make({ConfigReader(opened.files.config, opened.files.config_path), false, nullptr}, &family);
     opened.checkpoint = open_weights(opened.files);
   }
-  Loader loader(opened, *family);
+  Loader loader(opened, *family,
+                opened.gguf ? std::set<std::string, std::less<>>{} : left_out_by(opened.files.config, opened.files.config_path));
   opened.model->tensors(loader);
   loader.check_tied_head();
   loader.refuse_unknown();

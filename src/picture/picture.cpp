@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "inspect/form.h"
 #include "picture/studio.h"
 #include "vitrine/version.h"
 
@@ -179,6 +180,8 @@ void check_picture_name(std::string_view name) { entry_of(name); }
 
 PictureJson picture_document(Engine& engine, const PicturePrompt& prompt, std::string_view name, const PictureOptions& options) {
   const Entry& entry = entry_of(name);
+  if ((entry.needs & kNeedNorms) != 0 || name == "residual-scale")  // which look for the family's norms
+    require_family_form(engine, fmt::format("The picture {}", name));
   Studio studio{engine, prompt, options, facts_of(engine), {}, {}};
   studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts.shape, entry.needs));
   PictureJson drawn = PictureJson::object();
@@ -187,6 +190,7 @@ PictureJson picture_document(Engine& engine, const PicturePrompt& prompt, std::s
 }
 
 PictureJson explain_document(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options) {
+  require_family_form(engine, "The walk-through");
   Studio studio{engine, prompt, options, facts_of(engine), {}, {}};
   studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts.shape, kNeedAll));
   PictureJson drawn = PictureJson::object();

@@ -154,10 +154,10 @@ class Walk {
       anchors = {{"const Tensor first = add("}, {"const Tensor second = add("}};
     } else if (facts_.norm_place == NormPlace::both) {
       formula.insert(formula.end(), {"x ← x + norm(attention(norm(x)))", "x ← x + norm(mlp(norm(x)))"});
-      anchors = {{"ctx.hook(\"hook_resid_mid\", add("}, {"ctx.hook(\"hook_resid_post\", add("}};
+      anchors = {{"add(ctx, resid_pre, attn_out)"}, {"add(ctx, resid_mid, mlp_out)"}};
     } else {
       formula.insert(formula.end(), {"x ← x + attention(norm(x))", "x ← x + mlp(norm(x))"});
-      anchors = {{"ctx.hook(\"hook_resid_mid\", add("}, {"ctx.hook(\"hook_resid_post\", add("}};
+      anchors = {{"add(ctx, resid_pre, attn_out)"}, {"add(ctx, resid_mid, mlp_out)"}};
     }
     anchors.push_back({".n_layers; ++layer) x ="});
     add("residual",

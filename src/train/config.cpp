@@ -91,11 +91,14 @@ void read_model(const YamlValue& value, TrainConfig& c) {
     c.model = value.text();
     return;
   }
-  value.allow(Names{"path", "config", "tokenizer", "init"});
+  value.allow(Names{"path", "config", "tokenizer", "init", "norms", "residual"});
   const auto path = value.find("path"), config = value.find("config"), init = value.find("init");
   if (path.has_value() == config.has_value())
     value.fail("expected either \"path\", an existing model to go on from, or \"config\", a config.json for fresh weights");
   read(value, "tokenizer", c.tokenizer);
+  if (const auto norms = value.find("norms"))
+    c.norms = word<const char*>(*norms, {{"as_is", ""}, {"off", "off"}, {"pre", "pre"}, {"post", "post"}});
+  if (const auto residual = value.find("residual")) c.residual = word<bool>(*residual, {{"add", true}, {"off", false}});
   if (path) {
     if (init) init->fail("expected none: the weights are those of model.path. Use model.config for fresh ones");
     c.model = path->text();
@@ -113,6 +116,8 @@ void read_model(const YamlValue& value, TrainConfig& c) {
 void read_lora(const YamlValue& value, TrainConfig& c) {
   value.allow(Names{"rank", "alpha", "rslora", "dropout", "targets"});
   if (c.model.empty()) value.fail("an adapter stands beside an existing model: set model.path, not model.config");
+  if (!c.norms.empty() || c.residual)
+    value.fail("an adapter stands beside a model as it is: leave model.norms and model.residual out");
   AdapterOptions& o = c.lora.emplace();
   read(value, "rank", o.rank, 1, 1 << 16);
   read(value, "alpha", o.alpha, 1e-9, 1e9, "a number above 0");
@@ -253,6 +258,9 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   return c;
 }
 
+// Where a family's own norms stand, as with_form() would say it; empty: neither of the words.
+std::string own_norms(const std::string& family) { return family == "gemma2" ? "" : "pre"; }
+
 }  // namespace
 
 TrainConfig read_train_config(const std::string& path) { return from_yaml(YamlValue::read(path), path); }
@@ -282,6 +290,21 @@ Json with_dropout(Json model_config, const TrainConfig& config) {
   set(config.dropout_embedding, "embedding", gpt2 ? "embd_pdrop" : nullptr);
   set(config.dropout_attention, "attention", gpt2 ? "attn_pdrop" : "attention_dropout");
   set(config.dropout_residual, "residual", gpt2 ? "resid_pdrop" : nullptr);
+  return model_config;
+}
+
+Json with_form(Json model_config, const TrainConfig& config) {
+  const std::string family = model_config.value("model_type", "");
+  if (family == "classic_decoder" && (!config.norms.empty() || config.residual))
+    throw InputError(config.path + ": \"model.norms\" and \"model.residual\" are not for the family " + family +
+                     ", whose own configuration says \"norm_order\": pre or post. Set that");
+  // What a family does anyway is left unsaid, so that such a model is an ordinary one.
+  if (config.norms == own_norms(family) && !config.norms.empty())
+    model_config.erase("vitrine_norms");
+  else if (!config.norms.empty())
+    model_config["vitrine_norms"] = config.norms;
+  if (config.residual.value_or(false)) model_config.erase("vitrine_residual");
+  if (!config.residual.value_or(true)) model_config["vitrine_residual"] = false;
   return model_config;
 }
 

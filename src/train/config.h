@@ -20,6 +20,8 @@ struct TrainConfig {
   Json config;
   std::string tokenizer;  // folder or file; empty: the model's own
   InitRule init;
+  std::string norms;                   // "off", "pre", "post"; empty: as the model has them
+  std::optional<bool> residual;        // nothing: as the model's configuration says
   std::optional<AdapterOptions> lora;  // an adapter learns, and the model stays as it is
 
   // data
@@ -58,5 +60,9 @@ TrainConfig parse_train_config(const std::string& text, const std::string& where
 /// The configuration of the model, with the dropout rates set that were asked for.
 /// Errors: InputError for a place at which the family has no dropout.
 Json with_dropout(Json model_config, const TrainConfig& config);
+
+/// The configuration of the model, with the norms and residual connections that were asked for (docs/trainability.md).
+/// Errors: InputError for a family that cannot do without.
+Json with_form(Json model_config, const TrainConfig& config);
 
 }  // namespace vitrine

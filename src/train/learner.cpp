@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/table.h"
 #include "ops/elementwise.h"
@@ -95,7 +96,7 @@ Step Learner::step_of(const Batch& batch) const {
   return step;
 }
 
-StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_update) {
+StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_update, Listener* watch) {
   Context& ctx = engine_.context();
   const Model& model = engine_.model();
   StepReport report;
@@ -115,12 +116,14 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
       number_batch(i, batches.size());
       ctx.record_on(&tape_);
       tape_.watch(comm().size() > 1 && i + 1 == batches.size() ? &shards_ : nullptr);  // earlier, gradients are not complete
+      ctx.listen(std::exchange(watch, nullptr));
       const Tensor loss = cross_entropy(ctx, model.residual(ctx, step), model.head(), batches[i].labels);
       if (!std::isfinite(*loss.data<float>())) report_forward(step);
       report.loss += static_cast<double>(*loss.data<float>()) * static_cast<double>(scored);
       // Divided by the tokens of the whole step, not of the batch.
       const Tensor part = scale(ctx, loss, static_cast<double>(scored) / static_cast<double>(report.tokens));
       tape_.backward(ctx, part);
+      ctx.listen(nullptr);
       tape_.clear();
     }
     ctx.record_on(nullptr);

@@ -49,7 +49,8 @@ class Learner {
   /// them. The weights change only if loss and gradient are finite.
   /// Errors: InputError for ids outside the vocabulary, sequences beyond the context, or nothing scored; RunError naming the
   /// layer and the op where NaN or infinity appeared first.
-  StepReport step(std::span<const Batch> batches, double lr, bool with_update = false);
+  /// watch, if given, sees the first sequence of the first batch that is scored; its listening changes no number.
+  StepReport step(std::span<const Batch> batches, double lr, bool with_update = false, Listener* watch = nullptr);
 
   struct Sum {
     double loss = 0;  // over all scored tokens

@@ -11,8 +11,11 @@
 #include "generate/generate.h"
 #include "io/file_checks.h"
 #include "model/load.h"
+#include "ops/product_peak.h"
 #include "train/data/prepare.h"
+#include "train/layer_watch.h"
 #include "train/one_step.h"
+#include "train/step_cost.h"
 
 namespace vitrine {
 namespace {
@@ -53,7 +56,13 @@ ModelFiles files_of(const TrainConfig& config, const std::string& checkpoint) {
                        ", which is no folder; expected one with tokenizer.json, tokenizer.model or vocab.json and merges.txt");
     files.directory = config.tokenizer;
   }
-  if (!gguf) files.config = with_dropout(std::move(files.config), config);
+  if (gguf) return files;
+  files.config = with_dropout(std::move(files.config), config);
+  Json formed = with_form(files.config, config);
+  if (!checkpoint.empty() && formed != files.config)
+    throw InputError(config.path + ": model.norms and model.residual must stay as they were when a run goes on. " + checkpoint +
+                     " was trained with others; begin a new run from it with model: and another out:");
+  files.config = std::move(formed);
   return files;
 }
 
@@ -71,27 +80,34 @@ OpenedModel opened_for(const TrainConfig& config, const std::string& checkpoint)
 // Steps per second of late, and what that means for the rest.
 class Clock {
  public:
-  TrainEvents::Rate step(int64_t tokens, int64_t steps_left) {
+  /// peak: FLOP per second that the machine reaches at most.
+  explicit Clock(double peak) : peak_(peak) {}
+  TrainEvents::Rate step(int64_t tokens, double flop, int64_t steps_left) {
     using Seconds = std::chrono::duration<double>;
     const auto now = std::chrono::steady_clock::now();
     seconds_.push_back(Seconds(now - last_).count());
     tokens_.push_back(tokens);
+    flop_.push_back(flop);
     last_ = now;
     if (seconds_.size() > kSteps) {
       seconds_.pop_front();
       tokens_.pop_front();
+      flop_.pop_front();
     }
-    double time = 0, all = 0;
+    double time = 0, all = 0, work = 0;
     for (const double s : seconds_) time += s;
     for (const int64_t t : tokens_) all += static_cast<double>(t);
-    return {all / std::max(time, 1e-9), time / static_cast<double>(seconds_.size()) * static_cast<double>(steps_left)};
+    for (const double f : flop_) work += f;
+    time = std::max(time, 1e-9);
+    return {all / time, time / static_cast<double>(seconds_.size()) * static_cast<double>(steps_left), work / time / peak_};
   }
   void restart() { last_ = std::chrono::steady_clock::now(); }
 
  private:
   static constexpr size_t kSteps = 20;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-  std::deque<double> seconds_;
+  double peak_;
+  std::deque<double> seconds_, flop_;
   std::deque<int64_t> tokens_;
 };
 
@@ -152,7 +168,7 @@ class Run {
   void evaluate(Line& line);
   void sample();
   void save();
-  void add_layers(const StepReport& report, Line& line) const;
+  void add_layers(const StepReport& report, const LayerWatch& watch, Line& line) const;
   TrainIdentity identity() const {
     return {config_.seed,
             config_.sequence_length,
@@ -364,11 +380,18 @@ void Run::save() {
 }
 
 // Gradient norm and |change| / |weight| of every block, and of what lies outside the blocks.
-void Run::add_layers(const StepReport& report, Line& line) const {
+// Then what the pass showed: gradients of the stream, activations around each norm.
+void Run::add_layers(const StepReport& report, const LayerWatch& watch, Line& line) const {
   for (const OneStep::Part& part : parts_of(learner_.parameters(), report)) {
     line["layer_grad_norm"][part.name] = part.gradient;
     line["layer_update_ratio"][part.name] = part.update_ratio;
   }
+  const std::vector<double>& stream = watch.stream_gradients();
+  for (size_t i = 0; i < stream.size(); ++i)
+    line["layer_stream_grad_norm"][i + 1 < stream.size() ? "blocks." + std::to_string(i) : "end"] = stream[i];
+  const auto json = [](const ActivationMoments& m) { return Line{{"mean", m.mean}, {"variance", m.variance}}; };
+  for (const LayerWatch::Norm& norm : watch.norms())
+    line["layer_activation"][norm.name] = {{"before", norm.before ? json(*norm.before) : Line()}, {"after", json(norm.after)}};
 }
 
 TrainResult Run::go() {
@@ -378,28 +401,42 @@ TrainResult Run::go() {
     evaluate(line);
     if (first()) folder_.add_metrics(line.dump());
   }
-  Clock clock;
+  const ModelShape shape = learner_.engine().shape();
+  const OpenedModel& opened = learner_.engine().opened();
+  const bool residual = !opened.files.config.is_object() || opened.files.config.value("vitrine_residual", true);
+  double frozen = 0;  // norms and positions, which are few, included
+  if (opened.adapter != nullptr)
+    frozen = static_cast<double>(parameter_count(*opened.model) - (shape.tied ? 0 : shape.vocab_size * shape.d_model));
+  Clock clock(product_flops_per_s(learner_.engine().context()));
   double step_seconds = 0, comm_seconds = 0;
   while (progress_.step < steps_ && !result_.stopped) {
     std::vector<Batch> batches;
     for (int64_t i = 0; i < config_.accumulate; ++i) batches.push_back(source_->next());
     const bool layers = due(config_.layers_every, progress_.step + 1);
+    LayerWatch watch(learner_.engine().model(), residual);
     const auto begin = std::chrono::steady_clock::now();
     const double comm_before = comm_.seconds();
-    const StepReport report = learner_.step(batches, schedule_.at(progress_.step), layers);
+    const StepReport report = learner_.step(batches, schedule_.at(progress_.step), layers, layers ? &watch : nullptr);
     const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
                  waited = comm_.seconds() - comm_before;
     step_seconds += took;
     comm_seconds += waited;
+    double flop = 0;
+    for (const Batch& batch : batches) flop += step_flop(learner_.parameters(), shape, batch.lengths, frozen);
     progress_.step = report.step;
     progress_.tokens += report.tokens;
     progress_.position = source_->position();
     result_.loss = report.loss;
-    const TrainEvents::Rate rate = clock.step(report.tokens, steps_ - progress_.step);
-    Line line = {{"step", report.step}, {"tokens", progress_.tokens},        {"loss", report.loss},
-                 {"lr", report.lr},     {"grad_norm", report.gradient_norm}, {"tokens_per_s", rate.tokens_per_s}};
+    const TrainEvents::Rate rate = clock.step(report.tokens, flop, steps_ - progress_.step);
+    Line line = {{"step", report.step},
+                 {"tokens", progress_.tokens},
+                 {"loss", report.loss},
+                 {"lr", report.lr},
+                 {"grad_norm", report.gradient_norm},
+                 {"tokens_per_s", rate.tokens_per_s},
+                 {"peak_share", rate.peak_share}};
     if (comm_.size() > 1) line["comm_share"] = waited / took;
-    if (layers) add_layers(report, line);
+    if (layers) add_layers(report, watch, line);
     if (first() && events_.stepped) events_.stepped(report, rate);
     const bool last = progress_.step == steps_;
     if (due(config_.eval_every, progress_.step) || (last && config_.eval_every > 0)) evaluate(line);

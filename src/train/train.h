@@ -20,6 +20,7 @@ struct TrainEvents {
   struct Rate {
     double tokens_per_s = 0;  // of the latest steps
     double seconds_left = 0;
+    double peak_share = 0;  // of what matrix products reach on this machine (ops/product_peak.h), the work of the latest steps
   };
   std::function<void(const Start&)> started;
   std::function<void(const StepReport&, const Rate&)> stepped;
