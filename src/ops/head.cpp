@@ -1,25 +1,20 @@
 #include "ops/head.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
 
 #include "kernels/reference/backward.h"
-#include "kernels/reference/softmax.h"
 #include "kernels/table.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
+#include "ops/head_chunks.h"
 #include "ops/linear.h"
-#include "ops/rows.h"
 #include "ops/tape.h"
 
 namespace vitrine {
 namespace {
-
-// What exists of [T, vocab_size] at a time: 16 MiB of logits in f32.
-constexpr int64_t kRowChunk = 1024, kVocabularyChunk = 4096;
 
 struct LossNode {
   Tensor x, loss, row_lse;
@@ -27,53 +22,6 @@ struct LossNode {
   const int32_t* labels;
   int64_t scored;
 };
-
-// Calls f(rows, row, first, n, z) for each chunk of rows and of the vocabulary; z [rows.rows(), n] are the capped logits of
-// the rows from `row` on, for tokens [first, first + n).
-template <class T, class F>
-void each_chunk(Context& ctx, const Tensor& x, const Head& head, F&& f) {
-  const Weight& w = *head.weight;
-  const T cap = static_cast<T>(head.softcap);
-  const auto scratch = ctx.frame();
-  T* z = ctx.scratch<T>(static_cast<size_t>(std::min(x.rows(), kRowChunk) * std::min(w.out, kVocabularyChunk)));
-  const T* bias = numbers<T>(ctx, w.bias);
-  for (int64_t row = 0; row < x.rows(); row += kRowChunk) {
-    const Tensor rows = x.rows_view(row, std::min(kRowChunk, x.rows() - row));
-    for (int64_t first = 0; first < w.out; first += kVocabularyChunk) {
-      const int64_t n = std::min(kVocabularyChunk, w.out - first);
-      linear_part(ctx, rows, w, first, n, z, n);
-      if (bias != nullptr || cap != 0) {
-        share(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
-          for (T* line = z + begin * n; line < z + (begin + count) * n; line += n) {
-            if constexpr (std::is_same_v<T, float>) {
-              if (bias != nullptr) kernels().add(line, bias + first, static_cast<size_t>(n), line);
-              if (cap != 0) kernels().softcap(line, cap, static_cast<size_t>(n), line);
-            } else {
-              for (int64_t j = 0; j < n; ++j) {
-                if (bias != nullptr) line[j] += bias[first + j];
-                if (cap != 0) line[j] = cap * std::tanh(line[j] / cap);
-              }
-            }
-          }
-        });
-      }
-      f(rows, row, first, n, z);
-    }
-  }
-}
-
-template <class T>
-T log_sum_exp(const T* x, int64_t n) {
-  if constexpr (std::is_same_v<T, float>) return kernels().log_sum_exp(x, static_cast<size_t>(n));
-  return log_sum_exp_reference(x, static_cast<size_t>(n));
-}
-// log(exp(a) + exp(b)); a may be -inf: nothing yet.
-template <class T>
-T join(T a, T b) {
-  if (a == -std::numeric_limits<T>::infinity()) return b;
-  const T most = std::max(a, b);
-  return most + std::log(std::exp(a - most) + std::exp(b - most));
-}
 
 // One row of capped logits z [n], tokens [first, first + n), becomes the loss's gradient by the logits before the cap.
 template <class T>

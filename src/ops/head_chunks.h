@@ -1,0 +1,78 @@
+#pragma once
+// A head's logits in pieces of the vocabulary, for losses: [T, vocab_size] never exists.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/reference/softmax.h"
+#include "kernels/table.h"
+#include "ops/head.h"
+#include "ops/linear.h"
+#include "ops/rows.h"
+
+namespace vitrine {
+
+// What exists of [T, vocab_size] at a time: 16 MiB of logits in f32.
+inline constexpr int64_t kRowChunk = 1024, kVocabularyChunk = 4096;
+
+/// Numbers that one chunk of this head takes at most.
+inline size_t chunk_size(int64_t rows, int64_t vocab_size) {
+  return static_cast<size_t>(std::min(rows, kRowChunk) * std::min(vocab_size, kVocabularyChunk));
+}
+
+/// z [rows.rows(), n]: the capped logits of these rows for tokens [first, first + n). bias: the head's, as numbers<T>() gives it.
+template <class T>
+void head_chunk(Context& ctx, const Tensor& rows, const Head& head, const T* bias, int64_t first, int64_t n, T* z) {
+  const T cap = static_cast<T>(head.softcap);
+  linear_part(ctx, rows, *head.weight, first, n, z, n);
+  if (bias == nullptr && cap == 0) return;
+  share(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
+    for (T* line = z + begin * n; line < z + (begin + count) * n; line += n) {
+      if constexpr (std::is_same_v<T, float>) {
+        if (bias != nullptr) kernels().add(line, bias + first, static_cast<size_t>(n), line);
+        if (cap != 0) kernels().softcap(line, cap, static_cast<size_t>(n), line);
+      } else {
+        for (int64_t j = 0; j < n; ++j) {
+          if (bias != nullptr) line[j] += bias[first + j];
+          if (cap != 0) line[j] = cap * std::tanh(line[j] / cap);
+        }
+      }
+    }
+  });
+}
+
+/// Calls f(rows, row, first, n, z) for each chunk of rows and of the vocabulary; z [rows.rows(), n] are the capped logits of
+/// the rows from `row` on, for tokens [first, first + n).
+template <class T, class F>
+void each_chunk(Context& ctx, const Tensor& x, const Head& head, F&& f) {
+  const int64_t vocab = head.weight->out;
+  const auto scratch = ctx.frame();
+  T* z = ctx.scratch<T>(chunk_size(x.rows(), vocab));
+  const T* bias = numbers<T>(ctx, head.weight->bias);
+  for (int64_t row = 0; row < x.rows(); row += kRowChunk) {
+    const Tensor rows = x.rows_view(row, std::min(kRowChunk, x.rows() - row));
+    for (int64_t first = 0; first < vocab; first += kVocabularyChunk) {
+      const int64_t n = std::min(kVocabularyChunk, vocab - first);
+      head_chunk(ctx, rows, head, bias, first, n, z);
+      f(rows, row, first, n, z);
+    }
+  }
+}
+
+template <class T>
+T log_sum_exp(const T* x, int64_t n) {
+  if constexpr (std::is_same_v<T, float>) return kernels().log_sum_exp(x, static_cast<size_t>(n));
+  return log_sum_exp_reference(x, static_cast<size_t>(n));
+}
+
+/// log(exp(a) + exp(b)); -inf is nothing yet.
+template <class T>
+T join(T a, T b) {
+  constexpr T kNothing = -std::numeric_limits<T>::infinity();
+  if (a == kNothing) return b;
+  if (b == kNothing) return a;
+  const T most = std::max(a, b);
+  return most + std::log(std::exp(a - most) + std::exp(b - most));
+}
+
+}  // namespace vitrine
