@@ -113,6 +113,14 @@ const std::vector<Command>& commands() {
        "vitrine convert tests/golden/models/gpt2_a/model gpt2-bf16 --dtype bf16\n"
        "vitrine convert tests/golden/models/gpt2_a/model gpt2-merged --adapter tests/golden/lora/gpt2_a/adapter --dtype f32",
        define_convert},
+      {"distill", "Train a model on what a teacher expects",
+       "A configuration of `vitrine train` with a section that names the teacher, which may be any model of the same vocabulary, "
+       "also a quantised one. Everything of training holds: metrics, checkpoints, --resume, Ctrl-C. docs/distillation.md "
+       "explains "
+       "the divergences, sampling by the student and the cache of the teacher's predictions.",
+       "vitrine data examples/fables.txt --document '\\n\\n\\n' --valid 0.2 --out fables\n"
+       "vitrine distill examples/distill.yaml",
+       define_distill},
       {"info", "Show shapes, parameters, memory and hook names of a model",
        "A directory with config.json alone, or a bare configuration file, is enough. GGUF files are described by their own "
        "metadata.",

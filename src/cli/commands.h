@@ -13,6 +13,7 @@ Action define_completion(CLI::App& app);
 Action define_convert(CLI::App& app);
 Action define_data(CLI::App& app);
 Action define_detokenize(CLI::App& app);
+Action define_distill(CLI::App& app);
 Action define_explain(CLI::App& app);
 Action define_generate(CLI::App& app);
 Action define_info(CLI::App& app);

@@ -20,7 +20,7 @@ namespace {
 
 struct Options {
   std::string config;
-  bool resume = false, example = false, json = false;
+  bool resume = false, example = false, json = false, distill = false;
   OneStepOptions one_step;
 };
 
@@ -109,7 +109,7 @@ void print_result(const TrainResult& r, const Options& o, int ranks) {
         r.best_step > 0 ? fmt::format("; best validation loss {:.4f} at step {}", r.best_loss, r.best_step) : "");
   if (ranks > 1) print("{} processes: {} of the steps' time went into communication\n", ranks, percent(r.comm_share));
   print("{}\n", r.checkpoint);
-  if (r.stopped) print("Go on with: vitrine train {} --resume\n", o.config);
+  if (r.stopped) print("Go on with: vitrine {} {} --resume\n", o.distill ? "distill" : "train", o.config);
 }
 
 void run_config(const Options& o, Comm& comm);
@@ -150,6 +150,10 @@ void run_train(const Options& o) {
 
 void run_config(const Options& o, Comm& comm) {
   const TrainConfig config = read_train_config(o.config);
+  if (o.distill && !config.distill)
+    throw InputError(o.config +
+                     ": has no \"distill\", so there is no teacher. Add distill: {teacher: MODEL}; docs/distillation.md " +
+                     "explains its keys. Without a teacher the command is `vitrine train`");
   std::unique_ptr<StepLine> progress;
   TrainEvents events;
   events.started = [&](const TrainEvents::Start& s) {
@@ -189,6 +193,18 @@ Action define_train(CLI::App& app) {
   app.add_flag("--resume", o->resume, "Go on from the newest checkpoint of the run, to the same bits as without a break");
   app.add_flag("--example", o->example, "Print a commented configuration that runs as it is");
   add_one_step_options(app, o->one_step);
+  add_json(app, o->json);
+  return [o] { run_train(*o); };
+}
+
+// The same run: a configuration with a teacher. `vitrine train` runs it, too.
+Action define_distill(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  o->distill = true;
+  app.add_option("CONFIG", o->config, "What to train on what, with a teacher, in YAML (docs/distillation.md)")
+      ->type_name("FILE")
+      ->required();
+  app.add_flag("--resume", o->resume, "Go on from the newest checkpoint of the run, to the same bits as without a break");
   add_json(app, o->json);
   return [o] { run_train(*o); };
 }

@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 constexpr const char* kStep = "step-";
 constexpr const char* kUnfinished = ".unfinished-";
 constexpr const char* kState = "training/optimiser.safetensors";
+constexpr const char* kAverage = "/ema";
 constexpr const char* kProgress = "training/progress.json";
 constexpr int kFormat = 1;
 
@@ -56,25 +57,34 @@ Json identity_json(const TrainIdentity& i) {
   return json;
 }
 
-void refuse_not_finite(const Learner& learner) {
+// A Hugging Face directory, or the folder of an adapter as PEFT has it. `weights(p)` gives the numbers of a parameter.
+template <class F>
+void write_model(Learner& learner, const std::string& folder, F&& weights) {
+  std::vector<TensorToWrite> tensors;
   for (const Parameter& p : learner.parameters().list()) {
-    const float* w = learner.parameters().weights(p);
+    const float* w = weights(p);
     if (first_not_finite(Tensor(const_cast<float*>(w), DType::f32, {1, static_cast<int64_t>(p.count)})) >= 0)
       throw RunError("a weight of " + p.name + " is NaN or infinite, so no checkpoint was written; those before are intact");
+    tensors.push_back({p.name, DType::f32, p.shape, w});
   }
+  const OpenedModel& opened = learner.engine().opened();
+  if (opened.adapter != nullptr) return write_adapter(*opened.adapter, folder, opened.files.name);
+  write_file_atomically(folder + "/config.json", exported_config(opened.files, DType::f32).dump(2) + "\n");
+  copy_companions(opened.files.directory, folder);
+  write_safetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}});
 }
 
-// A Hugging Face directory, or the folder of an adapter as PEFT has it.
-void write_model(Learner& learner, const std::string& directory) {
-  refuse_not_finite(learner);
-  const OpenedModel& opened = learner.engine().opened();
-  if (opened.adapter != nullptr) return write_adapter(*opened.adapter, directory, opened.files.name);
-  write_file_atomically(directory + "/config.json", exported_config(opened.files, DType::f32).dump(2) + "\n");
-  copy_companions(opened.files.directory, directory);
-  std::vector<TensorToWrite> tensors;
-  for (const Parameter& p : learner.parameters().list())
-    tensors.push_back({p.name, DType::f32, p.shape, learner.parameters().weights(p)});
-  write_safetensors(directory + "/model.safetensors", tensors, {{"format", "pt"}});
+// Hands the numbers of every parameter over, from the tensor `prefix` + its name.
+template <class F>
+void read_numbers(const Learner& learner, const Checkpoint& stored, const std::string& prefix, F&& give) {
+  for (const Parameter& p : learner.parameters().list()) {
+    const std::string name = prefix + p.name;
+    const StoredTensor* t = stored.find(name);
+    if (t == nullptr || t->dtype != DType::f32 || t->shape != p.shape)
+      throw FileError(stored.path(), "lacks the f32 tensor \"" + name + "\" of shape " + shape_text(p.shape) +
+                                         "; it belongs to another model or optimiser");
+    give(p, reinterpret_cast<const float*>(t->data));
+  }
 }
 
 void write_state(Learner& learner, const std::string& path) {
@@ -148,7 +158,13 @@ void RunFolder::save(Learner& learner, const TrainProgress& progress, const Trai
     fs::remove_all(temporary, error);
     fs::create_directories(temporary + "/training", error);
     if (error) throw RunError(temporary + ": cannot be made: " + error.message());
-    write_model(learner, temporary);
+    write_model(learner, temporary, [&](const Parameter& p) { return learner.parameters().weights(p); });
+    if (const Ema* ema = learner.ema()) {
+      fs::create_directories(temporary + kAverage, error);
+      if (error) throw RunError(temporary + kAverage + ": cannot be made: " + error.message());
+      write_model(learner, temporary + kAverage, [&](const Parameter& p) { return ema->weights(p); });
+      sync_directory(temporary + kAverage);
+    }
     write_state(learner, temporary + "/" + kState);
     const Json state = {{"format", kFormat},
                         {"step", progress.step},
@@ -199,18 +215,15 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, const TrainIden
   progress.best_step = state.count("best_step");
   progress.best_loss = state.number("best_loss");
 
-  const std::string file = step_path(step) + "/" + kState;
-  const Checkpoint stored = open_safetensors(file);
+  const Checkpoint stored = open_safetensors(step_path(step) + "/" + kState);
   const std::vector<std::string> kinds = learner.optimiser().state();
   for (size_t which = 0; which < kinds.size(); ++which)
-    for (const Parameter& p : learner.parameters().list()) {
-      const std::string name = kinds[which] + "/" + p.name;
-      const StoredTensor* t = stored.find(name);
-      if (t == nullptr || t->dtype != DType::f32 || t->shape != p.shape)
-        throw FileError(file, "lacks the f32 tensor \"" + name + "\" of shape " + shape_text(p.shape) +
-                                  "; it belongs to another model or optimiser");
-      learner.optimiser().set_state(which, p, reinterpret_cast<const float*>(t->data));
-    }
+    read_numbers(learner, stored, kinds[which] + "/",
+                 [&](const Parameter& p, const float* numbers) { learner.optimiser().set_state(which, p, numbers); });
+  // A run that kept no average so far begins one at these weights.
+  if (const Ema* ema = learner.ema(); ema != nullptr && is_folder(step_path(step) + kAverage))
+    read_numbers(learner, open_safetensors(step_path(step) + kAverage + "/model.safetensors"), "",
+                 [&](const Parameter& p, const float* numbers) { std::copy_n(numbers, p.count, ema->weights(p)); });
   learner.set_steps_done(progress.step);
   return progress;
 }

@@ -49,9 +49,10 @@ class RunFolder {
   /// Whether there is anything of an earlier run.
   bool used() const;
 
-  /// Writes step-N: under a temporary name, synced, then renamed. Points `last` at it, and `best` at `progress.best_step`;
-  /// then removes all but the newest `keep` and the best. Errors: RunError from the disk, which leaves all that was there
-  /// intact; also if a weight is NaN or infinite. Meanwhile other ranks must call Learner::each_state().
+  /// Writes step-N, with the averaged weights as a model of their own in step-N/ema: under a temporary name, synced, then
+  /// renamed. Points `last` at it, and `best` at `progress.best_step`; then removes all but the newest `keep` and the best.
+  /// Errors: RunError from the disk, which leaves all that was there intact; also if a weight is NaN or infinite. Meanwhile other
+  /// ranks must call Learner::each_state().
   void save(Learner& learner, const TrainProgress& progress, const TrainIdentity& identity, int64_t keep);
 
   /// Reads the optimiser's state and the progress of step-N, whose weights the learner was opened with.

@@ -178,32 +178,78 @@ void read_dropout(const YamlValue& value, TrainConfig& c) {
   place("residual", c.dropout_residual);
 }
 
+void read_ema(const YamlValue& value, TrainConfig& c) {
+  constexpr const char* kExpected = "a decay from 0 to below 1, such as 0.999";
+  const bool object = value.is_object();
+  if (object) value.allow(Names{"decay"});
+  const YamlValue decay = object ? value.at("decay", kExpected) : value;
+  const double d = number_in(decay, 0, 1, kExpected);
+  if (d == 1) decay.fail(std::string("expected ") + kExpected);
+  if (c.lora) value.fail("it averages all weights, and with lora only an adapter learns: leave one of them out");
+  c.ema = d;
+}
+
+void read_anchor(const YamlValue& y, TrainConfig& c) {
+  read(y, "kl_to", c.kl_to);
+  const auto weight = y.find("kl_weight");
+  if (c.kl_to.empty()) {
+    if (weight) weight->fail("set kl_to too: ema, or a model");
+    return;
+  }
+  if (c.kl_to == "ema" && !c.ema) y.find("kl_to")->fail("there is no average to hold to: set ema too, such as ema: 0.999");
+  c.kl_weight = number_in(y.at("kl_weight", "what the divergence counts for, such as 0.1"), 1e-9, 1e9, "a number above 0");
+}
+
+DistillOptions read_distill(const YamlValue& value) {
+  value.allow(
+      Names{"teacher", "divergence", "beta", "temperature", "alpha", "on_policy", "prompt", "sample_temperature", "cache"});
+  using Kind = DivergenceSpec::Kind;
+  DistillOptions d;
+  d.teacher = value.at("teacher", "a model to learn from").text();
+  if (d.teacher.empty()) value.find("teacher")->fail("expected a model to learn from");
+  if (const auto kind = value.find("divergence"))
+    d.spec.kind = word<Kind>(
+        *kind, {{"forward_kl", Kind::forward_kl}, {"reverse_kl", Kind::reverse_kl}, {"jensen_shannon", Kind::jensen_shannon}});
+  if (const auto beta = value.find("beta")) {
+    if (d.spec.kind != Kind::jensen_shannon) beta->fail("it belongs to divergence: jensen_shannon");
+    d.spec.beta = number_in(*beta, 1e-6, 1 - 1e-6, "a number between 0 and 1 (towards 0 forward_kl, towards 1 reverse_kl)");
+  }
+  read(value, "temperature", d.spec.temperature, 0.01, 1000, "a temperature from 0.01 to 1000");
+  if (const auto alpha = value.find("alpha")) {
+    d.alpha = number_in(*alpha, 0, 1, "the cross-entropy's share, from 0 to below 1");
+    if (d.alpha == 1) alpha->fail("the teacher would not count; expected less, or no \"distill\"");
+  }
+  read(value, "on_policy", d.on_policy, 0, 1, "a share of the batches from 0 to 1");
+  for (const char* key : {"prompt", "sample_temperature"})
+    if (const auto given = value.find(key); given && d.on_policy == 0) given->fail("set on_policy too");
+  read(value, "prompt", d.prompt, 0, 0.999, "a share of each sequence from 0 to 0.999");
+  read(value, "sample_temperature", d.sample_temperature, 0, 100, "a temperature from 0 (greedy) to 100");
+  if (const auto cache = value.find("cache")) {
+    cache->allow(Names{"folder", "top_k"});
+    d.cache = cache->at("folder", "a folder for what the teacher expects").text();
+    if (d.cache.empty()) cache->find("folder")->fail("expected a folder");
+    read(*cache, "top_k", d.top_k, 1, 1 << 24);
+    if (d.on_policy == 1) cache->fail("it would never be read: on_policy is 1");
+  }
+  return d;
+}
+
 TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
-  y.allow(Names{"lora",
-                "model",
-                "data",
-                "sequence_length",
-                "batch",
-                "accumulate",
-                "steps",
-                "epochs",
-                "optimiser",
-                "schedule",
-                "clip",
-                "dropout",
-                "recompute",
-                "compute",
-                "seed",
-                "threads",
-                "eval_every",
-                "eval_batches",
-                "sample_every",
-                "sample_prompts",
-                "sample_tokens",
-                "sample_temperature",
-                "checkpoint",
-                "layers_every",
-                "out"});
+  y.allow(Names{"lora",          "model",
+                "data",          "sequence_length",
+                "batch",         "accumulate",
+                "steps",         "epochs",
+                "optimiser",     "schedule",
+                "clip",          "dropout",
+                "recompute",     "compute",
+                "seed",          "threads",
+                "eval_every",    "eval_batches",
+                "sample_every",  "sample_prompts",
+                "sample_tokens", "sample_temperature",
+                "checkpoint",    "layers_every",
+                "out",           "ema",
+                "kl_to",         "kl_weight",
+                "distill"});
   TrainConfig c;
   c.path = path;
   read_model(y.at("model", "a model's folder, or {config: …} for fresh weights"), c);
@@ -227,6 +273,9 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   if (const auto schedule = y.find("schedule")) read_schedule(*schedule, c);
   read(y, "clip", c.clip, 0, 1e12, "a norm of at least 0 (0: no clipping)");
   if (const auto dropout = y.find("dropout")) read_dropout(*dropout, c);
+  if (const auto ema = y.find("ema")) read_ema(*ema, c);
+  read_anchor(y, c);
+  if (const auto distill = y.find("distill")) c.distill = read_distill(*distill);
   read(y, "recompute", c.recompute);
   if (const auto compute = y.find("compute")) c.bf16 = word<bool>(*compute, {{"f32", false}, {"bf16", true}});
   if (const auto seed = y.find("seed")) c.seed = static_cast<uint64_t>(seed->whole(0, INT64_MAX));

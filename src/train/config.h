@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "train/distill_options.h"
 #include "train/learner.h"
 #include "train/schedule.h"
 
@@ -40,6 +41,11 @@ struct TrainConfig {
   bool bf16 = false;  // products round their operands to bf16
   uint64_t seed = 1;
   int64_t threads = 0;
+
+  std::optional<double> ema;              // decay of an average of the weights
+  std::string kl_to;                      // "ema" or a model that learning is held to; empty: nothing
+  double kl_weight = 0;                   // of the divergence from it
+  std::optional<DistillOptions> distill;  // a teacher
 
   int64_t eval_every = 0, eval_batches = 0;  // 0: never; 0: all of the validation data
   int64_t sample_every = 0, sample_tokens = 64;

@@ -52,6 +52,7 @@ Learner::Learner(OpenedModel opened, const LearnerOptions& options)
   engine_.context().numerics.f32 = !options.bf16;  // of stored weights beside an adapter too
   if (options.init) initialise(parameters_, engine_.model(), *options.init, options.seed);
   begin_together();
+  if (options.ema) ema_ = std::make_unique<Ema>(model_from_config(engine_.opened().files), parameters_, *options.ema);
 }
 
 void Learner::begin_together() {
@@ -82,6 +83,11 @@ void Learner::number_batch(size_t i, size_t batches) {
   engine_.context().step_number = (static_cast<uint64_t>(steps_done_) * batches + i) * ranks + rank;
 }
 
+void Learner::set_guides(std::vector<Guide> guides, double cross_entropy_weight) {
+  guides_ = std::move(guides);
+  cross_entropy_weight_ = cross_entropy_weight;
+}
+
 Step Learner::step_of(const Batch& batch) const {
   const int64_t context = engine_.shape().context_length;
   Step step;
@@ -96,10 +102,48 @@ Step Learner::step_of(const Batch& batch) const {
   return step;
 }
 
+// The loss of one batch, recorded on `tape`; `watch`, if given, hears the learner's own pass. A frame of the caller's must be
+// open until backward has run.
+Tensor Learner::loss_of(Tape& tape, const Step& step, const Batch& batch, LossParts& parts, Listener* watch) {
+  Context& ctx = engine_.context();
+  const auto stored = [&](const Guide& guide) { return guide.stored && batch.teacher.k > 0; };
+  ctx.record_on(nullptr);
+  std::vector<Tensor> expected;
+  for (const Guide& guide : guides_) {
+    expected.push_back(stored(guide) ? Tensor() : guide.model->residual(ctx, step));
+    if (expected.back() && first_not_finite(expected.back()) >= 0)
+      throw RunError("step " + std::to_string(steps_done_ + 1) + ": the model behind \"" + guide.name +
+                     "\" gives NaN or infinity" + kAdvice);
+  }
+  ctx.record_on(&tape);
+  if (watch != nullptr) ctx.listen(watch);
+  const Tensor x = engine_.model().residual(ctx, step);
+  const Head head = engine_.model().head();
+  Tensor loss;
+  if (!batch.sampled) {
+    if (cross_entropy_weight_ == 0) ctx.record_on(nullptr);  // for the report only
+    const Tensor part = cross_entropy(ctx, x, head, batch.labels);
+    ctx.record_on(&tape);
+    parts.cross_entropy = static_cast<double>(*part.data<float>());
+    if (cross_entropy_weight_ == 1) loss = part;
+    if (cross_entropy_weight_ > 0 && cross_entropy_weight_ < 1) loss = scale(ctx, part, cross_entropy_weight_);
+  }
+  for (size_t i = 0; i < guides_.size(); ++i) {
+    const Guide& guide = guides_[i];
+    Tensor part = stored(guide) ? divergence(ctx, x, head, batch.teacher, batch.labels, guide.spec)
+                                : divergence(ctx, x, head, expected[i], guide.model->head(), batch.labels, guide.spec);
+    parts.divergences.push_back(static_cast<double>(*part.data<float>()));
+    part = scale(ctx, part, guide.weight);
+    loss = loss ? add(ctx, loss, part) : part;
+  }
+  VITRINE_CHECK(loss, "a sampled batch needs a guide");
+  return loss;
+}
+
 StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_update, Listener* watch) {
   Context& ctx = engine_.context();
-  const Model& model = engine_.model();
   StepReport report;
+  std::vector<double> sums(3 + guides_.size());  // loss; cross-entropy and its tokens; divergences
   report.step = steps_done_ + 1;
   report.lr = lr;
   double tokens = 0;
@@ -114,12 +158,17 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
       const Step step = step_of(batches[i]);
       const auto frame = ctx.frame();
       number_batch(i, batches.size());
-      ctx.record_on(&tape_);
       tape_.watch(comm().size() > 1 && i + 1 == batches.size() ? &shards_ : nullptr);  // earlier, gradients are not complete
-      ctx.listen(std::exchange(watch, nullptr));
-      const Tensor loss = cross_entropy(ctx, model.residual(ctx, step), model.head(), batches[i].labels);
+      LossParts parts;
+      const Tensor loss = loss_of(tape_, step, batches[i], parts, std::exchange(watch, nullptr));
       if (!std::isfinite(*loss.data<float>())) report_forward(step);
-      report.loss += static_cast<double>(*loss.data<float>()) * static_cast<double>(scored);
+      const auto weight = static_cast<double>(scored);
+      sums[0] += static_cast<double>(*loss.data<float>()) * weight;
+      if (parts.cross_entropy) {
+        sums[1] += *parts.cross_entropy * weight;
+        sums[2] += weight;
+      }
+      for (size_t g = 0; g < guides_.size(); ++g) sums[3 + g] += parts.divergences[g] * weight;
       // Divided by the tokens of the whole step, not of the batch.
       const Tensor part = scale(ctx, loss, static_cast<double>(scored) / static_cast<double>(report.tokens));
       tape_.backward(ctx, part);
@@ -129,8 +178,11 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
     ctx.record_on(nullptr);
     tape_.watch(nullptr);
     shards_.finish_gradients(ctx.pool());
-    comm().all_reduce({&report.loss, 1});
-    report.loss /= static_cast<double>(report.tokens);
+    comm().all_reduce(sums);
+    const double whole = static_cast<double>(report.tokens);
+    report.loss = sums[0] / whole;
+    if (!guides_.empty() && sums[2] > 0) report.cross_entropy = sums[1] / sums[2];
+    for (size_t g = 0; g < guides_.size(); ++g) report.divergences.push_back(sums[3 + g] / whole);
     Norms norms = optimiser_.gradient_norms(ctx.pool());
     report.gradient_norm = norms.whole;
     report.gradient_norms = std::move(norms.each);
@@ -145,16 +197,18 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
   const double over = options_.clip > 0 ? report.gradient_norm / options_.clip : 0;
   optimiser_.step(ctx.pool(), lr, over > 1 ? 1 / over : 1, report.step, with_update ? &report.update : nullptr);
   shards_.share_weights();
+  if (ema_ != nullptr) ema_->update(ctx.pool());
   ++steps_done_;
   return report;
 }
 
-Learner::Sum Learner::evaluate(const Batch& batch) {
+Learner::Sum Learner::evaluate(const Batch& batch, bool averaged) {
   if (batch.lengths.empty()) return {};  // the rest of the data did not reach this rank
   Context& ctx = engine_.context();
+  const Model& model = averaged && ema_ != nullptr ? ema_->model() : engine_.model();
   const Step step = step_of(batch);
   const auto frame = ctx.frame();
-  const Tensor loss = cross_entropy(ctx, engine_.model().residual(ctx, step), engine_.model().head(), batch.labels);
+  const Tensor loss = cross_entropy(ctx, model.residual(ctx, step), model.head(), batch.labels);
   const int64_t scored = scored_in(batch);
   const double mean = static_cast<double>(*loss.data<float>());
   if (!std::isfinite(mean)) report_forward(step);
@@ -172,8 +226,8 @@ double Learner::activation_bytes(int64_t rows, int64_t length) {
     const Step step = step_of(batch);
     Tape tape(options_.recompute);
     const auto frame = ctx.frame();
-    ctx.record_on(&tape);
-    tape.backward(ctx, cross_entropy(ctx, engine_.model().residual(ctx, step), engine_.model().head(), batch.labels));
+    LossParts parts;
+    tape.backward(ctx, loss_of(tape, step, batch, parts));
     ctx.record_on(nullptr);
     return static_cast<double>(tape.peak() + ctx.arena().peak());
   };
@@ -205,7 +259,6 @@ void Learner::report_forward(const Step& step) {
 
 void Learner::report_backward(std::span<const Batch> batches, const std::vector<double>& norms) {
   Context& ctx = engine_.context();
-  const Model& model = engine_.model();
   std::string parameter;
   for (size_t i = 0; i < norms.size(); ++i)
     if (parameter.empty() && !std::isfinite(norms[i])) parameter = parameters_.list()[i].name;
@@ -218,8 +271,8 @@ void Learner::report_backward(std::span<const Batch> batches, const std::vector<
       const auto frame = ctx.frame();
       Tape tape;
       ctx.listen(&watch, static_cast<int>(s));
-      ctx.record_on(&tape);
-      tape.backward(ctx, cross_entropy(ctx, model.residual(ctx, step), model.head(), batches[i].labels));
+      LossParts parts;
+      tape.backward(ctx, loss_of(tape, step, batches[i], parts));
       ctx.listen(nullptr);
       ctx.record_on(nullptr);
       if (watch.name.empty()) continue;

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "generate/engine.h"
+#include "ops/divergence.h"
 #include "ops/tape.h"
 #include "train/data/batch_source.h"
+#include "train/ema.h"
 #include "train/initialise.h"
 #include "train/optimiser.h"
 #include "train/shards.h"
@@ -24,13 +26,26 @@ struct LearnerOptions {
   bool bf16 = false;                  // products of many rows round their operands to bf16; weights, sums and moments stay f32
   std::optional<InitRule> init = {};  // fresh weights; nothing: those of the opened model
   Comm* comm = nullptr;               // the processes that learn together and each have a part of the batch; null: alone
+  std::optional<double> ema = {};     // decay of an average of the weights that is kept beside them
+};
+
+/// A model whose predictions learning is drawn to: adds weight · divergence to the loss. Its pass leaves nothing on the tape,
+/// and its dropout does nothing.
+struct Guide {
+  std::string name;              // of its divergence in metrics
+  const Model* model = nullptr;  // of the learner's vocabulary; outlives the learner
+  DivergenceSpec spec = {};
+  double weight = 0;
+  bool stored = false;  // where a batch brings what this guide expects (Batch::teacher), that is read and the model does not run
 };
 
 /// What one step did.
 struct StepReport {
-  int64_t step = 0;    // its number, from 1
-  int64_t tokens = 0;  // scored in it, on all ranks
-  double loss = 0;     // mean over them, before the step
+  int64_t step = 0;                          // its number, from 1
+  int64_t tokens = 0;                        // scored in it, on all ranks
+  double loss = 0;                           // mean over them, before the step; with guides the whole sum
+  std::optional<double> cross_entropy = {};  // with guides: that part, over the batches that the model did not sample
+  std::vector<double> divergences = {};      // with guides: of each, not weighted
   double lr = 0;
   double gradient_norm = 0;            // before clipping
   std::vector<double> gradient_norms;  // of each parameter
@@ -52,12 +67,16 @@ class Learner {
   /// watch, if given, sees the first sequence of the first batch that is scored; its listening changes no number.
   StepReport step(std::span<const Batch> batches, double lr, bool with_update = false, Listener* watch = nullptr);
 
+  /// The loss is cross_entropy_weight · cross-entropy + the guides' parts from now on. Batches that the model sampled count
+  /// for the guides only.
+  void set_guides(std::vector<Guide> guides, double cross_entropy_weight);
+
   struct Sum {
     double loss = 0;  // over all scored tokens
     int64_t tokens = 0;
   };
-  /// The loss without learning, without dropout.
-  Sum evaluate(const Batch& batch);
+  /// The cross-entropy without learning, without dropout; of the averaged weights, if there are any and it is asked for.
+  Sum evaluate(const Batch& batch, bool averaged = false);
 
   /// Bytes that activations and their gradients take for one batch of that many rows in sequences of `length`: measured with
   /// two small batches, whose memory grows by the row, and extended to that size.
@@ -73,14 +92,21 @@ class Learner {
   Comm& comm() { return options_.comm != nullptr ? *options_.comm : alone_; }
   /// Shows all of the optimiser's state(), one after the other, to rank 0, which alone needs a `show`. Every rank must call it.
   void each_state(const std::function<void(size_t which, const float* whole)>& show = {});
+  /// The averaged weights, or null.
+  const Ema* ema() const { return ema_.get(); }
   int64_t steps_done() const { return steps_done_; }
   /// A checkpoint's state was read into the buffers: the next step has number steps + 1.
   void set_steps_done(int64_t steps) { steps_done_ = steps; }
 
  private:
+  struct LossParts {
+    std::optional<double> cross_entropy;
+    std::vector<double> divergences;
+  };
   Step step_of(const Batch& batch) const;
   void begin_together();
   void number_batch(size_t i, size_t batches);
+  Tensor loss_of(Tape& tape, const Step& step, const Batch& batch, LossParts& parts, Listener* watch = nullptr);
   [[noreturn]] void report_forward(const Step& step);
   [[noreturn]] void report_backward(std::span<const Batch> batches, const std::vector<double>& norms);
 
@@ -90,6 +116,9 @@ class Learner {
   Parameters parameters_;
   Shards shards_;
   Optimiser optimiser_;
+  std::unique_ptr<Ema> ema_;
+  std::vector<Guide> guides_;
+  double cross_entropy_weight_ = 1;
   Tape tape_;
   int64_t steps_done_ = 0;
 };

@@ -72,7 +72,7 @@ class Binder final : public TensorTable {
     weight.in = line.in.size;
     weight.by_columns = line.by_columns;
     weight.stride = row * sizeof(float);
-    weight.grad = {gradients_ + begin, row};
+    if (gradients_ != nullptr) weight.grad = {gradients_ + begin, row};
   }
 
   void vector(Vector& vector, const TensorLine& line) override {
@@ -84,7 +84,7 @@ class Binder final : public TensorTable {
     vector.data = weights_ + begin;
     vector.dtype = DType::f32;
     vector.size = line.out.size;
-    vector.grad = {gradients_ + begin, 1};
+    if (gradients_ != nullptr) vector.grad = {gradients_ + begin, 1};
   }
 
  private:
@@ -118,13 +118,13 @@ FloatBuffer::FloatBuffer(size_t n) : size_(n) {
   std::memset(data_.get(), 0, taken);
 }
 
-Parameters::Parameters(Model& model) : model_(&model) {
+Parameters::Parameters(Model& model, bool with_gradients) : model_(&model) {
   Lister lister;
   model.tensors(lister);
   list_ = std::move(lister.list);
   size_ = lister.size;
   weights_ = FloatBuffer(size_);
-  gradients_ = FloatBuffer(size_);
+  if (with_gradients) gradients_ = FloatBuffer(size_);
   Binder binder(list_, weights_.data(), gradients_.data());
   model.tensors(binder);
 }

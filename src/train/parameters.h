@@ -45,7 +45,7 @@ struct Parameter {
 /// same layout, until this ends. A model whose weights were never bound begins with zeros.
 class Parameters {
  public:
-  explicit Parameters(Model& model);
+  explicit Parameters(Model& model, bool with_gradients = true);
   /// The numbers of an adapter alone: the model beside it stays where it lies and gets no gradients.
   explicit Parameters(Adapter& adapter);
   ~Parameters();

@@ -13,6 +13,7 @@
 #include "model/load.h"
 #include "ops/product_peak.h"
 #include "train/data/prepare.h"
+#include "train/guidance.h"
 #include "train/layer_watch.h"
 #include "train/one_step.h"
 #include "train/step_cost.h"
@@ -162,6 +163,7 @@ class Run {
 
   Learner make_learner();
   void open_data();
+  double state_bytes(double numbers) const;
   void check_sizes();
   void restore();
   void check_ranks();
@@ -188,12 +190,18 @@ class Run {
   Learner learner_;
   std::optional<TokenData> data_, validation_;
   std::optional<BatchSource> source_;
+  std::optional<Guidance> guidance_;
   std::vector<std::vector<int32_t>> prompts_;
   Schedule schedule_;
   int64_t steps_ = 0;
   TrainProgress progress_;
   TrainResult result_;
 };
+
+// A rank's, for so many parameters: weights, gradients, moments, average.
+double Run::state_bytes(double numbers) const {
+  return Optimiser::bytes(config_.optimiser, numbers, comm_.size()) + (config_.ema ? numbers * sizeof(float) : 0);
+}
 
 Learner Run::make_learner() {
   if (config_.batch % comm_.size() != 0)
@@ -208,8 +216,8 @@ Learner Run::make_learner() {
   if (config_.lora && checkpoint_ < 0) add_fresh_adapter(opened, *config_.lora, config_.seed);
   if (config_.lora && checkpoint_ >= 0) open_adapter(opened, checkpoint);
   const int64_t count = config_.lora ? opened.adapter->parameter_count() : parameter_count(*opened.model);
-  const double bytes = Optimiser::bytes(config_.optimiser, static_cast<double>(count), comm_.size());
-  check_memory(config_, bytes * comm_.on_this_machine(), "weights, gradients and the optimiser's state",
+  check_memory(config_, state_bytes(static_cast<double>(count)) * comm_.on_this_machine(),
+               "weights, gradients and the optimiser's state",
                config_.lora ? "Lower lora.rank or name fewer targets"
                             : "Train a smaller model, use sgd without momentum, or learn an adapter beside it: lora");
   LearnerOptions options{.optimiser = config_.optimiser,
@@ -218,7 +226,8 @@ Learner Run::make_learner() {
                          .seed = config_.seed,
                          .threads = config_.threads > 0 ? static_cast<int>(config_.threads) : cores_of_rank(comm_),
                          .bf16 = config_.bf16,
-                         .comm = &comm_};
+                         .comm = &comm_,
+                         .ema = config_.ema};
   if (checkpoint_ < 0 && config_.model.empty()) {
     options.init = config_.init;
     options.init->std = opened.files.config.value("initializer_range", 0.02);
@@ -247,6 +256,7 @@ void Run::open_data() {
                                        .documents = config_.documents,
                                        .rank = comm_.rank(),
                                        .ranks = comm_.size()});
+  if (Guidance::wanted(config_)) guidance_.emplace(config_, learner_, *data_);
   if (config_.eval_every > 0) validation_ = open(config_.validation_data);
   if (config_.sample_every > 0)
     for (const std::string& prompt : config_.sample_prompts) {
@@ -271,21 +281,21 @@ void Run::check_sizes() {
   if (steps_ == 0)
     steps_ = std::max<int64_t>(1, std::llround(config_.epochs * static_cast<double>(source_->batches_per_epoch()) /
                                                static_cast<double>(config_.accumulate)));
+  if (guidance_) guidance_->check_space(static_cast<uint64_t>(steps_) * static_cast<uint64_t>(config_.accumulate));
   schedule_ = config_.schedule;
   if (schedule_.length == 0) schedule_.length = steps_;
   if (schedule_.warmup >= schedule_.length && schedule_.decay != Schedule::Decay::constant)
     throw InputError(config_.path + ": schedule.warmup is " + std::to_string(schedule_.warmup) + "; expected fewer than the " +
                      std::to_string(schedule_.length) + " steps of the schedule");
   if (first() && events_.started)
-    events_.started(
-        {.parameters = learner_.parameters().count(),
-         .steps = steps_,
-         .first_step = std::max<int64_t>(0, checkpoint_),
-         .state_bytes = Optimiser::bytes(config_.optimiser, static_cast<double>(learner_.parameters().size()), comm_.size()),
-         .activation_bytes = activations,
-         .data_tokens = data_->tokens(),
-         .ranks = comm_.size(),
-         .threads = learner_.engine().context().pool().threads()});
+    events_.started({.parameters = learner_.parameters().count(),
+                     .steps = steps_,
+                     .first_step = std::max<int64_t>(0, checkpoint_),
+                     .state_bytes = state_bytes(static_cast<double>(learner_.parameters().size())),
+                     .activation_bytes = activations,
+                     .data_tokens = data_->tokens(),
+                     .ranks = comm_.size(),
+                     .threads = learner_.engine().context().pool().threads()});
 }
 
 void Run::restore() {
@@ -335,19 +345,24 @@ void Run::evaluate(Line& line) {
                                     .shuffle = false});
   const auto all = static_cast<int64_t>(source.batches_per_epoch());
   const int64_t batches = config_.eval_batches > 0 ? std::min(config_.eval_batches, all) : all;
-  double sum[2] = {};  // loss, scored tokens
+  double sums[4] = {};  // loss and scored tokens; of the averaged weights
   for (int64_t i = 0; i < batches; ++i) {
-    const Learner::Sum part = learner_.evaluate(source.next());
-    sum[0] += part.loss;
-    sum[1] += static_cast<double>(part.tokens);
+    const Batch batch = source.next();
+    for (const bool averaged : {false, true}) {
+      if (averaged && !config_.ema) continue;
+      const Learner::Sum part = learner_.evaluate(batch, averaged);
+      sums[averaged ? 2 : 0] += part.loss;
+      sums[averaged ? 3 : 1] += static_cast<double>(part.tokens);
+    }
   }
-  comm_.all_reduce(sum);
-  const double loss = sum[0] / std::max(1.0, sum[1]);
+  comm_.all_reduce(sums);
+  const double loss = sums[0] / std::max(1.0, sums[1]);
   const bool best = progress_.best_step == 0 || loss < progress_.best_loss;
   line["val_loss"] = loss;
   if (validation_->text_bytes() > 0)
     line["val_bits_per_byte"] =
         loss / std::numbers::ln2 * static_cast<double>(validation_->tokens()) / static_cast<double>(validation_->text_bytes());
+  if (config_.ema) line["val_loss_ema"] = sums[2] / std::max(1.0, sums[3]);
   result_.validation_loss = loss;
   if (best && progress_.step > 0) {
     progress_.best_step = progress_.step;
@@ -411,7 +426,10 @@ TrainResult Run::go() {
   double step_seconds = 0, comm_seconds = 0;
   while (progress_.step < steps_ && !result_.stopped) {
     std::vector<Batch> batches;
-    for (int64_t i = 0; i < config_.accumulate; ++i) batches.push_back(source_->next());
+    for (int64_t i = 0; i < config_.accumulate; ++i) {
+      const auto number = static_cast<uint64_t>(progress_.step * config_.accumulate + i);
+      batches.push_back(guidance_ ? guidance_->next(*source_, number) : source_->next());
+    }
     const bool layers = due(config_.layers_every, progress_.step + 1);
     LayerWatch watch(learner_.engine().model(), residual);
     const auto begin = std::chrono::steady_clock::now();
@@ -436,6 +454,7 @@ TrainResult Run::go() {
                  {"tokens_per_s", rate.tokens_per_s},
                  {"peak_share", rate.peak_share}};
     if (comm_.size() > 1) line["comm_share"] = waited / took;
+    if (guidance_) guidance_->describe(report, batches, line);
     if (layers) add_layers(report, watch, line);
     if (first() && events_.stepped) events_.stepped(report, rate);
     const bool last = progress_.step == steps_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/divergence.h"
 #include "train/data/token_data.h"
 
 namespace vitrine {
@@ -12,6 +13,10 @@ struct Batch {
   std::vector<int32_t> tokens;
   std::vector<int32_t> labels;   // the next token, or kNotScored (-100) where a document ends
   std::vector<int64_t> lengths;  // rows of each sequence; attention never crosses them
+
+  // Distillation only:
+  bool sampled = false;    // the model continued these sequences itself: labels say which rows count, not what is right
+  TopTokens teacher = {};  // what the teacher expects after each row, if that was stored; k 0: it was not
 };
 
 /// Where in the data a source stands: `next` sequences of the epoch were given out, to all ranks together.

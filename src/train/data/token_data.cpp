@@ -78,6 +78,7 @@ TokenData::Shard TokenData::open_shard(const std::string& path, const TokenData&
                               std::to_string(header.tokens) + " tokens in " + std::to_string(header.documents) +
                               " documents. Was it copied completely?");
   shard.tokens = header.tokens;
+  shard.checksum = header.checksum;
   shard.ids = bytes.data() + sizeof header;
   shard.ends = {reinterpret_cast<const uint64_t*>(shard.ids + id_bytes), header.documents};  // a map begins at a page
   uint64_t before = 0;
@@ -114,6 +115,7 @@ TokenData TokenData::open(const std::string& dir) {
     Shard shard = open_shard(dir + "/" + entry.get<std::string>(), data);
     shard.first_token = data.tokens_;
     data.tokens_ += shard.tokens;
+    data.checksum_ = (data.checksum_ ^ shard.checksum) * 0x100000001b3u;
     data.documents_ += shard.ends.size();
     if (data.tokens_ > kMostTokens) throw FileError(where, "the shards hold more tokens than can be");
     if (shard.tokens > 0) data.shards_.push_back(std::make_shared<const Shard>(std::move(shard)));

@@ -42,6 +42,8 @@ class TokenData {
   uint64_t text_bytes() const { return text_bytes_; }  // UTF-8 bytes of the text the ids stand for
   int64_t vocab_size() const { return vocab_size_; }
   uint64_t tokenizer() const { return tokenizer_; }  // tokenizer_fingerprint() of the one that made the ids
+  /// Two corpora of the same tokens in the same documents share it.
+  uint64_t checksum() const { return checksum_; }
   const std::string& path() const { return path_; }
 
   /// Copies ids [first, first + out.size()), which must lie within tokens().
@@ -57,7 +59,7 @@ class TokenData {
  private:
   struct Shard {
     MappedFile file;
-    uint64_t first_token = 0, tokens = 0;
+    uint64_t first_token = 0, tokens = 0, checksum = 0;
     const std::byte* ids = nullptr;
     std::span<const uint64_t> ends;  // of documents, counted from the shard's first token
   };
@@ -67,7 +69,7 @@ class TokenData {
 
   std::string path_;
   std::vector<std::shared_ptr<const Shard>> shards_;
-  uint64_t tokens_ = 0, documents_ = 0, text_bytes_ = 0, tokenizer_ = 0;
+  uint64_t tokens_ = 0, documents_ = 0, text_bytes_ = 0, tokenizer_ = 0, checksum_ = 0;
   int64_t vocab_size_ = 0;
   uint32_t id_bytes_ = 2;
 };

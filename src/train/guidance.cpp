@@ -1,0 +1,184 @@
+#include "train/guidance.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "train/continuation.h"
+#include "train/data/prepare.h"
+
+namespace vitrine {
+namespace {
+
+// Sums up every number of a model, with its names and shapes.
+class Fingerprint final : public TensorTable {
+ public:
+  uint64_t sum = 0;
+  void matrix(Weight& weight, const TensorLine& line) override {
+    add_text(line.ours + " " + std::to_string(weight.out) + " " + std::to_string(weight.in) + " " +
+             std::to_string(static_cast<int>(weight.dtype)));
+    const int64_t rows = weight.by_columns ? weight.in : weight.out;
+    const size_t bytes = row_bytes(weight.dtype, static_cast<size_t>(weight.by_columns ? weight.out : weight.in));
+    for (int64_t r = 0; r < rows; ++r) add({weight.stored_row(r), bytes});
+  }
+  void vector(Vector& vector, const TensorLine& line) override {
+    add_text(line.ours);
+    for (int64_t i = 0; i < vector.size; ++i) {
+      const float x = vector.at<float>(i);
+      add(std::as_bytes(std::span(&x, 1)));
+    }
+  }
+  void add_text(const std::string& text) { add(std::as_bytes(std::span(text.data(), text.size()))); }
+
+ private:
+  void add(std::span<const std::byte> bytes) {
+    const size_t whole = bytes.size() / 8 * 8;
+    sum = shard_checksum(sum, bytes.first(whole));
+    std::byte last[8] = {};
+    std::memcpy(last, bytes.data() + whole, bytes.size() - whole);
+    sum = shard_checksum(sum + bytes.size(), last);
+  }
+};
+
+std::string hexadecimal(uint64_t number) {
+  char text[20];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+std::string fingerprint_of(Engine& engine) {
+  Fingerprint fingerprint;
+  fingerprint.add_text(engine.opened().files.config.dump());
+  engine.opened().model->tensors(fingerprint);
+  return hexadecimal(fingerprint.sum);
+}
+
+constexpr const char* kSameTokens =
+    "; the predictions of two models can be compared only over the same tokens. Take a model of the same vocabulary, or train a "
+    "student with that one's tokenizer and vocab_size on data that was prepared with it";
+
+void check_pieces(const Tokenizer& other, const Engine& learner, const TokenData& data, const std::string& where) {
+  if (!learner.has_tokenizer()) {
+    if (tokenizer_fingerprint(other) != data.tokenizer())
+      throw InputError(where + " has another tokenizer than the one that made " + data.path() + kSameTokens);
+    return;
+  }
+  const Tokenizer& own = learner.tokenizer();
+  for (int32_t id = 0; id < std::min(own.vocab_size(), other.vocab_size()); ++id)
+    if (own.piece(id) != other.piece(id))
+      throw InputError(where + " has another vocabulary than the model that learns: token " + std::to_string(id) + " is \"" +
+                       other.piece(id) + "\" there and \"" + own.piece(id) + "\" here" + kSameTokens);
+  if (own.vocab_size() != other.vocab_size())
+    throw InputError(where + " has a tokenizer of " + std::to_string(other.vocab_size()) +
+                     " pieces, the model that learns one of " + std::to_string(own.vocab_size()) + kSameTokens);
+}
+
+}  // namespace
+
+const Model& Guidance::open(std::unique_ptr<Engine>& to, const std::string& name, const char* key, const TokenData& data) {
+  // Opened for its weights and its tokenizer; it runs in the learner's context, on the learner's threads.
+  to = std::make_unique<Engine>(name, EngineOptions{.threads = 1});
+  const std::string where = config_.path + ": " + key + ": " + name;
+  const ModelShape theirs = to->shape(), own = learner_.engine().shape();
+  if (theirs.vocab_size != own.vocab_size)
+    throw InputError(where + " has a vocabulary of " + std::to_string(theirs.vocab_size) +
+                     " tokens, the model that learns one of " + std::to_string(own.vocab_size) + kSameTokens);
+  if (to->has_tokenizer()) check_pieces(to->tokenizer(), learner_.engine(), data, where);
+  if (theirs.context_length > 0 && config_.sequence_length > theirs.context_length)
+    throw InputError(where + " has a context of " + std::to_string(theirs.context_length) + " tokens, and sequence_length is " +
+                     std::to_string(config_.sequence_length) + ". Lower it, or take another model");
+  return to->model();
+}
+
+Guidance::Guidance(const TrainConfig& config, Learner& learner, const TokenData& data) : config_(config), learner_(learner) {
+  std::vector<Guide> guides;
+  double cross_entropy = 1;
+  if (config.distill) {
+    const DistillOptions& d = *config.distill;
+    const Model& model = open(teacher_, d.teacher, "distill.teacher", data);
+    // The gradient of the divergence shrinks with 1 / temperature², which the factor undoes: arXiv:1503.02531 section 2.
+    guides.push_back({"kl", &model, d.spec, (1 - d.alpha) * d.spec.temperature * d.spec.temperature, !d.cache.empty()});
+    cross_entropy = d.alpha;
+    if (!d.cache.empty()) {
+      const std::string where = config.path + ": distill.cache";
+      if (learner.comm().size() > 1)
+        throw InputError(where + " is written by one process, and " + std::to_string(learner.comm().size()) +
+                         " train together. Leave it out");
+      const int64_t vocab = learner.engine().shape().vocab_size;
+      if (d.top_k > vocab)
+        throw InputError(where + ".top_k is " + std::to_string(d.top_k) + "; the vocabulary has " + std::to_string(vocab) +
+                         " tokens");
+      cache_ = std::make_unique<TargetCache>(d.cache,
+                                             Json{{"teacher", fingerprint_of(*teacher_)},
+                                                  {"data", hexadecimal(data.checksum())},
+                                                  {"data_tokens", data.tokens()},
+                                                  {"documents", config.documents},
+                                                  {"seed", config.seed},
+                                                  {"temperature", d.spec.temperature},
+                                                  {"compute", config.bf16 ? "bf16" : "f32"}},
+                                             config.sequence_length, d.top_k, where);
+    }
+  }
+  if (!config.kl_to.empty()) {
+    const bool ema = config.kl_to == "ema";
+    guides.push_back({"kl_to",
+                      ema ? &learner.ema()->model() : &open(anchor_, config.kl_to, "kl_to", data),
+                      {.kind = DivergenceSpec::Kind::reverse_kl, .beta = 0.5, .temperature = 1},
+                      config.kl_weight,
+                      false});
+  }
+  for (const Guide& guide : guides) names_.push_back(guide.name);
+  learner.set_guides(std::move(guides), cross_entropy);
+}
+
+// Rows of the batch's sequences, which are number `first` and those that follow, from the cache; or computed and stored.
+void Guidance::add_targets(Batch& batch, uint64_t first) {
+  const auto rows = static_cast<size_t>(config_.sequence_length);
+  const size_t sequences = batch.tokens.size() / rows;
+  size_t found = 0;
+  while (found < sequences && cache_->read(first + found, batch.teacher)) ++found;
+  if (found == sequences) return;
+  Context& ctx = learner_.engine().context();
+  const auto frame = ctx.frame();
+  Step step;
+  size_t row = 0;
+  for (const int64_t length : batch.lengths) {
+    step.add(std::span(batch.tokens).subspan(row, static_cast<size_t>(length)));
+    row += static_cast<size_t>(length);
+  }
+  const Tensor x = teacher_->model().residual(ctx, step);
+  if (const int64_t bad = first_not_finite(x); bad >= 0)
+    throw RunError(config_.path + ": distill.teacher: " + config_.distill->teacher + " gives NaN or infinity at row " +
+                   std::to_string(bad) + " of a batch. Do its weights hold NaN? `vitrine verify` shows more");
+  batch.teacher = top_tokens(ctx, x, teacher_->model().head(), config_.distill->top_k, config_.distill->spec.temperature);
+  for (size_t s = 0; s < sequences; ++s) cache_->write(first + s, batch.teacher, s * rows);
+}
+
+Batch Guidance::next(BatchSource& source, uint64_t number) {
+  const DataPosition at = source.position();
+  Batch batch = source.next();
+  if (!config_.distill) return batch;
+  const DistillOptions& d = *config_.distill;
+  if (d.on_policy > 0 && static_cast<double>(uniform_from(philox(config_.seed, number, 0x6f70)[0])) < d.on_policy) {
+    const auto ranks = static_cast<uint64_t>(learner_.comm().size()), rank = static_cast<uint64_t>(learner_.comm().rank());
+    return continued_by(learner_.engine(), batch, d, config_.seed, number * ranks + rank);
+  }
+  if (cache_ != nullptr) add_targets(batch, at.epoch * source.windows_per_epoch() + at.next);
+  return batch;
+}
+
+void Guidance::describe(const StepReport& report, std::span<const Batch> batches, nlohmann::ordered_json& line) const {
+  if (report.cross_entropy) line["ce"] = *report.cross_entropy;
+  for (size_t i = 0; i < names_.size(); ++i) line[names_[i]] = report.divergences[i];
+  if (!config_.distill || config_.distill->on_policy == 0) return;
+  const auto sampled = std::count_if(batches.begin(), batches.end(), [](const Batch& batch) { return batch.sampled; });
+  line["on_policy"] = static_cast<double>(sampled) / static_cast<double>(batches.size());
+}
+
+void Guidance::check_space(uint64_t batches) const {
+  if (cache_ != nullptr) cache_->check_space(batches * static_cast<uint64_t>(config_.batch));
+}
+
+}  // namespace vitrine
