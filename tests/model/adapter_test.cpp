@@ -146,15 +146,15 @@ TEST(Adapter, SettingsThatAreNotSupportedAreRefusedByName) {
   const Scratch scratch;
   EXPECT_EQ(refusal(changed(scratch, Json::object())), "accepted");
   EXPECT_EQ(refusal(changed(scratch, {{"a_setting_of_tomorrow", false}})), "accepted");
-  for (const auto& [key, value] : Json{{"use_dora", true},
-                                       {"bias", "all"},
-                                       {"modules_to_save", {"wte"}},
-                                       {"init_lora_weights", "pissa"},
-                                       {"layer_replication", {{0, 1}}},
-                                       {"lora_bias", true},
-                                       {"peft_type", "LOHA"},
-                                       {"a_setting_of_tomorrow", 3}}
-                                      .items()) {
+  const std::vector<std::pair<std::string, Json>> unsupported = {{"use_dora", true},
+                                                                 {"bias", "all"},
+                                                                 {"modules_to_save", Json::array({"wte"})},
+                                                                 {"init_lora_weights", "pissa"},
+                                                                 {"layer_replication", Json::array({0, 1})},
+                                                                 {"lora_bias", true},
+                                                                 {"peft_type", "LOHA"},
+                                                                 {"a_setting_of_tomorrow", 3}};
+  for (const auto& [key, value] : unsupported) {
     const std::string message = refusal(changed(scratch, {{key, value}}));
     EXPECT_NE(message.find("adapter_config.json: \"" + key + "\""), std::string::npos) << message;
     EXPECT_NE(message.find("not supported"), std::string::npos) << message;
@@ -167,7 +167,7 @@ TEST(Adapter, SettingsThatAreNotSupportedAreRefusedByName) {
                                                            {"rank_pattern", {{"c_attn", 2.5}}},
                                                            {"alpha_pattern", {{"c_attn", -1}}},
                                                            {"alpha_pattern", {{"c_attn", 1}, {"attn.c_attn", 2}}},
-                                                           {"target_modules", {"c_attn", "c_nothing"}}};
+                                                           {"target_modules", Json::array({"c_attn", "c_nothing"})}};
   for (const auto& [key, value] : wrong) {
     const std::string message = refusal(changed(scratch, {{key, value}}));
     EXPECT_NE(message.find("adapter_config.json"), std::string::npos) << key << " " << value << ": " << message;
