@@ -205,8 +205,8 @@ AdapterOptions read_options(const ConfigReader& config, const Json& object) {
   return o;
 }
 
-// The stored tensor as f32, in our order of rows.
-void copy(const StoredTensor& t, const std::vector<int64_t>& shape, const std::vector<int64_t>& file_row, float* to) {
+// Before memory of that shape is taken: a rank is a number in a file.
+void check_stored(const StoredTensor& t, const std::vector<int64_t>& shape) {
   if (t.shape != shape)
     throw FileError(*t.file, "tensor \"" + t.name + "\" is " + shape_text(t.shape) + " (header byte " +
                                  std::to_string(t.described_at) + "); expected " + shape_text(shape) +
@@ -214,7 +214,11 @@ void copy(const StoredTensor& t, const std::vector<int64_t>& shape, const std::v
   if (t.dtype != DType::f32 && t.dtype != DType::f16 && t.dtype != DType::bf16)
     throw FileError(
         *t.file, "tensor \"" + t.name + "\" has element type " + std::string(name_of(t.dtype)) + "; expected f32, f16 or bf16");
-  const auto rows = static_cast<size_t>(shape[0]), width = static_cast<size_t>(shape[1]);
+}
+
+// The stored tensor as f32, in our order of rows.
+void copy(const StoredTensor& t, const std::vector<int64_t>& file_row, float* to) {
+  const auto rows = static_cast<size_t>(t.shape[0]), width = static_cast<size_t>(t.shape[1]);
   for (size_t row = 0; row < rows; ++row) {
     const size_t from = file_row.empty() ? row : static_cast<size_t>(file_row[row]);
     for (size_t i = 0; i < width; ++i) to[row * width + i] = element_at(t.dtype, t.data, from * width + i);
@@ -322,9 +326,11 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
                                         m.tensor_name(A == nullptr ? 'A' : 'B') + "\"; expected both. Is the file damaged?");
     const double rank = ranks.of(config, "rank_pattern", m.name, static_cast<double>(options.rank));
     if (rank > kLargestRank || rank != std::floor(rank)) config.fail("rank_pattern", "gives " + m.name + " no rank");
+    check_stored(*A, {static_cast<int64_t>(rank), m.in});
+    check_stored(*B, {m.out, static_cast<int64_t>(rank)});
     size(m, static_cast<int64_t>(rank), alphas.of(config, "alpha_pattern", m.name, options.alpha), options, index);
-    copy(*A, {m.rank, m.in}, {}, m.numbers.data());
-    copy(*B, {m.out, m.rank}, m.file_row, m.numbers.data() + m.rank * m.in);
+    copy(*A, {}, m.numbers.data());
+    copy(*B, m.file_row, m.numbers.data() + m.rank * m.in);
     used.insert({A->name, B->name});
     chosen.push_back(std::move(m));
   }

@@ -204,10 +204,11 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, const TrainIden
   const Json wanted = identity_json(identity), had = read_json(path, 1 << 20).value("run", Json::object());
   for (const auto& [key, value] : wanted.items())
     if (!had.contains(key) || had.at(key) != value)
-      throw InputError(path + ": the run has " + key + " " + (had.contains(key) ? had.at(key).dump() : "unknown") +
-                       ", and the configuration now says " + value.dump() +
-                       ", so the run cannot go on where it was. Set it back, or begin a new run from " + step_path(step) +
-                       " with model: and another out:");
+      throw InputError(
+          path + ": the run has " + key + " " + (had.contains(key) ? had.at(key).dump() : "unknown") +
+          ", and the configuration now says " + value.dump() +
+          ", so the run cannot go on where it was. Set it back, or begin a new run " +
+          (identity.lora.empty() ? "from " + step_path(step) + " with model: and another out:" : "with another out:"));
   TrainProgress progress;
   progress.step = state.count("step");
   progress.tokens = static_cast<int64_t>(state.number("tokens"));
