@@ -25,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kStep = "step-";
 constexpr const char* kUnfinished = ".unfinished-";
+constexpr const char* kUnfinishedMetrics = "metrics.jsonl.tmp.";  // of a run killed while it was rewritten
 constexpr const char* kState = "training/optimiser.safetensors";
 constexpr const char* kAverage = "/ema";
 constexpr const char* kProgress = "training/progress.json";
@@ -114,7 +115,7 @@ RunFolder::RunFolder(const std::string& path, bool holder) : path_(path) {
     throw UsageError("out: another process trains in " + path + ". Wait for it, or name another folder");
   }
   for (const std::string& name : names_in(path))
-    if (name.starts_with(kUnfinished)) fs::remove_all(path + "/" + name, error);
+    if (name.starts_with(kUnfinished) || name.starts_with(kUnfinishedMetrics)) fs::remove_all(path + "/" + name, error);
 }
 
 RunFolder::~RunFolder() {
