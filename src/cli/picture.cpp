@@ -30,16 +30,17 @@ struct Options {
 };
 
 void list_pictures(bool json) {
+  std::vector<PictureInfo> all = pictures();
+  all.insert(all.end(), pictures_alone().begin(), pictures_alone().end());
   if (json) {
     OrderedJson list = OrderedJson::array();
-    for (const PictureInfo& info : pictures())
-      list.push_back({{"name", info.name}, {"title", info.title}, {"summary", info.summary}});
+    for (const PictureInfo& info : all) list.push_back({{"name", info.name}, {"title", info.title}, {"summary", info.summary}});
     print_json({{"pictures", list}});
     return;
   }
   int widest = 0;
-  for (const PictureInfo& info : pictures()) widest = std::max(widest, width_of(info.name));
-  for (const PictureInfo& info : pictures()) print("{}  {}\n", pad_right(info.name, widest), info.summary);
+  for (const PictureInfo& info : all) widest = std::max(widest, width_of(info.name));
+  for (const PictureInfo& info : all) print("{}  {}\n", pad_right(info.name, widest), info.summary);
 }
 
 PicturePrompt prompt_of(const Engine& engine, const Options& o) {

@@ -1,9 +1,6 @@
 // vitrine train: learning, from a configuration.
 #include "train/train.h"
 
-#include <unistd.h>
-
-#include <chrono>
 #include <csignal>
 #include <memory>
 #include <thread>
@@ -13,6 +10,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/train_view.h"
 #include "train/example.h"
 
 namespace vitrine::cli {
@@ -48,45 +46,6 @@ class StopSignals {
  private:
   static constexpr int kSignals[] = {SIGINT, SIGTERM};
   struct sigaction before_[std::size(kSignals)] = {};
-};
-
-std::string duration(double seconds) {
-  const auto s = static_cast<int64_t>(seconds + 0.5);
-  if (s < 90) return fmt::format("{} s", s);
-  if (s < 5400) return fmt::format("{} min", (s + 30) / 60);
-  return fmt::format("{}.{} h", s / 3600, s % 3600 / 360);
-}
-
-/// The line that says how far the run is: rewritten in place on a terminal, now and then as a line of its own elsewhere.
-class StepLine {
- public:
-  explicit StepLine(int64_t steps) : steps_(steps), terminal_(::isatty(STDERR_FILENO) == 1) {}
-  ~StepLine() { clear(); }
-
-  void step(const StepReport& r, const TrainEvents::Rate& rate) {
-    const auto now = std::chrono::steady_clock::now();
-    const auto pause = std::chrono::milliseconds(terminal_ ? 200 : 10'000);
-    if (r.step != steps_ && shown_ && now - last_ < pause) return;
-    last_ = now;
-    shown_ = true;
-    const std::string line =
-        fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  norm {:.3g}  {} tokens/s  {} left", r.step, steps_, r.loss, r.lr,
-                    r.gradient_norm, grouped(static_cast<int64_t>(rate.tokens_per_s)), duration(rate.seconds_left));
-    if (!terminal_) return log("{}", line);
-    fmt::print(stderr, "\r\x1b[K{} {}", bar(static_cast<double>(r.step) / static_cast<double>(steps_), 20), line);
-    std::fflush(stderr);
-    open_ = true;
-  }
-  /// Before anything else is written.
-  void clear() {
-    if (open_) fmt::print(stderr, "\r\x1b[K");
-    open_ = false;
-  }
-
- private:
-  int64_t steps_;
-  bool terminal_, shown_ = false, open_ = false;
-  std::chrono::steady_clock::time_point last_;
 };
 
 void print_result(const TrainResult& r, const Options& o, int ranks) {
@@ -154,7 +113,7 @@ void run_config(const Options& o, Comm& comm) {
     throw InputError(o.config +
                      ": has no \"distill\", so there is no teacher. Add distill: {teacher: MODEL}; docs/distillation.md " +
                      "explains its keys. Without a teacher the command is `vitrine train`");
-  std::unique_ptr<StepLine> progress;
+  std::unique_ptr<TrainView> progress;
   TrainEvents events;
   events.started = [&](const TrainEvents::Start& s) {
     log("{} parameters: {} for weights, gradients and the optimiser's state, about {} for a batch; {} tokens of data",
@@ -163,10 +122,11 @@ void run_config(const Options& o, Comm& comm) {
     if (s.ranks > 1) log("{} processes of {} {}", s.ranks, s.threads, s.threads == 1 ? "thread" : "threads each");
     if (s.first_step > 0) log("going on from step {}", s.first_step);
     if (o.resume && s.first_step == 0) log("{} has no checkpoint yet: from the beginning", config.out);
-    progress = std::make_unique<StepLine>(s.steps);
+    progress = std::make_unique<TrainView>(s.steps);
   };
   events.stepped = [&](const StepReport& r, const TrainEvents::Rate& rate) { progress->step(r, rate); };
   events.evaluated = [&](int64_t step, double loss, bool best) {
+    progress->evaluated(step, loss);
     progress->clear();
     log("step {}: validation loss {:.4f}{}", step, loss, best && step > 0 ? ", the best so far" : "");
   };

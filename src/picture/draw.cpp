@@ -42,6 +42,8 @@ constexpr std::array kDrawings = {
     Drawing{"logit-lens", svg_of_logit_lens},
     Drawing{"logit-attribution", svg_of_logit_attribution},
     Drawing{"reach", svg_of_reach},
+    Drawing{"gradient-norms", svg_of_gradient_norms},
+    Drawing{"input-attribution", svg_of_input_attribution},
 };
 
 std::vector<std::byte> bytes_of_base64(const std::string& text) {

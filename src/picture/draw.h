@@ -55,5 +55,7 @@ Svg svg_of_next_tokens(const Canvas&);
 Svg svg_of_logit_lens(const Canvas&);
 Svg svg_of_logit_attribution(const Canvas&);
 Svg svg_of_reach(const Canvas&);
+Svg svg_of_gradient_norms(const Canvas&);
+Svg svg_of_input_attribution(const Canvas&);
 
 }  // namespace vitrine

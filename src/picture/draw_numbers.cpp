@@ -331,4 +331,47 @@ Svg svg_of_reach(const Canvas& c) {
   return svg;
 }
 
+Svg svg_of_gradient_norms(const Canvas& c) {
+  Svg svg(kWidth, kHeight, c.title(), c.alt());
+  const std::vector<double> own = number_list(c.picture.at("norms"));
+  const bool both = !c.picture.at("withoutNorms").is_null();
+  const std::vector<double> without = both ? number_list(c.picture.at("withoutNorms")) : std::vector<double>{};
+  std::vector<double> all = own;
+  all.insert(all.end(), without.begin(), without.end());
+  const std::vector<double> x = counted(own.size());
+  const SvgScale across = scale_over(x, kLeft, kRight - 90), up = scale_over(all, kBottom, kTop, true);
+  svg.y_axis(up, kLeft, "|gradient| at the stream (log)", kRight - 90);
+  svg.x_axis(across, kBottom, "layer that the stream enters");
+  for (const auto& [values, colour, name] :
+       {std::tuple{&own, "accent", both ? "with norms" : ""}, std::tuple{&without, "accent2", "without norms"}}) {
+    curve(svg, across, up, x, *values, colour, 2);
+    for (size_t i = 0; i < values->size(); ++i) {
+      if (!std::isfinite((*values)[i]) || (*values)[i] <= 0) continue;
+      svg.circle(across.at(x[i]), up.at((*values)[i]), 2.5, colour,
+                 (i + 1 < values->size() ? fmt::format("layer {}: ", i) : std::string("end: ")) + short_number((*values)[i]));
+      if (i + 1 == values->size()) svg.text(kRight - 84, up.at((*values)[i]) + (values == &own ? 4 : -8), name);
+    }
+  }
+  return svg;
+}
+
+Svg svg_of_input_attribution(const Canvas& c) {
+  const std::vector<double> saliency = number_list(c.picture.at("saliency")),
+                            product = number_list(c.picture.at("gradientInput"));
+  const size_t shown = std::min<size_t>(saliency.size(), 48), first = saliency.size() - shown;
+  Svg svg(kWidth, 50 + 20 * static_cast<double>(shown), c.title(), c.alt());
+  svg.text(150, 24, "saliency", Anchor::start, "muted");
+  svg.text(410, 24, "gradient · embedding", Anchor::start, "muted");
+  const SvgScale left = scale_over(saliency, 150, 340, false, true), right = scale_over(product, 410, 570, false, true);
+  for (size_t i = first; i < saliency.size(); ++i) {
+    const double y = 32 + 20 * static_cast<double>(i - first), zero = right.at(0), end = right.at(product[i]);
+    svg.text(140, y + 12, c.token_at(i), Anchor::end);
+    svg.rect(150, y + 3, left.at(saliency[i]) - 150, 12, "accent");
+    svg.text(left.at(saliency[i]) + 5, y + 13, short_number(saliency[i]), Anchor::start, "muted", 11);
+    svg.rect(std::min(zero, end), y + 3, std::abs(end - zero), 12, product[i] < 0 ? "accent2" : "accent");
+    svg.text(std::max(zero, end) + 5, y + 13, short_number(product[i]), Anchor::start, "muted", 11);
+  }
+  return svg;
+}
+
 }  // namespace vitrine

@@ -17,6 +17,7 @@ struct Entry {
   PictureInfo info;
   uint32_t needs;  // of the observed run
   PictureJson (*draw)(Studio&);
+  bool on_page = true;
 };
 
 constexpr std::array kEntries = {
@@ -78,6 +79,14 @@ constexpr std::array kEntries = {
           kNeedLogits,
           draw_logit_attribution},
     Entry{{"reach", "Reach and cache", "Which positions each layer sees, and what the cache keeps"}, 0, draw_reach},
+    Entry{{"gradient-norms", "What training sees", "The gradient that reaches each layer, with and without the norms"},
+          0,
+          draw_gradient_norms,
+          false},
+    Entry{{"input-attribution", "What the answer owes to each token", "Gradients of the prediction at the prompt's embeddings"},
+          0,
+          draw_input_attribution,
+          false},
 };
 
 const Entry& entry_of(std::string_view name) {
@@ -165,14 +174,22 @@ PictureJson document_of(Studio& studio, PictureJson drawn, PictureJson steps) {
           {"pictures", std::move(drawn)}};
 }
 
+std::vector<PictureInfo> infos(bool on_page) {
+  std::vector<PictureInfo> list;
+  for (const Entry& entry : kEntries)
+    if (entry.on_page == on_page) list.push_back(entry.info);
+  return list;
+}
+
 }  // namespace
 
 const std::vector<PictureInfo>& pictures() {
-  static const std::vector<PictureInfo> list = [] {
-    std::vector<PictureInfo> infos;
-    for (const Entry& entry : kEntries) infos.push_back(entry.info);
-    return infos;
-  }();
+  static const std::vector<PictureInfo> list = infos(true);
+  return list;
+}
+
+const std::vector<PictureInfo>& pictures_alone() {
+  static const std::vector<PictureInfo> list = infos(false);
   return list;
 }
 
@@ -194,7 +211,8 @@ PictureJson explain_document(Engine& engine, const PicturePrompt& prompt, const 
   Studio studio{engine, prompt, options, facts_of(engine), {}, {}};
   studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts.shape, kNeedAll));
   PictureJson drawn = PictureJson::object();
-  for (const Entry& entry : kEntries) drawn[entry.info.name] = draw(entry, studio);
+  for (const Entry& entry : kEntries)
+    if (entry.on_page) drawn[entry.info.name] = draw(entry, studio);
   return document_of(studio, std::move(drawn), walk_through(studio));
 }
 

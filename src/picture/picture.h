@@ -32,8 +32,10 @@ struct PictureInfo {
   const char* title;
   const char* summary;  // one line
 };
-/// Every picture, in the order of the walk-through.
+/// Every picture of the walk-through, in its order.
 const std::vector<PictureInfo>& pictures();
+/// Those that no step of the walk-through shows: they run the model backward, and are drawn alone.
+const std::vector<PictureInfo>& pictures_alone();
 /// Errors: UsageError for an unknown name, naming the nearest.
 void check_picture_name(std::string_view name);
 
@@ -43,7 +45,7 @@ void check_picture_name(std::string_view name);
 PictureJson picture_document(Engine& engine, const PicturePrompt& prompt, std::string_view name,
                              const PictureOptions& options = {});
 
-/// The document of a page: every picture and every step. Errors: as picture_document.
+/// The document of a page: every picture of the walk-through and every step. Errors: as picture_document.
 PictureJson explain_document(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options = {});
 
 /// The picture `name` of a document as a standalone SVG file. Errors: InputError with the picture's reason if it is absent.

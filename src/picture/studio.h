@@ -58,6 +58,8 @@ PictureJson draw_query_length(Studio&);
 PictureJson draw_activation_curves(Studio&);
 PictureJson draw_mlp_surfaces(Studio&);
 PictureJson draw_final_norm(Studio&);
+PictureJson draw_gradient_norms(Studio&);
+PictureJson draw_input_attribution(Studio&);
 PictureJson draw_next_tokens(Studio&);
 PictureJson draw_logit_lens(Studio&);
 PictureJson draw_logit_attribution(Studio&);

@@ -187,6 +187,31 @@ Tables of_final_norm(const Canvas& c) {
   return {first_rows(std::move(t))};
 }
 
+Tables of_gradient_norms(const Canvas& c) {
+  PictureTable t{"gradient of the loss at the stream that enters each layer",
+                 {{"layer", kWords}, {"|gradient|"}, {"without norms"}},
+                 {},
+                 {},
+                 0};
+  const PictureJson &own = c.picture.at("norms"), &without = c.picture.at("withoutNorms");
+  for (size_t i = 0; i < own.size(); ++i)
+    t.rows.push_back(
+        {i + 1 < own.size() ? std::to_string(i) : "end", shortly(own[i]), without.is_null() ? "" : shortly(without[i])});
+  return {spread_rows(std::move(t))};
+}
+
+Tables of_input_attribution(const Canvas& c) {
+  PictureTable t{"gradient of the likeliest next token's log-probability at each embedding",
+                 {{"at"}, {"token", kWords}, {"saliency"}, {"gradient · embedding"}},
+                 {},
+                 {},
+                 0};
+  for (size_t i = 0; i < c.picture.at("saliency").size(); ++i)
+    t.rows.push_back(
+        {std::to_string(i), c.token_at(i), shortly(c.picture.at("saliency")[i]), shortly(c.picture.at("gradientInput")[i])});
+  return {first_rows(std::move(t))};
+}
+
 Tables of_head_grouping(const Canvas& c) {
   PictureTable t{c.picture.at("kind"), {{"key and value head"}, {"query heads", kWords}}, {}, {}, 0};
   for (const PictureJson& group : c.picture.at("groups")) {
@@ -503,6 +528,8 @@ constexpr std::array kMakers = {Maker{"dot-product", of_dot_product},
                                 Maker{"activation-curves", of_activation_curves},
                                 Maker{"mlp-surfaces", of_mlp_surfaces},
                                 Maker{"final-norm", of_final_norm},
+                                Maker{"gradient-norms", of_gradient_norms},
+                                Maker{"input-attribution", of_input_attribution},
                                 Maker{"next-tokens", of_next_tokens},
                                 Maker{"logit-lens", of_logit_lens},
                                 Maker{"logit-attribution", of_logit_attribution},
