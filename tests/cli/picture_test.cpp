@@ -18,7 +18,7 @@ std::vector<std::string> picture_names() {
 
 TEST(PictureCommand, ListsAndShowsEveryPicture) {
   const std::vector<std::string> names = picture_names();
-  EXPECT_EQ(names.size(), 26u);
+  EXPECT_EQ(names.size(), 28u);
   const Outcome list = vitrine({"picture", "--list"});
   ASSERT_EQ(list.code, 0) << list.err;
   EXPECT_EQ(list.out, vitrine({"explain", "--list"}).out);
