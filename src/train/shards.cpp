@@ -33,7 +33,9 @@ Shards::Shards(const Parameters& parameters, Comm& comm) : parameters_(parameter
       pieces.push_back({{begin, std::min(begin + kBucket, end)}, p.layer});
   }
   // Backward goes from the last block to the first, and what lies outside the blocks ends with the embedding.
-  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.layer > b.layer; });
+  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+    return a.layer != b.layer ? a.layer > b.layer : a.range.begin < b.range.begin;
+  });
   const auto ranks = static_cast<size_t>(comm.size()), rank = static_cast<size_t>(comm.rank());
   for (const auto& [range, layer] : pieces) {
     const size_t part = ((range.end - range.begin + ranks - 1) / ranks + kBorder - 1) / kBorder * kBorder;
