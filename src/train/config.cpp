@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "base/nearest.h"
 #include "io/yaml_reader.h"
 
@@ -326,10 +327,16 @@ std::string own_norms(const std::string& family) { return family == "gemma2" ? "
 
 }  // namespace
 
-TrainConfig read_train_config(const std::string& path) { return from_yaml(YamlValue::read(path), path); }
+TrainConfig read_train_config(const std::string& path) {
+  TrainConfig config = from_yaml(YamlValue::read(path), path);
+  config.text = read_file(path);
+  return config;
+}
 
 TrainConfig parse_train_config(const std::string& text, const std::string& where) {
-  return from_yaml(YamlValue::parse(text, where), where);
+  TrainConfig config = from_yaml(YamlValue::parse(text, where), where);
+  config.text = text;
+  return config;
 }
 
 Json with_dropout(Json model_config, const TrainConfig& config) {

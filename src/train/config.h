@@ -14,6 +14,7 @@ namespace vitrine {
 
 struct TrainConfig {
   std::string path;  // of the file, named in errors
+  std::string text;  // what it says; processes that train together compare it
 
   // model
   std::string model;        // where learning starts: an existing model; empty: fresh weights

@@ -1,9 +1,12 @@
 #include "train/train.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <numbers>
 
 #include "base/error.h"
@@ -311,27 +314,20 @@ void Run::restore() {
 void Run::check_ranks() {
   if (comm_.size() == 1) return;
   const std::pair<const char*, double> seen[] = {
+      {"the text of the configuration (a checksum)", static_cast<double>(std::hash<std::string>{}(config_.text) >> 12)},
       {"tokens of data", static_cast<double>(data_->tokens())},
       {"tokens of validation data", validation_ ? static_cast<double>(validation_->tokens()) : 0},
-      {"step to go on from", static_cast<double>(progress_.step)},
-      {"steps", static_cast<double>(steps_)},
-      {"sequence_length", static_cast<double>(config_.sequence_length)},
-      {"batch", static_cast<double>(config_.batch)},
-      {"accumulate", static_cast<double>(config_.accumulate)},
-      {"seed", static_cast<double>(config_.seed)},
-      {"optimiser.lr", config_.schedule.peak},
-      {"eval_every", static_cast<double>(config_.eval_every)},
-      {"checkpoint.every", static_cast<double>(config_.save_every)}};
+      {"the step to go on from", static_cast<double>(progress_.step)}};
   std::vector<double> range;  // the largest, and minus the smallest
   for (const auto& [what, value] : seen) range.insert(range.end(), {value, -value});
   comm_.all_reduce(range, Comm::Fold::largest);
   for (size_t i = 0; i < std::size(seen); ++i) {
     const double largest = range[2 * i], smallest = -range[2 * i + 1];
-    if (largest - smallest > 1e-9 * std::abs(largest))  // the last bits of a sum depend on the machine's kernels
-      throw InputError(config_.path + ": " + seen[i].first + ": one process has " + std::to_string(smallest) + ", another " +
-                       std::to_string(largest) +
-                       ". Every process must see the same configuration, model, data and folder `out`, " +
-                       "as on a shared file system");
+    if (largest != smallest)
+      throw InputError(
+          config_.path + ": " + seen[i].first + ": one process has " + fmt::format("{:.0f}", smallest) + ", another " +
+          fmt::format("{:.0f}", largest) +
+          ". Every process must see the same configuration, model, data and folder `out`, as on a shared file system");
   }
 }
 

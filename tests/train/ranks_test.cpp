@@ -38,6 +38,23 @@ Batch uneven_batch(uint64_t seed) {
   return batch;
 }
 
+// Every rank ends, and those that were not ended by another say so.
+void expect_refused(const std::vector<std::exception_ptr>& thrown, const std::string& words) {
+  bool said = false;
+  for (const std::exception_ptr& error : thrown) {
+    ASSERT_TRUE(error);
+    try {
+      std::rethrow_exception(error);
+    } catch (const InputError& refused) {
+      EXPECT_CONTAINS(refused.what(), words);
+      said = true;
+    } catch (const ThreadRanks::Ended&) {
+      continue;
+    }
+  }
+  EXPECT_TRUE(said);
+}
+
 // Everything of a run that must not depend on the number of ranks.
 struct Seen {
   std::vector<double> losses, norms;
@@ -171,15 +188,7 @@ TEST(Ranks, RefuseToBeginWithDifferentWeights) {
   const std::vector<std::exception_ptr> thrown = ThreadRanks::run(2, [&](Comm& comm) {
     const Learner learner(open_model(Golden::open(comm.rank() == 0 ? "gpt2_a" : "gpt2_b").model()), adamw(&comm));
   });
-  for (const std::exception_ptr& error : thrown)
-    if (error) try {
-        std::rethrow_exception(error);
-      } catch (const InputError& refused) {
-        EXPECT_CONTAINS(refused.what(), "the processes begin with different weights");
-      } catch (const ThreadRanks::Ended&) {
-        continue;
-      }
-  EXPECT_TRUE(thrown[0] && thrown[1]);
+  expect_refused(thrown, "the processes begin with different weights");
 }
 
 // Whole runs, in one folder: rank 0 writes what a single process writes.
@@ -238,21 +247,15 @@ TEST_F(RanksRun, GoesOnWithOthersInNumber) {
   EXPECT_EQ(weights_bytes(scratch / "a/last"), weights_bytes(scratch / "b/last"));
 }
 
-TEST_F(RanksRun, RefusesABatchThatDoesNotDivide) {
-  const std::vector<std::exception_ptr> thrown = ThreadRanks::run(3, [&](Comm& comm) { train(config("run"), false, {}, &comm); });
-  bool said = false;
-  for (const std::exception_ptr& error : thrown) {
-    ASSERT_TRUE(error);
-    try {
-      std::rethrow_exception(error);
-    } catch (const InputError& refused) {
-      EXPECT_CONTAINS(refused.what(), "config.yaml: batch is 4; expected a multiple of the 3 processes that share it");
-      said = true;
-    } catch (const ThreadRanks::Ended&) {
-      continue;
-    }
-  }
-  EXPECT_TRUE(said);
+TEST_F(RanksRun, RefuseABatchThatDoesNotDivide) {
+  expect_refused(ThreadRanks::run(3, [&](Comm& comm) { train(config("run"), false, {}, &comm); }),
+                 "config.yaml: batch is 4; expected a multiple of the 3 processes that share it");
+}
+
+TEST_F(RanksRun, RefuseToTrainByDifferentConfigurations) {
+  expect_refused(
+      ThreadRanks::run(2, [&](Comm& comm) { train(config("run", comm.rank() == 0 ? "" : "clip: 2\n"), false, {}, &comm); }),
+      "config.yaml: the text of the configuration (a checksum): one process has ");
 }
 
 }  // namespace
