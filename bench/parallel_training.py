@@ -4,9 +4,10 @@
 usage: parallel_training.py VITRINE MODEL_DIRECTORY [--tokens 4096] [--length 256] [--steps 8] [--rounds 3] [--text FILE]
 
 Each process has --tokens tokens a step, so two processes do twice the work; 2.0 times the tokens a second would be perfect.
-The text is cut with the model's own tokenizer by `vitrine data`. Each round measures both in turn.
+The text is cut with the model's own tokenizer by `vitrine data`. Each round measures both in turn. The processor time of a process
+is told as well: on a machine with other work it says what the clock cannot, how much more each of two has to do.
 """
-import argparse, json, os, statistics, subprocess, sys, tempfile
+import argparse, json, os, resource, statistics, subprocess, sys, tempfile
 
 CONFIG = """model: {model}
 data: {{train: {data}}}
@@ -43,7 +44,7 @@ def main():
         sys.exit("this machine lends one core; two processes on it say nothing")
     vitrine, model = os.path.abspath(a.vitrine), os.path.abspath(a.model)
     launch = {1: ["taskset", "-c", str(min(os.sched_getaffinity(0)))], 2: ["mpirun", "-n", "2", "--bind-to", "core"]}
-    rates, shares = {1: [], 2: []}, []
+    rates, seconds, shares = {1: [], 2: []}, {1: [], 2: []}, []
     with tempfile.TemporaryDirectory() as scratch:
         run([vitrine, "data", a.text, "--tokenizer", model, "--out", f"{scratch}/data"])
         for r in range(a.rounds):
@@ -52,7 +53,9 @@ def main():
                 with open(f"{out}.yaml", "w") as file:
                     file.write(CONFIG.format(model=model, data=f"{scratch}/data/train", length=a.length, steps=a.steps,
                                              batch=ranks * a.tokens // a.length, out=out))
+                before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
                 done = json.loads(run([*launch[ranks], vitrine, "train", f"{out}.yaml", "--json"]))
+                seconds[ranks].append((resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before) / ranks)
                 with open(f"{out}/metrics.jsonl") as file:
                     rates[ranks].append(json.loads(file.readlines()[-1])["tokens_per_s"])
                 if ranks == 2:
@@ -61,8 +64,8 @@ def main():
     print(f"{a.model}: {a.tokens} tokens a process, {a.steps} steps, {a.rounds} rounds, load {os.getloadavg()[0]:.1f}")
     for ranks, name in ((1, "1 process"), (2, "2 processes")):
         all_ = ", ".join(f"{rate:.0f}" for rate in rates[ranks])
-        print(f"  {name:12} {statistics.median(rates[ranks]):8.0f} tokens/s ({all_})")
-    print(f"  {two / one:.2f} times as many; {statistics.median(shares):.1%} of the steps' time in communication")
+        print(f"  {name:12} {statistics.median(rates[ranks]):8.0f} tokens/s ({all_}), {statistics.median(seconds[ranks]):.1f} s of processor time each")
+    print(f"  {two / one:.2f} times as many, {2 * statistics.median(seconds[1]) / statistics.median(seconds[2]):.2f} by processor time; {statistics.median(shares):.1%} of the steps' time in communication")
 
 
 if __name__ == "__main__":
