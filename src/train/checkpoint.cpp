@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kStep = "step-";
 constexpr const char* kUnfinished = ".unfinished-";
-constexpr const char* kUnfinishedMetrics = "metrics.jsonl.tmp.";  // of a run killed while it was rewritten
+constexpr const char* kMetricsBegun = "metrics.jsonl.tmp.";  // what write_file_atomically leaves when it is killed
 constexpr const char* kState = "training/optimiser.safetensors";
 constexpr const char* kAverage = "/ema";
 constexpr const char* kProgress = "training/progress.json";
@@ -115,7 +115,7 @@ RunFolder::RunFolder(const std::string& path, bool holder) : path_(path) {
     throw UsageError("out: another process trains in " + path + ". Wait for it, or name another folder");
   }
   for (const std::string& name : names_in(path))
-    if (name.starts_with(kUnfinished) || name.starts_with(kUnfinishedMetrics)) fs::remove_all(path + "/" + name, error);
+    if (name.starts_with(kUnfinished) || name.starts_with(kMetricsBegun)) fs::remove_all(path + "/" + name, error);
 }
 
 RunFolder::~RunFolder() {
@@ -241,10 +241,7 @@ void RunFolder::rewind_metrics(int64_t step) const {
         entry.at("step").get<int64_t>() <= step)
       kept += line + "\n";
   }
-  // By way of a name that the next run clears away: a run killed here leaves a temporary file.
-  const std::string rewound = path_ + "/" + kUnfinished + "metrics.jsonl";
-  write_file_atomically(rewound, kept);
-  if (::rename(rewound.c_str(), path.c_str()) != 0) throw RunError(path + ": cannot be put in place: " + reason());
+  write_file_atomically(path, kept);
 }
 
 void RunFolder::add_metrics(const std::string& line) {
