@@ -115,12 +115,10 @@ const std::vector<Command>& commands() {
        define_convert},
       {"distill", "Train a model on what a teacher expects",
        "A configuration of `vitrine train` with a section that names the teacher, which may be any model of the same vocabulary, "
-       "also a quantised one. Everything of training holds: metrics, checkpoints, --resume, Ctrl-C. docs/distillation.md "
-       "explains "
-       "the divergences, sampling by the student and the cache of the teacher's predictions.",
-       "vitrine data examples/fables.txt --document '\\n\\n\\n' --valid 0.2 --out fables\n"
-       "vitrine distill examples/distill.yaml",
-       define_distill},
+       "also a quantised one. Everything of training holds: metrics, checkpoints, --resume, Ctrl-C. The example reads data made "
+       "by "
+       "`vitrine data`; docs/distillation.md explains the divergences, sampling by the student and the cache.",
+       "vitrine distill examples/distill.yaml", define_distill},
       {"info", "Show shapes, parameters, memory and hook names of a model",
        "A directory with config.json alone, or a bare configuration file, is enough. GGUF files are described by their own "
        "metadata.",

@@ -124,6 +124,8 @@ TEST_F(Distill, AStudentComesNearToItsTeacher) {
                                     "dropout: 0\n" + distill(std::string(", alpha: 0, divergence: ") + divergence));
     text.replace(text.find("n_embd: 16"), 10, "n_embd: 48");
     text.replace(text.find("steps: 12"), 9, "steps: 200");
+    text.replace(text.find("eval_every: 4"), 13, "eval_every: 80");
+    text.replace(text.find("every: 3"), 8, "every: 80");
     train(parse_train_config(text, "config.yaml"), false);
     const std::vector<Json> metrics = metrics_of(scratch / divergence);
     EXPECT_LT(metrics.back().at("kl").get<double>(), 0.6 * metrics[1].at("kl").get<double>());
@@ -138,15 +140,16 @@ TEST_F(Distill, TheLossIsTheSumOfItsParts) {
     if (line.at("step") == 0) continue;
     const double ce = line.at("ce"), kl = line.at("kl"), anchor = line.at("kl_to");
     EXPECT_NEAR(line.at("loss").get<double>(), 0.4 * ce + 0.6 * 4 * kl + 0.25 * anchor, 1e-5);
-    if (line.at("step") > 1) {
-      EXPECT_GT(anchor, 0);
-    }
+    EXPECT_GT(anchor, 1e-4);  // at step 1, too, where the weights are the same: the anchor's pass has no dropout
   }
 }
 
 TEST_F(Distill, ResumesToTheSameBits) {
-  const std::string all = "ema: 0.9\nkl_to: ema\nkl_weight: 0.3\n" + distill(", on_policy: 0.4, temperature: 1.5");
-  train(config("whole", "threads: 1\n" + all), false);
+  const auto all = [&](const std::string& out) {
+    return "ema: 0.9\nkl_to: ema\nkl_weight: 0.3\n" +
+           distill(", on_policy: 0.4, temperature: 1.5, cache: {folder: " + scratch / "cache-" + out + ", top_k: 7}");
+  };
+  train(config("whole", "threads: 1\n" + all("whole")), false);
   const std::string weights = weights_bytes(scratch / "whole/step-12"), average = ema_bytes("whole");
   const std::vector<Json> metrics = metrics_of(scratch / "whole");
   EXPECT_TRUE(std::any_of(metrics.begin(), metrics.end(), [](const Json& line) { return line.value("on_policy", 0.0) > 0; }));
@@ -154,8 +157,8 @@ TEST_F(Distill, ResumesToTheSameBits) {
   for (const int64_t step : {1, 4, 7}) {
     SCOPED_TRACE(step);
     const std::string out = "cut" + std::to_string(step);
-    train(config(out, "threads: 2\n" + all), false, until(step));
-    train(config(out, all), true);
+    train(config(out, "threads: 2\n" + all(out)), false, until(step));
+    train(config(out, all(out)), true);
     EXPECT_EQ(weights_bytes(scratch / (out + "/step-12")), weights);
     EXPECT_EQ(ema_bytes(out), average);
     EXPECT_EQ(metrics_of(scratch / out), metrics);
