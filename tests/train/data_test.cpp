@@ -405,11 +405,18 @@ TEST(PrepareData, ReplacesOnlyTokenDataAndOnlyWithCompleteData) {
                   "full: holds thesis.tex, which is no token data");
   EXPECT_CONTAINS(message_of<InputError>([&] { prepare({.files = {good}}, good); }), "is a file; token data is a folder");
   // The names that it works under may be somebody's too.
-  for (const char* name : {"out.old", "out.unfinished"}) {
+  for (const char* name : {"out.replaced", "out.unfinished"}) {
     scratch.write(std::string(name) + "/train/notes.txt", "x");
     EXPECT_CONTAINS(message_of<InputError>([&] { prepare({.files = {good}}, out); }),
                     std::string(name) + ": holds train, which is no token data");
     fs::remove(scratch / (std::string(name) + "/train/notes.txt"));
+    for (const char* mine :
+         {"train/big.tokens/book.txt", "train/war-and-peace.tokens.txt", "train/index.json.bak", "tokenizer.json.bak"}) {
+      const std::string path = scratch.write(std::string(name) + "/" + mine, "x");
+      EXPECT_CONTAINS(message_of<InputError>([&] { prepare({.files = {good}}, out); }), "which is no token data") << mine;
+      EXPECT_TRUE(fs::exists(path));
+      fs::remove_all(scratch / name);
+    }
     scratch.write(std::string(name) + "/train/00000.tokens.tmp.1.0", "half");  // of a run that was killed
     prepare({.files = {good}}, out);
     EXPECT_FALSE(fs::exists(scratch / name));

@@ -116,12 +116,20 @@ void check_files(const PrepareOptions& options) {
         throw InputError(valid + ": is among the files to train on as well; what is held out must be other text");
 }
 
+// Whether it is `name`, or what an AtomicFile of that name leaves when it is killed.
+bool is_or_becomes(const std::string& file, const std::string& name) { return file == name || file.starts_with(name + ".tmp."); }
+
+bool is_shard(const std::string& file) {
+  const size_t digits = file.find_first_not_of("0123456789");
+  return digits != std::string::npos && digits >= 5 && is_or_becomes(file.substr(digits), ".tokens");
+}
+
 // Whether the folder holds shards and their index alone, complete or not.
 bool only_shards(const fs::path& folder) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kIndexName) && name.find(".tokens") == std::string::npos) return false;
+    if (!entry.is_regular_file(error) || (!is_or_becomes(name, kIndexName) && !is_shard(name))) return false;
   }
   return !error;  // which a file gives
 }
@@ -134,7 +142,8 @@ void check_replaceable(const fs::path& out) {
   if (!fs::is_directory(status)) throw InputError(out.string() + ": is a file; token data is a folder");
   for (const auto& entry : fs::directory_iterator(out)) {
     const std::string name = entry.path().filename().string();
-    const bool ours = name.starts_with(kTokenizerName) || ((name == "train" || name == "valid") && only_shards(entry.path()));
+    const bool ours = (entry.is_regular_file(error) && is_or_becomes(name, kTokenizerName)) ||
+                      ((name == "train" || name == "valid") && only_shards(entry.path()));
     if (!ours)
       throw InputError(out.string() + ": holds " + name +
                        ", which is no token data, and will not be replaced. Name another folder");
@@ -147,7 +156,7 @@ class Unfinished {
   explicit Unfinished(const std::string& out) : out_(fs::path(out) / "") {
     out_ = out_.parent_path();  // without a slash at its end
     work_ = out_.string() + ".unfinished";
-    old_ = out_.string() + ".old";
+    old_ = out_.string() + ".replaced";
     for (const fs::path& replaced : {out_, work_, old_}) check_replaceable(replaced);
     std::error_code ignored;
     fs::remove_all(work_, ignored);  // of a run that was killed
