@@ -272,15 +272,21 @@ int64_t Adapter::parameter_count() const {
 void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint64_t seed) {
   std::vector<Module> all = modules_of(opened), chosen;
   const std::vector<std::string> names = last_names(all);
+  std::vector<std::string> known = names;
+  known.emplace_back(kAllLinear);
   for (const std::string& target : options.targets)
     if (target != kAllLinear && std::none_of(all.begin(), all.end(), [&](const Module& m) { return named_by(target, m.name); }))
       throw InputError("lora.targets: \"" + target + "\" names no matrix of " + opened.files.name + "; did you mean \"" +
-                       nearest(target, names) + "\"? There are " + joined(names) + ", and all-linear for all of them");
+                       nearest(target, known) + "\"? There are " + joined(names) + ", and all-linear for all of them");
   for (size_t index = 0; index < all.size(); ++index) {
     Module& m = all[index];
     if (std::none_of(options.targets.begin(), options.targets.end(),
                      [&](const std::string& target) { return target == kAllLinear || named_by(target, m.name); }))
       continue;
+    if (options.rank > std::min(m.in, m.out))
+      throw InputError("lora.rank is " + std::to_string(options.rank) + ", and " + m.name + " is [" + std::to_string(m.out) +
+                       ", " + std::to_string(m.in) + "]: beyond " + std::to_string(std::min(m.in, m.out)) +
+                       " an adapter is larger than what it stands for. Lower it");
     size(m, options.rank, options.alpha, options, index);
     const float bound = 1 / std::sqrt(static_cast<float>(m.in));
     for (int64_t i = 0; i < m.rank * m.in; ++i) {

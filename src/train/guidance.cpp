@@ -1,59 +1,15 @@
 #include "train/guidance.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/philox.h"
 #include "train/continuation.h"
 #include "train/data/prepare.h"
+#include "train/fingerprint.h"
 
 namespace vitrine {
 namespace {
-
-// Sums up every number of a model, with its names and shapes.
-class Fingerprint final : public TensorTable {
- public:
-  uint64_t sum = 0;
-  void matrix(Weight& weight, const TensorLine& line) override {
-    add_text(line.ours + " " + std::to_string(weight.out) + " " + std::to_string(weight.in) + " " +
-             std::to_string(static_cast<int>(weight.dtype)));
-    const int64_t rows = weight.by_columns ? weight.in : weight.out;
-    const size_t bytes = row_bytes(weight.dtype, static_cast<size_t>(weight.by_columns ? weight.out : weight.in));
-    for (int64_t r = 0; r < rows; ++r) add({weight.stored_row(r), bytes});
-  }
-  void vector(Vector& vector, const TensorLine& line) override {
-    add_text(line.ours);
-    for (int64_t i = 0; i < vector.size; ++i) {
-      const float x = vector.at<float>(i);
-      add(std::as_bytes(std::span(&x, 1)));
-    }
-  }
-  void add_text(const std::string& text) { add(std::as_bytes(std::span(text.data(), text.size()))); }
-
- private:
-  void add(std::span<const std::byte> bytes) {
-    const size_t whole = bytes.size() / 8 * 8;
-    sum = shard_checksum(sum, bytes.first(whole));
-    std::byte last[8] = {};
-    std::memcpy(last, bytes.data() + whole, bytes.size() - whole);
-    sum = shard_checksum(sum + bytes.size(), last);
-  }
-};
-
-std::string hexadecimal(uint64_t number) {
-  char text[20];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
-  return text;
-}
-
-std::string fingerprint_of(Engine& engine) {
-  Fingerprint fingerprint;
-  fingerprint.add_text(engine.opened().files.config.dump());
-  engine.opened().model->tensors(fingerprint);
-  return hexadecimal(fingerprint.sum);
-}
 
 constexpr const char* kSameTokens =
     "; the predictions of two models can be compared only over the same tokens. Take a model of the same vocabulary, or train a "
@@ -111,7 +67,7 @@ Guidance::Guidance(const TrainConfig& config, Learner& learner, const TokenData&
         throw InputError(where + ".top_k is " + std::to_string(d.top_k) + "; the vocabulary has " + std::to_string(vocab) +
                          " tokens");
       cache_ = std::make_unique<TargetCache>(d.cache,
-                                             Json{{"teacher", fingerprint_of(*teacher_)},
+                                             Json{{"teacher", hexadecimal(fingerprint_of(teacher_->opened()))},
                                                   {"data", hexadecimal(data.checksum())},
                                                   {"data_tokens", data.tokens()},
                                                   {"documents", config.documents},
@@ -175,6 +131,10 @@ void Guidance::describe(const StepReport& report, std::span<const Batch> batches
   if (!config_.distill || config_.distill->on_policy == 0) return;
   const auto sampled = std::count_if(batches.begin(), batches.end(), [](const Batch& batch) { return batch.sampled; });
   line["on_policy"] = static_cast<double>(sampled) / static_cast<double>(batches.size());
+}
+
+uint64_t Guidance::fingerprint() const {
+  return (teacher_ ? fingerprint_of(teacher_->opened()) : 0) + 31 * (anchor_ ? fingerprint_of(anchor_->opened()) : 0);
 }
 
 void Guidance::check_space(uint64_t batches) const {

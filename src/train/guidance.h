@@ -27,6 +27,9 @@ class Guidance {
   /// batches that the learner continued.
   void describe(const StepReport& report, std::span<const Batch> batches, nlohmann::ordered_json& line) const;
 
+  /// Of teacher and anchor together; 0 without.
+  uint64_t fingerprint() const;
+
   /// Errors: as TargetCache::check_space, for a run of so many batches.
   void check_space(uint64_t batches) const;
 

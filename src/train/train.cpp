@@ -16,6 +16,7 @@
 #include "model/load.h"
 #include "ops/product_peak.h"
 #include "train/data/prepare.h"
+#include "train/fingerprint.h"
 #include "train/guidance.h"
 #include "train/layer_watch.h"
 #include "train/one_step.h"
@@ -54,7 +55,7 @@ ModelFiles files_of(const TrainConfig& config, const std::string& checkpoint) {
   if (gguf && (config.dropout_embedding || config.dropout_attention || config.dropout_residual))
     throw InputError(config.path + ": dropout is set, and " + files.weights +
                      " is a GGUF file, whose models have none. Set lora.dropout instead");
-  if (!config.tokenizer.empty() && checkpoint.empty()) {
+  if (!config.tokenizer.empty() && (checkpoint.empty() || config.lora)) {
     if (!is_folder(config.tokenizer))
       throw InputError(config.path + ": model.tokenizer is " + config.tokenizer +
                        ", which is no folder; expected one with tokenizer.json, tokenizer.model or vocab.json and merges.txt");
@@ -116,12 +117,12 @@ class Clock {
 };
 
 // What may not change about the adapter of a run.
-std::string lora_text(const TrainConfig& config) {
+std::string lora_text(const TrainConfig& config, uint64_t base) {
   const AdapterOptions& o = *config.lora;
   std::string targets;
   for (const std::string& target : o.targets) targets += (targets.empty() ? "" : ", ") + target;
   return "rank " + std::to_string(o.rank) + ", alpha " + Json(o.alpha).dump() + ", dropout " + Json(o.dropout).dump() +
-         (o.rslora ? ", rslora" : "") + ", of " + targets + ", beside " + config.model;
+         (o.rslora ? ", rslora" : "") + ", of " + targets + ", beside " + config.model + " with the numbers " + hexadecimal(base);
 }
 
 class Run {
@@ -133,6 +134,7 @@ class Run {
         folder_(config.out, first()),
         checkpoint_(checkpoint_of(resume)),
         learner_(make_learner()) {
+    if (checkpoint_ < 0 && config_.model.empty()) name_special_tokens();
     open_data();
     check_sizes();
     restore();
@@ -165,6 +167,7 @@ class Run {
   }
 
   Learner make_learner();
+  void name_special_tokens();
   void open_data();
   double state_bytes(double numbers) const;
   void check_sizes();
@@ -182,7 +185,7 @@ class Run {
             config_.documents,
             data_->tokens(),
             config_.optimiser.kind == OptimiserOptions::Kind::adamw ? "adamw" : "sgd",
-            config_.lora ? lora_text(config_) : ""};
+            config_.lora ? lora_text(config_, base_) : ""};
   }
 
   const TrainConfig& config_;
@@ -190,6 +193,7 @@ class Run {
   Comm& comm_;
   RunFolder folder_;
   int64_t checkpoint_;
+  uint64_t base_ = 0;  // of an adapter: the fingerprint of the model that it stands beside; make_learner() sets it
   Learner learner_;
   std::optional<TokenData> data_, validation_;
   std::optional<BatchSource> source_;
@@ -216,6 +220,7 @@ Learner Run::make_learner() {
                      (config_.lora ? " learns a whole model" : " learns an adapter") + ", and the configuration has " +
                      (config_.lora ? "" : "no ") + "lora. Set it back, or begin a new run with another out:");
   OpenedModel opened = opened_for(config_, checkpoint);
+  if (config_.lora) base_ = fingerprint_of(opened);
   if (config_.lora && checkpoint_ < 0) add_fresh_adapter(opened, *config_.lora, config_.seed);
   if (config_.lora && checkpoint_ >= 0) open_adapter(opened, checkpoint);
   const int64_t count = config_.lora ? opened.adapter->parameter_count() : parameter_count(*opened.model);
@@ -238,10 +243,26 @@ Learner Run::make_learner() {
   return Learner(std::move(opened), options);
 }
 
+// What a configuration leaves out, other programs fill in with their family's ids, which are not this vocabulary's.
+void Run::name_special_tokens() {
+  Engine& engine = learner_.engine();
+  Json& config = engine.opened().files.config;
+  const auto name = [&](const char* key, std::optional<int32_t> id) {
+    if (!config.contains(key)) config[key] = id ? Json(*id) : Json(nullptr);
+  };
+  const bool known = engine.has_tokenizer();
+  name("bos_token_id", known ? engine.tokenizer().bos() : std::nullopt);
+  name("eos_token_id", known ? engine.tokenizer().eos() : std::nullopt);
+}
+
 void Run::open_data() {
   const Engine& engine = learner_.engine();
   const ModelShape shape = engine.shape();
   const auto open = [&](const std::string& path) {
+    if (!present(path + "/" + kIndexName))
+      throw InputError(
+          config_.path + ": " + path + " holds no token data (no " + kIndexName + "). " +
+          (present(path + "/train/" + kIndexName) ? "Give " + path + "/train" : "`vitrine data` makes it from text"));
     TokenData data = TokenData::open(path);
     if (data.vocab_size() > shape.vocab_size)
       throw InputError(config_.path + ": " + path + " has token ids below " + std::to_string(data.vocab_size()) +
@@ -315,7 +336,9 @@ void Run::check_ranks() {
   if (comm_.size() == 1) return;
   const std::pair<const char*, double> seen[] = {
       {"the text of the configuration (a checksum)", static_cast<double>(std::hash<std::string>{}(config_.text) >> 12)},
-      {"tokens of data", static_cast<double>(data_->tokens())},
+      {"the model beside the adapter (a checksum)", static_cast<double>(base_ >> 12)},
+      {"teacher and anchor (a checksum)", static_cast<double>((guidance_ ? guidance_->fingerprint() : 0) >> 12)},
+      {"the data (a checksum)", static_cast<double>(data_->checksum() >> 12)},
       {"tokens of validation data", validation_ ? static_cast<double>(validation_->tokens()) : 0},
       {"the step to go on from", static_cast<double>(progress_.step)}};
   std::vector<double> range;  // the largest, and minus the smallest

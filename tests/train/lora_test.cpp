@@ -232,6 +232,7 @@ TEST(LoraRun, ConfigurationsThatDoNotFitAreRefused) {
   EXPECT_NE(of("{targets: [q_proj]}").find("There are c_attn, c_proj, c_fc, and all-linear"), std::string::npos);
   EXPECT_NE(of("{rank: 4}").find("targets"), std::string::npos);
   EXPECT_NE(of("{rank: 0, targets: all-linear}").find("lora.rank"), std::string::npos);
+  EXPECT_NE(of("{rank: 17, targets: [c_attn]}").find("beyond 16 an adapter is larger"), std::string::npos);
   EXPECT_NE(of("{dropout: 1, targets: all-linear}").find("lora.dropout"), std::string::npos);
   EXPECT_NE(of("{ranks: 1, targets: all-linear}").find("rank"), std::string::npos);
   EXPECT_NE(refusal(small_config(scratch, scratch / "none", "lora: {targets: all-linear}\n")).find("set model.path"),
@@ -243,6 +244,12 @@ TEST(LoraRun, ConfigurationsThatDoNotFitAreRefused) {
   EXPECT_NE(whole.find("learns an adapter, and the configuration has no lora"), std::string::npos) << whole;
   const std::string adapter = refusal(lora_config(scratch, scratch / "base", 4, kLora), true);
   EXPECT_NE(adapter.find("learns a whole model, and the configuration has lora"), std::string::npos) << adapter;
+  // The model under the same path is another one now.
+  std::fstream weights(scratch / "base/last/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  weights.seekp(-1, std::ios::end).put('\x3e');
+  weights.close();
+  const std::string changed = refusal(lora_config(scratch, scratch / "run", 4, kLora), true);
+  EXPECT_NE(changed.find("with the numbers"), std::string::npos) << changed;
 }
 
 }  // namespace

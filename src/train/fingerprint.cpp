@@ -1,0 +1,58 @@
+#include "train/fingerprint.h"
+
+#include <cstdio>
+#include <cstring>
+
+#include "io/gguf.h"
+#include "train/data/token_data.h"
+
+namespace vitrine {
+namespace {
+
+// Sums up every number of a model, with its names and shapes.
+class Fingerprint final : public TensorTable {
+ public:
+  uint64_t sum = 0;
+  void matrix(Weight& weight, const TensorLine& line) override {
+    add_text(line.ours + " " + std::to_string(weight.out) + " " + std::to_string(weight.in) + " " +
+             std::to_string(static_cast<int>(weight.dtype)));
+    const int64_t rows = weight.by_columns ? weight.in : weight.out;
+    const size_t bytes = row_bytes(weight.dtype, static_cast<size_t>(weight.by_columns ? weight.out : weight.in));
+    for (int64_t r = 0; r < rows; ++r) add({weight.stored_row(r), bytes});
+  }
+  void vector(Vector& vector, const TensorLine& line) override {
+    add_text(line.ours);
+    for (int64_t i = 0; i < vector.size; ++i) {
+      const float x = vector.at<float>(i);
+      add(std::as_bytes(std::span(&x, 1)));
+    }
+  }
+  void add_text(const std::string& text) { add(std::as_bytes(std::span(text.data(), text.size()))); }
+  void add(std::span<const std::byte> bytes) {
+    const size_t whole = bytes.size() / 8 * 8;
+    sum = shard_checksum(sum, bytes.first(whole));
+    std::byte last[8] = {};
+    std::memcpy(last, bytes.data() + whole, bytes.size() - whole);
+    sum = shard_checksum(sum + bytes.size(), last);
+  }
+};
+
+}  // namespace
+
+uint64_t fingerprint_of(const OpenedModel& opened) {
+  Fingerprint fingerprint;
+  fingerprint.add_text(opened.files.config.dump());
+  if (opened.gguf != nullptr) fingerprint.add_text(opened.gguf->config().dump());
+  if (const StoredTensor* divisors = opened.checkpoint.find("rope_freqs.weight"))  // beside the table of weights
+    fingerprint.add({divisors->data, divisors->bytes});
+  opened.model->tensors(fingerprint);
+  return fingerprint.sum;
+}
+
+std::string hexadecimal(uint64_t number) {
+  char text[20];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+}  // namespace vitrine
