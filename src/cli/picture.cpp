@@ -48,6 +48,7 @@ PicturePrompt prompt_of(const Engine& engine, const Options& o) {
   if (prompts.size() > 1) throw UsageError("several sequences in --tokens: a picture shows one. Give them one at a time.");
   PicturePrompt prompt;
   prompt.model = o.model.model;
+  prompt.adapter = o.model.adapter;
   prompt.ids = std::move(prompts[0].ids);
   if (prompts[0].from_text) {
     prompt.text = std::move(prompts[0].text);

@@ -61,10 +61,11 @@ Pass backward(Engine& engine, std::span<const int32_t> ids) {
   return {value, seen.norms};
 }
 
-// The same weights, opened once more without the norms; nothing where a file's format or family has no word for that.
+// The same weights, opened once more without the norms; nothing where a file's format or family has no word for that, or where an
+// adapter stands beside them.
 std::optional<Pass> backward_without_norms(Engine& engine, std::span<const int32_t> ids) {
   ModelFiles files = engine.opened().files;
-  if (files.kind == ModelFiles::Kind::gguf || engine.shape().family == "classic_decoder" ||
+  if (files.kind == ModelFiles::Kind::gguf || engine.shape().family == "classic_decoder" || engine.opened().adapter != nullptr ||
       files.config.value("vitrine_norms", "") == "off")
     return std::nullopt;
   files.config["vitrine_norms"] = "off";
@@ -75,8 +76,8 @@ std::optional<Pass> backward_without_norms(Engine& engine, std::span<const int32
 
 std::string told(const Pass& pass) {
   const double first = pass.norms.front(), last = pass.norms[pass.norms.size() - 2];
-  if (!std::isfinite(first) || !std::isfinite(last) || !(last > 0)) return "is not finite on its way";
-  return fmt::format("at the first layer is {:.3g} times that at the last", first / last);
+  if (!std::isfinite(first) || !std::isfinite(last) || !(last > 0)) return "not finite on its way";
+  return fmt::format("{:.3g} times that at the last", first / last);
 }
 
 }  // namespace
@@ -87,9 +88,11 @@ PictureJson draw_gradient_norms(Studio& studio) {
   const std::optional<Pass> without = backward_without_norms(studio.engine, studio.prompt.ids);
   PictureJson p = present(
       "Length of the gradient of the prompt's loss with respect to the stream that enters each layer, and to the one that leaves "
-      "the last, on a log axis: from one pass backward, and from one more through the same weights with every norm switched off. "
-      "Vanishing gradients fall toward the first layer, exploding ones rise.",
-      fmt::format("The gradient {}{}.", told(own), without ? "; without norms it " + told(*without) : ""));
+      "the last, on a log axis: from one pass backward" +
+          std::string(without ? ", and from one more through the same weights with every norm switched off" : "") +
+          ". Vanishing gradients fall toward the first layer, exploding ones rise.",
+      fmt::format("The gradient at the first layer is {}{}.", told(own),
+                  without ? "; without norms it is " + told(*without) : ""));
   p["loss"] = number(own.loss);
   p["norms"] = numbers(own.norms);
   p["lossWithoutNorms"] = without ? number(without->loss) : PictureJson(nullptr);

@@ -117,9 +117,11 @@ std::string shell_of(const PicturePrompt& prompt) {
     line = "--tokens ";
     for (size_t i = 0; i < prompt.ids.size(); ++i) line += (i > 0 ? "," : "") + std::to_string(prompt.ids[i]);
   }
-  if (prompt.model.empty()) return line;
-  const std::string model = "--model " + shell_word(prompt.model);
-  return prompt.text && prompt.text->starts_with('-') ? model + " " + line : line + " " + model;
+  std::string options;
+  if (!prompt.model.empty()) options += " --model " + shell_word(prompt.model);
+  if (!prompt.adapter.empty()) options += " --adapter " + shell_word(prompt.adapter);
+  if (options.empty()) return line;
+  return prompt.text && prompt.text->starts_with('-') ? options.substr(1) + " " + line : line + options;
 }
 
 PictureJson tokens_of(const Studio& studio) {

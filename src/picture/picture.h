@@ -17,6 +17,7 @@ struct PicturePrompt {
   std::vector<int32_t> ids;
   std::vector<TokenPiece> pieces;  // with a text: as long as ids
   std::string model;               // as it was given; empty: the shipped one
+  std::string adapter = {};        // as it was given; empty: none
 };
 
 struct PictureOptions {

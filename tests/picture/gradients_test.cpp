@@ -1,6 +1,7 @@
 // Pictures of gradients, against numbers of transformers' modules (tests/golden/forms).
 #include <gtest/gtest.h>
 
+#include "inspect/circuits.h"
 #include "io/huggingface.h"
 #include "model/load.h"
 #include "picture/support.h"
@@ -86,6 +87,7 @@ TEST(Gradients, OtherPicturesRefuseFormsTheyDoNotKnow) {
   EXPECT_NO_THROW(picture_document(off, ids_prompt({1, 2, 3}), "logit-attribution"));
   Engine replace(with_key("llama", "vitrine_residual", false), kF32);
   EXPECT_CONTAINS(refused([&] { picture_document(replace, ids_prompt({1, 2, 3}), "logit-attribution"); }), "vitrine_residual");
+  EXPECT_CONTAINS(refused([&] { circuit_table(replace); }), "vitrine_residual");
 }
 
 }  // namespace
