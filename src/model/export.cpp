@@ -199,7 +199,8 @@ void write_huggingface(OpenedModel& opened, const std::string& directory, DType 
   if (fs::exists(fs::symlink_status(path, error)))
     throw InputError(directory + " is there already; name a new directory, or remove it first");
   const std::string temporary =
-      (path.parent_path() / (".unfinished-" + path.filename().string() + "-" + std::to_string(::getpid()))).string();
+      (path.parent_path() / (".converting-" + path.filename().string() + "-" + std::to_string(::getpid()))).string();
+  fs::remove_all(temporary, error);  // of a process of the same number that was killed
   fs::create_directories(temporary, error);
   if (error) throw InputError(directory + " cannot be made: " + error.message() + ". Name a place that you may write to");
   try {

@@ -61,7 +61,7 @@ Json identity_json(const TrainIdentity& i) {
 // A Hugging Face directory, or the folder of an adapter as PEFT has it. `weights(p)` gives the numbers of a parameter.
 template <class F>
 void write_model(Learner& learner, const std::string& folder, F&& weights) {
-  std::vector<TensorToWrite> tensors;
+  std::vector<TensorToWrite> tensors;  // of an adapter only looked at: write_adapter() reads the same numbers
   for (const Parameter& p : learner.parameters().list()) {
     const float* w = weights(p);
     if (first_not_finite(Tensor(const_cast<float*>(w), DType::f32, {1, static_cast<int64_t>(p.count)})) >= 0)

@@ -4,10 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "io/atomic_file.h"
@@ -33,7 +36,8 @@ void check_identity(const std::string& folder, const Json& identity, const std::
   fs::create_directories(folder, error);
   if (error) throw InputError(where + ": " + folder + " cannot be made: " + error.message());
   if (!present(index)) {
-    if (!fs::is_empty(folder, error))
+    const std::vector<std::string> there = names_in(folder);
+    if (std::any_of(there.begin(), there.end(), [](const std::string& name) { return !name.starts_with("index.json.tmp."); }))
       throw InputError(where + ": " + folder + " holds other things and no index.json. Name a new folder");
     return write_file_atomically(index, identity.dump(2) + "\n");
   }
@@ -56,7 +60,7 @@ TargetCache::TargetCache(const std::string& folder, const Json& identity, int64_
   whole["top_k"] = k;
   check_identity(folder, whole, where);
   record_.resize(record_bytes());
-  file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (file_ < 0) throw InputError(where + ": " + path_ + " cannot be opened: " + reason());
 }
 
