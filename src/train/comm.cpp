@@ -31,8 +31,10 @@ struct Launched {
 Launched launched() {
   for (const char* name : kSizes)
     if (const char* text = std::getenv(name)) return {name, std::strtoll(text, nullptr, 10)};
-  if (std::getenv(kPmix) != nullptr) return {kPmix, 0};
-  return {};
+  if (std::getenv(kPmix) == nullptr) return {};
+  for (const char* name : {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"})  // PMIx itself does not say how many
+    if (const char* text = std::getenv(name)) return {kPmix, std::strtoll(text, nullptr, 10)};
+  return {kPmix, 0};
 }
 
 // Beside the program (a build folder), or in the library folder of where it is installed.

@@ -32,6 +32,9 @@ TEST(WithoutMpi, StartedByAnMpiLauncherItRefuses) {
   // One process needs no others.
   small_data(scratch, "valid", 6, 2);
   EXPECT_EQ(WEXITSTATUS(std::system(("PMI_SIZE=1" + run + " > /dev/null").c_str())), 0) << read_file(scratch / "err");
+  std::filesystem::remove_all(scratch / "run");
+  EXPECT_EQ(WEXITSTATUS(std::system(("PMIX_RANK=0 SLURM_NTASKS=1" + run + " > /dev/null").c_str())), 0)
+      << read_file(scratch / "err");
 }
 
 #ifdef VITRINE_MPIRUN
