@@ -102,7 +102,9 @@ const std::vector<Command>& commands() {
       {"train", "Train a model, from fresh weights or from an existing one",
        "The configuration names model, data, optimiser and schedule; docs/training.md explains every key. The run's folder gets "
        "metrics.jsonl and checkpoints as Hugging Face directories, which every command takes as --model; `last` and `best` "
-       "name two of them. A run that was killed goes on with --resume. Ctrl-C finishes the step and saves; twice ends at once.",
+       "name two of them. A run that was killed goes on with --resume. Ctrl-C finishes the step and saves; twice ends at once. "
+       "The key lora learns an adapter instead of the model (docs/lora.md), ema keeps averaged weights and kl_to an anchor "
+       "(docs/distillation.md). Processes that mpirun starts share every batch (docs/parallel-training.md).",
        "vitrine train --example\n"
        "vitrine train --one-step \"the fat cat sat on the\" --target \" mat\"",
        define_train},

@@ -78,7 +78,8 @@ void run_together(const Options& o, Comm& comm) {
   const auto end = [&](const std::string& message, int code) {
     // What is wrong for all is said once, by rank 0: it ends the others in this second.
     if (comm.rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
-    log("vitrine train: {}{}", comm.rank() > 0 ? fmt::format("process {} of {}: ", comm.rank(), comm.size()) : "", message);
+    log("vitrine {}: {}{}", o.distill ? "distill" : "train",
+        comm.rank() > 0 ? fmt::format("process {} of {}: ", comm.rank(), comm.size()) : "", message);
     comm.abort(code);
   };
   try {

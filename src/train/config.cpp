@@ -265,7 +265,9 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   c.batch = y.at("batch", "the sequences of one batch").whole(1, kMost);
   read(y, "accumulate", c.accumulate, 1, 1 << 20);
   const auto steps = y.find("steps"), epochs = y.find("epochs");
-  if (steps.has_value() == epochs.has_value()) y.fail("expected either \"steps\" or \"epochs\"");
+  if (steps.has_value() == epochs.has_value())
+    y.fail(steps ? "both \"steps\" and \"epochs\" are set; expected one of them"
+                 : "neither \"steps\" nor \"epochs\" is set; expected one of them");
   if (steps) c.steps = steps->whole(1, int64_t{1} << 50);
   if (epochs) c.epochs = number_in(*epochs, 1e-9, 1e9, "a number above 0");
 

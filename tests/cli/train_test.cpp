@@ -108,6 +108,8 @@ TEST_F(TrainCommand, TheCheckpointIsAModelForEveryCommand) {
   const Json config = read_json(scratch / "run/last/config.json");
   EXPECT_EQ(config.at("architectures"), Json::array({"GPT2LMHeadModel"}));
   EXPECT_EQ(config.at("torch_dtype"), "float32");
+  // Said, so that no program takes GPT-2's 50256 for it.
+  EXPECT_TRUE(config.contains("eos_token_id") && config.at("eos_token_id").is_null()) << config;
 }
 
 TEST_F(TrainCommand, OneStepRaisesWhatShouldFollow) {

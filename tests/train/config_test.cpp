@@ -100,7 +100,7 @@ out: o
 TEST(TrainConfig, NamesWhatIsWrong) {
   EXPECT_CONTAINS(refusal(kLeast + "learning_rate: 1\n"), "c.yaml:8: \"learning_rate\" is not known. Did you mean \"");
   EXPECT_CONTAINS(refusal(kLeast + "acumulate: 2\n"), "Did you mean \"accumulate\"?");
-  EXPECT_CONTAINS(refusal(kLeast + "epochs: 2\n"), "expected either \"steps\" or \"epochs\"");
+  EXPECT_CONTAINS(refusal(kLeast + "epochs: 2\n"), "both \"steps\" and \"epochs\" are set; expected one of them");
   EXPECT_CONTAINS(refusal(kLeast + "eval_every: 2\n"), "set data.validation too");
   EXPECT_CONTAINS(refusal(kLeast + "sample_every: 2\n"), "set sample_prompts too");
   EXPECT_CONTAINS(refusal(kLeast + "sample_prompts: [a]\n"), "set sample_every too");
