@@ -26,18 +26,18 @@ Batch continued_by(Engine& engine, const Batch& batch, const DistillOptions& opt
   sampling.seed = uint64_t{words[0]} << 32 | words[1];
   Sampler sampler(sampling, engine.shape().vocab_size);
 
-  std::vector<Stream> streams;
-  size_t row = 0, longest = 0;
+  if (batch.lengths.empty()) return batch;
+  const std::unique_ptr<KvCache> cache = engine.make_cache(*std::max_element(batch.lengths.begin(), batch.lengths.end()));
+  std::vector<Stream> streams;  // after the cache, to which their pages go back
+  size_t row = 0;
   for (const int64_t length : batch.lengths) {
     const auto n = static_cast<size_t>(length);
     const auto kept = std::max<size_t>(1, static_cast<size_t>(std::floor(options.prompt * static_cast<double>(n))));
     const auto begin = batch.tokens.begin() + static_cast<std::ptrdiff_t>(row);
     if (n > kept) streams.push_back({{begin, begin + static_cast<std::ptrdiff_t>(kept)}, {}, n - kept, {}});
-    longest = std::max(longest, n);
     row += n;
   }
   if (streams.empty()) return batch;
-  const std::unique_ptr<KvCache> cache = engine.make_cache(static_cast<int64_t>(longest));
 
   const auto draw = [&](size_t s, const float* logits) {
     Stream& stream = streams[s];
