@@ -58,9 +58,9 @@ const std::vector<Command>& commands() {
        "vitrine trace \"Once upon a time\" --gradients-at 'blocks.*.hook_resid_post' --out at-hooks.safetensors",
        define_trace},
       {"explain", "Walk a prompt through the model, as one offline page",
-       "Writes a page that opens without a network: the prompt's way from the string to the prediction, each step in words, with "
-       "its formula, the lines of the model's definition that do it, the shapes of this run, and pictures drawn from this run's "
-       "numbers. Long prompts are shown with less detail, so that the page stays below 30 MB.",
+       "Writes a page that opens without a network: the prompt's way from the string to the prediction and the gradients' way "
+       "back, each step in words, with its formula, the lines of the model's definition that do it, the shapes of this run, and "
+       "pictures drawn from this run's numbers. Long prompts are shown with less detail, so that the page stays below 30 MB.",
        "vitrine explain \"Once upon a time there was a little girl who\" --out walk.html\nvitrine explain --list",
        define_explain},
       {"picture", "Draw one picture of the walk-through",
@@ -108,11 +108,13 @@ const std::vector<Command>& commands() {
        "vitrine train --example\n"
        "vitrine train --one-step \"the fat cat sat on the\" --target \" mat\"",
        define_train},
-      {"convert", "Write a model in another float type, an adapter merged into it",
-       "Reads a Hugging Face directory and writes one: configuration, tokenizer and all weights, rounded to nearest with ties to "
-       "even. With --adapter each matrix takes what its LoRA adapter adds, in f32, before it is rounded once. docs/lora.md tells "
+      {"convert", "Write a model as a Hugging Face directory in a float type, an adapter merged into it",
+       "Reads a Hugging Face directory or a GGUF file and writes a directory: configuration, tokenizer and all weights, widened "
+       "where they are quantised and rounded to nearest with ties to even. With --adapter each matrix takes what its LoRA "
+       "adapter adds, in f32, before it is rounded once. docs/lora.md tells "
        "more.",
        "vitrine convert tests/golden/models/gpt2_a/model gpt2-bf16 --dtype bf16\n"
+       "vitrine convert tests/golden/gguf/llama_q8_0.gguf llama-f32 --dtype f32\n"
        "vitrine convert tests/golden/models/gpt2_a/model gpt2-merged --adapter tests/golden/lora/gpt2_a/adapter --dtype f32",
        define_convert},
       {"distill", "Train a model on what a teacher expects",

@@ -7,8 +7,10 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "generate/model_tokenizer.h"
 #include "model/adapter.h"
 #include "model/export.h"
+#include "model/from_gguf.h"
 
 namespace vitrine::cli {
 namespace {
@@ -21,12 +23,13 @@ struct Options {
 void run_convert(const Options& o) {
   if (o.out.ends_with(".gguf"))
     throw UsageError("OUT is " + o.out + "; convert writes Hugging Face directories, and GGUF files are not written yet.");
-  OpenedModel opened = open_model(o.in);
+  OpenedModel opened = as_huggingface(open_model(o.in));
   if (!o.adapter.empty()) open_adapter(opened, o.adapter);
   const DType dtype = o.dtype == "f32" ? DType::f32 : o.dtype == "f16" ? DType::f16 : DType::bf16;
   {
+    const Companions companions = companions_of(opened);
     Progress progress("converting");
-    write_huggingface(opened, o.out, dtype, [&](double share) { progress.show(share, ""); });
+    write_huggingface(opened, companions, o.out, dtype, [&](double share) { progress.show(share, ""); });
   }
   const int64_t parameters = parameter_count(*opened.model);
   if (o.json) {
@@ -42,7 +45,9 @@ void run_convert(const Options& o) {
 
 Action define_convert(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("IN", o->in, "A Hugging Face directory, or an id in the local Hugging Face cache")->type_name("")->required();
+  app.add_option("IN", o->in, "A Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache")
+      ->type_name("")
+      ->required();
   app.add_option("OUT", o->out, "The Hugging Face directory to make; it must not be there yet")
       ->type_name("")
       ->required()

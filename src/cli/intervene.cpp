@@ -144,8 +144,11 @@ void print_result(const Engine& engine, const InterveneResult& r) {
 
 void run_intervene(Options o) {
   Recipe recipe = read_recipe(o.recipe);
+  // A recipe's adapter is that of the recipe's model. The recipes of cells name what ran.
+  if (o.model.adapter.empty() && o.model.model.empty()) o.model.adapter = recipe.adapter;
   if (o.model.model.empty()) o.model.model = recipe.model;
-  recipe.model = o.model.model;  // so that the recipes of cells name the model that ran
+  recipe.model = o.model.model;
+  recipe.adapter = o.model.adapter;
   if (!o.out.empty()) check_writable("--out", o.out);
   Engine engine = open_engine(o.model);
   check_output(engine, o.out, o.recipe);

@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "model/from_gguf.h"
 #include "train/one_step.h"
 
 namespace vitrine::cli {
@@ -111,7 +112,7 @@ void run_one_step(const OneStepOptions& o) {
   LearnerOptions options;
   options.optimiser = {.kind = OptimiserOptions::Kind::sgd, .weight_decay = 0};
   options.threads = static_cast<int>(o.threads);
-  Learner learner(open_model(model_or_shipped(o.model)), options);
+  Learner learner(as_huggingface(open_model(model_or_shipped(o.model))), options);
   Engine& engine = learner.engine();
   Shown shown;
   shown.prompt = engine.prompt_ids(o.prompt);

@@ -133,7 +133,7 @@ void run_config(const Options& o, Comm& comm) {
   };
   events.sampled = [&](int64_t step, const std::string& prompt, const std::string& text) {
     progress->clear();
-    log("step {}: {}{}", step, bold(prompt), text);
+    log("step {}: {}{}", step, progress->live() ? fmt::format("\x1b[1m{}\x1b[22m", prompt) : prompt, text);
   };
   events.saved = [&](int64_t, const std::string& path) {
     progress->clear();

@@ -32,6 +32,14 @@ Window window() {
   return {size.ws_col, size.ws_row > 0 ? size.ws_row : 24};
 }
 
+// The loss, with its parts where it has some.
+std::string losses(const StepReport& report) {
+  std::string text = fmt::format("loss {:.4f}", report.loss);
+  if (report.cross_entropy) text += fmt::format("  ce {:.4f}", *report.cross_entropy);
+  for (const double divergence : report.divergences) text += fmt::format("  divergence {:.4f}", divergence);
+  return text;
+}
+
 }  // namespace
 
 void TrainView::History::add(double at, double value) {
@@ -66,8 +74,8 @@ void TrainView::step(const StepReport& report, const TrainEvents::Rate& rate) {
   last_ = now;
   shown_ = true;
   if (live_) return draw(report, rate);
-  log("step {}/{}  loss {:.4f}  lr {:.2e}  norm {:.3g}  {} tokens/s  {} of peak  {} left", report.step, steps_, report.loss,
-      report.lr, report.gradient_norm, grouped(static_cast<int64_t>(rate.tokens_per_s)), percent(rate.peak_share),
+  log("step {}/{}  {}  lr {:.2e}  norm {:.3g}  {} tokens/s  {} of peak  {} left", report.step, steps_, losses(report), report.lr,
+      report.gradient_norm, grouped(static_cast<int64_t>(rate.tokens_per_s)), percent(rate.peak_share),
       duration_text(rate.seconds_left));
 }
 
@@ -86,11 +94,10 @@ void TrainView::draw(const StepReport& report, const TrainEvents::Rate& rate) {
   std::vector<std::string> lines;
   // Words go, from the end, where the window is too narrow for all.
   std::string head = fmt::format("step {}/{}", report.step, steps_);
-  for (const std::string& word :
-       {fmt::format("{} left", duration_text(rate.seconds_left)), fmt::format("loss {:.4f}", report.loss),
-        fmt::format("{} tokens/s", grouped(static_cast<int64_t>(rate.tokens_per_s))),
-        fmt::format("{} of peak", percent(rate.peak_share)), fmt::format("lr {:.2e}", report.lr),
-        fmt::format("norm {:.3g}", report.gradient_norm)})
+  for (const std::string& word : {fmt::format("{} left", duration_text(rate.seconds_left)), losses(report),
+                                  fmt::format("{} tokens/s", grouped(static_cast<int64_t>(rate.tokens_per_s))),
+                                  fmt::format("{} of peak", percent(rate.peak_share)), fmt::format("lr {:.2e}", report.lr),
+                                  fmt::format("norm {:.3g}", report.gradient_norm)})
     if (width_of(head) + 2 + width_of(word) < size.columns) head += "  " + word;
   const int room = size.columns - 2 - width_of(head);
   if (room >= 10) {

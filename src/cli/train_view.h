@@ -19,6 +19,8 @@ class TrainView {
 
   void step(const StepReport& report, const TrainEvents::Rate& rate);
   void evaluated(int64_t step, double loss);
+  /// Whether standard error is a terminal that may be drawn on.
+  bool live() const { return live_; }
   /// Takes the drawing away, before anything else is written.
   void clear();
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "io/huggingface.h"
+#include "tokenizer/vocabulary_files.h"
 
 namespace vitrine {
 namespace {
@@ -21,9 +22,7 @@ std::optional<bool> flag_key(const GgufMetadata& metadata, std::string_view key)
   return metadata.flag(key);
 }
 
-}  // namespace
-
-std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufMetadata& metadata) {
+VocabularySpec vocabulary_of(const GgufMetadata& metadata) {
   VocabularySpec spec;
   spec.source = metadata.path();
   spec.kind = metadata.string("tokenizer.ggml.model");
@@ -47,7 +46,35 @@ std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufMetadata& metadat
   spec.add_eos = flag_key(metadata, "tokenizer.ggml.add_eos_token");
   spec.add_space_prefix = flag_key(metadata, "tokenizer.ggml.add_space_prefix");
   spec.remove_extra_whitespaces = flag_key(metadata, "tokenizer.ggml.remove_extra_whitespaces");
-  return tokenizer_from_vocabulary(std::move(spec));
+  return spec;
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufMetadata& metadata) {
+  return tokenizer_from_vocabulary(vocabulary_of(metadata));
+}
+
+Companions companions_of(const OpenedModel& opened) {
+  if (opened.gguf == nullptr) return companions_in(opened.files.directory);
+  const GgufMetadata& metadata = *opened.gguf;
+  Companions files;
+  if (metadata.has("tokenizer.ggml.model")) {
+    std::optional<std::string> chat_template;
+    if (metadata.has("tokenizer.chat_template")) chat_template = metadata.string("tokenizer.chat_template");
+    files = vocabulary_files(vocabulary_of(metadata), chat_template);
+  }
+  // Where text ends: config.json has one such token, and a chat's turns may end in another.
+  Json ends = Json::array();
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"})
+    if (const auto id = token_key(metadata, key); id && std::find(ends.begin(), ends.end(), *id) == ends.end())
+      ends.push_back(*id);
+  Json generation = Json::object();
+  if (!ends.empty()) generation["eos_token_id"] = ends.size() == 1 ? ends[0] : ends;
+  for (const char* key : {"bos_token_id", "pad_token_id"})
+    if (const Json& id = opened.files.config.value(key, Json()); !id.is_null()) generation[key] = id;
+  if (!generation.empty()) files["generation_config.json"] = generation.dump(2) + "\n";
+  return files;
 }
 
 std::shared_ptr<const Tokenizer> open_tokenizer(std::string_view name) {

@@ -5,12 +5,18 @@
 #include <string_view>
 
 #include "io/gguf.h"
+#include "model/export.h"
 #include "tokenizer/tokenizer.h"
 
 namespace vitrine {
 
 /// The vocabulary inside a GGUF file. Errors: FileError naming the key.
 std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufMetadata& metadata);
+
+/// What stands beside a model's configuration and weights in a directory of its own: the files that stand beside them now; or
+/// those that say what a GGUF file says of its vocabulary, chat template and ends of text. `opened` is as_huggingface(), if it is
+/// a GGUF file. Errors: FileError for a vocabulary that has no such form.
+Companions companions_of(const OpenedModel& opened);
 
 /// The tokenizer of `name`: a model (a directory, a .gguf file, an id in the local Hugging Face cache) or a bare tokenizer (a
 /// folder or one file). Errors: FileError.

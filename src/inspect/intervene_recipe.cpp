@@ -102,7 +102,7 @@ void read_numbers(const YamlValue& value, size_t level, VectorSpec& vector) {
   if (size == 0) value.fail("expected numbers");
   if (level == vector.shape.size()) {
     if (!vector.numbers.empty()) value.fail("expected a number here, as beside it");
-    vector.shape.push_back(size);
+    vector.shape.resize(level + 1, size);
   }
   if (vector.shape[level] != size)
     value.fail("expected " + std::to_string(vector.shape[level]) + " entries, as in the list before it");
@@ -404,8 +404,9 @@ Recipe recipe_of(const YamlValue& root, const std::string& path) {
   recipe.path = path;
   if (root.is_null())
     throw FileError(path, "is empty; expected a recipe with \"prompt\" and \"interventions\", \"patch\" or \"path\"");
-  root.allow(Names{"model", "prompt", "corrupt", "run", "interventions", "metric", "patch", "ablate", "path"});
+  root.allow(Names{"model", "adapter", "prompt", "corrupt", "run", "interventions", "metric", "patch", "ablate", "path"});
   if (const auto model = root.find("model")) recipe.model = model->text();
+  if (const auto adapter = root.find("adapter")) recipe.adapter = adapter->text();
   recipe.prompt = read_prompt(root.at("prompt", "the text or tokens to run"));
   if (const auto corrupt = root.find("corrupt")) recipe.corrupt = read_prompt(*corrupt);
   if (const auto interventions = root.find("interventions"))
@@ -483,6 +484,7 @@ std::string to_yaml(const PathSpec& path) {
 std::string to_yaml(const Recipe& recipe) {
   std::string text;
   if (!recipe.model.empty()) text += "model: " + yaml_quoted(recipe.model) + "\n";
+  if (!recipe.adapter.empty()) text += "adapter: " + yaml_quoted(recipe.adapter) + "\n";
   text += "prompt: " + prompt_yaml(recipe.prompt) + "\n";
   if (recipe.corrupt) text += "corrupt: " + prompt_yaml(*recipe.corrupt) + "\n";
   text += std::string("run: ") + (recipe.run_corrupt ? "corrupt" : "clean") + "\n";

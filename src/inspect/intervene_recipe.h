@@ -88,9 +88,10 @@ struct PathSpec {
 };
 
 struct Recipe {
-  std::string path;   // the file, for messages
-  std::string model;  // empty: not said
-  PromptSpec prompt;  // the clean one
+  std::string path;     // the file, for messages
+  std::string model;    // empty: not said
+  std::string adapter;  // the folder of one that stands beside the model; empty: none
+  PromptSpec prompt;    // the clean one
   std::optional<PromptSpec> corrupt;
   bool run_corrupt = false;  // which of them is edited
   std::vector<Intervention> interventions;

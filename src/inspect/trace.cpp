@@ -109,10 +109,6 @@ std::vector<int32_t> shifted(std::span<const std::vector<int32_t>> sequences, st
   return targets;
 }
 
-int64_t scored_in(std::span<const int32_t> targets) {
-  return std::count_if(targets.begin(), targets.end(), [](int32_t label) { return label != kNotScored; });
-}
-
 void require_scored(int64_t scored) {
   if (scored == 0)
     throw InputError(

@@ -14,6 +14,8 @@ namespace vitrine {
 
 namespace {
 
+constexpr const char* kTemporary = ".tmp.";  // stands behind the name, before what makes it a process's own
+
 // Renaming over a name would replace a link or a device (/dev/stdout) instead of what stands behind it.
 std::string file_behind(const std::string& path) {
   std::error_code error;
@@ -31,7 +33,7 @@ std::string file_behind(const std::string& path) {
 
 AtomicFile::AtomicFile(const std::string& path) : path_(file_behind(path)) {
   static std::atomic<int> counter{0};  // two writers of one process must not share a temporary name
-  temporary_ = path_ + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(counter++);
+  temporary_ = path_ + kTemporary + std::to_string(::getpid()) + "." + std::to_string(counter++);
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) fail("cannot be written");
 }
@@ -66,6 +68,10 @@ void AtomicFile::finish() {
     static_cast<void>(::fsync(parent));
     ::close(parent);
   }
+}
+
+bool is_or_becomes(std::string_view file, std::string_view name) {
+  return file.starts_with(name) && (file.size() == name.size() || file.substr(name.size()).starts_with(kTemporary));
 }
 
 void write_file_atomically(const std::string& path, std::string_view content) {

@@ -30,6 +30,9 @@ class AtomicFile {
   int fd_ = -1;
 };
 
+/// Whether a file's name is `name`, or what an AtomicFile of that name leaves behind when its process is killed.
+bool is_or_becomes(std::string_view file, std::string_view name);
+
 /// Replaces the file: `path` holds the old content or the new, never half of it. Errors: as AtomicFile.
 void write_file_atomically(const std::string& path, std::string_view content);
 

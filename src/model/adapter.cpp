@@ -13,6 +13,7 @@
 #include "io/config_reader.h"
 #include "io/file_checks.h"
 #include "io/safetensors.h"
+#include "model/pairs.h"
 
 namespace vitrine {
 namespace {
@@ -26,22 +27,12 @@ constexpr uint64_t kDropoutSites = uint64_t{1} << 32, kFreshStreams = uint64_t{2
 
 using Module = Adapter::Module;
 
-// Where halves of a head's rows lie side by side in the Hugging Face file, neighbours turn together in this one.
-std::vector<int64_t> rows_of_pairs(int64_t rows, int64_t head_dim) {
-  std::vector<int64_t> file_row(static_cast<size_t>(rows));
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t in_head = row % head_dim;
-    file_row[static_cast<size_t>(row)] = row - in_head + in_head % 2 * (head_dim / 2) + in_head / 2;
-  }
-  return file_row;
-}
-
 // Every matrix of every block, as a module without numbers.
 class Finder final : public TensorTable {
  public:
   explicit Finder(const OpenedModel& opened) : shape_(opened.model->shape()) {
     const BlockSpec spec = opened.model->block_spec(0);
-    pairs_ = opened.gguf != nullptr && spec.rope.has_value() && spec.rope->layout == RopeLayout::pairs;
+    pairs_ = opened.files.kind == ModelFiles::Kind::gguf && spec.rope.has_value() && spec.rope->layout == RopeLayout::pairs;
   }
   std::vector<Module> modules;
 

@@ -53,24 +53,37 @@ void widen(const Weight& w, int64_t stored_row, size_t n, float* to) {
   kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(stored_row), n, to);
 }
 
-// Row i of the file's matrix, as f32.
-void matrix_row(const Source& source, int64_t i, float* row) {
+// Rows [first, first + n) of the file's matrix, as f32.
+void matrix_rows(const Source& source, int64_t first, int64_t n, float* rows) {
+  const int64_t width = source.shape[1];
   if (!source.by_columns) {
     const int64_t each = source.matrices.front()->out;
-    const Weight& w = *source.matrices[static_cast<size_t>(i / each)];
-    widen(w, i % each, static_cast<size_t>(w.in), row);
-    if (w.adapter != nullptr) add_merged(*w.adapter, i % each, row);
+    for (int64_t i = first; i < first + n; ++i, rows += width) {
+      const Weight& w = *source.matrices[static_cast<size_t>(i / each)];
+      widen(w, i % each, static_cast<size_t>(w.in), rows);
+      if (w.adapter != nullptr) add_merged(*w.adapter, i % each, rows);
+    }
     return;
   }
+  std::vector<float> output;
   for (const Weight* w : source.matrices) {
-    widen(*w, i, static_cast<size_t>(w->out), row);
-    if (const LowRank* adapter = w->adapter)
+    if (w->by_columns) {
+      for (int64_t i = 0; i < n; ++i) widen(*w, first + i, static_cast<size_t>(w->out), rows + i * width);
+    } else {  // stored the other way round, as in GGUF
+      output.resize(static_cast<size_t>(w->in));
       for (int64_t j = 0; j < w->out; ++j) {
-        double sum = 0;
-        for (int64_t k = 0; k < adapter->A.out; ++k) sum += adapter->B.at<double>(j, k) * adapter->A.at<double>(k, i);
-        row[j] += static_cast<float>(adapter->scale * sum);
+        widen(*w, j, output.size(), output.data());
+        for (int64_t i = 0; i < n; ++i) rows[i * width + j] = output[static_cast<size_t>(first + i)];
       }
-    row += w->out;
+    }
+    if (const LowRank* adapter = w->adapter)
+      for (int64_t i = 0; i < n; ++i)
+        for (int64_t j = 0; j < w->out; ++j) {
+          double sum = 0;
+          for (int64_t k = 0; k < adapter->A.out; ++k) sum += adapter->B.at<double>(j, k) * adapter->A.at<double>(k, first + i);
+          rows[i * width + j] += static_cast<float>(adapter->scale * sum);
+        }
+    rows += w->out;
   }
 }
 
@@ -148,7 +161,7 @@ void write_weights(Model& model, const std::string& path, DType dtype, const std
     for (int64_t first = 0; first < s.shape[0]; first += per_piece) {
       const int64_t n = std::min(per_piece, s.shape[0] - first);
       rows.resize(static_cast<size_t>(n * width));
-      for (int64_t i = 0; i < n; ++i) matrix_row(s, first + i, rows.data() + i * width);
+      matrix_rows(s, first, n, rows.data());
       rounder.add(rows.data(), rows.size());
       done += static_cast<double>(n * width);
       if (wrote) wrote(done / all);
@@ -179,20 +192,26 @@ Json exported_config(const ModelFiles& files, DType dtype) {
   return config;
 }
 
-void copy_companions(const std::string& from, const std::string& to) {
+Companions companions_in(const std::string& directory) {
+  Companions found;
+  if (directory.empty()) return found;
   for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
                            "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json"}) {
-    const std::string path = from + "/" + name;
-    if (!from.empty() && fs::is_regular_file(path)) write_file_atomically(to + "/" + name, read_file(path));
+    const std::string path = directory + "/" + name;
+    if (fs::is_regular_file(path)) found[name] = read_file(path);
   }
+  return found;
 }
 
-void write_huggingface(OpenedModel& opened, const std::string& directory, DType dtype, const std::function<void(double)>& wrote) {
+void write_companions(const Companions& companions, const std::string& directory) {
+  for (const auto& [name, content] : companions) write_file_atomically(directory + "/" + name, content);
+}
+
+void write_huggingface(OpenedModel& opened, const Companions& companions, const std::string& directory, DType dtype,
+                       const std::function<void(double)>& wrote) {
+  VITRINE_CHECK(opened.files.kind == ModelFiles::Kind::huggingface, "a GGUF model is brought into that form first");
   if (torch_name(dtype) == nullptr)
     throw InputError(directory + ": a Hugging Face directory holds f32, bf16 or f16, not " + std::string(name_of(dtype)));
-  if (opened.gguf != nullptr)
-    throw InputError(opened.files.name + " is a GGUF file; converting one to a Hugging Face directory is not supported yet. " +
-                     "Convert the directory that it was made from");
   fs::path path = fs::path(directory).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   std::error_code error;
@@ -205,7 +224,7 @@ void write_huggingface(OpenedModel& opened, const std::string& directory, DType 
   if (error) throw InputError(directory + " cannot be made: " + error.message() + ". Name a place that you may write to");
   try {
     write_file_atomically(temporary + "/config.json", exported_config(opened.files, dtype).dump(2) + "\n");
-    copy_companions(opened.files.directory, temporary);
+    write_companions(companions, temporary);
     write_weights(*opened.model, temporary + "/model.safetensors", dtype, wrote);
     if (std::rename(temporary.c_str(), path.c_str()) != 0)
       throw RunError(directory + " cannot be put in place: " + std::strerror(errno));

@@ -1,6 +1,7 @@
 #include "model/load.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -216,6 +217,10 @@ ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoi
                                            std::string(name_of(divisors->dtype)) + "; expected [" + std::to_string(turning / 2) +
                                            "] of f32, one for each pair of a head's components");
     result.rope_divisors = reinterpret_cast<const float*>(divisors->data);
+    for (int64_t i = 0; i < turning / 2; ++i)
+      if (const float divisor = result.rope_divisors[i]; !(divisor > 0) || !std::isfinite(divisor))
+        throw FileError(*divisors->file, "tensor \"rope_freqs.weight\" holds " + std::to_string(divisor) + " at " +
+                                             std::to_string(i) + "; expected a finite number above 0. Is the file damaged?");
   }
   return result;
 }

@@ -300,8 +300,8 @@ Weight part_of(const Weight& W_O, const HeadInputs& head, DType activations) {
   }
   return part;
 }
-// The part of its adapter that reads them. The adapter's dropout is left out: while a model learns, only the watch for NaN
-// listens here, and what it is shown does not flow on.
+// The part of its adapter that reads them. The adapter's dropout is left out: while a model learns, nobody but the watch
+// for NaN asks for single heads' results, and what it is shown does not flow on.
 LowRank part_of(const LowRank& adapter, const HeadInputs& head, DType activations) {
   LowRank part = adapter;
   part.A = part_of(adapter.A, head, activations);

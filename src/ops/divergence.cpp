@@ -80,10 +80,6 @@ void check_rows(const Tensor& x, const Head& head, std::span<const int32_t> labe
                      std::to_string(head.weight->out));
 }
 
-int64_t scored_in(std::span<const int32_t> labels) {
-  return static_cast<int64_t>(labels.size()) - std::count(labels.begin(), labels.end(), kNotScored);
-}
-
 // The mean of the scored rows' numbers, summed in order.
 template <class T>
 T mean_of(const double* of_rows, std::span<const int32_t> labels, int64_t scored) {

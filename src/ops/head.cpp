@@ -72,14 +72,13 @@ Tensor cross_entropy(Context& ctx, const Tensor& x, const Head& head, std::span<
   const int64_t rows = x.rows(), vocab = head.weight->out;
   if (static_cast<int64_t>(labels.size()) != rows)
     throw ShapeError("cross_entropy: " + std::to_string(labels.size()) + " labels for " + std::to_string(rows) + " rows");
-  int64_t scored = 0;
   for (size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] != kNotScored && (labels[i] < 0 || labels[i] >= vocab))
       throw InputError("label " + std::to_string(labels[i]) + " at place " + std::to_string(i) +
                        " is outside the vocabulary of " + std::to_string(vocab) + " (" + std::to_string(kNotScored) +
                        " means: not scored)");
-    scored += labels[i] != kNotScored ? 1 : 0;
   }
+  const int64_t scored = scored_in(labels);
   const Tensor loss = ctx.empty({1}), row_lse = ctx.empty({rows});
   visit_scalar(x, [&](auto zero) {
     using T = decltype(zero);
@@ -108,6 +107,10 @@ Tensor cross_entropy(Context& ctx, const Tensor& x, const Head& head, std::span<
     tape->record(&loss_backward, LossNode{x, loss, row_lse, head, kept, scored});
   }
   return loss;
+}
+
+int64_t scored_in(std::span<const int32_t> labels) {
+  return static_cast<int64_t>(labels.size()) - std::count(labels.begin(), labels.end(), kNotScored);
 }
 
 int64_t first_not_finite(const Tensor& t) {

@@ -32,6 +32,8 @@ Tensor logits(Context& ctx, const Tensor& x, const Head& head, std::span<const i
 /// Backward: x, W, bias; each chunk's logits are computed again. Errors: InputError for a label outside the vocabulary.
 Tensor cross_entropy(Context& ctx, const Tensor& x, const Head& head, std::span<const int32_t> labels);
 inline constexpr int32_t kNotScored = -100;
+/// Labels that are not kNotScored.
+int64_t scored_in(std::span<const int32_t> labels);
 
 /// The first row of `t` that holds a NaN or an infinity, or -1.
 int64_t first_not_finite(const Tensor& t);

@@ -2,38 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <unordered_map>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/utf8.h"
+#include "tokenizer/json_writer.h"
+#include "tokenizer/sentencepiece_writer.h"
 #include "tokenizer/train.h"
 
 namespace vitrine {
 namespace {
-
-std::string json_text(std::string_view text) { return Json(text).dump(); }
-
-/// A list, one element a line: `indent` spaces, joined by commas.
-class JsonList {
- public:
-  explicit JsonList(std::string& out, int indent) : out_(out), indent_(size_t(indent)) {}
-  void add(std::string_view element) {
-    out_ += empty_ ? "\n" : ",\n";
-    out_.append(indent_, ' ') += element;
-    empty_ = false;
-  }
-  void close(std::string_view bracket) {
-    if (!empty_) out_.append("\n").append(indent_ - 2, ' ');
-    out_ += bracket;
-  }
-
- private:
-  std::string& out_;
-  size_t indent_;
-  bool empty_ = true;
-};
 
 void add_vocabulary(std::string& out, const TrainedTokenizer& trained) {
   out += "    \"vocab\": {";
@@ -92,34 +70,6 @@ void add_added_tokens(std::string& out, const TrainedTokenizer& trained) {
   list.close("],\n");
 }
 
-/// Writes Protocol Buffers' wire format.
-class ProtobufWriter {
- public:
-  void bytes(uint32_t field, std::string_view value) {
-    key(field, 2);
-    varint(value.size());
-    out_ += value;
-  }
-  void integer(uint32_t field, int64_t value) {
-    key(field, 0);
-    varint(uint64_t(value));
-  }
-  void real(uint32_t field, float value) {
-    key(field, 5);
-    const auto bits = std::bit_cast<uint32_t>(value);
-    for (int shift = 0; shift < 32; shift += 8) out_ += char(bits >> shift & 0xFF);
-  }
-  const std::string& message() const { return out_; }
-
- private:
-  void key(uint32_t field, uint32_t wire) { varint(field << 3 | wire); }
-  void varint(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) out_ += char((value & 0x7F) | 0x80);
-    out_ += char(value);
-  }
-  std::string out_;
-};
-
 constexpr int kPadding = 0, kEnd = 1, kBegin = 2, kUnknown = 3;  // ids, as meta_pieces() gives them
 
 }  // namespace
@@ -167,44 +117,18 @@ std::string tokenizer_json(const TrainedTokenizer& trained) {
 std::string tokenizer_model(const TrainedTokenizer& trained) {
   VITRINE_CHECK(trained.options.kind == TokenizerKind::sentencepiece_bpe, "a byte-level vocabulary has no SentencePiece form");
   const TrainTokenizerOptions& o = trained.options;
-  ProtobufWriter model;
-  for (const SentencePieceSpec::Piece& piece : trained.pieces) {
-    ProtobufWriter p;
-    p.bytes(1, piece.text);
-    p.real(2, piece.score);
-    if (piece.type != PieceType::normal) p.integer(3, int64_t(piece.type));
-    model.bytes(1, p.message());
-  }
-  // Numbers and meanings of the fields: sentencepiece_model.proto.
-  ProtobufWriter trainer;
-  trainer.integer(3, 2);  // model_type: BPE
-  trainer.integer(4, int64_t(trained.pieces.size()));
-  trainer.real(10, float(o.character_coverage));
-  trainer.integer(20, 16);  // max_sentencepiece_length
-  trainer.integer(25, o.split_digits);
-  trainer.integer(26, o.whitespace_pieces);
-  for (const SentencePieceSpec::Piece& piece : trained.pieces) {
-    const bool named = &piece - trained.pieces.data() <= kUnknown;
-    if (piece.type == PieceType::control && !named) trainer.bytes(30, piece.text);
-    if (piece.type == PieceType::user_defined) trainer.bytes(31, piece.text);
-  }
-  trainer.integer(35, o.byte_fallback);
-  trainer.integer(40, kUnknown);
-  trainer.integer(41, kBegin);
-  trainer.integer(42, kEnd);
-  trainer.integer(43, kPadding);
-  trainer.bytes(45, trained.pieces[kUnknown].text);
-  trainer.bytes(46, trained.pieces[kBegin].text);
-  trainer.bytes(47, trained.pieces[kEnd].text);
-  trainer.bytes(48, trained.pieces[kPadding].text);
-  model.bytes(2, trainer.message());
-  ProtobufWriter normalizer;
-  normalizer.bytes(1, "identity");
-  normalizer.integer(3, o.dummy_prefix);
-  normalizer.integer(4, 0);  // remove_extra_whitespaces
-  normalizer.integer(5, 1);  // escape_whitespaces
-  model.bytes(3, normalizer.message());
-  return model.message();
+  SentencePieceSpec spec;
+  spec.pieces = trained.pieces;
+  spec.byte_fallback = o.byte_fallback;
+  spec.add_dummy_prefix = o.dummy_prefix;
+  spec.remove_extra_whitespaces = false;
+  spec.bos = kBegin, spec.eos = kEnd, spec.padding = kPadding;
+  ProtobufWriter how;
+  how.real(10, float(o.character_coverage));
+  how.integer(20, 16);  // max_sentencepiece_length
+  how.integer(25, o.split_digits);
+  how.integer(26, o.whitespace_pieces);
+  return sentencepiece_model(spec, how);
 }
 
 std::string tokenizer_config_json(const TrainedTokenizer& trained) {

@@ -1,12 +1,13 @@
 // Vocabularies that lie in a GGUF file: kind "llama" is SentencePiece, kind "gpt2" byte-level BPE with a named way to cut
 // words. The patterns belong to the families' own tokenizer.json files; GGUF only names them.
+#include "tokenizer/vocabulary_spec.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "tokenizer/byte_level.h"
-#include "tokenizer/control_names.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/sentencepiece.h"
 
@@ -28,12 +29,6 @@ constexpr const char* kDeepseekV3 =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|)"
     R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-struct PreTokenization {
-  std::vector<std::string> names;
-  std::vector<std::string> patterns;  // applied one after the other, matches kept apart
-  bool ignore_merges = false, add_bos = false;
-};
-
 const std::vector<PreTokenization>& known_pre_tokenizations() {
   const std::string gpt2(kGpt2Pattern);
   static const std::vector<PreTokenization> table = {
@@ -53,6 +48,8 @@ const std::vector<PreTokenization>& known_pre_tokenizations() {
   return table;
 }
 
+}  // namespace
+
 const PreTokenization& find_pre_tokenization(const VocabularySpec& spec) {
   std::string known;
   for (const PreTokenization& p : known_pre_tokenizations()) {
@@ -67,13 +64,15 @@ const PreTokenization& find_pre_tokenization(const VocabularySpec& spec) {
                               spec.pre, known));
 }
 
-PieceType type_of(const VocabularySpec& spec, size_t id) {
+PieceType piece_type(const VocabularySpec& spec, size_t id) {
   if (spec.types.empty()) return PieceType::normal;
   const int32_t type = spec.types[id];
   if (type < 0 || type > 6)
     throw FileError(spec.source, fmt::format("tokenizer.ggml.token_type[{}] is {}, expected 1 to 6", id, type));
   return type == 0 ? PieceType::normal : PieceType(type);
 }
+
+namespace {
 
 void check(const VocabularySpec& spec) {
   const size_t n = spec.pieces.size();
@@ -92,7 +91,9 @@ void check(const VocabularySpec& spec) {
   in_range("padding", spec.padding);
 }
 
-std::shared_ptr<const Tokenizer> from_llama(VocabularySpec spec) {
+}  // namespace
+
+SentencePieceSpec sentencepiece_of(VocabularySpec spec) {
   if (spec.scores.empty())
     throw FileError(spec.source, "tokenizer.ggml.scores is missing; a vocabulary of kind \"llama\" needs it");
   SentencePieceSpec out;
@@ -101,7 +102,7 @@ std::shared_ptr<const Tokenizer> from_llama(VocabularySpec spec) {
   int bytes = 0;
   bool has_unknown = false;
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
-    PieceType type = type_of(spec, i);
+    PieceType type = piece_type(spec, i);
     if (spec.types.empty() && byte_of_piece(spec.pieces[i]) >= 0) type = PieceType::byte;
     if (spec.types.empty() && (spec.bos == int32_t(i) || spec.eos == int32_t(i))) type = PieceType::control;
     bytes += type == PieceType::byte;
@@ -115,8 +116,10 @@ std::shared_ptr<const Tokenizer> from_llama(VocabularySpec spec) {
   out.bos = spec.bos, out.eos = spec.eos, out.padding = spec.padding;
   out.add_bos = spec.add_bos, out.add_eos = spec.add_eos;
   if (spec.add_bos || spec.add_eos) out.rule_source = "tokenizer.ggml.add_bos_token and add_eos_token";
-  return std::make_shared<SentencePieceTokenizer>(std::move(out));
+  return out;
 }
+
+namespace {
 
 std::shared_ptr<const Tokenizer> from_gpt2(const VocabularySpec& spec) {
   const PreTokenization& pre = find_pre_tokenization(spec);
@@ -132,7 +135,7 @@ std::shared_ptr<const Tokenizer> from_gpt2(const VocabularySpec& spec) {
     if (vocabulary.add(piece, int32_t(i)) != Vocabulary::Added::yes)
       throw FileError(spec.source,
                       fmt::format("tokenizer.ggml.tokens {} and {} are both \"{}\"", vocabulary.find(piece), i, piece));
-    const PieceType type = type_of(spec, i);
+    const PieceType type = piece_type(spec, i);
     if (type != PieceType::control && type != PieceType::user_defined) continue;
     AddedToken token;
     token.id = int32_t(i), token.content = piece, token.special = type == PieceType::control;
@@ -170,7 +173,7 @@ std::shared_ptr<const Tokenizer> from_gpt2(const VocabularySpec& spec) {
 
 std::shared_ptr<const Tokenizer> tokenizer_from_vocabulary(VocabularySpec spec) {
   check(spec);
-  if (spec.kind == "llama") return from_llama(std::move(spec));
+  if (spec.kind == "llama") return std::make_shared<SentencePieceTokenizer>(sentencepiece_of(std::move(spec)));
   if (spec.kind == "gpt2") return from_gpt2(spec);
   throw FileError(spec.source,
                   fmt::format("tokenizer.ggml.model is \"{}\"; vitrine knows \"llama\" (SentencePiece BPE) and \"gpt2\" "

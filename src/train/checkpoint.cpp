@@ -25,9 +25,9 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kStep = "step-";
 constexpr const char* kUnfinished = ".unfinished-";
-constexpr const char* kMetricsBegun = "metrics.jsonl.tmp.";  // what write_file_atomically leaves when it is killed
 constexpr const char* kState = "training/optimiser.safetensors";
 constexpr const char* kAverage = "/ema";
+constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kProgress = "training/progress.json";
 constexpr int kFormat = 1;
 
@@ -60,7 +60,7 @@ Json identity_json(const TrainIdentity& i) {
 
 // A Hugging Face directory, or the folder of an adapter as PEFT has it. `weights(p)` gives the numbers of a parameter.
 template <class F>
-void write_model(Learner& learner, const std::string& folder, F&& weights) {
+void write_model(Learner& learner, const Companions& companions, const std::string& folder, F&& weights) {
   std::vector<TensorToWrite> tensors;  // of an adapter only looked at: write_adapter() reads the same numbers
   for (const Parameter& p : learner.parameters().list()) {
     const float* w = weights(p);
@@ -71,7 +71,7 @@ void write_model(Learner& learner, const std::string& folder, F&& weights) {
   const OpenedModel& opened = learner.engine().opened();
   if (opened.adapter != nullptr) return write_adapter(*opened.adapter, folder, opened.files.name);
   write_file_atomically(folder + "/config.json", exported_config(opened.files, DType::f32).dump(2) + "\n");
-  copy_companions(opened.files.directory, folder);
+  write_companions(companions, folder);
   write_safetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}});
 }
 
@@ -115,7 +115,8 @@ RunFolder::RunFolder(const std::string& path, bool holder) : path_(path) {
     throw UsageError("out: another process trains in " + path + ". Wait for it, or name another folder");
   }
   for (const std::string& name : names_in(path))
-    if (name.starts_with(kUnfinished) || name.starts_with(kMetricsBegun)) fs::remove_all(path + "/" + name, error);
+    if (name.starts_with(kUnfinished) || (name != kMetrics && is_or_becomes(name, kMetrics)))
+      fs::remove_all(path + "/" + name, error);
 }
 
 RunFolder::~RunFolder() {
@@ -134,7 +135,7 @@ std::vector<int64_t> RunFolder::steps() const {
 
 std::string RunFolder::step_path(int64_t step) const { return path_ + "/" + kStep + std::to_string(step); }
 
-bool RunFolder::used() const { return !steps().empty() || present(path_ + "/metrics.jsonl"); }
+bool RunFolder::used() const { return !steps().empty() || present(path_ + "/" + kMetrics); }
 
 void RunFolder::point(const std::string& link, int64_t step) const {
   const std::string temporary = path_ + "/" + kUnfinished + link, final_name = path_ + "/" + link;
@@ -152,18 +153,19 @@ void RunFolder::remove_step(int64_t step) const {
   if (::rename(step_path(step).c_str(), doomed.c_str()) == 0) fs::remove_all(doomed, error);
 }
 
-void RunFolder::save(Learner& learner, const TrainProgress& progress, const TrainIdentity& identity, int64_t keep) {
+void RunFolder::save(Learner& learner, const Companions& companions, const TrainProgress& progress, const TrainIdentity& identity,
+                     int64_t keep) {
   const std::string temporary = path_ + "/" + kUnfinished + kStep + std::to_string(progress.step);
   std::error_code error;
   try {
     fs::remove_all(temporary, error);
     fs::create_directories(temporary + "/training", error);
     if (error) throw RunError(temporary + ": cannot be made: " + error.message());
-    write_model(learner, temporary, [&](const Parameter& p) { return learner.parameters().weights(p); });
+    write_model(learner, companions, temporary, [&](const Parameter& p) { return learner.parameters().weights(p); });
     if (const Ema* ema = learner.ema()) {
       fs::create_directories(temporary + kAverage, error);
       if (error) throw RunError(temporary + kAverage + ": cannot be made: " + error.message());
-      write_model(learner, temporary + kAverage, [&](const Parameter& p) { return ema->weights(p); });
+      write_model(learner, companions, temporary + kAverage, [&](const Parameter& p) { return ema->weights(p); });
       sync_directory(temporary + kAverage);
     }
     write_state(learner, temporary + "/" + kState);
@@ -231,7 +233,7 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, const TrainIden
 }
 
 void RunFolder::rewind_metrics(int64_t step) const {
-  const std::string path = path_ + "/metrics.jsonl";
+  const std::string path = path_ + "/" + kMetrics;
   if (!present(path)) return;
   std::ifstream file(path);
   std::string kept, line;
@@ -245,7 +247,7 @@ void RunFolder::rewind_metrics(int64_t step) const {
 }
 
 void RunFolder::add_metrics(const std::string& line) {
-  const std::string path = path_ + "/metrics.jsonl";
+  const std::string path = path_ + "/" + kMetrics;
   if (metrics_ < 0) metrics_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   std::string_view left = line;
   const std::string whole = line + "\n";

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "model/export.h"
 #include "train/data/batch_source.h"
 #include "train/learner.h"
 
@@ -53,7 +54,9 @@ class RunFolder {
   /// renamed. Points `last` at it, and `best` at `progress.best_step`; then removes all but the newest `keep` and the best.
   /// Errors: RunError from the disk, which leaves all that was there intact; also if a weight is NaN or infinite. Meanwhile other
   /// ranks must call Learner::each_state().
-  void save(Learner& learner, const TrainProgress& progress, const TrainIdentity& identity, int64_t keep);
+  /// `companions` go beside the weights; an adapter's are its base's.
+  void save(Learner& learner, const Companions& companions, const TrainProgress& progress, const TrainIdentity& identity,
+            int64_t keep);
 
   /// Reads the optimiser's state and the progress of step-N, whose weights the learner was opened with.
   /// Errors: FileError for a file that does not fit the learner; InputError if `identity` differs from the run's.

@@ -235,7 +235,44 @@ DistillOptions read_distill(const YamlValue& value) {
   return d;
 }
 
+// Refuses what transformers' Trainer and nanoGPT call a key, with its name here.
+void point_to_ours(const YamlValue& y) {
+  static constexpr std::pair<const char*, const char*> kOthers[] = {
+      {"learning_rate", "optimiser.lr"},
+      {"lr", "optimiser.lr"},
+      {"weight_decay", "optimiser.weight_decay"},
+      {"optim", "optimiser.name"},
+      {"max_steps", "steps"},
+      {"max_iters", "steps"},
+      {"num_train_epochs", "epochs"},
+      {"per_device_train_batch_size", "batch"},
+      {"batch_size", "batch"},
+      {"gradient_accumulation_steps", "accumulate"},
+      {"block_size", "sequence_length"},
+      {"max_seq_length", "sequence_length"},
+      {"max_length", "sequence_length"},
+      {"warmup_steps", "schedule.warmup"},
+      {"warmup_iters", "schedule.warmup"},
+      {"min_lr", "schedule.minimum"},
+      {"lr_scheduler_type", "schedule.decay"},
+      {"max_grad_norm", "clip"},
+      {"grad_clip", "clip"},
+      {"gradient_checkpointing", "recompute"},
+      {"bf16", "compute: bf16"},
+      {"eval_steps", "eval_every"},
+      {"eval_interval", "eval_every"},
+      {"eval_iters", "eval_batches"},
+      {"save_steps", "checkpoint.every"},
+      {"save_total_limit", "checkpoint.keep"},
+      {"output_dir", "out"},
+      {"out_dir", "out"},
+  };
+  for (const auto& [theirs, ours] : kOthers)
+    if (const auto value = y.find(theirs)) value->fail("the key is not known; here it is \"" + std::string(ours) + "\"");
+}
+
 TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
+  point_to_ours(y);
   y.allow(Names{"model",         "lora",
                 "data",          "sequence_length",
                 "batch",         "accumulate",

@@ -16,7 +16,7 @@ std::string example_train_config(const std::string& model) {
 model: {model}        # a Hugging Face directory to go on from
 # For fresh weights:
 # model:
-#   config: {{model_type: gpt2, n_embd: 128, n_layer: 4, n_head: 4, n_positions: 128, vocab_size: 4096}}
+#   config: {{model_type: gpt2, n_embd: 128, n_layer: 4, n_head: 4, n_positions: 128, vocab_size: 6144}}
 #   tokenizer: {model}
 
 data:

@@ -98,12 +98,7 @@ void Guidance::add_targets(Batch& batch, uint64_t first) {
   if (found == sequences) return;
   Context& ctx = learner_.engine().context();
   const auto frame = ctx.frame();
-  Step step;
-  size_t row = 0;
-  for (const int64_t length : batch.lengths) {
-    step.add(std::span(batch.tokens).subspan(row, static_cast<size_t>(length)));
-    row += static_cast<size_t>(length);
-  }
+  const Step step = learner_.step_of(batch);
   const Tensor x = teacher_->model().residual(ctx, step);
   if (const int64_t bad = first_not_finite(x); bad >= 0)
     throw RunError(config_.path + ": distill.teacher: " + config_.distill->teacher + " gives NaN or infinity at row " +

@@ -25,10 +25,6 @@ class FirstGradientNotFinite final : public Listener {
   }
 };
 
-int64_t scored_in(const Batch& batch) {
-  return std::count_if(batch.labels.begin(), batch.labels.end(), [](int32_t label) { return label != kNotScored; });
-}
-
 constexpr const char* kAdvice =
     ". Nothing was learned from this step, and no checkpoint was written from it. A lower learning rate, a longer warm-up or "
     "clipping helps if the loss had been rising before; if it comes at the first step, look at the weights with `vitrine verify`";
@@ -44,7 +40,8 @@ Learner::Learner(OpenedModel opened, const LearnerOptions& options)
       optimiser_(options.optimiser, parameters_, shards_),
       tape_(options.recompute) {
   if (engine_.opened().adapter == nullptr) {  // copied
-    engine_.opened().checkpoint = Checkpoint("");
+    VITRINE_CHECK(engine_.opened().files.kind == ModelFiles::Kind::huggingface, "a GGUF model is brought into that form first");
+    if (engine_.opened().gguf == nullptr) engine_.opened().checkpoint = Checkpoint("");  // which also holds the vocabulary
     engine_.opened().widened.clear();
   }
   engine_.context().seed = options.seed;
@@ -147,13 +144,13 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
   report.step = steps_done_ + 1;
   report.lr = lr;
   double tokens = 0;
-  for (const Batch& batch : batches) tokens += static_cast<double>(scored_in(batch));
+  for (const Batch& batch : batches) tokens += static_cast<double>(scored_in(batch.labels));
   comm().all_reduce({&tokens, 1});
   report.tokens = static_cast<int64_t>(tokens);
   if (report.tokens == 0) throw InputError("no token of the step is scored, so there is nothing to learn from");
   try {
     for (size_t i = 0; i < batches.size(); ++i) {
-      const int64_t scored = scored_in(batches[i]);
+      const int64_t scored = scored_in(batches[i].labels);
       if (scored == 0) continue;
       const Step step = step_of(batches[i]);
       const auto frame = ctx.frame();
@@ -209,7 +206,7 @@ Learner::Sum Learner::evaluate(const Batch& batch, bool averaged) {
   const Step step = step_of(batch);
   const auto frame = ctx.frame();
   const Tensor loss = cross_entropy(ctx, model.residual(ctx, step), model.head(), batch.labels);
-  const int64_t scored = scored_in(batch);
+  const int64_t scored = scored_in(batch.labels);
   const double mean = static_cast<double>(*loss.data<float>());
   if (!std::isfinite(mean)) report_forward(step);
   return {mean * static_cast<double>(scored), scored};
@@ -263,7 +260,7 @@ void Learner::report_backward(std::span<const Batch> batches, const std::vector<
   for (size_t i = 0; i < norms.size(); ++i)
     if (parameter.empty() && !std::isfinite(norms[i])) parameter = parameters_.list()[i].name;
   for (size_t i = 0; i < batches.size(); ++i) {
-    if (scored_in(batches[i]) == 0) continue;
+    if (scored_in(batches[i].labels) == 0) continue;
     const Step step = step_of(batches[i]);
     number_batch(i, batches.size());
     for (size_t s = 0; s < step.sequences().size(); ++s) {

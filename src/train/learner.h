@@ -54,8 +54,9 @@ struct StepReport {
 
 class Learner {
  public:
-  /// Takes the opened model over: its weights are copied as f32, and its files are closed. If it has an adapter, that alone
-  /// learns, and the model stays in its files, in the type that they have.
+  /// Takes the opened model over: its weights are copied as f32, and its files are closed (but GGUF's, which holds the
+  /// vocabulary; such a model must be as_huggingface()). If it has an adapter, that alone learns, and the model stays in its
+  /// files, in the type that they have.
   /// Errors: as Optimiser; RunError if the memory is not there; InputError if ranks begin with different weights.
   Learner(OpenedModel opened, const LearnerOptions& options);
 
@@ -66,6 +67,9 @@ class Learner {
   /// layer and the op where NaN or infinity appeared first.
   /// watch, if given, sees the first sequence of the first batch that is scored; its listening changes no number.
   StepReport step(std::span<const Batch> batches, double lr, bool with_update = false, Listener* watch = nullptr);
+
+  /// The batch's sequences as a pass reads them; the batch must outlive it. Errors: InputError for one beyond the context.
+  Step step_of(const Batch& batch) const;
 
   /// The loss is cross_entropy_weight · cross-entropy + the guides' parts from now on. Batches that the model sampled count
   /// for the guides only.
@@ -103,7 +107,6 @@ class Learner {
     std::optional<double> cross_entropy;
     std::vector<double> divergences;
   };
-  Step step_of(const Batch& batch) const;
   void begin_together();
   void number_batch(size_t i, size_t batches);
   Tensor loss_of(Tape& tape, const Step& step, const Batch& batch, LossParts& parts, Listener* watch = nullptr);

@@ -59,11 +59,20 @@ class Binder final : public TensorTable {
     const auto row = static_cast<size_t>(p.shape[1]), first = static_cast<size_t>(line.part * line.out.size);
     const size_t begin = p.begin + (line.by_columns ? first : first * row);
     if (weight.data != nullptr) {
-      const int64_t rows = line.by_columns ? line.in.size : line.out.size;
-      const auto numbers = static_cast<size_t>(line.by_columns ? line.out.size : line.in.size);
-      for (int64_t r = 0; r < rows; ++r)
-        kernels().widen[static_cast<size_t>(weight.dtype)](weight.stored_row(r), numbers,
-                                                           weights_ + begin + static_cast<size_t>(r) * row);
+      const auto rows = static_cast<size_t>(weight.by_columns ? line.in.size : line.out.size);
+      const auto numbers = static_cast<size_t>(weight.by_columns ? line.out.size : line.in.size);
+      const auto widen = kernels().widen[static_cast<size_t>(weight.dtype)];
+      VITRINE_CHECK(line.by_columns || !weight.by_columns, "only files that want columns hold them");
+      std::vector<float> output(weight.by_columns == line.by_columns ? 0 : numbers);  // of a matrix stored the other way round
+      for (size_t r = 0; r < rows; ++r) {
+        const std::byte* const stored = weight.stored_row(static_cast<int64_t>(r));
+        if (output.empty()) {
+          widen(stored, numbers, weights_ + begin + r * row);
+          continue;
+        }
+        widen(stored, numbers, output.data());
+        for (size_t i = 0; i < numbers; ++i) weights_[begin + i * row + r] = output[i];
+      }
     }
     weight.name = p.name;
     weight.data = reinterpret_cast<const std::byte*>(weights_ + begin);

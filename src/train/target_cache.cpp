@@ -31,14 +31,14 @@ uint64_t checksum_of(uint64_t sequence, std::span<const std::byte> content) {
 }
 
 void check_identity(const std::string& folder, const Json& identity, const std::string& where) {
-  const std::string index = folder + "/index.json";
+  const std::string index = folder + "/" + kIndexName;
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw InputError(where + ": " + folder + " cannot be made: " + error.message());
   if (!present(index)) {
     const std::vector<std::string> there = names_in(folder);
-    if (std::any_of(there.begin(), there.end(), [](const std::string& name) { return !name.starts_with("index.json.tmp."); }))
-      throw InputError(where + ": " + folder + " holds other things and no index.json. Name a new folder");
+    if (std::any_of(there.begin(), there.end(), [](const std::string& name) { return !is_or_becomes(name, kIndexName); }))
+      throw InputError(where + ": " + folder + " holds other things and no " + kIndexName + ". Name a new folder");
     return write_file_atomically(index, identity.dump(2) + "\n");
   }
   const Json found = read_json(index, 1 << 20);

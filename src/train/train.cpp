@@ -12,8 +12,9 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "generate/generate.h"
+#include "generate/model_tokenizer.h"
 #include "io/file_checks.h"
-#include "model/load.h"
+#include "model/from_gguf.h"
 #include "ops/product_peak.h"
 #include "train/data/prepare.h"
 #include "train/fingerprint.h"
@@ -36,7 +37,17 @@ void check_memory(const TrainConfig& config, double bytes, const std::string& wh
                      " left. " + advice);
 }
 
-// The files of the model that learning starts from, with the dropout that was asked for.
+// A model's configuration with the dropout and the form that were asked for. checkpoint: what a run goes on from, or nothing.
+Json shaped(Json model_config, const TrainConfig& config, const std::string& checkpoint) {
+  model_config = with_dropout(std::move(model_config), config);
+  Json formed = with_form(model_config, config);
+  if (!checkpoint.empty() && formed != model_config)
+    throw InputError(config.path + ": model.norms and model.residual must stay as they were when a run goes on. " + checkpoint +
+                     " was trained with others; begin a new run from it with model: and another out:");
+  return formed;
+}
+
+// The files of the model that learning starts from.
 ModelFiles files_of(const TrainConfig& config, const std::string& checkpoint) {
   ModelFiles files;
   // An adapter's checkpoint holds the adapter alone.
@@ -47,32 +58,37 @@ ModelFiles files_of(const TrainConfig& config, const std::string& checkpoint) {
   } else {
     files = resolve_model(start.empty() ? config.config_path : start);
   }
-  const bool gguf = files.kind == ModelFiles::Kind::gguf;
-  if (gguf && !config.lora)
-    throw InputError(config.path + ": " + files.weights +
-                     " is a GGUF file; checkpoints are Hugging Face directories, so training starts from one. Give the "
-                     "directory that the file was made from, or set lora: an adapter learns beside any file");
-  if (gguf && (config.dropout_embedding || config.dropout_attention || config.dropout_residual))
-    throw InputError(config.path + ": dropout is set, and " + files.weights +
-                     " is a GGUF file, whose models have none. Set lora.dropout instead");
   if (!config.tokenizer.empty() && (checkpoint.empty() || config.lora)) {
     if (!is_folder(config.tokenizer))
       throw InputError(config.path + ": model.tokenizer is " + config.tokenizer +
                        ", which is no folder; expected one with tokenizer.json, tokenizer.model or vocab.json and merges.txt");
     files.directory = config.tokenizer;
   }
-  if (gguf) return files;
-  files.config = with_dropout(std::move(files.config), config);
-  Json formed = with_form(files.config, config);
-  if (!checkpoint.empty() && formed != files.config)
-    throw InputError(config.path + ": model.norms and model.residual must stay as they were when a run goes on. " + checkpoint +
-                     " was trained with others; begin a new run from it with model: and another out:");
-  files.config = std::move(formed);
   return files;
+}
+
+// Checkpoints are Hugging Face directories, so a GGUF model that learns takes that form from the start.
+OpenedModel opened_from_gguf(ModelFiles files, const TrainConfig& config) {
+  OpenedModel gguf = open_model(std::move(files));
+  Json model_config = shaped(huggingface_config(gguf), config, "");
+  OpenedModel opened = as_huggingface(std::move(gguf), std::move(model_config));
+  if (!config.tokenizer.empty()) {
+    opened.gguf = nullptr;
+    opened.files.directory = config.tokenizer;
+  }
+  return opened;
 }
 
 OpenedModel opened_for(const TrainConfig& config, const std::string& checkpoint) {
   ModelFiles files = files_of(config, checkpoint);
+  if (files.kind == ModelFiles::Kind::gguf) {
+    if (!config.lora) return opened_from_gguf(std::move(files), config);
+    if (config.dropout_embedding || config.dropout_attention || config.dropout_residual)
+      throw InputError(config.path + ": dropout is set, and " + files.weights +
+                       " is a GGUF file, whose models have none beside an adapter. Set lora.dropout instead");
+    return open_model(std::move(files));
+  }
+  files.config = shaped(std::move(files.config), config, checkpoint);
   if (checkpoint.empty() && config.model.empty()) {
     OpenedModel opened;
     opened.model = model_from_config(files);
@@ -133,7 +149,8 @@ class Run {
         comm_(comm),
         folder_(config.out, first()),
         checkpoint_(checkpoint_of(resume)),
-        learner_(make_learner()) {
+        learner_(make_learner()),
+        companions_(config.lora ? Companions() : companions_of(learner_.engine().opened())) {
     if (checkpoint_ < 0 && config_.model.empty()) name_special_tokens();
     open_data();
     check_sizes();
@@ -195,6 +212,7 @@ class Run {
   int64_t checkpoint_;
   uint64_t base_ = 0;  // of an adapter: the fingerprint of the model that it stands beside; make_learner() sets it
   Learner learner_;
+  const Companions companions_;  // read at once: the checkpoint that a run goes on from is removed when newer ones are there
   std::optional<TokenData> data_, validation_;
   std::optional<BatchSource> source_;
   std::optional<Guidance> guidance_;
@@ -221,7 +239,13 @@ Learner Run::make_learner() {
                      (config_.lora ? "" : "no ") + "lora. Set it back, or begin a new run with another out:");
   OpenedModel opened = opened_for(config_, checkpoint);
   if (config_.lora) base_ = fingerprint_of(opened);
-  if (config_.lora && checkpoint_ < 0) add_fresh_adapter(opened, *config_.lora, config_.seed);
+  if (config_.lora && checkpoint_ < 0) {
+    try {
+      add_fresh_adapter(opened, *config_.lora, config_.seed);
+    } catch (const InputError& error) {
+      throw InputError(config_.path + ": " + error.what());
+    }
+  }
   if (config_.lora && checkpoint_ >= 0) open_adapter(opened, checkpoint);
   const int64_t count = config_.lora ? opened.adapter->parameter_count() : parameter_count(*opened.model);
   check_memory(config_, state_bytes(static_cast<double>(count)) * comm_.on_this_machine(),
@@ -270,7 +294,8 @@ void Run::open_data() {
                        ". Prepare the data with this model's tokenizer");
     if (engine.has_tokenizer() && data.tokenizer() != tokenizer_fingerprint(engine.tokenizer()))
       throw InputError(config_.path + ": " + path + " was made with another tokenizer than the model's, so its ids stand for " +
-                       "other pieces. Prepare it again: vitrine data … --tokenizer " + engine.opened().files.directory);
+                       "other pieces. Prepare it again: vitrine data … --tokenizer " +
+                       (engine.opened().gguf != nullptr ? engine.name() : engine.opened().files.directory));
     return data;
   };
   data_ = open(config_.train_data);
@@ -409,7 +434,7 @@ void Run::save() {
   if (!first()) return learner_.each_state();
   TrainProgress kept = progress_;
   if (!config_.best) kept.best_step = 0;
-  folder_.save(learner_, kept, identity(), config_.keep);
+  folder_.save(learner_, companions_, kept, identity(), config_.keep);
   if (events_.saved) events_.saved(progress_.step, result_.checkpoint);
 }
 
@@ -450,10 +475,11 @@ TrainResult Run::go() {
       batches.push_back(guidance_ ? guidance_->next(*source_, number) : source_->next());
     }
     const bool layers = due(config_.layers_every, progress_.step + 1);
-    LayerWatch watch(learner_.engine().model(), residual);
+    std::optional<LayerWatch> watch;
+    if (layers) watch.emplace(learner_.engine().model(), residual);
     const auto begin = std::chrono::steady_clock::now();
     const double comm_before = comm_.seconds();
-    const StepReport report = learner_.step(batches, schedule_.at(progress_.step), layers, layers ? &watch : nullptr);
+    const StepReport report = learner_.step(batches, schedule_.at(progress_.step), layers, watch ? &*watch : nullptr);
     const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
                  waited = comm_.seconds() - comm_before;
     step_seconds += took;
@@ -474,7 +500,7 @@ TrainResult Run::go() {
                  {"peak_share", rate.peak_share}};
     if (comm_.size() > 1) line["comm_share"] = waited / took;
     if (guidance_) guidance_->describe(report, batches, line);
-    if (layers) add_layers(report, watch, line);
+    if (watch) add_layers(report, *watch, line);
     if (first() && events_.stepped) events_.stepped(report, rate);
     const bool last = progress_.step == steps_;
     if (due(config_.eval_every, progress_.step) || (last && config_.eval_every > 0)) evaluate(line);

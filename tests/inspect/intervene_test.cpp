@@ -175,10 +175,10 @@ TEST(Metric, RefusesATokenThatTheModelLacks) {
                                      {"vocab_size", 1000}});
   std::filesystem::copy_file(std::string(VITRINE_SOURCE) + "/models/tales9m/tokenizer.model", folder.path() + "/tokenizer.model");
   Engine engine(folder.path(), {2, {}});
-  for (const char* token : {"' king'", "\u2581king", "1758"}) {
+  for (const char* token : {"' daughter'", "\u2581daughter", "1237"}) {
     const Recipe recipe =
         parse(std::string("prompt: {tokens: [2, 5]}\ninterventions: [{mlp: 0, do: zero}]\nmetric: {logprob: ") + token + "}\n");
-    EXPECT_CONTAINS(message_of<InputError>([&] { intervene(engine, recipe); }), "1758") << token;
+    EXPECT_CONTAINS(message_of<InputError>([&] { intervene(engine, recipe); }), "1237") << token;
   }
 }
 

@@ -5,32 +5,20 @@
 #include <cmath>
 #include <optional>
 
-#include "io/gguf_writer.h"
 #include "kernels/table.h"
 #include "run.h"
-#include "support/scratch.h"
+#include "support/changed_gguf.h"
 
 namespace vitrine {
 namespace {
 
 std::string gguf_file(const std::string& name) { return std::string(VITRINE_GOLDEN) + "/gguf/" + name + ".gguf"; }
 
-// A copy of llama.gguf with one key changed or, without a value, left out; the message of opening it.
+// The message of opening llama.gguf with one key changed or, without a value, left out.
 std::string message_with(const std::string& key, std::optional<GgufValue> value) {
   const Scratch scratch;
-  const Gguf source = open_gguf(gguf_file("llama"));
-  GgufKeys keys;
-  for (const auto& [name, held] : source.metadata.values()) {
-    if (name != key) keys.emplace_back(name, held);
-    if (name == key && value) keys.emplace_back(name, *value);
-  }
-  std::vector<TensorPlan> plans;
-  for (const auto& [name, tensor] : source.checkpoint.tensors()) plans.push_back({name, tensor.dtype, tensor.shape});
-  GgufWriter writer(scratch / "changed.gguf", keys, plans);
-  size_t i = 0;
-  for (const auto& [name, tensor] : source.checkpoint.tensors()) writer.write(i++, {tensor.data, tensor.bytes});
-  writer.finish();
-  return message_of<FileError>([&] { open_model(scratch / "changed.gguf"); });
+  const std::string path = changed_gguf(scratch, gguf_file("llama"), {{key, std::move(value)}});
+  return message_of<FileError>([&] { open_model(path); });
 }
 
 TEST(GgufModelKeys, NothingIsGuessed) {

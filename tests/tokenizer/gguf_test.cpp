@@ -7,8 +7,12 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/mapped_file.h"
+#include "support/scratch.h"
+#include "tokenizer/sentencepiece_spec.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/vocabulary_files.h"
 
 namespace vitrine {
 namespace {
@@ -82,12 +86,20 @@ class Metadata {
   size_t at_ = 0;
 };
 
+// The same vocabulary as the files of a Hugging Face directory.
+std::shared_ptr<const Tokenizer> through_files(const Scratch& scratch, const VocabularySpec& spec) {
+  for (const auto& [name, content] : vocabulary_files(spec, {})) scratch.write(name, content);
+  return load_tokenizer(scratch / ".");
+}
+
 // The texts are separated by a line of their own, the answers are one line each, without BOS.
 void check_vocabulary(const std::string& name) {
   const char* folder = std::getenv("VITRINE_DATA");
   if (folder == nullptr) GTEST_SKIP() << "left out: ggml-vocab-" << name << ".gguf; set VITRINE_DATA to the data folder";
   const std::string stem = std::string(folder) + "/tokenizers/ggml-vocab/ggml-vocab-" + name + ".gguf";
-  const auto tokenizer = tokenizer_from_vocabulary(Metadata(stem).spec);
+  const Scratch scratch;
+  const VocabularySpec spec = Metadata(stem).spec;
+  const auto tokenizer = tokenizer_from_vocabulary(spec), files = through_files(scratch, spec);
   const std::string inputs = read_file(stem + ".inp"), mark = "\n__ggml_vocab_test__\n";
   std::ifstream answers(stem + ".out");
   size_t cases = 0;
@@ -102,6 +114,7 @@ void check_vocabulary(const std::string& name) {
     for (int32_t id = 0; numbers >> id;) ids.push_back(id);
     EXPECT_EQ(tokenizer->encode(text, false), ids) << text;
     EXPECT_EQ(tokenizer->decode(ids), text);
+    EXPECT_EQ(files->encode(text, false, Special::text), ids) << text;
   }
   EXPECT_GT(cases, 40u);
 }
@@ -193,6 +206,129 @@ TEST(GgufVocabulary, NamesWhatIsWrong) {
   expect_refused(spec, "tokenizer.ggml.scores is missing");
   spec = good, spec.pieces.clear(), spec.types.clear();
   expect_refused(spec, "tokens holds 0 pieces");
+}
+
+// The files of a Hugging Face directory ----------------------------------------------------------------------------------
+
+const std::string kVariants = std::string(VITRINE_GOLDEN) + "/tokenizers/variants/";
+
+void expect_same_vocabulary(const Tokenizer& a, const Tokenizer& b) {
+  ASSERT_EQ(a.vocab_size(), b.vocab_size());
+  for (int32_t id = 0; id < a.vocab_size(); ++id) {
+    EXPECT_EQ(a.piece(id), b.piece(id));
+    EXPECT_EQ(a.is_control(id), b.is_control(id)) << id;
+  }
+  EXPECT_EQ(a.bos(), b.bos());
+  EXPECT_EQ(a.eos(), b.eos());
+  EXPECT_EQ(a.unknown(), b.unknown());
+  EXPECT_EQ(a.padding(), b.padding());
+  EXPECT_EQ(a.adds_bos(), b.adds_bos());
+  EXPECT_EQ(a.adds_eos(), b.adds_eos());
+}
+
+void expect_same_ids(const Tokenizer& a, const Tokenizer& b) {
+  for (const Json& string : read_json(kVariants + "strings.json"))
+    for (const Special special : {Special::text, Special::parse}) {
+      const std::string text = string.get<std::string>();
+      const Ids ids = a.encode(text, true, special);
+      EXPECT_EQ(b.encode(text, true, special), ids) << string;
+      EXPECT_EQ(b.decode(ids), a.decode(ids)) << string;
+    }
+  for (const std::string text : {"", "\xFF\xC3(", "<s>x</s>", "<|endoftext|> <|endoftext|>", "<bos><start_of_turn>user"})
+    for (const Special special : {Special::text, Special::parse})
+      EXPECT_EQ(b.encode(text, true, special), a.encode(text, true, special)) << text;
+}
+
+TEST(GgufVocabularyFiles, EveryWayToCutWords) {
+  for (const char* pre : {"gpt-2", "llama-bpe", "dbrx", "qwen2", "gpt-4o", "tekken", "falcon", "starcoder", "deepseek-coder",
+                          "deepseek-v3", "default"}) {
+    SCOPED_TRACE(pre);
+    for (const int variant : {0, 1, 2}) {
+      VocabularySpec spec = small_byte_level();
+      spec.pre = pre;
+      spec.types[500] = 4;  // user-defined
+      if (variant > 0) spec.add_bos = variant == 1, spec.add_eos = true, spec.add_space_prefix = true;
+      const Scratch scratch;
+      const auto gguf = tokenizer_from_vocabulary(spec), files = through_files(scratch, spec);
+      expect_same_vocabulary(*gguf, *files);
+      expect_same_ids(*gguf, *files);
+    }
+  }
+}
+
+// The vocabulary as GGUF has it; what a GGUF file cannot say, such as rules for characters, the models used here do not have.
+VocabularySpec as_gguf(const std::string& model) {
+  SentencePieceSpec from = parse_sentencepiece(read_file(model), model);
+  VocabularySpec spec;
+  spec.source = "small.gguf", spec.kind = "llama";
+  for (size_t id = 0; id < from.pieces.size(); ++id) {
+    const SentencePieceSpec::Piece& piece = from.pieces[id];
+    spec.pieces.push_back(piece.text), spec.scores.push_back(piece.score), spec.types.push_back(int32_t(piece.type));
+    if (piece.text == from.bos_piece) spec.bos = int32_t(id);
+    if (piece.text == from.eos_piece) spec.eos = int32_t(id);
+    if (piece.type == PieceType::unknown) spec.unknown = int32_t(id);
+  }
+  spec.add_space_prefix = from.add_dummy_prefix, spec.remove_extra_whitespaces = from.remove_extra_whitespaces;
+  return spec;
+}
+
+// Ids by sentencepiece itself, of the model that the vocabulary came from.
+TEST(GgufVocabularyFiles, SentencePieceOddTexts) {
+  const Json strings = read_json(kVariants + "strings.json");
+  for (const std::string name : {"spm_llama", "spm_unused"}) {
+    const Scratch scratch;
+    const VocabularySpec spec = as_gguf(kVariants + name + ".model");
+    const auto gguf = tokenizer_from_vocabulary(spec), files = through_files(scratch, spec);
+    expect_same_vocabulary(*gguf, *files);
+    expect_same_ids(*gguf, *files);
+    for (const Json& row : read_json(kVariants + name + ".expected.json")) {
+      if (!row.contains("i")) continue;
+      const std::string text = strings.at(row["i"].get<size_t>()).get<std::string>();
+      EXPECT_EQ(files->encode(text, false), row["ids"].get<Ids>()) << name << ": " << text;
+    }
+  }
+}
+
+TEST(GgufVocabularyFiles, SentencePieceGemmaAndItsBosRule) {
+  for (const std::string name : {"spm512", "gemma"}) {
+    VocabularySpec spec = as_gguf(std::string(VITRINE_GOLDEN) + "/tokenizers/" + name + "/tokenizer.model");
+    std::ifstream rows(std::string(VITRINE_GOLDEN) + "/tokenizers/" + name + ".spm.jsonl");
+    for (const bool add_bos : {true, false}) {
+      spec.add_bos = add_bos;
+      const Scratch scratch;
+      const auto gguf = tokenizer_from_vocabulary(spec), files = through_files(scratch, spec);
+      expect_same_vocabulary(*gguf, *files);
+      expect_same_ids(*gguf, *files);
+      for (std::string line; std::getline(rows, line);) {
+        const Json row = Json::parse(line);
+        if (!row.contains("text")) continue;  // bytes
+        EXPECT_EQ(files->encode(row["text"].get<std::string>(), false), row["ids"].get<Ids>()) << row["text"];
+      }
+    }
+  }
+}
+
+TEST(GgufVocabularyFiles, TheChatTemplateComesAlong) {
+  const Json config = Json::parse(vocabulary_files(small_byte_level(), "{{ bos_token }}\n").at("tokenizer_config.json"));
+  EXPECT_EQ(config.at("chat_template"), "{{ bos_token }}\n");
+  EXPECT_EQ(config.at("eos_token"), "<|endoftext|>");
+}
+
+TEST(GgufVocabularyFiles, WhatFilesCannotSayIsRefused) {
+  const auto message = [](const VocabularySpec& spec, const std::optional<std::string>& chat_template = {}) {
+    return message_of<FileError>([&] { vocabulary_files(spec, chat_template); });
+  };
+  VocabularySpec bytes = small_byte_level();
+  EXPECT_CONTAINS(message(bytes, "\xFF"), "small.gguf: tokenizer.chat_template is \"");
+  bytes.pieces[510] = "\xFF";
+  bytes.merges.pop_back();
+  EXPECT_CONTAINS(message(bytes), "tokenizer.ggml.tokens[510] is \"\xEF\xBF\xBD\", which is not UTF-8");
+  VocabularySpec spm = as_gguf(kVariants + "spm_llama.model");
+  VocabularySpec changed = spm;
+  changed.types[size_t(*spm.bos)] = 1;
+  EXPECT_CONTAINS(message(changed), "tokenizer.ggml.bos_token_id is 1, whose token_type is not 3 (control)");
+  changed = spm, changed.pieces.back().clear();
+  EXPECT_CONTAINS(message(changed), "is empty; a tokenizer.model cannot hold that");
 }
 
 }  // namespace

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
+#include "base/json.h"
+#include "base/mapped_file.h"
 #include "support/scratch.h"
 
 namespace vitrine {
@@ -97,8 +101,26 @@ out: o
   EXPECT_EQ(c.out, "o");
 }
 
+// The recipes of the model that ships and of its student are what the program reads today.
+TEST(TrainConfig, ReadsTheRecipesThatShip) {
+  const std::string folder = std::string(VITRINE_SOURCE) + "/models/training/";
+  const TrainConfig shipped = read_train_config(folder + "tales9m.yaml");
+  const Json trained = read_json(std::string(VITRINE_SOURCE) + "/models/tales9m/config.json");
+  for (const auto& [key, value] : shipped.config.items()) EXPECT_EQ(trained.at(key), value) << key;
+  std::string student = read_file(folder + "student/student.yaml") + read_file(folder + "student/distill.yaml");
+  for (const auto& [word, value] : {std::pair("MODEL", "models/tales9m"), {"SEED", "1"}, {"OUT", "out"}})
+    for (size_t at = student.find(word); at != std::string::npos; at = student.find(word))
+      student.replace(at, std::strlen(word), value);
+  const TrainConfig distilled = parse_train_config(student, "student.yaml");
+  EXPECT_EQ(distilled.config.at("vocab_size"), trained.at("vocab_size"));
+  ASSERT_TRUE(distilled.distill.has_value());
+  EXPECT_EQ(distilled.distill->teacher, "models/tales9m");
+}
+
 TEST(TrainConfig, NamesWhatIsWrong) {
-  EXPECT_CONTAINS(refusal(kLeast + "learning_rate: 1\n"), "c.yaml:8: \"learning_rate\" is not known. Did you mean \"");
+  EXPECT_CONTAINS(refusal(kLeast + "learning_rate: 1\n"), "c.yaml:8: \"learning_rate\"");
+  EXPECT_CONTAINS(refusal(kLeast + "learning_rate: 1\n"), "the key is not known; here it is \"optimiser.lr\"");
+  EXPECT_CONTAINS(refusal(kLeast + "gradient_accumulation_steps: 4\n"), "here it is \"accumulate\"");
   EXPECT_CONTAINS(refusal(kLeast + "acumulate: 2\n"), "Did you mean \"accumulate\"?");
   EXPECT_CONTAINS(refusal(kLeast + "epochs: 2\n"), "both \"steps\" and \"epochs\" are set; expected one of them");
   EXPECT_CONTAINS(refusal(kLeast + "eval_every: 2\n"), "set data.validation too");

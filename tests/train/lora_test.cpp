@@ -229,6 +229,7 @@ TEST(LoraRun, ConfigurationsThatDoNotFitAreRefused) {
     return "accepted";
   };
   const auto of = [&](const std::string& lora) { return refusal(lora_config(scratch, scratch / "none", 1, lora)); };
+  EXPECT_EQ(of("{targets: [q_proj]}").find("a.yaml: lora.targets: "), 0u);
   EXPECT_NE(of("{targets: [q_proj]}").find("There are c_attn, c_proj, c_fc, and all-linear"), std::string::npos);
   EXPECT_NE(of("{rank: 4}").find("targets"), std::string::npos);
   EXPECT_NE(of("{rank: 0, targets: all-linear}").find("lora.rank"), std::string::npos);

@@ -15,10 +15,11 @@
 namespace vitrine {
 
 /// Token data that can be learned: words of a small language, in documents of 20 to 60 tokens.
-inline std::string small_data(const Scratch& scratch, const std::string& name, int documents, uint64_t seed) {
+inline std::string small_data(const Scratch& scratch, const std::string& name, int documents, uint64_t seed,
+                              uint64_t tokenizer = 1) {
   const std::string path = scratch / name;
   std::filesystem::create_directories(path);
-  TokenDataWriter writer(path, {.vocab_size = 61, .tokenizer = 1});
+  TokenDataWriter writer(path, {.vocab_size = 61, .tokenizer = tokenizer});
   for (int d = 0; d < documents; ++d) {
     std::vector<int32_t> ids = {static_cast<int32_t>(d % 61)};
     const uint32_t length = 20 + philox(seed, static_cast<uint64_t>(d), 1)[0] % 40;

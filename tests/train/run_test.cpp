@@ -185,6 +185,21 @@ TEST_F(TrainRun, GoesOnFromAnExistingModel) {
   EXPECT_EQ(read_json(scratch / "second/last/config.json").at("attn_pdrop"), 0.0);
 }
 
+TEST_F(TrainRun, CompanionsOutliveTheCheckpointThatARunGoesOnFrom) {
+  train(config("first"), false);
+  write_file_atomically(scratch / "first/step-12/chat_template.jinja", "{{ messages }}");
+  std::string text = small_config(scratch, scratch / "second", "checkpoint: {every: 1, keep: 1, best: false}\n");
+  const size_t begin = text.find("model:"), end = text.find("data:");
+  text.replace(begin, end - begin, "model: " + scratch / "first/last" + "\n");
+  text.erase(text.find("checkpoint: {every: 3"), std::string("checkpoint: {every: 3, keep: 2}\n").size());
+  const TrainConfig next = parse_train_config(text, "config.yaml");
+  train(next, false, until(3));
+  std::filesystem::remove_all(scratch / "first");
+  train(next, true);
+  EXPECT_FALSE(std::filesystem::exists(scratch / "second/step-3"));
+  EXPECT_EQ(read_file(scratch / "second/last/chat_template.jinja"), "{{ messages }}");
+}
+
 TEST_F(TrainRun, RefusesBeforeItStartsWithNumbers) {
   const auto refused = [&](const std::string& from, const std::string& to) {
     std::string text = small_config(scratch, scratch / "run");

@@ -116,9 +116,6 @@ void check_files(const PrepareOptions& options) {
         throw InputError(valid + ": is among the files to train on as well; what is held out must be other text");
 }
 
-// Whether it is `name`, or what an AtomicFile of that name leaves when it is killed.
-bool is_or_becomes(const std::string& file, const std::string& name) { return file == name || file.starts_with(name + ".tmp."); }
-
 bool is_shard(const std::string& file) {
   const size_t digits = file.find_first_not_of("0123456789");
   return digits != std::string::npos && digits >= 5 && is_or_becomes(file.substr(digits), ".tokens");

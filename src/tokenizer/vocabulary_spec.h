@@ -1,0 +1,26 @@
+#pragma once
+// What a GGUF vocabulary means, for its tokenizer and for the files that are made of it.
+#include <string>
+#include <vector>
+
+#include "tokenizer/sentencepiece_spec.h"
+#include "tokenizer/tokenizer.h"
+
+namespace vitrine {
+
+/// How tokenizer.ggml.pre cuts words.
+struct PreTokenization {
+  std::vector<std::string> names;
+  std::vector<std::string> patterns;  // applied one after the other, matches kept apart
+  bool ignore_merges = false, add_bos = false;
+};
+/// Errors: FileError listing the names that are known.
+const PreTokenization& find_pre_tokenization(const VocabularySpec& spec);
+
+/// Errors: FileError for a number that is no type.
+PieceType piece_type(const VocabularySpec& spec, size_t id);
+
+/// A vocabulary of kind "llama", checked, in the words of a SentencePiece model. Errors: FileError.
+SentencePieceSpec sentencepiece_of(VocabularySpec spec);
+
+}  // namespace vitrine

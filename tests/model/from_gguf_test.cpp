@@ -1,0 +1,201 @@
+// GGUF models in the form of a Hugging Face directory. The files were made of the golden directories by
+// tests/golden/gguf/make.py, so what comes out must be the directory's.
+#include "model/from_gguf.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "model/adapter.h"
+#include "model/export.h"
+#include "run.h"
+#include "support/changed_gguf.h"
+
+namespace vitrine {
+namespace {
+
+std::string gguf_file(const std::string& name) { return std::string(VITRINE_GOLDEN) + "/gguf/" + name + ".gguf"; }
+
+OpenedModel written(const std::string& gguf, const Scratch& scratch, const std::string& adapter = "") {
+  OpenedModel opened = as_huggingface(open_model(gguf));
+  if (!adapter.empty()) open_adapter(opened, adapter);
+  write_huggingface(opened, {}, scratch / "out", DType::f32);
+  return open_model(scratch / "out");
+}
+
+void expect_bits(const StoredTensor& got, const std::vector<float>& want) {
+  ASSERT_EQ(got.dtype, DType::f32);
+  ASSERT_EQ(got.bytes, want.size() * sizeof(float));
+  EXPECT_EQ(std::memcmp(got.data, want.data(), got.bytes), 0) << got.name;
+}
+
+class FromGguf : public testing::TestWithParam<std::string> {};
+
+TEST_P(FromGguf, GivesBackTheTensorsBitForBit) {
+  const Scratch scratch;
+  const OpenedModel made = written(gguf_file(GetParam()), scratch);
+  const Checkpoint golden = open_safetensors(Golden::open(GetParam()).model());
+  EXPECT_EQ(Golden::names_in(made.checkpoint), Golden::names_in(golden));
+  for (const auto& [name, tensor] : golden.tensors()) {
+    const StoredTensor* const got = made.checkpoint.find(name);
+    ASSERT_NE(got, nullptr) << name;
+    EXPECT_EQ(got->shape, tensor.shape) << name;
+    std::vector<float> want = as_floats(tensor).values;
+    if (GetParam().starts_with("gemma") && name.ends_with("norm.weight"))
+      for (float& w : want) w = (w + 1) - 1;  // the file holds 1 + w, which is rounded
+    expect_bits(*got, want);
+  }
+}
+
+TEST_P(FromGguf, GivesBackTheConfiguration) {
+  const Scratch scratch;
+  const OpenedModel made = written(gguf_file(GetParam()), scratch), golden = open_model(Golden::open(GetParam()).model());
+  const ModelShape a = made.model->shape(), b = golden.model->shape();
+  EXPECT_EQ(a.family, b.family);
+  EXPECT_EQ(a.context_length, b.context_length);
+  EXPECT_EQ(a.embedding_scale, b.embedding_scale);
+  EXPECT_EQ(made.model->head().softcap, golden.model->head().softcap);
+  for (int64_t layer = 0; layer < b.n_layers; ++layer) {
+    const BlockSpec x = made.model->block_spec(layer), y = golden.model->block_spec(layer);
+    EXPECT_EQ(x.attention.scale, y.attention.scale);
+    EXPECT_EQ(x.attention.softcap, y.attention.softcap);
+    EXPECT_EQ(x.attention.window, y.attention.window);
+    EXPECT_EQ(x.attention.dropout, y.attention.dropout);
+    EXPECT_EQ(x.rope, y.rope);
+    EXPECT_EQ(x.norm.eps, y.norm.eps);
+    EXPECT_EQ(x.norm.offset, y.norm.offset);
+    EXPECT_EQ(x.activation, y.activation);
+  }
+  // Keys that both have say the same, special tokens included.
+  const Json &got = made.files.config, &want = golden.files.config;
+  for (const auto& [key, value] : got.items()) {
+    if (!want.contains(key) || key == "n_inner" || key == "pad_token_id") continue;  // null is 4 · d_model; no such GGUF key
+    if (key.ends_with("_token_id") && GetParam() == "qwen2") continue;               // that file has no vocabulary
+    EXPECT_EQ(value, want.at(key)) << key;
+  }
+}
+
+// As it lies in memory, before it is written: nothing but what must move was copied.
+TEST_P(FromGguf, RunsAndLeavesTheRestWhereItLies) {
+  const Golden gold = Golden::open(GetParam());
+  const OpenedModel opened = as_huggingface(open_model(gguf_file(GetParam())));
+  ThreadPool pool(2);
+  const Forward got = run_forward(*opened.model, gold.prompt("mid").ids[0], {.f32 = true}, pool);
+  EXPECT_CLOSE(got.logits, gold["mid/logits"].at(0), gold.tolerance());
+  struct Places final : TensorTable {
+    std::span<const std::byte> file;
+    int inside = 0, outside = 0;
+    void see(const void* data) {
+      const auto* const at = static_cast<const std::byte*>(data);
+      ++(at >= file.data() && at < file.data() + file.size() ? inside : outside);
+    }
+    void matrix(Weight& weight, const TensorLine&) override { see(weight.data); }
+    void vector(Vector& vector, const TensorLine&) override { see(vector.data); }
+  } places;
+  places.file = opened.checkpoint.files().front().bytes();
+  opened.model->tensors(places);
+  const int layers = static_cast<int>(opened.model->shape().n_layers);
+  EXPECT_EQ(places.outside, GetParam() == "llama"    ? 2 * layers  // W_Q, W_K
+                            : GetParam() == "gemma"  ? 2 * layers + 1
+                            : GetParam() == "gemma2" ? 4 * layers + 1
+                                                     : 0);
+  EXPECT_GT(places.inside, 5 * layers);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, FromGguf, testing::Values("gpt2_a", "gemma", "gemma2", "llama", "qwen2"),
+                         [](const auto& test) { return test.param; });
+
+TEST(FromGgufRope, ScalingMeetsTheNumbersOfTheConfiguration) {
+  ThreadPool pool(2);
+  for (const auto& [file, variant] : std::vector<std::pair<std::string, std::string>>{
+           {"rope_llama3", "llama_rope_llama3"}, {"rope_linear", "llama_rope_linear"}, {"rope_qwen2", "qwen2_rope_llama3"}}) {
+    SCOPED_TRACE(file);
+    const Scratch scratch;
+    const OpenedModel made = written(gguf_file(file), scratch);
+    const Checkpoint golden = open_safetensors(std::string(VITRINE_GOLDEN) + "/variants/" + variant + "/golden.safetensors");
+    for (const std::string prompt : {"0/", "1/"})
+      expect_forward(run_forward(*made.model, ids_of(golden_tensor(golden, prompt + "ids")), {}, pool), golden, prompt,
+                     tolerance_for(static_cast<double>(golden_tensor(golden, "distance").values[0])));
+  }
+}
+
+TEST(FromGgufQuantised, GivesTheDequantisedWeights) {
+  ThreadPool pool(2);
+  const Checkpoint golden = open_safetensors(std::string(VITRINE_GOLDEN) + "/gguf/quantised.safetensors");
+  for (const std::string type : {"f16", "q8_0", "q4_0"}) {
+    SCOPED_TRACE(type);
+    const Scratch scratch;
+    const OpenedModel made = written(gguf_file("llama_" + type), scratch);
+    expect_forward(run_forward(*made.model, ids_of(golden_tensor(golden, type + "/ids")), {}, pool), golden, type + "/",
+                   tolerance_for(static_cast<double>(golden_tensor(golden, type + "/distance").values[0])));
+  }
+}
+
+// An adapter's rows are in the order of the Hugging Face file; GPT-2's matrices lie the other way round.
+TEST(FromGgufAdapter, IsMergedAsIntoTheDirectory) {
+  for (const std::string name : {"llama", "gpt2_a"}) {
+    SCOPED_TRACE(name);
+    const Scratch scratch, other;
+    const std::string adapter = std::string(VITRINE_GOLDEN) + "/lora/" + name + "/adapter";
+    const OpenedModel made = written(gguf_file(name), scratch, adapter);
+    OpenedModel golden = open_model(Golden::open(name).model());
+    open_adapter(golden, adapter);
+    write_huggingface(golden, {}, other / "out", DType::f32);
+    const Checkpoint want = open_safetensors(other / "out");
+    for (const auto& [tensor_name, tensor] : want.tensors())
+      expect_bits(*made.checkpoint.find(tensor_name), as_floats(tensor).values);
+  }
+}
+
+// Frequencies of Llama 3.1 by transformers (formulas/rope_llama3.json), at four of them: one lies where the rule blends.
+TEST(FromGgufRope, TheOriginalContextIsFound) {
+  for (const Json& published : read_json(std::string(VITRINE_GOLDEN) + "/formulas/rope_llama3.json")) {
+    SCOPED_TRACE(published.at("factor").dump());
+    if (published.at("original_context") != 8192) continue;  // no published rule
+    const double theta = published.at("theta").get<double>();
+    const auto all = published.at("inv_freq").get<std::vector<double>>();
+    std::vector<float> divisors;  // of a head of 8 components, whose frequencies are every 16th of a head of 128
+    for (size_t i = 0; i < all.size(); i += all.size() / 4)
+      divisors.push_back(static_cast<float>(std::pow(theta, -static_cast<double>(i) / static_cast<double>(all.size())) / all[i]));
+    ASSERT_EQ(divisors.size(), 4u);
+    const Scratch scratch;
+    const Json config = huggingface_config(
+        open_model(changed_gguf(scratch, gguf_file("llama"), {{"llama.rope.freq_base", static_cast<float>(theta)}}, divisors)));
+    const Json& scaling = config.at("rope_scaling");
+    EXPECT_EQ(config.at("rope_theta").get<double>(), theta);
+    EXPECT_EQ(scaling.at("rope_type"), "llama3");
+    EXPECT_NEAR(scaling.at("factor").get<double>(), published.at("factor").get<double>(), 1e-4);
+    EXPECT_NEAR(scaling.at("original_max_position_embeddings").get<double>(), published.at("original_context").get<double>(), 2);
+  }
+}
+
+TEST(FromGgufKeys, AWindowMakesItMistral) {
+  const Scratch scratch;
+  const OpenedModel made =
+      written(changed_gguf(scratch, gguf_file("llama"), {{"llama.attention.sliding_window", uint32_t{5}}}), scratch);
+  EXPECT_EQ(made.model->shape().family, "mistral");
+  EXPECT_EQ(made.files.config.at("architectures"), Json::array({"MistralForCausalLM"}));
+  EXPECT_EQ(made.model->block_spec(1).attention.window, 5);
+}
+
+TEST(FromGgufKeys, WhatADirectoryCannotSayIsRefused) {
+  const auto message = [](const std::vector<std::pair<std::string, std::optional<GgufValue>>>& changes,
+                          const std::vector<float>& divisors = {}) {
+    const Scratch scratch;
+    const std::string path = changed_gguf(scratch, gguf_file("llama"), changes, divisors);
+    std::string said = message_of<FileError>([&] { as_huggingface(open_model(path)); });
+    EXPECT_CONTAINS(said, "changed.gguf");
+    return said;
+  };
+  EXPECT_CONTAINS(message({{"llama.rope.dimension_count", uint32_t{4}}}),
+                  "gives the turning components of a head in layer 0 as 4.0, and its family's config.json can only say 8.0");
+  EXPECT_CONTAINS(message({}, {1, 3, 2, 5}), "rope_freqs.weight in a way that is not llama3's");
+  for (const float odd : {0.0f, -1.0f, std::nanf(""), INFINITY})  // already where it is opened
+    EXPECT_CONTAINS(message({}, {1, odd, 2, 5}), "tensor \"rope_freqs.weight\" holds");
+  EXPECT_CONTAINS(message({{"llama.attention.sliding_window", uint32_t{5}}, {"llama.rope.dimension_count", uint32_t{4}}}),
+                  "can only say 8.0");
+}
+
+}  // namespace
+}  // namespace vitrine
