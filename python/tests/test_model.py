@@ -23,8 +23,8 @@ class Predictions(Case):
             self.assertEqual(self.model.tokenizer.pieces(case["ids"]), case["pieces"])
             self.assertEqual(self.model.tokenizer.decode(case["ids"][1:]), case["text"])
             self.assertEqual(self.model.to_string(np.array([case["ids"][1:]])), case["text"])
-        self.assertEqual(self.model.to_tokens("Once", prepend_bos=False).tolist(), [[2165, 374]])
-        self.assertEqual(self.model.to_tokens("Once", prepend_bos=True).tolist(), [[2, 2165, 374]])
+        self.assertEqual(self.model.to_tokens("Once", prepend_bos=False).tolist(), [[4330]])
+        self.assertEqual(self.model.to_tokens("Once", prepend_bos=True).tolist(), [[2, 4330]])
         self.assertEqual(self.model.to_tokens("", prepend_bos=True).tolist(), [[2]])
 
     def test_next_tokens(self):
@@ -45,7 +45,7 @@ class Predictions(Case):
             self.assertEqual(self.model(case["text"], "loss", loss_per_token=True).shape, (1, len(case["ids"]) - 1))
 
     def test_a_batch_runs_row_by_row(self):
-        rows = np.array([[2, 2165, 374, 650], [2, 503, 507, 1758]])
+        rows = np.array([[2, 4330, 694, 264], [2, 349, 560, 834]])
         logits, cache = self.model.run_with_cache(rows, "pattern.0")
         self.assertEqual(cache["pattern", 0].shape, (2, self.model.cfg.n_heads, 4, 4))
         for i, row in enumerate(rows):
@@ -56,8 +56,8 @@ class Predictions(Case):
     def test_config(self):
         c = self.model.cfg
         self.assertEqual((c.family, c.n_layers, c.d_model, c.n_heads, c.n_kv_heads, c.d_head, c.d_mlp, c.d_vocab, c.n_ctx, c.tied),
-                         ("gemma2", 8, 256, 4, 2, 64, 1024, 4096, 1024, True))
-        self.assertIn("8,921,344", repr(self.model))
+                         ("gemma2", 8, 256, 4, 2, 64, 1024, 6144, 1024, True))
+        self.assertIn("9,445,632", repr(self.model))
 
 
 class Texts(Case):
@@ -100,12 +100,16 @@ class Texts(Case):
         self.assertNotEqual(first, other)
 
     def test_stop_strings_and_end_tokens(self):
-        made = self.model.generate("Once upon a time", stop=[" king"])
-        self.assertEqual((made.text, made.finish_reason), (" there lived a", "stop"))
-        made = self.model.generate("Once upon a time", eos=[264])
-        self.assertEqual((made.tokens, made.text, made.finish_reason), ([495, 1534, 264], " there lived", "stop"))
-        made = self.model.generate("Once upon a time", 3)
-        self.assertEqual((made.tokens, made.finish_reason), ([495, 1534, 264], "length"))
+        text, ids, whole = (self.gold[0][key] for key in ("text", "greedy_new_ids", "greedy_text"))
+        word = " " + whole.split()[3]
+        made = self.model.generate(text, stop=[word])
+        self.assertEqual((made.text, made.finish_reason), (whole[: whole.index(word)], "stop"))
+        end = ids.index(ids[2])  # the first time that it comes
+        made = self.model.generate(text, eos=[ids[2]])
+        self.assertEqual((made.tokens, made.finish_reason), (ids[: end + 1], "stop"))
+        self.assertEqual(made.text, self.model.tokenizer.decode(ids[:end]))
+        made = self.model.generate(text, 3)
+        self.assertEqual((made.tokens, made.finish_reason), (ids[:3], "length"))
 
     def test_beams(self):
         gold = json.loads((GOLDEN / "models" / "gpt2_a" / "golden" / "generate.json").read_text())
@@ -153,7 +157,7 @@ class BadInput(Case):
 
     def test_prompts(self):
         for words, prompt in (
-            ("token 4096 at place 1 is outside the vocabulary", [2, 4096]),
+            ("token 6144 at place 1 is outside the vocabulary", [2, 6144]),
             ("token -1 at place 0", [-1]),
             ("token 9000000000 at place 0", [9_000_000_000]),
             ("no tokens", []),
@@ -171,7 +175,7 @@ class BadInput(Case):
         with self.assert_says(ValueError, "two tokens or more"):
             self.model([2], "loss")
         with self.assert_says(ValueError, "outside the vocabulary"):
-            self.model.tokenizer.decode([4096])
+            self.model.tokenizer.decode([6144])
 
     def test_a_model_without_a_tokenizer_runs_on_ids(self):
         model = vitrine.load(golden_model("gpt2_b"))

@@ -6,7 +6,7 @@
 '▁there'
 >>> logits, cache = model.run_with_cache("Once upon a time")
 >>> cache["pattern", 0].shape
-(1, 4, 6, 6)
+(1, 4, 5, 5)
 
 docs/python.md shows the rest. Names and habits are those of TransformerLens; values are NumPy arrays.
 """

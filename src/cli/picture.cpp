@@ -26,12 +26,11 @@ struct Options {
   PromptOptions prompt;
   std::string name, out, words, sum;
   int64_t layer = -1, head = -1, position = -1;  // -1: not given
-  bool list = false, svg = false;
+  bool list = false, svg = false, no_gradients = false;
 };
 
 void list_pictures(bool json) {
-  std::vector<PictureInfo> all = pictures();
-  all.insert(all.end(), pictures_alone().begin(), pictures_alone().end());
+  const std::vector<PictureInfo>& all = pictures();
   if (json) {
     OrderedJson list = OrderedJson::array();
     for (const PictureInfo& info : all) list.push_back({{"name", info.name}, {"title", info.title}, {"summary", info.summary}});
@@ -64,6 +63,7 @@ PictureOptions picture_options(const Options& o) {
   options.head = given(o.head);
   options.position = given(o.position);
   options.sum = o.sum;
+  options.gradients = !o.no_gradients;
   require_utf8(o.words, "--words");
   require_utf8(o.sum, "--sum");
   for (size_t begin = 0; begin < o.words.size();) {
@@ -141,7 +141,7 @@ void run_picture(Options o) {
   };
   only_for(o.layer >= 0, "--layer", {"attention", "softmax", "query-length"});
   only_for(o.head >= 0, "--head", {"attention", "softmax"});
-  only_for(o.position >= 0, "--position", {"softmax", "logit-attribution"});
+  only_for(o.position >= 0, "--position", {"softmax", "logit-attribution", "input-attribution"});
   only_for(!o.words.empty(), "--words", {"embedding-cosine"});
   only_for(!o.sum.empty(), "--sum", {"embedding-neighbours"});
   if (!o.prompt.has_text && !o.prompt.has_tokens) {
@@ -170,7 +170,7 @@ void run_explain(const Options& o) {
   if (!o.out.empty()) check_writable("--out", o.out);
   Engine engine = open_engine(o.model);
   check_output(engine, o.out);
-  const PictureJson document = explain_document(engine, prompt_of(engine, o));
+  const PictureJson document = explain_document(engine, prompt_of(engine, o), picture_options(o));
   if (!o.out.empty()) write_file(o.out, explain_page(document));
   if (o.model.json) print_json(document);
 }
@@ -188,7 +188,7 @@ Action define_picture(CLI::App& app) {
   add_count(app, "--layer", o->layer, 0, 1 << 20, "attention, softmax, query-length: this layer");
   add_count(app, "--head", o->head, 0, 1 << 20, "attention, softmax: this head");
   add_count(app, "--position", o->position, 0, INT32_MAX,
-            "softmax, logit-attribution: this token of the prompt; default: the last");
+            "softmax, logit-attribution, input-attribution: this token of the prompt; default: the last");
   app.add_option("--words", o->words, "embedding-cosine: these words, separated by commas")->type_name("WORDS");
   app.add_option("--sum", o->sum, "embedding-neighbours: words with signs between them; default: king - man + woman")
       ->type_name("SUM");
@@ -201,6 +201,8 @@ Action define_explain(CLI::App& app) {
   add_prompt_options(app, o->prompt, false);
   app.add_flag("--list", o->list, "List every picture of the page");
   app.add_option("--out,-o", o->out, "The HTML file to write (replaced if it exists)")->type_name("PAGE");
+  app.add_flag("--no-gradients", o->no_gradients,
+               "Leave out the steps that run the model backward; they take most of the time for large models and long prompts");
   add_model_options(app, o->model);
   return [o] { run_explain(*o); };
 }

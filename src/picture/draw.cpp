@@ -41,9 +41,10 @@ constexpr std::array kDrawings = {
     Drawing{"next-tokens", svg_of_next_tokens},
     Drawing{"logit-lens", svg_of_logit_lens},
     Drawing{"logit-attribution", svg_of_logit_attribution},
+    Drawing{"input-attribution", svg_of_input_attribution},
     Drawing{"reach", svg_of_reach},
     Drawing{"gradient-norms", svg_of_gradient_norms},
-    Drawing{"input-attribution", svg_of_input_attribution},
+    Drawing{"gradient-hooks", svg_of_gradient_hooks},
 };
 
 std::vector<std::byte> bytes_of_base64(const std::string& text) {

@@ -57,5 +57,6 @@ Svg svg_of_logit_attribution(const Canvas&);
 Svg svg_of_reach(const Canvas&);
 Svg svg_of_gradient_norms(const Canvas&);
 Svg svg_of_input_attribution(const Canvas&);
+Svg svg_of_gradient_hooks(const Canvas&);
 
 }  // namespace vitrine

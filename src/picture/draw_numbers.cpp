@@ -332,45 +332,98 @@ Svg svg_of_reach(const Canvas& c) {
 }
 
 Svg svg_of_gradient_norms(const Canvas& c) {
-  Svg svg(kWidth, kHeight, c.title(), c.alt());
-  const std::vector<double> own = number_list(c.picture.at("norms"));
-  const bool both = !c.picture.at("withoutNorms").is_null();
-  const std::vector<double> without = both ? number_list(c.picture.at("withoutNorms")) : std::vector<double>{};
-  std::vector<double> all = own;
-  all.insert(all.end(), without.begin(), without.end());
-  const std::vector<double> x = counted(own.size());
-  const SvgScale across = scale_over(x, kLeft, kRight - 90), up = scale_over(all, kBottom, kTop, true);
-  svg.y_axis(up, kLeft, "|gradient| at the stream (log)", kRight - 90);
-  svg.x_axis(across, kBottom, "layer that the stream enters");
-  for (const auto& [values, colour, name] :
-       {std::tuple{&own, "accent", both ? "with norms" : ""}, std::tuple{&without, "accent2", "without norms"}}) {
-    curve(svg, across, up, x, *values, colour, 2);
-    for (size_t i = 0; i < values->size(); ++i) {
-      if (!std::isfinite((*values)[i]) || (*values)[i] <= 0) continue;
-      svg.circle(across.at(x[i]), up.at((*values)[i]), 2.5, colour,
-                 (i + 1 < values->size() ? fmt::format("layer {}: ", i) : std::string("end: ")) + short_number((*values)[i]));
-      if (i + 1 == values->size()) svg.text(kRight - 84, up.at((*values)[i]) + (values == &own ? 4 : -8), name);
+  const PictureJson& parameters = c.picture.at("parameters");
+  Svg svg(kWidth, kHeight * (parameters.is_null() ? 1 : 2), c.title(), c.alt());
+  struct Line {
+    std::vector<double> values;
+    const char *colour, *name;
+  };
+  // Lines over the layers, their names at their ends.
+  const auto panel = [&](double down, const std::vector<Line>& lines, const char* left, const char* below) {
+    std::vector<double> all;
+    for (const Line& line : lines) all.insert(all.end(), line.values.begin(), line.values.end());
+    const std::vector<double> x = counted(lines.front().values.size());
+    const SvgScale across = scale_over(x, kLeft, kRight - 90), up = scale_over(all, kBottom + down, kTop + down, true);
+    svg.y_axis(up, kLeft, left, kRight - 90);
+    svg.x_axis(across, kBottom + down, below);
+    double taken = std::nan("");  // by the name before
+    for (const Line& line : lines) {
+      curve(svg, across, up, x, line.values, line.colour, 2);
+      for (size_t i = 0; i < x.size(); ++i)
+        if (std::isfinite(line.values[i]) && line.values[i] > 0)
+          svg.circle(across.at(x[i]), up.at(line.values[i]), 2.5, line.colour,
+                     fmt::format("{} {}: {}", line.name, i, short_number(line.values[i])));
+      if (!std::isfinite(line.values.back()) || line.values.back() <= 0) continue;
+      double y = up.at(line.values.back()) + 4;
+      if (std::abs(y - taken) < 14) y = y < taken ? taken - 14 : taken + 14;
+      svg.text(kRight - 84, y, line.name);
+      taken = y;
     }
-  }
+  };
+  std::vector<Line> stream = {{number_list(c.picture.at("norms")), "accent", "with norms"}};
+  if (!c.picture.at("withoutNorms").is_null())
+    stream.push_back({number_list(c.picture.at("withoutNorms")), "accent2", "without norms"});
+  panel(0, stream, "|gradient| at the stream (log)", "layer that the stream enters");
+  if (!parameters.is_null())
+    panel(
+        kHeight,
+        {{number_list(parameters.at("attention")), "accent", "attention"}, {number_list(parameters.at("mlp")), "accent2", "MLP"}},
+        "|gradient| of the parameters (log)", "layer");
+  return svg;
+}
+
+Svg svg_of_gradient_hooks(const Canvas& c) {
+  constexpr const char* kShown = "blocks.*.hook_resid_pre";
+  const PictureJson* norms = nullptr;
+  for (const PictureJson& hook : c.picture.at("hooks"))
+    if (hook.at("hook") == kShown) norms = &hook.at("norms");
+  const auto layers = norms->at("shape")[0].get<size_t>(), shown = norms->at("shape")[1].get<size_t>();
+  const auto first = c.picture.at("first").get<size_t>();
+  const std::vector<double> cells = unpacked(*norms);
+  const double most = std::max(*std::max_element(cells.begin(), cells.end()), 1e-30);
+  const double high = 16, wide = std::min(40.0, (kRight - kLeft) / static_cast<double>(shown));
+  Svg svg(kWidth, 110 + high * static_cast<double>(layers), c.title(), c.alt());
+  svg.text(kLeft, 22, fmt::format("|gradient| at {}: layers down, tokens across", kShown), Anchor::start, "muted");
+  for (size_t l = 0; l < layers; ++l)
+    svg.text(kLeft - 8, 32 + high * static_cast<double>(l) + 12, fmt::format("layer {}", l), Anchor::end, "ink", 11);
+  svg.heat(
+      kLeft, 32, wide, high, layers, shown, false,
+      [&](size_t l, size_t t) { return std::isfinite(cells[l * shown + t]) ? cells[l * shown + t] / most : 0; },
+      [&](size_t l, size_t t) {
+        return fmt::format("layer {}, position {} {}: {}", l, first + t, c.token_at(first + t),
+                           short_number(cells[l * shown + t]));
+      });
+  const double end = 32 + high * static_cast<double>(layers);
+  svg.text(kLeft, end + 18, fmt::format("position {}", first), Anchor::start, "muted", 11);
+  if (shown > 6)
+    svg.text(kLeft + wide * static_cast<double>(shown), end + 18, std::to_string(first + shown - 1), Anchor::end, "muted", 11);
+  svg.legend(kLeft, end + 34, "0", short_number(most), false);
   return svg;
 }
 
 Svg svg_of_input_attribution(const Canvas& c) {
-  const std::vector<double> saliency = number_list(c.picture.at("saliency")),
-                            product = number_list(c.picture.at("gradientInput"));
-  const size_t shown = std::min<size_t>(saliency.size(), 48), first = saliency.size() - shown;
+  struct Column {
+    std::vector<double> values;
+    const char* name;
+    double from, to;
+  };
+  const PictureJson& integrated = c.picture.at("integrated");
+  std::vector<Column> columns = {{number_list(c.picture.at("saliency")), "saliency", 140, 230},
+                                 {number_list(c.picture.at("gradientInput")), "gradient · embedding", 305, 400}};
+  if (!integrated.is_null()) columns.push_back({number_list(integrated.at("parts")), "integrated", 475, 570});
+  const size_t n = columns.front().values.size(), shown = std::min<size_t>(n, 48);
   Svg svg(kWidth, 50 + 20 * static_cast<double>(shown), c.title(), c.alt());
-  svg.text(150, 24, "saliency", Anchor::start, "muted");
-  svg.text(410, 24, "gradient · embedding", Anchor::start, "muted");
-  const SvgScale left = scale_over(saliency, 150, 340, false, true), right = scale_over(product, 410, 570, false, true);
-  for (size_t i = first; i < saliency.size(); ++i) {
-    const double y = 32 + 20 * static_cast<double>(i - first), zero = right.at(0), end = right.at(product[i]);
-    svg.text(140, y + 12, c.token_at(i), Anchor::end);
-    svg.rect(150, y + 3, left.at(saliency[i]) - 150, 12, "accent");
-    svg.text(left.at(saliency[i]) + 5, y + 13, short_number(saliency[i]), Anchor::start, "muted", 11);
-    svg.rect(std::min(zero, end), y + 3, std::abs(end - zero), 12, product[i] < 0 ? "accent2" : "accent");
-    svg.text(std::max(zero, end) + 5, y + 13, short_number(product[i]), Anchor::start, "muted", 11);
+  for (const Column& column : columns) {
+    svg.text(column.from, 24, column.name, Anchor::start, "muted");
+    const SvgScale x = scale_over(column.values, column.from, column.to, false, true);
+    for (size_t i = n - shown; i < n; ++i) {
+      const double y = 32 + 20 * static_cast<double>(i - (n - shown)), zero = x.at(0), end = x.at(column.values[i]);
+      svg.rect(std::min(zero, end), y + 3, std::abs(end - zero), 12, column.values[i] < 0 ? "accent2" : "accent");
+      svg.text(std::max(zero, end) + 5, y + 13, short_number(column.values[i]), Anchor::start, "muted", 11);
+    }
   }
+  for (size_t i = n - shown; i < n; ++i)
+    svg.text(130, 44 + 20 * static_cast<double>(i - (n - shown)), c.token_at(i), Anchor::end);
   return svg;
 }
 

@@ -17,7 +17,6 @@ struct Entry {
   PictureInfo info;
   uint32_t needs;  // of the observed run
   PictureJson (*draw)(Studio&);
-  bool on_page = true;
 };
 
 constexpr std::array kEntries = {
@@ -78,15 +77,17 @@ constexpr std::array kEntries = {
     Entry{{"logit-attribution", "Who wrote the answer", "A logit as a sum over heads and MLPs"},
           kNeedLogits,
           draw_logit_attribution},
-    Entry{{"reach", "Reach and cache", "Which positions each layer sees, and what the cache keeps"}, 0, draw_reach},
-    Entry{{"gradient-norms", "What training sees", "The gradient that reaches each layer, with and without the norms"},
-          0,
-          draw_gradient_norms,
-          false},
     Entry{{"input-attribution", "What the answer owes to each token", "Gradients of the prediction at the prompt's embeddings"},
           0,
-          draw_input_attribution,
-          false},
+          draw_input_attribution},
+    Entry{{"reach", "Reach and cache", "Which positions each layer sees, and what the cache keeps"}, 0, draw_reach},
+    Entry{{"gradient-norms", "What training sees",
+           "The gradient that reaches each layer, with and without the norms, and its parameters"},
+          0,
+          draw_gradient_norms},
+    Entry{{"gradient-hooks", "The gradient at any hook", "Length of the gradient at a hook of your choice, by layer and token"},
+          0,
+          draw_gradient_hooks},
 };
 
 const Entry& entry_of(std::string_view name) {
@@ -176,22 +177,14 @@ PictureJson document_of(Studio& studio, PictureJson drawn, PictureJson steps) {
           {"pictures", std::move(drawn)}};
 }
 
-std::vector<PictureInfo> infos(bool on_page) {
-  std::vector<PictureInfo> list;
-  for (const Entry& entry : kEntries)
-    if (entry.on_page == on_page) list.push_back(entry.info);
-  return list;
-}
-
 }  // namespace
 
 const std::vector<PictureInfo>& pictures() {
-  static const std::vector<PictureInfo> list = infos(true);
-  return list;
-}
-
-const std::vector<PictureInfo>& pictures_alone() {
-  static const std::vector<PictureInfo> list = infos(false);
+  static const std::vector<PictureInfo> list = [] {
+    std::vector<PictureInfo> infos;
+    for (const Entry& entry : kEntries) infos.push_back(entry.info);
+    return infos;
+  }();
   return list;
 }
 
@@ -213,9 +206,9 @@ PictureJson explain_document(Engine& engine, const PicturePrompt& prompt, const 
   Studio studio{engine, prompt, options, facts_of(engine), {}, {}};
   studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts.shape, kNeedAll));
   PictureJson drawn = PictureJson::object();
-  for (const Entry& entry : kEntries)
-    if (entry.on_page) drawn[entry.info.name] = draw(entry, studio);
-  return document_of(studio, std::move(drawn), walk_through(studio));
+  for (const Entry& entry : kEntries) drawn[entry.info.name] = draw(entry, studio);
+  PictureJson steps = walk_through(studio, drawn);
+  return document_of(studio, std::move(drawn), std::move(steps));
 }
 
 }  // namespace vitrine

@@ -26,6 +26,7 @@ struct PictureOptions {
   std::vector<std::string> words = {};   // of embedding-cosine; empty: a usual choice
   std::string sum = {};                  // of embedding-neighbours, "king - man + woman"; empty: that one
   size_t memory = 0;                     // bytes that a run may keep; 0: what the system has left
+  bool gradients = true;                 // false: pictures that run the model backward are absent
 };
 
 struct PictureInfo {
@@ -35,8 +36,6 @@ struct PictureInfo {
 };
 /// Every picture of the walk-through, in its order.
 const std::vector<PictureInfo>& pictures();
-/// Those that no step of the walk-through shows: they run the model backward, and are drawn alone.
-const std::vector<PictureInfo>& pictures_alone();
 /// Errors: UsageError for an unknown name, naming the nearest.
 void check_picture_name(std::string_view name);
 

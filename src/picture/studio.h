@@ -2,9 +2,11 @@
 // What the builders of pictures share: the model, the prompt, and the run that was observed.
 #include <fmt/format.h>
 
+#include <optional>
 #include <set>
 
 #include "base/plural.h"
+#include "picture/backward.h"
 #include "picture/facts.h"
 #include "picture/observe.h"
 #include "picture/picture.h"
@@ -17,7 +19,8 @@ struct Studio {
   const PictureOptions& options;
   ModelFacts facts;
   Observation seen;
-  std::set<int32_t> mentioned;  // ids that some picture names
+  std::set<int32_t> mentioned;            // ids that some picture names
+  std::optional<Backward> backward = {};  // of the pictures that show the loss's gradients, once one of them was drawn
 
   bool spelled() const { return engine.has_tokenizer(); }
   /// The piece of an id as the vocabulary spells it; "#7" where it has none.
@@ -58,14 +61,19 @@ PictureJson draw_query_length(Studio&);
 PictureJson draw_activation_curves(Studio&);
 PictureJson draw_mlp_surfaces(Studio&);
 PictureJson draw_final_norm(Studio&);
-PictureJson draw_gradient_norms(Studio&);
-PictureJson draw_input_attribution(Studio&);
 PictureJson draw_next_tokens(Studio&);
 PictureJson draw_logit_lens(Studio&);
 PictureJson draw_logit_attribution(Studio&);
+PictureJson draw_input_attribution(Studio&);
 PictureJson draw_reach(Studio&);
+PictureJson draw_gradient_norms(Studio&);
+PictureJson draw_gradient_hooks(Studio&);
 
-/// The walk-through's steps (data.ts' Step[]), true for this model.
-PictureJson walk_through(Studio&);
+/// At how many points the picture of the input takes integrated gradients, each a run forward and backward: as many as
+/// `attribute` takes, fewer where that would take long, 0 (none) where fewer would not do.
+int64_t integral_points(const ModelFacts& facts, int64_t tokens);
+
+/// The walk-through's steps (data.ts' Step[]), true for this model. drawn: every picture, by its name.
+PictureJson walk_through(Studio&, const PictureJson& drawn);
 
 }  // namespace vitrine

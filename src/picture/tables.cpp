@@ -188,27 +188,50 @@ Tables of_final_norm(const Canvas& c) {
 }
 
 Tables of_gradient_norms(const Canvas& c) {
-  PictureTable t{"gradient of the loss at the stream that enters each layer",
-                 {{"layer", kWords}, {"|gradient|"}, {"without norms"}},
+  const PictureJson &own = c.picture.at("norms"), &without = c.picture.at("withoutNorms"),
+                    &parameters = c.picture.at("parameters");
+  PictureTable t{"gradient of the loss at the stream that enters each layer, and of the layer's parameters",
+                 {{"layer", kWords}, {"|gradient|"}, {"without norms"}, {"attention"}, {"MLP"}},
                  {},
                  {},
                  0};
-  const PictureJson &own = c.picture.at("norms"), &without = c.picture.at("withoutNorms");
-  for (size_t i = 0; i < own.size(); ++i)
-    t.rows.push_back(
-        {i + 1 < own.size() ? std::to_string(i) : "end", shortly(own[i]), without.is_null() ? "" : shortly(without[i])});
+  for (size_t i = 0; i < own.size(); ++i) {
+    const bool layer = i + 1 < own.size(), has = layer && !parameters.is_null();
+    t.rows.push_back({layer ? std::to_string(i) : "end", shortly(own[i]), without.is_null() ? "" : shortly(without[i]),
+                      has ? shortly(parameters.at("attention")[i]) : "", has ? shortly(parameters.at("mlp")[i]) : ""});
+  }
   return {spread_rows(std::move(t))};
 }
 
+Tables of_gradient_hooks(const Canvas& c) {
+  PictureTable t{"the longest gradient at each hook, over layers and tokens",
+                 {{"hook", kWords}, {"|gradient|"}, {"layer"}, {"at"}, {"token", kWords}},
+                 {},
+                 {},
+                 0};
+  const auto first = c.picture.at("first").get<size_t>();
+  for (const PictureJson& hook : c.picture.at("hooks")) {
+    const std::string name = hook.at("hook");
+    const std::vector<double> cells = unpacked(hook.at("norms"));
+    const auto shown = hook.at("norms").at("shape")[1].get<size_t>();
+    const auto most = static_cast<size_t>(std::max_element(cells.begin(), cells.end()) - cells.begin());
+    const size_t position = first + most % shown;
+    t.rows.push_back({name, short_number(cells[most]), name.find('*') == std::string::npos ? "" : std::to_string(most / shown),
+                      std::to_string(position), c.token_at(position)});
+  }
+  return {first_rows(std::move(t))};
+}
+
 Tables of_input_attribution(const Canvas& c) {
+  const PictureJson& integrated = c.picture.at("integrated");
   PictureTable t{"gradient of the likeliest next token's log-probability at each embedding",
-                 {{"at"}, {"token", kWords}, {"saliency"}, {"gradient · embedding"}},
+                 {{"at"}, {"token", kWords}, {"saliency"}, {"gradient · embedding"}, {"integrated"}},
                  {},
                  {},
                  0};
   for (size_t i = 0; i < c.picture.at("saliency").size(); ++i)
-    t.rows.push_back(
-        {std::to_string(i), c.token_at(i), shortly(c.picture.at("saliency")[i]), shortly(c.picture.at("gradientInput")[i])});
+    t.rows.push_back({std::to_string(i), c.token_at(i), shortly(c.picture.at("saliency")[i]),
+                      shortly(c.picture.at("gradientInput")[i]), integrated.is_null() ? "" : shortly(integrated.at("parts")[i])});
   return {first_rows(std::move(t))};
 }
 
@@ -528,12 +551,13 @@ constexpr std::array kMakers = {Maker{"dot-product", of_dot_product},
                                 Maker{"activation-curves", of_activation_curves},
                                 Maker{"mlp-surfaces", of_mlp_surfaces},
                                 Maker{"final-norm", of_final_norm},
-                                Maker{"gradient-norms", of_gradient_norms},
-                                Maker{"input-attribution", of_input_attribution},
                                 Maker{"next-tokens", of_next_tokens},
                                 Maker{"logit-lens", of_logit_lens},
                                 Maker{"logit-attribution", of_logit_attribution},
-                                Maker{"reach", of_reach}};
+                                Maker{"input-attribution", of_input_attribution},
+                                Maker{"reach", of_reach},
+                                Maker{"gradient-norms", of_gradient_norms},
+                                Maker{"gradient-hooks", of_gradient_hooks}};
 
 }  // namespace
 

@@ -17,7 +17,8 @@ struct StepShape {
 
 class Walk {
  public:
-  explicit Walk(Studio& studio) : studio_(studio), facts_(studio.facts), file_(definition_of(studio.facts.shape.family)) {}
+  Walk(Studio& studio, const PictureJson& drawn)
+      : studio_(studio), facts_(studio.facts), drawn_(drawn), file_(definition_of(studio.facts.shape.family)) {}
 
   PictureJson steps() {
     dot_product();
@@ -35,7 +36,9 @@ class Walk {
     if (facts_.final_norm) final_norm();
     output();
     attribution();
+    if (is_drawn("input-attribution")) input_attribution();
     reach();
+    if (is_drawn("gradient-norms")) back_propagation();
     return std::move(list_);
   }
 
@@ -57,6 +60,7 @@ class Walk {
                      {"shapes", std::move(written)},
                      {"pictures", pictures}});
   }
+  bool is_drawn(const char* picture) const { return drawn_.at(picture).at("available").get<bool>(); }
   const ModelShape& s() const { return facts_.shape; }
   int64_t n() const { return studio_.tokens(); }
   std::string norm_name() const { return facts_.rms ? "RMSNorm" : "LayerNorm"; }
@@ -64,10 +68,8 @@ class Walk {
   void dot_product() {
     add("dot-product", "Before we start: the dot product",
         {"Nearly everything below is made of one operation: multiply two lists of numbers place by place and add up the "
-         "products. The "
-         "result says how far the two agree. It is large when they point the same way, zero when they have nothing to do with "
-         "each "
-         "other, negative when they oppose; and longer vectors count for more.",
+         "products. The result says how far the two agree. It is large when they point the same way, zero when they have nothing "
+         "to do with each other, negative when they oppose; and longer vectors count for more.",
          fmt::format(
              "The picture has two numbers to a vector. This model compares vectors of {} numbers (its stream), {} (one head) and "
              "{} (the hidden layer of an MLP); what agreement means does not change.",
@@ -83,10 +85,8 @@ class Walk {
     if (studio_.spelled()) {
       text.push_back(
           "A vocabulary of pieces can spell any text: common words are one entry, rare ones are put together from several, down "
-          "to "
-          "single characters or bytes. Nothing of the text is thrown away; in most vocabularies the space in front of a word is "
-          "part "
-          "of its piece.");
+          "to single characters or bytes. Nothing of the text is thrown away; in most vocabularies the space in front of a word "
+          "is part of its piece.");
       const Tokenizer& tokenizer = studio_.engine.tokenizer();
       if (tokenizer.adds_bos() && tokenizer.bos())
         text.push_back(fmt::format("This tokenizer puts {} in front of every text, a mark that says \"here it begins\".",
@@ -103,8 +103,7 @@ class Walk {
              "From here on every token of the prompt is such a vector; together they are the residual stream.",
              s().d_model, s().vocab_size, s().vocab_size * s().d_model),
          "The numbers of the tokens mean nothing in themselves; neighbours in the list are strangers. The vectors do mean "
-         "something: "
-         "words that are used alike have been pushed in like directions during training, which the cosines show.",
+         "something: words that are used alike have been pushed in like directions during training, which the cosines show.",
          s().tied ? "The same table is used once more at the very end, to score every possible next token."
                   : "This model has a second table of the same size, which scores the next tokens at the end."},
         {"x[t] = W_E[token[t]]"}, {{"embed(ctx, step.tokens(), W_E)"}},
@@ -136,10 +135,8 @@ class Walk {
         {fmt::format("The vectors are multiplied by √{} = {:.4g} before anything else happens.", s().d_model,
                      facts_.shape.embedding_scale),
          "The rows of the table are short, so that they give scores of a sensible size when the table is used at the end. As the "
-         "start of "
-         "the stream they would be too short: the first attention layer would drown them instead of adding to them. The factor "
-         "makes "
-         "them long enough to count. The picture compares this run with one in which the factor was left out."},
+         "start of the stream they would be too short: the first attention layer would drown them instead of adding to them. The "
+         "factor makes them long enough to count. The picture compares this run with one in which the factor was left out."},
         {"x ← √d · x"}, {{s().family == "classic_decoder" ? "if (c.scale_embedding)" : "ctx.hook(\"hook_embed\", scale("}},
         {{"x", "hook_embed", {n(), s().d_model}, {"token", "component"}}}, {"embedding-rescaling"});
   }
@@ -166,11 +163,9 @@ class Walk {
                      "replaces the vectors: it reads them, computes an update, and adds it.",
                      s().n_layers == 1 ? "a single layer" : fmt::format("{} layers of the same build", s().n_layers)),
          "How much does a part change the stream? Compare the spread of what it adds with the spread of what was there. Most "
-         "parts add "
-         "little: they adjust the vectors rather than write them anew.",
+         "parts add little: they adjust the vectors rather than write them anew.",
          "Because parts only ever add, the stream at the end is a plain sum: embedding plus every update. That is what makes it "
-         "possible "
-         "to say later which part wrote the answer."},
+         "possible to say later which part wrote the answer."},
         std::move(formula), anchors,
         {{"x", "blocks.*.hook_resid_pre", {n(), s().d_model}, {"token", "component"}},
          {"attention's update", "blocks.*.hook_attn_out", {n(), s().d_model}, {"token", "component"}},
@@ -196,15 +191,12 @@ class Walk {
                           after ? "After a part has added its update," : "Before a part reads the stream,"));
     text.push_back(
         "Without this, each part would see what all parts before it have piled up, and answer in proportion: the scale would "
-        "multiply "
-        "from layer to layer. A toy shows it: 18 times x ← x + 2x gives 387,420,489; 18 times x ← x + 2 gives 37. The picture "
-        "runs this "
-        "very model once more with every norm switched off.");
+        "multiply from layer to layer. A toy shows it: 18 times x ← x + 2x gives 387,420,489; 18 times x ← x + 2 gives 37. The "
+        "picture runs this very model once more with every norm switched off.");
     if (!facts_.rms)
       text.push_back(
           "Variance here is the mean of the squared deviations, over all of them: that of (2, 4, 6) is 8/3. Taking the mean away "
-          "turns the vector "
-          "(the direction changes); dividing only shortens or lengthens it.");
+          "turns the vector (the direction changes); dividing only shortens or lengthens it.");
     else
       text.push_back(
           "Dividing by the root mean square keeps the direction of the vector. LayerNorm, which other models use, also takes the "
@@ -219,33 +211,25 @@ class Walk {
   void attention() {
     const std::string kind = facts_.heads_title();
     std::vector<std::string> text = {
-        fmt::format(
-            "Attention is the only place where tokens exchange anything. In each layer there {} {}. For every token a "
-            "head "
-            "makes three short vectors of {} numbers: a query (what is this token looking for?), a key (what does it offer?) and "
-            "a value (what does it hand over?).",
-            s().n_heads == 1 ? "is" : "are", plural(s().n_heads, "head"), s().head_dim),
+        fmt::format("Attention is the only place where tokens exchange anything. In each layer there {} {}. For every token a "
+                    "head makes three short vectors of {} numbers: a query (what is this token looking for?), a key (what does "
+                    "it offer?) and a value (what does it hand over?).",
+                    s().n_heads == 1 ? "is" : "are", plural(s().n_heads, "head"), s().head_dim),
         "The query of a token is compared by dot product with the keys of all tokens up to itself. Softmax turns the scores of "
-        "one row "
-        "into weights that sum to 1, and the head's result is the sum of the values with those weights. Later tokens are masked: "
-        "a "
-        "model that predicts must not peek.",
+        "one row into weights that sum to 1, and the head's result is the sum of the values with those weights. Later tokens are "
+        "masked: a model that predicts must not peek.",
         "The results of all heads are then brought back to the width of the stream by one more matrix, which is the same as "
-        "letting each "
-        "head write its own update and adding them up.",
+        "letting each head write its own update and adding them up.",
         kind == "MHA"   ? std::string("Here every query head has a key head and a value head of its own.")
         : kind == "MQA" ? fmt::format("Here all {} query heads share one key head and one value head (multi-query attention), "
-                                      "which makes the cache of "
-                                      "past keys and values {} times smaller.",
+                                      "which makes the cache of past keys and values {} times smaller.",
                                       s().n_heads, s().n_heads)
                         : fmt::format("Here {} query heads share {} key and value heads (grouped-query attention), which makes "
-                                      "the cache of past keys "
-                                      "and values {} times smaller.",
+                                      "the cache of past keys and values {} times smaller.",
                                       s().n_heads, s().n_kv_heads, s().n_heads / s().n_kv_heads),
         "In the grids, a strong diagonal means that a token looks at itself, a strong line beside it the token before, a strong "
-        "first "
-        "column the "
-        "first token. The order of heads within a layer has no meaning, so they can be sorted from flat to spiky."};
+        "first column the first token. The order of heads within a layer has no meaning, so they can be sorted from flat to "
+        "spiky."};
     add("attention", "Attention", std::move(text),
         {"q = W_Q y,  k = W_K y,  v = W_V y", "score[t, s] = scale · q[t] · k[s]   for s ≤ t",
          "weight[t, ·] = softmax(score[t, ·])", "z[t] = Σₛ weight[t, s] · v[s]", "update = W_O z"},
@@ -272,8 +256,7 @@ class Walk {
              ". A number far below the cap passes almost unchanged, a number beyond it comes near "
              "to the cap and never reaches it.",
          "Unlike cutting at a limit, the order of the scores stays, and in training something still flows back. The grids say "
-         "how many "
-         "scores of this prompt it touches at all."},
+         "how many scores of this prompt it touches at all."},
         {"cap(s) = c · tanh(s / c)"}, anchors, {}, {"soft-cap"});
   }
 
@@ -284,12 +267,10 @@ class Walk {
              "numbers, and each pair is turned like the hand of a clock: by the token's position times the pair's own speed.",
              plural(facts_.rope->rotary_dim / 2, "pair")),
          "A dot product of two turned vectors depends only on the angle between them, and so on how far apart the tokens stand, "
-         "not on "
-         "where the pair begins.",
+         "not on where the pair begins.",
          "Fast pairs tell neighbours apart but come round again after a few tokens; slow ones hardly move within a whole text, "
-         "so a head "
-         "that uses them can look for content wherever it stands. How long a head's queries are in each pair shows which kind it "
-         "is."},
+         "so a head that uses them can look for content wherever it stands. How long a head's queries are in each pair shows "
+         "which kind it is."},
         {"angle = position · frequencyᵢ,  frequencyᵢ = θ^(−2i/d)", "x′ = x cos a − y sin a,  y′ = y cos a + x sin a"},
         {{"rope(ctx, q, step, c.rope)"}, {"rope(ctx, k, step, c.rope)"}},
         {{"turned q", "blocks.*.attn.hook_rot_q", {n(), s().n_heads, s().head_dim}, {"token", "head", "component"}},
@@ -313,9 +294,8 @@ class Walk {
                           s().d_ff, f));
     text.push_back(
         "Without the bend in the middle, two matrices in a row would be no more than one. With it the space of inputs falls into "
-        "regions, "
-        "one for each set of hidden units that are on. In a region the function is linear; with a gate it is quadratic, so it "
-        "can curve.");
+        "regions, one for each set of hidden units that are on. In a region the function is linear; with a gate it is quadratic, "
+        "so it can curve.");
     text.push_back(
         fmt::format("The surfaces build this up for two inputs and three hidden units. This model's form is {}. ReLU's corners "
                     "come out as folds; GELU and SiLU round them off.",
@@ -334,8 +314,7 @@ class Walk {
   void post_norm() {
     add("post-norm", "A norm on the way out, too",
         {"This model normalises twice: what a part reads, and what it writes. The second norm sets the size of the update before "
-         "it is "
-         "added, whatever the part computed; its learned weight says how much each component may change.",
+         "it is added, whatever the part computed; its learned weight says how much each component may change.",
          "For the sum of parts it means that each head's share must go through that norm with the scale of this run."},
         {"x ← x + norm₂(part(norm₁(x)))"}, {{"\"ln1_post\""}, {"\"ln2_post\""}},
         {{"update", "blocks.*.ln1_post.hook_normalized", {n(), s().d_model}, {"token", "component"}}}, {});
@@ -345,8 +324,7 @@ class Walk {
     add("final-norm", "The final norm",
         {"Once more each token's vector is brought to one size.",
          "By now the lengths differ: much has been added to some tokens, above all to the first. The scores to come are dot "
-         "products, and "
-         "longer vectors would make the model surer of itself for no good reason."},
+         "products, and longer vectors would make the model surer of itself for no good reason."},
         {facts_.rms ? "x ← x / √(mean(x²) + ε) · w" : "x ← (x − mean(x)) / √(variance(x) + ε) · w + b"},
         {{facts_.rms ? "rms_norm(ctx, \"ln_final\"" : "layer_norm(ctx, \"ln_final\""}},
         {{"x", "ln_final.hook_normalized", {n(), s().d_model}, {"token", "component"}}}, {"final-norm"});
@@ -360,8 +338,7 @@ class Walk {
     add("output", "From vectors to predictions",
         {fmt::format(
              "Every vector is compared by dot product with {} row for each of the {} entries of the vocabulary: one score each, "
-             "the "
-             "logits. Softmax makes them probabilities. Every position gets its own prediction, from what came up to there.",
+             "the logits. Softmax makes them probabilities. Every position gets its own prediction, from what came up to there.",
              s().tied ? "the embedding" : "a", s().vocab_size),
          fmt::format("After the last token the likeliest continuation is \"{}\", with probability {:.1f} %.",
                      studio_.piece(best.token), 100 * std::exp(static_cast<double>(best.logprob))),
@@ -373,12 +350,10 @@ class Walk {
   void attribution() {
     add("attribution", "Who wrote the answer",
         {"The stream is a sum, and a logit is a dot product with it. So a logit, too, is a sum: one number for the embedding, "
-         "for every head "
-         "of every layer and for every MLP.",
+         "for every head of every layer and for every MLP.",
          "The final norm divides by a length that depends on the whole sum; here it is held at the value of this run, which "
-         "makes the rest "
-         "linear. The parts then add up to the logit before any cap, and what rounding leaves over is written beside it. A large "
-         "number says that a part pushed the answer directly; what it did through later parts is not in it."},
+         "makes the rest linear. The parts then add up to the logit before any cap, and what rounding leaves over is written "
+         "beside it. A large number says that a part pushed the answer directly; what it did through later parts is not in it."},
         {"logit = Σ over parts (norm(part) · W_U[token]) + remainder"}, {}, {}, {"logit-attribution"});
   }
 
@@ -388,23 +363,102 @@ class Walk {
     if (windows) anchors.push_back({"spec.window ="});
     add("reach", "How far a layer sees, and what is kept",
         {windows ? "Some layers see a window of the nearest tokens only, others the whole text. Through several layers, content "
-                   "still travels "
-                   "further than one window."
+                   "still travels further than one window."
                  : "Every layer sees the whole text up to the token at hand.",
          "When a next token is appended, the keys and values of all earlier ones are needed again and have not changed: they are "
-         "kept in "
-         "a cache. Its size is what long texts cost. A window layer keeps only its window."},
+         "kept in a cache. Its size is what long texts cost. A window layer keeps only its window."},
         {windows ? "t sees s  if  t − window < s ≤ t" : "t sees s  if  s ≤ t"}, anchors, {}, {"reach"});
+  }
+
+  void input_attribution() {
+    const PictureJson& p = drawn_.at("input-attribution");
+    const auto token = p.at("target").at("id").get<int32_t>();
+    std::vector<std::string> text = {
+        fmt::format("Which tokens of the prompt does the answer rest on? Let f be the log-probability of \"{}\" after the last "
+                    "token. Its gradient at a token's embedding says how f changes when that embedding changes a little. The "
+                    "length of the gradient is the token's saliency: how sensitive the answer is to it, without a sign. Its dot "
+                    "product with the embedding says, to first order, what f would lose if the embedding were taken away.",
+                    studio_.piece(token)),
+        "Both look at one point only. Where the model is sure, f is flat: a word may be what makes it sure and still have a "
+        "small gradient."};
+    std::vector<std::string> formula = {"saliency[t] = |∂f/∂e[t]|", "gradient × input[t] = ∂f/∂e[t] · e[t]"};
+    if (const PictureJson& integrated = p.at("integrated"); !integrated.is_null()) {
+      const double value = p.at("target").at("logprob"), from = integrated.at("baselineLogprob");
+      text.push_back(fmt::format(
+          "Integrated gradients walk the whole way from a prompt that says nothing, in which every embedding is the mean of the "
+          "vocabulary's, to this one, and add up what each token contributes at every point. The parts are complete: they sum to "
+          "the difference between f here, {:.4g}, and f there, {:.4g}. Here they miss it by {:.2g}, because the integral is "
+          "taken at {} points.",
+          value, from, std::abs(integrated.at("gap").get<double>()), integrated.at("points").get<int64_t>()));
+      formula.emplace_back("integrated[t] = (e[t] − b) · ∫ ∂f/∂e[t] at b + a (e − b) da,   a from 0 to 1");
+      formula.emplace_back("Σₜ integrated[t] = f(e) − f(b)");
+    }
+    text.emplace_back(
+        "The first token often stands out: attention looks at it where it has nothing better to look at, so every later token "
+        "depends on it. `vitrine attribute` takes any other token, and one token against another.");
+    add("input-attribution", "Which tokens the answer rests on", std::move(text), std::move(formula), {},
+        {{"e", "hook_embed", {n(), s().d_model}, {"token", "component"}}}, {"input-attribution"});
+  }
+
+  void back_propagation() {
+    const bool after = facts_.norm_place == NormPlace::after;
+    const PictureJson& p = drawn_.at("gradient-norms");
+    std::vector<std::string> text = {
+        fmt::format(
+            "A model learns by asking how wrong it was. For this prompt the error is the mean of −log p(the token that really "
+            "follows) over its {}: {:.4g}. Back-propagation then walks from the end to the beginning and finds for every number "
+            "on the way by how much the error would rise if that number rose a little: its gradient. First for the last layer, "
+            "from that for the layer before it, and so on down to the embeddings. Here the model runs backward, but nothing is "
+            "changed; training would now move every parameter a small step against its gradient.",
+            plural(n() - 1, "prediction"), studio_.backward->loss),
+        "On its way each layer multiplies the gradient. If each makes it smaller, next to nothing arrives at the first layers, "
+        "and they cannot learn: it vanishes, a curve that falls to the left by powers of ten. If each makes it larger, the first "
+        "layers are told to change so much that it drowns everything else: it explodes, a curve that rises to the left. Near to "
+        "level is healthy: every layer learns at about the same pace."};
+    text.push_back(
+        after ? std::string("Two things hold it. The sum with what came before lets the gradient pass beside each part, whatever "
+                            "the part does; and the norm behind the sum keeps the numbers at one size, and with them what the "
+                            "next layers multiply.")
+              : std::string("Two things hold it. The sum lets the gradient pass unchanged beside each part, whatever the part "
+                            "does (the first term of the formula); and a norm divides by the size of what it reads, so that "
+                            "numbers that grow from layer to layer do not multiply the gradient as well."));
+    const PictureJson& without = p.at("withoutNorms");
+    if (std::any_of(without.begin(), without.end(), [](const PictureJson& norm) { return !norm.is_null(); }))
+      text.emplace_back(
+          "The second curve is this very model with its norms switched off. It was not trained so, and its loss says as much; "
+          "but it shows what the norms hold back.");
+    else if (!without.is_null())
+      text.emplace_back(
+          "With its norms switched off, which it was not trained for, this model's numbers leave the range of 32-bit floats "
+          "before they reach the end; then there is no error to learn from, and no gradient at all.");
+    if (!p.at("parameters").is_null())
+      text.emplace_back(
+          "The gradient of a matrix is the sum over the tokens of what came back to its output times what it had read. So a "
+          "large one may come from either side, and its length also grows with the matrix's size: compare layers with each "
+          "other, not attention with the MLP.");
+    text.emplace_back(
+        "Every number on the way has a gradient. The grid shows its length at the hook that you choose, for each layer and "
+        "token: where the error could be changed. A click gives the command that writes the whole gradient to a file.");
+    std::vector<SourceAnchor> anchors = {{"add(ctx, resid_pre, attn_out)"}, {"add(ctx, resid_mid, mlp_out)"}};
+    if (after) anchors = {{"const Tensor first = add("}, {"const Tensor second = add("}};
+    add("back-propagation", "The way back: what training would change", std::move(text),
+        {"loss = − mean over t of log p(token[t + 1] | token[0 … t])", "g = ∂loss/∂x,   of the stream x that enters a layer",
+         after ? "g before a part = (1 + ∂part/∂x)ᵀ (∂norm)ᵀ g after it"
+               : "g before a part = g after it + (∂part/∂x)ᵀ g after it",
+         "∂loss/∂W = Σₜ ∂loss/∂y[t] · x[t]ᵀ   for y = W x"},
+        anchors, {{"g", "blocks.*.hook_resid_pre", {n(), s().d_model}, {"token", "component"}}},
+        {"gradient-norms", "gradient-hooks"});
   }
 
   Studio& studio_;
   const ModelFacts& facts_;
+  const PictureJson& drawn_;
   std::string file_;
   PictureJson list_ = PictureJson::array();
 };
 
 }  // namespace
 
-PictureJson walk_through(Studio& studio) { return Walk(studio).steps(); }
+PictureJson walk_through(Studio& studio, const PictureJson& drawn) { return Walk(studio, drawn).steps(); }
 
 }  // namespace vitrine

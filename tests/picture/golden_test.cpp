@@ -278,7 +278,7 @@ TEST_F(PicturesOfTales, TokensStandForTheReferencesBytes) {
   }
   EXPECT_EQ(p.at("bytes").size(), text.size());
   EXPECT_EQ(p.at("bytes")[1], 'n');
-  EXPECT_EQ(p.at("vocabSize"), 4096);
+  EXPECT_EQ(p.at("vocabSize"), 6144);
 }
 
 TEST_F(PicturesOfTales, SplitsSpellTheSameStringWithTheReferencesProbability) {

@@ -1,11 +1,18 @@
-// Pictures of gradients, against numbers of transformers' modules (tests/golden/forms).
+// Pictures of gradients, against numbers of torch (tests/golden/forms, tests/golden/attribution) and of traces.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "inspect/attribution.h"
 #include "inspect/circuits.h"
+#include "inspect/trace.h"
 #include "io/huggingface.h"
 #include "model/load.h"
+#include "picture/studio.h"
 #include "picture/support.h"
 #include "picture/tables.h"
+#include "support/random_model.h"
 
 namespace vitrine {
 namespace {
@@ -33,6 +40,8 @@ TEST(Gradients, ReachEachLayerAsTorchSays) {
     ASSERT_EQ(p.at("withoutNorms").size(), got.size());  // the second curve: the same weights, norms off
     EXPECT_NE(doubles(p.at("withoutNorms"))[0], got[0]);
     EXPECT_CONTAINS(picture_svg(document, "gradient-norms"), "without norms");
+    const double all = golden_tensor(gold, std::string(model) + "/post/grad_norm").values[0];  // of all parameters together
+    EXPECT_NEAR(p.at("parameters").at("all").get<double>(), all, 2e-4 * all);
   }
   Engine off(with_key("llama", "vitrine_norms", "off"), kF32);
   EXPECT_TRUE(picture_document(off, prompt, "gradient-norms").at("pictures").at("gradient-norms").at("withoutNorms").is_null());
@@ -51,23 +60,246 @@ TEST(Gradients, AtTheEmbeddingsOfTheTokensBeforeThePrediction) {
   EXPECT_THROW(picture_document(engine, ids_prompt(ids), "input-attribution", {.position = 8}), InputError);
 }
 
+// Lengths of a traced gradient, row by row.
+std::vector<double> lengths(const Recorder::Value& value) {
+  const size_t rows = static_cast<size_t>(value.shape[0]), size = value.numbers.size() / rows;
+  std::vector<double> norms;
+  for (size_t r = 0; r < rows; ++r) {
+    double squares = 0;
+    for (size_t i = 0; i < size; ++i) squares += std::pow(static_cast<double>(value.numbers[r * size + i]), 2);
+    norms.push_back(std::sqrt(squares));
+  }
+  return norms;
+}
+const PictureJson& at_hook(const PictureJson& picture, const std::string& hook) {
+  for (const PictureJson& one : picture.at("hooks"))
+    if (one.at("hook") == hook) return one.at("norms");
+  throw std::runtime_error("no hook " + hook);
+}
+
+TEST(Gradients, OfEachTokenAreThoseOfTorchAndOfATrace) {
+  const std::vector<int32_t> ids = {5, 17, 3, 101, 42, 8, 200, 33};
+  const Checkpoint gold = open_safetensors(std::string(VITRINE_GOLDEN) + "/attribution/gradients.safetensors");
+  for (const std::string model : {"gpt2_a", "gemma", "gemma2", "llama", "mistral", "qwen2"}) {
+    SCOPED_TRACE(model);
+    Engine engine(open_model(Golden::open(model).model()), kF32);
+    const auto layers = static_cast<size_t>(engine.shape().n_layers);
+    const PictureJson p = picture_document(engine, ids_prompt(ids), "gradient-hooks").at("pictures").at("gradient-hooks");
+    EXPECT_EQ(p.at("first"), 0);
+    const std::vector<double> stream = unpacked(at_hook(p, "blocks.*.hook_resid_pre"));
+    ASSERT_EQ(stream.size(), layers * ids.size());
+    for (size_t l = 0; l < layers; ++l) {
+      const GoldenTensor want = golden_tensor(gold, model + "/hidden." + std::to_string(l));
+      const std::vector<double> expected = lengths({want.shape, {want.begin(), want.end()}});
+      for (size_t t = 0; t < ids.size(); ++t)
+        EXPECT_NEAR(stream[l * ids.size() + t], expected[t], 1e-4 * expected[0]) << l << " " << t;
+      EXPECT_EQ(stream[(l + 1) * ids.size() - 1], 0);  // nothing is scored after the last token
+    }
+    // Every hook of the picture, against a trace of it.
+    EXPECT_GE(p.at("hooks").size(), 14u);
+    for (const PictureJson& hook : p.at("hooks")) {
+      const std::vector<std::string> wanted = {hook.at("hook")};
+      SCOPED_TRACE(wanted[0]);
+      const HookGradients traced = hook_gradients(engine, {&ids, 1}, {&ids, 1}, wanted);
+      std::vector<double> expected;
+      for (const std::string& name : traced.order)
+        for (const double norm : lengths(traced.values[0].at(name))) expected.push_back(norm);
+      const double most = *std::max_element(expected.begin(), expected.end());
+      EXPECT_GT(most, 0);
+      EXPECT_CLOSE(unpacked(hook.at("norms")), expected, (Tolerance{.abs = 1e-5 * most, .rel = 1e-4}));
+    }
+  }
+}
+
+// Lengths of the gradients of those parameters in whose names in the model's file one of these words stands.
+double length_of(const LossGradients& traced, std::initializer_list<std::string> words) {
+  double squares = 0;
+  for (const auto& [name, value] : traced.gradients)
+    for (const std::string& word : words)
+      if (name.find(word) != std::string::npos)
+        for (const float g : value.numbers) squares += static_cast<double>(g) * static_cast<double>(g);
+  return std::sqrt(squares);
+}
+
+TEST(Gradients, OfParametersAreThoseOfATrace) {
+  const std::vector<int32_t> ids = {5, 17, 3, 101, 42, 8, 200, 33};
+  const std::string gguf = std::string(VITRINE_GOLDEN) + "/gguf/llama_q8_0.gguf";
+  for (const std::string& model : {Golden::open("gemma2").model(), Golden::open("gpt2_a").model(), gguf}) {
+    SCOPED_TRACE(model);
+    Engine engine(open_model(model), kF32);
+    const LossGradients traced = loss_gradients(engine, {&ids, 1}, {&ids, 1});
+    const PictureJson p = picture_document(engine, ids_prompt(ids), "gradient-norms").at("pictures").at("gradient-norms");
+    const PictureJson& parameters = p.at("parameters");
+    const auto expect = [&](const PictureJson& found, std::initializer_list<std::string> words) {
+      const double want = length_of(traced, words);
+      EXPECT_GT(want, 0);
+      EXPECT_NEAR(found.get<double>(), want, 1e-4 * want);
+    };
+    EXPECT_NEAR(p.at("loss").get<double>(), traced.loss, 1e-5);
+    expect(parameters.at("all"), {""});
+    ASSERT_EQ(parameters.at("mlp").size(), static_cast<size_t>(engine.shape().n_layers));
+    const PictureJson &attention = parameters.at("attention")[1], &mlp = parameters.at("mlp")[1];
+    if (model == gguf) {
+      expect(attention, {"blk.1.attn"});
+      expect(mlp, {"blk.1.ffn"});
+      EXPECT_TRUE(p.at("withoutNorms").is_null());
+    } else if (engine.shape().family == "gpt2") {
+      expect(attention, {"h.1.attn", "h.1.ln_1"});
+      expect(mlp, {"h.1.mlp", "h.1.ln_2"});
+    } else {
+      expect(attention, {"layers.1.self_attn", "layers.1.input_layernorm", "layers.1.post_attention_layernorm"});
+      expect(mlp, {"layers.1.mlp", "layers.1.pre_feedforward_layernorm", "layers.1.post_feedforward_layernorm"});
+    }
+    EXPECT_EQ(parameters.at("rest")[0].at("name"), "W_E");
+    expect(parameters.at("rest")[0].at("norm"), {"embed_tokens", "wte", "token_embd"});
+  }
+}
+
+TEST(Gradients, OfTheInputAreThoseOfAttribute) {
+  const std::vector<int32_t> ids = {5, 17, 3, 101, 42, 8, 200, 33};
+  Engine engine(open_model(Golden::open("gemma").model()), kF32);
+  const Attribution found = attribute(engine, ids);
+  const PictureJson p = picture_document(engine, ids_prompt(ids), "input-attribution").at("pictures").at("input-attribution");
+  EXPECT_EQ(p.at("target").at("id"), found.token);
+  EXPECT_CLOSE(doubles(p.at("saliency")), found.saliency, (Tolerance{.abs = 0, .rel = 1e-6}));
+  EXPECT_CLOSE(doubles(p.at("gradientInput")), found.gradient_input, (Tolerance{.abs = 1e-12, .rel = 1e-6}));
+  const PictureJson& integrated = p.at("integrated");
+  EXPECT_CLOSE(doubles(integrated.at("parts")), found.integrated, (Tolerance{.abs = 1e-12, .rel = 1e-6}));
+  double sum = 0;
+  for (const double part : doubles(integrated.at("parts"))) sum += part;
+  EXPECT_NEAR(sum,
+              p.at("target").at("logprob").get<double>() - integrated.at("baselineLogprob").get<double>() +
+                  integrated.at("gap").get<double>(),
+              1e-5);
+  EXPECT_LT(std::abs(integrated.at("gap").get<double>()), 1e-2);
+}
+
 TEST(Gradients, AreDrawnAndTabled) {
   Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
   const PicturePrompt prompt = text_prompt(engine, "Once upon a time there was a king");
-  ASSERT_EQ(pictures_alone().size(), 2u);
-  for (const PictureInfo& info : pictures_alone()) {
-    SCOPED_TRACE(info.name);
-    const PictureJson document = picture_document(engine, prompt, info.name);
-    const std::string svg = picture_svg(document, info.name);
+  for (const char* name : {"gradient-norms", "gradient-hooks", "input-attribution"}) {
+    SCOPED_TRACE(name);
+    const PictureJson document = picture_document(engine, prompt, name);
+    const std::string svg = picture_svg(document, name);
     EXPECT_TRUE(svg.starts_with("<svg "));
     EXPECT_TRUE(svg.find("nan") == std::string::npos && svg.find("inf") == std::string::npos);
-    const std::vector<PictureTable> tables = picture_tables(document, info.name);
+    const std::vector<PictureTable> tables = picture_tables(document, name);
     ASSERT_EQ(tables.size(), 1u);
     EXPECT_GE(tables[0].rows.size(), 8u);
     for (const auto& row : tables[0].rows) EXPECT_EQ(row.size(), tables[0].columns.size());
   }
-  const PictureJson one = picture_document(engine, ids_prompt({5}), "gradient-norms").at("pictures").at("gradient-norms");
-  EXPECT_FALSE(one.at("available").get<bool>());
+  for (const char* name : {"gradient-norms", "gradient-hooks"}) {
+    const PictureJson one = picture_document(engine, ids_prompt({5}), name).at("pictures").at(name);
+    EXPECT_FALSE(one.at("available").get<bool>());
+  }
+}
+
+std::vector<std::string> steps_of(const PictureJson& document) {
+  std::vector<std::string> ids;
+  for (const PictureJson& step : document.at("steps")) ids.push_back(step.at("id"));
+  return ids;
+}
+bool has(const std::vector<std::string>& list, const char* what) {
+  return std::find(list.begin(), list.end(), what) != list.end();
+}
+
+// On the page they are what they are alone, to the bit.
+TEST(Gradients, AreStepsOfThePage) {
+  const PicturePrompt prompt = ids_prompt({5, 17, 3, 101, 42, 8});
+  for (const char* model : {"gemma2", "gpt2_a", "classic_post", "classic_pre"}) {
+    SCOPED_TRACE(model);
+    Engine engine(open_model(Golden::open(model).model()), kF32);
+    const PictureJson page = explain_document(engine, prompt);
+    for (const char* name : {"gradient-norms", "gradient-hooks", "input-attribution"})
+      EXPECT_EQ(page.at("pictures").at(name), picture_document(engine, prompt, name).at("pictures").at(name)) << name;
+    const std::vector<std::string> steps = steps_of(page);
+    EXPECT_TRUE(has(steps, "input-attribution"));
+    EXPECT_EQ(steps.back(), "back-propagation");
+  }
+  // The shipped model's numbers overflow without norms: nothing comes back, and the step says so.
+  Engine tales(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
+  const PictureJson page = explain_document(tales, text_prompt(tales, "Once upon a time"));
+  EXPECT_TRUE(page.at("pictures").at("gradient-norms").at("lossWithoutNorms").is_null());
+  EXPECT_CONTAINS(page.at("steps").back().at("text").dump(), "leave the range of 32-bit floats");
+}
+
+TEST(Gradients, ThatAreSwitchedOffOrDoNotFitLeaveTheirStepsOut) {
+  const PicturePrompt prompt = ids_prompt({5, 17, 3, 101, 42, 8, 200, 33});
+  Engine engine(open_model(Golden::open("llama").model()), kF32);
+  const auto expect_none = [&](const PictureJson& page, const char* name, const char* why) {
+    EXPECT_FALSE(page.at("pictures").at(name).at("available").get<bool>()) << name;
+    EXPECT_CONTAINS(page.at("pictures").at(name).at("reason").get<std::string>(), why);
+  };
+  const PictureJson off = explain_document(engine, prompt, {.gradients = false});
+  for (const char* name : {"gradient-norms", "gradient-hooks", "input-attribution"}) expect_none(off, name, "switched off");
+  EXPECT_FALSE(has(steps_of(off), "input-attribution"));
+  EXPECT_FALSE(has(steps_of(off), "back-propagation"));
+  EXPECT_TRUE(has(steps_of(off), "reach"));
+
+  // What all layers' tape takes, and not a byte more: no room for the gradients of the parameters.
+  const auto n = static_cast<int64_t>(prompt.ids.size());
+  const size_t tape = backward_bytes(engine.shape(), n, engine.shape().n_layers);
+  const auto with_memory = [&](const char* name, size_t memory) {
+    return picture_document(engine, prompt, name, {.memory = memory}).at("pictures").at(name);
+  };
+  EXPECT_TRUE(with_memory("gradient-norms", tape).at("parameters").is_null());
+  EXPECT_CONTAINS(with_memory("gradient-norms", tape).at("caption").get<std::string>(), "Gradients of all parameters would take");
+  EXPECT_FALSE(with_memory("gradient-norms", size_t{1} << 30).at("parameters").is_null());
+  const PictureJson none = with_memory("gradient-norms", tape - 1);
+  EXPECT_FALSE(none.at("available").get<bool>());
+  EXPECT_CONTAINS(none.at("reason").get<std::string>(), "would take");
+  EXPECT_TRUE(with_memory("input-attribution", tape - 1).at("available").get<bool>());  // one layer at a time
+  EXPECT_FALSE(with_memory("input-attribution", 1000).at("available").get<bool>());
+}
+
+// The rule above rests on it: more than is taken, and not by far.
+TEST(Gradients, TakeTheMemoryThatIsExpected) {
+  for (const char* model : {"classic_post", "gemma", "gemma2", "gpt2_a", "llama", "mistral", "qwen2"})
+    for (const int64_t tokens : {8, 32}) {
+      Engine engine(open_model(Golden::open(model).model()), kF32);
+      std::vector<int32_t> ids;
+      for (int32_t i = 0; i < tokens; ++i) ids.push_back(i * 7 % 40);
+      const size_t expected = backward_bytes(engine.shape(), tokens, engine.shape().n_layers);
+      const size_t taken = run_backward(engine, ids, {.hooks = true, .parameters = false}).bytes;
+      EXPECT_LE(taken, expected) << model << " " << tokens;
+      EXPECT_GT(3 * taken, expected) << model << " " << tokens;
+    }
+}
+
+// As many points as `attribute` takes, fewer for what is larger or longer, none where too few would be left.
+TEST(Gradients, AreIntegratedAtFewerPointsWhereOneTakesLonger) {
+  ModelFacts tales, gpt2, gemma;
+  tales.shape = {"gemma2", 256, 8, 4, 2, 64, 1024, 4096, 1024, true};
+  tales.parameter_count = 8'921'344;
+  gpt2.shape = {"gpt2", 768, 12, 12, 12, 64, 3072, 50257, 1024, true};
+  gpt2.parameter_count = 124'439'808;
+  gemma.shape = {"gemma", 2048, 18, 8, 1, 256, 16384, 256000, 8192, true};
+  gemma.parameter_count = 2'506'172'416;
+  EXPECT_EQ(integral_points(tales, 12), AttributionOptions{}.steps);
+  EXPECT_EQ(integral_points(tales, 80), AttributionOptions{}.steps);
+  EXPECT_EQ(integral_points(tales, 120), AttributionOptions{}.steps / 2);
+  EXPECT_EQ(integral_points(tales, 250), 16);
+  EXPECT_EQ(integral_points(tales, 257), 0);  // numbers by token are given up to 256
+  EXPECT_EQ(integral_points(gpt2, 6), 16);    // the weights are read once for each point, however short the prompt
+  EXPECT_EQ(integral_points(gpt2, 60), 0);
+  EXPECT_EQ(integral_points(gemma, 1), 0);
+}
+
+// Long runs keep to the gradients of one point.
+TEST(Gradients, AreNotIntegratedWhereThatTakesLong) {
+  const TemporaryDirectory folder;
+  write_random_model(folder.path(), small_gemma(1, 128));
+  Engine engine(folder.path(), kF32);
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 300; ++i) ids.push_back((i * 37 + i / 7) % 64);
+  const PictureJson p = picture_document(engine, ids_prompt(ids), "input-attribution").at("pictures").at("input-attribution");
+  EXPECT_TRUE(p.at("integrated").is_null());
+  EXPECT_EQ(p.at("saliency").size(), ids.size());
+  EXPECT_CONTAINS(p.at("caption").get<std::string>(), "`vitrine attribute`");
+  // Of many tokens the last ones are shown.
+  const PictureJson hooks = picture_document(engine, ids_prompt(ids), "gradient-hooks").at("pictures").at("gradient-hooks");
+  EXPECT_EQ(hooks.at("first"), 300 - 256);
+  EXPECT_EQ(hooks.at("hooks")[0].at("norms").at("shape"), (std::vector<int64_t>{1, 256}));
 }
 
 // What is written for a family's own norms does not run on other ones.

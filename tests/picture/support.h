@@ -19,6 +19,21 @@ inline PicturePrompt text_prompt(const Engine& engine, const std::string& text) 
   return prompt;
 }
 
+/// config.json of a narrow Gemma with eight heads.
+inline Json small_gemma(int64_t layers, int64_t head_dim) {
+  return {{"architectures", {"GemmaForCausalLM"}},
+          {"model_type", "gemma"},
+          {"hidden_size", 16},
+          {"num_hidden_layers", layers},
+          {"num_attention_heads", 8},
+          {"num_key_value_heads", 1},
+          {"head_dim", head_dim},
+          {"intermediate_size", 24},
+          {"vocab_size", 64},
+          {"max_position_embeddings", 8192},
+          {"hidden_act", "gelu_pytorch_tanh"}};
+}
+
 inline std::vector<double> doubles(const PictureJson& list) { return number_list(list); }
 inline std::vector<double> doubles(const Json& list) {
   std::vector<double> values;

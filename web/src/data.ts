@@ -102,7 +102,8 @@ export interface Token {
 
 export interface Step {
   /** Stable: "prompt", "dot-product", "tokens", "embedding", "positions", "embedding-scale", "residual", "norm", "attention",
-   *  "soft-cap", "rope", "mlp", "post-norm", "final-norm", "output", "attribution", "reach". Those that the model lacks are left out. */
+   *  "soft-cap", "rope", "mlp", "post-norm", "final-norm", "output", "attribution", "input-attribution", "reach",
+   *  "back-propagation". Those that the model lacks are left out. */
   id: string;
   title: string;
   /** Paragraphs in our words, true for this model. The first is always to be read; the others may be folded ("why"). */
@@ -197,7 +198,10 @@ export interface Pictures {
   "next-tokens": NextTokens | Absent<"next-tokens">;
   "logit-lens": LogitLens | Absent<"logit-lens">;
   "logit-attribution": LogitAttribution | Absent<"logit-attribution">;
+  "input-attribution": InputAttribution | Absent<"input-attribution">;
   reach: Reach | Absent<"reach">;
+  "gradient-norms": GradientNorms | Absent<"gradient-norms">;
+  "gradient-hooks": GradientHooks | Absent<"gradient-hooks">;
 }
 
 // -- Preliminaries and tokens ---------------------------------------------------------------------------------------------
@@ -590,6 +594,27 @@ export interface LogitAttribution extends Head<"logit-attribution"> {
   }[];
 }
 
+/** What the log-probability of the likeliest next token owes to each token of the prompt, by gradients at the embeddings. */
+export interface InputAttribution extends Head<"input-attribution"> {
+  /** After which position it is predicted; the tokens up to it are explained. */
+  position: number;
+  /** The likeliest next token and f, its log-probability. */
+  target: { id: number; logprob: number };
+  /** [token]: |df/de|, the Euclidean length. May overflow. */
+  saliency: (number | null)[];
+  /** [token]: df/de · e. May overflow. */
+  gradientInput: (number | null)[];
+  /** Integrated gradients from the mean of the vocabulary's embeddings; null where they would take long. */
+  integrated: {
+    /** [token]. They sum to target.logprob - baselineLogprob + gap. */
+    parts: (number | null)[];
+    baselineLogprob: number;
+    gap: number;
+    /** At how many points the integral is taken. */
+    points: number;
+  } | null;
+}
+
 /** Which positions each layer can see, and what the cache keeps. */
 export interface Reach extends Head<"reach"> {
   /** Positions in this picture: those of the prompt. */
@@ -613,6 +638,42 @@ export interface Reach extends Head<"reach"> {
   /** At the full context (at 8192 where there is no limit): as kept, and if every layer were global. */
   bytesAtContext: number;
   bytesAtContextGlobal: number;
+}
+
+// -- The way back ---------------------------------------------------------------------------------------------------------
+
+/** Euclidean lengths of gradients of the loss: the mean of -ln p(next token) over all positions but the last. */
+export interface GradientNorms extends Head<"gradient-norms"> {
+  /** May overflow, like every length below. */
+  loss: number | null;
+  /** nLayers + 1: at the stream that enters each layer, and at what leaves the last. */
+  norms: (number | null)[];
+  /** The same weights with every norm the identity; null where a file's format or family has no word for that. */
+  lossWithoutNorms: number | null;
+  withoutNorms: (number | null)[] | null;
+  /** Of the parameters; null where memory does not hold their gradients. */
+  parameters: {
+    /** [layer], the norms in front of and behind them included. */
+    attention: (number | null)[];
+    mlp: (number | null)[];
+    /** Outside the layers, by our names: "W_E", "ln_final.w". */
+    rest: { name: string; norm: number | null }[];
+    /** Of all parameters together. */
+    all: number | null;
+  } | null;
+}
+
+/** The length of the same loss's gradient at each hook that has a row for each token. */
+export interface GradientHooks extends Head<"gradient-hooks"> {
+  /** Position of the first token shown: all up to 256, else the last 256. */
+  first: number;
+  /** In the order of the run. */
+  hooks: {
+    /** "blocks.*.attn.hook_q", or "hook_embed" of one outside the layers. */
+    hook: string;
+    /** f32 dense [layer, token]; of one outside the layers [1, token]. */
+    norms: Packed;
+  }[];
 }
 
 // -- Colours --------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ export interface Reproduction {
   title: string;
   /** Hook that holds the numbers, for `vitrine trace`. */
   hook: string;
+  /** The gradient there, and not the value. */
+  gradient?: boolean;
   /** A recipe for `vitrine intervene`, or nothing where no intervention belongs to the cell. */
   recipe: string | null;
   /** What the recipe does, as the end of a sentence. */
@@ -34,7 +36,7 @@ export function Reproduce({ of, onClose }: { of: Reproduction; onClose: () => vo
         <button type="button" onClick={close}>Close</button>
       </header>
       <p>Read these numbers from your own run:</p>
-      <Copyable label="trace command" text={commandLine("trace", `--hooks '${of.hook}' --out values.safetensors`)} />
+      <Copyable label="trace command" text={commandLine("trace", `${of.gradient === true ? "--gradients-at" : "--hooks"} '${of.hook}' --out values.safetensors`)} />
       {of.recipe !== null && (
         <>
           <p>Change them and see what the prediction becomes. This recipe {of.does}. Save it as <code>recipe.yaml</code>:</p>

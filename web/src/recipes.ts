@@ -83,3 +83,8 @@ export function layerOff(depth: number, token: number, position: number): Reprod
     does: `lets this layer pass its input on unchanged and says what becomes of ${spelling(token)} after position ${position}`,
   };
 }
+
+/** The whole gradient of the loss at a hook: there is nothing to change. */
+export function gradientAt(hook: string): Reproduction {
+  return { title: `The gradient at ${hook}`, hook, gradient: true, recipe: null, does: "" };
+}

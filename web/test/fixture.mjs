@@ -168,7 +168,14 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
       const uncapped = parts.reduce((a, b) => a + b, 0) + remainder;
       return { id: target, prob: predictions[n - 1].probs[i], logit: round(30 * Math.tanh(uncapped / 30)), uncapped: round(uncapped), parts, remainder };
     }) },
+    "input-attribution": { ...head("input-attribution", "What the answer owes to each token"), position: n - 1, target: { id: predictions[n - 1].ids[0], logprob: round(Math.log(predictions[n - 1].probs[0])) }, saliency: list(n, () => round(g.next() ** 2)), gradientInput: list(n, () => round(g.normal() * 0.3)), integrated: bare ? null : { parts: list(n, () => round(g.normal() * 0.4)), baselineLogprob: -9.25, gap: 1e-5, points: 64 } },
     reach: { ...head("reach", "What each layer can see"), nTokens: n, contextLength: 1024, layers: list(layers, (/** @type {number} */ l) => ({ layer: l, window: l % 2 === 0 ? 5 : 0, sees: l % 2 === 0 ? Math.max(0, n - 5) : 0, receives: l === 0 ? Math.max(0, n - 5) : 0, cached: l % 2 === 0 ? Math.min(n, 5) : n, room: l % 2 === 0 ? 5 : 1024, bytes: 1024 * (l % 2 === 0 ? 5 : n) })), bytesAtContext: 6.5e6, bytesAtContextGlobal: 1.2e7 },
+    "gradient-norms": { ...head("gradient-norms", "What training sees"), loss: 3.25, norms: list(layers + 1, (/** @type {number} */ l) => round(0.2 * 1.5 ** l)), lossWithoutNorms: bare ? null : 12.5, withoutNorms: bare ? null : list(layers + 1, (/** @type {number} */ l) => (l < 2 || level === "tiles" ? null : round(10 ** (layers - l)))), parameters: bare ? null : { attention: list(layers, () => round(0.05 + 0.1 * g.next())), mlp: list(layers, () => round(0.1 + 0.2 * g.next())), rest: [{ name: "W_E", norm: 0.81 }, { name: "ln_final.w", norm: 0.02 }], all: 1.31 } },
+    "gradient-hooks": (() => {
+      const shown = Math.min(n, 256);
+      const lengths = (/** @type {number} */ rows) => pack("f32", [rows, shown], "dense", list(rows * shown, (/** @type {number} */ i) => (i % shown === shown - 1 ? 0 : 0.3 * g.next() ** 2)));
+      return { ...head("gradient-hooks", "The gradient at any hook"), first: n - shown, hooks: [{ hook: "hook_embed", norms: lengths(1) }, ...["hook_resid_pre", "ln1.hook_normalized", "attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_z", "hook_attn_out", "hook_resid_mid", "ln2.hook_normalized", "mlp.hook_pre", "mlp.hook_post", "hook_mlp_out", "hook_resid_post"].map((hook) => ({ hook: `blocks.*.${hook}`, norms: lengths(layers) })), { hook: "ln_final.hook_normalized", norms: lengths(1) }] };
+    })(),
   };
   const about = /** @type {Record<string, [string, string[], string[]]>} */ ({
     "dot-product": ["One operation", ["x · a = Σᵢ xᵢ aᵢ"], ["dot-product"]],
@@ -184,7 +191,9 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
     "final-norm": ["One last norm", [], ["final-norm"]],
     output: ["A score for every word", ["logits = x W_Eᵀ"], ["next-tokens", "logit-lens"]],
     attribution: ["Who wrote the answer", [], ["logit-attribution"]],
+    "input-attribution": ["Which tokens the answer rests on", ["saliency[t] = |∂f/∂e[t]|"], ["input-attribution"]],
     reach: ["What was remembered", [], ["reach"]],
+    "back-propagation": ["The way back", ["g = ∂loss/∂x"], ["gradient-norms", "gradient-hooks"]],
   });
   return {
     format: 1,

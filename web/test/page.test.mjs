@@ -144,6 +144,65 @@ describe("the attention grid", () => {
 
 });
 
+describe("gradients", () => {
+  test("the chosen hook's lengths are shown, and a click offers the trace that writes them", async () => {
+    const { page, faults } = await open(browser, writePage("short"), sizes.desktop);
+    await settle(page);
+    const document_ = documents.short();
+    const picture = document_.pictures["gradient-hooks"];
+    assert.ok(picture?.available);
+    const figure = page.locator("figure[data-picture=gradient-hooks]");
+    await figure.getByText("attn.hook_q", { exact: true }).click();
+    const grid = figure.locator(".heat-area");
+    await show(grid);
+    await grid.focus();
+    for (const key of ["ArrowRight", "ArrowRight", "ArrowDown", "ArrowDown"]) await page.keyboard.press(key);
+    const norms = picture.hooks.find((one) => one.hook === "blocks.*.attn.hook_q")?.norms;
+    assert.ok(norms !== undefined);
+    const length = Buffer.from(norms.base64, "base64").readFloatLE(4 * (2 * (norms.shape[1] ?? 0) + 1));
+    const words = await tip(page);
+    assert.ok(words.startsWith("blocks.2.attn.hook_q\nat ▁Once (position 1)"), words);
+    assert.ok(words.includes(`length of the gradient ${Number(length.toPrecision(6))}\n`), `${words} should hold ${length}`);
+    await page.keyboard.press("Enter");
+    assert.deepEqual(await figure.locator(".reproduce .copyable code").allTextContents(), [`vitrine trace ${document_.prompt.shell} --gradients-at 'blocks.2.attn.hook_q' --out values.safetensors`]);
+    await figure.getByText("hook_embed", { exact: true }).click();
+    assert.equal(await figure.locator(".reproduce").count(), 0);
+    assert.match((await grid.getAttribute("aria-label")) ?? "", /hook_embed.* 1 rows/);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  for (const [name, curves, said] of /** @type {const} */ ([["short", 2, /second curve is missing/], ["long", 1, /no gradient comes back/], ["bare", 1, /^(?!.*32-bit)/s]]))
+    test(`${name}: what is lost without norms is said`, async () => {
+      const { page } = await open(browser, writePage(name), sizes.desktop);
+      await settle(page);
+      const figure = page.locator("figure[data-picture=gradient-norms]");
+      assert.equal(await figure.locator("svg.drawing").first().locator("path.line").count(), curves);
+      assert.match((await figure.locator(".figure-body").textContent()) ?? "", said);
+      await page.context().close();
+    });
+
+  test("the answer is shared out in three ways, the complete one with its sum", async () => {
+    const { page, faults } = await open(browser, writePage("short"), sizes.desktop);
+    await settle(page);
+    const picture = documents.short().pictures["input-attribution"];
+    assert.ok(picture?.available && picture.integrated !== null);
+    const figure = page.locator("figure[data-picture=input-attribution]");
+    const notes = () => figure.locator(".bar-note").allTextContents();
+    const written = (/** @type {string[]} */ all) => all.map((note) => Number(note.replace("−", "-")));
+    const near = (/** @type {number[]} */ a, /** @type {(number | null)[]} */ b) => a.length === b.length && a.every((v, i) => Math.abs(v - (b[i] ?? NaN)) <= 6e-3 * Math.abs(v));
+    assert.ok(near(written(await notes()), picture.integrated.parts), (await notes()).join(" "));
+    const sum = picture.target.logprob - picture.integrated.baselineLogprob;
+    assert.ok((await figure.textContent())?.includes(`complete would be ${Number(sum.toPrecision(4))}`));
+    await figure.getByText("gradient × embedding", { exact: true }).click();
+    assert.ok(near(written(await notes()), picture.gradientInput));
+    await figure.getByText("saliency", { exact: true }).click();
+    assert.ok(near(written(await notes()), picture.saliency));
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+});
+
 // Times are printed; they are held to their limits where VITRINE_TIMED=1 says that the machine does nothing else.
 const timed = process.env["VITRINE_TIMED"] === "1";
 

@@ -86,7 +86,7 @@ for (const [what, args] of Object.entries(prompts))
 
       const made = await offers(page);
       const names = [...made.keys()].map((key) => key.split(" ")[0]);
-      for (const name of ["update-scale", "residual-scale", "norm-statistics", "attention", "logit-lens", "logit-attribution"])
+      for (const name of ["update-scale", "residual-scale", "norm-statistics", "attention", "logit-lens", "logit-attribution", "gradient-norms", "gradient-hooks"])
         if (/** @type {any} */ (shown.pictures)[name].available) assert.ok(names.includes(name), `${name} offers nothing to reproduce`);
       for (const [name, codes] of made) {
         const [trace = "", recipe = "", intervene = ""] = codes;
@@ -122,6 +122,40 @@ for (const [what, args] of Object.entries(prompts))
       const traced = values[(Number(said[3]) * shape[1] + target) * shape[2] + source] ?? NaN;
       const weight = Number(said[1]?.replace("×10", "e").replace("⁻", "-").replace(/[⁰¹²³⁴⁵⁶⁷⁸⁹]/g, (c) => String("⁰¹²³⁴⁵⁶⁷⁸⁹".indexOf(c))));
       assert.ok(Math.abs(weight - traced) <= 0.5 / 65535 + 1e-6, `${weight} on the page, ${traced} traced`);
+      await page.context().close();
+    });
+
+    test("the length in the note of a gradient's cell is that of the traced gradient", async () => {
+      const { page } = await open(browser, join(folder, "page.html"));
+      await settle(page);
+      const figure = page.locator('figure[data-picture="gradient-hooks"]');
+      await figure.getByText("attn.hook_z", { exact: true }).click();
+      const grid = figure.locator(".heat-area");
+      await show(grid);
+      await grid.focus();
+      for (const key of ["ArrowRight", "ArrowRight", "ArrowDown", "Enter"]) await page.keyboard.press(key);
+      const said = /^(blocks\.1\.attn\.hook_z)\nat .*position 1\)\nlength of the gradient (\S+)/.exec(await page.locator("#tip").evaluate((e) => [...e.children].map((line) => line.textContent).join("\n")));
+      assert.ok(said !== null, await tip(page));
+      const codes = await figure.locator(".reproduce .copyable code").allTextContents();
+      assert.equal(codes.length, 1, "a gradient has no recipe");
+      run(codes[0] ?? "");
+      const { shape, values } = tensor(join(folder, "values.safetensors"), `grad.${said[1]}`);
+      const width = shape.slice(1).reduce((/** @type {number} */ a, /** @type {number} */ b) => a * b, 1);
+      const traced = Math.hypot(...values.subarray(width, 2 * width));
+      const length = Number(said[2]?.replace("×10", "e").replace("⁻", "-").replace(/[⁰¹²³⁴⁵⁶⁷⁸⁹]/g, (c) => String("⁰¹²³⁴⁵⁶⁷⁸⁹".indexOf(c))));
+      assert.ok(traced > 0 && Math.abs(length - traced) <= 1e-4 * traced, `${length} on the page, ${traced} traced`);
+      await page.context().close();
+    });
+
+    test("the gradients of a picture alone are the page's", async () => {
+      const { page } = await open(browser, join(folder, "page.html"));
+      for (const name of ["gradient-norms", "gradient-hooks", "input-attribution"]) {
+        const figure = page.locator(`figure[data-picture="${name}"]`);
+        await figure.getByText("As a file").click();
+        await figure.locator(".copyable code").nth(1).waitFor();
+        const [, json = ""] = await figure.locator(".copyable code").allTextContents();
+        assert.deepEqual(JSON.parse(run(json)).pictures[name], await page.evaluate((n) => /** @type {any} */ (window.vitrine).pictures[n], name), name);
+      }
       await page.context().close();
     });
 

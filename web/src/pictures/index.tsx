@@ -9,6 +9,7 @@ import { logitAttribution } from "./attribution";
 import { dotProduct } from "./dot";
 import { embeddingCosine, embeddingNeighbours, embeddingRescaling, positionVectors } from "./embedding";
 import type { Entry } from "./entry";
+import { gradientHooks, gradientNorms, inputAttribution } from "./gradients";
 import { headGrouping, softmaxRow } from "./heads";
 import { activationCurves, mlpSurfaces } from "./mlp";
 import { finalNorm, layerNorm, normStatistics } from "./norms";
@@ -45,7 +46,10 @@ const entries: { [N in PictureName]: Entry<N> } = {
   "next-tokens": nextTokens,
   "logit-lens": logitLens,
   "logit-attribution": logitAttribution,
+  "input-attribution": inputAttribution,
   reach,
+  "gradient-norms": gradientNorms,
+  "gradient-hooks": gradientHooks,
 };
 
 // An entry and its picture always have the same name; which one, the compiler cannot follow through the lookup.
