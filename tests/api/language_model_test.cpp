@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 namespace {
@@ -30,12 +32,19 @@ std::string message_of(F&& f) {
 }
 #define EXPECT_HAS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << (text)
 
+// What transformers computed for the prompt.
+const nlohmann::json& gold() {
+  static const nlohmann::json all = nlohmann::json::parse(std::ifstream(std::string(VITRINE_GOLDEN) + "/tales9m/golden.json"));
+  if (all.at(0).at("text") != kPrompt) throw std::logic_error("the first golden text is another");
+  return all.at(0);
+}
+
 TEST(LanguageModel, DescribesItself) {
   const vitrine::ModelDescription d = LanguageModel(kTales, {.threads = 1}).description();
   EXPECT_EQ(d.family, "gemma2");
   EXPECT_EQ(d.n_layers, 8);
   EXPECT_EQ(d.d_model, 256);
-  EXPECT_EQ(d.vocab_size, 4096);
+  EXPECT_EQ(d.vocab_size, 6144);
   EXPECT_GT(d.parameters, 8'000'000);
   EXPECT_TRUE(d.tied);
   EXPECT_FALSE(d.tokenizer.empty());
@@ -47,23 +56,25 @@ TEST(LanguageModel, DescribesItself) {
 TEST(LanguageModel, TokenizesAndBack) {
   const LanguageModel model(kTales, {.threads = 1});
   const std::vector<int32_t> ids = model.tokenize(kPrompt), bare = model.tokenize(kPrompt, false);
-  EXPECT_EQ(ids, (std::vector<int32_t>{2, 2165, 374, 650, 264, 614}));  // as SentencePiece, BOS in front
+  EXPECT_EQ(ids, gold().at("ids").get<std::vector<int32_t>>());  // as SentencePiece, BOS in front
   EXPECT_EQ(bare, std::vector<int32_t>(ids.begin() + 1, ids.end()));
   EXPECT_EQ(model.detokenize(bare), kPrompt);
-  EXPECT_THROW(model.detokenize(std::vector<int32_t>{4096}), vitrine::InputError);
+  EXPECT_THROW(model.detokenize(std::vector<int32_t>{6144}), vitrine::InputError);
 }
 
 TEST(LanguageModel, PredictsWhatTheReferencePredicts) {
   LanguageModel model(kTales, {.threads = 2, .compute_f32 = true});
   const auto next = model.predict(kPrompt, {.top = 3});
   ASSERT_EQ(next.size(), 1u);
-  EXPECT_EQ(next[0].position, 5);
+  EXPECT_EQ(next[0].position, static_cast<int64_t>(gold().at("ids").size()) - 1);
   ASSERT_EQ(next[0].top.size(), 3u);
-  EXPECT_EQ(next[0].top[0].token, 495);
-  EXPECT_EQ(next[0].top[0].piece, "▁there");
-  EXPECT_NEAR(next[0].top[0].probability(), 0.60370725, 1e-4);
-  EXPECT_EQ(next[0].top[1].token, 264);
-  EXPECT_NEAR(std::exp(next[0].top[1].logprob), 0.15083335, 1e-4);
+  for (size_t i = 0; i < 3; ++i) {
+    const nlohmann::json& expected = gold().at("top10_next").at(i);
+    EXPECT_EQ(next[0].top[i].token, expected.at(0).get<int32_t>());
+    EXPECT_EQ(next[0].top[i].piece, expected.at(1).get<std::string>());
+    EXPECT_NEAR(next[0].top[i].probability(), expected.at(2).get<double>(), 1e-4);
+    EXPECT_NEAR(std::exp(next[0].top[i].logprob), expected.at(2).get<double>(), 1e-4);
+  }
 }
 
 TEST(LanguageModel, PredictsAfterEveryPosition) {
@@ -73,7 +84,7 @@ TEST(LanguageModel, PredictsAfterEveryPosition) {
   ASSERT_EQ(all.size(), ids.size());
   for (size_t t = 0; t < ids.size(); ++t) {
     EXPECT_EQ(all[t].position, static_cast<int64_t>(t));
-    ASSERT_EQ(all[t].top.size(), 4096u);  // the whole vocabulary: probabilities add up to one
+    ASSERT_EQ(all[t].top.size(), 6144u);  // the whole vocabulary: probabilities add up to one
     const double total = std::accumulate(all[t].top.begin(), all[t].top.end(), 0.0,
                                          [](double sum, const vitrine::NextToken& n) { return sum + n.probability(); });
     EXPECT_NEAR(total, 1, 1e-4);
@@ -87,7 +98,8 @@ TEST(LanguageModel, GeneratesAndStreams) {
   LanguageModel model(kTales, {.threads = 2, .compute_f32 = true});
   std::string streamed;
   const auto made = model.generate(kPrompt, {.max_tokens = 12, .on_text = [&](std::string_view piece) { streamed += piece; }});
-  const std::vector<int32_t> expected = {495, 1534, 264, 1758, 431, 313, 264, 1758, 4058, 275, 266, 1758};
+  std::vector<int32_t> expected = gold().at("greedy_new_ids").get<std::vector<int32_t>>();
+  expected.resize(12);
   EXPECT_EQ(made.tokens, expected);
   EXPECT_EQ(made.logprobs.size(), expected.size());
   EXPECT_EQ(made.finish_reason, "length");
@@ -96,8 +108,9 @@ TEST(LanguageModel, GeneratesAndStreams) {
   const auto stopped = model.generate(kPrompt, {.max_tokens = 12, .stops = {","}});
   EXPECT_EQ(stopped.finish_reason, "stop");
   EXPECT_EQ(stopped.text, made.text.substr(0, made.text.find(',')));
-  const auto ended = model.generate(kPrompt, {.max_tokens = 12, .end_tokens = {{1534}}});
-  EXPECT_EQ(ended.tokens, (std::vector<int32_t>{495, 1534}));
+  const auto ended = model.generate(kPrompt, {.max_tokens = 12, .end_tokens = {{expected[1]}}});
+  const auto end = std::find(expected.begin(), expected.end(), expected[1]);
+  EXPECT_EQ(ended.tokens, std::vector<int32_t>(expected.begin(), end + 1));
   EXPECT_EQ(ended.finish_reason, "stop");
 }
 

@@ -38,6 +38,40 @@ TEST(AdapterCommand, BesideAndMergedAgree) {
             generated({"generate", "--model", merged}));
 }
 
+TEST(AdapterCommand, ARecipeNamesTheAdapterThatRan) {
+  const Scratch scratch;
+  const std::string body = "prompt: {tokens: [5, 33, 7]}\ninterventions: [{attn: '*', do: zero}]\n",
+                    recipe = scratch.write("r.yaml", body);
+  const Json ran =
+      vitrine({"intervene", recipe, "--json", "--model", golden_model("llama"), "--adapter", golden_adapter("llama")}).json();
+  EXPECT_CONTAINS(ran["recipe"].get<std::string>(), "adapter: ");
+  const std::string again = scratch.write("again.yaml", ran["recipe"].get<std::string>());
+  EXPECT_EQ(vitrine({"intervene", again, "--json"}).json(), ran);
+  // The adapter is that of the recipe's model, not of another.
+  const Json without = vitrine({"intervene", again, "--json", "--model", golden_model("llama")}).json();
+  EXPECT_EQ(without["kl"], vitrine({"intervene", recipe, "--json", "--model", golden_model("llama")}).json()["kl"]);
+  EXPECT_NE(without["kl"], ran["kl"]);
+}
+
+TEST(ConvertCommand, AGgufFileBecomesADirectoryThatSaysTheSame) {
+  const Scratch scratch;
+  const std::string file = std::string(VITRINE_GOLDEN) + "/gguf/llama_q8_0.gguf";
+  ASSERT_EQ(vitrine({"convert", file, scratch / "out", "--dtype", "f32"}).code, 0);
+  const auto predicted = [](const std::string& model) {
+    const Outcome outcome = vitrine({"predict", "once upon a time", "--model", model, "--compute", "f32", "--json"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.json();
+  };
+  const Json before = predicted(file), after = predicted(scratch / "out");
+  EXPECT_EQ(before["tokens"], after["tokens"]);
+  EXPECT_EQ(before["pieces"], after["pieces"]);
+  for (size_t i = 0; i < 10; ++i) {
+    const Json &a = before["predictions"][0]["top"][i], &b = after["predictions"][0]["top"][i];
+    EXPECT_EQ(a["token"], b["token"]);
+    EXPECT_NEAR(a["logprob"].get<double>(), b["logprob"].get<double>(), 1e-4);
+  }
+}
+
 TEST(AdapterCommand, WhatIsWrongIsSaid) {
   const Scratch scratch;
   const std::string model = golden_model("gpt2_a"), adapter = golden_adapter("gpt2_a");
@@ -52,7 +86,6 @@ TEST(AdapterCommand, WhatIsWrongIsSaid) {
   expect_refused({"convert", model, scratch.path()}, {"is there already"});
   expect_refused({"convert", model, scratch / "out.gguf"}, {"GGUF files are not written yet"});
   expect_refused({"convert", model, scratch / "out", "--dtype", "q8_0"}, {"none of f32|f16|bf16"});
-  expect_refused({"convert", std::string(VITRINE_GOLDEN) + "/gguf/llama.gguf", scratch / "out"}, {"is a GGUF file"});
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ TEST(CompareCommand, TwoTypesOfOneModel) {
 
 TEST(CompareCommand, ReadsTextWithTheFirstModelsTokenizer) {
   const Json document = vitrine({"compare", shipped_model_folder(), shipped_model_folder(), "The old king", "--json"}).json();
-  EXPECT_EQ(document["pieces"], Json({"<s>", "The", "▁old", "▁king"}));
+  EXPECT_EQ(document["pieces"], Json({"<bos>", "The", "▁old", "▁king"}));
   EXPECT_EQ(document["kl_most"], 0.0);
   EXPECT_EQ(document["first_beyond"], nullptr);
   EXPECT_EQ(document["same_top"], 1.0);

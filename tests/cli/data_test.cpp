@@ -16,7 +16,7 @@ TEST(Data, MakesTokenDataAndChecksIt) {
   ASSERT_EQ(made.code, 0) << made.err;
   const Json document = made.json();
   EXPECT_EQ(document["out"], out);
-  EXPECT_EQ(document["vocab_size"], 4096);
+  EXPECT_EQ(document["vocab_size"], 6144);
   EXPECT_EQ(document["train"]["documents"].get<int>() + document["valid"]["documents"].get<int>(), 24);
   EXPECT_GT(document["tokens_per_s"].get<double>(), 0);
   const Outcome checked = vitrine({"data", "--check", out + "/train", "--json"});

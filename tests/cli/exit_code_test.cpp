@@ -38,7 +38,7 @@ TEST(ExitCode, FlagsOfGeneration) {
   expect_refused({"generate", "a", "--logit-bias", "5"}, {"--logit-bias", "ID=X"});
   expect_refused({"generate", "a", "--logit-bias", "99999=1"}, {"99999"});
   expect_refused({"generate", "a", "--samplers", "top_k,luck"}, {"luck"});
-  expect_refused({"generate", "a", "--eos", "4096"}, {"--eos", "4096"});
+  expect_refused({"generate", "a", "--eos", "6144"}, {"--eos", "6144"});
   expect_refused({"generate", "a", "--eos", "1", "--ignore-eos"}, {"contradict"});
   expect_refused({"generate", "a", "--stop", ""}, {"stop"});
 }
@@ -50,8 +50,8 @@ TEST(ExitCode, TokenIds) {
   expect_refused({"predict", "--tokens", "-1,2"}, {"--tokens", "-1 is negative"});
   expect_refused({"predict", "--tokens", "2,x"}, {"--tokens", "\"x\" is no token id"});
   expect_refused({"predict", "--tokens", "2,99999999999999999999"}, {"--tokens", "out of range"});
-  expect_refused({"predict", "--tokens", "2,4096"}, {"4096", "vocabulary"});
-  expect_refused({"detokenize", "4096"}, {"4096"});
+  expect_refused({"predict", "--tokens", "2,6144"}, {"6144", "vocabulary"});
+  expect_refused({"detokenize", "6144"}, {"6144"});
   expect_refused({"detokenize", "-3"}, {"3"});
 }
 

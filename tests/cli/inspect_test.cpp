@@ -90,21 +90,21 @@ TEST(InfoCommand, CountsParametersFromConfigurationsAlone) {
     EXPECT_EQ(outcome.json()["parameters"], count) << name;
   }
   const Outcome shipped = vitrine({"info"});
-  EXPECT_CONTAINS(shipped.out, "8,921,344");
+  EXPECT_CONTAINS(shipped.out, "9,445,632");
   EXPECT_CONTAINS(vitrine({"info", "--hooks"}).out, "blocks.*.attn.hook_pattern");
   expect_refused({"info", "--context", "2000"}, {"2000", "1024"});
 }
 
 TEST(TokenizeCommand, DocumentsAndTables) {
   const Json found = vitrine({"tokenize", "The old king", "--json"}).json();
-  EXPECT_EQ(found["tokens"], Json({2, 503, 507, 1758}));
-  EXPECT_EQ(found["pieces"], Json({"<s>", "The", "▁old", "▁king"}));
+  EXPECT_EQ(found["tokens"], Json({2, 349, 560, 834}));
+  EXPECT_EQ(found["pieces"], Json({"<bos>", "The", "▁old", "▁king"}));
   EXPECT_EQ(found["offsets"], Json::parse("[[0,0],[0,3],[3,7],[7,12]]"));
-  EXPECT_EQ(vitrine({"tokenize", "The old king", "--json", "--no-special"}).json()["tokens"], Json({503, 507, 1758}));
+  EXPECT_EQ(vitrine({"tokenize", "The old king", "--json", "--no-special"}).json()["tokens"], Json({349, 560, 834}));
   EXPECT_EQ(vitrine({"tokenize", "", "--json", "--no-special"}).json()["tokens"], Json::array());
-  EXPECT_CONTAINS(vitrine({"tokenize", "The old king"}).out, "1758  ▁king  7-12");
-  EXPECT_EQ(vitrine({"detokenize", "2,503,507,1758", "--no-special"}).out, "The old king\n");
-  EXPECT_EQ(vitrine({"detokenize", "503,507", "--json"}).json()["text"], "The old");
+  EXPECT_CONTAINS(vitrine({"tokenize", "The old king"}).out, "834  ▁king  7-12");
+  EXPECT_EQ(vitrine({"detokenize", "2,349,560,834", "--no-special"}).out, "The old king\n");
+  EXPECT_EQ(vitrine({"detokenize", "349,560", "--json"}).json()["text"], "The old");
   // A bare tokenizer needs no model.
   const Outcome bare = vitrine({"tokenize", "The old king", "--json", "--model", shipped_model_folder() + "/tokenizer.model"});
   EXPECT_EQ(bare.json()["pieces"].back(), "▁king") << bare.err;
@@ -115,9 +115,10 @@ TEST(TokenizeCommand, FilesLinesAndComparison) {
   const std::string file = scratch.write("text.txt", "The old king\xff\nhad");  // any bytes
   EXPECT_EQ(vitrine({"tokenize", "--file", file, "--json"}).code, 0);
   const Outcome lines = vitrine({"tokenize", "--jsonl", scratch.write("t.jsonl", "{\"text\": \"The\"}\n{\"text\": \"\"}\n")});
-  EXPECT_EQ(lines.out,
-            "{\"tokens\":[2,503],\"pieces\":[\"<s>\",\"The\"],\"offsets\":[[0,0],[0,3]]}\n{\"tokens\":[2],\"pieces\":[\"<s>\"],"
-            "\"offsets\":[[0,0]]}\n");
+  EXPECT_EQ(
+      lines.out,
+      "{\"tokens\":[2,349],\"pieces\":[\"<bos>\",\"The\"],\"offsets\":[[0,0],[0,3]]}\n{\"tokens\":[2],\"pieces\":[\"<bos>\"],"
+      "\"offsets\":[[0,0]]}\n");
   const Outcome same = vitrine({"tokenize", "The old king", "--compare", shipped_model_folder()});
   EXPECT_EQ(same.out, "equal over 12 bytes\n") << same.err;
   const Json different = vitrine({"tokenize", "The old king", "--json", "--compare", golden_model("gemma2")}).json();

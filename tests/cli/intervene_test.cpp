@@ -229,8 +229,8 @@ TEST(InterveneCommand, RefusesWhatTheModelLacks) {
                         {":4", "position 3", "3 tokens"});
   expect_recipe_refused(one("{mlp: 0, do: zero}") + "metric: {logprob: Rumpelstiltskin}\n",
                         {":4", "Rumpelstiltskin", "expected one"});
-  expect_recipe_refused(one("{mlp: 0, do: zero}") + "metric: {logprob: 4096}\n", {":4", "4096"});
-  expect_recipe_refused("prompt: {tokens: [2, 4096]}\ninterventions: [{mlp: 0, do: zero}]\n", {":1", "4096"});
+  expect_recipe_refused(one("{mlp: 0, do: zero}") + "metric: {logprob: 6144}\n", {":4", "6144"});
+  expect_recipe_refused("prompt: {tokens: [2, 6144]}\ninterventions: [{mlp: 0, do: zero}]\n", {":1", "6144"});
   const Scratch scratch;
   expect_refused({"intervene", scratch.write("r.yaml", one("{mlp: 0, do: zero}")), "--model", "no/such/model"},
                  {"no/such/model"});

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "cli/program.h"
 #include "io/safetensors.h"
@@ -18,7 +19,8 @@ std::vector<std::string> picture_names() {
 
 TEST(PictureCommand, ListsAndShowsEveryPicture) {
   const std::vector<std::string> names = picture_names();
-  EXPECT_EQ(names.size(), 28u);
+  EXPECT_EQ(names.size(), 29u);
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());  // none twice
   const Outcome list = vitrine({"picture", "--list"});
   ASSERT_EQ(list.code, 0) << list.err;
   EXPECT_EQ(list.out, vitrine({"explain", "--list"}).out);
@@ -96,7 +98,7 @@ TEST(ExplainCommand, WritesAPageThatFetchesNothing) {
   const Outcome outcome = vitrine({"explain", "Once upon a time", "--out", page, "--json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const Json document = outcome.json();
-  EXPECT_EQ(document["pictures"].size(), 26u);
+  EXPECT_EQ(document["pictures"].size(), 29u);
   EXPECT_GE(document["steps"].size(), 12u);
   const std::string html = read_file(page);
   EXPECT_TRUE(html.starts_with("<!doctype html>"));
@@ -107,6 +109,27 @@ TEST(ExplainCommand, WritesAPageThatFetchesNothing) {
   const size_t from = html.find(begin) + begin.size();
   EXPECT_EQ(Json::parse(html.substr(from, html.find("</script>", from) - from)), document);
   EXPECT_LT(html.size(), size_t{5} << 20);
+}
+
+TEST(ExplainCommand, LeavesGradientsOutWhenAsked) {
+  const auto document = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"explain", "--tokens", "5,3,7", "--model", golden_model("llama"), "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return vitrine(arguments).json();
+  };
+  const Json with = document({}), without = document({"--no-gradients"});
+  for (const char* name : {"gradient-norms", "gradient-hooks", "input-attribution"}) {
+    EXPECT_EQ(with["pictures"][name]["available"], true) << name;
+    EXPECT_EQ(without["pictures"][name]["available"], false) << name;
+  }
+  EXPECT_EQ(with["steps"].size(), without["steps"].size() + 2);
+}
+
+TEST(PictureCommand, AttributesAnyPosition) {
+  const Outcome early = vitrine(
+      {"picture", "input-attribution", "--tokens", "5,3,7,9", "--position", "2", "--model", golden_model("llama"), "--json"});
+  ASSERT_EQ(early.code, 0) << early.err;
+  EXPECT_EQ(early.json()["pictures"]["input-attribution"]["saliency"].size(), 3u);
 }
 
 TEST(ExplainCommand, TakesQuantisedFilesIdsAndOneToken) {

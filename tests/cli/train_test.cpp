@@ -133,10 +133,20 @@ TEST_F(TrainCommand, OneStepRaisesWhatShouldFollow) {
   expect_refused({"train", "--one-step", "the fat cat sat on the", "--target", "n"}, {"--target \"n\" melts into the last word"});
 }
 
+// Its matrices lie the other way round than in the directory that it was made of.
+TEST_F(TrainCommand, OneStepFromGgufIsThatOfTheDirectory) {
+  const auto step = [](const std::string& model) {
+    const Outcome outcome = vitrine({"train", "--one-step", "once upon a", "--target", " time", "--json", "--model", model});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.json();
+  };
+  EXPECT_EQ(step(std::string(VITRINE_GOLDEN) + "/gguf/gpt2_a.gguf"), step(golden_model("gpt2_a")));
+}
+
 TEST_F(TrainCommand, RefusesWithTwoAndFailsWithOne) {
   expect_refused({"train"}, {"no configuration"});
   expect_refused({"train", scratch / "none.yaml"}, {"none.yaml"});
-  expect_refused({"train", config("a", 4, "learning_rate: 1\n")}, {"\"learning_rate\" is not known", "Here can stand: "});
+  expect_refused({"train", config("a", 4, "stepps: 1\n")}, {"\"stepps\" is not known", "Here can stand: "});
   expect_refused({"train", config("b", 4, "threads: 0\n")}, {"\"threads\" is \"0\"; expected a whole number from 1 to 1024"});
   std::string text = read_file(config("c", 4));
   text.replace(text.find("lr: 1e-2"), 8, "lr: 1e30");
