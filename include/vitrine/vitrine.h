@@ -111,8 +111,8 @@ struct ModelDescription {
   std::int64_t parameters = 0;      // every number of every tensor once
   bool tied = false;                // the embedding is the output matrix
   std::string tokenizer;            // in words; empty if there is none
-  std::string kernels;              // what was chosen for this machine: "avx2", "avx512", "amx", "neon", "reference"
-  std::vector<std::string> hooks;   // every hook name, in the order of the run
+  std::string kernels;  // what was chosen for this machine: "avx2", "avx512", "avx512_bf16", "amx", "neon", "reference"
+  std::vector<std::string> hooks;  // every hook name, in the order of the run
 };
 
 /// A model with its tokenizer, ready to run. Not thread-safe: one call at a time; two objects may run beside each other.

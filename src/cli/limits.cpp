@@ -79,7 +79,7 @@ struct Work {
 Work widest() {
 #ifdef __x86_64__
   const std::string_view target = kernels().name;  // of the CPU, or what VITRINE_TARGET forces
-  if (target == "avx512" || target == "amx") return {multiply_add_512, 16};
+  if (target == "avx512" || target == "avx512_bf16" || target == "amx") return {multiply_add_512, 16};
   if (target == "avx2") return {multiply_add_256, 8};
 #endif
 #ifdef __ARM_NEON

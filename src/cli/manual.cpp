@@ -23,7 +23,8 @@ constexpr Entry kExitCodes[] = {
 };
 constexpr Entry kEnvironment[] = {
     {"VITRINE_TARGET",
-     "Forces the kernels of one instruction set: reference, avx2, avx512, amx or neon. --version lists what this machine has."},
+     "Forces the kernels of one instruction set: reference, avx2, avx512, avx512_bf16, amx or neon. --version lists what this "
+     "machine has."},
     {"HF_HOME, HF_HUB_CACHE",
      "Where the local Hugging Face cache lies that --model reads ids such as google/gemma-2b from. Nothing is downloaded."},
     {"NO_COLOR", "If set and not empty, no colours are written to a terminal."},

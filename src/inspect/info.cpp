@@ -65,7 +65,7 @@ void describe_tokenizer(const OpenedModel& opened, ModelInfo& info) {
 // In which type products are computed, in words (docs/numerics.md).
 std::string numerics_text(const std::set<DType>& matrices, const Numerics& numerics) {
   std::string text;
-  const bool tiles = kernels().panel_bf16.outputs != 0;
+  const bool bf16 = kernels().panel_bf16.outputs != 0, int8 = kernels().panel_int8.outputs != 0;
   const auto has = [&](DType type) { return matrices.contains(type); };
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
   if (numerics.f32) {
@@ -73,13 +73,13 @@ std::string numerics_text(const std::set<DType>& matrices, const Numerics& numer
   } else {
     if (has(DType::f32) || matrices.empty()) add("f32 weights multiply in f32");
     if (has(DType::bf16) || has(DType::f16))
-      add(tiles ? "16-bit weights multiply f32 activations up to 8 rows and bf16 ones above, with f32 sums"
-                : "16-bit weights are widened and multiply in f32");
+      add(bf16 ? "16-bit weights multiply f32 activations up to 8 rows and bf16 ones above, with f32 sums"
+               : "16-bit weights are widened and multiply in f32");
     if (has(DType::q8_0) || has(DType::q4_0))
       add(std::string("quantised weights multiply activations in int8 blocks of 32") +
-          (tiles                               ? " up to 8 rows and in bf16 above"
-           : kernels().panel_int8.outputs == 0 ? " up to 8 rows and in f32 above"
-                                               : "") +
+          (int8   ? ""
+           : bf16 ? " up to 8 rows and in bf16 above"
+                  : " up to 8 rows and in f32 above") +
           ", with f32 sums");
   }
   add(numerics.exact ? "one kernel class whatever the number of rows (exact)" : "norms, softmax, angles and sums are f32");

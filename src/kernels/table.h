@@ -99,7 +99,7 @@ struct PackedKernels {
 
 /// Every routine agrees with the one in kernels/reference to the error its comment there states.
 struct KernelTable {
-  const char* name;  // "reference", "avx2", "avx512", "amx", "neon"
+  const char* name;  // one of kTargets
 
   // Products of at most kFewRows rows: y[r][j] = sum over i of x[r][i] * w[j][i], for j in [0, n). A row's bits do not
   // depend on `rows` nor on where a caller cuts [0, n).
@@ -182,6 +182,6 @@ const KernelTable* kernels_for(std::string_view target);
 /// The same, for a name a user gave: InputError if it is unknown or this CPU lacks it.
 const KernelTable& kernels_for_request(std::string_view target);
 /// Every target there is, in rising order of preference.
-inline constexpr std::string_view kTargets[] = {"reference", "avx2", "avx512", "amx", "neon"};
+inline constexpr std::string_view kTargets[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx", "neon"};
 
 }  // namespace vitrine

@@ -22,6 +22,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   vitrine_kernel_target(avx2 ${avx2})
   set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl -mavx512vnni)
   vitrine_kernel_target(avx512 ${avx512})
+  vitrine_kernel_target(avx512_bf16 ${avx512} -mavx512bf16)
   vitrine_kernel_target(amx ${avx512} -mavx512bf16 -mamx-tile -mamx-bf16)
 endif()
 

@@ -9,8 +9,9 @@ extern const KernelTable kReferenceTable;
 #ifdef VITRINE_X86
 extern const KernelTable kAvx2Table;
 extern const KernelTable kAvx512Table;
-extern const PanelKernels kAmxPanelTable;  // the amx target is avx512 with these for products in bf16
-extern const PackedKernels kAmxPackedTable;
+// The targets avx512_bf16 and amx are avx512 with these for products in bf16.
+extern const PanelKernels kAvx512Bf16PanelTable, kAmxPanelTable;
+extern const PackedKernels kAvx512Bf16PackedTable, kAmxPackedTable;
 #endif
 
 }  // namespace vitrine

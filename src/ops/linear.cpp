@@ -206,8 +206,8 @@ void in_double(Context& ctx, const Tensor& x, const Part& p) {
 // The fastest panel that the numerics allow for weights of a type.
 const PanelKernels& panel_for(const KernelTable& k, const Numerics& numerics, DType type) {
   if (numerics.f32 || type == DType::f32) return k.panel_f32;
-  if (k.panel_bf16.outputs > 0) return k.panel_bf16;
-  return is_block(type) && k.panel_int8.outputs > 0 ? k.panel_int8 : k.panel_f32;
+  if (is_block(type) && k.panel_int8.outputs > 0) return k.panel_int8;
+  return k.panel_bf16.outputs > 0 ? k.panel_bf16 : k.panel_f32;
 }
 
 void multiply(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) {

@@ -15,29 +15,6 @@ inline size_t packed_tiles_bytes(size_t lines, size_t depth) {
   return round_up(lines, kPackedSide) * round_up(depth, kTileDepth) * sizeof(uint16_t);
 }
 
-/// 2 kLanes numbers in bf16, those of `low` first.
-HWY_INLINE hn::Vec<IntTag> narrow_in_row(Vec low, Vec high) {
-#ifdef __AVX512BF16__  // takes numbers below f32's smallest normal one for zero, as the tiles' products do
-  return hn::Vec<IntTag>{reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high.raw, low.raw))};
-#else
-  const hn::Rebind<uint16_t, Tag> half;
-  uint16_t both[2 * kLanes];
-  hn::StoreU(hn::DemoteTo(half, bf16_bits(low)), half, both);
-  hn::StoreU(hn::DemoteTo(half, bf16_bits(high)), half, both + kLanes);
-  return hn::LoadU(IntTag(), reinterpret_cast<const int32_t*>(both));
-#endif
-}
-/// kLanes pairs in bf16: one number of `even` and one of `odd` in each lane.
-HWY_INLINE hn::Vec<IntTag> narrow_in_pairs(Vec even, Vec odd) {
-#ifdef __AVX512BF16__
-  alignas(64) static constexpr uint16_t kInTurn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                                       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  return hn::Vec<IntTag>{_mm512_permutexvar_epi16(_mm512_load_si512(kInTurn), narrow_in_row(even, odd).raw)};
-#else
-  return hn::Or(bf16_bits(even), hn::ShiftLeft<16>(bf16_bits(odd)));
-#endif
-}
-
 using TileWords = int32_t[kTileSide][kTileSide];
 HWY_INLINE void store_words(hn::Vec<IntTag> v, int32_t* p) { hn::StoreU(v, IntTag(), p); }
 

@@ -3,6 +3,7 @@
 // plain bf16 rows); the activations are converted once per product into pairs, tile by tile, as tile B wants them. So a
 // tile of C is [16 outputs, 16 rows of x] and is turned when it goes to y. 2 x 2 tiles of C share their loads.
 #include "kernels/amx/tile.h"
+#include "kernels/simd/bf16.h"
 #include "kernels/simd/transpose.h"
 
 namespace vitrine {
@@ -16,16 +17,6 @@ constexpr size_t kAmxRows = 2 * kTileSide;                 // rows of x in a blo
 constexpr size_t kPairTileBytes = kTileSide * kTileBytes;  // a tile of packed x: 32 deep, 16 rows
 
 HWY_INLINE size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
-/// bf16 bits in the low half of each lane: to nearest, ties to even, NaN stays NaN (as f32_to_bf16 does).
-HWY_INLINE hn::Vec<IntTag> bf16_bits(Vec v) {
-  const hn::RebindToUnsigned<Tag> u;
-  const auto bits = hn::BitCast(u, v);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 1));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(u, 0x7fff))));
-  const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(u, 0x40));
-  return hn::BitCast(IntTag(), hn::IfThenElse(hn::RebindMask(u, hn::IsNaN(v)), quiet, rounded));
-}
 
 /// Packed x: blocks of 32 rows, each [k / 32 rounded up] times two tiles of 16 pairs x 16 rows; zeros beyond rows and k.
 inline size_t amx_x_bytes(size_t rows, size_t k) { return round_up(rows, kAmxRows) * round_up(k, kTileDepth) * sizeof(uint16_t); }
@@ -63,27 +54,6 @@ void amx_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t, 
                    reinterpret_cast<int32_t*>(tile + pair * kTileBytes) + row % kTileSide);
       }
     }
-}
-
-inline void store_bf16(Vec v, uint16_t* y, size_t n) {
-  const hn::Rebind<uint16_t, Tag> half;
-  uint16_t buffer[kLanes];
-  hn::StoreU(hn::DemoteTo(half, bf16_bits(v)), half, n < kLanes ? buffer : y);
-  if (n < kLanes) memcpy(y, buffer, n * sizeof(uint16_t));
-}
-template <class W, int V = 0>
-HWY_INLINE void narrow_unit(const char* row, size_t i, uint16_t* y) {
-  store_bf16(weight_part<W, V>(row, i), y + i + V * kLanes, kLanes);
-  if constexpr (V + 1 < kVectors) narrow_unit<W, V + 1>(row, i, y);
-}
-/// A stored row as bf16.
-template <class W>
-void narrow(const char* row, size_t n, uint16_t* y) {
-  size_t i = 0;
-  for (; i + kBlock <= n; i += kBlock) narrow_unit<W>(row, i, y);
-  if constexpr (!W::kIsBlock) {
-    for (; i < n; i += kLanes) store_bf16(weight_load_up_to<W>(row + i * W::kBytes, n - i), y + i, min_of(kLanes, n - i));
-  }
 }
 
 template <class W>

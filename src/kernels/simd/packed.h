@@ -1,55 +1,70 @@
 #pragma once
-// Products of two packed f32 matrices. Rows of c are broadcast from a, columns are lanes of b: kPackedRows x 2 vectors of c
+// Products of two packed matrices. Rows of c are broadcast from a, columns are lanes of b: kPackedRows x 2 vectors of c
 // stay in registers over the whole depth and go to memory as they lie.
 #include "kernels/simd/transpose.h"
+#include "kernels/simd/words.h"
 
 namespace vitrine {
 namespace {
 
 constexpr size_t kPackedRows = kManyRegisters && kLanes >= 16 ? 14 : 6;
-constexpr size_t kPackedPitch = (kPackedRows + kLanes - 1) / kLanes * kLanes;  // numbers from one step of a's depth to the next
+constexpr size_t kPackedPitch =
+    (kPackedRows + kLanes - 1) / kLanes * kLanes;  // words of a from one place in the depth to the next
 constexpr size_t kPackedColumns = 2 * kLanes;
-constexpr size_t kPackedDepth = 512;  // as the panels': the same sums, the same bits
+constexpr size_t kPackedDepth = 512;  // words; as the panels': the same sums, the same bits
 
 HWY_INLINE size_t blocks_of(size_t n, size_t size) { return (n + size - 1) / size; }
-size_t packed_a_bytes(size_t rows, size_t depth) { return blocks_of(rows, kPackedRows) * kPackedPitch * depth * sizeof(float); }
+template <class Words>
+size_t packed_a_bytes(size_t rows, size_t depth) {
+  return blocks_of(rows, kPackedRows) * kPackedPitch * words_of<Words>(depth) * sizeof(float);
+}
+template <class Words>
 size_t packed_b_bytes(size_t depth, size_t columns) {
-  return blocks_of(columns, kPackedColumns) * kPackedColumns * depth * sizeof(float);
+  return blocks_of(columns, kPackedColumns) * kPackedColumns * words_of<Words>(depth) * sizeof(float);
 }
 
-/// Blocks of `width` of n lines (rows of a, columns of b), each [depth, pitch]; lines beyond the last are zeros. Lines lie
-/// side by side in memory if `beside`, else one after the other.
+/// Blocks of `width` of n lines (rows of a, columns of b), each [words of the depth, pitch]; lines beyond the last are zeros.
+/// Lines lie side by side in memory if `beside`, else one after the other.
+template <class Words>
 HWY_INLINE void pack_lines(const float* x, size_t stride, bool beside, size_t n, size_t depth, size_t width, size_t pitch,
                            float* out) {
-  for (size_t first = 0; first < n; first += width, out += pitch * depth) {
+  const size_t words = words_of<Words>(depth);
+  for (size_t first = 0; first < n; first += width, out += pitch * words) {
     const size_t lines = min_of(width, n - first);
     for (size_t lane = 0; lane < pitch; lane += kLanes) {
       const size_t here = lines > lane ? min_of(kLanes, lines - lane) : 0;
       if (beside) {
         const float* from = x + first + lane;
-        for (size_t i = 0; i < depth; ++i)
-          store(here > 0 ? load_up_to(from + i * stride, here) : hn::Zero(Tag()), out + i * pitch + lane);
+        for (size_t i = 0; i < words; ++i) {
+          const size_t step = i * Words::kSteps;
+          store(here > 0 ? Words::across(from + step * stride, stride, here, depth - step) : hn::Zero(Tag()),
+                out + i * pitch + lane);
+        }
         continue;
       }
       const float* from = x + (first + lane) * stride;
-      for (size_t i = 0; i < depth; i += kLanes) {
-        const size_t steps = min_of(kLanes, depth - i);
+      for (size_t i = 0; i < words; i += kLanes) {
+        const size_t step = i * Words::kSteps;
         Vec square[kLanes];
-        for (size_t r = 0; r < kLanes; ++r) square[r] = r < here ? load_up_to(from + r * stride + i, steps) : hn::Zero(Tag());
+        for (size_t r = 0; r < kLanes; ++r)
+          square[r] = r < here ? Words::along(from + r * stride + step, depth - step) : hn::Zero(Tag());
         transpose(square);
-        for (size_t c = 0; c < steps; ++c) store(square[c], out + (i + c) * pitch + lane);
+        for (size_t c = 0; c < min_of(kLanes, words - i); ++c) store(square[c], out + (i + c) * pitch + lane);
       }
     }
   }
 }
+template <class Words>
 void packed_pack_a(const float* a, size_t stride, bool turned, size_t rows, size_t depth, void* packed) {
-  pack_lines(a, stride, turned, rows, depth, kPackedRows, kPackedPitch, static_cast<float*>(packed));
+  pack_lines<Words>(a, stride, turned, rows, depth, kPackedRows, kPackedPitch, static_cast<float*>(packed));
 }
+template <class Words>
 void packed_pack_b(const float* b, size_t stride, bool turned, size_t depth, size_t columns, void* packed) {
-  pack_lines(b, stride, !turned, columns, depth, kPackedColumns, kPackedColumns, static_cast<float*>(packed));
+  pack_lines<Words>(b, stride, !turned, columns, depth, kPackedColumns, kPackedColumns, static_cast<float*>(packed));
 }
 
-template <int M>
+/// M rows of c and up to kPackedColumns columns; `depth` in words.
+template <class Words, int M>
 void packed_tile(const float* a, const float* b, size_t depth, size_t columns, float* c, size_t c_stride, bool add) {
   for (size_t m = 0; m < size_t(M); ++m)  // c is needed at the end, and comes from far
     for (size_t v = 0; v < 2; ++v) __builtin_prefetch(c + m * c_stride + v * kLanes, 1, 3);
@@ -59,8 +74,8 @@ void packed_tile(const float* a, const float* b, size_t depth, size_t columns, f
     const Vec left = load(b + i * kPackedColumns), right = load(b + i * kPackedColumns + kLanes);
     for (int m = 0; m < M; ++m) {
       const Vec value = broadcast(a[i * kPackedPitch + size_t(m)]);
-      sum[m][0] = hn::MulAdd(value, left, sum[m][0]);
-      sum[m][1] = hn::MulAdd(value, right, sum[m][1]);
+      sum[m][0] = Words::multiply_add(value, left, sum[m][0]);
+      sum[m][1] = Words::multiply_add(value, right, sum[m][1]);
     }
   };
   size_t i = 0;
@@ -88,36 +103,52 @@ void packed_tile(const float* a, const float* b, size_t depth, size_t columns, f
 }
 
 using PackedTile = void (*)(const float*, const float*, size_t, size_t, float*, size_t, bool);
+template <class Words>
 PackedTile packed_tile_of(size_t rows) {
   static_assert(kPackedRows == 14 || kPackedRows == 6);
   switch (rows) {
-    case 1: return packed_tile<1>;
-    case 2: return packed_tile<2>;
-    case 3: return packed_tile<3>;
-    case 4: return packed_tile<4>;
-    case 5: return packed_tile<5>;
-    case 6: return packed_tile<6>;
+    case 1: return packed_tile<Words, 1>;
+    case 2: return packed_tile<Words, 2>;
+    case 3: return packed_tile<Words, 3>;
+    case 4: return packed_tile<Words, 4>;
+    case 5: return packed_tile<Words, 5>;
+    case 6: return packed_tile<Words, 6>;
 #if HWY_TARGET <= HWY_AVX3
-    case 7: return packed_tile<7>;
-    case 8: return packed_tile<8>;
-    case 9: return packed_tile<9>;
-    case 10: return packed_tile<10>;
-    case 11: return packed_tile<11>;
-    case 12: return packed_tile<12>;
-    case 13: return packed_tile<13>;
-    case 14: return packed_tile<14>;
+    case 7: return packed_tile<Words, 7>;
+    case 8: return packed_tile<Words, 8>;
+    case 9: return packed_tile<Words, 9>;
+    case 10: return packed_tile<Words, 10>;
+    case 11: return packed_tile<Words, 11>;
+    case 12: return packed_tile<Words, 12>;
+    case 13: return packed_tile<Words, 13>;
+    case 14: return packed_tile<Words, 14>;
 #endif
     default: return nullptr;
   }
 }
 
+template <class Words>
 void packed_multiply(const void* a, const void* b, size_t rows, size_t columns, size_t depth, float* c, size_t c_stride,
                      bool add) {
+  const size_t words = words_of<Words>(depth);
   for (size_t j = 0; j < columns; j += kPackedColumns)
     for (size_t r = 0; r < rows; r += kPackedRows)
-      packed_tile_of(min_of(kPackedRows, rows - r))(static_cast<const float*>(a) + r / kPackedRows * kPackedPitch * depth,
-                                                    static_cast<const float*>(b) + j * depth, depth,
-                                                    min_of(kPackedColumns, columns - j), c + r * c_stride + j, c_stride, add);
+      packed_tile_of<Words>(min_of(kPackedRows, rows - r))(
+          static_cast<const float*>(a) + r / kPackedRows * kPackedPitch * words, static_cast<const float*>(b) + j * words, words,
+          min_of(kPackedColumns, columns - j), c + r * c_stride + j, c_stride, add);
+}
+
+/// The routines over one kind of words.
+template <class Words>
+constexpr PackedKernels packed_in() {
+  return {.rows = kPackedRows,
+          .columns = kPackedColumns,
+          .depth = kPackedDepth * Words::kSteps,
+          .a_bytes = packed_a_bytes<Words>,
+          .b_bytes = packed_b_bytes<Words>,
+          .pack_a = packed_pack_a<Words>,
+          .pack_b = packed_pack_b<Words>,
+          .multiply = packed_multiply<Words>};
 }
 
 }  // namespace

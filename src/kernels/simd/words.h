@@ -1,0 +1,26 @@
+#pragma once
+// What the lanes of a packed operand hold: words of 32 bits, each one or more neighbouring steps of a sum. The loops of
+// packed.h and panel.h are written over words; this is the plain kind, avx512_bf16/words.h the other one.
+#include "kernels/simd/vec.h"
+
+namespace vitrine {
+namespace {
+
+struct F32Words {
+  static constexpr size_t kSteps = 1;  // of a sum in a word
+  /// kLanes words of a line whose numbers lie one after the other at p; n numbers are left of it.
+  static HWY_INLINE Vec along(const float* p, size_t n) { return load_up_to(p, n); }
+  /// One word of each of `lines` lines that lie side by side, `stride` from step to step; at least one step is left.
+  static HWY_INLINE Vec across(const float* p, size_t /*stride*/, size_t lines, size_t /*steps*/) { return load_up_to(p, lines); }
+  /// sum + a * b, lane by lane.
+  static HWY_INLINE Vec multiply_add(Vec a, Vec b, Vec sum) { return hn::MulAdd(a, b, sum); }
+};
+
+/// Words of n steps.
+template <class Words>
+constexpr size_t words_of(size_t n) {
+  return (n + Words::kSteps - 1) / Words::kSteps;
+}
+
+}  // namespace
+}  // namespace vitrine
