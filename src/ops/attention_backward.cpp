@@ -135,10 +135,10 @@ class Squares {
   void square(const StepSequence& s, int64_t g, int64_t h, size_t i, size_t j, std::byte* scratch) const {
     const size_t rows = std::min(side_, size_of(s.rows) - i * side_), keys = std::min(side_, size_of(s.rows) - j * side_);
     float *score = numbers_at(scratch, s_), *slope = numbers_at(scratch, dp_), *along = numbers_at(scratch, along_);
-    multiply_packed(p_, part(scratch, q_a_, i, packed_a_bytes(p_, side_, head_dim_)),
+    multiply_packed(p_, part(scratch, q_a_, i, packed_a_bytes(p_, side_, head_dim_)), false,
                     part(scratch, k_turned_, j, packed_b_bytes(p_, head_dim_, side_)), rows, keys, head_dim_, score, side_,
                     false);
-    multiply_packed(p_, part(scratch, z_a_, i, packed_a_bytes(p_, side_, v_dim_)),
+    multiply_packed(p_, part(scratch, z_a_, i, packed_a_bytes(p_, side_, v_dim_)), false,
                     part(scratch, v_turned_, j, packed_b_bytes(p_, v_dim_, side_)), rows, keys, v_dim_, slope, side_, false);
     const auto begin_key = static_cast<int64_t>(j * side_);
     for (size_t r = 0; r < rows; ++r) {
@@ -152,17 +152,17 @@ class Squares {
     std::byte* packed = scratch + square_a_;
     if (d_.v) {
       pack_a(p_, {score, side_, true}, keys, rows, packed);
-      multiply_packed(p_, packed, part(scratch, z_b_, i, packed_b_bytes(p_, side_, v_dim_)), keys, v_dim_, rows,
+      multiply_packed(p_, packed, true, part(scratch, z_b_, i, packed_b_bytes(p_, side_, v_dim_)), keys, v_dim_, rows,
                       target(d_.v, s, j, g, v_dim_), size_of(n_.v.row_size()), true);
     }
     if (d_.k) {
       pack_a(p_, {slope, side_, true}, keys, rows, packed);
-      multiply_packed(p_, packed, part(scratch, q_b_, i, packed_b_bytes(p_, side_, head_dim_)), keys, head_dim_, rows,
+      multiply_packed(p_, packed, true, part(scratch, q_b_, i, packed_b_bytes(p_, side_, head_dim_)), keys, head_dim_, rows,
                       target(d_.k, s, j, g, head_dim_), size_of(n_.k.row_size()), true);
     }
     if (d_.q) {
       pack_a(p_, {slope, side_, false}, rows, keys, packed);
-      multiply_packed(p_, packed, part(scratch, k_b_, j, packed_b_bytes(p_, side_, head_dim_)), rows, head_dim_, keys,
+      multiply_packed(p_, packed, false, part(scratch, k_b_, j, packed_b_bytes(p_, side_, head_dim_)), rows, head_dim_, keys,
                       target(d_.q, s, i, h, head_dim_), size_of(n_.q.row_size()), true);
     }
   }

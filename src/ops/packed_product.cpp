@@ -51,10 +51,10 @@ void pack_b(const PackedKernels& p, const Operand& b, size_t depth, size_t colum
   });
 }
 
-void multiply_packed(const PackedKernels& p, const std::byte* a, const std::byte* b, size_t rows, size_t columns, size_t depth,
-                     float* c, size_t c_stride, bool add) {
+void multiply_packed(const PackedKernels& p, const std::byte* a, bool a_turned, const std::byte* b, size_t rows, size_t columns,
+                     size_t depth, float* c, size_t c_stride, bool add) {
   each_cut(p, depth, [&](size_t t, size_t here) {
-    p.multiply(a, b, rows, columns, here, c, c_stride, add || t > 0);
+    p.multiply(a, a_turned, b, rows, columns, here, c, c_stride, add || t > 0);
     a += rounded(p.a_bytes(rows, here));
     b += rounded(p.b_bytes(here, columns));
   });
@@ -103,10 +103,10 @@ void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t row
     each_cut(p, depth, [&](size_t t, size_t here) {
       if (by_rows) {
         p.pack_a(a.from(first, t).data, a.stride, a.turned, n, here, mine);
-        p.multiply(mine, cut_of(t), n, columns, here, c + first * c_stride, c_stride, add || t > 0);
+        p.multiply(mine, a.turned, cut_of(t), n, columns, here, c + first * c_stride, c_stride, add || t > 0);
       } else {
         p.pack_b(b.from(t, first).data, b.stride, b.turned, here, n, mine);
-        p.multiply(cut_of(t), mine, rows, n, here, c + first, c_stride, add || t > 0);
+        p.multiply(cut_of(t), a.turned, mine, rows, n, here, c + first, c_stride, add || t > 0);
       }
     });
   };

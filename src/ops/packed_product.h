@@ -23,9 +23,9 @@ size_t packed_a_bytes(const PackedKernels& p, size_t rows, size_t depth);
 size_t packed_b_bytes(const PackedKernels& p, size_t depth, size_t columns);
 void pack_a(const PackedKernels& p, const Operand& a, size_t rows, size_t depth, std::byte* packed);
 void pack_b(const PackedKernels& p, const Operand& b, size_t depth, size_t columns, std::byte* packed);
-/// c [rows, columns] = or += a b for operands packed so.
-void multiply_packed(const PackedKernels& p, const std::byte* a, const std::byte* b, size_t rows, size_t columns, size_t depth,
-                     float* c, size_t c_stride, bool add);
+/// c [rows, columns] = or += a b for operands packed so; a_turned as the operand was.
+void multiply_packed(const PackedKernels& p, const std::byte* a, bool a_turned, const std::byte* b, size_t rows, size_t columns,
+                     size_t depth, float* c, size_t c_stride, bool add);
 
 /// c [rows, columns] = or += a [rows, depth] b [depth, columns], shared among the threads. Cut by shape: the same bits for
 /// any number of threads.

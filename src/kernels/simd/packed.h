@@ -13,23 +13,33 @@ constexpr size_t kPackedPitch =
 constexpr size_t kPackedColumns = 2 * kLanes;
 constexpr size_t kPackedDepth = 512;  // words; as the panels': the same sums, the same bits
 
+// Rows of a that lie plain stay rows, so many words apart: 16 more than they hold keep them off one another's cache sets.
+constexpr size_t kPackedFewWords = 128;
+constexpr size_t kPackedRowStride = kPackedDepth + 16, kPackedShortStride = kPackedFewWords + 16;
+
 HWY_INLINE size_t blocks_of(size_t n, size_t size) { return (n + size - 1) / size; }
+HWY_INLINE size_t packed_row_stride(size_t words) { return words <= kPackedFewWords ? kPackedShortStride : kPackedRowStride; }
+/// Words of a block of a, in either form.
+HWY_INLINE size_t packed_a_block(size_t words) {
+  const size_t plain = (kPackedRows - 1) * packed_row_stride(words) + words, turned = kPackedPitch * words;
+  return blocks_of(plain > turned ? plain : turned, 16) * 16;
+}
 template <class Words>
 size_t packed_a_bytes(size_t rows, size_t depth) {
-  return blocks_of(rows, kPackedRows) * kPackedPitch * words_of<Words>(depth) * sizeof(float);
+  return blocks_of(rows, kPackedRows) * packed_a_block(words_of<Words>(depth)) * sizeof(float);
 }
 template <class Words>
 size_t packed_b_bytes(size_t depth, size_t columns) {
   return blocks_of(columns, kPackedColumns) * kPackedColumns * words_of<Words>(depth) * sizeof(float);
 }
 
-/// Blocks of `width` of n lines (rows of a, columns of b), each [words of the depth, pitch]; lines beyond the last are zeros.
-/// Lines lie side by side in memory if `beside`, else one after the other.
+/// Blocks of `width` of n lines (columns of b, rows of a turned one), each [words of the depth, pitch] and block_words after
+/// the one before; lines beyond the last are zeros. Lines lie side by side in memory if `beside`, else one after the other.
 template <class Words>
 HWY_INLINE void pack_lines(const float* x, size_t stride, bool beside, size_t n, size_t depth, size_t width, size_t pitch,
-                           float* out) {
+                           size_t block_words, float* out) {
   const size_t words = words_of<Words>(depth);
-  for (size_t first = 0; first < n; first += width, out += pitch * words) {
+  for (size_t first = 0; first < n; first += width, out += block_words) {
     const size_t lines = min_of(width, n - first);
     for (size_t lane = 0; lane < pitch; lane += kLanes) {
       const size_t here = lines > lane ? min_of(kLanes, lines - lane) : 0;
@@ -56,15 +66,25 @@ HWY_INLINE void pack_lines(const float* x, size_t stride, bool beside, size_t n,
 }
 template <class Words>
 void packed_pack_a(const float* a, size_t stride, bool turned, size_t rows, size_t depth, void* packed) {
-  pack_lines<Words>(a, stride, turned, rows, depth, kPackedRows, kPackedPitch, static_cast<float*>(packed));
+  const size_t words = words_of<Words>(depth), block = packed_a_block(words), row_stride = packed_row_stride(words);
+  auto* out = static_cast<float*>(packed);
+  if (turned) return pack_lines<Words>(a, stride, true, rows, depth, kPackedRows, kPackedPitch, block, out);
+  for (size_t r = 0; r < rows; ++r) {
+    const float* row = a + r * stride;
+    float* to = out + r / kPackedRows * block + r % kPackedRows * row_stride;
+    for (size_t i = 0; i < words; i += kLanes)
+      store_up_to(Words::along(row + i * Words::kSteps, depth - i * Words::kSteps), to + i, words - i);
+  }
 }
 template <class Words>
 void packed_pack_b(const float* b, size_t stride, bool turned, size_t depth, size_t columns, void* packed) {
-  pack_lines<Words>(b, stride, !turned, columns, depth, kPackedColumns, kPackedColumns, static_cast<float*>(packed));
+  pack_lines<Words>(b, stride, !turned, columns, depth, kPackedColumns, kPackedColumns, kPackedColumns * words_of<Words>(depth),
+                    static_cast<float*>(packed));
 }
 
-/// M rows of c and up to kPackedColumns columns; `depth` in words.
-template <class Words, int M>
+/// M rows of c and up to kPackedColumns columns; `depth` in words. Words of a are kStep apart along the depth, kRow from row to
+/// row.
+template <class Words, size_t kStep, size_t kRow, int M>
 void packed_tile(const float* a, const float* b, size_t depth, size_t columns, float* c, size_t c_stride, bool add) {
   for (size_t m = 0; m < size_t(M); ++m)  // c is needed at the end, and comes from far
     for (size_t v = 0; v < 2; ++v) __builtin_prefetch(c + m * c_stride + v * kLanes, 1, 3);
@@ -73,7 +93,7 @@ void packed_tile(const float* a, const float* b, size_t depth, size_t columns, f
   const auto step = [&](size_t i) HWY_ATTR {
     const Vec left = load(b + i * kPackedColumns), right = load(b + i * kPackedColumns + kLanes);
     for (int m = 0; m < M; ++m) {
-      const Vec value = broadcast(a[i * kPackedPitch + size_t(m)]);
+      const Vec value = broadcast(a[i * kStep + size_t(m) * kRow]);
       sum[m][0] = Words::multiply_add(value, left, sum[m][0]);
       sum[m][1] = Words::multiply_add(value, right, sum[m][1]);
     }
@@ -103,39 +123,43 @@ void packed_tile(const float* a, const float* b, size_t depth, size_t columns, f
 }
 
 using PackedTile = void (*)(const float*, const float*, size_t, size_t, float*, size_t, bool);
-template <class Words>
+template <class Words, size_t kStep, size_t kRow>
 PackedTile packed_tile_of(size_t rows) {
   static_assert(kPackedRows == 14 || kPackedRows == 6);
   switch (rows) {
-    case 1: return packed_tile<Words, 1>;
-    case 2: return packed_tile<Words, 2>;
-    case 3: return packed_tile<Words, 3>;
-    case 4: return packed_tile<Words, 4>;
-    case 5: return packed_tile<Words, 5>;
-    case 6: return packed_tile<Words, 6>;
+    case 1: return packed_tile<Words, kStep, kRow, 1>;
+    case 2: return packed_tile<Words, kStep, kRow, 2>;
+    case 3: return packed_tile<Words, kStep, kRow, 3>;
+    case 4: return packed_tile<Words, kStep, kRow, 4>;
+    case 5: return packed_tile<Words, kStep, kRow, 5>;
+    case 6: return packed_tile<Words, kStep, kRow, 6>;
 #if HWY_TARGET <= HWY_AVX3
-    case 7: return packed_tile<Words, 7>;
-    case 8: return packed_tile<Words, 8>;
-    case 9: return packed_tile<Words, 9>;
-    case 10: return packed_tile<Words, 10>;
-    case 11: return packed_tile<Words, 11>;
-    case 12: return packed_tile<Words, 12>;
-    case 13: return packed_tile<Words, 13>;
-    case 14: return packed_tile<Words, 14>;
+    case 7: return packed_tile<Words, kStep, kRow, 7>;
+    case 8: return packed_tile<Words, kStep, kRow, 8>;
+    case 9: return packed_tile<Words, kStep, kRow, 9>;
+    case 10: return packed_tile<Words, kStep, kRow, 10>;
+    case 11: return packed_tile<Words, kStep, kRow, 11>;
+    case 12: return packed_tile<Words, kStep, kRow, 12>;
+    case 13: return packed_tile<Words, kStep, kRow, 13>;
+    case 14: return packed_tile<Words, kStep, kRow, 14>;
 #endif
     default: return nullptr;
   }
 }
 
 template <class Words>
-void packed_multiply(const void* a, const void* b, size_t rows, size_t columns, size_t depth, float* c, size_t c_stride,
-                     bool add) {
-  const size_t words = words_of<Words>(depth);
+void packed_multiply(const void* a, bool a_turned, const void* b, size_t rows, size_t columns, size_t depth, float* c,
+                     size_t c_stride, bool add) {
+  const size_t words = words_of<Words>(depth), block = packed_a_block(words);
   for (size_t j = 0; j < columns; j += kPackedColumns)
-    for (size_t r = 0; r < rows; r += kPackedRows)
-      packed_tile_of<Words>(min_of(kPackedRows, rows - r))(
-          static_cast<const float*>(a) + r / kPackedRows * kPackedPitch * words, static_cast<const float*>(b) + j * words, words,
-          min_of(kPackedColumns, columns - j), c + r * c_stride + j, c_stride, add);
+    for (size_t r = 0; r < rows; r += kPackedRows) {
+      const size_t m = min_of(kPackedRows, rows - r);
+      const PackedTile tile = a_turned                   ? packed_tile_of<Words, kPackedPitch, 1>(m)
+                              : words <= kPackedFewWords ? packed_tile_of<Words, 1, kPackedShortStride>(m)
+                                                         : packed_tile_of<Words, 1, kPackedRowStride>(m);
+      tile(static_cast<const float*>(a) + r / kPackedRows * block, static_cast<const float*>(b) + j * words, words,
+           min_of(kPackedColumns, columns - j), c + r * c_stride + j, c_stride, add);
+    }
 }
 
 /// The routines over one kind of words.
