@@ -50,7 +50,7 @@ def main():
     parser.add_argument("--length", type=int, required=True)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--bf16", action="store_true", help="vitrine's products in bf16 where this machine has tiles for them")
+    parser.add_argument("--bf16", action="store_true", help="vitrine's products in bf16 where this machine has products of bf16")
     parser.add_argument("--eager-only", action="store_true", help="leave torch.compile out")
     parser.add_argument("--venv", default="build/pytorch")
     a = parser.parse_args()

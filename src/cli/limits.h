@@ -9,7 +9,7 @@ namespace vitrine::cli {
 double read_bytes_per_s(ThreadPool& pool, const Checkpoint& checkpoint, int rounds = 3);
 
 /// Floating-point operations per second of f32 fused multiply-adds in registers on all threads, in the widest vectors of the
-/// kernels in use: the limit of matrix products without tiles. The best of a few runs.
+/// kernels in use: the limit of matrix products in f32. The best of a few runs.
 double f32_operations_per_s(ThreadPool& pool);
 
 }  // namespace vitrine::cli
