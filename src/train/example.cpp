@@ -37,6 +37,9 @@ schedule:
   warmup: 4                  # steps that rise to lr; then along a cosine
   minimum: 1e-5
 clip: 1                      # largest norm of the whole gradient
+# compute: bf16              # products in bf16 where the CPU has them
+# ema: 0.999                 # also keep an average of the weights, in step-N/ema
+# lora: {{rank: 8, alpha: 16, targets: [q_proj, v_proj]}}   # an adapter learns, the model stays: docs/lora.md
 
 eval_every: 6                # steps
 sample_every: 6

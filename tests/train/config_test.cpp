@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "support/scratch.h"
+#include "train/example.h"
 
 namespace vitrine {
 namespace {
@@ -17,6 +18,23 @@ const std::string kLeast =
 
 std::string refusal(const std::string& text) {
   return message_of<FileError>([&] { parse_train_config(text, "c.yaml"); });
+}
+
+// What stands there as a comment may be taken in.
+TEST(TrainConfig, TheExampleReadsWithAndWithoutItsOptions) {
+  const std::string example = example_train_config("some/model");
+  EXPECT_FALSE(parse_train_config(example, "c.yaml").lora);
+  const auto with = [&](const std::string& key) {
+    std::string text = example;
+    const size_t at = text.find("\n# " + key + ": ");
+    return at == std::string::npos ? TrainConfig() : parse_train_config(text.erase(at + 1, 2), "c.yaml");
+  };
+  EXPECT_TRUE(with("compute").bf16);
+  EXPECT_EQ(with("ema").ema, 0.999);
+  const TrainConfig adapted = with("lora");
+  ASSERT_TRUE(adapted.lora);
+  EXPECT_EQ(adapted.lora->rank, 8);
+  EXPECT_EQ(adapted.lora->targets, (std::vector<std::string>{"q_proj", "v_proj"}));
 }
 
 TEST(TrainConfig, TheLeastHasDefaults) {
