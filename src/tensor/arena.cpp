@@ -20,6 +20,16 @@
 #endif
 
 namespace vitrine {
+namespace {
+
+// How much memory is taken at once. The sanitizer writes notes about all of it, and tests make many arenas.
+#ifdef VITRINE_ASAN
+constexpr size_t kStep = size_t{1} << 20;
+#else
+constexpr size_t kStep = size_t{64} << 20;
+#endif
+
+}  // namespace
 
 Arena::Arena(size_t reserve_bytes) {
   constexpr size_t kSmallest = size_t{1} << 30;
@@ -54,7 +64,6 @@ void* Arena::rewind_keeping(size_t mark, const void* p, size_t bytes) {
 }
 
 void Arena::grow(size_t bytes) {
-  constexpr size_t kStep = size_t{64} << 20;
   if (bytes > reserved_ - kStep || used_ > reserved_ - kStep - bytes)  // reserved_ is at least 1 GiB
     throw RunError("activations need " + std::to_string(bytes >> 20) + " MiB more on top of " + std::to_string(used_ >> 20) +
                    " MiB, beyond the " + std::to_string(reserved_ >> 20) +
