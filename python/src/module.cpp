@@ -47,7 +47,7 @@ std::span<const int64_t> numbers(const Ids& ids) { return {ids.data(), ids.size(
 
 SharedSession open(const std::string& model, int threads, bool f32, bool exact) {
   const nb::gil_scoped_release unlocked;
-  return std::make_shared<Session>(model, EngineOptions{threads, {f32, exact}});
+  return std::make_shared<Session>(model, EngineOptions{.threads = threads, .numerics = {.f32 = f32, .exact = exact}});
 }
 
 nb::dict describe(Session& session) {

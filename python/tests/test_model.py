@@ -44,6 +44,12 @@ class Predictions(Case):
             self.assert_close(self.model(case["text"], "loss"), case["mean_nll_of_tokens_1.."])
             self.assertEqual(self.model(case["text"], "loss", loss_per_token=True).shape, (1, len(case["ids"]) - 1))
 
+    def test_exact_depends_on_no_other_row(self):
+        model = vitrine.load(exact=True)
+        ids = model.to_tokens("Once upon a time there was a king who had three sons, and the eldest said")[0]
+        self.assertGreater(len(ids), 16)
+        np.testing.assert_array_equal(model(ids)[0, :4], model(ids[:4])[0])
+
     def test_a_batch_runs_row_by_row(self):
         rows = np.array([[2, 4330, 694, 264], [2, 349, 560, 834]])
         logits, cache = self.model.run_with_cache(rows, "pattern.0")

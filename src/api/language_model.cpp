@@ -90,7 +90,7 @@ double NextToken::probability() const { return std::exp(static_cast<double>(logp
 
 struct LanguageModel::State {
   State(std::string_view model, const OpenOptions& options)
-      : engine(model, {options.threads, {options.compute_f32, options.exact}}) {}
+      : engine(model, {.threads = options.threads, .numerics = {.f32 = options.compute_f32, .exact = options.exact}}) {}
 
   std::string piece(int32_t token) const {
     const bool named = engine.has_tokenizer() && token < engine.tokenizer().vocab_size();  // models may have spare rows

@@ -30,9 +30,9 @@ class Listener {
 
 /// How products are computed; the same in every command (docs/numerics.md).
 struct Numerics {
-  bool bf16 = false;   // training: products of many rows round f32 operands to bf16, forward and backward; sums are f32
   bool f32 = false;    // --compute f32: stored weights are widened and everything is f32
   bool exact = false;  // --exact: one kernel class, so batch, chunking and cache state change no bit
+  bool bf16 = false;   // training: products of many rows round f32 operands to bf16, forward and backward; sums are f32
 };
 
 /// One per running step, never shared between threads, nothing global.

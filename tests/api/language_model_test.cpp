@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -74,6 +75,32 @@ TEST(LanguageModel, PredictsWhatTheReferencePredicts) {
     EXPECT_EQ(next[0].top[i].piece, expected.at(1).get<std::string>());
     EXPECT_NEAR(next[0].top[i].probability(), expected.at(2).get<double>(), 1e-4);
     EXPECT_NEAR(std::exp(next[0].top[i].logprob), expected.at(2).get<double>(), 1e-4);
+  }
+}
+
+// A position among many rows and the same one at the end of a short prompt go through different kernels: equal to rounding in
+// f32, to the bit if exact.
+TEST(LanguageModel, ComputesAsItWasOpened) {
+  for (const bool exact : {false, true}) {
+    LanguageModel model(kTales, {.threads = 2, .compute_f32 = !exact, .exact = exact});
+    const std::vector<int32_t> ids = model.tokenize("Once upon a time there was a king who had three sons, and the eldest said");
+    ASSERT_GT(ids.size(), 16u);
+    constexpr size_t kShort = 4;
+    const auto by_token = [](const vitrine::NextTokens& p) {
+      std::map<int32_t, float> found;
+      for (const vitrine::NextToken& next : p.top) found[next.token] = next.logprob;
+      return found;
+    };
+    const auto among_many = by_token(model.predict(ids, {.top = 1 << 20, .all_positions = true}).at(kShort - 1));
+    const auto alone = by_token(model.predict(std::vector(ids.begin(), ids.begin() + kShort), {.top = 1 << 20}).at(0));
+    ASSERT_EQ(among_many.size(), alone.size());
+    for (const auto& [token, logprob] : alone) {
+      if (exact) {
+        ASSERT_EQ(among_many.at(token), logprob) << token;
+      } else {
+        ASSERT_NEAR(among_many.at(token), logprob, 1e-4) << token;
+      }
+    }
   }
 }
 
