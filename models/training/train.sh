@@ -16,6 +16,6 @@ between='<|endoftext|>'
 [ -e tokens/valid/index.json ] || "$vitrine" data "$corpus/tales_train.txt.zst" --valid-files "$corpus/tales_valid.txt.zst" \
   --document "$between" --tokenizer tokenizer --out tokens
 "$vitrine" train "$here/tales9m.yaml" --resume
-[ -e run/step-8000 ] || exit 1  # it was interrupted and has saved what it learned so far
+[ -e "run/step-$(sed -n 's/^steps: //p' "$here/tales9m.yaml")" ] || exit 1  # it was interrupted and has saved what it learned so far
 rm -rf tales9m
 "$vitrine" convert run/last tales9m --dtype bf16

@@ -49,8 +49,8 @@ class Lister final : public TensorTable {
   }
 };
 
-void widen(const Weight& w, int64_t stored_row, size_t n, float* to) {
-  kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(stored_row), n, to);
+void widen(const Weight& w, int64_t stored_row, int64_t first, size_t n, float* to) {
+  kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(stored_row) + row_bytes(w.dtype, static_cast<size_t>(first)), n, to);
 }
 
 // Rows [first, first + n) of the file's matrix, as f32.
@@ -60,7 +60,7 @@ void matrix_rows(const Source& source, int64_t first, int64_t n, float* rows) {
     const int64_t each = source.matrices.front()->out;
     for (int64_t i = first; i < first + n; ++i, rows += width) {
       const Weight& w = *source.matrices[static_cast<size_t>(i / each)];
-      widen(w, i % each, static_cast<size_t>(w.in), rows);
+      widen(w, i % each, 0, static_cast<size_t>(w.in), rows);
       if (w.adapter != nullptr) add_merged(*w.adapter, i % each, rows);
     }
     return;
@@ -68,12 +68,12 @@ void matrix_rows(const Source& source, int64_t first, int64_t n, float* rows) {
   std::vector<float> output;
   for (const Weight* w : source.matrices) {
     if (w->by_columns) {
-      for (int64_t i = 0; i < n; ++i) widen(*w, first + i, static_cast<size_t>(w->out), rows + i * width);
+      for (int64_t i = 0; i < n; ++i) widen(*w, first + i, 0, static_cast<size_t>(w->out), rows + i * width);
     } else {  // stored the other way round, as in GGUF
-      output.resize(static_cast<size_t>(w->in));
+      output.resize(static_cast<size_t>(n));
       for (int64_t j = 0; j < w->out; ++j) {
-        widen(*w, j, output.size(), output.data());
-        for (int64_t i = 0; i < n; ++i) rows[i * width + j] = output[static_cast<size_t>(first + i)];
+        widen(*w, j, first, output.size(), output.data());
+        for (int64_t i = 0; i < n; ++i) rows[i * width + j] = output[static_cast<size_t>(i)];
       }
     }
     if (const LowRank* adapter = w->adapter)
@@ -156,8 +156,8 @@ void write_weights(Model& model, const std::string& path, DType dtype, const std
       }
       continue;
     }
-    constexpr int64_t kNumbers = 1 << 20;  // written at once
-    const int64_t width = s.shape[1], per_piece = std::max<int64_t>(1, kNumbers / width);
+    constexpr int64_t kNumbers = 1 << 20, kRows = kBlock;  // written at once; whole blocks of what is stored the other way round
+    const int64_t width = s.shape[1], per_piece = std::max<int64_t>(1, kNumbers / width / kRows) * kRows;
     for (int64_t first = 0; first < s.shape[0]; first += per_piece) {
       const int64_t n = std::min(per_piece, s.shape[0] - first);
       rows.resize(static_cast<size_t>(n * width));

@@ -32,7 +32,11 @@ inline void check_packed(const PackedKernels& p, bool bf16) {
                              {p.rows, p.columns, p.depth},
                              {p.rows + 1, p.columns + 1, p.depth + 1},
                              {3 * p.rows - 1, 3 * p.columns - 1, 2 * p.depth + 31},
-                             {5, 70, 33}};
+                             {5, 70, 33},
+                             {p.rows + 1, 3, 128},
+                             {p.rows + 1, 3, 129},
+                             {p.rows + 1, 3, 256},
+                             {p.rows + 1, 3, 257}};
   for (size_t n = 1; n <= 34; ++n) cases.push_back({n, 35 - n, n + 3});
   for (const Case& c : cases)
     for (const bool a_turned : {false, true})

@@ -4,6 +4,7 @@
 // tile of C is [16 outputs, 16 rows of x] and is turned when it goes to y. 2 x 2 tiles of C share their loads.
 #include "kernels/amx/tile.h"
 #include "kernels/simd/bf16.h"
+#include "kernels/simd/expand.h"
 #include "kernels/simd/transpose.h"
 
 namespace vitrine {
@@ -56,60 +57,37 @@ void amx_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t, 
     }
 }
 
-template <class W>
-void amx_expand_rows(const char* w, size_t stride, size_t n, size_t k0, size_t depth, char* panel) {
-  const size_t begin = W::kIsBlock ? k0 / kBlock * W::kBytes : k0 * W::kBytes;
-  for (size_t j = 0; j < n; ++j) {
-    uint16_t* out = reinterpret_cast<uint16_t*>(panel + j * kAmxStride);
-    narrow<W>(w + j * stride + begin, depth, out);
-    memset(out + depth, 0, (round_up(depth, kTileDepth) - depth) * sizeof(uint16_t));
-  }
-}
-inline void amx_copy_rows(const char* w, size_t stride, size_t n, size_t k0, size_t depth, char* panel) {
-  for (size_t j = 0; j < n; ++j) {
-    char* out = panel + j * kAmxStride;
-    memcpy(out, w + j * stride + k0 * sizeof(uint16_t), depth * sizeof(uint16_t));
-    memset(out + depth * sizeof(uint16_t), 0, (round_up(depth, kTileDepth) - depth) * sizeof(uint16_t));
-  }
-}
-template <class W>
-void amx_expand_columns(const char* w, size_t stride, size_t n, size_t k0, size_t depth, char* panel) {
-  for (size_t i = 0; i < round_up(depth, kTileDepth); i += kLanes)
-    for (size_t j = 0; j < n; j += kLanes) {
-      const size_t outputs = min_of(kLanes, n - j);
-      Vec square[kLanes];
-      for (size_t r = 0; r < kLanes; ++r)
-        square[r] = i + r < depth ? weight_load_up_to<W>(w + (k0 + i + r) * stride + j * W::kBytes, outputs) : hn::Zero(Tag());
-      transpose(square);
-      for (size_t c = 0; c < outputs; ++c)
-        store_bf16(square[c], reinterpret_cast<uint16_t*>(panel + (j + c) * kAmxStride) + i, kLanes);
+struct AmxPanel {
+  using Unit = char;
+  template <class W>
+  static void rows(const char* w, size_t stride, size_t n, size_t k0, size_t depth, char* panel) {
+    for (size_t j = 0; j < n; ++j) {
+      auto* out = reinterpret_cast<uint16_t*>(panel + j * kAmxStride);
+      narrow<W>(w + j * stride + bytes_before<W>(k0), depth, out);
+      memset(out + depth, 0, (round_up(depth, kTileDepth) - depth) * sizeof(uint16_t));
     }
-}
+  }
+  template <class W>
+  static void columns(const char* w, size_t stride, size_t n, size_t k0, size_t depth, char* panel) {
+    for (size_t i = 0; i < round_up(depth, kTileDepth); i += kLanes)
+      for (size_t j = 0; j < n; j += kLanes) {
+        const size_t outputs = min_of(kLanes, n - j);
+        Vec square[kLanes];
+        for (size_t r = 0; r < kLanes; ++r)
+          square[r] = i + r < depth ? weight_load_up_to<W>(w + (k0 + i + r) * stride + j * W::kBytes, outputs) : hn::Zero(Tag());
+        transpose(square);
+        for (size_t c = 0; c < outputs; ++c)
+          store_bf16(square[c], reinterpret_cast<uint16_t*>(panel + (j + c) * kAmxStride) + i, kLanes);
+      }
+  }
+};
 
-template <class Tiles>
-void amx_expand(DType type, const void* weights, size_t stride, bool by_columns, size_t n, size_t k0, size_t depth,
-                void* buffer) {
-  const char* w = static_cast<const char*>(weights);
-  char* panel = static_cast<char*>(buffer);
+inline void amx_expand(DType type, const void* w, size_t stride, bool by_columns, size_t n, size_t k0, size_t depth,
+                       void* panel) {
   // The last tile of outputs is read whole.
   for (size_t j = n; j < round_up(n, kTileSide); ++j)
-    memset(panel + j * kAmxStride, 0, round_up(depth, kTileDepth) * sizeof(uint16_t));
-  if (by_columns) {
-    switch (type) {
-      case DType::f32: return amx_expand_columns<WeightF32>(w, stride, n, k0, depth, panel);
-      case DType::f16: return amx_expand_columns<WeightF16>(w, stride, n, k0, depth, panel);
-      case DType::bf16: return amx_expand_columns<WeightBf16>(w, stride, n, k0, depth, panel);
-      default: return;
-    }
-  }
-  switch (type) {
-    case DType::f32: return amx_expand_rows<WeightF32>(w, stride, n, k0, depth, panel);
-    case DType::f16: return amx_expand_rows<WeightF16>(w, stride, n, k0, depth, panel);
-    case DType::bf16: return amx_copy_rows(w, stride, n, k0, depth, panel);
-    case DType::q8_0: return amx_expand_rows<WeightQ8>(w, stride, n, k0, depth, panel);
-    case DType::q4_0: return amx_expand_rows<WeightQ4>(w, stride, n, k0, depth, panel);
-    default: return;
-  }
+    memset(static_cast<char*>(panel) + j * kAmxStride, 0, round_up(depth, kTileDepth) * sizeof(uint16_t));
+  expand_weights<AmxPanel>(type, w, stride, by_columns, n, k0, depth, panel);
 }
 
 /// c [16 outputs, 16 rows] to y [rows, y_stride], `rows` x `outputs` of it; set or added.
@@ -201,7 +179,7 @@ constexpr PanelKernels amx_panel() {
           .panel_bytes = kAmxOutputs * kAmxStride,
           .x_bytes = amx_x_bytes,
           .pack_x = amx_pack_x<Tiles>,
-          .expand = amx_expand<Tiles>,
+          .expand = amx_expand,
           .multiply = amx_multiply<Tiles>};
 }
 

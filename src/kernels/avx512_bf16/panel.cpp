@@ -5,6 +5,6 @@
 
 namespace vitrine {
 
-constinit const PanelKernels kAvx512Bf16PanelTable = panel_in<Bf16Words>(expand_bf16);
+constinit const PanelKernels kAvx512Bf16PanelTable = panel_in<Bf16Words, Bf16Panel>();
 
 }  // namespace vitrine

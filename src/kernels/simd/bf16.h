@@ -1,5 +1,7 @@
 #pragma once
 // f32 numbers rounded to bf16: to nearest, ties to even, NaN stays NaN.
+#include <type_traits>
+
 #include "kernels/simd/vec.h"
 
 namespace vitrine {
@@ -51,13 +53,17 @@ HWY_INLINE void narrow_unit(const char* row, size_t i, uint16_t* y) {
   store_bf16(weight_part<W, V>(row, i), y + i + V * kLanes, kLanes);
   if constexpr (V + 1 < kVectors) narrow_unit<W, V + 1>(row, i, y);
 }
-/// A stored row as bf16.
+/// n elements of a stored row as bf16.
 template <class W>
 void narrow(const char* row, size_t n, uint16_t* y) {
-  size_t i = 0;
-  for (; i + kBlock <= n; i += kBlock) narrow_unit<W>(row, i, y);
-  if constexpr (!W::kIsBlock) {
-    for (; i < n; i += kLanes) store_bf16(weight_load_up_to<W>(row + i * W::kBytes, n - i), y + i, min_of(kLanes, n - i));
+  if constexpr (std::is_same_v<W, WeightBf16>) {
+    memcpy(y, row, n * sizeof(uint16_t));
+  } else {
+    size_t i = 0;
+    for (; i + kBlock <= n; i += kBlock) narrow_unit<W>(row, i, y);
+    if constexpr (!W::kIsBlock) {
+      for (; i < n; i += kLanes) store_bf16(weight_load_up_to<W>(row + i * W::kBytes, n - i), y + i, min_of(kLanes, n - i));
+    }
   }
 }
 

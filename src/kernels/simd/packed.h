@@ -1,6 +1,8 @@
 #pragma once
 // Products of two packed matrices. Rows of c are broadcast from a, columns are lanes of b: kPackedRows x 2 vectors of c
 // stay in registers over the whole depth and go to memory as they lie.
+#include <utility>
+
 #include "kernels/simd/transpose.h"
 #include "kernels/simd/words.h"
 
@@ -123,28 +125,15 @@ void packed_tile(const float* a, const float* b, size_t depth, size_t columns, f
 }
 
 using PackedTile = void (*)(const float*, const float*, size_t, size_t, float*, size_t, bool);
+template <class Words, size_t kStep, size_t kRow, int... kBefore>
+PackedTile packed_tile_among(size_t rows, std::integer_sequence<int, kBefore...>) {
+  static constexpr PackedTile kTiles[] = {packed_tile<Words, kStep, kRow, kBefore + 1>...};
+  return kTiles[rows - 1];
+}
+/// For 1 to kPackedRows rows.
 template <class Words, size_t kStep, size_t kRow>
 PackedTile packed_tile_of(size_t rows) {
-  static_assert(kPackedRows == 14 || kPackedRows == 6);
-  switch (rows) {
-    case 1: return packed_tile<Words, kStep, kRow, 1>;
-    case 2: return packed_tile<Words, kStep, kRow, 2>;
-    case 3: return packed_tile<Words, kStep, kRow, 3>;
-    case 4: return packed_tile<Words, kStep, kRow, 4>;
-    case 5: return packed_tile<Words, kStep, kRow, 5>;
-    case 6: return packed_tile<Words, kStep, kRow, 6>;
-#if HWY_TARGET <= HWY_AVX3
-    case 7: return packed_tile<Words, kStep, kRow, 7>;
-    case 8: return packed_tile<Words, kStep, kRow, 8>;
-    case 9: return packed_tile<Words, kStep, kRow, 9>;
-    case 10: return packed_tile<Words, kStep, kRow, 10>;
-    case 11: return packed_tile<Words, kStep, kRow, 11>;
-    case 12: return packed_tile<Words, kStep, kRow, 12>;
-    case 13: return packed_tile<Words, kStep, kRow, 13>;
-    case 14: return packed_tile<Words, kStep, kRow, 14>;
-#endif
-    default: return nullptr;
-  }
+  return packed_tile_among<Words, kStep, kRow>(rows, std::make_integer_sequence<int, int(kPackedRows)>());
 }
 
 template <class Words>

@@ -3,6 +3,9 @@
 // panel are widened to plain rows of words (f32 here) and broadcast one by one. Two vectors of rows times kTileOutputs
 // weights stay in registers over the depth of a panel. This way round the weights need no transposition, which they
 // would pay again for every product, and a row of x has a lane of its own: its bits cannot depend on its neighbours.
+#include <utility>
+
+#include "kernels/simd/expand.h"
 #include "kernels/simd/transpose.h"
 #include "kernels/simd/words.h"
 
@@ -109,33 +112,17 @@ void panel_tile(const float* panel, const float* x, const char* ahead, Asking& n
 }
 
 using PanelTile = void (*)(const float*, const float*, const char*, Asking&, size_t, size_t, float*, size_t, bool);
-template <class Words, int V, bool kByInput>
-PanelTile panel_tile_of(size_t outputs) {
-  static_assert(kTileOutputs == 14 || kTileOutputs == 6);
-  switch (outputs) {
-    case 1: return panel_tile<Words, 1, V, kByInput>;
-    case 2: return panel_tile<Words, 2, V, kByInput>;
-    case 3: return panel_tile<Words, 3, V, kByInput>;
-    case 4: return panel_tile<Words, 4, V, kByInput>;
-    case 5: return panel_tile<Words, 5, V, kByInput>;
-    case 6: return panel_tile<Words, 6, V, kByInput>;
-#if HWY_TARGET <= HWY_AVX3
-    case 7: return panel_tile<Words, 7, V, kByInput>;
-    case 8: return panel_tile<Words, 8, V, kByInput>;
-    case 9: return panel_tile<Words, 9, V, kByInput>;
-    case 10: return panel_tile<Words, 10, V, kByInput>;
-    case 11: return panel_tile<Words, 11, V, kByInput>;
-    case 12: return panel_tile<Words, 12, V, kByInput>;
-    case 13: return panel_tile<Words, 13, V, kByInput>;
-    case 14: return panel_tile<Words, 14, V, kByInput>;
-#endif
-    default: return nullptr;
-  }
+template <class Words, int V, bool kByInput, int... kBefore>
+PanelTile panel_tile_among(size_t outputs, std::integer_sequence<int, kBefore...>) {
+  static constexpr PanelTile kTiles[] = {panel_tile<Words, kBefore + 1, V, kByInput>...};
+  return kTiles[outputs - 1];
 }
-
+/// For 1 to kTileOutputs outputs.
 template <class Words, bool kByInput>
 PanelTile panel_tile_for(size_t outputs, size_t rows) {
-  return rows > kLanes ? panel_tile_of<Words, 2, kByInput>(outputs) : panel_tile_of<Words, 1, kByInput>(outputs);
+  constexpr std::make_integer_sequence<int, int(kTileOutputs)> kSizes;
+  return rows > kLanes ? panel_tile_among<Words, 2, kByInput>(outputs, kSizes)
+                       : panel_tile_among<Words, 1, kByInput>(outputs, kSizes);
 }
 
 template <class Words>
@@ -160,15 +147,15 @@ void panel_multiply(const void* panel, const float*, size_t, const void* packed,
   }
 }
 
-/// The routines over one kind of words; `expand` lays the weights out in it.
-template <class Words>
-constexpr PanelKernels panel_in(decltype(PanelKernels::expand) expand) {
+/// The routines over one kind of words, with the layout that holds weights in it.
+template <class Words, class Layout>
+constexpr PanelKernels panel_in() {
   return {.outputs = kPanelOutputs,
           .depth = kPanelDepth * Words::kSteps,
           .panel_bytes = kPanelFloats * sizeof(float),
           .x_bytes = panel_x_bytes<Words>,
           .pack_x = panel_pack_x<Words>,
-          .expand = expand,
+          .expand = expand_weights<Layout>,
           .multiply = panel_multiply<Words>};
 }
 
