@@ -96,7 +96,7 @@ struct PackedKernels {
   void (*pack_b)(const float* b, size_t stride, bool turned, size_t depth, size_t columns, void* packed);
   /// a_turned: as a was packed.
   void (*multiply)(const void* a, bool a_turned, const void* b, size_t rows, size_t columns, size_t depth, float* c,
-                   size_t c_stride, bool add);
+                   size_t c_stride, bool add, const ReadNext& next);
 };
 
 /// Every routine agrees with the one in kernels/reference to the error its comment there states.

@@ -14,6 +14,12 @@ void each_cut(const PackedKernels& p, size_t depth, F&& f) {
   for (size_t t = 0; t < depth; t += p.depth) f(t, std::min(p.depth, depth - t));
 }
 
+// Where a part of an operand lies: so many lines (rows of a, columns of b), so deep.
+ReadNext lines_of(const float* data, size_t stride, bool side_by_side, size_t lines, size_t depth) {
+  if (side_by_side) std::swap(lines, depth);
+  return {data, lines, depth * sizeof(float), stride * sizeof(float)};
+}
+
 // Lines of c that one task multiplies: whole blocks, more of them where there are many.
 size_t strip_of(size_t lines, size_t block) {
   const size_t wanted = lines <= 512 ? 32 : lines < 2048 ? 64 : 128;
@@ -54,7 +60,7 @@ void pack_b(const PackedKernels& p, const Operand& b, size_t depth, size_t colum
 void multiply_packed(const PackedKernels& p, const std::byte* a, bool a_turned, const std::byte* b, size_t rows, size_t columns,
                      size_t depth, float* c, size_t c_stride, bool add) {
   each_cut(p, depth, [&](size_t t, size_t here) {
-    p.multiply(a, a_turned, b, rows, columns, here, c, c_stride, add || t > 0);
+    p.multiply(a, a_turned, b, rows, columns, here, c, c_stride, add || t > 0, {});
     a += rounded(p.a_bytes(rows, here));
     b += rounded(p.b_bytes(here, columns));
   });
@@ -100,13 +106,22 @@ void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t row
   const auto multiply = [&](int64_t task, int thread) {
     const size_t first = static_cast<size_t>(task) * strip, n = std::min(strip, lines - first);
     std::byte* mine = own + own_bytes * static_cast<size_t>(thread);
+    // What this thread most likely packs next: the rest of these lines, or the strip after those of the other threads.
+    const auto after = [&](size_t t) -> ReadNext {
+      const size_t line = t < depth ? first : first + strip * static_cast<size_t>(ctx.pool().threads());
+      if (t >= depth) t = 0;
+      if (line >= lines) return {};
+      const size_t count = std::min(strip, lines - line), here = std::min(p.depth, depth - t);
+      return by_rows ? lines_of(a.from(line, t).data, a.stride, a.turned, count, here)
+                     : lines_of(b.from(t, line).data, b.stride, !b.turned, count, here);
+    };
     each_cut(p, depth, [&](size_t t, size_t here) {
       if (by_rows) {
         p.pack_a(a.from(first, t).data, a.stride, a.turned, n, here, mine);
-        p.multiply(mine, a.turned, cut_of(t), n, columns, here, c + first * c_stride, c_stride, add || t > 0);
+        p.multiply(mine, a.turned, cut_of(t), n, columns, here, c + first * c_stride, c_stride, add || t > 0, after(t + here));
       } else {
         p.pack_b(b.from(t, first).data, b.stride, b.turned, here, n, mine);
-        p.multiply(cut_of(t), a.turned, mine, rows, n, here, c + first, c_stride, add || t > 0);
+        p.multiply(cut_of(t), a.turned, mine, rows, n, here, c + first, c_stride, add || t > 0, after(t + here));
       }
     });
   };

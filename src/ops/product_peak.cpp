@@ -22,7 +22,8 @@ double product_flops_per_s(Context& ctx) {
       std::vector<std::byte> a(p.a_bytes(rows, depth) + 64), b(p.b_bytes(depth, columns) + 64);
       p.pack_a(ones.data(), depth, false, rows, depth, align(a));
       p.pack_b(ones.data(), columns, false, depth, columns, align(b));
-      for (int i = 0; i < kProducts; ++i) p.multiply(align(a), false, align(b), rows, columns, depth, c.data(), columns, false);
+      for (int i = 0; i < kProducts; ++i)
+        p.multiply(align(a), false, align(b), rows, columns, depth, c.data(), columns, false, {});
     });
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     best = std::max(best, 2.0 * static_cast<double>(rows * columns * depth) * kProducts * pool.threads() / seconds);

@@ -134,7 +134,7 @@ HWY_INLINE void packed_block(Tiles& tiles, const char* a, const char* b, size_t 
 
 template <class Tiles>
 void amx_packed_multiply(const void* a, bool /*a_turned*/, const void* b, size_t rows, size_t columns, size_t depth, float* c,
-                         size_t c_stride, bool add) {
+                         size_t c_stride, bool add, const ReadNext&) {
   Tiles tiles;
   const size_t block = kPackedSide * round_up(depth, kTileDepth) * sizeof(uint16_t);
   const char* left = static_cast<const char*>(a);

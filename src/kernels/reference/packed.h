@@ -28,7 +28,7 @@ void pack_b_reference(const float* b, size_t stride, bool turned, size_t depth, 
 
 /// c[i][j] = or += sum over t < depth of a[i][t] b[t][j], one t after the other.
 inline void packed_multiply_reference(const void* a, bool /*a_turned*/, const void* b, size_t rows, size_t columns, size_t depth,
-                                      float* c, size_t c_stride, bool add) {
+                                      float* c, size_t c_stride, bool add, const ReadNext&) {
   for (size_t i = 0; i < rows; ++i)
     for (size_t j = 0; j < columns; ++j) {
       float sum = 0;

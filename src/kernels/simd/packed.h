@@ -3,6 +3,7 @@
 // stay in registers over the whole depth and go to memory as they lie.
 #include <utility>
 
+#include "kernels/simd/asking.h"
 #include "kernels/simd/transpose.h"
 #include "kernels/simd/words.h"
 
@@ -85,9 +86,10 @@ void packed_pack_b(const float* b, size_t stride, bool turned, size_t depth, siz
 }
 
 /// M rows of c and up to kPackedColumns columns; `depth` in words. Words of a are kStep apart along the depth, kRow from row to
-/// row.
+/// row. A cache line of what comes after this product is asked for at every fourth step.
 template <class Words, size_t kStep, size_t kRow, int M>
-void packed_tile(const float* a, const float* b, size_t depth, size_t columns, float* c, size_t c_stride, bool add) {
+void packed_tile(const float* a, const float* b, Asking& next, size_t depth, size_t columns, float* c, size_t c_stride,
+                 bool add) {
   for (size_t m = 0; m < size_t(M); ++m)  // c is needed at the end, and comes from far
     for (size_t v = 0; v < 2; ++v) __builtin_prefetch(c + m * c_stride + v * kLanes, 1, 3);
   Vec sum[M][2];
@@ -102,6 +104,7 @@ void packed_tile(const float* a, const float* b, size_t depth, size_t columns, f
   };
   size_t i = 0;
   for (; i + 4 <= depth; i += 4) {
+    next.line();
     step(i);
     step(i + 1);
     step(i + 2);
@@ -124,7 +127,7 @@ void packed_tile(const float* a, const float* b, size_t depth, size_t columns, f
   }
 }
 
-using PackedTile = void (*)(const float*, const float*, size_t, size_t, float*, size_t, bool);
+using PackedTile = void (*)(const float*, const float*, Asking&, size_t, size_t, float*, size_t, bool);
 template <class Words, size_t kStep, size_t kRow, int... kBefore>
 PackedTile packed_tile_among(size_t rows, std::integer_sequence<int, kBefore...>) {
   static constexpr PackedTile kTiles[] = {packed_tile<Words, kStep, kRow, kBefore + 1>...};
@@ -138,7 +141,8 @@ PackedTile packed_tile_of(size_t rows) {
 
 template <class Words>
 void packed_multiply(const void* a, bool a_turned, const void* b, size_t rows, size_t columns, size_t depth, float* c,
-                     size_t c_stride, bool add) {
+                     size_t c_stride, bool add, const ReadNext& next) {
+  Asking asking(next);
   const size_t words = words_of<Words>(depth), block = packed_a_block(words);
   for (size_t j = 0; j < columns; j += kPackedColumns)
     for (size_t r = 0; r < rows; r += kPackedRows) {
@@ -146,7 +150,7 @@ void packed_multiply(const void* a, bool a_turned, const void* b, size_t rows, s
       const PackedTile tile = a_turned                   ? packed_tile_of<Words, kPackedPitch, 1>(m)
                               : words <= kPackedFewWords ? packed_tile_of<Words, 1, kPackedShortStride>(m)
                                                          : packed_tile_of<Words, 1, kPackedRowStride>(m);
-      tile(static_cast<const float*>(a) + r / kPackedRows * block, static_cast<const float*>(b) + j * words, words,
+      tile(static_cast<const float*>(a) + r / kPackedRows * block, static_cast<const float*>(b) + j * words, asking, words,
            min_of(kPackedColumns, columns - j), c + r * c_stride + j, c_stride, add);
     }
 }

@@ -5,6 +5,7 @@
 // would pay again for every product, and a row of x has a lane of its own: its bits cannot depend on its neighbours.
 #include <utility>
 
+#include "kernels/simd/asking.h"
 #include "kernels/simd/expand.h"
 #include "kernels/simd/transpose.h"
 #include "kernels/simd/words.h"
@@ -47,30 +48,6 @@ void panel_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t
       for (size_t i = 0; i < words; ++i) store(hn::Zero(Tag()), out + i * kTileRows + kLanes);
   }
 }
-
-/// Asks for the lines of what the caller reads next, one at a time.
-class Asking {
- public:
-  explicit Asking(const ReadNext& next)
-      : at_(static_cast<const char*>(next.data)),
-        end_(at_ + next.bytes),
-        bytes_(next.bytes),
-        stride_(next.stride),
-        rows_(next.rows) {}
-  HWY_INLINE void line() {
-    if (rows_ == 0) return;
-    __builtin_prefetch(at_, 0, 2);
-    at_ += 64;
-    if (at_ < end_) return;
-    end_ += stride_;
-    at_ = end_ - bytes_;
-    --rows_;
-  }
-
- private:
-  const char *at_, *end_;
-  size_t bytes_, stride_, rows_;
-};
 
 /// M outputs x V vectors of rows over the depth of the panel, in words; y[row][0 .. M) of `rows` rows is set or added to.
 /// `ahead` is memory that a later tile will read, `next` what comes after this product: a cache line of each is asked for at
