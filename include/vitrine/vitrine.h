@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "vitrine/error.h"
+#include "vitrine/numbers.h"
 #include "vitrine/version.h"
 
 namespace vitrine {
@@ -101,7 +102,7 @@ struct GeneratedText {
 /// A copy of one intermediate.
 struct HookValue {
   std::vector<std::int64_t> shape;  // row-major
-  std::vector<float> values;
+  Numbers values;
 };
 
 struct ModelDescription {

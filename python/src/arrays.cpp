@@ -8,13 +8,13 @@
 
 namespace vitrine::python {
 
-Array batch_of_one(std::vector<float> numbers, const std::vector<int64_t>& shape) {
+Array batch_of_one(Numbers numbers, const std::vector<int64_t>& shape) {
   std::vector<size_t> sizes = {1};
   for (const int64_t size : shape) sizes.push_back(static_cast<size_t>(size));
   if (shape.size() == 1) sizes.push_back(1);
-  auto kept = std::make_unique<std::vector<float>>(std::move(numbers));
+  auto kept = std::make_unique<Numbers>(std::move(numbers));
   float* data = kept->data();
-  const nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
+  const nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<Numbers*>(p); });
   kept.release();
   return Array(data, sizes.size(), sizes.data(), owner);
 }

@@ -18,7 +18,7 @@ using Ids = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cp
 
 /// An array [1, shape…] over `numbers`, which live as long as any array or DLPack consumer looks at them. Values have a batch
 /// axis in front, and a norm's scale, one number a row, is [1, position, 1], as TransformerLens has them.
-Array batch_of_one(std::vector<float> numbers, const std::vector<int64_t>& shape);
+Array batch_of_one(Numbers numbers, const std::vector<int64_t>& shape);
 
 /// Errors: InputError for a number that no token id can be, with its place.
 std::vector<int32_t> token_ids(std::span<const int64_t> ids);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <span>
 
 #include "base/error.h"
 #include "generate/row_math.h"
@@ -69,7 +70,7 @@ class Differences final : public Listener {
 
   bool wants(std::string_view name) const override { return first_.values().contains(name); }
   Tensor see(Context&, std::string_view name, const Tensor& value) override {
-    const std::vector<float>& a = first_.values().find(name)->second.numbers;
+    const Numbers& a = first_.values().find(name)->second.numbers;
     if (heads_first(name)) {
       compare_patterns(a, value);
     } else {
@@ -79,7 +80,7 @@ class Differences final : public Listener {
   }
 
  private:
-  void compare_patterns(const std::vector<float>& a, const Tensor& b) {  // [head, query, key]
+  void compare_patterns(std::span<const float> a, const Tensor& b) {  // [head, query, key]
     StreamDifference& d = layer_;
     const int64_t heads = b.dim(0), queries = b.dim(1), keys = b.dim(2);
     for (int64_t row = 0; row < heads * queries; ++row) {
@@ -94,7 +95,7 @@ class Differences final : public Listener {
     }
   }
 
-  void compare_streams(const std::vector<float>& a, const Tensor& b) {  // [row, d_model]
+  void compare_streams(std::span<const float> a, const Tensor& b) {  // [row, d_model]
     StreamDifference& d = layer_;
     d.layer = static_cast<int64_t>(layers.size()) - 1;
     d.point = d.layer < 0 ? "embedding" : "layer " + std::to_string(d.layer);

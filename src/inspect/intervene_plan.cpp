@@ -239,7 +239,7 @@ std::vector<ValueEdit> resampled(Engine& engine, const Intervention& i, const Re
   for (const Capture& capture : captures) {
     ValueEdit edit = edit_of(capture, ValueEdit::Kind::set);
     Recorder::Value part = part_of(value_of(seen, capture.name), capture);
-    edit.numbers = std::move(part.numbers);
+    edit.numbers.assign(part.numbers.begin(), part.numbers.end());
     edit.shape = std::move(part.shape);
     edits.push_back(std::move(edit));
   }

@@ -139,7 +139,7 @@ std::string touched(const ValueEdit& edit) {
 ValueEdit whole(const std::string& hook, const Recorder::Value& value) {
   ValueEdit edit;
   edit.hook = hook;
-  edit.numbers = value.numbers;
+  edit.numbers.assign(value.numbers.begin(), value.numbers.end());
   edit.shape = value.shape;
   return edit;
 }

@@ -149,7 +149,7 @@ std::string tokens_text(std::span<const std::vector<int32_t>> sequences) {
   return text;
 }
 
-std::span<const std::byte> bytes_of(const std::vector<float>& numbers) { return std::as_bytes(std::span(numbers)); }
+std::span<const std::byte> bytes_of(std::span<const float> numbers) { return std::as_bytes(numbers); }
 
 }  // namespace
 
@@ -240,7 +240,7 @@ HookGradients hook_gradients(Engine& engine, std::span<const std::vector<int32_t
       if (value.shape.empty()) {  // nothing that is scored depends on it
         size_t count = 1;
         for (const int64_t n : capture.shape) count *= static_cast<size_t>(n);
-        value = {capture.shape, std::vector<float>(count)};
+        value = {capture.shape, Numbers(count, 0.0f)};
       }
       VITRINE_CHECK(value.shape == capture.shape, "a gradient has the shape of its value");
       for (float& x : value.numbers) x = static_cast<float>(x * share_of_all(scored));

@@ -35,18 +35,27 @@ Cut cut(const HookRequest::Range& range, int64_t offset, int64_t size) {
 }
 
 template <class T>
-void copy_cut(const Tensor& t, Cut a, Cut b, std::vector<float>& out) {  // [A, B, rest]
+void copy_cut(ThreadPool& pool, const Tensor& t, Cut a, Cut b, Numbers& out) {  // [A, B, rest]
   const int64_t rest = t.count() / std::max<int64_t>(1, t.dim(0) * t.dim(1)), row = t.dim(1) * rest;
   const bool whole = b.count == t.dim(1);
   const int64_t runs = whole ? std::min<int64_t>(a.count, 1) : a.count, length = (whole ? a.count * t.dim(1) : b.count) * rest;
-  out.reserve(static_cast<size_t>(runs * length));
-  for (int64_t i = 0; i < runs; ++i) {
-    const T* source = t.data<T>() + (a.first + i) * row + b.first * rest;
-    out.insert(out.end(), source, source + length);
+  out.resize(static_cast<size_t>(runs * length));
+  // All threads copy: the system hands them the pages as they write.
+  constexpr int64_t kPiece = 65536;
+  const int64_t pieces = (length + kPiece - 1) / kPiece;
+  const auto copy = [&](int64_t i, int) {
+    const int64_t run = i / pieces, first = i % pieces * kPiece, end = std::min(length, first + kPiece);
+    const T* source = t.data<T>() + (a.first + run) * row + b.first * rest;
+    std::copy(source + first, source + end, out.data() + run * length + first);
+  };
+  if (runs * length > kPiece) {
+    pool.run(runs * pieces, copy);
+  } else {
+    for (int64_t i = 0; i < runs * pieces; ++i) copy(i, 0);
   }
 }
 
-Recorder::Value copy(const Tensor& t, const HookRequest& request, bool pattern, int64_t offset) {
+Recorder::Value copy(ThreadPool& pool, const Tensor& t, const HookRequest& request, bool pattern, int64_t offset) {
   Recorder::Value value;
   const Tensor full = t.shape().rank() == 1 ? t.view({t.dim(0), 1}) : t;
   const bool heads_second = !pattern && full.shape().rank() >= 3;
@@ -54,7 +63,7 @@ Recorder::Value copy(const Tensor& t, const HookRequest& request, bool pattern, 
   Cut second{0, full.dim(1)};
   if (pattern) second = cut(request.positions, offset, full.dim(1));
   if (heads_second) second = cut(request.heads, 0, full.dim(1));
-  visit_scalar(full, [&](auto zero) { copy_cut<decltype(zero)>(full, first, second, value.numbers); });
+  visit_scalar(full, [&](auto zero) { copy_cut<decltype(zero)>(pool, full, first, second, value.numbers); });
   value.shape = {first.count, second.count};
   for (int i = 2; i < full.shape().rank(); ++i) value.shape.push_back(full.dim(i));
   return value;
@@ -81,12 +90,12 @@ bool Recorder::wants(std::string_view name) const {
   return std::any_of(requests_.begin(), requests_.end(), [&](const HookRequest& r) { return fits(r.pattern, name); });
 }
 
-Tensor Recorder::see(Context&, std::string_view name, const Tensor& value) {
+Tensor Recorder::see(Context& ctx, std::string_view name, const Tensor& value) {
   const auto request =
       std::find_if(requests_.begin(), requests_.end(), [&](const HookRequest& r) { return fits(r.pattern, name); });
   const bool pattern = heads_first(name);
   int64_t& heard = rows_heard_[std::string(name)];
-  Value now = copy(value, *request, pattern, heard);
+  Value now = copy(ctx.pool(), value, *request, pattern, heard);
   heard += value.dim(pattern ? 1 : 0);
   const auto [place, fresh] = values_.try_emplace(std::string(name), Value{});
   if (fresh) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/context.h"
+#include "vitrine/numbers.h"
 
 namespace vitrine {
 
@@ -34,7 +35,7 @@ class Recorder final : public Listener {
  public:
   struct Value {
     std::vector<int64_t> shape;
-    std::vector<float> numbers;
+    Numbers numbers;
   };
 
   explicit Recorder(std::vector<HookRequest> requests) : requests_(std::move(requests)) {}

@@ -125,7 +125,7 @@ TEST_P(CircuitsOfModels, AreWhatTheModelComputes) {
   const std::vector<std::string> hooks = {block + "hook_resid_pre", block + "ln1.hook_scale", block + "attn.hook_attn_scores",
                                           block + "attn.hook_pattern", block + "attn.hook_result"};
   const Recorder seen = trace_to_memory(engine, ids, hooks);
-  const auto numbers = [&](size_t i) -> const std::vector<float>& { return seen.values().at(hooks[i]).numbers; };
+  const auto numbers = [&](size_t i) -> const Numbers& { return seen.values().at(hooks[i]).numbers; };
   const auto n = static_cast<int64_t>(ids.size());
   const auto row = [&](int64_t i) { return numbers(0).data() + i * d; };
   const auto scale = [&](int64_t i) { return static_cast<double>(numbers(1)[static_cast<size_t>(i)]); };

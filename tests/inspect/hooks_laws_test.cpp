@@ -179,7 +179,7 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
       if (put.empty() || !donor.contains(block + to)) continue;
       Transplant transplant(donor, put);
       run(engine, Step::of(ids), &transplant);
-      const std::vector<float>&made = transplant.seen.at(block + to).numbers, &expected = donor.at(block + to).numbers;
+      const Numbers &made = transplant.seen.at(block + to).numbers, &expected = donor.at(block + to).numbers;
       if (to == "attn.hook_out") {  // replaced results are summed head by head, W_O's product is not
         EXPECT_CLOSE(made, expected, (Tolerance{.abs = 1e-5, .rel = 1e-5})) << block << to;
       } else {

@@ -60,7 +60,7 @@ TEST_P(HooksOfEveryFamily, SlicesAreThatPartOfTheWhole) {
   const Recorder all = trace_to_memory(engine, ids, whole), some = trace_to_memory(engine, ids, sliced);
   const auto part = [&](const std::string& name, const std::vector<std::pair<int64_t, int64_t>>& cuts) {
     const Recorder::Value& value = all.values().at(name);
-    std::vector<float> numbers;
+    Numbers numbers;
     const int64_t a = value.shape[0], b = value.shape[1], rest = static_cast<int64_t>(value.numbers.size()) / (a * b);
     for (int64_t i = cuts[0].first; i < cuts[0].second; ++i)
       for (int64_t j = cuts[1].first; j < cuts[1].second; ++j)

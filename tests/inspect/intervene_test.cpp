@@ -253,7 +253,7 @@ TEST_P(LensGrids, PathsToTheLogitsAreDifferencesOfResults) {
       edit.hook = "blocks." + std::to_string(s.n_layers - 1) + ".hook_resid_post";
       edit.kind = ValueEdit::Kind::add;
       edit.shape = {rows, s.d_model};
-      const std::vector<float>&a = clean.values().at(hook).numbers, &b = corrupt.values().at(hook).numbers;
+      const Numbers &a = clean.values().at(hook).numbers, &b = corrupt.values().at(hook).numbers;
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t i = 0; i < s.d_model; ++i) {
           const auto at = static_cast<size_t>(mlp ? r * s.d_model + i : (r * s.n_heads + head) * s.d_model + i);
@@ -433,8 +433,8 @@ TEST(Interventions, FollowEachOtherAndSeeWhatWasLeft) {
   Interventions second(edits_of(engine, "  - {hook: resid_pre.1, positions: 2, do: add, vector: 1}\n"));
   ListenerChain chain({&edits, nullptr, &second});
   const Recorder seen = trace_to_memory(engine, kClean, hooks, &chain);
-  const std::vector<float>&in = seen.values().at("blocks.1.hook_resid_pre").numbers,
-        &out = seen.values().at("blocks.1.hook_resid_post").numbers;
+  const Numbers &in = seen.values().at("blocks.1.hook_resid_pre").numbers,
+                &out = seen.values().at("blocks.1.hook_resid_post").numbers;
   const size_t d = in.size() / kClean.size();
   for (size_t i = 0; i < in.size(); ++i) {
     EXPECT_EQ(in[i], i / d == 2 ? 7.0F : 3.0F);

@@ -77,7 +77,7 @@ TEST_P(PartsOfEveryModel, AttributionPlusRemainderIsTheLogit) {
   const std::vector<int64_t> positions = {10, 0, 6};
   const std::vector<std::string> names = {"hook_logits"};
   const Recorder seen = trace_to_memory(engine, ids, names);
-  const std::vector<float>& z = seen.values().at("hook_logits").numbers;
+  const Numbers& z = seen.values().at("hook_logits").numbers;
   const LogitAttribution result = attribute_logits(engine, ids, tokens, positions);
   ASSERT_EQ(result.logits.size(), 9u);
   for (const LogitAttribution::Logit& logit : result.logits) {

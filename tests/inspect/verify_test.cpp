@@ -152,7 +152,7 @@ TEST_F(VerifyFiles, DivergenceIsThatOfTheTwoDistributions) {
   // Reference logits ours + log 2 for one token: KL has a closed form in ours' probability p of that token.
   const std::vector<std::string> hooks = {"logits"};
   const Recorder::Value ours = trace_to_memory(engine, ids, hooks).values().at("hook_logits");
-  std::vector<float> shifted = ours.numbers;
+  std::vector<float> shifted(ours.numbers.begin(), ours.numbers.end());
   const auto vocab = static_cast<size_t>(ours.shape[1]);
   for (size_t t = 0; t < ids.size(); ++t) shifted[t * vocab + 3] += std::log(2.0f);
   double sum = 0;

@@ -39,8 +39,10 @@ inline Forward run_forward(const Model& model, const std::vector<int32_t>& ids, 
   const Step step = Step::of(ids);
   const Tensor x = model.residual(ctx, step);
   Forward result;
-  for (int64_t layer = 0; listen && layer < model.shape().n_layers; ++layer)
-    result.hidden.push_back(seen.values().at("blocks." + std::to_string(layer) + ".hook_resid_pre").numbers);
+  for (int64_t layer = 0; listen && layer < model.shape().n_layers; ++layer) {
+    const Numbers& stream = seen.values().at("blocks." + std::to_string(layer) + ".hook_resid_pre").numbers;
+    result.hidden.emplace_back(stream.begin(), stream.end());
+  }
   result.hidden.push_back(numbers_of(x));
   result.logits = numbers_of(logits(ctx, x, model.head(), every_row(step.rows())));
   return result;

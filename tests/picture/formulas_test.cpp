@@ -290,7 +290,7 @@ TEST(LongPrompts, TilesAndTopRowsAreThoseOfTheWholePatterns) {
   ASSERT_EQ(p.at("level"), "tiles");
   const std::vector<std::string> hooks = {"blocks.17.attn.hook_pattern"};
   const Recorder whole = trace_to_memory(engine, ids, hooks);
-  const std::vector<float>& pattern = whole.values().at(hooks[0]).numbers;
+  const Numbers& pattern = whole.values().at(hooks[0]).numbers;
   const size_t n = ids.size(), bins = p.at("tiles").at("bins"), per = p.at("tiles").at("tokensPerBin"), k = p.at("top").at("k");
   const std::vector<double> tiles = unpacked(p.at("tiles").at("max")[17]), sources = unpacked(p.at("top").at("sources")[17]),
                             weights = unpacked(p.at("top").at("weights")[17]);
