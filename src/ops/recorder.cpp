@@ -5,6 +5,8 @@
 namespace vitrine {
 
 bool fits(std::string_view pattern, std::string_view name) {
+  const size_t last = pattern.rfind('*');  // most names differ behind it
+  if (last != std::string_view::npos && !name.ends_with(pattern.substr(last + 1))) return false;
   size_t p = 0, n = 0, star = std::string_view::npos, mark = 0;
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
