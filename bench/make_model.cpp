@@ -72,8 +72,13 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::string type = argc > 3 ? argv[3] : "bf16";
+  const DType dtype = type == "f32" ? DType::f32 : type == "f16" ? DType::f16 : DType::bf16;
+  if (dtype == DType::bf16 && type != "bf16") {
+    std::fprintf(stderr, "bench_make_model: %s is none of f32, f16, bf16\n", type.c_str());
+    return 2;
+  }
   try {
-    return make(argv[1], argv[2], type == "f32" ? DType::f32 : type == "f16" ? DType::f16 : DType::bf16);
+    return make(argv[1], argv[2], dtype);
   } catch (const Error& e) {
     std::fprintf(stderr, "bench_make_model: %s\n", e.what());
     return 2;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "base/error.h"
 #include "base/plural.h"
@@ -24,7 +26,8 @@ constexpr char kUsualPrompt[] = "Once upon a time there was a king";
 struct Options {
   ModelOptions model;
   PromptOptions prompt;
-  std::string name, out, words, sum;
+  std::string name, out;
+  std::optional<std::string> words, sum;
   int64_t layer = -1, head = -1, position = -1;  // -1: not given
   bool list = false, svg = false, no_gradients = false;
 };
@@ -62,15 +65,19 @@ PictureOptions picture_options(const Options& o) {
   options.layer = given(o.layer);
   options.head = given(o.head);
   options.position = given(o.position);
-  options.sum = o.sum;
+  options.sum = o.sum.value_or("");
   options.gradients = !o.no_gradients;
-  require_utf8(o.words, "--words");
-  require_utf8(o.sum, "--sum");
-  for (size_t begin = 0; begin < o.words.size();) {
-    const size_t end = std::min(o.words.find(',', begin), o.words.size());
-    if (end > begin) options.words.push_back(o.words.substr(begin, end - begin));
+  const std::string words = o.words.value_or("");
+  require_utf8(words, "--words");
+  require_utf8(options.sum, "--sum");
+  for (size_t begin = 0; begin < words.size();) {
+    const size_t end = std::min(words.find(',', begin), words.size());
+    if (end > begin) options.words.push_back(words.substr(begin, end - begin));
     begin = end + 1;
   }
+  if (o.words && options.words.empty()) throw UsageError("--words holds no word. Give some, such as --words king,queen.");
+  if (o.sum && options.sum.empty())
+    throw UsageError("--sum is empty. Give words with signs, such as --sum \"king - man + woman\".");
   return options;
 }
 
@@ -142,8 +149,8 @@ void run_picture(Options o) {
   only_for(o.layer >= 0, "--layer", {"attention", "softmax", "query-length"});
   only_for(o.head >= 0, "--head", {"attention", "softmax"});
   only_for(o.position >= 0, "--position", {"softmax", "logit-attribution", "input-attribution"});
-  only_for(!o.words.empty(), "--words", {"embedding-cosine"});
-  only_for(!o.sum.empty(), "--sum", {"embedding-neighbours"});
+  only_for(o.words.has_value(), "--words", {"embedding-cosine"});
+  only_for(o.sum.has_value(), "--sum", {"embedding-neighbours"});
   if (!o.prompt.has_text && !o.prompt.has_tokens) {
     o.prompt.text = kUsualPrompt;
     o.prompt.has_text = true;

@@ -88,6 +88,9 @@ TEST(PictureCommand, GivesDataAndDrawings) {
 TEST(PictureCommand, RefusesWhatItWouldIgnore) {
   expect_refused({"picture", "update-scale", "--layer", "3"}, {"--layer is of no use to the picture update-scale", "attention"});
   expect_refused({"picture", "tokens", "--words", "king,queen"}, {"--words", "embedding-cosine"});
+  expect_refused({"picture", "embedding-cosine", "--words", ""}, {"--words holds no word"});
+  expect_refused({"picture", "embedding-cosine", "--words", ","}, {"--words holds no word"});
+  expect_refused({"picture", "embedding-neighbours", "--sum", ""}, {"--sum is empty"});
   expect_refused({"picture", "embedding-cosine", "--words", "king,queen,xyzzy"}, {"\"xyzzy\""});
   expect_refused({"picture", "attention", "--json", "--out", "heads.svg"}, {"--json", "heads.svg"});
 }
