@@ -44,23 +44,24 @@ HWY_INLINE void pack_lines(const float* x, size_t stride, bool beside, size_t n,
   const size_t words = words_of<Words>(depth);
   for (size_t first = 0; first < n; first += width, out += block_words) {
     const size_t lines = min_of(width, n - first);
-    for (size_t lane = 0; lane < pitch; lane += kLanes) {
-      const size_t here = lines > lane ? min_of(kLanes, lines - lane) : 0;
-      if (beside) {
-        const float* from = x + first + lane;
-        for (size_t i = 0; i < words; ++i) {
-          const size_t step = i * Words::kSteps;
-          store(here > 0 ? Words::across(from + step * stride, stride, here, depth - step) : hn::Zero(Tag()),
+    const auto here = [&](size_t lane) { return lines > lane ? min_of(kLanes, lines - lane) : 0; };
+    if (beside) {
+      for (size_t i = 0; i < words; ++i) {
+        const size_t step = i * Words::kSteps;
+        for (size_t lane = 0; lane < pitch; lane += kLanes)
+          store(here(lane) > 0 ? Words::across(x + step * stride + first + lane, stride, here(lane), depth - step)
+                               : hn::Zero(Tag()),
                 out + i * pitch + lane);
-        }
-        continue;
       }
+      continue;
+    }
+    for (size_t lane = 0; lane < pitch; lane += kLanes) {
       const float* from = x + (first + lane) * stride;
       for (size_t i = 0; i < words; i += kLanes) {
         const size_t step = i * Words::kSteps;
         Vec square[kLanes];
         for (size_t r = 0; r < kLanes; ++r)
-          square[r] = r < here ? Words::along(from + r * stride + step, depth - step) : hn::Zero(Tag());
+          square[r] = r < here(lane) ? Words::along(from + r * stride + step, depth - step) : hn::Zero(Tag());
         transpose(square);
         for (size_t c = 0; c < min_of(kLanes, words - i); ++c) store(square[c], out + (i + c) * pitch + lane);
       }
