@@ -173,9 +173,9 @@ void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts,
     const auto n = static_cast<size_t>(c.n);
     for (size_t k0 = 0; k0 < in; k0 += panel.depth) {
       const size_t depth = std::min(panel.depth, in - k0);
-      // The rest of these outputs' weights, or else what this thread most likely takes next.
+      // The rest of these outputs' weights, or else those that follow, which this thread most likely takes (ThreadPool's shares).
       const ReadNext next = k0 + depth < in ? panel_read(p, c.first, c.n, k0 + depth, panel.depth)
-                                            : panel_read(p, c.first + c.n * ctx.pool().threads(), c.n, 0, panel.depth);
+                                            : panel_read(p, c.first + c.n, c.n, 0, panel.depth);
       panel.expand(w.dtype, weights, w.stride, w.by_columns, n, k0, depth, mine);
       panel.multiply(mine, data, in, packed, rows, 0, rows, in, k0, depth, w.by_columns, n, y, static_cast<size_t>(p.y_stride),
                      k0 > 0, next);

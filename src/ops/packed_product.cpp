@@ -106,9 +106,9 @@ void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t row
   const auto multiply = [&](int64_t task, int thread) {
     const size_t first = static_cast<size_t>(task) * strip, n = std::min(strip, lines - first);
     std::byte* mine = own + own_bytes * static_cast<size_t>(thread);
-    // What this thread most likely packs next: the rest of these lines, or the strip after those of the other threads.
+    // What this thread most likely packs next: the rest of these lines, or those that follow (ThreadPool's shares).
     const auto after = [&](size_t t) -> ReadNext {
-      const size_t line = t < depth ? first : first + strip * static_cast<size_t>(ctx.pool().threads());
+      const size_t line = t < depth ? first : first + strip;
       if (t >= depth) t = 0;
       if (line >= lines) return {};
       const size_t count = std::min(strip, lines - line), here = std::min(p.depth, depth - t);
