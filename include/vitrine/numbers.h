@@ -7,9 +7,13 @@
 
 namespace vitrine {
 
-/// An allocator whose vectors do not write new elements when they grow: resize() leaves them unset.
+/// An allocator whose vectors do not write elements that they are given no value for: those of resize(n) and of a vector made
+/// with a size alone are unset.
 template <class T>
 struct Unset : std::allocator<T> {
+  Unset() = default;
+  template <class U>
+  Unset(const Unset<U>&) noexcept {}
   template <class U>
   struct rebind {
     using other = Unset<U>;
@@ -24,7 +28,7 @@ struct Unset : std::allocator<T> {
   }
 };
 
-/// A std::vector<float> in all else.
+/// A std::vector<float> in all else, but a type of its own: std::vector<float>(n.begin(), n.end()) copies it into one.
 using Numbers = std::vector<float, Unset<float>>;
 
 }  // namespace vitrine

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "vitrine/numbers.h"
+
 namespace vitrine::python {
 
 namespace nb = nanobind;

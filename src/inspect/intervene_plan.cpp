@@ -162,8 +162,13 @@ std::vector<Capture> captures_of(const Engine& engine, const std::vector<std::st
 
 const Recorder::Value& value_of(const Recorder& values, const std::string& name) { return values.values().find(name)->second; }
 
+struct Part {
+  std::vector<int64_t> shape;
+  std::vector<float> numbers;
+};
+
 // What `capture` selects of a whole value.
-Recorder::Value part_of(const Recorder::Value& whole, const Capture& capture) {
+Part part_of(const Recorder::Value& whole, const Capture& capture) {
   const bool pattern = heads_first(capture.name);
   const int64_t a = whole.shape[0], b = whole.shape.size() > 1 ? whole.shape[1] : 1;
   const auto rest = static_cast<int64_t>(whole.numbers.size()) / std::max<int64_t>(1, a * b);
@@ -175,7 +180,7 @@ Recorder::Value part_of(const Recorder::Value& whole, const Capture& capture) {
   const auto [b_first, b_end] = pattern        ? cut(capture.request.positions, b)
                                 : heads_second ? cut(capture.request.heads, b)
                                                : std::pair<int64_t, int64_t>{0, b};
-  Recorder::Value part;
+  Part part;
   part.shape = whole.shape;
   part.shape[0] = a_end - a_first;
   if (part.shape.size() > 1) part.shape[1] = b_end - b_first;
@@ -196,7 +201,7 @@ ValueEdit edit_of(const Capture& capture, ValueEdit::Kind kind) {
 }
 
 // Mean over positions of [position, rest]: [rest].
-void add_rows(const Recorder::Value& value, std::vector<double>& sum, int64_t& count) {
+void add_rows(const Part& value, std::vector<double>& sum, int64_t& count) {
   const int64_t rows = value.shape[0];
   const size_t rest = value.numbers.size() / static_cast<size_t>(std::max<int64_t>(1, rows));
   sum.resize(rest);
@@ -238,8 +243,8 @@ std::vector<ValueEdit> resampled(Engine& engine, const Intervention& i, const Re
   std::vector<ValueEdit> edits;
   for (const Capture& capture : captures) {
     ValueEdit edit = edit_of(capture, ValueEdit::Kind::set);
-    Recorder::Value part = part_of(value_of(seen, capture.name), capture);
-    edit.numbers.assign(part.numbers.begin(), part.numbers.end());
+    Part part = part_of(value_of(seen, capture.name), capture);
+    edit.numbers = std::move(part.numbers);
     edit.shape = std::move(part.shape);
     edits.push_back(std::move(edit));
   }
@@ -263,7 +268,7 @@ std::vector<ValueEdit> averaged(Engine& engine, const Intervention& i, const Rec
     for (size_t c = 0; c < captures.size(); ++c) {
       Capture cut = captures[c];
       if (!i.by_position) cut.request.positions = {};  // of all positions, whichever are touched
-      const Recorder::Value part = part_of(value_of(seen, cut.name), cut);
+      const Part part = part_of(value_of(seen, cut.name), cut);
       if (i.by_position) {
         sums[c].numbers.resize(part.numbers.size());
         for (size_t n = 0; n < part.numbers.size(); ++n) sums[c].numbers[n] += static_cast<double>(part.numbers[n]);
@@ -340,7 +345,7 @@ void add_difference(Engine& engine, const VectorSpec& vector, const Capture& cap
     const int64_t position = position_of(vector.position, rows, vector.where);
     cut.request.positions = {position, position + 1};
     const Recorder& seen = values.of(ids, {cut});
-    const Recorder::Value part = part_of(value_of(seen, cut.name), cut);
+    const Part part = part_of(value_of(seen, cut.name), cut);
     edit.numbers.resize(part.numbers.size());
     for (size_t n = 0; n < part.numbers.size(); ++n) edit.numbers[n] += sign * part.numbers[n];
     edit.shape.assign(part.shape.begin() + 1, part.shape.end());

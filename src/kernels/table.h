@@ -94,7 +94,7 @@ struct PackedKernels {
   void (*pack_a)(const float* a, size_t stride, bool turned, size_t rows, size_t depth, void* packed);
   /// b lies [depth, columns], or [columns, depth] if turned.
   void (*pack_b)(const float* b, size_t stride, bool turned, size_t depth, size_t columns, void* packed);
-  /// a_turned: as a was packed.
+  /// a_turned: as a was packed. next: what is packed after this product.
   void (*multiply)(const void* a, bool a_turned, const void* b, size_t rows, size_t columns, size_t depth, float* c,
                    size_t c_stride, bool add, const ReadNext& next);
 };

@@ -1,6 +1,7 @@
 #include "ops/packed_product.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace vitrine {
 namespace {

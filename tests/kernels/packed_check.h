@@ -20,7 +20,8 @@ inline void packed_product(const PackedKernels& p, const float* a, bool a_turned
     for (size_t j = 0; j < columns; j += p.columns)
       p.pack_b(b + (b_turned ? j * b_stride + t : t * b_stride + j), b_stride, b_turned, here, std::min(p.columns, columns - j),
                aligned(b_storage) + p.b_bytes(here, j));
-    p.multiply(aligned(a_storage), a_turned, aligned(b_storage), rows, columns, here, c, c_stride, add || t > 0, {});
+    p.multiply(aligned(a_storage), a_turned, aligned(b_storage), rows, columns, here, c, c_stride, add || t > 0,
+               {c, rows, columns * sizeof(float), c_stride * sizeof(float)});
   }
 }
 

@@ -9,8 +9,8 @@ namespace {
 class Asking {
  public:
   explicit Asking(const ReadNext& next)
-      : at_(static_cast<const char*>(next.data)),
-        end_(at_ + next.bytes),
+      : at_(line_of(static_cast<const char*>(next.data))),
+        end_(static_cast<const char*>(next.data) + next.bytes),
         bytes_(next.bytes),
         stride_(next.stride),
         rows_(next.rows) {}
@@ -20,11 +20,13 @@ class Asking {
     at_ += 64;
     if (at_ < end_) return;
     end_ += stride_;
-    at_ = end_ - bytes_;
+    at_ = line_of(end_ - bytes_);
     --rows_;
   }
 
  private:
+  static HWY_INLINE const char* line_of(const char* p) { return p - reinterpret_cast<size_t>(p) % 64; }
+
   const char *at_, *end_;
   size_t bytes_, stride_, rows_;
 };
