@@ -18,6 +18,11 @@ struct Unset : std::allocator<T> {
   struct rebind {
     using other = Unset<U>;
   };
+  T* allocate(size_t n) {
+    if (n > static_cast<size_t>(-1) / sizeof(T)) throw std::bad_array_new_length();
+    return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t{64}));
+  }
+  void deallocate(T* p, size_t) noexcept { ::operator delete(p, std::align_val_t{64}); }
   template <class U>
   void construct(U* at) noexcept {
     ::new (static_cast<void*>(at)) U;

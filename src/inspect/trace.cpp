@@ -43,6 +43,7 @@ class EditedRecording final : public Listener {
     if (recorder_.wants(name)) recorder_.see(ctx, name, changed ? changed : value);
     return changed;
   }
+  bool takes() const override { return recorder_.takes(); }
 
  private:
   Listener* edits_;

@@ -9,8 +9,12 @@
 namespace vitrine {
 
 Tensor Context::empty(const Shape& shape) {
-  const size_t bytes = row_bytes(activations, static_cast<size_t>(shape.count()));
-  if (tape_ == nullptr) return {arena_.allocate(bytes), activations, shape};
+  const auto count = static_cast<size_t>(shape.count());
+  const size_t bytes = row_bytes(activations, count);
+  if (tape_ == nullptr) {
+    const bool apart = listener_ != nullptr && activations == DType::f32 && listener_->takes();
+    return {apart ? vectors_.allocate(count) : arena_.allocate(bytes), activations, shape};
+  }
   Arena& arena = tape_->arena();
   auto* slot = new (arena.allocate(sizeof(GradSlot))) GradSlot;
   return {arena.allocate(bytes), activations, shape, slot};
@@ -28,7 +32,13 @@ Tensor Context::Frame::keep(const Tensor& t) {
     ctx_.arena_.rewind(mark_);
     return t;
   }
-  return {ctx_.arena_.rewind_keeping(mark_, t.raw(), t.bytes()), t.dtype(), t.shape()};
+  if (ctx_.vectors_.rewind_keeping(vectors_mark_, t.raw())) {
+    ctx_.arena_.rewind(mark_);
+    return t;
+  }
+  const Tensor kept(ctx_.arena_.rewind_keeping(mark_, t.raw(), t.bytes()), t.dtype(), t.shape());
+  ctx_.vectors_.rewind(vectors_mark_);
+  return kept;
 }
 
 void Context::push_scope(std::string_view name, int index) {

@@ -6,6 +6,7 @@
 #include "base/thread_pool.h"
 #include "tensor/arena.h"
 #include "tensor/tensor.h"
+#include "tensor/vectors.h"
 
 namespace vitrine {
 
@@ -23,6 +24,8 @@ class Listener {
   /// valid during the call. Returns an empty Tensor to go on unchanged, or a tensor of the same shape that flows on.
   /// On a tape a replacement is a constant unless it was built with ops.
   virtual Tensor see(Context& ctx, std::string_view name, const Tensor& value) = 0;
+  /// Whether it takes what it sees out of the context (Context::take), so that tensors are made where that costs no copy.
+  virtual bool takes() const { return false; }
   /// Whether see_gradient is to be called in backward with the gradient at that hook.
   virtual bool wants_gradient(std::string_view) const { return false; }
   virtual void see_gradient(std::string_view, const Tensor&) {}
@@ -57,14 +60,24 @@ class Context {
     return static_cast<T*>(arena_.allocate(count * sizeof(T)));
   }
   Arena& arena() { return arena_; }
+  /// Hands `t` over to a listener that takes, without a copy: the numbers stay where they are and may be read, not written,
+  /// until the run ends. False if they cannot be had: a part of a tensor, or one that was taken under another name.
+  bool take(const Tensor& t, Numbers& numbers) {
+    return t.dtype() == DType::f32 && vectors_.take(t.raw(), static_cast<size_t>(t.count()), numbers);
+  }
 
   /// The scratch of a block or an op: everything made after it is given back when it ends (a tape's tensors live on).
   class Frame {
    public:
-    explicit Frame(Context& ctx) : ctx_(ctx), mark_(ctx.arena_.mark()) {}
-    Frame(Context& ctx, const Tensor& consumed) : ctx_(ctx), mark_(ctx.begin_of(consumed)) {}
+    explicit Frame(Context& ctx) : ctx_(ctx), mark_(ctx.arena_.mark()), vectors_mark_(ctx.vectors_.mark()) {}
+    Frame(Context& ctx, const Tensor& consumed)
+        : ctx_(ctx),
+          mark_(ctx.arena_.begin_if_last(consumed.raw(), consumed.bytes())),
+          vectors_mark_(ctx.vectors_.begin_if_last(consumed.raw())) {}
     ~Frame() {
-      if (!kept_) ctx_.arena_.rewind(mark_);
+      if (kept_) return;
+      ctx_.arena_.rewind(mark_);
+      ctx_.vectors_.rewind(vectors_mark_);
     }
     Frame(const Frame&) = delete;
     Frame& operator=(const Frame&) = delete;
@@ -73,7 +86,7 @@ class Context {
 
    private:
     Context& ctx_;
-    size_t mark_;
+    size_t mark_, vectors_mark_;
     bool kept_ = false;
   };
   Frame frame() { return Frame(*this); }
@@ -147,11 +160,11 @@ class Context {
   Tensor hook_rows(std::string_view name, const Tensor& x);
   Tensor show(std::string_view name, const Tensor& x);
   void push_scope(std::string_view name, int index);
-  size_t begin_of(const Tensor& last) const { return arena_.begin_if_last(last.raw(), last.bytes()); }
 
   static constexpr int kLongestName = 160;
   ThreadPool& pool_;
   Arena arena_;
+  Vectors vectors_;  // tensors, while a listener takes
   Tape* tape_ = nullptr;
   bool training_ = false;
   Listener* listener_ = nullptr;

@@ -57,7 +57,8 @@ void copy_cut(ThreadPool& pool, const Tensor& t, Cut a, Cut b, Numbers& out) {  
   }
 }
 
-Recorder::Value copy(ThreadPool& pool, const Tensor& t, const HookRequest& request, bool pattern, int64_t offset) {
+// first_value: no value has the name yet, so that what is taken here lives as long as the recorder.
+Recorder::Value keep(Context& ctx, const Tensor& t, const HookRequest& request, bool pattern, int64_t offset, bool first_value) {
   Recorder::Value value;
   const Tensor full = t.shape().rank() == 1 ? t.view({t.dim(0), 1}) : t;
   const bool heads_second = !pattern && full.shape().rank() >= 3;
@@ -65,7 +66,8 @@ Recorder::Value copy(ThreadPool& pool, const Tensor& t, const HookRequest& reque
   Cut second{0, full.dim(1)};
   if (pattern) second = cut(request.positions, offset, full.dim(1));
   if (heads_second) second = cut(request.heads, 0, full.dim(1));
-  visit_scalar(full, [&](auto zero) { copy_cut<decltype(zero)>(pool, full, first, second, value.numbers); });
+  if (!first_value || !request.whole() || !ctx.take(full, value.numbers))
+    visit_scalar(full, [&](auto zero) { copy_cut<decltype(zero)>(ctx.pool(), full, first, second, value.numbers); });
   value.shape = {first.count, second.count};
   for (int i = 2; i < full.shape().rank(); ++i) value.shape.push_back(full.dim(i));
   return value;
@@ -92,14 +94,18 @@ bool Recorder::wants(std::string_view name) const {
   return std::any_of(requests_.begin(), requests_.end(), [&](const HookRequest& r) { return fits(r.pattern, name); });
 }
 
+bool Recorder::takes() const {
+  return std::any_of(requests_.begin(), requests_.end(), [](const HookRequest& r) { return r.whole(); });
+}
+
 Tensor Recorder::see(Context& ctx, std::string_view name, const Tensor& value) {
   const auto request =
       std::find_if(requests_.begin(), requests_.end(), [&](const HookRequest& r) { return fits(r.pattern, name); });
   const bool pattern = heads_first(name);
   int64_t& heard = rows_heard_[std::string(name)];
-  Value now = copy(ctx.pool(), value, *request, pattern, heard);
-  heard += value.dim(pattern ? 1 : 0);
   const auto [place, fresh] = values_.try_emplace(std::string(name), Value{});
+  Value now = keep(ctx, value, *request, pattern, heard, fresh);
+  heard += value.dim(pattern ? 1 : 0);
   if (fresh) {
     order_.emplace_back(name);
     place->second = std::move(now);

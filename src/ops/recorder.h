@@ -23,12 +23,14 @@ inline bool heads_first(std::string_view hook) { return hook.ends_with("hook_att
 struct HookRequest {
   struct Range {
     int64_t first = 0, end = std::numeric_limits<int64_t>::max();
+    bool operator==(const Range&) const = default;
   };
   std::string pattern;
   Range heads = {}, positions = {};
+  bool whole() const { return heads == Range{} && positions == Range{}; }
 };
 
-/// Copies the hooked values it is asked for, as f32. A sequence that runs in several steps (chunks, decode) gives one
+/// Keeps the hooked values it is asked for, as f32: takes them where it can, and copies the others. A sequence that runs in several steps (chunks, decode) gives one
 /// value per name: rows and queries are joined in order, and earlier queries' rows of a pattern are filled with zeros
 /// for keys that came later.
 class Recorder final : public Listener {
@@ -41,6 +43,7 @@ class Recorder final : public Listener {
   explicit Recorder(std::vector<HookRequest> requests) : requests_(std::move(requests)) {}
   bool wants(std::string_view name) const override;
   Tensor see(Context& ctx, std::string_view name, const Tensor& value) override;
+  bool takes() const override;
 
   /// By hook name.
   const std::map<std::string, Value, std::less<>>& values() const { return values_; }

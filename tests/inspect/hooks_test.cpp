@@ -52,6 +52,19 @@ TEST_P(HooksOfEveryFamily, ShapesAreKnownBeforeTheRun) {
   }
 }
 
+TEST_P(HooksOfEveryFamily, TakenValuesEqualCopiedOnes) {
+  const std::vector<int32_t> ids = {5, 3, 7, 9, 11, 2, 4};
+  const std::vector<std::string> whole = {"*"}, sliced = {"*[positions=0:1000]"};  // a slice is copied at once
+  const Recorder taken = trace_to_memory(engine, ids, whole), copied = trace_to_memory(engine, ids, sliced);
+  ASSERT_TRUE(taken.takes());
+  ASSERT_FALSE(copied.takes());
+  ASSERT_EQ(taken.order(), copied.order());
+  for (const auto& [name, value] : taken.values()) {
+    EXPECT_EQ(value.shape, copied.values().at(name).shape) << name;
+    EXPECT_EQ(value.numbers, copied.values().at(name).numbers) << name;
+  }
+}
+
 TEST_P(HooksOfEveryFamily, SlicesAreThatPartOfTheWhole) {
   const std::vector<int32_t> ids = {5, 3, 7, 9, 11, 2};
   const std::vector<std::string> whole = {"pattern.0", "q.0", "resid_post.0"};

@@ -36,5 +36,33 @@ TEST(Recorder, KeepsLargeValuesWholeAndCut) {
   EXPECT_TRUE(heard({"z", {}, {kRows, kRows + 5}}).numbers.empty());  // nothing
 }
 
+TEST(Recorder, TakesWholeTensorsAndCopiesTheRest) {
+  ThreadPool pool(2);
+  Context ctx(pool);
+  Recorder recorder({{"a"}, {"b"}, {"part"}, {"row", {}, {1, 2}}});
+  ctx.listen(&recorder);
+  const float* first = nullptr;
+  {
+    const auto frame = ctx.frame();
+    const Tensor x = ctx.empty({3, 4});
+    for (int64_t i = 0; i < 12; ++i) x.data<float>()[i] = static_cast<float>(i);
+    first = x.data<float>();
+    recorder.see(ctx, "a", x.view({3, 2, 2}));
+    recorder.see(ctx, "b", x);  // the same memory under a second name
+    recorder.see(ctx, "part", x.rows_view(1, 2));
+    recorder.see(ctx, "row", x);
+    EXPECT_EQ(x.data<float>()[11], 11);  // goes on, unchanged
+  }
+  ctx.listen(nullptr);
+  const auto numbers = [&](const char* name) { return recorder.values().at(name).numbers; };
+  const Numbers all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  EXPECT_EQ(recorder.values().at("a").numbers.data(), first);  // not a copy
+  EXPECT_EQ(recorder.values().at("a").shape, (std::vector<int64_t>{3, 2, 2}));
+  EXPECT_EQ(numbers("a"), all);
+  EXPECT_EQ(numbers("b"), all);
+  EXPECT_EQ(numbers("part"), (Numbers{4, 5, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(numbers("row"), (Numbers{4, 5, 6, 7}));
+}
+
 }  // namespace
 }  // namespace vitrine
