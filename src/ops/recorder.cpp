@@ -90,17 +90,27 @@ Recorder::Value join_patterns(const Recorder::Value& a, const Recorder::Value& b
 
 }  // namespace
 
-bool Recorder::wants(std::string_view name) const {
-  return std::any_of(requests_.begin(), requests_.end(), [&](const HookRequest& r) { return fits(r.pattern, name); });
+Recorder::Recorder(const std::vector<HookRequest>& requests) {
+  for (const HookRequest& request : requests) {
+    takes_ = takes_ || request.whole();
+    if (request.pattern.find('*') == std::string::npos)
+      by_name_.try_emplace(request.pattern, request);
+    else
+      patterns_.push_back(request);
+  }
 }
 
-bool Recorder::takes() const {
-  return std::any_of(requests_.begin(), requests_.end(), [](const HookRequest& r) { return r.whole(); });
+const HookRequest* Recorder::request_for(std::string_view name) const {
+  if (const auto named = by_name_.find(name); named != by_name_.end()) return &named->second;
+  const auto pattern =
+      std::find_if(patterns_.begin(), patterns_.end(), [&](const HookRequest& r) { return fits(r.pattern, name); });
+  return pattern == patterns_.end() ? nullptr : &*pattern;
 }
+
+bool Recorder::wants(std::string_view name) const { return request_for(name) != nullptr; }
 
 Tensor Recorder::see(Context& ctx, std::string_view name, const Tensor& value) {
-  const auto request =
-      std::find_if(requests_.begin(), requests_.end(), [&](const HookRequest& r) { return fits(r.pattern, name); });
+  const HookRequest* const request = request_for(name);
   const bool pattern = heads_first(name);
   int64_t& heard = rows_heard_[std::string(name)];
   const auto [place, fresh] = values_.try_emplace(std::string(name), Value{});

@@ -40,10 +40,11 @@ class Recorder final : public Listener {
     Numbers numbers;
   };
 
-  explicit Recorder(std::vector<HookRequest> requests) : requests_(std::move(requests)) {}
+  /// Of several requests that a name fits, the one for that very name decides, else the first.
+  explicit Recorder(const std::vector<HookRequest>& requests);
   bool wants(std::string_view name) const override;
   Tensor see(Context& ctx, std::string_view name, const Tensor& value) override;
-  bool takes() const override;
+  bool takes() const override { return takes_; }
 
   /// By hook name.
   const std::map<std::string, Value, std::less<>>& values() const { return values_; }
@@ -53,7 +54,11 @@ class Recorder final : public Listener {
   const std::vector<std::string>& order() const { return order_; }
 
  private:
-  std::vector<HookRequest> requests_;
+  const HookRequest* request_for(std::string_view name) const;
+
+  std::map<std::string, HookRequest, std::less<>> by_name_;
+  std::vector<HookRequest> patterns_;
+  bool takes_ = false;
   std::map<std::string, Value, std::less<>> values_;
   std::map<std::string, int64_t, std::less<>> rows_heard_;
   std::vector<std::string> order_;
