@@ -30,9 +30,9 @@ struct HookRequest {
   bool whole() const { return heads == Range{} && positions == Range{}; }
 };
 
-/// Keeps the hooked values it is asked for, as f32: takes them where it can, and copies the others. A sequence that runs in several steps (chunks, decode) gives one
-/// value per name: rows and queries are joined in order, and earlier queries' rows of a pattern are filled with zeros
-/// for keys that came later.
+/// Keeps the hooked values it is asked for, as f32: takes them where it can, and copies the others. A sequence that runs in
+/// several steps (chunks, decode) gives one value per name: rows and queries are joined in order, and earlier queries' rows of a
+/// pattern are filled with zeros for keys that came later.
 class Recorder final : public Listener {
  public:
   struct Value {
