@@ -41,8 +41,10 @@ void query_backward(const AttentionNode& n, const StepSequence& s, const Tensor&
   }
 }
 
-// One key/value head of one sequence: squares of kSide queries and keys through packed products.
-//   S = Q Kᵀ, dP = dZ Vᵀ  ->  P, dS  ->  dV += Pᵀ dZ, dK += dSᵀ Q, dQ += dS K
+// One key/value head of one sequence: strips of side_ queries and all keys they see, in squares through packed products.
+//   S = Q Kᵀ, dP = dZ Vᵀ  ->  P, dS = P (dP - P · dP)  ->  dV += Pᵀ dZ, dK += dSᵀ Q, dQ += dS K
+// P · dP is summed from the very numbers it is taken from. Summed as dZ · Z, which is the same in exact arithmetic, it would
+// leave rounding where P is all on one key and dS is 0, and large scores raise that beyond every true gradient.
 class Squares {
  public:
   Squares(const AttentionNode& n, const PackedKernels& p, const Tensor& dz, const Gradients& d)
@@ -58,9 +60,10 @@ class Squares {
     k_b_ = reserve(blocks_ * packed_b_bytes(p, side_, head_dim_));
     v_turned_ = reserve(blocks_ * packed_b_bytes(p, v_dim_, side_));
     square_a_ = reserve(packed_a_bytes(p, side_, side_));
-    s_ = reserve(side_ * side_ * sizeof(float));
-    dp_ = reserve(side_ * side_ * sizeof(float));
-    along_ = reserve(longest_ * sizeof(float));
+    width_ = blocks_ * side_;
+    s_ = reserve(side_ * width_ * sizeof(float));
+    dp_ = reserve(side_ * width_ * sizeof(float));
+    row_ = reserve(width_ * sizeof(float));
   }
   size_t scratch_bytes() const { return bytes_; }
 
@@ -84,7 +87,7 @@ class Squares {
                       last = std::min(first + static_cast<int64_t>(side_), s.position + s.rows);
         const size_t keys_first = size_of(seen_by(s, n_.spec, first).first),
                      keys_last = size_of(seen_by(s, n_.spec, last - 1).last);
-        for (size_t j = keys_first / side_; j * side_ < keys_last; ++j) square(s, g, h, i, j, scratch);
+        strip(s, g, h, i, keys_first / side_, (keys_last + side_ - 1) / side_, scratch);
       }
     }
   }
@@ -117,10 +120,6 @@ class Squares {
 
   void pack_head(const StepSequence& s, int64_t h, std::byte* scratch) const {
     const size_t rows = size_of(s.rows);
-    float* along = numbers_at(scratch, along_);
-    for (size_t r = 0; r < rows; ++r)
-      along[r] = kernels().dot(dz_.row<float>(s.first_row + static_cast<int64_t>(r)) + size_of(h) * v_dim_,
-                               n_.z.row<float>(s.first_row + static_cast<int64_t>(r)) + size_of(h) * v_dim_, v_dim_);
     for (size_t b = 0; b * side_ < rows; ++b) {
       const size_t here = std::min(side_, rows - b * side_);
       const Operand q = lines(n_.q, s, b, h, head_dim_), z = lines(dz_, s, b, h, v_dim_);
@@ -131,37 +130,64 @@ class Squares {
     }
   }
 
-  // Queries of block i, keys of block j.
-  void square(const StepSequence& s, int64_t g, int64_t h, size_t i, size_t j, std::byte* scratch) const {
-    const size_t rows = std::min(side_, size_of(s.rows) - i * side_), keys = std::min(side_, size_of(s.rows) - j * side_);
-    float *score = numbers_at(scratch, s_), *slope = numbers_at(scratch, dp_), *along = numbers_at(scratch, along_);
-    multiply_packed(p_, part(scratch, q_a_, i, packed_a_bytes(p_, side_, head_dim_)), false,
-                    part(scratch, k_turned_, j, packed_b_bytes(p_, head_dim_, side_)), rows, keys, head_dim_, score, side_,
-                    false);
-    multiply_packed(p_, part(scratch, z_a_, i, packed_a_bytes(p_, side_, v_dim_)), false,
-                    part(scratch, v_turned_, j, packed_b_bytes(p_, v_dim_, side_)), rows, keys, v_dim_, slope, side_, false);
-    const auto begin_key = static_cast<int64_t>(j * side_);
-    for (size_t r = 0; r < rows; ++r) {
-      const auto row = static_cast<int64_t>(i * side_ + r);
-      const KeyRange range = seen_by(s, n_.spec, s.position + row);
-      const auto at = [&](int64_t key) { return size_of(std::clamp<int64_t>(key - begin_key, 0, static_cast<int64_t>(keys))); };
-      kernels().pattern_gradient(score + r * side_, slope + r * side_, at(range.first), at(range.last), keys,
-                                 n_.row_lse.row<float>(s.first_row + row)[h], along[row], static_cast<float>(n_.spec.scale),
-                                 static_cast<float>(n_.spec.softcap));
+  // From raw scores and the pattern's gradient of one query to the pattern and the scores' gradient: of `keys` keys those in
+  // [first, last) are seen.
+  void query(float* score, float* slope, size_t first, size_t last, size_t keys, float* pattern) const {
+    const auto scale = static_cast<float>(n_.spec.scale), cap = static_cast<float>(n_.spec.softcap);
+    const size_t seen = last - first;
+    for (size_t j = 0; j < seen; ++j) pattern[j] = scale * score[first + j];
+    if (cap != 0) kernels().softcap(pattern, cap, seen, pattern);
+    const size_t top = static_cast<size_t>(std::max_element(pattern, pattern + seen) - pattern);
+    const float largest = pattern[top];
+    kernels().softmax(pattern, seen, pattern);
+    const float lse = largest - std::log(pattern[top]), at_top = slope[first + top];
+    float along = 0;  // from the largest weight's gradient on
+    for (size_t j = 0; j < seen; ++j) along += pattern[j] * (slope[first + j] - at_top);
+    kernels().pattern_gradient(score, slope, first, last, keys, lse, at_top + along, scale, cap);
+  }
+
+  // Queries of block i, keys of blocks [first, last).
+  void strip(const StepSequence& s, int64_t g, int64_t h, size_t i, size_t first, size_t last, std::byte* scratch) const {
+    const size_t rows = std::min(side_, size_of(s.rows) - i * side_);
+    const auto keys_of = [&](size_t j) { return std::min(side_, size_of(s.rows) - j * side_); };
+    float *score = numbers_at(scratch, s_), *slope = numbers_at(scratch, dp_);
+    for (size_t j = first; j < last; ++j) {
+      const size_t at = (j - first) * side_;
+      multiply_packed(p_, part(scratch, q_a_, i, packed_a_bytes(p_, side_, head_dim_)), false,
+                      part(scratch, k_turned_, j, packed_b_bytes(p_, head_dim_, side_)), rows, keys_of(j), head_dim_, score + at,
+                      width_, false);
+      multiply_packed(p_, part(scratch, z_a_, i, packed_a_bytes(p_, side_, v_dim_)), false,
+                      part(scratch, v_turned_, j, packed_b_bytes(p_, v_dim_, side_)), rows, keys_of(j), v_dim_, slope + at,
+                      width_, false);
     }
+    const auto begin_key = static_cast<int64_t>(first * side_), end_key = std::min(static_cast<int64_t>(last * side_), s.rows);
+    for (size_t r = 0; r < rows; ++r) {
+      const KeyRange range = seen_by(s, n_.spec, s.position + static_cast<int64_t>(i * side_ + r));
+      const auto at = [&](int64_t key) { return size_of(std::clamp(key, begin_key, end_key) - begin_key); };
+      query(score + r * width_, slope + r * width_, at(range.first), at(range.last), size_of(end_key - begin_key),
+            numbers_at(scratch, row_));
+    }
+    for (size_t j = first; j < last; ++j)
+      square(s, g, h, i, j, score + (j - first) * side_, slope + (j - first) * side_, scratch);
+  }
+
+  // What queries of block i and keys of block j give each other.
+  void square(const StepSequence& s, int64_t g, int64_t h, size_t i, size_t j, const float* pattern, const float* slope,
+              std::byte* scratch) const {
+    const size_t rows = std::min(side_, size_of(s.rows) - i * side_), keys = std::min(side_, size_of(s.rows) - j * side_);
     std::byte* packed = scratch + square_a_;
     if (d_.v) {
-      pack_a(p_, {score, side_, true}, keys, rows, packed);
+      pack_a(p_, {pattern, width_, true}, keys, rows, packed);
       multiply_packed(p_, packed, true, part(scratch, z_b_, i, packed_b_bytes(p_, side_, v_dim_)), keys, v_dim_, rows,
                       target(d_.v, s, j, g, v_dim_), size_of(n_.v.row_size()), true);
     }
     if (d_.k) {
-      pack_a(p_, {slope, side_, true}, keys, rows, packed);
+      pack_a(p_, {slope, width_, true}, keys, rows, packed);
       multiply_packed(p_, packed, true, part(scratch, q_b_, i, packed_b_bytes(p_, side_, head_dim_)), keys, head_dim_, rows,
                       target(d_.k, s, j, g, head_dim_), size_of(n_.k.row_size()), true);
     }
     if (d_.q) {
-      pack_a(p_, {slope, side_, false}, rows, keys, packed);
+      pack_a(p_, {slope, width_, false}, rows, keys, packed);
       multiply_packed(p_, packed, false, part(scratch, k_b_, j, packed_b_bytes(p_, side_, head_dim_)), rows, head_dim_, keys,
                       target(d_.q, s, i, h, head_dim_), size_of(n_.q.row_size()), true);
     }
@@ -171,8 +197,8 @@ class Squares {
   const PackedKernels& p_;
   const Tensor& dz_;
   const Gradients& d_;
-  size_t head_dim_, v_dim_, longest_ = 0, side_ = 0, blocks_ = 0, bytes_ = 0;
-  size_t q_a_, q_b_, z_a_, z_b_, k_turned_, k_b_, v_turned_, square_a_, s_, dp_, along_;  // offsets into a thread's scratch
+  size_t head_dim_, v_dim_, longest_ = 0, side_ = 0, blocks_ = 0, width_ = 0, bytes_ = 0;
+  size_t q_a_, q_b_, z_a_, z_b_, k_turned_, k_b_, v_turned_, square_a_, s_, dp_, row_;  // offsets into a thread's scratch
 };
 
 void attention_backward(Context& ctx, Tape& tape, const AttentionNode& n) {

@@ -189,6 +189,32 @@ TEST(Backward, AttentionOverRaggedSequences) {
         }
 }
 
+// Where a query's weight lies on one key alone the scores have no gradient: not even rounding, which large scales would raise.
+TEST(Backward, AttentionToOneKeyLeavesScoresWithoutGradient) {
+  std::vector<int32_t> tokens(150, 1);
+  for (const auto& [scale, window] : std::vector<std::pair<double, int64_t>>{{0.3, 1}, {1e6, kNoWindow}})
+    for (const bool bf16 : {false, true}) {
+      Step step;
+      for (const size_t n : {150, 70, 1}) step.add(std::span(tokens).subspan(0, n));
+      constexpr int64_t kHeads = 4, kGroups = 2, kHeadDim = 18, kValueDim = 13;
+      Both both;
+      both.input({step.rows(), kHeads, kHeadDim});
+      both.input({step.rows(), kGroups, kHeadDim});
+      both.input({step.rows(), kGroups, kValueDim});
+      both.weight(11, kHeads * kValueDim);
+      const auto labels = labels_for(step.rows(), 11);
+      const AttentionSpec spec{.scale = scale, .window = window};
+      const auto f = [&](Context& ctx, const std::vector<Tensor>& x, const std::deque<Weight>& w) {
+        const Tensor z = attention(ctx, "attn", x[0], x[1], x[2], step, 0, spec);
+        return cross_entropy(ctx, merge_heads(ctx, z), {&w[0], 0}, labels);
+      };
+      const auto got = both.run(DType::f32, 2, f, bf16);
+      for (const size_t input : {1, 2})  // queries, keys
+        for (const double gradient : got[input]) ASSERT_LT(std::abs(gradient), 1e-12) << scale << " " << bf16;
+      EXPECT_GT(std::abs(got[3][0]), 1e-6);  // values have theirs
+    }
+}
+
 TEST(Backward, ActivationsNormsAndSums) {
   Both both;
   both.input({333, 67});
