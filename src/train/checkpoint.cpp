@@ -194,9 +194,9 @@ void RunFolder::save(Learner& learner, const Companions& companions, const Train
                    (there.empty() ? "there was none before" : "that of step " + std::to_string(there.back()) + " is intact") +
                    ". Make room and go on with --resume");
   }
-  std::vector<int64_t> old = steps();
-  old.erase(std::remove(old.begin(), old.end(), progress.best_step), old.end());
-  for (size_t i = 0; i + static_cast<size_t>(keep) < old.size(); ++i) remove_step(old[i]);
+  const std::vector<int64_t> all = steps();
+  for (size_t i = 0; i + static_cast<size_t>(keep) < all.size(); ++i)
+    if (all[i] != progress.best_step) remove_step(all[i]);
 }
 
 TrainProgress RunFolder::restore(int64_t step, Learner& learner, const TrainIdentity& identity) const {

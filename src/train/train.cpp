@@ -190,6 +190,7 @@ class Run {
   void check_sizes();
   void restore();
   void check_ranks();
+  std::vector<Batch> next_batches();
   void evaluate(Line& line);
   void sample();
   void save();
@@ -400,7 +401,11 @@ void Run::evaluate(Line& line) {
     }
   }
   comm_.all_reduce(sums);
-  const double loss = sums[0] / std::max(1.0, sums[1]);
+  if (sums[1] == 0)
+    throw InputError(config_.validation_data +
+                     ": no token of the validation data is scored, so it has no loss; the first "
+                     "token of a document is never scored, and documents of one token hold no other");
+  const double loss = sums[0] / sums[1];
   const bool best = progress_.best_step == 0 || loss < progress_.best_loss;
   line["val_loss"] = loss;
   if (validation_->text_bytes() > 0)
@@ -453,6 +458,25 @@ void Run::add_layers(const StepReport& report, const LayerWatch& watch, Line& li
     line["layer_activation"][norm.name] = {{"before", norm.before ? json(*norm.before) : Line()}, {"after", json(norm.after)}};
 }
 
+// The batches of a step. Those in which nothing is scored (documents of one token) are passed over, on all ranks alike.
+std::vector<Batch> Run::next_batches() {
+  const auto limit = static_cast<int64_t>(source_->batches_per_epoch()) + config_.accumulate;
+  for (int64_t passed = 0; passed <= limit; passed += config_.accumulate) {
+    std::vector<Batch> batches;
+    double scored = 0;
+    for (int64_t i = 0; i < config_.accumulate; ++i) {
+      const auto number = static_cast<uint64_t>(progress_.step * config_.accumulate + i);
+      batches.push_back(guidance_ ? guidance_->next(*source_, number) : source_->next());
+      scored += static_cast<double>(scored_in(batches.back().labels));
+    }
+    comm_.all_reduce({&scored, 1});
+    if (scored > 0) return batches;
+  }
+  throw InputError(config_.train_data +
+                   ": no token of a whole epoch is scored, so there is nothing to learn from; the "
+                   "first token of a document is never scored, and documents of one token hold no other");
+}
+
 TrainResult Run::go() {
   const auto due = [](int64_t every, int64_t step) { return every > 0 && step % every == 0; };
   if (progress_.step == 0 && config_.eval_every > 0) {
@@ -469,11 +493,7 @@ TrainResult Run::go() {
   Clock clock(product_flops_per_s(learner_.engine().context()));
   double step_seconds = 0, comm_seconds = 0;
   while (progress_.step < steps_ && !result_.stopped) {
-    std::vector<Batch> batches;
-    for (int64_t i = 0; i < config_.accumulate; ++i) {
-      const auto number = static_cast<uint64_t>(progress_.step * config_.accumulate + i);
-      batches.push_back(guidance_ ? guidance_->next(*source_, number) : source_->next());
-    }
+    const std::vector<Batch> batches = next_batches();
     const bool layers = due(config_.layers_every, progress_.step + 1);
     std::optional<LayerWatch> watch;
     if (layers) watch.emplace(learner_.engine().model(), residual);

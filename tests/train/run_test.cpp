@@ -67,8 +67,52 @@ TEST_F(TrainRun, KeepsTheNewestAndTheBest) {
   if (std::find(expected.begin(), expected.end(), best) == expected.end()) expected.push_back(best);
   std::sort(expected.begin(), expected.end());
   const std::vector<std::string> names = names_under(scratch / "run");
-  for (const std::string& name : expected) EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
-  EXPECT_LE(names.size(), expected.size() + 1);
+  EXPECT_EQ(names, expected);
+}
+
+TEST_F(TrainRun, TheNewestCountsOnceWhereItIsTheBest) {
+  std::string text = small_config(scratch, scratch / "run");
+  text.replace(text.find("keep: 2"), 7, "keep: 1");
+  ASSERT_EQ(train(parse_train_config(text, "config.yaml"), false).best_step, 12);
+  EXPECT_EQ(names_under(scratch / "run"), (std::vector<std::string>{"best", "last", "metrics.jsonl", "step-12"}));
+}
+
+// Documents of one token have nothing to score: steps of them alone are passed over, and the same ones after --resume.
+TEST_F(TrainRun, PassesOverWhatHasNothingToLearnFrom) {
+  const auto write = [&](const std::string& name, int long_documents, int of_one) {
+    std::filesystem::create_directories(scratch / name);
+    TokenDataWriter writer(scratch / name, {.vocab_size = 61, .tokenizer = 1});
+    for (int d = 0; d < long_documents + of_one; ++d) {
+      const std::vector<int32_t> ids(d < long_documents ? 30 : 1, d % 61);
+      writer.add(ids, ids.size());
+      writer.end_document();
+    }
+    writer.finish();
+  };
+  write("mixed", 8, 90);
+  write("ones", 0, 50);
+  std::string text = small_config(scratch, scratch / "whole");
+  text.replace(text.find("batch: 3\naccumulate: 2"), 22, "batch: 1\naccumulate: 1");
+  text.replace(text.find(scratch / "data"), (scratch / "data").size(), scratch / "mixed");
+  EXPECT_EQ(train(parse_train_config(text, "config.yaml"), false).step, 12);
+  std::string cut = text;
+  cut.replace(cut.find(scratch / "whole"), (scratch / "whole").size(), scratch / "cut");
+  train(parse_train_config(cut, "config.yaml"), false, until(5));
+  train(parse_train_config(cut, "config.yaml"), true);
+  EXPECT_EQ(weights_bytes(scratch / "cut/last"), weights_bytes(scratch / "whole/last"));
+
+  const auto refusal = [&](const std::string& instead_of, const std::string& out) {
+    std::string of_ones = small_config(scratch, scratch / out);
+    of_ones.replace(of_ones.find(instead_of), instead_of.size(), scratch / "ones");
+    try {
+      train(parse_train_config(of_ones, "config.yaml"), false);
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(refusal(scratch / "data", "a").find("no token of a whole epoch is scored"), std::string::npos);
+  EXPECT_NE(refusal(scratch / "valid", "b").find("no token of the validation data is scored"), std::string::npos);
 }
 
 TEST_F(TrainRun, ResumesToTheSameBitsFromEveryStep) {
