@@ -169,6 +169,14 @@ void train(Options o) {
     if (!o.train.user_defined.empty()) throw UsageError("--user-defined is for --kind sentencepiece-bpe; use --special.");
     if (o.byte_fallback == "off")
       throw UsageError("--byte-fallback off is for --kind sentencepiece-bpe: byte-bpe is made of bytes.");
+    const TrainTokenizerOptions fresh;
+    const std::pair<const char*, bool> others[] = {
+        {"--split-digits", o.train.split_digits},
+        {"--dummy-prefix", o.train.dummy_prefix},
+        {"--whitespace-pieces", o.train.whitespace_pieces},
+        {"--character-coverage", o.train.character_coverage != fresh.character_coverage}};
+    for (const auto& [flag, given] : others)
+      if (given) throw UsageError(std::string(flag) + " is for --kind sentencepiece-bpe.");
   }
   const auto text_of = [](std::string& text, const char* flag) {
     require_utf8(text, flag);

@@ -108,6 +108,8 @@ TEST(TokenizerTrain, RefusesBeforeItReads) {
   refused((scratch / "missing.txt") + " --vocab-size 300", {"missing.txt"});
   refused(empty + " --vocab-size 300", {"there is no word in 0 bytes of text"});
   refused(kText + " --vocab-size 300 --user-defined x", {"--user-defined is for --kind sentencepiece-bpe"});
+  for (const std::string flag : {"--split-digits", "--dummy-prefix", "--whitespace-pieces", "--character-coverage 0.9"})
+    refused(kText + " --vocab-size 300 " + flag, {flag.substr(0, flag.find(' ')) + " is for --kind sentencepiece-bpe"});
   refused(kText + " --vocab-size 300 --byte-fallback off", {"--byte-fallback off is for --kind sentencepiece-bpe"});
   refused(kText + " --vocab-size 300 --special a\\q", {"--special: \"a\\q\" has a \\ that means nothing"});
   expect_refused({"tokenizer"}, {"name a command of this group, such as `vitrine tokenizer train`"});
