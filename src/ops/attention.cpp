@@ -57,10 +57,9 @@ template <class T>
 class Fused {
  public:
   Fused(const Tensor& q, const Tensor& v, const Step& step, size_t sequence, const KeySource<T>& source,
-        const AttentionSpec& spec, const Tensor& z, const Tensor& row_lse)
+        const AttentionSpec& spec, const Tensor& z)
       : q_(q),
         z_(z),
-        row_lse_(row_lse),
         s_(step.sequences()[sequence]),
         source_(source),
         spec_(spec),
@@ -141,11 +140,10 @@ class Fused {
       std::fill(z_row(u, r), z_row(u, r) + v_dim_, T{0});
     }
   }
-  void finish(const Unit& u, const T* largest, const T* total) const {
+  void finish(const Unit& u, const T* total) const {
     for (int64_t r = 0; r < rows_of(u); ++r) {
       T* z = z_row(u, r);
       for (int64_t c = 0; c < v_dim_; ++c) z[c] /= total[r];
-      *lse_of(u, r) = largest[r] + std::log(total[r]);
     }
   }
 
@@ -154,12 +152,8 @@ class Fused {
     const int64_t row = u.rows == 1 ? 0 : r, head = u.rows == 1 ? r : 0;
     return z_.row<T>(s_.first_row + u.row + row) + (u.head + head) * v_dim_;
   }
-  T* lse_of(const Unit& u, int64_t r) const {
-    const int64_t row = u.rows == 1 ? 0 : r, head = u.rows == 1 ? r : 0;
-    return row_lse_.row<T>(s_.first_row + u.row + row) + u.head + head;
-  }
 
-  Tensor q_, z_, row_lse_;
+  Tensor q_, z_;
   StepSequence s_;
   const KeySource<T>& source_;
   const AttentionSpec& spec_;
@@ -211,7 +205,7 @@ void run_fused(Context& ctx, const std::vector<Fused<T>>& sequences, int64_t v_d
       f.block(task.unit, b, p);
       f.join(task.unit, p, largest, total);
     }
-    f.finish(task.unit, largest, total);
+    f.finish(task.unit, total);
   };
   if (work > 16) {
     ctx.pool().run(static_cast<int64_t>(n_tasks), run);
@@ -230,7 +224,7 @@ void run_fused(Context& ctx, const std::vector<Fused<T>>& sequences, int64_t v_d
     f.begin(task.unit, largest, total);
     for (int64_t b = f.first_block(task.unit); b < f.end_block(task.unit); ++b, ++i)
       f.join(task.unit, partial(parts, tasks[i].partials), largest, total);
-    f.finish(task.unit, largest, total);
+    f.finish(task.unit, total);
   }
 }
 
@@ -238,7 +232,6 @@ template <class T>
 Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Step& step, int layer,
               const AttentionSpec& spec) {
   const Tensor z = ctx.empty({q.rows(), q.dim(1), v.dim(2)});
-  const Tensor row_lse = ctx.empty({q.rows(), q.dim(1)});
   const auto scratch = ctx.frame();
   const bool listened = ctx.listens("hook_attn_scores") || ctx.listens("hook_pattern");
   const bool dropping = ctx.training() && spec.dropout > 0;
@@ -251,12 +244,11 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
     if (dropping || (listened && static_cast<int>(s) == ctx.listening_sequence())) {
       attention_stepwise<T>(ctx, q, k, v, step, s, sources[s], spec, z);
     } else {
-      fused.emplace_back(q, v, step, s, sources[s], spec, z, row_lse);
+      fused.emplace_back(q, v, step, s, sources[s], spec, z);
       if (ctx.tape() != nullptr) recorded.push_back(step.sequences()[s]);
     }
   }
-  if (!recorded.empty())
-    record_attention(*ctx.tape(), q, k, v, z, row_lse, recorded, recorded.size() == step.sequences().size(), spec);
+  if (!recorded.empty()) record_attention(*ctx.tape(), q, k, v, z, recorded, recorded.size() == step.sequences().size(), spec);
   if (!fused.empty()) run_fused(ctx, fused, v.dim(2), q.dim(1) / k.dim(1));
   return z;
 }

@@ -11,7 +11,7 @@ namespace vitrine {
 namespace {
 
 struct AttentionNode {
-  Tensor q, k, v, z, row_lse;
+  Tensor q, k, v, z;
   const StepSequence* sequences;  // those that ran fused
   int64_t n_sequences;
   bool all;  // they are all of the step's
@@ -21,23 +21,35 @@ struct Gradients {
   Tape::Sum q, k, v;  // to is empty for a constant
 };
 
-// Gradient checks: one query of one head, by the definition. The pattern comes again from the scores and their log-sum-exp
-// (arXiv:2205.14135 section 3).
+// Gradient checks: one query of one head, by the definition.
 void query_backward(const AttentionNode& n, const StepSequence& s, const Tensor& dz, const Gradients& d, int64_t g, int64_t h,
                     int64_t i) {
   const int64_t head_dim = n.q.dim(2), v_dim = n.v.dim(2), row = s.first_row + i;
-  const double *q = n.q.row<double>(row) + h * head_dim, *out = n.z.row<double>(row) + h * v_dim,
-               *grad = dz.row<double>(row) + h * v_dim;
-  const double along = dot_reference(grad, out, static_cast<size_t>(v_dim));  // sum over keys of pattern · its gradient
+  const double *q = n.q.row<double>(row) + h * head_dim, *grad = dz.row<double>(row) + h * v_dim;
   const KeyRange range = seen_by(s, n.spec, s.position + i);
+  const auto line = [&](const Tensor& x, int64_t j) { return x.row<double>(s.first_row + j) + g * x.dim(2); };
+  const auto score = [&](int64_t j) {
+    const double product = n.spec.scale * dot_reference(q, line(n.k, j), static_cast<size_t>(head_dim));
+    return n.spec.softcap == 0 ? product : n.spec.softcap * std::tanh(product / n.spec.softcap);
+  };
+  const auto slope = [&](int64_t j) { return dot_reference(grad, line(n.v, j), static_cast<size_t>(v_dim)); };
+  int64_t top = range.first;
+  for (int64_t j = range.first; j < range.last; ++j)
+    if (score(j) > score(top)) top = j;
+  double total = 0, along = 0;  // along: sum over keys of pattern · its gradient, from the largest weight's gradient on
   for (int64_t j = range.first; j < range.last; ++j) {
-    const int64_t key_row = s.first_row + j;
-    const double *k = n.k.row<double>(key_row) + g * head_dim, *v = n.v.row<double>(key_row) + g * v_dim;
-    double p = dot_reference(q, k, static_cast<size_t>(head_dim)), ds = dot_reference(grad, v, static_cast<size_t>(v_dim));
-    pattern_gradient_reference(&p, &ds, 0, 1, 1, n.row_lse.row<double>(row)[h], along, n.spec.scale, n.spec.softcap);
-    for (int64_t c = 0; d.v && c < v_dim; ++c) (d.v.to.row<double>(key_row) + g * v_dim)[c] += p * grad[c];
+    const double weight = std::exp(score(j) - score(top));
+    total += weight;
+    along += weight * (slope(j) - slope(top));
+  }
+  for (int64_t j = range.first; j < range.last; ++j) {
+    const double* k = line(n.k, j);
+    double p = dot_reference(q, k, static_cast<size_t>(head_dim)), ds = slope(j);
+    pattern_gradient_reference(&p, &ds, 0, 1, 1, score(top) + std::log(total), slope(top) + along / total, n.spec.scale,
+                               n.spec.softcap);
+    for (int64_t c = 0; d.v && c < v_dim; ++c) line(d.v.to, j)[c] += p * grad[c];
     for (int64_t c = 0; d.q && c < head_dim; ++c) (d.q.to.row<double>(row) + h * head_dim)[c] += ds * k[c];
-    for (int64_t c = 0; d.k && c < head_dim; ++c) (d.k.to.row<double>(key_row) + g * head_dim)[c] += ds * q[c];
+    for (int64_t c = 0; d.k && c < head_dim; ++c) line(d.k.to, j)[c] += ds * q[c];
   }
 }
 
@@ -228,11 +240,11 @@ void attention_backward(Context& ctx, Tape& tape, const AttentionNode& n) {
 
 }  // namespace
 
-void record_attention(Tape& tape, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& z, const Tensor& row_lse,
+void record_attention(Tape& tape, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& z,
                       std::span<const StepSequence> sequences, bool all, const AttentionSpec& spec) {
   auto* kept = static_cast<StepSequence*>(tape.arena().allocate(sequences.size_bytes()));
   std::copy(sequences.begin(), sequences.end(), kept);
-  tape.record(&attention_backward, AttentionNode{q, k, v, z, row_lse, kept, static_cast<int64_t>(sequences.size()), all, spec});
+  tape.record(&attention_backward, AttentionNode{q, k, v, z, kept, static_cast<int64_t>(sequences.size()), all, spec});
 }
 
 }  // namespace vitrine

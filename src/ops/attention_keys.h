@@ -82,7 +82,7 @@ void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Te
                         const KeySource<T>& source, const AttentionSpec& spec, const Tensor& z);
 
 /// Records the fused form's backward for these sequences; all: they are all of the step's.
-void record_attention(Tape& tape, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& z, const Tensor& row_lse,
+void record_attention(Tape& tape, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& z,
                       std::span<const StepSequence> sequences, bool all, const AttentionSpec& spec);
 
 }  // namespace vitrine

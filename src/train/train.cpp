@@ -28,6 +28,8 @@ namespace {
 
 using Line = nlohmann::ordered_json;  // of metrics.jsonl
 
+constexpr char kFirstTokens[] = "; the first token of a document is never scored, and documents of one token hold no other";
+
 std::string mib(double bytes) { return std::to_string(static_cast<int64_t>(std::ceil(bytes / 0x1p20))) + " MiB"; }
 
 void check_memory(const TrainConfig& config, double bytes, const std::string& what, const std::string& advice) {
@@ -402,9 +404,7 @@ void Run::evaluate(Line& line) {
   }
   comm_.all_reduce(sums);
   if (sums[1] == 0)
-    throw InputError(config_.validation_data +
-                     ": no token of the validation data is scored, so it has no loss; the first "
-                     "token of a document is never scored, and documents of one token hold no other");
+    throw InputError(config_.validation_data + ": no token of the validation data is scored, so it has no loss" + kFirstTokens);
   const double loss = sums[0] / sums[1];
   const bool best = progress_.best_step == 0 || loss < progress_.best_loss;
   line["val_loss"] = loss;
@@ -472,9 +472,8 @@ std::vector<Batch> Run::next_batches() {
     comm_.all_reduce({&scored, 1});
     if (scored > 0) return batches;
   }
-  throw InputError(config_.train_data +
-                   ": no token of a whole epoch is scored, so there is nothing to learn from; the "
-                   "first token of a document is never scored, and documents of one token hold no other");
+  throw InputError(config_.train_data + ": no token of a whole epoch is scored, so there is nothing to learn from" +
+                   kFirstTokens);
 }
 
 TrainResult Run::go() {

@@ -162,57 +162,53 @@ TEST(Backward, LossInChunksOfRowsAndTokens) {
   }
 }
 
+// A loss behind attention over sequences of these lengths; inputs are queries, keys, values.
+struct AttentionCase {
+  AttentionCase(const std::vector<size_t>& lengths, const AttentionSpec& s) : tokens(150, 1), spec(s) {
+    for (const size_t n : lengths) step.add(std::span(tokens).subspan(0, n));
+    constexpr int64_t kHeads = 4, kGroups = 2, kHeadDim = 18, kValueDim = 13;
+    both.input({step.rows(), kHeads, kHeadDim});
+    both.input({step.rows(), kGroups, kHeadDim});
+    both.input({step.rows(), kGroups, kValueDim});
+    both.weight(11, kHeads * kValueDim);
+    labels = labels_for(step.rows(), 11);
+  }
+  Tensor operator()(Context& ctx, const std::vector<Tensor>& x, const std::deque<Weight>& w) const {
+    const Tensor z = attention(ctx, "attn", x[0], x[1], x[2], step, 0, spec);
+    return cross_entropy(ctx, merge_heads(ctx, z), {&w[0], 0}, labels);
+  }
+  std::vector<int32_t> tokens;
+  AttentionSpec spec;
+  Step step;
+  Both both;
+  std::vector<int32_t> labels;
+};
+
 TEST(Backward, AttentionOverRaggedSequences) {
-  std::vector<int32_t> tokens(150, 1);
   for (const auto& lengths : std::vector<std::vector<size_t>>{{5, 1, 31}, {150, 70, 1}})
     for (const bool causal : {true, false})
       for (const int64_t window : {kNoWindow, int64_t{20}})
         for (const double cap : {0.0, 3.0}) {
           if (!causal && window != kNoWindow) continue;
           SCOPED_TRACE(std::to_string(lengths[0]) + " causal " + std::to_string(causal) + " window " + std::to_string(window));
-          Step step;
-          for (const size_t n : lengths) step.add(std::span(tokens).subspan(0, n));
-          constexpr int64_t kHeads = 4, kGroups = 2, kHeadDim = 18, kValueDim = 13;
-          Both both;
-          both.input({step.rows(), kHeads, kHeadDim});
-          both.input({step.rows(), kGroups, kHeadDim});
-          both.input({step.rows(), kGroups, kValueDim});
-          both.weight(11, kHeads * kValueDim);
-          const auto labels = labels_for(step.rows(), 11);
-          const AttentionSpec spec{.scale = 0.3, .softcap = cap, .window = window, .causal = causal};
-          const auto f = [&](Context& ctx, const std::vector<Tensor>& x, const std::deque<Weight>& w) {
-            const Tensor z = attention(ctx, "attn", x[0], x[1], x[2], step, 0, spec);
-            return cross_entropy(ctx, merge_heads(ctx, z), {&w[0], 0}, labels);
-          };
-          both.expect_match(f);
-          both.expect_match(f, 0.05, true);
+          const AttentionCase attend(lengths, {.scale = 0.3, .softcap = cap, .window = window, .causal = causal});
+          attend.both.expect_match(std::cref(attend));
+          attend.both.expect_match(std::cref(attend), 0.05, true);
         }
 }
 
 // Where a query's weight lies on one key alone the scores have no gradient: not even rounding, which large scales would raise.
 TEST(Backward, AttentionToOneKeyLeavesScoresWithoutGradient) {
-  std::vector<int32_t> tokens(150, 1);
-  for (const auto& [scale, window] : std::vector<std::pair<double, int64_t>>{{0.3, 1}, {1e6, kNoWindow}})
-    for (const bool bf16 : {false, true}) {
-      Step step;
-      for (const size_t n : {150, 70, 1}) step.add(std::span(tokens).subspan(0, n));
-      constexpr int64_t kHeads = 4, kGroups = 2, kHeadDim = 18, kValueDim = 13;
-      Both both;
-      both.input({step.rows(), kHeads, kHeadDim});
-      both.input({step.rows(), kGroups, kHeadDim});
-      both.input({step.rows(), kGroups, kValueDim});
-      both.weight(11, kHeads * kValueDim);
-      const auto labels = labels_for(step.rows(), 11);
-      const AttentionSpec spec{.scale = scale, .window = window};
-      const auto f = [&](Context& ctx, const std::vector<Tensor>& x, const std::deque<Weight>& w) {
-        const Tensor z = attention(ctx, "attn", x[0], x[1], x[2], step, 0, spec);
-        return cross_entropy(ctx, merge_heads(ctx, z), {&w[0], 0}, labels);
-      };
-      const auto got = both.run(DType::f32, 2, f, bf16);
+  for (const auto& [scale, window] : std::vector<std::pair<double, int64_t>>{{0.3, 1}, {1e6, kNoWindow}}) {
+    const AttentionCase attend({150, 70, 1}, {.scale = scale, .window = window});
+    for (const auto& [type, bf16] :
+         std::vector<std::pair<DType, bool>>{{DType::f32, false}, {DType::f32, true}, {DType::f64, false}}) {
+      const auto got = attend.both.run(type, 2, std::cref(attend), bf16);
       for (const size_t input : {1, 2})  // queries, keys
         for (const double gradient : got[input]) ASSERT_LT(std::abs(gradient), 1e-12) << scale << " " << bf16;
       EXPECT_GT(std::abs(got[3][0]), 1e-6);  // values have theirs
     }
+  }
 }
 
 TEST(Backward, ActivationsNormsAndSums) {

@@ -1,4 +1,4 @@
-// What a Recorder keeps of a value that several threads copy: whole values, and cuts of heads and positions.
+// What a Recorder keeps: whole values, taken or copied by several threads, and cuts of heads and positions.
 #include "ops/recorder.h"
 
 #include <gtest/gtest.h>
