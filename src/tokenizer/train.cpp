@@ -17,6 +17,12 @@ void require_vocab_size(int64_t vocab_size, size_t fixed, const std::string& wha
                                vocab_size, what, fixed, fixed + 1));
 }
 
+void give_back_freed_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 TrainedTokenizer train_tokenizer(const CorpusSource& source, const TrainTokenizerOptions& options, ThreadPool& pool) {
   TrainedTokenizer trained;
   trained.options = options;
@@ -33,9 +39,6 @@ TrainedTokenizer train_tokenizer(const CorpusSource& source, const TrainTokenize
   trained.pruned_below = counted.pruned_below;
   if (counted.words.size() == 0)
     throw InputError(fmt::format("there is no word in {} of text; name files that hold some.", plural(counted.bytes, "byte")));
-#ifdef __GLIBC__
-  malloc_trim(0);  // what reading and counting took is not needed any more; merging begins below it
-#endif
   if (bytes)
     train_byte_bpe(std::move(counted.words), trained);
   else

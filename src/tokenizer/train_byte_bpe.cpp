@@ -55,7 +55,7 @@ class ByteRules {
 
   int32_t id_of(char byte) const { return byte_ids_[static_cast<unsigned char>(byte)]; }
 
-  // The rules, see train_merges.
+  // The rules, see MergeTrainer.
   bool allows(int32_t, int32_t) const { return true; }
   uint64_t order(int32_t left, int32_t right) const { return uint64_t(uint32_t(left)) << 32 | uint32_t(right); }
   bool before(int32_t, int32_t, int32_t, int32_t) const { return false; }
@@ -106,8 +106,9 @@ void train_byte_bpe(WordCounts words, TrainedTokenizer& trained) {
     for (const char byte : word.text) corpus.add_symbol(rules.id_of(byte));
   }
   corpus.finish();
-  words = WordCounts();  // their memory is for the pairs
-  train_merges(corpus, rules, trained.options.min_frequency);
+  words = WordCounts();
+  give_back_freed_memory();
+  MergeTrainer(corpus, rules, trained.options.min_frequency).run();
 }
 
 }  // namespace vitrine

@@ -209,7 +209,7 @@ class PieceRules {
   const std::vector<Merge>& merges() const { return found_; }
   const std::string& text(int32_t symbol) const { return symbols_[size_t(symbol)].text; }
 
-  // The rules, see train_merges.
+  // The rules, see MergeTrainer.
   bool allows(int32_t left, int32_t right) const {
     const Symbol &l = symbols_[size_t(left)], &r = symbols_[size_t(right)];
     if (l.length + r.length > kLongestPiece) return false;
@@ -324,8 +324,9 @@ void train_sentencepiece_bpe(WordCounts words, std::vector<SentencePieceSpec::Pi
   corpus.finish();
   sorted = {};
   words = WordCounts();
+  give_back_freed_memory();
   PieceRules rules(alphabet, size_t(trained.options.vocab_size) - fixed, trained.options);
-  train_merges(corpus, rules, trained.options.min_frequency);
+  MergeTrainer(corpus, rules, trained.options.min_frequency).run();
 
   // Pieces: those in front, the merges, the characters. A later one has a lower score; merging takes the highest first.
   trained.pieces = std::move(meta);

@@ -14,7 +14,8 @@ namespace vitrine {
 namespace {
 
 constexpr size_t kPadding = 8;                        // readable beyond a block, for hash_word
-constexpr size_t kBlockBytes = size_t{4} << 20;       // read at once
+constexpr size_t kBlockBytes = size_t{3} << 20;       // read at once
+constexpr size_t kPieceBytes = size_t{1} << 20;       // more than that a source seldom gives at once
 constexpr size_t kChunkBytes = size_t{256} << 10;     // counted by one thread
 constexpr uint64_t kMostMemory = uint64_t{40} << 30;  // by words_memory: within what 32 bits of a place can name
 constexpr size_t kLongestBlock = size_t{64} << 20;    // a text without a safe cut is cut anywhere after so many bytes
@@ -93,6 +94,7 @@ class BlockReader {
 
   /// The next block; without units at the end of the stream.
   void read(Block& block) {
+    block.bytes.reserve(kBlockBytes + kPieceBytes);  // at once: growing would need up to twice the memory
     block.bytes.assign(carry_);
     block.bounds.assign(1, 0);
     carry_.clear();
@@ -181,30 +183,35 @@ uint64_t words_memory(size_t words, size_t text_bytes) { return uint64_t{48} * w
 void WordCounts::Shard::grow() {
   slots.assign(std::max<size_t>(256, slots.size() * 2), 0);
   for (size_t i = 0; i < entries.size(); ++i) {
-    size_t slot = hash_word(text.data() + entries[i].begin, entries[i].size) & (slots.size() - 1);
+    const std::string_view word = entries[i].word();
+    size_t slot = hash_word(word.data(), word.size()) & (slots.size() - 1);
     while (slots[slot] != 0) slot = (slot + 1) & (slots.size() - 1);
     slots[slot] = uint32_t(i + 1);
   }
 }
 
 void WordCounts::Shard::append(const char* word, uint32_t size, uint64_t count) {
-  // By a quarter, not doubled: these tables are what memory is spent on.
-  const size_t begin = text.empty() ? 0 : text.size() - kReadable;
-  if (begin + size + kReadable > text.capacity()) text.reserve((begin + size) * 5 / 4 + 256);
-  if (entries.size() == entries.capacity()) entries.reserve(entries.size() * 5 / 4 + 64);
-  text.resize(begin + size + kReadable);
-  std::memcpy(text.data() + begin, word, size);
-  entries.push_back({count, uint32_t(begin), size});
+  const size_t taken = sizeof size + size;
+  if (taken + kReadable > left) {
+    left = std::max(kChunk, taken + kReadable);
+    next = chunks.emplace_back(std::make_unique<char[]>(left)).get();
+  }
+  std::memcpy(next, &size, sizeof size);
+  std::memcpy(next + sizeof size, word, size);
+  entries.push_back({count, next});
+  next += taken;
+  left -= taken;
+  text_bytes += size;
 }
 
 void WordCounts::add(size_t shard, const Found* found, size_t count) {
   Shard& s = shards_[shard];
   for (const Found* f = found; f != found + count; ++f) {
-    if (s.entries.size() * 2 >= s.slots.size()) s.grow();
+    if (s.entries.size() * 4 >= s.slots.size() * 3) s.grow();
     size_t slot = f->hash & (s.slots.size() - 1);
     for (; s.slots[slot] != 0; slot = (slot + 1) & (s.slots.size() - 1)) {
       Entry& e = s.entries[s.slots[slot] - 1];
-      if (e.size == f->size && same(s.text.data() + e.begin, f->text, f->size)) {
+      if (e.word() == std::string_view(f->text, f->size)) {
         e.count += f->count;
         break;
       }
@@ -219,7 +226,7 @@ void WordCounts::prune(uint64_t count) {
   for (Shard& s : shards_) {
     Shard kept;
     for (const Entry& e : s.entries)
-      if (e.count > count) kept.append(s.text.data() + e.begin, e.size, e.count);
+      if (e.count > count) kept.append(e.word().data(), uint32_t(e.word().size()), e.count);
     kept.slots.resize(std::bit_ceil(std::max<size_t>(128, kept.entries.size() * 2)) / 2);
     kept.grow();
     s = std::move(kept);
@@ -234,7 +241,7 @@ size_t WordCounts::size() const {
 
 size_t WordCounts::text_bytes() const {
   size_t n = 0;
-  for (const Shard& s : shards_) n += s.text.empty() ? 0 : s.text.size() - kReadable;
+  for (const Shard& s : shards_) n += s.text_bytes;
   return n;
 }
 
@@ -242,7 +249,7 @@ std::vector<WordCounts::Word> WordCounts::by_count() const {
   std::vector<Word> words;
   words.reserve(size());
   for (const Shard& s : shards_)
-    for (const Entry& e : s.entries) words.push_back({s.word(e), e.count});
+    for (const Entry& e : s.entries) words.push_back({e.word(), e.count});
   std::sort(words.begin(), words.end(),
             [](const Word& a, const Word& b) { return a.count != b.count ? a.count > b.count : a.text < b.text; });
   return words;

@@ -2,7 +2,10 @@
 // Counts the words of a stream of texts, in blocks that all threads share. What comes out does not depend on their number:
 // a block is cut by its bytes, and counts are sums.
 #include <cstdint>
+#include <cstring>
+#include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,19 +62,28 @@ class WordCounts {
   std::vector<Word> by_count() const;
 
  private:
+  /// A word in chunks that stay where they are: arrays that grow would leave holes as large as what they hold.
   struct Entry {
     uint64_t count;
-    uint32_t begin, size;
+    const char* spelled;  // the word's size in 4 bytes, its text, and kReadable more bytes
+    std::string_view word() const {
+      uint32_t size = 0;
+      std::memcpy(&size, spelled, sizeof size);
+      return {spelled + sizeof size, size};
+    }
   };
   struct Shard {
-    std::vector<char> text;  // of all entries, and kReadable more bytes
-    std::vector<Entry> entries;
+    std::vector<std::unique_ptr<char[]>> chunks;
+    char* next = nullptr;  // in the last chunk, and how many bytes are left there
+    size_t left = 0;
+    size_t text_bytes = 0;  // of all words
+    std::deque<Entry> entries;
     std::vector<uint32_t> slots;  // a power of two; entry + 1, 0 for none
     void grow();
     void append(const char* word, uint32_t size, uint64_t count);
-    std::string_view word(const Entry& e) const { return {text.data() + e.begin, e.size}; }
   };
   static constexpr size_t kReadable = 8;  // for hash_word
+  static constexpr size_t kChunk = size_t{16} << 10;
   std::vector<Shard> shards_;
 };
 

@@ -64,6 +64,9 @@ BYTE = [
     {"text": "world.txt", "vocab_size": 1500},
     {"text": "runs.txt", "vocab_size": 330},
     {"text": "runs.txt", "vocab_size": 2000},
+    # Merges that spell a token that was there before, whose pairs may have been too rare until then:
+    {"text": "shakespeare.txt", "vocab_size": 1500, "special": ["the", "an", "he", "ing", "er", "ou", "our", "st", "ll", "ve"]},
+    {"text": "runs.txt", "vocab_size": 500, "special": ["aa", "b", "aab", "xx", "a-", "ba"]},
 ]
 SENTENCEPIECE = [
     {"text": "shakespeare.txt", "vocab_size": 700},
