@@ -178,8 +178,7 @@ void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Te
   each_query(ctx, n_heads, s.rows,
              [&](int64_t h, int64_t i) { softmax_row(cell<T>(node.scores, h, i), keys, cell<T>(node.pattern, h, i)); });
   if (Tape* tape = ctx.tape()) tape->record(&pattern_backward, node);
-  node.mixed =
-      dropout(ctx, hook("hook_pattern", node.pattern), spec.dropout, spec.dropout_site + (static_cast<uint64_t>(sequence) << 32));
+  node.mixed = dropout_of_sequence(ctx, hook("hook_pattern", node.pattern), spec.dropout, spec.dropout_site, s.first_row);
 
   // A replaced pattern may look where the mask forbids, so every key that still exists is read; what lies before the first
   // and after the last key that a query looks at is not, so that no later token's infinities reach an earlier one as NaN.

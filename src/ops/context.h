@@ -46,8 +46,9 @@ class Context {
   ThreadPool& pool() { return pool_; }
   Numerics numerics;
   DType activations = DType::f32;  // f64: every op runs in double on the reference kernels (gradient checks)
-  uint64_t seed = 0;               // of dropout, with `step_number`
+  uint64_t seed = 0;               // of dropout, with `step_number` and `first_row`
   uint64_t step_number = 0;
+  uint64_t first_row = 0;  // of this step's rows among those of all ranks
 
   // Memory ------------------------------------------------------------------------------------------------------
   /// A tensor of the activation type, content undefined, valid until the enclosing frame ends (with a tape: until the

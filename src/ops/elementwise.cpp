@@ -23,7 +23,6 @@ struct Two {
 struct One {
   Tensor x, y;
   double number;
-  uint64_t seed, step, site;
   Activation f;
 };
 
@@ -139,28 +138,49 @@ void gated_backward(Context& ctx, Tape& tape, const Two& node) {
   tape.release(node.y);
 }
 
-// Factors of four neighbouring elements: 0 with probability p, else 1 / (1 - p).
+// Factors of a tensor's elements, the first of which has the number `first` among all: 0 with probability p, else 1 / (1 - p).
 struct Mask {
-  uint64_t seed, step, site;
+  uint64_t seed, step, site, first;
   float p;
-  float factor(int64_t element) const {
-    const auto words = philox(seed ^ (step * 0x9E3779B97F4A7C15u), static_cast<uint64_t>(element) / 4, site);
-    return uniform_from(words[static_cast<size_t>(element % 4)]) < p ? 0.0f : 1.0f / (1.0f - p);
+  float factor(int64_t i) const {
+    const uint64_t element = first + static_cast<uint64_t>(i);
+    const auto words = philox(seed ^ (step * 0x9E3779B97F4A7C15u), element / 4, site);
+    return uniform_from(words[element % 4]) < p ? 0.0f : 1.0f / (1.0f - p);
   }
 };
 
-void dropout_backward(Context& ctx, Tape& tape, const One& node) {
+struct Dropped {
+  Tensor x, y;
+  Mask mask;
+};
+
+void dropout_backward(Context& ctx, Tape& tape, const Dropped& node) {
   const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
   if (!dy || !dx) return;
-  const Mask mask{node.seed, node.step, node.site, static_cast<float>(node.number)};
   visit_scalar(dy, [&](auto zero) {
     using T = decltype(zero);
     over(ctx, dy, [&](int64_t first, size_t n) {
       for (int64_t i = first; i < first + static_cast<int64_t>(n); ++i)
-        dx.data<T>()[i] += static_cast<T>(mask.factor(i)) * dy.data<T>()[i];
+        dx.data<T>()[i] += static_cast<T>(node.mask.factor(i)) * dy.data<T>()[i];
     });
   });
   tape.release(node.y);
+}
+
+Tensor drop(Context& ctx, const Tensor& x, double p, uint64_t site, uint64_t first) {
+  if (p <= 0 || !ctx.training()) return x;
+  if (p >= 1) throw UsageError("dropout: the probability is " + std::to_string(p) + "; expected 0 <= p < 1");
+  const Tensor y = ctx.empty(x.shape());
+  const Mask mask{ctx.seed, ctx.step_number, site, first, static_cast<float>(p)};
+  visit_scalar(x, [&](auto zero) {
+    using T = decltype(zero);
+    over(ctx, y, [&](int64_t begin, size_t n) {
+      for (int64_t i = begin; i < begin + static_cast<int64_t>(n); ++i)
+        y.data<T>()[i] = static_cast<T>(mask.factor(i)) * x.data<T>()[i];
+    });
+  });
+  if (Tape* tape = ctx.tape()) tape->record(&dropout_backward, Dropped{x, y, mask});
+  return y;
 }
 
 }  // namespace
@@ -188,7 +208,7 @@ Tensor scale(Context& ctx, const Tensor& x, double factor) {
       scale_reference(x.data<double>() + i, factor, n, y.data<double>() + i);
     }
   });
-  if (Tape* tape = ctx.tape()) tape->record(&scale_backward, One{x, y, factor, 0, 0, 0, Activation::none});
+  if (Tape* tape = ctx.tape()) tape->record(&scale_backward, One{x, y, factor, Activation::none});
   return y;
 }
 
@@ -202,7 +222,7 @@ Tensor softcap(Context& ctx, const Tensor& x, double cap) {
       softcap_reference(x.data<double>() + i, cap, n, y.data<double>() + i);
     }
   });
-  if (Tape* tape = ctx.tape()) tape->record(&softcap_node_backward, One{x, y, cap, 0, 0, 0, Activation::none});
+  if (Tape* tape = ctx.tape()) tape->record(&softcap_node_backward, One{x, y, cap, Activation::none});
   return y;
 }
 
@@ -215,7 +235,7 @@ Tensor activation(Context& ctx, const Tensor& x, Activation f) {
       activate_reference(f, x.data<double>() + i, n, y.data<double>() + i);
     }
   });
-  if (Tape* tape = ctx.tape()) tape->record(&activation_backward, One{x, y, 0, 0, 0, 0, f});
+  if (Tape* tape = ctx.tape()) tape->record(&activation_backward, One{x, y, 0, f});
   return y;
 }
 
@@ -234,19 +254,11 @@ Tensor gated(Context& ctx, const Tensor& gate, const Tensor& up, Activation f) {
 }
 
 Tensor dropout(Context& ctx, const Tensor& x, double p, uint64_t site) {
-  if (p <= 0 || !ctx.training()) return x;
-  if (p >= 1) throw UsageError("dropout: the probability is " + std::to_string(p) + "; expected 0 <= p < 1");
-  const Tensor y = ctx.empty(x.shape());
-  const Mask mask{ctx.seed, ctx.step_number, site, static_cast<float>(p)};
-  visit_scalar(x, [&](auto zero) {
-    using T = decltype(zero);
-    over(ctx, y, [&](int64_t first, size_t n) {
-      for (int64_t i = first; i < first + static_cast<int64_t>(n); ++i)
-        y.data<T>()[i] = static_cast<T>(mask.factor(i)) * x.data<T>()[i];
-    });
-  });
-  if (Tape* tape = ctx.tape()) tape->record(&dropout_backward, One{x, y, p, ctx.seed, ctx.step_number, site, Activation::none});
-  return y;
+  return drop(ctx, x, p, site, ctx.first_row * static_cast<uint64_t>(x.row_size()));
+}
+
+Tensor dropout_of_sequence(Context& ctx, const Tensor& x, double p, uint64_t site, int64_t first_row) {
+  return drop(ctx, x, p, site + ((ctx.first_row + static_cast<uint64_t>(first_row)) << 32), 0);
 }
 
 }  // namespace vitrine

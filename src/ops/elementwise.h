@@ -20,10 +20,14 @@ Tensor activation(Context& ctx, const Tensor& x, Activation f);
 /// f(gate) · up, same shape: the gated half of GeGLU and SwiGLU (arXiv:2002.05202). Backward: both.
 Tensor gated(Context& ctx, const Tensor& gate, const Tensor& up, Activation f);
 
-/// In training: zero with probability p, the rest divided by 1 - p. Otherwise (no tape, or p = 0) x itself.
-/// The choice depends on (ctx.seed, ctx.step_number, site, element) alone: the same on any number of threads and again
-/// when a block is recomputed. arXiv:1207.0580. Backward: x.
+/// In training: zero with probability p, the rest divided by 1 - p. Otherwise (no tape, or p = 0) x itself. x: the step's rows.
+/// The choice depends on (ctx.seed, ctx.step_number, site, ctx.first_row and the element) alone: the same on any number of
+/// threads and ranks, and again when a block is recomputed. arXiv:1207.0580. Backward: x.
 Tensor dropout(Context& ctx, const Tensor& x, double p, uint64_t site);
+
+/// The same of something that belongs to the sequence which begins at the step's row `first_row`, as a pattern does.
+/// site: below 2^32.
+Tensor dropout_of_sequence(Context& ctx, const Tensor& x, double p, uint64_t site, int64_t first_row);
 
 /// [rows, n · head_dim] seen as [rows, n, head_dim]: heads are split by head_dim, never by a global count.
 inline Tensor split_heads(Context&, const Tensor& x, int64_t head_dim) {

@@ -11,7 +11,8 @@ namespace {
 
 struct Stream {
   std::vector<int32_t> prompt, drawn;
-  size_t room = 0;  // tokens to draw
+  size_t room = 0;   // tokens to draw
+  uint64_t row = 0;  // where the sequence began, among the rows of all ranks
   CacheSequence cache;
 };
 
@@ -34,7 +35,8 @@ Batch continued_by(Engine& engine, const Batch& batch, const DistillOptions& opt
     const auto n = static_cast<size_t>(length);
     const auto kept = std::max<size_t>(1, static_cast<size_t>(std::floor(options.prompt * static_cast<double>(n))));
     const auto begin = batch.tokens.begin() + static_cast<std::ptrdiff_t>(row);
-    if (n > kept) streams.push_back({{begin, begin + static_cast<std::ptrdiff_t>(kept)}, {}, n - kept, {}});
+    if (n > kept)
+      streams.push_back({{begin, begin + static_cast<std::ptrdiff_t>(kept)}, {}, n - kept, batch.first_row + row, {}});
     row += n;
   }
   if (streams.empty()) return batch;
@@ -42,7 +44,7 @@ Batch continued_by(Engine& engine, const Batch& batch, const DistillOptions& opt
   const auto draw = [&](size_t s, const float* logits) {
     Stream& stream = streams[s];
     const auto vocab = static_cast<size_t>(engine.shape().vocab_size);
-    stream.drawn.push_back(sampler.pick({logits, vocab}, stream.prompt, stream.drawn, s).token);
+    stream.drawn.push_back(sampler.pick({logits, vocab}, stream.prompt, stream.drawn, stream.row).token);
     if (std::find(ends.begin(), ends.end(), stream.drawn.back()) != ends.end()) stream.room = stream.drawn.size();
   };
   for (size_t s = 0; s < streams.size(); ++s) {
@@ -69,6 +71,7 @@ Batch continued_by(Engine& engine, const Batch& batch, const DistillOptions& opt
 
   Batch result;
   result.sampled = true;
+  result.first_row = batch.first_row;
   for (const Stream& stream : streams) {
     std::vector<int32_t> all = stream.prompt;
     all.insert(all.end(), stream.drawn.begin(), stream.drawn.end());

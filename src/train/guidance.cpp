@@ -112,10 +112,8 @@ Batch Guidance::next(BatchSource& source, uint64_t number) {
   Batch batch = source.next();
   if (!config_.distill) return batch;
   const DistillOptions& d = *config_.distill;
-  if (d.on_policy > 0 && static_cast<double>(uniform_from(philox(config_.seed, number, 0x6f70)[0])) < d.on_policy) {
-    const auto ranks = static_cast<uint64_t>(learner_.comm().size()), rank = static_cast<uint64_t>(learner_.comm().rank());
-    return continued_by(learner_.engine(), batch, d, config_.seed, number * ranks + rank);
-  }
+  if (d.on_policy > 0 && static_cast<double>(uniform_from(philox(config_.seed, number, 0x6f70)[0])) < d.on_policy)
+    return continued_by(learner_.engine(), batch, d, config_.seed, number);
   if (cache_ != nullptr) add_targets(batch, at.epoch * source.windows_per_epoch() + at.next);
   return batch;
 }

@@ -74,10 +74,10 @@ void Learner::each_state(const std::function<void(size_t which, const float* who
   if (comm().size() > 1) std::fill(room, room + parameters_.size(), 0.0f);
 }
 
-// Dropout falls by this number: another one for every step, batch and rank.
-void Learner::number_batch(size_t i, size_t batches) {
-  const auto ranks = static_cast<uint64_t>(comm().size()), rank = static_cast<uint64_t>(comm().rank());
-  engine_.context().step_number = (static_cast<uint64_t>(steps_done_) * batches + i) * ranks + rank;
+// Dropout falls by these numbers: others for every step, batch and row.
+void Learner::number_batch(std::span<const Batch> batches, size_t i) {
+  engine_.context().step_number = static_cast<uint64_t>(steps_done_) * batches.size() + i;
+  engine_.context().first_row = batches[i].first_row;
 }
 
 void Learner::set_guides(std::vector<Guide> guides, double cross_entropy_weight) {
@@ -154,7 +154,7 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
       if (scored == 0) continue;
       const Step step = step_of(batches[i]);
       const auto frame = ctx.frame();
-      number_batch(i, batches.size());
+      number_batch(batches, i);
       tape_.watch(comm().size() > 1 && i + 1 == batches.size() ? &shards_ : nullptr);  // earlier, gradients are not complete
       LossParts parts;
       const Tensor loss = loss_of(tape_, step, batches[i], parts, std::exchange(watch, nullptr));
@@ -262,7 +262,7 @@ void Learner::report_backward(std::span<const Batch> batches, const std::vector<
   for (size_t i = 0; i < batches.size(); ++i) {
     if (scored_in(batches[i].labels) == 0) continue;
     const Step step = step_of(batches[i]);
-    number_batch(i, batches.size());
+    number_batch(batches, i);
     for (size_t s = 0; s < step.sequences().size(); ++s) {
       FirstGradientNotFinite watch;
       const auto frame = ctx.frame();

@@ -108,7 +108,7 @@ class Learner {
     std::vector<double> divergences;
   };
   void begin_together();
-  void number_batch(size_t i, size_t batches);
+  void number_batch(std::span<const Batch> batches, size_t i);
   Tensor loss_of(Tape& tape, const Step& step, const Batch& batch, LossParts& parts, Listener* watch = nullptr);
   [[noreturn]] void report_forward(const Step& step);
   [[noreturn]] void report_backward(std::span<const Batch> batches, const std::vector<double>& norms);

@@ -210,6 +210,12 @@ TEST_F(Distill, AContinuationKeepsTheBeginningAndScoresWhatWasDrawn) {
               other = continued_by(engine, batch, options, 1, 1);
   EXPECT_EQ(drawn.tokens, again.tokens);
   EXPECT_NE(drawn.tokens, other.tokens);
+  std::vector<int32_t> of_ranks;  // each draws for its own sequences what one rank draws for them
+  for (const int rank : {0, 1, 2}) {
+    const Batch part = continued_by(engine, part_of(batch, rank, 3), options, 1, 0);
+    if (part.sampled) of_ranks.insert(of_ranks.end(), part.tokens.begin(), part.tokens.end());
+  }
+  EXPECT_EQ(of_ranks, drawn.tokens);
 }
 
 TEST_F(Distill, TheCacheHoldsWhatTheTeacherExpects) {

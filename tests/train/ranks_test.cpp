@@ -199,7 +199,7 @@ class RanksRun : public testing::Test {
     small_data(scratch, "valid", 6, 2);
   }
   TrainConfig config(const std::string& out, const std::string& extra = "") {
-    std::string text = small_config(scratch, scratch / out, "threads: 1\ndropout: 0\nlayers_every: 5\n" + extra);
+    std::string text = small_config(scratch, scratch / out, "threads: 1\ndropout: 0.2\nlayers_every: 5\n" + extra);
     text.replace(text.find("batch: 3"), 8, "batch: 4");
     return parse_train_config(text, "config.yaml");
   }

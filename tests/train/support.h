@@ -28,6 +28,7 @@ inline Batch part_of(const Batch& batch, int rank, int ranks) {
   for (int64_t i = 0; i < all; ++i) {
     const auto rows = static_cast<size_t>(batch.lengths[static_cast<size_t>(i)]), end = row + rows;
     if (i / share == rank) {
+      if (part.lengths.empty()) part.first_row = row;
       part.lengths.push_back(batch.lengths[static_cast<size_t>(i)]);
       for (; row < end; ++row) {
         part.tokens.push_back(batch.tokens[row]);

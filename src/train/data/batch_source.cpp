@@ -77,6 +77,7 @@ Batch BatchSource::next() {
   const auto batch = static_cast<uint64_t>(options_.batch), ranks = static_cast<uint64_t>(options_.ranks);
   const uint64_t mine = static_cast<uint64_t>(options_.rank) * batch;
   Batch result;
+  result.first_row = mine * static_cast<uint64_t>(options_.sequence_length);
   DataPosition place = position_;
   for (uint64_t i = 0; i < batch * ranks; ++i, ++place.next) {
     if (place.next >= windows_) {

@@ -13,6 +13,7 @@ struct Batch {
   std::vector<int32_t> tokens;
   std::vector<int32_t> labels;   // the next token, or kNotScored (-100) where a document ends
   std::vector<int64_t> lengths;  // rows of each sequence; attention never crosses them
+  uint64_t first_row = 0;        // of these rows among those of all ranks
 
   // Distillation only:
   bool sampled = false;    // the model continued these sequences itself: labels say which rows count, not what is right
