@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <utility>
 
 #include "base/error.h"
@@ -61,10 +62,23 @@ const char* word_of(Enum value, const Words& words) {
   return "";
 }
 
+// A name, an index or a range, as it is written. The open range in `[1, -3:]` is the object {"-3": null} to YAML.
+std::string text_of(const YamlValue& value) {
+  if (!value.is_object()) return value.text();
+  const Names keys = value.keys();
+  int64_t index = 0;
+  if (keys.size() == 1 && !value.find(keys[0])) {
+    const char* const end = keys[0].data() + keys[0].size();
+    if (const auto [stop, error] = std::from_chars(keys[0].data(), end, index); error == std::errc{} && stop == end)
+      return keys[0] + ":";
+  }
+  value.fail("expected a name, an index or a range, such as 2:4 or -3:");
+}
+
 Names texts(const std::optional<YamlValue>& value) {
   Names result;
   if (!value) return result;
-  for (const YamlValue& item : value->items()) result.push_back(item.text());
+  for (const YamlValue& item : value->items()) result.push_back(text_of(item));
   if (result.empty()) value->fail("expected at least one");
   return result;
 }

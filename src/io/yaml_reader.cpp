@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/nearest.h"
+#include "base/plural.h"
 #include "base/utf8.h"
 
 namespace vitrine {
@@ -209,7 +210,7 @@ void YamlValue::fail(const std::string& problem) const {
   switch (node_->kind) {
     case Node::Kind::null: found = "empty"; break;
     case Node::Kind::list: found = "a list of " + std::to_string(node_->children.size()); break;
-    case Node::Kind::object: found = "an object of " + std::to_string(node_->children.size()) + " keys"; break;
+    case Node::Kind::object: found = "an object of " + plural(node_->children.size(), "key"); break;
     case Node::Kind::scalar:
       found = node_->text.size() > kLongest ? node_->text.substr(0, kLongest - 3) + "..." : node_->text;
       found = "\"" + found + "\"";

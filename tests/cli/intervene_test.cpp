@@ -214,6 +214,32 @@ TEST(InterveneCommand, RefusesRecipesThatAreWrong) {
   expect_recipe_refused("prompt: \"a\xff\"\ninterventions: [{mlp: 0, do: zero}]\n", {":1", "UTF-8"});
 }
 
+// To YAML `-3:` in a flow list, or behind a dash, is the object {"-3": null}.
+TEST(InterveneCommand, TakesOpenRangesWithoutQuotes) {
+  const std::string prompt = "prompt: The king sat on\n", entry = prompt + "interventions:\n  - ";
+  const auto same = [](const std::string& plain, const std::string& quoted) {
+    const Json found = document_of(plain), expected = document_of(quoted);
+    if (found.is_null() || expected.is_null()) return;
+    EXPECT_EQ(found["interventions"], expected["interventions"]) << plain;
+    EXPECT_EQ(found["kl"], expected["kl"]) << plain;
+  };
+  same(entry + "{mlp: 1, positions: [1, -3:], do: zero}\n", entry + "{mlp: 1, positions: ['1', '-3:'], do: zero}\n");
+  same(entry + "mlp: 1\n    positions: [3:, ]\n    do: zero\n", entry + "{mlp: 1, positions: '3:', do: zero}\n");
+  same(entry + "mlp: 1\n    positions:\n      - 0\n      - -2:\n    do: zero\n",
+       entry + "{mlp: 1, positions: ['0', '-2:'], do: zero}\n");
+  same(entry + "{mlp: [0, 6:], positions: {2:}, do: zero}\n", entry + "{mlp: ['0', '6:'], positions: '2:', do: zero}\n");
+  const std::string grid = prompt + "metric: loss\nablate: {what: resid_pre, ";
+  EXPECT_EQ(document_of(grid + "layers: [0, -2:], positions: [3:]}\n")["grid"]["values"],
+            document_of(grid + "layers: ['0', '-2:'], positions: ['3:']}\n")["grid"]["values"]);
+
+  const char* const range = "such as 2:4 or -3:";
+  expect_recipe_refused(entry + "{mlp: 1, positions: [1: 3], do: zero}\n",
+                        {":3", "\"interventions[0].positions[0]\" is an object of 1 key;", range});
+  expect_recipe_refused(entry + "{mlp: 1, positions: [a:], do: zero}\n", {":3", "positions[0]", range});
+  expect_recipe_refused(entry + "{mlp: 1, positions: [{1:, 2:}], do: zero}\n", {":3", "an object of 2 keys;", range});
+  expect_recipe_refused(entry + "{mlp: 1, positions: [-9999999999999999999:], do: zero}\n", {":3", "positions[0]", range});
+}
+
 TEST(InterveneCommand, RefusesWhatTheModelLacks) {
   const std::string list = "prompt: The king\ninterventions:\n";
   const auto one = [&](const std::string& entry) { return list + "  - " + entry + "\n"; };
