@@ -43,6 +43,61 @@ namespace {
   throw FileError(path + ":" + std::to_string(line), problem);
 }
 
+// Where the lists and objects begin whose end the parser has not seen.
+class OpenBrackets final : public YAML::EventHandler {
+ public:
+  struct TooDeep {};
+  // The innermost list or object.
+  const YAML::Mark* last(char bracket) const {
+    const auto found = std::find_if(open_.rbegin(), open_.rend(), [&](const auto& one) { return one.first == bracket; });
+    return found == open_.rend() ? nullptr : &found->second;
+  }
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    open('[', mark);
+  }
+  void OnSequenceEnd() override { open_.pop_back(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    open('{', mark);
+  }
+  void OnMapEnd() override { open_.pop_back(); }
+
+ private:
+  void open(char bracket, const YAML::Mark& mark) {
+    open_.emplace_back(bracket, mark);
+    if (open_.size() > kMostLevels) throw TooDeep();  // the parser calls itself for every level
+  }
+
+  static constexpr size_t kMostLevels = 256;
+  std::vector<std::pair<char, YAML::Mark>> open_;
+};
+
+// Throws the FileError of text that is no YAML, unless it nests too deep to tell.
+void refuse_bad_yaml(const std::string& text, const std::string& where) {
+  OpenBrackets brackets;
+  try {
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    while (parser.HandleNextDocument(brackets)) {
+    }
+  } catch (const OpenBrackets::TooDeep&) {
+  } catch (const YAML::Exception& error) {
+    const bool list = error.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW, object = error.msg == YAML::ErrorMsg::END_OF_MAP_FLOW;
+    if (const YAML::Mark* begin = list || object ? brackets.last(list ? '[' : '{') : nullptr)
+      fail_at(where, begin->line + 1,
+              "is not valid YAML at column " + std::to_string(begin->column + 1) + ": the " +
+                  (list ? "list that begins there with \"[\" does not end; expected \"]\""
+                        : "object that begins there with \"{\" does not end; expected \"}\""));
+    const int line = error.mark.is_null() ? 1 : error.mark.line + 1, column = error.mark.is_null() ? 1 : error.mark.column + 1;
+    fail_at(where, line, "is not valid YAML at column " + std::to_string(column) + ": " + error.msg);
+  }
+}
+
 }  // namespace
 
 /// Builds the document from the parser's events and refuses it as soon as it is beyond the limits. An alias is the same node
@@ -53,6 +108,8 @@ class YamlBuilder final : public YAML::EventHandler {
   YamlBuilder(YamlValue::Document& document, const YamlLimits& limits) : document_(document), limits_(limits) {}
 
   const Node* root() const { return root_; }
+  /// Whether it refused a key that is no text. The parser also gives such keys where a list or an object does not end.
+  bool refused_key() const { return refused_key_; }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (root_ != nullptr) fail_at(document_.path, mark.line + 1, "begins a second document; expected one in a file");
@@ -95,8 +152,12 @@ class YamlBuilder final : public YAML::EventHandler {
     if (tag != "?" && tag != "!" && !tag.empty())
       fail_at(document_.path, mark.line + 1, "has the tag " + tag + "; expected none");
   }
+  [[noreturn]] void refuse_key(int line) {
+    refused_key_ = true;
+    fail_at(document_.path, line, "has a key that is no text; expected a name");
+  }
   Node& make(const YAML::Mark& mark, Node::Kind kind, YAML::anchor_t anchor) {
-    if (expects_key()) fail_at(document_.path, mark.line + 1, "has a key that is no text; expected a name");
+    if (expects_key()) refuse_key(mark.line + 1);
     Node& node = document_.nodes.emplace_back();
     node.kind = kind;
     node.line = mark.line + 1;
@@ -129,7 +190,7 @@ class YamlBuilder final : public YAML::EventHandler {
     attach(node, node->line);
   }
   void attach(const Node* node, int line) {
-    if (expects_key()) fail_at(document_.path, line, "has a key that is no text; expected a name");
+    if (expects_key()) refuse_key(line);
     values_ += node->values;
     if (values_ > limits_.values)
       fail_at(document_.path, line,
@@ -159,6 +220,7 @@ class YamlBuilder final : public YAML::EventHandler {
   std::vector<std::string> keys_;  // key_ and has_key_ of the objects around it
   std::vector<bool> had_key_;
   size_t values_ = 0;
+  bool refused_key_ = false;
   const Node* root_ = nullptr;
 };
 
@@ -182,8 +244,11 @@ YamlValue YamlValue::parse(const std::string& text, const std::string& where, co
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& error) {
-    const int line = error.mark.is_null() ? 1 : error.mark.line + 1, column = error.mark.is_null() ? 1 : error.mark.column + 1;
-    fail_at(where, line, "is not valid YAML at column " + std::to_string(column) + ": " + error.msg);
+    refuse_bad_yaml(text, where);
+    fail_at(where, 1, "is not valid YAML: " + error.msg);
+  } catch (const FileError&) {
+    if (builder.refused_key()) refuse_bad_yaml(text, where);
+    throw;
   }
   const Node* root = builder.root();
   if (root == nullptr) {

@@ -100,6 +100,18 @@ TEST(YamlReader, RefusesWhatIsNoPlainDocument) {
   EXPECT_CONTAINS(message_of([&] { YamlValue::read(scratch / "absent.yaml"); }), "absent.yaml");
 }
 
+// The parser takes what does not end for the key of an object, if more than one bracket stands open.
+TEST(YamlReader, NamesTheBracketThatDoesNotEnd) {
+  EXPECT_EQ(refused("a: 1\nprompt: [[[[\n"),
+            "r.yaml:2: is not valid YAML at column 12: the list that begins there with \"[\" does not end; expected \"]\"");
+  const char* const object = "the object that begins there with \"{\" does not end; expected \"}\"";
+  EXPECT_EQ(refused("a: {b: 1,\n c: {d: 2\n"), "r.yaml:2: is not valid YAML at column 5: " + std::string(object));
+  EXPECT_CONTAINS(refused("a: {b: ["), "r.yaml:1: is not valid YAML at column 8: the list");
+  EXPECT_CONTAINS(refused("a: [b, c\nd: e\n"), "r.yaml:1: is not valid YAML at column 4: the list");
+  EXPECT_CONTAINS(refused("a: [{b: 1"), "r.yaml:1: is not valid YAML at column 5: the object");
+  EXPECT_CONTAINS(refused("? [1, 2]\n: [\n"), "r.yaml:2: is not valid YAML at column 3: the list");
+}
+
 TEST(YamlReader, BoundsSizeDepthAndAliases) {
   EXPECT_CONTAINS(refused(std::string(40, '[') + std::string(40, ']')), "deeper than 32 levels");
   std::string open;
