@@ -110,11 +110,12 @@ std::vector<int32_t> shifted(std::span<const std::vector<int32_t>> sequences, st
   return targets;
 }
 
-void require_scored(int64_t scored) {
-  if (scored == 0)
-    throw InputError(
-        "no label is scored, so there is no loss: label t + 1 is scored against the logits at t, which takes a "
-        "sequence of two tokens or more");
+void require_scored(int64_t scored, std::span<const std::vector<int32_t>> sequences) {
+  if (scored > 0) return;
+  const bool short_ones = std::all_of(sequences.begin(), sequences.end(), [](const auto& ids) { return ids.size() < 2; });
+  throw InputError(std::string("no position is scored, so there is no loss: label t + 1 is scored against the logits at t, ") +
+                   (short_ones ? "which takes a sequence of two tokens or more"
+                               : "and every label from the second on is -100, which means not scored. Name a token in one of them"));
 }
 
 void require_finite(double loss) {
@@ -160,7 +161,7 @@ LossGradients loss_gradients(Engine& engine, std::span<const std::vector<int32_t
   const std::vector<int32_t> targets = shifted(sequences, labels, engine.shape().vocab_size);
   LossGradients result;
   result.scored = scored_in(targets);
-  require_scored(result.scored);
+  require_scored(result.scored, sequences);
   OpenedModel& opened = engine.opened();
   check_memory(static_cast<size_t>(parameter_count(*opened.model)) * 2 * sizeof(float), 0,
                "The gradients of all parameters and their copy", "Use a machine with more memory, or a smaller model");
@@ -192,7 +193,7 @@ HookGradients hook_gradients(Engine& engine, std::span<const std::vector<int32_t
   const std::vector<HookQuery> queries = parse_all(hooks);
   HookGradients result;
   result.scored = scored_in(targets);
-  require_scored(result.scored);
+  require_scored(result.scored, sequences);
   size_t bytes = 0;
   std::vector<std::vector<Capture>> captures;
   for (const auto& ids : sequences) {

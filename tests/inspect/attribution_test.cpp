@@ -164,7 +164,7 @@ TEST(HookGradients, AreZeroWhereNothingScoredDependsOnAValue) {
   EXPECT_EQ(second.numbers, Numbers(2 * d, 0.0f));
   EXPECT_CONTAINS(message_of<InputError>(
                       [&] { hook_gradients(engine, {&ids[1], 1}, {&labels[1], 1}, std::vector<std::string>{"hook_embed"}); }),
-                  "no label is scored");
+                  "no position is scored");
 }
 
 TEST(HookGradients, AreWrittenByTrace) {

@@ -257,7 +257,14 @@ TEST_F(TraceGpt2, RefusesWhatHasNoAnswer) {
   EXPECT_CONTAINS(refused(kOne, {.gradients = true, .labels = {{1}, {2}}}), "labels for 2 sequence(s) and tokens for 1");
   EXPECT_CONTAINS(refused(kOne, {.gradients = true, .labels = {{1, 2, 3, 100000}}}), "label 100000 at place 3 of sequence 0");
   EXPECT_CONTAINS(refused(kOne, {.gradients = true, .labels = {{1, 2, 3, -1}}}), "-100 means not scored");
-  EXPECT_CONTAINS(refused({{5}}, {.gradients = true}), "no label is scored");
+  EXPECT_CONTAINS(refused({{5}}, {.gradients = true}), "no position is scored, so there is no loss");
+  EXPECT_CONTAINS(refused({{5}}, {.gradients = true}), "a sequence of two tokens or more");
+  for (const int32_t first : {-100, 5}) {
+    const std::string none = refused(kOne, {.gradients = true, .labels = {{first, -100, -100, -100}}});
+    EXPECT_CONTAINS(none, "no position is scored");
+    EXPECT_CONTAINS(none, "every label from the second on is -100, which means not scored");
+    EXPECT_EQ(none.find("two tokens"), std::string::npos) << none;
+  }
 }
 
 TEST_F(TraceGpt2, NanIsShownInHooksAndRefusedAsLoss) {
