@@ -27,7 +27,8 @@ Tensor checked_logits(Engine& engine, const Step& step, const Tensor& x, Listene
   const Listening watching(ctx, watched);
   logits(ctx, engine.model().residual(ctx, step), engine.model().head(), rows);
   throw RunError("NaN or infinity appeared first in " + (watch.name.empty() ? std::string("the logits") : watch.name) +
-                 (edited ? " of the edited run: its numbers grow beyond what f32 holds. Edit fewer layers or norms"
+                 (edited ? " of the edited run. An intervention there or on an earlier hook may be its cause: numbers that grow beyond "
+                           "what f32 holds, or a division by a zero that it puts in. Change it, or edit fewer layers or norms"
                          : "; do the weights hold NaN? `vitrine verify` shows more"));
 }
 

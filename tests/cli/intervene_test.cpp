@@ -211,6 +211,7 @@ TEST(InterveneCommand, RefusesRecipesThatAreWrong) {
                         {"q, k or v"});
   expect_recipe_refused(kKings + "metric: loss\npath: {senders: {head: 3.0}, receivers: {head: 2.1, inputs: q}}\n",
                         {":4", "no receiver comes after a sender"});
+  expect_recipe_refused("prompt: [[[[\n", {":1: is not valid YAML at column 12: the list that begins there"});
   expect_recipe_refused("prompt: \"a\xff\"\ninterventions: [{mlp: 0, do: zero}]\n", {":1", "UTF-8"});
 }
 
@@ -331,6 +332,14 @@ TEST(InterveneCommand, NumbersThatRunAwayAreARunThatFailed) {
   EXPECT_EQ(outcome.out, "");
   EXPECT_CONTAINS(outcome.err, "NaN or infinity appeared first in blocks.2.");
   EXPECT_CONTAINS(outcome.err, "of the edited run");
+  EXPECT_CONTAINS(outcome.err, "on an earlier hook may be its cause");
+  // A norm divides by its scale.
+  const Outcome zero = vitrine(
+      {"intervene", scratch.write("r.yaml", "prompt: The king\ninterventions:\n  - {hook: ln_final.hook_scale, do: zero}\n")});
+  EXPECT_EQ(zero.code, 1) << zero.err;
+  EXPECT_CONTAINS(zero.err, "NaN or infinity appeared first in ln_final.hook_normalized");
+  EXPECT_CONTAINS(zero.err, "on an earlier hook may be its cause");
+  EXPECT_CONTAINS(zero.err, "a division by a zero");
   const Outcome folder =
       vitrine({"intervene", scratch.write("r.yaml", "prompt: a\ninterventions: [{mlp: 0, do: zero}]\n"), "--out", scratch / ""});
   EXPECT_EQ(folder.code, 2);
