@@ -16,13 +16,28 @@ namespace {
 using Target = Intervention::Target;
 using Action = Intervention::Action;
 
+// Whether a message begins with `where`, such as r.yaml:3: "interventions[0]", or with the place of a value inside it, which may
+// stand on another line.
+bool names_place(std::string_view message, std::string_view where) {
+  if (message.starts_with(where)) return true;
+  const size_t quote = where.rfind(": \"");
+  if (quote == std::string_view::npos) return false;
+  const std::string_view file = where.substr(0, where.rfind(':', quote - 1) + 1);
+  const std::string_view field = where.substr(quote, where.size() - quote - 1);  // without its closing quote
+  if (!message.starts_with(file)) return false;
+  message.remove_prefix(file.size());
+  message.remove_prefix(std::min(message.find_first_not_of("0123456789"), message.size()));
+  if (!message.starts_with(field) || message.size() == field.size()) return false;
+  return message[field.size()] == '.' || message[field.size()] == '[';
+}
+
 // Runs f; what it refuses is reported at `where`.
 template <class F>
 auto reported(const std::string& where, F&& f) {
   try {
     return f();
   } catch (const InputError& error) {
-    if (where.empty() || std::string_view(error.what()).starts_with(where)) throw;
+    if (where.empty() || names_place(error.what(), where)) throw;
     throw InputError(where + ": " + error.what());
   }
 }

@@ -291,6 +291,26 @@ TEST(InterveneCommand, RefusesVectorsOfAnotherShape) {
                         {":3", "\"a\" holds nan", "number 0"});
 }
 
+TEST(InterveneCommand, NamesThePlaceOnce) {
+  const std::string list = "prompt: The king\ninterventions:\n";
+  const auto place_once = [](const std::string& recipe, const std::string& place) {
+    const Scratch scratch;
+    const std::string file = scratch.write("r.yaml", recipe);
+    const Outcome outcome = vitrine({"intervene", file});
+    EXPECT_EQ(outcome.code, 2) << recipe;
+    EXPECT_CONTAINS(outcome.err, "vitrine intervene: " + file + place + ": ");
+    EXPECT_EQ(outcome.err.find(file), outcome.err.rfind(file)) << outcome.err;
+  };
+  place_once(list + "  - {mlp: 1, do: set, vector: {file: no/such.safetensors, tensor: a}}\n", ":3: \"interventions[0].vector\"");
+  place_once(list + "  - mlp: 1\n    do: set\n    vector:\n      {file: no/such.safetensors, tensor: a}\n",
+             ":6: \"interventions[0].vector\"");
+  place_once(list + "  - {mlp: 1, do: set, vector: {plus: The king, position: 9}}\n", ":3: \"interventions[0].vector\"");
+  place_once(list + "  - {mlp: 1, do: set, vector: {plus: {tokens: [6144]}}}\n", ":3: \"interventions[0].vector.plus\"");
+  place_once(list + "  - {mlp: 1, do: mean, over: [a king,\n     {tokens: [6144]}]}\n", ":4: \"interventions[0].over[1]\"");
+  place_once(list + "  - {mlp: 1, do: set, vector: [1, 2]}\n", ":3: \"interventions[0]\"");
+  place_once(list + "  - {mlp: 99, do: zero}\n", ":3: \"interventions[0]\"");
+}
+
 // JSON knows no words without quotes.
 TEST(InterveneCommand, TakesARunByItsNameInQuotesToo) {
   const auto kl = [](const std::string& from) {
