@@ -109,6 +109,10 @@ void build_app(CLI::App& app, Action& chosen) {
     }
     sub->footer(std::string(command.details) + "\n\nExample:\n" + example);
     Action action = command.define(*sub);
+    // A flag takes one value each time it is given. CLI11 would let one that may be repeated take the prompt behind it, too, and
+    // read "[PAD]" or "[heads=1]" as a list with brackets around it.
+    for (CLI::Option* option : sub->get_options())
+      if (!option->get_positional()) option->allow_extra_args(false);
     sub->final_callback([&chosen, action] { chosen = action; });
   }
 }

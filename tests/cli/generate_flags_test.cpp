@@ -18,6 +18,20 @@ TEST(GenerateFlags, EmptyValuesAreNoDefaults) {
   expect_refused({"tokenize", "a", "--compare", ""}, {"--compare", "is empty; leave the option out"});
 }
 
+// One value for each flag: the word behind it is the prompt, and brackets belong to the string.
+TEST(GenerateFlags, AStopTakesOneStringAsItIs) {
+  const std::vector<std::string> common = {"generate", "--json", "--max-tokens", "8"};
+  const auto text = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), common.begin(), common.end());
+    const Outcome outcome = vitrine(more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.code == 0 ? outcome.json()["text"].get<std::string>() : outcome.err;
+  };
+  const std::string plain = text({"Once upon"}), first = plain.substr(1, plain.find(' ', 1) - 1);
+  EXPECT_EQ(text({"--stop", "never said", "Once upon"}), plain);
+  EXPECT_EQ(text({"--stop", "[" + first + "]", "Once upon"}), plain) << first;
+}
+
 TEST(GenerateFlags, BeamsUpToTheEndOfTheContext) {
   const std::string model = std::string(VITRINE_GOLDEN) + "/variants/llama_head_dim";  // 61 tokens, a context of 64
   std::string prompt = "5";

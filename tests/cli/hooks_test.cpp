@@ -2,6 +2,7 @@
 #include "inspect/hooks.h"
 
 #include "cli/program.h"
+#include "io/safetensors.h"
 
 namespace vitrine {
 namespace {
@@ -22,6 +23,17 @@ TEST(HookRequests, UnknownNamesAreRefusedWithTheNearest) {
   refused("hook_pos_embed", {"no hook of this gemma2 model"});  // other families have it
   refused("blocks.0.attn.hook_q[heads=4]", {"4 heads, 0 to 3"});
   refused("blocks.0.attn.hook_q[heads=0", {"has a [ without its ]"});
+  refused("[heads=1]", {"the hook request \"[heads=1]\" has no name; expected PATTERN"});
+  refused("[hook_embed,logits]", {"the hook request \"[hook_embed,logits]\" has no name"});
+}
+
+// A flag that may be repeated takes one value each time: the word behind it is the prompt.
+TEST(HookRequests, LeaveThePromptBehindThem) {
+  const Scratch scratch;
+  const Outcome outcome =
+      vitrine({"trace", "--out", trace_file(scratch), "--hooks", "hook_embed", "--hooks", "logits", "The king"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(open_safetensors(trace_file(scratch)).tensors().size(), 2u);
 }
 
 TEST(HookRequests, MoreThanMemoryHoldsIsRefusedWithNumbersBeforeTheRun) {

@@ -46,6 +46,15 @@ TEST(TokenizerTrain, WritesAFolderThatTokenizeReads) {
   EXPECT_CONTAINS(equal.out, "equal over 40000 bytes");
 }
 
+TEST(TokenizerTrain, KeepsTheBracketsOfControlTokens) {
+  const Scratch scratch;
+  const std::string folder = scratch / "bert";
+  const Outcome trained = vitrine(words_of(kText + " --vocab-size 300 --special [PAD] --special [a,b]", folder));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::string written = read_file(folder + "/tokenizer.json");
+  for (const char* token : {"\"[PAD]\"", "\"[a,b]\""}) EXPECT_CONTAINS(written, token);
+}
+
 TEST(TokenizerTrain, ShowsEachMergeWithItsCount) {
   const Scratch scratch;
   const std::string text = scratch.write("example.txt", "aaabdaaabac");
