@@ -46,6 +46,8 @@ if [ -n "$program" ]; then
   page tales 'Once upon a time there was a little girl who'
   # Raw ids need no tokenizer: a page without pieces.
   page tales-ids --tokens 2,300,301,302,303
+  # One token: no head has a flatness.
+  page tales-one --tokens 2
   page gpt2 'The quick brown fox' --model "$golden/gpt2_a/model"
   page gemma2 'The quick brown fox jumps over it' --model "$golden/gemma2/model"
   page llama 'The quick brown fox' --model "$golden/llama/model"

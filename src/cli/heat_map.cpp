@@ -62,7 +62,7 @@ std::string heat_map_text(const HeatMap& map, int terminal_columns, bool colours
         const std::optional<double> value = map.values[r * count + c];
         const std::string shown = pad_left(value ? number_text(*value, decimals) : "", cell);
         const double share = value && map.reach > 0 ? (*value - map.middle) / map.reach : 0;
-        text += colours && value ? coloured(shown, share) : shown;
+        text += colours && value && !std::isnan(*value) ? coloured(shown, share) : shown;
       }
       text += "\n";
     }

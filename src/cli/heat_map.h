@@ -9,7 +9,7 @@ namespace vitrine::cli {
 struct HeatMap {
   std::string corner;  // names the rows
   std::vector<std::string> rows, columns;
-  std::vector<std::optional<double>> values;  // [row, column]; nothing: no such cell
+  std::vector<std::optional<double>> values;  // [row, column]; nothing: no such cell; NaN: "-"
   double middle = 0, reach = 1;               // the colour scale goes from middle - reach (orange) to middle + reach (blue)
 };
 

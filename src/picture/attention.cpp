@@ -10,9 +10,10 @@
 namespace vitrine {
 namespace {
 
+// Means of `count` numbers; NaN, which is written as null, where there are none.
 std::vector<double> over(const std::vector<double>& sums, double count) {
   std::vector<double> means;
-  for (const double s : sums) means.push_back(count > 0 ? s / count : 0);
+  for (const double s : sums) means.push_back(count > 0 ? s / count : std::numeric_limits<double>::quiet_NaN());
   return means;
 }
 
@@ -93,17 +94,20 @@ PictureJson draw_attention(Studio& studio) {
   const ModelShape& s = studio.facts.shape;
   const PatternLevel& level = seen.level;
   const double targets = static_cast<double>(seen.tokens - 1);
+  // A head none of whose targets sees two positions (one token, a window of one) has no choice to make and no flatness: NaN.
   std::vector<std::vector<double>> flatness, first, previous, self;
   std::vector<std::vector<int64_t>> order;
   for (const LayerPatterns& layer : seen.patterns) {
     std::vector<double>& flat = flatness.emplace_back();
     for (size_t h = 0; h < layer.entropy_share.size(); ++h)
-      flat.push_back(layer.seen_rows[h] > 0 ? layer.entropy_share[h] / layer.seen_rows[h] : 1);
+      flat.push_back(layer.seen_rows[h] > 0 ? layer.entropy_share[h] / layer.seen_rows[h]
+                                            : std::numeric_limits<double>::quiet_NaN());
     std::vector<int64_t>& heads = order.emplace_back(flat.size());
     std::iota(heads.begin(), heads.end(), 0);
     std::sort(heads.begin(), heads.end(), [&](int64_t a, int64_t b) {
       const double of_a = flat[static_cast<size_t>(a)], of_b = flat[static_cast<size_t>(b)];
-      return of_a != of_b ? of_a > of_b : a < b;
+      if (std::isnan(of_a) != std::isnan(of_b)) return std::isnan(of_b);
+      return of_a > of_b || (!(of_b > of_a) && a < b);
     });
     first.push_back(over(layer.on_first, targets));
     previous.push_back(over(layer.on_previous, targets));
@@ -119,14 +123,17 @@ PictureJson draw_attention(Studio& studio) {
       if (flatness[l][h] > flattest.value) flattest = {flatness[l][h], l, h};
       if (flatness[l][h] < spikiest.value) spikiest = {flatness[l][h], l, h};
     }
+  const std::string extremes = flattest.value < 0
+                                   ? "No token sees more than one position, so no head is flatter than another."
+                                   : fmt::format("The flattest head is layer {}, head {}; the spikiest layer {}, head {}.",
+                                                 flattest.layer, flattest.head, spikiest.layer, spikiest.head);
   PictureJson p = present(
       "Attention weights of every head in every layer: for each target token (down) how much of each source token (across) it "
       "takes "
       "in; each row sums to 1, and nothing lies right of the diagonal, since no token sees later ones. The stronger the colour, "
       "the more weight.",
-      fmt::format("{} of {} × {}. The flattest head is layer {}, head {}; the spikiest layer {}, head {}.",
-                  plural(s.n_layers * s.n_heads, "grid"), seen.tokens, plural(seen.tokens, "token"), flattest.layer,
-                  flattest.head, spikiest.layer, spikiest.head));
+      fmt::format("{} of {} × {}. {}", plural(s.n_layers * s.n_heads, "grid"), seen.tokens, plural(seen.tokens, "token"),
+                  extremes));
   p["nTokens"] = seen.tokens;
   p["nLayers"] = s.n_layers;
   p["nHeads"] = s.n_heads;

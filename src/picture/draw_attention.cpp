@@ -121,7 +121,12 @@ Svg svg_of_attention(const Canvas& c) {
   svg.text(kLeft, below + 12,
            fmt::format("source (key) across, target (query) down; {} is layer 2, head 5", tile >= kWidest ? "L2 H5" : "2.5"),
            Anchor::start, "muted", 11);
-  svg.text(kLeft, below + 28, "layers across; heads of a layer from flat (top) to spiky", Anchor::start, "muted", 11);
+  bool ordered = false;  // whether any head has a flatness
+  for (const PictureJson& layer : c.picture.at("flatness"))
+    for (const PictureJson& flatness : layer) ordered = ordered || !flatness.is_null();
+  svg.text(kLeft, below + 28,
+           ordered ? "layers across; heads of a layer from flat (top) to spiky" : "layers across; heads of a layer by number",
+           Anchor::start, "muted", 11);
   double y = below + 44;
   for (const std::string& line : key) {
     svg.text(kLeft, y, line, Anchor::start, "ink", 11);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -284,14 +285,15 @@ PictureTable head_weights(const Canvas& c, size_t layer, size_t head) {
           first};
 }
 
-// Heads down, layers across.
+// Heads down, layers across; NaN where the data has null: a head of which the run says nothing.
 PictureGrid by_head(const PictureJson& layers, double middle, double reach) {
   PictureGrid grid{"head \\ layer", {}, {}, {}, middle, reach};
   const size_t heads = std::min(layers[0].size(), kTableRows - 2);
   for (size_t l = 0; l < layers.size(); ++l) grid.columns.push_back(std::to_string(l));
   for (size_t h = 0; h < heads; ++h) {
     grid.rows.push_back(std::to_string(h));
-    for (const PictureJson& layer : layers) grid.values.emplace_back(layer[h].get<double>());
+    for (const PictureJson& layer : layers)
+      grid.values.emplace_back(layer[h].is_null() ? std::numeric_limits<double>::quiet_NaN() : layer[h].get<double>());
   }
   return grid;
 }
@@ -318,7 +320,8 @@ Tables of_attention(const Canvas& c) {
     const PictureJson& layers = c.picture.at(key);
     std::vector<std::pair<size_t, size_t>> heads;
     for (size_t l = 0; l < layers.size(); ++l)
-      for (size_t h = 0; h < layers[l].size(); ++h) heads.emplace_back(l, h);
+      for (size_t h = 0; h < layers[l].size(); ++h)
+        if (!layers[l][h].is_null()) heads.emplace_back(l, h);
     const auto weight = [&](std::pair<size_t, size_t> at) { return layers[at.first][at.second].get<double>(); };
     std::sort(heads.begin(), heads.end(), [&](std::pair<size_t, size_t> a, std::pair<size_t, size_t> b) {
       return weight(a) != weight(b) ? weight(a) > weight(b) : a < b;
@@ -326,9 +329,9 @@ Tables of_attention(const Canvas& c) {
     std::vector<std::string>& row = most.rows.emplace_back(1, name);
     for (size_t i = 0; i < 2; ++i) {
       const bool there = i < heads.size();
-      row.push_back(there ? std::to_string(heads[i].first) : "");
-      row.push_back(there ? std::to_string(heads[i].second) : "");
-      row.push_back(there ? fixed(layers[heads[i].first][heads[i].second]) : "");
+      row.push_back(there ? std::to_string(heads[i].first) : "-");
+      row.push_back(there ? std::to_string(heads[i].second) : "-");
+      row.push_back(there ? fixed(layers[heads[i].first][heads[i].second]) : "-");
     }
   }
   return {flatness, most};

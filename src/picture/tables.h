@@ -13,7 +13,7 @@ namespace vitrine {
 struct PictureGrid {
   std::string corner;  // names the rows
   std::vector<std::string> rows, columns;
-  std::vector<std::optional<double>> values;  // [row, column]; nothing: no such cell
+  std::vector<std::optional<double>> values;  // [row, column]; nothing: no such cell; NaN: not known
   double middle = 0, reach = 1;
 };
 

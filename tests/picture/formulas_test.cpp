@@ -82,6 +82,32 @@ TEST_F(Formulas, SoftCapSoftmaxAndToyGrowth) {
   EXPECT_EQ(toy.at("with").size(), 19u);
 }
 
+// Where no token sees a second position a head has nothing to choose from: no flatness, no rank.
+TEST_F(Formulas, NoFlatnessWithoutAChoice) {
+  const PictureJson p = one("attention", {5});
+  for (const char* key : {"flatness", "onFirst", "onPrevious", "onSelf"})
+    for (const PictureJson& layer : p.at(key))
+      for (const PictureJson& head : layer) EXPECT_TRUE(head.is_null()) << key;
+  EXPECT_EQ(p.at("flatToSpiky").dump(), "[[0,1],[0,1]]");  // every head is drawn
+  EXPECT_EQ(p.at("alt"), "4 grids of 1 × 1 token. No token sees more than one position, so no head is flatter than another.");
+
+  Json config = random_gemma_config();
+  config["architectures"] = {"Gemma2ForCausalLM"};
+  config["model_type"] = "gemma2";
+  config.erase("hidden_act");
+  config["hidden_activation"] = "gelu_pytorch_tanh";
+  config["query_pre_attn_scalar"] = 256;
+  config["sliding_window"] = 1;
+  config["attn_logit_softcapping"] = config["final_logit_softcapping"] = 30.0;
+  write_random_model(folder.path(), config);
+  const PictureJson window = one("attention");
+  for (const PictureJson& head : window.at("flatness")[0]) EXPECT_TRUE(head.is_null());
+  for (const PictureJson& head : window.at("flatness")[1]) EXPECT_TRUE(head.is_number());
+  for (const PictureJson& head : window.at("onSelf")[0]) EXPECT_EQ(head, 1);
+  EXPECT_NE(window.at("alt").get<std::string>().find("The flattest head is layer 1"), std::string::npos) << window.at("alt");
+  EXPECT_NE(window.at("alt").get<std::string>().find("the spikiest layer 1"), std::string::npos) << window.at("alt");
+}
+
 TEST_F(Formulas, ActivationsAreTorchs) {
   const PictureJson p = one("activation-curves");
   for (const char* key : {"x", "relu", "geluTanh", "geluExact", "silu"})

@@ -113,6 +113,16 @@ TEST_F(Tables, OneHeadsWeights) {
   }
 }
 
+TEST_F(Tables, OfOneTokenHaveNoFlatness) {
+  const PictureJson one = explain_document(engine, ids_prompt({2}));
+  const std::vector<PictureTable> tables = picture_tables(one, "attention");
+  ASSERT_EQ(tables.size(), 2u);
+  ASSERT_TRUE(tables[0].grid);
+  for (const std::optional<double>& value : tables[0].grid->values) EXPECT_TRUE(value && std::isnan(*value));
+  for (const auto& row : tables[1].rows) EXPECT_EQ(row, (std::vector<std::string>{row[0], "-", "-", "-", "-", "-", "-"}));
+  EXPECT_NE(picture_svg(one, "attention").find("heads of a layer by number"), std::string::npos);
+}
+
 TEST(LongTables, SayWhatTheyLeaveOut) {
   const TemporaryDirectory folder;
   write_random_model(folder.path(), {{"architectures", {"Gemma2ForCausalLM"}},

@@ -438,14 +438,14 @@ export interface Attention extends Head<"attention"> {
     /** By layer: u16 dense [head, target, k]: those weights; 0 where the row sees fewer than k. */
     weights: Packed[];
   } | null;
-  /** [layer][head]: mean over targets that see n > 1 positions of entropy / ln n. 1: flat, 0: spiky. */
-  flatness: number[][];
-  /** [layer]: heads from flat to spiky. */
+  /** [layer][head]: mean over targets that see n > 1 positions of entropy / ln n. 1: flat, 0: spiky. null: no target sees two. */
+  flatness: (number | null)[][];
+  /** [layer]: heads from flat to spiky; behind them, by number, those without flatness. */
   flatToSpiky: number[][];
-  /** [layer][head]: mean weight on position 0, on the position before, on itself (over targets from 1 on). */
-  onFirst: number[][];
-  onPrevious: number[][];
-  onSelf: number[][];
+  /** [layer][head]: mean weight on position 0, on the position before, on itself (over targets from 1 on; null: one token). */
+  onFirst: (number | null)[][];
+  onPrevious: (number | null)[][];
+  onSelf: (number | null)[][];
 }
 
 /** cap · tanh(s / cap), and how much of this run it touches. */

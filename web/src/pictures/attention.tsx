@@ -31,7 +31,7 @@ function Thumb({ picture: p, layer, head, size, chosen }: { picture: Attention; 
 function striking(p: Attention): readonly [number, number] {
   let best: readonly [number, number] = [0, 0];
   p.onPrevious.forEach((row, layer) => row.forEach((share, head) => {
-    if (share > p.onPrevious[best[0]]![best[1]]!) best = [layer, head];
+    if (share !== null && share > p.onPrevious[best[0]]![best[1]]!) best = [layer, head];
   }));
   return best;
 }
@@ -58,8 +58,16 @@ function Attentions({ picture: p }: { picture: Attention }) {
   const n = side(p);
   const binned = p.level === "tiles";
   const per = p.tiles?.tokensPerBin ?? 1;
-  const about = (layer: number, head: number) =>
-    `layer ${layer}, head ${head}\nflatness ${exact(p.flatness[layer]![head])}\non the token before: ${percent(p.onPrevious[layer]![head]!)}\non itself: ${percent(p.onSelf[layer]![head]!)}\non the first token: ${percent(p.onFirst[layer]![head]!)}`;
+  const about = (layer: number, head: number) => {
+    const flat = p.flatness[layer]![head]!;
+    const lines = [`layer ${layer}, head ${head}`, flat === null ? "no flatness: no token sees a second position here" : `flatness ${exact(flat)}`];
+    for (const [where, shares] of [["the token before", p.onPrevious], ["itself", p.onSelf], ["the first token", p.onFirst]] as const) {
+      const share = shares[layer]![head]!;
+      if (share !== null) lines.push(`on ${where}: ${percent(share)}`);
+    }
+    return lines.join("\n");
+  };
+  const measured = useMemo(() => p.flatness.some((row) => row.some((flat) => flat !== null)), [p]);
 
   const locate = (event: MouseEvent) => {
     const frame = area.current!.getBoundingClientRect();
@@ -102,13 +110,13 @@ function Attentions({ picture: p }: { picture: Attention }) {
   const every = Math.max(1, Math.ceil(22 / pitch));
   /** The name of a row or column: its layer, or its head, which has a number only while heads are in order. */
   const name = (ofHeads: boolean, index: number, total: number, roomy: boolean) => {
-    if (ofHeads && order === "spiky") return index === 0 ? "flat" : index === total - 1 ? "spiky" : "";
+    if (ofHeads && order === "spiky" && measured) return index === 0 ? "flat" : index === total - 1 ? "spiky" : "";
     if (index % every !== 0) return "";
     return roomy && (ofHeads || index === 0 || !across) ? `${ofHeads ? "head" : "layer"} ${index}` : String(index);
   };
   return (
     <div ref={box}>
-      <Choice label="Heads" options={[{ value: "spiky", name: "flat to spiky" }, { value: "number", name: "as numbered" }]} value={order} onChange={setOrder} />
+      {measured && <Choice label="Heads" options={[{ value: "spiky", name: "flat to spiky" }, { value: "number", name: "as numbered" }]} value={order} onChange={setOrder} />}
       {width > 0 && (
         <div class="thumbs-scroll" tabIndex={-1}>
           <div class="thumbs-names top" style={{ paddingLeft: px(names) }} aria-hidden="true">
