@@ -29,7 +29,7 @@ std::string typed_name(const CLI::App& app) {
 
 int report(const std::string& who, const std::string& message, int code) {
   std::fflush(stdout);
-  log("{}: {}", who, message);
+  log("{}: {}", who, visible_message(message));  // what it quotes comes from arguments and files
   return code;
 }
 

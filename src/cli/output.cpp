@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "io/atomic_file.h"
 
 namespace vitrine::cli {
@@ -26,6 +27,15 @@ std::pair<utf8proc_int32_t, size_t> code_point(std::string_view text, size_t i) 
   return {point, static_cast<size_t>(n)};
 }
 
+// A character as it is, or in letters what would not be seen: control characters and broken UTF-8 as \x1b, characters that are
+// invisible or turn the line's direction as \u{200f}.
+std::string shown(utf8proc_int32_t point, std::string_view bytes) {
+  if (point < 0 || point < 0x20 || point == 0x7f) return fmt::format("\\x{:02x}", static_cast<unsigned char>(bytes[0]));
+  if (utf8proc_category(point) == UTF8PROC_CATEGORY_CC || utf8proc_category(point) == UTF8PROC_CATEGORY_CF)
+    return fmt::format("\\u{{{:x}}}", static_cast<unsigned>(point));
+  return std::string(bytes);
+}
+
 std::string styled(std::string_view text, const char* code) {
   if (!terminal().colours) return std::string(text);
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
@@ -38,7 +48,7 @@ void write_out(std::string_view text) {
     throw RunError(fmt::format("standard output: {}; the result is incomplete", std::strerror(errno)));
 }
 
-void write_log(std::string_view line) { fmt::print(stderr, "{}\n", line); }
+void write_log(std::string_view line) { fmt::print(stderr, "{}\n", utf8_lossy(line)); }
 
 void print_json(const OrderedJson& document) {
   write_out(document.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
@@ -88,22 +98,21 @@ std::string visible(std::string_view piece) {
   std::string text;
   for (size_t i = 0; i < piece.size();) {
     const auto [point, n] = code_point(piece, i);
-    const auto byte = static_cast<unsigned char>(piece[i]);
-    if (point == '\n') {
-      text += "\\n";
-    } else if (point == '\t') {
-      text += "\\t";
-    } else if (point == '\r') {
-      text += "\\r";
-    } else if (point == '\\') {
-      text += "\\\\";
-    } else if (point < 0 || point < 0x20 || point == 0x7f) {
-      text += fmt::format("\\x{:02x}", byte);
-    } else if (utf8proc_category(point) == UTF8PROC_CATEGORY_CC || utf8proc_category(point) == UTF8PROC_CATEGORY_CF) {
-      text += fmt::format("\\u{{{:x}}}", static_cast<unsigned>(point));  // invisible, or turns the line's direction
-    } else {
-      text += piece.substr(i, n);
-    }
+    text += point == '\n'   ? "\\n"
+            : point == '\t' ? "\\t"
+            : point == '\r' ? "\\r"
+            : point == '\\' ? "\\\\"
+                            : shown(point, piece.substr(i, n));
+    i += n;
+  }
+  return text;
+}
+
+std::string visible_message(std::string_view message) {
+  std::string text;
+  for (size_t i = 0; i < message.size();) {
+    const auto [point, n] = code_point(message, i);
+    text += point == '\n' || point == '\t' ? std::string(message.substr(i, n)) : shown(point, message.substr(i, n));
     i += n;
   }
   return text;

@@ -53,6 +53,8 @@ std::string bar(double share, int cells);
 
 /// A piece as one visible word: control characters and backslashes as \n, \t, \\, \x1b; broken UTF-8 as \xff.
 std::string visible(std::string_view piece);
+/// A message of one or more lines in which the same characters are visible, apart from line ends, tabs and backslashes.
+std::string visible_message(std::string_view message);
 
 /// Columns that UTF-8 text takes in a terminal (wide East Asian characters take two).
 int width_of(std::string_view text);

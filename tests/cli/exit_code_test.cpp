@@ -1,6 +1,7 @@
 // What is wrong with the input or the flags exits with 2 and says what to do; what goes wrong in a run exits with 1.
 #include <fstream>
 
+#include "base/utf8.h"
 #include "cli/program.h"
 
 namespace vitrine {
@@ -41,6 +42,22 @@ TEST(ExitCode, FlagsOfGeneration) {
   expect_refused({"generate", "a", "--eos", "6144"}, {"--eos", "6144"});
   expect_refused({"generate", "a", "--eos", "1", "--ignore-eos"}, {"contradict"});
   expect_refused({"generate", "a", "--stop", ""}, {"stop"});
+}
+
+// A message quotes what was given; bytes that are no text, or that would steer the terminal, come out as words.
+TEST(ExitCode, MessagesAreText) {
+  const Scratch scratch;
+  const std::string out = scratch / "t.safetensors";
+  expect_refused({"trace", "a", "--hooks", "\xff\x1bM", "--out", out}, {"fits \"\\xff\\x1bM\""});
+  expect_refused({"predict", "a", "--top", "\xff"}, {"--top: \"\\xff\" is no whole number"});
+  expect_refused({"predict", "a", "--t\xff"}, {"--t\\xff is no option"});
+  expect_refused({"pre\xff"}, {"pre\\xff"});
+  expect_refused({"predict", "a", "--model", "no\xffsuch"}, {"no\\xffsuch"});
+  expect_refused({"intervene", "no/\x1b[31m\xff.yaml"}, {"no/\\x1b[31m\\xff.yaml"});
+  expect_refused({"intervene", scratch.write("r.yaml", "\"a\\e[2J\\u202e\": 1\n")}, {"\"a\\x1b[2J\\u{202e}\" is not known"});
+  const Outcome written = vitrine({"trace", "a", "--hooks", "hook_embed", "--out", scratch / "\xff.safetensors"});
+  EXPECT_EQ(written.code, 0) << written.err;
+  EXPECT_TRUE(is_valid_utf8(written.err)) << written.err;
 }
 
 TEST(ExitCode, TokenIds) {
