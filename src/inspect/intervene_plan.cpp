@@ -68,9 +68,16 @@ std::vector<std::string> with_slices(const std::string& pattern, const std::stri
   return queries;
 }
 
+// Whether a text may stand behind positions= in a request: an empty one would be every position, one with a comma more than that.
+bool may_be_slice(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789-:") == std::string::npos;
+}
+
 // What an intervention touches, as requests for hooks.
 std::vector<std::string> queries_of(const Engine& engine, const Intervention& i) {
   const ModelShape& shape = engine.shape();
+  for (const std::string& text : i.positions)
+    if (!may_be_slice(text)) throw InputError("\"" + text + "\" is neither a position nor a range of positions FIRST:END");
   std::vector<std::string> queries;
   const auto add = [&](const std::string& pattern, const std::string& heads = "") {
     for (std::string& query : with_slices(pattern, heads, i.positions)) queries.push_back(std::move(query));
@@ -491,6 +498,7 @@ std::vector<int64_t> indices_of(const std::vector<std::string>& texts, int64_t c
       continue;
     }
     std::optional<HookQuery::Slice> slice;
+    if (!may_be_slice(text)) refuse("is neither an index, a range FIRST:END nor *");
     try {
       slice = parse_hook_query("*[positions=" + text + "]").positions;
     } catch (const InputError&) {

@@ -252,6 +252,9 @@ TEST(InterveneCommand, RefusesWhatTheModelLacks) {
   expect_recipe_refused(one("{head: 3, do: zero}"), {"LAYER.HEAD"});
   expect_recipe_refused(one("{mlp: '9:', do: zero}"), {"selects nothing", "8 layers"});
   expect_recipe_refused(one("{mlp: 0, positions: 7, do: zero}"), {":3", "7"});
+  expect_recipe_refused(one("{mlp: 0, positions: '', do: zero}"), {":3", "\"\" is neither a position nor a range of positions"});
+  expect_recipe_refused(one("{hook: q.0, positions: '1,heads=0', do: zero}"), {":3", "\"1,heads=0\" is neither a position nor"});
+  expect_recipe_refused(one("{mlp: '1,heads=0', do: zero}"), {":3", "\"1,heads=0\" is neither an index, a range"});
   expect_recipe_refused(one("{mlp: 0, do: zero}") + "metric: {logprob: ' king', position: 3}\n",
                         {":4", "position 3", "3 tokens"});
   expect_recipe_refused(one("{mlp: 0, do: zero}") + "metric: {logprob: Rumpelstiltskin}\n",
