@@ -169,7 +169,9 @@ Action define_intervene(CLI::App& app) {
   app.add_option("RECIPE", o->recipe, "What to do, in YAML (docs/intervene.md)")->type_name("FILE")->required();
   add_count(app, "--top", o->run.top, 1, 1 << 20, "Tokens to show before and after (default 10)");
   app.add_flag("--all-positions", o->run.all_positions, "Show predictions and KL after every token, not only after the metric's");
-  app.add_option("--out,-o", o->out, "Also write the JSON document to this file (replaced if it exists)")->type_name("FILE");
+  app.add_option("--out,-o", o->out, "Also write the JSON document to this file (replaced if it exists)")
+      ->type_name("FILE")
+      ->check(not_empty());
   add_count(app, "--memory", o->memory_mib, 1, int64_t{1} << 30,
             "MiB that values kept for patching may take; more is refused before the run (default: what the machine has left)");
   add_model_options(app, o->model);

@@ -191,7 +191,8 @@ Action define_picture(CLI::App& app) {
   app.add_flag("--list", o->list, "List every picture");
   app.add_flag("--svg", o->svg, "Draw it: an SVG file, on standard output or to --out");
   app.add_option("--out,-o", o->out, "The file to write (replaced if it exists); .svg or .json say which kind")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty());
   add_count(app, "--layer", o->layer, 0, 1 << 20, "attention, softmax, query-length: this layer");
   add_count(app, "--head", o->head, 0, 1 << 20, "attention, softmax: this head");
   add_count(app, "--position", o->position, 0, INT32_MAX,
@@ -207,7 +208,7 @@ Action define_explain(CLI::App& app) {
   auto o = std::make_shared<Options>();
   add_prompt_options(app, o->prompt, false);
   app.add_flag("--list", o->list, "List every picture of the page");
-  app.add_option("--out,-o", o->out, "The HTML file to write (replaced if it exists)")->type_name("PAGE");
+  app.add_option("--out,-o", o->out, "The HTML file to write (replaced if it exists)")->type_name("PAGE")->check(not_empty());
   app.add_flag("--no-gradients", o->no_gradients,
                "Leave out the steps that run the model backward; they take most of the time for large models and long prompts");
   add_model_options(app, o->model);

@@ -81,8 +81,12 @@ Action define_trace(CLI::App& app) {
   app.add_option("--labels", o->labels,
                  "With gradients: what is to be predicted, in the shape of the tokens; label t + 1 is scored against position t, "
                  "-100 is not scored; default: the tokens")
-      ->type_name("IDS");
-  app.add_option("--out,-o", o->out, "The safetensors file to write (replaced if it exists)")->type_name("FILE")->required();
+      ->type_name("IDS")
+      ->check(not_empty());
+  app.add_option("--out,-o", o->out, "The safetensors file to write (replaced if it exists)")
+      ->type_name("FILE")
+      ->required()
+      ->check(not_empty());
   add_model_options(app, o->model);
   return [o] { run_trace(*o); };
 }

@@ -28,6 +28,19 @@ TEST(ExitCode, FlagsThatAreWrong) {
   expect_refused({"verify"}, {"--reference is required"});
 }
 
+// An empty --out, as an unset variable of a script gives it, is no name, and not the same as none.
+TEST(ExitCode, EmptyNamesOfFiles) {
+  const Scratch scratch;
+  const std::string recipe = scratch.write("r.yaml", "prompt: a\ninterventions: [{mlp: 0, do: zero}]\n");
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"trace", "a", "--hooks", "hook_embed"}, {"intervene", recipe}, {"picture", "attention", "a"}, {"explain", "a"}}) {
+    std::vector<std::string> line = command;
+    line.insert(line.end(), {"--out", ""});
+    expect_refused(line, {"--out", "is empty"});
+  }
+  expect_refused({"trace", "a", "--gradients", "--labels", "", "--out", scratch / "t"}, {"--labels", "is empty"});
+}
+
 TEST(ExitCode, FlagsOfGeneration) {
   expect_refused({"generate", "a", "--temperature", "-1"}, {"--temperature", "-1 is not between 0"});
   expect_refused({"generate", "a", "--temperature", "nan"}, {"--temperature", "no finite number"});
