@@ -26,10 +26,11 @@ Tensor checked_logits(Engine& engine, const Step& step, const Tensor& x, Listene
   ListenerChain watched({&listener, &watch});
   const Listening watching(ctx, watched);
   logits(ctx, engine.model().residual(ctx, step), engine.model().head(), rows);
-  throw RunError("NaN or infinity appeared first in " + (watch.name.empty() ? std::string("the logits") : watch.name) +
-                 (edited ? " of the edited run. An intervention there or on an earlier hook may be its cause: numbers that grow beyond "
-                           "what f32 holds, or a division by a zero that it puts in. Change it, or edit fewer layers or norms"
-                         : "; do the weights hold NaN? `vitrine verify` shows more"));
+  throw RunError(
+      "NaN or infinity appeared first in " + (watch.name.empty() ? std::string("the logits") : watch.name) +
+      (edited ? " of the edited run. An intervention there or on an earlier hook may be its cause: numbers that grow beyond "
+                "what f32 holds, or a division by a zero that it puts in. Change it, or edit fewer layers or norms"
+              : "; do the weights hold NaN? `vitrine verify` shows more"));
 }
 
 Tensor residual_of(Engine& engine, const Step& step, Listener& listener) {

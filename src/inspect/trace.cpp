@@ -114,8 +114,9 @@ void require_scored(int64_t scored, std::span<const std::vector<int32_t>> sequen
   if (scored > 0) return;
   const bool short_ones = std::all_of(sequences.begin(), sequences.end(), [](const auto& ids) { return ids.size() < 2; });
   throw InputError(std::string("no position is scored, so there is no loss: label t + 1 is scored against the logits at t, ") +
-                   (short_ones ? "which takes a sequence of two tokens or more"
-                               : "and every label from the second on is -100, which means not scored. Name a token in one of them"));
+                   (short_ones
+                        ? "which takes a sequence of two tokens or more"
+                        : "and every label from the second on is -100, which means not scored. Name a token in one of them"));
 }
 
 void require_finite(double loss) {
