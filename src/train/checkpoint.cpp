@@ -18,6 +18,7 @@
 #include "io/safetensors.h"
 #include "model/adapter.h"
 #include "model/export.h"
+#include "train/fingerprint.h"
 
 namespace vitrine {
 namespace {
@@ -56,6 +57,40 @@ Json identity_json(const TrainIdentity& i) {
       {"documents", i.documents}, {"data_tokens", i.data_tokens},         {"optimiser", i.optimiser}};
   if (!i.lora.empty()) json["lora"] = i.lora;
   return json;
+}
+
+// The key of a model's configuration that `now` has otherwise than the run had it, and both values; empty: they agree.
+std::string changed_key(const Json& had, const Json& now) {
+  Json keys = had;
+  keys.update(now);
+  for (const auto& [key, value] : keys.items()) {
+    const bool was = had.contains(key), is = now.contains(key);
+    if (was && is && had.at(key) == now.at(key)) continue;
+    return "model.config." + key + (was ? " " + had.at(key).dump() : " as the family has it") + ", and the configuration now " +
+           (is ? "says " + now.at(key).dump() : "leaves it out");
+  }
+  return "";
+}
+
+// `had`: what the checkpoint says. Errors: InputError naming `path` and what has changed.
+void check_identity(const TrainIdentity& identity, const Json& had, const std::string& path, const std::string& checkpoint) {
+  const std::string elsewhere =
+      identity.lora.empty() ? "from " + checkpoint + " with model: and another out:" : "with another out:";
+  const Json wanted = identity_json(identity);
+  for (const auto& [key, value] : wanted.items())
+    if (!had.contains(key) || had.at(key) != value)
+      throw InputError(path + ": the run has " + key + " " + (had.contains(key) ? had.at(key).dump() : "unknown") +
+                       ", and the configuration now says " + value.dump() +
+                       ", so the run cannot go on where it was. Set it back, or begin a new run " + elsewhere);
+  const std::string checksum = hexadecimal(identity.data_checksum);
+  if (had.contains("data_checksum") && had.at("data_checksum") != checksum)
+    throw InputError(path + ": the run has learned from data with the checksum " + had.at("data_checksum").dump() + ", and " +
+                     identity.data_path + " has \"" + checksum +
+                     "\", so the run cannot go on where it was. Set data.train back, or begin a new run " + elsewhere);
+  if (!had.contains("model_config") || !had.at("model_config").is_object() || !identity.model_config.is_object()) return;
+  if (const std::string changed = changed_key(had.at("model_config"), identity.model_config); !changed.empty())
+    throw InputError(path + ": the run has " + changed +
+                     ", so it would not be the same model. Set it back, or begin a new run with another out:");
 }
 
 // A Hugging Face directory, or the folder of an adapter as PEFT has it. `weights(p)` gives the numbers of a parameter.
@@ -169,6 +204,9 @@ void RunFolder::save(Learner& learner, const Companions& companions, const Train
       sync_directory(temporary + kAverage);
     }
     write_state(learner, temporary + "/" + kState);
+    Json run = identity_json(identity);
+    run["data_checksum"] = hexadecimal(identity.data_checksum);
+    if (identity.model_config.is_object()) run["model_config"] = identity.model_config;
     const Json state = {{"format", kFormat},
                         {"step", progress.step},
                         {"tokens", progress.tokens},
@@ -176,7 +214,7 @@ void RunFolder::save(Learner& learner, const Companions& companions, const Train
                         {"next", progress.position.next},
                         {"best_step", progress.best_step},
                         {"best_loss", progress.best_loss},
-                        {"run", identity_json(identity)}};
+                        {"run", run}};
     write_file_atomically(temporary + "/" + kProgress, state.dump(2) + "\n");
     sync_directory(temporary + "/training");
     sync_directory(temporary);
@@ -199,19 +237,15 @@ void RunFolder::save(Learner& learner, const Companions& companions, const Train
     if (all[i] != progress.best_step) remove_step(all[i]);
 }
 
-TrainProgress RunFolder::restore(int64_t step, Learner& learner, const TrainIdentity& identity) const {
+TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& identity) const {
   const std::string path = step_path(step) + "/" + kProgress;
-  const ConfigReader state(read_json(path, 1 << 20), path);
+  const Json json = read_json(path);
+  const ConfigReader state(json, path);
   if (state.count("format") != kFormat)
     state.fail("format", "is of another version of vitrine; expected " + std::to_string(kFormat));
-  const Json wanted = identity_json(identity), had = read_json(path, 1 << 20).value("run", Json::object());
-  for (const auto& [key, value] : wanted.items())
-    if (!had.contains(key) || had.at(key) != value)
-      throw InputError(
-          path + ": the run has " + key + " " + (had.contains(key) ? had.at(key).dump() : "unknown") +
-          ", and the configuration now says " + value.dump() +
-          ", so the run cannot go on where it was. Set it back, or begin a new run " +
-          (identity.lora.empty() ? "from " + step_path(step) + " with model: and another out:" : "with another out:"));
+  const Json had = json.value("run", Json::object());
+  check_identity(identity, had, path, step_path(step));
+  identity.model_config = had.value("model_config", Json());
   TrainProgress progress;
   progress.step = state.count("step");
   progress.tokens = static_cast<int64_t>(state.number("tokens"));

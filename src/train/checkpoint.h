@@ -21,14 +21,17 @@ struct TrainProgress {
   double best_loss = 0;   // on the validation data
 };
 
-/// What may not change between a run and its continuation, since the position in the data would mean something else.
+/// What may not change between a run and its continuation, since the position in the data would mean something else, or the
+/// model would be another.
 struct TrainIdentity {
   uint64_t seed = 0;
   int64_t sequence_length = 0, batch = 0, accumulate = 0;
   bool documents = true;
-  uint64_t data_tokens = 0;
+  uint64_t data_tokens = 0, data_checksum = 0;
+  std::string data_path = {};  // named in errors; may change
   std::string optimiser;
-  std::string lora = {};  // the adapter that learns; empty: the whole model
+  std::string lora = {};   // the adapter that learns; empty: the whole model
+  Json model_config = {};  // of fresh weights, as it was given; null: none was, or not known any more
   bool operator==(const TrainIdentity&) const = default;
 };
 
@@ -59,8 +62,10 @@ class RunFolder {
             int64_t keep);
 
   /// Reads the optimiser's state and the progress of step-N, whose weights the learner was opened with.
+  /// `identity` comes back with the model_config that the checkpoint has. A checkpoint of an earlier version has none and no
+  /// data_checksum; then these are not compared.
   /// Errors: FileError for a file that does not fit the learner; InputError if `identity` differs from the run's.
-  TrainProgress restore(int64_t step, Learner& learner, const TrainIdentity& identity) const;
+  TrainProgress restore(int64_t step, Learner& learner, TrainIdentity& identity) const;
 
   /// Drops the lines of metrics.jsonl that came after `step`: they will be written again.
   void rewind_metrics(int64_t step) const;

@@ -69,6 +69,14 @@ ModelFiles files_of(const TrainConfig& config, const std::string& checkpoint) {
   return files;
 }
 
+// What the configuration says about the model of fresh weights. Null for a model to go on from, and for a run that goes on when
+// the file that said it is not there any more: the checkpoint is enough.
+Json given_model_config(const TrainConfig& config, bool goes_on) {
+  if (!config.model.empty()) return nullptr;
+  if (!config.config.is_null()) return config.config;
+  return goes_on && !present(config.config_path) ? Json() : resolve_model(config.config_path).config;
+}
+
 // Checkpoints are Hugging Face directories, so a GGUF model that learns takes that form from the start.
 OpenedModel opened_from_gguf(ModelFiles files, const TrainConfig& config) {
   OpenedModel gguf = open_model(std::move(files));
@@ -197,16 +205,6 @@ class Run {
   void sample();
   void save();
   void add_layers(const StepReport& report, const LayerWatch& watch, Line& line) const;
-  TrainIdentity identity() const {
-    return {config_.seed,
-            config_.sequence_length,
-            config_.batch,
-            config_.accumulate,
-            config_.documents,
-            data_->tokens(),
-            config_.optimiser.kind == OptimiserOptions::Kind::adamw ? "adamw" : "sgd",
-            config_.lora ? lora_text(config_, base_) : ""};
-  }
 
   const TrainConfig& config_;
   const TrainEvents& events_;
@@ -219,6 +217,7 @@ class Run {
   std::optional<TokenData> data_, validation_;
   std::optional<BatchSource> source_;
   std::optional<Guidance> guidance_;
+  TrainIdentity identity_;
   std::vector<std::vector<int32_t>> prompts_;
   Schedule schedule_;
   int64_t steps_ = 0;
@@ -351,8 +350,19 @@ void Run::check_sizes() {
 }
 
 void Run::restore() {
+  identity_ = {.seed = config_.seed,
+               .sequence_length = config_.sequence_length,
+               .batch = config_.batch,
+               .accumulate = config_.accumulate,
+               .documents = config_.documents,
+               .data_tokens = data_->tokens(),
+               .data_checksum = data_->checksum(),
+               .data_path = config_.train_data,
+               .optimiser = config_.optimiser.kind == OptimiserOptions::Kind::adamw ? "adamw" : "sgd",
+               .lora = config_.lora ? lora_text(config_, base_) : "",
+               .model_config = given_model_config(config_, checkpoint_ >= 0)};
   if (checkpoint_ >= 0) {
-    progress_ = folder_.restore(checkpoint_, learner_, identity());
+    progress_ = folder_.restore(checkpoint_, learner_, identity_);
     source_->seek(progress_.position);
     result_.checkpoint = folder_.step_path(checkpoint_);
   }
@@ -439,7 +449,7 @@ void Run::save() {
   if (!first()) return learner_.each_state();
   TrainProgress kept = progress_;
   if (!config_.best) kept.best_step = 0;
-  folder_.save(learner_, companions_, kept, identity(), config_.keep);
+  folder_.save(learner_, companions_, kept, identity_, config_.keep);
   if (events_.saved) events_.saved(progress_.step, result_.checkpoint);
 }
 

@@ -217,6 +217,91 @@ TEST_F(TrainRun, AContinuationMayNotChangeWhatThePositionMeans) {
   EXPECT_CONTAINS(message, "/run/step-3");
 }
 
+// Of the same length, so that every place in them has a meaning.
+TEST_F(TrainRun, AContinuationMayNotChangeTheData) {
+  const auto data = [&](const std::string& name, int32_t last) {
+    const std::string path = scratch / name;
+    std::filesystem::create_directories(path);
+    TokenDataWriter writer(path, {.vocab_size = 61, .tokenizer = 1});
+    std::vector<int32_t> ids(600);
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * i % 61);
+    ids.back() = last;
+    writer.add(ids, ids.size());
+    writer.finish();
+    return path;
+  };
+  const auto on = [&](const std::string& path) {
+    std::string text = small_config(scratch, scratch / "run");
+    text.replace(text.find(scratch / "data"), (scratch / "data").size(), path);
+    return parse_train_config(text, "config.yaml");
+  };
+  train(on(data("one", 3)), false, until(3));
+  const std::string message = message_of<InputError>([&] { train(on(data("other", 4)), true); });
+  EXPECT_CONTAINS(message, "/run/step-3/training/progress.json: the run has learned from data with the checksum ");
+  EXPECT_CONTAINS(message, ", and " + scratch / "other" + " has ");
+  EXPECT_CONTAINS(message, "Set data.train back, or begin a new run from ");
+  EXPECT_EQ(train(on(data("copy", 3)), true).step, 12);  // the same under another name
+}
+
+TEST_F(TrainRun, AContinuationMayNotChangeTheModelsConfiguration) {
+  train(config("run"), false, until(3));
+  const auto refused = [&](const std::string& from, const std::string& to) {
+    std::string text = small_config(scratch, scratch / "run");
+    text.replace(text.find(from), from.size(), to);
+    return message_of<InputError>([&] { train(parse_train_config(text, "config.yaml"), true); });
+  };
+  const std::string message = refused("n_layer: 2", "n_layer: 3");
+  EXPECT_CONTAINS(message,
+                  "/run/step-3/training/progress.json: the run has model.config.n_layer 2, and the configuration now "
+                  "says 3");
+  EXPECT_CONTAINS(message, "Set it back, or begin a new run with another out:");
+  EXPECT_CONTAINS(refused("n_layer: 2,", "n_layer: 2, n_inner: 8,"),
+                  "the run has model.config.n_inner as the family has it, and the configuration now says 8");
+  EXPECT_CONTAINS(refused("embd_pdrop: 0.1, ", ""),
+                  "the run has model.config.embd_pdrop 0.1, and the configuration now leaves it out");
+  EXPECT_EQ(train(config("run", "dropout: 0.2\n"), true).step, 12);  // this may change
+  EXPECT_EQ(read_json(scratch / "run/last/config.json").at("embd_pdrop"), 0.2);
+}
+
+// The file is read where it is still there.
+TEST_F(TrainRun, AContinuationComparesTheModelsConfigurationInAFile) {
+  const auto write = [&](int layers) {
+    return scratch.write("shape.json", R"({"model_type": "gpt2", "n_embd": 16, "n_head": 2, "vocab_size": 61, "n_positions": 32,
+                                           "n_layer": )" +
+                                           std::to_string(layers) + "}");
+  };
+  std::string text = small_config(scratch, scratch / "run");
+  const size_t begin = text.find("model:"), end = text.find("data:");
+  text.replace(begin, end - begin, "model: {config: " + write(2) + "}\n");
+  const TrainConfig from_file = parse_train_config(text, "config.yaml");
+  train(from_file, false, until(3));
+  write(1);
+  const std::string message = message_of<InputError>([&] { train(from_file, true); });
+  EXPECT_CONTAINS(message, "the run has model.config.n_layer 2, and the configuration now says 1");
+  std::filesystem::remove(scratch / "shape.json");
+  train(from_file, true, until(5));
+  write(1);
+  EXPECT_EQ(message_of<InputError>([&] { train(from_file, true); }).substr(message.find("the run has")),
+            message.substr(message.find("the run has")));
+  write(2);
+  EXPECT_EQ(train(from_file, true).step, 12);
+}
+
+TEST_F(TrainRun, GoesOnFromACheckpointThatNamesNeitherDataNorModel) {
+  train(config("whole"), false);
+  train(config("run"), false, until(3));
+  const std::string progress = scratch / "run/step-3/training/progress.json";
+  Json older = read_json(progress);
+  EXPECT_EQ(older["run"].erase("data_checksum"), 1u);
+  EXPECT_EQ(older["run"].erase("model_config"), 1u);
+  scratch.write("run/step-3/training/progress.json", older.dump());
+  train(config("run"), true);
+  EXPECT_EQ(weights_bytes(scratch / "run/step-12"), weights_bytes(scratch / "whole/step-12"));
+  const Json newer = read_json(scratch / "run/step-12/training/progress.json").at("run");
+  EXPECT_TRUE(newer.contains("data_checksum"));
+  EXPECT_FALSE(newer.contains("model_config"));  // nobody knows what the run began with
+}
+
 TEST_F(TrainRun, GoesOnFromAnExistingModel) {
   train(config("first"), false);
   std::string text = small_config(scratch, scratch / "second", "dropout: 0\n");
