@@ -33,9 +33,9 @@ OrderedJson counts(uint64_t tokens, uint64_t documents, uint64_t text_bytes) {
 }
 
 void print_counts(const char* name, uint64_t tokens, uint64_t documents, uint64_t text_bytes) {
-  print("{}  {} in {}, {} of text, {:.2f} bytes a token\n", pad_right(name, 5),
-        plural(grouped(static_cast<int64_t>(tokens)), "token"), plural(grouped(static_cast<int64_t>(documents)), "document"),
-        bytes_text(static_cast<double>(text_bytes)), static_cast<double>(text_bytes) / static_cast<double>(tokens));
+  print("{}  {} in {}, {} of text{}\n", pad_right(name, 5), plural(grouped(static_cast<int64_t>(tokens)), "token"),
+        plural(grouped(static_cast<int64_t>(documents)), "document"), bytes_text(static_cast<double>(text_bytes)),
+        tokens == 0 ? "" : fmt::format(", {:.2f} bytes a token", static_cast<double>(text_bytes) / static_cast<double>(tokens)));
 }
 
 void check(const Options& o) {

@@ -37,6 +37,15 @@ TEST(Data, MakesTokenDataAndChecksIt) {
   EXPECT_EQ(tokens.json()["tokens"].size(), 8u);
 }
 
+TEST(Data, ChecksAFolderOfNoTokens) {
+  const Scratch scratch;
+  scratch.write("none/index.json", R"({"format": 1, "vocab_size": 61, "tokenizer": "1", "text_bytes": 0, "shards": [],
+                                       "tokens": 0, "documents": 0})");
+  const Outcome checked = vitrine({"data", "--check", scratch / "none"});
+  EXPECT_EQ(checked.code, 0) << checked.err;
+  EXPECT_EQ(checked.out, "whole  0 tokens in 0 documents, 0 B of text\n");
+}
+
 TEST(Data, RefusesWrongFlags) {
   const Scratch scratch;
   const std::string out = scratch / "out";
