@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "generate/generate.h"
 #include "generate/model_tokenizer.h"
+#include "io/config_reader.h"
 #include "io/file_checks.h"
 #include "model/from_gguf.h"
 #include "ops/product_peak.h"
@@ -264,7 +265,10 @@ Learner Run::make_learner() {
                          .ema = config_.ema};
   if (checkpoint_ < 0 && config_.model.empty()) {
     options.init = config_.init;
-    options.init->std = opened.files.config.value("initializer_range", 0.02);
+    const ConfigReader keys(opened.files.config, opened.files.config_path);
+    options.init->std = keys.number("initializer_range", {}, 0.02);
+    if (options.init->std < 0 || options.init->std > 1e30)
+      keys.fail("initializer_range", "is the standard deviation of fresh weights; expected a number from 0 to 1e30");
   }
   return Learner(std::move(opened), options);
 }

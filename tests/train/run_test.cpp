@@ -346,6 +346,10 @@ TEST_F(TrainRun, RefusesBeforeItStartsWithNumbers) {
   EXPECT_CONTAINS(refused("vocab_size: 61", "vocab_size: 60"), "has token ids below 61, and the model's vocabulary has 60");
   EXPECT_CONTAINS(refused("warmup: 3", "warmup: 12"), "schedule.warmup is 12; expected fewer than the 12 steps");
   EXPECT_CONTAINS(refused("n_head: 2", "n_heed: 2"), "n_head");
+  for (const char* range : {"-1", "1e39"})
+    EXPECT_CONTAINS(refused("n_head: 2", "n_head: 2, initializer_range: " + std::string(range)),
+                    "; is the standard deviation of fresh weights; expected a number from 0 to 1e30");
+  EXPECT_CONTAINS(refused("n_head: 2", "n_head: 2, initializer_range: wide"), "\"initializer_range\" is \"wide\"");
   // A tokenizer beside the model, and data that was not made with it.
   message = refused("  config:", "  tokenizer: " + std::string(VITRINE_GOLDEN) + "/models/gpt2_a/model\n  config:");
   EXPECT_CONTAINS(message, "/data was made with another tokenizer than the model's, so its ids stand for other pieces");
