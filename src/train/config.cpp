@@ -121,7 +121,7 @@ void read_lora(const YamlValue& value, TrainConfig& c) {
     value.fail("an adapter stands beside a model as it is: leave model.norms and model.residual out");
   AdapterOptions& o = c.lora.emplace();
   read(value, "rank", o.rank, 1, 1 << 16);
-  read(value, "alpha", o.alpha, 1e-9, 1e9, "a number above 0");
+  read(value, "alpha", o.alpha, 1e-9, 1e9, "a number from 1e-9 to 1e9");
   read(value, "rslora", o.rslora);
   read(value, "dropout", o.dropout, 0, 0.999999, "a share from 0 to below 1");
   value.at("targets", "names of matrices, such as [q_proj, v_proj], or all-linear");
@@ -137,7 +137,7 @@ void read_optimiser(const YamlValue& value, TrainConfig& c) {
   else
     value.allow(Names{"name", "lr", "momentum", "weight_decay", "decay", "no_decay"});
   if (o.kind == Kind::sgd) o.weight_decay = 0;
-  c.schedule.peak = number_in(value.at("lr", "the learning rate, such as 1e-3"), 0, 1e30, "a learning rate of at least 0");
+  c.schedule.peak = number_in(value.at("lr", "the learning rate, such as 1e-3"), 0, 1e30, "a learning rate from 0 to 1e30");
   if (const auto betas = value.find("betas")) {
     const auto both = betas->items();
     if (both.size() != 2) betas->fail("expected two numbers, such as [0.9, 0.95]");
@@ -146,7 +146,7 @@ void read_optimiser(const YamlValue& value, TrainConfig& c) {
   }
   read(value, "eps", o.eps, 1e-30, 1, "a number from 1e-30 to 1");
   read(value, "momentum", o.momentum, 0, 0.999999, "a number from 0 to 0.999999");
-  read(value, "weight_decay", o.weight_decay, 0, 1e6, "a number of at least 0");
+  read(value, "weight_decay", o.weight_decay, 0, 1e6, "a number from 0 to 1e6");
   read(value, "decay", o.decay);
   read(value, "no_decay", o.no_decay);
 }
@@ -198,7 +198,8 @@ void read_anchor(const YamlValue& y, TrainConfig& c) {
     return;
   }
   if (c.kl_to == "ema" && !c.ema) y.find("kl_to")->fail("there is no average to hold to: set ema too, such as ema: 0.999");
-  c.kl_weight = number_in(y.at("kl_weight", "what the divergence counts for, such as 0.1"), 1e-9, 1e9, "a number above 0");
+  c.kl_weight =
+      number_in(y.at("kl_weight", "what the divergence counts for, such as 0.1"), 1e-9, 1e9, "a number from 1e-9 to 1e9");
 }
 
 DistillOptions read_distill(const YamlValue& value) {
@@ -306,12 +307,12 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
     y.fail(steps ? "both \"steps\" and \"epochs\" are set; expected one of them"
                  : "neither \"steps\" nor \"epochs\" is set; expected one of them");
   if (steps) c.steps = steps->whole(1, int64_t{1} << 50);
-  if (epochs) c.epochs = number_in(*epochs, 1e-9, 1e9, "a number above 0");
+  if (epochs) c.epochs = number_in(*epochs, 1e-9, 1e9, "a number from 1e-9 to 1e9");
 
   c.schedule.length = 0;
   read_optimiser(y.at("optimiser", "{name: adamw, lr: 1e-3}"), c);
   if (const auto schedule = y.find("schedule")) read_schedule(*schedule, c);
-  read(y, "clip", c.clip, 0, 1e12, "a norm of at least 0 (0: no clipping)");
+  read(y, "clip", c.clip, 0, 1e12, "a norm from 0 to 1e12 (0: no clipping)");
   if (const auto dropout = y.find("dropout")) read_dropout(*dropout, c);
   if (const auto ema = y.find("ema")) read_ema(*ema, c);
   read_anchor(y, c);

@@ -146,7 +146,7 @@ TEST(TrainConfig, NamesWhatIsWrong) {
   EXPECT_CONTAINS(refusal(kLeast + "sample_prompts: [a]\n"), "set sample_every too");
   EXPECT_CONTAINS(refusal(kLeast + "dropout: 1\n"), "\"dropout\" is \"1\"; expected a share from 0 to below 1");
   EXPECT_CONTAINS(refusal(kLeast + "dropout: {pattern: 0.1}\n"), "\"dropout.pattern\" is not known");
-  EXPECT_CONTAINS(refusal(kLeast + "clip: -1\n"), "expected a norm of at least 0");
+  EXPECT_CONTAINS(refusal(kLeast + "clip: -1\n"), "expected a norm from 0 to 1e12 (0: no clipping)");
   EXPECT_CONTAINS(refusal(kLeast + "schedule: {minimum: 1}\n"), "expected a learning rate from 0 to optimiser.lr");
   EXPECT_CONTAINS(refusal(kLeast + "schedule: {decay: cosin}\n"), "did you mean \"cosine\"?");
   EXPECT_CONTAINS(refusal(kLeast + "checkpoint: {keep: 0}\n"), "expected a whole number from 1");
@@ -156,6 +156,19 @@ TEST(TrainConfig, NamesWhatIsWrong) {
   std::string text = kLeast;
   text.replace(text.find("{lr: 1e-3}"), 10, "{lr: 1, momentum: 0.9}");
   EXPECT_CONTAINS(refusal(text), "\"optimiser.momentum\" is not known");
+}
+
+TEST(TrainConfig, NamesBothBounds) {
+  const auto with_optimiser = [](const std::string& what) {
+    std::string text = kLeast;
+    text.replace(text.find("{lr: 1e-3}"), 10, what);
+    return refusal(text);
+  };
+  for (const char* rate : {"1e39", "-1"})
+    EXPECT_CONTAINS(with_optimiser("{lr: " + std::string(rate) + "}"),
+                    "\"optimiser.lr\" is \"" + std::string(rate) + "\"; expected a learning rate from 0 to 1e30");
+  EXPECT_CONTAINS(with_optimiser("{lr: 1, weight_decay: 1e7}"), "expected a number from 0 to 1e6");
+  EXPECT_CONTAINS(refusal(kLeast + "ema: 0.9\nkl_to: ema\nkl_weight: 1e10\n"), "expected a number from 1e-9 to 1e9");
 }
 
 TEST(TrainConfig, DropoutGoesWhereTheFamilyHasIt) {
