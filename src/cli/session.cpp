@@ -92,6 +92,19 @@ void check_output(const Engine& engine, const std::string& out, const std::strin
   }
 }
 
+namespace {
+
+// Errors: InputError that says what a command with --tokens can do without a tokenizer.
+const Tokenizer& tokenizer_or_ids(const Engine& engine) {
+  try {
+    return engine.tokenizer();
+  } catch (const InputError& error) {
+    throw InputError(std::string(error.what()) + ", or give token ids with --tokens");
+  }
+}
+
+}  // namespace
+
 std::vector<Prompt> read_prompts(const Engine& engine, const PromptOptions& options, bool empty_allowed) {
   const int given = int{options.has_text} + int{options.has_tokens} + int{options.has_jsonl};
   if (given == 0)
@@ -112,7 +125,7 @@ std::vector<Prompt> read_prompts(const Engine& engine, const PromptOptions& opti
     }
     for (std::string& text : texts) {
       Prompt prompt{std::move(text), {}, true};
-      prompt.ids = engine.tokenizer().encode(prompt.text, !options.no_special);
+      prompt.ids = tokenizer_or_ids(engine).encode(prompt.text, !options.no_special);
       prompts.push_back(std::move(prompt));
     }
   }

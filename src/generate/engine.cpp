@@ -43,10 +43,10 @@ Engine::Engine(OpenedModel opened, const EngineOptions& options)
   } else if (opened_.gguf == nullptr && has_tokenizer_files(opened_.files.directory)) {
     tokenizer_ = load_tokenizer(opened_.files.directory);
   } else {
-    no_tokenizer_ =
-        opened_.files.name + " has no tokenizer" +
-        (opened_.gguf != nullptr ? " in its metadata" : " (tokenizer.json, tokenizer.model or vocab.json + merges.txt)") +
-        "; give token ids with --tokens";
+    no_tokenizer_ = opened_.files.name + " has no tokenizer" +
+                    (opened_.gguf != nullptr ? " in its metadata, and text needs one: take a file that has it"
+                                             : ", and text needs one: put tokenizer.json, tokenizer.model or vocab.json + "
+                                               "merges.txt beside its weights");
   }
 }
 

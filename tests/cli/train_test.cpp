@@ -133,6 +133,17 @@ TEST_F(TrainCommand, OneStepRaisesWhatShouldFollow) {
   expect_refused({"train", "--one-step", "the fat cat sat on the", "--target", "n"}, {"--target \"n\" melts into the last word"});
 }
 
+// It takes text alone, so ids are no way out.
+TEST_F(TrainCommand, OneStepNeedsATokenizer) {
+  const Outcome refused = vitrine({"train", "--one-step", "a", "--target", " b", "--model", golden_model("mistral")});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_CONTAINS(refused.err,
+                  "/mistral/model has no tokenizer, and text needs one: put tokenizer.json, tokenizer.model or "
+                  "vocab.json + merges.txt beside its weights\n");
+  expect_refused({"predict", "a", "--model", golden_model("mistral")},
+                 {"has no tokenizer, and text needs one", " beside its weights, or give token ids with --tokens\n"});
+}
+
 // Its matrices lie the other way round than in the directory that it was made of.
 TEST_F(TrainCommand, OneStepFromGgufIsThatOfTheDirectory) {
   const auto step = [](const std::string& model) {
