@@ -1,9 +1,11 @@
 // vitrine tokenizer train: a vocabulary from text files.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "base/plural.h"
@@ -83,16 +85,30 @@ class Corpus {
   std::vector<char> buffer_;
 };
 
+/// Removes a folder that was made here if nothing came into it.
+class MadeFolder {
+ public:
+  explicit MadeFolder(std::string path) : path_(std::move(path)) {}
+  MadeFolder(MadeFolder&& from) noexcept : path_(std::exchange(from.path_, {})) {}
+  ~MadeFolder() {
+    if (!path_.empty()) ::rmdir(path_.c_str());  // which leaves a folder that is not empty
+  }
+
+ private:
+  std::string path_;
+};
+
 /// Makes the folder; refuses one that holds a tokenizer already.
-void prepare_folder(const std::string& folder, bool overwrite) {
+MadeFolder prepare_folder(const std::string& folder, bool overwrite) {
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  MadeFolder made(std::filesystem::create_directories(folder, error) ? folder : "");
   if (!std::filesystem::is_directory(folder))
     throw UsageError(fmt::format("--out {}: is no folder, and cannot be made one: {}", folder, error.message()));
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt"})
     if (!overwrite && std::filesystem::exists(std::filesystem::path(folder) / name))
       throw UsageError(fmt::format("--out {}: holds a {} already. Name another folder, or give --overwrite.", folder, name));
   check_writable("--out", (std::filesystem::path(folder) / "tokenizer.json").string());
+  return made;
 }
 
 /// Of an earlier tokenizer in the folder, what the new one does not replace would be read with it.
@@ -189,7 +205,7 @@ void train(Options o) {
   o.train.byte_fallback = o.byte_fallback == "on";
   o.train.memory_bytes = uint64_t(o.memory_mib) << 20;
   Corpus corpus(o.files, o.document);
-  prepare_folder(o.out, o.overwrite);
+  const MadeFolder made = prepare_folder(o.out, o.overwrite);
 
   const auto begin = std::chrono::steady_clock::now();
   TrainedTokenizer trained;

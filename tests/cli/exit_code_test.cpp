@@ -1,4 +1,5 @@
 // What is wrong with the input or the flags exits with 2 and says what to do; what goes wrong in a run exits with 1.
+#include <algorithm>
 #include <fstream>
 
 #include "base/utf8.h"
@@ -276,6 +277,35 @@ TEST(ExitCode, AResultThatIsLostFailsTheRun) {
   const Outcome outcome = vitrine({"predict", "a"}, {}, "/dev/full");
   EXPECT_EQ(outcome.code, 1);
   EXPECT_CONTAINS(outcome.err, "standard output");
+}
+
+// As with ulimit -f: the message of a full disk, and nothing half-written is left.
+TEST(ExitCode, AFileThatMayNotGrowFailsTheRun) {
+  const Scratch scratch;
+  const std::string fables = std::string(VITRINE_SOURCE) + "/examples/fables.txt";
+  const std::string yaml =
+      scratch.write("train.yaml", "model: " + golden_model("gpt2_a") + "\ndata: {train: " + scratch / "data/train" +
+                                      "}\nsequence_length: 8\nbatch: 1\nsteps: 1\n"
+                                      "optimiser: {lr: 1e-3}\nout: " +
+                                      scratch / "run" + "\n");
+  ASSERT_EQ(vitrine({"data", fables, "--tokenizer", golden_model("gpt2_a"), "--out", scratch / "data"}).code, 0);
+  const std::vector<std::vector<std::string>> commands = {
+      {"train", yaml},
+      {"data", fables, "--tokenizer", golden_model("gpt2_a"), "--out", scratch / "made"},
+      {"tokenizer", "train", fables, "--vocab-size", "2000", "--out", scratch / "made"},
+      {"tokenizer", "train", fables, "--kind", "sentencepiece-bpe", "--vocab-size", "2000", "--out", scratch / "made"},
+      {"convert", golden_model("gpt2_a"), scratch / "made"}};
+  for (const std::vector<std::string>& command : commands) {
+    const Outcome outcome = vitrine_with_small_files(8, command);
+    EXPECT_EQ(outcome.code, 1) << command[0] << outcome.err;
+    EXPECT_CONTAINS(outcome.err, ": cannot be written at byte ");
+    EXPECT_CONTAINS(outcome.err, ": File too large");
+    std::vector<std::string> left;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(scratch / ""))
+      if (const std::string path = entry.path(); path.find("/data") == std::string::npos) left.push_back(entry.path().filename());
+    std::sort(left.begin(), left.end());
+    EXPECT_EQ(left, (std::vector<std::string>{"metrics.jsonl", "run", "train.yaml"})) << command[0];
+  }
 }
 
 }  // namespace

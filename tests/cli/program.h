@@ -24,12 +24,10 @@ struct Outcome {
   Json json() const { return parse_json(out, "standard output"); }
 };
 
-/// vitrine ARGUMENTS…, standard input empty or that file. `environment` is added to ours: {"VITRINE_TARGET=reference"}.
-inline Outcome vitrine(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {},
-                       const std::string& stdout_path = "", const std::string& stdin_path = "/dev/null") {
+/// The program words[0] with the other words as arguments; the rest as for vitrine().
+inline Outcome run_program(std::vector<std::string> words, const std::vector<std::string>& environment = {},
+                           const std::string& stdout_path = "", const std::string& stdin_path = "/dev/null") {
   const Scratch scratch;
-  std::vector<std::string> words = {VITRINE_PROGRAM};
-  words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv, env;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -45,11 +43,11 @@ inline Outcome vitrine(const std::vector<std::string>& arguments, const std::vec
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), O_WRONLY | O_CREAT, 0600);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT, 0600);
   pid_t child = 0;
-  const int failed = posix_spawn(&child, VITRINE_PROGRAM, &actions, nullptr, argv.data(), env.data());
+  const int failed = posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), env.data());
   posix_spawn_file_actions_destroy(&actions);
   Outcome outcome;
   if (failed != 0) {
-    ADD_FAILURE() << VITRINE_PROGRAM << " cannot be started";
+    ADD_FAILURE() << argv[0] << " cannot be started";
     return outcome;
   }
   int status = 0;
@@ -58,6 +56,22 @@ inline Outcome vitrine(const std::vector<std::string>& arguments, const std::vec
   if (stdout_path.empty()) outcome.out = read_file(out);
   outcome.err = read_file(err);
   return outcome;
+}
+
+/// vitrine ARGUMENTS…, standard input empty or that file. `environment` is added to ours: {"VITRINE_TARGET=reference"}.
+inline Outcome vitrine(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {},
+                       const std::string& stdout_path = "", const std::string& stdin_path = "/dev/null") {
+  std::vector<std::string> words = {VITRINE_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return run_program(std::move(words), environment, stdout_path, stdin_path);
+}
+
+/// The same, and no file may grow beyond so many blocks of 512 bytes.
+inline Outcome vitrine_with_small_files(int blocks, const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = {"/bin/sh", "-c", "ulimit -f " + std::to_string(blocks) + " && exec \"$0\" \"$@\"",
+                                    VITRINE_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return run_program(std::move(words));
 }
 
 /// The wrong input exits with 2, writes no result, and says all of `parts`.
