@@ -59,7 +59,7 @@ void run_chat(const Options& o) {
   const bool person = ::isatty(STDIN_FILENO) != 0;
   std::string line;
   for (;;) {
-    if (person) write_log("you say (an empty line ends the conversation):");
+    if (person) log("you say (an empty line ends the conversation):");
     if (!std::getline(std::cin, line) || (person && line.empty())) break;
     if (!line.empty()) say(line);
   }

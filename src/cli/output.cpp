@@ -48,7 +48,11 @@ void write_out(std::string_view text) {
     throw RunError(fmt::format("standard output: {}; the result is incomplete", std::strerror(errno)));
 }
 
-void write_log(std::string_view line) { fmt::print(stderr, "{}\n", utf8_lossy(line)); }
+void write_err(std::string_view text) {
+  const std::string valid = utf8_lossy(text);
+  std::fwrite(valid.data(), 1, valid.size(), stderr);
+  std::fflush(stderr);
+}
 
 void print_json(const OrderedJson& document) {
   write_out(document.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));

@@ -12,7 +12,9 @@ namespace vitrine::cli {
 using OrderedJson = nlohmann::ordered_json;
 
 void write_out(std::string_view text);
-void write_log(std::string_view line);
+/// Text for the person who watches, to stderr at once. Who watches may be gone (a closed terminal, a full disk), which ends no
+/// run.
+void write_err(std::string_view text);
 
 /// A piece of the result, to stdout.
 template <class... Args>
@@ -22,7 +24,7 @@ void print(fmt::format_string<Args...> form, Args&&... args) {
 /// A line for the person who watches, to stderr.
 template <class... Args>
 void log(fmt::format_string<Args...> form, Args&&... args) {
-  write_log(fmt::format(form, std::forward<Args>(args)...));
+  write_err(fmt::format(form, std::forward<Args>(args)...) + "\n");
 }
 
 /// The document of --json: one line with a newline at its end. Bytes that are not UTF-8 become U+FFFD; a number that is

@@ -13,7 +13,7 @@ Progress::Progress(std::string what)
     : what_(std::move(what)), terminal_(isatty(STDERR_FILENO) == 1), begin_(Clock::now()), last_(begin_) {}
 
 Progress::~Progress() {
-  if (drawn_) fmt::print(stderr, "\r\x1b[K");
+  if (drawn_) write_err("\r\x1b[K");
 }
 
 double Progress::seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
@@ -25,8 +25,7 @@ void Progress::show(double share, const std::string& detail) {
   share = std::clamp(share, 0.0, 1.0);
   const std::string left = share > 0 && share < 1 ? ", " + duration_text(seconds() / share * (1 - share)) + " left" : "";
   if (terminal_) {
-    fmt::print(stderr, "\r\x1b[K{} {}  {:.0f} %  {}{}", what_, pad_right(bar(share, 24), 24), share * 100, detail, left);
-    std::fflush(stderr);
+    write_err(fmt::format("\r\x1b[K{} {}  {:.0f} %  {}{}", what_, pad_right(bar(share, 24), 24), share * 100, detail, left));
     drawn_ = true;
   } else {
     log("{}: {:.0f} %, {}{}", what_, share * 100, detail, left);

@@ -82,10 +82,7 @@ void TrainView::step(const StepReport& report, const TrainEvents::Rate& rate) {
 void TrainView::evaluated(int64_t step, double loss) { validation_.add(static_cast<double>(step), loss); }
 
 void TrainView::clear() {
-  if (drawn_ > 0) {
-    fmt::print(stderr, "\r{}\x1b[J", drawn_ > 1 ? fmt::format("\x1b[{}A", drawn_ - 1) : "");
-    std::fflush(stderr);
-  }
+  if (drawn_ > 0) write_err(fmt::format("\r{}\x1b[J", drawn_ > 1 ? fmt::format("\x1b[{}A", drawn_ - 1) : ""));
   drawn_ = 0;
 }
 
@@ -123,8 +120,7 @@ void TrainView::draw(const StepReport& report, const TrainEvents::Rate& rate) {
   clear();
   std::string text;
   for (size_t i = 0; i < lines.size(); ++i) text += (i > 0 ? "\n" : "") + lines[i];
-  fmt::print(stderr, "{}", text);
-  std::fflush(stderr);
+  write_err(text);
   drawn_ = static_cast<int>(lines.size());
 }
 

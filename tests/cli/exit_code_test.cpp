@@ -279,6 +279,17 @@ TEST(ExitCode, AResultThatIsLostFailsTheRun) {
   EXPECT_CONTAINS(outcome.err, "standard output");
 }
 
+TEST(ExitCode, AMessageThatIsLostChangesNothing) {
+  const auto silent = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>/dev/full", VITRINE_PROGRAM});
+    return run_program(std::move(arguments));
+  };
+  EXPECT_EQ(silent({"predict", "a", "--model", "nowhere"}).code, 2);
+  const Scratch scratch;
+  const std::string fables = std::string(VITRINE_SOURCE) + "/examples/fables.txt";
+  EXPECT_EQ(silent({"data", fables, "--out", scratch / "out"}).code, 0);
+}
+
 // As with ulimit -f: the message of a full disk, and nothing half-written is left.
 TEST(ExitCode, AFileThatMayNotGrowFailsTheRun) {
   const Scratch scratch;
