@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/plural.h"
 #include "base/utf8.h"
 #include "tokenizer/train_kinds.h"
 #include "tokenizer/train_merges.h"
@@ -21,6 +22,7 @@ namespace {
 constexpr uint32_t kSpaceMark = 0x2581;
 constexpr std::string_view kSpaceMarkUtf8 = "\xE2\x96\x81";
 constexpr uint32_t kReserved = 0x2585;  // stands for unknown characters while SentencePiece trains
+constexpr char kBoundary = 0x1F;        // stands for a piece in front where one is spelled: a character, but never a piece
 constexpr size_t kLongestPiece = 16;    // characters
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
@@ -29,7 +31,8 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return text;
 }
 
-// Words of lines: each begins at a space. What the pieces in front spell (user-defined pieces above all) belongs to no word.
+// Words of lines: each begins at a space. What the pieces in front spell (user-defined pieces above all) belongs to no word; each
+// time it is a word of kBoundary alone, so that it counts as one character.
 class LineSplitter final : public WordSplitter {
  public:
   LineSplitter(const TrainTokenizerOptions& options, const std::vector<SentencePieceSpec::Piece>& meta)
@@ -78,6 +81,8 @@ class LineSplitter final : public WordSplitter {
         }
         if (const Trie::Match match = meta_.longest(all, at); match.size > 0) {
           end_word(at);
+          text[at] = kBoundary;
+          words.push_back(all.substr(at, 1));
           at += match.size;
           begin = at;
           before = Kind::stop;
@@ -153,6 +158,10 @@ Alphabet count_alphabet(const std::vector<WordCounts::Word>& words, TrainedToken
   std::array<uint64_t, 128> ascii{};  // most characters need no table
   uint64_t all = 0;
   for (const WordCounts::Word& word : words) {
+    if (word.text == std::string_view(&kBoundary, 1)) {
+      trained.words -= word.count;
+      --trained.distinct_words;
+    }
     for (size_t at = 0; at < word.text.size();) {
       const Utf8Char c = utf8_at(word.text, at);
       at += c.size;
@@ -171,16 +180,19 @@ Alphabet count_alphabet(const std::vector<WordCounts::Word>& words, TrainedToken
   for (const auto& [code, count] : counts) alphabet.characters.push_back({code, count});
   std::sort(alphabet.characters.begin(), alphabet.characters.end(),
             [](const auto& a, const auto& b) { return a.count != b.count ? a.count > b.count : a.code < b.code; });
-  trained.characters = alphabet.characters.size();
   uint64_t covered = 0;
   size_t kept = 0;
   // In single precision, as the reference compares them.
   while (kept < alphabet.characters.size() && float(double(covered) / double(all)) < float(trained.options.character_coverage))
     covered += alphabet.characters[kept++].count;
+  trained.rare_characters = alphabet.characters.size() - kept;
   alphabet.characters.resize(kept);
-  for (size_t i = 0; i < kept; ++i) alphabet.ids.emplace(alphabet.characters[i].code, int32_t(i));
-  trained.alphabet = kept;
-  trained.rare_characters = trained.characters - kept;
+  // It had its place among the others, and its share of what is covered, but it is no piece.
+  const bool boundary_kept = std::erase_if(alphabet.characters, [](const auto& c) { return c.code == kBoundary; }) > 0;
+  if (!boundary_kept && counts.contains(kBoundary)) --trained.rare_characters;
+  trained.alphabet = alphabet.characters.size();
+  trained.characters = trained.alphabet + trained.rare_characters;
+  for (size_t i = 0; i < alphabet.characters.size(); ++i) alphabet.ids.emplace(alphabet.characters[i].code, int32_t(i));
   return alphabet;
 }
 
@@ -302,6 +314,11 @@ std::unique_ptr<WordSplitter> line_splitter(const TrainTokenizerOptions& options
 void train_sentencepiece_bpe(WordCounts words, std::vector<SentencePieceSpec::Piece> meta, TrainedTokenizer& trained) {
   auto sorted = words.by_count();
   const Alphabet alphabet = count_alphabet(sorted, trained);
+  if (trained.words == 0)
+    throw InputError(
+        fmt::format("there is nothing but special, user-defined and byte pieces in {} of text; name files that hold "
+                    "words.",
+                    plural(trained.bytes, "byte")));
   const size_t fixed = meta.size() + alphabet.characters.size();
   require_vocab_size(
       trained.options.vocab_size, fixed,

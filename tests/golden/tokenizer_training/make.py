@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Vocabularies trained by Hugging Face's tokenizers and by sentencepiece on the texts beside this script.
 
-usage: make.py            writes runs.txt and expected.json; versions are in the latter
+usage: make.py            writes runs.txt, pieces.txt and expected.json; versions are in the latter
 shakespeare.txt: the first 40,000 bytes of tinyshakespeare. world.txt: sentences of the Universal Declaration of Human Rights
 and of programs in many scripts, one a line, as in tokenizers/gpt2.jsonl. runs.txt: short words of few letters and long runs
-of one letter, in which one string can be merged in several ways.
+of one letter, in which one string can be merged in several ways. pieces.txt: words and rare characters between spelled pieces.
 """
 import io, json, os, random
 import sentencepiece, tokenizers
@@ -26,6 +26,17 @@ def write_runs():
             words.append(rng.choice(["x" + "a" * rng.randint(1, 12), "a" * rng.randint(1, 12) + "b", "don't", "12 345", "  \t "]))
         words.append(rng.choice([" ", " ", " ", "  ", "\n", "\n\n", "   \n"]))
     open("runs.txt", "w").write("".join(words))
+
+
+def write_pieces():
+    rng = random.Random(8)
+    words = []
+    for i in range(900):
+        words.append(rng.choice(["the", "thing", "other", "height", "<x>", "<x><x>", "a<x>b", "<0x41>", "<unk>", "<turn>", "\x1f", "t\x1fh"]))
+        if i % 9 == 0:
+            words[-1] += chr(0x3B1 + int(24 * rng.random() ** 3))
+        words.append(rng.choice([" ", " ", "\n"]))
+    open("pieces.txt", "w").write("".join(words))
 
 
 def byte_bpe(case):
@@ -76,9 +87,14 @@ SENTENCEPIECE = [
     {"text": "world.txt", "vocab_size": 2500, "character_coverage": 1.0, "split_digits": True, "dummy_prefix": True},
     {"text": "runs.txt", "vocab_size": 400},
     {"text": "runs.txt", "vocab_size": 330, "whitespace_pieces": True},
+    {"text": "pieces.txt", "vocab_size": 285, "special": ["<turn>"], "user_defined": ["<x>"], "character_coverage": 0.98},
+    {"text": "pieces.txt", "vocab_size": 295, "special": ["<turn>"], "user_defined": ["<x>"], "character_coverage": 0.995},
+    {"text": "pieces.txt", "vocab_size": 60, "special": ["<turn>"], "user_defined": ["<x>", "th"], "byte_fallback": False},
+    {"text": "shakespeare.txt", "vocab_size": 700, "user_defined": ["e", "th", "▁a"], "character_coverage": 0.985},
 ]
 
 write_runs()
+write_pieces()
 cases = [{"kind": "byte-bpe"} | c | byte_bpe(c) for c in BYTE] + [{"kind": "sentencepiece-bpe"} | c | sentencepiece_bpe(c) for c in SENTENCEPIECE]
 with open("expected.json", "w") as f:
     f.write(json.dumps({"tokenizers": tokenizers.__version__, "sentencepiece": sentencepiece.__version__}, indent=0)[:-2])
