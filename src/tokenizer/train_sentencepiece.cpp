@@ -290,11 +290,12 @@ std::vector<SentencePieceSpec::Piece> meta_pieces(const TrainTokenizerOptions& o
     meta.push_back({replaced(piece, " ", kSpaceMarkUtf8), 0, PieceType::user_defined});
   if (options.byte_fallback)
     for (int byte = 0; byte < 256; ++byte) meta.push_back({fmt::format("<0x{:02X}>", byte), 0, PieceType::byte});
-  if (options.dummy_prefix)
-    for (const std::string& piece : options.user_defined)
-      if (piece.find(' ') != std::string::npos || piece.find(kSpaceMarkUtf8) != std::string::npos)
-        throw InputError("the user-defined piece \"" + piece +
-                         "\" cannot be used together with a space before every line: tokenizer.json has no form for both.");
+  // tokenizer.json looks for these pieces first and puts the space in front of what is left between them: "<x>b" would get one
+  // before b, where tokenizer.model has it before <x>.
+  if (options.dummy_prefix && !options.user_defined.empty())
+    throw InputError("the user-defined piece \"" + options.user_defined.front() +
+                     "\" cannot be used together with a space before every line: tokenizer.json has no form for both. Leave "
+                     "one of them out.");
   std::unordered_set<std::string> seen;
   for (const SentencePieceSpec::Piece& piece : meta) {
     if (piece.text.empty()) throw InputError("a special token or user-defined piece is empty; give it a spelling.");

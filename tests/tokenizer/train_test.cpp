@@ -333,9 +333,14 @@ TEST(TrainTokenizer, RefusesWithNumbers) {
   options = sentencepiece_options(300);
   options.user_defined = {"<bos>"};
   EXPECT_CONTAINS(message("a", options), "the piece \"<bos>\" is given twice; <pad>, <eos>, <bos>, <unk>");
-  options.user_defined = {"  "};
   options.dummy_prefix = true;
-  EXPECT_CONTAINS(message("a", options), "cannot be used together with a space before every line");
+  for (const char* piece : {"  ", "<x>"}) {
+    options.user_defined = {piece};
+    EXPECT_CONTAINS(message("a", options), "the user-defined piece \"" + std::string(piece) +
+                                               "\" cannot be used together with a space before every line: tokenizer.json has no "
+                                               "form for both. Leave one of them out.");
+  }
+  options.dummy_prefix = false;
   options = byte_options(300);
   options.memory_bytes = 64;
   EXPECT_CONTAINS(message("a b c d e f g h", options), "0 MiB do not hold the words of 1 MiB of text; allow more memory.");
