@@ -315,10 +315,11 @@ std::unique_ptr<WordSplitter> line_splitter(const TrainTokenizerOptions& options
 void train_sentencepiece_bpe(WordCounts words, std::vector<SentencePieceSpec::Piece> meta, TrainedTokenizer& trained) {
   auto sorted = words.by_count();
   const Alphabet alphabet = count_alphabet(sorted, trained);
-  if (trained.words == 0)
+  if (trained.characters == 0)
     throw InputError(
-        fmt::format("there is nothing but special, user-defined and byte pieces in {} of text; name files that hold "
-                    "words.",
+        fmt::format("there is no character that could be a piece in {} of text, beside special, user-defined and byte pieces; "
+                    "name files that "
+                    "hold words.",
                     plural(trained.bytes, "byte")));
   const size_t fixed = meta.size() + alphabet.characters.size();
   require_vocab_size(

@@ -319,8 +319,11 @@ TEST(TrainTokenizer, RefusesWithNumbers) {
   };
   EXPECT_CONTAINS(message("", byte_options(300)), "there is no word in 0 bytes of text");
   EXPECT_CONTAINS(message("\n\n", sentencepiece_options(300)), "there is no word in 2 bytes of text");
-  EXPECT_CONTAINS(message("<unk><0x41>\n<pad>", sentencepiece_options(300)),
-                  "there is nothing but special, user-defined and byte pieces in 17 bytes of text; name files that hold words.");
+  EXPECT_CONTAINS(
+      message("<unk><0x41>\n<pad>", sentencepiece_options(300)),
+      "there is no character that could be a piece in 17 bytes of text, beside special, user-defined and byte pieces; "
+      "name files that hold words.");
+  EXPECT_CONTAINS(message(std::string(5, '\0'), sentencepiece_options(300)), "there is no character that could be a piece");
   EXPECT_CONTAINS(message("a", byte_options(255)), "a vocabulary of 255 is too small");
   EXPECT_CONTAINS(message("a", byte_options(255)), "make 256 pieces before the first merge. Ask for 257 or more.");
   EXPECT_CONTAINS(message("ab", sentencepiece_options(100)),
