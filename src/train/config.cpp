@@ -295,7 +295,9 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   if (const auto lora = y.find("lora")) read_lora(*lora, c);
   const YamlValue data = y.at("data", "{train: FOLDER, validation: FOLDER}, made by `vitrine data`");
   data.allow(Names{"train", "validation", "documents"});
-  c.train_data = data.at("train", "a folder made by `vitrine data`").text();
+  constexpr const char* kTrainData = "a folder made by `vitrine data`";
+  c.train_data = data.at("train", kTrainData).text();
+  if (c.train_data.empty()) data.find("train")->fail(std::string("expected ") + kTrainData);
   read(data, "validation", c.validation_data);
   read(data, "documents", c.documents);
 
@@ -348,6 +350,12 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   return c;
 }
 
+// What the registry will refuse is not looked at here.
+std::string family_of(const Json& model_config) {
+  const auto type = model_config.find("model_type");
+  return type != model_config.end() && type->is_string() ? type->get<std::string>() : "";
+}
+
 // Where a family's own norms stand, as with_form() would say it; empty: neither of the words.
 std::string own_norms(const std::string& family) { return family == "gemma2" ? "" : "pre"; }
 
@@ -366,7 +374,7 @@ TrainConfig parse_train_config(const std::string& text, const std::string& where
 }
 
 Json with_dropout(Json model_config, const TrainConfig& config) {
-  const std::string family = model_config.value("model_type", "");
+  const std::string family = family_of(model_config);
   const bool gpt2 = family == "gpt2", classic = family == "classic_decoder";
   const auto set = [&](const std::optional<double>& p, const char* place, const char* key) {
     if (!p) return;
@@ -390,7 +398,7 @@ Json with_dropout(Json model_config, const TrainConfig& config) {
 }
 
 Json with_form(Json model_config, const TrainConfig& config) {
-  const std::string family = model_config.value("model_type", "");
+  const std::string family = family_of(model_config);
   if (family == "classic_decoder" && (!config.norms.empty() || config.residual))
     throw InputError(config.path + ": \"model.norms\" and \"model.residual\" are not for the family " + family +
                      ", whose own configuration says \"norm_order\": pre or post. Set that");

@@ -350,6 +350,8 @@ TEST_F(TrainRun, RefusesBeforeItStartsWithNumbers) {
     EXPECT_CONTAINS(refused("n_head: 2", "n_head: 2, initializer_range: " + std::string(range)),
                     "; is the standard deviation of fresh weights; expected a number from 0 to 1e30");
   EXPECT_CONTAINS(refused("n_head: 2", "n_head: 2, initializer_range: wide"), "\"initializer_range\" is \"wide\"");
+  EXPECT_CONTAINS(refused("model_type: gpt2", "model_type: [gpt2]"), "\"model_type\" is [\"gpt2\"]; expected a string");
+  EXPECT_CONTAINS(refused("train: " + scratch / "data", "train: ''"), "\"data.train\" is \"\"; expected a folder made by");
   // A tokenizer beside the model, and data that was not made with it.
   message = refused("  config:", "  tokenizer: " + std::string(VITRINE_GOLDEN) + "/models/gpt2_a/model\n  config:");
   EXPECT_CONTAINS(message, "/data was made with another tokenizer than the model's, so its ids stand for other pieces");
