@@ -283,6 +283,7 @@ void Run::name_special_tokens() {
   const bool known = engine.has_tokenizer();
   name("bos_token_id", known ? engine.tokenizer().bos() : std::nullopt);
   name("eos_token_id", known ? engine.tokenizer().eos() : std::nullopt);
+  static_cast<void>(engine.end_tokens());  // what the checkpoints would be refused for is refused now
 }
 
 void Run::open_data() {
@@ -313,10 +314,17 @@ void Run::open_data() {
                                        .ranks = comm_.size()});
   if (Guidance::wanted(config_)) guidance_.emplace(config_, learner_, *data_);
   if (config_.eval_every > 0) validation_ = open(config_.validation_data);
+  if (config_.sample_every > 0 && !engine.has_tokenizer())
+    throw InputError(config_.path + ": sample_prompts are texts, and the model has no tokenizer. " +
+                     (config_.model.empty() ? "Set model.tokenizer, or leave them out" : "Leave them out"));
   if (config_.sample_every > 0)
     for (const std::string& prompt : config_.sample_prompts) {
-      prompts_.push_back(learner_.engine().prompt_ids(prompt));
-      learner_.engine().check_ids(prompts_.back());
+      try {
+        prompts_.push_back(engine.prompt_ids(prompt));
+        engine.check_ids(prompts_.back());
+      } catch (const InputError& error) {
+        throw InputError(config_.path + ": sample_prompts: " + error.what());
+      }
     }
 }
 

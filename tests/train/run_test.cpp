@@ -351,7 +351,11 @@ TEST_F(TrainRun, RefusesBeforeItStartsWithNumbers) {
                     "; is the standard deviation of fresh weights; expected a number from 0 to 1e30");
   EXPECT_CONTAINS(refused("n_head: 2", "n_head: 2, initializer_range: wide"), "\"initializer_range\" is \"wide\"");
   EXPECT_CONTAINS(refused("model_type: gpt2", "model_type: [gpt2]"), "\"model_type\" is [\"gpt2\"]; expected a string");
+  EXPECT_CONTAINS(refused("n_head: 2", "n_head: 2, eos_token_id: [1, end]"), "\"eos_token_id\"");
   EXPECT_CONTAINS(refused("train: " + scratch / "data", "train: ''"), "\"data.train\" is \"\"; expected a folder made by");
+  EXPECT_CONTAINS(
+      refused("eval_every: 4", "eval_every: 4\nsample_every: 1\nsample_prompts: [a]"),
+      "config.yaml: sample_prompts are texts, and the model has no tokenizer. Set model.tokenizer, or leave them out");
   // A tokenizer beside the model, and data that was not made with it.
   message = refused("  config:", "  tokenizer: " + std::string(VITRINE_GOLDEN) + "/models/gpt2_a/model\n  config:");
   EXPECT_CONTAINS(message, "/data was made with another tokenizer than the model's, so its ids stand for other pieces");
