@@ -103,6 +103,9 @@ Attribution attribute(Engine& engine, std::span<const int32_t> ids, const Attrib
     const int64_t last = rows - 1;
     const Tensor z = logits(ctx, x, engine.model().head(), std::span(&last, 1));
     if (!token) token = static_cast<int32_t>(argmax({z.data<float>(), static_cast<size_t>(z.count())}));
+    if (options.against == token)
+      throw InputError("token " + std::to_string(*token) + (options.token ? "" : ", the likeliest,") +
+                       " is explained against itself, which leaves nothing to explain. Choose another one for either");
     std::vector<LogprobTerm> terms = {{0, *token, 1}};
     if (options.against) terms.push_back({0, *options.against, -1});
     const Tensor f = sum_of_logprobs(ctx, z, terms);

@@ -38,7 +38,8 @@ struct Attribution {
 };
 
 /// Runs the prompt forward and backward once, and once more for each step.
-/// Errors: InputError as Engine::check_ids and for tokens outside the vocabulary; RunError if f is NaN or infinite.
+/// Errors: InputError as Engine::check_ids, for tokens outside the vocabulary and for a token against itself; RunError if f is
+/// NaN or infinite.
 Attribution attribute(Engine& engine, std::span<const int32_t> ids, const AttributionOptions& options = {});
 
 /// Points and weights of Gauss-Legendre quadrature with n >= 1 points on [0, 1]: exact for polynomials of degree 2n - 1.
