@@ -85,25 +85,32 @@ class Corpus {
   std::vector<char> buffer_;
 };
 
-/// Removes a folder that was made here if nothing came into it.
+/// A folder, made here if it is not there, with those above it. What was made goes again if nothing came into it.
 class MadeFolder {
  public:
-  explicit MadeFolder(std::string path) : path_(std::move(path)) {}
-  MadeFolder(MadeFolder&& from) noexcept : path_(std::exchange(from.path_, {})) {}
-  ~MadeFolder() {
-    if (!path_.empty()) ::rmdir(path_.c_str());  // which leaves a folder that is not empty
+  explicit MadeFolder(const std::filesystem::path& folder) {
+    std::error_code error;
+    for (auto path = std::filesystem::absolute(folder, error); !path.empty() && !std::filesystem::exists(path, error);
+         path = path.parent_path())
+      made_.push_back(path);
+    std::filesystem::create_directories(folder, error_);
   }
+  MadeFolder(MadeFolder&&) = default;
+  ~MadeFolder() {
+    for (const auto& path : made_) ::rmdir(path.c_str());  // which leaves a folder that is not empty
+  }
+  std::string error() const { return error_.message(); }
 
  private:
-  std::string path_;
+  std::vector<std::filesystem::path> made_;  // the innermost first
+  std::error_code error_;
 };
 
 /// Makes the folder; refuses one that holds a tokenizer already.
 MadeFolder prepare_folder(const std::string& folder, bool overwrite) {
-  std::error_code error;
-  MadeFolder made(std::filesystem::create_directories(folder, error) ? folder : "");
+  MadeFolder made(folder);
   if (!std::filesystem::is_directory(folder))
-    throw UsageError(fmt::format("--out {}: is no folder, and cannot be made one: {}", folder, error.message()));
+    throw UsageError(fmt::format("--out {}: is no folder, and cannot be made one: {}", folder, made.error()));
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt"})
     if (!overwrite && std::filesystem::exists(std::filesystem::path(folder) / name))
       throw UsageError(fmt::format("--out {}: holds a {} already. Name another folder, or give --overwrite.", folder, name));
@@ -242,7 +249,8 @@ Action define_tokenizer_train(CLI::App& app) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--user-defined", o->train.user_defined,
-                 "A piece that is always one token where it is spelled (sentencepiece-bpe); may be given several times")
+                 "A piece that is always one token where it is spelled (sentencepiece-bpe, without --dummy-prefix); may be given "
+                 "several times")
       ->type_name("PIECE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -49,8 +49,9 @@ struct TrainedTokenizer {
 };
 
 /// Reads all of `source` and builds the vocabulary. It is smaller than vocab_size when the pairs run out. The same on any number
-/// of threads. Errors: InputError for a text without words, a vocabulary below what must be in it (with the numbers), special
-/// tokens that are empty or given twice, and what count_words throws.
+/// of threads. Errors: InputError for a text without words or without characters that would be pieces, a vocabulary below what
+/// must be in it (with the numbers), special tokens that are empty or given twice, user-defined pieces beside a dummy prefix, and
+/// what count_words throws.
 TrainedTokenizer train_tokenizer(const CorpusSource& source, const TrainTokenizerOptions& options, ThreadPool& pool);
 
 /// The vocabulary as Hugging Face's tokenizers reads it.

@@ -11,10 +11,11 @@ std::unique_ptr<WordSplitter> gpt2_splitter();
 void train_byte_bpe(WordCounts words, TrainedTokenizer& trained);
 
 /// Pieces that stand in front of the learned ones: <pad>, <eos>, <bos>, <unk>, control tokens, user-defined pieces, bytes.
-/// Errors: InputError for one that is empty, given twice or not UTF-8.
+/// Errors: InputError for one that is empty, given twice or not UTF-8, and for user-defined pieces beside a dummy prefix.
 std::vector<SentencePieceSpec::Piece> meta_pieces(const TrainTokenizerOptions& options);
 std::unique_ptr<WordSplitter> line_splitter(const TrainTokenizerOptions& options,
                                             const std::vector<SentencePieceSpec::Piece>& meta);
+/// Errors: InputError for a text none of whose characters would be a piece, and as require_vocab_size.
 void train_sentencepiece_bpe(WordCounts words, std::vector<SentencePieceSpec::Piece> meta, TrainedTokenizer& trained);
 
 /// What reading and counting took goes back to the system before the merges begin.

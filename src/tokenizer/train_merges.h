@@ -174,8 +174,8 @@ class MergeTrainer {
     bool missing = false;
     std::erase_if(fresh_, [&](uint32_t pair) {
       const Pair& p = pairs_[pair];
-      if (!p.is_new) return false;
       const int32_t left = p.left, right = p.right;
+      if (!p.is_new || rare_.sum(left, right) == 0) return false;  // nothing of it was outside
       put_out(pair);
       missing = missing || rare_.sum(left, right) >= bound_;
       return true;

@@ -290,12 +290,6 @@ std::vector<SentencePieceSpec::Piece> meta_pieces(const TrainTokenizerOptions& o
     meta.push_back({replaced(piece, " ", kSpaceMarkUtf8), 0, PieceType::user_defined});
   if (options.byte_fallback)
     for (int byte = 0; byte < 256; ++byte) meta.push_back({fmt::format("<0x{:02X}>", byte), 0, PieceType::byte});
-  // tokenizer.json looks for these pieces first and puts the space in front of what is left between them: "<x>b" would get one
-  // before b, where tokenizer.model has it before <x>.
-  if (options.dummy_prefix && !options.user_defined.empty())
-    throw InputError("the user-defined piece \"" + options.user_defined.front() +
-                     "\" cannot be used together with a space before every line: tokenizer.json has no form for both. Leave "
-                     "one of them out.");
   std::unordered_set<std::string> seen;
   for (const SentencePieceSpec::Piece& piece : meta) {
     if (piece.text.empty()) throw InputError("a special token or user-defined piece is empty; give it a spelling.");
@@ -304,6 +298,12 @@ std::vector<SentencePieceSpec::Piece> meta_pieces(const TrainTokenizerOptions& o
       throw InputError("the piece \"" + piece.text +
                        "\" is given twice; <pad>, <eos>, <bos>, <unk> and <0x00> to <0xFF> are there anyway.");
   }
+  // tokenizer.json looks for these pieces first and puts the space in front of what is left between them: "<x>b" would get one
+  // before b, where tokenizer.model has it before <x>.
+  if (options.dummy_prefix && !options.user_defined.empty())
+    throw InputError("the user-defined piece \"" + options.user_defined.front() +
+                     "\" cannot be used together with a space before every line: tokenizer.json has no form for both. Leave "
+                     "one of them out.");
   return meta;
 }
 
@@ -316,11 +316,15 @@ void train_sentencepiece_bpe(WordCounts words, std::vector<SentencePieceSpec::Pi
   auto sorted = words.by_count();
   const Alphabet alphabet = count_alphabet(sorted, trained);
   if (trained.characters == 0)
+    throw InputError(fmt::format(
+        "there is no character that could be a piece in {} of text, beside special, user-defined and byte pieces; name files "
+        "that hold words.",
+        plural(trained.bytes, "byte")));
+  if (alphabet.characters.empty())
     throw InputError(
-        fmt::format("there is no character that could be a piece in {} of text, beside special, user-defined and byte pieces; "
-                    "name files that "
-                    "hold words.",
-                    plural(trained.bytes, "byte")));
+        fmt::format("none of the {} characters of {} of text would be a piece: the pieces that it spells cover {} of it. Raise "
+                    "--character-coverage.",
+                    trained.characters, plural(trained.bytes, "byte"), trained.options.character_coverage));
   const size_t fixed = meta.size() + alphabet.characters.size();
   require_vocab_size(
       trained.options.vocab_size, fixed,

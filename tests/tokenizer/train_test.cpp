@@ -324,6 +324,15 @@ TEST(TrainTokenizer, RefusesWithNumbers) {
       "there is no character that could be a piece in 17 bytes of text, beside special, user-defined and byte pieces; "
       "name files that hold words.");
   EXPECT_CONTAINS(message(std::string(5, '\0'), sentencepiece_options(300)), "there is no character that could be a piece");
+  TrainTokenizerOptions covered = sentencepiece_options(300);
+  covered.user_defined = {"<x>"};
+  std::string spelled;
+  for (int i = 0; i < 10000; ++i) spelled += "<x>";
+  EXPECT_CONTAINS(message(spelled + "a b", covered),
+                  "none of the 3 characters of 30003 bytes of text would be a piece: the pieces that it spells cover 0.9995 of it");
+  covered.user_defined = {""};
+  covered.dummy_prefix = true;
+  EXPECT_CONTAINS(message("a", covered), "is empty; give it a spelling");
   EXPECT_CONTAINS(message("a", byte_options(255)), "a vocabulary of 255 is too small");
   EXPECT_CONTAINS(message("a", byte_options(255)), "make 256 pieces before the first merge. Ask for 257 or more.");
   EXPECT_CONTAINS(message("ab", sentencepiece_options(100)),
