@@ -24,7 +24,8 @@ struct Options {
 
 volatile std::sig_atomic_t stop_asked = 0;
 
-// SIGINT and SIGTERM finish the step, save and end; a second one ends at once. Who ignores them from outside goes on doing so.
+// SIGINT, SIGTERM and SIGHUP (the terminal was closed) finish the step, save and end; a second one ends at once. Who ignores them
+// from outside goes on doing so. Without SIGPIPE a run outlives the reader of its messages.
 class StopSignals {
  public:
   StopSignals() {
@@ -36,16 +37,20 @@ class StopSignals {
       ::sigaction(kSignals[i], nullptr, &before_[i]);
       if (before_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
     }
+    struct sigaction ignore = {};
+    ignore.sa_handler = SIG_IGN;
+    ::sigaction(SIGPIPE, &ignore, &before_pipe_);
   }
   ~StopSignals() {
     for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+    ::sigaction(SIGPIPE, &before_pipe_, nullptr);
   }
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
  private:
-  static constexpr int kSignals[] = {SIGINT, SIGTERM};
-  struct sigaction before_[std::size(kSignals)] = {};
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction before_[std::size(kSignals)] = {}, before_pipe_ = {};
 };
 
 void print_result(const TrainResult& r, const Options& o, int ranks) {
@@ -79,7 +84,7 @@ void run_together(const Options& o, Comm& comm) {
     // What is wrong for all is said once, by rank 0: it ends the others in this second.
     if (comm.rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
     log("vitrine {}: {}{}", o.distill ? "distill" : "train",
-        comm.rank() > 0 ? fmt::format("process {} of {}: ", comm.rank(), comm.size()) : "", message);
+        comm.rank() > 0 ? fmt::format("process {} of {}: ", comm.rank(), comm.size()) : "", visible_message(message));
     comm.abort(code);
   };
   try {
@@ -133,7 +138,8 @@ void run_config(const Options& o, Comm& comm) {
   };
   events.sampled = [&](int64_t step, const std::string& prompt, const std::string& text) {
     progress->clear();
-    log("step {}: {}{}", step, progress->live() ? fmt::format("\x1b[1m{}\x1b[22m", prompt) : prompt, text);
+    const std::string begin = visible_message(prompt);
+    log("step {}: {}{}", step, progress->live() ? fmt::format("\x1b[1m{}\x1b[22m", begin) : begin, visible_message(text));
   };
   events.saved = [&](int64_t, const std::string& path) {
     progress->clear();

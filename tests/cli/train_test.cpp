@@ -84,6 +84,23 @@ TEST_F(TrainCommand, KilledAtAnyMomentItGoesOnToTheSameBits) {
   EXPECT_EQ(names_under(scratch / "cut"), names_under(scratch / "whole"));
 }
 
+TEST_F(TrainCommand, AClosedTerminalFinishesTheStepAndSaves) {
+  const std::string file = config("run", 1'000'000);
+  const int status = signalled({"train", file}, SIGHUP, [&] { return std::filesystem::exists(scratch / "run/step-2"); });
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 0) << read_file(scratch / "err");
+  EXPECT_CONTAINS(read_file(scratch / "out"), "stopped after step ");
+}
+
+TEST_F(TrainCommand, OutlivesTheReaderOfItsMessages) {
+  const std::string file = config("run", 40);
+  const Outcome outcome = run_program({"/bin/sh", "-c", "{ \"$0\" train \"$1\"; echo $? > \"$2\"; } 2>&1 > /dev/null | head -n 1",
+                                       VITRINE_PROGRAM, file, scratch / "code"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(read_file(scratch / "code"), "0\n");
+  EXPECT_EQ(std::filesystem::read_symlink(scratch / "run/last").string(), "step-40");
+}
+
 TEST_F(TrainCommand, CtrlCFinishesTheStepAndSaves) {
   const std::string file = config("run", 1'000'000);
   const int status = signalled({"train", file}, SIGINT, [&] { return std::filesystem::exists(scratch / "run/step-2"); });
