@@ -23,7 +23,7 @@ constexpr const char* kWeights = "adapter_model.safetensors";
 constexpr const char* kAllLinear = "all-linear";
 constexpr int64_t kLargestRank = 1 << 16;
 // Streams of random numbers beyond those of the models' own dropout.
-constexpr uint64_t kDropoutSites = uint64_t{1} << 32, kFreshStreams = uint64_t{2} << 32;
+constexpr uint64_t kDropoutSites = uint64_t{1} << 63, kFreshStreams = uint64_t{2} << 32;
 
 using Module = Adapter::Module;
 

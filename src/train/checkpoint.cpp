@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -90,7 +91,7 @@ void check_identity(const TrainIdentity& identity, const Json& had, const std::s
   if (!had.contains("model_config") || !had.at("model_config").is_object() || !identity.model_config.is_object()) return;
   if (const std::string changed = changed_key(had.at("model_config"), identity.model_config); !changed.empty())
     throw InputError(path + ": the run has " + changed +
-                     ", so it would not be the same model. Set it back, or begin a new run with another out:");
+                     "; a run goes on with the model that it began with. Set it back, or begin a new run with another out:");
 }
 
 // A Hugging Face directory, or the folder of an adapter as PEFT has it. `weights(p)` gives the numbers of a parameter.
@@ -248,8 +249,13 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& 
   identity.model_config = had.value("model_config", Json());
   TrainProgress progress;
   progress.step = state.count("step");
-  progress.tokens = static_cast<int64_t>(state.number("tokens"));
-  progress.position = {static_cast<uint64_t>(state.number("epoch")), static_cast<uint64_t>(state.number("next"))};
+  const auto whole = [&](const char* key) {
+    const double number = state.number(key);
+    if (number < 0 || number > 0x1p53 || number != std::floor(number)) state.fail(key, "expected a whole number from 0 to 2^53");
+    return static_cast<uint64_t>(number);
+  };
+  progress.tokens = static_cast<int64_t>(whole("tokens"));
+  progress.position = {whole("epoch"), whole("next")};
   progress.best_step = state.count("best_step");
   progress.best_loss = state.number("best_loss");
 

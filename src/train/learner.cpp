@@ -239,7 +239,7 @@ void Learner::report_forward(const Step& step) {
   for (size_t s = 0; s < step.sequences().size(); ++s) {
     FirstNotFinite watch;
     ctx.listen(&watch, static_cast<int>(s));
-    model.residual(ctx, step);  // dropout depends on the step's number alone, so it falls as before
+    model.residual(ctx, step);  // dropout falls as before: the numbers of step and rows are the same
     ctx.listen(nullptr);
     tape_.clear();
     if (watch.row < 0) continue;

@@ -71,11 +71,16 @@ ModelFiles files_of(const TrainConfig& config, const std::string& checkpoint) {
 }
 
 // What the configuration says about the model of fresh weights. Null for a model to go on from, and for a run that goes on when
-// the file that said it is not there any more: the checkpoint is enough.
+// what said it can be read no more: the checkpoint is enough.
 Json given_model_config(const TrainConfig& config, bool goes_on) {
   if (!config.model.empty()) return nullptr;
   if (!config.config.is_null()) return config.config;
-  return goes_on && !present(config.config_path) ? Json() : resolve_model(config.config_path).config;
+  try {
+    return resolve_model(config.config_path).config;
+  } catch (const InputError&) {
+    if (!goes_on) throw;
+    return nullptr;
+  }
 }
 
 // Checkpoints are Hugging Face directories, so a GGUF model that learns takes that form from the start.

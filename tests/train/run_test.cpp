@@ -287,6 +287,32 @@ TEST_F(TrainRun, AContinuationComparesTheModelsConfigurationInAFile) {
   EXPECT_EQ(train(from_file, true).step, 12);
 }
 
+TEST_F(TrainRun, GoesOnWithoutTheFolderThatSaidTheModelsConfiguration) {
+  std::filesystem::create_directory(scratch / "shape");
+  scratch.write("shape/config.json",
+                R"({"model_type": "gpt2", "n_embd": 16, "n_head": 2, "vocab_size": 61, "n_positions": 32, "n_layer": 2})");
+  std::string text = small_config(scratch, scratch / "run");
+  const size_t begin = text.find("model:"), end = text.find("data:");
+  text.replace(begin, end - begin, "model: {config: " + scratch / "shape" + "}\n");
+  const TrainConfig from_folder = parse_train_config(text, "config.yaml");
+  train(from_folder, false, until(3));
+  std::filesystem::remove(scratch / "shape/config.json");
+  EXPECT_EQ(train(from_folder, true).step, 12);
+}
+
+TEST_F(TrainRun, APositionThatIsNoneIsRefused) {
+  train(config("run"), false, until(3));
+  const std::string progress = scratch / "run/step-3/training/progress.json";
+  const Json written = read_json(progress);
+  for (const char* key : {"tokens", "epoch", "next"})
+    for (const double number : {1e300, -1.0, 1.5}) {
+      Json wrong = written;
+      wrong[key] = number;
+      scratch.write("run/step-3/training/progress.json", wrong.dump());
+      EXPECT_CONTAINS(message_of<FileError>([&] { train(config("run"), true); }), "expected a whole number from 0 to 2^53");
+    }
+}
+
 TEST_F(TrainRun, GoesOnFromACheckpointThatNamesNeitherDataNorModel) {
   train(config("whole"), false);
   train(config("run"), false, until(3));
