@@ -328,8 +328,9 @@ TEST(TrainTokenizer, RefusesWithNumbers) {
   covered.user_defined = {"<x>"};
   std::string spelled;
   for (int i = 0; i < 10000; ++i) spelled += "<x>";
-  EXPECT_CONTAINS(message(spelled + "a b", covered),
-                  "none of the 3 characters of 30003 bytes of text would be a piece: the pieces that it spells cover 0.9995 of it");
+  EXPECT_CONTAINS(
+      message(spelled + "a b", covered),
+      "none of the 3 characters of 30003 bytes of text would be a piece: the pieces that it spells cover 0.9995 of it");
   covered.user_defined = {""};
   covered.dummy_prefix = true;
   EXPECT_CONTAINS(message("a", covered), "is empty; give it a spelling");
