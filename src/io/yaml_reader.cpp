@@ -86,6 +86,7 @@ void refuse_bad_yaml(const std::string& text, const std::string& where) {
     while (parser.HandleNextDocument(brackets)) {
     }
   } catch (const OpenBrackets::TooDeep&) {
+    return;
   } catch (const YAML::Exception& error) {
     const bool list = error.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW, object = error.msg == YAML::ErrorMsg::END_OF_MAP_FLOW;
     if (const YAML::Mark* begin = list || object ? brackets.last(list ? '[' : '{') : nullptr)
