@@ -5,7 +5,6 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
-#include <utility>
 
 #include "base/error.h"
 #include "base/plural.h"

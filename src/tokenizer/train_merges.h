@@ -64,6 +64,7 @@ class MergeTrainer {
     }
   };
   static constexpr int64_t kStep = 4;  // from one bound to the next
+  static constexpr int32_t kAnySymbol = -1;
 
   template <class Visit>
   void each_pair(Visit&& visit) const {
@@ -89,14 +90,14 @@ class MergeTrainer {
     each_waiting([&](uint32_t pair) {
       if (pairs_[pair].count >= bound_) queue(pair);
     });
-    let_in(PairTable::kAnySymbol);
+    let_in(kAnySymbol);
     return true;
   }
 
   /// Finds the pairs outside the table, with `symbol`, that came `bound_` times or more.
   void let_in(int32_t symbol) {
     each_pair([&](int32_t left, int32_t right, size_t at) {
-      if (symbol != PairTable::kAnySymbol && left != symbol && right != symbol) return;
+      if (symbol != kAnySymbol && left != symbol && right != symbol) return;
       if (rare_.sum(left, right) < bound_) return;
       const uint32_t pair = pairs_.find(left, right);
       if (pair == PairTable::kNone ? rules_.allows(left, right) : pairs_[pair].is_new) add(left, right, at, corpus_.count(at));

@@ -18,7 +18,6 @@ inline uint64_t pair_hash(int32_t left, int32_t right) {
 class PairTable {
  public:
   static constexpr uint32_t kNone = 0xFFFFFFFF;
-  static constexpr int32_t kAnySymbol = -1;
   struct Pair {
     int32_t left, right;
     int64_t count = 0;

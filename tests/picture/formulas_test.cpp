@@ -37,6 +37,19 @@ const Json& random_gemma_config() {  // Gemma's head of 256 components and conte
   return config;
 }
 
+Json random_gemma2_config(double query_pre_attn_scalar, int64_t window, double cap) {  // the same with caps and windows
+  Json config = random_gemma_config();
+  config.erase("hidden_act");
+  config.update({{"architectures", {"Gemma2ForCausalLM"}},
+                 {"model_type", "gemma2"},
+                 {"hidden_activation", "gelu_pytorch_tanh"},
+                 {"query_pre_attn_scalar", query_pre_attn_scalar},
+                 {"sliding_window", window},
+                 {"attn_logit_softcapping", cap},
+                 {"final_logit_softcapping", cap}});
+  return config;
+}
+
 class Formulas : public testing::Test {
  protected:
   Formulas() { write_random_model(folder.path(), random_gemma_config()); }
@@ -91,15 +104,7 @@ TEST_F(Formulas, NoFlatnessWithoutAChoice) {
   EXPECT_EQ(p.at("flatToSpiky").dump(), "[[0,1],[0,1]]");  // every head is drawn
   EXPECT_EQ(p.at("alt"), "4 grids of 1 × 1 token. No token sees more than one position, so no head is flatter than another.");
 
-  Json config = random_gemma_config();
-  config["architectures"] = {"Gemma2ForCausalLM"};
-  config["model_type"] = "gemma2";
-  config.erase("hidden_act");
-  config["hidden_activation"] = "gelu_pytorch_tanh";
-  config["query_pre_attn_scalar"] = 256;
-  config["sliding_window"] = 1;
-  config["attn_logit_softcapping"] = config["final_logit_softcapping"] = 30.0;
-  write_random_model(folder.path(), config);
+  write_random_model(folder.path(), random_gemma2_config(256, 1, 30));
   const PictureJson window = one("attention");
   for (const PictureJson& head : window.at("flatness")[0]) EXPECT_TRUE(head.is_null());
   for (const PictureJson& head : window.at("flatness")[1]) EXPECT_TRUE(head.is_number());
@@ -214,16 +219,7 @@ TEST(Merges, OfTheToyVocabulary) {  // Sennrich et al., arXiv:1508.07909: the co
 
 // A capped f32 tells what it was up to some caps only.
 TEST_F(Formulas, ScoresFarBeyondTheCap) {
-  Json config = random_gemma_config();
-  config["architectures"] = {"Gemma2ForCausalLM"};
-  config["model_type"] = "gemma2";
-  config.erase("hidden_act");
-  config["hidden_activation"] = "gelu_pytorch_tanh";
-  config["query_pre_attn_scalar"] = 1;
-  config["sliding_window"] = 16;
-  config["attn_logit_softcapping"] = 0.01;
-  config["final_logit_softcapping"] = 0.01;
-  write_random_model(folder.path(), config);
+  write_random_model(folder.path(), random_gemma2_config(1, 16, 0.01));
   const PictureJson p = one("soft-cap");
   for (const double largest : doubles(p.at("attention").at("largest")[1])) EXPECT_NEAR(largest, 0.06, 1e-6);
   EXPECT_NEAR(p.at("final").at("largest").get<double>(), 0.06, 1e-6);
