@@ -92,11 +92,6 @@ struct LanguageModel::State {
   State(std::string_view model, const OpenOptions& options)
       : engine(model, {.threads = options.threads, .numerics = {.f32 = options.compute_f32, .exact = options.exact}}) {}
 
-  std::string piece(int32_t token) const {
-    const bool named = engine.has_tokenizer() && token < engine.tokenizer().vocab_size();  // models may have spare rows
-    return named ? engine.tokenizer().piece(token) : std::string();
-  }
-
   Engine engine;
 };
 
@@ -152,7 +147,8 @@ std::vector<NextTokens> LanguageModel::predict(std::span<const std::int32_t> tok
   for (const Prediction& prediction : engine.predict(tokens, top, options.all_positions)) {
     NextTokens& next = result.emplace_back();
     next.position = prediction.position;
-    for (const TokenLogprob& entry : prediction.top) next.top.push_back({entry.token, state_->piece(entry.token), entry.logprob});
+    for (const TokenLogprob& entry : prediction.top)
+      next.top.push_back({entry.token, engine.piece(entry.token).value_or(""), entry.logprob});
   }
   return result;
 }

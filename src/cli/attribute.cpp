@@ -59,7 +59,7 @@ void print_table(const Engine& engine, const Prompt& prompt, const Attribution& 
   for (const double x : main) largest = std::max(largest, std::abs(x));
   for (const double x : found.saliency) saliency += x;
   int widest = 5;
-  for (const int32_t id : prompt.ids) widest = std::max(widest, width_of(shown_piece(engine, prompt, id)));
+  for (const int32_t id : prompt.ids) widest = std::max(widest, width_of(shown_piece(engine, prompt.from_text, id)));
   const auto line = [&](const std::string& piece, const std::string& share, const std::string& product, const std::string& path) {
     return fmt::format("{}  {}  {}{}", pad_right(piece, widest), pad_left(share, 8), pad_left(product, 16),
                        found.integrated.empty() ? "" : "  " + pad_left(path, 10));
@@ -68,12 +68,12 @@ void print_table(const Engine& engine, const Prompt& prompt, const Attribution& 
   for (size_t i = 0; i < prompt.ids.size(); ++i) {
     const std::string path = found.integrated.empty() ? "" : fmt::format("{:+.4f}", found.integrated[i]);
     print("{}  {}{}\n",
-          line(shown_piece(engine, prompt, prompt.ids[i]), percent(saliency > 0 ? found.saliency[i] / saliency : 0),
+          line(shown_piece(engine, prompt.from_text, prompt.ids[i]), percent(saliency > 0 ? found.saliency[i] / saliency : 0),
                fmt::format("{:+.4f}", found.gradient_input[i]), path),
           main[i] < 0 ? "-" : "+", bar(largest > 0 ? std::abs(main[i]) / largest : 0, kBarCells));
   }
-  std::string what = "log-probability of " + shown_piece(engine, prompt, found.token);
-  if (o.attribution.against) what += " less that of " + shown_piece(engine, prompt, *o.attribution.against);
+  std::string what = "log-probability of " + shown_piece(engine, prompt.from_text, found.token);
+  if (o.attribution.against) what += " less that of " + shown_piece(engine, prompt.from_text, *o.attribution.against);
   print("{}: {:.4f}\n", what, found.value);
   if (!found.integrated.empty())
     print("at the baseline ({}): {:.4f}; the integrated parts sum to the difference but for {:.1e}\n", o.baseline,

@@ -77,7 +77,8 @@ void print_report(const Options& o, const Engine& a, const Prompt& prompt, const
   }
   print("\n{}\n", dim(fmt::format("{:>5}  {:>9}  {}", "at", "KL", "likeliest next")));
   for (const PredictionDifference& d : c.predictions) {
-    const std::string of_a = shown_piece(a, prompt, d.top_a.token), of_b = shown_piece(a, prompt, d.top_b.token);
+    const std::string of_a = shown_piece(a, prompt.from_text, d.top_a.token),
+                      of_b = shown_piece(a, prompt.from_text, d.top_b.token);
     print("{:>5}  {:>9.3g}  {}{}\n", d.position, d.kl, of_a, of_a == of_b ? "" : dim(" against ") + bold(of_b));
   }
   print("\nKL {:.3g} mean, {:.3g} largest; the likeliest token is the same at {} of positions\n", c.kl_mean, c.kl_most,

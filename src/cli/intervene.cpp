@@ -24,21 +24,16 @@ struct Options {
   std::string recipe, out;
 };
 
-std::string piece_of(const Engine& engine, bool from_text, int32_t id) {
-  if (!from_text || id >= engine.tokenizer().vocab_size()) return fmt::format("{}", id);
-  return visible(engine.tokenizer().piece(id));
-}
-
 std::string shown(const Engine& engine, const PromptSpec& prompt, const std::vector<int32_t>& ids) {
   std::string text;
-  for (const int32_t id : ids) text += (text.empty() ? "" : " ") + piece_of(engine, !prompt.from_tokens, id);
+  for (const int32_t id : ids) text += (text.empty() ? "" : " ") + shown_piece(engine, !prompt.from_tokens, id);
   return text;
 }
 
 /// "3 ▁king": what stands at a position.
 std::string position_label(const Engine& engine, const InterveneResult& r, int64_t position) {
   const PromptSpec& prompt = r.recipe.run_corrupt ? *r.recipe.corrupt : r.recipe.prompt;
-  return fmt::format("{} {}", position, piece_of(engine, !prompt.from_tokens, r.prompts.run()[static_cast<size_t>(position)]));
+  return fmt::format("{} {}", position, shown_piece(engine, !prompt.from_tokens, r.prompts.run()[static_cast<size_t>(position)]));
 }
 
 void print_predictions(const Engine& engine, const InterveneResult& r) {
@@ -47,14 +42,14 @@ void print_predictions(const Engine& engine, const InterveneResult& r) {
     const auto& before = r.before[at].top;
     const auto& after = r.after[at].top;
     int widest = 6;
-    for (const TokenLogprob& entry : before) widest = std::max(widest, width_of(piece_of(engine, from_text, entry.token)));
-    for (const TokenLogprob& entry : after) widest = std::max(widest, width_of(piece_of(engine, from_text, entry.token)));
+    for (const TokenLogprob& entry : before) widest = std::max(widest, width_of(shown_piece(engine, from_text, entry.token)));
+    for (const TokenLogprob& entry : after) widest = std::max(widest, width_of(shown_piece(engine, from_text, entry.token)));
     print("\n{}\n", bold(fmt::format("after {}", position_label(engine, r, r.before[at].position))));
     print("{}\n",
           dim(fmt::format("      {}{}   {}{}", pad_right("before", widest + 10), "", pad_right("after", widest + 10), "was")));
     for (size_t i = 0; i < before.size(); ++i) {
       const auto column = [&](const TokenLogprob& entry) {
-        return pad_right(piece_of(engine, from_text, entry.token), widest) +
+        return pad_right(shown_piece(engine, from_text, entry.token), widest) +
                pad_left(percent(std::exp(static_cast<double>(entry.logprob))), 10);
       };
       const auto was =
@@ -70,7 +65,7 @@ void print_predictions(const Engine& engine, const InterveneResult& r) {
 
 std::string metric_text(const Engine& engine, const InterveneResult& r) {
   const bool from_text = !r.recipe.prompt.from_tokens;
-  const auto token = [&](size_t i) { return piece_of(engine, from_text, r.metric_tokens[i]); };
+  const auto token = [&](size_t i) { return shown_piece(engine, from_text, r.metric_tokens[i]); };
   switch (r.recipe.metric.kind) {
     case MetricSpec::Kind::logit_difference: return fmt::format("logit({}) - logit({})", token(0), token(1));
     case MetricSpec::Kind::logprob: return fmt::format("log p({})", token(0));

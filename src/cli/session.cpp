@@ -147,14 +147,18 @@ std::vector<Prompt> read_prompts(const Engine& engine, const PromptOptions& opti
 OrderedJson pieces_json(const Engine& engine, const Prompt& prompt, std::span<const int32_t> ids) {
   if (!prompt.from_text) return nullptr;
   OrderedJson pieces = OrderedJson::array();
-  for (const int32_t id : ids)  // a model may have more rows than its tokenizer has pieces
-    pieces.push_back(id < engine.tokenizer().vocab_size() ? OrderedJson(engine.tokenizer().piece(id)) : OrderedJson(nullptr));
+  for (const int32_t id : ids) pieces.push_back(piece_json(engine, id));
   return pieces;
 }
 
-std::string shown_piece(const Engine& engine, const Prompt& prompt, int32_t id) {
-  if (!prompt.from_text || id >= engine.tokenizer().vocab_size()) return fmt::format("{}", id);
-  return visible(engine.tokenizer().piece(id));
+OrderedJson piece_json(const Engine& engine, int32_t id) {
+  const std::optional<std::string> piece = engine.piece(id);
+  return piece ? OrderedJson(*piece) : OrderedJson(nullptr);
+}
+
+std::string shown_piece(const Engine& engine, bool from_text, int32_t id) {
+  const std::optional<std::string> piece = from_text ? engine.piece(id) : std::nullopt;
+  return piece ? visible(*piece) : fmt::format("{}", id);
 }
 
 }  // namespace vitrine::cli

@@ -59,7 +59,9 @@ std::vector<Prompt> read_prompts(const Engine& engine, const PromptOptions& opti
 
 /// The pieces of `ids` as the vocabulary spells them; null for a prompt given as ids.
 OrderedJson pieces_json(const Engine& engine, const Prompt& prompt, std::span<const int32_t> ids);
-/// One piece for a person to read; the id itself for a prompt given as ids.
-std::string shown_piece(const Engine& engine, const Prompt& prompt, int32_t id);
+/// One of them; null for an id without a piece.
+OrderedJson piece_json(const Engine& engine, int32_t id);
+/// One piece for a person to read; the id itself for a prompt given as ids, and for an id without a piece.
+std::string shown_piece(const Engine& engine, bool from_text, int32_t id);
 
 }  // namespace vitrine::cli

@@ -55,6 +55,17 @@ const Tokenizer& Engine::tokenizer() const {
   return *tokenizer_;
 }
 
+std::optional<std::string> Engine::piece(int32_t id) const {
+  if (tokenizer_ == nullptr || id < 0 || id >= tokenizer_->vocab_size()) return {};
+  return tokenizer_->piece(id);
+}
+
+std::string Engine::decode(std::span<const int32_t> ids) const {
+  std::vector<int32_t> spelled(ids.begin(), ids.end());
+  std::erase_if(spelled, [&](int32_t id) { return id >= tokenizer().vocab_size(); });
+  return tokenizer().decode(spelled);
+}
+
 std::vector<int32_t> Engine::prompt_ids(std::string_view text, bool add_special, Special special) const {
   std::vector<int32_t> ids = tokenizer().encode(text, add_special, special);
   if (ids.empty())

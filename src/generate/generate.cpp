@@ -57,7 +57,8 @@ std::string TokenLoop::next() {
   made_.logprobs.push_back(pick.logprob);
   const bool ended =
       !options_.ignore_eos && std::find(options_.eos.begin(), options_.eos.end(), pick.token) != options_.eos.end();
-  std::string shown = ended || !decoder_ ? std::string() : stop_.push(decoder_->push(pick.token));
+  const bool spelled = decoder_ && pick.token < engine_.tokenizer().vocab_size();  // models may have spare rows
+  std::string shown = ended || !spelled ? std::string() : stop_.push(decoder_->push(pick.token));
   const auto stopped = [&] { return stop_.stopped_by() != nullptr; };
   if (ended || stopped()) {
     made_.finish_reason = "stop";
@@ -124,6 +125,7 @@ std::vector<Hypothesis> generate_beams(Engine& engine, std::span<const int32_t> 
   });
   spent.decode_ms = watch.lap_ms();
   if (timings != nullptr) *timings = spent;
+  std::erase_if(found, [](const Hypothesis& h) { return h.tokens.empty(); });  // there were fewer continuations than beams
   return found;
 }
 

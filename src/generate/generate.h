@@ -89,8 +89,8 @@ class TokenLoop {
 Generation generate(Engine& engine, std::span<const int32_t> prompt, const GenerateOptions& options,
                     const std::function<void(std::string_view)>& on_text = {});
 
-/// Continues `prompt` by beam search; hypotheses best first. options.eos are the caller's to set.
-/// Errors: as generate.
+/// Continues `prompt` by beam search; hypotheses best first, fewer than asked for where there are no more. options.eos are the
+/// caller's to set. Errors: as generate.
 std::vector<Hypothesis> generate_beams(Engine& engine, std::span<const int32_t> prompt, const BeamOptions& options,
                                        Timings* timings = nullptr);
 

@@ -9,8 +9,8 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 OrderedJson piece_json(const Engine& engine, bool from_text, int32_t id) {
-  if (!from_text || id >= engine.tokenizer().vocab_size()) return nullptr;
-  return engine.tokenizer().piece(id);
+  const std::optional<std::string> piece = from_text ? engine.piece(id) : std::nullopt;
+  return piece ? OrderedJson(*piece) : OrderedJson(nullptr);
 }
 
 OrderedJson number_json(const std::optional<double>& value) {
