@@ -65,12 +65,12 @@ const char* word_of(Enum value, const Words& words) {
 // A name, an index or a range, as it is written. The open range in `[1, -3:]` is the object {"-3": null} to YAML.
 std::string text_of(const YamlValue& value) {
   if (!value.is_object()) return value.text();
-  const Names keys = value.keys();
+  const auto members = value.members();
   int64_t index = 0;
-  if (keys.size() == 1 && !value.find(keys[0])) {
-    const char* const end = keys[0].data() + keys[0].size();
-    if (const auto [stop, error] = std::from_chars(keys[0].data(), end, index); error == std::errc{} && stop == end)
-      return keys[0] + ":";
+  if (members.size() == 1 && members[0].second.is_null()) {
+    const std::string& key = members[0].first;
+    const char* const end = key.data() + key.size();
+    if (const auto [stop, error] = std::from_chars(key.data(), end, index); error == std::errc{} && stop == end) return key + ":";
   }
   value.fail("expected a name, an index or a range, such as 2:4 or -3:");
 }

@@ -336,11 +336,14 @@ void YamlValue::require_object() const {
   if (!is_object()) fail("expected an object of named values");
 }
 
+YamlValue YamlValue::member(const std::string& name, const Node* child) const {
+  return {document_, child, (field_.empty() ? "" : field_ + ".") + name};
+}
+
 std::optional<YamlValue> YamlValue::find(std::string_view key) const {
   require_object();
   for (const auto& [name, child] : node_->children)
-    if (name == key && child->kind != Node::Kind::null)
-      return YamlValue(document_, child, (field_.empty() ? "" : field_ + ".") + name);
+    if (name == key && child->kind != Node::Kind::null) return member(name, child);
   return {};
 }
 
@@ -351,12 +354,12 @@ YamlValue YamlValue::at(std::string_view key, const char* expected) const {
       (field_.empty() ? "the document" : "\"" + field_ + "\"") + (" lacks \"" + std::string(key)) + "\"; expected " + expected);
 }
 
-std::vector<std::string> YamlValue::keys() const {
+std::vector<std::pair<std::string, YamlValue>> YamlValue::members() const {
   require_object();
-  std::vector<std::string> names;
-  names.reserve(node_->children.size());
-  for (const auto& child : node_->children) names.push_back(child.first);
-  return names;
+  std::vector<std::pair<std::string, YamlValue>> all;
+  all.reserve(node_->children.size());
+  for (const auto& [name, child] : node_->children) all.emplace_back(name, member(name, child));
+  return all;
 }
 
 void YamlValue::allow(std::span<const std::string> known) const {

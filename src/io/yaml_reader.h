@@ -51,7 +51,8 @@ class YamlValue {
   std::optional<YamlValue> find(std::string_view key) const;
   /// The value under a key. Errors: absent, with `expected` saying what should be there.
   YamlValue at(std::string_view key, const char* expected) const;
-  std::vector<std::string> keys() const;
+  /// Keys and values of an object in order, those that are null included.
+  std::vector<std::pair<std::string, YamlValue>> members() const;
   /// Errors: for the first key that is none of `known`, with the nearest of them.
   void allow(std::span<const std::string> known) const;
 
@@ -67,6 +68,7 @@ class YamlValue {
   YamlValue(std::shared_ptr<const Document> document, const Node* node, std::string field)
       : document_(std::move(document)), node_(node), field_(std::move(field)) {}
   void require_object() const;
+  YamlValue member(const std::string& name, const Node* child) const;
 
   std::shared_ptr<const Document> document_;
   const Node* node_;

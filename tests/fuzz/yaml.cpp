@@ -18,8 +18,10 @@ void read_all(const vitrine::YamlValue& value) {
   may_refuse([&] { value.number(); });
   may_refuse([&] { value.flag(); });
   if (value.is_object()) {
-    for (const std::string& key : value.keys())
-      if (const auto inside = value.find(key)) read_all(*inside);
+    for (const auto& [key, inside] : value.members()) {
+      if (!inside.is_null()) read_all(inside);
+      if (value.find(key).has_value() == inside.is_null()) __builtin_trap();
+    }
     may_refuse([&] { value.allow(std::vector<std::string>{"prompt"}); });
   } else if (value.is_list()) {
     for (const vitrine::YamlValue& item : value.items()) read_all(item);
