@@ -23,7 +23,7 @@ Json parse_json(std::string_view text, const std::string& where) {
     return Json::parse(text.begin(), text.end(), watch);
   } catch (const Json::parse_error& e) {
     throw FileError(where, "is not valid JSON at byte " + std::to_string(e.byte) + " of " + std::to_string(text.size()) +
-                               "; is the file complete?");
+                               (e.byte >= text.size() ? "; is the file complete?" : ""));
   } catch (const Json::out_of_range&) {
     throw FileError(where, "holds a number beyond the range of a double");
   }

@@ -126,8 +126,9 @@ Action define_data(CLI::App& app) {
       ->type_name("SEPARATOR")
       ->check(not_empty());
   app.add_flag("--no-special", o->no_special, "No BOS or EOS around documents");
-  app.add_flag("--replace-invalid", o->prepare.text.replace_invalid,
-               "Read bytes that are not UTF-8 as U+FFFD instead of stopping");
+  app.add_flag_callback(
+      "--replace-invalid", [o] { o->prepare.text.invalid = InvalidText::replace; },
+      "Read bytes that are not UTF-8 as U+FFFD instead of stopping");
   add_count(app, "--seed", o->seed, 0, INT64_MAX, "Decides which documents --valid draws (default 0)");
   app.add_option("--check", o->check, "Instead: read such a folder (OUT/train) again and compare it with its checksums")
       ->type_name("FOLDER")

@@ -22,7 +22,8 @@ namespace {
 
 struct Options {
   std::vector<std::string> files;
-  std::string kind = "byte-bpe", out, byte_fallback = "on", document;
+  std::string kind = "byte-bpe", out, byte_fallback = "on";
+  TextOptions text = {.invalid = InvalidText::keep};
   int64_t vocab_size = 0, memory_mib = 1024, threads = 0;
   TrainTokenizerOptions train;
   bool show_merges = false, overwrite = false, json = false;
@@ -31,7 +32,7 @@ struct Options {
 /// The files one after the other; JSON lines by their texts, everything else as it is.
 class Corpus {
  public:
-  Corpus(const std::vector<std::string>& files, const std::string& document) : files_(files), document_(document) {
+  Corpus(const std::vector<std::string>& files, const TextOptions& options) : files_(files), options_(options) {
     for (const std::string& file : files) ByteStream::open(file);  // a wrong name is told at once
   }
 
@@ -66,17 +67,15 @@ class Corpus {
     for (const std::string_view packed : {".gz", ".zst"})
       if (name.ends_with(packed)) name.resize(name.size() - packed.size());
     const bool jsonl = name.ends_with(".jsonl") || name.ends_with(".ndjson");
-    if (jsonl || !document_.empty()) {
-      TextOptions options;
-      options.separator = jsonl ? "" : document_;
-      reader_ = std::make_unique<TextReader>(files_[file_], options);
+    if (jsonl || !options_.separator.empty()) {
+      reader_ = std::make_unique<TextReader>(files_[file_], options_);
     } else {
       stream_ = ByteStream::open(files_[file_]);
       buffer_.resize(size_t{1} << 20);
     }
   }
   const std::vector<std::string>& files_;
-  std::string document_;
+  TextOptions options_;
   size_t file_ = 0;
   std::unique_ptr<TextReader> reader_;
   std::unique_ptr<ByteStream> stream_;
@@ -125,7 +124,7 @@ void write_files(const TrainedTokenizer& trained, const std::string& folder) {
   if (model) write_file_atomically(path("tokenizer.model"), tokenizer_model(trained));
   write_file_atomically(path("tokenizer_config.json"), tokenizer_config_json(trained));
   std::error_code ignored;
-  for (const char* name : {"tokenizer.model", "vocab.json", "merges.txt"})
+  for (const char* name : {"tokenizer.model", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json"})
     if (!model || name != std::string_view("tokenizer.model")) std::filesystem::remove(path(name), ignored);
 }
 
@@ -206,11 +205,11 @@ void train(Options o) {
   };
   for (std::string& token : o.train.special) text_of(token, "--special");
   for (std::string& piece : o.train.user_defined) text_of(piece, "--user-defined");
-  text_of(o.document, "--document");
+  text_of(o.text.separator, "--document");
   o.train.vocab_size = o.vocab_size;
   o.train.byte_fallback = o.byte_fallback == "on";
   o.train.memory_bytes = uint64_t(o.memory_mib) << 20;
-  Corpus corpus(o.files, o.document);
+  Corpus corpus(o.files, o.text);
   const MadeFolder made = prepare_folder(o.out, o.overwrite);
 
   const auto begin = std::chrono::steady_clock::now();
@@ -233,7 +232,7 @@ void train(Options o) {
 
 Action define_tokenizer_train(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("FILES", o->files, "Text files; .gz and .zst are unpacked, .jsonl gives the \"text\" of its lines")
+  app.add_option("FILES", o->files, "Text files; .gz and .zst are unpacked, .jsonl gives the texts of its lines")
       ->type_name("")
       ->required();
   add_count(app, "--vocab-size", o->vocab_size, 1, 10'000'000, "Pieces of the vocabulary, all included")->required();
@@ -255,7 +254,8 @@ Action define_tokenizer_train(CLI::App& app) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_count(app, "--min-frequency", o->train.min_frequency, 0, int64_t{1} << 40,
             "Pairs that came less often are not merged (default 0)");
-  app.add_option("--document", o->document, "What stands between the documents of a text file; it belongs to no word")
+  app.add_option("--key", o->text.key, "JSON lines: the key that holds the text")->type_name("KEY")->capture_default_str();
+  app.add_option("--document", o->text.separator, "What stands between the documents of a text file; it belongs to no word")
       ->type_name("TEXT")
       ->check(not_empty());
   add_number(app, "--character-coverage", o->train.character_coverage, 0, 1,

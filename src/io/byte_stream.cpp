@@ -181,7 +181,10 @@ std::unique_ptr<ByteStream> ByteStream::open(const std::string& path) {
   const std::string_view head(reinterpret_cast<const char*>(first.data()), std::min<size_t>(first.size(), 4));
   Blocks blocks(std::move(file), std::move(first));
   if (head.starts_with("\x1f\x8b")) return std::make_unique<GzipStream>(std::move(blocks));  // RFC 1952
-  if (head == "\x28\xb5\x2f\xfd") return std::make_unique<ZstdStream>(std::move(blocks));    // RFC 8878
+  // RFC 8878: a frame, or one to skip (pzstd begins with such).
+  const bool skippable =
+      head.size() == 4 && (static_cast<unsigned char>(head[0]) & 0xf0) == 0x50 && head.ends_with("\x2a\x4d\x18");
+  if (skippable || head == "\x28\xb5\x2f\xfd") return std::make_unique<ZstdStream>(std::move(blocks));
   return std::make_unique<PlainStream>(std::move(blocks));
 }
 

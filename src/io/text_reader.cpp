@@ -1,6 +1,8 @@
 #include "io/text_reader.h"
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -34,6 +36,37 @@ size_t cut_of(std::string_view text, size_t longest) {
   for (size_t at = longest; at > longest - 4; --at)
     if ((static_cast<unsigned char>(text[at]) & 0xc0) != 0x80) return at;  // the start of a character
   return longest;
+}
+
+[[noreturn]] void refuse_byte(char c, const std::string& where) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  const auto byte = static_cast<unsigned char>(c);
+  throw FileError(where, std::string("byte 0x") + kHex[byte >> 4] + kHex[byte & 15] +
+                             " is not UTF-8. Convert the file, for example with iconv, or have such bytes replaced by U+FFFD");
+}
+
+// The code unit of an escape \uXXXX at that place of a JSON text; nothing if there is none.
+std::optional<uint32_t> escaped_unit(std::string_view json, size_t at) {
+  uint32_t unit = 0;
+  if (json.substr(at, 2) != "\\u" || json.size() < at + 6) return {};
+  const auto [end, error] = std::from_chars(json.data() + at + 2, json.data() + at + 6, unit, 16);
+  return error == std::errc() && end == json.data() + at + 6 ? std::optional(unit) : std::nullopt;
+}
+
+// Halves of surrogate pairs that stand alone, which are no character, become U+FFFD.
+std::string without_lone_surrogates(std::string json) {
+  for (size_t at = json.find('\\'); at != std::string::npos; at = json.find('\\', at)) {
+    const uint32_t unit = escaped_unit(json, at).value_or(0);
+    const bool high = unit >= 0xd800 && unit < 0xdc00, low = unit >= 0xdc00 && unit < 0xe000;
+    const uint32_t next = high ? escaped_unit(json, at + 6).value_or(0) : 0;
+    if (next >= 0xdc00 && next < 0xe000) {
+      at += 12;
+      continue;
+    }
+    if (high || low) json.replace(at + 2, 4, "fffd");
+    at += 2;
+  }
+  return json;
 }
 
 std::string keys_of(const Json& object) {
@@ -82,18 +115,14 @@ void TextReader::give(TextPiece& piece, std::string_view text, bool ends) {
   piece.line = line_;
   inside_ = !ends;
   const size_t valid = valid_utf8_prefix(text);
-  if (valid == text.size()) {
+  if (valid == text.size() || options_.invalid == InvalidText::keep) {
     piece.text = text;
-  } else if (options_.replace_invalid) {
+  } else if (options_.invalid == InvalidText::replace) {
     piece.text = utf8_lossy(text);
   } else {
-    static constexpr char kHex[] = "0123456789abcdef";
-    const auto byte = static_cast<unsigned char>(text[valid]);
     const uint64_t line =
         line_ + static_cast<uint64_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(valid), '\n'));
-    throw FileError(place(line),
-                    std::string("byte 0x") + kHex[byte >> 4] + kHex[byte & 15] +
-                        " is not UTF-8. Convert the file, for example with iconv, or have such bytes replaced by U+FFFD");
+    refuse_byte(text[valid], place(line));
   }
 }
 
@@ -143,7 +172,9 @@ bool TextReader::next_line(std::string& text) {
     const std::string where = place(line_);
     const bool blank = line.find_first_not_of(" \t\r") == std::string_view::npos;
     if (!blank) {
-      Json object = parse_json(options_.replace_invalid ? utf8_lossy(line) : std::string(line), where);
+      const bool replace = options_.invalid != InvalidText::refuse;
+      if (const size_t valid = valid_utf8_prefix(line); !replace && valid < line.size()) refuse_byte(line[valid], where);
+      Json object = parse_json(replace ? without_lone_surrogates(utf8_lossy(line)) : std::string(line), where);
       if (!object.is_object())
         throw FileError(where,
                         "is no JSON object; expected one a line, such as {\"" + options_.key + "\": \"Once upon a time\"}");

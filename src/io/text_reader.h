@@ -15,17 +15,23 @@ enum class TextFormat : uint8_t {
   jsonl,  // one object a line
 };
 
+enum class InvalidText : uint8_t {  // bytes that are not UTF-8
+  refuse,
+  replace,  // by U+FFFD
+  keep,     // in plain text; in JSON lines they are replaced
+};
+
 struct TextOptions {
   TextFormat format = TextFormat::by_name;
-  std::string key = "text";          // of a line's object: what holds the text
-  std::string separator = {};        // stands between documents of plain text; empty: a file is one document
-  bool replace_invalid = false;      // bytes that are not UTF-8 become U+FFFD instead of being refused
+  std::string key = "text";    // of a line's object: what holds the text
+  std::string separator = {};  // stands between documents of plain text; empty: a file is one document
+  InvalidText invalid = InvalidText::refuse;
   size_t longest = size_t{1} << 20;  // bytes of a piece; at least 16
 };
 
 /// A document, or a part of one that is longer than TextOptions::longest.
 struct TextPiece {
-  std::string text;                   // UTF-8
+  std::string text;                   // UTF-8, unless invalid bytes are kept
   bool begins = false, ends = false;  // it holds the document's first and last byte
   uint64_t line = 0;                  // of the file, counted from 1, in which it begins
 };
@@ -36,7 +42,7 @@ struct TextPiece {
 ///            without one, the file is the document, byte for byte.
 /// JSON lines an empty text and a blank line are passed over.
 /// A long document is cut before a line end or space that follows a letter, where no byte-level vocabulary joins bytes to a
-/// token; the pieces joined are the document.
+/// token; at any character where half a piece holds none. The pieces joined are the document.
 class TextReader {
  public:
   /// Errors: FileError as ByteStream::open; UsageError for an impossible option.

@@ -5,6 +5,7 @@
 
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/gpt2_words.h"
 #include "tokenizer/unicode.h"
 
 namespace vitrine {
@@ -133,10 +134,8 @@ void rewrite(Chunks& chunks, const Edit& edit) {
 class ByteLevel final : public PreTokenizer {
  public:
   ByteLevel(bool add_prefix_space, bool use_regex) : add_prefix_space_(add_prefix_space) {
-    if (use_regex) {
-      const auto words = std::make_shared<const Regex>(kGpt2Pattern, "(built in)", "ByteLevel");
-      split_ = std::make_unique<Splitter>(finder(words), Behavior::isolated);
-    }
+    const auto words = [](std::string_view subject, const Splitter::Match& match) { each_gpt2_word(subject, match); };
+    if (use_regex) split_ = std::make_unique<Splitter>(words, Behavior::isolated);
   }
   void apply(Chunks& chunks) const override {
     const auto starts_with_space = [&](const Chunk& c) { return chunks.text.view(c.begin, c.end).starts_with(' '); };

@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/gpt2_words.h"
 #include "tokenizer/train_kinds.h"
 #include "tokenizer/train_merges.h"
-#include "tokenizer/train_split.h"
 
 namespace vitrine {
 namespace {

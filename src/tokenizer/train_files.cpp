@@ -60,12 +60,11 @@ void add_added_tokens(std::string& out, const TrainedTokenizer& trained) {
     const SentencePieceSpec::Piece& piece = trained.pieces[id];
     const bool user_defined = piece.type == PieceType::user_defined;
     if (piece.type != PieceType::control && piece.type != PieceType::unknown && !user_defined) continue;
-    // One that holds U+2581 is looked for where spaces have become that.
-    const bool normalized = user_defined && piece.text.find("\xE2\x96\x81") != std::string::npos;
+    // Looked for where spaces have become U+2581, all of them in one search: the longest of those that fit counts.
     list.add(
         fmt::format("{{\"id\": {}, \"content\": {}, \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
                     "\"normalized\": {}, \"special\": {}}}",
-                    id, json_text(piece.text), normalized, !user_defined));
+                    id, json_text(piece.text), user_defined, !user_defined));
   }
   list.close("],\n");
 }

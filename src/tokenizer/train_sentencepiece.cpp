@@ -48,10 +48,11 @@ class LineSplitter final : public WordSplitter {
   }
   std::string_view text_start() const override { return "\n"; }  // so that every line follows one
   size_t safe_cut(std::string_view text, size_t from, size_t limit) const override {
-    const size_t line = text.substr(0, limit).rfind('\n');
-    if (line != std::string_view::npos && line > from) return line;
+    for (size_t line = text.substr(0, limit).rfind('\n'); line != std::string_view::npos && line > from;
+         line = text.rfind('\n', line - 1))
+      if (!inside_piece(text, line)) return line;
     for (size_t at = std::min(limit, text.size() - 1); at > from; --at)  // a line of megabytes
-      if (text[at] == ' ' && text[at - 1] != ' ') return at;
+      if (text[at] == ' ' && text[at - 1] != ' ' && !inside_piece(text, at)) return at;
     return 0;
   }
   void split(char* text, size_t size, std::vector<std::string_view>& words) const override {
@@ -111,6 +112,13 @@ class LineSplitter final : public WordSplitter {
   }
 
  private:
+  // Whether a piece in front may be spelled across this place.
+  bool inside_piece(std::string_view text, size_t at) const {
+    for (const std::string& piece : spelled_)
+      for (size_t inner = piece.find(text[at], 1); inner != std::string::npos; inner = piece.find(text[at], inner + 1))
+        if (inner <= at && piece.starts_with(text.substr(at - inner, piece.size()))) return true;
+    return false;
+  }
   enum class Kind : uint8_t { stop, letter, common, beyond_ascii };  // stop: something may begin or end at this byte
   static Kind kind_of(uint32_t byte) {
     const bool letter = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');

@@ -1,12 +1,12 @@
 #pragma once
-// Classes of characters, as the reference libraries define them (Unicode 14 tables of utf8proc).
+// Classes of characters, as the reference libraries define them (utf8proc's tables of Unicode 15, and what is newer).
 #include <cstdint>
 
 namespace vitrine {
 
 bool is_whitespace(uint32_t c);   // the property White_Space
-bool is_letter(uint32_t c);       // categories L*
-bool is_numeric(uint32_t c);      // categories Nd, Nl, No
+bool is_letter(uint32_t c);       // categories L* of Unicode 16
+bool is_numeric(uint32_t c);      // categories Nd, Nl, No of Unicode 16
 bool is_punctuation(uint32_t c);  // ASCII punctuation and symbols, and the categories P* of Unicode 8
 bool is_mark(uint32_t c);         // Mn, Mc, Me
 bool is_nonspacing_mark(uint32_t c);

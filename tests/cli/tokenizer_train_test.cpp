@@ -89,6 +89,14 @@ TEST(TokenizerTrain, ReadsCompressedFilesAndJsonLines) {
   const std::string two = vocabulary((scratch / "a.txt") + " " + (scratch / "b.txt") + " --vocab-size 280", "two");
   EXPECT_EQ(vocabulary((scratch / "both.jsonl") + " --vocab-size 280", "lines"), two);
   EXPECT_EQ(vocabulary((scratch / "both.txt") + " --document || --vocab-size 280", "documents"), two);
+  scratch.write("keyed.jsonl", "{\"body\": \"the first part\"}\n{\"body\": \"the second part\"}\n");
+  EXPECT_EQ(vocabulary((scratch / "keyed.jsonl") + " --key body --vocab-size 280", "keyed"), two);
+  // Bytes that are not UTF-8 are the same bytes with documents.
+  scratch.write("bytes.txt", "\xFF\xFE one||\xFF\xFE two");
+  scratch.write("a.txt", "\xFF\xFE one");
+  scratch.write("b.txt", "\xFF\xFE two");
+  EXPECT_EQ(vocabulary((scratch / "bytes.txt") + " --document || --vocab-size 258", "bytes"),
+            vocabulary((scratch / "a.txt") + " " + (scratch / "b.txt") + " --vocab-size 258", "files"));
 }
 
 TEST(TokenizerTrain, SaysWhatItLeftOut) {
@@ -130,12 +138,13 @@ TEST(TokenizerTrain, RefusesBeforeItReads) {
 TEST(TokenizerTrain, KeepsATokenizerThatIsThere) {
   const Scratch scratch;
   const std::string out = scratch / "out", json = scratch.write("out/tokenizer.json", "kept"),
-                    model = scratch.write("out/tokenizer.model", "an older one");
+                    model = scratch.write("out/tokenizer.model", "an older one"),
+                    map = scratch.write("out/special_tokens_map.json", "{}");
   expect_refused(words_of(kText + " --vocab-size 300", out), {"holds a tokenizer.json already", "--overwrite"});
   EXPECT_EQ(read_file(json), "kept");
   const Outcome replaced = vitrine(words_of(kText + " --vocab-size 300 --overwrite", out));
   EXPECT_EQ(replaced.code, 0) << replaced.err;
-  EXPECT_FALSE(std::filesystem::exists(model));  // it would not be of this vocabulary
+  for (const std::string& older : {model, map}) EXPECT_FALSE(std::filesystem::exists(older));  // not of this vocabulary
   const std::string file = scratch.write("file", "");
   expect_refused(words_of(kText + " --vocab-size 300", file), {"is no folder"});
 }

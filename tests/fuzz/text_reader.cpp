@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 
+using vitrine::InvalidText;
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   static const int file = memfd_create("corpus", 0);
@@ -15,10 +17,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   vitrine::TextOptions options;
   options.format = (data[0] & 1) != 0 ? vitrine::TextFormat::jsonl : vitrine::TextFormat::text;
   if ((data[0] & 2) != 0) options.separator = "\n\n";
-  options.replace_invalid = (data[0] & 4) != 0;
-  if ((data[0] & 8) != 0) options.longest = 16;
+  constexpr InvalidText kInvalid[] = {InvalidText::refuse, InvalidText::replace, InvalidText::keep, InvalidText::keep};
+  options.invalid = kInvalid[(data[0] >> 2) & 3];
+  if ((data[0] & 16) != 0) options.longest = 16;
   constexpr size_t kMost = size_t{1} << 22;  // of a small file's text: compression may claim more than a run has time for
-  const size_t most = options.replace_invalid ? 3 * options.longest : options.longest;  // U+FFFD has three bytes
+  const size_t most = options.invalid != InvalidText::refuse ? 3 * options.longest : options.longest;  // U+FFFD has three bytes
   size_t bytes = 0;
   bool inside = false;
   try {

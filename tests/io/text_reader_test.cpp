@@ -143,10 +143,24 @@ TEST(TextReader, SaysWhatIsWrongWithALine) {
   EXPECT_CONTAINS(message("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \n"), "a.jsonl line 2");
   EXPECT_CONTAINS(message("a.jsonl", "{\"text\": \"\xff\"}\n"), "a.jsonl line 1");
   EXPECT_CONTAINS(message("a.txt", "one\ntwo\n\xff three"), "a.txt line 3: byte 0xff is not UTF-8");
-  EXPECT_EQ(documents_of(scratch.write("b.txt", "one \xff two"), {.replace_invalid = true}),
+  EXPECT_EQ(documents_of(scratch.write("b.txt", "one \xff two"), {.invalid = InvalidText::replace}),
             std::vector<std::string>{"one \xEF\xBF\xBD two"});
-  EXPECT_EQ(documents_of(scratch.write("b.jsonl", "{\"text\": \"\xff\"}"), {.replace_invalid = true}),
+  EXPECT_EQ(documents_of(scratch.write("b.jsonl", "{\"text\": \"\xff\"}"), {.invalid = InvalidText::replace}),
             std::vector<std::string>{"\xEF\xBF\xBD"});
+  EXPECT_CONTAINS(message("a.jsonl", "{\"text\": \"\xff\"}\n"), "a.jsonl line 1: byte 0xff is not UTF-8");
+  const std::string halves = "{\"text\": \"\\ud800 \\ud83d\\ude00 \\udc00\\ud83d\\\\ud800\"}";
+  EXPECT_CONTAINS(message("a.jsonl", halves), "is not valid JSON");
+  EXPECT_EQ(documents_of(scratch.write("c.jsonl", halves), {.invalid = InvalidText::replace}),
+            std::vector<std::string>{"\uFFFD \U0001F600 \uFFFD\uFFFD\\ud800"});
+  EXPECT_EQ(documents_of(scratch.write("d.txt", "\xff\xfe"), {.invalid = InvalidText::keep}),
+            std::vector<std::string>{"\xff\xfe"});
+}
+
+// pzstd puts a frame to skip in front.
+TEST(TextReader, ReadsZstandardBehindASkippableFrame) {
+  const Scratch scratch;
+  const std::string skipped("\x5e\x2a\x4d\x18\x04\0\0\0\1\2\3\4", 12), text = long_text();
+  EXPECT_EQ(documents_of(scratch.write("a.zst", skipped + zstd(text))), std::vector<std::string>{text});
 }
 
 TEST(TextReader, RefusesDamagedFiles) {

@@ -10,9 +10,9 @@
 #include "base/utf8.h"
 #include "support/scratch.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/gpt2_words.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/train_split.h"
 
 namespace vitrine {
 namespace {
@@ -151,6 +151,18 @@ TEST(Gpt2Words, AreThoseOfThePattern) {
   }
 }
 
+// As Hugging Face's ByteLevel cuts them (tokenizers 0.23.3), whose letters and numbers are those of Unicode 16.
+TEST(Gpt2Words, LettersAndNumbersOfToday) {
+  const auto words = [](std::string_view text) {
+    std::vector<std::string> list;
+    each_gpt2_word(text, [&](size_t begin, size_t end) { list.emplace_back(text.substr(begin, end - begin)); });
+    return list;
+  };
+  using List = std::vector<std::string>;
+  EXPECT_EQ(words("a\uA7CBb a\U0002EBF0b a\U00031350b"), (List{"a\uA7CBb", " a\U0002EBF0b", " a\U00031350b"}));
+  EXPECT_EQ(words("1\U0001CCF12 a\U0001CCF1 \U0001CC00x"), (List{"1\U0001CCF12", " a", "\U0001CCF1", " \U0001CC00", "x"}));
+}
+
 TEST(Gpt2Words, DoNotCrossSafeCuts) {
   std::mt19937 random(12);
   const auto words = [](std::string_view text) {
@@ -286,6 +298,33 @@ TEST(TrainTokenizer, PiecesInFrontStandWhereTheyAreSpelled) {
   const auto tokenizer = load_tokenizer(write_files(scratch, trained, "tokenizer.json"));
   const auto ids = tokenizer->encode("thinking", false);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 5), 1);
+}
+
+// The longest of the pieces that fit, as SentencePiece takes it, in both files.
+TEST(TrainTokenizer, PiecesInFrontWithAndWithoutSpaces) {
+  TrainTokenizerOptions options = sentencepiece_options(320);
+  options.user_defined = {"\n", "\n  ", "  ", "x y", "y"};
+  const TrainedTokenizer trained = train("some words for a vocabulary", options);
+  const Scratch scratch;
+  const auto json = load_tokenizer(write_files(scratch, trained, "tokenizer.json")),
+             model = load_tokenizer(write_files(scratch, trained, "tokenizer.model"));
+  for (const char* text : {"a\n  b", "x y", "x yy x", "  \n\n   x  y", "y x y\n"}) {
+    EXPECT_EQ(json->encode(text), model->encode(text)) << text;
+    EXPECT_EQ(json->decode(json->encode(text), true), text);
+  }
+}
+
+// A line that is cut for its length is not cut inside a piece in front.
+TEST(TrainTokenizer, LongLinesOfPiecesInFront) {
+  std::string text = "the mouse\n";
+  for (int i = 0; i < 500'000; ++i) text += "q z";
+  TrainTokenizerOptions options = sentencepiece_options(300);
+  options.user_defined = {"q z"};
+  options.character_coverage = 1;
+  const TrainedTokenizer trained = train(text, options, 2);
+  EXPECT_GT(trained.merges.size(), 5u);
+  for (const TrainedMerge& merge : trained.merges) EXPECT_EQ(merge.count, 1u);
+  for (const auto& piece : trained.pieces) EXPECT_TRUE(piece.text != "q" && piece.text != "z");
 }
 
 TEST(TrainTokenizer, BytesThatAreNotUtf8) {

@@ -156,8 +156,10 @@ TEST(TokenData, RefusesDamagedFiles) {
   EXPECT_CONTAINS(with_index("format", 2), "\"format\" is 2; this version reads 1");
   EXPECT_CONTAINS(with_index("tokenizer", "xyz"), "\"tokenizer\" is \"xyz\"; expected up to 16 hexadecimal digits");
   EXPECT_CONTAINS(with_index("tokenizer", "fedcba9876543211"), "Do these files come from the same run?");
-  EXPECT_CONTAINS(with_index("shards", Json::array({"../x"})), "\"shards\" holds \"../x\"; expected names of files beside it");
-  EXPECT_CONTAINS(with_index("shards", Json::array({"none"})), "none: cannot be opened");
+  EXPECT_CONTAINS(with_index("shards", Json::array({"../x"})), "\"shards\" holds \"../x\"; expected \"00000.tokens\"");
+  EXPECT_CONTAINS(with_index("shards", Json::array({"00000.tokens", "00000.tokens"})),
+                  "\"shards\" holds \"00000.tokens\"; expected \"00001.tokens\"");
+  EXPECT_CONTAINS(with_index("shards", Json::array({"00000.tokens", "00001.tokens"})), "00001.tokens: cannot be opened");
   EXPECT_CONTAINS(with_index("vocab_size", Json(Json::value_t::discarded)), "has no field \"vocab_size\"");
   EXPECT_CONTAINS(message("[]", shard), "index.json: is no JSON object");
   fs::remove(dir + "/index.json");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 
 #include "base/error.h"
@@ -109,10 +110,12 @@ TokenData TokenData::open(const std::string& dir) {
     throw FileError(where, "\"tokenizer\" is \"" + hex + "\"; expected up to 16 hexadecimal digits");
   const Json& shards = field(index, "shards", where);
   if (!shards.is_array()) throw FileError(where, "\"shards\" is no list");
+  size_t number = 0;
   for (const Json& entry : shards) {
-    if (!entry.is_string() || entry.get<std::string>().find('/') != std::string::npos)
-      throw FileError(where, "\"shards\" holds " + entry.dump() + "; expected names of files beside it");
-    Shard shard = open_shard(dir + "/" + entry.get<std::string>(), data);
+    char name[32];
+    std::snprintf(name, sizeof name, "%05zu.tokens", number++);
+    if (entry != name) throw FileError(where, "\"shards\" holds " + entry.dump() + "; expected \"" + name + "\"");
+    Shard shard = open_shard(dir + "/" + name, data);
     shard.first_token = data.tokens_;
     data.tokens_ += shard.tokens;
     data.checksum_ = (data.checksum_ ^ shard.checksum) * 0x100000001b3u;

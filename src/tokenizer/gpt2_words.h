@@ -1,5 +1,6 @@
 #pragma once
-// Cuts text into the words that byte-pair training counts, several times faster than a regular expression would.
+// Cuts text into the words of GPT-2's pattern, which byte-level tokenizers encode and byte-pair training counts, several times
+// faster than a regular expression would.
 #include <array>
 #include <cstdint>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "tokenizer/train_split.h"
+#include "tokenizer/gpt2_words.h"
 
 #include <algorithm>
 
