@@ -1,7 +1,9 @@
-// How much memory is left, as Linux says it: /proc/meminfo of the machine and the limit of the container (cgroup v2).
+// How much memory is left, as Linux says it: /proc/meminfo of the machine and the limits of the control groups that this process
+// is in (a container's, a batch job's), versions 1 and 2.
 #include "base/memory.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -10,7 +12,7 @@ namespace vitrine {
 namespace {
 
 // The number in a file's line that begins with `key`; of a file that holds one number alone, `key` is empty.
-std::optional<size_t> number_in(const char* path, const std::string& key) {
+std::optional<size_t> number_in(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   std::string line;
   while (std::getline(file, line)) {
@@ -22,14 +24,42 @@ std::optional<size_t> number_in(const char* path, const std::string& key) {
   return {};
 }
 
-// What the container may still take. Pages of mapped files count as used there, and can be dropped.
-std::optional<size_t> left_in_container() {
-  const std::optional<size_t> limit = number_in("/sys/fs/cgroup/memory.max", "");
-  const std::optional<size_t> used = number_in("/sys/fs/cgroup/memory.current", "");
-  if (!limit || !used) return {};
-  const size_t droppable = number_in("/sys/fs/cgroup/memory.stat", "file ").value_or(0);
-  const size_t held = *used - std::min(*used, droppable);
-  return *limit - std::min(*limit, held);
+// The files of a version of control groups.
+struct Groups {
+  std::string root, limit, used, droppable;
+};
+
+// What the groups may still take in which this process is: each of them and those around it have a limit of their own.
+// Pages of mapped files count as used there, and can be dropped.
+size_t left_in(const Groups& groups, std::string path) {
+  size_t left = SIZE_MAX;
+  for (;; path.resize(path.rfind('/'))) {
+    if (path == "/") path.clear();
+    const std::string folder = groups.root + path;
+    const std::optional<size_t> limit = number_in(folder + groups.limit, ""), used = number_in(folder + groups.used, "");
+    if (limit && used) {
+      const size_t droppable = number_in(folder + "/memory.stat", groups.droppable).value_or(0);
+      const size_t held = *used - std::min(*used, droppable);
+      left = std::min(left, *limit - std::min(*limit, held));
+    }
+    if (path.empty()) return left;
+  }
+}
+
+size_t left_in_groups() {
+  const Groups one = {"/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_cache "};
+  const Groups two = {"/sys/fs/cgroup", "/memory.max", "/memory.current", "file "};
+  size_t left = SIZE_MAX;
+  std::ifstream file("/proc/self/cgroup");  // "0::/user.slice", "4:memory:/job"
+  std::string line;
+  while (std::getline(file, line)) {
+    const size_t names = line.find(':'), path = line.find(":/", names + 1);
+    if (names == std::string::npos || path == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(names + 1, path - names - 1) + ",";
+    if (controllers == ",,") left = std::min(left, left_in(two, line.substr(path + 1)));
+    if (controllers.find(",memory,") != std::string::npos) left = std::min(left, left_in(one, line.substr(path + 1)));
+  }
+  return left;
 }
 
 }  // namespace
@@ -37,8 +67,7 @@ std::optional<size_t> left_in_container() {
 size_t available_memory() {
   const std::optional<size_t> machine_kib = number_in("/proc/meminfo", "MemAvailable:");
   if (!machine_kib) return 0;
-  const size_t machine = *machine_kib * 1024;
-  return std::min(machine, left_in_container().value_or(machine));
+  return std::min(*machine_kib * 1024, left_in_groups());
 }
 
 }  // namespace vitrine

@@ -4,8 +4,8 @@
 
 namespace vitrine {
 
-/// Bytes of memory that a process may take now without swapping: MemAvailable and the container's limit, whichever is less.
-/// 0 if the system does not say.
+/// Bytes of memory that this process may take now without swapping: MemAvailable or the limits of its control groups, whichever
+/// is less. 0 if the system does not say.
 size_t available_memory();
 
 }  // namespace vitrine

@@ -20,17 +20,6 @@ std::vector<HookQuery> parse_all(std::span<const std::string> hooks) {
   return queries;
 }
 
-std::string size_text(size_t bytes) {
-  if (bytes < size_t{10} << 20) return std::to_string((bytes + 1023) >> 10) + " KiB";
-  return std::to_string((bytes + (size_t{1} << 20) - 1) >> 20) + " MiB";
-}
-
-void check_memory(size_t needed, size_t limit, const std::string& what, const char* advice) {
-  if (limit == 0) limit = available_memory();
-  if (limit != 0 && needed > limit)
-    throw InputError(what + " would take " + size_text(needed) + " of memory; " + size_text(limit) + " are left. " + advice);
-}
-
 constexpr char kAskForLess[] = "Ask for fewer hooks, or for slices of them: blocks.*.attn.hook_pattern[heads=0:2,positions=-1]";
 
 // Lets one listener change what another then keeps.
@@ -164,8 +153,8 @@ LossGradients loss_gradients(Engine& engine, std::span<const std::vector<int32_t
   result.scored = scored_in(targets);
   require_scored(result.scored, sequences);
   OpenedModel& opened = engine.opened();
-  check_memory(static_cast<size_t>(parameter_count(*opened.model)) * 2 * sizeof(float), 0,
-               "The gradients of all parameters and their copy", "Use a machine with more memory, or a smaller model");
+  require_memory(static_cast<size_t>(parameter_count(*opened.model)) * 2 * sizeof(float), 0,
+                 "The gradients of all parameters and their copy", "Use a machine with more memory, or a smaller model");
   Context& ctx = engine.context();
   const auto frame = ctx.frame();
   Gradients gradients(*opened.model, opened.gguf != nullptr);
@@ -201,7 +190,7 @@ HookGradients hook_gradients(Engine& engine, std::span<const std::vector<int32_t
     captures.push_back(plan_captures(engine.model(), queries, static_cast<int64_t>(ids.size())));
     bytes += capture_bytes(captures.back());
   }
-  check_memory(bytes, memory, "The gradients at these hooks", kAskForLess);
+  require_memory(bytes, memory, "The gradients at these hooks", kAskForLess);
   for (const Capture& capture : captures.front()) result.order.push_back(capture.name);
 
   Context& ctx = engine.context();
@@ -257,7 +246,7 @@ Recorder trace_to_memory(Engine& engine, std::span<const int32_t> ids, std::span
   engine.check_ids(ids);
   const std::vector<HookQuery> queries = parse_all(hooks);
   const std::vector<Capture> captures = plan_captures(engine.model(), queries, static_cast<int64_t>(ids.size()));
-  check_memory(capture_bytes(captures), memory, "These hooks", kAskForLess);
+  require_memory(capture_bytes(captures), memory, "These hooks", kAskForLess);
   return record(engine, ids, captures, edits);
 }
 
@@ -280,7 +269,7 @@ Trace trace(Engine& engine, std::span<const std::vector<int32_t>> sequences, con
   for (size_t i = 0; i < sequences.size(); ++i) {
     captures.push_back(plan_captures(engine.model(), queries, static_cast<int64_t>(sequences[i].size())));
     const size_t bytes = capture_bytes(captures.back());
-    check_memory(bytes, options.memory, "The hooks of sequence " + std::to_string(i), kAskForLess);
+    require_memory(bytes, options.memory, "The hooks of sequence " + std::to_string(i), kAskForLess);
     result.bytes += bytes;
     for (const Capture& capture : captures.back()) plan.push_back({numbered(capture.name, i), DType::f32, capture.shape});
   }
