@@ -57,8 +57,13 @@ std::vector<std::string> names_in(const std::string& directory, std::initializer
 }
 
 std::string advice_on_weights(const std::string& directory) {
-  if (const auto others = names_in(directory, {".safetensors", ".gguf"}); !others.empty())
-    return "; it does hold " + others.front() + ": give that file's path";
+  for (const std::string& other : names_in(directory, {".safetensors", ".gguf"})) {
+    if (other == "adapter_model.safetensors")
+      return "; it does hold an adapter: give its base as --model, and this folder as --adapter";
+    if (other.find("-of-") != std::string::npos && other.ends_with(".safetensors"))
+      return "; it does hold " + other + ", a part of the weights: download the index, which names them all";
+    return "; it does hold " + other + ": give that file's path";
+  }
   if (const auto pickled = names_in(directory, {".bin", ".pth", ".pt", ".ckpt"}); !pickled.empty())
     return "; it does hold " + pickled.front() +
            ", a Python pickle, which can run code and is not read. Take the model's safetensors files, or convert it with the "

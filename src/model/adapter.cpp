@@ -340,10 +340,15 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
   if (!stored.unreadable().empty())
     throw FileError(weights_path, "tensor \"" + stored.unreadable().begin()->first + "\" has element type " +
                                       stored.unreadable().begin()->second.type + "; expected f32, f16 or bf16");
-  for (const std::string& target : options.targets)
-    if (target != kAllLinear &&
-        std::none_of(chosen.begin(), chosen.end(), [&](const Module& m) { return named_by(target, m.name); }))
+  // Lists of targets may name matrices of other models; PEFT passes over them.
+  const bool partly = config.has("exclude_modules") || config.has("layers_to_transform");
+  const std::vector<Module> matrices = modules_of(opened);
+  for (const std::string& target : options.targets) {
+    const auto names = [&](const Module& m) { return named_by(target, m.name); };
+    if (!partly && target != kAllLinear && std::none_of(chosen.begin(), chosen.end(), names) &&
+        std::any_of(matrices.begin(), matrices.end(), names))
       config.fail("target_modules", "names \"" + target + "\", for which " + kWeights + " holds no tensor. Is the file damaged?");
+  }
   if (chosen.empty()) throw FileError(weights_path, "holds no tensor");
   attach(opened, options, std::move(chosen), directory);
 }

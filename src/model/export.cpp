@@ -118,7 +118,8 @@ class Rounder {
     if (const int64_t bad = round_to(dtype_, numbers, n, bytes_.data()); bad >= 0) {
       const float value = numbers[bad];
       throw RunError(source_.name + ": number " + std::to_string(done_ + bad) + " is " + std::to_string(value) +
-                     (std::isfinite(value) ? ", beyond what " + std::string(name_of(dtype_)) + " holds; use bf16 or f32"
+                     (std::isfinite(value) ? ", beyond what " + std::string(name_of(dtype_)) + " holds; use " +
+                                                 (dtype_ == DType::bf16 ? "f32" : "bf16 or f32")
                                            : "; a model with NaN or infinity is not converted"));
     }
     writer_.write(index_, bytes_, row_bytes(dtype_, static_cast<size_t>(done_)));

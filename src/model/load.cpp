@@ -86,10 +86,14 @@ class Loader final : public TensorTable {
   void refuse_unknown() const {
     std::string unknown;
     int count = 0;
-    for (const auto& [name, tensor] : opened_.checkpoint.tensors()) {
-      if (used_.count(name) != 0 || left_out_.count(name) != 0 || may_be_ignored(name)) continue;
-      if (++count <= 3) unknown += (count > 1 ? ", " : "") + ("\"" + name + "\"");
-    }
+    const auto look = [&](const auto& tensors) {
+      for (const auto& [name, tensor] : tensors) {
+        if (used_.count(name) != 0 || left_out_.count(name) != 0 || may_be_ignored(name)) continue;
+        if (++count <= 3) unknown += (count > 1 ? ", " : "") + ("\"" + name + "\"");
+      }
+    };
+    look(opened_.checkpoint.tensors());
+    look(opened_.checkpoint.unreadable());
     if (count > 0)
       throw FileError(opened_.checkpoint.path(), "holds " + std::to_string(count) + " tensor(s) that the family " + family_.name +
                                                      " does not have: " + unknown + (count > 3 ? ", …" : "") + ". " + advice());
@@ -110,6 +114,9 @@ class Loader final : public TensorTable {
       t = opened_.checkpoint.find(wanted.substr(prefix.size()));
       tried += " or \"" + wanted.substr(prefix.size()) + "\"";
     }
+    // Of two names for one matrix, safetensors' save_model() keeps one.
+    if (t == nullptr && line.ours == "W_E" && !gguf_ && opened_.model->shape().tied)
+      t = opened_.checkpoint.find("lm_head.weight");
     const std::vector<int64_t> expected = stored_shape(line, gguf_);
     const std::string should =
         shape_text(expected) + " = " + formula(line, gguf_) + " from " + (gguf_ ? "the file's metadata" : "config.json");

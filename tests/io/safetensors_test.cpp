@@ -259,6 +259,10 @@ TEST(SafetensorsFolder, SaysWhatItHoldsInstead) {
   EXPECT_CONTAINS(message(), "; it does hold pytorch_model.bin, a Python pickle, which can run code and is not read");
   scratch.write("tiny.gguf", "x");
   EXPECT_CONTAINS(message(), "; it does hold tiny.gguf: give that file's path");
+  scratch.write("model-00001-of-00002.safetensors", "x");
+  EXPECT_CONTAINS(message(), "; it does hold model-00001-of-00002.safetensors, a part of the weights: download the index");
+  scratch.write("adapter_model.safetensors", "x");
+  EXPECT_CONTAINS(message(), "; it does hold an adapter: give its base as --model, and this folder as --adapter");
 }
 
 }  // namespace

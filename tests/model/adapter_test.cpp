@@ -167,11 +167,20 @@ TEST(Adapter, SettingsThatAreNotSupportedAreRefusedByName) {
                                                            {"rank_pattern", {{"c_attn", 2.5}}},
                                                            {"alpha_pattern", {{"c_attn", -1}}},
                                                            {"alpha_pattern", {{"c_attn", 1}, {"attn.c_attn", 2}}},
-                                                           {"target_modules", Json::array({"c_attn", "c_nothing"})}};
+                                                           {"target_modules", Json::array({"c_attn", "mlp.c_proj", "c_fc"})}};
   for (const auto& [key, value] : wrong) {
     const std::string message = refusal(changed(scratch, {{key, value}}));
     EXPECT_NE(message.find("adapter_config.json"), std::string::npos) << key << " " << value << ": " << message;
   }
+}
+
+// Lists of targets for several families are legal, and so are targets of which parts are left out.
+TEST(Adapter, TargetsOfOtherModelsArePassedOver) {
+  const Scratch scratch;
+  EXPECT_EQ(refusal(changed(scratch, {{"target_modules", Json::array({"c_attn", "mlp.c_proj", "q_proj"})}})), "accepted");
+  EXPECT_EQ(refusal(changed(scratch, {{"target_modules", Json::array({"c_attn", "mlp.c_proj", "c_fc"})},
+                                      {"exclude_modules", Json::array({"c_fc"})}})),
+            "accepted");
 }
 
 TEST(Adapter, FilesThatDoNotFitAreRefused) {

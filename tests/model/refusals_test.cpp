@@ -318,6 +318,37 @@ TEST(Refusals, TruncatedWeights) {
   }
 }
 
+// They would be lost, whatever their type.
+TEST(Refusals, ExtraTensorsOfTypesThatAreNotRead) {
+  const Scratch scratch;
+  const std::string source = Golden::open("llama").model();
+  std::filesystem::copy_file(source + "/config.json", scratch / "config.json");
+  std::filesystem::copy_file(source + "/model.safetensors", scratch / "first.safetensors");
+  std::string header = R"({"model.layers.9.mlp.up_proj.weight":{"dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8]}})";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  std::string size(8, '\0');
+  size[0] = static_cast<char>(header.size());
+  scratch.write("second.safetensors", size + header + std::string(8, 'x'));
+  Json map = {{"model.layers.9.mlp.up_proj.weight", "second.safetensors"}};
+  const Checkpoint whole = open_safetensors(source + "/model.safetensors");
+  for (const auto& [name, tensor] : whole.tensors()) map[name] = "first.safetensors";
+  scratch.write("model.safetensors.index.json", Json{{"weight_map", map}}.dump());
+  EXPECT_CONTAINS(message_of([&] { open_model(scratch.path()); }),
+                  "tensor(s) that the family llama does not have: \"model.layers.9.mlp.up_proj.weight\"");
+}
+
+// As safetensors' save_model() writes tied weights.
+TEST(Refusals, ATiedModelMayStoreItsHeadAlone) {
+  for (const auto& [model, embedding] : std::vector<std::pair<std::string, std::string>>{{"gemma", "model.embed_tokens.weight"},
+                                                                                         {"gpt2_a", "transformer.wte.weight"}}) {
+    Changed changed(model);
+    changed.tensors([&](TensorToWrite& t) {
+      if (t.name == embedding) t.name = "lm_head.weight";
+    });
+    changed.loads();
+  }
+}
+
 TEST(Refusals, HeadThatIsNotTheEmbedding) {
   for (const auto& [model, embedding] :
        std::vector<std::pair<std::string, std::string>>{{"gpt2_a", "transformer.wte.weight"},
