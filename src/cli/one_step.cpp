@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "inspect/listening.h"
 #include "model/from_gguf.h"
 #include "train/one_step.h"
 
@@ -22,7 +23,7 @@ OrderedJson top_json(const Engine& engine, const std::vector<TokenLogprob>& top)
   OrderedJson list = OrderedJson::array();
   for (const TokenLogprob& entry : top)
     list.push_back({{"token", entry.token},
-                    {"piece", engine.tokenizer().piece(entry.token)},
+                    {"piece", piece_json(engine, entry.token)},
                     {"logprob", entry.logprob},
                     {"prob", std::exp(static_cast<double>(entry.logprob))}});
   return list;
@@ -35,7 +36,7 @@ OrderedJson to_json(const Engine& engine, const OneStepOptions& o, const Shown& 
     parts.push_back({{"name", part.name}, {"gradient_norm", part.gradient}, {"update_ratio", part.update_ratio}});
   for (size_t i = 0; i < shown.target.size(); ++i)
     target.push_back({{"token", shown.target[i]},
-                      {"piece", engine.tokenizer().piece(shown.target[i])},
+                      {"piece", piece_json(engine, shown.target[i])},
                       {"logprob_before", s.target_logprob_before[i]},
                       {"logprob_after", s.target_logprob_after[i]}});
   OrderedJson document;
@@ -54,7 +55,7 @@ OrderedJson to_json(const Engine& engine, const OneStepOptions& o, const Shown& 
 
 void print_step(const Engine& engine, const OneStepOptions& o, const Shown& shown) {
   const OneStep& s = shown.step;
-  const auto piece = [&](int32_t id) { return visible(engine.tokenizer().piece(id)); };
+  const auto piece = [&](int32_t id) { return shown_piece(engine, true, id); };
   print("{}\n", bold(fmt::format("one step of gradient descent on -log p({} | {})", visible(o.target), visible(o.prompt))));
   print("rate {:g}; loss {:.4f} before, {:.4f} after; gradient norm {:.4g}\n", o.rate, s.loss_before, s.loss_after,
         s.gradient_norm);
@@ -112,7 +113,12 @@ void run_one_step(const OneStepOptions& o) {
   LearnerOptions options;
   options.optimiser = {.kind = OptimiserOptions::Kind::sgd, .weight_decay = 0};
   options.threads = static_cast<int>(o.threads);
-  Learner learner(as_huggingface(open_model(model_or_shipped(o.model))), options);
+  options.dropout = false;  // the gradient of the loss that is shown
+  OpenedModel opened = as_huggingface(open_model(model_or_shipped(o.model)));
+  const auto numbers = static_cast<double>(parameter_count(*opened.model));
+  require_memory(static_cast<size_t>(Optimiser::bytes(options.optimiser, numbers, 1)), 0,
+                 "The weights in f32 and their gradients", "Use a machine with more memory, or a smaller model");
+  Learner learner(std::move(opened), options);
   Engine& engine = learner.engine();
   Shown shown;
   shown.prompt = engine.prompt_ids(o.prompt);

@@ -141,9 +141,9 @@ void run_config(const Options& o, Comm& comm) {
     const std::string begin = visible_message(prompt);
     log("step {}: {}{}", step, progress->live() ? fmt::format("\x1b[1m{}\x1b[22m", begin) : begin, visible_message(text));
   };
-  events.saved = [&](int64_t, const std::string& path) {
+  events.saved = [&](int64_t, const std::string& path, const std::string& unlinked) {
     progress->clear();
-    log("saved {}", path);
+    log("saved {}{}", path, unlinked.empty() ? "" : "; " + unlinked);
   };
   const StopSignals signals;
   events.stop = [] { return stop_asked != 0; };
@@ -160,6 +160,10 @@ Action define_train(CLI::App& app) {
   app.add_flag("--resume", o->resume, "Go on from the newest checkpoint of the run, to the same bits as without a break");
   app.add_flag("--example", o->example, "Print a commented configuration that runs as it is");
   add_one_step_options(app, o->one_step);
+  CLI::Option *one_step = app.get_option("--one-step"), *example = app.get_option("--example");
+  for (const char* name : {"--target", "--rate", "--top", "--model"}) app.get_option(name)->needs(one_step);
+  for (const char* name : {"CONFIG", "--resume"}) app.get_option(name)->excludes(one_step)->excludes(example);
+  example->excludes(one_step);
   add_json(app, o->json);
   return [o] { run_train(*o); };
 }

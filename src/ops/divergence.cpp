@@ -1,9 +1,13 @@
 #include "ops/divergence.h"
 
+#include <atomic>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
+#include "base/error.h"
 #include "kernels/reference/backward.h"
 #include "ops/head_chunks.h"
 #include "ops/tape.h"
@@ -361,6 +365,7 @@ TopTokens top_tokens(Context& ctx, const Tensor& x, const Head& head, int64_t k,
     };
     std::vector<std::vector<Candidate>> best(rows);
     std::vector<T> rest(rows, -std::numeric_limits<T>::infinity());
+    std::atomic<bool> finite = true;
     each_chunk<T>(ctx, x, head, [&](const Tensor& chunk, int64_t row, int64_t first, int64_t n, const T* z) {
       share(ctx, chunk.rows(), 4 * n, [&](int64_t begin, int64_t count) {
         std::vector<Candidate> all;
@@ -368,7 +373,12 @@ TopTokens top_tokens(Context& ctx, const Tensor& x, const Head& head, int64_t k,
         for (int64_t i = begin; i < begin + count; ++i) {
           std::vector<Candidate>& kept = best[static_cast<size_t>(row + i)];
           all = kept;
-          for (int64_t j = 0; j < n; ++j) all.emplace_back(z[i * n + j] * inverse, static_cast<int32_t>(first + j));
+          for (int64_t j = 0; j < n; ++j) {
+            const T logit = z[i * n + j];
+            const bool bad = std::isnan(logit) || logit == std::numeric_limits<T>::infinity();
+            if (bad) finite = false;
+            all.emplace_back(bad ? T{0} : logit * inverse, static_cast<int32_t>(first + j));
+          }
           const auto border = all.begin() + static_cast<std::ptrdiff_t>(std::min(most, all.size()));
           std::nth_element(all.begin(), border, all.end(), likelier);
           kept.assign(all.begin(), border);
@@ -379,6 +389,7 @@ TopTokens top_tokens(Context& ctx, const Tensor& x, const Head& head, int64_t k,
         }
       });
     });
+    if (!finite) throw RunError("logits are NaN or infinite, so there are no likeliest tokens");
     std::vector<T> top(most);
     for (size_t r = 0; r < rows; ++r) {
       std::sort(best[r].begin(), best[r].end(), likelier);

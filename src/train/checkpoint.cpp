@@ -173,12 +173,16 @@ std::string RunFolder::step_path(int64_t step) const { return path_ + "/" + kSte
 
 bool RunFolder::used() const { return !steps().empty() || present(path_ + "/" + kMetrics); }
 
-void RunFolder::point(const std::string& link, int64_t step) const {
+// Returns why it cannot be.
+std::string RunFolder::point(const std::string& link, int64_t step) const {
   const std::string temporary = path_ + "/" + kUnfinished + link, final_name = path_ + "/" + link;
   ::unlink(temporary.c_str());
-  if (::symlink((kStep + std::to_string(step)).c_str(), temporary.c_str()) != 0 ||
-      ::rename(temporary.c_str(), final_name.c_str()) != 0)
-    throw RunError(final_name + ": cannot be pointed at " + kStep + std::to_string(step) + ": " + reason());
+  if (::symlink((kStep + std::to_string(step)).c_str(), temporary.c_str()) == 0 &&
+      ::rename(temporary.c_str(), final_name.c_str()) == 0)
+    return "";
+  const std::string why = final_name + " cannot be pointed at " + kStep + std::to_string(step) + ": " + reason();
+  ::unlink(temporary.c_str());
+  return why;
 }
 
 void RunFolder::remove_step(int64_t step) const {
@@ -189,8 +193,8 @@ void RunFolder::remove_step(int64_t step) const {
   if (::rename(step_path(step).c_str(), doomed.c_str()) == 0) fs::remove_all(doomed, error);
 }
 
-void RunFolder::save(Learner& learner, const Companions& companions, const TrainProgress& progress, const TrainIdentity& identity,
-                     int64_t keep) {
+void RunFolder::save(Learner& learner, const Companions& companions, const TrainProgress& progress,
+                     const TrainIdentity& identity) {
   const std::string temporary = path_ + "/" + kUnfinished + kStep + std::to_string(progress.step);
   std::error_code error;
   try {
@@ -222,8 +226,6 @@ void RunFolder::save(Learner& learner, const Companions& companions, const Train
     if (fs::exists(step_path(progress.step))) remove_step(progress.step);
     if (::rename(temporary.c_str(), step_path(progress.step).c_str()) != 0)
       throw RunError(step_path(progress.step) + ": cannot be put in place: " + reason());
-    point("last", progress.step);
-    if (progress.best_step > 0) point("best", progress.best_step);
     sync_directory(path_);
   } catch (const RunError& failure) {
     fs::remove_all(temporary, error);
@@ -233,9 +235,21 @@ void RunFolder::save(Learner& learner, const Companions& companions, const Train
                    (there.empty() ? "there was none before" : "that of step " + std::to_string(there.back()) + " is intact") +
                    ". Make room and go on with --resume");
   }
+}
+
+std::string RunFolder::settle(int64_t step, int64_t best_step, int64_t keep) const {
+  std::string why = point("last", step);
   const std::vector<int64_t> all = steps();
+  if (best_step == 0) {
+    std::error_code error;
+    best_step = step_of(fs::read_symlink(path_ + "/best", error).string());
+  } else if (std::binary_search(all.begin(), all.end(), best_step)) {
+    if (const std::string of_best = point("best", best_step); why.empty()) why = of_best;
+  }
   for (size_t i = 0; i + static_cast<size_t>(keep) < all.size(); ++i)
-    if (all[i] != progress.best_step) remove_step(all[i]);
+    if (all[i] != best_step && all[i] != step) remove_step(all[i]);
+  sync_directory(path_);
+  return why;
 }
 
 TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& identity) const {
@@ -261,9 +275,12 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& 
 
   const Checkpoint stored = open_safetensors(step_path(step) + "/" + kState);
   const std::vector<std::string> kinds = learner.optimiser().state();
-  for (size_t which = 0; which < kinds.size(); ++which)
+  for (size_t which = 0; which < kinds.size(); ++which) {
+    // A run that had no momentum so far begins with none.
+    if (kinds[which] == "momentum" && stored.find("momentum/" + learner.parameters().list().front().name) == nullptr) continue;
     read_numbers(learner, stored, kinds[which] + "/",
                  [&](const Parameter& p, const float* numbers) { learner.optimiser().set_state(which, p, numbers); });
+  }
   // A run that kept no average so far begins one at these weights.
   if (const Ema* ema = learner.ema(); ema != nullptr && is_folder(step_path(step) + kAverage))
     read_numbers(learner, open_safetensors(step_path(step) + kAverage + "/model.safetensors"), "",

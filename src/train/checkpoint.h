@@ -54,12 +54,14 @@ class RunFolder {
   bool used() const;
 
   /// Writes step-N, with the averaged weights as a model of their own in step-N/ema: under a temporary name, synced, then
-  /// renamed. Points `last` at it, and `best` at `progress.best_step`; then removes all but the newest `keep` and the best.
-  /// Errors: RunError from the disk, which leaves all that was there intact; also if a weight is NaN or infinite. Meanwhile other
-  /// ranks must call Learner::each_state().
+  /// renamed. Errors: RunError from the disk, which leaves all that was there intact; also if a weight is NaN or infinite.
+  /// Meanwhile other ranks must call Learner::each_state().
   /// `companions` go beside the weights; an adapter's are its base's.
-  void save(Learner& learner, const Companions& companions, const TrainProgress& progress, const TrainIdentity& identity,
-            int64_t keep);
+  void save(Learner& learner, const Companions& companions, const TrainProgress& progress, const TrainIdentity& identity);
+
+  /// Points `last` at `step` and `best` at `best_step` (0: where it points already); then removes all but the newest `keep` and
+  /// the best. Returns why a link could not be set, as on a file system without links; empty: both are.
+  std::string settle(int64_t step, int64_t best_step, int64_t keep) const;
 
   /// Reads the optimiser's state and the progress of step-N, whose weights the learner was opened with.
   /// `identity` comes back with the model_config that the checkpoint has. A checkpoint of an earlier version has none and no
@@ -73,7 +75,7 @@ class RunFolder {
   void add_metrics(const std::string& line);
 
  private:
-  void point(const std::string& link, int64_t step) const;
+  std::string point(const std::string& link, int64_t step) const;
   void remove_step(int64_t step) const;
 
   std::string path_;

@@ -42,6 +42,12 @@ void read(const YamlValue& from, const char* key, Names& to) {
     for (const YamlValue& item : value->items()) to.push_back(item.text());
 }
 
+// Of a key that has a default other than none.
+void refuse_null(const YamlValue& from, const char* key, const char* instead) {
+  for (const auto& [name, value] : from.members())
+    if (name == key && value.is_null()) value.fail(std::string("expected a number (") + instead + ")");
+}
+
 template <class Enum>
 Enum word(const YamlValue& value, std::initializer_list<std::pair<const char*, Enum>> words) {
   const std::string text = value.text();
@@ -60,8 +66,7 @@ Json json_of(const YamlValue& value) {
   if (value.is_null()) return nullptr;
   if (value.is_object()) {
     Json object = Json::object();
-    for (const std::string& key : value.keys())
-      if (const auto child = value.find(key)) object[key] = json_of(*child);
+    for (const auto& [key, child] : value.members()) object[key] = json_of(child);
     return object;
   }
   if (value.is_list()) {
@@ -146,8 +151,11 @@ void read_optimiser(const YamlValue& value, TrainConfig& c) {
   }
   read(value, "eps", o.eps, 1e-30, 1, "a number from 1e-30 to 1");
   read(value, "momentum", o.momentum, 0, 0.999999, "a number from 0 to 0.999999");
+  refuse_null(value, "weight_decay", "0: no decay");
   read(value, "weight_decay", o.weight_decay, 0, 1e6, "a number from 0 to 1e6");
   read(value, "decay", o.decay);
+  if (const auto decay = value.find("decay"); decay && o.decay.empty())
+    decay->fail("expected patterns of parameter names; where nothing should decay, set weight_decay: 0");
   read(value, "no_decay", o.no_decay);
 }
 
@@ -159,6 +167,9 @@ void read_schedule(const YamlValue& value, TrainConfig& c) {
     c.schedule.decay = word<Decay>(*decay, {{"constant", Decay::constant}, {"linear", Decay::linear}, {"cosine", Decay::cosine}});
   read(value, "minimum", c.schedule.minimum, 0, c.schedule.peak, "a learning rate from 0 to optimiser.lr");
   read(value, "steps", c.schedule.length, 1);
+  for (const char* key : {"minimum", "steps"})
+    if (const auto given = value.find(key); given && c.schedule.decay == Decay::constant)
+      given->fail("it would never be read: schedule.decay is constant");
 }
 
 void read_dropout(const YamlValue& value, TrainConfig& c) {
@@ -314,11 +325,15 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   c.schedule.length = 0;
   read_optimiser(y.at("optimiser", "{name: adamw, lr: 1e-3}"), c);
   if (const auto schedule = y.find("schedule")) read_schedule(*schedule, c);
+  refuse_null(y, "clip", "0: no clipping");
+  refuse_null(y, "dropout", "0: none");
   read(y, "clip", c.clip, 0, 1e12, "a norm from 0 to 1e12 (0: no clipping)");
   if (const auto dropout = y.find("dropout")) read_dropout(*dropout, c);
   if (const auto ema = y.find("ema")) read_ema(*ema, c);
   read_anchor(y, c);
   if (const auto distill = y.find("distill")) c.distill = read_distill(*distill);
+  if (c.distill && c.distill->on_policy > 0 && c.sequence_length == 1)
+    y.find("sequence_length")->fail("with distill.on_policy the model continues the begin of each sequence; expected 2 or more");
   read(y, "recompute", c.recompute);
   if (const auto compute = y.find("compute")) c.bf16 = word<bool>(*compute, {{"f32", false}, {"bf16", true}});
   if (const auto seed = y.find("seed")) c.seed = static_cast<uint64_t>(seed->whole(0, INT64_MAX));

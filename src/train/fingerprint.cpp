@@ -41,7 +41,10 @@ class Fingerprint final : public TensorTable {
 
 uint64_t fingerprint_of(const OpenedModel& opened) {
   Fingerprint fingerprint;
-  fingerprint.add_text(opened.files.config.dump());
+  Json config = opened.files.config;
+  for (const char* rate : {"embd_pdrop", "attn_pdrop", "resid_pdrop", "attention_dropout", "dropout"})
+    if (config.is_object()) config.erase(rate);
+  fingerprint.add_text(config.dump());
   if (opened.gguf != nullptr) fingerprint.add_text(opened.gguf->config().dump());
   if (const StoredTensor* divisors = opened.checkpoint.find("rope_freqs.weight"))  // beside the table of weights
     fingerprint.add({divisors->data, divisors->bytes});

@@ -7,8 +7,8 @@
 
 namespace vitrine {
 
-/// Of everything that a model computes with: every weight with its name, shape and type, the configuration, a GGUF file's
-/// metadata. Reads the whole model. It finds differences, it is no protection against forgery.
+/// Of everything that a model computes with: every weight with its name, shape and type, the configuration without its dropout
+/// (of learning alone), a GGUF file's metadata. Reads the whole model. It finds differences, it is no protection against forgery.
 uint64_t fingerprint_of(const OpenedModel& opened);
 
 /// 16 digits.

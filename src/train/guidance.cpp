@@ -1,6 +1,7 @@
 #include "train/guidance.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -21,14 +22,11 @@ void check_pieces(const Tokenizer& other, const Engine& learner, const TokenData
       throw InputError(where + " has another tokenizer than the one that made " + data.path() + kSameTokens);
     return;
   }
-  const Tokenizer& own = learner.tokenizer();
+  const Tokenizer& own = learner.tokenizer();  // one of the two may name rows that no text uses, as "[PAD1]"
   for (int32_t id = 0; id < std::min(own.vocab_size(), other.vocab_size()); ++id)
     if (own.piece(id) != other.piece(id))
       throw InputError(where + " has another vocabulary than the model that learns: token " + std::to_string(id) + " is \"" +
                        other.piece(id) + "\" there and \"" + own.piece(id) + "\" here" + kSameTokens);
-  if (own.vocab_size() != other.vocab_size())
-    throw InputError(where + " has a tokenizer of " + std::to_string(other.vocab_size()) +
-                     " pieces, the model that learns one of " + std::to_string(own.vocab_size()) + kSameTokens);
 }
 
 }  // namespace
@@ -131,7 +129,9 @@ uint64_t Guidance::fingerprint() const {
 }
 
 void Guidance::check_space(uint64_t batches) const {
-  if (cache_ != nullptr) cache_->check_space(batches * static_cast<uint64_t>(config_.batch));
+  if (cache_ == nullptr) return;
+  const double stored = static_cast<double>(batches) * (1 - config_.distill->on_policy);  // sampled batches are not
+  cache_->check_space(static_cast<uint64_t>(std::ceil(stored)) * static_cast<uint64_t>(config_.batch));
 }
 
 }  // namespace vitrine

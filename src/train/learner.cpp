@@ -112,7 +112,7 @@ Tensor Learner::loss_of(Tape& tape, const Step& step, const Batch& batch, LossPa
       throw RunError("step " + std::to_string(steps_done_ + 1) + ": the model behind \"" + guide.name +
                      "\" gives NaN or infinity" + kAdvice);
   }
-  ctx.record_on(&tape);
+  ctx.record_on(&tape, options_.dropout);
   if (watch != nullptr) ctx.listen(watch);
   const Tensor x = engine_.model().residual(ctx, step);
   const Head head = engine_.model().head();
@@ -120,7 +120,7 @@ Tensor Learner::loss_of(Tape& tape, const Step& step, const Batch& batch, LossPa
   if (!batch.sampled) {
     if (cross_entropy_weight_ == 0) ctx.record_on(nullptr);  // for the report only
     const Tensor part = cross_entropy(ctx, x, head, batch.labels);
-    ctx.record_on(&tape);
+    ctx.record_on(&tape, options_.dropout);
     parts.cross_entropy = static_cast<double>(*part.data<float>());
     if (cross_entropy_weight_ == 1) loss = part;
     if (cross_entropy_weight_ > 0 && cross_entropy_weight_ < 1) loss = scale(ctx, part, cross_entropy_weight_);
@@ -130,6 +130,9 @@ Tensor Learner::loss_of(Tape& tape, const Step& step, const Batch& batch, LossPa
     Tensor part = stored(guide) ? divergence(ctx, x, head, batch.teacher, batch.labels, guide.spec)
                                 : divergence(ctx, x, head, expected[i], guide.model->head(), batch.labels, guide.spec);
     parts.divergences.push_back(static_cast<double>(*part.data<float>()));
+    if (!std::isfinite(parts.divergences.back()) && parts.cross_entropy && std::isfinite(*parts.cross_entropy))
+      throw RunError("step " + std::to_string(steps_done_ + 1) + ": the model behind \"" + guide.name +
+                     "\" gives NaN or infinity" + kAdvice);
     part = scale(ctx, part, guide.weight);
     loss = loss ? add(ctx, loss, part) : part;
   }
@@ -215,11 +218,11 @@ Learner::Sum Learner::evaluate(const Batch& batch, bool averaged) {
 double Learner::activation_bytes(int64_t rows, int64_t length) {
   Context& ctx = engine_.context();
   constexpr int64_t kFirst = 32, kSecond = 64;
-  const auto taken = [&](int64_t n) {
+  const auto taken = [&](int64_t n, int64_t longest) {
     Batch batch{.tokens = std::vector<int32_t>(static_cast<size_t>(n)),
                 .labels = std::vector<int32_t>(static_cast<size_t>(n)),
                 .lengths = {}};
-    for (int64_t row = 0; row < n; row += length) batch.lengths.push_back(std::min(length, n - row));
+    for (int64_t row = 0; row < n; row += longest) batch.lengths.push_back(std::min(longest, n - row));
     const Step step = step_of(batch);
     Tape tape(options_.recompute);
     const auto frame = ctx.frame();
@@ -228,9 +231,17 @@ double Learner::activation_bytes(int64_t rows, int64_t length) {
     ctx.record_on(nullptr);
     return static_cast<double>(tape.peak() + ctx.arena().peak());
   };
-  const double first = taken(kFirst), second = taken(kSecond);
+  const int64_t brief = length < kSecond ? length : kFirst;
+  const double first = taken(kFirst, brief), second = taken(kSecond, brief);
+  // Attention patterns that exist as tables (with dropout on them) take a row's part by each key as well.
+  const double by_row = (second - first) / static_cast<double>(kSecond - kFirst);
+  const auto linear = [&](int64_t n) { return first + by_row * static_cast<double>(n - kFirst); };
+  double by_key = 0;
+  if (const int64_t far = std::min<int64_t>(length, 256); far >= kSecond && taken(kSecond, kSecond) > second)
+    by_key = (taken(far, far) - linear(far)) / static_cast<double>(far * (far - brief));
   std::fill(parameters_.gradients(), parameters_.gradients() + parameters_.size(), 0.0f);
-  return first + (second - first) / static_cast<double>(kSecond - kFirst) * static_cast<double>(std::max(kFirst, rows) - kFirst);
+  const int64_t all = std::max(kFirst, rows);
+  return linear(all) + std::max(0.0, by_key) * static_cast<double>(all) * static_cast<double>(length - brief);
 }
 
 void Learner::report_forward(const Step& step) {

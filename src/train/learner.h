@@ -27,6 +27,7 @@ struct LearnerOptions {
   std::optional<InitRule> init = {};  // fresh weights; nothing: those of the opened model
   Comm* comm = nullptr;               // the processes that learn together and each have a part of the batch; null: alone
   std::optional<double> ema = {};     // decay of an average of the weights that is kept beside them
+  bool dropout = true;                // false: the model's dropout does nothing
 };
 
 /// A model whose predictions learning is drawn to: adds weight · divergence to the loss. Its pass leaves nothing on the tape,
@@ -83,7 +84,7 @@ class Learner {
   Sum evaluate(const Batch& batch, bool averaged = false);
 
   /// Bytes that activations and their gradients take for one batch of that many rows in sequences of `length`: measured with
-  /// two small batches, whose memory grows by the row, and extended to that size.
+  /// small batches, whose memory grows by the row and by a row's keys, and extended to that size.
   double activation_bytes(int64_t rows, int64_t length);
   /// The most bytes that activations and their gradients really took so far.
   double peak_bytes() { return static_cast<double>(tape_.peak() + engine_.context().arena().peak()); }

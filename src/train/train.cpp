@@ -102,6 +102,9 @@ OpenedModel opened_for(const TrainConfig& config, const std::string& checkpoint)
     if (config.dropout_embedding || config.dropout_attention || config.dropout_residual)
       throw InputError(config.path + ": dropout is set, and " + files.weights +
                        " is a GGUF file, whose models have none beside an adapter. Set lora.dropout instead");
+    if (!config.tokenizer.empty())
+      throw InputError(config.path + ": model.tokenizer is set, and an adapter beside a GGUF file reads with the vocabulary in " +
+                       files.weights + ". Leave it out");
     return open_model(std::move(files));
   }
   files.config = shaped(std::move(files.config), config, checkpoint);
@@ -154,7 +157,7 @@ std::string lora_text(const TrainConfig& config, uint64_t base) {
   std::string targets;
   for (const std::string& target : o.targets) targets += (targets.empty() ? "" : ", ") + target;
   return "rank " + std::to_string(o.rank) + ", alpha " + Json(o.alpha).dump() + ", dropout " + Json(o.dropout).dump() +
-         (o.rslora ? ", rslora" : "") + ", of " + targets + ", beside " + config.model + " with the numbers " + hexadecimal(base);
+         (o.rslora ? ", rslora" : "") + ", of " + targets + ", beside a model with the numbers " + hexadecimal(base);
 }
 
 class Run {
@@ -339,7 +342,10 @@ void Run::check_sizes() {
     throw InputError(config_.path + ": sequence_length is " + std::to_string(config_.sequence_length) +
                      "; the context of the model holds " + std::to_string(shape.context_length));
   const int64_t rows = config_.batch / comm_.size() * config_.sequence_length;
-  const double activations = learner_.activation_bytes(rows, config_.sequence_length);
+  double activations = learner_.activation_bytes(rows, config_.sequence_length);
+  if (config_.distill && !config_.distill->cache.empty())  // a token and a number for each of the teacher's likeliest
+    activations += static_cast<double>(rows) * static_cast<double>(std::min(config_.distill->top_k, shape.vocab_size)) *
+                   (8.0 * static_cast<double>(config_.accumulate) + 20);
   check_memory(config_, activations * comm_.on_this_machine(),
                "the activations of a batch of " + std::to_string(config_.batch) + " sequences of " +
                    std::to_string(config_.sequence_length) + " tokens",
@@ -347,8 +353,8 @@ void Run::check_sizes() {
                                  : "Lower batch and raise accumulate: the result is the same; or set recompute: true");
   steps_ = config_.steps;
   if (steps_ == 0)
-    steps_ = std::max<int64_t>(1, std::llround(config_.epochs * static_cast<double>(source_->batches_per_epoch()) /
-                                               static_cast<double>(config_.accumulate)));
+    steps_ = std::max<int64_t>(1, std::llround(config_.epochs * static_cast<double>(source_->windows_per_epoch()) /
+                                               static_cast<double>(config_.batch * config_.accumulate)));
   if (guidance_) guidance_->check_space(static_cast<uint64_t>(steps_) * static_cast<uint64_t>(config_.accumulate));
   schedule_ = config_.schedule;
   if (schedule_.length == 0) schedule_.length = steps_;
@@ -383,7 +389,10 @@ void Run::restore() {
     source_->seek(progress_.position);
     result_.checkpoint = folder_.step_path(checkpoint_);
   }
-  if (first()) folder_.rewind_metrics(checkpoint_);
+  if (!first()) return;
+  folder_.rewind_metrics(checkpoint_);
+  // The run may have been killed between a checkpoint and its links.
+  if (checkpoint_ >= 0) folder_.settle(checkpoint_, config_.best ? progress_.best_step : 0, config_.keep);
 }
 
 // Machines may see other files under the same names; then the ranks would learn different things, and none would say so.
@@ -435,9 +444,11 @@ void Run::evaluate(Line& line) {
   const double loss = sums[0] / sums[1];
   const bool best = progress_.best_step == 0 || loss < progress_.best_loss;
   line["val_loss"] = loss;
-  if (validation_->text_bytes() > 0)
-    line["val_bits_per_byte"] =
-        loss / std::numbers::ln2 * static_cast<double>(validation_->tokens()) / static_cast<double>(validation_->text_bytes());
+  if (validation_->text_bytes() > 0) {
+    const uint64_t first_ones = config_.documents ? validation_->documents() : 1;  // which are never scored
+    line["val_bits_per_byte"] = loss / std::numbers::ln2 * static_cast<double>(validation_->tokens() - first_ones) /
+                                static_cast<double>(validation_->text_bytes());
+  }
   if (config_.ema) line["val_loss_ema"] = sums[2] / std::max(1.0, sums[3]);
   result_.validation_loss = loss;
   if (best && progress_.step > 0) {
@@ -466,8 +477,9 @@ void Run::save() {
   if (!first()) return learner_.each_state();
   TrainProgress kept = progress_;
   if (!config_.best) kept.best_step = 0;
-  folder_.save(learner_, companions_, kept, identity_, config_.keep);
-  if (events_.saved) events_.saved(progress_.step, result_.checkpoint);
+  folder_.save(learner_, companions_, kept, identity_);
+  const std::string unlinked = folder_.settle(kept.step, kept.best_step, config_.keep);
+  if (events_.saved) events_.saved(progress_.step, result_.checkpoint, unlinked);
 }
 
 // Gradient norm and |change| / |weight| of every block, and of what lies outside the blocks.
@@ -550,12 +562,12 @@ TrainResult Run::go() {
     if (first() && events_.stepped) events_.stepped(report, rate);
     const bool last = progress_.step == steps_;
     if (due(config_.eval_every, progress_.step) || (last && config_.eval_every > 0)) evaluate(line);
-    if (due(config_.sample_every, progress_.step)) sample();
     if (first()) folder_.add_metrics(line.dump());  // before the checkpoint: a resumed run keeps the lines up to it
     result_.stopped = any(!last && events_.stop && events_.stop());
     if (last || result_.stopped || due(config_.save_every, progress_.step) ||
         (config_.best && progress_.best_step == progress_.step))
       save();
+    if (due(config_.sample_every, progress_.step)) sample();
     clock.restart();  // validation, samples and checkpoints are no part of the rate
   }
   result_.step = progress_.step;

@@ -26,7 +26,8 @@ struct TrainEvents {
   std::function<void(const StepReport&, const Rate&)> stepped;
   std::function<void(int64_t step, double loss, bool best)> evaluated;
   std::function<void(int64_t step, const std::string& prompt, const std::string& text)> sampled;
-  std::function<void(int64_t step, const std::string& path)> saved;
+  /// unlinked: why `last` or `best` could not be set; mostly empty.
+  std::function<void(int64_t step, const std::string& path, const std::string& unlinked)> saved;
   std::function<bool()> stop;  // asked after every step: true saves and ends the run
 };
 

@@ -279,13 +279,19 @@ TEST(Learner, FreshWeightsFollowTheFamilysRule) {
 }
 
 TEST(Learner, TheMemoryEstimateIsWhatABatchTakes) {
-  Learner learner(fresh(small_gpt2(0)), plain());
-  const double estimate = learner.activation_bytes(20 * 64, 64);
-  Learner measured(fresh(small_gpt2(0)), plain());
-  const Batch batch = random_batch(std::vector<int64_t>(20, 64), 61, 1);
-  measured.step(std::span(&batch, 1), 0.1);
-  EXPECT_GT(estimate, 0.8 * measured.peak_bytes());
-  EXPECT_LT(estimate, 1.3 * measured.peak_bytes());
+  for (const double dropout : {0.0, 0.1})  // which makes tables of attention patterns
+    for (const int64_t length : {20, 64, 300}) {
+      SCOPED_TRACE(testing::Message() << length << " tokens, dropout " << dropout);
+      Json config = small_gpt2(dropout);
+      config["n_positions"] = 300;
+      Learner learner(fresh(config), plain());
+      const double estimate = learner.activation_bytes(20 * length, length);
+      Learner measured(fresh(config), plain());
+      const Batch batch = random_batch(std::vector<int64_t>(20, length), 61, 1);
+      measured.step(std::span(&batch, 1), 0.1);
+      EXPECT_GT(estimate, 0.8 * measured.peak_bytes());
+      EXPECT_LT(estimate, 1.3 * measured.peak_bytes());
+    }
 }
 
 }  // namespace

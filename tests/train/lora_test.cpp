@@ -215,6 +215,19 @@ TEST(LoraRun, CheckpointsAreAdaptersAndResumingChangesNoBit) {
   EXPECT_EQ(engine.predict(std::vector<int32_t>{1, 2, 3}, 1, false).size(), 1u);
 }
 
+// Dropout may change, and the model beside the adapter may move.
+TEST(LoraRun, GoesOnWithAnotherDropoutBesideAMovedModel) {
+  const Scratch scratch;
+  small_data(scratch, "data", 60, 1);
+  small_data(scratch, "valid", 20, 2);
+  base_model(scratch);
+  train(parse_train_config(lora_config(scratch, scratch / "run", 2, kLora), "a.yaml"), false);
+  std::filesystem::rename(scratch / "base", scratch / "moved");
+  std::string text = lora_config(scratch, scratch / "run", 4, kLora, "dropout: 0.3\n");
+  text.replace(text.find(scratch / "base"), (scratch / "base").size(), scratch / "moved");
+  EXPECT_EQ(train(parse_train_config(text, "a.yaml"), true).step, 4);
+}
+
 TEST(LoraRun, ConfigurationsThatDoNotFitAreRefused) {
   const Scratch scratch;
   small_data(scratch, "data", 60, 1);

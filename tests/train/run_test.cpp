@@ -4,6 +4,10 @@
 
 #include <csignal>
 
+#include "generate/engine.h"
+#include "tokenizer/load.h"
+#include "train/data/prepare.h"
+#include "train/data/token_data.h"
 #include "train/run_support.h"
 #include "train/train.h"
 
@@ -39,7 +43,10 @@ TEST_F(TrainRun, LearnsAndLeavesADirectoryThatRuns) {
   ASSERT_EQ(metrics.size(), 13u);  // with the validation before the first step
   EXPECT_EQ(metrics[0].at("step"), 0);
   EXPECT_LT(metrics[12].at("val_loss").get<double>(), metrics[0].at("val_loss").get<double>() - 0.1);
-  EXPECT_NEAR(metrics[0].at("val_bits_per_byte").get<double>(), metrics[0].at("val_loss").get<double>() / std::log(2.0), 1e-9);
+  const TokenData valid = TokenData::open(scratch / "valid");
+  const auto scored = static_cast<double>(valid.tokens() - valid.documents()), bytes = static_cast<double>(valid.text_bytes());
+  EXPECT_NEAR(metrics[0].at("val_bits_per_byte").get<double>(),
+              metrics[0].at("val_loss").get<double>() * scored / bytes / std::log(2.0), 1e-9);
   EXPECT_NEAR(metrics[1].at("lr").get<double>(), 0.0025, 1e-12);
   EXPECT_TRUE(metrics[4].contains("val_loss"));
   EXPECT_FALSE(metrics[5].contains("val_loss"));
@@ -113,6 +120,99 @@ TEST_F(TrainRun, PassesOverWhatHasNothingToLearnFrom) {
   };
   EXPECT_NE(refusal(scratch / "data", "a").find("no token of a whole epoch is scored"), std::string::npos);
   EXPECT_NE(refusal(scratch / "valid", "b").find("no token of the validation data is scored"), std::string::npos);
+}
+
+// Of data of a few sequences, too: batches go on across the end of an epoch.
+TEST_F(TrainRun, AnEpochIsEverySequenceOnce) {
+  const auto steps = [&](const std::string& batch) {
+    std::string text = small_config(scratch, scratch / ("of" + batch), "layers_every: 1\n");
+    text.replace(text.find("steps: 12"), 9, "epochs: 3");
+    text.replace(text.find("warmup: 3"), 9, "warmup: 0");
+    text.replace(text.find("batch: 3\naccumulate: 2"), 22, "batch: " + batch + "\naccumulate: 1");
+    return train(parse_train_config(text, "config.yaml"), false).step;
+  };
+  const uint64_t windows = (TokenData::open(scratch / "data").tokens() - 16) / 16;
+  ASSERT_GT(windows, 60u);
+  EXPECT_EQ(steps("40"), std::llround(3.0 * static_cast<double>(windows) / 40));
+  EXPECT_EQ(steps("400"), 1);
+}
+
+TEST_F(TrainRun, NullInTheModelsConfigurationIsWhatItIsInAFile) {
+  std::string text = small_config(scratch, scratch / "run");
+  const size_t begin = text.find("model:"), end = text.find("data:");
+  text.replace(
+      begin, end - begin,
+      "model: {config: {model_type: gemma2, vocab_size: 61, hidden_size: 16, intermediate_size: 16, num_hidden_layers: 2,\n"
+      "  num_attention_heads: 2, num_key_value_heads: 1, head_dim: 8, max_position_embeddings: 32, sliding_window: null,\n"
+      "  attn_logit_softcapping: null, final_logit_softcapping: null}}\n");
+  train(parse_train_config(text, "config.yaml"), false, until(3));
+  const Json written = read_json(scratch / "run/last/config.json");
+  for (const char* key : {"sliding_window", "attn_logit_softcapping", "final_logit_softcapping"})
+    EXPECT_TRUE(written.contains(key) && written.at(key).is_null()) << key;
+  const Engine engine(scratch / "run/last");
+  EXPECT_EQ(engine.model().head().softcap, 0);
+}
+
+TEST_F(TrainRun, AContinuationMayGainAndLoseMomentum) {
+  const auto with = [&](const std::string& momentum) {
+    std::string text = small_config(scratch, scratch / "run");
+    text.replace(text.find("optimiser: {name: adamw, lr: 1e-2}"), 34,
+                 "optimiser: {name: sgd, lr: 1e-2, momentum: " + momentum + "}");
+    return parse_train_config(text, "config.yaml");
+  };
+  train(with("0"), false, until(3));
+  EXPECT_EQ(train(with("0.9"), true, until(6)).step, 6);
+  EXPECT_EQ(train(with("0"), true).step, 12);
+}
+
+// As a killed run leaves it, and as a copy of the folder has it.
+TEST_F(TrainRun, LinksAreSetAgainAndAreNoReasonToStop) {
+  train(config("run"), false, until(5));
+  std::filesystem::remove(scratch / "run/last");
+  std::filesystem::remove(scratch / "run/best");
+  train(config("run"), true, until(6));
+  EXPECT_EQ(std::filesystem::read_symlink(scratch / "run/last"), "step-6");
+  EXPECT_EQ(std::filesystem::read_symlink(scratch / "run/best"), "step-4");
+  std::filesystem::remove(scratch / "run/last");
+  scratch.write("run/last/config.json", "{}");
+  TrainEvents events;
+  std::string unlinked;
+  events.saved = [&](int64_t, const std::string&, const std::string& why) { unlinked = why; };
+  EXPECT_EQ(train(config("run"), true, events).step, 12);
+  EXPECT_CONTAINS(unlinked, "/run/last cannot be pointed at step-12: ");
+  EXPECT_EQ(read_file(scratch / "run/last/config.json"), "{}");
+  EXPECT_EQ(RunFolder(scratch / "run").steps().size(),
+            std::filesystem::read_symlink(scratch / "run/best") == "step-12" ? 2u : 3u);
+}
+
+TEST_F(TrainRun, TheBestStaysWhereItIsNoLongerKept) {
+  std::string text = small_config(scratch, scratch / "run");
+  text.replace(text.find("lr: 1e-2"), 8, "lr: 3.00");
+  text.replace(text.find("keep: 2"), 7, "keep: 1");
+  train(parse_train_config(text, "config.yaml"), false, until(5));
+  const auto best = std::filesystem::read_symlink(scratch / "run/best");
+  text.replace(text.find("keep: 1"), 7, "keep: 1, best: false");
+  train(parse_train_config(text, "config.yaml"), true);
+  EXPECT_EQ(std::filesystem::read_symlink(scratch / "run/best"), best);
+  EXPECT_TRUE(std::filesystem::exists(scratch / "run/best/config.json"));
+}
+
+// Padded vocabularies: nothing is spelled by the rows behind the tokenizer's pieces.
+TEST_F(TrainRun, SamplesOfAModelWithMoreRowsThanPieces) {
+  const std::string tokenizer = std::string(VITRINE_GOLDEN) + "/models/gpt2_a/model";
+  const auto pieces = load_tokenizer(tokenizer);
+  small_data(scratch, "named", 40, 1, tokenizer_fingerprint(*pieces));
+  std::string text = small_config(scratch, scratch / "run",
+                                  "sample_every: 6\nsample_prompts: [once]\nsample_tokens: 30\nsample_temperature: 100\n");
+  text.replace(text.find("vocab_size: 61"), 14, "vocab_size: " + std::to_string(4 * pieces->vocab_size()));
+  text.replace(text.find("  config:"), 9, "  tokenizer: " + tokenizer + "\n  config:");
+  for (const std::string& name : {scratch / "data", scratch / "valid"})
+    text.replace(text.find(name), name.size(), scratch / "named");
+  TrainEvents events;
+  int samples = 0;
+  events.sampled = [&](int64_t, const std::string&, const std::string&) { ++samples; };
+  EXPECT_EQ(train(parse_train_config(text, "config.yaml"), false, events).step, 12);
+  EXPECT_EQ(samples, 2);
 }
 
 TEST_F(TrainRun, ResumesToTheSameBitsFromEveryStep) {
