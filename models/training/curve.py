@@ -1,8 +1,8 @@
-"""Draws curve.svg and writes curve.json from a run's metrics: validation bits per byte by tokens, beside the baseline's.
+"""Draws curve.svg and writes curve.json from the metrics of a run's stages: validation bits per byte by tokens, beside the baseline's.
 
-usage: python models/training/curve.py METRICS.jsonl[.gz]
+usage: python models/training/curve.py METRICS.jsonl[.gz]...
 
-The baseline is a model of the same shape with 4,096 pieces, trained by PyTorch 2.15 with AdamW and a cosine to 10 % for 5,000 steps
+Each stage goes on from the one before it: its tokens are counted on top. The baseline is a model of the same shape with 4,096 pieces, trained by PyTorch 2.15 with AdamW and a cosine to 10 % for 5,000 steps
 of 16 x 256 tokens on the same text: baseline.json.
 """
 import gzip
@@ -14,16 +14,20 @@ HERE = pathlib.Path(__file__).parent
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 360, 56, 44, 16, 16
 
 
-def points(path):
+def points(path, before):
+    """The validation losses of a stage, and the tokens up to its end."""
     opened = gzip.open(path, "rt") if str(path).endswith(".gz") else open(path)
     with opened as lines:
         found = [json.loads(line) for line in lines]
-    return [{"step": m["step"], "tokens": m["tokens"], "valid_loss": round(m["val_loss"], 4), "bits_per_byte": round(m["val_bits_per_byte"], 4)}
-            for m in found if "val_loss" in m and m["step"] > 0]
+    return [{"step": m["step"], "tokens": before + m["tokens"], "valid_loss": round(m["val_loss"], 4), "bits_per_byte": round(m["val_bits_per_byte"], 4)}
+            for m in found if "val_loss" in m and m["step"] > 0], before + found[-1]["tokens"]
 
 
 def main():
-    ours = points(sys.argv[1])
+    ours, tokens = [], 0
+    for stage, path in enumerate(sys.argv[1:], 1):
+        found, tokens = points(path, tokens)
+        ours += [{"stage": stage} | point for point in found]
     baseline = [p for p in json.loads((HERE / "baseline.json").read_text())["curve"] if p["step"] > 0]
     (HERE / "curve.json").write_text(json.dumps({"curve": ours}, indent=1) + "\n")
     most = max(p["tokens"] for p in ours + baseline) * 1.02

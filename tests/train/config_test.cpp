@@ -125,6 +125,7 @@ TEST(TrainConfig, ReadsTheRecipesThatShip) {
   const TrainConfig shipped = read_train_config(folder + "tales9m.yaml");
   const Json trained = read_json(std::string(VITRINE_SOURCE) + "/models/tales9m/config.json");
   for (const auto& [key, value] : shipped.config.items()) EXPECT_EQ(trained.at(key), value) << key;
+  EXPECT_EQ(read_train_config(folder + "tales9m-long.yaml").model, "first");
   std::string student = read_file(folder + "student/student.yaml") + read_file(folder + "student/distill.yaml");
   for (const auto& [word, value] : {std::pair("MODEL", "models/tales9m"), {"SEED", "1"}, {"OUT", "out"}})
     for (size_t at = student.find(word); at != std::string::npos; at = student.find(word))
@@ -146,6 +147,11 @@ TEST(TrainConfig, NamesWhatIsWrong) {
   EXPECT_CONTAINS(refusal(kLeast + "sample_prompts: [a]\n"), "set sample_every too");
   EXPECT_CONTAINS(refusal(kLeast + "dropout: 1\n"), "\"dropout\" is \"1\"; expected a share from 0 to below 1");
   EXPECT_CONTAINS(refusal(kLeast + "dropout: {pattern: 0.1}\n"), "\"dropout.pattern\" is not known");
+  EXPECT_CONTAINS(refusal(kLeast + "clip: null\n"), "expected a number (0: no clipping)");
+  EXPECT_CONTAINS(refusal(kLeast + "dropout: ~\n"), "expected a number (0: none)");
+  EXPECT_CONTAINS(refusal(kLeast + "schedule: {decay: constant, minimum: 0}\n"),
+                  "\"schedule.minimum\" is \"0\"; it would never be read: schedule.decay is constant");
+  EXPECT_CONTAINS(refusal(kLeast + "schedule: {decay: constant, steps: 9}\n"), "it would never be read");
   EXPECT_CONTAINS(refusal(kLeast + "clip: -1\n"), "expected a norm from 0 to 1e12 (0: no clipping)");
   EXPECT_CONTAINS(refusal(kLeast + "schedule: {minimum: 1}\n"), "expected a learning rate from 0 to optimiser.lr");
   EXPECT_CONTAINS(refusal(kLeast + "schedule: {decay: cosin}\n"), "did you mean \"cosine\"?");
