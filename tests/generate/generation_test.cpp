@@ -181,6 +181,10 @@ TEST(Generation, ContextThatFills) {
   beams.max_new_tokens = 50;
   const Hypothesis best = generate_beams(engine, prompt, beams).at(0);
   EXPECT_EQ(best.tokens.size(), 3u);
+  BeamOptions many;  // more than there are continuations of one token
+  many.max_new_tokens = 1;
+  many.n_beams = many.n_return = static_cast<int>(engine.shape().vocab_size) + 9;
+  for (const Hypothesis& h : generate_beams(engine, prompt, many)) EXPECT_EQ(h.tokens.size(), 1u);
   prompt.insert(prompt.end(), best.tokens.begin(), best.tokens.end());  // one more than the context holds
   EXPECT_EQ(engine.token_logprobs(prompt).size(), context);
   prompt.push_back(7);

@@ -213,6 +213,17 @@ TEST(Divergence, ThreadsAndChunksChangeNoBit) {
     }
 }
 
+// What a damaged teacher expects is not stored as if it were something.
+TEST(Divergence, NoLikeliestTokensOfNaN) {
+  std::vector<double> w = noise(11 * 5, 2);
+  w[3 * 5 + 1] = std::nan("");
+  OwnHead<float> own(w, {}, 11, 0);
+  ThreadPool pool(2);
+  Context ctx(pool);
+  const Tensor x = tensor_of<float>(ctx, noise(10, 1), 2);
+  EXPECT_CONTAINS(message_of<RunError>([&] { top_tokens(ctx, x, own.head, 3, 1); }), "NaN or infinite");
+}
+
 TEST(Divergence, RefusesSizesThatDisagree) {
   const std::vector<double> w = noise(11 * 5, 2);
   OwnHead<float> own(w, {}, 11, 0), other(noise(12 * 5, 2), {}, 12, 0);
