@@ -173,7 +173,8 @@ bool TextReader::next_line(std::string& text) {
     const bool blank = line.find_first_not_of(" \t\r") == std::string_view::npos;
     if (!blank) {
       const bool replace = options_.invalid != InvalidText::refuse;
-      if (const size_t valid = valid_utf8_prefix(line); !replace && valid < line.size()) refuse_byte(line[valid], where);
+      if (const size_t valid = replace ? line.size() : valid_utf8_prefix(line); valid < line.size())
+        refuse_byte(line[valid], where);
       Json object = parse_json(replace ? without_lone_surrogates(utf8_lossy(line)) : std::string(line), where);
       if (!object.is_object())
         throw FileError(where,

@@ -129,14 +129,14 @@ PictureJson tokens_of(const Studio& studio) {
   PictureJson tokens = PictureJson::array();
   for (size_t i = 0; i < studio.prompt.ids.size(); ++i) {
     const int32_t id = studio.prompt.ids[i];
-    const bool known = studio.spelled() && id < studio.engine.tokenizer().vocab_size();
+    const std::optional<std::string> piece = studio.spelled() ? studio.engine.piece(id) : std::nullopt;
     PictureJson offsets = nullptr;
     if (studio.prompt.text && i < studio.prompt.pieces.size())
       offsets = {studio.prompt.pieces[i].begin, studio.prompt.pieces[i].end};
     tokens.push_back({{"id", id},
-                      {"piece", known ? PictureJson(studio.engine.tokenizer().piece(id)) : PictureJson(nullptr)},
+                      {"piece", piece ? PictureJson(*piece) : PictureJson(nullptr)},
                       {"offsets", offsets},
-                      {"control", known && studio.engine.tokenizer().is_control(id)}});
+                      {"control", piece && studio.engine.tokenizer().is_control(id)}});
   }
   return tokens;
 }
@@ -162,8 +162,7 @@ PictureJson document_of(Studio& studio, PictureJson drawn, PictureJson steps) {
   PictureJson pieces = PictureJson::object();
   for (const int32_t id : studio.prompt.ids) studio.mention(id);
   for (const int32_t id : studio.mentioned)
-    if (studio.spelled() && id < studio.engine.tokenizer().vocab_size())
-      pieces[std::to_string(id)] = studio.engine.tokenizer().piece(id);
+    if (const auto piece = studio.spelled() ? studio.engine.piece(id) : std::nullopt) pieces[std::to_string(id)] = *piece;
   return {{"format", 1},
           {"version", version()},
           {"model", to_json(studio.facts, studio.prompt.model)},

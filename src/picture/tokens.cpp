@@ -124,8 +124,7 @@ Lattice cut_every_way(const Tokenizer& tokenizer, int64_t vocab_size, const std:
 }  // namespace
 
 std::string Studio::piece(int32_t id) const {
-  if (!spelled() || id < 0 || id >= engine.tokenizer().vocab_size()) return "#" + std::to_string(id);
-  return engine.tokenizer().piece(id);
+  return (spelled() ? engine.piece(id) : std::nullopt).value_or("#" + std::to_string(id));
 }
 
 PictureJson draw_tokens(Studio& studio) {

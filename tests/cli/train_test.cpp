@@ -171,6 +171,20 @@ TEST_F(TrainCommand, OneStepFromGgufIsThatOfTheDirectory) {
   EXPECT_EQ(step(std::string(VITRINE_GOLDEN) + "/gguf/gpt2_a.gguf"), step(golden_model("gpt2_a")));
 }
 
+// The gradient is that of the loss which is shown.
+TEST_F(TrainCommand, OneStepIsWithoutTheModelsDropout) {
+  const auto step = [](const std::string& model) {
+    const Outcome outcome = vitrine({"train", "--one-step", "once upon a", "--target", " time", "--json", "--model", model});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.json();
+  };
+  std::filesystem::copy(golden_model("gpt2_a"), scratch / "dropping", std::filesystem::copy_options::recursive);
+  Json config = read_json(scratch / "dropping/config.json");
+  for (const char* rate : {"embd_pdrop", "attn_pdrop", "resid_pdrop"}) config[rate] = 0.5;
+  scratch.write("dropping/config.json", config.dump());
+  EXPECT_EQ(step(scratch / "dropping"), step(golden_model("gpt2_a")));
+}
+
 TEST_F(TrainCommand, RefusesWithTwoAndFailsWithOne) {
   expect_refused({"train"}, {"no configuration"});
   for (const char* option : {"--target", "--rate", "--top", "--model"})

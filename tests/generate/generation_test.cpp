@@ -184,7 +184,9 @@ TEST(Generation, ContextThatFills) {
   BeamOptions many;  // more than there are continuations of one token
   many.max_new_tokens = 1;
   many.n_beams = many.n_return = static_cast<int>(engine.shape().vocab_size) + 9;
-  for (const Hypothesis& h : generate_beams(engine, prompt, many)) EXPECT_EQ(h.tokens.size(), 1u);
+  const std::vector<Hypothesis> all = generate_beams(engine, prompt, many);
+  EXPECT_EQ(all.size(), static_cast<size_t>(engine.shape().vocab_size));
+  for (const Hypothesis& h : all) EXPECT_EQ(h.tokens.size(), 1u);
   prompt.insert(prompt.end(), best.tokens.begin(), best.tokens.end());  // one more than the context holds
   EXPECT_EQ(engine.token_logprobs(prompt).size(), context);
   prompt.push_back(7);

@@ -40,6 +40,12 @@ uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
 // Each word is mixed with what came before by a multiplication and a shift (the steps of SplitMix64); it finds damage, it is
 // no protection against forgery.
+std::string shard_name(size_t number) {
+  char name[32];
+  std::snprintf(name, sizeof name, "%05zu.tokens", number);
+  return name;
+}
+
 uint64_t shard_checksum(uint64_t before, std::span<const std::byte> bytes) {
   uint64_t sum = before;
   for (size_t i = 0; i + 8 <= bytes.size(); i += 8) {
@@ -112,8 +118,7 @@ TokenData TokenData::open(const std::string& dir) {
   if (!shards.is_array()) throw FileError(where, "\"shards\" is no list");
   size_t number = 0;
   for (const Json& entry : shards) {
-    char name[32];
-    std::snprintf(name, sizeof name, "%05zu.tokens", number++);
+    const std::string name = shard_name(number++);
     if (entry != name) throw FileError(where, "\"shards\" holds " + entry.dump() + "; expected \"" + name + "\"");
     Shard shard = open_shard(dir + "/" + name, data);
     shard.first_token = data.tokens_;

@@ -27,6 +27,9 @@ static_assert(sizeof(ShardHeader) == 64);
 inline constexpr char kShardMagic[] = "VITRTOK1";
 inline constexpr char kIndexName[] = "index.json";
 
+/// The name of the shard with that number: "00000.tokens".
+std::string shard_name(size_t number);
+
 /// Adds `bytes`, of which there is a multiple of 8, to a checksum that begins at 0.
 uint64_t shard_checksum(uint64_t before, std::span<const std::byte> bytes);
 

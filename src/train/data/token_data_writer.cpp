@@ -45,10 +45,8 @@ void TokenDataWriter::add(std::span<const int32_t> ids, uint64_t text_bytes) {
   text_bytes_ += text_bytes;
   if (ids.empty()) return;
   if (shard_ == nullptr) {
-    char name[32];
-    std::snprintf(name, sizeof name, "%05zu.tokens", names_.size());
-    names_.emplace_back(name);
-    shard_ = std::make_unique<OpenShard>(dir_ + "/" + name);
+    names_.push_back(shard_name(names_.size()));
+    shard_ = std::make_unique<OpenShard>(dir_ + "/" + names_.back());
   }
   for (const int32_t id : ids) {
     if (id < 0 || id >= kind_.vocab_size)
