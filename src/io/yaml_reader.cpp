@@ -46,14 +46,17 @@ namespace {
 // Where the lists and objects begin whose end the parser has not seen.
 class OpenBrackets final : public YAML::EventHandler {
  public:
-  struct TooDeep {};
+  struct Stop {};  // thrown where reading on could not help
   // The innermost list or object.
   const YAML::Mark* last(char bracket) const {
     const auto found = std::find_if(open_.rbegin(), open_.rend(), [&](const auto& one) { return one.first == bracket; });
     return found == open_.rend() ? nullptr : &found->second;
   }
 
-  void OnDocumentStart(const YAML::Mark&) override {}
+  // A file has one document, and the parser may give empty ones without end after it.
+  void OnDocumentStart(const YAML::Mark&) override {
+    if (std::exchange(started_, true)) throw Stop();
+  }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
   void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
@@ -70,14 +73,15 @@ class OpenBrackets final : public YAML::EventHandler {
  private:
   void open(char bracket, const YAML::Mark& mark) {
     open_.emplace_back(bracket, mark);
-    if (open_.size() > kMostLevels) throw TooDeep();  // the parser calls itself for every level
+    if (open_.size() > kMostLevels) throw Stop();  // the parser calls itself for every level
   }
 
   static constexpr size_t kMostLevels = 256;
   std::vector<std::pair<char, YAML::Mark>> open_;
+  bool started_ = false;
 };
 
-// Throws the FileError of text that is no YAML, unless it nests too deep to tell.
+// Throws the FileError of text that is no YAML; returns if what is wrong with it is none of the parser's errors.
 void refuse_bad_yaml(const std::string& text, const std::string& where) {
   OpenBrackets brackets;
   try {
@@ -85,7 +89,7 @@ void refuse_bad_yaml(const std::string& text, const std::string& where) {
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(brackets)) {
     }
-  } catch (const OpenBrackets::TooDeep&) {
+  } catch (const OpenBrackets::Stop&) {
     return;
   } catch (const YAML::Exception& error) {
     const bool list = error.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW, object = error.msg == YAML::ErrorMsg::END_OF_MAP_FLOW;

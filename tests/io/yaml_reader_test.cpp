@@ -100,6 +100,9 @@ TEST(YamlReader, RefusesWhatIsNoPlainDocument) {
   EXPECT_CONTAINS(refused("? {a: 1}\n: 3\n"), "key that is no text");
   EXPECT_CONTAINS(refused("~: 3\n"), "key that is no text");
   EXPECT_CONTAINS(refused("a: &x 1\n*x : 3\n"), "key that is no text");
+  // Here the parser gives empty documents without end.
+  EXPECT_CONTAINS(refused("{,},"), "key that is no text");
+  EXPECT_CONTAINS(refused("{a: 1},"), "second document");
   const Scratch scratch;
   EXPECT_CONTAINS(message_of([&] { YamlValue::read(scratch / "absent.yaml"); }), "absent.yaml");
 }
