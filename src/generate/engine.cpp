@@ -149,19 +149,9 @@ Tensor Engine::prefill(std::span<const int32_t> ids, CacheSequence& sequence) {
   }
 }
 
-std::vector<Prediction> Engine::predict(std::span<const int32_t> ids, int64_t top, bool all_positions) {
-  check_ids(ids);
-  std::vector<Prediction> result;
-  const std::unique_ptr<KvCache> cache = make_cache(static_cast<int64_t>(ids.size()));
-  CacheSequence sequence = cache->sequence();
-  if (!all_positions) {
-    const auto frame = ctx_.frame();
-    const Tensor z = prefill(ids, sequence);
-    result.push_back({static_cast<int64_t>(ids.size()) - 1,
-                      top_logprobs({z.data<float>(), static_cast<size_t>(z.count())}, static_cast<size_t>(top))});
-    return result;
-  }
-  const auto chunk = static_cast<size_t>(cache->largest_step());
+template <class F>
+void Engine::each_logits(std::span<const int32_t> ids, CacheSequence& sequence, F&& see) {
+  const auto chunk = static_cast<size_t>(sequence.cache().largest_step());
   for (size_t begin = 0; begin < ids.size(); begin += chunk) {
     const auto n = static_cast<int64_t>(std::min(chunk, ids.size() - begin));
     Step step;
@@ -175,12 +165,28 @@ std::vector<Prediction> Engine::predict(std::span<const int32_t> ids, int64_t to
       const Tensor z = logits(ctx_, x, opened_.model->head(), rows);
       if (first_not_finite(z) >= 0) report_not_finite(step, rows);
       for (size_t i = 0; i < rows.size(); ++i)
-        result.push_back(
-            {static_cast<int64_t>(begin) + rows[i],
-             top_logprobs({z.row<float>(static_cast<int64_t>(i)), static_cast<size_t>(z.row_size())}, static_cast<size_t>(top))});
+        see(begin + static_cast<size_t>(rows[i]),
+            std::span<const float>(z.row<float>(static_cast<int64_t>(i)), static_cast<size_t>(z.row_size())));
     }
     step.commit();
   }
+}
+
+std::vector<Prediction> Engine::predict(std::span<const int32_t> ids, int64_t top, bool all_positions) {
+  check_ids(ids);
+  std::vector<Prediction> result;
+  const std::unique_ptr<KvCache> cache = make_cache(static_cast<int64_t>(ids.size()));
+  CacheSequence sequence = cache->sequence();
+  if (!all_positions) {
+    const auto frame = ctx_.frame();
+    const Tensor z = prefill(ids, sequence);
+    result.push_back({static_cast<int64_t>(ids.size()) - 1,
+                      top_logprobs({z.data<float>(), static_cast<size_t>(z.count())}, static_cast<size_t>(top))});
+    return result;
+  }
+  each_logits(ids, sequence, [&](size_t place, std::span<const float> logits) {
+    result.push_back({static_cast<int64_t>(place), top_logprobs(logits, static_cast<size_t>(top))});
+  });
   return result;
 }
 
@@ -221,28 +227,10 @@ std::vector<float> Engine::token_logprobs(std::span<const int32_t> ids) {
   std::vector<float> result;
   const std::unique_ptr<KvCache> cache = make_cache(static_cast<int64_t>(read.size()));
   CacheSequence sequence = cache->sequence();
-  const auto chunk = static_cast<size_t>(cache->largest_step());
-  for (size_t begin = 0; begin < read.size(); begin += chunk) {
-    const auto n = static_cast<int64_t>(std::min(chunk, read.size() - begin));
-    Step step;
-    step.add(read.subspan(begin, static_cast<size_t>(n)), &sequence);
-    const auto frame = ctx_.frame();
-    const Tensor x = opened_.model->residual(ctx_, step);
-    for (int64_t row = 0; row < n; row += kLogitRows) {
-      const auto rows_frame = ctx_.frame();
-      std::vector<int64_t> rows(static_cast<size_t>(std::min(kLogitRows, n - row)));
-      std::iota(rows.begin(), rows.end(), row);
-      const Tensor z = logits(ctx_, x, opened_.model->head(), rows);
-      if (first_not_finite(z) >= 0) report_not_finite(step, rows);
-      for (size_t i = 0; i < rows.size(); ++i) {
-        const int32_t next = ids[begin + static_cast<size_t>(rows[i]) + 1];
-        const float* line = z.row<float>(static_cast<int64_t>(i));
-        const double lse = log_sum_exp({line, static_cast<size_t>(z.row_size())});
-        result.push_back(static_cast<float>(static_cast<double>(line[next]) - lse));
-      }
-    }
-    step.commit();
-  }
+  each_logits(read, sequence, [&](size_t place, std::span<const float> logits) {
+    const double lse = log_sum_exp(logits);
+    result.push_back(static_cast<float>(static_cast<double>(logits[static_cast<size_t>(ids[place + 1])]) - lse));
+  });
   return result;
 }
 

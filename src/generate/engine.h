@@ -96,6 +96,10 @@ class Engine {
   [[noreturn]] void report_not_finite(const Step& step, std::span<const int64_t> rows);
 
  private:
+  // Runs ids through the cache and commits them: see(place in ids, logits [vocab_size] there), places in order.
+  template <class F>
+  void each_logits(std::span<const int32_t> ids, CacheSequence& sequence, F&& see);
+
   OpenedModel opened_;
   ModelShape shape_;
   ThreadPool pool_;

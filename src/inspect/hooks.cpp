@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/nearest.h"
 
 namespace vitrine {
 namespace {
@@ -78,21 +79,6 @@ HookQuery::Slice parse_slice(std::string_view query, std::string_view text) {
 }
 
 bool has_heads(std::string_view name, const std::vector<int64_t>& shape) { return shape.size() >= 3 || heads_first(name); }
-
-// Insertions, deletions and replacements that turn a into b (Levenshtein).
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
 
 // What a user may have meant: the nearest names, each layer's once, with the layer that was asked for if the model has it.
 std::string nearest_names(const Model& model, std::string_view pattern) {
