@@ -20,17 +20,24 @@ bool has_tokenizer_files(const std::string& directory) {
 
 }  // namespace
 
-bool FirstNotFinite::wants(std::string_view hook) const {
-  return row < 0 && !hook.ends_with("hook_attn_scores");  // masked scores are -inf by definition
-}
+bool FirstNotFinite::wants(std::string_view hook) const { return row < 0 || (before_ != nullptr && before_->wants(hook)); }
 
-Tensor FirstNotFinite::see(Context&, std::string_view hook, const Tensor& value) {
-  const bool pattern = heads_first(hook);
-  const int64_t found = first_not_finite(pattern ? value.view({value.dim(0) * value.dim(1), value.dim(2)}) : value);
-  if (found < 0) return {};
+Tensor FirstNotFinite::see(Context& ctx, std::string_view hook, const Tensor& value) {
+  const Tensor changed = before_ != nullptr && before_->wants(hook) ? before_->see(ctx, hook, value) : Tensor();
+  if (row >= 0) return changed;
+  const Tensor& now = changed ? changed : value;
+  int64_t found = -1;
+  if (hook.ends_with("hook_attn_scores")) {  // masked scores are -inf by definition
+    const std::span<const float> scores(now.data<float>(), static_cast<size_t>(now.count()));
+    const auto nan = std::find_if(scores.begin(), scores.end(), [](float x) { return std::isnan(x); });
+    if (nan != scores.end()) found = (nan - scores.begin()) / now.dim(2);
+  } else {
+    found = first_not_finite(heads_first(hook) ? now.view({now.dim(0) * now.dim(1), now.dim(2)}) : now);
+  }
+  if (found < 0) return changed;
   name = hook;
-  row = pattern ? found % value.dim(1) : found;
-  return {};
+  row = heads_first(hook) ? found % now.dim(1) : found;
+  return changed;
 }
 
 Engine::Engine(std::string_view model, const EngineOptions& options) : Engine(open_model(model), options) {}
@@ -109,24 +116,27 @@ std::unique_ptr<KvCache> Engine::make_cache(int64_t positions) const {
 }
 
 Tensor Engine::run(const Step& step, std::span<const int64_t> rows) {
-  const Tensor z = logits(ctx_, opened_.model->residual(ctx_, step), opened_.model->head(), rows);
-  if (first_not_finite(z) >= 0) report_not_finite(step, rows);
+  const Tensor x = opened_.model->residual(ctx_, step), z = logits(ctx_, x, opened_.model->head(), rows);
+  if (first_not_finite(x) >= 0 || first_not_finite(z) >= 0) report_not_finite(step, rows);
   return z;
 }
 
 void Engine::report_not_finite(const Step& step, std::span<const int64_t> rows) {
-  // The step was not committed, so it can run again with somebody watching.
+  // The step was not committed, so it can run again with somebody watching, behind who listens now.
+  Listener* const before = ctx_.listener();
+  const int heard = ctx_.listening_sequence();
   for (size_t s = 0; s < step.sequences().size(); ++s) {
-    FirstNotFinite watch;
+    FirstNotFinite watch(static_cast<int>(s) == heard ? before : nullptr);
     ctx_.listen(&watch, static_cast<int>(s));
     logits(ctx_, opened_.model->residual(ctx_, step), opened_.model->head(), rows);
-    ctx_.listen(nullptr);
+    ctx_.listen(before, heard);
     if (watch.row < 0) continue;
     const int64_t row = step.sequences()[s].first_row + watch.row;
-    throw RunError("NaN or infinity appeared first in " + watch.name + " at position " +
-                   std::to_string(step.positions()[static_cast<size_t>(row)]) + " (token " +
-                   std::to_string(step.tokens()[static_cast<size_t>(row)]) +
-                   "). Do the weights hold NaN? `vitrine verify` or a trace of that hook shows more");
+    throw RunError(
+        "NaN or infinity appeared first in " + watch.name + " at position " +
+        std::to_string(step.positions()[static_cast<size_t>(row)]) + " (token " +
+        std::to_string(step.tokens()[static_cast<size_t>(row)]) +
+        "). Do the weights hold NaN, or does a hook put it there? `vitrine verify` or a trace of that hook shows more");
   }
   throw RunError("the logits hold NaN or infinity, although no intermediate does");
 }
@@ -144,7 +154,7 @@ Tensor Engine::prefill(std::span<const int32_t> ids, CacheSequence& sequence) {
       return z;
     }
     const auto frame = ctx_.frame();
-    opened_.model->residual(ctx_, step);
+    if (first_not_finite(opened_.model->residual(ctx_, step)) >= 0) report_not_finite(step, std::span(&last, 1));
     step.commit();
   }
 }

@@ -25,13 +25,18 @@ inline constexpr int64_t kPrefillChunk = 512;
 /// Rows of the vocabulary's width that exist at once.
 inline constexpr int64_t kLogitRows = 64;
 
-/// Notes the first hook of a run that holds a NaN or an infinity, and in which row.
+/// Notes the first hook of a run that holds a NaN or an infinity, and in which row. `before`, if given, hears every hook first
+/// and may change it.
 class FirstNotFinite final : public Listener {
  public:
+  explicit FirstNotFinite(Listener* before = nullptr) : before_(before) {}
   std::string name;
   int64_t row = -1;
   bool wants(std::string_view hook) const override;
   Tensor see(Context& ctx, std::string_view hook, const Tensor& value) override;
+
+ private:
+  Listener* before_;
 };
 
 /// What the model expects after one position.
@@ -86,7 +91,8 @@ class Engine {
   std::unique_ptr<KvCache> make_cache(int64_t positions) const;
 
   /// Runs the step and gives the logits of these rows [rows, vocab_size], valid until the context's next frame ends.
-  /// The step is not committed. Errors: RunError naming the layer, op and token where a NaN or infinity first appeared.
+  /// The step is not committed. Errors: RunError naming the layer, op and token where a NaN or infinity first appeared, in
+  /// whatever row.
   Tensor run(const Step& step, std::span<const int64_t> rows);
 
   /// Runs ids through the cache in chunks and commits them; the logits of the last one.

@@ -12,8 +12,16 @@ int64_t room_for(const Engine& engine, size_t prompt, int64_t wanted) {
   return std::min(wanted, context - static_cast<int64_t>(prompt) + 1);
 }
 
-int64_t checked_room(const Engine& engine, std::span<const int32_t> prompt, int64_t max_tokens) {
+void check_ids(const Engine& engine, std::span<const int32_t> prompt, std::span<const int32_t> eos) {
   engine.check_ids(prompt);
+  for (const int32_t id : eos)
+    if (id < 0 || id >= engine.shape().vocab_size)
+      throw UsageError("the end token " + std::to_string(id) + " is outside the vocabulary; it has the ids 0 to " +
+                       std::to_string(engine.shape().vocab_size - 1));
+}
+
+int64_t checked_room(const Engine& engine, std::span<const int32_t> prompt, int64_t max_tokens, std::span<const int32_t> eos) {
+  check_ids(engine, prompt, eos);
   if (max_tokens < 0) throw UsageError("max_tokens is " + std::to_string(max_tokens) + "; expected 0 or more");
   return room_for(engine, prompt.size(), max_tokens);
 }
@@ -26,7 +34,7 @@ TokenLoop::TokenLoop(Engine& engine, std::vector<int32_t> prompt, GenerateOption
       options_(std::move(options)),
       sampler_(options_.sampling, engine.shape().vocab_size),
       stop_(options_.stops),
-      room_(checked_room(engine, prompt_, options_.max_tokens)),
+      room_(checked_room(engine, prompt_, options_.max_tokens, options_.eos)),
       cache_(engine.make_cache(static_cast<int64_t>(prompt_.size()) + std::max<int64_t>(room_, 1))),
       sequence_(cache_->sequence()) {
   if (engine.has_tokenizer()) {
@@ -84,7 +92,7 @@ Generation generate(Engine& engine, std::span<const int32_t> prompt, const Gener
 
 std::vector<Hypothesis> generate_beams(Engine& engine, std::span<const int32_t> prompt, const BeamOptions& options,
                                        Timings* timings) {
-  engine.check_ids(prompt);
+  check_ids(engine, prompt, options.eos);
   BeamOptions bounded = options;
   bounded.max_new_tokens = room_for(engine, prompt.size(), options.max_new_tokens);
   Stopwatch watch;

@@ -102,6 +102,7 @@ Attribution attribute(Engine& engine, std::span<const int32_t> ids, const Attrib
     const Tensor x = engine.model().residual(ctx, step);
     const int64_t last = rows - 1;
     const Tensor z = logits(ctx, x, engine.model().head(), std::span(&last, 1));
+    if (first_not_finite(z) >= 0) engine.report_not_finite(step, std::span(&last, 1));
     if (!token) token = static_cast<int32_t>(argmax({z.data<float>(), static_cast<size_t>(z.count())}));
     if (options.against == token)
       throw InputError("token " + std::to_string(*token) + (options.token ? "" : ", the likeliest,") +

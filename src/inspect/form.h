@@ -6,11 +6,16 @@
 
 namespace vitrine {
 
+/// Whether sub-layers add to the stream; else they replace it ("vitrine_residual": false).
+inline bool adds_to_stream(const Engine& engine) {
+  const Json& config = engine.opened().files.config;
+  return !config.is_object() || config.value("vitrine_residual", true);
+}
+
 /// Errors: InputError if the model's sub-layers replace the stream instead of adding to it ("vitrine_residual": false).
 /// what: "The sum of parts", the beginning of the message.
 inline void require_residual(Engine& engine, const std::string& what) {
-  const Json& config = engine.opened().files.config;
-  if (config.is_object() && !config.value("vitrine_residual", true))
+  if (!adds_to_stream(engine))
     throw InputError(what + " rests on sub-layers that add to the stream, and in " + engine.name() +
                      " (\"vitrine_residual\": false in its config.json) they replace it");
 }

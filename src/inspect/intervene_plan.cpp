@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "inspect/form.h"
 #include "inspect/trace.h"
 #include "io/safetensors.h"
 
@@ -45,13 +46,17 @@ auto reported(const std::string& where, F&& f) {
 std::string block(int64_t layer, const char* hook) { return "blocks." + std::to_string(layer) + "." + hook; }
 
 // Hooks whose sum enters the norm; none where no hook shows it (the second norm after the MLP, an RMSNorm).
-std::vector<std::string> inputs_of_norm(const Model& model, const std::string& norm) {
+std::vector<std::string> inputs_of_norm(const Engine& engine, const std::string& norm) {
+  const Model& model = engine.model();
   if (norm == "ln_final") return {block(model.shape().n_layers - 1, "hook_resid_post")};
   const size_t dot = norm.rfind('.');
   const std::string at = norm.substr(0, dot + 1), name = norm.substr(dot + 1);
-  const bool after = model.block_spec(0).norms_after;
-  if (name == "ln1") return after ? std::vector{at + "hook_resid_pre", at + "hook_attn_out"} : std::vector{at + "hook_resid_pre"};
-  if (name == "ln2") return after ? std::vector{at + "hook_resid_mid", at + "hook_mlp_out"} : std::vector{at + "hook_resid_mid"};
+  if (name == "ln1" || name == "ln2") {
+    const std::string stream = at + (name == "ln1" ? "hook_resid_pre" : "hook_resid_mid");
+    const std::string update = at + (name == "ln1" ? "hook_attn_out" : "hook_mlp_out");
+    if (!model.block_spec(0).norms_after) return {stream};
+    return adds_to_stream(engine) ? std::vector{stream, update} : std::vector{update};
+  }
   if (name == "ln1_post") return {at + "attn.hook_out"};
   return {};
 }
@@ -408,7 +413,7 @@ std::vector<ValueEdit> of_norms(const Engine& engine, const Intervention& i, con
     if (i.action == Action::unit_scale) edits.push_back(scale);
     if (i.action == Action::no_weight) edits.push_back(recall);
     if (i.action != Action::identity) continue;
-    const std::vector<std::string> inputs = inputs_of_norm(engine.model(), norm);
+    const std::vector<std::string> inputs = inputs_of_norm(engine, norm);
     if (inputs.empty()) {
       edits.push_back(scale);  // x / 1 is x
     } else {

@@ -22,9 +22,8 @@ Tensor checked_logits(Engine& engine, const Step& step, const Tensor& x, Listene
   const Listening listening(ctx, listener);
   const Tensor z = logits(ctx, x, engine.model().head(), rows);
   if (first_not_finite(z) < 0) return z;
-  FirstNotFinite watch;
-  ListenerChain watched({&listener, &watch});
-  const Listening watching(ctx, watched);
+  FirstNotFinite watch(&listener);
+  const Listening watching(ctx, watch);
   logits(ctx, engine.model().residual(ctx, step), engine.model().head(), rows);
   throw RunError(
       "NaN or infinity appeared first in " + (watch.name.empty() ? std::string("the logits") : watch.name) +

@@ -240,6 +240,7 @@ TEST(LanguageModel, RefusesWrongInputByName) {
   EXPECT_HAS(refused([&] { model.predict(ids, {.top = 0}); }), "top is 0");
   EXPECT_HAS(refused([&] { model.generate(ids, {.temperature = -1.0}); }), "temperature");
   EXPECT_HAS(refused([&] { model.generate(ids, {.max_tokens = -1}); }), "max_tokens is -1");
+  EXPECT_HAS(refused([&] { model.generate(ids, {.end_tokens = std::vector<int32_t>{512}}); }), "the end token 512 is outside");
   EXPECT_HAS(refused([&] { model.trace(ids, {"atn_out"}); }), "Did you mean \"attn_out\"?");
   EXPECT_HAS(refused([&] { model.predict(ids, {.edits = {fill("nonsense", 0)}}); }), "no hook of this gemma2 model");
   EXPECT_HAS(refused([&] { model.predict(ids, {.edits = {fill("pattern[heads=0]", 0)}}); }), "names slices");
@@ -251,7 +252,7 @@ TEST(LanguageModel, SaysWhereNanBegins) {
   const auto poisoned = fill("mlp_out.1", std::numeric_limits<float>::quiet_NaN());
   const std::string message =
       message_of<vitrine::RunError>([&] { model.predict(std::vector<int32_t>{135, 15}, {.edits = {poisoned}}); });
-  EXPECT_HAS(message, "NaN");
+  EXPECT_HAS(message, "NaN or infinity appeared first in blocks.1.hook_mlp_out at position 0 (token 135)");
   EXPECT_NO_THROW(model.predict(std::vector<int32_t>{135, 15}));
 }
 

@@ -17,11 +17,13 @@ TEST(ExitCode, FlagsThatAreWrong) {
   expect_refused({"predict", "once", "upon"}, {"\"upon\" was not expected", "quotes"});
   expect_refused({"predict", "a", "--top"}, {"--top"});
   expect_refused({"predict", "a", "--top", "many"}, {"--top", "\"many\" is no whole number"});
+  expect_refused({"predict", "a", "--top", "99999999999999999999"}, {"--top", "99999999999999999999 is not between 1 and "});
+  expect_refused({"predict", "a", "--top", "99999999999999999999x"}, {"--top", "is no whole number"});
   expect_refused({"predict", "a", "--top", "0"}, {"--top", "0 is not between 1"});
   expect_refused({"predict", "a", "--threads", "-1"}, {"--threads", "-1 is not between 1"});
   expect_refused({"predict", "a", "--compute", "f64"}, {"\"f64\" is none of auto|f32"});
   expect_refused({"predict"}, {"no prompt", "--tokens"});
-  expect_refused({"predict", "a", "--tokens", "2"}, {"more than one prompt"});
+  expect_refused({"predict", "a", "--tokens", "2"}, {"more than one prompt: give a text, --tokens or --jsonl."});
   expect_refused({"predict", "a", "b"}, {"b"});
   expect_refused({"trace", "a", "--hooks", "hook_embed"}, {"--out is required"});
   expect_refused({"trace", "a", "--out", "/tmp/x"}, {"nothing to trace"});
@@ -181,8 +183,12 @@ TEST(ExitCode, NanInTheWeightsFailsTheRunAndIsNamed) {
   const Scratch scratch;
   const std::string model = copy_model(scratch, golden_model("gemma2"));
   poison(model + "/model.safetensors", "model.layers.1.mlp.down_proj.weight");
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"predict", "--all-positions"}, {"predict"}, {"generate"}, {"circuits"}, {"compare", model}}) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"predict", "--all-positions"},
+                                                  {"predict"},
+                                                  {"generate"},
+                                                  {"circuits"},
+                                                  {"attribute"},
+                                                  {"compare", model}}) {
     std::vector<std::string> arguments = command;
     if (command[0] == "compare") {
       arguments.push_back(golden_model("gemma2"));

@@ -10,6 +10,7 @@
 #include "generate/generate.h"
 #include "ops/recorder.h"
 #include "support/golden.h"
+#include "support/random_model.h"
 #include "support/scratch.h"
 
 namespace vitrine {
@@ -412,6 +413,55 @@ TEST_F(Stories, PerplexityMatches) {
   EXPECT_EQ(n, want.at("lines").size());
   EXPECT_EQ(scored, want.at("tokens").get<size_t>());
   EXPECT_NEAR(std::exp(sum / static_cast<double>(scored)), want.at("perplexity").get<double>(), 1e-4);
+}
+
+// Puts NaN into the embedding at one position.
+class NanAt final : public Listener {
+ public:
+  explicit NanAt(int64_t position) : position_(position) {}
+  bool wants(std::string_view hook) const override { return hook == "hook_embed"; }
+  Tensor see(Context& ctx, std::string_view, const Tensor& value) override {
+    const int64_t row = position_ - ctx.listening_position();
+    if (row < 0 || row >= value.rows()) return {};
+    const Tensor changed = ctx.empty(value.shape());
+    std::copy(value.data<float>(), value.data<float>() + value.count(), changed.data<float>());
+    changed.row<float>(row)[0] = std::numeric_limits<float>::quiet_NaN();
+    return changed;
+  }
+
+ private:
+  int64_t position_;
+};
+
+// Also where a window keeps it from the last row, and in chunks of a prompt that are long gone when the logits come.
+TEST(EngineTest, NamesWhereNanBegins) {
+  const TemporaryDirectory folder;
+  write_random_model(folder.path(), {{"architectures", {"MistralForCausalLM"}},
+                                     {"model_type", "mistral"},
+                                     {"vocab_size", 50},
+                                     {"hidden_size", 8},
+                                     {"intermediate_size", 8},
+                                     {"num_hidden_layers", 2},
+                                     {"num_attention_heads", 2},
+                                     {"num_key_value_heads", 1},
+                                     {"max_position_embeddings", 2048},
+                                     {"sliding_window", 4},
+                                     {"rms_norm_eps", 1e-5},
+                                     {"rope_theta", 10000.0},
+                                     {"hidden_act", "silu"},
+                                     {"tie_word_embeddings", false}});
+  Engine engine(folder.path(), {2, {}});
+  std::vector<int32_t> ids(3 * static_cast<size_t>(kPrefillChunk) - 7);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i % 50);
+  for (const size_t length : {size_t{20}, ids.size()}) {
+    for (const bool all : {false, true}) {
+      NanAt nan(13);
+      engine.context().listen(&nan);
+      const std::string message = message_of<RunError>([&] { engine.predict(std::span(ids).first(length), 1, all); });
+      engine.context().listen(nullptr);
+      EXPECT_CONTAINS(message, "NaN or infinity appeared first in hook_embed at position 13 (token 13)");
+    }
+  }
 }
 
 }  // namespace

@@ -442,6 +442,28 @@ TEST(Interventions, FollowEachOtherAndSeeWhatWasLeft) {
   }
 }
 
+// Where the norms stand behind a stream that the sub-layers replace, their input is what the sub-layer wrote alone.
+TEST(Interventions, IdentityOfANormIsItsInputInEveryForm) {
+  for (const bool adds : {true, false}) {
+    ModelFiles files = resolve_model(Golden::open("llama").model());
+    files.config["vitrine_norms"] = "post";
+    if (!adds) files.config["vitrine_residual"] = false;
+    Engine engine(open_model(std::move(files)), {2, {}});
+    Interventions edits(edits_of(engine, "  - {norm: 'blocks.1.*', do: identity}\n"));
+    const std::vector<std::string> hooks = {"resid_pre.1", "attn_out.1", "resid_mid.1", "mlp_out.1", "resid_post.1"};
+    const Recorder seen = trace_to_memory(engine, kClean, hooks, &edits);
+    const auto& values = seen.values();
+    const auto check = [&](const char* before, const char* update, const char* after) {
+      const Numbers &stream = values.at(std::string("blocks.1.hook_") + before).numbers,
+                    &added = values.at(std::string("blocks.1.hook_") + update).numbers,
+                    &out = values.at(std::string("blocks.1.hook_") + after).numbers;
+      for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], adds ? stream[i] + added[i] : added[i]) << after << " " << i;
+    };
+    check("resid_pre", "attn_out", "resid_mid");
+    check("resid_mid", "mlp_out", "resid_post");
+  }
+}
+
 TEST(Interventions, CarryGradients) {
   Step step;
   step.add(std::vector<int32_t>{1, 2, 3, 4});
