@@ -25,7 +25,7 @@ struct Options {
   PrepareOptions prepare;
   std::string tokenizer, out, format, separator, check;
   int64_t threads = 0, seed = 0;
-  bool no_special = false, json = false;
+  bool no_special = false, has_key = false, json = false;
 };
 
 OrderedJson counts(uint64_t tokens, uint64_t documents, uint64_t text_bytes) {
@@ -63,23 +63,24 @@ void run_data(Options o) {
   if (o.format == "text") o.prepare.text.format = TextFormat::text;
   if (o.format == "jsonl") o.prepare.text.format = TextFormat::jsonl;
   o.prepare.text.separator = unescape(o.separator, "--document");
+  std::vector<std::string> files = o.prepare.files;
+  files.insert(files.end(), o.prepare.valid_files.begin(), o.prepare.valid_files.end());
+  check_text_flags(files, o.prepare.text, o.has_key);
   o.prepare.special = !o.no_special;
   o.prepare.seed = static_cast<uint64_t>(o.seed);
 
-  std::string tokenizer_json;
+  std::map<std::string, std::string> tokenizer_files;
   std::shared_ptr<const Tokenizer> tokenizer;
   if (o.tokenizer == kCharacters) {
-    std::vector<std::string> files = o.prepare.files;
-    files.insert(files.end(), o.prepare.valid_files.begin(), o.prepare.valid_files.end());
-    tokenizer_json = character_tokenizer_json(characters_of(files, o.prepare.text));
-    tokenizer = tokenizer_from_json(tokenizer_json, "the vocabulary of characters", {});
+    tokenizer_files = character_tokenizer_files(characters_of(files, o.prepare.text));
+    tokenizer = tokenizer_from_json(tokenizer_files.at("tokenizer.json"), "the vocabulary of characters", {});
   } else {
     tokenizer = open_tokenizer(model_or_shipped(o.tokenizer));
   }
   ThreadPool pool(static_cast<int>(o.threads));
   Progress progress("tokenising");
   double tokens_per_second = 0;
-  const Prepared made = prepare_data(*tokenizer, pool, o.prepare, o.out, tokenizer_json, [&](const PrepareProgress& now) {
+  const Prepared made = prepare_data(*tokenizer, pool, o.prepare, o.out, tokenizer_files, [&](const PrepareProgress& now) {
     tokens_per_second = static_cast<double>(now.tokens) / std::max(progress.seconds(), 1e-9);
     progress.show(static_cast<double>(now.read_bytes) / static_cast<double>(std::max<uint64_t>(now.file_bytes, 1)),
                   grouped(static_cast<int64_t>(tokens_per_second)) + " tokens/s");
@@ -118,7 +119,8 @@ Action define_data(CLI::App& app) {
       ->take_all();
   app.add_option("--key", o->prepare.text.key, "JSON lines: the key that holds the text")
       ->type_name("KEY")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->each([o](const std::string&) { o->has_key = true; });
   add_choice(app, "--format", o->format, "text|jsonl", "What the files are; default: what their names say");
   app.add_option(
          "--document", o->separator,
@@ -136,6 +138,9 @@ Action define_data(CLI::App& app) {
   add_count(app, "--threads", o->threads, 1, 1024,
             "Threads; default: the cores this process may use. The result does not depend on it");
   add_json(app, o->json);
+  for (const char* name : {"--tokenizer", "--valid", "--valid-files", "--key", "--format", "--document", "--no-special",
+                           "--replace-invalid", "--seed"})
+    app.get_option("--check")->excludes(app.get_option(name));
   return [o] { run_data(*o); };
 }
 

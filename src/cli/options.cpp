@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <iostream>
@@ -73,8 +74,10 @@ CLI::Option* add_count(CLI::App& app, const std::string& names, int64_t& value, 
   return app.add_option(names, value, what)->type_name("N")->check(check([low, high](std::string& given) {
     int64_t n = 0;
     const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), n);
-    if (error != std::errc() || end != given.data() + given.size()) return fmt::format("\"{}\" is no whole number", given);
-    if (n < low || n > high) return fmt::format("{} is not between {} and {}", n, low, high);
+    const bool beyond = error == std::errc::result_out_of_range;  // what 64 bits hold
+    if ((error != std::errc() && !beyond) || end != given.data() + given.size())
+      return fmt::format("\"{}\" is no whole number", given);
+    if (beyond || n < low || n > high) return fmt::format("{} is not between {} and {}", given, low, high);
     return std::string();
   }));
 }
@@ -113,6 +116,15 @@ std::string unescape(const std::string& text, const std::string& flag) {
     }
   }
   return result;
+}
+
+void check_text_flags(const std::vector<std::string>& files, const TextOptions& text, bool has_key) {
+  const auto lines =
+      std::count_if(files.begin(), files.end(), [&](const std::string& file) { return reads_json_lines(file, text.format); });
+  if (has_key && lines == 0)
+    throw UsageError("--key is for JSON lines, which none of the files is read as (their names end in .jsonl or .ndjson).");
+  if (!text.separator.empty() && lines == static_cast<std::ptrdiff_t>(files.size()))
+    throw UsageError("--document is for plain text; all files are read as JSON lines, of which each is a document.");
 }
 
 std::vector<std::string> words_of(const CLI::Option& option) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "io/text_reader.h"
+
 namespace vitrine::cli {
 
 /// An option with one of a few words as value. `words` is "auto|f32"; --help shows it as the value's name.
@@ -24,6 +26,9 @@ CLI::Validator not_empty();
 
 /// Text as typed for `flag`: \n, \t, \r and \\ stand for what they stand for elsewhere. Errors: UsageError for another \x.
 std::string unescape(const std::string& text, const std::string& flag);
+
+/// Refuses --key where none of the files is JSON lines and --document where all are. Errors: UsageError.
+void check_text_flags(const std::vector<std::string>& files, const TextOptions& text, bool has_key);
 
 /// The words of an option made by add_choice, empty for others.
 std::vector<std::string> words_of(const CLI::Option& option);

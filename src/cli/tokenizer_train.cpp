@@ -26,7 +26,7 @@ struct Options {
   TextOptions text = {.invalid = InvalidText::keep};
   int64_t vocab_size = 0, memory_mib = 1024, threads = 0;
   TrainTokenizerOptions train;
-  bool show_merges = false, overwrite = false, json = false;
+  bool has_key = false, show_merges = false, overwrite = false, json = false;
 };
 
 /// The files one after the other; JSON lines by their texts, everything else as it is.
@@ -63,11 +63,7 @@ class Corpus {
 
  private:
   void open() {
-    std::string name = files_[file_];
-    for (const std::string_view packed : {".gz", ".zst"})
-      if (name.ends_with(packed)) name.resize(name.size() - packed.size());
-    const bool jsonl = name.ends_with(".jsonl") || name.ends_with(".ndjson");
-    if (jsonl || !options_.separator.empty()) {
+    if (reads_json_lines(files_[file_]) || !options_.separator.empty()) {
       reader_ = std::make_unique<TextReader>(files_[file_], options_);
     } else {
       stream_ = ByteStream::open(files_[file_]);
@@ -206,6 +202,7 @@ void train(Options o) {
   for (std::string& token : o.train.special) text_of(token, "--special");
   for (std::string& piece : o.train.user_defined) text_of(piece, "--user-defined");
   text_of(o.text.separator, "--document");
+  check_text_flags(o.files, o.text, o.has_key);
   o.train.vocab_size = o.vocab_size;
   o.train.byte_fallback = o.byte_fallback == "on";
   o.train.memory_bytes = uint64_t(o.memory_mib) << 20;
@@ -254,7 +251,10 @@ Action define_tokenizer_train(CLI::App& app) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_count(app, "--min-frequency", o->train.min_frequency, 0, int64_t{1} << 40,
             "Pairs that came less often are not merged (default 0)");
-  app.add_option("--key", o->text.key, "JSON lines: the key that holds the text")->type_name("KEY")->capture_default_str();
+  app.add_option("--key", o->text.key, "JSON lines: the key that holds the text")
+      ->type_name("KEY")
+      ->capture_default_str()
+      ->each([o](const std::string&) { o->has_key = true; });
   app.add_option("--document", o->text.separator, "What stands between the documents of a text file; it belongs to no word")
       ->type_name("TEXT")
       ->check(not_empty());

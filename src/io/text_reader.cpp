@@ -14,12 +14,6 @@ namespace {
 constexpr size_t kLongestLine = size_t{256} << 20;
 constexpr size_t kRead = size_t{256} << 10;
 
-bool named_jsonl(std::string_view path) {
-  for (const std::string_view end : {".gz", ".zst"})
-    if (path.ends_with(end)) path.remove_suffix(end.size());
-  return path.ends_with(".jsonl") || path.ends_with(".ndjson");
-}
-
 bool is_line_end(char c) { return c == '\n' || c == '\r'; }
 
 // Letters and digits of ASCII; bytes of other characters count as letters.
@@ -41,8 +35,10 @@ size_t cut_of(std::string_view text, size_t longest) {
 [[noreturn]] void refuse_byte(char c, const std::string& where) {
   static constexpr char kHex[] = "0123456789abcdef";
   const auto byte = static_cast<unsigned char>(c);
-  throw FileError(where, std::string("byte 0x") + kHex[byte >> 4] + kHex[byte & 15] +
-                             " is not UTF-8. Convert the file, for example with iconv, or have such bytes replaced by U+FFFD");
+  throw FileError(
+      where,
+      std::string("byte 0x") + kHex[byte >> 4] + kHex[byte & 15] +
+          " is not UTF-8. Convert the file, for example with iconv, or have such bytes replaced by U+FFFD (--replace-invalid)");
 }
 
 // The code unit of an escape \uXXXX at that place of a JSON text; nothing if there is none.
@@ -69,6 +65,21 @@ std::string without_lone_surrogates(std::string json) {
   return json;
 }
 
+// What a line holds. Errors: as parse_json, but for text that is no JSON only because of half a surrogate pair.
+Json object_of(std::string_view line, const std::string& where, bool replace) {
+  if (replace) return parse_json(without_lone_surrogates(utf8_lossy(line)), where);
+  try {
+    return parse_json(line, where);
+  } catch (const FileError&) {
+    const std::string whole = without_lone_surrogates(std::string(line));
+    if (whole == line || !Json::accept(whole)) throw;
+    const auto half = static_cast<size_t>(std::mismatch(whole.begin(), whole.end(), line.begin()).first - whole.begin());
+    throw FileError(where, "holds " + std::string(line.substr(line.rfind('\\', half), 6)) +
+                               ", half of a surrogate pair, which is no character by itself. Write the character whole, or have "
+                               "such halves replaced by U+FFFD (--replace-invalid)");
+  }
+}
+
 std::string keys_of(const Json& object) {
   std::string keys;
   for (const auto& [key, value] : object.items()) {
@@ -80,10 +91,17 @@ std::string keys_of(const Json& object) {
 
 }  // namespace
 
+bool reads_json_lines(std::string_view path, TextFormat format) {
+  if (format != TextFormat::by_name) return format == TextFormat::jsonl;
+  for (const std::string_view end : {".gz", ".zst"})
+    if (path.ends_with(end)) path.remove_suffix(end.size());
+  return path.ends_with(".jsonl") || path.ends_with(".ndjson");
+}
+
 TextReader::TextReader(const std::string& path, TextOptions options)
     : path_(path), options_(std::move(options)), stream_(ByteStream::open(path)) {
   if (options_.longest < 16) throw UsageError("a piece of text must be allowed at least 16 bytes");
-  jsonl_ = options_.format == TextFormat::jsonl || (options_.format == TextFormat::by_name && named_jsonl(path));
+  jsonl_ = reads_json_lines(path, options_.format);
 }
 
 // Reads until `wanted` bytes are there or the file ends; whether they are there.
@@ -126,6 +144,16 @@ void TextReader::give(TextPiece& piece, std::string_view text, bool ends) {
   }
 }
 
+// How many of the bytes in front of a document belong to none, where `blank` of them are line ends: a separator may begin with
+// some of these.
+size_t TextReader::blank_size(size_t blank) const {
+  const std::string& separator = options_.separator;
+  const size_t found = rest().substr(0, blank + separator.size() - 1).find(separator);
+  if (found != std::string_view::npos) return found + separator.size();
+  // One that begins so late that it is not read to its end is looked for again. fill() has read more bytes than it has.
+  return at_end_ ? blank : std::min(blank, rest().size() - (separator.size() - 1));
+}
+
 bool TextReader::next_text(TextPiece& piece) {
   const std::string& separator = options_.separator;
   while (true) {
@@ -134,7 +162,7 @@ bool TextReader::next_text(TextPiece& piece) {
       size_t blank = 0;
       while (blank < rest().size() && is_line_end(rest()[blank])) ++blank;
       if (blank > 0) {
-        consume(blank);
+        consume(blank_size(blank));
         continue;
       }
     }
@@ -175,7 +203,7 @@ bool TextReader::next_line(std::string& text) {
       const bool replace = options_.invalid != InvalidText::refuse;
       if (const size_t valid = replace ? line.size() : valid_utf8_prefix(line); valid < line.size())
         refuse_byte(line[valid], where);
-      Json object = parse_json(replace ? without_lone_surrogates(utf8_lossy(line)) : std::string(line), where);
+      Json object = object_of(line, where, replace);
       if (!object.is_object())
         throw FileError(where,
                         "is no JSON object; expected one a line, such as {\"" + options_.key + "\": \"Once upon a time\"}");

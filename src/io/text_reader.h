@@ -21,6 +21,9 @@ enum class InvalidText : uint8_t {  // bytes that are not UTF-8
   keep,     // in plain text; in JSON lines they are replaced
 };
 
+/// Whether such a file is read as JSON lines.
+bool reads_json_lines(std::string_view path, TextFormat format = TextFormat::by_name);
+
 struct TextOptions {
   TextFormat format = TextFormat::by_name;
   std::string key = "text";    // of a line's object: what holds the text
@@ -41,8 +44,9 @@ struct TextPiece {
 /// Text       with a separator, line ends around it belong to no document, and documents without a character are passed over;
 ///            without one, the file is the document, byte for byte.
 /// JSON lines an empty text and a blank line are passed over.
-/// A long document is cut before a line end or space that follows a letter, where no byte-level vocabulary joins bytes to a
-/// token; at any character where half a piece holds none. The pieces joined are the document.
+/// A long document is cut before a line end or space that follows a letter or digit of ASCII, where no byte-level vocabulary
+/// joins bytes to a token, or a character beyond ASCII, where few do (`。\n`); at any character where half a piece holds none.
+/// The pieces joined are the document.
 class TextReader {
  public:
   /// Errors: FileError as ByteStream::open; UsageError for an impossible option.
@@ -62,6 +66,7 @@ class TextReader {
   bool fill(size_t wanted);
   std::string_view rest() const { return std::string_view(buffer_).substr(begin_); }
   void consume(size_t n);
+  size_t blank_size(size_t blank) const;
   void give(TextPiece& piece, std::string_view text, bool ends);
   std::string place(uint64_t line) const { return path_ + " line " + std::to_string(line); }
 

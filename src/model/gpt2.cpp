@@ -193,9 +193,10 @@ Gpt2Config read(const ModelConfig& config) {
   c.scale_scores = keys.flag("scale_attn_weights", {}, true);
   c.scale_by_layer = keys.flag("scale_attn_by_inverse_layer_idx", {}, false);
   c.tied = keys.flag("tie_word_embeddings", {}, true);
-  c.embd_dropout = read_dropout(keys, "embd_pdrop", 0.1);
-  c.attn_dropout = read_dropout(keys, "attn_pdrop", 0.1);
-  c.resid_dropout = read_dropout(keys, "resid_pdrop", 0.1);
+  const double dropout = config.gguf ? 0.0 : 0.1;  // GGUF has no word for it
+  c.embd_dropout = read_dropout(keys, "embd_pdrop", dropout);
+  c.attn_dropout = read_dropout(keys, "attn_pdrop", dropout);
+  c.resid_dropout = read_dropout(keys, "resid_pdrop", dropout);
   if (c.d_model % c.n_heads != 0) keys.fail("n_head", "does not divide n_embd (" + std::to_string(c.d_model) + ")");
   refuse_flags(keys, {"add_cross_attention"});
   keys.ignore({"reorder_and_upcast_attn", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",

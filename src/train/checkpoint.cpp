@@ -219,6 +219,7 @@ void RunFolder::save(Learner& learner, const Companions& companions, const Train
                         {"next", progress.position.next},
                         {"best_step", progress.best_step},
                         {"best_loss", progress.best_loss},
+                        {"best_on", progress.best_on},
                         {"run", run}};
     write_file_atomically(temporary + "/" + kProgress, state.dump(2) + "\n");
     sync_directory(temporary + "/training");
@@ -272,6 +273,7 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& 
   progress.position = {whole("epoch"), whole("next")};
   progress.best_step = state.count("best_step");
   progress.best_loss = state.number("best_loss");
+  progress.best_on = state.string("best_on", {}, "");
 
   const Checkpoint stored = open_safetensors(step_path(step) + "/" + kState);
   const std::vector<std::string> kinds = learner.optimiser().state();

@@ -389,6 +389,11 @@ void Run::restore() {
     source_->seek(progress_.position);
     result_.checkpoint = folder_.step_path(checkpoint_);
   }
+  if (validation_) {
+    std::string measured = hexadecimal(validation_->checksum()) + "/" + std::to_string(config_.eval_batches);
+    if (!progress_.best_on.empty() && progress_.best_on != measured) progress_.best_step = 0;
+    progress_.best_on = std::move(measured);
+  }
   if (!first()) return;
   folder_.rewind_metrics(checkpoint_);
   // The run may have been killed between a checkpoint and its links.

@@ -55,11 +55,34 @@ TEST(Data, RefusesWrongFlags) {
   expect_refused({"data", kFables, "--out", out, "--valid-files", kFables}, {"is among the files to train on"});
   expect_refused({"data", kFables, "--out", out, "--document", "\\x"}, {"--document: \"\\x\" has a \\ that means nothing"});
   expect_refused({"data", kFables, "--check", out}, {"--check reads one folder"});
+  for (const std::string flag : {"--tokenizer", "--seed", "--key", "--valid-files", "--document"})
+    expect_refused({"data", "--check", out, flag, "1"}, {"--check", flag});
+  expect_refused({"data", "--check", out, "--valid", "0.1"}, {"--check", "--valid"});
+  expect_refused({"data", kFables, "--out", out, "--key", "body"}, {"--key is for JSON lines"});
+  const std::string lines = scratch.write("lines.jsonl.gz", "{\"text\": \"one\"}\n");
+  expect_refused({"data", lines, "--out", out, "--document", "x"}, {"--document is for plain text"});
+  expect_refused({"data", lines, "--out", out, "--key", "body", "--format", "text"}, {"--key is for JSON lines"});
   expect_refused({"data", "--check", out}, {"out/index.json: cannot be opened"});
   expect_refused({"data", scratch / "none.txt", "--out", out}, {"none.txt: cannot be opened"});
   expect_refused({"data", kFables, "--out", out, "--tokenizer", scratch / "none"}, {"none"});
   expect_refused({"data", scratch.write("empty.txt", ""), "--out", out}, {"the corpus is empty"});
   EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+// Of several files one is enough for a flag to mean something; --format decides for all.
+TEST(Data, ReadsTextAndJsonLinesTogether) {
+  const Scratch scratch;
+  const std::string lines = scratch.write("lines.jsonl", "{\"body\": \"one\"}\n"), text = scratch.write("a.txt", "two||three");
+  const auto documents = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "data");
+    words.insert(words.end(), {"--out", scratch / "out", "--json"});
+    const Outcome outcome = vitrine(words);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.code == 0 ? outcome.json()["train"]["documents"].get<int>() : -1;
+  };
+  EXPECT_EQ(documents({lines, text, "--key", "body", "--document", "||"}), 3);
+  EXPECT_EQ(documents({text, "--valid-files", lines, "--key", "body", "--document", "||"}), 2);
+  EXPECT_EQ(documents({scratch.write("odd.name", "{\"body\": \"one\"}\n"), "--format", "jsonl", "--key", "body"}), 1);
 }
 
 TEST(Data, SaysWhyTheFolderCannotBeMade) {

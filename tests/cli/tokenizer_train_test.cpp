@@ -128,6 +128,8 @@ TEST(TokenizerTrain, RefusesBeforeItReads) {
   for (const std::string flag : {"--split-digits", "--dummy-prefix", "--whitespace-pieces", "--character-coverage 0.9"})
     refused(kText + " --vocab-size 300 " + flag, {flag.substr(0, flag.find(' ')) + " is for --kind sentencepiece-bpe"});
   refused(kText + " --vocab-size 300 --byte-fallback off", {"--byte-fallback off is for --kind sentencepiece-bpe"});
+  refused(kText + " --vocab-size 300 --key body", {"--key is for JSON lines"});
+  refused(scratch.write("a.jsonl", "{\"text\": \"a\"}") + " --vocab-size 300 --document ||", {"--document is for plain text"});
   refused(kText + " --vocab-size 300 --special a\\q", {"--special: \"a\\q\" has a \\ that means nothing"});
   expect_refused({"tokenizer"}, {"name a command of this group, such as `vitrine tokenizer train`"});
   expect_refused({"tokenizer", "trian"}, {"trian is no command; did you mean train?"});

@@ -101,6 +101,26 @@ TEST(TextReader, FindsASeparatorWhereverItLies) {
   }
 }
 
+// What stands between documents in Python: [d.strip("\r\n") for d in text.split(separator)], without the empty ones.
+TEST(TextReader, FindsSeparatorsThatBeginWithLineEnds) {
+  const Scratch scratch;
+  const std::string end = "\n<|end|>\n";
+  const auto documents = [&](const std::string& text, const std::string& separator, size_t longest = size_t{1} << 20) {
+    return documents_of(scratch.write("a.txt", text), {.separator = separator, .longest = longest});
+  };
+  const std::vector<std::string> expected = {"story", "last"};
+  for (const size_t longest : {size_t{16}, size_t{1} << 20})
+    EXPECT_EQ(documents(end + "story" + end + "\n\n" + "<|end|>\nlast", end, longest), expected);
+  EXPECT_EQ(documents("<|end|>\nstory", end), std::vector<std::string>{"<|end|>\nstory"});  // no line end in front: no separator
+  EXPECT_EQ(documents("\r\n\r\na\r\n\r\n\r\nb\n", "\r\n\r\n"), (std::vector<std::string>{"a", "b"}));
+  // At every place of what is read at once, with all that is read before it blank.
+  const size_t read = size_t{256} << 10;
+  for (size_t blank = read - 2 * end.size(); blank < read + 4; ++blank)
+    ASSERT_EQ(documents(std::string(blank, '\n') + end + "story" + end + std::string(blank, '\n') + end + "last", end, 16),
+              expected)
+        << blank;
+}
+
 TEST(TextReader, CutsLongDocumentsBeforeWhiteSpaceAfterALetter) {
   const Scratch scratch;
   const auto pieces =
@@ -149,7 +169,10 @@ TEST(TextReader, SaysWhatIsWrongWithALine) {
             std::vector<std::string>{"\xEF\xBF\xBD"});
   EXPECT_CONTAINS(message("a.jsonl", "{\"text\": \"\xff\"}\n"), "a.jsonl line 1: byte 0xff is not UTF-8");
   const std::string halves = "{\"text\": \"\\ud800 \\ud83d\\ude00 \\udc00\\ud83d\\\\ud800\"}";
-  EXPECT_CONTAINS(message("a.jsonl", halves), "is not valid JSON");
+  EXPECT_CONTAINS(message("a.jsonl", halves),
+                  "a.jsonl line 1: holds \\ud800, half of a surrogate pair, which is no character by itself");
+  EXPECT_CONTAINS(message("a.jsonl", "{\"text\": \"\\ud83d\\ude00 \\uDC01\"}"), "holds \\uDC01, half of a surrogate pair");
+  EXPECT_CONTAINS(message("a.jsonl", "{\"text\": \"\\ud800\""), "is not valid JSON");  // and it does not end
   EXPECT_EQ(documents_of(scratch.write("c.jsonl", halves), {.invalid = InvalidText::replace}),
             std::vector<std::string>{"\uFFFD \U0001F600 \uFFFD\uFFFD\\ud800"});
   EXPECT_EQ(documents_of(scratch.write("d.txt", "\xff\xfe"), {.invalid = InvalidText::keep}),

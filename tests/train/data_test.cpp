@@ -202,6 +202,25 @@ TEST(BatchSource, GivesEveryWindowOfAnEpochOnceAndShuffled) {
   EXPECT_NE(orders[1], orders[2]);
 }
 
+// Also the tokens behind the last whole window.
+TEST(BatchSource, EveryTokenIsLearnedInSomeEpoch) {
+  const Scratch scratch;
+  const TokenData data = make_data(scratch, counting(14));  // the ids 0 to 104
+  for (const int64_t length : {32, 26, 35, 52, 53, 100, 104}) {
+    BatchSource source(data, batches(length, 1));
+    std::set<int32_t> read, scored;
+    for (int i = 0; i < 2000; ++i) {
+      const Batch batch = source.next();
+      read.insert(batch.tokens.begin(), batch.tokens.end());
+      scored.insert(batch.labels.begin(), batch.labels.end());
+    }
+    EXPECT_EQ(read.size(), 104u) << length;
+    EXPECT_EQ(*scored.begin(), 1) << length;
+    EXPECT_EQ(scored.size(), 104u) << length;
+    EXPECT_EQ(*scored.rbegin(), 104) << length;
+  }
+}
+
 TEST(BatchSource, GoesOnFromAnyPosition) {
   const Scratch scratch;
   const TokenData data = make_data(scratch, counting(40));
@@ -425,6 +444,23 @@ TEST(PrepareData, ReplacesOnlyTokenDataAndOnlyWithCompleteData) {
   }
 }
 
+TEST(PrepareData, SaysBeforeItStartsThatAFolderCannotBeReplaced) {
+  const Scratch scratch;
+  const auto message = [](const std::string& out) { return message_of<InputError>([&] { prepare({.files = {kFables}}, out); }); };
+  fs::create_directory_symlink(scratch / "nowhere", scratch / "dangling");
+  EXPECT_CONTAINS(message(scratch / "dangling"), "dangling: is a link to nothing");
+  EXPECT_CONTAINS(message("/proc"), "/proc: is where a file system is mounted");
+  EXPECT_CONTAINS(message("/"), "/: is where a file system is mounted");
+  EXPECT_CONTAINS(message("."), ".: is the folder that this runs in");
+  fs::create_directories(scratch / "disk/tokens");
+  fs::create_directory_symlink(scratch / "disk/tokens", scratch / "link");
+  prepare({.files = {kFables}}, scratch / "link");
+  prepare({.files = {kFables}}, scratch / "disk/tokens/../tokens/");
+  EXPECT_TRUE(fs::is_symlink(scratch / "link"));
+  EXPECT_GT(TokenData::open(scratch / "disk/tokens/train").tokens(), 0u);
+  for (const auto& entry : fs::directory_iterator(scratch / "disk")) EXPECT_EQ(entry.path().filename(), "tokens");
+}
+
 TEST(PrepareData, LeavesTheOldDataWhenTheDiskIsFull) {
   const Scratch scratch;
   prepare({.files = {kFables}}, scratch / "out");
@@ -463,7 +499,7 @@ TEST(PrepareData, SaysWhatIsWrongWithACorpus) {
 // Characters ----------------------------------------------------------------------------------------------------------
 
 std::shared_ptr<const Tokenizer> characters(const std::string& file) {
-  return tokenizer_from_json(character_tokenizer_json(characters_of({file}, {})), "characters", {});
+  return tokenizer_from_json(character_tokenizer_files(characters_of({file}, {})).at("tokenizer.json"), "characters", {});
 }
 
 TEST(Characters, AreNumberedAsNanoGptDoes) {  // tests/golden/token_data/make.py
@@ -484,7 +520,7 @@ TEST(Characters, AreNumberedAsNanoGptDoes) {  // tests/golden/token_data/make.py
   EXPECT_EQ(few->encode(odd), (std::vector<int32_t>{5, 0, 6, 3, 4, 2, 1, 8, 9, 7, 5}));
   EXPECT_EQ(few->decode(few->encode(odd)), odd);
   EXPECT_TRUE(few->encode("z").empty());
-  EXPECT_CONTAINS(message_of<InputError>([] { character_tokenizer_json({}); }), "at least one");
+  EXPECT_CONTAINS(message_of<InputError>([] { character_tokenizer_files({}); }), "at least one");
 }
 
 TEST(Characters, GiveTinyShakespeareOf65) {

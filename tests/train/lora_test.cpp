@@ -143,6 +143,18 @@ TEST(Lora, TheBaseModelStaysWhereAndAsItIs) {
   }
 }
 
+// GGUF has no word for dropout, and transformers' default of 0.1 is not the file's: a fresh adapter changes nothing.
+TEST(Lora, AGgufModelLearnsWithoutDropout) {
+  OpenedModel opened = open_model(std::string(VITRINE_GOLDEN) + "/gguf/gpt2_a.gguf");
+  add_fresh_adapter(opened, {.rank = 2, .alpha = 4, .targets = {"c_attn"}}, 3);
+  LearnerOptions options;
+  options.threads = 2;
+  Learner learner(std::move(opened), options);
+  const Batch batch = lora_batch(open_safetensors(golden_lora("gpt2_a") + "/golden.safetensors"));
+  const Learner::Sum plain = learner.evaluate(batch);
+  EXPECT_NEAR(learner.step(std::span(&batch, 1), 0).loss, plain.loss / static_cast<double>(plain.tokens), 1e-6);
+}
+
 // With dropout, so that its mask counts too.
 TEST(Lora, ThreadsAndRecomputationChangeNoBit) {
   for (const std::string model : {"gpt2_a", "gemma2"}) {

@@ -186,6 +186,24 @@ TEST_F(TrainRun, LinksAreSetAgainAndAreNoReasonToStop) {
             std::filesystem::read_symlink(scratch / "run/best") == "step-12" ? 2u : 3u);
 }
 
+// A loss is compared with others on the same data alone.
+TEST_F(TrainRun, TheBestBeginsAnewWithOtherValidationData) {
+  small_data(scratch, "other", 6, 3);
+  train(config("run"), false, until(6));
+  const std::string path = scratch / "run/last/training/progress.json";
+  Json progress = read_json(path);
+  const auto before = progress.at("best_step").get<int64_t>();
+  progress["best_loss"] = -1;  // which no loss comes below
+  std::ofstream(path) << progress;
+  std::filesystem::copy(scratch / "run", scratch / "batches", std::filesystem::copy_options::recursive);
+  std::filesystem::copy(scratch / "run", scratch / "moved", std::filesystem::copy_options::recursive);
+  EXPECT_EQ(train(config("run"), true).best_step, before);
+  EXPECT_GT(train(config("batches", "eval_batches: 1\n"), true).best_step, 6);
+  std::string text = small_config(scratch, scratch / "moved");
+  text.replace(text.find(scratch / "valid"), (scratch / "valid").size(), scratch / "other");
+  EXPECT_GT(train(parse_train_config(text, "config.yaml"), true).best_step, 6);
+}
+
 TEST_F(TrainRun, TheBestStaysWhereItIsNoLongerKept) {
   std::string text = small_config(scratch, scratch / "run");
   text.replace(text.find("lr: 1e-2"), 8, "lr: 3.00");

@@ -29,7 +29,8 @@ BatchSource::BatchSource(const TokenData& data, const BatchOptions& options) : d
                      std::to_string(length) + " and the token that follows it need " + std::to_string(least) +
                      ". Shorten sequence_length or add text");
   const uint64_t scored = data.tokens() - 1;  // the last token has nothing to predict
-  // Shuffled windows are one fewer than would fit, so that they can begin anywhere in the first window.
+  // Shuffled windows are one fewer than would fit, so that they can begin anywhere in the first window, and end anywhere in
+  // the last one.
   windows_ = options.shuffle ? std::max<uint64_t>(1, (data.tokens() - length) / length) : (scored + length - 1) / length;
 }
 
@@ -49,7 +50,7 @@ void BatchSource::add_window(DataPosition place, Batch& batch) const {
   const auto length = static_cast<uint64_t>(options_.sequence_length);
   uint64_t first = place.next * length;
   if (options_.shuffle) {
-    const uint64_t room = std::min(length - 1, data_.tokens() - 1 - windows_ * length);  // for the first window's begin
+    const uint64_t room = data_.tokens() - 1 - windows_ * length;  // for the first window's begin
     const uint64_t shift = draw(options_.seed, place.epoch, kShift) % (room + 1);
     first = Permutation(windows_, draw(options_.seed, place.epoch, kShuffle))(place.next) * length + shift;
   }

@@ -25,7 +25,7 @@ std::set<uint32_t> characters_of(const std::vector<std::string>& files, const Te
   return characters;
 }
 
-std::string character_tokenizer_json(const std::set<uint32_t>& characters) {
+std::map<std::string, std::string> character_tokenizer_files(const std::set<uint32_t>& characters) {
   if (characters.empty()) throw InputError("a vocabulary of characters needs a text with at least one");
   if (characters.size() > 65536)
     throw InputError(
@@ -48,7 +48,8 @@ std::string character_tokenizer_json(const std::set<uint32_t>& characters) {
       {"version", "1.0"},      {"truncation", nullptr},    {"padding", nullptr},        {"added_tokens", ordered_json::array()},
       {"normalizer", nullptr}, {"pre_tokenizer", nullptr}, {"post_processor", nullptr}, {"decoder", {{"type", "Fuse"}}},
       {"model", model}};
-  return file.dump(2) + "\n";
+  const ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
+  return {{"tokenizer.json", file.dump(2) + "\n"}, {"tokenizer_config.json", config.dump(2) + "\n"}};
 }
 
 }  // namespace vitrine

@@ -1,9 +1,13 @@
 #include "train/data/prepare.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <future>
+#include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -16,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kTogether = size_t{8} << 20;  // bytes of text that are tokenised at once
 constexpr size_t kTask = size_t{64} << 10;     // bytes of text of one task, or one longer piece
-constexpr char kTokenizerName[] = "tokenizer.json";
+constexpr const char* kTokenizerNames[] = {"tokenizer.json", "tokenizer_config.json"};
 
 // Pieces that are read together, and what becomes of them.
 struct Round {
@@ -139,19 +143,35 @@ void check_replaceable(const fs::path& out) {
   if (!fs::is_directory(status)) throw InputError(out.string() + ": is a file; token data is a folder");
   for (const auto& entry : fs::directory_iterator(out)) {
     const std::string name = entry.path().filename().string();
-    const bool ours = (entry.is_regular_file(error) && is_or_becomes(name, kTokenizerName)) ||
-                      ((name == "train" || name == "valid") && only_shards(entry.path()));
+    const bool of_tokenizer = std::any_of(std::begin(kTokenizerNames), std::end(kTokenizerNames),
+                                          [&](const char* one) { return is_or_becomes(name, one); });
+    const bool ours =
+        (entry.is_regular_file(error) && of_tokenizer) || ((name == "train" || name == "valid") && only_shards(entry.path()));
     if (!ours)
       throw InputError(out.string() + ": holds " + name +
                        ", which is no token data, and will not be replaced. Name another folder");
   }
 }
 
+// `out` without links and dots. Errors: InputError where a folder cannot take that name when it is complete.
+fs::path place_of(const std::string& out) {
+  std::error_code error;
+  const fs::path path = fs::weakly_canonical((fs::path(out) / "").parent_path(), error);
+  if (error) throw InputError(out + ": " + error.message());
+  const char* const advice = "; the data takes that place when it is complete. Name a folder inside it";
+  if (fs::is_symlink(path, error)) throw InputError(out + ": is a link to nothing; make the folder that it names, or remove it");
+  if (path == fs::current_path(error)) throw InputError(out + ": is the folder that this runs in" + advice);
+  struct stat here{}, above{};
+  if (::stat(path.c_str(), &here) == 0 && ::stat(path.parent_path().c_str(), &above) == 0 &&
+      (here.st_dev != above.st_dev || path == path.root_path()))
+    throw InputError(out + ": is where a file system is mounted" + advice);
+  return path;
+}
+
 // The folder under another name until everything in it is complete.
 class Unfinished {
  public:
-  explicit Unfinished(const std::string& out) : out_(fs::path(out) / "") {
-    out_ = out_.parent_path();  // without a slash at its end
+  explicit Unfinished(const std::string& out) : out_(place_of(out)) {
     work_ = out_.string() + ".unfinished";
     old_ = out_.string() + ".replaced";
     for (const fs::path& replaced : {out_, work_, old_}) check_replaceable(replaced);
@@ -170,15 +190,20 @@ class Unfinished {
     make(work_ / name);
     return (work_ / name).string();
   }
-  std::string path(const char* name) const { return (work_ / name).string(); }
+  std::string path(const std::string& name) const { return (work_ / name).string(); }
 
   void finish() {
-    std::error_code error;
-    fs::remove_all(old_, error);
-    if (fs::exists(out_)) rename(out_, old_);
-    rename(work_, out_);
-    work_.clear();
-    fs::remove_all(old_, error);
+    std::error_code error, ignored;
+    fs::remove_all(old_, ignored);
+    const bool replaces = fs::exists(out_);
+    if (replaces) fs::rename(out_, old_, error);
+    if (!error) fs::rename(work_, out_, error);
+    const std::string made = std::exchange(work_, {}).string();
+    if (error) {
+      if (replaces && !fs::exists(out_)) fs::rename(old_, out_, ignored);
+      throw RunError(out_.string() + ": cannot be put in place: " + error.message() + ". The data is complete in " + made);
+    }
+    fs::remove_all(old_, ignored);
   }
 
  private:
@@ -186,11 +211,6 @@ class Unfinished {
     std::error_code error;
     fs::create_directories(folder, error);
     if (error) throw RunError(folder.string() + ": cannot be made: " + error.message());
-  }
-  static void rename(const fs::path& from, const fs::path& to) {
-    std::error_code error;
-    fs::rename(from, to, error);
-    if (error) throw RunError(to.string() + ": cannot be put in place: " + error.message());
   }
   fs::path out_, work_, old_;
 };
@@ -211,7 +231,8 @@ uint64_t tokenizer_fingerprint(const Tokenizer& tokenizer) {
 }
 
 Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const PrepareOptions& options, const std::string& out,
-                      const std::string& tokenizer_json, const std::function<void(const PrepareProgress&)>& progress) {
+                      const std::map<std::string, std::string>& tokenizer_files,
+                      const std::function<void(const PrepareProgress&)>& progress) {
   check_files(options);
   Corpus corpus(options);
   Unfinished unfinished(out);
@@ -251,7 +272,7 @@ Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const Prepar
   if (valid != nullptr && valid->documents() == 0) throw no_text("validate on");
   train.finish();
   if (valid != nullptr) valid->finish();
-  if (!tokenizer_json.empty()) write_file_atomically(unfinished.path(kTokenizerName), tokenizer_json);
+  for (const auto& [name, text] : tokenizer_files) write_file_atomically(unfinished.path(name), text);
   unfinished.finish();
   Prepared prepared{written(train), {}};
   if (valid != nullptr) prepared.valid = written(*valid);

@@ -2,6 +2,7 @@
 // From text files to token data: read, tokenised by all threads, written as shards.
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,11 +47,13 @@ struct PrepareProgress {
 /// Control tokens that are spelled out in the text stay text. A document of more than TextOptions::longest bytes is tokenised
 /// in pieces (see TextReader); a tokenizer that puts a space before a text does so before each piece.
 ///
-/// tokenizer_json  if not empty, written to `out`/tokenizer.json
-/// progress        called now and then from the calling thread, and at the end
+/// tokenizer_files  by name, written to `out`: tokenizer.json, tokenizer_config.json
+/// progress         called now and then from the calling thread, and at the end
 /// Errors: as TextReader and Tokenizer::encode; InputError for files without text, for a held-out share that holds no
-/// document or all of them, for a file in both lists, and for an `out` that holds anything else; RunError from the disk.
+/// document or all of them, for a file in both lists, and for an `out` that holds anything else or cannot be replaced; RunError
+/// from the disk.
 Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const PrepareOptions& options, const std::string& out,
-                      const std::string& tokenizer_json = {}, const std::function<void(const PrepareProgress&)>& progress = {});
+                      const std::map<std::string, std::string>& tokenizer_files = {},
+                      const std::function<void(const PrepareProgress&)>& progress = {});
 
 }  // namespace vitrine
