@@ -17,6 +17,10 @@ int byte_of_character(uint32_t character);
 /// The pattern that cuts a text into words in GPT-2.
 inline constexpr std::string_view kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+/// And in Qwen 2.
+inline constexpr std::string_view kQwen2Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 /// Appends the bytes that `piece` spells; false, with `out` unchanged, if some character of it is not of the alphabet.
 bool append_byte_level(std::string_view piece, std::string& out);
 

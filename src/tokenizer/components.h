@@ -41,13 +41,14 @@ class Component {
   std::string field_, type_;
 };
 
-/// A "pattern": {"String": …} or {"Regex": …}. Matches are found from left to right and are never empty.
+/// A "pattern": {"String": …} or {"Regex": …}. Matches are found from left to right; empty ones
+/// (of a Regex) are visited where `empty` asks for them.
 class Pattern {
  public:
   Pattern(const Component& owner, const char* key);
   template <class Visit>
-  void each_match(std::string_view subject, Visit&& visit) const {
-    if (!regexes_.empty()) return regexes_[0].each_match(subject, visit);
+  void each_match(std::string_view subject, Visit&& visit, bool empty = false) const {
+    if (!regexes_.empty()) return regexes_[0].each_match(subject, visit, empty);
     if (literal_.empty()) return;
     for (size_t at = subject.find(literal_); at != std::string_view::npos; at = subject.find(literal_, at + literal_.size()))
       visit(at, at + literal_.size());

@@ -1,20 +1,88 @@
 #include "tokenizer/config.h"
 
+#include <fmt/format.h>
+
+#include <charconv>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "base/json.h"
 
 namespace vitrine {
+namespace {
 
-TokenizerConfig read_tokenizer_config(const std::string& folder) {
-  TokenizerConfig config;
-  const std::string path = (std::filesystem::path(folder) / "tokenizer_config.json").string();
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return config;
-  config.path = path;
-  const Json json = read_json(path);
+namespace fs = std::filesystem;
+
+Json read_object(const std::string& path) {
+  Json json = read_json(path);
   if (!json.is_object()) throw FileError(path, std::string("holds a JSON ") + json.type_name() + ", expected an object");
+  return json;
+}
+
+void add_declared(TokenizerConfig& config, const std::string& path, std::string field, AddedToken token) {
+  if (token.content.size() > 4096)
+    throw FileError(path, fmt::format("{}: the token has {} bytes, more than 4096", field, token.content.size()));
+  if (!token.content.empty()) config.added.push_back({std::move(token), path, std::move(field)});
+}
+
+// {"32000": {"content": "<tool>", "special": false, …}, …}
+void read_decoder(TokenizerConfig& config, const Json& decoder) {
+  const std::string& path = config.path;
+  if (!decoder.is_object())
+    throw FileError(path, std::string("added_tokens_decoder is a JSON ") + decoder.type_name() + ", expected an object");
+  for (const auto& [key, entry] : decoder.items()) {
+    const std::string field = "added_tokens_decoder[\"" + key + "\"]";
+    AddedToken token;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token.id);
+    if (error != std::errc() || end != key.data() + key.size() || token.id < 0)
+      throw FileError(path, fmt::format("{} stands under \"{}\", expected a token id from 0 to {}", field, key, INT32_MAX));
+    if (!entry.is_object() || !entry.contains("content") || !entry["content"].is_string())
+      throw FileError(path, field + " has no string \"content\"");
+    token.content = entry["content"];
+    const auto flag = [&](const char* name, bool otherwise) {
+      const auto it = entry.find(name);
+      if (it == entry.end() || it->is_null()) return otherwise;
+      if (!it->is_boolean())
+        throw FileError(path, fmt::format("{}: \"{}\" is a JSON {}, expected true or false", field, name, it->type_name()));
+      return it->get<bool>();
+    };
+    token.single_word = flag("single_word", false);
+    token.lstrip = flag("lstrip", false);
+    token.rstrip = flag("rstrip", false);
+    token.special = flag("special", false);
+    token.normalized = flag("normalized", !token.special);
+    add_declared(config, path, field, std::move(token));
+  }
+}
+
+// {"<tool>": 32000, …}
+void read_added_tokens(TokenizerConfig& config, const std::string& path, const std::set<std::string>& special) {
+  const Json json = read_object(path);
+  for (const auto& [content, id] : json.items()) {
+    const std::string field = "\"" + content + "\"";
+    if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > INT32_MAX)
+      throw FileError(path, fmt::format("{} is {}, expected a token id from 0 to {}", field,
+                                        id.is_number() ? id.dump() : std::string("a JSON ") + id.type_name(), INT32_MAX));
+    AddedToken token;
+    token.id = id.get<int32_t>(), token.content = content, token.special = special.contains(content);
+    token.normalized = !token.special;
+    add_declared(config, path, field, std::move(token));
+  }
+}
+
+}  // namespace
+
+TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file) {
+  TokenizerConfig config;
+  const std::string path = (fs::path(folder) / "tokenizer_config.json").string();
+  const std::string added_path = (fs::path(folder) / "added_tokens.json").string();
+  std::error_code ignored;
+  Json json = Json::object();
+  if (fs::is_regular_file(path, ignored)) {
+    config.path = path;
+    json = read_object(path);
+  }
   const auto flag = [&](const char* key) -> std::optional<bool> {
     const auto it = json.find(key);
     if (it == json.end() || it->is_null()) return std::nullopt;
@@ -30,20 +98,36 @@ TokenizerConfig read_tokenizer_config(const std::string& folder) {
     throw FileError(path,
                     std::string(key) + " is a JSON " + it->type_name() + ", expected a string, or an object with \"content\"");
   };
+  if (const auto it = json.find("tokenizer_class"); it != json.end() && it->is_string()) config.tokenizer_class = *it;
   config.add_bos = flag("add_bos_token");
   config.add_eos = flag("add_eos_token");
+  config.legacy = flag("legacy");
   config.bos = token("bos_token");
   config.eos = token("eos_token");
   config.unknown = token("unk_token");
   config.padding = token("pad_token");
-  if (const auto it = json.find("added_tokens_decoder"); it != json.end() && it->is_object()) {
-    for (const auto& [id, entry] : it->items()) {
-      if (!entry.is_object() || !entry.contains("content") || !entry["content"].is_string())
-        throw FileError(path, "added_tokens_decoder[\"" + id + "\"] has no string \"content\"");
-      const auto special = entry.find("special");
-      if (special != entry.end() && special->is_boolean() && special->get<bool>()) config.special.push_back(entry["content"]);
+
+  std::set<std::string> named;  // special, whatever the flags of the token say
+  for (const auto& content :
+       {config.bos, config.eos, config.unknown, config.padding, token("sep_token"), token("cls_token"), token("mask_token")})
+    if (content) named.insert(*content);
+  // As in transformers, added_tokens.json counts only where there is no added_tokens_decoder.
+  if (const auto it = json.find("added_tokens_decoder"); it != json.end() && !it->is_null()) {
+    read_decoder(config, *it);
+  } else if (added_file && fs::is_regular_file(added_path, ignored)) {
+    std::set<std::string> special = named;
+    for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+      const auto list = json.find(key);
+      if (list == json.end() || !list->is_array()) continue;
+      for (const Json& entry : *list) {
+        const Json& content = entry.is_object() && entry.contains("content") ? entry["content"] : entry;
+        if (content.is_string()) special.insert(content.get<std::string>());
+      }
     }
+    read_added_tokens(config, added_path, special);
   }
+  for (DeclaredToken& declared : config.added)
+    declared.token.special = declared.token.special || named.contains(declared.token.content);
   return config;
 }
 

@@ -1,19 +1,24 @@
 #pragma once
-// tokenizer_config.json: what stands beside a tokenizer file and says how it is used.
+// tokenizer_config.json and added_tokens.json: what stands beside a tokenizer file and says how it is used.
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "tokenizer/added_tokens.h"
 
 namespace vitrine {
 
 struct TokenizerConfig {
   std::string path;  // empty: there is no such file
+  std::optional<std::string> tokenizer_class;
   std::optional<bool> add_bos, add_eos;
+  std::optional<bool> legacy;  // true: a SentencePiece model's space is put in front of what follows an added token, too
   std::optional<std::string> bos, eos, unknown, padding;
-  std::vector<std::string> special;  // contents of added_tokens_decoder that are marked special
+  std::vector<DeclaredToken> added;  // added_tokens_decoder; where there is none, added_tokens.json
 };
 
-/// Reads `folder`/tokenizer_config.json if it exists. Errors: FileError for a value of the wrong type.
-TokenizerConfig read_tokenizer_config(const std::string& folder);
+/// Reads `folder`/tokenizer_config.json and, if `added_file`, added_tokens.json, as far as they exist. Errors: FileError for a
+/// value of the wrong type.
+TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file);
 
 }  // namespace vitrine

@@ -1,12 +1,13 @@
-// vocab.json + merges.txt: GPT-2's own two files, byte-level BPE.
+// vocab.json + merges.txt: GPT-2's own two files, byte-level BPE. Qwen 2 writes the same two and cuts words by its own pattern.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/mapped_file.h"
 #include "tokenizer/byte_level.h"
-#include "tokenizer/control_names.h"
 #include "tokenizer/load.h"
 #include "tokenizer/pipeline.h"
 
@@ -31,6 +32,23 @@ void add_merges(BpeModel& model, std::string_view text, const std::string& path)
   }
 }
 
+// The files do not say how words are cut; the tokenizer's class does, and before it the model's type, as in transformers.
+bool cuts_as_qwen2(const std::string& vocab_path, const TokenizerConfig& config) {
+  const std::string model_path = (std::filesystem::path(vocab_path).parent_path() / "config.json").string();
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(model_path, ignored)) {
+    const Json model = read_json(model_path);
+    if (model.is_object() && model.contains("model_type") && model["model_type"] == "qwen2") return true;
+  }
+  const std::string name = config.tokenizer_class.value_or("GPT2Tokenizer");
+  if (name == "Qwen2Tokenizer" || name == "Qwen2TokenizerFast") return true;
+  if (name == "GPT2Tokenizer" || name == "GPT2TokenizerFast") return false;
+  throw FileError(config.path,
+                  fmt::format("tokenizer_class is \"{}\", expected GPT2Tokenizer or Qwen2Tokenizer beside vocab.json "
+                              "and merges.txt: how other classes cut words stands in a tokenizer.json",
+                              name));
+}
+
 }  // namespace
 
 std::shared_ptr<const Tokenizer> tokenizer_from_vocab_and_merges(const std::string& vocab_path, const std::string& merges_path,
@@ -49,30 +67,35 @@ std::shared_ptr<const Tokenizer> tokenizer_from_vocab_and_merges(const std::stri
       throw FileError(vocab_path,
                       fmt::format("has no piece \"{}\"; a byte-level vocabulary needs all 256 of GPT-2's alphabet", byte));
 
+  const bool qwen2 = cuts_as_qwen2(vocab_path, config);
   const auto add_special = [&](const std::optional<std::string>& content) -> std::optional<int32_t> {
-    const int32_t id = content ? vocabulary.find(*content) : -1;
+    if (!content) return std::nullopt;
+    for (const AddedToken& t : parts.added)
+      if (t.content == *content) return t.id;
+    const int32_t id = vocabulary.find(*content);
     if (id < 0) return std::nullopt;
-    const auto same = [id](const AddedToken& t) { return t.id == id; };
-    if (std::none_of(parts.added.begin(), parts.added.end(), same)) {
-      AddedToken token;
-      token.id = id, token.content = *content, token.special = true;
-      parts.added.push_back(std::move(token));
-    }
+    parts.added.push_back({.id = id, .content = *content, .special = true});
     return id;
   };
+  parts.added = resolve_declared(
+      config.added, vocabulary.size(), [&](std::string_view content) { return vocabulary.find(content); },
+      [&](int32_t id) { return std::string(vocabulary.piece(id)); });
   const std::string end_of_text = "<|endoftext|>";
   add_special(end_of_text);
   parts.bos = add_special(config.bos ? config.bos : end_of_text);
   parts.eos = add_special(config.eos ? config.eos : end_of_text);
   parts.unknown = add_special(config.unknown);
   parts.padding = add_special(config.padding);
-  for (const std::string& content : config.special) add_special(content);
 
   auto model = std::make_unique<BpeModel>(std::move(vocabulary), BpeModel::Options{}, vocab_path);
   add_merges(*model, text_of(merges_file), merges_path);
   model->finish();
   parts.model = std::move(model);
-  parts.pre_tokenizers.push_back(make_byte_level(false, true));
+  if (qwen2) {
+    parts.normalizers.push_back(make_nfc());
+    parts.pre_tokenizers.push_back(make_split(std::string(kQwen2Pattern), vocab_path, "the pattern of Qwen2Tokenizer"));
+  }
+  parts.pre_tokenizers.push_back(make_byte_level(false, !qwen2));
   parts.has_decoder = true;
   parts.decoder.push_back(make_byte_level_decoder(false));
   parts.finds_control = false;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "tokenizer/load.h"
@@ -101,6 +102,29 @@ std::vector<AddedToken> parse_added(const Component& file, const Vocabulary& voc
   return out;
 }
 
+// What tokenizer_config.json or added_tokens.json declares and the file lacks.
+void add_declared(PipelineParts& parts, const TokenizerConfig& config) {
+  const Vocabulary& vocabulary = parts.model->vocabulary();
+  std::map<std::string, int32_t, std::less<>> ids;
+  std::map<int32_t, std::string> contents;
+  int32_t size = vocabulary.size();
+  for (const AddedToken& token : parts.added) {
+    ids.emplace(token.content, token.id);
+    contents.emplace(token.id, token.content);
+    size = std::max(size, token.id + 1);
+  }
+  const auto find = [&](std::string_view content) {
+    const auto it = ids.find(content);
+    return it != ids.end() ? it->second : vocabulary.find(content);
+  };
+  const auto piece = [&](int32_t id) {
+    const auto it = contents.find(id);
+    return it != contents.end() ? it->second : std::string(vocabulary.piece(id));
+  };
+  for (AddedToken& token : resolve_declared(config.added, size, find, piece))
+    if (!ids.contains(token.content)) parts.added.push_back(std::move(token));
+}
+
 }  // namespace
 
 std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view text, const std::string& path,
@@ -114,6 +138,7 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view text, cons
   const auto part = [&](const char* key) { return Component(document.json.at(key), path, key); };
   parts.model = parse_model(Component(document.json.at("model"), path, "model", false), document.model, path);
   parts.added = parse_added(file, parts.model->vocabulary(), text.size());
+  add_declared(parts, config);
   if (file.has("normalizer")) parts.normalizers = parse_normalizers(part("normalizer"));
   if (file.has("pre_tokenizer")) parts.pre_tokenizers = parse_pre_tokenizers(part("pre_tokenizer"));
   if (file.has("decoder")) {
@@ -133,13 +158,6 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view text, cons
     parts.bos = first_known(parts, {"<bos>", "<s>", "<|begin_of_text|>", "<|startoftext|>", "[CLS]"});
   if (!config.eos && !parts.eos)
     parts.eos = first_known(parts, {"<eos>", "</s>", "<|end_of_text|>", "<|endoftext|>", "<|eot_id|>", "[SEP]"});
-  if (config.add_bos || config.add_eos) {
-    // As Hugging Face's transformers does: one of the two keys present replaces the file's post-processor.
-    parts.frame = {};
-    if (config.add_bos.value_or(false) && parts.bos) parts.frame.before = {*parts.bos};
-    if (config.add_eos.value_or(false) && parts.eos) parts.frame.after = {*parts.eos};
-    parts.rule_source = config.path;
-  }
   return std::make_shared<PipelineTokenizer>(std::move(parts));
 }
 

@@ -1,6 +1,7 @@
 #include "tokenizer/load.h"
 
 #include <filesystem>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -12,6 +13,24 @@ namespace fs = std::filesystem;
 std::shared_ptr<const Tokenizer> tokenizer_from_sentencepiece(std::string_view bytes, const std::string& path,
                                                               const TokenizerConfig& config) {
   SentencePieceSpec spec = parse_sentencepiece(bytes, path);
+  if (!config.path.empty() || !config.added.empty()) {
+    std::unordered_map<std::string_view, int32_t> ids;
+    ids.reserve(spec.pieces.size());
+    for (size_t i = 0; i < spec.pieces.size(); ++i) ids.emplace(spec.pieces[i].text, int32_t(i));
+    const auto find = [&](std::string_view content) {
+      const auto it = ids.find(content);
+      return it == ids.end() ? -1 : it->second;
+    };
+    const auto piece = [&](int32_t id) { return size_t(id) < spec.pieces.size() ? spec.pieces[size_t(id)].text : std::string(); };
+    spec.added = resolve_declared(config.added, int32_t(spec.pieces.size()), find, piece);
+    spec.prefix_once = !spec.added.empty() && !config.legacy.value_or(false);
+    for (const AddedToken& token : spec.added) ids.emplace(token.content, token.id);
+    const auto id_of = [&](const std::optional<std::string>& content) -> std::optional<int32_t> {
+      const int32_t id = content ? find(*content) : -1;
+      return id < 0 ? std::nullopt : std::optional(id);
+    };
+    spec.bos = id_of(config.bos), spec.eos = id_of(config.eos), spec.padding = id_of(config.padding);
+  }
   spec.add_bos = config.add_bos;
   spec.add_eos = config.add_eos;
   if (config.add_bos || config.add_eos) spec.rule_source = config.path;
@@ -25,8 +44,10 @@ bool is_file(const fs::path& path) {
 }
 
 std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
-  const TokenizerConfig config = read_tokenizer_config(path.parent_path().string());
   const std::string name = path.filename().string();
+  // added_tokens.json belongs to the folder's own tokenizer, not to a file of another name that lies there.
+  const bool own = name == "tokenizer.json" || name == "tokenizer.model" || name == "vocab.json" || name == "merges.txt";
+  const TokenizerConfig config = read_tokenizer_config(path.parent_path().string(), own);
   if (name == "vocab.json" || name == "merges.txt")
     return tokenizer_from_vocab_and_merges((path.parent_path() / "vocab.json").string(),
                                            (path.parent_path() / "merges.txt").string(), config);

@@ -349,4 +349,6 @@ std::vector<std::unique_ptr<Normalizer>> parse_normalizers(const Component& comp
   return out;
 }
 
+std::unique_ptr<Normalizer> make_nfc() { return std::make_unique<NormalForm>(true, false); }
+
 }  // namespace vitrine

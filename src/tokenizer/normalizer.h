@@ -19,4 +19,6 @@ class Normalizer {
 /// the list of those known.
 std::vector<std::unique_ptr<Normalizer>> parse_normalizers(const Component& component);
 
+std::unique_ptr<Normalizer> make_nfc();
+
 }  // namespace vitrine

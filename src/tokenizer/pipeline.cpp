@@ -7,14 +7,10 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
-#include "tokenizer/control_names.h"
 #include "tokenizer/decode_state.h"
-#include "tokenizer/unicode.h"
 
 namespace vitrine {
 namespace {
-
-bool is_control_token(const AddedToken& token) { return token.special || names_a_control(token.content); }
 
 // Invalid bytes as U+FFFD, each with the bytes it stands for.
 TrackedText sanitised(std::string_view text, bool tracked) {
@@ -32,12 +28,6 @@ TrackedText sanitised(std::string_view text, bool tracked) {
     pos += bad;
   }
   return out;
-}
-
-size_t previous_character(std::string_view text, size_t end) {
-  size_t begin = end - 1;
-  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
-  return begin;
 }
 
 }  // namespace
@@ -109,59 +99,25 @@ bool PipelineTokenizer::is_control(int32_t id) const {
   return token != nullptr && is_control_token(*token);
 }
 
-// Leftmost, then longest; single_word tokens must not touch a word character, lstrip and rstrip take white space along.
-std::vector<PipelineTokenizer::Span> PipelineTokenizer::find_added(std::string_view text, const Trie& trie) const {
-  std::vector<Span> out;
-  size_t done = 0;
-  for (size_t pos = 0; pos < text.size() && !trie.empty();) {
-    const Trie::Match match = trie.longest(text, pos);
-    if (match.size == 0) {
-      ++pos;
-      continue;
-    }
-    const AddedToken& token = parts_.added[size_t(match.value)];
-    size_t begin = pos, end = pos + match.size;
-    pos = end;
-    if (token.single_word && ((begin > 0 && is_word(utf8_at(text, previous_character(text, begin)).code)) ||
-                              (end < text.size() && is_word(utf8_at(text, end).code))))
-      continue;
-    if (token.lstrip) {
-      while (begin > done) {
-        const size_t before = previous_character(text, begin);
-        if (!is_whitespace(utf8_at(text, before).code)) break;
-        begin = before;
-      }
-    }
-    if (token.rstrip)
-      while (end < text.size() && is_whitespace(utf8_at(text, end).code)) end += utf8_at(text, end).size;
-    begin = std::max(begin, done);
-    if (begin > done) out.push_back({done, begin, -1});
-    if (end > done) out.push_back({begin, end, token.id});
-    done = std::max(done, end);
-  }
-  if (done < text.size()) out.push_back({done, text.size(), -1});
-  return out;
-}
-
 Chunks PipelineTokenizer::cut(TrackedText text, const Matchers& matchers) const {
   Chunks chunks;
-  const std::vector<Span> spans = find_added(text.text(), matchers.plain);
+  const std::vector<AddedSpan> spans = find_added(text.text(), matchers.plain, parts_.added);
   if (parts_.normalizers.empty() && matchers.normalized.empty()) {
-    for (const Span& s : spans) chunks.list.push_back({uint32_t(s.begin), uint32_t(s.end), s.id});
+    for (const AddedSpan& s : spans) chunks.list.push_back({uint32_t(s.begin), uint32_t(s.end), s.id});
     chunks.text = std::move(text);
   } else {
     chunks.text = text.empty_like();
     chunks.text.reserve(text.size() + text.size() / 2);
-    for (const Span& s : spans) {
+    for (const AddedSpan& s : spans) {
       TrackedText part = text.empty_like();
       part.append(text, s.begin, s.end);
-      std::vector<Span> inner{{0, part.size(), s.id}};
+      std::vector<AddedSpan> inner{{0, part.size(), s.id}};
       if (s.id < 0) {
         for (const auto& normalizer : parts_.normalizers) normalizer->apply(part);
-        inner = find_added(part.text(), matchers.normalized);
+        inner = find_added(part.text(), matchers.normalized, parts_.added);
       }
       const auto base = uint32_t(chunks.text.size());
-      for (const Span& i : inner) chunks.list.push_back({base + uint32_t(i.begin), base + uint32_t(i.end), i.id});
+      for (const AddedSpan& i : inner) chunks.list.push_back({base + uint32_t(i.begin), base + uint32_t(i.end), i.id});
       chunks.text.append(part, 0, part.size());
     }
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tokenizer/added_tokens.h"
 #include "tokenizer/decoder.h"
 #include "tokenizer/model.h"
 #include "tokenizer/normalizer.h"
@@ -15,15 +16,6 @@
 #include "tokenizer/trie.h"
 
 namespace vitrine {
-
-/// A token that is found in the text before the model sees it.
-struct AddedToken {
-  int32_t id = -1;
-  std::string content;
-  bool single_word = false, lstrip = false, rstrip = false;
-  bool normalized = false;  // found in the normalised text, in its own normalised spelling
-  bool special = false;     // left out by decode(skip_special)
-};
 
 struct PipelineParts {
   std::string path;  // for messages
@@ -62,12 +54,7 @@ class PipelineTokenizer final : public Tokenizer {
   struct Matchers {  // tries over added tokens by their index in parts_.added
     Trie plain, normalized;
   };
-  struct Span {
-    size_t begin, end;
-    int32_t id;  // -1: not an added token
-  };
   Matchers build_matchers(bool with_control) const;
-  std::vector<Span> find_added(std::string_view text, const Trie& trie) const;
   Chunks cut(TrackedText text, const Matchers& matchers) const;
   void run_model(const Chunks& chunks, std::vector<TokenPiece>& out) const;
   void run_bytes(std::string_view text, size_t valid, Special special, std::vector<TokenPiece>& out) const;

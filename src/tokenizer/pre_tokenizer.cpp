@@ -85,7 +85,8 @@ class Splitter final : public PreTokenizer {
       });
       if (done < subject.size()) spans.push_back({done, subject.size(), invert_});
       arrange(spans, behavior_);
-      for (const Span& s : spans) out.push_back({chunk.begin + uint32_t(s.begin), chunk.begin + uint32_t(s.end)});
+      for (const Span& s : spans)
+        if (s.end > s.begin) out.push_back({chunk.begin + uint32_t(s.begin), chunk.begin + uint32_t(s.end)});
     }
     chunks.list = std::move(out);
   }
@@ -110,7 +111,7 @@ Splitter::Find characters(std::function<bool(uint32_t)> is) {
 template <class Finder>
 Splitter::Find finder(std::shared_ptr<const Finder> pattern) {
   return [pattern = std::move(pattern)](std::string_view subject, const Splitter::Match& match) {
-    pattern->each_match(subject, match);
+    pattern->each_match(subject, match, true);  // an empty match cuts as well
   };
 }
 

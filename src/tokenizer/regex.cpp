@@ -71,7 +71,7 @@ bool Regex::Match::next() {
   auto* data = static_cast<pcre2_match_data*>(data_);
   auto* context = static_cast<pcre2_match_context*>(context_);
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(subject_.data());
-  while (from_ < subject_.size()) {
+  while (from_ <= subject_.size()) {
     int rc = pcre2_match(code, subject, subject_.size(), from_, PCRE2_NO_UTF_CHECK, data, context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)  // the interpreter keeps its stack on the heap
       rc = pcre2_match(code, subject, subject_.size(), from_, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, context);
@@ -84,12 +84,13 @@ bool Regex::Match::next() {
     const PCRE2_SIZE* span = pcre2_get_ovector_pointer(data);
     begin = span[0], end = span[1];
     if (++count_ % 1024 == 0) check_time();
-    if (end > begin) {  // \K may put begin anywhere; a match in reverse is none
-      from_ = end;
+    // \K may put begin anywhere; a match in reverse is none. An empty one does not count where the match before ends.
+    if (end > begin || (end == begin && end >= from_ && end != last_end_)) {
+      from_ = last_end_ = end;
       return true;
     }
     from_ = std::max(from_, end);
-    if (from_ < subject_.size()) from_ += utf8_at(subject_, from_).size;
+    from_ += from_ < subject_.size() ? utf8_at(subject_, from_).size : 1;
   }
   return false;
 }

@@ -13,14 +13,16 @@ class Regex {
   /// `where` names the file and `field` the place in it. Errors: FileError with PCRE2's own words and the position.
   Regex(std::string_view pattern, const std::string& where, const std::string& field);
 
-  /// Calls visit(begin, end) for every match that is not empty, from left to right. `subject` must be valid UTF-8.
+  /// Calls visit(begin, end) for every match that is not empty, from left to right; with `empty` for empty ones as well, except
+  /// where the match before ends. `subject` must be valid UTF-8.
   /// Errors: FileError when one match takes more steps or memory than the limits allow, or all of them together more
   /// processor time than a second and five more for each megabyte (50 times what the families' patterns need): patterns that look
   /// ahead to the end for every match would otherwise block a server for hours.
   template <class Visit>
-  void each_match(std::string_view subject, Visit&& visit) const {
+  void each_match(std::string_view subject, Visit&& visit, bool empty = false) const {
     Match match(*this, subject);
-    while (match.next()) visit(match.begin, match.end);
+    while (match.next())
+      if (empty || match.end > match.begin) visit(match.begin, match.end);
   }
 
  private:
@@ -38,7 +40,8 @@ class Regex {
     std::string_view subject_;
     void check_time();
     size_t from_ = 0, count_ = 0;
-    double started_ = -1;  // processor seconds of this thread
+    size_t last_end_ = SIZE_MAX;  // of the match before
+    double started_ = -1;         // processor seconds of this thread
     void *data_, *context_;
   };
 
@@ -46,8 +49,8 @@ class Regex {
   std::shared_ptr<void> code_;  // pcre2_code; PCRE2's types stay out of this header
 };
 
-/// The same expression in PCRE2's syntax: \s, \w, \h and \u by Oniguruma's meaning, nested sets and && in classes,
-/// {,n}, and {n,m}+ as a repeated repetition. `where` and `field` are for messages.
+/// The same expression in PCRE2's syntax: \s, \w, \h, \u and POSIX classes by Oniguruma's meaning, nested sets and && in
+/// classes, {,n}, and {n,m}+ as a repeated repetition. `where` and `field` are for messages.
 std::string oniguruma_to_pcre2(std::string_view pattern, const std::string& where, const std::string& field);
 
 }  // namespace vitrine

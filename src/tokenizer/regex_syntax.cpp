@@ -23,6 +23,20 @@ constexpr std::string_view kWord =
 constexpr std::string_view kLatin1Numbers = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";  // \w outside of sets only
 constexpr std::string_view kHex = "0-9A-Fa-f";
 
+// Oniguruma's POSIX classes where PCRE2's differ: those read from properties of Unicode, with the older characters that newer
+// versions of Unicode put into them. "^" in front: the class is everything but the items.
+constexpr std::pair<std::string_view, std::string_view> kPosix[] = {
+    {"alpha", R"(\p{Alphabetic}\x{363}-\x{36f}\x{c04}\x{f82}\x{f83}\x{1dd3}-\x{1de6}\x{11080}\x{11081})"},
+    {"alnum", R"(\p{Alphabetic}\x{363}-\x{36f}\x{c04}\x{f82}\x{f83}\x{1dd3}-\x{1de6}\x{11080}\x{11081}\p{Nd})"},
+    {"word", kWord},
+    {"punct", R"(\p{P}\p{S})"},
+    {"upper", R"(\p{Uppercase})"},
+    {"lower", R"(\p{Lowercase}\x{10fc}\x{a7f2}-\x{a7f4}\x{ab69})"},
+    {"space", kSpaces},
+    {"blank", R"(\p{Zs}\t)"},
+    {"graph", R"(^\p{White_Space}\p{Cc}\p{Cn}\p{Cs})"},
+    {"print", R"(^\p{Cc}\p{Cn}\p{Cs}\x{2028}\x{2029})"}};
+
 class Translator {
  public:
   Translator(std::string_view in, const std::string& where, const std::string& field) : in_(in), where_(where), field_(field) {}
@@ -160,6 +174,20 @@ class Translator {
     return code != nullptr;
   }
 
+  // [:name:] or [:^name:] in a set, as escape() gives its result.
+  std::string posix(std::string_view name) {
+    bool negated = name.starts_with('^');
+    for (const auto& [known, items] : kPosix) {
+      if (name.substr(negated) != known) continue;
+      negated = negated != items.starts_with('^');
+      const std::string_view plain = items.substr(items.starts_with('^'));
+      if (!negated) return std::string(plain);
+      nested_ = fmt::format("[^{}]", plain);
+      return "";
+    }
+    return fmt::format("[:{}:]", name);
+  }
+
   // At '['. Returns an expression for one character. Sets inside sets and && become alternatives and lookaheads.
   std::string set(int depth) {
     if (depth > 16) fail("nests sets deeper than 16");
@@ -187,8 +215,13 @@ class Translator {
       } else if (c == '[' && in_.substr(pos_).starts_with("[:")) {
         const size_t close = in_.find(":]", pos_);
         if (close == std::string_view::npos) fail("has [: without :]");
-        items += in_.substr(pos_, close + 2 - pos_);
+        items += posix(in_.substr(pos_ + 2, close - pos_ - 2));
         pos_ = close + 2;
+        if (!nested_.empty()) {
+          inner.push_back(nested_);
+          nested_.clear();
+          simple = false;
+        }
       } else if (c == '[') {
         inner.push_back(set(depth + 1));
         simple = false;

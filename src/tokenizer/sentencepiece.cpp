@@ -37,6 +37,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceSpec spec)
       denormaliser_(spec_.denormaliser_charsmap, spec_.source),
       cuts_(spec_.escape_whitespaces ? kSpaceSymbol : std::string_view(" ")) {
   build_vocabulary();
+  add_tokens();
   choose_special_ids();
   describe();
 }
@@ -49,9 +50,8 @@ void SentencePieceTokenizer::build_vocabulary() {
   for (const auto& piece : pieces) text_bytes += piece.text.size();
   mergeable_.reserve(pieces.size(), text_bytes);
   std::fill(std::begin(byte_ids_), std::end(byte_ids_), -1);
-  std::vector<std::pair<std::string_view, int32_t>> user, user_text, control, unigram;
+  std::vector<std::pair<std::string_view, int32_t>> user, user_text, unigram;
   lowest_score_ = std::numeric_limits<float>::max();
-  highest_score_ = std::numeric_limits<float>::lowest();
   for (size_t i = 0; i < pieces.size(); ++i) {
     const auto& [text, score, type] = pieces[i];
     const auto id = int32_t(i);
@@ -66,11 +66,9 @@ void SentencePieceTokenizer::build_vocabulary() {
     const bool marks_turn = type == PieceType::user_defined && names_a_control(text);
     control_.push_back(type == PieceType::control || marks_turn);
     if (!reserved && type != PieceType::unused) unigram.emplace_back(text, id);
-    if (type == PieceType::normal)
-      lowest_score_ = std::min(lowest_score_, score), highest_score_ = std::max(highest_score_, score);
+    if (type == PieceType::normal) lowest_score_ = std::min(lowest_score_, score);
     if (type == PieceType::user_defined) user.emplace_back(text, id);
     if (type == PieceType::user_defined && !marks_turn) user_text.emplace_back(text, id);
-    if (type == PieceType::control) control.emplace_back(text, id);
     if (!reserved) cuts_.add_piece(text);
     if (type == PieceType::unknown) {
       if (unknown_)
@@ -90,8 +88,46 @@ void SentencePieceTokenizer::build_vocabulary() {
       throw FileError(spec_.source, fmt::format("says byte_fallback, but has no piece <0x{:02X}>; all 256 are needed", byte));
   user_defined_ = Trie(std::move(user));
   user_defined_text_ = Trie(std::move(user_text));
-  control_pieces_ = Trie(std::move(control));
   if (spec_.unigram) unigram_pieces_ = Trie(std::move(unigram));
+}
+
+void SentencePieceTokenizer::add_tokens() {
+  const size_t in_file = spec_.pieces.size();
+  std::vector<bool> declared(in_file);
+  for (const AddedToken& token : spec_.added) {
+    const auto id = size_t(token.id);
+    if (id < in_file) {
+      const PieceType its = type(token.id);  // of the others, which SentencePiece finds itself, its rules stay
+      if (its != PieceType::normal && its != PieceType::unused && its != PieceType::control) continue;
+      declared[id] = true;
+    } else {
+      if (id >= spec_.pieces.size()) {  // ids between the file's and this one have no text
+        spec_.pieces.resize(id + 1, {"", 0, PieceType::unused});
+        scores_.resize(id + 1, 0);
+        types_.resize(id + 1, PieceType::unused);
+        control_.resize(id + 1, false);
+      }
+      spec_.pieces[id].text = token.content;
+      types_[id] = spec_.pieces[id].type = token.special ? PieceType::control : PieceType::user_defined;
+      added_.add(token.content, token.id);
+    }
+    control_[id] = control_[id] || is_control_token(token);
+    tokens_.push_back(token);
+    tokens_.back().special = token.special || type(token.id) == PieceType::control;
+  }
+  for (size_t i = 0; i < in_file; ++i)
+    if (types_[i] == PieceType::control && !declared[i])
+      tokens_.push_back({.id = int32_t(i), .content = spec_.pieces[i].text, .special = true});
+  std::vector<std::pair<std::string_view, int32_t>> all, file, text;
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const std::pair<std::string_view, int32_t> entry(tokens_[i].content, int32_t(i));
+    all.push_back(entry);
+    if (!tokens_[i].special) file.push_back(entry);
+    if (!is_control_token(tokens_[i])) text.push_back(entry);
+  }
+  all_tokens_ = Trie(std::move(all));
+  file_tokens_ = Trie(std::move(file));
+  text_tokens_ = Trie(std::move(text));
 }
 
 void SentencePieceTokenizer::choose_special_ids() {
@@ -131,6 +167,7 @@ std::string SentencePieceTokenizer::piece(int32_t id) const {
 std::optional<int32_t> SentencePieceTokenizer::find(std::string_view piece) const {
   int32_t id = reserved_.find(piece);
   if (id < 0) id = mergeable_.find(piece);
+  if (id < 0) id = added_.find(piece);
   if (id < 0) return std::nullopt;
   return id;
 }
@@ -140,13 +177,18 @@ bool SentencePieceTokenizer::is_control(int32_t id) const { return id >= 0 && id
 std::optional<PieceMerge> SentencePieceTokenizer::merge(std::string_view left, std::string_view right) const {
   if (spec_.unigram) return std::nullopt;
   const int32_t id = mergeable_.find(std::string(left).append(right));
-  if (id < 0 || control_[size_t(id)]) return std::nullopt;
+  if (id < 0 || type(id) == PieceType::user_defined) return std::nullopt;  // those are whole from the start
   return PieceMerge{id, -double(scores_[size_t(id)])};
 }
 
-int32_t SentencePieceTokenizer::piece_to_id(std::string_view piece) const { return find(piece).value_or(*unknown_); }
+int32_t SentencePieceTokenizer::piece_to_id(std::string_view piece) const {
+  int32_t id = reserved_.find(piece);
+  if (id < 0) id = mergeable_.find(piece);
+  return id < 0 ? *unknown_ : id;
+}
 
-SentencePieceTokenizer::Normalised SentencePieceTokenizer::normalise(std::string_view text, const Trie& user_defined) const {
+SentencePieceTokenizer::Normalised SentencePieceTokenizer::normalise(std::string_view text, const Trie& user_defined,
+                                                                     bool prefix) const {
   Normalised out;
   if (text.empty()) return out;
   struct Prefix {
@@ -176,7 +218,7 @@ SentencePieceTokenizer::Normalised SentencePieceTokenizer::normalise(std::string
     out.text += bytes;
     out.origin.insert(out.origin.end(), bytes.size(), uint32_t(from));
   };
-  if (spec_.add_dummy_prefix && !spec_.whitespace_as_suffix) append(space, pos);
+  if (prefix && !spec_.whitespace_as_suffix) append(space, pos);
   bool after_space = spec_.remove_extra_whitespaces;
   while (pos < text.size()) {
     auto [replacement, size] = prefix_at(pos);
@@ -193,7 +235,7 @@ SentencePieceTokenizer::Normalised SentencePieceTokenizer::normalise(std::string
       out.origin.resize(out.text.size());
     }
   }
-  if (spec_.add_dummy_prefix && spec_.whitespace_as_suffix) append(space, pos);
+  if (prefix && spec_.whitespace_as_suffix) append(space, pos);
   out.origin.push_back(uint32_t(pos));
   return out;
 }
@@ -248,10 +290,10 @@ void SentencePieceTokenizer::encode_word(std::string_view word, const Trie& user
   scratch.cache.insert(word, std::span(out).subspan(first));
 }
 
-void SentencePieceTokenizer::encode_segment(std::string_view text, size_t offset, Special special,
+void SentencePieceTokenizer::encode_segment(std::string_view text, size_t offset, bool prefix, Special special,
                                             std::vector<TokenPiece>& out) const {
   const Trie& user_defined = special == Special::text ? user_defined_text_ : user_defined_;
-  const Normalised normal = normalise(text, user_defined);
+  const Normalised normal = normalise(text, user_defined, prefix);
   SentencePieceScratch scratch;
   scratch.cache.prepare(text.size());
   std::vector<WordToken> tokens;
@@ -278,8 +320,8 @@ void SentencePieceTokenizer::encode_segment(std::string_view text, size_t offset
   if (spec_.unigram) {
     const auto score = [&](int32_t id, size_t size) {
       if (special == Special::text && control_[size_t(id)]) return -std::numeric_limits<double>::infinity();
-      // A user-defined piece gets more than any other way to cover its bytes could.
-      return type(id) == PieceType::user_defined ? double(float(size) * highest_score_) - 0.1 : double(scores_[size_t(id)]);
+      // A user-defined piece gets a score of its own, above zero and the larger the longer it is.
+      return type(id) == PieceType::user_defined ? 0.1 * double(size) - 0.1 : double(scores_[size_t(id)]);
     };
     constexpr float kUnknownPenalty = 10;
     unigram_encode<float>(normal.text, unigram_pieces_, score, *unknown_, lowest_score_ - kUnknownPenalty, tokens);
@@ -298,21 +340,15 @@ void SentencePieceTokenizer::encode_segment(std::string_view text, size_t offset
 std::vector<TokenPiece> SentencePieceTokenizer::run(std::string_view text, bool add_special, Special special, bool) const {
   std::vector<TokenPiece> out;
   if (add_special && adds_bos_) out.push_back({*bos_, 0, 0});
-  size_t begin = 0;
-  if (special == Special::parse && !control_pieces_.empty()) {
-    for (size_t pos = 0; pos < text.size();) {
-      const Trie::Match control = control_pieces_.longest(text, pos);
-      if (control.size == 0) {
-        ++pos;
-        continue;
-      }
-      encode_segment(text.substr(begin, pos - begin), begin, special, out);
-      out.push_back({control.value, pos, pos + control.size});
-      pos += control.size;
-      begin = pos;
+  const Trie& trie = special == Special::parse ? all_tokens_ : special == Special::text ? text_tokens_ : file_tokens_;
+  for (const AddedSpan& s : find_added(text, trie, tokens_)) {
+    if (s.id >= 0) {
+      out.push_back({s.id, s.begin, s.end});
+      continue;
     }
+    const bool prefix = spec_.add_dummy_prefix && (s.begin == 0 || !spec_.prefix_once);
+    encode_segment(text.substr(s.begin, s.end - s.begin), s.begin, prefix, special, out);
   }
-  encode_segment(text.substr(begin), begin, special, out);
   if (add_special && adds_eos_) out.push_back({*eos_, text.size(), text.size()});
   return out;
 }
@@ -335,7 +371,7 @@ class SentencePieceDecode final : public DecodeState {
     if (skip_special && t_.is_control(id)) return;
     if (space_removed_ || wrote_) at_start_ = false;
     space_removed_ = false;
-    if (type == PieceType::control) return;
+    if (type == PieceType::control) return write(t_.added_.has(id) ? piece : "", out);  // the file's own have no text
     if (type == PieceType::unknown) return write(t_.spec_.unknown_surface, out);
     std::string_view rest = piece;
     if (at_start_ && (t_.spec_.add_dummy_prefix || t_.spec_.remove_extra_whitespaces)) {

@@ -35,10 +35,11 @@ class SentencePieceTokenizer final : public Tokenizer {
   };
   PieceType type(int32_t id) const { return types_[size_t(id)]; }
   void build_vocabulary();
+  void add_tokens();
   void choose_special_ids();
   void describe();
-  Normalised normalise(std::string_view text, const Trie& user_defined) const;
-  void encode_segment(std::string_view text, size_t offset, Special special, std::vector<TokenPiece>& out) const;
+  Normalised normalise(std::string_view text, const Trie& user_defined, bool prefix) const;
+  void encode_segment(std::string_view text, size_t offset, bool prefix, Special special, std::vector<TokenPiece>& out) const;
   void encode_word(std::string_view word, const Trie& user_defined, Special special, struct SentencePieceScratch& scratch,
                    std::vector<WordToken>& out) const;
   void resegment(std::string_view word, WordToken token, const struct SentencePieceScratch& scratch,
@@ -54,10 +55,12 @@ class SentencePieceTokenizer final : public Tokenizer {
   int32_t byte_ids_[256] = {};
   Charsmap charsmap_, denormaliser_;
   SafeCuts cuts_;
-  Trie user_defined_, user_defined_text_;  // all of them; those that are not control tokens
-  Trie control_pieces_;
+  Trie user_defined_, user_defined_text_;        // all of them; those that are not control tokens
+  std::vector<AddedToken> tokens_;               // what run() cuts the text at: added tokens and control pieces
+  Trie all_tokens_, file_tokens_, text_tokens_;  // by their index: for Special::parse, as_file and text
+  Vocabulary added_;                             // those that are no pieces of the file
   Trie unigram_pieces_;
-  float lowest_score_ = 0, highest_score_ = 0;
+  float lowest_score_ = 0;
 };
 
 }  // namespace vitrine

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/added_tokens.h"
+
 namespace vitrine {
 
 enum class PieceType : uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
@@ -19,7 +21,9 @@ struct SentencePieceSpec {
   std::string source;  // the file, for messages
   std::string origin;  // "SentencePiece" or "GGUF", for description()
   std::vector<Piece> pieces;
-  bool unigram = false;  // otherwise BPE
+  std::vector<AddedToken> added;  // declared beside the file; ids behind the pieces extend the vocabulary
+  bool prefix_once = false;       // the dummy prefix is for the text's start, not for what follows an added token
+  bool unigram = false;           // otherwise BPE
   bool byte_fallback = false;
   bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true, whitespace_as_suffix = false;
   std::string charsmap, denormaliser_charsmap;

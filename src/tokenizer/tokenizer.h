@@ -23,7 +23,8 @@ struct TokenPiece {
 
 /// Whether control tokens (<bos>, <|endoftext|>, <start_of_turn>) that are spelled out in the text become their ids.
 enum class Special {
-  as_file,  // as the file's reference library does: tokenizer.json yes; the others only user-defined pieces
+  as_file,  // as the file's reference library does: tokenizer.json yes; the others only user-defined pieces and added tokens
+            // that are not special
   text,     // never: what a user types stays text
   parse,    // always
 };
@@ -105,7 +106,8 @@ class StreamDecoder {
 };
 
 /// Opens a tokenizer. `path` is a folder (tokenizer.json decides, then tokenizer.model, then vocab.json + merges.txt) or
-/// one such file; tokenizer_config.json beside it may say which special tokens exist and which are added.
+/// one such file. tokenizer_config.json and added_tokens.json beside it name special tokens and add tokens that the file lacks;
+/// what stands around a text is tokenizer.json's own post-processor, and beside the other files add_bos_token and add_eos_token.
 /// Errors: FileError naming file, field and what was expected; an unknown component is named with the known ones.
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path);
 

@@ -312,6 +312,12 @@ std::vector<SentencePieceSpec::Piece> meta_pieces(const TrainTokenizerOptions& o
     throw InputError("the user-defined piece \"" + options.user_defined.front() +
                      "\" cannot be used together with a space before every line: tokenizer.json has no form for both. Leave "
                      "one of them out.");
+  // The space in front of a line is no part of such a token, so that "The" at its begin would spell the token's piece again.
+  for (const std::string& token : options.special)
+    if (options.dummy_prefix && token.starts_with(kSpaceMarkUtf8))
+      throw InputError("the control token \"" + token +
+                       "\" begins with U+2581, a space, and cannot be used together with a space before every line: a word there "
+                       "would be a second piece of its spelling. Leave one of them out.");
   return meta;
 }
 

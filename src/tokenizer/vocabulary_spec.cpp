@@ -16,8 +16,6 @@ namespace {
 
 constexpr const char* kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kGpt4o =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
@@ -35,7 +33,7 @@ const std::vector<PreTokenization>& known_pre_tokenizations() {
       {{"gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling"}, {gpt2}},
       {{"llama-bpe", "llama3", "llama-v3", "falcon3"}, {kLlama3}, true, true},
       {{"dbrx", "smaug-bpe"}, {kLlama3}},
-      {{"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"}, {kQwen2}},
+      {{"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"}, {std::string(kQwen2Pattern)}},
       {{"gpt-4o", "llama4"}, {kGpt4o}},
       {{"tekken"}, {kTekken}, true, true},
       {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", gpt2, "[0-9][0-9][0-9]"}},

@@ -6,8 +6,11 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/mapped_file.h"
 #include "base/utf8.h"
+#include "tokenizer/load.h"
+#include "tokenizer/sentencepiece_writer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace vitrine {
@@ -40,6 +43,121 @@ std::string random_text(std::mt19937& random, size_t characters) {
 TEST(Words, SquaredLettersAreAlphabetic) {
   const auto tokenizer = load_tokenizer(kGolden + "variants/words_whitespace.json");
   for (const char* text : {"a🅶b", "🅢x", "x🆉", "🄰a"}) EXPECT_EQ(tokenizer->encode(text, false), (Ids{0})) << text;
+}
+
+// The pieces that a Split pre-tokenizer cuts a text into.
+std::vector<std::string> split(const std::string& regex, const std::string& behavior, bool invert, const std::string& text) {
+  Json json = Json::parse(R"({"model": {"type": "WordLevel", "vocab": {"<unk>": 0}, "unk_token": "<unk>"}})");
+  json["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", behavior}, {"invert", invert}};
+  std::vector<std::string> out;
+  for (const TokenPiece& p : tokenizer_from_json(json.dump(), "tokenizer.json", {})->encode_with_offsets(text, false))
+    out.push_back(text.substr(p.begin, p.end - p.begin));
+  return out;
+}
+
+// tokenizers 0.23: a match without characters cuts, too.
+TEST(Split, CutsAtEmptyMatches) {
+  using Pieces = std::vector<std::string>;
+  const struct {
+    const char* behavior;
+    bool invert;
+    Pieces thousands, letters, between;
+  } cases[] = {
+      {"Removed", false, {"1", "234", "567 ab 12"}, {"b", "c"}, {"1", "2", "3", "4"}},
+      {"Removed", true, {}, {"aa"}, {"b", "b", "b"}},
+      {"Isolated", false, {"1", "234", "567 ab 12"}, {"b", "aa", "c"}, {"1", "2", "b", "3", "b", "b", "4"}},
+      {"Isolated", true, {"1", "234", "567 ab 12"}, {"b", "aa", "c"}, {"1", "2", "b", "3", "b", "b", "4"}},
+      {"MergedWithPrevious", false, {"1", "234", "567 ab 12"}, {"baa", "c"}, {"1", "2b", "3b", "b", "4"}},
+      {"MergedWithPrevious", true, {"1", "234", "567 ab 12"}, {"b", "aac"}, {"1", "2", "b3", "b", "b4"}},
+      {"MergedWithNext", false, {"1", "234", "567 ab 12"}, {"b", "aac"}, {"1", "2", "b3", "b", "b4"}},
+      {"MergedWithNext", true, {"1", "234", "567 ab 12"}, {"baa", "c"}, {"1", "2b", "3b", "b", "4"}},
+      {"Contiguous", false, {"1", "234", "567 ab 12"}, {"b", "aa", "c"}, {"1", "2", "b", "3", "bb", "4"}},
+      {"Contiguous", true, {"1", "234", "567 ab 12"}, {"b", "aa", "c"}, {"1", "2", "b", "3", "bb", "4"}},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(std::string(c.behavior) + (c.invert ? ", inverted" : ""));
+    EXPECT_EQ(split(R"((?=(?:\d{3})+(?:\D|$)))", c.behavior, c.invert, "1234567 ab 12"), c.thousands);
+    EXPECT_EQ(split("a*", c.behavior, c.invert, "baac"), c.letters);
+    EXPECT_EQ(split(R"((?<=\d)(?=\d)|b)", c.behavior, c.invert, "12b3bb4"), c.between);
+  }
+}
+
+// tokenizers 0.23: Oniguruma's classes are sets of Unicode, wider than PCRE2's.
+TEST(Split, PosixClassesAreOnigurumas) {
+  const std::string text = "a\u01C5\u0345\u0488\u00B2\u24B6_1$+\u20AC \t\u2028\u00AD\x01";
+  const std::pair<const char*, const char*> classes[] = {
+      {"alpha", "a\u01C5\u0345\u24B6"},
+      {"alnum", "a\u01C5\u0345\u24B61"},
+      {"word", "a\u01C5\u0345\u0488\u24B6_1"},
+      {"punct", "\u24B6_$+\u20AC"},
+      {"upper", "\u24B6"},
+      {"lower", "a\u0345"},
+      {"space", " \t\u2028"},
+      {"blank", " \t"},
+      {"graph", "a\u01C5\u0345\u0488\u00B2\u24B6_1$+\u20AC\u00AD"},
+      {"print", "a\u01C5\u0345\u0488\u00B2\u24B6_1$+\u20AC \u00AD"},
+      {"^punct", "a\u01C5\u0345\u0488\u00B21 \t\u2028\u00AD\x01"},
+      {"^graph", " \t\u2028\x01"},
+  };
+  const auto joined = [&](const std::string& set) {
+    std::string out;
+    for (const std::string& piece : split(set, "Removed", true, text)) out += piece;
+    return out;
+  };
+  for (const auto& [name, characters] : classes) EXPECT_EQ(joined(std::string("[[:") + name + ":]]"), characters) << name;
+  EXPECT_EQ(joined("[^[:punct:]a]"), "\u01C5\u0345\u0488\u00B21 \t\u2028\u00AD\x01");
+  EXPECT_EQ(joined("[[:^alpha:]a]"), "a\u0488\u00B2_1$+\u20AC \t\u2028\u00AD\x01");
+}
+
+// tokenizers 0.23: white space that <|a|> takes along may be a token itself.
+TEST(AddedTokens, InTheWhiteSpaceOfTheOneBefore) {
+  const auto tokenizer = tokenizer_from_json(R"({"added_tokens": [
+      {"id": 1, "content": "<|a|>", "rstrip": true, "special": true}, {"id": 2, "content": "\n", "normalized": false}],
+      "model": {"type": "WordLevel", "vocab": {"<unk>": 0}, "unk_token": "<unk>"}})",
+                                             "tokenizer.json", {});
+  EXPECT_EQ(tokenizer->encode("<|a|>\nx"), (Ids{1, 2, 0}));
+  EXPECT_EQ(tokenizer->encode("<|a|>  \n  x"), (Ids{1, 2, 0}));
+  EXPECT_EQ(tokenizer->encode("<|a|>  x"), (Ids{1, 0}));
+  EXPECT_EQ(tokenizer->encode("<|a|> <|a|>\n\n"), (Ids{1, 1, 2, 2}));
+}
+
+// sentencepiece 0.2.3: the score of a user-defined piece is its own and does not fall with those of the others.
+TEST(Unigram, UserDefinedPiecesHaveTheirOwnScore) {
+  SentencePieceSpec spec;
+  const auto add = [&](const char* text, float score, PieceType type) { spec.pieces.push_back({text, score, type}); };
+  add("<unk>", 0, PieceType::unknown);
+  add("\xE2\x96\x81", -1, PieceType::normal);
+  add("a", -1.5f, PieceType::normal);
+  add("b", -2, PieceType::normal);
+  add("bc", -1, PieceType::user_defined);
+  add("c", -2, PieceType::normal);
+  add("ab", -0.5f, PieceType::normal);
+  add("d", -2, PieceType::normal);
+  add("bcd", -1.95f, PieceType::normal);
+  add("bcb", -1.85f, PieceType::normal);
+  spec.add_dummy_prefix = spec.remove_extra_whitespaces = false;
+  ProtobufWriter how;
+  how.integer(3, 1);  // model_type: unigram
+  const auto tokenizer = tokenizer_from_sentencepiece(sentencepiece_model(spec, how), "tokenizer.model", {});
+  EXPECT_EQ(tokenizer->encode("abab"), (Ids{6, 6}));
+  EXPECT_EQ(tokenizer->encode("aabcc"), (Ids{2, 2, 4, 5}));
+  EXPECT_EQ(tokenizer->encode("bcd"), (Ids{4, 7}));
+  EXPECT_EQ(tokenizer->encode("bcbcd"), (Ids{4, 4, 7}));
+  EXPECT_EQ(tokenizer->encode("bcb"), Ids{9});
+}
+
+// A user-defined piece is whole from the start: no two pieces merge to it.
+TEST(Merges, DoNotMakeUserDefinedPieces) {
+  SentencePieceSpec spec;
+  const auto add = [&](const char* text, float score, PieceType type) { spec.pieces.push_back({text, score, type}); };
+  add("<unk>", 0, PieceType::unknown);
+  add("a", -1, PieceType::normal);
+  add("b", -2, PieceType::normal);
+  add("ab", -3, PieceType::normal);
+  add("ba", 0, PieceType::user_defined);
+  const auto tokenizer = tokenizer_from_sentencepiece(sentencepiece_model(spec), "tokenizer.model", {});
+  EXPECT_TRUE(tokenizer->merge("a", "b"));
+  EXPECT_FALSE(tokenizer->merge("b", "a"));
 }
 
 // F05: with a byte vocabulary every text comes back, whatever its bytes.

@@ -163,18 +163,28 @@ TEST(LoadTokenizer, SaysWhatIsMissingOrWrong) {
   expect_error([&] { load_tokenizer(folder.path()); }, "holds a JSON array, expected an object");
 }
 
-TEST(LoadTokenizer, TheConfigurationBesideDecidesBosAndEos) {
+// transformers 5.23: beside a tokenizer.json the names of the tokens count; add_bos_token and add_eos_token do not.
+TEST(LoadTokenizer, TheFileSaysWhatIsAddedAndTheConfigurationWhatItIsCalled) {
   const TemporaryFolder folder;
   const std::string file = folder.write("tokenizer.json", small_json().dump());
   using Ids = std::vector<int32_t>;
   EXPECT_EQ(load_tokenizer(file)->encode("a"), Ids{1});
   folder.write("tokenizer_config.json",
                R"({"bos_token": {"content": "<s>"}, "add_bos_token": true, "eos_token": "b", "add_eos_token": true})");
-  EXPECT_EQ(load_tokenizer(folder.path())->encode("a"), (Ids{5, 1, 2}));
-  EXPECT_EQ(load_tokenizer(folder.path())->encode("a", false), Ids{1});
-  EXPECT_NE(load_tokenizer(folder.path())->description().find("adds 5 \"<s>\" in front, 2 \"b\" at the end"), std::string::npos);
-  folder.write("tokenizer_config.json", R"({"bos_token": "<s>", "add_bos_token": false})");
   EXPECT_EQ(load_tokenizer(folder.path())->encode("a"), Ids{1});
+  EXPECT_EQ(load_tokenizer(folder.path())->bos(), 5);
+  EXPECT_EQ(load_tokenizer(folder.path())->eos(), 2);
+  Json framed = small_json();
+  framed["post_processor"] = {{"type", "TemplateProcessing"},
+                              {"single", {{{"SpecialToken", {{"id", "<s>"}}}}, {{"Sequence", {{"id", "A"}}}}}},
+                              {"special_tokens", {{"<s>", {{"ids", {5}}}}}}};
+  folder.write("tokenizer.json", framed.dump());
+  for (const char* flags : {R"("add_bos_token": false)", R"("add_eos_token": false)", R"("add_eos_token": true)"}) {
+    folder.write("tokenizer_config.json", std::string(R"({"bos_token": "<s>", "eos_token": "b", )") + flags + "}");
+    EXPECT_EQ(load_tokenizer(folder.path())->encode("a"), (Ids{5, 1})) << flags;
+    EXPECT_EQ(load_tokenizer(folder.path())->encode("a", false), Ids{1});
+  }
+  EXPECT_NE(load_tokenizer(folder.path())->description().find("adds 5 \"<s>\" in front, nothing at the end"), std::string::npos);
 }
 
 TEST(TokenizerIds, OutsideTheVocabularyAreNamed) {

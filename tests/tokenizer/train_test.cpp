@@ -172,15 +172,27 @@ TEST(Gpt2Words, DoNotCrossSafeCuts) {
   };
   int cuts = 0;
   for (int round = 0; round < 2000; ++round) {
-    const std::string text = random_text(random, 40);
+    std::string text = random_text(random, 40);
+    if (round % 4 == 0) text.erase(random() % text.size(), 1);  // not always UTF-8
     const size_t cut = gpt2_safe_cut(text, 0, random() % (text.size() + 1));
     if (cut == 0) continue;
     ++cuts;
     std::vector<std::string> parts = words(std::string_view(text).substr(0, cut));
     for (const std::string& word : words(std::string_view(text).substr(cut))) parts.push_back(word);
-    ASSERT_EQ(parts, words(text)) << Json(text) << " at " << cut;
+    ASSERT_EQ(parts, words(text)) << Json(utf8_lossy(text)) << " at " << cut;
   }
-  EXPECT_GT(cuts, 500);
+  EXPECT_GT(cuts, 1500);
+}
+
+// Text without a letter of ASCII has such places too: behind 。 at a line's end, say.
+TEST(Gpt2Words, SafeCutsFollowCharactersBeyondAscii) {
+  EXPECT_EQ(gpt2_safe_cut("你好。\n他", 0, 13), 9u);
+  EXPECT_EQ(gpt2_safe_cut("你好 他", 0, 10), 6u);
+  EXPECT_EQ(gpt2_safe_cut("\u00E9 \U0001F600 ", 0, 8), 7u);
+  EXPECT_EQ(gpt2_safe_cut("\u00E9 \U0001F600 ", 0, 6), 2u);
+  EXPECT_EQ(gpt2_safe_cut("你\u3000\n他", 0, 10), 0u);                             // inside a run of white space
+  EXPECT_EQ(gpt2_safe_cut("\xBD\xA0 \xE4\xBD \x80\x80\x80\x80\x80 ", 0, 12), 0u);  // no characters
+  EXPECT_EQ(gpt2_safe_cut("a\u0085 \u2028 ", 0, 8), 0u);
 }
 
 /// `bytes` of lines of made-up words, of which a few are frequent.
@@ -392,7 +404,13 @@ TEST(TrainTokenizer, RefusesWithNumbers) {
                                                "\" cannot be used together with a space before every line: tokenizer.json has no "
                                                "form for both. Leave one of them out.");
   }
+  options.user_defined.clear();
+  options.special = {"\u2581The"};
+  EXPECT_CONTAINS(message("The cat\nThe dog\nThe king", options),
+                  "the control token \"\u2581The\" begins with U+2581, a space, and cannot be used together with a space before "
+                  "every line");
   options.dummy_prefix = false;
+  EXPECT_EQ(message("The cat\nThe dog\nThe king", options), "no error");
   options = byte_options(300);
   options.memory_bytes = 64;
   EXPECT_CONTAINS(message("a b c d e f g h", options), "0 MiB do not hold the words of 1 MiB of text; allow more memory.");
