@@ -51,8 +51,49 @@ class Requests(Case):
         logits, cache = self.model.run_with_cache(self.tokens, "logits", positions=-1, return_type=None)
         self.assertIsNone(logits)
         np.testing.assert_array_equal(cache["hook_logits"], self.model(self.tokens)[:, -1:])
-        with self.assert_says(vitrine.InputError, "different slices of hook_logits"):
-            self.model.run_with_cache(self.tokens, "logits", positions=-1)
+
+    def test_slices_of_all(self):
+        rows = self.tokens.shape[1]
+        logits, cache = self.model.run_with_cache(self.tokens, positions=-1)
+        self.assertEqual(list(cache), list(self.all))
+        self.assert_close(logits, self.logits, 1e-5, 1e-5)
+        np.testing.assert_array_equal(cache["logits"], logits[:, -1:])
+        for name, value in cache.items():
+            cut = self.all[name]
+            self.assert_close(value, cut[:, :, -1:] if name.endswith(("scores", "pattern")) else cut[:, -1:], 1e-5, 1e-5, name)
+        # What has no heads stays whole.
+        _, cache = self.model.run_with_cache(self.tokens, heads=slice(1, 3))
+        for name, value in cache.items():
+            cut = self.all[name]
+            if name.endswith(("scores", "pattern")):
+                cut = cut[:, 1:3]
+            elif name.endswith(("hook_q", "hook_rot_q", "hook_z")):
+                cut = cut[:, :, 1:3]
+            elif name.endswith(("hook_k", "hook_rot_k", "hook_v")):
+                cut = cut[:, :, 1:3]  # of two
+            self.assert_close(value, cut, 1e-5, 1e-5, name)
+        _, cache = self.model.run_with_cache(self.tokens, ["resid_post.3", "z.3"], heads=0, positions=slice(-2, None))
+        self.assert_close(cache["resid_post", 3], self.all["resid_post", 3][:, -2:], 1e-5, 1e-5)
+        self.assert_close(cache["z", 3], self.all["z", 3][:, -2:, :1], 1e-5, 1e-5)
+        _, of_loss = self.model.gradients(self.tokens, ["resid_post.3", "z.3"], heads=0)
+        self.assertEqual((of_loss["resid_post", 3].shape[1], of_loss["z", 3].shape[2]), (rows, 1))
+
+        for request, options, kept in (("logits", {"positions": -1}, slice(rows - 1, rows)),
+                                       ("logits[positions=1:-1]", {}, slice(1, rows - 1)),
+                                       (["logits[positions=0]", "resid_post.0"], {}, slice(0, 1)),
+                                       ("*[positions=:2]", {}, slice(0, 2)),
+                                       ("*[heads=0,positions=:2]", {}, slice(0, 2)),
+                                       ("*[positions=:2,heads=0]", {}, slice(0, 2)),
+                                       ("*", {"positions": slice(0, 99)}, slice(0, rows)),
+                                       (lambda name: "logits" in name, {"positions": 2}, slice(2, 3))):
+            logits, cache = self.model.run_with_cache(self.tokens, request, **options)
+            self.assertEqual(logits.shape, self.logits.shape)
+            np.testing.assert_array_equal(cache["logits"], logits[:, kept])
+            if isinstance(request, str) and "heads" in request:
+                self.assert_close(cache["z", 1], self.all["z", 1][:, kept, :1], 1e-5, 1e-5)
+                self.assert_close(cache["embed"], self.all["embed"][:, kept], 1e-5, 1e-5)
+        logits, cache = self.model.run_with_cache([[2, 300, 301], [2, 302, 303]], "logits", positions=-1)
+        np.testing.assert_array_equal(cache["logits"], logits[:, -1:])
 
     def test_keys(self):
         name = "blocks.7.attn.hook_pattern"
@@ -77,6 +118,12 @@ class Requests(Case):
             ("8 layers", lambda: self.kept("blocks.8.hook_resid_pre")),
             ("neither an index nor a range", lambda: self.kept("pattern[heads=x]")),
             ("has slices of its own", lambda: self.kept("pattern[heads=0]", heads=1)),
+            ("heads=1 is of no use", lambda: self.kept("resid_post", heads=1)),
+            ("different slices of hook_logits", lambda: self.kept(["logits", "*[positions=-1]"])),
+            ("\"logits[positions=99]\" asks for one that is not there", lambda: self.kept("logits", positions=99)),
+            ("\"logits[positions=4:2]\" selects nothing", lambda: self.kept("logits", positions=slice(4, 2))),
+            ("no hook that it fits has any", lambda: self.kept("logits[heads=0,positions=-1]")),
+            ("names positions twice", lambda: self.kept("logits[positions=0,positions=1]")),
             ("has a step", lambda: self.kept("pattern", heads=slice(0, 4, 2))),
             ("chose none", lambda: self.kept(lambda name: False)),
             ("Did you mean", lambda: self.model.run_with_hooks(self.tokens, [("hook_zzz", print)])),

@@ -243,11 +243,16 @@ class Model:
         """
         if return_type not in ("logits", None):
             raise UsageError(f"return_type is {return_type!r}; expected 'logits' or None")
-        requests = [name + _slices(name, heads, positions) for name in self._requests(names_filter)]
-        values = self._run(self._rows(prompt), requests + ["hook_logits"] if return_type else requests)
-        logits = values["hook_logits"] if return_type else None
-        if return_type and not self._asks_for_logits(requests):
-            del values["hook_logits"]
+        requests = self._sliced(self._requests(names_filter), heads, positions)
+        rows = self._rows(prompt)
+        if return_type is None:
+            logits, values = None, self._run(rows, requests)
+        else:  # a run holds a hook once: all of the logits, of which the cache gets what was asked for
+            others, kept = self._apart_from_logits(requests, rows.shape[1])
+            values = self._run(rows, [*others, "hook_logits"])
+            logits = values.pop("hook_logits")
+            if kept is not None:
+                values["hook_logits"] = logits if kept == slice(0, rows.shape[1]) else logits[:, kept]
         cache = ActivationCache(values, self.config.n_layers)
         return logits, cache.remove_batch_dim() if remove_batch_dim else cache
 
@@ -296,10 +301,51 @@ class Model:
             return names_of(self._session, names_filter)
         return list(names_filter)
 
-    def _asks_for_logits(self, requests: list[str]) -> bool:
-        full = set(self.hook_names)
-        patterns = [r.split("[")[0] for r in requests if r not in full]
-        return "hook_logits" in requests or any("hook_logits" in self._session.find_hooks(p) for p in patterns)
+    def _sliced(self, requests: list[str], heads: Slice, positions: Slice) -> list[str]:
+        """The requests with the slices of all; heads only where a hook has some, for the others are to stay whole."""
+        if heads is None:
+            return [request + _slices(request, None, positions) for request in requests]
+        sliced, any_heads = [], False
+        for request in requests:
+            cut = _slices(request, heads, positions)
+            if any(map(_has_heads, self._session.find_hooks(request))):
+                any_heads = True
+            else:
+                cut = _slices(request, None, positions)
+            sliced.append(request + cut)
+        if not any_heads:
+            raise InputError(f"heads={_slice_text(heads)} is of no use: no hook that is asked for has heads")
+        return sliced
+
+    def _apart_from_logits(self, requests: list[str], rows: int) -> tuple[list[str], slice | None]:
+        """The requests without slices of the logits, and the positions of the logits that they ask for."""
+        others: list[str] = []
+        kept: tuple[str, slice] | None = None
+        for request in requests:
+            pattern = request.split("[")[0]
+            names = self._session.find_hooks(pattern) if pattern else []
+            cut = _POSITIONS.fullmatch(request)
+            asked = slice(0, rows)
+            if "hook_logits" not in names or cut is None:
+                others.append(request)  # what is malformed, the run refuses
+            else:
+                asked = _range(request, cut["positions"], rows)
+                others += self._names_without_logits(request, names, cut)
+            if "hook_logits" not in names:
+                continue
+            if kept is not None and kept[1] != asked:
+                raise InputError(f'"{kept[0]}" and "{request}" ask for different slices of hook_logits; a cache holds a hook '
+                                 "once. Ask for the larger slice, or run twice")
+            kept = kept or (request, asked)
+        return others, kept[1] if kept else None
+
+    def _names_without_logits(self, request: str, names: list[str], cut: re.Match[str]) -> list[str]:
+        heads = cut["before"] or cut["after"]
+        if heads and not any(map(_has_heads, names)):
+            return [request]  # the run refuses it
+        positions = f"positions={cut['positions']}"
+        return [f"{name}[{heads},{positions}]" if heads and _has_heads(name) else f"{name}[{positions}]"
+                for name in names if name != "hook_logits"]
 
     def predict(self, prompt: Prompt, top: int = 10, *, all_positions: bool = False) -> list[Prediction]:
         """What the model expects after the prompt, or after each of its tokens: the top likeliest tokens."""
@@ -411,7 +457,7 @@ class Model:
         """
         self._without_hooks("gradients")
         ids = self._one(prompt)
-        requests = [name + _slices(name, heads, positions) for name in self._requests(names_filter)]
+        requests = self._sliced(self._requests(names_filter), heads, positions)
         wanted = ids if labels is None else self._one(np.asarray(labels))
         loss, values = self._session.gradients(ids, requests, [int(label) for label in wanted])
         return loss, ActivationCache(values, self.config.n_layers)
@@ -524,21 +570,49 @@ class Model:
         return self._layers("mlp.W_out", np.transpose)
 
 
+_ONE_SLICE = r"(?:-?\d+|(?:-?\d+)?:(?:-?\d+)?)"
+_POSITIONS = re.compile(rf"[^\[]+\[(?:(?P<before>heads={_ONE_SLICE}),)?positions=(?P<positions>{_ONE_SLICE})"
+                        rf"(?:,(?P<after>heads={_ONE_SLICE}))?\]")
+
+
+def _has_heads(name: str) -> bool:
+    """Whether values of the hook have an axis of heads."""
+    return ".attn.hook_" in name and not name.endswith("hook_out")
+
+
+def _slice_text(s: int | slice) -> str:
+    if not isinstance(s, slice):
+        return str(int(s))
+    if s.step not in (None, 1):
+        raise InputError(f"the slice {s} has a step; expected a range without one")
+    return f"{'' if s.start is None else s.start}:{'' if s.stop is None else s.stop}"
+
+
 def _slices(request: str, heads: Slice, positions: Slice) -> str:
     """The slices of all requests in the words of one: "[heads=0:2,positions=-1]"."""
-    def text(s: int | slice) -> str:
-        if not isinstance(s, slice):
-            return str(int(s))
-        if s.step not in (None, 1):
-            raise InputError(f"the slice {s} has a step; expected a range without one")
-        return f"{'' if s.start is None else s.start}:{'' if s.stop is None else s.stop}"
-
-    parts = [f"{axis}={text(s)}" for axis, s in (("heads", heads), ("positions", positions)) if s is not None]
+    parts = [f"{axis}={_slice_text(s)}" for axis, s in (("heads", heads), ("positions", positions)) if s is not None]
     if not parts:
         return ""
     if "[" in request:
         raise InputError(f"{request!r} has slices of its own; give them there, or as heads= and positions=, not both")
     return f"[{','.join(parts)}]"
+
+
+def _range(request: str, text: str, size: int) -> slice:
+    """The positions of `text` ("-1", "2:", "0:-3") among `size`, as the engine takes them."""
+    def fail(problem: str) -> InputError:
+        there = f", 0 to {size - 1}" if size else ""
+        return InputError(f'the hook request "{request}" {problem}: hook_logits has {size} positions{there}')
+
+    if ":" not in text:
+        i = int(text) + (size if int(text) < 0 else 0)
+        if not 0 <= i < size:
+            raise fail("asks for one that is not there")
+        return slice(i, i + 1)
+    first, end, _ = slice(*(int(part) if part else None for part in text.split(":"))).indices(size)
+    if first >= end:
+        raise fail("selects nothing")
+    return slice(first, end)
 
 
 def _cross_entropy(logits: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -53,8 +53,9 @@ PicturePrompt prompt_of(const Engine& engine, const Options& o) {
   prompt.adapter = o.model.adapter;
   prompt.ids = std::move(prompts[0].ids);
   if (prompts[0].from_text) {
+    prompt.special = !o.prompt.no_special;
     prompt.text = std::move(prompts[0].text);
-    prompt.pieces = engine.tokenizer().encode_with_offsets(*prompt.text, !o.prompt.no_special);
+    prompt.pieces = engine.tokenizer().encode_with_offsets(*prompt.text, prompt.special);
   }
   return prompt;
 }

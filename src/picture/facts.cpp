@@ -10,12 +10,12 @@ namespace {
 
 class Collector final : public TensorTable {
  public:
-  explicit Collector(Parameters& found) : found_(found) {}
+  explicit Collector(NamedParameters& found) : found_(found) {}
   void matrix(Weight& weight, const TensorLine& line) override { found_.matrices[line.ours] = &weight; }
   void vector(Vector& vector, const TensorLine& line) override { found_.vectors[line.ours] = &vector; }
 
  private:
-  Parameters& found_;
+  NamedParameters& found_;
 };
 
 std::string title_of(const std::string& family) {
@@ -32,17 +32,17 @@ std::string title_of(const std::string& family) {
 
 }  // namespace
 
-const Weight* Parameters::matrix(std::string_view name) const {
+const Weight* NamedParameters::matrix(std::string_view name) const {
   const auto found = matrices.find(name);
   return found == matrices.end() ? nullptr : found->second;
 }
-const Vector* Parameters::vector(std::string_view name) const {
+const Vector* NamedParameters::vector(std::string_view name) const {
   const auto found = vectors.find(name);
   return found == vectors.end() ? nullptr : found->second;
 }
 
-Parameters parameters_of(Engine& engine) {
-  Parameters found;
+NamedParameters parameters_of(Engine& engine) {
+  NamedParameters found;
   Collector collector(found);
   engine.opened().model->tensors(collector);
   return found;
@@ -64,7 +64,10 @@ ModelFacts facts_of(Engine& engine) {
   facts.positions = first.rope                         ? Positions::rotary
                     : facts.parameters.matrix("W_pos") ? Positions::learned
                                                        : Positions::sinusoidal;
+  if (const Json& config = engine.opened().files.config; facts.positions == Positions::sinusoidal && config.is_object())
+    facts.halved_sinusoids = config.value("position_layout", "pairs") == "halves";
   facts.rms = first.rms;
+  facts.norm_offset = first.rms ? first.norm.offset : 0;
   facts.activation = first.activation;
   facts.gated = has("blocks.0.mlp.hook_pre_linear");
   facts.final_norm = has("ln_final.hook_normalized");
@@ -94,6 +97,11 @@ std::string ModelFacts::mlp_title() const {
   return gated ? "GLU" : "linear";
 }
 
+bool ModelFacts::has_bias(std::string_view matrix) const {
+  const Weight* weight = parameters.matrix("blocks.0." + std::string(matrix));
+  return weight != nullptr && static_cast<bool>(weight->bias);
+}
+
 std::string activation_name(Activation f) {
   switch (f) {
     case Activation::relu: return "relu";
@@ -117,11 +125,12 @@ double activation_value(Activation f, double x) {
   return x;
 }
 
-PictureJson to_json(const ModelFacts& f, const std::string& name) {
+PictureJson to_json(const ModelFacts& f, const std::string& name, const std::string& adapter) {
   const ModelShape& s = f.shape;
   static constexpr const char* kPlaces[] = {"before", "after", "both"};
   static constexpr const char* kPositions[] = {"rotary", "learned", "sinusoidal"};
   return {{"name", name},
+          {"adapter", adapter},
           {"family", s.family},
           {"familyTitle", f.family_title},
           {"dModel", s.d_model},

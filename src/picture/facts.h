@@ -14,22 +14,24 @@ enum class NormPlace : uint8_t { before, after, both };
 enum class Positions : uint8_t { rotary, learned, sinusoidal };
 
 /// A model's parameters by our names ("W_E", "blocks.0.ln1.w"), where they lie.
-struct Parameters {
+struct NamedParameters {
   std::map<std::string, const Weight*, std::less<>> matrices;
   std::map<std::string, const Vector*, std::less<>> vectors;
   const Weight* matrix(std::string_view name) const;  // null if the model has none of that name
   const Vector* vector(std::string_view name) const;
 };
-Parameters parameters_of(Engine& engine);
+NamedParameters parameters_of(Engine& engine);
 
 struct ModelFacts {
   ModelShape shape;
-  Parameters parameters;
+  NamedParameters parameters;
   std::string family_title;      // "Gemma 2"
   std::vector<int64_t> windows;  // of each layer; kNoWindow: global
   NormPlace norm_place = NormPlace::before;
   Positions positions = Positions::rotary;
+  bool halved_sinusoids = false;  // the sines first, then the cosines, instead of in turns
   bool rms = true, gated = false, final_norm = true;
+  double norm_offset = 0;  // added to an RMSNorm's weight: 1 in Gemma's files
   std::optional<RopeSpec> rope;
   double attention_softcap = 0, final_softcap = 0;
   int64_t parameter_count = 0;
@@ -38,6 +40,8 @@ struct ModelFacts {
 
   std::string heads_title() const;  // "MHA", "GQA", "MQA"
   std::string mlp_title() const;    // "GeGLU", "SwiGLU", "ReGLU", "GELU", "ReLU", "SiLU"
+  /// Whether a bias is added to what a matrix of the layers ("attn.W_Q") gives.
+  bool has_bias(std::string_view matrix) const;
 };
 
 ModelFacts facts_of(Engine& engine);
@@ -47,7 +51,7 @@ std::string activation_name(Activation f);
 /// f(x) in double.
 double activation_value(Activation f, double x);
 
-/// data.ts' Model.
-PictureJson to_json(const ModelFacts& facts, const std::string& name);
+/// data.ts' Model. name, adapter: as they were given.
+PictureJson to_json(const ModelFacts& facts, const std::string& name, const std::string& adapter);
 
 }  // namespace vitrine

@@ -110,6 +110,7 @@ std::string shell_word(const std::string& text) {
   return quoted + "'";
 }
 
+// More options may stand in front of it; behind a text that begins with - they would be taken for texts.
 std::string shell_of(const PicturePrompt& prompt) {
   std::string line;
   if (prompt.text) {
@@ -119,6 +120,7 @@ std::string shell_of(const PicturePrompt& prompt) {
     for (size_t i = 0; i < prompt.ids.size(); ++i) line += (i > 0 ? "," : "") + std::to_string(prompt.ids[i]);
   }
   std::string options;
+  if (prompt.text && !prompt.special) options += " --no-special";
   if (!prompt.model.empty()) options += " --model " + shell_word(prompt.model);
   if (!prompt.adapter.empty()) options += " --adapter " + shell_word(prompt.adapter);
   if (options.empty()) return line;
@@ -165,10 +167,11 @@ PictureJson document_of(Studio& studio, PictureJson drawn, PictureJson steps) {
     if (const auto piece = studio.spelled() ? studio.engine.piece(id) : std::nullopt) pieces[std::to_string(id)] = *piece;
   return {{"format", 1},
           {"version", version()},
-          {"model", to_json(studio.facts, studio.prompt.model)},
+          {"model", to_json(studio.facts, studio.prompt.model, studio.prompt.adapter)},
           {"prompt",
            {{"text", studio.prompt.text ? PictureJson(*studio.prompt.text) : PictureJson(nullptr)},
             {"ids", studio.prompt.ids},
+            {"special", studio.prompt.special},
             {"shell", shell_of(studio.prompt)}}},
           {"tokens", tokens_of(studio)},
           {"pieces", std::move(pieces)},
@@ -193,6 +196,8 @@ PictureJson picture_document(Engine& engine, const PicturePrompt& prompt, std::s
   const Entry& entry = entry_of(name);
   if ((entry.needs & kNeedNorms) != 0 || name == "residual-scale")  // which look for the family's norms
     require_family_form(engine, fmt::format("The picture {}", name));
+  if (name == "update-scale" || name == "embedding-rescaling")  // which compare what is added with the stream
+    require_residual(engine, fmt::format("The picture {}", name));
   Studio studio{engine, prompt, options, facts_of(engine), {}, {}};
   studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts.shape, entry.needs));
   PictureJson drawn = PictureJson::object();

@@ -18,6 +18,7 @@ struct PicturePrompt {
   std::vector<TokenPiece> pieces;  // with a text: as long as ids
   std::string model;               // as it was given; empty: the shipped one
   std::string adapter = {};        // as it was given; empty: none
+  bool special = true;             // the text was encoded with BOS and EOS where the tokenizer adds them
 };
 
 struct PictureOptions {

@@ -64,6 +64,19 @@ class Walk {
   const ModelShape& s() const { return facts_.shape; }
   int64_t n() const { return studio_.tokens(); }
   std::string norm_name() const { return facts_.rms ? "RMSNorm" : "LayerNorm"; }
+  // "W_Q y", or "W_Q y + b_Q" where that matrix has a bias.
+  std::string product(const std::string& part, const std::string& name, const std::string& vector) const {
+    return "W_" + name + " " + vector + (facts_.has_bias(part + ".W_" + name) ? " + b_" + name : "");
+  }
+  std::string normed() const {
+    if (!facts_.rms) return "(x − mean(x)) / √(variance(x) + ε) · w + b";
+    return std::string("x / √(mean(x²) + ε) · ") + (facts_.norm_offset != 0 ? "(1 + w)" : "w");
+  }
+  std::string unembedding() const { return s().tied ? "W_E" : "W_U"; }
+  bool output_bias() const { return static_cast<bool>(studio_.engine.model().head().weight->bias); }
+  bool some_windows() const { return std::any_of(facts_.windows.begin(), facts_.windows.end(), is_window); }
+  bool only_windows() const { return std::all_of(facts_.windows.begin(), facts_.windows.end(), is_window); }
+  static bool is_window(int64_t window) { return window != kNoWindow; }
 
   void dot_product() {
     add("dot-product", "Before we start: the dot product",
@@ -125,7 +138,10 @@ class Walk {
          learned
              ? "Nothing makes neighbours alike except training; the cosines show that it did."
              : "One fixed linear map takes the vector of any position to that of the next, so distances are easy to read off."},
-        {learned ? "x[t] ← x[t] + W_pos[t]" : "p[t, 2i] = sin(t / 10000^(2i/d)), p[t, 2i+1] = cos(t / 10000^(2i/d))"},
+        {learned                    ? std::string("x[t] ← x[t] + W_pos[t]")
+         : !facts_.halved_sinusoids ? std::string("p[t, 2i] = sin(t / 10000^(2i/d)), p[t, 2i+1] = cos(t / 10000^(2i/d))")
+                                    : fmt::format("p[t, i] = sin(t / 10000^(2i/d)), p[t, i + {}] = cos(t / 10000^(2i/d))",
+                                                  s().d_model % 2 == 0 ? "d/2" : "(d+1)/2")},
         {{learned ? "embed_positions(ctx, step, W_pos)" : "sinusoidal_positions(ctx, step"}},
         {{"positions", "hook_pos_embed", {n(), s().d_model}, {"token", "component"}}}, {"position-vectors"});
   }
@@ -160,12 +176,17 @@ class Walk {
     add("residual",
         s().n_layers == 1 ? "1 layer that adds to a stream" : fmt::format("{} layers that add to a stream", s().n_layers),
         {fmt::format("The middle of the model is {}. Each has two parts, attention and an MLP, and neither "
-                     "replaces the vectors: it reads them, computes an update, and adds it.",
-                     s().n_layers == 1 ? "a single layer" : fmt::format("{} layers of the same build", s().n_layers)),
+                     "replaces the vectors: it reads them, computes an update, and adds it{}.",
+                     s().n_layers == 1 ? "a single layer" : fmt::format("{} layers of the same build", s().n_layers),
+                     after ? "; a norm then brings the sum back to one size" : ""),
          "How much does a part change the stream? Compare the spread of what it adds with the spread of what was there. Most "
          "parts add little: they adjust the vectors rather than write them anew.",
-         "Because parts only ever add, the stream at the end is a plain sum: embedding plus every update. That is what makes it "
-         "possible to say later which part wrote the answer."},
+         after
+             ? "The norm behind each sum rescales what was there together with what is new, so the stream at the end is no plain "
+               "sum of the updates. But with every norm held at the scale of this run it is one, of parts that went through all "
+               "the norms behind them. That is what makes it possible to say later which part wrote the answer."
+             : "Because parts only ever add, the stream at the end is a plain sum: embedding plus every update. That is what "
+               "makes it possible to say later which part wrote the answer."},
         std::move(formula), anchors,
         {{"x", "blocks.*.hook_resid_pre", {n(), s().d_model}, {"token", "component"}},
          {"attention's update", "blocks.*.hook_attn_out", {n(), s().d_model}, {"token", "component"}},
@@ -201,8 +222,7 @@ class Walk {
       text.push_back(
           "Dividing by the root mean square keeps the direction of the vector. LayerNorm, which other models use, also takes the "
           "mean away first, and that turns it; the picture shows both.");
-    add("norm", facts_.rms ? "RMSNorm" : "LayerNorm", std::move(text),
-        {facts_.rms ? "y = x / √(mean(x²) + ε) · w" : "y = (x − mean(x)) / √(variance(x) + ε) · w + b"}, {{first}, {second}},
+    add("norm", facts_.rms ? "RMSNorm" : "LayerNorm", std::move(text), {"y = " + normed()}, {{first}, {second}},
         {{"scale", "blocks.*.ln1.hook_scale", {n(), 1}, {"token", "1"}},
          {"y", "blocks.*.ln1.hook_normalized", {n(), s().d_model}, {"token", "component"}}},
         {"layer-norm", "residual-scale", "norm-statistics"});
@@ -215,9 +235,11 @@ class Walk {
                     "head makes three short vectors of {} numbers: a query (what is this token looking for?), a key (what does "
                     "it offer?) and a value (what does it hand over?).",
                     s().n_heads == 1 ? "is" : "are", plural(s().n_heads, "head"), s().head_dim),
-        "The query of a token is compared by dot product with the keys of all tokens up to itself. Softmax turns the scores of "
-        "one row into weights that sum to 1, and the head's result is the sum of the values with those weights. Later tokens are "
-        "masked: a model that predicts must not peek.",
+        fmt::format(
+            "The query of a token is compared by dot product with the keys of all tokens up to itself{}. Softmax turns the "
+            "scores of one row into weights that sum to 1, and the head's result is the sum of the values with those "
+            "weights. Later tokens are masked: a model that predicts must not peek.",
+            some_windows() ? " that the layer sees" : ""),
         "The results of all heads are then brought back to the width of the stream by one more matrix, which is the same as "
         "letting each head write its own update and adding them up.",
         kind == "MHA"   ? std::string("Here every query head has a key head and a value head of its own.")
@@ -231,8 +253,9 @@ class Walk {
         "first column the first token. The order of heads within a layer has no meaning, so they can be sorted from flat to "
         "spiky."};
     add("attention", "Attention", std::move(text),
-        {"q = W_Q y,  k = W_K y,  v = W_V y", "score[t, s] = scale · q[t] · k[s]   for s ≤ t",
-         "weight[t, ·] = softmax(score[t, ·])", "z[t] = Σₛ weight[t, s] · v[s]", "update = W_O z"},
+        {fmt::format("q = {},  k = {},  v = {}", product("attn", "Q", "y"), product("attn", "K", "y"), product("attn", "V", "y")),
+         std::string("score[t, s] = scale · q[t] · k[s]   for s ≤ t") + (some_windows() ? " that the layer sees" : ""),
+         "weight[t, ·] = softmax(score[t, ·])", "z[t] = Σₛ weight[t, s] · v[s]", "update = " + product("attn", "O", "z")},
         {{"linear(ctx, x, {w.W_Q, w.W_K, w.W_V})", "attn.hook_v"},
          {"attention(ctx, \"attn\"", "attention_output("},
          {"spec.scale ="}},
@@ -261,17 +284,44 @@ class Walk {
   }
 
   void rope() {
-    add("rope", "Rotary positions",
-        {fmt::format(
-             "Attention by itself does not know in which order the tokens came. Here each query and key is cut into {} of "
-             "numbers, and each pair is turned like the hand of a clock: by the token's position times the pair's own speed.",
-             plural(facts_.rope->rotary_dim / 2, "pair")),
-         "A dot product of two turned vectors depends only on the angle between them, and so on how far apart the tokens stand, "
-         "not on where the pair begins.",
-         "Fast pairs tell neighbours apart but come round again after a few tokens; slow ones hardly move within a whole text, "
-         "so a head that uses them can look for content wherever it stands. How long a head's queries are in each pair shows "
-         "which kind it is."},
-        {"angle = position · frequencyᵢ,  frequencyᵢ = θ^(−2i/d)", "x′ = x cos a − y sin a,  y′ = y cos a + x sin a"},
+    const RopeSpec& rope = *facts_.rope;
+    const bool whole = rope.rotary_dim == s().head_dim;
+    std::string frequency = "θ^(−2i/d)", slower;
+    if (rope.scaling == RopeSpec::Scaling::linear) {
+      frequency += fmt::format(" / {:g}", rope.factor);
+      slower = fmt::format(
+          "Every frequency is divided by {:g}: so the positions of a longer text lie in the range that was learned first.",
+          rope.factor);
+    } else if (rope.scaling == RopeSpec::Scaling::llama3) {
+      frequency += " / cᵢ";
+      slower = fmt::format(
+          "To reach further than the {:.7g} tokens it learned first, this model turns its slow pairs more slowly still. Where a "
+          "turn takes more than {:.7g} tokens, c is {:g}; where it takes fewer than {:.7g}, c is 1; between the two it changes "
+          "smoothly.",
+          rope.original_context, rope.original_context / rope.low_freq_factor, rope.factor,
+          rope.original_context / rope.high_freq_factor);
+    }
+    if (rope.divisors != nullptr) {
+      const auto [least, most] = std::minmax_element(rope.divisors, rope.divisors + rope.rotary_dim / 2);
+      frequency += " / fᵢ";
+      slower += fmt::format("{}The model's file holds a divisor f for the frequency of each pair, from {:.4g} to {:.4g}.",
+                            slower.empty() ? "" : " ", *least, *most);
+    }
+    std::vector<std::string> text = {
+        fmt::format(
+            "Attention by itself does not know in which order the tokens came. Here {} cut into {} of "
+            "numbers, and each pair is turned like the hand of a clock: by the token's position times the pair's own speed.",
+            whole ? std::string("each query and key is")
+                  : fmt::format("{} of the {} numbers of each query and key are", rope.rotary_dim, s().head_dim),
+            plural(rope.rotary_dim / 2, "pair")),
+        "A dot product of two turned vectors depends only on the angle between them, and so on how far apart the tokens stand, "
+        "not on where the pair begins.",
+        "Fast pairs tell neighbours apart but come round again after a few tokens; slow ones hardly move within a whole text, "
+        "so a head that uses them can look for content wherever it stands. How long a head's queries are in each pair shows "
+        "which kind it is."};
+    if (!slower.empty()) text.push_back(std::move(slower));
+    add("rope", "Rotary positions", std::move(text),
+        {"angle = position · frequencyᵢ,  frequencyᵢ = " + frequency, "x′ = x cos a − y sin a,  y′ = y cos a + x sin a"},
         {{"rope(ctx, q, step, c.rope)"}, {"rope(ctx, k, step, c.rope)"}},
         {{"turned q", "blocks.*.attn.hook_rot_q", {n(), s().n_heads, s().head_dim}, {"token", "head", "component"}},
          {"turned k", "blocks.*.attn.hook_rot_k", {n(), s().n_kv_heads, s().head_dim}, {"token", "key head", "component"}}},
@@ -306,8 +356,9 @@ class Walk {
     shapes.push_back({"z", "blocks.*.mlp.hook_post", {n(), s().d_ff}, {"token", "unit"}});
     shapes.push_back({"update", "blocks.*.hook_mlp_out", {n(), s().d_model}, {"token", "component"}});
     add("mlp", "The MLP (" + facts_.mlp_title() + ")", std::move(text),
-        {facts_.gated ? "z = " + f + "(W_gate y) ⊙ (W_in y)" : "z = " + f + "(W_in y + b_in)",
-         facts_.gated ? "update = W_out z" : "update = W_out z + b_out"},
+        {"z = " + f + "(" +
+             (facts_.gated ? product("mlp", "gate", "y") + ") ⊙ (" + product("mlp", "in", "y") : product("mlp", "in", "y")) + ")",
+         "update = " + product("mlp", "out", "z")},
         {{facts_.gated ? "gated_linear(ctx" : "hidden_linear(ctx", "w.W_out)"}}, shapes, {"activation-curves", "mlp-surfaces"});
   }
 
@@ -325,21 +376,21 @@ class Walk {
         {"Once more each token's vector is brought to one size.",
          "By now the lengths differ: much has been added to some tokens, above all to the first. The scores to come are dot "
          "products, and longer vectors would make the model surer of itself for no good reason."},
-        {facts_.rms ? "x ← x / √(mean(x²) + ε) · w" : "x ← (x − mean(x)) / √(variance(x) + ε) · w + b"},
-        {{facts_.rms ? "rms_norm(ctx, \"ln_final\"" : "layer_norm(ctx, \"ln_final\""}},
+        {"x ← " + normed()}, {{facts_.rms ? "rms_norm(ctx, \"ln_final\"" : "layer_norm(ctx, \"ln_final\""}},
         {{"x", "ln_final.hook_normalized", {n(), s().d_model}, {"token", "component"}}}, {"final-norm"});
   }
 
   void output() {
-    std::vector<std::string> formula = {s().tied ? "logit[t, v] = x[t] · W_E[v]" : "logit[t, v] = x[t] · W_U[v]"};
+    std::vector<std::string> formula = {"logit[t, v] = x[t] · " + unembedding() + "[v]" + (output_bias() ? " + b_U[v]" : "")};
     if (facts_.final_softcap != 0) formula.emplace_back("logit ← c · tanh(logit / c)");
     formula.emplace_back("p(next = v) = e^logit[v] / Σᵤ e^logit[u]");
     const TokenLogprob& best = studio_.seen.next.back().front();
     add("output", "From vectors to predictions",
         {fmt::format(
-             "Every vector is compared by dot product with {} row for each of the {} entries of the vocabulary: one score each, "
+             "Every vector is compared by dot product with {} row for each of the {} entries of the vocabulary{}: one score "
+             "each, "
              "the logits. Softmax makes them probabilities. Every position gets its own prediction, from what came up to there.",
-             s().tied ? "the embedding" : "a", s().vocab_size),
+             s().tied ? "the embedding" : "a", s().vocab_size, output_bias() ? ", and the entry's bias is added" : ""),
          fmt::format("After the last token the likeliest continuation is \"{}\", with probability {:.1f} %.",
                      studio_.piece(best.token), 100 * std::exp(static_cast<double>(best.logprob))),
          "To go on writing, a program picks one of the candidates, appends it to the prompt and runs the model again."},
@@ -348,26 +399,51 @@ class Walk {
   }
 
   void attribution() {
+    const bool after = facts_.norm_place == NormPlace::after;
+    std::vector<std::string> kinds;
+    for (const PictureJson& part : drawn_.at("logit-attribution").at("components")) kinds.push_back(part.at("kind"));
+    const bool biases = std::any_of(kinds.begin(), kinds.end(), [](const std::string& kind) { return kind.ends_with("-bias"); });
     add("attribution", "Who wrote the answer",
-        {"The stream is a sum, and a logit is a dot product with it. So a logit, too, is a sum: one number for the embedding, "
-         "for every head of every layer and for every MLP.",
-         "The final norm divides by a length that depends on the whole sum; here it is held at the value of this run, which "
-         "makes the rest linear. The parts then add up to the logit before any cap, and what rounding leaves over is written "
-         "beside it. A large number says that a part pushed the answer directly; what it did through later parts is not in it."},
-        {"logit = Σ over parts (norm(part) · W_U[token]) + remainder"}, {}, {}, {"logit-attribution"});
+        {fmt::format(
+             "{}, and a logit is a dot product with it. So a logit, too, is a sum: one number for the embedding, {}for every "
+             "head of every layer{} for every MLP{}.",
+             after ? "With its norms held the stream is a sum" : "The stream is a sum",
+             facts_.positions == Positions::rotary ? "" : "for the position, ", biases ? "," : " and",
+             biases ? " and for every bias" : ""),
+         fmt::format(
+             "{}, which makes the rest linear. The parts then add up to the logit before any cap, and what rounding leaves "
+             "over is written beside it. A large number says that a part pushed the answer directly; what it did through "
+             "later parts is not in it.",
+             after ? "Each norm divides by a length that depends on the whole sum; here all are held at the values of this run"
+                   : "The final norm divides by a length that depends on the whole sum; here it is held at the value of this "
+                     "run")},
+        {fmt::format("logit = Σ over parts ({}(part) · {}[token]) + remainder", after ? "norms behind it" : "norm",
+                     unembedding())},
+        {}, {}, {"logit-attribution"});
   }
 
   void reach() {
-    const bool windows = std::any_of(facts_.windows.begin(), facts_.windows.end(), [](int64_t w) { return w != kNoWindow; });
+    const bool windows = some_windows(), all = windows && only_windows();
     std::vector<SourceAnchor> anchors = {{"::cache_layers() const {", "return"}};
     if (windows) anchors.push_back({"spec.window ="});
+    const bool of_one_size =
+        std::all_of(facts_.windows.begin(), facts_.windows.end(), [&](int64_t w) { return w == facts_.windows[0]; });
+    std::vector<std::string> formula;
+    if (windows) formula.emplace_back("t sees s  if  t − window < s ≤ t");
+    if (!all) formula.emplace_back(windows ? "without a window:  t sees s  if  s ≤ t" : "t sees s  if  s ≤ t");
     add("reach", "How far a layer sees, and what is kept",
-        {windows ? "Some layers see a window of the nearest tokens only, others the whole text. Through several layers, content "
-                   "still travels further than one window."
-                 : "Every layer sees the whole text up to the token at hand.",
-         "When a next token is appended, the keys and values of all earlier ones are needed again and have not changed: they are "
-         "kept in a cache. Its size is what long texts cost. A window layer keeps only its window."},
-        {windows ? "t sees s  if  t − window < s ≤ t" : "t sees s  if  s ≤ t"}, anchors, {}, {"reach"});
+        {!windows ? std::string("Every layer sees the whole text up to the token at hand.")
+         : all
+             ? fmt::format("Every layer sees a window of the nearest tokens only{}.{}",
+                           of_one_size ? fmt::format(", {} of them", facts_.windows[0]) : "",
+                           s().n_layers > 1 ? " Through several layers, content still travels further than one window." : "")
+             : std::string("Some layers see a window of the nearest tokens only, others the whole text. Through several layers, "
+                           "content still travels further than one window."),
+         std::string(
+             "When a next token is appended, the keys and values of all earlier ones that it sees are needed again and have "
+             "not changed: they are kept in a cache. Its size is what long texts cost.") +
+             (windows ? " A window layer keeps only its window." : "")},
+        std::move(formula), anchors, {}, {"reach"});
   }
 
   void input_attribution() {

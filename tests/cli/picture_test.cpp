@@ -160,6 +160,37 @@ TEST(ExplainCommand, APromptMaySayAnything) {
   }
 }
 
+// What a page says to type runs the same model on the same tokens, whatever the text is.
+TEST(ExplainCommand, SaysHowToRunItAgain) {
+  const Scratch scratch;
+  const std::string adapter = std::string(VITRINE_GOLDEN) + "/lora/gpt2_a/adapter";
+  const auto document = [](const std::vector<std::string>& arguments) {
+    std::vector<std::string> all = {"picture", "tokens", "--json"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const Outcome outcome = vitrine(all);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.json();
+  };
+  const Json plain = document({"The king"});
+  EXPECT_EQ(plain["prompt"]["shell"], "'The king'");
+  EXPECT_EQ(plain["prompt"]["special"], true);
+  EXPECT_EQ(plain["model"]["adapter"], "");
+  const Json bare = document({"The king", "--no-special"});
+  EXPECT_EQ(bare["prompt"]["shell"], "'The king' --no-special");
+  EXPECT_EQ(bare["prompt"]["special"], false);
+  EXPECT_NE(bare["prompt"]["ids"], plain["prompt"]["ids"]);
+  EXPECT_EQ(document({"say --no-special"})["prompt"]["special"], true);
+  // Options end at --, so the page puts what it adds in front of all this.
+  const Json dash = document({"--no-special", "--", "- said"});
+  EXPECT_EQ(dash["prompt"]["shell"], "--no-special -- '- said'");
+  EXPECT_EQ(document({"--no-special", "--", "- said"})["prompt"]["ids"], dash["prompt"]["ids"]);
+  const Outcome page = vitrine({"explain", "--out", scratch / "page.html", "--no-special", "--", "- said"});
+  EXPECT_EQ(page.code, 0) << page.err;
+  const Json with = document({"--tokens", "5,3", "--model", golden_model("gpt2_a"), "--adapter", adapter});
+  EXPECT_EQ(with["model"]["adapter"], adapter);
+  EXPECT_EQ(with["prompt"]["shell"], "--tokens 5,3 --model " + golden_model("gpt2_a") + " --adapter " + adapter);
+}
+
 TEST(PictureCommand, RefusesWrongInput) {
   const Scratch scratch;
   expect_refused({"picture"}, {"which picture?", "--list"});

@@ -140,7 +140,7 @@ TEST(Shapes, GroupsAndTablesOfWellKnownModels) {
   ModelFacts gemma;
   gemma.shape.vocab_size = 256000;
   gemma.shape.d_model = 2048;
-  EXPECT_EQ(to_json(gemma, "").at("embeddingParameters"), 524288000);
+  EXPECT_EQ(to_json(gemma, "", "").at("embeddingParameters"), 524288000);
   ModelFacts heads;
   heads.shape.n_heads = 32;
   for (const auto& [kv, title] : {std::pair{8, "GQA"}, std::pair{32, "MHA"}, std::pair{1, "MQA"}}) {

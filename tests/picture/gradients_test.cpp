@@ -319,6 +319,8 @@ TEST(Gradients, OtherPicturesRefuseFormsTheyDoNotKnow) {
   EXPECT_NO_THROW(picture_document(off, ids_prompt({1, 2, 3}), "logit-attribution"));
   Engine replace(with_key("llama", "vitrine_residual", false), kF32);
   EXPECT_CONTAINS(refused([&] { picture_document(replace, ids_prompt({1, 2, 3}), "logit-attribution"); }), "vitrine_residual");
+  EXPECT_CONTAINS(refused([&] { picture_document(replace, ids_prompt({1, 2, 3}), "update-scale"); }), "vitrine_residual");
+  EXPECT_CONTAINS(refused([&] { picture_document(replace, ids_prompt({1, 2, 3}), "embedding-rescaling"); }), "vitrine_residual");
   EXPECT_CONTAINS(refused([&] { circuit_table(replace); }), "vitrine_residual");
 }
 

@@ -64,5 +64,107 @@ TEST(Words, OneTokenOneLayerOneHead) {
   for (const std::string& text : texts) EXPECT_EQ(ones_in_plural(text), std::vector<std::string>()) << text;
 }
 
+// The walk-through of a golden model with some keys changed, none of which a tensor depends on.
+PictureJson steps_of(const std::string& model, const Json& keys = Json::object()) {
+  ModelFiles files = resolve_model(Golden::open(model).model());
+  files.config.update(keys);
+  Engine engine(open_model(std::move(files)), kF32);
+  return explain_document(engine, ids_prompt({3, 5, 7})).at("steps");
+}
+
+// A step's formulas and sentences, one a line.
+std::string words_of(const PictureJson& steps, const char* id) {
+  std::string words;
+  for (const PictureJson& step : steps)
+    if (step.at("id") == id)
+      for (const char* key : {"formula", "text"})
+        for (const PictureJson& line : step.at(key)) words += line.get<std::string>() + "\n";
+  return words;
+}
+
+TEST(Words, WindowsOfEveryLayerOrOfSome) {
+  const std::string mistral = words_of(steps_of("mistral"), "reach");
+  EXPECT_CONTAINS(mistral, "Every layer sees a window of the nearest tokens only, 7 of them.");
+  EXPECT_CONTAINS(mistral, "t − window < s ≤ t");
+  EXPECT_EQ(mistral.find("whole text"), std::string::npos) << mistral;
+  EXPECT_EQ(mistral.find("if  s ≤ t"), std::string::npos) << mistral;
+  const PictureJson gemma2 = steps_of("gemma2");
+  EXPECT_CONTAINS(words_of(gemma2, "reach"), "Some layers see a window of the nearest tokens only, others the whole text.");
+  EXPECT_CONTAINS(words_of(gemma2, "reach"), "without a window:  t sees s  if  s ≤ t");
+  EXPECT_CONTAINS(words_of(gemma2, "attention"), "for s ≤ t that the layer sees");
+  EXPECT_CONTAINS(words_of(gemma2, "norm"), "· (1 + w)");
+  const PictureJson llama = steps_of("llama");
+  EXPECT_CONTAINS(words_of(llama, "reach"), "Every layer sees the whole text");
+  EXPECT_EQ(words_of(llama, "reach").find("window"), std::string::npos);
+  EXPECT_EQ(words_of(llama, "attention").find("that the layer sees"), std::string::npos);
+}
+
+TEST(Words, NormsBehindTheSumLeaveNoPlainSum) {
+  const PictureJson after = steps_of("classic_post"), before = steps_of("classic_pre");
+  EXPECT_CONTAINS(words_of(after, "residual"), "x ← norm(x + attention(x))");
+  EXPECT_CONTAINS(words_of(after, "residual"), "a norm then brings the sum back to one size");
+  EXPECT_EQ(words_of(after, "residual").find("only ever add"), std::string::npos);
+  EXPECT_EQ(words_of(after, "attribution").find("final norm"), std::string::npos);
+  EXPECT_CONTAINS(words_of(before, "residual"), "Because parts only ever add");
+  EXPECT_CONTAINS(words_of(before, "attribution"), "The final norm divides by");
+}
+
+TEST(Words, SinesAndCosinesInTheOrderOfTheModel) {
+  EXPECT_CONTAINS(words_of(steps_of("classic_pre"), "positions"), "p[t, 2i+1] = cos(t / 10000^(2i/d))");
+  EXPECT_CONTAINS(words_of(steps_of("classic_pre", {{"position_layout", "halves"}}), "positions"),
+                  "p[t, i] = sin(t / 10000^(2i/d)), p[t, i + d/2] = cos(t / 10000^(2i/d))");
+}
+
+TEST(Words, BiasesWhereTheModelHasThem) {
+  const PictureJson gpt2 = steps_of("gpt2_a"), qwen = steps_of("qwen2"), llama = steps_of("llama"),
+                    classic = steps_of("classic_pre");
+  const std::string biased = "q = W_Q y + b_Q,  k = W_K y + b_K,  v = W_V y + b_V\n";
+  EXPECT_CONTAINS(words_of(gpt2, "attention"), biased);
+  EXPECT_CONTAINS(words_of(gpt2, "attention"), "update = W_O z + b_O\n");
+  EXPECT_CONTAINS(words_of(gpt2, "mlp"), "z = gelu(W_in y + b_in)\nupdate = W_out z + b_out\n");
+  EXPECT_CONTAINS(words_of(gpt2, "output"), "logit[t, v] = x[t] · W_E[v]\n");
+  EXPECT_CONTAINS(words_of(qwen, "attention"), biased);  // of queries, keys and values only
+  EXPECT_CONTAINS(words_of(qwen, "attention"), "update = W_O z\n");
+  EXPECT_CONTAINS(words_of(qwen, "mlp"), "z = silu(W_gate y) ⊙ (W_in y)\nupdate = W_out z\n");
+  EXPECT_CONTAINS(words_of(llama, "attention"), "q = W_Q y,  k = W_K y,  v = W_V y\n");
+  EXPECT_CONTAINS(words_of(llama, "attribution"), "every head of every layer and for every MLP.");
+  EXPECT_CONTAINS(words_of(classic, "attention"), biased);
+  EXPECT_CONTAINS(words_of(classic, "output"), "logit[t, v] = x[t] · W_U[v] + b_U[v]\n");
+  EXPECT_CONTAINS(words_of(classic, "attribution"), "for every MLP and for every bias.");
+
+  const TemporaryDirectory folder;
+  write_random_model(folder.path(), {{"architectures", {"LlamaForCausalLM"}},
+                                     {"model_type", "llama"},
+                                     {"hidden_size", 16},
+                                     {"num_hidden_layers", 1},
+                                     {"num_attention_heads", 2},
+                                     {"num_key_value_heads", 2},
+                                     {"intermediate_size", 8},
+                                     {"vocab_size", 16},
+                                     {"max_position_embeddings", 16},
+                                     {"attention_bias", true},
+                                     {"mlp_bias", true}});
+  Engine engine(folder.path(), kF32);
+  const PictureJson steps = explain_document(engine, ids_prompt({3, 5})).at("steps");
+  EXPECT_CONTAINS(words_of(steps, "attention"), biased);
+  EXPECT_CONTAINS(words_of(steps, "attention"), "update = W_O z + b_O\n");
+  EXPECT_CONTAINS(words_of(steps, "mlp"), "z = silu(W_gate y + b_gate) ⊙ (W_in y + b_in)\nupdate = W_out z + b_out\n");
+}
+
+TEST(Words, RotaryFrequenciesAsTheyAreScaled) {
+  EXPECT_CONTAINS(words_of(steps_of("llama"), "rope"), "frequencyᵢ = θ^(−2i/d)\n");
+  const std::string linear = words_of(steps_of("llama", {{"rope_scaling", {{"type", "linear"}, {"factor", 4.0}}}}), "rope");
+  EXPECT_CONTAINS(linear, "frequencyᵢ = θ^(−2i/d) / 4\n");
+  EXPECT_CONTAINS(linear, "Every frequency is divided by 4");
+  const Json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 64}};
+  const std::string stretched = words_of(steps_of("llama", {{"rope_scaling", llama3}}), "rope");
+  EXPECT_CONTAINS(stretched, "frequencyᵢ = θ^(−2i/d) / cᵢ\n");
+  EXPECT_CONTAINS(stretched, "takes more than 64 tokens, c is 8; where it takes fewer than 16, c is 1;");
+}
+
 }  // namespace
 }  // namespace vitrine

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { Fold } from "./controls";
 import { css } from "./colour";
 import type { Model, PictureName, Step } from "./data";
-import { spelling, tokenAt, vitrine } from "./document";
+import { commandLine, spelling, tokenAt, vitrine } from "./document";
 import { Prose } from "./figure";
 import { count, percent, plural, shape, short } from "./format";
 import { useTheme } from "./hooks";
@@ -175,7 +175,7 @@ function Ending() {
       <p>
         Made by vitrine {vitrine.version} with weights in {vitrine.model.dtypes.join(", ")}. The page needs no network: its numbers are inside it, under <code>window.vitrine</code>. To make it again:
       </p>
-      <pre tabIndex={0} aria-label="command that makes this page"><code>vitrine explain {vitrine.prompt.shell} --out page.html</code></pre>
+      <pre tabIndex={0} aria-label="command that makes this page"><code>{commandLine("explain", "--out page.html")}</code></pre>
     </footer>
   );
 }

@@ -42,6 +42,8 @@ export interface Vitrine {
 export interface Model {
   /** As it was given to --model; "" is the shipped model. */
   name: string;
+  /** As it was given to --adapter; "" is none. */
+  adapter: string;
   /** "gpt2", "gemma", "gemma2", "llama", "mistral", "qwen2", "classic_decoder". */
   family: string;
   /** The same for people: "GPT-2", "Gemma 2", … */
@@ -85,8 +87,11 @@ export interface Prompt {
   /** null if ids were given with --tokens. */
   text: string | null;
   ids: number[];
+  /** The text was encoded with BOS and EOS where the tokenizer adds them; false with --no-special. */
+  special: boolean;
   /** The tail of a command line that runs this prompt and model again, quoted for a POSIX shell:
-   *  `"'I want to move' --model gemma-2b"`. Put `vitrine predict ` or `vitrine trace ` in front of it. */
+   *  `"'I want to move' --model gemma-2b"`. Put `vitrine predict ` or `vitrine trace --out values.safetensors ` in front of it;
+   *  behind it no option may stand, for it ends in `-- '- said'` where the text begins with a dash. */
   shell: string;
 }
 

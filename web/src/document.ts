@@ -26,7 +26,7 @@ export function place(position: number): string {
 export const positions: readonly number[] = vitrine.tokens.map((_, position) => position);
 export const tokenNames: readonly string[] = positions.map(tokenAt);
 
-/** A command line that treats this prompt with this model: `vitrine trace 'I want to move' --model … more`. */
-export function commandLine(command: string, more = ""): string {
-  return `vitrine ${command} ${vitrine.prompt.shell}${more === "" ? "" : ` ${more}`}`;
+/** A command line that treats this prompt with this model: `vitrine trace options 'I want to move' --model …`. */
+export function commandLine(command: string, options: string): string {
+  return `vitrine ${command} ${options} ${vitrine.prompt.shell}`;
 }

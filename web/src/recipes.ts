@@ -22,9 +22,10 @@ function quoted(text: string): string {
 
 function recipe(change: Change): string {
   const { model, prompt } = vitrine;
-  const plain = prompt.text !== null && !prompt.shell.includes("--no-special");
+  const plain = prompt.text !== null && prompt.special;
   return [
     ...(model.name === "" ? [] : [`model: ${quoted(model.name)}`]),
+    ...(model.adapter === "" ? [] : [`adapter: ${quoted(model.adapter)}`]),
     `prompt: ${plain ? quoted(prompt.text!) : `{tokens: [${prompt.ids.join(", ")}]}`}`,
     ...(change.token === undefined ? [] : [`metric: {logprob: ${change.token}, position: ${change.at ?? -1}}`]),
     "interventions:",

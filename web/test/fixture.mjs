@@ -198,8 +198,8 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
   return {
     format: 1,
     version: "0.0.0",
-    model: { name: bare ? "some-gpt2" : "", family: bare ? "gpt2" : "gemma2", familyTitle: bare ? "GPT-2" : "Gemma 2", dModel: 256, nLayers: layers, nHeads: heads, nKvHeads: kvHeads, headDim: 64, dFf: 1024, vocabSize: 4096, contextLength: 1024, tied: true, parameters: 8921344, embeddingParameters: 1048576, norm: bare ? "layer_norm" : "rms_norm", normPlace: bare ? "before" : "both", positions: bare ? "learned" : "rotary", heads: kvHeads === heads ? "MHA" : kvHeads === 1 ? "MQA" : "GQA", mlp: bare ? "plain" : "gated", activation: "gelu_tanh", mlpTitle: bare ? "GELU" : "GeGLU", embeddingScale: bare ? null : 16, attentionSoftcap: bare ? 0 : 50, finalSoftcap: bare ? 0 : 30, windows: list(layers, (/** @type {number} */ l) => (!bare && l % 2 === 0 ? 128 : 0)), dtypes: ["bf16"] },
-    prompt: { text: bare ? null : text, ids, shell: bare ? `--tokens ${ids.join(",")} --model some-gpt2` : `'${text.slice(0, 200)}'` },
+    model: { name: bare ? "some-gpt2" : "", adapter: "", family: bare ? "gpt2" : "gemma2", familyTitle: bare ? "GPT-2" : "Gemma 2", dModel: 256, nLayers: layers, nHeads: heads, nKvHeads: kvHeads, headDim: 64, dFf: 1024, vocabSize: 4096, contextLength: 1024, tied: true, parameters: 8921344, embeddingParameters: 1048576, norm: bare ? "layer_norm" : "rms_norm", normPlace: bare ? "before" : "both", positions: bare ? "learned" : "rotary", heads: kvHeads === heads ? "MHA" : kvHeads === 1 ? "MQA" : "GQA", mlp: bare ? "plain" : "gated", activation: "gelu_tanh", mlpTitle: bare ? "GELU" : "GeGLU", embeddingScale: bare ? null : 16, attentionSoftcap: bare ? 0 : 50, finalSoftcap: bare ? 0 : 30, windows: list(layers, (/** @type {number} */ l) => (!bare && l % 2 === 0 ? 128 : 0)), dtypes: ["bf16"] },
+    prompt: { text: bare ? null : text, ids, special: true, shell: bare ? `--tokens ${ids.join(",")} --model some-gpt2` : `'${text.slice(0, 200)}'` },
     tokens,
     pieces: bare ? {} : pieces,
     steps: Object.entries(about).map(([step, [title, formula, names]]) => ({

@@ -2,12 +2,12 @@
 // and click, and has no serious accessibility fault. VITRINE_PAGES names more pages (of `vitrine explain`), separated by ":".
 
 import assert from "node:assert/strict";
-import { readFileSync, statSync } from "node:fs";
-import { basename, resolve } from "node:path";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { launch, open, settle } from "./browser.mjs";
 import { cutOff, graveFaults, missingPictures, overlaps, show, tip, tooWide } from "./checks.mjs";
-import { documents, writePage } from "./fixture.mjs";
+import { documents, html, writePage } from "./fixture.mjs";
 
 const made = /** @type {(keyof typeof documents)[]} */ (Object.keys(documents)).map(writePage);
 const real = (process.env["VITRINE_PAGES"] ?? "").split(":").filter((path) => path !== "").map((path) => resolve(path));
@@ -132,7 +132,7 @@ describe("the attention grid", () => {
     await page.mouse.down();
     await page.mouse.up();
     const codes = await page.locator(".reproduce .copyable code").allTextContents();
-    assert.equal(codes[0], `vitrine trace ${document_.prompt.shell} --hooks 'blocks.2.attn.hook_pattern' --out values.safetensors`);
+    assert.equal(codes[0], `vitrine trace --hooks 'blocks.2.attn.hook_pattern' --out values.safetensors ${document_.prompt.shell}`);
     assert.equal(codes[1], `prompt: ${JSON.stringify(document_.prompt.text)}\ninterventions:\n  - head: "2.1"\n    positions: 5\n    do: zero\n`);
     assert.equal(codes[2], "vitrine intervene recipe.yaml");
     assert.ok(await page.evaluate(() => document.activeElement?.closest(".reproduce") !== null), "the focus goes to what was opened");
@@ -142,6 +142,39 @@ describe("the attention grid", () => {
     await page.context().close();
   });
 
+});
+
+describe("commands and recipes", () => {
+  for (const [what, change, kept] of /** @type {const} */ ([
+    ["a text that begins with a dash, without BOS", { text: "- said", special: false, shell: "--no-special --adapter 'an \"adapter\"' -- '- said'" }, false],
+    ["a text that speaks of an option", { text: "say --no-special", special: true, shell: "'say --no-special' --adapter 'an \"adapter\"'" }, true],
+  ]))
+    test(`${what}: options stand in front, the recipe has the same tokens and adapter`, async () => {
+      const document_ = documents.short();
+      document_.model.adapter = 'an "adapter"';
+      document_.prompt = { ...document_.prompt, ...change };
+      const path = join(dirname(writePage("short")), "commands.html");
+      writeFileSync(path, html(document_));
+      const { page, faults } = await open(browser, path, sizes.desktop);
+      await settle(page);
+      assert.equal(await page.locator("footer pre code").textContent(), `vitrine explain --out page.html ${change.shell}`);
+      const figure = page.locator("figure[data-picture=update-scale]");
+      await figure.locator("details.fold > summary").evaluateAll((all) => all.forEach((summary) => /** @type {HTMLElement} */ (summary).click()));
+      await figure.locator(".copyable code").first().waitFor();
+      const own = await figure.locator(".copyable code").allTextContents();
+      assert.deepEqual(own, [`vitrine picture update-scale --out update-scale.svg ${change.shell}`, `vitrine picture update-scale --json ${change.shell}`]);
+      const place = figure.locator("[role=application]").first();
+      await show(place);
+      await place.focus();
+      for (const key of ["ArrowRight", "Enter"]) await page.keyboard.press(key);
+      const [trace = "", recipe = ""] = await figure.locator(".reproduce .copyable code").allTextContents();
+      assert.match(trace, /^vitrine trace --hooks '[^']*' --out values.safetensors /);
+      assert.ok(trace.endsWith(` ${change.shell}`), trace);
+      const prompt = kept ? JSON.stringify(change.text) : `{tokens: [${document_.prompt.ids.join(", ")}]}`;
+      assert.ok(recipe.startsWith(`adapter: "an \\"adapter\\""\nprompt: ${prompt}\ninterventions:\n`), recipe);
+      assert.deepEqual(faults, []);
+      await page.context().close();
+    });
 });
 
 describe("gradients", () => {
@@ -164,7 +197,7 @@ describe("gradients", () => {
     assert.ok(words.startsWith("blocks.2.attn.hook_q\nat ▁Once (position 1)"), words);
     assert.ok(words.includes(`length of the gradient ${Number(length.toPrecision(6))}\n`), `${words} should hold ${length}`);
     await page.keyboard.press("Enter");
-    assert.deepEqual(await figure.locator(".reproduce .copyable code").allTextContents(), [`vitrine trace ${document_.prompt.shell} --gradients-at 'blocks.2.attn.hook_q' --out values.safetensors`]);
+    assert.deepEqual(await figure.locator(".reproduce .copyable code").allTextContents(), [`vitrine trace --gradients-at 'blocks.2.attn.hook_q' --out values.safetensors ${document_.prompt.shell}`]);
     await figure.getByText("hook_embed", { exact: true }).click();
     assert.equal(await figure.locator(".reproduce").count(), 0);
     assert.match((await grid.getAttribute("aria-label")) ?? "", /hook_embed.* 1 rows/);

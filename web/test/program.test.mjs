@@ -16,6 +16,8 @@ const golden = resolve(dirname(fileURLToPath(import.meta.url)), "../../tests/gol
 const prompts = {
   "the shipped model": ["Once upon a time there was a little girl who"],
   "GPT-2, a prompt with quotes": ["It's \"so\" $HOME", "--model", join(golden, "gpt2_a/model")],
+  "a text that begins with a dash, without BOS": ["--no-special", "--", "- said the king"],
+  "GPT-2 with an adapter": ["The quick brown fox", "--model", join(golden, "gpt2_a/model"), "--adapter", join(golden, "../lora/gpt2_a/adapter")],
   "a classic decoder, ids": ["--tokens", "5,3,7,9,11,2", "--model", join(golden, "classic_post/model")],
 };
 
@@ -76,7 +78,7 @@ for (const [what, args] of Object.entries(prompts))
   describe(what, { skip: program === undefined && "VITRINE_PROGRAM is not set" }, () => {
     test("commands and recipes run, and their numbers are the page's", async () => {
       const path = join(folder, "page.html");
-      execFileSync(join(folder, "bin/vitrine"), ["explain", ...args, "--out", path], { stdio: "pipe" });
+      execFileSync(join(folder, "bin/vitrine"), ["explain", "--out", path, ...args], { stdio: "pipe" });
       const { page, faults } = await open(browser, path);
       await settle(page);
       /** @type {import("../src/data.ts").Vitrine} */
