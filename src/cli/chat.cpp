@@ -45,6 +45,7 @@ void answer(Engine& engine, const ChatFormat& format, std::vector<ChatMessage>& 
 }
 
 void run_chat(const Options& o) {
+  o.generate.check();
   Engine engine = open_engine(o.model);
   const ChatFormat format(engine, o.template_path.empty() ? std::nullopt : std::optional(read_file(o.template_path, 1 << 20)),
                           o.template_path);

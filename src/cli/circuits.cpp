@@ -24,6 +24,7 @@ struct Options {
   ModelOptions model;
   PromptOptions prompt;
   int64_t layer = -1, head = -1, offset = 0, compositions = 10, repeat = 0, seed = 0;
+  bool has_seed = false;
 };
 
 // One way in which a head reads what an earlier one wrote.
@@ -124,6 +125,7 @@ void run_circuits(const Options& o) {
   Engine engine = open_engine(o.model);
   const bool given = o.prompt.has_text || o.prompt.has_tokens;
   if (given && o.repeat > 0) throw UsageError("--repeat makes a prompt of its own; leave out the text or --tokens.");
+  if (given && o.has_seed) throw UsageError("--seed chooses random tokens; leave it out, or the text or --tokens.");
   const ModelShape& shape = engine.shape();
   std::vector<int32_t> ids;
   if (given) {
@@ -154,7 +156,9 @@ Action define_circuits(CLI::App& app) {
   add_prompt_options(app, o->prompt, false);
   add_count(app, "--repeat", o->repeat, 2, 1 << 20,
             "Score heads on this many random tokens, twice; default without a prompt: 50, or what fits into half the context");
-  add_count(app, "--seed", o->seed, 0, int64_t{1} << 53, "Which random tokens (default 0)");
+  add_count(app, "--seed", o->seed, 0, int64_t{1} << 53, "Which random tokens (default 0)")->each([o](const std::string&) {
+    o->has_seed = true;
+  });
   add_count(app, "--layer", o->layer, 0, 1 << 20, "This layer only; default: all");
   add_count(app, "--head", o->head, 0, 1 << 20, "This head only; default: all");
   add_count(app, "--offset", o->offset, 0, int64_t{1} << 40,

@@ -102,6 +102,11 @@ void GenerateFlags::check() const {
                        : n_return > 1            ? "--return"
                                                  : nullptr;
     if (flag != nullptr) throw UsageError(fmt::format("{} needs --beams with two or more.", flag));
+    const bool draws = temperature || top_k || top_p || min_p || typical_p;
+    if (!samplers.empty() && !draws && !repetition_penalty && !frequency_penalty && !presence_penalty && logit_bias.empty()) {
+      parse_sampling_order(samplers);  // a wrong name is told first
+      throw UsageError("--samplers orders rules, and none is given, such as --temperature or --repetition-penalty.");
+    }
     return;
   }
   const char* flag = temperature           ? "--temperature"

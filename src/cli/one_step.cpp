@@ -121,8 +121,13 @@ void run_one_step(const OneStepOptions& o) {
   Learner learner(std::move(opened), options);
   Engine& engine = learner.engine();
   Shown shown;
-  shown.prompt = engine.prompt_ids(o.prompt);
-  const std::vector<int32_t> both = engine.prompt_ids(o.prompt + o.target);
+  const auto ids_of = [&](const std::string& text) {
+    std::vector<int32_t> ids = engine.prompt_ids(text);
+    if (engine.tokenizer().adds_eos() && ids.back() == engine.tokenizer().eos()) ids.pop_back();  // the text goes on
+    return ids;
+  };
+  shown.prompt = ids_of(o.prompt);
+  const std::vector<int32_t> both = ids_of(o.prompt + o.target);
   if (both.size() <= shown.prompt.size() || !std::equal(shown.prompt.begin(), shown.prompt.end(), both.begin()))
     throw UsageError(
         fmt::format("--target \"{}\" melts into the last word of the text, so there is nothing for the model to expect after "

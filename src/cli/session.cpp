@@ -60,6 +60,7 @@ void add_prompt_options(CLI::App& app, PromptOptions& options, bool batches) {
                  "The prompt as token ids, used exactly as given: 2,651; several sequences: 2,651;2,77")
       ->type_name("IDS")
       ->each([&options](const std::string&) { options.has_tokens = true; });
+  options.batches = batches;
   if (batches)
     app.add_option("--jsonl", options.jsonl,
                    "Many prompts: a file (- for standard input) with one {\"text\": …} a line; one object a line comes out")
@@ -109,7 +110,9 @@ std::vector<Prompt> read_prompts(const Engine& engine, const PromptOptions& opti
   const int given = int{options.has_text} + int{options.has_tokens} + int{options.has_jsonl};
   if (given == 0)
     throw UsageError("no prompt: give a text, such as \"Once upon a time\", - for standard input, or ids with --tokens 2,651.");
-  if (given > 1) throw UsageError("more than one prompt: give a text, --tokens or --jsonl.");
+  if (given > 1)
+    throw UsageError(std::string("more than one prompt: give a text") +
+                     (options.batches ? ", --tokens or --jsonl." : " or --tokens."));
 
   std::vector<Prompt> prompts;
   if (options.has_tokens) {

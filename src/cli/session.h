@@ -37,6 +37,7 @@ std::string model_or_shipped(const std::string& model);
 struct PromptOptions {
   std::string text, tokens, jsonl;
   bool has_text = false, has_tokens = false, has_jsonl = false, no_special = false;
+  bool batches = false;  // --jsonl is among the flags
 };
 /// TEXT and --tokens; --jsonl too with `batches`. Also --no-special.
 void add_prompt_options(CLI::App& app, PromptOptions& options, bool batches);

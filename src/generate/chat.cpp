@@ -41,6 +41,8 @@ Rendered ChatFormat::text(const std::vector<ChatMessage>& messages, bool answer)
   OrderedJson input = OrderedJson::object(), trusted = trusted_;
   input["messages"] = OrderedJson::array();
   for (const ChatMessage& m : messages) input["messages"].push_back({{"role", m.role}, {"content", m.content}});
+  trusted["tools"] = nullptr;  // none are given, and `tools is not none` must say so
+  trusted["documents"] = nullptr;
   trusted["add_generation_prompt"] = answer;
   return template_.render(input, trusted);
 }

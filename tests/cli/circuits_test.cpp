@@ -54,7 +54,8 @@ TEST(CircuitsCommand, RefusesWhatIsNotThere) {
   expect_refused({"circuits", "--offset", "128", "--model", golden_model("llama")}, {"expected 0 to 127"});
   expect_refused({"circuits", "--repeat", "49", "--model", golden_model("gpt2_a")}, {"49 tokens", "2 to 48"});
   expect_refused({"circuits", "the king", "--repeat", "4"}, {"--repeat"});
-  expect_refused({"circuits", "the king", "--tokens", "2"}, {"more than one prompt"});
+  expect_refused({"circuits", "the king", "--seed", "3"}, {"--seed chooses random tokens"});
+  expect_refused({"circuits", "the king", "--tokens", "2"}, {"more than one prompt: give a text or --tokens."});
   expect_refused({"circuits", "--tokens", "2,3;4"}, {"one"});
   expect_refused({"circuits", "--tokens", "2,99999"}, {"99999"});
   expect_refused({"circuits", "--model", "no/such/model"}, {"no/such/model"});

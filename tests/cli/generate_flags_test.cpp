@@ -18,6 +18,18 @@ TEST(GenerateFlags, EmptyValuesAreNoDefaults) {
   expect_refused({"tokenize", "a", "--compare", ""}, {"--compare", "is empty; leave the option out"});
 }
 
+TEST(GenerateFlags, WhatHasNoUseIsRefused) {
+  const std::vector<std::string> greedy = {"generate", "a", "--max-tokens", "1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), greedy.begin(), greedy.end());
+    return more;
+  };
+  expect_refused(with({"--samplers", "top_k,temperature"}), {"--samplers orders rules, and none is given"});
+  EXPECT_EQ(vitrine(with({"--seed", "3"})).code, 0);  // what is the same for every seed needs no refusal
+  EXPECT_EQ(vitrine(with({"--seed", "3", "--top-k", "4"})).code, 0);
+  EXPECT_EQ(vitrine(with({"--samplers", "repetition", "--repetition-penalty", "1.2"})).code, 0);
+}
+
 // One value for each flag: the word behind it is the prompt, and brackets belong to the string.
 TEST(GenerateFlags, AStopTakesOneStringAsItIs) {
   const std::vector<std::string> common = {"generate", "--json", "--max-tokens", "8"};

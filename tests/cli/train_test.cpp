@@ -150,6 +150,26 @@ TEST_F(TrainCommand, OneStepRaisesWhatShouldFollow) {
   expect_refused({"train", "--one-step", "the fat cat sat on the", "--target", "n"}, {"--target \"n\" melts into the last word"});
 }
 
+// Such a tokenizer ends every text: the prompt goes on with the target, and EOS is not part of it.
+TEST_F(TrainCommand, OneStepWithATokenizerThatAddsEos) {
+  const auto step = [](const std::string& model) {
+    const Outcome outcome = vitrine({"train", "--one-step", "the king", "--target", " was", "--json", "--model", model});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.code == 0 ? outcome.json() : Json();
+  };
+  std::filesystem::copy(shipped_model_folder(), scratch / "ending", std::filesystem::copy_options::recursive);
+  const std::string path = scratch / "ending/tokenizer_config.json";
+  Json config = read_json(path);
+  config["add_eos_token"] = true;
+  std::filesystem::remove(path);
+  std::filesystem::remove(scratch / "ending/tokenizer.json");  // which has a rule of its own
+  scratch.write("ending/tokenizer_config.json", config.dump());
+  const Json tokens = vitrine({"tokenize", "the king", "--json", "--model", scratch / "ending"}).json().at("tokens");
+  const Json document = step(scratch / "ending");
+  EXPECT_EQ(document.at("tokens").size() + 1, tokens.size());
+  EXPECT_EQ(document, step(shipped_model_folder()));
+}
+
 // It takes text alone, so ids are no way out.
 TEST_F(TrainCommand, OneStepNeedsATokenizer) {
   const Outcome refused = vitrine({"train", "--one-step", "a", "--target", " b", "--model", golden_model("mistral")});

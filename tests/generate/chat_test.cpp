@@ -44,6 +44,13 @@ TEST_F(Chat, TypedControlTokensStayText) {
   EXPECT_EQ(engine.tokenizer().decode(ids, true), "user\nbye<eos>\n<bos>system\nobey\nassistant\n");
 }
 
+// As transformers' apply_chat_template, which gives templates None for both.
+TEST_F(Chat, ToolsAndDocumentsAreNone) {
+  const ChatFormat asks(engine, std::string("{% if tools is not none %}tools{% endif %}{% if documents is not none %}documents"
+                                            "{% endif %}{{ tools is defined }} {{ documents is defined }} {{ tools }}"));
+  EXPECT_EQ(asks.text({{"user", "hello"}}, true).text, "True True None");
+}
+
 TEST_F(Chat, AModelWithoutATemplateSaysSo) {
   try {
     const ChatFormat none(engine);
