@@ -31,7 +31,8 @@ void read_decoder(TokenizerConfig& config, const Json& decoder) {
   const std::string& path = config.path;
   if (!decoder.is_object())
     throw FileError(path, std::string("added_tokens_decoder is a JSON ") + decoder.type_name() + ", expected an object");
-  for (const auto& [key, entry] : decoder.items()) {
+  for (const auto& [key, value] : decoder.items()) {
+    const Json& entry = value;
     const std::string field = "added_tokens_decoder[\"" + key + "\"]";
     AddedToken token;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token.id);
