@@ -163,9 +163,8 @@ struct KernelTable {
   /// In place: a row's capped logits become unit · exp(z - lse) times the cap's slope (cap 0: none).
   void (*loss_gradient)(float* z, size_t n, float lse, float unit, float cap);
   /// In place, for the keys first <= j < last of a query row (zeros elsewhere): scores s become the pattern, its gradient dp
-  /// that of the scores; along is the sum of pattern · gradient over the row.
-  void (*pattern_gradient)(float* s, float* dp, size_t first, size_t last, size_t n, float lse, float along, float scale,
-                           float cap);
+  /// that of the scores. work: n numbers.
+  void (*pattern_gradient)(float* s, float* dp, size_t first, size_t last, size_t n, float scale, float cap, float* work);
 
   // Optimisers: n neighbouring parameters w, gradients g and moments, one pass. g is multiplied by grad_scale first.
   void (*adamw)(float* w, const float* g, float* m, float* v, size_t n, float lr, float beta1, float beta2, float eps,

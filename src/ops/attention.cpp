@@ -10,6 +10,7 @@
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/low_rank.h"
+#include "ops/packed_product.h"
 #include "ops/tape.h"
 
 namespace vitrine {
@@ -237,18 +238,25 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
   const bool dropping = ctx.training() && spec.dropout > 0;
   std::vector<KeySource<T>> sources;  // one heap block per call, of a few words per sequence
   std::vector<Fused<T>> fused;
-  std::vector<StepSequence> recorded;
+  std::vector<StepSequence> packed, recorded;
   sources.reserve(step.sequences().size());
   for (size_t s = 0; s < step.sequences().size(); ++s) {
-    sources.emplace_back(ctx, step.sequences()[s], layer, k, v);
-    if (dropping || (listened && static_cast<int>(s) == ctx.listening_sequence())) {
-      attention_stepwise<T>(ctx, q, k, v, step, s, sources[s], spec, z);
+    const StepSequence& sequence = step.sequences()[s];
+    const bool shown = dropping || (listened && static_cast<int>(s) == ctx.listening_sequence());
+    if (!shown && ctx.tape() != nullptr) recorded.push_back(sequence);
+    if (!shown && std::is_same_v<T, float> && packs_bf16(ctx) && sequence.cache == nullptr && sequence.rows > 1) {
+      packed.push_back(sequence);
+      continue;
+    }
+    sources.emplace_back(ctx, sequence, layer, k, v);
+    if (shown) {
+      attention_stepwise<T>(ctx, q, k, v, step, s, sources.back(), spec, z);
     } else {
-      fused.emplace_back(q, v, step, s, sources[s], spec, z);
-      if (ctx.tape() != nullptr) recorded.push_back(step.sequences()[s]);
+      fused.emplace_back(q, v, step, s, sources.back(), spec, z);
     }
   }
   if (!recorded.empty()) record_attention(*ctx.tape(), q, k, v, z, recorded, recorded.size() == step.sequences().size(), spec);
+  if (!packed.empty()) attention_packed(ctx, q, k, v, packed, spec, z);
   if (!fused.empty()) run_fused(ctx, fused, v.dim(2), q.dim(1) / k.dim(1));
   return z;
 }

@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "kernels/reference/backward.h"
 #include "ops/attention_keys.h"
@@ -28,25 +28,16 @@ void query_backward(const AttentionNode& n, const StepSequence& s, const Tensor&
   const double *q = n.q.row<double>(row) + h * head_dim, *grad = dz.row<double>(row) + h * v_dim;
   const KeyRange range = seen_by(s, n.spec, s.position + i);
   const auto line = [&](const Tensor& x, int64_t j) { return x.row<double>(s.first_row + j) + g * x.dim(2); };
-  const auto score = [&](int64_t j) {
-    const double product = n.spec.scale * dot_reference(q, line(n.k, j), static_cast<size_t>(head_dim));
-    return n.spec.softcap == 0 ? product : n.spec.softcap * std::tanh(product / n.spec.softcap);
-  };
-  const auto slope = [&](int64_t j) { return dot_reference(grad, line(n.v, j), static_cast<size_t>(v_dim)); };
-  int64_t top = range.first;
-  for (int64_t j = range.first; j < range.last; ++j)
-    if (score(j) > score(top)) top = j;
-  double total = 0, along = 0;  // along: sum over keys of pattern · its gradient, from the largest weight's gradient on
+  const auto keys = static_cast<size_t>(range.last - range.first);
+  std::vector<double> pattern(keys), slope(keys), work(keys);
   for (int64_t j = range.first; j < range.last; ++j) {
-    const double weight = std::exp(score(j) - score(top));
-    total += weight;
-    along += weight * (slope(j) - slope(top));
+    pattern[static_cast<size_t>(j - range.first)] = dot_reference(q, line(n.k, j), static_cast<size_t>(head_dim));
+    slope[static_cast<size_t>(j - range.first)] = dot_reference(grad, line(n.v, j), static_cast<size_t>(v_dim));
   }
+  pattern_gradient_reference(pattern.data(), slope.data(), 0, keys, keys, n.spec.scale, n.spec.softcap, work.data());
   for (int64_t j = range.first; j < range.last; ++j) {
-    const double* k = line(n.k, j);
-    double p = dot_reference(q, k, static_cast<size_t>(head_dim)), ds = slope(j);
-    pattern_gradient_reference(&p, &ds, 0, 1, 1, score(top) + std::log(total), slope(top) + along / total, n.spec.scale,
-                               n.spec.softcap);
+    const double *k = line(n.k, j), p = pattern[static_cast<size_t>(j - range.first)],
+                 ds = slope[static_cast<size_t>(j - range.first)];
     for (int64_t c = 0; d.v && c < v_dim; ++c) line(d.v.to, j)[c] += p * grad[c];
     for (int64_t c = 0; d.q && c < head_dim; ++c) (d.q.to.row<double>(row) + h * head_dim)[c] += ds * k[c];
     for (int64_t c = 0; d.k && c < head_dim; ++c) line(d.k.to, j)[c] += ds * q[c];
@@ -142,22 +133,6 @@ class Squares {
     }
   }
 
-  // From raw scores and the pattern's gradient of one query to the pattern and the scores' gradient: of `keys` keys those in
-  // [first, last) are seen.
-  void query(float* score, float* slope, size_t first, size_t last, size_t keys, float* pattern) const {
-    const auto scale = static_cast<float>(n_.spec.scale), cap = static_cast<float>(n_.spec.softcap);
-    const size_t seen = last - first;
-    for (size_t j = 0; j < seen; ++j) pattern[j] = scale * score[first + j];
-    if (cap != 0) kernels().softcap(pattern, cap, seen, pattern);
-    const size_t top = static_cast<size_t>(std::max_element(pattern, pattern + seen) - pattern);
-    const float largest = pattern[top];
-    kernels().softmax(pattern, seen, pattern);
-    const float lse = largest - std::log(pattern[top]), at_top = slope[first + top];
-    float along = 0;  // from the largest weight's gradient on
-    for (size_t j = 0; j < seen; ++j) along += pattern[j] * (slope[first + j] - at_top);
-    kernels().pattern_gradient(score, slope, first, last, keys, lse, at_top + along, scale, cap);
-  }
-
   // Queries of block i, keys of blocks [first, last).
   void strip(const StepSequence& s, int64_t g, int64_t h, size_t i, size_t first, size_t last, std::byte* scratch) const {
     const size_t rows = std::min(side_, size_of(s.rows) - i * side_);
@@ -176,8 +151,9 @@ class Squares {
     for (size_t r = 0; r < rows; ++r) {
       const KeyRange range = seen_by(s, n_.spec, s.position + static_cast<int64_t>(i * side_ + r));
       const auto at = [&](int64_t key) { return size_of(std::clamp(key, begin_key, end_key) - begin_key); };
-      query(score + r * width_, slope + r * width_, at(range.first), at(range.last), size_of(end_key - begin_key),
-            numbers_at(scratch, row_));
+      kernels().pattern_gradient(score + r * width_, slope + r * width_, at(range.first), at(range.last),
+                                 size_of(end_key - begin_key), static_cast<float>(n_.spec.scale),
+                                 static_cast<float>(n_.spec.softcap), numbers_at(scratch, row_));
     }
     for (size_t j = first; j < last; ++j)
       square(s, g, h, i, j, score + (j - first) * side_, slope + (j - first) * side_, scratch);

@@ -81,6 +81,11 @@ template <class T>
 void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Step& step, size_t sequence,
                         const KeySource<T>& source, const AttentionSpec& spec, const Tensor& z);
 
+/// The fused form of whole sequences of more than one row, without a cache, through packed products as training's others
+/// are: operands are rounded to bf16 where those are. Writes the sequences' rows of z.
+void attention_packed(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, std::span<const StepSequence> sequences,
+                      const AttentionSpec& spec, const Tensor& z);
+
 /// Records the fused form's backward for these sequences; all: they are all of the step's.
 void record_attention(Tape& tape, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& z,
                       std::span<const StepSequence> sequences, bool all, const AttentionSpec& spec);

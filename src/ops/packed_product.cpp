@@ -21,18 +21,25 @@ ReadNext lines_of(const float* data, size_t stride, bool side_by_side, size_t li
   return {data, lines, depth * sizeof(float), stride * sizeof(float)};
 }
 
+constexpr size_t kNear = size_t{2} << 20;   // bytes that are likely in a core's cache
+constexpr size_t kStrip = size_t{1} << 18;  // numbers of a packed strip that leave room beside it there
+
 // Lines of c that one task multiplies: whole blocks, more of them where there are many.
 size_t strip_of(size_t lines, size_t block) {
   const size_t wanted = lines <= 512 ? 32 : lines < 2048 ? 64 : 128;
   return std::max<size_t>(1, wanted / block) * block;
 }
+// The same where what is read or written of lines lies in short pieces far from one another and from the core: the pieces
+// grow with the lines. As many as leave the same to each thread; no sum depends on it.
+size_t wide_strip_of(size_t lines, size_t block, size_t depth, size_t threads) {
+  const size_t most = std::max<size_t>(1, kStrip / depth);
+  return std::max(strip_of(lines, block), pieces(lines, threads * pieces(lines, most * threads)) / block * block);
+}
 
 }  // namespace
 
-const PackedKernels& packed_kernels(const Context& ctx) {
-  const KernelTable& k = kernels();
-  return ctx.numerics.bf16 && k.packed_bf16.rows > 0 ? k.packed_bf16 : k.packed_f32;
-}
+bool packs_bf16(const Context& ctx) { return ctx.numerics.bf16 && kernels().packed_bf16.rows > 0; }
+const PackedKernels& packed_kernels(const Context& ctx) { return packs_bf16(ctx) ? kernels().packed_bf16 : kernels().packed_f32; }
 
 size_t packed_a_bytes(const PackedKernels& p, size_t rows, size_t depth) {
   size_t bytes = 0;
@@ -83,10 +90,13 @@ void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t row
   auto* shared = ctx.scratch<std::byte>(by_rows ? packed_b_bytes(p, depth, columns) : packed_a_bytes(p, rows, depth));
   const auto cut_of = [&](size_t t) { return shared + t / p.depth * rounded(other_bytes(others, p.depth)); };
 
+  // Pieces of the shared operand in the order of its memory where that is far, else so that unequal cuts fall to all threads.
+  const bool shared_far = (by_rows ? !b.turned : a.turned) && others * depth * sizeof(float) > kNear;
   const size_t cuts = pieces(depth, p.depth), per_piece = strip_of(64, by_rows ? p.columns : p.rows),
                n_pieces = pieces(others, per_piece);
   const auto pack_shared = [&](int64_t chunk, int) {
-    const size_t t = static_cast<size_t>(chunk) / n_pieces * p.depth, first = static_cast<size_t>(chunk) % n_pieces * per_piece;
+    const auto i = static_cast<size_t>(chunk);
+    const size_t t = (shared_far ? i / n_pieces : i % cuts) * p.depth, first = (shared_far ? i % n_pieces : i / cuts) * per_piece;
     const size_t here = std::min(p.depth, depth - t), n = std::min(per_piece, others - first);
     std::byte* to = cut_of(t) + other_bytes(first, here);
     if (by_rows) {
@@ -101,7 +111,10 @@ void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t row
     for (size_t i = 0; i < cuts * n_pieces; ++i) pack_shared(static_cast<int64_t>(i), 0);
   }
 
-  const size_t strip = strip_of(lines, by_rows ? p.rows : p.columns), deepest = std::min(p.depth, depth);
+  const bool far_apart = (!by_rows || a.turned) && (rows * columns + lines * depth) * sizeof(float) > kNear;
+  const size_t block = by_rows ? p.rows : p.columns, deepest = std::min(p.depth, depth);
+  const size_t strip =
+      far_apart ? wide_strip_of(lines, block, deepest, static_cast<size_t>(ctx.pool().threads())) : strip_of(lines, block);
   const size_t own_bytes = rounded(by_rows ? p.a_bytes(strip, deepest) : p.b_bytes(deepest, strip));
   auto* own = ctx.scratch<std::byte>(own_bytes * static_cast<size_t>(ctx.pool().threads()));
   const auto multiply = [&](int64_t task, int thread) {

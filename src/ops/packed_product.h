@@ -17,6 +17,8 @@ struct Operand {
 
 /// The kernels for this context: rounded to bf16 where it asks for that and the target has them, else f32.
 const PackedKernels& packed_kernels(const Context& ctx);
+/// Whether these are rounded.
+bool packs_bf16(const Context& ctx);
 
 /// Packed lines of any depth, in memory of the caller's: pieces of the kernel's depth one after the other.
 size_t packed_a_bytes(const PackedKernels& p, size_t rows, size_t depth);

@@ -19,23 +19,29 @@ using TileWords = int32_t[kTileSide][kTileSide];
 HWY_INLINE void store_words(hn::Vec<IntTag> v, int32_t* p) { hn::StoreU(v, IntTag(), p); }
 
 /// 16 lines, 32 steps of each in a row: numbers of a line lie side by side.
+template <bool kWhole>
 HWY_INLINE void tile_of_lines(const float* x, size_t stride, size_t lines, size_t depth, TileWords& tile) {
   for (size_t r = 0; r < kTileSide; ++r)
     for (size_t i = 0; i < kTileDepth; i += 2 * kLanes) {
       const float* p = x + r * stride + i;
       const bool some = r < lines && i < depth;
-      const Vec low = some ? load_up_to(p, depth - i) : hn::Zero(Tag());
-      const Vec high = some && i + kLanes < depth ? load_up_to(p + kLanes, depth - i - kLanes) : hn::Zero(Tag());
+      const Vec low = kWhole ? load(p) : some ? load_up_to(p, depth - i) : hn::Zero(Tag());
+      const Vec high = kWhole                       ? load(p + kLanes)
+                       : some && i + kLanes < depth ? load_up_to(p + kLanes, depth - i - kLanes)
+                                                    : hn::Zero(Tag());
       store_words(narrow_in_row(low, high), &tile[r][i / 2]);
     }
 }
 /// 16 pairs of steps, 16 lines in each: numbers of a step lie side by side.
+template <bool kWhole>
 HWY_INLINE void tile_of_steps(const float* x, size_t stride, size_t lines, size_t depth, TileWords& tile) {
   for (size_t p = 0; p < kTileSide; ++p)
     for (size_t r = 0; r < kTileSide; r += kLanes) {
       const float* at = x + 2 * p * stride + r;
-      const Vec even = r < lines && 2 * p < depth ? load_up_to(at, lines - r) : hn::Zero(Tag());
-      const Vec odd = r < lines && 2 * p + 1 < depth ? load_up_to(at + stride, lines - r) : hn::Zero(Tag());
+      const Vec even = kWhole ? load(at) : r < lines && 2 * p < depth ? load_up_to(at, lines - r) : hn::Zero(Tag());
+      const Vec odd = kWhole                           ? load(at + stride)
+                      : r < lines && 2 * p + 1 < depth ? load_up_to(at + stride, lines - r)
+                                                       : hn::Zero(Tag());
       store_words(narrow_in_pairs(even, odd), &tile[p][r]);
     }
 }
@@ -49,30 +55,48 @@ HWY_INLINE void turn_words(const TileWords& from, TileWords& to) {
     }
 }
 
+/// One tile of the packed form from `lines` lines and `steps` steps of each, all 16 and 32 of them if kWhole.
+template <bool kBySteps, bool kWhole>
+HWY_INLINE void pack_tile(const float* x, size_t stride, bool beside, size_t lines, size_t steps, TileWords& tile) {
+  alignas(64) TileWords other;
+  TileWords& read = beside == kBySteps ? tile : other;
+  if (beside) {
+    tile_of_steps<kWhole>(x, stride, lines, steps, read);
+  } else {
+    tile_of_lines<kWhole>(x, stride, lines, steps, read);
+  }
+  if (beside != kBySteps) turn_words(other, tile);
+}
+
 /// Packs n lines of `depth`; `beside`: the numbers of a step lie side by side, else those of a line. by_steps: the form of
-/// b's tiles.
+/// b's tiles. Goes through x as it lies in memory.
 template <bool kBySteps>
 HWY_INLINE void pack_tiles(const float* x, size_t stride, bool beside, size_t n, size_t depth, void* packed) {
-  char* out = static_cast<char*>(packed);
-  for (size_t first = 0; first < n; first += kPackedSide)
+  const size_t tiles_deep = round_up(depth, kTileDepth) / kTileDepth;
+  const auto tile_at = [&](size_t line, size_t i) HWY_ATTR {
+    char* const out = static_cast<char*>(packed) + (line / kPackedSide * tiles_deep + i / kTileDepth) * 2 * kPackedTileBytes +
+                      line % kPackedSide / kTileSide * kPackedTileBytes;
+    TileWords& tile = *reinterpret_cast<TileWords*>(out);
+    if (line >= n) {
+      memset(out, 0, kPackedTileBytes);
+      return;
+    }
+    const size_t lines = min_of(kTileSide, n - line), steps = min_of(kTileDepth, depth - i);
+    const float* from = beside ? x + i * stride + line : x + line * stride + i;
+    if (lines == kTileSide && steps == kTileDepth) {
+      pack_tile<kBySteps, true>(from, stride, beside, lines, steps, tile);
+    } else {
+      pack_tile<kBySteps, false>(from, stride, beside, lines, steps, tile);
+    }
+  };
+  const size_t end = round_up(n, kPackedSide);
+  if (beside) {
     for (size_t i = 0; i < depth; i += kTileDepth)
-      for (size_t half = 0; half < 2; ++half, out += kPackedTileBytes) {
-        const size_t line = first + half * kTileSide;
-        TileWords& tile = *reinterpret_cast<TileWords*>(out);
-        if (line >= n) {
-          memset(out, 0, kPackedTileBytes);
-          continue;
-        }
-        const size_t lines = min_of(kTileSide, n - line), steps = min_of(kTileDepth, depth - i);
-        alignas(64) TileWords other;
-        TileWords& read = beside == kBySteps ? tile : other;
-        if (beside) {
-          tile_of_steps(x + i * stride + line, stride, lines, steps, read);
-        } else {
-          tile_of_lines(x + line * stride + i, stride, lines, steps, read);
-        }
-        if (beside != kBySteps) turn_words(other, tile);
-      }
+      for (size_t line = 0; line < end; line += kTileSide) tile_at(line, i);
+  } else {
+    for (size_t line = 0; line < end; line += kTileSide)
+      for (size_t i = 0; i < depth; i += kTileDepth) tile_at(line, i);
+  }
 }
 template <class Tiles>
 void amx_pack_a(const float* a, size_t stride, bool turned, size_t rows, size_t depth, void* packed) {
@@ -102,19 +126,26 @@ HWY_INLINE void end_tile(Tiles& tiles, float* c, size_t c_stride, size_t rows, s
     memcpy(c + r * c_stride, whole[r], min_of(columns, kTileSide) * sizeof(float));
 }
 
-/// A x B tiles of c: tiles 0 and 1 beside one another, 2 and 3 below them.
+/// A x B tiles of c: tiles 0 and 1 beside one another, 2 and 3 below them. The lines of c at `following`, the next block, are
+/// asked for meanwhile.
 template <class Tiles, int A, int B>
 HWY_INLINE void packed_block(Tiles& tiles, const char* a, const char* b, size_t depth, size_t rows, size_t columns, float* c,
-                             size_t c_stride, bool add) {
+                             size_t c_stride, bool add, const float* following) {
   float* const below = c + kTileSide * c_stride;
   begin_tile<Tiles, 0>(tiles, c, c_stride, rows, columns, add);
   if constexpr (B > 1) begin_tile<Tiles, 1>(tiles, c + kTileSide, c_stride, rows, columns - kTileSide, add);
   if constexpr (A > 1) begin_tile<Tiles, 2>(tiles, below, c_stride, rows - kTileSide, columns, add);
   if constexpr (A > 1 && B > 1)
     begin_tile<Tiles, 3>(tiles, below + kTileSide, c_stride, rows - kTileSide, columns - kTileSide, add);
+  const size_t share = kTileDepth * kPackedSide / round_up(depth, kTileDepth) + 1;  // lines of c to ask for at a step
+  size_t asked = 0;
   for (size_t i = 0; i < depth; i += kTileDepth, a += 2 * kPackedTileBytes, b += 2 * kPackedTileBytes) {
     tiles.template load<4>(a, kTileBytes);
     tiles.template load<6>(b, kTileBytes);
+    for (size_t end = min_of(asked + share, kPackedSide); asked < end; ++asked) {
+      __builtin_prefetch(following + asked * c_stride, 1, 3);
+      __builtin_prefetch(following + asked * c_stride + kTileSide, 1, 3);
+    }
     tiles.template dot<0, 4, 6>();
     if constexpr (B > 1) {
       tiles.template load<7>(b + kPackedTileBytes, kTileBytes);
@@ -142,15 +173,16 @@ void amx_packed_multiply(const void* a, bool /*a_turned*/, const void* b, size_t
     const char* top = static_cast<const char*>(b);
     for (size_t j = 0; j < columns; j += kPackedSide, top += block) {
       float* out = c + r * c_stride + j;
+      const float* following = j + kPackedSide < columns ? out + kPackedSide : c + (r + kPackedSide) * c_stride;
       const size_t m = min_of(kPackedSide, rows - r), n = min_of(kPackedSide, columns - j);
       if (m > kTileSide && n > kTileSide) {
-        packed_block<Tiles, 2, 2>(tiles, left, top, depth, m, n, out, c_stride, add);
+        packed_block<Tiles, 2, 2>(tiles, left, top, depth, m, n, out, c_stride, add, following);
       } else if (m > kTileSide) {
-        packed_block<Tiles, 2, 1>(tiles, left, top, depth, m, n, out, c_stride, add);
+        packed_block<Tiles, 2, 1>(tiles, left, top, depth, m, n, out, c_stride, add, following);
       } else if (n > kTileSide) {
-        packed_block<Tiles, 1, 2>(tiles, left, top, depth, m, n, out, c_stride, add);
+        packed_block<Tiles, 1, 2>(tiles, left, top, depth, m, n, out, c_stride, add, following);
       } else {
-        packed_block<Tiles, 1, 1>(tiles, left, top, depth, m, n, out, c_stride, add);
+        packed_block<Tiles, 1, 1>(tiles, left, top, depth, m, n, out, c_stride, add, following);
       }
     }
   }

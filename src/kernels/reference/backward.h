@@ -70,25 +70,32 @@ void loss_gradient_reference(T* z, size_t n, T lse, T unit, T cap) {
   }
 }
 
-/// One query row of attention: s, scores before scale and cap, become the pattern, and dp, the pattern's gradient, that of s:
-///   v = cap tanh(scale s / cap), or scale s if cap is 0;  p = exp(v - lse),  ds = p (dp - along) scale (1 - (v / cap)²),
-/// for the keys first <= j < last of n; the others get zeros. along = sum of p dp over all keys the row sees.
-/// arXiv:2205.14135 section 3.1.
+/// One query row of attention: s, scores before scale and cap, become the pattern p, and dp, the pattern's gradient, that of
+/// s, for the keys first <= j < last of n, which the row sees; the others get zeros. `work` has room for n numbers.
+///   v = cap tanh(scale s / cap), or scale s if cap is 0;  p = softmax(v),
+///   ds = p (dp - sum of p dp) scale (1 - (v / cap)²).  arXiv:2205.14135 section 3.1.
+/// dp is taken from that of the largest p on: where p is all on one key, ds is 0, and rounding of large dp must not be left.
 template <class T>
-void pattern_gradient_reference(T* s, T* dp, size_t first, size_t last, size_t n, T lse, T along, T scale, T cap) {
+void pattern_gradient_reference(T* s, T* dp, size_t first, size_t last, size_t n, T scale, T cap, T* work) {
+  size_t top = first;
+  for (size_t j = first; j < last; ++j) {
+    work[j] = cap != 0 ? cap * std::tanh(scale * s[j] / cap) : scale * s[j];
+    if (work[j] > work[top]) top = j;
+  }
+  T total = 0, along = 0, at_top = top < last ? dp[top] : T(0);
+  for (size_t j = first; j < last; ++j) {
+    s[j] = std::exp(work[j] - work[top]);
+    total += s[j];
+    along += s[j] * (dp[j] - at_top);
+  }
   for (size_t j = 0; j < n; ++j) {
     if (j < first || j >= last) {
       s[j] = dp[j] = 0;
       continue;
     }
-    T v = scale * s[j], slope = scale;
-    if (cap != 0) {
-      const T t = std::tanh(v / cap);
-      v = cap * t;
-      slope *= (1 - t) * (1 + t);
-    }
-    s[j] = std::exp(v - lse);
-    dp[j] = s[j] * (dp[j] - along) * slope;
+    const T t = cap != 0 ? work[j] / cap : T(0);
+    s[j] /= total;
+    dp[j] = s[j] * (dp[j] - at_top - along / total) * scale * (1 - t) * (1 + t);
   }
 }
 

@@ -179,35 +179,43 @@ void loss_gradient(float* z, size_t n, float lse, float unit, float cap) {
   });
 }
 
-void pattern_gradient(float* s, float* dp, size_t first, size_t last, size_t n, float lse, float along, float scale, float cap) {
-  const Vec shift = broadcast(lse), pull = broadcast(along), factor = broadcast(scale), one = broadcast(1.0f), c = broadcast(cap),
-            inverse = broadcast(cap != 0 ? scale / cap : 0.0f);
-  for (size_t j = 0; j < n; j += kLanes) {
-    const size_t here = n - j;
-    if (j >= last || j + kLanes <= first) {
-      store_up_to(hn::Zero(Tag()), s + j, here);
-      store_up_to(hn::Zero(Tag()), dp + j, here);
-      continue;
-    }
-    Vec v, slope = factor;
-    if (cap != 0) {
-      const Vec t = tanh(hn::Mul(load_up_to(s + j, here), inverse));
-      v = hn::Mul(c, t);
-      slope = hn::Mul(factor, hn::Mul(hn::Sub(one, t), hn::Add(one, t)));
-    } else {
-      v = hn::Mul(factor, load_up_to(s + j, here));
-    }
-    Vec p = exp(hn::Sub(v, shift));
-    Vec ds = hn::Mul(hn::Mul(p, hn::Sub(load_up_to(dp + j, here), pull)), slope);
-    if (j < first || j + kLanes > last) {  // some lanes are not seen
-      const Vec lane = load(kLaneNumbers);
-      const auto seen =
-          hn::And(hn::Ge(lane, broadcast(float(int(first) - int(j)))), hn::Lt(lane, broadcast(float(int(last) - int(j)))));
-      p = hn::IfThenElse(seen, p, hn::Zero(Tag()));
-      ds = hn::IfThenElse(seen, ds, hn::Zero(Tag()));
-    }
+void pattern_gradient(float* s, float* dp, size_t first, size_t last, size_t n, float scale, float cap, float* work) {
+  const size_t seen = last > first ? last - first : 0, begin = seen > 0 ? first : n, end = seen > 0 ? last : n;
+  memset(s, 0, begin * sizeof(float));
+  memset(dp, 0, begin * sizeof(float));
+  memset(s + end, 0, (n - end) * sizeof(float));
+  memset(dp + end, 0, (n - end) * sizeof(float));
+  if (seen == 0) return;
+  s += first, dp += first;
+  const Vec factor = broadcast(scale), one = broadcast(1.0f), c = broadcast(cap), down = broadcast(cap != 0 ? scale / cap : 0.0f),
+            inverse = broadcast(cap != 0 ? 1.0f / cap : 0.0f);
+  if (cap != 0) {
+    map(s, seen, work, [=](Vec v) HWY_ATTR { return hn::Mul(c, tanh(hn::Mul(v, down))); });
+  } else {
+    map(s, seen, work, [=](Vec v) HWY_ATTR { return hn::Mul(factor, v); });
+  }
+  const float largest = largest_value(work, seen);
+  const Vec m = broadcast(largest);
+  size_t top = 0;
+  while (top + kLanes <= seen && hn::AllFalse(Tag(), hn::Eq(load(work + top), m))) top += kLanes;
+  while (top + 1 < seen && !(work[top] == largest)) ++top;
+  const Vec at_top = broadcast(dp[top]);
+  Vec sum = hn::Zero(Tag()), pull = hn::Zero(Tag());
+  for (size_t j = 0; j < seen; j += kLanes) {
+    const size_t here = min_of(kLanes, seen - j);
+    const Vec e = hn::IfThenElseZero(hn::FirstN(Tag(), here), exp(hn::Sub(load_up_to(work + j, here), m)));
+    store_up_to(e, s + j, here);
+    sum = hn::Add(sum, e);
+    pull = hn::MulAdd(e, hn::Sub(load_up_to(dp + j, here), at_top), pull);
+  }
+  const float total = sum_of(sum);
+  const Vec inverse_total = broadcast(1.0f / total), along = broadcast(sum_of(pull) / total);
+  for (size_t j = 0; j < seen; j += kLanes) {
+    const size_t here = min_of(kLanes, seen - j);
+    const Vec t = hn::Mul(load_up_to(work + j, here), inverse), p = hn::Mul(load_up_to(s + j, here), inverse_total);
+    const Vec slope = cap != 0 ? hn::Mul(factor, hn::Mul(hn::Sub(one, t), hn::Add(one, t))) : factor;
     store_up_to(p, s + j, here);
-    store_up_to(ds, dp + j, here);
+    store_up_to(hn::Mul(hn::Mul(p, hn::Sub(hn::Sub(load_up_to(dp + j, here), at_top), along)), slope), dp + j, here);
   }
 }
 

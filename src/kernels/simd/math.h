@@ -16,7 +16,7 @@ HWY_INLINE Vec polynomial(Vec x, const float (&c)[N]) {
 }
 
 /// exp(x) = 2^n exp(r) with n = round(x / ln 2), |r| <= ln 2 / 2. -inf gives 0, overflow +inf, NaN stays NaN.
-/// 2^n is applied in two halves, so that the result may be subnormal.
+/// 2^n is applied in two halves where there is no instruction for it, so that the result may be subnormal.
 HWY_INLINE Vec exp(Vec x) {
   constexpr float kExp[] = {
       1.0f, 1.0f, 0.49999991059303284f, 0.16666410863399506f, 0.04166828840970993f, 0.00837564468383789f, 0.0013835792196914554f};
@@ -24,12 +24,16 @@ HWY_INLINE Vec exp(Vec x) {
   const Vec n = hn::Round(hn::Mul(inside, broadcast(1.44269504088896341f)));
   // ln 2 in two parts, the first short enough that n * part is exact.
   const Vec r = hn::NegMulAdd(n, broadcast(-2.12194440e-4f), hn::NegMulAdd(n, broadcast(0.693359375f), inside));
+#if HWY_TARGET <= HWY_AVX3
+  const Vec y{_mm512_scalef_ps(polynomial(r, kExp).raw, n.raw)};
+#else
   const auto power = hn::ConvertTo(IntTag(), n);
   const auto half = hn::ShiftRight<1>(power);
   const auto bias = hn::Set(IntTag(), 127);
   const Vec low = hn::BitCast(Tag(), hn::ShiftLeft<23>(hn::Add(half, bias)));
   const Vec high = hn::BitCast(Tag(), hn::ShiftLeft<23>(hn::Add(hn::Sub(power, half), bias)));
   const Vec y = hn::Mul(hn::Mul(polynomial(r, kExp), low), high);
+#endif
   return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
@@ -40,8 +44,10 @@ HWY_INLINE Vec tanh(Vec x) {
   const Vec size = hn::Abs(x), one = broadcast(1.0f), two = broadcast(2.0f);
   const Vec square = hn::Mul(x, x);
   const Vec near = hn::Mul(x, polynomial(square, kTanh));
+  const auto is_near = hn::Lt(size, broadcast(0.625f));
+  if (hn::AllTrue(Tag(), is_near)) return near;  // as scores and logits below a cap mostly are
   const Vec far = hn::Sub(one, hn::Div(two, hn::Add(exp(hn::Add(size, size)), one)));
-  return hn::IfThenElse(hn::Lt(size, broadcast(0.625f)), near, hn::CopySign(far, x));
+  return hn::IfThenElse(is_near, near, hn::CopySign(far, x));
 }
 
 /// erfc(-t), the doubled normal distribution: 1 + erf(t) for |t| < 1, else erfc(|t|) = exp(-t^2) P(1 / (|t| + 2)).

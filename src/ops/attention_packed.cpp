@@ -1,0 +1,114 @@
+#include <algorithm>
+#include <cstring>
+
+#include "ops/attention_keys.h"
+#include "ops/packed_product.h"
+
+namespace vitrine {
+namespace {
+
+size_t size_of(int64_t n) { return static_cast<size_t>(n); }
+
+// One query head of one sequence: strips of queries and all keys they see.  S = Q Kᵀ,  P = softmax of its rows,  Z = P V
+class Strips {
+ public:
+  Strips(const Tensor& q, const Tensor& k, const Tensor& v, std::span<const StepSequence> sequences, const AttentionSpec& spec,
+         const Tensor& z, const PackedKernels& p)
+      : q_(q), k_(k), v_(v), z_(z), spec_(spec), p_(p), head_dim_(size_of(q.dim(2))), v_dim_(size_of(v.dim(2))) {
+    size_t longest = 0;
+    for (const StepSequence& s : sequences) longest = std::max(longest, size_of(s.rows));
+    side_ = longest <= 128 ? 32 : 64;
+    const size_t blocks = (longest + side_ - 1) / side_;
+    width_ = blocks * side_;
+    q_at_ = reserve(packed_a_bytes(p, side_, head_dim_));
+    k_at_ = reserve(blocks * packed_b_bytes(p, head_dim_, side_));
+    v_at_ = reserve(blocks * packed_b_bytes(p, side_, v_dim_));
+    pattern_at_ = reserve(packed_a_bytes(p, side_, side_));
+    s_at_ = reserve(side_ * width_ * sizeof(float));
+  }
+  size_t scratch_bytes() const { return bytes_; }
+
+  void run(const StepSequence& s, int64_t h, std::byte* scratch) const {
+    const int64_t g = h / (q_.dim(1) / k_.dim(1));
+    const size_t rows = size_of(s.rows);
+    for (size_t b = 0; b * side_ < rows; ++b) {
+      const size_t here = std::min(side_, rows - b * side_);
+      Operand k = lines(k_, s, b, g, head_dim_);
+      k.turned = true;
+      pack_b(p_, k, head_dim_, here, keys_block(scratch, b));
+      pack_b(p_, lines(v_, s, b, g, v_dim_), here, v_dim_, values_block(scratch, b));
+    }
+    for (size_t i = 0; i * side_ < rows; ++i) strip(s, h, i, scratch);
+  }
+
+ private:
+  size_t reserve(size_t bytes) {
+    const size_t at = bytes_;
+    bytes_ += (bytes + 63) & ~size_t{63};
+    return at;
+  }
+  std::byte* keys_block(std::byte* scratch, size_t b) const { return scratch + k_at_ + b * packed_b_bytes(p_, head_dim_, side_); }
+  std::byte* values_block(std::byte* scratch, size_t b) const { return scratch + v_at_ + b * packed_b_bytes(p_, side_, v_dim_); }
+  // A head's rows of a block of x [rows, heads, width].
+  Operand lines(const Tensor& x, const StepSequence& s, size_t block, int64_t head, size_t width) const {
+    return {x.row<float>(s.first_row + static_cast<int64_t>(block * side_)) + size_of(head) * width, size_of(x.row_size())};
+  }
+
+  // Queries of block i.
+  void strip(const StepSequence& s, int64_t h, size_t i, std::byte* scratch) const {
+    const size_t all = size_of(s.rows), rows = std::min(side_, all - i * side_);
+    const int64_t top = s.position + static_cast<int64_t>(i * side_);
+    const size_t first = size_of(seen_by(s, spec_, top).first) / side_,
+                 last = (size_of(seen_by(s, spec_, top + static_cast<int64_t>(rows) - 1).last) + side_ - 1) / side_;
+    const size_t begin_key = first * side_, end_key = std::min(last * side_, all);
+    const auto keys_of = [&](size_t j) { return std::min(side_, all - j * side_); };
+    auto* score = reinterpret_cast<float*>(scratch + s_at_);
+    pack_a(p_, lines(q_, s, i, h, head_dim_), rows, head_dim_, scratch + q_at_);
+    for (size_t j = first; j < last; ++j)
+      multiply_packed(p_, scratch + q_at_, false, keys_block(scratch, j), rows, keys_of(j), head_dim_,
+                      score + (j - first) * side_, width_, false);
+    for (size_t r = 0; r < rows; ++r) {
+      const KeyRange range = seen_by(s, spec_, top + static_cast<int64_t>(r));
+      const auto at = [&](int64_t key) { return std::clamp(size_of(key), begin_key, end_key) - begin_key; };
+      pattern(score + r * width_, at(range.first), at(range.last), end_key - begin_key);
+    }
+    auto* z = const_cast<float*>(lines(z_, s, i, h, v_dim_).data);
+    for (size_t j = first; j < last; ++j) {
+      pack_a(p_, {score + (j - first) * side_, width_}, rows, keys_of(j), scratch + pattern_at_);
+      multiply_packed(p_, scratch + pattern_at_, false, values_block(scratch, j), rows, v_dim_, keys_of(j), z,
+                      size_of(z_.row_size()), j > first);
+    }
+  }
+
+  // A row of scores becomes the pattern of the keys [first, last); zeros elsewhere.
+  void pattern(float* score, size_t first, size_t last, size_t keys) const {
+    const KernelTable& k = kernels();
+    float* const seen = score + first;
+    k.scale(seen, static_cast<float>(spec_.scale), last - first, seen);
+    if (spec_.softcap != 0) k.softcap(seen, static_cast<float>(spec_.softcap), last - first, seen);
+    k.softmax(seen, last - first, seen);
+    std::fill(score, seen, 0.0f);
+    std::fill(score + last, score + keys, 0.0f);
+  }
+
+  const Tensor &q_, &k_, &v_, &z_;
+  const AttentionSpec& spec_;
+  const PackedKernels& p_;
+  size_t head_dim_, v_dim_, side_ = 0, width_ = 0, bytes_ = 0;
+  size_t q_at_, k_at_, v_at_, pattern_at_, s_at_;  // offsets into a thread's scratch
+};
+
+}  // namespace
+
+void attention_packed(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, std::span<const StepSequence> sequences,
+                      const AttentionSpec& spec, const Tensor& z) {
+  const Strips strips(q, k, v, sequences, spec, z, packed_kernels(ctx));
+  auto* scratch = ctx.scratch<std::byte>(strips.scratch_bytes() * static_cast<size_t>(ctx.pool().threads()));
+  const int64_t heads = q.dim(1);
+  ctx.pool().run(static_cast<int64_t>(sequences.size()) * heads, [&](int64_t task, int thread) {
+    strips.run(sequences[static_cast<size_t>(task / heads)], task % heads,
+               scratch + strips.scratch_bytes() * static_cast<size_t>(thread));
+  });
+}
+
+}  // namespace vitrine
