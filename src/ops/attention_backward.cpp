@@ -44,17 +44,22 @@ void query_backward(const AttentionNode& n, const StepSequence& s, const Tensor&
   }
 }
 
-// One key/value head of one sequence: strips of side_ queries and all keys they see, in squares through packed products.
+// One key/value head of one sequence: strips of `side` queries and all keys they see, in squares through packed products.
 //   S = Q Kᵀ, dP = dZ Vᵀ  ->  P, dS = P (dP - P · dP)  ->  dV += Pᵀ dZ, dK += dSᵀ Q, dQ += dS K
 // P · dP is summed from the very numbers it is taken from. Summed as dZ · Z, which is the same in exact arithmetic, it would
 // leave rounding where P is all on one key and dS is 0, and large scores raise that beyond every true gradient.
 class Squares {
  public:
-  Squares(const AttentionNode& n, const PackedKernels& p, const Tensor& dz, const Gradients& d)
-      : n_(n), p_(p), dz_(dz), d_(d), head_dim_(size_of(n.q.dim(2))), v_dim_(size_of(n.v.dim(2))) {
-    for (int64_t i = 0; i < n.n_sequences; ++i) longest_ = std::max(longest_, size_of(n.sequences[i].rows));
-    side_ = longest_ <= 128 ? 32 : 64;
-    blocks_ = (longest_ + side_ - 1) / side_;
+  // For sequences of up to `longest` rows.
+  Squares(const AttentionNode& n, const PackedKernels& p, const Tensor& dz, const Gradients& d, size_t longest, size_t side)
+      : n_(n),
+        p_(p),
+        dz_(dz),
+        d_(d),
+        head_dim_(size_of(n.q.dim(2))),
+        v_dim_(size_of(n.v.dim(2))),
+        side_(side),
+        blocks_((longest + side - 1) / side) {
     q_a_ = reserve(blocks_ * packed_a_bytes(p, side_, head_dim_));
     q_b_ = reserve(blocks_ * packed_b_bytes(p, side_, head_dim_));
     z_a_ = reserve(blocks_ * packed_a_bytes(p, side_, v_dim_));
@@ -185,7 +190,7 @@ class Squares {
   const PackedKernels& p_;
   const Tensor& dz_;
   const Gradients& d_;
-  size_t head_dim_, v_dim_, longest_ = 0, side_ = 0, blocks_ = 0, width_ = 0, bytes_ = 0;
+  size_t head_dim_, v_dim_, side_, blocks_, width_ = 0, bytes_ = 0;
   size_t q_a_, q_b_, z_a_, z_b_, k_turned_, k_b_, v_turned_, square_a_, s_, dp_, row_;  // offsets into a thread's scratch
 };
 
@@ -206,10 +211,16 @@ void attention_backward(Context& ctx, Tape& tape, const AttentionNode& n) {
     });
     return;
   }
-  const Squares squares(n, packed_kernels(ctx), dz, d);
-  auto* scratch = ctx.scratch<std::byte>(squares.scratch_bytes() * static_cast<size_t>(ctx.pool().threads()));
+  int64_t longest = 0;
+  for (int64_t i = 0; i < n.n_sequences; ++i) longest = std::max(longest, n.sequences[i].rows);
+  const PackedKernels& p = packed_kernels(ctx);
+  const Squares brief(n, p, dz, d, static_cast<size_t>(std::min(longest, kBriefRows)), kBriefSide),
+      others(n, p, dz, d, static_cast<size_t>(longest), kSide);
+  const size_t bytes = std::max(brief.scratch_bytes(), others.scratch_bytes());
+  auto* scratch = ctx.scratch<std::byte>(bytes * static_cast<size_t>(ctx.pool().threads()));
   ctx.pool().run(n.n_sequences * kv_heads, [&](int64_t task, int thread) {
-    squares.run(n.sequences[task / kv_heads], task % kv_heads, scratch + squares.scratch_bytes() * static_cast<size_t>(thread));
+    const StepSequence& s = n.sequences[task / kv_heads];
+    (s.rows <= kBriefRows ? brief : others).run(s, task % kv_heads, scratch + bytes * static_cast<size_t>(thread));
   });
   if (n.all) tape.release(n.z);
 }

@@ -12,14 +12,12 @@ size_t size_of(int64_t n) { return static_cast<size_t>(n); }
 // One query head of one sequence: strips of queries and all keys they see.  S = Q Kᵀ,  P = softmax of its rows,  Z = P V
 class Strips {
  public:
-  Strips(const Tensor& q, const Tensor& k, const Tensor& v, std::span<const StepSequence> sequences, const AttentionSpec& spec,
-         const Tensor& z, const PackedKernels& p)
-      : q_(q), k_(k), v_(v), z_(z), spec_(spec), p_(p), head_dim_(size_of(q.dim(2))), v_dim_(size_of(v.dim(2))) {
-    size_t longest = 0;
-    for (const StepSequence& s : sequences) longest = std::max(longest, size_of(s.rows));
-    side_ = longest <= 128 ? 32 : 64;
-    const size_t blocks = (longest + side_ - 1) / side_;
-    width_ = blocks * side_;
+  // For sequences of up to `longest` rows in strips of `side` queries.
+  Strips(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionSpec& spec, const Tensor& z, const PackedKernels& p,
+         size_t longest, size_t side)
+      : q_(q), k_(k), v_(v), z_(z), spec_(spec), p_(p), head_dim_(size_of(q.dim(2))), v_dim_(size_of(v.dim(2))), side_(side) {
+    const size_t blocks = (longest + side - 1) / side;
+    width_ = blocks * side;
     q_at_ = reserve(packed_a_bytes(p, side_, head_dim_));
     k_at_ = reserve(blocks * packed_b_bytes(p, head_dim_, side_));
     v_at_ = reserve(blocks * packed_b_bytes(p, side_, v_dim_));
@@ -94,7 +92,7 @@ class Strips {
   const Tensor &q_, &k_, &v_, &z_;
   const AttentionSpec& spec_;
   const PackedKernels& p_;
-  size_t head_dim_, v_dim_, side_ = 0, width_ = 0, bytes_ = 0;
+  size_t head_dim_, v_dim_, side_, width_ = 0, bytes_ = 0;
   size_t q_at_, k_at_, v_at_, pattern_at_, s_at_;  // offsets into a thread's scratch
 };
 
@@ -102,12 +100,17 @@ class Strips {
 
 void attention_packed(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, std::span<const StepSequence> sequences,
                       const AttentionSpec& spec, const Tensor& z) {
-  const Strips strips(q, k, v, sequences, spec, z, packed_kernels(ctx));
-  auto* scratch = ctx.scratch<std::byte>(strips.scratch_bytes() * static_cast<size_t>(ctx.pool().threads()));
+  int64_t longest = 0;
+  for (const StepSequence& s : sequences) longest = std::max(longest, s.rows);
+  const PackedKernels& p = packed_kernels(ctx);
+  const Strips brief(q, k, v, spec, z, p, size_of(std::min(longest, kBriefRows)), kBriefSide),
+      others(q, k, v, spec, z, p, size_of(longest), kSide);
+  const size_t bytes = std::max(brief.scratch_bytes(), others.scratch_bytes());
+  auto* scratch = ctx.scratch<std::byte>(bytes * static_cast<size_t>(ctx.pool().threads()));
   const int64_t heads = q.dim(1);
   ctx.pool().run(static_cast<int64_t>(sequences.size()) * heads, [&](int64_t task, int thread) {
-    strips.run(sequences[static_cast<size_t>(task / heads)], task % heads,
-               scratch + strips.scratch_bytes() * static_cast<size_t>(thread));
+    const StepSequence& s = sequences[static_cast<size_t>(task / heads)];
+    (s.rows <= kBriefRows ? brief : others).run(s, task % heads, scratch + bytes * static_cast<size_t>(thread));
   });
 }
 
