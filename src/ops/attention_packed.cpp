@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "ops/attention_keys.h"
 #include "ops/packed_product.h"
