@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """vitrine beside PyTorch (transformers), on one machine in one run: one step of training with clipping and AdamW.
 
-usage: compare_training.py BENCH_TRAINING MODEL_DIRECTORY --batch 4 --length 64 [--steps 10] [--rounds 2] [--bf16] [--venv DIR]
+usage: compare_training.py BENCH_TRAINING MODEL_DIRECTORY --batch 4 --length 64 [--steps 10] [--rounds 2] [--bf16]
+                           [--bf16-moments] [--venv DIR]
 
 MODEL_DIRECTORY comes from bench_make_model; its weights are random, as speed does not depend on them. PyTorch runs eager and
 compiled, in float32 and under bfloat16 autocast, with the fused AdamW; the best of the four is what vitrine is compared with.
@@ -51,12 +52,13 @@ def main():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--bf16", action="store_true", help="vitrine's products in bf16 where this machine has products of bf16")
+    parser.add_argument("--bf16-moments", action="store_true", help="vitrine's moments in bf16; PyTorch's stay f32")
     parser.add_argument("--eager-only", action="store_true", help="leave torch.compile out")
     parser.add_argument("--venv", default="build/pytorch")
     a = parser.parse_args()
     python, threads = python_with(a.venv, "torch", "transformers", "numpy"), len(os.sched_getaffinity(0))
     sizes = [str(a.batch), str(a.length), str(a.steps)]
-    ours = [a.bench_training, a.model, "--batch", sizes[0], "--length", sizes[1], "--steps", sizes[2], "--json"] + ["--bf16"] * a.bf16
+    ours = [a.bench_training, a.model, "--batch", sizes[0], "--length", sizes[1], "--steps", sizes[2], "--json"] + ["--bf16"] * a.bf16 + ["--bf16-moments"] * a.bf16_moments
     run = {"vitrine": lambda: last_json(ours)}
     for form in ("eager",) if a.eager_only else ("eager", "compile"):
         for dtype in ("f32", "bf16"):

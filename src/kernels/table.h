@@ -169,6 +169,9 @@ struct KernelTable {
   // Optimisers: n neighbouring parameters w, gradients g and moments, one pass. g is multiplied by grad_scale first.
   void (*adamw)(float* w, const float* g, float* m, float* v, size_t n, float lr, float beta1, float beta2, float eps,
                 float weight_decay, float bias1, float bias2, float grad_scale);  // bias_i = 1 - beta_i^t
+  // The same for moments in bf16, rounded by the random bits of place, place + 1, … under `seed`.
+  void (*adamw_bf16)(float* w, const float* g, uint16_t* m, uint16_t* v, size_t n, float lr, float beta1, float beta2, float eps,
+                     float weight_decay, float bias1, float bias2, float grad_scale, uint32_t place, uint32_t seed);
   void (*sgd)(float* w, const float* g, float* momentum, size_t n, float lr, float factor, float weight_decay,
               float grad_scale);  // momentum null: none
   double (*sum_of_squares)(const float* x, size_t n);

@@ -138,7 +138,7 @@ void read_optimiser(const YamlValue& value, TrainConfig& c) {
   using Kind = OptimiserOptions::Kind;
   if (const auto name = value.find("name")) o.kind = word<Kind>(*name, {{"adamw", Kind::adamw}, {"sgd", Kind::sgd}});
   if (o.kind == Kind::adamw)
-    value.allow(Names{"name", "lr", "betas", "eps", "weight_decay", "decay", "no_decay"});
+    value.allow(Names{"name", "lr", "betas", "eps", "moments", "weight_decay", "decay", "no_decay"});
   else
     value.allow(Names{"name", "lr", "momentum", "weight_decay", "decay", "no_decay"});
   if (o.kind == Kind::sgd) o.weight_decay = 0;
@@ -150,6 +150,7 @@ void read_optimiser(const YamlValue& value, TrainConfig& c) {
     o.beta2 = number_in(both[1], 0, 0.999999, "a number from 0 to 0.999999");
   }
   read(value, "eps", o.eps, 1e-30, 1, "a number from 1e-30 to 1");
+  if (const auto moments = value.find("moments")) o.bf16_moments = word<bool>(*moments, {{"f32", false}, {"bf16", true}});
   read(value, "momentum", o.momentum, 0, 0.999999, "a number from 0 to 0.999999");
   refuse_null(value, "weight_decay", "0: no decay");
   read(value, "weight_decay", o.weight_decay, 0, 1e6, "a number from 0 to 1e6");

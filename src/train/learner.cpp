@@ -67,11 +67,13 @@ void Learner::begin_together() {
 
 void Learner::each_state(const std::function<void(size_t which, const float* whole)>& show) {
   float* const room = parameters_.gradients();  // zeros between steps, and again in the end
+  bool used = false;
   for (size_t which = 0; which < optimiser_.state().size(); ++which) {
     const float* const whole = optimiser_.whole_state(which, room);
+    used |= whole == room;
     if (comm().rank() == 0 && show) show(which, whole);
   }
-  if (comm().size() > 1) std::fill(room, room + parameters_.size(), 0.0f);
+  if (used) std::fill(room, room + parameters_.size(), 0.0f);
 }
 
 // Dropout falls by these numbers: others for every step, batch and row.

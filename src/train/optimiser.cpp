@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/nearest.h"
+#include "base/philox.h"
 #include "kernels/table.h"
 #include "ops/recorder.h"
 
@@ -32,6 +34,7 @@ int state_buffers(const OptimiserOptions& options) {
   if (options.kind == OptimiserOptions::Kind::adamw) return 2;
   return options.momentum != 0 ? 1 : 0;
 }
+bool in_bf16(const OptimiserOptions& options) { return options.kind == OptimiserOptions::Kind::adamw && options.bf16_moments; }
 
 }  // namespace
 
@@ -53,12 +56,17 @@ Optimiser::Optimiser(const OptimiserOptions& options, const Parameters& paramete
   }
   size_t kept = 0;
   for (const auto& [begin, end] : shards.mine()) kept += end - begin;
-  if (state_buffers(options) > 0) first_ = FloatBuffer(kept);
-  if (state_buffers(options) > 1) second_ = FloatBuffer(kept);
+  for (int i = 0; i < state_buffers(options); ++i) {
+    if (in_bf16(options))
+      state_[i].bf16 = Buffer<uint16_t>(kept);
+    else
+      state_[i].f32 = FloatBuffer(kept);
+  }
 }
 
 double Optimiser::bytes(const OptimiserOptions& options, double numbers, int ranks) {
-  return numbers * sizeof(float) * (2 + static_cast<double>(state_buffers(options)) / ranks);
+  const double of_state = (in_bf16(options) ? sizeof(uint16_t) : sizeof(float)) * state_buffers(options);
+  return numbers * (2 * sizeof(float) + of_state / ranks);
 }
 
 template <class F>
@@ -91,6 +99,7 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
   const auto t = static_cast<double>(number);
   const auto f = [](double x) { return static_cast<float>(x); };
   const float bias1 = f(1 - std::pow(options_.beta1, t)), bias2 = f(1 - std::pow(options_.beta2, t));
+  const uint32_t seed = philox(0, static_cast<uint64_t>(number), 0)[0];
   std::vector<double> changes(update != nullptr ? chunks_.size() : 0), weights(changes.size());
   each_chunk(pool, [&](size_t i, const Chunk& c) {
     float* const w = parameters_.weights() + c.begin;
@@ -98,12 +107,17 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
     const float decay = decays_[c.parameter] ? f(options_.weight_decay) : 0.0f;
     float before[kChunk];
     if (update != nullptr) std::memcpy(before, w, c.count * sizeof(float));
-    if (options_.kind == OptimiserOptions::Kind::adamw)
-      kernels().adamw(w, g, first_.data() + c.kept, second_.data() + c.kept, c.count, f(lr), f(options_.beta1), f(options_.beta2),
-                      f(options_.eps), decay, bias1, bias2, f(gradient_scale));
+    const auto& [m, m_bf16] = state_[0];
+    const auto& [v, v_bf16] = state_[1];
+    if (options_.kind == OptimiserOptions::Kind::sgd)
+      kernels().sgd(w, g, m ? m.data() + c.kept : nullptr, c.count, f(lr), f(options_.momentum), decay, f(gradient_scale));
+    else if (options_.bf16_moments)
+      kernels().adamw_bf16(w, g, m_bf16.data() + c.kept, v_bf16.data() + c.kept, c.count, f(lr), f(options_.beta1),
+                           f(options_.beta2), f(options_.eps), decay, bias1, bias2, f(gradient_scale),
+                           static_cast<uint32_t>(c.begin), seed);
     else
-      kernels().sgd(w, g, first_ ? first_.data() + c.kept : nullptr, c.count, f(lr), f(options_.momentum), decay,
-                    f(gradient_scale));
+      kernels().adamw(w, g, m.data() + c.kept, v.data() + c.kept, c.count, f(lr), f(options_.beta1), f(options_.beta2),
+                      f(options_.eps), decay, bias1, bias2, f(gradient_scale));
     std::memset(g, 0, c.count * sizeof(float));  // it is in the cache now
     if (update == nullptr) return;
     for (size_t k = 0; k < c.count; ++k) before[k] = w[k] - before[k];
@@ -119,22 +133,33 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
 
 std::vector<std::string> Optimiser::state() const {
   if (options_.kind == OptimiserOptions::Kind::adamw) return {"first_moment", "second_moment"};
-  if (first_) return {"momentum"};
+  if (state_[0].f32) return {"momentum"};
   return {};
 }
 
 const float* Optimiser::whole_state(size_t which, float* room) const {
-  const FloatBuffer& kept = which == 0 ? first_ : second_;
-  if (shards_.comm().size() == 1) return kept.data();
-  shards_.gather(kept.data(), room);
+  const auto& [f32, bf16] = state_[which];
+  if (f32 && shards_.comm().size() == 1) return f32.data();
+  for (const Chunk& c : chunks_) {
+    if (f32)
+      std::memcpy(room + c.begin, f32.data() + c.kept, c.count * sizeof(float));
+    else
+      std::transform(bf16.data() + c.kept, bf16.data() + c.kept + c.count, room + c.begin, bf16_to_f32);
+  }
+  shards_.gather(room);
   return room;
 }
 
 void Optimiser::set_state(size_t which, const Parameter& parameter, const float* numbers) {
-  const FloatBuffer& state = which == 0 ? first_ : second_;
-  for (const Chunk& c : chunks_)
-    if (&parameters_.list()[c.parameter] == &parameter)
-      std::memcpy(state.data() + c.kept, numbers + (c.begin - parameter.begin), c.count * sizeof(float));
+  const auto& [f32, bf16] = state_[which];
+  for (const Chunk& c : chunks_) {
+    if (&parameters_.list()[c.parameter] != &parameter) continue;
+    const float* const from = numbers + (c.begin - parameter.begin);
+    if (f32)
+      std::memcpy(f32.data() + c.kept, from, c.count * sizeof(float));
+    else
+      std::transform(from, from + c.count, bf16.data() + c.kept, f32_to_bf16);
+  }
 }
 
 }  // namespace vitrine

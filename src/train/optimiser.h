@@ -15,6 +15,7 @@ struct OptimiserOptions {
   enum class Kind : uint8_t { adamw, sgd };
   Kind kind = Kind::adamw;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;  // AdamW
+  bool bf16_moments = false;                     // AdamW: kept in half the memory, rounded at random
   double momentum = 0;                           // SGD
   double weight_decay = 0.1;
   /// Patterns of names (in the model's own file, * for any run of characters): which parameters decay. By default matrices
@@ -47,6 +48,8 @@ class Optimiser {
   ///   AdamW (arXiv:1711.05101, algorithm 2): m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g²,
   ///     w = w (1 - lr decay) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
   ///   SGD: b = momentum b + g + decay w, w = w - lr b
+  /// In bf16, m and v are rounded up or down by chance, right on average: rounded to nearest, v would stand still, since a
+  /// step changes it by less than half of its last place. The chance falls by `number` and the place among all parameters.
   /// `update`, if given, receives what changed.
   void step(ThreadPool& pool, double lr, double gradient_scale, int64_t number, Update* update = nullptr);
 
@@ -56,7 +59,7 @@ class Optimiser {
   /// The state to keep beside the weights, by what it is called: "first_moment", "second_moment"; "momentum"; none.
   std::vector<std::string> state() const;
   /// All numbers of state()[which], in the parameters' places: on rank 0, while the others send theirs. `room` is a buffer
-  /// as long as the weights, which is used unless this rank is alone.
+  /// as long as the weights, which is used unless they lie so already.
   const float* whole_state(size_t which, float* room) const;
   /// Sets what this rank keeps of state()[which] of a parameter, all of whose `numbers` are given.
   void set_state(size_t which, const Parameter& parameter, const float* numbers);
@@ -77,7 +80,11 @@ class Optimiser {
   Shards& shards_;
   std::vector<bool> decays_;
   std::vector<Chunk> chunks_;
-  FloatBuffer first_, second_;
+  struct State {  // of this rank's numbers: one of the two
+    FloatBuffer f32;
+    Buffer<uint16_t> bf16;
+  };
+  State state_[2];
 };
 
 }  // namespace vitrine

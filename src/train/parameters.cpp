@@ -115,16 +115,14 @@ class Unbinder final : public TensorTable {
 
 }  // namespace
 
-FloatBuffer::FloatBuffer(size_t n) : size_(n) {
-  const size_t bytes = (n * sizeof(float) + kHugePage - 1) / kHugePage * kHugePage;
-  // Small ones need no page of their own.
-  const size_t border = n * sizeof(float) < kHugePage ? 64 : kHugePage;
-  const size_t taken = border == 64 ? (std::max<size_t>(n, 1) * sizeof(float) + 63) / 64 * 64 : bytes;
-  data_.reset(static_cast<float*>(std::aligned_alloc(border, taken)));
-  if (data_ == nullptr)
+void* zero_bytes(size_t bytes) {
+  const size_t border = bytes < kHugePage ? 64 : kHugePage;  // small ones need no page of their own
+  const size_t taken = (std::max<size_t>(bytes, 1) + border - 1) / border * border;
+  void* const data = std::aligned_alloc(border, taken);
+  if (data == nullptr)
     throw RunError("there is no memory for " + std::to_string(taken) + " bytes of weights or their optimiser state");
-  if (border == kHugePage) static_cast<void>(::madvise(data_.get(), taken, MADV_HUGEPAGE));
-  std::memset(data_.get(), 0, taken);
+  if (border == kHugePage) static_cast<void>(::madvise(data, taken, MADV_HUGEPAGE));
+  return std::memset(data, 0, taken);
 }
 
 Parameters::Parameters(Model& model, bool with_gradients) : model_(&model) {

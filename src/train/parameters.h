@@ -12,23 +12,28 @@
 
 namespace vitrine {
 
-/// n numbers, zero at first, on a 64-byte border, in huge pages where the system has them.
+/// Zeros on a 64-byte border, in huge pages where the system has them, to be given to std::free.
 /// Errors: RunError with the size if there is no memory.
-class FloatBuffer {
+void* zero_bytes(size_t bytes);
+
+/// n numbers, zero at first, as zero_bytes() gives them.
+template <class T>
+class Buffer {
  public:
-  FloatBuffer() = default;
-  explicit FloatBuffer(size_t n);
-  float* data() const { return data_.get(); }
+  Buffer() = default;
+  explicit Buffer(size_t n) : data_(static_cast<T*>(zero_bytes(n * sizeof(T)))), size_(n) {}
+  T* data() const { return data_.get(); }
   size_t size() const { return size_; }
   explicit operator bool() const { return data_ != nullptr; }
 
  private:
   struct Free {
-    void operator()(float* p) const { std::free(p); }
+    void operator()(T* p) const { std::free(p); }
   };
-  std::unique_ptr<float[], Free> data_;
+  std::unique_ptr<T[], Free> data_;
   size_t size_ = 0;
 };
+using FloatBuffer = Buffer<float>;
 
 /// One tensor of the model's own file. Stacked tensors (GPT-2's c_attn) are one entry.
 struct Parameter {

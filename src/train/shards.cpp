@@ -70,11 +70,7 @@ void Shards::share_weights() {
   comm_.wait();
 }
 
-void Shards::gather(const float* kept, float* whole) const {
-  for (const Range& range : mine_) {
-    std::memcpy(whole + range.begin, kept, (range.end - range.begin) * sizeof(float));
-    kept += range.end - range.begin;
-  }
+void Shards::gather(float* whole) const {
   for (const Bucket& bucket : buckets_) comm_.start_gather(whole, bucket.cuts, 0);
   comm_.wait();
 }

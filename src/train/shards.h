@@ -33,9 +33,9 @@ class Shards final : public BackwardWatch {
 
   /// Gives every rank the weights that their keepers have changed.
   void share_weights();
-  /// `kept`: numbers of mine(), one range after the other. Rank 0's `whole` becomes everybody's numbers in their places;
-  /// those of other ranks are overwritten, too.
-  void gather(const float* kept, float* whole) const;
+  /// `whole` holds the numbers of mine() in their places. Rank 0's becomes everybody's; those of other ranks may be
+  /// overwritten, too.
+  void gather(float* whole) const;
 
  private:
   struct Bucket {

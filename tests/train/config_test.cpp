@@ -162,6 +162,12 @@ TEST(TrainConfig, NamesWhatIsWrong) {
   std::string text = kLeast;
   text.replace(text.find("{lr: 1e-3}"), 10, "{lr: 1, momentum: 0.9}");
   EXPECT_CONTAINS(refusal(text), "\"optimiser.momentum\" is not known");
+  text.replace(text.find("momentum: 0.9"), 13, "moments: bf61");
+  EXPECT_CONTAINS(refusal(text), "did you mean \"bf16\"?");
+  text.replace(text.find("bf61"), 4, "bf16");
+  EXPECT_TRUE(parse_train_config(text, "c.yaml").optimiser.bf16_moments);
+  text.replace(text.find("lr: 1"), 5, "name: sgd, lr: 1");
+  EXPECT_CONTAINS(refusal(text), "\"optimiser.moments\" is not known");
 }
 
 TEST(TrainConfig, NamesBothBounds) {

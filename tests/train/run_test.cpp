@@ -250,6 +250,23 @@ TEST_F(TrainRun, ResumesToTheSameBitsFromEveryStep) {
   }
 }
 
+TEST_F(TrainRun, ResumesToTheSameBitsWithMomentsInBf16) {
+  const auto with = [&](const std::string& out, const std::string& moments) {
+    std::string text = small_config(scratch, scratch / out);
+    text.replace(text.find("optimiser: {name: adamw, lr: 1e-2}"), 34, "optimiser: {lr: 1e-2, moments: " + moments + "}");
+    return parse_train_config(text, "config.yaml");
+  };
+  train(with("whole", "bf16"), false);
+  train(with("cut", "bf16"), false, until(5));
+  EXPECT_EQ(train(with("cut", "bf16"), true).step, 12);
+  EXPECT_EQ(weights_bytes(scratch / "cut/step-12"), weights_bytes(scratch / "whole/step-12"));
+  EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));
+  // A run may go on with the other kind, from moments that are rounded once or as they were.
+  train(with("changed", "f32"), false, until(5));
+  EXPECT_EQ(train(with("changed", "bf16"), true, until(8)).step, 8);
+  EXPECT_EQ(train(with("changed", "f32"), true).step, 12);
+}
+
 TEST_F(TrainRun, ResumesWithSgdAcrossEpochsAndWithoutDocuments) {
   const auto text = [&](const std::string& out) {
     std::string t = small_config(scratch, scratch / out);

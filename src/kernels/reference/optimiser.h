@@ -1,8 +1,12 @@
 #pragma once
 // One step of an optimiser over n neighbouring parameters, and the sum a gradient's norm is made of. Definition in plain
 // loops, over the scalar.
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
 
 namespace vitrine {
 
@@ -18,6 +22,32 @@ void adamw_reference(T* w, const T* g, T* m, T* v, size_t n, T lr, T beta1, T be
     m[i] += (1 - beta1) * (slope - m[i]);
     v[i] = beta2 * v[i] + (1 - beta2) * slope * slope;
     w[i] = keep * w[i] - rate * m[i] / (std::sqrt(v[i]) / root + eps);
+  }
+}
+
+/// 32 random bits for a place: MurmurHash3's last mixing (Austin Appleby, public domain) of place and seed.
+inline uint32_t random_bits(uint32_t place, uint32_t seed) {
+  uint32_t h = place * 0x9E3779B1u + seed;
+  h = (h ^ h >> 16) * 0x85EBCA6Bu;
+  h = (h ^ h >> 13) * 0xC2B2AE35u;
+  return h ^ h >> 16;
+}
+/// x in bf16, rounded away from zero as often as 16 random bits exceed what is left of it: right on average, and exact where
+/// nothing is left.
+inline uint16_t round_at_random(float x, uint32_t bits) {
+  return static_cast<uint16_t>((std::bit_cast<uint32_t>(x) + (bits & 0xffff)) >> 16);
+}
+/// AdamW with moments in bf16, which are rounded after the step has used them; the low half of a place's random bits is m's,
+/// the high half v's.
+inline void adamw_bf16_reference(float* w, const float* g, uint16_t* m, uint16_t* v, size_t n, float lr, float beta1, float beta2,
+                                 float eps, float weight_decay, float bias1, float bias2, float grad_scale, uint32_t place,
+                                 uint32_t seed) {
+  for (size_t i = 0; i < n; ++i) {
+    float m_new = bf16_to_f32(m[i]), v_new = bf16_to_f32(v[i]);
+    adamw_reference(w + i, g + i, &m_new, &v_new, 1, lr, beta1, beta2, eps, weight_decay, bias1, bias2, grad_scale);
+    const uint32_t bits = random_bits(place + static_cast<uint32_t>(i), seed);
+    m[i] = round_at_random(m_new, bits);
+    v[i] = round_at_random(v_new, bits >> 16);
   }
 }
 

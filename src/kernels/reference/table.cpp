@@ -148,6 +148,7 @@ const KernelTable kReferenceTable = {
     .loss_gradient = loss_gradient_reference<float>,
     .pattern_gradient = pattern_gradient_reference<float>,
     .adamw = adamw_reference<float>,
+    .adamw_bf16 = adamw_bf16_reference,
     .sgd = sgd_reference<float>,
     .sum_of_squares = sum_of_squares_reference<float>,
 };

@@ -41,12 +41,14 @@ HWY_INLINE hn::Vec<IntTag> narrow_in_pairs(Vec even, Vec odd) {
 #endif
 }
 
-inline void store_bf16(Vec v, uint16_t* y, size_t n) {
+/// The low halves of the first n lanes.
+inline void store_halves(hn::Vec<IntTag> bits, uint16_t* y, size_t n) {
   const hn::Rebind<uint16_t, Tag> half;
   uint16_t buffer[kLanes];
-  hn::StoreU(hn::DemoteTo(half, bf16_bits(v)), half, n < kLanes ? buffer : y);
+  hn::StoreU(hn::DemoteTo(half, bits), half, n < kLanes ? buffer : y);
   if (n < kLanes) memcpy(y, buffer, n * sizeof(uint16_t));
 }
+inline void store_bf16(Vec v, uint16_t* y, size_t n) { store_halves(bf16_bits(v), y, n); }
 
 template <class W, int V = 0>
 HWY_INLINE void narrow_unit(const char* row, size_t i, uint16_t* y) {

@@ -51,6 +51,7 @@ constinit const KernelTable VITRINE_TABLE = {
     .loss_gradient = loss_gradient,
     .pattern_gradient = pattern_gradient,
     .adamw = adamw,
+    .adamw_bf16 = adamw_bf16,
     .sgd = sgd,
     .sum_of_squares = sum_of_squares,
 };
