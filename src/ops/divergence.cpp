@@ -225,7 +225,7 @@ void top_backward(Context& ctx, Tape& tape, const TopNode& node) {
     using T = decltype(zero);
     const T inverse = static_cast<T>(1 / node.temperature), cap = static_cast<T>(node.head.softcap) * inverse,
             unit = *dloss.data<T>() / static_cast<T>(node.scored) * inverse;
-    each_chunk<T>(ctx, node.x, node.head, [&](const Tensor& rows, int64_t row, int64_t first, int64_t n, T* z) {
+    each_chunk<T>(ctx, node.x, node.head, {}, [&](const Tensor& rows, int64_t row, int64_t first, int64_t n, T* z) {
       share(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
         std::vector<std::pair<int64_t, T>> of_top;
         for (int64_t i = begin; i < begin + count; ++i) {
@@ -265,7 +265,7 @@ void top_forward(Context& ctx, const TopNode& node, const TopTokens& target, std
   const auto scratch = ctx.frame();
   T *u = ctx.scratch<T>(static_cast<size_t>(all * k)), *rest = node.rest_lse.data<T>();
   std::fill(rest, rest + all, kNothing);
-  each_chunk<T>(ctx, node.x, node.head, [&](const Tensor& rows, int64_t row, int64_t first, int64_t n, T* z) {
+  each_chunk<T>(ctx, node.x, node.head, {}, [&](const Tensor& rows, int64_t row, int64_t first, int64_t n, T* z) {
     share(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
       for (int64_t i = begin; i < begin + count; ++i) {
         const int64_t r = row + i;
@@ -366,7 +366,7 @@ TopTokens top_tokens(Context& ctx, const Tensor& x, const Head& head, int64_t k,
     std::vector<std::vector<Candidate>> best(rows);
     std::vector<T> rest(rows, -std::numeric_limits<T>::infinity());
     std::atomic<bool> finite = true;
-    each_chunk<T>(ctx, x, head, [&](const Tensor& chunk, int64_t row, int64_t first, int64_t n, const T* z) {
+    each_chunk<T>(ctx, x, head, {}, [&](const Tensor& chunk, int64_t row, int64_t first, int64_t n, const T* z) {
       share(ctx, chunk.rows(), 4 * n, [&](int64_t begin, int64_t count) {
         std::vector<Candidate> all;
         std::vector<T> dropped;

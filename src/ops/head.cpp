@@ -21,6 +21,7 @@ struct LossNode {
   Head head;
   const int32_t* labels;
   int64_t scored;
+  KeptLogits logits;
 };
 
 // One row of capped logits z [n], tokens [first, first + n), becomes the loss's gradient by the logits before the cap.
@@ -48,7 +49,7 @@ void loss_backward(Context& ctx, Tape& tape, const LossNode& node) {
   visit_scalar(dloss, [&](auto zero) {
     using T = decltype(zero);
     const T unit = *dloss.data<T>() / static_cast<T>(node.scored), cap = static_cast<T>(node.head.softcap);
-    each_chunk<T>(ctx, node.x, node.head, [&](const Tensor& rows, int64_t row, int64_t first, int64_t n, T* z) {
+    each_chunk<T>(ctx, node.x, node.head, node.logits, [&](const Tensor& rows, int64_t row, int64_t first, int64_t n, T* z) {
       share(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
         for (int64_t r = begin; r < begin + count; ++r)
           row_gradient(z + r * n, first, n, node.labels[row + r], node.row_lse.data<T>()[row + r], unit, cap);
@@ -57,6 +58,7 @@ void loss_backward(Context& ctx, Tape& tape, const LossNode& node) {
       bias_backward(ctx, w, first, n, z, n, rows.rows(), rows.dtype());
     });
   });
+  tape.lend(node.logits.data, node.logits.bytes);
 }
 
 }  // namespace
@@ -80,6 +82,12 @@ Tensor cross_entropy(Context& ctx, const Tensor& x, const Head& head, std::span<
   }
   const int64_t scored = scored_in(labels);
   const Tensor loss = ctx.empty({1}), row_lse = ctx.empty({rows});
+  Tape* const tape = ctx.tape();
+  KeptLogits kept;
+  if (tape != nullptr) {
+    kept.bytes = std::min(tape->room(), row_bytes(x.dtype(), static_cast<size_t>(rows * vocab)));
+    kept.data = tape->keep(kept.bytes);
+  }
   visit_scalar(x, [&](auto zero) {
     using T = decltype(zero);
     const auto scratch = ctx.frame();
@@ -87,7 +95,7 @@ Tensor cross_entropy(Context& ctx, const Tensor& x, const Head& head, std::span<
     T* lse = row_lse.data<T>();
     std::fill(lse, lse + rows, -std::numeric_limits<T>::infinity());
     std::fill(of_label, of_label + rows, T{0});
-    each_chunk<T>(ctx, x, head, [&](const Tensor& chunk, int64_t row, int64_t first, int64_t n, const T* z) {
+    each_chunk<T>(ctx, x, head, kept, [&](const Tensor& chunk, int64_t row, int64_t first, int64_t n, const T* z) {
       share(ctx, chunk.rows(), n, [&](int64_t begin, int64_t count) {
         for (int64_t r = begin; r < begin + count; ++r) {
           lse[row + r] = join(lse[row + r], log_sum_exp(z + r * n, n));
@@ -101,10 +109,11 @@ Tensor cross_entropy(Context& ctx, const Tensor& x, const Head& head, std::span<
       if (labels[static_cast<size_t>(r)] != kNotScored) sum += static_cast<double>(lse[r] - of_label[r]);
     *loss.data<T>() = scored > 0 ? static_cast<T>(sum / static_cast<double>(scored)) : T{0};
   });
-  if (Tape* tape = ctx.tape()) {
-    auto* kept = static_cast<int32_t*>(tape->arena().allocate(labels.size_bytes()));
-    std::memcpy(kept, labels.data(), labels.size_bytes());
-    tape->record(&loss_backward, LossNode{x, loss, row_lse, head, kept, scored});
+  if (tape != nullptr) {
+    auto* of_rows = static_cast<int32_t*>(tape->arena().allocate(labels.size_bytes()));
+    std::memcpy(of_rows, labels.data(), labels.size_bytes());
+    kept.there = true;
+    tape->record(&loss_backward, LossNode{x, loss, row_lse, head, of_rows, scored, kept});
   }
   return loss;
 }

@@ -23,13 +23,14 @@ struct Head {
 /// Backward: x, W, bias. Errors: RunError naming NaN or infinite logits is the caller's business (check_finite).
 Tensor logits(Context& ctx, const Tensor& x, const Head& head, std::span<const int64_t> rows);
 
-/// Mean cross-entropy of the scored rows: -log softmax(logits)[label], in chunks of the vocabulary, so that
-/// [T, vocab_size] never exists.
+/// Mean cross-entropy of the scored rows: -log softmax(logits)[label], in chunks of rows and of the vocabulary: of
+/// [T, vocab_size] one chunk exists at a time, and on a tape what its room holds.
 ///
 /// labels   [T]: the token row t should predict, or kNotScored
 /// returns  one number [1]; 0 if nothing is scored
 ///
-/// Backward: x, W, bias; each chunk's logits are computed again. Errors: InputError for a label outside the vocabulary.
+/// Backward: x, W, bias; logits that found no room on the tape are computed again. Errors: InputError for a label outside the
+/// vocabulary.
 Tensor cross_entropy(Context& ctx, const Tensor& x, const Head& head, std::span<const int32_t> labels);
 inline constexpr int32_t kNotScored = -100;
 /// Labels that are not kNotScored.

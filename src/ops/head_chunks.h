@@ -1,5 +1,5 @@
 #pragma once
-// A head's logits in pieces of the vocabulary, for losses: [T, vocab_size] never exists.
+// A head's logits in pieces of the vocabulary, for losses: of [T, vocab_size] no more exists than a chunk and Tape::kRoom.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -41,19 +41,32 @@ void head_chunk(Context& ctx, const Tensor& rows, const Head& head, const T* bia
   });
 }
 
+/// Where the logits of the first chunks stay, as many as fit.
+struct KeptLogits {
+  void* data = nullptr;
+  size_t bytes = 0;
+  bool there = false;  // from a walk before
+};
+
 /// Calls f(rows, row, first, n, z) for each chunk of rows and of the vocabulary; z [rows.rows(), n] are the capped logits of
 /// the rows from `row` on, for tokens [first, first + n).
 template <class T, class F>
-void each_chunk(Context& ctx, const Tensor& x, const Head& head, F&& f) {
+void each_chunk(Context& ctx, const Tensor& x, const Head& head, const KeptLogits& kept, F&& f) {
   const int64_t vocab = head.weight->out;
   const auto scratch = ctx.frame();
-  T* z = ctx.scratch<T>(chunk_size(x.rows(), vocab));
+  const size_t all = static_cast<size_t>(x.rows() * vocab), room = kept.bytes / sizeof(T);
+  T* const passing = room < all ? ctx.scratch<T>(chunk_size(x.rows(), vocab)) : nullptr;
+  size_t used = 0;
   const T* bias = numbers<T>(ctx, head.weight->bias);
   for (int64_t row = 0; row < x.rows(); row += kRowChunk) {
     const Tensor rows = x.rows_view(row, std::min(kRowChunk, x.rows() - row));
     for (int64_t first = 0; first < vocab; first += kVocabularyChunk) {
       const int64_t n = std::min(kVocabularyChunk, vocab - first);
-      head_chunk(ctx, rows, head, bias, first, n, z);
+      const auto size = static_cast<size_t>(rows.rows() * n);
+      const bool stays = size <= room - used;
+      T* const z = stays ? static_cast<T*>(kept.data) + used : passing;
+      if (stays) used += size;
+      if (!stays || !kept.there) head_chunk(ctx, rows, head, bias, first, n, z);
       f(rows, row, first, n, z);
     }
   }

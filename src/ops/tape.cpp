@@ -13,16 +13,28 @@ Tensor Tape::gradient(const Tensor& t) const {
 Tape::Sum Tape::contribute(const Tensor& t) {
   if (t.grad() == nullptr) return {};
   const bool fresh = t.grad()->data == nullptr;
-  if (fresh) {
-    const auto fits = std::find_if(unused_.rbegin(), unused_.rend(), [&](const Unused& u) { return u.bytes == t.bytes(); });
-    if (fits == unused_.rend()) {
-      t.grad()->data = grads_.allocate(t.bytes());
-    } else {
-      t.grad()->data = fits->data;
-      unused_.erase(std::next(fits).base());
-    }
-  }
+  if (fresh) t.grad()->data = room_for_gradient(t.bytes());
   return {{t.grad()->data, t.dtype(), t.shape()}, fresh};
+}
+
+void* Tape::room_for_gradient(size_t bytes) {
+  const auto fits = std::find_if(unused_.rbegin(), unused_.rend(), [&](const Unused& u) { return u.bytes == bytes; });
+  if (fits != unused_.rend()) {
+    void* const data = fits->data;
+    unused_.erase(std::next(fits).base());
+    return data;
+  }
+  if (lent_.bytes < bytes) return grads_.allocate(bytes);
+  void* const data = lent_.data;
+  const size_t taken = std::min((bytes + 63) & ~size_t{63}, lent_.bytes);
+  lent_ = {static_cast<std::byte*>(data) + taken, lent_.bytes - taken};
+  return data;
+}
+
+void* Tape::keep(size_t bytes) {
+  VITRINE_CHECK(bytes <= room(), "what is kept fits the room");
+  kept_ += bytes;
+  return arena_.allocate(bytes);
 }
 
 void Tape::release(const Tensor& t) {
@@ -72,6 +84,8 @@ void Tape::backward(Context& ctx, const Tensor& loss) {
 
 void Tape::clear() {
   last_ = nullptr;
+  lent_ = {};
+  kept_ = 0;
   arena_.rewind(0);
   rewind_gradients(0);
 }

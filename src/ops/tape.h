@@ -27,10 +27,18 @@ class BackwardWatch {
 /// clear(); their gradients live in a third arena.
 class Tape {
  public:
-  /// recompute: keep each block's input alone and run the block again in backward.
-  explicit Tape(bool recompute = false) : recompute_(recompute) {}
+  /// recompute: keep each block's input alone and run the block again in backward. room: bytes for what backward could also
+  /// compute again, as logits; none where blocks are.
+  explicit Tape(bool recompute = false, size_t room = kRoom) : recompute_(recompute), room_(recompute ? 0 : room) {}
+  static constexpr size_t kRoom = size_t{64} << 20;
 
   bool recompute() const { return recompute_; }
+  /// Bytes of it that are left for keep().
+  size_t room() const { return room_ - kept_; }
+  /// Memory of the room. Its op hands it over with lend() once backward has used what is in it: gradients go there next, so
+  /// that a step's memory hardly grows.
+  void* keep(size_t bytes);
+  void lend(void* data, size_t bytes) { lent_ = {data, bytes}; }
   Arena& arena() { return arena_; }
   /// The most bytes that activations, nodes and gradients ever took together.
   size_t peak() const { return arena_.peak() + grads_.peak(); }
@@ -99,9 +107,13 @@ class Tape {
   };
   void rewind_gradients(size_t mark);
 
+  void* room_for_gradient(size_t bytes);
+
   bool recompute_;
+  size_t room_, kept_ = 0;
   Arena arena_, grads_;
   std::vector<Unused> unused_;  // released gradients
+  Unused lent_ = {};            // the rest of what was lent last
   BackwardWatch* watch_ = nullptr;
   Node* last_ = nullptr;
 };

@@ -226,7 +226,7 @@ double Learner::activation_bytes(int64_t rows, int64_t length) {
                 .lengths = {}};
     for (int64_t row = 0; row < n; row += longest) batch.lengths.push_back(std::min(longest, n - row));
     const Step step = step_of(batch);
-    Tape tape(options_.recompute);
+    Tape tape(options_.recompute, 0);  // what it would keep has a bound and does not grow with the batch
     const auto frame = ctx.frame();
     LossParts parts;
     tape.backward(ctx, loss_of(tape, step, batch, parts));
@@ -243,7 +243,9 @@ double Learner::activation_bytes(int64_t rows, int64_t length) {
     by_key = (taken(far, far) - linear(far)) / static_cast<double>(far * (far - brief));
   std::fill(parameters_.gradients(), parameters_.gradients() + parameters_.size(), 0.0f);
   const int64_t all = std::max(kFirst, rows);
-  return linear(all) + std::max(0.0, by_key) * static_cast<double>(all) * static_cast<double>(length - brief);
+  const double logits = static_cast<double>(all) * static_cast<double>(engine_.shape().vocab_size) * sizeof(float);
+  return linear(all) + std::max(0.0, by_key) * static_cast<double>(all) * static_cast<double>(length - brief) +
+         std::min(logits, static_cast<double>(tape_.room()));
 }
 
 void Learner::report_forward(const Step& step) {

@@ -31,6 +31,8 @@ class Both {
     biases_.push_back(floats(bias ? out : 0, 0.5));
   }
 
+  size_t room = Tape::kRoom;  // of the tapes
+
   /// The loss, then the gradients of all inputs, weights and biases.
   std::vector<std::vector<double>> run(DType type, int threads, const Function& f, bool bf16 = false) const {
     return type == DType::f64 ? run_as<double>(threads, f, bf16) : run_as<float>(threads, f, bf16);
@@ -70,7 +72,7 @@ class Both {
     Context ctx(pool);
     ctx.activations = kType;
     ctx.numerics.bf16 = bf16;
-    Tape tape;
+    Tape tape(false, room);
     ctx.record_on(&tape);
     std::deque<std::vector<T>> numbers, gradients;
     std::deque<Weight> weights;
@@ -155,13 +157,49 @@ TEST(Backward, LossInChunksOfRowsAndTokens) {
     Both both;
     both.input({1030, 5});
     both.weight(4100, 5, false, true);
-    const auto labels = labels_for(1030, 4100);
+    both.weight(31, 5);
+    const auto labels = labels_for(1030, 4100), second = labels_for(1030, 31);
     const auto f = [&](Context& ctx, const std::vector<Tensor>& x, const std::deque<Weight>& w) {
-      return cross_entropy(ctx, x[0], {&w[0], cap}, labels);
+      const Tensor loss = cross_entropy(ctx, x[0], {&w[0], cap}, labels);
+      return add(ctx, loss, cross_entropy(ctx, x[0], {&w[1], cap}, second));
     };
     both.expect_match(f);
     both.expect_match(f, 0.03, true);
+    // Logits that stay for backward, all or those of some chunks, are those that it would compute again.
+    const auto want = both.run(DType::f32, 2, f);
+    for (const size_t room : {size_t{0}, size_t{4000}, size_t{1024} * 4 * 4 + 5, 4 * size_t{1030} * 4100 - 1}) {
+      both.room = room;
+      EXPECT_TRUE(both.run(DType::f32, 2, f) == want) << room;
+    }
   }
+}
+
+// What the loss kept becomes the gradients' memory.
+TEST(Backward, KeptLogitsHardlyAddToTheMemory) {
+  ThreadPool pool(1);
+  const std::vector<float> numbers(400 * 64, 0.01f);
+  std::vector<float> gradient(numbers.size());
+  Weight w;
+  w.name = "weight";
+  w.dtype = DType::f32;
+  w.out = 400;
+  w.in = 64;
+  w.stride = 64 * sizeof(float);
+  w.data = reinterpret_cast<const std::byte*>(numbers.data());
+  w.grad = {gradient.data(), 64};
+  const auto peak = [&](size_t room) {
+    Context ctx(pool);
+    Tape tape(false, room);
+    ctx.record_on(&tape);
+    Tensor x = ctx.zeros({500, 64});
+    std::vector<Tensor> branches;  // whose gradients of 128 kB exist at one time
+    for (int i = 0; i < 8; ++i) branches.push_back(scale(ctx, x, i));
+    for (const Tensor& branch : branches) x = add(ctx, x, branch);
+    tape.backward(ctx, cross_entropy(ctx, x, {&w, 0}, labels_for(500, 400)));
+    return tape.peak();
+  };
+  const size_t logits = 500 * 400 * sizeof(float), without = peak(0), with = peak(Tape::kRoom);
+  EXPECT_LT(with, without + logits / 2);
 }
 
 // A loss behind attention over sequences of these lengths; inputs are queries, keys, values.
