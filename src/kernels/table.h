@@ -122,6 +122,7 @@ struct KernelTable {
   PackedKernels packed_bf16;  // operands rounded to bf16, f32 sums; rows == 0 where f32 is as fast
 
   void (*widen[kWeightTypes])(const void* row, size_t n, float* y);     // one stored row as f32, exactly
+  void (*narrow)(const float* x, size_t n, uint16_t* y);                // as bf16, to nearest
   void (*quantise_int8)(const float* x, size_t n, ActivationBlock* y);  // n a multiple of 32; round to nearest
   // Norms: y may be x. w null: no weight (the factor is 1, offset is not read); b null: no bias; the statistics
   // (inv_rms; mean, inv_std) are written where their pointer is not null.

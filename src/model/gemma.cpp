@@ -88,9 +88,8 @@ Tensor Gemma::block(Context& ctx, const Step& step, int layer, Tensor resid_pre)
   resid_mid = ctx.hook("hook_resid_mid", resid_mid);
 
   const Tensor y = c.form.norms_before ? rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm) : resid_mid;  // [T, D]
-  const Tensor post = gated_linear(ctx, "mlp", y, w.W_gate, w.W_in, c.activation);                    // [T, F]
-  const Tensor mlp_out = ctx.hook("hook_mlp_out", linear(ctx, post, w.W_out));                        // [T, D]
-  Tensor resid_post = c.form.residual ? add(ctx, resid_mid, mlp_out) : mlp_out;                       // [T, D]
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation));
+  Tensor resid_post = c.form.residual ? add(ctx, resid_mid, mlp_out) : mlp_out;  // [T, D]
   if (c.form.norms_after) resid_post = rms_norm(ctx, "ln2", resid_post, w.ln2, c.norm);
   return frame.keep(ctx.hook("hook_resid_post", resid_post));
 }

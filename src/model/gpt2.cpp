@@ -93,8 +93,7 @@ Tensor Gpt2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
   resid_mid = ctx.hook("hook_resid_mid", resid_mid);
 
   const Tensor y = c.form.norms_before ? layer_norm(ctx, "ln2", resid_mid, w.ln2_w, w.ln2_b, c.norm) : resid_mid;  // [T, D]
-  const Tensor post = hidden_linear(ctx, "mlp", y, w.W_in, c.activation);                                          // [T, F]
-  Tensor mlp_out = linear(ctx, post, w.W_out);                                                                     // [T, D]
+  Tensor mlp_out = mlp(ctx, "mlp", y, w.W_in, w.W_out, c.activation);                                              // [T, D]
   mlp_out = ctx.hook("hook_mlp_out", dropout(ctx, mlp_out, c.resid_dropout, site(kMlp)));
   Tensor resid_post = c.form.residual ? add(ctx, resid_mid, mlp_out) : mlp_out;  // [T, D]
   if (c.form.norms_after) resid_post = layer_norm(ctx, "ln2", resid_post, w.ln2_w, w.ln2_b, c.norm);

@@ -1,8 +1,20 @@
 #include "ops/mlp.h"
 
 #include "ops/linear.h"
+#include "ops/mlp_packed.h"
 
 namespace vitrine {
+
+namespace {
+
+// Tells nobody of the hidden layer.
+bool runs_packed(Context& ctx, std::string_view name, const Tensor& x, const Mlp& mlp) {
+  if (!packs_mlp(ctx, x, mlp)) return false;
+  const auto scope = ctx.scope(name);
+  return !ctx.listens("hook_pre") && !ctx.listens("hook_pre_linear") && !ctx.listens("hook_post");
+}
+
+}  // namespace
 
 Tensor gated_linear(Context& ctx, std::string_view name, const Tensor& x, const Weight& W_gate, const Weight& W_in,
                     Activation f) {
@@ -17,6 +29,19 @@ Tensor hidden_linear(Context& ctx, std::string_view name, const Tensor& x, const
   const auto scope = ctx.scope(name);
   const Tensor pre = ctx.hook("hook_pre", linear(ctx, x, W_in));
   return ctx.hook("hook_post", activation(ctx, pre, f));
+}
+
+Tensor gated_mlp(Context& ctx, std::string_view name, const Tensor& x, const Weight& W_gate, const Weight& W_in,
+                 const Weight& W_out, Activation f) {
+  const Mlp all{&W_gate, &W_in, &W_out, f};
+  if (runs_packed(ctx, name, x, all)) return mlp_packed(ctx, x, all);
+  return linear(ctx, gated_linear(ctx, name, x, W_gate, W_in, f), W_out);
+}
+
+Tensor mlp(Context& ctx, std::string_view name, const Tensor& x, const Weight& W_in, const Weight& W_out, Activation f) {
+  const Mlp all{nullptr, &W_in, &W_out, f};
+  if (runs_packed(ctx, name, x, all)) return mlp_packed(ctx, x, all);
+  return linear(ctx, hidden_linear(ctx, name, x, W_in, f), W_out);
 }
 
 }  // namespace vitrine

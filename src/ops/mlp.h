@@ -1,5 +1,5 @@
 #pragma once
-// The two kinds of feed-forward sub-layer, up to their last matrix.
+// The two kinds of feed-forward sub-layer, whole and up to their last matrix.
 #include "ops/context.h"
 #include "ops/elementwise.h"
 #include "ops/weight.h"
@@ -13,5 +13,11 @@ Tensor gated_linear(Context& ctx, std::string_view name, const Tensor& x, const 
 
 /// f(x W_inᵀ + bias): the hidden layer of GPT-2's MLP. Hook points under `name`: hook_pre, hook_post.
 Tensor hidden_linear(Context& ctx, std::string_view name, const Tensor& x, const Weight& W_in, Activation f);
+
+/// The sub-layer with its last matrix: W_out [d_model, d_ff], returns [rows, d_model]. While nobody watches the hidden layer,
+/// training in bf16 goes through it strip by strip (mlp_packed.h).
+Tensor gated_mlp(Context& ctx, std::string_view name, const Tensor& x, const Weight& W_gate, const Weight& W_in,
+                 const Weight& W_out, Activation f);
+Tensor mlp(Context& ctx, std::string_view name, const Tensor& x, const Weight& W_in, const Weight& W_out, Activation f);
 
 }  // namespace vitrine

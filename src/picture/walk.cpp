@@ -359,7 +359,7 @@ class Walk {
         {"z = " + f + "(" +
              (facts_.gated ? product("mlp", "gate", "y") + ") ⊙ (" + product("mlp", "in", "y") : product("mlp", "in", "y")) + ")",
          "update = " + product("mlp", "out", "z")},
-        {{facts_.gated ? "gated_linear(ctx" : "hidden_linear(ctx", "w.W_out)"}}, shapes, {"activation-curves", "mlp-surfaces"});
+        {{facts_.gated ? "gated_mlp(ctx" : "mlp(ctx", "w.W_out"}}, shapes, {"activation-curves", "mlp-surfaces"});
   }
 
   void post_norm() {

@@ -239,6 +239,19 @@ TEST_P(ElementwiseTest, WidenReadsEveryHalfPrecisionValue) {
   }
 }
 
+TEST_P(ElementwiseTest, NarrowRoundsToTheNearestBf16) {
+  for (const size_t n : lengths()) {
+    std::vector<float> x = random_values(n, 11);
+    constexpr float kOdd[] = {1.00390625f, 1.01171875f, -3.4e38f, 1e-40f, -0.0f, std::numeric_limits<float>::infinity(), NAN};
+    for (size_t i = 0; i < std::min(n, std::size(kOdd)); ++i) x[n - 1 - i] = kOdd[i];
+    const Guarded<float> from(x);
+    Guarded<uint16_t> y(n);
+    table->narrow(from.data(), n, y.data());
+    for (size_t i = 0; i < n; ++i) ASSERT_EQ(y[i], f32_to_bf16(x[i])) << n << " " << i << " " << x[i];
+    EXPECT_TRUE(y.intact());
+  }
+}
+
 TEST_P(ElementwiseTest, QuantiseInt8EqualsTheDefinition) {
   for (const size_t n : {32, 64, 2304}) {
     std::vector<float> values = random_values(n, 11, 3.0f);

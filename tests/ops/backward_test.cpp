@@ -13,6 +13,7 @@
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/head.h"
+#include "ops/mlp.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
 
@@ -200,6 +201,73 @@ TEST(Backward, KeptLogitsHardlyAddToTheMemory) {
   };
   const size_t logits = 500 * 400 * sizeof(float), without = peak(0), with = peak(Tape::kRoom);
   EXPECT_LT(with, without + logits / 2);
+}
+
+// Watches the hidden layer without changing anything.
+class Onlooker final : public Listener {
+ public:
+  bool wants(std::string_view name) const override { return name == "mlp.hook_post"; }
+  Tensor see(Context&, std::string_view, const Tensor&) override {
+    ++seen;
+    return {};
+  }
+  int seen = 0;
+};
+
+// Sizes that go through strips in bf16 and leave a rest in each; x is learned, too, by a path of its own before.
+struct MlpCase {
+  static constexpr int64_t kRows = 2100, kUnits = 1031, kWidth = 21;
+  MlpCase(bool is_gated, bool by_columns, bool bias, Activation activation)
+      : gated(is_gated), f(activation), labels(labels_for(kRows, 11)) {
+    both.input({kRows, kWidth});
+    both.weight(kUnits, kWidth, by_columns, bias);
+    both.weight(kWidth, kUnits, by_columns, bias);
+    both.weight(11, kWidth);
+    if (gated) both.weight(kUnits, kWidth, !by_columns, bias);
+  }
+  Tensor out(Context& ctx, const Tensor& x, const std::deque<Weight>& w) const {
+    return gated ? gated_mlp(ctx, "mlp", x, w[3], w[0], w[1], f) : mlp(ctx, "mlp", x, w[0], w[1], f);
+  }
+  Tensor operator()(Context& ctx, const std::vector<Tensor>& x, const std::deque<Weight>& w) const {
+    const Tensor stream = scale(ctx, x[0], 1.5), y = out(ctx, constant ? stream.without_grad() : stream, w);
+    return cross_entropy(ctx, add(ctx, stream, scale(ctx, y, 0.03)), {&w[2], 0}, labels);
+  }
+  bool constant = false;  // what the MLP reads
+  bool gated;
+  Activation f;
+  std::vector<int32_t> labels;
+  Both both;
+};
+
+TEST(Backward, MlpInStrips) {
+  for (const bool gated : {true, false})
+    for (const bool by_columns : {true, false}) {
+      SCOPED_TRACE((gated ? "gated " : "plain ") + std::to_string(by_columns));
+      MlpCase c(gated, by_columns, by_columns != gated, gated ? Activation::silu : Activation::gelu_tanh);
+      c.constant = !gated && !by_columns;
+      c.both.expect_match(std::cref(c), 0.02, true);
+      if (kernels().packed_bf16.rows == 0) continue;
+      // Where somebody watches the ops run one after the other: other sums forwards, f's slope at unrounded numbers backwards.
+      Onlooker onlooker;
+      const auto watched = [&](Context& ctx, const std::vector<Tensor>& x, const std::deque<Weight>& w) {
+        ctx.listen(&onlooker);
+        const Tensor loss = c(ctx, x, w);
+        ctx.listen(nullptr);
+        return loss;
+      };
+      const auto in_strips = c.both.run(DType::f32, 2, std::cref(c), true), by_ops = c.both.run(DType::f32, 2, watched, true);
+      EXPECT_EQ(onlooker.seen, 1);
+      EXPECT_NEAR(in_strips[0][0], by_ops[0][0], 1e-5 * by_ops[0][0]);
+      EXPECT_FALSE(in_strips == by_ops);
+      for (size_t t = 1; t < by_ops.size(); ++t) {
+        double largest = 1e-9, off = 0;
+        for (size_t i = 0; i < by_ops[t].size(); ++i) {
+          largest = std::max(largest, std::abs(by_ops[t][i]));
+          off = std::max(off, std::abs(by_ops[t][i] - in_strips[t][i]));
+        }
+        EXPECT_LT(off, 0.01 * largest) << t;
+      }
+    }
 }
 
 // A loss behind attention over sequences of these lengths; inputs are queries, keys, values.

@@ -1,4 +1,5 @@
 // The reference table: every routine by its definition in f32. Slow; the yardstick of the others.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/reference/activation.h"
@@ -123,6 +124,7 @@ const KernelTable kReferenceTable = {
     .packed_f32 = packed_reference<false>(),
     .packed_bf16 = packed_reference<true>(),
     .widen = {widen<DType::f32>, widen<DType::f16>, widen<DType::bf16>, widen<DType::q8_0>, widen<DType::q4_0>},
+    .narrow = [](const float* x, size_t n, uint16_t* y) { std::transform(x, x + n, y, f32_to_bf16); },
     .quantise_int8 = quantise_int8_reference,
     .rms_norm = rms_norm_reference<float>,
     .layer_norm = layer_norm_reference<float>,

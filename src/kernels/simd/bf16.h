@@ -69,5 +69,7 @@ void narrow(const char* row, size_t n, uint16_t* y) {
   }
 }
 
+inline void narrow_f32(const float* x, size_t n, uint16_t* y) { narrow<WeightF32>(reinterpret_cast<const char*>(x), n, y); }
+
 }  // namespace
 }  // namespace vitrine

@@ -26,6 +26,7 @@ constinit const KernelTable VITRINE_TABLE = {
     .packed_f32 = packed_in<F32Words>(),
     .packed_bf16 = {},
     .widen = {widen<WeightF32>, widen<WeightF16>, widen<WeightBf16>, widen<WeightQ8>, widen<WeightQ4>},
+    .narrow = narrow_f32,
     .quantise_int8 = quantise_int8,
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
