@@ -3,8 +3,7 @@
 #include <vector>
 
 #include "kernels/reference/backward.h"
-#include "ops/attention_keys.h"
-#include "ops/packed_product.h"
+#include "ops/attention_squares.h"
 #include "ops/tape.h"
 
 namespace vitrine {
@@ -48,17 +47,17 @@ void query_backward(const AttentionNode& n, const StepSequence& s, const Tensor&
 //   S = Q Kᵀ, dP = dZ Vᵀ  ->  P, dS = P (dP - P · dP)  ->  dV += Pᵀ dZ, dK += dSᵀ Q, dQ += dS K
 // P · dP is summed from the very numbers it is taken from. Summed as dZ · Z, which is the same in exact arithmetic, it would
 // leave rounding where P is all on one key and dS is 0, and large scores raise that beyond every true gradient.
-class Squares {
+class Squares : public AttentionSquares {
  public:
   // For sequences of up to `longest` rows.
   Squares(const AttentionNode& n, const PackedKernels& p, const Tensor& dz, const Gradients& d, size_t longest, size_t side)
-      : n_(n),
+      : AttentionSquares(side),
+        n_(n),
         p_(p),
         dz_(dz),
         d_(d),
         head_dim_(size_of(n.q.dim(2))),
         v_dim_(size_of(n.v.dim(2))),
-        side_(side),
         blocks_((longest + side - 1) / side) {
     q_a_ = reserve(blocks_ * packed_a_bytes(p, side_, head_dim_));
     q_b_ = reserve(blocks_ * packed_b_bytes(p, side_, head_dim_));
@@ -73,7 +72,6 @@ class Squares {
     dp_ = reserve(side_ * width_ * sizeof(float));
     row_ = reserve(width_ * sizeof(float));
   }
-  size_t scratch_bytes() const { return bytes_; }
 
   void run(const StepSequence& s, int64_t g, std::byte* scratch) const {
     const int64_t per_kv = n_.q.dim(1) / n_.k.dim(1);
@@ -101,22 +99,8 @@ class Squares {
   }
 
  private:
-  static size_t size_of(int64_t n) { return static_cast<size_t>(n); }
-  static Operand turned(Operand x) {
-    x.turned = true;
-    return x;
-  }
-  size_t reserve(size_t bytes) {
-    const size_t at = bytes_;
-    bytes_ += (bytes + 63) & ~size_t{63};
-    return at;
-  }
   static std::byte* part(std::byte* scratch, size_t at, size_t block, size_t size) { return scratch + at + block * size; }
   float* numbers_at(std::byte* scratch, size_t at) const { return reinterpret_cast<float*>(scratch + at); }
-  // A head's rows of a block of x [rows, heads, width].
-  Operand lines(const Tensor& x, const StepSequence& s, size_t block, int64_t head, size_t width) const {
-    return {x.row<float>(s.first_row + static_cast<int64_t>(block * side_)) + size_of(head) * width, size_of(x.row_size())};
-  }
   float* target(const Tape::Sum& sum, const StepSequence& s, size_t block, int64_t head, size_t width) const {
     return const_cast<float*>(lines(sum.to, s, block, head, width).data);
   }
@@ -190,7 +174,7 @@ class Squares {
   const PackedKernels& p_;
   const Tensor& dz_;
   const Gradients& d_;
-  size_t head_dim_, v_dim_, side_, blocks_, width_ = 0, bytes_ = 0;
+  size_t head_dim_, v_dim_, blocks_, width_ = 0;
   size_t q_a_, q_b_, z_a_, z_b_, k_turned_, k_b_, v_turned_, square_a_, s_, dp_, row_;  // offsets into a thread's scratch
 };
 
@@ -211,17 +195,9 @@ void attention_backward(Context& ctx, Tape& tape, const AttentionNode& n) {
     });
     return;
   }
-  int64_t longest = 0;
-  for (int64_t i = 0; i < n.n_sequences; ++i) longest = std::max(longest, n.sequences[i].rows);
   const PackedKernels& p = packed_kernels(ctx);
-  const Squares brief(n, p, dz, d, static_cast<size_t>(std::min(longest, kBriefRows)), kBriefSide),
-      others(n, p, dz, d, static_cast<size_t>(longest), kSide);
-  const size_t bytes = std::max(brief.scratch_bytes(), others.scratch_bytes());
-  auto* scratch = ctx.scratch<std::byte>(bytes * static_cast<size_t>(ctx.pool().threads()));
-  ctx.pool().run(n.n_sequences * kv_heads, [&](int64_t task, int thread) {
-    const StepSequence& s = n.sequences[task / kv_heads];
-    (s.rows <= kBriefRows ? brief : others).run(s, task % kv_heads, scratch + bytes * static_cast<size_t>(thread));
-  });
+  each_head(ctx, {n.sequences, static_cast<size_t>(n.n_sequences)}, kv_heads,
+            [&](size_t longest, size_t side) { return Squares(n, p, dz, d, longest, side); });
   if (n.all) tape.release(n.z);
 }
 

@@ -8,10 +8,6 @@ namespace vitrine {
 
 inline constexpr int64_t kKeys = static_cast<int64_t>(kKeyBlock);
 
-/// Queries and keys of a square in the packed forms: by the sequence's own length, so that its bits depend on no other.
-inline constexpr int64_t kBriefRows = 128;
-inline constexpr size_t kBriefSide = 32, kSide = 64;
-
 /// Positions [first, last) that the query at `position` of this sequence sees.
 struct KeyRange {
   int64_t first, last;

@@ -1,20 +1,25 @@
 #include <algorithm>
 
-#include "ops/attention_keys.h"
-#include "ops/packed_product.h"
+#include "ops/attention_squares.h"
 
 namespace vitrine {
 namespace {
 
-size_t size_of(int64_t n) { return static_cast<size_t>(n); }
-
 // One query head of one sequence: strips of queries and all keys they see.  S = Q Kᵀ,  P = softmax of its rows,  Z = P V
-class Strips {
+class Strips : public AttentionSquares {
  public:
   // For sequences of up to `longest` rows in strips of `side` queries.
   Strips(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionSpec& spec, const Tensor& z, const PackedKernels& p,
          size_t longest, size_t side)
-      : q_(q), k_(k), v_(v), z_(z), spec_(spec), p_(p), head_dim_(size_of(q.dim(2))), v_dim_(size_of(v.dim(2))), side_(side) {
+      : AttentionSquares(side),
+        q_(q),
+        k_(k),
+        v_(v),
+        z_(z),
+        spec_(spec),
+        p_(p),
+        head_dim_(size_of(q.dim(2))),
+        v_dim_(size_of(v.dim(2))) {
     const size_t blocks = (longest + side - 1) / side;
     width_ = blocks * side;
     q_at_ = reserve(packed_a_bytes(p, side_, head_dim_));
@@ -23,33 +28,21 @@ class Strips {
     pattern_at_ = reserve(packed_a_bytes(p, side_, side_));
     s_at_ = reserve(side_ * width_ * sizeof(float));
   }
-  size_t scratch_bytes() const { return bytes_; }
 
   void run(const StepSequence& s, int64_t h, std::byte* scratch) const {
     const int64_t g = h / (q_.dim(1) / k_.dim(1));
     const size_t rows = size_of(s.rows);
     for (size_t b = 0; b * side_ < rows; ++b) {
       const size_t here = std::min(side_, rows - b * side_);
-      Operand k = lines(k_, s, b, g, head_dim_);
-      k.turned = true;
-      pack_b(p_, k, head_dim_, here, keys_block(scratch, b));
+      pack_b(p_, turned(lines(k_, s, b, g, head_dim_)), head_dim_, here, keys_block(scratch, b));
       pack_b(p_, lines(v_, s, b, g, v_dim_), here, v_dim_, values_block(scratch, b));
     }
     for (size_t i = 0; i * side_ < rows; ++i) strip(s, h, i, scratch);
   }
 
  private:
-  size_t reserve(size_t bytes) {
-    const size_t at = bytes_;
-    bytes_ += (bytes + 63) & ~size_t{63};
-    return at;
-  }
   std::byte* keys_block(std::byte* scratch, size_t b) const { return scratch + k_at_ + b * packed_b_bytes(p_, head_dim_, side_); }
   std::byte* values_block(std::byte* scratch, size_t b) const { return scratch + v_at_ + b * packed_b_bytes(p_, side_, v_dim_); }
-  // A head's rows of a block of x [rows, heads, width].
-  Operand lines(const Tensor& x, const StepSequence& s, size_t block, int64_t head, size_t width) const {
-    return {x.row<float>(s.first_row + static_cast<int64_t>(block * side_)) + size_of(head) * width, size_of(x.row_size())};
-  }
 
   // Queries of block i.
   void strip(const StepSequence& s, int64_t h, size_t i, std::byte* scratch) const {
@@ -91,7 +84,7 @@ class Strips {
   const Tensor &q_, &k_, &v_, &z_;
   const AttentionSpec& spec_;
   const PackedKernels& p_;
-  size_t head_dim_, v_dim_, side_, width_ = 0, bytes_ = 0;
+  size_t head_dim_, v_dim_, width_ = 0;
   size_t q_at_, k_at_, v_at_, pattern_at_, s_at_;  // offsets into a thread's scratch
 };
 
@@ -99,18 +92,8 @@ class Strips {
 
 void attention_packed(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, std::span<const StepSequence> sequences,
                       const AttentionSpec& spec, const Tensor& z) {
-  int64_t longest = 0;
-  for (const StepSequence& s : sequences) longest = std::max(longest, s.rows);
   const PackedKernels& p = packed_kernels(ctx);
-  const Strips brief(q, k, v, spec, z, p, size_of(std::min(longest, kBriefRows)), kBriefSide),
-      others(q, k, v, spec, z, p, size_of(longest), kSide);
-  const size_t bytes = std::max(brief.scratch_bytes(), others.scratch_bytes());
-  auto* scratch = ctx.scratch<std::byte>(bytes * static_cast<size_t>(ctx.pool().threads()));
-  const int64_t heads = q.dim(1);
-  ctx.pool().run(static_cast<int64_t>(sequences.size()) * heads, [&](int64_t task, int thread) {
-    const StepSequence& s = sequences[static_cast<size_t>(task / heads)];
-    (s.rows <= kBriefRows ? brief : others).run(s, task % heads, scratch + bytes * static_cast<size_t>(thread));
-  });
+  each_head(ctx, sequences, q.dim(1), [&](size_t longest, size_t side) { return Strips(q, k, v, spec, z, p, longest, side); });
 }
 
 }  // namespace vitrine

@@ -68,8 +68,8 @@ TEST(Attention, RoundedFormIsNearAndByItself) {
                      beside = run({n, 200, 1}, 4, 2, spec, nullptr, 0, 3, true);
           for (size_t i = 0; i < exact.z.size(); ++i) ASSERT_NEAR(rounded.z[i], exact.z[i], 0.02) << i;
           EXPECT_NE(rounded.z, exact.z);
-          const size_t heads = exact.z.size();  // noise is drawn number by number: the first sequence has the same
-          EXPECT_EQ(std::vector<float>(beside.z.begin(), beside.z.begin() + static_cast<std::ptrdiff_t>(heads)), rounded.z);
+          const size_t count = exact.z.size();  // noise is drawn number by number: the first sequence has the same
+          EXPECT_EQ(std::vector<float>(beside.z.begin(), beside.z.begin() + static_cast<std::ptrdiff_t>(count)), rounded.z);
         }
       }
 }

@@ -1,0 +1,59 @@
+#pragma once
+// What attention's packed forms share, forwards and backwards: one head of one sequence at a time, in squares of queries and
+// keys, which a thread goes through in its own scratch.
+#include <algorithm>
+#include <span>
+
+#include "ops/attention_keys.h"
+#include "ops/packed_product.h"
+
+namespace vitrine {
+
+class AttentionSquares {
+ public:
+  /// Bytes that each thread needs.
+  size_t scratch_bytes() const { return bytes_; }
+
+ protected:
+  explicit AttentionSquares(size_t side) : side_(side) {}
+  static size_t size_of(int64_t n) { return static_cast<size_t>(n); }
+  static Operand turned(Operand x) {
+    x.turned = true;
+    return x;
+  }
+  /// An offset into the scratch.
+  size_t reserve(size_t bytes) {
+    const size_t at = bytes_;
+    bytes_ += (bytes + 63) & ~size_t{63};
+    return at;
+  }
+  /// A head's rows of a block of x [rows, heads, width].
+  Operand lines(const Tensor& x, const StepSequence& s, size_t block, int64_t head, size_t width) const {
+    return {x.row<float>(s.first_row + static_cast<int64_t>(block * side_)) + size_of(head) * width, size_of(x.row_size())};
+  }
+
+  size_t side_;  // queries and keys of a square
+
+ private:
+  size_t bytes_ = 0;
+};
+
+/// Calls run(sequence, head, scratch) of make(longest, side), the squares for sequences of up to that many rows, for each
+/// sequence and head. The side goes by a sequence's own length, so that its bits depend on no other.
+template <class Make>
+void each_head(Context& ctx, std::span<const StepSequence> sequences, int64_t heads, Make&& make) {
+  constexpr int64_t kBriefRows = 128;
+  constexpr size_t kBriefSide = 32, kSide = 64;
+  int64_t longest = 0;
+  for (const StepSequence& s : sequences) longest = std::max(longest, s.rows);
+  const auto brief = make(static_cast<size_t>(std::min(longest, kBriefRows)), kBriefSide),
+             others = make(static_cast<size_t>(longest), kSide);
+  const size_t bytes = std::max(brief.scratch_bytes(), others.scratch_bytes());
+  auto* scratch = ctx.scratch<std::byte>(bytes * static_cast<size_t>(ctx.pool().threads()));
+  ctx.pool().run(static_cast<int64_t>(sequences.size()) * heads, [&](int64_t task, int thread) {
+    const StepSequence& s = sequences[static_cast<size_t>(task / heads)];
+    (s.rows <= kBriefRows ? brief : others).run(s, task % heads, scratch + bytes * static_cast<size_t>(thread));
+  });
+}
+
+}  // namespace vitrine
