@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kColumns = 256;                 // hidden units, or components of the stream, at a time
 constexpr size_t kMostPacked = size_t{8} << 20;  // bytes of packed weights: every strip goes through them
 constexpr size_t kStrip = 256;                   // rows
-constexpr int64_t kFewestRows = 8 * kStrip;      // that leave work to every thread
+constexpr int64_t kFewestRows = 16 * kStrip;     // that leave work to every thread
 constexpr int64_t kFar = int64_t{1} << 21;       // numbers of a hidden layer that is in no near cache
 
 size_t size_of(int64_t n) { return static_cast<size_t>(n); }
@@ -24,7 +24,7 @@ size_t pieces(size_t count, size_t size) { return (count + size - 1) / size; }
 size_t rounded(size_t bytes) { return (bytes + 63) & ~size_t{63}; }
 
 // Rows of a strip, whole blocks of them: what one task goes through, and the depth of the weights' gradients' products.
-size_t strip_rows(const PackedKernels& p) { return std::max<size_t>(1, kStrip / p.rows) * p.rows; }
+size_t strip_rows(const PackedKernels& p) { return std::max<size_t>(1, std::min(kStrip, p.depth) / p.rows) * p.rows; }
 
 // A weight as a matrix [out, in].
 Operand matrix(const Weight& w) { return {reinterpret_cast<const float*>(w.data), w.stride / sizeof(float), w.by_columns}; }

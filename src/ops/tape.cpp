@@ -24,9 +24,9 @@ void* Tape::room_for_gradient(size_t bytes) {
     unused_.erase(std::next(fits).base());
     return data;
   }
-  if (lent_.bytes < bytes) return grads_.allocate(bytes);
+  const size_t taken = (bytes + 63) & ~size_t{63};
+  if (lent_.bytes <= taken) return grads_.allocate(bytes);
   void* const data = lent_.data;
-  const size_t taken = std::min((bytes + 63) & ~size_t{63}, lent_.bytes);
   lent_ = {static_cast<std::byte*>(data) + taken, lent_.bytes - taken};
   return data;
 }

@@ -220,13 +220,13 @@ Learner::Sum Learner::evaluate(const Batch& batch, bool averaged) {
 double Learner::activation_bytes(int64_t rows, int64_t length) {
   Context& ctx = engine_.context();
   constexpr int64_t kFirst = 32, kSecond = 64;
-  const auto taken = [&](int64_t n, int64_t longest) {
+  const auto taken = [&](int64_t n, int64_t longest, size_t room = 0) {
     Batch batch{.tokens = std::vector<int32_t>(static_cast<size_t>(n)),
                 .labels = std::vector<int32_t>(static_cast<size_t>(n)),
                 .lengths = {}};
     for (int64_t row = 0; row < n; row += longest) batch.lengths.push_back(std::min(longest, n - row));
     const Step step = step_of(batch);
-    Tape tape(options_.recompute, 0);  // what it would keep has a bound and does not grow with the batch
+    Tape tape(options_.recompute, room);
     const auto frame = ctx.frame();
     LossParts parts;
     tape.backward(ctx, loss_of(tape, step, batch, parts));
@@ -241,11 +241,23 @@ double Learner::activation_bytes(int64_t rows, int64_t length) {
   double by_key = 0;
   if (const int64_t far = std::min<int64_t>(length, 256); far >= kSecond && taken(kSecond, kSecond) > second)
     by_key = (taken(far, far) - linear(far)) / static_cast<double>(far * (far - brief));
-  std::fill(parameters_.gradients(), parameters_.gradients() + parameters_.size(), 0.0f);
+  const auto forget = [&] { std::fill(parameters_.gradients(), parameters_.gradients() + parameters_.size(), 0.0f); };
+  forget();
+  const auto estimate = [&](int64_t n) {
+    return linear(n) + std::max(0.0, by_key) * static_cast<double>(n) * static_cast<double>(length - brief);
+  };
   const int64_t all = std::max(kFirst, rows);
+  // In bf16 a small model goes through many rows in another way (ops/mlp_packed.h), which is soon tried.
+  constexpr int64_t kMany = 4096, kMore = 4608;
+  constexpr double kSoon = 1 << 30;
+  if (all >= kMany && ctx.numerics.bf16 && estimate(kMore) < kSoon) {
+    const double many = taken(kMany, length, tape_.room()), more = taken(kMore, length, tape_.room());
+    forget();
+    return many + (more - many) / static_cast<double>(kMore - kMany) * static_cast<double>(all - kMany);
+  }
+  // The logits that a tape keeps have a bound and do not grow with the batch.
   const double logits = static_cast<double>(all) * static_cast<double>(engine_.shape().vocab_size) * sizeof(float);
-  return linear(all) + std::max(0.0, by_key) * static_cast<double>(all) * static_cast<double>(length - brief) +
-         std::min(logits, static_cast<double>(tape_.room()));
+  return estimate(all) + std::min(logits, static_cast<double>(tape_.room()));
 }
 
 void Learner::report_forward(const Step& step) {

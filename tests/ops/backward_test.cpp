@@ -216,7 +216,7 @@ class Onlooker final : public Listener {
 
 // Sizes that go through strips in bf16 and leave a rest in each; x is learned, too, by a path of its own before.
 struct MlpCase {
-  static constexpr int64_t kRows = 2100, kUnits = 1031, kWidth = 21;
+  static constexpr int64_t kRows = 4101, kUnits = 523, kWidth = 21;
   MlpCase(bool is_gated, bool by_columns, bool bias, Activation activation)
       : gated(is_gated), f(activation), labels(labels_for(kRows, 11)) {
     both.input({kRows, kWidth});

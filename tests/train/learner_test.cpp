@@ -305,6 +305,22 @@ TEST(Learner, FreshWeightsFollowTheFamilysRule) {
   EXPECT_NE(weights_of(offset), weights_of(different));
 }
 
+TEST(Learner, TheMemoryEstimateOfManyRowsInBf16IsWhatABatchTakes) {
+  Json config = small_gpt2(0);
+  config["n_inner"] = 640;
+  LearnerOptions options = plain();
+  options.bf16 = true;
+  Learner learner(fresh(config), options), measured(fresh(config), options);
+  const double estimate = learner.activation_bytes(100 * 64, 64);
+  const Batch batch = random_batch(std::vector<int64_t>(100, 64), 61, 1);
+  measured.step(std::span(&batch, 1), 0.1);
+  EXPECT_GT(estimate, 0.85 * measured.peak_bytes());
+  EXPECT_LT(estimate, 1.15 * measured.peak_bytes());
+  // It leaves nothing behind.
+  Learner alone(fresh(config), options);
+  EXPECT_EQ(learner.step(std::span(&batch, 1), 0.1).gradient_norm, alone.step(std::span(&batch, 1), 0.1).gradient_norm);
+}
+
 TEST(Learner, TheMemoryEstimateIsWhatABatchTakes) {
   for (const double dropout : {0.0, 0.1})  // which makes tables of attention patterns
     for (const int64_t length : {20, 64, 300}) {
