@@ -304,8 +304,8 @@ void mlp_backward(Context& ctx, Tape& tape, const MlpNode& node) {
     of_weight[i].run(p, size, size_of(task) - end[i]);
   });
   bias_backward(ctx, *mlp.out, 0, mlp.out->out, dy.raw(), mlp.out->out, dy.rows(), dy.dtype());
-  join_bias(ctx, bent.bias, parts, size.strips, 2 * size.units);
-  if (plain != nullptr) join_bias(ctx, plain->bias, parts + size.units, size.strips, 2 * size.units);
+  if (parts != nullptr) join_bias(ctx, bent.bias, parts, size.strips, 2 * size.units);
+  if (parts != nullptr && gated) join_bias(ctx, plain->bias, parts + size.units, size.strips, 2 * size.units);
   tape.release(node.y);
 }
 
