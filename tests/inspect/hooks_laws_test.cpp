@@ -281,7 +281,8 @@ TEST_P(StoredType, ListeningChangesNoLogit) {
     if (!stepwise(hook)) {
       EXPECT_EQ(run(engine, step, &seen), alone) << hook;
     } else if (std::get<1>(GetParam())) {  // else operands are rounded to 8 bits, where another last bit of an input may show
-      EXPECT_CLOSE(run(engine, step, &seen), alone, (Tolerance{.abs = 1e-5, .rel = 1e-5})) << hook;
+      // Attention's two forms, each of which is this near to the reference (docs/numerics.md).
+      EXPECT_CLOSE(run(engine, step, &seen), alone, (Tolerance{.abs = 2e-5, .rel = 1e-4})) << hook;
     }
   }
 }
