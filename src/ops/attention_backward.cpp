@@ -59,18 +59,18 @@ class Squares : public AttentionSquares {
         head_dim_(size_of(n.q.dim(2))),
         v_dim_(size_of(n.v.dim(2))),
         blocks_((longest + side - 1) / side) {
-    q_a_ = reserve(blocks_ * packed_a_bytes(p, side_, head_dim_));
-    q_b_ = reserve(blocks_ * packed_b_bytes(p, side_, head_dim_));
-    z_a_ = reserve(blocks_ * packed_a_bytes(p, side_, v_dim_));
-    z_b_ = reserve(blocks_ * packed_b_bytes(p, side_, v_dim_));
-    k_turned_ = reserve(blocks_ * packed_b_bytes(p, head_dim_, side_));
-    k_b_ = reserve(blocks_ * packed_b_bytes(p, side_, head_dim_));
-    v_turned_ = reserve(blocks_ * packed_b_bytes(p, v_dim_, side_));
-    square_a_ = reserve(packed_a_bytes(p, side_, side_));
+    q_a_ = layout_.reserve(blocks_ * packed_a_bytes(p, side_, head_dim_));
+    q_b_ = layout_.reserve(blocks_ * packed_b_bytes(p, side_, head_dim_));
+    z_a_ = layout_.reserve(blocks_ * packed_a_bytes(p, side_, v_dim_));
+    z_b_ = layout_.reserve(blocks_ * packed_b_bytes(p, side_, v_dim_));
+    k_turned_ = layout_.reserve(blocks_ * packed_b_bytes(p, head_dim_, side_));
+    k_b_ = layout_.reserve(blocks_ * packed_b_bytes(p, side_, head_dim_));
+    v_turned_ = layout_.reserve(blocks_ * packed_b_bytes(p, v_dim_, side_));
+    square_a_ = layout_.reserve(packed_a_bytes(p, side_, side_));
     width_ = blocks_ * side_;
-    s_ = reserve(side_ * width_ * sizeof(float));
-    dp_ = reserve(side_ * width_ * sizeof(float));
-    row_ = reserve(width_ * sizeof(float));
+    s_ = layout_.reserve(side_ * width_ * sizeof(float));
+    dp_ = layout_.reserve(side_ * width_ * sizeof(float));
+    row_ = layout_.reserve(width_ * sizeof(float));
   }
 
   void run(const StepSequence& s, int64_t g, std::byte* scratch) const {
@@ -81,8 +81,8 @@ class Squares : public AttentionSquares {
     for (size_t b = 0; b * side_ < rows; ++b) {
       const size_t here = std::min(side_, rows - b * side_);
       const Operand k = lines(n_.k, s, b, g, head_dim_), v = lines(n_.v, s, b, g, v_dim_);
-      pack_b(p_, turned(k), head_dim_, here, part(scratch, k_turned_, b, packed_b_bytes(p_, head_dim_, side_)));
-      pack_b(p_, turned(v), v_dim_, here, part(scratch, v_turned_, b, packed_b_bytes(p_, v_dim_, side_)));
+      pack_b(p_, k.transposed(), head_dim_, here, part(scratch, k_turned_, b, packed_b_bytes(p_, head_dim_, side_)));
+      pack_b(p_, v.transposed(), v_dim_, here, part(scratch, v_turned_, b, packed_b_bytes(p_, v_dim_, side_)));
       if (d_.q) pack_b(p_, k, here, head_dim_, part(scratch, k_b_, b, packed_b_bytes(p_, side_, head_dim_)));
     }
     for (int64_t h = g * per_kv; h < (g + 1) * per_kv; ++h) {

@@ -22,11 +22,11 @@ class Strips : public AttentionSquares {
         v_dim_(size_of(v.dim(2))) {
     const size_t blocks = (longest + side - 1) / side;
     width_ = blocks * side;
-    q_at_ = reserve(packed_a_bytes(p, side_, head_dim_));
-    k_at_ = reserve(blocks * packed_b_bytes(p, head_dim_, side_));
-    v_at_ = reserve(blocks * packed_b_bytes(p, side_, v_dim_));
-    pattern_at_ = reserve(packed_a_bytes(p, side_, side_));
-    s_at_ = reserve(side_ * width_ * sizeof(float));
+    q_at_ = layout_.reserve(packed_a_bytes(p, side_, head_dim_));
+    k_at_ = layout_.reserve(blocks * packed_b_bytes(p, head_dim_, side_));
+    v_at_ = layout_.reserve(blocks * packed_b_bytes(p, side_, v_dim_));
+    pattern_at_ = layout_.reserve(packed_a_bytes(p, side_, side_));
+    s_at_ = layout_.reserve(side_ * width_ * sizeof(float));
   }
 
   void run(const StepSequence& s, int64_t h, std::byte* scratch) const {
@@ -34,7 +34,7 @@ class Strips : public AttentionSquares {
     const size_t rows = size_of(s.rows);
     for (size_t b = 0; b * side_ < rows; ++b) {
       const size_t here = std::min(side_, rows - b * side_);
-      pack_b(p_, turned(lines(k_, s, b, g, head_dim_)), head_dim_, here, keys_block(scratch, b));
+      pack_b(p_, lines(k_, s, b, g, head_dim_).transposed(), head_dim_, here, keys_block(scratch, b));
       pack_b(p_, lines(v_, s, b, g, v_dim_), here, v_dim_, values_block(scratch, b));
     }
     for (size_t i = 0; i * side_ < rows; ++i) strip(s, h, i, scratch);

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "ops/attention_keys.h"
+#include "ops/layout.h"
 #include "ops/packed_product.h"
 
 namespace vitrine {
@@ -12,30 +13,18 @@ namespace vitrine {
 class AttentionSquares {
  public:
   /// Bytes that each thread needs.
-  size_t scratch_bytes() const { return bytes_; }
+  size_t scratch_bytes() const { return layout_.bytes(); }
 
  protected:
   explicit AttentionSquares(size_t side) : side_(side) {}
   static size_t size_of(int64_t n) { return static_cast<size_t>(n); }
-  static Operand turned(Operand x) {
-    x.turned = true;
-    return x;
-  }
-  /// An offset into the scratch.
-  size_t reserve(size_t bytes) {
-    const size_t at = bytes_;
-    bytes_ += (bytes + 63) & ~size_t{63};
-    return at;
-  }
   /// A head's rows of a block of x [rows, heads, width].
   Operand lines(const Tensor& x, const StepSequence& s, size_t block, int64_t head, size_t width) const {
     return {x.row<float>(s.first_row + static_cast<int64_t>(block * side_)) + size_of(head) * width, size_of(x.row_size())};
   }
 
-  size_t side_;  // queries and keys of a square
-
- private:
-  size_t bytes_ = 0;
+  size_t side_;    // queries and keys of a square
+  Layout layout_;  // of a thread's scratch
 };
 
 /// Calls run(sequence, head, scratch) of make(longest, side), the squares for sequences of up to that many rows, for each

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/table.h"
+#include "ops/layout.h"
 #include "ops/low_rank.h"
 #include "ops/packed_product.h"
 #include "ops/rows.h"
@@ -31,8 +32,6 @@ const std::byte* part_begin(const Part& p) {
 }
 
 size_t type_index(const Weight& w) { return static_cast<size_t>(w.dtype); }
-
-int64_t pieces(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
 // Chunks of all parts in one numbering: part i has chunks [begin[i], begin[i + 1]), those of one block of inputs in a row.
 struct Chunks {

@@ -60,11 +60,10 @@ void linear_part_backward(Context& ctx, const Tensor& x, const Weight& w, int64_
   if (w.grad.data == nullptr) return;
   auto* dw = static_cast<float*>(w.grad.data);
   const size_t stride = w.grad.stride, begin = static_cast<size_t>(first);
-  const Operand y_turned{of_y.data, of_y.stride, true}, x_turned{of_x.data, of_x.stride, true};
   if (w.by_columns) {
-    packed_product(ctx, x_turned, of_y, in, out, rows, dw + begin, stride, true);
+    packed_product(ctx, of_x.transposed(), of_y, in, out, rows, dw + begin, stride, true);
   } else {
-    packed_product(ctx, y_turned, of_x, out, in, rows, dw + begin * stride, stride, true);
+    packed_product(ctx, of_y.transposed(), of_x, out, in, rows, dw + begin * stride, stride, true);
   }
 }
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <utility>
 
 #include "kernels/table.h"
+#include "ops/layout.h"
 #include "ops/linear.h"
 #include "ops/packed_product.h"
 #include "ops/rows.h"
@@ -20,18 +20,12 @@ constexpr int64_t kFewestRows = 16 * kStrip;     // that leave work to every thr
 constexpr int64_t kFar = int64_t{1} << 21;       // numbers of a hidden layer that is in no near cache
 
 size_t size_of(int64_t n) { return static_cast<size_t>(n); }
-size_t pieces(size_t count, size_t size) { return (count + size - 1) / size; }
-size_t rounded(size_t bytes) { return (bytes + 63) & ~size_t{63}; }
 
 // Rows of a strip, whole blocks of them: what one task goes through, and the depth of the weights' gradients' products.
 size_t strip_rows(const PackedKernels& p) { return std::max<size_t>(1, std::min(kStrip, p.depth) / p.rows) * p.rows; }
 
 // A weight as a matrix [out, in].
 Operand matrix(const Weight& w) { return {reinterpret_cast<const float*>(w.data), w.stride / sizeof(float), w.by_columns}; }
-Operand transposed(Operand x) {
-  x.turned = !x.turned;
-  return x;
-}
 
 // The right side of the products that every strip goes through: a matrix of a weight, packed once, by kColumns hidden units,
 // which are its columns or the depth of its sums.
@@ -73,7 +67,7 @@ struct Pieces {
   Pieces(const PackedKernels& p, bool as_left, size_t rows, size_t n_columns, Allocate&& allocate)
       : left(as_left), columns(n_columns) {
     const size_t strip = strip_rows(p), most = std::min(kColumns, columns);
-    piece = rounded(left ? p.a_bytes(most, strip) : p.b_bytes(strip, most));
+    piece = to_border(left ? p.a_bytes(most, strip) : p.b_bytes(strip, most));
     packed = allocate(piece * pieces(rows, strip) * pieces(columns, kColumns));
   }
   std::byte* at(size_t strip, size_t chunk) const { return packed + (strip * pieces(columns, kColumns) + chunk) * piece; }
@@ -103,18 +97,17 @@ struct MlpNode {
   Kept kept;
 };
 
-// Memory of each thread, laid out before it is taken.
+// Memory of each thread, one after the other.
 class Scratch {
  public:
-  size_t reserve(size_t bytes) { return std::exchange(bytes_, bytes_ + rounded(bytes)); }
-  size_t floats(size_t count) { return reserve(count * sizeof(float)); }
-  void take(Context& ctx) { base_ = ctx.scratch<std::byte>(bytes_ * size_of(ctx.pool().threads())); }
+  Scratch(Context& ctx, const Layout& layout)
+      : bytes_(layout.bytes()), base_(ctx.scratch<std::byte>(bytes_ * size_of(ctx.pool().threads()))) {}
   std::byte* at(size_t offset, int thread) const { return base_ + bytes_ * size_of(thread) + offset; }
   float* floats_at(size_t offset, int thread) const { return reinterpret_cast<float*>(at(offset, thread)); }
 
  private:
-  size_t bytes_ = 0;
-  std::byte* base_ = nullptr;
+  size_t bytes_;
+  std::byte* base_;
 };
 
 // Sizes of one call.
@@ -143,17 +136,18 @@ void forward(Context& ctx, const Tensor& x, const Mlp& mlp, const Kept& kept, co
   const Sizes size(p, x, mlp);
   const bool gated = mlp.gate != nullptr;
   const Weight& bent = gated ? *mlp.gate : *mlp.in;  // what goes through f
-  const Side of_pre(ctx, p, transposed(matrix(bent)), true, size.units, size.width),
-      of_out(ctx, p, transposed(matrix(*mlp.out)), false, size.units, size.width);
-  const Side of_linear = gated ? Side(ctx, p, transposed(matrix(*mlp.in)), true, size.units, size.width) : Side();
+  const Side of_pre(ctx, p, matrix(bent).transposed(), true, size.units, size.width),
+      of_out(ctx, p, matrix(*mlp.out).transposed(), false, size.units, size.width);
+  const Side of_linear = gated ? Side(ctx, p, matrix(*mlp.in).transposed(), true, size.units, size.width) : Side();
   pack_sides(ctx, size, {&of_pre, &of_out, &of_linear}, gated ? 3 : 2);
   const float *pre_bias = numbers<float>(ctx, bent.bias), *linear_bias = gated ? numbers<float>(ctx, mlp.in->bias) : nullptr,
               *out_bias = numbers<float>(ctx, mlp.out->bias);
-  Scratch scratch;
-  const size_t x_at = scratch.reserve(packed_a_bytes(p, size.strip, size.width)),
-               post_at = scratch.reserve(packed_a_bytes(p, size.strip, kColumns)), pre_at = scratch.floats(size.strip * kColumns),
-               linear_at = scratch.floats(gated ? size.strip * kColumns : 0);
-  scratch.take(ctx);
+  Layout layout;
+  const size_t x_at = layout.reserve(packed_a_bytes(p, size.strip, size.width)),
+               post_at = layout.reserve(packed_a_bytes(p, size.strip, kColumns)),
+               pre_at = layout.reserve_floats(size.strip * kColumns),
+               linear_at = layout.reserve_floats(gated ? size.strip * kColumns : 0);
+  const Scratch scratch(ctx, layout);
   ctx.pool().run(static_cast<int64_t>(size.strips), [&](int64_t task, int thread) {
     const size_t strip = size_of(task), begin = strip * size.strip, n = size.rows_of(strip);
     std::byte *const x_packed = scratch.at(x_at, thread), *const post_packed = scratch.at(post_at, thread);
@@ -203,13 +197,11 @@ struct WeightGradient {
   }
 };
 
-// bias's gradient += parts[0] + parts[1] + …, one after the other.
-void join_bias(Context& ctx, const Vector& bias, const float* parts, size_t n_parts, size_t stride) {
+// bias's gradient += parts[0] + parts[1] + …
+void bias_from_parts(Context& ctx, const Vector& bias, const float* parts, const Sizes& size) {
   if (!bias || bias.grad.data == nullptr) return;
-  share(ctx, bias.size, static_cast<int64_t>(n_parts), [&](int64_t first, int64_t n) {
-    auto* const sum = static_cast<float*>(bias.grad.data) + first;
-    for (size_t i = 0; i < n_parts; ++i) kernels().add(sum, parts + i * stride + size_of(first), size_of(n), sum);
-  });
+  add_parts(ctx, parts, static_cast<int64_t>(size.strips), static_cast<int64_t>(2 * size.units), bias.size,
+            static_cast<float*>(bias.grad.data));
 }
 
 void mlp_backward(Context& ctx, Tape& tape, const MlpNode& node) {
@@ -247,12 +239,13 @@ void mlp_backward(Context& ctx, Tape& tape, const MlpNode& node) {
 
   float* const parts =
       bent.bias || (plain != nullptr && plain->bias) ? ctx.scratch<float>(size.strips * 2 * size.units) : nullptr;
-  Scratch scratch;
-  const size_t y_at = scratch.reserve(packed_a_bytes(p, size.strip, size.width)),
-               packed_at = scratch.reserve(packed_a_bytes(p, size.strip, kColumns)),
-               dpost_at = scratch.floats(size.strip * kColumns), dpre_at = scratch.floats(size.strip * kColumns),
-               dlinear_at = scratch.floats(gated ? size.strip * kColumns : 0), row_at = scratch.floats(2 * kColumns);
-  scratch.take(ctx);
+  Layout layout;
+  const size_t y_at = layout.reserve(packed_a_bytes(p, size.strip, size.width)),
+               packed_at = layout.reserve(packed_a_bytes(p, size.strip, kColumns)),
+               dpost_at = layout.reserve_floats(size.strip * kColumns), dpre_at = layout.reserve_floats(size.strip * kColumns),
+               dlinear_at = layout.reserve_floats(gated ? size.strip * kColumns : 0),
+               row_at = layout.reserve_floats(2 * kColumns);
+  const Scratch scratch(ctx, layout);
   const auto widen = k.widen[static_cast<size_t>(DType::bf16)];
   ctx.pool().run(static_cast<int64_t>(size.strips), [&](int64_t task, int thread) {
     const size_t strip = size_of(task), begin = strip * size.strip, n = size.rows_of(strip);
@@ -262,8 +255,8 @@ void mlp_backward(Context& ctx, Tape& tape, const MlpNode& node) {
                  *const linear = pre + kColumns;
     float* const sums = parts != nullptr ? parts + strip * 2 * size.units : nullptr;
     if (sums != nullptr) std::fill(sums, sums + 2 * size.units, 0.0f);
-    const float *const dy_rows = dy.row<float>(static_cast<int64_t>(begin)), *const x_rows =
-                                                                                 node.x.row<float>(static_cast<int64_t>(begin));
+    const auto* dy_rows = dy.row<float>(static_cast<int64_t>(begin));
+    const auto* x_rows = node.x.row<float>(static_cast<int64_t>(begin));
     pack_a(p, {dy_rows, size.width}, n, size.width, y_packed);
     of_weight[0].other.pack_whole(p, strip, dy_rows, n);
     of_weight[1].other.pack_whole(p, strip, x_rows, n);
@@ -304,8 +297,8 @@ void mlp_backward(Context& ctx, Tape& tape, const MlpNode& node) {
     of_weight[i].run(p, size, size_of(task) - end[i]);
   });
   bias_backward(ctx, *mlp.out, 0, mlp.out->out, dy.raw(), mlp.out->out, dy.rows(), dy.dtype());
-  if (parts != nullptr) join_bias(ctx, bent.bias, parts, size.strips, 2 * size.units);
-  if (parts != nullptr && gated) join_bias(ctx, plain->bias, parts + size.units, size.strips, 2 * size.units);
+  if (parts != nullptr) bias_from_parts(ctx, bent.bias, parts, size);
+  if (parts != nullptr && gated) bias_from_parts(ctx, plain->bias, parts + size.units, size);
   tape.release(node.y);
 }
 
@@ -317,6 +310,8 @@ bool packs_mlp(const Context& ctx, const Tensor& x, const Mlp& mlp) {
   for (const Weight* w : {mlp.gate, mlp.in, mlp.out}) {
     if (w == nullptr) continue;
     if (w->dtype != DType::f32 || w->adapter != nullptr) return false;
+    const bool last = w == mlp.out;  // sizes that disagree are the ops' business
+    if (w->in != (last ? mlp.in->out : x.row_size()) || (!last && w->out != mlp.in->out)) return false;
     bytes += size_of(w->in) * size_of(w->out) * sizeof(uint16_t);
   }
   return bytes <= kMostPacked;

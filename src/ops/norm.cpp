@@ -30,16 +30,6 @@ void row_gradient(const NormNode& node, const T* w, const Tensor& dy, int64_t r,
   return rms_norm_gradient(x, w, offset, inv, g, d, dx, dw, add);
 }
 
-// sum[i] += parts[0][i] + parts[1][i] + …, one after the other.
-template <class T>
-void join(Context& ctx, const T* parts, int64_t n_parts, int64_t part_stride, int64_t d, T* sum) {
-  if (sum == nullptr) return;
-  share(ctx, d, n_parts, [&](int64_t first, int64_t n) {
-    for (int64_t p = 0; p < n_parts; ++p)
-      for (int64_t i = first; i < first + n; ++i) sum[i] += parts[p * part_stride + i];
-  });
-}
-
 // Threads share chunks of rows; each chunk has sums of its own for the weights' gradients.
 void norm_backward(Context& ctx, Tape& tape, const NormNode& node) {
   const Tensor dy = tape.gradient(node.y);
@@ -65,8 +55,8 @@ void norm_backward(Context& ctx, Tape& tape, const NormNode& node) {
     } else {
       for (int64_t chunk = 0; chunk < chunks; ++chunk) one_chunk(chunk, 0);
     }
-    if (of_w) join(ctx, parts, chunks, 2 * width, d, static_cast<T*>(node.w->grad.data));
-    if (of_b) join(ctx, parts + width, chunks, 2 * width, d, static_cast<T*>(node.b->grad.data));
+    if (of_w) add_parts(ctx, parts, chunks, 2 * width, d, static_cast<T*>(node.w->grad.data));
+    if (of_b) add_parts(ctx, parts + width, chunks, 2 * width, d, static_cast<T*>(node.b->grad.data));
   });
   tape.release(node.y);
 }

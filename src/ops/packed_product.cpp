@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "ops/layout.h"
+
 namespace vitrine {
 namespace {
-
-size_t pieces(size_t count, size_t size) { return (count + size - 1) / size; }
-size_t rounded(size_t bytes) { return (bytes + 63) & ~size_t{63}; }
 
 // Calls f(t, depth) for each cut of the depth.
 template <class F>
@@ -43,25 +42,25 @@ const PackedKernels& packed_kernels(const Context& ctx) { return packs_bf16(ctx)
 
 size_t packed_a_bytes(const PackedKernels& p, size_t rows, size_t depth) {
   size_t bytes = 0;
-  each_cut(p, depth, [&](size_t, size_t here) { bytes += rounded(p.a_bytes(rows, here)); });
+  each_cut(p, depth, [&](size_t, size_t here) { bytes += to_border(p.a_bytes(rows, here)); });
   return bytes;
 }
 size_t packed_b_bytes(const PackedKernels& p, size_t depth, size_t columns) {
   size_t bytes = 0;
-  each_cut(p, depth, [&](size_t, size_t here) { bytes += rounded(p.b_bytes(here, columns)); });
+  each_cut(p, depth, [&](size_t, size_t here) { bytes += to_border(p.b_bytes(here, columns)); });
   return bytes;
 }
 
 void pack_a(const PackedKernels& p, const Operand& a, size_t rows, size_t depth, std::byte* packed) {
   each_cut(p, depth, [&](size_t t, size_t here) {
     p.pack_a(a.from(0, t).data, a.stride, a.turned, rows, here, packed);
-    packed += rounded(p.a_bytes(rows, here));
+    packed += to_border(p.a_bytes(rows, here));
   });
 }
 void pack_b(const PackedKernels& p, const Operand& b, size_t depth, size_t columns, std::byte* packed) {
   each_cut(p, depth, [&](size_t t, size_t here) {
     p.pack_b(b.from(t, 0).data, b.stride, b.turned, here, columns, packed);
-    packed += rounded(p.b_bytes(here, columns));
+    packed += to_border(p.b_bytes(here, columns));
   });
 }
 
@@ -69,8 +68,8 @@ void multiply_packed(const PackedKernels& p, const std::byte* a, bool a_turned, 
                      size_t depth, float* c, size_t c_stride, bool add) {
   each_cut(p, depth, [&](size_t t, size_t here) {
     p.multiply(a, a_turned, b, rows, columns, here, c, c_stride, add || t > 0, {});
-    a += rounded(p.a_bytes(rows, here));
-    b += rounded(p.b_bytes(here, columns));
+    a += to_border(p.a_bytes(rows, here));
+    b += to_border(p.b_bytes(here, columns));
   });
 }
 
@@ -88,7 +87,7 @@ void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t row
   const size_t lines = by_rows ? rows : columns, others = by_rows ? columns : rows;
   const auto other_bytes = [&](size_t n, size_t here) { return by_rows ? p.b_bytes(here, n) : p.a_bytes(n, here); };
   auto* shared = ctx.scratch<std::byte>(by_rows ? packed_b_bytes(p, depth, columns) : packed_a_bytes(p, rows, depth));
-  const auto cut_of = [&](size_t t) { return shared + t / p.depth * rounded(other_bytes(others, p.depth)); };
+  const auto cut_of = [&](size_t t) { return shared + t / p.depth * to_border(other_bytes(others, p.depth)); };
 
   // Pieces of the shared operand in the order of its memory where that is far, else so that unequal cuts fall to all threads.
   const bool shared_far = (by_rows ? !b.turned : a.turned) && others * depth * sizeof(float) > kNear;
@@ -115,7 +114,7 @@ void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t row
   const size_t block = by_rows ? p.rows : p.columns, deepest = std::min(p.depth, depth);
   const size_t strip =
       far_apart ? wide_strip_of(lines, block, deepest, static_cast<size_t>(ctx.pool().threads())) : strip_of(lines, block);
-  const size_t own_bytes = rounded(by_rows ? p.a_bytes(strip, deepest) : p.b_bytes(deepest, strip));
+  const size_t own_bytes = to_border(by_rows ? p.a_bytes(strip, deepest) : p.b_bytes(deepest, strip));
   auto* own = ctx.scratch<std::byte>(own_bytes * static_cast<size_t>(ctx.pool().threads()));
   const auto multiply = [&](int64_t task, int thread) {
     const size_t first = static_cast<size_t>(task) * strip, n = std::min(strip, lines - first);

@@ -13,6 +13,7 @@ struct Operand {
 
   /// The same from element (i, j) on.
   Operand from(size_t i, size_t j) const { return {data + (turned ? j * stride + i : i * stride + j), stride, turned}; }
+  Operand transposed() const { return {data, stride, !turned}; }
 };
 
 /// The kernels for this context: rounded to bf16 where it asks for that and the target has them, else f32.

@@ -22,6 +22,15 @@ void share(Context& ctx, int64_t count, int64_t each, F&& f) {
   });
 }
 
+/// sum[i] += parts[i] + parts[part_stride + i] + …, one after the other, for i < d.
+template <class T>
+void add_parts(Context& ctx, const T* parts, int64_t n_parts, int64_t part_stride, int64_t d, T* sum) {
+  share(ctx, d, n_parts, [&](int64_t first, int64_t n) {
+    for (int64_t p = 0; p < n_parts; ++p)
+      for (int64_t i = first; i < first + n; ++i) sum[i] += parts[p * part_stride + i];
+  });
+}
+
 /// The numbers of `v` as T: where they lie, or converted into the context's scratch. Null for an empty vector.
 template <class T>
 const T* numbers(Context& ctx, const Vector& v) {

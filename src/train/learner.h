@@ -23,7 +23,7 @@ struct LearnerOptions {
   bool recompute = false;             // keep each block's input alone and run the block again in backward
   uint64_t seed = 1;                  // of dropout and of fresh weights
   int threads = 0;                    // 0: the cores this process may use
-  bool bf16 = false;                  // products of many rows round their operands to bf16; weights, sums and moments stay f32
+  bool bf16 = false;                  // products of many rows round their operands to bf16; weights and sums stay f32
   std::optional<InitRule> init = {};  // fresh weights; nothing: those of the opened model
   Comm* comm = nullptr;               // the processes that learn together and each have a part of the batch; null: alone
   std::optional<double> ema = {};     // decay of an average of the weights that is kept beside them

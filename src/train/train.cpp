@@ -262,7 +262,8 @@ Learner Run::make_learner() {
   check_memory(config_, state_bytes(static_cast<double>(count)) * comm_.on_this_machine(),
                "weights, gradients and the optimiser's state",
                config_.lora ? "Lower lora.rank or name fewer targets"
-                            : "Train a smaller model, use sgd without momentum, or learn an adapter beside it: lora");
+                            : "Train a smaller model, set optimiser.moments: bf16, use sgd without momentum, or learn an adapter "
+                              "beside it: lora");
   LearnerOptions options{.optimiser = config_.optimiser,
                          .clip = config_.clip,
                          .recompute = config_.recompute,

@@ -32,8 +32,8 @@ inline uint32_t random_bits(uint32_t place, uint32_t seed) {
   h = (h ^ h >> 13) * 0xC2B2AE35u;
   return h ^ h >> 16;
 }
-/// x in bf16, rounded away from zero as often as 16 random bits exceed what is left of it: right on average, and exact where
-/// nothing is left.
+/// x in bf16: the lower 16 bits are what is left, and as often as they are part of 2^16 it is rounded away from zero. Right on
+/// average, and exact where nothing is left.
 inline uint16_t round_at_random(float x, uint32_t bits) {
   return static_cast<uint16_t>((std::bit_cast<uint32_t>(x) + (bits & 0xffff)) >> 16);
 }
