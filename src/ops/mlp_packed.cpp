@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kColumns = 256;                 // hidden units, or components of the stream, at a time
 constexpr size_t kMostPacked = size_t{8} << 20;  // bytes of packed weights: every strip goes through them
 constexpr size_t kStrip = 256;                   // rows
-constexpr int64_t kFewestRows = 16 * kStrip;     // that leave work to every thread
+constexpr int64_t kFewestRows = 8 * kStrip;      // that leave work to every thread
 constexpr int64_t kFar = int64_t{1} << 21;       // numbers of a hidden layer that is in no near cache
 
 size_t size_of(int64_t n) { return static_cast<size_t>(n); }

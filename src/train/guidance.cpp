@@ -95,13 +95,22 @@ void Guidance::add_targets(Batch& batch, uint64_t first) {
   while (found < sequences && cache_->read(first + found, batch.teacher)) ++found;
   if (found == sequences) return;
   Context& ctx = learner_.engine().context();
-  const auto frame = ctx.frame();
-  const Step step = learner_.step_of(batch);
-  const Tensor x = teacher_->model().residual(ctx, step);
-  if (const int64_t bad = first_not_finite(x); bad >= 0)
-    throw RunError(config_.path + ": distill.teacher: " + config_.distill->teacher + " gives NaN or infinity at row " +
-                   std::to_string(bad) + " of a batch. Do its weights hold NaN? `vitrine verify` shows more");
-  batch.teacher = top_tokens(ctx, x, teacher_->model().head(), config_.distill->top_k, config_.distill->spec.temperature);
+  batch.teacher = {};
+  TopTokens all;
+  for (const Batch& part : parts_of(batch, learner_.pass_rows())) {
+    const auto frame = ctx.frame();
+    const Step step = learner_.step_of(part);
+    const Tensor x = teacher_->model().residual(ctx, step);
+    if (const int64_t bad = first_not_finite(x); bad >= 0)
+      throw RunError(config_.path + ": distill.teacher: " + config_.distill->teacher + " gives NaN or infinity at row " +
+                     std::to_string(part.first_row - batch.first_row + static_cast<uint64_t>(bad)) +
+                     " of a batch. Do its weights hold NaN? `vitrine verify` shows more");
+    const TopTokens top = top_tokens(ctx, x, teacher_->model().head(), config_.distill->top_k, config_.distill->spec.temperature);
+    all.k = top.k;
+    all.tokens.insert(all.tokens.end(), top.tokens.begin(), top.tokens.end());
+    all.logprobs.insert(all.logprobs.end(), top.logprobs.begin(), top.logprobs.end());
+  }
+  batch.teacher = std::move(all);
   for (size_t s = 0; s < sequences; ++s) cache_->write(first + s, batch.teacher, s * rows);
 }
 

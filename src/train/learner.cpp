@@ -76,10 +76,25 @@ void Learner::each_state(const std::function<void(size_t which, const float* who
   if (used) std::fill(room, room + parameters_.size(), 0.0f);
 }
 
-// Dropout falls by these numbers: others for every step, batch and row.
-void Learner::number_batch(std::span<const Batch> batches, size_t i) {
-  engine_.context().step_number = static_cast<uint64_t>(steps_done_) * batches.size() + i;
-  engine_.context().first_row = batches[i].first_row;
+// So many that passing over the weights and their gradients once more is little beside the products; no more, since the memory
+// of a pass grows with them.
+int64_t Learner::pass_rows() const { return std::max<int64_t>(2048, 4 * engine_.shape().d_model); }
+
+// Calls run(part, last) for the parts of each batch in which anything is scored; last: of them all.
+template <class F>
+void Learner::each_pass(std::span<const Batch> batches, F&& run) {
+  Context& ctx = engine_.context();
+  for (size_t i = 0; i < batches.size(); ++i) {
+    if (scored_in(batches[i].labels) == 0) continue;
+    const std::vector<Batch> parts = parts_of(batches[i], pass_rows());
+    for (const Batch& part : parts) {
+      if (scored_in(part.labels) == 0) continue;
+      // Dropout falls by these numbers: others for every step, batch and row.
+      ctx.step_number = static_cast<uint64_t>(steps_done_) * batches.size() + i;
+      ctx.first_row = part.first_row;
+      run(part, i + 1 == batches.size() && &part == &parts.back());
+    }
+  }
 }
 
 void Learner::set_guides(std::vector<Guide> guides, double cross_entropy_weight) {
@@ -154,15 +169,13 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
   report.tokens = static_cast<int64_t>(tokens);
   if (report.tokens == 0) throw InputError("no token of the step is scored, so there is nothing to learn from");
   try {
-    for (size_t i = 0; i < batches.size(); ++i) {
-      const int64_t scored = scored_in(batches[i].labels);
-      if (scored == 0) continue;
-      const Step step = step_of(batches[i]);
+    each_pass(batches, [&](const Batch& batch, bool last) {
+      const int64_t scored = scored_in(batch.labels);
+      const Step step = step_of(batch);
       const auto frame = ctx.frame();
-      number_batch(batches, i);
-      tape_.watch(comm().size() > 1 && i + 1 == batches.size() ? &shards_ : nullptr);  // earlier, gradients are not complete
+      tape_.watch(comm().size() > 1 && last ? &shards_ : nullptr);  // earlier, gradients are not complete
       LossParts parts;
-      const Tensor loss = loss_of(tape_, step, batches[i], parts, std::exchange(watch, nullptr));
+      const Tensor loss = loss_of(tape_, step, batch, parts, std::exchange(watch, nullptr));
       if (!std::isfinite(*loss.data<float>())) report_forward(step);
       const auto weight = static_cast<double>(scored);
       sums[0] += static_cast<double>(*loss.data<float>()) * weight;
@@ -171,12 +184,12 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
         sums[2] += weight;
       }
       for (size_t g = 0; g < guides_.size(); ++g) sums[3 + g] += parts.divergences[g] * weight;
-      // Divided by the tokens of the whole step, not of the batch.
+      // Divided by the tokens of the whole step, not of the pass.
       const Tensor part = scale(ctx, loss, static_cast<double>(scored) / static_cast<double>(report.tokens));
       tape_.backward(ctx, part);
       ctx.listen(nullptr);
       tape_.clear();
-    }
+    });
     ctx.record_on(nullptr);
     tape_.watch(nullptr);
     shards_.finish_gradients(ctx.pool());
@@ -205,16 +218,20 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
 }
 
 Learner::Sum Learner::evaluate(const Batch& batch, bool averaged) {
-  if (batch.lengths.empty()) return {};  // the rest of the data did not reach this rank
   Context& ctx = engine_.context();
   const Model& model = averaged && ema_ != nullptr ? ema_->model() : engine_.model();
-  const Step step = step_of(batch);
-  const auto frame = ctx.frame();
-  const Tensor loss = cross_entropy(ctx, model.residual(ctx, step), model.head(), batch.labels);
-  const int64_t scored = scored_in(batch.labels);
-  const double mean = static_cast<double>(*loss.data<float>());
-  if (!std::isfinite(mean)) report_forward(step);
-  return {mean * static_cast<double>(scored), scored};
+  Sum sum;  // stays empty where the rest of the data did not reach this rank
+  for (const Batch& part : parts_of(batch, pass_rows())) {
+    const Step step = step_of(part);
+    const auto frame = ctx.frame();
+    const Tensor loss = cross_entropy(ctx, model.residual(ctx, step), model.head(), part.labels);
+    const int64_t scored = scored_in(part.labels);
+    const double mean = static_cast<double>(*loss.data<float>());
+    if (!std::isfinite(mean)) report_forward(step);
+    sum.loss += mean * static_cast<double>(scored);
+    sum.tokens += scored;
+  }
+  return sum;
 }
 
 double Learner::activation_bytes(int64_t rows, int64_t length) {
@@ -246,9 +263,9 @@ double Learner::activation_bytes(int64_t rows, int64_t length) {
   const auto estimate = [&](int64_t n) {
     return linear(n) + std::max(0.0, by_key) * static_cast<double>(n) * static_cast<double>(length - brief);
   };
-  const int64_t all = std::max(kFirst, rows);
+  const int64_t all = std::max(kFirst, rows_of_part(rows, length, pass_rows()));
   // In bf16 a small model goes through many rows in another way (ops/mlp_packed.h), which is soon tried.
-  constexpr int64_t kMany = 4096, kMore = 4608;
+  constexpr int64_t kMany = 2048, kMore = 2560;
   constexpr double kSoon = 1 << 30;
   if (all >= kMany && ctx.numerics.bf16 && estimate(kMore) < kSoon) {
     const double many = taken(kMany, length, tape_.room()), more = taken(kMore, length, tape_.room());
@@ -286,24 +303,22 @@ void Learner::report_backward(std::span<const Batch> batches, const std::vector<
   std::string parameter;
   for (size_t i = 0; i < norms.size(); ++i)
     if (parameter.empty() && !std::isfinite(norms[i])) parameter = parameters_.list()[i].name;
-  for (size_t i = 0; i < batches.size(); ++i) {
-    if (scored_in(batches[i].labels) == 0) continue;
-    const Step step = step_of(batches[i]);
-    number_batch(batches, i);
+  each_pass(batches, [&](const Batch& batch, bool) {
+    const Step step = step_of(batch);
     for (size_t s = 0; s < step.sequences().size(); ++s) {
       FirstGradientNotFinite watch;
       const auto frame = ctx.frame();
       Tape tape;
       ctx.listen(&watch, static_cast<int>(s));
       LossParts parts;
-      tape.backward(ctx, loss_of(tape, step, batches[i], parts));
+      tape.backward(ctx, loss_of(tape, step, batch, parts));
       ctx.listen(nullptr);
       ctx.record_on(nullptr);
       if (watch.name.empty()) continue;
       throw RunError("step " + std::to_string(steps_done_ + 1) + ": going backwards, NaN or infinity appeared first in the " +
                      "gradient at " + watch.name + kAdvice);
     }
-  }
+  });
   comm().all_reduce({});  // a rank that knows more has ended all
   throw RunError("step " + std::to_string(steps_done_ + 1) + ": the gradient of " + parameter + " holds NaN or infinity" +
                  kAdvice);

@@ -69,6 +69,8 @@ class Learner {
   /// watch, if given, sees the first sequence of the first batch that is scored; its listening changes no number.
   StepReport step(std::span<const Batch> batches, double lr, bool with_update = false, Listener* watch = nullptr);
 
+  /// About so many rows of a batch go through the model together.
+  int64_t pass_rows() const;
   /// The batch's sequences as a pass reads them; the batch must outlive it. Errors: InputError for one beyond the context.
   Step step_of(const Batch& batch) const;
 
@@ -83,8 +85,8 @@ class Learner {
   /// The cross-entropy without learning, without dropout; of the averaged weights, if there are any and it is asked for.
   Sum evaluate(const Batch& batch, bool averaged = false);
 
-  /// Bytes that activations and their gradients take for one batch of that many rows in sequences of `length`: measured with
-  /// small batches, whose memory grows by the row and by a row's keys, and extended to that size.
+  /// Bytes that activations and their gradients take for batches of that many rows in sequences of `length`: measured with
+  /// small ones, whose memory grows by the row and by a row's keys, and extended to the largest pass.
   double activation_bytes(int64_t rows, int64_t length);
   /// The most bytes that activations and their gradients really took so far.
   double peak_bytes() { return static_cast<double>(tape_.peak() + engine_.context().arena().peak()); }
@@ -109,7 +111,8 @@ class Learner {
     std::vector<double> divergences;
   };
   void begin_together();
-  void number_batch(std::span<const Batch> batches, size_t i);
+  template <class F>
+  void each_pass(std::span<const Batch> batches, F&& run);
   Tensor loss_of(Tape& tape, const Step& step, const Batch& batch, LossParts& parts, Listener* watch = nullptr);
   [[noreturn]] void report_forward(const Step& step);
   [[noreturn]] void report_backward(std::span<const Batch> batches, const std::vector<double>& norms);

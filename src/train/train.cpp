@@ -344,14 +344,19 @@ void Run::check_sizes() {
                      "; the context of the model holds " + std::to_string(shape.context_length));
   const int64_t rows = config_.batch / comm_.size() * config_.sequence_length;
   double activations = learner_.activation_bytes(rows, config_.sequence_length);
+  // Tokens and labels of all batches of a step, and of one again in parts.
+  double by_row = 8.0 * static_cast<double>(config_.accumulate + 1);
   if (config_.distill && !config_.distill->cache.empty())  // a token and a number for each of the teacher's likeliest
-    activations += static_cast<double>(rows) * static_cast<double>(std::min(config_.distill->top_k, shape.vocab_size)) *
-                   (8.0 * static_cast<double>(config_.accumulate) + 20);
+    by_row += static_cast<double>(std::min(config_.distill->top_k, shape.vocab_size)) *
+              (8.0 * static_cast<double>(config_.accumulate) + 20);
+  if (config_.distill && config_.distill->on_policy > 0)  // keys and values of the sequences that the model continues
+    by_row += 8.0 * static_cast<double>(shape.n_layers * shape.n_kv_heads * shape.head_dim);
+  activations += static_cast<double>(rows) * by_row;
   check_memory(config_, activations * comm_.on_this_machine(),
-               "the activations of a batch of " + std::to_string(config_.batch) + " sequences of " +
+               "the activations and tokens of batches of " + std::to_string(config_.batch) + " sequences of " +
                    std::to_string(config_.sequence_length) + " tokens",
-               config_.recompute ? "Lower batch and raise accumulate: the result is the same"
-                                 : "Lower batch and raise accumulate: the result is the same; or set recompute: true");
+               std::string("Lower sequence_length, or batch with a higher accumulate: the result is the same") +
+                   (config_.recompute ? "" : "; or set recompute: true"));
   steps_ = config_.steps;
   if (steps_ == 0)
     steps_ = std::max<int64_t>(1, std::llround(config_.epochs * static_cast<double>(source_->windows_per_epoch()) /

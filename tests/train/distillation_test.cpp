@@ -252,6 +252,22 @@ TEST_F(Distill, TheCacheHoldsWhatTheTeacherExpects) {
   EXPECT_EQ(weights_bytes(scratch / "first/step-12"), weights_bytes(scratch / "third/step-12"));
 }
 
+TEST_F(Distill, BatchesOfSeveralPassesFindTheirTargets) {
+  const auto run = [&](const std::string& out, const std::string& cache) {
+    std::string text = small_config(scratch, scratch / out, "dropout: 0\n" + distill(cache));
+    const std::string small = "batch: 3\naccumulate: 2\nsteps: 12";
+    text.replace(text.find(small), small.size(), "batch: 160\naccumulate: 1\nsteps: 4");  // 2,560 rows
+    train(parse_train_config(text, "config.yaml"), false);
+    return metrics_of(scratch / out);
+  };
+  const std::string cache = ", cache: {folder: " + scratch / "cache" + ", top_k: 61}";
+  const std::vector<Json> plain = run("plain", ""), first = run("first", cache), second = run("second", cache);
+  ASSERT_EQ(plain.size(), first.size());
+  for (size_t i = 1; i < plain.size(); ++i)
+    EXPECT_NEAR(plain[i].at("kl").get<double>(), first[i].at("kl").get<double>(), 1e-4 * plain[i].at("kl").get<double>());
+  EXPECT_EQ(first, second);  // what was stored is read
+}
+
 TEST_F(Distill, ACacheServesWhatItWasComputedFor) {
   const std::string cached = distill(", cache: {folder: " + scratch / "cache" + ", top_k: 5}");
   train(config("first", cached), false, until(1));

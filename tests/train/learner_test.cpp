@@ -68,6 +68,30 @@ TEST(Learner, AccumulationIsOneBigBatchWhateverIsScored) {
   EXPECT_GT(std::abs((first + second) / 2 - t.loss), 1e-3);
 }
 
+TEST(Learner, ALargeBatchGoesInPassesAndIsStillOneBatch) {
+  const std::string model = Golden::open("gpt2_a").model();
+  Learner whole(open_model(model), plain()), halves(open_model(model), plain());
+  const std::vector<int64_t> lengths(56, 80);  // 4,480 rows: three passes
+  const Batch big = random_batch(lengths, 97, 1, 3);
+  const std::vector<Batch> parts = parts_of(big, 1120);  // each of them one pass
+  ASSERT_EQ(parts.size(), 4u);
+  const Learner::Sum before = whole.evaluate(big);
+  double loss = 0;
+  for (const Batch& part : parts) loss += halves.evaluate(part).loss;
+  EXPECT_EQ(before.tokens, 56 * 27);
+  EXPECT_NEAR(before.loss, loss, 1e-6 * loss);
+  const StepReport a = whole.step(std::span(&big, 1), 0.5), b = halves.step(parts, 0.5);
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_NEAR(a.loss, b.loss, 1e-6 * b.loss);
+  EXPECT_NEAR(a.gradient_norm, b.gradient_norm, 1e-5 * b.gradient_norm);
+  EXPECT_CLOSE(weights_of(whole), weights_of(halves), (Tolerance{.abs = 2e-6, .rel = 1e-5}));
+  // Twice the batch takes no more memory.
+  const double peak = whole.peak_bytes();
+  const Batch bigger = random_batch(std::vector<int64_t>(112, 80), 97, 1);
+  whole.step(std::span(&bigger, 1), 0.5);
+  EXPECT_LT(whole.peak_bytes(), 1.4 * peak);  // passes of up to 2,048 rows instead of 1,520
+}
+
 TEST(Learner, ThreadsChangeNoBit) {
   for (const char* name : {"gpt2_a", "gemma2", "llama"}) {
     SCOPED_TRACE(name);

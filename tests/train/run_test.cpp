@@ -497,10 +497,11 @@ TEST_F(TrainRun, RefusesBeforeItStartsWithNumbers) {
     text.replace(text.find(from), from.size(), to);
     return message_of<InputError>([&] { train(parse_train_config(text, "config.yaml"), false); });
   };
-  std::string message = refused("batch: 3", "batch: 200000000");
-  EXPECT_CONTAINS(message, "the activations of a batch of 200000000 sequences of 16 tokens take about ");
+  std::string message = refused("batch: 3\naccumulate: 2", "batch: 2000000000\naccumulate: 200");
+  EXPECT_CONTAINS(message, "the activations and tokens of batches of 2000000000 sequences of 16 tokens take about ");
   EXPECT_CONTAINS(message, " MiB of memory, and the machine has ");
-  EXPECT_CONTAINS(message, "Lower batch and raise accumulate: the result is the same; or set recompute: true");
+  EXPECT_CONTAINS(message,
+                  "Lower sequence_length, or batch with a higher accumulate: the result is the same; or set recompute: true");
   message = refused("n_embd: 16", "n_embd: 400000");
   EXPECT_CONTAINS(message, "weights, gradients and the optimiser's state take about ");
   EXPECT_CONTAINS(refused("sequence_length: 16", "sequence_length: 33"),

@@ -1,10 +1,12 @@
 #include "train/data/batch_source.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "base/error.h"
 #include "base/philox.h"
 #include "ops/head.h"
+#include "ops/layout.h"
 #include "train/data/permutation.h"
 
 namespace vitrine {
@@ -17,7 +19,44 @@ uint64_t draw(uint64_t seed, uint64_t epoch, Purpose purpose) {
   return uint64_t{words[0]} << 32 | words[1];
 }
 
+// `n` sequences from number `first` on, which are `rows` rows from `row` on.
+Batch part_of(const Batch& batch, size_t first, size_t n, size_t row, size_t rows) {
+  const auto copy = [](const auto& all, size_t begin, size_t count) {
+    const auto at = all.begin() + static_cast<std::ptrdiff_t>(begin);
+    return std::decay_t<decltype(all)>(at, at + static_cast<std::ptrdiff_t>(count));
+  };
+  Batch part;
+  part.lengths = copy(batch.lengths, first, n);
+  part.first_row = batch.first_row + row;
+  part.sampled = batch.sampled;
+  part.tokens = copy(batch.tokens, row, rows);
+  part.labels = copy(batch.labels, row, rows);
+  if (const auto k = static_cast<size_t>(batch.teacher.k); k > 0)
+    part.teacher = TopTokens{batch.teacher.k, copy(batch.teacher.tokens, row * k, rows * k),
+                             copy(batch.teacher.logprobs, row * (k + 1), rows * (k + 1))};
+  return part;
+}
+
+int64_t equal_part(int64_t rows, int64_t most) { return pieces(rows, std::max<int64_t>(1, pieces(rows, most))); }
+
 }  // namespace
+
+std::vector<Batch> parts_of(const Batch& batch, int64_t most) {
+  const int64_t wanted = equal_part(static_cast<int64_t>(batch.tokens.size()), most);
+  std::vector<Batch> parts;
+  for (size_t first = 0, row = 0; first < batch.lengths.size();) {
+    int64_t rows = 0;
+    size_t n = 0;
+    while (first + n < batch.lengths.size() && rows < wanted) rows += batch.lengths[first + n++];
+    parts.push_back(part_of(batch, first, n, row, static_cast<size_t>(rows)));
+    first += n, row += static_cast<size_t>(rows);
+  }
+  return parts;
+}
+
+int64_t rows_of_part(int64_t rows, int64_t length, int64_t most) {
+  return std::min(rows, pieces(equal_part(rows, most), length) * length);
+}
 
 BatchSource::BatchSource(const TokenData& data, const BatchOptions& options) : data_(data), options_(options) {
   if (options.sequence_length < 1 || options.batch < 1 || options.ranks < 1 || options.rank < 0 || options.rank >= options.ranks)

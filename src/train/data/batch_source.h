@@ -20,6 +20,11 @@ struct Batch {
   TopTokens teacher = {};  // what the teacher expects after each row, if that was stored; k 0: it was not
 };
 
+/// The batch in parts of whole sequences, in order: as few as have about `most` rows each, and as equal as sequences allow.
+std::vector<Batch> parts_of(const Batch& batch, int64_t most);
+/// Rows of the largest part of a batch of so many rows in sequences of `length`.
+int64_t rows_of_part(int64_t rows, int64_t length, int64_t most);
+
 /// Where in the data a source stands: `next` sequences of the epoch were given out, to all ranks together.
 struct DataPosition {
   uint64_t epoch = 0, next = 0;
