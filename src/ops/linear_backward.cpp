@@ -76,15 +76,16 @@ void bias_backward(Context& ctx, const Weight& w, int64_t first, int64_t n, cons
       for (int64_t j = 0; j < n; ++j) db[j] += static_cast<const double*>(dy)[r * dy_stride + j];
     return;
   }
-  constexpr int64_t kColumns = 256;
+  // Short lines are cut, too: a column's sum goes through the rows in order, however many columns there are.
+  const int64_t columns = std::clamp<int64_t>(n / 128 * 32, 32, 256);
   const auto scratch = ctx.frame();
   auto* ones = ctx.scratch<float>(static_cast<size_t>(rows));
   std::fill(ones, ones + rows, 1.0f);
-  ctx.pool().run((n + kColumns - 1) / kColumns, [&](int64_t chunk, int) {
-    const int64_t column = chunk * kColumns;
+  ctx.pool().run((n + columns - 1) / columns, [&](int64_t chunk, int) {
+    const int64_t column = chunk * columns;
     kernels().add_products(ones, static_cast<size_t>(rows), 1, static_cast<const float*>(dy) + column,
                            static_cast<size_t>(dy_stride), static_cast<size_t>(rows),
-                           static_cast<size_t>(std::min(kColumns, n - column)),
+                           static_cast<size_t>(std::min(columns, n - column)),
                            static_cast<float*>(w.bias.grad.data) + first + column, 0);
   });
 }

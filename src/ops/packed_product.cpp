@@ -104,7 +104,7 @@ void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t row
       p.pack_a(a.from(first, t).data, a.stride, a.turned, n, here, to);
     }
   };
-  if (depth * others > 16384) {
+  if (depth * others > 4096) {
     ctx.pool().run(static_cast<int64_t>(cuts * n_pieces), pack_shared);
   } else {
     for (size_t i = 0; i < cuts * n_pieces; ++i) pack_shared(static_cast<int64_t>(i), 0);
