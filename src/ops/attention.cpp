@@ -237,22 +237,36 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
   const bool listened = ctx.listens("hook_attn_scores") || ctx.listens("hook_pattern");
   const bool dropping = ctx.training() && spec.dropout > 0;
   std::vector<KeySource<T>> sources;  // one heap block per call, of a few words per sequence
+  std::vector<size_t> by_source;      // which sequence
   std::vector<Fused<T>> fused;
   std::vector<StepSequence> packed, recorded;
   sources.reserve(step.sequences().size());
+  const auto is_shown = [&](size_t s) { return dropping || (listened && static_cast<int>(s) == ctx.listening_sequence()); };
+  int64_t rows = 0;
   for (size_t s = 0; s < step.sequences().size(); ++s) {
     const StepSequence& sequence = step.sequences()[s];
-    const bool shown = dropping || (listened && static_cast<int>(s) == ctx.listening_sequence());
+    const bool shown = is_shown(s);
     if (!shown && ctx.tape() != nullptr) recorded.push_back(sequence);
     if (!shown && std::is_same_v<T, float> && packs_bf16(ctx) && sequence.cache == nullptr && sequence.rows > 1) {
       packed.push_back(sequence);
       continue;
     }
     sources.emplace_back(ctx, sequence, layer, k, v);
-    if (shown) {
-      attention_stepwise<T>(ctx, q, k, v, step, s, sources.back(), spec, z);
+    by_source.push_back(s);
+    rows += sequence.rows;
+  }
+  const int64_t kv_heads = k.dim(1), n_tasks = static_cast<int64_t>(sources.size()) * kv_heads;
+  const auto lay_out = [&](int64_t task, int) { sources[static_cast<size_t>(task / kv_heads)].lay_out(task % kv_heads); };
+  if (rows * k.row_size() > 16384) {
+    ctx.pool().run(n_tasks, lay_out);
+  } else {
+    for (int64_t task = 0; task < n_tasks; ++task) lay_out(task, 0);
+  }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (is_shown(by_source[i])) {
+      attention_stepwise<T>(ctx, q, k, v, step, by_source[i], sources[i], spec, z);
     } else {
-      fused.emplace_back(q, v, step, s, sources.back(), spec, z);
+      fused.emplace_back(q, v, step, by_source[i], sources[i], spec, z);
     }
   }
   if (!recorded.empty()) record_attention(*ctx.tape(), q, k, v, z, recorded, recorded.size() == step.sequences().size(), spec);

@@ -22,33 +22,30 @@ inline KeyRange seen_by(const StepSequence& sequence, const AttentionSpec& spec,
 template <class T>
 class KeySource {
  public:
-  /// Writes k and v to the sequence's cache, or lays the keys out transposed in the context's scratch.
+  /// Takes the context's scratch for transposed keys, if the sequence has no cache.
   KeySource(Context& ctx, const StepSequence& sequence, int layer, const Tensor& k, const Tensor& v)
-      : sequence_(sequence), layer_(layer), v_(v), n_kv_(k.dim(1)), head_dim_(k.dim(2)) {
-    if (sequence.cache == nullptr) {
-      blocks_ = (sequence.rows + kKeys - 1) / kKeys;
-      transposed_ = ctx.scratch<T>(static_cast<size_t>(n_kv_ * blocks_ * head_dim_ * kKeys));
-    }
-    const int64_t begin = sequence.position, end = begin + sequence.rows;
-    const auto one_head = [&](int64_t head, int) {
-      for (int64_t block = begin / kKeys; block * kKeys < end; ++block) {
-        const int64_t from = std::max(begin, block * kKeys), to = std::min(end, (block + 1) * kKeys);
-        const T* source = k.row<T>(sequence.first_row + from - begin) + head * head_dim_;
-        T* target = key_block(block, head) + (from - block * kKeys);
-        for (int64_t c = 0; c < head_dim_; ++c)
-          for (int64_t j = 0; j < to - from; ++j) target[c * kKeys + j] = source[j * k.row_size() + c];
-        if constexpr (std::is_same_v<T, float>)
-          if (sequence.cache != nullptr)
-            for (int64_t j = from; j < to; ++j) {
-              const T* value = v.row<T>(sequence.first_row + j - begin) + head * v.dim(2);
-              std::copy(value, value + v.dim(2), sequence.cache->values(layer, block, head) + (j - block * kKeys) * v.dim(2));
-            }
-      }
-    };
-    if (sequence.rows * k.row_size() > 16384) {
-      ctx.pool().run(n_kv_, one_head);
-    } else {
-      for (int64_t head = 0; head < n_kv_; ++head) one_head(head, 0);
+      : sequence_(sequence), layer_(layer), k_(k), v_(v), head_dim_(k.dim(2)) {
+    if (sequence.cache != nullptr) return;
+    blocks_ = (sequence.rows + kKeys - 1) / kKeys;
+    transposed_ = ctx.scratch<T>(static_cast<size_t>(k.dim(1) * blocks_ * head_dim_ * kKeys));
+  }
+
+  /// Writes a head's keys and values to the sequence's cache, or lays its keys out transposed. To be called for every head
+  /// before they are read.
+  void lay_out(int64_t head) {
+    const int64_t begin = sequence_.position, end = begin + sequence_.rows;
+    for (int64_t block = begin / kKeys; block * kKeys < end; ++block) {
+      const int64_t from = std::max(begin, block * kKeys), to = std::min(end, (block + 1) * kKeys);
+      const T* source = k_.row<T>(sequence_.first_row + from - begin) + head * head_dim_;
+      T* target = key_block(block, head) + (from - block * kKeys);
+      for (int64_t c = 0; c < head_dim_; ++c)
+        for (int64_t j = 0; j < to - from; ++j) target[c * kKeys + j] = source[j * k_.row_size() + c];
+      if constexpr (std::is_same_v<T, float>)
+        if (sequence_.cache != nullptr)
+          for (int64_t j = from; j < to; ++j) {
+            const T* value = v_.row<T>(sequence_.first_row + j - begin) + head * v_.dim(2);
+            std::copy(value, value + v_.dim(2), sequence_.cache->values(layer_, block, head) + (j - block * kKeys) * v_.dim(2));
+          }
     }
   }
 
@@ -71,8 +68,8 @@ class KeySource {
 
   StepSequence sequence_;
   int layer_;
-  Tensor v_;
-  int64_t n_kv_, head_dim_, blocks_ = 0;
+  Tensor k_, v_;
+  int64_t head_dim_, blocks_ = 0;
   T* transposed_ = nullptr;
 };
 
