@@ -236,23 +236,24 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
   const auto scratch = ctx.frame();
   const bool listened = ctx.listens("hook_attn_scores") || ctx.listens("hook_pattern");
   const bool dropping = ctx.training() && spec.dropout > 0;
-  std::vector<KeySource<T>> sources;  // one heap block per call, of a few words per sequence
-  std::vector<size_t> by_source;      // which sequence
+  const auto is_shown = [&](size_t s) { return dropping || (listened && static_cast<int>(s) == ctx.listening_sequence()); };
+  const auto is_packed = [&](size_t s) {
+    const StepSequence& sequence = step.sequences()[s];
+    return !is_shown(s) && std::is_same_v<T, float> && packs_bf16(ctx) && sequence.cache == nullptr && sequence.rows > 1;
+  };
+  std::vector<KeySource<T>> sources;  // of those not packed; one heap block per call, of a few words per sequence
   std::vector<Fused<T>> fused;
   std::vector<StepSequence> packed, recorded;
   sources.reserve(step.sequences().size());
-  const auto is_shown = [&](size_t s) { return dropping || (listened && static_cast<int>(s) == ctx.listening_sequence()); };
   int64_t rows = 0;
   for (size_t s = 0; s < step.sequences().size(); ++s) {
     const StepSequence& sequence = step.sequences()[s];
-    const bool shown = is_shown(s);
-    if (!shown && ctx.tape() != nullptr) recorded.push_back(sequence);
-    if (!shown && std::is_same_v<T, float> && packs_bf16(ctx) && sequence.cache == nullptr && sequence.rows > 1) {
+    if (!is_shown(s) && ctx.tape() != nullptr) recorded.push_back(sequence);
+    if (is_packed(s)) {
       packed.push_back(sequence);
       continue;
     }
     sources.emplace_back(ctx, sequence, layer, k, v);
-    by_source.push_back(s);
     rows += sequence.rows;
   }
   const int64_t kv_heads = k.dim(1), n_tasks = static_cast<int64_t>(sources.size()) * kv_heads;
@@ -262,11 +263,13 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
   } else {
     for (int64_t task = 0; task < n_tasks; ++task) lay_out(task, 0);
   }
-  for (size_t i = 0; i < sources.size(); ++i) {
-    if (is_shown(by_source[i])) {
-      attention_stepwise<T>(ctx, q, k, v, step, by_source[i], sources[i], spec, z);
+  auto source = sources.cbegin();
+  for (size_t s = 0; s < step.sequences().size(); ++s) {
+    if (is_packed(s)) continue;
+    if (is_shown(s)) {
+      attention_stepwise<T>(ctx, q, k, v, step, s, *source++, spec, z);
     } else {
-      fused.emplace_back(q, v, step, by_source[i], sources[i], spec, z);
+      fused.emplace_back(q, v, step, s, *source++, spec, z);
     }
   }
   if (!recorded.empty()) record_attention(*ctx.tape(), q, k, v, z, recorded, recorded.size() == step.sequences().size(), spec);

@@ -95,8 +95,7 @@ void Guidance::add_targets(Batch& batch, uint64_t first) {
   while (found < sequences && cache_->read(first + found, batch.teacher)) ++found;
   if (found == sequences) return;
   Context& ctx = learner_.engine().context();
-  batch.teacher = {};
-  TopTokens all;
+  TopTokens& all = batch.teacher = {};
   for (const Batch& part : parts_of(batch, learner_.pass_rows())) {
     const auto frame = ctx.frame();
     const Step step = learner_.step_of(part);
@@ -110,8 +109,7 @@ void Guidance::add_targets(Batch& batch, uint64_t first) {
     all.tokens.insert(all.tokens.end(), top.tokens.begin(), top.tokens.end());
     all.logprobs.insert(all.logprobs.end(), top.logprobs.begin(), top.logprobs.end());
   }
-  batch.teacher = std::move(all);
-  for (size_t s = 0; s < sequences; ++s) cache_->write(first + s, batch.teacher, s * rows);
+  for (size_t s = 0; s < sequences; ++s) cache_->write(first + s, all, s * rows);
 }
 
 Batch Guidance::next(BatchSource& source, uint64_t number) {

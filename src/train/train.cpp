@@ -348,15 +348,14 @@ void Run::check_sizes() {
   double by_row = 8.0 * static_cast<double>(config_.accumulate + 1);
   if (config_.distill && !config_.distill->cache.empty())  // a token and a number for each of the teacher's likeliest
     by_row += static_cast<double>(std::min(config_.distill->top_k, shape.vocab_size)) *
-              (8.0 * static_cast<double>(config_.accumulate) + 20);
+              (8.0 * static_cast<double>(config_.accumulate + 1) + 20);
   if (config_.distill && config_.distill->on_policy > 0)  // keys and values of the sequences that the model continues
     by_row += 8.0 * static_cast<double>(shape.n_layers * shape.n_kv_heads * shape.head_dim);
   activations += static_cast<double>(rows) * by_row;
   check_memory(config_, activations * comm_.on_this_machine(),
                "the activations and tokens of batches of " + std::to_string(config_.batch) + " sequences of " +
                    std::to_string(config_.sequence_length) + " tokens",
-               std::string("Lower sequence_length, or batch with a higher accumulate: the result is the same") +
-                   (config_.recompute ? "" : "; or set recompute: true"));
+               std::string("Lower batch or sequence_length") + (config_.recompute ? "" : ", or set recompute: true"));
   steps_ = config_.steps;
   if (steps_ == 0)
     steps_ = std::max<int64_t>(1, std::llround(config_.epochs * static_cast<double>(source_->windows_per_epoch()) /
