@@ -36,25 +36,36 @@ size_t packed_b_bytes(size_t depth, size_t columns) {
   return blocks_of(columns, kPackedColumns) * kPackedColumns * words_of<Words>(depth) * sizeof(float);
 }
 
+constexpr size_t kTogether = 128;  // lines
+
 /// Blocks of `width` of n lines (columns of b, rows of a turned one), each [words of the depth, pitch] and block_words after
 /// the one before; lines beyond the last are zeros. Lines lie side by side in memory if `beside`, else one after the other.
 template <class Words>
 HWY_INLINE void pack_lines(const float* x, size_t stride, bool beside, size_t n, size_t depth, size_t width, size_t pitch,
                            size_t block_words, float* out) {
   const size_t words = words_of<Words>(depth);
+  if (beside) {  // a few blocks at a time: long pieces of x, and few places that are written in turn
+    const size_t together = kTogether / width * width;
+    for (size_t begin = 0; begin < n; begin += together) {
+      const size_t end = min_of(begin + together, n);
+      for (size_t i = 0; i < words; ++i) {
+        const size_t step = i * Words::kSteps;
+        float* to = out + begin / width * block_words + i * pitch;
+        for (size_t first = begin; first < end; first += width, to += block_words)
+          for (size_t lane = 0; lane < pitch; lane += kLanes) {
+            const size_t lines = min_of(width, n - first);
+            store(lines > lane
+                      ? Words::across(x + step * stride + first + lane, stride, min_of(kLanes, lines - lane), depth - step)
+                      : hn::Zero(Tag()),
+                  to + lane);
+          }
+      }
+    }
+    return;
+  }
   for (size_t first = 0; first < n; first += width, out += block_words) {
     const size_t lines = min_of(width, n - first);
     const auto here = [&](size_t lane) { return lines > lane ? min_of(kLanes, lines - lane) : 0; };
-    if (beside) {
-      for (size_t i = 0; i < words; ++i) {
-        const size_t step = i * Words::kSteps;
-        for (size_t lane = 0; lane < pitch; lane += kLanes)
-          store(here(lane) > 0 ? Words::across(x + step * stride + first + lane, stride, here(lane), depth - step)
-                               : hn::Zero(Tag()),
-                out + i * pitch + lane);
-      }
-      continue;
-    }
     for (size_t lane = 0; lane < pitch; lane += kLanes) {
       const float* from = x + (first + lane) * stride;
       for (size_t i = 0; i < words; i += kLanes) {
