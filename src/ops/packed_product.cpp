@@ -21,7 +21,7 @@ ReadNext lines_of(const float* data, size_t stride, bool side_by_side, size_t li
 }
 
 constexpr size_t kNear = size_t{2} << 20;   // bytes that are likely in a core's cache
-constexpr size_t kStrip = size_t{1} << 18;  // numbers of a packed strip that leave room beside it there
+constexpr size_t kStrip = size_t{1} << 17;  // numbers of a packed strip that leave room beside it there
 
 // Lines of c that one task multiplies: whole blocks, more of them where there are many.
 size_t strip_of(size_t lines, size_t block) {
@@ -112,16 +112,20 @@ void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t row
 
   const bool far_apart = (!by_rows || a.turned) && (rows * columns + lines * depth) * sizeof(float) > kNear;
   const size_t block = by_rows ? p.rows : p.columns, deepest = std::min(p.depth, depth);
-  const size_t strip =
+  const size_t most =
       far_apart ? wide_strip_of(lines, block, deepest, static_cast<size_t>(ctx.pool().threads())) : strip_of(lines, block);
+  // Whole blocks, shared evenly.
+  const size_t blocks = pieces(lines, block), tasks = pieces(lines, most);
+  const auto begin_of = [&](size_t task) { return std::min(lines, blocks * task / tasks * block); };
+  const size_t strip = pieces(blocks, tasks) * block;
   const size_t own_bytes = to_border(by_rows ? p.a_bytes(strip, deepest) : p.b_bytes(deepest, strip));
   auto* own = ctx.scratch<std::byte>(own_bytes * static_cast<size_t>(ctx.pool().threads()));
   const auto multiply = [&](int64_t task, int thread) {
-    const size_t first = static_cast<size_t>(task) * strip, n = std::min(strip, lines - first);
+    const size_t first = begin_of(static_cast<size_t>(task)), end = begin_of(static_cast<size_t>(task) + 1), n = end - first;
     std::byte* mine = own + own_bytes * static_cast<size_t>(thread);
     // What this thread most likely packs next: the rest of these lines, or those that follow (ThreadPool's shares).
     const auto after = [&](size_t t) -> ReadNext {
-      const size_t line = t < depth ? first : first + strip;
+      const size_t line = t < depth ? first : end;
       if (t >= depth) t = 0;
       if (line >= lines) return {};
       const size_t count = std::min(strip, lines - line), here = std::min(p.depth, depth - t);
@@ -139,9 +143,9 @@ void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t row
     });
   };
   if (rows * columns * depth > 65536) {
-    ctx.pool().run(static_cast<int64_t>(pieces(lines, strip)), multiply);
+    ctx.pool().run(static_cast<int64_t>(tasks), multiply);
   } else {
-    for (size_t i = 0; i < pieces(lines, strip); ++i) multiply(static_cast<int64_t>(i), 0);
+    for (size_t i = 0; i < tasks; ++i) multiply(static_cast<int64_t>(i), 0);
   }
 }
 
