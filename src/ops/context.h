@@ -41,9 +41,11 @@ struct Numerics {
 /// One per running step, never shared between threads, nothing global.
 class Context {
  public:
-  explicit Context(ThreadPool& pool) : pool_(pool) {}
+  explicit Context(ThreadPool& pool) : pool_(&pool) {}
 
-  ThreadPool& pool() { return pool_; }
+  ThreadPool& pool() { return *pool_; }
+  /// Ops share their work among the threads of that pool from now on.
+  void run_on(ThreadPool& pool) { pool_ = &pool; }
   Numerics numerics;
   DType activations = DType::f32;  // f64: every op runs in double on the reference kernels (gradient checks)
   uint64_t seed = 0;               // of dropout, with `step_number` and `first_row`
@@ -163,7 +165,7 @@ class Context {
   void push_scope(std::string_view name, int index);
 
   static constexpr int kLongestName = 160;
-  ThreadPool& pool_;
+  ThreadPool* pool_;
   Arena arena_;
   Vectors vectors_;  // tensors, while a listener takes
   Tape* tape_ = nullptr;

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <utility>
 
 #include "kernels/table.h"
 #include "ops/elementwise.h"
+#include "ops/layout.h"
 #include "ops/recorder.h"
 
 namespace vitrine {
@@ -80,21 +82,51 @@ void Learner::each_state(const std::function<void(size_t which, const float* who
 // of a pass grows with them.
 int64_t Learner::pass_rows() const { return std::max<int64_t>(2048, 4 * engine_.shape().d_model); }
 
-// Calls run(part, last) for the parts of each batch in which anything is scored; last: of them all.
-template <class F>
-void Learner::each_pass(std::span<const Batch> batches, F&& run) {
-  Context& ctx = engine_.context();
-  for (size_t i = 0; i < batches.size(); ++i) {
-    if (scored_in(batches[i].labels) == 0) continue;
-    const std::vector<Batch> parts = parts_of(batches[i], pass_rows());
-    for (const Batch& part : parts) {
-      if (scored_in(part.labels) == 0) continue;
-      // Dropout falls by these numbers: others for every step, batch and row.
-      ctx.step_number = static_cast<uint64_t>(steps_done_) * batches.size() + i;
-      ctx.first_row = part.first_row;
-      run(part, i + 1 == batches.size() && &part == &parts.back());
-    }
+// Two threads that take a half of the rows each, from the tokens to the gradients of all weights, share nothing but the weights
+// and never wait, whereas threads that share each op read what the other wrote and meet at its end. The halves are cut by shape
+// and their gradients are added in order, whoever computes them: the same bits for any number of threads. That takes a second
+// gradient of each weight, and packs each weight twice, so many rows and not too many weights are what it is for.
+bool Learner::may_halve(int64_t rows) {
+  constexpr int64_t kFewest = 512;
+  constexpr size_t kMostNumbers = size_t{1} << 25;
+  return rows >= kFewest && parameters_.size() <= kMostNumbers && comm().size() == 1 && engine_.opened().adapter == nullptr;
+}
+
+Learner::Second::Second(std::unique_ptr<Model> m, const Parameters& parameters, bool recompute)
+    : model(std::move(m)), gradients(parameters.size()), tape(recompute) {
+  parameters.bind(*model, gradients.data());
+}
+
+// The parts of each batch in which anything is scored.
+std::vector<Learner::Pass> Learner::passes_of(std::span<const Batch> batches, int64_t most) const {
+  std::vector<Pass> passes;
+  for (size_t i = 0; i < batches.size(); ++i)
+    for (Batch& part : parts_of(batches[i], most))
+      if (scored_in(part.labels) > 0)
+        passes.push_back({std::move(part), static_cast<uint64_t>(steps_done_) * batches.size() + i});
+  return passes;
+}
+
+// first_half: so many of them are one half, if that is about as long as the other one; else all.
+std::vector<Learner::Pass> Learner::passes_of(std::span<const Batch> batches, size_t& first_half) {
+  int64_t rows = 0;
+  for (const Batch& batch : batches) rows += static_cast<int64_t>(batch.tokens.size());
+  if (may_halve(rows)) {
+    std::vector<Pass> passes = passes_of(batches, std::min(pass_rows(), pieces<int64_t>(rows, 2)));
+    int64_t whole = 0, before = 0;
+    for (const Pass& pass : passes) whole += static_cast<int64_t>(pass.batch.tokens.size());
+    for (first_half = 0; first_half < passes.size() && 2 * before < whole; ++first_half)
+      before += static_cast<int64_t>(passes[first_half].batch.tokens.size());
+    if (16 * std::max(before, whole - before) <= 9 * whole) return passes;
   }
+  std::vector<Pass> passes = passes_of(batches, pass_rows());
+  first_half = passes.size();
+  return passes;
+}
+
+void Learner::begin(Context& ctx, const Pass& pass) const {
+  ctx.step_number = pass.step_number;
+  ctx.first_row = pass.batch.first_row;
 }
 
 void Learner::set_guides(std::vector<Guide> guides, double cross_entropy_weight) {
@@ -116,10 +148,10 @@ Step Learner::step_of(const Batch& batch) const {
   return step;
 }
 
-// The loss of one batch, recorded on `tape`; `watch`, if given, hears the learner's own pass. A frame of the caller's must be
-// open until backward has run.
-Tensor Learner::loss_of(Tape& tape, const Step& step, const Batch& batch, LossParts& parts, Listener* watch) {
-  Context& ctx = engine_.context();
+// The loss of one batch, recorded on the side's tape; `watch`, if given, hears the learner's own pass. A frame of the caller's
+// must be open until backward has run.
+Tensor Learner::loss_of(const Side& side, const Step& step, const Batch& batch, LossParts& parts, Listener* watch) {
+  Context& ctx = side.ctx;
   const auto stored = [&](const Guide& guide) { return guide.stored && batch.teacher.k > 0; };
   ctx.record_on(nullptr);
   std::vector<Tensor> expected;
@@ -129,15 +161,15 @@ Tensor Learner::loss_of(Tape& tape, const Step& step, const Batch& batch, LossPa
       throw RunError("step " + std::to_string(steps_done_ + 1) + ": the model behind \"" + guide.name +
                      "\" gives NaN or infinity" + kAdvice);
   }
-  ctx.record_on(&tape, options_.dropout);
+  ctx.record_on(&side.tape, options_.dropout);
   if (watch != nullptr) ctx.listen(watch);
-  const Tensor x = engine_.model().residual(ctx, step);
-  const Head head = engine_.model().head();
+  const Tensor x = side.model.residual(ctx, step);
+  const Head head = side.model.head();
   Tensor loss;
   if (!batch.sampled) {
     if (cross_entropy_weight_ == 0) ctx.record_on(nullptr);  // for the report only
     const Tensor part = cross_entropy(ctx, x, head, batch.labels);
-    ctx.record_on(&tape, options_.dropout);
+    ctx.record_on(&side.tape, options_.dropout);
     parts.cross_entropy = static_cast<double>(*part.data<float>());
     if (cross_entropy_weight_ == 1) loss = part;
     if (cross_entropy_weight_ > 0 && cross_entropy_weight_ < 1) loss = scale(ctx, part, cross_entropy_weight_);
@@ -157,6 +189,74 @@ Tensor Learner::loss_of(Tape& tape, const Step& step, const Batch& batch, LossPa
   return loss;
 }
 
+// Adds to the side's gradients, and says what the loss of each pass is; ends early where one is no number. `tokens`: of the whole
+// step.
+void Learner::run(std::span<Pass> passes, const Side& side, double tokens, Listener* watch) {
+  for (Pass& pass : passes) {
+    Context& ctx = side.ctx;
+    begin(ctx, pass);
+    const Step step = step_of(pass.batch);
+    const auto frame = ctx.frame();
+    const bool last = &pass == &passes.back();
+    side.tape.watch(comm().size() > 1 && last ? &shards_ : nullptr);  // earlier, gradients are not complete
+    const Tensor loss = loss_of(side, step, pass.batch, pass.parts, std::exchange(watch, nullptr));
+    pass.loss = static_cast<double>(*loss.data<float>());
+    if (std::isfinite(pass.loss))  // divided by the tokens of the whole step, not of the pass
+      side.tape.backward(ctx, scale(ctx, loss, static_cast<double>(scored_in(pass.batch.labels)) / tokens));
+    ctx.listen(nullptr);
+    ctx.record_on(nullptr);
+    side.tape.clear();
+    if (!std::isfinite(pass.loss)) return;
+  }
+}
+
+void Learner::run_halves(std::span<Pass> first, std::span<Pass> second, double tokens, Listener* watch) {
+  if (second_ == nullptr)
+    second_ = std::make_unique<Second>(model_from_config(engine_.opened().files), parameters_, options_.recompute);
+  Context& ctx = engine_.context();
+  ThreadPool& pool = ctx.pool();
+  if (pool.threads() != 2) {  // all of them share each op
+    run(first, whole(), tokens, watch);
+    return run(second, {*second_->model, ctx, tape_}, tokens, nullptr);
+  }
+  second_->ctx.numerics = ctx.numerics;
+  second_->ctx.seed = ctx.seed;
+  std::exception_ptr failed[2];
+  ctx.run_on(second_->one);
+  pool.run(2, [&](int64_t half, int) {
+    try {
+      if (half == 0)
+        run(first, whole(), tokens, watch);
+      else
+        run(second, {*second_->model, second_->ctx, second_->tape}, tokens, nullptr);
+    } catch (...) {
+      failed[half] = std::current_exception();
+    }
+  });
+  ctx.run_on(pool);
+  for (const std::exception_ptr& failure : failed)
+    if (failure) std::rethrow_exception(failure);
+}
+
+// After a step that failed.
+void Learner::forget() {
+  const auto end = [](Context& ctx, Tape& tape) {
+    ctx.listen(nullptr);
+    ctx.record_on(nullptr);
+    tape.watch(nullptr);
+    tape.clear();
+  };
+  end(engine_.context(), tape_);
+  if (second_ != nullptr) end(second_->ctx, second_->tape);
+}
+
+double Learner::peak_bytes() {
+  const auto peak = [](Context& ctx, const Tape& tape) { return static_cast<double>(tape.peak() + ctx.arena().peak()); };
+  const double first = peak(engine_.context(), tape_);
+  if (second_ == nullptr) return first;
+  return first + peak(second_->ctx, second_->tape) + static_cast<double>(second_->gradients.size() * sizeof(float));
+}
+
 StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_update, Listener* watch) {
   Context& ctx = engine_.context();
   StepReport report;
@@ -169,44 +269,39 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
   report.tokens = static_cast<int64_t>(tokens);
   if (report.tokens == 0) throw InputError("no token of the step is scored, so there is nothing to learn from");
   try {
-    each_pass(batches, [&](const Batch& batch, bool last) {
-      const int64_t scored = scored_in(batch.labels);
-      const Step step = step_of(batch);
-      const auto frame = ctx.frame();
-      tape_.watch(comm().size() > 1 && last ? &shards_ : nullptr);  // earlier, gradients are not complete
-      LossParts parts;
-      const Tensor loss = loss_of(tape_, step, batch, parts, std::exchange(watch, nullptr));
-      if (!std::isfinite(*loss.data<float>())) report_forward(step);
-      const auto weight = static_cast<double>(scored);
-      sums[0] += static_cast<double>(*loss.data<float>()) * weight;
-      if (parts.cross_entropy) {
-        sums[1] += *parts.cross_entropy * weight;
+    size_t half = 0;
+    std::vector<Pass> passes = passes_of(batches, half);
+    const std::span<Pass> all(passes);
+    const bool halved = half < passes.size();
+    if (halved)
+      run_halves(all.first(half), all.subspan(half), tokens, watch);
+    else
+      run(all, whole(), tokens, watch);
+    for (const Pass& pass : passes) {
+      if (!std::isfinite(pass.loss)) {
+        begin(ctx, pass);
+        report_forward(step_of(pass.batch));
+      }
+      const auto weight = static_cast<double>(scored_in(pass.batch.labels));
+      sums[0] += pass.loss * weight;
+      if (pass.parts.cross_entropy) {
+        sums[1] += *pass.parts.cross_entropy * weight;
         sums[2] += weight;
       }
-      for (size_t g = 0; g < guides_.size(); ++g) sums[3 + g] += parts.divergences[g] * weight;
-      // Divided by the tokens of the whole step, not of the pass.
-      const Tensor part = scale(ctx, loss, static_cast<double>(scored) / static_cast<double>(report.tokens));
-      tape_.backward(ctx, part);
-      ctx.listen(nullptr);
-      tape_.clear();
-    });
-    ctx.record_on(nullptr);
+      for (size_t g = 0; g < guides_.size(); ++g) sums[3 + g] += pass.parts.divergences[g] * weight;
+    }
     tape_.watch(nullptr);
     shards_.finish_gradients(ctx.pool());
     comm().all_reduce(sums);
-    const double whole = static_cast<double>(report.tokens);
-    report.loss = sums[0] / whole;
+    report.loss = sums[0] / tokens;
     if (!guides_.empty() && sums[2] > 0) report.cross_entropy = sums[1] / sums[2];
-    for (size_t g = 0; g < guides_.size(); ++g) report.divergences.push_back(sums[3 + g] / whole);
-    Norms norms = optimiser_.gradient_norms(ctx.pool());
+    for (size_t g = 0; g < guides_.size(); ++g) report.divergences.push_back(sums[3 + g] / tokens);
+    Norms norms = optimiser_.gradient_norms(ctx.pool(), halved ? second_->gradients.data() : nullptr);
     report.gradient_norm = norms.whole;
     report.gradient_norms = std::move(norms.each);
-    if (!std::isfinite(report.gradient_norm)) report_backward(batches, report.gradient_norms);
+    if (!std::isfinite(report.gradient_norm)) report_backward(passes, report.gradient_norms);
   } catch (...) {
-    ctx.listen(nullptr);
-    ctx.record_on(nullptr);
-    tape_.watch(nullptr);
-    tape_.clear();
+    forget();
     throw;
   }
   const double over = options_.clip > 0 ? report.gradient_norm / options_.clip : 0;
@@ -246,7 +341,7 @@ double Learner::activation_bytes(int64_t rows, int64_t length) {
     Tape tape(options_.recompute, room);
     const auto frame = ctx.frame();
     LossParts parts;
-    tape.backward(ctx, loss_of(tape, step, batch, parts));
+    tape.backward(ctx, loss_of({engine_.model(), ctx, tape}, step, batch, parts));
     ctx.record_on(nullptr);
     return static_cast<double>(tape.peak() + ctx.arena().peak());
   };
@@ -263,18 +358,25 @@ double Learner::activation_bytes(int64_t rows, int64_t length) {
   const auto estimate = [&](int64_t n) {
     return linear(n) + std::max(0.0, by_key) * static_cast<double>(n) * static_cast<double>(length - brief);
   };
-  const int64_t all = std::max(kFirst, rows_of_part(rows, length, pass_rows()));
+  // In halves, two passes run at once, and each weight has a second gradient.
+  const bool halved = may_halve(rows);
+  const auto of_step = [&](double pass) {
+    if (!halved) return pass;
+    return (ctx.pool().threads() == 2 ? 2 : 1) * pass + static_cast<double>(parameters_.size() * sizeof(float));
+  };
+  const int64_t most = halved ? std::min(pass_rows(), pieces<int64_t>(rows, 2)) : pass_rows();
+  const int64_t all = std::max(kFirst, rows_of_part(rows, length, most));
   // In bf16 a small model goes through many rows in another way (ops/mlp_packed.h), which is soon tried.
   constexpr int64_t kMany = 2048, kMore = 2560;
   constexpr double kSoon = 1 << 30;
   if (all >= kMany && ctx.numerics.bf16 && estimate(kMore) < kSoon) {
     const double many = taken(kMany, length, tape_.room()), more = taken(kMore, length, tape_.room());
     forget();
-    return many + (more - many) / static_cast<double>(kMore - kMany) * static_cast<double>(all - kMany);
+    return of_step(many + (more - many) / static_cast<double>(kMore - kMany) * static_cast<double>(all - kMany));
   }
   // The logits that a tape keeps have a bound and do not grow with the batch.
   const double logits = static_cast<double>(all) * static_cast<double>(engine_.shape().vocab_size) * sizeof(float);
-  return estimate(all) + std::min(logits, static_cast<double>(tape_.room()));
+  return of_step(estimate(all) + std::min(logits, static_cast<double>(tape_.room())));
 }
 
 void Learner::report_forward(const Step& step) {
@@ -298,27 +400,28 @@ void Learner::report_forward(const Step& step) {
                  kAdvice);
 }
 
-void Learner::report_backward(std::span<const Batch> batches, const std::vector<double>& norms) {
+void Learner::report_backward(std::span<const Pass> passes, const std::vector<double>& norms) {
   Context& ctx = engine_.context();
   std::string parameter;
   for (size_t i = 0; i < norms.size(); ++i)
     if (parameter.empty() && !std::isfinite(norms[i])) parameter = parameters_.list()[i].name;
-  each_pass(batches, [&](const Batch& batch, bool) {
-    const Step step = step_of(batch);
+  for (const Pass& pass : passes) {
+    begin(ctx, pass);
+    const Step step = step_of(pass.batch);
     for (size_t s = 0; s < step.sequences().size(); ++s) {
       FirstGradientNotFinite watch;
       const auto frame = ctx.frame();
       Tape tape;
       ctx.listen(&watch, static_cast<int>(s));
       LossParts parts;
-      tape.backward(ctx, loss_of(tape, step, batch, parts));
+      tape.backward(ctx, loss_of({engine_.model(), ctx, tape}, step, pass.batch, parts));
       ctx.listen(nullptr);
       ctx.record_on(nullptr);
       if (watch.name.empty()) continue;
       throw RunError("step " + std::to_string(steps_done_ + 1) + ": going backwards, NaN or infinity appeared first in the " +
                      "gradient at " + watch.name + kAdvice);
     }
-  });
+  }
   comm().all_reduce({});  // a rank that knows more has ended all
   throw RunError("step " + std::to_string(steps_done_ + 1) + ": the gradient of " + parameter + " holds NaN or infinity" +
                  kAdvice);

@@ -89,7 +89,7 @@ class Learner {
   /// small ones, whose memory grows by the row and by a row's keys, and extended to the largest pass.
   double activation_bytes(int64_t rows, int64_t length);
   /// The most bytes that activations and their gradients really took so far.
-  double peak_bytes() { return static_cast<double>(tape_.peak() + engine_.context().arena().peak()); }
+  double peak_bytes();
 
   /// Runs text through the weights as they are now (samples); the same threads and memory.
   Engine& engine() { return engine_; }
@@ -110,12 +110,40 @@ class Learner {
     std::optional<double> cross_entropy;
     std::vector<double> divergences;
   };
+  // A part of a batch that goes through the model at once.
+  struct Pass {
+    Batch batch;
+    uint64_t step_number = 0;  // dropout falls by it: another for every step and batch
+    double loss = 0;           // what came of it: the mean over its scored tokens
+    LossParts parts = {};
+  };
+  // What passes go through: a model with gradients of its own.
+  struct Side {
+    const Model& model;
+    Context& ctx;
+    Tape& tape;
+  };
+  // The other side of a step in halves: the same weights, and everything else of its own.
+  struct Second {
+    Second(std::unique_ptr<Model> model, const Parameters& parameters, bool recompute);
+    std::unique_ptr<Model> model;
+    FloatBuffer gradients;
+    ThreadPool one{1};
+    Context ctx{one};
+    Tape tape;
+  };
   void begin_together();
-  template <class F>
-  void each_pass(std::span<const Batch> batches, F&& run);
-  Tensor loss_of(Tape& tape, const Step& step, const Batch& batch, LossParts& parts, Listener* watch = nullptr);
+  bool may_halve(int64_t rows);
+  std::vector<Pass> passes_of(std::span<const Batch> batches, int64_t most) const;
+  std::vector<Pass> passes_of(std::span<const Batch> batches, size_t& first_half);
+  void run(std::span<Pass> passes, const Side& side, double tokens, Listener* watch);
+  void run_halves(std::span<Pass> first, std::span<Pass> second, double tokens, Listener* watch);
+  Tensor loss_of(const Side& side, const Step& step, const Batch& batch, LossParts& parts, Listener* watch = nullptr);
+  void begin(Context& ctx, const Pass& pass) const;
+  void forget();
+  Side whole() { return {engine_.model(), engine_.context(), tape_}; }
   [[noreturn]] void report_forward(const Step& step);
-  [[noreturn]] void report_backward(std::span<const Batch> batches, const std::vector<double>& norms);
+  [[noreturn]] void report_backward(std::span<const Pass> passes, const std::vector<double>& norms);
 
   LearnerOptions options_;
   Comm alone_;
@@ -127,6 +155,7 @@ class Learner {
   std::vector<Guide> guides_;
   double cross_entropy_weight_ = 1;
   Tape tape_;
+  std::unique_ptr<Second> second_;  // once a step came in halves
   int64_t steps_done_ = 0;
 };
 

@@ -82,10 +82,16 @@ std::vector<double> Optimiser::joined(const std::vector<double>& of_chunks) cons
   return sums;
 }
 
-Norms Optimiser::gradient_norms(ThreadPool& pool) const {
+Norms Optimiser::gradient_norms(ThreadPool& pool, float* more) const {
   std::vector<double> sums(chunks_.size());
-  each_chunk(pool,
-             [&](size_t i, const Chunk& c) { sums[i] = kernels().sum_of_squares(parameters_.gradients() + c.begin, c.count); });
+  each_chunk(pool, [&](size_t i, const Chunk& c) {
+    float* const g = parameters_.gradients() + c.begin;
+    if (more != nullptr) {
+      kernels().add(g, more + c.begin, c.count, g);
+      std::memset(more + c.begin, 0, c.count * sizeof(float));
+    }
+    sums[i] = kernels().sum_of_squares(g, c.count);
+  });
   Norms norms{.whole = 0, .each = joined(sums)};
   for (double& norm : norms.each) {
     norms.whole += norm;

@@ -37,8 +37,8 @@ class Optimiser {
   /// parameter's name fits.
   Optimiser(const OptimiserOptions& options, const Parameters& parameters, Shards& shards);
 
-  /// Of the gradients of all ranks' numbers together.
-  Norms gradient_norms(ThreadPool& pool) const;
+  /// Of the gradients of all ranks' numbers together. `more`, if given, is added to them first, and set to zero.
+  Norms gradient_norms(ThreadPool& pool, float* more = nullptr) const;
 
   /// Of what a step did: |change of the weights| and |weights|, for each parameter.
   struct Update {

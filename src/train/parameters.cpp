@@ -132,7 +132,11 @@ Parameters::Parameters(Model& model, bool with_gradients) : model_(&model) {
   size_ = lister.size;
   weights_ = FloatBuffer(size_);
   if (with_gradients) gradients_ = FloatBuffer(size_);
-  Binder binder(list_, weights_.data(), gradients_.data());
+  bind(model, gradients_.data());
+}
+
+void Parameters::bind(Model& model, float* gradients) const {
+  Binder binder(list_, weights_.data(), gradients);
   model.tensors(binder);
 }
 

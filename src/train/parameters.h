@@ -57,6 +57,9 @@ class Parameters {
   Parameters(const Parameters&) = delete;
   Parameters& operator=(const Parameters&) = delete;
 
+  /// Binds another model of the same definition to these weights, and to gradients of its own: size() numbers.
+  void bind(Model& model, float* gradients) const;
+
   const std::vector<Parameter>& list() const { return list_; }
   /// Numbers of a buffer: those of all parameters, each beginning on a 64-byte border.
   size_t size() const { return size_; }

@@ -151,6 +151,108 @@ OpenedModel fresh(const Json& config) {
   return opened;
 }
 
+// Sequences [first, first + n) of a batch whose sequences have `length` rows each.
+Batch some_of(const Batch& batch, size_t first, size_t n, size_t length) {
+  const auto cut = [&](const std::vector<int32_t>& all) {
+    return std::vector<int32_t>(all.begin() + static_cast<std::ptrdiff_t>(first * length),
+                                all.begin() + static_cast<std::ptrdiff_t>((first + n) * length));
+  };
+  return {.tokens = cut(batch.tokens),
+          .labels = cut(batch.labels),
+          .lengths = std::vector<int64_t>(n, static_cast<int64_t>(length)),
+          .first_row = batch.first_row + first * length};
+}
+
+// Four long sequences go through the model in two halves; three, or one, cannot be halved. The gradients must add up.
+TEST(Learner, HalvesOfAStepAddUpToTheWhole) {
+  for (const double dropout : {0.0, 0.3})
+    for (const bool recompute : {false, true}) {
+      SCOPED_TRACE(dropout);
+      Json config = small_gpt2(dropout);
+      config["n_positions"] = 200;
+      LearnerOptions options = plain(2);
+      options.init = InitRule{};
+      options.recompute = recompute;
+      const Batch all = random_batch(std::vector<int64_t>(4, 200), 61, 5, 2);
+      const std::vector<Batch> parts = {all, some_of(all, 0, 3, 200), some_of(all, 3, 1, 200)};
+      std::vector<std::vector<float>> changes;  // lr · gradient of the mean loss
+      std::vector<double> losses;
+      for (const Batch& batch : parts) {
+        Learner learner(fresh(config), options);
+        const std::vector<float> before = weights_of(learner);
+        losses.push_back(learner.step(std::span(&batch, 1), 1.0).loss);
+        changes.push_back(weights_of(learner));
+        for (size_t i = 0; i < before.size(); ++i) changes.back()[i] -= before[i];
+      }
+      EXPECT_NEAR(losses[0], (3 * losses[1] + losses[2]) / 4, 1e-6 * losses[0]);
+      std::vector<float> sum(changes[0].size());
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] = (3 * changes[1][i] + changes[2][i]) / 4;
+      EXPECT_CLOSE(changes[0], sum, (Tolerance{.abs = 2e-6, .rel = 1e-4}));
+    }
+}
+
+TEST(Learner, HalvesAreTheSameBitsOnAnyThreads) {
+  std::vector<std::vector<float>> weights;
+  std::vector<double> norms;
+  for (const int threads : {1, 2, 3}) {
+    LearnerOptions options;
+    options.clip = 0.5;
+    options.init = InitRule{};
+    options.seed = 3;
+    options.threads = threads;
+    Learner learner(fresh(small_gpt2(0.2)), options);
+    for (uint64_t i = 0; i < 3; ++i) {
+      // Of the first step one half is a batch, of the second one the halves are ragged, and the third is too short for halves.
+      const std::vector<std::vector<int64_t>> lengths = {std::vector<int64_t>(5, 64), {64, 63, 1, 64, 7, 64, 50}, {64, 40}};
+      const std::vector<Batch> batches = {random_batch(lengths[i], 61, i), random_batch(lengths[i], 61, i + 10)};
+      norms.push_back(learner.step(batches, 1e-2).gradient_norm);
+    }
+    weights.push_back(weights_of(learner));
+  }
+  for (size_t i = 1; i < weights.size(); ++i) {
+    EXPECT_EQ(weights[0], weights[i]);
+    for (size_t step = 0; step < 3; ++step) EXPECT_EQ(norms[step], norms[3 * i + step]);
+  }
+}
+
+TEST(Learner, WhatGoesWrongInOneHalfIsSaid) {
+  const Batch good = random_batch(std::vector<int64_t>(10, 64), 61, 1);
+  Json config = small_gpt2(0);
+  config["tie_word_embeddings"] = false;
+  for (const int threads : {1, 2}) {
+    LearnerOptions options = plain(threads);
+    options.init = InitRule{};
+    for (const size_t row : {size_t{3}, size_t{9 * 64 + 3}}) {  // in the first half, in the second
+      Learner learner(fresh(config), options);
+      const std::vector<float> before = weights_of(learner);
+      Batch bad = good;
+      bad.labels[row] = 61;
+      try {
+        learner.step(std::span(&bad, 1), 0.1);
+        FAIL() << "a label beyond the vocabulary was taken";
+      } catch (const InputError& error) {
+        EXPECT_NE(std::string(error.what()).find("61"), std::string::npos);
+      }
+      EXPECT_EQ(before, weights_of(learner));
+      // A token whose embedding is NaN: the place is found.
+      Learner broken(fresh(config), options);
+      Batch with_nan = good;
+      for (int32_t& token : with_nan.tokens) token = token == 60 ? 0 : token;
+      with_nan.tokens[row] = 60;
+      const Parameter& embedding = broken.parameters().list()[0];
+      ASSERT_EQ(embedding.shape, (std::vector<int64_t>{61, 32}));
+      broken.parameters().weights(embedding)[60 * 32] = std::numeric_limits<float>::quiet_NaN();
+      try {
+        broken.step(std::span(&with_nan, 1), 0.1);
+        FAIL() << "NaN was learned from";
+      } catch (const RunError& error) {
+        const std::string text = error.what();
+        EXPECT_NE(text.find("hook_embed at position 3 (token 60)"), std::string::npos) << text;
+      }
+    }
+  }
+}
+
 TEST(Learner, DropoutFallsTheSameOnAnyThreadsAndWhenRecomputed) {
   std::vector<std::vector<float>> weights;
   std::vector<double> losses;
