@@ -23,16 +23,18 @@ ReadNext lines_of(const float* data, size_t stride, bool side_by_side, size_t li
 constexpr size_t kNear = size_t{2} << 20;   // bytes that are likely in a core's cache
 constexpr size_t kStrip = size_t{1} << 17;  // numbers of a packed strip that leave room beside it there
 
-// Lines of c that one task multiplies: whole blocks, more of them where there are many.
+// Lines of c that a task multiplies: whole blocks, more of them where there are many.
 size_t strip_of(size_t lines, size_t block) {
   const size_t wanted = lines <= 512 ? 32 : lines < 2048 ? 64 : 128;
   return std::max<size_t>(1, wanted / block) * block;
 }
-// The same where what is read or written of lines lies in short pieces far from one another and from the core: the pieces
-// grow with the lines. As many as leave the same to each thread; no sum depends on it.
-size_t wide_strip_of(size_t lines, size_t block, size_t depth, size_t threads) {
-  const size_t most = std::max<size_t>(1, kStrip / depth);
-  return std::max(strip_of(lines, block), pieces(lines, threads * pieces(lines, most * threads)) / block * block);
+// Tasks for so many lines: as many for each thread, and no more than lines have blocks. No sum depends on it.
+// far: what is read or written of lines lies in short pieces far from one another and from the core, so that strips shall be as
+// wide as fits.
+size_t tasks_of(size_t lines, size_t block, size_t depth, bool far, size_t threads) {
+  size_t tasks = pieces(lines, strip_of(lines, block));
+  if (far) tasks = std::min(tasks, pieces(lines, std::max<size_t>(1, kStrip / depth)));
+  return std::min(pieces(tasks, threads) * threads, pieces(lines, block));
 }
 
 }  // namespace
@@ -112,10 +114,8 @@ void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t row
 
   const bool far_apart = (!by_rows || a.turned) && (rows * columns + lines * depth) * sizeof(float) > kNear;
   const size_t block = by_rows ? p.rows : p.columns, deepest = std::min(p.depth, depth);
-  const size_t most =
-      far_apart ? wide_strip_of(lines, block, deepest, static_cast<size_t>(ctx.pool().threads())) : strip_of(lines, block);
-  // Whole blocks, shared evenly.
-  const size_t blocks = pieces(lines, block), tasks = pieces(lines, most);
+  const size_t blocks = pieces(lines, block),
+               tasks = tasks_of(lines, block, deepest, far_apart, static_cast<size_t>(ctx.pool().threads()));
   const auto begin_of = [&](size_t task) { return std::min(lines, blocks * task / tasks * block); };
   const size_t strip = pieces(blocks, tasks) * block;
   const size_t own_bytes = to_border(by_rows ? p.a_bytes(strip, deepest) : p.b_bytes(deepest, strip));

@@ -39,13 +39,13 @@ Learner::Learner(OpenedModel opened, const LearnerOptions& options)
       parameters_(engine_.opened().adapter != nullptr ? Parameters(*engine_.opened().adapter)
                                                       : Parameters(*engine_.opened().model)),
       shards_(parameters_, comm()),
-      optimiser_(options.optimiser, parameters_, shards_),
       tape_(options.recompute) {
   if (engine_.opened().adapter == nullptr) {  // copied
     VITRINE_CHECK(engine_.opened().files.kind == ModelFiles::Kind::huggingface, "a GGUF model is brought into that form first");
     if (engine_.opened().gguf == nullptr) engine_.opened().checkpoint = Checkpoint("");  // which also holds the vocabulary
     engine_.opened().widened.clear();
   }
+  optimiser_.emplace(options.optimiser, parameters_, shards_);  // takes its memory once the files are closed
   engine_.context().seed = options.seed;
   engine_.context().numerics.bf16 = options.bf16;
   engine_.context().numerics.f32 = !options.bf16;  // of stored weights beside an adapter too
@@ -70,8 +70,8 @@ void Learner::begin_together() {
 void Learner::each_state(const std::function<void(size_t which, const float* whole)>& show) {
   float* const room = parameters_.gradients();  // zeros between steps, and again in the end
   bool used = false;
-  for (size_t which = 0; which < optimiser_.state().size(); ++which) {
-    const float* const whole = optimiser_.whole_state(which, room);
+  for (size_t which = 0; which < optimiser_->state().size(); ++which) {
+    const float* const whole = optimiser_->whole_state(which, room);
     used |= whole == room;
     if (comm().rank() == 0 && show) show(which, whole);
   }
@@ -296,7 +296,7 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
     report.loss = sums[0] / tokens;
     if (!guides_.empty() && sums[2] > 0) report.cross_entropy = sums[1] / sums[2];
     for (size_t g = 0; g < guides_.size(); ++g) report.divergences.push_back(sums[3 + g] / tokens);
-    Norms norms = optimiser_.gradient_norms(ctx.pool(), halved ? second_->gradients.data() : nullptr);
+    Norms norms = optimiser_->gradient_norms(ctx.pool(), halved ? second_->gradients.data() : nullptr);
     report.gradient_norm = norms.whole;
     report.gradient_norms = std::move(norms.each);
     if (!std::isfinite(report.gradient_norm)) report_backward(passes, report.gradient_norms);
@@ -305,7 +305,7 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
     throw;
   }
   const double over = options_.clip > 0 ? report.gradient_norm / options_.clip : 0;
-  optimiser_.step(ctx.pool(), lr, over > 1 ? 1 / over : 1, report.step, with_update ? &report.update : nullptr);
+  optimiser_->step(ctx.pool(), lr, over > 1 ? 1 / over : 1, report.step, with_update ? &report.update : nullptr);
   shards_.share_weights();
   if (ema_ != nullptr) ema_->update(ctx.pool());
   ++steps_done_;

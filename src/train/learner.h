@@ -94,8 +94,8 @@ class Learner {
   /// Runs text through the weights as they are now (samples); the same threads and memory.
   Engine& engine() { return engine_; }
   const Parameters& parameters() const { return parameters_; }
-  Optimiser& optimiser() { return optimiser_; }
-  const Optimiser& optimiser() const { return optimiser_; }
+  Optimiser& optimiser() { return *optimiser_; }
+  const Optimiser& optimiser() const { return *optimiser_; }
   Comm& comm() { return options_.comm != nullptr ? *options_.comm : alone_; }
   /// Shows all of the optimiser's state(), one after the other, to rank 0, which alone needs a `show`. Every rank must call it.
   void each_state(const std::function<void(size_t which, const float* whole)>& show = {});
@@ -150,7 +150,7 @@ class Learner {
   Engine engine_;
   Parameters parameters_;
   Shards shards_;
-  Optimiser optimiser_;
+  std::optional<Optimiser> optimiser_;
   std::unique_ptr<Ema> ema_;
   std::vector<Guide> guides_;
   double cross_entropy_weight_ = 1;
