@@ -89,10 +89,20 @@ ThreadPool::ThreadPool(int threads) : threads_(threads > 0 ? threads : usable_co
   for (int i = 1; i < threads_; ++i) state_->workers.emplace_back([this, i] { state_->worker(i); });
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::ThreadPool(Guests guests) : threads_(guests.threads), state_(std::make_unique<State>(guests.threads)) {}
+
+void ThreadPool::help(int thread) { state_->worker(thread); }
+
+void ThreadPool::dismiss() {
   state_->stop.store(true);
   state_->wake.fetch_add(1);
   state_->wake.notify_all();
+}
+
+void ThreadPool::admit() { state_->stop.store(false); }
+
+ThreadPool::~ThreadPool() {
+  dismiss();
   for (std::thread& worker : state_->workers) worker.join();
 }
 

@@ -18,10 +18,21 @@ class ThreadPool {
   /// threads: the caller included; 0 means the cores this process may use.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
+  /// A pool without threads of its own: a part of another one's, whose threads come and go (help(), dismiss()).
+  struct Guests {
+    int threads;  // at most, the caller of run() included
+  };
+  explicit ThreadPool(Guests guests);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return threads_; }
+
+  /// Works for whoever calls run(), as thread number `thread` of [1, threads()), until the pool is dismissed.
+  void help(int thread);
+  /// Sends the guests away once nothing is left to run, and those that come later; admit() before the next ones come.
+  void dismiss();
+  void admit();
 
   /// Calls f(chunk, thread) for every chunk in [0, chunks); thread in [0, threads()) is unique among running chunks.
   /// f must not throw.

@@ -82,18 +82,22 @@ void Learner::each_state(const std::function<void(size_t which, const float* who
 // of a pass grows with them.
 int64_t Learner::pass_rows() const { return std::max<int64_t>(2048, 4 * engine_.shape().d_model); }
 
-// Two threads that take a half of the rows each, from the tokens to the gradients of all weights, share nothing but the weights
-// and never wait, whereas threads that share each op read what the other wrote and meet at its end. The halves are cut by shape
-// and their gradients are added in order, whoever computes them: the same bits for any number of threads. That takes a second
-// gradient of each weight, and packs each weight twice, so many rows and not too many weights are what it is for.
+// Threads that share each op read what the others wrote and meet at its end. Where one half of them takes one half of the rows
+// from the tokens to the gradients of all weights, the halves share nothing but the weights, and do not wait for each other.
+// They are cut by shape and their gradients are added in order, whoever computes them: the same bits for any number of threads.
+// That takes a second gradient of each weight, and packs each weight twice, so it is for many rows and not too many weights.
 bool Learner::may_halve(int64_t rows) {
   constexpr int64_t kFewest = 512;
   constexpr size_t kMostNumbers = size_t{1} << 25;
   return rows >= kFewest && parameters_.size() <= kMostNumbers && comm().size() == 1 && engine_.opened().adapter == nullptr;
 }
 
-Learner::Second::Second(std::unique_ptr<Model> m, const Parameters& parameters, bool recompute)
-    : model(std::move(m)), gradients(parameters.size()), tape(recompute) {
+Learner::Second::Second(std::unique_ptr<Model> m, const Parameters& parameters, int threads, bool recompute)
+    : model(std::move(m)),
+      gradients(parameters.size()),
+      teams{ThreadPool(ThreadPool::Guests{threads}), ThreadPool(ThreadPool::Guests{threads})},
+      ctx(teams[1]),
+      tape(recompute) {
   parameters.bind(*model, gradients.data());
 }
 
@@ -211,19 +215,24 @@ void Learner::run(std::span<Pass> passes, const Side& side, double tokens, Liste
 }
 
 void Learner::run_halves(std::span<Pass> first, std::span<Pass> second, double tokens, Listener* watch) {
-  if (second_ == nullptr)
-    second_ = std::make_unique<Second>(model_from_config(engine_.opened().files), parameters_, options_.recompute);
   Context& ctx = engine_.context();
   ThreadPool& pool = ctx.pool();
-  if (pool.threads() != 2) {  // all of them share each op
+  const int of_side = std::max(1, pool.threads() / 2);
+  if (second_ == nullptr)
+    second_ = std::make_unique<Second>(model_from_config(engine_.opened().files), parameters_, of_side, options_.recompute);
+  if (!runs_side_by_side()) {  // one after the other, each with all threads
     run(first, whole(), tokens, watch);
     return run(second, {*second_->model, ctx, tape_}, tokens, nullptr);
   }
   second_->ctx.numerics = ctx.numerics;
   second_->ctx.seed = ctx.seed;
   std::exception_ptr failed[2];
-  ctx.run_on(second_->one);
-  pool.run(2, [&](int64_t half, int) {
+  for (ThreadPool& team : second_->teams) team.admit();
+  ctx.run_on(second_->teams[0]);
+  pool.run(pool.threads(), [&](int64_t chunk, int) {
+    const auto place = static_cast<int>(chunk) % of_side, half = static_cast<int>(chunk) / of_side;
+    ThreadPool& team = second_->teams[half];
+    if (place > 0) return team.help(place);
     try {
       if (half == 0)
         run(first, whole(), tokens, watch);
@@ -232,6 +241,7 @@ void Learner::run_halves(std::span<Pass> first, std::span<Pass> second, double t
     } catch (...) {
       failed[half] = std::current_exception();
     }
+    team.dismiss();
   });
   ctx.run_on(pool);
   for (const std::exception_ptr& failure : failed)
@@ -362,7 +372,7 @@ double Learner::activation_bytes(int64_t rows, int64_t length) {
   const bool halved = may_halve(rows);
   const auto of_step = [&](double pass) {
     if (!halved) return pass;
-    return (ctx.pool().threads() == 2 ? 2 : 1) * pass + static_cast<double>(parameters_.size() * sizeof(float));
+    return (runs_side_by_side() ? 2 : 1) * pass + static_cast<double>(parameters_.size() * sizeof(float));
   };
   const int64_t most = halved ? std::min(pass_rows(), pieces<int64_t>(rows, 2)) : pass_rows();
   const int64_t all = std::max(kFirst, rows_of_part(rows, length, most));

@@ -106,6 +106,7 @@ class Learner {
   void set_steps_done(int64_t steps) { steps_done_ = steps; }
 
  private:
+  bool runs_side_by_side() { return engine_.context().pool().threads() % 2 == 0; }
   struct LossParts {
     std::optional<double> cross_entropy;
     std::vector<double> divergences;
@@ -125,11 +126,11 @@ class Learner {
   };
   // The other side of a step in halves: the same weights, and everything else of its own.
   struct Second {
-    Second(std::unique_ptr<Model> model, const Parameters& parameters, bool recompute);
+    Second(std::unique_ptr<Model> model, const Parameters& parameters, int threads, bool recompute);
     std::unique_ptr<Model> model;
     FloatBuffer gradients;
-    ThreadPool one{1};
-    Context ctx{one};
+    ThreadPool teams[2];  // the threads of each side
+    Context ctx;
     Tape tape;
   };
   void begin_together();

@@ -42,5 +42,31 @@ TEST(ThreadPool, WakesAfterSleeping) {
   }
 }
 
+// Two parts of a pool run regions of their own at the same time; guests come late, sleep, go, and come again.
+TEST(ThreadPool, GuestsOfAnotherPoolHelpUntilTheyAreDismissed) {
+  constexpr int kOfTeam = 3;
+  ThreadPool pool(2 * kOfTeam);
+  ThreadPool teams[] = {ThreadPool(ThreadPool::Guests{kOfTeam}), ThreadPool(ThreadPool::Guests{kOfTeam})};
+  std::vector<int> values[] = {std::vector<int>(64), std::vector<int>(64)};
+  constexpr int kTimes = 20, kRegions = 100;
+  for (int time = 0; time < kTimes; ++time) {
+    for (ThreadPool& team : teams) team.admit();
+    pool.run(2 * kOfTeam, [&](int64_t chunk, int) {
+      const auto place = static_cast<int>(chunk) % kOfTeam, half = static_cast<int>(chunk) / kOfTeam;
+      if (place > 0) return teams[half].help(place);
+      for (int region = 0; region < kRegions; ++region) {
+        if (region == 50 && time == 3) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        teams[half].run(64, [&](int64_t i, int thread) {
+          ASSERT_LT(thread, kOfTeam);
+          ++values[half][static_cast<size_t>(i)];
+        });
+      }
+      teams[half].dismiss();
+    });
+  }
+  for (const std::vector<int>& all : values)
+    for (const int value : all) EXPECT_EQ(value, kTimes * kRegions);
+}
+
 }  // namespace
 }  // namespace vitrine

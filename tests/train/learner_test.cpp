@@ -194,7 +194,7 @@ TEST(Learner, HalvesOfAStepAddUpToTheWhole) {
 TEST(Learner, HalvesAreTheSameBitsOnAnyThreads) {
   std::vector<std::vector<float>> weights;
   std::vector<double> norms;
-  for (const int threads : {1, 2, 3}) {
+  for (const int threads : {1, 2, 3, 4, 6}) {
     LearnerOptions options;
     options.clip = 0.5;
     options.init = InitRule{};
@@ -219,7 +219,7 @@ TEST(Learner, WhatGoesWrongInOneHalfIsSaid) {
   const Batch good = random_batch(std::vector<int64_t>(10, 64), 61, 1);
   Json config = small_gpt2(0);
   config["tie_word_embeddings"] = false;
-  for (const int threads : {1, 2}) {
+  for (const int threads : {1, 2, 4}) {
     LearnerOptions options = plain(threads);
     options.init = InitRule{};
     for (const size_t row : {size_t{3}, size_t{9 * 64 + 3}}) {  // in the first half, in the second
