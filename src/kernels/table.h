@@ -135,6 +135,7 @@ struct KernelTable {
   void (*activate)(Activation f, const float* x, size_t n, float* y);
   void (*gate)(Activation f, const float* gate, const float* up, size_t n, float* y);  // f(gate) * up
   void (*softmax)(const float* x, size_t n, float* y);  // may be in place; -inf gives 0; all -inf gives 0
+  void (*pattern)(float* s, size_t first, size_t last, size_t n, float scale, float cap);  // in place, of capped scores
   void (*softcap)(const float* x, float cap, size_t n, float* y);
   void (*add)(const float* a, const float* b, size_t n, float* y);
   void (*scale)(const float* x, float factor, size_t n, float* y);

@@ -60,7 +60,8 @@ class Strips : public AttentionSquares {
     for (size_t r = 0; r < rows; ++r) {
       const KeyRange range = seen_by(s, spec_, top + static_cast<int64_t>(r));
       const auto at = [&](int64_t key) { return std::clamp(size_of(key), begin_key, end_key) - begin_key; };
-      pattern(score + r * width_, at(range.first), at(range.last), end_key - begin_key);
+      kernels().pattern(score + r * width_, at(range.first), at(range.last), end_key - begin_key, static_cast<float>(spec_.scale),
+                        static_cast<float>(spec_.softcap));
     }
     auto* z = const_cast<float*>(lines(z_, s, i, h, v_dim_).data);
     for (size_t j = first; j < last; ++j) {
@@ -68,17 +69,6 @@ class Strips : public AttentionSquares {
       multiply_packed(p_, scratch + pattern_at_, false, values_block(scratch, j), rows, v_dim_, keys_of(j), z,
                       size_of(z_.row_size()), j > first);
     }
-  }
-
-  // A row of scores becomes the pattern of the keys [first, last); zeros elsewhere.
-  void pattern(float* score, size_t first, size_t last, size_t keys) const {
-    const KernelTable& k = kernels();
-    float* const seen = score + first;
-    k.scale(seen, static_cast<float>(spec_.scale), last - first, seen);
-    if (spec_.softcap != 0) k.softcap(seen, static_cast<float>(spec_.softcap), last - first, seen);
-    k.softmax(seen, last - first, seen);
-    std::fill(score, seen, 0.0f);
-    std::fill(score + last, score + keys, 0.0f);
   }
 
   const Tensor &q_, &k_, &v_, &z_;

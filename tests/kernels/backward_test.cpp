@@ -135,6 +135,10 @@ TEST_P(BackwardTest, LossAndPattern) {
           table->pattern_gradient(s.data(), dp.data(), first, last, n, 0.5f, cap, work.data());
           pattern_gradient_reference(sd.data(), dpd.data(), first, last, n, 0.5, double(cap), room.data());
           EXPECT_TRUE(s.intact() && dp.intact() && work.intact());
+          Guarded<float> pattern(random_values(n, 97, 2.0f));
+          table->pattern(pattern.data(), first, last, n, 0.5f, cap);
+          EXPECT_TRUE(pattern.intact());
+          for (size_t j = 0; j < n; ++j) ASSERT_NEAR(pattern[j], sd[j], 4e-6 * std::fabs(sd[j])) << n << " " << first << " " << j;
           for (size_t j = 0; j < n; ++j) {
             ASSERT_NEAR(s[j], sd[j], 4e-6 * std::fabs(sd[j])) << n << " " << first << " " << last << " " << j;
             ASSERT_NEAR(dp[j], dpd[j], 4e-6 * (std::fabs(dpd[j]) + std::fabs(sd[j]))) << n << " " << j;

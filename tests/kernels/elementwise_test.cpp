@@ -200,6 +200,8 @@ TEST_P(ElementwiseTest, SoftmaxAndLogSumExp) {
     table->softmax(none.data(), n, y.data());
     for (const float v : y) EXPECT_EQ(v, 0.0f);
     EXPECT_EQ(table->log_sum_exp(none.data(), n), -infinity);
+    table->pattern(none.data(), 0, n, n, 0.5f, 0.0f);
+    for (const float v : none) EXPECT_EQ(v, 0.0f);
   }
 }
 
@@ -211,6 +213,11 @@ TEST_P(ElementwiseTest, SoftmaxShowsNaN) {
       table->softmax(x.data(), n, y.data());
       EXPECT_TRUE(std::isnan(y[n / 2]));
       EXPECT_TRUE(std::isnan(table->log_sum_exp(x.data(), n)));
+      for (const float cap : {0.0f, 50.0f}) {
+        std::vector<float> s = x;
+        table->pattern(s.data(), 0, n, n, 0.5f, cap);
+        EXPECT_TRUE(std::isnan(s[n / 2])) << cap;
+      }
     }
 }
 

@@ -27,6 +27,17 @@ void softmax_reference(const T* x, size_t n, T* y) {
   for (size_t i = 0; i < n; ++i) y[i] /= sum;
 }
 
+/// A row of attention's scores in place: softmax of cap(scale s) over the keys first <= j < last, zeros elsewhere.
+/// cap(s) = cap tanh(s / cap), or s if cap is 0.
+template <class T>
+void pattern_reference(T* s, size_t first, size_t last, size_t n, T scale, T cap) {
+  if (first > last) last = first;
+  for (size_t j = first; j < last; ++j) s[j] = cap != 0 ? cap * std::tanh(scale * s[j] / cap) : scale * s[j];
+  softmax_reference(s + first, last - first, s + first);
+  for (size_t j = 0; j < n; ++j)
+    if (j < first || j >= last) s[j] = 0;
+}
+
 /// dx += y (dy - sum of dy y);  y is the softmax.
 template <class T>
 void softmax_backward(const T* y, const T* dy, size_t n, T* dx) {

@@ -132,6 +132,7 @@ const KernelTable kReferenceTable = {
     .activate = activate_reference<float>,
     .gate = gate_reference<float>,
     .softmax = softmax_reference<float>,
+    .pattern = pattern_reference<float>,
     .softcap = softcap_reference<float>,
     .add = add_reference<float>,
     .scale = scale_reference<float>,

@@ -187,14 +187,8 @@ void pattern_gradient(float* s, float* dp, size_t first, size_t last, size_t n, 
   memset(dp + end, 0, (n - end) * sizeof(float));
   if (seen == 0) return;
   s += first, dp += first;
-  const Vec factor = broadcast(scale), one = broadcast(1.0f), c = broadcast(cap), down = broadcast(cap != 0 ? scale / cap : 0.0f),
-            inverse = broadcast(cap != 0 ? 1.0f / cap : 0.0f);
-  if (cap != 0) {
-    map(s, seen, work, [=](Vec v) HWY_ATTR { return hn::Mul(c, tanh(hn::Mul(v, down))); });
-  } else {
-    map(s, seen, work, [=](Vec v) HWY_ATTR { return hn::Mul(factor, v); });
-  }
-  const float largest = largest_value(work, seen);
+  const Vec factor = broadcast(scale), one = broadcast(1.0f), inverse = broadcast(cap != 0 ? 1.0f / cap : 0.0f);
+  const float largest = capped_scores(s, seen, scale, cap, work);
   const Vec m = broadcast(largest);
   size_t top = 0;
   while (top + kLanes <= seen && hn::AllFalse(Tag(), hn::Eq(load(work + top), m))) top += kLanes;

@@ -143,6 +143,54 @@ void softmax(const float* x, size_t n, float* y) {
   map(y, n, y, [=](Vec v) HWY_ATTR { return hn::Div(v, total); });
 }
 
+/// z[j] = scale s[j], capped unless cap is 0; the largest of them, as largest_value() has it. z may be s.
+HWY_INLINE float capped_scores(const float* s, size_t n, float scale, float cap, float* z) {
+  Vec largest = broadcast(kMinusInfinity);
+  const auto each = [&](auto value) HWY_ATTR {
+    size_t j = 0;
+    for (; j + kLanes <= n; j += kLanes) {
+      const Vec v = value(load(s + j));
+      store(v, z + j);
+      largest = hn::Max(v, largest);
+    }
+    if (j == n) return;
+    const Vec v = value(load_n(s + j, n - j));
+    store_n(v, z + j, n - j);
+    largest = hn::IfThenElse(hn::FirstN(Tag(), n - j), hn::Max(v, largest), largest);
+  };
+  if (cap != 0) {
+    const Vec down = broadcast(scale / cap), c = broadcast(cap);
+    each([=](Vec v) HWY_ATTR { return hn::Mul(c, tanh(hn::Mul(v, down))); });
+  } else {
+    const Vec factor = broadcast(scale);
+    each([=](Vec v) HWY_ATTR { return hn::Mul(factor, v); });
+  }
+  return max_of(largest);
+}
+
+void pattern(float* s, size_t first, size_t last, size_t n, float scale, float cap) {
+  const size_t seen = last > first ? last - first : 0, begin = seen > 0 ? first : n, end = seen > 0 ? last : n;
+  memset(s, 0, begin * sizeof(float));
+  memset(s + end, 0, (n - end) * sizeof(float));
+  if (seen == 0) return;
+  s += first;
+  const float m = capped_scores(s, seen, scale, cap, s);
+  if (m == kMinusInfinity && !holds_nan(s, seen)) {
+    memset(s, 0, seen * sizeof(float));
+    return;
+  }
+  const Vec top = broadcast(m);
+  Vec sum = hn::Zero(Tag());
+  for (size_t j = 0; j < seen; j += kLanes) {
+    const size_t here = min_of(kLanes, seen - j);
+    const Vec e = hn::IfThenElseZero(hn::FirstN(Tag(), here), exp(hn::Sub(load_up_to(s + j, here), top)));
+    store_up_to(e, s + j, here);
+    sum = hn::Add(sum, e);
+  }
+  const Vec inverse = broadcast(1.0f / sum_of(sum));
+  map(s, seen, s, [=](Vec v) HWY_ATTR { return hn::Mul(v, inverse); });
+}
+
 float log_sum_exp(const float* x, size_t n) {
   const float m = largest_value(x, n);
   if (m == kMinusInfinity && !holds_nan(x, n)) return m;

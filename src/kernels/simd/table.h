@@ -34,6 +34,7 @@ constinit const KernelTable VITRINE_TABLE = {
     .activate = activate,
     .gate = gate,
     .softmax = softmax,
+    .pattern = pattern,
     .softcap = softcap,
     .add = add,
     .scale = scale,
