@@ -92,6 +92,12 @@ bool Learner::may_halve(int64_t rows) {
   return rows >= kFewest && parameters_.size() <= kMostNumbers && comm().size() == 1 && engine_.opened().adapter == nullptr;
 }
 
+// Rows of a pass through a half of so many rows: as many passes through each half.
+int64_t Learner::half_pass_rows(int64_t rows) const {
+  const int64_t half = pieces<int64_t>(rows, 2);
+  return pieces(half, pieces(half, pass_rows()));
+}
+
 Learner::Second::Second(std::unique_ptr<Model> m, const Parameters& parameters, int threads, bool recompute)
     : model(std::move(m)),
       gradients(parameters.size()),
@@ -116,7 +122,7 @@ std::vector<Learner::Pass> Learner::passes_of(std::span<const Batch> batches, si
   int64_t rows = 0;
   for (const Batch& batch : batches) rows += static_cast<int64_t>(batch.tokens.size());
   if (may_halve(rows)) {
-    std::vector<Pass> passes = passes_of(batches, std::min(pass_rows(), pieces<int64_t>(rows, 2)));
+    std::vector<Pass> passes = passes_of(batches, half_pass_rows(rows));
     int64_t whole = 0, before = 0;
     for (const Pass& pass : passes) whole += static_cast<int64_t>(pass.batch.tokens.size());
     for (first_half = 0; first_half < passes.size() && 2 * before < whole; ++first_half)
@@ -339,7 +345,7 @@ Learner::Sum Learner::evaluate(const Batch& batch, bool averaged) {
   return sum;
 }
 
-double Learner::activation_bytes(int64_t rows, int64_t length) {
+double Learner::activation_bytes(int64_t rows, int64_t length, int64_t batches) {
   Context& ctx = engine_.context();
   constexpr int64_t kFirst = 32, kSecond = 64;
   const auto taken = [&](int64_t n, int64_t longest, size_t room = 0) {
@@ -369,13 +375,12 @@ double Learner::activation_bytes(int64_t rows, int64_t length) {
     return linear(n) + std::max(0.0, by_key) * static_cast<double>(n) * static_cast<double>(length - brief);
   };
   // In halves, two passes run at once, and each weight has a second gradient.
-  const bool halved = may_halve(rows);
+  const bool halved = may_halve(batches * rows);
   const auto of_step = [&](double pass) {
     if (!halved) return pass;
     return (runs_side_by_side() ? 2 : 1) * pass + static_cast<double>(parameters_.size() * sizeof(float));
   };
-  const int64_t most = halved ? std::min(pass_rows(), pieces<int64_t>(rows, 2)) : pass_rows();
-  const int64_t all = std::max(kFirst, rows_of_part(rows, length, most));
+  const int64_t all = std::max(kFirst, rows_of_part(rows, length, halved ? half_pass_rows(batches * rows) : pass_rows()));
   // In bf16 a small model goes through many rows in another way (ops/mlp_packed.h), which is soon tried.
   constexpr int64_t kMany = 2048, kMore = 2560;
   constexpr double kSoon = 1 << 30;

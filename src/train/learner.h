@@ -85,9 +85,9 @@ class Learner {
   /// The cross-entropy without learning, without dropout; of the averaged weights, if there are any and it is asked for.
   Sum evaluate(const Batch& batch, bool averaged = false);
 
-  /// Bytes that activations and their gradients take for batches of that many rows in sequences of `length`: measured with
-  /// small ones, whose memory grows by the row and by a row's keys, and extended to the largest pass.
-  double activation_bytes(int64_t rows, int64_t length);
+  /// Bytes that activations and their gradients take in a step of `batches` batches of that many rows in sequences of `length`:
+  /// measured with small ones, whose memory grows by the row and by a row's keys, and extended to the largest pass.
+  double activation_bytes(int64_t rows, int64_t length, int64_t batches = 1);
   /// The most bytes that activations and their gradients really took so far.
   double peak_bytes();
 
@@ -135,6 +135,7 @@ class Learner {
   };
   void begin_together();
   bool may_halve(int64_t rows);
+  int64_t half_pass_rows(int64_t rows) const;
   std::vector<Pass> passes_of(std::span<const Batch> batches, int64_t most) const;
   std::vector<Pass> passes_of(std::span<const Batch> batches, size_t& first_half);
   void run(std::span<Pass> passes, const Side& side, double tokens, Listener* watch);

@@ -343,7 +343,7 @@ void Run::check_sizes() {
     throw InputError(config_.path + ": sequence_length is " + std::to_string(config_.sequence_length) +
                      "; the context of the model holds " + std::to_string(shape.context_length));
   const int64_t rows = config_.batch / comm_.size() * config_.sequence_length;
-  double activations = learner_.activation_bytes(rows, config_.sequence_length);
+  double activations = learner_.activation_bytes(rows, config_.sequence_length, config_.accumulate);
   // Tokens and labels of all batches of a step, and of one again in parts.
   double by_row = 8.0 * static_cast<double>(config_.accumulate + 1);
   if (config_.distill && !config_.distill->cache.empty())  // a token and a number for each of the teacher's likeliest

@@ -434,33 +434,44 @@ TEST(Learner, FreshWeightsFollowTheFamilysRule) {
 TEST(Learner, TheMemoryEstimateOfManyRowsInBf16IsWhatABatchTakes) {
   Json config = small_gpt2(0);
   config["n_inner"] = 640;
-  LearnerOptions options = plain();
-  options.bf16 = true;
-  Learner learner(fresh(config), options), measured(fresh(config), options);
-  const double estimate = learner.activation_bytes(100 * 64, 64);
-  const Batch batch = random_batch(std::vector<int64_t>(100, 64), 61, 1);
-  measured.step(std::span(&batch, 1), 0.1);
-  EXPECT_GT(estimate, 0.85 * measured.peak_bytes());
-  EXPECT_LT(estimate, 1.15 * measured.peak_bytes());
-  // It leaves nothing behind.
-  Learner alone(fresh(config), options);
-  EXPECT_EQ(learner.step(std::span(&batch, 1), 0.1).gradient_norm, alone.step(std::span(&batch, 1), 0.1).gradient_norm);
+  for (const int threads : {1, 2}) {  // two take halves at the same time
+    LearnerOptions options = plain(threads);
+    options.bf16 = true;
+    Learner learner(fresh(config), options), measured(fresh(config), options);
+    const double estimate = learner.activation_bytes(100 * 64, 64);
+    const Batch batch = random_batch(std::vector<int64_t>(100, 64), 61, 1);
+    measured.step(std::span(&batch, 1), 0.1);
+    EXPECT_GT(estimate, 0.85 * measured.peak_bytes());
+    EXPECT_LT(estimate, 1.15 * measured.peak_bytes());
+    // It leaves nothing behind.
+    Learner alone(fresh(config), options);
+    EXPECT_EQ(learner.step(std::span(&batch, 1), 0.1).gradient_norm, alone.step(std::span(&batch, 1), 0.1).gradient_norm);
+  }
 }
 
+TEST(Learner, TheMemoryEstimateCountsHalvesOfSeveralBatches) {
+  Learner learner(fresh(small_gpt2(0)), plain(2)), measured(fresh(small_gpt2(0)), plain(2));
+  const double estimate = learner.activation_bytes(4 * 64, 64, 4);
+  const std::vector<Batch> batches(4, random_batch(std::vector<int64_t>(4, 64), 61, 1));
+  measured.step(batches, 0.1);
+  EXPECT_GT(estimate, 0.8 * measured.peak_bytes());
+  EXPECT_LT(estimate, 1.3 * measured.peak_bytes());
+}
 TEST(Learner, TheMemoryEstimateIsWhatABatchTakes) {
   for (const double dropout : {0.0, 0.1})  // which makes tables of attention patterns
-    for (const int64_t length : {20, 64, 300}) {
-      SCOPED_TRACE(testing::Message() << length << " tokens, dropout " << dropout);
-      Json config = small_gpt2(dropout);
-      config["n_positions"] = 300;
-      Learner learner(fresh(config), plain());
-      const double estimate = learner.activation_bytes(20 * length, length);
-      Learner measured(fresh(config), plain());
-      const Batch batch = random_batch(std::vector<int64_t>(20, length), 61, 1);
-      measured.step(std::span(&batch, 1), 0.1);
-      EXPECT_GT(estimate, 0.8 * measured.peak_bytes());
-      EXPECT_LT(estimate, 1.3 * measured.peak_bytes());
-    }
+    for (const int64_t length : {20, 64, 300})
+      for (const int threads : {1, 2}) {
+        SCOPED_TRACE(testing::Message() << length << " tokens, dropout " << dropout << ", " << threads << " threads");
+        Json config = small_gpt2(dropout);
+        config["n_positions"] = 300;
+        Learner learner(fresh(config), plain(threads));
+        const double estimate = learner.activation_bytes(20 * length, length);
+        Learner measured(fresh(config), plain(threads));
+        const Batch batch = random_batch(std::vector<int64_t>(20, length), 61, 1);
+        measured.step(std::span(&batch, 1), 0.1);
+        EXPECT_GT(estimate, 0.8 * measured.peak_bytes());
+        EXPECT_LT(estimate, 1.3 * measured.peak_bytes());
+      }
 }
 
 }  // namespace
