@@ -1,5 +1,7 @@
 #include "ops/packed_product.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -20,8 +22,19 @@ ReadNext lines_of(const float* data, size_t stride, bool side_by_side, size_t li
   return {data, lines, depth * sizeof(float), stride * sizeof(float)};
 }
 
-constexpr size_t kNear = size_t{2} << 20;   // bytes that are likely in a core's cache
-constexpr size_t kStrip = size_t{1} << 17;  // numbers of a packed strip that leave room beside it there
+constexpr size_t kNear = size_t{2} << 20;  // bytes that are likely in a core's cache
+
+// Numbers of a packed strip that leave room beside it in a core's second cache.
+size_t strip_numbers() {
+  static const size_t numbers = [] {
+    long bytes = 0;
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+    return std::clamp(bytes > 0 ? static_cast<size_t>(bytes) / 8 : 0, size_t{1} << 17, size_t{1} << 18);
+  }();
+  return numbers;
+}
 
 // Lines of c that a task multiplies: whole blocks, more of them where there are many.
 size_t strip_of(size_t lines, size_t block) {
@@ -33,7 +46,7 @@ size_t strip_of(size_t lines, size_t block) {
 // wide as fits.
 size_t tasks_of(size_t lines, size_t block, size_t depth, bool far, size_t threads) {
   size_t tasks = pieces(lines, strip_of(lines, block));
-  if (far) tasks = std::min(tasks, pieces(lines, std::max<size_t>(1, kStrip / depth)));
+  if (far) tasks = std::min(tasks, pieces(lines, std::max<size_t>(1, strip_numbers() / depth)));
   return std::min(pieces(tasks, threads) * threads, pieces(lines, block));
 }
 
