@@ -169,6 +169,7 @@ HWY_INLINE float capped_scores(const float* s, size_t n, float scale, float cap,
 }
 
 void pattern(float* s, size_t first, size_t last, size_t n, float scale, float cap) {
+  if (n == 0) return;
   const size_t seen = last > first ? last - first : 0, begin = seen > 0 ? first : n, end = seen > 0 ? last : n;
   memset(s, 0, begin * sizeof(float));
   memset(s + end, 0, (n - end) * sizeof(float));
