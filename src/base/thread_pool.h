@@ -30,7 +30,7 @@ class ThreadPool {
 
   /// Works for whoever calls run(), as thread number `thread` of [1, threads()), until the pool is dismissed.
   void help(int thread);
-  /// Sends the guests away once nothing is left to run, and those that come later; admit() before the next ones come.
+  /// For who called run(): sends the guests away, and those that come later, until admit().
   void dismiss();
   void admit();
 

@@ -183,11 +183,11 @@ void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts,
 }
 
 // f32 weights. In f32 the bits are those of the panels: the same sums in the same order (tests/kernels/packed_test.cpp).
-void packed_part(Context& ctx, const Tensor& x, const Part& p, const float* bias) {
+void packed_part(Context& ctx, const Tensor& x, const Part& p) {
   const Operand weights{reinterpret_cast<const float*>(part_begin(p)), p.w->stride / sizeof(float), !p.w->by_columns};
   const auto in = static_cast<size_t>(x.row_size());
   packed_product(ctx, {x.data<float>(), in}, weights, static_cast<size_t>(x.rows()), static_cast<size_t>(p.n), in,
-                 static_cast<float*>(p.y), static_cast<size_t>(p.y_stride), false, bias);
+                 static_cast<float*>(p.y), static_cast<size_t>(p.y_stride), false);
 }
 
 // Gradient checks: plain sums in double.
@@ -209,50 +209,22 @@ const PanelKernels& panel_for(const KernelTable& k, const Numerics& numerics, DT
   return k.panel_bf16.outputs > 0 ? k.panel_bf16 : k.panel_f32;
 }
 
-template <class T>
-void add_bias(Context& ctx, const Part& p, int64_t rows) {
-  const auto scratch = ctx.frame();
-  const T* const bias = numbers<T>(ctx, p.w->bias);
-  if (bias == nullptr) return;
-  share(ctx, rows, p.n, [&](int64_t first, int64_t n) {
-    for (int64_t r = first; r < first + n; ++r) {
-      T* const row = static_cast<T*>(p.y) + r * p.y_stride;
-      if constexpr (std::is_same_v<T, float>) {
-        kernels().add(row, bias + p.first, static_cast<size_t>(p.n), row);
-      } else {
-        for (int64_t j = 0; j < p.n; ++j) row[j] += bias[p.first + j];
-      }
-    }
-  });
-}
-
-// The parts' products; with_bias: and their biases.
-void multiply(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts, bool with_bias) {
+void multiply(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) {
   if (x.dtype() == DType::f64) {
-    for (size_t i = 0; i < n_parts; ++i) {
-      in_double(ctx, x, parts[i]);
-      if (with_bias) add_bias<double>(ctx, parts[i], x.rows());
-    }
+    for (size_t i = 0; i < n_parts; ++i) in_double(ctx, x, parts[i]);
     return;
   }
   const auto scratch = ctx.frame();
-  const auto add_biases = [&](const Part* all, size_t n) {
-    for (size_t i = 0; with_bias && i < n; ++i) add_bias<float>(ctx, all[i], x.rows());
-  };
   const bool few = x.rows() <= static_cast<int64_t>(kFewRows) && !ctx.numerics.exact;
-  if (few) {
-    few_rows(ctx, x, parts, n_parts);
-    return add_biases(parts, n_parts);
-  }
+  if (few) return few_rows(ctx, x, parts, n_parts);
   const KernelTable& k = kernels();
   Part by_panel[kMostParts];
   size_t n_by_panel = 0;
   for (size_t i = 0; i < n_parts; ++i) {
-    const Part& p = parts[i];
-    if (p.w->dtype == DType::f32 && (x.rows() >= kPackedRows || ctx.numerics.bf16))
-      packed_part(ctx, x, p, with_bias && p.w->bias ? numbers<float>(ctx, p.w->bias) + p.first : nullptr);
+    if (parts[i].w->dtype == DType::f32 && (x.rows() >= kPackedRows || ctx.numerics.bf16))
+      packed_part(ctx, x, parts[i]);
     else
-      by_panel[n_by_panel++] = p;
+      by_panel[n_by_panel++] = parts[i];
   }
   for (const PanelKernels* panel : {&k.panel_f32, &k.panel_bf16, &k.panel_int8}) {
     Part chosen[kMostParts];
@@ -261,12 +233,29 @@ void multiply(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts, 
       if (&panel_for(k, ctx.numerics, by_panel[i].w->dtype) == panel) chosen[n++] = by_panel[i];
     if (n > 0) many_rows(ctx, x, chosen, n, *panel);
   }
-  add_biases(by_panel, n_by_panel);
 }
 
 void check_linear(const Tensor& x, const Weight& w) {
   if (x.shape().rank() < 2 || x.row_size() != w.in)
     throw ShapeError("linear: " + w.name + " takes " + std::to_string(w.in) + " inputs; found x of shape " + x.shape().text());
+}
+
+void add_bias(Context& ctx, const Vector& bias, const Tensor& y) {
+  visit_scalar(y, [&](auto zero) {
+    using T = decltype(zero);
+    const auto scratch = ctx.frame();
+    const T* b = numbers<T>(ctx, bias);
+    share(ctx, y.rows(), y.row_size(), [&](int64_t first, int64_t n) {
+      for (int64_t r = first; r < first + n; ++r) {
+        T* row = y.row<T>(r);
+        if constexpr (std::is_same_v<T, float>) {
+          kernels().add(row, b, static_cast<size_t>(bias.size), row);
+        } else {
+          for (int64_t j = 0; j < bias.size; ++j) row[j] += b[j];
+        }
+      }
+    });
+  });
 }
 
 struct LinearNode {
@@ -294,9 +283,10 @@ void linear_into(Context& ctx, const Tensor& x, const WeightRef* weights, Tensor
     results[i] = ctx.empty({x.rows(), w.out});
     parts[i] = {&w, 0, w.out, results[i].raw(), w.out};
   }
-  multiply(ctx, x, parts, n, true);
+  multiply(ctx, x, parts, n);
   for (size_t i = 0; i < n; ++i) {
     const Weight& w = weights[i];
+    if (w.bias) add_bias(ctx, w.bias, results[i]);
     if (Tape* tape = ctx.tape()) tape->record(&linear_backward, LinearNode{x, results[i], &w});
     if (w.adapter != nullptr) add_low_rank(ctx, x, *w.adapter, results[i]);
   }
@@ -312,7 +302,7 @@ Tensor linear(Context& ctx, const Tensor& x, const Weight& w) {
 void linear_part(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, void* y, int64_t y_stride) {
   check_linear(x, w);
   const Part part{&w, first, n, y, y_stride};
-  multiply(ctx, x, &part, 1, false);
+  multiply(ctx, x, &part, 1);
 }
 
 }  // namespace vitrine

@@ -91,14 +91,10 @@ void multiply_packed(const PackedKernels& p, const std::byte* a, bool a_turned, 
 // The operand of the shorter side is packed once for all; strips of the longer side are packed by the task that multiplies
 // them, piece by piece of the depth, so that they stay in its cache.
 void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t rows, size_t columns, size_t depth, float* c,
-                    size_t c_stride, bool add, const float* bias) {
-  const auto add_bias = [&](size_t row, size_t n_rows, size_t column, size_t n_columns) {
-    for (size_t i = row; bias != nullptr && i < row + n_rows; ++i)
-      kernels().add(c + i * c_stride + column, bias + column, n_columns, c + i * c_stride + column);
-  };
+                    size_t c_stride, bool add) {
   if (depth == 0) {
     for (size_t i = 0; i < rows && !add; ++i) std::fill(c + i * c_stride, c + i * c_stride + columns, 0.0f);
-    return add_bias(0, rows, 0, columns);
+    return;
   }
   const PackedKernels& p = packed_kernels(ctx);
   const auto scratch = ctx.frame();
@@ -158,10 +154,6 @@ void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t row
         p.multiply(cut_of(t), a.turned, mine, rows, n, here, c + first, c_stride, add || t > 0, after(t + here));
       }
     });
-    if (by_rows)
-      add_bias(first, n, 0, columns);
-    else
-      add_bias(0, rows, first, n);
   };
   if (rows * columns * depth > 65536) {
     ctx.pool().run(static_cast<int64_t>(tasks), multiply);

@@ -30,9 +30,9 @@ void pack_b(const PackedKernels& p, const Operand& b, size_t depth, size_t colum
 void multiply_packed(const PackedKernels& p, const std::byte* a, bool a_turned, const std::byte* b, size_t rows, size_t columns,
                      size_t depth, float* c, size_t c_stride, bool add);
 
-/// c [rows, columns] = or += a [rows, depth] b [depth, columns], and then bias [columns] on each row if there is one; shared
-/// among the threads. Cut by shape: the same bits for any number of threads.
+/// c [rows, columns] = or += a [rows, depth] b [depth, columns], shared among the threads. Cut by shape: the same bits for
+/// any number of threads.
 void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t rows, size_t columns, size_t depth, float* c,
-                    size_t c_stride, bool add, const float* bias = nullptr);
+                    size_t c_stride, bool add);
 
 }  // namespace vitrine

@@ -27,6 +27,15 @@ class FirstGradientNotFinite final : public Listener {
   }
 };
 
+void end_pass(Context& ctx, Tape& tape) {
+  ctx.listen(nullptr);
+  ctx.record_on(nullptr);
+  tape.watch(nullptr);
+  tape.clear();
+}
+
+void set_to_zero(float* numbers, size_t n) { std::fill(numbers, numbers + n, 0.0f); }
+
 constexpr const char* kAdvice =
     ". Nothing was learned from this step, and no checkpoint was written from it. A lower learning rate, a longer warm-up or "
     "clipping helps if the loss had been rising before; if it comes at the first step, look at the weights with `vitrine verify`";
@@ -75,7 +84,7 @@ void Learner::each_state(const std::function<void(size_t which, const float* who
     used |= whole == room;
     if (comm().rank() == 0 && show) show(which, whole);
   }
-  if (used) std::fill(room, room + parameters_.size(), 0.0f);
+  if (used) set_to_zero(room, parameters_.size());
 }
 
 // So many that passing over the weights and their gradients once more is little beside the products; no more, since the memory
@@ -213,9 +222,7 @@ void Learner::run(std::span<Pass> passes, const Side& side, double tokens, Liste
     pass.loss = static_cast<double>(*loss.data<float>());
     if (std::isfinite(pass.loss))  // divided by the tokens of the whole step, not of the pass
       side.tape.backward(ctx, scale(ctx, loss, static_cast<double>(scored_in(pass.batch.labels)) / tokens));
-    ctx.listen(nullptr);
-    ctx.record_on(nullptr);
-    side.tape.clear();
+    end_pass(ctx, side.tape);
     if (!std::isfinite(pass.loss)) return;
   }
 }
@@ -254,16 +261,13 @@ void Learner::run_halves(std::span<Pass> first, std::span<Pass> second, double t
     if (failure) std::rethrow_exception(failure);
 }
 
-// After a step that failed.
-void Learner::forget() {
-  const auto end = [](Context& ctx, Tape& tape) {
-    ctx.listen(nullptr);
-    ctx.record_on(nullptr);
-    tape.watch(nullptr);
-    tape.clear();
-  };
-  end(engine_.context(), tape_);
-  if (second_ != nullptr) end(second_->ctx, second_->tape);
+// After a step that failed: the next one begins like any other.
+void Learner::forget_step() {
+  end_pass(engine_.context(), tape_);
+  set_to_zero(parameters_.gradients(), parameters_.size());
+  if (second_ == nullptr) return;
+  end_pass(second_->ctx, second_->tape);
+  set_to_zero(second_->gradients.data(), second_->gradients.size());
 }
 
 double Learner::peak_bytes() {
@@ -306,7 +310,6 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
       }
       for (size_t g = 0; g < guides_.size(); ++g) sums[3 + g] += pass.parts.divergences[g] * weight;
     }
-    tape_.watch(nullptr);
     shards_.finish_gradients(ctx.pool());
     comm().all_reduce(sums);
     report.loss = sums[0] / tokens;
@@ -317,7 +320,7 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
     report.gradient_norms = std::move(norms.each);
     if (!std::isfinite(report.gradient_norm)) report_backward(passes, report.gradient_norms);
   } catch (...) {
-    forget();
+    forget_step();
     throw;
   }
   const double over = options_.clip > 0 ? report.gradient_norm / options_.clip : 0;
@@ -369,7 +372,7 @@ double Learner::activation_bytes(int64_t rows, int64_t length, int64_t batches) 
   double by_key = 0;
   if (const int64_t far = std::min<int64_t>(length, 256); far >= kSecond && taken(kSecond, kSecond) > second)
     by_key = (taken(far, far) - linear(far)) / static_cast<double>(far * (far - brief));
-  const auto forget = [&] { std::fill(parameters_.gradients(), parameters_.gradients() + parameters_.size(), 0.0f); };
+  const auto forget = [&] { set_to_zero(parameters_.gradients(), parameters_.size()); };
   forget();
   const auto estimate = [&](int64_t n) {
     return linear(n) + std::max(0.0, by_key) * static_cast<double>(n) * static_cast<double>(length - brief);

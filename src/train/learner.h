@@ -142,7 +142,7 @@ class Learner {
   void run_halves(std::span<Pass> first, std::span<Pass> second, double tokens, Listener* watch);
   Tensor loss_of(const Side& side, const Step& step, const Batch& batch, LossParts& parts, Listener* watch = nullptr);
   void begin(Context& ctx, const Pass& pass) const;
-  void forget();
+  void forget_step();
   Side whole() { return {engine_.model(), engine_.context(), tape_}; }
   [[noreturn]] void report_forward(const Step& step);
   [[noreturn]] void report_backward(std::span<const Pass> passes, const std::vector<double>& norms);

@@ -234,6 +234,9 @@ TEST(Learner, WhatGoesWrongInOneHalfIsSaid) {
         EXPECT_NE(std::string(error.what()).find("61"), std::string::npos);
       }
       EXPECT_EQ(before, weights_of(learner));
+      // Nothing of it is left in the gradients of either half.
+      Learner never_failed(fresh(config), options);
+      EXPECT_EQ(learner.step(std::span(&good, 1), 0.1).gradient_norm, never_failed.step(std::span(&good, 1), 0.1).gradient_norm);
       // A token whose embedding is NaN: the place is found.
       Learner broken(fresh(config), options);
       Batch with_nan = good;
@@ -457,6 +460,7 @@ TEST(Learner, TheMemoryEstimateCountsHalvesOfSeveralBatches) {
   EXPECT_GT(estimate, 0.8 * measured.peak_bytes());
   EXPECT_LT(estimate, 1.3 * measured.peak_bytes());
 }
+
 TEST(Learner, TheMemoryEstimateIsWhatABatchTakes) {
   for (const double dropout : {0.0, 0.1})  // which makes tables of attention patterns
     for (const int64_t length : {20, 64, 300})

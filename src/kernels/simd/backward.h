@@ -180,11 +180,8 @@ void loss_gradient(float* z, size_t n, float lse, float unit, float cap) {
 }
 
 void pattern_gradient(float* s, float* dp, size_t first, size_t last, size_t n, float scale, float cap, float* work) {
-  const size_t seen = last > first ? last - first : 0, begin = seen > 0 ? first : n, end = seen > 0 ? last : n;
-  memset(s, 0, begin * sizeof(float));
-  memset(dp, 0, begin * sizeof(float));
-  memset(s + end, 0, (n - end) * sizeof(float));
-  memset(dp + end, 0, (n - end) * sizeof(float));
+  clear_unseen(dp, first, last, n);
+  const size_t seen = clear_unseen(s, first, last, n);
   if (seen == 0) return;
   s += first, dp += first;
   const Vec factor = broadcast(scale), one = broadcast(1.0f), inverse = broadcast(cap != 0 ? 1.0f / cap : 0.0f);

@@ -168,11 +168,16 @@ HWY_INLINE float capped_scores(const float* s, size_t n, float scale, float cap,
   return max_of(largest);
 }
 
-void pattern(float* s, size_t first, size_t last, size_t n, float scale, float cap) {
-  if (n == 0) return;
+/// Sets the numbers of a row to zero but for the keys first <= j < last; how many these are.
+HWY_INLINE size_t clear_unseen(float* s, size_t first, size_t last, size_t n) {
   const size_t seen = last > first ? last - first : 0, begin = seen > 0 ? first : n, end = seen > 0 ? last : n;
-  memset(s, 0, begin * sizeof(float));
-  memset(s + end, 0, (n - end) * sizeof(float));
+  if (begin > 0) memset(s, 0, begin * sizeof(float));
+  if (end < n) memset(s + end, 0, (n - end) * sizeof(float));
+  return seen;
+}
+
+void pattern(float* s, size_t first, size_t last, size_t n, float scale, float cap) {
+  const size_t seen = clear_unseen(s, first, last, n);
   if (seen == 0) return;
   s += first;
   const float m = capped_scores(s, seen, scale, cap, s);
