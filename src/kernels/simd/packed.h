@@ -38,52 +38,66 @@ size_t packed_b_bytes(size_t depth, size_t columns) {
 
 constexpr size_t kTogether = 128;  // lines
 
-/// Blocks of `width` of n lines (columns of b, rows of a turned one), each [words of the depth, pitch] and block_words after
+/// kLanes words of kLanes lines, one after the other in memory, as one word of each line after the other.
+template <class Words, bool kWhole>
+HWY_INLINE void pack_square(const float* x, size_t stride, size_t lines, size_t steps, size_t pitch, float* out) {
+  Vec square[kLanes];
+  for (size_t r = 0; r < kLanes; ++r)
+    square[r] = kWhole || r < lines ? Words::along(x + r * stride, kWhole ? kLanes * Words::kSteps : steps) : hn::Zero(Tag());
+  transpose(square);
+  const size_t words = kWhole ? kLanes : min_of(kLanes, words_of<Words>(steps));
+  for (size_t i = 0; i < words; ++i) store(square[i], out + i * pitch);
+}
+/// One word of kWidth lines that lie side by side, of fewer lines if not kWhole; zeros up to kPitch.
+template <class Words, size_t kWidth, size_t kPitch, bool kWhole>
+HWY_INLINE void pack_step(const float* x, size_t stride, size_t lines, size_t steps, float* out) {
+  if (kWhole) lines = kWidth, steps = Words::kSteps;
+  for (size_t lane = 0; lane < kPitch; lane += kLanes)
+    store(lines > lane ? Words::across(x + lane, stride, min_of(kLanes, lines - lane), steps) : hn::Zero(Tag()), out + lane);
+}
+
+/// Blocks of kWidth of n lines (columns of b, rows of a turned one), each [words of the depth, kPitch] and block_words after
 /// the one before; lines beyond the last are zeros. Lines lie side by side in memory if `beside`, else one after the other.
-template <class Words>
-HWY_INLINE void pack_lines(const float* x, size_t stride, bool beside, size_t n, size_t depth, size_t width, size_t pitch,
-                           size_t block_words, float* out) {
+template <class Words, size_t kWidth, size_t kPitch>
+HWY_INLINE void pack_lines(const float* x, size_t stride, bool beside, size_t n, size_t depth, size_t block_words, float* out) {
   const size_t words = words_of<Words>(depth);
   if (beside) {  // a few blocks at a time: long pieces of x, and few places that are written in turn
-    const size_t together = kTogether / width * width;
-    for (size_t begin = 0; begin < n; begin += together) {
-      const size_t end = min_of(begin + together, n);
+    constexpr size_t kStride = kTogether / kWidth * kWidth;
+    for (size_t begin = 0; begin < n; begin += kStride) {
+      const size_t end = min_of(begin + kStride, n);
       for (size_t i = 0; i < words; ++i) {
         const size_t step = i * Words::kSteps;
-        float* to = out + begin / width * block_words + i * pitch;
-        for (size_t first = begin; first < end; first += width, to += block_words)
-          for (size_t lane = 0; lane < pitch; lane += kLanes) {
-            const size_t lines = min_of(width, n - first);
-            store(lines > lane
-                      ? Words::across(x + step * stride + first + lane, stride, min_of(kLanes, lines - lane), depth - step)
-                      : hn::Zero(Tag()),
-                  to + lane);
-          }
+        const float* from = x + step * stride;
+        float* to = out + begin / kWidth * block_words + i * kPitch;
+        size_t first = begin;
+        if (depth - step >= Words::kSteps)
+          for (; first + kWidth <= end; first += kWidth, to += block_words)
+            pack_step<Words, kWidth, kPitch, true>(from + first, stride, kWidth, Words::kSteps, to);
+        for (; first < end; first += kWidth, to += block_words)
+          pack_step<Words, kWidth, kPitch, false>(from + first, stride, min_of(kWidth, end - first), depth - step, to);
       }
     }
     return;
   }
-  for (size_t first = 0; first < n; first += width, out += block_words) {
-    const size_t lines = min_of(width, n - first);
-    const auto here = [&](size_t lane) { return lines > lane ? min_of(kLanes, lines - lane) : 0; };
-    for (size_t lane = 0; lane < pitch; lane += kLanes) {
+  constexpr size_t kSteps = kLanes * Words::kSteps;
+  for (size_t first = 0; first < n; first += kWidth, out += block_words)
+    for (size_t lane = 0; lane < kPitch; lane += kLanes) {
+      const size_t in_block = min_of(kWidth, n - first), lines = in_block > lane ? min_of(kLanes, in_block - lane) : 0;
       const float* from = x + (first + lane) * stride;
-      for (size_t i = 0; i < words; i += kLanes) {
-        const size_t step = i * Words::kSteps;
-        Vec square[kLanes];
-        for (size_t r = 0; r < kLanes; ++r)
-          square[r] = r < here(lane) ? Words::along(from + r * stride + step, depth - step) : hn::Zero(Tag());
-        transpose(square);
-        for (size_t c = 0; c < min_of(kLanes, words - i); ++c) store(square[c], out + (i + c) * pitch + lane);
-      }
+      float* to = out + lane;
+      size_t step = 0;
+      if (lines == kLanes)
+        for (; step + kSteps <= depth; step += kSteps, to += kLanes * kPitch)
+          pack_square<Words, true>(from + step, stride, kLanes, kSteps, kPitch, to);
+      for (; step < depth; step += kSteps, to += kLanes * kPitch)
+        pack_square<Words, false>(from + step, stride, lines, depth - step, kPitch, to);
     }
-  }
 }
 template <class Words>
 void packed_pack_a(const float* a, size_t stride, bool turned, size_t rows, size_t depth, void* packed) {
   const size_t words = words_of<Words>(depth), block = packed_a_block(words), row_stride = packed_row_stride(words);
   auto* out = static_cast<float*>(packed);
-  if (turned) return pack_lines<Words>(a, stride, true, rows, depth, kPackedRows, kPackedPitch, block, out);
+  if (turned) return pack_lines<Words, kPackedRows, kPackedPitch>(a, stride, true, rows, depth, block, out);
   for (size_t r = 0; r < rows; ++r) {
     const float* row = a + r * stride;
     float* to = out + r / kPackedRows * block + r % kPackedRows * row_stride;
@@ -93,8 +107,8 @@ void packed_pack_a(const float* a, size_t stride, bool turned, size_t rows, size
 }
 template <class Words>
 void packed_pack_b(const float* b, size_t stride, bool turned, size_t depth, size_t columns, void* packed) {
-  pack_lines<Words>(b, stride, !turned, columns, depth, kPackedColumns, kPackedColumns, kPackedColumns * words_of<Words>(depth),
-                    static_cast<float*>(packed));
+  pack_lines<Words, kPackedColumns, kPackedColumns>(b, stride, !turned, columns, depth, kPackedColumns * words_of<Words>(depth),
+                                                    static_cast<float*>(packed));
 }
 
 /// M rows of c and up to kPackedColumns columns; `depth` in words. Words of a are kStep apart along the depth, kRow from row to
