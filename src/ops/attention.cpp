@@ -352,6 +352,7 @@ void results_backward(Context& ctx, Tape& tape, const ResultsNode& n) {
   const Tensor dresults = tape.gradient(n.results);
   if (!dresults) return;
   const Tensor dflat = tape.accumulate(n.flat);
+  zero_if_unset(*n.W_O);
   visit_scalar(dresults, [&](auto zero) {
     using T = decltype(zero);
     const int64_t rows = n.flat.rows(), out = n.W_O->out;

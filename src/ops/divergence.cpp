@@ -178,6 +178,7 @@ void dense_backward(Context& ctx, Tape& tape, const DenseNode& node) {
   if (!dloss || node.scored == 0) return;
   const Tensor dx = tape.accumulate(node.x);
   const Weight& w = *node.head.weight;
+  const bool first_to_w = takes_first(w.grad);
   visit_scalar(dloss, [&](auto zero) {
     using T = decltype(zero);
     const T inverse = static_cast<T>(1 / node.spec.temperature), beta = static_cast<T>(node.spec.beta),
@@ -199,7 +200,8 @@ void dense_backward(Context& ctx, Tape& tape, const DenseNode& node) {
                      });
         }
       });
-      linear_part_backward(ctx, rows, w, first, n, z, n, dx ? dx.rows_view(row, rows.rows()) : Tensor());
+      linear_part_backward(ctx, rows, w, first, n, z, n, dx ? dx.rows_view(row, rows.rows()) : Tensor(), true,
+                           first_to_w && row == 0);
       bias_backward(ctx, w, first, n, z, n, rows.rows(), rows.dtype());
     });
   });
@@ -221,6 +223,7 @@ void top_backward(Context& ctx, Tape& tape, const TopNode& node) {
   if (!dloss || node.scored == 0) return;
   const Tensor dx = tape.accumulate(node.x);
   const Weight& w = *node.head.weight;
+  const bool first_to_w = takes_first(w.grad);
   visit_scalar(dloss, [&](auto zero) {
     using T = decltype(zero);
     const T inverse = static_cast<T>(1 / node.temperature), cap = static_cast<T>(node.head.softcap) * inverse,
@@ -250,7 +253,8 @@ void top_backward(Context& ctx, Tape& tape, const TopNode& node) {
           for (const auto& [j, d] : of_top) dz[j] = d;
         }
       });
-      linear_part_backward(ctx, rows, w, first, n, z, n, dx ? dx.rows_view(row, rows.rows()) : Tensor());
+      linear_part_backward(ctx, rows, w, first, n, z, n, dx ? dx.rows_view(row, rows.rows()) : Tensor(), true,
+                           first_to_w && row == 0);
       bias_backward(ctx, w, first, n, z, n, rows.rows(), rows.dtype());
     });
   });

@@ -19,6 +19,7 @@ struct EmbedNode {
 void embed_backward(Context& ctx, Tape& tape, const EmbedNode& node) {
   const Tensor dy = tape.gradient(node.y);
   if (!dy || node.w->grad.data == nullptr) return;
+  zero_if_unset(*node.w);
   visit_scalar(dy, [&](auto zero) {
     using T = decltype(zero);
     auto* dw = static_cast<T*>(node.w->grad.data);

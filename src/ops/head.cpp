@@ -46,6 +46,7 @@ void loss_backward(Context& ctx, Tape& tape, const LossNode& node) {
   if (!dloss || node.scored == 0) return;
   const Tensor dx = tape.accumulate(node.x);
   const Weight& w = *node.head.weight;
+  const bool first_to_w = takes_first(w.grad);
   visit_scalar(dloss, [&](auto zero) {
     using T = decltype(zero);
     const T unit = *dloss.data<T>() / static_cast<T>(node.scored), cap = static_cast<T>(node.head.softcap);
@@ -54,7 +55,8 @@ void loss_backward(Context& ctx, Tape& tape, const LossNode& node) {
         for (int64_t r = begin; r < begin + count; ++r)
           row_gradient(z + r * n, first, n, node.labels[row + r], node.row_lse.data<T>()[row + r], unit, cap);
       });
-      linear_part_backward(ctx, rows, w, first, n, z, n, dx ? dx.rows_view(row, rows.rows()) : Tensor());
+      linear_part_backward(ctx, rows, w, first, n, z, n, dx ? dx.rows_view(row, rows.rows()) : Tensor(), true,
+                           first_to_w && row == 0);
       bias_backward(ctx, w, first, n, z, n, rows.rows(), rows.dtype());
     });
   });

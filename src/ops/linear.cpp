@@ -267,7 +267,7 @@ void linear_backward(Context& ctx, Tape& tape, const LinearNode& node) {
   const Tensor dy = tape.gradient(node.y);
   if (!dy) return;
   const Tape::Sum dx = tape.contribute(node.x);
-  linear_part_backward(ctx, node.x, *node.w, 0, node.w->out, dy.raw(), node.w->out, dx.to, !dx.fresh);
+  linear_part_backward(ctx, node.x, *node.w, 0, node.w->out, dy.raw(), node.w->out, dx.to, !dx.fresh, takes_first(node.w->grad));
   bias_backward(ctx, *node.w, 0, node.w->out, dy.raw(), node.w->out, dy.rows(), dy.dtype());
   tape.release(node.y);
 }

@@ -29,9 +29,10 @@ std::array<Tensor, N> linear(Context& ctx, const Tensor& x, const WeightRef (&w)
 void linear_part(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, void* y, int64_t y_stride);
 
 /// Backward of linear_part: dx += dy W[first .. first + n), and the same part of W's (not the bias's) gradient.
-/// dx may be empty; add false: it is set instead. dy [rows, n] with dy_stride numbers between rows.
+/// dx may be empty; add false: it is set instead; set_w: so is that part of W's gradient, which is for the caller to know
+/// (takes_first). dy [rows, n] with dy_stride numbers between rows.
 void linear_part_backward(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, const void* dy,
-                          int64_t dy_stride, const Tensor& dx, bool add = true);
+                          int64_t dy_stride, const Tensor& dx, bool add = true, bool set_w = false);
 
 /// The gradient of the bias of outputs [first, first + n), if it is wanted: sums of dy's columns, rows in order.
 /// dy [rows, n] of `dtype` with dy_stride numbers between rows.

@@ -46,7 +46,8 @@ Operand part_in_f32(Context& ctx, const Weight& w, int64_t first, int64_t n) {
 }  // namespace
 
 void linear_part_backward(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, const void* dy,
-                          int64_t dy_stride, const Tensor& dx, bool add) {
+                          int64_t dy_stride, const Tensor& dx, bool add, bool set_w) {
+  VITRINE_CHECK(w.grad.unset == nullptr || !*w.grad.unset, "somebody takes the first contribution");
   if (x.dtype() == DType::f64) {
     if (dx && !add) std::fill(dx.data<double>(), dx.data<double>() + dx.count(), 0.0);
     if (dx) input_backward(ctx, w, first, n, static_cast<const double*>(dy), dy_stride, dx);
@@ -61,9 +62,9 @@ void linear_part_backward(Context& ctx, const Tensor& x, const Weight& w, int64_
   auto* dw = static_cast<float*>(w.grad.data);
   const size_t stride = w.grad.stride, begin = static_cast<size_t>(first);
   if (w.by_columns) {
-    packed_product(ctx, of_x.transposed(), of_y, in, out, rows, dw + begin, stride, true);
+    packed_product(ctx, of_x.transposed(), of_y, in, out, rows, dw + begin, stride, !set_w);
   } else {
-    packed_product(ctx, of_y.transposed(), of_x, out, in, rows, dw + begin * stride, stride, true);
+    packed_product(ctx, of_y.transposed(), of_x, out, in, rows, dw + begin * stride, stride, !set_w);
   }
 }
 

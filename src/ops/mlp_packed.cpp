@@ -182,10 +182,11 @@ void forward(Context& ctx, const Tensor& x, const Mlp& mlp, const Kept& kept, co
 struct WeightGradient {
   const Weight* w = nullptr;
   Pieces hidden, other;
+  bool set = false;  // rather than added to
 
   static bool wanted(const Weight* w) { return w != nullptr && w->grad.data != nullptr; }
   size_t tasks() const { return wanted(w) ? pieces(hidden.columns, kColumns) * pieces(other.columns, kColumns) : 0; }
-  // += the part of hidden's columns of chunk i and the other's of chunk j, strip by strip.
+  // += or = the part of hidden's columns of chunk i and the other's of chunk j, strip by strip.
   void run(const PackedKernels& p, const Sizes& size, size_t task) const {
     const Pieces &left = hidden.left ? hidden : other, &right = hidden.left ? other : hidden;
     const size_t across = pieces(right.columns, kColumns), i = task / across, j = task % across;
@@ -193,7 +194,7 @@ struct WeightGradient {
                  columns = std::min(kColumns, right.columns - j * kColumns);
     float* const c = static_cast<float*>(w->grad.data) + i * kColumns * w->grad.stride + j * kColumns;
     for (size_t s = 0; s < size.strips; ++s)
-      p.multiply(left.at(s, i), true, right.at(s, j), rows, columns, size.rows_of(s), c, w->grad.stride, true, {});
+      p.multiply(left.at(s, i), true, right.at(s, j), rows, columns, size.rows_of(s), c, w->grad.stride, !set || s > 0, {});
   }
 };
 
@@ -290,7 +291,10 @@ void mlp_backward(Context& ctx, Tape& tape, const MlpNode& node) {
   });
 
   size_t end[4] = {0};
-  for (size_t i = 0; i < 3; ++i) end[i + 1] = end[i] + of_weight[i].tasks();
+  for (size_t i = 0; i < 3; ++i) {
+    end[i + 1] = end[i] + of_weight[i].tasks();
+    of_weight[i].set = end[i + 1] > end[i] && takes_first(of_weight[i].w->grad);
+  }
   ctx.pool().run(static_cast<int64_t>(end[3]), [&](int64_t task, int) {
     size_t i = 0;
     while (size_of(task) >= end[i + 1]) ++i;

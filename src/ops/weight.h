@@ -1,8 +1,10 @@
 #pragma once
 // Weights, used where they lie: mapped file memory or a trainer's buffer. Only linear, embed and the head open a Weight.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "base/dtype.h"
 
@@ -13,7 +15,13 @@ namespace vitrine {
 struct GradTarget {
   void* data = nullptr;
   size_t stride = 0;  // elements from one stored row to the next
+  /// A trainer's f32 matrix, true: what lies at data counts as zeros, whatever it is. Who contributes first sets all of it and
+  /// says so (takes_first), or makes it zeros (zero_if_unset).
+  bool* unset = nullptr;
 };
+
+/// Whether the caller, who reaches all of the matrix, shall set what lies there; later contributions are added.
+inline bool takes_first(const GradTarget& g) { return g.unset != nullptr && std::exchange(*g.unset, false); }
 
 /// A vector of numbers (norm weight, bias), f32 or f64.
 struct Vector {
@@ -58,5 +66,12 @@ struct Weight {
   }
   size_t bytes() const { return row_bytes(dtype, static_cast<size_t>(in)) * static_cast<size_t>(out); }
 };
+
+/// For those who add to a part of the matrix.
+inline void zero_if_unset(const Weight& w) {
+  if (!takes_first(w.grad)) return;
+  const auto rows = static_cast<size_t>(w.by_columns ? w.in : w.out), row = static_cast<size_t>(w.by_columns ? w.out : w.in);
+  for (size_t i = 0; i < rows; ++i) std::fill_n(static_cast<float*>(w.grad.data) + i * w.grad.stride, row, 0.0f);
+}
 
 }  // namespace vitrine

@@ -6,7 +6,7 @@
 namespace vitrine {
 
 Ema::Ema(std::unique_ptr<Model> model, const Parameters& learned, double decay)
-    : model_(std::move(model)), learned_(learned), averaged_(*model_, false), decay_(decay) {
+    : model_(std::move(model)), learned_(learned), averaged_(*model_, Parameters::Grads::none), decay_(decay) {
   VITRINE_CHECK(averaged_.size() == learned.size(), "the averaged model has the learner's parameters");
   std::memcpy(averaged_.weights(), learned.weights(), learned.size() * sizeof(float));
 }

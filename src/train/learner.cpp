@@ -45,8 +45,11 @@ constexpr const char* kAdvice =
 Learner::Learner(OpenedModel opened, const LearnerOptions& options)
     : options_(options),
       engine_(std::move(opened), {.threads = options.threads}),
-      parameters_(engine_.opened().adapter != nullptr ? Parameters(*engine_.opened().adapter)
-                                                      : Parameters(*engine_.opened().model)),
+      parameters_(engine_.opened().adapter != nullptr
+                      ? Parameters(*engine_.opened().adapter)
+                      : Parameters(*engine_.opened().model, options.comm == nullptr || options.comm->size() == 1
+                                                                ? Parameters::Grads::first_sets
+                                                                : Parameters::Grads::added)),
       shards_(parameters_, comm()),
       tape_(options.recompute) {
   if (engine_.opened().adapter == nullptr) {  // copied
@@ -109,12 +112,10 @@ int64_t Learner::half_pass_rows(int64_t rows) const {
 
 Learner::Second::Second(std::unique_ptr<Model> m, const Parameters& parameters, int threads, bool recompute)
     : model(std::move(m)),
-      gradients(parameters.size()),
+      gradients(parameters.bind(*model)),
       teams{ThreadPool(ThreadPool::Guests{threads}), ThreadPool(ThreadPool::Guests{threads})},
       ctx(teams[1]),
-      tape(recompute) {
-  parameters.bind(*model, gradients.data());
-}
+      tape(recompute) {}
 
 // The parts of each batch in which anything is scored.
 std::vector<Learner::Pass> Learner::passes_of(std::span<const Batch> batches, int64_t most) const {
@@ -315,7 +316,7 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
     report.loss = sums[0] / tokens;
     if (!guides_.empty() && sums[2] > 0) report.cross_entropy = sums[1] / sums[2];
     for (size_t g = 0; g < guides_.size(); ++g) report.divergences.push_back(sums[3 + g] / tokens);
-    Norms norms = optimiser_->gradient_norms(ctx.pool(), halved ? second_->gradients.data() : nullptr);
+    Norms norms = optimiser_->gradient_norms(ctx.pool(), halved ? &second_->gradients : nullptr);
     report.gradient_norm = norms.whole;
     report.gradient_norms = std::move(norms.each);
     if (!std::isfinite(report.gradient_norm)) report_backward(passes, report.gradient_norms);

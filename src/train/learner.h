@@ -128,7 +128,7 @@ class Learner {
   struct Second {
     Second(std::unique_ptr<Model> model, const Parameters& parameters, int threads, bool recompute);
     std::unique_ptr<Model> model;
-    FloatBuffer gradients;
+    ParameterGradients gradients;
     ThreadPool teams[2];  // the threads of each side
     Context ctx;
     Tape tape;

@@ -82,16 +82,20 @@ std::vector<double> Optimiser::joined(const std::vector<double>& of_chunks) cons
   return sums;
 }
 
-Norms Optimiser::gradient_norms(ThreadPool& pool, float* more) const {
+Norms Optimiser::gradient_norms(ThreadPool& pool, const ParameterGradients* more) const {
+  parameters_.all_gradients().complete();
+  if (more != nullptr) more->complete();
   std::vector<double> sums(chunks_.size());
   each_chunk(pool, [&](size_t i, const Chunk& c) {
     float* const g = parameters_.gradients() + c.begin;
     if (more != nullptr) {
-      kernels().add(g, more + c.begin, c.count, g);
-      std::memset(more + c.begin, 0, c.count * sizeof(float));
+      float* const of_more = more->data() + c.begin;
+      kernels().add(g, of_more, c.count, g);
+      if (begins_with_zeros(c)) std::memset(of_more, 0, c.count * sizeof(float));
     }
     sums[i] = kernels().sum_of_squares(g, c.count);
   });
+  if (more != nullptr) more->unset();
   Norms norms{.whole = 0, .each = joined(sums)};
   for (double& norm : norms.each) {
     norms.whole += norm;
@@ -124,12 +128,13 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
     else
       kernels().adamw(w, g, m.data() + c.kept, v.data() + c.kept, c.count, f(lr), f(options_.beta1), f(options_.beta2),
                       f(options_.eps), decay, bias1, bias2, f(gradient_scale));
-    std::memset(g, 0, c.count * sizeof(float));  // it is in the cache now
+    if (begins_with_zeros(c)) std::memset(g, 0, c.count * sizeof(float));  // it is in the cache now
     if (update == nullptr) return;
     for (size_t k = 0; k < c.count; ++k) before[k] = w[k] - before[k];
     changes[i] = kernels().sum_of_squares(before, c.count);
     weights[i] = kernels().sum_of_squares(w, c.count);
   });
+  parameters_.all_gradients().unset();
   if (update == nullptr) return;
   update->change = joined(changes);
   update->weight = joined(weights);

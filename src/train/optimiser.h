@@ -37,14 +37,15 @@ class Optimiser {
   /// parameter's name fits.
   Optimiser(const OptimiserOptions& options, const Parameters& parameters, Shards& shards);
 
-  /// Of the gradients of all ranks' numbers together. `more`, if given, is added to them first, and set to zero.
-  Norms gradient_norms(ThreadPool& pool, float* more = nullptr) const;
+  /// Of the gradients of all ranks' numbers together. `more`, if given, is added to them first, and readied for the next step.
+  Norms gradient_norms(ThreadPool& pool, const ParameterGradients* more = nullptr) const;
 
   /// Of what a step did: |change of the weights| and |weights|, for each parameter.
   struct Update {
     std::vector<double> change, weight;
   };
-  /// Takes step number `number` (from 1) and sets the gradients to zero. Gradients count times `gradient_scale`.
+  /// Takes step number `number` (from 1) and readies the gradients for the next one. ParameterGradients count times
+  /// `gradient_scale`.
   ///   AdamW (arXiv:1711.05101, algorithm 2): m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g²,
   ///     w = w (1 - lr decay) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
   ///   SGD: b = momentum b + g + decay w, w = w - lr b
@@ -73,6 +74,7 @@ class Optimiser {
   };
   template <class F>
   void each_chunk(ThreadPool& pool, F&& f) const;
+  bool begins_with_zeros(const Chunk& c) const { return parameters_.begins_with_zeros(parameters_.list()[c.parameter]); }
   std::vector<double> joined(const std::vector<double>& of_chunks) const;
 
   OptimiserOptions options_;

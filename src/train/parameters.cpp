@@ -26,8 +26,9 @@ int64_t layer_of(std::string_view ours) {
 class Lister final : public TensorTable {
  public:
   std::vector<Parameter> list;
-  size_t size = 0;
+  size_t size = 0, n_matrices = 0;
   void matrix(Weight&, const TensorLine& line) override {
+    ++n_matrices;
     const int64_t out = line.out.size * line.parts;
     if (line.by_columns)
       add(line, {line.in.size, out});
@@ -50,7 +51,8 @@ class Lister final : public TensorTable {
 // Copies what is there and points the model at the copies.
 class Binder final : public TensorTable {
  public:
-  Binder(const std::vector<Parameter>& list, float* weights, float* gradients) : weights_(weights), gradients_(gradients) {
+  Binder(const std::vector<Parameter>& list, float* weights, const ParameterGradients& gradients)
+      : weights_(weights), gradients_(gradients) {
     for (const Parameter& p : list) places_[p.name] = &p;
   }
 
@@ -81,7 +83,7 @@ class Binder final : public TensorTable {
     weight.in = line.in.size;
     weight.by_columns = line.by_columns;
     weight.stride = row * sizeof(float);
-    if (gradients_ != nullptr) weight.grad = {gradients_ + begin, row};
+    if (gradients_.data() != nullptr) gradients_.bind(n_matrices_++, weight, begin, row);
   }
 
   void vector(Vector& vector, const TensorLine& line) override {
@@ -93,12 +95,14 @@ class Binder final : public TensorTable {
     vector.data = weights_ + begin;
     vector.dtype = DType::f32;
     vector.size = line.out.size;
-    if (gradients_ != nullptr) vector.grad = {gradients_ + begin, 1};
+    if (gradients_.data() != nullptr) vector.grad = {gradients_.data() + begin, 1};
   }
 
  private:
   std::map<std::string, const Parameter*, std::less<>> places_;
-  float *weights_, *gradients_;
+  float* weights_;
+  const ParameterGradients& gradients_;
+  size_t n_matrices_ = 0;
 };
 
 class Unbinder final : public TensorTable {
@@ -125,19 +129,33 @@ void* zero_bytes(size_t bytes) {
   return std::memset(data, 0, taken);
 }
 
-Parameters::Parameters(Model& model, bool with_gradients) : model_(&model) {
+void ParameterGradients::bind(size_t i, Weight& weight, size_t begin, size_t stride) const {
+  weight.grad = {data() + begin, stride, i < n_matrices_ ? &matrices_[i].unset : nullptr};
+  if (i < n_matrices_) matrices_[i].weight = &weight;
+}
+void ParameterGradients::unset() const {
+  for (size_t i = 0; i < n_matrices_; ++i) matrices_[i].unset = true;
+}
+void ParameterGradients::complete() const {
+  for (size_t i = 0; i < n_matrices_; ++i) zero_if_unset(*matrices_[i].weight);
+}
+
+Parameters::Parameters(Model& model, Grads grads) : model_(&model), grads_(grads) {
   Lister lister;
   model.tensors(lister);
   list_ = std::move(lister.list);
   size_ = lister.size;
+  n_matrices_ = lister.n_matrices;
   weights_ = FloatBuffer(size_);
-  if (with_gradients) gradients_ = FloatBuffer(size_);
-  bind(model, gradients_.data());
+  gradients_ = bind(model);
 }
 
-void Parameters::bind(Model& model, float* gradients) const {
+ParameterGradients Parameters::bind(Model& model) const {
+  ParameterGradients gradients =
+      grads_ == Grads::none ? ParameterGradients() : ParameterGradients(size_, grads_ == Grads::first_sets ? n_matrices_ : 0);
   Binder binder(list_, weights_.data(), gradients);
   model.tensors(binder);
+  return gradients;
 }
 
 Parameters::Parameters(Adapter& adapter) {
@@ -149,7 +167,7 @@ Parameters::Parameters(Adapter& adapter) {
       size_ += (count + kBorder - 1) / kBorder * kBorder;
     }
   weights_ = FloatBuffer(size_);
-  gradients_ = FloatBuffer(size_);
+  gradients_ = ParameterGradients(size_);
   for (size_t i = 0; i < adapter.modules().size(); ++i) {
     const Parameter &A = list_[2 * i], &B = list_[2 * i + 1];
     adapter.bind(i, weights(A), weights(B), gradients(A), gradients(B));

@@ -46,19 +46,48 @@ struct Parameter {
   bool by_columns = false;  // the file stores [in, out]
 };
 
+/// A gradient for every number of the parameters of one model; zeros at first.
+class ParameterGradients {
+ public:
+  ParameterGradients() = default;
+  /// unset_matrices: so many of the model's matrices may begin a step unset (GradTarget::unset) instead of as zeros.
+  explicit ParameterGradients(size_t numbers, size_t unset_matrices = 0)
+      : numbers_(numbers), matrices_(std::make_unique<Matrix[]>(unset_matrices)), n_matrices_(unset_matrices) {}
+
+  float* data() const { return numbers_.data(); }
+  size_t size() const { return numbers_.size(); }
+  /// Binds the gradient of a matrix, the i-th of the model, whose numbers begin at `begin`.
+  void bind(size_t i, Weight& weight, size_t begin, size_t stride) const;
+  /// The matrices that may are unset from now on.
+  void unset() const;
+  /// Those that still are become zeros: nothing reached them.
+  void complete() const;
+
+ private:
+  struct Matrix {
+    bool unset = false;
+    const Weight* weight = nullptr;
+  };
+  FloatBuffer numbers_;
+  std::unique_ptr<Matrix[]> matrices_;  // stay where they are
+  size_t n_matrices_ = 0;
+};
+
 /// Copies a model's weights, whatever type they are stored in, and binds the model to the copies and to gradients of the
 /// same layout, until this ends. A model whose weights were never bound begins with zeros.
 class Parameters {
  public:
-  explicit Parameters(Model& model, bool with_gradients = true);
+  /// first_sets: a step's first contribution to a matrix's gradient sets it, so that nobody need zero it in between.
+  enum class Grads : uint8_t { none, added, first_sets };
+  explicit Parameters(Model& model, Grads grads = Grads::added);
   /// The numbers of an adapter alone: the model beside it stays where it lies and gets no gradients.
   explicit Parameters(Adapter& adapter);
   ~Parameters();
   Parameters(const Parameters&) = delete;
   Parameters& operator=(const Parameters&) = delete;
 
-  /// Binds another model of the same definition to these weights, and to gradients of its own: size() numbers.
-  void bind(Model& model, float* gradients) const;
+  /// Binds another model of the same definition to these weights, and to gradients of its own, which are returned.
+  ParameterGradients bind(Model& model) const;
 
   const std::vector<Parameter>& list() const { return list_; }
   /// Numbers of a buffer: those of all parameters, each beginning on a 64-byte border.
@@ -67,14 +96,20 @@ class Parameters {
   int64_t count() const;
   float* weights() const { return weights_.data(); }
   float* gradients() const { return gradients_.data(); }
+  const ParameterGradients& all_gradients() const { return gradients_; }
+  /// Whether a step begins with zeros as this parameter's gradient; else with whatever lies there.
+  bool begins_with_zeros(const Parameter& p) const { return grads_ != Grads::first_sets || !p.matrix; }
   float* weights(const Parameter& p) const { return weights_.data() + p.begin; }
   float* gradients(const Parameter& p) const { return gradients_.data() + p.begin; }
 
  private:
   Model* model_ = nullptr;  // null: an adapter's
+  Grads grads_ = Grads::added;
   std::vector<Parameter> list_;
   size_t size_ = 0;
-  FloatBuffer weights_, gradients_;
+  size_t n_matrices_ = 0;  // of the model: several may be one parameter
+  FloatBuffer weights_;
+  ParameterGradients gradients_;
 };
 
 }  // namespace vitrine

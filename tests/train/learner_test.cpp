@@ -215,6 +215,122 @@ TEST(Learner, HalvesAreTheSameBitsOnAnyThreads) {
   }
 }
 
+// What a step leaves in the gradients is no zeros (GradTarget::unset). Whoever contributes first, in whatever order and in
+// however many parts, must not add to it.
+struct GradientWatch final : Listener {
+  explicit GradientWatch(std::string hook) : name(std::move(hook)) {}
+  std::string name;
+  int64_t seen = 0;
+  bool wants(std::string_view hook) const override { return hook == name; }
+  Tensor see(Context&, std::string_view, const Tensor&) override { return {}; }
+  bool wants_gradient(std::string_view hook) const override { return hook == name; }
+  void see_gradient(std::string_view, const Tensor&) override { ++seen; }
+};
+
+struct Beginning {
+  const char* model;
+  std::vector<int64_t> lengths;
+  int batches = 1;
+  bool bf16 = false, recompute = false, guided = false;
+  const char* watch = nullptr;
+};
+
+TEST(Learner, AStepBeginsWithNoGradients) {
+  const Beginning cases[] = {
+      {"gpt2_a", {17, 9}},
+      {"gpt2_b", {17, 9}, 2},
+      {"gemma", {17, 9}, 1, true},
+      {"gemma2", {17, 9}, 2, false, true},
+      {"gemma2", {17, 9}, 1, false, false, true},
+      {"llama", {17, 9}, 1, false, false, false, "blocks.0.attn.hook_result"},
+      {"qwen2", {17, 9}, 1, true, false, true},
+      {"mistral", std::vector<int64_t>(20, 40)},                // in halves
+      {"gpt2_a", std::vector<int64_t>(24, 50), 2, true, true},  // in halves of several batches
+      {"gemma2", {38, 30, 30}, 3, true, false, true},
+  };
+  for (const Beginning& c : cases) {
+    SCOPED_TRACE(std::string(c.model) + " " + std::to_string(c.lengths.size()) + " x " + std::to_string(c.batches));
+    const std::string model = Golden::open(c.model).model();
+    OpenedModel guide = open_model(model);
+    const auto begin = [&] {
+      LearnerOptions options = plain(2);
+      options.bf16 = c.bf16;
+      options.recompute = c.recompute;
+      auto learner = std::make_unique<Learner>(open_model(model), options);
+      if (c.guided) {
+        for (size_t i = 0; i < learner->parameters().size(); i += 3) learner->parameters().weights()[i] *= 1.1f;
+        learner->set_guides({{"teacher", guide.model.get(), {}, 0.5}}, 0.5);
+      }
+      return learner;
+    };
+    const auto batches = [&](uint64_t seed) {
+      std::vector<Batch> all;
+      for (int i = 0; i < c.batches; ++i) all.push_back(random_batch(c.lengths, 90, seed + static_cast<uint64_t>(i), 2));
+      return all;
+    };
+    const auto learned = begin(), fresh = begin();
+    const auto other = batches(100), own = batches(7);
+    EXPECT_GT(learned->step(other, 0).gradient_norm, 0);  // a rate of 0: the weights stay
+    for (const Parameter& p : learned->parameters().list())
+      if (!learned->parameters().begins_with_zeros(p))
+        std::fill_n(learned->parameters().gradients(p), p.count, std::numeric_limits<float>::quiet_NaN());
+    fresh->set_steps_done(1);
+    GradientWatch watch(c.watch != nullptr ? c.watch : "none");
+    Listener* const listener = c.watch != nullptr ? &watch : nullptr;
+    const StepReport again = learned->step(own, 0.1, false, listener), first = fresh->step(own, 0.1, false, listener);
+    EXPECT_EQ(watch.seen > 0, c.watch != nullptr);
+    EXPECT_EQ(again.gradient_norms, first.gradient_norms);
+    EXPECT_EQ(weights_of(*learned), weights_of(*fresh));
+  }
+}
+
+// As above, with so many rows that an MLP goes through its strips (ops/mlp_packed.h).
+TEST(Learner, AStepOfManyRowsBeginsWithNoGradients) {
+  const Json configs[] = {{{"model_type", "gpt2"},
+                           {"n_embd", 64},
+                           {"n_inner", 1024},
+                           {"n_layer", 1},
+                           {"n_head", 2},
+                           {"vocab_size", 61},
+                           {"n_positions", 256}},
+                          {{"model_type", "gemma"},
+                           {"hidden_size", 64},
+                           {"intermediate_size", 1024},
+                           {"num_hidden_layers", 1},
+                           {"num_attention_heads", 2},
+                           {"num_key_value_heads", 1},
+                           {"head_dim", 16},
+                           {"vocab_size", 61},
+                           {"max_position_embeddings", 256}}};
+  for (const Json& config : configs) {
+    SCOPED_TRACE(config["model_type"].get<std::string>());
+    LearnerOptions options = plain(2);
+    options.bf16 = true;
+    options.init = InitRule{};
+    Learner learned(fresh(config), options), fresh_one(fresh(config), options);
+    const Batch other = random_batch(std::vector<int64_t>(16, 256), 61, 1),
+                own = random_batch(std::vector<int64_t>(16, 256), 61, 2);
+    learned.step(std::span(&other, 1), 0);
+    fresh_one.set_steps_done(1);
+    EXPECT_EQ(learned.step(std::span(&own, 1), 0.1).gradient_norms, fresh_one.step(std::span(&own, 1), 0.1).gradient_norms);
+    EXPECT_EQ(weights_of(learned), weights_of(fresh_one));
+  }
+}
+
+TEST(Parameters, WhatNothingReachedBecomesZeros) {
+  const OpenedModel opened = open_model(Golden::open("gpt2_a").model());
+  const Parameters parameters(*opened.model, Parameters::Grads::first_sets);
+  for (const Parameter& p : parameters.list()) {
+    EXPECT_EQ(parameters.begins_with_zeros(p), !p.matrix) << p.name;
+    if (p.matrix) std::fill_n(parameters.gradients(p), p.count, 1.0f);
+  }
+  parameters.all_gradients().complete();  // nothing is unset yet
+  EXPECT_EQ(parameters.gradients(parameters.list()[0])[0], 1.0f);
+  parameters.all_gradients().unset();
+  parameters.all_gradients().complete();
+  for (size_t i = 0; i < parameters.size(); ++i) ASSERT_EQ(parameters.gradients()[i], 0.0f) << i;
+}
+
 TEST(Learner, WhatGoesWrongInOneHalfIsSaid) {
   const Batch good = random_batch(std::vector<int64_t>(10, 64), 61, 1);
   Json config = small_gpt2(0);
