@@ -27,7 +27,10 @@ Batch continued_by(Engine& engine, const Batch& batch, const DistillOptions& opt
   sampling.seed = uint64_t{words[0]} << 32 | words[1];
   Sampler sampler(sampling, engine.shape().vocab_size);
 
-  if (batch.lengths.empty()) return batch;
+  Batch result;
+  result.sampled = true;
+  result.first_row = batch.first_row;
+  if (batch.lengths.empty()) return result;
   const std::unique_ptr<KvCache> cache = engine.make_cache(*std::max_element(batch.lengths.begin(), batch.lengths.end()));
   std::vector<Stream> streams;  // after the cache, to which their pages go back
   size_t row = 0;
@@ -39,7 +42,7 @@ Batch continued_by(Engine& engine, const Batch& batch, const DistillOptions& opt
       streams.push_back({{begin, begin + static_cast<std::ptrdiff_t>(kept)}, {}, n - kept, batch.first_row + row, {}});
     row += n;
   }
-  if (streams.empty()) return batch;
+  if (streams.empty()) return result;
 
   const auto draw = [&](size_t s, const float* logits) {
     Stream& stream = streams[s];
@@ -69,9 +72,6 @@ Batch continued_by(Engine& engine, const Batch& batch, const DistillOptions& opt
     for (size_t i = 0; i < running.size(); ++i) draw(running[i], z.row<float>(static_cast<int64_t>(i)));
   }
 
-  Batch result;
-  result.sampled = true;
-  result.first_row = batch.first_row;
   for (const Stream& stream : streams) {
     std::vector<int32_t> all = stream.prompt;
     all.insert(all.end(), stream.drawn.begin(), stream.drawn.end());

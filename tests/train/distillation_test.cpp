@@ -218,9 +218,39 @@ TEST_F(Distill, AContinuationKeepsTheBeginningAndScoresWhatWasDrawn) {
   std::vector<int32_t> of_ranks;  // each draws for its own sequences what one rank draws for them
   for (const int rank : {0, 1, 2}) {
     const Batch part = continued_by(engine, part_of(batch, rank, 3), options, 1, 0);
-    if (part.sampled) of_ranks.insert(of_ranks.end(), part.tokens.begin(), part.tokens.end());
+    EXPECT_TRUE(part.sampled);
+    of_ranks.insert(of_ranks.end(), part.tokens.begin(), part.tokens.end());
   }
   EXPECT_EQ(of_ranks, drawn.tokens);
+  const Batch none = continued_by(engine, part_of(batch, 1, 3), options, 1, 0);  // one token: the data's label is not learned
+  EXPECT_TRUE(none.tokens.empty() && none.labels.empty() && none.lengths.empty());
+}
+
+// Many windows hold documents of one token alone: nothing is drawn there, and the data's labels stay out of it.
+TEST_F(Distill, WindowsWithNothingToDrawArePassedOver) {
+  std::filesystem::create_directories(scratch / "short");
+  TokenDataWriter writer(scratch / "short", {.vocab_size = 61, .tokenizer = 1});
+  for (int32_t d = 0; d < 60; ++d) {
+    const std::vector<int32_t> ids = {d, d / 2, d / 3};
+    const size_t n = d % 2 == 0 ? 1 : 3;
+    writer.add(std::span(ids).first(n), n);
+    writer.end_document();
+  }
+  writer.finish();
+  std::string text = small_config(scratch, scratch / "run", distill(", on_policy: 1"));
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{scratch / "data", scratch / "short"},
+                                 {"batch: 3\naccumulate: 2", "batch: 1"},
+                                 {"sequence_length: 16", "sequence_length: 2"}})
+    text.replace(text.find(from), from.size(), to);
+  train(parse_train_config(text, "config.yaml"), false);
+  size_t steps = 0;
+  for (const Json& line : metrics_of(scratch / "run")) {
+    if (line.at("step") == 0) continue;
+    ++steps;
+    EXPECT_EQ(line.at("on_policy"), 1.0);
+    EXPECT_FALSE(line.contains("ce"));
+  }
+  EXPECT_EQ(steps, 12u);
 }
 
 TEST_F(Distill, TheCacheHoldsWhatTheTeacherExpects) {
