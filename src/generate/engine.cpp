@@ -76,7 +76,10 @@ std::string Engine::decode(std::span<const int32_t> ids) const {
 std::vector<int32_t> Engine::prompt_ids(std::string_view text, bool add_special, Special special) const {
   std::vector<int32_t> ids = tokenizer().encode(text, add_special, special);
   if (ids.empty())
-    throw InputError("the prompt is empty and this tokenizer adds no BOS, so there is nothing to predict from; give some text");
+    throw InputError(
+        text.empty() ? "the prompt is empty and this tokenizer adds no BOS, so there is nothing to predict from; give some text"
+                     : "the vocabulary has no token for any character of the prompt, so there is nothing to predict from; "
+                       "give other text");
   return ids;
 }
 

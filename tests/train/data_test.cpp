@@ -9,7 +9,9 @@
 
 #include "base/json.h"
 #include "base/mapped_file.h"
+#include "generate/engine.h"
 #include "ops/head.h"
+#include "support/golden.h"
 #include "support/scratch.h"
 #include "tokenizer/load.h"
 #include "train/data/batch_source.h"
@@ -521,6 +523,16 @@ TEST(Characters, AreNumberedAsNanoGptDoes) {  // tests/golden/token_data/make.py
   EXPECT_EQ(few->decode(few->encode(odd)), odd);
   EXPECT_TRUE(few->encode("z").empty());
   EXPECT_CONTAINS(message_of<InputError>([] { character_tokenizer_files({}); }), "at least one");
+}
+
+TEST(Characters, APromptOfNoneOfThemIsNotCalledEmpty) {
+  const Scratch scratch;
+  for (const char* file : {"config.json", "model.safetensors"})
+    std::filesystem::copy_file(Golden::open("gpt2_a").model() + "/" + file, scratch / file);
+  for (const auto& [name, text] : character_tokenizer_files(characters_of({kFables}, {}))) scratch.write(name, text);
+  const Engine engine(scratch.path());
+  EXPECT_CONTAINS(message_of<InputError>([&] { engine.prompt_ids("\xE6\x97\xA5"); }), "no token for any character of the prompt");
+  EXPECT_CONTAINS(message_of<InputError>([&] { engine.prompt_ids(""); }), "the prompt is empty");
 }
 
 TEST(Characters, GiveTinyShakespeareOf65) {
