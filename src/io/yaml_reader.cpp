@@ -311,14 +311,20 @@ int64_t YamlValue::whole(int64_t low, int64_t high) const {
   return *value;
 }
 
-double YamlValue::number() const {
-  double value = 0;
+std::optional<double> YamlValue::as_number() const {
+  if (!is_scalar() || is_quoted()) return {};
   const std::string& text = node_->text;
   const char* const first = text.data() + (text.starts_with('+') ? 1 : 0);
+  double value = 0;
   const auto [end, error] = std::from_chars(first, text.data() + text.size(), value);
-  if (!is_scalar() || is_quoted() || error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
-    fail("expected a number");
+  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) return {};
   return value;
+}
+
+double YamlValue::number() const {
+  const std::optional<double> value = as_number();
+  if (!value) fail("expected a number");
+  return *value;
 }
 
 bool YamlValue::flag() const {

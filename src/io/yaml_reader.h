@@ -43,6 +43,7 @@ class YamlValue {
   std::optional<int64_t> as_whole() const;  // nothing if it is none
   /// A finite number.
   double number() const;
+  std::optional<double> as_number() const;  // nothing if it is none
   bool flag() const;
   /// The values of a list; a value that is no list counts as a list of one, null as an empty one.
   std::vector<YamlValue> items() const;

@@ -78,9 +78,7 @@ Json json_of(const YamlValue& value) {
   if (value.is_quoted()) return text;
   if (text == "true" || text == "false") return text == "true";
   if (const auto whole = value.as_whole()) return *whole;
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc{} && end == text.data() + text.size()) return number;
+  if (const auto number = value.as_number()) return *number;
   return text;
 }
 

@@ -52,7 +52,7 @@ TEST(TrainConfig, TheLeastHasDefaults) {
 TEST(TrainConfig, ReadsEveryKey) {
   const TrainConfig c = parse_train_config(R"(
 model:
-  config: {model_type: gpt2, n_embd: 16, scale: 1.5e0, flag: true, name: "7", list: [1, x]}
+  config: {model_type: gpt2, n_embd: 16, scale: 1.5e0, shift: +0.5, flag: true, name: "7", list: [1, x, inf]}
   tokenizer: tok
   init: {rule: scale_preserving, norms: random}
 data: {train: d, validation: v, documents: false}
@@ -79,8 +79,13 @@ layers_every: 10
 out: o
 )",
                                            "c.yaml");
-  EXPECT_EQ(c.config,
-            (Json{{"model_type", "gpt2"}, {"n_embd", 16}, {"scale", 1.5}, {"flag", true}, {"name", "7"}, {"list", {1, "x"}}}));
+  EXPECT_EQ(c.config, (Json{{"model_type", "gpt2"},
+                            {"n_embd", 16},
+                            {"scale", 1.5},
+                            {"shift", 0.5},
+                            {"flag", true},
+                            {"name", "7"},
+                            {"list", {1, "x", "inf"}}}));
   EXPECT_EQ(c.tokenizer, "tok");
   EXPECT_EQ(c.init.kind, InitRule::Kind::scale_preserving);
   EXPECT_TRUE(c.init.random_norms);
