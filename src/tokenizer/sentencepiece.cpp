@@ -181,10 +181,10 @@ std::optional<PieceMerge> SentencePieceTokenizer::merge(std::string_view left, s
   return PieceMerge{id, -double(scores_[size_t(id)])};
 }
 
-int32_t SentencePieceTokenizer::piece_to_id(std::string_view piece) const {
-  int32_t id = reserved_.find(piece);
-  if (id < 0) id = mergeable_.find(piece);
-  return id < 0 ? *unknown_ : id;
+// The piece that a text spells; -1: none. Control, byte and unknown pieces are never spelled.
+int32_t SentencePieceTokenizer::id_of_text(std::string_view text, Special special) const {
+  const int32_t id = mergeable_.find(text);
+  return id >= 0 && special == Special::text && control_[size_t(id)] ? -1 : id;
 }
 
 SentencePieceTokenizer::Normalised SentencePieceTokenizer::normalise(std::string_view text, const Trie& user_defined,
@@ -240,26 +240,30 @@ SentencePieceTokenizer::Normalised SentencePieceTokenizer::normalise(std::string
   return out;
 }
 
-void SentencePieceTokenizer::resegment(std::string_view word, WordToken token, const SentencePieceScratch& scratch,
-                                       std::vector<WordToken>& out) const {
-  token.id = piece_to_id(word.substr(token.begin, token.end - token.begin));
-  if (type(token.id) != PieceType::unused) return out.push_back(token);
+void SentencePieceTokenizer::resegment(std::string_view word, WordToken token, Special special,
+                                       const SentencePieceScratch& scratch, std::vector<WordToken>& out) const {
+  const auto emit = [&](WordToken t, int32_t id) {
+    t.id = id < 0 || type(id) == PieceType::unused ? *unknown_ : id;
+    out.push_back(t);
+  };
+  const int32_t whole = id_of_text(word.substr(token.begin, token.end - token.begin), special);
+  if (whole < 0 || type(whole) != PieceType::unused) return emit(token, whole);
   // Pieces of type unused are stepping stones of merging and are taken apart again. A stack, not recursion: a hostile
   // vocabulary makes the chain as long as the word.
   std::vector<WordToken> stack{token};
   while (!stack.empty()) {
-    WordToken t = stack.back();
+    const WordToken t = stack.back();
     stack.pop_back();
     const std::string_view text = word.substr(t.begin, t.end - t.begin);
-    t.id = piece_to_id(text);
-    if (type(t.id) == PieceType::unused) {
+    const int32_t id = id_of_text(text, special);
+    if (id >= 0 && type(id) == PieceType::unused) {
       if (const auto split = scratch.unused_splits.find(text); split != scratch.unused_splits.end()) {
         stack.push_back({-1, t.begin + split->second, t.end});
         stack.push_back({-1, t.begin, t.begin + split->second});
         continue;
       }
     }
-    out.push_back(t);
+    emit(t, id);
   }
 }
 
@@ -280,13 +284,13 @@ void SentencePieceTokenizer::encode_word(std::string_view word, const Trie& user
   }
   bpe_merge(symbols, scratch.heap, [&](const BpeSymbol& left, const BpeSymbol& right) -> BpeJoin {
     const std::string_view joined = word.substr(left.begin, left.size + right.size);
-    const int32_t id = mergeable_.find(joined);
-    if (id < 0 || (special == Special::text && control_[size_t(id)])) return {0, -1};
+    const int32_t id = id_of_text(joined, special);
+    if (id < 0) return {0, -1};
     if (type(id) == PieceType::unused) scratch.unused_splits[joined] = left.size;
     return {descending(scores_[size_t(id)]), id};
   });
   const size_t first = out.size();
-  for (const BpeSymbol& s : symbols) resegment(word, {s.id, s.begin, s.begin + s.size}, scratch, out);
+  for (const BpeSymbol& s : symbols) resegment(word, {s.id, s.begin, s.begin + s.size}, special, scratch, out);
   scratch.cache.insert(word, std::span(out).subspan(first));
 }
 

@@ -42,9 +42,9 @@ class SentencePieceTokenizer final : public Tokenizer {
   void encode_segment(std::string_view text, size_t offset, bool prefix, Special special, std::vector<TokenPiece>& out) const;
   void encode_word(std::string_view word, const Trie& user_defined, Special special, struct SentencePieceScratch& scratch,
                    std::vector<WordToken>& out) const;
-  void resegment(std::string_view word, WordToken token, const struct SentencePieceScratch& scratch,
+  void resegment(std::string_view word, WordToken token, Special special, const struct SentencePieceScratch& scratch,
                  std::vector<WordToken>& out) const;
-  int32_t piece_to_id(std::string_view piece) const;
+  int32_t id_of_text(std::string_view text, Special special) const;
 
   SentencePieceSpec spec_;
   std::vector<float> scores_;

@@ -1,5 +1,6 @@
 // What users rely on, beyond single golden cases: lossless bytes, control tokens in user text, streaming, comparison,
 // use from many threads.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -158,6 +159,37 @@ TEST(Merges, DoNotMakeUserDefinedPieces) {
   const auto tokenizer = tokenizer_from_sentencepiece(sentencepiece_model(spec), "tokenizer.model", {});
   EXPECT_TRUE(tokenizer->merge("a", "b"));
   EXPECT_FALSE(tokenizer->merge("b", "a"));
+}
+
+// sentencepiece 0.2.3: a character that only a control piece or an unused one spells is unknown, though it may be merged.
+TEST(Merges, LeaveCharactersOfNoPieceUnknown) {
+  SentencePieceSpec spec;
+  const auto add = [&](const char* text, float score, PieceType type) { spec.pieces.push_back({text, score, type}); };
+  add("<unk>", 0, PieceType::unknown);
+  add("a", -5, PieceType::unused);
+  add("b", -6, PieceType::normal);
+  add("ab", -1, PieceType::unused);
+  add("c", -7, PieceType::normal);
+  add("¤c", -2, PieceType::normal);
+  add("¤", 0, PieceType::control);
+  spec.add_dummy_prefix = spec.remove_extra_whitespaces = false;
+  const auto plain = tokenizer_from_sentencepiece(sentencepiece_model(spec), "tokenizer.model", {});
+  for (int byte = 0; byte < 256; ++byte) spec.pieces.push_back({fmt::format("<0x{:02X}>", byte), 0, PieceType::byte});
+  spec.byte_fallback = true;
+  const auto bytes = tokenizer_from_sentencepiece(sentencepiece_model(spec), "tokenizer.model", {});
+  const struct {
+    const char* text;
+    Ids plain, bytes;
+  } cases[] = {{"ab", {0, 2}, {104, 2}}, {"abc", {0, 2, 4}, {104, 2, 4}}, {"aab", {0, 2}, {104, 104, 2}},
+               {"¤", {0}, {201, 171}},   {"¤a", {0}, {201, 171, 104}},    {"c¤b", {4, 0, 2}, {4, 201, 171, 2}},
+               {"c¤c", {4, 5}, {4, 5}}};
+  for (const auto& c : cases) {
+    for (const Special special : {Special::as_file, Special::text}) {
+      EXPECT_EQ(plain->encode(c.text, false, special), c.plain) << c.text;
+      EXPECT_EQ(bytes->encode(c.text, false, special), c.bytes) << c.text;
+    }
+  }
+  EXPECT_EQ(bytes->encode("¤b", false, Special::parse), (Ids{6, 2}));
 }
 
 // F05: with a byte vocabulary every text comes back, whatever its bytes.
