@@ -40,7 +40,10 @@ class LineSplitter final : public WordSplitter {
     for (const SentencePieceSpec::Piece& piece : meta) spelled_.push_back(replaced(piece.text, kSpaceMarkUtf8, " "));
     std::vector<std::pair<std::string_view, int32_t>> strings;
     strings.reserve(spelled_.size());
-    for (const std::string& text : spelled_) strings.emplace_back(text, 0);
+    for (const std::string& text : spelled_) {
+      strings.emplace_back(text, 0);
+      longest_ = std::max(longest_, text.size());
+    }
     for (uint32_t byte = 0; byte < 256; ++byte) kinds_[byte] = kind_of(byte);
     for (const auto& [text, value] : strings) kinds_[static_cast<unsigned char>(text[0])] = Kind::stop;
     kinds_['\n'] = kinds_[' '] = Kind::stop;
@@ -52,7 +55,8 @@ class LineSplitter final : public WordSplitter {
          line = text.rfind('\n', line - 1))
       if (!inside_piece(text, line)) return line;
     for (size_t at = std::min(limit, text.size() - 1); at > from; --at)  // a line of megabytes
-      if (text[at] == ' ' && text[at - 1] != ' ' && !inside_piece(text, at)) return at;
+      if (text[at] == ' ' && text[at - 1] != ' ' && !text.substr(0, at).ends_with(kSpaceMarkUtf8) && !inside_piece(text, at))
+        return at;
     return 0;
   }
   void split(char* text, size_t size, std::vector<std::string_view>& words) const override {
@@ -112,11 +116,18 @@ class LineSplitter final : public WordSplitter {
   }
 
  private:
-  // Whether a piece in front may be spelled across this place.
+  // Whether a piece in front may be spelled across this place: in the text as split() reads it, U+2581 being a space.
   bool inside_piece(std::string_view text, size_t at) const {
+    const size_t around = longest_ * kSpaceMarkUtf8.size(), begin = at - std::min(at, around);
+    const std::string before = replaced(std::string(text.substr(begin, at - begin)), kSpaceMarkUtf8, " ");
+    std::string_view behind = text.substr(at, around);
+    for (const size_t cut : {2, 1})  // a U+2581 of which the end is not there
+      if (behind.ends_with(kSpaceMarkUtf8.substr(0, cut))) behind.remove_suffix(cut);
+    const std::string all = before + replaced(std::string(behind), kSpaceMarkUtf8, " ");
     for (const std::string& piece : spelled_)
       for (size_t inner = piece.find(text[at], 1); inner != std::string::npos; inner = piece.find(text[at], inner + 1))
-        if (inner <= at && piece.starts_with(text.substr(at - inner, piece.size()))) return true;
+        if (inner <= before.size() && piece.starts_with(std::string_view(all).substr(before.size() - inner, piece.size())))
+          return true;
     return false;
   }
   enum class Kind : uint8_t { stop, letter, common, beyond_ascii };  // stop: something may begin or end at this byte
@@ -139,6 +150,7 @@ class LineSplitter final : public WordSplitter {
   }
   bool dummy_prefix_, space_runs_;
   std::vector<std::string> spelled_;
+  size_t longest_ = 0;  // bytes of one of them
   Trie meta_;
   std::array<Kind, 256> kinds_{};
 };

@@ -339,6 +339,27 @@ TEST(TrainTokenizer, LongLinesOfPiecesInFront) {
   for (const auto& piece : trained.pieces) EXPECT_TRUE(piece.text != "q" && piece.text != "z");
 }
 
+// sentencepiece 0.2.3. U+2581 in a text is a space, so a line is not cut between the two.
+TEST(TrainTokenizer, LongLinesOfMarksBesideSpaces) {
+  const auto long_line = [](const std::string& part) {
+    std::string line;
+    for (int i = 0; i < 200'000; ++i) line += part;
+    return line + "\n";
+  };
+  const auto pieces = [](const TrainedTokenizer& trained) {
+    const auto all = spelled(trained);
+    return std::vector<std::string>(all.begin() + 4, all.end());  // behind <pad>, <eos>, <bos>, <unk>
+  };
+  TrainTokenizerOptions options = sentencepiece_options(20);
+  options.byte_fallback = false;
+  options.character_coverage = 1;
+  TrainTokenizerOptions runs = options;
+  options.user_defined = {"  "};
+  runs.whitespace_pieces = true;
+  EXPECT_EQ(pieces(train(long_line("a▁ b"), options)), (std::vector<std::string>{"▁▁", "ba", "a", "b"}));
+  EXPECT_EQ(pieces(train(long_line("ab▁ "), runs)), (std::vector<std::string>{"ab", "▁▁", "▁", "a", "b"}));
+}
+
 TEST(TrainTokenizer, BytesThatAreNotUtf8) {
   const TrainedTokenizer bytes = train("\xFF\xFE\xFF\xFE \xFF\xFE", byte_options(258));
   EXPECT_EQ(merges_of(bytes).front(), byte_level_alphabet()[0xFF] + " " + byte_level_alphabet()[0xFE]);
