@@ -37,7 +37,8 @@ class LineSplitter final : public WordSplitter {
  public:
   LineSplitter(const TrainTokenizerOptions& options, const std::vector<SentencePieceSpec::Piece>& meta)
       : dummy_prefix_(options.dummy_prefix), space_runs_(options.whitespace_pieces) {
-    for (const SentencePieceSpec::Piece& piece : meta) spelled_.push_back(replaced(piece.text, kSpaceMarkUtf8, " "));
+    for (const SentencePieceSpec::Piece& piece : meta)  // a line spells no piece that holds its end
+      if (piece.text.find('\n') == std::string::npos) spelled_.push_back(replaced(piece.text, kSpaceMarkUtf8, " "));
     std::vector<std::pair<std::string_view, int32_t>> strings;
     strings.reserve(spelled_.size());
     for (const std::string& text : spelled_) {
@@ -51,9 +52,7 @@ class LineSplitter final : public WordSplitter {
   }
   std::string_view text_start() const override { return "\n"; }  // so that every line follows one
   size_t safe_cut(std::string_view text, size_t from, size_t limit) const override {
-    for (size_t line = text.substr(0, limit).rfind('\n'); line != std::string_view::npos && line > from;
-         line = text.rfind('\n', line - 1))
-      if (!inside_piece(text, line)) return line;
+    if (const size_t line = text.substr(0, limit).rfind('\n'); line != std::string_view::npos && line > from) return line;
     for (size_t at = std::min(limit, text.size() - 1); at > from; --at)  // a line of megabytes
       if (text[at] == ' ' && text[at - 1] != ' ' && !text.substr(0, at).ends_with(kSpaceMarkUtf8) && !inside_piece(text, at))
         return at;

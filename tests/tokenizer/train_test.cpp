@@ -360,6 +360,18 @@ TEST(TrainTokenizer, LongLinesOfMarksBesideSpaces) {
   EXPECT_EQ(pieces(train(long_line("ab▁ "), runs)), (std::vector<std::string>{"ab", "▁▁", "▁", "a", "b"}));
 }
 
+// sentencepiece 0.2.3. Lines are texts, and a piece in front that holds a line's end is spelled in none.
+TEST(TrainTokenizer, PiecesInFrontDoNotReachOverLines) {
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += "ba\ncd ba\ncd bacd\n";
+  TrainTokenizerOptions options = sentencepiece_options(14);
+  options.user_defined = {"a\n"};
+  options.byte_fallback = false;
+  options.character_coverage = 1;
+  EXPECT_EQ(spelled(train(text, options)), (std::vector<std::string>{"<pad>", "<eos>", "<bos>", "<unk>", "a\n", "ba", "cd", "▁ba",
+                                                                     "▁bacd", "a", "b", "c", "d", "▁"}));
+}
+
 TEST(TrainTokenizer, BytesThatAreNotUtf8) {
   const TrainedTokenizer bytes = train("\xFF\xFE\xFF\xFE \xFF\xFE", byte_options(258));
   EXPECT_EQ(merges_of(bytes).front(), byte_level_alphabet()[0xFF] + " " + byte_level_alphabet()[0xFE]);
