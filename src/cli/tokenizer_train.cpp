@@ -116,9 +116,10 @@ MadeFolder prepare_folder(const std::string& folder, bool overwrite) {
 void write_files(const TrainedTokenizer& trained, const std::string& folder) {
   const auto path = [&](const char* name) { return (std::filesystem::path(folder) / name).string(); };
   const bool model = trained.options.kind == TokenizerKind::sentencepiece_bpe;
-  write_file_atomically(path("tokenizer.json"), tokenizer_json(trained));
-  if (model) write_file_atomically(path("tokenizer.model"), tokenizer_model(trained));
-  write_file_atomically(path("tokenizer_config.json"), tokenizer_config_json(trained));
+  std::vector<std::pair<std::string, std::string>> files = {{path("tokenizer.json"), tokenizer_json(trained)},
+                                                            {path("tokenizer_config.json"), tokenizer_config_json(trained)}};
+  if (model) files.emplace_back(path("tokenizer.model"), tokenizer_model(trained));
+  write_files_atomically(files);
   std::error_code ignored;
   for (const char* name : {"tokenizer.model", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json"})
     if (!model || name != std::string_view("tokenizer.model")) std::filesystem::remove(path(name), ignored);

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 
 #include "base/error.h"
 
@@ -56,8 +57,12 @@ void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> data) {
   }
 }
 
-void AtomicFile::finish() {
+void AtomicFile::sync() {
   if (::fsync(fd_) != 0) fail("cannot be written to the disk");
+}
+
+void AtomicFile::finish() {
+  sync();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be put in place");
   ::close(fd_);
   fd_ = -1;
@@ -78,6 +83,16 @@ void write_file_atomically(const std::string& path, std::string_view content) {
   AtomicFile file(path);
   file.write_at(0, std::as_bytes(std::span(content)));
   file.finish();
+}
+
+void write_files_atomically(const std::vector<std::pair<std::string, std::string>>& contents_by_path) {
+  std::vector<std::unique_ptr<AtomicFile>> files;
+  for (const auto& [path, content] : contents_by_path) {
+    files.push_back(std::make_unique<AtomicFile>(path));
+    files.back()->write_at(0, std::as_bytes(std::span(content)));
+    files.back()->sync();
+  }
+  for (const auto& file : files) file->finish();
 }
 
 }  // namespace vitrine

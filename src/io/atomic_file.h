@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace vitrine {
 
@@ -20,6 +22,7 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write_at(uint64_t offset, std::span<const std::byte> data);
+  void sync();  // what was written is on the disk, still under the temporary name
   void finish();
   const std::string& path() const { return path_; }  // of the file itself, links followed
 
@@ -35,5 +38,9 @@ bool is_or_becomes(std::string_view file, std::string_view name);
 
 /// Replaces the file: `path` holds the old content or the new, never half of it. Errors: as AtomicFile.
 void write_file_atomically(const std::string& path, std::string_view content);
+
+/// Replaces several files that belong together: the first is put in place when all of them are on the disk. Only a rename that
+/// fails, or a process that ends between two of them, leaves old files beside new ones. Errors: as AtomicFile.
+void write_files_atomically(const std::vector<std::pair<std::string, std::string>>& contents_by_path);
 
 }  // namespace vitrine

@@ -151,5 +151,14 @@ TEST(TokenizerTrain, KeepsATokenizerThatIsThere) {
   expect_refused(words_of(kText + " --vocab-size 300", file), {"is no folder"});
 }
 
+TEST(TokenizerTrain, ReplacesAllFilesOrNone) {
+  const Scratch scratch;
+  const std::string out = scratch / "out", json = scratch.write("out/tokenizer.json", "kept"),
+                    model = scratch.write("out/tokenizer.model", "kept");
+  std::filesystem::create_symlink("nothing", out + "/tokenizer_config.json");
+  expect_refused(words_of(kText + " --vocab-size 900 --kind sentencepiece-bpe --overwrite", out), {"points at nothing"});
+  for (const std::string& file : {json, model}) EXPECT_EQ(read_file(file), "kept");
+}
+
 }  // namespace
 }  // namespace vitrine

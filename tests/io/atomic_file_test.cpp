@@ -51,5 +51,16 @@ TEST(AtomicFile, RefusesWhatIsNoRegularFile) {
   EXPECT_THROW(write_file_atomically(scratch / "no/such/folder", "text"), RunError);
 }
 
+TEST(AtomicFile, SeveralAreReplacedTogetherOrNot) {
+  const Scratch scratch;
+  write_files_atomically({{scratch / "a", "old"}, {scratch / "b", "old"}});
+  std::filesystem::create_symlink("nothing", scratch / "dangling");
+  EXPECT_THROW(write_files_atomically({{scratch / "a", "new"}, {scratch / "dangling", "new"}}), InputError);
+  EXPECT_EQ(read_file(scratch / "a"), "old");
+  EXPECT_EQ(files_in(scratch.path()), 3u);
+  write_files_atomically({{scratch / "a", "new"}, {scratch / "b", "new"}});
+  EXPECT_EQ(read_file(scratch / "a") + read_file(scratch / "b"), "newnew");
+}
+
 }  // namespace
 }  // namespace vitrine
