@@ -76,6 +76,14 @@ Engine open_engine(const ModelOptions& options) {
                                     .numerics = {.f32 = options.compute == "f32", .exact = options.exact}});
 }
 
+void check_output(const std::string& out, std::span<const std::filesystem::path> inputs) {
+  for (const std::filesystem::path& input : inputs) {
+    std::error_code not_there;
+    if (!input.empty() && std::filesystem::equivalent(input, out, not_there))
+      throw UsageError(fmt::format("--out {} is a file that this run reads, and would be lost; name another.", out));
+  }
+}
+
 void check_output(const Engine& engine, const std::string& out, const std::string& other) {
   const ModelFiles& files = engine.opened().files;
   std::vector<std::filesystem::path> inputs = {files.config_path, files.generation_config_path, other};
@@ -86,11 +94,7 @@ void check_output(const Engine& engine, const std::string& out, const std::strin
     for (const char* name : {"model.safetensors.index.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
                              "vocab.json", "merges.txt", "chat_template.jinja"})
       inputs.push_back(std::filesystem::path(files.directory) / name);
-  for (const std::filesystem::path& input : inputs) {
-    std::error_code not_there;
-    if (!input.empty() && std::filesystem::equivalent(input, out, not_there))
-      throw UsageError(fmt::format("--out {} is a file that this run reads, and would be lost; name another.", out));
-  }
+  check_output(out, inputs);
 }
 
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 // What every command that runs a model has in common: its flags, the opened model, the threads.
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,7 +52,9 @@ struct Prompt {
 /// The engine for the options' model.
 Engine open_engine(const ModelOptions& options);
 
-/// Errors: UsageError for an output that is a file which `engine` runs from, or `other`: writing it would destroy it.
+/// Errors: UsageError for an output that is one of the inputs: writing it would destroy it.
+void check_output(const std::string& out, std::span<const std::filesystem::path> inputs);
+/// The same for a file which `engine` runs from, and `other`.
 void check_output(const Engine& engine, const std::string& out, const std::string& other = {});
 
 /// The prompts that the flags hold. Errors: UsageError for none and for more than one kind; InputError for text that is not

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -100,8 +101,14 @@ class MadeFolder {
   std::error_code error_;
 };
 
-/// Makes the folder; refuses one that holds a tokenizer already.
-MadeFolder prepare_folder(const std::string& folder, bool overwrite) {
+/// What is replaced in the folder: written, or removed, since it would be read with what is written.
+constexpr const char* kFiles[] = {"tokenizer.json", "tokenizer.model",         "tokenizer_config.json", "vocab.json",
+                                  "merges.txt",     "special_tokens_map.json", "added_tokens.json"};
+
+/// Makes the folder; refuses one that holds a tokenizer already, or one of the texts under the name of such a file.
+MadeFolder prepare_folder(const std::string& folder, bool overwrite, const std::vector<std::string>& texts) {
+  const std::vector<std::filesystem::path> inputs(texts.begin(), texts.end());
+  for (const char* name : kFiles) check_output((std::filesystem::path(folder) / name).string(), inputs);
   MadeFolder made(folder);
   if (!std::filesystem::is_directory(folder))
     throw UsageError(fmt::format("--out {}: is no folder, and cannot be made one: {}", folder, made.error()));
@@ -112,7 +119,6 @@ MadeFolder prepare_folder(const std::string& folder, bool overwrite) {
   return made;
 }
 
-/// Of an earlier tokenizer in the folder, what the new one does not replace would be read with it.
 void write_files(const TrainedTokenizer& trained, const std::string& folder) {
   const auto path = [&](const char* name) { return (std::filesystem::path(folder) / name).string(); };
   const bool model = trained.options.kind == TokenizerKind::sentencepiece_bpe;
@@ -121,8 +127,9 @@ void write_files(const TrainedTokenizer& trained, const std::string& folder) {
   if (model) files.emplace_back(path("tokenizer.model"), tokenizer_model(trained));
   write_files_atomically(files);
   std::error_code ignored;
-  for (const char* name : {"tokenizer.model", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json"})
-    if (!model || name != std::string_view("tokenizer.model")) std::filesystem::remove(path(name), ignored);
+  for (const char* name : kFiles)
+    if (std::none_of(files.begin(), files.end(), [&](const auto& file) { return file.first == path(name); }))
+      std::filesystem::remove(path(name), ignored);
 }
 
 OrderedJson document(const TrainedTokenizer& trained, const Options& o, double seconds) {
@@ -208,7 +215,7 @@ void train(Options o) {
   o.train.byte_fallback = o.byte_fallback == "on";
   o.train.memory_bytes = uint64_t(o.memory_mib) << 20;
   Corpus corpus(o.files, o.text);
-  const MadeFolder made = prepare_folder(o.out, o.overwrite);
+  const MadeFolder made = prepare_folder(o.out, o.overwrite, o.files);
 
   const auto begin = std::chrono::steady_clock::now();
   TrainedTokenizer trained;

@@ -160,5 +160,16 @@ TEST(TokenizerTrain, ReplacesAllFilesOrNone) {
   for (const std::string& file : {json, model}) EXPECT_EQ(read_file(file), "kept");
 }
 
+TEST(TokenizerTrain, KeepsWhatItReads) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json"}) {
+    const Scratch scratch;
+    const std::string text = read_file(kText), corpus = scratch.write(std::string("out/") + name, text);
+    for (const char* flag : {"", " --overwrite"})
+      expect_refused(words_of(kText + " " + corpus + " --vocab-size 300" + flag, scratch / "out"),
+                     {corpus + " is a file that this run reads, and would be lost; name another."});
+    EXPECT_EQ(read_file(corpus), text);
+  }
+}
+
 }  // namespace
 }  // namespace vitrine
