@@ -14,7 +14,7 @@ namespace vitrine {
 void require_vocab_size(int64_t vocab_size, size_t fixed, const std::string& what) {
   if (vocab_size >= int64_t(fixed)) return;
   throw InputError(fmt::format("a vocabulary of {} is too small: {} make {} pieces before the first merge. Ask for {} or more.",
-                               vocab_size, what, fixed, fixed + 1));
+                               vocab_size, what, fixed, fixed));
 }
 
 void give_back_freed_memory() {

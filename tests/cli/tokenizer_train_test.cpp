@@ -120,7 +120,7 @@ TEST(TokenizerTrain, RefusesBeforeItReads) {
   refused("--vocab-size 300", {"FILES"});
   refused(kText, {"--vocab-size is required"});
   refused(kText + " --vocab-size 0", {"--vocab-size", "0 is not between 1"});
-  refused(kText + " --vocab-size 100", {"a vocabulary of 100 is too small: 256 bytes", "Ask for 257 or more"});
+  refused(kText + " --vocab-size 100", {"a vocabulary of 100 is too small: 256 bytes", "Ask for 256 or more"});
   refused(kText + " --vocab-size 300 --kind words", {"\"words\" is none of byte-bpe|sentencepiece-bpe"});
   refused((scratch / "missing.txt") + " --vocab-size 300", {"missing.txt"});
   refused(empty + " --vocab-size 300", {"there is no word in 0 bytes of text"});

@@ -419,7 +419,8 @@ TEST(TrainTokenizer, RefusesWithNumbers) {
   covered.dummy_prefix = true;
   EXPECT_CONTAINS(message("a", covered), "is empty; give it a spelling");
   EXPECT_CONTAINS(message("a", byte_options(255)), "a vocabulary of 255 is too small");
-  EXPECT_CONTAINS(message("a", byte_options(255)), "make 256 pieces before the first merge. Ask for 257 or more.");
+  EXPECT_CONTAINS(message("a", byte_options(255)), "make 256 pieces before the first merge. Ask for 256 or more.");
+  EXPECT_EQ(train("a", byte_options(256)).pieces.size(), 256u);
   EXPECT_CONTAINS(message("ab", sentencepiece_options(100)),
                   "260 special, user-defined and byte pieces and 2 characters make 262 pieces");
   TrainTokenizerOptions options = byte_options(300);
