@@ -13,6 +13,8 @@ namespace {
 
 constexpr size_t kLongestLine = size_t{256} << 20;
 constexpr size_t kRead = size_t{256} << 10;
+constexpr size_t kAhead = 4096;  // what TextOptions::lies_across sees behind a cut
+constexpr int kTries = 256;      // places of one kind for which it is asked
 
 bool is_line_end(char c) { return c == '\n' || c == '\r'; }
 
@@ -23,12 +25,23 @@ bool is_letter(char c) {
 }
 
 // Where to cut a text of more than `longest` bytes, in (longest / 2, longest].
-size_t cut_of(std::string_view text, size_t longest) {
+size_t cut_of(std::string_view text, const TextOptions& options) {
+  const size_t longest = options.longest;
+  const auto last = [&](const auto& fits) -> size_t {  // 0: none
+    int tries = kTries;
+    for (size_t at = longest; at > longest / 2 && tries > 0; --at) {
+      if (!fits(at)) continue;
+      if (!options.lies_across || !options.lies_across(text, at)) return at;
+      --tries;
+    }
+    return 0;
+  };
+  const auto begins_character = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80; };
   for (const char white : {'\n', ' '})
-    for (size_t at = longest; at > longest / 2; --at)
-      if (text[at] == white && is_letter(text[at - 1])) return at;
+    if (const size_t at = last([&](size_t i) { return text[i] == white && is_letter(text[i - 1]); })) return at;
+  if (const size_t at = last(begins_character)) return at;
   for (size_t at = longest; at > longest - 4; --at)
-    if ((static_cast<unsigned char>(text[at]) & 0xc0) != 0x80) return at;  // the start of a character
+    if (begins_character(at)) return at;
   return longest;
 }
 
@@ -157,8 +170,8 @@ size_t TextReader::blank_size(size_t blank) const {
 bool TextReader::next_text(TextPiece& piece) {
   const std::string& separator = options_.separator;
   while (true) {
-    fill(options_.longest + 1 + separator.size());  // a separator that begins within a piece is seen whole
-    if (!inside_ && !separator.empty()) {           // line ends before a document
+    fill(options_.longest + kAhead + separator.size());  // a separator that begins within a piece is seen whole
+    if (!inside_ && !separator.empty()) {                // line ends before a document
       size_t blank = 0;
       while (blank < rest().size() && is_line_end(rest()[blank])) ++blank;
       if (blank > 0) {
@@ -171,7 +184,7 @@ bool TextReader::next_text(TextPiece& piece) {
     const size_t end = separator.empty() ? std::string_view::npos : text.find(separator);
     const size_t size = std::min(end, text.size());
     if (size > options_.longest) {
-      const size_t cut = cut_of(text, options_.longest);
+      const size_t cut = cut_of(text.substr(0, size), options_);
       give(piece, text.substr(0, cut), false);
       consume(cut);
       return true;
@@ -230,7 +243,7 @@ bool TextReader::next(TextPiece& piece) {
   }
   const std::string_view left = std::string_view(document_).substr(document_begin_);
   const bool whole = left.size() <= options_.longest;
-  const std::string_view part = whole ? left : left.substr(0, cut_of(left, options_.longest));
+  const std::string_view part = whole ? left : left.substr(0, cut_of(left, options_));
   give(piece, part, whole);
   document_begin_ += part.size();
   return true;

@@ -1,6 +1,7 @@
 #pragma once
 // Documents out of text files of any size, a piece at a time: plain text, or JSON lines; as they are, as .gz or .zst.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -30,6 +31,9 @@ struct TextOptions {
   std::string separator = {};  // stands between documents of plain text; empty: a file is one document
   InvalidText invalid = InvalidText::refuse;
   size_t longest = size_t{1} << 20;  // bytes of a piece; at least 16
+  /// Whether something that is to stay whole lies across text[at]; then no cut is made there, if one of some hundred other places
+  /// is free. The text goes on for 4096 bytes behind the place, or to its end. Empty: nothing does.
+  std::function<bool(std::string_view text, size_t at)> lies_across = {};
 };
 
 /// A document, or a part of one that is longer than TextOptions::longest.

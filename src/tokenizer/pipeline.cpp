@@ -12,6 +12,8 @@
 namespace vitrine {
 namespace {
 
+constexpr size_t kMostUtf8Bytes = 4;  // of a character; a normalizer may make one byte of it
+
 // Invalid bytes as U+FFFD, each with the bytes it stands for.
 TrackedText sanitised(std::string_view text, bool tracked) {
   const size_t valid = valid_utf8_prefix(text);
@@ -49,6 +51,7 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(par
     if (token.normalized)
       for (const auto& normalizer : parts_.normalizers) normalizer->apply(spelling);
     normalized_spelling_.push_back(spelling.text());
+    if (!is_control_token(token)) longest_found_ = std::max({longest_found_, token.content.size(), spelling.size()});
   }
   all_ = build_matchers(true);
   text_only_ = build_matchers(false);
@@ -97,6 +100,18 @@ std::optional<int32_t> PipelineTokenizer::find(std::string_view piece) const {
 bool PipelineTokenizer::is_control(int32_t id) const {
   const AddedToken* token = id >= 0 ? added(id) : nullptr;
   return token != nullptr && is_control_token(*token);
+}
+
+bool PipelineTokenizer::lies_across(std::string_view text, size_t at) const {
+  if (longest_found_ == 0) return false;
+  const size_t around = kMostUtf8Bytes * longest_found_, begin = at - std::min(at, around);
+  TrackedText part = sanitised(text.substr(begin, at - begin + around), true);
+  const auto across = [&](const Trie& trie) {
+    return trie.across(part.text(), at - begin, [&](size_t from, size_t to) { return part.range(from, to); });
+  };
+  if (across(text_only_.plain)) return true;
+  for (const auto& normalizer : parts_.normalizers) normalizer->apply(part);
+  return across(text_only_.normalized);
 }
 
 Chunks PipelineTokenizer::cut(TrackedText text, const Matchers& matchers) const {

@@ -41,6 +41,7 @@ class PipelineTokenizer final : public Tokenizer {
   int32_t vocab_size() const override { return vocab_size_; }
   std::optional<int32_t> find(std::string_view piece) const override;
   bool is_control(int32_t id) const override;
+  bool lies_across(std::string_view text, size_t at) const override;
   std::optional<PieceMerge> merge(std::string_view left, std::string_view right) const override {
     return parts_.model->merge(left, right);
   }
@@ -68,6 +69,7 @@ class PipelineTokenizer final : public Tokenizer {
   Vocabulary added_ids_;           // contents of added tokens
   std::vector<std::string> normalized_spelling_;
   Matchers all_, text_only_;
+  size_t longest_found_ = 0;  // bytes of an added token that is no control token
   bool needs_ranges_ = false;
 };
 

@@ -68,7 +68,10 @@ void SentencePieceTokenizer::build_vocabulary() {
     if (!reserved && type != PieceType::unused) unigram.emplace_back(text, id);
     if (type == PieceType::normal) lowest_score_ = std::min(lowest_score_, score);
     if (type == PieceType::user_defined) user.emplace_back(text, id);
-    if (type == PieceType::user_defined && !marks_turn) user_text.emplace_back(text, id);
+    if (type == PieceType::user_defined && !marks_turn) {
+      user_text.emplace_back(text, id);
+      longest_found_ = std::max(longest_found_, text.size());
+    }
     if (!reserved) cuts_.add_piece(text);
     if (type == PieceType::unknown) {
       if (unknown_)
@@ -123,7 +126,10 @@ void SentencePieceTokenizer::add_tokens() {
     const std::pair<std::string_view, int32_t> entry(tokens_[i].content, int32_t(i));
     all.push_back(entry);
     if (!tokens_[i].special) file.push_back(entry);
-    if (!is_control_token(tokens_[i])) text.push_back(entry);
+    if (!is_control_token(tokens_[i])) {
+      text.push_back(entry);
+      longest_found_ = std::max(longest_found_, entry.first.size());
+    }
   }
   all_tokens_ = Trie(std::move(all));
   file_tokens_ = Trie(std::move(file));
@@ -238,6 +244,20 @@ SentencePieceTokenizer::Normalised SentencePieceTokenizer::normalise(std::string
   if (prefix && spec_.whitespace_as_suffix) append(space, pos);
   out.origin.push_back(uint32_t(pos));
   return out;
+}
+
+bool SentencePieceTokenizer::lies_across(std::string_view text, size_t at) const {
+  if (longest_found_ == 0) return false;
+  constexpr size_t kMostUtf8Bytes = 4;  // of a character, of which normalising may make one byte
+  const size_t around = kMostUtf8Bytes * longest_found_, begin = at - std::min(at, around);
+  struct Range {
+    size_t begin, end;
+  };
+  const std::string_view part = text.substr(begin, at - begin + around);
+  if (text_tokens_.across(part, at - begin, [](size_t from, size_t to) { return Range{from, to}; })) return true;
+  const Normalised normal = normalise(part, user_defined_text_, false);
+  return user_defined_text_.across(normal.text, at - begin,
+                                   [&](size_t from, size_t to) { return Range{normal.origin[from], normal.origin[to]}; });
 }
 
 void SentencePieceTokenizer::resegment(std::string_view word, WordToken token, Special special,

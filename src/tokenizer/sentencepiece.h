@@ -22,6 +22,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::optional<int32_t> find(std::string_view piece) const override;
   bool is_control(int32_t id) const override;
   std::optional<PieceMerge> merge(std::string_view left, std::string_view right) const override;
+  bool lies_across(std::string_view text, size_t at) const override;
   std::unique_ptr<DecodeState> decode_state() const override;
 
  protected:
@@ -61,6 +62,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   Vocabulary added_;                             // those that are no pieces of the file
   Trie unigram_pieces_;
   float lowest_score_ = 0;
+  size_t longest_found_ = 0;  // bytes of a string of user_defined_text_ or text_tokens_
 };
 
 }  // namespace vitrine

@@ -62,6 +62,10 @@ class Tokenizer {
   virtual std::optional<int32_t> find(std::string_view piece) const = 0;
   virtual bool is_control(int32_t id) const = 0;  // false outside the vocabulary
 
+  /// Whether a token that is looked for before all others, an added token or a user-defined piece, may lie across text[at], so
+  /// that a text cut there gets other ids. Control tokens do not count: they stay text (Special::text).
+  virtual bool lies_across(std::string_view text, size_t at) const = 0;
+
   /// Nothing if these two, as the vocabulary spells them, do not merge, or if this tokenizer does not merge at all (unigram,
   /// WordPiece) or marks where in a word a piece stands.
   virtual std::optional<PieceMerge> merge(std::string_view, std::string_view) const { return {}; }

@@ -32,6 +32,15 @@ class Trie {
       if (nodes_[size_t(node)].value >= 0) visit(i - pos + 1, nodes_[size_t(node)].value);
     }
   }
+  /// Whether a string, wherever it begins, lies across the byte `at` of a source. The text was made of that source:
+  /// range(begin, end).begin and .end are the bytes of it behind [begin, end), and they never decrease.
+  template <class Range>
+  bool across(std::string_view text, size_t at, Range&& range) const {
+    bool found = false;
+    for (size_t pos = 0; pos < text.size() && !found && !empty() && range(pos, pos + 1).begin < at; ++pos)
+      each(text, pos, [&](size_t size, int32_t) { found = found || range(pos, pos + size).end > at; });
+    return found;
+  }
 
  private:
   struct Node {

@@ -132,6 +132,25 @@ TEST(TextReader, CutsLongDocumentsBeforeWhiteSpaceAfterALetter) {
   for (const TextPiece& piece : pieces_of(scratch.write("b.txt", accents), {.longest = 17})) EXPECT_EQ(piece.text.size() % 2, 0u);
 }
 
+TEST(TextReader, CutsNothingThatIsToStayWhole) {
+  const Scratch scratch;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "ab cd ";
+  const auto texts = [&](const std::string& file, const std::string& whole) {
+    const auto lies_across = [whole](std::string_view in, size_t at) {
+      const size_t from = at - std::min(at, whole.size() - 1);
+      return in.substr(from, at - from + whole.size() - 1).find(whole) != std::string_view::npos;
+    };
+    return pieces_of(file, {.longest = 32, .lies_across = lies_across});
+  };
+  for (const std::string& file : {scratch.write("a.txt", text), scratch.write("a.jsonl", "{\"text\": \"" + text + "\"}")}) {
+    for (const TextPiece& piece : texts(file, "b c")) EXPECT_TRUE(piece.ends || piece.text.ends_with("d")) << piece.text;
+    for (const TextPiece& piece : texts(file, " ")) EXPECT_TRUE(piece.ends || piece.text.size() > 16) << piece.text;
+  }
+  for (const TextPiece& piece : texts(scratch.write("b.txt", text), "ab cd ab cd"))
+    EXPECT_LE(piece.text.size(), 32u);  // no other place
+}
+
 TEST(TextReader, ReadsJsonLines) {
   const Scratch scratch;
   const std::string lines =

@@ -192,6 +192,38 @@ TEST(Merges, LeaveCharactersOfNoPieceUnknown) {
   EXPECT_EQ(bytes->encode("¤b", false, Special::parse), (Ids{6, 2}));
 }
 
+// Where no text may be cut: inside a user-defined piece or an added token, in whatever spelling it is found.
+TEST(LiesAcross, InsideTokensThatAreFoundFirst) {
+  SentencePieceSpec spec;
+  for (const char* piece : {"<unk>", "▁▁", "x▁y", "▁", "x", "y"}) spec.pieces.push_back({piece, 0, PieceType::normal});
+  spec.pieces[0].type = PieceType::unknown;
+  spec.pieces[1].type = spec.pieces[2].type = PieceType::user_defined;
+  spec.add_dummy_prefix = spec.remove_extra_whitespaces = false;
+  const auto model = tokenizer_from_sentencepiece(sentencepiece_model(spec), "tokenizer.model", {});
+  const auto json = tokenizer_from_json(R"({"added_tokens": [
+      {"id": 1, "content": "▁▁", "normalized": true}, {"id": 2, "content": "x▁y", "normalized": true},
+      {"id": 6, "content": "y z", "normalized": false}, {"id": 7, "content": "y <|a|>", "special": true}],
+      "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+      "model": {"type": "BPE", "vocab": {"<unk>": 0, "▁": 3, "x": 4, "y": 5}, "merges": [], "unk_token": "<unk>"}})",
+                                        "tokenizer.json", {});
+  const auto places = [](const Tokenizer& tokenizer, const std::string& text) {
+    std::vector<size_t> inside;
+    for (size_t at = 0; at <= text.size(); ++at)
+      if (tokenizer.lies_across(text, at)) inside.push_back(at);
+    return inside;
+  };
+  using Places = std::vector<size_t>;
+  for (const Tokenizer* tokenizer : {model.get(), json.get()}) {
+    EXPECT_EQ(places(*tokenizer, "zx yz"), (Places{2, 3}));
+    EXPECT_EQ(places(*tokenizer, "zx▁yz"), (Places{2, 3, 4, 5}));
+    EXPECT_EQ(places(*tokenizer, "x  y"), (Places{2}));
+    EXPECT_EQ(places(*tokenizer, "x▁ y"), (Places{2, 3, 4}));
+    EXPECT_EQ(places(*tokenizer, "y x"), Places{});
+  }
+  EXPECT_EQ(places(*json, "y z"), (Places{1, 2}));
+  EXPECT_EQ(places(*json, "y <|a|>"), Places{});  // a control token stays text
+}
+
 // F05: with a byte vocabulary every text comes back, whatever its bytes.
 TEST(Lossless, RandomBytesThroughGpt2) {
   const auto tokenizer = load_tokenizer(kGolden + "gpt2");

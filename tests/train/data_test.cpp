@@ -14,6 +14,7 @@
 #include "support/golden.h"
 #include "support/scratch.h"
 #include "tokenizer/load.h"
+#include "tokenizer/sentencepiece_writer.h"
 #include "train/data/batch_source.h"
 #include "train/data/characters.h"
 #include "train/data/permutation.h"
@@ -393,6 +394,32 @@ TEST(PrepareData, TokenisesALongDocumentInPieces) {
   const TokenData data = TokenData::open(scratch / "out/train");
   EXPECT_EQ(data.documents(), 1u);
   EXPECT_EQ(all_ids(data), expected);
+}
+
+// A user-defined piece and an added token that hold a space, in documents with a cut at nearly every place of them. The text as a
+// whole is encoded as sentencepiece 0.2.3 and tokenizers 0.23.3 do it: 2,002 ids.
+TEST(PrepareData, CutsNoTokenThatHoldsWhiteSpace) {
+  const Scratch scratch;
+  std::string text = "zz";
+  for (int i = 0; i < 1000; ++i) text += "x y ";
+  SentencePieceSpec spec;
+  for (const char* piece : {"<unk>", "x▁y", "▁", "x", "y", "z"}) spec.pieces.push_back({piece, 0, PieceType::normal});
+  spec.pieces[0].type = PieceType::unknown, spec.pieces[1].type = PieceType::user_defined;
+  spec.add_dummy_prefix = spec.remove_extra_whitespaces = false;
+  Json json = Json::parse(R"({"added_tokens": [{"id": 4, "content": "x y", "special": false}],
+      "model": {"type": "BPE", "vocab": {"Ġ": 0, "x": 1, "y": 2, "z": 3}, "merges": []},
+      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}})");
+  ThreadPool pool(2);
+  const std::string file = scratch.write("a.txt", text);
+  for (const auto& tokenizer : {tokenizer_from_sentencepiece(sentencepiece_model(spec), "tokenizer.model", {}),
+                                tokenizer_from_json(json.dump(), "tokenizer.json", {})}) {
+    const std::vector<int32_t> expected = tokenizer->encode(text, false, Special::text);
+    EXPECT_EQ(expected.size(), 2002u);
+    for (size_t longest = 16; longest < 64; ++longest) {
+      prepare_data(*tokenizer, pool, {.files = {file}, .text = {.longest = longest}, .special = false}, scratch / "out");
+      ASSERT_EQ(all_ids(TokenData::open(scratch / "out/train")), expected) << longest;
+    }
+  }
 }
 
 TEST(PrepareData, LeavesControlTokensInTheTextAsText) {

@@ -35,7 +35,7 @@ struct Round {
 // The pieces of several files, a round at a time.
 class Corpus {
  public:
-  explicit Corpus(const PrepareOptions& options) : options_(options) {
+  Corpus(const PrepareOptions& options, TextOptions reading) : options_(options), reading_(std::move(reading)) {
     for (const auto* files : {&options.files, &options.valid_files})
       for (const std::string& file : *files) file_bytes_ += ByteStream::open(file)->file_bytes();  // all exist before any is read
   }
@@ -51,7 +51,7 @@ class Corpus {
         if (next_file_ == options_.files.size() + options_.valid_files.size()) break;
         if (!round.pieces.empty() && valid != round.valid) break;
         reader_ = std::make_unique<TextReader>(
-            valid ? options_.valid_files[next_file_ - options_.files.size()] : options_.files[next_file_], options_.text);
+            valid ? options_.valid_files[next_file_ - options_.files.size()] : options_.files[next_file_], reading_);
         ++next_file_;
       }
       round.valid = next_file_ > options_.files.size();
@@ -70,6 +70,7 @@ class Corpus {
 
  private:
   const PrepareOptions& options_;
+  TextOptions reading_;
   std::unique_ptr<TextReader> reader_;
   size_t next_file_ = 0;
   uint64_t file_bytes_ = 0, done_bytes_ = 0;
@@ -234,7 +235,9 @@ Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const Prepar
                       const std::map<std::string, std::string>& tokenizer_files,
                       const std::function<void(const PrepareProgress&)>& progress) {
   check_files(options);
-  Corpus corpus(options);
+  TextOptions reading = options.text;
+  reading.lies_across = [&tokenizer](std::string_view text, size_t at) { return tokenizer.lies_across(text, at); };
+  Corpus corpus(options, reading);
   Unfinished unfinished(out);
   const TokenDataKind kind{tokenizer.vocab_size(), tokenizer_fingerprint(tokenizer)};
   TokenDataWriter train(unfinished.folder("train"), kind, options.shard_tokens);
