@@ -11,8 +11,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "io/atomic_file.h"
 #include "io/config_reader.h"
 #include "io/file_checks.h"
@@ -92,6 +94,28 @@ void check_identity(const TrainIdentity& identity, const Json& had, const std::s
   if (const std::string changed = changed_key(had.at("model_config"), identity.model_config); !changed.empty())
     throw InputError(path + ": the run has " + changed +
                      "; a run goes on with the model that it began with. Set it back, or begin a new run with another out:");
+}
+
+std::string checksum_of(const std::string& path) {
+  const MappedFile file = MappedFile::open(path);
+  file.will_need();
+  return hexadecimal(add_to_fingerprint(0, file.bytes()));
+}
+
+// The checksum of every file of a checkpoint, by its name in there.
+Json checksums_in(const std::string& folder) {
+  Json sums = Json::object();
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file())
+      sums[entry.path().lexically_relative(folder).generic_string()] = checksum_of(entry.path().string());
+  return sums;
+}
+
+// Of progress.json itself: what it says beside this.
+std::string checksum_of_progress(Json state) {
+  state.at("files").erase(kProgress);
+  const std::string text = state.dump();
+  return hexadecimal(add_to_fingerprint(0, std::as_bytes(std::span(text))));
 }
 
 // A Hugging Face directory, or the folder of an adapter as PEFT has it. `weights(p)` gives the numbers of a parameter.
@@ -212,15 +236,17 @@ void RunFolder::save(Learner& learner, const Companions& companions, const Train
     Json run = identity_json(identity);
     run["data_checksum"] = hexadecimal(identity.data_checksum);
     if (identity.model_config.is_object()) run["model_config"] = identity.model_config;
-    const Json state = {{"format", kFormat},
-                        {"step", progress.step},
-                        {"tokens", progress.tokens},
-                        {"epoch", progress.position.epoch},
-                        {"next", progress.position.next},
-                        {"best_step", progress.best_step},
-                        {"best_loss", progress.best_loss},
-                        {"best_on", progress.best_on},
-                        {"run", run}};
+    Json state = {{"format", kFormat},
+                  {"step", progress.step},
+                  {"tokens", progress.tokens},
+                  {"epoch", progress.position.epoch},
+                  {"next", progress.position.next},
+                  {"best_step", progress.best_step},
+                  {"best_loss", progress.best_loss},
+                  {"best_on", progress.best_on},
+                  {"run", run},
+                  {"files", checksums_in(temporary)}};
+    state["files"][kProgress] = checksum_of_progress(state);
     write_file_atomically(temporary + "/" + kProgress, state.dump(2) + "\n");
     sync_directory(temporary + "/training");
     sync_directory(temporary);
@@ -251,6 +277,37 @@ std::string RunFolder::settle(int64_t step, int64_t best_step, int64_t keep) con
     if (all[i] != best_step && all[i] != step) remove_step(all[i]);
   sync_directory(path_);
   return why;
+}
+
+void RunFolder::verify(int64_t step) const {
+  const std::string folder = step_path(step), path = folder + "/" + kProgress;
+  const auto compare = [&](const std::string& file, const std::string& found, const Json& expected) {
+    if (expected != found)
+      throw FileError(file, "has the checksum " + Json(found).dump() + "; expected " + expected.dump() + ", as " + path +
+                                " says. It was damaged or exchanged after the checkpoint was written");
+  };
+  try {
+    const Json json = read_json(path);
+    const ConfigReader state(json, path);
+    if (state.count("step") != step)
+      state.fail("step", "expected " + std::to_string(step) + ", as the folder is called. Is it of another checkpoint?");
+    if (!json.contains("files")) return;
+    const Json& files = json.at("files");
+    if (!files.is_object() || !files.contains(kProgress)) state.fail("files", "expected the checksum of every file");
+    compare(path, checksum_of_progress(json), files.at(kProgress));
+    for (const auto& [name, expected] : files.items()) {
+      const std::string file = folder + "/" + name;
+      if (!present(file)) throw FileError(file, "is missing; the checkpoint was written with it");
+      if (name != kProgress) compare(file, checksum_of(file), expected);
+    }
+  } catch (const FileError& error) {
+    int64_t earlier = -1;
+    for (const int64_t other : steps())
+      if (other < step) earlier = other;
+    throw InputError(std::string(error.what()) + ".\n  Put it back as it was" +
+                     (earlier < 0 ? ". There is no earlier checkpoint to go on from"
+                                  : ", or move " + folder + " away: then --resume goes on from step " + std::to_string(earlier)));
+  }
 }
 
 TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& identity) const {

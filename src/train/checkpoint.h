@@ -64,6 +64,11 @@ class RunFolder {
   /// the best. Returns why a link could not be set, as on a file system without links; empty: both are.
   std::string settle(int64_t step, int64_t best_step, int64_t keep) const;
 
+  /// Compares step-N's files with the checksums that it was written with, and its number with its name. A checkpoint of an
+  /// earlier version has no checksums. Reads the whole checkpoint.
+  /// Errors: InputError naming the file, what is wrong with it and the checkpoint before.
+  void verify(int64_t step) const;
+
   /// Reads the optimiser's state and the progress of step-N, whose weights the learner was opened with.
   /// `identity` comes back with the model_config that the checkpoint has. A checkpoint of an earlier version has none and no
   /// data_checksum; then these are not compared.

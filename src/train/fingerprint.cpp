@@ -1,7 +1,7 @@
 #include "train/fingerprint.h"
 
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
 
 #include "io/gguf.h"
 #include "train/data/token_data.h"
@@ -28,13 +28,7 @@ class Fingerprint final : public TensorTable {
     }
   }
   void add_text(const std::string& text) { add(std::as_bytes(std::span(text.data(), text.size()))); }
-  void add(std::span<const std::byte> bytes) {
-    const size_t whole = bytes.size() / 8 * 8;
-    sum = shard_checksum(sum, bytes.first(whole));
-    std::byte last[8] = {};
-    std::memcpy(last, bytes.data() + whole, bytes.size() - whole);
-    sum = shard_checksum(sum + bytes.size(), last);
-  }
+  void add(std::span<const std::byte> bytes) { sum = add_to_fingerprint(sum, bytes); }
 };
 
 }  // namespace
@@ -50,6 +44,13 @@ uint64_t fingerprint_of(const OpenedModel& opened) {
     fingerprint.add({divisors->data, divisors->bytes});
   opened.model->tensors(fingerprint);
   return fingerprint.sum;
+}
+
+uint64_t add_to_fingerprint(uint64_t sum, std::span<const std::byte> bytes) {
+  const size_t whole = bytes.size() / 8 * 8;
+  std::byte last[8] = {};
+  std::copy(bytes.begin() + static_cast<ptrdiff_t>(whole), bytes.end(), last);
+  return shard_checksum(shard_checksum(sum, bytes.first(whole)) + bytes.size(), last);
 }
 
 std::string hexadecimal(uint64_t number) {

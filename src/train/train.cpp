@@ -199,7 +199,9 @@ class Run {
       throw InputError(config_.path + ": out: " + config_.out + " holds a run already" +
                        (steps.empty() ? "" : ", up to step " + std::to_string(steps.back())) +
                        ". Go on with it by --resume, or name another folder");
-    return steps.empty() ? -1 : steps.back();
+    if (steps.empty()) return -1;
+    folder_.verify(steps.back());
+    return steps.back();
   }
 
   Learner make_learner();

@@ -194,6 +194,7 @@ TEST_F(TrainRun, TheBestBeginsAnewWithOtherValidationData) {
   Json progress = read_json(path);
   const auto before = progress.at("best_step").get<int64_t>();
   progress["best_loss"] = -1;  // which no loss comes below
+  progress.erase("files");     // and with them the checksums
   std::ofstream(path) << progress;
   std::filesystem::copy(scratch / "run", scratch / "batches", std::filesystem::copy_options::recursive);
   std::filesystem::copy(scratch / "run", scratch / "moved", std::filesystem::copy_options::recursive);
@@ -295,6 +296,55 @@ TEST_F(TrainRun, IgnoresAndClearsWhatAKilledRunLeft) {
   EXPECT_EQ(weights_bytes(result.checkpoint), weights_bytes(scratch / "whole/step-12"));
   EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));
   EXPECT_EQ(names_under(scratch / "cut"), names_under(scratch / "whole"));
+}
+
+// One bit of any file, a file of another checkpoint, or one that is gone: each is named, with what to do.
+TEST_F(TrainRun, ADamagedCheckpointIsRefused) {
+  train(config("run", "ema: 0.9\n"), false, until(6));
+  ASSERT_EQ(RunFolder(scratch / "run").steps().back(), 6);
+  const int64_t earlier = *(RunFolder(scratch / "run").steps().rbegin() + 1);
+  const std::string advice = "/run/step-6 away: then --resume goes on from step " + std::to_string(earlier);
+  const auto refusal = [&] { return message_of<InputError>([&] { train(config("run", "ema: 0.9\n"), true); }); };
+  for (const std::string name : {"model.safetensors", "config.json", "training/optimiser.safetensors", "ema/model.safetensors"}) {
+    const std::string file = "run/step-6/" + name, content = read_file(scratch / file);
+    std::string flipped = content;
+    flipped[flipped.size() - 3] ^= 1;
+    scratch.write(file, flipped);
+    const std::string message = refusal();
+    EXPECT_CONTAINS(message, scratch / file + ": has the checksum ");
+    EXPECT_CONTAINS(message, advice);
+    scratch.write(file, read_file(scratch / ("run/step-" + std::to_string(earlier) + "/" + name)) + " ");
+    EXPECT_CONTAINS(refusal(), scratch / file + ": has the checksum ");
+    std::filesystem::remove(scratch / file);
+    EXPECT_CONTAINS(refusal(), scratch / file + ": is missing");
+    scratch.write(file, content);
+  }
+  std::filesystem::rename(scratch / "run/step-6/ema", scratch / "ema");
+  EXPECT_CONTAINS(refusal(), "/run/step-6/ema/");
+  std::filesystem::rename(scratch / "ema", scratch / "run/step-6/ema");
+
+  const std::string progress = "run/step-6/training/progress.json", written = read_file(scratch / progress);
+  Json changed = Json::parse(written);
+  changed["tokens"] = changed["tokens"].get<int64_t>() ^ 1;
+  scratch.write(progress, changed.dump());
+  EXPECT_CONTAINS(refusal(), scratch / progress + ": has the checksum ");
+  scratch.write(progress, read_file(scratch / ("run/step-" + std::to_string(earlier) + "/training/progress.json")));
+  EXPECT_CONTAINS(refusal(), scratch / progress + ": \"step\" is " + std::to_string(earlier) + "; expected 6");
+  scratch.write(progress, "{");
+  EXPECT_CONTAINS(refusal(), advice);
+  scratch.write(progress, written);
+
+  train(config("whole", "ema: 0.9\n"), false);
+  train(config("run", "ema: 0.9\n"), true);
+  EXPECT_EQ(weights_bytes(scratch / "run/step-12"), weights_bytes(scratch / "whole/step-12"));
+}
+
+TEST_F(TrainRun, AlsoTheOnlyCheckpointIsRefusedIfDamaged) {
+  train(config("run"), false, until(3));
+  std::filesystem::remove(scratch / "run/step-3/config.json");
+  const std::string message = message_of<InputError>([&] { train(config("run"), true); });
+  EXPECT_CONTAINS(message, "/run/step-3/config.json: is missing");
+  EXPECT_CONTAINS(message, "There is no earlier checkpoint");
 }
 
 TEST_F(TrainRun, BeginsAnewWhereNothingWasSavedYet) {
@@ -439,7 +489,8 @@ TEST_F(TrainRun, GoesOnWithoutTheFolderThatSaidTheModelsConfiguration) {
 TEST_F(TrainRun, APositionThatIsNoneIsRefused) {
   train(config("run"), false, until(3));
   const std::string progress = scratch / "run/step-3/training/progress.json";
-  const Json written = read_json(progress);
+  Json written = read_json(progress);
+  written.erase("files");  // and with them the checksums
   for (const char* key : {"tokens", "epoch", "next"})
     for (const double number : {1e300, -1.0, 1.5}) {
       Json wrong = written;
@@ -449,11 +500,12 @@ TEST_F(TrainRun, APositionThatIsNoneIsRefused) {
     }
 }
 
-TEST_F(TrainRun, GoesOnFromACheckpointThatNamesNeitherDataNorModel) {
+TEST_F(TrainRun, GoesOnFromACheckpointThatNamesNeitherFilesDataNorModel) {
   train(config("whole"), false);
   train(config("run"), false, until(3));
   const std::string progress = scratch / "run/step-3/training/progress.json";
   Json older = read_json(progress);
+  EXPECT_EQ(older.erase("files"), 1u);
   EXPECT_EQ(older["run"].erase("data_checksum"), 1u);
   EXPECT_EQ(older["run"].erase("model_config"), 1u);
   scratch.write("run/step-3/training/progress.json", older.dump());
