@@ -279,6 +279,11 @@ std::string RunFolder::settle(int64_t step, int64_t best_step, int64_t keep) con
   return why;
 }
 
+bool RunFolder::of_adapter(int64_t step) const {
+  const Json json = read_json(step_path(step) + "/" + kProgress);
+  return json.is_object() && json.contains("run") && json.at("run").contains("lora");
+}
+
 void RunFolder::verify(int64_t step) const {
   const std::string folder = step_path(step), path = folder + "/" + kProgress;
   const auto compare = [&](const std::string& file, const std::string& found, const Json& expected) {

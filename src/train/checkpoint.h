@@ -64,6 +64,9 @@ class RunFolder {
   /// the best. Returns why a link could not be set, as on a file system without links; empty: both are.
   std::string settle(int64_t step, int64_t best_step, int64_t keep) const;
 
+  /// Whether step-N is an adapter's.
+  bool of_adapter(int64_t step) const;
+
   /// Compares step-N's files with the checksums that it was written with, and its number with its name. A checkpoint of an
   /// earlier version has no checksums. Reads the whole checkpoint.
   /// Errors: InputError naming the file, what is wrong with it and the checkpoint before.

@@ -246,7 +246,7 @@ Learner Run::make_learner() {
     throw InputError(config_.path + ": batch is " + std::to_string(config_.batch) + "; expected a multiple of the " +
                      std::to_string(comm_.size()) + " processes that share it");
   const std::string checkpoint = checkpoint_ < 0 ? "" : folder_.step_path(checkpoint_);
-  if (checkpoint_ >= 0 && present(checkpoint + "/adapter_config.json") != config_.lora.has_value())
+  if (checkpoint_ >= 0 && folder_.of_adapter(checkpoint_) != config_.lora.has_value())
     throw InputError(config_.path + ": the run in " + config_.out +
                      (config_.lora ? " learns a whole model" : " learns an adapter") + ", and the configuration has " +
                      (config_.lora ? "" : "no ") + "lora. Set it back, or begin a new run with another out:");

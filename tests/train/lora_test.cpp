@@ -270,6 +270,19 @@ TEST(LoraRun, ConfigurationsThatDoNotFitAreRefused) {
   EXPECT_NE(whole.find("learns an adapter, and the configuration has no lora"), std::string::npos) << whole;
   const std::string adapter = refusal(lora_config(scratch, scratch / "base", 4, kLora), true);
   EXPECT_NE(adapter.find("learns a whole model, and the configuration has lora"), std::string::npos) << adapter;
+  // A file that is lost says nothing about what the run learns, be its loss known from progress.json or, in older ones, not.
+  const std::string lost = scratch / "run/step-2/adapter_config.json", content = read_file(lost);
+  const std::string progress = scratch / "run/step-2/training/progress.json", written = read_file(progress);
+  std::filesystem::remove(lost);
+  const std::string listed = refusal(lora_config(scratch, scratch / "run", 4, kLora), true);
+  EXPECT_EQ(listed.find(lost + ": is missing"), 0u) << listed;
+  Json older = Json::parse(written);
+  older.erase("files");
+  scratch.write("run/step-2/training/progress.json", older.dump());
+  const std::string opened = refusal(lora_config(scratch, scratch / "run", 4, kLora), true);
+  EXPECT_EQ(opened.find(scratch / "run/step-2: holds no adapter_config.json"), 0u) << opened;
+  scratch.write("run/step-2/training/progress.json", written);
+  scratch.write("run/step-2/adapter_config.json", content);
   // The model under the same path is another one now.
   std::fstream weights(scratch / "base/last/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
   weights.seekp(-1, std::ios::end).put('\x3e');
