@@ -118,6 +118,13 @@ std::string checksum_of_progress(Json state) {
   return hexadecimal(add_to_fingerprint(0, std::as_bytes(std::span(text))));
 }
 
+// The step of a line of metrics.jsonl; -1: it is none, as the last one, half-written.
+int64_t measured_step(const std::string& line) {
+  const Json entry = Json::parse(line, nullptr, false);
+  const bool measured = entry.is_object() && entry.contains("step") && entry.at("step").is_number_integer();
+  return measured ? entry.at("step").get<int64_t>() : -1;
+}
+
 // A Hugging Face directory, or the folder of an adapter as PEFT has it. `weights(p)` gives the numbers of a parameter.
 template <class F>
 void write_model(Learner& learner, const Companions& companions, const std::string& folder, F&& weights) {
@@ -353,17 +360,20 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& 
   return progress;
 }
 
+int64_t RunFolder::last_measured() const {
+  std::ifstream file(path_ + "/" + kMetrics);
+  int64_t last = -1;
+  for (std::string line; std::getline(file, line);) last = std::max(last, measured_step(line));
+  return last;
+}
+
 void RunFolder::rewind_metrics(int64_t step) const {
   const std::string path = path_ + "/" + kMetrics;
   if (!present(path)) return;
   std::ifstream file(path);
   std::string kept, line;
-  while (std::getline(file, line)) {
-    const Json entry = Json::parse(line, nullptr, false);  // the last line may be half-written
-    if (entry.is_object() && entry.contains("step") && entry.at("step").is_number_integer() &&
-        entry.at("step").get<int64_t>() <= step)
-      kept += line + "\n";
-  }
+  while (std::getline(file, line))
+    if (const int64_t measured = measured_step(line); measured >= 0 && measured <= step) kept += line + "\n";
   write_file_atomically(path, kept);
 }
 

@@ -78,6 +78,8 @@ class RunFolder {
   /// Errors: FileError for a file that does not fit the learner; InputError if `identity` differs from the run's.
   TrainProgress restore(int64_t step, Learner& learner, TrainIdentity& identity) const;
 
+  /// The last step in metrics.jsonl; -1 where there is none.
+  int64_t last_measured() const;
   /// Drops the lines of metrics.jsonl that came after `step`: they will be written again.
   void rewind_metrics(int64_t step) const;
   /// Appends a line. Errors: RunError from the disk.

@@ -199,9 +199,23 @@ class Run {
       throw InputError(config_.path + ": out: " + config_.out + " holds a run already" +
                        (steps.empty() ? "" : ", up to step " + std::to_string(steps.back())) +
                        ". Go on with it by --resume, or name another folder");
-    if (steps.empty()) return -1;
+    if (steps.empty()) {
+      check_history();
+      return -1;
+    }
     folder_.verify(steps.back());
     return steps.back();
+  }
+
+  // A run that was killed before its first checkpoint begins again; one whose checkpoints are gone has a history to lose.
+  void check_history() const {
+    int64_t due = config_.save_every;
+    if (config_.best && config_.eval_every > 0) due = due > 0 ? std::min(due, config_.eval_every) : config_.eval_every;
+    const int64_t last = folder_.last_measured();
+    if (due > 0 && last > due)
+      throw InputError(config_.path + ": out: " + config_.out + " has no checkpoint, and its metrics.jsonl goes up to step " +
+                       std::to_string(last) + ", although a checkpoint is due at step " + std::to_string(due) +
+                       ". Put the checkpoints back, remove metrics.jsonl to begin anew, or name another folder");
   }
 
   Learner make_learner();

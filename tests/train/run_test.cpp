@@ -355,6 +355,20 @@ TEST_F(TrainRun, BeginsAnewWhereNothingWasSavedYet) {
   EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));
 }
 
+// Lines beyond what must have been saved are a history whose checkpoints are gone: it is not written over.
+TEST_F(TrainRun, KeepsTheMetricsOfARunWhoseCheckpointsAreGone) {
+  const std::string four = "{\"step\": 3}\n{\"step\": 4, \"loss\": 1}\n";
+  scratch.write("run/metrics.jsonl", four);
+  const std::string message = message_of<InputError>([&] { train(config("run"), true); });
+  EXPECT_CONTAINS(message,
+                  "/run has no checkpoint, and its metrics.jsonl goes up to step 4, although a checkpoint is due at step 3");
+  EXPECT_CONTAINS(message, "Put the checkpoints back");
+  EXPECT_EQ(read_file(scratch / "run/metrics.jsonl"), four);
+  std::string text = small_config(scratch, scratch / "run");
+  text.replace(text.find("every: 3"), 8, "every: 6");  // now step 4 is the first, as the best so far
+  EXPECT_EQ(train(parse_train_config(text, "config.yaml"), true).step, 12);
+}
+
 TEST_F(TrainRun, AFullDiskLeavesTheLastCheckpointIntact) {
   train(config("run"), false, until(3));
   const std::string before = weights_bytes(scratch / "run/step-3");
