@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <cerrno>
 #include <cstring>
@@ -147,6 +148,8 @@ class ZstdStream final : public ByteStream {
   explicit ZstdStream(Blocks blocks) : blocks_(std::move(blocks)), z_(ZSTD_createDStream()) {
     file_bytes_ = blocks_.file->size();
     if (z_ == nullptr) throw RunError(blocks_.file->path() + ": zstd cannot start");
+    // Any window; memory is taken for that of the file. Without this, zstd stops at 128 MiB (--long=27).
+    ZSTD_DCtx_setParameter(z_, ZSTD_d_windowLogMax, ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
   }
   ~ZstdStream() override { ZSTD_freeDStream(z_); }
 
@@ -158,6 +161,10 @@ class ZstdStream final : public ByteStream {
       ZSTD_inBuffer in{blocks_.bytes.data(), blocks_.bytes.size(), blocks_.at};
       const size_t left = ZSTD_decompressStream(z_, &out, &in);
       blocks_.at = in.pos;
+      if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
+        throw RunError(blocks_.file->path() +
+                       ": the window of its compression is larger than the memory that is left. Unpack it " +
+                       "with zstd -d --long=31 where there is more");
       if (ZSTD_isError(left) != 0) blocks_.fail(std::string("damaged zstd data: ") + ZSTD_getErrorName(left));
       inside_ = left != 0;
       if (!more && out.pos == 0 && inside_) blocks_.fail("zstd data that ends too early");

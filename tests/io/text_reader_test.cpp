@@ -78,6 +78,14 @@ TEST(TextReader, ReadsTheSameFromPlainGzipAndZstandard) {
   }
 }
 
+// What zstd --long=31 writes: a frame whose window is 2 GiB. RFC 8878: magic, descriptor, window, one raw block that is the last.
+TEST(TextReader, ReadsTheLargestWindowOfZstandard) {
+  const Scratch scratch;
+  const std::string text = "a document", block = raw(static_cast<uint32_t>(text.size() << 3 | 1)).substr(0, 3);
+  const std::string frame = std::string("\x28\xb5\x2f\xfd\0\xa8", 6) + block + text;
+  EXPECT_EQ(documents_of(scratch.write("long.zst", frame)), std::vector<std::string>{text});
+}
+
 TEST(TextReader, CutsDocumentsAtSeparators) {
   const Scratch scratch;
   const std::string text = "\n\nfirst\ntale\n<|end|>\n\nsecond\r\n<|end|><|end|>\n<|end|>third<|end|>\n";
