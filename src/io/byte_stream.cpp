@@ -116,10 +116,13 @@ class GzipStream final : public ByteStream {
     z_.avail_out = static_cast<uInt>(std::min(into.size(), kBlock));
     const uInt room = z_.avail_out;
     while (z_.avail_out == room) {
+      const bool padded = !inside_ && skip_zeros();
       if (!blocks_.more()) {
         if (inside_) blocks_.fail("gzip data that ends too early");
+        consumed_ = blocks_.position();
         return 0;
       }
+      if (padded) blocks_.fail("zeros behind gzip data, and then something else");
       if (!inside_) {
         inflateReset(&z_);  // the next member
         inside_ = true;
@@ -138,6 +141,13 @@ class GzipStream final : public ByteStream {
   }
 
  private:
+  // Files are padded with zeros, which gzip ignores at the end. Whether there are any.
+  bool skip_zeros() {
+    const uint64_t before = blocks_.position();
+    while (blocks_.more() && blocks_.bytes[blocks_.at] == 0) ++blocks_.at;
+    return blocks_.position() > before;
+  }
+
   Blocks blocks_;
   z_stream z_{};
   bool inside_ = true;  // of a member

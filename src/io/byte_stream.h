@@ -9,7 +9,7 @@ namespace vitrine {
 
 /// Reads a file from its start to its end, in as little memory as a window of the compression takes (at most 128 MiB, but
 /// 2 GiB of a file that zstd --long=31 made). Which compression it is, the first bytes say, not the name. Several gzip members or
-/// zstd frames one after the other are one stream.
+/// zstd frames one after the other are one stream; zeros behind the last gzip member are ignored.
 class ByteStream {
  public:
   /// Errors: FileError for a missing, unreadable or special file.

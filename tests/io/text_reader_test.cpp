@@ -86,6 +86,23 @@ TEST(TextReader, ReadsTheLargestWindowOfZstandard) {
   EXPECT_EQ(documents_of(scratch.write("long.zst", frame)), std::vector<std::string>{text});
 }
 
+// As gzip itself has it: tar pads to a block of a tape.
+TEST(TextReader, ZerosBehindGzipAreNoText) {
+  const Scratch scratch;
+  const std::string text = long_text(), zeros(400'000, '\0');
+  for (const size_t padding : {size_t{1}, size_t{512}, zeros.size()}) {
+    const std::string file = scratch.write("padded.gz", gzip(text) + zeros.substr(0, padding));
+    EXPECT_TRUE(documents_of(file) == std::vector<std::string>{text}) << padding;
+    TextReader reader(file, {});
+    for (TextPiece piece; reader.next(piece);) continue;
+    EXPECT_EQ(reader.consumed(), reader.file_bytes());
+  }
+  for (const std::string& rest : {std::string("x"), gzip(text), zeros.substr(0, 300'000) + "x"})
+    EXPECT_CONTAINS(message_of([&] { documents_of(scratch.write("garbage.gz", gzip(text) + zeros.substr(0, 5) + rest)); }),
+                    "zeros behind gzip data, and then something else");
+  EXPECT_CONTAINS(message_of([&] { documents_of(scratch.write("garbage.gz", gzip(text) + "more")); }), "damaged gzip data");
+}
+
 TEST(TextReader, CutsDocumentsAtSeparators) {
   const Scratch scratch;
   const std::string text = "\n\nfirst\ntale\n<|end|>\n\nsecond\r\n<|end|><|end|>\n<|end|>third<|end|>\n";
