@@ -165,6 +165,7 @@ Action define_train(CLI::App& app) {
   for (const char* name : {"CONFIG", "--resume"}) app.get_option(name)->excludes(one_step)->excludes(example);
   example->excludes(one_step);
   add_json(app, o->json);
+  example->excludes(app.get_option("--json"));  // it is YAML
   return [o] { run_train(*o); };
 }
 

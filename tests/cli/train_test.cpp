@@ -212,6 +212,7 @@ TEST_F(TrainCommand, RefusesWithTwoAndFailsWithOne) {
   expect_refused({"train", config("a", 4), "--one-step", "a", "--target", " b"}, {"CONFIG", "--one-step"});
   expect_refused({"train", "--one-step", "a", "--target", " b", "--resume"}, {"--resume", "--one-step"});
   expect_refused({"train", "--example", "--resume"}, {"--resume", "--example"});
+  expect_refused({"train", "--example", "--json"}, {"--json", "--example"});
   expect_refused({"train", scratch / "none.yaml"}, {"none.yaml"});
   expect_refused({"train", config("a", 4, "stepps: 1\n")}, {"\"stepps\" is not known", "Here can stand: "});
   expect_refused({"train", config("b", 4, "threads: 0\n")}, {"\"threads\" is \"0\"; expected a whole number from 1 to 1024"});
