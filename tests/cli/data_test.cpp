@@ -87,9 +87,8 @@ TEST(Data, ReadsTextAndJsonLinesTogether) {
 
 TEST(Data, SaysWhyTheFolderCannotBeMade) {
   const Scratch scratch;
-  const Outcome outcome = vitrine({"data", kFables, "--out", scratch.write("file", "x") + "/out"});
-  EXPECT_EQ(outcome.code, 1);
-  EXPECT_CONTAINS(outcome.err, "cannot be made: Not a directory");
+  expect_refused({"data", kFables, "--out", scratch.write("file", "x") + "/out"},
+                 {"cannot be made: Not a directory. Name a folder in a place that you may write to"});
 }
 
 }  // namespace

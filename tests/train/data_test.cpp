@@ -481,6 +481,7 @@ TEST(PrepareData, SaysBeforeItStartsThatAFolderCannotBeReplaced) {
   EXPECT_CONTAINS(message("/proc"), "/proc: is where a file system is mounted");
   EXPECT_CONTAINS(message("/"), "/: is where a file system is mounted");
   EXPECT_CONTAINS(message("."), ".: is the folder that this runs in");
+  EXPECT_CONTAINS(message("/proc/tokens"), "/proc/tokens.unfinished: cannot be made: ");
   fs::create_directories(scratch / "disk/tokens");
   fs::create_directory_symlink(scratch / "disk/tokens", scratch / "link");
   prepare({.files = {kFables}}, scratch / "link");

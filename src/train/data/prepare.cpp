@@ -211,7 +211,9 @@ class Unfinished {
   static void make(const fs::path& folder) {
     std::error_code error;
     fs::create_directories(folder, error);
-    if (error) throw RunError(folder.string() + ": cannot be made: " + error.message());
+    if (error)
+      throw InputError(folder.string() + ": cannot be made: " + error.message() +
+                       ". Name a folder in a place that you may write to");
   }
   fs::path out_, work_, old_;
 };
