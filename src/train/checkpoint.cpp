@@ -1,7 +1,6 @@
 #include "train/checkpoint.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -175,12 +174,7 @@ RunFolder::RunFolder(const std::string& path, bool holder) : path_(path) {
   std::error_code error;
   made_ = fs::create_directories(path, error);
   if (error) throw InputError("out: " + path + " cannot be made: " + error.message() + ". Name a folder that you may write to");
-  folder_ = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder_ < 0) throw InputError("out: " + path + " cannot be opened: " + reason());
-  if (::flock(folder_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(folder_);
-    throw UsageError("out: another process trains in " + path + ". Wait for it, or name another folder");
-  }
+  lock_.emplace(path, "out: another process trains in " + path + ". Wait for it, or name another folder");
   for (const std::string& name : names_in(path))
     if (name.starts_with(kUnfinished) || (name != kMetrics && is_or_becomes(name, kMetrics)))
       fs::remove_all(path + "/" + name, error);
@@ -188,7 +182,6 @@ RunFolder::RunFolder(const std::string& path, bool holder) : path_(path) {
 
 RunFolder::~RunFolder() {
   if (metrics_ >= 0) ::close(metrics_);
-  if (folder_ >= 0) ::close(folder_);
   if (made_) ::rmdir(path_.c_str());  // which leaves a folder that is not empty
 }
 

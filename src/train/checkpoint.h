@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "io/folder_lock.h"
 #include "model/export.h"
 #include "train/data/batch_source.h"
 #include "train/learner.h"
@@ -91,7 +92,8 @@ class RunFolder {
 
   std::string path_;
   bool made_ = false;
-  int folder_ = -1, metrics_ = -1;
+  std::optional<FolderLock> lock_;
+  int metrics_ = -1;
 };
 
 }  // namespace vitrine

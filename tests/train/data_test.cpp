@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "base/json.h"
 #include "base/mapped_file.h"
@@ -336,10 +338,11 @@ TEST(BatchSource, RefusesDataThatHoldsNoWindow) {
 
 // Preparing -----------------------------------------------------------------------------------------------------------
 
-Prepared prepare(const PrepareOptions& options, const std::string& out, int threads = 2) {
+Prepared prepare(const PrepareOptions& options, const std::string& out, int threads = 2,
+                 const std::function<void(const PrepareProgress&)>& progress = {}) {
   static const auto tokenizer = tales_tokenizer();
   ThreadPool pool(threads);
-  return prepare_data(*tokenizer, pool, options, out);
+  return prepare_data(*tokenizer, pool, options, out, {}, progress);
 }
 
 TEST(PrepareData, GivesTheIdsOfSentencePiece) {  // tests/golden/token_data/make.py
@@ -489,6 +492,24 @@ TEST(PrepareData, SaysBeforeItStartsThatAFolderCannotBeReplaced) {
   EXPECT_TRUE(fs::is_symlink(scratch / "link"));
   EXPECT_GT(TokenData::open(scratch / "disk/tokens/train").tokens(), 0u);
   for (const auto& entry : fs::directory_iterator(scratch / "disk")) EXPECT_EQ(entry.path().filename(), "tokens");
+}
+
+TEST(PrepareData, OneProcessWritesAFolder) {
+  const Scratch scratch;
+  const std::string out = scratch / "out";
+  const PrepareOptions halves{.files = {kFables}, .text = {.separator = "\n\n\n"}, .valid = 0.5};
+  bool asked = false;
+  prepare({.files = {kFables}}, out, 2, [&](const PrepareProgress&) {
+    if (std::exchange(asked, true)) return;
+    EXPECT_CONTAINS(message_of<UsageError>([&] { prepare(halves, out + "/"); }),
+                    "out: another process writes it. Wait for it, or name another folder");
+  });
+  EXPECT_TRUE(asked);
+  EXPECT_GT(TokenData::open(out + "/train").tokens(), 0u);
+  EXPECT_FALSE(fs::exists(out + "/valid"));
+  prepare(halves, out);
+  EXPECT_TRUE(fs::exists(out + "/valid"));
+  EXPECT_FALSE(fs::exists(out + ".unfinished"));
 }
 
 TEST(PrepareData, LeavesTheOldDataWhenTheDiskIsFull) {

@@ -7,11 +7,13 @@
 #include <filesystem>
 #include <future>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/plural.h"
+#include "io/folder_lock.h"
 
 namespace vitrine {
 namespace {
@@ -176,9 +178,12 @@ class Unfinished {
     work_ = out_.string() + ".unfinished";
     old_ = out_.string() + ".replaced";
     for (const fs::path& replaced : {out_, work_, old_}) check_replaceable(replaced);
+    do {
+      make(work_);
+      lock_.emplace(work_.string(), out_.string() + ": another process writes it. Wait for it, or name another folder");
+    } while (!lock_->is_at(work_));
     std::error_code ignored;
-    fs::remove_all(work_, ignored);  // of a run that was killed
-    make(work_);
+    for (const auto& entry : fs::directory_iterator(work_)) fs::remove_all(entry, ignored);  // of a run that was killed
   }
   ~Unfinished() {
     std::error_code ignored;
@@ -216,6 +221,7 @@ class Unfinished {
                        ". Name a folder in a place that you may write to");
   }
   fs::path out_, work_, old_;
+  std::optional<FolderLock> lock_;  // of work_
 };
 
 PreparedSplit written(const TokenDataWriter& writer) { return {writer.tokens(), writer.documents(), writer.text_bytes()}; }

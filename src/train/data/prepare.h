@@ -52,7 +52,7 @@ struct PrepareProgress {
 /// progress         called now and then from the calling thread, and at the end
 /// Errors: as TextReader and Tokenizer::encode; InputError for files without text, for a held-out share that holds no
 /// document or all of them, for a file in both lists, and for an `out` that holds anything else or cannot be made or replaced;
-/// RunError from the disk.
+/// UsageError while another process writes it; RunError from the disk.
 Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const PrepareOptions& options, const std::string& out,
                       const std::map<std::string, std::string>& tokenizer_files = {},
                       const std::function<void(const PrepareProgress&)>& progress = {});
