@@ -44,13 +44,14 @@ void sync_directory(const std::string& path) {
   ::close(fd);
 }
 
+// -1: no checkpoint's name, which has no zero in front.
 int64_t step_of(const std::string& name) {
   int64_t step = -1;
   const std::string_view text = name;
   if (!text.starts_with(kStep)) return -1;
   const std::string_view digits = text.substr(std::strlen(kStep));
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  return error == std::errc{} && end == digits.data() + digits.size() ? step : -1;
+  return error == std::errc{} && end == digits.data() + digits.size() && std::to_string(step) == digits ? step : -1;
 }
 
 Json identity_json(const TrainIdentity& i) {

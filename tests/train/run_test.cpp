@@ -298,6 +298,13 @@ TEST_F(TrainRun, IgnoresAndClearsWhatAKilledRunLeft) {
   EXPECT_EQ(names_under(scratch / "cut"), names_under(scratch / "whole"));
 }
 
+TEST_F(TrainRun, AFolderOfAnotherNameIsNoCheckpoint) {
+  train(config("run"), false, until(6));
+  std::filesystem::copy(scratch / "run/step-6", scratch / "run/step-007", std::filesystem::copy_options::recursive);
+  EXPECT_EQ(RunFolder(scratch / "run").steps().back(), 6);
+  EXPECT_EQ(train(config("run"), true).step, 12);
+}
+
 // One bit of any file, a file of another checkpoint, or one that is gone: each is named, with what to do.
 TEST_F(TrainRun, ADamagedCheckpointIsRefused) {
   train(config("run", "ema: 0.9\n"), false, until(6));
