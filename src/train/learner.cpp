@@ -47,9 +47,8 @@ Learner::Learner(OpenedModel opened, const LearnerOptions& options)
       engine_(std::move(opened), {.threads = options.threads}),
       parameters_(engine_.opened().adapter != nullptr
                       ? Parameters(*engine_.opened().adapter)
-                      : Parameters(*engine_.opened().model, options.comm == nullptr || options.comm->size() == 1
-                                                                ? Parameters::Grads::first_sets
-                                                                : Parameters::Grads::added)),
+                      : Parameters(*engine_.opened().model,
+                                   comm().size() == 1 ? Parameters::Grads::first_sets : Parameters::Grads::added)),
       shards_(parameters_, comm()),
       tape_(options.recompute) {
   if (engine_.opened().adapter == nullptr) {  // copied

@@ -45,8 +45,8 @@ struct PrepareProgress {
 /// leaves what was there. The same bytes come out for any number of threads.
 ///
 /// Control tokens that are spelled out in the text stay text. A document of more than TextOptions::longest bytes is tokenised
-/// in pieces (see TextReader), none of which ends inside an added token or a user-defined piece; a tokenizer that puts a space
-/// before a text does so before each piece.
+/// in pieces (see TextReader), which end inside no added token or user-defined piece as far as TextOptions::lies_across is asked;
+/// a tokenizer that puts a space before a text does so before each piece.
 ///
 /// tokenizer_files  by name, written to `out`: tokenizer.json, tokenizer_config.json
 /// progress         called now and then from the calling thread, and at the end
