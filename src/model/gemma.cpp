@@ -175,10 +175,12 @@ GemmaConfig read(const ModelConfig& config) {
   c.norm = {.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6), .offset = config.gguf ? 0.0 : 1.0};
   c.form = read_block_form(config);
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
-  // "gelu" in old configurations was a slip: every Gemma was trained with the tanh form. Some say both.
+  // "gelu" in old configurations was a slip: every Gemma was trained with the tanh form. Other names of the exact form mean it,
+  // as in transformers. Some configurations say both keys.
   const auto activation = [&](const char* key, const char* other) {
-    const Activation f = read_activation(keys, keys.has(key) ? key : other, {}, "gelu_pytorch_tanh");
-    return f == Activation::gelu_exact ? Activation::gelu_tanh : f;
+    const char* named = keys.has(key) ? key : other;
+    if (keys.string(named, {}, "") == "gelu") return Activation::gelu_tanh;
+    return read_activation(keys, named, {}, "gelu_pytorch_tanh");
   };
   c.activation = activation("hidden_act", "hidden_activation");
   if (activation("hidden_activation", "hidden_act") != c.activation)

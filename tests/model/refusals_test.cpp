@@ -157,6 +157,19 @@ TEST(Refusals, KeysThatNobodyHonours) {
                   "\"hidden_activation\" is \"silu\"; contradicts hidden_act (gelu)");
 }
 
+// transformers' GemmaConfig takes the name "gelu" alone for the tanh form; GELUActivation("gelu_python") is the exact one.
+TEST(Refusals, GemmasSlipIsTheNameGeluAlone) {
+  const auto activation = [](const char* name) {
+    Changed model("gemma");
+    model.config([&](Json& config) { config.erase("hidden_activation"); }).set("hidden_act", name);
+    model.write();
+    return open_model(model.dir()).model->block_spec(0).activation;
+  };
+  EXPECT_EQ(activation("gelu"), Activation::gelu_tanh);
+  EXPECT_EQ(activation("gelu_pytorch_tanh"), Activation::gelu_tanh);
+  EXPECT_EQ(activation("gelu_python"), Activation::gelu_exact);
+}
+
 TEST(Refusals, WhatPublishedConfigurationsSayIsAccepted) {
   Changed("qwen2").set("use_mrope", false).loads();
   Changed("llama").set("rope_interleaved", false).set("is_llama_config", true).set("rope_scaling", nullptr).loads();
