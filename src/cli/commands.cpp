@@ -18,8 +18,8 @@ const std::vector<Command>& commands() {
        define_generate},
       {"chat", "Talk to a model through its own chat template",
        "Reads what you say line by line, or one TEXT; answers are streamed. Control tokens spelled out in what is said stay "
-       "text. "
-       "--show-prompt prints what the model really reads.",
+       "text. BOS stands in front once where the tokenizer adds one, whether the template writes it or not. --show-prompt prints "
+       "what the template wrote.",
        "vitrine chat \"There was once a king\" --template examples/plain-chat.jinja --max-tokens 24", define_chat},
       {"tokenize", "Split text into tokens: ids, pieces, byte offsets",
        "--model may also name a bare tokenizer: a folder with tokenizer.json, tokenizer.model or vocab.json and merges.txt, or "

@@ -1,6 +1,7 @@
 #include "generate/chat.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 
 namespace vitrine {
@@ -14,6 +15,22 @@ std::string template_of(const Engine& engine) {
         " has no chat template (chat_template.jinja, \"chat_template\" in tokenizer_config.json or "
         "tokenizer.chat_template in GGUF); it continues text: use `vitrine generate`, or give a template with --template");
   return *std::move(found);
+}
+
+// Tokens that tokenizer_config.json names beside those that every tokenizer may have: templates print them by these names.
+void add_further_names(const OpenedModel& opened, OrderedJson& names) {
+  const std::string path = opened.files.directory + "/tokenizer_config.json";
+  if (opened.gguf != nullptr || !std::filesystem::exists(path)) return;
+  const Json config = read_json(path);
+  if (!config.is_object()) return;
+  const auto add = [&](const std::string& name, const Json& token) {  // "<sep>", or {"content": "<sep>", …}
+    const Json& content = token.is_object() && token.contains("content") ? token["content"] : token;
+    if (content.is_string()) names[name] = content.get<std::string>();
+  };
+  for (const char* key : {"sep_token", "cls_token", "mask_token"})
+    if (config.contains(key)) add(key, config[key]);
+  if (!config.contains("extra_special_tokens") || !config["extra_special_tokens"].is_object()) return;
+  for (const auto& [name, token] : config["extra_special_tokens"].items()) add(name, token);
 }
 
 bool inside(const std::vector<TextSpan>& input, size_t begin, size_t end) {
@@ -31,6 +48,7 @@ ChatFormat::ChatFormat(const Engine& engine, const std::optional<std::string>& s
     if (id) trusted_[key] = tokenizer.piece(*id);
   };
   trusted_ = OrderedJson::object();
+  add_further_names(engine.opened(), trusted_);
   name("bos_token", tokenizer.bos());
   name("eos_token", tokenizer.eos());
   name("unk_token", tokenizer.unknown());

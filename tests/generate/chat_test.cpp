@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {
@@ -49,6 +50,19 @@ TEST_F(Chat, ToolsAndDocumentsAreNone) {
   const ChatFormat asks(engine, std::string("{% if tools is not none %}tools{% endif %}{% if documents is not none %}documents"
                                             "{% endif %}{{ tools is defined }} {{ documents is defined }} {{ tools }}"));
   EXPECT_EQ(asks.text({{"user", "hello"}}, true).text, "True True None");
+}
+
+// As transformers hands its special_tokens_map to the template.
+TEST_F(Chat, TemplatesPrintEveryTokenThatTheTokenizersConfigurationNames) {
+  const Scratch folder;
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"})
+    folder.link(name, std::string(VITRINE_SOURCE) + "/models/tales9m/" + name);
+  folder.write("tokenizer_config.json", R"({"bos_token": "<bos>", "sep_token": "<unk>", "cls_token": {"content": "<eos>"},
+    "mask_token": null, "extra_special_tokens": {"image_token": "<pad>", "audio_token": {"content": "<bos>"}}})");
+  const Engine named(folder.path());
+  const ChatFormat prints(named, std::string("{{ bos_token }}|{{ sep_token }}|{{ cls_token }}|{{ mask_token }}|{{ image_token }}|"
+                                             "{{ audio_token }}"));
+  EXPECT_EQ(prints.text({{"user", "hello"}}).text, "<bos>|<unk>|<eos>||<pad>|<bos>");
 }
 
 TEST_F(Chat, AModelWithoutATemplateSaysSo) {
