@@ -178,8 +178,14 @@ nb::list beam_hypotheses(Session& session, const Ids& ids, const BeamOptions& op
     const Run running(session, none);
     found = generate_beams(session.engine, tokens, options);
   }
+  const auto spelled = [&](const Hypothesis& hypothesis) {  // the end token has no text
+    std::span<const int32_t> ids = hypothesis.tokens;
+    if (std::find(options.eos.begin(), options.eos.end(), ids.back()) != options.eos.end()) ids = ids.first(ids.size() - 1);
+    return session.engine.has_tokenizer() ? session.engine.text_behind(tokens, ids) : std::string();
+  };
   nb::list result;
-  for (const Hypothesis& hypothesis : found) result.append(nb::make_tuple(hypothesis.tokens, hypothesis.score));
+  for (const Hypothesis& hypothesis : found)
+    result.append(nb::make_tuple(text(spelled(hypothesis)), hypothesis.tokens, hypothesis.score));
   return result;
 }
 
@@ -307,7 +313,6 @@ void bind_model(nb::module_& m) {
       .def("describe", &describe, nb::sig("def describe(self) -> dict[str, typing.Any]"))
       .def_prop_ro("hook_names", [](const Session& s) { return s.engine.model().hook_names(); })
       .def("find_hooks", &find_hooks, nb::arg("request"))
-      .def_prop_ro("has_tokenizer", [](const Session& s) { return s.engine.has_tokenizer(); })
       .def_prop_ro("tokenizer",
                    [](const SharedSession& s) {
                      s->engine.tokenizer();  // throws if there is none
@@ -346,8 +351,8 @@ void bind_model(nb::module_& m) {
           nb::sig("def stream(self, ids: numpy.typing.NDArray[numpy.int64], options: GenerateOptions, hooks: HookCalls) -> "
                   "TextStream"))
       .def("beams", &beam_hypotheses, nb::arg("ids"), nb::arg("options"),
-           nb::sig(
-               "def beams(self, ids: numpy.typing.NDArray[numpy.int64], options: BeamOptions) -> list[tuple[list[int], float]]"))
+           nb::sig("def beams(self, ids: numpy.typing.NDArray[numpy.int64], options: BeamOptions) -> list[tuple[str, list[int], "
+                   "float]]"))
       .def_prop_ro("weight_names", &weight_names)
       .def("weight", &weight, nb::arg("name"), nb::sig("def weight(self, name: str) -> numpy.typing.NDArray[numpy.float32]"));
 }

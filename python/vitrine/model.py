@@ -432,13 +432,7 @@ class Model:
         options = BeamOptions(n_beams=n_beams, n_return=n_return, max_tokens=max_tokens, length_penalty=length_penalty,
                               early_stopping=early_stopping, eos=ends)
         found = self._session.beams(self._one(prompt), options)
-        return [Hypothesis(self._text(tokens, ends), tokens, score) for tokens, score in found]
-
-    def _text(self, tokens: list[int], ends: list[int]) -> str:
-        if not self._session.has_tokenizer:
-            return ""
-        kept = tokens[:-1] if tokens and tokens[-1] in ends else tokens
-        return self.tokenizer.decode(kept)
+        return [Hypothesis(text, tokens, score) for text, tokens, score in found]
 
     # Gradients ----------------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,9 @@ struct Options {
 void answer(Engine& engine, const ChatFormat& format, std::vector<ChatMessage>& messages, const Options& o) {
   const std::vector<int32_t> prompt = format.ids(messages);
   if (o.show_prompt) log("{}", visible(format.text(messages).text));
-  const Generation made = generate(engine, prompt, o.generate.options(engine), [&](std::string_view piece) {
+  GenerateOptions options = o.generate.options(engine);
+  options.alone = true;
+  const Generation made = generate(engine, prompt, options, [&](std::string_view piece) {
     if (o.model.json) return;
     write_out(piece);
     finish_output();

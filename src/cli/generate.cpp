@@ -37,9 +37,9 @@ void log_timings(const Timings& t) {
       t.decode_ms, rate(t.decode_tokens, t.decode_ms));
 }
 
-/// Text of ids, or null where the model has no tokenizer or the prompt was given as ids.
+/// Text of ids behind the prompt, or null where the model has no tokenizer or the prompt was given as ids.
 OrderedJson text_json(const Engine& engine, const Prompt& prompt, std::span<const int32_t> ids) {
-  return prompt.from_text ? OrderedJson(engine.decode(ids)) : OrderedJson(nullptr);
+  return prompt.from_text ? OrderedJson(engine.text_behind(prompt.ids, ids)) : OrderedJson(nullptr);
 }
 
 OrderedJson one_by_one(Engine& engine, const Prompt& prompt, const Options& o, double load_ms) {
@@ -82,7 +82,7 @@ OrderedJson by_beams(Engine& engine, const Prompt& prompt, const Options& o, dou
     for (const Hypothesis& h : found) {
       const auto ids = without_end(h);
       print("{}  {}\n", dim(fmt::format("{:9.4f}", h.score)),
-            prompt.from_text ? visible(engine.decode(ids)) : fmt::format("{}", fmt::join(ids, ",")));
+            prompt.from_text ? visible(engine.text_behind(prompt.ids, ids)) : fmt::format("{}", fmt::join(ids, ",")));
     }
     log_timings(timings);
     return nullptr;

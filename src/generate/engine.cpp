@@ -67,10 +67,19 @@ std::optional<std::string> Engine::piece(int32_t id) const {
   return tokenizer_->piece(id);
 }
 
-std::string Engine::decode(std::span<const int32_t> ids) const {
-  std::vector<int32_t> spelled(ids.begin(), ids.end());
-  std::erase_if(spelled, [&](int32_t id) { return id >= tokenizer().vocab_size(); });
-  return tokenizer().decode(spelled);
+StreamDecoder Engine::decoder_behind(std::span<const int32_t> prompt) const {
+  StreamDecoder decoder(tokenizer());
+  for (const int32_t id : prompt)
+    if (id < tokenizer().vocab_size()) decoder.push(id);
+  return decoder;
+}
+
+std::string Engine::text_behind(std::span<const int32_t> prompt, std::span<const int32_t> ids) const {
+  StreamDecoder decoder = decoder_behind(prompt);
+  std::string text;
+  for (const int32_t id : ids)
+    if (id < tokenizer().vocab_size()) text += decoder.push(id);
+  return text + decoder.flush();
 }
 
 std::vector<int32_t> Engine::prompt_ids(std::string_view text, bool add_special, Special special) const {

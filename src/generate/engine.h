@@ -66,8 +66,11 @@ class Engine {
   /// An id as the vocabulary spells it. Nothing without a tokenizer and for an id that has no piece: a model may have more rows
   /// than its tokenizer has pieces.
   std::optional<std::string> piece(int32_t id) const;
-  /// The text of ids; those without a piece have none. Errors: as tokenizer().
-  std::string decode(std::span<const int32_t> ids) const;
+  /// What turns the ids behind `prompt` into the text behind the prompt's: many a tokenizer takes the space off the first piece
+  /// of a text, and none of theirs is it. Errors: as tokenizer().
+  StreamDecoder decoder_behind(std::span<const int32_t> prompt) const;
+  /// The text of ids behind a prompt; those without a piece have none. Errors: as tokenizer().
+  std::string text_behind(std::span<const int32_t> prompt, std::span<const int32_t> ids) const;
 
   /// The ids of a prompt, BOS by the tokenizer's rule unless `add_special` is false. Errors: InputError for an empty result.
   std::vector<int32_t> prompt_ids(std::string_view text, bool add_special = true, Special special = Special::as_file) const;

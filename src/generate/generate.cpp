@@ -38,7 +38,7 @@ TokenLoop::TokenLoop(Engine& engine, std::vector<int32_t> prompt, GenerateOption
       cache_(engine.make_cache(static_cast<int64_t>(prompt_.size()) + std::max<int64_t>(room_, 1))),
       sequence_(cache_->sequence()) {
   if (engine.has_tokenizer()) {
-    decoder_.emplace(engine.tokenizer());
+    decoder_.emplace(options_.alone ? StreamDecoder(engine.tokenizer()) : engine.decoder_behind(prompt_));
   } else if (!options_.stops.empty()) {
     throw UsageError("stop strings need a tokenizer, which this model lacks; use end tokens (--eos)");
   }

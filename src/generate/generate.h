@@ -22,6 +22,7 @@ struct GenerateOptions {
   std::vector<int32_t> eos = {};  // tokens that end the text; ignored if ignore_eos
   bool ignore_eos = false;
   std::vector<std::string> stops = {};  // strings that end the text, wherever token borders lie
+  bool alone = false;  // the new text is one of its own, as an answer in a chat is; else it goes on where the prompt's ends
 };
 
 class Stopwatch {

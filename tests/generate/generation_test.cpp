@@ -49,6 +49,23 @@ std::vector<int32_t> greedy(Engine& engine, const std::vector<int32_t>& prompt, 
   return generate(engine, prompt, up_to(static_cast<int64_t>(max_tokens))).tokens;
 }
 
+Json small_mistral(int64_t vocab_size) {
+  return {{"architectures", {"MistralForCausalLM"}},
+          {"model_type", "mistral"},
+          {"vocab_size", vocab_size},
+          {"hidden_size", 8},
+          {"intermediate_size", 8},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 2},
+          {"num_key_value_heads", 1},
+          {"max_position_embeddings", 2048},
+          {"sliding_window", 4},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 10000.0},
+          {"hidden_act", "silu"},
+          {"tie_word_embeddings", false}};
+}
+
 class Generated : public testing::TestWithParam<std::string> {
  protected:
   Golden gold = Golden::open(GetParam());
@@ -271,6 +288,40 @@ TEST(Generation, GgufReadsAndContinuesTextAsItsDirectoryDoes) {
   }
 }
 
+// Tokenizers of Llama's kind take the space off the first piece of a text; what follows a prompt is none. The expected texts are
+// what decode() gives for the whole without what it gives for the prompt, and decode() is compared with sentencepiece and
+// Hugging Face's tokenizers elsewhere.
+TEST(Generation, TheTextGoesOnWhereThePromptEnds) {
+  const std::string tokenizers = std::string(VITRINE_GOLDEN) + "/tokenizers/variants/";
+  for (const std::string from : {"spm_llama.model", "words_metaspace_always.json"}) {
+    SCOPED_TRACE(from);
+    const TemporaryDirectory folder;
+    std::filesystem::copy(tokenizers + from, folder.path() + (from.ends_with(".model") ? "/tokenizer.model" : "/tokenizer.json"));
+    const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(folder.path());
+    write_random_model(folder.path(), small_mistral(tokenizer->vocab_size()));
+    Engine engine(folder.path(), {2, {}});
+    const std::vector<int32_t> prompt = engine.prompt_ids("the");
+    const int32_t spaced = tokenizer->find("\u2581the").value();
+    GenerateOptions options = up_to(3);
+    options.sampling.logit_bias = {{spaced, 1000.0}};
+    const std::vector<int32_t> made(3, spaced);
+    const Generation got = generate(engine, prompt, options);
+    ASSERT_EQ(got.tokens, made);
+    EXPECT_EQ(got.text, " the the the");
+    EXPECT_EQ(engine.text_behind(prompt, made), " the the the");
+    std::vector<int32_t> whole = prompt;
+    whole.insert(whole.end(), made.begin(), made.end());
+    EXPECT_EQ(tokenizer->decode(whole), tokenizer->decode(prompt) + got.text);
+
+    options.stops = {" t"};
+    EXPECT_EQ(generate(engine, prompt, options).text, "");
+    EXPECT_EQ(generate(engine, prompt, options).tokens.size(), 1u);
+
+    options.stops.clear(), options.alone = true;  // an answer of a chat
+    EXPECT_EQ(generate(engine, prompt, options).text, "the the the");
+  }
+}
+
 // The shipped model -------------------------------------------------------------------------------------------------------
 std::string tales_model() { return std::string(VITRINE_SOURCE) + "/models/tales9m"; }
 
@@ -436,20 +487,7 @@ class NanAt final : public Listener {
 // Also where a window keeps it from the last row, and in chunks of a prompt that are long gone when the logits come.
 TEST(EngineTest, NamesWhereNanBegins) {
   const TemporaryDirectory folder;
-  write_random_model(folder.path(), {{"architectures", {"MistralForCausalLM"}},
-                                     {"model_type", "mistral"},
-                                     {"vocab_size", 50},
-                                     {"hidden_size", 8},
-                                     {"intermediate_size", 8},
-                                     {"num_hidden_layers", 2},
-                                     {"num_attention_heads", 2},
-                                     {"num_key_value_heads", 1},
-                                     {"max_position_embeddings", 2048},
-                                     {"sliding_window", 4},
-                                     {"rms_norm_eps", 1e-5},
-                                     {"rope_theta", 10000.0},
-                                     {"hidden_act", "silu"},
-                                     {"tie_word_embeddings", false}});
+  write_random_model(folder.path(), small_mistral(50));
   Engine engine(folder.path(), {2, {}});
   std::vector<int32_t> ids(3 * static_cast<size_t>(kPrefillChunk) - 7);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i % 50);
