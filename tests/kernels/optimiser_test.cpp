@@ -121,5 +121,18 @@ TEST_P(OptimiserTest, SumOfSquaresNeitherOverflowsNorHidesNaN) {
 
 VITRINE_FOR_EVERY_TARGET(OptimiserTest);
 
+// The square of a gradient above 1e19 leaves f32. An infinite second moment would stay so, and its weight would never move again.
+TEST_P(OptimiserTest, TheSecondMomentStaysFinite) {
+  std::vector<float> w(21, 1.0f), g(21, 3e25f), m(21), v(21);
+  table->adamw(w.data(), g.data(), m.data(), v.data(), w.size(), 0.01f, 0.9f, 0.95f, 1e-8f, 0.0f, 0.1f, 0.05f, 1.0f);
+  for (const float x : v) EXPECT_EQ(x, kLargestMoment);
+  for (const float x : w) EXPECT_TRUE(std::isfinite(x));
+  std::vector<uint16_t> m16(21), v16(21);
+  for (uint32_t seed = 0; seed < 50; ++seed)
+    table->adamw_bf16(w.data(), g.data(), m16.data(), v16.data(), w.size(), 0.01f, 0.9f, 0.95f, 1e-8f, 0.0f, 0.1f, 0.05f, 1.0f, 0,
+                      seed);
+  for (const uint16_t x : v16) EXPECT_TRUE(std::isfinite(bf16_to_f32(x)));
+}
+
 }  // namespace
 }  // namespace vitrine

@@ -1,6 +1,7 @@
 #pragma once
 // One step of an optimiser over n neighbouring parameters, and the sum a gradient's norm is made of. Definition in plain
 // loops, over the scalar.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -13,6 +14,8 @@ namespace vitrine {
 /// AdamW (arXiv:1412.6980; the decay decoupled from the gradient: arXiv:1711.05101), with g = grad_scale · g:
 ///   w = (1 - lr weight_decay) w,   m = beta1 m + (1 - beta1) g,   v = beta2 v + (1 - beta2) g²,
 ///   w = w - lr (m / bias1) / (sqrt(v / bias2) + eps);   bias_i = 1 - beta_i^t, t = 1 in the first step.
+/// v stays at kLargestMoment or below: the square of a gradient above 1e19 leaves f32, and an infinite v would never come back.
+inline constexpr float kLargestMoment = 0x1.fcp127f;  // below the largest bf16, so that rounding up leaves it finite
 template <class T>
 void adamw_reference(T* w, const T* g, T* m, T* v, size_t n, T lr, T beta1, T beta2, T eps, T weight_decay, T bias1, T bias2,
                      T grad_scale) {
@@ -20,7 +23,7 @@ void adamw_reference(T* w, const T* g, T* m, T* v, size_t n, T lr, T beta1, T be
   for (size_t i = 0; i < n; ++i) {
     const T slope = g[i] * grad_scale;
     m[i] += (1 - beta1) * (slope - m[i]);
-    v[i] = beta2 * v[i] + (1 - beta2) * slope * slope;
+    v[i] = std::min(beta2 * v[i] + (1 - beta2) * slope * slope, static_cast<T>(kLargestMoment));
     w[i] = keep * w[i] - rate * m[i] / (std::sqrt(v[i]) / root + eps);
   }
 }

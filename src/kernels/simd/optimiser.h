@@ -49,13 +49,13 @@ HWY_INLINE void adamw_with(float* w, const float* g, const Moments moments, size
                            float eps, float weight_decay, float bias1, float bias2, float grad_scale) {
   const Vec keep = broadcast(1.0f - lr * weight_decay), rate = broadcast(lr / bias1), root = broadcast(1.0f / sqrtf(bias2)),
             fresh1 = broadcast(1.0f - beta1), old2 = broadcast(beta2), fresh2 = broadcast(1.0f - beta2), small = broadcast(eps),
-            factor = broadcast(grad_scale);
+            factor = broadcast(grad_scale), most = broadcast(0x1.fcp127f);  // kLargestMoment
   for (size_t i = 0; i < n; i += kLanes) {
     const size_t here = n - i;
     const Vec slope = hn::Mul(load_up_to(g + i, here), factor);
     const Vec m_old = moments.first(i, here);
     const Vec m_new = hn::MulAdd(fresh1, hn::Sub(slope, m_old), m_old);
-    const Vec v_new = hn::MulAdd(old2, moments.second(i, here), hn::Mul(hn::Mul(fresh2, slope), slope));
+    const Vec v_new = hn::Min(hn::MulAdd(old2, moments.second(i, here), hn::Mul(hn::Mul(fresh2, slope), slope)), most);
     const Vec below = hn::MulAdd(hn::Sqrt(v_new), root, small);
     const Vec w_new = hn::NegMulAdd(rate, hn::Div(m_new, below), hn::Mul(keep, load_up_to(w + i, here)));
     moments.store_both(m_new, v_new, i, here);
