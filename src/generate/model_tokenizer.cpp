@@ -56,7 +56,7 @@ std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufMetadata& metadat
 }
 
 Companions companions_of(const OpenedModel& opened) {
-  if (opened.gguf == nullptr) return companions_in(opened.files.directory);
+  if (opened.gguf == nullptr) return companions_in(opened.files);
   const GgufMetadata& metadata = *opened.gguf;
   Companions files;
   if (metadata.has("tokenizer.ggml.model")) {

@@ -193,11 +193,13 @@ Json exported_config(const ModelFiles& files, DType dtype) {
   return config;
 }
 
-Companions companions_in(const std::string& directory) {
+Companions companions_in(const ModelFiles& files) {
   Companions found;
+  if (!files.generation_config_path.empty()) found["generation_config.json"] = read_file(files.generation_config_path);
+  const std::string& directory = files.directory;
   if (directory.empty()) return found;
   for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
-                           "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json"}) {
+                           "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja"}) {
     const std::string path = directory + "/" + name;
     if (fs::is_regular_file(path)) found[name] = read_file(path);
   }

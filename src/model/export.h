@@ -11,10 +11,10 @@ namespace vitrine {
 /// The configuration with what other programs need to open a directory: the class, and the type of the weights.
 Json exported_config(const ModelFiles& files, DType dtype);
 
-/// What a model's directory holds besides configuration and weights, by name: the tokenizer's files, the chat template, the
-/// settings of generation. Nothing for no directory ("").
+/// What a model's directory holds besides configuration and weights, by name: the files of the tokenizer and the chat template in
+/// files.directory, which may be another than the model's, and the model's settings of generation.
 using Companions = std::map<std::string, std::string>;
-Companions companions_in(const std::string& directory);
+Companions companions_in(const ModelFiles& files);
 void write_companions(const Companions& companions, const std::string& directory);
 
 /// Writes `directory`: under a temporary name beside it, then renamed, so that it is there when it is whole. Every number is

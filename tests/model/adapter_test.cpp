@@ -57,7 +57,7 @@ TEST_P(GoldenAdapter, MergedModelMatchesPeft) {
   const Checkpoint gold = golden_numbers(GetParam());
   OpenedModel opened = open_model(Golden::open(GetParam()).model());
   open_adapter(opened, golden_adapter(GetParam()));
-  write_huggingface(opened, companions_in(opened.files.directory), scratch / "merged", DType::f32);
+  write_huggingface(opened, companions_in(opened.files), scratch / "merged", DType::f32);
   const OpenedModel merged = open_model(scratch / "merged");
   EXPECT_CLOSE(logits_of(merged, first_ids(gold)), golden_tensor(gold, "merged"), Golden::open(GetParam()).tolerance());
   EXPECT_TRUE(std::filesystem::exists(scratch / "merged/tokenizer.json") ||
