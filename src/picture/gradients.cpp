@@ -55,7 +55,8 @@ std::optional<Backward> backward_without_norms(Engine& engine, std::span<const i
 
 std::string told(const Backward& pass) {
   const double first = pass.stream.front(), last = pass.stream[pass.stream.size() - 2];
-  if (!std::isfinite(first) || !std::isfinite(last) || !(last > 0)) return "not finite on its way";
+  if (!std::isfinite(first) || !std::isfinite(last)) return "not finite on its way";
+  if (last == 0) return "zero: it has vanished";
   return fmt::format("{:.3g} times that at the last", first / last);
 }
 
