@@ -184,34 +184,4 @@ Tensor Interventions::see(Context& ctx, std::string_view name, const Tensor& val
   return now.raw() == value.raw() ? Tensor() : now;
 }
 
-ListenerChain::ListenerChain(std::vector<Listener*> listeners) : listeners_(std::move(listeners)) {
-  std::erase(listeners_, nullptr);
-}
-
-bool ListenerChain::wants(std::string_view name) const {
-  return std::any_of(listeners_.begin(), listeners_.end(), [&](const Listener* l) { return l->wants(name); });
-}
-
-Tensor ListenerChain::see(Context& ctx, std::string_view name, const Tensor& value) {
-  Tensor now = value;
-  for (Listener* listener : listeners_) {
-    if (!listener->wants(name)) continue;
-    const Tensor left = listener->see(ctx, name, now);
-    if (left && left.shape() != value.shape())
-      throw ShapeError("the replacement for " + std::string(name) + " has shape " + left.shape().text() + "; expected " +
-                       value.shape().text());
-    if (left) now = left;
-  }
-  return now.raw() == value.raw() ? Tensor() : now;
-}
-
-bool ListenerChain::wants_gradient(std::string_view name) const {
-  return std::any_of(listeners_.begin(), listeners_.end(), [&](const Listener* l) { return l->wants_gradient(name); });
-}
-
-void ListenerChain::see_gradient(std::string_view name, const Tensor& gradient) {
-  for (Listener* listener : listeners_)
-    if (listener->wants_gradient(name)) listener->see_gradient(name, gradient);
-}
-
 }  // namespace vitrine

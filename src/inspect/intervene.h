@@ -1,5 +1,5 @@
 #pragma once
-// Changing what a model computes: edits of hooked values, as a listener, and listeners one after the other.
+// Changing what a model computes: edits of hooked values, as a listener.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -16,7 +16,7 @@ struct ValueEdit {
     set,     // `numbers` are put there
     add,     // factor · `numbers` are added
     scale,   // what is there is multiplied by `factor`
-    recall,  // the sum of what this step showed at `sources` is put there
+    recall,  // the sum of what this step showed at `sources`, with all the edits there, is put there
   };
   std::string hook;  // in full: "blocks.3.attn.hook_z"
   /// Half-open, as a Recorder's: heads cut the head axis, positions (of the sequence, not of the step) rows and queries.
@@ -59,21 +59,6 @@ class Interventions final : public Listener {
   std::vector<ValueEdit> edits_;
   std::map<std::string, std::vector<size_t>, std::less<>> by_hook_;  // which edits
   std::map<std::string, Source, std::less<>> sources_;
-};
-
-/// Several listeners as one: each sees what those before it left, so that a Recorder at the end keeps the edited values.
-class ListenerChain final : public Listener {
- public:
-  /// Null pointers are passed over. The listeners must outlive the chain.
-  explicit ListenerChain(std::vector<Listener*> listeners);
-
-  bool wants(std::string_view name) const override;
-  Tensor see(Context& ctx, std::string_view name, const Tensor& value) override;
-  bool wants_gradient(std::string_view name) const override;
-  void see_gradient(std::string_view name, const Tensor& gradient) override;
-
- private:
-  std::vector<Listener*> listeners_;
 };
 
 }  // namespace vitrine

@@ -15,55 +15,53 @@
 namespace vitrine {
 namespace {
 
-// Logits of some rows, [rows, vocab_size], of a residual stream that was computed with the same listener.
-Tensor checked_logits(Engine& engine, const Step& step, const Tensor& x, Listener& listener, bool edited,
-                      std::span<const int64_t> rows) {
+// Logits of some rows, [rows, vocab_size], of a residual stream that was computed with the same edits.
+Tensor checked_logits(Engine& engine, const Step& step, const Tensor& x, Interventions& edits, std::span<const int64_t> rows) {
   Context& ctx = engine.context();
-  const Listening listening(ctx, listener);
+  const Listening listening(ctx, edits);
   const Tensor z = logits(ctx, x, engine.model().head(), rows);
   if (first_not_finite(z) < 0) return z;
-  FirstNotFinite watch(&listener);
+  FirstNotFinite watch(&edits);
   const Listening watching(ctx, watch);
   logits(ctx, engine.model().residual(ctx, step), engine.model().head(), rows);
   throw RunError(
       "NaN or infinity appeared first in " + (watch.name.empty() ? std::string("the logits") : watch.name) +
-      (edited ? " of the edited run. An intervention there or on an earlier hook may be its cause: numbers that grow beyond "
-                "what f32 holds, or a division by a zero that it puts in. Change it, or edit fewer layers or norms"
-              : "; do the weights hold NaN? `vitrine verify` shows more"));
+      (edits.edits().empty()
+           ? "; do the weights hold NaN? `vitrine verify` shows more"
+           : " of the edited run. An intervention there or on an earlier hook may be its cause: numbers that grow beyond "
+             "what f32 holds, or a division by a zero that it puts in. Change it, or edit fewer layers or norms"));
 }
 
-Tensor residual_of(Engine& engine, const Step& step, Listener& listener) {
-  const Listening listening(engine.context(), listener);
+Tensor residual_of(Engine& engine, const Step& step, Interventions& edits) {
+  const Listening listening(engine.context(), edits);
   return engine.model().residual(engine.context(), step);
 }
 
 // How many rows of logits are made at once: who edits the logits is shown the whole table each time.
-size_t rows_at_once(const Listener& listener, size_t rows) {
-  return listener.wants("hook_logits") ? std::max<size_t>(1, rows) : static_cast<size_t>(kLogitRows);
+size_t rows_at_once(const Interventions& edits, size_t rows) {
+  return edits.wants("hook_logits") ? std::max<size_t>(1, rows) : static_cast<size_t>(kLogitRows);
 }
 
-// Calls read(place among `rows`, logits [vocab_size]) for rows of one sequence, run with `listener` (or null).
+// Calls read(place among `rows`, logits [vocab_size]) for rows of one sequence, run with `edits`.
 using ReadRow = std::function<void(size_t, std::span<const float>)>;
-void run_rows(Engine& engine, std::span<const int32_t> ids, Listener* listener, std::span<const int64_t> rows,
+void run_rows(Engine& engine, std::span<const int32_t> ids, Interventions& edits, std::span<const int64_t> rows,
               const ReadRow& read) {
-  ListenerChain chain({listener});
   const auto frame = engine.context().frame();
   const Step step = Step::of(ids);
-  const Tensor x = residual_of(engine, step, chain);
-  const size_t each = rows_at_once(chain, rows.size());
+  const Tensor x = residual_of(engine, step, edits);
+  const size_t each = rows_at_once(edits, rows.size());
   for (size_t first = 0; first < rows.size(); first += each) {
     const auto scratch = engine.context().frame();
-    const Tensor z =
-        checked_logits(engine, step, x, chain, listener != nullptr, rows.subspan(first, std::min(each, rows.size() - first)));
+    const Tensor z = checked_logits(engine, step, x, edits, rows.subspan(first, std::min(each, rows.size() - first)));
     for (int64_t i = 0; i < z.rows(); ++i)
       read(first + static_cast<size_t>(i), {z.row<float>(i), static_cast<size_t>(z.row_size())});
   }
 }
 
-std::vector<std::vector<float>> logits_of(Engine& engine, std::span<const int32_t> ids, Listener* listener,
+std::vector<std::vector<float>> logits_of(Engine& engine, std::span<const int32_t> ids, Interventions& edits,
                                           std::span<const int64_t> rows) {
   std::vector<std::vector<float>> result(rows.size());
-  run_rows(engine, ids, listener, rows, [&](size_t i, std::span<const float> z) { result[i].assign(z.begin(), z.end()); });
+  run_rows(engine, ids, edits, rows, [&](size_t i, std::span<const float> z) { result[i].assign(z.begin(), z.end()); });
   return result;
 }
 
@@ -84,7 +82,8 @@ class Metric {
                        std::to_string(prompts.corrupt.size()) + "; both must have as many");
     if (kind_ == Kind::kl) {
       const int64_t at = position_of(recipe.metric.position, static_cast<int64_t>(labels_.size()), recipe.metric.where);
-      clean_ = logits_of(engine, labels_, nullptr, std::span(&at, 1))[0];
+      Interventions none;
+      clean_ = logits_of(engine, labels_, none, std::span(&at, 1))[0];
     }
     relative_ = recipe.metric.position;
     where_ = recipe.metric.where;
@@ -93,19 +92,19 @@ class Metric {
   int64_t position() const { return position_; }
   const std::vector<int32_t>& tokens() const { return tokens_; }
 
-  double of(std::span<const int32_t> ids, Listener* listener) const {
+  double of(std::span<const int32_t> ids, Interventions edits = {}) const {
     const auto length = static_cast<int64_t>(ids.size());
     if (kind_ == Kind::loss) {
       std::vector<int64_t> rows(ids.size() - 1);
       std::iota(rows.begin(), rows.end(), 0);
       double sum = 0;
-      run_rows(engine_, ids, listener, rows, [&](size_t i, std::span<const float> z) {
+      run_rows(engine_, ids, edits, rows, [&](size_t i, std::span<const float> z) {
         sum += log_sum_exp(z) - static_cast<double>(z[static_cast<size_t>(labels_[i + 1])]);
       });
       return sum / static_cast<double>(rows.size());
     }
     const int64_t at = position_of(relative_, length, where_);
-    const std::vector<float> z = logits_of(engine_, ids, listener, std::span(&at, 1))[0];
+    const std::vector<float> z = logits_of(engine_, ids, edits, std::span(&at, 1))[0];
     const auto logit = [&](size_t i) { return static_cast<double>(z[static_cast<size_t>(tokens_[i])]); };
     if (kind_ == Kind::logit_difference) return logit(0) - logit(1);
     if (kind_ == Kind::logprob) return logit(0) - log_sum_exp(z);
@@ -145,14 +144,20 @@ ValueEdit whole(const std::string& hook, const Recorder::Value& value) {
   return edit;
 }
 
+// The recipe's interventions and those of a cell are one list: what recalls a hook sees what the later ones left there.
+Interventions joined(Interventions edits, std::vector<ValueEdit> more) {
+  edits.append(std::move(more));
+  return edits;
+}
+
 class Grids {
  public:
-  Grids(Engine& engine, const Recipe& recipe, const RecipePrompts& prompts, const Metric& metric, Interventions& base,
+  Grids(Engine& engine, const Recipe& recipe, const RecipePrompts& prompts, const Metric& metric, const Interventions& base,
         SourceValues& values)
       : engine_(engine), recipe_(recipe), prompts_(prompts), metric_(metric), base_(base), values_(values) {}
 
   // `single` receives the edits that make the cell, if the grid has one cell only.
-  InterveneGrid run(std::optional<Interventions>& single) {
+  InterveneGrid run(std::vector<ValueEdit>& single) {
     if (recipe_.paths) return paths(single);
     return places(single);
   }
@@ -174,12 +179,9 @@ class Grids {
     grid.recipe_head = to_yaml(head);
   }
 
-  double measured(Interventions& edits) const {
-    ListenerChain chain({&base_, &edits});
-    return metric_.of(ids(), &chain);
-  }
+  double measured(const std::vector<ValueEdit>& edits) const { return metric_.of(ids(), joined(base_, edits)); }
 
-  InterveneGrid places(std::optional<Interventions>& single) {
+  InterveneGrid places(std::vector<ValueEdit>& single) {
     const GridSpec& spec = *recipe_.grid;
     const ModelShape& shape = engine_.shape();
     const auto rows = static_cast<int64_t>(ids().size());
@@ -223,20 +225,20 @@ class Grids {
           cell.positions = spec.positions;
         }
         grid.recipe_cells[grid.cell(r, c)] = to_yaml(cell);
-        Interventions edits(plan_edits(engine_, cell, prompts_, values_));
+        std::vector<ValueEdit> edits = plan_edits(engine_, cell, prompts_, values_);
         grid.values[grid.cell(r, c)] = measured(edits);
         if (one) single = std::move(edits);
       }
     return grid;
   }
 
-  InterveneGrid paths(std::optional<Interventions>& single);
+  InterveneGrid paths(std::vector<ValueEdit>& single);
 
   Engine& engine_;
   const Recipe& recipe_;
   const RecipePrompts& prompts_;
   const Metric& metric_;
-  Interventions& base_;
+  const Interventions& base_;
   SourceValues& values_;
 };
 
@@ -244,38 +246,31 @@ class Grids {
 class PathRuns {
  public:
   PathRuns(Engine& engine, const PathSpec& spec, const std::set<HeadPlace>& senders, const RecipePrompts& prompts,
-           Interventions& base)
-      : engine_(engine), prompts_(prompts), base_(base) {
-    const int64_t last_receiver = find_receivers(spec);
+           const Interventions& base)
+      : engine_(engine), spec_(spec), prompts_(prompts), frozen_(base) {
+    const int64_t last_receiver = find_receivers();
     // The order of the run: in a layer the heads, then the MLP.
     if (std::none_of(senders.begin(), senders.end(),
                      [&](const HeadPlace& s) { return 2 * s.layer + (s.head < 0 ? 1 : 0) < last_receiver; }))
       throw InputError(spec.where +
                        ": no receiver comes after a sender, so nothing can reach one. Name receivers of later layers");
-    try {
-      const std::vector<std::string> hooks = {"blocks.*.attn.hook_z", "blocks.*.hook_mlp_out"};
-      const std::vector<std::string> frozen(hooks.begin(), hooks.begin() + (spec.freeze_mlps ? 2 : 1));
-      std::vector<ValueEdit> edits;
-      const Recorder own = trace_to_memory(engine, prompts.run(), frozen, &base, prompts.memory);
-      for (const auto& [name, value] : own.values()) edits.push_back(whole(name, value));
-      freeze_.append(std::move(edits));
-      other_.emplace(trace_to_memory(engine, prompts.other(), hooks, nullptr, prompts.memory));
-    } catch (const InputError& error) {
-      throw InputError(spec.where + ": " + error.what());
-    }
+    const std::vector<std::string> hooks = {"blocks.*.attn.hook_z", "blocks.*.hook_mlp_out"};
+    const std::vector<std::string> frozen(hooks.begin(), hooks.begin() + (spec.freeze_mlps ? 2 : 1));
+    const Recorder own = seen(prompts.run(), frozen, frozen_);
+    std::vector<ValueEdit> held;
+    for (const auto& [name, value] : own.values()) held.push_back(whole(name, value));
+    frozen_.append(std::move(held));
+    other_.emplace(seen(prompts.other(), hooks));
   }
 
   /// The receivers' inputs when the sender alone is as in the other prompt. head -1: the layer's MLP.
   std::vector<ValueEdit> reaching(const HeadPlace& sender) {
     const std::string hook = "blocks." + std::to_string(sender.layer) + (sender.head < 0 ? ".hook_mlp_out" : ".attn.hook_z");
     const Recorder::Value& sent = other_->values().find(hook)->second;
-    Interventions send({sender.head < 0 ? whole(hook, sent) : one_head(hook, sent, sender.head)});
-    Recorder heard(requests_);
-    ListenerChain chain({&base_, &freeze_, &send, &heard});
-    {
-      const auto frame = engine_.context().frame();
-      residual_of(engine_, Step::of(prompts_.run()), chain);
-    }
+    const ValueEdit send = sender.head < 0 ? whole(hook, sent) : one_head(hook, sent, sender.head);
+    std::vector<std::string> hooks;
+    for (const auto& [name, heads] : receivers_) hooks.push_back(name);
+    const Recorder heard = seen(prompts_.run(), hooks, joined(frozen_, {send}));
     std::vector<ValueEdit> edits;
     for (const auto& [name, heads] : receivers_) {
       const Recorder::Value& value = heard.values().find(name)->second;
@@ -289,6 +284,14 @@ class PathRuns {
   }
 
  private:
+  Recorder seen(std::span<const int32_t> ids, const std::vector<std::string>& hooks, Interventions edits = {}) {
+    try {
+      return trace_to_memory(engine_, ids, hooks, &edits, prompts_.memory);
+    } catch (const InputError& error) {
+      throw InputError(spec_.where + ": " + error.what());
+    }
+  }
+
   static ValueEdit one_head(const std::string& name, const Recorder::Value& value, int64_t head) {
     ValueEdit edit;
     edit.hook = name;
@@ -303,41 +306,39 @@ class PathRuns {
   }
 
   // Returns the place of the last one: 2 · layer of a head, 2 · layer + 1 of an MLP, behind all of them for the logits.
-  int64_t find_receivers(const PathSpec& spec) {
+  int64_t find_receivers() {
     const ModelShape& shape = engine_.shape();
     int64_t last = -1;
-    for (const HeadPlace& place : heads_of(spec.to_heads, shape, spec.where)) {
+    for (const HeadPlace& place : heads_of(spec_.to_heads, shape, spec_.where)) {
       last = std::max(last, 2 * place.layer);
-      for (const std::string& input : spec.inputs)
+      for (const std::string& input : spec_.inputs)
         receivers_["blocks." + std::to_string(place.layer) + ".attn.hook_" + input].insert(
             input == "q" ? place.head : place.head / (shape.n_heads / shape.n_kv_heads));
     }
     const std::vector<std::string> names = engine_.model().hook_names();
-    for (const int64_t layer : indices_of(spec.to_mlps, shape.n_layers, "layers", spec.where)) {
+    for (const int64_t layer : indices_of(spec_.to_mlps, shape.n_layers, "layers", spec_.where)) {
       last = std::max(last, 2 * layer + 1);
       for (const char* hook : {".mlp.hook_pre", ".mlp.hook_pre_linear"}) {
         const std::string name = "blocks." + std::to_string(layer) + hook;
         if (std::find(names.begin(), names.end(), name) != names.end()) receivers_[name];
       }
     }
-    if (spec.to_logits) {
+    if (spec_.to_logits) {
       last = 2 * shape.n_layers;
       receivers_["blocks." + std::to_string(shape.n_layers - 1) + ".hook_resid_post"];
     }
-    for (const auto& [name, heads] : receivers_) requests_.push_back({name, {}, {}});
     return last;
   }
 
   Engine& engine_;
+  const PathSpec& spec_;
   const RecipePrompts& prompts_;
-  Interventions& base_;
-  Interventions freeze_;
+  Interventions frozen_;  // the recipe's, then the held values
   std::optional<Recorder> other_;
   std::map<std::string, std::set<int64_t>> receivers_;  // by hook: which heads; none: all of it
-  std::vector<HookRequest> requests_;
 };
 
-InterveneGrid Grids::paths(std::optional<Interventions>& single) {
+InterveneGrid Grids::paths(std::vector<ValueEdit>& single) {
   const PathSpec& spec = *recipe_.paths;
   const ModelShape& shape = engine_.shape();
   require_equal_lengths(spec.where);
@@ -380,7 +381,7 @@ InterveneGrid Grids::paths(std::optional<Interventions>& single) {
         cell.mlps = {std::to_string(sender.layer)};
       }
       grid.recipe_cells[grid.cell(r, c)] = to_yaml(cell);
-      Interventions edits(runs.reaching(sender));
+      std::vector<ValueEdit> edits = runs.reaching(sender);
       grid.values[grid.cell(r, c)] = measured(edits);
       if (senders.size() == 1) single = std::move(edits);
     }
@@ -388,19 +389,19 @@ InterveneGrid Grids::paths(std::optional<Interventions>& single) {
 }
 
 // Predictions of both runs and their distance, at the given positions.
-void compare(Engine& engine, std::span<const int32_t> ids, Listener& edits, std::span<const int64_t> rows, int64_t top,
+void compare(Engine& engine, std::span<const int32_t> ids, Interventions& edits, std::span<const int64_t> rows, int64_t top,
              InterveneResult& result) {
-  ListenerChain nobody({});
+  Interventions none;
   const auto frame = engine.context().frame();
   const Step step = Step::of(ids);
-  const Tensor before = residual_of(engine, step, nobody), after = residual_of(engine, step, edits);
+  const Tensor before = residual_of(engine, step, none), after = residual_of(engine, step, edits);
   const auto n = static_cast<size_t>(std::min(top, engine.shape().vocab_size));
   const size_t each = rows_at_once(edits, rows.size());
   for (size_t first = 0; first < rows.size(); first += each) {
     const auto scratch = engine.context().frame();
     const auto part = rows.subspan(first, std::min(each, rows.size() - first));
-    const Tensor p = checked_logits(engine, step, before, nobody, false, part);
-    const Tensor q = checked_logits(engine, step, after, edits, true, part);
+    const Tensor p = checked_logits(engine, step, before, none, part);
+    const Tensor q = checked_logits(engine, step, after, edits, part);
     for (int64_t i = 0; i < p.rows(); ++i) {
       const std::span<const float> p_row(p.row<float>(i), static_cast<size_t>(p.row_size()));
       const std::span<const float> q_row(q.row<float>(i), static_cast<size_t>(q.row_size()));
@@ -440,19 +441,21 @@ InterveneResult intervene(Engine& engine, const Recipe& recipe, const InterveneO
   result.metric_tokens = metric.tokens();
 
   SourceValues values(engine, options.memory);
-  Interventions base;
+  Interventions edits;
   for (const Intervention& intervention : recipe.interventions) {
-    std::vector<ValueEdit> edits = plan_edits(engine, intervention, prompts, values);
+    std::vector<ValueEdit> planned = plan_edits(engine, intervention, prompts, values);
     InterveneResult::Done done{to_yaml(intervention), {}};
-    for (const ValueEdit& edit : edits) done.hooks.push_back(touched(edit));
+    for (const ValueEdit& edit : planned) done.hooks.push_back(touched(edit));
     result.interventions.push_back(std::move(done));
-    base.append(std::move(edits));
+    edits.append(std::move(planned));
   }
 
-  std::optional<Interventions> single;
-  if (recipe.grid || recipe.paths) result.grid = Grids(engine, recipe, prompts, metric, base, values).run(single);
+  if (recipe.grid || recipe.paths) {
+    std::vector<ValueEdit> single;
+    result.grid = Grids(engine, recipe, prompts, metric, edits, values).run(single);
+    edits.append(std::move(single));
+  }
 
-  ListenerChain edits({&base, single ? &*single : nullptr});
   std::vector<int64_t> rows = {result.position};
   if (options.all_positions) {
     rows.resize(ids.size());
@@ -460,10 +463,10 @@ InterveneResult intervene(Engine& engine, const Recipe& recipe, const InterveneO
   }
   compare(engine, ids, edits, rows, options.top, result);
   if (recipe.metric.kind == MetricSpec::Kind::none) return result;
-  result.metric_clean = metric.of(prompts.clean, nullptr);
-  if (recipe.corrupt) result.metric_corrupt = metric.of(prompts.corrupt, nullptr);
+  result.metric_clean = metric.of(prompts.clean);
+  if (recipe.corrupt) result.metric_corrupt = metric.of(prompts.corrupt);
   result.metric_before = prompts.run_corrupt ? result.metric_corrupt : result.metric_clean;
-  result.metric_after = metric.of(ids, &edits);
+  result.metric_after = metric.of(ids, edits);
   return result;
 }
 

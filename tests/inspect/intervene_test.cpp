@@ -232,9 +232,11 @@ TEST_P(LensGrids, DirectPathsAreTransformerLens) {
   EXPECT_GE(compared, GetParam() == "gpt2_a" ? 60 : 40);
 }
 
-// The direct path to the logits adds the difference of the head's own results to the last stream, and nothing else.
+// The direct path to the logits adds the difference of the head's own results to the last stream, and nothing else,
+// before the last norm or what an intervention makes of it.
 TEST_P(LensGrids, PathsToTheLogitsAreDifferencesOfResults) {
-  const InterveneGrid found = grid("path: {senders: {head: '*', mlp: 1}, receivers: logits}\n");
+  const std::string path = "path: {senders: {head: '*', mlp: 1}, receivers: logits}\n";
+  const InterveneGrid found = grid(path), without_norm = grid("interventions: [{norm: ln_final, do: identity}]\n" + path);
   ASSERT_EQ(found.columns.size(), static_cast<size_t>(engine.shape().n_heads + 1));
   EXPECT_EQ(found.columns[1], "head 1");
   EXPECT_EQ(found.columns.back(), "mlp");
@@ -259,15 +261,24 @@ TEST_P(LensGrids, PathsToTheLogitsAreDifferencesOfResults) {
           const auto at = static_cast<size_t>(mlp ? r * s.d_model + i : (r * s.n_heads + head) * s.d_model + i);
           edit.numbers.push_back(a[at] - b[at]);
         }
-      Interventions direct({edit});
-      Context& ctx = engine.context();
-      ctx.listen(&direct);
-      const auto frame = ctx.frame();
-      const Step step = Step::of(kCorrupt);
-      const int64_t last = rows - 1;
-      const Tensor z = logits(ctx, engine.model().residual(ctx, step), engine.model().head(), std::span(&last, 1));
-      ctx.listen(nullptr);
-      EXPECT_NEAR(*value, static_cast<double>(z.data<float>()[100]) - static_cast<double>(z.data<float>()[200]), 3e-5)
+      const auto difference = [&](Interventions edits) {
+        Context& ctx = engine.context();
+        ctx.listen(&edits);
+        const auto frame = ctx.frame();
+        const Step step = Step::of(kCorrupt);
+        const int64_t last = rows - 1;
+        const Tensor z = logits(ctx, engine.model().residual(ctx, step), engine.model().head(), std::span(&last, 1));
+        ctx.listen(nullptr);
+        return static_cast<double>(z.data<float>()[100]) - static_cast<double>(z.data<float>()[200]);
+      };
+      EXPECT_NEAR(*value, difference(Interventions({edit})), 3e-5) << hook << " " << head;
+      ValueEdit no_norm;
+      no_norm.hook = "ln_final.hook_normalized";
+      no_norm.kind = ValueEdit::Kind::recall;
+      no_norm.sources = {edit.hook};
+      const double expected_without = difference(Interventions({edit, no_norm}));
+      EXPECT_NEAR(*without_norm.values[found.cell(static_cast<size_t>(layer), static_cast<size_t>(head))], expected_without,
+                  3e-5 * (1 + std::abs(expected_without)))
           << hook << " " << head;
     }
 }
@@ -285,6 +296,11 @@ TEST_P(CellRecipes, ReproduceTheCell) {
         logprob + "patch: {what: z, heads: [0, -1]}\ninterventions: [{mlp: 0, do: zero}]\n",
         logprob + noise + "patch: {what: pattern, positions: '3:'}\n", logprob + "ablate: {what: q, do: mean}\n",
         kl + "ablate: mlp_out\n",
+        // An intervention that recalls what the cell changes.
+        logprob + "patch: resid_pre\ninterventions: [{norm: blocks.1.ln1, do: identity}]\n",
+        logprob + "patch: {what: resid_pre, layers: 1}\ninterventions: [{layer: 1, do: identity}]\n",
+        kl + "ablate: resid_mid\ninterventions: [{norm: blocks.0.ln2, do: identity}]\n",
+        logprob + noise + "patch: attn_out\ninterventions: [{norm: blocks.1.ln1, do: identity}]\n",
         logprob + noise + "path: {senders: {head: [0.*, 1.2], mlp: 0}, receivers: {head: -1.1, mlp: 1}}\n",
         logprob + "path: {senders: {head: -2.*}, receivers: {head: '-1.*', inputs: [k, v], logits: true}, mlps: recomputed}\n"}) {
     SCOPED_TRACE(grid);
@@ -390,8 +406,7 @@ TEST_P(AnyEdit, ThatChangesNothingKeepsEveryBit) {
   // Patterns take the stepwise form of attention, which agrees to rounding.
   EXPECT_CLOSE(with("  - {hook: pattern, do: resample, from: clean}\n"), plain, Tolerance{});
   Interventions none;
-  ListenerChain chain({&none, nullptr});
-  engine.context().listen(&chain);
+  engine.context().listen(&none);
   EXPECT_EQ(all_logits(engine, step), plain);
   engine.context().listen(nullptr);
 }
@@ -430,15 +445,14 @@ TEST(Interventions, FollowEachOtherAndSeeWhatWasLeft) {
       edits_of(engine,
                "  - {hook: resid_pre.1, do: set, vector: 3}\n  - {hook: resid_pre.1, positions: 2, do: scale, by: 2}\n"
                "  - {layer: 1, do: identity}\n"));
-  Interventions second(edits_of(engine, "  - {hook: resid_pre.1, positions: 2, do: add, vector: 1}\n"));
-  ListenerChain chain({&edits, nullptr, &second});
-  const Recorder seen = trace_to_memory(engine, kClean, hooks, &chain);
+  edits.append(edits_of(engine, "  - {hook: resid_pre.1, positions: 2, do: add, vector: 1}\n"));
+  const Recorder seen = trace_to_memory(engine, kClean, hooks, &edits);
   const Numbers &in = seen.values().at("blocks.1.hook_resid_pre").numbers,
                 &out = seen.values().at("blocks.1.hook_resid_post").numbers;
   const size_t d = in.size() / kClean.size();
   for (size_t i = 0; i < in.size(); ++i) {
     EXPECT_EQ(in[i], i / d == 2 ? 7.0F : 3.0F);
-    EXPECT_EQ(out[i], i / d == 2 ? 6.0F : 3.0F);  // recall takes what its own Interventions left
+    EXPECT_EQ(out[i], i / d == 2 ? 7.0F : 3.0F);  // recall takes what all edits left, those that came later too
   }
 }
 
