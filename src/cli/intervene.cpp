@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 
 #include "base/error.h"
@@ -146,7 +147,9 @@ void run_intervene(Options o) {
   recipe.adapter = o.model.adapter;
   if (!o.out.empty()) check_writable("--out", o.out);
   Engine engine = open_engine(o.model);
-  check_output(engine, o.out, o.recipe);
+  std::vector<std::filesystem::path> inputs = {o.recipe};
+  for (const Intervention& intervention : recipe.interventions) inputs.emplace_back(intervention.vector.file);
+  check_output(engine, o.out, std::move(inputs));
   o.run.memory = static_cast<size_t>(o.memory_mib) << 20;
   const InterveneResult result = intervene(engine, recipe, o.run);
   if (o.model.json || !o.out.empty()) {

@@ -84,15 +84,16 @@ void check_output(const std::string& out, std::span<const std::filesystem::path>
   }
 }
 
-void check_output(const Engine& engine, const std::string& out, const std::string& other) {
+void check_output(const Engine& engine, const std::string& out, std::vector<std::filesystem::path> inputs) {
   const ModelFiles& files = engine.opened().files;
-  std::vector<std::filesystem::path> inputs = {files.config_path, files.generation_config_path, other};
+  inputs.emplace_back(files.config_path);
+  inputs.emplace_back(files.generation_config_path);
   for (const MappedFile& file : engine.opened().checkpoint.files()) inputs.emplace_back(file.path());
   if (engine.opened().adapter != nullptr)
     for (const std::string& file : engine.opened().adapter->files()) inputs.emplace_back(file);
   if (files.kind == ModelFiles::Kind::huggingface)
     for (const char* name : {"model.safetensors.index.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
-                             "vocab.json", "merges.txt", "chat_template.jinja"})
+                             "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja"})
       inputs.push_back(std::filesystem::path(files.directory) / name);
   check_output(out, inputs);
 }

@@ -54,8 +54,8 @@ Engine open_engine(const ModelOptions& options);
 
 /// Errors: UsageError for an output that is one of the inputs: writing it would destroy it.
 void check_output(const std::string& out, std::span<const std::filesystem::path> inputs);
-/// The same for a file which `engine` runs from, and `other`.
-void check_output(const Engine& engine, const std::string& out, const std::string& other = {});
+/// The same for the files which `engine` runs from, and `inputs`.
+void check_output(const Engine& engine, const std::string& out, std::vector<std::filesystem::path> inputs = {});
 
 /// The prompts that the flags hold. Errors: UsageError for none and for more than one kind; InputError for text that is not
 /// UTF-8, ids outside the vocabulary, a prompt longer than the context, and (unless `empty_allowed`) one without a token.

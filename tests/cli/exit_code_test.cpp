@@ -245,6 +245,13 @@ TEST(ExitCode, AnOutputThatTheRunReadsIsRefused) {
   refused({"picture", "tokens", "--tokens", "2,7"}, scratch / "link.json");
   refused({"explain", "--tokens", "2,7"}, model + "/config.json");
   refused({"intervene", recipe}, recipe);
+  const std::string vectors = std::string(VITRINE_GOLDEN) + "/intervene/vectors.safetensors", vector = scratch / "v.safetensors";
+  std::filesystem::copy_file(vectors, vector);
+  const std::string reads_vector = scratch.write("v.yaml",
+                                                 "prompt: {tokens: [2, 7]}\ninterventions:\n  - {mlp: 0, do: zero}\n"
+                                                 "  - {hook: resid_pre.1, do: add, vector: {file: '" +
+                                                     vector + "', tensor: gemma2_resid}}\n");
+  refused({"intervene", reads_vector}, vector);
 }
 
 TEST(ExitCode, KernelsThatDoNotExist) {
