@@ -255,7 +255,7 @@ void RunFolder::save(Learner& learner, const Companions& companions, const Train
     if (::rename(temporary.c_str(), step_path(progress.step).c_str()) != 0)
       throw RunError(step_path(progress.step) + ": cannot be put in place: " + reason());
     sync_directory(path_);
-  } catch (const RunError& failure) {
+  } catch (const std::exception& failure) {  // from the disk, whoever read or wrote there
     fs::remove_all(temporary, error);
     const std::vector<int64_t> there = steps();
     throw RunError(std::string(failure.what()) + "\n  The checkpoint of step " + std::to_string(progress.step) +
@@ -374,9 +374,8 @@ void RunFolder::rewind_metrics(int64_t step) const {
 void RunFolder::add_metrics(const std::string& line) {
   const std::string path = path_ + "/" + kMetrics;
   if (metrics_ < 0) metrics_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  std::string_view left = line;
   const std::string whole = line + "\n";
-  left = whole;
+  std::string_view left = whole;
   while (metrics_ >= 0 && !left.empty()) {
     const ssize_t put = ::write(metrics_, left.data(), left.size());
     if (put < 0 && errno == EINTR) continue;

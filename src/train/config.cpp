@@ -31,11 +31,13 @@ void read(const YamlValue& from, const char* key, int64_t& to, int64_t low, int6
 void read(const YamlValue& from, const char* key, bool& to) {
   if (const auto value = from.find(key)) to = value->flag();
 }
+std::string path_in(const YamlValue& value) {
+  std::string path = value.text();
+  if (path.empty()) value.fail("expected a path");
+  return path;
+}
 void read(const YamlValue& from, const char* key, std::string& to) {
-  if (const auto value = from.find(key)) {
-    to = value->text();
-    if (to.empty()) value->fail("expected a path");
-  }
+  if (const auto value = from.find(key)) to = path_in(*value);
 }
 void read(const YamlValue& from, const char* key, Names& to) {
   if (const auto value = from.find(key))
@@ -92,7 +94,7 @@ void read_init(const YamlValue& value, InitRule& init) {
 
 void read_model(const YamlValue& value, TrainConfig& c) {
   if (value.is_scalar()) {
-    c.model = value.text();
+    c.model = path_in(value);
     return;
   }
   value.allow(Names{"path", "config", "tokenizer", "init", "norms", "residual"});
@@ -105,14 +107,14 @@ void read_model(const YamlValue& value, TrainConfig& c) {
   if (const auto residual = value.find("residual")) c.residual = word<bool>(*residual, {{"add", true}, {"off", false}});
   if (path) {
     if (init) init->fail("expected none: the weights are those of model.path. Use model.config for fresh ones");
-    c.model = path->text();
+    c.model = path_in(*path);
     return;
   }
   if (config->is_object()) {
     c.config_path = config->where();
     c.config = json_of(*config);
   } else {
-    c.config_path = config->text();
+    c.config_path = path_in(*config);
   }
   if (init) read_init(*init, c.init);
 }
@@ -268,6 +270,16 @@ void point_to_ours(const YamlValue& y) {
       {"lr_scheduler_type", "schedule.decay"},
       {"max_grad_norm", "clip"},
       {"grad_clip", "clip"},
+      {"gradient_clipping", "clip"},
+      {"micro_batch_size", "batch"},
+      {"warmup_ratio", "schedule.warmup, in steps"},
+      {"beta1", "optimiser.betas"},
+      {"beta2", "optimiser.betas"},
+      {"adam_beta1", "optimiser.betas"},
+      {"adam_beta2", "optimiser.betas"},
+      {"ema_decay", "ema"},
+      {"adapter", "lora"},
+      {"load_best_model_at_end", "checkpoint.best"},
       {"gradient_checkpointing", "recompute"},
       {"bf16", "compute: bf16"},
       {"eval_steps", "eval_every"},

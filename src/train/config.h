@@ -20,7 +20,7 @@ struct TrainConfig {
   std::string model;        // where learning starts: an existing model; empty: fresh weights
   std::string config_path;  // of fresh weights: config.json, or `path` where it stands in the file itself
   Json config;
-  std::string tokenizer;  // folder or file; empty: the model's own
+  std::string tokenizer;  // folder; empty: the model's own
   InitRule init;
   std::string norms;                   // "off", "pre", "post"; empty: as the model has them
   std::optional<bool> residual;        // nothing: as the model's configuration says

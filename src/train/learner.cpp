@@ -39,6 +39,10 @@ void set_to_zero(float* numbers, size_t n) { std::fill(numbers, numbers + n, 0.0
 constexpr const char* kAdvice =
     ". Nothing was learned from this step, and no checkpoint was written from it. A lower learning rate, a longer warm-up or "
     "clipping helps if the loss had been rising before; if it comes at the first step, look at the weights with `vitrine verify`";
+constexpr const char* kAdviceOfValidation =
+    ". No checkpoint was written from this step. A lower learning rate, a longer warm-up or clipping helps if training brought "
+    "it; "
+    "if it comes before the first step, look at the weights with `vitrine verify`";
 
 }  // namespace
 
@@ -79,7 +83,7 @@ void Learner::begin_together() {
 }
 
 void Learner::each_state(const std::function<void(size_t which, const float* whole)>& show) {
-  float* const room = parameters_.gradients();  // zeros between steps, and again in the end
+  float* const room = parameters_.gradients();  // of nobody between steps
   bool used = false;
   for (size_t which = 0; which < optimiser_->state().size(); ++which) {
     const float* const whole = optimiser_->whole_state(which, room);
@@ -298,10 +302,7 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
     else
       run(all, whole(), tokens, watch);
     for (const Pass& pass : passes) {
-      if (!std::isfinite(pass.loss)) {
-        begin(ctx, pass);
-        report_forward(step_of(pass.batch));
-      }
+      if (!std::isfinite(pass.loss)) report_forward(pass);
       const auto weight = static_cast<double>(scored_in(pass.batch.labels));
       sums[0] += pass.loss * weight;
       if (pass.parts.cross_entropy) {
@@ -341,7 +342,7 @@ Learner::Sum Learner::evaluate(const Batch& batch, bool averaged) {
     const Tensor loss = cross_entropy(ctx, model.residual(ctx, step), model.head(), part.labels);
     const int64_t scored = scored_in(part.labels);
     const double mean = static_cast<double>(*loss.data<float>());
-    if (!std::isfinite(mean)) report_forward(step);
+    if (!std::isfinite(mean)) report_validation(model, part);
     sum.loss += mean * static_cast<double>(scored);
     sum.tokens += scored;
   }
@@ -397,25 +398,37 @@ double Learner::activation_bytes(int64_t rows, int64_t length, int64_t batches) 
   return of_step(estimate(all) + std::min(logits, static_cast<double>(tape_.room())));
 }
 
-void Learner::report_forward(const Step& step) {
+// Runs one sequence after the other, which takes no more memory than the pass did, and says where the first NaN or infinity is.
+std::string Learner::first_not_finite_of(const Model& model, const Batch& batch, uint64_t step_number, bool learning) {
   Context& ctx = engine_.context();
-  const Model& model = engine_.model();
-  for (size_t s = 0; s < step.sequences().size(); ++s) {
+  for (const Batch& part : parts_of(batch, 1)) {
+    begin(ctx, {part, step_number});  // dropout falls as it did
+    const Step step = step_of(part);
+    const auto frame = ctx.frame();
+    Tape tape(options_.recompute);
     FirstNotFinite watch;
-    ctx.listen(&watch, static_cast<int>(s));
-    model.residual(ctx, step);  // dropout falls as before: the numbers of step and rows are the same
-    ctx.listen(nullptr);
-    tape_.clear();
+    if (learning) ctx.record_on(&tape, options_.dropout);
+    ctx.listen(&watch);
+    model.residual(ctx, step);
+    end_pass(ctx, tape);
     if (watch.row < 0) continue;
-    const int64_t row = step.sequences()[s].first_row + watch.row;
-    throw RunError("step " + std::to_string(steps_done_ + 1) + ": NaN or infinity appeared first in " + watch.name +
-                   " at position " + std::to_string(step.positions()[static_cast<size_t>(row)]) + " (token " +
-                   std::to_string(step.tokens()[static_cast<size_t>(row)]) + ")" + kAdvice);
+    const auto row = static_cast<size_t>(watch.row);
+    return "NaN or infinity appeared first in " + watch.name + " at position " + std::to_string(step.positions()[row]) +
+           " (token " + std::to_string(step.tokens()[row]) + ")";
   }
-  throw RunError("step " + std::to_string(steps_done_ + 1) +
-                 ": the loss is NaN or infinite, although no intermediate is: it "
-                 "appeared first in hook_logits" +
-                 kAdvice);
+  return "the loss is NaN or infinite, although no intermediate is: it appeared first in hook_logits";
+}
+
+void Learner::report_forward(const Pass& pass) {
+  throw RunError("step " + std::to_string(steps_done_ + 1) + ": " +
+                 first_not_finite_of(engine_.model(), pass.batch, pass.step_number, true) + kAdvice);
+}
+
+void Learner::report_validation(const Model& model, const Batch& part) {
+  const bool averaged = &model != &engine_.model();
+  throw RunError(std::string("validation") + (averaged ? " of the averaged weights" : "") +
+                 (steps_done_ > 0 ? " after step " + std::to_string(steps_done_) : " before the first step") + ": " +
+                 first_not_finite_of(model, part, 0, false) + kAdviceOfValidation);
 }
 
 void Learner::report_backward(std::span<const Pass> passes, const std::vector<double>& norms) {
@@ -424,17 +437,17 @@ void Learner::report_backward(std::span<const Pass> passes, const std::vector<do
   for (size_t i = 0; i < norms.size(); ++i)
     if (parameter.empty() && !std::isfinite(norms[i])) parameter = parameters_.list()[i].name;
   for (const Pass& pass : passes) {
-    begin(ctx, pass);
-    const Step step = step_of(pass.batch);
-    for (size_t s = 0; s < step.sequences().size(); ++s) {
+    for (const Batch& part : parts_of(pass.batch, 1)) {  // takes no more memory than the pass did
+      if (scored_in(part.labels) == 0) continue;
+      begin(ctx, {part, pass.step_number});
+      const Step step = step_of(part);
       FirstGradientNotFinite watch;
       const auto frame = ctx.frame();
-      Tape tape;
-      ctx.listen(&watch, static_cast<int>(s));
+      Tape tape(options_.recompute);
+      ctx.listen(&watch);
       LossParts parts;
-      tape.backward(ctx, loss_of({engine_.model(), ctx, tape}, step, pass.batch, parts));
-      ctx.listen(nullptr);
-      ctx.record_on(nullptr);
+      tape.backward(ctx, loss_of({engine_.model(), ctx, tape}, step, part, parts));
+      end_pass(ctx, tape);
       if (watch.name.empty()) continue;
       throw RunError("step " + std::to_string(steps_done_ + 1) + ": going backwards, NaN or infinity appeared first in the " +
                      "gradient at " + watch.name + kAdvice);

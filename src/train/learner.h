@@ -144,7 +144,9 @@ class Learner {
   void begin(Context& ctx, const Pass& pass) const;
   void forget_step();
   Side whole() { return {engine_.model(), engine_.context(), tape_}; }
-  [[noreturn]] void report_forward(const Step& step);
+  std::string first_not_finite_of(const Model& model, const Batch& batch, uint64_t step_number, bool learning);
+  [[noreturn]] void report_forward(const Pass& pass);
+  [[noreturn]] void report_validation(const Model& model, const Batch& part);
   [[noreturn]] void report_backward(std::span<const Pass> passes, const std::vector<double>& norms);
 
   LearnerOptions options_;

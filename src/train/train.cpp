@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <numbers>
+#include <set>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -99,7 +100,8 @@ OpenedModel opened_for(const TrainConfig& config, const std::string& checkpoint)
   ModelFiles files = files_of(config, checkpoint);
   if (files.kind == ModelFiles::Kind::gguf) {
     if (!config.lora) return opened_from_gguf(std::move(files), config);
-    if (config.dropout_embedding || config.dropout_attention || config.dropout_residual)
+    if (std::max({config.dropout_embedding.value_or(0), config.dropout_attention.value_or(0),
+                  config.dropout_residual.value_or(0)}) > 0)
       throw InputError(config.path + ": dropout is set, and " + files.weights +
                        " is a GGUF file, whose models have none beside an adapter. Set lora.dropout instead");
     if (!config.tokenizer.empty())
@@ -155,7 +157,8 @@ class Clock {
 std::string lora_text(const TrainConfig& config, uint64_t base) {
   const AdapterOptions& o = *config.lora;
   std::string targets;
-  for (const std::string& target : o.targets) targets += (targets.empty() ? "" : ", ") + target;
+  for (const std::string& target : std::set(o.targets.begin(), o.targets.end()))
+    targets += (targets.empty() ? "" : ", ") + target;
   return "rank " + std::to_string(o.rank) + ", alpha " + Json(o.alpha).dump() + ", dropout " + Json(o.dropout).dump() +
          (o.rslora ? ", rslora" : "") + ", of " + targets + ", beside a model with the numbers " + hexadecimal(base);
 }
@@ -587,7 +590,12 @@ TrainResult Run::go() {
     if (watch) add_layers(report, *watch, line);
     if (first() && events_.stepped) events_.stepped(report, rate);
     const bool last = progress_.step == steps_;
-    if (due(config_.eval_every, progress_.step) || (last && config_.eval_every > 0)) evaluate(line);
+    try {
+      if (due(config_.eval_every, progress_.step) || (last && config_.eval_every > 0)) evaluate(line);
+    } catch (const RunError&) {
+      if (first()) folder_.add_metrics(line.dump());  // the step was learned
+      throw;
+    }
     if (first()) folder_.add_metrics(line.dump());  // before the checkpoint: a resumed run keeps the lines up to it
     result_.stopped = any(!last && events_.stop && events_.stop());
     if (last || result_.stopped || due(config_.save_every, progress_.step) ||

@@ -398,13 +398,52 @@ TEST_F(TrainRun, AFullDiskLeavesTheLastCheckpointIntact) {
 }
 
 TEST_F(TrainRun, NanStopsWithTheLayerAndKeepsTheCheckpoint) {
+  train(config("run"), false, until(3));
+  const auto bytes = [&] { return read_file(scratch / "run/step-3/model.safetensors"); };
+  const std::string before = bytes();
   std::string text = small_config(scratch, scratch / "run");
   text.replace(text.find("lr: 1e-2"), 8, "lr: 1e30");
   text.replace(text.find("minimum: 1e-3"), 13, "minimum: 1e30");
-  const std::string message = message_of<RunError>([&] { train(parse_train_config(text, "config.yaml"), false); });
-  EXPECT_CONTAINS(message, "NaN or infinity appeared first in ");
+  text.replace(text.find("eval_every: 4"), 13, "eval_every: 9");
+  const std::string message = message_of<RunError>([&] { train(parse_train_config(text, "config.yaml"), true); });
+  EXPECT_CONTAINS(message, "step 5: NaN or infinity appeared first in ");
   EXPECT_CONTAINS(message, "no checkpoint was written from it");
-  for (const int64_t step : RunFolder(scratch / "run").steps()) EXPECT_LE(step, 3) << step;
+  EXPECT_EQ(RunFolder(scratch / "run").steps(), std::vector<int64_t>{3});
+  EXPECT_EQ(bytes(), before);
+}
+
+TEST_F(TrainRun, NanInValidationIsNoStepsAndKeepsTheStepsLine) {
+  std::string text = small_config(scratch, scratch / "run");
+  text.replace(text.find("lr: 1e-2"), 8, "lr: 1e30");
+  text.replace(text.find("minimum: 1e-3"), 13, "minimum: 1e30");
+  text.replace(text.find("eval_every: 4"), 13, "eval_every: 1");
+  const std::string message = message_of<RunError>([&] { train(parse_train_config(text, "config.yaml"), false); });
+  EXPECT_CONTAINS(message, "validation after step 1: NaN or infinity appeared first in ");
+  EXPECT_EQ(message.find("Nothing was learned"), std::string::npos) << message;
+  const std::vector<Json> metrics = metrics_of(scratch / "run");
+  ASSERT_EQ(metrics.size(), 2u);
+  EXPECT_EQ(metrics[1].at("step"), 1);
+  EXPECT_TRUE(metrics[1].contains("loss"));
+  EXPECT_FALSE(metrics[1].contains("val_loss"));
+}
+
+// Where text ends is the model's to say; a folder named for its tokenizer may hold another model's settings.
+TEST_F(TrainRun, CheckpointsKeepTheModelsSettingsOfGeneration) {
+  const std::string tales = std::string(VITRINE_SOURCE) + "/models/tales9m/";
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) scratch.link(std::string("other/") + name, tales + name);
+  scratch.write("other/generation_config.json", R"({"eos_token_id": [5, 6]})");
+  for (const char* name : {"config.json", "model.safetensors"}) scratch.link(std::string("own/") + name, tales + name);
+  const std::string settings = "{\"eos_token_id\": 1}\n";
+  for (const bool has : {false, true}) {
+    SCOPED_TRACE(has);
+    if (has) scratch.write("own/generation_config.json", settings);
+    ModelFiles files = resolve_model(scratch / "own");
+    files.directory = scratch / "other";
+    const Companions companions = companions_in(files);
+    EXPECT_TRUE(companions.contains("tokenizer.json"));
+    ASSERT_EQ(companions.contains("generation_config.json"), has);
+    EXPECT_TRUE(!has || companions.at("generation_config.json") == settings);
+  }
 }
 
 TEST_F(TrainRun, AFolderHoldsOneRun) {

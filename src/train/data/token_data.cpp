@@ -38,14 +38,14 @@ uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
 }  // namespace
 
-// Each word is mixed with what came before by a multiplication and a shift (the steps of SplitMix64); it finds damage, it is
-// no protection against forgery.
 std::string shard_name(size_t number) {
   char name[32];
   std::snprintf(name, sizeof name, "%05zu.tokens", number);
   return name;
 }
 
+// Each word is mixed with what came before by a multiplication and a shift (the steps of SplitMix64); it finds damage, it is
+// no protection against forgery.
 uint64_t shard_checksum(uint64_t before, std::span<const std::byte> bytes) {
   uint64_t sum = before;
   for (size_t i = 0; i + 8 <= bytes.size(); i += 8) {

@@ -45,7 +45,7 @@ class TokenData {
   uint64_t text_bytes() const { return text_bytes_; }  // UTF-8 bytes of the text the ids stand for
   int64_t vocab_size() const { return vocab_size_; }
   uint64_t tokenizer() const { return tokenizer_; }  // tokenizer_fingerprint() of the one that made the ids
-  /// Two corpora of the same tokens in the same documents share it.
+  /// Two corpora of the same tokens in the same documents and shards share it.
   uint64_t checksum() const { return checksum_; }
   const std::string& path() const { return path_; }
 
