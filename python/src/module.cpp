@@ -179,9 +179,9 @@ nb::list beam_hypotheses(Session& session, const Ids& ids, const BeamOptions& op
     found = generate_beams(session.engine, tokens, options);
   }
   const auto spelled = [&](const Hypothesis& hypothesis) {  // the end token has no text
-    std::span<const int32_t> ids = hypothesis.tokens;
-    if (std::find(options.eos.begin(), options.eos.end(), ids.back()) != options.eos.end()) ids = ids.first(ids.size() - 1);
-    return session.engine.has_tokenizer() ? session.engine.text_behind(tokens, ids) : std::string();
+    std::span<const int32_t> kept = hypothesis.tokens;
+    if (std::find(options.eos.begin(), options.eos.end(), kept.back()) != options.eos.end()) kept = kept.first(kept.size() - 1);
+    return session.engine.has_tokenizer() ? session.engine.text_behind(tokens, kept) : std::string();
   };
   nb::list result;
   for (const Hypothesis& hypothesis : found)
