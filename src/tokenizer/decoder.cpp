@@ -232,10 +232,11 @@ void parse_into(const Component& c, Factories& out) {
     add_map(out, [pattern, content = c.text("content")](const std::string& piece, bool) {
       std::string text;
       size_t done = 0;
-      pattern->each_match(piece, [&](size_t begin, size_t end) {
+      const auto replace = [&](size_t begin, size_t end) {
         text.append(piece, done, begin - done).append(content);
         done = end;
-      });
+      };
+      pattern->each_match(piece, replace, true);
       return text.append(piece, done);
     });
   } else if (type == "ByteFallback") {

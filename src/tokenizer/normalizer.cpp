@@ -70,12 +70,15 @@ class Replace final : public Normalizer {
     TrackedText out = text.empty_like();
     out.reserve(text.size() + text.size() / 2);
     size_t done = 0;
-    pattern_.each_match(text.text(), [&](size_t begin, size_t end) {
+    bool found = false;
+    const auto replace = [&](size_t begin, size_t end) {
       out.append(text, done, begin);
       out.append(content_, text.range(begin, end));
       done = end;
-    });
-    if (done == 0) return;
+      found = true;
+    };
+    pattern_.each_match(text.text(), replace, true);
+    if (!found) return;
     out.append(text, done, text.size());
     text = std::move(out);
   }

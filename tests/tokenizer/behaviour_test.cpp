@@ -147,6 +147,48 @@ TEST(Split, PosixClassesAreOnigurumas) {
   EXPECT_EQ(joined("[[:^alpha:]a]"), "a\u0488\u00B2_1$+\u20AC \t\u2028\u00AD\x01");
 }
 
+// tokenizers 0.23.3: a match without characters is replaced, too, except where the match before ends.
+TEST(Replace, PutsItsContentAtEmptyMatches) {
+  const char* const texts[5] = {"ab", "a  b", "bé日", "xx", "a\nb\n"};
+  const struct {
+    const char* regex;
+    const char* results[5];
+  } cases[] = {
+      {"^", {"Xab", "Xa  b", "Xbé日", "Xxx", "Xa\nXb\n"}},
+      {"$", {"abX", "a  bX", "bé日X", "xxX", "aX\nbX\nX"}},
+      {"(?=b)", {"aXb", "a  Xb", "Xbé日", "xx", "a\nXb\n"}},
+      {"(?<=a)", {"aXb", "aX  b", "bé日", "xx", "aX\nb\n"}},
+      {"(?=日)", {"ab", "a  b", "béX日", "xx", "a\nb\n"}},
+      {"x*", {"XaXbX", "XaX X XbX", "XbXéX日X", "X", "XaX\nXbX\nX"}},
+      {"\\b", {"XabX", "XaX  XbX", "Xbé日X", "XxxX", "XaX\nXbX\n"}},
+      {" *", {"XaXbX", "XaXbX", "XbXéX日X", "XxXxX", "XaX\nXbX\nX"}},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.regex);
+    const Json replace = {{"type", "Replace"}, {"pattern", {{"Regex", c.regex}}}, {"content", "X"}};
+    Json json = Json::parse(R"({"model": {"type": "WordLevel", "vocab": {"<unk>": 0}, "unk_token": "<unk>"}})");
+    json["normalizer"] = replace;
+    for (size_t i = 0; i < std::size(texts); ++i) json["model"]["vocab"][c.results[i]] = 1 + i;
+    const auto normalizes = tokenizer_from_json(json.dump(), "tokenizer.json", {});
+    for (size_t i = 0; i < std::size(texts); ++i) {
+      const auto pieces = normalizes->encode_with_offsets(texts[i], false);
+      ASSERT_EQ(pieces.size(), 1u);
+      EXPECT_EQ(normalizes->piece(pieces[0].id), c.results[i]) << texts[i];
+      EXPECT_EQ(normalizes->encode(texts[i], false), Ids{pieces[0].id}) << texts[i];
+      EXPECT_EQ(pieces[0].begin, 0u);
+      EXPECT_EQ(pieces[0].end, std::string(texts[i]).size());
+    }
+    EXPECT_EQ(normalizes->encode("", false), Ids{});
+
+    json.erase("normalizer");
+    json["decoder"] = replace;
+    json["model"]["vocab"] = {{"<unk>", 0}};
+    for (size_t i = 0; i < std::size(texts); ++i) json["model"]["vocab"][texts[i]] = 1 + i;
+    const auto decodes = tokenizer_from_json(json.dump(), "tokenizer.json", {});
+    for (size_t i = 0; i < std::size(texts); ++i) EXPECT_EQ(decodes->decode(Ids{int32_t(1 + i)}), c.results[i]);
+  }
+}
+
 // tokenizers 0.23: white space that <|a|> takes along may be a token itself.
 TEST(AddedTokens, InTheWhiteSpaceOfTheOneBefore) {
   const auto tokenizer = tokenizer_from_json(R"({"added_tokens": [
