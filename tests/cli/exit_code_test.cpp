@@ -250,7 +250,7 @@ TEST(ExitCode, AnOutputThatTheRunReadsIsRefused) {
   const std::string reads_vector = scratch.write("v.yaml",
                                                  "prompt: {tokens: [2, 7]}\ninterventions:\n  - {mlp: 0, do: zero}\n"
                                                  "  - {hook: resid_pre.1, do: add, vector: {file: '" +
-                                                     vector + "', tensor: gemma2_resid}}\n");
+                                                     vector + "', tensor: gemma2}}\n");
   refused({"intervene", reads_vector}, vector);
 }
 
