@@ -103,12 +103,8 @@ TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file
   config.add_bos = flag("add_bos_token");
   config.add_eos = flag("add_eos_token");
   config.legacy = flag("legacy");
-  config.add_prefix_space = flag("add_prefix_space");
   config.bos = token("bos_token");
   config.eos = token("eos_token");
-  const auto none = [&](const char* key) { return json.contains(key) && json[key].is_null(); };
-  config.no_bos = none("bos_token");
-  config.no_eos = none("eos_token");
   config.unknown = token("unk_token");
   config.padding = token("pad_token");
 

@@ -13,10 +13,8 @@ struct TokenizerConfig {
   std::optional<std::string> tokenizer_class;
   std::optional<bool> add_bos, add_eos;
   std::optional<bool> legacy;  // true: a SentencePiece model's space is put in front of what follows an added token, too
-  std::optional<bool> add_prefix_space;  // beside vocab.json + merges.txt; a tokenizer.json says it itself
   std::optional<std::string> bos, eos, unknown, padding;
-  bool no_bos = false, no_eos = false;  // null is written there: no token is to be guessed
-  std::vector<DeclaredToken> added;     // added_tokens_decoder; where there is none, added_tokens.json
+  std::vector<DeclaredToken> added;  // added_tokens_decoder; where there is none, added_tokens.json
 };
 
 /// Reads `folder`/tokenizer_config.json and, if `added_file`, added_tokens.json, as far as they exist. Errors: FileError for a

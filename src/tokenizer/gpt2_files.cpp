@@ -95,7 +95,7 @@ std::shared_ptr<const Tokenizer> tokenizer_from_vocab_and_merges(const std::stri
     parts.normalizers.push_back(make_nfc());
     parts.pre_tokenizers.push_back(make_split(std::string(kQwen2Pattern), vocab_path, "the pattern of Qwen2Tokenizer"));
   }
-  parts.pre_tokenizers.push_back(make_byte_level(config.add_prefix_space.value_or(false), !qwen2));
+  parts.pre_tokenizers.push_back(make_byte_level(false, !qwen2));
   parts.has_decoder = true;
   parts.decoder.push_back(make_byte_level_decoder(false));
   parts.finds_control = false;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "base/error.h"
@@ -73,7 +72,7 @@ class Translator {
         while (pos_ < in_.size() && (static_cast<unsigned char>(in_[pos_]) & 0xC0) == 0x80) out += in_[pos_++];
       }
       if (c != '(' || out.size() > begin + 1) atom = begin;
-      if (c == '(' && pos_ < in_.size() && in_[pos_] == '?') out += flags();  // not a repetition
+      if (c == '(' && pos_ < in_.size() && in_[pos_] == '?') out += in_[pos_++];  // not a repetition
     }
     return out;
   }
@@ -83,16 +82,7 @@ class Translator {
     throw FileError(where_, fmt::format("{}: the regular expression {} {} at {}", field_, in_, problem, pos_));
   }
 
-  // At the ? of "(?". In "(?m)" and "(?i-m:" m lets the dot match line ends, which is PCRE2's s.
-  std::string flags() {
-    const size_t end = std::min(in_.find_first_not_of("imx-", pos_ + 1), in_.size());
-    std::string out(in_.substr(pos_, end - pos_));
-    std::replace(out.begin(), out.end(), 'm', 's');
-    pos_ = end;
-    return out;
-  }
-
-  // At '{'. {,n} counts from 0; {n,m}+ repeats the repetition, and {n}? asks for it or nothing (in PCRE2 possessive and lazy).
+  // At '{'. {,n} counts from 0; {n,m}+ repeats the repetition (in PCRE2 it would be possessive).
   void quantifier(std::string& out, size_t atom) {
     const size_t close = in_.find('}', pos_);
     std::string inside(close == std::string_view::npos ? std::string_view{} : in_.substr(pos_ + 1, close - pos_ - 1));
@@ -105,10 +95,9 @@ class Translator {
     if (inside[0] == ',') inside.insert(0, "0");
     out += "{" + inside + "}";
     pos_ = close + 1;
-    const char next = pos_ < in_.size() ? in_[pos_] : '\0';
-    if (next == '+' || (next == '?' && inside.find(',') == std::string::npos)) {
+    if (pos_ < in_.size() && in_[pos_] == '+') {
       out.insert(atom, "(?:");
-      out += std::string(")") + next;
+      out += ")+";
       ++pos_;
     }
   }
@@ -124,7 +113,6 @@ class Translator {
       case 'S': return set_of(kNotSpaces);
       case 'w': return in_set ? std::string(kWord) : fmt::format("[{}{}]", kWord, kLatin1Numbers);
       case 'h': return set_of(kHex);
-      case 'v': return "\\x{b}";  // PCRE2's is every vertical space
       case 'W':
       case 'H': {
         std::string negated = fmt::format("[^{}{}]", c == 'W' ? kWord : kHex, c == 'W' && !in_set ? kLatin1Numbers : "");

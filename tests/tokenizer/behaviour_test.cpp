@@ -10,7 +10,6 @@
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "base/utf8.h"
-#include "support/scratch.h"
 #include "tokenizer/load.h"
 #include "tokenizer/sentencepiece_writer.h"
 #include "tokenizer/tokenizer.h"
@@ -82,42 +81,6 @@ TEST(Split, CutsAtEmptyMatches) {
     EXPECT_EQ(split("a*", c.behavior, c.invert, "baac"), c.letters);
     EXPECT_EQ(split(R"((?<=\d)(?=\d)|b)", c.behavior, c.invert, "12b3bb4"), c.between);
   }
-}
-
-// tokenizers 0.23: what PCRE2 spells the same and means otherwise.
-TEST(Split, OnigurumasMeaningOfWhatPcreSpellsTheSame) {
-  using Pieces = std::vector<std::string>;
-  const auto isolated = [](const char* regex, const char* text) { return split(regex, "Isolated", false, text); };
-  EXPECT_EQ(isolated(R"([\v]+)", "a\r\nb\vc"), (Pieces{"a\r\nb", "\v", "c"}));
-  EXPECT_EQ(isolated(R"(\v)", "a\n\vb"), (Pieces{"a\n", "\v", "b"}));
-  EXPECT_EQ(isolated("(?m).+", "ab\ncd"), (Pieces{"ab\ncd"}));
-  EXPECT_EQ(isolated("(?m:a.)b", "a\nb a.b"), (Pieces{"a\nb", " ", "a.b"}));
-  EXPECT_EQ(isolated("(?i-m)A.", "a\nab"), (Pieces{"a\n", "ab"}));
-  EXPECT_EQ(isolated("xa{2}?", "xaaaxa"), (Pieces{"xaa", "a", "x", "a"}));
-  EXPECT_EQ(isolated("xa{1,2}?", "xaaaxa"), (Pieces{"xa", "aa", "xa"}));
-}
-
-// transformers 5.24: AutoTokenizer reads the key beside these two files, and takes a null for no token.
-TEST(Config, WhatItSaysOfThePrefixAndOfNoTokenCounts) {
-  const Scratch folder;
-  for (const char* name : {"vocab.json", "merges.txt"}) folder.link(std::string("two/") + name, kGolden + "bpe512/" + name);
-  const auto first = [&](const char* config) {
-    folder.write("two/tokenizer_config.json", config);
-    const auto tokenizer = load_tokenizer(folder / "two");
-    return tokenizer->piece(tokenizer->encode("a", false).at(0));
-  };
-  EXPECT_EQ(first("{}"), "a");
-  EXPECT_EQ(first(R"({"add_prefix_space": false})"), "a");
-  EXPECT_EQ(first(R"({"add_prefix_space": true})"), "\u0120a");
-
-  folder.link("json/tokenizer.json", kGolden + "variants/llama2_like.json");
-  const auto bos = [&](const char* config) {
-    folder.write("json/tokenizer_config.json", config);
-    return load_tokenizer(folder / "json")->bos().has_value();
-  };
-  EXPECT_TRUE(bos("{}"));
-  EXPECT_TRUE(bos(R"({"bos_token": "<s>"})"));
-  EXPECT_FALSE(bos(R"({"bos_token": null})"));
 }
 
 // tokenizers 0.23: Oniguruma's classes are sets of Unicode, wider than PCRE2's.
