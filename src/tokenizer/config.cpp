@@ -102,6 +102,7 @@ TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file
   if (const auto it = json.find("tokenizer_class"); it != json.end() && it->is_string()) config.tokenizer_class = *it;
   config.add_bos = flag("add_bos_token");
   config.add_eos = flag("add_eos_token");
+  config.add_prefix_space = flag("add_prefix_space");
   config.legacy = flag("legacy");
   config.bos = token("bos_token");
   config.eos = token("eos_token");
@@ -130,6 +131,20 @@ TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file
   for (DeclaredToken& declared : config.added)
     declared.token.special = declared.token.special || named.contains(declared.token.content);
   return config;
+}
+
+std::string class_that_cuts(const std::string& folder, const TokenizerConfig& config) {
+  std::string type;
+  const std::string model_path = (fs::path(folder) / "config.json").string();
+  std::error_code ignored;
+  if (fs::is_regular_file(model_path, ignored)) {
+    const Json model = read_json(model_path);
+    if (model.is_object() && model.contains("model_type") && model["model_type"].is_string()) type = model["model_type"];
+  }
+  if (type == "qwen2") return "Qwen2Tokenizer";
+  std::string name = config.tokenizer_class.value_or(type == "gpt2" ? "GPT2Tokenizer" : "");
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  return name;
 }
 
 }  // namespace vitrine

@@ -12,6 +12,7 @@ struct TokenizerConfig {
   std::string path;  // empty: there is no such file
   std::optional<std::string> tokenizer_class;
   std::optional<bool> add_bos, add_eos;
+  std::optional<bool> add_prefix_space;  // only for the classes that read it, GPT2Tokenizer and Qwen2Tokenizer
   std::optional<bool> legacy;  // true: a SentencePiece model's space is put in front of what follows an added token, too
   std::optional<std::string> bos, eos, unknown, padding;
   std::vector<DeclaredToken> added;  // added_tokens_decoder; where there is none, added_tokens.json
@@ -20,5 +21,9 @@ struct TokenizerConfig {
 /// Reads `folder`/tokenizer_config.json and, if `added_file`, added_tokens.json, as far as they exist. Errors: FileError for a
 /// value of the wrong type.
 TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file);
+
+/// The class by whose rules transformers cuts texts of `folder`, without "Fast" at its end: Qwen2Tokenizer where config.json says
+/// that the model is a Qwen 2, else the configuration's, else GPT2Tokenizer for a GPT-2, else "".
+std::string class_that_cuts(const std::string& folder, const TokenizerConfig& config);
 
 }  // namespace vitrine

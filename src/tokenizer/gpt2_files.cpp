@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/mapped_file.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/load.h"
@@ -32,21 +31,15 @@ void add_merges(BpeModel& model, std::string_view text, const std::string& path)
   }
 }
 
-// The files do not say how words are cut; the tokenizer's class does, and before it the model's type, as in transformers.
+// The files do not say how words are cut; the tokenizer's class does.
 bool cuts_as_qwen2(const std::string& vocab_path, const TokenizerConfig& config) {
-  const std::string model_path = (std::filesystem::path(vocab_path).parent_path() / "config.json").string();
-  std::error_code ignored;
-  if (std::filesystem::is_regular_file(model_path, ignored)) {
-    const Json model = read_json(model_path);
-    if (model.is_object() && model.contains("model_type") && model["model_type"] == "qwen2") return true;
-  }
-  const std::string name = config.tokenizer_class.value_or("GPT2Tokenizer");
-  if (name == "Qwen2Tokenizer" || name == "Qwen2TokenizerFast") return true;
-  if (name == "GPT2Tokenizer" || name == "GPT2TokenizerFast") return false;
+  const std::string name = class_that_cuts(std::filesystem::path(vocab_path).parent_path().string(), config);
+  if (name == "Qwen2Tokenizer") return true;
+  if (name == "GPT2Tokenizer" || name.empty()) return false;
   throw FileError(config.path,
                   fmt::format("tokenizer_class is \"{}\", expected GPT2Tokenizer or Qwen2Tokenizer beside vocab.json "
                               "and merges.txt: how other classes cut words stands in a tokenizer.json",
-                              name));
+                              *config.tokenizer_class));
 }
 
 }  // namespace
@@ -95,11 +88,12 @@ std::shared_ptr<const Tokenizer> tokenizer_from_vocab_and_merges(const std::stri
     parts.normalizers.push_back(make_nfc());
     parts.pre_tokenizers.push_back(make_split(std::string(kQwen2Pattern), vocab_path, "the pattern of Qwen2Tokenizer"));
   }
-  parts.pre_tokenizers.push_back(make_byte_level(false, !qwen2));
+  const bool prefix = config.add_prefix_space.value_or(false);
+  parts.pre_tokenizers.push_back(make_byte_level(prefix, !qwen2));
   parts.has_decoder = true;
   parts.decoder.push_back(make_byte_level_decoder(false));
   parts.finds_control = false;
-  parts.keeps_bytes = true;
+  parts.keeps_bytes = !prefix;  // which text has the space in front is known for characters only
   if (config.add_bos.value_or(false) && parts.bos) parts.frame.before = {*parts.bos};
   if (config.add_eos.value_or(false) && parts.eos) parts.frame.after = {*parts.eos};
   parts.rule_source = config.add_bos || config.add_eos ? config.path : "default of the family";

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "base/error.h"
@@ -125,11 +126,20 @@ void add_declared(PipelineParts& parts, const TokenizerConfig& config) {
     if (!ids.contains(token.content)) parts.added.push_back(std::move(token));
 }
 
+// Where the class is one that makes its own ByteLevel, transformers takes the flag of tokenizer_config.json, not the file's.
+void set_prefix_space(Json& pre_tokenizer, bool add_prefix_space) {
+  if (!pre_tokenizer.is_object()) return;
+  const auto type = pre_tokenizer.find("type"), members = pre_tokenizer.find("pretokenizers");
+  if (type != pre_tokenizer.end() && *type == "ByteLevel") pre_tokenizer["add_prefix_space"] = add_prefix_space;
+  if (members != pre_tokenizer.end() && members->is_array())
+    for (Json& member : *members) set_prefix_space(member, add_prefix_space);
+}
+
 }  // namespace
 
 std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view text, const std::string& path,
                                                      const TokenizerConfig& config) {
-  const Document document = split_document(text, path);
+  Document document = split_document(text, path);
   const Component file(document.json, path, "tokenizer", false);
   PipelineParts parts;
   parts.path = path;
@@ -140,6 +150,11 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view text, cons
   parts.added = parse_added(file, parts.model->vocabulary(), text.size());
   add_declared(parts, config);
   if (file.has("normalizer")) parts.normalizers = parse_normalizers(part("normalizer"));
+  if (file.has("pre_tokenizer") && config.add_prefix_space) {
+    const std::string name = class_that_cuts(std::filesystem::path(path).parent_path().string(), config);
+    if (name == "GPT2Tokenizer" || name == "Qwen2Tokenizer")
+      set_prefix_space(document.json["pre_tokenizer"], *config.add_prefix_space);
+  }
   if (file.has("pre_tokenizer")) parts.pre_tokenizers = parse_pre_tokenizers(part("pre_tokenizer"));
   if (file.has("decoder")) {
     parts.has_decoder = true;

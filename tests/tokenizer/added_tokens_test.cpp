@@ -227,5 +227,67 @@ TEST(VocabAndMerges, AreCutByTheirClass) {
   EXPECT_EQ(load(folder)->encode("12"), (Ids{'1', '2'}));
 }
 
+// transformers 5.24: a space in front of every text between added tokens; of Qwen 2 in front of every word.
+TEST(VocabAndMerges, AddPrefixSpace) {
+  const Scratch folder;
+  write_bytes_vocabulary(folder);
+  const auto with_class = [&](const char* name) {
+    Json config = {{"tokenizer_class", name}, {"add_prefix_space", true}, {"eos_token", "<|e|>"}};
+    config["added_tokens_decoder"] = {{"258", entry("<|e|>", true)}};
+    folder.write("tokenizer_config.json", config.dump());
+    return load(folder);
+  };
+  const auto gpt2 = with_class("GPT2Tokenizer");
+  EXPECT_EQ(gpt2->encode("12"), (Ids{256, '2'}));
+  EXPECT_EQ(gpt2->encode(" 12"), (Ids{256, '2'}));
+  EXPECT_EQ(gpt2->encode("\n1"), (Ids{' ', '\n', '1'}));
+  EXPECT_EQ(gpt2->encode(""), Ids{});
+  EXPECT_EQ(gpt2->encode("12<|e|>12 x", true, Special::parse), (Ids{256, '2', 258, 256, '2', ' ', 'x'}));
+  EXPECT_EQ(gpt2->encode("1\xFF"), (Ids{256, 0xEF, 0xBF, 0xBD}));  // transformers takes characters only
+  const auto qwen2 = with_class("Qwen2Tokenizer");
+  EXPECT_EQ(qwen2->encode("12"), (Ids{256, ' ', '2'}));
+  EXPECT_EQ(qwen2->encode(" 12"), (Ids{' ', 256, ' ', '2'}));
+  folder.write("tokenizer_config.json", R"({"add_prefix_space": "yes"})");
+  expect_refused(folder, "add_prefix_space is a JSON string, expected true, false or null");
+}
+
+// transformers 5.24: these two classes make their ByteLevel by the flag of tokenizer_config.json; others take the file's.
+TEST(AddPrefixSpace, OfTheConfigurationCountsForItsClasses) {
+  const Scratch folder;
+  Json file = {{"model", {{"type", "BPE"}, {"vocab", Json::object()}, {"merges", {"\xC4\xA0 1", "1 2"}}}}};
+  int32_t id = 0;
+  for (const std::string& byte : byte_level_alphabet()) file["model"]["vocab"][byte] = id++;
+  file["model"]["vocab"]
+      ["\xC4\xA0"
+       "1"] = 256;
+  file["model"]["vocab"]["12"] = 257;
+  const Ids prefixed{256, '2'}, plain{257};
+  const auto ids = [&](bool in_file, const Json& config) {
+    file["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", in_file}};
+    folder.write("tokenizer.json", file.dump());
+    folder.write("tokenizer_config.json", config.dump());
+    return load(folder)->encode("12");
+  };
+  for (const char* name : {"GPT2Tokenizer", "GPT2TokenizerFast"}) {
+    EXPECT_EQ(ids(false, {{"tokenizer_class", name}, {"add_prefix_space", true}}), prefixed);
+    EXPECT_EQ(ids(true, {{"tokenizer_class", name}, {"add_prefix_space", false}}), plain);
+  }
+  EXPECT_EQ(ids(false, {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"add_prefix_space", true}}), plain);
+  EXPECT_EQ(ids(true, {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"add_prefix_space", false}}), prefixed);
+  EXPECT_EQ(ids(false, {{"add_prefix_space", true}}), plain);
+  folder.write("config.json", R"({"model_type": "gpt2"})");
+  EXPECT_EQ(ids(false, {{"add_prefix_space", true}}), prefixed);
+  EXPECT_EQ(ids(false, {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"add_prefix_space", true}}), plain);
+
+  // Qwen 2's: the space goes in front of every word.
+  folder.write("config.json", R"({"model_type": "qwen2"})");
+  file["pre_tokenizer"] = {{"type", "Sequence"},
+                           {"pretokenizers",
+                            {{{"type", "Split"}, {"pattern", {{"Regex", "\\p{N}|\\s+"}}}, {"behavior", "Isolated"}},
+                             {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+  folder.write("tokenizer.json", file.dump());
+  EXPECT_EQ(load(folder)->encode("12"), (Ids{256, ' ', '2'}));
+}
+
 }  // namespace
 }  // namespace vitrine
