@@ -42,8 +42,8 @@ class Translator {
   Translator(std::string_view in, const std::string& where, const std::string& field) : in_(in), where_(where), field_(field) {}
 
   std::string run() {
-    std::vector<size_t> groups;
-    size_t atom = 0;  // where the last thing that can be repeated begins in out
+    std::vector<Group> groups(1);  // the pattern itself, and what is open in it
+    size_t atom = 0;               // where the last thing that can be repeated begins in out
     std::string out;
     while (pos_ < in_.size()) {
       const char c = in_[pos_];
@@ -55,26 +55,30 @@ class Translator {
         out += in_[pos_++];
         continue;
       }
+      if (comment(groups.back().extended)) continue;
+      if (c == '(') {
+        open(out, groups);
+        continue;
+      }
       const size_t begin = out.size();
       if (c == '\\') {
         out += escape(false);
       } else if (c == '[') {
         out += set(0);
+      } else if (c == ')' && groups.size() > 1) {
+        out.append(groups.back().options + 1, ')');
+        atom = groups.back().begin;
+        groups.pop_back();
+        ++pos_;
+        continue;
       } else {
-        if (c == '(') groups.push_back(begin);
         out += c;
         ++pos_;
-        if (c == ')' && !groups.empty()) {
-          atom = groups.back();
-          groups.pop_back();
-          continue;
-        }
         while (pos_ < in_.size() && (static_cast<unsigned char>(in_[pos_]) & 0xC0) == 0x80) out += in_[pos_++];
       }
-      if (c != '(' || out.size() > begin + 1) atom = begin;
-      if (c == '(' && pos_ < in_.size() && in_[pos_] == '?') out += in_[pos_++];  // not a repetition
+      atom = begin;
     }
-    return out;
+    return out.append(groups.front().options, ')');
   }
 
  private:
@@ -82,7 +86,60 @@ class Translator {
     throw FileError(where_, fmt::format("{}: the regular expression {} {} at {}", field_, in_, problem, pos_));
   }
 
-  // At '{'. {,n} counts from 0; {n,m}+ repeats the repetition (in PCRE2 it would be possessive).
+  struct Group {
+    size_t begin = 0, content = 0;  // in out: its parenthesis, and where its first branch begins
+    size_t options = 0;             // groups opened in it for options that hold up to its end
+    bool extended = false;          // x: white space and comments do not count
+  };
+
+  // Passes over (?#…), and over #… where `extended`: what stands there is no part of the expression.
+  bool comment(bool extended) {
+    const bool line = extended && in_[pos_] == '#';
+    if (!line && !in_.substr(pos_).starts_with("(?#")) return false;
+    while (pos_ < in_.size() && in_[pos_] != (line ? '\n' : ')')) pos_ += !line && in_[pos_] == '\\' ? 2 : 1;
+    if (pos_ >= in_.size() && !line) fail("has (?# without its )");
+    pos_ = std::min(pos_ + 1, in_.size());
+    return true;
+  }
+
+  // At '('. In Ruby's syntax m stands for PCRE2's s (^ and $ are for lines anyway), and options in parentheses of their own take
+  // all that follows in the group, with its branches: a(?i)b|c is a(?i:b|c).
+  void open(std::string& out, std::vector<Group>& groups) {
+    const size_t begin = out.size(), after = in_.find_first_not_of("imsx-", pos_ + 2);
+    bool extended = groups.back().extended;
+    const bool sets = in_.substr(pos_).starts_with("(?") && after != std::string_view::npos && after > pos_ + 2 &&
+                      (in_[after] == ')' || in_[after] == ':');
+    if (!sets) {
+      out += in_[pos_++];
+      if (pos_ < in_.size() && in_[pos_] == '?') out += in_[pos_++];  // not a repetition
+      groups.push_back({begin, out.size(), 0, extended});
+      return;
+    }
+    out += "(?";
+    bool on = true;
+    for (const char option : in_.substr(pos_ + 2, after - pos_ - 2)) {
+      if (option == '-') on = false;
+      if (option == 'x') extended = on;
+      out += option == 'm' ? 's' : option;
+    }
+    pos_ = after + 1;
+    Group& around = groups.back();
+    if (in_[after] == ':') {
+      out += ':';
+      groups.push_back({begin, out.size(), 0, extended});
+      return;
+    }
+    around.extended = extended;
+    if (begin == around.content) {  // there PCRE2's options reach into the other branches as well
+      out += ')';
+      around.content = out.size();
+    } else {
+      out += ':';
+      ++around.options;
+    }
+  }
+
+  // At '{'. {,n} counts from 0; {n}? is an optional {n}; {n,m}+ repeats the repetition (in PCRE2 it would be possessive).
   void quantifier(std::string& out, size_t atom) {
     const size_t close = in_.find('}', pos_);
     std::string inside(close == std::string_view::npos ? std::string_view{} : in_.substr(pos_ + 1, close - pos_ - 1));
@@ -99,6 +156,10 @@ class Translator {
       out.insert(atom, "(?:");
       out += ")+";
       ++pos_;
+    } else if (pos_ < in_.size() && in_[pos_] == '?' && inside.find(',') == std::string::npos) {
+      out.insert(atom, "(?:");
+      out += ")?";
+      ++pos_;
     }
   }
 
@@ -113,6 +174,10 @@ class Translator {
       case 'S': return set_of(kNotSpaces);
       case 'w': return in_set ? std::string(kWord) : fmt::format("[{}{}]", kWord, kLatin1Numbers);
       case 'h': return set_of(kHex);
+      case 'v': return "\\x{b}";
+      case 'E':  // no quoting, and no class: the letters
+      case 'Q':
+      case 'V': return {c};
       case 'W':
       case 'H': {
         std::string negated = fmt::format("[^{}{}]", c == 'W' ? kWord : kHex, c == 'W' && !in_set ? kLatin1Numbers : "");
@@ -139,7 +204,9 @@ class Translator {
       case 'x':
       case 'k':
       case 'g': {
-        const size_t close = pos_ < in_.size() && in_[pos_] == '{' ? in_.find('}', pos_) : std::string_view::npos;
+        const char next = pos_ < in_.size() ? in_[pos_] : '\0';
+        if (c == 'g' ? next != '<' && next != '\'' : (c == 'p' || c == 'P') && next != '{') return {c};  // but a letter
+        const size_t close = next == '{' ? in_.find('}', pos_) : std::string_view::npos;
         if (close == std::string_view::npos) return std::string("\\") + c;
         const std::string name(in_.substr(pos_ + 1, close - pos_ - 1));
         pos_ = close + 1;

@@ -110,6 +110,39 @@ TEST(Split, PosixClassesAreOnigurumas) {
   EXPECT_EQ(joined("[[:^alpha:]a]"), "a\u0488\u00B2_1$+\u20AC \t\u2028\u00AD\x01");
 }
 
+// tokenizers 0.23.3: where Ruby's syntax and PCRE2's give the same words different meanings.
+TEST(Split, SyntaxIsOnigurumas) {
+  const struct {
+    const char *regex, *text;
+    std::vector<std::string> pieces;
+  } cases[] = {
+      {R"([\v])", "a\r\vb\n", {"a\r", "\v", "b\n"}},
+      {R"(\v+)", "a\v\v\n", {"a", "\v\v", "\n"}},
+      {R"([^\S\v]+)", "a \v b", {"a", " ", "\v", " ", "b"}},
+      {R"((?m)a.)", "a\na", {"a\n", "a"}},
+      {R"((?m:a.)b.)", "a\nb\n", {"a\nb\n"}},
+      {R"((?mi)A.)", "a\nxa", {"a\n", "xa"}},
+      {R"((?m:a(?-m:.)).)", "a\na.\n", {"a\na.\n"}},
+      {R"((?i-m)A.)", "a\nxab", {"a\nx", "ab"}},
+      {R"(a(?i)b|c)", "ab aB C AC aC", {"ab", " ", "aB", " C AC ", "aC"}},
+      {R"((x(?i)b|c)d)", "xBd Cd xCd", {"xBd", " Cd ", "xCd"}},
+      {R"((?i)b|c)", "aBC", {"a", "B", "C"}},
+      {R"((?x) a # (?m)b (\n.)", "ab a.", {"a", "b ", "a", "."}},
+      {R"(a{2}?)", "aab", {"aa", "b"}},
+      {R"(a{2}?b)", "aabab", {"aab", "a", "b"}},
+      {R"((?:ab){2}?c)", "ababcabc", {"ababc", "ab", "c"}},
+      {R"(a{2,}?b)", "aaab", {"aaab"}},
+      {R"(a{2}??b)", "aabb", {"aab", "b"}},
+      {R"(é{2}?x)", "ééxéx", {"ééx", "é", "x"}},
+      {R"(a(?#(\)){2}b)", "aab", {"aab"}},
+      {R"(\Qa\E)", "QaE a", {"QaE", " a"}},
+      {R"(\V)", "aV", {"a", "V"}},
+      {R"(\pL)", "apL", {"a", "pL"}},
+      {R"((a)\g1)", "aag1", {"a", "ag1"}},
+  };
+  for (const auto& c : cases) EXPECT_EQ(split(c.regex, "Isolated", false, c.text), c.pieces) << c.regex;
+}
+
 // tokenizers 0.23.3: a match without characters is replaced, too, except where the match before ends.
 TEST(Replace, PutsItsContentAtEmptyMatches) {
   const char* const texts[5] = {"ab", "a  b", "bé日", "xx", "a\nb\n"};
