@@ -108,6 +108,8 @@ TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file
   config.eos = token("eos_token");
   config.unknown = token("unk_token");
   config.padding = token("pad_token");
+  config.no_bos = json.contains("bos_token") && json["bos_token"].is_null();
+  config.no_eos = json.contains("eos_token") && json["eos_token"].is_null();
 
   std::set<std::string> named;  // special, whatever the flags of the token say
   for (const auto& content :

@@ -15,7 +15,8 @@ struct TokenizerConfig {
   std::optional<bool> add_prefix_space;  // only for the classes that read it, GPT2Tokenizer and Qwen2Tokenizer
   std::optional<bool> legacy;  // true: a SentencePiece model's space is put in front of what follows an added token, too
   std::optional<std::string> bos, eos, unknown, padding;
-  std::vector<DeclaredToken> added;  // added_tokens_decoder; where there is none, added_tokens.json
+  bool no_bos = false, no_eos = false;  // said to be null: there is none, whatever else suggests one
+  std::vector<DeclaredToken> added;     // added_tokens_decoder; where there is none, added_tokens.json
 };
 
 /// Reads `folder`/tokenizer_config.json and, if `added_file`, added_tokens.json, as far as they exist. Errors: FileError for a

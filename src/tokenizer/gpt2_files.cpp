@@ -75,8 +75,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_vocab_and_merges(const std::stri
       [&](int32_t id) { return std::string(vocabulary.piece(id)); });
   const std::string end_of_text = "<|endoftext|>";
   add_special(end_of_text);
-  parts.bos = add_special(config.bos ? config.bos : end_of_text);
-  parts.eos = add_special(config.eos ? config.eos : end_of_text);
+  if (!config.no_bos) parts.bos = add_special(config.bos ? config.bos : end_of_text);
+  if (!config.no_eos) parts.eos = add_special(config.eos ? config.eos : end_of_text);
   parts.unknown = add_special(config.unknown);
   parts.padding = add_special(config.padding);
 

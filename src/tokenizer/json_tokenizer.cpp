@@ -169,9 +169,9 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view text, cons
   parts.eos = id_of(parts, config.eos);
   parts.unknown = id_of(parts, config.unknown);
   parts.padding = id_of(parts, config.padding);
-  if (!config.bos && !parts.bos)
+  if (!config.bos && !config.no_bos)
     parts.bos = first_known(parts, {"<bos>", "<s>", "<|begin_of_text|>", "<|startoftext|>", "[CLS]"});
-  if (!config.eos && !parts.eos)
+  if (!config.eos && !config.no_eos)
     parts.eos = first_known(parts, {"<eos>", "</s>", "<|end_of_text|>", "<|endoftext|>", "<|eot_id|>", "[SEP]"});
   return std::make_shared<PipelineTokenizer>(std::move(parts));
 }

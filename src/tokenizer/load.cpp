@@ -30,6 +30,8 @@ std::shared_ptr<const Tokenizer> tokenizer_from_sentencepiece(std::string_view b
       return id < 0 ? std::nullopt : std::optional(id);
     };
     spec.bos = id_of(config.bos), spec.eos = id_of(config.eos), spec.padding = id_of(config.padding);
+    if (config.no_bos) spec.bos_piece.clear();
+    if (config.no_eos) spec.eos_piece.clear();
   }
   spec.add_bos = config.add_bos;
   spec.add_eos = config.add_eos;

@@ -289,5 +289,39 @@ TEST(AddPrefixSpace, OfTheConfigurationCountsForItsClasses) {
   EXPECT_EQ(load(folder)->encode("12"), (Ids{256, ' ', '2'}));
 }
 
+// transformers 5.24: a token said to be null is none, though the vocabulary has one of its usual name.
+TEST(SpecialTokens, NullIsNone) {
+  const char* null_both = R"({"bos_token": null, "eos_token": null, "add_bos_token": true, "add_eos_token": true})";
+  const Scratch json;
+  json.write("tokenizer.json",
+             R"({"added_tokens": [{"id": 1, "content": "<s>", "special": true}, {"id": 2, "content": "</s>", "special": true}],
+                 "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})");
+  EXPECT_EQ(load(json)->bos(), 1);  // not said: guessed
+  EXPECT_EQ(load(json)->eos(), 2);
+  json.write("tokenizer_config.json", R"({"bos_token": null})");
+  EXPECT_EQ(load(json)->bos(), std::nullopt);
+  EXPECT_EQ(load(json)->eos(), 2);
+  json.write("tokenizer_config.json", null_both);
+  EXPECT_EQ(load(json)->bos(), std::nullopt);
+  EXPECT_EQ(load(json)->eos(), std::nullopt);
+
+  const Scratch model;
+  model.write("tokenizer.model", small_model());
+  model.write("tokenizer_config.json", R"({"eos_token": null})");
+  EXPECT_EQ(load(model)->bos(), 1);
+  EXPECT_EQ(load(model)->eos(), std::nullopt);
+  model.write("tokenizer_config.json", null_both);
+  EXPECT_EQ(load(model)->bos(), std::nullopt);
+  EXPECT_EQ(load(model)->encode("u"), Ids{3});
+
+  const Scratch files;
+  write_bytes_vocabulary(files);
+  files.write("added_tokens.json", R"({"<|endoftext|>": 258})");
+  files.write("tokenizer_config.json", R"({"bos_token": null, "add_bos_token": true})");
+  EXPECT_EQ(load(files)->bos(), std::nullopt);
+  EXPECT_EQ(load(files)->eos(), 258);
+  EXPECT_EQ(load(files)->encode("a"), Ids{'a'});
+}
+
 }  // namespace
 }  // namespace vitrine
