@@ -41,8 +41,7 @@ constexpr const char* kAdvice =
     "clipping helps if the loss had been rising before; if it comes at the first step, look at the weights with `vitrine verify`";
 constexpr const char* kAdviceOfValidation =
     ". No checkpoint was written from this step. A lower learning rate, a longer warm-up or clipping helps if training brought "
-    "it; "
-    "if it comes before the first step, look at the weights with `vitrine verify`";
+    "it; if it comes before the first step, look at the weights with `vitrine verify`";
 
 }  // namespace
 
@@ -398,7 +397,7 @@ double Learner::activation_bytes(int64_t rows, int64_t length, int64_t batches) 
   return of_step(estimate(all) + std::min(logits, static_cast<double>(tape_.room())));
 }
 
-// Runs one sequence after the other, which takes no more memory than the pass did, and says where the first NaN or infinity is.
+// Runs one sequence after the other, which takes no more memory than the pass did. Says where the first NaN or infinity is.
 std::string Learner::first_not_finite_of(const Model& model, const Batch& batch, uint64_t step_number, bool learning) {
   Context& ctx = engine_.context();
   for (const Batch& part : parts_of(batch, 1)) {
@@ -437,13 +436,13 @@ void Learner::report_backward(std::span<const Pass> passes, const std::vector<do
   for (size_t i = 0; i < norms.size(); ++i)
     if (parameter.empty() && !std::isfinite(norms[i])) parameter = parameters_.list()[i].name;
   for (const Pass& pass : passes) {
-    for (const Batch& part : parts_of(pass.batch, 1)) {  // takes no more memory than the pass did
+    for (const Batch& part : parts_of(pass.batch, 1)) {
       if (scored_in(part.labels) == 0) continue;
       begin(ctx, {part, pass.step_number});
       const Step step = step_of(part);
       FirstGradientNotFinite watch;
       const auto frame = ctx.frame();
-      Tape tape(options_.recompute);
+      Tape tape;  // a recomputed block shows no gradient within it, and one sequence has room
       ctx.listen(&watch);
       LossParts parts;
       tape.backward(ctx, loss_of({engine_.model(), ctx, tape}, step, part, parts));

@@ -479,19 +479,41 @@ TEST(Learner, NamesWhereAGradientOverflows) {
   // 1 / sqrt(eps), which together are beyond f32.
   Json config = read_json(Golden::open("gemma2").model() + "/config.json");
   config["rms_norm_eps"] = 2e-38;
+  for (const bool recompute : {false, true}) {
+    SCOPED_TRACE(recompute);
+    LearnerOptions options = plain();
+    options.recompute = recompute;
+    options.init = InitRule{};
+    Learner learner(fresh(config), options);
+    for (const Parameter& p : learner.parameters().list()) {
+      float* const w = learner.parameters().weights(p);
+      if (p.ours == "blocks.1.attn.W_O") std::fill(w, w + p.count, 0.0f);
+      if (p.ours == "blocks.1.ln1_post.w") std::fill(w, w + p.count, 1e25f);
+    }
+    const Batch batch = random_batch({12, 9}, 97, 4);
+    const std::vector<float> before = weights_of(learner);
+    const std::string message = message_of<RunError>([&] { learner.step(std::span(&batch, 1), 0.1); });
+    EXPECT_CONTAINS(message, "step 1: going backwards, NaN or infinity appeared first in the gradient at blocks.1.attn.hook_out");
+    EXPECT_EQ(before, weights_of(learner));
+  }
+}
+
+// The factor of what stays, 1 / (1 - p), takes numbers beyond f32 that are within it without dropout.
+TEST(Learner, FindsWhatOnlyDropoutMadeInfinite) {
+  Json config = small_gpt2(0);
+  config["resid_pdrop"] = 0.999;
   LearnerOptions options = plain();
   options.init = InitRule{};
-  Learner learner(fresh(config), options);
-  for (const Parameter& p : learner.parameters().list()) {
-    float* const w = learner.parameters().weights(p);
-    if (p.ours == "blocks.1.attn.W_O") std::fill(w, w + p.count, 0.0f);
-    if (p.ours == "blocks.1.ln1_post.w") std::fill(w, w + p.count, 1e25f);
+  for (const bool recompute : {false, true}) {
+    SCOPED_TRACE(recompute);
+    options.recompute = recompute;
+    Learner learner(fresh(config), options);
+    for (const Parameter& p : learner.parameters().list())
+      if (p.ours == "blocks.1.mlp.b_out") std::fill_n(learner.parameters().weights(p), p.count, 1e37f);
+    const Batch batch = random_batch({40, 40}, 61, 4);
+    const std::string message = message_of<RunError>([&] { learner.step(std::span(&batch, 1), 0.1); });
+    EXPECT_CONTAINS(message, "step 1: NaN or infinity appeared first in blocks.1.hook_mlp_out at position ");
   }
-  const Batch batch = random_batch({12, 9}, 97, 4);
-  const std::vector<float> before = weights_of(learner);
-  const std::string message = message_of<RunError>([&] { learner.step(std::span(&batch, 1), 0.1); });
-  EXPECT_CONTAINS(message, "step 1: going backwards, NaN or infinity appeared first in the gradient at blocks.1.attn.hook_out");
-  EXPECT_EQ(before, weights_of(learner));
 }
 
 TEST(Learner, RefusesWhatDoesNotFitTheModel) {
