@@ -178,10 +178,8 @@ nb::list beam_hypotheses(Session& session, const Ids& ids, const BeamOptions& op
     const Run running(session, none);
     found = generate_beams(session.engine, tokens, options);
   }
-  const auto spelled = [&](const Hypothesis& hypothesis) {  // the end token has no text
-    std::span<const int32_t> kept = hypothesis.tokens;
-    if (std::find(options.eos.begin(), options.eos.end(), kept.back()) != options.eos.end()) kept = kept.first(kept.size() - 1);
-    return session.engine.has_tokenizer() ? session.engine.text_behind(tokens, kept) : std::string();
+  const auto spelled = [&](const Hypothesis& hypothesis) {
+    return session.engine.has_tokenizer() ? session.engine.text_behind(tokens, without_end(hypothesis, options.eos)) : "";
   };
   nb::list result;
   for (const Hypothesis& hypothesis : found)

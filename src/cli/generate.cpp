@@ -71,33 +71,27 @@ OrderedJson by_beams(Engine& engine, const Prompt& prompt, const Options& o, dou
   Timings timings;
   const std::vector<Hypothesis> found = generate_beams(engine, prompt.ids, options, &timings);
   timings.load_ms = load_ms;
-  // The end token belongs to a hypothesis and its score, not to the text.
-  const auto ended = [&](const Hypothesis& h) {
-    return !h.tokens.empty() && std::find(options.eos.begin(), options.eos.end(), h.tokens.back()) != options.eos.end();
-  };
-  const auto without_end = [&](const Hypothesis& h) {
-    return std::span<const int32_t>(h.tokens).first(h.tokens.size() - (ended(h) ? 1 : 0));
-  };
   if (!o.model.json) {
     for (const Hypothesis& h : found) {
-      const auto ids = without_end(h);
+      const auto ids = without_end(h, options.eos);
       print("{}  {}\n", dim(fmt::format("{:9.4f}", h.score)),
             prompt.from_text ? visible(engine.text_behind(prompt.ids, ids)) : fmt::format("{}", fmt::join(ids, ",")));
     }
     log_timings(timings);
     return nullptr;
   }
-  const auto best = without_end(found[0]);
+  const auto best = without_end(found[0], options.eos);
   std::vector<int32_t> whole = prompt.ids;
   whole.insert(whole.end(), found[0].tokens.begin(), found[0].tokens.end());
   const std::vector<float> all = engine.token_logprobs(whole);  // of whole[1..]
   OrderedJson hypotheses = OrderedJson::array();
   for (const Hypothesis& h : found)
-    hypotheses.push_back({{"tokens", h.tokens}, {"text", text_json(engine, prompt, without_end(h))}, {"score", h.score}});
+    hypotheses.push_back(
+        {{"tokens", h.tokens}, {"text", text_json(engine, prompt, without_end(h, options.eos))}, {"score", h.score}});
   return {{"text", text_json(engine, prompt, best)},
           {"tokens", found[0].tokens},
           {"logprobs", std::vector<float>(all.end() - static_cast<std::ptrdiff_t>(found[0].tokens.size()), all.end())},
-          {"finish_reason", ended(found[0]) ? "stop" : "length"},
+          {"finish_reason", best.size() < found[0].tokens.size() ? "stop" : "length"},
           {"hypotheses", hypotheses},
           {"timings", timings_json(timings)}};
 }

@@ -146,4 +146,10 @@ std::vector<Hypothesis> beam_search(const BeamOptions& o, const BeamScores& scor
   return result;
 }
 
+std::span<const int32_t> without_end(const Hypothesis& hypothesis, std::span<const int32_t> eos) {
+  const std::span<const int32_t> ids = hypothesis.tokens;
+  const bool ended = !ids.empty() && std::find(eos.begin(), eos.end(), ids.back()) != eos.end();
+  return ids.first(ids.size() - (ended ? 1 : 0));
+}
+
 }  // namespace vitrine

@@ -36,6 +36,9 @@ struct Hypothesis {
   float score;
 };
 
+/// Its tokens without the end token, which belongs to its score and not to its text.
+std::span<const int32_t> without_end(const Hypothesis& hypothesis, std::span<const int32_t> eos);
+
 /// The log-probabilities of the next token, after whatever rules the caller applies to them.
 ///
 /// choices  the beams in their new order, to be forked from the beams of the call before; empty at the first call

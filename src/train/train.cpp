@@ -8,7 +8,6 @@
 #include <deque>
 #include <functional>
 #include <numbers>
-#include <set>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -157,8 +156,7 @@ class Clock {
 std::string lora_text(const TrainConfig& config, uint64_t base) {
   const AdapterOptions& o = *config.lora;
   std::string targets;
-  for (const std::string& target : std::set(o.targets.begin(), o.targets.end()))
-    targets += (targets.empty() ? "" : ", ") + target;
+  for (const std::string& target : o.targets) targets += (targets.empty() ? "" : ", ") + target;
   return "rank " + std::to_string(o.rank) + ", alpha " + Json(o.alpha).dump() + ", dropout " + Json(o.dropout).dump() +
          (o.rslora ? ", rslora" : "") + ", of " + targets + ", beside a model with the numbers " + hexadecimal(base);
 }

@@ -244,6 +244,8 @@ TEST(ExitCode, AnOutputThatTheRunReadsIsRefused) {
   refused({"trace", "--tokens", "2,7", "--hooks", "hook_logits"}, model + "/model.safetensors");
   refused({"picture", "tokens", "--tokens", "2,7"}, scratch / "link.json");
   refused({"explain", "--tokens", "2,7"}, model + "/config.json");
+  std::ofstream(model + "/added_tokens.json") << "{}";
+  refused({"trace", "--tokens", "2,7", "--hooks", "hook_logits"}, model + "/added_tokens.json");
   refused({"intervene", recipe}, recipe);
   const std::string vectors = std::string(VITRINE_GOLDEN) + "/intervene/vectors.safetensors", vector = scratch / "v.safetensors";
   std::filesystem::copy_file(vectors, vector);

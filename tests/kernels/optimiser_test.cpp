@@ -119,8 +119,6 @@ TEST_P(OptimiserTest, SumOfSquaresNeitherOverflowsNorHidesNaN) {
   EXPECT_TRUE(std::isnan(table->sum_of_squares(x.data(), x.size())));
 }
 
-VITRINE_FOR_EVERY_TARGET(OptimiserTest);
-
 // The square of a gradient above 1e19 leaves f32. An infinite second moment would stay so, and its weight would never move again.
 TEST_P(OptimiserTest, TheSecondMomentStaysFinite) {
   std::vector<float> w(21, 1.0f), g(21, 3e25f), m(21), v(21);
@@ -133,6 +131,8 @@ TEST_P(OptimiserTest, TheSecondMomentStaysFinite) {
                       seed);
   for (const uint16_t x : v16) EXPECT_TRUE(std::isfinite(bf16_to_f32(x)));
 }
+
+VITRINE_FOR_EVERY_TARGET(OptimiserTest);
 
 }  // namespace
 }  // namespace vitrine

@@ -47,6 +47,14 @@ TEST(Gradients, ReachEachLayerAsTorchSays) {
   EXPECT_TRUE(picture_document(off, prompt, "gradient-norms").at("pictures").at("gradient-norms").at("withoutNorms").is_null());
 }
 
+// So small a cap is reached by every logit: the loss is finite, and no gradient passes.
+TEST(Gradients, ThatAreZeroHaveVanished) {
+  Engine engine(with_key("gemma2", "final_logit_softcapping", 1e-20), kF32);
+  const PictureJson document = picture_document(engine, ids_prompt({3, 5, 7, 9}), "gradient-norms");
+  EXPECT_EQ(doubles(document.at("pictures").at("gradient-norms").at("norms"))[0], 0);
+  EXPECT_CONTAINS(document.dump(), "The gradient at the first layer is zero: it has vanished");
+}
+
 TEST(Gradients, AtTheEmbeddingsOfTheTokensBeforeThePrediction) {
   Engine engine(open_model(Golden::open("llama").model()), kF32);
   const std::vector<int32_t> ids = {5, 17, 3, 101, 42, 8, 200, 33};

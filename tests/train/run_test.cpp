@@ -397,15 +397,20 @@ TEST_F(TrainRun, AFullDiskLeavesTheLastCheckpointIntact) {
   EXPECT_EQ(weights_bytes(scratch / "run/step-12"), weights_bytes(scratch / "whole/step-12"));
 }
 
+// A rate that makes NaN of the first step's weights.
+TrainConfig runs_away(const Scratch& scratch, const std::string& eval_every) {
+  std::string text = small_config(scratch, scratch / "run");
+  text.replace(text.find("lr: 1e-2"), 8, "lr: 1e30");
+  text.replace(text.find("minimum: 1e-3"), 13, "minimum: 1e30");
+  text.replace(text.find("eval_every: 4"), 13, "eval_every: " + eval_every);
+  return parse_train_config(text, "config.yaml");
+}
+
 TEST_F(TrainRun, NanStopsWithTheLayerAndKeepsTheCheckpoint) {
   train(config("run"), false, until(3));
   const auto bytes = [&] { return read_file(scratch / "run/step-3/model.safetensors"); };
   const std::string before = bytes();
-  std::string text = small_config(scratch, scratch / "run");
-  text.replace(text.find("lr: 1e-2"), 8, "lr: 1e30");
-  text.replace(text.find("minimum: 1e-3"), 13, "minimum: 1e30");
-  text.replace(text.find("eval_every: 4"), 13, "eval_every: 9");
-  const std::string message = message_of<RunError>([&] { train(parse_train_config(text, "config.yaml"), true); });
+  const std::string message = message_of<RunError>([&] { train(runs_away(scratch, "9"), true); });
   EXPECT_CONTAINS(message, "step 5: NaN or infinity appeared first in ");
   EXPECT_CONTAINS(message, "no checkpoint was written from it");
   EXPECT_EQ(RunFolder(scratch / "run").steps(), std::vector<int64_t>{3});
@@ -413,11 +418,7 @@ TEST_F(TrainRun, NanStopsWithTheLayerAndKeepsTheCheckpoint) {
 }
 
 TEST_F(TrainRun, NanInValidationIsNoStepsAndKeepsTheStepsLine) {
-  std::string text = small_config(scratch, scratch / "run");
-  text.replace(text.find("lr: 1e-2"), 8, "lr: 1e30");
-  text.replace(text.find("minimum: 1e-3"), 13, "minimum: 1e30");
-  text.replace(text.find("eval_every: 4"), 13, "eval_every: 1");
-  const std::string message = message_of<RunError>([&] { train(parse_train_config(text, "config.yaml"), false); });
+  const std::string message = message_of<RunError>([&] { train(runs_away(scratch, "1"), false); });
   EXPECT_CONTAINS(message, "validation after step 1: NaN or infinity appeared first in ");
   EXPECT_EQ(message.find("Nothing was learned"), std::string::npos) << message;
   const std::vector<Json> metrics = metrics_of(scratch / "run");
@@ -427,22 +428,40 @@ TEST_F(TrainRun, NanInValidationIsNoStepsAndKeepsTheStepsLine) {
   EXPECT_FALSE(metrics[1].contains("val_loss"));
 }
 
-// Where text ends is the model's to say; a folder named for its tokenizer may hold another model's settings.
+// Where text ends is the model's to say; the folder of another tokenizer may hold another model's settings. What a model draws
+// ends there, so that a run which learns from that goes on to the same bits only with the same settings.
 TEST_F(TrainRun, CheckpointsKeepTheModelsSettingsOfGeneration) {
-  const std::string tales = std::string(VITRINE_SOURCE) + "/models/tales9m/";
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) scratch.link(std::string("other/") + name, tales + name);
-  scratch.write("other/generation_config.json", R"({"eos_token_id": [5, 6]})");
-  for (const char* name : {"config.json", "model.safetensors"}) scratch.link(std::string("own/") + name, tales + name);
-  const std::string settings = "{\"eos_token_id\": 1}\n";
+  const std::string golden = std::string(VITRINE_GOLDEN) + "/models/gpt2_a/model/";
+  const auto pieces = load_tokenizer(golden);
+  small_data(scratch, "named", 40, 1, tokenizer_fingerprint(*pieces));
+  for (const auto& entry : std::filesystem::directory_iterator(golden)) {
+    const std::string name = entry.path().filename();
+    if (name != "generation_config.json")
+      scratch.link((name.starts_with("model") || name == "config.json" ? "own/" : "other/") + name, golden + name);
+  }
+  std::string ends = "[";
+  for (int64_t id = 0; id < pieces->vocab_size(); id += 3) ends += std::to_string(id) + ", ";
+  const std::string many = R"({"eos_token_id": )" + ends + "1]}", one = R"({"eos_token_id": 1})";
   for (const bool has : {false, true}) {
     SCOPED_TRACE(has);
-    if (has) scratch.write("own/generation_config.json", settings);
-    ModelFiles files = resolve_model(scratch / "own");
-    files.directory = scratch / "other";
-    const Companions companions = companions_in(files);
-    EXPECT_TRUE(companions.contains("tokenizer.json"));
-    ASSERT_EQ(companions.contains("generation_config.json"), has);
-    EXPECT_TRUE(!has || companions.at("generation_config.json") == settings);
+    scratch.write(has ? "own/generation_config.json" : "other/generation_config.json", many);
+    if (has) scratch.write("other/generation_config.json", one);
+    const auto run = [&](const std::string& out) {
+      std::string text = small_config(scratch, scratch / out, "distill: {teacher: " + golden + ", alpha: 0, on_policy: 1}\n");
+      text.replace(text.find("  config:"), text.find("data:") - text.find("  config:"),
+                   "  path: " + scratch / "own" + "\n  tokenizer: " + scratch / "other" + "\n");
+      for (const std::string& name : {scratch / "data", scratch / "valid"})
+        text.replace(text.find(name), name.size(), scratch / "named");
+      return parse_train_config(text, "config.yaml");
+    };
+    const std::string whole = has ? "whole-has" : "whole", cut = has ? "cut-has" : "cut";
+    train(run(whole), false);
+    train(run(cut), false, until(3));
+    train(run(cut), true);
+    EXPECT_TRUE(weights_bytes(scratch / (cut + "/step-12")) == weights_bytes(scratch / (whole + "/step-12")));
+    const std::string settings = scratch / (whole + "/step-12/generation_config.json");
+    ASSERT_EQ(std::filesystem::exists(settings), has);
+    EXPECT_TRUE(!has || read_file(settings) == many);
   }
 }
 
@@ -633,6 +652,19 @@ TEST_F(TrainRun, RefusesBeforeItStartsWithNumbers) {
   // A tokenizer beside the model, and data that was not made with it.
   message = refused("  config:", "  tokenizer: " + std::string(VITRINE_GOLDEN) + "/models/gpt2_a/model\n  config:");
   EXPECT_CONTAINS(message, "/data was made with another tokenizer than the model's, so its ids stand for other pieces");
+  for (const char* model : {"model: ''\n", "model: {path: ''}\n", "model: {config: ''}\n"})
+    EXPECT_CONTAINS(message_of<FileError>([&] { parse_train_config(model, "config.yaml"); }), "is \"\"; expected a path")
+        << model;
+  EXPECT_CONTAINS(refused("seed: 5", "seed: 5\nema_decay: 0.9"), "the key is not known; here it is \"ema\"");
+  // No dropout is no dropout beside a GGUF file, too, and the data are looked at next.
+  const auto beside_gguf = [&](const std::string& dropout) {
+    const std::string text = "model: " + std::string(VITRINE_GOLDEN) + "/gguf/llama.gguf\nlora: {rank: 2, targets: [q_proj]}\n" +
+                             "data: {train: none}\nsequence_length: 8\nbatch: 1\nsteps: 1\nout: " + scratch / "run" +
+                             "\noptimiser: {name: sgd, lr: 1}\ndropout: " + dropout + "\n";
+    return message_of<InputError>([&] { train(parse_train_config(text, "config.yaml"), false); });
+  };
+  EXPECT_CONTAINS(beside_gguf("0.1"), "is a GGUF file, whose models have none beside an adapter");
+  EXPECT_CONTAINS(beside_gguf("0"), "none holds no token data");
   small_data(scratch, "tiny", 0, 3);
   EXPECT_CONTAINS(refused("train: " + scratch / "data", "train: " + scratch / "tiny"), "holds 0 tokens");
   EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
