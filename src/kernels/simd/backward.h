@@ -187,9 +187,13 @@ void pattern_gradient(float* s, float* dp, size_t first, size_t last, size_t n, 
   const Vec factor = broadcast(scale), one = broadcast(1.0f), inverse = broadcast(cap != 0 ? 1.0f / cap : 0.0f);
   const float largest = capped_scores(s, seen, scale, cap, work);
   const Vec m = broadcast(largest);
-  size_t top = 0;
-  while (top + kLanes <= seen && hn::AllFalse(Tag(), hn::Eq(load(work + top), m))) top += kLanes;
-  while (top + 1 < seen && !(work[top] == largest)) ++top;
+  size_t top = 0;  // the first place of the largest score; by numbers alone, as no branch could be foretold
+  for (size_t j = (seen + kLanes - 1) / kLanes * kLanes; j > 0; j -= kLanes) {
+    const size_t from = j - kLanes, here = min_of(kLanes, seen - from);
+    const auto found = hn::And(hn::FirstN(Tag(), here), hn::Eq(load_up_to(work + from, here), m));
+    const intptr_t lane = hn::FindFirstTrue(Tag(), found);
+    top = lane < 0 ? top : from + size_t(lane);
+  }
   const Vec at_top = broadcast(dp[top]);
   Vec sum = hn::Zero(Tag()), pull = hn::Zero(Tag());
   for (size_t j = 0; j < seen; j += kLanes) {
