@@ -1,6 +1,9 @@
 // vitrine train: learning, from a configuration.
 #include "train/train.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
 #include <memory>
 #include <thread>
@@ -23,16 +26,29 @@ struct Options {
 };
 
 volatile std::sig_atomic_t stop_asked = 0;
+std::string_view stopping;  // what is said then
+
+// A signal handler, which may only do what is safe in one.
+void ask_to_stop(int) {
+  stop_asked = 1;
+  const int before = errno;
+  static_cast<void>(!::write(STDERR_FILENO, stopping.data(), stopping.size()));
+  errno = before;
+}
 
 // SIGINT, SIGTERM and SIGHUP (the terminal was closed) finish the step, save and end; a second one ends at once. Who ignores them
 // from outside goes on doing so. Without SIGPIPE a run outlives the reader of its messages.
 class StopSignals {
  public:
-  StopSignals() {
+  /// first: of several processes one says that it heard.
+  explicit StopSignals(bool first) {
     stop_asked = 0;
+    stopping = "\nstopping: finishing this step and saving\n";
+    if (::isatty(STDERR_FILENO) != 1) stopping.remove_prefix(1);  // on a terminal a line of the view may stand there
+    if (!first) stopping = {};
     for (size_t i = 0; i < std::size(kSignals); ++i) {
       struct sigaction action = {};
-      action.sa_handler = [](int) { stop_asked = 1; };
+      action.sa_handler = ask_to_stop;
       action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
       ::sigaction(kSignals[i], nullptr, &before_[i]);
       if (before_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
@@ -65,15 +81,17 @@ void print_result(const TrainResult& r, const Options& o, int ranks) {
     document["stopped"] = r.stopped;
     if (ranks > 1) document["processes"] = ranks;
     if (ranks > 1) document["comm_share"] = r.comm_share;
-    document["checkpoint"] = r.checkpoint;
+    document["checkpoint"] = r.checkpoint.empty() ? OrderedJson() : OrderedJson(r.checkpoint);
     return print_json(document);
   }
+  const std::string again = fmt::format("vitrine {} {}", o.distill ? "distill" : "train", o.config);
+  if (r.checkpoint.empty()) return print("stopped before step 1, so there is no checkpoint. Begin again with: {}\n", again);
   print("{} step {}, {} tokens{}{}\n", r.stopped ? "stopped after" : "done:", r.step, grouped(r.tokens),
         r.loss ? fmt::format(", loss {:.4f}", *r.loss) : "",
         r.best_step > 0 ? fmt::format("; best validation loss {:.4f} at step {}", r.best_loss, r.best_step) : "");
   if (ranks > 1) print("{} processes: {} of the steps' time went into communication\n", ranks, percent(r.comm_share));
   print("{}\n", r.checkpoint);
-  if (r.stopped) print("Go on with: vitrine {} {} --resume\n", o.distill ? "distill" : "train", o.config);
+  if (r.stopped) print("Go on with: {} --resume\n", again);
 }
 
 void run_config(const Options& o, Comm& comm);
@@ -145,7 +163,7 @@ void run_config(const Options& o, Comm& comm) {
     progress->clear();
     log("saved {}{}", path, unlinked.empty() ? "" : "; " + unlinked);
   };
-  const StopSignals signals;
+  const StopSignals signals(comm.rank() == 0);
   events.stop = [] { return stop_asked != 0; };
   const TrainResult result = train(config, o.resume, events, &comm);
   progress.reset();

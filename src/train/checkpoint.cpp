@@ -247,6 +247,7 @@ void RunFolder::save(Learner& learner, const Companions& companions, const Train
                   {"best_on", progress.best_on},
                   {"run", run},
                   {"files", checksums_in(temporary)}};
+    if (!progress.validation_due.empty()) state["validation_due"] = progress.validation_due;
     state["files"][kProgress] = checksum_of_progress(state);
     write_file_atomically(temporary + "/" + kProgress, state.dump(2) + "\n");
     sync_directory(temporary + "/training");
@@ -337,6 +338,9 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& 
   progress.best_step = state.count("best_step");
   progress.best_loss = state.number("best_loss");
   progress.best_on = state.string("best_on", {}, "");
+  progress.validation_due = state.string("validation_due", {}, "");
+  if (!progress.validation_due.empty() && measured_step(progress.validation_due) != step)
+    state.fail("validation_due", "expected the line of metrics.jsonl of step " + std::to_string(step));
 
   const Checkpoint stored = open_safetensors(step_path(step) + "/" + kState);
   const std::vector<std::string> kinds = learner.optimiser().state();

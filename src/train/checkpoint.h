@@ -15,12 +15,13 @@ namespace vitrine {
 
 /// Where a run stands, besides weights and moments.
 struct TrainProgress {
-  int64_t step = 0;          // steps done
-  int64_t tokens = 0;        // scored so far
-  DataPosition position;     // of the next batch
-  int64_t best_step = 0;     // 0: none yet
-  double best_loss = 0;      // on the validation data
-  std::string best_on = {};  // what was measured: losses on other data are not compared with it
+  int64_t step = 0;                 // steps done
+  int64_t tokens = 0;               // scored so far
+  DataPosition position;            // of the next batch
+  int64_t best_step = 0;            // 0: none yet
+  double best_loss = 0;             // on the validation data
+  std::string best_on = {};         // what was measured: losses on other data are not compared with it
+  std::string validation_due = {};  // the step's line of metrics.jsonl, if a stop kept it from getting its validation
 };
 
 /// What may not change between a run and its continuation, since the position in the data would mean something else, or the

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <numbers>
+#include <utility>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -188,6 +189,7 @@ class Run {
     comm_.all_reduce({&ranks, 1});
     return ranks > 0;
   }
+  bool stop_here() const { return events_.stop && events_.stop(); }
   // The step to go on from, as rank 0 finds it; -1: a new run.
   int64_t checkpoint_of(bool resume) {
     double step = first() ? static_cast<double>(find_checkpoint(resume)) : -1;
@@ -227,7 +229,8 @@ class Run {
   void restore();
   void check_ranks();
   std::vector<Batch> next_batches();
-  void evaluate(Line& line);
+  void measure_what_is_due();
+  bool evaluate(Line& line);
   void sample();
   void save();
   void add_layers(const StepReport& report, const LayerWatch& watch, Line& line) const;
@@ -445,7 +448,21 @@ void Run::check_ranks() {
   }
 }
 
-void Run::evaluate(Line& line) {
+// Before the first step, or where a stop kept the validation of the checkpoint's step from being done.
+void Run::measure_what_is_due() {
+  Line line = {{"step", 0}, {"tokens", 0}};
+  if (checkpoint_ >= 0) line = Line::parse(std::exchange(progress_.validation_due, ""), nullptr, false);
+  if (!validation_ || line.is_discarded()) return;
+  result_.stopped = !evaluate(line);
+  if (result_.stopped || !first()) return;
+  folder_.rewind_metrics(progress_.step - 1);  // the step has a line without its validation
+  folder_.add_metrics(line.dump());
+  if (config_.best && checkpoint_ >= 0 && progress_.best_step == checkpoint_)
+    folder_.settle(checkpoint_, checkpoint_, config_.keep);
+}
+
+// Returns false if it was stopped before the end; then nothing is known.
+bool Run::evaluate(Line& line) {
   BatchSource source(*validation_, {.sequence_length = config_.sequence_length,
                                     .batch = config_.batch / comm_.size(),
                                     .seed = config_.seed,
@@ -457,6 +474,7 @@ void Run::evaluate(Line& line) {
   const int64_t batches = config_.eval_batches > 0 ? std::min(config_.eval_batches, all) : all;
   double sums[4] = {};  // loss and scored tokens; of the averaged weights
   for (int64_t i = 0; i < batches; ++i) {
+    if (any(stop_here())) return false;
     const Batch batch = source.next();
     for (const bool averaged : {false, true}) {
       if (averaged && !config_.ema) continue;
@@ -483,12 +501,13 @@ void Run::evaluate(Line& line) {
     progress_.best_loss = loss;
   }
   if (first() && events_.evaluated) events_.evaluated(progress_.step, loss, best);
+  return true;
 }
 
 void Run::sample() {
   if (!first()) return;
   Engine& engine = learner_.engine();
-  for (size_t i = 0; i < prompts_.size(); ++i) {
+  for (size_t i = 0; i < prompts_.size() && !stop_here(); ++i) {
     GenerateOptions options;
     options.max_tokens = config_.sample_tokens;
     options.sampling.temperature = config_.sample_temperature;
@@ -544,11 +563,7 @@ std::vector<Batch> Run::next_batches() {
 
 TrainResult Run::go() {
   const auto due = [](int64_t every, int64_t step) { return every > 0 && step % every == 0; };
-  if (progress_.step == 0 && config_.eval_every > 0) {
-    Line line = {{"step", 0}, {"tokens", 0}};
-    evaluate(line);
-    if (first()) folder_.add_metrics(line.dump());
-  }
+  measure_what_is_due();
   const ModelShape shape = learner_.engine().shape();
   const OpenedModel& opened = learner_.engine().opened();
   const bool residual = !opened.files.config.is_object() || opened.files.config.value("vitrine_residual", true);
@@ -588,18 +603,21 @@ TrainResult Run::go() {
     if (watch) add_layers(report, *watch, line);
     if (first() && events_.stepped) events_.stepped(report, rate);
     const bool last = progress_.step == steps_;
+    bool measured = true;
     try {
-      if (due(config_.eval_every, progress_.step) || (last && config_.eval_every > 0)) evaluate(line);
+      if (due(config_.eval_every, progress_.step) || (last && config_.eval_every > 0)) measured = evaluate(line);
     } catch (const RunError&) {
       if (first()) folder_.add_metrics(line.dump());  // the step was learned
       throw;
     }
     if (first()) folder_.add_metrics(line.dump());  // before the checkpoint: a resumed run keeps the lines up to it
-    result_.stopped = any(!last && events_.stop && events_.stop());
-    if (last || result_.stopped || due(config_.save_every, progress_.step) ||
-        (config_.best && progress_.best_step == progress_.step))
-      save();
+    progress_.validation_due = measured ? "" : line.dump();
+    const bool saved =
+        !measured || last || due(config_.save_every, progress_.step) || (config_.best && progress_.best_step == progress_.step);
+    if (saved) save();
     if (due(config_.sample_every, progress_.step)) sample();
+    result_.stopped = !measured || any(!last && stop_here());
+    if (result_.stopped && !saved) save();
     clock.restart();  // validation, samples and checkpoints are no part of the rate
   }
   result_.step = progress_.step;

@@ -28,7 +28,9 @@ struct TrainEvents {
   std::function<void(int64_t step, const std::string& prompt, const std::string& text)> sampled;
   /// unlinked: why `last` or `best` could not be set; mostly empty.
   std::function<void(int64_t step, const std::string& path, const std::string& unlinked)> saved;
-  std::function<bool()> stop;  // asked after every step: true saves and ends the run
+  /// Asked after every step, between batches of a validation and between samples: true saves and ends the run. A validation
+  /// that was broken off is made up for by `resume`, before the next step.
+  std::function<bool()> stop;
 };
 
 struct TrainResult {
@@ -38,7 +40,7 @@ struct TrainResult {
   double best_loss = 0;
   bool stopped = false;    // by TrainEvents::stop
   double comm_share = 0;   // of the time of this process's steps that went into other ranks, waiting for them included
-  std::string checkpoint;  // the newest
+  std::string checkpoint;  // the newest; empty: stopped before the first
 };
 
 /// Runs a configuration to its end.

@@ -112,6 +112,21 @@ TEST_F(TrainCommand, CtrlCFinishesTheStepAndSaves) {
   const std::string name = std::filesystem::read_symlink(scratch / "run/last").string();
   EXPECT_CONTAINS(out, name);
   EXPECT_EQ(metrics_of(scratch / "run").back().at("step"), std::stoi(name.substr(5)));
+  EXPECT_CONTAINS(read_file(scratch / "err"), "\nstopping: finishing this step and saving\n");
+}
+
+TEST_F(TrainCommand, AStopInTheFirstValidationLeavesNothing) {
+  small_data(scratch, "long", 60'000, 2);
+  std::string text = read_file(config("run", 4));
+  text.replace(text.find(scratch / "valid"), (scratch / "valid").size(), scratch / "long");
+  const std::string file = scratch.write("run.yaml", text);
+  const int status =
+      signalled({"train", file}, SIGTERM, [&] { return read_file(scratch / "err").find("parameters: ") != std::string::npos; });
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 0) << read_file(scratch / "err");
+  EXPECT_EQ(read_file(scratch / "out"),
+            "stopped before step 1, so there is no checkpoint. Begin again with: vitrine train " + file + "\n");
+  EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
 }
 
 TEST_F(TrainCommand, TheCheckpointIsAModelForEveryCommand) {

@@ -270,6 +270,37 @@ TEST_F(RanksRun, GoesOnWithOthersInNumber) {
   EXPECT_EQ(weights_bytes(scratch / "a/last"), weights_bytes(scratch / "b/last"));
 }
 
+// Whichever rank hears it, in the validation before the first step, in a step, or in the validation of step 4.
+TEST_F(RanksRun, AStopIsHeardByAll) {
+  const auto run = [&](const std::string& out, bool resume, int asked) {
+    std::vector<TrainResult> results(2);
+    ThreadRanks::run_all(2, [&](Comm& comm) {
+      TrainEvents events;
+      int left = asked;
+      if (comm.rank() == 1) events.stop = [&] { return --left == 0; };
+      results[static_cast<size_t>(comm.rank())] = train(config(out), resume, events, &comm);
+    });
+    EXPECT_EQ(results[0].step, results[1].step);
+    EXPECT_EQ(results[0].checkpoint, results[1].checkpoint);
+    return results[0];
+  };
+  run("whole", false, 0);
+  for (const auto& [asked, step] : std::map<int, int64_t>{{2, 0}, {6, 2}, {10, 4}}) {
+    SCOPED_TRACE(asked);
+    const std::string out = "cut" + std::to_string(asked);
+    EXPECT_EQ(run(out, false, asked).step, step);
+    if (step > 0) {
+      EXPECT_FALSE(metrics_of(scratch / out).back().contains("val_loss"));
+    }
+    EXPECT_EQ(run(out, true, 0).step, 12);
+    EXPECT_EQ(weights_bytes(scratch / (out + "/last")), weights_bytes(scratch / "whole/last"));
+    std::vector<Json> got = metrics_of(scratch / out), wanted = metrics_of(scratch / "whole");
+    for (std::vector<Json>* lines : {&got, &wanted})
+      for (Json& line : *lines) line.erase("comm_share");
+    EXPECT_EQ(got, wanted);
+  }
+}
+
 TEST_F(RanksRun, RefuseABatchThatDoesNotDivide) {
   expect_refused(ThreadRanks::run(3, [&](Comm& comm) { train(config("run"), false, {}, &comm); }),
                  "config.yaml: batch is 4; expected a multiple of the 3 processes that share it");

@@ -31,6 +31,28 @@ class TrainRun : public testing::Test {
     events.stop = [done, step] { return *done >= step; };
     return events;
   }
+  // Stops in the validation of the given step, after so many of its batches.
+  static TrainEvents in_validation(int64_t step, int batches) {
+    auto done = std::make_shared<int64_t>(0);
+    auto asked = std::make_shared<int>(0);
+    TrainEvents events;
+    events.stepped = [done](const StepReport& r, const TrainEvents::Rate&) { *done = r.step; };
+    events.stop = [=] { return *done == step && ++*asked > batches; };
+    return events;
+  }
+  // A run that continues prompts every six steps, with a model of more rows than its tokenizer has pieces.
+  TrainConfig sampling(const std::string& out, const std::string& prompts) {
+    const std::string tokenizer = std::string(VITRINE_GOLDEN) + "/models/gpt2_a/model";
+    const auto pieces = load_tokenizer(tokenizer);
+    if (!std::filesystem::exists(scratch / "named")) small_data(scratch, "named", 40, 1, tokenizer_fingerprint(*pieces));
+    std::string text = small_config(
+        scratch, scratch / out, "sample_every: 6\nsample_prompts: " + prompts + "\nsample_tokens: 30\nsample_temperature: 100\n");
+    text.replace(text.find("vocab_size: 61"), 14, "vocab_size: " + std::to_string(4 * pieces->vocab_size()));
+    text.replace(text.find("  config:"), 9, "  tokenizer: " + tokenizer + "\n  config:");
+    for (const std::string& name : {scratch / "data", scratch / "valid"})
+      text.replace(text.find(name), name.size(), scratch / "named");
+    return parse_train_config(text, "config.yaml");
+  }
   Scratch scratch;
 };
 
@@ -219,20 +241,25 @@ TEST_F(TrainRun, TheBestStaysWhereItIsNoLongerKept) {
 
 // Padded vocabularies: nothing is spelled by the rows behind the tokenizer's pieces.
 TEST_F(TrainRun, SamplesOfAModelWithMoreRowsThanPieces) {
-  const std::string tokenizer = std::string(VITRINE_GOLDEN) + "/models/gpt2_a/model";
-  const auto pieces = load_tokenizer(tokenizer);
-  small_data(scratch, "named", 40, 1, tokenizer_fingerprint(*pieces));
-  std::string text = small_config(scratch, scratch / "run",
-                                  "sample_every: 6\nsample_prompts: [once]\nsample_tokens: 30\nsample_temperature: 100\n");
-  text.replace(text.find("vocab_size: 61"), 14, "vocab_size: " + std::to_string(4 * pieces->vocab_size()));
-  text.replace(text.find("  config:"), 9, "  tokenizer: " + tokenizer + "\n  config:");
-  for (const std::string& name : {scratch / "data", scratch / "valid"})
-    text.replace(text.find(name), name.size(), scratch / "named");
   TrainEvents events;
   int samples = 0;
   events.sampled = [&](int64_t, const std::string&, const std::string&) { ++samples; };
-  EXPECT_EQ(train(parse_train_config(text, "config.yaml"), false, events).step, 12);
+  EXPECT_EQ(train(sampling("run", "[once]"), false, events).step, 12);
   EXPECT_EQ(samples, 2);
+}
+
+TEST_F(TrainRun, AStopBetweenSamplesEndsTheRunWithTheirStep) {
+  TrainEvents events;
+  int samples = 0;
+  events.sampled = [&](int64_t, const std::string&, const std::string&) { ++samples; };
+  events.stop = [&] { return samples > 0; };
+  const TrainResult cut = train(sampling("cut", "[once, twice]"), false, events);
+  EXPECT_TRUE(cut.stopped);
+  EXPECT_EQ(cut.step, 6);
+  EXPECT_EQ(samples, 1);
+  EXPECT_EQ(train(sampling("cut", "[once, twice]"), true).step, 12);
+  train(sampling("whole", "[once, twice]"), false);
+  EXPECT_EQ(weights_bytes(scratch / "cut/last"), weights_bytes(scratch / "whole/last"));
 }
 
 TEST_F(TrainRun, ResumesToTheSameBitsFromEveryStep) {
@@ -249,6 +276,70 @@ TEST_F(TrainRun, ResumesToTheSameBitsFromEveryStep) {
     EXPECT_EQ(weights_bytes(scratch / (out + "/step-12")), weights);
     EXPECT_EQ(metrics_of(scratch / out), metrics_of(scratch / "whole"));
   }
+}
+
+// What was learned is saved at once; the validation is made up for.
+TEST_F(TrainRun, AStopInValidationIsHeardBetweenItsBatches) {
+  train(config("whole"), false);
+  for (const int64_t step : {4, 12}) {
+    SCOPED_TRACE(step);
+    const std::string out = "cut" + std::to_string(step);
+    const auto expect_unmeasured = [&](const TrainResult& result) {
+      EXPECT_TRUE(result.stopped);
+      EXPECT_EQ(result.step, step);
+      EXPECT_EQ(result.checkpoint, scratch / (out + "/step-" + std::to_string(step)));
+      const std::vector<Json> metrics = metrics_of(scratch / out);
+      EXPECT_EQ(metrics.size(), static_cast<size_t>(step + 1));
+      EXPECT_EQ(metrics.back().at("step"), step);
+      EXPECT_FALSE(metrics.back().contains("val_loss"));
+      std::error_code none;
+      EXPECT_NE(std::filesystem::read_symlink(scratch / (out + "/best"), none), "step-" + std::to_string(step));
+    };
+    train(config(out), false, until(step == 12 ? 8 : 3));
+    expect_unmeasured(train(config(out), true, in_validation(step, 2)));
+    expect_unmeasured(train(config(out), true, in_validation(0, 1)));  // told of no step so far
+    if (step == 4) {
+      EXPECT_EQ(train(config(out), true, until(5)).step, 5);
+      EXPECT_EQ(std::filesystem::read_symlink(scratch / (out + "/best")), "step-4");
+    }
+    const TrainResult rest = train(config(out), true);
+    EXPECT_FALSE(rest.stopped);
+    EXPECT_EQ(rest.step, 12);
+    EXPECT_EQ(weights_bytes(scratch / (out + "/step-12")), weights_bytes(scratch / "whole/step-12"));
+    EXPECT_EQ(metrics_of(scratch / out), metrics_of(scratch / "whole"));
+    for (const char* link : {"/best", "/last"})
+      EXPECT_EQ(std::filesystem::read_symlink(scratch / (out + link)),
+                std::filesystem::read_symlink(scratch / (std::string("whole") + link)));
+  }
+}
+
+TEST_F(TrainRun, AStopInTheFirstValidationEndsTheRunBeforeItBegins) {
+  const TrainResult cut = train(config("cut"), false, in_validation(0, 2));
+  EXPECT_TRUE(cut.stopped);
+  EXPECT_EQ(cut.step, 0);
+  EXPECT_EQ(cut.checkpoint, "");
+  train(config("whole"), false);
+  EXPECT_EQ(train(config("cut"), true).step, 12);
+  EXPECT_EQ(weights_bytes(scratch / "cut/last"), weights_bytes(scratch / "whole/last"));
+  EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));
+}
+
+// What is to be measured may be left out, or be measured otherwise, when the run goes on.
+TEST_F(TrainRun, AValidationThatIsDueFollowsTheConfiguration) {
+  train(config("run"), false, in_validation(4, 2));
+  std::filesystem::copy(scratch / "run", scratch / "none", std::filesystem::copy_options::recursive);
+  std::string text = small_config(scratch, scratch / "none");
+  text.erase(text.find("eval_every: 4\n"), 14);
+  text.erase(text.find(", validation: "), (", validation: " + scratch / "valid").size());
+  EXPECT_EQ(train(parse_train_config(text, "config.yaml"), true).step, 12);
+  EXPECT_FALSE(metrics_of(scratch / "none").at(4).contains("val_loss"));
+  const std::string path = scratch / "run/step-4/training/progress.json";
+  Json progress = read_json(path);
+  progress.erase("files");
+  progress["validation_due"] = "{}";
+  std::ofstream(path) << progress;
+  EXPECT_CONTAINS(message_of<FileError>([&] { train(config("run"), true); }),
+                  "\"validation_due\" is \"{}\"; expected the line of metrics.jsonl of step 4");
 }
 
 TEST_F(TrainRun, ResumesToTheSameBitsWithMomentsInBf16) {
