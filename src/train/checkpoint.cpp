@@ -118,11 +118,11 @@ std::string checksum_of_progress(Json state) {
   return hexadecimal(add_to_fingerprint(0, std::as_bytes(std::span(text))));
 }
 
-// The step of a line of metrics.jsonl; -1: it is none, as the last one, half-written.
-int64_t measured_step(const std::string& line) {
+// A step in a line of metrics.jsonl; -1: there is none, as in the last line, half-written.
+int64_t whole_in(const std::string& line, const char* key) {
   const Json entry = Json::parse(line, nullptr, false);
-  const bool measured = entry.is_object() && entry.contains("step") && entry.at("step").is_number_integer();
-  return measured ? entry.at("step").get<int64_t>() : -1;
+  const bool there = entry.is_object() && entry.contains(key) && entry.at(key).is_number_integer();
+  return there ? entry.at(key).get<int64_t>() : -1;
 }
 
 // A Hugging Face directory, or the folder of an adapter as PEFT has it. `weights(p)` gives the numbers of a parameter.
@@ -339,7 +339,7 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& 
   progress.best_loss = state.number("best_loss");
   progress.best_on = state.string("best_on", {}, "");
   progress.validation_due = state.string("validation_due", {}, "");
-  if (!progress.validation_due.empty() && measured_step(progress.validation_due) != step)
+  if (!progress.validation_due.empty() && whole_in(progress.validation_due, "step") != step)
     state.fail("validation_due", "expected the line of metrics.jsonl of step " + std::to_string(step));
 
   const Checkpoint stored = open_safetensors(step_path(step) + "/" + kState);
@@ -358,11 +358,15 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& 
   return progress;
 }
 
-int64_t RunFolder::last_measured() const {
+RunFolder::History RunFolder::history() const {
   std::ifstream file(path_ + "/" + kMetrics);
-  int64_t last = -1;
-  for (std::string line; std::getline(file, line);) last = std::max(last, measured_step(line));
-  return last;
+  std::error_code none;
+  History history{.saved = step_of(fs::read_symlink(path_ + "/last", none).string())};
+  for (std::string line; std::getline(file, line);) {
+    history.measured = std::max(history.measured, whole_in(line, "step"));
+    history.saved = std::max(history.saved, whole_in(line, "saved"));
+  }
+  return history;
 }
 
 void RunFolder::rewind_metrics(int64_t step) const {
@@ -371,7 +375,7 @@ void RunFolder::rewind_metrics(int64_t step) const {
   std::ifstream file(path);
   std::string kept, line;
   while (std::getline(file, line))
-    if (const int64_t measured = measured_step(line); measured >= 0 && measured <= step) kept += line + "\n";
+    if (const int64_t measured = whole_in(line, "step"); measured >= 0 && measured <= step) kept += line + "\n";
   write_file_atomically(path, kept);
 }
 

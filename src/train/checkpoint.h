@@ -80,8 +80,12 @@ class RunFolder {
   /// Errors: FileError for a file that does not fit the learner; InputError if `identity` differs from the run's.
   TrainProgress restore(int64_t step, Learner& learner, TrainIdentity& identity) const;
 
-  /// The last step in metrics.jsonl; -1 where there is none.
-  int64_t last_measured() const;
+  struct History {
+    int64_t measured = -1;  // the last step in metrics.jsonl
+    int64_t saved = -1;     // the last checkpoint that metrics.jsonl or `last` tell of, be it there or not
+  };
+  /// -1 where there is none.
+  History history() const;
   /// Drops the lines of metrics.jsonl that came after `step`: they will be written again.
   void rewind_metrics(int64_t step) const;
   /// Appends a line. Errors: RunError from the disk.

@@ -212,13 +212,11 @@ class Run {
 
   // A run that was killed before its first checkpoint begins again; one whose checkpoints are gone has a history to lose.
   void check_history() const {
-    int64_t due = config_.save_every;
-    if (config_.best && config_.eval_every > 0) due = due > 0 ? std::min(due, config_.eval_every) : config_.eval_every;
-    const int64_t last = folder_.last_measured();
-    if (due > 0 && last > due)
+    const RunFolder::History history = folder_.history();
+    if (history.measured >= 0 && history.saved >= 0)
       throw InputError(config_.path + ": out: " + config_.out + " has no checkpoint, and its metrics.jsonl goes up to step " +
-                       std::to_string(last) + ", although a checkpoint is due at step " + std::to_string(due) +
-                       ". Put the checkpoints back, remove metrics.jsonl to begin anew, or name another folder");
+                       std::to_string(history.measured) + ", although that of step " + std::to_string(history.saved) +
+                       " was saved. Put the checkpoints back, remove metrics.jsonl to begin anew, or name another folder");
   }
 
   Learner make_learner();
@@ -251,6 +249,7 @@ class Run {
   Schedule schedule_;
   int64_t steps_ = 0;
   TrainProgress progress_;
+  int64_t unsaid_ = 0;  // a checkpoint's step that no line of metrics.jsonl tells of yet
   TrainResult result_;
 };
 
@@ -413,6 +412,7 @@ void Run::restore() {
     progress_ = folder_.restore(checkpoint_, learner_, identity_);
     source_->seek(progress_.position);
     result_.checkpoint = folder_.step_path(checkpoint_);
+    unsaid_ = checkpoint_;
   }
   if (validation_) {
     std::string measured = hexadecimal(validation_->checksum()) + "/" + std::to_string(config_.eval_batches);
@@ -520,6 +520,7 @@ void Run::sample() {
 
 void Run::save() {
   result_.checkpoint = folder_.step_path(progress_.step);
+  unsaid_ = progress_.step;
   if (!first()) return learner_.each_state();
   TrainProgress kept = progress_;
   if (!config_.best) kept.best_step = 0;
@@ -598,6 +599,7 @@ TrainResult Run::go() {
                  {"grad_norm", report.gradient_norm},
                  {"tokens_per_s", rate.tokens_per_s},
                  {"peak_share", rate.peak_share}};
+    if (unsaid_ > 0) line["saved"] = std::exchange(unsaid_, 0);
     if (comm_.size() > 1) line["comm_share"] = waited / took;
     if (guidance_) guidance_->describe(report, batches, line);
     if (watch) add_layers(report, *watch, line);

@@ -53,13 +53,13 @@ inline std::string weights_bytes(const std::string& checkpoint) {
   return read_file(checkpoint + "/model.safetensors") + read_file(checkpoint + "/training/optimiser.safetensors");
 }
 
-/// The lines of metrics.jsonl without the rates, which no two runs share.
+/// The lines of metrics.jsonl without what two runs do not share: rates, and when checkpoints were saved.
 inline std::vector<Json> metrics_of(const std::string& run) {
   std::vector<Json> lines;
   std::ifstream file(run + "/metrics.jsonl");
   for (std::string line; std::getline(file, line);) {
     lines.push_back(Json::parse(line));
-    for (const char* rate : {"tokens_per_s", "peak_share"}) lines.back().erase(rate);
+    for (const char* own : {"tokens_per_s", "peak_share", "saved"}) lines.back().erase(own);
   }
   return lines;
 }

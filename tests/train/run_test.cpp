@@ -453,18 +453,28 @@ TEST_F(TrainRun, BeginsAnewWhereNothingWasSavedYet) {
   EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));
 }
 
-// Lines beyond what must have been saved are a history whose checkpoints are gone: it is not written over.
+// What was saved and is gone is a history that is not written over.
 TEST_F(TrainRun, KeepsTheMetricsOfARunWhoseCheckpointsAreGone) {
-  const std::string four = "{\"step\": 3}\n{\"step\": 4, \"loss\": 1}\n";
-  scratch.write("run/metrics.jsonl", four);
-  const std::string message = message_of<InputError>([&] { train(config("run"), true); });
-  EXPECT_CONTAINS(message,
-                  "/run has no checkpoint, and its metrics.jsonl goes up to step 4, although a checkpoint is due at step 3");
+  train(config("run"), false, until(6));
+  const std::string metrics = read_file(scratch / "run/metrics.jsonl");
+  for (const char* name : {"step-3", "step-4", "step-6"}) std::filesystem::remove_all(scratch / ("run/" + std::string(name)));
+  const auto refusal = [&] { return message_of<InputError>([&] { train(config("run"), true); }); };
+  const std::string message = refusal();
+  EXPECT_CONTAINS(message, "/run has no checkpoint, and its metrics.jsonl goes up to step 6, although that of step 6 was saved");
   EXPECT_CONTAINS(message, "Put the checkpoints back");
-  EXPECT_EQ(read_file(scratch / "run/metrics.jsonl"), four);
-  std::string text = small_config(scratch, scratch / "run");
-  text.replace(text.find("every: 3"), 8, "every: 6");  // now step 4 is the first, as the best so far
-  EXPECT_EQ(train(parse_train_config(text, "config.yaml"), true).step, 12);
+  std::filesystem::remove(scratch / "run/last");
+  std::filesystem::remove(scratch / "run/best");
+  EXPECT_CONTAINS(refusal(), "goes up to step 6, although that of step 4 was saved");  // as step 5's line says
+  EXPECT_EQ(read_file(scratch / "run/metrics.jsonl"), metrics);
+  std::filesystem::remove(scratch / "run/metrics.jsonl");
+  EXPECT_EQ(train(config("run"), true).step, 12);
+}
+
+// Although by the interval of now one would be due.
+TEST_F(TrainRun, BeginsAnewWhereTheIntervalBecameShorter) {
+  const std::string lines = "{\"step\": 3}\n{\"step\": 4, \"loss\": 1}\n";
+  scratch.write("run/metrics.jsonl", lines);
+  EXPECT_EQ(train(config("run"), true).step, 12);
 }
 
 TEST_F(TrainRun, AFullDiskLeavesTheLastCheckpointIntact) {
