@@ -144,7 +144,10 @@ void run_config(const Options& o, Comm& comm) {
         grouped(s.parameters), bytes_text(s.state_bytes), bytes_text(s.activation_bytes),
         grouped(static_cast<int64_t>(s.data_tokens)));
     if (s.ranks > 1) log("{} processes of {} {}", s.ranks, s.threads, s.threads == 1 ? "thread" : "threads each");
-    if (s.first_step > 0) log("going on from step {}", s.first_step);
+    if (s.first_step >= s.steps)
+      log("no step is left: the run has done {}, and the configuration asks for {}", s.first_step, s.steps);
+    else if (s.first_step > 0)
+      log("going on from step {}", s.first_step);
     if (o.resume && s.first_step == 0) log("{} has no checkpoint yet: from the beginning", config.out);
     progress = std::make_unique<TrainView>(s.steps);
   };

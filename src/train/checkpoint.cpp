@@ -75,6 +75,8 @@ std::string changed_key(const Json& had, const Json& now) {
   return "";
 }
 
+std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
 // `had`: what the checkpoint says. Errors: InputError naming `path` and what has changed.
 void check_identity(const TrainIdentity& identity, const Json& had, const std::string& path, const std::string& checkpoint) {
   const std::string elsewhere =
@@ -90,6 +92,11 @@ void check_identity(const TrainIdentity& identity, const Json& had, const std::s
     throw InputError(path + ": the run has learned from data with the checksum " + had.at("data_checksum").dump() + ", and " +
                      identity.data_path + " has \"" + checksum +
                      "\", so the run cannot go on where it was. Set data.train back, or begin a new run " + elsewhere);
+  if (had.contains("model_path") && identity.model_config.is_object())
+    throw InputError(
+        path + ": the run began from the model " + text_of(had.at("model_path")) +
+        ", and the configuration now has model.config for fresh weights; a run goes on with the model that it began " +
+        "with. Set model back, or begin a new run with another out:");
   if (!had.contains("model_config") || !had.at("model_config").is_object() || !identity.model_config.is_object()) return;
   if (const std::string changed = changed_key(had.at("model_config"), identity.model_config); !changed.empty())
     throw InputError(path + ": the run has " + changed +
@@ -236,6 +243,7 @@ void RunFolder::save(Learner& learner, const Companions& companions, const Train
     write_state(learner, temporary + "/" + kState);
     Json run = identity_json(identity);
     run["data_checksum"] = hexadecimal(identity.data_checksum);
+    if (!identity.model_path.empty()) run["model_path"] = identity.model_path;
     if (identity.model_config.is_object()) run["model_config"] = identity.model_config;
     Json state = {{"format", kFormat},
                   {"step", progress.step},
@@ -325,6 +333,7 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& 
     state.fail("format", "is of another version of vitrine; expected " + std::to_string(kFormat));
   const Json had = json.value("run", Json::object());
   check_identity(identity, had, path, step_path(step));
+  identity.model_path = had.contains("model_path") ? text_of(had.at("model_path")) : "";
   identity.model_config = had.value("model_config", Json());
   TrainProgress progress;
   progress.step = state.count("step");

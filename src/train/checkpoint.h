@@ -33,8 +33,9 @@ struct TrainIdentity {
   uint64_t data_tokens = 0, data_checksum = 0;
   std::string data_path = {};  // named in errors; may change
   std::string optimiser;
-  std::string lora = {};   // the adapter that learns; empty: the whole model
-  Json model_config = {};  // of fresh weights, as it was given; null: none was, or not known any more
+  std::string lora = {};        // the adapter that learns; empty: the whole model
+  std::string model_path = {};  // that learning began from; empty: fresh weights, or not known any more
+  Json model_config = {};       // of fresh weights, as it was given; null: none was, or not known any more
   bool operator==(const TrainIdentity&) const = default;
 };
 
@@ -75,8 +76,8 @@ class RunFolder {
   void verify(int64_t step) const;
 
   /// Reads the optimiser's state and the progress of step-N, whose weights the learner was opened with.
-  /// `identity` comes back with the model_config that the checkpoint has. A checkpoint of an earlier version has none and no
-  /// data_checksum; then these are not compared.
+  /// `identity` comes back with the model_path and model_config that the checkpoint has. A checkpoint of an earlier version has
+  /// none of them and no data_checksum; then these are not compared.
   /// Errors: FileError for a file that does not fit the learner; InputError if `identity` differs from the run's.
   TrainProgress restore(int64_t step, Learner& learner, TrainIdentity& identity) const;
 

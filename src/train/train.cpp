@@ -407,6 +407,7 @@ void Run::restore() {
                .data_path = config_.train_data,
                .optimiser = config_.optimiser.kind == OptimiserOptions::Kind::adamw ? "adamw" : "sgd",
                .lora = config_.lora ? lora_text(config_, base_) : "",
+               .model_path = config_.model,
                .model_config = given_model_config(config_, checkpoint_ >= 0)};
   if (checkpoint_ >= 0) {
     progress_ = folder_.restore(checkpoint_, learner_, identity_);

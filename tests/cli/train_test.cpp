@@ -129,6 +129,16 @@ TEST_F(TrainCommand, AStopInTheFirstValidationLeavesNothing) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
 }
 
+TEST_F(TrainCommand, SaysThatNoStepIsLeft) {
+  ASSERT_EQ(vitrine({"train", config("run", 5)}).code, 0);
+  for (const int steps : {5, 4}) {
+    const Outcome again = vitrine({"train", config("run", steps), "--resume"});
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_CONTAINS(again.err, "no step is left: the run has done 5, and the configuration asks for " + std::to_string(steps));
+    EXPECT_CONTAINS(again.out, "done: step 5, ");
+  }
+}
+
 TEST_F(TrainCommand, TheCheckpointIsAModelForEveryCommand) {
   const Outcome run = vitrine({"train", config("run", 4)});
   ASSERT_EQ(run.code, 0) << run.err;

@@ -708,6 +708,21 @@ TEST_F(TrainRun, GoesOnFromAnExistingModel) {
   EXPECT_EQ(read_json(scratch / "second/last/config.json").at("attn_pdrop"), 0.0);
 }
 
+TEST_F(TrainRun, ARunOfAnExistingModelDoesNotGoOnWithAnotherConfiguration) {
+  train(config("first"), false);
+  std::string text = small_config(scratch, scratch / "second");
+  const size_t begin = text.find("model:"), end = text.find("data:");
+  text.replace(begin, end - begin, "model: " + scratch / "first/last" + "\n");
+  train(parse_train_config(text, "config.yaml"), false, until(3));
+  const auto refusal = [&] { return message_of<InputError>([&] { train(config("second"), true); }); };
+  const std::string wanted = "/second/step-3/training/progress.json: the run began from the model " + scratch / "first/last" +
+                             ", and the configuration now has model.config for fresh weights";
+  EXPECT_CONTAINS(refusal(), wanted);
+  EXPECT_EQ(train(parse_train_config(text, "config.yaml"), true, until(4)).step, 4);
+  EXPECT_CONTAINS(refusal(), "the run began from the model " + scratch / "first/last");
+  EXPECT_EQ(train(parse_train_config(text, "config.yaml"), true).step, 12);
+}
+
 TEST_F(TrainRun, CompanionsOutliveTheCheckpointThatARunGoesOnFrom) {
   train(config("first"), false);
   write_file_atomically(scratch / "first/step-12/chat_template.jinja", "{{ messages }}");
