@@ -56,10 +56,15 @@ std::vector<std::string> names_in(const std::string& directory, std::initializer
   return names;
 }
 
+std::string advice_on_adapter(const std::string& directory) {
+  return "; it holds an adapter: give its base as the model and this folder as --adapter, or, where there is no such flag, the "
+         "model that `vitrine convert BASE OUT --adapter " +
+         directory + "` writes";
+}
+
 std::string advice_on_weights(const std::string& directory) {
   for (const std::string& other : names_in(directory, {".safetensors", ".gguf"})) {
-    if (other == "adapter_model.safetensors")
-      return "; it does hold an adapter: give its base as --model, and this folder as --adapter";
+    if (other == "adapter_model.safetensors") return advice_on_adapter(directory);
     if (other.find("-of-") != std::string::npos && other.ends_with(".safetensors"))
       return "; it does hold " + other + ", a part of the weights: download the index, which names them all";
     return "; it does hold " + other + ": give that file's path";

@@ -35,6 +35,8 @@ bool is_folder(const std::string& path);
 /// Names in a directory that end in one of `endings`, sorted; empty if it cannot be read. No endings: all names.
 std::vector<std::string> names_in(const std::string& directory, std::initializer_list<std::string_view> endings = {});
 
+/// Advice for the directory of an adapter where a model was expected; begins with a separator.
+std::string advice_on_adapter(const std::string& directory);
 /// Advice for a directory without readable weights, from what it does hold; begins with a separator.
 std::string advice_on_weights(const std::string& directory);
 

@@ -61,8 +61,7 @@ std::string snapshot_of(const std::string& id, const fs::path& folder) {
 std::string advice_on_config(const std::string& directory) {
   if (const auto gguf = names_in(directory, {".gguf"}); !gguf.empty())
     return "; it does hold " + gguf.front() + ": give that file's path";
-  if (const auto parts = names_in(directory, {"adapter_config.json"}); !parts.empty())
-    return "; it holds an adapter, not a model: give its base model as the model and this folder as --adapter";
+  if (present(directory + "/adapter_config.json")) return advice_on_adapter(directory);
   if (const auto weights = names_in(directory, {".safetensors", ".bin", ".pth"}); !weights.empty())
     return ", which tells what kind of model " + weights.front() + " belongs to; download it into the same directory";
   return ". Expected the directory of a Hugging Face model: config.json, *.safetensors, tokenizer.json";

@@ -225,7 +225,8 @@ bool TextReader::next_line(std::string& text) {
         throw FileError(
             where, "has no key \"" + options_.key + "\"; its keys are " + keys_of(object) + ". Name the one that holds the text");
       if (!found->is_string())
-        throw FileError(where, "has a " + std::string(found->type_name()) + " under \"" + options_.key + "\"; expected a string");
+        throw FileError(where,
+                        "has a JSON " + std::string(found->type_name()) + " under \"" + options_.key + "\"; expected a string");
       text = std::move(found->get_ref<std::string&>());
     }
     begin_ += newline == std::string_view::npos ? line.size() : newline + 1;

@@ -132,7 +132,10 @@ TEST_F(Folder, WithoutConfig) {
   const std::string weights = scratch.write("model.safetensors", "x");
   EXPECT_EQ(message(weights), weights + ": has no config.json beside it, which tells what kind of model it is");
   scratch.write("adapter_config.json", "{}");
-  EXPECT_CONTAINS(message(scratch.path()), "it holds an adapter, not a model");
+  EXPECT_CONTAINS(message(scratch.path()),
+                  "; it holds an adapter: give its base as the model and this folder as --adapter, or, where there "
+                  "is no such flag, the model that `vitrine convert BASE OUT --adapter " +
+                      scratch.path() + "` writes");
   scratch.write("m.gguf", "x");
   EXPECT_CONTAINS(message(scratch.path()), "; it does hold m.gguf: give that file's path");
 }

@@ -262,7 +262,7 @@ TEST(SafetensorsFolder, SaysWhatItHoldsInstead) {
   scratch.write("model-00001-of-00002.safetensors", "x");
   EXPECT_CONTAINS(message(), "; it does hold model-00001-of-00002.safetensors, a part of the weights: download the index");
   scratch.write("adapter_model.safetensors", "x");
-  EXPECT_CONTAINS(message(), "; it does hold an adapter: give its base as --model, and this folder as --adapter");
+  EXPECT_CONTAINS(message(), "; it holds an adapter: give its base as the model and this folder as --adapter");
 }
 
 }  // namespace

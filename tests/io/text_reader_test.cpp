@@ -203,7 +203,8 @@ TEST(TextReader, SaysWhatIsWrongWithALine) {
   EXPECT_CONTAINS(message("a.jsonl", "{\"text\": \"a\"}\n{\"body\": \"b\", \"id\": 1}\n"),
                   "a.jsonl line 2: has no key \"text\"; its keys are \"body\", \"id\"");
   EXPECT_CONTAINS(message("a.jsonl", "\n\n[1]\n"), "a.jsonl line 3: is no JSON object");
-  EXPECT_CONTAINS(message("a.jsonl", "{\"text\": 7}\n"), "a.jsonl line 1: has a number under \"text\"; expected a string");
+  EXPECT_CONTAINS(message("a.jsonl", "{\"text\": 7}\n"), "a.jsonl line 1: has a JSON number under \"text\"; expected a string");
+  EXPECT_CONTAINS(message("a.jsonl", "{\"text\": []}\n"), "has a JSON array under \"text\"; expected a string");
   EXPECT_CONTAINS(message("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \n"), "a.jsonl line 2");
   EXPECT_CONTAINS(message("a.jsonl", "{\"text\": \"\xff\"}\n"), "a.jsonl line 1");
   EXPECT_CONTAINS(message("a.txt", "one\ntwo\n\xff three"), "a.txt line 3: byte 0xff is not UTF-8");
