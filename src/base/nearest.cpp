@@ -33,4 +33,9 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
   return best == nullptr ? std::string() : *best;
 }
 
+std::string meant_by(std::string_view word, std::span<const std::string> candidates) {
+  std::string closest = nearest(word, candidates);
+  return edit_distance(word, closest) <= 1 + closest.size() / 3 ? closest : std::string();
+}
+
 }  // namespace vitrine

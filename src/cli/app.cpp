@@ -71,10 +71,8 @@ std::string unexpected(CLI::App& app, int argc, const char* const* argv) {
   else if (word.starts_with('-'))
     for (const CLI::Option* option : chosen.get_options())
       for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  const std::string closest = nearest(word.substr(0, word.find('=')), known);
-  const std::string hint = !closest.empty() && edit_distance(word, closest) <= 1 + closest.size() / 3
-                               ? fmt::format("; did you mean {}?", closest)
-                               : ".";
+  const std::string meant = meant_by(word.substr(0, word.find('=')), known);
+  const std::string hint = meant.empty() ? "." : fmt::format("; did you mean {}?", meant);
   if (!inner.empty()) return fmt::format("{} is no command{}", word, hint);
   if (word.starts_with('-')) return fmt::format("{} is no option of this command{}", word, hint);
   return fmt::format("\"{}\" was not expected: is a text with spaces not in quotes?", word);

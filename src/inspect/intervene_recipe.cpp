@@ -52,7 +52,8 @@ auto value_of(const YamlValue& value, const Words& words) {
   const Names names = names_of(words);
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  value.fail("did you mean \"" + nearest(text, names) + "\"? Expected one of " + list);
+  const std::string meant = meant_by(text, names);
+  value.fail((meant.empty() ? "expected one of " : "did you mean \"" + meant + "\"? Expected one of ") + list);
 }
 
 template <class Words, class Enum>

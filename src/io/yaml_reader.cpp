@@ -378,9 +378,10 @@ void YamlValue::allow(std::span<const std::string> known) const {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     std::string list;
     for (const std::string& word : known) list += (list.empty() ? "" : ", ") + word;
+    const std::string meant = meant_by(name, known);
     fail_at(document_->path, child->line,
-            "\"" + (field_.empty() ? "" : field_ + ".") + name + "\" is not known. Did you mean \"" + nearest(name, known) +
-                "\"? Here can stand: " + list);
+            "\"" + (field_.empty() ? "" : field_ + ".") + name + "\" is not known. " +
+                (meant.empty() ? "" : "Did you mean \"" + meant + "\"? ") + "Here can stand: " + list);
   }
 }
 

@@ -60,7 +60,8 @@ Enum word(const YamlValue& value, std::initializer_list<std::pair<const char*, E
     names.emplace_back(name);
     list += (list.empty() ? "" : ", ") + names.back();
   }
-  value.fail("did you mean \"" + nearest(text, names) + "\"? Expected one of " + list);
+  const std::string meant = meant_by(text, names);
+  value.fail((meant.empty() ? "expected one of " : "did you mean \"" + meant + "\"? Expected one of ") + list);
 }
 
 // A config.json that stands in the YAML file. What looks like a number or a flag is one, unless it is in quotes.
@@ -248,7 +249,7 @@ DistillOptions read_distill(const YamlValue& value) {
   return d;
 }
 
-// Refuses what transformers' Trainer and nanoGPT call a key, with its name here.
+// Refuses what transformers' Trainer and nanoGPT call a key, with its name here or what there is instead.
 void point_to_ours(const YamlValue& y) {
   static constexpr std::pair<const char*, const char*> kOthers[] = {
       {"learning_rate", "optimiser.lr"},
@@ -292,6 +293,19 @@ void point_to_ours(const YamlValue& y) {
   };
   for (const auto& [theirs, ours] : kOthers)
     if (const auto value = y.find(theirs)) value->fail("the key is not known; here it is \"" + std::string(ours) + "\"");
+  static constexpr const char *kEveryLine = "every step has a line in metrics.jsonl",
+                              *kNoEnd =
+                                  "a run learns all its steps, and checkpoint.best keeps the one of the lowest validation loss";
+  static constexpr std::pair<const char*, const char*> kNone[] = {
+      {"fp16", "training is in f32, and compute: bf16 rounds the operands of products"},
+      {"logging_steps", kEveryLine},
+      {"log_interval", kEveryLine},
+      {"early_stopping_patience", kNoEnd},
+      {"early_stopping", kNoEnd},
+      {"resume_from_checkpoint", "give --resume, which goes on from the newest checkpoint in \"out\""},
+  };
+  for (const auto& [theirs, instead] : kNone)
+    if (const auto value = y.find(theirs)) value->fail("the key is not known; " + std::string(instead));
 }
 
 TrainConfig from_yaml(const YamlValue& y, const std::string& path) {

@@ -86,6 +86,8 @@ TEST(YamlReader, UnknownKeysComeWithTheNearest) {
   parse("{head: 1, positions: 2}").allow(known);
   EXPECT_EQ(message_of([&] { parse("head: 1\npostions: 2\n").allow(known); }),
             "r.yaml:2: \"postions\" is not known. Did you mean \"positions\"? Here can stand: head, mlp, positions");
+  EXPECT_EQ(message_of([&] { parse("head: 1\nfp16: 2\n").allow(known); }),
+            "r.yaml:2: \"fp16\" is not known. Here can stand: head, mlp, positions");  // far from all
 }
 
 TEST(YamlReader, RefusesWhatIsNoPlainDocument) {
