@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -68,6 +69,18 @@ size_t available_memory() {
   const std::optional<size_t> machine_kib = number_in("/proc/meminfo", "MemAvailable:");
   if (!machine_kib) return 0;
   return std::min(*machine_kib * 1024, left_in_groups());
+}
+
+std::string bytes_text(double bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  int unit = 0;
+  while (bytes >= 1024 && unit < 5) {
+    bytes /= 1024;
+    ++unit;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f %s", unit == 0 ? 0 : 1, bytes, kUnits[unit]);
+  return text;
 }
 
 }  // namespace vitrine

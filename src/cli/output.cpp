@@ -146,16 +146,6 @@ std::string percent(double share) {
   return value < 9.995 ? fmt::format("{:.2f} %", value) : fmt::format("{:.1f} %", value);
 }
 
-std::string bytes_text(double bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  int unit = 0;
-  while (bytes >= 1024 && unit < 5) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
-}
-
 std::string grouped(int64_t n) {
   std::string digits = std::to_string(n), text;
   for (size_t i = 0; i < digits.size(); ++i) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/memory.h"
+
 namespace vitrine::cli {
 
 using OrderedJson = nlohmann::ordered_json;
@@ -66,8 +68,6 @@ std::string pad_left(std::string_view text, int columns);
 
 /// "35.2 %", "0.04 %", "<0.01 %".
 std::string percent(double share);
-/// "17.0 MiB", "5.0 GiB".
-std::string bytes_text(double bytes);
 /// 8921344 as "8,921,344".
 std::string grouped(int64_t n);
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "io/atomic_file.h"
 #include "io/config_reader.h"
 #include "io/file_checks.h"
@@ -118,8 +119,8 @@ void TargetCache::check_space(uint64_t sequences) const {
                there = static_cast<double>(info.st_blocks) * 512;
   if (wanted - there > static_cast<double>(space.available))
     throw InputError(where_ + ": the teacher's " + std::to_string(k_) + " likeliest tokens for " + std::to_string(sequences) +
-                     " sequences take " + std::to_string(static_cast<uint64_t>(wanted / 0x1p20)) + " MiB, and the disk has " +
-                     std::to_string(space.available >> 20) + " MiB left. Lower top_k, or name a folder on another disk");
+                     " sequences take " + bytes_text(wanted) + ", and the disk has " +
+                     bytes_text(static_cast<double>(space.available)) + " left. Lower top_k, or name a folder on another disk");
 }
 
 }  // namespace vitrine

@@ -170,6 +170,12 @@ TEST_F(Distill, ResumesToTheSameBits) {
   }
 }
 
+TEST_F(Distill, TheSpaceOfACacheIsSaidInUnitsThatFit) {
+  const TargetCache cache(scratch / "cache", Json::object(), 1, 1, "c.yaml");  // 24 bytes for a sequence
+  EXPECT_CONTAINS(message_of<InputError>([&] { cache.check_space(uint64_t{1} << 44); }),
+                  " sequences take 384.0 TiB, and the disk");
+}
+
 TEST_F(Distill, SamplesByTheSeed) {
   const auto weights = [&](const std::string& out, const std::string& seed) {
     std::string text = small_config(scratch, scratch / out, "threads: 2\n" + distill(", on_policy: 1, alpha: 0"));
