@@ -8,6 +8,8 @@
 #include <memory>
 #include <thread>
 
+#include "base/plural.h"
+#include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/one_step.h"
 #include "cli/options.h"
@@ -144,6 +146,9 @@ void run_config(const Options& o, Comm& comm) {
         grouped(s.parameters), bytes_text(s.state_bytes), bytes_text(s.activation_bytes),
         grouped(static_cast<int64_t>(s.data_tokens)));
     if (s.ranks > 1) log("{} processes of {} {}", s.ranks, s.threads, s.threads == 1 ? "thread" : "threads each");
+    if (const int cores = usable_cores(); s.threads > 2 * cores)
+      log("{} threads on {}: they will wait for each other. Leave threads: out, and there is one for each core", s.threads,
+          plural(static_cast<int64_t>(cores), "core"));
     if (s.first_step >= s.steps)
       log("no step is left: the run has done {}, and the configuration asks for {}", s.first_step, s.steps);
     else if (s.first_step > 0)

@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "base/thread_pool.h"
 #include "cli/program.h"
 #include "train/run_support.h"
 
@@ -137,6 +138,13 @@ TEST_F(TrainCommand, SaysThatNoStepIsLeft) {
     EXPECT_CONTAINS(again.err, "no step is left: the run has done 5, and the configuration asks for " + std::to_string(steps));
     EXPECT_CONTAINS(again.out, "done: step 5, ");
   }
+}
+
+TEST_F(TrainCommand, SaysThatThreadsAreMoreThanTheCores) {
+  const std::string said = " threads on " + std::to_string(usable_cores()) + " core";
+  const std::string many = std::to_string(2 * usable_cores() + 1);
+  EXPECT_CONTAINS(vitrine({"train", config("many", 4, "threads: " + many + "\n")}).err, many + said);
+  EXPECT_EQ(vitrine({"train", config("few", 4, "threads: 2\n")}).err.find(said), std::string::npos);
 }
 
 TEST_F(TrainCommand, TheCheckpointIsAModelForEveryCommand) {
