@@ -176,15 +176,28 @@ TEST_F(Distill, TheSpaceOfACacheIsSaidInUnitsThatFit) {
                   " sequences take 384.0 TiB, and the disk");
 }
 
+// The weights that learning begins from and the text are the same by every seed: what the model draws differs alone.
 TEST_F(Distill, SamplesByTheSeed) {
-  const auto weights = [&](const std::string& out, const std::string& seed) {
-    std::string text = small_config(scratch, scratch / out, "threads: 2\n" + distill(", on_policy: 1, alpha: 0"));
+  teacher("student", 61, 4);
+  std::filesystem::create_directories(scratch / "same");
+  TokenDataWriter writer(scratch / "same", {.vocab_size = 61, .tokenizer = 1});
+  const std::vector<int32_t> ids(600, 7);
+  writer.add(ids, ids.size());
+  writer.end_document();
+  writer.finish();
+  const auto weights = [&](const std::string& out, const std::string& seed, const std::string& on_policy) {
+    std::string text = small_config(scratch, scratch / out, "threads: 2\n" + distill(on_policy + ", alpha: 0"));
     text.replace(text.find("seed: 5"), 7, "seed: " + seed);
+    text.replace(text.find("data: {"), 7, "data: {documents: false, ");
+    text.replace(text.find(scratch / "data"), (scratch / "data").size(), scratch / "same");
+    const size_t begin = text.find("model:"), end = text.find("data:");
+    text.replace(begin, end - begin, "model: " + scratch / "student" + "\n");
     train(parse_train_config(text, "config.yaml"), false);
     return weights_bytes(scratch / (out + "/step-12"));
   };
-  EXPECT_EQ(weights("a", "5"), weights("b", "5"));
-  EXPECT_NE(weights("c", "6"), weights("d", "7"));
+  EXPECT_EQ(weights("plain5", "5", ""), weights("plain6", "6", ""));
+  EXPECT_EQ(weights("a", "5", ", on_policy: 1"), weights("b", "5", ", on_policy: 1"));
+  EXPECT_NE(weights("c", "6", ", on_policy: 1"), weights("d", "7", ", on_policy: 1"));
   for (const Json& line : metrics_of(scratch / "a")) {
     if (line.at("step") == 0) continue;
     EXPECT_EQ(line.at("on_policy"), 1.0);
