@@ -7,12 +7,14 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "base/nearest.h"
 #include "base/philox.h"
 #include "io/atomic_file.h"
 #include "io/config_reader.h"
 #include "io/file_checks.h"
 #include "io/safetensors.h"
+#include "model/module_pattern.h"
 #include "model/pairs.h"
 
 namespace vitrine {
@@ -22,6 +24,7 @@ constexpr const char* kConfig = "adapter_config.json";
 constexpr const char* kWeights = "adapter_model.safetensors";
 constexpr const char* kAllLinear = "all-linear";
 constexpr int64_t kLargestRank = 1 << 16;
+constexpr size_t kMostPatterns = 1 << 14;
 // Streams of random numbers beyond those of the models' own dropout.
 constexpr uint64_t kDropoutSites = uint64_t{1} << 63, kFreshStreams = uint64_t{2} << 32;
 
@@ -122,42 +125,59 @@ void attach(OpenedModel& opened, AdapterOptions options, std::vector<Module> mod
 
 // adapter_config.json -----------------------------------------------------------------------------------------------
 
-// What rank_pattern or alpha_pattern gives a module. PEFT's keys are regular expressions of the end of its name; plain names
-// are what they hold in practice, and whatever else is refused.
+// The keys of an object of the document, as they come one after the other.
+std::vector<std::string> keys_in_order(const std::string& text, const std::string& object) {
+  std::vector<std::string> keys;
+  bool inside = false;
+  const auto collect = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (event != Json::parse_event_t::key) return true;
+    if (depth == 1) inside = value == object;
+    if (depth == 2 && inside) keys.push_back(value.get<std::string>());
+    return true;
+  };
+  [[maybe_unused]] const Json document = Json::parse(text, collect);
+  return keys;
+}
+
+// What rank_pattern or alpha_pattern gives a module: the number of the first key, in the file's order, that fits its name.
 class Pattern {
  public:
-  Pattern(const ConfigReader& config, const Json& object, const char* key) {
+  /// text: what the object was read from.
+  Pattern(const ConfigReader& config, const Json& object, const std::string& text, const char* key) : config_(config), key_(key) {
     if (!object.contains(key) || object.at(key).is_null()) return;
     if (!object.at(key).is_object()) config.fail(key, "is no object; expected module names with numbers");
-    for (const auto& [name, value] : object.at(key).items()) {
-      std::string plain;
-      for (size_t i = 0; i < name.size(); ++i)
-        if (!(name[i] == '\\' && i + 1 < name.size() && name[i + 1] == '.') && !(i == 0 && name[i] == '^')) plain += name[i];
-      if (plain.empty() ||
-          plain.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") != std::string::npos)
-        config.fail(key, "has the pattern \"" + name + "\"; expected plain module names, such as \"layers.0.self_attn.q_proj\"");
+    if (object.at(key).size() > kMostPatterns)
+      config.fail(key, "has too many keys; expected at most " + std::to_string(kMostPatterns));
+    for (const std::string& name : keys_in_order(text, key)) {
+      const Json& value = object.at(key).at(name);
       if (!value.is_number() || !(value.get<double>() > 0) || !std::isfinite(value.get<double>()))
         config.fail(key, "gives \"" + name + "\" " + value.dump() + "; expected a number above 0");
-      entries_.push_back({plain, value.get<double>(), name.starts_with('^')});
+      try {
+        entries_.push_back({name, ModulePattern(name), value.get<double>()});
+      } catch (const InputError& error) {
+        config.fail(key, "has the pattern \"" + name + "\", which is no regular expression: " + error.what());
+      }
     }
   }
-  double of(const ConfigReader& config, const char* key, const std::string& module, double fallback) const {
-    const Entry* found = nullptr;
+  double of(const std::string& module, double fallback) const {
     for (const Entry& e : entries_) {
-      if (e.whole ? module != e.name : !named_by(e.name, module)) continue;
-      if (found != nullptr && found->value != e.value)
-        config.fail(key, "has two numbers for " + module + " (\"" + found->name + "\" and \"" + e.name + "\"); expected one");
-      found = &e;
+      try {
+        if (e.pattern.fits(module)) return e.value;
+      } catch (const InputError& error) {
+        config_.fail(key_, "has the pattern \"" + e.name + "\", which cannot be matched with " + module + ": " + error.what());
+      }
     }
-    return found != nullptr ? found->value : fallback;
+    return fallback;
   }
 
  private:
   struct Entry {
     std::string name;
+    ModulePattern pattern;
     double value;
-    bool whole;
   };
+  const ConfigReader& config_;
+  const char* key_;
   std::vector<Entry> entries_;
 };
 
@@ -305,10 +325,11 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
                              ? ", but an adapter_model.bin, which can run code when it is read. Save it again with PEFT "
                                "and safe_serialization"
                              : ""));
-  const Json object = read_json(config_path, size_t{16} << 20);
+  const std::string text = read_file(config_path, size_t{16} << 20);
+  const Json object = parse_json(text, config_path);
   const ConfigReader config(object, config_path);
   const AdapterOptions options = read_options(config, object);
-  const Pattern ranks(config, object, "rank_pattern"), alphas(config, object, "alpha_pattern");
+  const Pattern ranks(config, object, text, "rank_pattern"), alphas(config, object, text, "alpha_pattern");
   const Checkpoint stored = open_safetensors(weights_path);
 
   std::vector<Module> all = modules_of(opened), chosen;
@@ -321,11 +342,11 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
     if (A == nullptr || B == nullptr)
       throw FileError(weights_path, "holds \"" + m.tensor_name(A == nullptr ? 'B' : 'A') + "\" without \"" +
                                         m.tensor_name(A == nullptr ? 'A' : 'B') + "\"; expected both. Is the file damaged?");
-    const double rank = ranks.of(config, "rank_pattern", m.name, static_cast<double>(options.rank));
+    const double rank = ranks.of(m.name, static_cast<double>(options.rank));
     if (rank > kLargestRank || rank != std::floor(rank)) config.fail("rank_pattern", "gives " + m.name + " no rank");
     check_stored(*A, {static_cast<int64_t>(rank), m.in});
     check_stored(*B, {m.out, static_cast<int64_t>(rank)});
-    size(m, static_cast<int64_t>(rank), alphas.of(config, "alpha_pattern", m.name, options.alpha), options, index);
+    size(m, static_cast<int64_t>(rank), alphas.of(m.name, options.alpha), options, index);
     copy(*A, {}, m.numbers.data());
     copy(*B, m.file_row, m.numbers.data() + m.rank * m.in);
     used.insert({A->name, B->name});

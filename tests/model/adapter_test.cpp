@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "io/file_checks.h"
 #include "model/export.h"
 #include "run.h"
@@ -163,15 +164,42 @@ TEST(Adapter, SettingsThatAreNotSupportedAreRefusedByName) {
                                                            {"r", 1e9},
                                                            {"lora_alpha", "much"},
                                                            {"lora_dropout", 1},
-                                                           {"rank_pattern", {{"h.[01].attn", 2}}},
+                                                           {"rank_pattern", {{"h.[01.attn", 2}}},
                                                            {"rank_pattern", {{"c_attn", 2.5}}},
                                                            {"alpha_pattern", {{"c_attn", -1}}},
-                                                           {"alpha_pattern", {{"c_attn", 1}, {"attn.c_attn", 2}}},
                                                            {"target_modules", Json::array({"c_attn", "mlp.c_proj", "c_fc"})}};
   for (const auto& [key, value] : wrong) {
     const std::string message = refusal(changed(scratch, {{key, value}}));
     EXPECT_NE(message.find("adapter_config.json"), std::string::npos) << key << " " << value << ": " << message;
   }
+}
+
+// The first key that fits, as the end of the name or as all of it.
+TEST(Adapter, PatternsChooseAsPeftDoes) {
+  using Ordered = nlohmann::ordered_json;
+  const Scratch scratch;
+  for (const Ordered& c : Ordered::parse(read_file(std::string(VITRINE_GOLDEN) + "/lora/patterns.json"))) {
+    SCOPED_TRACE(c.at("keys").dump());
+    Ordered config = read_json(changed(scratch, Json::object()) + "/adapter_config.json");
+    config["alpha_pattern"] = Ordered::object();
+    for (const auto& key : c.at("keys")) config["alpha_pattern"][key.get<std::string>()] = config["alpha_pattern"].size() + 20;
+    std::ofstream(scratch / "changed/adapter_config.json") << config;
+    OpenedModel opened = open_model(Golden::open("gpt2_a").model());
+    open_adapter(opened, scratch / "changed");
+    EXPECT_EQ(opened.adapter->modules().size(), c.at("chosen").size());
+    for (const Adapter::Module& m : opened.adapter->modules()) {
+      const double alpha = config["alpha_pattern"].value(c.at("chosen").at(m.name).get<std::string>(), 6.0);
+      EXPECT_NEAR(m.parts.front().scale * static_cast<double>(m.rank), alpha, 1e-5) << m.name;
+    }
+  }
+}
+
+TEST(Adapter, PatternsThatAreNoneOrTakeTooLongAreRefused) {
+  const Scratch scratch;
+  EXPECT_CONTAINS(refusal(changed(scratch, {{"rank_pattern", {{"h.[01.attn", 2}}}})),
+                  "\"rank_pattern\" is {\"h.[01.attn\":2}; has the pattern \"h.[01.attn\", which is no regular expression: ");
+  EXPECT_CONTAINS(refusal(changed(scratch, {{"rank_pattern", {{R"(((.*)*)*\d)", 2}}}})),
+                  R"(has the pattern "((.*)*)*\d", which cannot be matched with transformer.h.0.attn.c_attn: )");
 }
 
 // Lists of targets for several families are legal, and so are targets of which parts are left out.

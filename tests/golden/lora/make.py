@@ -9,10 +9,13 @@ For each model of ../models named below, <model>/:
                           grad/<tensor> of the mean loss over all labels; adamw10/<tensor> after ten steps of AdamW
                           (lr 1e-3, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1) on these three sequences
     losses.json           before each of the ten steps
+patterns.json             for keys of a rank_pattern, in their order, the one that PEFT takes for each module of gpt2_a's adapter
 """
 import json, pathlib
 import torch
 from peft import LoraConfig, get_peft_model
+from peft.utils.other import get_pattern_key
+from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
@@ -26,6 +29,11 @@ CASES = {
     "gemma2": dict(r=3, lora_alpha=5, target_modules=["q_proj", "v_proj", "down_proj"]),
     "llama": dict(r=2, lora_alpha=4, target_modules="all-linear", use_rslora=True),
 }
+PATTERNS = [
+    ["h.1.attn.c_attn"], ["c_attn", "attn.c_attn"], ["attn.c_attn", "c_attn"], ["h.[02].attn.c_attn", "c_proj"],
+    [r"h\.\d\.mlp\.c_proj"], ["^transformer.h.0.attn.c_attn"], ["^h.0.attn.c_attn"], [".*c_proj"], ["attn"], ["proj"],
+    ["(h.0|h.1).attn.c_attn", "c_attn"], ["c_attn|c_proj"], ["h.[^0].*", "h.0.*"], ["c.attn"], [r"h\.(?!1).*c_attn"],
+]
 
 
 def tensor_name(parameter):
@@ -69,3 +77,8 @@ for index, (name, settings) in enumerate(CASES.items()):
         out["merged"] = model.merge_and_unload()(ids[:1], use_cache=False).logits[0]
     save_file({k: (v.int() if k == "ids" else v.float()).contiguous() for k, v in out.items()}, folder / "golden.safetensors")
     (folder / "losses.json").write_text(json.dumps(losses, indent=1) + "\n")
+
+with safe_open(HERE / "gpt2_a/adapter/adapter_model.safetensors", "pt") as stored:
+    modules = sorted({key.removeprefix("base_model.model.").rsplit(".lora_", 1)[0] for key in stored.keys()})
+chosen = [{"keys": keys, "chosen": {module: get_pattern_key(keys, module) for module in modules}} for keys in PATTERNS]
+(HERE / "patterns.json").write_text(json.dumps(chosen, indent=1) + "\n")
