@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "cli/session.h"
 #include "io/atomic_file.h"
 #include "io/byte_stream.h"
@@ -34,8 +35,12 @@ struct Options {
 class Corpus {
  public:
   Corpus(const std::vector<std::string>& files, const TextOptions& options) : files_(files), options_(options) {
-    for (const std::string& file : files) ByteStream::open(file);  // a wrong name is told at once
+    for (const std::string& file : files) file_bytes_ += ByteStream::open(file)->file_bytes();  // a wrong name is told at once
   }
+
+  /// Bytes of the files as they lie on the disk that were read, and of all.
+  uint64_t read_bytes() const { return done_bytes_ + (reader_ ? reader_->consumed() : stream_ ? stream_->consumed() : 0); }
+  uint64_t file_bytes() const { return file_bytes_; }
 
   bool next(CorpusPiece& piece) {
     while (file_ < files_.size()) {
@@ -45,6 +50,7 @@ class Corpus {
           piece = {text_.text, text_.ends};
           return true;
         }
+        done_bytes_ += reader_->file_bytes();
         reader_.reset();
       } else {
         const size_t got = stream_->read(buffer_);
@@ -52,6 +58,7 @@ class Corpus {
           piece = {std::string_view(buffer_.data(), got), false};
           return true;
         }
+        done_bytes_ += stream_->file_bytes();
         stream_.reset();
         ++file_;
         piece = {{}, true};  // a file is a text
@@ -78,6 +85,7 @@ class Corpus {
   std::unique_ptr<ByteStream> stream_;
   TextPiece text_;
   std::vector<char> buffer_;
+  uint64_t file_bytes_ = 0, done_bytes_ = 0;
 };
 
 /// A folder, made here if it is not there, with those above it. What was made goes again if nothing came into it.
@@ -221,7 +229,13 @@ void train(Options o) {
   TrainedTokenizer trained;
   {
     ThreadPool pool(int(o.threads));
-    trained = train_tokenizer([&](CorpusPiece& piece) { return corpus.next(piece); }, o.train, pool);
+    Progress progress("reading");
+    const auto next = [&](CorpusPiece& piece) {
+      progress.show(static_cast<double>(corpus.read_bytes()) / static_cast<double>(std::max<uint64_t>(corpus.file_bytes(), 1)),
+                    bytes_text(static_cast<double>(corpus.read_bytes())));
+      return corpus.next(piece);
+    };
+    trained = train_tokenizer(next, o.train, pool);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   write_files(trained, o.out);

@@ -30,7 +30,7 @@ TrainedTokenizer train_tokenizer(const CorpusSource& source, const TrainTokenize
   std::vector<SentencePieceSpec::Piece> meta;
   if (!bytes) meta = meta_pieces(options);
   const auto splitter = bytes ? gpt2_splitter() : line_splitter(options, meta);
-  CountResult counted = count_words(source, *splitter, pool, {options.memory_bytes, options.progress});
+  CountResult counted = count_words(source, *splitter, pool, {options.memory_bytes});
   trained.texts = counted.texts;
   trained.bytes = counted.bytes;
   trained.words = counted.total_words;

@@ -2,7 +2,6 @@
 // Builds vocabularies: byte-level BPE by the rules of Hugging Face's BpeTrainer, and BPE over characters with bytes for the rare
 // ones by the rules of SentencePiece's BPE trainer. docs/tokenizer-training.md compares the rules.
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,7 +28,6 @@ struct TrainTokenizerOptions {
   bool whitespace_pieces = false;         // runs of spaces may be pieces
 
   uint64_t memory_bytes = uint64_t{1} << 30;  // as CountOptions
-  std::function<void(uint64_t bytes)> progress;
 };
 
 struct TrainedMerge {

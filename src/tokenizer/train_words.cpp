@@ -321,7 +321,6 @@ CountResult count_words(const CorpusSource& source, const WordSplitter& splitter
         throw InputError(fmt::format("{} MiB do not hold the words of {} MiB of text; allow more memory.",
                                      options.memory_bytes >> 20, (block.bytes.size() >> 20) + 1));
     }
-    if (options.progress) options.progress(result.bytes);
     std::swap(block, next);
   }
   if (result.pruned_below > 0) ++result.pruned_below;

@@ -92,7 +92,6 @@ uint64_t hash_word(const char* text, size_t size);
 
 struct CountOptions {
   uint64_t memory_bytes = uint64_t{1} << 30;  // for words and what training makes of them (an estimate, see words_memory)
-  std::function<void(uint64_t bytes)> progress;
 };
 struct CountResult {
   WordCounts words;

@@ -1,4 +1,7 @@
 // A vocabulary from the shell: files in, a folder out that tokenize reads.
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "cli/program.h"
@@ -169,6 +172,29 @@ TEST(TokenizerTrain, KeepsWhatItReads) {
                      {corpus + " is a file that this run reads, and would be lost; name another."});
     EXPECT_EQ(read_file(corpus), text);
   }
+}
+
+// On a terminal, once it takes more than a moment.
+TEST(TokenizerTrain, ShowsHowFarItIs) {
+  const Scratch scratch;
+  std::string text;
+  for (int i = 0; text.size() < 120'000'000; ++i) text += "word" + std::to_string(i % 100'000) + (i % 10 == 0 ? "\n" : " ");
+  const std::string file = scratch.write("text", text);
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(terminal, 0);
+  ASSERT_EQ(::grantpt(terminal), 0);
+  ASSERT_EQ(::unlockpt(terminal), 0);
+  const int held = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);  // so that what was written can be read after
+  const Outcome outcome =
+      run_program({"/bin/sh", "-c", "exec \"$0\" tokenizer train \"$1\" --vocab-size 300 --threads 1 --out \"$2\" 2> \"$3\"",
+                   VITRINE_PROGRAM, file, scratch / "out", ::ptsname(terminal)});
+  EXPECT_EQ(outcome.code, 0);
+  char shown[4096];
+  const ssize_t size = ::read(terminal, shown, sizeof shown);
+  ::close(held);
+  ::close(terminal);
+  ASSERT_GT(size, 0);
+  EXPECT_CONTAINS(std::string(shown, static_cast<size_t>(size)), "reading ");
 }
 
 }  // namespace
