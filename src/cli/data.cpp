@@ -91,12 +91,18 @@ void run_data(Options o) {
          {"vocab_size", tokenizer->vocab_size()},
          {"train", counts(made.train.tokens, made.train.documents, made.train.text_bytes)},
          {"valid", made.valid ? counts(made.valid->tokens, made.valid->documents, made.valid->text_bytes) : OrderedJson(nullptr)},
+         {"bos", made.bos ? OrderedJson(*made.bos) : OrderedJson()},
+         {"eos", made.eos ? OrderedJson(*made.eos) : OrderedJson()},
          {"tokens_per_s", tokens_per_second}});
     return;
   }
   print_counts("train", made.train.tokens, made.train.documents, made.train.text_bytes);
   if (made.valid) print_counts("valid", made.valid->tokens, made.valid->documents, made.valid->text_bytes);
-  log("written to {}, {} tokens/s, {}", o.out, grouped(static_cast<int64_t>(tokens_per_second)), tokenizer->description());
+  const auto token = [&](std::optional<int32_t> id) {
+    return id ? fmt::format("{} \"{}\"", *id, visible_message(tokenizer->piece(*id))) : std::string("nothing");
+  };
+  log("written to {}, {} tokens/s; {} in front of each document, {} at its end", o.out,
+      grouped(static_cast<int64_t>(tokens_per_second)), token(made.bos), token(made.eos));
 }
 
 }  // namespace

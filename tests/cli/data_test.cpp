@@ -37,6 +37,25 @@ TEST(Data, MakesTokenDataAndChecksIt) {
   EXPECT_EQ(tokens.json()["tokens"].size(), 8u);
 }
 
+// Not what the tokenizer would put around a text: what is put around documents here.
+TEST(Data, SaysWhatWasPutAroundDocuments) {
+  const Scratch scratch;
+  const std::string out = scratch / "out", models = std::string(VITRINE_GOLDEN) + "/models/";
+  const auto made = [&](const std::string& model, std::vector<std::string> more) {
+    more.insert(more.begin(), {"data", kFables, "--tokenizer", models + model + "/model", "--out", out});
+    return vitrine(more);
+  };
+  const Outcome end = made("gpt2_a", {});
+  EXPECT_CONTAINS(end.err, "; nothing in front of each document, 511 \"<|endoftext|>\" at its end\n");
+  const std::vector<std::string> json = {"--json"}, none = {"--json", "--no-special"};
+  EXPECT_EQ(made("gpt2_a", json).json()["bos"], Json());
+  EXPECT_EQ(made("gpt2_a", json).json()["eos"], 511);
+  EXPECT_EQ(made("gpt2_a", none).json()["eos"], Json());
+  EXPECT_CONTAINS(made("gpt2_a", {"--no-special"}).err, "; nothing in front of each document, nothing at its end\n");
+  EXPECT_EQ(made("llama", json).json()["bos"], 2);
+  EXPECT_EQ(made("llama", json).json()["eos"], 1);
+}
+
 TEST(Data, ChecksAFolderOfNoTokens) {
   const Scratch scratch;
   scratch.write("none/index.json", R"({"format": 1, "vocab_size": 61, "tokenizer": "1", "text_bytes": 0, "shards": [],

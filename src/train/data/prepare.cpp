@@ -79,7 +79,7 @@ class Corpus {
 };
 
 // Tokenises all pieces of a round.
-void encode(const Tokenizer& tokenizer, bool special, ThreadPool& pool, Round& round) {
+void encode(const Tokenizer& tokenizer, const Prepared& around, ThreadPool& pool, Round& round) {
   round.ids.resize(round.pieces.size());
   size_t bytes = kTask;
   for (size_t i = 0; i < round.pieces.size(); ++i) {
@@ -97,8 +97,8 @@ void encode(const Tokenizer& tokenizer, bool special, ThreadPool& pool, Round& r
       for (size_t i = round.tasks[task]; i < end; ++i) {
         const TextPiece& piece = round.pieces[i];
         std::vector<int32_t> ids = tokenizer.encode(piece.text, /*add_special=*/false, Special::text);
-        if (special && piece.begins && tokenizer.adds_bos() && tokenizer.bos()) ids.insert(ids.begin(), *tokenizer.bos());
-        if (special && piece.ends && tokenizer.eos()) ids.push_back(*tokenizer.eos());
+        if (piece.begins && around.bos) ids.insert(ids.begin(), *around.bos);
+        if (piece.ends && around.eos) ids.push_back(*around.eos);
         round.ids[i] = std::move(ids);
       }
     } catch (...) {
@@ -253,13 +253,16 @@ Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const Prepar
   if (options.valid > 0 || !options.valid_files.empty())
     valid = std::make_unique<TokenDataWriter>(unfinished.folder("valid"), kind, options.shard_tokens);
 
+  Prepared prepared;
+  if (options.special && tokenizer.adds_bos()) prepared.bos = tokenizer.bos();
+  if (options.special) prepared.eos = tokenizer.eos();
   uint64_t document = 0;
   std::future<Round> coming = std::async(std::launch::async, [&] { return corpus.read(); });
   while (true) {
     Round round = coming.get();
     if (round.pieces.empty()) break;
     coming = std::async(std::launch::async, [&] { return corpus.read(); });  // while this one is tokenised
-    encode(tokenizer, options.special, pool, round);
+    encode(tokenizer, prepared, pool, round);
     for (size_t i = 0; i < round.pieces.size(); ++i) {
       const TextPiece& piece = round.pieces[i];
       TokenDataWriter& to = round.valid || (valid != nullptr && held_out(document, options)) ? *valid : train;
@@ -285,7 +288,7 @@ Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const Prepar
   if (valid != nullptr) valid->finish();
   for (const auto& [name, text] : tokenizer_files) write_file_atomically(unfinished.path(name), text);
   unfinished.finish();
-  Prepared prepared{written(train), {}};
+  prepared.train = written(train);
   if (valid != nullptr) prepared.valid = written(*valid);
   return prepared;
 }

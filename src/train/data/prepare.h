@@ -33,6 +33,7 @@ struct PreparedSplit {
 struct Prepared {
   PreparedSplit train;
   std::optional<PreparedSplit> valid;
+  std::optional<int32_t> bos, eos;  // what each document begins and ends with
 };
 
 struct PrepareProgress {
