@@ -653,7 +653,7 @@ export interface GradientNorms extends Head<"gradient-norms"> {
   loss: number | null;
   /** nLayers + 1: at the stream that enters each layer, and at what leaves the last. */
   norms: (number | null)[];
-  /** The same weights with every norm the identity; null where a file's format or family has no word for that. */
+  /** The same weights with every norm the identity; null where a file's format or family has no word for that, and beside an adapter. */
   lossWithoutNorms: number | null;
   withoutNorms: (number | null)[] | null;
   /** Of the parameters; null where memory does not hold their gradients. */
