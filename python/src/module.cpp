@@ -261,6 +261,9 @@ void bind_tokenizer(nb::module_& m) {
       .def(
           "find", [](const TokenizerView& t, const std::string& piece) { return t.get().find(piece); }, nb::arg("piece"),
           "The id of a token as the vocabulary spells it, or None.")
+      .def(
+          "single_token", [](const TokenizerView& t, const std::string& text) { return single_token(t.get(), text); },
+          nb::arg("text"), "The id of the one token that continues a text with `text`; also a token as the vocabulary spells it.")
       .def_prop_ro("vocab_size", [](const TokenizerView& t) { return t.get().vocab_size(); })
       .def_prop_ro("bos", [](const TokenizerView& t) { return t.get().bos(); })
       .def_prop_ro("eos", [](const TokenizerView& t) { return t.get().eos(); })

@@ -32,7 +32,7 @@ class Gradients(Case):
         self.assertEqual(found.token, model.tokenizer.encode(" time", add_special=False)[0])
         self.assertIsNone(found.integrated)
         self.assertEqual(model.attribute("Once upon a", steps=0).token, model.predict("Once upon a", 1)[-1].top[0].token)
-        with self.assert_says(vitrine.InputError, "expected a text that is one token, or an id"):
+        with self.assert_says(vitrine.InputError, "is no single token but"):
             model.attribute("Once", "zzz")
         with self.assert_says(vitrine.UsageError, "baseline is 'none'"):
             model.attribute("Once", baseline="none")

@@ -485,15 +485,7 @@ class Model:
             raise UsageError(f"{what} runs without hook functions")
 
     def _token(self, token: int | str | None) -> int | None:
-        if not isinstance(token, str):
-            return token
-        ids = self.tokenizer.encode(token, add_special=False)
-        if len(ids) == 1:
-            return int(ids[0])
-        piece = self.tokenizer.find(token)
-        if piece is None:
-            raise InputError(f"{token!r} is {len(ids)} tokens, {self.tokenizer.pieces(ids)}; expected a text that is one token, or an id")
-        return piece
+        return self.tokenizer.single_token(token) if isinstance(token, str) else token
 
     # Weights ------------------------------------------------------------------------------------------------------------------
 

@@ -466,19 +466,9 @@ std::vector<int32_t> ids_of(const Engine& engine, const PromptSpec& prompt) {
 
 int32_t id_of(const Engine& engine, const TokenSpec& token) {
   return reported(token.where, [&] {
-    const auto checked = [&](int32_t id) {  // a tokenizer may hold more than the model
-      engine.check_ids(std::span(&id, 1));
-      return id;
-    };
-    if (token.id >= 0) return checked(token.id);
-    const Tokenizer& tokenizer = engine.tokenizer();
-    const std::vector<int32_t> ids = tokenizer.encode(token.text, false, Special::parse);
-    if (ids.size() == 1) return checked(ids[0]);
-    if (const auto id = tokenizer.find(token.text)) return checked(*id);
-    std::string pieces;
-    for (const int32_t id : ids) pieces += (pieces.empty() ? "\"" : ", \"") + tokenizer.piece(id) + "\"";
-    throw InputError("\"" + token.text + "\" is " + std::to_string(ids.size()) + " tokens (" + pieces +
-                     "); expected one. Mind the space before a word, or give a piece as `vitrine tokenize` shows it, or an id");
+    const int32_t id = token.id >= 0 ? token.id : single_token(engine.tokenizer(), token.text);
+    engine.check_ids(std::span(&id, 1));  // a tokenizer may hold more than the model
+    return id;
   });
 }
 

@@ -58,6 +58,28 @@ std::string StreamDecoder::flush() {
   return out;
 }
 
+int32_t single_token(const Tokenizer& tokenizer, std::string_view text) {
+  constexpr std::string_view kSpace = "\xE2\x96\x81";  // ▁
+  const bool marks_spaces = tokenizer.find(kSpace).has_value();
+  if (marks_spaces) {
+    std::string spelled;
+    for (const char c : text) c == ' ' ? spelled += kSpace : spelled += c;
+    if (const auto id = tokenizer.find(spelled)) return *id;
+  }
+  std::vector<int32_t> ids = tokenizer.encode(text, false, Special::parse);
+  const bool prefixed = marks_spaces && !text.starts_with(' ') && !ids.empty() && tokenizer.piece(ids[0]).starts_with(kSpace);
+  const bool apart = prefixed && ids.size() > 1 && tokenizer.piece(ids[0]) == kSpace;
+  if (apart) ids.erase(ids.begin());
+  if (ids.size() == 1 && (apart || !prefixed)) return ids[0];
+  if (const auto id = tokenizer.find(text)) return *id;
+  std::string pieces;
+  for (const int32_t id : ids) pieces += fmt::format("{}\"{}\"", pieces.empty() ? "" : ", ", utf8_lossy(tokenizer.piece(id)));
+  throw InputError(
+      fmt::format("\"{}\" is no single token but {}; expected one. Mind the space before a word, or give a piece as "
+                  "`vitrine tokenize` shows it, or an id",
+                  utf8_lossy(text), ids.empty() ? "none" : pieces));
+}
+
 std::optional<TokenDifference> first_difference(const Tokenizer& a, const Tokenizer& b, std::string_view text, Special special) {
   const std::vector<TokenPiece> left = a.encode_with_offsets(text, false, special),
                                 right = b.encode_with_offsets(text, false, special);

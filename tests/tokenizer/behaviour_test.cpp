@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "base/utf8.h"
+#include "support/scratch.h"
 #include "tokenizer/load.h"
 #include "tokenizer/sentencepiece_writer.h"
 #include "tokenizer/tokenizer.h"
@@ -220,6 +221,46 @@ TEST(Unigram, UserDefinedPiecesHaveTheirOwnScore) {
   EXPECT_EQ(tokenizer->encode("bcd"), (Ids{4, 7}));
   EXPECT_EQ(tokenizer->encode("bcbcd"), (Ids{4, 4, 7}));
   EXPECT_EQ(tokenizer->encode("bcb"), Ids{9});
+}
+
+// Named as it is written, a token is the one that continues a text: the space that these tokenizers put in front of every text
+// is not the user's.
+TEST(SingleToken, IsThePieceThatContinuesAText) {
+  for (const char* file : {"variants/llama2_like.json", "variants/mistral_like.json"}) {
+    const auto tokenizer = load_tokenizer(kGolden + file);
+    const auto named = [&](const char* text) { return tokenizer->piece(single_token(*tokenizer, text)); };
+    ASSERT_EQ(tokenizer->piece(tokenizer->encode("s", false).at(0)), "▁s") << file;
+    EXPECT_EQ(named("s"), "s") << file;
+    EXPECT_EQ(named(" s"), "▁s") << file;
+    EXPECT_EQ(named("▁s"), "▁s") << file;
+    EXPECT_EQ(named(" "), "▁") << file;
+    EXPECT_EQ(named("<0x0A>"), "<0x0A>") << file;
+    EXPECT_CONTAINS(message_of<InputError>([&] { single_token(*tokenizer, "s s"); }), "\"s s\" is no single token but \"");
+  }
+  const auto bytes = load_tokenizer(kGolden + "bpe512");
+  EXPECT_EQ(bytes->piece(single_token(*bytes, "s")), "s");
+  EXPECT_EQ(single_token(*bytes, " t"), bytes->encode(" t").at(0));
+}
+
+// A piece that only stands at the beginning of words is not what "fish" names; a character without a piece is its byte.
+TEST(SingleToken, DoesNotTakeTheSpaceInFrontForTheUsers) {
+  SentencePieceSpec spec;
+  const auto add = [&](const char* text, float score, PieceType type) { spec.pieces.push_back({text, score, type}); };
+  add("<unk>", 0, PieceType::unknown);
+  for (int byte = 0; byte < 256; ++byte) add(fmt::format("<0x{:02X}>", byte).c_str(), 0, PieceType::byte);
+  add("▁", -1, PieceType::normal);
+  add("f", -2, PieceType::normal);
+  add("o", -2, PieceType::normal);
+  add("▁f", -0.5f, PieceType::normal);
+  add("▁fo", -0.4f, PieceType::normal);
+  spec.byte_fallback = true;
+  const auto tokenizer = tokenizer_from_sentencepiece(sentencepiece_model(spec), "tokenizer.model", {});
+  EXPECT_EQ(tokenizer->piece(tokenizer->encode("f", false).at(0)), "▁f");
+  EXPECT_EQ(tokenizer->piece(single_token(*tokenizer, "f")), "f");
+  EXPECT_EQ(tokenizer->piece(single_token(*tokenizer, " fo")), "▁fo");
+  EXPECT_EQ(tokenizer->piece(single_token(*tokenizer, "\n")), "<0x0A>");
+  EXPECT_CONTAINS(message_of<InputError>([&] { single_token(*tokenizer, "fo"); }),
+                  "\"fo\" is no single token but \"▁fo\"; expected one");
 }
 
 // A user-defined piece is whole from the start: no two pieces merge to it.
