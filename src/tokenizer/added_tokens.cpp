@@ -79,7 +79,10 @@ std::vector<AddedSpan> find_added(std::string_view text, const Trie& trie, std::
     }
     if (token.rstrip)
       while (end < text.size() && is_whitespace(utf8_at(text, end).code)) end += utf8_at(text, end).size;
-    // White space that the token before has taken along may hold this token: that one then ends here.
+    // White space that the token before has taken along may hold this token. One that takes white space in front of it begins
+    // behind that, if anything is left of it then; for another the token before ends here.
+    if (token.lstrip) begin = std::max(begin, done);
+    if (begin >= end) continue;
     if (begin < done) out.back().end = begin;
     if (begin > done) out.push_back({done, begin, -1});
     out.push_back({begin, end, token.id});
