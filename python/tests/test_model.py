@@ -26,6 +26,8 @@ class Predictions(Case):
         self.assertEqual(self.model.to_tokens("Once", prepend_bos=False).tolist(), [[4330]])
         self.assertEqual(self.model.to_tokens("Once", prepend_bos=True).tolist(), [[2, 4330]])
         self.assertEqual(self.model.to_tokens("", prepend_bos=True).tolist(), [[2]])
+        with self.assert_says(vitrine.InputError, "the prompt is empty and no BOS goes in front of it"):
+            self.model.to_tokens("", prepend_bos=False)
 
     def test_next_tokens(self):
         for case in self.gold:

@@ -86,7 +86,7 @@ std::vector<int32_t> Engine::prompt_ids(std::string_view text, bool add_special,
   std::vector<int32_t> ids = tokenizer().encode(text, add_special, special);
   if (ids.empty())
     throw InputError(
-        text.empty() ? "the prompt is empty and this tokenizer adds no BOS, so there is nothing to predict from; give some text"
+        text.empty() ? "the prompt is empty and no BOS goes in front of it, so there is nothing to predict from; give some text"
                      : "the vocabulary has no token for any character of the prompt, so there is nothing to predict from; "
                        "give other text");
   return ids;
