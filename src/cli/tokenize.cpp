@@ -129,7 +129,8 @@ Action define_detokenize(CLI::App& app) {
   auto o = std::make_shared<DetokenizeOptions>();
   app.add_option("IDS", o->ids, "Token ids, such as 2,651")->type_name("")->required();
   add_model_name(app, o->model);
-  app.add_flag("--no-special", o->no_special, "Leave control tokens out of the text");
+  app.add_flag("--no-special", o->no_special,
+               "Leave control tokens out of the text; of a tokenizer.json, those that it calls special");
   add_json(app, o->json);
   return [o] { detokenize(*o); };
 }
