@@ -84,6 +84,13 @@ Names texts(const std::optional<YamlValue>& value) {
   return result;
 }
 
+// Those under a key, none where it is absent. A key without a value is refused: none means all.
+Names texts(const YamlValue& from, std::string_view key) {
+  for (const auto& [name, value] : from.members())
+    if (name == key && value.is_null()) value.fail("expected at least one, or no such key for all");
+  return texts(from.find(key));
+}
+
 PromptSpec read_prompt(const YamlValue& value) {
   PromptSpec prompt;
   prompt.where = value.where();
@@ -171,7 +178,7 @@ Intervention read_intervention(const YamlValue& value) {
     result.target = word.value;
     result.of = texts(of);
   }
-  result.positions = texts(value.find("positions"));
+  result.positions = texts(value, "positions");
   if (found.empty()) {
     if (result.positions.empty())
       value.fail("names no part of the model; expected head, mlp, attn, layer, norm, hook or positions");
@@ -276,9 +283,9 @@ GridSpec read_grid(const YamlValue& value, bool patch) {
     if (!patch) known.emplace_back("do");
     value.allow(known);
     grid.what = value.at("what", "what is replaced, such as resid_pre or z").text();
-    grid.layers = texts(value.find("layers"));
-    grid.heads = texts(value.find("heads"));
-    grid.positions = texts(value.find("positions"));
+    grid.layers = texts(value, "layers");
+    grid.heads = texts(value, "heads");
+    grid.positions = texts(value, "positions");
     if (const auto action = value.find("do")) {
       constexpr std::array kAblations = {Word<Action>{"zero", Action::zero}, Word<Action>{"mean", Action::mean}};
       grid.action = value_of(*action, kAblations);
