@@ -93,7 +93,7 @@ void check_output(const Engine& engine, const std::string& out, std::vector<std:
     for (const std::string& file : engine.opened().adapter->files()) inputs.emplace_back(file);
   if (files.kind == ModelFiles::Kind::huggingface)
     for (const char* name : {"model.safetensors.index.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
-                             "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja"})
+                             "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja"})
       inputs.push_back(std::filesystem::path(files.directory) / name);
   check_output(out, inputs);
 }

@@ -84,6 +84,9 @@ TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file
     config.path = path;
     json = read_object(path);
   }
+  const std::string map_path = (fs::path(folder) / "special_tokens_map.json").string();
+  Json map = Json::object();  // as in transformers it goes before the configuration where that has no added_tokens_decoder
+  if (!json.contains("added_tokens_decoder") && fs::is_regular_file(map_path, ignored)) map = read_object(map_path);
   const auto flag = [&](const char* key) -> std::optional<bool> {
     const auto it = json.find(key);
     if (it == json.end() || it->is_null()) return std::nullopt;
@@ -91,12 +94,15 @@ TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file
       throw FileError(path, std::string(key) + " is a JSON " + it->type_name() + ", expected true, false or null");
     return it->get<bool>();
   };
+  const auto naming = [&](const char* key) -> const Json& { return map.contains(key) ? map : json; };
+  const auto said_null = [&](const char* key) { return naming(key).contains(key) && naming(key)[key].is_null(); };
   const auto token = [&](const char* key) -> std::optional<std::string> {
-    const auto it = json.find(key);
-    if (it == json.end() || it->is_null()) return std::nullopt;
+    const Json& from = naming(key);
+    const auto it = from.find(key);
+    if (it == from.end() || it->is_null()) return std::nullopt;
     if (it->is_string()) return it->get<std::string>();
     if (it->is_object() && it->contains("content") && (*it)["content"].is_string()) return (*it)["content"].get<std::string>();
-    throw FileError(path,
+    throw FileError(&from == &map ? map_path : path,
                     std::string(key) + " is a JSON " + it->type_name() + ", expected a string, or an object with \"content\"");
   };
   if (const auto it = json.find("tokenizer_class"); it != json.end() && it->is_string()) config.tokenizer_class = *it;
@@ -108,8 +114,8 @@ TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file
   config.eos = token("eos_token");
   config.unknown = token("unk_token");
   config.padding = token("pad_token");
-  config.no_bos = json.contains("bos_token") && json["bos_token"].is_null();
-  config.no_eos = json.contains("eos_token") && json["eos_token"].is_null();
+  config.no_bos = said_null("bos_token");
+  config.no_eos = said_null("eos_token");
 
   std::set<std::string> named;  // special, whatever the flags of the token say
   for (const auto& content :
@@ -121,8 +127,8 @@ TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file
   } else if (added_file && fs::is_regular_file(added_path, ignored)) {
     std::set<std::string> special = named;
     for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
-      const auto list = json.find(key);
-      if (list == json.end() || !list->is_array()) continue;
+      const auto list = naming(key).find(key);
+      if (list == naming(key).end() || !list->is_array()) continue;
       for (const Json& entry : *list) {
         const Json& content = entry.is_object() && entry.contains("content") ? entry["content"] : entry;
         if (content.is_string()) special.insert(content.get<std::string>());

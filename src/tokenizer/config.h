@@ -1,5 +1,6 @@
 #pragma once
-// tokenizer_config.json and added_tokens.json: what stands beside a tokenizer file and says how it is used.
+// tokenizer_config.json, special_tokens_map.json and added_tokens.json: what stands beside a tokenizer file and says how it is
+// used.
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,8 +20,8 @@ struct TokenizerConfig {
   std::vector<DeclaredToken> added;     // added_tokens_decoder; where there is none, added_tokens.json
 };
 
-/// Reads `folder`/tokenizer_config.json and, if `added_file`, added_tokens.json, as far as they exist. Errors: FileError for a
-/// value of the wrong type.
+/// Reads `folder`/tokenizer_config.json, special_tokens_map.json and, if `added_file`, added_tokens.json, as far as they exist.
+/// Errors: FileError for a value of the wrong type.
 TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file);
 
 /// The class by whose rules transformers cuts texts of `folder`, without "Fast" at its end: Qwen2Tokenizer where config.json says

@@ -110,7 +110,7 @@ class StreamDecoder {
 };
 
 /// Opens a tokenizer. `path` is a folder (tokenizer.json decides, then tokenizer.model, then vocab.json + merges.txt) or
-/// one such file. tokenizer_config.json and added_tokens.json beside it name special tokens and add tokens that the file lacks;
+/// one such file. tokenizer_config.json, special_tokens_map.json and added_tokens.json beside it name and add tokens;
 /// what stands around a text is tokenizer.json's own post-processor, and beside the other files add_bos_token and add_eos_token.
 /// Errors: FileError naming file, field and what was expected; an unknown component is named with the known ones.
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path);

@@ -323,5 +323,26 @@ TEST(SpecialTokens, NullIsNone) {
   EXPECT_EQ(load(files)->encode("a"), Ids{'a'});
 }
 
+// transformers 5.24.0: special_tokens_map.json goes before tokenizer_config.json, unless that has an added_tokens_decoder.
+TEST(SpecialTokens, OfTheirMap) {
+  const Scratch folder;
+  folder.write("tokenizer.json", R"({"added_tokens": [], "model": {"type": "WordLevel", "unk_token": "[UNK]",
+      "vocab": {"a": 0, "b": 1, "[UNK]": 2, "<s>": 3, "</s>": 4, "<e>": 5}}})");
+  const char* const config = R"({"bos_token": "<s>", "eos_token": "</s>"})";
+  const auto ends = [&](const char* of_config, const char* map) {
+    folder.write("tokenizer_config.json", of_config);
+    folder.write("special_tokens_map.json", map);
+    EXPECT_EQ(load(folder)->bos(), 3);
+    return load(folder)->eos();
+  };
+  EXPECT_EQ(ends(config, "{}"), 4);
+  EXPECT_EQ(ends(config, R"({"eos_token": "<e>"})"), 5);
+  EXPECT_EQ(ends(config, R"({"eos_token": {"content": "<e>", "lstrip": false}})"), 5);
+  EXPECT_EQ(ends(config, R"({"eos_token": null})"), std::nullopt);
+  EXPECT_EQ(ends(R"({"bos_token": "<s>", "eos_token": "</s>", "added_tokens_decoder": {}})", R"({"eos_token": "<e>"})"), 4);
+  EXPECT_CONTAINS(message_of<FileError>([&] { ends(config, R"({"eos_token": 4})"); }),
+                  "special_tokens_map.json: eos_token is a JSON number, expected a string");
+}
+
 }  // namespace
 }  // namespace vitrine
