@@ -34,8 +34,13 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
 }
 
 std::string meant_by(std::string_view word, std::span<const std::string> candidates) {
+  constexpr size_t kBeginning = 3;
+  const auto longer = std::find_if(candidates.begin(), candidates.end(),
+                                   [&](const std::string& c) { return word.size() >= kBeginning && c.starts_with(word); });
+  if (longer != candidates.end()) return *longer;
   std::string closest = nearest(word, candidates);
-  return edit_distance(word, closest) <= 1 + closest.size() / 3 ? closest : std::string();
+  const size_t distance = edit_distance(word, closest);
+  return distance < word.size() && distance <= 1 + closest.size() / 3 ? closest : std::string();
 }
 
 }  // namespace vitrine

@@ -13,7 +13,9 @@ size_t edit_distance(std::string_view a, std::string_view b);
 /// The candidate with the least distance to `word`, the first among equals; empty if there is none.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
-/// The same if the word may be a slip of it: at most one letter other, and one for each three of the candidate's; else empty.
+/// What was meant by a word that is no candidate: the first that begins with it, if it has three letters or more; else the
+/// nearest, if the word may be a slip of it: at most one letter other, and one for each three of the candidate's, and not all of
+/// it. Else empty.
 std::string meant_by(std::string_view word, std::span<const std::string> candidates);
 
 }  // namespace vitrine

@@ -1,0 +1,31 @@
+#include "base/nearest.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+
+using namespace vitrine;
+
+namespace {
+
+const std::array<std::string, 7> kKeys = {"ema", "mlp", "eval_batches", "eval_every", "validation", "optimiser", "out"};
+
+TEST(Nearest, ASlipIsMeant) {
+  EXPECT_EQ(meant_by("optimizer", kKeys), "optimiser");
+  EXPECT_EQ(meant_by("evalevery", kKeys), "eval_every");
+  EXPECT_EQ(meant_by("mpl", kKeys), "mlp");
+}
+
+TEST(Nearest, TheBeginningOfAWordIsMeant) {
+  EXPECT_EQ(meant_by("eval", kKeys), "eval_batches");  // and not "ema"
+  EXPECT_EQ(meant_by("valid", kKeys), "validation");
+}
+
+TEST(Nearest, WhatIsFarIsNot) {
+  EXPECT_EQ(meant_by("op", kKeys), "");  // two letters begin too much
+  EXPECT_EQ(meant_by("fp16", kKeys), "");
+  EXPECT_EQ(meant_by("", kKeys), "");
+}
+
+}  // namespace
