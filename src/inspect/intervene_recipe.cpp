@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/nearest.h"
 
 namespace vitrine {
 namespace {
@@ -43,17 +42,10 @@ Names names_of(const Words& words) {
   return names;
 }
 
-// The value that a scalar names. Errors: with the nearest word and all of them.
+// The value that a scalar names.
 template <class Words>
 auto value_of(const YamlValue& value, const Words& words) {
-  const std::string text = value.text();
-  for (const auto& word : words)
-    if (text == word.word) return word.value;
-  const Names names = names_of(words);
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  const std::string meant = meant_by(text, names);
-  value.fail((meant.empty() ? "expected one of " : "did you mean \"" + meant + "\"? Expected one of ") + list);
+  return words[value.one_of(names_of(words))].value;
 }
 
 template <class Words, class Enum>
@@ -276,13 +268,10 @@ GridSpec read_grid(const YamlValue& value, bool patch) {
   GridSpec grid;
   grid.where = value.where();
   grid.patch = patch;
-  if (!value.is_object()) {
-    grid.what = value.text();
-  } else {
+  if (value.is_object()) {
     Names known = {"what", "layers", "heads", "positions"};
     if (!patch) known.emplace_back("do");
     value.allow(known);
-    grid.what = value.at("what", "what is replaced, such as resid_pre or z").text();
     grid.layers = texts(value, "layers");
     grid.heads = texts(value, "heads");
     grid.positions = texts(value, "positions");
@@ -291,13 +280,8 @@ GridSpec read_grid(const YamlValue& value, bool patch) {
       grid.action = value_of(*action, kAblations);
     }
   }
-  const Names known(kGridded.begin(), kGridded.end());
-  if (std::find(known.begin(), known.end(), grid.what) == known.end()) {
-    std::string list;
-    for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
-    const YamlValue what = value.is_object() ? value.at("what", "") : value;
-    what.fail("did you mean \"" + nearest(grid.what, known) + "\"? Expected one of " + list);
-  }
+  const YamlValue what = value.is_object() ? value.at("what", "what is replaced, such as resid_pre or z") : value;
+  grid.what = kGridded[what.one_of(Names(kGridded.begin(), kGridded.end()))];
   return grid;
 }
 

@@ -39,6 +39,12 @@ struct YamlValue::Document {
 
 namespace {
 
+std::string listed(std::span<const std::string> words) {
+  std::string list;
+  for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
+  return list;
+}
+
 [[noreturn]] void fail_at(const std::string& path, int line, const std::string& problem) {
   throw FileError(path + ":" + std::to_string(line), problem);
 }
@@ -376,13 +382,19 @@ void YamlValue::allow(std::span<const std::string> known) const {
   require_object();
   for (const auto& [name, child] : node_->children) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    std::string list;
-    for (const std::string& word : known) list += (list.empty() ? "" : ", ") + word;
     const std::string meant = meant_by(name, known);
     fail_at(document_->path, child->line,
             "\"" + (field_.empty() ? "" : field_ + ".") + name + "\" is not known. " +
-                (meant.empty() ? "" : "Did you mean \"" + meant + "\"? ") + "Here can stand: " + list);
+                (meant.empty() ? "" : "Did you mean \"" + meant + "\"? ") + "Here can stand: " + listed(known));
   }
+}
+
+size_t YamlValue::one_of(std::span<const std::string> words) const {
+  const std::string found = text();
+  const auto at = std::find(words.begin(), words.end(), found);
+  if (at != words.end()) return static_cast<size_t>(at - words.begin());
+  const std::string meant = meant_by(found, words);
+  fail((meant.empty() ? "expected one of " : "did you mean \"" + meant + "\"? Expected one of ") + listed(words));
 }
 
 std::string yaml_quoted(std::string_view text) {

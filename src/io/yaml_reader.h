@@ -38,6 +38,8 @@ class YamlValue {
 
   /// A scalar as it is written, without its quotes.
   std::string text() const;
+  /// Which of `words` a scalar is. Errors: if it is none, with the one that was likely meant, and all of them.
+  size_t one_of(std::span<const std::string> words) const;
   /// A whole number in [low, high].
   int64_t whole(int64_t low, int64_t high) const;
   std::optional<int64_t> as_whole() const;  // nothing if it is none
@@ -54,7 +56,7 @@ class YamlValue {
   YamlValue at(std::string_view key, const char* expected) const;
   /// Keys and values of an object in order, those that are null included.
   std::vector<std::pair<std::string, YamlValue>> members() const;
-  /// Errors: for the first key that is none of `known`, with the nearest of them.
+  /// Errors: for the first key that is none of `known`, with the one that was likely meant, and all of them.
   void allow(std::span<const std::string> known) const;
 
   /// "recipe.yaml:7: "interventions[2].head"": where this value stands, for messages of those who use it later.

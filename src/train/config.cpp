@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "base/nearest.h"
 #include "io/yaml_reader.h"
 
 namespace vitrine {
@@ -52,16 +51,9 @@ void refuse_null(const YamlValue& from, const char* key, const char* instead) {
 
 template <class Enum>
 Enum word(const YamlValue& value, std::initializer_list<std::pair<const char*, Enum>> words) {
-  const std::string text = value.text();
   Names names;
-  std::string list;
-  for (const auto& [name, meaning] : words) {
-    if (text == name) return meaning;
-    names.emplace_back(name);
-    list += (list.empty() ? "" : ", ") + names.back();
-  }
-  const std::string meant = meant_by(text, names);
-  value.fail((meant.empty() ? "expected one of " : "did you mean \"" + meant + "\"? Expected one of ") + list);
+  for (const auto& [name, meaning] : words) names.emplace_back(name);
+  return words.begin()[value.one_of(names)].second;
 }
 
 // A config.json that stands in the YAML file. What looks like a number or a flag is one, unless it is in quotes.
