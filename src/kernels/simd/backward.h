@@ -180,38 +180,52 @@ void loss_gradient(float* z, size_t n, float lse, float unit, float cap) {
 }
 
 void pattern_gradient(float* s, float* dp, size_t first, size_t last, size_t n, float scale, float cap, float* work) {
-  clear_unseen(dp, first, last, n);
-  const size_t seen = clear_unseen(s, first, last, n);
-  if (seen == 0) return;
+  const SeenKeys keys = seen_keys(first, last, n);
+  keys.clear_others(dp, n);
+  keys.clear_others(s, n);
+  if (keys.count() == 0) return;
   s += first, dp += first;
-  const Vec factor = broadcast(scale), one = broadcast(1.0f), inverse = broadcast(cap != 0 ? 1.0f / cap : 0.0f);
-  const float largest = capped_scores(s, seen, scale, cap, work);
-  const Vec m = broadcast(largest);
-  size_t top = 0;  // the first place of the largest score; by numbers alone, as no branch could be foretold
-  for (size_t j = (seen + kLanes - 1) / kLanes * kLanes; j > 0; j -= kLanes) {
-    const size_t from = j - kLanes, here = min_of(kLanes, seen - from);
-    const auto found = hn::And(hn::FirstN(Tag(), here), hn::Eq(load_up_to(work + from, here), m));
-    const intptr_t lane = hn::FindFirstTrue(Tag(), found);
-    top = lane < 0 ? top : from + size_t(lane);
+  const Scores scores = capped_scores(s, keys, scale, cap, work);
+  const Vec m = broadcast(scores.largest);
+  // The first place of the largest score; by numbers alone, as no branch could be foretold.
+  const intptr_t in_rest = hn::FindFirstTrue(Tag(), hn::And(keys.in_rest(), hn::Eq(scores.rest, m)));
+  size_t top = in_rest < 0 ? 0 : keys.size + size_t(in_rest);
+  for (size_t j = keys.size; j > 0; j -= kLanes) {
+    const intptr_t lane = hn::FindFirstTrue(Tag(), hn::Eq(load(work + j - kLanes), m));
+    top = lane < 0 ? top : j - kLanes + size_t(lane);
   }
   const Vec at_top = broadcast(dp[top]);
   Vec sum = hn::Zero(Tag()), pull = hn::Zero(Tag());
-  for (size_t j = 0; j < seen; j += kLanes) {
-    const size_t here = min_of(kLanes, seen - j);
-    const Vec e = hn::IfThenElseZero(hn::FirstN(Tag(), here), exp(hn::Sub(load_up_to(work + j, here), m)));
-    store_up_to(e, s + j, here);
+  for (size_t j = 0; j < keys.size; j += kLanes) {
+    const Vec e = exp(hn::Sub(load(work + j), m));
+    store(e, s + j);
     sum = hn::Add(sum, e);
-    pull = hn::MulAdd(e, hn::Sub(load_up_to(dp + j, here), at_top), pull);
+    pull = hn::MulAdd(e, hn::Sub(load(dp + j), at_top), pull);
+  }
+  Vec rest = hn::Zero(Tag()), rest_dp = at_top;
+  if (keys.rest > 0) {
+    rest = hn::IfThenElseZero(keys.in_rest(), exp(hn::Sub(scores.rest, m)));
+    rest_dp = hn::IfThenElse(keys.in_rest(), keys.load_rest(dp), at_top);
+    sum = hn::Add(sum, rest);
+    pull = hn::MulAdd(rest, hn::Sub(rest_dp, at_top), pull);
   }
   const float total = sum_of(sum);
+  const Vec factor = broadcast(scale), one = broadcast(1.0f), inverse = broadcast(cap != 0 ? 1.0f / cap : 0.0f);
   const Vec inverse_total = broadcast(1.0f / total), along = broadcast(sum_of(pull) / total);
-  for (size_t j = 0; j < seen; j += kLanes) {
-    const size_t here = min_of(kLanes, seen - j);
-    const Vec t = hn::Mul(load_up_to(work + j, here), inverse), p = hn::Mul(load_up_to(s + j, here), inverse_total);
+  const auto gradient = [=](Vec score, Vec p, Vec of_p) HWY_ATTR {
+    const Vec t = hn::Mul(score, inverse);
     const Vec slope = cap != 0 ? hn::Mul(factor, hn::Mul(hn::Sub(one, t), hn::Add(one, t))) : factor;
-    store_up_to(p, s + j, here);
-    store_up_to(hn::Mul(hn::Mul(p, hn::Sub(hn::Sub(load_up_to(dp + j, here), at_top), along)), slope), dp + j, here);
+    return hn::Mul(hn::Mul(p, hn::Sub(hn::Sub(of_p, at_top), along)), slope);
+  };
+  for (size_t j = 0; j < keys.size; j += kLanes) {
+    const Vec p = hn::Mul(load(s + j), inverse_total);
+    store(p, s + j);
+    store(gradient(load(work + j), p, load(dp + j)), dp + j);
   }
+  if (keys.rest == 0) return;
+  const Vec p = hn::Mul(rest, inverse_total);
+  keys.store_rest(p, s);
+  keys.store_rest(hn::IfThenElseZero(keys.in_rest(), gradient(scores.rest, p, rest_dp)), dp);
 }
 
 }  // namespace

@@ -143,20 +143,54 @@ void softmax(const float* x, size_t n, float* y) {
   map(y, n, y, [=](Vec v) HWY_ATTR { return hn::Div(v, total); });
 }
 
-/// z[j] = scale s[j], capped unless cap is 0; the largest of them, as largest_value() has it. z may be s.
-HWY_INLINE float capped_scores(const float* s, size_t n, float scale, float cap, float* z) {
-  Vec largest = broadcast(kMinusInfinity);
+/// A row's keys: whole vectors of those that are seen, and a rest. Where the row has room for it the rest is a whole vector in
+/// memory, too, as access through a mask is far slower here; what is stored beyond it is 0.
+struct SeenKeys {
+  size_t first, size, rest;  // the first key, keys in whole vectors, keys that are left
+  bool room;                 // for a vector behind them
+
+  size_t count() const { return size + rest; }
+  HWY_INLINE hn::Mask<Tag> in_rest() const { return hn::FirstN(Tag(), rest); }
+  HWY_INLINE Vec load_rest(const float* x) const { return room ? load(x + size) : load_n(x + size, rest); }
+  HWY_INLINE void store_rest(Vec v, float* x) const {
+    if (room) {
+      store(v, x + size);
+    } else {
+      store_n(v, x + size, rest);
+    }
+  }
+  /// Sets all numbers of a row to zero that are not seen, nor in the room.
+  HWY_INLINE void clear_others(float* x, size_t n) const {
+    if (first > 0) memset(x, 0, (count() > 0 ? first : n) * sizeof(float));
+    size_t j = first + (room ? size + kLanes : count());
+    for (; j + kLanes <= n; j += kLanes) store(hn::Zero(Tag()), x + j);
+    if (j < n) memset(x + j, 0, (n - j) * sizeof(float));
+  }
+};
+/// Of keys first <= j < last of n.
+HWY_INLINE SeenKeys seen_keys(size_t first, size_t last, size_t n) {
+  const size_t seen = last > first ? last - first : 0, size = seen / kLanes * kLanes;
+  return {first, size, seen - size, seen > size && first + size + kLanes <= n};
+}
+
+/// Scores in memory, but for those that are no whole vector.
+struct Scores {
+  Vec rest;  // -inf beyond the last
+  float largest;
+};
+/// scale s[j], capped unless cap is 0; whole vectors of them go to z, which may be s.
+HWY_INLINE Scores capped_scores(const float* s, const SeenKeys& keys, float scale, float cap, float* z) {
+  const Vec none = broadcast(kMinusInfinity);
+  Vec rest = none, largest = none;
   const auto each = [&](auto value) HWY_ATTR {
-    size_t j = 0;
-    for (; j + kLanes <= n; j += kLanes) {
+    for (size_t j = 0; j < keys.size; j += kLanes) {
       const Vec v = value(load(s + j));
       store(v, z + j);
       largest = hn::Max(v, largest);
     }
-    if (j == n) return;
-    const Vec v = value(load_n(s + j, n - j));
-    store_n(v, z + j, n - j);
-    largest = hn::IfThenElse(hn::FirstN(Tag(), n - j), hn::Max(v, largest), largest);
+    if (keys.rest == 0) return;
+    rest = hn::IfThenElse(keys.in_rest(), value(keys.load_rest(s)), none);
+    largest = hn::Max(rest, largest);
   };
   if (cap != 0) {
     const Vec down = broadcast(scale / cap), c = broadcast(cap);
@@ -165,36 +199,35 @@ HWY_INLINE float capped_scores(const float* s, size_t n, float scale, float cap,
     const Vec factor = broadcast(scale);
     each([=](Vec v) HWY_ATTR { return hn::Mul(factor, v); });
   }
-  return max_of(largest);
-}
-
-/// Sets the numbers of a row to zero but for the keys first <= j < last; how many these are.
-HWY_INLINE size_t clear_unseen(float* s, size_t first, size_t last, size_t n) {
-  const size_t seen = last > first ? last - first : 0, begin = seen > 0 ? first : n, end = seen > 0 ? last : n;
-  if (begin > 0) memset(s, 0, begin * sizeof(float));
-  if (end < n) memset(s + end, 0, (n - end) * sizeof(float));
-  return seen;
+  return {rest, max_of(largest)};
 }
 
 void pattern(float* s, size_t first, size_t last, size_t n, float scale, float cap) {
-  const size_t seen = clear_unseen(s, first, last, n);
-  if (seen == 0) return;
+  const SeenKeys keys = seen_keys(first, last, n);
+  keys.clear_others(s, n);
+  if (keys.count() == 0) return;
   s += first;
-  const float m = capped_scores(s, seen, scale, cap, s);
-  if (m == kMinusInfinity && !holds_nan(s, seen)) {
-    memset(s, 0, seen * sizeof(float));
+  const Scores scores = capped_scores(s, keys, scale, cap, s);
+  if (scores.largest == kMinusInfinity && !holds_nan(s, keys.size) && hn::AllFalse(Tag(), hn::IsNaN(scores.rest))) {
+    for (size_t j = 0; j < keys.size; j += kLanes) store(hn::Zero(Tag()), s + j);
+    if (keys.rest > 0) keys.store_rest(hn::Zero(Tag()), s);
     return;
   }
-  const Vec top = broadcast(m);
+  const Vec top = broadcast(scores.largest);
   Vec sum = hn::Zero(Tag());
-  for (size_t j = 0; j < seen; j += kLanes) {
-    const size_t here = min_of(kLanes, seen - j);
-    const Vec e = hn::IfThenElseZero(hn::FirstN(Tag(), here), exp(hn::Sub(load_up_to(s + j, here), top)));
-    store_up_to(e, s + j, here);
+  for (size_t j = 0; j < keys.size; j += kLanes) {
+    const Vec e = exp(hn::Sub(load(s + j), top));
+    store(e, s + j);
     sum = hn::Add(sum, e);
   }
+  Vec rest = hn::Zero(Tag());
+  if (keys.rest > 0) {
+    rest = hn::IfThenElseZero(keys.in_rest(), exp(hn::Sub(scores.rest, top)));
+    sum = hn::Add(sum, rest);
+  }
   const Vec inverse = broadcast(1.0f / sum_of(sum));
-  map(s, seen, s, [=](Vec v) HWY_ATTR { return hn::Mul(v, inverse); });
+  for (size_t j = 0; j < keys.size; j += kLanes) store(hn::Mul(load(s + j), inverse), s + j);
+  if (keys.rest > 0) keys.store_rest(hn::Mul(rest, inverse), s);
 }
 
 float log_sum_exp(const float* x, size_t n) {
