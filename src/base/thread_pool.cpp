@@ -4,7 +4,11 @@
 
 #include <chrono>
 #include <cstdio>
+#include <string>
+#include <system_error>
 #include <thread>
+
+#include "base/error.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -86,7 +90,14 @@ struct ThreadPool::State {
 
 ThreadPool::ThreadPool(int threads) : threads_(threads > 0 ? threads : usable_cores()) {
   state_ = std::make_unique<State>(threads_);
-  for (int i = 1; i < threads_; ++i) state_->workers.emplace_back([this, i] { state_->worker(i); });
+  try {
+    for (int i = 1; i < threads_; ++i) state_->workers.emplace_back([this, i] { state_->worker(i); });
+  } catch (const std::system_error& e) {
+    const size_t started = state_->workers.size() + 1;
+    end_workers();
+    throw RunError("the system gives " + std::to_string(started) + " of " + std::to_string(threads_) + " threads (" + e.what() +
+                   "). Ask for fewer");
+  }
 }
 
 ThreadPool::ThreadPool(Guests guests) : threads_(guests.threads), state_(std::make_unique<State>(guests.threads)) {}
@@ -101,7 +112,9 @@ void ThreadPool::dismiss() {
 
 void ThreadPool::admit() { state_->stop.store(false); }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { end_workers(); }
+
+void ThreadPool::end_workers() {
   dismiss();
   for (std::thread& worker : state_->workers) worker.join();
 }

@@ -15,7 +15,7 @@ namespace vitrine {
 /// lost to a neighbour costs its share and no more. Not re-entrant: a chunk must not call run(). One caller at a time.
 class ThreadPool {
  public:
-  /// threads: the caller included; 0 means the cores this process may use.
+  /// threads: the caller included; 0 means the cores this process may use. Errors: RunError if the system gives fewer.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   /// A pool without threads of its own: a part of another one's, whose threads come and go (help(), dismiss()).
@@ -53,6 +53,7 @@ class ThreadPool {
   struct State;
   using Erased = void (*)(void* self, int64_t chunk, int thread);
   void run_erased(int64_t chunks, Erased call, void* self);
+  void end_workers();
 
   int threads_;
   std::unique_ptr<State> state_;

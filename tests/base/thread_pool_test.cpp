@@ -1,14 +1,30 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
+
 namespace vitrine {
 namespace {
+
+TEST(ThreadPool, SaysSoWhenTheSystemGivesFewerThreads) {
+  pthread_attr_t before, huge;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 46), 0);  // no machine has it
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  EXPECT_THROW(ThreadPool(3), RunError);
+  ASSERT_EQ(pthread_setattr_default_np(&before), 0);
+  pthread_attr_destroy(&before);
+  pthread_attr_destroy(&huge);
+  EXPECT_EQ(ThreadPool(3).threads(), 3);
+}
 
 TEST(ThreadPool, RunsEveryChunkExactlyOnce) {
   for (const int threads : {1, 2, 3, 8}) {
