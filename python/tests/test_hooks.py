@@ -174,6 +174,10 @@ class Functions(Case):
         np.testing.assert_array_equal(same, self.logits)
         with self.assert_says(vitrine.ShapeError, "blocks.1.hook_resid_mid", "expected [1, ", ", 256]"):
             self.model.run_with_hooks(self.tokens, [("resid_mid.1", lambda v, hook: v[0])])
+        for replace, kind in ((lambda v: np.full(v.shape, None), "object"), (lambda v: v + 1j, "complex"),
+                              (lambda v: v.astype(str), "<U")):
+            with self.assert_says(vitrine.InputError, "blocks.1.hook_resid_mid is an array of", kind, "expected real numbers"):
+                self.model.run_with_hooks(self.tokens, [("resid_mid.1", lambda v, hook, replace=replace: replace(v))])
 
     def test_hooks_act_in_every_kind_of_run(self):
         def off(value, hook):
@@ -310,15 +314,42 @@ class Threads(Case):
         found: list = [None] * len(prompts)
 
         def run(i):
-            found[i] = model.generate(prompts[i], 12).tokens
+            with model.hooks([("resid_pre.0", lambda value, hook: time.sleep(0.001))]):  # lets the others in
+                found[i] = model.generate(prompts[i], 12).tokens
 
-        with model.hooks([("resid_pre.0", lambda value, hook: time.sleep(0.001))]):  # lets the others in
-            threads = [threading.Thread(target=run, args=(i,)) for i in range(len(prompts))]
-            for t in threads:
-                t.start()
-            for t in threads:
-                t.join()
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(len(prompts))]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
         self.assertEqual(found, expected)
+
+    def test_hooks_belong_to_the_thread_that_sets_them(self):
+        model = tales()
+        first_set, second_set, first_gone = threading.Event(), threading.Event(), threading.Event()
+        tokens = model.to_tokens(PROMPT)
+        off = [("blocks.5.hook_mlp_out", lambda value, hook: 0 * value)]
+        plain, without = model(tokens), model.run_with_hooks(tokens, off)
+        found = {}
+
+        def second():
+            first_set.wait()
+            with model.hooks([("blocks.5.hook_mlp_out", lambda value, hook: None)]):
+                found["second, beside the first"] = model(tokens)
+                second_set.set()
+                first_gone.wait()
+            found["second, after both"] = model(tokens)
+
+        thread = threading.Thread(target=second)
+        thread.start()
+        with model.hooks(off):
+            first_set.set()
+            second_set.wait()
+            np.testing.assert_array_equal(model(tokens), without)
+        first_gone.set()
+        thread.join()
+        for when, logits in {**found, "first, after both": model(tokens)}.items():
+            np.testing.assert_array_equal(logits, plain, when)
 
     def test_ctrl_c_ends_a_run(self):
         model = tales()

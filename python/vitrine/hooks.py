@@ -68,6 +68,8 @@ class HookSet:
             if returned is None:
                 continue
             replacement = np.asarray(returned)
+            if replacement.dtype.kind not in "biuf":
+                raise InputError(f"the replacement for {name} is an array of {replacement.dtype}; expected real numbers")
             if replacement.shape != value.shape:
                 raise ShapeError(
                     f"the replacement for {name} has shape {list(replacement.shape)}; expected {list(value.shape)}")

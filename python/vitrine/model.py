@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -139,12 +140,16 @@ class Model:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._hooks: list[Hook] = []
+        self._hooks_of_thread = threading.local()
         self.config = Config(**session.describe())
 
     def __repr__(self) -> str:
         c = self.config
         return f"<vitrine.Model {c.name}: {c.family}, {c.n_layers} layers, {c.parameters:,} parameters>"
+
+    @property
+    def _hooks(self) -> list[Hook]:
+        return getattr(self._hooks_of_thread, "hooks", [])
 
     @property
     def cfg(self) -> Config:
@@ -258,7 +263,7 @@ class Model:
 
     @contextmanager
     def hooks(self, fwd_hooks: Iterable[Hook]) -> Iterator[Model]:
-        """While it lasts, every run of this model calls function(value, hook) at each hook that its name fits.
+        """While it lasts, every run of this model by this thread calls function(value, hook) at each hook that its name fits.
 
         fwd_hooks  (name, pattern, alias or predicate; function). value is float32, with the batch axis; what the function leaves
                    in it, or returns instead, flows on. It is the function's to keep. hook.name, hook.layer(), hook.position
@@ -267,11 +272,11 @@ class Model:
         before = self._hooks
         added = list(fwd_hooks)
         HookSet(self._session, added)  # raises for names that fit nothing
-        self._hooks = before + added
+        self._hooks_of_thread.hooks = before + added
         try:
             yield self
         finally:
-            self._hooks = before
+            self._hooks_of_thread.hooks = before
 
     def run_with_hooks(self, prompt: Prompt, fwd_hooks: Iterable[Hook] = (), return_type: Literal["logits", "loss"] = "logits") -> np.ndarray:
         """The model's call, with functions at hooks; see hooks()."""
