@@ -51,6 +51,11 @@ Json shaped(Json model_config, const TrainConfig& config, const std::string& che
   return formed;
 }
 
+[[noreturn]] void refuse_tokenizer(const TrainConfig& config, const std::string& why) {
+  throw InputError(config.path + ": model.tokenizer is " + config.tokenizer + ", which " + why +
+                   "; expected a folder with tokenizer.json, tokenizer.model or vocab.json and merges.txt");
+}
+
 // The files of the model that learning starts from.
 ModelFiles files_of(const TrainConfig& config, const std::string& checkpoint) {
   ModelFiles files;
@@ -63,9 +68,7 @@ ModelFiles files_of(const TrainConfig& config, const std::string& checkpoint) {
     files = resolve_model(start.empty() ? config.config_path : start);
   }
   if (!config.tokenizer.empty() && (checkpoint.empty() || config.lora)) {
-    if (!is_folder(config.tokenizer))
-      throw InputError(config.path + ": model.tokenizer is " + config.tokenizer +
-                       ", which is no folder; expected one with tokenizer.json, tokenizer.model or vocab.json and merges.txt");
+    if (!is_folder(config.tokenizer)) refuse_tokenizer(config, "is no folder");
     files.directory = config.tokenizer;
   }
   return files;
@@ -317,6 +320,8 @@ void Run::name_special_tokens() {
 void Run::open_data() {
   const Engine& engine = learner_.engine();
   const ModelShape shape = engine.shape();
+  if (!config_.tokenizer.empty() && (checkpoint_ < 0 || config_.lora) && !engine.has_tokenizer())
+    refuse_tokenizer(config_, "holds no tokenizer");
   const auto open = [&](const std::string& path) {
     if (!present(path + "/" + kIndexName))
       throw InputError(

@@ -768,6 +768,12 @@ TEST_F(TrainRun, RefusesBeforeItStartsWithNumbers) {
   // A tokenizer beside the model, and data that was not made with it.
   message = refused("  config:", "  tokenizer: " + std::string(VITRINE_GOLDEN) + "/models/gpt2_a/model\n  config:");
   EXPECT_CONTAINS(message, "/data was made with another tokenizer than the model's, so its ids stand for other pieces");
+  // A folder of anything else would leave every checkpoint without one, and nobody would know before the run's end.
+  std::filesystem::create_directories(scratch / "nothing");
+  message = refused("  config:", "  tokenizer: " + scratch / "nothing" + "\n  config:");
+  EXPECT_CONTAINS(message, "config.yaml: model.tokenizer is " + scratch / "nothing" +
+                               ", which holds no tokenizer; expected a folder with tokenizer.json, tokenizer.model or vocab.json "
+                               "and merges.txt");
   for (const char* model : {"model: ''\n", "model: {path: ''}\n", "model: {config: ''}\n"})
     EXPECT_CONTAINS(message_of<FileError>([&] { parse_train_config(model, "config.yaml"); }), "is \"\"; expected a path")
         << model;
