@@ -7,6 +7,14 @@
 #include "base/error.h"
 
 namespace vitrine::python {
+namespace {
+
+InputError no_token_id(const std::string& id, size_t place) {
+  return InputError("token " + id + " at place " + std::to_string(place) +
+                    " is no token id; ids are numbers from 0 to the vocabulary's end");
+}
+
+}  // namespace
 
 Array batch_of_one(Numbers numbers, const std::vector<int64_t>& shape) {
   std::vector<size_t> sizes = {1};
@@ -23,11 +31,36 @@ std::vector<int32_t> token_ids(std::span<const int64_t> ids) {
   std::vector<int32_t> result(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     const int64_t id = ids[i];
-    if (id < 0 || id > std::numeric_limits<int32_t>::max())
-      throw InputError("token " + std::to_string(id) + " at place " + std::to_string(i) +
-                       " is no token id; ids are numbers from 0 to the vocabulary's end");
+    if (id < 0 || id > std::numeric_limits<int32_t>::max()) throw no_token_id(std::to_string(id), i);
     result[i] = static_cast<int32_t>(id);
   }
+  return result;
+}
+
+std::vector<int32_t> token_ids(const nb::sequence& ids) {
+  std::vector<int64_t> numbers;
+  for (const nb::handle id : ids) {
+    const nb::object number = nb::steal(PyNumber_Index(id.ptr()));
+    if (!number.is_valid()) throw nb::python_error();
+    int overflow = 0;
+    numbers.push_back(PyLong_AsLongLongAndOverflow(number.ptr(), &overflow));
+    if (overflow != 0) throw no_token_id(nb::str(number).c_str(), numbers.size() - 1);
+  }
+  return token_ids(numbers);
+}
+
+std::string utf8(const nb::str& text) {
+  Py_ssize_t size = 0;
+  const char* bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (bytes != nullptr) return {bytes, static_cast<size_t>(size)};
+  const nb::python_error reason;  // takes Python's own, which is no vitrine.InputError
+  throw InputError("a text holds half of a surrogate pair, which is no character: " +
+                   std::string(nb::str(reason.value()).c_str()) + ". Decode the text with errors=\"replace\" first");
+}
+
+std::vector<std::string> utf8(const std::vector<nb::str>& texts) {
+  std::vector<std::string> result;
+  for (const nb::str& text : texts) result.push_back(utf8(text));
   return result;
 }
 

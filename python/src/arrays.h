@@ -25,6 +25,13 @@ Array batch_of_one(Numbers numbers, const std::vector<int64_t>& shape);
 /// Errors: InputError for a number that no token id can be, with its place.
 std::vector<int32_t> token_ids(std::span<const int64_t> ids);
 
+/// The same of a sequence of whole numbers, as large as Python has them. Raises TypeError for what is no whole number.
+std::vector<int32_t> token_ids(const nb::sequence& ids);
+
+/// Python's text as UTF-8. Errors: InputError for half of a surrogate pair, which is no text.
+std::string utf8(const nb::str& text);
+std::vector<std::string> utf8(const std::vector<nb::str>& texts);
+
 /// Text for Python; bytes that are not UTF-8 become U+FFFD.
 nb::str text(std::string_view bytes);
 

@@ -45,7 +45,8 @@ struct TokenizerView {
 
 std::span<const int64_t> numbers(const Ids& ids) { return {ids.data(), ids.size()}; }
 
-SharedSession open(const std::string& model, int threads, bool f32, bool exact) {
+SharedSession open(const nb::bytes& path, int threads, bool f32, bool exact) {
+  const std::string model(path.c_str(), path.size());
   const nb::gil_scoped_release unlocked;
   return std::make_shared<Session>(model, EngineOptions{.threads = threads, .numerics = {.f32 = f32, .exact = exact}});
 }
@@ -71,8 +72,8 @@ nb::dict describe(Session& session) {
   return d;
 }
 
-std::vector<std::string> find_hooks(const Session& session, const std::string& request) {
-  const HookQuery query = parse_hook_query(request);
+std::vector<std::string> find_hooks(const Session& session, const nb::str& request) {
+  const HookQuery query = parse_hook_query(utf8(request));
   std::vector<std::string> names;
   for (const Capture& capture : plan_captures(session.engine.model(), std::span(&query, 1), 1)) names.push_back(capture.name);
   return names;
@@ -88,8 +89,9 @@ nb::dict arrays(const std::vector<std::string>& order, std::map<std::string, Rec
   return result;
 }
 
-nb::dict run(Session& session, const Ids& ids, const std::vector<std::string>& requests, const HookCalls& hooks) {
+nb::dict run(Session& session, const Ids& ids, const std::vector<nb::str>& names, const HookCalls& hooks) {
   const std::vector<int32_t> tokens = token_ids(numbers(ids));
+  const std::vector<std::string> requests = utf8(names);
   std::vector<std::string> order;
   std::map<std::string, Recorder::Value, std::less<>> values;
   {
@@ -103,9 +105,9 @@ nb::dict run(Session& session, const Ids& ids, const std::vector<std::string>& r
   return arrays(order, values);
 }
 
-nb::tuple gradients(Session& session, const Ids& ids, const std::vector<std::string>& requests,
-                    const std::vector<int32_t>& labels) {
+nb::tuple gradients(Session& session, const Ids& ids, const std::vector<nb::str>& names, const std::vector<int32_t>& labels) {
   const std::vector<int32_t> tokens = token_ids(numbers(ids));
+  const std::vector<std::string> requests = utf8(names);
   HookGradients found;
   {
     const nb::gil_scoped_release unlocked;
@@ -191,7 +193,7 @@ GenerateOptions generate_options(int64_t max_tokens, std::optional<double> tempe
                                  std::optional<double> top_p, std::optional<double> min_p, std::optional<double> typical_p,
                                  double repetition_penalty, double frequency_penalty, double presence_penalty,
                                  std::vector<std::pair<int32_t, double>> logit_bias, uint64_t seed,
-                                 std::vector<std::string> stops, std::vector<int32_t> eos, bool ignore_eos) {
+                                 const std::vector<nb::str>& stops, std::vector<int32_t> eos, bool ignore_eos) {
   GenerateOptions options;
   options.max_tokens = max_tokens;
   options.sampling.temperature = temperature;
@@ -204,7 +206,7 @@ GenerateOptions generate_options(int64_t max_tokens, std::optional<double> tempe
   options.sampling.presence_penalty = presence_penalty;
   options.sampling.logit_bias = std::move(logit_bias);
   options.sampling.seed = seed;
-  options.stops = std::move(stops);
+  options.stops = utf8(stops);
   options.eos = std::move(eos);
   options.ignore_eos = ignore_eos;
   return options;
@@ -233,15 +235,15 @@ void bind_tokenizer(nb::module_& m) {
   nb::class_<TokenizerView>(m, "Tokenizer", "The tokenizer that belongs to a model.")
       .def(
           "encode",
-          [](const TokenizerView& t, const std::string& text, bool add_special, const std::string& special) {
-            return t.get().encode(text, add_special, special_of(special));
+          [](const TokenizerView& t, const nb::str& text, bool add_special, const std::string& special) {
+            return t.get().encode(utf8(text), add_special, special_of(special));
           },
           nb::arg("text"), nb::kw_only(), nb::arg("add_special") = true, nb::arg("special") = "file",
           "The ids of a text. add_special puts BOS and EOS where the tokenizer's file says so; special says whether control\n"
           "tokens spelled out in the text become their ids: \"text\" never, \"parse\" always, \"file\" as its reference library.")
       .def(
           "decode",
-          [](const TokenizerView& t, const std::vector<int64_t>& ids, bool skip_special) {
+          [](const TokenizerView& t, const nb::sequence& ids, bool skip_special) {
             return text(t.get().decode(token_ids(ids), skip_special));
           },
           nb::arg("ids"), nb::kw_only(), nb::arg("skip_special") = false,
@@ -250,7 +252,7 @@ void bind_tokenizer(nb::module_& m) {
           "The text of ids; bytes that are not UTF-8 become U+FFFD. skip_special leaves control tokens out.")
       .def(
           "pieces",
-          [](const TokenizerView& t, const std::vector<int64_t>& ids) {
+          [](const TokenizerView& t, const nb::sequence& ids) {
             nb::list pieces;
             for (const int32_t id : token_ids(ids)) pieces.append(text(t.get().piece(id)));
             return pieces;
@@ -259,10 +261,10 @@ void bind_tokenizer(nb::module_& m) {
           nb::sig("def pieces(self, ids: collections.abc.Sequence[int] | numpy.typing.NDArray[numpy.integer]) -> list[str]"),
           "The tokens as the vocabulary spells them.")
       .def(
-          "find", [](const TokenizerView& t, const std::string& piece) { return t.get().find(piece); }, nb::arg("piece"),
+          "find", [](const TokenizerView& t, const nb::str& piece) { return t.get().find(utf8(piece)); }, nb::arg("piece"),
           "The id of a token as the vocabulary spells it, or None.")
       .def(
-          "single_token", [](const TokenizerView& t, const std::string& text) { return single_token(t.get(), text); },
+          "single_token", [](const TokenizerView& t, const nb::str& text) { return single_token(t.get(), utf8(text)); },
           nb::arg("text"), "The id of the one token that continues a text with `text`; also a token as the vocabulary spells it.")
       .def_prop_ro("vocab_size", [](const TokenizerView& t) { return t.get().vocab_size(); })
       .def_prop_ro("bos", [](const TokenizerView& t) { return t.get().bos(); })
@@ -321,7 +323,9 @@ void bind_model(nb::module_& m) {
                    })
       .def(
           "prompt_ids",
-          [](const Session& s, const std::string& prompt, bool add_special) { return s.engine.prompt_ids(prompt, add_special); },
+          [](const Session& s, const nb::str& prompt, bool add_special) {
+            return s.engine.prompt_ids(utf8(prompt), add_special);
+          },
           nb::arg("text"), nb::arg("add_special"))
       .def_prop_ro("end_tokens", [](const Session& s) { return s.engine.end_tokens(); })
       .def("run", &run, nb::arg("ids"), nb::arg("requests"), nb::arg("hooks"),

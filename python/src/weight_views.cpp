@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "arrays.h"
 #include "base/error.h"
 #include "base/nearest.h"
 
@@ -93,7 +94,8 @@ std::vector<std::string> weight_names(Session& session) {
   return names;
 }
 
-nb::object weight(const std::shared_ptr<Session>& session, const std::string& name) {
+nb::object weight(const std::shared_ptr<Session>& session, const nb::str& text) {
+  const std::string name = utf8(text);
   for (const NamedWeight& w : weights_of(*session)) {
     if (w.name != name) continue;
     if (w.matrix != nullptr) return matrix_array(session, *w.matrix);

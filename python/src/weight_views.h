@@ -16,6 +16,6 @@ std::vector<std::string> weight_names(Session& session);
 /// One of them as float32: a matrix [out, in], whichever way its file stores it, or a vector. Read-only. f32 in the file: seen
 /// where it lies (the array keeps the model's memory alive); any other type: widened into a copy.
 /// Errors: InputError naming the nearest parameters.
-nanobind::object weight(const std::shared_ptr<Session>& session, const std::string& name);
+nanobind::object weight(const std::shared_ptr<Session>& session, const nanobind::str& text);
 
 }  // namespace vitrine::python

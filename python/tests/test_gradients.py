@@ -26,6 +26,18 @@ class Gradients(Case):
                 self.assert_close(ours, expected, tolerance * np.abs(expected).max(), 0, f"{name} {theirs}")
             self.assertAlmostEqual(found.integrated.sum(), found.value - found.baseline_value + found.gap, places=9)
 
+    def test_tokens_and_labels_beyond_the_vocabulary(self):
+        model = tales()
+        for words, call in (
+            ("a label is 1099511627776", lambda: model.gradients([2, 3], "embed", labels=[1, 2**40])),
+            ("token 9223372036854775809 at place 1", lambda: model.gradients([2, 3], "embed", labels=[1, 2**63 + 1])),
+            ("a token is 1099511627776; expected a whole number from 0 to 6143", lambda: model.attribute("Once", 2**40)),
+            ("a token is -1099511627776", lambda: model.attribute("Once", 5, -(2**40))),
+            ("steps is 1180591620717411303424", lambda: model.attribute("Once", steps=2**70)),
+        ):
+            with self.assert_says(vitrine.InputError, words):
+                call()
+
     def test_tokens_may_be_words(self):
         model = tales()
         found = model.attribute("Once upon a", " time", steps=0)

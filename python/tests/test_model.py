@@ -1,6 +1,8 @@
 """Tokens, predictions and text, held to the golden numbers of other implementations."""
 
 import json
+import os
+import tempfile
 import unittest
 
 import numpy as np
@@ -149,6 +151,13 @@ class BadInput(Case):
             vitrine.load(GOLDEN)
         self.assertNotIsInstance(said.exception, FileNotFoundError)
 
+    def test_a_path_need_not_be_utf8(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(os.fsencode(folder), b"caf\xe9")
+            os.symlink(golden_model("gpt2_b"), path)
+            for name in (path, os.fsdecode(path)):
+                self.assertEqual(vitrine.load(name).config.family, "gpt2")
+
     def test_options(self):
         for error, words, call in (
             (ValueError, "compute is 'f64'", lambda: vitrine.load(compute="f64")),
@@ -159,6 +168,22 @@ class BadInput(Case):
             (vitrine.UsageError, "max_tokens is -1", lambda: self.model.stream("Once", -1)),
             (vitrine.UsageError, "return_type is 'both'", lambda: self.model("Once", "both")),
             (ValueError, "special is \"some\"", lambda: self.model.tokenizer.encode("Once", special="some")),
+            (vitrine.UsageError, "threads is 1000000; expected a whole number from 0 to 1024",
+             lambda: vitrine.load(threads=10**6)),
+            (vitrine.UsageError, "top is 1180591620717411303424", lambda: self.model.predict("Once", 2**70)),
+            (vitrine.UsageError, "seed is -1; expected a whole number from 0", lambda: self.model.generate("Once", seed=-1)),
+            (vitrine.UsageError, "seed is 18446744073709551616", lambda: self.model.generate("Once", seed=2**64)),
+            (vitrine.UsageError, "max_tokens is 18446744073709551616", lambda: self.model.generate("Once", 2**64)),
+            (vitrine.UsageError, "top_k is 18446744073709551616", lambda: self.model.stream("Once", top_k=2**64)),
+            (vitrine.UsageError, "an end token is 1099511627776; expected a whole number from 0 to 6143",
+             lambda: self.model.generate("Once", eos=[2**40])),
+            (vitrine.UsageError, "an end token is 1099511627776", lambda: self.model.beams("Once", eos=[2**40])),
+            (vitrine.UsageError, "n_beams is 1099511627776", lambda: self.model.beams("Once", 2**40)),
+            (vitrine.UsageError, "a token of logit_bias is 1099511627776",
+             lambda: self.model.generate("Once", logit_bias={2**40: 1.0})),
+            (TypeError, "integer", lambda: self.model.generate("Once", 2.0)),
+            (TypeError, "integer", lambda: self.model.run_with_cache("Once", "pattern", heads=1.7)),
+            (TypeError, "integer", lambda: self.model.run_with_cache("Once", "pattern", heads="0")),
         ):
             with self.assert_says(error, words):
                 call()
@@ -168,6 +193,12 @@ class BadInput(Case):
             ("token 6144 at place 1 is outside the vocabulary", [2, 6144]),
             ("token -1 at place 0", [-1]),
             ("token 9000000000 at place 0", [9_000_000_000]),
+            ("token 9223372036854775813 at place 1", np.array([2, 2**63 + 5], np.uint64)),
+            ("token 9223372036854775808 at place 1", [2, 2**63]),
+            ("token 18446744073709551616 at place 0", [[2, 3], [2**64, 3]]),
+            ("token -9223372036854775809 at place 2", (2, 3, -(2**63) - 1)),
+            ("timedelta64", np.array([1, 2], "m8[s]")),
+            ("half of a surrogate pair", "a\ud800b"),
             ("no tokens", []),
             ("no tokens", np.zeros((0, 4), np.int64)),
             ("float64", [0.5]),
@@ -184,6 +215,17 @@ class BadInput(Case):
             self.model([2], "loss")
         with self.assert_says(ValueError, "outside the vocabulary"):
             self.model.tokenizer.decode([6144])
+        tokenizer = self.model.tokenizer
+        for ids in ([4, 2**63 + 5], np.array([4, 2**63 + 5], np.uint64)):
+            for call in (tokenizer.decode, tokenizer.pieces):
+                with self.assert_says(vitrine.InputError, "token 9223372036854775813 at place 1 is no token id"):
+                    call(ids)
+        for call in (tokenizer.encode, tokenizer.find, tokenizer.single_token, self.model.to_tokens, self.model.weight,
+                     lambda text: self.model.generate("Once", stop=text), lambda text: self.model.run_with_cache("Once", text)):
+            with self.assert_says(vitrine.InputError, "half of a surrogate pair"):
+                call("a\udc00")
+        for call in (lambda: tokenizer.encode(None), lambda: tokenizer.decode([1.0]), lambda: tokenizer.decode("ab")):
+            self.assertRaises(TypeError, call)
 
     def test_a_model_without_a_tokenizer_runs_on_ids(self):
         model = vitrine.load(golden_model("gpt2_b"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, SupportsIndex
 
 import numpy as np
 
@@ -125,10 +126,8 @@ def load(
     """
     if compute not in ("auto", "f32"):
         raise UsageError(f"compute is {compute!r}; expected 'auto' or 'f32'")
-    if threads < 0:
-        raise UsageError(f"threads is {threads}; expected 0 (all cores) or more")
-    name = os.fspath(model) if model is not None else str(resources.files(__package__) / "models" / "tales9m")
-    return Model(Session(name, threads=threads, f32=compute == "f32", exact=exact))
+    name = model if model is not None else str(resources.files(__package__) / "models" / "tales9m")
+    return Model(Session(os.fsencode(name), threads=_within("threads", threads, 0, 1024), f32=compute == "f32", exact=exact))
 
 
 class Model:
@@ -193,7 +192,9 @@ class Model:
             ids = np.asarray(prompt)
         except ValueError as error:
             raise InputError("the rows of a batch differ in length; give rows of one length, or run them one by one") from error
-        if ids.size > 0 and not np.issubdtype(ids.dtype, np.integer):
+        if ids.dtype.kind != "i":
+            _refuse_beyond_int64(prompt, ids)
+        if ids.size > 0 and ids.dtype.kind not in "iu":
             raise InputError(f"a prompt is a text or whole numbers; got {ids.dtype}. Several texts run one by one")
         if ids.ndim not in (1, 2):
             raise InputError(f"token ids have shape {list(ids.shape)}; expected [position] or [batch, position]")
@@ -354,7 +355,7 @@ class Model:
 
     def predict(self, prompt: Prompt, top: int = 10, *, all_positions: bool = False) -> list[Prediction]:
         """What the model expects after the prompt, or after each of its tokens: the top likeliest tokens."""
-        found = self._session.predict(self._one(prompt), top, all_positions, self._calls())
+        found = self._session.predict(self._one(prompt), _within("top", top, 1, _INT64), all_positions, self._calls())
         return [Prediction(position, [NextToken(*token) for token in likeliest]) for position, likeliest in found]
 
     # Generating ---------------------------------------------------------------------------------------------------------------
@@ -410,12 +411,17 @@ class Model:
         return self._session.stream(self._one(prompt), options, self._calls())
 
     def _options(
-        self, *, logit_bias: dict[int, float] | None, stop: str | Sequence[str], eos: Sequence[int] | None, **others: object,
+        self, *, max_tokens: int, top_k: int | None, logit_bias: dict[int, float] | None, seed: int, stop: str | Sequence[str],
+        eos: Sequence[int] | None, **others: object,
     ) -> GenerateOptions:
         return GenerateOptions(
-            logit_bias=list((logit_bias or {}).items()),
+            max_tokens=_within("max_tokens", max_tokens, 0, _INT64),
+            top_k=None if top_k is None else _within("top_k", top_k, 0, _INT64),
+            logit_bias=[(self._in_vocabulary("a token of logit_bias", token), bias)
+                        for token, bias in (logit_bias or {}).items()],
+            seed=_within("seed", seed, 0, 2**64 - 1),
             stops=[stop] if isinstance(stop, str) else list(stop),
-            eos=self._session.end_tokens if eos is None else list(eos),
+            eos=self._ends(eos),
             **others,  # type: ignore[arg-type]
         )
 
@@ -433,9 +439,9 @@ class Model:
         """Continues the prompt by beam search as Hugging Face defines it, best first. early_stopping None is its "never"."""
         if self._hooks:
             raise UsageError("beam search runs without hook functions")
-        ends = self._session.end_tokens if eos is None else list(eos)
-        options = BeamOptions(n_beams=n_beams, n_return=n_return, max_tokens=max_tokens, length_penalty=length_penalty,
-                              early_stopping=early_stopping, eos=ends)
+        options = BeamOptions(n_beams=_within("n_beams", n_beams, 1, _INT32), n_return=_within("n_return", n_return, 1, _INT32),
+                              max_tokens=_within("max_tokens", max_tokens, 0, _INT64), length_penalty=length_penalty,
+                              early_stopping=early_stopping, eos=self._ends(eos))
         found = self._session.beams(self._one(prompt), options)
         return [Hypothesis(text, tokens, score) for text, tokens, score in found]
 
@@ -457,8 +463,8 @@ class Model:
         self._without_hooks("gradients")
         ids = self._one(prompt)
         requests = self._sliced(self._requests(names_filter), heads, positions)
-        wanted = ids if labels is None else self._one(np.asarray(labels))
-        loss, values = self._session.gradients(ids, requests, [int(label) for label in wanted])
+        wanted = ids if labels is None else self._one(list(labels))
+        loss, values = self._session.gradients(ids, requests, [_within("a label", label, -_INT32, _INT32) for label in wanted])
         return loss, ActivationCache(values, self.config.n_layers)
 
     def attribute(
@@ -480,7 +486,8 @@ class Model:
         self._without_hooks("attribution")
         if baseline not in ("mean", "zero"):
             raise UsageError(f"baseline is {baseline!r}; expected 'mean' or 'zero'")
-        found = self._session.attribute(self._one(prompt), self._token(token), self._token(against), baseline == "zero", steps)
+        found = self._session.attribute(self._one(prompt), self._token(token), self._token(against),
+                                        baseline == "zero", _within("steps", steps, 0, _INT64))
         for name in ("saliency", "gradient_input", "integrated"):
             found[name] = np.array(found[name])
         return Attribution(**{**found, "integrated": found["integrated"] if steps else None})
@@ -490,7 +497,15 @@ class Model:
             raise UsageError(f"{what} runs without hook functions")
 
     def _token(self, token: int | str | None) -> int | None:
-        return self.tokenizer.single_token(token) if isinstance(token, str) else token
+        if isinstance(token, str):
+            return self.tokenizer.single_token(token)
+        return None if token is None else self._in_vocabulary("a token", token)
+
+    def _in_vocabulary(self, what: str, token: SupportsIndex) -> int:
+        return _within(what, token, 0, self.config.vocab_size - 1)
+
+    def _ends(self, eos: Sequence[int] | None) -> list[int]:
+        return self._session.end_tokens if eos is None else [self._in_vocabulary("an end token", token) for token in eos]
 
     # Weights ------------------------------------------------------------------------------------------------------------------
 
@@ -561,6 +576,26 @@ class Model:
         return self._layers("mlp.W_out", np.transpose)
 
 
+_INT32, _INT64 = 2**31 - 1, 2**63 - 1
+
+
+def _within(what: str, value: SupportsIndex, first: int, last: int) -> int:
+    """`value` as the engine's types can hold it. Raises UsageError outside of first to last, TypeError for no whole number."""
+    number = operator.index(value)
+    if not first <= number <= last:
+        raise UsageError(f"{what} is {number}; expected a whole number from {first} to {last}")
+    return number
+
+
+def _refuse_beyond_int64(prompt: Prompt, ids: np.ndarray) -> None:
+    """Names what int64 cannot hold in an array of uint64, or in a list that NumPy made floats or objects of for its sake."""
+    numbers = np.atleast_1d(ids if ids.dtype.kind == "u" else np.asarray(prompt, dtype=object))
+    for place, id in enumerate(numbers.flat):
+        if isinstance(id, (int, np.integer)) and not -_INT64 - 1 <= id <= _INT64:
+            raise InputError(f"token {id} at place {place % numbers.shape[-1]} is no token id; "
+                             "ids are numbers from 0 to the vocabulary's end")
+
+
 _ONE_SLICE = r"(?:-?\d+|(?:-?\d+)?:(?:-?\d+)?)"
 _POSITIONS = re.compile(rf"[^\[]+\[(?:(?P<before>heads={_ONE_SLICE}),)?positions=(?P<positions>{_ONE_SLICE})"
                         rf"(?:,(?P<after>heads={_ONE_SLICE}))?\]")
@@ -573,7 +608,7 @@ def _has_heads(name: str) -> bool:
 
 def _slice_text(s: int | slice) -> str:
     if not isinstance(s, slice):
-        return str(int(s))
+        return str(operator.index(s))
     if s.step not in (None, 1):
         raise InputError(f"the slice {s} has a step; expected a range without one")
     return f"{'' if s.start is None else s.start}:{'' if s.stop is None else s.stop}"
