@@ -1,5 +1,6 @@
 // --adapter on the commands that run a model, and vitrine convert.
 #include <cmath>
+#include <filesystem>
 
 #include "cli/program.h"
 
@@ -74,7 +75,8 @@ TEST(ConvertCommand, AGgufFileBecomesADirectoryThatSaysTheSame) {
 
 TEST(AdapterCommand, WhatIsWrongIsSaid) {
   const Scratch scratch;
-  const std::string model = golden_model("gpt2_a"), adapter = golden_adapter("gpt2_a");
+  const std::string model = golden_model("gpt2_a"), adapter = scratch / "adapter";
+  std::filesystem::copy(golden_adapter("gpt2_a"), adapter);  // --out is tried in it
   expect_refused({"predict", "--tokens", "1", "--model", model, "--adapter", model}, {"it is a model", "--model"});
   expect_refused({"predict", "--tokens", "1", "--model", adapter}, {"it holds an adapter", "--adapter"});
   expect_refused({"predict", "--tokens", "1", "--model", model, "--adapter", ""}, {"--adapter", "is empty"});
