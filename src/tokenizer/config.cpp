@@ -109,6 +109,7 @@ TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file
   config.add_bos = flag("add_bos_token");
   config.add_eos = flag("add_eos_token");
   config.add_prefix_space = flag("add_prefix_space");
+  config.splits_special = flag("split_special_tokens").value_or(false);
   config.legacy = flag("legacy");
   config.bos = token("bos_token");
   config.eos = token("eos_token");

@@ -14,6 +14,7 @@ struct TokenizerConfig {
   std::optional<std::string> tokenizer_class;
   std::optional<bool> add_bos, add_eos;
   std::optional<bool> add_prefix_space;  // only for the classes that read it, GPT2Tokenizer and Qwen2Tokenizer
+  bool splits_special = false;           // control tokens spelled out in a text are text to tokenizer.json, too
   std::optional<bool> legacy;  // true: a SentencePiece model's space is put in front of what follows an added token, too
   std::optional<std::string> bos, eos, unknown, padding;
   bool no_bos = false, no_eos = false;  // said to be null: there is none, whatever else suggests one

@@ -149,6 +149,7 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view text, cons
   parts.model = parse_model(Component(document.json.at("model"), path, "model", false), document.model, path);
   parts.added = parse_added(file, parts.model->vocabulary(), text.size());
   add_declared(parts, config);
+  parts.finds_control = !config.splits_special;
   if (file.has("normalizer")) parts.normalizers = parse_normalizers(part("normalizer"));
   if (file.has("pre_tokenizer") && config.add_prefix_space) {
     const std::string name = class_that_cuts(std::filesystem::path(path).parent_path().string(), config);

@@ -344,5 +344,21 @@ TEST(SpecialTokens, OfTheirMap) {
                   "special_tokens_map.json: eos_token is a JSON number, expected a string");
 }
 
+// transformers 5.24.0 hands it to its library as encode_special_tokens: control tokens in a text are cut, others are not.
+TEST(SpecialTokens, AreCutWhereTheConfigurationSaysSo) {
+  const Scratch folder;
+  folder.write("tokenizer.json", R"({"added_tokens": [{"id": 4, "content": "<s>", "special": true},
+                                                      {"id": 5, "content": "<t>", "special": false}],
+      "model": {"type": "BPE", "vocab": {"a": 0, "<": 1, "s": 2, ">": 3}, "merges": []}})");
+  const auto ids = [&](const char* config, Special special = Special::as_file) {
+    folder.write("tokenizer_config.json", config);
+    return load(folder)->encode("a<s><t>s", true, special);
+  };
+  EXPECT_EQ(ids(R"({"split_special_tokens": true})"), (Ids{0, 1, 2, 3, 5, 2}));
+  EXPECT_EQ(ids(R"({"split_special_tokens": true})", Special::parse), (Ids{0, 4, 5, 2}));
+  EXPECT_EQ(ids(R"({"split_special_tokens": false})"), (Ids{0, 4, 5, 2}));
+  EXPECT_CONTAINS(message_of<FileError>([&] { ids(R"({"split_special_tokens": 1})"); }), "split_special_tokens is a JSON number");
+}
+
 }  // namespace
 }  // namespace vitrine
