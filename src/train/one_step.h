@@ -16,7 +16,7 @@ struct OneStep {
   struct Part {
     std::string name;         // "W_E", "blocks.0", "ln_final.w"
     double gradient = 0;      // norm
-    double update_ratio = 0;  // |change| / |weights|
+    double update_ratio = 0;  // |change| / |weights after it|
   };
   std::vector<Part> parts;                    // in the order of the run
   std::vector<TokenLogprob> before, after;    // likeliest tokens after the prompt

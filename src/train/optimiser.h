@@ -40,7 +40,7 @@ class Optimiser {
   /// Of the gradients of all ranks' numbers together. `more`, if given, is added to them first, and readied for the next step.
   Norms gradient_norms(ThreadPool& pool, const ParameterGradients* more = nullptr) const;
 
-  /// Of what a step did: |change of the weights| and |weights|, for each parameter.
+  /// Of what a step did: |change of the weights| and |weights after it|, for each parameter.
   struct Update {
     std::vector<double> change, weight;
   };
