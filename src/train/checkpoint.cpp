@@ -81,17 +81,21 @@ std::string text_of(const Json& value) { return value.is_string() ? value.get<st
 void check_identity(const TrainIdentity& identity, const Json& had, const std::string& path, const std::string& checkpoint) {
   const std::string elsewhere =
       identity.lora.empty() ? "from " + checkpoint + " with model: and another out:" : "with another out:";
+  const auto refuse_data = [&](const std::string& learned, const std::string& now) {
+    throw InputError(path + ": the run has learned from data " + learned + ", and " + identity.data_path + " has " + now +
+                     ", so the run cannot go on where it was. Set data.train back, or begin a new run " + elsewhere);
+  };
   const Json wanted = identity_json(identity);
-  for (const auto& [key, value] : wanted.items())
-    if (!had.contains(key) || had.at(key) != value)
-      throw InputError(path + ": the run has " + key + " " + (had.contains(key) ? had.at(key).dump() : "unknown") +
-                       ", and the configuration now says " + value.dump() +
-                       ", so the run cannot go on where it was. Set it back, or begin a new run " + elsewhere);
+  for (const auto& [key, value] : wanted.items()) {
+    if (had.contains(key) && had.at(key) == value) continue;
+    if (had.contains(key) && key == "data_tokens") refuse_data("of " + had.at(key).dump() + " tokens", value.dump());
+    throw InputError(path + ": the run has " + key + " " + (had.contains(key) ? had.at(key).dump() : "unknown") +
+                     ", and the configuration now says " + value.dump() +
+                     ", so the run cannot go on where it was. Set it back, or begin a new run " + elsewhere);
+  }
   const std::string checksum = hexadecimal(identity.data_checksum);
   if (had.contains("data_checksum") && had.at("data_checksum") != checksum)
-    throw InputError(path + ": the run has learned from data with the checksum " + had.at("data_checksum").dump() + ", and " +
-                     identity.data_path + " has \"" + checksum +
-                     "\", so the run cannot go on where it was. Set data.train back, or begin a new run " + elsewhere);
+    refuse_data("with the checksum " + had.at("data_checksum").dump(), '"' + checksum + '"');
   if (had.contains("model_path") && identity.model_config.is_object())
     throw InputError(
         path + ": the run began from the model " + text_of(had.at("model_path")) +

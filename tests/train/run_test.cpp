@@ -583,13 +583,13 @@ TEST_F(TrainRun, AContinuationMayNotChangeWhatThePositionMeans) {
   EXPECT_CONTAINS(message, "/run/step-3");
 }
 
-// Of the same length, so that every place in them has a meaning.
+// Of the same length, too, where every place in them has a meaning.
 TEST_F(TrainRun, AContinuationMayNotChangeTheData) {
-  const auto data = [&](const std::string& name, int32_t last) {
+  const auto data = [&](const std::string& name, int32_t last, size_t tokens = 600) {
     const std::string path = scratch / name;
     std::filesystem::create_directories(path);
     TokenDataWriter writer(path, {.vocab_size = 61, .tokenizer = 1});
-    std::vector<int32_t> ids(600);
+    std::vector<int32_t> ids(tokens);
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * i % 61);
     ids.back() = last;
     writer.add(ids, ids.size());
@@ -606,6 +606,8 @@ TEST_F(TrainRun, AContinuationMayNotChangeTheData) {
   EXPECT_CONTAINS(message, "/run/step-3/training/progress.json: the run has learned from data with the checksum ");
   EXPECT_CONTAINS(message, ", and " + scratch / "other" + " has ");
   EXPECT_CONTAINS(message, "Set data.train back, or begin a new run from ");
+  EXPECT_CONTAINS(message_of<InputError>([&] { train(on(data("longer", 3, 700)), true); }),
+                  "the run has learned from data of 600 tokens, and " + scratch / "longer" + " has 700, so the run cannot go on");
   EXPECT_EQ(train(on(data("copy", 3)), true).step, 12);  // the same under another name
 }
 
