@@ -11,14 +11,6 @@
 #include "ops/recorder.h"
 
 namespace vitrine {
-namespace {
-
-bool has_tokenizer_files(const std::string& directory) {
-  const auto there = [&](const char* name) { return std::filesystem::exists(std::filesystem::path(directory) / name); };
-  return there("tokenizer.json") || there("tokenizer.model") || there("vocab.json");
-}
-
-}  // namespace
 
 bool FirstNotFinite::wants(std::string_view hook) const { return row < 0 || (before_ != nullptr && before_->wants(hook)); }
 

@@ -164,8 +164,8 @@ struct KernelTable {
   float (*dot)(const float* a, const float* b, size_t n);
   /// In place: a row's capped logits become unit · exp(z - lse) times the cap's slope (cap 0: none).
   void (*loss_gradient)(float* z, size_t n, float lse, float unit, float cap);
-  /// In place, for the keys first <= j < last of a query row (zeros elsewhere): scores s become the pattern, its gradient dp
-  /// that of the scores. work: n numbers.
+  /// In place, for the keys first <= j < last of a query row of n (zeros elsewhere; first <= n): scores s become the pattern,
+  /// its gradient dp that of the scores. work: n numbers.
   void (*pattern_gradient)(float* s, float* dp, size_t first, size_t last, size_t n, float scale, float cap, float* work);
 
   // Optimisers: n neighbouring parameters w, gradients g and moments, one pass. g is multiplied by grad_scale first.

@@ -65,6 +65,11 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
 }
 }  // namespace
 
+bool has_tokenizer_files(const std::string& folder) {
+  const auto there = [&](const char* name) { return fs::exists(fs::path(folder) / name); };
+  return there("tokenizer.json") || there("tokenizer.model") || there("vocab.json");
+}
+
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return load_file(path);

@@ -115,6 +115,9 @@ class StreamDecoder {
 /// Errors: FileError naming file, field and what was expected; an unknown component is named with the known ones.
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path);
 
+/// Whether a folder holds one of these files, so that it is to be opened as a tokenizer.
+bool has_tokenizer_files(const std::string& folder);
+
 /// The one token that `text`, as it is written, continues a text with: "s" the piece "s" and " the" the piece "▁the", also where
 /// the tokenizer puts a space in front of every text. What no text gives may be named as the vocabulary spells it ("▁the",
 /// "Ġthe"). Errors: InputError with the pieces when it is not one token.

@@ -18,6 +18,7 @@
 #include "io/file_checks.h"
 #include "model/from_gguf.h"
 #include "ops/product_peak.h"
+#include "tokenizer/tokenizer.h"
 #include "train/data/prepare.h"
 #include "train/fingerprint.h"
 #include "train/guidance.h"
@@ -51,11 +52,6 @@ Json shaped(Json model_config, const TrainConfig& config, const std::string& che
   return formed;
 }
 
-[[noreturn]] void refuse_tokenizer(const TrainConfig& config, const std::string& why) {
-  throw InputError(config.path + ": model.tokenizer is " + config.tokenizer + ", which " + why +
-                   "; expected a folder with tokenizer.json, tokenizer.model or vocab.json and merges.txt");
-}
-
 // The files of the model that learning starts from.
 ModelFiles files_of(const TrainConfig& config, const std::string& checkpoint) {
   ModelFiles files;
@@ -68,7 +64,11 @@ ModelFiles files_of(const TrainConfig& config, const std::string& checkpoint) {
     files = resolve_model(start.empty() ? config.config_path : start);
   }
   if (!config.tokenizer.empty() && (checkpoint.empty() || config.lora)) {
-    if (!is_folder(config.tokenizer)) refuse_tokenizer(config, "is no folder");
+    const bool folder = is_folder(config.tokenizer);
+    if (!folder || !has_tokenizer_files(config.tokenizer))
+      throw InputError(config.path + ": model.tokenizer is " + config.tokenizer + ", which " +
+                       (folder ? "holds no tokenizer" : "is no folder") +
+                       "; expected a folder with tokenizer.json, tokenizer.model or vocab.json and merges.txt");
     files.directory = config.tokenizer;
   }
   return files;
@@ -320,8 +320,6 @@ void Run::name_special_tokens() {
 void Run::open_data() {
   const Engine& engine = learner_.engine();
   const ModelShape shape = engine.shape();
-  if (!config_.tokenizer.empty() && (checkpoint_ < 0 || config_.lora) && !engine.has_tokenizer())
-    refuse_tokenizer(config_, "holds no tokenizer");
   const auto open = [&](const std::string& path) {
     if (!present(path + "/" + kIndexName))
       throw InputError(

@@ -1,6 +1,8 @@
 // The gradients' kernels: each target against the definition in double, at every tail length, set and added.
 #include "kernels/reference/backward.h"
 
+#include <limits>
+
 #include "support.h"
 
 namespace vitrine {
@@ -128,14 +130,20 @@ TEST_P(BackwardTest, LossAndPattern) {
       if (n > kKeyBlock) continue;
       for (const size_t first : {size_t(0), n / 3, n})
         for (const size_t last : {size_t(0), n / 2, n}) {
-          Guarded<float> s(random_values(n, 97, 2.0f)), dp(random_values(n, 98));
+          // What is not seen may be anything.
+          const auto seen = [&](std::vector<float> values) {
+            for (size_t j = 0; j < n; ++j)
+              if (j < first || j >= last) values[j] = std::numeric_limits<float>::quiet_NaN();
+            return values;
+          };
+          Guarded<float> s(seen(random_values(n, 97, 2.0f))), dp(seen(random_values(n, 98)));
           auto sd = as_double(s.values()), dpd = as_double(dp.values());
           Guarded<float> work(std::vector<float>(n, 0.0f));
           std::vector<double> room(n);
           table->pattern_gradient(s.data(), dp.data(), first, last, n, 0.5f, cap, work.data());
           pattern_gradient_reference(sd.data(), dpd.data(), first, last, n, 0.5, double(cap), room.data());
           EXPECT_TRUE(s.intact() && dp.intact() && work.intact());
-          Guarded<float> pattern(random_values(n, 97, 2.0f));
+          Guarded<float> pattern(seen(random_values(n, 97, 2.0f)));
           table->pattern(pattern.data(), first, last, n, 0.5f, cap);
           EXPECT_TRUE(pattern.intact());
           for (size_t j = 0; j < n; ++j) ASSERT_NEAR(pattern[j], sd[j], 4e-6 * std::fabs(sd[j])) << n << " " << first << " " << j;

@@ -161,7 +161,7 @@ struct SeenKeys {
   }
   /// Sets all numbers of a row to zero that are not seen, nor in the room.
   HWY_INLINE void clear_others(float* x, size_t n) const {
-    if (first > 0) memset(x, 0, (count() > 0 ? first : n) * sizeof(float));
+    if (first > 0) memset(x, 0, first * sizeof(float));
     size_t j = first + (room ? size + kLanes : count());
     for (; j + kLanes <= n; j += kLanes) store(hn::Zero(Tag()), x + j);
     if (j < n) memset(x + j, 0, (n - j) * sizeof(float));
