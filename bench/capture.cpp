@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "generate/engine.h"
+#include "engine/engine.h"
 #include "inspect/trace.h"
 #include "kernels/table.h"
 

@@ -46,6 +46,17 @@ awk '
   }
 ' src/CMakeLists.txt "${files[@]}"
 
+# Inside src/picture: data includes neither the drawings nor the page, and those two not each other.
+inside() {
+  if grep -rnE "#include \"picture/($2)/" "src/picture/$1"; then
+    echo "src/picture/$1 may not include these"
+    exit 1
+  fi
+}
+inside data 'svg|page'
+inside svg page
+inside page svg
+
 clash=0
 mapfile -t names < <(grep -hoE '^(struct|class) [A-Za-z]+' include/vitrine/*.h | awk '{ print $2 }' | sort -u)
 for name in "${names[@]}"; do

@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "vitrine/error.h"
-#include "vitrine/numbers.h"
+#include "vitrine/float_vector.h"
 #include "vitrine/version.h"
 
 namespace vitrine {
@@ -102,7 +102,7 @@ struct GeneratedText {
 /// A copy of one intermediate.
 struct HookValue {
   std::vector<std::int64_t> shape;  // row-major
-  Numbers values;
+  FloatVector values;
 };
 
 struct ModelDescription {

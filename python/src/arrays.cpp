@@ -16,13 +16,13 @@ InputError no_token_id(const std::string& id, size_t place) {
 
 }  // namespace
 
-Array batch_of_one(Numbers numbers, const std::vector<int64_t>& shape) {
+Array batch_of_one(FloatVector values, const std::vector<int64_t>& shape) {
   std::vector<size_t> sizes = {1};
   for (const int64_t size : shape) sizes.push_back(static_cast<size_t>(size));
   if (shape.size() == 1) sizes.push_back(1);
-  auto kept = std::make_unique<Numbers>(std::move(numbers));
+  auto kept = std::make_unique<FloatVector>(std::move(values));
   float* data = kept->data();
-  const nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<Numbers*>(p); });
+  const nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<FloatVector*>(p); });
   kept.release();
   return Array(data, sizes.size(), sizes.data(), owner);
 }

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "vitrine/numbers.h"
+#include "vitrine/float_vector.h"
 
 namespace vitrine::python {
 
@@ -18,9 +18,9 @@ namespace nb = nanobind;
 using Array = nb::ndarray<nb::numpy, float>;
 using Ids = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-/// An array [1, shape…] over `numbers`, which live as long as any array or DLPack consumer looks at them. Values have a batch
+/// An array [1, shape…] over `values`, which live as long as any array or DLPack consumer looks at them. Values have a batch
 /// axis in front, and a norm's scale, one number a row, is [1, position, 1], as TransformerLens has them.
-Array batch_of_one(Numbers numbers, const std::vector<int64_t>& shape);
+Array batch_of_one(FloatVector values, const std::vector<int64_t>& shape);
 
 /// Errors: InputError for a number that no token id can be, with its place.
 std::vector<int32_t> token_ids(std::span<const int64_t> ids);

@@ -13,11 +13,20 @@ void raise(const char* type, const char* message) {
   PyErr_SetObject(error.ptr(), text(message).ptr());
 }
 
-// A FileError's message begins with the file's path.
+// A FileError's message begins with the file's path, which may have a line behind it: "recipe.yaml:7".
 bool names_missing_file(std::string_view message) {
   const size_t end = message.find(": ");
+  if (end == std::string_view::npos) return false;
+  const std::string_view named = message.substr(0, end);
+  std::string_view path = named;
+  while (!path.empty() && path.back() >= '0' && path.back() <= '9') path.remove_suffix(1);
+  if (path.ends_with(':') && path.size() < named.size())
+    path.remove_suffix(1);
+  else
+    path = named;
   std::error_code error;
-  return end != std::string_view::npos && !std::filesystem::exists(std::filesystem::path(message.substr(0, end)), error);
+  return !std::filesystem::exists(std::filesystem::path(named), error) &&
+         !std::filesystem::exists(std::filesystem::path(path), error);
 }
 
 void translate(const std::exception_ptr& thrown, void*) {

@@ -18,7 +18,7 @@ Tensor PythonHooks::see(Context& ctx, std::string_view name, const Tensor& value
 
   const nb::gil_scoped_acquire lock;
   const float* numbers = value.data<float>();
-  const Array shown = batch_of_one(Numbers(numbers, numbers + value.count()), shape);
+  const Array shown = batch_of_one(FloatVector(numbers, numbers + value.count()), shape);
   const nb::object argument = nb::cast(shown);
   const nb::object returned = calls_.call(text(name), argument, ctx.listening_position());
   if (returned.is_none()) {

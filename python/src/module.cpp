@@ -48,7 +48,8 @@ std::span<const int64_t> numbers(const Ids& ids) { return {ids.data(), ids.size(
 SharedSession open(const nb::bytes& path, int threads, bool f32, bool exact) {
   const std::string model(path.c_str(), path.size());
   const nb::gil_scoped_release unlocked;
-  return std::make_shared<Session>(model, EngineOptions{.threads = threads, .numerics = {.f32 = f32, .exact = exact}});
+  const EngineOptions options{.threads = threads, .numerics = {.f32 = f32, .exact = exact}};
+  return std::make_shared<Session>(std::make_unique<Engine>(model, options));
 }
 
 nb::dict describe(Session& session) {
@@ -84,7 +85,7 @@ nb::dict arrays(const std::vector<std::string>& order, std::map<std::string, Rec
   nb::dict result;
   for (const std::string& name : order) {
     Recorder::Value& value = values.find(name)->second;
-    result[name.c_str()] = batch_of_one(std::move(value.numbers), value.shape);
+    result[name.c_str()] = batch_of_one(std::move(value.values), value.shape);
   }
   return result;
 }

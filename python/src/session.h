@@ -1,22 +1,24 @@
 #pragma once
 // An opened model as Python holds it: one run at a time, and never one inside another.
 #include <atomic>
+#include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
+#include <utility>
 
-#include "generate/engine.h"
+#include "engine/engine.h"
 
 namespace vitrine::python {
 
 /// Shared by everything that reads the model's memory: weights seen as arrays, tokenizer, streams.
 class Session {
  public:
-  Session(const std::string& model, const EngineOptions& options) : engine(model, options) {}
-  Engine engine;
+  explicit Session(std::unique_ptr<Engine> made) : engine(*made), owned_(std::move(made)) {}
+  Engine& engine;
 
  private:
   friend class Running;
+  std::unique_ptr<Engine> owned_;
   std::mutex mutex_;
   std::atomic<std::thread::id> runner_{};
 };

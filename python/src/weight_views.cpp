@@ -21,22 +21,15 @@ struct NamedWeight {
 };
 
 // Weight tables call a bias by its matrix or by its own name; here it always has its own.
-class Collector final : public TensorTable {
- public:
-  void matrix(Weight& weight, const TensorLine& line) override { found.push_back({line.ours, &weight, nullptr}); }
-  void vector(Vector& vector, const TensorLine& line) override {
+std::vector<NamedWeight> weights_of(const Session& session) {
+  std::vector<NamedWeight> found;
+  for (const TensorLine& line : session.engine.model().tensors()) {
     std::string name = line.ours;
     const size_t last = name.rfind('.') + 1;  // 0 if there is none
-    if (name.compare(last, 2, "W_") == 0) name[last] = 'b';
-    found.push_back({std::move(name), nullptr, &vector});
+    if (line.vector != nullptr && name.compare(last, 2, "W_") == 0) name[last] = 'b';
+    found.push_back({std::move(name), line.weight, line.vector});
   }
-  std::vector<NamedWeight> found;
-};
-
-std::vector<NamedWeight> weights_of(Session& session) {
-  Collector collector;
-  session.engine.opened().model->tensors(collector);
-  return std::move(collector.found);
+  return found;
 }
 
 // Numbers that arrays may look at as long as they like.

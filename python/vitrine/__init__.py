@@ -16,7 +16,8 @@ from ._vitrine import version as __version__
 from .cache import ActivationCache
 from .errors import Error, FileError, InputError, MissingFileError, RunError, ShapeError, UsageError
 from .hooks import HookPoint
-from .model import Attribution, Config, Generation, Hypothesis, Model, NextToken, Prediction, load
+from .model import Model, load
+from .results import Attribution, Config, Generation, Hypothesis, NextToken, Prediction
 
 __all__ = [
     "ActivationCache", "Attribution", "Config", "Error", "FileError", "Generation", "HookPoint", "Hypothesis", "InputError",

@@ -2,110 +2,25 @@
 
 from __future__ import annotations
 
-import operator
 import os
-import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import resources
-from typing import Literal, NamedTuple, SupportsIndex
+from typing import Literal, SupportsIndex
 
 import numpy as np
 
 from ._vitrine import BeamOptions, GenerateOptions, HookCalls, Session, TextStream, Tokenizer
 from .cache import ActivationCache
 from .errors import InputError, UsageError
-from .hooks import Hook, HookSet, names_of
+from .hook_requests import NamesFilter, Slice, apart_from_logits, requests_of, sliced
+from .hooks import Hook, HookSet
+from .results import Attribution, Config, Generation, Hypothesis, NextToken, Prediction
+from .weights import Weights
+from .whole_numbers import INT32, INT64, refuse_beyond_int64, within
 
 Prompt = str | Sequence[int] | np.ndarray
-NamesFilter = None | str | Sequence[str] | Callable[[str], bool]
-Slice = None | int | slice
-
-
-class NextToken(NamedTuple):
-    """A token that may come next."""
-
-    token: int
-    piece: str  # as the vocabulary spells it; "" without a tokenizer
-    logprob: float  # natural logarithm of its probability, under the model's unmodified logits
-
-    @property
-    def prob(self) -> float:
-        return float(np.exp(self.logprob))
-
-
-class Prediction(NamedTuple):
-    """What the model expects after one position."""
-
-    position: int
-    top: list[NextToken]  # likeliest first
-
-
-class Generation(NamedTuple):
-    """Text that was written."""
-
-    text: str  # without the prompt and without the end token; "" without a tokenizer
-    tokens: list[int]  # the new ones, with the end token that was taken
-    logprobs: list[float]  # one for each new token, from the unmodified logits
-    finish_reason: str  # "stop": end token or stop string; "length": max_tokens, or the context is full
-
-
-class Hypothesis(NamedTuple):
-    """A continuation that beam search found."""
-
-    text: str
-    tokens: list[int]
-    score: float  # sum of log-probabilities / (number of tokens)^length_penalty
-
-
-class Attribution(NamedTuple):
-    """Which tokens of a prompt a prediction comes from; f is the log-probability that is explained."""
-
-    token: int  # whose log-probability it is
-    value: float  # f of the prompt
-    baseline_value: float  # f of the baseline; 0 without integrated gradients
-    saliency: np.ndarray  # [position]: the length of df/de_t, e_t the embedding there
-    gradient_input: np.ndarray  # [position]: df/de_t · e_t
-    integrated: np.ndarray | None  # [position]: integrated gradients; they sum to value - baseline_value + gap
-    gap: float  # the error of the integral
-
-
-@dataclass(frozen=True)
-class Config:
-    """A model's sizes. d_head, d_mlp, d_vocab and n_ctx are TransformerLens' words for four of them."""
-
-    name: str
-    family: str
-    n_layers: int
-    d_model: int
-    n_heads: int
-    n_kv_heads: int
-    head_dim: int
-    d_ff: int
-    vocab_size: int
-    context_length: int  # positions; 0: any number
-    tied: bool  # the embedding is the output matrix
-    parameters: int  # every number of every tensor once
-    kernels: str  # chosen for this machine
-    threads: int
-
-    @property
-    def d_head(self) -> int:
-        return self.head_dim
-
-    @property
-    def d_mlp(self) -> int:
-        return self.d_ff
-
-    @property
-    def d_vocab(self) -> int:
-        return self.vocab_size
-
-    @property
-    def n_ctx(self) -> int:
-        return self.context_length
 
 
 def load(
@@ -127,10 +42,10 @@ def load(
     if compute not in ("auto", "f32"):
         raise UsageError(f"compute is {compute!r}; expected 'auto' or 'f32'")
     name = model if model is not None else str(resources.files(__package__) / "models" / "tales9m")
-    return Model(Session(os.fsencode(name), threads=_within("threads", threads, 0, 1024), f32=compute == "f32", exact=exact))
+    return Model(Session(os.fsencode(name), threads=within("threads", threads, 0, 1024), f32=compute == "f32", exact=exact))
 
 
-class Model:
+class Model(Weights):
     """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
 
     A prompt is a text, or token ids that go in as they are: [position] or [batch, position]. Rows of a batch run one after the
@@ -193,7 +108,7 @@ class Model:
         except ValueError as error:
             raise InputError("the rows of a batch differ in length; give rows of one length, or run them one by one") from error
         if ids.dtype.kind != "i":
-            _refuse_beyond_int64(prompt, ids)
+            refuse_beyond_int64(prompt, ids)
         if ids.size > 0 and ids.dtype.kind not in "iu":
             raise InputError(f"a prompt is a text or whole numbers; got {ids.dtype}. Several texts run one by one")
         if ids.ndim not in (1, 2):
@@ -249,12 +164,12 @@ class Model:
         """
         if return_type not in ("logits", None):
             raise UsageError(f"return_type is {return_type!r}; expected 'logits' or None")
-        requests = self._sliced(self._requests(names_filter), heads, positions)
+        requests = sliced(self._session, requests_of(self._session, names_filter), heads, positions)
         rows = self._rows(prompt)
         if return_type is None:
             logits, values = None, self._run(rows, requests)
         else:  # a run holds a hook once: all of the logits, of which the cache gets what was asked for
-            others, kept = self._apart_from_logits(requests, rows.shape[1])
+            others, kept = apart_from_logits(self._session, requests, rows.shape[1])
             values = self._run(rows, [*others, "hook_logits"])
             logits = values.pop("hook_logits")
             if kept is not None:
@@ -297,65 +212,9 @@ class Model:
             return ran[0]
         return {name: np.concatenate([values[name] for values in ran]) for name in ran[0]}
 
-    def _requests(self, names_filter: NamesFilter) -> list[str]:
-        if names_filter is None:
-            every = (re.sub(r"^blocks\.\d+\.", "blocks.*.", name) for name in self.hook_names)
-            return [pattern for pattern in dict.fromkeys(every) if not pattern.endswith("attn.hook_result")]
-        if isinstance(names_filter, str):
-            return [names_filter]
-        if callable(names_filter):
-            return names_of(self._session, names_filter)
-        return list(names_filter)
-
-    def _sliced(self, requests: list[str], heads: Slice, positions: Slice) -> list[str]:
-        """The requests with the slices of all; heads only where a hook has some, for the others are to stay whole."""
-        if heads is None:
-            return [request + _slices(request, None, positions) for request in requests]
-        sliced, any_heads = [], False
-        for request in requests:
-            cut = _slices(request, heads, positions)
-            if any(map(_has_heads, self._session.find_hooks(request))):
-                any_heads = True
-            else:
-                cut = _slices(request, None, positions)
-            sliced.append(request + cut)
-        if not any_heads:
-            raise InputError(f"heads={_slice_text(heads)} is of no use: no hook that is asked for has heads")
-        return sliced
-
-    def _apart_from_logits(self, requests: list[str], rows: int) -> tuple[list[str], slice | None]:
-        """The requests without slices of the logits, and the positions of the logits that they ask for."""
-        others: list[str] = []
-        kept: tuple[str, slice] | None = None
-        for request in requests:
-            pattern = request.split("[")[0]
-            names = self._session.find_hooks(pattern) if pattern else []
-            cut = _POSITIONS.fullmatch(request)
-            asked = slice(0, rows)
-            if "hook_logits" not in names or cut is None:
-                others.append(request)  # what is malformed, the run refuses
-            else:
-                asked = _range(request, cut["positions"], rows)
-                others += self._names_without_logits(request, names, cut)
-            if "hook_logits" not in names:
-                continue
-            if kept is not None and kept[1] != asked:
-                raise InputError(f'"{kept[0]}" and "{request}" ask for different slices of hook_logits; a cache holds a hook '
-                                 "once. Ask for the larger slice, or run twice")
-            kept = kept or (request, asked)
-        return others, kept[1] if kept else None
-
-    def _names_without_logits(self, request: str, names: list[str], cut: re.Match[str]) -> list[str]:
-        heads = cut["before"] or cut["after"]
-        if heads and not any(map(_has_heads, names)):
-            return [request]  # the run refuses it
-        positions = f"positions={cut['positions']}"
-        return [f"{name}[{heads},{positions}]" if heads and _has_heads(name) else f"{name}[{positions}]"
-                for name in names if name != "hook_logits"]
-
     def predict(self, prompt: Prompt, top: int = 10, *, all_positions: bool = False) -> list[Prediction]:
         """What the model expects after the prompt, or after each of its tokens: the top likeliest tokens."""
-        found = self._session.predict(self._one(prompt), _within("top", top, 1, _INT64), all_positions, self._calls())
+        found = self._session.predict(self._one(prompt), within("top", top, 1, INT64), all_positions, self._calls())
         return [Prediction(position, [NextToken(*token) for token in likeliest]) for position, likeliest in found]
 
     # Generating ---------------------------------------------------------------------------------------------------------------
@@ -415,11 +274,11 @@ class Model:
         eos: Sequence[int] | None, **others: object,
     ) -> GenerateOptions:
         return GenerateOptions(
-            max_tokens=_within("max_tokens", max_tokens, 0, _INT64),
-            top_k=None if top_k is None else _within("top_k", top_k, 0, _INT64),
+            max_tokens=within("max_tokens", max_tokens, 0, INT64),
+            top_k=None if top_k is None else within("top_k", top_k, 0, INT64),
             logit_bias=[(self._in_vocabulary("a token of logit_bias", token), bias)
                         for token, bias in (logit_bias or {}).items()],
-            seed=_within("seed", seed, 0, 2**64 - 1),
+            seed=within("seed", seed, 0, 2**64 - 1),
             stops=[stop] if isinstance(stop, str) else list(stop),
             eos=self._ends(eos),
             **others,  # type: ignore[arg-type]
@@ -439,8 +298,8 @@ class Model:
         """Continues the prompt by beam search as Hugging Face defines it, best first. early_stopping None is its "never"."""
         if self._hooks:
             raise UsageError("beam search runs without hook functions")
-        options = BeamOptions(n_beams=_within("n_beams", n_beams, 1, _INT32), n_return=_within("n_return", n_return, 1, _INT32),
-                              max_tokens=_within("max_tokens", max_tokens, 0, _INT64), length_penalty=length_penalty,
+        options = BeamOptions(n_beams=within("n_beams", n_beams, 1, INT32), n_return=within("n_return", n_return, 1, INT32),
+                              max_tokens=within("max_tokens", max_tokens, 0, INT64), length_penalty=length_penalty,
                               early_stopping=early_stopping, eos=self._ends(eos))
         found = self._session.beams(self._one(prompt), options)
         return [Hypothesis(text, tokens, score) for text, tokens, score in found]
@@ -462,9 +321,9 @@ class Model:
         """
         self._without_hooks("gradients")
         ids = self._one(prompt)
-        requests = self._sliced(self._requests(names_filter), heads, positions)
+        requests = sliced(self._session, requests_of(self._session, names_filter), heads, positions)
         wanted = ids if labels is None else self._one(list(labels))
-        loss, values = self._session.gradients(ids, requests, [_within("a label", label, -_INT32, _INT32) for label in wanted])
+        loss, values = self._session.gradients(ids, requests, [within("a label", label, -INT32, INT32) for label in wanted])
         return loss, ActivationCache(values, self.config.n_layers)
 
     def attribute(
@@ -487,7 +346,7 @@ class Model:
         if baseline not in ("mean", "zero"):
             raise UsageError(f"baseline is {baseline!r}; expected 'mean' or 'zero'")
         found = self._session.attribute(self._one(prompt), self._token(token), self._token(against),
-                                        baseline == "zero", _within("steps", steps, 0, _INT64))
+                                        baseline == "zero", within("steps", steps, 0, INT64))
         for name in ("saliency", "gradient_input", "integrated"):
             found[name] = np.array(found[name])
         return Attribution(**{**found, "integrated": found["integrated"] if steps else None})
@@ -502,144 +361,10 @@ class Model:
         return None if token is None else self._in_vocabulary("a token", token)
 
     def _in_vocabulary(self, what: str, token: SupportsIndex) -> int:
-        return _within(what, token, 0, self.config.vocab_size - 1)
+        return within(what, token, 0, self.config.vocab_size - 1)
 
     def _ends(self, eos: Sequence[int] | None) -> list[int]:
         return self._session.end_tokens if eos is None else [self._in_vocabulary("an end token", token) for token in eos]
-
-    # Weights ------------------------------------------------------------------------------------------------------------------
-
-    @property
-    def weight_names(self) -> list[str]:
-        """Every parameter by our names, in the order of the forward pass: "W_E", "blocks.3.attn.W_Q", "ln_final.w"."""
-        return self._session.weight_names
-
-    def weight(self, name: str) -> np.ndarray:
-        """One parameter as float32, read-only: a matrix [out, in], or a vector. Seen where it lies if the file holds f32."""
-        return self._session.weight(name)
-
-    def _layers(self, name: str, shape: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        return np.stack([shape(self.weight(f"blocks.{layer}.{name}")) for layer in range(self.config.n_layers)])
-
-    def _by_head(self, name: str, heads: int) -> np.ndarray:
-        # [head · width, d_model] to [head, d_model, width]
-        return self._layers(name, lambda w: w.reshape(heads, -1, w.shape[1]).transpose(0, 2, 1))
-
-    @property
-    def W_E(self) -> np.ndarray:
-        """[vocab_size, d_model]"""
-        return self.weight("W_E")
-
-    @property
-    def W_U(self) -> np.ndarray:
-        """[d_model, vocab_size]; a view of W_E where the two are tied."""
-        return self.weight("W_E" if self.config.tied else "W_U").T
-
-    @property
-    def W_pos(self) -> np.ndarray:
-        """[position, d_model]. Raises InputError for a model without learned positions."""
-        return self.weight("W_pos")
-
-    @property
-    def W_Q(self) -> np.ndarray:
-        """[layer, head, d_model, head_dim]. This and the following are copies, stacked over layers."""
-        return self._by_head("attn.W_Q", self.config.n_heads)
-
-    @property
-    def W_K(self) -> np.ndarray:
-        """[layer, kv_head, d_model, head_dim]: key and value heads as the model has them, not repeated for their group."""
-        return self._by_head("attn.W_K", self.config.n_kv_heads)
-
-    @property
-    def W_V(self) -> np.ndarray:
-        """[layer, kv_head, d_model, head_dim]"""
-        return self._by_head("attn.W_V", self.config.n_kv_heads)
-
-    @property
-    def W_O(self) -> np.ndarray:
-        """[layer, head, head_dim, d_model]"""
-        return self._layers("attn.W_O", lambda w: w.T.reshape(self.config.n_heads, -1, w.shape[0]))
-
-    @property
-    def W_in(self) -> np.ndarray:
-        """[layer, d_model, d_ff]; in gated models what the gate multiplies, beside W_gate."""
-        return self._layers("mlp.W_in", np.transpose)
-
-    @property
-    def W_gate(self) -> np.ndarray:
-        """[layer, d_model, d_ff]. Raises InputError for a model without gates."""
-        return self._layers("mlp.W_gate", np.transpose)
-
-    @property
-    def W_out(self) -> np.ndarray:
-        """[layer, d_ff, d_model]"""
-        return self._layers("mlp.W_out", np.transpose)
-
-
-_INT32, _INT64 = 2**31 - 1, 2**63 - 1
-
-
-def _within(what: str, value: SupportsIndex, first: int, last: int) -> int:
-    """`value` as the engine's types can hold it. Raises UsageError outside of first to last, TypeError for no whole number."""
-    number = operator.index(value)
-    if not first <= number <= last:
-        raise UsageError(f"{what} is {number}; expected a whole number from {first} to {last}")
-    return number
-
-
-def _refuse_beyond_int64(prompt: Prompt, ids: np.ndarray) -> None:
-    """Names what int64 cannot hold in an array of uint64, or in a list that NumPy made floats or objects of for its sake."""
-    numbers = np.atleast_1d(ids if ids.dtype.kind == "u" else np.asarray(prompt, dtype=object))
-    for place, id in enumerate(numbers.flat):
-        if isinstance(id, (int, np.integer)) and not -_INT64 - 1 <= id <= _INT64:
-            raise InputError(f"token {id} at place {place % numbers.shape[-1]} is no token id; "
-                             "ids are numbers from 0 to the vocabulary's end")
-
-
-_ONE_SLICE = r"(?:-?\d+|(?:-?\d+)?:(?:-?\d+)?)"
-_POSITIONS = re.compile(rf"[^\[]+\[(?:(?P<before>heads={_ONE_SLICE}),)?positions=(?P<positions>{_ONE_SLICE})"
-                        rf"(?:,(?P<after>heads={_ONE_SLICE}))?\]")
-
-
-def _has_heads(name: str) -> bool:
-    """Whether values of the hook have an axis of heads."""
-    return ".attn.hook_" in name and not name.endswith("hook_out")
-
-
-def _slice_text(s: int | slice) -> str:
-    if not isinstance(s, slice):
-        return str(operator.index(s))
-    if s.step not in (None, 1):
-        raise InputError(f"the slice {s} has a step; expected a range without one")
-    return f"{'' if s.start is None else s.start}:{'' if s.stop is None else s.stop}"
-
-
-def _slices(request: str, heads: Slice, positions: Slice) -> str:
-    """The slices of all requests in the words of one: "[heads=0:2,positions=-1]"."""
-    parts = [f"{axis}={_slice_text(s)}" for axis, s in (("heads", heads), ("positions", positions)) if s is not None]
-    if not parts:
-        return ""
-    if "[" in request:
-        raise InputError(f"{request!r} has slices of its own; give them there, or as heads= and positions=, not both")
-    return f"[{','.join(parts)}]"
-
-
-def _range(request: str, text: str, size: int) -> slice:
-    """The positions of `text` ("-1", "2:", "0:-3") among `size`, as the engine takes them."""
-    def fail(problem: str) -> InputError:
-        there = f", 0 to {size - 1}" if size else ""
-        return InputError(f'the hook request "{request}" {problem}: hook_logits has {size} positions{there}')
-
-    if ":" not in text:
-        i = int(text) + (size if int(text) < 0 else 0)
-        if not 0 <= i < size:
-            raise fail("asks for one that is not there")
-        return slice(i, i + 1)
-    first, end, _ = slice(*(int(part) if part else None for part in text.split(":"))).indices(size)
-    if first >= end:
-        raise fail("selects nothing")
-    return slice(first, end)
-
 
 def _cross_entropy(logits: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """-log softmax(logits[t])[rows[t + 1]] in double, [batch, position - 1]."""

@@ -176,7 +176,7 @@ std::map<std::string, HookValue> LanguageModel::trace(std::span<const std::int32
   Edits changes(engine.model(), edits);
   Recorder recorder = trace_to_memory(engine, tokens, hooks, changes.empty() ? nullptr : &changes);
   std::map<std::string, HookValue> result;
-  for (auto& [name, value] : std::move(recorder).take_values()) result[name] = {std::move(value.shape), std::move(value.numbers)};
+  for (auto& [name, value] : std::move(recorder).take_values()) result[name] = {std::move(value.shape), std::move(value.values)};
   return result;
 }
 

@@ -16,9 +16,9 @@
 namespace vitrine::cli {
 namespace {
 
-constexpr int kBarCells = 30;
+constexpr int kWidestBar = 30;
 
-struct Options {
+struct AttributeArguments {
   ModelOptions model;
   PromptOptions prompt;
   AttributionOptions attribution;
@@ -32,7 +32,7 @@ std::optional<int32_t> token_of(const Engine& engine, const std::string& typed, 
   return id_of(engine, {.text = typed, .where = flag});
 }
 
-OrderedJson document(const Engine& engine, const Prompt& prompt, const Attribution& found, const Options& o) {
+OrderedJson document(const Engine& engine, const Prompt& prompt, const Attribution& found, const AttributeArguments& o) {
   const auto described = [&](int32_t id) {
     const OrderedJson piece = pieces_json(engine, prompt, std::span(&id, 1));
     return OrderedJson{{"token", id}, {"piece", piece.is_null() ? piece : piece[0]}};
@@ -53,13 +53,13 @@ OrderedJson document(const Engine& engine, const Prompt& prompt, const Attributi
           {"steps", o.attribution.steps}};
 }
 
-void print_table(const Engine& engine, const Prompt& prompt, const Attribution& found, const Options& o) {
+void print_table(const Engine& engine, const Prompt& prompt, const Attribution& found, const AttributeArguments& o) {
   const std::vector<double>& main = found.integrated.empty() ? found.gradient_input : found.integrated;
   double largest = 0, saliency = 0;
   for (const double x : main) largest = std::max(largest, std::abs(x));
   for (const double x : found.saliency) saliency += x;
   int widest = 5;
-  for (const int32_t id : prompt.ids) widest = std::max(widest, width_of(shown_piece(engine, prompt.from_text, id)));
+  for (const int32_t id : prompt.ids) widest = std::max(widest, width_of(shown_piece(engine, id)));
   const auto line = [&](const std::string& piece, const std::string& share, const std::string& product, const std::string& path) {
     return fmt::format("{}  {}  {}{}", pad_right(piece, widest), pad_left(share, 8), pad_left(product, 16),
                        found.integrated.empty() ? "" : "  " + pad_left(path, 10));
@@ -68,19 +68,19 @@ void print_table(const Engine& engine, const Prompt& prompt, const Attribution& 
   for (size_t i = 0; i < prompt.ids.size(); ++i) {
     const std::string path = found.integrated.empty() ? "" : fmt::format("{:+.4f}", found.integrated[i]);
     print("{}  {}{}\n",
-          line(shown_piece(engine, prompt.from_text, prompt.ids[i]), percent(saliency > 0 ? found.saliency[i] / saliency : 0),
+          line(shown_piece(engine, prompt.ids[i]), percent(saliency > 0 ? found.saliency[i] / saliency : 0),
                fmt::format("{:+.4f}", found.gradient_input[i]), path),
-          main[i] < 0 ? "-" : "+", bar(largest > 0 ? std::abs(main[i]) / largest : 0, kBarCells));
+          main[i] < 0 ? "-" : "+", bar(largest > 0 ? std::abs(main[i]) / largest : 0, kWidestBar));
   }
-  std::string what = "log-probability of " + shown_piece(engine, prompt.from_text, found.token);
-  if (o.attribution.against) what += " less that of " + shown_piece(engine, prompt.from_text, *o.attribution.against);
+  std::string what = "log-probability of " + shown_piece(engine, found.token);
+  if (o.attribution.against) what += " less that of " + shown_piece(engine, *o.attribution.against);
   print("{}: {:.4f}\n", what, found.value);
   if (!found.integrated.empty())
     print("at the baseline ({}): {:.4f}; the integrated parts sum to the difference but for {:.1e}\n", o.baseline,
           found.baseline_value, found.gap);
 }
 
-void run_attribute(Options o) {
+void run_attribute(AttributeArguments o) {
   Engine engine = open_engine(o.model);
   const std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
   if (prompts.size() != 1) throw UsageError("--tokens: attribute takes one sequence.");
@@ -98,7 +98,7 @@ void run_attribute(Options o) {
 }  // namespace
 
 Action define_attribute(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<AttributeArguments>();
   add_prompt_options(app, o->prompt, false);
   app.add_option(
          "--token", o->token,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/stopwatch.h"
 #include "cli/commands.h"
 #include "cli/generate_options.h"
 #include "cli/limits.h"
@@ -17,7 +18,7 @@
 namespace vitrine::cli {
 namespace {
 
-struct Options {
+struct BenchArguments {
   ModelOptions model;
   int64_t prompt = 0, decode = 32, repeat = 3;
 };
@@ -39,7 +40,7 @@ double layer_numbers(Engine& engine) {
   return static_cast<double>(parameter_count(*engine.opened().model) - tables);
 }
 
-void run_bench(const Options& o) {
+void run_bench(const BenchArguments& o) {
   const Stopwatch opening;
   Engine engine = open_engine(o.model);
   const double open_ms = opening.ms();
@@ -114,7 +115,7 @@ void run_bench(const Options& o) {
 }  // namespace
 
 Action define_bench(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<BenchArguments>();
   add_count(app, "--prompt", o->prompt, 1, int64_t{1} << 30, "Tokens of prefill; default: 512, or what the context holds");
   add_count(app, "--decode", o->decode, 1, int64_t{1} << 30, "Tokens of decode (default 32)");
   add_count(app, "--repeat", o->repeat, 1, 1000, "Runs, of which the median counts (default 3)");

@@ -15,7 +15,7 @@
 namespace vitrine::cli {
 namespace {
 
-struct Options {
+struct ChatArguments {
   ModelOptions model;
   GenerateFlags generate;
   std::string text, system, template_path;
@@ -23,7 +23,7 @@ struct Options {
 };
 
 /// One turn: the answer joins the conversation.
-void answer(Engine& engine, const ChatFormat& format, std::vector<ChatMessage>& messages, const Options& o) {
+void answer(Engine& engine, const ChatFormat& format, std::vector<ChatMessage>& messages, const ChatArguments& o) {
   const std::vector<int32_t> prompt = format.ids(messages);
   if (o.show_prompt) log("{}", visible(format.text(messages).text));
   GenerateOptions options = o.generate.options(engine);
@@ -46,7 +46,7 @@ void answer(Engine& engine, const ChatFormat& format, std::vector<ChatMessage>& 
               {"finish_reason", made.finish_reason}});
 }
 
-void run_chat(const Options& o) {
+void run_chat(const ChatArguments& o) {
   o.generate.check();
   Engine engine = open_engine(o.model);
   const ChatFormat format(engine, o.template_path.empty() ? std::nullopt : std::optional(read_file(o.template_path, 1 << 20)),
@@ -71,7 +71,7 @@ void run_chat(const Options& o) {
 }  // namespace
 
 Action define_chat(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ChatArguments>();
   app.add_option("TEXT", o->text, "What to say; without it, lines are read from standard input")->check(not_empty());
   app.add_option("--system", o->system, "A system message before the conversation")->type_name("TEXT");
   app.add_option("--template", o->template_path, "A Jinja template in the place of the model's own")

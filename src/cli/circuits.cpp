@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kShownValues = 3;  // singular values in the table; --json has all
 
-struct Options {
+struct CircuitsArguments {
   ModelOptions model;
   PromptOptions prompt;
   int64_t layer = -1, head = -1, offset = 0, compositions = 10, repeat = 0, seed = 0;
@@ -61,7 +61,8 @@ std::string score_text(const HeadScores& scores, const HeadScore& score, HeadRol
   return scores.queries[static_cast<size_t>(role)] > 0 ? fmt::format("{:.3f}", score.at(role)) : "-";
 }
 
-OrderedJson document(const Options& o, const HeadScores& scores, const CircuitTable& table, bool repeated, int64_t n_heads) {
+OrderedJson document(const CircuitsArguments& o, const HeadScores& scores, const CircuitTable& table, bool repeated,
+                     int64_t n_heads) {
   OrderedJson heads = OrderedJson::array();
   for (const HeadSpectra& h : table.heads) {
     const HeadScore& score = scores.heads[static_cast<size_t>(h.layer * n_heads + h.head)];
@@ -101,7 +102,7 @@ std::string values_text(const Spectrum& s) {
   return text;
 }
 
-void print_table(const Options& o, const HeadScores& scores, const CircuitTable& table, int64_t n_heads) {
+void print_table(const CircuitsArguments& o, const HeadScores& scores, const CircuitTable& table, int64_t n_heads) {
   int widest = 0;
   for (const HeadSpectra& h : table.heads) widest = std::max(widest, width_of(values_text(h.qk)));
   print("{}\n", dim(fmt::format("{:>5} {:>4}  {:>8} {:>9} {:>9} {:>5}  {:>7}  {:>4}  {}  {:>4}  {}", "layer", "head", "previous",
@@ -121,7 +122,7 @@ void print_table(const Options& o, const HeadScores& scores, const CircuitTable&
           link.pair->from_layer, link.pair->from_head);
 }
 
-void run_circuits(const Options& o) {
+void run_circuits(const CircuitsArguments& o) {
   Engine engine = open_engine(o.model);
   const bool given = o.prompt.has_text || o.prompt.has_tokens;
   if (given && o.repeat > 0) throw UsageError("--repeat makes a prompt of its own; leave out the text or --tokens.");
@@ -152,17 +153,18 @@ void run_circuits(const Options& o) {
 }  // namespace
 
 Action define_circuits(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CircuitsArguments>();
   add_prompt_options(app, o->prompt, false);
-  add_count(app, "--repeat", o->repeat, 2, 1 << 20,
-            "Score heads on this many random tokens, twice; default without a prompt: 50, or what fits into half the context");
-  add_count(app, "--seed", o->seed, 0, int64_t{1} << 53, "Which random tokens (default 0)")->each([o](const std::string&) {
+  add_count(
+      app, "--repeat", o->repeat, 2, 1 << 20,
+      "Score heads on this many random tokens, repeated once; default without a prompt: 50, or what fits into half the context");
+  add_count(app, "--seed", o->seed, 0, int64_t{1} << 53, "Seed of the random tokens (default 0)")->each([o](const std::string&) {
     o->has_seed = true;
   });
   add_count(app, "--layer", o->layer, 0, 1 << 20, "This layer only; default: all");
   add_count(app, "--head", o->head, 0, 1 << 20, "This head only; default: all");
   add_count(app, "--offset", o->offset, 0, int64_t{1} << 40,
-            "Positions from the key to the query, which rotary positions make part of QK (default 0)");
+            "Distance from key to query, on which QK depends with rotary positions (default 0)");
   add_count(app, "--compositions", o->compositions, 0, 1 << 20,
             "How many of the strongest compositions to list; 0: none are computed (default 10; --json has all)");
   add_model_options(app, o->model);

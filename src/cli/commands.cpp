@@ -4,22 +4,23 @@ namespace vitrine::cli {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
-      {"predict", "Show what the model expects next",
-       "The prompt is a text, token ids or a file of texts. The table shows pieces as the vocabulary spells them, their "
-       "probabilities and bars; with --all-positions one line for each position, the piece that really came in brackets.",
+      {"predict", "Predict the next token",
+       "The prompt is a text, token ids or a file of texts. The table shows pieces as the vocabulary spells them, with their "
+       "probabilities and bars. With --all-positions there is one line for each position, with the piece that actually follows "
+       "in brackets.",
        "vitrine predict \"In the middle of the forest there stood a house, and in the house lived\"\n"
        "vitrine predict --all-positions --top 3 \"Once upon a time there was a king\"",
        define_predict},
       {"generate", "Continue a prompt",
-       "Greedy unless a sampling flag is given; with --beams the likeliest texts are searched. The text is streamed. The rules "
-       "of sampling are those of Hugging Face's generate(), in an order that can be set.",
+       "Decoding is greedy unless a sampling flag is given; --beams uses beam search. The text is streamed. The sampling rules "
+       "are those of Hugging Face's generate(), and their order can be set.",
        "vitrine generate \"Once upon a time\" --max-tokens 40 --temperature 0.8 --seed 7\n"
        "vitrine generate \"The old king\" --max-tokens 12 --beams 4 --return 2",
        define_generate},
       {"chat", "Talk to a model through its own chat template",
-       "Reads what you say line by line, or one TEXT; answers are streamed. Control tokens spelled out in what is said stay "
-       "text. BOS stands in front once where the tokenizer adds one, whether the template writes it or not. --show-prompt prints "
-       "what the template wrote.",
+       "Reads your messages line by line, or one TEXT, and streams the answers. Control tokens spelled out in a message stay "
+       "text. If the tokenizer adds BOS, it occurs once at the beginning, whether the template writes it or not. --show-prompt "
+       "prints what the template wrote.",
        "vitrine chat \"There was once a king\" --template examples/plain-chat.jinja --max-tokens 24", define_chat},
       {"tokenize", "Split text into tokens: ids, pieces, byte offsets",
        "--model may also name a bare tokenizer: a folder with tokenizer.json, tokenizer.model or vocab.json and merges.txt, or "
@@ -27,99 +28,102 @@ const std::vector<Command>& commands() {
        "such file.",
        "vitrine tokenize \"The old king had three sons\"\nvitrine tokenize --json \"The old king had three sons\"",
        define_tokenize},
-      {"detokenize", "Join token ids to text", "The text is byte for byte what the tokenizer's reference library gives.",
+      {"detokenize", "Join token ids to text",
+       "The text is the same, byte for byte, as that of the tokenizer's reference library.",
        "vitrine detokenize 2,2165,374,650,264,614", define_detokenize},
-      {"tokenizer", "Build a vocabulary: tokenizer train", "", "", nullptr},
-      {"tokenizer train", "Build a vocabulary from text files",
-       "Byte-pair encoding: again and again the most frequent pair of neighbours becomes a piece. byte-bpe gives the ids and "
-       "merges "
-       "that Hugging Face's BpeTrainer gives behind the ByteLevel pre-tokenizer; sentencepiece-bpe the pieces of SentencePiece's "
-       "trainer, with the identity as normalisation. Writes tokenizer.json, tokenizer_config.json and, for sentencepiece-bpe, "
+      {"tokenizer", "Train a tokenizer: tokenizer train", "", "", nullptr},
+      {"tokenizer train", "Train a tokenizer on text files",
+       "Builds a vocabulary by byte-pair encoding (BPE): the most frequent pair of neighbouring pieces is repeatedly merged into "
+       "a new piece. byte-bpe gives the same ids and merges as Hugging Face's BpeTrainer with the ByteLevel pre-tokenizer. "
+       "sentencepiece-bpe gives the same pieces as SentencePiece's trainer without normalisation. Writes tokenizer.json, "
+       "tokenizer_config.json and, for sentencepiece-bpe, "
        "tokenizer.model. \\n, \\t, \\r and \\\\ can be written in --special, --user-defined and --document. "
-       "docs/tokenizer-training.md tells the rules.",
+       "docs/tokenizer-training.md explains the rules.",
        "vitrine tokenizer train examples/fables.txt --vocab-size 400 --out fables-bytes --show-merges\n"
        "vitrine tokenizer train examples/fables.txt --kind sentencepiece-bpe --vocab-size 600 --user-defined '\\n' --out "
        "fables-pieces\n"
        "vitrine tokenize --model fables-pieces \"A lion and a mouse\"",
        define_tokenizer_train},
-      {"data", "Tokenise text files into data that training reads",
-       "Text comes as plain files or as JSON lines, compressed or not, and is read as a stream, so that memory does not grow "
-       "with the corpus. All threads tokenise; the files made are the same for any number of them. Control tokens spelled out in "
-       "the text stay text. docs/token-data.md tells more.",
+      {"data", "Tokenize text files into training data",
+       "Reads plain files or JSON lines, compressed or not. Text is read as a stream, so memory does not grow with the corpus. "
+       "The output is the same for any number of threads. Control tokens spelled out in the text stay text. docs/token-data.md "
+       "tells more.",
        "vitrine data examples/fables.txt --document '\\n\\n\\n' --valid 0.2 --out fables-tokens\n"
        "vitrine data examples/fables.txt --tokenizer characters --out fables-characters\n"
        "vitrine data --check fables-tokens/train",
        define_data},
-      {"trace", "Write any intermediate, by name, to a file",
-       "Values are f32. With one sequence a tensor has its hook's name, with several the name and #<number>. Patterns and scores "
-       "are [head, query, key] over all keys, with zeros where a pattern is masked. `vitrine info --hooks` lists the names.",
+      {"trace", "Write any activation, by hook name, to a file",
+       "Values are f32. With one sequence a tensor has its hook's name, with several the name and #<number>. Attention patterns "
+       "and scores are [head, query, key] over all keys; a masked key has 0 in the pattern. `vitrine info --hooks` lists the "
+       "names.",
        "vitrine trace \"Once upon a time\" --hooks 'blocks.*.attn.hook_pattern' --hooks hook_logits --out trace.safetensors\n"
        "vitrine trace --tokens 2,2165,374 --gradients --out gradients.safetensors\n"
        "vitrine trace \"Once upon a time\" --gradients-at 'blocks.*.hook_resid_post' --out at-hooks.safetensors",
        define_trace},
       {"explain", "Walk a prompt through the model, as one offline page",
-       "Writes a page that opens without a network: the prompt's way from the string to the prediction and the gradients' way "
-       "back, each step in words, with its formula, the lines of the model's definition that do it, the shapes of this run, and "
-       "pictures drawn from this run's numbers. Long prompts are shown with less detail, so that the page stays below 30 MB.",
+       "Writes a page that opens without a network. It follows the prompt from the string to the prediction, and the gradients "
+       "back. Each step has an explanation, its formula, the lines of the model's definition, the shapes of this run, and "
+       "pictures of this run's numbers. Long prompts are shown with less detail, so that the page stays below 30 MB.",
        "vitrine explain \"Once upon a time there was a little girl who\" --out walk.html\nvitrine explain --list",
        define_explain},
       {"picture", "Draw one picture of the walk-through",
-       "As words with a table of the main numbers, as data (--json) or as a drawing (--svg). Without a prompt a usual one is "
-       "taken. docs/pictures.md tells what "
-       "each picture shows.",
+       "Prints a description with a table of the main numbers, data (--json) or a drawing (--svg). Without a prompt a default "
+       "one is used. docs/pictures.md lists what each picture shows.",
        "vitrine picture --list\nvitrine picture update-scale\nvitrine picture attention \"The king and the queen\" --out "
        "heads.svg",
        define_picture},
       {"intervene", "Ablate, patch or steer parts of a model, from a recipe",
-       "The recipe names a prompt, what to do to which heads, layers, norms or hooks, and how to measure it; docs/intervene.md "
-       "explains every key. Shows predictions before and after, their KL divergence, the metric, and for patching a grid. The "
-       "model of the recipe is used unless --model is given.",
+       "The recipe names a prompt, the changes to heads, layers, norms or hooks, and a metric. docs/intervene.md explains every "
+       "key. Shows predictions before and after, their KL divergence and the metric, and a grid for patching. Without --model "
+       "the model of the recipe is used.",
        "vitrine intervene examples/ablate-heads.yaml\nvitrine intervene examples/patch-king-queen.yaml", define_intervene},
-      {"attribute", "Show which tokens of a prompt a prediction comes from",
-       "By gradients at the embeddings of the log-probability of a token: saliency (the gradient's length, as a share of all), "
-       "gradient times input, and integrated gradients, which sum to what the prompt adds over the baseline. docs/attribution.md "
+      {"attribute", "Show which tokens of a prompt a prediction depends on",
+       "Uses gradients of a token's log-probability with respect to the embeddings: saliency (the gradient's length, as a share "
+       "of all), gradient times input, and integrated gradients, which sum to the difference between the prompt and the "
+       "baseline. docs/attribution.md "
        "explains them.",
        "vitrine attribute \"Once upon a time there was a little girl who\"\n"
        "vitrine attribute \"The king and the queen had a\" --token \" son\" --against \" daughter\" --steps 16",
        define_attribute},
       {"verify", "Compare the numbers with those of a reference implementation",
        "Prints the largest and mean distance of logits, hidden states and attention patterns, the KL divergence and how often "
-       "the token agrees; the last line says \"agrees\", or \"differs\" and where first. Exit code 1 if a number is further away "
-       "than docs/numerics.md allows.",
+       "the likeliest token agrees. The last line says \"agrees\", or \"differs\" and where first. The exit code is 1 if a "
+       "number is further away than docs/numerics.md allows.",
        "vitrine verify --reference tests/golden/tales9m --compute f32", define_verify},
-      {"circuits", "Show what each attention head is made of and attends to",
-       "For every head: how much of its attention falls on the previous token, on earlier copies of the token, on what came "
-       "after them (induction) and on the first token, as a mean over the queries that have such keys; the eigenvalue copying "
-       "score of its full OV circuit; rank and largest singular values of QK and OV, the norms' weights folded in. Then which "
-       "later heads read what which earlier heads write. Without a prompt, heads are scored on random tokens that come twice.",
+      {"circuits", "Show what each attention head attends to, and its QK and OV circuits",
+       "For every head: how much of its attention goes to the previous token, to earlier copies of the token, to what came after "
+       "them (induction) and to the first token, as a mean over the queries that have such keys; the eigenvalue copying score of "
+       "its full OV circuit; rank and largest singular values of QK and OV, with the norms' weights folded in. Then the "
+       "strongest compositions: which later head reads what an earlier head writes. Without a prompt, heads are scored on a "
+       "sequence of random tokens, repeated once.",
        "vitrine circuits\nvitrine circuits \"the old king and the old queen\" --layer 2 --compositions 0 --json",
        define_circuits},
       {"compare", "Compare two files of one model, layer by layer",
        "Runs one prompt through both: cosine and relative distance of the residual stream after every layer, the share of "
-       "attention that moved, the KL divergence of the predictions, and the first layer beyond --threshold. For weights in two "
-       "types, such as f32 beside Q8_0, or two checkpoints of one training.",
+       "attention that moved, the KL divergence of the predictions, and the first layer beyond --threshold. Use it for two types "
+       "of weights, such as f32 and Q8_0, or for two checkpoints of one training run.",
        "vitrine compare tests/golden/models/llama/model tests/golden/gguf/llama_q8_0.gguf --tokens 5,3,7,9,11", define_compare},
       {"train", "Train a model, from fresh weights or from an existing one",
        "The configuration names model, data, optimiser and schedule; docs/training.md explains every key. The run's folder gets "
        "metrics.jsonl and checkpoints as Hugging Face directories, which every command takes as --model; `last` and `best` "
-       "name two of them. A run that was killed goes on with --resume. Ctrl-C finishes the step and saves; twice ends at once. "
-       "The key lora learns an adapter instead of the model (docs/lora.md), ema keeps averaged weights and kl_to an anchor "
-       "(docs/distillation.md). Processes that mpirun starts share every batch (docs/parallel-training.md).",
+       "name two of them. --resume continues a run that was stopped. Ctrl-C finishes the step and saves; a second Ctrl-C ends at "
+       "once. The key lora trains an adapter instead of the model (docs/lora.md), ema keeps averaged weights, and kl_to stays "
+       "close to an anchor (docs/distillation.md). Processes started by mpirun share every batch (docs/parallel-training.md).",
        "vitrine train --example\n"
        "vitrine train --one-step \"the fat cat sat on the\" --target \" mat\"",
        define_train},
-      {"convert", "Write a model as a Hugging Face directory in a float type, an adapter merged into it",
-       "Reads a Hugging Face directory or a GGUF file and writes a directory: configuration, tokenizer and all weights, widened "
-       "where they are quantised and rounded to nearest with ties to even. With --adapter each matrix takes what its LoRA "
-       "adapter adds, in f32, before it is rounded once. docs/lora.md tells "
+      {"convert", "Convert a model to a Hugging Face directory, or merge an adapter into it",
+       "Reads a Hugging Face directory or a GGUF file and writes a directory with configuration, tokenizer and all weights. "
+       "Quantised weights are widened; all are rounded to nearest with ties to even. --adapter adds a LoRA adapter to the "
+       "weights in f32, before they are rounded once. docs/lora.md tells "
        "more.",
        "vitrine convert tests/golden/models/gpt2_a/model gpt2-bf16 --dtype bf16\n"
        "vitrine convert tests/golden/gguf/llama_q8_0.gguf llama-f32 --dtype f32\n"
        "vitrine convert tests/golden/models/gpt2_a/model gpt2-merged --adapter tests/golden/lora/gpt2_a/adapter --dtype f32",
        define_convert},
-      {"distill", "Train a model on what a teacher expects",
-       "A configuration of `vitrine train` with a section that names the teacher, which may be any model of the same vocabulary, "
-       "also a quantised one. Everything of training holds: metrics, checkpoints, --resume, Ctrl-C. The example reads data made "
+      {"distill", "Train a model on the predictions of a teacher",
+       "The configuration is that of `vitrine train` with a section that names the teacher: any model with the same vocabulary, "
+       "including quantised ones. Metrics, checkpoints, --resume and Ctrl-C work as in training. The example reads data made "
        "by "
        "`vitrine data`; docs/distillation.md explains the divergences, sampling by the student and the cache.",
        "vitrine distill examples/distill.yaml", define_distill},
@@ -128,8 +132,8 @@ const std::vector<Command>& commands() {
        "metadata.",
        "vitrine info\nvitrine info --hooks --context 512 --batch 4", define_info},
       {"bench", "Measure the machine's limits and the model's share of them",
-       "Prefill is held against f32 multiply-adds in registers (tile instructions can exceed that), decode against the speed at "
-       "which the weights can be read. Use an idle machine.",
+       "Prefill is compared with the peak of f32 multiply-adds in registers (tile instructions can exceed it), decode with the "
+       "speed at which the weights can be read. Use an idle machine.",
        "vitrine bench --prompt 64 --decode 8 --repeat 1", define_bench},
       {"completion", "Print the completion script of a shell",
        "Load it with `source <(vitrine completion bash)`, or write it to the folder your shell reads.", "vitrine completion bash",

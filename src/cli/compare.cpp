@@ -16,7 +16,7 @@
 namespace vitrine::cli {
 namespace {
 
-struct Options {
+struct CompareArguments {
   std::string a, b;
   ModelOptions model;
   PromptOptions prompt;
@@ -29,7 +29,7 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-OrderedJson document(const Options& o, const Engine& a, const Prompt& prompt, const ModelComparison& c) {
+OrderedJson document(const CompareArguments& o, const Engine& a, const Prompt& prompt, const ModelComparison& c) {
   OrderedJson layers = OrderedJson::array();
   for (const StreamDifference& d : c.layers)
     layers.push_back({{"point", d.point},
@@ -64,7 +64,7 @@ OrderedJson document(const Options& o, const Engine& a, const Prompt& prompt, co
           {"predictions", std::move(predictions)}};
 }
 
-void print_report(const Options& o, const Engine& a, const Prompt& prompt, const ModelComparison& c) {
+void print_report(const CompareArguments& o, const Engine& a, const ModelComparison& c) {
   print("{}\n", dim(fmt::format("{}{:>12}{:>12}{:>12}{:>12}{:>12}", pad_right("", 10), "1 - cosine", "largest", "relative",
                                 "attention", "most moved")));
   for (size_t i = 0; i < c.layers.size(); ++i) {
@@ -77,8 +77,7 @@ void print_report(const Options& o, const Engine& a, const Prompt& prompt, const
   }
   print("\n{}\n", dim(fmt::format("{:>5}  {:>9}  {}", "at", "KL", "likeliest next")));
   for (const PredictionDifference& d : c.predictions) {
-    const std::string of_a = shown_piece(a, prompt.from_text, d.top_a.token),
-                      of_b = shown_piece(a, prompt.from_text, d.top_b.token);
+    const std::string of_a = shown_piece(a, d.top_a.token), of_b = shown_piece(a, d.top_b.token);
     print("{:>5}  {:>9.3g}  {}{}\n", d.position, d.kl, of_a, of_a == of_b ? "" : dim(" against ") + bold(of_b));
   }
   print("\nKL {:.3g} mean, {:.3g} largest; the likeliest token is the same at {} of positions\n", c.kl_mean, c.kl_most,
@@ -92,7 +91,7 @@ void print_report(const Options& o, const Engine& a, const Prompt& prompt, const
   log("a: {} ({}), b: {} ({})", o.a, joined(c.dtypes_a), o.b, joined(c.dtypes_b));
 }
 
-void run_compare(const Options& o) {
+void run_compare(const CompareArguments& o) {
   ModelOptions of_a = o.model, of_b = o.model;
   of_a.model = o.a;
   of_b.model = o.b;
@@ -101,13 +100,13 @@ void run_compare(const Options& o) {
   if (prompts.size() > 1) throw UsageError("several sequences were given; two models are compared on one.");
   const ModelComparison c = compare_models(a, b, prompts[0].ids, o.threshold);
   if (o.model.json) return print_json(document(o, a, prompts[0], c));
-  print_report(o, a, prompts[0], c);
+  print_report(o, a, c);
 }
 
 }  // namespace
 
 Action define_compare(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CompareArguments>();
   app.add_option("A", o->a, "A model, as --model takes it elsewhere; its tokenizer reads the text")->type_name("")->required();
   app.add_option("B", o->b, "The same model in another file")->type_name("")->required();
   add_prompt_options(app, o->prompt, false);

@@ -7,7 +7,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/session.h"
-#include "generate/model_tokenizer.h"
+#include "engine/model_tokenizer.h"
 #include "model/adapter.h"
 #include "model/export.h"
 #include "model/from_gguf.h"
@@ -15,12 +15,12 @@
 namespace vitrine::cli {
 namespace {
 
-struct Options {
+struct ConvertArguments {
   std::string in, out, adapter, dtype = "bf16";
   bool json = false;
 };
 
-void run_convert(const Options& o) {
+void run_convert(const ConvertArguments& o) {
   if (o.out.ends_with(".gguf"))
     throw UsageError("OUT is " + o.out + "; convert writes Hugging Face directories, and GGUF files are not written yet.");
   OpenedModel opened = as_huggingface(open_model(o.in));
@@ -44,7 +44,7 @@ void run_convert(const Options& o) {
 }  // namespace
 
 Action define_convert(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ConvertArguments>();
   app.add_option("IN", o->in, "A Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache")
       ->type_name("")
       ->required();

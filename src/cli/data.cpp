@@ -11,7 +11,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/session.h"
-#include "generate/model_tokenizer.h"
+#include "engine/model_tokenizer.h"
 #include "tokenizer/load.h"
 #include "train/data/characters.h"
 #include "train/data/prepare.h"
@@ -21,7 +21,7 @@ namespace {
 
 constexpr char kCharacters[] = "characters";
 
-struct Options {
+struct DataArguments {
   PrepareOptions prepare;
   std::string tokenizer, out, format, separator, check;
   int64_t threads = 0, seed = 0;
@@ -38,7 +38,7 @@ void print_counts(const char* name, uint64_t tokens, uint64_t documents, uint64_
         tokens == 0 ? "" : fmt::format(", {:.2f} bytes a token", static_cast<double>(text_bytes) / static_cast<double>(tokens)));
 }
 
-void check(const Options& o) {
+void check(const DataArguments& o) {
   const TokenData data = TokenData::open(o.check);
   data.verify();
   if (o.json) {
@@ -50,7 +50,7 @@ void check(const Options& o) {
   print_counts("whole", data.tokens(), data.documents(), data.text_bytes());
 }
 
-void run_data(Options o) {
+void run_data(DataArguments o) {
   if (!o.check.empty()) {
     if (!o.prepare.files.empty() || !o.out.empty()) throw UsageError("--check reads one folder and takes no FILES and no --out.");
     check(o);
@@ -108,7 +108,7 @@ void run_data(Options o) {
 }  // namespace
 
 Action define_data(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<DataArguments>();
   app.add_option("FILES", o->prepare.files, "Text files, or JSON lines (.jsonl), each also as .gz or .zst")->type_name("");
   app.add_option("--tokenizer", o->tokenizer,
                  "A model or a bare tokenizer; \"characters\" makes a vocabulary of the text's characters and writes it to "
@@ -130,7 +130,7 @@ Action define_data(CLI::App& app) {
   add_choice(app, "--format", o->format, "text|jsonl", "What the files are; default: what their names say");
   app.add_option(
          "--document", o->separator,
-         "Text files: what stands between documents, such as '<|endoftext|>' or '\\n\\n\\n'; without it a file is one document")
+         "Text files: the separator between documents, such as '<|endoftext|>' or '\\n\\n\\n'; without it a file is one document")
       ->type_name("SEPARATOR")
       ->check(not_empty());
   app.add_flag("--no-special", o->no_special, "No BOS or EOS around documents");

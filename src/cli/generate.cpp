@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/plural.h"
+#include "base/stopwatch.h"
 #include "cli/commands.h"
 #include "cli/generate_options.h"
 #include "cli/options.h"
@@ -16,7 +17,7 @@
 namespace vitrine::cli {
 namespace {
 
-struct Options {
+struct GenerateArguments {
   ModelOptions model;
   PromptOptions prompt;
   GenerateFlags generate;
@@ -42,7 +43,7 @@ OrderedJson text_json(const Engine& engine, const Prompt& prompt, std::span<cons
   return prompt.from_text ? OrderedJson(engine.text_behind(prompt.ids, ids)) : OrderedJson(nullptr);
 }
 
-OrderedJson one_by_one(Engine& engine, const Prompt& prompt, const Options& o, double load_ms) {
+OrderedJson one_by_one(Engine& engine, const Prompt& prompt, const GenerateArguments& o, double load_ms) {
   const GenerateOptions options = o.generate.options(engine);
   const bool stream = !o.model.json && prompt.from_text;
   if (stream && terminal().is_terminal) print("{}", dim(prompt.text));
@@ -66,7 +67,7 @@ OrderedJson one_by_one(Engine& engine, const Prompt& prompt, const Options& o, d
           {"timings", timings_json(made.timings)}};
 }
 
-OrderedJson by_beams(Engine& engine, const Prompt& prompt, const Options& o, double load_ms) {
+OrderedJson by_beams(Engine& engine, const Prompt& prompt, const GenerateArguments& o, double load_ms) {
   const BeamOptions options = o.generate.beam_options(engine);
   Timings timings;
   const std::vector<Hypothesis> found = generate_beams(engine, prompt.ids, options, &timings);
@@ -96,7 +97,7 @@ OrderedJson by_beams(Engine& engine, const Prompt& prompt, const Options& o, dou
           {"timings", timings_json(timings)}};
 }
 
-void run_generate(const Options& o) {
+void run_generate(const GenerateArguments& o) {
   o.generate.check();
   const Stopwatch opening;
   Engine engine = open_engine(o.model);
@@ -112,7 +113,7 @@ void run_generate(const Options& o) {
 }  // namespace
 
 Action define_generate(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<GenerateArguments>();
   add_prompt_options(app, o->prompt, false);
   add_count(app, "--max-tokens,-n", o->generate.max_tokens, 0, int64_t{1} << 40, "New tokens at most (default 128)");
   add_sampling_flags(app, o->generate);

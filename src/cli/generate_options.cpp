@@ -15,10 +15,11 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// A number that may be left out. Its range is checked by check_sampling_options, which names it.
-void add_optional(CLI::App& app, const std::string& name, std::optional<double>& value, double low, double high,
-                  const std::string& what) {
+template <class Number>  // double, or one that may be absent
+CLI::Option* add_optional(CLI::App& app, const std::string& name, Number& value, double low, double high,
+                          const std::string& what) {
   auto held = std::make_shared<double>(0);
-  add_number(app, name, *held, low, high, what)->each([held, &value](const std::string& text) {
+  return add_number(app, name, *held, low, high, what)->each([held, &value](const std::string& text) {
     value = std::strtod(text.c_str(), nullptr);  // checked before; unlike std::stod it takes the smallest numbers
   });
 }
@@ -47,25 +48,27 @@ std::vector<int32_t> end_ids(const GenerateFlags& flags, const Engine& engine) {
 }  // namespace
 
 void add_sampling_flags(CLI::App& app, GenerateFlags& flags) {
-  add_optional(app, "--temperature,-t", flags.temperature, 0, 1e6,
-               "Divide scores by this and draw; 0 is greedy. Without a sampling flag the likeliest token is taken");
+  SamplingOptions& s = flags.sampling;
+  const auto rule = [&](CLI::Option* option) { flags.rules.push_back(option); };
+  rule(add_optional(app, "--temperature,-t", s.temperature, 0, 1e6,
+                    "Divide scores by this and sample; 0 is greedy. Without a sampling flag decoding is greedy"));
   auto top_k = std::make_shared<int64_t>(0);
-  add_count(app, "--top-k", *top_k, 0, int64_t{1} << 31, "Draw from the K likeliest tokens; 0 is off")
-      ->each([top_k, &flags](const std::string& text) { flags.top_k = std::stoll(text); });
-  add_optional(app, "--top-p", flags.top_p, 0, 1, "Draw from the likeliest tokens whose probabilities sum to P");
-  add_optional(app, "--min-p", flags.min_p, 0, 1, "Draw from the tokens at least P times as likely as the likeliest");
-  add_optional(app, "--typical-p", flags.typical_p, 0, 1,
-               "Draw from the tokens of most typical surprise whose probabilities sum to P");
-  add_optional(app, "--repetition-penalty", flags.repetition_penalty, 0, 1e6,
-               "Divide the positive scores of tokens seen before by this, multiply negative ones (1 is off)");
-  add_optional(app, "--frequency-penalty", flags.frequency_penalty, -1e6, 1e6,
-               "Subtract this from a token's score each time it was generated");
-  add_optional(app, "--presence-penalty", flags.presence_penalty, -1e6, 1e6,
-               "Subtract this from a token's score once it was generated");
-  app.add_option("--logit-bias", flags.logit_bias, "Add X to a token's score; -inf forbids it. May be repeated")
-      ->type_name("ID=X")
-      ->expected(1)
-      ->take_all();
+  rule(add_count(app, "--top-k", *top_k, 0, int64_t{1} << 31, "Sample from the K likeliest tokens; 0 is off")
+           ->each([top_k, &s](const std::string& text) { s.top_k = std::stoll(text); }));
+  rule(add_optional(app, "--top-p", s.top_p, 0, 1, "Sample from the likeliest tokens whose probabilities sum to P"));
+  rule(add_optional(app, "--min-p", s.min_p, 0, 1, "Sample from the tokens at least P times as likely as the likeliest"));
+  rule(add_optional(app, "--typical-p", s.typical_p, 0, 1,
+                    "Sample from the most typical tokens (locally typical sampling) whose probabilities sum to P"));
+  rule(add_optional(app, "--repetition-penalty", s.repetition_penalty, 0, 1e6,
+                    "Divide the positive scores of tokens seen before by this, multiply negative ones (1 is off)"));
+  rule(add_optional(app, "--frequency-penalty", s.frequency_penalty, -1e6, 1e6,
+                    "Subtract this from a token's score each time it was generated"));
+  rule(add_optional(app, "--presence-penalty", s.presence_penalty, -1e6, 1e6,
+                    "Subtract this from a token's score once it was generated"));
+  rule(app.add_option("--logit-bias", flags.logit_bias, "Add X to a token's score; -inf forbids it. May be repeated")
+           ->type_name("ID=X")
+           ->expected(1)
+           ->take_all());
   app.add_option("--samplers", flags.samplers,
                  "The rules in the order of their use; default: " + sampling_order_text(SamplingOptions().order))
       ->type_name("ORDER")
@@ -92,6 +95,12 @@ void add_stop_flags(CLI::App& app, GenerateFlags& flags) {
   app.add_flag("--ignore-eos", flags.ignore_eos, "Go on after an end token");
 }
 
+std::string GenerateFlags::given_rule() const {
+  for (const CLI::Option* option : rules)
+    if (option->count() > 0) return option->get_name();
+  return "";
+}
+
 void GenerateFlags::check() const {
   if (ignore_eos && !eos.empty()) throw UsageError("--eos and --ignore-eos contradict each other.");
   if (!early_stopping.empty() && early_stopping != "yes" && early_stopping != "no" && early_stopping != "never")
@@ -102,26 +111,15 @@ void GenerateFlags::check() const {
                        : n_return > 1            ? "--return"
                                                  : nullptr;
     if (flag != nullptr) throw UsageError(fmt::format("{} needs --beams with two or more.", flag));
-    const bool draws = temperature || top_k || top_p || min_p || typical_p;
-    if (!samplers.empty() && !draws && !repetition_penalty && !frequency_penalty && !presence_penalty && logit_bias.empty()) {
+    if (!samplers.empty() && given_rule().empty()) {
       parse_sampling_order(samplers);  // a wrong name is told first
       throw UsageError("--samplers orders rules, and none is given, such as --temperature or --repetition-penalty.");
     }
     return;
   }
-  const char* flag = temperature           ? "--temperature"
-                     : top_k               ? "--top-k"
-                     : top_p               ? "--top-p"
-                     : min_p               ? "--min-p"
-                     : typical_p           ? "--typical-p"
-                     : repetition_penalty  ? "--repetition-penalty"
-                     : frequency_penalty   ? "--frequency-penalty"
-                     : presence_penalty    ? "--presence-penalty"
-                     : !logit_bias.empty() ? "--logit-bias"
-                     : !samplers.empty()   ? "--samplers"
-                     : !stops.empty()      ? "--stop"
-                                           : nullptr;
-  if (flag != nullptr)
+  std::string flag = given_rule();
+  if (flag.empty()) flag = !samplers.empty() ? "--samplers" : !stops.empty() ? "--stop" : "";
+  if (!flag.empty())
     throw UsageError(fmt::format("{} does not go together with --beams, which searches for the likeliest text.", flag));
   if (n_return > beams) throw UsageError(fmt::format("--return: {} hypotheses cannot come from {} beams.", n_return, beams));
   if (max_tokens < 1) throw UsageError("--max-tokens: --beams needs at least 1.");
@@ -133,15 +131,7 @@ GenerateOptions GenerateFlags::options(const Engine& engine) const {
   options.ignore_eos = ignore_eos;
   options.eos = end_ids(*this, engine);
   options.stops = stops;
-  SamplingOptions& s = options.sampling;
-  s.temperature = temperature;
-  s.top_k = top_k;
-  s.top_p = top_p;
-  s.min_p = min_p;
-  s.typical_p = typical_p;
-  s.repetition_penalty = repetition_penalty.value_or(1);
-  s.frequency_penalty = frequency_penalty.value_or(0);
-  s.presence_penalty = presence_penalty.value_or(0);
+  SamplingOptions& s = options.sampling = sampling;
   for (const std::string& bias : logit_bias) s.logit_bias.push_back(parse_bias(bias));
   s.seed = static_cast<uint64_t>(seed);
   if (!samplers.empty()) s.order = parse_sampling_order(samplers);

@@ -15,7 +15,7 @@
 namespace vitrine::cli {
 namespace {
 
-struct Options {
+struct InfoArguments {
   ModelOptions model;
   int64_t context = 0, batch = 1;
   bool hooks = false, tensors = false;
@@ -42,7 +42,7 @@ std::string weights_text(const ModelInfo& info) {
                             size(info.q8_0_bytes), size(info.q4_0_bytes));
 }
 
-void run_info(const Options& o) {
+void run_info(const InfoArguments& o) {
   const ModelInfo info =
       model_info(model_or_shipped(o.model.model),
                  {.context = o.context, .batch = o.batch, .numerics = {.f32 = o.model.compute == "f32", .exact = o.model.exact}});
@@ -78,11 +78,12 @@ void run_info(const Options& o) {
 }  // namespace
 
 Action define_info(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<InfoArguments>();
   add_model_name(app, o->model.model);
   add_run_options(app, o->model);
-  add_count(app, "--context", o->context, 1, int64_t{1} << 40, "Positions for the cache's size; default: the model's context");
-  add_count(app, "--batch", o->batch, 1, int64_t{1} << 20, "Sequences for the cache's size (default 1)");
+  add_count(app, "--context", o->context, 1, int64_t{1} << 40,
+            "Compute the cache's size for so many positions; default: the model's context");
+  add_count(app, "--batch", o->batch, 1, int64_t{1} << 20, "Compute the cache's size for so many sequences (default 1)");
   app.add_flag("--hooks", o->hooks, "List the hook names, * for every layer");
   app.add_flag("--tensors", o->tensors, "List the tensors of the model's files");
   return [o] { run_info(*o); };

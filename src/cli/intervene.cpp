@@ -18,39 +18,37 @@
 namespace vitrine::cli {
 namespace {
 
-struct Options {
+struct InterveneArguments {
   ModelOptions model;
   InterveneOptions run;
   int64_t memory_mib = 0;
   std::string recipe, out;
 };
 
-std::string shown(const Engine& engine, const PromptSpec& prompt, const std::vector<int32_t>& ids) {
+std::string shown(const Engine& engine, const std::vector<int32_t>& ids) {
   std::string text;
-  for (const int32_t id : ids) text += (text.empty() ? "" : " ") + shown_piece(engine, !prompt.from_tokens, id);
+  for (const int32_t id : ids) text += (text.empty() ? "" : " ") + shown_piece(engine, id);
   return text;
 }
 
 /// "3 ▁king": what stands at a position.
 std::string position_label(const Engine& engine, const InterveneResult& r, int64_t position) {
-  const PromptSpec& prompt = r.recipe.run_corrupt ? *r.recipe.corrupt : r.recipe.prompt;
-  return fmt::format("{} {}", position, shown_piece(engine, !prompt.from_tokens, r.prompts.run()[static_cast<size_t>(position)]));
+  return fmt::format("{} {}", position, shown_piece(engine, r.prompts.run()[static_cast<size_t>(position)]));
 }
 
 void print_predictions(const Engine& engine, const InterveneResult& r) {
-  const bool from_text = !(r.recipe.run_corrupt ? *r.recipe.corrupt : r.recipe.prompt).from_tokens;
   for (size_t at = 0; at < r.before.size(); ++at) {
     const auto& before = r.before[at].top;
     const auto& after = r.after[at].top;
     int widest = 6;
-    for (const TokenLogprob& entry : before) widest = std::max(widest, width_of(shown_piece(engine, from_text, entry.token)));
-    for (const TokenLogprob& entry : after) widest = std::max(widest, width_of(shown_piece(engine, from_text, entry.token)));
+    for (const TokenLogprob& entry : before) widest = std::max(widest, width_of(shown_piece(engine, entry.token)));
+    for (const TokenLogprob& entry : after) widest = std::max(widest, width_of(shown_piece(engine, entry.token)));
     print("\n{}\n", bold(fmt::format("after {}", position_label(engine, r, r.before[at].position))));
     print("{}\n",
           dim(fmt::format("      {}{}   {}{}", pad_right("before", widest + 10), "", pad_right("after", widest + 10), "was")));
     for (size_t i = 0; i < before.size(); ++i) {
       const auto column = [&](const TokenLogprob& entry) {
-        return pad_right(shown_piece(engine, from_text, entry.token), widest) +
+        return pad_right(shown_piece(engine, entry.token), widest) +
                pad_left(percent(std::exp(static_cast<double>(entry.logprob))), 10);
       };
       const auto was =
@@ -65,8 +63,7 @@ void print_predictions(const Engine& engine, const InterveneResult& r) {
 }
 
 std::string metric_text(const Engine& engine, const InterveneResult& r) {
-  const bool from_text = !r.recipe.prompt.from_tokens;
-  const auto token = [&](size_t i) { return shown_piece(engine, from_text, r.metric_tokens[i]); };
+  const auto token = [&](size_t i) { return shown_piece(engine, r.metric_tokens[i]); };
   switch (r.recipe.metric.kind) {
     case MetricSpec::Kind::logit_difference: return fmt::format("logit({}) - logit({})", token(0), token(1));
     case MetricSpec::Kind::logprob: return fmt::format("log p({})", token(0));
@@ -123,8 +120,8 @@ void print_grid(const Engine& engine, const InterveneResult& r) {
 }
 
 void print_result(const Engine& engine, const InterveneResult& r) {
-  print("{} {}\n", dim(r.recipe.run_corrupt ? "clean  " : "prompt "), shown(engine, r.recipe.prompt, r.prompts.clean));
-  if (r.recipe.corrupt) print("{} {}\n", dim("corrupt"), shown(engine, *r.recipe.corrupt, r.prompts.corrupt));
+  print("{} {}\n", dim(r.recipe.run_corrupt ? "clean  " : "prompt "), shown(engine, r.prompts.clean));
+  if (r.recipe.corrupt) print("{} {}\n", dim("corrupt"), shown(engine, r.prompts.corrupt));
   if (r.recipe.corrupt) print("{} {}\n", dim("edited "), r.recipe.run_corrupt ? "the corrupt prompt" : "the clean prompt");
   for (const InterveneResult::Done& done : r.interventions) {
     write_out(done.text);
@@ -138,7 +135,7 @@ void print_result(const Engine& engine, const InterveneResult& r) {
   if (r.grid) print_grid(engine, r);
 }
 
-void run_intervene(Options o) {
+void run_intervene(InterveneArguments o) {
   Recipe recipe = read_recipe(o.recipe);
   // A recipe's adapter is that of the recipe's model. The recipes of cells name what ran.
   if (o.model.adapter.empty() && o.model.model.empty()) o.model.adapter = recipe.adapter;
@@ -163,7 +160,7 @@ void run_intervene(Options o) {
 }  // namespace
 
 Action define_intervene(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<InterveneArguments>();
   app.add_option("RECIPE", o->recipe, "What to do, in YAML (docs/intervene.md)")->type_name("FILE")->required();
   add_count(app, "--top", o->run.top, 1, 1 << 20, "Tokens to show before and after (default 10)");
   app.add_flag("--all-positions", o->run.all_positions, "Show predictions and KL after every token, not only after the metric's");
@@ -171,7 +168,8 @@ Action define_intervene(CLI::App& app) {
       ->type_name("FILE")
       ->check(not_empty());
   add_count(app, "--memory", o->memory_mib, 1, int64_t{1} << 30,
-            "MiB that values kept for patching may take; more is refused before the run (default: what the machine has left)");
+            "MiB that values kept for patching may take; a larger run is refused before it starts (default: what the machine has "
+            "left)");
   add_model_options(app, o->model);
   return [o] { run_intervene(*o); };
 }

@@ -23,14 +23,14 @@ constexpr Entry kExitCodes[] = {
 };
 constexpr Entry kEnvironment[] = {
     {"VITRINE_TARGET",
-     "Forces the kernels of one instruction set: reference, avx2, avx512, avx512_bf16, amx or neon. --version lists what this "
+     "Forces the kernels of one instruction set: reference, avx2, avx512, avx512_bf16 or amx. --version lists what this "
      "machine has."},
     {"HF_HOME, HF_HUB_CACHE",
      "Where the local Hugging Face cache lies that --model reads ids such as google/gemma-2b from. Nothing is downloaded."},
     {"NO_COLOR", "If set and not empty, no colours are written to a terminal."},
 };
 constexpr const char* kOverview =
-    "Runs decoder-only transformer language models (Gemma, Gemma 2, GPT-2, Llama, Mistral, Qwen 2) from Hugging Face "
+    "Runs decoder-only transformer language models from Hugging Face "
     "directories and GGUF files, and shows every intermediate by name. Results go to standard output, everything else to "
     "standard error; with --json one machine-readable document comes out. Without --model the small model that ships with "
     "vitrine is used.";

@@ -55,7 +55,7 @@ OrderedJson to_json(const Engine& engine, const OneStepOptions& o, const Shown& 
 
 void print_step(const Engine& engine, const OneStepOptions& o, const Shown& shown) {
   const OneStep& s = shown.step;
-  const auto piece = [&](int32_t id) { return shown_piece(engine, true, id); };
+  const auto piece = [&](int32_t id) { return shown_piece(engine, id); };
   print("{}\n", bold(fmt::format("one step of gradient descent on -log p({} | {})", visible(o.target), visible(o.prompt))));
   print("rate {:g}; loss {:.4f} before, {:.4f} after; gradient norm {:.4g}\n", o.rate, s.loss_before, s.loss_after,
         s.gradient_norm);

@@ -1,6 +1,4 @@
 // vitrine picture: one picture of the walk-through as text, data or SVG. vitrine explain: all of them as one offline page.
-#include "picture/picture.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,14 +14,17 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "io/atomic_file.h"
-#include "picture/tables.h"
+#include "picture/data/document.h"
+#include "picture/data/tables.h"
+#include "picture/page/page.h"
+#include "picture/svg/drawings.h"
 
 namespace vitrine::cli {
 namespace {
 
 constexpr char kUsualPrompt[] = "Once upon a time there was a king";
 
-struct Options {
+struct PictureArguments {
   ModelOptions model;
   PromptOptions prompt;
   std::string name, out;
@@ -45,7 +46,7 @@ void list_pictures(bool json) {
   for (const PictureInfo& info : all) print("{}  {}\n", pad_right(info.name, widest), info.summary);
 }
 
-PicturePrompt prompt_of(const Engine& engine, const Options& o) {
+PicturePrompt prompt_of(const Engine& engine, const PictureArguments& o) {
   std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
   if (prompts.size() > 1) throw UsageError("several sequences in --tokens: a picture shows one. Give them one at a time.");
   PicturePrompt prompt;
@@ -60,7 +61,7 @@ PicturePrompt prompt_of(const Engine& engine, const Options& o) {
   return prompt;
 }
 
-PictureOptions picture_options(const Options& o) {
+PictureOptions picture_options(const PictureArguments& o) {
   PictureOptions options;
   const auto given = [](int64_t value) { return value < 0 ? std::optional<int64_t>() : value; };
   options.layer = given(o.layer);
@@ -87,7 +88,7 @@ void write_file(const std::string& path, const std::string& text) {
   log("{} written, {}", path, bytes_text(static_cast<double>(text.size())));
 }
 
-void print_or_write(const Options& o, const std::string& text) {
+void print_or_write(const PictureArguments& o, const std::string& text) {
   if (o.out.empty()) {
     write_out(text);
   } else {
@@ -129,7 +130,7 @@ void print_table(const PictureTable& table) {
   if (table.left_out > 0) print("{}\n", dim(fmt::format("--json has {} more", plural(table.left_out, "row"))));
 }
 
-void run_picture(Options o) {
+void run_picture(PictureArguments o) {
   if (o.list) return list_pictures(o.model.json);
   if (o.name.empty()) throw UsageError("which picture? `vitrine picture --list` names them all.");
   if (o.svg && o.model.json) throw UsageError("--svg and --json exclude each other; run twice for both.");
@@ -147,7 +148,7 @@ void run_picture(Options o) {
     for (const std::string_view name : names) list += (list.empty() ? "" : ", ") + std::string(name);
     throw UsageError(fmt::format("{} is of no use to the picture {}; these take it: {}.", flag, o.name, list));
   };
-  only_for(o.layer >= 0, "--layer", {"attention", "softmax", "query-length"});
+  only_for(o.layer >= 0, "--layer", {"attention", "softmax", "query-length", "interpolation", "task-vectors"});
   only_for(o.head >= 0, "--head", {"attention", "softmax"});
   only_for(o.position >= 0, "--position", {"softmax", "logit-attribution", "input-attribution"});
   only_for(o.words.has_value(), "--words", {"embedding-cosine"});
@@ -171,7 +172,7 @@ void run_picture(Options o) {
   log("--svg draws it, --json gives its numbers.");
 }
 
-void run_explain(const Options& o) {
+void run_explain(const PictureArguments& o) {
   if (o.list) return list_pictures(o.model.json);
   if (o.out.empty() && !o.model.json)
     throw UsageError("where should the page go? Give --out PAGE.html, or --json for the data alone.");
@@ -186,15 +187,15 @@ void run_explain(const Options& o) {
 }  // namespace
 
 Action define_picture(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<PictureArguments>();
   app.add_option("NAME", o->name, "Which picture; --list names them")->type_name("");
   add_prompt_options(app, o->prompt, false);
   app.add_flag("--list", o->list, "List every picture");
   app.add_flag("--svg", o->svg, "Draw it: an SVG file, on standard output or to --out");
-  app.add_option("--out,-o", o->out, "The file to write (replaced if it exists); .svg or .json say which kind")
+  app.add_option("--out,-o", o->out, "The file to write (replaced if it exists); the ending .svg or .json chooses the kind")
       ->type_name("FILE")
       ->check(not_empty());
-  add_count(app, "--layer", o->layer, 0, 1 << 20, "attention, softmax, query-length: this layer");
+  add_count(app, "--layer", o->layer, 0, 1 << 20, "attention, softmax, query-length, interpolation, task-vectors: this layer");
   add_count(app, "--head", o->head, 0, 1 << 20, "attention, softmax: this head");
   add_count(app, "--position", o->position, 0, INT32_MAX,
             "softmax, logit-attribution, input-attribution: this token of the prompt; default: the last");
@@ -206,7 +207,7 @@ Action define_picture(CLI::App& app) {
 }
 
 Action define_explain(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<PictureArguments>();
   add_prompt_options(app, o->prompt, false);
   app.add_flag("--list", o->list, "List every picture of the page");
   app.add_option("--out,-o", o->out, "The HTML file to write (replaced if it exists)")->type_name("PAGE")->check(not_empty());

@@ -62,14 +62,13 @@ OrderedJson document(const Engine& engine, const Prompt& prompt, const std::vect
 }
 
 /// One prediction as a column of pieces with bars.
-void print_bars(const Engine& engine, const Prompt& prompt, const Prediction& prediction) {
+void print_bars(const Engine& engine, const Prediction& prediction) {
   int widest = 0;
-  for (const TokenLogprob& entry : prediction.top)
-    widest = std::max(widest, width_of(shown_piece(engine, prompt.from_text, entry.token)));
+  for (const TokenLogprob& entry : prediction.top) widest = std::max(widest, width_of(shown_piece(engine, entry.token)));
   int rank = 1;
   for (const TokenLogprob& entry : prediction.top) {
     const double share = std::exp(static_cast<double>(entry.logprob));
-    const std::string name = pad_right(shown_piece(engine, prompt.from_text, entry.token), widest);
+    const std::string name = pad_right(shown_piece(engine, entry.token), widest);
     print("{:>4}  {}  {}  {}\n", rank, rank == 1 ? bold(name) : name, pad_left(percent(share), 8), bar(share, kBarCells));
     ++rank;
   }
@@ -79,16 +78,15 @@ void print_bars(const Engine& engine, const Prompt& prompt, const Prediction& pr
 /// really came next is in brackets.
 void print_positions(const Engine& engine, const Prompt& prompt, const std::vector<Prediction>& predictions) {
   int widest = 5;
-  for (const int32_t id : prompt.ids) widest = std::max(widest, width_of(shown_piece(engine, prompt.from_text, id)));
+  for (const int32_t id : prompt.ids) widest = std::max(widest, width_of(shown_piece(engine, id)));
   print("{}\n", dim(fmt::format("{:>5}  {}  expected next", "at", pad_right("piece", widest))));
   for (const Prediction& prediction : predictions) {
     const auto at = static_cast<size_t>(prediction.position);
-    std::string line =
-        fmt::format("{:>5}  {}", prediction.position, pad_right(shown_piece(engine, prompt.from_text, prompt.ids[at]), widest));
+    std::string line = fmt::format("{:>5}  {}", prediction.position, pad_right(shown_piece(engine, prompt.ids[at]), widest));
     int columns = width_of(line);
     for (const TokenLogprob& entry : prediction.top) {
       const bool came = at + 1 < prompt.ids.size() && prompt.ids[at + 1] == entry.token;
-      const std::string name = shown_piece(engine, prompt.from_text, entry.token);
+      const std::string name = shown_piece(engine, entry.token);
       const std::string text =
           fmt::format("{} {}", came ? "[" + name + "]" : name, percent(std::exp(static_cast<double>(entry.logprob))));
       if (terminal().columns > 0 && columns + 2 + width_of(text) > terminal().columns) break;
@@ -122,7 +120,7 @@ void predict(const PredictOptions& o) {
     if (o.all_positions) {
       print_positions(engine, prompts[i], predictions[i]);
     } else {
-      print_bars(engine, prompts[i], predictions[i][0]);
+      print_bars(engine, predictions[i][0]);
     }
   }
 }

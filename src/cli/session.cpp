@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "cli/options.h"
-#include "generate/model_tokenizer.h"
+#include "engine/model_tokenizer.h"
 #include "model/adapter.h"
 
 namespace vitrine::cli {
@@ -25,14 +25,15 @@ void add_run_options(CLI::App& app, ModelOptions& options) {
   add_choice(app, "--compute", options.compute, "auto|f32",
              "Precision: auto multiplies 16-bit and block weights in their own precision, f32 widens them and computes in f32 "
              "(default auto)");
-  app.add_flag("--exact", options.exact, "One kernel class, so that batch, chunks and cache state change no bit");
+  app.add_flag("--exact", options.exact,
+               "Always use the same kernels, so that batch, chunks and cache state do not change a bit");
   add_json(app, options.json);
 }
 
 void add_model_options(CLI::App& app, ModelOptions& options) {
   add_model_name(app, options.model);
   app.add_option("--adapter", options.adapter,
-                 "The folder of a LoRA adapter as PEFT or `vitrine train` writes it, which runs beside the model")
+                 "The folder of a LoRA adapter, written by PEFT or `vitrine train`, to run with the model")
       ->type_name("FOLDER")
       ->check(not_empty());
   add_run_options(app, options);
@@ -164,8 +165,8 @@ OrderedJson piece_json(const Engine& engine, int32_t id) {
   return piece ? OrderedJson(*piece) : OrderedJson(nullptr);
 }
 
-std::string shown_piece(const Engine& engine, bool from_text, int32_t id) {
-  const std::optional<std::string> piece = from_text ? engine.piece(id) : std::nullopt;
+std::string shown_piece(const Engine& engine, int32_t id) {
+  const std::optional<std::string> piece = engine.piece(id);
   return piece ? visible(*piece) : fmt::format("{}", id);
 }
 

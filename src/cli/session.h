@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/output.h"
-#include "generate/engine.h"
+#include "engine/engine.h"
 
 namespace vitrine::cli {
 
@@ -46,7 +46,7 @@ void add_prompt_options(CLI::App& app, PromptOptions& options, bool batches);
 struct Prompt {
   std::string text;          // as given
   std::vector<int32_t> ids;  // what goes into the model
-  bool from_text = false;    // pieces and text are known
+  bool from_text = false;    // given as text, not as ids
 };
 
 /// The engine for the options' model.
@@ -65,7 +65,7 @@ std::vector<Prompt> read_prompts(const Engine& engine, const PromptOptions& opti
 OrderedJson pieces_json(const Engine& engine, const Prompt& prompt, std::span<const int32_t> ids);
 /// One of them; null for an id without a piece.
 OrderedJson piece_json(const Engine& engine, int32_t id);
-/// One piece for a person to read; the id itself for a prompt given as ids, and for an id without a piece.
-std::string shown_piece(const Engine& engine, bool from_text, int32_t id);
+/// One piece for a person to read; the id itself without a tokenizer, and for an id without a piece.
+std::string shown_piece(const Engine& engine, int32_t id);
 
 }  // namespace vitrine::cli

@@ -9,7 +9,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
-#include "generate/model_tokenizer.h"
+#include "engine/model_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace vitrine::cli {

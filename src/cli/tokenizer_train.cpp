@@ -3,12 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <memory>
 
 #include "base/error.h"
 #include "base/plural.h"
+#include "base/stopwatch.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -22,7 +22,7 @@
 namespace vitrine::cli {
 namespace {
 
-struct Options {
+struct TokenizerTrainArguments {
   std::vector<std::string> files;
   std::string kind = "byte-bpe", out, byte_fallback = "on";
   TextOptions text = {.invalid = InvalidText::keep};
@@ -140,7 +140,7 @@ void write_files(const TrainedTokenizer& trained, const std::string& folder) {
       std::filesystem::remove(path(name), ignored);
 }
 
-OrderedJson document(const TrainedTokenizer& trained, const Options& o, double seconds) {
+OrderedJson document(const TrainedTokenizer& trained, const TokenizerTrainArguments& o, double seconds) {
   OrderedJson json = {{"kind", o.kind},
                       {"vocab_size", trained.pieces.size()},
                       {"merges", trained.merges.size()},
@@ -175,7 +175,7 @@ void print_merges(const TrainedTokenizer& trained) {
           piece(m.right));
 }
 
-void report(const TrainedTokenizer& t, const Options& o, double seconds) {
+void report(const TrainedTokenizer& t, const TokenizerTrainArguments& o, double seconds) {
   log("{} of text, {} words, {} of them different; {:.2f} s", bytes_text(double(t.bytes)), grouped(int64_t(t.words)),
       grouped(int64_t(t.distinct_words)), seconds);
   if (t.pruned_words > 0)
@@ -196,7 +196,7 @@ void report(const TrainedTokenizer& t, const Options& o, double seconds) {
   log("{} pieces written to {}", grouped(int64_t(t.pieces.size())), o.out);
 }
 
-void train(Options o) {
+void train(TokenizerTrainArguments o) {
   o.train.kind = o.kind == "byte-bpe" ? TokenizerKind::byte_bpe : TokenizerKind::sentencepiece_bpe;
   if (o.train.kind == TokenizerKind::byte_bpe) {
     if (!o.train.user_defined.empty()) throw UsageError("--user-defined is for --kind sentencepiece-bpe; use --special.");
@@ -225,7 +225,7 @@ void train(Options o) {
   Corpus corpus(o.files, o.text);
   const MadeFolder made = prepare_folder(o.out, o.overwrite, o.files);
 
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   TrainedTokenizer trained;
   {
     ThreadPool pool(int(o.threads));
@@ -237,7 +237,7 @@ void train(Options o) {
     };
     trained = train_tokenizer(next, o.train, pool);
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = watch.ms() / 1000;
   write_files(trained, o.out);
   if (o.json) {
     print_json(document(trained, o, seconds));
@@ -250,7 +250,7 @@ void train(Options o) {
 }  // namespace
 
 Action define_tokenizer_train(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TokenizerTrainArguments>();
   app.add_option("FILES", o->files, "Text files; .gz and .zst are unpacked, .jsonl gives the texts of its lines")
       ->type_name("")
       ->required();
@@ -272,12 +272,12 @@ Action define_tokenizer_train(CLI::App& app) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_count(app, "--min-frequency", o->train.min_frequency, 0, int64_t{1} << 40,
-            "Pairs that came less often are not merged (default 0)");
+            "Pairs that occur less often are not merged (default 0)");
   app.add_option("--key", o->text.key, "JSON lines: the key that holds the text")
       ->type_name("KEY")
       ->capture_default_str()
       ->each([o](const std::string&) { o->has_key = true; });
-  app.add_option("--document", o->text.separator, "What stands between the documents of a text file; it belongs to no word")
+  app.add_option("--document", o->text.separator, "The separator between the documents of a text file; it belongs to no word")
       ->type_name("TEXT")
       ->check(not_empty());
   add_number(app, "--character-coverage", o->train.character_coverage, 0, 1,
@@ -290,7 +290,7 @@ Action define_tokenizer_train(CLI::App& app) {
   app.add_flag("--show-merges", o->show_merges, "Print each merge with its count");
   add_count(app, "--threads", o->threads, 1, 1024, "Threads (default: the cores this process may use)");
   add_count(app, "--limit-memory", o->memory_mib, 16, int64_t{1} << 30,
-            "MiB for words and their merging; beyond it the rarest words are left out (default 1024)");
+            "MiB for words and merging; beyond that the rarest words are dropped (default 1024)");
   app.add_flag("--overwrite", o->overwrite, "Replace a tokenizer that is in DIR");
   add_json(app, o->json);
   return [o] { train(*o); };

@@ -16,14 +16,14 @@
 namespace vitrine::cli {
 namespace {
 
-struct Options {
+struct TraceArguments {
   ModelOptions model;
   PromptOptions prompt;
   TraceOptions trace;
   std::string labels, out;
 };
 
-void run_trace(Options o) {
+void run_trace(TraceArguments o) {
   const bool gradients = o.trace.gradients || !o.trace.gradients_at.empty();
   if (o.trace.hooks.empty() && !gradients)
     throw UsageError(
@@ -62,7 +62,7 @@ void run_trace(Options o) {
 }  // namespace
 
 Action define_trace(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TraceArguments>();
   add_prompt_options(app, o->prompt, false);
   app.add_option(
          "--hooks", o->trace.hooks,

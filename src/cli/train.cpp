@@ -1,10 +1,6 @@
 // vitrine train: learning, from a configuration.
 #include "train/train.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <csignal>
 #include <memory>
 #include <thread>
 
@@ -15,63 +11,20 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/stop_signals.h"
 #include "cli/train_view.h"
 #include "train/example.h"
 
 namespace vitrine::cli {
 namespace {
 
-struct Options {
+struct TrainArguments {
   std::string config;
   bool resume = false, example = false, json = false, distill = false;
   OneStepOptions one_step;
 };
 
-volatile std::sig_atomic_t stop_asked = 0;
-std::string_view stopping;  // what is said then
-
-// A signal handler, which may only do what is safe in one.
-void ask_to_stop(int) {
-  stop_asked = 1;
-  const int before = errno;
-  static_cast<void>(!::write(STDERR_FILENO, stopping.data(), stopping.size()));
-  errno = before;
-}
-
-// SIGINT, SIGTERM and SIGHUP (the terminal was closed) finish the step, save and end; a second one ends at once. Who ignores them
-// from outside goes on doing so. Without SIGPIPE a run outlives the reader of its messages.
-class StopSignals {
- public:
-  /// first: of several processes one says that it heard.
-  explicit StopSignals(bool first) {
-    stop_asked = 0;
-    stopping = "\nstopping: finishing this step and saving\n";
-    if (::isatty(STDERR_FILENO) != 1) stopping.remove_prefix(1);  // on a terminal a line of the view may stand there
-    if (!first) stopping = {};
-    for (size_t i = 0; i < std::size(kSignals); ++i) {
-      struct sigaction action = {};
-      action.sa_handler = ask_to_stop;
-      action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
-      ::sigaction(kSignals[i], nullptr, &before_[i]);
-      if (before_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
-    }
-    struct sigaction ignore = {};
-    ignore.sa_handler = SIG_IGN;
-    ::sigaction(SIGPIPE, &ignore, &before_pipe_);
-  }
-  ~StopSignals() {
-    for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
-    ::sigaction(SIGPIPE, &before_pipe_, nullptr);
-  }
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
-
- private:
-  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
-  struct sigaction before_[std::size(kSignals)] = {}, before_pipe_ = {};
-};
-
-void print_result(const TrainResult& r, const Options& o, int ranks) {
+void print_result(const TrainResult& r, const TrainArguments& o, int ranks) {
   if (o.json) {
     OrderedJson document;
     document["step"] = r.step;
@@ -96,10 +49,10 @@ void print_result(const TrainResult& r, const Options& o, int ranks) {
   if (r.stopped) print("Go on with: {} --resume\n", again);
 }
 
-void run_config(const Options& o, Comm& comm);
+void run_config(const TrainArguments& o, Comm& comm);
 
 // Where several processes train together, the one that fails says why and ends the others, which may be waiting for it.
-void run_together(const Options& o, Comm& comm) {
+void run_together(const TrainArguments& o, Comm& comm) {
   const auto end = [&](const std::string& message, int code) {
     // What is wrong for all is said once, by rank 0: it ends the others in this second.
     if (comm.rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
@@ -117,7 +70,7 @@ void run_together(const Options& o, Comm& comm) {
   }
 }
 
-void run_train(const Options& o) {
+void run_train(const TrainArguments& o) {
   if (o.one_step.given) {
     OneStepOptions one_step = o.one_step;
     one_step.json = o.json;
@@ -133,7 +86,7 @@ void run_train(const Options& o) {
     run_config(o, *comm);
 }
 
-void run_config(const Options& o, Comm& comm) {
+void run_config(const TrainArguments& o, Comm& comm) {
   const TrainConfig config = read_train_config(o.config);
   if (o.distill && !config.distill)
     throw InputError(o.config +
@@ -172,7 +125,7 @@ void run_config(const Options& o, Comm& comm) {
     log("saved {}{}", path, unlinked.empty() ? "" : "; " + unlinked);
   };
   const StopSignals signals(comm.rank() == 0);
-  events.stop = [] { return stop_asked != 0; };
+  events.stop = [] { return StopSignals::asked(); };
   const TrainResult result = train(config, o.resume, events, &comm);
   progress.reset();
   if (comm.rank() == 0) print_result(result, o, comm.size());
@@ -181,9 +134,10 @@ void run_config(const Options& o, Comm& comm) {
 }  // namespace
 
 Action define_train(CLI::App& app) {
-  auto o = std::make_shared<Options>();
-  app.add_option("CONFIG", o->config, "What to train on what, in YAML (docs/training.md)")->type_name("FILE");
-  app.add_flag("--resume", o->resume, "Go on from the newest checkpoint of the run, to the same bits as without a break");
+  auto o = std::make_shared<TrainArguments>();
+  app.add_option("CONFIG", o->config, "The configuration, in YAML (docs/training.md)")->type_name("FILE");
+  app.add_flag("--resume", o->resume,
+               "Resume from the newest checkpoint; the result is the same, bit for bit, as without a break");
   app.add_flag("--example", o->example, "Print a commented configuration that runs as it is");
   add_one_step_options(app, o->one_step);
   CLI::Option *one_step = app.get_option("--one-step"), *example = app.get_option("--example");
@@ -197,12 +151,13 @@ Action define_train(CLI::App& app) {
 
 // The same run: a configuration with a teacher. `vitrine train` runs it, too.
 Action define_distill(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TrainArguments>();
   o->distill = true;
-  app.add_option("CONFIG", o->config, "What to train on what, with a teacher, in YAML (docs/distillation.md)")
+  app.add_option("CONFIG", o->config, "The configuration with a teacher, in YAML (docs/distillation.md)")
       ->type_name("FILE")
       ->required();
-  app.add_flag("--resume", o->resume, "Go on from the newest checkpoint of the run, to the same bits as without a break");
+  app.add_flag("--resume", o->resume,
+               "Resume from the newest checkpoint; the result is the same, bit for bit, as without a break");
   add_json(app, o->json);
   return [o] { run_train(*o); };
 }

@@ -16,7 +16,7 @@
 namespace vitrine::cli {
 namespace {
 
-struct Options {
+struct VerifyArguments {
   ModelOptions model;
   std::string reference;
 };
@@ -49,7 +49,7 @@ void print_report(const VerifyReport& report) {
   print("{}\n", verdict(report));  // the last line of the result, after all that is said about it
 }
 
-void run_verify(const Options& o) {
+void run_verify(const VerifyArguments& o) {
   Engine engine = open_engine(o.model);
   const VerifyReport report = verify(engine, o.reference);
   if (o.model.json) {
@@ -64,7 +64,7 @@ void run_verify(const Options& o) {
 }  // namespace
 
 Action define_verify(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<VerifyArguments>();
   app.add_option("--reference", o->reference,
                  "A folder or safetensors file with the reference's numbers (docs/numerics.md describes the forms)")
       ->type_name("DIR")

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "generate/merge_sort.h"
+#include "base/merge_sort.h"
 
 namespace vitrine {
 namespace {

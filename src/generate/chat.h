@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "generate/engine.h"
-#include "generate/jinja.h"
+#include "engine/engine.h"
+#include "jinja/jinja.h"
 
 namespace vitrine {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "generate/row_math.h"
+#include "engine/row_math.h"
 #include "inspect/listening.h"
 #include "inspect/objective.h"
 #include "inspect/weights.h"

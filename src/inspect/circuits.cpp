@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "inspect/factors.h"
-#include "inspect/form.h"
 #include "inspect/listening.h"
 #include "inspect/weights.h"
 
@@ -125,7 +124,7 @@ class Table {
     check_place(shape_, options_.layer, options_.head);
     check_offset(engine_.model(), shape_, options_.offset);
     const auto width = static_cast<size_t>(shape_.d_model), rows = static_cast<size_t>(shape_.n_heads * shape_.head_dim);
-    if (options_.composition) require_residual(engine_, "A composition of heads");
+    if (options_.composition) require_residual(engine_.model(), engine_.name(), "A composition of heads");
     const size_t layers = options_.composition ? static_cast<size_t>(shape_.n_layers) : 1;
     require_memory((width * width * 2 + (layers + 12) * rows * width) * sizeof(float), options_.memory,
                    "The circuits of " + std::to_string(shape_.n_layers) + " layers", "Leave the compositions out");

@@ -7,27 +7,18 @@
 #include <span>
 
 #include "base/error.h"
-#include "generate/row_math.h"
+#include "engine/row_math.h"
 #include "inspect/hooks.h"
 #include "inspect/listening.h"
 
 namespace vitrine {
 namespace {
 
-class TypeNames final : public TensorTable {
- public:
-  void matrix(Weight& weight, const TensorLine&) override { names_.insert(std::string(name_of(weight.dtype))); }
-  void vector(Vector&, const TensorLine&) override {}
-  std::vector<std::string> list() const { return {names_.begin(), names_.end()}; }
-
- private:
-  std::set<std::string> names_;
-};
-
-std::vector<std::string> dtypes_of(Engine& engine) {
-  TypeNames names;
-  engine.opened().model->tensors(names);
-  return names.list();
+std::vector<std::string> dtypes_of(const Engine& engine) {
+  std::set<std::string> names;
+  for (const TensorLine& line : engine.model().tensors())
+    if (line.weight != nullptr) names.insert(std::string(name_of(line.weight->dtype)));
+  return {names.begin(), names.end()};
 }
 
 void check_same_sizes(const Engine& a, const Engine& b) {
@@ -70,7 +61,7 @@ class Differences final : public Listener {
 
   bool wants(std::string_view name) const override { return first_.values().contains(name); }
   Tensor see(Context&, std::string_view name, const Tensor& value) override {
-    const Numbers& a = first_.values().find(name)->second.numbers;
+    const FloatVector& a = first_.values().find(name)->second.values;
     if (heads_first(name)) {
       compare_patterns(a, value);
     } else {
@@ -147,7 +138,7 @@ ModelComparison compare_models(Engine& a, Engine& b, std::span<const int32_t> id
   std::vector<HookRequest> requests;
   for (const char* hook : {"blocks.0.hook_resid_pre", "blocks.*.attn.hook_pattern", "blocks.*.hook_resid_post"}) {
     queries.push_back(parse_hook_query(hook));
-    requests.push_back({.pattern = hook});
+    requests.push_back({.glob = hook});
   }
   require_memory(capture_bytes(plan_captures(a.model(), queries, static_cast<int64_t>(ids.size()))), memory,
                  "The streams and patterns of " + std::to_string(ids.size()) + " tokens", "Compare on a shorter prompt");

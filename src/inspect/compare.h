@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "generate/engine.h"
+#include "engine/engine.h"
 
 namespace vitrine {
 

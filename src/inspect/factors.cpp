@@ -96,6 +96,14 @@ LayerFactors layer_factors(Engine& engine, const NamedWeights& weights, int64_t 
   }
   const FrozenNorm behind = frozen_norm(weights, spec, block + "ln1_post");  // an RMSNorm: nothing but a factor
   for (size_t i = 0; i < behind.gain.size(); ++i) f.o.col(static_cast<Eigen::Index>(i)) *= static_cast<float>(behind.gain[i]);
+  // Norms on each head's query and key: their weights are factors of the head's rows.
+  const auto fold_head_norm = [&](RowsF& rows, const std::string& name) {
+    const std::vector<double> gain = frozen_norm(weights, spec, name).gain;
+    for (Eigen::Index r = 0; r < rows.rows() && !gain.empty(); ++r)
+      rows.row(r) *= static_cast<float>(gain[static_cast<size_t>(r % f.d_head)]);
+  };
+  fold_head_norm(f.q, block + "attn.q_norm");
+  fold_head_norm(f.k, block + "attn.k_norm");
   if (spec.rope && offset != 0) turn(f.q, f.d_head, offset, *spec.rope);
   return f;
 }

@@ -2,7 +2,7 @@
 // The factors of every head of one layer, with what is linear in the norms folded in (see circuits.h).
 #include <Eigen/Core>
 
-#include "generate/engine.h"
+#include "engine/engine.h"
 #include "inspect/weights.h"
 
 namespace vitrine {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "generate/engine.h"
+#include "engine/engine.h"
 
 namespace vitrine {
 

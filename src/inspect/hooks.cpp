@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "model/layer_name.h"
 
 namespace vitrine {
 namespace {
@@ -81,10 +82,10 @@ HookQuery::Slice parse_slice(std::string_view query, std::string_view text) {
 bool has_heads(std::string_view name, const std::vector<int64_t>& shape) { return shape.size() >= 3 || heads_first(name); }
 
 // What a user may have meant: the nearest names, each layer's once, with the layer that was asked for if the model has it.
-std::string nearest_names(const Model& model, std::string_view pattern) {
-  const auto [layer, rest] = split_layer(pattern);
+std::string nearest_names(const Model& model, std::string_view glob) {
+  const auto [layer, rest] = split_layer(glob);
   const int64_t n_layers = model.shape().n_layers;
-  const std::string asked = layer >= 0 ? "blocks.*." + std::string(rest) : std::string(pattern);
+  const std::string asked = layer >= 0 ? "blocks.*." + std::string(rest) : std::string(glob);
   std::map<std::string, size_t> distances;
   for (const std::string& name : model.hook_names()) {
     const auto [of_layer, hook] = split_layer(name);
@@ -117,16 +118,16 @@ bool norms_come_after(const std::vector<std::string>& names) {
 std::vector<std::string> names_that_fit(const Model& model, const HookQuery& query) {
   const std::vector<std::string> all = model.hook_names();
   std::vector<std::string> found;
-  const auto collect = [&](std::string_view pattern) {
-    std::copy_if(all.begin(), all.end(), std::back_inserter(found), [&](const std::string& name) { return fits(pattern, name); });
+  const auto collect = [&](std::string_view glob) {
+    std::copy_if(all.begin(), all.end(), std::back_inserter(found), [&](const std::string& name) { return fits(glob, name); });
   };
-  collect(query.pattern);
-  const std::optional<std::string> alias = hook_alias(query.pattern);
-  const bool input_norm = query.pattern.starts_with("normalized_resid_pre") || query.pattern.starts_with("normalized_resid_mid");
+  collect(query.glob);
+  const std::optional<std::string> alias = hook_alias(query.glob);
+  const bool input_norm = query.glob.starts_with("normalized_resid_pre") || query.glob.starts_with("normalized_resid_mid");
   if (found.empty() && alias && !(input_norm && norms_come_after(all))) collect(*alias);
   if (found.empty())
-    throw InputError("no hook of this " + model.shape().family + " model fits \"" + query.pattern + "\". " +
-                     nearest_names(model, alias.value_or(query.pattern)) + " `vitrine info --hooks` lists every name");
+    throw InputError("no hook of this " + model.shape().family + " model fits \"" + query.glob + "\". " +
+                     nearest_names(model, alias.value_or(query.glob)) + " `vitrine info --hooks` lists every name");
   return found;
 }
 
@@ -162,22 +163,12 @@ Capture capture_of(const Model& model, const HookQuery& query, const std::string
 
 }  // namespace
 
-std::pair<int64_t, std::string_view> split_layer(std::string_view name) {
-  constexpr std::string_view kBlocks = "blocks.";
-  if (!name.starts_with(kBlocks)) return {-1, name};
-  const size_t dot = name.find('.', kBlocks.size());
-  if (dot == std::string_view::npos) return {-1, name};
-  const std::optional<int64_t> layer = whole_number(name.substr(kBlocks.size(), dot - kBlocks.size()));
-  if (!layer) return {-1, name};
-  return {*layer, name.substr(dot + 1)};
-}
-
 HookQuery parse_hook_query(std::string_view text) {
   HookQuery query;
   query.text = text;
   const size_t open = text.find('[');
-  query.pattern = text.substr(0, open);
-  if (query.pattern.empty()) bad_query(text, "has no name");
+  query.glob = text.substr(0, open);
+  if (query.glob.empty()) bad_query(text, "has no name");
   if (open == std::string_view::npos) return query;
   if (text.back() != ']') bad_query(text, "has a [ without its ] at the end");
   std::string_view inside = text.substr(open + 1, text.size() - open - 2);
@@ -243,6 +234,8 @@ std::vector<int64_t> hook_shape(const Model& model, std::string_view name, int64
   if (hook == "attn.hook_k" || hook == "attn.hook_rot_k") return {rows, s.n_kv_heads, s.head_dim};
   if (hook == "attn.hook_v") return {rows, s.n_kv_heads, s.head_dim};
   if (hook == "attn.hook_z") return {rows, s.n_heads, s.head_dim};
+  if (hook.starts_with("attn.q_norm.")) return {rows, s.n_heads, hook.ends_with("scale") ? 1 : s.head_dim};
+  if (hook.starts_with("attn.k_norm.")) return {rows, s.n_kv_heads, hook.ends_with("scale") ? 1 : s.head_dim};
   if (hook == "attn.hook_result") return {rows, s.n_heads, s.d_model};
   if (hook.starts_with("mlp.hook_")) return {rows, s.d_ff};
   if (hook.ends_with("hook_scale")) return {rows, 1};

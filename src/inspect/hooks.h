@@ -14,9 +14,6 @@
 
 namespace vitrine {
 
-/// The parts of a hook's name: 3 and "attn.hook_q" of "blocks.3.attn.hook_q"; -1 and the name of one outside the layers.
-std::pair<int64_t, std::string_view> split_layer(std::string_view name);
-
 /// One request as a user writes it:   PATTERN  or  PATTERN[heads=SLICE,positions=SLICE]
 ///
 /// PATTERN    a hook name in which * stands for any run of characters ("blocks.*.attn.hook_pattern", "*"), or an alias:
@@ -34,8 +31,8 @@ struct HookQuery {
     std::optional<int64_t> first, end;  // negative: from the end; none: the axis' own end
     bool single = false;                // was written as one index, which must exist
   };
-  std::string text;     // as written, for messages
-  std::string pattern;  // alias resolved by plan_captures, which knows the model
+  std::string text;  // as written, for messages
+  std::string glob;  // alias resolved by plan_captures, which knows the model
   std::optional<Slice> heads, positions;
 };
 
@@ -43,7 +40,7 @@ struct HookQuery {
 HookQuery parse_hook_query(std::string_view text);
 
 /// Our names for an alias ("attn_out": "blocks.*.hook_attn_out"; "pattern.3": "blocks.3.attn.hook_pattern"); nothing if it is
-/// none. An alias is tried only where the text fits no hook name as a pattern.
+/// none. An alias is tried only where the text fits no hook name as a glob.
 std::optional<std::string> hook_alias(std::string_view name);
 
 /// One hook that will be kept.

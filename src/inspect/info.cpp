@@ -4,8 +4,8 @@
 #include <set>
 
 #include "base/error.h"
-#include "generate/engine.h"
-#include "generate/model_tokenizer.h"
+#include "engine/engine.h"
+#include "engine/model_tokenizer.h"
 #include "kernels/table.h"
 
 namespace vitrine {
@@ -17,24 +17,15 @@ constexpr int64_t kMostSize = INT32_MAX;
 
 // Bytes of all weights if matrices were stored as one type, in blocks along their inputs; vectors are f32, and so are
 // matrices that no whole number of blocks fits.
-class StoredAs final : public TensorTable {
- public:
-  explicit StoredAs(DType type) : type_(type) {}
-  void matrix(Weight&, const TensorLine& line) override {
-    const bool fits = !is_block(type_) || line.in.size % static_cast<int64_t>(kBlock) == 0;
-    bytes += line.out.size * static_cast<int64_t>(row_bytes(fits ? type_ : DType::f32, static_cast<size_t>(line.in.size)));
-  }
-  void vector(Vector&, const TensorLine& line) override { bytes += line.out.size * static_cast<int64_t>(sizeof(float)); }
+int64_t bytes_as(const Model& model, DType type) {
   int64_t bytes = 0;
-
- private:
-  DType type_;
-};
-
-int64_t bytes_as(Model& model, DType type) {
-  StoredAs table(type);
-  model.tensors(table);
-  return table.bytes;
+  for (const TensorLine& line : model.tensors()) {
+    const bool matrix = line.weight != nullptr;
+    const bool fits = matrix && (!is_block(type) || line.in.size % static_cast<int64_t>(kBlock) == 0);
+    bytes +=
+        line.out.size * static_cast<int64_t>(row_bytes(fits ? type : DType::f32, static_cast<size_t>(matrix ? line.in.size : 1)));
+  }
+  return bytes;
 }
 
 // Bytes of the cache of `batch` sequences of `positions`.

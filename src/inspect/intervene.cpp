@@ -49,7 +49,7 @@ Part part_of(const ValueEdit& edit, const Tensor& value, int64_t offset) {
   // The axes of the numbers, from the right: c, then heads (of a value that has them), then positions.
   const auto refuse = [&] {
     throw ShapeError("the numbers for " + edit.hook + " have shape " + shape_text(edit.shape) + " and number " +
-                     std::to_string(edit.numbers.size()) + "; the value is " + value.shape().text() +
+                     std::to_string(edit.values.size()) + "; the value is " + value.shape().text() +
                      ", of which positions from " + std::to_string(p_first + offset) + " to " +
                      std::to_string(p_end + offset - 1) +
                      (heads ? " and " + std::to_string(h_end - h_first) + " head(s)" : std::string()) + " are touched");
@@ -67,7 +67,7 @@ Part part_of(const ValueEdit& edit, const Tensor& value, int64_t offset) {
     part.stride[static_cast<size_t>(axis)] = size == 1 ? 0 : stride;
     stride *= size;
   }
-  if (stride != static_cast<int64_t>(edit.numbers.size())) refuse();
+  if (stride != static_cast<int64_t>(edit.values.size())) refuse();
   return part;
 }
 
@@ -136,7 +136,7 @@ Tensor Interventions::edited(Context& ctx, const ValueEdit& edit, const Tensor& 
   visit_scalar(value, [&](auto zero) {
     using T = decltype(zero);
     T* y = node.y.data<T>();
-    const float* numbers = edit.numbers.data();
+    const float* numbers = edit.values.data();
     const T factor = static_cast<T>(edit.factor);
     switch (edit.kind) {
       case ValueEdit::Kind::set: each_touched(part, [&](int64_t i, int64_t n) { y[i] = static_cast<T>(numbers[n]); }); break;

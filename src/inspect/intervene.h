@@ -25,7 +25,7 @@ struct ValueEdit {
   /// Of set and add. `shape` is broadcast, from the right, to the part that is touched: [] is one number for all, [head_dim]
   /// the same vector for every head and position, [heads, head_dim], [positions, heads, head_dim]. Of scores and patterns the
   /// part is [heads, queries, keys], and in a step that has not reached all keys the rest is left out.
-  std::vector<float> numbers = {};
+  std::vector<float> values = {};
   std::vector<int64_t> shape = {};
   double factor = 1;
   /// Of recall: hooks that come before `hook` in the run and have its shape.

@@ -20,9 +20,9 @@ struct Word {
   const char* word;
   Enum value;
 };
-constexpr std::array kTargets = {Word<Target>{"head", Target::head}, Word<Target>{"mlp", Target::mlp},
-                                 Word<Target>{"attn", Target::attn}, Word<Target>{"layer", Target::layer},
-                                 Word<Target>{"norm", Target::norm}, Word<Target>{"hook", Target::hook}};
+constexpr std::array kTargetWords = {Word<Target>{"head", Target::head}, Word<Target>{"mlp", Target::mlp},
+                                     Word<Target>{"attn", Target::attn}, Word<Target>{"layer", Target::layer},
+                                     Word<Target>{"norm", Target::norm}, Word<Target>{"hook", Target::hook}};
 constexpr std::array kActions = {Word<Action>{"zero", Action::zero},
                                  Word<Action>{"mean", Action::mean},
                                  Word<Action>{"resample", Action::resample},
@@ -108,14 +108,14 @@ void read_numbers(const YamlValue& value, size_t level, VectorSpec& vector) {
     if (level != vector.shape.size()) value.fail("expected a list here, as beside it");
     const auto number = static_cast<float>(value.number());
     if (!std::isfinite(number)) value.fail("expected a number that f32 holds, up to 3.4e38");
-    vector.numbers.push_back(number);
+    vector.values.push_back(number);
     return;
   }
   const auto items = value.items();
   const auto size = static_cast<int64_t>(items.size());
   if (size == 0) value.fail("expected numbers");
   if (level == vector.shape.size()) {
-    if (!vector.numbers.empty()) value.fail("expected a number here, as beside it");
+    if (!vector.values.empty()) value.fail("expected a number here, as beside it");
     vector.shape.resize(level + 1, size);
   }
   if (vector.shape[level] != size)
@@ -158,11 +158,11 @@ void read_from(const YamlValue& value, Intervention& result) {
 Intervention read_intervention(const YamlValue& value) {
   Intervention result;
   result.where = value.where();
-  Names known = names_of(kTargets);
+  Names known = names_of(kTargetWords);
   known.insert(known.end(), {"positions", "do", "from", "over", "by_position", "vector", "times", "by"});
   value.allow(known);
   std::string found;
-  for (const auto& word : kTargets) {
+  for (const auto& word : kTargetWords) {
     const auto of = value.find(word.word);
     if (!of) continue;
     if (!found.empty()) value.fail("names both \"" + found + "\" and \"" + word.word + "\"; expected one of them in an entry");
@@ -181,7 +181,7 @@ Intervention read_intervention(const YamlValue& value) {
   result.action = value_of(action, kActions);
 
   // The keys that go with the action, and no others.
-  Names allowed = names_of(kTargets);
+  Names allowed = names_of(kTargetWords);
   allowed.insert(allowed.end(), {"positions", "do"});
   switch (result.action) {
     case Action::mean: allowed.insert(allowed.end(), {"over", "by_position"}); break;
@@ -352,7 +352,7 @@ std::string prompt_yaml(const PromptSpec& prompt) {
 }
 
 std::string numbers_yaml(const VectorSpec& vector, size_t level, size_t& next) {
-  if (level == vector.shape.size()) return number(static_cast<double>(vector.numbers[next++]));
+  if (level == vector.shape.size()) return number(static_cast<double>(vector.values[next++]));
   std::string list;
   for (int64_t i = 0; i < vector.shape[level]; ++i) list += (i > 0 ? ", " : "") + numbers_yaml(vector, level + 1, next);
   return "[" + list + "]";
@@ -451,7 +451,7 @@ std::string to_yaml(const Intervention& i) {
   const auto line = [&](const std::string& key, const std::string& value) {
     text += (text.empty() ? "  - " : "    ") + key + ": " + value + "\n";
   };
-  if (i.target != Target::positions) line(word_of(i.target, kTargets), list_of(i.of));
+  if (i.target != Target::positions) line(word_of(i.target, kTargetWords), list_of(i.of));
   if (!i.positions.empty()) line("positions", list_of(i.positions));
   line("do", word_of(i.action, kActions));
   switch (i.action) {

@@ -28,7 +28,7 @@ struct TokenSpec {
 
 /// Numbers to be put or added somewhere.
 struct VectorSpec {
-  std::vector<float> numbers;             // written in the recipe
+  std::vector<float> values;              // written in the recipe
   std::vector<int64_t> shape;             // of them: [] for one number
   std::string file, tensor;               // or a safetensors file and a tensor's name
   std::optional<PromptSpec> plus, minus;  // or: the value at the same hook for `plus`, less that for `minus`,

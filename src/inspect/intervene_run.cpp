@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "inspect/listening.h"
 #include "inspect/trace.h"
+#include "ops/listener_chain.h"
 
 namespace vitrine {
 namespace {
@@ -21,8 +22,9 @@ Tensor checked_logits(Engine& engine, const Step& step, const Tensor& x, Interve
   const Listening listening(ctx, edits);
   const Tensor z = logits(ctx, x, engine.model().head(), rows);
   if (first_not_finite(z) < 0) return z;
-  FirstNotFinite watch(&edits);
-  const Listening watching(ctx, watch);
+  FirstNotFinite watch;
+  ListenerChain chain({&edits, &watch});
+  const Listening watching(ctx, chain);
   logits(ctx, engine.model().residual(ctx, step), engine.model().head(), rows);
   throw RunError(
       "NaN or infinity appeared first in " + (watch.name.empty() ? std::string("the logits") : watch.name) +
@@ -139,7 +141,7 @@ std::string touched(const ValueEdit& edit) {
 ValueEdit whole(const std::string& hook, const Recorder::Value& value) {
   ValueEdit edit;
   edit.hook = hook;
-  edit.numbers.assign(value.numbers.begin(), value.numbers.end());
+  edit.values.assign(value.values.begin(), value.values.end());
   edit.shape = value.shape;
   return edit;
 }
@@ -298,8 +300,8 @@ class PathRuns {
     edit.heads = {head, head + 1};
     const int64_t rows = value.shape[0], heads = value.shape[1], head_dim = value.shape[2];
     for (int64_t r = 0; r < rows; ++r) {
-      const auto from = value.numbers.begin() + (r * heads + head) * head_dim;
-      edit.numbers.insert(edit.numbers.end(), from, from + head_dim);
+      const auto from = value.values.begin() + (r * heads + head) * head_dim;
+      edit.values.insert(edit.values.end(), from, from + head_dim);
     }
     edit.shape = {rows, 1, head_dim};
     return edit;

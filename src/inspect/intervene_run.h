@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "generate/engine.h"
+#include "engine/engine.h"
 #include "inspect/intervene_plan.h"
 
 namespace vitrine {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "generate/row_math.h"
+#include "engine/row_math.h"
 #include "inspect/listening.h"
 #include "inspect/parts.h"
 #include "inspect/weights.h"
@@ -15,15 +15,14 @@ class StreamCollector final : public Listener {
  public:
   explicit StreamCollector(std::span<const int64_t> positions) : positions_(positions) {}
   std::vector<std::string> points;
-  std::vector<float> numbers;
+  std::vector<float> values;
 
   bool wants(std::string_view name) const override {
     return name == "blocks.0.hook_resid_pre" || (name.starts_with("blocks.") && name.ends_with(".hook_resid_post"));
   }
   Tensor see(Context&, std::string_view name, const Tensor& value) override {
     points.emplace_back(name);
-    for (const int64_t row : positions_)
-      numbers.insert(numbers.end(), value.row<float>(row), value.row<float>(row) + value.dim(1));
+    for (const int64_t row : positions_) values.insert(values.end(), value.row<float>(row), value.row<float>(row) + value.dim(1));
     return {};
   }
 
@@ -73,7 +72,7 @@ LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<con
   // The head's scores of rows [first, first + n) at one point.
   const auto scores = [&](size_t point, int64_t first, int64_t n) {
     Tensor x = ctx.empty({n, shape.d_model});
-    const float* from = stream.numbers.data() + (static_cast<int64_t>(point) * rows + first) * shape.d_model;
+    const float* from = stream.values.data() + (static_cast<int64_t>(point) * rows + first) * shape.d_model;
     std::copy(from, from + n * shape.d_model, x.data<float>());
     if (w != nullptr) x = b != nullptr ? layer_norm(ctx, "ln_final", x, *w, *b, norm) : rms_norm(ctx, "ln_final", x, *w, norm);
     std::vector<int64_t> all(static_cast<size_t>(n));

@@ -1,33 +1,17 @@
 #include "inspect/parts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <utility>
 
 #include "base/error.h"
-#include "inspect/form.h"
 #include "inspect/listening.h"
 #include "inspect/weights.h"
+#include "model/layer_name.h"
 #include "ops/linear.h"
 
 namespace vitrine {
 namespace {
-
-// "blocks.3.attn.hook_result" is {3, "attn.hook_result"}; a name outside the layers is {-1, name}.
-struct HookPlace {
-  int64_t layer;
-  std::string_view rest;
-};
-HookPlace place_of(std::string_view name) {
-  constexpr std::string_view kBlocks = "blocks.";
-  if (!name.starts_with(kBlocks)) return {-1, name};
-  HookPlace place{};
-  const char* end = name.data() + name.size();
-  const auto [dot, error] = std::from_chars(name.data() + kBlocks.size(), end, place.layer);
-  place.rest = error == std::errc{} && dot != end ? std::string_view(dot + 1, static_cast<size_t>(end - dot - 1)) : name;
-  return place;
-}
 
 // Collects the parts of some rows while the model runs, and sends them through the norms that stand between them and the stream.
 class PartCollector final : public Listener {
@@ -46,7 +30,7 @@ class PartCollector final : public Listener {
   std::vector<float> final_x;      // [R, d_model], what the head reads
 
   bool wants(std::string_view name) const override {
-    const auto [layer, rest] = place_of(name);
+    const auto [layer, rest] = split_layer(name);
     if (name == "ln_final.hook_scale" || name == "ln_final.hook_normalized") return true;
     if (done_) return false;
     if (name == until_ || rest == "hook_embed" || rest == "hook_pos_embed" || rest == "attn.hook_result" ||
@@ -57,7 +41,7 @@ class PartCollector final : public Listener {
   }
 
   Tensor see(Context&, std::string_view name, const Tensor& value) override {
-    const auto [layer, rest] = place_of(name);
+    const auto [layer, rest] = split_layer(name);
     const std::string prefix = "L" + std::to_string(layer) + ".";
     if (name == "ln_final.hook_scale") {
       copy_rows(value, 0, 1, final_scale);
@@ -106,14 +90,14 @@ class PartCollector final : public Listener {
 
   void add(StreamPart::Kind kind, int64_t layer, int64_t head, std::string name, const Tensor& value, int64_t offset) {
     result.parts.push_back({kind, layer, head, std::move(name)});
-    copy_rows(value, offset, result.d_model, result.numbers);
+    copy_rows(value, offset, result.d_model, result.values);
   }
 
   template <class F>
   void add_constant(StreamPart::Kind kind, int64_t layer, std::string name, F&& number) {
     result.parts.push_back({kind, layer, -1, std::move(name)});
     for (size_t r = 0; r < result.positions.size(); ++r)
-      for (int64_t i = 0; i < result.d_model; ++i) result.numbers.push_back(number(i));
+      for (int64_t i = 0; i < result.d_model; ++i) result.values.push_back(number(i));
   }
 
   void through_norm(size_t first_part, const FrozenNorm& norm, const Tensor& scale) {
@@ -121,7 +105,7 @@ class PartCollector final : public Listener {
     std::vector<double> x(d);
     for (size_t p = first_part; p < result.parts.size(); ++p)
       for (size_t r = 0; r < rows; ++r) {
-        float* part = result.numbers.data() + (p * rows + r) * d;
+        float* part = result.values.data() + (p * rows + r) * d;
         std::copy(part, part + d, x.begin());
         norm.apply(x.data(), static_cast<double>(*scale.row<float>(result.positions[r])));
         for (size_t i = 0; i < d; ++i) part[i] = static_cast<float>(x[i]);
@@ -152,12 +136,12 @@ std::string end_of_stream(const ModelShape& shape) { return "blocks." + std::to_
 
 // Runs the ids once; the logits of the positions are left in `z` [R, vocab_size] if it is given.
 PartCollector collect(Engine& engine, std::span<const int32_t> ids, const StreamPartsOptions& options, std::vector<float>* z) {
-  require_residual(engine, "The sum of parts");
+  require_residual(engine.model(), engine.name(), "The sum of parts");
   engine.check_ids(ids);
   const ModelShape shape = engine.shape();
   std::vector<int64_t> positions = positions_or_last(options.positions, ids.size());
   const std::string until = options.until.empty() ? end_of_stream(shape) : options.until;
-  const auto [layer, rest] = place_of(until);
+  const auto [layer, rest] = split_layer(until);
   if (layer < 0 || layer >= shape.n_layers || (rest != "hook_resid_pre" && rest != "hook_resid_mid" && rest != "hook_resid_post"))
     throw InputError("\"" + until +
                      "\" is no point of the residual stream; expected blocks.<layer>.hook_resid_pre, _mid or "
@@ -170,7 +154,7 @@ PartCollector collect(Engine& engine, std::span<const int32_t> ids, const Stream
                  "The parts of the residual stream at " + std::to_string(positions.size()) + " position(s)",
                  "Ask for fewer positions");
   PartCollector collector(engine, positions, until);
-  collector.result.numbers.reserve(positions.size() * most_parts * static_cast<size_t>(shape.d_model));
+  collector.result.values.reserve(positions.size() * most_parts * static_cast<size_t>(shape.d_model));
   Context& ctx = engine.context();
   const auto frame = ctx.frame();
   const Listening listening(ctx, collector);

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "generate/engine.h"
+#include "engine/engine.h"
 
 namespace vitrine {
 
@@ -37,13 +37,13 @@ struct StreamParts {
   std::vector<StreamPart> parts;   // P, in the order of the run
   std::vector<int64_t> positions;  // R
   int64_t d_model = 0;
-  std::vector<float> numbers;  // [P, R, d_model]
-  std::vector<float> stream;   // [R, d_model]: the stream as the model computed it
-  double gap = 0;              // largest |stream - sum of the parts|: rounding
+  std::vector<float> values;  // [P, R, d_model]
+  std::vector<float> stream;  // [R, d_model]: the stream as the model computed it
+  double gap = 0;             // largest |stream - sum of the parts|: rounding
 
   std::span<const float> part(size_t p, size_t position) const {
-    return std::span(numbers).subspan((p * positions.size() + position) * static_cast<size_t>(d_model),
-                                      static_cast<size_t>(d_model));
+    return std::span(values).subspan((p * positions.size() + position) * static_cast<size_t>(d_model),
+                                     static_cast<size_t>(d_model));
   }
   std::span<const float> stream_at(size_t position) const {
     return std::span(stream).subspan(position * static_cast<size_t>(d_model), static_cast<size_t>(d_model));

@@ -13,6 +13,7 @@
 #include "inspect/hooks.h"
 #include "inspect/reference_prompts.h"
 #include "io/safetensors.h"
+#include "model/registry.h"
 
 namespace vitrine {
 namespace {
@@ -192,7 +193,7 @@ Reference open_reference(const std::string& path, const Model& model) {
   const auto beside = [&](const char* name) { return (fs::path(directory) / name).string(); };
   ReferencePrompts shared;
   // References made with transformers give the normed stream as the last hidden state; those of plain layers do not.
-  bool normed = model.shape().family != "classic_decoder";
+  bool normed = family_of(model).last_hidden_is_normed;
   if (fs::exists(beside("prompts.json"))) shared = read_prompts_json(beside("prompts.json"));
   if (shared.empty() && fs::exists(beside("golden.json"))) shared = read_golden_json(beside("golden.json"));
   if (fs::exists(beside("meta.json"))) {

@@ -9,6 +9,7 @@
 #include "inspect/listening.h"
 #include "inspect/objective.h"
 #include "io/safetensors.h"
+#include "ops/listener_chain.h"
 #include "ops/tape.h"
 
 namespace vitrine {
@@ -21,23 +22,6 @@ std::vector<HookQuery> parse_all(std::span<const std::string> hooks) {
 }
 
 constexpr char kAskForLess[] = "Ask for fewer hooks, or for slices of them: blocks.*.attn.hook_pattern[heads=0:2,positions=-1]";
-
-// Lets one listener change what another then keeps.
-class EditedRecording final : public Listener {
- public:
-  EditedRecording(Listener* edits, Recorder& recorder) : edits_(edits), recorder_(recorder) {}
-  bool wants(std::string_view name) const override { return recorder_.wants(name) || (edits_ != nullptr && edits_->wants(name)); }
-  Tensor see(Context& ctx, std::string_view name, const Tensor& value) override {
-    const Tensor changed = edits_ != nullptr && edits_->wants(name) ? edits_->see(ctx, name, value) : Tensor();
-    if (recorder_.wants(name)) recorder_.see(ctx, name, changed ? changed : value);
-    return changed;
-  }
-  bool takes() const override { return recorder_.takes(); }
-
- private:
-  Listener* edits_;
-  Recorder& recorder_;
-};
 
 // Keeps the gradients at hooks instead of their values.
 class GradientRecording final : public Listener {
@@ -66,7 +50,7 @@ bool asks_for_logits(std::span<const Capture> captures) {
 // Runs one sequence with a listener on the planned hooks.
 Recorder record(Engine& engine, std::span<const int32_t> ids, std::span<const Capture> captures, Listener* edits = nullptr) {
   Recorder recorder(requests_of(captures));
-  EditedRecording edited(edits, recorder);
+  ListenerChain edited({edits, &recorder});
   Context& ctx = engine.context();
   const Listening listening(ctx, edited);
   const auto frame = ctx.frame();
@@ -115,21 +99,12 @@ void require_finite(double loss) {
 }
 
 // The canonical name of each file tensor, and what the model's own file calls it (files of a bare model lack a prefix).
-class OwnNames final : public TensorTable {
- public:
-  explicit OwnNames(bool gguf) : gguf_(gguf) {}
-  void matrix(Weight& weight, const TensorLine& line) override { names[gguf_ ? line.gguf : line.huggingface] = weight.name; }
-  void vector(Vector& vector, const TensorLine& line) override { names[gguf_ ? line.gguf : line.huggingface] = vector.name; }
-  std::map<std::string, std::string> names;
-
- private:
-  bool gguf_;
-};
-
 std::map<std::string, std::string> own_names(Engine& engine) {
-  OwnNames names(engine.opened().gguf != nullptr);
-  engine.opened().model->tensors(names);
-  return std::move(names.names);
+  const bool gguf = engine.opened().gguf != nullptr;
+  std::map<std::string, std::string> names;
+  for (const TensorLine& line : engine.model().tensors())
+    names[line.file_name(gguf)] = line.weight != nullptr ? line.weight->name : line.vector->name;
+  return names;
 }
 
 std::string tokens_text(std::span<const std::vector<int32_t>> sequences) {
@@ -170,8 +145,8 @@ LossGradients loss_gradients(Engine& engine, std::span<const std::vector<int32_t
   for (const auto& [name, buffer] : gradients.buffers()) {
     Recorder::Value& value = result.gradients[names.at(name)];
     value.shape = buffer.shape;
-    value.numbers.resize(buffer.data.size() / sizeof(float));
-    std::memcpy(value.numbers.data(), buffer.data.data(), buffer.data.size());
+    value.values.resize(buffer.data.size() / sizeof(float));
+    std::memcpy(value.values.data(), buffer.data.data(), buffer.data.size());
   }
   return result;
 }
@@ -232,10 +207,10 @@ HookGradients hook_gradients(Engine& engine, std::span<const std::vector<int32_t
       if (value.shape.empty()) {  // nothing that is scored depends on it
         size_t count = 1;
         for (const int64_t n : capture.shape) count *= static_cast<size_t>(n);
-        value = {capture.shape, Numbers(count, 0.0f)};
+        value = {capture.shape, FloatVector(count, 0.0f)};
       }
       VITRINE_CHECK(value.shape == capture.shape, "a gradient has the shape of its value");
-      for (float& x : value.numbers) x = static_cast<float>(x * share_of_all(scored));
+      for (float& x : value.values) x = static_cast<float>(x * share_of_all(scored));
     }
   }
   return result;
@@ -283,7 +258,7 @@ Trace trace(Engine& engine, std::span<const std::vector<int32_t>> sequences, con
       for (const std::string& name : at_hooks.order) {
         const Recorder::Value& value = at_hooks.values[i].at(name);
         plan.push_back({numbered("grad." + name, i), DType::f32, value.shape});
-        result.bytes += value.numbers.size() * sizeof(float);
+        result.bytes += value.values.size() * sizeof(float);
       }
   }
   LossGradients gradients;
@@ -293,7 +268,7 @@ Trace trace(Engine& engine, std::span<const std::vector<int32_t>> sequences, con
     result.scored = gradients.scored;
     for (const auto& [name, value] : gradients.gradients) {
       plan.push_back({"grad." + name, DType::f32, value.shape});
-      result.bytes += value.numbers.size() * sizeof(float);
+      result.bytes += value.values.size() * sizeof(float);
     }
   }
   for (const TensorPlan& tensor : plan) result.tensors.push_back({tensor.name, tensor.shape});
@@ -306,12 +281,12 @@ Trace trace(Engine& engine, std::span<const std::vector<int32_t>> sequences, con
     for (const Capture& capture : captures[i]) {
       const Recorder::Value& value = recorder.values().find(capture.name)->second;
       VITRINE_CHECK(value.shape == capture.shape, "a capture has the shape that was planned");
-      writer.write(index++, bytes_of(value.numbers));
+      writer.write(index++, bytes_of(value.values));
     }
   }
   for (const auto& values : at_hooks.values)
-    for (const std::string& name : at_hooks.order) writer.write(index++, bytes_of(values.at(name).numbers));
-  for (const auto& [name, value] : gradients.gradients) writer.write(index++, bytes_of(value.numbers));
+    for (const std::string& name : at_hooks.order) writer.write(index++, bytes_of(values.at(name).values));
+  for (const auto& [name, value] : gradients.gradients) writer.write(index++, bytes_of(value.values));
   writer.finish();
   return result;
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "generate/engine.h"
+#include "engine/engine.h"
 #include "inspect/hooks.h"
 
 namespace vitrine {

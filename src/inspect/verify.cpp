@@ -8,10 +8,11 @@
 #include <span>
 
 #include "base/error.h"
-#include "generate/sampler.h"
+#include "engine/logits.h"
 #include "inspect/reference.h"
 #include "inspect/trace.h"
 #include "kernels/table.h"
+#include "model/layer_name.h"
 
 namespace vitrine {
 namespace {
@@ -39,7 +40,7 @@ class Comparison {
     ++result_.sequences;
     for (size_t i = 0; i < ours.size(); ++i) {
       const auto a = static_cast<double>(ours[i]), e = static_cast<double>(reference[i]);
-      ++result_.numbers;
+      ++result_.values;
       if (a == e && !std::isfinite(a)) continue;  // masked scores are -inf in both
       const bool finite = std::isfinite(a) && std::isfinite(e);
       const double difference = finite ? std::abs(a - e) : kInfinity;
@@ -63,7 +64,7 @@ class Comparison {
 
   VerifiedQuantity finish() {
     VerifiedQuantity& q = result_;
-    q.mean_abs = q.numbers > 0 ? sum_abs_ / static_cast<double>(q.numbers) : 0;
+    q.mean_abs = q.values > 0 ? sum_abs_ / static_cast<double>(q.values) : 0;
     const double size = std::sqrt(squares_reference_);
     q.relative = size > 0 ? std::sqrt(squares_difference_) / size : std::sqrt(squares_difference_);
     const double both = std::sqrt(squares_ours_) * size;
@@ -104,19 +105,15 @@ bool selects_stepwise(const std::string& hook) {
 VerifiedQuantity quantity_of(const std::string& hook) {
   VerifiedQuantity q;
   q.hook = hook;
-  std::string rest = hook;
-  if (hook.starts_with("blocks.")) {
-    const size_t dot = hook.find('.', 7);
-    q.layer = std::stoll(hook.substr(7, dot - 7));
-    rest = hook.substr(dot + 1);
-  }
+  const auto [layer, rest] = split_layer(hook);
+  q.layer = layer;
   const std::map<std::string, std::string> words = {{"hook_logits", "logits"},
                                                     {"hook_resid_pre", "residual before the block"},
                                                     {"hook_resid_mid", "residual between the sub-layers"},
                                                     {"hook_resid_post", "residual after the block"},
                                                     {"attn.hook_pattern", "attention pattern"},
                                                     {"ln_final.hook_normalized", "residual after the final norm"}};
-  const auto word = words.find(rest);
+  const auto word = words.find(std::string(rest));
   q.quantity = word != words.end() ? word->second : rest;
   return q;
 }
@@ -152,7 +149,7 @@ class Verifier {
       const Recorder seen = trace_to_memory(engine_, sequence.ids, hooks);
       for (const ReferenceTensor& tensor : sequence.tensors)
         if (const auto ours = seen.values().find(tensor.hook); ours != seen.values().end())
-          of(tensor.hook).add(ours->second.numbers, sequence.numbers(tensor), ours->second.shape, sequence.name, report_);
+          of(tensor.hook).add(ours->second.values, sequence.numbers(tensor), ours->second.shape, sequence.name, report_);
     }
     for (const ReferenceTensor& tensor : sequence.tensors) {
       if (tensor.hook != "hook_logits") continue;
@@ -235,7 +232,7 @@ Json to_json(const VerifyReport& report) {
                   {"hook", q.hook},
                   {"layer", q.layer < 0 ? Json(nullptr) : Json(q.layer)},
                   {"sequences", q.sequences},
-                  {"numbers", q.numbers},
+                  {"numbers", q.values},
                   {"max_abs", number(q.max_abs)},
                   {"mean_abs", number(q.mean_abs)},
                   {"relative", number(q.relative)},

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "generate/engine.h"
+#include "engine/engine.h"
 
 namespace vitrine {
 
@@ -15,7 +15,7 @@ struct VerifiedQuantity {
   std::string quantity;  // what a person calls it: "logits", "logits through the cache", "residual", "pattern", or the hook
   std::string hook;      // in full
   int64_t layer = -1;    // -1: none
-  int64_t sequences = 0, numbers = 0;
+  int64_t sequences = 0, values = 0;
   double max_abs = 0, mean_abs = 0;  // of ours - reference
   double relative = 0;               // |ours - reference| / |reference|, Euclidean, over all numbers
   double cosine = 1;

@@ -3,26 +3,13 @@
 #include "base/error.h"
 
 namespace vitrine {
-namespace {
-
-class Collector final : public TensorTable {
- public:
-  Collector(std::map<std::string, const Weight*, std::less<>>& matrices,
-            std::map<std::string, const Vector*, std::less<>>& vectors)
-      : matrices_(matrices), vectors_(vectors) {}
-  void matrix(Weight& weight, const TensorLine& line) override { matrices_[line.ours] = &weight; }
-  void vector(Vector& vector, const TensorLine& line) override { vectors_[line.ours] = &vector; }
-
- private:
-  std::map<std::string, const Weight*, std::less<>>& matrices_;
-  std::map<std::string, const Vector*, std::less<>>& vectors_;
-};
-
-}  // namespace
-
-NamedWeights::NamedWeights(Model& model) {
-  Collector collector(matrices_, vectors_);
-  model.tensors(collector);
+NamedWeights::NamedWeights(const Model& model) {
+  for (const TensorLine& line : model.tensors()) {
+    if (line.weight != nullptr)
+      matrices_[line.ours] = line.weight;
+    else
+      vectors_[line.ours] = line.vector;
+  }
 }
 
 const Weight& NamedWeights::matrix(std::string_view name) const {

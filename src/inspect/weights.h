@@ -13,7 +13,7 @@ namespace vitrine {
 /// Pointers into the model; valid as long as it is.
 class NamedWeights {
  public:
-  explicit NamedWeights(Model& model);
+  explicit NamedWeights(const Model& model);
 
   /// Errors: UsageError naming what the model lacks.
   const Weight& matrix(std::string_view name) const;

@@ -18,7 +18,7 @@
 namespace vitrine {
 namespace {
 
-constexpr size_t kBlock = size_t{256} << 10;  // bytes asked of the system at once
+constexpr size_t kReadSize = size_t{256} << 10;  // bytes asked of the system at once
 
 // A file that is read from its start to its end.
 class SourceFile {
@@ -71,7 +71,7 @@ class Blocks {
   // Whether there is a byte at `at`, reading on if the block is used up.
   bool more() {
     if (at < bytes.size()) return true;
-    bytes.resize(kBlock);
+    bytes.resize(kReadSize);
     bytes.resize(file->read(bytes.data(), bytes.size()));
     at = 0;
     return !bytes.empty();
@@ -113,7 +113,7 @@ class GzipStream final : public ByteStream {
 
   size_t read(std::span<char> into) override {
     z_.next_out = reinterpret_cast<Bytef*>(into.data());
-    z_.avail_out = static_cast<uInt>(std::min(into.size(), kBlock));
+    z_.avail_out = static_cast<uInt>(std::min(into.size(), kReadSize));
     const uInt room = z_.avail_out;
     while (z_.avail_out == room) {
       const bool padded = !inside_ && skip_zeros();
@@ -193,7 +193,7 @@ class ZstdStream final : public ByteStream {
 
 std::unique_ptr<ByteStream> ByteStream::open(const std::string& path) {
   auto file = std::make_unique<SourceFile>(path);
-  std::vector<unsigned char> first(kBlock);
+  std::vector<unsigned char> first(kReadSize);
   first.resize(file->read(first.data(), first.size()));
   const std::string_view head(reinterpret_cast<const char*>(first.data()), std::min<size_t>(first.size(), 4));
   Blocks blocks(std::move(file), std::move(first));

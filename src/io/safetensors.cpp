@@ -19,7 +19,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "files are little-endian and used where they lie");
 
 constexpr uint64_t kLongestHeader = 100'000'000;  // the limit of the format's own library
-constexpr size_t kMostDimensions = 8;
+constexpr size_t kMostListed = 8;
 
 struct TypeName {
   std::string_view name;
@@ -64,8 +64,8 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   bool binary(binary_t&) override { return unexpected("binary data"); }
   bool number_unsigned(number_unsigned_t value) override {
     if (list_ == nullptr) return unexpected("a number");
-    if (list_->size() == kMostDimensions)
-      fail("tensor \"" + entries.back().name + "\" lists more than " + std::to_string(kMostDimensions) + " numbers");
+    if (list_->size() == kMostListed)
+      fail("tensor \"" + entries.back().name + "\" lists more than " + std::to_string(kMostListed) + " numbers");
     list_->push_back(value);
     return true;
   }

@@ -20,12 +20,22 @@ Checkpoint open_safetensors(const std::string& path);
 /// Adds the tensors of one file's content to `into`; `bytes` and `file` (its path) must outlive it.
 void read_safetensors(std::span<const std::byte> bytes, const std::string& file, Checkpoint& into);
 
+/// A file that is to be written: what it begins with, and where each tensor lies.
+struct SafetensorsLayout {
+  std::string header;           // with its length before it
+  std::vector<uint64_t> begin;  // of tensors[i], from the beginning of the file
+  std::vector<uint64_t> bytes;  // of tensors[i]
+  uint64_t size = 0;            // of the file
+};
+/// `path` is named in errors. Errors: UsageError for a name that appears twice or a block format, which safetensors lacks.
+SafetensorsLayout safetensors_layout(const std::string& path, const std::vector<TensorPlan>& tensors,
+                                     const Checkpoint::Metadata& metadata = {});
+
 /// Writes a file piece by piece, in any order of tensors, without holding it in memory. The file has its final name only
 /// after finish(), when it is whole and synced; a writer destroyed before that leaves nothing behind.
 class SafetensorsWriter {
  public:
-  /// Errors: UsageError for a name that appears twice or a block format, which safetensors lacks; RunError if the file
-  /// cannot be made.
+  /// Errors: as safetensors_layout; RunError if the file cannot be made.
   SafetensorsWriter(const std::string& path, std::vector<TensorPlan> tensors, const Checkpoint::Metadata& metadata = {});
   ~SafetensorsWriter();
   SafetensorsWriter(SafetensorsWriter&&) noexcept;

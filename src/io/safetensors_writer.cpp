@@ -1,5 +1,6 @@
 // The writing half of io/safetensors.h.
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "base/error.h"
@@ -27,7 +28,7 @@ std::string_view type_name(DType type) {
 
 }  // namespace
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorPlan> tensors,
+SafetensorsLayout safetensors_layout(const std::string& path, const std::vector<TensorPlan>& tensors,
                                      const Checkpoint::Metadata& metadata) {
   for (const TensorPlan& tensor : tensors) {
     if (tensor.name == "__metadata__") throw UsageError(path + ": no tensor may be called \"__metadata__\"");
@@ -35,7 +36,8 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
       throw UsageError(path + ": tensor \"" + tensor.name + "\" is " + std::string(name_of(tensor.dtype)) +
                        "; safetensors holds float and integer types, GGUF holds block formats");
   }
-  std::vector<uint64_t> bytes = planned_bytes(path, tensors);
+  SafetensorsLayout layout;
+  layout.bytes = planned_bytes(path, tensors);
   // Widest types first: without gaps, each tensor is then aligned for its type. Names decide among equals.
   std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -45,13 +47,13 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
   });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
-  std::vector<uint64_t> begin(tensors.size());
+  layout.begin.resize(tensors.size());
   uint64_t at = 0;
   for (const size_t i : order) {
-    begin[i] = at;
-    at += bytes[i];
+    layout.begin[i] = at;
+    at += layout.bytes[i];
     header[tensors[i].name] = {
-        {"dtype", type_name(tensors[i].dtype)}, {"shape", tensors[i].shape}, {"data_offsets", {begin[i], at}}};
+        {"dtype", type_name(tensors[i].dtype)}, {"shape", tensors[i].shape}, {"data_offsets", {layout.begin[i], at}}};
   }
   std::string text;
   try {
@@ -61,12 +63,20 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
   }
   text.append((8 - text.size() % 8) % 8, ' ');
   const uint64_t length = text.size();
+  layout.header.resize(8);
+  std::memcpy(layout.header.data(), &length, 8);
+  layout.header += text;
+  for (uint64_t& b : layout.begin) b += 8 + length;
+  layout.size = at + 8 + length;
+  return layout;
+}
 
-  state_ = std::make_unique<TensorFile>(path, std::move(tensors), std::move(bytes));
-  state_->file.write_at(0, std::as_bytes(std::span(&length, 1)));
-  state_->file.write_at(8, std::as_bytes(std::span(text)));
-  for (uint64_t& b : begin) b += 8 + length;
-  state_->begin = std::move(begin);
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorPlan> tensors,
+                                     const Checkpoint::Metadata& metadata) {
+  SafetensorsLayout layout = safetensors_layout(path, tensors, metadata);
+  state_ = std::make_unique<TensorFile>(path, std::move(tensors), std::move(layout.bytes));
+  state_->file.write_at(0, std::as_bytes(std::span(layout.header)));
+  state_->begin = std::move(layout.begin);
 }
 
 SafetensorsWriter::~SafetensorsWriter() = default;

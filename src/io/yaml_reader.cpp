@@ -49,6 +49,8 @@ std::string listed(std::span<const std::string> words) {
   throw FileError(path + ":" + std::to_string(line), problem);
 }
 
+constexpr size_t kMostDocuments = 256;
+
 // Where the lists and objects begin whose end the parser has not seen.
 class OpenBrackets final : public YAML::EventHandler {
  public:
@@ -59,9 +61,9 @@ class OpenBrackets final : public YAML::EventHandler {
     return found == open_.rend() ? nullptr : &found->second;
   }
 
-  // A file has one document, and the parser may give empty ones without end after it.
+  // The parser may give empty documents without end.
   void OnDocumentStart(const YAML::Mark&) override {
-    if (std::exchange(started_, true)) throw Stop();
+    if (++documents_ > kMostDocuments) throw Stop();
   }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
@@ -84,7 +86,7 @@ class OpenBrackets final : public YAML::EventHandler {
 
   static constexpr size_t kMostLevels = 256;
   std::vector<std::pair<char, YAML::Mark>> open_;
-  bool started_ = false;
+  size_t documents_ = 0;
 };
 
 // Throws the FileError of text that is no YAML; returns if what is wrong with it is none of the parser's errors.
@@ -119,12 +121,11 @@ class YamlBuilder final : public YAML::EventHandler {
   YamlBuilder(YamlValue::Document& document, const YamlLimits& limits) : document_(document), limits_(limits) {}
 
   const Node* root() const { return root_; }
+  int first_line() const { return first_line_; }
   /// Whether it refused a key that is no text. The parser also gives such keys where a list or an object does not end.
   bool refused_key() const { return refused_key_; }
 
-  void OnDocumentStart(const YAML::Mark& mark) override {
-    if (root_ != nullptr) fail_at(document_.path, mark.line + 1, "begins a second document; expected one in a file");
-  }
+  void OnDocumentStart(const YAML::Mark& mark) override { first_line_ = mark.line + 1; }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { leaf(mark, Node::Kind::null, anchor); }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -232,6 +233,7 @@ class YamlBuilder final : public YAML::EventHandler {
   std::vector<bool> had_key_;
   size_t values_ = 0;
   bool refused_key_ = false;
+  int first_line_ = 1;
   const Node* root_ = nullptr;
 };
 
@@ -239,37 +241,61 @@ YamlValue YamlValue::read(const std::string& path, const YamlLimits& limits) {
   return parse(read_file(path, limits.bytes), path, limits);
 }
 
-YamlValue YamlValue::parse(const std::string& text, const std::string& where, const YamlLimits& limits) {
+std::vector<YamlValue> YamlValue::parse_documents(const std::string& text, const std::string& where, const YamlLimits& limits,
+                                                  size_t most) {
   if (text.size() > limits.bytes)
     throw FileError(where, "has " + std::to_string(text.size()) + " bytes; expected at most " + std::to_string(limits.bytes));
   // The parser would put U+FFFD where bytes are no text, and a prompt would silently be another.
   if (const size_t valid = valid_utf8_prefix(text); valid < text.size())
     fail_at(where, 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(valid), '\n')),
             "holds bytes that are not UTF-8; save the file as UTF-8");
-  auto document = std::make_shared<Document>();
-  document->path = where;
-  YamlBuilder builder(*document, limits);
+  std::vector<YamlValue> documents;
+  bool refused_key = false;
   try {
     std::istringstream stream(text);
     YAML::Parser parser(stream);
-    while (parser.HandleNextDocument(builder)) {
+    for (size_t read = 0;; ++read) {
+      auto document = std::make_shared<Document>();
+      document->path = where;
+      YamlBuilder builder(*document, limits);
+      try {
+        if (!parser.HandleNextDocument(builder)) break;
+      } catch (const FileError&) {
+        refused_key = builder.refused_key();
+        throw;
+      }
+      if (read >= most)
+        fail_at(where, builder.first_line(),
+                most == 1 ? "begins a second document; expected one in a file"
+                          : "begins document " + std::to_string(most + 1) + "; expected at most " + std::to_string(most));
+      if (const Node* root = builder.root(); root != nullptr && root->kind != Node::Kind::null)
+        documents.push_back({std::move(document), root, ""});
     }
   } catch (const YAML::Exception& error) {
     refuse_bad_yaml(text, where);
     fail_at(where, 1, "is not valid YAML: " + error.msg);
   } catch (const FileError&) {
-    if (builder.refused_key()) refuse_bad_yaml(text, where);
+    if (refused_key) refuse_bad_yaml(text, where);
     throw;
   }
-  const Node* root = builder.root();
-  if (root == nullptr) {
-    Node& empty = document->nodes.emplace_back();
-    empty.line = 1;
-    root = &empty;
-  }
-  return {std::move(document), root, ""};
+  return documents;
 }
 
+YamlValue YamlValue::parse(const std::string& text, const std::string& where, const YamlLimits& limits) {
+  std::vector<YamlValue> documents = parse_documents(text, where, limits, 1);
+  if (!documents.empty()) return documents.front();
+  auto document = std::make_shared<Document>();
+  document->path = where;
+  Node& empty = document->nodes.emplace_back();
+  empty.line = 1;
+  return {std::move(document), &empty, ""};
+}
+
+std::vector<YamlValue> YamlValue::parse_all(const std::string& text, const std::string& where, const YamlLimits& limits) {
+  return parse_documents(text, where, limits, kMostDocuments);
+}
+
+int YamlValue::line() const { return node_->line; }
 bool YamlValue::is_null() const { return node_->kind == Node::Kind::null; }
 bool YamlValue::is_scalar() const { return node_->kind == Node::Kind::scalar; }
 bool YamlValue::is_list() const { return node_->kind == Node::Kind::list; }

@@ -29,6 +29,8 @@ class YamlValue {
   static YamlValue read(const std::string& path, const YamlLimits& limits = {});
   /// The same for text; `where` is named in errors.
   static YamlValue parse(const std::string& text, const std::string& where, const YamlLimits& limits = {});
+  /// The documents of a file that may have several, in order; those that are empty are left out. The limits are of each.
+  static std::vector<YamlValue> parse_all(const std::string& text, const std::string& where, const YamlLimits& limits = {});
 
   bool is_null() const;
   bool is_scalar() const;
@@ -59,6 +61,7 @@ class YamlValue {
   /// Errors: for the first key that is none of `known`, with the one that was likely meant, and all of them.
   void allow(std::span<const std::string> known) const;
 
+  int line() const;  // of the text, from 1
   /// "recipe.yaml:7: "interventions[2].head"": where this value stands, for messages of those who use it later.
   std::string where() const;
   /// Throws FileError: this value is what it is, and that is a problem: "<where> is <found>; <problem>".
@@ -70,6 +73,8 @@ class YamlValue {
   struct Document;
   YamlValue(std::shared_ptr<const Document> document, const Node* node, std::string field)
       : document_(std::move(document)), node_(node), field_(std::move(field)) {}
+  static std::vector<YamlValue> parse_documents(const std::string& text, const std::string& where, const YamlLimits& limits,
+                                                size_t most);
   void require_object() const;
   YamlValue member(const std::string& name, const Node* child) const;
 

@@ -18,7 +18,7 @@
 namespace vitrine {
 namespace {
 
-/// Whether a target is worth more than the one before it where both run. AMD's cores multiply pairs of bf16 numbers at twice
+/// Whether a target is worth more than the one before it where both run. AMD's cores multiply pairs of bf16 elements at twice
 /// the rate of f32 (Zen 4: 232 against 115 GFLOP/s a core), Intel's at half (Sapphire Rapids: 113 against 224).
 bool pays(std::string_view target) {
 #ifdef VITRINE_X86

@@ -10,17 +10,11 @@
 #include <string_view>
 
 #include "base/dtype.h"
+#include "kernels/types.h"
 
 namespace vitrine {
 
-inline constexpr size_t kFewRows = 8;     // up to here a product reads the weights once, by dot products
-inline constexpr size_t kKeyBlock = 256;  // keys are reduced in blocks of this many positions, aligned to position 0
-
-enum class RopeLayout : uint8_t {
-  halves,  // component i turns with i + d/2 (Gemma, Hugging Face's Llama, GPT-NeoX)
-  pairs,   // component 2i turns with 2i + 1 (GGUF's Llama order, RoFormer)
-};
-enum class Activation : uint8_t { none, relu, gelu_tanh, gelu_exact, silu };
+inline constexpr size_t kFewRows = 8;  // up to here a product reads the weights once, by dot products
 
 /// 32 activations as int8 with one f32 scale, for products with block weights: x = scale * q. sum is the sum of q
 /// (Q4_0's offset of 8 is taken out with it). A block that holds a NaN or an infinity has scale NaN.
@@ -90,10 +84,10 @@ struct PackedKernels {
   size_t depth;          // most of one product; longer sums are cut, and added in order
   size_t (*a_bytes)(size_t rows, size_t depth);  // packed; whole blocks lie one after the other
   size_t (*b_bytes)(size_t depth, size_t columns);
-  /// a lies [rows, depth] with `stride` numbers from line to line, or [depth, rows] if turned. 64-byte aligned target.
-  void (*pack_a)(const float* a, size_t stride, bool turned, size_t rows, size_t depth, void* packed);
-  /// b lies [depth, columns], or [columns, depth] if turned.
-  void (*pack_b)(const float* b, size_t stride, bool turned, size_t depth, size_t columns, void* packed);
+  /// a lies [rows, depth] with `stride` elements from line to line, or [depth, rows] if transposed. 64-byte aligned target.
+  void (*pack_a)(const float* a, size_t stride, bool transposed, size_t rows, size_t depth, void* packed);
+  /// b lies [depth, columns], or [columns, depth] if transposed.
+  void (*pack_b)(const float* b, size_t stride, bool transposed, size_t depth, size_t columns, void* packed);
   /// a_turned: as a was packed. next: what is packed after this product.
   void (*multiply)(const void* a, bool a_turned, const void* b, size_t rows, size_t columns, size_t depth, float* c,
                    size_t c_stride, bool add, const ReadNext& next);
@@ -141,8 +135,8 @@ struct KernelTable {
   void (*scale)(const float* x, float factor, size_t n, float* y);
   float (*log_sum_exp)(const float* x, size_t n);  // -inf for no or only -inf
   void (*attention)(const AttentionBlock& block);
-  // Small products of f32 numbers, sums over i < depth in order:  c[r][j] = factor * sum of a[r][i] * b[i][j],  and
-  // c[r][j] += that sum, for r < rows and j < n. Strides are numbers from row to row; c is none of a and b.
+  // Small products of f32 elements, sums over i < depth in order:  c[r][j] = factor * sum of a[r][i] * b[i][j],  and
+  // c[r][j] += that sum, for r < rows and j < n. Strides are elements from row to row; c is none of a and b.
   void (*set_products)(const float* a, size_t a_stride, size_t rows, const float* b, size_t b_stride, size_t depth, size_t n,
                        float factor, float* c, size_t c_stride);
   void (*add_products)(const float* a, size_t a_stride, size_t rows, const float* b, size_t b_stride, size_t depth, size_t n,
@@ -165,7 +159,7 @@ struct KernelTable {
   /// In place: a row's capped logits become unit · exp(z - lse) times the cap's slope (cap 0: none).
   void (*loss_gradient)(float* z, size_t n, float lse, float unit, float cap);
   /// In place, for the keys first <= j < last of a query row of n (zeros elsewhere; first <= n): scores s become the pattern,
-  /// its gradient dp that of the scores. work: n numbers.
+  /// its gradient dp that of the scores. work: n elements.
   void (*pattern_gradient)(float* s, float* dp, size_t first, size_t last, size_t n, float scale, float cap, float* work);
 
   // Optimisers: n neighbouring parameters w, gradients g and moments, one pass. g is multiplied by grad_scale first.
@@ -188,6 +182,6 @@ const KernelTable* kernels_for(std::string_view target);
 /// The same, for a name a user gave: InputError if it is unknown or this CPU lacks it.
 const KernelTable& kernels_for_request(std::string_view target);
 /// Every target there is, in rising order of preference.
-inline constexpr std::string_view kTargets[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx", "neon"};
+inline constexpr std::string_view kTargets[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx"};
 
 }  // namespace vitrine

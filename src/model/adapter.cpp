@@ -1,7 +1,6 @@
 #include "model/adapter.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -14,6 +13,7 @@
 #include "io/config_reader.h"
 #include "io/file_checks.h"
 #include "io/safetensors.h"
+#include "model/layer_name.h"
 #include "model/module_pattern.h"
 #include "model/pairs.h"
 
@@ -30,48 +30,30 @@ constexpr uint64_t kDropoutSites = uint64_t{1} << 63, kFreshStreams = uint64_t{2
 
 using Module = Adapter::Module;
 
-// Every matrix of every block, as a module without numbers.
-class Finder final : public TensorTable {
- public:
-  explicit Finder(const OpenedModel& opened) : shape_(opened.model->shape()) {
-    const BlockSpec spec = opened.model->block_spec(0);
-    pairs_ = opened.files.kind == ModelFiles::Kind::gguf && spec.rope.has_value() && spec.rope->layout == RopeLayout::pairs;
-  }
+// Every matrix of every block, as a module without values.
+std::vector<Module> modules_of(const OpenedModel& opened) {
+  const bool gguf = opened.files.kind == ModelFiles::Kind::gguf;
   std::vector<Module> modules;
-
-  void matrix(Weight& weight, const TensorLine& line) override {
-    constexpr std::string_view kBlocks = "blocks.";
-    if (!line.ours.starts_with(kBlocks)) return;
-    if (line.part == 0) {
-      Module m;
-      m.name = line.huggingface;
-      for (const std::string_view ending : {".weight", "_weight"})
-        if (m.name.ends_with(ending)) {
-          m.name.resize(m.name.size() - ending.size());
-          break;
-        }
-      m.ours = line.ours;
-      std::from_chars(line.ours.data() + kBlocks.size(), line.ours.data() + line.ours.size(), m.layer);
-      m.in = line.in.size;
-      m.out = line.out.size * line.parts;
-      m.by_columns = line.by_columns;
-      if (pairs_ && (line.ours.ends_with(".W_Q") || line.ours.ends_with(".W_K")))
-        m.file_row = rows_of_pairs(m.out, shape_.head_dim);
-      modules.push_back(std::move(m));
-    }
-    modules.back().weights.push_back(&weight);
+  for (const FileTensor& tensor : file_tensors(*opened.model, false)) {
+    const TensorLine& line = *tensor.parts.front();
+    const int64_t layer = split_layer(line.ours).first;
+    if (line.weight == nullptr || layer < 0) continue;
+    Module& m = modules.emplace_back();
+    m.name = tensor.name;
+    for (const std::string_view ending : {".weight", "_weight"})
+      if (m.name.ends_with(ending)) {
+        m.name.resize(m.name.size() - ending.size());
+        break;
+      }
+    m.ours = line.ours;
+    m.layer = layer;
+    m.in = line.in.size;
+    m.out = line.out.size * line.layout.parts;
+    m.by_columns = tensor.by_columns;
+    if (gguf && line.layout.gguf_pairs) m.file_row = rows_of_pairs(m.out, opened.model->shape().head_dim);
+    for (const TensorLine* part : tensor.parts) m.weights.push_back(part->weight);
   }
-  void vector(Vector&, const TensorLine&) override {}
-
- private:
-  ModelShape shape_;
-  bool pairs_ = false;
-};
-
-std::vector<Module> modules_of(OpenedModel& opened) {
-  Finder finder(opened);
-  opened.model->tensors(finder);
-  return std::move(finder.modules);
+  return modules;
 }
 
 bool named_by(const std::string& target, const std::string& module) {
@@ -102,7 +84,7 @@ double scale_of(double alpha, int64_t rank, bool rslora) {
 // Sizes, scale and zeros; `index` is the module's among all of the model.
 void size(Module& m, int64_t rank, double alpha, const AdapterOptions& options, size_t index) {
   m.rank = rank;
-  m.numbers.resize(static_cast<size_t>(rank) * static_cast<size_t>(m.in + m.out));
+  m.values.resize(static_cast<size_t>(rank) * static_cast<size_t>(m.in + m.out));
   LowRank part;
   part.scale = scale_of(alpha, rank, options.rslora);
   part.dropout = options.dropout;
@@ -243,7 +225,7 @@ std::string Adapter::Module::tensor_name(char which) const { return "base_model.
 Adapter::Adapter(AdapterOptions options, std::vector<Module> modules, std::string directory)
     : options_(std::move(options)), modules_(std::move(modules)), directory_(std::move(directory)) {
   for (Module& m : modules_) {
-    point(m, m.numbers.data(), m.numbers.data() + m.rank * m.in);
+    point(m, m.values.data(), m.values.data() + m.rank * m.in);
     for (size_t i = 0; i < m.parts.size(); ++i) m.weights[i]->adapter = &m.parts[i];
   }
 }
@@ -266,7 +248,7 @@ void Adapter::bind(size_t module, float* A, float* B, float* grad_A, float* grad
     part.B.grad = {grad_B, static_cast<size_t>(m.rank)};
     grad_B += part.B.out * m.rank;
   }
-  m.numbers = {};
+  m.values = {};
 }
 
 std::vector<std::string> Adapter::files() const {
@@ -302,7 +284,7 @@ void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint6
     const float bound = 1 / std::sqrt(static_cast<float>(m.in));
     for (int64_t i = 0; i < m.rank * m.in; ++i) {
       const auto words = philox(seed, static_cast<uint64_t>(i) / 4, kFreshStreams + index);
-      m.numbers[static_cast<size_t>(i)] = (2 * uniform_from(words[static_cast<size_t>(i % 4)]) - 1) * bound;
+      m.values[static_cast<size_t>(i)] = (2 * uniform_from(words[static_cast<size_t>(i % 4)]) - 1) * bound;
     }
     chosen.push_back(std::move(m));
   }
@@ -347,8 +329,8 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
     check_stored(*A, {static_cast<int64_t>(rank), m.in});
     check_stored(*B, {m.out, static_cast<int64_t>(rank)});
     size(m, static_cast<int64_t>(rank), alphas.of(m.name, options.alpha), options, index);
-    copy(*A, {}, m.numbers.data());
-    copy(*B, m.file_row, m.numbers.data() + m.rank * m.in);
+    copy(*A, {}, m.values.data());
+    copy(*B, m.file_row, m.values.data() + m.rank * m.in);
     used.insert({A->name, B->name});
     chosen.push_back(std::move(m));
   }

@@ -22,7 +22,7 @@ struct AdapterOptions {
   std::vector<std::string> targets;
 };
 
-/// A and B for each adapted matrix of a model. The numbers are f32 in memory of its own, or where bind() said.
+/// A and B for each adapted matrix of a model. The values are f32 in memory of its own, or where bind() said.
 class Adapter {
  public:
   /// One matrix of the Hugging Face file. Stacked ones (GPT-2's c_attn) are one module of several parts.
@@ -37,7 +37,7 @@ class Adapter {
     std::vector<LowRank> parts;    // one for each weight; they share A
     /// A GGUF file may hold the rows of a matrix in another order: row i of B is row file_row[i] of the file. Empty: the same.
     std::vector<int64_t> file_row;
-    std::vector<float> numbers;  // A [rank, in], then B [out, rank]; empty once bound elsewhere
+    std::vector<float> values;  // A [rank, in], then B [out, rank]; empty once bound elsewhere
 
     const float* A() const { return reinterpret_cast<const float*>(parts.front().A.data); }
     const float* B() const { return reinterpret_cast<const float*>(parts.front().B.data); }
@@ -54,7 +54,7 @@ class Adapter {
   std::vector<std::string> files() const;
   const std::vector<Module>& modules() const { return modules_; }
   int64_t parameter_count() const;
-  /// Copies a module's numbers to A [rank, in] and B [out, rank], reads them there from now on, and adds gradients beside.
+  /// Copies a module's values to A [rank, in] and B [out, rank], reads them there from now on, and adds gradients beside.
   void bind(size_t module, float* A, float* B, float* grad_A, float* grad_B);
 
  private:

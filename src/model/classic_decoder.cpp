@@ -4,7 +4,8 @@
 // T rows of the step (sequences one after the other), N n_heads, H head_dim, D d_model, F d_ff, V vocab_size.
 #include <cmath>
 
-#include "model/families.h"
+#include "base/error.h"
+#include "model/registry.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
@@ -16,13 +17,12 @@
 namespace vitrine {
 namespace {
 
-struct ClassicConfig {
-  int64_t d_model, n_layers, n_heads, d_ff, vocab_size, context_length;
-  bool norms_before, scale_embedding, tied;
-  SinusoidLayout positions;
+struct ClassicConfig : ModelShape {
+  bool norms_before = true, scale_embedding = true;
+  SinusoidLayout positions = SinusoidLayout::pairs;
   NormSpec norm;
-  Activation activation;
-  double dropout;
+  Activation activation = Activation::none;
+  double dropout = 0;
 };
 
 struct ClassicBlock {
@@ -38,24 +38,21 @@ enum Site : uint32_t { kPattern, kAttention, kHidden, kMlp };
 
 class ClassicDecoder final : public Model {
  public:
-  explicit ClassicDecoder(const ClassicConfig& c) : config(c), blocks(static_cast<size_t>(c.n_layers)) {}
+  explicit ClassicDecoder(const ClassicConfig& c);
   Tensor residual(Context& ctx, const Step& step) const override;
-  Head head() const override { return {config.tied ? &W_E : &W_U, 0}; }
-  void tensors(TensorTable& table) override;
-  std::vector<CacheLayer> cache_layers() const override;
-  ModelShape shape() const override;
+  Tensor embedded(Context& ctx, const Step& step) const override;
+  Head head() const override { return {c.tied ? &W_E : &W_U, 0}; }  // #head
   BlockSpec block_spec(int64_t layer) const override;
-  std::vector<std::string> hook_names() const override;
+  Json config(ConfigFormat format) const override;
 
  private:
   Tensor block_norms_before(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
   Tensor block_norms_after(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
-  double embedding_scale() const { return config.scale_embedding ? std::sqrt(static_cast<double>(config.d_model)) : 1; }
   AttentionSpec attention_spec(int64_t layer) const;
   Tensor attend(Context& ctx, const Step& step, int layer, const Tensor& x) const;
   Tensor mlp(Context& ctx, int layer, const Tensor& x) const;
 
-  ClassicConfig config;
+  const ClassicConfig c;
   Weight W_E;  // [V, D]; its bias, like W_U's, is the output's
   Weight W_U;  // [V, D] + bias [V], if it is not the embedding
   std::vector<ClassicBlock> blocks;
@@ -63,31 +60,28 @@ class ClassicDecoder final : public Model {
 };
 
 AttentionSpec ClassicDecoder::attention_spec(int64_t layer) const {
-  AttentionSpec spec;
-  spec.scale = 1 / std::sqrt(static_cast<double>(config.d_model / config.n_heads));
-  spec.dropout = config.dropout;
-  spec.dropout_site = static_cast<uint32_t>(layer) * 4 + kPattern;
-  return spec;
+  return {.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)),  // #scale
+          .dropout = c.dropout,
+          .dropout_site = static_cast<uint32_t>(layer) * 4 + kPattern};
 }
 
 Tensor ClassicDecoder::attend(Context& ctx, const Step& step, int layer, const Tensor& x) const {
   const ClassicBlock& w = blocks[static_cast<size_t>(layer)];
-  const int64_t head_dim = config.d_model / config.n_heads;
-  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, head_dim));                            // [T, N, H]
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, head_dim));                            // [T, N, H]
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, head_dim));                            // [T, N, H]
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H]
-  const Tensor out = attention_output(ctx, "attn", z, w.W_O);                            // [T, D]
-  return ctx.hook("hook_attn_out", dropout(ctx, out, config.dropout, static_cast<uint32_t>(layer) * 4 + kAttention));
+  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});                                // #attention
+  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));                          // [T, N, H] #attention
+  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));                          // [T, N, H] #attention
+  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));                          // [T, N, H] #attention
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H] #attention
+  const Tensor out = attention_output(ctx, "attn", z, w.W_O);                            // [T, D] #attention
+  return ctx.hook("hook_attn_out", dropout(ctx, out, c.dropout, static_cast<uint32_t>(layer) * 4 + kAttention));
 }
 
 Tensor ClassicDecoder::mlp(Context& ctx, int layer, const Tensor& x) const {
   const ClassicBlock& w = blocks[static_cast<size_t>(layer)];
   const auto site = [&](Site s) { return static_cast<uint32_t>(layer) * 4 + s; };
-  const Tensor post = hidden_linear(ctx, "mlp", x, w.W_in, config.activation);                 // [T, F]
-  const Tensor out = linear(ctx, dropout(ctx, post, config.dropout, site(kHidden)), w.W_out);  // [T, D]
-  return ctx.hook("hook_mlp_out", dropout(ctx, out, config.dropout, site(kMlp)));
+  const Tensor post = hidden_linear(ctx, "mlp", x, w.W_in, c.activation);                 // [T, F] #mlp
+  const Tensor out = linear(ctx, dropout(ctx, post, c.dropout, site(kHidden)), w.W_out);  // [T, D] #mlp
+  return ctx.hook("hook_mlp_out", dropout(ctx, out, c.dropout, site(kMlp)));
 }
 
 Tensor ClassicDecoder::block_norms_before(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
@@ -95,10 +89,10 @@ Tensor ClassicDecoder::block_norms_before(Context& ctx, const Step& step, int la
   const auto scope = ctx.scope("blocks", layer);
   auto frame = ctx.frame(resid_pre);                  // its scratch and input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
-  const Tensor attn_out = attend(ctx, step, layer, layer_norm(ctx, "ln1", resid_pre, w.ln1_w, w.ln1_b, config.norm));
-  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));  // [T, D]
-  const Tensor mlp_out = mlp(ctx, layer, layer_norm(ctx, "ln2", resid_mid, w.ln2_w, w.ln2_b, config.norm));
-  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D]
+  const Tensor attn_out = attend(ctx, step, layer, layer_norm(ctx, "ln1", resid_pre, w.ln1_w, w.ln1_b, c.norm));  // #norm
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));                   // [T, D] #residual
+  const Tensor mlp_out = mlp(ctx, layer, layer_norm(ctx, "ln2", resid_mid, w.ln2_w, w.ln2_b, c.norm));  // #norm
+  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));                         // [T, D] #residual
 }
 
 Tensor ClassicDecoder::block_norms_after(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
@@ -106,91 +100,63 @@ Tensor ClassicDecoder::block_norms_after(Context& ctx, const Step& step, int lay
   const auto scope = ctx.scope("blocks", layer);
   auto frame = ctx.frame(resid_pre);
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);                              // [T, D]
-  const Tensor first = add(ctx, resid_pre, attend(ctx, step, layer, resid_pre));  // [T, D]
-  const Tensor resid_mid = ctx.hook("hook_resid_mid", layer_norm(ctx, "ln1", first, w.ln1_w, w.ln1_b, config.norm));
-  const Tensor second = add(ctx, resid_mid, mlp(ctx, layer, resid_mid));  // [T, D]
-  return frame.keep(ctx.hook("hook_resid_post", layer_norm(ctx, "ln2", second, w.ln2_w, w.ln2_b, config.norm)));
+  const Tensor first = add(ctx, resid_pre, attend(ctx, step, layer, resid_pre));  // [T, D] #residual-after
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", layer_norm(ctx, "ln1", first, w.ln1_w, w.ln1_b, c.norm));  // #norm-after
+  const Tensor second = add(ctx, resid_mid, mlp(ctx, layer, resid_mid));  // [T, D] #residual-after
+  return frame.keep(ctx.hook("hook_resid_post", layer_norm(ctx, "ln2", second, w.ln2_w, w.ln2_b, c.norm)));  // #norm-after
+}
+
+Tensor ClassicDecoder::embedded(Context& ctx, const Step& step) const {
+  Tensor tokens = embed(ctx, step.tokens(), W_E);                         // [T, D] #embed
+  if (c.scale_embedding) tokens = scale(ctx, tokens, c.embedding_scale);  // #embedding-scale
+  tokens = ctx.hook("hook_embed", tokens);
+  const Tensor positions = ctx.hook("hook_pos_embed", sinusoidal_positions(ctx, step, c.d_model, c.positions));  // #positions
+  return dropout(ctx, add(ctx, tokens, positions), c.dropout, static_cast<uint32_t>(c.n_layers) * 4);
 }
 
 Tensor ClassicDecoder::residual(Context& ctx, const Step& step) const {
-  const ClassicConfig& c = config;
   ctx.enter(step);
-  Tensor tokens = embed(ctx, step.tokens(), W_E);  // [T, D]
-  if (c.scale_embedding) tokens = scale(ctx, tokens, embedding_scale());
-  tokens = ctx.hook("hook_embed", tokens);
-  const Tensor positions = ctx.hook("hook_pos_embed", sinusoidal_positions(ctx, step, c.d_model, c.positions));
-  Tensor x = dropout(ctx, add(ctx, tokens, positions), c.dropout, static_cast<uint32_t>(c.n_layers) * 4);
+  Tensor x = embedded(ctx, step);
   const auto block = c.norms_before ? &ClassicDecoder::block_norms_before : &ClassicDecoder::block_norms_after;
-  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(block, *this, step, layer, x);
-  return c.norms_before ? layer_norm(ctx, "ln_final", x, ln_final_w, ln_final_b, c.norm) : x;  // [T, D]
-}
-
-std::vector<CacheLayer> ClassicDecoder::cache_layers() const {
-  const int64_t head_dim = config.d_model / config.n_heads;
-  return std::vector<CacheLayer>(static_cast<size_t>(config.n_layers), {kNoWindow, config.n_heads, head_dim, head_dim});
-}
-
-ModelShape ClassicDecoder::shape() const {
-  const ClassicConfig& c = config;
-  return {"classic_decoder", c.d_model,        c.n_layers, c.n_heads,        c.n_heads, c.d_model / c.n_heads, c.d_ff,
-          c.vocab_size,      c.context_length, c.tied,     embedding_scale()};
+  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(block, *this, step, layer, x);  // #layers
+  return c.norms_before ? layer_norm(ctx, "ln_final", x, ln_final_w, ln_final_b, c.norm) : x;         // [T, D] #final-norm
 }
 
 BlockSpec ClassicDecoder::block_spec(int64_t layer) const {
   return {.attention = attention_spec(layer),
           .rope = {},
-          .norm = config.norm,
+          .norm = c.norm,
           .rms = false,
-          .norms_after = !config.norms_before,
-          .activation = config.activation};
+          .norms_after = !c.norms_before,
+          .activation = c.activation,
+          .halved_sinusoids = c.positions == SinusoidLayout::halves};
 }
 
-std::vector<std::string> ClassicDecoder::hook_names() const {
-  return hook_names_of(
-      {.n_layers = config.n_layers, .positions = true, .norms_after = !config.norms_before, .final_norm = config.norms_before});
-}
-
-void ClassicDecoder::tensors(TensorTable& table) {
-  const ClassicConfig& c = config;
+ClassicDecoder::ClassicDecoder(const ClassicConfig& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
-  table.matrix(W_E, {"W_E", "embed.weight", "", V, D});
+  TensorList list;
+  list.add(W_E, "W_E", "embed.weight", "", V, D);
   for (int64_t layer = 0; layer < c.n_layers; ++layer) {
     ClassicBlock& w = blocks[static_cast<size_t>(layer)];
-    const auto line = [&](const char* ours, const char* file, Dim out, Dim in = {}, int part = 0, int parts = 1) {
-      return TensorLine{at_layer(std::string("blocks.{}.") + ours, layer),
-                        at_layer(std::string("blocks.{}.") + file, layer),
-                        "",
-                        out,
-                        in,
-                        false,
-                        part,
-                        parts};
-    };
-    Weight* const qkv[] = {&w.W_Q, &w.W_K, &w.W_V};
-    const char* const names[] = {"attn.W_Q", "attn.W_K", "attn.W_V"};
-    for (int part = 0; part < 3; ++part) table.matrix(*qkv[part], line(names[part], "self_attn.in_proj_weight", D, D, part, 3));
-    for (int part = 0; part < 3; ++part)
-      table.vector(qkv[part]->bias, line(names[part], "self_attn.in_proj_bias", D, {}, part, 3));
-    table.matrix(w.W_O, line("attn.W_O", "self_attn.out_proj.weight", D, D));
-    table.vector(w.W_O.bias, line("attn.b_O", "self_attn.out_proj.bias", D));
-    table.vector(w.ln1_w, line("ln1.w", "norm1.weight", D));
-    table.vector(w.ln1_b, line("ln1.b", "norm1.bias", D));
-    table.matrix(w.W_in, line("mlp.W_in", "linear1.weight", F, D));
-    table.vector(w.W_in.bias, line("mlp.b_in", "linear1.bias", F));
-    table.matrix(w.W_out, line("mlp.W_out", "linear2.weight", D, F));
-    table.vector(w.W_out.bias, line("mlp.b_out", "linear2.bias", D));
-    table.vector(w.ln2_w, line("ln2.w", "norm2.weight", D));
-    table.vector(w.ln2_b, line("ln2.b", "norm2.bias", D));
+    list.layer(layer, "blocks.");
+    list.add_qkv(w.W_Q, w.W_K, w.W_V, {"self_attn.in_proj_weight", ""}, {"self_attn.in_proj_bias", ""}, D, D, false);
+    list.add_with_bias(w.W_O, "attn.O", "self_attn.out_proj", "", D, D);
+    list.add_norm(w.ln1_w, w.ln1_b, "ln1", "norm1", "", D);
+    list.add_with_bias(w.W_in, "mlp.in", "linear1", "", F, D);
+    list.add_with_bias(w.W_out, "mlp.out", "linear2", "", D, F);
+    list.add_norm(w.ln2_w, w.ln2_b, "ln2", "norm2", "", D);
   }
-  if (c.norms_before) table.vector(ln_final_w, {"ln_final.w", "final_norm.weight", "", D});
-  if (c.norms_before) table.vector(ln_final_b, {"ln_final.b", "final_norm.bias", "", D});
-  if (!c.tied) table.matrix(W_U, {"W_U", "unembed.weight", "", V, D});
-  table.vector((c.tied ? W_E : W_U).bias, {"b_U", "unembed.bias", "", V});
+  list.end_layers();
+  if (c.norms_before) list.add_norm(ln_final_w, ln_final_b, "ln_final", "final_norm", "", D);
+  if (!c.tied) list.add(W_U, "W_U", "unembed.weight", "", V, D);
+  list.add((c.tied ? W_E : W_U).bias, "b_U", "unembed.bias", "", V);
+  set_tensors(list.take());
 }
 
-ClassicConfig read(const ModelConfig& config) {
+std::unique_ptr<Model> read_classic_decoder(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
-  ClassicConfig c{};
+  ClassicConfig c;
+  c.family = "classic_decoder";
   c.d_model = keys.positive("d_model");
   c.n_layers = read_layers(keys, "n_layers");
   c.n_heads = keys.positive("n_heads");
@@ -211,11 +177,41 @@ ClassicConfig read(const ModelConfig& config) {
   c.dropout = read_dropout(keys, "dropout", 0.0);
   c.tied = keys.flag("tied", {"tie_word_embeddings"}, false);
   if (c.d_model % c.n_heads != 0) keys.fail("n_heads", "does not divide d_model (" + std::to_string(c.d_model) + ")");
-  return c;
+  c.set_heads(c.n_heads, c.d_model / c.n_heads);
+  if (c.scale_embedding) c.embedding_scale = std::sqrt(static_cast<double>(c.d_model));
+  return std::make_unique<ClassicDecoder>(c);
+}
+
+Json ClassicDecoder::config(ConfigFormat format) const {
+  VITRINE_CHECK(format == ConfigFormat::huggingface, "the classic decoder has no GGUF form");
+  return {{"model_type", "classic_decoder"},
+          {"d_model", c.d_model},
+          {"n_layers", c.n_layers},
+          {"n_heads", c.n_heads},
+          {"d_ff", c.d_ff},
+          {"vocab_size", c.vocab_size},
+          {"context_length", c.context_length},
+          {"norm_order", c.norms_before ? "pre" : "post"},
+          {"embedding_scale", c.scale_embedding ? "sqrt(d_model)" : "none"},
+          {"positions", "sinusoidal"},
+          {"position_layout", c.positions == SinusoidLayout::pairs ? "pairs" : "halves"},
+          {"layer_norm_eps", c.norm.eps},
+          {"activation", c.activation == Activation::gelu_tanh ? "gelu_tanh" : activation_key(c.activation)},
+          {"dropout", c.dropout},
+          {"tied", c.tied}};
 }
 
 }  // namespace
 
-std::unique_ptr<Model> make_classic_decoder(const ModelConfig& config) { return std::make_unique<ClassicDecoder>(read(config)); }
+Family classic_decoder_family() {
+  return {.name = "classic_decoder",
+          .title = "classic decoder",
+          .paper = "arXiv:1706.03762",
+          .source = "src/model/classic_decoder.cpp",
+          .make = read_classic_decoder,
+          .dropout = {.embedding = "dropout", .attention = "dropout", .residual = "dropout"},
+          .norm_order_key = "norm_order",
+          .last_hidden_is_normed = false};
+}
 
 }  // namespace vitrine

@@ -1,15 +1,88 @@
 #include "model/config.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
+#include <cmath>
+#include <numbers>
 #include <utility>
 
-namespace vitrine {
+#include "base/error.h"
 
-std::string at_layer(std::string_view pattern, int64_t layer) {
-  const size_t hole = pattern.find("{}");
-  if (hole == std::string_view::npos) return std::string(pattern);
-  return std::string(pattern.substr(0, hole)) + std::to_string(layer) + std::string(pattern.substr(hole + 2));
+namespace vitrine {
+namespace {
+
+// GGUF holds the divisors that Llama 3.1's rule gives, and not the rule's values. Every published model stretches wavelengths
+// beyond its original context by the factor, and leaves those below a quarter of it alone; so one divisor tells that context.
+Json llama3_scaling(const RopeSpec& rope) {
+  RopeSpec plain = rope;
+  plain.divisors = nullptr;
+  const std::vector<float> frequencies = rope_frequencies(plain);
+  constexpr double kLow = 1, kHigh = 4;
+  const double factor = static_cast<double>(*std::max_element(rope.divisors, rope.divisors + frequencies.size()));
+  double context = 1;
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const double wavelength = 2 * std::numbers::pi / static_cast<double>(frequencies[i]);
+    const auto divisor = static_cast<double>(rope.divisors[i]);
+    if (divisor == 1) context = std::ceil(kHigh * wavelength);
+    if (divisor == 1 || divisor >= factor) continue;
+    const double smooth = (1 / divisor - 1 / factor) / (1 - 1 / factor);
+    context = std::round(wavelength * (smooth * (kHigh - kLow) + kLow));
+    break;
+  }
+  return {{"rope_type", "llama3"},
+          {"factor", shortest(factor)},
+          {"low_freq_factor", kLow},
+          {"high_freq_factor", kHigh},
+          {"original_max_position_embeddings", static_cast<int64_t>(context >= 1 ? std::min(context, 0x1p30) : 1.0)}};
 }
+
+Json rope_scaling(const RopeSpec& rope) {
+  if (rope.divisors != nullptr) return llama3_scaling(rope);
+  if (rope.scaling == RopeSpec::Scaling::linear) return {{"rope_type", "linear"}, {"factor", shortest(rope.factor)}};
+  if (rope.scaling == RopeSpec::Scaling::llama3)
+    return {{"rope_type", "llama3"},
+            {"factor", shortest(rope.factor)},
+            {"low_freq_factor", shortest(rope.low_freq_factor)},
+            {"high_freq_factor", shortest(rope.high_freq_factor)},
+            {"original_max_position_embeddings", static_cast<int64_t>(rope.original_context)}};
+  return nullptr;
+}
+
+// What rope_parameters, or rope_scaling, says beside theta.
+void read_scaling(const ConfigReader& keys, RopeSpec& spec) {
+  const std::string type = keys.string("rope_type", {"type"}, "default");
+  if (keys.number("partial_rotary_factor", {}, 1.0) != 1.0)
+    keys.fail("partial_rotary_factor", "is not supported; in the families here every component of a head turns");
+  if (type == "linear") {
+    spec.scaling = RopeSpec::Scaling::linear;
+    spec.factor = keys.number("factor");
+  } else if (type == "llama3") {
+    spec.scaling = RopeSpec::Scaling::llama3;
+    spec.factor = keys.number("factor");
+    spec.low_freq_factor = keys.number("low_freq_factor");
+    spec.high_freq_factor = keys.number("high_freq_factor");
+    spec.original_context = static_cast<double>(keys.positive("original_max_position_embeddings"));
+    if (!(spec.high_freq_factor > spec.low_freq_factor) || !(spec.low_freq_factor > 0))
+      keys.fail("high_freq_factor", "must be above low_freq_factor, which must be above 0");
+  } else if (type != "default") {
+    keys.fail("rope_type", "is not supported; expected default, linear or llama3");
+  }
+  keys.ignore({"original_max_position_embeddings"});
+}
+
+void check_rope(const ModelConfig& config, const RopeSpec& spec, int64_t head_dim) {
+  const ConfigReader& keys = config.keys;
+  if (!(spec.theta > 0)) keys.fail(config.gguf ? "rope.freq_base" : "rope_theta", "must be above 0");
+  if (spec.scaling != RopeSpec::Scaling::none && !(spec.factor > 0))
+    keys.fail("rope_scaling", "has a factor that is not above 0");
+  if (spec.rotary_dim % 2 != 0 || spec.rotary_dim <= 0 || spec.rotary_dim > head_dim)
+    keys.fail(config.gguf ? "rope.dimension_count" : "head_dim",
+              "gives " + std::to_string(spec.rotary_dim) + " turning components; RoPE needs an even number from 2 to head_dim (" +
+                  std::to_string(head_dim) + ")");
+}
+
+}  // namespace
 
 Activation read_activation(const ConfigReader& keys, std::string_view key, std::initializer_list<std::string_view> older,
                            std::optional<std::string> fallback) {
@@ -58,68 +131,199 @@ RopeSpec read_rope(const ModelConfig& config, int64_t head_dim, RopeLayout layou
     spec.theta = keys.number("rope_theta", {}, default_theta);
     if (scaling) {
       spec.theta = scaling->number("rope_theta", {}, spec.theta);  // either object may hold it, and then wins
-      const std::string type = scaling->string("rope_type", {"type"}, "default");
-      if (scaling->number("partial_rotary_factor", {}, 1.0) != 1.0)
-        scaling->fail("partial_rotary_factor", "is not supported; in the families here every component of a head turns");
-      if (type == "linear") {
-        spec.scaling = RopeSpec::Scaling::linear;
-        spec.factor = scaling->number("factor");
-      } else if (type == "llama3") {
-        spec.scaling = RopeSpec::Scaling::llama3;
-        spec.factor = scaling->number("factor");
-        spec.low_freq_factor = scaling->number("low_freq_factor");
-        spec.high_freq_factor = scaling->number("high_freq_factor");
-        spec.original_context = static_cast<double>(scaling->positive("original_max_position_embeddings"));
-        if (!(spec.high_freq_factor > spec.low_freq_factor) || !(spec.low_freq_factor > 0))
-          scaling->fail("high_freq_factor", "must be above low_freq_factor, which must be above 0");
-      } else if (type != "default") {
-        scaling->fail("rope_type", "is not supported; expected default, linear or llama3");
-      }
-      scaling->ignore({"original_max_position_embeddings"});
+      read_scaling(*scaling, spec);
     }
   }
-  if (!(spec.theta > 0)) keys.fail(config.gguf ? "rope.freq_base" : "rope_theta", "must be above 0");
-  if (spec.scaling != RopeSpec::Scaling::none && !(spec.factor > 0))
-    keys.fail("rope_scaling", "has a factor that is not above 0");
-  if (spec.rotary_dim % 2 != 0 || spec.rotary_dim <= 0 || spec.rotary_dim > head_dim)
-    keys.fail(config.gguf ? "rope.dimension_count" : "head_dim",
-              "gives " + std::to_string(spec.rotary_dim) + " turning components; RoPE needs an even number from 2 to head_dim (" +
-                  std::to_string(head_dim) + ")");
+  check_rope(config, spec, head_dim);
   return spec;
 }
 
-std::vector<std::string> hook_names_of(const HookParts& parts) {
-  std::vector<std::string> names = {"hook_embed"};
-  if (parts.positions) names.emplace_back("hook_pos_embed");
-  const auto norm = [&](const std::string& prefix) {
-    for (const char* hook : {"hook_scale", "hook_normalized_pre", "hook_normalized"}) names.push_back(prefix + hook);
-  };
-  for (int64_t layer = 0; layer < parts.n_layers; ++layer) {
-    const std::string block = "blocks." + std::to_string(layer) + ".";
-    const auto add = [&](const char* hook) { names.push_back(block + hook); };
-    add("hook_resid_pre");
-    if (parts.norms && !parts.norms_after) norm(block + "ln1.");
-    for (const char* hook : {"attn.hook_q", "attn.hook_k", "attn.hook_v"}) add(hook);
-    if (parts.rotary)
-      for (const char* hook : {"attn.hook_rot_q", "attn.hook_rot_k"}) add(hook);
-    for (const char* hook : {"attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z", "attn.hook_result", "attn.hook_out"})
-      add(hook);
-    if (parts.post_norms) norm(block + "ln1_post.");
-    add("hook_attn_out");
-    if (parts.norms && parts.norms_after) norm(block + "ln1.");
-    add("hook_resid_mid");
-    if (parts.norms && !parts.norms_after) norm(block + "ln2.");
-    add("mlp.hook_pre");
-    if (parts.gated) add("mlp.hook_pre_linear");
-    add("mlp.hook_post");
-    if (parts.post_norms) norm(block + "ln2_post.");
-    add("hook_mlp_out");
-    if (parts.norms && parts.norms_after) norm(block + "ln2.");
-    add("hook_resid_post");
+std::optional<RopeSpec> read_rope_of(const ModelConfig& config, std::string_view layer_type, int64_t head_dim, RopeLayout layout,
+                                     double default_theta) {
+  const auto parameters = config.gguf ? std::nullopt : config.keys.find_object("rope_parameters");
+  const auto of_type = parameters ? parameters->find_object(layer_type) : std::nullopt;
+  if (!of_type) return {};
+  RopeSpec spec{.theta = of_type->number("rope_theta", {}, default_theta), .rotary_dim = head_dim, .layout = layout};
+  read_scaling(*of_type, spec);
+  check_rope(config, spec, head_dim);
+  return spec;
+}
+
+std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, int64_t if_absent,
+                                  const std::function<bool(int64_t layer)>& by_default) {
+  const ConfigReader& keys = config.keys;
+  const int64_t window = keys.find_positive("sliding_window", {"sliding_window_size", "attention.sliding_window"})
+                             .value_or(keys.mentions("sliding_window") ? kNoWindow : if_absent);
+  const std::vector<std::string> types = keys.strings("layer_types");
+  if (keys.has("layer_types") && static_cast<int64_t>(types.size()) != n_layers)
+    keys.fail("layer_types", "has " + std::to_string(types.size()) + " entries; expected one for each of " +
+                                 std::to_string(n_layers) + " layers");
+  std::vector<int64_t> windows;
+  for (int64_t layer = 0; layer < n_layers; ++layer) {
+    bool sliding = by_default(layer);
+    if (!types.empty()) {
+      const std::string& type = types[static_cast<size_t>(layer)];
+      if (type != "sliding_attention" && type != "full_attention")
+        keys.fail("layer_types", "holds \"" + type + "\"; expected sliding_attention or full_attention");
+      sliding = type == "sliding_attention";
+      if (sliding && window == kNoWindow) keys.fail("layer_types", "names sliding layers, but sliding_window is missing or null");
+    }
+    windows.push_back(sliding ? window : kNoWindow);
   }
-  if (parts.final_norm) norm("ln_final.");
-  names.emplace_back("hook_logits");
-  return names;
+  return windows;
+}
+
+std::vector<int64_t> read_qwen_windows(const ModelConfig& config, int64_t n_layers) {
+  const ConfigReader& keys = config.keys;
+  if (!keys.flag("use_sliding_window", {}, false)) {
+    for (const std::string& type : keys.strings("layer_types"))
+      if (type != "full_attention") keys.fail("layer_types", "names windows, although use_sliding_window is false or absent");
+    keys.ignore({"sliding_window", "max_window_layers", "attention.sliding_window"});
+    return std::vector<int64_t>(static_cast<size_t>(n_layers), kNoWindow);
+  }
+  const int64_t first = keys.count("max_window_layers", {}, 28);
+  std::vector<int64_t> windows = read_windows(config, n_layers, 4096, [](int64_t) { return true; });
+  for (int64_t layer = 0; layer < std::min(first, n_layers) && !keys.has("layer_types"); ++layer)
+    windows[static_cast<size_t>(layer)] = kNoWindow;
+  return windows;
+}
+
+int64_t read_layers(const ConfigReader& keys, std::string_view key, std::initializer_list<std::string_view> older) {
+  constexpr int64_t kMost = 16384;
+  const int64_t n_layers = keys.positive(key, older);
+  if (n_layers > kMost)
+    throw FileError(keys.path(), "asks for " + std::to_string(n_layers) + " layers (" + std::string(key) +
+                                     "); expected at most " + std::to_string(kMost) + ". Is the file damaged?");
+  return n_layers;
+}
+
+double read_eps(const ModelConfig& config, std::string_view key, std::string_view gguf_key, double fallback) {
+  const double eps = config.gguf ? config.keys.number(gguf_key) : config.keys.number(key, {}, fallback);
+  if (!(eps >= 0))
+    config.keys.fail(config.gguf ? gguf_key : key, "must not be negative: a norm takes the root of it plus a mean square");
+  return eps;
+}
+
+double read_dropout(const ConfigReader& keys, std::string_view key, double fallback) {
+  const double share = keys.number(key, {}, fallback);
+  if (!(share >= 0 && share < 1)) keys.fail(key, "is not a probability; expected a number from 0 to below 1");
+  return share;
+}
+
+void check_heads(const ConfigReader& keys, int64_t n_heads, int64_t n_kv_heads) {
+  if (n_heads % n_kv_heads != 0)
+    keys.fail("num_key_value_heads", "does not divide num_attention_heads (" + std::to_string(n_heads) + ")");
+}
+
+void refuse_flags(const ConfigReader& keys, std::initializer_list<std::string_view> flags) {
+  for (const std::string_view flag : flags)
+    if (keys.flag(flag, {}, false)) keys.fail(flag, "is not supported by this family; expected false");
+}
+
+double read_softcap(const ModelConfig& config, const char* key, double absent) {
+  const std::optional<double> cap = config.keys.find_number(key);
+  if (cap && *cap == 0 && !config.gguf) config.keys.fail(key, "must not be 0: scores are divided by it. Write null for no cap");
+  return cap.value_or(config.keys.mentions(key) ? 0 : absent);
+}
+
+DecoderConfig read_decoder(const ModelConfig& config, const char* family, const DecoderDefaults& absent) {
+  const ConfigReader& keys = config.keys;
+  DecoderConfig c;
+  c.family = family;
+  c.d_model = keys.positive("hidden_size", {"embedding_length"});
+  c.n_layers = read_layers(keys, "num_hidden_layers", {"block_count"});
+  c.n_heads = keys.positive("num_attention_heads", {"attention.head_count"});
+  // A family's default stands for silence only; null means as many as query heads, as in transformers.
+  std::optional<int64_t> n_kv_heads = absent.n_kv_heads;
+  if (n_kv_heads && (*n_kv_heads == 0 || config.gguf || keys.mentions("num_key_value_heads"))) n_kv_heads = c.n_heads;
+  c.n_kv_heads = keys.positive("num_key_value_heads", {"attention.head_count_kv"}, n_kv_heads);
+  check_heads(keys, c.n_heads, c.n_kv_heads);
+  const std::initializer_list<std::string_view> in_gguf = {"attention.key_length", "attention.value_length"};
+  if (absent.head_dim) {
+    c.head_dim = keys.positive("head_dim", in_gguf, absent.head_dim);
+  } else {
+    const auto head_dim = keys.find_positive("head_dim", in_gguf);
+    if (!head_dim && c.d_model % c.n_heads != 0)
+      keys.fail("num_attention_heads",
+                "does not divide hidden_size (" + std::to_string(c.d_model) + "), and there is no head_dim");
+    c.head_dim = head_dim.value_or(c.d_model / c.n_heads);
+  }
+  c.d_ff = keys.positive("intermediate_size", {"feed_forward_length"});
+  c.vocab_size = keys.positive("vocab_size");
+  c.context_length = keys.positive("max_position_embeddings", {"context_length"}, absent.context_length);
+  c.attn_dropout = read_dropout(keys, "attention_dropout", 0.0);
+  c.norm = {.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6)};
+  c.tied = keys.flag("tie_word_embeddings", {}, absent.tied);
+  return c;
+}
+
+double shortest(double x) {
+  if (static_cast<double>(static_cast<float>(x)) != x) return x;
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(x)).ptr;
+  double value = x;
+  std::from_chars(text, end, value);
+  return value;
+}
+
+const char* activation_key(Activation activation) {
+  switch (activation) {
+    case Activation::gelu_tanh: return "gelu_pytorch_tanh";
+    case Activation::gelu_exact: return "gelu";
+    case Activation::silu: return "silu";
+    case Activation::relu: return "relu";
+    case Activation::none: break;
+  }
+  return "linear";
+}
+
+Json whole_or_real(double x) { return x == std::floor(x) && std::abs(x) < 0x1p53 ? Json(static_cast<int64_t>(x)) : Json(x); }
+
+Json write_gguf_sizes(const ModelShape& shape, const char* eps_key, double eps) {
+  return {{"embedding_length", shape.d_model},
+          {"block_count", shape.n_layers},
+          {"attention.head_count", shape.n_heads},
+          {"feed_forward_length", shape.d_ff},
+          {"vocab_size", shape.vocab_size},
+          {"context_length", shape.context_length},
+          {eps_key, eps}};
+}
+
+Json write_decoder(const DecoderConfig& c, ConfigFormat format) {
+  if (format == ConfigFormat::gguf) {
+    Json keys = write_gguf_sizes(c, "attention.layer_norm_rms_epsilon", c.norm.eps);
+    keys["attention.head_count_kv"] = c.n_kv_heads;
+    keys["attention.key_length"] = keys["attention.value_length"] = c.head_dim;
+    keys["rope.freq_base"] = c.rope.theta;
+    keys["rope.dimension_count"] = c.rope.rotary_dim;
+    if (c.rope.scaling == RopeSpec::Scaling::linear) keys["rope.scaling.type"] = "linear";
+    if (c.rope.scaling == RopeSpec::Scaling::linear) keys["rope.scaling.factor"] = c.rope.factor;
+    return keys;
+  }
+  return {{"model_type", c.family},
+          {"hidden_size", c.d_model},
+          {"num_hidden_layers", c.n_layers},
+          {"num_attention_heads", c.n_heads},
+          {"num_key_value_heads", c.n_kv_heads},
+          {"head_dim", c.head_dim},
+          {"intermediate_size", c.d_ff},
+          {"vocab_size", c.vocab_size},
+          {"max_position_embeddings", c.context_length},
+          {"rms_norm_eps", shortest(c.norm.eps)},
+          {"rope_theta", shortest(c.rope.theta)},
+          {"rope_scaling", rope_scaling(c.rope)},
+          {"attention_dropout", c.attn_dropout},
+          {"tie_word_embeddings", c.tied}};
+}
+
+void write_windows(Json& keys, const std::vector<int64_t>& windows, ConfigFormat format) {
+  const auto window = std::find_if(windows.begin(), windows.end(), [](int64_t w) { return w != kNoWindow; });
+  if (format == ConfigFormat::gguf) {
+    if (window != windows.end()) keys["attention.sliding_window"] = *window;
+    return;
+  }
+  keys["sliding_window"] = window != windows.end() ? Json(*window) : Json(nullptr);
+  for (const int64_t w : windows) keys["layer_types"].push_back(w == kNoWindow ? "full_attention" : "sliding_attention");
 }
 
 }  // namespace vitrine

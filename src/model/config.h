@@ -1,6 +1,9 @@
 #pragma once
 // What the families' configurations have in common.
+#include <functional>
+#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,28 +21,77 @@ struct ModelConfig {
   const float* rope_divisors = nullptr;  // GGUF's rope_freqs.weight, if the file has one
 };
 
+/// What the configurations of decoders with RMSNorm and RoPE share.
+struct DecoderConfig : ModelShape {
+  NormSpec norm;
+  RopeSpec rope;
+  Activation activation = Activation::none;
+  double attn_dropout = 0;
+};
+
+/// What keys mean that a config.json leaves out; where a family has no default, nothing.
+struct DecoderDefaults {
+  int64_t context_length = 0;
+  std::optional<int64_t> n_kv_heads = {};  // 0: as many as n_heads
+  std::optional<int64_t> head_dim = {};    // nothing: d_model / n_heads
+  bool tied = false;
+};
+
+/// The sizes in GGUF's words, and what norms add under its key.
+Json write_gguf_sizes(const ModelShape& shape, const char* eps_key, double eps);
+
+/// All but the activation and RoPE, which each family reads in its own way. Errors: FileError naming the key.
+DecoderConfig read_decoder(const ModelConfig& config, const char* family, const DecoderDefaults& absent);
+/// The keys of a DecoderConfig but the activation, whose names differ, and the windows.
+Json write_decoder(const DecoderConfig& c, ConfigFormat format);
+
 /// "gelu_pytorch_tanh", "gelu_new", "gelu", "silu", "relu" and their other names. Errors: FileError naming the key.
 Activation read_activation(const ConfigReader& keys, std::string_view key, std::initializer_list<std::string_view> older,
                            std::optional<std::string> fallback);
+/// The name that transformers knows it by.
+const char* activation_key(Activation activation);
 
 /// theta, scaling and layout from rope_theta / rope_parameters / rope_scaling (Hugging Face) or rope.* (GGUF).
 /// Errors: FileError for a rope type that is not default, linear or llama3.
 RopeSpec read_rope(const ModelConfig& config, int64_t head_dim, RopeLayout layout, double default_theta);
 
-/// A family of [rms | layer]-normed blocks' hook names: the shared order, with the parts a family has.
-struct HookParts {
-  int64_t n_layers = 0;
-  bool positions = false;    // hook_pos_embed
-  bool rotary = false;       // attn.hook_rot_q, attn.hook_rot_k
-  bool post_norms = false;   // ln1_post, ln2_post
-  bool gated = false;        // mlp.hook_pre_linear
-  bool norms = true;         // ln1 and ln2
-  bool norms_after = false;  // ln1 and ln2 after their sub-layer instead of before
-  bool final_norm = true;
-};
-std::vector<std::string> hook_names_of(const HookParts& parts);
+/// The same of layers of one type, where a config.json's rope_parameters holds an object for each type; else nothing.
+std::optional<RopeSpec> read_rope_of(const ModelConfig& config, std::string_view layer_type, int64_t head_dim, RopeLayout layout,
+                                     double default_theta);
 
-/// Name of layer's line: replaces "{}" by the layer.
-std::string at_layer(std::string_view pattern, int64_t layer);
+/// Each layer's window: sliding_window (null: none; absent: `if_absent`) on the layers that layer_types names, or, where the
+/// configuration has no such list, on those that `by_default` names. Errors: FileError for a wrong list.
+std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, int64_t if_absent,
+                                  const std::function<bool(int64_t layer)>& by_default);
+/// Qwen's: windows act only where use_sliding_window says so, from layer max_window_layers on if there is no list of layers.
+std::vector<int64_t> read_qwen_windows(const ModelConfig& config, int64_t n_layers);
+/// sliding_window and layer_types, or GGUF's attention.sliding_window.
+void write_windows(Json& keys, const std::vector<int64_t>& windows, ConfigFormat format);
+
+/// The number of layers. Errors: FileError if it is missing or absurd: what exists per layer is allocated before any weight
+/// is looked for.
+int64_t read_layers(const ConfigReader& keys, std::string_view key, std::initializer_list<std::string_view> older = {});
+
+/// What a norm adds to the mean square; `fallback` is the reference's for a config.json without it, and GGUF files must say
+/// it. Errors: FileError if it is negative.
+double read_eps(const ModelConfig& config, std::string_view key, std::string_view gguf_key, double fallback);
+
+/// The probability with which dropout zeroes an element. Errors: FileError if it is outside [0, 1).
+double read_dropout(const ConfigReader& keys, std::string_view key, double fallback);
+
+/// The cap of a soft-capped score: a config.json that says null has none, one that says nothing has `absent`.
+/// Errors: FileError for 0 in a config.json.
+double read_softcap(const ModelConfig& config, const char* key, double absent);
+
+/// n_heads must be a multiple of n_kv_heads.
+void check_heads(const ConfigReader& keys, int64_t n_heads, int64_t n_kv_heads);
+
+/// Errors: FileError if one of these flags is there and true: it would change values and no weight table knows it.
+void refuse_flags(const ConfigReader& keys, std::initializer_list<std::string_view> flags);
+
+/// A number that was f32 as people write it: 1e-05 and not 9.999999747378752e-06. Any other as it is.
+double shortest(double x);
+/// A whole number without a decimal point.
+Json whole_or_real(double x);
 
 }  // namespace vitrine

@@ -14,6 +14,7 @@
 #include "io/safetensors.h"
 #include "kernels/table.h"
 #include "model/adapter.h"
+#include "model/config_file.h"
 #include "model/registry.h"
 
 namespace vitrine {
@@ -21,52 +22,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One tensor of the Hugging Face file, and the parts of the model that it holds.
-struct Source {
-  std::string name;
-  std::vector<int64_t> shape;
-  bool by_columns = false;
-  std::vector<const Weight*> matrices;
-  std::vector<const Vector*> vectors;
-};
-
-class Lister final : public TensorTable {
- public:
-  std::vector<Source> list;
-  void matrix(Weight& weight, const TensorLine& line) override {
-    const int64_t out = line.out.size * line.parts;
-    if (line.part == 0)
-      list.push_back({line.huggingface,
-                      line.by_columns ? std::vector<int64_t>{line.in.size, out} : std::vector<int64_t>{out, line.in.size},
-                      line.by_columns,
-                      {},
-                      {}});
-    list.back().matrices.push_back(&weight);
-  }
-  void vector(Vector& vector, const TensorLine& line) override {
-    if (line.part == 0) list.push_back({line.huggingface, {line.out.size * line.parts}, false, {}, {}});
-    list.back().vectors.push_back(&vector);
-  }
-};
-
 void widen(const Weight& w, int64_t stored_row, int64_t first, size_t n, float* to) {
   kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(stored_row) + row_bytes(w.dtype, static_cast<size_t>(first)), n, to);
 }
 
 // Rows [first, first + n) of the file's matrix, as f32.
-void matrix_rows(const Source& source, int64_t first, int64_t n, float* rows) {
+void matrix_rows(const FileTensor& source, int64_t first, int64_t n, float* rows) {
   const int64_t width = source.shape[1];
   if (!source.by_columns) {
-    const int64_t each = source.matrices.front()->out;
+    const int64_t each = source.parts.front()->weight->out;
     for (int64_t i = first; i < first + n; ++i, rows += width) {
-      const Weight& w = *source.matrices[static_cast<size_t>(i / each)];
+      const Weight& w = *source.parts[static_cast<size_t>(i / each)]->weight;
       widen(w, i % each, 0, static_cast<size_t>(w.in), rows);
       if (w.adapter != nullptr) add_merged(*w.adapter, i % each, rows);
     }
     return;
   }
   std::vector<float> output;
-  for (const Weight* w : source.matrices) {
+  for (const TensorLine* part : source.parts) {
+    const Weight* const w = part->weight;
     if (w->by_columns) {
       for (int64_t i = 0; i < n; ++i) widen(*w, first + i, 0, static_cast<size_t>(w->out), rows + i * width);
     } else {  // stored the other way round, as in GGUF
@@ -87,7 +61,7 @@ void matrix_rows(const Source& source, int64_t first, int64_t n, float* rows) {
   }
 }
 
-// Rounds n numbers into `to`. Returns the first that the type cannot hold, or -1.
+// Rounds n values into `to`. Returns the first that the type cannot hold, or -1.
 int64_t round_to(DType dtype, const float* from, size_t n, std::byte* to) {
   int64_t bad = -1;
   auto* const narrow = reinterpret_cast<uint16_t*>(to);
@@ -110,7 +84,7 @@ int64_t round_to(DType dtype, const float* from, size_t n, std::byte* to) {
 // Rounds and writes the pieces of one tensor, one after the other.
 class Rounder {
  public:
-  Rounder(SafetensorsWriter& writer, size_t index, const Source& source, DType dtype)
+  Rounder(SafetensorsWriter& writer, size_t index, const FileTensor& source, DType dtype)
       : writer_(writer), index_(index), source_(source), dtype_(dtype) {}
 
   void add(const float* numbers, size_t n) {
@@ -129,28 +103,28 @@ class Rounder {
  private:
   SafetensorsWriter& writer_;
   size_t index_;
-  const Source& source_;
+  const FileTensor& source_;
   DType dtype_;
   int64_t done_ = 0;
   std::vector<std::byte> bytes_;
 };
 
-void write_weights(Model& model, const std::string& path, DType dtype, const std::function<void(double)>& wrote) {
-  Lister lister;
-  model.tensors(lister);
+void write_weights(const Model& model, const std::string& path, DType dtype, const std::function<void(double)>& wrote) {
+  const std::vector<FileTensor> tensors = file_tensors(model, false);
   std::vector<TensorPlan> plans;
   double all = 0, done = 0;
-  for (const Source& s : lister.list) {
+  for (const FileTensor& s : tensors) {
     plans.push_back({s.name, dtype, s.shape});
     all += static_cast<double>(s.shape[0]) * static_cast<double>(s.shape.size() > 1 ? s.shape[1] : 1);
   }
   SafetensorsWriter writer(path, std::move(plans), {{"format", "pt"}});
   std::vector<float> rows;
-  for (size_t index = 0; index < lister.list.size(); ++index) {
-    const Source& s = lister.list[index];
+  for (size_t index = 0; index < tensors.size(); ++index) {
+    const FileTensor& s = tensors[index];
     Rounder rounder(writer, index, s, dtype);
-    if (s.matrices.empty()) {
-      for (const Vector* v : s.vectors) {
+    if (s.parts.front()->vector != nullptr) {
+      for (const TensorLine* part : s.parts) {
+        const Vector* const v = part->vector;
         rows.resize(static_cast<size_t>(v->size));
         for (int64_t i = 0; i < v->size; ++i) rows[static_cast<size_t>(i)] = v->at<float>(i);
         rounder.add(rows.data(), rows.size());
@@ -171,16 +145,17 @@ void write_weights(Model& model, const std::string& path, DType dtype, const std
   writer.finish();
 }
 
-const char* torch_name(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return "float32";
-    case DType::bf16: return "bfloat16";
-    case DType::f16: return "float16";
-    default: return nullptr;
+}  // namespace
+
+void read_rows(const FileTensor& tensor, int64_t first, int64_t n, float* to) {
+  if (tensor.parts.front()->vector == nullptr) return matrix_rows(tensor, first, n, to);
+  int64_t begin = 0;
+  for (const TensorLine* part : tensor.parts) {
+    const Vector& v = *part->vector;
+    for (int64_t i = std::max(first, begin); i < std::min(first + n, begin + v.size); ++i) to[i - first] = v.at<float>(i - begin);
+    begin += v.size;
   }
 }
-
-}  // namespace
 
 Json exported_config(const ModelFiles& files, DType dtype) {
   Json config = files.config;
@@ -188,8 +163,7 @@ Json exported_config(const ModelFiles& files, DType dtype) {
     if (const char* architecture = find_family(ConfigReader(files.config, files.config_path), false).architecture)
       config["architectures"] = Json::array({architecture});
   config.erase("quantization_config");
-  if (config.contains("dtype")) config["dtype"] = torch_name(dtype);
-  if (config.contains("torch_dtype") || !config.contains("dtype")) config["torch_dtype"] = torch_name(dtype);
+  set_config_dtype(config, dtype);
   return config;
 }
 

@@ -8,7 +8,7 @@ namespace vitrine {
 /// shortest decimals that round to them. Dropout is 0: GGUF has no word for it.
 Json huggingface_config(const OpenedModel& gguf);
 
-/// The model of `config`, which is huggingface_config() with what may be changed about it, on the numbers of a GGUF file: names,
+/// The model of `config`, which is huggingface_config() with what may be changed about it, on the values of a GGUF file: names,
 /// order of rows and meaning are those of the Hugging Face file. Matrices stay where they lie, in their type (so that of GPT-2
 /// they are [out, in]); only Llama's W_Q and W_K, whose rows change places, and Gemma's norms are copied. files.kind becomes
 /// huggingface; `gguf` stays, for the vocabulary.

@@ -3,7 +3,7 @@
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
 #include <cmath>
 
-#include "model/families.h"
+#include "model/registry.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
@@ -16,15 +16,9 @@
 namespace vitrine {
 namespace {
 
-struct Gemma2Config {
-  int64_t d_model, n_layers, n_heads, n_kv_heads, head_dim, d_ff, vocab_size, context_length;
-  double query_pre_attn_scalar, attn_logit_softcapping, final_logit_softcapping, attn_dropout;
-  std::vector<int64_t> windows;  // of each layer; kNoWindow: global
-  NormSpec norm;
-  BlockForm form;
-  RopeSpec rope;
-  Activation activation;
-  bool tied;
+struct Gemma2Config : DecoderConfig {
+  double query_pre_attn_scalar = 0, attn_logit_softcapping = 0, final_logit_softcapping = 0;
+  std::vector<int64_t> windows = {};  // of each layer; kNoWindow: global
 };
 
 struct Gemma2Block {
@@ -38,182 +32,153 @@ struct Gemma2Block {
 
 class Gemma2 final : public Model {
  public:
-  explicit Gemma2(Gemma2Config c) : config(std::move(c)), blocks(static_cast<size_t>(config.n_layers)) {}
+  explicit Gemma2(const Gemma2Config& c);
   Tensor residual(Context& ctx, const Step& step) const override;
+  Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
-  void tensors(TensorTable& table) override;
-  std::vector<CacheLayer> cache_layers() const override;
-  ModelShape shape() const override;
   BlockSpec block_spec(int64_t layer) const override;
-  std::vector<std::string> hook_names() const override;
+  Json config(ConfigFormat format) const override;
 
  private:
-  double embedding_scale() const { return std::sqrt(static_cast<double>(config.d_model)); }
-  AttentionSpec attention_spec(int64_t layer) const;
   Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
+  AttentionSpec attention_spec(int64_t layer) const;
 
-  Gemma2Config config;
+  const Gemma2Config c;
   Weight W_E;  // [V, D]
   Weight W_U;  // [V, D], if it is not the embedding
   std::vector<Gemma2Block> blocks;
   Vector ln_final;  // [D]
 };
 
-AttentionSpec Gemma2::attention_spec(int64_t layer) const {
-  const Gemma2Config& c = config;
-  AttentionSpec spec;
-  // The scale comes from query_pre_attn_scalar, not from head_dim: in the 27B model they differ (144 against 128).
-  spec.scale = 1 / std::sqrt(c.query_pre_attn_scalar);
-  spec.softcap = c.attn_logit_softcapping;
-  spec.window = c.windows[static_cast<size_t>(layer)];
-  spec.dropout = c.attn_dropout;
-  spec.dropout_site = static_cast<uint32_t>(layer);
-  return spec;
-}
-
 Tensor Gemma2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
-  const Gemma2Config& c = config;
   const Gemma2Block& w = blocks[static_cast<size_t>(layer)];
   const auto scope = ctx.scope("blocks", layer);      // every name below becomes blocks.<layer>.<name>
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = c.form.norms_before ? rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm) : resid_pre;  // [T, D]
-  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});                                             // one pass over x
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));                                       // [T, N, H]
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));                                       // [T, G, H]
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));                                       // [T, G, H]
-  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));
-  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));
+  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);  // [T, D] #norm
+  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});           // one pass over x #attention
+  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));     // [T, N, H] #attention
+  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));     // [T, G, H] #attention
+  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));     // [T, G, H] #attention
+  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));      // #rope
+  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));      // #rope
 
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H]
-  Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);                             // [T, D]
-  if (c.form.second_norms) attn_out = rms_norm(ctx, "ln1_post", attn_out, w.ln1_post, c.norm);
-  attn_out = ctx.hook("hook_attn_out", attn_out);
-  Tensor resid_mid = c.form.residual ? add(ctx, resid_pre, attn_out) : attn_out;  // [T, D]
-  if (c.form.norms_after) resid_mid = rms_norm(ctx, "ln1", resid_mid, w.ln1, c.norm);
-  resid_mid = ctx.hook("hook_resid_mid", resid_mid);
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));           // [T, N, H] #attention
+  Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);                                      // [T, D] #attention
+  attn_out = ctx.hook("hook_attn_out", rms_norm(ctx, "ln1_post", attn_out, w.ln1_post, c.norm));  // #post-norm
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));             // [T, D] #residual
 
-  const Tensor y = c.form.norms_before ? rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm) : resid_mid;  // [T, D]
-  Tensor mlp_out = gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation);                 // [T, D]
-  if (c.form.second_norms) mlp_out = rms_norm(ctx, "ln2_post", mlp_out, w.ln2_post, c.norm);
-  mlp_out = ctx.hook("hook_mlp_out", mlp_out);
-  Tensor resid_post = c.form.residual ? add(ctx, resid_mid, mlp_out) : mlp_out;  // [T, D]
-  if (c.form.norms_after) resid_post = rms_norm(ctx, "ln2", resid_post, w.ln2, c.norm);
-  return frame.keep(ctx.hook("hook_resid_post", resid_post));
+  const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);  // [T, D] #norm
+  // GeGLU: (gelu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
+  Tensor mlp_out = gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation);          // [T, D] #mlp
+  mlp_out = ctx.hook("hook_mlp_out", rms_norm(ctx, "ln2_post", mlp_out, w.ln2_post, c.norm));  // #post-norm
+  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));                // [T, D] #residual
+}
+
+AttentionSpec Gemma2::attention_spec(int64_t layer) const {
+  // The scale comes from query_pre_attn_scalar, not from head_dim: in the 27B model they differ (144 against 128).
+  return {.scale = 1 / std::sqrt(c.query_pre_attn_scalar),  // #scale
+          .softcap = c.attn_logit_softcapping,              // #score-cap
+          .window = c.windows[static_cast<size_t>(layer)],  // #window
+          .dropout = c.attn_dropout,
+          .dropout_site = static_cast<uint32_t>(layer)};
+}
+
+Tensor Gemma2::embedded(Context& ctx, const Step& step) const {
+  const Tensor x = embed(ctx, step.tokens(), W_E);  // [T, D] #embed
+  // The original rounds the factor to bf16 when it runs in bf16; in f32 it is the square root itself.
+  return ctx.hook("hook_embed", scale(ctx, x, c.embedding_scale));  // #embedding-scale
 }
 
 Tensor Gemma2::residual(Context& ctx, const Step& step) const {
   ctx.enter(step);
-  Tensor x = embed(ctx, step.tokens(), W_E);  // [T, D]
-  // The original rounds the factor to bf16 when it runs in bf16; in f32 it is the square root itself.
-  x = ctx.hook("hook_embed", scale(ctx, x, embedding_scale()));
-  for (int layer = 0; layer < config.n_layers; ++layer) x = ctx.checkpoint(&Gemma2::block, *this, step, layer, x);
-  return config.form.final_norm ? rms_norm(ctx, "ln_final", x, ln_final, config.norm) : x;  // [T, D]
+  Tensor x = embedded(ctx, step);                                                                              // [T, D]
+  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(&Gemma2::block, *this, step, layer, x);  // #layers
+  return rms_norm(ctx, "ln_final", x, ln_final, c.norm);  // [T, D] #final-norm
 }
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
-Head Gemma2::head() const { return {config.tied ? &W_E : &W_U, config.final_logit_softcapping}; }
-
-std::vector<CacheLayer> Gemma2::cache_layers() const {
-  std::vector<CacheLayer> layers;
-  for (const int64_t window : config.windows) layers.push_back({window, config.n_kv_heads, config.head_dim, config.head_dim});
-  return layers;
-}
-
-ModelShape Gemma2::shape() const {
-  const Gemma2Config& c = config;
-  return {"gemma2", c.d_model,    c.n_layers,       c.n_heads, c.n_kv_heads,     c.head_dim,
-          c.d_ff,   c.vocab_size, c.context_length, c.tied,    embedding_scale()};
-}
+Head Gemma2::head() const { return {c.tied ? &W_E : &W_U, c.final_logit_softcapping}; }  // #head
 
 BlockSpec Gemma2::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer),
-          .rope = config.rope,
-          .norm = config.norm,
-          .norms_after = config.form.norms_after,
-          .activation = config.activation};
+  return {.attention = attention_spec(layer), .rope = c.rope, .norm = c.norm, .activation = c.activation};
 }
 
-std::vector<std::string> Gemma2::hook_names() const {
-  return hook_names_of({.n_layers = config.n_layers,
-                        .rotary = true,
-                        .post_norms = config.form.second_norms,
-                        .gated = true,
-                        .norms = config.form.norms(),
-                        .norms_after = config.form.norms_after,
-                        .final_norm = config.form.final_norm});
-}
-
-void Gemma2::tensors(TensorTable& table) {
-  const Gemma2Config& c = config;
+Gemma2::Gemma2(const Gemma2Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
   const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
-  table.matrix(W_E, {"W_E", "model.embed_tokens.weight", "token_embd.weight", V, D});
+  const StoredLayout norm{.gguf_offset = 1};  // GGUF holds the factor 1 + w
+  TensorList list;
+  list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", V, D);
   for (int64_t layer = 0; layer < c.n_layers; ++layer) {
     Gemma2Block& w = blocks[static_cast<size_t>(layer)];
-    const auto line = [&](const char* ours, const char* huggingface, const char* gguf, Dim out, Dim in = {}) {
-      return TensorLine{at_layer(std::string("blocks.{}.") + ours, layer),
-                        at_layer(std::string("model.layers.{}.") + huggingface, layer),
-                        at_layer(std::string("blk.{}.") + gguf, layer), out, in};
-    };
-    if (c.form.norms()) table.vector(w.ln1, line("ln1.w", "input_layernorm.weight", "attn_norm.weight", D));
-    table.matrix(w.W_Q, line("attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D));
-    table.matrix(w.W_K, line("attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D));
-    table.matrix(w.W_V, line("attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D));
-    table.matrix(w.W_O, line("attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH));
-    if (c.form.second_norms)
-      table.vector(w.ln1_post, line("ln1_post.w", "post_attention_layernorm.weight", "post_attention_norm.weight", D));
-    if (c.form.norms()) table.vector(w.ln2, line("ln2.w", "pre_feedforward_layernorm.weight", "ffn_norm.weight", D));
-    table.matrix(w.W_gate, line("mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D));
-    table.matrix(w.W_in, line("mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D));
-    table.matrix(w.W_out, line("mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F));
-    if (c.form.second_norms)
-      table.vector(w.ln2_post, line("ln2_post.w", "post_feedforward_layernorm.weight", "post_ffw_norm.weight", D));
+    list.layer(layer, "model.layers.");
+    list.add(w.ln1, "ln1.w", "input_layernorm.weight", "attn_norm.weight", D, norm);
+    list.add(w.W_Q, "attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D);
+    list.add(w.W_K, "attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D);
+    list.add(w.W_V, "attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D);
+    list.add(w.W_O, "attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH);
+    list.add(w.ln1_post, "ln1_post.w", "post_attention_layernorm.weight", "post_attention_norm.weight", D, norm);
+    list.add(w.ln2, "ln2.w", "pre_feedforward_layernorm.weight", "ffn_norm.weight", D, norm);
+    list.add(w.W_gate, "mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D);
+    list.add(w.W_in, "mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D);
+    list.add(w.W_out, "mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F);
+    list.add(w.ln2_post, "ln2_post.w", "post_feedforward_layernorm.weight", "post_ffw_norm.weight", D, norm);
   }
-  if (c.form.final_norm) table.vector(ln_final, {"ln_final.w", "model.norm.weight", "output_norm.weight", D});
-  if (!c.tied) table.matrix(W_U, {"W_U", "lm_head.weight", "output.weight", V, D});
+  list.end_layers();
+  list.add(ln_final, "ln_final.w", "model.norm.weight", "output_norm.weight", D, norm);
+  if (!c.tied) list.add(W_U, "W_U", "lm_head.weight", "output.weight", V, D);
+  set_tensors(list.take());
 }
 
-Gemma2Config read(const ModelConfig& config) {
+std::unique_ptr<Model> read_gemma2(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
-  Gemma2Config c{};
-  c.d_model = keys.positive("hidden_size", {"embedding_length"});
-  c.n_layers = read_layers(keys, "num_hidden_layers", {"block_count"});
-  c.n_heads = keys.positive("num_attention_heads", {"attention.head_count"});
-  c.n_kv_heads = keys.positive("num_key_value_heads", {"attention.head_count_kv"});
-  c.head_dim = keys.positive("head_dim", {"attention.key_length", "attention.value_length"}, 256);
-  c.d_ff = keys.positive("intermediate_size", {"feed_forward_length"});
-  c.vocab_size = keys.positive("vocab_size");
-  c.context_length = keys.positive("max_position_embeddings", {"context_length"}, 8192);
-  // A file that says nothing means the paper's caps; null means none.
-  const auto read_cap = [&](const char* key, double absent) {
-    const std::optional<double> cap = keys.find_number(key);
-    if (cap && *cap == 0 && !config.gguf) keys.fail(key, "divides scores; null is no cap");
-    return cap.value_or(keys.mentions(key) ? 0 : absent);
-  };
-  c.attn_logit_softcapping = read_cap("attn_logit_softcapping", 50);
-  c.final_logit_softcapping = read_cap("final_logit_softcapping", 30);
-  c.attn_dropout = read_dropout(keys, "attention_dropout", 0.0);
-  // GGUF has no key for it; the fallback is what converters of Google's models rely on: only the 27B differs.
-  const double usual = static_cast<double>(config.gguf && c.n_layers == 46 ? c.d_model / c.n_heads
-                                           : config.gguf                   ? c.head_dim
-                                                                           : 256);
-  c.query_pre_attn_scalar = keys.number("query_pre_attn_scalar", {"vitrine.query_pre_attn_scalar"}, usual);
-  if (!(c.query_pre_attn_scalar > 0)) keys.fail("query_pre_attn_scalar", "must be above 0");
-  c.norm = {.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6), .offset = config.gguf ? 0.0 : 1.0};
-  c.form = read_block_form(config, true);
+  Gemma2Config c{read_decoder(config, "gemma2", {.context_length = 8192, .head_dim = 256, .tied = true})};
+  c.embedding_scale = std::sqrt(static_cast<double>(c.d_model));
+  c.norm.offset = config.gguf ? 0.0 : 1.0;
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
   c.activation = read_activation(keys, "hidden_activation", {}, "gelu_pytorch_tanh");
   c.windows = read_windows(config, c.n_layers, 4096, [](int64_t layer) { return layer % 2 == 0; });
-  c.tied = keys.flag("tie_word_embeddings", {}, true);
-  check_heads(keys, c.n_heads, c.n_kv_heads);
+  c.attn_logit_softcapping = read_softcap(config, "attn_logit_softcapping", 50);
+  c.final_logit_softcapping = read_softcap(config, "final_logit_softcapping", 30);
+  // GGUF has no key for it; the fallback is what converters of Google's models rely on: only the 27B differs.
+  const double absent = !config.gguf ? 256 : static_cast<double>(c.n_layers == 46 ? c.d_model / c.n_heads : c.head_dim);
+  c.query_pre_attn_scalar = keys.number("query_pre_attn_scalar", {"vitrine.query_pre_attn_scalar"}, absent);
+  if (!(c.query_pre_attn_scalar > 0)) keys.fail("query_pre_attn_scalar", "must be above 0");
   refuse_flags(keys, {"attention_bias", "use_bidirectional_attention"});
-  return c;
+  return std::make_unique<Gemma2>(c);
+}
+
+Json Gemma2::config(ConfigFormat format) const {
+  Json keys = write_decoder(c, format);
+  write_windows(keys, c.windows, format);
+  const auto cap = [](double softcap) { return softcap > 0 ? Json(shortest(softcap)) : Json(nullptr); };
+  keys["attn_logit_softcapping"] = cap(c.attn_logit_softcapping);
+  keys["final_logit_softcapping"] = cap(c.final_logit_softcapping);
+  if (format == ConfigFormat::gguf) {
+    keys["vitrine.query_pre_attn_scalar"] = c.query_pre_attn_scalar;
+    return keys;
+  }
+  keys["query_pre_attn_scalar"] = whole_or_real(shortest(c.query_pre_attn_scalar));
+  keys["hidden_activation"] = activation_key(c.activation);
+  keys["attention_bias"] = false;
+  return keys;
 }
 
 }  // namespace
 
-std::unique_ptr<Model> make_gemma2(const ModelConfig& config) { return std::make_unique<Gemma2>(read(config)); }
+Family gemma2_family() {
+  return {.name = "gemma2",
+          .gguf = "gemma2",
+          .architecture = "Gemma2ForCausalLM",
+          .title = "Gemma 2",
+          .paper = "arXiv:2408.00118",
+          .source = "src/model/gemma2.cpp",
+          .make = read_gemma2,
+          .optional_prefixes = {"model."},
+          .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq"},
+          .norms = Form::Norms::own};
+}
 
 }  // namespace vitrine

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/families.h"
+#include "model/registry.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
@@ -18,17 +18,9 @@
 namespace vitrine {
 namespace {
 
-struct LlamaConfig {
-  int64_t d_model, n_layers, n_heads, n_kv_heads, head_dim, d_ff, vocab_size, context_length;
-  const char* family;
-  double attn_dropout;
-  bool qkv_bias, o_bias, mlp_bias;
-  std::vector<int64_t> windows;  // of each layer; kNoWindow: global
-  NormSpec norm;
-  BlockForm form;
-  RopeSpec rope;
-  Activation activation;
-  bool tied;
+struct LlamaConfig : DecoderConfig {
+  bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  std::vector<int64_t> windows = {};  // of each layer; kNoWindow: global
 };
 
 struct LlamaBlock {
@@ -42,207 +34,195 @@ struct LlamaBlock {
 
 class Llama final : public Model {
  public:
-  explicit Llama(LlamaConfig c) : config(std::move(c)), blocks(static_cast<size_t>(config.n_layers)) {}
+  explicit Llama(const LlamaConfig& c);
   Tensor residual(Context& ctx, const Step& step) const override;
+  Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
-  void tensors(TensorTable& table) override;
-  std::vector<CacheLayer> cache_layers() const override;
-  ModelShape shape() const override;
   BlockSpec block_spec(int64_t layer) const override;
-  std::vector<std::string> hook_names() const override;
+  Json config(ConfigFormat format) const override;
 
  private:
-  AttentionSpec attention_spec(int64_t layer) const;
   Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
+  AttentionSpec attention_spec(int64_t layer) const;
 
-  LlamaConfig config;
+  const LlamaConfig c;
   Weight W_E;  // [V, D]
   Weight W_U;  // [V, D], if it is not the embedding
   std::vector<LlamaBlock> blocks;
   Vector ln_final;  // [D]
 };
 
-AttentionSpec Llama::attention_spec(int64_t layer) const {
-  AttentionSpec spec;
-  spec.scale = 1 / std::sqrt(static_cast<double>(config.head_dim));
-  spec.window = config.windows[static_cast<size_t>(layer)];
-  spec.dropout = config.attn_dropout;
-  spec.dropout_site = static_cast<uint32_t>(layer);
-  return spec;
-}
-
 Tensor Llama::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
-  const LlamaConfig& c = config;
   const LlamaBlock& w = blocks[static_cast<size_t>(layer)];
   const auto scope = ctx.scope("blocks", layer);      // every name below becomes blocks.<layer>.<name>
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = c.form.norms_before ? rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm) : resid_pre;  // [T, D]
-  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});                                             // one pass over x
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));                                       // [T, N, H]
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));                                       // [T, G, H]
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));                                       // [T, G, H]
-  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));
-  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));
+  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);  // [T, D] #norm
+  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});           // one pass over x #attention
+  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));     // [T, N, H] #attention
+  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));     // [T, G, H] #attention
+  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));     // [T, G, H] #attention
+  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));      // #rope
+  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));      // #rope
 
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));        // [T, N, H]
-  const Tensor attn_out = ctx.hook("hook_attn_out", attention_output(ctx, "attn", z, w.W_O));  // [T, D]
-  Tensor resid_mid = c.form.residual ? add(ctx, resid_pre, attn_out) : attn_out;               // [T, D]
-  if (c.form.norms_after) resid_mid = rms_norm(ctx, "ln1", resid_mid, w.ln1, c.norm);
-  resid_mid = ctx.hook("hook_resid_mid", resid_mid);
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));        // [T, N, H] #attention
+  const Tensor attn_out = ctx.hook("hook_attn_out", attention_output(ctx, "attn", z, w.W_O));  // [T, D] #attention
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));          // [T, D] #residual
 
-  const Tensor y = c.form.norms_before ? rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm) : resid_mid;  // [T, D]
-  const Tensor mlp_out = ctx.hook("hook_mlp_out", gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation));
-  Tensor resid_post = c.form.residual ? add(ctx, resid_mid, mlp_out) : mlp_out;  // [T, D]
-  if (c.form.norms_after) resid_post = rms_norm(ctx, "ln2", resid_post, w.ln2, c.norm);
-  return frame.keep(ctx.hook("hook_resid_post", resid_post));
+  const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);  // [T, D] #norm
+  // SwiGLU: (silu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation));  // #mlp
+  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
+}
+
+AttentionSpec Llama::attention_spec(int64_t layer) const {
+  return {.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)),  // #scale
+          .window = c.windows[static_cast<size_t>(layer)],          // #window
+          .dropout = c.attn_dropout,
+          .dropout_site = static_cast<uint32_t>(layer)};
+}
+
+Tensor Llama::embedded(Context& ctx, const Step& step) const {
+  return ctx.hook("hook_embed", embed(ctx, step.tokens(), W_E));  // [T, D] #embed
 }
 
 Tensor Llama::residual(Context& ctx, const Step& step) const {
   ctx.enter(step);
-  Tensor x = ctx.hook("hook_embed", embed(ctx, step.tokens(), W_E));  // [T, D]
-  for (int layer = 0; layer < config.n_layers; ++layer) x = ctx.checkpoint(&Llama::block, *this, step, layer, x);
-  return config.form.final_norm ? rms_norm(ctx, "ln_final", x, ln_final, config.norm) : x;  // [T, D]
+  Tensor x = embedded(ctx, step);                                                                             // [T, D]
+  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(&Llama::block, *this, step, layer, x);  // #layers
+  return rms_norm(ctx, "ln_final", x, ln_final, c.norm);  // [T, D] #final-norm
 }
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
-Head Llama::head() const { return {config.tied ? &W_E : &W_U, 0}; }
-
-std::vector<CacheLayer> Llama::cache_layers() const {
-  std::vector<CacheLayer> layers;
-  for (const int64_t window : config.windows) layers.push_back({window, config.n_kv_heads, config.head_dim, config.head_dim});
-  return layers;
-}
-
-ModelShape Llama::shape() const {
-  const LlamaConfig& c = config;
-  return {c.family, c.d_model, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_ff, c.vocab_size, c.context_length, c.tied};
-}
+Head Llama::head() const { return {c.tied ? &W_E : &W_U, 0}; }  // #head
 
 BlockSpec Llama::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer),
-          .rope = config.rope,
-          .norm = config.norm,
-          .norms_after = config.form.norms_after,
-          .activation = config.activation};
+  return {.attention = attention_spec(layer), .rope = c.rope, .norm = c.norm, .activation = c.activation};
 }
 
-std::vector<std::string> Llama::hook_names() const {
-  return hook_names_of({.n_layers = config.n_layers,
-                        .rotary = true,
-                        .gated = true,
-                        .norms = config.form.norms(),
-                        .norms_after = config.form.norms_after,
-                        .final_norm = config.form.final_norm});
-}
-
-void Llama::tensors(TensorTable& table) {
-  const LlamaConfig& c = config;
+Llama::Llama(const LlamaConfig& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
   const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
-  table.matrix(W_E, {"W_E", "model.embed_tokens.weight", "token_embd.weight", V, D});
+  // GGUF holds the rows of a Llama's W_Q and W_K in another order, so that neighbouring components rotate together.
+  const StoredLayout qk{.gguf_pairs = c.rope.layout == RopeLayout::pairs};
+  TensorList list;
+  list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", V, D);
   for (int64_t layer = 0; layer < c.n_layers; ++layer) {
     LlamaBlock& w = blocks[static_cast<size_t>(layer)];
-    const auto line = [&](const char* ours, const char* huggingface, const char* gguf, Dim out, Dim in = {}) {
-      return TensorLine{at_layer(std::string("blocks.{}.") + ours, layer),
-                        at_layer(std::string("model.layers.{}.") + huggingface, layer),
-                        at_layer(std::string("blk.{}.") + gguf, layer), out, in};
-    };
-    if (c.form.norms()) table.vector(w.ln1, line("ln1.w", "input_layernorm.weight", "attn_norm.weight", D));
-    table.matrix(w.W_Q, line("attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D));
-    table.matrix(w.W_K, line("attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D));
-    table.matrix(w.W_V, line("attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D));
-    if (c.qkv_bias) table.vector(w.W_Q.bias, line("attn.b_Q", "self_attn.q_proj.bias", "attn_q.bias", NH));
-    if (c.qkv_bias) table.vector(w.W_K.bias, line("attn.b_K", "self_attn.k_proj.bias", "attn_k.bias", GH));
-    if (c.qkv_bias) table.vector(w.W_V.bias, line("attn.b_V", "self_attn.v_proj.bias", "attn_v.bias", GH));
-    table.matrix(w.W_O, line("attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH));
-    if (c.o_bias) table.vector(w.W_O.bias, line("attn.b_O", "self_attn.o_proj.bias", "attn_output.bias", D));
-    if (c.form.norms()) table.vector(w.ln2, line("ln2.w", "post_attention_layernorm.weight", "ffn_norm.weight", D));
-    table.matrix(w.W_gate, line("mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D));
-    table.matrix(w.W_in, line("mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D));
-    table.matrix(w.W_out, line("mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F));
-    if (c.mlp_bias) table.vector(w.W_gate.bias, line("mlp.b_gate", "mlp.gate_proj.bias", "ffn_gate.bias", F));
-    if (c.mlp_bias) table.vector(w.W_in.bias, line("mlp.b_in", "mlp.up_proj.bias", "ffn_up.bias", F));
-    if (c.mlp_bias) table.vector(w.W_out.bias, line("mlp.b_out", "mlp.down_proj.bias", "ffn_down.bias", D));
+    list.layer(layer, "model.layers.");
+    list.add(w.ln1, "ln1.w", "input_layernorm.weight", "attn_norm.weight", D);
+    list.add(w.W_Q, "attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D, qk);
+    list.add(w.W_K, "attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D, qk);
+    list.add(w.W_V, "attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D);
+    if (c.qkv_bias) {
+      list.add(w.W_Q.bias, "attn.b_Q", "self_attn.q_proj.bias", "attn_q.bias", NH, qk);
+      list.add(w.W_K.bias, "attn.b_K", "self_attn.k_proj.bias", "attn_k.bias", GH, qk);
+      list.add(w.W_V.bias, "attn.b_V", "self_attn.v_proj.bias", "attn_v.bias", GH);
+    }
+    list.add(w.W_O, "attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH);
+    if (c.o_bias) list.add(w.W_O.bias, "attn.b_O", "self_attn.o_proj.bias", "attn_output.bias", D);
+    list.add(w.ln2, "ln2.w", "post_attention_layernorm.weight", "ffn_norm.weight", D);
+    list.add(w.W_gate, "mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D);
+    list.add(w.W_in, "mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D);
+    list.add(w.W_out, "mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F);
+    if (c.mlp_bias) {
+      list.add(w.W_gate.bias, "mlp.b_gate", "mlp.gate_proj.bias", "ffn_gate.bias", F);
+      list.add(w.W_in.bias, "mlp.b_in", "mlp.up_proj.bias", "ffn_up.bias", F);
+      list.add(w.W_out.bias, "mlp.b_out", "mlp.down_proj.bias", "ffn_down.bias", D);
+    }
   }
-  if (c.form.final_norm) table.vector(ln_final, {"ln_final.w", "model.norm.weight", "output_norm.weight", D});
-  if (!c.tied) table.matrix(W_U, {"W_U", "lm_head.weight", "output.weight", V, D});
+  list.end_layers();
+  list.add(ln_final, "ln_final.w", "model.norm.weight", "output_norm.weight", D);
+  if (!c.tied) list.add(W_U, "W_U", "lm_head.weight", "output.weight", V, D);
+  set_tensors(list.take());
 }
 
-// What absent keys mean in transformers; there null key/value heads are as many as query heads.
-struct Absent {
-  int64_t context_length, n_kv_heads;  // 0: as many as n_heads
-};
-
-// What the three have in common.
-LlamaConfig read(const ModelConfig& config, const char* family, Absent absent) {
-  const ConfigReader& keys = config.keys;
-  LlamaConfig c{};
-  c.family = family;
-  c.d_model = keys.positive("hidden_size", {"embedding_length"});
-  c.n_layers = read_layers(keys, "num_hidden_layers", {"block_count"});
-  c.n_heads = keys.positive("num_attention_heads", {"attention.head_count"});
-  const bool silent = absent.n_kv_heads != 0 && !config.gguf && !keys.mentions("num_key_value_heads");
-  c.n_kv_heads = keys.positive("num_key_value_heads", {"attention.head_count_kv"}, silent ? absent.n_kv_heads : c.n_heads);
-  const auto head_dim = keys.find_positive("head_dim", {"attention.key_length", "attention.value_length"});
-  if (!head_dim && c.d_model % c.n_heads != 0)
-    keys.fail("num_attention_heads", "does not divide hidden_size (" + std::to_string(c.d_model) + "), and there is no head_dim");
-  c.head_dim = head_dim.value_or(c.d_model / c.n_heads);
-  c.d_ff = keys.positive("intermediate_size", {"feed_forward_length"});
-  c.vocab_size = keys.positive("vocab_size");
-  c.context_length = keys.positive("max_position_embeddings", {"context_length"}, absent.context_length);
-  c.attn_dropout = read_dropout(keys, "attention_dropout", 0.0);
-  c.norm = {.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6)};
-  c.form = read_block_form(config);
-  c.activation = read_activation(keys, "hidden_act", {}, "silu");
-  c.tied = keys.flag("tie_word_embeddings", {}, false);
-  check_heads(keys, c.n_heads, c.n_kv_heads);
-  refuse_flags(keys, {"rope_interleaved", "use_mrope"});  // published configurations say false
+LlamaConfig read(const ModelConfig& config, const char* family, const DecoderDefaults& absent) {
+  LlamaConfig c{read_decoder(config, family, absent)};
+  c.activation = read_activation(config.keys, "hidden_act", {}, "silu");
+  refuse_flags(config.keys, {"rope_interleaved", "use_mrope"});  // published configurations say false
   return c;
 }
 
-}  // namespace
+bool everywhere(int64_t) { return true; }
 
-std::unique_ptr<Model> make_llama(const ModelConfig& config) {
+std::unique_ptr<Model> read_llama(const ModelConfig& config) {
   LlamaConfig c = read(config, "llama", {.context_length = 2048, .n_kv_heads = 0});
   // The reference lets every layer of a Llama see everything, whatever its file says.
   if (!config.gguf && config.keys.has("sliding_window"))
     config.keys.fail("sliding_window", "is not a setting of Llama models; expected null, or the model_type mistral");
-  // GGUF files hold the rows of W_Q and W_K in another order, so that neighbouring components turn together.
   c.rope = read_rope(config, c.head_dim, config.gguf ? RopeLayout::pairs : RopeLayout::halves, 10000);
-  c.windows = read_windows(config, c.n_layers, kNoWindow, [](int64_t) { return true; });
+  c.windows = read_windows(config, c.n_layers, kNoWindow, everywhere);
   c.qkv_bias = c.o_bias = config.keys.flag("attention_bias", {}, false);
   c.mlp_bias = config.keys.flag("mlp_bias", {}, false);
-  return std::make_unique<Llama>(std::move(c));
+  return std::make_unique<Llama>(c);
 }
 
-std::unique_ptr<Model> make_mistral(const ModelConfig& config) {
+std::unique_ptr<Model> read_mistral(const ModelConfig& config) {
   LlamaConfig c = read(config, "mistral", {.context_length = 131072, .n_kv_heads = 8});
   refuse_flags(config.keys, {"attention_bias", "mlp_bias"});
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
-  c.windows = read_windows(config, c.n_layers, 4096, [](int64_t) { return true; });
-  return std::make_unique<Llama>(std::move(c));
+  c.windows = read_windows(config, c.n_layers, 4096, everywhere);
+  return std::make_unique<Llama>(c);
 }
 
-std::unique_ptr<Model> make_qwen2(const ModelConfig& config) {
-  const ConfigReader& keys = config.keys;
+std::unique_ptr<Model> read_qwen2(const ModelConfig& config) {
   LlamaConfig c = read(config, "qwen2", {.context_length = 32768, .n_kv_heads = 32});
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
   c.qkv_bias = true;
-  // Windows act only where use_sliding_window says so, from layer max_window_layers on if there is no list of layers.
-  if (keys.flag("use_sliding_window", {}, false)) {
-    const int64_t first = keys.count("max_window_layers", {}, 28);
-    c.windows = read_windows(config, c.n_layers, 4096, [](int64_t) { return true; });
-    for (int64_t layer = 0; layer < std::min(first, c.n_layers) && !keys.has("layer_types"); ++layer)
-      c.windows[static_cast<size_t>(layer)] = kNoWindow;
-  } else {
-    c.windows.assign(static_cast<size_t>(c.n_layers), kNoWindow);
-    for (const std::string& type : keys.strings("layer_types"))
-      if (type != "full_attention") keys.fail("layer_types", "names windows, although use_sliding_window is false or absent");
-    keys.ignore({"sliding_window", "max_window_layers", "attention.sliding_window"});
+  c.windows = read_qwen_windows(config, c.n_layers);
+  return std::make_unique<Llama>(c);
+}
+
+Json Llama::config(ConfigFormat format) const {
+  Json keys = write_decoder(c, format);
+  const bool windows = std::any_of(c.windows.begin(), c.windows.end(), [](int64_t window) { return window != kNoWindow; });
+  if (format == ConfigFormat::gguf) {
+    write_windows(keys, c.windows, format);
+    return keys;
   }
-  return std::make_unique<Llama>(std::move(c));
+  keys["hidden_act"] = activation_key(c.activation);
+  if (c.family == "llama") {
+    keys["attention_bias"] = c.qkv_bias;
+    keys["mlp_bias"] = c.mlp_bias;
+    if (windows) keys["model_type"] = "mistral";  // the configuration of a Llama has no key for windows
+  }
+  if (c.family == "mistral" || windows) write_windows(keys, c.windows, format);
+  if (c.family == "qwen2") keys["use_sliding_window"] = windows;
+  return keys;
+}
+
+Family family(const char* name, const char* architecture, const char* title, const char* paper,
+              std::unique_ptr<Model> (*make)(const ModelConfig&)) {
+  return {.name = name,
+          .architecture = architecture,
+          .title = title,
+          .paper = paper,
+          .source = "src/model/llama.cpp",
+          .make = make,
+          .optional_prefixes = {"model."},
+          .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq"}};
+}
+
+}  // namespace
+
+Family llama_family() {
+  Family llama = family("llama", "LlamaForCausalLM", "Llama", "arXiv:2302.13971", read_llama);
+  llama.gguf = "llama";
+  llama.ignored_suffixes.emplace_back("rope_freqs.weight");
+  return llama;
+}
+
+// Llama's text with a window on every layer. GGUF files call it llama.
+Family mistral_family() { return family("mistral", "MistralForCausalLM", "Mistral", "arXiv:2310.06825", read_mistral); }
+
+// Llama's text with biases on queries, keys and values.
+Family qwen2_family() {
+  Family qwen2 = family("qwen2", "Qwen2ForCausalLM", "Qwen 2", "arXiv:2407.10671", read_qwen2);
+  qwen2.gguf = "qwen2";
+  qwen2.ignored_suffixes.emplace_back("rope_freqs.weight");
+  return qwen2;
 }
 
 }  // namespace vitrine

@@ -6,34 +6,22 @@
 #include <set>
 
 #include "base/error.h"
+#include "model/rearranged.h"
 #include "model/registry.h"
 
 namespace vitrine {
 namespace {
 
-std::vector<int64_t> stored_shape(const TensorLine& line, bool gguf) {
-  const int64_t out = line.out.size * line.parts;
-  if (line.in.size == 0) return {out};
-  if (line.by_columns && !gguf) return {line.in.size, out};
-  return {out, line.in.size};
-}
-
-std::string formula(const TensorLine& line, bool gguf) {
-  const std::string out = (line.parts > 1 ? std::to_string(line.parts) + " * " : "") + std::string(line.out.formula);
-  if (line.in.size == 0) return "[" + out + "]";
-  const std::string in(line.in.formula);
-  return line.by_columns && !gguf ? "[" + in + ", " + out + "]" : "[" + out + ", " + in + "]";
-}
-
-const std::string& file_name(const TensorLine& line, bool gguf) { return gguf ? line.gguf : line.huggingface; }
-
-class Loader final : public TensorTable {
+class Loader {
  public:
   /// left_out: tensors that the family has and this model does without.
-  Loader(OpenedModel& opened, const FamilyEntry& family, std::set<std::string, std::less<>> left_out)
+  Loader(OpenedModel& opened, const Family& family, std::set<std::string, std::less<>> left_out)
       : opened_(opened), family_(family), gguf_(opened.gguf != nullptr), left_out_(std::move(left_out)) {}
 
-  void matrix(Weight& weight, const TensorLine& line) override {
+  void load(const TensorLine& line) { line.weight != nullptr ? matrix(*line.weight, line) : vector(*line.vector, line); }
+
+ private:
+  void matrix(Weight& weight, const TensorLine& line) {
     const StoredTensor& t = find(line);
     if (line.ours == "W_E") embedding_ = &t;
     if (static_cast<int>(t.dtype) >= kWeightTypes)
@@ -44,19 +32,19 @@ class Loader final : public TensorTable {
     weight.dtype = t.dtype;
     weight.out = line.out.size;
     weight.in = line.in.size;
-    weight.by_columns = line.by_columns && !gguf_;
+    weight.by_columns = line.stored_by_columns(gguf_);
     weight.stride = row_bytes(t.dtype, static_cast<size_t>(t.shape[1]));
-    const int64_t first = line.part * line.out.size;
+    const int64_t first = line.first_output();
     weight.data = t.data + (weight.by_columns ? row_bytes(t.dtype, static_cast<size_t>(first))
                                               : static_cast<size_t>(first) * weight.stride);
   }
 
-  void vector(Vector& vector, const TensorLine& line) override {
+  void vector(Vector& vector, const TensorLine& line) {
     const StoredTensor& t = find(line);
     vector.name = t.name;
     vector.size = line.out.size;
     vector.dtype = DType::f32;
-    const int64_t first = line.part * line.out.size;
+    const int64_t first = line.first_output();
     if (t.dtype == DType::f32) {
       vector.data = reinterpret_cast<const float*>(t.data) + first;
       return;
@@ -70,6 +58,7 @@ class Loader final : public TensorTable {
     vector.data = wide;
   }
 
+ public:
   /// A tied model's file may hold its head once more. Errors: FileError if that is another matrix than the embedding.
   void check_tied_head() const {
     const StoredTensor* head = gguf_ || !opened_.model->shape().tied ? nullptr : opened_.checkpoint.find("lm_head.weight");
@@ -106,7 +95,7 @@ class Loader final : public TensorTable {
   }
 
   const StoredTensor& find(const TensorLine& line) {
-    const std::string& wanted = file_name(line, gguf_);
+    const std::string& wanted = line.file_name(gguf_);
     const StoredTensor* t = opened_.checkpoint.find(wanted);
     std::string tried = "\"" + wanted + "\"";
     for (const std::string_view prefix : family_.optional_prefixes) {  // files of the bare model lack it
@@ -117,9 +106,9 @@ class Loader final : public TensorTable {
     // Of two names for one matrix, safetensors' save_model() keeps one.
     if (t == nullptr && line.ours == "W_E" && !gguf_ && opened_.model->shape().tied)
       t = opened_.checkpoint.find("lm_head.weight");
-    const std::vector<int64_t> expected = stored_shape(line, gguf_);
+    const std::vector<int64_t> expected = line.file_shape(gguf_);
     const std::string should =
-        shape_text(expected) + " = " + formula(line, gguf_) + " from " + (gguf_ ? "the file's metadata" : "config.json");
+        shape_text(expected) + " = " + line.file_formula(gguf_) + " from " + (gguf_ ? "the file's metadata" : "config.json");
     if (t == nullptr)
       throw FileError(opened_.checkpoint.path(),
                       "lacks the tensor " + tried + " (" + line.ours + "), expected " + should + ". " + advice());
@@ -136,67 +125,24 @@ class Loader final : public TensorTable {
   }
 
   OpenedModel& opened_;
-  const FamilyEntry& family_;
+  const Family& family_;
   bool gguf_;
   std::set<std::string, std::less<>> left_out_;
   const StoredTensor* embedding_ = nullptr;
   std::set<std::string, std::less<>> used_;
 };
 
-class Counter final : public TensorTable {
- public:
+// The number of parameters, or nothing if their bytes cannot be counted.
+std::optional<int64_t> count_parameters(const Model& model) {
   int64_t count = 0;
-  bool too_many = false;  // for their bytes to be counted
-  void matrix(Weight&, const TensorLine& line) override { add(line.out.size, line.in.size); }
-  void vector(Vector&, const TensorLine& line) override { add(line.out.size, 1); }
-
- private:
-  void add(int64_t out, int64_t in) {
+  for (const TensorLine& line : model.tensors()) {
     int64_t size = 0;
-    too_many = too_many || __builtin_mul_overflow(out, in, &size) || __builtin_add_overflow(count, size, &count) ||
-               count > INT64_MAX / 16;
+    if (__builtin_mul_overflow(line.out.size, std::max<int64_t>(line.in.size, 1), &size) ||
+        __builtin_add_overflow(count, size, &count) || count > INT64_MAX / 16)
+      return {};
   }
-};
-
-class Lister final : public TensorTable {
- public:
-  explicit Lister(bool gguf) : gguf_(gguf) {}
-  std::vector<FileTensor> list;
-  void matrix(Weight&, const TensorLine& line) override { add(line); }
-  void vector(Vector&, const TensorLine& line) override { add(line); }
-
- private:
-  void add(const TensorLine& line) {
-    if (line.part == 0) list.push_back({file_name(line, gguf_), stored_shape(line, gguf_)});
-  }
-  bool gguf_;
-};
-
-// Points every parameter's gradient into the buffer of its file tensor; null buffers take the targets away again.
-class Binder final : public TensorTable {
- public:
-  Binder(bool gguf, DType dtype, std::map<std::string, Gradients::Buffer>* buffers)
-      : gguf_(gguf), dtype_(dtype), buffers_(buffers) {}
-  void matrix(Weight& weight, const TensorLine& line) override {
-    weight.grad = {};
-    if (buffers_ == nullptr) return;
-    Gradients::Buffer& buffer = buffers_->at(file_name(line, gguf_));
-    const auto row = static_cast<size_t>(buffer.shape[1]), first = static_cast<size_t>(line.part * line.out.size);
-    const bool by_columns = line.by_columns && !gguf_;
-    weight.grad = {buffer.data.data() + row_bytes(dtype_, by_columns ? first : first * row), row};
-  }
-  void vector(Vector& vector, const TensorLine& line) override {
-    vector.grad = {};
-    if (buffers_ == nullptr) return;
-    Gradients::Buffer& buffer = buffers_->at(file_name(line, gguf_));
-    vector.grad = {buffer.data.data() + row_bytes(dtype_, static_cast<size_t>(line.part * line.out.size)), 1};
-  }
-
- private:
-  bool gguf_;
-  DType dtype_;
-  std::map<std::string, Gradients::Buffer>* buffers_;
-};
+  return count;
+}
 
 // GGUF metadata as a configuration: "llama.block_count" becomes "block_count"; the rest of the file's keys are not the
 // family's business. The vocabulary's size is the embedding's.
@@ -232,28 +178,30 @@ ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoi
   return result;
 }
 
-std::unique_ptr<Model> make(const ModelConfig& config, const FamilyEntry** chosen = nullptr) {
-  const FamilyEntry& family = find_family(config.keys, config.gguf);
-  if (chosen != nullptr) *chosen = &family;
-  std::unique_ptr<Model> model = family.make(config);
+// A model without weights yet.
+struct Made {
+  std::unique_ptr<Model> model;
+  const Family* family = nullptr;
+  // Tensors of the family that this model does without. Its file may hold them all the same: that of the model which learning
+  // started from.
+  std::set<std::string, std::less<>> left_out;
+};
+
+Made make(const ModelConfig& config) {
+  const Family& family = find_family(config.keys, config.gguf);
+  Made made{family.make(config), &family, {}};
+  if (!config.gguf && family.norm_order_key == nullptr) {
+    if (const Form form = read_form(config.keys); !form.is_own()) {
+      for (const TensorLine& line : made.model->tensors()) made.left_out.insert(line.huggingface);
+      made.model = std::make_unique<Rearranged>(std::move(made.model), form);
+    }
+  }
   if (!config.gguf) ignore_common_keys(config.keys);
   if (config.gguf) ignore_gguf_keys(config.keys);
   config.keys.refuse_unread(family.name);
-  Counter counter;
-  model->tensors(counter);
-  if (counter.too_many)
+  if (!count_parameters(*made.model))
     throw FileError(config.keys.path(), "asks for more parameters than can be counted; its sizes cannot be right");
-  return model;
-}
-
-// With "vitrine_norms" a model does without norms whose weights its file may hold all the same: that of the model which
-// learning started from.
-std::set<std::string, std::less<>> left_out_by(Json config, const std::string& path) {
-  std::set<std::string, std::less<>> names;
-  if (!config.is_object() || config.erase("vitrine_norms") == 0) return names;
-  const std::unique_ptr<Model> whole = make({ConfigReader(config, path), false, nullptr});
-  for (const FileTensor& tensor : file_tensors(*whole, false)) names.insert(tensor.name);
-  return names;
+  return made;
 }
 
 }  // namespace
@@ -263,19 +211,19 @@ OpenedModel open_model(std::string_view name) { return open_model(resolve_model(
 OpenedModel open_model(ModelFiles files) {
   OpenedModel opened;
   opened.files = std::move(files);
-  const FamilyEntry* family = nullptr;
+  Made made;
   if (opened.files.kind == ModelFiles::Kind::gguf) {
     Gguf gguf = open_gguf(opened.files.weights);
     opened.gguf = std::make_unique<GgufMetadata>(std::move(gguf.metadata));
     opened.checkpoint = std::move(gguf.checkpoint);
-    opened.model = make(gguf_config(*opened.gguf, opened.checkpoint), &family);
+    made = make(gguf_config(*opened.gguf, opened.checkpoint));
   } else {
-    opened.model = make({ConfigReader(opened.files.config, opened.files.config_path), false, nullptr}, &family);
+    made = make({ConfigReader(opened.files.config, opened.files.config_path), false, nullptr});
     opened.checkpoint = open_weights(opened.files);
   }
-  Loader loader(opened, *family,
-                opened.gguf ? std::set<std::string, std::less<>>{} : left_out_by(opened.files.config, opened.files.config_path));
-  opened.model->tensors(loader);
+  opened.model = std::move(made.model);
+  Loader loader(opened, *made.family, std::move(made.left_out));
+  for (const TensorLine& line : opened.model->tensors()) loader.load(line);
   loader.check_tied_head();
   loader.refuse_unknown();
   return opened;
@@ -284,36 +232,43 @@ OpenedModel open_model(ModelFiles files) {
 std::unique_ptr<Model> model_from_config(const ModelFiles& files) {
   if (files.kind == ModelFiles::Kind::gguf) {
     const Gguf gguf = open_gguf(files.weights);
-    return make(gguf_config(gguf.metadata, gguf.checkpoint));
+    return make(gguf_config(gguf.metadata, gguf.checkpoint)).model;
   }
-  return make({ConfigReader(files.config, files.config_path), false, nullptr});
+  return make({ConfigReader(files.config, files.config_path), false, nullptr}).model;
 }
 
-int64_t parameter_count(Model& model) {
-  Counter counter;
-  model.tensors(counter);
-  return counter.count;
+int64_t parameter_count(const Model& model) { return count_parameters(model).value(); }
+
+std::vector<FileTensor> file_tensors(const Model& model, bool gguf) {
+  std::vector<FileTensor> list;
+  for (const TensorLine& line : model.tensors())
+    if (line.layout.part == 0) list.push_back({line.file_name(gguf), line.file_shape(gguf), line.layout.by_columns, {}});
+  std::map<std::string, size_t> places;
+  for (size_t i = 0; i < list.size(); ++i) places[list[i].name] = i;
+  for (const TensorLine& line : model.tensors()) list[places.at(line.file_name(gguf))].parts.push_back(&line);
+  return list;
 }
 
-std::vector<FileTensor> file_tensors(Model& model, bool gguf) {
-  Lister lister(gguf);
-  model.tensors(lister);
-  return std::move(lister.list);
-}
-
-Gradients::Gradients(Model& model, bool gguf, DType dtype) : model_(model), gguf_(gguf), dtype_(dtype) {
+Gradients::Gradients(const Model& model, bool gguf, DType dtype) : model_(model) {
   for (const FileTensor& tensor : file_tensors(model, gguf)) {
-    int64_t count = 1;
-    for (const int64_t size : tensor.shape) count *= size;
-    buffers_[tensor.name] = {tensor.shape, std::vector<std::byte>(row_bytes(dtype, static_cast<size_t>(count)))};
+    size_t count = 1;
+    for (const int64_t size : tensor.shape) count *= static_cast<size_t>(size);
+    buffers_[tensor.name] = {tensor.shape, std::vector<std::byte>(row_bytes(dtype, count))};
   }
-  Binder binder(gguf_, dtype_, &buffers_);
-  model_.tensors(binder);
+  for (const TensorLine& line : model.tensors()) {  // each parameter's gradient goes into the buffer of its file tensor
+    Buffer& buffer = buffers_.at(line.file_name(gguf));
+    const auto first = static_cast<size_t>(line.first_output());
+    if (line.weight != nullptr) {
+      const auto row = static_cast<size_t>(buffer.shape[1]);
+      line.weight->grad = {buffer.data.data() + row_bytes(dtype, line.stored_by_columns(gguf) ? first : first * row), row};
+    } else {
+      line.vector->grad = {buffer.data.data() + row_bytes(dtype, first), 1};
+    }
+  }
 }
 
 Gradients::~Gradients() {
-  Binder binder(gguf_, dtype_, nullptr);
-  model_.tensors(binder);
+  for (const TensorLine& line : model_.tensors()) (line.weight != nullptr ? line.weight->grad : line.vector->grad) = {};
 }
 
 void Gradients::zero() {

@@ -36,21 +36,23 @@ std::unique_ptr<Model> model_from_config(const ModelFiles& files);
 std::string known_families();
 
 /// Parameters of a model: every number of every tensor once (tied ones once).
-int64_t parameter_count(Model& model);
+int64_t parameter_count(const Model& model);
 
-/// A name and shape for each tensor of the model's own file, in the order of the run: where gradients and fresh
-/// weights go. Stacked tensors (GPT-2's c_attn) are one entry.
+/// A tensor of the model's own file, where gradients and fresh weights go. Stacked tensors (GPT-2's c_attn) are one entry.
 struct FileTensor {
   std::string name;
   std::vector<int64_t> shape;
+  bool by_columns = false;               // the Hugging Face file stores [in, out]
+  std::vector<const TensorLine*> parts;  // what it holds, in the order of its outputs
 };
-std::vector<FileTensor> file_tensors(Model& model, bool gguf);
+/// In the order of the run. The lines are the model's.
+std::vector<FileTensor> file_tensors(const Model& model, bool gguf);
 
 /// Buffers for the gradients of all parameters, each in the shape and layout of the model's own file, bound to the model
 /// while this lives. dtype: the activations' (f32 or f64).
 class Gradients {
  public:
-  Gradients(Model& model, bool gguf, DType dtype = DType::f32);
+  Gradients(const Model& model, bool gguf, DType dtype = DType::f32);
   ~Gradients();
   Gradients(const Gradients&) = delete;
   Gradients& operator=(const Gradients&) = delete;
@@ -64,9 +66,7 @@ class Gradients {
   const std::map<std::string, Buffer>& buffers() const { return buffers_; }
 
  private:
-  Model& model_;
-  bool gguf_;
-  DType dtype_;
+  const Model& model_;
   std::map<std::string, Buffer> buffers_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What every family gives: the residual stream, a head that reads predictions off it, and the table of its tensors.
+// What every family gives: the residual stream, a head that reads predictions off it, and the list of its tensors.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -7,38 +7,17 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
+#include "model/form.h"
+#include "model/tensor_list.h"
 #include "ops/attention.h"
 #include "ops/context.h"
 #include "ops/head.h"
 #include "ops/kv_cache.h"
 #include "ops/norm.h"
 #include "ops/step.h"
-#include "ops/weight.h"
 
 namespace vitrine {
-
-/// One size of a tensor and where it comes from, for messages: {"n_kv_heads * head_dim", 1024}.
-struct Dim {
-  std::string_view formula;
-  int64_t size = 0;
-};
-
-/// One line of a family's weight table.
-struct TensorLine {
-  std::string ours, huggingface, gguf;
-  Dim out;                  // of a vector: its size
-  Dim in = {};              // size 0: a vector
-  bool by_columns = false;  // the Hugging Face file stores [in, out]
-  int part = 0, parts = 1;  // this is one of `parts` equal pieces of the outputs of a stacked tensor
-};
-
-/// Somebody who walks a family's tensors: a loader, a counter, a trainer's buffers.
-class TensorTable {
- public:
-  virtual ~TensorTable() = default;
-  virtual void matrix(Weight& weight, const TensorLine& line) = 0;
-  virtual void vector(Vector& vector, const TensorLine& line) = 0;
-};
 
 /// A model's sizes under the field's names.
 struct ModelShape {
@@ -47,6 +26,12 @@ struct ModelShape {
   int64_t context_length = 0;  // 0: any length (sinusoidal positions)
   bool tied = false;           // the embedding is the head
   double embedding_scale = 1;  // what a stored embedding is multiplied by: sqrt(d_model) or nothing
+
+  /// Every query head has a key and value head of its own, all of one size.
+  void set_heads(int64_t heads, int64_t size) {
+    n_heads = n_kv_heads = heads;
+    head_dim = size;
+  }
 };
 
 /// What one layer computes with that no tensor holds: constants of the configuration.
@@ -57,21 +42,48 @@ struct BlockSpec {
   bool rms = true;                           // RMSNorm; false: LayerNorm, which also takes the mean away
   bool norms_after = false;                  // ln1 and ln2 act on the stream itself, after each sub-layer was added to it
   Activation activation = Activation::none;  // of the MLP, or of its gate
+  bool halved_sinusoids = false;             // without rope: sines in the first half of the added vector, cosines in the other
+  double dropout = 0;                        // of what each sub-layer adds, in training
+  uint32_t attention_dropout_site = 0, mlp_dropout_site = 0;
 };
+
+/// The two kinds of file that hold a configuration.
+enum class ConfigFormat : uint8_t { huggingface, gguf };
 
 class Model {
  public:
+  explicit Model(ModelShape shape) : shape_(std::move(shape)) {}
   virtual ~Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
   /// The residual stream after the final norm, [step.rows(), d_model].
   virtual Tensor residual(Context& ctx, const Step& step) const = 0;
+  /// The stream that enters the first block, [step.rows(), d_model]: with positions, where they are added to it.
+  virtual Tensor embedded(Context& ctx, const Step& step) const = 0;
   virtual Head head() const = 0;
-  /// Calls the table for every parameter, once each, in the order of the forward pass.
-  virtual void tensors(TensorTable& table) = 0;
-  virtual std::vector<CacheLayer> cache_layers() const = 0;
-  virtual ModelShape shape() const = 0;
   virtual BlockSpec block_spec(int64_t layer) const = 0;
-  /// Every hook name this family shows, a layer's with its index, in the order of the run.
-  virtual std::vector<std::string> hook_names() const = 0;
+  /// The configuration in the words of config.json, or of GGUF's metadata without the architecture's prefix. Reading it gives the
+  /// same model, as far as the format can say it: GGUF has no key for dropout, for instance.
+  virtual Json config(ConfigFormat format) const = 0;
+  /// Where the norms stand and what a sub-layer does to the stream (docs/trainability.md).
+  virtual Form form() const { return {}; }
+
+  const ModelShape& shape() const { return shape_; }
+  /// Every parameter, once each, in the order of the forward pass.
+  const std::vector<TensorLine>& tensors() const { return tensors_; }
+  /// The cache of each layer.
+  std::vector<CacheLayer> cache_layers() const;
+  /// Every hook name this model shows, a layer's with its index, in the order of the run.
+  std::vector<std::string> hook_names() const;
+
+ protected:
+  /// To be called once by the family's constructor. The lines point into the model, which therefore never moves.
+  void set_tensors(std::vector<TensorLine> lines) { tensors_ = std::move(lines); }
+
+ private:
+  ModelShape shape_;
+  std::vector<TensorLine> tensors_;
 };
 
 }  // namespace vitrine

@@ -1,30 +1,30 @@
 #include "model/registry.h"
 
+#include "base/error.h"
 #include "model/load.h"
 
+// One line a family: src/model/<name>.cpp, or the file of a family that it is a configuration of, defines <name>_family().
+#define VITRINE_FAMILIES(FAMILY) \
+  FAMILY(gpt2)                   \
+  FAMILY(gemma)                  \
+  FAMILY(gemma2)                 \
+  FAMILY(llama)                  \
+  FAMILY(mistral)                \
+  FAMILY(qwen2)                  \
+  FAMILY(classic_decoder)
+
 namespace vitrine {
+
+#define VITRINE_DECLARE(name) Family name##_family();
+VITRINE_FAMILIES(VITRINE_DECLARE)
+#undef VITRINE_DECLARE
+
 namespace {
 
-const std::vector<FamilyEntry>& families() {
-  static const std::vector<FamilyEntry> kFamilies = {
-      {"gpt2", "gpt2", "GPT2LMHeadModel", make_gpt2, {"transformer."}, {".attn.bias", ".attn.masked_bias", "lm_head.weight"}},
-      {"gemma", "gemma", "GemmaForCausalLM", make_gemma, {"model."}, {"lm_head.weight", ".rotary_emb.inv_freq"}},
-      {"gemma2", "gemma2", "Gemma2ForCausalLM", make_gemma2, {"model."}, {"lm_head.weight", ".rotary_emb.inv_freq"}},
-      {"llama",
-       "llama",
-       "LlamaForCausalLM",
-       make_llama,
-       {"model."},
-       {"lm_head.weight", ".rotary_emb.inv_freq", "rope_freqs.weight"}},
-      {"mistral", nullptr, "MistralForCausalLM", make_mistral, {"model."}, {"lm_head.weight", ".rotary_emb.inv_freq"}},
-      {"qwen2",
-       "qwen2",
-       "Qwen2ForCausalLM",
-       make_qwen2,
-       {"model."},
-       {"lm_head.weight", ".rotary_emb.inv_freq", "rope_freqs.weight"}},
-      {"classic_decoder", nullptr, nullptr, make_classic_decoder, {}, {}},
-  };
+const std::vector<Family>& families() {
+#define VITRINE_LIST(name) name##_family(),
+  static const std::vector<Family> kFamilies = {VITRINE_FAMILIES(VITRINE_LIST)};
+#undef VITRINE_LIST
   return kFamilies;
 }
 
@@ -32,14 +32,28 @@ const std::vector<FamilyEntry>& families() {
 
 std::string known_families() {
   std::string list;
-  for (const FamilyEntry& family : families()) list += (list.empty() ? "" : ", ") + std::string(family.name);
+  for (const Family& family : families()) list += (list.empty() ? "" : ", ") + std::string(family.name);
   return list;
 }
 
-const FamilyEntry& find_family(const ConfigReader& keys, bool gguf) {
+const Family& family_of(const Model& model) {
+  for (const Family& family : families())
+    if (model.shape().family == family.name) return family;
+  throw UsageError("no family is called " + model.shape().family);
+}
+
+const Family* family_of(const Json& config) {
+  const auto type = config.find("model_type");
+  if (type == config.end() || !type->is_string()) return nullptr;
+  for (const Family& family : families())
+    if (type->get_ref<const std::string&>() == family.name) return &family;
+  return nullptr;
+}
+
+const Family& find_family(const ConfigReader& keys, bool gguf) {
   const std::string type = keys.string("model_type");
   const std::vector<std::string> architectures = keys.strings("architectures");
-  for (const FamilyEntry& family : families()) {
+  for (const Family& family : families()) {
     if (gguf ? family.gguf == nullptr || type != family.gguf : type != family.name) continue;
     if (!gguf && architectures.size() == 1 && family.architecture != nullptr && architectures[0] != family.architecture &&
         !architectures[0].ends_with("Model"))
@@ -47,6 +61,14 @@ const FamilyEntry& find_family(const ConfigReader& keys, bool gguf) {
     return family;
   }
   keys.fail("model_type", "is a family vitrine does not know; expected one of " + known_families());
+}
+
+Json without_dropout(Json config) {
+  if (!config.is_object()) return config;
+  for (const Family& family : families())
+    for (const char* key : {family.dropout.embedding, family.dropout.attention, family.dropout.residual})
+      if (key != nullptr) config.erase(key);
+  return config;
 }
 
 void ignore_common_keys(const ConfigReader& keys) {
@@ -62,6 +84,9 @@ void ignore_common_keys(const ConfigReader& keys) {
                // How older versions of transformers said how to generate.
                "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_return_sequences", "temperature",
                "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size"});
+  // GPT-2's: f32 scores, which ours always are, and a head for classification.
+  keys.ignore({"reorder_and_upcast_attn", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
+               "summary_use_proj"});
   keys.find_object("pruned_heads");  // usually empty; refuse_unread names what is in it
   refuse_flags(keys, {"is_encoder_decoder"});
 }

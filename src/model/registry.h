@@ -1,23 +1,47 @@
 #pragma once
-// The table of families.
+// The families, each described by its own file.
+#include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "model/families.h"
+#include "model/config.h"
+#include "model/form.h"
 
 namespace vitrine {
 
-struct FamilyEntry {
-  const char* name;          // model_type in config.json
-  const char* gguf;          // general.architecture; null: the family has no GGUF form
-  const char* architecture;  // what config.json's "architectures" calls it
+/// Where a family's config.json keeps its dropout rates; null: the family has none there.
+struct DropoutKeys {
+  const char *embedding = nullptr, *attention = "attention_dropout", *residual = nullptr;
+};
+
+/// What a family is, beyond its Model. Its file defines it, and registry.cpp lists it.
+struct Family {
+  const char* name;                    // model_type in config.json
+  const char* gguf = nullptr;          // general.architecture; null: the family has no GGUF form
+  const char* architecture = nullptr;  // what config.json's "architectures" calls it
+  const char* title;                   // as people write it
+  const char* paper;
+  const char* source;  // the file with its definition, which `explain` quotes
   std::unique_ptr<Model> (*make)(const ModelConfig&);
-  std::vector<std::string_view> optional_prefixes;  // of tensor names, which files of the bare model lack
-  std::vector<std::string_view> ignored_suffixes;   // of tensors that carry no weights (masks, cached frequencies)
+  std::vector<std::string_view> optional_prefixes = {};  // of tensor names, which files of the bare model lack
+  std::vector<std::string_view> ignored_suffixes = {};   // of tensors that carry no weights (masks, cached frequencies)
+  DropoutKeys dropout = {};
+  Form::Norms norms = Form::Norms::pre;  // own: another place than pre or post (Gemma 2's norms on both sides)
+  const char* norm_order_key = nullptr;  // the family's own key for the place of its norms; then Form does not apply to it
+  bool scales_residual_init = false;     // fresh matrices that write to the stream are divided by sqrt(2 n_layers)
+  bool last_hidden_is_normed = true;     // the reference's last hidden state is the stream after the final norm
 };
 
 /// The family a configuration names. Errors: FileError for an unknown one, listing those that are known.
-const FamilyEntry& find_family(const ConfigReader& keys, bool gguf);
+const Family& find_family(const ConfigReader& keys, bool gguf);
+/// The family of a model.
+const Family& family_of(const Model& model);
+/// The family that a config.json names, or null.
+const Family* family_of(const Json& config);
+
+/// The configuration without the family's dropout rates, which change no number of a forward pass.
+Json without_dropout(Json config);
 
 /// Marks keys as read that change no number of a forward pass. Errors: FileError for an encoder-decoder.
 void ignore_common_keys(const ConfigReader& keys);

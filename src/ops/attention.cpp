@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/reference/attention.h"
+#include "kernels/table.h"
 #include "ops/attention_keys.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/reference/backward.h"
+#include "kernels/table.h"
 #include "ops/attention_squares.h"
 #include "ops/tape.h"
 
@@ -45,7 +46,7 @@ void query_backward(const AttentionNode& n, const StepSequence& s, const Tensor&
 
 // One key/value head of one sequence: strips of `side` queries and all keys they see, in squares through packed products.
 //   S = Q Kᵀ, dP = dZ Vᵀ  ->  P, dS = P (dP - P · dP)  ->  dV += Pᵀ dZ, dK += dSᵀ Q, dQ += dS K
-// P · dP is summed from the very numbers it is taken from. Summed as dZ · Z, which is the same in exact arithmetic, it would
+// P · dP is summed from the very elements it is taken from. Summed as dZ · Z, which is the same in exact arithmetic, it would
 // leave rounding where P is all on one key and dS is 0, and large scores raise that beyond every true gradient.
 class Squares : public AttentionSquares {
  public:
@@ -63,9 +64,9 @@ class Squares : public AttentionSquares {
     q_b_ = layout_.reserve(blocks_ * packed_b_bytes(p, side_, head_dim_));
     z_a_ = layout_.reserve(blocks_ * packed_a_bytes(p, side_, v_dim_));
     z_b_ = layout_.reserve(blocks_ * packed_b_bytes(p, side_, v_dim_));
-    k_turned_ = layout_.reserve(blocks_ * packed_b_bytes(p, head_dim_, side_));
+    k_transposed_ = layout_.reserve(blocks_ * packed_b_bytes(p, head_dim_, side_));
     k_b_ = layout_.reserve(blocks_ * packed_b_bytes(p, side_, head_dim_));
-    v_turned_ = layout_.reserve(blocks_ * packed_b_bytes(p, v_dim_, side_));
+    v_transposed_ = layout_.reserve(blocks_ * packed_b_bytes(p, v_dim_, side_));
     square_a_ = layout_.reserve(packed_a_bytes(p, side_, side_));
     width_ = blocks_ * side_;
     s_ = layout_.reserve(side_ * width_ * sizeof(float));
@@ -81,8 +82,8 @@ class Squares : public AttentionSquares {
     for (size_t b = 0; b * side_ < rows; ++b) {
       const size_t here = std::min(side_, rows - b * side_);
       const Operand k = lines(n_.k, s, b, g, head_dim_), v = lines(n_.v, s, b, g, v_dim_);
-      pack_b(p_, k.transposed(), head_dim_, here, part(scratch, k_turned_, b, packed_b_bytes(p_, head_dim_, side_)));
-      pack_b(p_, v.transposed(), v_dim_, here, part(scratch, v_turned_, b, packed_b_bytes(p_, v_dim_, side_)));
+      pack_b(p_, k.transpose(), head_dim_, here, part(scratch, k_transposed_, b, packed_b_bytes(p_, head_dim_, side_)));
+      pack_b(p_, v.transpose(), v_dim_, here, part(scratch, v_transposed_, b, packed_b_bytes(p_, v_dim_, side_)));
       if (d_.q) pack_b(p_, k, here, head_dim_, part(scratch, k_b_, b, packed_b_bytes(p_, side_, head_dim_)));
     }
     for (int64_t h = g * per_kv; h < (g + 1) * per_kv; ++h) {
@@ -130,10 +131,10 @@ class Squares : public AttentionSquares {
     for (size_t j = first; j < last; ++j) {
       const size_t at = (j - first) * side_;
       multiply_packed(p_, part(scratch, q_a_, i, packed_a_bytes(p_, side_, head_dim_)), false,
-                      part(scratch, k_turned_, j, packed_b_bytes(p_, head_dim_, side_)), rows, keys_of(j), head_dim_, score + at,
-                      width_, false);
+                      part(scratch, k_transposed_, j, packed_b_bytes(p_, head_dim_, side_)), rows, keys_of(j), head_dim_,
+                      score + at, width_, false);
       multiply_packed(p_, part(scratch, z_a_, i, packed_a_bytes(p_, side_, v_dim_)), false,
-                      part(scratch, v_turned_, j, packed_b_bytes(p_, v_dim_, side_)), rows, keys_of(j), v_dim_, slope + at,
+                      part(scratch, v_transposed_, j, packed_b_bytes(p_, v_dim_, side_)), rows, keys_of(j), v_dim_, slope + at,
                       width_, false);
     }
     const auto begin_key = static_cast<int64_t>(first * side_), end_key = std::min(static_cast<int64_t>(last * side_), s.rows);
@@ -175,7 +176,7 @@ class Squares : public AttentionSquares {
   const Tensor& dz_;
   const Gradients& d_;
   size_t head_dim_, v_dim_, blocks_, width_ = 0;
-  size_t q_a_, q_b_, z_a_, z_b_, k_turned_, k_b_, v_turned_, square_a_, s_, dp_, row_;  // offsets into a thread's scratch
+  size_t q_a_, q_b_, z_a_, z_b_, k_transposed_, k_b_, v_transposed_, square_a_, s_, dp_, row_;  // offsets into a thread's scratch
 };
 
 void attention_backward(Context& ctx, Tape& tape, const AttentionNode& n) {

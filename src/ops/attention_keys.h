@@ -2,6 +2,7 @@
 // What the fused and the stepwise form of attention share: where keys and values lie, and which keys a row sees.
 #include <algorithm>
 
+#include "kernels/types.h"
 #include "ops/attention.h"
 
 namespace vitrine {

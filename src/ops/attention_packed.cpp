@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/table.h"
 #include "ops/attention_squares.h"
 
 namespace vitrine {
@@ -34,7 +35,7 @@ class Strips : public AttentionSquares {
     const size_t rows = size_of(s.rows);
     for (size_t b = 0; b * side_ < rows; ++b) {
       const size_t here = std::min(side_, rows - b * side_);
-      pack_b(p_, lines(k_, s, b, g, head_dim_).transposed(), head_dim_, here, keys_block(scratch, b));
+      pack_b(p_, lines(k_, s, b, g, head_dim_).transpose(), head_dim_, here, keys_block(scratch, b));
       pack_b(p_, lines(v_, s, b, g, v_dim_), here, v_dim_, values_block(scratch, b));
     }
     for (size_t i = 0; i * side_ < rows; ++i) strip(s, h, i, scratch);

@@ -63,9 +63,9 @@ class Context {
     return static_cast<T*>(arena_.allocate(count * sizeof(T)));
   }
   Arena& arena() { return arena_; }
-  /// Hands `t` over to a listener that takes, without a copy: the numbers stay where they are and may be read, not written,
+  /// Hands `t` over to a listener that takes, without a copy: the elements stay where they are and may be read, not written,
   /// until the run ends. False if they cannot be had: a part of a tensor, or one that was taken under another name.
-  bool take(const Tensor& t, Numbers& numbers) {
+  bool take(const Tensor& t, FloatVector& numbers) {
     return t.dtype() == DType::f32 && vectors_.take(t.raw(), static_cast<size_t>(t.count()), numbers);
   }
 

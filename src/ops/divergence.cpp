@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "kernels/reference/backward.h"
+#include "kernels/table.h"
 #include "ops/head_chunks.h"
 #include "ops/tape.h"
 
@@ -84,7 +85,7 @@ void check_rows(const Tensor& x, const Head& head, std::span<const int32_t> labe
                      std::to_string(head.weight->out));
 }
 
-// The mean of the scored rows' numbers, summed in order.
+// The mean of the scored rows' elements, summed in order.
 template <class T>
 T mean_of(const double* of_rows, std::span<const int32_t> labels, int64_t scored) {
   double sum = 0;
@@ -111,7 +112,7 @@ void each_pair(Context& ctx, const DenseNode& node, int passes, F&& f) {
   const auto scratch = ctx.frame();
   T* z = ctx.scratch<T>(chunk_size(all, vocab));
   T* t = ctx.scratch<T>(chunk_size(all, vocab));
-  const T *bias = numbers<T>(ctx, node.head.weight->bias), *target_bias = numbers<T>(ctx, node.target.weight->bias);
+  const T *bias = values_of<T>(ctx, node.head.weight->bias), *target_bias = values_of<T>(ctx, node.target.weight->bias);
   for (int64_t row = 0; row < all; row += kRowChunk) {
     const int64_t n_rows = std::min(kRowChunk, all - row);
     const Tensor rows = node.x.rows_view(row, n_rows), target_rows = node.target_x.rows_view(row, n_rows);
@@ -147,7 +148,7 @@ void dense_forward(Context& ctx, const DenseNode& node, std::span<const int32_t>
     values[r] = slopes[r] = 0;
   }
   each_pair<T>(ctx, node, 2, [&](const Tensor& rows, int64_t row, int64_t, int64_t n, const T* z, const T* t, int pass) {
-    share(ctx, rows.rows(), 2 * n, [&](int64_t begin, int64_t count) {
+    parallel_for(ctx, rows.rows(), 2 * n, [&](int64_t begin, int64_t count) {
       std::vector<T> room(inverse == 1 || pass == 1 ? 0 : static_cast<size_t>(n));
       for (int64_t i = begin; i < begin + count; ++i) {
         const int64_t r = row + i;
@@ -184,7 +185,7 @@ void dense_backward(Context& ctx, Tape& tape, const DenseNode& node) {
     const T inverse = static_cast<T>(1 / node.spec.temperature), beta = static_cast<T>(node.spec.beta),
             cap = static_cast<T>(node.head.softcap), unit = *dloss.data<T>() / static_cast<T>(node.scored) * inverse;
     each_pair<T>(ctx, node, 1, [&](const Tensor& rows, int64_t row, int64_t first, int64_t n, T* z, const T* t, int) {
-      share(ctx, rows.rows(), 2 * n, [&](int64_t begin, int64_t count) {
+      parallel_for(ctx, rows.rows(), 2 * n, [&](int64_t begin, int64_t count) {
         for (int64_t i = begin; i < begin + count; ++i) {
           const int64_t r = row + i;
           T* dz = z + i * n;
@@ -229,7 +230,7 @@ void top_backward(Context& ctx, Tape& tape, const TopNode& node) {
     const T inverse = static_cast<T>(1 / node.temperature), cap = static_cast<T>(node.head.softcap) * inverse,
             unit = *dloss.data<T>() / static_cast<T>(node.scored) * inverse;
     each_chunk<T>(ctx, node.x, node.head, {}, [&](const Tensor& rows, int64_t row, int64_t first, int64_t n, T* z) {
-      share(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
+      parallel_for(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
         std::vector<std::pair<int64_t, T>> of_top;
         for (int64_t i = begin; i < begin + count; ++i) {
           const int64_t r = row + i;
@@ -270,7 +271,7 @@ void top_forward(Context& ctx, const TopNode& node, const TopTokens& target, std
   T *u = ctx.scratch<T>(static_cast<size_t>(all * k)), *rest = node.rest_lse.data<T>();
   std::fill(rest, rest + all, kNothing);
   each_chunk<T>(ctx, node.x, node.head, {}, [&](const Tensor& rows, int64_t row, int64_t first, int64_t n, T* z) {
-    share(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
+    parallel_for(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
       for (int64_t i = begin; i < begin + count; ++i) {
         const int64_t r = row + i;
         T* line = z + i * n;
@@ -286,7 +287,7 @@ void top_forward(Context& ctx, const TopNode& node, const TopTokens& target, std
     });
   });
   auto* values = ctx.scratch<double>(static_cast<size_t>(all));
-  share(ctx, all, 4 * (k + 1), [&](int64_t begin, int64_t count) {
+  parallel_for(ctx, all, 4 * (k + 1), [&](int64_t begin, int64_t count) {
     for (int64_t r = begin; r < begin + count; ++r) {
       const T lse = join(log_sum_exp(u + r * k, k), rest[r]);
       T* du = node.du.row<T>(r);
@@ -371,7 +372,7 @@ TopTokens top_tokens(Context& ctx, const Tensor& x, const Head& head, int64_t k,
     std::vector<T> rest(rows, -std::numeric_limits<T>::infinity());
     std::atomic<bool> finite = true;
     each_chunk<T>(ctx, x, head, {}, [&](const Tensor& chunk, int64_t row, int64_t first, int64_t n, const T* z) {
-      share(ctx, chunk.rows(), 4 * n, [&](int64_t begin, int64_t count) {
+      parallel_for(ctx, chunk.rows(), 4 * n, [&](int64_t begin, int64_t count) {
         std::vector<Candidate> all;
         std::vector<T> dropped;
         for (int64_t i = begin; i < begin + count; ++i) {

@@ -4,6 +4,7 @@
 
 #include "base/philox.h"
 #include "kernels/reference/backward.h"
+#include "kernels/table.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
 
@@ -36,10 +37,10 @@ auto of_type(Fast fast, Plain plain) {
   }
 }
 
-// Runs f(offset, n) over the numbers of x, shared among the threads.
+// Runs f(offset, n) over the elements of x, shared among the threads.
 template <class F>
 void over(Context& ctx, const Tensor& x, F&& f) {
-  share(ctx, x.count(), 1, [&](int64_t first, int64_t n) { f(first, static_cast<size_t>(n)); });
+  parallel_for(ctx, x.count(), 1, [&](int64_t first, int64_t n) { f(first, static_cast<size_t>(n)); });
 }
 
 // dx (+)= factor dy

@@ -1,6 +1,6 @@
 #pragma once
 // Ops that work on each number, or add two tensors.
-#include "kernels/table.h"
+#include "kernels/types.h"
 #include "ops/context.h"
 
 namespace vitrine {

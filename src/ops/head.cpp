@@ -51,7 +51,7 @@ void loss_backward(Context& ctx, Tape& tape, const LossNode& node) {
     using T = decltype(zero);
     const T unit = *dloss.data<T>() / static_cast<T>(node.scored), cap = static_cast<T>(node.head.softcap);
     each_chunk<T>(ctx, node.x, node.head, node.logits, [&](const Tensor& rows, int64_t row, int64_t first, int64_t n, T* z) {
-      share(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
+      parallel_for(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
         for (int64_t r = begin; r < begin + count; ++r)
           row_gradient(z + r * n, first, n, node.labels[row + r], node.row_lse.data<T>()[row + r], unit, cap);
       });
@@ -60,7 +60,7 @@ void loss_backward(Context& ctx, Tape& tape, const LossNode& node) {
       bias_backward(ctx, w, first, n, z, n, rows.rows(), rows.dtype());
     });
   });
-  tape.lend(node.logits.data, node.logits.bytes);
+  tape.reuse_for_gradients(node.logits.data, node.logits.bytes);
 }
 
 }  // namespace
@@ -87,8 +87,8 @@ Tensor cross_entropy(Context& ctx, const Tensor& x, const Head& head, std::span<
   Tape* const tape = ctx.tape();
   KeptLogits kept;
   if (tape != nullptr) {
-    kept.bytes = std::min(tape->room(), row_bytes(x.dtype(), static_cast<size_t>(rows * vocab)));
-    kept.data = tape->keep(kept.bytes);
+    kept.bytes = std::min(tape->saved_budget(), row_bytes(x.dtype(), static_cast<size_t>(rows * vocab)));
+    kept.data = tape->allocate_saved(kept.bytes);
   }
   visit_scalar(x, [&](auto zero) {
     using T = decltype(zero);
@@ -98,7 +98,7 @@ Tensor cross_entropy(Context& ctx, const Tensor& x, const Head& head, std::span<
     std::fill(lse, lse + rows, -std::numeric_limits<T>::infinity());
     std::fill(of_label, of_label + rows, T{0});
     each_chunk<T>(ctx, x, head, kept, [&](const Tensor& chunk, int64_t row, int64_t first, int64_t n, const T* z) {
-      share(ctx, chunk.rows(), n, [&](int64_t begin, int64_t count) {
+      parallel_for(ctx, chunk.rows(), n, [&](int64_t begin, int64_t count) {
         for (int64_t r = begin; r < begin + count; ++r) {
           lse[row + r] = join(lse[row + r], log_sum_exp(z + r * n, n));
           const int64_t label = labels[static_cast<size_t>(row + r)] - first;

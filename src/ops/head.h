@@ -20,16 +20,16 @@ struct Head {
 /// returns  [rows, vocab_size]
 ///
 /// Hook point: hook_logits [T of the listener's sequence, vocab_size]; listening makes the full table of its sequence.
-/// Backward: x, W, bias. Errors: RunError naming NaN or infinite logits is the caller's business (check_finite).
+/// Backward: x, W, bias. NaN and infinite logits are returned as they are.
 Tensor logits(Context& ctx, const Tensor& x, const Head& head, std::span<const int64_t> rows);
 
 /// Mean cross-entropy of the scored rows: -log softmax(logits)[label], in chunks of rows and of the vocabulary: of
-/// [T, vocab_size] one chunk exists at a time, and on a tape what its room holds.
+/// [T, vocab_size] one chunk exists at a time, and on a tape what its budget for saved values holds.
 ///
 /// labels   [T]: the token row t should predict, or kNotScored
 /// returns  one number [1]; 0 if nothing is scored
 ///
-/// Backward: x, W, bias; logits that found no room on the tape are computed again. Errors: InputError for a label outside the
+/// Backward: x, W, bias; logits beyond that budget are computed again. Errors: InputError for a label outside the
 /// vocabulary.
 Tensor cross_entropy(Context& ctx, const Tensor& x, const Head& head, std::span<const int32_t> labels);
 inline constexpr int32_t kNotScored = -100;

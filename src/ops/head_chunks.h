@@ -1,5 +1,5 @@
 #pragma once
-// A head's logits in pieces of the vocabulary, for losses: of [T, vocab_size] no more exists than a chunk and Tape::kRoom.
+// A head's logits in pieces of the vocabulary, for losses: of [T, vocab_size] no more exists than a chunk and Tape::kSavedBytes.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -20,13 +20,14 @@ inline size_t chunk_size(int64_t rows, int64_t vocab_size) {
   return static_cast<size_t>(std::min(rows, kRowChunk) * std::min(vocab_size, kVocabularyChunk));
 }
 
-/// z [rows.rows(), n]: the capped logits of these rows for tokens [first, first + n). bias: the head's, as numbers<T>() gives it.
+/// z [rows.rows(), n]: the capped logits of these rows for tokens [first, first + n). bias: the head's, as values_of<T>() gives
+/// it.
 template <class T>
 void head_chunk(Context& ctx, const Tensor& rows, const Head& head, const T* bias, int64_t first, int64_t n, T* z) {
   const T cap = static_cast<T>(head.softcap);
   linear_part(ctx, rows, *head.weight, first, n, z, n);
   if (bias == nullptr && cap == 0) return;
-  share(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
+  parallel_for(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
     for (T* line = z + begin * n; line < z + (begin + count) * n; line += n) {
       if constexpr (std::is_same_v<T, float>) {
         if (bias != nullptr) kernels().add(line, bias + first, static_cast<size_t>(n), line);
@@ -57,7 +58,7 @@ void each_chunk(Context& ctx, const Tensor& x, const Head& head, const KeptLogit
   const size_t all = static_cast<size_t>(x.rows() * vocab), room = kept.bytes / sizeof(T);
   T* const passing = room < all ? ctx.scratch<T>(chunk_size(x.rows(), vocab)) : nullptr;
   size_t used = 0;
-  const T* bias = numbers<T>(ctx, head.weight->bias);
+  const T* bias = values_of<T>(ctx, head.weight->bias);
   for (int64_t row = 0; row < x.rows(); row += kRowChunk) {
     const Tensor rows = x.rows_view(row, std::min(kRowChunk, x.rows() - row));
     for (int64_t first = 0; first < vocab; first += kVocabularyChunk) {

@@ -8,8 +8,6 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/table.h"
-
 namespace vitrine {
 
 inline constexpr int64_t kNoWindow = 0;

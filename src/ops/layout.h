@@ -6,12 +6,12 @@ namespace vitrine {
 
 /// Pieces of `size` that cover `count`.
 template <class T>
-constexpr T pieces(T count, T size) {
+constexpr T ceil_div(T count, T size) {
   return (count + size - 1) / size;
 }
 
 /// Bytes up to the next border of 64.
-constexpr size_t to_border(size_t bytes) { return pieces(bytes, size_t{64}) * 64; }
+constexpr size_t align_up(size_t bytes) { return ceil_div(bytes, size_t{64}) * 64; }
 
 /// What a piece of memory holds, laid out before it is taken.
 class Layout {
@@ -19,7 +19,7 @@ class Layout {
   /// The offset of so many bytes, on a border of 64.
   size_t reserve(size_t bytes) {
     const size_t at = bytes_;
-    bytes_ += to_border(bytes);
+    bytes_ += align_up(bytes);
     return at;
   }
   size_t reserve_floats(size_t count) { return reserve(count * sizeof(float)); }

@@ -42,7 +42,7 @@ struct Chunks {
 
   void add(int64_t outputs, int64_t per_chunk, int64_t blocks = 1) {
     size[parts] = per_chunk;
-    strips[parts] = pieces(outputs, per_chunk);
+    strips[parts] = ceil_div(outputs, per_chunk);
     begin[parts + 1] = begin[parts] + strips[parts] * blocks;
     ++parts;
   }
@@ -76,9 +76,9 @@ void run_chunks(Context& ctx, const Chunks& chunks, const Part* parts, bool shar
 
 // y += partial[0] + partial[1] + …, one after the other; each is [rows, n].
 void join(Context& ctx, const Part& p, const float* partial, int64_t partials, int64_t rows) {
-  constexpr int64_t kStrip = 1024;  // numbers of y that stay in the first cache while the partial sums pass
-  const int64_t strips = pieces(p.n, kStrip);
-  share(ctx, rows * strips, kStrip * partials, [&](int64_t first, int64_t n) {
+  constexpr int64_t kStrip = 1024;  // elements of y that stay in the first cache while the partial sums pass
+  const int64_t strips = ceil_div(p.n, kStrip);
+  parallel_for(ctx, rows * strips, kStrip * partials, [&](int64_t first, int64_t n) {
     for (int64_t item = first; item < first + n; ++item) {
       const int64_t row = item / strips, column = item % strips * kStrip;
       const auto width = static_cast<size_t>(std::min(kStrip, p.n - column));
@@ -100,7 +100,7 @@ void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
   }
   Chunks chunks;
   size_t bytes = 0;
-  const int64_t blocks_of_inputs = std::max<int64_t>(1, pieces(x.row_size(), kColumnInputs));
+  const int64_t blocks_of_inputs = std::max<int64_t>(1, ceil_div(x.row_size(), kColumnInputs));
   float* partial[kMostParts] = {};  // by columns: [block - 1][row][output]
   for (size_t i = 0; i < n_parts; ++i) {
     const size_t per_output = row_bytes(parts[i].w->dtype, in);
@@ -244,8 +244,8 @@ void add_bias(Context& ctx, const Vector& bias, const Tensor& y) {
   visit_scalar(y, [&](auto zero) {
     using T = decltype(zero);
     const auto scratch = ctx.frame();
-    const T* b = numbers<T>(ctx, bias);
-    share(ctx, y.rows(), y.row_size(), [&](int64_t first, int64_t n) {
+    const T* b = values_of<T>(ctx, bias);
+    parallel_for(ctx, y.rows(), y.row_size(), [&](int64_t first, int64_t n) {
       for (int64_t r = first; r < first + n; ++r) {
         T* row = y.row<T>(r);
         if constexpr (std::is_same_v<T, float>) {

@@ -24,18 +24,18 @@ Tensor linear(Context& ctx, const Tensor& x, const Weight& w);
 template <size_t N>
 std::array<Tensor, N> linear(Context& ctx, const Tensor& x, const WeightRef (&w)[N]);
 
-/// As linear(x, w) into memory of the caller's: y [rows, out] with y_stride numbers between rows. Not recorded.
+/// As linear(x, w) into memory of the caller's: y [rows, out] with y_stride elements between rows. Not recorded.
 /// first, n: outputs [first, first + n) only, so that a head is read in chunks of the vocabulary. Sums only: no bias.
 void linear_part(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, void* y, int64_t y_stride);
 
 /// Backward of linear_part: dx += dy W[first .. first + n), and the same part of W's (not the bias's) gradient.
 /// dx may be empty; add false: it is set instead; set_w: so is that part of W's gradient, which is for the caller to know
-/// (takes_first). dy [rows, n] with dy_stride numbers between rows.
+/// (takes_first). dy [rows, n] with dy_stride elements between rows.
 void linear_part_backward(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, const void* dy,
                           int64_t dy_stride, const Tensor& dx, bool add = true, bool set_w = false);
 
 /// The gradient of the bias of outputs [first, first + n), if it is wanted: sums of dy's columns, rows in order.
-/// dy [rows, n] of `dtype` with dy_stride numbers between rows.
+/// dy [rows, n] of `dtype` with dy_stride elements between rows.
 void bias_backward(Context& ctx, const Weight& w, int64_t first, int64_t n, const void* dy, int64_t dy_stride, int64_t rows,
                    DType dtype);
 

@@ -62,9 +62,9 @@ void linear_part_backward(Context& ctx, const Tensor& x, const Weight& w, int64_
   auto* dw = static_cast<float*>(w.grad.data);
   const size_t stride = w.grad.stride, begin = static_cast<size_t>(first);
   if (w.by_columns) {
-    packed_product(ctx, of_x.transposed(), of_y, in, out, rows, dw + begin, stride, !set_w);
+    packed_product(ctx, of_x.transpose(), of_y, in, out, rows, dw + begin, stride, !set_w);
   } else {
-    packed_product(ctx, of_y.transposed(), of_x, out, in, rows, dw + begin * stride, stride, !set_w);
+    packed_product(ctx, of_y.transpose(), of_x, out, in, rows, dw + begin * stride, stride, !set_w);
   }
 }
 

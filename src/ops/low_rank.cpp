@@ -28,7 +28,7 @@ void outer(Context& ctx, const Tensor& h, const Weight& B, void* y, int64_t y_st
     const auto scratch = ctx.frame();
     T* const sums = ctx.scratch<T>(static_cast<size_t>(h.rows() * B.out));
     linear_part(ctx, h, B, 0, B.out, sums, B.out);
-    share(ctx, h.rows(), B.out, [&](int64_t first, int64_t n) {
+    parallel_for(ctx, h.rows(), B.out, [&](int64_t first, int64_t n) {
       for (int64_t r = first; r < first + n; ++r) {
         T* const to = static_cast<T*>(y) + r * y_stride;
         const T* const from = sums + r * B.out;

@@ -19,7 +19,7 @@ struct LowRank {
 /// Adds to y [rows, out], which linear has made from x [rows, in] and recorded. Backward: x, A, B.
 void add_low_rank(Context& ctx, const Tensor& x, const LowRank& adapter, const Tensor& y);
 
-/// The same without dropout into memory of the caller's, y_stride numbers between rows. Not recorded.
+/// The same without dropout into memory of the caller's, y_stride elements between rows. Not recorded.
 void low_rank_part(Context& ctx, const Tensor& x, const LowRank& adapter, void* y, int64_t y_stride);
 
 /// Backward of low_rank_part: adds to dx [rows, in] and to the gradients of A and B.

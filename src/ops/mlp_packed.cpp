@@ -17,7 +17,7 @@ constexpr size_t kColumns = 256;                 // hidden units, or components 
 constexpr size_t kMostPacked = size_t{8} << 20;  // bytes of packed weights: every strip goes through them
 constexpr size_t kStrip = 256;                   // rows
 constexpr int64_t kFewestRows = 8 * kStrip;      // that leave work to every thread
-constexpr int64_t kFar = int64_t{1} << 21;       // numbers of a hidden layer that is in no near cache
+constexpr int64_t kFar = int64_t{1} << 21;       // elements of a hidden layer that is in no near cache
 
 size_t size_of(int64_t n) { return static_cast<size_t>(n); }
 
@@ -29,29 +29,29 @@ Operand matrix(const Weight& w) { return {reinterpret_cast<const float*>(w.data)
 
 // The right side of the products that every strip goes through: a matrix of a weight, packed once, by kColumns hidden units,
 // which are its columns or the depth of its sums.
-class Side {
+class PackedWeight {
  public:
-  Side() = default;
-  Side(Context& ctx, const PackedKernels& p, const Operand& b, bool units_are_columns, size_t units, size_t width)
+  PackedWeight() = default;
+  PackedWeight(Context& ctx, const PackedKernels& p, const Operand& b, bool units_are_columns, size_t units, size_t width)
       : p_(&p), b_(b), units_are_columns_(units_are_columns), units_(units), width_(width) {
     const size_t most = std::min(kColumns, units);
-    piece_ = units_are_columns ? packed_b_bytes(p, width, most) : packed_b_bytes(p, most, width);
-    packed_ = ctx.scratch<std::byte>(piece_ * pieces(units, kColumns));
+    chunk_bytes_ = units_are_columns ? packed_b_bytes(p, width, most) : packed_b_bytes(p, most, width);
+    packed_ = ctx.scratch<std::byte>(chunk_bytes_ * ceil_div(units, kColumns));
   }
   void pack(size_t chunk) const {
     const size_t first = chunk * kColumns, n = std::min(kColumns, units_ - first);
     if (units_are_columns_)
-      pack_b(*p_, b_.from(0, first), width_, n, packed_ + chunk * piece_);
+      pack_b(*p_, b_.from(0, first), width_, n, packed_ + chunk * chunk_bytes_);
     else
-      pack_b(*p_, b_.from(first, 0), n, width_, packed_ + chunk * piece_);
+      pack_b(*p_, b_.from(first, 0), n, width_, packed_ + chunk * chunk_bytes_);
   }
-  const std::byte* piece(size_t chunk) const { return packed_ + chunk * piece_; }
+  const std::byte* chunk_at(size_t chunk) const { return packed_ + chunk * chunk_bytes_; }
 
  private:
   const PackedKernels* p_ = nullptr;
   Operand b_{nullptr, 0};
   bool units_are_columns_ = false;
-  size_t units_ = 0, width_ = 0, piece_ = 0;
+  size_t units_ = 0, width_ = 0, chunk_bytes_ = 0;
   std::byte* packed_ = nullptr;
 };
 
@@ -60,18 +60,18 @@ class Side {
 struct Pieces {
   std::byte* packed = nullptr;  // null: not wanted
   bool left = false;
-  size_t columns = 0, piece = 0;
+  size_t columns = 0, chunk_bytes = 0;
 
   Pieces() = default;
   template <class Allocate>
   Pieces(const PackedKernels& p, bool as_left, size_t rows, size_t n_columns, Allocate&& allocate)
       : left(as_left), columns(n_columns) {
     const size_t strip = strip_rows(p), most = std::min(kColumns, columns);
-    piece = to_border(left ? p.a_bytes(most, strip) : p.b_bytes(strip, most));
-    packed = allocate(piece * pieces(rows, strip) * pieces(columns, kColumns));
+    chunk_bytes = align_up(left ? p.a_bytes(most, strip) : p.b_bytes(strip, most));
+    packed = allocate(chunk_bytes * ceil_div(rows, strip) * ceil_div(columns, kColumns));
   }
-  std::byte* at(size_t strip, size_t chunk) const { return packed + (strip * pieces(columns, kColumns) + chunk) * piece; }
-  // n rows of it: columns [chunk kColumns, …) of a strip lie at x, `stride` numbers from row to row.
+  std::byte* at(size_t strip, size_t chunk) const { return packed + (strip * ceil_div(columns, kColumns) + chunk) * chunk_bytes; }
+  // n rows of it: columns [chunk kColumns, …) of a strip lie at x, `stride` elements from row to row.
   void pack(const PackedKernels& p, size_t strip, size_t chunk, const float* x, size_t stride, size_t n) const {
     if (packed == nullptr) return;
     const size_t here = std::min(kColumns, columns - chunk * kColumns);
@@ -81,7 +81,7 @@ struct Pieces {
       p.pack_b(x, stride, false, n, here, at(strip, chunk));
   }
   void pack_whole(const PackedKernels& p, size_t strip, const float* x, size_t n) const {
-    for (size_t chunk = 0; packed != nullptr && chunk < pieces(columns, kColumns); ++chunk)
+    for (size_t chunk = 0; packed != nullptr && chunk < ceil_div(columns, kColumns); ++chunk)
       pack(p, strip, chunk, x + chunk * kColumns, columns, n);
   }
 };
@@ -117,16 +117,16 @@ struct Sizes {
         width(size_of(x.row_size())),
         units(size_of(mlp.in->out)),
         strip(strip_rows(p)),
-        strips(pieces(rows, strip)),
-        chunks(pieces(units, kColumns)) {}
+        strips(ceil_div(rows, strip)),
+        chunks(ceil_div(units, kColumns)) {}
   size_t rows, width, units, strip, strips, chunks;
   size_t rows_of(size_t task) const { return std::min(strip, rows - task * strip); }
   size_t units_of(size_t chunk) const { return std::min(kColumns, units - chunk * kColumns); }
 };
 
-void pack_sides(Context& ctx, const Sizes& size, std::initializer_list<const Side*> sides, size_t n_sides) {
-  ctx.pool().run(static_cast<int64_t>(n_sides * size.chunks),
-                 [&](int64_t task, int) { sides.begin()[size_of(task) / size.chunks]->pack(size_of(task) % size.chunks); });
+void pack_weights(Context& ctx, const Sizes& size, std::initializer_list<const PackedWeight*> weights, size_t n_weights) {
+  ctx.pool().run(static_cast<int64_t>(n_weights * size.chunks),
+                 [&](int64_t task, int) { weights.begin()[size_of(task) / size.chunks]->pack(size_of(task) % size.chunks); });
 }
 
 void forward(Context& ctx, const Tensor& x, const Mlp& mlp, const Kept& kept, const Tensor& y) {
@@ -136,12 +136,13 @@ void forward(Context& ctx, const Tensor& x, const Mlp& mlp, const Kept& kept, co
   const Sizes size(p, x, mlp);
   const bool gated = mlp.gate != nullptr;
   const Weight& bent = gated ? *mlp.gate : *mlp.in;  // what goes through f
-  const Side of_pre(ctx, p, matrix(bent).transposed(), true, size.units, size.width),
-      of_out(ctx, p, matrix(*mlp.out).transposed(), false, size.units, size.width);
-  const Side of_linear = gated ? Side(ctx, p, matrix(*mlp.in).transposed(), true, size.units, size.width) : Side();
-  pack_sides(ctx, size, {&of_pre, &of_out, &of_linear}, gated ? 3 : 2);
-  const float *pre_bias = numbers<float>(ctx, bent.bias), *linear_bias = gated ? numbers<float>(ctx, mlp.in->bias) : nullptr,
-              *out_bias = numbers<float>(ctx, mlp.out->bias);
+  const PackedWeight of_pre(ctx, p, matrix(bent).transpose(), true, size.units, size.width),
+      of_out(ctx, p, matrix(*mlp.out).transpose(), false, size.units, size.width);
+  const PackedWeight of_linear =
+      gated ? PackedWeight(ctx, p, matrix(*mlp.in).transpose(), true, size.units, size.width) : PackedWeight();
+  pack_weights(ctx, size, {&of_pre, &of_out, &of_linear}, gated ? 3 : 2);
+  const float *pre_bias = values_of<float>(ctx, bent.bias), *linear_bias = gated ? values_of<float>(ctx, mlp.in->bias) : nullptr,
+              *out_bias = values_of<float>(ctx, mlp.out->bias);
   Layout layout;
   const size_t x_at = layout.reserve(packed_a_bytes(p, size.strip, size.width)),
                post_at = layout.reserve(packed_a_bytes(p, size.strip, kColumns)),
@@ -156,8 +157,8 @@ void forward(Context& ctx, const Tensor& x, const Mlp& mlp, const Kept& kept, co
     pack_a(p, {x.row<float>(static_cast<int64_t>(begin)), size.width}, n, size.width, x_packed);
     for (size_t chunk = 0; chunk < size.chunks; ++chunk) {
       const size_t unit = chunk * kColumns, here = size.units_of(chunk);
-      multiply_packed(p, x_packed, false, of_pre.piece(chunk), n, here, size.width, pre, kColumns, false);
-      if (gated) multiply_packed(p, x_packed, false, of_linear.piece(chunk), n, here, size.width, linear, kColumns, false);
+      multiply_packed(p, x_packed, false, of_pre.chunk_at(chunk), n, here, size.width, pre, kColumns, false);
+      if (gated) multiply_packed(p, x_packed, false, of_linear.chunk_at(chunk), n, here, size.width, linear, kColumns, false);
       for (size_t r = 0; r < n; ++r) {
         float *const a = pre + r * kColumns, *const b = linear + r * kColumns;
         const size_t at = (begin + r) * size.units + unit;
@@ -172,7 +173,7 @@ void forward(Context& ctx, const Tensor& x, const Mlp& mlp, const Kept& kept, co
       }
       kept.post.pack(p, strip, chunk, pre, kColumns, n);
       pack_a(p, {pre, kColumns}, n, here, post_packed);
-      multiply_packed(p, post_packed, false, of_out.piece(chunk), n, size.width, here, out, size.width, chunk > 0);
+      multiply_packed(p, post_packed, false, of_out.chunk_at(chunk), n, size.width, here, out, size.width, chunk > 0);
     }
     for (size_t r = 0; r < n && out_bias != nullptr; ++r) k.add(out + r * size.width, out_bias, size.width, out + r * size.width);
   });
@@ -185,11 +186,11 @@ struct WeightGradient {
   bool set = false;  // rather than added to
 
   static bool wanted(const Weight* w) { return w != nullptr && w->grad.data != nullptr; }
-  size_t tasks() const { return wanted(w) ? pieces(hidden.columns, kColumns) * pieces(other.columns, kColumns) : 0; }
+  size_t tasks() const { return wanted(w) ? ceil_div(hidden.columns, kColumns) * ceil_div(other.columns, kColumns) : 0; }
   // += or = the part of hidden's columns of chunk i and the other's of chunk j, strip by strip.
   void run(const PackedKernels& p, const Sizes& size, size_t task) const {
     const Pieces &left = hidden.left ? hidden : other, &right = hidden.left ? other : hidden;
-    const size_t across = pieces(right.columns, kColumns), i = task / across, j = task % across;
+    const size_t across = ceil_div(right.columns, kColumns), i = task / across, j = task % across;
     const size_t rows = std::min(kColumns, left.columns - i * kColumns),
                  columns = std::min(kColumns, right.columns - j * kColumns);
     float* const c = static_cast<float*>(w->grad.data) + i * kColumns * w->grad.stride + j * kColumns;
@@ -217,10 +218,11 @@ void mlp_backward(Context& ctx, Tape& tape, const MlpNode& node) {
   const Weight& bent = gated ? *mlp.gate : *mlp.in;
   const Weight* const plain = gated ? mlp.in : nullptr;
 
-  const Side of_out(ctx, p, matrix(*mlp.out), true, size.units, size.width);
-  const Side of_pre = dx ? Side(ctx, p, matrix(bent), false, size.units, size.width) : Side(),
-             of_linear = dx && gated ? Side(ctx, p, matrix(*plain), false, size.units, size.width) : Side();
-  pack_sides(ctx, size, {&of_out, &of_pre, &of_linear}, !dx ? 1 : gated ? 3 : 2);
+  const PackedWeight of_out(ctx, p, matrix(*mlp.out), true, size.units, size.width);
+  const PackedWeight of_pre = dx ? PackedWeight(ctx, p, matrix(bent), false, size.units, size.width) : PackedWeight(),
+                     of_linear =
+                         dx && gated ? PackedWeight(ctx, p, matrix(*plain), false, size.units, size.width) : PackedWeight();
+  pack_weights(ctx, size, {&of_out, &of_pre, &of_linear}, !dx ? 1 : gated ? 3 : 2);
 
   const auto packed = [&](const Weight* w, bool left, size_t columns) {
     return WeightGradient::wanted(w)
@@ -264,7 +266,7 @@ void mlp_backward(Context& ctx, Tape& tape, const MlpNode& node) {
     if (own_x) of_weight[2].other.pack_whole(p, strip, x_rows, n);
     for (size_t chunk = 0; chunk < size.chunks; ++chunk) {
       const size_t unit = chunk * kColumns, here = size.units_of(chunk);
-      multiply_packed(p, y_packed, false, of_out.piece(chunk), n, here, size.width, dpost, kColumns, false);
+      multiply_packed(p, y_packed, false, of_out.chunk_at(chunk), n, here, size.width, dpost, kColumns, false);
       for (size_t r = 0; r < n; ++r) {
         const size_t at = (begin + r) * size.units + unit;
         float *const a = dpre + r * kColumns, *const b = dlinear + r * kColumns;
@@ -283,10 +285,10 @@ void mlp_backward(Context& ctx, Tape& tape, const MlpNode& node) {
       if (!dx) continue;
       float* const out = dx.to.row<float>(static_cast<int64_t>(begin));
       pack_a(p, {dpre, kColumns}, n, here, left);
-      multiply_packed(p, left, false, of_pre.piece(chunk), n, size.width, here, out, size.width, !dx.fresh || chunk > 0);
+      multiply_packed(p, left, false, of_pre.chunk_at(chunk), n, size.width, here, out, size.width, !dx.fresh || chunk > 0);
       if (!gated) continue;
       pack_a(p, {dlinear, kColumns}, n, here, left);
-      multiply_packed(p, left, false, of_linear.piece(chunk), n, size.width, here, out, size.width, true);
+      multiply_packed(p, left, false, of_linear.chunk_at(chunk), n, size.width, here, out, size.width, true);
     }
   });
 

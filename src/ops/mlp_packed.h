@@ -23,7 +23,7 @@ bool packs_mlp(const Context& ctx, const Tensor& x, const Mlp& mlp);
 /// returns  [rows, d_model]
 ///
 /// Backward: x, all weights, all biases. On a tape the hidden layer, before and after f, is kept in bf16, as products round it
-/// anyway; f's slope is taken at the rounded numbers.
+/// anyway; f's slope is taken at the rounded elements.
 Tensor mlp_packed(Context& ctx, const Tensor& x, const Mlp& mlp);
 
 }  // namespace vitrine

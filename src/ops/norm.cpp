@@ -37,7 +37,7 @@ void norm_backward(Context& ctx, Tape& tape, const NormNode& node) {
   const Tape::Sum dx = tape.contribute(node.x);
   visit_scalar(dy, [&](auto zero) {
     using T = decltype(zero);
-    const T* w = numbers<T>(ctx, *node.w);
+    const T* w = values_of<T>(ctx, *node.w);
     const bool of_w = node.w->grad.data != nullptr, of_b = node.b != nullptr && node.b->grad.data != nullptr;
     const int64_t d = node.x.row_size(), per_chunk = std::clamp<int64_t>(16384 / std::max<int64_t>(d, 1), 1, 64);
     const int64_t chunks = (dy.rows() + per_chunk - 1) / per_chunk, width = (d + 15) / 16 * 16;
@@ -123,7 +123,7 @@ void weight_backward(Context& ctx, Tape& tape, const WeightNode& n) {
   const Tensor dpre = tape.accumulate(n.pre);
   visit_scalar(dy, [&](auto zero) {
     using T = decltype(zero);
-    const T* w = numbers<T>(ctx, *n.w);
+    const T* w = values_of<T>(ctx, *n.w);
     auto* dw = static_cast<T*>(n.w->grad.data);
     auto* db = n.b != nullptr ? static_cast<T*>(n.b->grad.data) : nullptr;
     for (int64_t r = 0; r < dy.rows(); ++r)
@@ -137,27 +137,33 @@ void weight_backward(Context& ctx, Tape& tape, const WeightNode& n) {
 }
 
 void check_norm(std::string_view name, const Tensor& x, const Vector& w) {
-  if (x.shape().rank() != 2 || x.row_size() != w.size)
+  const int rank = x.shape().rank();
+  if (rank < 2 || rank > 3 || x.dim(rank - 1) != w.size)
     throw ShapeError("norm " + std::string(name) + ": " + w.name + " has " + std::to_string(w.size) +
                      " numbers; found x of shape " + x.shape().text());
 }
+
+// Vectors of heads are rows to a norm, and [rows, heads, d] to those who see them.
+Tensor by_heads(const Tensor& t, int64_t heads) { return heads == 0 ? t : t.view({t.rows() / heads, heads, t.row_size()}); }
+Tensor by_rows(const Tensor& t, int64_t heads) { return heads == 0 ? t : t.view({t.rows() * heads, t.dim(2)}); }
 
 // What is inside the norm, a hook for each part; node.y holds the fused result and is written again only in rows where a
 // listener put something else, so that watching changes no bit and the other sequences keep theirs. b null: RMSNorm.
 // Each part is recorded before its hook: what a listener builds on it comes later on the tape.
 template <class T>
-void show_inside(Context& ctx, const NormNode& node, const T* w, const T* b) {
+void show_inside(Context& ctx, const NormNode& node, const T* w, const T* b, int64_t heads) {
   const Tensor& x = node.x;
   const int64_t rows = x.rows(), d = x.row_size();
+  const auto hook = [&](const char* name, const Tensor& t) { return by_rows(ctx.hook(name, by_heads(t, heads)), heads); };
   Tape* const tape = ctx.tape();
   const Tensor scale = ctx.empty({rows, 1});
   for (int64_t r = 0; r < rows; ++r) scale.data<T>()[r] = 1 / node.inv_scale.data<T>()[r];
   if (tape != nullptr) tape->record(&scale_backward, ScaleNode{x, node.mean, scale});
-  const Tensor divisor = ctx.hook("hook_scale", scale);
+  const Tensor divisor = hook("hook_scale", scale);
   const auto same_scale = [&](int64_t r) { return divisor.data<T>()[r] == scale.data<T>()[r]; };
 
   const Tensor pre = ctx.empty(x.shape());
-  share(ctx, rows, d, [&](int64_t first, int64_t n) {
+  parallel_for(ctx, rows, d, [&](int64_t first, int64_t n) {
     for (int64_t r = first; r < first + n; ++r) {
       const T inv = same_scale(r) ? node.inv_scale.data<T>()[r] : 1 / divisor.data<T>()[r], m = mean_of<T>(node.mean, r);
       const T* in = x.row<T>(r);
@@ -166,10 +172,10 @@ void show_inside(Context& ctx, const NormNode& node, const T* w, const T* b) {
     }
   });
   if (tape != nullptr) tape->record(&divide_backward, DivideNode{x, node.mean, divisor, pre});
-  const Tensor seen = ctx.hook("hook_normalized_pre", pre);
+  const Tensor seen = hook("hook_normalized_pre", pre);
 
   const bool same_pre = seen.raw() == pre.raw();
-  share(ctx, rows, d, [&](int64_t first, int64_t n) {
+  parallel_for(ctx, rows, d, [&](int64_t first, int64_t n) {
     for (int64_t r = first; r < first + n; ++r) {
       if (same_scale(r) && (same_pre || std::equal(seen.row<T>(r), seen.row<T>(r) + d, pre.row<T>(r)))) continue;
       for (int64_t i = 0; i < d; ++i)
@@ -196,23 +202,24 @@ void fused(const NormNode& node, const T* w, const T* b, T eps, int64_t r) {
 Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& w, const Vector* b, const NormSpec& spec) {
   check_norm(name, x, w);
   const auto scope = ctx.scope(name);
-  if (!spec.enabled) return ctx.hook("hook_normalized", x);
-  NormNode node{x, ctx.empty(x.shape()), {}, ctx.empty({x.rows(), 1}), &w, b, spec.offset};
-  if (b != nullptr) node.mean = ctx.empty({x.rows(), 1});
-  visit_scalar(x, [&](auto zero) {
+  const int64_t heads = x.shape().rank() == 3 ? x.dim(1) : 0;
+  const Tensor rows = by_rows(x, heads);
+  NormNode node{rows, ctx.empty(rows.shape()), {}, ctx.empty({rows.rows(), 1}), &w, b, spec.offset};
+  if (b != nullptr) node.mean = ctx.empty({rows.rows(), 1});
+  visit_scalar(rows, [&](auto zero) {
     using T = decltype(zero);
-    const T* weights = numbers<T>(ctx, w);
-    const T* biases = b != nullptr ? numbers<T>(ctx, *b) : nullptr;
-    share(ctx, x.rows(), x.row_size(), [&](int64_t first, int64_t n) {
+    const T* weights = values_of<T>(ctx, w);
+    const T* biases = b != nullptr ? values_of<T>(ctx, *b) : nullptr;
+    parallel_for(ctx, rows.rows(), rows.row_size(), [&](int64_t first, int64_t n) {
       for (int64_t r = first; r < first + n; ++r) fused<T>(node, weights, biases, static_cast<T>(spec.eps), r);
     });
     if (ctx.listens("hook_scale") || ctx.listens("hook_normalized_pre")) {
-      show_inside<T>(ctx, node, weights, biases);
+      show_inside<T>(ctx, node, weights, biases, heads);
     } else if (Tape* tape = ctx.tape()) {
       tape->record(&norm_backward, node);
     }
   });
-  return ctx.hook("hook_normalized", node.y);
+  return ctx.hook("hook_normalized", by_heads(node.y, heads));
 }
 
 }  // namespace

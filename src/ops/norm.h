@@ -7,13 +7,13 @@ namespace vitrine {
 
 struct NormSpec {
   double eps = 1e-6;
-  double offset = 0;    // added to the weight: 1 for Gemma's files from Hugging Face, whose w means a factor 1 + w
-  bool enabled = true;  // false: no normalisation at all; weight and bias are not applied either (to show what norms do)
+  double offset = 0;  // added to the weight: 1 for Gemma's files from Hugging Face, whose w means a factor 1 + w
 };
 
 /// RMSNorm: y = x / sqrt(mean(x²) + eps) · (offset + w).  arXiv:1910.07467.
 ///
-/// x [rows, d], w.data [d]; returns y [rows, d].
+/// x [rows, d], w.data [d]; returns y [rows, d]. Or x [rows, n_heads, d]: each head's vector is normalised by itself, as queries
+/// and keys are, and every shape below has n_heads in its middle.
 /// Hook points under `name`: hook_scale [rows, 1] = sqrt(mean(x²) + eps); hook_normalized_pre [rows, d] = x / scale;
 /// hook_normalized [rows, d] = y, what the next op reads. Replacing the scale or the normalised row changes what follows.
 /// Backward: x, w; with a listener inside, through what it put in place of the scale and the normalised row. Errors: ShapeError.

@@ -1,19 +1,20 @@
 #pragma once
 // Products of two matrices that both change from step to step: those of backward, and of training in bf16.
-#include "kernels/table.h"
 #include "ops/context.h"
 
 namespace vitrine {
 
-/// A matrix of f32 numbers: element (i, j) is data[i stride + j], or data[j stride + i] if turned.
+struct PackedKernels;
+
+/// A matrix of f32 elements: element (i, j) is data[i stride + j], or data[j stride + i] if transposed.
 struct Operand {
   const float* data;
   size_t stride;
-  bool turned = false;
+  bool transposed = false;
 
   /// The same from element (i, j) on.
-  Operand from(size_t i, size_t j) const { return {data + (turned ? j * stride + i : i * stride + j), stride, turned}; }
-  Operand transposed() const { return {data, stride, !turned}; }
+  Operand from(size_t i, size_t j) const { return {data + (transposed ? j * stride + i : i * stride + j), stride, transposed}; }
+  Operand transpose() const { return {data, stride, !transposed}; }
 };
 
 /// The kernels for this context: rounded to bf16 where it asks for that and the target has them, else f32.

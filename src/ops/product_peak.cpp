@@ -4,6 +4,8 @@
 #include <chrono>
 #include <vector>
 
+#include "kernels/table.h"
+
 namespace vitrine {
 
 double product_flops_per_s(Context& ctx) {

@@ -4,15 +4,15 @@
 
 namespace vitrine {
 
-bool fits(std::string_view pattern, std::string_view name) {
-  const size_t last = pattern.rfind('*');  // most names differ behind it
-  if (last != std::string_view::npos && !name.ends_with(pattern.substr(last + 1))) return false;
+bool fits(std::string_view glob, std::string_view name) {
+  const size_t last = glob.rfind('*');  // most names differ behind it
+  if (last != std::string_view::npos && !name.ends_with(glob.substr(last + 1))) return false;
   size_t p = 0, n = 0, star = std::string_view::npos, mark = 0;
   while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
+    if (p < glob.size() && glob[p] == '*') {
       star = p++;
       mark = n;
-    } else if (p < pattern.size() && pattern[p] == name[n]) {
+    } else if (p < glob.size() && glob[p] == name[n]) {
       ++p;
       ++n;
     } else if (star != std::string_view::npos) {
@@ -22,8 +22,8 @@ bool fits(std::string_view pattern, std::string_view name) {
       return false;
     }
   }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
+  while (p < glob.size() && glob[p] == '*') ++p;
+  return p == glob.size();
 }
 
 namespace {
@@ -37,7 +37,7 @@ Cut cut(const HookRequest::Range& range, int64_t offset, int64_t size) {
 }
 
 template <class T>
-void copy_cut(ThreadPool& pool, const Tensor& t, Cut a, Cut b, Numbers& out) {  // [A, B, rest]
+void copy_cut(ThreadPool& pool, const Tensor& t, Cut a, Cut b, FloatVector& out) {  // [A, B, rest]
   const int64_t rest = t.count() / std::max<int64_t>(1, t.dim(0) * t.dim(1)), row = t.dim(1) * rest;
   const bool whole = b.count == t.dim(1);
   const int64_t runs = whole ? std::min<int64_t>(a.count, 1) : a.count, length = (whole ? a.count * t.dim(1) : b.count) * rest;
@@ -66,8 +66,8 @@ Recorder::Value keep(Context& ctx, const Tensor& t, const HookRequest& request, 
   Cut second{0, full.dim(1)};
   if (pattern) second = cut(request.positions, offset, full.dim(1));
   if (heads_second) second = cut(request.heads, 0, full.dim(1));
-  if (!first_value || !request.whole() || !ctx.take(full, value.numbers))
-    visit_scalar(full, [&](auto zero) { copy_cut<decltype(zero)>(ctx.pool(), full, first, second, value.numbers); });
+  if (!first_value || !request.whole() || !ctx.take(full, value.values))
+    visit_scalar(full, [&](auto zero) { copy_cut<decltype(zero)>(ctx.pool(), full, first, second, value.values); });
   value.shape = {first.count, second.count};
   for (int i = 2; i < full.shape().rank(); ++i) value.shape.push_back(full.dim(i));
   return value;
@@ -81,9 +81,9 @@ Recorder::Value join_patterns(const Recorder::Value& a, const Recorder::Value& b
   for (int64_t h = 0; h < heads; ++h)
     for (const Recorder::Value* part : {&a, &b})
       for (int64_t i = 0; i < part->shape[1]; ++i) {
-        const float* row = part->numbers.data() + (h * part->shape[1] + i) * part->shape[2];
-        joined.numbers.insert(joined.numbers.end(), row, row + part->shape[2]);
-        joined.numbers.insert(joined.numbers.end(), static_cast<size_t>(keys - part->shape[2]), absent);
+        const float* row = part->values.data() + (h * part->shape[1] + i) * part->shape[2];
+        joined.values.insert(joined.values.end(), row, row + part->shape[2]);
+        joined.values.insert(joined.values.end(), static_cast<size_t>(keys - part->shape[2]), absent);
       }
   return joined;
 }
@@ -93,18 +93,17 @@ Recorder::Value join_patterns(const Recorder::Value& a, const Recorder::Value& b
 Recorder::Recorder(const std::vector<HookRequest>& requests) {
   for (const HookRequest& request : requests) {
     takes_ = takes_ || request.whole();
-    if (request.pattern.find('*') == std::string::npos)
-      by_name_.try_emplace(request.pattern, request);
+    if (request.glob.find('*') == std::string::npos)
+      by_name_.try_emplace(request.glob, request);
     else
-      patterns_.push_back(request);
+      globs_.push_back(request);
   }
 }
 
 const HookRequest* Recorder::request_for(std::string_view name) const {
   if (const auto named = by_name_.find(name); named != by_name_.end()) return &named->second;
-  const auto pattern =
-      std::find_if(patterns_.begin(), patterns_.end(), [&](const HookRequest& r) { return fits(r.pattern, name); });
-  return pattern == patterns_.end() ? nullptr : &*pattern;
+  const auto glob = std::find_if(globs_.begin(), globs_.end(), [&](const HookRequest& r) { return fits(r.glob, name); });
+  return glob == globs_.end() ? nullptr : &*glob;
 }
 
 bool Recorder::wants(std::string_view name) const { return request_for(name) != nullptr; }
@@ -124,7 +123,7 @@ Tensor Recorder::see(Context& ctx, std::string_view name, const Tensor& value) {
     place->second = join_patterns(place->second, now, absent);
   } else {
     place->second.shape[0] += now.shape[0];
-    place->second.numbers.insert(place->second.numbers.end(), now.numbers.begin(), now.numbers.end());
+    place->second.values.insert(place->second.values.end(), now.values.begin(), now.values.end());
   }
   return {};
 }

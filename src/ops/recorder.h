@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "ops/context.h"
-#include "vitrine/numbers.h"
+#include "vitrine/float_vector.h"
 
 namespace vitrine {
 
-/// Whether `name` fits `pattern`, in which * stands for any run of characters but a dot's neighbours stay themselves:
+/// Whether `name` fits `glob`, in which * stands for any run of characters but a dot's neighbours stay themselves:
 /// "blocks.*.attn.hook_q" fits every layer's; "*" fits everything.
-bool fits(std::string_view pattern, std::string_view name);
+bool fits(std::string_view glob, std::string_view name);
 
 /// Whether the values of a hook are [head, query, key] (scores and patterns); those of all others have rows first.
 inline bool heads_first(std::string_view hook) { return hook.ends_with("hook_attn_scores") || hook.ends_with("hook_pattern"); }
@@ -25,7 +25,7 @@ struct HookRequest {
     int64_t first = 0, end = std::numeric_limits<int64_t>::max();
     bool operator==(const Range&) const = default;
   };
-  std::string pattern;
+  std::string glob;
   Range heads = {}, positions = {};
   bool whole() const { return heads == Range{} && positions == Range{}; }
 };
@@ -37,7 +37,7 @@ class Recorder final : public Listener {
  public:
   struct Value {
     std::vector<int64_t> shape;
-    Numbers numbers;
+    FloatVector values;
   };
 
   /// Of several requests that a name fits, the one for that very name decides, else the first.
@@ -57,7 +57,7 @@ class Recorder final : public Listener {
   const HookRequest* request_for(std::string_view name) const;
 
   std::map<std::string, HookRequest, std::less<>> by_name_;
-  std::vector<HookRequest> patterns_;
+  std::vector<HookRequest> globs_;
   bool takes_ = false;
   std::map<std::string, Value, std::less<>> values_;
   std::map<std::string, int64_t, std::less<>> rows_heard_;

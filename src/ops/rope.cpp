@@ -1,6 +1,7 @@
 #include "ops/rope.h"
 
 #include "kernels/reference/backward.h"
+#include "kernels/table.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
 
@@ -35,7 +36,7 @@ void rope_node_backward(Context& ctx, Tape& tape, const RopeNode& node) {
   const auto turning = static_cast<size_t>(node.spec.rotary_dim), half = turning / 2;
   const bool wide = dy.dtype() == DType::f64;
   const WideAngles in_double = wide ? widen(ctx, angles) : WideAngles{};
-  share(ctx, dy.rows(), dy.row_size(), [&](int64_t first, int64_t n) {
+  parallel_for(ctx, dy.rows(), dy.row_size(), [&](int64_t first, int64_t n) {
     for (int64_t r = first; r < first + n; ++r) {
       const size_t at = static_cast<size_t>(r) * half;
       if (wide) {
@@ -66,7 +67,7 @@ Tensor rope(Context& ctx, const Tensor& x, const Step& step, const RopeSpec& spe
     const auto scratch = ctx.frame();
     const bool wide = x.dtype() == DType::f64;
     const WideAngles in_double = wide ? widen(ctx, angles) : WideAngles{};
-    share(ctx, x.rows(), x.row_size(), [&](int64_t first, int64_t n) {
+    parallel_for(ctx, x.rows(), x.row_size(), [&](int64_t first, int64_t n) {
       for (int64_t r = first; r < first + n; ++r) {
         const size_t at = static_cast<size_t>(r) * half;
         if (wide) {

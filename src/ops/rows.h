@@ -1,5 +1,5 @@
 #pragma once
-// Sharing a loop over rows or numbers among the threads; small work stays on the caller (a region costs about 1 us).
+// Sharing a loop over rows or elements among the threads; small work stays on the caller (a region costs about 1 us).
 #include <algorithm>
 
 #include "ops/context.h"
@@ -7,10 +7,10 @@
 
 namespace vitrine {
 
-/// Calls f(first, n) so that [0, count) is covered once; `each` numbers are touched per item.
+/// Calls f(first, n) so that [0, count) is covered once; `each` elements are touched per item.
 template <class F>
-void share(Context& ctx, int64_t count, int64_t each, F&& f) {
-  constexpr int64_t kChunk = 16384;  // numbers per chunk
+void parallel_for(Context& ctx, int64_t count, int64_t each, F&& f) {
+  constexpr int64_t kChunk = 16384;  // elements per chunk
   if (count * each <= 2 * kChunk) {
     if (count > 0) f(int64_t{0}, count);
     return;
@@ -25,15 +25,15 @@ void share(Context& ctx, int64_t count, int64_t each, F&& f) {
 /// sum[i] += parts[i] + parts[part_stride + i] + …, one after the other, for i < d.
 template <class T>
 void add_parts(Context& ctx, const T* parts, int64_t n_parts, int64_t part_stride, int64_t d, T* sum) {
-  share(ctx, d, n_parts, [&](int64_t first, int64_t n) {
+  parallel_for(ctx, d, n_parts, [&](int64_t first, int64_t n) {
     for (int64_t p = 0; p < n_parts; ++p)
       for (int64_t i = first; i < first + n; ++i) sum[i] += parts[p * part_stride + i];
   });
 }
 
-/// The numbers of `v` as T: where they lie, or converted into the context's scratch. Null for an empty vector.
+/// The elements of `v` as T: where they lie, or converted into the context's scratch. Null for an empty vector.
 template <class T>
-const T* numbers(Context& ctx, const Vector& v) {
+const T* values_of(Context& ctx, const Vector& v) {
   if (!v) return nullptr;
   if (v.dtype == (std::is_same_v<T, double> ? DType::f64 : DType::f32)) return static_cast<const T*>(v.data);
   T* wide = ctx.scratch<T>(static_cast<size_t>(v.size));

@@ -16,7 +16,7 @@ std::vector<float> rope_frequencies(const RopeSpec& spec) {
     if (spec.scaling == RopeSpec::Scaling::linear) f /= static_cast<float>(spec.factor);
     if (spec.scaling == RopeSpec::Scaling::llama3) {
       // Llama 3.1: long wavelengths are stretched by factor, short ones stay, those between are blended.
-      // The reference divides numbers by tensors as number * (1 / tensor), and so do we, to the last bit.
+      // The reference divides a number by a tensor as number * (1 / tensor), and so do we, to the last bit.
       const auto factor = static_cast<float>(spec.factor), context = static_cast<float>(spec.original_context);
       const auto wavelength = (1 / f) * static_cast<float>(2 * std::numbers::pi);
       if (wavelength > static_cast<float>(spec.original_context / spec.low_freq_factor)) {

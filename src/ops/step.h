@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/types.h"
 #include "ops/kv_cache.h"
 
 namespace vitrine {

@@ -25,15 +25,15 @@ void* Tape::room_for_gradient(size_t bytes) {
     return data;
   }
   const size_t taken = (bytes + 63) & ~size_t{63};
-  if (lent_.bytes <= taken) return grads_.allocate(bytes);
-  void* const data = lent_.data;
-  lent_ = {static_cast<std::byte*>(data) + taken, lent_.bytes - taken};
+  if (reusable_.bytes <= taken) return grads_.allocate(bytes);
+  void* const data = reusable_.data;
+  reusable_ = {static_cast<std::byte*>(data) + taken, reusable_.bytes - taken};
   return data;
 }
 
-void* Tape::keep(size_t bytes) {
-  VITRINE_CHECK(bytes <= room(), "what is kept fits the room");
-  kept_ += bytes;
+void* Tape::allocate_saved(size_t bytes) {
+  VITRINE_CHECK(bytes <= saved_budget(), "what is saved fits its budget");
+  saved_ += bytes;
   return arena_.allocate(bytes);
 }
 
@@ -84,8 +84,8 @@ void Tape::backward(Context& ctx, const Tensor& loss) {
 
 void Tape::clear() {
   last_ = nullptr;
-  lent_ = {};
-  kept_ = 0;
+  reusable_ = {};
+  saved_ = 0;
   arena_.rewind(0);
   rewind_gradients(0);
 }

@@ -27,18 +27,19 @@ class BackwardWatch {
 /// clear(); their gradients live in a third arena.
 class Tape {
  public:
-  /// recompute: keep each block's input alone and run the block again in backward. room: bytes for what backward could also
-  /// compute again, as logits; none where blocks are.
-  explicit Tape(bool recompute = false, size_t room = kRoom) : recompute_(recompute), room_(recompute ? 0 : room) {}
-  static constexpr size_t kRoom = size_t{64} << 20;
+  /// recompute: keep each block's input alone and run the block again in backward. saved_budget: bytes for what backward could
+  /// also compute again, as logits; none where blocks are.
+  explicit Tape(bool recompute = false, size_t saved_budget = kSavedBytes)
+      : recompute_(recompute), saved_budget_(recompute ? 0 : saved_budget) {}
+  static constexpr size_t kSavedBytes = size_t{64} << 20;
 
   bool recompute() const { return recompute_; }
-  /// Bytes of it that are left for keep().
-  size_t room() const { return room_ - kept_; }
-  /// Memory of the room. Its op hands it over with lend() once backward has used what is in it: gradients go there next, so
-  /// that a step's memory hardly grows.
-  void* keep(size_t bytes);
-  void lend(void* data, size_t bytes) { lent_ = {data, bytes}; }
+  /// Bytes of it that are left for allocate_saved().
+  size_t saved_budget() const { return saved_budget_ - saved_; }
+  /// Memory within that budget. Its op gives it up with reuse_for_gradients() once backward has read it: gradients go there
+  /// next, so that a step's memory hardly grows.
+  void* allocate_saved(size_t bytes);
+  void reuse_for_gradients(void* data, size_t bytes) { reusable_ = {data, bytes}; }
   Arena& arena() { return arena_; }
   /// The most bytes that activations, nodes and gradients ever took together.
   size_t peak() const { return arena_.peak() + grads_.peak(); }
@@ -68,7 +69,7 @@ class Tape {
   /// A place to add to the gradient of `t`: zeros if nothing was added yet; empty if `t` is a constant.
   Tensor accumulate(const Tensor& t);
 
-  /// The same without the zeros: `fresh` says that nothing was added yet and the numbers are undefined, to be set.
+  /// The same without the zeros: `fresh` says that nothing was added yet and the elements are undefined, to be set.
   struct Sum {
     Tensor to;
     bool fresh = false;
@@ -110,10 +111,10 @@ class Tape {
   void* room_for_gradient(size_t bytes);
 
   bool recompute_;
-  size_t room_, kept_ = 0;
+  size_t saved_budget_, saved_ = 0;
   Arena arena_, grads_;
   std::vector<Unused> unused_;  // released gradients
-  Unused lent_ = {};            // the rest of what was lent last
+  Unused reusable_ = {};        // the rest of what reuse_for_gradients() got last
   BackwardWatch* watch_ = nullptr;
   Node* last_ = nullptr;
 };

@@ -23,7 +23,7 @@ struct GradTarget {
 /// Whether the caller, who reaches all of the matrix, shall set what lies there; later contributions are added.
 inline bool takes_first(const GradTarget& g) { return g.unset != nullptr && std::exchange(*g.unset, false); }
 
-/// A vector of numbers (norm weight, bias), f32 or f64.
+/// A vector of elements (norm weight, bias), f32 or f64.
 struct Vector {
   std::string name;  // as in the model's own file
   const void* data = nullptr;

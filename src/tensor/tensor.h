@@ -1,5 +1,5 @@
 #pragma once
-// Tensor: a small value that says where numbers lie and what shape they have. It owns nothing: arenas do.
+// Tensor: a small value that says where elements lie and what shape they have. It owns nothing: arenas do.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +11,6 @@
 #include "base/error.h"
 
 namespace vitrine {
-
-enum class Device : uint8_t { cpu };
 
 /// Up to four sizes, outermost first. An activation's first size is its rows (tokens of the step).
 class Shape {
@@ -42,12 +40,12 @@ class Shape {
 };
 
 /// Where an activation's gradient goes while a tape records; shared by all views of the activation.
-/// data is null until the first contribution; then numbers of the activation's own type, count and order.
+/// data is null until the first contribution; then elements of the activation's own type, count and order.
 struct GradSlot {
   void* data = nullptr;
 };
 
-/// Contiguous numbers in row-major order: f32 in every run, f64 when gradients are checked.
+/// Contiguous elements in row-major order: f32 in every run, f64 when gradients are checked.
 class Tensor {
  public:
   Tensor() = default;
@@ -56,7 +54,6 @@ class Tensor {
 
   explicit operator bool() const { return data_ != nullptr; }
   DType dtype() const { return dtype_; }
-  Device device() const { return Device::cpu; }
   const Shape& shape() const { return shape_; }
   int64_t dim(int i) const { return shape_[i]; }
   int64_t rows() const { return shape_[0]; }
@@ -77,12 +74,12 @@ class Tensor {
     return data<T>() + i * row_size();
   }
 
-  /// The same numbers under another shape of equal count; the gradient is shared.
+  /// The same elements under another shape of equal count; the gradient is shared.
   Tensor view(const Shape& shape) const {
     if (shape.count() != count()) throw ShapeError("a tensor of shape " + shape_.text() + " cannot be seen as " + shape.text());
     return {data_, dtype_, shape, grad_};
   }
-  /// Rows [first, first + n) of the same numbers, without a gradient slot (for listeners and readers).
+  /// Rows [first, first + n) of the same elements, without a gradient slot (for listeners and readers).
   Tensor rows_view(int64_t first, int64_t n) const {
     Shape shape = shape_;
     switch (shape_.rank()) {

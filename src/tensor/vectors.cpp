@@ -7,22 +7,22 @@ namespace vitrine {
 
 float* Vectors::allocate(size_t count) {
   const size_t size = std::max<size_t>(count, 1);  // so that every tensor lies somewhere
-  const auto same = std::find_if(spare_.begin(), spare_.end(), [&](const Numbers& spare) { return spare.size() == size; });
-  Numbers numbers;
+  const auto same = std::find_if(spare_.begin(), spare_.end(), [&](const FloatVector& spare) { return spare.size() == size; });
+  FloatVector values;
   if (same == spare_.end()) {
-    numbers.resize(size);
+    values.resize(size);
   } else {
-    numbers = std::move(*same);
+    values = std::move(*same);
     spare_.erase(same);
   }
-  float* const begin = numbers.data();
-  made_.push_back({begin, std::move(numbers)});
+  float* const begin = values.data();
+  made_.push_back({begin, std::move(values)});
   return begin;
 }
 
 void Vectors::rewind(size_t mark) {
   while (made_.size() > mark) {
-    if (!made_.back().numbers.empty()) spare_.push_back(std::move(made_.back().numbers));
+    if (!made_.back().values.empty()) spare_.push_back(std::move(made_.back().values));
     made_.pop_back();
   }
   if (mark == 0) spare_.clear();
@@ -38,12 +38,12 @@ bool Vectors::rewind_keeping(size_t mark, const void* p) {
   return false;
 }
 
-bool Vectors::take(const void* p, size_t count, Numbers& numbers) {
+bool Vectors::take(const void* p, size_t count, FloatVector& values) {
   for (size_t i = made_.size(); i-- > 0;) {
     if (made_[i].begin != p) continue;
-    if (made_[i].numbers.size() != count) return false;
-    numbers = std::move(made_[i].numbers);
-    made_[i].numbers.clear();
+    if (made_[i].values.size() != count) return false;
+    values = std::move(made_[i].values);
+    made_[i].values.clear();
     return true;
   }
   return false;

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "vitrine/numbers.h"
+#include "vitrine/float_vector.h"
 
 namespace vitrine {
 
@@ -11,7 +11,7 @@ namespace vitrine {
 /// all is given back.
 class Vectors {
  public:
-  /// `count` numbers, content undefined. Valid until rewound below, or as long as what was taken lives.
+  /// `count` elements, content undefined. Valid until rewound below, or as long as what was taken lives.
   float* allocate(size_t count);
   size_t mark() const { return made_.size(); }
   void rewind(size_t mark);
@@ -19,17 +19,17 @@ class Vectors {
   bool rewind_keeping(size_t mark, const void* p);
   /// The mark before what lies at `p` if it is the latest; else mark().
   size_t begin_if_last(const void* p) const { return !made_.empty() && made_.back().begin == p ? mark() - 1 : mark(); }
-  /// Moves the `count` numbers at `p` to `numbers`, where they stay at p. False if they are not the whole of what was made
+  /// Moves the `count` elements at `p` to `elements`, where they stay at p. False if they are not the whole of what was made
   /// here, or have been taken.
-  bool take(const void* p, size_t count, Numbers& numbers);
+  bool take(const void* p, size_t count, FloatVector& numbers);
 
  private:
   struct Made {
     const float* begin;
-    Numbers numbers;  // empty: taken
+    FloatVector values;  // empty: taken
   };
   std::vector<Made> made_;
-  std::vector<Numbers> spare_;
+  std::vector<FloatVector> spare_;
 };
 
 }  // namespace vitrine

@@ -8,14 +8,15 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/mapped_file.h"
 
 namespace vitrine {
 namespace {
 
 namespace fs = std::filesystem;
 
-Json read_object(const std::string& path) {
-  Json json = read_json(path);
+Json parse_object(std::string_view text, const std::string& path) {
+  Json json = parse_json(text, path);
   if (!json.is_object()) throw FileError(path, std::string("holds a JSON ") + json.type_name() + ", expected an object");
   return json;
 }
@@ -58,8 +59,9 @@ void read_decoder(TokenizerConfig& config, const Json& decoder) {
 }
 
 // {"<tool>": 32000, …}
-void read_added_tokens(TokenizerConfig& config, const std::string& path, const std::set<std::string>& special) {
-  const Json json = read_object(path);
+void read_added_tokens(TokenizerConfig& config, std::string_view text, const std::string& path,
+                       const std::set<std::string>& special) {
+  const Json json = parse_object(text, path);
   for (const auto& [content, id] : json.items()) {
     const std::string field = "\"" + content + "\"";
     if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > INT32_MAX)
@@ -75,18 +77,29 @@ void read_added_tokens(TokenizerConfig& config, const std::string& path, const s
 }  // namespace
 
 TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file) {
-  TokenizerConfig config;
-  const std::string path = (fs::path(folder) / "tokenizer_config.json").string();
-  const std::string added_path = (fs::path(folder) / "added_tokens.json").string();
-  std::error_code ignored;
-  Json json = Json::object();
-  if (fs::is_regular_file(path, ignored)) {
-    config.path = path;
-    json = read_object(path);
+  std::map<std::string, std::string> files;
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}) {
+    const std::string path = (fs::path(folder) / name).string();
+    std::error_code ignored;
+    if (fs::is_regular_file(path, ignored)) files[name] = read_file(path, size_t{256} << 20);
   }
-  const std::string map_path = (fs::path(folder) / "special_tokens_map.json").string();
+  return parse_tokenizer_config(files, folder, added_file);
+}
+
+TokenizerConfig parse_tokenizer_config(const std::map<std::string, std::string>& files, const std::string& folder,
+                                       bool added_file) {
+  TokenizerConfig config;
+  const auto path_of = [&](const char* name) { return (fs::path(folder) / name).string(); };
+  const std::string path = path_of("tokenizer_config.json"), added_path = path_of("added_tokens.json");
+  Json json = Json::object();
+  if (const auto file = files.find("tokenizer_config.json"); file != files.end()) {
+    config.path = path;
+    json = parse_object(file->second, path);
+  }
+  const std::string map_path = path_of("special_tokens_map.json");
   Json map = Json::object();  // as in transformers it goes before the configuration where that has no added_tokens_decoder
-  if (!json.contains("added_tokens_decoder") && fs::is_regular_file(map_path, ignored)) map = read_object(map_path);
+  if (const auto file = files.find("special_tokens_map.json"); file != files.end() && !json.contains("added_tokens_decoder"))
+    map = parse_object(file->second, map_path);
   const auto flag = [&](const char* key) -> std::optional<bool> {
     const auto it = json.find(key);
     if (it == json.end() || it->is_null()) return std::nullopt;
@@ -118,24 +131,23 @@ TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file
   config.no_bos = said_null("bos_token");
   config.no_eos = said_null("eos_token");
 
-  std::set<std::string> named;  // special, whatever the flags of the token say
   for (const auto& content :
-       {config.bos, config.eos, config.unknown, config.padding, token("sep_token"), token("cls_token"), token("mask_token")})
-    if (content) named.insert(*content);
+       {config.bos, config.eos, config.unknown, token("sep_token"), config.padding, token("cls_token"), token("mask_token")})
+    if (content) config.named.push_back(*content);
+  const std::set<std::string> named(config.named.begin(), config.named.end());  // special, whatever the token's flags say
+  for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+    const auto list = naming(key).find(key);
+    if (list == naming(key).end() || !list->is_array()) continue;
+    for (const Json& entry : *list) {
+      const Json& content = entry.is_object() && entry.contains("content") ? entry["content"] : entry;
+      if (content.is_string()) config.named.push_back(content.get<std::string>());
+    }
+  }
   // As in transformers, added_tokens.json counts only where there is no added_tokens_decoder.
   if (const auto it = json.find("added_tokens_decoder"); it != json.end() && !it->is_null()) {
     read_decoder(config, *it);
-  } else if (added_file && fs::is_regular_file(added_path, ignored)) {
-    std::set<std::string> special = named;
-    for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
-      const auto list = naming(key).find(key);
-      if (list == naming(key).end() || !list->is_array()) continue;
-      for (const Json& entry : *list) {
-        const Json& content = entry.is_object() && entry.contains("content") ? entry["content"] : entry;
-        if (content.is_string()) special.insert(content.get<std::string>());
-      }
-    }
-    read_added_tokens(config, added_path, special);
+  } else if (const auto file = files.find("added_tokens.json"); added_file && file != files.end()) {
+    read_added_tokens(config, file->second, added_path, {config.named.begin(), config.named.end()});
   }
   for (DeclaredToken& declared : config.added)
     declared.token.special = declared.token.special || named.contains(declared.token.content);

@@ -1,6 +1,7 @@
 #pragma once
 // tokenizer_config.json, special_tokens_map.json and added_tokens.json: what stands beside a tokenizer file and says how it is
 // used.
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,11 +20,15 @@ struct TokenizerConfig {
   std::optional<std::string> bos, eos, unknown, padding;
   bool no_bos = false, no_eos = false;  // said to be null: there is none, whatever else suggests one
   std::vector<DeclaredToken> added;     // added_tokens_decoder; where there is none, added_tokens.json
+  std::vector<std::string> named;       // all special tokens that have a role or are listed; some may be named more than once
 };
 
 /// Reads `folder`/tokenizer_config.json, special_tokens_map.json and, if `added_file`, added_tokens.json, as far as they exist.
 /// Errors: FileError for a value of the wrong type.
 TokenizerConfig read_tokenizer_config(const std::string& folder, bool added_file);
+/// The same for the contents of these files, by name; `folder` stands before their names in errors.
+TokenizerConfig parse_tokenizer_config(const std::map<std::string, std::string>& files, const std::string& folder,
+                                       bool added_file);
 
 /// The class by whose rules transformers cuts texts of `folder`, without "Fast" at its end: Qwen2Tokenizer where config.json says
 /// that the model is a Qwen 2, else the configuration's, else GPT2Tokenizer for a GPT-2, else "".

@@ -6,7 +6,8 @@
 namespace vitrine {
 namespace {
 
-constexpr std::string_view kKnown = "Sequence, ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, WordPiece, BPEDecoder";
+constexpr std::string_view kDecoders =
+    "Sequence, ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, WordPiece, BPEDecoder";
 
 // A stage that needs whole pieces.
 class PieceStage : public DecodeStage {
@@ -264,7 +265,7 @@ void parse_into(const Component& c, Factories& out) {
   } else if (type == "BPEDecoder") {
     out.emplace_back([suffix = c.text("suffix", "</w>")] { return std::make_unique<SuffixStage>(suffix); });
   } else {
-    c.unknown("decoder", kKnown);
+    c.unknown("decoder", kDecoders);
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kLongestPiece = 4096;  // bytes; bounds the work per character of a text
 
-class WordPieceModel final : public Model {
+class WordPieceModel final : public WordModel {
  public:
   WordPieceModel(Vocabulary vocabulary, const Component& c) : prefix_(c.text("continuing_subword_prefix", "##")) {
     vocabulary_ = std::move(vocabulary);
@@ -57,7 +57,7 @@ class WordPieceModel final : public Model {
   size_t longest_;
 };
 
-class WordLevelModel final : public Model {
+class WordLevelModel final : public WordModel {
  public:
   WordLevelModel(Vocabulary vocabulary, const Component& c, const std::string& path)
       : path_(path), token_(c.text("unk_token", "<unk>")) {
@@ -78,24 +78,28 @@ class WordLevelModel final : public Model {
   std::string path_, token_;
 };
 
-class UnigramModel final : public Model {
+// [["piece", score], …], the ids from 0 on.
+void read_unigram(JsonCursor& cursor, const Component& c, Vocabulary& vocabulary, std::vector<double>& scores) {
+  cursor.array([&] {
+    const auto id = int32_t(scores.size());
+    cursor.expect('[');
+    const std::string_view piece = cursor.string();
+    if (piece.size() > kLongestPiece) c.fail(fmt::format("piece {} has {} bytes, more than {}", id, piece.size(), kLongestPiece));
+    if (vocabulary.add(piece, id) != Vocabulary::Added::yes)
+      c.fail(fmt::format("pieces {} and {} of \"vocab\" are both \"{}\"", vocabulary.find(piece), id, piece));
+    cursor.expect(',');
+    scores.push_back(cursor.number());
+    if (!(scores.back() == scores.back())) c.fail(fmt::format("the score of piece {} is not a number", id));
+    cursor.expect(']');
+  });
+  if (scores.empty()) c.fail("\"vocab\" is empty");
+}
+
+class UnigramModel final : public WordModel {
  public:
   UnigramModel(JsonCursor cursor, const Component& c, const std::string& path)
       : path_(path), byte_fallback_(c.flag("byte_fallback", false)) {
-    cursor.array([&] {
-      const auto id = int32_t(scores_.size());
-      cursor.expect('[');
-      const std::string_view piece = cursor.string();
-      if (piece.size() > kLongestPiece)
-        c.fail(fmt::format("piece {} has {} bytes, more than {}", id, piece.size(), kLongestPiece));
-      if (vocabulary_.add(piece, id) != Vocabulary::Added::yes)
-        c.fail(fmt::format("pieces {} and {} of \"vocab\" are both \"{}\"", vocabulary_.find(piece), id, piece));
-      cursor.expect(',');
-      scores_.push_back(cursor.number());
-      if (!(scores_.back() == scores_.back())) c.fail(fmt::format("the score of piece {} is not a number", id));
-      cursor.expect(']');
-    });
-    if (scores_.empty()) c.fail("\"vocab\" is empty");
+    read_unigram(cursor, c, vocabulary_, scores_);
     if (c.has("unk_id")) {
       const int64_t unknown = c.integer("unk_id");
       if (unknown < 0 || unknown >= int64_t(scores_.size()))
@@ -150,7 +154,7 @@ class UnigramModel final : public Model {
   int32_t byte_ids_[256];
 };
 
-std::unique_ptr<Model> parse_bpe(const Component& c, const ModelText& text, const std::string& path, Vocabulary vocabulary) {
+std::unique_ptr<WordModel> parse_bpe(const Component& c, const ModelText& text, const std::string& path, Vocabulary vocabulary) {
   BpeModel::Options options;
   options.unknown_token = c.text("unk_token", "");
   options.continuing_subword_prefix = c.text("continuing_subword_prefix", "");
@@ -160,10 +164,19 @@ std::unique_ptr<Model> parse_bpe(const Component& c, const ModelText& text, cons
   options.ignore_merges = c.flag("ignore_merges", false);
   options.word_marker = "\xE2\x96\x81";
   auto model = std::make_unique<BpeModel>(std::move(vocabulary), options, path);
+  model->reserve_merges(text.merges_bytes / 16);
+  each_merge(c, text, path, [&](std::string_view left, std::string_view right) { model->add_merge(left, right); });
+  model->finish();
+  return model;
+}
+
+}  // namespace
+
+void each_merge(const Component& c, const ModelText& text, const std::string& path,
+                const std::function<void(std::string_view, std::string_view)>& visit) {
   if (text.merges == 0) c.fail("has no \"merges\"");
   JsonCursor cursor(text.whole, path);
   cursor.move_to(text.merges);
-  model->reserve_merges(text.merges_bytes / 16);
   size_t index = 0;
   std::string left;
   cursor.array([&] {
@@ -171,7 +184,7 @@ std::unique_ptr<Model> parse_bpe(const Component& c, const ModelText& text, cons
       cursor.expect('[');
       left = cursor.string();
       cursor.expect(',');
-      model->add_merge(left, cursor.string());
+      visit(left, cursor.string());
       cursor.expect(']');
     } else {
       const std::string_view pair = cursor.string();
@@ -179,15 +192,11 @@ std::unique_ptr<Model> parse_bpe(const Component& c, const ModelText& text, cons
       if (space == std::string_view::npos || pair.find(' ', space + 1) != std::string_view::npos)
         c.fail(fmt::format("merges[{}] is \"{}\", expected two pieces with one space between them", index, pair));
       left = pair.substr(0, space);
-      model->add_merge(left, pair.substr(space + 1));
+      visit(left, pair.substr(space + 1));
     }
     ++index;
   });
-  model->finish();
-  return model;
 }
-
-}  // namespace
 
 Vocabulary parse_vocabulary(JsonCursor& cursor, size_t bytes, const std::string& path) {
   Vocabulary vocabulary;
@@ -211,20 +220,35 @@ Vocabulary parse_vocabulary(JsonCursor& cursor, size_t bytes, const std::string&
   return vocabulary;
 }
 
-std::unique_ptr<Model> parse_model(const Component& c, const ModelText& text, const std::string& path) {
-  if (text.vocabulary == 0) c.fail("has no \"vocab\"");
-  JsonCursor cursor(text.whole, path);
-  cursor.move_to(text.vocabulary);
-  // Old files leave the type out; what they hold tells.
+std::string model_type(const Component& c, const ModelText& text) {
   std::string type = c.text("type", "");
   if (type.empty())
     type = text.merges != 0                     ? "BPE"
            : c.has("unk_id")                    ? "Unigram"
            : c.has("continuing_subword_prefix") ? "WordPiece"
                                                 : "WordLevel";
-  if (type == "Unigram") return std::make_unique<UnigramModel>(cursor, c, path);
-  if (type != "BPE" && type != "WordPiece" && type != "WordLevel")
+  if (type != "BPE" && type != "WordPiece" && type != "WordLevel" && type != "Unigram")
     c.fail("vitrine does not know the model \"" + type + "\"; it knows BPE, WordPiece, WordLevel, Unigram");
+  return type;
+}
+
+Vocabulary parse_pieces(const Component& c, const ModelText& text, const std::string& path) {
+  if (text.vocabulary == 0) c.fail("has no \"vocab\"");
+  JsonCursor cursor(text.whole, path);
+  cursor.move_to(text.vocabulary);
+  if (model_type(c, text) != "Unigram") return parse_vocabulary(cursor, text.vocabulary_bytes, path);
+  Vocabulary vocabulary;
+  std::vector<double> scores;
+  read_unigram(cursor, c, vocabulary, scores);
+  return vocabulary;
+}
+
+std::unique_ptr<WordModel> parse_model(const Component& c, const ModelText& text, const std::string& path) {
+  if (text.vocabulary == 0) c.fail("has no \"vocab\"");
+  JsonCursor cursor(text.whole, path);
+  cursor.move_to(text.vocabulary);
+  const std::string type = model_type(c, text);
+  if (type == "Unigram") return std::make_unique<UnigramModel>(cursor, c, path);
   Vocabulary vocabulary = parse_vocabulary(cursor, text.vocabulary_bytes, path);
   if (type == "BPE") return parse_bpe(c, text, path, std::move(vocabulary));
   if (type == "WordPiece") return std::make_unique<WordPieceModel>(std::move(vocabulary), c);

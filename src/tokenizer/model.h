@@ -1,5 +1,6 @@
 #pragma once
 // The models of tokenizer.json: how one word becomes tokens.
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,9 +21,9 @@ struct ModelScratch {
   WordCache cache;
 };
 
-class Model {
+class WordModel {
  public:
-  virtual ~Model() = default;
+  virtual ~WordModel() = default;
   /// Appends the tokens of `word` (not empty, valid UTF-8), with their bytes counted from its start. The word's bytes must
   /// stay valid as long as the scratch. Errors: FileError when the file has no token for a word and no unknown token.
   virtual void encode(std::string_view word, ModelScratch& scratch, std::vector<WordToken>& out) const = 0;
@@ -59,7 +60,7 @@ class MergeTable {
 };
 
 /// Byte-pair encoding with the options of tokenizer.json.
-class BpeModel final : public Model {
+class BpeModel final : public WordModel {
  public:
   struct Options {
     std::string unknown_token;  // "": none; then characters outside the vocabulary vanish
@@ -111,7 +112,15 @@ struct ModelText {
 };
 
 /// Reads a "model" of tokenizer.json: BPE, WordPiece, WordLevel, Unigram. Errors: FileError.
-std::unique_ptr<Model> parse_model(const Component& component, const ModelText& text, const std::string& path);
+std::unique_ptr<WordModel> parse_model(const Component& component, const ModelText& text, const std::string& path);
+
+/// "BPE", "WordPiece", "WordLevel" or "Unigram"; of old files that leave the type out, what they hold tells. Errors: FileError.
+std::string model_type(const Component& component, const ModelText& text);
+/// The vocabulary alone, of any type. Errors: FileError.
+Vocabulary parse_pieces(const Component& component, const ModelText& text, const std::string& path);
+/// Calls visit(left, right) for each merge of a BPE model, in order. Errors: FileError.
+void each_merge(const Component& component, const ModelText& text, const std::string& path,
+                const std::function<void(std::string_view, std::string_view)>& visit);
 
 /// Reads {"piece": id, …}. Errors: FileError for a piece or an id that appears twice and for impossible ids.
 Vocabulary parse_vocabulary(JsonCursor& cursor, size_t bytes, const std::string& path);

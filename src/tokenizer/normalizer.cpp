@@ -14,7 +14,7 @@
 namespace vitrine {
 namespace {
 
-constexpr std::string_view kKnown =
+constexpr std::string_view kNormalizers =
     "Sequence, Prepend, Append, Replace, NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, ByteLevel, Nmt, Precompiled, "
     "BertNormalizer";
 
@@ -340,7 +340,7 @@ void parse_into(const Component& c, Normalizers& out) {
     }
     if (lowercase) add(out, lower);
   } else {
-    c.unknown("normalizer", kKnown);
+    c.unknown("normalizer", kNormalizers);
   }
 }
 

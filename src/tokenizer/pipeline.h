@@ -23,7 +23,7 @@ struct PipelineParts {
   std::vector<AddedToken> added;
   std::vector<std::unique_ptr<Normalizer>> normalizers;
   std::vector<std::unique_ptr<PreTokenizer>> pre_tokenizers;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<WordModel> model;
   SpecialFrame frame;
   std::string rule_source;   // where the frame comes from
   bool has_decoder = false;  // without one, pieces are joined with spaces

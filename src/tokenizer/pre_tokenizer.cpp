@@ -11,7 +11,7 @@
 namespace vitrine {
 namespace {
 
-constexpr std::string_view kKnown =
+constexpr std::string_view kPreTokenizers =
     "Sequence, ByteLevel, Split, Metaspace, Digits, Whitespace, WhitespaceSplit, Punctuation, BertPreTokenizer, "
     "CharDelimiterSplit, FixedLength";
 
@@ -268,7 +268,7 @@ void parse_into(const Component& c, PreTokenizers& out) {
         },
         Behavior::isolated);
   } else {
-    c.unknown("pre-tokenizer", kKnown);
+    c.unknown("pre-tokenizer", kPreTokenizers);
   }
 }
 

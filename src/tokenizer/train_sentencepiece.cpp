@@ -23,7 +23,7 @@ constexpr uint32_t kSpaceMark = 0x2581;
 constexpr std::string_view kSpaceMarkUtf8 = "\xE2\x96\x81";
 constexpr uint32_t kReserved = 0x2585;  // stands for unknown characters while SentencePiece trains
 constexpr char kBoundary = 0x1F;        // stands for a piece in front where one is spelled: a character, but never a piece
-constexpr size_t kLongestPiece = 16;    // characters
+constexpr size_t kMostCharacters = 16;  // characters
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
   for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
@@ -155,7 +155,7 @@ class LineSplitter final : public WordSplitter {
 };
 
 /// The characters that become pieces, the most frequent first.
-struct Alphabet {
+struct CountedAlphabet {
   struct Character {
     uint32_t code;
     uint64_t count;
@@ -172,7 +172,7 @@ uint32_t code_at(std::string_view word, size_t& at) {
 /// Characters that are never part of a piece.
 bool is_boundary(uint32_t code) { return code == 0 || code == kReserved; }
 
-Alphabet count_alphabet(const std::vector<WordCounts::Word>& words, TrainedTokenizer& trained) {
+CountedAlphabet count_alphabet(const std::vector<WordCounts::Word>& words, TrainedTokenizer& trained) {
   std::unordered_map<uint32_t, uint64_t> counts;
   std::array<uint64_t, 128> ascii{};  // most characters need no table
   uint64_t all = 0;
@@ -195,7 +195,7 @@ Alphabet count_alphabet(const std::vector<WordCounts::Word>& words, TrainedToken
   }
   for (uint32_t code = 0; code < 128; ++code)
     if (ascii[code] > 0) counts[code == ' ' ? kSpaceMark : code] += ascii[code];
-  Alphabet alphabet;
+  CountedAlphabet alphabet;
   for (const auto& [code, count] : counts) alphabet.characters.push_back({code, count});
   std::sort(alphabet.characters.begin(), alphabet.characters.end(),
             [](const auto& a, const auto& b) { return a.count != b.count ? a.count > b.count : a.code < b.code; });
@@ -217,7 +217,8 @@ Alphabet count_alphabet(const std::vector<WordCounts::Word>& words, TrainedToken
 
 class PieceRules {
  public:
-  PieceRules(const Alphabet& alphabet, size_t merges, const TrainTokenizerOptions& options) : merges_(merges), options_(options) {
+  PieceRules(const CountedAlphabet& alphabet, size_t merges, const TrainTokenizerOptions& options)
+      : merges_(merges), options_(options) {
     const Scripts scripts;
     for (const auto& [code, count] : alphabet.characters) {
       Symbol s;
@@ -243,7 +244,7 @@ class PieceRules {
   // The rules, see MergeTrainer.
   bool allows(int32_t left, int32_t right) const {
     const Symbol &l = symbols_[size_t(left)], &r = symbols_[size_t(right)];
-    if (l.length + r.length > kLongestPiece) return false;
+    if (l.length + r.length > kMostCharacters) return false;
     if (options_.split_digits && (l.digit || r.digit)) return false;
     // A space stands only at the front, or among nothing but spaces.
     if (r.starts_with_space() && !(options_.whitespace_pieces && l.spaces && r.spaces)) return false;
@@ -339,7 +340,7 @@ std::unique_ptr<WordSplitter> line_splitter(const TrainTokenizerOptions& options
 
 void train_sentencepiece_bpe(WordCounts words, std::vector<SentencePieceSpec::Piece> meta, TrainedTokenizer& trained) {
   auto sorted = words.by_count();
-  const Alphabet alphabet = count_alphabet(sorted, trained);
+  const CountedAlphabet alphabet = count_alphabet(sorted, trained);
   if (trained.characters == 0)
     throw InputError(fmt::format(
         "there is no character that could be a piece in {} of text, beside special, user-defined and byte pieces; name files "

@@ -13,7 +13,7 @@
 namespace vitrine {
 namespace {
 
-constexpr size_t kPadding = 8;                        // readable beyond a block, for hash_word
+constexpr size_t kSlack = 8;                          // readable beyond a block, for hash_word
 constexpr size_t kBlockBytes = size_t{3} << 20;       // read at once
 constexpr size_t kPieceBytes = size_t{1} << 20;       // more than that a source seldom gives at once
 constexpr size_t kChunkBytes = size_t{256} << 10;     // counted by one thread
@@ -82,7 +82,7 @@ class ChunkCounter {
 
 /// Some megabytes of the stream, cut into units no word crosses.
 struct Block {
-  std::string bytes;           // and kPadding zeros
+  std::string bytes;           // and kSlack zeros
   std::vector<size_t> bounds;  // of units: unit u is [bounds[u], bounds[u + 1])
 };
 
@@ -122,7 +122,7 @@ class BlockReader {
       result_.bytes += piece.bytes.size();
       if (piece.ends_text && open_) end_text(block, text_begin);
     }
-    block.bytes.append(kPadding, '\0');
+    block.bytes.append(kSlack, '\0');
   }
 
  private:

@@ -136,10 +136,10 @@ int64_t whole_in(const std::string& line, const char* key) {
   return there ? entry.at(key).get<int64_t>() : -1;
 }
 
-// A Hugging Face directory, or the folder of an adapter as PEFT has it. `weights(p)` gives the numbers of a parameter.
+// A Hugging Face directory, or the folder of an adapter as PEFT has it. `weights(p)` gives the values of a parameter.
 template <class F>
 void write_model(Learner& learner, const Companions& companions, const std::string& folder, F&& weights) {
-  std::vector<TensorToWrite> tensors;  // of an adapter only looked at: write_adapter() reads the same numbers
+  std::vector<TensorToWrite> tensors;  // of an adapter only looked at: write_adapter() reads the same values
   for (const Parameter& p : learner.parameters().list()) {
     const float* w = weights(p);
     if (first_not_finite(Tensor(const_cast<float*>(w), DType::f32, {1, static_cast<int64_t>(p.count)})) >= 0)
@@ -153,7 +153,7 @@ void write_model(Learner& learner, const Companions& companions, const std::stri
   write_safetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}});
 }
 
-// Hands the numbers of every parameter over, from the tensor `prefix` + its name.
+// Hands the values of every parameter over, from the tensor `prefix` + its name.
 template <class F>
 void read_numbers(const Learner& learner, const Checkpoint& stored, const std::string& prefix, F&& give) {
   for (const Parameter& p : learner.parameters().list()) {

@@ -9,7 +9,7 @@
 namespace vitrine {
 
 /// Every rank must make the same calls in the same order. What the ranks give is joined in the order of ranks, so the
-/// same numbers come out on every rank and in every run. A rank that is lost ends all others.
+/// same values come out on every rank and in every run. A rank that is lost ends all others.
 class Comm {
  public:
   enum class Fold : uint8_t { sum, largest };
@@ -27,11 +27,11 @@ class Comm {
   /// Time that this process spent in the calls below, waiting for others included.
   double seconds() const { return seconds_; }
 
-  /// Each number becomes the sum, or the largest, over ranks. Waits for all of them; with no numbers that is a barrier.
+  /// Each number becomes the sum, or the largest, over ranks. Waits for all of them; with no values that is a barrier.
   virtual void all_reduce(std::span<double> /*numbers*/, Fold /*fold*/ = Fold::sum) {}
 
-  /// Rank r's part of `numbers` is [cuts[r], cuts[r + 1]); `cuts` has size() + 1 places. Begins to sum over ranks; after
-  /// wait() this rank's part holds its sums, and the other parts what they held. `numbers` may not be touched before.
+  /// Rank r's part of `values` is [cuts[r], cuts[r + 1]); `cuts` has size() + 1 places. Begins to sum over ranks; after
+  /// wait() this rank's part holds its sums, and the other parts what they held. `values` may not be touched before.
   virtual void start_reduce_scatter(float* /*numbers*/, std::span<const size_t> /*cuts*/) {}
   /// Begins to send this rank's part to rank `to` or to all; after wait() those hold every rank's part.
   virtual void start_gather(float* /*numbers*/, std::span<const size_t> /*cuts*/, int /*to*/ = kAll) {}

@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "io/yaml_reader.h"
+#include "model/config_file.h"
+#include "model/form.h"
 
 namespace vitrine {
 namespace {
@@ -382,15 +384,6 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   return c;
 }
 
-// What the registry will refuse is not looked at here.
-std::string family_of(const Json& model_config) {
-  const auto type = model_config.find("model_type");
-  return type != model_config.end() && type->is_string() ? type->get<std::string>() : "";
-}
-
-// Where a family's own norms stand, as with_form() would say it; empty: neither of the words.
-std::string own_norms(const std::string& family) { return family == "gemma2" ? "" : "pre"; }
-
 }  // namespace
 
 TrainConfig read_train_config(const std::string& path) {
@@ -406,41 +399,17 @@ TrainConfig parse_train_config(const std::string& text, const std::string& where
 }
 
 Json with_dropout(Json model_config, const TrainConfig& config) {
-  const std::string family = family_of(model_config);
-  const bool gpt2 = family == "gpt2", classic = family == "classic_decoder";
-  const auto set = [&](const std::optional<double>& p, const char* place, const char* key) {
-    if (!p) return;
-    if (key == nullptr && config.dropout_everywhere) return;  // everywhere the family has it
-    if (key == nullptr)
-      throw InputError(config.path + ": \"dropout." + place + "\" is set, and models of the family " + family +
-                       " have no dropout there; they have it on the attention pattern. Set dropout.attention, or one number");
-    model_config[key] = *p;
-  };
-  if (classic) {  // one rate for all places
-    if (config.dropout_embedding != config.dropout_attention || config.dropout_attention != config.dropout_residual)
-      throw InputError(config.path + ": \"dropout\" has several rates; models of the family " + family +
-                       " have one for all places. Set dropout to one number");
-    set(config.dropout_attention, "attention", "dropout");
-    return model_config;
-  }
-  set(config.dropout_embedding, "embedding", gpt2 ? "embd_pdrop" : nullptr);
-  set(config.dropout_attention, "attention", gpt2 ? "attn_pdrop" : "attention_dropout");
-  set(config.dropout_residual, "residual", gpt2 ? "resid_pdrop" : nullptr);
+  set_dropout(model_config,
+              {.embedding = config.dropout_embedding,
+               .attention = config.dropout_attention,
+               .residual = config.dropout_residual,
+               .everywhere = config.dropout_everywhere},
+              config.path);
   return model_config;
 }
 
 Json with_form(Json model_config, const TrainConfig& config) {
-  const std::string family = family_of(model_config);
-  if (family == "classic_decoder" && (!config.norms.empty() || config.residual))
-    throw InputError(config.path + ": \"model.norms\" and \"model.residual\" are not for the family " + family +
-                     ", whose own configuration says \"norm_order\": pre or post. Set that");
-  // What a family does anyway is left unsaid, so that such a model is an ordinary one.
-  if (config.norms == own_norms(family) && !config.norms.empty())
-    model_config.erase("vitrine_norms");
-  else if (!config.norms.empty())
-    model_config["vitrine_norms"] = config.norms;
-  if (config.residual.value_or(false)) model_config.erase("vitrine_residual");
-  if (!config.residual.value_or(true)) model_config["vitrine_residual"] = false;
+  set_form(model_config, config.norms, config.residual, config.path);
   return model_config;
 }
 

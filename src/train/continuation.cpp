@@ -21,7 +21,7 @@ struct Stream {
 Batch continued_by(Engine& engine, const Batch& batch, const DistillOptions& options, uint64_t seed, uint64_t number) {
   Context& ctx = engine.context();
   const std::vector<int32_t> ends = engine.end_tokens();
-  const auto words = philox(seed, number, 0x6f6e);  // apart from the numbers that dropout and the order of the data draw
+  const auto words = philox(seed, number, 0x6f6e);  // apart from the values that dropout and the order of the data draw
   SamplingOptions sampling;
   sampling.temperature = options.sample_temperature;
   sampling.seed = uint64_t{words[0]} << 32 | words[1];

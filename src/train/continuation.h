@@ -2,7 +2,7 @@
 // On-policy batches: the beginnings of sequences of the data, continued by the model that learns.
 #include <cstdint>
 
-#include "generate/engine.h"
+#include "engine/engine.h"
 #include "train/data/batch_source.h"
 #include "train/distill_options.h"
 

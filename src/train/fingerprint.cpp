@@ -4,23 +4,25 @@
 #include <cstdio>
 
 #include "io/gguf.h"
+#include "model/registry.h"
 #include "train/data/token_data.h"
 
 namespace vitrine {
 namespace {
 
 // Sums up every number of a model, with its names and shapes.
-class Fingerprint final : public TensorTable {
- public:
+struct Fingerprint {
   uint64_t sum = 0;
-  void matrix(Weight& weight, const TensorLine& line) override {
+  void add(const TensorLine& line) {
+    if (line.vector != nullptr) return add(*line.vector, line);
+    const Weight& weight = *line.weight;
     add_text(line.ours + " " + std::to_string(weight.out) + " " + std::to_string(weight.in) + " " +
              std::to_string(static_cast<int>(weight.dtype)));
     const int64_t rows = weight.by_columns ? weight.in : weight.out;
     const size_t bytes = row_bytes(weight.dtype, static_cast<size_t>(weight.by_columns ? weight.out : weight.in));
     for (int64_t r = 0; r < rows; ++r) add({weight.stored_row(r), bytes});
   }
-  void vector(Vector& vector, const TensorLine& line) override {
+  void add(const Vector& vector, const TensorLine& line) {
     add_text(line.ours);
     for (int64_t i = 0; i < vector.size; ++i) {
       const float x = vector.at<float>(i);
@@ -35,14 +37,11 @@ class Fingerprint final : public TensorTable {
 
 uint64_t fingerprint_of(const OpenedModel& opened) {
   Fingerprint fingerprint;
-  Json config = opened.files.config;
-  for (const char* rate : {"embd_pdrop", "attn_pdrop", "resid_pdrop", "attention_dropout", "dropout"})
-    if (config.is_object()) config.erase(rate);
-  fingerprint.add_text(config.dump());
+  fingerprint.add_text(without_dropout(opened.files.config).dump());
   if (opened.gguf != nullptr) fingerprint.add_text(opened.gguf->config().dump());
   if (const StoredTensor* divisors = opened.checkpoint.find("rope_freqs.weight"))  // beside the table of weights
     fingerprint.add({divisors->data, divisors->bytes});
-  opened.model->tensors(fingerprint);
+  for (const TensorLine& line : opened.model->tensors()) fingerprint.add(line);
   return fingerprint.sum;
 }
 

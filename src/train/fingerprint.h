@@ -1,5 +1,5 @@
 #pragma once
-// A number for a model's numbers, so that what was computed with one is not taken for another's.
+// A number for a model's values, so that what was computed with one is not taken for another's.
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/philox.h"
+#include "model/registry.h"
 
 namespace vitrine {
 namespace {
@@ -13,7 +14,7 @@ uint64_t hash_of(std::string_view name) {  // FNV-1a
   return hash;
 }
 
-// n numbers of N(centre, std), two from each counter value (Box and Muller, 1958).
+// n values of N(centre, std), two from each counter value (Box and Muller, 1958).
 void draw(float* w, size_t n, double centre, double std, uint64_t seed, uint64_t stream) {
   constexpr double kTurn = 6.283185307179586;
   for (size_t i = 0; i < n; i += 2) {
@@ -35,14 +36,15 @@ void initialise(const Parameters& parameters, const Model& model, const InitRule
     const std::string_view ours = p.ours;
     const uint64_t stream = hash_of(p.name);
     if (!p.matrix) {
-      const bool norm = ours.find("ln") != std::string_view::npos, norm_weight = norm && ours.ends_with(".w");
+      const bool norm_weight = ours.ends_with(".w"),
+                 norm = norm_weight || ours.ends_with(".b");  // other vectors: biases b_Q, b_in
       draw(w, p.count, norm_weight ? 1 - offset : 0.0, norm && rule.random_norms ? rule.std : 0.0, seed, stream);
       continue;
     }
     double std = rule.std;
     if (rule.kind == InitRule::Kind::scale_preserving)
       std = 1 / std::sqrt(static_cast<double>(p.shape[p.by_columns ? 0 : 1]));
-    else if (shape.family == "gpt2" && (ours.ends_with(".W_O") || ours.ends_with(".W_out")))
+    else if (family_of(model).scales_residual_init && (ours.ends_with(".W_O") || ours.ends_with(".W_out")))
       std /= std::sqrt(2 * static_cast<double>(shape.n_layers));
     draw(w, p.count, 0, std, seed, stream);
   }

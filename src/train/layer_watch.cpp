@@ -1,8 +1,9 @@
 #include "train/layer_watch.h"
 
-#include <charconv>
 #include <cmath>
 #include <span>
+
+#include "model/layer_name.h"
 
 namespace vitrine {
 namespace {
@@ -32,20 +33,20 @@ std::span<const float> numbers_of(const Tensor& t) { return {t.data<float>(), st
 
 }  // namespace
 
-LayerWatch::LayerWatch(const Model& model, bool residual)
+LayerWatch::LayerWatch(const Model& model)
     : after_(model.shape().n_layers > 0 && model.block_spec(0).norms_after),
-      residual_(residual),
+      residual_(model.form().residual),
       last_("blocks." + std::to_string(model.shape().n_layers - 1) + ".hook_resid_post"),
       layers_(static_cast<size_t>(model.shape().n_layers)) {}
 
 bool LayerWatch::wants(std::string_view name) const {
-  return is_stream(name) || name.ends_with(kNormalised) || name.ends_with(".attn.hook_out") ||
+  return is_stream(name) || is_stream_norm(name) || name.ends_with(".attn.hook_out") ||
          (after_ && (name.ends_with(".hook_attn_out") || name.ends_with(".hook_mlp_out")));
 }
 
 Tensor LayerWatch::see(Context&, std::string_view name, const Tensor& value) {
   const std::span<const float> numbers = numbers_of(value);
-  if (name.ends_with(kNormalised)) {
+  if (is_stream_norm(name)) {
     const std::string_view norm = name.substr(0, name.size() - kNormalised.size());
     width_ = value.row_size();
     const auto width = static_cast<size_t>(width_);
@@ -71,11 +72,7 @@ Tensor LayerWatch::see(Context&, std::string_view name, const Tensor& value) {
 bool LayerWatch::wants_gradient(std::string_view name) const { return name.ends_with(".hook_resid_pre") || name == last_; }
 
 void LayerWatch::see_gradient(std::string_view name, const Tensor& gradient) {
-  size_t layer = layers_;
-  if (name != last_) {
-    const std::string_view number = name.substr(std::string_view("blocks.").size());
-    std::from_chars(number.data(), number.data() + number.size(), layer);
-  }
+  const size_t layer = name == last_ ? layers_ : static_cast<size_t>(split_layer(name).first);
   if (gradients_.size() <= layers_) gradients_.resize(layers_ + 1);
   double squares = 0;
   for (const float g : numbers_of(gradient)) squares += static_cast<double>(g) * static_cast<double>(g);

@@ -1,6 +1,6 @@
 #pragma once
 // What passes through the layers in one training pass: activations in front of and behind each norm, and gradients of the
-// stream. Reads only; the step's numbers are those of a step that nobody watches.
+// stream. Reads only; the step's values are those of a step that nobody watches.
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,8 +21,7 @@ class LayerWatch final : public Listener {
     std::optional<ActivationMoments> before;  // nothing: no hook shows it (Gemma 2's norm behind the MLP)
     ActivationMoments after;
   };
-  /// residual: whether sub-layers add to the stream.
-  LayerWatch(const Model& model, bool residual);
+  explicit LayerWatch(const Model& model);
 
   /// Every norm in the order of the run.
   const std::vector<Norm>& norms() const { return norms_; }

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "generate/engine.h"
+#include "engine/engine.h"
 #include "ops/divergence.h"
 #include "ops/tape.h"
 #include "train/data/batch_source.h"
@@ -32,21 +32,22 @@ struct LearnerOptions {
 
 /// A model whose predictions learning is drawn to: adds weight · divergence to the loss. Its pass leaves nothing on the tape,
 /// and its dropout does nothing.
-struct Guide {
+struct TeacherSpec {
   std::string name;              // of its divergence in metrics
   const Model* model = nullptr;  // of the learner's vocabulary; outlives the learner
   DivergenceSpec spec = {};
   double weight = 0;
-  bool stored = false;  // where a batch brings what this guide expects (Batch::teacher), that is read and the model does not run
+  bool stored =
+      false;  // where a batch brings what this teacher expects (Batch::teacher), that is read and the model does not run
 };
 
 /// What one step did.
 struct StepReport {
   int64_t step = 0;                          // its number, from 1
   int64_t tokens = 0;                        // scored in it, on all ranks
-  double loss = 0;                           // mean over them, before the step; with guides the whole sum
-  std::optional<double> cross_entropy = {};  // with guides: that part, over the batches that the model did not sample
-  std::vector<double> divergences = {};      // with guides: of each, not weighted
+  double loss = 0;                           // mean over them, before the step; with teachers the whole sum
+  std::optional<double> cross_entropy = {};  // with teachers: that part, over the batches that the model did not sample
+  std::vector<double> divergences = {};      // with teachers: of each, not weighted
   double lr = 0;
   double gradient_norm = 0;            // before clipping
   std::vector<double> gradient_norms;  // of each parameter
@@ -74,9 +75,9 @@ class Learner {
   /// The batch's sequences as a pass reads them; the batch must outlive it. Errors: InputError for one beyond the context.
   Step step_of(const Batch& batch) const;
 
-  /// The loss is cross_entropy_weight · cross-entropy + the guides' parts from now on. Batches that the model sampled count
-  /// for the guides only.
-  void set_guides(std::vector<Guide> guides, double cross_entropy_weight);
+  /// The loss is cross_entropy_weight · cross-entropy + the teachers' parts from now on. Batches that the model sampled count
+  /// for the teachers only.
+  void set_teachers(std::vector<TeacherSpec> teachers, double cross_entropy_weight);
 
   struct Sum {
     double loss = 0;  // over all scored tokens
@@ -119,14 +120,14 @@ class Learner {
     LossParts parts = {};
   };
   // What passes go through: a model with gradients of its own.
-  struct Side {
+  struct Replica {
     const Model& model;
     Context& ctx;
     Tape& tape;
   };
-  // The other side of a step in halves: the same weights, and everything else of its own.
-  struct Second {
-    Second(std::unique_ptr<Model> model, const Parameters& parameters, int threads, bool recompute);
+  // The other replica of a step on two: the same weights, and everything else of its own.
+  struct SecondReplica {
+    SecondReplica(std::unique_ptr<Model> model, const Parameters& parameters, int threads, bool recompute);
     std::unique_ptr<Model> model;
     ParameterGradients gradients;
     ThreadPool teams[2];  // the threads of each side
@@ -134,17 +135,20 @@ class Learner {
     Tape tape;
   };
   void begin_together();
-  bool may_halve(int64_t rows);
-  int64_t half_pass_rows(int64_t rows) const;
+  bool may_use_two_replicas(int64_t rows);
+  int64_t replica_pass_rows(int64_t rows) const;
   std::vector<Pass> passes_of(std::span<const Batch> batches, int64_t most) const;
   std::vector<Pass> passes_of(std::span<const Batch> batches, size_t& first_half);
-  void run(std::span<Pass> passes, const Side& side, double tokens, Listener* watch);
-  void run_halves(std::span<Pass> first, std::span<Pass> second, double tokens, Listener* watch);
-  Tensor loss_of(const Side& side, const Step& step, const Batch& batch, LossParts& parts, Listener* watch = nullptr);
+  void run(std::span<Pass> passes, const Replica& replica, double tokens, Listener* watch);
+  void run_in_two_replicas(std::span<Pass> first, std::span<Pass> second, double tokens, Listener* watch);
+  Tensor loss_of(const Replica& replica, const Step& step, const Batch& batch, LossParts& parts, Listener* watch = nullptr);
   void begin(Context& ctx, const Pass& pass) const;
+  static void end_pass(Context& ctx, Tape& tape);
+  void clear_gradients();
   void forget_step();
-  Side whole() { return {engine_.model(), engine_.context(), tape_}; }
+  Replica whole() { return {engine_.model(), engine_.context(), tape_}; }
   std::string first_not_finite_of(const Model& model, const Batch& batch, uint64_t step_number, bool learning);
+  [[noreturn]] void report_guide(const TeacherSpec& teacher);
   [[noreturn]] void report_forward(const Pass& pass);
   [[noreturn]] void report_validation(const Model& model, const Batch& part);
   [[noreturn]] void report_backward(std::span<const Pass> passes, const std::vector<double>& norms);
@@ -156,10 +160,10 @@ class Learner {
   Shards shards_;
   std::optional<Optimiser> optimiser_;
   std::unique_ptr<Ema> ema_;
-  std::vector<Guide> guides_;
+  std::vector<TeacherSpec> teachers_;
   double cross_entropy_weight_ = 1;
   Tape tape_;
-  std::unique_ptr<Second> second_;  // once a step came in halves
+  std::unique_ptr<SecondReplica> second_replica_;  // once a step used it
   int64_t steps_done_ = 0;
 };
 

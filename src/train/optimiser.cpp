@@ -14,19 +14,19 @@
 namespace vitrine {
 namespace {
 
-constexpr size_t kChunk = size_t{1} << 15;  // numbers; four buffers of it stay in the second cache
+constexpr size_t kChunk = size_t{1} << 15;  // values; four buffers of it stay in the second cache
 
-bool any_fits(const std::vector<std::string>& patterns, std::string_view name) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return fits(pattern, name); });
+bool any_fits(const std::vector<std::string>& globs, std::string_view name) {
+  return std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return fits(glob, name); });
 }
 
-void check_patterns(const char* key, const std::vector<std::string>& patterns, const Parameters& parameters) {
+void check_globs(const char* key, const std::vector<std::string>& globs, const Parameters& parameters) {
   std::vector<std::string> names;
   for (const Parameter& p : parameters.list()) names.push_back(p.name);
-  for (const std::string& pattern : patterns)
-    if (std::none_of(names.begin(), names.end(), [&](const std::string& name) { return fits(pattern, name); }))
-      throw InputError(std::string("optimiser.") + key + ": \"" + pattern +
-                       "\" fits no parameter of this model; the nearest name is \"" + nearest(pattern, names) +
+  for (const std::string& glob : globs)
+    if (std::none_of(names.begin(), names.end(), [&](const std::string& name) { return fits(glob, name); }))
+      throw InputError(std::string("optimiser.") + key + ": \"" + glob +
+                       "\" fits no parameter of this model; the nearest name is \"" + nearest(glob, names) +
                        "\", and * stands for any characters");
 }
 
@@ -40,8 +40,8 @@ bool in_bf16(const OptimiserOptions& options) { return options.kind == Optimiser
 
 Optimiser::Optimiser(const OptimiserOptions& options, const Parameters& parameters, Shards& shards)
     : options_(options), parameters_(parameters), shards_(shards) {
-  check_patterns("decay", options.decay, parameters);
-  check_patterns("no_decay", options.no_decay, parameters);
+  check_globs("decay", options.decay, parameters);
+  check_globs("no_decay", options.no_decay, parameters);
   for (size_t i = 0; i < parameters.list().size(); ++i) {
     const Parameter& p = parameters.list()[i];
     const bool wanted = options.decay.empty() ? p.matrix : any_fits(options.decay, p.name);

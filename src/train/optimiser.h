@@ -18,7 +18,7 @@ struct OptimiserOptions {
   bool bf16_moments = false;                     // AdamW: kept in half the memory, rounded at random
   double momentum = 0;                           // SGD
   double weight_decay = 0.1;
-  /// Patterns of names (in the model's own file, * for any run of characters): which parameters decay. By default matrices
+  /// Globs of names (in the model's own file, * for any run of characters): which parameters decay. By default matrices
   /// do, and vectors (norms, biases) do not. `no_decay` takes away from what `decay` gives.
   std::vector<std::string> decay = {};
   std::vector<std::string> no_decay = {};
@@ -33,11 +33,11 @@ struct Norms {
 /// Work is cut into chunks by shape and partial sums are joined in order: the same bits on any number of threads.
 class Optimiser {
  public:
-  /// Keeps the state of this rank's numbers alone, and steps those alone. Errors: InputError for a pattern that no
+  /// Keeps the state of this rank's values alone, and steps those alone. Errors: InputError for a glob that no
   /// parameter's name fits.
   Optimiser(const OptimiserOptions& options, const Parameters& parameters, Shards& shards);
 
-  /// Of the gradients of all ranks' numbers together. `more`, if given, is added to them first, and readied for the next step.
+  /// Of the gradients of all ranks' values together. `more`, if given, is added to them first, and readied for the next step.
   Norms gradient_norms(ThreadPool& pool, const ParameterGradients* more = nullptr) const;
 
   /// Of what a step did: |change of the weights| and |weights after it|, for each parameter.
@@ -59,12 +59,12 @@ class Optimiser {
   bool decays(size_t parameter) const { return decays_[parameter]; }
   /// The state to keep beside the weights, by what it is called: "first_moment", "second_moment"; "momentum"; none.
   std::vector<std::string> state() const;
-  /// All numbers of state()[which], in the parameters' places: on rank 0, while the others send theirs. `room` is a buffer
+  /// All values of state()[which], in the parameters' places: on rank 0, while the others send theirs. `room` is a buffer
   /// as long as the weights, which is used unless they lie so already.
   const float* whole_state(size_t which, float* room) const;
-  /// Sets what this rank keeps of state()[which] of a parameter, all of whose `numbers` are given.
+  /// Sets what this rank keeps of state()[which] of a parameter, all of whose `values` are given.
   void set_state(size_t which, const Parameter& parameter, const float* numbers);
-  /// Bytes of a rank for weights, gradients and state of that many numbers.
+  /// Bytes of a rank for weights, gradients and state of that many values.
   static double bytes(const OptimiserOptions& options, double numbers, int ranks);
 
  private:
@@ -82,7 +82,7 @@ class Optimiser {
   Shards& shards_;
   std::vector<bool> decays_;
   std::vector<Chunk> chunks_;
-  struct State {  // of this rank's numbers: one of the two
+  struct State {  // of this rank's values: one of the two
     FloatBuffer f32;
     Buffer<uint16_t> bf16;
   };

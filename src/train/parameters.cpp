@@ -3,12 +3,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <map>
 
 #include "base/error.h"
 #include "kernels/table.h"
+#include "model/layer_name.h"
 
 namespace vitrine {
 namespace {
@@ -16,106 +16,26 @@ namespace {
 constexpr size_t kBorder = 64 / sizeof(float);
 constexpr size_t kHugePage = size_t{2} << 20;
 
-int64_t layer_of(std::string_view ours) {
-  constexpr std::string_view kPrefix = "blocks.";
-  int64_t layer = -1;
-  if (ours.starts_with(kPrefix)) std::from_chars(ours.data() + kPrefix.size(), ours.data() + ours.size(), layer);
-  return layer;
-}
-
-class Lister final : public TensorTable {
- public:
-  std::vector<Parameter> list;
-  size_t size = 0, n_matrices = 0;
-  void matrix(Weight&, const TensorLine& line) override {
-    ++n_matrices;
-    const int64_t out = line.out.size * line.parts;
-    if (line.by_columns)
-      add(line, {line.in.size, out});
-    else
-      add(line, {out, line.in.size});
-  }
-  void vector(Vector&, const TensorLine& line) override { add(line, {line.out.size * line.parts}); }
-
- private:
-  void add(const TensorLine& line, std::vector<int64_t> shape) {
-    if (line.part != 0) return;
-    size_t count = 1;
-    for (const int64_t n : shape) count *= static_cast<size_t>(n);
-    list.push_back(
-        {line.huggingface, line.ours, std::move(shape), size, count, layer_of(line.ours), line.in.size != 0, line.by_columns});
-    size += (count + kBorder - 1) / kBorder * kBorder;
-  }
-};
-
-// Copies what is there and points the model at the copies.
-class Binder final : public TensorTable {
- public:
-  Binder(const std::vector<Parameter>& list, float* weights, const ParameterGradients& gradients)
-      : weights_(weights), gradients_(gradients) {
-    for (const Parameter& p : list) places_[p.name] = &p;
-  }
-
-  void matrix(Weight& weight, const TensorLine& line) override {
-    const Parameter& p = *places_.at(line.huggingface);
-    const auto row = static_cast<size_t>(p.shape[1]), first = static_cast<size_t>(line.part * line.out.size);
-    const size_t begin = p.begin + (line.by_columns ? first : first * row);
-    if (weight.data != nullptr) {
-      const auto rows = static_cast<size_t>(weight.by_columns ? line.in.size : line.out.size);
-      const auto numbers = static_cast<size_t>(weight.by_columns ? line.out.size : line.in.size);
-      const auto widen = kernels().widen[static_cast<size_t>(weight.dtype)];
-      VITRINE_CHECK(line.by_columns || !weight.by_columns, "only files that want columns hold them");
-      std::vector<float> output(weight.by_columns == line.by_columns ? 0 : numbers);  // of a matrix stored the other way round
-      for (size_t r = 0; r < rows; ++r) {
-        const std::byte* const stored = weight.stored_row(static_cast<int64_t>(r));
-        if (output.empty()) {
-          widen(stored, numbers, weights_ + begin + r * row);
-          continue;
-        }
-        widen(stored, numbers, output.data());
-        for (size_t i = 0; i < numbers; ++i) weights_[begin + i * row + r] = output[i];
-      }
+// Copies a matrix that is there to where it is learned: `begin` is its first element, `row` the length of a row of its file
+// tensor.
+void copy_matrix(const TensorLine& line, float* weights, size_t begin, size_t row) {
+  const Weight& weight = *line.weight;
+  const bool by_columns = line.layout.by_columns;
+  const auto rows = static_cast<size_t>(weight.by_columns ? line.in.size : line.out.size);
+  const auto elements = static_cast<size_t>(weight.by_columns ? line.out.size : line.in.size);
+  const auto widen = kernels().widen[static_cast<size_t>(weight.dtype)];
+  VITRINE_CHECK(by_columns || !weight.by_columns, "only files that want columns hold them");
+  std::vector<float> output(weight.by_columns == by_columns ? 0 : elements);  // of a matrix stored the other way round
+  for (size_t r = 0; r < rows; ++r) {
+    const std::byte* const stored = weight.stored_row(static_cast<int64_t>(r));
+    if (output.empty()) {
+      widen(stored, elements, weights + begin + r * row);
+      continue;
     }
-    weight.name = p.name;
-    weight.data = reinterpret_cast<const std::byte*>(weights_ + begin);
-    weight.dtype = DType::f32;
-    weight.out = line.out.size;
-    weight.in = line.in.size;
-    weight.by_columns = line.by_columns;
-    weight.stride = row * sizeof(float);
-    if (gradients_.data() != nullptr) gradients_.bind(n_matrices_++, weight, begin, row);
+    widen(stored, elements, output.data());
+    for (size_t i = 0; i < elements; ++i) weights[begin + i * row + r] = output[i];
   }
-
-  void vector(Vector& vector, const TensorLine& line) override {
-    const Parameter& p = *places_.at(line.huggingface);
-    const size_t begin = p.begin + static_cast<size_t>(line.part * line.out.size);
-    if (vector.data != nullptr)
-      for (int64_t i = 0; i < line.out.size; ++i) weights_[begin + static_cast<size_t>(i)] = vector.at<float>(i);
-    vector.name = p.name;
-    vector.data = weights_ + begin;
-    vector.dtype = DType::f32;
-    vector.size = line.out.size;
-    if (gradients_.data() != nullptr) vector.grad = {gradients_.data() + begin, 1};
-  }
-
- private:
-  std::map<std::string, const Parameter*, std::less<>> places_;
-  float* weights_;
-  const ParameterGradients& gradients_;
-  size_t n_matrices_ = 0;
-};
-
-class Unbinder final : public TensorTable {
- public:
-  void matrix(Weight& weight, const TensorLine&) override {
-    weight.data = nullptr;
-    weight.grad = {};
-  }
-  void vector(Vector& vector, const TensorLine&) override {
-    vector.data = nullptr;
-    vector.grad = {};
-  }
-};
+}
 
 }  // namespace
 
@@ -141,11 +61,15 @@ void ParameterGradients::complete() const {
 }
 
 Parameters::Parameters(Model& model, Grads grads) : model_(&model), grads_(grads) {
-  Lister lister;
-  model.tensors(lister);
-  list_ = std::move(lister.list);
-  size_ = lister.size;
-  n_matrices_ = lister.n_matrices;
+  for (const FileTensor& tensor : file_tensors(model, false)) {
+    const TensorLine& first = *tensor.parts.front();
+    size_t count = 1;
+    for (const int64_t n : tensor.shape) count *= static_cast<size_t>(n);
+    list_.push_back({tensor.name, first.ours, tensor.shape, size_, count, split_layer(first.ours).first, first.weight != nullptr,
+                     tensor.by_columns});
+    size_ += (count + kBorder - 1) / kBorder * kBorder;
+  }
+  for (const TensorLine& line : model.tensors()) n_matrices_ += line.weight != nullptr ? 1 : 0;
   weights_ = FloatBuffer(size_);
   gradients_ = bind(model);
 }
@@ -153,8 +77,38 @@ Parameters::Parameters(Model& model, Grads grads) : model_(&model), grads_(grads
 ParameterGradients Parameters::bind(Model& model) const {
   ParameterGradients gradients =
       grads_ == Grads::none ? ParameterGradients() : ParameterGradients(size_, grads_ == Grads::first_sets ? n_matrices_ : 0);
-  Binder binder(list_, weights_.data(), gradients);
-  model.tensors(binder);
+  std::map<std::string_view, const Parameter*> places;
+  for (const Parameter& p : list_) places[p.name] = &p;
+  float* const weights = weights_.data();
+  size_t matrix = 0;
+  for (const TensorLine& line : model.tensors()) {  // copies what is there and points the model at the copies
+    const Parameter& p = *places.at(line.huggingface);
+    const auto first = static_cast<size_t>(line.first_output());
+    if (line.vector != nullptr) {
+      Vector& vector = *line.vector;
+      const size_t begin = p.begin + first;
+      if (vector.data != nullptr)
+        for (int64_t i = 0; i < line.out.size; ++i) weights[begin + static_cast<size_t>(i)] = vector.at<float>(i);
+      vector.name = p.name;
+      vector.data = weights + begin;
+      vector.dtype = DType::f32;
+      vector.size = line.out.size;
+      if (gradients.data() != nullptr) vector.grad = {gradients.data() + begin, 1};
+      continue;
+    }
+    Weight& weight = *line.weight;
+    const auto row = static_cast<size_t>(p.shape[1]);
+    const size_t begin = p.begin + (p.by_columns ? first : first * row);
+    if (weight.data != nullptr) copy_matrix(line, weights, begin, row);
+    weight.name = p.name;
+    weight.data = reinterpret_cast<const std::byte*>(weights + begin);
+    weight.dtype = DType::f32;
+    weight.out = line.out.size;
+    weight.in = line.in.size;
+    weight.by_columns = p.by_columns;
+    weight.stride = row * sizeof(float);
+    if (gradients.data() != nullptr) gradients.bind(matrix++, weight, begin, row);
+  }
   return gradients;
 }
 
@@ -176,8 +130,15 @@ Parameters::Parameters(Adapter& adapter) {
 
 Parameters::~Parameters() {
   if (model_ == nullptr) return;
-  Unbinder unbinder;
-  model_->tensors(unbinder);
+  for (const TensorLine& line : model_->tensors()) {
+    if (line.weight != nullptr) {
+      line.weight->data = nullptr;
+      line.weight->grad = {};
+    } else {
+      line.vector->data = nullptr;
+      line.vector->grad = {};
+    }
+  }
 }
 
 int64_t Parameters::count() const {

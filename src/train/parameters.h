@@ -16,7 +16,7 @@ namespace vitrine {
 /// Errors: RunError with the size if there is no memory.
 void* zero_bytes(size_t bytes);
 
-/// n numbers, zero at first, as zero_bytes() gives them.
+/// n values, zero at first, as zero_bytes() gives them.
 template <class T>
 class Buffer {
  public:
@@ -40,7 +40,7 @@ struct Parameter {
   std::string name;             // in the file
   std::string ours;             // of its first part: "blocks.3.attn.W_Q"
   std::vector<int64_t> shape;   // in the file
-  size_t begin = 0, count = 0;  // its numbers in every buffer
+  size_t begin = 0, count = 0;  // its values in every buffer
   int64_t layer = -1;           // of the block it belongs to; -1: none
   bool matrix = false;
   bool by_columns = false;  // the file stores [in, out]
@@ -51,12 +51,12 @@ class ParameterGradients {
  public:
   ParameterGradients() = default;
   /// unset_matrices: so many of the model's matrices may begin a step unset (GradTarget::unset) instead of as zeros.
-  explicit ParameterGradients(size_t numbers, size_t unset_matrices = 0)
-      : numbers_(numbers), matrices_(std::make_unique<Matrix[]>(unset_matrices)), n_matrices_(unset_matrices) {}
+  explicit ParameterGradients(size_t count, size_t unset_matrices = 0)
+      : values_(count), matrices_(std::make_unique<Matrix[]>(unset_matrices)), n_matrices_(unset_matrices) {}
 
-  float* data() const { return numbers_.data(); }
-  size_t size() const { return numbers_.size(); }
-  /// Binds the gradient of a matrix, the i-th of the model, whose numbers begin at `begin`.
+  float* data() const { return values_.data(); }
+  size_t size() const { return values_.size(); }
+  /// Binds the gradient of a matrix, the i-th of the model, whose values begin at `begin`.
   void bind(size_t i, Weight& weight, size_t begin, size_t stride) const;
   /// The matrices that may are unset from now on.
   void unset() const;
@@ -68,7 +68,7 @@ class ParameterGradients {
     bool unset = false;
     const Weight* weight = nullptr;
   };
-  FloatBuffer numbers_;
+  FloatBuffer values_;
   std::unique_ptr<Matrix[]> matrices_;  // stay where they are
   size_t n_matrices_ = 0;
 };
@@ -80,7 +80,7 @@ class Parameters {
   /// first_sets: a step's first contribution to a matrix's gradient sets it, so that nobody need zero it in between.
   enum class Grads : uint8_t { none, added, first_sets };
   explicit Parameters(Model& model, Grads grads = Grads::added);
-  /// The numbers of an adapter alone: the model beside it stays where it lies and gets no gradients.
+  /// The values of an adapter alone: the model beside it stays where it lies and gets no gradients.
   explicit Parameters(Adapter& adapter);
   ~Parameters();
   Parameters(const Parameters&) = delete;

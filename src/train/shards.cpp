@@ -6,8 +6,8 @@
 namespace vitrine {
 namespace {
 
-constexpr size_t kBucket = size_t{1} << 20;     // numbers: long enough for a link's full speed, short enough to begin early
-constexpr size_t kBorder = 64 / sizeof(float);  // parts begin on one
+constexpr size_t kBucket = size_t{1} << 20;            // values: long enough for a link's full speed, short enough to begin early
+constexpr size_t kPartAlignment = 64 / sizeof(float);  // parts begin on one
 
 }  // namespace
 
@@ -38,7 +38,7 @@ Shards::Shards(const Parameters& parameters, Comm& comm) : parameters_(parameter
   });
   const auto ranks = static_cast<size_t>(comm.size()), rank = static_cast<size_t>(comm.rank());
   for (const auto& [range, layer] : pieces) {
-    const size_t part = ((range.end - range.begin + ranks - 1) / ranks + kBorder - 1) / kBorder * kBorder;
+    const size_t part = ((range.end - range.begin + ranks - 1) / ranks + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
     Bucket bucket{layer, {}};
     for (size_t r = 0; r <= ranks; ++r) bucket.cuts.push_back(std::min(range.begin + r * part, range.end));
     if (bucket.cuts[rank] < bucket.cuts[rank + 1]) mine_.push_back({bucket.cuts[rank], bucket.cuts[rank + 1]});

@@ -1,5 +1,5 @@
 #pragma once
-// Which rank keeps which numbers. Every rank has all weights and gradients; the optimiser's state of a number is on one rank
+// Which rank keeps which values. Every rank has all weights and gradients; the optimiser's state of a number is on one rank
 // alone, which sums its gradient over ranks, takes the step for it, and sends the weight to the others (the first stage of
 // ZeRO, arXiv:1910.02054, section 5.1). A rank then holds 1 / ranks of the state, and sends no more than plain summing does.
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace vitrine {
 
-/// The numbers of all parameters lie in buckets, in the order in which a backward pass completes their gradients; each bucket
+/// The values of all parameters lie in buckets, in the order in which a backward pass completes their gradients; each bucket
 /// is cut into a part for every rank, so that all links are used all the time.
 class Shards final : public BackwardWatch {
  public:
@@ -27,13 +27,13 @@ class Shards final : public BackwardWatch {
   // While a backward pass runs, buckets whose blocks are done are summed.
   void node_done() override { comm_.advance(); }
   void block_done(int layer) override;
-  /// After the pass: sums what is left, and sets the gradients of others' numbers to zero. Then this rank's are those of the
+  /// After the pass: sums what is left, and sets the gradients of others' values to zero. Then this rank's are those of the
   /// whole batch.
   void finish_gradients(ThreadPool& pool);
 
   /// Gives every rank the weights that their keepers have changed.
   void share_weights();
-  /// `whole` holds the numbers of mine() in their places. Rank 0's becomes everybody's; those of other ranks may be
+  /// `whole` holds the values of mine() in their places. Rank 0's becomes everybody's; those of other ranks may be
   /// overwritten, too.
   void gather(float* whole) const;
 

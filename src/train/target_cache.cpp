@@ -23,9 +23,9 @@ namespace vitrine {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr uint64_t kFormat = 1;
+constexpr uint64_t kCacheFormat = 1;
 
-std::string reason() { return std::strerror(errno); }
+std::string cause() { return std::strerror(errno); }
 
 uint64_t checksum_of(uint64_t sequence, std::span<const std::byte> content) {
   return std::max<uint64_t>(1, shard_checksum(sequence + 1, content));
@@ -56,13 +56,13 @@ TargetCache::TargetCache(const std::string& folder, const Json& identity, int64_
                          const std::string& where)
     : where_(where), path_(folder + "/targets.bin"), rows_(static_cast<size_t>(sequence_length)), k_(static_cast<size_t>(k)) {
   Json whole = identity;
-  whole["format"] = kFormat;
+  whole["format"] = kCacheFormat;
   whole["sequence_length"] = sequence_length;
   whole["top_k"] = k;
   check_identity(folder, whole, where);
   record_.resize(record_bytes());
   file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (file_ < 0) throw InputError(where + ": " + path_ + " cannot be opened: " + reason());
+  if (file_ < 0) throw InputError(where + ": " + path_ + " cannot be opened: " + cause());
 }
 
 TargetCache::~TargetCache() {
@@ -77,7 +77,7 @@ bool TargetCache::read(uint64_t sequence, TopTokens& to) {
     const ssize_t n =
         ::pread(file_, record_.data() + got, record_.size() - got, static_cast<off_t>(sequence * record_.size() + got));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw RunError(path_ + ": cannot be read: " + reason());
+    if (n < 0) throw RunError(path_ + ": cannot be read: " + cause());
     if (n == 0) return false;  // the file ends before it
     got += static_cast<size_t>(n);
   }
@@ -104,7 +104,7 @@ void TargetCache::write(uint64_t sequence, const TopTokens& from, size_t first) 
         ::pwrite(file_, record_.data() + put, record_.size() - put, static_cast<off_t>(sequence * record_.size() + put));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0)
-      throw RunError(path_ + ": cannot be written: " + reason() +
+      throw RunError(path_ + ": cannot be written: " + cause() +
                      ". Make room and go on with --resume; what was stored before is intact");
     put += static_cast<size_t>(n);
   }

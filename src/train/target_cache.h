@@ -9,7 +9,7 @@
 
 namespace vitrine {
 
-/// A folder with index.json, which says what the numbers depend on, and targets.bin: a record for each sequence of a run, in
+/// A folder with index.json, which says what the values depend on, and targets.bin: a record for each sequence of a run, in
 /// the order in which training reads them, at record number · record size. Little-endian:
 ///   u64  checksum of the number and of what follows; 0: not computed yet
 ///   i32  tokens [sequence_length, k]
@@ -17,7 +17,7 @@ namespace vitrine {
 /// A record that a killed run left half-written does not fit its checksum and counts as not computed.
 class TargetCache {
  public:
-  /// identity   what the numbers depend on: {"teacher": …, "seed": …}
+  /// identity   what the values depend on: {"teacher": …, "seed": …}
   /// where      of the configuration, for messages
   /// Errors: InputError for a folder that cannot be made, holds something else or was made for another identity, naming what
   /// differs and both values.

@@ -46,7 +46,7 @@ struct TrainResult {
 /// Runs a configuration to its end.
 /// resume: goes on from the newest checkpoint in `out`, to the same bits as if the run had never stopped; from the beginning
 /// if there is none yet. Errors: InputError for a configuration that does not fit the model, the data, the folder or the
-/// memory (with numbers); RunError for NaN (with layer and op) and from the disk.
+/// memory (with the numbers); RunError for NaN (with layer and op) and from the disk.
 /// comm: the ranks that train together, all of which call this with the same configuration; null: this process alone. Each has
 /// its part of every batch. Rank 0 alone writes, samples and calls `events`, except `stop`, which any rank may answer. If a
 /// rank throws, the others wait for it until Comm::abort ends them.

@@ -178,7 +178,7 @@ TEST(LanguageModel, EditsFlowOn) {
   const auto silent =
       model.trace(ids, {"resid_pre.2", "resid_post.2", "attn_out.2"}, {fill("attn_out.2", 0), fill("mlp_out.2", 0)});
   EXPECT_EQ(silent.at("blocks.2.hook_resid_post").values, silent.at("blocks.2.hook_resid_pre").values);
-  EXPECT_EQ(silent.at("blocks.2.hook_attn_out").values, vitrine::Numbers(5 * 48, 0.0f));  // the edited value is kept
+  EXPECT_EQ(silent.at("blocks.2.hook_attn_out").values, vitrine::FloatVector(5 * 48, 0.0f));  // the edited value is kept
   // And the prediction is that of the edited run.
   const auto plain = model.predict(ids, {.top = 512}),
              edited = model.predict(ids, {.top = 512, .edits = {fill("attn_out.2", 0)}});

@@ -6,6 +6,7 @@
 
 #include "cli/program.h"
 #include "io/safetensors.h"
+#include "support/golden.h"
 
 namespace vitrine {
 namespace {
@@ -143,7 +144,7 @@ TEST(ExplainCommand, TakesQuantisedFilesIdsAndOneToken) {
     ASSERT_EQ(outcome.code, 0) << name << outcome.err;
     EXPECT_EQ(outcome.json()["prompt"]["text"], nullptr) << name;
   }
-  for (const char* name : {"classic_post", "classic_pre", "gemma", "gemma2", "gpt2_a", "gpt2_b", "llama", "mistral", "qwen2"}) {
+  for (const std::string& name : Golden::all()) {
     const Outcome outcome = vitrine({"explain", "--tokens", "5", "--model", golden_model(name), "--out", scratch / "one.html"});
     EXPECT_EQ(outcome.code, 0) << name << outcome.err;
   }

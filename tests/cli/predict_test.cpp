@@ -114,6 +114,18 @@ TEST(Predict, TableForPeople) {
   EXPECT_CONTAINS(all.out, "[▁time]");  // the piece that came
 }
 
+TEST(Predict, TableOfIdsShowsTheirPieces) {
+  const Json& gold = tales()[0];
+  std::string ids;
+  for (const Json& id : gold["ids"]) ids += (ids.empty() ? "" : ",") + id.dump();
+  EXPECT_EQ(vitrine({"predict", "--tokens", ids, "--top", "3"}).out,
+            vitrine({"predict", gold["text"].get<std::string>(), "--top", "3"}).out);
+  EXPECT_EQ(vitrine({"predict", "--tokens", ids, "--all-positions"}).out,
+            vitrine({"predict", gold["text"].get<std::string>(), "--all-positions"}).out);
+  // Without a tokenizer an id is all there is.
+  EXPECT_CONTAINS(vitrine({"predict", "--tokens", "5", "--all-positions", "--model", golden_model("gpt2_b")}).out, "    0  5  ");
+}
+
 TEST(Generate, ShippedModelGivesTheReferencesText) {
   for (const Json& gold : tales()) {
     const Json& ids = gold["greedy_new_ids"];

@@ -1,11 +1,11 @@
 // Any bytes as a chat template: refused with its line, or a valid text within the limits whose spans lie inside it. Rendering
 // the same template again gives the same text.
-#include "generate/jinja.h"
+#include "jinja/jinja.h"
 
 #include <string_view>
 
 #include "base/error.h"
-#include "generate/jinja/unicode.h"
+#include "jinja/unicode.h"
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "engine/logits.h"
 #include "generate/select.h"
 #include "io/safetensors.h"
 
@@ -238,22 +239,6 @@ TEST(SamplingOptions, OrderAndRecipe) {
   options.logit_bias = {{4, -INFINITY}};
   EXPECT_EQ(sampling_recipe(options).dump(),
             R"({"choice":"drawn","rules":[{"bias":{"4":"-inf"}},{"temperature":0.5},{"top_k":3}],"seed":7})");
-}
-
-TEST(TopLogprobs, LikeliestFirst) {
-  const std::vector<float> logits = {1, 4, 2, 4};
-  const auto top = top_logprobs(logits, 3);
-  ASSERT_EQ(top.size(), 3u);
-  EXPECT_EQ(top[0].token, 1);
-  EXPECT_EQ(top[1].token, 3);
-  EXPECT_EQ(top[2].token, 2);
-  const double total = std::log(std::exp(1.0) + 2 * std::exp(4.0) + std::exp(2.0));
-  EXPECT_NEAR(top[0].logprob, 4 - total, 1e-6);
-  EXPECT_NEAR(top[2].logprob, 2 - total, 1e-6);
-  EXPECT_EQ(top_logprobs(logits, 100).size(), 4u);
-  std::vector<float> row = logits;
-  log_softmax(row);
-  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(row[i], logits[i] - total, 1e-6);
 }
 
 TEST(Select, FirstCrossingEqualsASort) {

@@ -62,7 +62,7 @@ TEST_P(AttributionOf, HookGradientsAgreeWithAutograd) {
     EXPECT_EQ(got.shape, want.shape);
     float largest = 0;
     for (const float x : want) largest = std::max(largest, std::abs(x));
-    EXPECT_CLOSE(got.numbers, want, (Tolerance{.abs = 1e-4 * static_cast<double>(largest), .rel = 0}));
+    EXPECT_CLOSE(got.values, want, (Tolerance{.abs = 1e-4 * static_cast<double>(largest), .rel = 0}));
   };
   for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer) {
     const std::string n = std::to_string(layer);
@@ -74,7 +74,7 @@ TEST_P(AttributionOf, HookGradientsAgreeWithAutograd) {
   // Without the table of logits the same gradients come from the fused loss.
   const HookGradients fused = hook_gradients(engine, ids, ids, std::vector<std::string>{"blocks.0.hook_resid_pre"});
   EXPECT_NEAR(fused.loss, found.loss, 1e-5);
-  EXPECT_CLOSE(fused.values.at(0).at("blocks.0.hook_resid_pre").numbers, found.values.at(0).at("blocks.0.hook_resid_pre").numbers,
+  EXPECT_CLOSE(fused.values.at(0).at("blocks.0.hook_resid_pre").values, found.values.at(0).at("blocks.0.hook_resid_pre").values,
                (Tolerance{.abs = 1e-6, .rel = 1e-4}));
 }
 
@@ -145,11 +145,11 @@ TEST(HookGradients, OfSeveralSequencesAreThoseOfTheWholeMean) {
     const HookGradients alone = hook_gradients(engine, {&both[i], 1}, {&labels[i], 1}, hooks);
     const auto share = static_cast<double>(alone.scored) / 5;
     loss += alone.loss * share;
-    Numbers expected = alone.values[0].at("blocks.1.hook_resid_pre").numbers;
+    FloatVector expected = alone.values[0].at("blocks.1.hook_resid_pre").values;
     for (float& x : expected) x = static_cast<float>(x * share);
     const Recorder::Value& got = found.values[i].at("blocks.1.hook_resid_pre");
     EXPECT_EQ(got.shape, (std::vector<int64_t>{2, engine.shape().d_model}));
-    EXPECT_CLOSE(got.numbers, expected, (Tolerance{.abs = 1e-9, .rel = 1e-6}));
+    EXPECT_CLOSE(got.values, expected, (Tolerance{.abs = 1e-9, .rel = 1e-6}));
   }
   EXPECT_NEAR(found.loss, loss, 1e-6);
   EXPECT_NEAR(found.loss, loss_gradients(engine, both, labels).loss, 1e-5);
@@ -161,10 +161,10 @@ TEST(HookGradients, AreZeroWhereNothingScoredDependsOnAValue) {
   const HookGradients found = hook_gradients(engine, ids, labels, std::vector<std::string>{"hook_embed"});
   const Recorder::Value &first = found.values[0].at("hook_embed"), &second = found.values[1].at("hook_embed");
   const auto d = static_cast<size_t>(engine.shape().d_model);
-  ASSERT_EQ(first.numbers.size(), 4 * d);
-  EXPECT_NE(first.numbers[0], 0);
-  for (size_t i = 2 * d; i < 4 * d; ++i) EXPECT_EQ(first.numbers[i], 0) << "label 2 is scored against position 1";
-  EXPECT_EQ(second.numbers, Numbers(2 * d, 0.0f));
+  ASSERT_EQ(first.values.size(), 4 * d);
+  EXPECT_NE(first.values[0], 0);
+  for (size_t i = 2 * d; i < 4 * d; ++i) EXPECT_EQ(first.values[i], 0) << "label 2 is scored against position 1";
+  EXPECT_EQ(second.values, FloatVector(2 * d, 0.0f));
   EXPECT_CONTAINS(message_of<InputError>(
                       [&] { hook_gradients(engine, {&ids[1], 1}, {&labels[1], 1}, std::vector<std::string>{"hook_embed"}); }),
                   "no position is scored");
@@ -184,7 +184,7 @@ TEST(HookGradients, AreWrittenByTrace) {
     for (const auto& [hook, value] : expected.values[i]) {
       const GoldenTensor got = golden_tensor(file, "grad." + hook + "#" + std::to_string(i));
       EXPECT_EQ(got.shape, value.shape);
-      EXPECT_TRUE(std::ranges::equal(got.values, value.numbers));
+      EXPECT_TRUE(std::ranges::equal(got.values, value.values));
     }
 }
 

@@ -125,7 +125,7 @@ TEST_P(CircuitsOfModels, AreWhatTheModelComputes) {
   const std::vector<std::string> hooks = {block + "hook_resid_pre", block + "ln1.hook_scale", block + "attn.hook_attn_scores",
                                           block + "attn.hook_pattern", block + "attn.hook_result"};
   const Recorder seen = trace_to_memory(engine, ids, hooks);
-  const auto numbers = [&](size_t i) -> const Numbers& { return seen.values().at(hooks[i]).numbers; };
+  const auto numbers = [&](size_t i) -> const FloatVector& { return seen.values().at(hooks[i]).values; };
   const auto n = static_cast<int64_t>(ids.size());
   const auto row = [&](int64_t i) { return numbers(0).data() + i * d; };
   const auto scale = [&](int64_t i) { return static_cast<double>(numbers(1)[static_cast<size_t>(i)]); };
@@ -156,8 +156,7 @@ TEST_P(CircuitsOfModels, AreWhatTheModelComputes) {
   EXPECT_TRUE((close_to<double, float>(written, result, Tolerance{.abs = 2e-5, .rel = 1e-4})));
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, CircuitsOfModels,
-                         testing::Values("gpt2_a", "gemma", "gemma2", "llama", "mistral", "qwen2", "classic_pre", "classic_post"),
+INSTANTIATE_TEST_SUITE_P(Golden, CircuitsOfModels, testing::ValuesIn(Golden::with("circuits")),
                          [](const auto& test) { return test.param; });
 
 // GGUF's copies turn neighbouring components and hold 1 + w: the circuits are the same.

@@ -46,7 +46,7 @@ TEST(Compare, NumbersAreThoseOfBothTraces) {
   for (size_t layer = 0; layer < 3; ++layer) {
     const std::string block = "blocks." + std::to_string(layer);
     const auto both = [&](const std::string& name) {
-      return std::pair(std::cref(of_a.values().at(name).numbers), std::cref(of_b.values().at(name).numbers));
+      return std::pair(std::cref(of_a.values().at(name).values), std::cref(of_b.values().at(name).values));
     };
     const auto [x, y] = both(block + ".hook_resid_post");
     const size_t d = x.get().size() / n;
@@ -80,7 +80,7 @@ TEST(Compare, NumbersAreThoseOfBothTraces) {
     EXPECT_LT(ours.attention_head, a.shape().n_heads);
   }
   // KL of the tables, by the definition.
-  const auto &za = of_a.values().at("hook_logits").numbers, &zb = of_b.values().at("hook_logits").numbers;
+  const auto &za = of_a.values().at("hook_logits").values, &zb = of_b.values().at("hook_logits").values;
   const size_t vocab = za.size() / n;
   for (size_t r = 0; r < n; ++r) {
     double sa = 0, sb = 0, kl = 0;

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <optional>
 
-#include "generate/engine.h"
+#include "engine/engine.h"
 #include "inspect/trace.h"
 #include "io/huggingface.h"
 #include "support/golden.h"
@@ -48,7 +48,7 @@ WalkThrough walk_through(Engine& engine, const std::vector<int32_t>& ids) {
   const std::vector<std::string> hooks = {"blocks.*.hook_resid_*", "blocks.*.hook_attn_out", "blocks.*.hook_mlp_out",
                                           "ln_final.hook_normalized"};
   const Recorder seen = trace_to_memory(engine, ids, hooks);
-  const auto numbers = [&](const std::string& name) -> const Numbers& { return seen.values().at(name).numbers; };
+  const auto numbers = [&](const std::string& name) -> const FloatVector& { return seen.values().at(name).values; };
   const auto d = static_cast<size_t>(engine.shape().d_model);
   const std::string last = "blocks." + std::to_string(engine.shape().n_layers - 1) + ".hook_resid_post";
   for (size_t t = 0; t < ids.size(); ++t) {

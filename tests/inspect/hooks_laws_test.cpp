@@ -10,7 +10,7 @@
 #include <numeric>
 #include <set>
 
-#include "generate/engine.h"
+#include "engine/engine.h"
 #include "ops/recorder.h"
 #include "support/golden.h"
 
@@ -41,7 +41,7 @@ std::vector<T> run(Engine& engine, const Step& step, Listener* listener = nullpt
 using Values = std::map<std::string, Recorder::Value, std::less<>>;
 
 Values everything(Engine& engine, std::span<const int32_t> ids, const std::string& pattern = "*") {
-  Recorder seen({{.pattern = pattern}});
+  Recorder seen({{.glob = pattern}});
   run(engine, Step::of(ids), &seen);
   return std::move(seen).take_values();
 }
@@ -59,7 +59,7 @@ class Transplant final : public Listener {
       return {};
     }
     const Recorder::Value& other = donor_.find(name)->second;
-    return {const_cast<float*>(other.numbers.data()), DType::f32, value.shape()};
+    return {const_cast<float*>(other.values.data()), DType::f32, value.shape()};
   }
 
  private:
@@ -80,7 +80,7 @@ class EveryHook : public testing::TestWithParam<std::string> {
     for (const auto& [name, value] : seen) {
       const GoldenTensor expected = golden_tensor(file, name);
       EXPECT_EQ(value.shape, expected.shape) << name;
-      EXPECT_TRUE((close_to<float, float>(value.numbers, expected.values, gold.tolerance(), expected.shape))) << name;
+      EXPECT_TRUE((close_to<float, float>(value.values, expected.values, gold.tolerance(), expected.shape))) << name;
     }
   }
   Golden gold;
@@ -100,7 +100,7 @@ TEST_P(EveryHook, IsWhatTheReferenceComputes) {
 }
 
 TEST_P(EveryHook, IsTheSameInChunksThroughTheCache) {
-  Recorder seen({{.pattern = "*"}});
+  Recorder seen({{.glob = "*"}});
   const auto cache = engine.make_cache(static_cast<int64_t>(ids.size()));
   CacheSequence sequence = cache->sequence();
   for (const auto& [begin, n] : {std::pair(0, 4), std::pair(4, 1), std::pair(5, 5)}) {
@@ -123,7 +123,7 @@ TEST_P(EveryHook, TheStreamOfAnotherPromptGivesThatPromptsLogits) {
     Put(const std::string& name, const Recorder::Value& value) : name_(name), value_(value) {}
     bool wants(std::string_view name) const override { return name == name_; }
     Tensor see(Context&, std::string_view, const Tensor& value) override {
-      return {const_cast<float*>(value_.numbers.data()), DType::f32, value.shape()};
+      return {const_cast<float*>(value_.values.data()), DType::f32, value.shape()};
     }
 
    private:
@@ -180,7 +180,7 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
       if (put.empty() || !donor.contains(block + to)) continue;
       Transplant transplant(donor, put);
       run(engine, Step::of(ids), &transplant);
-      const Numbers &made = transplant.seen.at(block + to).numbers, &expected = donor.at(block + to).numbers;
+      const FloatVector &made = transplant.seen.at(block + to).values, &expected = donor.at(block + to).values;
       if (to == "attn.hook_out") {  // replaced results are summed head by head, W_O's product is not
         EXPECT_CLOSE(made, expected, (Tolerance{.abs = 1e-5, .rel = 1e-5})) << block << to;
       } else {
@@ -287,7 +287,7 @@ TEST_P(StoredType, ListeningChangesNoLogit) {
     return most;
   };
   for (const std::string& hook : engine.model().hook_names()) {
-    Recorder seen({{.pattern = hook}});
+    Recorder seen({{.glob = hook}});
     if (!stepwise(hook)) {
       EXPECT_EQ(run(engine, step, &seen), alone) << hook;
     } else if (std::get<1>(GetParam())) {  // else operands are rounded to 8 bits, where another last bit of an input may show
@@ -319,7 +319,7 @@ TEST_P(StoredType, AHeadsResultIsItsPartOfTheOutput) {
     std::vector<float> out;
   };
   const Step step = Step::of(some_ids(engine, 19));
-  Recorder seen({{.pattern = "blocks.1.attn.hook_result"}});
+  Recorder seen({{.glob = "blocks.1.attn.hook_result"}});
   run(engine, step, &seen);
   const Recorder::Value& result = seen.values().at("blocks.1.attn.hook_result");  // [row, head, component]
   const int64_t heads = result.shape[1], d = result.shape[2];
@@ -332,7 +332,7 @@ TEST_P(StoredType, AHeadsResultIsItsPartOfTheOutput) {
     std::vector<float> added, expected;
     for (int64_t r = 0; r < result.shape[0]; ++r)
       for (int64_t j = 0; j < d; ++j) {
-        added.push_back(result.numbers[static_cast<size_t>((r * heads + h) * d + j)]);
+        added.push_back(result.values[static_cast<size_t>((r * heads + h) * d + j)]);
         expected.push_back(listener.out[static_cast<size_t>(r * d + j)] - bias[static_cast<size_t>(r * d + j)]);
       }
     EXPECT_CLOSE(added, expected, (Tolerance{.abs = 1e-6, .rel = 1e-5})) << "head " << h;
@@ -357,7 +357,7 @@ TEST_P(StoredType, ListeningWhileDecodingChangesNoLogit) {
   const std::vector<float> alone = decode(nullptr);
   for (const char* hook :
        {"blocks.*.hook_resid_*", "blocks.*.attn.hook_z", "*.hook_normalized", "blocks.*.mlp.*", "hook_logits"}) {
-    Recorder seen({{.pattern = hook}});
+    Recorder seen({{.glob = hook}});
     EXPECT_EQ(decode(&seen), alone) << hook;
     EXPECT_FALSE(seen.values().empty()) << hook;
   }

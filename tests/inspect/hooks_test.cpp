@@ -45,7 +45,7 @@ TEST_P(HooksOfEveryFamily, ShapesAreKnownBeforeTheRun) {
       for (const Capture& capture : captures) {
         const Recorder::Value& value = seen.values().at(capture.name);
         EXPECT_EQ(capture.shape, value.shape) << capture.name;
-        bytes += value.numbers.size() * sizeof(float);
+        bytes += value.values.size() * sizeof(float);
       }
       EXPECT_EQ(capture_bytes(captures), bytes);
     }
@@ -61,7 +61,7 @@ TEST_P(HooksOfEveryFamily, TakenValuesEqualCopiedOnes) {
   ASSERT_EQ(taken.order(), copied.order());
   for (const auto& [name, value] : taken.values()) {
     EXPECT_EQ(value.shape, copied.values().at(name).shape) << name;
-    EXPECT_EQ(value.numbers, copied.values().at(name).numbers) << name;
+    EXPECT_EQ(value.values, copied.values().at(name).values) << name;
   }
 }
 
@@ -73,17 +73,17 @@ TEST_P(HooksOfEveryFamily, SlicesAreThatPartOfTheWhole) {
   const Recorder all = trace_to_memory(engine, ids, whole), some = trace_to_memory(engine, ids, sliced);
   const auto part = [&](const std::string& name, const std::vector<std::pair<int64_t, int64_t>>& cuts) {
     const Recorder::Value& value = all.values().at(name);
-    Numbers numbers;
-    const int64_t a = value.shape[0], b = value.shape[1], rest = static_cast<int64_t>(value.numbers.size()) / (a * b);
+    FloatVector numbers;
+    const int64_t a = value.shape[0], b = value.shape[1], rest = static_cast<int64_t>(value.values.size()) / (a * b);
     for (int64_t i = cuts[0].first; i < cuts[0].second; ++i)
       for (int64_t j = cuts[1].first; j < cuts[1].second; ++j)
-        for (int64_t k = 0; k < rest; ++k) numbers.push_back(value.numbers[static_cast<size_t>((i * b + j) * rest + k)]);
+        for (int64_t k = 0; k < rest; ++k) numbers.push_back(value.values[static_cast<size_t>((i * b + j) * rest + k)]);
     return numbers;
   };
   const ModelShape s = engine.shape();
-  EXPECT_EQ(some.values().at("blocks.0.attn.hook_pattern").numbers, part("blocks.0.attn.hook_pattern", {{1, 3}, {4, 6}}));
-  EXPECT_EQ(some.values().at("blocks.0.attn.hook_q").numbers, part("blocks.0.attn.hook_q", {{1, 2}, {s.n_heads - 1, s.n_heads}}));
-  EXPECT_EQ(some.values().at("blocks.0.hook_resid_post").numbers, part("blocks.0.hook_resid_post", {{2, 4}, {0, s.d_model}}));
+  EXPECT_EQ(some.values().at("blocks.0.attn.hook_pattern").values, part("blocks.0.attn.hook_pattern", {{1, 3}, {4, 6}}));
+  EXPECT_EQ(some.values().at("blocks.0.attn.hook_q").values, part("blocks.0.attn.hook_q", {{1, 2}, {s.n_heads - 1, s.n_heads}}));
+  EXPECT_EQ(some.values().at("blocks.0.hook_resid_post").values, part("blocks.0.hook_resid_post", {{2, 4}, {0, s.d_model}}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, HooksOfEveryFamily, testing::ValuesIn(Golden::all()),
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, HooksOfEveryFamily, testing::ValuesIn(Golden::a
 
 TEST(HookQuery, ReadsPatternsAndSlices) {
   const HookQuery q = parse_hook_query("blocks.*.attn.hook_pattern[heads=0:2,positions=-1]");
-  EXPECT_EQ(q.pattern, "blocks.*.attn.hook_pattern");
+  EXPECT_EQ(q.glob, "blocks.*.attn.hook_pattern");
   EXPECT_EQ(*q.heads->first, 0);
   EXPECT_EQ(*q.heads->end, 2);
   EXPECT_FALSE(q.heads->single);

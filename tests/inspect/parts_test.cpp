@@ -56,7 +56,7 @@ TEST_P(PartsOfEveryModel, AddUpToTheStreamAtEveryPointOfIt) {
       const Recorder::Value& whole = seen.values().at(name);
       for (size_t r = 0; r < parts.positions.size(); ++r) {
         const auto row =
-            std::span(whole.numbers)
+            std::span(whole.values)
                 .subspan(static_cast<size_t>(parts.positions[r] * parts.d_model), static_cast<size_t>(parts.d_model));
         // The stream is the model's own; watching the inside of attention runs its stepwise form.
         EXPECT_CLOSE(parts.stream_at(r), std::vector<float>(row.begin(), row.end()), Tolerance{.abs = 2e-5, .rel = 1e-4});
@@ -77,7 +77,7 @@ TEST_P(PartsOfEveryModel, AttributionPlusRemainderIsTheLogit) {
   const std::vector<int64_t> positions = {10, 0, 6};
   const std::vector<std::string> names = {"hook_logits"};
   const Recorder seen = trace_to_memory(engine, ids, names);
-  const Numbers& z = seen.values().at("hook_logits").numbers;
+  const FloatVector& z = seen.values().at("hook_logits").values;
   const LogitAttribution result = attribute_logits(engine, ids, tokens, positions);
   ASSERT_EQ(result.logits.size(), 9u);
   for (const LogitAttribution::Logit& logit : result.logits) {
@@ -145,7 +145,7 @@ TEST_P(PartsAgainstTransformers, PartsAttributionAndLens) {
   std::string names;
   for (const StreamPart& part : parts.parts) names += (names.empty() ? "" : ",") + part.name;
   EXPECT_EQ(names, file.metadata().at("parts"));
-  EXPECT_CLOSE(parts.numbers, golden_tensor(file, "parts"), Tolerance{.abs = 2e-5, .rel = 1e-4});
+  EXPECT_CLOSE(parts.values, golden_tensor(file, "parts"), Tolerance{.abs = 2e-5, .rel = 1e-4});
 
   const LogitAttribution attribution = attribute_logits(engine, ids, tokens, positions);
   std::vector<double> values, norm_bias, before_cap, logit;

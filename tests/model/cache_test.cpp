@@ -6,6 +6,7 @@
 #include "model/load.h"
 #include "support/close.h"
 #include "support/random_model.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {
@@ -81,7 +82,7 @@ class Runner {
   }
 
  private:
-  TemporaryDirectory directory_;
+  Scratch directory_;
   std::unique_ptr<OpenedModel> opened_;
   ThreadPool pool_{2};
   Context ctx_{pool_};

@@ -66,7 +66,7 @@ TEST_P(GoldenModel, LogitsHiddenStatesAndPatternsMatch) {
       for (int64_t layer = 0; layer < n_layers && gold.has(name + "/hidden.0"); ++layer) {
         SCOPED_TRACE("layer " + std::to_string(layer));
         const std::string block = "blocks." + std::to_string(layer) + ".";
-        EXPECT_CLOSE(seen.values().at(block + "hook_resid_pre").numbers, expected("hidden." + std::to_string(layer)),
+        EXPECT_CLOSE(seen.values().at(block + "hook_resid_pre").values, expected("hidden." + std::to_string(layer)),
                      gold.tolerance());
         if (gold.has(name + "/attn.0")) {
           const GoldenTensor pattern = gold[name + "/attn." + std::to_string(layer)].at(i);
@@ -76,12 +76,12 @@ TEST_P(GoldenModel, LogitsHiddenStatesAndPatternsMatch) {
             for (size_t q = 0; q < size; ++q)
               for (size_t k = 0; k < size; ++k)
                 if (prompt.mask[i][q] == 1 && prompt.mask[i][k] == 1) kept.push_back(pattern.values[(h * size + q) * size + k]);
-          EXPECT_CLOSE(seen.values().at(block + "attn.hook_pattern").numbers, kept, gold.tolerance());
+          EXPECT_CLOSE(seen.values().at(block + "attn.hook_pattern").values, kept, gold.tolerance());
         }
       }
       const std::string last = "blocks." + std::to_string(n_layers - 1) + ".hook_resid_post";
       if (gold.has(name + "/resid_final")) {
-        EXPECT_CLOSE(seen.values().at(last).numbers, expected("resid_final"), gold.tolerance());
+        EXPECT_CLOSE(seen.values().at(last).values, expected("resid_final"), gold.tolerance());
       }
       if (after_norm && gold.has(name + "/hidden.0")) {
         const std::span<const float> normed(x.data<float>(), static_cast<size_t>(x.count()));

@@ -24,12 +24,12 @@ class Change final : public Listener {
   bool wants(std::string_view name) const override { return name == name_; }
   Tensor see(Context&, std::string_view, const Tensor& value) override {
     ++times;
-    numbers = numbers_of(value);
-    for (float& x : numbers) x = f_(x);
-    return {numbers.data(), DType::f32, value.shape()};
+    values = numbers_of(value);
+    for (float& x : values) x = f_(x);
+    return {values.data(), DType::f32, value.shape()};
   }
   int times = 0;
-  std::vector<float> numbers;
+  std::vector<float> values;
 
  private:
   std::string name_;
@@ -96,13 +96,9 @@ TEST_P(Law, NeighboursInABatchChangeNoLogit) {
 }
 
 TEST_P(Law, HeadResultsAndTheBiasSumToTheOutput) {
-  struct Biases final : TensorTable {
-    std::map<std::string, const Vector*> found;
-    void matrix(Weight&, const TensorLine&) override {}
-    void vector(Vector& v, const TensorLine& line) override { found[line.ours] = &v; }
-  } biases;
-  opened_.model->tensors(biases);
-  // Walking the table has put nothing in place of the loaded weights.
+  std::map<std::string, const Vector*> biases;
+  for (const TensorLine& line : model().tensors())
+    if (line.vector != nullptr) biases[line.ours] = line.vector;
   Recorder seen({{"*hook_result"}, {"*attn.hook_out"}});
   run({tokens(11)}, {}, &seen);
   for (int64_t layer = 0; layer < model().shape().n_layers; ++layer) {
@@ -110,15 +106,15 @@ TEST_P(Law, HeadResultsAndTheBiasSumToTheOutput) {
     const Recorder::Value &result = seen.values().at(block + "hook_result"), &out = seen.values().at(block + "hook_out");
     const auto n_heads = static_cast<size_t>(model().shape().n_heads), d = static_cast<size_t>(model().shape().d_model);
     ASSERT_EQ(result.shape, (std::vector<int64_t>{11, static_cast<int64_t>(n_heads), static_cast<int64_t>(d)}));
-    const auto bias = biases.found.find(block + "b_O");
+    const auto bias = biases.find(block + "b_O");
     std::vector<double> sums;
     for (size_t r = 0; r < 11; ++r)
       for (size_t j = 0; j < d; ++j) {
-        double sum = bias == biases.found.end() ? 0 : bias->second->at<double>(static_cast<int64_t>(j));
-        for (size_t h = 0; h < n_heads; ++h) sum += static_cast<double>(result.numbers[(r * n_heads + h) * d + j]);
+        double sum = bias == biases.end() ? 0 : bias->second->at<double>(static_cast<int64_t>(j));
+        for (size_t h = 0; h < n_heads; ++h) sum += static_cast<double>(result.values[(r * n_heads + h) * d + j]);
         sums.push_back(sum);
       }
-    EXPECT_CLOSE(out.numbers, sums, (Tolerance{.abs = 1e-5, .rel = 1e-5}));
+    EXPECT_CLOSE(out.values, sums, (Tolerance{.abs = 1e-5, .rel = 1e-5}));
   }
 }
 
@@ -161,11 +157,11 @@ TEST_P(Law, AReplacedHookFlowsOn) {
     for (size_t i = 10 * vocab(); i < after.size(); ++i) most = std::max(most, std::abs(after[i] - alone[i]));
     EXPECT_GT(most, 1e-3f);
     EXPECT_EQ(rows(after, 0, 10), rows(alone, 0, 10));
-    Change same(hook, [](float x) { return x; });  // the same numbers from elsewhere
+    Change same(hook, [](float x) { return x; });  // the same values from elsewhere
     EXPECT_CLOSE(run(ids, {}, &same, 1), alone, close_);
   }
   Change last("hook_logits", [](float x) { return 2 * x; });
-  EXPECT_EQ(rows(run(ids, {}, &last, 1), 10, 13), last.numbers);
+  EXPECT_EQ(rows(run(ids, {}, &last, 1), 10, 13), last.values);
 }
 
 // The gradients of a model whose blocks run again in backward, on any number of threads, are those of everything kept.

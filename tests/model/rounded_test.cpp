@@ -51,7 +51,7 @@ class Rounded : public testing::TestWithParam<Case> {
 
   Scratch scratch_;
   OpenedModel opened_;
-  Checkpoint golden_ = open_safetensors(std::string(VITRINE_GOLDEN) + "/variants/rounded.safetensors");
+  Checkpoint golden_ = open_safetensors(std::string(VITRINE_GOLDEN) + "/rounded/" + GetParam().model + ".safetensors");
   ThreadPool pool_{2};
 };
 

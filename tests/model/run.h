@@ -40,7 +40,7 @@ inline Forward run_forward(const Model& model, const std::vector<int32_t>& ids, 
   const Tensor x = model.residual(ctx, step);
   Forward result;
   for (int64_t layer = 0; listen && layer < model.shape().n_layers; ++layer) {
-    const Numbers& stream = seen.values().at("blocks." + std::to_string(layer) + ".hook_resid_pre").numbers;
+    const FloatVector& stream = seen.values().at("blocks." + std::to_string(layer) + ".hook_resid_pre").values;
     result.hidden.emplace_back(stream.begin(), stream.end());
   }
   result.hidden.push_back(numbers_of(x));

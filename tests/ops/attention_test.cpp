@@ -149,8 +149,8 @@ TEST(Attention, PatternsSumToOneWhereTheyMayLookAndAreZeroElsewhere) {
   spec.window = 5;
   Recorder seen({{"attn.hook_pattern"}, {"attn.hook_attn_scores"}});
   run({12}, 2, 1, spec, &seen, 0, 1);
-  const Numbers &pattern = seen.values().at("attn.hook_pattern").numbers,
-                &scores = seen.values().at("attn.hook_attn_scores").numbers;
+  const FloatVector &pattern = seen.values().at("attn.hook_pattern").values,
+                    &scores = seen.values().at("attn.hook_attn_scores").values;
   for (size_t h = 0; h < 2; ++h)
     for (size_t i = 0; i < 12; ++i) {
       double sum = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gradients.h"
+#include "kernels/table.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
@@ -32,7 +33,7 @@ class Both {
     biases_.push_back(floats(bias ? out : 0, 0.5));
   }
 
-  size_t room = Tape::kRoom;  // of the tapes
+  size_t room = Tape::kSavedBytes;  // of the tapes
 
   /// The loss, then the gradients of all inputs, weights and biases.
   std::vector<std::vector<double>> run(DType type, int threads, const Function& f, bool bf16 = false) const {
@@ -55,7 +56,7 @@ class Both {
  private:
   struct Input {
     Shape shape;
-    std::vector<float> numbers;
+    std::vector<float> values;
   };
   struct Sizes {
     int64_t out, in;
@@ -105,7 +106,7 @@ class Both {
     std::vector<Tensor> inputs;
     for (const Input& input : inputs_) {
       inputs.push_back(ctx.empty(input.shape));
-      std::copy(input.numbers.begin(), input.numbers.end(), inputs.back().data<T>());
+      std::copy(input.values.begin(), input.values.end(), inputs.back().data<T>());
     }
     const Tensor loss = f(ctx, inputs, weights);
     tape.backward(ctx, loss);
@@ -199,7 +200,7 @@ TEST(Backward, KeptLogitsHardlyAddToTheMemory) {
     tape.backward(ctx, cross_entropy(ctx, x, {&w, 0}, labels_for(500, 400)));
     return tape.peak();
   };
-  const size_t logits = 500 * 400 * sizeof(float), without = peak(0), with = peak(Tape::kRoom);
+  const size_t logits = 500 * 400 * sizeof(float), without = peak(0), with = peak(Tape::kSavedBytes);
   EXPECT_LT(with, without + logits / 2);
 }
 

@@ -120,6 +120,31 @@ TEST(OpGradient, Norms) {
   check.expect_match([&](Context& ctx, const Inputs& x) { return layer_norm(ctx, "n", x[0], w, b, {.eps = 1e-3}); });
 }
 
+// Each head's vector by itself, as queries and keys are normalised; whole, and in steps where somebody listens.
+TEST(OpGradient, NormsOfHeads) {
+  Recorder seen({{"*"}});
+  const Step step = ragged({4});
+  for (const bool listened : {false, true}) {
+    GradientCheck check;
+    check.input({4, 3, 5});
+    const Vector& w = check.vector(5);
+    check.expect_match(
+        [&](Context& ctx, const Inputs& x) {
+          ctx.enter(step);
+          const Tensor y = rms_norm(ctx, "n", x[0], w, {.eps = 1e-3, .offset = 1});
+          EXPECT_EQ(y.shape(), x[0].shape());
+          return y;
+        },
+        listened ? &seen : nullptr, 20);
+  }
+  const auto heads_of = [&](const char* hook) {  // the recorder joins the rows of all runs
+    const std::vector<int64_t>& shape = seen.values().at(hook).shape;
+    return std::vector<int64_t>(shape.begin() + 1, shape.end());
+  };
+  EXPECT_EQ(heads_of("n.hook_scale"), (std::vector<int64_t>{3, 1}));
+  EXPECT_EQ(heads_of("n.hook_normalized"), (std::vector<int64_t>{3, 5}));
+}
+
 TEST(OpGradient, NormsInSteps) {
   Recorder seen({{"*"}});
   const Step step = ragged({4});

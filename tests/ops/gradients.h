@@ -15,15 +15,15 @@
 
 namespace vitrine {
 
-/// n numbers of about unit size; the same for the same seed.
+/// n values of about unit size; the same for the same seed.
 inline std::vector<double> noise(int64_t n, uint64_t seed, double size = 1) {
-  std::vector<double> numbers(static_cast<size_t>(n));
-  for (size_t i = 0; i < numbers.size(); ++i) {
+  std::vector<double> values(static_cast<size_t>(n));
+  for (size_t i = 0; i < values.size(); ++i) {
     const auto words = philox(seed, i, 0);
     const double u = (words[0] + 0.5) / 0x1p32, v = words[1] / 0x1p32;
-    numbers[i] = size * std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v);
+    values[i] = size * std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v);
   }
-  return numbers;
+  return values;
 }
 
 /// Parameters and inputs of a function of ops, the function itself, and its gradients.
@@ -37,40 +37,40 @@ class GradientCheck {
   void input(const Shape& shape, double size = 1) { inputs_.push_back({shape, noise(shape.count(), ++seed_, size)}); }
   const Weight& weight(int64_t out, int64_t in, bool by_columns = false, bool bias = false) {
     Param& p = *params_.emplace_back(std::make_unique<Param>());
-    p.numbers = noise(out * in, ++seed_, 0.7);
-    p.gradient.resize(p.numbers.size());
+    p.values = noise(out * in, ++seed_, 0.7);
+    p.gradient.resize(p.values.size());
     p.weight.name = "weight " + std::to_string(params_.size());
     p.weight.dtype = DType::f64;
     p.weight.out = out;
     p.weight.in = in;
     p.weight.by_columns = by_columns;
     p.weight.stride = sizeof(double) * static_cast<size_t>(by_columns ? out : in);
-    p.weight.data = reinterpret_cast<const std::byte*>(p.numbers.data());
+    p.weight.data = reinterpret_cast<const std::byte*>(p.values.data());
     p.weight.grad = {p.gradient.data(), static_cast<size_t>(by_columns ? out : in)};
     if (bias) p.weight.bias = vector(out);
     return p.weight;
   }
   const Vector& vector(int64_t n) {
     Param& p = *params_.emplace_back(std::make_unique<Param>());
-    p.numbers = noise(n, ++seed_, 0.7);
-    p.gradient.resize(p.numbers.size());
+    p.values = noise(n, ++seed_, 0.7);
+    p.gradient.resize(p.values.size());
     p.vector.name = "vector " + std::to_string(params_.size());
     p.vector.dtype = DType::f64;
     p.vector.size = n;
-    p.vector.data = p.numbers.data();
+    p.vector.data = p.values.data();
     p.vector.grad = {p.gradient.data(), 1};
     return p.vector;
   }
 
-  /// Compares the gradients of sum(y · random) at every input and parameter; `most` numbers of each, spread evenly.
+  /// Compares the gradients of sum(y · random) at every input and parameter; `most` values of each, spread evenly.
   void expect_match(const Function& f, Listener* listener = nullptr, int64_t most = 60) {
     listener_ = listener;
     for (const auto& p : params_) std::fill(p->gradient.begin(), p->gradient.end(), 0.0);
     run(f, true);
     for (size_t i = 0; i < inputs_.size(); ++i)
-      compare(f, "input " + std::to_string(i), inputs_[i].numbers, input_gradients_[i], most);
+      compare(f, "input " + std::to_string(i), inputs_[i].values, input_gradients_[i], most);
     for (size_t i = 0; i < params_.size(); ++i)
-      compare(f, "parameter " + std::to_string(i), params_[i]->numbers, params_[i]->gradient, most);
+      compare(f, "parameter " + std::to_string(i), params_[i]->values, params_[i]->gradient, most);
   }
   /// The value and, if asked, the gradients into input_gradients() and the parameters'.
   double run(const Function& f, bool gradients) {
@@ -83,7 +83,7 @@ class GradientCheck {
     Inputs inputs;
     for (const Input& i : inputs_) {
       inputs.push_back(ctx.empty(i.shape));
-      std::copy(i.numbers.begin(), i.numbers.end(), inputs.back().data<double>());
+      std::copy(i.values.begin(), i.values.end(), inputs.back().data<double>());
     }
     const Tensor y = f(ctx, inputs);
     const int64_t n = y.count();
@@ -114,28 +114,28 @@ class GradientCheck {
  private:
   struct Input {
     Shape shape;
-    std::vector<double> numbers;
+    std::vector<double> values;
   };
   struct Param {
-    std::vector<double> numbers, gradient;
+    std::vector<double> values, gradient;
     Weight weight;
     Vector vector;
   };
 
-  void compare(const Function& f, const std::string& what, std::vector<double>& numbers, const std::vector<double>& gradient,
+  void compare(const Function& f, const std::string& what, std::vector<double>& values, const std::vector<double>& gradient,
                int64_t most) {
     constexpr double kStep = 1e-5;
-    const size_t stride = 1 + numbers.size() / static_cast<size_t>(most);
+    const size_t stride = 1 + values.size() / static_cast<size_t>(most);
     double size = 0;
     for (const double g : gradient) size = std::max(size, std::abs(g));
     const std::vector<double> whole = gradient;  // run() may overwrite what the caller passed
-    for (size_t i = 0; i < numbers.size(); i += stride) {
-      const double before = numbers[i];
-      numbers[i] = before + kStep;
+    for (size_t i = 0; i < values.size(); i += stride) {
+      const double before = values[i];
+      values[i] = before + kStep;
       const double above = run(f, false);
-      numbers[i] = before - kStep;
+      values[i] = before - kStep;
       const double below = run(f, false);
-      numbers[i] = before;
+      values[i] = before;
       EXPECT_NEAR(whole[i], (above - below) / (2 * kStep), 1e-7 * (1 + size)) << what << " [" << i << "]";
     }
   }

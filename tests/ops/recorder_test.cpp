@@ -15,25 +15,25 @@ Recorder::Value heard(const HookRequest& request) {
   const Tensor value = ctx.empty({kRows, kHeads, kWidth});
   for (int64_t i = 0; i < value.count(); ++i) value.data<float>()[i] = static_cast<float>(i);
   Recorder recorder({request});
-  recorder.see(ctx, request.pattern, value);
-  return recorder.values().at(request.pattern);
+  recorder.see(ctx, request.glob, value);
+  return recorder.values().at(request.glob);
 }
 
 void expect_part(const Recorder::Value& got, int64_t first_row, int64_t rows, int64_t first_head, int64_t heads) {
   ASSERT_EQ(got.shape, (std::vector<int64_t>{rows, heads, kWidth}));
-  ASSERT_EQ(got.numbers.size(), static_cast<size_t>(rows * heads * kWidth));
-  auto at = got.numbers.begin();
+  ASSERT_EQ(got.values.size(), static_cast<size_t>(rows * heads * kWidth));
+  auto at = got.values.begin();
   for (int64_t r = first_row; r < first_row + rows; ++r)
     for (int64_t h = first_head; h < first_head + heads; ++h)
       for (int64_t i = 0; i < kWidth; ++i) ASSERT_EQ(*at++, number(r, h, i)) << r << " " << h << " " << i;
 }
 
 TEST(Recorder, KeepsLargeValuesWholeAndCut) {
-  expect_part(heard({"z"}), 0, kRows, 0, kHeads);                     // one stretch in several pieces
-  expect_part(heard({"z", {}, {7, 391}}), 7, 384, 0, kHeads);         // the same from within
-  expect_part(heard({"z", {1, 4}, {3, 399}}), 3, 396, 1, 3);          // many stretches
-  expect_part(heard({"z", {2, 3}, {0, 2}}), 0, 2, 2, 1);              // too little to share
-  EXPECT_TRUE(heard({"z", {}, {kRows, kRows + 5}}).numbers.empty());  // nothing
+  expect_part(heard({"z"}), 0, kRows, 0, kHeads);                    // one stretch in several pieces
+  expect_part(heard({"z", {}, {7, 391}}), 7, 384, 0, kHeads);        // the same from within
+  expect_part(heard({"z", {1, 4}, {3, 399}}), 3, 396, 1, 3);         // many stretches
+  expect_part(heard({"z", {2, 3}, {0, 2}}), 0, 2, 2, 1);             // too little to share
+  EXPECT_TRUE(heard({"z", {}, {kRows, kRows + 5}}).values.empty());  // nothing
 }
 
 TEST(Recorder, TakesWholeTensorsAndCopiesTheRest) {
@@ -54,14 +54,14 @@ TEST(Recorder, TakesWholeTensorsAndCopiesTheRest) {
     EXPECT_EQ(x.data<float>()[11], 11);  // goes on, unchanged
   }
   ctx.listen(nullptr);
-  const auto numbers = [&](const char* name) { return recorder.values().at(name).numbers; };
-  const Numbers all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-  EXPECT_EQ(recorder.values().at("a").numbers.data(), first);  // not a copy
+  const auto numbers = [&](const char* name) { return recorder.values().at(name).values; };
+  const FloatVector all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  EXPECT_EQ(recorder.values().at("a").values.data(), first);  // not a copy
   EXPECT_EQ(recorder.values().at("a").shape, (std::vector<int64_t>{3, 2, 2}));
   EXPECT_EQ(numbers("a"), all);
   EXPECT_EQ(numbers("b"), all);
-  EXPECT_EQ(numbers("part"), (Numbers{4, 5, 6, 7, 8, 9, 10, 11}));
-  EXPECT_EQ(numbers("row"), (Numbers{4, 5, 6, 7}));
+  EXPECT_EQ(numbers("part"), (FloatVector{4, 5, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(numbers("row"), (FloatVector{4, 5, 6, 7}));
 }
 
 }  // namespace

@@ -4,16 +4,17 @@
 
 #include <algorithm>
 
-#include "picture/observe.h"
-#include "picture/svg.h"
+#include "picture/data/observe.h"
+#include "picture/svg/svg.h"
 #include "support.h"
 #include "support/random_model.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {
 
 TEST(LongPrompts, TwoThousandTokensStayBelowThirtyMegabytes) {
-  TemporaryDirectory folder;
+  Scratch folder;
   write_random_model(folder.path(), small_gemma(2, 16));
   Engine engine(folder.path(), kF32);
   std::vector<int32_t> ids;

@@ -4,8 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "picture/draw.h"
-#include "picture/picture.h"
+#include "picture/data/document.h"
+#include "picture/page/page.h"
+#include "picture/svg/drawings.h"
 #include "support/golden.h"
 #include "support/scratch.h"
 

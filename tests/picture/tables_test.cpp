@@ -1,10 +1,11 @@
 // Pictures as text tables: the numbers of their data, in few rows.
-#include "picture/tables.h"
+#include "picture/data/tables.h"
 
 #include <gtest/gtest.h>
 
 #include "support.h"
 #include "support/random_model.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {
@@ -124,7 +125,7 @@ TEST_F(Tables, OfOneTokenHaveNoFlatness) {
 }
 
 TEST(LongTables, SayWhatTheyLeaveOut) {
-  const TemporaryDirectory folder;
+  const Scratch folder;
   write_random_model(folder.path(), {{"architectures", {"Gemma2ForCausalLM"}},
                                      {"model_type", "gemma2"},
                                      {"hidden_size", 8},

@@ -6,6 +6,7 @@
 #include "base/plural.h"
 #include "support.h"
 #include "support/random_model.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {
@@ -38,7 +39,7 @@ void every_text(const PictureJson& json, std::vector<std::string>& texts) {
 
 TEST(Words, OneTokenOneLayerOneHead) {
   EXPECT_EQ(ones_in_plural("1 tokens, 21 tokens, 1 token is"), std::vector<std::string>{"1 tokens"});
-  const TemporaryDirectory folder;
+  const Scratch folder;
   write_random_model(folder.path(), {{"architectures", {"GemmaForCausalLM"}},
                                      {"model_type", "gemma"},
                                      {"hidden_size", 4},
@@ -132,7 +133,7 @@ TEST(Words, BiasesWhereTheModelHasThem) {
   EXPECT_CONTAINS(words_of(classic, "output"), "logit[t, v] = x[t] · W_U[v] + b_U[v]\n");
   EXPECT_CONTAINS(words_of(classic, "attribution"), "for every MLP and for every bias.");
 
-  const TemporaryDirectory folder;
+  const Scratch folder;
   write_random_model(folder.path(), {{"architectures", {"LlamaForCausalLM"}},
                                      {"model_type", "llama"},
                                      {"hidden_size", 16},

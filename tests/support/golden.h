@@ -76,6 +76,14 @@ class Golden {
     std::sort(names.begin(), names.end());
     return names;
   }
+  /// Those of them whose name has a file in another folder of numbers as well, such as "gguf" or "circuits", sorted.
+  static std::vector<std::string> with(const std::string& folder) {
+    std::vector<std::string> names = all(), here;
+    for (const auto& entry : std::filesystem::directory_iterator(std::string(VITRINE_GOLDEN) + "/" + folder))
+      here.push_back(entry.path().stem().string());
+    std::erase_if(names, [&](const std::string& name) { return std::find(here.begin(), here.end(), name) == here.end(); });
+    return names;
+  }
 
   const std::string& dir() const { return dir_; }
   /// The Hugging Face directory, for resolve_model.

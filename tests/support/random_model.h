@@ -1,7 +1,7 @@
 #pragma once
-// A model of any configuration with random weights, written to a temporary directory. Needs vitrine_model.
-#include <cstdlib>
-#include <filesystem>
+// A model of any configuration with random weights, written to a directory. Needs vitrine_model.
+#include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,26 +11,6 @@
 #include "model/load.h"
 
 namespace vitrine {
-
-/// A directory that goes when this does.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "vitrine-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw RunError("no temporary directory");
-    path_ = name;
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// Writes config.json and f32 weights: uniform of standard deviation 1 / sqrt(inputs) for matrices (embeddings: 0.5),
 /// near 1 for norm weights that are not offset.
@@ -57,6 +37,24 @@ inline void write_random_model(const std::string& directory, const Json& config,
   }
   for (size_t i = 0; i < tensors.size(); ++i) tensors[i].data = numbers[i].data();
   write_safetensors(directory + "/model.safetensors", tensors);
+}
+
+/// A Mistral of two layers with a window shorter than most prompts.
+inline Json small_mistral(int64_t vocab_size) {
+  return {{"architectures", {"MistralForCausalLM"}},
+          {"model_type", "mistral"},
+          {"vocab_size", vocab_size},
+          {"hidden_size", 8},
+          {"intermediate_size", 8},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 2},
+          {"num_key_value_heads", 1},
+          {"max_position_embeddings", 2048},
+          {"sliding_window", 4},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 10000.0},
+          {"hidden_act", "silu"},
+          {"tie_word_embeddings", false}};
 }
 
 }  // namespace vitrine

@@ -15,7 +15,7 @@ float* filled(Vectors& vectors, size_t count, float first) {
 
 TEST(Vectors, WhatIsTakenStaysWhereItIs) {
   Vectors vectors;
-  Numbers kept;
+  FloatVector kept;
   float* const p = filled(vectors, 1000, 5);
   ASSERT_TRUE(vectors.take(p, 1000, kept));
   EXPECT_EQ(kept.data(), p);
@@ -27,7 +27,7 @@ TEST(Vectors, WhatIsTakenStaysWhereItIs) {
 
 TEST(Vectors, OnlyWholeTensorsAreTakenAndOnce) {
   Vectors vectors;
-  Numbers kept;
+  FloatVector kept;
   float* const p = filled(vectors, 10, 0);
   const float elsewhere = 0;
   EXPECT_FALSE(vectors.take(p, 9, kept));
@@ -35,7 +35,7 @@ TEST(Vectors, OnlyWholeTensorsAreTakenAndOnce) {
   EXPECT_FALSE(vectors.take(&elsewhere, 1, kept));
   EXPECT_TRUE(kept.empty());
   EXPECT_TRUE(vectors.take(p, 10, kept));
-  Numbers again;
+  FloatVector again;
   EXPECT_FALSE(vectors.take(p, 10, again));
   EXPECT_TRUE(again.empty());
 }
@@ -53,7 +53,7 @@ TEST(Vectors, GivesMemoryBackToTensorsOfItsSize) {
 TEST(Vectors, KeepsOneTensorOfAFrame) {
   for (const bool taken : {false, true}) {
     Vectors vectors;
-    Numbers of_listener;
+    FloatVector of_listener;
     float* const input = filled(vectors, 20, 0);
     const size_t mark = vectors.begin_if_last(input);
     ASSERT_EQ(mark, 0U);
@@ -74,7 +74,7 @@ TEST(Vectors, KeepsOneTensorOfAFrame) {
 
 TEST(Vectors, ATensorOfNothingLiesSomewhere) {
   Vectors vectors;
-  Numbers kept;
+  FloatVector kept;
   float* const p = vectors.allocate(0);
   EXPECT_NE(p, nullptr);
   EXPECT_FALSE(vectors.take(p, 0, kept));

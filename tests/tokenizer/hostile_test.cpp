@@ -1,21 +1,18 @@
 // Files and texts that mean harm, or are merely broken: a named error or an answer in time, never a crash.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <ctime>
-#include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
+#include "support/scratch.h"
 #include "tokenizer/load.h"
 
 namespace vitrine {
 namespace {
 
-namespace fs = std::filesystem;
 const std::string kGolden = std::string(VITRINE_GOLDEN) + "/tokenizers/";
 
 Json small_json() {
@@ -129,24 +126,8 @@ TEST(TokenizerModelErrors, BrokenFiles) {
   refuse(unknown + "\x1A\x06\x12\x04\xFF\xFF\xFF\xFF", "precompiled_charsmap says its trie has 4294967295 bytes");
 }
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() : path_(fs::temp_directory_path() / ("vitrine_tokenizer_" + std::to_string(::getpid()))) {
-    fs::create_directories(path_);
-  }
-  ~TemporaryFolder() { fs::remove_all(path_); }
-  std::string write(const std::string& name, const std::string& content) const {
-    std::ofstream(path_ / name, std::ios::binary) << content;
-    return (path_ / name).string();
-  }
-  std::string path() const { return path_.string(); }
-
- private:
-  fs::path path_;
-};
-
 TEST(LoadTokenizer, SaysWhatIsMissingOrWrong) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   expect_error([&] { load_tokenizer(folder.path()); },
                "holds no tokenizer: expected tokenizer.json, tokenizer.model, or vocab.json and merges.txt");
   expect_error([&] { load_tokenizer(folder.path() + "/none.json"); }, folder.path() + "/none.json: ");
@@ -165,7 +146,7 @@ TEST(LoadTokenizer, SaysWhatIsMissingOrWrong) {
 
 // transformers 5.23: beside a tokenizer.json the names of the tokens count; add_bos_token and add_eos_token do not.
 TEST(LoadTokenizer, TheFileSaysWhatIsAddedAndTheConfigurationWhatItIsCalled) {
-  const TemporaryFolder folder;
+  const Scratch folder;
   const std::string file = folder.write("tokenizer.json", small_json().dump());
   using Ids = std::vector<int32_t>;
   EXPECT_EQ(load_tokenizer(file)->encode("a"), Ids{1});

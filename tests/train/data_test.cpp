@@ -11,7 +11,7 @@
 
 #include "base/json.h"
 #include "base/mapped_file.h"
-#include "generate/engine.h"
+#include "engine/engine.h"
 #include "ops/head.h"
 #include "support/golden.h"
 #include "support/scratch.h"

@@ -38,13 +38,13 @@ TEST(DistillationGolden, AStepEqualsTorch) {
     options.threads = 2;
     Learner learner(open_model(Golden::open("llama").model()), options);
     const double alpha = c.at("alpha"), temperature = c.at("temperature"), weight = c.at("kl_weight");
-    std::vector<Guide> guides = {{"kl",
-                                  teacher.model.get(),
-                                  {kind_of(c.at("divergence")), c.at("beta").get<double>(), temperature},
-                                  (1 - alpha) * temperature * temperature,
-                                  false}};
-    if (weight > 0) guides.push_back({"kl_to", anchor.model.get(), {DivergenceSpec::Kind::reverse_kl, 0.5, 1}, weight, false});
-    learner.set_guides(guides, alpha);
+    std::vector<TeacherSpec> teachers = {{"kl",
+                                          teacher.model.get(),
+                                          {kind_of(c.at("divergence")), c.at("beta").get<double>(), temperature},
+                                          (1 - alpha) * temperature * temperature,
+                                          false}};
+    if (weight > 0) teachers.push_back({"kl_to", anchor.model.get(), {DivergenceSpec::Kind::reverse_kl, 0.5, 1}, weight, false});
+    learner.set_teachers(teachers, alpha);
     const StepReport report = learner.step(std::span(&batch, 1), 1e-3);
     EXPECT_NEAR(report.loss, c.at("loss").get<double>(), 1e-4 * c.at("loss").get<double>());
     EXPECT_NEAR(report.cross_entropy.value(), c.at("ce").get<double>(), 1e-4 * c.at("ce").get<double>());

@@ -79,7 +79,7 @@ TEST(Forms, LogitsAndGradientsAreThoseOfTransformersModules) {
       EXPECT_CLOSE(std::span(got.data<float>(), static_cast<size_t>(got.count())), want_logits,
                    (Tolerance{.abs = std::max(2e-5, 3 * distance), .rel = 1e-4}));
     }
-    LayerWatch watch(*opened.model, form.keys.value("vitrine_residual", true));
+    LayerWatch watch(*opened.model);
     Tape tape;
     ctx.listen(&watch);
     ctx.record_on(&tape);
@@ -118,7 +118,7 @@ TEST(Forms, WatchedActivationsAreThoseOfTheHooks) {
     const OpenedModel opened = with_keys(name, norms.empty() ? Json::object() : Json{{"vitrine_norms", norms}});
     ThreadPool pool(1);
     Context ctx(pool);
-    LayerWatch watch(*opened.model, true);
+    LayerWatch watch(*opened.model);
     ctx.listen(&watch);
     opened.model->residual(ctx, Step::of(ids));
     const bool gemma2 = name == "gemma2", classic = name == "classic_post";
@@ -155,7 +155,7 @@ TEST(Forms, WatchingChangesNoBit) {
   const std::string model = Golden::open("gemma2").model();
   Learner alone(open_model(model), {}), watched(open_model(model), {});
   const Batch batch = golden_batch(Golden::open("gemma2").prompt("train"));
-  LayerWatch watch(watched.engine().model(), true);
+  LayerWatch watch(watched.engine().model());
   const StepReport a = alone.step(std::span(&batch, 1), 1e-3), w = watched.step(std::span(&batch, 1), 1e-3, false, &watch);
   EXPECT_EQ(a.loss, w.loss);
   EXPECT_EQ(a.gradient_norms, w.gradient_norms);

@@ -2,8 +2,8 @@
 // checkpoints that are directories.
 #include <gtest/gtest.h>
 
+#include "engine/model_tokenizer.h"
 #include "generate/chat.h"
-#include "generate/model_tokenizer.h"
 #include "support/changed_gguf.h"
 #include "train/data/prepare.h"
 #include "train/run_support.h"

@@ -114,10 +114,7 @@ TEST_P(GoldenTraining, TenSgdSteps) {
         << "before step " << i + 1;
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, GoldenTraining,
-                         testing::Values("gpt2_a", "gpt2_b", "gemma", "gemma2", "llama", "mistral", "qwen2", "classic_pre",
-                                         "classic_post"),
-                         [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Every, GoldenTraining, testing::ValuesIn(Golden::all()), [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace vitrine

@@ -191,6 +191,25 @@ TEST(Learner, HalvesOfAStepAddUpToTheWhole) {
     }
 }
 
+// A norm that begins at zero would never learn, and neither would what stands before it.
+TEST(Learner, FreshNormsOfEveryFamilyMultiplyByOne) {
+  for (const std::string& model : Golden::all()) {
+    SCOPED_TRACE(model);
+    LearnerOptions options = plain(2);
+    options.init = InitRule{};
+    const Learner learner(open_model(Golden::open(model).model()), options);
+    const float one = model.starts_with("gemma") ? 0.0f : 1.0f;  // those multiply by 1 + w
+    int norms = 0;
+    for (const Parameter& p : learner.parameters().list()) {
+      const bool norm = p.name.find("norm") != std::string::npos || p.name.find("ln_") != std::string::npos;
+      if (!norm || !p.name.ends_with("weight")) continue;
+      ++norms;
+      for (size_t i = 0; i < p.count; ++i) EXPECT_EQ(learner.parameters().weights(p)[i], one) << p.name;
+    }
+    EXPECT_GT(norms, 2);
+  }
+}
+
 TEST(Learner, HalvesAreTheSameBitsOnAnyThreads) {
   std::vector<std::vector<float>> weights;
   std::vector<double> norms;
@@ -251,7 +270,7 @@ TEST(Learner, AStepBeginsWithNoGradients) {
   for (const Beginning& c : cases) {
     SCOPED_TRACE(std::string(c.model) + " " + std::to_string(c.lengths.size()) + " x " + std::to_string(c.batches));
     const std::string model = Golden::open(c.model).model();
-    OpenedModel guide = open_model(model);
+    OpenedModel teacher = open_model(model);
     const auto begin = [&] {
       LearnerOptions options = plain(2);
       options.bf16 = c.bf16;
@@ -259,7 +278,7 @@ TEST(Learner, AStepBeginsWithNoGradients) {
       auto learner = std::make_unique<Learner>(open_model(model), options);
       if (c.guided) {
         for (size_t i = 0; i < learner->parameters().size(); i += 3) learner->parameters().weights()[i] *= 1.1f;
-        learner->set_guides({{"teacher", guide.model.get(), {}, 0.5}}, 0.5);
+        learner->set_teachers({{"teacher", teacher.model.get(), {}, 0.5}}, 0.5);
       }
       return learner;
     };

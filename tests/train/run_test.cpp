@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-#include "generate/engine.h"
+#include "engine/engine.h"
 #include "tokenizer/load.h"
 #include "train/data/prepare.h"
 #include "train/data/token_data.h"

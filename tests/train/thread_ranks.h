@@ -44,7 +44,7 @@ class ThreadRanks {
  private:
   // What is started is copied at once: who starts before the numbers are complete gets wrong sums.
   struct Started {
-    float* numbers;
+    float* values;
     std::vector<size_t> cuts;
     std::vector<float> copy;  // [cuts.front(), cuts.back())
     bool gather;
@@ -80,12 +80,12 @@ class ThreadRanks {
         if (s.gather) {
           if (s.to != kAll && s.to != rank_) continue;
           for (size_t r = 0; r < all.size(); ++r)
-            std::copy(all[r][k].copy.begin() + at(s, r), all[r][k].copy.begin() + at(s, r + 1), s.numbers + s.cuts[r]);
+            std::copy(all[r][k].copy.begin() + at(s, r), all[r][k].copy.begin() + at(s, r + 1), s.values + s.cuts[r]);
         } else {
           for (size_t i = s.cuts[mine()]; i < s.cuts[mine() + 1]; ++i) {
             float sum = 0;
             for (const std::vector<Started>& rank : all) sum += rank[k].copy[i - s.cuts.front()];
-            s.numbers[i] = sum;
+            s.values[i] = sum;
           }
         }
       }

@@ -18,7 +18,7 @@ inline size_t packed_tiles_bytes(size_t lines, size_t depth) {
 using TileWords = int32_t[kTileSide][kTileSide];
 HWY_INLINE void store_words(hn::Vec<IntTag> v, int32_t* p) { hn::StoreU(v, IntTag(), p); }
 
-/// 16 lines, 32 steps of each in a row: numbers of a line lie side by side.
+/// 16 lines, 32 steps of each in a row: elements of a line lie side by side.
 template <bool kWhole>
 HWY_INLINE void tile_of_lines(const float* x, size_t stride, size_t lines, size_t depth, TileWords& tile) {
   for (size_t r = 0; r < kTileSide; ++r)
@@ -32,7 +32,7 @@ HWY_INLINE void tile_of_lines(const float* x, size_t stride, size_t lines, size_
       store_words(narrow_in_row(low, high), &tile[r][i / 2]);
     }
 }
-/// 16 pairs of steps, 16 lines in each: numbers of a step lie side by side.
+/// 16 pairs of steps, 16 lines in each: elements of a step lie side by side.
 template <bool kWhole>
 HWY_INLINE void tile_of_steps(const float* x, size_t stride, size_t lines, size_t depth, TileWords& tile) {
   for (size_t p = 0; p < kTileSide; ++p)
@@ -68,7 +68,7 @@ HWY_INLINE void pack_tile(const float* x, size_t stride, bool beside, size_t lin
   if (beside != kBySteps) turn_words(other, tile);
 }
 
-/// Packs n lines of `depth`; `beside`: the numbers of a step lie side by side, else those of a line. by_steps: the form of
+/// Packs n lines of `depth`; `beside`: the elements of a step lie side by side, else those of a line. by_steps: the form of
 /// b's tiles. Goes through x as it lies in memory.
 template <bool kBySteps>
 HWY_INLINE void pack_tiles(const float* x, size_t stride, bool beside, size_t n, size_t depth, void* packed) {
@@ -99,12 +99,12 @@ HWY_INLINE void pack_tiles(const float* x, size_t stride, bool beside, size_t n,
   }
 }
 template <class Tiles>
-void amx_pack_a(const float* a, size_t stride, bool turned, size_t rows, size_t depth, void* packed) {
-  pack_tiles<false>(a, stride, turned, rows, depth, packed);
+void amx_pack_a(const float* a, size_t stride, bool transposed, size_t rows, size_t depth, void* packed) {
+  pack_tiles<false>(a, stride, transposed, rows, depth, packed);
 }
 template <class Tiles>
-void amx_pack_b(const float* b, size_t stride, bool turned, size_t depth, size_t columns, void* packed) {
-  pack_tiles<true>(b, stride, !turned, columns, depth, packed);
+void amx_pack_b(const float* b, size_t stride, bool transposed, size_t depth, size_t columns, void* packed) {
+  pack_tiles<true>(b, stride, !transposed, columns, depth, packed);
 }
 
 /// One tile of c, `rows` x `columns` of it, from or to memory; through a whole tile at the edges.

@@ -1,7 +1,7 @@
 #pragma once
 // Products of many rows in bf16 tiles with f32 sums. Rows of weights are rows of tile A just as they lie (a panel is
 // plain bf16 rows); the activations are converted once per product into pairs, tile by tile, as tile B wants them. So a
-// tile of C is [16 outputs, 16 rows of x] and is turned when it goes to y. 2 x 2 tiles of C share their loads.
+// tile of C is [16 outputs, 16 rows of x] and is transposed when it goes to y. 2 x 2 tiles of C share their loads.
 #include "kernels/amx/tile.h"
 #include "kernels/simd/bf16.h"
 #include "kernels/simd/expand.h"

@@ -1,5 +1,5 @@
 #pragma once
-// Words of two numbers rounded to bf16, which one instruction multiplies and adds in f32.
+// Words of two elements rounded to bf16, which one instruction multiplies and adds in f32.
 #include "kernels/simd/bf16.h"
 #include "kernels/simd/words.h"
 

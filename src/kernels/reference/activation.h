@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <numbers>
 
-#include "kernels/table.h"
+#include "kernels/types.h"
 
 namespace vitrine {
 

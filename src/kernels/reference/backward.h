@@ -71,7 +71,7 @@ void loss_gradient_reference(T* z, size_t n, T lse, T unit, T cap) {
 }
 
 /// One query row of attention: s, scores before scale and cap, become the pattern p, and dp, the pattern's gradient, that of
-/// s, for the keys first <= j < last of n, which the row sees; the others get zeros. `work` has room for n numbers.
+/// s, for the keys first <= j < last of n, which the row sees; the others get zeros. `work` has room for n elements.
 ///   v = cap tanh(scale s / cap), or scale s if cap is 0;  p = softmax(v),
 ///   ds = p (dp - sum of p dp) scale (1 - (v / cap)²).  arXiv:2205.14135 section 3.1.
 /// dp is taken from that of the largest p on: where p is all on one key, ds is 0, and rounding of large dp must not be left.

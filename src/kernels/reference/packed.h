@@ -18,12 +18,12 @@ void pack_lines_reference(const float* x, size_t stride, bool beside, size_t n, 
     }
 }
 template <bool kRound>
-void pack_a_reference(const float* a, size_t stride, bool turned, size_t rows, size_t depth, void* packed) {
-  pack_lines_reference<kRound>(a, stride, turned, rows, depth, packed);
+void pack_a_reference(const float* a, size_t stride, bool transposed, size_t rows, size_t depth, void* packed) {
+  pack_lines_reference<kRound>(a, stride, transposed, rows, depth, packed);
 }
 template <bool kRound>
-void pack_b_reference(const float* b, size_t stride, bool turned, size_t depth, size_t columns, void* packed) {
-  pack_lines_reference<kRound>(b, stride, !turned, columns, depth, packed);
+void pack_b_reference(const float* b, size_t stride, bool transposed, size_t depth, size_t columns, void* packed) {
+  pack_lines_reference<kRound>(b, stride, !transposed, columns, depth, packed);
 }
 
 /// c[i][j] = or += sum over t < depth of a[i][t] b[t][j], one t after the other.

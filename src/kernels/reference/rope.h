@@ -3,7 +3,7 @@
 // angle proportional to the position. Definition in plain loops, over the scalar.
 #include <cstddef>
 
-#include "kernels/table.h"
+#include "kernels/types.h"
 
 namespace vitrine {
 

@@ -187,7 +187,7 @@ void pattern_gradient(float* s, float* dp, size_t first, size_t last, size_t n, 
   s += first, dp += first;
   const Scores scores = capped_scores(s, keys, scale, cap, work);
   const Vec m = broadcast(scores.largest);
-  // The first place of the largest score; by numbers alone, as no branch could be foretold.
+  // The first place of the largest score; by elements alone, as no branch could be foretold.
   const intptr_t in_rest = hn::FindFirstTrue(Tag(), hn::And(keys.in_rest(), hn::Eq(scores.rest, m)));
   size_t top = in_rest < 0 ? 0 : keys.size + size_t(in_rest);
   for (size_t j = keys.size; j > 0; j -= kLanes) {

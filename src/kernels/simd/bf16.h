@@ -1,5 +1,5 @@
 #pragma once
-// f32 numbers rounded to bf16: to nearest, ties to even, NaN stays NaN.
+// f32 elements rounded to bf16: to nearest, ties to even, NaN stays NaN.
 #include <type_traits>
 
 #include "kernels/simd/vec.h"
@@ -17,9 +17,9 @@ HWY_INLINE hn::Vec<IntTag> bf16_bits(Vec v) {
   return hn::BitCast(IntTag(), hn::IfThenElse(hn::RebindMask(u, hn::IsNaN(v)), quiet, rounded));
 }
 
-/// 2 kLanes numbers in bf16, those of `low` first.
+/// 2 kLanes elements in bf16, those of `low` first.
 HWY_INLINE hn::Vec<IntTag> narrow_in_row(Vec low, Vec high) {
-#ifdef __AVX512BF16__  // takes numbers below f32's smallest normal one for zero, as the products of bf16 do
+#ifdef __AVX512BF16__  // takes elements below f32's smallest normal one for zero, as the products of bf16 do
   return hn::Vec<IntTag>{reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high.raw, low.raw))};
 #else
   const hn::Rebind<uint16_t, Tag> half;

@@ -53,9 +53,9 @@ void layer_norm(const float* x, const float* w, const float* b, float eps, size_
 }
 
 HWY_INLINE void turn(Vec& a, Vec& b, Vec cos, Vec sin) {
-  const Vec turned = hn::NegMulAdd(b, sin, hn::Mul(a, cos));
+  const Vec transposed = hn::NegMulAdd(b, sin, hn::Mul(a, cos));
   b = hn::MulAdd(a, sin, hn::Mul(b, cos));
-  a = turned;
+  a = transposed;
 }
 
 void rope(const float* x, const float* cos, const float* sin, RopeLayout layout, size_t n_heads, size_t head_dim,
@@ -159,7 +159,7 @@ struct SeenKeys {
       store_n(v, x + size, rest);
     }
   }
-  /// Sets all numbers of a row to zero that are not seen, nor in the room.
+  /// Sets all elements of a row to zero that are not seen, nor in the room.
   HWY_INLINE void clear_others(float* x, size_t n) const {
     if (first > 0) memset(x, 0, first * sizeof(float));
     size_t j = first + (room ? size + kLanes : count());

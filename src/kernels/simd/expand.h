@@ -1,5 +1,5 @@
 #pragma once
-// From the type that weights are stored in to the numbers of a panel.
+// From the type that weights are stored in to the elements of a panel.
 #include "kernels/simd/vec.h"
 
 namespace vitrine {

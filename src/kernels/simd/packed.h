@@ -24,8 +24,8 @@ HWY_INLINE size_t blocks_of(size_t n, size_t size) { return (n + size - 1) / siz
 HWY_INLINE size_t packed_row_stride(size_t words) { return words <= kPackedFewWords ? kPackedShortStride : kPackedRowStride; }
 /// Words of a block of a, in either form.
 HWY_INLINE size_t packed_a_block(size_t words) {
-  const size_t plain = (kPackedRows - 1) * packed_row_stride(words) + words, turned = kPackedPitch * words;
-  return blocks_of(plain > turned ? plain : turned, 16) * 16;
+  const size_t plain = (kPackedRows - 1) * packed_row_stride(words) + words, transposed = kPackedPitch * words;
+  return blocks_of(plain > transposed ? plain : transposed, 16) * 16;
 }
 template <class Words>
 size_t packed_a_bytes(size_t rows, size_t depth) {
@@ -56,7 +56,7 @@ HWY_INLINE void pack_step(const float* x, size_t stride, size_t lines, size_t st
     store(lines > lane ? Words::across(x + lane, stride, min_of(kLanes, lines - lane), steps) : hn::Zero(Tag()), out + lane);
 }
 
-/// Blocks of kWidth of n lines (columns of b, rows of a turned one), each [words of the depth, kPitch] and block_words after
+/// Blocks of kWidth of n lines (columns of b, rows of a transposed one), each [words of the depth, kPitch] and block_words after
 /// the one before; lines beyond the last are zeros. Lines lie side by side in memory if `beside`, else one after the other.
 template <class Words, size_t kWidth, size_t kPitch>
 HWY_INLINE void pack_lines(const float* x, size_t stride, bool beside, size_t n, size_t depth, size_t block_words, float* out) {
@@ -94,10 +94,10 @@ HWY_INLINE void pack_lines(const float* x, size_t stride, bool beside, size_t n,
     }
 }
 template <class Words>
-void packed_pack_a(const float* a, size_t stride, bool turned, size_t rows, size_t depth, void* packed) {
+void packed_pack_a(const float* a, size_t stride, bool transposed, size_t rows, size_t depth, void* packed) {
   const size_t words = words_of<Words>(depth), block = packed_a_block(words), row_stride = packed_row_stride(words);
   auto* out = static_cast<float*>(packed);
-  if (turned) return pack_lines<Words, kPackedRows, kPackedPitch>(a, stride, true, rows, depth, block, out);
+  if (transposed) return pack_lines<Words, kPackedRows, kPackedPitch>(a, stride, true, rows, depth, block, out);
   for (size_t r = 0; r < rows; ++r) {
     const float* row = a + r * stride;
     float* to = out + r / kPackedRows * block + r % kPackedRows * row_stride;
@@ -106,9 +106,9 @@ void packed_pack_a(const float* a, size_t stride, bool turned, size_t rows, size
   }
 }
 template <class Words>
-void packed_pack_b(const float* b, size_t stride, bool turned, size_t depth, size_t columns, void* packed) {
-  pack_lines<Words, kPackedColumns, kPackedColumns>(b, stride, !turned, columns, depth, kPackedColumns * words_of<Words>(depth),
-                                                    static_cast<float*>(packed));
+void packed_pack_b(const float* b, size_t stride, bool transposed, size_t depth, size_t columns, void* packed) {
+  pack_lines<Words, kPackedColumns, kPackedColumns>(b, stride, !transposed, columns, depth,
+                                                    kPackedColumns * words_of<Words>(depth), static_cast<float*>(packed));
 }
 
 /// M rows of c and up to kPackedColumns columns; `depth` in words. Words of a are kStep apart along the depth, kRow from row to

@@ -22,7 +22,7 @@ constexpr size_t kInputStride = kPanelOutputs + 16, kPanelStride = kPanelDepth +
 constexpr size_t kPanelFloats =
     kInputStride * kPanelDepth > kPanelStride* kPanelOutputs ? kInputStride* kPanelDepth : kPanelStride* kPanelOutputs;
 static_assert(32 % kTileRows == 0, "callers cut rows at multiples of 32");
-static_assert(kTileOutputs <= kLanes, "a tile is turned in squares of kLanes");
+static_assert(kTileOutputs <= kLanes, "a tile is transposed in squares of kLanes");
 
 /// Packed x: tiles of kTileRows rows, each [words of k, kTileRows]; rows beyond the last are zeros.
 template <class Words>

@@ -8,7 +8,7 @@ namespace {
 
 struct F32Words {
   static constexpr size_t kSteps = 1;  // of a sum in a word
-  /// kLanes words of a line whose numbers lie one after the other at p; n numbers are left of it.
+  /// kLanes words of a line whose elements lie one after the other at p; n elements are left of it.
   static HWY_INLINE Vec along(const float* p, size_t n) { return load_up_to(p, n); }
   /// One word of each of `lines` lines that lie side by side, `stride` from step to step; at least one step is left.
   static HWY_INLINE Vec across(const float* p, size_t /*stride*/, size_t lines, size_t /*steps*/) { return load_up_to(p, lines); }

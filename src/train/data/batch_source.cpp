@@ -37,7 +37,7 @@ Batch part_of(const Batch& batch, size_t first, size_t n, size_t row, size_t row
   return part;
 }
 
-int64_t equal_part(int64_t rows, int64_t most) { return pieces(rows, std::max<int64_t>(1, pieces(rows, most))); }
+int64_t equal_part(int64_t rows, int64_t most) { return ceil_div(rows, std::max<int64_t>(1, ceil_div(rows, most))); }
 
 }  // namespace
 
@@ -55,7 +55,7 @@ std::vector<Batch> parts_of(const Batch& batch, int64_t most) {
 }
 
 int64_t rows_of_part(int64_t rows, int64_t length, int64_t most) {
-  return std::min(rows, pieces(equal_part(rows, most), length) * length);
+  return std::min(rows, ceil_div(equal_part(rows, most), length) * length);
 }
 
 BatchSource::BatchSource(const TokenData& data, const BatchOptions& options) : data_(data), options_(options) {

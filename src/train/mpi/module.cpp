@@ -1,6 +1,6 @@
 // Comm over MPI. Sums are taken here and not by MPI's own reductions: those may add in any order, and their non-blocking
 // forms go through one rank. Here every rank sends each other rank its part and adds what it receives in the order of ranks:
-// the least that a link must carry, (ranks - 1) / ranks of the numbers each way, and the same bits in every run.
+// the least that a link must carry, (ranks - 1) / ranks of the values each way, and the same bits in every run.
 #include "train/mpi/module.h"
 
 #include <mpi.h>

@@ -1,6 +1,6 @@
 """GGUF files of golden models as llama.cpp's converter writes them, and what their quantised forms must give.
 
-usage: make.py
+usage: make.py [MODEL ...]
 needs: gguf, torch, transformers, safetensors, numpy, sentencepiece (made with gguf 0.19.0, torch 2.15.0, transformers 5.23.0)
 
 <model>.gguf              F32, with the tokenizer where the model has one: its numbers are those of ../models/<model>/golden
@@ -15,7 +15,7 @@ quantised.safetensors     for T in f16, q8_0, q4_0, by float32 runs of the dequa
     <T>/int8_rms, int8_max                    the same if activations are rounded to int8 per 32 values
     <T>/short/int8_rms, int8_max              that error of "short"
 """
-import json, pathlib
+import json, pathlib, sys
 import gguf
 import numpy as np
 import sentencepiece
@@ -38,6 +38,10 @@ def unpermute(w, n_head):
     return w.reshape(n_head, w.shape[0] // n_head // 2, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
 
 
+def arch_of(config):  # gemma3_text is the text part of gemma3
+    return config["model_type"].removesuffix("_text")
+
+
 def heads_of(name, config):
     if config["model_type"] == "llama" and "q_proj" in name:
         return config["num_attention_heads"]
@@ -48,7 +52,7 @@ def heads_of(name, config):
 
 def tensors_of(folder, config):
     """Name in the Hugging Face file -> (GGUF name, numbers as the converter stores them)."""
-    arch = config["model_type"]
+    arch = arch_of(config)
     layers = config.get("num_hidden_layers", config.get("n_layer"))
     names = gguf.get_tensor_name_map(getattr(gguf.MODEL_ARCH, arch.upper()), layers)
     out = {}
@@ -56,7 +60,7 @@ def tensors_of(folder, config):
         w = tensor.numpy()
         if arch == "gpt2" and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
             w = w.T
-        if arch in ("gemma", "gemma2") and name.endswith("norm.weight"):
+        if arch.startswith("gemma") and name.endswith("norm.weight"):
             w = w + 1
         if heads_of(name, config):
             w = permute(w, heads_of(name, config))
@@ -65,7 +69,7 @@ def tensors_of(folder, config):
 
 
 def add_config(writer, c):
-    arch, get = c["model_type"], lambda *keys: next(c[k] for k in keys if k in c)
+    arch, get = arch_of(c), lambda *keys: next(c[k] for k in keys if k in c)
     d, heads = get("hidden_size", "n_embd"), get("num_attention_heads", "n_head")
     writer.add_block_count(get("num_hidden_layers", "n_layer"))
     writer.add_context_length(get("max_position_embeddings", "n_positions"))
@@ -78,7 +82,10 @@ def add_config(writer, c):
     writer.add_head_count_kv(c["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
     rope = c.get("rope_parameters") or {"rope_theta": c.get("rope_theta", 10000.0)}
-    if arch in ("llama", "qwen2"):
+    if "sliding_attention" in rope:  # of the layers with a window
+        writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
+    rope = rope.get("full_attention", rope)
+    if arch not in ("gemma", "gemma2"):
         writer.add_rope_freq_base(rope["rope_theta"])
     head_dim = c.get("head_dim", d // heads)
     if arch == "llama":
@@ -98,11 +105,14 @@ def add_config(writer, c):
             smooth = (rope["original_max_position_embeddings"] / wave - rope["low_freq_factor"]) / (rope["high_freq_factor"] - rope["low_freq_factor"])
             factors.append(1.0 if wave < high else rope["factor"] if wave > low else 1 / ((1 - smooth) / rope["factor"] + smooth))
         writer.add_tensor("rope_freqs.weight", np.array(factors, dtype=np.float32))
-    if arch == "gemma2":
+    if c.get("attn_logit_softcapping"):
         writer.add_attn_logit_softcapping(c["attn_logit_softcapping"])
+    if c.get("final_logit_softcapping"):
         writer.add_final_logit_softcapping(c["final_logit_softcapping"])
+    if c.get("sliding_window"):
         writer.add_sliding_window(c["sliding_window"])
-        writer.add_float32("gemma2.vitrine.query_pre_attn_scalar", c["query_pre_attn_scalar"])  # GGUF itself has no key for it
+    if "query_pre_attn_scalar" in c:
+        writer.add_float32(f"{arch_of(c)}.vitrine.query_pre_attn_scalar", c["query_pre_attn_scalar"])  # GGUF itself has no key for it
 
 
 def add_tokenizer(writer, folder):
@@ -142,7 +152,7 @@ def add_tokenizer(writer, folder):
 def write(path, folder, kind=None):
     """Writes the file; returns the model's weights as the file holds them, dequantised, under their Hugging Face names."""
     config = json.loads((folder / "config.json").read_text())
-    writer = gguf.GGUFWriter(path, config["model_type"])
+    writer = gguf.GGUFWriter(path, arch_of(config))
     add_config(writer, config)
     add_tokenizer(writer, folder)
     held = {}
@@ -211,8 +221,11 @@ def make_quantised():
 
 
 if __name__ == "__main__":
-    for name in ("gpt2_a", "gemma", "gemma2", "llama", "qwen2"):
+    # Names: only these. Without: every family that GGUF has.
+    for name in sys.argv[1:] or sorted(m.name for m in MODELS.iterdir() if m.is_dir() and not m.name.startswith(("classic", "mistral", "gpt2_b"))):
         write(HERE / f"{name}.gguf", MODELS / name / "model")
+    if sys.argv[1:]:
+        sys.exit()
     for kind in ("llama3", "linear"):
         write(HERE / f"rope_{kind}.gguf", VARIANTS / f"llama_rope_{kind}")
     write(HERE / "rope_qwen2.gguf", VARIANTS / "qwen2_rope_llama3")

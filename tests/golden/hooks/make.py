@@ -78,9 +78,9 @@ def from_transformers(name):
     else:
         out["hook_embed"] = into("layers.0.input_layernorm")
     rms, eps = not gpt2, c.layer_norm_epsilon if gpt2 else c.rms_norm_eps
-    gemma2 = c.model_type == "gemma2"
+    four_norms = hasattr(layers[0], "pre_feedforward_layernorm")
     names = ({"ln1": "ln_1", "ln2": "ln_2", "attn": "attn", "o": "attn.c_proj", "mlp": "mlp"} if gpt2 else
-             {"ln1": "input_layernorm", "ln2": "pre_feedforward_layernorm" if gemma2 else "post_attention_layernorm", "attn": "self_attn", "o": "self_attn.o_proj", "mlp": "mlp"})
+             {"ln1": "input_layernorm", "ln2": "pre_feedforward_layernorm" if four_norms else "post_attention_layernorm", "attn": "self_attn", "o": "self_attn.o_proj", "mlp": "mlp"})
     heads = lambda x: x[0].transpose(0, 1)  # [1, N, T, H] -> [T, N, H]
     for i, layer in enumerate(layers):
         ours, theirs = f"blocks.{i}.", f"{'h' if gpt2 else 'layers'}.{i}."
@@ -97,6 +97,10 @@ def from_transformers(name):
             out[attn + "hook_q"] = from_(theirs + "self_attn.q_proj").reshape(T, c.num_attention_heads, -1)
             out[attn + "hook_k"] = from_(theirs + "self_attn.k_proj").reshape(T, c.num_key_value_heads, -1)
             out[attn + "hook_rot_q"], out[attn + "hook_rot_k"] = heads(q), heads(k)
+            for which, n in (("q", c.num_attention_heads), ("k", c.num_key_value_heads)):
+                if hasattr(layer.self_attn, f"{which}_norm"):  # on each head of a query or key
+                    by_heads = lambda x: x[0] if x.shape[2] == n else x[0].transpose(0, 1)
+                    norm_hooks(out, f"{attn}{which}_norm", *(by_heads(x) for x in seen[f"{theirs}self_attn.{which}_norm"]), eps, True)
         out[attn + "hook_v"] = heads(v)
         masked = scores[i][0]
         out[attn + "hook_attn_scores"] = torch.where(masked < -1e30, -torch.inf, masked)
@@ -105,8 +109,8 @@ def from_transformers(name):
         projection = layer.attn.c_proj if gpt2 else layer.self_attn.o_proj
         out[attn + "hook_result"] = results(z[0], (projection.weight.T if gpt2 else projection.weight).detach())
         out[attn + "hook_out"] = from_(theirs + names["o"])
-        out[ours + "hook_attn_out"] = from_(theirs + ("post_attention_layernorm" if gemma2 else names["o"]))
-        if gemma2:
+        out[ours + "hook_attn_out"] = from_(theirs + ("post_attention_layernorm" if four_norms else names["o"]))
+        if four_norms:
             norm("ln1_post", "post_attention_layernorm")
             norm("ln2_post", "post_feedforward_layernorm")
         mlp = ours + "mlp."
@@ -114,7 +118,7 @@ def from_transformers(name):
         if not gpt2:
             out[mlp + "hook_pre_linear"] = from_(theirs + "mlp.up_proj")
         out[mlp + "hook_post"] = into(theirs + ("mlp.c_proj" if gpt2 else "mlp.down_proj"))
-        out[ours + "hook_mlp_out"] = from_(theirs + ("post_feedforward_layernorm" if gemma2 else "mlp"))
+        out[ours + "hook_mlp_out"] = from_(theirs + ("post_feedforward_layernorm" if four_norms else "mlp"))
         out[ours + "hook_resid_post"] = from_(theirs[:-1])
     final = "ln_f" if gpt2 else "norm"
     norm_hooks(out, "ln_final", into(final), from_(final), eps, rms)

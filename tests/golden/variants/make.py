@@ -1,13 +1,13 @@
 """Small models with the configurations that the golden models do not show, and 16-bit copies of the golden models.
 
-usage: make.py [NAME ...]      (without names: everything)
+usage: make.py [NAME ...]      (without names: everything; rounded/MODEL: that file alone)
 needs: torch, transformers, safetensors, numpy (made with torch 2.15.0, transformers 5.23.0; float32, eager attention, CPU)
 
 <name>/config.json, model.safetensors (or shards)   the model as Hugging Face directory
 <name>/golden.safetensors                           <prompt>/ids, <prompt>/logits, <prompt>/hidden.<i> for prompts 0 and 1;
     hidden.i enters layer i, the last one is after the final norm; "distance" is the largest distance of any of these numbers
     from a float64 run of the same model
-rounded.safetensors   for every golden model and T in f16, bf16, with all weights rounded to T (prompt "mid", or "long"):
+../rounded/<model>.safetensors   for every golden model and T in f16, bf16, with all weights rounded to T (prompt "mid", or "long"):
     <model>/<T>/ids, logits, hidden.<i>, distance   float32 arithmetic on the rounded weights
     <model>/<T>/exact                               logits in float64
     <model>/<T>/short/ids, short/logits             float32 again, for a prompt of at most 8 tokens
@@ -285,9 +285,9 @@ def golden_model(name, dtype, wide):
     return lambda ids: run(model, ids)
 
 
-def make_rounded():
-    tensors = {}
-    for folder in sorted(MODELS.iterdir()):
+def make_rounded(names):
+    for folder in sorted(p for p in MODELS.iterdir() if p.is_dir() and (not names or p.name in names)):
+        tensors = {}
         written = json.loads((folder / "golden" / "prompts.json").read_text())
         written = written.get("prompts", written)
         ids_of = lambda k: torch.tensor((written[k]["input_ids"] if isinstance(written[k], dict) else written[k])[0])
@@ -307,10 +307,10 @@ def make_rounded():
                                 key + "tile_rms": torch.tensor([max(float(r.square().mean().sqrt()) for r in runs)]),
                                 key + "tile_max": torch.tensor([max(float(r.abs().max()) for r in runs)])})
             print(key, "distance from float64 %.1e, rounded operands: rms %.1e, largest %.1e" % tuple(float(tensors[key + k]) for k in ("distance", "tile_rms", "tile_max")))
-    save(HERE / "rounded.safetensors", tensors)
+        save(HERE.parent / "rounded" / f"{folder.name}.safetensors", tensors)
 
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or [*VARIANTS, *CLASSICS, "rounded"]
     for name in wanted:
-        make_rounded() if name == "rounded" else make_classic(name) if name in CLASSICS else make_variant(name)
+        make_rounded([pathlib.Path(name).name] if "/" in name else []) if name.startswith("rounded") else make_classic(name) if name in CLASSICS else make_variant(name)

@@ -1,0 +1,92 @@
+"""What a model's methods return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+
+class NextToken(NamedTuple):
+    """A token that may come next."""
+
+    token: int
+    piece: str  # as the vocabulary spells it; "" without a tokenizer
+    logprob: float  # natural logarithm of its probability, under the model's unmodified logits
+
+    @property
+    def prob(self) -> float:
+        return float(np.exp(self.logprob))
+
+
+class Prediction(NamedTuple):
+    """What the model expects after one position."""
+
+    position: int
+    top: list[NextToken]  # likeliest first
+
+
+class Generation(NamedTuple):
+    """Text that was written."""
+
+    text: str  # without the prompt and without the end token; "" without a tokenizer
+    tokens: list[int]  # the new ones, with the end token that was taken
+    logprobs: list[float]  # one for each new token, from the unmodified logits
+    finish_reason: str  # "stop": end token or stop string; "length": max_tokens, or the context is full
+
+
+class Hypothesis(NamedTuple):
+    """A continuation that beam search found."""
+
+    text: str
+    tokens: list[int]
+    score: float  # sum of log-probabilities / (number of tokens)^length_penalty
+
+
+class Attribution(NamedTuple):
+    """Which tokens of a prompt a prediction comes from; f is the log-probability that is explained."""
+
+    token: int  # whose log-probability it is
+    value: float  # f of the prompt
+    baseline_value: float  # f of the baseline; 0 without integrated gradients
+    saliency: np.ndarray  # [position]: the length of df/de_t, e_t the embedding there
+    gradient_input: np.ndarray  # [position]: df/de_t · e_t
+    integrated: np.ndarray | None  # [position]: integrated gradients; they sum to value - baseline_value + gap
+    gap: float  # the error of the integral
+
+
+@dataclass(frozen=True)
+class Config:
+    """A model's sizes. d_head, d_mlp, d_vocab and n_ctx are TransformerLens' words for four of them."""
+
+    name: str
+    family: str
+    n_layers: int
+    d_model: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    d_ff: int
+    vocab_size: int
+    context_length: int  # positions; 0: any number
+    tied: bool  # the embedding is the output matrix
+    parameters: int  # every number of every tensor once
+    kernels: str  # chosen for this machine
+    threads: int
+
+    @property
+    def d_head(self) -> int:
+        return self.head_dim
+
+    @property
+    def d_mlp(self) -> int:
+        return self.d_ff
+
+    @property
+    def d_vocab(self) -> int:
+        return self.vocab_size
+
+    @property
+    def n_ctx(self) -> int:
+        return self.context_length

@@ -1,0 +1,68 @@
+#include "generate/token_sequence.h"
+
+namespace vitrine {
+namespace {
+
+int64_t checked_room(const Engine& engine, std::span<const int32_t> prompt, int64_t max_tokens, std::span<const int32_t> eos) {
+  check_prompt(engine, prompt, eos);
+  if (max_tokens < 0) throw UsageError("max_tokens is " + std::to_string(max_tokens) + "; expected 0 or more");
+  return room_for(engine, prompt.size(), max_tokens);
+}
+
+}  // namespace
+
+int64_t room_for(const Engine& engine, size_t prompt, int64_t wanted) {
+  int64_t context = engine.shape().context_length;
+  if (context == 0) context = INT32_MAX;  // positions are 32-bit
+  return std::min(wanted, context - static_cast<int64_t>(prompt) + 1);
+}
+
+void check_prompt(const Engine& engine, std::span<const int32_t> prompt, std::span<const int32_t> eos) {
+  engine.check_ids(prompt);
+  for (const int32_t id : eos)
+    if (id < 0 || id >= engine.shape().vocab_size)
+      throw UsageError("the end token " + std::to_string(id) + " is outside the vocabulary; it has the ids 0 to " +
+                       std::to_string(engine.shape().vocab_size - 1));
+}
+
+TokenSequence::TokenSequence(const Engine& engine, std::vector<int32_t> prompt, GenerateOptions options)
+    : engine_(engine),
+      prompt_(std::move(prompt)),
+      options_(std::move(options)),
+      sampler_(options_.sampling, engine.shape().vocab_size),
+      stop_(options_.stops),
+      room_(checked_room(engine, prompt_, options_.max_tokens, options_.eos)) {
+  if (engine.has_tokenizer()) {
+    decoder_.emplace(options_.alone ? StreamDecoder(engine.tokenizer()) : engine.decoder_behind(prompt_));
+  } else if (!options_.stops.empty()) {
+    throw UsageError("stop strings need a tokenizer, which this model lacks; use end tokens (--eos)");
+  }
+  if (room_ <= 0) made_.finish_reason = "length";
+}
+
+std::span<const int32_t> TokenSequence::pending() const {
+  return made_.tokens.empty() ? std::span<const int32_t>(prompt_) : std::span(&made_.tokens.back(), 1);
+}
+
+std::string TokenSequence::push(std::span<const float> logits) {
+  VITRINE_CHECK(!done(), "a sequence that is done has no next token");
+  const Pick pick = sampler_.pick(logits, prompt_, made_.tokens);
+  made_.tokens.push_back(pick.token);
+  made_.logprobs.push_back(pick.logprob);
+  const bool ended =
+      !options_.ignore_eos && std::find(options_.eos.begin(), options_.eos.end(), pick.token) != options_.eos.end();
+  const bool spelled = decoder_ && pick.token < engine_.tokenizer().vocab_size();  // models may have spare rows
+  std::string shown = ended || !spelled ? std::string() : stop_.push(decoder_->push(pick.token));
+  const auto stopped = [&] { return stop_.stopped_by() != nullptr; };
+  if (ended || stopped()) {
+    made_.finish_reason = "stop";
+  } else if (static_cast<int64_t>(made_.tokens.size()) == room_) {
+    made_.finish_reason = "length";
+  }
+  if (done() && decoder_ && !stopped()) shown += stop_.push(decoder_->flush());
+  if (done() && !stopped()) shown += stop_.flush();
+  made_.text += shown;
+  return shown;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,81 @@
+#pragma once
+// One stream of new tokens, apart from the model that is asked for them: its sampler, what ends it, and its text.
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "generate/sampler.h"
+#include "generate/sampling_options.h"
+#include "generate/stop.h"
+
+namespace vitrine {
+
+struct GenerateOptions {
+  int64_t max_tokens = 128;
+  SamplingOptions sampling = {};
+  std::vector<int32_t> eos = {};  // tokens that end the text; ignored if ignore_eos
+  bool ignore_eos = false;
+  std::vector<std::string> stops = {};  // strings that end the text, wherever token borders lie
+  bool alone = false;  // the new text is one of its own, as an answer in a chat is; else it goes on where the prompt's ends
+};
+
+struct Timings {
+  double load_ms = 0;  // set by the caller
+  int64_t prompt_tokens = 0;
+  double prompt_ms = 0;
+  int64_t decode_tokens = 0;
+  double decode_ms = 0;
+};
+
+struct Generation {
+  std::vector<int32_t> tokens;  // the new ones, with the end token that was taken, as Hugging Face returns them
+  std::vector<float> logprobs;  // of each, under the unmodified logits
+  std::string text;             // without the end token; empty if the model has no tokenizer
+  std::string finish_reason;    // "stop": an end token or a stop string; "length": max_tokens or the context is full
+  Timings timings;
+};
+
+/// Checks a prompt and end tokens against the vocabulary. Errors: as Engine::check_ids; UsageError for an end token outside.
+void check_prompt(const Engine& engine, std::span<const int32_t> prompt, std::span<const int32_t> eos);
+
+/// New tokens that fit behind a prompt of this length, at most `wanted`; the last one needs no position of its own.
+int64_t room_for(const Engine& engine, size_t prompt, int64_t wanted);
+
+/// A prompt and what was made of it. Whoever runs the model asks for pending() and hands the logits behind it to push(), so that
+/// the tokens of several sequences can go through one step.
+class TokenSequence {
+ public:
+  /// With tokens only (no tokenizer) stop strings are refused.
+  /// Errors: as check_prompt; UsageError for options out of range.
+  TokenSequence(const Engine& engine, std::vector<int32_t> prompt, GenerateOptions options);
+
+  bool done() const { return !made_.finish_reason.empty(); }
+  /// The ids that the model has not seen: the prompt at first, then the token that was taken last.
+  std::span<const int32_t> pending() const;
+  /// Positions that the prompt and all new tokens take in a cache, at most.
+  int64_t positions() const { return static_cast<int64_t>(prompt_.size()) + std::max<int64_t>(room_, 1); }
+
+  /// Takes the next token from the logits [vocab_size] of the last pending id. Returns the text that became certain with it:
+  /// never half a character, never part of a stop string. Not to be called when done.
+  std::string push(std::span<const float> logits);
+
+  /// So far; finish_reason is "" until the end. The timings are the caller's to set.
+  const Generation& made() const { return made_; }
+  Timings& timings() { return made_.timings; }
+  Generation take() && { return std::move(made_); }
+
+ private:
+  const Engine& engine_;
+  std::vector<int32_t> prompt_;
+  GenerateOptions options_;
+  Sampler sampler_;
+  StopFilter stop_;
+  std::optional<StreamDecoder> decoder_;
+  int64_t room_;  // new tokens at most
+  Generation made_;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,58 @@
+#pragma once
+// Chat templates: the part of Jinja 3.1 that the templates of open models use, with the settings and functions Hugging Face
+// gives them (trim_blocks, lstrip_blocks, break and continue, the generation tag, tojson as json.dumps, raise_exception,
+// strftime_now, an immutable sandbox). A template comes with a model and is not trusted: it cannot touch anything but its
+// variables, and its work, memory and nesting are bounded.
+//
+// What differs from the reference: integers have 64 bits; unknown filters are reported when they are reached; include, extends,
+// import, block, autoescape and recursive loops are refused by name; so are the filters filesizeformat, pprint, random,
+// striptags, urlencode, urlize, wordwrap and xmlattr.
+#include <ctime>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "jinja/meter.h"
+#include "jinja/text.h"
+
+namespace vitrine {
+
+/// JSON whose objects keep their order, as Python's dicts do: tojson prints keys in the order they came.
+using OrderedJson = nlohmann::ordered_json;
+
+/// A text and the parts of it, rising and disjoint, that came from the untrusted variables. A control token that lies wholly
+/// inside one part was typed by somebody and must be read as text.
+struct Rendered {
+  std::string text;
+  std::vector<TextSpan> input;
+};
+
+struct RenderOptions {
+  jinja::Limits limits = {};
+  std::optional<std::tm> now = {};  // what strftime_now() tells; default: the local time
+};
+
+class Template {
+ public:
+  /// Reads the template. `name` stands in messages ("chat template of gemma").
+  /// Errors: InputError with the line and what was expected there.
+  explicit Template(const std::string& source, std::string name = "chat template");
+  Template(Template&&) noexcept;
+  Template& operator=(Template&&) noexcept;
+  ~Template();
+
+  /// Renders with the variables of two objects: texts in `input` are what others wrote (messages), texts in `trusted` are the
+  /// caller's own (bos_token). A name in both is taken from `trusted`. May run on several threads at once.
+  /// Errors: InputError with the line, for a mistake in the template, for raise_exception() with its message, for limits.
+  Rendered render(const OrderedJson& input, const OrderedJson& trusted = OrderedJson::object(),
+                  const RenderOptions& options = {}) const;
+
+ private:
+  struct Parsed;
+  std::unique_ptr<const Parsed> parsed_;
+  std::string name_;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,153 @@
+#include "model/config_file.h"
+
+#include <string_view>
+
+#include "base/error.h"
+#include "io/config_reader.h"
+#include "model/load.h"
+#include "model/registry.h"
+
+namespace vitrine {
+namespace {
+
+// The object that describes the language model: of a model with other inputs, the one inside.
+template <class J>
+J& text_part(J& config) {
+  const auto inside = config.find("text_config");
+  return inside != config.end() && inside->is_object() ? *inside : config;
+}
+
+constexpr const char* kLayerKeys[] = {"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
+constexpr const char* kPerLayer[] = {"layer_types", "no_rope_layers"};  // lists with an entry for each layer
+
+}  // namespace
+
+const char* torch_name(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return "float32";
+    case DType::bf16: return "bfloat16";
+    case DType::f16: return "float16";
+    default: return nullptr;
+  }
+}
+
+void set_config_dtype(Json& config, DType dtype) {
+  if (config.contains("dtype")) config["dtype"] = torch_name(dtype);
+  if (config.contains("torch_dtype") || !config.contains("dtype")) config["torch_dtype"] = torch_name(dtype);
+  if (Json& text = text_part(config); &text != &config)
+    for (const char* key : {"dtype", "torch_dtype"})
+      if (text.contains(key)) text[key] = torch_name(dtype);
+}
+
+std::optional<int64_t> config_layers(const Json& config) {
+  if (!config.is_object()) return {};
+  const Json& text = text_part(config);
+  for (const char* key : kLayerKeys)
+    if (const auto found = text.find(key);
+        found != text.end() && found->is_number_unsigned() && found->get<uint64_t>() < (1u << 20))
+      return found->get<int64_t>();
+  return {};
+}
+
+void set_config_layers(Json& config, const std::vector<ConfigLayer>& layers) {
+  Json& text = text_part(config);
+  bool found = false;
+  for (const char* key : kLayerKeys)
+    if (!found && text.contains(key)) {
+      text[key] = layers.size();
+      found = true;
+    }
+  if (!found) throw UsageError("the configuration has no key for the number of layers; expected num_hidden_layers or n_layer");
+  for (const char* key : kPerLayer) {
+    if (!text.contains(key) || !text[key].is_array()) continue;
+    Json list = Json::array();
+    for (const ConfigLayer& layer : layers) {
+      const Json& from = text_part(*layer.config);
+      const auto of = from.find(key);
+      if (of == from.end() || !of->is_array() || static_cast<size_t>(layer.layer) >= of->size()) break;
+      list.push_back((*of)[static_cast<size_t>(layer.layer)]);
+    }
+    if (list.size() == layers.size()) {
+      text[key] = std::move(list);
+    } else {
+      text.erase(key);  // a source has no such list
+    }
+  }
+}
+
+std::optional<std::vector<int64_t>> config_windows(const Json& config) {
+  ModelFiles files;
+  files.config = config;
+  files.config_path = "config.json";
+  try {
+    const std::unique_ptr<Model> model = model_from_config(files);
+    std::vector<int64_t> windows;
+    for (int64_t layer = 0; layer < model->shape().n_layers; ++layer)
+      windows.push_back(model->block_spec(layer).attention.window);
+    return windows;
+  } catch (const InputError&) {
+    return {};
+  }
+}
+
+void set_config_windows(Json& config, const std::vector<int64_t>& windows) {
+  Json types = Json::array();
+  for (const int64_t window : windows) types.push_back(window > 0 ? "sliding_attention" : "full_attention");
+  text_part(config)["layer_types"] = std::move(types);
+}
+
+void set_config_vocab_size(Json& config, int64_t vocab_size) { text_part(config)["vocab_size"] = vocab_size; }
+
+std::optional<bool> config_tied(const Json& config) {
+  if (!config.is_object()) return {};
+  for (const Json* part : {&config, &text_part(config)})
+    if (const auto found = part->find("tie_word_embeddings"); found != part->end() && found->is_boolean())
+      return found->get<bool>();
+  return {};
+}
+
+void set_config_tied(Json& config, bool tied) {
+  config["tie_word_embeddings"] = tied;
+  if (Json& text = text_part(config); &text != &config && text.contains("tie_word_embeddings"))
+    text["tie_word_embeddings"] = tied;
+}
+
+std::vector<int64_t> config_token_ids(const ModelFiles& files, const std::string& key) {
+  if (!files.config.is_object()) return {};
+  return ConfigReader(files.config, files.config_path).counts(key);
+}
+
+void set_missing_token_id(ModelFiles& files, const std::string& key, std::optional<int64_t> id) {
+  if (!files.config.contains(key)) files.config[key] = id ? Json(*id) : Json(nullptr);
+}
+
+double initializer_range(const ModelFiles& files) {
+  const ConfigReader keys(files.config, files.config_path);
+  const double std = keys.number("initializer_range", {}, 0.02);
+  if (std < 0 || std > 1e30)
+    keys.fail("initializer_range", "is the standard deviation of fresh weights; expected a number from 0 to 1e30");
+  return std;
+}
+
+void set_dropout(Json& config, const DropoutRates& rates, const std::string& where) {
+  const Family* family = family_of(config);  // the registry refuses an unknown one later
+  const DropoutKeys keys = family != nullptr ? family->dropout : DropoutKeys();
+  const std::string name = family != nullptr ? family->name : "";
+  const bool one_rate = keys.embedding != nullptr && std::string_view(keys.embedding) == keys.attention;
+  if (one_rate && (rates.embedding != rates.attention || rates.attention != rates.residual))
+    throw InputError(where + ": \"dropout\" has several rates; models of the family " + name +
+                     " have one for all places. Set dropout to one number");
+  const auto set = [&](const std::optional<double>& p, const char* place, const char* key) {
+    if (!p) return;
+    if (key == nullptr && rates.everywhere) return;  // everywhere the family has it
+    if (key == nullptr)
+      throw InputError(where + ": \"dropout." + place + "\" is set, and models of the family " + name +
+                       " have no dropout there; they have it on the attention pattern. Set dropout.attention, or one number");
+    config[key] = *p;
+  };
+  set(rates.embedding, "embedding", keys.embedding);
+  set(rates.attention, "attention", keys.attention);
+  set(rates.residual, "residual", keys.residual);
+}
+
+}  // namespace vitrine

@@ -1,0 +1,54 @@
+#include "model/model.h"
+
+#include <set>
+
+namespace vitrine {
+
+std::vector<CacheLayer> Model::cache_layers() const {
+  std::vector<CacheLayer> layers;
+  for (int64_t layer = 0; layer < shape_.n_layers; ++layer)
+    layers.push_back({block_spec(layer).attention.window, shape_.n_kv_heads, shape_.head_dim, shape_.head_dim});
+  return layers;
+}
+
+std::vector<std::string> Model::hook_names() const {
+  std::set<std::string_view> tensors;
+  for (const TensorLine& line : tensors_) tensors.insert(line.ours);
+  std::vector<std::string> names = {"hook_embed"};
+  const auto norm = [&](const std::string& prefix) {  // if there is one
+    if (!tensors.contains(prefix + ".w")) return;
+    for (const char* hook : {".hook_scale", ".hook_normalized_pre", ".hook_normalized"}) names.push_back(prefix + hook);
+  };
+  if (shape_.n_layers > 0 && !block_spec(0).rope) names.emplace_back("hook_pos_embed");
+  for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
+    const BlockSpec spec = block_spec(layer);
+    const std::string block = "blocks." + std::to_string(layer) + ".";
+    const auto add = [&](std::initializer_list<const char*> hooks) {
+      for (const char* hook : hooks) names.push_back(block + hook);
+    };
+    add({"hook_resid_pre"});
+    if (!spec.norms_after) norm(block + "ln1");
+    add({"attn.hook_q", "attn.hook_k", "attn.hook_v"});
+    norm(block + "attn.q_norm");
+    norm(block + "attn.k_norm");
+    if (spec.rope) add({"attn.hook_rot_q", "attn.hook_rot_k"});
+    add({"attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z", "attn.hook_result", "attn.hook_out"});
+    norm(block + "ln1_post");
+    add({"hook_attn_out"});
+    if (spec.norms_after) norm(block + "ln1");
+    add({"hook_resid_mid"});
+    if (!spec.norms_after) norm(block + "ln2");
+    add({"mlp.hook_pre"});
+    if (tensors.contains(block + "mlp.W_gate")) add({"mlp.hook_pre_linear"});
+    add({"mlp.hook_post"});
+    norm(block + "ln2_post");
+    add({"hook_mlp_out"});
+    if (spec.norms_after) norm(block + "ln2");
+    add({"hook_resid_post"});
+  }
+  norm("ln_final");
+  names.emplace_back("hook_logits");
+  return names;
+}
+
+}  // namespace vitrine

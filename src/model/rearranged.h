@@ -1,0 +1,44 @@
+#pragma once
+// A model with its norms moved or switched off, or without residual connections: what docs/trainability.md compares.
+#include "model/model.h"
+
+namespace vitrine {
+
+/// The weights of `model` in blocks of another form, for every family but those that have a key of their own for it. Norms
+/// that the form leaves out are no tensors of it.
+class Rearranged final : public Model {
+ public:
+  /// A view: `model` stays its owner's and outlives this.
+  Rearranged(const Model& model, Form form);
+  Rearranged(std::unique_ptr<Model> model, Form form);
+
+  Tensor residual(Context& ctx, const Step& step) const override;
+  Tensor embedded(Context& ctx, const Step& step) const override { return model_.embedded(ctx, step); }
+  Head head() const override { return model_.head(); }
+  BlockSpec block_spec(int64_t layer) const override;
+  Json config(ConfigFormat format) const override { return model_.config(format); }
+  Form form() const override { return form_; }
+
+ private:
+  struct Norm {
+    const Vector *w = nullptr, *b = nullptr;
+  };
+  struct Block {
+    BlockSpec spec;
+    Norm ln1, ln1_post, ln2, ln2_post, q_norm, k_norm;
+    const Weight *W_Q = nullptr, *W_K = nullptr, *W_V = nullptr, *W_O = nullptr;
+    const Weight *W_gate = nullptr, *W_in = nullptr, *W_out = nullptr;
+  };
+  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
+  Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Norm& of) const;
+
+  std::unique_ptr<Model> owned_;
+  const Model& model_;
+  Form form_;
+  std::vector<Block> blocks_;
+  Norm ln_final_;
+  NormSpec norm_;
+  bool rms_ = true;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,83 @@
+#include "model/tensor_list.h"
+
+#include <utility>
+
+namespace vitrine {
+
+std::vector<int64_t> TensorLine::file_shape(bool in_gguf) const {
+  const int64_t outputs = out.size * layout.parts;
+  if (in.size == 0) return {outputs};
+  if (stored_by_columns(in_gguf)) return {in.size, outputs};
+  return {outputs, in.size};
+}
+
+std::string TensorLine::file_formula(bool in_gguf) const {
+  const std::string outputs = (layout.parts > 1 ? std::to_string(layout.parts) + " * " : "") + std::string(out.formula);
+  if (in.size == 0) return "[" + outputs + "]";
+  const std::string inputs(in.formula);
+  return stored_by_columns(in_gguf) ? "[" + inputs + ", " + outputs + "]" : "[" + outputs + ", " + inputs + "]";
+}
+
+void TensorList::layer(int64_t layer, std::string_view huggingface, std::string_view gguf) {
+  const std::string index = std::to_string(layer) + ".";
+  ours_ = "blocks." + index;
+  huggingface_ = std::string(huggingface) + index;
+  gguf_ = std::string(gguf) + index;
+}
+
+void TensorList::end_layers() {
+  ours_.clear();
+  huggingface_.clear();
+  gguf_.clear();
+}
+
+void TensorList::add(Weight& weight, std::string_view ours, std::string_view huggingface, std::string_view gguf, Dim out, Dim in,
+                     StoredLayout layout) {
+  TensorLine& added = line(ours, huggingface, gguf, layout);
+  added.out = out;
+  added.in = in;
+  added.weight = &weight;
+}
+
+void TensorList::add(Vector& vector, std::string_view ours, std::string_view huggingface, std::string_view gguf, Dim size,
+                     StoredLayout layout) {
+  TensorLine& added = line(ours, huggingface, gguf, layout);
+  added.out = size;
+  added.vector = &vector;
+}
+
+void TensorList::add_with_bias(Weight& weight, std::string_view ours, std::string_view huggingface, std::string_view gguf,
+                               Dim out, Dim in, StoredLayout layout) {
+  const size_t last = ours.rfind('.') + 1;  // 0 if there is none
+  const std::string place(ours.substr(0, last)), letter(ours.substr(last)), hf(huggingface), g(gguf);
+  add(weight, place + "W_" + letter, hf + ".weight", g.empty() ? g : g + ".weight", out, in, layout);
+  add(weight.bias, place + "b_" + letter, hf + ".bias", g.empty() ? g : g + ".bias", out);
+}
+
+void TensorList::add_norm(Vector& w, Vector& b, std::string_view ours, std::string_view huggingface, std::string_view gguf,
+                          Dim size) {
+  const std::string o(ours), hf(huggingface), g(gguf);
+  add(w, o + ".w", hf + ".weight", g.empty() ? g : g + ".weight", size);
+  add(b, o + ".b", hf + ".bias", g.empty() ? g : g + ".bias", size);
+}
+
+void TensorList::add_qkv(Weight& W_Q, Weight& W_K, Weight& W_V, StackedNames matrix, StackedNames bias, Dim out, Dim in,
+                         bool by_columns) {
+  Weight* const all[] = {&W_Q, &W_K, &W_V};
+  static constexpr const char* kNames[] = {"attn.W_Q", "attn.W_K", "attn.W_V"};
+  for (int i = 0; i < 3; ++i)
+    add(*all[i], kNames[i], matrix.huggingface, matrix.gguf, out, in, {.by_columns = by_columns, .part = i, .parts = 3});
+  for (int i = 0; i < 3; ++i)
+    add(all[i]->bias, kNames[i], bias.huggingface, bias.gguf, out, {.by_columns = by_columns, .part = i, .parts = 3});
+}
+
+TensorLine& TensorList::line(std::string_view ours, std::string_view huggingface, std::string_view gguf, StoredLayout layout) {
+  TensorLine& added = lines_.emplace_back();
+  added.ours = ours_ + std::string(ours);
+  added.huggingface = huggingface_ + std::string(huggingface);
+  if (!gguf.empty()) added.gguf = gguf_ + std::string(gguf);
+  added.layout = layout;
+  return added;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,73 @@
+#pragma once
+// A family's tensors as data: a line each, with its names, its shape, its layout in the files and the place it fills.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/weight.h"
+
+namespace vitrine {
+
+/// One size of a tensor and where it comes from, for messages: {"n_kv_heads * head_dim", 1024}.
+struct Dim {
+  std::string_view formula;
+  int64_t size = 0;
+};
+
+/// How the files store a tensor, where that is not [out, in] on its own.
+struct StoredLayout {
+  bool by_columns = false;  // the Hugging Face file stores [in, out]
+  int part = 0, parts = 1;  // this is one of `parts` equal parts of the outputs of a stacked tensor
+  bool gguf_pairs = false;  // GGUF orders a head's rows so that neighbours rotate together (Llama's queries and keys)
+  float gguf_offset = 0;    // what GGUF's values exceed those of the Hugging Face file by (Gemma's norms hold 1 + w)
+};
+
+struct TensorLine {
+  std::string ours, huggingface, gguf;  // names
+  Dim out;                              // of a vector: its size
+  Dim in;                               // size 0: a vector
+  StoredLayout layout;
+  Weight* weight = nullptr;  // what it fills: one of the two
+  Vector* vector = nullptr;
+
+  const std::string& file_name(bool in_gguf) const { return in_gguf ? gguf : huggingface; }
+  /// Of the tensor in the file, which may hold several parts.
+  std::vector<int64_t> file_shape(bool in_gguf) const;
+  /// The same as a formula, for messages: "[3 * d_model, d_model]".
+  std::string file_formula(bool in_gguf) const;
+  bool stored_by_columns(bool in_gguf) const { return layout.by_columns && !in_gguf; }
+  /// The first output of this part among those of the file's tensor.
+  int64_t first_output() const { return layout.part * out.size; }
+};
+
+/// Collects the lines of a family.
+class TensorList {
+ public:
+  /// Until the next call, names begin with "blocks.<layer>." and with these prefixes and the layer: {"model.layers.", "blk."}.
+  void layer(int64_t layer, std::string_view huggingface, std::string_view gguf = "blk.");
+  /// No prefix again.
+  void end_layers();
+  void add(Weight& weight, std::string_view ours, std::string_view huggingface, std::string_view gguf, Dim out, Dim in,
+           StoredLayout layout = {});
+  void add(Vector& vector, std::string_view ours, std::string_view huggingface, std::string_view gguf, Dim size,
+           StoredLayout layout = {});
+  /// A matrix and its bias: "attn.O" is "attn.W_O" and "attn.b_O", and the files' names get ".weight" and ".bias".
+  void add_with_bias(Weight& weight, std::string_view ours, std::string_view huggingface, std::string_view gguf, Dim out, Dim in,
+                     StoredLayout layout = {});
+  /// A LayerNorm: "ln1" is "ln1.w" and "ln1.b".
+  void add_norm(Vector& w, Vector& b, std::string_view ours, std::string_view huggingface, std::string_view gguf, Dim size);
+  /// W_Q, W_K and W_V that the files stack to one matrix, then their biases, which go by the names of their matrices.
+  struct StackedNames {
+    std::string_view huggingface, gguf;
+  };
+  void add_qkv(Weight& W_Q, Weight& W_K, Weight& W_V, StackedNames matrix, StackedNames bias, Dim out, Dim in, bool by_columns);
+  std::vector<TensorLine> take() { return std::move(lines_); }
+
+ private:
+  TensorLine& line(std::string_view ours, std::string_view huggingface, std::string_view gguf, StoredLayout layout);
+  std::string ours_, huggingface_, gguf_;  // prefixes
+  std::vector<TensorLine> lines_;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,264 @@
+// Pictures of attention: who looks where, how heads share keys, what a cap changes, what a layer can reach.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "picture/data/soft_cap.h"
+#include "picture/data/studio.h"
+
+namespace vitrine {
+namespace {
+
+// Means of `count` numbers; NaN, which is written as null, where there are none.
+std::vector<double> over(const std::vector<double>& sums, double count) {
+  std::vector<double> means;
+  for (const double s : sums) means.push_back(count > 0 ? s / count : std::numeric_limits<double>::quiet_NaN());
+  return means;
+}
+
+// cap · atanh(s / cap) of the largest capped number: what it was before the cap.
+double before_cap(double capped, double cap) { return cap * std::atanh(std::min(capped / cap, std::tanh(kMostCaps))); }
+std::string largest_text(double largest, double cap) { return at_least(fmt::format("{:.3g}", largest), largest, cap); }
+
+constexpr int64_t kDefaultSpan = 8192;  // positions of a cache where the context has no limit
+
+}  // namespace
+
+PictureJson data_of_head_grouping(Studio& studio) {
+  const ModelShape& s = studio.facts.shape;
+  const std::string kind = studio.facts.heads_title();
+  const int64_t per_group = s.n_heads / s.n_kv_heads;
+  const int64_t cache = 2 * s.n_kv_heads * s.head_dim * s.n_layers * static_cast<int64_t>(sizeof(float));
+  PictureJson p =
+      present(kind == "MHA"   ? "Multi-head attention: every query head has a key and value head of its own."
+              : kind == "MQA" ? fmt::format("Multi-query attention: all {} query heads read the same keys and values.", s.n_heads)
+                              : fmt::format("Grouped-query attention: {} query heads share {} key and value heads, {} to each.",
+                                            s.n_heads, s.n_kv_heads, per_group),
+              fmt::format("{} above {}. One position costs {} bytes of cache in all layers; with a key and "
+                          "value head for each query head it would be {}.",
+                          plural(s.n_heads, "query head"), plural(s.n_kv_heads, "key and value head"), cache, cache * per_group));
+  p["kind"] = kind;
+  p["groups"] = PictureJson::array();
+  for (int64_t g = 0; g < s.n_kv_heads; ++g) {
+    std::vector<int64_t> heads(static_cast<size_t>(per_group));
+    std::iota(heads.begin(), heads.end(), g * per_group);
+    p["groups"].push_back(heads);
+  }
+  p["headDim"] = s.head_dim;
+  const int64_t q = s.d_model * s.n_heads * s.head_dim, k = s.d_model * s.n_kv_heads * s.head_dim;
+  p["parameters"] = {{"q", q}, {"k", k}, {"v", k}, {"o", q}};
+  p["cacheBytesPerPosition"] = cache;
+  p["cacheBytesPerPositionMha"] = cache * per_group;
+  return p;
+}
+
+PictureJson data_of_softmax(Studio& studio) {
+  const Observation& seen = studio.seen;
+  PictureJson p = present(
+      fmt::format("Softmax turns scores into weights that sum to 1: each weight is e to its score, over the sum. A difference of "
+                  "scores becomes a ratio of weights. Below: the row of token {} in layer {}, head {}.",
+                  seen.row_target, seen.row_layer, seen.row_head),
+      "");
+  const double e = std::exp(-0.693);
+  p["pair"] = {{"scores", {0, -0.693}}, {"weights", {number(1 / (1 + e)), number(e / (1 + e))}}};
+  p["layer"] = seen.row_layer;
+  p["head"] = seen.row_head;
+  p["target"] = seen.row_target;
+  std::vector<size_t> sources;
+  for (size_t s = 0; s < seen.row_scores.size(); ++s)
+    if (std::isfinite(seen.row_scores[s])) sources.push_back(s);
+  constexpr size_t kMost = 32;
+  if (sources.size() > kMost) {
+    std::nth_element(sources.begin(), sources.begin() + kMost, sources.end(),
+                     [&](size_t a, size_t b) { return seen.row_weights[a] > seen.row_weights[b]; });
+    sources.resize(kMost);
+    std::sort(sources.begin(), sources.end());
+  }
+  p["sources"] = sources;
+  p["scores"] = p["weights"] = PictureJson::array();
+  size_t strongest = sources.front();
+  for (const size_t s : sources) {
+    p["scores"].push_back(number(static_cast<double>(seen.row_scores[s])));
+    p["weights"].push_back(number(static_cast<double>(seen.row_weights[s])));
+    if (seen.row_weights[s] > seen.row_weights[strongest]) strongest = s;
+  }
+  p["alt"] =
+      fmt::format("Scores 0 and −0.693 become weights 2/3 and 1/3. In this run the largest weight, {:.3f}, is on token {}.",
+                  seen.row_weights[strongest], strongest);
+  return p;
+}
+
+PictureJson data_of_attention(Studio& studio) {
+  const Observation& seen = studio.seen;
+  const ModelShape& s = studio.facts.shape;
+  const PatternLevel& level = seen.level;
+  const double targets = static_cast<double>(seen.tokens - 1);
+  // A head none of whose targets sees two positions (one token, a window of one) has no choice to make and no flatness: NaN.
+  std::vector<std::vector<double>> flatness, first, previous, self;
+  std::vector<std::vector<int64_t>> order;
+  for (const LayerPatterns& layer : seen.patterns) {
+    std::vector<double>& flat = flatness.emplace_back();
+    for (size_t h = 0; h < layer.entropy_share.size(); ++h)
+      flat.push_back(layer.seen_rows[h] > 0 ? layer.entropy_share[h] / layer.seen_rows[h]
+                                            : std::numeric_limits<double>::quiet_NaN());
+    std::vector<int64_t>& heads = order.emplace_back(flat.size());
+    std::iota(heads.begin(), heads.end(), 0);
+    std::sort(heads.begin(), heads.end(), [&](int64_t a, int64_t b) {
+      const double of_a = flat[static_cast<size_t>(a)], of_b = flat[static_cast<size_t>(b)];
+      if (std::isnan(of_a) != std::isnan(of_b)) return std::isnan(of_b);
+      return of_a > of_b || (!(of_b > of_a) && a < b);
+    });
+    first.push_back(over(layer.on_first, targets));
+    previous.push_back(over(layer.on_previous, targets));
+    self.push_back(over(layer.on_self, targets));
+  }
+  struct Extreme {
+    double value;
+    size_t layer, head;
+  };
+  Extreme flattest{-1, 0, 0}, spikiest{2, 0, 0};
+  for (size_t l = 0; l < flatness.size(); ++l)
+    for (size_t h = 0; h < flatness[l].size(); ++h) {
+      if (flatness[l][h] > flattest.value) flattest = {flatness[l][h], l, h};
+      if (flatness[l][h] < spikiest.value) spikiest = {flatness[l][h], l, h};
+    }
+  const std::string extremes = flattest.value < 0
+                                   ? "No token sees more than one position, so no head is flatter than another."
+                                   : fmt::format("The flattest head is layer {}, head {}; the spikiest layer {}, head {}.",
+                                                 flattest.layer, flattest.head, spikiest.layer, spikiest.head);
+  PictureJson p = present(
+      "Attention weights of every head in every layer: for each target token (down) how much of each source token (across) it "
+      "takes "
+      "in; each row sums to 1, and nothing lies right of the diagonal, since no token sees later ones. The stronger the colour, "
+      "the more weight.",
+      fmt::format("{} of {} × {}. {}", plural(s.n_layers * s.n_heads, "grid"), seen.tokens, plural(seen.tokens, "token"),
+                  extremes));
+  p["nTokens"] = seen.tokens;
+  p["nLayers"] = s.n_layers;
+  p["nHeads"] = s.n_heads;
+  p["level"] = level.full ? "full" : "tiles";
+  p["patterns"] = p["tiles"] = p["top"] = nullptr;
+  constexpr double k16 = 1.0 / 65535, k8 = 1.0 / 255;
+  if (level.full) {
+    p["patterns"] = PictureJson::array();
+    for (const LayerPatterns& layer : seen.patterns)
+      p["patterns"].push_back(packed(std::span<const uint16_t>(layer.full), {s.n_heads, seen.tokens, seen.tokens}, k16, true));
+  } else {
+    p["tiles"] = {{"bins", level.bins}, {"tokensPerBin", level.tokens_per_bin}, {"max", PictureJson::array()}};
+    for (const LayerPatterns& layer : seen.patterns)
+      p["tiles"]["max"].push_back(packed(std::span<const uint8_t>(layer.tiles), {s.n_heads, level.bins, level.bins}, k8, true));
+    if (level.top > 0) {
+      p["top"] = {{"k", level.top}, {"sources", PictureJson::array()}, {"weights", PictureJson::array()}};
+      const std::vector<int64_t> shape = {s.n_heads, seen.tokens, level.top};
+      for (const LayerPatterns& layer : seen.patterns) {
+        p["top"]["sources"].push_back(packed(std::span<const uint16_t>(layer.top_sources), shape, 1, false));
+        p["top"]["weights"].push_back(packed(std::span<const uint16_t>(layer.top_weights), shape, k16, false));
+      }
+    }
+  }
+  p["flatness"] = table(flatness);
+  p["flatToSpiky"] = order;
+  p["onFirst"] = table(first);
+  p["onPrevious"] = table(previous);
+  p["onSelf"] = table(self);
+  return p;
+}
+
+PictureJson data_of_soft_cap(Studio& studio) {
+  const ModelFacts& facts = studio.facts;
+  const Observation& seen = studio.seen;
+  const bool any = facts.attention_softcap != 0 || facts.final_softcap != 0;
+  PictureJson p = present(any ? "A soft cap lets small scores through and bends large ones towards a limit: cap · tanh(s / cap). "
+                                "Counted for this run: "
+                                "scores that the cap changes by more than one hundredth of themselves (|s| above 0.17 of the "
+                                "cap), and those beyond half of it."
+                              : "A soft cap lets small scores through and bends large ones towards a limit: cap · tanh(s / cap). "
+                                "This model has none.",
+                          "");
+  std::vector<double> x, y;
+  for (int i = 0; i <= 160; ++i) x.push_back(-4 + 0.05 * i), y.push_back(std::tanh(x.back()));
+  p["curve"] = {{"x", numbers(x)}, {"y", numbers(y)}};
+  const std::vector<double> example = {0.5, 1, 2, 3};
+  std::vector<double> capped;
+  for (const double v : example) capped.push_back(2 * std::tanh(v / 2));
+  p["example"] = {{"cap", 2}, {"x", numbers(example)}, {"y", numbers(capped)}};
+  p["attention"] = p["final"] = nullptr;
+  std::string alt = "A curve along the diagonal near 0 that levels off at the cap.";
+  if (const double cap = facts.attention_softcap; cap != 0) {
+    std::vector<std::vector<double>> changed, half, largest;
+    double scores = 0, moved = 0, most = 0;
+    for (const auto& layer : seen.caps) {
+      changed.emplace_back(), half.emplace_back(), largest.emplace_back();
+      for (const CapCount& c : layer) {
+        changed.back().push_back(c.changed / c.scores);
+        half.back().push_back(c.beyond_half / c.scores);
+        largest.back().push_back(before_cap(c.largest_capped, cap));
+        scores += c.scores, moved += c.changed, most = std::max(most, largest.back().back());
+      }
+    }
+    p["attention"] = {
+        {"cap", number(cap)}, {"changed", table(changed)}, {"beyondHalf", table(half)}, {"largest", table(largest)}};
+    alt += fmt::format(" Attention scores are capped at {:g}: {:.2f} % of them change, the largest was {}.", cap,
+                       100 * moved / scores, largest_text(most, cap));
+  }
+  if (const double cap = facts.final_softcap; cap != 0) {
+    const CapCount& c = seen.final_cap;
+    const double largest = before_cap(c.largest_capped, cap);
+    p["final"] = {{"cap", number(cap)},
+                  {"changed", number(c.changed / c.scores)},
+                  {"beyondHalf", number(c.beyond_half / c.scores)},
+                  {"largest", number(largest)}};
+    alt += fmt::format(" Logits are capped at {:g}: {:.2f} % of them change, the largest was {}.", cap,
+                       100 * c.changed / c.scores, largest_text(largest, cap));
+  }
+  p["alt"] = alt;
+  return p;
+}
+
+PictureJson data_of_reach(Studio& studio) {
+  const ModelFacts& facts = studio.facts;
+  const ModelShape& s = facts.shape;
+  const int64_t n = studio.tokens(), last = n - 1, span = s.context_length > 0 ? s.context_length : kDefaultSpan;
+  const bool windows = std::any_of(facts.windows.begin(), facts.windows.end(), [](int64_t w) { return w != kNoWindow; });
+  const auto position_bytes = static_cast<int64_t>(2 * s.n_kv_heads * s.head_dim * static_cast<int64_t>(sizeof(float)));
+  PictureJson p = present(
+      windows
+          ? "What the last token can see in each layer. A window layer sees the nearest tokens only, and its cache keeps no more "
+            "(a ring); through the layers before, content from further back still arrives."
+          : "Every layer sees every earlier token, so the cache keeps keys and values of all of them.",
+      "");
+  p["nTokens"] = n;
+  p["contextLength"] = s.context_length;
+  p["layers"] = PictureJson::array();
+  int64_t receives = last, at_context = 0, global = 0, global_layers = 0;
+  for (size_t l = 0; l < facts.windows.size(); ++l) {
+    const int64_t window = facts.windows[l];
+    const bool is_global = window == kNoWindow;
+    const auto reach_back = [&](int64_t from) { return is_global ? 0 : std::max<int64_t>(0, from - window + 1); };
+    // What a token of the layer before has received, the last one receives through the first token it sees here.
+    receives = reach_back(receives);
+    // The next token, at position n, sees window - 1 earlier ones.
+    const int64_t cached = is_global ? n : std::min(n, window - 1), room = is_global ? s.context_length : std::min(window, span);
+    p["layers"].push_back({{"layer", l},
+                           {"window", window},
+                           {"sees", reach_back(last)},
+                           {"receives", receives},
+                           {"cached", cached},
+                           {"room", room},
+                           {"bytes", cached * position_bytes}});
+    at_context += position_bytes * (is_global ? span : std::min(window, span));
+    global += position_bytes * span;
+    global_layers += is_global ? 1 : 0;
+  }
+  p["bytesAtContext"] = at_context;
+  p["bytesAtContextGlobal"] = global;
+  p["alt"] = fmt::format(
+      "{} of {} see{} the whole context. At {} the cache takes {:.1f} MiB; it would take {:.1f} MiB "
+      "if all did.",
+      global_layers, plural(s.n_layers, "layer"), s.n_layers == 1 ? "s" : "", plural(span, "position"),
+      static_cast<double>(at_context) / 1048576, static_cast<double>(global) / 1048576);
+  return p;
+}
+
+}  // namespace vitrine

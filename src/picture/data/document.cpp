@@ -1,0 +1,226 @@
+// The table of pictures, and documents of one or all of them.
+#include "picture/data/document.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "picture/data/studio.h"
+#include "vitrine/version.h"
+
+namespace vitrine {
+namespace {
+
+struct Entry {
+  PictureInfo info;
+  uint32_t needs;  // of the observed run
+  PictureJson (*data)(Studio&);
+};
+
+constexpr std::array kEntries = {
+    Entry{{"dot-product", "The dot product", "Lines around a point and their dot products with one of them"},
+          0,
+          data_of_dot_product},
+    Entry{{"tokens", "Tokens", "The prompt cut into pieces, with the bytes each stands for"}, 0, data_of_tokens},
+    Entry{{"merges", "Merges", "How pairs were joined, one after the other, until the tokens were there"}, 0, data_of_merges},
+    Entry{
+        {"splits", "Other splits", "Other ways to cut the same string, with the model's probability of each"}, 0, data_of_splits},
+    Entry{{"embedding-cosine", "Likeness of embeddings", "Cosines of chosen tokens' embeddings"}, 0, data_of_embedding_cosine},
+    Entry{{"embedding-neighbours", "Sums of embeddings", "The tokens nearest to king - man + woman"},
+          0,
+          data_of_embedding_neighbours},
+    Entry{{"position-vectors", "Position vectors", "Cosines of the vectors that mark positions, where a model adds such"},
+          kNeedEmbeddings,
+          data_of_position_vectors},
+    Entry{{"embedding-rescaling", "Rescaling the embeddings",
+           "The first layer's update scales with and without the embedding's factor"},
+          kNeedStream,
+          data_of_embedding_rescaling},
+    Entry{{"update-scale", "Update scales", "How much each attention and MLP changes the residual stream"},
+          kNeedStream,
+          data_of_update_scale},
+    Entry{{"residual-scale", "Scale of the stream", "Standard deviation of the stream per sub-layer, with and without the norms"},
+          kNeedStream,
+          data_of_residual_scale},
+    Entry{{"layer-norm", "What a norm does", "A vector of two numbers without its mean, scaled, weighted, shifted"},
+          0,
+          data_of_layer_norm},
+    Entry{{"norm-statistics", "In and out of each norm", "Mean, deviation and root mean square entering and leaving each norm"},
+          kNeedNorms,
+          data_of_norm_statistics},
+    Entry{{"head-grouping", "Heads and their groups", "Which query heads share keys and values"}, 0, data_of_head_grouping},
+    Entry{{"softmax", "From scores to weights", "One row of attention scores and the weights they become"},
+          kNeedScores,
+          data_of_softmax},
+    Entry{{"attention", "Attention weights", "Who looks where: every head of every layer"}, kNeedPatterns, data_of_attention},
+    Entry{{"soft-cap", "Soft caps", "The curve of a soft cap, and the share of scores it changes"},
+          kNeedScores | kNeedLogits,
+          data_of_soft_cap},
+    Entry{{"rope-rotation", "Turned vectors", "One vector as rotary positions turn it"}, 0, data_of_rope_rotation},
+    Entry{{"rope-wavelengths", "Wavelengths", "After how many positions each pair of components has turned once"},
+          0,
+          data_of_rope_wavelengths},
+    Entry{{"query-length", "Lengths of the queries", "Length of query vectors by head and wavelength, any layer"},
+          kNeedQueries,
+          data_of_query_length},
+    Entry{{"activation-curves", "Activations", "ReLU, GELU and SiLU, and how many units are active"},
+          kNeedHidden,
+          data_of_activation_curves},
+    Entry{{"mlp-surfaces", "What an MLP can bend", "A toy MLP over two inputs: linear, ReLU, ReGLU, GeGLU"},
+          0,
+          data_of_mlp_surfaces},
+    Entry{{"final-norm", "The final norm", "Root mean square of each token before and after the final norm"},
+          kNeedNorms,
+          data_of_final_norm},
+    Entry{{"next-tokens", "What could come next", "The ten likeliest next tokens after every position"},
+          kNeedLogits,
+          data_of_next_tokens},
+    Entry{{"logit-lens", "Predictions on the way", "What the model would predict after each layer"}, 0, data_of_logit_lens},
+    Entry{{"logit-attribution", "Who wrote the answer", "A logit as a sum over heads and MLPs"},
+          kNeedLogits,
+          data_of_logit_attribution},
+    Entry{{"input-attribution", "What the answer owes to each token", "Gradients of the prediction at the prompt's embeddings"},
+          0,
+          data_of_input_attribution},
+    Entry{{"reach", "Reach and cache", "Which positions each layer sees, and what the cache keeps"}, 0, data_of_reach},
+    Entry{{"gradient-norms", "What training sees",
+           "The gradient that reaches each layer, with and without the norms, and its parameters"},
+          0,
+          data_of_gradient_norms},
+    Entry{{"gradient-hooks", "The gradient at any hook", "Length of the gradient at a hook of your choice, by layer and token"},
+          0,
+          data_of_gradient_hooks},
+    Entry{{"interpolation", "Between two rows of weights", "What lies between two rows of a weight matrix: averages and SLERP"},
+          0,
+          data_of_interpolation},
+    Entry{{"task-vectors", "Task vectors", "Differences from a starting point, merged, and the way back to it (LITI)"},
+          0,
+          data_of_task_vectors},
+};
+
+const Entry& entry_of(std::string_view name) {
+  for (const Entry& entry : kEntries)
+    if (name == entry.info.name) return entry;
+  std::vector<std::string> names;
+  for (const Entry& entry : kEntries) names.emplace_back(entry.info.name);
+  throw UsageError("there is no picture \"" + std::string(name) + "\". Did you mean \"" + nearest(name, names) +
+                   "\"? `vitrine picture --list` shows them all");
+}
+
+// One word of a POSIX shell.
+std::string shell_word(const std::string& text) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("_-./,:=+@").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain) && text[0] != '-') return text;
+  std::string quoted = "'";
+  for (const char c : text) c == '\'' ? quoted += "'\\''" : quoted += c;
+  return quoted + "'";
+}
+
+// More options may stand in front of it; behind a text that begins with - they would be taken for texts.
+std::string shell_of(const PicturePrompt& prompt) {
+  std::string line;
+  if (prompt.text) {
+    line = (prompt.text->starts_with('-') ? "-- " : "") + shell_word(*prompt.text);
+  } else {
+    line = "--tokens ";
+    for (size_t i = 0; i < prompt.ids.size(); ++i) line += (i > 0 ? "," : "") + std::to_string(prompt.ids[i]);
+  }
+  std::string options;
+  if (prompt.text && !prompt.special) options += " --no-special";
+  if (!prompt.model.empty()) options += " --model " + shell_word(prompt.model);
+  if (!prompt.adapter.empty()) options += " --adapter " + shell_word(prompt.adapter);
+  if (options.empty()) return line;
+  return prompt.text && prompt.text->starts_with('-') ? options.substr(1) + " " + line : line + options;
+}
+
+PictureJson tokens_of(const Studio& studio) {
+  PictureJson tokens = PictureJson::array();
+  for (size_t i = 0; i < studio.prompt.ids.size(); ++i) {
+    const int32_t id = studio.prompt.ids[i];
+    const std::optional<std::string> piece = studio.spelled() ? studio.engine.piece(id) : std::nullopt;
+    PictureJson offsets = nullptr;
+    if (studio.prompt.text && i < studio.prompt.pieces.size())
+      offsets = {studio.prompt.pieces[i].begin, studio.prompt.pieces[i].end};
+    tokens.push_back({{"id", id},
+                      {"piece", piece ? PictureJson(*piece) : PictureJson(nullptr)},
+                      {"offsets", offsets},
+                      {"control", piece && studio.engine.tokenizer().is_control(id)}});
+  }
+  return tokens;
+}
+
+PictureJson picture_of(const Entry& entry, Studio& studio) {
+  PictureJson picture = {{"name", entry.info.name}, {"title", entry.info.title}};
+  const PictureJson data = entry.data(studio);
+  for (const auto& [key, value] : data.items()) picture[key] = value;
+  return picture;
+}
+
+ObserveOptions observe_options(const PictureOptions& options, const ModelShape& shape, uint32_t needs) {
+  ObserveOptions observe;
+  observe.needs = needs;
+  observe.row_layer = options.layer.value_or(shape.n_layers / 2);
+  observe.row_head = options.head.value_or(0);
+  observe.row_target = options.position.value_or(-1);
+  observe.memory = options.memory;
+  return observe;
+}
+
+PictureJson document_of(Studio& studio, PictureJson made, PictureJson steps) {
+  PictureJson pieces = PictureJson::object();
+  for (const int32_t id : studio.prompt.ids) studio.mention(id);
+  for (const int32_t id : studio.mentioned)
+    if (const auto piece = studio.spelled() ? studio.engine.piece(id) : std::nullopt) pieces[std::to_string(id)] = *piece;
+  return {{"format", 1},
+          {"version", version()},
+          {"model", to_json(studio.facts, studio.prompt.model, studio.prompt.adapter)},
+          {"prompt",
+           {{"text", studio.prompt.text ? PictureJson(*studio.prompt.text) : PictureJson(nullptr)},
+            {"ids", studio.prompt.ids},
+            {"special", studio.prompt.special},
+            {"shell", shell_of(studio.prompt)}}},
+          {"tokens", tokens_of(studio)},
+          {"pieces", std::move(pieces)},
+          {"steps", std::move(steps)},
+          {"pictures", std::move(made)}};
+}
+
+}  // namespace
+
+const std::vector<PictureInfo>& pictures() {
+  static const std::vector<PictureInfo> list = [] {
+    std::vector<PictureInfo> infos;
+    for (const Entry& entry : kEntries) infos.push_back(entry.info);
+    return infos;
+  }();
+  return list;
+}
+
+void check_picture_name(std::string_view name) { entry_of(name); }
+
+PictureJson picture_document(Engine& engine, const PicturePrompt& prompt, std::string_view name, const PictureOptions& options) {
+  const Entry& entry = entry_of(name);
+  if ((entry.needs & kNeedNorms) != 0 || name == "residual-scale")  // which look for the family's norms
+    require_family_form(engine.model(), engine.name(), fmt::format("The picture {}", name));
+  if (name == "update-scale" || name == "embedding-rescaling")  // which compare what is added with the stream
+    require_residual(engine.model(), engine.name(), fmt::format("The picture {}", name));
+  Studio studio{engine, prompt, options, facts_of(engine), {}, {}};
+  studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts.shape, entry.needs));
+  PictureJson made = PictureJson::object();
+  made[entry.info.name] = picture_of(entry, studio);
+  return document_of(studio, std::move(made), PictureJson::array());
+}
+
+PictureJson full_document(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options, const StepMaker& steps) {
+  Studio studio{engine, prompt, options, facts_of(engine), {}, {}};
+  studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts.shape, kNeedAll));
+  PictureJson made = PictureJson::object();
+  for (const Entry& entry : kEntries) made[entry.info.name] = picture_of(entry, studio);
+  PictureJson walk = steps(studio, made);
+  return document_of(studio, std::move(made), std::move(walk));
+}
+
+}  // namespace vitrine

@@ -1,0 +1,248 @@
+// Pictures of the embedding table and of position vectors.
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "base/error.h"
+#include "ops/embed.h"
+#include "picture/data/studio.h"
+
+namespace vitrine {
+namespace {
+
+double dot(std::span<const float> a, std::span<const float> b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return sum;
+}
+
+double cosine(std::span<const float> a, std::span<const float> b) {
+  const double lengths = std::sqrt(dot(a, a) * dot(b, b));
+  return lengths > 0 ? dot(a, b) / lengths : 0;
+}
+
+// Stored rows of the embedding table, as f32.
+std::vector<float> rows_of(Studio& studio, std::span<const int32_t> ids) {
+  Context& ctx = studio.engine.context();
+  const auto frame = ctx.frame();
+  const Tensor rows = embed(ctx, ids, *studio.facts.parameters.matrix("W_E"));
+  if (const int64_t bad = first_not_finite(rows); bad >= 0)
+    throw RunError(
+        fmt::format("NaN or infinity in the embedding of token {}. Do the weights hold NaN?", ids[static_cast<size_t>(bad)]));
+  return {rows.data<float>(), rows.data<float>() + rows.count()};
+}
+
+// Cosines of n rows of equal width with each other.
+std::vector<std::vector<double>> cosines(std::span<const float> rows, size_t n) {
+  const size_t width = rows.size() / n;
+  std::vector<std::vector<double>> grid(n, std::vector<double>(n, 1));
+  for (size_t i = 0; i < n; ++i)
+    for (size_t j = 0; j < i; ++j)
+      grid[i][j] = grid[j][i] = cosine(rows.subspan(i * width, width), rows.subspan(j * width, width));
+  return grid;
+}
+
+std::vector<double> lengths(std::span<const float> rows, size_t n) {
+  const size_t width = rows.size() / n;
+  std::vector<double> result;
+  for (size_t i = 0; i < n; ++i) result.push_back(std::sqrt(dot(rows.subspan(i * width, width), rows.subspan(i * width, width))));
+  return result;
+}
+
+// The token that a word is where a text goes on with it: with a space in front if the vocabulary has it so.
+std::optional<int32_t> token_of(const Studio& studio, const std::string& word) {
+  const Tokenizer& tokenizer = studio.engine.tokenizer();
+  for (const char* space : {"\xE2\x96\x81", "\xC4\xA0", ""})  // ▁, Ġ
+    if (const auto id = tokenizer.find(space + word); id && *id < studio.facts.shape.vocab_size) return id;
+  return {};
+}
+
+struct Chosen {
+  std::vector<int32_t> ids;
+  std::vector<std::string> groups, missing;
+  void add(int32_t id, const std::string& group) {
+    if (std::find(ids.begin(), ids.end(), id) != ids.end()) return;
+    ids.push_back(id);
+    groups.push_back(group);
+  }
+};
+
+Chosen choose_words(Studio& studio) {
+  Chosen chosen;
+  const auto add = [&](const std::string& group, const std::vector<std::string>& words) {
+    for (const std::string& word : words) {
+      if (const auto id = token_of(studio, word))
+        chosen.add(*id, group);
+      else
+        chosen.missing.push_back(word);
+    }
+  };
+  if (!studio.options.words.empty()) {
+    if (!studio.spelled()) throw InputError("this model has no tokenizer, so words cannot be looked up. Leave them out");
+    add("chosen", studio.options.words);
+    std::string list;
+    for (const std::string& word : chosen.missing) list += (list.empty() ? "\"" : ", \"") + word + "\"";
+    if (!list.empty()) throw InputError("these are no single tokens of this vocabulary: " + list + ". Leave them out");
+    if (chosen.ids.size() < 2) throw InputError("one word was given; a cosine needs two or more");
+    return chosen;
+  }
+  if (studio.spelled()) {
+    add("colours", {"red", "green", "blue", "golden"});
+    add("places", {"London", "Paris", "Tokyo", "castle", "forest"});
+    add("adjectives", {"pleasant", "vibrant", "little", "great"});
+    add("people", {"king", "queen", "man", "woman"});
+    add("others", {"with"});
+  }
+  constexpr size_t kFew = 4, kMost = 24;
+  if (chosen.ids.size() < kFew)
+    for (const int32_t id : studio.prompt.ids)
+      if (chosen.ids.size() < kMost) chosen.add(id, "prompt");
+  return chosen;
+}
+
+struct Term {
+  int sign;
+  int32_t id;
+};
+
+// "king - man + woman". Signs stand alone between words.
+std::vector<Term> parse_sum(Studio& studio, const std::string& text) {
+  const auto fail = [&](const std::string& problem) {
+    throw InputError("the sum \"" + text + "\" " + problem + "; expected words and signs in turn, such as: king - man + woman");
+  };
+  if (!studio.spelled()) throw InputError("this model has no tokenizer, so the words of a sum cannot be looked up. Leave it out");
+  std::vector<Term> terms;
+  std::istringstream words(text);
+  std::string word;
+  int sign = 1;
+  bool wants_word = true;
+  while (words >> word) {
+    if (wants_word) {
+      if (word == "+" || word == "-") fail("has a sign where a word should stand");
+      const auto id = token_of(studio, word);
+      if (!id) fail("has the word \"" + word + "\", which is no single token of this vocabulary");
+      terms.push_back({sign, *id});
+    } else {
+      if (word != "+" && word != "-") fail("has \"" + word + "\" where a sign should stand");
+      sign = word == "+" ? 1 : -1;
+    }
+    wants_word = !wants_word;
+  }
+  if (terms.empty() || wants_word) fail(terms.empty() ? "is empty" : "ends with a sign");
+  return terms;
+}
+
+}  // namespace
+
+PictureJson data_of_embedding_cosine(Studio& studio) {
+  const Chosen chosen = choose_words(studio);
+  if (chosen.ids.size() < 2) return absent("The prompt has a single token, so there is no pair to compare.");
+  const size_t n = chosen.ids.size();
+  const std::vector<float> rows = rows_of(studio, chosen.ids);
+  const auto grid = cosines(rows, n);
+  std::pair<size_t, size_t> nearest{1, 0};
+  for (size_t i = 0; i < n; ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (grid[i][j] > grid[nearest.first][nearest.second]) nearest = {i, j};
+  PictureJson p = present(
+      "Cosine of the angle between embeddings, a · b / √(a·a · b·b): 1 for the same direction, 0 for no likeness. Words "
+      "that are used alike tend to lie in like directions.",
+      fmt::format("{} by {} grid. The nearest pair is \"{}\" and \"{}\" with {:.3f}.", n, n,
+                  studio.piece(chosen.ids[nearest.first]), studio.piece(chosen.ids[nearest.second]),
+                  grid[nearest.first][nearest.second]));
+  p["ids"] = PictureJson::array();
+  for (const int32_t id : chosen.ids) p["ids"].push_back(studio.mention(id));
+  p["groups"] = chosen.groups;
+  p["cosine"] = table(grid);
+  p["lengths"] = numbers(lengths(rows, n));
+  p["missing"] = chosen.missing;
+  return p;
+}
+
+PictureJson data_of_embedding_neighbours(Studio& studio) {
+  std::vector<Term> terms;
+  if (!studio.options.sum.empty()) {
+    terms = parse_sum(studio, studio.options.sum);
+  } else if (studio.spelled() && token_of(studio, "king") && token_of(studio, "man") && token_of(studio, "woman")) {
+    terms = parse_sum(studio, "king - man + woman");
+  } else {
+    Chosen distinct;
+    for (const int32_t id : studio.prompt.ids) distinct.add(id, "prompt");
+    if (distinct.ids.size() < 3) return absent("The prompt has fewer than three different tokens to add and subtract.");
+    terms = {{1, distinct.ids[0]}, {-1, distinct.ids[1]}, {1, distinct.ids[2]}};
+  }
+  std::vector<float> sum(static_cast<size_t>(studio.facts.shape.d_model));
+  for (const Term& term : terms) {
+    const std::vector<float> row = rows_of(studio, std::span(&term.id, 1));
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<float>(term.sign) * row[i];
+  }
+  if (dot(sum, sum) == 0) throw InputError("--sum adds up to zero, which is near to nothing; leave one of its words out");
+
+  // Every row of the table, a part at a time.
+  constexpr int32_t kPart = 512;
+  const auto vocab = static_cast<int32_t>(studio.facts.shape.vocab_size);
+  std::vector<double> likeness(static_cast<size_t>(vocab));
+  for (int32_t first = 0; first < vocab; first += kPart) {
+    std::vector<int32_t> ids;
+    for (int32_t id = first; id < std::min(vocab, first + kPart); ++id) ids.push_back(id);
+    const std::vector<float> rows = rows_of(studio, ids);
+    studio.engine.context().pool().run(static_cast<int64_t>(ids.size()), [&](int64_t i, int) {
+      const size_t at = static_cast<size_t>(i);
+      likeness[static_cast<size_t>(ids[at])] = cosine(std::span(rows).subspan(at * sum.size(), sum.size()), sum);
+    });
+  }
+  std::vector<int32_t> order(likeness.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+  const size_t shown = std::min<size_t>(10 + terms.size(), order.size());
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown), order.end(), [&](int32_t a, int32_t b) {
+    const double la = likeness[static_cast<size_t>(a)], lb = likeness[static_cast<size_t>(b)];
+    return la != lb ? la > lb : a < b;
+  });
+
+  std::string expression;
+  PictureJson written = PictureJson::array();
+  for (const Term& term : terms) {
+    expression += (expression.empty() ? (term.sign < 0 ? "−" : "") : term.sign > 0 ? " + " : " − ") + studio.piece(term.id);
+    written.push_back({{"sign", term.sign}, {"id", studio.mention(term.id)}});
+  }
+  PictureJson neighbours = PictureJson::array();
+  std::string nearest;
+  for (size_t i = 0; i < shown; ++i) {
+    const bool term = std::any_of(terms.begin(), terms.end(), [&](const Term& t) { return t.id == order[i]; });
+    if (!term && nearest.empty()) nearest = studio.piece(order[i]);
+    neighbours.push_back(
+        {{"id", studio.mention(order[i])}, {"cosine", number(likeness[static_cast<size_t>(order[i])])}, {"term", term}});
+  }
+  PictureJson p =
+      present(fmt::format("The embeddings nearest, by cosine, to the sum {}. The words of the sum itself are usually among them.",
+                          expression),
+              fmt::format("Beside the words of the sum, the nearest is \"{}\".", nearest));
+  p["terms"] = std::move(written);
+  p["neighbours"] = std::move(neighbours);
+  return p;
+}
+
+PictureJson data_of_position_vectors(Studio& studio) {
+  const ModelFacts& facts = studio.facts;
+  if (facts.positions == Positions::rotary)
+    return absent("This model adds no position vectors: rotary positions turn its queries and keys instead.");
+  const Observation& seen = studio.seen;
+  const size_t n = seen.positions.size();
+  const bool learned = facts.positions == Positions::learned;
+  const auto grid = cosines(seen.position_rows, n);
+  PictureJson p = present(
+      fmt::format(
+          "Cosines between the {} position vectors that are added to the embeddings: neighbours are alike, distant ones less.",
+          learned ? "learned" : "sinusoidal"),
+      n > 1 ? fmt::format("{} positions. The first two have cosine {:.3f}, the first and the last {:.3f}.", n, grid[0][1],
+                          grid[0][n - 1])
+            : std::string("One position."));
+  p["kind"] = learned ? "learned" : "sinusoidal";
+  p["positions"] = seen.positions;
+  p["cosine"] = table(grid);
+  p["lengths"] = numbers(lengths(seen.position_rows, n));
+  p["tokenLengths"] = numbers(lengths(seen.embed_rows, n));
+  return p;
+}
+
+}  // namespace vitrine

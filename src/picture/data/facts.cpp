@@ -1,0 +1,143 @@
+#include "picture/data/facts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <set>
+
+#include "model/registry.h"
+
+namespace vitrine {
+const Weight* NamedParameters::matrix(std::string_view name) const {
+  const auto found = matrices.find(name);
+  return found == matrices.end() ? nullptr : found->second;
+}
+const Vector* NamedParameters::vector(std::string_view name) const {
+  const auto found = vectors.find(name);
+  return found == vectors.end() ? nullptr : found->second;
+}
+
+NamedParameters parameters_of(Engine& engine) {
+  NamedParameters found;
+  for (const TensorLine& line : engine.model().tensors()) {
+    if (line.weight != nullptr)
+      found.matrices[line.ours] = line.weight;
+    else
+      found.vectors[line.ours] = line.vector;
+  }
+  return found;
+}
+
+ModelFacts facts_of(Engine& engine) {
+  const Model& model = engine.model();
+  const BlockSpec first = model.block_spec(0);
+  const std::vector<std::string> hooks = model.hook_names();
+  const auto has = [&](const char* name) { return std::find(hooks.begin(), hooks.end(), name) != hooks.end(); };
+  ModelFacts facts;
+  facts.shape = model.shape();
+  facts.parameters = parameters_of(engine);
+  facts.family_title = family_of(model).title;
+  for (const CacheLayer& layer : model.cache_layers()) facts.windows.push_back(layer.window);
+  facts.norm_place = first.norms_after                          ? NormPlace::after
+                     : has("blocks.0.ln1_post.hook_normalized") ? NormPlace::both
+                                                                : NormPlace::before;
+  facts.positions = first.rope                         ? Positions::rotary
+                    : facts.parameters.matrix("W_pos") ? Positions::learned
+                                                       : Positions::sinusoidal;
+  facts.halved_sinusoids = first.halved_sinusoids;
+  facts.rms = first.rms;
+  facts.norm_offset = first.rms ? first.norm.offset : 0;
+  facts.activation = first.activation;
+  facts.gated = has("blocks.0.mlp.hook_pre_linear");
+  facts.final_norm = has("ln_final.hook_normalized");
+  facts.head_norms = has("blocks.0.attn.q_norm.hook_normalized");
+  facts.rope = first.rope;
+  for (int64_t layer = 1; layer < facts.shape.n_layers && !facts.other_rope; ++layer)
+    if (const std::optional<RopeSpec> rope = model.block_spec(layer).rope; rope != first.rope) facts.other_rope = rope;
+  facts.attention_softcap = first.attention.softcap;
+  facts.final_softcap = model.head().softcap;
+  facts.parameter_count = parameter_count(*engine.opened().model);
+  std::set<std::string> dtypes;
+  for (const auto& [name, weight] : facts.parameters.matrices) dtypes.insert(std::string(name_of(weight->dtype)));
+  facts.dtypes.assign(dtypes.begin(), dtypes.end());
+  return facts;
+}
+
+std::string ModelFacts::heads_title() const {
+  if (shape.n_kv_heads == shape.n_heads) return "MHA";
+  return shape.n_kv_heads == 1 ? "MQA" : "GQA";
+}
+
+std::string ModelFacts::mlp_title() const {
+  switch (activation) {
+    case Activation::relu: return gated ? "ReGLU" : "ReLU";
+    case Activation::gelu_tanh:
+    case Activation::gelu_exact: return gated ? "GeGLU" : "GELU";
+    case Activation::silu: return gated ? "SwiGLU" : "SiLU";
+    case Activation::none: break;
+  }
+  return gated ? "GLU" : "linear";
+}
+
+bool ModelFacts::has_bias(std::string_view matrix) const {
+  const Weight* weight = parameters.matrix("blocks.0." + std::string(matrix));
+  return weight != nullptr && static_cast<bool>(weight->bias);
+}
+
+std::string activation_name(Activation f) {
+  switch (f) {
+    case Activation::relu: return "relu";
+    case Activation::gelu_tanh: return "gelu_tanh";
+    case Activation::gelu_exact: return "gelu_exact";
+    case Activation::silu: return "silu";
+    case Activation::none: break;
+  }
+  return "none";
+}
+
+double activation_value(Activation f, double x) {
+  switch (f) {
+    case Activation::relu: return std::max(0.0, x);
+    case Activation::gelu_tanh:  // arXiv:1606.08415 section 2
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case Activation::gelu_exact: return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+    case Activation::silu: return x / (1 + std::exp(-x));
+    case Activation::none: break;
+  }
+  return x;
+}
+
+PictureJson to_json(const ModelFacts& f, const std::string& name, const std::string& adapter) {
+  const ModelShape& s = f.shape;
+  static constexpr const char* kPlaces[] = {"before", "after", "both"};
+  static constexpr const char* kPositions[] = {"rotary", "learned", "sinusoidal"};
+  return {{"name", name},
+          {"adapter", adapter},
+          {"family", s.family},
+          {"familyTitle", f.family_title},
+          {"dModel", s.d_model},
+          {"nLayers", s.n_layers},
+          {"nHeads", s.n_heads},
+          {"nKvHeads", s.n_kv_heads},
+          {"headDim", s.head_dim},
+          {"dFf", s.d_ff},
+          {"vocabSize", s.vocab_size},
+          {"contextLength", s.context_length},
+          {"tied", s.tied},
+          {"parameters", f.parameter_count},
+          {"embeddingParameters", s.vocab_size * s.d_model},
+          {"norm", f.rms ? "rms_norm" : "layer_norm"},
+          {"normPlace", kPlaces[static_cast<size_t>(f.norm_place)]},
+          {"positions", kPositions[static_cast<size_t>(f.positions)]},
+          {"heads", f.heads_title()},
+          {"mlp", f.gated ? "gated" : "plain"},
+          {"activation", activation_name(f.activation)},
+          {"mlpTitle", f.mlp_title()},
+          {"embeddingScale", f.shape.embedding_scale == 1 ? PictureJson(nullptr) : number(f.shape.embedding_scale)},
+          {"attentionSoftcap", number(f.attention_softcap)},
+          {"finalSoftcap", number(f.final_softcap)},
+          {"windows", f.windows},
+          {"dtypes", f.dtypes}};
+}
+
+}  // namespace vitrine

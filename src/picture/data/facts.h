@@ -1,0 +1,58 @@
+#pragma once
+// What kind of model it is, in the words the pictures and texts need.
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "picture/data/values.h"
+
+namespace vitrine {
+
+enum class NormPlace : uint8_t { before, after, both };
+enum class Positions : uint8_t { rotary, learned, sinusoidal };
+
+/// A model's parameters by our names ("W_E", "blocks.0.ln1.w"), where they lie.
+struct NamedParameters {
+  std::map<std::string, const Weight*, std::less<>> matrices;
+  std::map<std::string, const Vector*, std::less<>> vectors;
+  const Weight* matrix(std::string_view name) const;  // null if the model has none of that name
+  const Vector* vector(std::string_view name) const;
+};
+NamedParameters parameters_of(Engine& engine);
+
+struct ModelFacts {
+  ModelShape shape;
+  NamedParameters parameters;
+  std::string family_title;      // "Gemma 2"
+  std::vector<int64_t> windows;  // of each layer; kNoWindow: global
+  NormPlace norm_place = NormPlace::before;
+  Positions positions = Positions::rotary;
+  bool halved_sinusoids = false;  // the sines first, then the cosines, instead of in turns
+  bool rms = true, gated = false, final_norm = true;
+  bool head_norms = false;                   // on each head's query and key
+  double norm_offset = 0;                    // added to an RMSNorm's weight: 1 in Gemma's files
+  std::optional<RopeSpec> rope, other_rope;  // the first layer's; that of other layers, where it is another
+  double attention_softcap = 0, final_softcap = 0;
+  int64_t parameter_count = 0;
+  std::vector<std::string> dtypes;  // of the matrices
+  Activation activation = Activation::none;
+
+  std::string heads_title() const;  // "MHA", "GQA", "MQA"
+  std::string mlp_title() const;    // "GeGLU", "SwiGLU", "ReGLU", "GELU", "ReLU", "SiLU"
+  /// Whether a bias is added to what a matrix of the layers ("attn.W_Q") gives.
+  bool has_bias(std::string_view matrix) const;
+};
+
+ModelFacts facts_of(Engine& engine);
+
+/// "relu", "gelu_tanh", "gelu_exact", "silu".
+std::string activation_name(Activation f);
+/// f(x) in double.
+double activation_value(Activation f, double x);
+
+/// data.ts' Model. name, adapter: as they were given.
+PictureJson to_json(const ModelFacts& facts, const std::string& name, const std::string& adapter);
+
+}  // namespace vitrine

@@ -1,0 +1,78 @@
+#pragma once
+// What the builders of pictures share: the model, the prompt, and the run that was observed.
+#include <fmt/format.h>
+
+#include <optional>
+#include <set>
+
+#include "base/plural.h"
+#include "picture/data/backward.h"
+#include "picture/data/facts.h"
+#include "picture/data/observe.h"
+#include "picture/data/request.h"
+
+namespace vitrine {
+
+struct Studio {
+  Engine& engine;
+  const PicturePrompt& prompt;
+  const PictureOptions& options;
+  ModelFacts facts;
+  Observation seen;
+  std::set<int32_t> mentioned;            // ids that some picture names
+  std::optional<Backward> backward = {};  // of the pictures that show the loss's gradients, once one of them was built
+
+  bool spelled() const { return engine.has_tokenizer(); }
+  /// The piece of an id as the vocabulary spells it; "#7" where it has none.
+  std::string piece(int32_t id) const;
+  /// Notes the id for the document's `pieces`.
+  int32_t mention(int32_t id) {
+    mentioned.insert(id);
+    return id;
+  }
+  int64_t tokens() const { return static_cast<int64_t>(prompt.ids.size()); }
+};
+
+/// A picture that cannot be: {available: false, reason}.
+PictureJson absent(const std::string& reason);
+/// The beginning of one that can.
+PictureJson present(const std::string& caption, const std::string& alt);
+
+// One builder per picture, by its name in data.ts. Each returns present(…) with the picture's own fields, or absent(…).
+PictureJson data_of_dot_product(Studio&);
+PictureJson data_of_tokens(Studio&);
+PictureJson data_of_merges(Studio&);
+PictureJson data_of_splits(Studio&);
+PictureJson data_of_embedding_cosine(Studio&);
+PictureJson data_of_embedding_neighbours(Studio&);
+PictureJson data_of_position_vectors(Studio&);
+PictureJson data_of_embedding_rescaling(Studio&);
+PictureJson data_of_update_scale(Studio&);
+PictureJson data_of_residual_scale(Studio&);
+PictureJson data_of_layer_norm(Studio&);
+PictureJson data_of_norm_statistics(Studio&);
+PictureJson data_of_head_grouping(Studio&);
+PictureJson data_of_softmax(Studio&);
+PictureJson data_of_attention(Studio&);
+PictureJson data_of_soft_cap(Studio&);
+PictureJson data_of_rope_rotation(Studio&);
+PictureJson data_of_rope_wavelengths(Studio&);
+PictureJson data_of_query_length(Studio&);
+PictureJson data_of_activation_curves(Studio&);
+PictureJson data_of_mlp_surfaces(Studio&);
+PictureJson data_of_final_norm(Studio&);
+PictureJson data_of_next_tokens(Studio&);
+PictureJson data_of_logit_lens(Studio&);
+PictureJson data_of_logit_attribution(Studio&);
+PictureJson data_of_input_attribution(Studio&);
+PictureJson data_of_reach(Studio&);
+PictureJson data_of_gradient_norms(Studio&);
+PictureJson data_of_gradient_hooks(Studio&);
+PictureJson data_of_interpolation(Studio&);
+PictureJson data_of_task_vectors(Studio&);
+
+/// At how many points the picture of the input takes integrated gradients, each a run forward and backward: as many as
+/// `attribute` takes, fewer where that would take long, 0 (none) where fewer would not do.
+int64_t integral_points(const ModelFacts& facts, int64_t tokens);
+
+}  // namespace vitrine

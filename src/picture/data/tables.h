@@ -1,0 +1,40 @@
+#pragma once
+// A picture's main numbers as text tables, from its data (data.ts).
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "picture/data/request.h"
+#include "picture/data/values.h"
+
+namespace vitrine {
+
+/// Numbers of one kind over rows and columns, for cells coloured from middle - reach to middle + reach.
+struct PictureGrid {
+  std::string corner;  // names the rows
+  std::vector<std::string> rows, columns;
+  std::vector<std::optional<double>> values;  // [row, column]; nothing: no such cell; NaN: not known
+  double middle = 0, reach = 1;
+};
+
+/// Either rows of cells under named columns, or a grid.
+struct PictureTable {
+  struct Column {
+    std::string name;
+    bool words = false;  // words begin at the left, numbers end at the right
+  };
+  std::string note;  // what it tells, in a line; may be empty
+  std::vector<Column> columns;
+  std::vector<std::vector<std::string>> rows;
+  std::optional<PictureGrid> grid;
+  size_t left_out = 0;  // rows that the data has beside these
+};
+
+/// Rows of all tables of a picture together, at most about so many.
+constexpr size_t kTableRows = 25;
+
+/// The main numbers of the picture `name` of a document. Errors: InputError with the picture's reason if it is absent.
+std::vector<PictureTable> picture_tables(const PictureJson& document, std::string_view name, const PictureOptions& options = {});
+
+}  // namespace vitrine

@@ -1,0 +1,254 @@
+// Pictures of the prompt: its pieces, the merges that made them, and other ways to cut it.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "picture/data/studio.h"
+
+namespace vitrine {
+namespace {
+
+constexpr size_t kMostTraced = 256;      // tokens whose merges are shown
+constexpr size_t kMostCharacters = 64;   // of a piece whose merges are shown
+constexpr size_t kMostSplitBytes = 120;  // of the string whose splits are counted
+constexpr size_t kLongestPiece = 48;     // bytes of a piece in a split
+constexpr size_t kSplitsKept = 6;        // beside the tokenizer's own and the one by single characters
+
+std::vector<std::string> characters_of(std::string_view text) {
+  std::vector<std::string> characters;
+  for (size_t i = 0; i < text.size();) {
+    const size_t size = std::max<size_t>(1, utf8_at(text, i).size);
+    characters.emplace_back(text.substr(i, size));
+    i += size;
+  }
+  return characters;
+}
+
+struct Part {
+  std::string piece;
+  int32_t id;
+  size_t token;  // only parts of one token merge
+};
+
+// The pair that merges next: the lowest order, the leftmost of equal ones.
+std::optional<size_t> next_merge(const std::vector<Part>& parts, const std::vector<std::optional<PieceMerge>>& merges) {
+  std::optional<size_t> best;
+  for (size_t i = 0; i + 1 < parts.size(); ++i)
+    if (merges[i] && (!best || merges[i]->order < merges[*best]->order)) best = i;
+  return best;
+}
+
+// Merges until nothing merges; tells `step` of each.
+template <class Step>
+void merge_all(const Tokenizer& tokenizer, std::vector<Part>& parts, Step&& step) {
+  const auto look = [&](size_t i) -> std::optional<PieceMerge> {
+    if (i + 1 >= parts.size() || parts[i].token != parts[i + 1].token) return std::nullopt;
+    return tokenizer.merge(parts[i].piece, parts[i + 1].piece);
+  };
+  std::vector<std::optional<PieceMerge>> merges(parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) merges[i] = look(i);
+  while (const auto at = next_merge(parts, merges)) {
+    const PieceMerge made = *merges[*at];
+    step(*at, parts[*at], parts[*at + 1], made);
+    parts[*at] = {parts[*at].piece + parts[*at + 1].piece, made.id, parts[*at].token};
+    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(*at) + 1);
+    merges.erase(merges.begin() + static_cast<std::ptrdiff_t>(*at) + 1);
+    merges[*at] = look(*at);
+    if (*at > 0) merges[*at - 1] = look(*at - 1);
+  }
+}
+
+// A token's characters, or the token itself where merging them does not lead to it: bytes, added tokens, whole words that the
+// tokenizer looks up. Merges inside a token do not depend on its neighbours: each was the first among all candidates, so it is
+// the first among those inside.
+std::vector<Part> parts_of(const Tokenizer& tokenizer, int32_t id, size_t token) {
+  const std::string piece = tokenizer.piece(id);
+  const std::vector<std::string> characters = characters_of(piece);
+  const std::vector<Part> whole = {{piece, id, token}};
+  if (characters.size() < 2 || characters.size() > kMostCharacters) return whole;
+  std::vector<Part> parts;
+  for (const std::string& c : characters) parts.push_back({c, tokenizer.find(c).value_or(-1), token});
+  std::vector<Part> merged = parts;
+  merge_all(tokenizer, merged, [](size_t, const Part&, const Part&, const PieceMerge&) {});
+  return merged.size() == 1 && merged[0].id == id ? parts : whole;
+}
+
+bool is_byte_piece(std::string_view piece) { return piece.size() == 6 && piece.starts_with("<0x") && piece.ends_with(">"); }
+
+std::vector<int32_t> plain_ids(const Studio& studio) {
+  const Tokenizer& tokenizer = studio.engine.tokenizer();
+  std::vector<int32_t> ids;
+  for (const int32_t id : studio.prompt.ids)
+    if (id < tokenizer.vocab_size() && !tokenizer.is_control(id)) ids.push_back(id);
+  return ids;
+}
+
+struct Split {
+  std::vector<int32_t> ids;
+  bool chosen = false;
+  double logprob = 0;
+};
+
+// The splits of `text` into the model's tokens with the fewest of them, at most kSplitsKept + 1 of them, and how many there are
+// in all.
+struct Lattice {
+  std::vector<std::vector<int32_t>> fewest;
+  double count = 0;
+};
+Lattice cut_every_way(const Tokenizer& tokenizer, int64_t vocab_size, const std::string& text) {
+  std::vector<double> ways(text.size() + 1);
+  std::vector<std::vector<std::vector<int32_t>>> best(text.size() + 1);
+  ways[0] = 1;
+  best[0] = {{}};
+  for (size_t begin = 0; begin < text.size(); ++begin) {
+    if (ways[begin] == 0) continue;
+    for (size_t end = begin + 1; end <= std::min(text.size(), begin + kLongestPiece); ++end) {
+      const std::string_view piece = std::string_view(text).substr(begin, end - begin);
+      const std::optional<int32_t> id = tokenizer.find(piece);
+      if (!id || *id >= vocab_size || tokenizer.is_control(*id) || is_byte_piece(piece)) continue;
+      ways[end] += ways[begin];
+      for (std::vector<int32_t> split : best[begin]) {
+        split.push_back(*id);
+        const auto place = std::upper_bound(best[end].begin(), best[end].end(), split,
+                                            [](const auto& a, const auto& b) { return a.size() < b.size(); });
+        best[end].insert(place, std::move(split));
+      }
+      if (best[end].size() > kSplitsKept + 1) best[end].resize(kSplitsKept + 1);
+    }
+  }
+  return {best.back(), ways.back()};
+}
+
+}  // namespace
+
+std::string Studio::piece(int32_t id) const {
+  return (spelled() ? engine.piece(id) : std::nullopt).value_or("#" + std::to_string(id));
+}
+
+PictureJson data_of_tokens(Studio& studio) {
+  if (!studio.spelled()) return absent("This model has no tokenizer; its prompt was given as token ids.");
+  const int64_t n = studio.tokens();
+  constexpr size_t kMostBytes = 4096;
+  PictureJson p = present(
+      "The prompt as the model reads it: each piece is one entry of the vocabulary, with its number and the bytes of the text "
+      "that it "
+      "stands for. Pieces without bytes, such as a begin mark, are added by the tokenizer.",
+      studio.prompt.text
+          ? fmt::format("{} of text become{} {} of a vocabulary of {}.", plural(studio.prompt.text->size(), "byte"),
+                        studio.prompt.text->size() == 1 ? "s" : "", plural(n, "token"), studio.engine.tokenizer().vocab_size())
+      : n == 1 ? std::string("1 token, given by its id.")
+               : fmt::format("{} tokens, given by their ids.", n));
+  p["bytes"] = nullptr;
+  if (studio.prompt.text) {
+    p["bytes"] = PictureJson::array();
+    for (const char c : std::string_view(*studio.prompt.text).substr(0, kMostBytes))
+      p["bytes"].push_back(static_cast<unsigned char>(c));
+  }
+  p["bytesTotal"] = studio.prompt.text ? studio.prompt.text->size() : 0;
+  p["vocabSize"] = studio.engine.tokenizer().vocab_size();
+  p["tokenizer"] = studio.engine.tokenizer().description();
+  return p;
+}
+
+PictureJson data_of_merges(Studio& studio) {
+  if (!studio.spelled()) return absent("This model has no tokenizer; its prompt was given as token ids.");
+  const Tokenizer& tokenizer = studio.engine.tokenizer();
+  std::vector<int32_t> ids = plain_ids(studio);
+  if (ids.empty()) return absent("The prompt holds no text, so nothing was merged.");
+  const bool cut = ids.size() > kMostTraced;
+  ids.resize(std::min(ids.size(), kMostTraced));
+  std::vector<Part> parts;
+  for (size_t i = 0; i < ids.size(); ++i)
+    for (Part& part : parts_of(tokenizer, ids[i], i)) parts.push_back(std::move(part));
+  if (parts.size() == ids.size() &&
+      std::any_of(ids.begin(), ids.end(), [&](int32_t id) { return characters_of(tokenizer.piece(id)).size() > 1; }))
+    return absent("This tokenizer does not build its tokens by merging pairs: it looks for pieces of the vocabulary directly.");
+  PictureJson p = present(
+      "Byte-pair encoding starts from single characters or bytes and joins the two neighbours whose pair training found "
+      "earliest, "
+      "again and again, until no pair is in the list.",
+      "");
+  p["start"] = p["steps"] = PictureJson::array();
+  for (const Part& part : parts) p["start"].push_back({{"id", part.id}, {"piece", part.piece}});
+  const size_t start = parts.size();
+  merge_all(tokenizer, parts, [&](size_t at, const Part& left, const Part& right, const PieceMerge& made) {
+    p["steps"].push_back({{"at", at},
+                          {"left", left.id},
+                          {"right", right.id},
+                          {"id", studio.mention(made.id)},
+                          {"piece", left.piece + right.piece},
+                          {"order", number(made.order)}});
+  });
+  p["end"] = PictureJson::array();
+  for (const Part& part : parts) p["end"].push_back(studio.mention(part.id));
+  p["cut"] = cut;
+  p["orderNote"] =
+      "order: the rank of the merge in the tokenizer's file (or minus the score of the joined piece); the lowest merges first";
+  p["alt"] = fmt::format("{} become{} {} in {}.", plural(start, "part"), start == 1 ? "s" : "", plural(parts.size(), "token"),
+                         plural(start - parts.size(), "merge"));
+  return p;
+}
+
+PictureJson data_of_splits(Studio& studio) {
+  if (!studio.spelled()) return absent("This model has no tokenizer; its prompt was given as token ids.");
+  const Tokenizer& tokenizer = studio.engine.tokenizer();
+  std::vector<int32_t> own;
+  std::string spelled;
+  for (const int32_t id : plain_ids(studio)) {
+    const std::string piece = tokenizer.piece(id);
+    // Bytes and added tokens are not spelled by other pieces; the split ends in front of them.
+    if (piece.empty() || is_byte_piece(piece) || tokenizer.find(piece) != id || spelled.size() + piece.size() > kMostSplitBytes)
+      break;
+    own.push_back(id);
+    spelled += piece;
+  }
+  if (own.empty()) return absent("The prompt does not begin with text that can be cut in several ways.");
+  const int64_t vocab_size = studio.facts.shape.vocab_size;  // the tokenizer's may be larger
+  const Lattice lattice = cut_every_way(tokenizer, vocab_size, spelled);
+
+  std::vector<Split> splits = {{own, true, 0}};
+  const auto add = [&](const std::vector<int32_t>& ids) {
+    const bool known = std::any_of(splits.begin(), splits.end(), [&](const Split& s) { return s.ids == ids; });
+    if (!known) splits.push_back({ids, false, 0});
+  };
+  for (const auto& ids : lattice.fewest)
+    if (splits.size() <= kSplitsKept) add(ids);
+  std::vector<int32_t> single;
+  for (const std::string& c : characters_of(spelled)) single.push_back(tokenizer.find(c).value_or(-1));
+  if (std::all_of(single.begin(), single.end(), [&](int32_t id) { return id >= 0 && id < vocab_size; })) add(single);
+  const std::optional<int32_t> bos = tokenizer.adds_bos() ? tokenizer.bos() : std::nullopt;
+  for (Split& split : splits) {
+    std::vector<int32_t> ids = split.ids;
+    if (bos) ids.insert(ids.begin(), *bos);
+    if (studio.facts.shape.context_length > 0 && static_cast<int64_t>(ids.size()) > studio.facts.shape.context_length)
+      return absent("The prompt's splits are longer than the model's context.");
+    for (const float logprob : studio.engine.token_logprobs(ids)) split.logprob += static_cast<double>(logprob);
+  }
+  std::sort(splits.begin(), splits.end(),
+            [](const Split& a, const Split& b) { return a.logprob != b.logprob ? a.logprob > b.logprob : a.ids < b.ids; });
+  const size_t rank =
+      static_cast<size_t>(std::find_if(splits.begin(), splits.end(), [](const Split& s) { return s.chosen; }) - splits.begin());
+  PictureJson p = present(
+      "The same string, cut in other ways by the same vocabulary, with the probability that the model gives to each. The "
+      "tokenizer "
+      "always gives one of them; models are trained on that one and find the others unlikely.",
+      fmt::format("There are about 10^{:.1f} ways to cut it. Of the {} shown, the tokenizer's own is number {} by probability.",
+                  std::log10(lattice.count), splits.size(), rank + 1));
+  p["spelled"] = spelled;
+  p["log10Count"] = number(std::log10(lattice.count));
+  p["splits"] = PictureJson::array();
+  for (const Split& split : splits) {
+    PictureJson pieces = PictureJson::array();
+    for (const int32_t id : split.ids) pieces.push_back(tokenizer.piece(studio.mention(id)));
+    p["splits"].push_back({{"ids", split.ids},
+                           {"pieces", pieces},
+                           {"chosen", split.chosen},
+                           {"logprob", number(split.logprob)},
+                           {"bitsPerByte", number(-split.logprob / std::log(2.0) / static_cast<double>(spelled.size()))}});
+  }
+  return p;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,161 @@
+// Pictures that need no run: dot products, what a norm does to two numbers, activations and a toy MLP.
+#include <cmath>
+#include <numbers>
+
+#include "picture/data/studio.h"
+
+namespace vitrine {
+namespace {
+
+std::vector<double> spaced(double first, double last, int n) {
+  std::vector<double> values;
+  for (int i = 0; i < n; ++i) values.push_back(first + (last - first) * i / (n - 1));
+  return values;
+}
+
+// The toy's weights, chosen so that its three hidden units cut the plane into six regions of visible size.
+constexpr double kProjection[2][2] = {{0.8, -0.3}, {-0.4, 0.9}};
+constexpr double kGate[2][3] = {{1.0, -0.6, 0.2}, {0.3, 0.9, -1.1}};
+constexpr double kUp[2][3] = {{0.7, 0.5, -0.9}, {-0.4, 0.8, 0.6}};
+constexpr double kDown[3][2] = {{0.9, -0.2}, {0.8, 0.5}, {-1.1, 0.7}};
+
+enum Kind { kLinear, kRelu, kReglu, kGeglu };
+
+// y[0] of the toy at (a, b).
+double toy(Kind kind, double a, double b) {
+  if (kind == kLinear) return a * kProjection[0][0] + b * kProjection[1][0];
+  double y = 0;
+  for (int i = 0; i < 3; ++i) {
+    const double gate = a * kGate[0][i] + b * kGate[1][i], up = a * kUp[0][i] + b * kUp[1][i];
+    const double z = activation_value(kind == kGeglu ? Activation::gelu_tanh : Activation::relu, gate) * (kind == kRelu ? 1 : up);
+    y += z * kDown[i][0];
+  }
+  return y;
+}
+
+template <size_t R, size_t C>
+PictureJson matrix(const double (&m)[R][C]) {
+  PictureJson rows = PictureJson::array();
+  for (const auto& row : m) rows.push_back(numbers(std::span<const double>(row)));
+  return rows;
+}
+
+}  // namespace
+
+PictureJson absent(const std::string& reason) { return {{"available", false}, {"reason", reason}}; }
+PictureJson present(const std::string& caption, const std::string& alt) {
+  return {{"available", true}, {"caption", caption}, {"alt", alt}};
+}
+
+PictureJson data_of_dot_product(Studio&) {
+  PictureJson p = present(
+      "The dot product of each line with a = (1, 0): the sum of x_i · a_i. Among lines of one length it is largest in a's "
+      "direction, 0 at a right angle and smallest in the opposite direction; twice the length gives twice the product.",
+      "Lines from one point. Along a, twice as long: 2. Turned by 45 degrees: 1/√2. At a right angle: 0. By 135 degrees: −1/√2. "
+      "Opposite: −1.");
+  const double r = std::numbers::sqrt2 / 2;
+  p["a"] = {1, 0};
+  p["vectors"] = PictureJson::array();
+  const auto add = [&](double x, double y, const char* label) {
+    p["vectors"].push_back({{"x", {number(x), number(y)}}, {"dot", number(x)}, {"label", label}});
+  };
+  add(2, 0, "2");
+  add(r, r, "1/√2");
+  add(0, 1, "0");
+  add(-r, r, "−1/√2");
+  add(-1, 0, "−1");
+  return p;
+}
+
+PictureJson data_of_layer_norm(Studio& studio) {
+  PictureJson p = present(
+      fmt::format(
+          "LayerNorm takes the mean away, divides by the standard deviation, then multiplies by a weight and adds a bias. "
+          "RMSNorm only divides by the root mean square and multiplies by a weight: the direction stays until then. "
+          "This model uses {}.",
+          studio.facts.rms ? "RMSNorm" : "LayerNorm"),
+      "The vector (1, 5): without its mean 3 it is (−2, 2), over its standard deviation 2 it is (−1, 1); weight and bias then "
+      "move "
+      "it to (−0.5, 1.5). RMSNorm shortens it to (0.277, 1.387) without turning it.");
+  constexpr double x[2] = {1, 5}, weight[2] = {1.5, 0.5}, bias[2] = {1, 1};
+  const double mean = (x[0] + x[1]) / 2, sigma = std::sqrt(((x[0] - mean) * (x[0] - mean) + (x[1] - mean) * (x[1] - mean)) / 2);
+  const double rms = std::sqrt((x[0] * x[0] + x[1] * x[1]) / 2);
+  const auto pair = [](double a, double b) { return PictureJson{number(a), number(b)}; };
+  const double scaled[2] = {(x[0] - mean) / sigma, (x[1] - mean) / sigma};
+  p["model"] = studio.facts.rms ? "rms_norm" : "layer_norm";
+  p["x"] = pair(x[0], x[1]);
+  p["mean"] = number(mean);
+  p["centred"] = pair(x[0] - mean, x[1] - mean);
+  p["sigma"] = number(sigma);
+  p["scaled"] = pair(scaled[0], scaled[1]);
+  p["weight"] = pair(weight[0], weight[1]);
+  p["bias"] = pair(bias[0], bias[1]);
+  p["layerNorm"] = pair(scaled[0] * weight[0] + bias[0], scaled[1] * weight[1] + bias[1]);
+  p["rms"] = number(rms);
+  p["rmsScaled"] = pair(x[0] / rms, x[1] / rms);
+  p["rmsNorm"] = pair(x[0] / rms * weight[0], x[1] / rms * weight[1]);
+  const double root = std::sqrt(8.0 / 3.0);
+  p["three"] = {
+      {"x", {2, 4, 6}}, {"mean", 4}, {"variance", number(8.0 / 3.0)}, {"scaled", {number(-2 / root), 0, number(2 / root)}}};
+  return p;
+}
+
+PictureJson data_of_activation_curves(Studio& studio) {
+  PictureJson p = present(
+      fmt::format(
+          "Activation functions of one number: ReLU is max(0, x), GELU is x times the normal distribution's share below x "
+          "(its tanh form is nearly the same), SiLU is x / (1 + e⁻ˣ). This model's MLP is {} ({}).",
+          studio.facts.mlp_title(), activation_name(studio.facts.activation)),
+      "Four curves from −4 to 4. ReLU has a corner at 0; GELU and SiLU dip a little below 0 and then come near to x.");
+  const std::vector<double> x = spaced(-4, 4, 161);
+  p["x"] = numbers(x);
+  for (const auto& [key, f] : {std::pair{"relu", Activation::relu}, std::pair{"geluTanh", Activation::gelu_tanh},
+                               std::pair{"geluExact", Activation::gelu_exact}, std::pair{"silu", Activation::silu}}) {
+    std::vector<double> y;
+    for (const double v : x) y.push_back(activation_value(f, v));
+    p[key] = numbers(y);
+  }
+  p["active"] = numbers(studio.seen.active);
+  return p;
+}
+
+PictureJson data_of_mlp_surfaces(Studio&) {
+  PictureJson p = present(
+      "A toy with two inputs, three hidden units and fixed weights: its first output over a square of inputs. Linear is a plane; "
+      "with ReLU it is bent along three lines, flat in each of six regions; a gate (ReGLU) makes each region a quadratic; GELU "
+      "instead of ReLU (GeGLU) smooths the borders.",
+      "Four surfaces over inputs from −2 to 2: a slope, a folded slope, a curved one with sharp folds, the same with soft folds; "
+      "and a map of the six regions, one for each set of hidden units above zero.");
+  constexpr int kSide = 41;
+  const std::vector<double> x = spaced(-2, 2, kSide);
+  std::vector<float> surfaces;
+  for (int kind = kLinear; kind <= kGeglu; ++kind)
+    for (const double a : x)
+      for (const double b : x) surfaces.push_back(static_cast<float>(toy(static_cast<Kind>(kind), a, b)));
+  std::vector<uint8_t> regions;
+  for (const double a : x)
+    for (const double b : x) {
+      int mask = 0;
+      for (int i = 0; i < 3; ++i) mask |= a * kGate[0][i] + b * kGate[1][i] > 0 ? 1 << i : 0;
+      regions.push_back(static_cast<uint8_t>(mask));
+    }
+  p["x"] = numbers(x);
+  p["weights"] = {{"proj", matrix(kProjection)}, {"gate", matrix(kGate)}, {"up", matrix(kUp)}, {"down", matrix(kDown)}};
+  p["kinds"] = {"linear", "relu", "reglu", "geglu"};
+  p["surfaces"] = packed(std::span<const float>(surfaces), {4, kSide, kSide});
+  p["regions"] = packed(std::span<const uint8_t>(regions), {kSide, kSide}, 1, false);
+  const std::vector<double> at = {-2, -1, 0, 1, 2};
+  p["sliceAt"] = numbers(at);
+  p["slices"] = PictureJson::array();
+  for (int kind = kLinear; kind <= kGeglu; ++kind) {
+    std::vector<std::vector<double>> slices;
+    for (const double b : at) {
+      std::vector<double>& slice = slices.emplace_back();
+      for (const double a : x) slice.push_back(toy(static_cast<Kind>(kind), a, b));
+    }
+    p["slices"].push_back(table(slices));
+  }
+  return p;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,22 @@
+#pragma once
+// The offline pages: every picture and the walk-through; the report of a merge.
+#include <string>
+
+#include "engine/engine.h"
+#include "picture/data/merge_report.h"
+#include "picture/data/request.h"
+#include "picture/data/values.h"
+
+namespace vitrine {
+
+/// The document of a page: every picture of the walk-through and every step. Errors: as picture_document.
+PictureJson explain_document(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options = {});
+
+/// The offline page of a document. Errors: RunError if this build lacks the page's script.
+std::string explain_page(const PictureJson& document);
+
+/// The offline page of `vitrine merge --report`, in the look of the other. Errors: as merge_report_json, and RunError if this
+/// build lacks the page's script.
+std::string merge_report_page(const MergeReport& report);
+
+}  // namespace vitrine

@@ -1,0 +1,15 @@
+# cmake -D OUT=file.cpp -D ROOT=source-tree -D FILES=list -P write_embedded.cmake
+set(text "// Written by write_embedded.cmake.\n#include \"picture/page/embedded.h\"\n\nnamespace vitrine {\nnamespace {\n")
+set(table "")
+set(number 0)
+foreach(file IN LISTS FILES)
+  file(READ ${file} hex HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
+  file(RELATIVE_PATH name ${ROOT} ${file})
+  string(APPEND text "constexpr unsigned char file_${number}[] = {${bytes}0};\n")
+  string(APPEND table "    {\"${name}\", {reinterpret_cast<const char*>(file_${number}), sizeof file_${number} - 1}},\n")
+  math(EXPR number "${number} + 1")
+endforeach()
+string(APPEND text "}  // namespace\n\nconst std::vector<EmbeddedFile>& embedded_files() {\n"
+  "  static const std::vector<EmbeddedFile> list = {\n${table}  };\n  return list;\n}\n\n}  // namespace vitrine\n")
+file(WRITE ${OUT} "${text}")

@@ -1,0 +1,82 @@
+// What a run measures between steps: the loss on validation data, and samples.
+#include <algorithm>
+#include <numbers>
+#include <utility>
+
+#include "base/error.h"
+#include "generate/generate.h"
+#include "train/train_run.h"
+
+namespace vitrine {
+
+// Before the first step, or where a stop kept the validation of the checkpoint's step from being done.
+void TrainRun::measure_what_is_due() {
+  Line line = {{"step", 0}, {"tokens", 0}};
+  if (checkpoint_ >= 0) line = Line::parse(std::exchange(progress_.validation_due, ""), nullptr, false);
+  if (!validation_ || line.is_discarded()) return;
+  result_.stopped = !evaluate(line);
+  if (result_.stopped || !first()) return;
+  folder_.rewind_metrics(progress_.step - 1);  // the step has a line without its validation
+  folder_.add_metrics(line.dump());
+  if (config_.best && checkpoint_ >= 0 && progress_.best_step == checkpoint_)
+    folder_.settle(checkpoint_, checkpoint_, config_.keep);
+}
+
+// Returns false if it was stopped before the end; then nothing is known.
+bool TrainRun::evaluate(Line& line) {
+  BatchSource source(*validation_, {.sequence_length = config_.sequence_length,
+                                    .batch = config_.batch / comm_.size(),
+                                    .seed = config_.seed,
+                                    .documents = config_.documents,
+                                    .rank = comm_.rank(),
+                                    .ranks = comm_.size(),
+                                    .shuffle = false});
+  const auto all = static_cast<int64_t>(source.batches_per_epoch());
+  const int64_t batches = config_.eval_batches > 0 ? std::min(config_.eval_batches, all) : all;
+  double sums[4] = {};  // loss and scored tokens; of the averaged weights
+  for (int64_t i = 0; i < batches; ++i) {
+    if (any(stop_here())) return false;
+    const Batch batch = source.next();
+    for (const bool averaged : {false, true}) {
+      if (averaged && !config_.ema) continue;
+      const Learner::Sum part = learner_.evaluate(batch, averaged);
+      sums[averaged ? 2 : 0] += part.loss;
+      sums[averaged ? 3 : 1] += static_cast<double>(part.tokens);
+    }
+  }
+  comm_.all_reduce(sums);
+  if (sums[1] == 0)
+    throw InputError(config_.validation_data + ": no token of the validation data is scored, so it has no loss" + kFirstTokens);
+  const double loss = sums[0] / sums[1];
+  const bool best = progress_.best_step == 0 || loss < progress_.best_loss;
+  line["val_loss"] = loss;
+  if (validation_->text_bytes() > 0) {
+    const uint64_t first_ones = config_.documents ? validation_->documents() : 1;  // which are never scored
+    line["val_bits_per_byte"] = loss / std::numbers::ln2 * static_cast<double>(validation_->tokens() - first_ones) /
+                                static_cast<double>(validation_->text_bytes());
+  }
+  if (config_.ema) line["val_loss_ema"] = sums[2] / std::max(1.0, sums[3]);
+  result_.validation_loss = loss;
+  if (best && progress_.step > 0) {
+    progress_.best_step = progress_.step;
+    progress_.best_loss = loss;
+  }
+  if (first() && events_.evaluated) events_.evaluated(progress_.step, loss, best);
+  return true;
+}
+
+void TrainRun::sample() {
+  if (!first()) return;
+  Engine& engine = learner_.engine();
+  for (size_t i = 0; i < prompts_.size() && !stop_here(); ++i) {
+    GenerateOptions options;
+    options.max_tokens = config_.sample_tokens;
+    options.sampling.temperature = config_.sample_temperature;
+    options.sampling.seed = config_.seed + static_cast<uint64_t>(progress_.step);
+    options.eos = engine.end_tokens();
+    const Generation made = generate(engine, prompts_[i], options);
+    if (events_.sampled) events_.sampled(progress_.step, config_.sample_prompts[i], made.text);
+  }
+}
+
+}  // namespace vitrine

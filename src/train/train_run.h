@@ -1,0 +1,75 @@
+#pragma once
+// What one call of train() holds while it runs. Files by purpose: run_setup.cpp, run_checkpoints.cpp, run_validation.cpp; the
+// loop is in train.cpp.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "train/checkpoint.h"
+#include "train/comm.h"
+#include "train/config.h"
+#include "train/layer_watch.h"
+#include "train/learner.h"
+#include "train/teachers.h"
+#include "train/train.h"
+
+namespace vitrine {
+
+inline constexpr char kFirstTokens[] =
+    "; the first token of a document is never scored, and documents of one token hold no other";
+
+class TrainRun {
+ public:
+  TrainRun(const TrainConfig& config, bool resume, const TrainEvents& events, Comm& comm);
+  TrainResult go();
+
+ private:
+  using Line = nlohmann::ordered_json;  // of metrics.jsonl
+  bool first() const { return comm_.rank() == 0; }
+  // Whether any rank says so.
+  bool any(bool here) {
+    double ranks = here ? 1 : 0;
+    comm_.all_reduce({&ranks, 1});
+    return ranks > 0;
+  }
+  bool stop_here() const { return events_.stop && events_.stop(); }
+  int64_t checkpoint_of(bool resume);
+  int64_t find_checkpoint(bool resume) const;
+  void check_history() const;
+  Learner make_learner();
+  void name_special_tokens();
+  void open_data();
+  double state_bytes(double numbers) const;
+  void check_sizes();
+  void restore();
+  void check_ranks();
+  std::vector<Batch> next_batches();
+  void measure_what_is_due();
+  bool evaluate(Line& line);
+  void sample();
+  void save();
+  void add_layers(const StepReport& report, const LayerWatch& watch, Line& line) const;
+
+  const TrainConfig& config_;
+  const TrainEvents& events_;
+  Comm& comm_;
+  RunFolder folder_;
+  int64_t checkpoint_;
+  uint64_t base_ = 0;  // of an adapter: the fingerprint of the model that it stands beside; make_learner() sets it
+  Learner learner_;
+  const Companions companions_;  // read at once: the checkpoint that a run goes on from is removed when newer ones are there
+  std::optional<TokenData> data_, validation_;
+  std::optional<BatchSource> source_;
+  std::optional<Teachers> teachers_;
+  TrainIdentity identity_;
+  std::vector<std::vector<int32_t>> prompts_;
+  Schedule schedule_;
+  int64_t steps_ = 0;
+  TrainProgress progress_;
+  int64_t unsaid_ = 0;  // a checkpoint's step that no line of metrics.jsonl tells of yet
+  TrainResult result_;
+};
+
+}  // namespace vitrine
