@@ -11,6 +11,7 @@
   FAMILY(llama)                  \
   FAMILY(mistral)                \
   FAMILY(qwen2)                  \
+  FAMILY(qwen3)                  \
   FAMILY(classic_decoder)
 
 namespace vitrine {
