@@ -8,6 +8,7 @@
   FAMILY(gpt2)                   \
   FAMILY(gemma)                  \
   FAMILY(gemma2)                 \
+  FAMILY(gemma3_text)            \
   FAMILY(llama)                  \
   FAMILY(mistral)                \
   FAMILY(qwen2)                  \
