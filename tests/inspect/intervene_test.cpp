@@ -174,7 +174,7 @@ TEST(Recipe, RefusesEmptyPlaces) {
 
 // A tokenizer may hold more pieces than the model has logits.
 TEST(Metric, RefusesATokenThatTheModelLacks) {
-  const TemporaryDirectory folder;
+  const Scratch folder;
   write_random_model(folder.path(), {{"architectures", {"LlamaForCausalLM"}},
                                      {"model_type", "llama"},
                                      {"hidden_size", 16},
@@ -265,11 +265,11 @@ TEST_P(LensGrids, PathsToTheLogitsAreDifferencesOfResults) {
       edit.hook = "blocks." + std::to_string(s.n_layers - 1) + ".hook_resid_post";
       edit.kind = ValueEdit::Kind::add;
       edit.shape = {rows, s.d_model};
-      const Numbers &a = clean.values().at(hook).numbers, &b = corrupt.values().at(hook).numbers;
+      const FloatVector &a = clean.values().at(hook).values, &b = corrupt.values().at(hook).values;
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t i = 0; i < s.d_model; ++i) {
           const auto at = static_cast<size_t>(mlp ? r * s.d_model + i : (r * s.n_heads + head) * s.d_model + i);
-          edit.numbers.push_back(a[at] - b[at]);
+          edit.values.push_back(a[at] - b[at]);
         }
       const auto difference = [&](Interventions edits) {
         Context& ctx = engine.context();
@@ -457,8 +457,8 @@ TEST(Interventions, FollowEachOtherAndSeeWhatWasLeft) {
                "  - {layer: 1, do: identity}\n"));
   edits.append(edits_of(engine, "  - {hook: resid_pre.1, positions: 2, do: add, vector: 1}\n"));
   const Recorder seen = trace_to_memory(engine, kClean, hooks, &edits);
-  const Numbers &in = seen.values().at("blocks.1.hook_resid_pre").numbers,
-                &out = seen.values().at("blocks.1.hook_resid_post").numbers;
+  const FloatVector &in = seen.values().at("blocks.1.hook_resid_pre").values,
+                    &out = seen.values().at("blocks.1.hook_resid_post").values;
   const size_t d = in.size() / kClean.size();
   for (size_t i = 0; i < in.size(); ++i) {
     EXPECT_EQ(in[i], i / d == 2 ? 7.0F : 3.0F);
@@ -478,13 +478,30 @@ TEST(Interventions, IdentityOfANormIsItsInputInEveryForm) {
     const Recorder seen = trace_to_memory(engine, kClean, hooks, &edits);
     const auto& values = seen.values();
     const auto check = [&](const char* before, const char* update, const char* after) {
-      const Numbers &stream = values.at(std::string("blocks.1.hook_") + before).numbers,
-                    &added = values.at(std::string("blocks.1.hook_") + update).numbers,
-                    &out = values.at(std::string("blocks.1.hook_") + after).numbers;
+      const FloatVector &stream = values.at(std::string("blocks.1.hook_") + before).values,
+                        &added = values.at(std::string("blocks.1.hook_") + update).values,
+                        &out = values.at(std::string("blocks.1.hook_") + after).values;
       for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], adds ? stream[i] + added[i] : added[i]) << after << " " << i;
     };
     check("resid_pre", "attn_out", "resid_mid");
     check("resid_mid", "mlp_out", "resid_post");
+  }
+}
+
+TEST(Interventions, IdentityOfANormOnHeadsIsTheQueryOrKey) {
+  for (const std::string model : {"qwen3", "gemma3"}) {
+    Engine engine(open_model(Golden::open(model).model()), {2, {}});
+    const std::vector<std::string> hooks = {"blocks.1.attn.hook_*", "blocks.1.attn.*_norm.hook_normalized"};
+    const auto differ = [&](Listener* edits, const char* which) {
+      const Recorder seen = trace_to_memory(engine, fitted(kClean, engine.shape().vocab_size), hooks, edits);
+      const std::string at = std::string("blocks.1.attn.");
+      return seen.values().at(at + "hook_" + which).values != seen.values().at(at + which + "_norm.hook_normalized").values;
+    };
+    for (const char* which : {"q", "k"}) {
+      Interventions edits(edits_of(engine, std::string("  - {norm: blocks.1.attn.") + which + "_norm, do: identity}\n"));
+      EXPECT_TRUE(differ(nullptr, which)) << model;
+      EXPECT_FALSE(differ(&edits, which)) << model;
+    }
   }
 }
 
@@ -493,13 +510,13 @@ TEST(Interventions, CarryGradients) {
   step.add(std::vector<int32_t>{1, 2, 3, 4});
   ValueEdit set, add_numbers, scaled, recalled;
   set.hook = "attn.hook_q";
-  set.numbers = {0.5, -1, 2};
+  set.values = {0.5, -1, 2};
   set.shape = {3};
   set.heads = {1, 2};
   set.positions = {1, 3};
   add_numbers.hook = scaled.hook = "mid";
   add_numbers.kind = ValueEdit::Kind::add;
-  add_numbers.numbers = {0.3F};
+  add_numbers.values = {0.3F};
   scaled.kind = ValueEdit::Kind::scale;
   scaled.factor = -1.7;
   scaled.positions = {0, 2};
@@ -533,10 +550,10 @@ TEST(Interventions, RefuseNumbersThatDoNotFit) {
   ValueEdit edit;
   edit.hook = "blocks.0.attn.hook_z";
   edit.shape = {5};
-  edit.numbers = {1, 2, 3, 4, 5};
+  edit.values = {1, 2, 3, 4, 5};
   EXPECT_CONTAINS(refused(edit), "the numbers for blocks.0.attn.hook_z have shape [5]");
   edit.shape = {2, 12};  // two heads are not four
-  edit.numbers.assign(24, 0);
+  edit.values.assign(24, 0);
   EXPECT_CONTAINS(refused(edit), "[2, 12]");
   edit.shape = {3};
   EXPECT_CONTAINS(refused(edit), "number 24");

@@ -95,11 +95,12 @@ TEST(Refusals, ImpossibleValues) {
                           : model.starts_with("classic") ? "dropout"
                                                          : "attention_dropout";
     for (const double share : {-0.1, 1.0})
-      EXPECT_CONTAINS(Changed(model).set(dropout, share).message(),
-                      "is no share of elements; expected a number from 0 to below 1");
+      EXPECT_CONTAINS(Changed(model).set(dropout, share).message(), "is not a probability; expected a number from 0 to below 1");
   }
-  EXPECT_CONTAINS(Changed("gemma2").set("attn_logit_softcapping", 0).message(), "is 0; divides scores; null is no cap");
-  EXPECT_CONTAINS(Changed("gemma2").set("final_logit_softcapping", 0.0).message(), "is 0.0; divides scores; null is no cap");
+  EXPECT_CONTAINS(Changed("gemma2").set("attn_logit_softcapping", 0).message(),
+                  "is 0; must not be 0: scores are divided by it. Write null for no cap");
+  EXPECT_CONTAINS(Changed("gemma2").set("final_logit_softcapping", 0.0).message(),
+                  "is 0.0; must not be 0: scores are divided by it. Write null for no cap");
   EXPECT_CONTAINS(Changed("qwen2")
                       .set("use_sliding_window", false)
                       .config([](Json& c) { c["layer_types"] = Json::array({"sliding_attention", "full_attention"}); })
@@ -137,7 +138,7 @@ TEST(Refusals, RopeScalingThatMeansNothing) {
 TEST(Refusals, UnknownFamily) {
   const std::string message = Changed("llama").set("model_type", "mamba").message();
   EXPECT_CONTAINS(message, "config.json: \"model_type\" is \"mamba\"");
-  EXPECT_CONTAINS(message, "expected one of gpt2, gemma, gemma2, llama, mistral, qwen2, classic_decoder");
+  EXPECT_CONTAINS(message, "expected one of " + known_families());
   EXPECT_CONTAINS(Changed("llama").set("architectures", {"LlamaForSequenceClassification"}).message(), "LlamaForCausalLM");
   EXPECT_CONTAINS(Changed("llama").config([](Json& c) { c.erase("model_type"); }).message(), "lacks \"model_type\"");
 }
@@ -200,6 +201,24 @@ TEST(Refusals, WindowsOfALlama) {
   EXPECT_CONTAINS(Changed("llama").set("sliding_window", 4).message(),
                   "\"sliding_window\" is 4; is not a setting of Llama models; expected null, or the model_type mistral");
   Changed("llama").set("sliding_window", nullptr).loads();
+}
+
+TEST(Refusals, RotarySettingsOfGemma3) {
+  const Json flat = {{"rope_type", "default"}, {"rope_theta", 5000.0}};
+  EXPECT_CONTAINS(Changed("gemma3").set("rope_parameters", flat).message(), "\"rope_parameters\" is");
+  EXPECT_CONTAINS(Changed("gemma3").set("rope_parameters", flat).message(), "has no full_attention");
+  const auto theta = [](const Json& config) {
+    ModelFiles files;
+    files.config = config;
+    files.config_path = "config.json";
+    return model_from_config(files)->block_spec(5).rope->theta;
+  };
+  Json config = read_json(Golden::open("gemma3").model() + "/config.json");
+  EXPECT_EQ(theta(config), 1000);
+  config["rope_theta"] = 5000.0;  // of layers whose object has none
+  EXPECT_EQ(theta(config), 1000);
+  config["rope_parameters"]["full_attention"].erase("rope_theta");
+  EXPECT_EQ(theta(config), 5000);
 }
 
 TEST(AbsentKeys, MeanWhatTheyMeanInTheReference) {

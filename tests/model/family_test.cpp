@@ -1,0 +1,137 @@
+// What a family says of itself: its configuration written and read again is the same model, and the block of all families in
+// one text (model/rearranged.h) is each family's own.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "model/rearranged.h"
+#include "model/registry.h"
+#include "model/run.h"
+#include "support/close.h"
+
+namespace vitrine {
+namespace {
+
+// everything: also what GGUF has no key for.
+void expect_same_model(const Model& a, const Model& b, bool everything) {
+  const ModelShape &x = a.shape(), &y = b.shape();
+  EXPECT_EQ(std::tie(x.family, x.d_model, x.n_layers, x.n_heads, x.n_kv_heads, x.head_dim, x.d_ff, x.vocab_size),
+            std::tie(y.family, y.d_model, y.n_layers, y.n_heads, y.n_kv_heads, y.head_dim, y.d_ff, y.vocab_size));
+  EXPECT_EQ(x.context_length, y.context_length);
+  EXPECT_EQ(x.tied, y.tied);
+  EXPECT_EQ(x.embedding_scale, y.embedding_scale);
+  EXPECT_EQ(a.head().softcap, b.head().softcap);
+  EXPECT_EQ(a.hook_names(), b.hook_names());
+  for (int64_t layer = 0; layer < x.n_layers; ++layer) {
+    const BlockSpec s = a.block_spec(layer), t = b.block_spec(layer);
+    EXPECT_EQ(s.attention.scale, t.attention.scale);
+    EXPECT_EQ(s.attention.softcap, t.attention.softcap);
+    EXPECT_EQ(s.attention.window, t.attention.window);
+    EXPECT_EQ(s.norm.eps, t.norm.eps);
+    EXPECT_EQ(s.norms_after, t.norms_after);
+    EXPECT_EQ(s.rope.has_value(), t.rope.has_value());
+    if (s.rope && t.rope) {
+      EXPECT_EQ(rope_frequencies(*s.rope), rope_frequencies(*t.rope));
+    }
+    if (everything) {
+      EXPECT_EQ(s.activation, t.activation);
+      EXPECT_EQ(s.attention.dropout, t.attention.dropout);
+      EXPECT_EQ(s.dropout, t.dropout);
+    }
+  }
+  ASSERT_EQ(a.tensors().size(), b.tensors().size());
+  for (size_t i = 0; i < a.tensors().size(); ++i) {
+    EXPECT_EQ(a.tensors()[i].huggingface, b.tensors()[i].huggingface);
+    EXPECT_EQ(a.tensors()[i].file_shape(true), b.tensors()[i].file_shape(true));
+  }
+}
+
+class EveryFamily : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryFamily, WritesTheConfigurationItReads) {
+  ModelFiles files = resolve_model(Golden::open(GetParam()).model());
+  const std::unique_ptr<Model> model = model_from_config(files);
+  files.config = model->config(ConfigFormat::huggingface);
+  expect_same_model(*model, *model_from_config(files), true);
+}
+
+// The model of a family's GGUF metadata, which `edit` may change.
+std::unique_ptr<Model> through_gguf(const Model& model, const std::function<void(Json&)>& edit = {}) {
+  const Family& family = family_of(model);
+  Json metadata = model.config(ConfigFormat::gguf);
+  metadata["model_type"] = family.gguf;
+  metadata["tie_word_embeddings"] = model.shape().tied;  // of a file: whether it holds output.weight
+  if (edit) edit(metadata);
+  return family.make({ConfigReader(metadata, "metadata"), true, nullptr});
+}
+
+class FamilyWithGguf : public testing::TestWithParam<std::string> {};
+
+TEST_P(FamilyWithGguf, WritesGgufMetadataItReads) {
+  const std::unique_ptr<Model> model = model_from_config(resolve_model(Golden::open(GetParam()).model()));
+  expect_same_model(*model, *through_gguf(*model), false);
+}
+
+TEST(Gemma3Windows, AreWrittenAsTheFamilyReadsThem) {
+  ModelFiles files = resolve_model(Golden::open("gemma3").model());
+  const auto types = [&](const std::string& letters) {
+    files.config["layer_types"] = Json::array();
+    for (const char c : letters) files.config["layer_types"].push_back(c == 'g' ? "full_attention" : "sliding_attention");
+    return model_from_config(files);
+  };
+  for (const char* letters : {"wwgwwgw", "wwwwwww", "ggggggg", "wgwgwgw"}) {
+    const std::unique_ptr<Model> model = types(letters);
+    expect_same_model(*model, *through_gguf(*model), false);
+  }
+  const std::unique_ptr<Model> global = types("ggggggg");
+  EXPECT_TRUE(global->config(ConfigFormat::huggingface).at("sliding_window").is_number());  // transformers wants one
+  const std::unique_ptr<Model> silent = through_gguf(*types("wwwwwgw"), [](Json& keys) {    // as llama.cpp writes such a model
+    keys.erase("attention.sliding_window");
+    keys.erase("attention.sliding_window_pattern");
+  });
+  for (int64_t layer = 0; layer < 7; ++layer) EXPECT_EQ(silent->block_spec(layer).attention.window, kNoWindow);
+}
+
+class FamilyWithForms : public testing::TestWithParam<std::string> {};
+
+TEST_P(FamilyWithForms, OwnFormOfTheRearrangedBlockHasTheBitsOfTheFamilys) {
+  const OpenedModel opened = open_model(Golden::open(GetParam()).model());
+  const std::vector<int32_t> ids = {5, 3, 7, 9, 11, 2, 4, 6, 8, 10, 12, 1};
+  ThreadPool pool(2);
+  const Rearranged same(*opened.model, {});
+  EXPECT_EQ(same.hook_names(), opened.model->hook_names());
+  for (const bool f32 : {true, false}) {
+    const Forward own = run_forward(*opened.model, ids, {.f32 = f32}, pool), other = run_forward(same, ids, {.f32 = f32}, pool);
+    EXPECT_EQ(own.logits, other.logits);
+    EXPECT_EQ(own.hidden, other.hidden);
+  }
+}
+
+// Golden models whose family fulfils `f`.
+std::vector<std::string> models_where(bool (*f)(const Family& family)) {
+  std::vector<std::string> names = Golden::all();
+  std::erase_if(names, [&](const std::string& name) {
+    return !f(family_of(*model_from_config(resolve_model(Golden::open(name).model()))));
+  });
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, EveryFamily, testing::ValuesIn(Golden::all()), [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Golden, FamilyWithGguf,
+                         testing::ValuesIn(models_where([](const Family& family) { return family.gguf != nullptr; })),
+                         [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Golden, FamilyWithForms,
+                         testing::ValuesIn(models_where([](const Family& family) { return family.norm_order_key == nullptr; })),
+                         [](const auto& test) { return test.param; });
+
+TEST(Families, DescribeThemselves) {
+  for (const std::string& name : Golden::all()) {
+    const Family& family = family_of(*open_model(Golden::open(name).model()).model);
+    EXPECT_GT(std::string(family.title).size(), 3u);
+    EXPECT_GT(std::string(family.paper).size(), 9u);
+    EXPECT_TRUE(std::filesystem::exists(std::string(VITRINE_SOURCE) + "/" + family.source)) << family.source;
+  }
+}
+
+}  // namespace
+}  // namespace vitrine
