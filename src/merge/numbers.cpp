@@ -1,0 +1,65 @@
+#include "merge/numbers.h"
+
+namespace vitrine {
+
+Gram gram(TensorInputs& in, const std::vector<size_t>& of, int base, bool by_layer) {
+  const size_t n = of.size(), pairs = n * (n + 1) / 2;
+  const auto add = [&](const Piece& piece) {
+    const float* const b = base < 0 ? nullptr : piece.x[static_cast<size_t>(base)];
+    size_t at = 0;
+    for (size_t i = 0; i < n; ++i)
+      for (size_t j = i; j < n; ++j, ++at) {
+        const float *const x = piece.x[of[i]], *const y = piece.x[of[j]];
+        double sum = 0;
+        // Blocks of f32 products whose sums are added in double: as fast as the one, as exact as the other.
+        for (size_t e = 0; e < piece.size;) {
+          constexpr size_t kLanes = 16;
+          const size_t stop = std::min(piece.size, e + 64 * kLanes);
+          float lanes[kLanes] = {};
+          for (; e + kLanes <= stop; e += kLanes)
+            for (size_t l = 0; l < kLanes; ++l)
+              lanes[l] += b == nullptr ? x[e + l] * y[e + l] : (x[e + l] - b[e + l]) * (y[e + l] - b[e + l]);
+          for (; e < stop; ++e) lanes[0] += b == nullptr ? x[e] * y[e] : (x[e] - b[e]) * (y[e] - b[e]);
+          for (const float lane : lanes) sum += static_cast<double>(lane);
+        }
+        piece.sums[at] += sum;
+      }
+  };
+  const std::vector<double> sums = by_layer ? in.sum_of_layer(pairs, add) : in.sum(pairs, add);
+  Gram made;
+  made.n = n;
+  made.products.resize(n * n);
+  size_t at = 0;
+  for (size_t i = 0; i < n; ++i)
+    for (size_t j = i; j < n; ++j, ++at) made.products[i * n + j] = made.products[j * n + i] = sums[at];
+  return made;
+}
+
+void write_combination(TensorInputs& in, const std::vector<size_t>& of, const std::vector<double>& factors, int base) {
+  std::vector<float> f(factors.begin(), factors.end());
+  in.write([&](const Piece& piece) {
+    float* const out = piece.out;
+    const float* const b = base < 0 ? nullptr : piece.x[static_cast<size_t>(base)];
+    if (b == nullptr && of.size() == 2) {  // one pass: what most merges are
+      const float *const x = piece.x[of[0]], *const y = piece.x[of[1]];
+      for (size_t e = 0; e < piece.size; ++e) out[e] = f[0] * x[e] + f[1] * y[e];
+      return;
+    }
+    if (b == nullptr) {
+      for (size_t e = 0; e < piece.size; ++e) out[e] = 0;
+    } else {
+      for (size_t e = 0; e < piece.size; ++e) out[e] = b[e];
+    }
+    for (size_t k = 0; k < of.size(); ++k) {
+      const float* const x = piece.x[of[k]];
+      const float factor = f[k];
+      if (b == nullptr) {
+        for (size_t e = 0; e < piece.size; ++e) out[e] += factor * x[e];
+      } else {
+        for (size_t e = 0; e < piece.size; ++e) out[e] += factor * (x[e] - b[e]);
+      }
+    }
+  });
+}
+
+}  // namespace vitrine

@@ -1,0 +1,31 @@
+#pragma once
+// The merges of one recipe file, in the order in which each comes after those whose results it uses.
+#include <string>
+#include <vector>
+
+#include "merge/recipe.h"
+
+namespace vitrine {
+
+struct MergeStep {
+  MergeRecipe recipe;              // models that are results of other merges are their directories
+  std::string directory;           // where its result goes
+  std::vector<std::string> needs;  // directories of other merges
+  bool is_wanted = false;          // not a named merge that only others use
+};
+
+/// `out`: the directory of the merge without a name; those with one go to `parts`/<name>. One document alone needs no name and
+/// goes to `out` all the same. Errors: UsageError for names that are no names of directories or that two merges have, for no
+/// merge or several without a name, and for merges that need each other.
+std::vector<MergeStep> merge_steps(std::vector<MergeRecipe> recipes, const std::string& out, const std::string& parts);
+
+/// Whether the result of a named merge is there, made by this recipe as far as one can tell: then it need not be made again.
+bool is_made(const MergeStep& step);
+
+/// The first directory that the step needs and that is not there; empty if there is none.
+std::string first_missing(const MergeStep& step);
+
+/// "5B", "500M", "100k", "123": bytes, as mergekit's writer counts them. Errors: UsageError beginning with `what`.
+int64_t parse_shard_size(const std::string& text, const std::string& what);
+
+}  // namespace vitrine

@@ -1,0 +1,110 @@
+// The merges of one file: their order, their directories, what is refused; and the examples that ship.
+#include "merge/recipe_file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "merge/plan.h"
+#include "support/scratch.h"
+
+namespace vitrine {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string document(const std::string& name, const std::vector<std::string>& models) {
+  std::string text = name.empty() ? "" : "name: " + name + "\n";
+  text += "merge_method: linear\nmodels:\n";
+  for (const std::string& model : models) text += "- {model: " + model + ", parameters: {weight: 1}}\n";
+  return text;
+}
+
+std::vector<MergeStep> steps_of(const std::vector<std::string>& documents) {
+  std::string text;
+  for (const std::string& one : documents) text += "---\n" + one;
+  return merge_steps(parse_merge_recipes(text, "r.yml"), "out", "parts");
+}
+
+std::string refusal(const std::vector<std::string>& documents) {
+  return message_of<UsageError>([&] { steps_of(documents); });
+}
+
+TEST(RecipeFile, OneMergeGoesToOut) {
+  for (const char* name : {"", "child"}) {
+    const auto steps = steps_of({document(name, {"a", "b"})});
+    ASSERT_EQ(steps.size(), 1u);
+    EXPECT_EQ(steps[0].directory, "out");
+    EXPECT_TRUE(steps[0].is_wanted);
+    EXPECT_FALSE(is_made(steps[0]));
+  }
+}
+
+TEST(RecipeFile, EachMergeComesAfterThoseItUses) {
+  const auto steps = steps_of({document("", {"second", "x"}), document("second", {"first", "y"}), document("first", {"x", "y"})});
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_EQ(steps[0].directory, "parts/first");
+  EXPECT_EQ(steps[1].directory, "parts/second");
+  EXPECT_EQ(steps[2].directory, "out");
+  EXPECT_EQ(steps[1].recipe.models()[0].path, "parts/first");
+  EXPECT_EQ(steps[1].needs, std::vector<std::string>{"parts/first"});
+  EXPECT_EQ(first_missing(steps[1]), "parts/first");
+  EXPECT_EQ(first_missing(steps[0]), "");
+  EXPECT_EQ(steps[2].recipe.models()[1].path, "x");
+  EXPECT_FALSE(steps[1].is_wanted);
+  EXPECT_TRUE(steps[2].is_wanted);
+}
+
+TEST(RecipeFile, WhatIsRefused) {
+  const std::string a = document("a", {"x"}), last = document("", {"a"});
+  EXPECT_EQ(refusal({a, document("b", {"a"})}),
+            "r.yml: every merge has a \"name\"; leave it out of the one whose result is wanted");
+  EXPECT_THROW(parse_merge_recipes(last + "---\n" + last, "r.yml"), FileError);  // whose result is wanted?
+  EXPECT_THROW(parse_merge_recipes(a + "---\n" + a, "r.yml"), FileError);
+  EXPECT_NE(refusal({document("../a", {"x"}), last}).find("expected a plain name"), std::string::npos);
+  EXPECT_NE(refusal({document("a", {"b"}), document("b", {"a"}), last}).find("needs its own result"), std::string::npos);
+}
+
+TEST(RecipeFile, AResultIsKeptIfItsRecipeIsTheSame) {
+  const Scratch scratch;
+  MergeStep step{parse_merge_recipes(document("a", {"x"}), "r.yml").front(), scratch.path(), {}, false};
+  EXPECT_FALSE(is_made(step));
+  scratch.write("config.json", "{}");
+  EXPECT_TRUE(is_made(step));
+  scratch.write("mergekit_config.yml", step.recipe.yaml);
+  EXPECT_TRUE(is_made(step));
+  scratch.write("mergekit_config.yml", step.recipe.yaml + "dtype: float32\n");
+  EXPECT_FALSE(is_made(step));
+}
+
+TEST(RecipeFile, SizesOfShards) {
+  EXPECT_EQ(parse_shard_size("5B", "s"), 5'000'000'000);
+  EXPECT_EQ(parse_shard_size("500m", "s"), 500'000'000);
+  EXPECT_EQ(parse_shard_size("20K", "s"), 20'000);
+  EXPECT_EQ(parse_shard_size("123456789012", "s"), 123456789012);
+  for (const char* wrong : {"", "B", "5T", "-1", "1.5B", "12345678901B", "1234567890123456789"})
+    EXPECT_EQ(message_of<UsageError>([&] { parse_shard_size(wrong, "--out-shard-size"); }),
+              std::string("--out-shard-size is ") + wrong + "; expected bytes, such as 5B, 500M or 100000");
+}
+
+TEST(RecipeFile, TheExamplesHaveNoProblems) {
+  const fs::path before = fs::current_path();
+  fs::current_path(VITRINE_SOURCE);  // their paths begin there
+  int planned = 0;
+  for (const auto& entry : fs::directory_iterator("examples")) {
+    const std::string path = entry.path().string();
+    if (path.find("/merge-") == std::string::npos) continue;
+    for (const MergeStep& step : merge_steps(read_merge_recipes(path), "out", "parts")) {
+      if (!step.needs.empty()) continue;
+      const MergePlan plan = plan_merge(step.recipe, {});
+      EXPECT_TRUE(plan.problems.empty()) << path;
+      EXPECT_TRUE(plan.notes.empty()) << path;
+      ++planned;
+    }
+  }
+  fs::current_path(before);
+  EXPECT_GE(planned, 4);
+}
+
+}  // namespace
+}  // namespace vitrine
