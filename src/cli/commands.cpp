@@ -121,6 +121,21 @@ const std::vector<Command>& commands() {
        "vitrine convert tests/golden/gguf/llama_q8_0.gguf llama-f32 --dtype f32\n"
        "vitrine convert tests/golden/models/gpt2_a/model gpt2-merged --adapter tests/golden/lora/gpt2_a/adapter --dtype f32",
        define_convert},
+      {"merge", "Merge models by a recipe (mergekit's YAML)",
+       "The recipe is a YAML file as mergekit reads it: merge_method, models or slices, base_model, parameters with gradients "
+       "and "
+       "filters. Paths of models are relative to the working directory. OUT becomes a Hugging Face directory; it has its name "
+       "when it is whole. A run that was stopped goes on with --resume. mergekit-yaml's options are accepted; those that have no "
+       "meaning here say so. docs/merge.md explains the methods and every key.",
+       "vitrine merge examples/merge-slerp.yml merged --dry-run\nvitrine merge examples/merge-slerp.yml merged", define_merge},
+      {"warp", "Train, merge and interpolate in rounds (WARP)",
+       "A round trains several models from one, by configurations of `vitrine train`; merges them by spherical interpolation of "
+       "their task vectors; and interpolates between the merged model and the one that the round began from. One place on that "
+       "line is where the next round begins. All of them are scored on a text. `out` gets the models, warp.json and front.svg, "
+       "loss against distance. --resume continues a run that was stopped or killed. docs/warp.md explains the keys.",
+       "vitrine data examples/fables.txt --document '\\n\\n\\n' --valid 0.2 --out fables-tokens\n"
+       "vitrine warp examples/warp.yaml",
+       define_warp},
       {"distill", "Train a model on the predictions of a teacher",
        "The configuration is that of `vitrine train` with a section that names the teacher: any model with the same vocabulary, "
        "including quantised ones. Metrics, checkpoints, --resume and Ctrl-C work as in training. The example reads data made "

@@ -19,6 +19,7 @@ Action define_generate(CLI::App& app);
 Action define_info(CLI::App& app);
 Action define_intervene(CLI::App& app);
 Action define_manual(CLI::App& app);
+Action define_merge(CLI::App& app);
 Action define_picture(CLI::App& app);
 Action define_predict(CLI::App& app);
 Action define_tokenize(CLI::App& app);
@@ -26,5 +27,6 @@ Action define_tokenizer_train(CLI::App& app);
 Action define_trace(CLI::App& app);
 Action define_train(CLI::App& app);
 Action define_verify(CLI::App& app);
+Action define_warp(CLI::App& app);
 
 }  // namespace vitrine::cli
