@@ -15,6 +15,7 @@
 #include "inspect/listening.h"
 #include "inspect/trace.h"
 #include "kernels/table.h"
+#include "merging.h"
 #include "session.h"
 #include "text_stream.h"
 #include "vitrine/version.h"
@@ -375,6 +376,7 @@ NB_MODULE(_vitrine, m) {
   bind_tokenizer(m);
   bind_options(m);
   bind_model(m);
+  bind_merge(m);
 }
 
 }  // namespace vitrine::python
