@@ -1,15 +1,14 @@
 // The walk-through: what was asked, one section a step, and where it ends.
 
-import { useEffect, useState } from "preact/hooks";
 import { Fold } from "./controls";
 import { css } from "./colour";
 import type { Model, PictureName, Step } from "./data";
 import { commandLine, spelling, tokenAt, vitrine } from "./document";
 import { Prose } from "./figure";
 import { count, percent, plural, shape, short } from "./format";
+import { Contents, ThemeButton } from "./frame";
 import { useTheme } from "./hooks";
 import { Picture } from "./pictures";
-import { toggleTheme } from "./theme";
 
 const promptShown = 24;
 const titleLength = 72;
@@ -19,7 +18,7 @@ export function Article() {
     <>
       <a class="skip" href="#main">To the text</a>
       <ThemeButton />
-      <Contents />
+      <Contents name="Steps" chapters={vitrine.steps} />
       <main id="main">
         <Opening />
         {vitrine.steps.map((step, i) => <Section key={step.id} step={step} number={i + 1} />)}
@@ -29,11 +28,6 @@ export function Article() {
       </main>
     </>
   );
-}
-
-function ThemeButton() {
-  const now = useTheme();
-  return <button type="button" class="theme" onClick={toggleTheme}>{now === "dark" ? "Light page" : "Dark page"}</button>;
 }
 
 function summary(m: Model): string {
@@ -127,31 +121,6 @@ function Source({ source: s }: { source: Step["source"][number] }) {
       <p><code>{s.file}:{s.line}</code></p>
       <pre tabIndex={0} role="region" aria-label={`${s.file} from line ${s.line}`}>{lines.map((line, i) => <span key={i} class="code-line"><i aria-hidden="true">{s.line + i}</i><code>{line === "" ? " " : line}</code>{"\n"}</span>)}</pre>
     </div>
-  );
-}
-
-/** The steps, with the one being read marked; beside the text where there is room, folded above it elsewhere. */
-function Contents() {
-  const [reading, set] = useState<string | null>(null);
-  useEffect(() => {
-    const sections = vitrine.steps.flatMap((step) => document.getElementById(step.id) ?? []);
-    const observer = new IntersectionObserver((entries) => {
-      for (const entry of entries) if (entry.isIntersecting) set(entry.target.id);
-    }, { rootMargin: "-20% 0px -75% 0px" });
-    for (const section of sections) observer.observe(section);
-    return () => observer.disconnect();
-  }, []);
-  if (vitrine.steps.length < 2) return null;
-  const list = (
-    <ol>
-      {vitrine.steps.map((step) => <li key={step.id}><a href={`#${step.id}`} {...(step.id === reading ? { "aria-current": "location" as const } : {})}>{step.title}</a></li>)}
-    </ol>
-  );
-  return (
-    <>
-      <nav class="contents beside-text" aria-label="Steps">{list}</nav>
-      <details class="contents above-text"><summary>Steps</summary><nav aria-label="Steps, folded">{list}</nav></details>
-    </>
   );
 }
 

@@ -207,6 +207,8 @@ export interface Pictures {
   reach: Reach | Absent<"reach">;
   "gradient-norms": GradientNorms | Absent<"gradient-norms">;
   "gradient-hooks": GradientHooks | Absent<"gradient-hooks">;
+  interpolation: Interpolation | Absent<"interpolation">;
+  "task-vectors": TaskVectors | Absent<"task-vectors">;
 }
 
 // -- Preliminaries and tokens ---------------------------------------------------------------------------------------------
@@ -681,6 +683,82 @@ export interface GradientHooks extends Head<"gradient-hooks"> {
   }[];
 }
 
+// -- Merging --------------------------------------------------------------------------------------------------------------
+
+/** What two pictures of merging share: rows of one weight matrix stand for the same weights of two models. */
+export interface MergedRows {
+  /** By our name: "blocks.4.mlp.W_in". */
+  matrix: string;
+  layer: number;
+  /** [rows, components] of the matrix. */
+  shape: [number, number];
+  /** So many rows, from the first on, were compared with each other. */
+  read: number;
+}
+
+/** What lies between two rows a and b: (1 − t) a + t b, and SLERP, sin((1 − t)Ω) / sin Ω · a + sin(tΩ) / sin Ω · b. */
+export interface Interpolation extends Head<"interpolation">, MergedRows {
+  /** 0 … 1, an odd number of them; the middle one is 0.5. */
+  t: number[];
+  /** The rows that are most alike, rows 0 and 1, the rows that are most opposed; none twice. */
+  pairs: {
+    kind: "alike" | "first" | "opposed";
+    rows: [number, number];
+    /** |a|, |b| */
+    lengths: [number, number];
+    cosine: number;
+    /** Ω, radians. */
+    angle: number;
+    /** |cosine| above 0.9995: SLERP goes straight, as mergekit's does. */
+    straight: boolean;
+    /** a and b in the plane that they span, a along x; the straight line runs from one to the other. */
+    a: [number, number];
+    b: [number, number];
+    /** [t]: SLERP in that plane. */
+    arc: [number, number][];
+    /** [t]: lengths on the line and on the arc. */
+    linearLengths: number[];
+    slerpLengths: number[];
+    /** Both at t = 0.5. */
+    averageLength: number;
+    slerpLength: number;
+    /** cos(Ω/2): what the average keeps of the length of two vectors of one length. */
+    cosHalf: number;
+  }[];
+}
+
+/** Two rows as weights θ₁, θ₂ of models that were trained from one start θ₀: their task vectors τ = θ − θ₀ and merges of these. */
+export interface TaskVectors extends Head<"task-vectors">, MergedRows {
+  /** θ₁ and θ₂: the rows that are most alike. */
+  rows: [number, number];
+  /** θ₀ is the mean of so many rows: those read that are not zero. */
+  averaged: number;
+  /** |θ₀| */
+  initialLength: number;
+  /** |θ₁|, |θ₂| and their cosine. */
+  lengths: [number, number];
+  cosine: number;
+  /** |τ₁|, |τ₂|, their cosine and angle (radians). */
+  taskLengths: [number, number];
+  taskCosine: number;
+  taskAngle: number;
+  /** As in Interpolation, of τ₁ and τ₂. */
+  straight: boolean;
+  /** In the plane of the task vectors, θ₀ at (0, 0), τ₁ along x. average and slerp are the merges at t = 0.5. */
+  a: [number, number];
+  b: [number, number];
+  average: [number, number];
+  slerp: [number, number];
+  arc: [number, number][];
+  /** Of the merged task vectors. */
+  averageLength: number;
+  slerpLength: number;
+  /** |θ₀ + merged task vector| */
+  mergedLengths: { average: number; slerp: number };
+  /** θ(η) = θ₀ + η · slerp(τ₁, τ₂, 0.5) for η = 0, 0.1, …, 1: its distance from θ₀, and its own length. */
+  liti: { eta: number[]; distances: number[]; lengths: number[] };
+}
+
 // -- Colours --------------------------------------------------------------------------------------------------------------
 
 /** 0 … 1, light page: one hue from paper to ink, so that dark is high. In dark mode: the same list for a dark page. */
@@ -696,6 +774,7 @@ export const DIVERGING = {
 
 declare global {
   interface Window {
-    vitrine: Vitrine;
+    /** Of a merge's report: MergeDocument in report/data.ts. */
+    vitrine: Vitrine | { kind: "merge" };
   }
 }

@@ -3,7 +3,8 @@
 import type { Vitrine } from "./data";
 import { piece } from "./format";
 
-export const vitrine: Vitrine = window.vitrine;
+/** On the page of another document (report/data.ts) no part that asks for it is drawn. */
+export const vitrine = window.vitrine as Vitrine;
 
 /** The spelling of a token id; its number where the model has no tokenizer. */
 export function spelling(id: number): string {
@@ -23,7 +24,7 @@ export function place(position: number): string {
   return `${tokenAt(position)} (position ${position})`;
 }
 
-export const positions: readonly number[] = vitrine.tokens.map((_, position) => position);
+export const positions: readonly number[] = (vitrine.tokens ?? []).map((_, position) => position);
 export const tokenNames: readonly string[] = positions.map(tokenAt);
 
 /** A command line that treats this prompt with this model: `vitrine trace options 'I want to move' --model …`. */

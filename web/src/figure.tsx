@@ -19,10 +19,12 @@ interface Props {
   alt: string;
   wide: boolean;
   table: () => Table;
+  /** False: no command draws this picture alone. */
+  alone?: boolean;
   children: ComponentChildren;
 }
 
-export function Figure({ name, title, caption, alt, wide, table, children }: Props) {
+export function Figure({ name, title, caption, alt, wide, table, alone = true, children }: Props) {
   return (
     <figure id={`picture-${name}`} data-picture={name} class={wide ? "wide" : undefined} aria-labelledby={`title-${name}`} aria-describedby={`alt-${name}`}>
       <p class="figure-title" id={`title-${name}`}>{title}</p>
@@ -31,15 +33,17 @@ export function Figure({ name, title, caption, alt, wide, table, children }: Pro
       <figcaption><Prose text={caption} /></figcaption>
       <div class="figure-foot">
         <Fold summary="Description and data" class="data">{() => <><p>{alt}</p><DataTable title={title} table={table()} /></>}</Fold>
-        <Fold summary="As a file">
-          {() => (
-            <>
-              <p>This picture alone, as SVG and as JSON:</p>
-              <Copyable label={`command for ${title} as SVG`} text={commandLine(`picture ${name}`, `--out ${name}.svg`)} />
-              <Copyable label={`command for ${title} as JSON`} text={commandLine(`picture ${name}`, "--json")} />
-            </>
-          )}
-        </Fold>
+        {alone && (
+          <Fold summary="As a file">
+            {() => (
+              <>
+                <p>This picture alone, as SVG and as JSON:</p>
+                <Copyable label={`command for ${title} as SVG`} text={commandLine(`picture ${name}`, `--out ${name}.svg`)} />
+                <Copyable label={`command for ${title} as JSON`} text={commandLine(`picture ${name}`, "--json")} />
+              </>
+            )}
+          </Fold>
+        )}
       </div>
     </figure>
   );

@@ -3,6 +3,7 @@
 import { render } from "preact";
 import { Article } from "./article";
 import "./page.css";
+import { Report } from "./report/report";
 import { startTheme } from "./theme";
 import { startTip } from "./tip";
 
@@ -11,5 +12,5 @@ if (root === null) throw new Error("the page has no element with the id vitrine"
 startTheme();
 startTip();
 root.replaceChildren();
-render(<Article />, root);
+render("kind" in window.vitrine ? <Report /> : <Article />, root);
 root.dataset["ready"] = "true";

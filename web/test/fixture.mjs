@@ -12,7 +12,7 @@ import { fileURLToPath } from "node:url";
 const here = dirname(fileURLToPath(import.meta.url));
 
 /** @param {number} seed */
-function generator(seed) {
+export function generator(seed) {
   let state = seed >>> 0;
   const next = () => {  // mulberry32
     state = (state + 0x6d2b79f5) >>> 0;
@@ -39,9 +39,9 @@ function pack(type, shape, layout, values, scale = type === "f32" ? 1 : type ===
 }
 
 /** @param {number} n @param {(i: number) => any} f */
-const list = (n, f) => Array.from({ length: n }, (_, i) => f(i));
+export const list = (n, f) => Array.from({ length: n }, (_, i) => f(i));
 /** @param {number} v */
-const round = (v) => Number(v.toPrecision(7));
+export const round = (v) => Number(v.toPrecision(7));
 
 /**
  * Weights of one head, rows after each other: a mix of looking at the first, the previous, itself and anywhere.
@@ -128,6 +128,7 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
   const turned = (/** @type {number} */ frequency) => list(5, (/** @type {number} */ i) => [round(Math.cos(i * frequency)), round(Math.sin(i * frequency))]);
   const predictions = list(n, () => ranked(10));
 
+  const mergedRows = { matrix: `blocks.${Math.floor(layers / 2)}.mlp.W_in`, layer: Math.floor(layers / 2), shape: [1024, 256], read: 128 };
   /** @type {any} */
   const pictures = {
     "dot-product": { ...head("dot-product", "Dot products with a"), a: [1, 0], vectors: [[2, 0, "2"], [Math.SQRT1_2, Math.SQRT1_2, "1/√2"], [0, 1, "0"], [-Math.SQRT1_2, Math.SQRT1_2, "−1/√2"], [-1, 0, "−1"]].map(([a, b, label]) => ({ x: [a, b], dot: a, label })) },
@@ -176,6 +177,12 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
       const lengths = (/** @type {number} */ rows) => pack("f32", [rows, shown], "dense", list(rows * shown, (/** @type {number} */ i) => (i % shown === shown - 1 ? 0 : 0.3 * g.next() ** 2)));
       return { ...head("gradient-hooks", "The gradient at any hook"), first: n - shown, hooks: [{ hook: "hook_embed", norms: lengths(1) }, ...["hook_resid_pre", "ln1.hook_normalized", "attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_z", "hook_attn_out", "hook_resid_mid", "ln2.hook_normalized", "mlp.hook_pre", "mlp.hook_post", "hook_mlp_out", "hook_resid_post"].map((hook) => ({ hook: `blocks.*.${hook}`, norms: lengths(layers) })), { hook: "ln_final.hook_normalized", norms: lengths(1) }] };
     })(),
+    interpolation: bare ? absent("interpolation", "Between two rows of weights", "blocks.1.mlp.W_in has fewer than two rows that are not zero, so there is nothing between them.") : { ...head("interpolation", "Between two rows of weights"), ...mergedRows, t: list(41, (/** @type {number} */ i) => i / 40), pairs: [/** @type {const} */ (["alike", 48, 100, 1.2]), /** @type {const} */ (["first", 0, 1, 1.66]), /** @type {const} */ (["opposed", 7, 78, 3.13])].map(([kind, i, j, angle]) => ({ kind, rows: [i, j], ...arcOf(1.06, 1.13, angle) })) },
+    "task-vectors": bare ? absent("task-vectors", "Task vectors", "blocks.1.mlp.W_in has fewer than two rows that are not zero, so there is nothing between them.") : (() => {
+      const { a, b, arc, cosine, angle, lengths, straight, averageLength, slerpLength } = arcOf(1.05, 1.02, 1.22);
+      const eta = list(11, (/** @type {number} */ i) => i / 10);
+      return { ...head("task-vectors", "Task vectors"), ...mergedRows, rows: [48, 100], averaged: 128, initialLength: 0.1, lengths: [1.06, 1.04], cosine: 0.37, taskLengths: lengths, taskCosine: cosine, taskAngle: angle, straight, a, b, average: [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2], slerp: arc[20], arc, averageLength, slerpLength, mergedLengths: { average: 0.87, slerp: 1.05 }, liti: { eta, distances: eta.map((/** @type {number} */ e) => round(e * slerpLength)), lengths: eta.map((/** @type {number} */ e) => round(0.1 + 0.95 * e)) } };
+    })(),
   };
   const about = /** @type {Record<string, [string, string[], string[]]>} */ ({
     "dot-product": ["One operation", ["x · a = Σᵢ xᵢ aᵢ"], ["dot-product"]],
@@ -194,6 +201,7 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
     "input-attribution": ["Which tokens the answer rests on", ["saliency[t] = |∂f/∂e[t]|"], ["input-attribution"]],
     reach: ["What was remembered", [], ["reach"]],
     "back-propagation": ["The way back", ["g = ∂loss/∂x"], ["gradient-norms", "gradient-hooks"]],
+    ...(bare ? {} : { merging: ["Merging models", ["slerp(a, b, t) = sin((1 − t)Ω) / sin Ω · a + sin(tΩ) / sin Ω · b"], ["interpolation", "task-vectors"]] }),
   });
   return {
     format: 1,
@@ -211,6 +219,18 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
     })),
     pictures,
   };
+}
+
+/** Two vectors of these lengths, so many radians apart, and what lies between them. @param {number} p @param {number} q @param {number} angle */
+function arcOf(p, q, angle) {
+  const cosine = Math.cos(angle);
+  const straight = Math.abs(cosine) > 0.9995;
+  const [a, b] = [[p, 0], [round(q * cosine), round(q * Math.sin(angle))]];
+  const mix = (/** @type {number} */ x, /** @type {number} */ y) => [round(x * a[0] + y * b[0]), round(x * a[1] + y * b[1])];
+  const at = list(41, (i) => i / 40);
+  const arc = at.map((t) => (straight ? mix(1 - t, t) : mix(Math.sin((1 - t) * angle) / Math.sin(angle), Math.sin(t * angle) / Math.sin(angle))));
+  const [linearLengths, slerpLengths] = [at.map((t) => round(Math.hypot(...mix(1 - t, t)))), arc.map((v) => round(Math.hypot(...v)))];
+  return { lengths: [p, q], cosine: round(cosine), angle, straight, a, b, arc, linearLengths, slerpLengths, averageLength: linearLengths[20], slerpLength: slerpLengths[20], cosHalf: round(Math.cos(angle / 2)) };
 }
 
 /** @param {string[]} words @param {any} head @param {(piece: string) => number} id */
@@ -249,7 +269,7 @@ function topOf(g, n, layers, heads, k) {
   return { k, sources, weights };
 }
 
-/** The page as the program writes it, from the built bundle and a document. @param {Vitrine} document */
+/** The page as the program writes it, from the built bundle and a document. @param {Vitrine | import("../src/report/data.ts").MergeDocument} document */
 export function html(document) {
   const dist = (/** @type {string} */ name) => readFileSync(join(here, "..", "dist", name), "utf8");
   const data = JSON.stringify(document).replace(/</g, "\\u003c");

@@ -11,6 +11,7 @@ import { embeddingCosine, embeddingNeighbours, embeddingRescaling, positionVecto
 import type { Entry } from "./entry";
 import { gradientHooks, gradientNorms, inputAttribution } from "./gradients";
 import { headGrouping, softmaxRow } from "./heads";
+import { interpolation, taskVectors } from "./merging";
 import { activationCurves, mlpSurfaces } from "./mlp";
 import { finalNorm, layerNorm, normStatistics } from "./norms";
 import { logitLens, nextTokens } from "./prediction";
@@ -50,6 +51,8 @@ const entries: { [N in PictureName]: Entry<N> } = {
   reach,
   "gradient-norms": gradientNorms,
   "gradient-hooks": gradientHooks,
+  interpolation,
+  "task-vectors": taskVectors,
 };
 
 // An entry and its picture always have the same name; which one, the compiler cannot follow through the lookup.
