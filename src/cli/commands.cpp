@@ -132,10 +132,9 @@ const std::vector<Command>& commands() {
        "A round trains several models from one, by configurations of `vitrine train`; merges them by spherical interpolation of "
        "their task vectors; and interpolates between the merged model and the one that the round began from. One place on that "
        "line is where the next round begins. All of them are scored on a text. `out` gets the models, warp.json and front.svg, "
-       "loss against distance. --resume continues a run that was stopped or killed. docs/warp.md explains the keys.",
-       "vitrine data examples/fables.txt --document '\\n\\n\\n' --valid 0.2 --out fables-tokens\n"
-       "vitrine warp examples/warp.yaml",
-       define_warp},
+       "loss against distance. --resume continues a run that was stopped or killed. docs/warp.md explains the keys and shows how "
+       "`vitrine data` makes what the example reads.",
+       "vitrine warp examples/warp.yaml", define_warp},
       {"distill", "Train a model on the predictions of a teacher",
        "The configuration is that of `vitrine train` with a section that names the teacher: any model with the same vocabulary, "
        "including quantised ones. Metrics, checkpoints, --resume and Ctrl-C work as in training. The example reads data made "

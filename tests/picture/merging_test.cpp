@@ -140,24 +140,6 @@ TEST(MergingPicturesOf, OneRowAreAbsentAndTheStepIsLeftOut) {
   for (const PictureJson& step : document.at("steps")) EXPECT_NE(step.at("id"), "merging");
 }
 
-TEST(MergingPicturesOf, NanAreRefusedByRow) {
-  const Scratch folder;
-  write_random_model(folder.path(), small_gemma(1, 2));
-  const std::string path = folder.path() + "/model.safetensors";
-  std::string content = read_file(path);
-  uint64_t header = 0;
-  std::memcpy(&header, content.data(), sizeof header);
-  const Json names = parse_json(content.substr(8, header), path);
-  const auto begin = names.at("model.layers.0.mlp.up_proj.weight").at("data_offsets")[0].get<size_t>();
-  const float nan = std::nanf("");
-  std::memcpy(content.data() + 8 + header + begin + 16 * sizeof nan, &nan, sizeof nan);  // rows have 16 numbers
-  write_file_atomically(path, content);
-  Engine engine(folder.path(), kF32);
-  for (const char* name : {"interpolation", "task-vectors"})
-    EXPECT_CONTAINS(message_of<RunError>([&] { picture_document(engine, ids_prompt({3, 5}), name); }),
-                    "NaN or infinity in row 1 of blocks.0.mlp.W_in");
-}
-
 // Two rows: their differences from their mean are opposite, and have no arc.
 TEST(MergingPicturesOf, TwoRowsHaveOppositeTaskVectors) {
   Json config = small_gemma(1, 2);
