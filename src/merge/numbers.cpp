@@ -1,6 +1,38 @@
 #include "merge/numbers.h"
 
+#include <cstring>
+
+#include "kernels/table.h"
+
 namespace vitrine {
+
+size_t first_not_finite(const float* x, size_t n) {
+  constexpr uint32_t kExponent = 0x7f800000u;
+  constexpr size_t kBlockSize = 1024;
+  for (size_t begin = 0; begin < n; begin += kBlockSize) {
+    const size_t end = std::min(n, begin + kBlockSize);
+    uint32_t bad = 0;
+    for (size_t i = begin; i < end; ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, x + i, sizeof bits);
+      bad |= static_cast<uint32_t>((bits & kExponent) == kExponent);
+    }
+    if (bad != 0)
+      for (size_t i = begin; i < end; ++i)
+        if (!std::isfinite(x[i])) return i;
+  }
+  return n;
+}
+
+void narrow_to(DType dtype, const float* from, size_t n, std::byte* to) {
+  if (dtype == DType::f32) {
+    std::memcpy(to, from, n * sizeof(float));
+    return;
+  }
+  auto* const halves = reinterpret_cast<uint16_t*>(to);
+  if (dtype == DType::bf16) return kernels().narrow(from, n, halves);
+  for (size_t i = 0; i < n; ++i) halves[i] = f32_to_f16(from[i]);
+}
 
 Gram gram(TensorInputs& in, const std::vector<size_t>& of, int base, bool by_layer) {
   const size_t n = of.size(), pairs = n * (n + 1) / 2;

@@ -1,11 +1,18 @@
 #pragma once
-// Sums over the inputs of one tensor that several methods need.
+// Sums over the inputs of one tensor that several methods need, and what is done to runs of numbers.
 #include <cmath>
+#include <cstddef>
 #include <vector>
 
+#include "base/dtype.h"
 #include "merge/tensor_inputs.h"
 
 namespace vitrine {
+
+/// The first element that is NaN or infinite, or n.
+size_t first_not_finite(const float* x, size_t n);
+/// As f32, bf16 or f16, to nearest with ties to even.
+void narrow_to(DType dtype, const float* from, size_t n, std::byte* to);
 
 /// Products of all pairs of vectors: of the inputs as they are, or of what they add to the base (then the base has none).
 /// Symmetric, [n, n] over the `of` inputs.

@@ -103,14 +103,9 @@ ModelReference read_reference(const YamlValue& value) {
     if (const auto lora = value.find("lora")) made.adapter = read_path(*lora);
     return made;
   }
-  made.path = read_path(value);
-  if (const size_t plus = made.path.find('+'); plus != std::string::npos) {
-    made.adapter = made.path.substr(plus + 1);
-    made.path.resize(plus);
-    if (made.path.empty() || made.adapter.empty() || made.adapter.find('+') != std::string::npos)
-      value.fail("expected a model, or a model and one adapter as model+adapter");
-  }
-  return made;
+  const auto split = model_reference(read_path(value));
+  if (!split) value.fail("expected a model, or a model and one adapter as model+adapter");
+  return *split;
 }
 
 std::optional<ModelReference> read_base(const YamlValue& around) {
@@ -325,6 +320,13 @@ std::string lines_of(const std::string& text, int first, int end) {
 }
 
 }  // namespace
+
+std::optional<ModelReference> model_reference(const std::string& text) {
+  const size_t plus = text.find('+');
+  if (plus == std::string::npos) return text.empty() ? std::nullopt : std::optional(ModelReference{text, ""});
+  if (plus == 0 || plus + 1 == text.size() || text.find('+', plus + 1) != std::string::npos) return {};
+  return ModelReference{text.substr(0, plus), text.substr(plus + 1)};
+}
 
 std::vector<ModelReference> MergeRecipe::models() const {
   std::vector<ModelReference> found;

@@ -20,6 +20,9 @@ struct ModelReference {
   std::string text() const { return adapter.empty() ? path : path + "+" + adapter; }
 };
 
+/// "path" or "path+adapter". Nothing for a text that is neither.
+std::optional<ModelReference> model_reference(const std::string& text);
+
 /// A value of a parameter: a number, a flag or a word.
 using ParameterScalar = std::variant<double, bool, std::string>;
 

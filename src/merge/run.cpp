@@ -18,31 +18,6 @@ namespace {
 
 constexpr int64_t kPiece = 1 << 15;  // elements: an input's piece is 128 KiB, so that those of a few inputs stay in the cache
 
-// The first element that is NaN or infinite, or n.
-size_t first_not_finite(const float* x, size_t n) {
-  constexpr uint32_t kExponent = 0x7f800000u;
-  constexpr size_t kBlockSize = 1024;
-  for (size_t begin = 0; begin < n; begin += kBlockSize) {
-    const size_t end = std::min(n, begin + kBlockSize);
-    uint32_t bad = 0;
-    for (size_t i = begin; i < end; ++i) {
-      uint32_t bits;
-      std::memcpy(&bits, x + i, sizeof bits);
-      bad |= static_cast<uint32_t>((bits & kExponent) == kExponent);
-    }
-    if (bad != 0)
-      for (size_t i = begin; i < end; ++i)
-        if (!std::isfinite(x[i])) return i;
-  }
-  return n;
-}
-
-void narrow(DType dtype, const float* from, size_t n, std::byte* to) {
-  auto* const halves = reinterpret_cast<uint16_t*>(to);
-  if (dtype == DType::bf16) return kernels().narrow(from, n, halves);
-  for (size_t i = 0; i < n; ++i) halves[i] = f32_to_f16(from[i]);
-}
-
 // Keys of the random masks of a tensor: its name (FNV-1a) under the run's seed.
 uint64_t seed_of(const std::string& name, uint64_t seed) {
   uint64_t hash = 0xcbf29ce484222325u;
@@ -304,7 +279,7 @@ class PlannedInputs final : public TensorInputs {
     const uint64_t offset = row_bytes(dtype, static_cast<size_t>(piece.first));
     if (dtype == DType::f32) return sink_->write(index_, offset, piece.out, piece.size * sizeof(float));
     own.narrowed.resize(std::max(own.narrowed.size(), row_bytes(dtype, piece.size)));
-    narrow(dtype, piece.out, piece.size, own.narrowed.data());
+    narrow_to(dtype, piece.out, piece.size, own.narrowed.data());
     if (dtype == DType::f16 && !plan_.options.allow_nan)
       for (size_t i = 0; i < piece.size; ++i)
         if (!std::isfinite(f16_to_f32(reinterpret_cast<const uint16_t*>(own.narrowed.data())[i])))

@@ -18,17 +18,18 @@ std::string pcre2_message(int code) {
 
 }  // namespace
 
-ModulePattern::ModulePattern(const std::string& key) {
-  const std::string whole = kBefore + key + kAfter;
+ModulePattern::ModulePattern(const std::string& key, Place place) {
+  const std::string whole = place == Place::end ? kBefore + key + kAfter : key;
   const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(pcre2_compile_context_create(nullptr),
                                                                                          pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   pcre2_set_parens_nest_limit(context.get(), 100);
   pcre2_set_max_pattern_length(context.get(), 1 << 12);
+  const uint32_t options =
+      PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | (place == Place::end ? uint32_t{PCRE2_ANCHORED} : uint32_t{0});
   int error = 0;
   PCRE2_SIZE at = 0;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(whole.data()), whole.size(),
-                                   PCRE2_ANCHORED | PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, context.get());
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(whole.data()), whole.size(), options, &error, &at, context.get());
   if (code == nullptr) throw InputError(pcre2_message(error) + " (at " + std::to_string(at) + " of " + whole + ")");
   code_ = std::shared_ptr<void>(code, [](void* c) { pcre2_code_free(static_cast<pcre2_code*>(c)); });
 }

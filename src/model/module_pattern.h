@@ -1,5 +1,7 @@
 #pragma once
-// The keys of PEFT's rank_pattern and alpha_pattern: regular expressions for the end of a module's name, or all of it.
+// Regular expressions for names of modules: the keys of PEFT's rank_pattern and alpha_pattern, which are to fit the end of a name
+// or all of it, and those that are looked for anywhere in it.
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -7,9 +9,11 @@ namespace vitrine {
 
 class ModulePattern {
  public:
+  enum class Place : uint8_t { end, anywhere };
   /// Errors: InputError with PCRE2's own words and the position.
-  explicit ModulePattern(const std::string& key);
-  /// Whether Python's re.match(rf"(.*\.)?({key})$", module) finds something, as peft's get_pattern_key asks.
+  explicit ModulePattern(const std::string& key, Place place = Place::end);
+  /// Whether Python's re.match(rf"(.*\.)?({key})$", module) finds something, as peft's get_pattern_key asks; of Place::anywhere
+  /// re.search(key, module).
   /// Errors: InputError when the match takes more steps or memory than the limits allow.
   bool fits(const std::string& module) const;
 
