@@ -128,6 +128,16 @@ const std::vector<Command>& commands() {
        "when it is whole. A run that was stopped goes on with --resume. mergekit-yaml's options are accepted; those that have no "
        "meaning here say so. docs/merge.md explains the methods and every key.",
        "vitrine merge examples/merge-slerp.yml merged --dry-run\nvitrine merge examples/merge-slerp.yml merged", define_merge},
+      {"extract-lora", "Extract a LoRA adapter from a fine-tuned model and its base",
+       "The difference of every matrix is approximated by two small ones, A and B, of rank --max-rank (truncated SVD). What "
+       "cannot "
+       "be A and B is saved whole where it differs. DIR gets the files of PEFT, and has its name when it is whole; nothing is "
+       "overwritten. The models may be of any architecture. mergekit-extract-lora's options are accepted; those that have no "
+       "meaning here say so. docs/lora.md tells more.",
+       "vitrine extract-lora --model tests/golden/merging/llama/ft1 --base-model tests/golden/merging/llama/base --out-path "
+       "adapter "
+       "--max-rank 8",
+       define_extract_lora},
       {"warp", "Train, merge and interpolate in rounds (WARP)",
        "A round trains several models from one, by configurations of `vitrine train`; merges them by spherical interpolation of "
        "their task vectors; and interpolates between the merged model and the one that the round began from. One place on that "
