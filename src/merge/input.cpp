@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
+#include <span>
 
 #include "base/error.h"
 #include "kernels/table.h"
@@ -36,14 +38,19 @@ bool names_head(std::string_view name) {
   return name == "lm_head.weight" || name == "embed_out.weight" || name == "output.weight" || name.ends_with(".lm_head.weight");
 }
 
-// The whole pages of a tensor's bytes.
+// The whole pages of a tensor's bytes, if a file backs them: a copy in memory would read as zeros once its pages were given back.
 void advise(const InputTensor& tensor, int advice, bool inner) {
-  if (tensor.stored == nullptr || tensor.stored->bytes == 0) return;
+  if (!tensor.mapped || tensor.stored->bytes == 0) return;
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(tensor.stored->data), end = begin + tensor.stored->bytes;
   const uintptr_t first = inner ? (begin + page - 1) / page * page : begin / page * page;
   const uintptr_t last = inner ? end / page * page : (end + page - 1) / page * page;
   if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, advice);
+}
+
+bool lies_in(const StoredTensor& tensor, std::span<const std::byte> bytes) {
+  const std::less_equal<const std::byte*> up_to;
+  return !bytes.empty() && up_to(bytes.data(), tensor.data) && up_to(tensor.data + tensor.bytes, bytes.data() + bytes.size());
 }
 
 }  // namespace
@@ -104,7 +111,7 @@ void MergeInput::list_made() {
   for (const FileTensor& tensor : made_) {
     const TensorLine* const line = tensor.parts.front();
     const DType dtype = line->weight != nullptr ? line->weight->dtype : line->vector->dtype;
-    tensors_.emplace(tensor.name, InputTensor{tensor.shape, is_block(dtype) ? DType::f32 : dtype, nullptr, &tensor});
+    tensors_.emplace(tensor.name, InputTensor{tensor.shape, is_block(dtype) ? DType::f32 : dtype, nullptr, &tensor, false});
     const bool in_layer = layer_name(tensor.name).layer >= 0;
     if (layers && !in_layer) behind_.push_back(tensor.name);
     layers = layers || in_layer;
@@ -138,7 +145,12 @@ void MergeInput::list_stored() {
       for (const std::string_view prefix : family->optional_prefixes)  // files of the bare model lack it
         if (std::binary_search(canonical.begin(), canonical.end(), std::string(prefix) + name)) name = std::string(prefix) + name;
     const DType dtype = is_block(tensor.dtype) ? DType::f32 : tensor.dtype;
-    tensors_.emplace(std::move(name), InputTensor{tensor.shape, dtype, &tensor, nullptr});
+    const bool mapped = std::any_of(checkpoint_->files().begin(), checkpoint_->files().end(),
+                                    [&](const MappedFile& file) { return lies_in(tensor, file.bytes()); });
+    const auto [place, is_new] = tensors_.emplace(std::move(name), InputTensor{tensor.shape, dtype, &tensor, nullptr, mapped});
+    if (!is_new)
+      throw FileError(*tensor.file, "tensor \"" + stored_name + "\" is also there as \"" + place->second.stored->name +
+                                        "\", which is the same weight; expected one of them");
   }
   if (!checkpoint_->unreadable().empty()) {
     const auto& [name, tensor] = *checkpoint_->unreadable().begin();

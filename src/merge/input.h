@@ -28,6 +28,7 @@ struct InputTensor {
   DType dtype = DType::f32;              // block formats count as f32
   const StoredTensor* stored = nullptr;  // one of the two
   const FileTensor* made = nullptr;
+  bool mapped = false;  // its bytes are those of a mapped file, not a copy of what lay unaligned there
 
   int64_t elements() const;
 };

@@ -1,0 +1,130 @@
+// Recipes and models that nobody should write: refused by name before anything is read, or merged right. Never a crash, and
+// never a result that lacks something without a word.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "io/safetensors.h"
+#include "merge/output.h"
+#include "merge/run.h"
+#include "support/golden.h"
+#include "support/scratch.h"
+
+namespace vitrine {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A tensor of a model that is made here: its bytes are filled by its name.
+struct Made {
+  std::vector<int64_t> shape;
+  DType dtype = DType::f32;
+};
+using MadeTensors = std::map<std::string, Made>;
+
+MadeTensors with(MadeTensors tensors, const MadeTensors& more) {
+  for (const auto& [name, made] : more) tensors[name] = made;
+  return tensors;
+}
+
+const MadeTensors kTwoLayers = {{"model.embed_tokens.weight", {{6, 4}}},
+                                {"model.layers.0.w", {{4, 4}}},
+                                {"model.layers.1.w", {{4, 4}}},
+                                {"model.norm.weight", {{4}}}};
+
+constexpr const char* kTokenizer = R"({"version": "1.0", "added_tokens": [], "normalizer": null, "pre_tokenizer": null,
+  "post_processor": null, "decoder": null, "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4, "f": 5},
+  "merges": []}})";
+
+class HostileMerge : public testing::Test {
+ protected:
+  // A model of a family that nobody knows; returns its folder. Numbers differ from tensor to tensor and from model to model.
+  std::string model(const std::string& name, const MadeTensors& tensors, Json config = {}) {
+    std::vector<std::vector<std::byte>> bytes;
+    std::vector<TensorToWrite> list;
+    for (const auto& [tensor, made] : tensors) {
+      size_t n = 1;
+      for (const int64_t size : made.shape) n *= static_cast<size_t>(size);
+      std::vector<std::byte>& data = bytes.emplace_back(row_bytes(made.dtype, n));
+      for (size_t i = 0; i < n; ++i) {
+        const float value = 0.25f + static_cast<float>((i * 7 + tensor.size() + name.back() % 5u) % 13) / 8;
+        const auto whole = static_cast<int64_t>(i);
+        if (made.dtype == DType::f32) std::memcpy(&data[i * 4], &value, 4);
+        if (made.dtype == DType::i32 || made.dtype == DType::i64)
+          std::memcpy(&data[i * row_bytes(made.dtype, 1)], &whole, row_bytes(made.dtype, 1));
+      }
+      list.push_back({tensor, made.dtype, made.shape, data.data()});
+    }
+    const std::string folder = scratch_ / name;
+    fs::create_directories(folder);
+    write_safetensors(folder + "/model.safetensors", list);
+    const Json usual = {{"model_type", "strange"}, {"num_hidden_layers", 2}, {"vocab_size", 6}};
+    for (const auto& [key, value] : usual.items())
+      if (!config.contains(key)) config[key] = value;
+    scratch_.write(name + "/config.json", config.dump());
+    return folder;
+  }
+  std::string with_tokenizer(const std::string& folder, const std::string& text = kTokenizer) {
+    scratch_.write(fs::path(folder).filename().string() + "/tokenizer.json", text);
+    return folder;
+  }
+
+  static std::string linear(const std::vector<std::string>& models, const std::string& more = "") {
+    std::string text = "merge_method: linear\nparameters: {weight: 1}\nmodels:\n";
+    for (const std::string& model : models) text += "- model: " + model + "\n";
+    return text + more;
+  }
+  static MergePlan plan_of(const std::string& yaml, const MergeOptions& options = {}) {
+    return plan_merge(parse_merge_recipes(yaml, "r.yml").front(), options);
+  }
+  // Merges into `out` of the scratch folder; returns it.
+  std::string merged(const std::string& yaml, const MergeOptions& options = {}) {
+    const std::string out = scratch_ / "out";
+    fs::remove_all(out);
+    const MergePlan plan = plan_of(yaml, options);
+    ThreadPool pool(2);
+    write_merge(plan, merge_companions(plan, "out"), out, pool, {});
+    return out;
+  }
+  static std::vector<float> values(const std::string& folder, const std::string& tensor) {
+    const Checkpoint file = open_safetensors(folder);
+    return golden_tensor(file, tensor).values;
+  }
+  // All problems of a plan in one text.
+  static std::string problems(const std::string& yaml, const MergeOptions& options = {}) {
+    std::string text;
+    for (const std::string& problem : plan_of(yaml, options).problems) text += problem + "\n";
+    return text;
+  }
+  static std::string notes(const std::string& yaml, const MergeOptions& options = {}) {
+    std::string text;
+    for (const std::string& note : plan_of(yaml, options).notes) text += note + "\n";
+    return text;
+  }
+
+  Scratch scratch_;
+};
+
+// A header of an odd length puts the numbers at odd places, so that they are copied to memory: dropping the pages of that copy
+// would make zeros of them.
+TEST_F(HostileMerge, UnalignedTensorsAreReadTwice) {
+  const std::string folder = scratch_ / "odd";
+  constexpr size_t n = 64 * 64;
+  std::string header = R"({"model.layers.0.w": {"dtype": "F32", "shape": [64, 64], "data_offsets": [0, 16384]}})";
+  while (header.size() % 4 != 1) header += ' ';
+  std::string file = raw(uint64_t{header.size()}) + header;
+  for (size_t i = 0; i < n; ++i) file += raw(1 + static_cast<float>(i));
+  scratch_.write("odd/model.safetensors", file);
+  scratch_.write("odd/config.json", R"({"model_type": "strange", "num_hidden_layers": 1})");
+  const std::string slice = "- sources: [{model: " + folder + ", layer_range: [0, 1]}]\n";
+  const std::string out = merged("merge_method: passthrough\nslices:\n" + slice + slice + slice);
+  const std::vector<float> first = values(folder, "model.layers.0.w");
+  for (const char* layer : {"0", "1", "2"}) EXPECT_EQ(values(out, std::string("model.layers.") + layer + ".w"), first) << layer;
+}
+
+}  // namespace
+}  // namespace vitrine
