@@ -61,6 +61,7 @@ LayerName layer_name(std::string_view tensor) {
     if (end == std::string_view::npos) break;
     int64_t layer = 0;
     const auto [stop, error] = std::from_chars(tensor.data() + dot + 1, tensor.data() + end, layer);
+    if (tensor[dot + 1] == '-' || (tensor[dot + 1] == '0' && end != dot + 2)) continue;  // with_layer would write it otherwise
     if (error == std::errc{} && stop == tensor.data() + end && layer >= 0 && layer < (1 << 20))
       return {std::string(tensor.substr(0, dot)), layer, std::string(tensor.substr(end + 1))};
   }

@@ -126,5 +126,17 @@ TEST_F(HostileMerge, UnalignedTensorsAreReadTwice) {
   for (const char* layer : {"0", "1", "2"}) EXPECT_EQ(values(out, std::string("model.layers.") + layer + ".w"), first) << layer;
 }
 
+// "00" would be written as "0": it is a name like any other, and is kept.
+TEST_F(HostileMerge, NumbersWithLeadingZerosAreNoLayers) {
+  EXPECT_EQ(layer_name("model.layers.00.w").layer, -1);
+  EXPECT_EQ(layer_name("model.layers.-0.w").layer, -1);
+  EXPECT_EQ(layer_name("model.layers.0.w").layer, 0);
+  EXPECT_EQ(layer_name("model.00.layers.7.w").stack, "model.00.layers");
+  const std::string folder = model("a", with(kTwoLayers, {{"model.layers.01.w", {{3}}}, {"model.layers.1048577.w", {{3}}}}));
+  const Checkpoint out = open_safetensors(merged(linear({folder})));
+  EXPECT_EQ(out.tensors().size(), 6u);
+  EXPECT_NE(out.find("model.layers.01.w"), nullptr);
+}
+
 }  // namespace
 }  // namespace vitrine
