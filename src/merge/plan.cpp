@@ -100,6 +100,11 @@ class Planner {
       vocabularies.push_back({model->reference(), std::move(files), embedding->shape.front()});
     }
     plan_.tokens = plan_tokens(*recipe_.tokenizer, vocabularies, recipe_.base_model ? std::optional(plan_.donor) : std::nullopt);
+    if (plan_.tokens->tokens.empty())
+      throw UsageError(recipe_.tokenizer->where + ": the result would have no token. The embedding of " +
+                       plan_.inputs[plan_.donor]->name() + " is " +
+                       shape_text(plan_.inputs[plan_.donor]->find(plan_.inputs[plan_.donor]->embedding())->shape) +
+                       "; expected a row for each token of its tokenizer");
     for (const std::string& line : plan_.tokens->report) plan_.notes.push_back("tokenizer: " + line);
   }
 
@@ -315,15 +320,52 @@ class Planner {
       }
       if (rows && !plan_.tokens) tensor.shape[0] = std::min(tensor.shape[0], shape[0]);
     }
-    if (rows && plan_.tokens) tensor.shape[0] = plan_.tokens->rows;
+    if (rows && plan_.tokens) {
+      check_rows(tensor);
+      tensor.shape[0] = plan_.tokens->rows;
+    }
     if (rows && !plan_.tokens && plan_.options.truncate_embeddings) vocab_size_ = tensor.shape[0];
+  }
+
+  // Rows of tokens are taken by their number, wherever the token plan says that they are.
+  void check_rows(const PlannedTensor& tensor) {
+    const auto name = [&](size_t input) { return plan_.inputs[input]->name(); };
+    std::set<size_t> given;
+    for (const PlannedTensor::Source& source : tensor.sources) {
+      given.insert(source.input);
+      const auto& shape = source.tensor->shape;
+      const MergeInput& model = *plan_.inputs[source.input];
+      const int64_t rows = model.find(model.embedding())->shape.front();
+      if (shape.size() != 2 || shape.front() < rows || is_whole(source.tensor->dtype)) {
+        plan_.problems.push_back(tensor.name + " is " + shape_text(shape) + " " + std::string(name_of(source.tensor->dtype)) +
+                                 " in " + name(source.input) + "; tokens are aligned in matrices of float numbers with a row " +
+                                 "for each of the " + std::to_string(rows) + " rows of the embedding");
+        return;
+      }
+    }
+    for (const PlannedTensor::Source& source : tensor.sources)
+      for (size_t id = 0; id < plan_.tokens->tokens.size(); ++id) {
+        if (plan_.tokens->own[source.input][id] >= 0) continue;
+        for (const auto& [input, row] : plan_.tokens->defaults[id])
+          if (!given.contains(static_cast<size_t>(input))) {
+            plan_.problems.push_back(tensor.name + ": the row of token \"" + plan_.tokens->tokens[id] + "\" comes from " +
+                                     name(static_cast<size_t>(input)) +
+                                     ", which is no source of this tensor; name another \"source\" of the tokenizer, or a rule " +
+                                     "for the token");
+            return;
+          }
+      }
   }
 
   void resolve_type(PlannedTensor& tensor) {
     DType type = tensor.sources.front().tensor->dtype;
     for (const PlannedTensor::Source& source : tensor.sources) {
-      if (is_whole(source.tensor->dtype) != is_whole(type)) {
-        plan_.problems.push_back(tensor.name + " holds whole numbers in one model and others in another");
+      const DType other = source.tensor->dtype;
+      if (other != type && (is_whole(other) || is_whole(type))) {
+        plan_.problems.push_back(tensor.name + " is " + std::string(name_of(tensor.sources.front().tensor->dtype)) + " in " +
+                                 plan_.inputs[tensor.sources.front().input]->name() + " and " + std::string(name_of(other)) +
+                                 " in " + plan_.inputs[source.input]->name() +
+                                 "; whole numbers are copied, and must be of one type in all models");
         return;
       }
       type = promoted(type, source.tensor->dtype);

@@ -138,5 +138,47 @@ TEST_F(HostileMerge, NumbersWithLeadingZerosAreNoLayers) {
   EXPECT_NE(out.find("model.layers.01.w"), nullptr);
 }
 
+TEST_F(HostileMerge, TokensNeedAMatrixWithARowForEach) {
+  const std::string union_of = "tokenizer_source: union\n";
+  const auto two = [&](const MadeTensors& more) {
+    return linear({with_tokenizer(model("a", with(kTwoLayers, more))), with_tokenizer(model("b", with(kTwoLayers, more)))},
+                  union_of);
+  };
+  EXPECT_EQ(problems(two({{"lm_head.weight", {{6, 4}}}})), "");
+  EXPECT_CONTAINS(problems(two({{"lm_head.weight", {{2, 4}}}})),
+                  "lm_head.weight is [2, 4] f32 in " + scratch_ / "a" + "; tokens are aligned in matrices of float numbers");
+  EXPECT_CONTAINS(problems(two({{"lm_head.weight", {{6, 2, 2}}}})), "lm_head.weight is [6, 2, 2] f32");
+  EXPECT_CONTAINS(problems(two({{"model.embed_tokens.weight", {{6}}}})), "model.embed_tokens.weight is [6] f32");
+  EXPECT_CONTAINS(problems(two({{"model.embed_tokens.weight", {{6, 4}, DType::i32}}})),
+                  "model.embed_tokens.weight is [6, 4] i32");
+  EXPECT_CONTAINS(message_of<UsageError>([&] { plan_of(two({{"model.embed_tokens.weight", {{0, 4}}}})); }),
+                  "the result would have no token. The embedding of " + scratch_ / "a" + " is [0, 4]");
+  EXPECT_CONTAINS(message_of<UsageError>([&] { plan_of(two({{"model.embed_tokens.weight", {{}}}})); }), "no embedding is found");
+  EXPECT_EQ(problems(two({{"model.embed_tokens.weight", {{6, 0}}}})), "");
+}
+
+// The first slice alone gives the embedding, and its model lacks a token.
+TEST_F(HostileMerge, RowsOfTokensComeFromSourcesOfTheTensor) {
+  std::string less = kTokenizer;
+  less.replace(less.find(R"(, "f": 5)"), 8, "");
+  const std::string a = with_tokenizer(model("a", kTwoLayers), less), b = with_tokenizer(model("b", kTwoLayers));
+  const std::string yaml = "merge_method: passthrough\ntokenizer_source: union\nslices:\n- sources: [{model: " + a +
+                           ", layer_range: [0, 1]}]\n- sources: [{model: " + b + ", layer_range: [1, 2]}]\n";
+  EXPECT_CONTAINS(problems(yaml),
+                  "model.embed_tokens.weight: the row of token \"f\" comes from " + b + ", which is no source of this tensor");
+}
+
+TEST_F(HostileMerge, WholeNumbersMustBeOfOneType) {
+  const auto buffer = [&](const std::string& name, DType dtype) {
+    return model(name, with(kTwoLayers, {{"ids", {{4}, dtype}}}));
+  };
+  const std::string a = buffer("a", DType::i32), b = buffer("b", DType::i64), c = buffer("c", DType::f32),
+                    d = buffer("d", DType::i32);
+  EXPECT_CONTAINS(problems(linear({a, b})), "ids is i32 in " + a + " and i64 in " + b + "; whole numbers are copied");
+  EXPECT_CONTAINS(problems(linear({a, c})), "ids is i32 in " + a + " and f32 in " + c);
+  EXPECT_CONTAINS(problems(linear({c, a})), "ids is f32 in " + c + " and i32 in " + a);
+  EXPECT_EQ(values(merged(linear({a, d})), "ids"), (std::vector<float>{0, 1, 2, 3}));
+}
+
 }  // namespace
 }  // namespace vitrine
