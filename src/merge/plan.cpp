@@ -33,6 +33,7 @@ class Planner {
     for (const ModuleRecipe& module : recipe_.modules) plan_module(module);
     if (plan_.tensors.empty() && plan_.problems.empty())
       throw UsageError(recipe_.path + ": the merge makes no tensor; do the models hold any that its modules name?");
+    note_left_out();
     finish_config();
     order_and_shard();
   }
@@ -164,6 +165,29 @@ class Planner {
              (others == 1 ? "is 1" : "are " + std::to_string(others)));
   }
 
+  static bool holds_everything(const ModuleRecipe& module) { return module.name.empty() || module.name == "default"; }
+  static bool holds(const ModuleRecipe& module, const std::string& name) {
+    if (holds_everything(module)) return true;
+    return name.starts_with(module.name) && (name.size() == module.name.size() || name[module.name.size()] == '.');
+  }
+
+  void note_left_out() {
+    constexpr size_t kShown = 3;
+    std::set<std::string> names;
+    for (const auto& model : plan_.inputs)
+      for (const auto& [name, tensor] : model->tensors())
+        if (std::none_of(recipe_.modules.begin(), recipe_.modules.end(),
+                         [&](const ModuleRecipe& module) { return holds(module, name); }))
+          names.insert(name);
+    if (names.empty()) return;
+    std::string list;
+    size_t shown = 0;
+    for (auto name = names.begin(); name != names.end() && shown < kShown; ++name, ++shown)
+      list += (shown == 0 ? "" : ", ") + *name;
+    plan_.notes.push_back(plural(names.size(), "tensor") + " in no module of the recipe, left out of the result: " + list +
+                          (names.size() > kShown ? ", …" : ""));
+  }
+
   void plan_module(const ModuleRecipe& module) {
     // The stacks of layers of all inputs, and their tensors outside of them.
     std::set<std::string> stacks, outside;
@@ -172,13 +196,12 @@ class Planner {
         const LayerName place = layer_name(name);
         (place.layer < 0 ? outside : stacks).insert(place.layer < 0 ? name : place.stack);
       }
-    const bool everything = module.name.empty() || module.name == "default";
-    const auto belongs = [&](const std::string& name) {
-      if (everything) return true;
-      return name.starts_with(module.name) && (name.size() == module.name.size() || name[module.name.size()] == '.');
-    };
+    const bool everything = holds_everything(module);
+    const auto belongs = [&](const std::string& name) { return holds(module, name); };
     std::string all_stacks;
     for (const std::string& stack : stacks) all_stacks += (all_stacks.empty() ? "" : ", ") + stack;
+    n_stacks_ = std::max(n_stacks_, stacks.size());
+    const bool sliced = module.slices.front().sources.front().end >= 0;
     std::erase_if(stacks, [&](const std::string& stack) { return !belongs(stack); });
     if (!everything && stacks.empty())
       throw UsageError(recipe_.path + ": no tensor of the models is in a module \"" + module.name +

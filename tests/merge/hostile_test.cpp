@@ -180,5 +180,13 @@ TEST_F(HostileMerge, WholeNumbersMustBeOfOneType) {
   EXPECT_EQ(values(merged(linear({a, d})), "ids"), (std::vector<float>{0, 1, 2, 3}));
 }
 
+TEST_F(HostileMerge, SaysWhatIsInNoModule) {
+  const MadeTensors two = with(kTwoLayers, {{"lm_head.weight", {{6, 4}}}, {"other.layers.0.w", {{4}}}});
+  const std::string a = model("a", two);
+  const std::string yaml = "merge_method: passthrough\nmodules:\n  model:\n    models: [{model: " + a + "}]\n";
+  EXPECT_CONTAINS(notes(yaml), "2 tensors in no module of the recipe, left out of the result: lm_head.weight, other.layers.0.w");
+  EXPECT_EQ(notes(linear({a})), "");
+}
+
 }  // namespace
 }  // namespace vitrine
