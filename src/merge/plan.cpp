@@ -207,7 +207,7 @@ class Planner {
       throw UsageError(recipe_.path + ": no tensor of the models is in a module \"" + module.name +
                        "\"; a module is the beginning of " + "tensors' names. Their layers are in " + all_stacks +
                        "; \"default\" is all of a model");
-    if (stacks.size() > 1 && module.slices.front().sources.front().end >= 0) {
+    if (stacks.size() > 1 && sliced) {
       std::string list;
       for (const std::string& stack : stacks) list += (list.empty() ? "" : ", ") + stack;
       throw UsageError(module.slices.front().where + ": the models have several stacks of layers (" + list +
@@ -239,8 +239,7 @@ class Planner {
           const double t = layers > 1 ? static_cast<double>(i) / static_cast<double>(layers - 1) : 1;
           for (const std::string& rest : rests) plan_tensor(module, slice, LayerName{stack, layer, rest}, layer, i, t);
           const SliceSource& from = slice.sources[static_cast<size_t>(std::max(0, base_of(slice)))];
-          if (config_stack_.empty()) config_stack_ = stack;
-          if (config_stack_ == stack) layers_.push_back({&input(from.model).config(), from.first + i});
+          if (sliced) sliced_[stack].push_back({&input(from.model).config(), from.first + i});
         }
       }
     }
@@ -434,8 +433,8 @@ class Planner {
     } else if (types.size() == 1) {
       set_config_dtype(plan_.config, *types.begin());
     }
-    const auto layers = config_layers(plan_.config);
-    if (layers && !layers_.empty()) {
+    choose_layers();
+    if (!layers_.empty()) {
       set_config_layers(plan_.config, layers_);
       keep_windows();
     }
@@ -443,7 +442,23 @@ class Planner {
     if (vocab_size_) set_config_vocab_size(plan_.config, *vocab_size_);
     const bool has_head =
         std::any_of(plan_.tensors.begin(), plan_.tensors.end(), [&](const PlannedTensor& t) { return is_head(t.name); });
-    if (has_head && untied_) set_config_tied(plan_.config, false);  // it was made of tied and of separate ones
+    // It was made of tied and of separate ones; some files of tied models hold the output matrix all the same.
+    const bool differ = std::any_of(plan_.inputs.begin(), plan_.inputs.end(), [&](const auto& model) {
+      return config_tied(model->config()).value_or(false) != config_tied(plan_.config).value_or(false);
+    });
+    if (has_head && (untied_ || differ)) set_config_tied(plan_.config, false);
+  }
+
+  // Which stack the configuration counts, if the recipe cuts it into slices: the one that has as many layers as it says, or the
+  // only one. Whole models keep their configuration: files may hold more stacks, and layers that it does not count.
+  void choose_layers() {
+    const auto counted = config_layers(plan_.config);
+    if (!counted) return;
+    for (const auto& [stack, layers] : sliced_)
+      if (n_stacks_ == 1 || plan_.inputs[plan_.donor]->layers(stack) == *counted) {
+        layers_ = layers;
+        return;
+      }
   }
 
   // A layer keeps its window wherever it is put, also where the family tells layers with a window by their place.
@@ -496,8 +511,9 @@ class Planner {
   MergePlan& plan_;
   const MergeRecipe& recipe_;
   const MergeMethod& method_;
-  std::vector<ConfigLayer> layers_;  // of the result, for its configuration
-  std::string config_stack_;
+  std::vector<ConfigLayer> layers_;                         // of the result, for its configuration
+  std::map<std::string, std::vector<ConfigLayer>> sliced_;  // of each stack that the recipe cuts into slices
+  size_t n_stacks_ = 0;
   std::optional<int64_t> vocab_size_;
   bool untied_ = false;
 };

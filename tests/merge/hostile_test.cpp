@@ -180,12 +180,40 @@ TEST_F(HostileMerge, WholeNumbersMustBeOfOneType) {
   EXPECT_EQ(values(merged(linear({a, d})), "ids"), (std::vector<float>{0, 1, 2, 3}));
 }
 
+// A projector of numbered parts stands before "model.layers" in the alphabet; a file may hold a layer that predicts further
+// ahead, which the configuration does not count.
+TEST_F(HostileMerge, WholeModelsKeepTheirNumberOfLayers) {
+  const MadeTensors parts = {{"adapter.0.weight", {{4}}}}, ahead = {{"model.layers.2.w", {{4, 4}}}};
+  for (const MadeTensors& more : {parts, ahead}) {
+    const std::string a = model("a", with(kTwoLayers, more)), b = model("b", with(kTwoLayers, more));
+    EXPECT_EQ(read_json(merged(linear({a, b})) + "/config.json")["num_hidden_layers"], 2);
+  }
+  const std::string a = model("a", with(kTwoLayers, parts));
+  const auto slices = [&](const std::string& name, const std::string& others) {
+    return "merge_method: passthrough\nmodules:\n  " + name + ":\n    slices:\n    - sources: [{model: " + a +
+           ", layer_range: [0, 1]}]\n" + others;
+  };
+  EXPECT_EQ(plan_of(slices("model", "")).config["num_hidden_layers"], 1);
+  EXPECT_EQ(plan_of(slices("adapter", "  model:\n    models: [{model: " + a + "}]\n")).config["num_hidden_layers"], 2);
+}
+
 TEST_F(HostileMerge, SaysWhatIsInNoModule) {
   const MadeTensors two = with(kTwoLayers, {{"lm_head.weight", {{6, 4}}}, {"other.layers.0.w", {{4}}}});
   const std::string a = model("a", two);
   const std::string yaml = "merge_method: passthrough\nmodules:\n  model:\n    models: [{model: " + a + "}]\n";
   EXPECT_CONTAINS(notes(yaml), "2 tensors in no module of the recipe, left out of the result: lm_head.weight, other.layers.0.w");
   EXPECT_EQ(notes(linear({a})), "");
+}
+
+// A tied model's file may hold the output matrix all the same; merged with another one, it is no copy of the embedding any more.
+TEST_F(HostileMerge, AMergedOutputMatrixIsRead) {
+  const MadeTensors two = with(kTwoLayers, {{"lm_head.weight", {{6, 4}}}});
+  const std::string tied = model("a", two, {{"tie_word_embeddings", true}}),
+                    b = model("b", two, {{"tie_word_embeddings", false}}),
+                    also_tied = model("c", two, {{"tie_word_embeddings", true}});
+  EXPECT_EQ(plan_of(linear({tied, b})).config["tie_word_embeddings"], false);
+  EXPECT_EQ(plan_of(linear({b, tied})).config["tie_word_embeddings"], false);
+  EXPECT_EQ(plan_of(linear({tied, also_tied})).config["tie_word_embeddings"], true);
 }
 
 }  // namespace
