@@ -59,8 +59,9 @@ struct WriteOptions {
 
 /// Writes `directory` as a Hugging Face directory: under the name ".merging-<its name>" beside it until it is whole, then
 /// renamed. `companions`: the tokenizer's and other files. Returns how many tensors were there from before. Errors: as
-/// merge_tensors; InputError for a directory that is there already or that another process is writing; UsageError if what is to
-/// be resumed was begun with another recipe or other inputs.
+/// merge_tensors; InputError for a directory that is there already, that another process is writing, that has no name of its own
+/// (".", ".."), or that is to be replaced with inputs in it; UsageError if what is to be resumed was begun with another recipe or
+/// other inputs.
 size_t write_merge(const MergePlan& plan, const std::map<std::string, std::string>& companions, const std::string& directory,
                    ThreadPool& pool, const WriteOptions& options, const WatchMerge& watch = {}, const MeasureMerge& measure = {});
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +20,8 @@
 #include "io/safetensors.h"
 #include "io/temporary_folder.h"
 #include "merge/run.h"
+#include "model/adapter.h"
+#include "train/fingerprint.h"
 
 namespace vitrine {
 namespace {
@@ -99,6 +102,27 @@ std::string boot_id() {
   std::string id;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
   return id + "\n";
+}
+
+// The files that an input's weights are read from.
+std::vector<std::string> weight_files(const MergeInput& input) {
+  std::vector<std::string> files;
+  for (const MappedFile& file : input.checkpoint().files()) files.push_back(file.path());
+  if (input.opened() != nullptr && input.opened()->adapter != nullptr)
+    for (std::string& file : input.opened()->adapter->files()) files.push_back(std::move(file));
+  return files;
+}
+
+// Which rows of the inputs the tokens have: tokenizers may change while a run is stopped, as the weights may.
+uint64_t fingerprint_of_rows(const TokenPlan& tokens) {
+  uint64_t sum = 0;
+  for (const std::vector<int64_t>& own : tokens.own) sum = add_to_fingerprint(sum, std::as_bytes(std::span(own)));
+  for (const auto& rows : tokens.defaults)
+    for (const auto& [input, row] : rows) {
+      const int64_t pair[] = {input, row};
+      sum = add_to_fingerprint(sum, std::as_bytes(std::span(pair)));
+    }
+  return sum;
 }
 
 // What a run is: two runs with the same text write the same bytes.
@@ -230,6 +254,32 @@ bool taken(const fs::path& path) {
   return fs::exists(status) && !(fs::is_directory(status) && fs::is_empty(path, error));
 }
 
+// Where the result goes, without a "/" at its end. Errors: InputError for what cannot be renamed.
+fs::path place_of(const std::string& directory) {
+  fs::path path = fs::path(directory).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  if (path.filename().empty() || path.filename() == "." || path.filename() == "..")
+    throw InputError(directory +
+                     " is the working directory, or one around it, and cannot be put in place when the result is whole; " +
+                     "name a directory inside it");
+  return path;
+}
+
+// A directory that is to be replaced is removed with all that is in it (of a link, the link). A model's own directory may be
+// meant; one in which models lie is not.
+void refuse_around_inputs(const MergePlan& plan, const fs::path& path) {
+  std::error_code error;
+  const fs::path place = fs::weakly_canonical(fs::absolute(path).parent_path(), error) / path.filename();
+  for (const auto& input : plan.inputs)
+    for (const std::string& file : weight_files(*input)) {
+      const fs::path folder = fs::weakly_canonical(fs::absolute(file), error).parent_path();
+      const auto [end, rest] = std::mismatch(place.begin(), place.end(), folder.begin(), folder.end());
+      if (end == place.end() && rest != folder.end())
+        throw InputError(path.string() + " cannot be replaced: " + input->name() + ", which is merged, lies in it (" + file +
+                         "); name another directory");
+    }
+}
+
 // Puts `from` in the place of `to`; what was there is removed afterwards.
 void put_in_place(const std::string& from, const fs::path& to, bool replace) {
   std::error_code error;
@@ -273,11 +323,11 @@ class MemoryFile final : public ShardFiles {
 size_t write_merge(const MergePlan& plan, const std::map<std::string, std::string>& companions, const std::string& directory,
                    ThreadPool& pool, const WriteOptions& options, const WatchMerge& watch, const MeasureMerge& measure) {
   refuse_problems(plan);
-  fs::path path = fs::path(directory).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
+  const fs::path path = place_of(directory);
   std::error_code error;
   if (taken(path) && !options.replace)
     throw InputError(directory + " is there already; name a new directory, or replace it with --force");
+  if (taken(path)) refuse_around_inputs(plan, path);
   const std::string folder = (path.parent_path() / (".merging-" + path.filename().string())).string();
   fs::create_directories(folder, error);
   if (error) throw InputError(directory + " cannot be made: " + error.message() + ". Name a place that you may write to");

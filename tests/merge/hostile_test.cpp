@@ -216,5 +216,49 @@ TEST_F(HostileMerge, AMergedOutputMatrixIsRead) {
   EXPECT_EQ(plan_of(linear({tied, also_tied})).config["tie_word_embeddings"], true);
 }
 
+TEST_F(HostileMerge, WhereAResultCannotGo) {
+  const std::string a = model("models/a", kTwoLayers), b = model("b", kTwoLayers);
+  const MergePlan plan = plan_of(linear({a, b}));
+  ThreadPool pool(1);
+  const auto refusal = [&](const std::string& out) {
+    return message_of<InputError>([&] { write_merge(plan, {}, out, pool, {.replace = true}); });
+  };
+  const fs::path before = fs::current_path();
+  fs::create_directories(scratch_ / "inside/one");
+  fs::current_path(scratch_ / "inside");
+  for (const char* out : {".", "./", "..", "../..", "one/..", "/"})
+    EXPECT_CONTAINS(refusal(out), std::string(out) + " is the working directory, or one around it");
+  fs::current_path(before);
+  // What lies beside the models would go with them.
+  scratch_.write("models/notes", "kept");
+  EXPECT_CONTAINS(refusal(scratch_ / "models"), "cannot be replaced: " + a + ", which is merged, lies in it");
+  EXPECT_CONTAINS(refusal(scratch_ / "models/."), "cannot be replaced");
+  EXPECT_CONTAINS(refusal(scratch_.link("link", scratch_ / "models") + "/../models"), "cannot be replaced");
+  EXPECT_EQ(read_file(scratch_ / "models/notes"), "kept");
+  for (const auto& entry : fs::recursive_directory_iterator(scratch_.path()))
+    EXPECT_EQ(entry.path().string().find(".merging"), std::string::npos) << entry.path();
+  // An input itself may be replaced: its weights stay mapped until the result is whole.
+  const std::vector<float> mine = values(a, "model.layers.1.w"), its = values(b, "model.layers.1.w");
+  write_merge(plan, {}, a, pool, {.replace = true});
+  const std::vector<float> mean = values(a, "model.layers.1.w");
+  for (size_t i = 0; i < mean.size(); ++i) EXPECT_EQ(mean[i], (mine[i] + its[i]) / 2);
+  EXPECT_EQ(read_file(scratch_ / "models/notes"), "kept");
+}
+
+// A link is replaced, not what it points at.
+TEST_F(HostileMerge, ALinkAsOut) {
+  const MergePlan plan = plan_of(linear({model("a", kTwoLayers)}));
+  ThreadPool pool(1);
+  scratch_.write("behind/mine", "kept");
+  for (const char* target : {"behind", "nothing"}) {
+    const std::string out = scratch_.link(std::string("to-") + target, scratch_ / target);
+    EXPECT_CONTAINS(message_of<InputError>([&] { write_merge(plan, {}, out, pool, {}); }), "is there already");
+    write_merge(plan, {}, out, pool, {.replace = true});
+    EXPECT_FALSE(fs::is_symlink(out));
+    EXPECT_TRUE(fs::exists(out + "/model.safetensors"));
+  }
+  EXPECT_EQ(read_file(scratch_ / "behind/mine"), "kept");
+}
+
 }  // namespace
 }  // namespace vitrine
