@@ -128,11 +128,12 @@ uint64_t fingerprint_of_rows(const TokenPlan& tokens) {
 // What a run is: two runs with the same text write the same bytes.
 std::string description(const MergePlan& plan) {
   std::string text = "recipe\n" + plan.recipe.yaml + "\nseed " + std::to_string(plan.options.random_seed) + "\n";
+  if (plan.tokens) text += "rows of tokens " + std::to_string(fingerprint_of_rows(*plan.tokens)) + "\n";
   for (const auto& input : plan.inputs)
-    for (const MappedFile& file : input->checkpoint().files()) {
+    for (const std::string& file : weight_files(*input)) {
       struct stat status{};
-      if (::stat(file.path().c_str(), &status) != 0) fail(file.path(), "cannot be looked at");
-      text += "input " + fs::absolute(file.path()).string() + " " + std::to_string(status.st_size) + " " +
+      if (::stat(file.c_str(), &status) != 0) fail(file, "cannot be looked at");
+      text += "input " + fs::absolute(file).string() + " " + std::to_string(status.st_size) + " " +
               std::to_string(status.st_mtim.tv_sec) + "." + std::to_string(status.st_mtim.tv_nsec) + "\n";
     }
   for (const PlannedShard& shard : plan.shards)
@@ -144,7 +145,7 @@ std::string description(const MergePlan& plan) {
   return text;
 }
 
-constexpr const char* kJournal = "journal";  // lists the tensors that are whole
+constexpr const char* kJournal = "journal";  // lists the tensors that are whole, by their numbers in the plan
 constexpr const char* kPlan = "plan";        // what the run is, and the boot of the machine it was begun in
 
 // The directory while it is written.
@@ -159,10 +160,10 @@ class MergeDirectory final : public ShardFiles {
     if (journal_.get() < 0) fail(folder_ + "/" + kJournal, "cannot be made");
   }
 
-  const std::set<std::string>& done() const { return done_; }
+  const std::set<size_t>& done() const { return done_; }
 
   void finished(size_t tensor) override {
-    const std::string line = plan_.tensors[tensor].name + "\n";
+    const std::string line = std::to_string(tensor) + "\n";
     if (::write(journal_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()))
       fail(folder_ + "/" + kJournal, "cannot be written");
     // The disk begins while the next tensors are worked out.
@@ -199,8 +200,11 @@ class MergeDirectory final : public ShardFiles {
     if (before.substr(0, line + 1) != boot) return false;
     const std::string journal = fs::exists(folder_ + "/" + kJournal) ? read_file(folder_ + "/" + kJournal) : "";
     size_t at = 0;
-    for (size_t end; (end = journal.find('\n', at)) != std::string::npos; at = end + 1)
-      done_.insert(journal.substr(at, end - at));
+    for (size_t end; (end = journal.find('\n', at)) != std::string::npos; at = end + 1) {
+      size_t tensor = 0;
+      const auto [stop, error] = std::from_chars(journal.data() + at, journal.data() + end, tensor);
+      if (error == std::errc{} && stop == journal.data() + end && tensor < plan_.tensors.size()) done_.insert(tensor);
+    }
     remove_strays();
     if (at < journal.size() && ::truncate((folder_ + "/" + kJournal).c_str(), static_cast<off_t>(at)) != 0)
       fail(folder_ + "/" + kJournal, "cannot be cut");
@@ -235,7 +239,7 @@ class MergeDirectory final : public ShardFiles {
   const MergePlan& plan_;
   std::string folder_;
   Descriptor journal_;
-  std::set<std::string> done_;
+  std::set<size_t> done_;
 };
 
 std::string index_json(const MergePlan& plan) {
@@ -338,7 +342,7 @@ size_t write_merge(const MergePlan& plan, const std::map<std::string, std::strin
   try {
     MergeDirectory files(plan, folder, options.resume);
     done = files.done().size();
-    merge_tensors(plan, pool, files, [&](size_t i) { return !files.done().contains(plan.tensors[i].name); }, watch, measure);
+    merge_tensors(plan, pool, files, [&](size_t i) { return !files.done().contains(i); }, watch, measure);
     files.sync();
     write_file_atomically(folder + "/config.json", plan.config.dump(2) + "\n");
     for (const auto& [name, content] : companions) write_file_atomically(folder + "/" + name, content);

@@ -260,5 +260,44 @@ TEST_F(HostileMerge, ALinkAsOut) {
   EXPECT_EQ(read_file(scratch_ / "behind/mine"), "kept");
 }
 
+struct Killed {};
+
+// A name may hold anything: the journal must not take "a" for done because of "a\nb".
+TEST_F(HostileMerge, NamesWithNewLinesAreResumed) {
+  const std::string folder =
+      model("a", {{"x\nmodel.z\n", {{4}}}, {"model.z", {{4}}}, {"\n", {{4}}}, {"model.embed_tokens.weight", {{6, 4}}}});
+  const std::string yaml =
+      linear({folder,
+              model("b", {{"x\nmodel.z\n", {{4}}}, {"model.z", {{4}}}, {"\n", {{4}}}, {"model.embed_tokens.weight", {{6, 4}}}})});
+  const MergePlan plan = plan_of(yaml);
+  const std::string whole = read_file(merged(yaml) + "/model.safetensors");
+  ThreadPool pool(1);
+  for (size_t stop = 1; stop <= plan.tensors.size(); ++stop) {
+    const std::string out = scratch_ / ("resumed" + std::to_string(stop));
+    size_t seen = 0;
+    EXPECT_THROW(write_merge(plan, {}, out, pool, {},
+                             [&](const MergeProgress&) {
+                               if (++seen == stop) throw Killed();
+                             }),
+                 Killed);
+    EXPECT_EQ(write_merge(plan, {}, out, pool, {.resume = true}), stop);
+    EXPECT_EQ(read_file(out + "/model.safetensors"), whole) << stop;
+  }
+}
+
+// Tokenizers decide which rows are merged, as the weights do what is in them.
+TEST_F(HostileMerge, AnotherTokenizerIsNotResumed) {
+  const std::string a = with_tokenizer(model("a", kTwoLayers)), b = with_tokenizer(model("b", kTwoLayers));
+  const std::string yaml = linear({a, b}, "tokenizer_source: union\n"), out = scratch_ / "out";
+  ThreadPool pool(1);
+  EXPECT_THROW(write_merge(plan_of(yaml), {}, out, pool, {}, [](const MergeProgress&) { throw Killed(); }), Killed);
+  std::string swapped = kTokenizer;
+  swapped.replace(swapped.find("\"e\": 4, \"f\": 5"), 14, "\"f\": 4, \"e\": 5");
+  with_tokenizer(b, swapped);
+  const MergePlan other = plan_of(yaml);
+  EXPECT_CONTAINS(message_of<UsageError>([&] { write_merge(other, {}, out, pool, {.resume = true}); }),
+                  "was begun with another recipe");
+}
+
 }  // namespace
 }  // namespace vitrine
