@@ -353,12 +353,14 @@ void merge_each(const MergePlan& plan, ThreadPool& pool, TensorSink* sink, const
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
     const PlannedTensor& tensor = plan.tensors[i];
     need(i + 1);
-    if (!wanted || wanted(i)) {
+    const bool writes = !wanted || wanted(i);
+    if (writes || measure) {  // what was written before is measured all the same
+      TensorSink* const to = writes ? sink : nullptr;
       if (tensor.copied && !tensor.sources.front().tensor->made && tensor.dtype == tensor.sources.front().tensor->stored->dtype &&
           !(tensor.vocabulary && plan.tokens)) {
-        copy_tensor(plan, i, sink);
+        copy_tensor(plan, i, to);
       } else {
-        PlannedInputs inputs(plan, i, pool, buffers, sink, layer_sums, static_cast<bool>(measure));
+        PlannedInputs inputs(plan, i, pool, buffers, to, layer_sums, static_cast<bool>(measure));
         TensorMeasure measured;
         if (measure) measured = inputs.measure();
         if (inputs.elements() > 0) (tensor.copied ? copy_as_numbers : plan.method->merge)(inputs, tensor.parameters);
@@ -367,7 +369,7 @@ void merge_each(const MergePlan& plan, ThreadPool& pool, TensorSink* sink, const
           measure(i, measured);
         }
       }
-      if (sink != nullptr) sink->finished(i);
+      if (to != nullptr) to->finished(i);
     }
     for (const PlannedTensor::Source& source : tensor.sources) {
       MergeInput::release(*source.tensor);

@@ -44,7 +44,8 @@ struct TensorMeasure {
 
 /// Merges plan.tensors[i] for each i that `wanted` allows. Errors: RunError naming tensor, model and element for NaN or infinity,
 /// and from the sink; UsageError from a method that cannot work with its parameters.
-/// `measure`, if given, is told what was done to each tensor, which takes a pass more over its inputs.
+/// `measure`, if given, is told what is done to each tensor, also to those that are not wanted; it takes a pass more over the
+/// inputs.
 using MeasureMerge = std::function<void(size_t tensor, const TensorMeasure&)>;
 void merge_tensors(const MergePlan& plan, ThreadPool& pool, TensorSink& sink, const std::function<bool(size_t)>& wanted = {},
                    const WatchMerge& watch = {}, const MeasureMerge& measure = {});

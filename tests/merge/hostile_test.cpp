@@ -299,5 +299,20 @@ TEST_F(HostileMerge, AnotherTokenizerIsNotResumed) {
                   "was begun with another recipe");
 }
 
+TEST_F(HostileMerge, AResumedRunMeasuresAllTensors) {
+  const MergePlan plan = plan_of(linear({model("a", kTwoLayers), model("b", kTwoLayers)}));
+  const std::string out = scratch_ / "out";
+  ThreadPool pool(1);
+  size_t seen = 0;
+  EXPECT_THROW(write_merge(plan, {}, out, pool, {},
+                           [&](const MergeProgress&) {
+                             if (++seen == 2) throw Killed();
+                           }),
+               Killed);
+  size_t measured = 0;
+  EXPECT_EQ(write_merge(plan, {}, out, pool, {.resume = true}, {}, [&](size_t, const TensorMeasure&) { ++measured; }), 2u);
+  EXPECT_EQ(measured, plan.tensors.size());
+}
+
 }  // namespace
 }  // namespace vitrine
