@@ -110,7 +110,7 @@ void merge_ramplus_tl(TensorInputs& in, const MethodParameters& p) {
   std::vector<float> factor;
   for (size_t k = 0; k < others.size(); ++k) {
     const double ratio = counts[2 * k] / std::max(counts[2 * k + 1], p.number("epsilon"));
-    factor.push_back(static_cast<float>(1 + p.number("r") * std::clamp(ratio, 0.0, p.number("alpha"))));
+    factor.push_back(static_cast<float>(1 + p.number("r") * std::min(std::max(ratio, 0.0), p.number("alpha"))));
   }
   merge_agents(in, factor, epsilon);
 }

@@ -160,6 +160,10 @@ void merge_karcher(TensorInputs& in, const MethodParameters& p) {
   std::vector<size_t> all(in.count);
   std::iota(all.begin(), all.end(), size_t{0});
   if (all.size() == 1) return write_combination(in, all, {1.0}, -1);
+  constexpr int kMostIterations = 1'000'000;
+  const double most = p.number("max_iter");
+  if (!(most >= 0 && most <= kMostIterations))
+    throw UsageError(in.name + ": max_iter is " + std::to_string(most) + "; expected 0 to " + std::to_string(kMostIterations));
   const double tolerance = p.number("tol"), share = 1.0 / static_cast<double>(all.size());
   const Gram g = gram(in, all, -1);
   const Span span{g};
@@ -180,18 +184,17 @@ void merge_karcher(TensorInputs& in, const MethodParameters& p) {
     return length;
   };
   if (normalise(tolerance) < tolerance) mean = units.front();
-  const auto most = static_cast<int64_t>(p.number("max_iter"));
-  for (int64_t iteration = 0; iteration < most; ++iteration) {
+  for (int iteration = 0; iteration < static_cast<int>(most); ++iteration) {
     std::vector<double> tangent(all.size(), 0.0);
     for (const auto& unit : units) {
       const double dot = std::clamp(span.dot(mean, unit), -1.0, 1.0), angle = std::acos(dot);
-      if (angle < tolerance) continue;
+      if (angle < tolerance || angle == 0) continue;
       const double factor = each * angle / std::sin(angle);
       add_scaled(tangent, unit, factor);
       add_scaled(tangent, mean, -factor * dot);
     }
     const double length = span.norm(tangent);
-    if (length < tolerance) break;
+    if (length < tolerance || length == 0) break;
     for (double& m : mean) m *= std::cos(length);
     add_scaled(mean, tangent, std::sin(length) / length);
     normalise(tolerance);

@@ -131,8 +131,8 @@ class RowRankPruning final : public Pruning {
   RowRankPruning(TensorInputs& in, const MethodParameters& p) : Pruning(in, p) {
     for (size_t k = 0; k < others_.size(); ++k) {
       epsilon_.push_back(p.each("epsilon")[others_[k]]);
-      const double density = density_[k], epsilon = epsilon_[k];
-      if (density > 0 && density < 1 && (density + epsilon >= 1 || density - epsilon <= 0))
+      const double density = density_[k], epsilon = epsilon_[k], reach = std::abs(epsilon);
+      if (density > 0 && density < 1 && (density + reach >= 1 || density - reach <= 0))
         throw UsageError(in.name + ": density " + std::to_string(density) + " with epsilon " + std::to_string(epsilon) +
                          "; expected density - epsilon and density + epsilon between 0 and 1, as they are chances to be kept");
     }
@@ -151,7 +151,7 @@ class RowRankPruning final : public Pruning {
       for (size_t i = 0; i < width; ++i) order[i] = static_cast<uint32_t>(i);
       const float* const values = d + row;
       std::sort(order, order + width, [&](uint32_t a, uint32_t b) {
-        const float x = std::abs(values[a]), y = std::abs(values[b]);
+        const uint32_t x = order_key(std::abs(values[a])), y = order_key(std::abs(values[b]));  // NaN has its place, too
         return x != y ? x < y : a < b;
       });
       for (size_t rank = 0; rank < width; ++rank) {

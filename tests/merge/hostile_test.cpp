@@ -314,5 +314,49 @@ TEST_F(HostileMerge, AResumedRunMeasuresAllTensors) {
   EXPECT_EQ(measured, plan.tensors.size());
 }
 
+TEST_F(HostileMerge, ParametersBeyondAllReason) {
+  const std::string a = model("a", kTwoLayers), b = model("b", kTwoLayers), c = model("c", kTwoLayers);
+  const auto refusal = [&](const std::string& method, const std::string& parameters) {
+    return message_of<UsageError>([&] {
+      merged("merge_method: " + method + "\nbase_model: " + a + "\nparameters: {" + parameters + "}\nmodels: [{model: " + b +
+             "}]\n");
+    });
+  };
+  const auto finite = [&](const std::string& method, const std::string& parameters) {
+    merged("merge_method: " + method + "\nbase_model: " + a + "\nparameters: {" + parameters + "}\nmodels: [{model: " + b +
+           "}]\n");
+  };
+  for (const char* value : {".nan", ".inf", "-.inf", "1e999", "nan", "0x1p3"})
+    EXPECT_CONTAINS(refusal("slerp", std::string("t: ") + value), "expected a number");
+  for (const char* value : {"1e300", "-1", "1e18"})
+    EXPECT_CONTAINS(refusal("karcher", std::string("max_iter: ") + value), "expected 0 to 1000000");
+  EXPECT_CONTAINS(refusal("karcher", "max_iter: 1.5"), "expected a whole number");
+  EXPECT_CONTAINS(refusal("della", "weight: 1, density: 0.5, epsilon: -3"), "expected density - epsilon and density + epsilon");
+  EXPECT_CONTAINS(refusal("dare_ties", "weight: 1, density: -0.5"), "expected 0 or more");
+  EXPECT_CONTAINS(refusal("ema", "mu: -1"), "expected 0 to 1");
+  finite("karcher", "tol: 0, max_iter: 100");
+  finite("karcher", "tol: -1");
+  finite("ramplus_tl", "alpha: -1, r: -3");
+  finite("ties", "weight: 1, density: -3");
+  finite("breadcrumbs", "weight: 1, density: 0.5, gamma: -3");
+  finite("breadcrumbs", "weight: 1, density: 0.5, gamma: 1e300");
+  finite("breadcrumbs", "weight: 1, density: 1e-300, gamma: 0");
+  finite("sce", "select_topk: -1e300");
+  finite("nearswap", "t: -1");
+  finite("slerp", "t: 1e300");
+}
+
+// DELLA sorts each row by magnitude: NaN is no reason to sort beyond its end.
+TEST_F(HostileMerge, NotANumberIsSorted) {
+  const std::string a = model("a", {{"model.layers.0.w", {{3, 1000}}}}), b = model("b", {{"model.layers.0.w", {{3, 1000}}}});
+  std::vector<float> numbers(3000);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = i % 3 == 0 ? std::nanf("") : static_cast<float>(i * 37 % 101);
+  write_safetensors(b + "/model.safetensors", {{"model.layers.0.w", DType::f32, {3, 1000}, numbers.data()}});
+  for (const char* method : {"della", "della_linear", "ties", "breadcrumbs", "dare_ties", "sce", "arcee_fusion", "ram"})
+    merged(std::string("merge_method: ") + method + "\nbase_model: " + a +
+               "\nparameters: {weight: 1, density: 0.5}\nmodels: [{model: " + b + "}]\n",
+           {.allow_nan = true});
+}
+
 }  // namespace
 }  // namespace vitrine
