@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/merge_sort.h"
 #include "io/yaml_reader.h"
 #include "merge/warp.h"
 
@@ -64,7 +65,7 @@ class FlowWriter {
           members.push_back({key, {}, value});
         }
       }
-    std::stable_sort(members.begin(), members.end(), [](const Member& a, const Member& b) { return a.line() < b.line(); });
+    merge_sort(members, [](const Member& a, const Member& b) { return a.line() < b.line(); });
     for (const Member& member : members) {
       if (std::find(left_out.begin(), left_out.end(), member.key) != left_out.end()) continue;
       go_to(member.first && !member.second ? *member.first : *member.second);
