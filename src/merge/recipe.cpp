@@ -306,15 +306,20 @@ MergeRecipe read_recipe(const YamlValue& document, const std::string& path) {
   return recipe;
 }
 
-// The lines of one document of several.
-std::string lines_of(const std::string& text, int first, int end) {
+// The document of several whose value begins at line `first`: up to the next "---", without the one that it may stand behind.
+std::string lines_of(const std::string& text, int first) {
   std::string part;
   int line = 1;
   for (size_t at = 0; at < text.size(); ++line) {
     const size_t stop = std::min(text.find('\n', at), text.size() - 1) + 1;
-    if (line >= first && (end == 0 || line < end) && !std::string_view(text).substr(at, stop - at).starts_with("---"))
-      part.append(text, at, stop - at);
+    std::string_view words = std::string_view(text).substr(at, stop - at);
     at = stop;
+    if (line < first) continue;
+    const bool marker =
+        words.starts_with("---") && (words.size() == 3 || std::string_view(" \t\r\n").find(words[3]) != words.npos);
+    if (marker && line > first) break;
+    if (marker) words.remove_prefix(std::min(words.find_first_not_of(" \t", 3), words.size()));
+    part += words;
   }
   return part;
 }
@@ -348,9 +353,7 @@ std::vector<MergeRecipe> parse_merge_recipes(const std::string& text, const std:
   std::vector<MergeRecipe> recipes;
   for (size_t i = 0; i < documents.size(); ++i) {
     MergeRecipe recipe = read_recipe(documents[i], where);
-    recipe.yaml = documents.size() == 1
-                      ? text
-                      : lines_of(text, documents[i].line(), i + 1 < documents.size() ? documents[i + 1].line() : 0);
+    recipe.yaml = documents.size() == 1 ? text : lines_of(text, documents[i].line());
     for (const MergeRecipe& other : recipes)
       if (other.name == recipe.name)
         throw FileError(where, recipe.name.empty()

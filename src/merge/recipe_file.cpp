@@ -88,8 +88,17 @@ std::vector<MergeStep> merge_steps(std::vector<MergeRecipe> recipes, const std::
 bool is_made(const MergeStep& step) {
   std::error_code error;
   if (step.is_wanted || !fs::exists(step.directory + "/config.json", error)) return false;
+  const auto made_at = [&](const std::string& directory) { return fs::last_write_time(directory + "/config.json", error); };
+  for (const std::string& needed : step.needs)
+    if (fs::exists(needed + "/config.json", error) && made_at(needed) > made_at(step.directory)) return false;
   const std::string recipe = step.directory + "/mergekit_config.yml";
   return !fs::exists(recipe, error) || read_file(recipe) == step.recipe.yaml;
+}
+
+bool is_whole(const MergeRecipe& recipe, const std::string& directory) {
+  std::error_code error;
+  const std::string written = directory + "/mergekit_config.yml";
+  return fs::exists(directory + "/config.json", error) && fs::exists(written, error) && read_file(written) == recipe.yaml;
 }
 
 std::string first_missing(const MergeStep& step) {

@@ -19,8 +19,12 @@ struct MergeStep {
 /// merge or several without a name, and for merges that need each other.
 std::vector<MergeStep> merge_steps(std::vector<MergeRecipe> recipes, const std::string& out, const std::string& parts);
 
-/// Whether the result of a named merge is there, made by this recipe as far as one can tell: then it need not be made again.
+/// Whether the result of a named merge is there, made by this recipe as far as one can tell, and after the results that it uses:
+/// then it need not be made again.
 bool is_made(const MergeStep& step);
+
+/// Whether the directory holds the whole result of a recipe: a directory has its name when it is whole, and says its recipe.
+bool is_whole(const MergeRecipe& recipe, const std::string& directory);
 
 /// The first directory that the step needs and that is not there; empty if there is none.
 std::string first_missing(const MergeStep& step);

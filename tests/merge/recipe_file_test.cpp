@@ -77,6 +77,44 @@ TEST(RecipeFile, AResultIsKeptIfItsRecipeIsTheSame) {
   EXPECT_FALSE(is_made(step));
 }
 
+// "b" uses "a": made before the "a" that is there, it is not what its recipe says.
+TEST(RecipeFile, AResultIsMadeAfterThoseItUses) {
+  const Scratch scratch;
+  const auto parts = merge_steps(
+      parse_merge_recipes(document("a", {"x"}) + "---\n" + document("b", {"a"}) + "---\n" + document("", {"b"}), "r.yml"),
+      scratch / "out", scratch / "parts");
+  ASSERT_EQ(parts[1].directory, scratch / "parts/b");
+  for (const char* name : {"a", "b"}) scratch.write(std::string("parts/") + name + "/config.json", "{}");
+  const auto now = fs::last_write_time(scratch / "parts/b/config.json");
+  EXPECT_TRUE(is_made(parts[1]));
+  fs::last_write_time(scratch / "parts/a/config.json", now + std::chrono::seconds(5));
+  EXPECT_FALSE(is_made(parts[1]));
+  EXPECT_TRUE(is_made(parts[0]));
+}
+
+// What is compared with mergekit_config.yml: all of a document, wherever it begins.
+TEST(RecipeFile, ADocumentKeepsItsText) {
+  const std::string first = "{name: a, merge_method: linear, models: [{model: x}]}\n",
+                    second = "merge_method: linear\nmodels:\n- model: a\n";
+  const auto recipes = parse_merge_recipes("--- " + first + "---   # the last\n# what is wanted\n" + second + "...\n", "r.yml");
+  ASSERT_EQ(recipes.size(), 2u);
+  EXPECT_EQ(recipes[0].yaml, first);
+  EXPECT_TRUE(recipes[1].yaml.starts_with(second));
+  EXPECT_EQ(parse_merge_recipes(recipes[0].yaml, "a").front().name, "a");
+}
+
+TEST(RecipeFile, AWholeResultSaysItsRecipe) {
+  const Scratch scratch;
+  const MergeRecipe recipe = parse_merge_recipes(document("", {"x"}), "r.yml").front();
+  EXPECT_FALSE(is_whole(recipe, scratch.path()));
+  scratch.write("config.json", "{}");
+  EXPECT_FALSE(is_whole(recipe, scratch.path()));
+  scratch.write("mergekit_config.yml", recipe.yaml);
+  EXPECT_TRUE(is_whole(recipe, scratch.path()));
+  scratch.write("mergekit_config.yml", recipe.yaml + "dtype: float16\n");
+  EXPECT_FALSE(is_whole(recipe, scratch.path()));
+}
+
 TEST(RecipeFile, SizesOfShards) {
   EXPECT_EQ(parse_shard_size("5B", "s"), 5'000'000'000);
   EXPECT_EQ(parse_shard_size("500m", "s"), 500'000'000);
