@@ -104,6 +104,7 @@ void run_one(const MergeRecipe& recipe, const std::string& out, const MergeArgum
     log_plan(plan, pool.threads());
     for (const std::string& problem : plan.problems) log("problem: {}", problem);
     refuse_problems(plan);
+    static_cast<void>(merged_chat_template(plan));  // refuses one that is none
     show_tokenizer(plan, o.preview_options.prompt);
     return;
   }
@@ -163,6 +164,7 @@ void run_merge(MergeArguments o) {
     return run_sweep(recipes.front(), o.options, o.sweep, o.preview_options.text, o.json, static_cast<int>(o.threads));
   }
   if (o.out.empty() && !o.dry_run && !o.preview && o.report.empty()) throw UsageError("OUT is missing: the directory to make");
+  if (o.dry_run && !o.report.empty()) throw UsageError("--report measures the merge, which --dry-run does not do; leave one out");
   if (!o.report.empty()) check_writable("--report", o.report);
   o.preview_options.threads = static_cast<int>(o.threads);
   o.preview_options.json = o.json;
@@ -175,7 +177,12 @@ void run_merge(MergeArguments o) {
   of_parts.is_part = true;
   of_parts.preview = false;
   of_parts.report.clear();
-  for (const MergeStep& step : merge_steps(std::move(recipes), o.out, parts)) {
+  const std::vector<MergeStep> steps = merge_steps(std::move(recipes), o.out, parts);
+  if (o.resume && !o.force && !o.dry_run && !o.preview && !o.out.empty() && is_whole(steps.back().recipe, o.out)) {
+    if (o.json) return print_json({{"out", o.out}, {"whole", true}});
+    return print("{} is whole: an earlier run of this recipe has finished it\n", o.out);
+  }
+  for (const MergeStep& step : steps) {
     if (o.lazy && is_made(step)) {
       log("{} is there already", step.directory);
       continue;

@@ -12,7 +12,12 @@ namespace vitrine {
 namespace fs = std::filesystem;
 
 TemporaryFolder::TemporaryFolder() {
-  std::string name = (fs::temp_directory_path() / "vitrine-XXXXXX").string();
+  std::error_code missing;
+  const fs::path parent = fs::temp_directory_path(missing);
+  if (missing)
+    throw RunError("the folder for temporary files " + parent.string() + " cannot be used: " + missing.message() +
+                   "; set TMPDIR to one that is there");
+  std::string name = (parent / "vitrine-XXXXXX").string();
   if (::mkdtemp(name.data()) == nullptr) {
     const int error = errno;
     throw RunError(name + " cannot be made: " + std::strerror(error));

@@ -1,0 +1,80 @@
+// vitrine merge as a shell runs it: a finished run is resumed, flags that exclude each other, no folder for temporary files.
+#include "cli/program.h"
+
+namespace vitrine {
+namespace {
+
+const std::string kModels = std::string(VITRINE_GOLDEN) + "/merging/tiny_llama/";
+
+std::string linear_recipe(const std::vector<std::string>& models, const std::string& more = "") {
+  std::string text = more + "merge_method: linear\nparameters: {weight: 1}\nmodels:\n";
+  for (const std::string& model : models) text += "- model: " + model + "\n";
+  return text;
+}
+
+TEST(MergeCommand, AFinishedRunIsWhole) {
+  const Scratch scratch;
+  const std::string recipe = scratch.write("r.yml", linear_recipe({kModels + "ft1", kModels + "ft2"})), out = scratch / "out";
+  ASSERT_EQ(vitrine({"merge", recipe, out}).code, 0);
+  const std::string weights = read_file(out + "/model.safetensors");
+  const Outcome again = vitrine({"merge", recipe, out, "--resume"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.out, out + " is whole: an earlier run of this recipe has finished it\n");
+  EXPECT_EQ(vitrine({"merge", recipe, out, "--resume", "--json"}).json(), (Json{{"out", out}, {"whole", true}}));
+  EXPECT_EQ(read_file(out + "/model.safetensors"), weights);
+  // Not so without --resume, with another recipe, or where nothing says the recipe.
+  EXPECT_CONTAINS(vitrine({"merge", recipe, out}).err, "is there already");
+  const std::string other = scratch.write("other.yml", linear_recipe({kModels + "ft1", kModels + "base"}));
+  const Outcome refused = vitrine({"merge", other, out, "--resume"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_CONTAINS(refused.err, "is there already");
+  std::filesystem::remove(out + "/mergekit_config.yml");
+  EXPECT_EQ(vitrine({"merge", recipe, out, "--resume"}).code, 2);
+}
+
+// The results that the wanted one was made of need not be there any more.
+TEST(MergeCommand, AFinishedRunOfSeveralMergesIsWhole) {
+  const Scratch scratch;
+  const std::string recipe = scratch.write("r.yml", linear_recipe({kModels + "ft1", kModels + "ft2"}, "name: one\n") + "---\n" +
+                                                        linear_recipe({"one", kModels + "base"})),
+                    out = scratch / "out";
+  ASSERT_EQ(vitrine({"merge", recipe, out}).code, 0);
+  std::filesystem::remove_all(out + ".parts");
+  const Outcome again = vitrine({"merge", recipe, out, "--resume"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_CONTAINS(again.out, "is whole");
+  EXPECT_FALSE(std::filesystem::exists(out + ".parts"));
+}
+
+TEST(MergeCommand, WhatADryRunRefuses) {
+  const Scratch scratch;
+  const std::string recipe = scratch.write("r.yml", linear_recipe({kModels + "ft1", kModels + "ft2"}));
+  const Outcome both = vitrine({"merge", recipe, "--dry-run", "--report", scratch / "page.html"});
+  EXPECT_EQ(both.code, 2);
+  EXPECT_CONTAINS(both.err, "--report measures the merge, which --dry-run does not do");
+  const std::string chat = scratch.write("chat.yml", linear_recipe({kModels + "ft1"}, "chat_template: chatlm\n"));
+  const Outcome unknown = vitrine({"merge", chat, "--dry-run"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_CONTAINS(unknown.err, "\"chat_template\" is \"chatlm\"");
+}
+
+TEST(MergeCommand, ADirectoryOfItsOwn) {
+  const Scratch scratch;
+  const std::string recipe = scratch.write("r.yml", linear_recipe({kModels + "ft1"}));
+  const Outcome here = vitrine({"merge", recipe, ".", "--force"});
+  EXPECT_EQ(here.code, 2);
+  EXPECT_CONTAINS(here.err, ". is the working directory, or one around it");
+}
+
+TEST(MergeCommand, NoFolderForTemporaryFiles) {
+  const Scratch scratch;
+  const std::string recipe =
+      scratch.write("r.yml", linear_recipe({kModels + "ft1"}, "name: a\n") + "---\n" + linear_recipe({"a"}));
+  const Outcome preview = vitrine({"merge", recipe, "--preview"}, {"TMPDIR=" + scratch / "nowhere"});
+  EXPECT_EQ(preview.code, 1);
+  EXPECT_CONTAINS(preview.err, scratch / "nowhere");
+  EXPECT_CONTAINS(preview.err, "set TMPDIR to one that is there");
+}
+
+}  // namespace
+}  // namespace vitrine
