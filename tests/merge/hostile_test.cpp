@@ -358,5 +358,104 @@ TEST_F(HostileMerge, NotANumberIsSorted) {
            {.allow_nan = true});
 }
 
+// Errors of a recipe name the file, the line, the field, what is there and what was expected.
+TEST_F(HostileMerge, RecipesThatAreRefused) {
+  const std::string a = model("a", kTwoLayers);
+  const auto refusal = [&](const std::string& yaml) { return message_of<InputError>([&] { plan_of(yaml); }); };
+  const auto slices = [&](const std::string& range) {
+    return "merge_method: passthrough\nslices:\n- sources: [{model: " + a + ", layer_range: " + range + "}]\n";
+  };
+  EXPECT_CONTAINS(refusal(slices("[0, 99999999999999999999]")),
+                  "r.yml:3: \"slices[0].sources[0].layer_range[1]\" is \"99999999999999999999\"; expected a whole number");
+  EXPECT_CONTAINS(refusal(slices("[-1, 2]")), "layer_range[0]\" is \"-1\"; expected a whole number from 0");
+  EXPECT_CONTAINS(refusal(slices("[0, 60000]")), "asks for layers 0 to 59999; " + a + " has 2 layers");
+  EXPECT_CONTAINS(refusal(slices("[2, 1]")), "expected an end behind the first layer");
+  EXPECT_CONTAINS(refusal(slices("[1, 1]")), "expected an end behind the first layer");
+  EXPECT_CONTAINS(refusal(slices("[0]")), "is a list of 1; expected [first, end]");
+  EXPECT_CONTAINS(refusal(slices("7")), "expected [first, end]");
+  EXPECT_CONTAINS(refusal(linear({a, a})), "is named twice");
+  EXPECT_CONTAINS(refusal(linear({a}) + "merge_method: slerp\n"), "has the key \"merge_method\" twice");
+  EXPECT_CONTAINS(refusal(linear({a}, "dtype: int8\n")), "\"dtype\" is \"int8\"; expected float32, bfloat16 or float16");
+  EXPECT_CONTAINS(refusal(linear({a}, "base_modle: x\n")), "Did you mean \"base_model\"?");
+  EXPECT_CONTAINS(refusal("merge_method: linear\nmodels: &m\n- model: " + a + "\n- *m\n"),
+                  "is an alias of a value that contains it");
+  EXPECT_CONTAINS(refusal("&r\nmerge_method: linear\nmodels: *r\n"), "is an alias of a value that contains it");
+  EXPECT_CONTAINS(refusal("merge_method: linear\nmodels: []\n"), "expected a list of models");
+  EXPECT_CONTAINS(refusal("merge_method: linear\nmodels:\n- model: ''\n"), "expected a model");
+  EXPECT_CONTAINS(refusal("merge_method: linear\nmodels:\n- model: +x\n"), "expected a model, or a model and one adapter");
+  EXPECT_CONTAINS(refusal(linear({scratch_ / "nowhere"})), "does not exist");
+  EXPECT_CONTAINS(refusal("- 1\n- 2\n"), "the document is a list of 2; expected a merge");
+  EXPECT_CONTAINS(refusal("merge_method: linear\n"), "expected exactly one of \"models\", \"slices\" and \"modules\"");
+  EXPECT_CONTAINS(message_of([&] { parse_merge_recipes("", "r.yml"); }), "is empty");
+  EXPECT_CONTAINS(message_of([&] { parse_merge_recipes("merge_method: \xff\n", "r.yml"); }), "not UTF-8");
+  std::string bomb = "a0: &a0 [1,1,1,1,1,1,1,1]\n";
+  for (int i = 1; i < 12; ++i) {
+    bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
+    for (int k = 0; k < 8; ++k) bomb += "*a" + std::to_string(i - 1) + ",";
+    bomb += "]\n";
+  }
+  EXPECT_CONTAINS(message_of([&] { parse_merge_recipes(bomb, "r.yml"); }), "values, aliases counted each time");
+}
+
+TEST_F(HostileMerge, ShardsOutsideTheFolderAreRefused) {
+  const std::string a = model("a", kTwoLayers), b = model("b", kTwoLayers);
+  for (const char* shard : {"../a/model.safetensors", "..", "/etc/passwd", ""}) {
+    fs::remove(b + "/model.safetensors");
+    scratch_.write("b/model.safetensors.index.json", Json{{"weight_map", {{"model.norm.weight", shard}}}}.dump());
+    EXPECT_CONTAINS(message_of([&] { plan_of(linear({a, b})); }), "model.safetensors.index.json");
+  }
+}
+
+TEST_F(HostileMerge, ShapesOfEveryRank) {
+  MadeTensors tensors = kTwoLayers;
+  tensors["scalar"] = {{}};
+  tensors["model.layers.0.nothing"] = {{0, 4}};
+  tensors["model.layers.0.flat"] = {{4, 0}};
+  tensors["model.layers.0.five"] = {{2, 1, 3, 2, 2}};
+  tensors["model.layers.1.one"] = {{1}};
+  const std::string a = model("a", tensors), b = model("b", tensors), c = model("c", tensors);
+  const auto each = [](const std::string& method) {
+    return method == "slerp" || method == "nearswap" ? "t: 0.5"
+           : method == "ema"                         ? "mu: 0.5"
+           : method == "liti"                        ? "eta: 0.5"
+                                                     : "weight: 0.5";
+  };
+  for (const MergeMethod& method : merge_methods()) {
+    SCOPED_TRACE(method.name);
+    const std::string name = method.name;
+    if (name == "passthrough") continue;
+    const bool two = method.most == 2 || method.most_others == 1;
+    std::string yaml = "merge_method: " + name + "\nparameters: {" + each(name) + "}\nmodels:\n- model: " + b + "\n";
+    if (!two) yaml += "- model: " + c + "\n";
+    if (method.base != MergeMethod::Base::ignored) yaml += "base_model: " + a + "\n";
+    const Checkpoint out = open_safetensors(merged(yaml));
+    EXPECT_EQ(out.tensors().size(), tensors.size());
+    for (const auto& [tensor, made] : tensors) EXPECT_EQ(out.find(tensor)->shape, made.shape) << tensor;
+  }
+}
+
+TEST_F(HostileMerge, TokenizersThatAreNone) {
+  const std::string a = with_tokenizer(model("a", kTwoLayers)), b = model("b", kTwoLayers);
+  const auto refusal = [&](const std::string& text) {
+    with_tokenizer(b, text);
+    return message_of<InputError>([&] { plan_of(linear({a, b}, "tokenizer_source: union\n")); });
+  };
+  for (const char* text :
+       {"", "{", "[]", "null", "{}", R"({"model": 3})", R"({"model": {"type": "BPE"}})",
+        R"({"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}})",
+        R"({"model": {"type": "BPE", "vocab": {"a": 4000000000}, "merges": []}})",
+        R"({"model": {"type": "BPE", "vocab": [], "merges": []}})",
+        R"({"added_tokens": [{"id": 2000000000, "content": "x"}], "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})"})
+    EXPECT_CONTAINS(refusal(text), "tokenizer.json") << text;
+  with_tokenizer(b);
+  for (const char* config : {"[]", "{", R"({"added_tokens_decoder": {"x": {"content": "<x>"}}})",
+                             R"({"added_tokens_decoder": {"99999999999999999999": {"content": "<x>"}}})"}) {
+    scratch_.write("b/tokenizer_config.json", config);
+    EXPECT_CONTAINS(message_of<InputError>([&] { plan_of(linear({a, b}, "tokenizer_source: union\n")); }),
+                    "tokenizer_config.json")
+        << config;
+  }
+}
+
 }  // namespace
 }  // namespace vitrine
