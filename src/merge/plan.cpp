@@ -80,6 +80,7 @@ class Planner {
         for (const SliceSource& source : slice.sources) look(source.parameters);
       }
     }
+    for (const std::string& where : recipe_.without_effect) plan_.notes.push_back(where + " has no effect");
     std::vector<std::string> known;
     for (const ParameterSpec& spec : method_.parameters) known.emplace_back(spec.name);
     for (const std::string& name : unknown) {

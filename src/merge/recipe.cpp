@@ -268,6 +268,16 @@ std::optional<TokenizerRecipe> read_tokenizer(const YamlValue& document) {
   return made;
 }
 
+void find_without_effect(const YamlValue& value, std::vector<std::string>& found) {
+  if (value.is_list())
+    for (const YamlValue& item : value.items()) find_without_effect(item, found);
+  if (!value.is_object()) return;
+  for (const auto& [key, inside] : value.members()) {
+    if (key == "residual_weight" || key == "override_architecture") found.push_back(inside.where());
+    if (key != "parameters" && key != "tokens") find_without_effect(inside, found);
+  }
+}
+
 MergeRecipe read_recipe(const YamlValue& document, const std::string& path) {
   static const std::string kKnown[] = {"merge_method", "models",           "slices",        "modules",
                                        "base_model",   "parameters",       "dtype",         "out_dtype",
@@ -286,6 +296,7 @@ MergeRecipe read_recipe(const YamlValue& document, const std::string& path) {
   if (const auto dtype = document.find("out_dtype")) recipe.out_dtype = read_dtype(*dtype);
   if (const auto chat = document.find("chat_template")) recipe.chat_template = chat->text();
   recipe.tokenizer = read_tokenizer(document);
+  find_without_effect(document, recipe.without_effect);
 
   const auto modules = document.find("modules");
   const bool others = document.find("models") || document.find("slices");

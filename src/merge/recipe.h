@@ -90,9 +90,10 @@ struct MergeRecipe {
   ParameterSettings parameters;
   std::optional<DType> dtype, out_dtype;
   std::optional<TokenizerRecipe> tokenizer;
-  std::string chat_template;  // empty: the donor's
-  std::string yaml;           // the document's own text
-  std::string path, where;    // of the file; file and line of the method
+  std::string chat_template;                // empty: the donor's
+  std::string yaml;                         // the document's own text
+  std::string path, where;                  // of the file; file and line of the method
+  std::vector<std::string> without_effect;  // where it has keys that mergekit takes and that change nothing
 
   /// Every model it names, once each, in the order of the text; the base model where it is named first.
   std::vector<ModelReference> models() const;

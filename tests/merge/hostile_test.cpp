@@ -358,6 +358,17 @@ TEST_F(HostileMerge, NotANumberIsSorted) {
            {.allow_nan = true});
 }
 
+TEST_F(HostileMerge, SaysWhatHasNoEffect) {
+  const std::string a = model("a", kTwoLayers);
+  const std::string said =
+      notes("merge_method: passthrough\nparameters: {weihgt: 1, scael: 2}\nslices:\n- sources: [{model: {model: " + a +
+            ", override_architecture: X}, layer_range: [0, 2]}]\n  residual_weight: 0.5\n");
+  EXPECT_CONTAINS(said, "r.yml:4: \"slices[0].sources[0].model.override_architecture\" has no effect");
+  EXPECT_CONTAINS(said, "r.yml:5: \"slices[0].residual_weight\" has no effect");
+  EXPECT_CONTAINS(said, "the parameter \"weihgt\" has no effect");
+  EXPECT_CONTAINS(said, "did you mean scale?");
+}
+
 // Errors of a recipe name the file, the line, the field, what is there and what was expected.
 TEST_F(HostileMerge, RecipesThatAreRefused) {
   const std::string a = model("a", kTwoLayers);
