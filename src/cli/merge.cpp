@@ -178,10 +178,13 @@ void run_merge(MergeArguments o) {
   of_parts.preview = false;
   of_parts.report.clear();
   const std::vector<MergeStep> steps = merge_steps(std::move(recipes), o.out, parts);
-  if (o.resume && !o.force && !o.dry_run && !o.preview && !o.out.empty() && is_whole(steps.back().recipe, o.out)) {
+  const bool writes = !o.dry_run && !o.preview && !o.out.empty();
+  if (writes && o.resume && !o.force && is_whole(steps)) {
+    if (!o.report.empty()) run_one(steps.back().recipe, "", o, pool);
     if (o.json) return print_json({{"out", o.out}, {"whole", true}});
     return print("{} is whole: an earlier run of this recipe has finished it\n", o.out);
   }
+  if (writes) check_merge_directory(o.out, o.force);  // before the merges that others use are made
   for (const MergeStep& step : steps) {
     if (o.lazy && is_made(step)) {
       log("{} is there already", step.directory);

@@ -14,9 +14,12 @@ namespace fs = std::filesystem;
 TemporaryFolder::TemporaryFolder() {
   std::error_code missing;
   const fs::path parent = fs::temp_directory_path(missing);
-  if (missing)
-    throw RunError("the folder for temporary files " + parent.string() + " cannot be used: " + missing.message() +
-                   "; set TMPDIR to one that is there");
+  if (missing) {
+    const char* const named = std::getenv("TMPDIR");
+    throw RunError("the folder for temporary files" +
+                   (named == nullptr ? std::string() : ", TMPDIR = " + std::string(named) + ",") +
+                   " cannot be used: " + missing.message() + "; set TMPDIR to one that is there");
+  }
   std::string name = (parent / "vitrine-XXXXXX").string();
   if (::mkdtemp(name.data()) == nullptr) {
     const int error = errno;

@@ -1,5 +1,6 @@
 #include "merge/recipe_file.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -69,6 +70,17 @@ std::map<std::string, std::string> directories_of(const std::vector<MergeRecipe>
   return directories;
 }
 
+// Whether the directory holds what the step makes: a directory has its name when it is whole.
+bool holds_result(const MergeStep& step, bool says_recipe) {
+  std::error_code error;
+  if (!fs::exists(step.directory + "/config.json", error)) return false;
+  const auto made_at = [&](const std::string& directory) { return fs::last_write_time(directory + "/config.json", error); };
+  for (const std::string& needed : step.needs)
+    if (fs::exists(needed + "/config.json", error) && made_at(needed) > made_at(step.directory)) return false;
+  const std::string recipe = step.directory + "/mergekit_config.yml";
+  return fs::exists(recipe, error) ? read_file(recipe) == step.recipe.yaml : !says_recipe;
+}
+
 }  // namespace
 
 std::vector<MergeStep> merge_steps(std::vector<MergeRecipe> recipes, const std::string& out, const std::string& parts) {
@@ -85,20 +97,10 @@ std::vector<MergeStep> merge_steps(std::vector<MergeRecipe> recipes, const std::
   return steps;
 }
 
-bool is_made(const MergeStep& step) {
-  std::error_code error;
-  if (step.is_wanted || !fs::exists(step.directory + "/config.json", error)) return false;
-  const auto made_at = [&](const std::string& directory) { return fs::last_write_time(directory + "/config.json", error); };
-  for (const std::string& needed : step.needs)
-    if (fs::exists(needed + "/config.json", error) && made_at(needed) > made_at(step.directory)) return false;
-  const std::string recipe = step.directory + "/mergekit_config.yml";
-  return !fs::exists(recipe, error) || read_file(recipe) == step.recipe.yaml;
-}
+bool is_made(const MergeStep& step) { return !step.is_wanted && holds_result(step, false); }
 
-bool is_whole(const MergeRecipe& recipe, const std::string& directory) {
-  std::error_code error;
-  const std::string written = directory + "/mergekit_config.yml";
-  return fs::exists(directory + "/config.json", error) && fs::exists(written, error) && read_file(written) == recipe.yaml;
+bool is_whole(const std::vector<MergeStep>& steps) {
+  return std::all_of(steps.begin(), steps.end(), [](const MergeStep& step) { return holds_result(step, step.is_wanted); });
 }
 
 std::string first_missing(const MergeStep& step) {

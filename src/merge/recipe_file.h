@@ -23,8 +23,9 @@ std::vector<MergeStep> merge_steps(std::vector<MergeRecipe> recipes, const std::
 /// then it need not be made again.
 bool is_made(const MergeStep& step);
 
-/// Whether the directory holds the whole result of a recipe: a directory has its name when it is whole, and says its recipe.
-bool is_whole(const MergeRecipe& recipe, const std::string& directory);
+/// Whether nothing is left to do: every result is there, made by its recipe and after those that it uses. The wanted one must say
+/// its recipe.
+bool is_whole(const std::vector<MergeStep>& steps);
 
 /// The first directory that the step needs and that is not there; empty if there is none.
 std::string first_missing(const MergeStep& step);

@@ -58,6 +58,9 @@ struct WriteOptions {
   bool replace = false;  // a directory that is there already
 };
 
+/// Errors: InputError, as write_merge, for a directory that is there already or has no name of its own.
+void check_merge_directory(const std::string& directory, bool replace);
+
 /// Writes `directory` as a Hugging Face directory: under the name ".merging-<its name>" beside it until it is whole, then
 /// renamed. `companions`: the tokenizer's and other files. Returns how many tensors were there from before. Errors: as
 /// merge_tensors; InputError for a directory that is there already, that another process is writing, that has no name of its own

@@ -324,13 +324,17 @@ class MemoryFile final : public ShardFiles {
 
 }  // namespace
 
+void check_merge_directory(const std::string& directory, bool replace) {
+  if (taken(place_of(directory)) && !replace)
+    throw InputError(directory + " is there already; name a new directory, or replace it with --force");
+}
+
 size_t write_merge(const MergePlan& plan, const std::map<std::string, std::string>& companions, const std::string& directory,
                    ThreadPool& pool, const WriteOptions& options, const WatchMerge& watch, const MeasureMerge& measure) {
   refuse_problems(plan);
+  check_merge_directory(directory, options.replace);
   const fs::path path = place_of(directory);
   std::error_code error;
-  if (taken(path) && !options.replace)
-    throw InputError(directory + " is there already; name a new directory, or replace it with --force");
   if (taken(path)) refuse_around_inputs(plan, path);
   const std::string folder = (path.parent_path() / (".merging-" + path.filename().string())).string();
   fs::create_directories(folder, error);

@@ -32,18 +32,30 @@ TEST(MergeCommand, AFinishedRunIsWhole) {
   EXPECT_EQ(vitrine({"merge", recipe, out, "--resume"}).code, 2);
 }
 
-// The results that the wanted one was made of need not be there any more.
+// Whole is what all of its documents say; what is there is told before any of them is made.
 TEST(MergeCommand, AFinishedRunOfSeveralMergesIsWhole) {
   const Scratch scratch;
-  const std::string recipe = scratch.write("r.yml", linear_recipe({kModels + "ft1", kModels + "ft2"}, "name: one\n") + "---\n" +
-                                                        linear_recipe({"one", kModels + "base"})),
-                    out = scratch / "out";
+  const std::string last = "---\n" + linear_recipe({"one", kModels + "base"}), out = scratch / "out",
+                    recipe = scratch.write("r.yml", linear_recipe({kModels + "ft1", kModels + "ft2"}, "name: one\n") + last),
+                    other = scratch.write("other.yml", linear_recipe({kModels + "ft1"}, "name: one\n") + last);
   ASSERT_EQ(vitrine({"merge", recipe, out}).code, 0);
-  std::filesystem::remove_all(out + ".parts");
   const Outcome again = vitrine({"merge", recipe, out, "--resume"});
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_CONTAINS(again.out, "is whole");
+  const Outcome changed = vitrine({"merge", other, out, "--resume"});
+  EXPECT_EQ(changed.code, 2);
+  EXPECT_CONTAINS(changed.err, out + " is there already");
+  std::filesystem::remove_all(out + ".parts");
+  EXPECT_EQ(vitrine({"merge", recipe, out, "--resume"}).code, 2);
   EXPECT_FALSE(std::filesystem::exists(out + ".parts"));
+}
+
+TEST(MergeCommand, AWholeMergeIsReportedOn) {
+  const Scratch scratch;
+  const std::string recipe = scratch.write("r.yml", linear_recipe({kModels + "ft1", kModels + "ft2"})), out = scratch / "out";
+  ASSERT_EQ(vitrine({"merge", recipe, out}).code, 0);
+  EXPECT_EQ(vitrine({"merge", recipe, out, "--resume", "--report", scratch / "page.html"}).code, 0);
+  EXPECT_CONTAINS(read_file(scratch / "page.html"), "lm_head.weight");
 }
 
 TEST(MergeCommand, WhatADryRunRefuses) {

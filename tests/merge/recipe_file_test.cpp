@@ -105,14 +105,20 @@ TEST(RecipeFile, ADocumentKeepsItsText) {
 
 TEST(RecipeFile, AWholeResultSaysItsRecipe) {
   const Scratch scratch;
-  const MergeRecipe recipe = parse_merge_recipes(document("", {"x"}), "r.yml").front();
-  EXPECT_FALSE(is_whole(recipe, scratch.path()));
-  scratch.write("config.json", "{}");
-  EXPECT_FALSE(is_whole(recipe, scratch.path()));
-  scratch.write("mergekit_config.yml", recipe.yaml);
-  EXPECT_TRUE(is_whole(recipe, scratch.path()));
-  scratch.write("mergekit_config.yml", recipe.yaml + "dtype: float16\n");
-  EXPECT_FALSE(is_whole(recipe, scratch.path()));
+  const auto steps = merge_steps(parse_merge_recipes(document("", {"a"}) + "---\n" + document("a", {"x"}), "r.yml"),
+                                 scratch / "out", scratch / "parts");
+  EXPECT_FALSE(is_whole(steps));
+  scratch.write("parts/a/config.json", "{}");
+  scratch.write("parts/a/mergekit_config.yml", steps[0].recipe.yaml);
+  scratch.write("out/config.json", "{}");
+  EXPECT_FALSE(is_whole(steps));  // nothing says the recipe
+  scratch.write("out/mergekit_config.yml", steps[1].recipe.yaml);
+  EXPECT_TRUE(is_whole(steps));
+  // Its own recipe is the same, that of what it uses is not.
+  scratch.write("parts/a/mergekit_config.yml", steps[0].recipe.yaml + "dtype: float16\n");
+  EXPECT_FALSE(is_whole(steps));
+  fs::remove_all(scratch / "parts");
+  EXPECT_FALSE(is_whole(steps));
 }
 
 TEST(RecipeFile, SizesOfShards) {
