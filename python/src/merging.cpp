@@ -95,8 +95,11 @@ MergeStep write_parts(const MergeRequest& r, const std::string& out, const std::
 void merge_to_directory(const MergeRequest& r, const nb::bytes& out) {
   const std::string directory = path_of(out);
   const nb::gil_scoped_release unlocked;
+  const std::string parts = directory + ".parts";
+  if (r.write.resume && !r.write.replace && is_whole(merge_steps(r.recipes(), directory, parts))) return;
+  check_merge_directory(directory, r.write.replace);
   ThreadPool pool(r.threads);
-  write(write_parts(r, directory, directory + ".parts", pool), r, pool);
+  write(write_parts(r, directory, parts, pool), r, pool);
 }
 
 std::shared_ptr<Session> merge_to_memory(const MergeRequest& r, const nb::bytes& scratch) {
