@@ -453,13 +453,15 @@ class Planner {
   // Which stack the configuration counts, if the recipe cuts it into slices: the one that has as many layers as it says, or the
   // only one. Whole models keep their configuration: files may hold more stacks, and layers that it does not count.
   void choose_layers() {
+    if (sliced_.empty()) return;
     const auto counted = config_layers(plan_.config);
-    if (!counted) return;
     for (const auto& [stack, layers] : sliced_)
-      if (n_stacks_ == 1 || plan_.inputs[plan_.donor]->layers(stack) == *counted) {
+      if (counted && (n_stacks_ == 1 || plan_.inputs[plan_.donor]->layers(stack) == *counted)) {
         layers_ = layers;
         return;
       }
+    plan_.notes.push_back("the configuration of " + plan_.inputs[plan_.donor]->name() + " does not count the layers of " +
+                          sliced_.begin()->first + "; config.json keeps the number that it says");
   }
 
   // A layer keeps its window wherever it is put, also where the family tells layers with a window by their place.

@@ -197,6 +197,16 @@ TEST_F(HostileMerge, WholeModelsKeepTheirNumberOfLayers) {
   EXPECT_EQ(plan_of(slices("adapter", "  model:\n    models: [{model: " + a + "}]\n")).config["num_hidden_layers"], 2);
 }
 
+TEST_F(HostileMerge, SaysThatLayersAreNotCounted) {
+  for (const Json& number : {Json("2"), Json(-1), Json(nullptr), Json(1e9), Json::array({2})}) {
+    const std::string a = model("a", kTwoLayers, {{"num_hidden_layers", number}});
+    const std::string slice = "- sources: [{model: " + a + ", layer_range: [0, 2]}]\n",
+                      yaml = "merge_method: passthrough\nslices:\n" + slice + slice;
+    EXPECT_CONTAINS(notes(yaml), "the configuration of " + a + " does not count the layers of model.layers");
+    EXPECT_EQ(plan_of(yaml).config["num_hidden_layers"], number);
+  }
+}
+
 TEST_F(HostileMerge, SaysWhatIsInNoModule) {
   const MadeTensors two = with(kTwoLayers, {{"lm_head.weight", {{6, 4}}}, {"other.layers.0.w", {{4}}}});
   const std::string a = model("a", two);
