@@ -246,14 +246,19 @@ class WarpRun {
 
   MergeRecipe recipe_of(const std::string& text) const { return parse_merge_recipes(text, c_.path).front(); }
 
+  // In a recipe, a "+" in a text stands before an adapter.
+  static std::string reference_to(const std::string& model) {
+    return model.find('+') == std::string::npos ? yaml_quoted(model) : "{model: " + yaml_quoted(model) + "}";
+  }
+
   MergeRecipe slerp_recipe(const WarpRound& round) const {
-    std::string text = "merge_method: slerp_task_vectors\nbase_model: " + yaml_quoted(round.init) + "\nmodels:\n";
-    for (const WarpRound::Parent& parent : round.children) text += "  - model: " + yaml_quoted(parent.model) + "\n";
+    std::string text = "merge_method: slerp_task_vectors\nbase_model: " + reference_to(round.init) + "\nmodels:\n";
+    for (const WarpRound::Parent& parent : round.children) text += "  - model: " + reference_to(parent.model) + "\n";
     return recipe_of(text + fmt::format("parameters: {{t: {}, layer_wise: {}}}\ndtype: float32\n", c_.t, c_.layer_wise));
   }
 
   MergeRecipe liti_recipe(const std::string& init, const std::string& merged, double eta) const {
-    return recipe_of("merge_method: liti\nbase_model: " + yaml_quoted(init) + "\nmodels:\n  - model: " + yaml_quoted(merged) +
+    return recipe_of("merge_method: liti\nbase_model: " + reference_to(init) + "\nmodels:\n  - model: " + reference_to(merged) +
                      fmt::format("\nparameters: {{eta: {}}}\ndtype: float32\n", eta));
   }
 

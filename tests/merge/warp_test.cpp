@@ -157,6 +157,13 @@ TEST_F(Warp, GoesOnToTheSameBits) {
   }
 }
 
+// In a merge's recipe "a+b" is the model a with the adapter b.
+TEST_F(Warp, FoldersMayHaveAPlusInTheirNames) {
+  std::string text = recipe("lr+wd");
+  text.replace(text.find("rounds: 2"), 9, "rounds: 1");
+  EXPECT_EQ(run_warp(parse_warp_config(text, "warp.yaml"), false).rounds.size(), 1u);
+}
+
 TEST_F(Warp, MoreRoundsMayBeAskedFor) {
   std::string text = recipe("run");
   text.replace(text.find("rounds: 2"), 9, "rounds: 1");
