@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -290,6 +291,11 @@ void put_in_place(const std::string& from, const fs::path& to, bool replace) {
   const std::string old = to.string() + ".replaced-" + std::to_string(::getpid());
   const bool there = taken(to);
   if (there && !replace) throw InputError(to.string() + " appeared while the merge ran; the result is in " + from);
+  // Both names change hands at once, so that there is no moment without a result; not every file system can.
+  if (there && ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+    fs::remove_all(from, error);
+    return;
+  }
   if (there && ::rename(to.c_str(), old.c_str()) != 0) fail(to.string(), "cannot be replaced");
   if (::rename(from.c_str(), to.c_str()) != 0) {
     const int why = errno;
