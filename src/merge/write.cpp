@@ -343,6 +343,9 @@ size_t write_merge(const MergePlan& plan, const std::map<std::string, std::strin
   std::error_code error;
   if (taken(path)) refuse_around_inputs(plan, path);
   const std::string folder = (path.parent_path() / (".merging-" + path.filename().string())).string();
+  // What is in the folder is removed before a new run.
+  if (fs::is_symlink(fs::symlink_status(folder, error)))
+    throw InputError(folder + ", where " + directory + " is to be written, is a link; remove it, or name another directory");
   fs::create_directories(folder, error);
   if (error) throw InputError(directory + " cannot be made: " + error.message() + ". Name a place that you may write to");
   const FolderLock lock(folder, folder + " is being written by another process; wait for it, or name another directory");

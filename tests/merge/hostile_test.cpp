@@ -270,6 +270,17 @@ TEST_F(HostileMerge, ALinkAsOut) {
   EXPECT_EQ(read_file(scratch_ / "behind/mine"), "kept");
 }
 
+// Somebody else may have put it there; a new run would remove what it points at.
+TEST_F(HostileMerge, ALinkWhereTheResultIsWritten) {
+  const MergePlan plan = plan_of(linear({model("a", kTwoLayers)}));
+  ThreadPool pool(1);
+  scratch_.write("behind/mine", "kept");
+  scratch_.link(".merging-out", scratch_ / "behind");
+  EXPECT_CONTAINS(message_of<InputError>([&] { write_merge(plan, {}, scratch_ / "out", pool, {}); }),
+                  scratch_ / ".merging-out" + ", where " + scratch_ / "out" + " is to be written, is a link");
+  EXPECT_EQ(read_file(scratch_ / "behind/mine"), "kept");
+}
+
 struct Killed {};
 
 // A name may hold anything: the journal must not take "a" for done because of "a\nb".
