@@ -339,6 +339,15 @@ uint64_t merge_memory(const MergePlan& plan, int threads) {
 
 namespace {
 
+void merge_one(const MergePlan& plan, const PlannedTensor& tensor, TensorInputs& inputs) {
+  if (tensor.copied) return copy_as_numbers(inputs, tensor.parameters);
+  try {
+    plan.method->merge(inputs, tensor.parameters);
+  } catch (const UsageError& error) {  // of parameters that the method cannot work with
+    throw UsageError(plan.recipe.where + " is " + plan.method->name + ": " + error.what());
+  }
+}
+
 void merge_each(const MergePlan& plan, ThreadPool& pool, TensorSink* sink, const std::function<bool(size_t)>& wanted,
                 const WatchMerge& watch, const MeasureMerge& measure) {
   std::vector<ThreadBuffers> buffers(static_cast<size_t>(pool.threads()));
@@ -363,7 +372,7 @@ void merge_each(const MergePlan& plan, ThreadPool& pool, TensorSink* sink, const
         PlannedInputs inputs(plan, i, pool, buffers, to, layer_sums, static_cast<bool>(measure));
         TensorMeasure measured;
         if (measure) measured = inputs.measure();
-        if (inputs.elements() > 0) (tensor.copied ? copy_as_numbers : plan.method->merge)(inputs, tensor.parameters);
+        if (inputs.elements() > 0) merge_one(plan, tensor, inputs);
         if (measure) {
           inputs.measure_result(measured);
           measure(i, measured);

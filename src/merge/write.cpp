@@ -352,8 +352,10 @@ size_t write_merge(const MergePlan& plan, const std::map<std::string, std::strin
   if (!lock.is_at(folder)) throw InputError(directory + " has just been written by another process");
 
   size_t done = 0;
+  bool begun = false;
   try {
     MergeDirectory files(plan, folder, options.resume);
+    begun = true;
     done = files.done().size();
     merge_tensors(plan, pool, files, [&](size_t i) { return !files.done().contains(i); }, watch, measure);
     files.sync();
@@ -361,7 +363,8 @@ size_t write_merge(const MergePlan& plan, const std::map<std::string, std::strin
     for (const auto& [name, content] : companions) write_file_atomically(folder + "/" + name, content);
     if (plan.shards.size() > 1) write_file_atomically(folder + "/model.safetensors.index.json", index_json(plan));
     files.remove_journal();
-  } catch (const UsageError&) {  // what is to be resumed stays
+  } catch (const UsageError&) {
+    if (begun) fs::remove_all(folder, error);  // what another recipe is to resume stays
     throw;
   } catch (const Error&) {
     fs::remove_all(folder, error);

@@ -354,7 +354,9 @@ TEST_F(HostileMerge, ParametersBeyondAllReason) {
   EXPECT_CONTAINS(refusal("karcher", "max_iter: 1.5"), "expected a whole number");
   EXPECT_CONTAINS(refusal("della", "weight: 1, density: 0.5, epsilon: -3"), "expected density - epsilon and density + epsilon");
   EXPECT_CONTAINS(refusal("dare_ties", "weight: 1, density: -0.5"), "expected 0 or more");
-  EXPECT_CONTAINS(refusal("ema", "mu: -1"), "expected 0 to 1");
+  EXPECT_EQ(refusal("ema", "mu: -1"),
+            "r.yml:1: \"merge_method\" is ema: model.embed_tokens.weight: mu is -1.000000; expected 0 to 1");
+  EXPECT_FALSE(fs::exists(scratch_ / ".merging-out"));
   finite("karcher", "tol: 0, max_iter: 100");
   finite("karcher", "tol: -1");
   finite("ramplus_tl", "alpha: -1, r: -3");
