@@ -12,6 +12,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -138,8 +139,7 @@ class YamlBuilder final : public YAML::EventHandler {
     if (expects_key()) {
       key_ = value;
       has_key_ = true;
-      const auto& children = open_.back()->children;
-      if (std::any_of(children.begin(), children.end(), [&](const auto& child) { return child.first == value; }))
+      if (!seen_.back().insert(value).second)
         fail_at(document_.path, mark.line + 1, "has the key \"" + value + "\" twice in one object; remove one of them");
       return;
     }
@@ -188,12 +188,14 @@ class YamlBuilder final : public YAML::EventHandler {
     keys_.push_back(std::exchange(key_, {}));
     had_key_.push_back(std::exchange(has_key_, false));
     open_.push_back(&node);
+    seen_.emplace_back();
     check_depth(1, node.line);
   }
   void end() {
     Node* node = open_.back();
     node->complete = true;
     open_.pop_back();
+    seen_.pop_back();
     key_ = std::move(keys_.back());
     has_key_ = had_key_.back();
     keys_.pop_back();
@@ -226,8 +228,9 @@ class YamlBuilder final : public YAML::EventHandler {
   YamlValue::Document& document_;
   YamlLimits limits_;
   std::map<YAML::anchor_t, Node*> anchors_;
-  std::vector<Node*> open_;  // lists and objects whose end has not come
-  std::string key_;          // of the value that comes next, in the innermost object
+  std::vector<Node*> open_;                            // lists and objects whose end has not come
+  std::vector<std::unordered_set<std::string>> seen_;  // the keys of each
+  std::string key_;                                    // of the value that comes next, in the innermost object
   bool has_key_ = false;
   std::vector<std::string> keys_;  // key_ and has_key_ of the objects around it
   std::vector<bool> had_key_;

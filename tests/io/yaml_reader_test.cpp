@@ -146,6 +146,14 @@ TEST(YamlReader, BoundsSizeDepthAndAliases) {
   EXPECT_CONTAINS(message_of([&] { YamlValue::read(path, {.bytes = 50}); }), "long.yaml");
 }
 
+// A recipe may hold as many keys as values are allowed: each is compared with all others in no time.
+TEST(YamlReader, ManyKeys) {
+  std::string text;
+  for (int i = 0; i < 200'000; ++i) text += "k" + std::to_string(i) + ": 1\n";
+  EXPECT_EQ(parse(text).members().size(), 200'000u);
+  EXPECT_CONTAINS(refused(text + "k7: 1\n"), "r.yaml:200001: has the key \"k7\" twice");
+}
+
 TEST(YamlReader, QuotedTextReadsBack) {
   for (const std::string text : {"plain", " he", "a \"b\" \\ c", "line\nbreak\ttab", "▁né 😀", "*", "\x01", ""})
     EXPECT_EQ(parse("a: " + yaml_quoted(text)).at("a", "").text(), text);
