@@ -155,7 +155,11 @@ class InMemory(MergeCase):
         self.assert_same_model(vitrine.load(out), model)
         self.assertTrue((self.scratch / "out.parts" / "mean" / "config.json").exists())
         vitrine.merge([second, first], out, force=True)
+        vitrine.merge([second, first], out, resume=True)  # nothing is left to do
         first["models"][0]["parameters"]["weight"] = 3  # another recipe: the mean that is there is not taken for it
+        with self.assert_says(vitrine.InputError, "out is there already"):
+            vitrine.merge([second, first], out, resume=True)
+        shutil.rmtree(out)
         with self.assert_says(vitrine.InputError, "out.parts/mean is there already"):
             vitrine.merge([second, first], out)
         for wrong, words in (([first, first], 'every merge has a "name"'), ([second, first, first], 'a second merge is called "mean"'),
@@ -183,6 +187,9 @@ class Directories(MergeCase):
         vitrine.merge(linear, out)
         with self.assert_says(vitrine.InputError, "is there already", "force"):
             vitrine.merge(linear, out)
+        self.assertEqual(vitrine.merge(linear, out, resume=True), str(out))  # it is whole
+        with self.assert_says(vitrine.InputError, "is there already"):
+            vitrine.merge(recipe("linear", "ft1", "ft2", weight=[0, 1]), out, resume=True)
         vitrine.merge(recipe("linear", "ft1", "ft2", weight=[0, 1]), str(out), force=True)
         self.assert_same_model(vitrine.load(out), vitrine.load(LLAMA / "ft2"))
 
