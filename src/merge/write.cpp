@@ -279,7 +279,8 @@ void refuse_around_inputs(const MergePlan& plan, const fs::path& path) {
     for (const std::string& file : weight_files(*input)) {
       const fs::path folder = fs::weakly_canonical(fs::absolute(file), error).parent_path();
       const auto [end, rest] = std::mismatch(place.begin(), place.end(), folder.begin(), folder.end());
-      if (end == place.end() && rest != folder.end())
+      const bool its_own = rest == folder.end() && fs::is_directory(input->reference().path, error);
+      if (end == place.end() && !its_own)
         throw InputError(path.string() + " cannot be replaced: " + input->name() + ", which is merged, lies in it (" + file +
                          "); name another directory");
     }

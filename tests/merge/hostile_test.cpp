@@ -245,6 +245,11 @@ TEST_F(HostileMerge, WhereAResultCannotGo) {
   EXPECT_CONTAINS(refusal(scratch_ / "models/."), "cannot be replaced");
   EXPECT_CONTAINS(refusal(scratch_.link("link", scratch_ / "models") + "/../models"), "cannot be replaced");
   EXPECT_EQ(read_file(scratch_ / "models/notes"), "kept");
+  fs::create_directories(scratch_ / "files");
+  fs::copy_file(std::string(VITRINE_GOLDEN) + "/gguf/llama.gguf", scratch_ / "files/llama.gguf");
+  const MergePlan of_file = plan_of(linear({scratch_ / "files/llama.gguf"}));
+  EXPECT_CONTAINS(message_of<InputError>([&] { write_merge(of_file, {}, scratch_ / "files", pool, {.replace = true}); }),
+                  "cannot be replaced: " + scratch_ / "files/llama.gguf");
   for (const auto& entry : fs::recursive_directory_iterator(scratch_.path()))
     EXPECT_EQ(entry.path().string().find(".merging"), std::string::npos) << entry.path();
   // An input itself may be replaced: its weights stay mapped until the result is whole.
