@@ -139,6 +139,7 @@ class YamlBuilder final : public YAML::EventHandler {
     if (expects_key()) {
       key_ = value;
       has_key_ = true;
+      if (value == "<<" && tag != "!") merges_.back() = true;
       if (!seen_.back().insert(value).second)
         fail_at(document_.path, mark.line + 1, "has the key \"" + value + "\" twice in one object; remove one of them");
       return;
@@ -189,13 +190,16 @@ class YamlBuilder final : public YAML::EventHandler {
     had_key_.push_back(std::exchange(has_key_, false));
     open_.push_back(&node);
     seen_.emplace_back();
+    merges_.push_back(false);
     check_depth(1, node.line);
   }
   void end() {
     Node* node = open_.back();
     node->complete = true;
     open_.pop_back();
+    if (merges_.back()) merge_keys(*node, seen_.back());
     seen_.pop_back();
+    merges_.pop_back();
     key_ = std::move(keys_.back());
     has_key_ = had_key_.back();
     keys_.pop_back();
@@ -220,6 +224,28 @@ class YamlBuilder final : public YAML::EventHandler {
     parent->height = std::max(parent->height, node->height + 1);
     has_key_ = false;
   }
+  // YAML 1.1's merge key: what "<<" refers to, an object or a list of them, gives the keys that the object itself lacks; of a
+  // list the first that has a key counts.
+  void merge_keys(Node& node, std::unordered_set<std::string>& seen) const {
+    std::vector<std::pair<std::string, const Node*>> inherited, own;
+    const auto inherit = [&](const Node& from, int line) {
+      if (from.kind != Node::Kind::object)
+        fail_at(document_.path, line, "has a \"<<\" that is no object; expected one, or a list of objects");
+      for (const auto& child : from.children)
+        if (seen.insert(child.first).second) inherited.push_back(child);
+    };
+    for (const auto& [key, child] : node.children) {
+      if (key != "<<") {
+        own.emplace_back(key, child);
+      } else if (child->kind == Node::Kind::list) {
+        for (const auto& [none, one] : child->children) inherit(*one, child->line);
+      } else {
+        inherit(*child, child->line);
+      }
+    }
+    node.children = std::move(inherited);
+    node.children.insert(node.children.end(), own.begin(), own.end());
+  }
   void check_depth(int height, int line) const {
     if (static_cast<int>(open_.size()) + height > limits_.depth + 1)
       fail_at(document_.path, line, "nests deeper than " + std::to_string(limits_.depth) + " levels");
@@ -230,6 +256,7 @@ class YamlBuilder final : public YAML::EventHandler {
   std::map<YAML::anchor_t, Node*> anchors_;
   std::vector<Node*> open_;                            // lists and objects whose end has not come
   std::vector<std::unordered_set<std::string>> seen_;  // the keys of each
+  std::vector<bool> merges_;                           // whether "<<" is one of them
   std::string key_;                                    // of the value that comes next, in the innermost object
   bool has_key_ = false;
   std::vector<std::string> keys_;  // key_ and has_key_ of the objects around it

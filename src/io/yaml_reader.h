@@ -20,7 +20,7 @@ struct YamlLimits {
 
 /// One value of a document: a scalar, a list, an object of named values, or nothing (null). Cheap to copy; copies keep the
 /// document alive. YAML 1.2's core schema: null, ~ and an empty value are null; true and false are flags; what is in quotes is
-/// always text. Tags and several documents in one file are refused, as is a key that appears twice.
+/// always text. Tags and several documents in one file are refused, as is a key that appears twice. "<<" is YAML 1.1's merge key.
 ///
 /// Every error is a FileError: "<file>:<line>: "<field>" is <found>; expected …". Fields read "interventions[2].head".
 class YamlValue {

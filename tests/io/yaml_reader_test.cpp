@@ -63,6 +63,25 @@ TEST(YamlReader, AnchorsAreTheSameValueAgain) {
   EXPECT_EQ(root.at("b", "").items()[1].whole(0, 9), 2);
 }
 
+// PyYAML, which mergekit reads recipes with, knows YAML 1.1's merge key.
+TEST(YamlReader, MergeKeysGiveWhatAnObjectLacks) {
+  const YamlValue all = YamlValue::parse(
+      "base: &b {x: 1, y: 2}\nmore: &m {y: 3, z: 4}\n"
+      "one: {<<: *b, y: 5}\ntwo: {<<: [*b, *m]}\nthree: {<<: {w: 6}}\nfour: {\"<<\": 7}\n",
+      "r.yaml");
+  const auto keys = [&](const char* name) {
+    std::string text;
+    for (const auto& [key, value] : all.at(name, "").members()) text += key + value.text() + " ";
+    return text;
+  };
+  EXPECT_EQ(keys("one"), "x1 y5 ");
+  EXPECT_EQ(keys("two"), "x1 y2 z4 ");
+  EXPECT_EQ(keys("three"), "w6 ");
+  EXPECT_EQ(keys("four"), "<<7 ");  // in quotes it is a name like any other
+  for (const char* bad : {"a: {<<: 1}", "a: {<<: [1]}", "a:\n  <<: text\n"})
+    EXPECT_CONTAINS(message_of<FileError>([&] { YamlValue::parse(bad, "r.yaml"); }), "has a \"<<\" that is no object") << bad;
+}
+
 TEST(YamlReader, ErrorsNameFileLineFieldAndValue) {
   const YamlValue root = parse("a:\n  b: [1, x]\n  c: {}\n  d: " + std::string(200, 'y') + "\n");
   const YamlValue a = root.at("a", "");
