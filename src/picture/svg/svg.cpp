@@ -102,7 +102,7 @@ SvgScale scale_over(const std::vector<double>& values, double from, double to, b
   }
   const double pad = scale.high > scale.low ? 0.04 * (scale.high - scale.low) : std::max(0.5, std::abs(scale.low) / 2);
   if (!(with_zero && scale.low == 0)) scale.low -= pad;
-  if (!(with_zero && scale.high == 0)) scale.high += pad;
+  if (!(with_zero && scale.high == 0) || scale.low == 0) scale.high += pad;  // of nothing but zeros: upwards
   return scale;
 }
 
