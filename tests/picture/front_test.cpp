@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "picture/svg/svg.h"
 
@@ -31,6 +33,40 @@ TEST(Front, DrawsOnePointAtZero) {
     EXPECT_EQ(svg.find("nan"), std::string::npos) << svg;
     EXPECT_EQ(svg.find("inf"), std::string::npos) << svg;
   }
+}
+
+// The colours of a class, one for each scheme: #rrggbb.
+std::vector<std::string> colours_of(const std::string& svg, const std::string& name) {
+  std::vector<std::string> found;
+  const std::string rule = "." + name + "{--c:#";
+  for (size_t at = svg.find(rule); at != std::string::npos; at = svg.find(rule, at + 1))
+    found.push_back(svg.substr(at + rule.size(), 6));
+  return found;
+}
+
+double distance_of(const std::string& a, const std::string& b) {
+  double sum = 0;
+  for (size_t i = 0; i < 6; i += 2)
+    sum += std::pow(std::stoi(a.substr(i, 2), nullptr, 16) - std::stoi(b.substr(i, 2), nullptr, 16), 2);
+  return std::sqrt(sum);
+}
+
+TEST(Front, CurvesHaveColoursThatCanBeToldApart) {
+  FrontChart chart;
+  for (int i = 0; i < 5; ++i) chart.curves.push_back({"curve", {{1.0 + i, 2, ""}}});
+  const std::string svg = front_svg(chart);
+  std::vector<std::vector<std::string>> colours;
+  for (size_t at = svg.find("<circle class=\""); at != std::string::npos; at = svg.find("<circle class=\"", at + 1)) {
+    const size_t begin = svg.find('"', at) + 1;
+    colours.push_back(colours_of(svg, svg.substr(begin, svg.find('"', begin) - begin)));
+  }
+  ASSERT_EQ(colours.size(), 5u);
+  for (size_t a = 0; a < colours.size(); ++a)
+    for (size_t b = 0; b < a; ++b) {
+      ASSERT_EQ(colours[a].size(), 2u);  // on light and on dark
+      for (size_t scheme = 0; scheme < 2; ++scheme)
+        EXPECT_GT(distance_of(colours[a][scheme], colours[b][scheme]), 50) << a << " " << b;
+    }
 }
 
 }  // namespace

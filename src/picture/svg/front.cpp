@@ -7,7 +7,7 @@
 namespace vitrine {
 namespace {
 
-constexpr const char* kCurveColours[] = {"accent", "accent2", "s11", "d2", "muted"};
+constexpr const char* kCurveColours[] = {"accent", "accent2", "s8", "d4", "muted"};
 
 const char* colour_of(int curve) {
   return curve < 0 ? "ink" : kCurveColours[static_cast<size_t>(curve) % std::size(kCurveColours)];
