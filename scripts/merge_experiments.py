@@ -3,29 +3,33 @@
 
 usage: merge_experiments.py BUILD_DIR FOLDER [STEP...]
 
-FOLDER is made and takes 1.5 GB. Steps, in this order, all of them if none is named:
-  data      two parts of the corpus that differ (fairy tales; stories without kings and fairies), and the held-out text
+FOLDER is made and takes 2 GB. Steps, in this order, all of them if none is named:
+  data      two parts of the corpus that differ (fairy tales; stories without kings and fairies), and the held-out documents
   children  one child of models/tales9m from each part, by `vitrine train`
-  methods   a merge by each method, scored on the held-out text: table.md
-  sweep     LITI from the model over the SLERP of its children: liti.svg
-  warp      three rounds: warp/front.svg. Interrupted or not, it goes on where it was
-Needs zstd. Every step goes on where it was interrupted.
+  methods   a merge of the two children by each method
+  sweep     LITI from the model over the SLERP of its children: liti.svg, liti.md
+  warp      three rounds: warp/front.svg, warp.md
+  table     every model scored on every held-out document: scores.json, table.md
+Needs zstd. Every step goes on where it was interrupted, and keeps what is there: use another FOLDER after changing this file.
 """
-import json, math, pathlib, random, re, subprocess, sys
+import json, math, os, pathlib, random, re, subprocess, sys, time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BASE = ROOT / "models/tales9m"
 BETWEEN = "<|endoftext|>"
 OF_TALES = re.compile(r"\b(king|queen|princess|prince|witch|fairy|giant|dragon|castle|palace|wolf|fox)s?\b")
-TRAIN = """
-  sequence_length: 256
-  batch: {batch}
-  steps: {steps}
-  optimiser: {{lr: {lr}, betas: [0.9, 0.97], weight_decay: 0.1}}
-  schedule: {{warmup: 20, decay: linear, minimum: 0}}
+KINDS = ("tales", "stories")
+STEPS, ROUNDS, RATE = 300, 3, "1e-4"
+HELD_OUT = 3600  # characters of each document, about 1,000 tokens: the context
+TRAIN = f"""
+  sequence_length: 512
+  batch: 4
+  steps: {{steps}}
+  optimiser: {{{{lr: {RATE}, betas: [0.9, 0.97], weight_decay: 0.1}}}}
+  schedule: {{{{warmup: 20, decay: linear, minimum: 0}}}}
+  checkpoint: {{{{every: 50, keep: 1}}}}
   compute: bf16
 """
-STEPS, WARP_STEPS, RATE, HELD_OUT = 400, 60, "3e-4", 60_000  # HELD_OUT: characters of each kind
 
 vitrine = None  # the program
 folder = None
@@ -36,7 +40,25 @@ def run(*words, **options):
 
 
 def as_json(*words):
-    return json.loads(run(*words, "--json", stdout=subprocess.PIPE).stdout)
+    return json.loads(run(*words, "--json", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)
+
+
+def write(name, text):
+    """Whole or not at all."""
+    (folder / f"{name}.part").write_text(text)
+    (folder / f"{name}.part").rename(folder / name)
+
+
+def stored(name):
+    """What an earlier run has measured."""
+    file = folder / name
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def table(name, head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    write(name, "".join("| " + " | ".join(line) + " |\n" for line in lines))
+    print((folder / name).read_text())
 
 
 def sections(name):
@@ -44,55 +66,42 @@ def sections(name):
     return [section.strip() for section in text.split(BETWEEN) if section.strip()]
 
 
-def share_of_tales(section):
-    """Words of fairy tales in a thousand."""
-    return 1000 * len(OF_TALES.findall(section.lower())) / len(section.split())
+def parts(of):
+    """Sections that are full of the words of fairy tales, and those that have none."""
+    shares = [(1000 * len(OF_TALES.findall(section.lower())) / len(section.split()), section) for section in of]
+    return {"tales": [x for share, x in shares if share >= 6], "stories": [x for share, x in shares if share == 0]}
+
+
+def documents():
+    """Names of the held-out documents of each kind."""
+    return {kind: sorted(file.name for file in folder.glob(f"held-out-{kind}-*.txt")) for kind in KINDS}
 
 
 def step_data():
-    parts = {"tales": [], "stories": []}
-    for section in sections("tales_train.txt.zst"):
-        share = share_of_tales(section)
-        if share >= 6:
-            parts["tales"].append(section)
-        elif share == 0:
-            parts["stories"].append(section)
-    for name, kept in parts.items():
-        (folder / f"{name}.txt").write_text(f"\n{BETWEEN}\n".join(kept))
-        run("data", f"{name}.txt", "--document", BETWEEN, "--tokenizer", BASE, "--out", f"tokens-{name}")
-        print(name, len(kept), "sections,", sum(map(len, kept)), "characters")
-    held = sections("tales_valid.txt.zst")
-    random.Random(1).shuffle(held)
-    samples = {"tales": [x for x in held if share_of_tales(x) >= 6], "stories": [x for x in held if share_of_tales(x) == 0]}
-    for name, kept in samples.items():
-        (folder / f"held-out-{name}.txt").write_text("\n\n".join(kept)[:HELD_OUT])
-    (folder / "held-out.txt").write_text("\n\n".join((folder / f"held-out-{name}.txt").read_text() for name in samples))
+    held = parts(sections("tales_valid.txt.zst"))
+    count = min(map(len, held.values()))
+    samples = {}
+    for kind in KINDS:
+        random.Random(1).shuffle(held[kind])
+        samples[kind] = [x if len(x) <= HELD_OUT else x[:HELD_OUT].rsplit(None, 1)[0] for x in held[kind][:count]]
+        for i, text in enumerate(samples[kind]):
+            write(f"held-out-{kind}-{i:02}.txt", text)
+        write(f"held-out-{kind}.txt", "\n\n".join(samples[kind]))
+        print("held out:", kind, count, "of", len(held[kind]), "sections,", sum(map(len, samples[kind])), "characters")
+    write("held-out-both.txt", "\n\n".join(text for kind in KINDS for text in samples[kind]))
+    if all((folder / f"tokens-{kind}").exists() for kind in KINDS):
+        return
+    for kind, kept in parts(sections("tales_train.txt.zst")).items():
+        write(f"{kind}.txt", f"\n{BETWEEN}\n".join(kept))
+        print("training:", kind, len(kept), "sections,", sum(map(len, kept)), "characters")
+        run("data", f"{kind}.txt", "--document", BETWEEN, "--tokenizer", BASE, "--out", f"tokens-{kind}")
 
 
 def step_children():
-    for seed, name in enumerate(("tales", "stories"), 1):
-        keys = re.sub(r"^  ", "", TRAIN.format(steps=STEPS, batch=8, lr=RATE), flags=re.M)
-        (folder / f"{name}.yaml").write_text(
-            f"model: {BASE}\ndata: {{train: tokens-{name}/train}}\nseed: {seed}\nout: child-{name}{keys}")
-        run("train", f"{name}.yaml", "--resume")
-
-
-KINDS = ("tales", "stories")
-
-
-def losses(file, sweep):
-    """Loss and tokens of what a recipe makes, for each kind of text."""
-    found = []
-    for kind in KINDS:
-        swept = as_json("merge", file, "--sweep", sweep, "--text", f"held-out-{kind}.txt")
-        found.append((swept["points"][0]["loss"], swept["tokens"]))
-    return found
-
-
-def of_model(model):
-    """Of a model as it is: a merge of itself alone."""
-    (folder / "alone.yml").write_text(f"merge_method: passthrough\nmodels: [{{model: {model}}}]\n")
-    return losses("alone.yml", "scale=1")
+    keys = re.sub(r"^  ", "", TRAIN.format(steps=STEPS), flags=re.M)
+    for seed, kind in enumerate(KINDS, 1):
+        write(f"{kind}.yaml", f"model: {BASE}\ndata: {{train: tokens-{kind}/train}}\nseed: {seed}\nout: child-{kind}{keys}")
+        run("train", f"{kind}.yaml", "--resume")
 
 
 # Of each method: the parameters of each model (the other one's are the same) and of the merge.
@@ -125,6 +134,7 @@ A, B = "child-tales/last", "child-stories/last"
 
 
 def recipe(method):
+    """The recipe and its parameters in words."""
     own, shared = METHODS[method]
     base, models = BASE, [A, B]
     if method in ("linear", "karcher", "ema", "passthrough"):
@@ -134,69 +144,45 @@ def recipe(method):
     if method == "passthrough":
         models = [A]
     if method == "liti":  # from the model to its children's SLERP
-        models = ["slerp"]
-    words = lambda values: "{" + ", ".join(f"{key}: {value}" for key, value in values.items()) + "}"
+        models = ["merged-slerp_task_vectors"]
+    words = lambda values: ", ".join(f"{key}: {value}" for key, value in values.items())
     lines = [f"merge_method: {method}"] + ([f"base_model: {base}"] if base else []) + ["models:"]
     for model in models:
         lines.append(f"  - model: {model}")
         if own:
-            lines.append(f"    parameters: {words(own)}")
+            lines.append(f"    parameters: {{{words(own)}}}")
     if shared:
-        lines.append(f"parameters: {words(shared)}")
-    return "\n".join(lines + ["dtype: float32", ""]), words({**own, **shared}) if own or shared else ""
-
-
-# A parameter with its default or the recipe's value, so that a sweep of one value scores the merge without writing it.
-HARMLESS = {"karcher": "max_iter=10", "model_stock": "filter_wise=0", "ram": "epsilon=1e-5", "ramplus_tl": "r=0.1", "passthrough": "scale=1"}
-
-
-def merged(method, out):
-    if not (folder / out / "config.json").exists():
-        (folder / f"{method}.yml").write_text(recipe(method)[0])
-        run("merge", f"{method}.yml", out, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return out
-
-
-def of_method(method):
-    own, shared = METHODS[method]
-    if method == "arcee_fusion":  # has no parameter
-        return of_model(merged(method, "fusion"))
-    (folder / f"{method}.yml").write_text(recipe(method)[0])
-    return losses(f"{method}.yml", HARMLESS.get(method) or "{}={}".format(*next(iter({**shared, **own}.items()))))
+        lines.append(f"parameters: {{{words(shared)}}}")
+    return "\n".join(lines + ["dtype: float32", ""]), words({**own, **shared})
 
 
 def step_methods():
-    merged("slerp_task_vectors", "slerp")
-    file = folder / "methods.json"
-    done = json.loads(file.read_text()) if file.exists() else {}
-    parents = {"the model that ships": BASE, "child of the tales": A, "child of the stories": B}
-    for name in [*parents, *METHODS]:
-        if name not in done:
-            done[name] = of_model(parents[name]) if name in parents else of_method(name)
-            file.write_text(json.dumps(done))
-            print(name, done[name], flush=True)
-    both = lambda scores: sum(loss * tokens for loss, tokens in scores) / sum(tokens for _, tokens in scores)
-    rows = ["| model or method | parameters | both | tales | stories |", "| --- | --- | --- | --- | --- |"]
-    for name in [*parents, *sorted(METHODS, key=lambda method: both(done[method]))]:
-        what = f"**{name}**" if name in parents else f"`{name}`"
-        values = [both(done[name])] + [loss for loss, _ in done[name]]
-        rows.append(f"| {what} | {'' if name in parents else recipe(name)[1].strip('{}')} | " +
-                    " | ".join(f"{math.exp(loss):.3f}" for loss in values) + " |")
-    (folder / "table.md").write_text("\n".join(rows) + "\n")
-    print("\n".join(rows))
+    for method in METHODS:
+        if not (folder / f"merged-{method}/config.json").exists():
+            write(f"{method}.yml", recipe(method)[0])
+            run("merge", f"{method}.yml", f"merged-{method}", stdout=subprocess.DEVNULL)
 
 
 def step_sweep():
-    merged("slerp_task_vectors", "slerp")
-    (folder / "liti.yml").write_text(recipe("liti")[0])
-    etas = ",".join(str(i / 8) for i in range(13))
-    run("merge", "liti.yml", "--sweep", f"eta={etas}", "--text", "held-out.txt", "--svg", "liti.svg")
+    etas = [i / 4 for i in range(7)]
+    values = "eta=" + ",".join(map(str, etas))
+    swept = stored("sweep.json")
+    for kind in ("both", *KINDS):
+        if kind not in swept:
+            picture = ("--svg", "liti.svg") if kind == "both" else ()
+            swept[kind] = as_json("merge", "liti.yml", "--sweep", values, "--text", f"held-out-{kind}.txt", *picture)
+            write("sweep.json", json.dumps(swept))
+        print(kind, swept[kind]["tokens"], "tokens", flush=True)
+    points = {kind: sweep["points"] for kind, sweep in swept.items()}
+    rows = [[f"{eta:g}", *(f"{points[kind][i]['perplexity']:.3f}" for kind in points), f"{points['both'][i]['distance']:.2f}"]
+            for i, eta in enumerate(etas)]
+    table("liti.md", ["eta", *points, "distance"], rows)
 
 
 def step_warp():
-    (folder / "warp.yaml").write_text(f"""model: {BASE}
-rounds: 3
-train:{TRAIN.format(steps=WARP_STEPS, batch=4, lr=RATE)}  ema: 0.99
+    write("warp.yaml", f"""model: {BASE}
+rounds: {ROUNDS}
+train:{TRAIN.format(steps=STEPS // ROUNDS)}  ema: 0.99
   kl_to: ema
   kl_weight: 0.1
 children:
@@ -205,10 +191,82 @@ children:
 liti:
   etas: [0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1]
   next: 0.5
-evaluate: {{text: held-out.txt, window: 1024}}
+write: [1]
+evaluate: {{text: held-out-both.txt, window: 1024}}
 out: warp
 """)
     run("warp", "warp.yaml", "--resume")
+    rounds = json.loads((folder / "warp/warp.json").read_text())["rounds"]
+    cell = lambda point: f"{point['perplexity']:.3f} ({point['distance']:.2f})"
+    rows = [[f"child of the {kind}", *(cell(r["children"][i]) for r in rounds)] for i, kind in enumerate(KINDS)]
+    rows += [[f"eta {point['eta']:g}", *(cell(r["etas"][i]) for r in rounds)] for i, point in enumerate(rounds[0]["etas"])]
+    table("warp.md", ["model", *(f"round {i + 1}" for i in range(ROUNDS))], rows)
+
+
+def scored(models):
+    """Loss and tokens of each model on each document."""
+    scores = stored("scores.json")
+    for name, model in models.items():
+        if name in scores:
+            continue
+        write("alone.yml", f"merge_method: passthrough\nmodels: [{{model: {model}}}]\n")  # a merge of itself alone
+        scores[name] = {}
+        for kind, files in documents().items():
+            swept = [as_json("merge", "alone.yml", "--sweep", "scale=1", "--text", file) for file in files]
+            scores[name][kind] = [(one["points"][0]["loss"], one["tokens"]) for one in swept]
+        write("scores.json", json.dumps(scores))
+        print(name, f"{loss(scores[name]):.4f}", flush=True)
+    return {name: scores[name] for name in models}
+
+
+def distance(model):
+    """From the model that ships, over all weights: a by-product of a sweep."""
+    if model == BASE:
+        return 0
+    write("distance.yml", f"merge_method: liti\nbase_model: {BASE}\nmodels: [{{model: {model}}}]\n")
+    return as_json("merge", "distance.yml", "--sweep", "eta=1", "--text", documents()["tales"][0])["points"][0]["distance"]
+
+
+def loss(score, kinds=KINDS):
+    """Nats a token."""
+    every = [document for kind in kinds for document in score[kind]]
+    return sum(one * tokens for one, tokens in every) / sum(tokens for _, tokens in every)
+
+
+def difference(score, other, kinds=KINDS):
+    """In nats a token, and its standard error from the differences on each document, of each kind by itself."""
+    every = sum(tokens for kind in kinds for _, tokens in score[kind])
+    variance = 0
+    for kind in kinds:
+        pairs = [(a - b, tokens) for (a, tokens), (b, _) in zip(score[kind], other[kind])]
+        mean = sum(d * tokens for d, tokens in pairs) / sum(tokens for _, tokens in pairs)
+        variance += sum((tokens * (d - mean)) ** 2 for d, tokens in pairs) * len(pairs) / (len(pairs) - 1)
+    return loss(score, kinds) - loss(other, kinds), math.sqrt(variance) / every
+
+
+def step_table():
+    shipped, *children = parents = {"the model that ships": BASE, "child of the tales": A, "child of the stories": B}
+    beside = {f"WARP, round {ROUNDS}, eta {eta}": f"warp/round-{ROUNDS}/liti-{eta}" for eta in ("0.5", "1")}
+    models = {**parents, **{method: f"merged-{method}" for method in METHODS}, **beside}
+    scores = scored(models)
+
+    def against(name, other, kinds=KINDS):
+        return "0" if name == other else "{:+.4f} ± {:.4f}".format(*difference(scores[name], scores[other], kinds))
+
+    best = lambda names, kinds=KINDS: min(names, key=lambda name: loss(scores[name], kinds))
+    rows = []
+    for name in [*parents, *sorted(METHODS, key=lambda method: loss(scores[method])), *beside]:
+        cells = [f"`{name}`", recipe(name)[1]] if name in METHODS else [f"**{name}**", ""]
+        cells += [f"{math.exp(loss(scores[name], kinds)):.3f}" for kinds in (KINDS, ["tales"], ["stories"])]
+        rows.append([*cells, against(name, shipped), against(name, best(children)), f"{distance(models[name]):.2f}"])
+    head = ["model or method", "parameters", "both", *KINDS, f"against {shipped}", f"against the {best(children)}", "distance"]
+    table("table.md", head, rows)
+    for kind in KINDS:
+        print(kind, len(scores[shipped][kind]), "documents,", sum(tokens for _, tokens in scores[shipped][kind]), "tokens")
+    for kinds in (KINDS, ["tales"], ["stories"]):
+        merge = best(METHODS, kinds)
+        for other in parents:
+            print(f"{' and '.join(kinds)}: {merge} against {other}: {against(merge, other, kinds)} nats a token")
 
 
 def main():
@@ -218,11 +276,15 @@ def main():
     vitrine = pathlib.Path(sys.argv[1]).resolve() / "vitrine"
     folder = pathlib.Path(sys.argv[2]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    steps = {"data": step_data, "children": step_children, "methods": step_methods, "sweep": step_sweep, "warp": step_warp}
+    steps = {"data": step_data, "children": step_children, "methods": step_methods,
+             "sweep": step_sweep, "warp": step_warp, "table": step_table}
     for name in sys.argv[3:] or steps:
         if name not in steps:
             sys.exit(f"{name}: no such step; there are {', '.join(steps)}")
+        begin, cpu = time.monotonic(), os.times()
         steps[name]()
+        spent = sum(os.times()[:4]) - sum(cpu[:4])
+        print(f"{name}: {time.monotonic() - begin:.0f} s, {spent:.0f} s of processor time", flush=True)
 
 
 if __name__ == "__main__":
