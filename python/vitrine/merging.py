@@ -51,7 +51,7 @@ def merge(
                   in one recipe are a list of dicts. Paths of models are relative to the working directory
     out           the directory to make. It has its name when it is whole
     resume        go on where a merge to `out` that was stopped left off; nothing is to do if one of this recipe has finished
-    force         replace `out` if it is there
+    force         replace `out`, the directory of a model, and remove everything in it
     random_seed   of methods that prune at random
     out_shard_size  bytes of a weight file at most: a number, or "5B", "500M", "100k"; 0 is one file
     allow_missing   merge a tensor that some models lack from the others

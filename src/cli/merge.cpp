@@ -222,7 +222,7 @@ Action define_merge(CLI::App& app) {
       ->type_name("PAGE.html")
       ->check(not_empty());
   app.add_flag("--resume", o->resume, "Go on where a run that was stopped left off");
-  app.add_flag("--force", o->force, "Replace OUT if it is there");
+  app.add_flag("--force", o->force, "Replace OUT, the directory of a model, and remove everything in it");
   app.add_flag("--allow-missing", o->options.allow_missing, "Merge a tensor that some models lack from the others");
   app.add_flag("--allow-nan", o->options.allow_nan, "Do not refuse NaN and infinities");
   app.add_flag("--allow-crimes,!--no-allow-crimes", o->options.allow_crimes, "Merge models of different families");

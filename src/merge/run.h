@@ -55,17 +55,18 @@ void measure_merge(const MergePlan& plan, ThreadPool& pool, const MeasureMerge& 
 
 struct WriteOptions {
   bool resume = false;   // go on where a run that was killed stopped
-  bool replace = false;  // a directory that is there already
+  bool replace = false;  // a directory of a model that is there already, with all that is in it
 };
 
-/// Errors: InputError, as write_merge, for a directory that is there already or has no name of its own.
+/// Errors: InputError, as write_merge, for a directory that is there already or has no name of its own. A file, and a directory
+/// that holds other files and no model, are not replaced.
 void check_merge_directory(const std::string& directory, bool replace);
 
 /// Writes `directory` as a Hugging Face directory: under the name ".merging-<its name>" beside it until it is whole, then
 /// renamed. `companions`: the tokenizer's and other files. Returns how many tensors were there from before. Errors: as
 /// merge_tensors; InputError for a directory that is there already, that another process is writing, that has no name of its own
-/// (".", ".."), or that is to be replaced with inputs in it; UsageError if what is to be resumed was begun with another recipe or
-/// other inputs.
+/// (".", ".."), or that is to be replaced with inputs in it or without a model in it; UsageError if what is to be resumed was
+/// begun with another recipe or other inputs.
 size_t write_merge(const MergePlan& plan, const std::map<std::string, std::string>& companions, const std::string& directory,
                    ThreadPool& pool, const WriteOptions& options, const WatchMerge& watch = {}, const MeasureMerge& measure = {});
 

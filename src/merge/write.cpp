@@ -270,6 +270,32 @@ fs::path place_of(const std::string& directory) {
   return path;
 }
 
+// What is replaced is removed, and a slip of the keyboard must not cost other files: it is a model, what is left of one, or a
+// link, of which the link alone is removed. Errors: InputError.
+void refuse_foreign(const std::string& directory, const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(path, error);
+  if (fs::is_symlink(status)) return;
+  if (!fs::is_directory(status))
+    throw InputError(directory + " is there already, and is a file. --force replaces only the directory of a model; " +
+                     "name another place, or remove the file");
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "config.json" || name == "mergekit_config.yml" || name.ends_with(".safetensors")) return;
+    names.push_back(name);
+  }
+  if (error)
+    throw InputError(directory + " is there already, and cannot be read: " + error.message() + "; name another directory");
+  std::sort(names.begin(), names.end());
+  constexpr size_t kShown = 3;
+  std::string list;
+  for (size_t i = 0; i < std::min(kShown, names.size()); ++i) list += (i == 0 ? "" : ", ") + names[i];
+  throw InputError(directory + " is there already, and is not the directory of a model: it holds " + list +
+                   (names.size() > kShown ? ", …" : "") + ", and neither config.json, mergekit_config.yml nor a .safetensors " +
+                   "file. --force does not remove other files; name another directory, or empty this one");
+}
+
 // A directory that is to be replaced is removed with all that is in it (of a link, the link). A model's own directory may be
 // meant; one in which models lie is not.
 void refuse_around_inputs(const MergePlan& plan, const fs::path& path) {
@@ -332,8 +358,10 @@ class MemoryFile final : public ShardFiles {
 }  // namespace
 
 void check_merge_directory(const std::string& directory, bool replace) {
-  if (taken(place_of(directory)) && !replace)
-    throw InputError(directory + " is there already; name a new directory, or replace it with --force");
+  const fs::path path = place_of(directory);
+  if (!taken(path)) return;
+  refuse_foreign(directory, path);
+  if (!replace) throw InputError(directory + " is there already; name a new directory, or replace it with --force");
 }
 
 size_t write_merge(const MergePlan& plan, const std::map<std::string, std::string>& companions, const std::string& directory,

@@ -241,12 +241,14 @@ TEST_F(HostileMerge, WhereAResultCannotGo) {
   fs::current_path(before);
   // What lies beside the models would go with them.
   scratch_.write("models/notes", "kept");
+  scratch_.write("models/config.json", "{}");
   EXPECT_CONTAINS(refusal(scratch_ / "models"), "cannot be replaced: " + a + ", which is merged, lies in it");
   EXPECT_CONTAINS(refusal(scratch_ / "models/."), "cannot be replaced");
   EXPECT_CONTAINS(refusal(scratch_.link("link", scratch_ / "models") + "/../models"), "cannot be replaced");
   EXPECT_EQ(read_file(scratch_ / "models/notes"), "kept");
   fs::create_directories(scratch_ / "files");
   fs::copy_file(std::string(VITRINE_GOLDEN) + "/gguf/llama.gguf", scratch_ / "files/llama.gguf");
+  scratch_.write("files/config.json", "{}");
   const MergePlan of_file = plan_of(linear({scratch_ / "files/llama.gguf"}));
   EXPECT_CONTAINS(message_of<InputError>([&] { write_merge(of_file, {}, scratch_ / "files", pool, {.replace = true}); }),
                   "cannot be replaced: " + scratch_ / "files/llama.gguf");

@@ -100,10 +100,39 @@ TEST(WriteMerge, RefusesADirectoryThatIsThereUnlessTold) {
   ThreadPool pool(1);
   EXPECT_THROW(write_merge(plan, {}, out, pool, {}), InputError);
   EXPECT_EQ(read_file(out + "/mine"), "kept");
+  std::ofstream(out + "/config.json") << "{}";
   write_merge(plan, {}, out, pool, {.replace = true});
   EXPECT_FALSE(fs::exists(out + "/mine"));
   EXPECT_TRUE(fs::exists(out + "/model.safetensors"));
   EXPECT_EQ(std::distance(fs::directory_iterator(scratch.path()), fs::directory_iterator()), 1);
+}
+
+// --force replaces models, not other people's files.
+TEST(WriteMerge, ReplacesNoForeignFiles) {
+  const Scratch scratch;
+  const MergePlan plan = plan_of(two_models("linear", "parameters: {weight: 0.5}\n"));
+  ThreadPool pool(1);
+  const auto refusal = [&](const std::string& out) {
+    return message_of<InputError>([&] { write_merge(plan, {}, out, pool, {.replace = true}); });
+  };
+  const std::string out = scratch / "out", file = scratch.write("file", "kept");
+  for (const char* name : {"a.txt", "b.txt", "c.txt", "d.txt"}) scratch.write(std::string("out/") + name, "kept");
+  EXPECT_EQ(refusal(out + "/"),
+            out +
+                "/ is there already, and is not the directory of a model: it holds a.txt, b.txt, c.txt, …, and neither "
+                "config.json, mergekit_config.yml nor a .safetensors file. --force does not remove other files; name another "
+                "directory, or empty this one");
+  EXPECT_EQ(refusal(file), file +
+                               " is there already, and is a file. --force replaces only the directory of a model; name another "
+                               "place, or remove the file");
+  EXPECT_EQ(read_file(out + "/d.txt"), "kept");
+  EXPECT_EQ(read_file(file), "kept");
+  for (const char* name : {"config.json", "mergekit_config.yml", "adapter_model.safetensors"}) {
+    const std::string model = scratch / (std::string("of-") + name);
+    scratch.write(std::string("of-") + name + "/" + name, "{}");
+    write_merge(plan, {}, model, pool, {.replace = true});
+    EXPECT_TRUE(fs::exists(model + "/model.safetensors"));
+  }
 }
 
 TEST(WriteMerge, AnEmptyDirectoryMayBeThere) {
