@@ -11,8 +11,10 @@
 #include "base/nearest.h"
 #include "base/plural.h"
 #include "engine/model_tokenizer.h"
+#include "io/file_checks.h"
 #include "merge/parameters.h"
 #include "model/config_file.h"
+#include "model/from_gguf.h"
 
 namespace vitrine {
 namespace {
@@ -90,6 +92,24 @@ class Planner {
     }
   }
 
+  // The model whose tokenizer the result gets, if it is none of those that are merged. It needs no weights.
+  std::optional<TokenizerInput> other_tokenizer() const {
+    const ModelReference& model = recipe_.tokenizer->model;
+    if (recipe_.tokenizer->source != TokenizerRecipe::Source::model ||
+        std::any_of(plan_.inputs.begin(), plan_.inputs.end(), [&](const auto& input) { return input->reference() == model; }))
+      return {};
+    ModelFiles files;
+    try {
+      files.directory = locate_model(model.path);
+    } catch (const FileError& error) {
+      throw UsageError(recipe_.tokenizer->where + ": expected union, base or a model. " + error.what());
+    }
+    if (!is_folder(files.directory) || present(files.directory + "/config.json")) files = resolve_model(files.directory);
+    Companions companions =
+        files.kind == ModelFiles::Kind::gguf ? companions_of(as_huggingface(open_model(std::move(files)))) : companions_in(files);
+    return TokenizerInput{{model.path, ""}, std::move(companions), std::numeric_limits<int32_t>::max()};
+  }
+
   void plan_vocabulary() {
     if (!recipe_.tokenizer) return;
     std::vector<TokenizerInput> vocabularies;
@@ -101,7 +121,9 @@ class Planner {
       Companions files = model->opened() != nullptr ? companions_of(*model->opened()) : companions_in(model->files());
       vocabularies.push_back({model->reference(), std::move(files), embedding->shape.front()});
     }
-    plan_.tokens = plan_tokens(*recipe_.tokenizer, vocabularies, recipe_.base_model ? std::optional(plan_.donor) : std::nullopt);
+    const std::optional<TokenizerInput> other = other_tokenizer();
+    plan_.tokens = plan_tokens(*recipe_.tokenizer, vocabularies, recipe_.base_model ? std::optional(plan_.donor) : std::nullopt,
+                               other ? &*other : nullptr);
     if (plan_.tokens->tokens.empty())
       throw UsageError(recipe_.tokenizer->where + ": the result would have no token. The embedding of " +
                        plan_.inputs[plan_.donor]->name() + " is " +
@@ -548,6 +570,7 @@ uint64_t MergePlan::bytes_written() const {
 MergePlan plan_merge(const MergeRecipe& recipe, const MergeOptions& options) {
   MergePlan plan;
   plan.recipe = recipe;
+  join_models(plan.recipe);
   plan.options = options;
   plan.method = &find_merge_method(recipe.method, recipe.where);
   Planner(plan).run();

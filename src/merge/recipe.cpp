@@ -1,6 +1,7 @@
 #include "merge/recipe.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "base/error.h"
@@ -317,6 +318,15 @@ MergeRecipe read_recipe(const YamlValue& document, const std::string& path) {
   return recipe;
 }
 
+// Where a model lies, however it is written. An id in the cache stays as it is.
+std::string meant_place(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path place = std::filesystem::canonical(path, error);
+  if (error) place = std::filesystem::path(path).lexically_normal();
+  if (!place.has_filename() && place.has_parent_path()) place = place.parent_path();
+  return place.string();
+}
+
 // The document of several whose value begins at line `first`: up to the next "---", without the one that it may stand behind.
 std::string lines_of(const std::string& text, int first) {
   std::string part;
@@ -356,6 +366,32 @@ std::vector<ModelReference> MergeRecipe::models() const {
     }
   if (base_model) add(*base_model);
   return found;
+}
+
+void for_each_model(MergeRecipe& recipe, const std::function<void(ModelReference&)>& visit) {
+  for (ModuleRecipe& module : recipe.modules)
+    for (OutputSlice& slice : module.slices) {
+      for (SliceSource& source : slice.sources) visit(source.model);
+      if (slice.base_model) visit(*slice.base_model);
+    }
+  if (recipe.base_model) visit(*recipe.base_model);
+  if (!recipe.tokenizer) return;
+  if (recipe.tokenizer->source == TokenizerRecipe::Source::model) visit(recipe.tokenizer->model);
+  for (auto& [token, rule] : recipe.tokenizer->tokens)
+    if (rule.kind == TokenRule::Kind::model || rule.kind == TokenRule::Kind::model_token) visit(rule.model);
+}
+
+void join_models(MergeRecipe& recipe) {
+  std::map<std::string, std::string> names;  // by the place that they mean
+  const auto join = [&](std::string& path) {
+    if (!path.empty()) path = names.emplace(meant_place(path), path).first->second;
+  };
+  for_each_model(recipe, [&](ModelReference& model) {
+    join(model.path);
+    join(model.adapter);
+  });
+  for (const ModuleRecipe& module : recipe.modules)
+    for (const OutputSlice& slice : module.slices) refuse_twice(slice.sources);
 }
 
 std::vector<MergeRecipe> parse_merge_recipes(const std::string& text, const std::string& where) {

@@ -1,6 +1,7 @@
 #pragma once
 // A merge as it is written down: mergekit's YAML (docs/merge.md), typed and checked, before any weight file is opened.
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -98,6 +99,13 @@ struct MergeRecipe {
   /// Every model it names, once each, in the order of the text; the base model where it is named first.
   std::vector<ModelReference> models() const;
 };
+
+/// Calls `visit` for each model that the recipe names, wherever it stands; a model may come several times.
+void for_each_model(MergeRecipe& recipe, const std::function<void(ModelReference&)>& visit);
+
+/// Gives a model that is named in several ways ("m/qwen", "./m/qwen/", a link to it) the name that comes first. Errors:
+/// InputError if this makes two sources of a slice one.
+void join_models(MergeRecipe& recipe);
 
 /// Reads a recipe file of one or more documents. Errors: FileError with file, line and field.
 std::vector<MergeRecipe> read_merge_recipes(const std::string& path);

@@ -15,19 +15,18 @@ namespace fs = std::filesystem;
 
 // A recipe whose models by name of another document are that document's directory.
 void rename_models(MergeRecipe& recipe, const std::map<std::string, std::string>& directories) {
-  const auto rename = [&](ModelReference& model) {
+  for_each_model(recipe, [&](ModelReference& model) {
     if (const auto found = directories.find(model.path); found != directories.end()) model.path = found->second;
-  };
-  for (ModuleRecipe& module : recipe.modules)
-    for (OutputSlice& slice : module.slices) {
-      for (SliceSource& source : slice.sources) rename(source.model);
-      if (slice.base_model) rename(*slice.base_model);
-    }
-  if (recipe.base_model) rename(*recipe.base_model);
-  if (recipe.tokenizer) {
-    rename(recipe.tokenizer->model);
-    for (auto& [token, rule] : recipe.tokenizer->tokens) rename(rule.model);
-  }
+  });
+}
+
+// The models that must be there: those that are merged, and the one that gives the tokenizer.
+std::vector<ModelReference> models_needed(const MergeRecipe& recipe) {
+  std::vector<ModelReference> models = recipe.models();
+  if (recipe.tokenizer && recipe.tokenizer->source == TokenizerRecipe::Source::model)
+    if (std::find(models.begin(), models.end(), recipe.tokenizer->model) == models.end())
+      models.push_back(recipe.tokenizer->model);
+  return models;
 }
 
 // The documents in an order in which each comes after those that it names.
@@ -39,7 +38,7 @@ std::vector<size_t> in_order(const std::vector<MergeRecipe>& recipes) {
     if (state[i] == 1)
       throw UsageError(recipes[i].path + ": the merge \"" + recipes[i].name + "\" needs its own result; break the circle");
     state[i] = 1;
-    for (const ModelReference& model : recipes[i].models())
+    for (const ModelReference& model : models_needed(recipes[i]))
       for (size_t j = 0; j < recipes.size(); ++j)
         if (!recipes[j].name.empty() && recipes[j].name == model.path) visit(j);
     state[i] = 2;
@@ -90,7 +89,7 @@ std::vector<MergeStep> merge_steps(std::vector<MergeRecipe> recipes, const std::
   for (const size_t i : in_order(recipes)) {
     MergeStep& step = steps.emplace_back(MergeStep{recipes[i], out, {}, recipes[i].name.empty()});
     if (!step.is_wanted) step.directory = directories.at(recipes[i].name);
-    for (const ModelReference& model : step.recipe.models())
+    for (const ModelReference& model : models_needed(step.recipe))
       if (const auto found = directories.find(model.path); found != directories.end()) step.needs.push_back(found->second);
     rename_models(step.recipe, directories);
   }

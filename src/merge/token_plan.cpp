@@ -33,15 +33,16 @@ std::string tokens_text(size_t n) { return n == 1 ? "1 token" : fmt::format("{} 
 
 class TokenPlanner {
  public:
-  TokenPlanner(const TokenizerRecipe& recipe, const std::vector<TokenizerInput>& inputs, std::optional<size_t> base)
-      : recipe_(recipe), inputs_(inputs), base_(base), first_(base.value_or(0)) {}
+  TokenPlanner(const TokenizerRecipe& recipe, const std::vector<TokenizerInput>& inputs, std::optional<size_t> base,
+               const TokenizerInput* other)
+      : recipe_(recipe), inputs_(inputs), base_(base), first_(base.value_or(0)), other_(other) {}
 
   TokenPlan plan() {
     for (const TokenizerInput& input : inputs_) vocabularies_.push_back(read_input_vocabulary(input));
-    require_vocabulary(first_);
+    require_vocabulary(vocabularies_[first_], inputs_[first_]);
     choose_source();
     list_tokens();
-    plan_.files = changed_tokenizer(inputs_[source_].files, *vocabularies_[source_], end_, fresh_);
+    plan_.files = changed_tokenizer(source_->files, *source_vocabulary_, end_, fresh_);
     count_rows();
     find_own_rows();
     find_defaults();
@@ -75,9 +76,9 @@ class TokenPlanner {
     throw UsageError(fmt::format("{}: {} {}, which is none of the models that are merged; expected one of {}", where, what,
                                  model.text(), all_names()));
   }
-  void require_vocabulary(size_t input) const {
-    if (!vocabularies_[input])
-      throw FileError(inputs_[input].model.path,
+  static void require_vocabulary(const std::optional<InputVocabulary>& vocabulary, const TokenizerInput& input) {
+    if (!vocabulary)
+      throw FileError(input.model.path,
                       "holds no tokenizer, and the result's is made of it; expected tokenizer.json, tokenizer.model, or "
                       "vocab.json and merges.txt. Name another base model, or another source of the tokenizer");
   }
@@ -93,23 +94,36 @@ class TokenPlanner {
 
   const TokenizerRecipe& recipe_;
   const std::vector<TokenizerInput>& inputs_;
-  std::optional<size_t> base_;  // whose rows are preferred
-  size_t first_;                // whose tokenizer is the base's
-  size_t source_ = 0;           // whose files become the result's
-  int64_t end_ = 0;             // tokens of these files from here on are left out
+  std::optional<size_t> base_;   // whose rows are preferred
+  size_t first_;                 // whose tokenizer is the base's
+  const TokenizerInput* other_;  // the source, if it is none of the inputs
   std::vector<std::optional<InputVocabulary>> vocabularies_;
+  std::optional<InputVocabulary> other_vocabulary_;
+  const TokenizerInput* source_ = nullptr;  // whose files become the result's
+  const InputVocabulary* source_vocabulary_ = nullptr;
+  int64_t end_ = 0;                // tokens of these files from here on are left out
   Vocabulary known_;               // the result's
   std::vector<AddedToken> fresh_;  // in the order of their ids, but for pieces that the source has
   TokenPlan plan_;
 };
 
 void TokenPlanner::choose_source() {
-  source_ = first_;
+  source_ = &inputs_[first_];
+  source_vocabulary_ = &*vocabularies_[first_];
   end_ = inputs_[first_].vocab_size;
   if (recipe_.source != TokenizerRecipe::Source::model) return;
-  source_ = find_input(recipe_.model, recipe_.where, "the tokenizer's source is");
-  require_vocabulary(source_);
   end_ = std::numeric_limits<int64_t>::max();
+  if (other_ != nullptr) {
+    other_vocabulary_ = read_input_vocabulary(*other_);
+    require_vocabulary(other_vocabulary_, *other_);
+    source_ = other_;
+    source_vocabulary_ = &*other_vocabulary_;
+    return;
+  }
+  const size_t input = find_input(recipe_.model, recipe_.where, "the tokenizer's source is");
+  require_vocabulary(vocabularies_[input], inputs_[input]);
+  source_ = &inputs_[input];
+  source_vocabulary_ = &*vocabularies_[input];
 }
 
 void TokenPlanner::append(AddedToken token) {
@@ -120,7 +134,7 @@ void TokenPlanner::append(AddedToken token) {
 }
 
 void TokenPlanner::list_tokens() {
-  const Vocabulary& pieces = vocabularies_[source_]->pieces;
+  const Vocabulary& pieces = source_vocabulary_->pieces;
   TokenNames beyond;
   size_t holes = 0;
   for (int32_t id = 0; id < pieces.size(); ++id) {
@@ -135,10 +149,11 @@ void TokenPlanner::list_tokens() {
     known_.add(plan_.tokens.back(), id);
   }
   if (beyond.count() > 0)
-    report("{}: {} without a row in its embedding of {}, left out: {}", name(source_), tokens_text(beyond.count()), end_,
+    report("{}: {} without a row in its embedding of {}, left out: {}", source_->model.text(), tokens_text(beyond.count()), end_,
            beyond.text());
   if (holes > 0)
-    report("{}: {} of its ids stand for no token; transformers may count the tokens behind them otherwise", name(source_), holes);
+    report("{}: {} of its ids stand for no token; transformers may count the tokens behind them otherwise", source_->model.text(),
+           holes);
   const size_t before = size();
   if (recipe_.source == TokenizerRecipe::Source::union_of_all) add_other_vocabularies();
   const size_t united = size();
@@ -146,7 +161,7 @@ void TokenPlanner::list_tokens() {
     if (token.empty()) throw UsageError(rule.where + ": a rule for the empty token; name the token that it is for");
     if (known_.find(token) < 0) append({.content = token, .normalized = true});
   }
-  report("the tokenizer of {}, {}{}{}", name(source_), tokens_text(before - holes),
+  report("the tokenizer of {}, {}{}{}", source_->model.text(), tokens_text(before - holes),
          united > before ? fmt::format(", and {} of the others", united - before) : "",
          size() > united ? fmt::format(", and {} of the recipe", size() - united) : "");
 }
@@ -194,20 +209,20 @@ void TokenPlanner::count_rows() {
     plan_.rows = (plan_.rows + multiple - 1) / multiple * multiple;
   if (plan_.rows > int64_t(size()))
     report("{} rows, of which {} of padding have the mean of the others", plan_.rows, plan_.rows - int64_t(size()));
-  const int64_t had = inputs_[source_].vocab_size;
-  if (had > plan_.rows)
+  const int64_t had = source_->vocab_size;
+  if (source_ != other_ && had > plan_.rows)
     report("{}: the last {} of its {} rows stand for no token and are left out; pad_to_multiple_of pads the result",
-           name(source_), had - plan_.rows, had);
+           source_->model.text(), had - plan_.rows, had);
 }
 
 void TokenPlanner::find_own_rows() {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const InputVocabulary& v = vocabulary(i);
-    const bool same_ids = &v == &*vocabularies_[source_];  // then what no token has stays where it is
+    const bool same_ids = &v == source_vocabulary_;  // then what no token has stays where it is
     std::vector<int64_t> own(size(), -1);
     size_t has = 0, gives = 0, tokens = 0;
     TokenNames without;
-    const Vocabulary& pieces = vocabularies_[source_]->pieces;
+    const Vocabulary& pieces = source_vocabulary_->pieces;
     for (size_t id = 0; id < size(); ++id) {
       const std::string& token = plan_.tokens[id];
       if (token.empty() && !pieces.has(int32_t(id))) {
@@ -302,9 +317,10 @@ void TokenPlanner::find_defaults() {
 
 }  // namespace
 
-TokenPlan plan_tokens(const TokenizerRecipe& recipe, const std::vector<TokenizerInput>& inputs, std::optional<size_t> base) {
+TokenPlan plan_tokens(const TokenizerRecipe& recipe, const std::vector<TokenizerInput>& inputs, std::optional<size_t> base,
+                      const TokenizerInput* other) {
   VITRINE_CHECK(!inputs.empty() && base.value_or(0) < inputs.size(), "a merge has inputs, and the base is one of them");
-  return TokenPlanner(recipe, inputs, base).plan();
+  return TokenPlanner(recipe, inputs, base, other).plan();
 }
 
 }  // namespace vitrine

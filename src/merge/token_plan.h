@@ -35,10 +35,12 @@ struct TokenPlan {
 };
 
 /// Inputs: in the order of the recipe. `base`: which of them is the base model; without one the first gives its tokenizer, but
-/// its rows are not preferred to those of the others.
+/// its rows are not preferred to those of the others. `other`: the model whose tokenizer the recipe names, if it is none of the
+/// inputs; it gives no rows, and its own vocab_size is not looked at but to find tokens that only its configuration names.
 /// Rows from tokens.size() on are the mean of an input's rows of all tokens, its own and the defaults.
 /// Errors: FileError for a tokenizer that cannot be read or is of a kind that cannot be shortened, naming what to do; UsageError
 /// for a token rule that names a token or model which is not there.
-TokenPlan plan_tokens(const TokenizerRecipe& recipe, const std::vector<TokenizerInput>& inputs, std::optional<size_t> base);
+TokenPlan plan_tokens(const TokenizerRecipe& recipe, const std::vector<TokenizerInput>& inputs, std::optional<size_t> base,
+                      const TokenizerInput* other = nullptr);
 
 }  // namespace vitrine

@@ -168,6 +168,33 @@ TEST_F(HostileMerge, RowsOfTokensComeFromSourcesOfTheTensor) {
                   "model.embed_tokens.weight: the row of token \"f\" comes from " + b + ", which is no source of this tensor");
 }
 
+// A folder of tokenizer files gives the vocabulary, the merged models the rows.
+TEST_F(HostileMerge, TheTokenizerOfAModelThatIsNotMerged) {
+  const std::string a = with_tokenizer(model("a", kTwoLayers)), b = with_tokenizer(model("b", kTwoLayers));
+  std::string three = kTokenizer;
+  three.replace(three.find("{\"a\": 0"), three.find("},\n") - three.find("{\"a\": 0"), R"({"f": 0, "new": 1, "b": 2)");
+  scratch_.write("t/tokenizer.json", three);
+  const std::string out = merged(linear({a, b}, "tokenizer_source: " + scratch_ / "t" + "\n"));
+  EXPECT_EQ(read_json(out + "/config.json")["vocab_size"], 3);
+  EXPECT_EQ(read_file(out + "/tokenizer.json"), three);
+  const std::string name = "model.embed_tokens.weight";
+  const std::vector<float> x = values(a, name), y = values(b, name), z = values(out, name);
+  ASSERT_EQ(z.size(), 12u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(z[i], (x[20 + i] + y[20 + i]) / 2);  // "f"
+    EXPECT_EQ(z[4 + i], 0);                        // nobody has it
+    EXPECT_EQ(z[8 + i], (x[4 + i] + y[4 + i]) / 2);
+  }
+  EXPECT_CONTAINS(message_of<UsageError>([&] { plan_of(linear({a, b}, "tokenizer_source: Union\n")); }),
+                  "\"tokenizer_source\": expected union, base or a model. Union: is neither a file nor a directory");
+  // Its tokenizer alone, not its rows.
+  EXPECT_CONTAINS(
+      message_of<UsageError>([&] {
+        plan_of(linear({a, b}, "tokenizer: {source: base, tokens: {f: {force: true, source: " + scratch_ / "t" + "}}}\n"));
+      }),
+      "which is none of the models that are merged");
+}
+
 TEST_F(HostileMerge, WholeNumbersMustBeOfOneType) {
   const auto buffer = [&](const std::string& name, DType dtype) {
     return model(name, with(kTwoLayers, {{"ids", {{4}, dtype}}}));

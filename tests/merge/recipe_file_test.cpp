@@ -65,6 +65,34 @@ TEST(RecipeFile, WhatIsRefused) {
   EXPECT_NE(refusal({document("a", {"b"}), document("b", {"a"}), last}).find("needs its own result"), std::string::npos);
 }
 
+TEST(RecipeFile, AMergeThatGivesTheTokenizerComesFirst) {
+  const auto steps = steps_of({"tokenizer_source: second\n" + document("", {"x"}), document("second", {"y"})});
+  EXPECT_EQ(steps[0].directory, "parts/second");
+  EXPECT_EQ(steps[1].recipe.tokenizer->model.path, "parts/second");
+  EXPECT_EQ(steps[1].needs, std::vector<std::string>{"parts/second"});
+}
+
+// "./m/a/" and "m/a" are one model, wherever they stand; so is a link.
+TEST(RecipeFile, AModelHasOneName) {
+  const Scratch scratch;
+  scratch.write("m/a/config.json", "{}");
+  const std::string a = scratch / "m/a", link = scratch.link("link", a);
+  MergeRecipe recipe =
+      parse_merge_recipes("merge_method: linear\nbase_model: " + link + "\nmodels:\n- model: " + a + "/\n- model: ./x/../b/\n" +
+                              "tokenizer:\n  source: " + scratch / "m/./a" + "\n  tokens:\n    t: {source: b}\n" +
+                              "    u: {source: {kind: model_token, model: b/, token: t}}\n    z: {source: {kind: zero}}\n",
+                          "r.yml")
+          .front();
+  join_models(recipe);
+  EXPECT_EQ(recipe.models().size(), 2u);
+  EXPECT_EQ(recipe.base_model->path, a + "/");
+  EXPECT_EQ(recipe.tokenizer->model.path, a + "/");
+  EXPECT_EQ(recipe.tokenizer->tokens[0].second.model.path, "./x/../b/");
+  EXPECT_EQ(recipe.tokenizer->tokens[1].second.model.path, "./x/../b/");
+  MergeRecipe twice = parse_merge_recipes(document("", {"m/a", "./m/a"}), "r.yml").front();
+  EXPECT_CONTAINS(message_of<InputError>([&] { join_models(twice); }), "named twice");
+}
+
 TEST(RecipeFile, AResultIsKeptIfItsRecipeIsTheSame) {
   const Scratch scratch;
   MergeStep step{parse_merge_recipes(document("a", {"x"}), "r.yml").front(), scratch.path(), {}, false};
