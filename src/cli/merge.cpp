@@ -157,15 +157,22 @@ void run_merge(MergeArguments o) {
   if (!o.safe) throw UsageError("--no-safe-serialization asks for pickled weights, which are not written; leave it out");
   o.options.shard_bytes = parse_shard_size(o.shard_size, "--out-shard-size");
   o.options.random_seed = static_cast<uint64_t>(o.seed);
+  if (!o.preview_options.text.empty() && !o.preview && !o.sweep.wanted())
+    throw UsageError("--text requires --preview or --sweep, which score models on it");
+  const auto note_unwritten = [&](const char* option) {
+    if (!o.out.empty()) log("note: nothing is written to {}: {} merges in memory", o.out, option);
+  };
   std::vector<MergeRecipe> recipes = read_merge_recipes(o.config);
   if (o.sweep.wanted()) {
     if (recipes.size() > 1) throw UsageError(o.config + " holds several merges; --sweep takes a file of one");
     if (o.dry_run || o.preview || !o.report.empty()) throw UsageError("--sweep goes without --dry-run, --preview and --report");
+    note_unwritten("--sweep");
     return run_sweep(recipes.front(), o.options, o.sweep, o.preview_options.text, o.json, static_cast<int>(o.threads));
   }
   if (o.out.empty() && !o.dry_run && !o.preview && o.report.empty()) throw UsageError("OUT is missing: the directory to make");
   if (o.dry_run && !o.report.empty()) throw UsageError("--report measures the merge, which --dry-run does not do; leave one out");
   if (!o.report.empty()) check_writable("--report", o.report);
+  if (o.preview && !o.dry_run) note_unwritten("--preview");
   o.preview_options.threads = static_cast<int>(o.threads);
   o.preview_options.json = o.json;
   ThreadPool pool(static_cast<int>(o.threads));

@@ -70,6 +70,20 @@ TEST(MergeCommand, WhatADryRunRefuses) {
   EXPECT_CONTAINS(unknown.err, "\"chat_template\" is \"chatlm\"");
 }
 
+TEST(MergeCommand, SaysThatOutIsNotWritten) {
+  const Scratch scratch;
+  const std::string recipe = scratch.write("r.yml", linear_recipe({shipped_model_folder()})), out = scratch / "out",
+                    text = scratch.write("text", "Once upon a time there was a fox.");
+  const Outcome preview = vitrine({"merge", recipe, out, "--preview"});
+  EXPECT_EQ(preview.code, 0) << preview.err;
+  EXPECT_CONTAINS(preview.err, "note: nothing is written to " + out + ": --preview merges in memory\n");
+  const Outcome sweep = vitrine({"merge", recipe, out, "--sweep", "weight=1", "--text", text});
+  EXPECT_EQ(sweep.code, 0) << sweep.err;
+  EXPECT_CONTAINS(sweep.err, "note: nothing is written to " + out + ": --sweep merges in memory\n");
+  EXPECT_FALSE(std::filesystem::exists(out));
+  expect_refused({"merge", recipe, out, "--text", text}, {"--text requires --preview or --sweep"});
+}
+
 TEST(MergeCommand, ADirectoryOfItsOwn) {
   const Scratch scratch;
   const std::string recipe = scratch.write("r.yml", linear_recipe({kModels + "ft1"}));
