@@ -14,6 +14,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/stop_signals.h"
 #include "io/atomic_file.h"
 #include "io/file_checks.h"
 #include "io/temporary_folder.h"
@@ -129,6 +130,11 @@ void run_one(const MergeRecipe& recipe, const std::string& out, const MergeArgum
   }
   const std::string title = fs::path(out).lexically_normal().filename().string();
   const auto companions = merge_companions(plan, title.empty() ? "merge" : title);
+  const std::string folder = merge_work_folder(out);
+  const LastWords words(
+      fmt::format("stopped: {} is not written. What is done is kept in {}. Go on with the same command and --resume", out,
+                  folder),
+      folder);
   Progress progress("merging");
   const Stopwatch watch;
   const size_t before = write_merge(

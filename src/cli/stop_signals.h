@@ -2,6 +2,7 @@
 // Ctrl-C and the like, for runs that save before they end.
 #include <csignal>
 #include <iterator>
+#include <string>
 
 namespace vitrine::cli {
 
@@ -21,6 +22,20 @@ class StopSignals {
  private:
   static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
   struct sigaction before_[std::size(kSignals)] = {}, before_pipe_ = {};
+};
+
+/// While one lives, a signal that ends the run first says `text`, if the folder `where` is there. For runs that may be cut off at
+/// any time. There is one at a time.
+class LastWords {
+ public:
+  LastWords(std::string text, std::string where);
+  ~LastWords();
+  LastWords(const LastWords&) = delete;
+  LastWords& operator=(const LastWords&) = delete;
+
+ private:
+  std::string text_, where_;
+  struct sigaction before_[3] = {};
 };
 
 }  // namespace vitrine::cli

@@ -62,6 +62,9 @@ struct WriteOptions {
 /// that holds other files and no model, are not replaced.
 void check_merge_directory(const std::string& directory, bool replace);
 
+/// Where write_merge writes until `directory` is whole: ".merging-<its name>" beside it. Errors: InputError, as write_merge.
+std::string merge_work_folder(const std::string& directory);
+
 /// Writes `directory` as a Hugging Face directory: under the name ".merging-<its name>" beside it until it is whole, then
 /// renamed. `companions`: the tokenizer's and other files. Returns how many tensors were there from before. Errors: as
 /// merge_tensors; InputError for a directory that is there already, that another process is writing, that has no name of its own

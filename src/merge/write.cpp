@@ -364,6 +364,11 @@ void check_merge_directory(const std::string& directory, bool replace) {
   if (!replace) throw InputError(directory + " is there already; name a new directory, or replace it with --force");
 }
 
+std::string merge_work_folder(const std::string& directory) {
+  const fs::path path = place_of(directory);
+  return (path.parent_path() / (".merging-" + path.filename().string())).string();
+}
+
 size_t write_merge(const MergePlan& plan, const std::map<std::string, std::string>& companions, const std::string& directory,
                    ThreadPool& pool, const WriteOptions& options, const WatchMerge& watch, const MeasureMerge& measure) {
   refuse_problems(plan);
@@ -371,7 +376,7 @@ size_t write_merge(const MergePlan& plan, const std::map<std::string, std::strin
   const fs::path path = place_of(directory);
   std::error_code error;
   if (taken(path)) refuse_around_inputs(plan, path);
-  const std::string folder = (path.parent_path() / (".merging-" + path.filename().string())).string();
+  const std::string folder = merge_work_folder(directory);
   // What is in the folder is removed before a new run.
   if (fs::is_symlink(fs::symlink_status(folder, error)))
     throw InputError(folder + ", where " + directory + " is to be written, is a link; remove it, or name another directory");

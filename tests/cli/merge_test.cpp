@@ -1,4 +1,6 @@
 // vitrine merge as a shell runs it: a finished run is resumed, flags that exclude each other, no folder for temporary files.
+#include <csignal>
+
 #include "cli/program.h"
 
 namespace vitrine {
@@ -90,6 +92,23 @@ TEST(MergeCommand, ADirectoryOfItsOwn) {
   const Outcome here = vitrine({"merge", recipe, ".", "--force"});
   EXPECT_EQ(here.code, 2);
   EXPECT_CONTAINS(here.err, ". is the working directory, or one around it");
+}
+
+// A mean that never converges is stopped.
+TEST(MergeCommand, CtrlCSaysHowToGoOn) {
+  const Scratch scratch;
+  const std::string models = "models: [{model: " + kModels + "base}, {model: " + kModels + "ft1}, {model: " + kModels + "ft2}]\n",
+                    recipe = scratch.write("r.yml", "merge_method: karcher\nparameters: {max_iter: 1000000, tol: 0}\n" + models),
+                    out = scratch / "out", work = scratch / ".merging-out";
+  const Outcome stopped = run_program({"/bin/sh", "-c",
+                                       "\"$0\" merge \"$1\" \"$2\" & i=0; while [ $i -lt 1000 ] && ! [ -e \"$3/journal\" ]; do "
+                                       "sleep 0.01; i=$((i+1)); done; kill -TERM $!; wait $!",
+                                       VITRINE_PROGRAM, recipe, out, work});
+  EXPECT_EQ(stopped.code, 128 + SIGTERM);
+  EXPECT_CONTAINS(stopped.err, "stopped: " + out + " is not written. What is done is kept in " + work +
+                                   ". Go on with the same command and --resume\n");
+  EXPECT_FALSE(std::filesystem::exists(out));
+  EXPECT_TRUE(std::filesystem::exists(work));
 }
 
 TEST(MergeCommand, NoFolderForTemporaryFiles) {
