@@ -79,7 +79,9 @@ void write(const MergeStep& step, const MergeRequest& r, ThreadPool& pool) {
 // All merges but the last, which is the one that is wanted or needs no other's result.
 MergeStep write_parts(const MergeRequest& r, const std::string& out, const std::string& parts, ThreadPool& pool) {
   std::optional<MergeStep> wanted;
-  for (MergeStep& step : merge_steps(r.recipes(), out, parts)) {
+  std::vector<MergeStep> steps = merge_steps(r.recipes(), out, parts);
+  if (steps.size() > 1) check_merges(steps, r.options, true);
+  for (MergeStep& step : steps) {
     if (step.is_wanted) {
       wanted = std::move(step);
       continue;

@@ -198,6 +198,7 @@ void run_merge(MergeArguments o) {
     return print("{} is whole: an earlier run of this recipe has finished it\n", o.out);
   }
   if (writes) check_merge_directory(o.out, o.force);  // before the merges that others use are made
+  if (steps.size() > 1 && !o.dry_run) check_merges(steps, o.options, o.lazy);
   for (const MergeStep& step : steps) {
     if (o.lazy && is_made(step)) {
       log("{} is there already", step.directory);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "io/huggingface.h"
 
 namespace vitrine {
 namespace {
@@ -100,6 +101,27 @@ bool is_made(const MergeStep& step) { return !step.is_wanted && holds_result(ste
 
 bool is_whole(const std::vector<MergeStep>& steps) {
   return std::all_of(steps.begin(), steps.end(), [](const MergeStep& step) { return holds_result(step, step.is_wanted); });
+}
+
+void check_merges(const std::vector<MergeStep>& steps, const MergeOptions& options, bool lazy) {
+  std::vector<std::string> pending;  // results that are to be made
+  const auto is_pending = [&](const std::string& directory) {
+    return std::find(pending.begin(), pending.end(), directory) != pending.end();
+  };
+  for (const MergeStep& step : steps) {
+    const bool waits = std::any_of(step.needs.begin(), step.needs.end(), is_pending);
+    if (lazy && !waits && is_made(step)) continue;
+    if (!waits) {
+      refuse_problems(plan_merge(step.recipe, options));
+    } else {
+      static_cast<void>(find_merge_method(step.recipe.method, step.recipe.where));
+      for (const ModelReference& model : models_needed(step.recipe)) {
+        if (!is_pending(model.path)) static_cast<void>(locate_model(model.path));
+        if (!model.adapter.empty()) static_cast<void>(locate_model(model.adapter));
+      }
+    }
+    pending.push_back(step.directory);
+  }
 }
 
 std::string first_missing(const MergeStep& step) {

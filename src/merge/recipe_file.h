@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "merge/plan.h"
 #include "merge/recipe.h"
 
 namespace vitrine {
@@ -26,6 +27,11 @@ bool is_made(const MergeStep& step);
 /// Whether nothing is left to do: every result is there, made by its recipe and after those that it uses. The wanted one must say
 /// its recipe.
 bool is_whole(const std::vector<MergeStep>& steps);
+
+/// Plans each merge that is to be made, so that what is wrong with the last one is told before the first is made. Of one that
+/// uses a result which is not there yet, only its method is looked up, and whether its other models are there. `lazy`: results
+/// that are there are kept. Errors: as plan_merge and refuse_problems.
+void check_merges(const std::vector<MergeStep>& steps, const MergeOptions& options, bool lazy);
 
 /// The first directory that the step needs and that is not there; empty if there is none.
 std::string first_missing(const MergeStep& step);

@@ -111,6 +111,23 @@ TEST(MergeCommand, CtrlCSaysHowToGoOn) {
   EXPECT_TRUE(std::filesystem::exists(work));
 }
 
+// A mistake in the last of several merges costs no time of the first.
+TEST(MergeCommand, AllMergesAreCheckedBeforeTheFirst) {
+  const Scratch scratch;
+  const std::string out = scratch / "out", first = linear_recipe({kModels + "ft1", kModels + "ft2"}, "name: one\n") + "---\n";
+  const auto refused = [&](const std::string& rest, const std::string& problem) {
+    expect_refused({"merge", scratch.write("r.yml", first + rest), out}, {problem});
+    EXPECT_FALSE(std::filesystem::exists(out + ".parts")) << rest;
+  };
+  refused(linear_recipe({"one", scratch / "nowhere"}), scratch / "nowhere");
+  refused(linear_recipe({"one", kModels + "base+" + scratch / "adapter"}), scratch / "adapter");
+  refused("merge_method: lineal\nmodels: [{model: one}]\n", "which is no merge method");
+  refused("name: two\nmerge_method: slerp\nmodels: [{model: " + kModels + "ft1}]\n---\n" + linear_recipe({"one", "two"}),
+          "needs a base model");
+  const std::string recipe = scratch.write("r.yml", first + linear_recipe({"one", kModels + "base"}));
+  EXPECT_EQ(vitrine({"merge", recipe, out}).code, 0);
+}
+
 TEST(MergeCommand, NoFolderForTemporaryFiles) {
   const Scratch scratch;
   const std::string recipe =
