@@ -179,7 +179,8 @@ class Directories(MergeCase):
             self.assertGreater(len(set(index["weight_map"].values())), 1)
             self.assert_same_model(vitrine.load(out), whole)
         self.assertIn(str(LLAMA / "ft1"), (self.scratch / "whole" / "mergekit_config.yml").read_text())
-        self.assertTrue((self.scratch / "whole" / "README.md").read_text().startswith("---\nlibrary_name: transformers"))
+        front = '---\nbase_model:\n- "ft1"\n- "ft2"\nlibrary_name: transformers'
+        self.assertTrue((self.scratch / "whole" / "README.md").read_text().startswith(front))
 
     def test_a_directory_that_is_there(self):
         linear = recipe("linear", "ft1", "ft2", weight=[1, 1])

@@ -1,11 +1,13 @@
 #include "merge/output.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "engine/model_tokenizer.h"
+#include "io/yaml_reader.h"
 #include "merge/chat_templates.h"
 
 namespace vitrine {
@@ -62,9 +64,43 @@ void set_template(Companions& files, const std::string& text) {
   found->second = config.dump(2) + "\n";
 }
 
+// What others may know a model by: an id of the hub, also of a folder in its cache; else the last part of the path. The merge of
+// a file that another one uses has the name that the file gives it.
+std::string public_name(const std::string& model) {
+  std::error_code error;
+  if (!std::filesystem::exists(model, error)) return model;
+  std::filesystem::path path = std::filesystem::path(model).lexically_normal();
+  if (path.filename() == "." || path.filename() == "..") path = std::filesystem::canonical(path, error);
+  if (!path.has_filename()) path = path.parent_path();
+  const std::string kept = path.parent_path().parent_path().filename().string(), prefix = "models--";
+  if (path.parent_path().filename() == "snapshots" && kept.starts_with(prefix)) {
+    std::string id = kept.substr(prefix.size());
+    if (const size_t dashes = id.find("--"); dashes != std::string::npos) id.replace(dashes, 2, "/");
+    return id;
+  }
+  return path.filename().string();
+}
+
+// The list of the card's front matter.
+std::string base_models(const MergePlan& plan) {
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& model) {
+    const std::string name = public_name(model);
+    if (!model.empty() && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const auto& input : plan.inputs) {
+    add(input->reference().path);
+    add(input->reference().adapter);
+  }
+  std::string list;
+  for (const std::string& name : names) list += "- " + yaml_quoted(name) + "\n";
+  return list;
+}
+
 std::string model_card(const MergePlan& plan, const std::string& title) {
   const auto quoted = [](const std::string& name) { return "`" + name + "`"; };
-  std::string card = "---\nlibrary_name: transformers\ntags:\n- merge\n- mergekit\n---\n# " + title +
+  std::string card = "---\nbase_model:\n" + base_models(plan) +
+                     "library_name: transformers\ntags:\n- merge\n- mergekit\n---\n# " + title +
                      "\n\nA merge of language models, made with vitrine.\n\n## Method\n\n";
   const MergeMethod& method = *plan.method;
   card += *method.paper == '\0' ? method.title : "[" + std::string(method.title) + "](" + method.paper + ")";

@@ -141,6 +141,20 @@ TEST(WriteMerge, AnEmptyDirectoryMayBeThere) {
   EXPECT_FALSE(merged(plan_of(two_models("linear", "parameters: {weight: 0.5}\n")), scratch / "out").empty());
 }
 
+// The card goes where nobody knows the paths of this machine.
+TEST(WriteMerge, TheCardNamesTheModels) {
+  const Scratch scratch;
+  const std::string cached = scratch / "models--owner--its--name/snapshots/0123";
+  fs::create_directories(fs::path(cached).parent_path());
+  fs::create_directory_symlink(kTiny + "ft2", cached);
+  const MergePlan plan = plan_of("merge_method: linear\nparameters: {weight: 1}\nmodels:\n- model: " + kTiny +
+                                 "ft1/\n- model: " + kTiny + "base\n- model: " + cached + "\n");
+  EXPECT_TRUE(merge_companions(plan, "out")
+                  .at("README.md")
+                  .starts_with("---\nbase_model:\n- \"ft1\"\n- \"base\"\n- \"owner/its--name\"\nlibrary_name: transformers\n"))
+      << merge_companions(plan, "out").at("README.md");
+}
+
 // Gemma 2 tells layers with a window by their place, if its configuration does not list them.
 TEST(WriteMerge, LayersKeepTheirWindows) {
   const Scratch scratch;
