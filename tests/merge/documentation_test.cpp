@@ -39,10 +39,8 @@ std::string row_of(const MergeMethod& method) {
   std::string row =
       "| " + (*method.paper == '\0' ? name : "[" + name + "](" + method.paper + ")") + " | " + models_text(method) + " | ";
   std::string parameters;
-  for (const ParameterSpec& spec : method.parameters) {
-    if (std::string_view(spec.name) == "int8_mask") continue;  // without effect
+  for (const ParameterSpec& spec : method.parameters)
     parameters += std::string(parameters.empty() ? "" : ", ") + "`" + spec.name + "`" + default_text(spec);
-  }
   return row + (parameters.empty() ? "none" : parameters) + " | ";
 }
 
