@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "engine/model_tokenizer.h"
 #include "io/yaml_reader.h"
+#include "jinja/jinja.h"
 #include "merge/chat_templates.h"
 
 namespace vitrine {
@@ -128,6 +129,7 @@ std::string merged_chat_template(const MergePlan& plan) {
     throw UsageError(plan.recipe.path + ": \"chat_template\" is \"" + wanted + "\"; expected auto" + names +
                      " or a template in Jinja");
   }
+  static_cast<void>(Template(wanted, plan.recipe.path + ": \"chat_template\""));
   return wanted;
 }
 

@@ -11,7 +11,8 @@ namespace vitrine {
 /// template that is neither "auto", a name that is built in, nor Jinja.
 std::map<std::string, std::string> merge_companions(const MergePlan& plan, const std::string& title);
 
-/// The chat template that the recipe asks for; empty: the tokenizer's own.
+/// The chat template that the recipe asks for; empty: the tokenizer's own. Errors: UsageError as merge_companions; InputError
+/// with the line for a template that is no Jinja.
 std::string merged_chat_template(const MergePlan& plan);
 
 }  // namespace vitrine

@@ -12,6 +12,7 @@
 #include "base/plural.h"
 #include "engine/model_tokenizer.h"
 #include "io/file_checks.h"
+#include "merge/output.h"
 #include "merge/parameters.h"
 #include "model/config_file.h"
 #include "model/from_gguf.h"
@@ -574,6 +575,7 @@ MergePlan plan_merge(const MergeRecipe& recipe, const MergeOptions& options) {
   plan.options = options;
   plan.method = &find_merge_method(recipe.method, recipe.where);
   Planner(plan).run();
+  if (recipe.chat_template != "auto") static_cast<void>(merged_chat_template(plan));  // refuses one that is none
   return plan;
 }
 

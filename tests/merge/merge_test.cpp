@@ -124,5 +124,16 @@ TEST_P(MergeRefused, IsRefusedAsByMergekit) {
 
 INSTANTIATE_TEST_SUITE_P(Every, MergeRefused, testing::ValuesIn(yaml_files("refused")), test_name);
 
+TEST(Merge, ABrokenChatTemplateIsRefusedWhenPlanned) {
+  const std::string models = "merge_method: linear\nparameters: {weight: 1}\nmodels:\n- model: " + std::string(VITRINE_GOLDEN) +
+                             "/merging/tiny_llama/ft1\n";
+  const auto plan = [&](const std::string& chat) {
+    plan_merge(parse_merge_recipes(models + "chat_template: " + chat + "\n", "r.yml").front(), {});
+  };
+  EXPECT_CONTAINS(message_of<InputError>([&] { plan("'{% for m in messages %}{{ m }}'"); }), "r.yml: \"chat_template\"");
+  EXPECT_CONTAINS(message_of<UsageError>([&] { plan("chatlm"); }), "\"chat_template\" is \"chatlm\"");
+  plan("'{% for m in messages %}{{ m.content }}{% endfor %}'");
+}
+
 }  // namespace
 }  // namespace vitrine
