@@ -8,12 +8,12 @@
 
 #include "base/error.h"
 #include "base/merge_sort.h"
-#include "base/nearest.h"
 #include "base/plural.h"
 #include "engine/model_tokenizer.h"
 #include "io/file_checks.h"
 #include "merge/output.h"
 #include "merge/parameters.h"
+#include "merge/plan_notes.h"
 #include "model/config_file.h"
 #include "model/from_gguf.h"
 
@@ -31,12 +31,14 @@ class Planner {
   void run() {
     open_inputs();
     check_families();
-    note_unknown_parameters();
+    note_idle_parameters(plan_);
     plan_vocabulary();
     for (const ModuleRecipe& module : recipe_.modules) plan_module(module);
     if (plan_.tensors.empty() && plan_.problems.empty())
       throw UsageError(recipe_.path + ": the merge makes no tensor; do the models hold any that its modules name?");
     note_left_out();
+    note_idle_filters(plan_);
+    note_other_tokenizers(plan_);
     finish_config();
     order_and_shard();
   }
@@ -65,32 +67,6 @@ class Planner {
         throw UsageError(recipe_.path + ": " + plan_.inputs.front()->name() + " is of the family " + first + " and " +
                          other->name() + " of " + family(*other) +
                          "; --allow-crimes merges them all the same, by the names of their tensors");
-  }
-
-  void note_unknown_parameters() {
-    std::set<std::string> unknown;
-    const auto look = [&](const ParameterSettings& settings) {
-      for (const auto& [name, setting] : settings)
-        if (std::none_of(method_.parameters.begin(), method_.parameters.end(),
-                         [&](const ParameterSpec& spec) { return name == spec.name; }))
-          unknown.insert(name);
-    };
-    look(recipe_.parameters);
-    for (const ModuleRecipe& module : recipe_.modules) {
-      look(module.parameters);
-      for (const OutputSlice& slice : module.slices) {
-        look(slice.parameters);
-        for (const SliceSource& source : slice.sources) look(source.parameters);
-      }
-    }
-    for (const std::string& where : recipe_.without_effect) plan_.notes.push_back(where + " has no effect");
-    std::vector<std::string> known;
-    for (const ParameterSpec& spec : method_.parameters) known.emplace_back(spec.name);
-    for (const std::string& name : unknown) {
-      const std::string meant = meant_by(name, known);
-      plan_.notes.push_back("the parameter \"" + name + "\" has no effect: " + method_.name + " does not have it" +
-                            (meant.empty() ? "" : "; did you mean " + meant + "?"));
-    }
   }
 
   // The model whose tokenizer the result gets, if it is none of those that are merged. It needs no weights.

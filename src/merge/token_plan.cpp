@@ -240,6 +240,11 @@ void TokenPlanner::find_own_rows() {
            vocabularies_[i] ? "has" : "has no tokenizer files, so the base's vocabulary:", has, tokens_text(tokens),
            has < tokens ? fmt::format(", lacks {}", tokens - has) : "",
            gives > 0 ? fmt::format(", has {} of the new ones", gives) : "");
+    TokenNames left_out;
+    for (int32_t id = 0; vocabularies_[i] && id < v.pieces.size() && id < rows_of(i); ++id)
+      if (v.pieces.has(id) && known_.find(v.pieces.piece(id)) < 0) left_out.add(v.pieces.piece(id));
+    if (left_out.count() > 0)
+      report("{}: {} that the result does not have, left out: {}", name(i), tokens_text(left_out.count()), left_out.text());
     if (without.count() > 0)
       report("{}: {} beyond the {} rows of its embedding count as lacking: {}", name(i), tokens_text(without.count()),
              inputs_[i].vocab_size, without.text());

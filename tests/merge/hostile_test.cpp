@@ -195,6 +195,29 @@ TEST_F(HostileMerge, TheTokenizerOfAModelThatIsNotMerged) {
       "which is none of the models that are merged");
 }
 
+TEST_F(HostileMerge, RowsOfOtherTokensAreNoted) {
+  std::string swapped = kTokenizer, longer = kTokenizer;
+  swapped.replace(swapped.find("\"e\": 4, \"f\": 5"), 14, "\"f\": 4, \"e\": 5");
+  longer.replace(longer.find("\"e\": 4, \"f\": 5"), 14, "\"e\": 4");
+  const std::string a = with_tokenizer(model("a", kTwoLayers)), b = with_tokenizer(model("b", kTwoLayers), swapped),
+                    c = with_tokenizer(model("c", kTwoLayers), longer), d = with_tokenizer(model("d", kTwoLayers), "broken");
+  EXPECT_EQ(notes(linear({a, d, b})), a + " and " + b +
+                                          " have other tokens for 2 ids: 4 is \"e\" and \"f\". Rows are merged by id; " +
+                                          "tokenizer_source aligns the tokens\n");
+  EXPECT_EQ(notes(linear({a, c, d, model("e", kTwoLayers)})), "");  // a row of padding; what cannot be read
+}
+
+TEST_F(HostileMerge, FiltersThatFitNothingAreNoted) {
+  const std::string a = model("a", kTwoLayers);
+  const auto filtered = [&](const std::string& filter) {
+    return notes("merge_method: linear\nmodels: [{model: " + a + ", parameters: {weight: [{filter: " + filter +
+                 ", value: 0.5}, {value: 1}]}}]\n");
+  };
+  EXPECT_CONTAINS(filtered("selfattn"), "no tensor has \"selfattn\" in its name; the filter has no effect\n");
+  EXPECT_EQ(filtered("norm"), "");
+  EXPECT_EQ(filtered("'*'"), "");
+}
+
 TEST_F(HostileMerge, WholeNumbersMustBeOfOneType) {
   const auto buffer = [&](const std::string& name, DType dtype) {
     return model(name, with(kTwoLayers, {{"ids", {{4}, dtype}}}));

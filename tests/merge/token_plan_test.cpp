@@ -243,6 +243,15 @@ TEST(TokenPlan, SaysWhichRowsAreLeftOut) {
                   "m: the last 61 of its 64 rows stand for no token and are left out; pad_to_multiple_of");
 }
 
+TEST(TokenPlan, SaysWhichTokensAreLeftOut) {
+  const std::vector<TokenizerInput> models = {input("a", {{"tokenizer.json", character_tokenizer("abc")}}, 3),
+                                              input("b", {{"tokenizer.json", character_tokenizer("cbadefghijklm")}}, 12)};
+  EXPECT_CONTAINS(all_lines(plan_tokens(kBase, models, 0).report),
+                  "b: 9 tokens that the result does not have, left out: "
+                  "\"d\", \"e\", \"f\", \"g\", \"h\", \"i\", \"j\", \"k\", …\n");
+  EXPECT_EQ(all_lines(plan_tokens(kUnion, models, 0).report).find("that the result does not have"), std::string::npos);
+}
+
 TEST(TokenPlan, TokensBeyondAnotherModelsRowsAreLacking) {
   const TokenPlan plan = plan_tokens(kUnion,
                                      {input("a", {{"tokenizer.json", character_tokenizer("abc")}}, 3),
