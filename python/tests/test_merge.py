@@ -66,7 +66,7 @@ class Golden(MergeCase):
                 self.assertEqual(ours.weight_names, gold.weight_names)
                 for name in gold.weight_names:
                     expected = gold.weight(name)
-                    self.assert_close(ours.weight(name), expected, 1e-6 * np.abs(expected).max(), 0, name)
+                    self.assert_close(ours.weight(name), expected, max(1e-6 * np.abs(expected).max(), 1e-30), 0, name)
                 self.assert_same_model(vitrine.merge(pathlib.Path(f"cases/{case}.yml")), ours)
 
     def test_the_example(self):
@@ -99,7 +99,7 @@ class InMemory(MergeCase):
 
         changed = self.model.run_with_hooks(PROMPT, fwd_hooks=[("blocks.0.attn.hook_z", switch_off)])
         self.assertGreater(np.abs(changed - logits).max(), 1e-3)
-        np.testing.assert_array_equal(self.model(PROMPT), logits)
+        self.assert_close(self.model(PROMPT), logits)  # without hooks attention is fused: the last bits may differ
         loss, gradients = self.model.gradients(PROMPT, "resid_post")
         self.assertTrue(np.isfinite(loss))
         self.assertEqual(gradients["blocks.2.hook_resid_post"].shape, (1, 5, 9))
@@ -162,7 +162,7 @@ class InMemory(MergeCase):
         shutil.rmtree(out)
         with self.assert_says(vitrine.InputError, "out.parts/mean is there already"):
             vitrine.merge([second, first], out)
-        for wrong, words in (([first, first], 'every merge has a "name"'), ([second, first, first], 'a second merge is called "mean"'),
+        for wrong, words in (([first, {**first, "name": "other"}], 'every merge has a "name"'), ([second, first, first], 'a second merge is called "mean"'),
                              ([second, second], 'a second merge without "name"')):
             with self.assert_says(vitrine.UsageError, words):
                 vitrine.merge(wrong)

@@ -401,11 +401,6 @@ std::vector<MergeRecipe> parse_merge_recipes(const std::string& text, const std:
   for (size_t i = 0; i < documents.size(); ++i) {
     MergeRecipe recipe = read_recipe(documents[i], where);
     recipe.yaml = documents.size() == 1 ? text : lines_of(text, documents[i].line());
-    for (const MergeRecipe& other : recipes)
-      if (other.name == recipe.name)
-        throw FileError(where, recipe.name.empty()
-                                   ? "holds two merges without \"name\"; name all but the one whose result is wanted"
-                                   : "holds two merges with the name \"" + recipe.name + "\"; rename one");
     recipes.push_back(std::move(recipe));
   }
   return recipes;
