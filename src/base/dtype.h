@@ -1,15 +1,43 @@
 #pragma once
-// Element types of tensors and weights, and the two block formats (GGUF's Q8_0 and Q4_0, number for number).
+// Element types of tensors and weights. Block types are GGUF's, bit for bit: base/blocks has a file for each that is decoded
+// before its products; the other two, Q8_0 and Q4_0, stand here.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 namespace vitrine {
 
-enum class DType : uint8_t { f32, f16, bf16, q8_0, q4_0, f64, i32, i64, u8 };
+// Block types that are decoded to f32 before their products, one line each: name, elements of a block, its bytes, ggml's number.
+// base/blocks/<name>.h has the layout.
+#define VITRINE_DECODED_TYPES(TYPE) \
+  TYPE(q4_1, 32, 20, 3)             \
+  TYPE(q5_0, 32, 22, 6)             \
+  TYPE(q5_1, 32, 24, 7)             \
+  TYPE(q2_k, 256, 84, 10)           \
+  TYPE(q3_k, 256, 110, 11)          \
+  TYPE(q4_k, 256, 144, 12)          \
+  TYPE(q5_k, 256, 176, 13)          \
+  TYPE(q6_k, 256, 210, 14)          \
+  TYPE(iq2_xxs, 256, 66, 16)        \
+  TYPE(iq2_xs, 256, 74, 17)         \
+  TYPE(iq2_s, 256, 82, 22)          \
+  TYPE(iq3_xxs, 256, 98, 18)        \
+  TYPE(iq3_s, 256, 110, 21)         \
+  TYPE(iq1_s, 256, 50, 19)          \
+  TYPE(iq1_m, 256, 56, 29)          \
+  TYPE(iq4_nl, 32, 18, 20)          \
+  TYPE(iq4_xs, 256, 136, 23)        \
+  TYPE(tq1_0, 256, 54, 34)          \
+  TYPE(tq2_0, 256, 66, 35)          \
+  TYPE(mxfp4, 32, 17, 39)
 
-inline constexpr int kWeightTypes = 5;  // f32, f16, bf16, q8_0, q4_0: the types a matrix may have
+#define VITRINE_NAME(name, elements, bytes, number) name,
+enum class DType : uint8_t { f32, f16, bf16, q8_0, q4_0, VITRINE_DECODED_TYPES(VITRINE_NAME) f64, i32, i64, u8 };
+#undef VITRINE_NAME
+
+inline constexpr int kWeightTypes = static_cast<int>(DType::f64);  // the types a matrix may have come first
 
 /// 32 weights as int8 with one f16 scale: w = scale * q.
 struct BlockQ8_0 {
@@ -31,6 +59,10 @@ constexpr std::string_view name_of(DType type) {
     case DType::bf16: return "bf16";
     case DType::q8_0: return "q8_0";
     case DType::q4_0: return "q4_0";
+#define VITRINE_NAME(name, elements, bytes, number) \
+  case DType::name: return #name;
+      VITRINE_DECODED_TYPES(VITRINE_NAME)
+#undef VITRINE_NAME
     case DType::f64: return "f64";
     case DType::i32: return "i32";
     case DType::i64: return "i64";
@@ -39,23 +71,47 @@ constexpr std::string_view name_of(DType type) {
   return "?";
 }
 
-constexpr bool is_block(DType type) { return type == DType::q8_0 || type == DType::q4_0; }
+/// A block type that is decoded to f32 before its products.
+constexpr bool is_decoded(DType type) { return type > DType::q4_0 && type < DType::f64; }
 
-/// Bytes of `n` elements stored in a row. For block types n must be a multiple of 32.
-constexpr size_t row_bytes(DType type, size_t n) {
+constexpr bool is_block(DType type) { return type >= DType::q8_0 && type < DType::f64; }
+
+/// Elements that are stored together: 1, or those of a block.
+constexpr size_t block_elements(DType type) {
+  switch (type) {
+    case DType::q8_0:
+    case DType::q4_0: return kBlock;
+#define VITRINE_ELEMENTS(name, elements, bytes, number) \
+  case DType::name: return elements;
+      VITRINE_DECODED_TYPES(VITRINE_ELEMENTS)
+#undef VITRINE_ELEMENTS
+    default: return 1;
+  }
+}
+inline constexpr size_t kLargestBlock = 256;
+
+/// Bytes of block_elements(type) elements.
+constexpr size_t block_bytes(DType type) {
   switch (type) {
     case DType::f32:
-    case DType::i32: return n * 4;
+    case DType::i32: return 4;
     case DType::f16:
-    case DType::bf16: return n * 2;
+    case DType::bf16: return 2;
     case DType::f64:
-    case DType::i64: return n * 8;
-    case DType::u8: return n;
-    case DType::q8_0: return n / kBlock * sizeof(BlockQ8_0);
-    case DType::q4_0: return n / kBlock * sizeof(BlockQ4_0);
+    case DType::i64: return 8;
+    case DType::u8: return 1;
+    case DType::q8_0: return sizeof(BlockQ8_0);
+    case DType::q4_0: return sizeof(BlockQ4_0);
+#define VITRINE_BYTES(name, elements, bytes, number) \
+  case DType::name: return bytes;
+      VITRINE_DECODED_TYPES(VITRINE_BYTES)
+#undef VITRINE_BYTES
   }
   return 0;
 }
+
+/// Bytes of `n` elements stored in a row. For block types n must be a multiple of block_elements(type).
+constexpr size_t row_bytes(DType type, size_t n) { return n / block_elements(type) * block_bytes(type); }
 
 inline float bf16_to_f32(uint16_t bits) {
   const uint32_t wide = static_cast<uint32_t>(bits) << 16;
@@ -113,6 +169,15 @@ inline uint16_t f32_to_f16(float value) {
   return static_cast<uint16_t>(sign | (rounded >> 13));
 }
 
+/// The types that a matrix may have, as text for messages.
+std::string weight_types();
+
+/// All elements of one block of a decoded type.
+void decode_block(DType type, const void* block, float* y);
+
+/// Element i of a row of a decoded type. It decodes the block: a row is read faster by the kernels' `widen`.
+float decoded_element(DType type, const void* row, size_t i);
+
 /// Element i of a row of weights of any matrix type, exactly as stored.
 inline float element_at(DType type, const void* row, size_t i) {
   switch (type) {
@@ -131,7 +196,7 @@ inline float element_at(DType type, const void* row, size_t i) {
       const int q = j < 16 ? (b.q[j] & 15) : (b.q[j - 16] >> 4);
       return f16_to_f32(b.scale) * static_cast<float>(q - 8);
     }
-    default: return 0;
+    default: return is_decoded(type) ? decoded_element(type, row, i) : 0;
   }
 }
 

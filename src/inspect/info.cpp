@@ -21,7 +21,7 @@ int64_t bytes_as(const Model& model, DType type) {
   int64_t bytes = 0;
   for (const TensorLine& line : model.tensors()) {
     const bool matrix = line.weight != nullptr;
-    const bool fits = matrix && (!is_block(type) || line.in.size % static_cast<int64_t>(kBlock) == 0);
+    const bool fits = matrix && line.in.size % static_cast<int64_t>(block_elements(type)) == 0;
     bytes +=
         line.out.size * static_cast<int64_t>(row_bytes(fits ? type : DType::f32, static_cast<size_t>(matrix ? line.in.size : 1)));
   }
@@ -72,6 +72,8 @@ std::string numerics_text(const std::set<DType>& matrices, const Numerics& numer
            : bf16 ? " up to 8 rows and in bf16 above"
                   : " up to 8 rows and in f32 above") +
           ", with f32 sums");
+    if (std::any_of(matrices.begin(), matrices.end(), is_decoded))
+      add(std::string("weights of the other block types are decoded and multiply in f32") + (bf16 ? " up to 8 rows and in bf16 above" : ""));
   }
   add(numerics.exact ? "one kernel class whatever the number of rows (exact)" : "norms, softmax, angles and sums are f32");
   return text;

@@ -35,6 +35,10 @@ std::optional<DType> readable(uint32_t type) {
     case 1: return DType::f16;
     case 2: return DType::q4_0;
     case 8: return DType::q8_0;
+#define VITRINE_NUMBER(name, elements, bytes, number) \
+  case number: return DType::name;
+      VITRINE_DECODED_TYPES(VITRINE_NUMBER)
+#undef VITRINE_NUMBER
     case 26: return DType::i32;
     case 27: return DType::i64;
     case 28: return DType::f64;
@@ -215,9 +219,9 @@ class GgufParser {
     p.offset = take<uint64_t>(what);
     if (const std::optional<DType> known = readable(type)) {
       p.tensor.dtype = *known;
-      if (is_block(*known) && row % kBlock != 0)
+      if (row % block_elements(*known) != 0)
         fail(what + " of type " + std::string(kTypeNames[type]) + " has rows of " + std::to_string(row) +
-             " elements; expected a multiple of " + std::to_string(kBlock));
+             " elements; expected a multiple of " + std::to_string(block_elements(*known)));
       p.tensor.bytes = row_bytes(*known, *elements);
     } else {
       p.tensor.dtype = DType::u8;

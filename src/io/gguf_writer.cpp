@@ -19,6 +19,10 @@ std::optional<uint32_t> type_number(DType type) {
     case DType::f16: return 1;
     case DType::q4_0: return 2;
     case DType::q8_0: return 8;
+#define VITRINE_NUMBER(name, elements, bytes, number) \
+  case DType::name: return number;
+      VITRINE_DECODED_TYPES(VITRINE_NUMBER)
+#undef VITRINE_NUMBER
     case DType::i32: return 26;
     case DType::i64: return 27;
     case DType::f64: return 28;

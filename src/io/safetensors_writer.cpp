@@ -20,10 +20,8 @@ std::string_view type_name(DType type) {
     case DType::i32: return "I32";
     case DType::i64: return "I64";
     case DType::u8: return "U8";
-    case DType::q8_0:
-    case DType::q4_0: return "";
+    default: return "";  // block types
   }
-  return "";
 }
 
 }  // namespace
@@ -42,7 +40,7 @@ SafetensorsLayout safetensors_layout(const std::string& path, const std::vector<
   std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    const size_t wide_a = row_bytes(tensors[a].dtype, 1), wide_b = row_bytes(tensors[b].dtype, 1);
+    const size_t wide_a = block_bytes(tensors[a].dtype), wide_b = block_bytes(tensors[b].dtype);
     return wide_a != wide_b ? wide_a > wide_b : tensors[a].name < tensors[b].name;
   });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();

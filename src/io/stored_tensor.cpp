@@ -17,9 +17,8 @@ size_t alignment_of(DType type) {
     case DType::bf16:
     case DType::q8_0:
     case DType::q4_0: return 2;
-    case DType::u8: return 1;
+    default: return 1;  // bytes, and blocks that are read as bytes
   }
-  return 1;
 }
 
 }  // namespace
@@ -36,7 +35,7 @@ const StoredTensor* Checkpoint::find(std::string_view name) const {
     const UnreadableTensor& tensor = found->second;
     throw FileError(*tensor.file, "tensor \"" + std::string(name) + "\" (described at byte " +
                                       std::to_string(tensor.described_at) + ") has the element type " + tensor.type +
-                                      "; expected F32, F16, BF16, Q8_0 or Q4_0. Use a copy of the model in one of these types");
+                                      "; expected one of " + weight_types() + ". Use a copy of the model in one of these types");
   }
   return nullptr;
 }

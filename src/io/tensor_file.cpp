@@ -21,10 +21,11 @@ std::vector<uint64_t> planned_bytes(const std::string& path, const std::vector<T
     const std::optional<uint64_t> elements = checked_product(sizes);
     if (!possible || !elements)
       throw UsageError(path + ": tensor \"" + tensor.name + "\" has the impossible shape " + shape_text(tensor.shape));
-    if (is_block(tensor.dtype) && (sizes.empty() || sizes.back() % kBlock != 0))
+    const size_t block = block_elements(tensor.dtype);
+    if (block > 1 && (sizes.empty() || sizes.back() % block != 0))
       throw UsageError(path + ": tensor \"" + tensor.name + "\" of type " + std::string(name_of(tensor.dtype)) +
                        " has the shape " + shape_text(tensor.shape) + "; expected rows of a multiple of " +
-                       std::to_string(kBlock));
+                       std::to_string(block));
     bytes.push_back(row_bytes(tensor.dtype, *elements));
   }
   return bytes;

@@ -177,7 +177,7 @@ class PlannedInputs final : public TensorInputs {
     if (!whole_rows && !made_ && !aligned_) return std::min(kPiece, elements());
     // Whole rows; of what is stored the other way round in blocks, whole blocks.
     const int64_t row = tensor_.shape.size() < 2 && !aligned_ ? elements() : width;
-    return std::max<int64_t>(1, kPiece / row / static_cast<int64_t>(kBlock) * static_cast<int64_t>(kBlock)) * row;
+    return std::max<int64_t>(1, kPiece / row / static_cast<int64_t>(kLargestBlock) * static_cast<int64_t>(kLargestBlock)) * row;
   }
 
   const MergeInput& model(size_t source) const { return *plan_.inputs[tensor_.sources[source].input]; }

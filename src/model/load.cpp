@@ -27,7 +27,7 @@ class Loader {
     if (static_cast<int>(t.dtype) >= kWeightTypes)
       throw FileError(*t.file, "tensor \"" + t.name + "\" (header byte " + std::to_string(t.described_at) +
                                    ") has element type " + std::string(name_of(t.dtype)) +
-                                   "; expected f32, f16, bf16, q8_0 or q4_0");
+                                   "; expected one of " + weight_types());
     weight.name = t.name;
     weight.dtype = t.dtype;
     weight.out = line.out.size;

@@ -296,8 +296,7 @@ namespace {
 // weights ends where blocks do.
 struct HeadInputs {
   HeadInputs(const Weight& W_O, int64_t h, int64_t v_dim) : begin(h * v_dim), end(begin + v_dim), first(begin), count(v_dim) {
-    if (!is_block(W_O.dtype)) return;
-    constexpr auto block = static_cast<int64_t>(kBlock);
+    const auto block = static_cast<int64_t>(block_elements(W_O.dtype));
     first = begin / block * block;
     count = (end + block - 1) / block * block - first;
   }

@@ -93,7 +93,7 @@ void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
   const auto rows = static_cast<size_t>(x.rows()), in = static_cast<size_t>(x.row_size());
   const ActivationBlock* blocks = nullptr;
   for (size_t i = 0; i < n_parts && blocks == nullptr; ++i) {
-    if (!is_block(parts[i].w->dtype) || ctx.numerics.f32) continue;
+    if (k.dot_rows_int8[type_index(*parts[i].w)] == nullptr || ctx.numerics.f32) continue;
     auto* quantised = ctx.scratch<ActivationBlock>(rows * in / kBlock);
     for (size_t r = 0; r < rows; ++r) k.quantise_int8(x.row<float>(static_cast<int64_t>(r)), in, quantised + r * in / kBlock);
     blocks = quantised;
@@ -125,7 +125,7 @@ void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
       float* sums = c.block == 0 ? y : partial[c.part] + static_cast<size_t>(c.block - 1) * rows * width + c.first;
       k.dot_columns[type_index(w)](data + input * w.stride, w.stride, outputs, inputs, x.data<float>() + input, in, rows, sums,
                                    c.block == 0 ? stride : width);
-    } else if (is_block(w.dtype) && blocks != nullptr) {
+    } else if (k.dot_rows_int8[type_index(w)] != nullptr && blocks != nullptr) {
       k.dot_rows_int8[type_index(w)](data, w.stride, outputs, in, blocks, in / kBlock, rows, y, stride);
     } else {
       k.dot_rows[type_index(w)](data, w.stride, outputs, in, x.data<float>(), in, rows, y, stride);
@@ -205,7 +205,7 @@ void in_double(Context& ctx, const Tensor& x, const Part& p) {
 // The fastest panel that the numerics allow for weights of a type.
 const PanelKernels& panel_for(const KernelTable& k, const Numerics& numerics, DType type) {
   if (numerics.f32 || type == DType::f32) return k.panel_f32;
-  if (is_block(type) && k.panel_int8.outputs > 0) return k.panel_int8;
+  if (k.dot_rows_int8[static_cast<size_t>(type)] != nullptr && k.panel_int8.outputs > 0) return k.panel_int8;
   return k.panel_bf16.outputs > 0 ? k.panel_bf16 : k.panel_f32;
 }
 

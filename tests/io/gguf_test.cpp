@@ -130,10 +130,6 @@ TEST(Gguf, ReadsEveryTensorType) {
 }
 
 TEST(Gguf, RefusesAnUnreadableTypeOnlyWhenAskedForIt) {
-  const Gguf gguf = open_gguf(kFiles + "/types.gguf");
-  EXPECT_CONTAINS(message_of([&] { gguf.checkpoint.find("q4_1"); }), "tensor \"q4_1\" (described at byte ");
-  EXPECT_CONTAINS(message_of([&] { gguf.checkpoint.find("q4_1"); }),
-                  "has the element type Q4_1; expected F32, F16, BF16, Q8_0 or Q4_0");
   Made made;
   made.tensors = {Made::tensor("old", {32}, 4, 0), Made::tensor("new", {32}, 4000000000u, 0)};
   const std::string file = made.file();

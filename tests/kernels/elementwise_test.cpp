@@ -224,7 +224,7 @@ TEST_P(ElementwiseTest, SoftmaxShowsNaN) {
 TEST_P(ElementwiseTest, WidenIsExact) {
   for (const DType type : kAllWeightTypes)
     for (const size_t n : lengths()) {
-      if (is_block(type) && n % kBlock != 0) continue;
+      if (n % block_elements(type) != 0) continue;
       const Guarded<char> row(random_weights(type, 1, n, 10));
       Guarded<float> y(n);
       table->widen[int(type)](row.data(), n, y.data());

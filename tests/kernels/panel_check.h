@@ -12,9 +12,10 @@ inline Product product(DType type, const std::vector<char>& w, bool by_columns, 
                        size_t rows, bool operands_bf16 = false) {
   Product p{std::vector<double>(rows * n), std::vector<double>(rows * n)};
   const size_t stride = row_bytes(type, by_columns ? n : k);
-  for (size_t j = 0; j < n; ++j)
+  for (size_t j = 0; j < n; ++j) {
+    const std::vector<float> row = by_columns ? std::vector<float>() : row_values(type, w.data() + j * stride, k);
     for (size_t i = 0; i < k; ++i) {
-      float weight = by_columns ? element_at(type, w.data() + i * stride, j) : element_at(type, w.data() + j * stride, i);
+      float weight = by_columns ? element_at(type, w.data() + i * stride, j) : row[i];
       if (operands_bf16) weight = bf16_to_f32(f32_to_bf16(weight));
       for (size_t r = 0; r < rows; ++r) {
         const float value = operands_bf16 ? bf16_to_f32(f32_to_bf16(x[r * k + i])) : x[r * k + i];
@@ -22,6 +23,7 @@ inline Product product(DType type, const std::vector<char>& w, bool by_columns, 
         p.magnitude[r * n + j] += std::fabs(double(weight) * double(value));
       }
     }
+  }
   return p;
 }
 inline void expect_product(const Product& want, const float* y, size_t y_stride, size_t rows, size_t n, size_t k,
@@ -73,7 +75,7 @@ inline void check_panel(const PanelKernels& panel, bool bf16) {
     for (const bool by_columns : {false, true}) {
       if (by_columns && is_block(type)) continue;
       for (Case c : cases) {
-        if (is_block(type)) c.k = (c.k + 31) / 32 * 32;
+        c.k = (c.k + block_elements(type) - 1) / block_elements(type) * block_elements(type);
         const std::vector<char> w = by_columns ? random_weights(type, c.k, c.n, 28) : random_weights(type, c.n, c.k, 28);
         const std::vector<float> x = random_values(c.rows * c.k, 29);
         const Guarded<char> weights(w);

@@ -9,7 +9,8 @@ using ProductsTest = EveryTarget;
 
 std::vector<size_t> depths(DType type) {
   std::vector<size_t> all = lengths();
-  if (is_block(type)) std::erase_if(all, [](size_t k) { return k % kBlock != 0; });
+  for (const size_t k : {512, 1280}) all.push_back(k);
+  std::erase_if(all, [&](size_t k) { return k % block_elements(type) != 0; });
   return all;
 }
 
@@ -40,7 +41,7 @@ TEST_P(ProductsTest, DotRowsEqualsReference) {
 
 TEST_P(ProductsTest, DotRowsBitsDoNotDependOnCuts) {
   for (const DType type : kAllWeightTypes) {
-    const size_t n = 21, k = 96, stride = row_bytes(type, k);
+    const size_t n = 21, k = is_decoded(type) ? 512 : 96, stride = row_bytes(type, k);
     const std::vector<char> w = random_weights(type, n, k, 22);
     const std::vector<float> x = random_values(kFewRows * k, 23);
     for (const size_t rows : {1, 2, 5, 8}) {

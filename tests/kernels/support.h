@@ -70,8 +70,29 @@ inline std::vector<float> random_values(size_t n, uint32_t seed, float spread = 
 inline std::vector<double> as_double(const float* x, size_t n) { return std::vector<double>(x, x + n); }
 inline std::vector<double> as_double(const std::vector<float>& x) { return std::vector<double>(x.begin(), x.end()); }
 
-inline constexpr DType kAllWeightTypes[] = {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0};
+#define VITRINE_TYPE(name, elements, bytes, number) , DType::name
+inline constexpr DType kAllWeightTypes[] = {DType::f32, DType::f16, DType::bf16, DType::q8_0,
+                                            DType::q4_0 VITRINE_DECODED_TYPES(VITRINE_TYPE)};
+#undef VITRINE_TYPE
 inline constexpr DType kFloatTypes[] = {DType::f32, DType::f16, DType::bf16};
+
+/// Where the f16 scales of a block lie.
+inline std::vector<size_t> scale_places(DType type) {
+  switch (type) {
+    case DType::q4_1:
+    case DType::q5_1:
+    case DType::q4_k:
+    case DType::q5_k: return {0, 2};
+    case DType::q2_k: return {80, 82};
+    case DType::q3_k: return {108};
+    case DType::q6_k: return {208};
+    case DType::tq1_0: return {52};
+    case DType::tq2_0: return {64};
+    case DType::iq1_m:             // four bits in each of four places
+    case DType::mxfp4: return {};  // a power of two in byte 0
+    default: return {0};
+  }
+}
 
 /// Random stored weights, [rows, k], of any type; every bit pattern of the block formats' integers occurs.
 inline std::vector<char> random_weights(DType type, size_t rows, size_t k, uint32_t seed) {
@@ -79,10 +100,20 @@ inline std::vector<char> random_weights(DType type, size_t rows, size_t k, uint3
   std::mt19937 random(seed);
   if (is_block(type)) {
     for (char& b : bytes) b = static_cast<char>(random());
-    const size_t block = row_bytes(type, kBlock);
+    const size_t block = block_bytes(type);
     for (size_t at = 0; at + block <= bytes.size(); at += block) {
-      const uint16_t scale = f32_to_f16(0.01f * (1.0f + float(random() % 100) / 100.0f) * (random() % 2 ? 1.0f : -1.0f));
-      std::memcpy(&bytes[at], &scale, 2);
+      for (const size_t place : scale_places(type)) {
+        const uint16_t scale = f32_to_f16(0.01f * (1.0f + float(random() % 100) / 100.0f) * (random() % 2 ? 1.0f : -1.0f));
+        std::memcpy(&bytes[at + place], &scale, 2);
+      }
+      if (type == DType::iq1_m) {
+        const uint16_t scale = f32_to_f16(0.01f * (1.0f + float(random() % 100) / 100.0f));
+        for (size_t n = 0; n < 4; ++n) {
+          char& byte = bytes[at + 49 + 2 * n];
+          byte = static_cast<char>((byte & 15) | (scale >> (4 * n) & 15) << 4);
+        }
+      }
+      if (type == DType::mxfp4) bytes[at] = static_cast<char>(120 + random() % 4);
     }
     return bytes;
   }
@@ -96,6 +127,17 @@ inline std::vector<char> random_weights(DType type, size_t rows, size_t k, uint3
     }
   }
   return bytes;
+}
+
+/// One stored row as f32. A block is decoded once.
+inline std::vector<float> row_values(DType type, const char* row, size_t k) {
+  std::vector<float> values(k);
+  if (is_decoded(type)) {
+    for (size_t i = 0; i < k; i += block_elements(type)) decode_block(type, row + row_bytes(type, i), &values[i]);
+  } else {
+    for (size_t i = 0; i < k; ++i) values[i] = element_at(type, row, i);
+  }
+  return values;
 }
 
 /// |got - want| <= tolerance, where a NaN is only equal to a NaN and infinities to themselves.

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "kernels/table.h"
 #include "run.h"
@@ -138,6 +139,27 @@ TEST_P(QuantisedGguf, ErrsByDefaultNoMoreThanItsOperandsDo) {
 
 INSTANTIATE_TEST_SUITE_P(Every, QuantisedGguf, testing::Values("f16", "q8_0", "q4_0"),
                          [](const auto& test) { return test.param; });
+
+// Every block type in one file.
+TEST(MixedGguf, MeetsItsDecodedWeights) {
+  const OpenedModel opened = open_model(gguf_file("mixed"));
+  const Checkpoint golden = open_safetensors(std::string(VITRINE_GOLDEN) + "/gguf/mixed.safetensors");
+  const std::vector<int32_t> ids = ids_of(golden_tensor(golden, "ids"));
+  const Tolerance tolerance = tolerance_for(static_cast<double>(golden_tensor(golden, "distance").values[0]));
+  ThreadPool pool(2);
+  std::set<DType> types;
+  for (const TensorLine& line : opened.model->tensors())
+    if (line.weight != nullptr) types.insert(line.weight->dtype);
+  EXPECT_EQ(types.size(), static_cast<size_t>(kWeightTypes) - 3);  // all but f32, f16 and bf16
+  expect_forward(run_forward(*opened.model, ids, {.f32 = true}, pool), golden, "", tolerance);
+  expect_forward(run_forward(*opened.model, ids, {.f32 = true, .exact = true}, pool), golden, "", tolerance);
+  // By default two of the matrices take int8 activations, and others operands in bf16 where that is faster.
+  const std::vector<float> got = run_forward(*opened.model, ids, {}, pool).logits;
+  const GoldenTensor want = golden_tensor(golden, "exact");
+  double squares = 0;
+  for (size_t i = 0; i < got.size(); ++i) squares += std::pow(static_cast<double>(got[i]) - static_cast<double>(want.values[i]), 2);
+  EXPECT_LE(std::sqrt(squares / static_cast<double>(got.size())), 1.25 * static_cast<double>(golden_tensor(golden, "tile_rms").values[0]));
+}
 
 }  // namespace
 }  // namespace vitrine

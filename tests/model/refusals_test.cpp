@@ -336,7 +336,7 @@ TEST(Refusals, TypesWithoutKernels) {
     if (!t.name.ends_with("layers.1.mlp.up_proj.weight")) return;
     t.dtype = DType::i32;
   });
-  EXPECT_CONTAINS(changed.message(), "has element type i32; expected f32, f16, bf16");
+  EXPECT_CONTAINS(changed.message(), "has element type i32; expected one of f32, f16, bf16");
 }
 
 TEST(Refusals, TruncatedWeights) {

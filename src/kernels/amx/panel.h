@@ -12,6 +12,7 @@ namespace {
 
 // The depth is long because turning C costs as much as a few hundred elements of k.
 constexpr size_t kAmxOutputs = 128, kAmxDepth = 2048;
+static_assert(kAmxDepth % kLargestBlock == 0, "a panel begins at a block");
 constexpr size_t kAmxStride =
     (kAmxDepth + 32) * sizeof(uint16_t);                   // bytes between rows; 64 more keep them off one another's sets
 constexpr size_t kAmxRows = 2 * kTileSide;                 // rows of x in a block

@@ -19,9 +19,20 @@ T weight_at(DType type, const void* row, size_t i) {
   return T(element_at(type, row, i));
 }
 
+/// Elements [first, first + n) of a stored row.
 template <class T>
-void widen_reference(DType type, const void* row, size_t n, T* y) {
-  for (size_t i = 0; i < n; ++i) y[i] = weight_at<T>(type, row, i);
+void widen_reference(DType type, const void* row, size_t first, size_t n, T* y) {
+  if (is_decoded(type)) {  // a block at a time: one element costs its whole block
+    float block[kLargestBlock];
+    const size_t size = block_elements(type);
+    for (size_t i = 0; i < n; ++i) {
+      const size_t at = (first + i) % size;
+      if (i == 0 || at == 0) decode_block(type, static_cast<const char*>(row) + row_bytes(type, first + i - at), block);
+      y[i] = T(block[at]);
+    }
+  } else {
+    for (size_t i = 0; i < n; ++i) y[i] = weight_at<T>(type, row, first + i);
+  }
 }
 
 /// y[r][j] = sum over i < k of x[r][i] w[j][i]; weight row j begins `stride` bytes after row j - 1.
@@ -30,10 +41,13 @@ void dot_rows_reference(DType type, const void* w, size_t stride, size_t n, size
                         T* y, size_t y_stride) {
   for (size_t j = 0; j < n; ++j) {
     const char* row = static_cast<const char*>(w) + j * stride;
-    for (size_t r = 0; r < rows; ++r) {
-      T sum = 0;
-      for (size_t i = 0; i < k; ++i) sum += x[r * x_stride + i] * weight_at<T>(type, row, i);
-      y[r * y_stride + j] = sum;
+    for (size_t r = 0; r < rows; ++r) y[r * y_stride + j] = 0;
+    for (size_t i = 0; i < k; i += kLargestBlock) {
+      T wide[kLargestBlock];
+      const size_t n_now = std::min(kLargestBlock, k - i);
+      widen_reference(type, row, i, n_now, wide);
+      for (size_t r = 0; r < rows; ++r)
+        for (size_t e = 0; e < n_now; ++e) y[r * y_stride + j] += x[r * x_stride + i + e] * wide[e];
     }
   }
 }

@@ -33,21 +33,22 @@ void dot_columns(const void* w, size_t stride, size_t n, size_t k, const float* 
 }
 template <DType kType>
 void widen(const void* row, size_t n, float* y) {
-  widen_reference<float>(kType, row, n, y);
+  widen_reference<float>(kType, row, 0, n, y);
 }
 
 // A panel is [kPanelOutputs, kPanelDepth] of weights, f32 or rounded to bf16; packed x (bf16 only) is [rows, k].
 constexpr size_t kPanelOutputs = 16, kPanelDepth = 256;
 
-float panel_weight(DType type, const void* w, size_t stride, bool by_columns, size_t j, size_t i) {
+/// Elements [k0, k0 + depth) of output j.
+void panel_row(DType type, const void* w, size_t stride, bool by_columns, size_t j, size_t k0, size_t depth, float* y) {
   const char* bytes = static_cast<const char*>(w);
-  return by_columns ? element_at(type, bytes + i * stride, j) : element_at(type, bytes + j * stride, i);
+  if (!by_columns) return widen_reference(type, bytes + j * stride, k0, depth, y);
+  for (size_t i = 0; i < depth; ++i) y[i] = element_at(type, bytes + (k0 + i) * stride, j);
 }
 
 void expand_f32(DType type, const void* w, size_t stride, bool by_columns, size_t n, size_t k0, size_t depth, void* panel) {
   float* p = static_cast<float*>(panel);
-  for (size_t j = 0; j < n; ++j)
-    for (size_t i = 0; i < depth; ++i) p[j * kPanelDepth + i] = panel_weight(type, w, stride, by_columns, j, k0 + i);
+  for (size_t j = 0; j < n; ++j) panel_row(type, w, stride, by_columns, j, k0, depth, p + j * kPanelDepth);
 }
 void multiply_f32(const void* panel, const float* x, size_t x_stride, const void*, size_t, size_t row0, size_t n_rows, size_t,
                   size_t k0, size_t depth, bool, size_t n, float* y, size_t y_stride, bool add, const ReadNext&) {
@@ -69,8 +70,11 @@ void pack_x_bf16(const float* x, size_t x_stride, size_t row0, size_t n, size_t,
 }
 void expand_bf16(DType type, const void* w, size_t stride, bool by_columns, size_t n, size_t k0, size_t depth, void* panel) {
   uint16_t* p = static_cast<uint16_t*>(panel);
-  for (size_t j = 0; j < n; ++j)
-    for (size_t i = 0; i < depth; ++i) p[j * kPanelDepth + i] = f32_to_bf16(panel_weight(type, w, stride, by_columns, j, k0 + i));
+  for (size_t j = 0; j < n; ++j) {
+    float row[kPanelDepth];
+    panel_row(type, w, stride, by_columns, j, k0, depth, row);
+    std::transform(row, row + depth, p + j * kPanelDepth, f32_to_bf16);
+  }
 }
 void multiply_bf16(const void* panel, const float*, size_t, const void* packed, size_t, size_t row0, size_t n_rows, size_t k,
                    size_t k0, size_t depth, bool, size_t n, float* y, size_t y_stride, bool add, const ReadNext&) {
@@ -101,11 +105,15 @@ constexpr PackedKernels packed_reference() {
 
 }  // namespace
 
+// The entries of the types that are decoded, one after the other.
+#define VITRINE_DOT_ROWS(name, elements, bytes, number) dot_rows<DType::name>,
+#define VITRINE_WIDEN(name, elements, bytes, number) widen<DType::name>,
+
 const KernelTable kReferenceTable = {
     .name = "reference",
-    .dot_rows = {dot_rows<DType::f32>, dot_rows<DType::f16>, dot_rows<DType::bf16>, dot_rows<DType::q8_0>, dot_rows<DType::q4_0>},
+    .dot_rows = {dot_rows<DType::f32>, dot_rows<DType::f16>, dot_rows<DType::bf16>, dot_rows<DType::q8_0>, dot_rows<DType::q4_0>, VITRINE_DECODED_TYPES(VITRINE_DOT_ROWS)},
     .dot_rows_int8 = {nullptr, nullptr, nullptr, dot_rows_int8<DType::q8_0>, dot_rows_int8<DType::q4_0>},
-    .dot_columns = {dot_columns<DType::f32>, dot_columns<DType::f16>, dot_columns<DType::bf16>, nullptr, nullptr},
+    .dot_columns = {dot_columns<DType::f32>, dot_columns<DType::f16>, dot_columns<DType::bf16>},
     .panel_f32 = {.outputs = kPanelOutputs,
                   .depth = kPanelDepth,
                   .panel_bytes = kPanelOutputs * kPanelDepth * sizeof(float),
@@ -123,7 +131,7 @@ const KernelTable kReferenceTable = {
     .panel_int8 = {},
     .packed_f32 = packed_reference<false>(),
     .packed_bf16 = packed_reference<true>(),
-    .widen = {widen<DType::f32>, widen<DType::f16>, widen<DType::bf16>, widen<DType::q8_0>, widen<DType::q4_0>},
+    .widen = {widen<DType::f32>, widen<DType::f16>, widen<DType::bf16>, widen<DType::q8_0>, widen<DType::q4_0>, VITRINE_DECODED_TYPES(VITRINE_WIDEN)},
     .narrow = [](const float* x, size_t n, uint16_t* y) { std::transform(x, x + n, y, f32_to_bf16); },
     .quantise_int8 = quantise_int8_reference,
     .rms_norm = rms_norm_reference<float>,

@@ -2,7 +2,7 @@
 // f32 elements rounded to bf16: to nearest, ties to even, NaN stays NaN.
 #include <type_traits>
 
-#include "kernels/simd/vec.h"
+#include "kernels/simd/decoded.h"
 
 namespace vitrine {
 namespace {
@@ -60,6 +60,13 @@ template <class W>
 void narrow(const char* row, size_t n, uint16_t* y) {
   if constexpr (std::is_same_v<W, WeightBf16>) {
     memcpy(y, row, n * sizeof(uint16_t));
+  } else if constexpr (kIsDecoded<W>) {
+    alignas(64) float wide[kLargestBlock];
+    for (size_t i = 0; i < n; i += kLargestBlock) {
+      const size_t here = min_of(kLargestBlock, n - i);
+      decode_row(W(), row + i / W::kElements * W::kBytes, here, wide);
+      narrow<WeightF32>(reinterpret_cast<const char*>(wide), here, y + i);
+    }
   } else {
     size_t i = 0;
     for (; i + kBlock <= n; i += kBlock) narrow_unit<W>(row, i, y);

@@ -2,7 +2,7 @@
 // Products of a few rows with weights that lie [in, out], as GPT-2 stores them: lanes are outputs, and the sums wait in
 // y while the weights are read in the order they lie. Each output's sum runs over the inputs in order, whatever the
 // cuts and the rows.
-#include "kernels/simd/vec.h"
+#include "kernels/simd/decoded.h"
 
 namespace vitrine {
 namespace {
@@ -65,10 +65,14 @@ HWY_INLINE void widen_unit(const char* row, size_t i, float* y) {
 template <class W>
 void widen(const void* weights, size_t n, float* y) {
   const char* row = static_cast<const char*>(weights);
-  size_t i = 0;
-  for (; i + kBlock <= n; i += kBlock) widen_unit<W>(row, i, y);
-  if constexpr (!W::kIsBlock) {
-    for (; i < n; i += kLanes) store_up_to(weight_load_up_to<W>(row + i * W::kBytes, n - i), y + i, n - i);
+  if constexpr (kIsDecoded<W>) {
+    decode_row(W(), row, n, y);
+  } else {
+    size_t i = 0;
+    for (; i + kBlock <= n; i += kBlock) widen_unit<W>(row, i, y);
+    if constexpr (!W::kIsBlock) {
+      for (; i < n; i += kLanes) store_up_to(weight_load_up_to<W>(row + i * W::kBytes, n - i), y + i, n - i);
+    }
   }
 }
 

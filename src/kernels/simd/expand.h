@@ -1,6 +1,6 @@
 #pragma once
 // From the type that weights are stored in to the elements of a panel.
-#include "kernels/simd/vec.h"
+#include "kernels/simd/decoded.h"
 
 namespace vitrine {
 namespace {
@@ -26,13 +26,18 @@ void expand_weights(DType type, const void* weights, size_t stride, bool by_colu
     case DType::bf16: return Layout::template rows<WeightBf16>(w, stride, n, k0, depth, panel);
     case DType::q8_0: return Layout::template rows<WeightQ8>(w, stride, n, k0, depth, panel);
     case DType::q4_0: return Layout::template rows<WeightQ4>(w, stride, n, k0, depth, panel);
+#define VITRINE_ROWS(name, elements, bytes, number) \
+  case DType::name: return Layout::template rows<WeightDecoded<DType::name>>(w, stride, n, k0, depth, panel);
+      VITRINE_DECODED_TYPES(VITRINE_ROWS)
+#undef VITRINE_ROWS
     default: return;
   }
 }
 
-/// Where element k0 of a stored row begins; k0 is a multiple of 32 for blocks.
+/// Where element k0 of a stored row begins; k0 is a multiple of a block's elements.
 template <class W>
 HWY_INLINE size_t bytes_before(size_t k0) {
+  if constexpr (kIsDecoded<W>) return k0 / W::kElements * W::kBytes;
   return W::kIsBlock ? k0 / kBlock * W::kBytes : k0 * W::kBytes;
 }
 

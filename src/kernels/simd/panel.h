@@ -21,6 +21,7 @@ constexpr size_t kPanelOutputs = 128, kPanelDepth = 512;                  // in 
 constexpr size_t kInputStride = kPanelOutputs + 16, kPanelStride = kPanelDepth + 16;
 constexpr size_t kPanelFloats =
     kInputStride * kPanelDepth > kPanelStride* kPanelOutputs ? kInputStride* kPanelDepth : kPanelStride* kPanelOutputs;
+static_assert(kPanelDepth % kLargestBlock == 0, "a panel begins at a block");
 static_assert(32 % kTileRows == 0, "callers cut rows at multiples of 32");
 static_assert(kTileOutputs <= kLanes, "a tile is transposed in squares of kLanes");
 

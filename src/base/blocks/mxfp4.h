@@ -1,0 +1,21 @@
+#pragma once
+// MXFP4 (OCP Microscaling Formats 1.0): 32 values in e2m1 with a power of two as scale.
+// u8 e: the scale is 2^(e - 127), halved because the table holds doubled values; 16 bytes of two nibbles.
+#include "base/blocks/parts.h"
+
+namespace vitrine {
+namespace {
+
+struct BlockMXFP4 {
+  static constexpr size_t kElements = 32, kBytes = 17;
+  static void decode(const uint8_t* block, float* y) {
+    static constexpr int8_t kDoubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    const uint32_t e = block[0], bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;  // 2^(e - 128), subnormal below 2^-126
+    float d;
+    memcpy(&d, &bits, 4);
+    each_nibble(block + 1, y, [d](int q, int) { return d * static_cast<float>(kDoubled[q]); });
+  }
+};
+
+}  // namespace
+}  // namespace vitrine

@@ -1,0 +1,26 @@
+#pragma once
+// Q6_K: 16 groups of 16 values of 6 bits, each with a scale of 8 bits: y = (d s) (q - 32).
+// 128 bytes of the low nibbles, 64 of the upper two bits, 16 scales as int8, f16 d. In each half of 128 values: byte l of 64
+// holds the nibbles of values l and 64 + l; byte l of 32 the upper bits of l, 32 + l, 64 + l and 96 + l.
+#include "base/blocks/parts.h"
+
+namespace vitrine {
+namespace {
+
+struct BlockQ6_K {
+  static constexpr size_t kElements = 256, kBytes = 210;
+  static void decode(const uint8_t* block, float* y) {
+    const float d = half_at(block + 208);
+    for (int group = 0; group < 16; ++group) {
+      const float scale = d * static_cast<float>(static_cast<int8_t>(block[192 + group]));
+      const int half = group / 8, part = group % 8;  // of 16 values in a half
+      const uint8_t *low = block + half * 64 + part % 4 * 16, *high = block + 128 + half * 32 + part % 2 * 16;
+      const int nibble = part / 4 * 4, shift = part / 2 * 2;
+      for (int i = 0; i < 16; ++i)
+        y[group * 16 + i] = scale * static_cast<float>(((low[i] >> nibble & 15) | (high[i] >> shift & 3) << 4) - 32);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace vitrine

@@ -1,0 +1,31 @@
+#pragma once
+// TQ1_0: 256 values of -1, 0 and 1 with a scale in f16: y = (t - 1) d. Five ternary digits t in a byte, the last 16 values four
+// in a byte. A byte holds 256/243 of the number that its digits spell, rounded up: times 3^n modulo 256 its next digit is the
+// upper part of three times the byte.
+// 48 bytes (32, then 16) of five, 4 bytes of four, f16 d.
+#include "base/blocks/parts.h"
+
+namespace vitrine {
+namespace {
+
+struct BlockTQ1_0 {
+  static constexpr size_t kElements = 256, kBytes = 54;
+  static float* digits(const uint8_t* q, int bytes, int count, float d, float* y) {
+    int power = 1;
+    for (int n = 0; n < count; ++n, power *= 3)
+      for (int i = 0; i < bytes; ++i) {
+        const int digit = static_cast<uint8_t>(q[i] * power) * 3 >> 8;
+        *y++ = static_cast<float>(digit - 1) * d;
+      }
+    return y;
+  }
+  static void decode(const uint8_t* block, float* y) {
+    const float d = half_at(block + 52);
+    y = digits(block, 32, 5, d, y);
+    y = digits(block + 32, 16, 5, d, y);
+    digits(block + 48, 4, 4, d, y);
+  }
+};
+
+}  // namespace
+}  // namespace vitrine
