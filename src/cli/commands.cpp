@@ -112,13 +112,14 @@ const std::vector<Command>& commands() {
        "vitrine train --example\n"
        "vitrine train --one-step \"the fat cat sat on the\" --target \" mat\"",
        define_train},
-      {"convert", "Convert a model to a Hugging Face directory, or merge an adapter into it",
-       "Reads a Hugging Face directory or a GGUF file and writes a directory with configuration, tokenizer and all weights. "
-       "Quantised weights are widened; all are rounded to nearest with ties to even. --adapter adds a LoRA adapter to the "
-       "weights in f32, before they are rounded once. docs/lora.md tells "
-       "more.",
+      {"convert", "Convert a model to a Hugging Face directory or a GGUF file, or merge an adapter into it",
+       "Reads a Hugging Face directory or a GGUF file. A name that ends in .gguf becomes one GGUF file with configuration, "
+       "vocabulary and chat template, as llama.cpp reads them; any other a directory with configuration, tokenizer and weights. "
+       "Weights are widened and rounded once, to nearest; in a GGUF file those that have the type already are copied. --adapter "
+       "adds a LoRA adapter to the weights in f32, before they are rounded. docs/models.md and docs/lora.md tell more.",
        "vitrine convert tests/golden/models/gpt2_a/model gpt2-bf16 --dtype bf16\n"
        "vitrine convert tests/golden/gguf/llama_q8_0.gguf llama-f32 --dtype f32\n"
+       "vitrine convert models/tales9m tales9m-q8_0.gguf --dtype q8_0\n"
        "vitrine convert tests/golden/models/gpt2_a/model gpt2-merged --adapter tests/golden/lora/gpt2_a/adapter --dtype f32",
        define_convert},
       {"merge", "Merge models by a recipe (mergekit's YAML)",

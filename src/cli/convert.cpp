@@ -1,4 +1,6 @@
-// vitrine convert: a model as a Hugging Face directory in another float type, an adapter merged into it.
+// vitrine convert: a model as a Hugging Face directory or a GGUF file in another type, an adapter merged into it.
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "base/error.h"
@@ -11,35 +13,98 @@
 #include "model/adapter.h"
 #include "model/export.h"
 #include "model/from_gguf.h"
+#include "model/to_gguf.h"
 
 namespace vitrine::cli {
 namespace {
 
 struct ConvertArguments {
-  std::string in, out, adapter, dtype = "bf16";
+  std::string in, out, adapter, dtype;
+  int64_t threads = 0;
   bool json = false;
 };
 
-void run_convert(const ConvertArguments& o) {
-  if (o.out.ends_with(".gguf"))
-    throw UsageError("OUT is " + o.out + "; convert writes Hugging Face directories, and GGUF files are not written yet.");
+// The words of --dtype: "f32|f16|bf16|q8_0".
+std::string dtype_words() {
+  std::string words;
+  for (const GgufFileType& type : gguf_file_types()) words += (words.empty() ? "" : "|") + std::string(type.name);
+  return words;
+}
+
+const GgufFileType& file_type(const std::string& name) {
+  const auto& types = gguf_file_types();
+  return *std::find_if(types.begin(), types.end(), [&](const GgufFileType& type) { return type.name == name; });
+}
+
+// The type that most weights of a model have, if it is one of 16 bits; else f16.
+std::string own_type(const Model& model) {
+  std::map<DType, int64_t> numbers;
+  for (const TensorLine& line : model.tensors())
+    if (line.weight != nullptr) numbers[line.weight->dtype] += line.out.size * line.in.size;
+  const auto most =
+      std::max_element(numbers.begin(), numbers.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most != numbers.end() && most->first == DType::bf16 ? "bf16" : "f16";
+}
+
+int64_t merged_matrices(const OpenedModel& opened) {
+  return opened.adapter == nullptr ? 0 : static_cast<int64_t>(opened.adapter->modules().size());
+}
+
+void report(const ConvertArguments& o, const std::string& dtype, const OpenedModel& opened, OrderedJson more) {
+  const int64_t parameters = parameter_count(*opened.model);
+  if (o.json) {
+    OrderedJson document = {
+        {"out", o.out}, {"dtype", dtype}, {"parameters", parameters}, {"merged_matrices", merged_matrices(opened)}};
+    document.update(more);
+    return print_json(document);
+  }
+  print("{} parameters as {} in {}{}\n", grouped(parameters), dtype, o.out,
+        opened.adapter == nullptr ? "" : fmt::format(", {} matrices with their adapter", merged_matrices(opened)));
+}
+
+void convert_to_directory(const ConvertArguments& o) {
   OpenedModel opened = as_huggingface(open_model(o.in));
   if (!o.adapter.empty()) open_adapter(opened, o.adapter);
-  const DType dtype = o.dtype == "f32" ? DType::f32 : o.dtype == "f16" ? DType::f16 : DType::bf16;
+  const std::string dtype = o.dtype.empty() ? "bf16" : o.dtype;
   {
     const Companions companions = companions_of(opened);
     Progress progress("converting");
-    write_huggingface(opened, companions, o.out, dtype, [&](double share) { progress.show(share, ""); });
+    write_huggingface(opened, companions, o.out, file_type(dtype).type, [&](double share) { progress.show(share, ""); });
   }
-  const int64_t parameters = parameter_count(*opened.model);
-  if (o.json) {
-    OrderedJson document = {{"out", o.out}, {"dtype", o.dtype}, {"parameters", parameters}, {"merged_matrices", 0}};
-    if (opened.adapter != nullptr) document["merged_matrices"] = opened.adapter->modules().size();
-    return print_json(document);
-  }
-  print("{} parameters as {} in {}{}\n", grouped(parameters), o.dtype, o.out,
-        opened.adapter == nullptr ? "" : fmt::format(", {} matrices with their adapter", opened.adapter->modules().size()));
+  report(o, dtype, opened, OrderedJson::object());
 }
+
+// Errors: InputError for a file that is there, and for a disk that it does not fit on.
+void check_place(const std::string& out, uint64_t bytes) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(out, error)))
+    throw InputError(out + " is there already; name a new file, or remove it first");
+  const fs::path folder = fs::path(out).parent_path();
+  const fs::space_info space = fs::space(folder.empty() ? "." : folder, error);
+  if (!error && space.available < bytes)
+    throw InputError(out + " needs " + bytes_text(static_cast<double>(bytes)) + ", and its disk has " +
+                     bytes_text(static_cast<double>(space.available)) +
+                     " left. Make room, name another place, or a smaller --dtype");
+}
+
+void convert_to_gguf(const ConvertArguments& o) {
+  OpenedModel opened = open_model(o.in);
+  if (!o.adapter.empty()) open_adapter(opened, o.adapter);
+  const std::string dtype = o.dtype.empty() ? own_type(*opened.model) : o.dtype;
+  const GgufEncoding encoding = plain_encoding(file_type(dtype));
+  const GgufPlan plan = plan_gguf(opened, opened.gguf == nullptr ? vocabulary_keys(opened) : GgufKeys(), encoding);
+  check_place(o.out, plan.bytes);
+  log("{} will take {}", o.out, bytes_text(static_cast<double>(plan.bytes)));
+  {
+    ThreadPool pool(static_cast<int>(o.threads));
+    Progress progress("converting");
+    write_gguf(opened, plan, encoding, o.out, pool, [&](double share) { progress.show(share, ""); });
+  }
+  report(o, dtype, opened, {{"tensors", plan.tensors.size()}, {"bytes", std::filesystem::file_size(o.out)}});
+}
+
+void run_convert(const ConvertArguments& o) { o.out.ends_with(".gguf") ? convert_to_gguf(o) : convert_to_directory(o); }
 
 }  // namespace
 
@@ -48,16 +113,21 @@ Action define_convert(CLI::App& app) {
   app.add_option("IN", o->in, "A Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache")
       ->type_name("")
       ->required();
-  app.add_option("OUT", o->out, "The Hugging Face directory to make; it must not be there yet")
+  app.add_option("OUT", o->out,
+                 "What to make: a GGUF file if it ends in .gguf, else a Hugging Face directory. It must not be there yet")
       ->type_name("")
       ->required()
       ->check(not_empty());
-  add_choice(app, "--dtype", o->dtype, "f32|f16|bf16",
-             "The type of all weights, rounded to nearest, ties to even (default bf16)");
+  add_choice(
+      app, "--dtype", o->dtype, dtype_words(),
+      "The type of the weights, rounded to nearest; q8_0 is for GGUF files (default: bf16 for a directory; for a GGUF file "
+      "the 16-bit type that the weights have, else f16)");
   app.add_option("--adapter", o->adapter,
                  "The folder of a LoRA adapter, which is merged into the weights before they are rounded")
       ->type_name("FOLDER")
       ->check(not_empty());
+  add_count(app, "--threads", o->threads, 1, 1024,
+            "Threads to encode a GGUF file with (default: all cores this process may use)");
   add_json(app, o->json);
   return [o] { run_convert(*o); };
 }

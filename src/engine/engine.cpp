@@ -34,7 +34,7 @@ Engine::Engine(std::string_view model, const EngineOptions& options) : Engine(op
 Engine::Engine(OpenedModel opened, const EngineOptions& options)
     : opened_(std::move(opened)), shape_(opened_.model->shape()), pool_(options.threads), ctx_(pool_) {
   ctx_.numerics = options.numerics;
-  if (opened_.gguf != nullptr && opened_.gguf->has("tokenizer.ggml.model")) {
+  if (opened_.gguf != nullptr && has_vocabulary(*opened_.gguf)) {
     tokenizer_ = tokenizer_from_gguf(*opened_.gguf);
   } else if (opened_.gguf == nullptr && has_tokenizer_files(opened_.files.directory)) {
     tokenizer_ = load_tokenizer(opened_.files.directory);

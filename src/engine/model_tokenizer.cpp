@@ -3,8 +3,11 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/engine.h"
+#include "io/config_reader.h"
 #include "io/huggingface.h"
 #include "model/config_file.h"
+#include "tokenizer/to_vocabulary.h"
 #include "tokenizer/vocabulary_files.h"
 
 namespace vitrine {
@@ -50,7 +53,51 @@ VocabularySpec vocabulary_of(const GgufMetadata& metadata) {
   return spec;
 }
 
+// The other way round.
+GgufKeys keys_of(const VocabularySpec& spec) {
+  GgufKeys keys = {{"tokenizer.ggml.model", spec.kind}};
+  const auto add = [&](const char* name, auto value) {
+    keys.emplace_back(std::string("tokenizer.ggml.") + name, std::move(value));
+  };
+  if (!spec.pieces.empty()) {
+    add("pre", spec.pre);
+    add("tokens", spec.pieces);
+    if (!spec.scores.empty()) add("scores", spec.scores);
+    add("token_type", spec.types);
+    if (!spec.merges.empty()) add("merges", spec.merges);
+  }
+  const auto add_id = [&](const char* name, std::optional<int32_t> id) {
+    if (id) add(name, static_cast<uint32_t>(*id));
+  };
+  add_id("bos_token_id", spec.bos);
+  add_id("eos_token_id", spec.eos);
+  add_id("unknown_token_id", spec.unknown);
+  add_id("padding_token_id", spec.padding);
+  const auto add_flag = [&](const char* name, std::optional<bool> flag) {
+    if (flag) add(name, *flag);
+  };
+  add_flag("add_bos_token", spec.add_bos);
+  add_flag("add_eos_token", spec.add_eos);
+  add_flag("add_space_prefix", spec.add_space_prefix);
+  add_flag("remove_extra_whitespaces", spec.remove_extra_whitespaces);
+  return keys;
+}
+
+// The tokens that end a text, as generation_config.json or config.json lists them.
+std::vector<int64_t> ends_of_text(const ModelFiles& files) {
+  std::vector<int64_t> ends = config_token_ids(files, "eos_token_id");
+  if (!files.generation_config.is_object()) return ends;
+  for (const int64_t id : ConfigReader(files.generation_config, files.generation_config_path).counts("eos_token_id"))
+    if (std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);
+  return ends;
+}
+
 }  // namespace
+
+bool has_vocabulary(const GgufMetadata& metadata) {
+  constexpr const char* kKind = "tokenizer.ggml.model";
+  return metadata.has(kKind) && metadata.string(kKind) != "none" && metadata.string(kKind) != "no_vocab";
+}
 
 std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufMetadata& metadata) {
   return tokenizer_from_vocabulary(vocabulary_of(metadata));
@@ -60,7 +107,7 @@ Companions companions_of(const OpenedModel& opened) {
   if (opened.gguf == nullptr) return companions_in(opened.files);
   const GgufMetadata& metadata = *opened.gguf;
   Companions files;
-  if (metadata.has("tokenizer.ggml.model")) {
+  if (has_vocabulary(metadata)) {
     std::optional<std::string> chat_template;
     if (metadata.has("tokenizer.chat_template")) chat_template = metadata.string("tokenizer.chat_template");
     files = vocabulary_files(vocabulary_of(metadata), chat_template);
@@ -76,6 +123,33 @@ Companions companions_of(const OpenedModel& opened) {
     if (const std::vector<int64_t> ids = config_token_ids(opened.files, key); !ids.empty()) generation[key] = ids.front();
   if (!generation.empty()) files["generation_config.json"] = generation.dump(2) + "\n";
   return files;
+}
+
+GgufKeys vocabulary_keys(const OpenedModel& opened) {
+  VocabularySpec spec;
+  spec.kind = "none";
+  if (has_tokenizer_files(opened.files.directory)) {
+    spec = vocabulary_of_folder(opened.files.directory);
+    fit_vocabulary(spec, opened.model->shape().vocab_size);
+  }
+  // What config.json says goes where the tokenizer's files say nothing.
+  const int64_t rows = opened.model->shape().vocab_size;
+  const std::vector<int64_t> ends = ends_of_text(opened.files);
+  const auto fill = [&](std::optional<int32_t>& id, const std::vector<int64_t>& ids) {
+    if (!id && !ids.empty() && ids.front() < rows) id = static_cast<int32_t>(ids.front());
+  };
+  fill(spec.bos, config_token_ids(opened.files, "bos_token_id"));
+  fill(spec.eos, ends);
+  fill(spec.padding, config_token_ids(opened.files, "pad_token_id"));
+  GgufKeys keys = keys_of(spec);
+  // A second end, of a turn: where a chat's turns end in another token than the text.
+  for (const int64_t end : ends)
+    if (end != spec.eos && end < rows) {
+      keys.emplace_back("tokenizer.ggml.eot_token_id", static_cast<uint32_t>(end));
+      break;
+    }
+  if (const std::optional<std::string> chat = chat_template_of(opened)) keys.emplace_back("tokenizer.chat_template", *chat);
+  return keys;
 }
 
 std::shared_ptr<const Tokenizer> open_tokenizer(std::string_view name) {

@@ -5,10 +5,14 @@
 #include <string_view>
 
 #include "io/gguf.h"
+#include "io/gguf_writer.h"
 #include "model/export.h"
 #include "tokenizer/tokenizer.h"
 
 namespace vitrine {
+
+/// Whether a GGUF file has a vocabulary: its kind may be "none".
+bool has_vocabulary(const GgufMetadata& metadata);
 
 /// The vocabulary inside a GGUF file. Errors: FileError naming the key.
 std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufMetadata& metadata);
@@ -17,6 +21,10 @@ std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufMetadata& metadat
 /// those that say what a GGUF file says of its vocabulary, chat template and ends of text. `opened` is as_huggingface(), if it is
 /// a GGUF file. Errors: FileError for a vocabulary that has no such form.
 Companions companions_of(const OpenedModel& opened);
+
+/// tokenizer.* for the GGUF file of a model that is a Hugging Face directory: vocabulary, special tokens, chat template. A
+/// directory without tokenizer gets kind "none". Errors: FileError for a tokenizer that GGUF has no words for.
+GgufKeys vocabulary_keys(const OpenedModel& opened);
 
 /// The tokenizer of `name`: a model (a directory, a .gguf file, an id in the local Hugging Face cache) or a bare tokenizer (a
 /// folder or one file). Errors: FileError.

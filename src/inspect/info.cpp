@@ -41,7 +41,7 @@ int64_t cache_bytes(const std::vector<CacheLayer>& layers, int64_t positions, in
 void describe_tokenizer(const OpenedModel& opened, ModelInfo& info) {
   try {
     if (opened.gguf != nullptr) {
-      if (opened.gguf->has("tokenizer.ggml.model"))
+      if (has_vocabulary(*opened.gguf))
         info.tokenizer = tokenizer_from_gguf(*opened.gguf)->description();
       else
         info.no_tokenizer = opened.gguf->path() + ": has no tokenizer in its metadata";

@@ -15,7 +15,7 @@ namespace vitrine {
 /// The value of a key. A GgufMetadata::Value is passed on from another file as it is.
 using GgufValue =
     std::variant<uint8_t, uint16_t, uint32_t, uint64_t, int8_t, int16_t, int32_t, int64_t, float, double, bool, std::string,
-                 std::vector<std::string>, std::vector<int32_t>, std::vector<float>, GgufMetadata::Value>;
+                 std::vector<std::string>, std::vector<int32_t>, std::vector<float>, std::vector<bool>, GgufMetadata::Value>;
 using GgufKeys = std::vector<std::pair<std::string, GgufValue>>;
 
 /// Writes a file piece by piece, in any order of tensors, without holding it in memory. The file has its final name only

@@ -1,14 +1,11 @@
 #include "model/from_gguf.h"
 
-#include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstring>
-#include <numbers>
 #include <utility>
 
 #include "base/error.h"
 #include "model/pairs.h"
+#include "model/same_model.h"
 
 namespace vitrine {
 namespace {
@@ -18,37 +15,6 @@ std::optional<int64_t> token_of(const OpenedModel& gguf, const char* key) {
   const int64_t id = gguf.gguf->integer(key);
   if (id < 0 || id >= gguf.model->shape().vocab_size) return {};
   return id;
-}
-
-// Errors: FileError naming what the directory's model would do otherwise.
-void check_same(const Model& stored, const Model& model, const std::string& path) {
-  const auto same = [&](const std::string& what, double a, double b) {
-    if (std::abs(a - b) <= 1e-6 * std::abs(a)) return;
-    throw FileError(path, "gives " + what + " as " + Json(a).dump() + ", and its family's config.json can only say " +
-                              Json(b).dump() + "; such a model has no form as a Hugging Face directory. Run it as it is");
-  };
-  const ModelShape a = stored.shape(), b = model.shape();
-  same("the scale of embeddings", a.embedding_scale, b.embedding_scale);
-  same("the soft cap of logits", stored.head().softcap, model.head().softcap);
-  for (int64_t layer = 0; layer < a.n_layers; ++layer) {
-    const std::string in = " in layer " + std::to_string(layer);
-    const BlockSpec x = stored.block_spec(layer), y = model.block_spec(layer);
-    same("the scale of scores" + in, x.attention.scale, y.attention.scale);
-    same("the soft cap of scores" + in, x.attention.softcap, y.attention.softcap);
-    same("the window" + in, static_cast<double>(x.attention.window), static_cast<double>(y.attention.window));
-    same("what norms add to the mean square" + in, x.norm.eps, y.norm.eps);
-    if (!x.rope) continue;
-    same("the turning components of a head" + in, static_cast<double>(x.rope->rotary_dim),
-         static_cast<double>(y.rope->rotary_dim));
-    const std::vector<float> turns = rope_frequencies(*x.rope), says = rope_frequencies(*y.rope);
-    for (size_t i = 0; i < turns.size(); ++i)
-      if (!(std::abs(turns[i] - says[i]) <= 1e-5f * std::abs(turns[i])))
-        throw FileError(path,
-                        "divides the frequencies of RoPE by rope_freqs.weight in a way that is not llama3's with low_freq_factor "
-                        "1 and high_freq_factor 4 (frequency " +
-                            std::to_string(i) + " is " + Json(turns[i]).dump() + ", the nearest such rule gives " +
-                            Json(says[i]).dump() + "); such a model has no form as a Hugging Face directory. Run it as it is");
-  }
 }
 
 // Points a Hugging Face model's tensors at the values of a GGUF file, or at copies where the two differ.
@@ -135,7 +101,9 @@ OpenedModel as_huggingface(OpenedModel gguf, Json config) {
   files.directory.clear();            // what lies beside the file is not this model's
   files.config = std::move(config);
   std::unique_ptr<Model> model = model_from_config(files);
-  check_same(*gguf.model, *model, files.weights);
+  check_same_model(*gguf.model, *model,
+                   {files.weights, "its family's config.json can only say",
+                    "such a model has no form as a Hugging Face directory. Run it as it is"});
   Binder binder(*gguf.model, gguf.model->shape().head_dim, gguf.widened);
   for (const TensorLine& line : model->tensors()) binder.bind(line);
   gguf.model = std::move(model);

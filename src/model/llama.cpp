@@ -104,8 +104,9 @@ BlockSpec Llama::block_spec(int64_t layer) const {
 Llama::Llama(const LlamaConfig& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
   const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
-  // GGUF holds the rows of a Llama's W_Q and W_K in another order, so that neighbouring components rotate together.
-  const StoredLayout qk{.gguf_pairs = c.rope.layout == RopeLayout::pairs};
+  // GGUF holds the rows of a Llama's W_Q and W_K in another order, so that neighbouring components rotate together. Qwen 2's are
+  // as in its own file.
+  const StoredLayout qk{.gguf_pairs = c.family != "qwen2"};
   TensorList list;
   list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", V, D);
   for (int64_t layer = 0; layer < c.n_layers; ++layer) {
@@ -215,7 +216,11 @@ Family llama_family() {
 }
 
 // Llama's text with a window on every layer. GGUF files call it llama.
-Family mistral_family() { return family("mistral", "MistralForCausalLM", "Mistral", "arXiv:2310.06825", read_mistral); }
+Family mistral_family() {
+  Family mistral = family("mistral", "MistralForCausalLM", "Mistral", "arXiv:2310.06825", read_mistral);
+  mistral.gguf = "llama";
+  return mistral;
+}
 
 // Llama's text with biases on queries, keys and values.
 Family qwen2_family() {

@@ -237,6 +237,12 @@ std::unique_ptr<Model> model_from_config(const ModelFiles& files) {
   return make({ConfigReader(files.config, files.config_path), false, nullptr}).model;
 }
 
+std::unique_ptr<Model> model_from_gguf_keys(const std::string& architecture, Json keys, const float* rope_divisors,
+                                            const std::string& path) {
+  keys["model_type"] = architecture;
+  return make({ConfigReader(keys, path), true, rope_divisors}).model;
+}
+
 int64_t parameter_count(const Model& model) { return count_parameters(model).value(); }
 
 std::vector<FileTensor> file_tensors(const Model& model, bool gguf) {

@@ -32,6 +32,12 @@ OpenedModel open_model(ModelFiles files);
 /// The family and its sizes from a configuration alone; weights are not looked for.
 std::unique_ptr<Model> model_from_config(const ModelFiles& files);
 
+/// The model that GGUF metadata describe: `keys` without the architecture's prefix, and the divisors of rope_freqs.weight or
+/// null, which must outlive it. Whether the head is tied and where biases are, which a file shows by its tensors, `keys` say as
+/// tie_word_embeddings, attention_bias and mlp_bias.
+std::unique_ptr<Model> model_from_gguf_keys(const std::string& architecture, Json keys, const float* rope_divisors,
+                                            const std::string& path);
+
 /// Families by the names in their files, for messages: "gemma, gemma2, gpt2, …".
 std::string known_families();
 

@@ -13,24 +13,6 @@
 namespace vitrine {
 namespace {
 
-void add_merges(BpeModel& model, std::string_view text, const std::string& path) {
-  model.reserve_merges(text.size() / 8);
-  size_t number = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string_view line = text.substr(begin, end - begin);
-    begin = end + 1;
-    ++number;
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.empty() || line.starts_with("#version")) continue;
-    const size_t space = line.find(' ');
-    if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos)
-      throw FileError(
-          path, fmt::format("line {} is \"{}\", expected two pieces with one space between them", number, line.substr(0, 100)));
-    model.add_merge(line.substr(0, space), line.substr(space + 1));
-  }
-}
-
 // The files do not say how words are cut; the tokenizer's class does.
 bool cuts_as_qwen2(const std::string& vocab_path, const TokenizerConfig& config) {
   const std::string name = class_that_cuts(std::filesystem::path(vocab_path).parent_path().string(), config);
@@ -43,6 +25,24 @@ bool cuts_as_qwen2(const std::string& vocab_path, const TokenizerConfig& config)
 }
 
 }  // namespace
+
+void each_merge_line(std::string_view text, const std::string& path,
+                     const std::function<void(std::string_view, std::string_view)>& visit) {
+  size_t number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string_view line = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.empty() || line.starts_with("#version")) continue;
+    const size_t space = line.find(' ');
+    if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos)
+      throw FileError(
+          path, fmt::format("line {} is \"{}\", expected two pieces with one space between them", number, line.substr(0, 100)));
+    visit(line.substr(0, space), line.substr(space + 1));
+  }
+}
 
 std::shared_ptr<const Tokenizer> tokenizer_from_vocab_and_merges(const std::string& vocab_path, const std::string& merges_path,
                                                                  const TokenizerConfig& config) {
@@ -81,7 +81,9 @@ std::shared_ptr<const Tokenizer> tokenizer_from_vocab_and_merges(const std::stri
   parts.padding = add_special(config.padding);
 
   auto model = std::make_unique<BpeModel>(std::move(vocabulary), BpeModel::Options{}, vocab_path);
-  add_merges(*model, text_of(merges_file), merges_path);
+  model->reserve_merges(text_of(merges_file).size() / 8);
+  each_merge_line(text_of(merges_file), merges_path,
+                  [&](std::string_view left, std::string_view right) { model->add_merge(left, right); });
   model->finish();
   parts.model = std::move(model);
   if (qwen2) {

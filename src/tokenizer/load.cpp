@@ -10,8 +10,7 @@
 namespace vitrine {
 namespace fs = std::filesystem;
 
-std::shared_ptr<const Tokenizer> tokenizer_from_sentencepiece(std::string_view bytes, const std::string& path,
-                                                              const TokenizerConfig& config) {
+SentencePieceSpec parse_sentencepiece(std::string_view bytes, const std::string& path, const TokenizerConfig& config) {
   SentencePieceSpec spec = parse_sentencepiece(bytes, path);
   if (!config.path.empty() || !config.added.empty()) {
     std::unordered_map<std::string_view, int32_t> ids;
@@ -36,7 +35,12 @@ std::shared_ptr<const Tokenizer> tokenizer_from_sentencepiece(std::string_view b
   spec.add_bos = config.add_bos;
   spec.add_eos = config.add_eos;
   if (config.add_bos || config.add_eos) spec.rule_source = config.path;
-  return std::make_shared<SentencePieceTokenizer>(std::move(spec));
+  return spec;
+}
+
+std::shared_ptr<const Tokenizer> tokenizer_from_sentencepiece(std::string_view bytes, const std::string& path,
+                                                              const TokenizerConfig& config) {
+  return std::make_shared<SentencePieceTokenizer>(parse_sentencepiece(bytes, path, config));
 }
 
 namespace {

@@ -1,13 +1,22 @@
 #pragma once
 // How each kind of file becomes a Tokenizer. load_tokenizer() chooses among these.
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "tokenizer/config.h"
+#include "tokenizer/sentencepiece_spec.h"
 #include "tokenizer/tokenizer.h"
 
 namespace vitrine {
+
+/// A tokenizer.model with what the files beside it add: tokens, roles, what stands around a text.
+SentencePieceSpec parse_sentencepiece(std::string_view bytes, const std::string& path, const TokenizerConfig& config);
+
+/// Calls visit(left, right) for each line of a merges.txt. Errors: FileError naming the line.
+void each_merge_line(std::string_view text, const std::string& path,
+                     const std::function<void(std::string_view, std::string_view)>& visit);
 
 std::shared_ptr<const Tokenizer> tokenizer_from_sentencepiece(std::string_view bytes, const std::string& path,
                                                               const TokenizerConfig& config);

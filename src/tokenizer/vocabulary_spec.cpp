@@ -32,12 +32,12 @@ const std::vector<PreTokenization>& known_pre_tokenizations() {
   static const std::vector<PreTokenization> table = {
       {{"gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling"}, {gpt2}},
       {{"llama-bpe", "llama3", "llama-v3", "falcon3"}, {kLlama3}, true, true},
-      {{"dbrx", "smaug-bpe"}, {kLlama3}},
+      {{"smaug-bpe", "dbrx"}, {kLlama3}},
       {{"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"}, {std::string(kQwen2Pattern)}},
       {{"gpt-4o", "llama4"}, {kGpt4o}},
       {{"tekken"}, {kTekken}, true, true},
       {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", gpt2, "[0-9][0-9][0-9]"}},
-      {{"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"}, {R"(\p{N})", gpt2}},
+      {{"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}, {R"(\p{N})", gpt2}},
       {{"deepseek-coder"},
        {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)", R"([\x{4E00}-\x{9FA5}\x{0800}-\x{4E00}\x{AC00}-\x{D7FF}]+)", R"(\p{N})"}},
       {{"deepseek-v3"}, {R"(\p{N}{1,3})", R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)", kDeepseekV3}},
@@ -60,6 +60,18 @@ const PreTokenization& find_pre_tokenization(const VocabularySpec& spec) {
                   fmt::format("tokenizer.ggml.pre is \"{}\", which vitrine does not know; it knows {}. A folder with the "
                               "model's tokenizer.json can be opened instead",
                               spec.pre, known));
+}
+
+std::string name_of_cuts(const std::vector<std::string>& patterns, bool ignore_merges, const std::string& path) {
+  const PreTokenization* found = nullptr;
+  for (const PreTokenization& p : known_pre_tokenizations())
+    if (p.patterns == patterns && (found == nullptr || p.ignore_merges == ignore_merges)) found = &p;
+  if (found != nullptr) return found->names.front();
+  std::string list;
+  for (const std::string& pattern : patterns) list += (list.empty() ? "" : ", then ") + pattern;
+  throw FileError(path, "cuts words by " + list +
+                            ", a way that vitrine knows no name of (tokenizer.ggml.pre). Name a directory as OUT instead of a "
+                            ".gguf file, or convert the model with the program that knows it");
 }
 
 PieceType piece_type(const VocabularySpec& spec, size_t id) {

@@ -17,6 +17,10 @@ struct PreTokenization {
 /// Errors: FileError listing the names that are known.
 const PreTokenization& find_pre_tokenization(const VocabularySpec& spec);
 
+/// The name of the way to cut words by these patterns, one after the other; of several, one that treats words that are pieces as
+/// `ignore_merges` says. Errors: FileError naming `path` and the patterns if GGUF has no name for it.
+std::string name_of_cuts(const std::vector<std::string>& patterns, bool ignore_merges, const std::string& path);
+
 /// Errors: FileError for a number that is no type.
 PieceType piece_type(const VocabularySpec& spec, size_t id);
 

@@ -73,6 +73,39 @@ TEST(ConvertCommand, AGgufFileBecomesADirectoryThatSaysTheSame) {
   }
 }
 
+TEST(ConvertCommand, ADirectoryBecomesAGgufFileThatSaysTheSame) {
+  const Scratch scratch;
+  const std::string model = golden_model("gpt2_a"), file = scratch / "out.gguf";
+  const Outcome made = vitrine({"convert", model, file, "--dtype", "f32", "--json"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_CONTAINS(made.err, "out.gguf will take ");
+  EXPECT_EQ(made.json()["dtype"], "f32");
+  EXPECT_EQ(made.json()["bytes"], std::filesystem::file_size(file));
+  const std::vector<std::string> predict = {"predict", "once upon a time", "--json", "--model"};
+  const auto predicted = [&](const std::string& name) {
+    std::vector<std::string> words = predict;
+    words.push_back(name);
+    return vitrine(words).json();
+  };
+  EXPECT_EQ(predicted(model)["predictions"], predicted(file)["predictions"]);
+  // An adapter merged into either gives the same file.
+  for (const auto& [from, to] : {std::pair{model, scratch / "a.gguf"}, {file, scratch / "b.gguf"}})
+    ASSERT_EQ(vitrine({"convert", from, to, "--adapter", golden_adapter("gpt2_a"), "--dtype", "f32"}).code, 0);
+  EXPECT_EQ(predicted(scratch / "a.gguf")["predictions"], predicted(scratch / "b.gguf")["predictions"]);
+  EXPECT_NE(predicted(scratch / "a.gguf")["predictions"], predicted(file)["predictions"]);
+}
+
+TEST(ConvertCommand, AGgufFileKeepsTheTypeOfItsWeights) {
+  const Scratch scratch;
+  const auto dtype = [&](const std::string& from, const std::string& to) {
+    const Outcome made = vitrine({"convert", from, scratch / to, "--json"});
+    EXPECT_EQ(made.code, 0) << made.err;
+    return made.json()["dtype"].get<std::string>();
+  };
+  EXPECT_EQ(dtype(std::string(VITRINE_SOURCE) + "/models/tales9m", "tales.gguf"), "bf16");
+  EXPECT_EQ(dtype(golden_model("llama"), "llama.gguf"), "f16");
+}
+
 TEST(AdapterCommand, WhatIsWrongIsSaid) {
   const Scratch scratch;
   const std::string model = golden_model("gpt2_a"), adapter = scratch / "adapter";
@@ -86,8 +119,12 @@ TEST(AdapterCommand, WhatIsWrongIsSaid) {
                   adapter + "/adapter_model.safetensors"},
                  {"a file that this run reads"});
   expect_refused({"convert", model, scratch.path()}, {"is there already"});
-  expect_refused({"convert", model, scratch / "out.gguf"}, {"GGUF files are not written yet"});
-  expect_refused({"convert", model, scratch / "out", "--dtype", "q8_0"}, {"none of f32|f16|bf16"});
+  expect_refused({"convert", model, scratch.write("out.gguf", "")}, {"out.gguf is there already"});
+  expect_refused({"convert", model, scratch / "out", "--dtype", "q8_0"},
+                 {"a Hugging Face directory holds f32, bf16 or f16, not q8_0"});
+  expect_refused({"convert", model, scratch / "out", "--dtype", "q5"}, {"none of f32|f16|bf16|q8_0"});
+  expect_refused({"convert", golden_model("classic_pre"), scratch / "classic.gguf"},
+                 {"the family classic_decoder", "no GGUF form"});
 }
 
 }  // namespace

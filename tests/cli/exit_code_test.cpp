@@ -320,7 +320,8 @@ TEST(ExitCode, AFileThatMayNotGrowFailsTheRun) {
       {"data", fables, "--tokenizer", golden_model("gpt2_a"), "--out", scratch / "made"},
       {"tokenizer", "train", fables, "--vocab-size", "2000", "--out", scratch / "made/deeper"},
       {"tokenizer", "train", fables, "--kind", "sentencepiece-bpe", "--vocab-size", "2000", "--out", scratch / "made/deeper"},
-      {"convert", golden_model("gpt2_a"), scratch / "made"}};
+      {"convert", golden_model("gpt2_a"), scratch / "made"},
+      {"convert", golden_model("gpt2_a"), scratch / "made.gguf"}};
   for (const std::vector<std::string>& command : commands) {
     const Outcome outcome = vitrine_with_small_files(8, command);
     EXPECT_EQ(outcome.code, 1) << command[0] << outcome.err;

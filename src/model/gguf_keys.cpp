@@ -1,0 +1,157 @@
+#include "model/gguf_keys.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <numbers>
+
+#include "base/error.h"
+#include "model/registry.h"
+#include "model/same_model.h"
+
+namespace vitrine {
+namespace {
+
+constexpr uint32_t kQuantizationVersion = 2;  // of ggml's block formats, since 2023
+
+// A JSON value with the type that the readers of GGUF expect: u32, f32, and i32 in lists. Nothing: null.
+std::optional<GgufValue> value_of(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number_integer()) return static_cast<uint32_t>(value.get<int64_t>());
+  if (value.is_number_float()) return value.get<float>();
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array() || value.empty()) return {};
+  if (value[0].is_boolean()) return value.get<std::vector<bool>>();
+  if (value[0].is_number_integer()) return value.get<std::vector<int32_t>>();
+  if (value[0].is_number_float()) return value.get<std::vector<float>>();
+  return value.get<std::vector<std::string>>();
+}
+
+// "9.4M": two digits at least, as in the names of published files.
+std::string size_label(int64_t parameters) {
+  const auto n = static_cast<double>(parameters);
+  const auto [unit, suffix] = n > 1e12  ? std::pair{1e12, 'T'}
+                              : n > 1e9 ? std::pair{1e9, 'B'}
+                              : n > 1e6 ? std::pair{1e6, 'M'}
+                                        : std::pair{1e3, 'K'};
+  const double scaled = n / unit, whole = std::nearbyint(scaled);
+  return fmt::format("{:.{}f}{}", scaled, whole < 1 ? 2 : whole < 10 ? 1 : 0, suffix);
+}
+
+std::string name_of_model(const ModelFiles& files) {
+  std::filesystem::path path = std::filesystem::path(files.name).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  if (path.empty() || path == "." || path == "..") path = std::filesystem::absolute(path).lexically_normal().parent_path();
+  return path.filename().string();
+}
+
+// What the model's publisher says of sampling, under the keys that llama.cpp takes as defaults.
+void add_sampling(const Json& generation, GgufKeys& keys) {
+  if (!generation.is_object()) return;
+  const auto find = [&](const char* name) {
+    const auto it = generation.find(name);
+    return it != generation.end() && it->is_number() ? &*it : nullptr;
+  };
+  if (const Json* k = find("top_k"); k != nullptr && k->is_number_integer())
+    keys.emplace_back("general.sampling.top_k", k->get<int32_t>());
+  for (const auto& [from, to] :
+       {std::pair{"top_p", "top_p"}, {"min_p", "min_p"}, {"temperature", "temp"}, {"repetition_penalty", "penalty_repeat"}})
+    if (const Json* value = find(from)) keys.emplace_back(std::string("general.sampling.") + to, value->get<float>());
+}
+
+bool has_bias(const Model& model, std::string_view gguf) {
+  for (const TensorLine& line : model.tensors())
+    if (line.gguf == gguf) return true;
+  return false;
+}
+
+// Reads the keys back. Errors: FileError naming what they do not say.
+void check_keys(const OpenedModel& opened, const std::string& architecture, Json keys, const float* divisors) {
+  const Model& model = *opened.model;
+  const std::string path = opened.files.config_path.empty() ? opened.files.name : opened.files.config_path;
+  const std::string advice = "such a model has no form as a GGUF file. Keep it as a Hugging Face directory";
+  keys["tie_word_embeddings"] = model.shape().tied;
+  keys["attention_bias"] = has_bias(model, "blk.0.attn_q.bias");
+  keys["mlp_bias"] = has_bias(model, "blk.0.ffn_up.bias");
+  const std::unique_ptr<Model> read = model_from_gguf_keys(architecture, std::move(keys), divisors, path);
+  check_same_model(model, *read, {path, "GGUF's metadata can only say", advice});
+  const std::vector<FileTensor> has = file_tensors(model, true), gets = file_tensors(*read, true);
+  for (size_t i = 0; i < std::max(has.size(), gets.size()); ++i) {
+    const auto text = [&](const std::vector<FileTensor>& list) {
+      return i < list.size() ? list[i].name + " " + shape_text(list[i].shape) : std::string("nothing");
+    };
+    if (text(has) != text(gets))
+      throw FileError(path, "describes a model with the tensor " + text(has) + " where the GGUF architecture " + architecture +
+                                " has " + text(gets) + "; " + advice);
+  }
+}
+
+}  // namespace
+
+std::vector<float> gguf_rope_divisors(const Model& model) {
+  std::optional<RopeSpec> rope;
+  for (int64_t layer = 0; layer < model.shape().n_layers && !rope; ++layer) {
+    rope = model.block_spec(layer).rope;
+    if (rope && rope->scaling != RopeSpec::Scaling::llama3) rope.reset();
+  }
+  if (!rope) return {};
+  // In f32 and in this order, as llama.cpp's converter computes them.
+  const auto context = static_cast<float>(rope->original_context), factor = static_cast<float>(rope->factor);
+  const auto low = static_cast<float>(rope->low_freq_factor), high = static_cast<float>(rope->high_freq_factor);
+  const auto dim = static_cast<float>(rope->rotary_dim), theta = static_cast<float>(rope->theta);
+  std::vector<float> divisors;
+  for (int64_t i = 0; i < rope->rotary_dim; i += 2) {
+    const float frequency = 1 / std::pow(theta, static_cast<float>(i) / dim);
+    const float wavelength = static_cast<float>(2 * std::numbers::pi) / frequency;
+    if (wavelength < context / high) {
+      divisors.push_back(1);
+    } else if (wavelength > context / low) {
+      divisors.push_back(factor);
+    } else {
+      const float smooth = (context / wavelength - low) / (high - low);
+      divisors.push_back(1 / ((1 - smooth) / factor + smooth));
+    }
+  }
+  return divisors;
+}
+
+GgufKeys gguf_model_keys(const OpenedModel& opened, uint32_t file_type) {
+  const Model& model = *opened.model;
+  const Family& family = family_of(model);
+  if (family.gguf == nullptr)
+    throw FileError(opened.files.config_path, "is of the family " + std::string(family.name) +
+                                                  ", which has no GGUF form; name a directory as OUT instead of a .gguf file");
+  if (!model.form().is_own() && family.norm_order_key == nullptr)
+    throw FileError(opened.files.config_path,
+                    "moves or leaves out norms or residual connections (vitrine_norms, vitrine_residual), which GGUF has no "
+                    "words for; name a directory as OUT instead of a .gguf file");
+  const Json config = model.config(ConfigFormat::gguf);
+  const std::vector<float> divisors = gguf_rope_divisors(model);
+  check_keys(opened, family.gguf, config, divisors.empty() ? nullptr : divisors.data());
+
+  GgufKeys keys = {{"general.architecture", std::string(family.gguf)}, {"general.type", std::string("model")}};
+  add_sampling(opened.files.generation_config, keys);
+  if (const std::string name = name_of_model(opened.files); !name.empty()) keys.emplace_back("general.name", name);
+  keys.emplace_back("general.size_label", size_label(parameter_count(model) + static_cast<int64_t>(divisors.size())));
+  for (const auto& [key, value] : config.items())
+    if (std::optional<GgufValue> held = value_of(value))
+      keys.emplace_back(std::string(family.gguf) + "." + key, *std::move(held));
+  keys.emplace_back("general.file_type", file_type);
+  keys.emplace_back("general.quantization_version", kQuantizationVersion);
+  return keys;
+}
+
+GgufKeys gguf_kept_keys(const GgufMetadata& metadata, uint32_t file_type) {
+  GgufKeys keys;
+  for (const auto& [key, value] : metadata.values()) {
+    if (key == "general.file_type" || key == "general.quantization_version" || key == "general.alignment") continue;
+    if (key.starts_with("split.") || key.starts_with("quantize.imatrix.")) continue;  // of files it was cut into, of other bytes
+    keys.emplace_back(std::string(key), value);
+  }
+  keys.emplace_back("general.file_type", file_type);
+  keys.emplace_back("general.quantization_version", kQuantizationVersion);
+  return keys;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,63 @@
+#include "model/same_model.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "model/config.h"
+
+namespace vitrine {
+namespace {
+
+class Comparison {
+ public:
+  explicit Comparison(const ConversionWords& words) : words_(words) {}
+
+  void number(const std::string& what, double a, double b) const {
+    if (!(std::abs(a - b) <= 1e-6 * std::abs(a))) differs(what, Json(a), Json(b));
+  }
+  [[noreturn]] void differs(const std::string& what, const Json& a, const Json& b) const {
+    throw FileError(words_.path,
+                    "gives " + what + " as " + a.dump() + ", and " + words_.says + " " + b.dump() + "; " + words_.advice);
+  }
+  void frequencies(const RopeSpec& a, const RopeSpec& b) const {
+    const std::vector<float> turns = rope_frequencies(a), says = rope_frequencies(b);
+    for (size_t i = 0; i < turns.size(); ++i)
+      if (!(std::abs(turns[i] - says[i]) <= 1e-5f * std::abs(turns[i]))) wrong_frequency(a, i, turns[i], says[i]);
+  }
+
+ private:
+  [[noreturn]] void wrong_frequency(const RopeSpec& from, size_t i, float turns, float says) const {
+    if (from.divisors == nullptr) differs("frequency " + std::to_string(i) + " of RoPE", Json(turns), Json(says));
+    throw FileError(words_.path,
+                    "divides the frequencies of RoPE by rope_freqs.weight in a way that is not llama3's with low_freq_factor "
+                    "1 and high_freq_factor 4 (frequency " +
+                        std::to_string(i) + " is " + Json(turns).dump() + ", the nearest such rule gives " + Json(says).dump() +
+                        "); " + words_.advice);
+  }
+  const ConversionWords& words_;
+};
+
+}  // namespace
+
+void check_same_model(const Model& stored, const Model& converted, const ConversionWords& words) {
+  const Comparison same(words);
+  const ModelShape a = stored.shape(), b = converted.shape();
+  same.number("the scale of embeddings", a.embedding_scale, b.embedding_scale);
+  same.number("the soft cap of logits", stored.head().softcap, converted.head().softcap);
+  for (int64_t layer = 0; layer < a.n_layers; ++layer) {
+    const std::string in = " in layer " + std::to_string(layer);
+    const BlockSpec x = stored.block_spec(layer), y = converted.block_spec(layer);
+    same.number("the scale of scores" + in, x.attention.scale, y.attention.scale);
+    same.number("the soft cap of scores" + in, x.attention.softcap, y.attention.softcap);
+    same.number("the window" + in, static_cast<double>(x.attention.window), static_cast<double>(y.attention.window));
+    same.number("what norms add to the mean square" + in, x.norm.eps, y.norm.eps);
+    if (x.activation != y.activation)
+      same.differs("the activation" + in, activation_key(x.activation), activation_key(y.activation));
+    if (!x.rope) continue;
+    same.number("the turning components of a head" + in, static_cast<double>(x.rope->rotary_dim),
+                static_cast<double>(y.rope->rotary_dim));
+    same.frequencies(*x.rope, *y.rope);
+  }
+}
+
+}  // namespace vitrine

@@ -1,0 +1,336 @@
+#include "model/to_gguf.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "kernels/table.h"
+#include "model/gguf_keys.h"
+#include "model/pairs.h"
+#include "ops/low_rank.h"
+
+namespace vitrine {
+namespace {
+
+constexpr const char* kRopeDivisors = "rope_freqs.weight";
+
+// Where the values of one tensor of the file come from: the model, another GGUF file as they are, or numbers at hand.
+struct Source {
+  FileTensor tensor;                   // of the model: its parts
+  const StoredTensor* held = nullptr;  // no tensor of the model: passed on
+  std::vector<float> values;           // neither
+};
+
+// Norms and tables of positions, which llama.cpp reads as f32 only.
+bool always_f32(const std::string& name) { return name == "position_embd.weight" || name.ends_with("_norm.weight"); }
+
+std::vector<Source> sources_of(const OpenedModel& opened) {
+  std::vector<FileTensor> tensors = file_tensors(*opened.model, true);
+  std::vector<Source> sources;
+  if (opened.gguf == nullptr) {
+    if (std::vector<float> divisors = gguf_rope_divisors(*opened.model); !divisors.empty())
+      sources.push_back({{kRopeDivisors, {static_cast<int64_t>(divisors.size())}, false, {}}, nullptr, std::move(divisors)});
+    for (FileTensor& tensor : tensors) sources.push_back({std::move(tensor), nullptr, {}});
+    return sources;
+  }
+  // In the order of the file, with what the model does not read.
+  std::vector<const StoredTensor*> held;
+  for (const auto& [name, tensor] : opened.checkpoint.tensors()) held.push_back(&tensor);
+  std::stable_sort(held.begin(), held.end(), [](const StoredTensor* a, const StoredTensor* b) {
+    return a->file == b->file ? a->described_at < b->described_at : *a->file < *b->file;
+  });
+  for (const StoredTensor* one : held) {
+    const auto read = std::find_if(tensors.begin(), tensors.end(), [&](const FileTensor& t) { return t.name == one->name; });
+    if (read != tensors.end())
+      sources.push_back({std::move(*read), nullptr, {}});
+    else
+      sources.push_back({{one->name, one->shape, false, {}}, one, {}});
+  }
+  return sources;
+}
+
+// The type that all of a matrix has, if its rows may be copied.
+std::optional<DType> stored_type(const FileTensor& tensor) {
+  const DType type = tensor.parts.front()->weight->dtype;
+  for (const TensorLine* part : tensor.parts)
+    if (part->weight->dtype != type || part->weight->by_columns || part->weight->adapter != nullptr) return {};
+  return type;
+}
+
+TensorPlan plan_of(const Source& source, const GgufEncoding& encoding) {
+  const FileTensor& t = source.tensor;
+  if (source.held != nullptr) return {t.name, source.held->dtype, t.shape};
+  if (!source.values.empty() || t.parts.front()->vector != nullptr) return {t.name, DType::f32, t.shape};
+  const std::optional<DType> stored = stored_type(t);
+  if (always_f32(t.name)) return {t.name, DType::f32, t.shape};
+  return {t.name, encoding.type_of({t.name, t.shape, stored}), t.shape};
+}
+
+// Rows of a matrix as GGUF orders them.
+class Matrix {
+ public:
+  /// reorder: the model's values are those of a Hugging Face file.
+  Matrix(const FileTensor& tensor, int64_t head_dim, bool reorder)
+      : tensor_(tensor), each_(tensor.parts.front()->out.size), width_(tensor.shape[1]) {
+    if (reorder && tensor.parts.front()->layout.gguf_pairs) order_ = rows_of_pairs(each_, head_dim);
+  }
+
+  /// Rows [first, first + n) as f32, with what the adapter adds.
+  void read(int64_t first, int64_t n, float* to) const {
+    for (int64_t row = first; row < first + n;) {
+      const Weight& w = weight_of(row);
+      const int64_t in_part = row % each_, many = std::min(each_ - in_part, first + n - row);
+      float* const rows = to + (row - first) * width_;
+      if (w.by_columns) {
+        read_columns(w, in_part, many, rows);
+      } else {
+        for (int64_t i = 0; i < many; ++i)
+          kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(place(in_part + i)), static_cast<size_t>(width_),
+                                                        rows + i * width_);
+      }
+      if (w.adapter != nullptr)
+        for (int64_t i = 0; i < many; ++i) add_merged(*w.adapter, place(in_part + i), rows + i * width_);
+      row += many;
+    }
+  }
+
+  /// The same rows as they are stored.
+  void copy(int64_t first, int64_t n, std::byte* to) const {
+    const size_t bytes = row_bytes(weight_of(0).dtype, static_cast<size_t>(width_));
+    for (int64_t row = first; row < first + n; ++row, to += bytes)
+      std::memcpy(to, weight_of(row).stored_row(place(row % each_)), bytes);
+  }
+
+ private:
+  const Weight& weight_of(int64_t row) const { return *tensor_.parts[static_cast<size_t>(row / each_)]->weight; }
+  int64_t place(int64_t row) const { return order_.empty() ? row : order_[static_cast<size_t>(row)]; }
+
+  // Of a matrix that lies [in, out]: a strip of its columns, turned.
+  void read_columns(const Weight& w, int64_t first, int64_t n, float* rows) const {
+    std::vector<float> strip(static_cast<size_t>(n));
+    for (int64_t i = 0; i < width_; ++i) {
+      kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(i) + row_bytes(w.dtype, static_cast<size_t>(first)),
+                                                    strip.size(), strip.data());
+      for (int64_t j = 0; j < n; ++j) rows[j * width_ + i] = strip[static_cast<size_t>(j)];
+    }
+  }
+
+  const FileTensor& tensor_;
+  int64_t each_, width_;
+  std::vector<int64_t> order_;  // row of GGUF: row that it is in the model
+};
+
+[[noreturn]] void refuse_number(const TensorPlan& plan, int64_t at, float value) {
+  throw RunError(plan.name + ": number " + std::to_string(at) + " is " + std::to_string(value) +
+                 (std::isfinite(value) ? ", beyond what " + std::string(name_of(plan.dtype)) + " holds; use bf16 or f32"
+                                       : "; a model with NaN or infinity is not converted"));
+}
+
+class Output {
+ public:
+  Output(const OpenedModel& opened, const GgufPlan& plan, const GgufEncoding& encoding, const std::string& path, ThreadPool& pool,
+         const std::function<void(double)>& wrote)
+      : opened_(opened), plan_(plan), encoding_(encoding), writer_(path, plan.keys, plan.tensors), pool_(pool), wrote_(wrote) {
+    for (const TensorPlan& t : plan.tensors) all_ += numbers_of(t);
+  }
+
+  void write() {
+    const std::vector<Source> sources = sources_of(opened_);
+    VITRINE_CHECK(sources.size() == plan_.tensors.size(), "the plan is this model's");
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const Source& s = sources[i];
+      if (s.held != nullptr)
+        writer_.write(i, {s.held->data, s.held->bytes});
+      else if (!s.values.empty())
+        writer_.write(i, std::as_bytes(std::span(s.values)));
+      else if (s.tensor.parts.front()->vector != nullptr)
+        write_vector(i, s.tensor);
+      else
+        write_matrix(i, s.tensor);
+      if (s.tensor.parts.empty() || s.tensor.parts.front()->vector != nullptr) advance(numbers_of(plan_.tensors[i]));
+    }
+    writer_.finish();
+  }
+
+ private:
+  bool reorders() const { return opened_.files.kind == ModelFiles::Kind::huggingface; }
+
+  void write_vector(size_t index, const FileTensor& tensor) {
+    std::vector<float> values;
+    for (const TensorLine* part : tensor.parts) {
+      const Vector& v = *part->vector;
+      const bool reorder = reorders();
+      const std::vector<int64_t> order =
+          reorder && part->layout.gguf_pairs ? rows_of_pairs(v.size, opened_.model->shape().head_dim) : std::vector<int64_t>();
+      for (int64_t i = 0; i < v.size; ++i) {
+        values.push_back(v.at<float>(order.empty() ? i : order[static_cast<size_t>(i)]) +
+                         (reorder ? part->layout.gguf_offset : 0));
+        if (!std::isfinite(values.back()))
+          refuse_number(plan_.tensors[index], static_cast<int64_t>(values.size()) - 1, values.back());
+      }
+    }
+    writer_.write(index, std::as_bytes(std::span(values)));
+  }
+
+  // Pieces of whole rows, each encoded by all threads and then written.
+  void write_matrix(size_t index, const FileTensor& tensor) {
+    constexpr int64_t kPiece = 1 << 22, kChunk = 1 << 16;  // numbers
+    const TensorPlan& plan = plan_.tensors[index];
+    const Matrix matrix(tensor, opened_.model->shape().head_dim, reorders());
+    const int64_t rows = tensor.shape[0], width = tensor.shape[1];
+    const int64_t chunk_rows = std::clamp<int64_t>(kChunk / width, 1, rows);
+    const int64_t piece_rows = std::max<int64_t>(1, kPiece / width / chunk_rows) * chunk_rows;
+    const bool copies = stored_type(tensor) == plan.dtype;
+    const float* const importance = encoding_.importance ? encoding_.importance(plan.name) : nullptr;
+    const size_t row = row_bytes(plan.dtype, static_cast<size_t>(width));
+    for (int64_t first = 0; first < rows; first += piece_rows) {
+      const int64_t n = std::min(piece_rows, rows - first);
+      values_.resize(static_cast<size_t>(n * width));
+      bytes_.resize(static_cast<size_t>(n) * row);
+      std::atomic<int64_t> bad{INT64_MAX};
+      pool_.run((n + chunk_rows - 1) / chunk_rows, [&](int64_t chunk, int) {
+        const int64_t begin = chunk * chunk_rows, many = std::min(chunk_rows, n - begin);
+        float* const values = values_.data() + begin * width;
+        std::byte* const bytes = bytes_.data() + static_cast<size_t>(begin) * row;
+        const auto count = static_cast<size_t>(many * width);
+        matrix.read(first + begin, many, values);
+        int64_t wrong = first_not_finite(values, count);
+        if (wrong < 0 && copies) matrix.copy(first + begin, many, bytes);
+        if (wrong < 0 && !copies) {
+          encoding_.encode(plan.dtype, values, count, static_cast<size_t>(width), importance, bytes);
+          wrong = first_overflow(plan.dtype, bytes, many, width);
+        }
+        if (wrong < 0) return;
+        wrong += begin * width;
+        for (int64_t seen = bad; wrong < seen && !bad.compare_exchange_weak(seen, wrong);) {
+        }
+      });
+      if (bad != INT64_MAX) refuse_number(plan, first * width + bad, values_[static_cast<size_t>(bad)]);
+      writer_.write(index, bytes_, static_cast<size_t>(first) * row);
+      advance(static_cast<double>(n * width));
+    }
+  }
+
+  static int64_t first_not_finite(const float* values, size_t n) {
+    for (size_t i = 0; i < n; ++i)
+      if (!std::isfinite(values[i])) return static_cast<int64_t>(i);
+    return -1;
+  }
+
+  // Of finite values that became bytes: the first that these do not give back as a finite one.
+  static int64_t first_overflow(DType type, const std::byte* bytes, int64_t rows, int64_t width) {
+    if (type == DType::f32) return -1;
+    std::vector<float> back(static_cast<size_t>(width));
+    for (int64_t row = 0; row < rows; ++row) {
+      kernels().widen[static_cast<size_t>(type)](bytes + static_cast<size_t>(row) * row_bytes(type, back.size()), back.size(),
+                                                 back.data());
+      if (const int64_t wrong = first_not_finite(back.data(), back.size()); wrong >= 0) return row * width + wrong;
+    }
+    return -1;
+  }
+
+  static double numbers_of(const TensorPlan& t) {
+    double n = 1;
+    for (const int64_t size : t.shape) n *= static_cast<double>(size);
+    return n;
+  }
+  void advance(double numbers) {
+    done_ += numbers;
+    if (wrote_) wrote_(done_ / all_);
+  }
+
+  const OpenedModel& opened_;
+  const GgufPlan& plan_;
+  const GgufEncoding& encoding_;
+  GgufWriter writer_;
+  ThreadPool& pool_;
+  const std::function<void(double)>& wrote_;
+  double all_ = 0, done_ = 0;
+  std::vector<float> values_;  // of one piece
+  std::vector<std::byte> bytes_;
+};
+
+void encode_q8_0(const float* x, size_t n, BlockQ8_0* out) {
+  for (size_t b = 0; b < n / kBlock; ++b, x += kBlock) {
+    float largest = 0;
+    for (size_t i = 0; i < kBlock; ++i) largest = std::max(largest, std::abs(x[i]));
+    const float scale = largest / 127, inverse = scale == 0 ? 0 : 1 / scale;
+    BlockQ8_0 block;
+    block.scale = f32_to_f16(scale);
+    for (size_t i = 0; i < kBlock; ++i) block.q[i] = static_cast<int8_t>(std::round(x[i] * inverse));
+    std::memcpy(out + b, &block, sizeof block);
+  }
+}
+
+void encode_plain(DType type, const float* rows, size_t n, std::byte* out) {
+  if (type == DType::f32) {
+    std::memcpy(out, rows, n * sizeof(float));
+  } else if (type == DType::q8_0) {
+    encode_q8_0(rows, n, reinterpret_cast<BlockQ8_0*>(out));
+  } else {
+    auto* const narrow = reinterpret_cast<uint16_t*>(out);
+    for (size_t i = 0; i < n; ++i) narrow[i] = type == DType::bf16 ? f32_to_bf16(rows[i]) : f32_to_f16(rows[i]);
+  }
+}
+
+// Of the keys that are large: the vocabulary.
+uint64_t key_bytes(const GgufKeys& keys) {
+  uint64_t bytes = 0;
+  for (const auto& [key, value] : keys) {
+    bytes += key.size() + 16;
+    if (const auto* text = std::get_if<std::string>(&value)) bytes += text->size();
+    if (const auto* list = std::get_if<std::vector<std::string>>(&value))
+      for (const std::string& one : *list) bytes += 8 + one.size();
+    if (const auto* list = std::get_if<std::vector<float>>(&value)) bytes += 4 * list->size();
+    if (const auto* list = std::get_if<std::vector<int32_t>>(&value)) bytes += 4 * list->size();
+    if (const auto* held = std::get_if<GgufMetadata::Value>(&value)) bytes += held->bytes.size();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+const std::vector<GgufFileType>& gguf_file_types() {
+  static const std::vector<GgufFileType> kTypes = {
+      {"f32", DType::f32, 0}, {"f16", DType::f16, 1}, {"bf16", DType::bf16, 32}, {"q8_0", DType::q8_0, 7}};
+  return kTypes;
+}
+
+GgufEncoding plain_encoding(const GgufFileType& type) {
+  GgufEncoding encoding;
+  encoding.file_type = type.number;
+  encoding.type_of = [wanted = type.type](const GgufTensor& tensor) {
+    return static_cast<size_t>(tensor.shape.back()) % block_elements(wanted) == 0 ? wanted : DType::f16;
+  };
+  encoding.encode = [](DType to, const float* rows, size_t n, size_t, const float*, std::byte* out) {
+    encode_plain(to, rows, n, out);
+  };
+  return encoding;
+}
+
+GgufPlan plan_gguf(const OpenedModel& opened, const GgufKeys& tokenizer, const GgufEncoding& encoding) {
+  GgufPlan plan;
+  if (opened.gguf != nullptr) {
+    plan.keys = gguf_kept_keys(*opened.gguf, encoding.file_type);
+  } else {
+    plan.keys = gguf_model_keys(opened, encoding.file_type);
+    plan.keys.insert(plan.keys.end(), tokenizer.begin(), tokenizer.end());
+  }
+  plan.bytes = key_bytes(plan.keys);
+  for (const Source& source : sources_of(opened)) {
+    TensorPlan& tensor = plan.tensors.emplace_back(plan_of(source, encoding));
+    uint64_t numbers = 1;
+    for (const int64_t size : tensor.shape) numbers *= static_cast<uint64_t>(size);
+    plan.bytes += (row_bytes(tensor.dtype, numbers) + 31) / 32 * 32 + tensor.name.size() + 40;
+  }
+  return plan;
+}
+
+void write_gguf(const OpenedModel& opened, const GgufPlan& plan, const GgufEncoding& encoding, const std::string& path,
+                ThreadPool& pool, const std::function<void(double)>& wrote) {
+  Output(opened, plan, encoding, path, pool, wrote).write();
+}
+
+}  // namespace vitrine

@@ -1,0 +1,75 @@
+"""What llama.cpp's converter writes for the golden models: every key, and of every tensor its type, shape and checksum.
+
+usage: make_converted.py LLAMA_CPP        (a source tree of llama.cpp; made with the one in llama-cpp-python 0.3.36)
+needs: torch, transformers, safetensors, numpy, sentencepiece, and llama.cpp's own gguf-py
+
+converted.json   model -> {"keys": {name: [type, value]}, "tensors": {"f32": {name: [type, shape, crc32]}, "f16": …}}
+                 A list's value is the CRC-32 of its elements, each as the file holds it. Models without tokenizer have none.
+"""
+import json, logging, pathlib, struct, sys, tempfile, zlib
+
+HERE = pathlib.Path(__file__).parent
+MODELS = HERE.parent / "models"
+TYPES = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0"}
+
+
+def use(llama_cpp):
+    sys.dont_write_bytecode = True
+    sys.path[:0] = [str(pathlib.Path(llama_cpp) / "gguf-py"), str(llama_cpp)]
+    logging.disable(logging.WARNING)
+
+
+def convert(folder, out, kind):
+    """Runs the converter on a Hugging Face directory, without a vocabulary where it has none."""
+    import gguf, torch
+    from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
+    import convert_hf_to_gguf  # registers the families
+    hparams = ModelBase.load_hparams(folder, False)
+    model_class = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+    with torch.inference_mode():
+        model = model_class(folder, gguf.LlamaFileType[TYPES[kind]], out, eager=False)
+        if "n_positions" in hparams:  # as configurations of GPT-2 had it when the converter was written
+            model.hparams.setdefault("n_ctx", hparams["n_positions"])
+        if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+            model.set_vocab = model._set_vocab_none
+        model.get_vocab_base_pre = lambda tokenizer: "gpt-2"  # it knows published vocabularies by a hash; the golden one is GPT-2's kind
+        model.write()
+
+
+def value_of(field):
+    import gguf
+    if field.types[0] != gguf.GGUFValueType.ARRAY:
+        return [field.types[0].name, field.contents()]
+    crc = 0
+    for item in field.contents():
+        crc = zlib.crc32(item.encode() if isinstance(item, str) else struct.pack("<f" if field.types[1].name == "FLOAT32" else "<i", item), crc)
+    return [f"{field.types[1].name}[{len(field.data)}]", crc]
+
+
+def read(path):
+    import gguf
+    reader = gguf.GGUFReader(path)
+    keys = {name: value_of(field) for name, field in reader.fields.items() if not name.startswith("GGUF.")}
+    tensors = {t.name: [t.tensor_type.name, [int(n) for n in reversed(t.shape)], zlib.crc32(t.data.tobytes())] for t in reader.tensors}
+    return keys, tensors
+
+
+def main():
+    use(sys.argv[1])
+    made = {}
+    for folder in sorted(MODELS.iterdir()):
+        if not (folder / "model").is_dir() or folder.name.startswith("classic"):
+            continue
+        made[folder.name] = {"keys": {}, "tensors": {}}
+        for kind in TYPES:
+            with tempfile.TemporaryDirectory() as temporary:
+                path = pathlib.Path(temporary) / "out.gguf"
+                convert(folder / "model", path, kind)
+                keys, made[folder.name]["tensors"][kind] = read(path)
+                made[folder.name]["keys"] = made[folder.name]["keys"] or keys
+    lines = (f'{json.dumps(name)}: {json.dumps(value)}' for name, value in made.items())
+    (HERE / "converted.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()

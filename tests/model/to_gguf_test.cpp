@@ -1,0 +1,311 @@
+// Models as GGUF files. converted.json holds what llama.cpp's converter makes of the golden directories
+// (tests/golden/gguf/make_converted.py): what is written here must be the same, key by key and bit by bit.
+#include "model/to_gguf.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "io/safetensors.h"
+#include "model/adapter.h"
+#include "model/export.h"
+#include "model/from_gguf.h"
+#include "model/registry.h"
+#include "run.h"
+#include "support/changed_gguf.h"
+
+namespace vitrine {
+namespace {
+
+uint32_t crc32(std::span<const std::byte> bytes) {
+  uint32_t crc = ~0u;
+  for (const std::byte b : bytes) {
+    crc ^= static_cast<uint32_t>(b);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1u) != 0 ? 0xEDB88320u : 0u);
+  }
+  return ~crc;
+}
+
+const GgufFileType& type_named(const std::string& name) {
+  for (const GgufFileType& type : gguf_file_types())
+    if (name == type.name) return type;
+  throw std::out_of_range(name);
+}
+
+void write(const OpenedModel& opened, const std::string& path, const std::string& type) {
+  ThreadPool pool(2);
+  const GgufEncoding encoding = plain_encoding(type_named(type));
+  write_gguf(opened, plan_gguf(opened, {{"tokenizer.ggml.model", std::string("none")}}, encoding), encoding, path, pool);
+}
+
+std::string written(const std::string& model, const Scratch& scratch, const std::string& type = "f32",
+                    const std::string& name = "out.gguf") {
+  write(open_model(model), scratch / name, type);
+  return scratch / name;
+}
+
+Json converted(const std::string& model) {
+  static const Json all = read_json(std::string(VITRINE_GOLDEN) + "/gguf/converted.json");
+  return all.at(model);
+}
+
+// {"UINT32", 3}
+Json described(const GgufMetadata& metadata, const std::string& key) {
+  const GgufMetadata::Value& value = metadata.values().at(key);
+  switch (value.type) {
+    case GgufType::u32: return {"UINT32", metadata.integer(key)};
+    case GgufType::i32: return {"INT32", metadata.integer(key)};
+    case GgufType::f32: return {"FLOAT32", metadata.number(key)};
+    case GgufType::flag: return {"BOOL", metadata.flag(key)};
+    case GgufType::string: return {"STRING", std::string(metadata.string(key))};
+    default: return "another type";
+  }
+}
+
+class ToGguf : public testing::TestWithParam<std::string> {
+ protected:
+  std::string directory() const { return Golden::open(GetParam()).model(); }
+};
+
+TEST_P(ToGguf, HasTheKeysOfTheConverter) {
+  const Scratch scratch;
+  const Gguf made = open_gguf(written(directory(), scratch));
+  for (const auto& [key, value] : converted(GetParam()).at("keys").items()) {
+    if (key.starts_with("tokenizer.") || key == "general.name")
+      continue;  // the vocabulary; it makes a title of the folder's name
+    // It takes GPT-2's d_ff as 4 · d_model whatever the configuration says.
+    if (GetParam() == "gpt2_b" && key == "gpt2.feed_forward_length") continue;
+    ASSERT_TRUE(made.metadata.has(key)) << key;
+    EXPECT_EQ(described(made.metadata, key), value) << key;
+  }
+  EXPECT_EQ(made.metadata.string("general.name"), "model");
+}
+
+TEST_P(ToGguf, HasTheTensorsOfTheConverterBitForBit) {
+  for (const auto& [type, tensors] : converted(GetParam()).at("tensors").items()) {
+    SCOPED_TRACE(type);
+    const Scratch scratch;
+    const Gguf made = open_gguf(written(directory(), scratch, type));
+    EXPECT_EQ(made.metadata.integer("general.file_type"), type_named(type).number);
+    EXPECT_EQ(made.checkpoint.tensors().size(), tensors.size());
+    for (const auto& [name, want] : tensors.items()) {
+      const StoredTensor* const got = made.checkpoint.find(name);
+      ASSERT_NE(got, nullptr) << name;
+      std::string dtype(name_of(got->dtype));
+      std::transform(dtype.begin(), dtype.end(), dtype.begin(), [](unsigned char c) { return std::toupper(c); });
+      EXPECT_EQ(dtype, want[0].get<std::string>()) << name;
+      EXPECT_EQ(got->shape, want[1].get<std::vector<int64_t>>()) << name;
+      EXPECT_EQ(crc32({got->data, got->bytes}), want[2].get<uint32_t>()) << name;
+    }
+  }
+}
+
+// What the form of a Hugging Face directory gives. Sums of pairs have another order in Llama's own form.
+TEST_P(ToGguf, RunsWithTheBitsOfTheDirectory) {
+  const Scratch scratch;
+  const Golden gold = Golden::open(GetParam());
+  const std::vector<int32_t> ids = gold.prompt("mid").ids[0];
+  ThreadPool pool(2);
+  const std::string file = written(directory(), scratch);
+  const OpenedModel opened = open_model(directory()), stored = open_model(file);
+  const Forward want = run_forward(*opened.model, ids, {.f32 = true}, pool);
+  const Forward own = run_forward(*stored.model, ids, {.f32 = true}, pool);
+  EXPECT_CLOSE(own.logits, gold["mid/logits"].at(0), gold.tolerance());
+  if (opened.model->tensors()[2].layout.gguf_pairs) {  // Llama
+    EXPECT_EQ(run_forward(*as_huggingface(open_model(file)).model, ids, {.f32 = true}, pool).logits, want.logits);
+  } else {
+    EXPECT_EQ(own.logits, want.logits);
+  }
+}
+
+TEST_P(ToGguf, ComesBackAsTheDirectory) {
+  const Scratch scratch;
+  OpenedModel stored = as_huggingface(open_model(written(directory(), scratch)));
+  write_huggingface(stored, {}, scratch / "back", DType::f32);
+  const Checkpoint want = open_safetensors(directory()), got = open_safetensors(scratch / "back");
+  for (const TensorLine& line : open_model(directory()).model->tensors()) {
+    const StoredTensor *const a = want.find(line.huggingface), *const b = got.find(line.huggingface);
+    ASSERT_NE(a, nullptr) << line.huggingface;
+    ASSERT_NE(b, nullptr) << line.huggingface;
+    ASSERT_EQ(a->shape, b->shape);
+    std::vector<float> values = as_floats(*a).values;
+    if (line.layout.gguf_offset != 0)
+      for (float& w : values) w = (w + 1) - 1;  // the file holds 1 + w, which is rounded
+    EXPECT_EQ(std::memcmp(values.data(), b->data, b->bytes), 0) << line.huggingface;
+  }
+}
+
+TEST_P(ToGguf, OfAGgufFileIsThatFile) {
+  const Scratch scratch;
+  for (const std::string type : {"f32", "f16", "bf16", "q8_0"}) {
+    const std::string first = written(directory(), scratch, type, type + ".gguf");
+    const std::string again = written(first, scratch, type, type + "-again.gguf");
+    const Gguf a = open_gguf(first), b = open_gguf(again);
+    EXPECT_EQ(a.metadata.values().size(), b.metadata.values().size());
+    EXPECT_EQ(a.metadata.config(), b.metadata.config());
+    for (const auto& [name, tensor] : a.checkpoint.tensors()) {
+      const StoredTensor* const other = b.checkpoint.find(name);
+      ASSERT_NE(other, nullptr) << name;
+      ASSERT_EQ(tensor.bytes, other->bytes);
+      EXPECT_EQ(std::memcmp(tensor.data, other->data, tensor.bytes), 0) << name;
+    }
+  }
+}
+
+std::vector<std::string> with_gguf() {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : read_json(std::string(VITRINE_GOLDEN) + "/gguf/converted.json").items())
+    if (name != "gpt2_b") names.push_back(name);  // GGUF has no words for its activation
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Every, ToGguf, testing::ValuesIn(with_gguf()), [](const auto& test) { return test.param; });
+
+// Every variant of a family either has a GGUF form, which gives the same numbers, or is refused by name.
+TEST(ToGgufVariants, RunAlikeOrAreRefused) {
+  ThreadPool pool(2);
+  std::vector<std::string> refused;
+  const std::string folder = std::string(VITRINE_GOLDEN) + "/variants/";
+  for (const std::string& name : golden_folders("variants")) {
+    SCOPED_TRACE(name);
+    const Scratch scratch;
+    std::string file;
+    try {
+      file = written(folder + name, scratch);
+    } catch (const FileError& error) {
+      EXPECT_CONTAINS(std::string(error.what()), "GGUF");
+      refused.push_back(name);
+      continue;
+    }
+    const Checkpoint golden = open_safetensors(folder + name + "/golden.safetensors");
+    const OpenedModel stored = open_model(file);
+    for (const std::string prompt : {"0/", "1/"})
+      if (golden.find(prompt + "ids") != nullptr)
+        expect_forward(run_forward(*stored.model, ids_of(golden_tensor(golden, prompt + "ids")), {.f32 = true}, pool), golden,
+                       prompt, tolerance_for(static_cast<double>(golden_tensor(golden, "distance").values[0])));
+  }
+  EXPECT_EQ(refused,
+            (std::vector<std::string>{"classic_post_gelu_halves_tied", "classic_post_gelu_tanh", "classic_pre_gelu_unscaled",
+                                      "classic_pre_relu_halves", "gemma2_by_turns_legacy", "gemma2_layer_types",
+                                      "gemma2_no_window_no_caps", "gpt2_by_layer_relu", "gpt2_gelu_bare_names",
+                                      "gpt2_unscaled_silu", "llama_mha_gelu", "qwen2_layer_types", "qwen2_window_layers"}));
+}
+
+TEST(ToGgufRope, DivisorsOfLlama3AreATensor) {
+  const Scratch scratch;
+  const Gguf made = open_gguf(written(std::string(VITRINE_GOLDEN) + "/variants/llama_rope_llama3", scratch));
+  const Gguf want = open_gguf(std::string(VITRINE_GOLDEN) + "/gguf/rope_llama3.gguf");  // its divisors are the converter's
+  const StoredTensor *const a = made.checkpoint.find("rope_freqs.weight"), *const b = want.checkpoint.find("rope_freqs.weight");
+  ASSERT_NE(a, nullptr);
+  ASSERT_EQ(a->shape, b->shape);
+  EXPECT_CLOSE(as_floats(*a).values, as_floats(*b).values, (Tolerance{.abs = 0, .rel = 2e-7}));
+}
+
+TEST(ToGgufAdapter, IsMergedAsIntoTheDirectory) {
+  for (const std::string name : {"llama", "gpt2_a", "gemma2"}) {
+    SCOPED_TRACE(name);
+    const Scratch scratch;
+    const std::string adapter = std::string(VITRINE_GOLDEN) + "/lora/" + name + "/adapter";
+    OpenedModel golden = open_model(Golden::open(name).model());
+    open_adapter(golden, adapter);
+    write(golden, scratch / "merged.gguf", "f32");
+    OpenedModel stored = open_model(written(Golden::open(name).model(), scratch));
+    open_adapter(stored, adapter);
+    write(stored, scratch / "again.gguf", "f32");
+    write_huggingface(golden, {}, scratch / "merged", DType::f32);
+    const std::string directory = written(scratch / "merged", scratch, "f32", "directory.gguf");
+    const Gguf a = open_gguf(scratch / "merged.gguf"), b = open_gguf(scratch / "again.gguf"), c = open_gguf(directory);
+    for (const auto& [tensor, values] : a.checkpoint.tensors()) {
+      EXPECT_EQ(as_floats(values).values, as_floats(*b.checkpoint.find(tensor)).values) << tensor;
+      EXPECT_CLOSE(as_floats(values).values, as_floats(*c.checkpoint.find(tensor)).values, (Tolerance{.abs = 1e-7, .rel = 1e-6}));
+    }
+  }
+}
+
+// A copy of a golden directory with one number changed.
+std::string changed_directory(const Scratch& scratch, const std::string& model, const std::string& tensor, float value) {
+  namespace fs = std::filesystem;
+  fs::copy(Golden::open(model).model(), scratch / "changed", fs::copy_options::recursive);
+  const Checkpoint source = open_safetensors(Golden::open(model).model());
+  std::vector<TensorPlan> plans;
+  for (const auto& [name, held] : source.tensors()) plans.push_back({name, held.dtype, held.shape});
+  SafetensorsWriter writer(scratch / "changed/model.safetensors", plans, {{"format", "pt"}});
+  size_t i = 0;
+  for (const auto& [name, held] : source.tensors()) {
+    std::vector<std::byte> bytes(held.data, held.data + held.bytes);
+    if (name == tensor) std::memcpy(bytes.data() + 5 * sizeof(float), &value, sizeof value);
+    writer.write(i++, bytes);
+  }
+  writer.finish();
+  return scratch / "changed";
+}
+
+TEST(ToGgufRefusals, NumbersThatAreNoneAreNamedAndNothingIsLeft) {
+  const auto message = [](float value, const std::string& tensor, const std::string& type) {
+    const Scratch scratch;
+    const std::string model = changed_directory(scratch, "llama", tensor, value);
+    std::string said = message_of<RunError>([&] { written(model, scratch, type); });
+    int left = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(scratch.path())) left += entry.path().filename() != "changed";
+    EXPECT_EQ(left, 0);
+    return said;
+  };
+  const std::string matrix = "model.layers.1.mlp.up_proj.weight";
+  EXPECT_CONTAINS(message(std::nanf(""), matrix, "f32"), "blk.1.ffn_up.weight: number 5 is nan");
+  EXPECT_CONTAINS(message(INFINITY, matrix, "q8_0"), "blk.1.ffn_up.weight: number 5 is inf");
+  EXPECT_CONTAINS(message(70000, matrix, "f16"), "number 5 is 70000.000000, beyond what f16 holds; use bf16 or f32");
+  EXPECT_CONTAINS(message(1e7f, matrix, "q8_0"), "beyond what q8_0 holds");
+  EXPECT_CONTAINS(message(std::nanf(""), "model.norm.weight", "f16"), "output_norm.weight: number 5 is nan");
+}
+
+TEST(ToGgufRefusals, SayWhatTheFormHasNoWordsFor) {
+  const auto message = [](const std::string& model, const std::string& key, const Json& value) {
+    ModelFiles files = resolve_model(Golden::open(model).model());
+    if (!key.empty()) files.config[key] = value;
+    const OpenedModel opened = open_model(files);
+    return message_of<FileError>([&] { plan_gguf(opened, {}, plain_encoding(type_named("f16"))); });
+  };
+  EXPECT_CONTAINS(message("classic_pre", "", {}),
+                  "is of the family classic_decoder, which has no GGUF form; name a directory as OUT");
+  EXPECT_CONTAINS(message("gpt2_a", "activation_function", "relu"),
+                  "gives the activation in layer 0 as \"relu\", and GGUF's metadata can only say \"gelu_pytorch_tanh\"");
+  EXPECT_CONTAINS(message("gpt2_a", "scale_attn_by_inverse_layer_idx", true), "gives the scale of scores in layer 1 as");
+  EXPECT_CONTAINS(message("llama", "vitrine_residual", false), "vitrine_residual");
+}
+
+TEST(ToGgufEncoding, MayChooseATypeForEachMatrix) {
+  const Scratch scratch;
+  ThreadPool pool(2);
+  const OpenedModel opened = open_model(Golden::open("llama").model());
+  GgufEncoding encoding = plain_encoding(type_named("f16"));
+  std::vector<std::string> asked;
+  encoding.type_of = [&](const GgufTensor& tensor) {
+    EXPECT_EQ(tensor.shape.size(), 2u);
+    EXPECT_EQ(tensor.stored, DType::f32);
+    asked.push_back(tensor.name);
+    return tensor.name.ends_with("ffn_down.weight") ? DType::q8_0 : DType::f16;
+  };
+  std::vector<float> importance(96, 2.0f);
+  encoding.importance = [&](const std::string& name) { return name == "blk.0.ffn_down.weight" ? importance.data() : nullptr; };
+  std::atomic<int> weighed{0};
+  const auto plain = encoding.encode;
+  encoding.encode = [&](DType type, const float* rows, size_t n, size_t row, const float* weights, std::byte* out) {
+    if (weights != nullptr) weighed += weights == importance.data() && row == 96 && type == DType::q8_0 ? 1 : 1000;
+    plain(type, rows, n, row, weights, out);
+  };
+  const GgufPlan plan = plan_gguf(opened, {}, encoding);
+  EXPECT_EQ(asked.size(), 3u * 7 + 2);
+  write_gguf(opened, plan, encoding, scratch / "mixed.gguf", pool);
+  EXPECT_TRUE(weighed > 0 && weighed < 1000);
+  const Gguf made = open_gguf(scratch / "mixed.gguf");
+  EXPECT_EQ(made.checkpoint.find("blk.2.ffn_down.weight")->dtype, DType::q8_0);
+  EXPECT_EQ(made.checkpoint.find("blk.2.ffn_up.weight")->dtype, DType::f16);
+  EXPECT_EQ(made.checkpoint.find("blk.2.ffn_norm.weight")->dtype, DType::f32);
+  const auto size = static_cast<double>(std::filesystem::file_size(scratch / "mixed.gguf"));
+  EXPECT_NEAR(static_cast<double>(plan.bytes), size, 0.01 * size);
+}
+
+}  // namespace
+}  // namespace vitrine
