@@ -5,11 +5,11 @@ usage: check_gguf.py --vitrine build/release/vitrine --llama-cpp SOURCES [--libr
 
 Without directories: every golden model that the converter takes, and models/tales9m. For each, in f32, f16, bf16 and q8_0: every key
 of the converter's file is in ours with the same type and value, every tensor has the same type, shape and bytes. With --library
-(libllama.so, built from the same sources) llama.cpp loads both and must give the same logits.
+(libllama.so, built from the same sources) llama.cpp loads both and must give the same logits, and texts the ids that vitrine gives them.
 
 Needs torch, transformers, safetensors, sentencepiece, numpy. Not part of CI: llama.cpp is not built there.
 """
-import argparse, pathlib, subprocess, sys, tempfile
+import argparse, json, os, pathlib, subprocess, sys, tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/golden/gguf"))
@@ -59,6 +59,14 @@ int main(int argc, char ** argv) {
   struct llama_model_params mp = llama_model_default_params();
   struct llama_model * model = llama_model_load_from_file(argv[1], mp);
   if (!model) return 1;
+  if (argc == 2) {  // the ids of standard input
+    static char text[1 << 16];
+    static llama_token ids[1 << 16];
+    int size = (int) fread(text, 1, sizeof text, stdin);
+    int n = llama_tokenize(llama_model_get_vocab(model), text, size, ids, 1 << 16, true, false);
+    for (int i = 0; i < n; ++i) printf("%d ", ids[i]);
+    return n < 0;
+  }
   struct llama_context_params cp = llama_context_default_params();
   cp.n_ctx = 64; cp.n_threads = cp.n_threads_batch = 1; cp.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
   cp.type_k = cp.type_v = GGML_TYPE_F32;
@@ -83,10 +91,33 @@ int main(int argc, char ** argv) {
 
     def logits(self, file, tokens):
         import numpy
-        ran = subprocess.run([self.program, file, *map(str, tokens)], capture_output=True)
+        ran = subprocess.run([self.program, file, *map(str, tokens)], capture_output=True, env={**os.environ, "LOUD": "1"})
         if ran.returncode != 0:
             return f"llama.cpp does not run {file}: {ran.stderr.decode()[-400:]}"
         return numpy.frombuffer(ran.stdout, dtype=numpy.float32).reshape(len(tokens), -1)
+
+    def ids(self, file, text):
+        ran = subprocess.run([self.program, file], input=text.encode(), capture_output=True, check=True)
+        return [int(id) for id in ran.stdout.split()]
+
+
+TEXTS = ["Hello world! It's 1234567 o'clock, we've (re)read  3.14 e-mails\n\n  \tdef f(x):\n    return x**2 // 7\n", "Ünïcödé café 你好世界 😀 мир",
+         "<start_of_turn>user\nhi<end_of_turn>", "   spaces  and\ttabs   ", "$5.00 100% <b>a&b</b> \"quoted\" --flag", "a"]
+
+
+def compare_ids(llama, program, file, folder):
+    """Texts whose ids by llama.cpp and by vitrine differ. What spells a control token stays text in both."""
+    wrong = []
+    for text in TEXTS:
+        path = pathlib.Path(folder) / "text"
+        path.write_text(text, newline="")
+        ran = subprocess.run([program, "tokenize", "--file", path, "--special", "text", "--model", file, "--json"], capture_output=True, text=True)
+        if ran.returncode != 0:
+            return []  # no tokenizer
+        ours, theirs = json.loads(ran.stdout)["tokens"], llama.ids(file, text)
+        if ours != theirs:
+            wrong.append(f"ids of {text!r}: llama.cpp {theirs}, vitrine {ours}")
+    return wrong
 
 
 def vitrine_logits(program, file, tokens, folder):
@@ -121,11 +152,12 @@ def main():
                 wrong = compare(theirs, ours)
                 note = ""
                 if llama is not None:
-                    tokens = [2, 5, 17, 100, 33, 64, 7, 9]
+                    tokens = [token % json.loads((model / "config.json").read_text())["vocab_size"] for token in (2, 5, 17, 100, 33, 64, 7, 9)]
                     there, here = llama.logits(theirs, tokens), llama.logits(ours, tokens)
                     if isinstance(here, str):
                         wrong.append(here)
                     else:
+                        wrong += compare_ids(llama, options.vitrine, ours, folder)
                         own = vitrine_logits(options.vitrine, ours, tokens, folder)
                         far = lambda a, b: float(abs(a - b).max())
                         note = f"; logits: from llama.cpp's file {'not run' if isinstance(there, str) else '%.1e' % far(there, here)}, from vitrine's {far(own, here):.1e} of {float(abs(own).max()):.1f}"

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/control_names.h"
 #include "tokenizer/json_document.h"
 #include "tokenizer/load.h"
 #include "tokenizer/sentencepiece_spec.h"
@@ -161,8 +162,12 @@ VocabularySpec sentencepiece_of_file(const std::string& path, const TokenizerCon
   spec.source = path;
   spec.kind = "llama";
   spec.pre = "default";
-  for (size_t id = 0; id < model.pieces.size(); ++id)
-    put(spec, id, model.pieces[id].text, model.pieces[id].type, model.pieces[id].score);
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const SentencePieceSpec::Piece& piece = model.pieces[id];
+    // <start_of_turn>: llama.cpp finds user-defined pieces in what a user types, too; control pieces it does not.
+    const bool control = piece.type == PieceType::user_defined && names_a_control(piece.text);
+    put(spec, id, piece.text, control ? PieceType::control : piece.type, piece.score);
+  }
   for (const AddedToken& token : model.added) {
     const bool unknown = size_t(token.id) < model.pieces.size() && model.pieces[size_t(token.id)].type == PieceType::unknown;
     put(spec, size_t(token.id), token.content, unknown ? PieceType::unknown : type_of(token), kAddedScore);
