@@ -146,10 +146,13 @@ void Engine::report_not_finite(const Step& step, std::span<const int64_t> rows) 
 Tensor Engine::prefill(std::span<const int32_t> ids, CacheSequence& sequence) {
   const auto chunk = static_cast<size_t>(sequence.cache().largest_step());
   const size_t before = (std::max<size_t>(ids.size(), 1) - 1) / chunk * chunk;  // the last step's logits outlive it
-  each_step(ids.first(before), sequence, [&](const Step& step, const Tensor& x, size_t) {
-    const int64_t last = step.rows() - 1;
-    if (first_not_finite(x) >= 0) report_not_finite(step, std::span(&last, 1));
-  });
+  each_step(
+      ids.first(before), sequence,
+      [&](const Step& step, const Tensor& x, size_t) {
+        const int64_t last = step.rows() - 1;
+        if (first_not_finite(x) >= 0) report_not_finite(step, std::span(&last, 1));
+      },
+      ids.size());
   Step step;
   step.add(ids.subspan(before), &sequence);
   const int64_t last = step.rows() - 1;

@@ -95,13 +95,15 @@ class Engine {
   Tensor run(const Step& step, std::span<const int64_t> rows);
 
   /// Runs ids through the cache, in steps as large as it takes, and commits them. For each step see(step, stream behind the last
-  /// block [rows, d_model], place in ids of its first row); what it is shown is valid during the call.
+  /// block [rows, d_model], place in ids of its first row); what it is shown is valid during the call. prompt: the length of the
+  /// whole prompt, where ids are its beginning.
   template <class F>
-  void each_step(std::span<const int32_t> ids, CacheSequence& sequence, F&& see) {
+  void each_step(std::span<const int32_t> ids, CacheSequence& sequence, F&& see, size_t prompt = 0) {
     const auto chunk = static_cast<size_t>(sequence.cache().largest_step());
     for (size_t begin = 0; begin < ids.size(); begin += chunk) {
       Step step;
-      step.add(ids.subspan(begin, std::min(chunk, ids.size() - begin)), &sequence);
+      step.add(ids.subspan(begin, std::min(chunk, ids.size() - begin)), &sequence,
+               static_cast<int64_t>(std::max(ids.size(), prompt)));
       const auto frame = ctx_.frame();
       see(step, opened_.model->residual(ctx_, step), begin);
       step.commit();

@@ -91,21 +91,26 @@ void KvCache::release(Page* page) {
 }
 
 CacheSequence::CacheSequence(const CacheSequence& other)
-    : cache_(other.cache_), length_(other.length_), furthest_(other.furthest_), pages_(other.pages_) {
+    : cache_(other.cache_), length_(other.length_), begun_(other.begun_), furthest_(other.furthest_), pages_(other.pages_) {
   for (const auto& group : pages_)
     for (KvCache::Page* page : group)
       if (page != nullptr) ++page->users;
 }
 
 CacheSequence::CacheSequence(CacheSequence&& other) noexcept
-    : cache_(other.cache_), length_(other.length_), furthest_(other.furthest_), pages_(std::move(other.pages_)) {
+    : cache_(other.cache_),
+      length_(other.length_),
+      begun_(other.begun_),
+      furthest_(other.furthest_),
+      pages_(std::move(other.pages_)) {
   other.pages_.clear();
-  other.length_ = other.furthest_ = 0;
+  other.length_ = other.begun_ = other.furthest_ = 0;
 }
 
 CacheSequence& CacheSequence::operator=(CacheSequence other) noexcept {
   std::swap(cache_, other.cache_);
   std::swap(length_, other.length_);
+  std::swap(begun_, other.begun_);
   std::swap(furthest_, other.furthest_);
   std::swap(pages_, other.pages_);
   return *this;

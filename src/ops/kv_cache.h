@@ -76,12 +76,15 @@ class CacheSequence {
   /// Forgets the last positions. Errors: UsageError if a window layer has already overwritten what would be needed.
   void truncate(int64_t length);
   KvCache& cache() const { return *cache_; }
+  /// Tokens of the prompt that the sequence began with, which Step::add says when it is empty.
+  int64_t begun() const { return begun_; }
 
   // For Step and attention -----------------------------------------------------------------------------------------
   /// Makes the pages of positions [length, length + rows) ours alone. Errors: InputError if the context is too short,
   /// UsageError if rows exceeds the largest step.
   void reserve(int64_t rows);
   void commit(int64_t rows) { length_ += rows; }
+  void begin(int64_t prompt) { begun_ = prompt; }
   /// Keys [head_dim][kKeyBlock] and values [kKeyBlock][v_dim] of the block that begins at position block * kKeyBlock.
   float* keys(int layer, int64_t block, int64_t kv_head) const;
   float* values(int layer, int64_t block, int64_t kv_head) const;
@@ -90,7 +93,7 @@ class CacheSequence {
   friend class KvCache;
   KvCache::Page*& slot(size_t group, int64_t block) const;
   KvCache* cache_ = nullptr;
-  int64_t length_ = 0;
+  int64_t length_ = 0, begun_ = 0;
   int64_t furthest_ = 0;  // one past the last position ever written: what rings may have overwritten
   mutable std::vector<std::vector<KvCache::Page*>> pages_;  // per group; null where nothing was written
 };

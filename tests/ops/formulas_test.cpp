@@ -170,6 +170,78 @@ TEST(Reference, RopeFrequenciesOfLlama3) {
   }
 }
 
+void expect_last_bit(const std::vector<float>& f, const Json& expected, const std::string& what, int32_t units = 1) {
+  ASSERT_EQ(f.size(), expected.size()) << what;
+  for (size_t i = 0; i < f.size(); ++i) {
+    const auto e = expected[i].get<float>();
+    EXPECT_LE(std::abs(std::bit_cast<int32_t>(f[i]) - std::bit_cast<int32_t>(e)), units)
+        << what << ", frequency " << i << ": " << f[i] << " against " << e;
+  }
+}
+
+TEST(Reference, RopeFrequenciesOfYarn) {
+  for (const Json& gold : read_json(std::string(VITRINE_GOLDEN) + "/formulas/rope_yarn.json")) {
+    RopeSpec spec = rope_spec(gold["dim"]);
+    spec.theta = gold["theta"];
+    spec.scaling = RopeSpec::Scaling::yarn;
+    spec.factor = gold["factor"];
+    spec.original_context = gold["original_context"];
+    spec.beta_fast = gold["beta_fast"];
+    spec.beta_slow = gold["beta_slow"];
+    spec.truncate = gold["truncate"];
+    expect_last_bit(rope_frequencies(spec), gold["inv_freq"], "dim " + gold["dim"].dump());
+  }
+}
+
+// A sequence of as many tokens as the original context turns by the short factors, a longer one by the long ones.
+TEST(Reference, RopeFrequenciesOfLongRope) {
+  for (const Json& gold : read_json(std::string(VITRINE_GOLDEN) + "/formulas/rope_longrope.json")) {
+    const auto few = gold["short"].get<std::vector<float>>(), many = gold["long"].get<std::vector<float>>();
+    RopeSpec spec = rope_spec(gold["dim"]);
+    spec.theta = gold["theta"];
+    spec.scaling = RopeSpec::Scaling::longrope;
+    spec.original_context = gold["original_context"];
+    spec.divisors = few.data();
+    spec.long_divisors = many.data();
+    const auto context = gold["original_context"].get<int64_t>();
+    // Powers differ in the last bit between libraries; a product and a quotient come after it.
+    expect_last_bit(rope_frequencies(spec), gold["inv_freq_short"], "short", 2);
+    expect_last_bit(rope_frequencies(spec, context), gold["inv_freq_short"], "as long as the context", 2);
+    expect_last_bit(rope_frequencies(spec, context + 1), gold["inv_freq_long"], "longer", 2);
+  }
+}
+
+// Each sequence of a step goes by its own length, and the factor makes what turns longer, and nothing else.
+TEST(Rope, GoesByTheLengthOfEachSequenceAndStretchesWhatTurns) {
+  const std::vector<float> few = {1, 2}, many = {3, 8};
+  RopeSpec spec = rope_spec(4);
+  spec.scaling = RopeSpec::Scaling::longrope;
+  spec.original_context = 3;
+  spec.attention_factor = 1.5;
+  spec.divisors = few.data();
+  spec.long_divisors = many.data();
+  Bench b(DType::f64);
+  const std::vector<int32_t> tokens(9, 0);
+  Step step;
+  for (const size_t n : {3, 4, 2}) step.add(std::span(tokens).first(n));
+  const std::vector<double> x = noise(9 * 6, 1);
+  const Tensor y = rope(b.ctx, b.tensor({9, 1, 6}, x), step, spec);
+  for (int64_t r = 0; r < 9; ++r) {
+    const bool is_long = r >= 3 && r < 7;
+    const auto position = static_cast<double>(r < 3 ? r : r < 7 ? r - 3 : r - 7);
+    const double* in = x.data() + r * 6;
+    const double* out = y.row<double>(r);
+    for (int i = 0; i < 2; ++i) {
+      const double angle =
+          position / static_cast<double>((is_long ? many : few)[static_cast<size_t>(i)]) / std::pow(spec.theta, i / 2.0);
+      EXPECT_NEAR(out[i], 1.5 * (in[i] * std::cos(angle) - in[i + 2] * std::sin(angle)), 1e-6) << r;
+      EXPECT_NEAR(out[i + 2], 1.5 * (in[i + 2] * std::cos(angle) + in[i] * std::sin(angle)), 1e-6) << r;
+    }
+    EXPECT_EQ(out[4], in[4]);
+    EXPECT_EQ(out[5], in[5]);
+  }
+}
+
 // Eighteen layers that each add twice what they read: without norms the stream triples, with them it grows by two.
 TEST(ByHand, EighteenLayersWithAndWithoutNorms) {
   const std::vector<double> one = {1};
