@@ -312,8 +312,9 @@ void top_forward(Context& ctx, const TopNode& node, const TopTokens& target, std
 
 }  // namespace
 
-Tensor divergence(Context& ctx, const Tensor& x, const Head& head, const Tensor& target_x, const Head& target,
+Tensor divergence(Context& ctx, const Tensor& stream, const Head& head, const Tensor& target_stream, const Head& target,
                   std::span<const int32_t> labels, const DivergenceSpec& spec) {
+  const Tensor x = read_by(ctx, stream, head), target_x = read_by(ctx, target_stream, target);
   check_rows(x, head, labels, target_x.rows(), target.weight->out);
   const int64_t rows = x.rows();
   DenseNode node{x,
@@ -335,8 +336,9 @@ Tensor divergence(Context& ctx, const Tensor& x, const Head& head, const Tensor&
   return node.loss;
 }
 
-Tensor divergence(Context& ctx, const Tensor& x, const Head& head, const TopTokens& target, std::span<const int32_t> labels,
+Tensor divergence(Context& ctx, const Tensor& stream, const Head& head, const TopTokens& target, std::span<const int32_t> labels,
                   const DivergenceSpec& spec) {
+  const Tensor x = read_by(ctx, stream, head);
   const int64_t rows = x.rows(), k = target.k, vocab = head.weight->out;
   check_rows(x, head, labels, k > 0 ? static_cast<int64_t>(target.tokens.size()) / k : 0, vocab);
   if (static_cast<int64_t>(target.logprobs.size()) != rows * (k + 1))
@@ -357,8 +359,10 @@ Tensor divergence(Context& ctx, const Tensor& x, const Head& head, const TopToke
   return node.loss;
 }
 
-TopTokens top_tokens(Context& ctx, const Tensor& x, const Head& head, int64_t k, double temperature) {
+TopTokens top_tokens(Context& ctx, const Tensor& stream, const Head& head, int64_t k, double temperature) {
   VITRINE_CHECK(k >= 1 && k <= head.weight->out, "as many likeliest tokens as the vocabulary has, at most");
+  const auto frame = ctx.frame();
+  const Tensor x = read_by(ctx, stream, head);
   const auto rows = static_cast<size_t>(x.rows()), most = static_cast<size_t>(k);
   TopTokens result{k, std::vector<int32_t>(rows * most), std::vector<float>(rows * (most + 1))};
   visit_scalar(x, [&](auto zero) {

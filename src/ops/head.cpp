@@ -66,13 +66,15 @@ void loss_backward(Context& ctx, Tape& tape, const LossNode& node) {
 }  // namespace
 
 Tensor logits(Context& ctx, const Tensor& x, const Head& head, std::span<const int64_t> rows) {
-  if (!ctx.listens("hook_logits")) return softcap(ctx, linear(ctx, take_rows(ctx, x, rows), *head.weight), head.softcap);
+  if (!ctx.listens("hook_logits"))
+    return softcap(ctx, linear(ctx, read_by(ctx, take_rows(ctx, x, rows), head), *head.weight), head.softcap);
   // Somebody watches: the whole table, of which the wanted rows are taken after the hook.
-  const Tensor all = ctx.hook("hook_logits", softcap(ctx, linear(ctx, x, *head.weight), head.softcap));
+  const Tensor all = ctx.hook("hook_logits", softcap(ctx, linear(ctx, read_by(ctx, x, head), *head.weight), head.softcap));
   return take_rows(ctx, all, rows);
 }
 
-Tensor cross_entropy(Context& ctx, const Tensor& x, const Head& head, std::span<const int32_t> labels) {
+Tensor cross_entropy(Context& ctx, const Tensor& stream, const Head& head, std::span<const int32_t> labels) {
+  const Tensor x = read_by(ctx, stream, head);
   const int64_t rows = x.rows(), vocab = head.weight->out;
   if (static_cast<int64_t>(labels.size()) != rows)
     throw ShapeError("cross_entropy: " + std::to_string(labels.size()) + " labels for " + std::to_string(rows) + " rows");

@@ -11,9 +11,10 @@ namespace vitrine {
 struct Head {
   const Weight* weight = nullptr;  // [vocab_size, d_model], with its bias if the family has one
   double softcap = 0;
+  double scale = 1;  // of the stream it reads, and so of the logits before the bias (Granite divides them by logits_scaling)
 };
 
-/// softcap(x[rows] Wᵀ + bias) for the rows that are read only.
+/// softcap(scale · x[rows] Wᵀ + bias) for the rows that are read only.
 ///
 /// x        [T, d_model], what residual() returned
 /// rows     which of them, in the order of the result

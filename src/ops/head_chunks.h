@@ -6,6 +6,7 @@
 
 #include "kernels/reference/softmax.h"
 #include "kernels/table.h"
+#include "ops/elementwise.h"
 #include "ops/head.h"
 #include "ops/linear.h"
 #include "ops/rows.h"
@@ -41,6 +42,9 @@ void head_chunk(Context& ctx, const Tensor& rows, const Head& head, const T* bia
     }
   });
 }
+
+/// What the head's matrix reads: x times the head's scale.
+inline Tensor read_by(Context& ctx, const Tensor& x, const Head& head) { return head.scale == 1 ? x : scale(ctx, x, head.scale); }
 
 /// Where the logits of the first chunks stay, as many as fit.
 struct KeptLogits {

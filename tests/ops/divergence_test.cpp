@@ -150,12 +150,12 @@ TEST(Divergence, GradientsMatchFiniteDifferences) {
       std::vector<double> numbers = noise(12, 5);
       const Tensor target_x(numbers.data(), DType::f64, {4, 3});
       check.expect_match([&](Context& ctx, const Inputs& x) {
-        return divergence(ctx, x[0], {&w, cap}, target_x, {&target, 2.0}, labels, spec);
+        return divergence(ctx, x[0], {&w, cap, 0.6}, target_x, {&target, 2.0, 1.7}, labels, spec);
       });
       ThreadPool pool(1);
       Context plain(pool);
       const TopTokens top = top_tokens(plain, target_x, {&target, 2.0}, 4, spec.temperature);
-      check.expect_match([&](Context& ctx, const Inputs& x) { return divergence(ctx, x[0], {&w, cap}, top, labels, spec); });
+      check.expect_match([&](Context& ctx, const Inputs& x) { return divergence(ctx, x[0], {&w, cap, 0.6}, top, labels, spec); });
     }
 }
 

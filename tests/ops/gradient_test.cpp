@@ -179,6 +179,11 @@ TEST(OpGradient, Rope) {
       spec.rotary_dim = turning;
       spec.layout = layout;
       check.expect_match([&](Context& ctx, const Inputs& x) { return rope(ctx, x[0], step, spec); });
+      spec.scaling = RopeSpec::Scaling::yarn;
+      spec.factor = 4;
+      spec.original_context = 30;
+      spec.attention_factor = 1.3;
+      check.expect_match([&](Context& ctx, const Inputs& x) { return rope(ctx, x[0], step, spec); });
     }
 }
 
@@ -274,6 +279,8 @@ TEST(OpGradient, LogitsAndLoss) {
     const Weight& w = check.weight(11, 5, false, true);
     const Head head{&w, cap};
     check.expect_match([&](Context& ctx, const Inputs& x) { return cross_entropy(ctx, x[0], head, labels); });
+    const Head scaled{head.weight, head.softcap, 0.4};
+    check.expect_match([&](Context& ctx, const Inputs& x) { return cross_entropy(ctx, x[0], scaled, labels); });
     check.expect_match([&](Context& ctx, const Inputs& x) { return logits(ctx, x[0], head, rows); });
   }
 }
