@@ -32,9 +32,12 @@ void check_place(const ModelShape& shape, std::optional<int64_t> layer, std::opt
 
 void check_offset(const Model& model, const ModelShape& shape, int64_t offset) {
   if (offset == 0) return;
-  if (!model.block_spec(0).rope)
+  bool turns = false;
+  for (int64_t layer = 0; layer < shape.n_layers; ++layer) turns = turns || model.block_spec(layer).rope;
+  if (!turns)
     throw InputError("an offset of " + std::to_string(offset) + " was asked for, but the family " + shape.family +
-                     " adds its positions to the embeddings: its QK circuits are the same at every offset. Leave it out");
+                     (model.block_spec(0).added_positions ? " adds its positions to the embeddings" : " has no positions here") +
+                     ": its QK circuits are the same at every offset. Leave it out");
   if (offset < 0 || (shape.context_length > 0 && offset >= shape.context_length))
     throw InputError("the offset " + std::to_string(offset) + " lies outside the context; expected 0 to " +
                      std::to_string(shape.context_length - 1));

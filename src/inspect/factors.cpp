@@ -28,17 +28,18 @@ void fold_reader(RowsF& rows, const FrozenNorm& norm) {
   }
 }
 
-// Each head's rows turned as rope turns a query `offset` positions after its key.
+// Each head's rows turned as rope turns a query `offset` positions after its key, with the factors of both.
 void turn(RowsF& q, int64_t d_head, int64_t offset, const RopeSpec& rope) {
   const std::vector<float> frequencies = rope_frequencies(rope);
+  const auto stretch = static_cast<float>(rope.attention_factor * rope.attention_factor);
   for (Eigen::Index head = 0; head < q.rows(); head += d_head)
     for (size_t i = 0; i < frequencies.size(); ++i) {
       const float angle = static_cast<float>(offset) * frequencies[i];
       const RopePair pair = rope_pair(rope.layout, i, static_cast<size_t>(rope.rotary_dim));
       const Eigen::RowVectorXf a = q.row(head + static_cast<Eigen::Index>(pair.a));
       const Eigen::RowVectorXf b = q.row(head + static_cast<Eigen::Index>(pair.b));
-      q.row(head + static_cast<Eigen::Index>(pair.a)) = a * std::cos(angle) - b * std::sin(angle);
-      q.row(head + static_cast<Eigen::Index>(pair.b)) = b * std::cos(angle) + a * std::sin(angle);
+      q.row(head + static_cast<Eigen::Index>(pair.a)) = (a * std::cos(angle) - b * std::sin(angle)) * stretch;
+      q.row(head + static_cast<Eigen::Index>(pair.b)) = (b * std::cos(angle) + a * std::sin(angle)) * stretch;
     }
 }
 
@@ -96,15 +97,16 @@ LayerFactors layer_factors(Engine& engine, const NamedWeights& weights, int64_t 
   }
   const FrozenNorm behind = frozen_norm(weights, spec, block + "ln1_post");  // an RMSNorm: nothing but a factor
   for (size_t i = 0; i < behind.gain.size(); ++i) f.o.col(static_cast<Eigen::Index>(i)) *= static_cast<float>(behind.gain[i]);
-  // Norms on each head's query and key: their weights are factors of the head's rows.
+  if (spec.residual_scale != 1) f.o *= static_cast<float>(spec.residual_scale);
+  // Norms on each head's query and key, or on those of all heads: their weights are factors of the rows.
   const auto fold_head_norm = [&](RowsF& rows, const std::string& name) {
     const std::vector<double> gain = frozen_norm(weights, spec, name).gain;
     for (Eigen::Index r = 0; r < rows.rows() && !gain.empty(); ++r)
-      rows.row(r) *= static_cast<float>(gain[static_cast<size_t>(r % f.d_head)]);
+      rows.row(r) *= static_cast<float>(gain[static_cast<size_t>(r) % gain.size()]);
   };
   fold_head_norm(f.q, block + "attn.q_norm");
   fold_head_norm(f.k, block + "attn.k_norm");
-  if (spec.rope && offset != 0) turn(f.q, f.d_head, offset, *spec.rope);
+  if (spec.rope && (offset != 0 || spec.rope->attention_factor != 1)) turn(f.q, f.d_head, offset, *spec.rope);
   return f;
 }
 

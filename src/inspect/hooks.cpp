@@ -111,6 +111,7 @@ std::string nearest_names(const Model& model, std::string_view glob) {
 
 // In a family whose norms come after their sub-layer, ln1 does not normalise what the sub-layer reads.
 bool norms_come_after(const std::vector<std::string>& names) {
+  // Where there is none, it does so neither.
   const auto place = [&](std::string_view name) { return std::find(names.begin(), names.end(), name) - names.begin(); };
   return place("blocks.0.ln1.hook_normalized") > place("blocks.0.attn.hook_q");
 }
@@ -226,6 +227,16 @@ std::vector<Capture> plan_captures(const Model& model, std::span<const HookQuery
   return captures;
 }
 
+namespace {
+
+int64_t vector_size(const Model& model, std::string_view ours) {
+  for (const TensorLine& line : model.tensors())
+    if (line.ours == ours) return line.out.size;
+  return 0;
+}
+
+}  // namespace
+
 std::vector<int64_t> hook_shape(const Model& model, std::string_view name, int64_t rows) {
   const ModelShape s = model.shape();
   const auto [layer, hook] = split_layer(name);
@@ -234,8 +245,12 @@ std::vector<int64_t> hook_shape(const Model& model, std::string_view name, int64
   if (hook == "attn.hook_k" || hook == "attn.hook_rot_k") return {rows, s.n_kv_heads, s.head_dim};
   if (hook == "attn.hook_v") return {rows, s.n_kv_heads, s.head_dim};
   if (hook == "attn.hook_z") return {rows, s.n_heads, s.head_dim};
-  if (hook.starts_with("attn.q_norm.")) return {rows, s.n_heads, hook.ends_with("scale") ? 1 : s.head_dim};
-  if (hook.starts_with("attn.k_norm.")) return {rows, s.n_kv_heads, hook.ends_with("scale") ? 1 : s.head_dim};
+  if (hook.starts_with("attn.q_norm.") || hook.starts_with("attn.k_norm.")) {
+    const int64_t heads = hook.starts_with("attn.q") ? s.n_heads : s.n_kv_heads;
+    const bool of_all = vector_size(model, "blocks.0." + std::string(hook.substr(0, 11)) + ".w") != s.head_dim;
+    if (of_all) return {rows, hook.ends_with("scale") ? 1 : heads * s.head_dim};  // one norm over all heads
+    return {rows, heads, hook.ends_with("scale") ? 1 : s.head_dim};
+  }
   if (hook == "attn.hook_result") return {rows, s.n_heads, s.d_model};
   if (hook.starts_with("mlp.hook_")) return {rows, s.d_ff};
   if (hook.ends_with("hook_scale")) return {rows, 1};

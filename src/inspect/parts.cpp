@@ -57,6 +57,7 @@ class PartCollector final : public Listener {
         add(StreamPart::Kind::head, layer, h, prefix + "H" + std::to_string(h), value, h * result.d_model);
       if (const Vector& bias = weights_.matrix("blocks." + std::to_string(layer) + ".attn.W_O").bias)
         add_constant(StreamPart::Kind::attention_bias, layer, prefix + "attn_bias", [&](int64_t i) { return bias.at<float>(i); });
+      if (spec_.residual_scale != 1) rescale(first_of_attention_, spec_.residual_scale);
     } else if (rest == "hook_mlp_out") {
       add(StreamPart::Kind::mlp, layer, -1, prefix + "mlp", value, 0);
     } else if (rest == "ln1_post.hook_scale") {
@@ -98,6 +99,11 @@ class PartCollector final : public Listener {
     result.parts.push_back({kind, layer, -1, std::move(name)});
     for (size_t r = 0; r < result.positions.size(); ++r)
       for (int64_t i = 0; i < result.d_model; ++i) result.values.push_back(number(i));
+  }
+
+  void rescale(size_t first_part, double factor) {
+    const size_t each = result.positions.size() * static_cast<size_t>(result.d_model);
+    for (size_t i = first_part * each; i < result.values.size(); ++i) result.values[i] *= static_cast<float>(factor);
   }
 
   void through_norm(size_t first_part, const FrozenNorm& norm, const Tensor& scale) {
@@ -171,6 +177,7 @@ double before_cap(Context& ctx, const Head& head, std::span<const float> x, int3
   std::copy(x.begin(), x.end(), row.data<float>());
   float logit = 0;
   linear_part(ctx, row, *head.weight, token, 1, &logit, 1);
+  logit *= static_cast<float>(head.scale);
   if (head.weight->bias) logit += head.weight->bias.at<float>(token);
   return static_cast<double>(logit);
 }
@@ -222,7 +229,7 @@ LogitAttribution attribute_logits(Engine& engine, std::span<const int32_t> ids, 
       logit.position = stream.positions[r];
       logit.token = token;
       logit.logit = static_cast<double>(row[token]);
-      for (size_t i = 0; i < d; ++i) direction[i] = head.weight->at<double>(token, static_cast<int64_t>(i));
+      for (size_t i = 0; i < d; ++i) direction[i] = head.scale * head.weight->at<double>(token, static_cast<int64_t>(i));
       for (size_t i = 0; i < norm.bias.size(); ++i) logit.norm_bias += direction[i] * norm.bias[i];
       if (head.weight->bias) logit.head_bias = head.weight->bias.at<double>(token);
       if (!norm.gain.empty()) {

@@ -178,6 +178,18 @@ std::vector<double> ConfigReader::numbers(std::string_view key, Names older) con
   return values;
 }
 
+std::vector<bool> ConfigReader::flags(std::string_view key, Names older) const {
+  const auto found = find(key, older);
+  if (!found) return {};
+  if (!found->value->is_array()) fail(found->key, "expected a list of true and false");
+  std::vector<bool> values;
+  for (const Json& value : *found->value) {
+    if (!value.is_boolean()) fail(found->key, "expected a list of true and false");
+    values.push_back(value.get<bool>());
+  }
+  return values;
+}
+
 std::vector<std::string> ConfigReader::strings(std::string_view key, Names older) const {
   const auto found = find(key, older);
   if (!found) return {};

@@ -40,8 +40,9 @@ class ConfigReader {
   std::optional<std::string> find_string(std::string_view key, Names older = {}) const;
   /// One whole number >= 0 or a list of them (eos_token_id is either); empty if absent.
   std::vector<int64_t> counts(std::string_view key, Names older = {}) const;
-  /// A list of numbers, of strings; empty if absent.
+  /// A list of numbers, of true and false, of strings; empty if absent.
   std::vector<double> numbers(std::string_view key, Names older = {}) const;
+  std::vector<bool> flags(std::string_view key, Names older = {}) const;
   std::vector<std::string> strings(std::string_view key, Names older = {}) const;
   /// An object inside (rope_scaling); its keys are remembered as "rope_scaling.factor".
   std::optional<ConfigReader> find_object(std::string_view key, Names older = {}) const;

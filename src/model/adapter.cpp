@@ -48,10 +48,13 @@ std::vector<Module> modules_of(const OpenedModel& opened) {
     m.ours = line.ours;
     m.layer = layer;
     m.in = line.in.size;
-    m.out = line.out.size * line.layout.parts;
+    m.out = line.file_outputs(false);
     m.by_columns = tensor.by_columns;
     if (gguf && line.layout.gguf_pairs) m.file_row = rows_of_pairs(m.out, opened.model->shape().head_dim);
-    for (const TensorLine* part : tensor.parts) m.weights.push_back(part->weight);
+    for (const TensorLine* part : tensor.parts) {
+      m.weights.push_back(part->weight);
+      m.part_sizes.push_back(part->out.size);
+    }
   }
   return modules;
 }
@@ -94,10 +97,10 @@ void size(Module& m, int64_t rank, double alpha, const AdapterOptions& options, 
   part.A.in = m.in;
   part.A.stride = static_cast<size_t>(m.in) * sizeof(float);
   part.B.name = m.tensor_name('B');
-  part.B.out = m.out / static_cast<int64_t>(m.weights.size());
   part.B.in = rank;
   part.B.stride = static_cast<size_t>(rank) * sizeof(float);
   m.parts.assign(m.weights.size(), part);
+  for (size_t i = 0; i < m.parts.size(); ++i) m.parts[i].B.out = m.part_sizes[i];
 }
 
 void attach(OpenedModel& opened, AdapterOptions options, std::vector<Module> modules, const std::string& directory = {}) {

@@ -32,9 +32,10 @@ class Adapter {
     int64_t layer = -1;       // of the block it belongs to
     int64_t in = 0, out = 0;  // of the whole matrix
     int64_t rank = 0;
-    bool by_columns = false;       // the Hugging Face file stores [in, out]
-    std::vector<Weight*> weights;  // the parts
-    std::vector<LowRank> parts;    // one for each weight; they share A
+    bool by_columns = false;          // the Hugging Face file stores [in, out]
+    std::vector<Weight*> weights;     // the parts
+    std::vector<int64_t> part_sizes;  // outputs of each
+    std::vector<LowRank> parts;       // one for each weight; they share A
     /// A GGUF file may hold the rows of a matrix in another order: row i of B is row file_row[i] of the file. Empty: the same.
     std::vector<int64_t> file_row;
     std::vector<float> values;  // A [rank, in], then B [out, rank]; empty once bound elsewhere

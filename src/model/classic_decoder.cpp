@@ -125,6 +125,7 @@ Tensor ClassicDecoder::residual(Context& ctx, const Step& step) const {
 BlockSpec ClassicDecoder::block_spec(int64_t layer) const {
   return {.attention = attention_spec(layer),
           .rope = {},
+          .added_positions = true,
           .norm = c.norm,
           .rms = false,
           .norms_after = !c.norms_before,

@@ -12,6 +12,8 @@
 namespace vitrine {
 namespace {
 
+constexpr const char* kPattern = "attention.sliding_window_pattern";
+
 // GGUF holds the divisors that Llama 3.1's rule gives, and not the rule's values. Every published model stretches wavelengths
 // beyond its original context by the factor, and leaves those below a quarter of it alone; so one divisor tells that context.
 Json llama3_scaling(const RopeSpec& rope) {
@@ -37,16 +39,35 @@ Json llama3_scaling(const RopeSpec& rope) {
           {"original_max_position_embeddings", static_cast<int64_t>(context >= 1 ? std::min(context, 0x1p30) : 1.0)}};
 }
 
-Json rope_scaling(const RopeSpec& rope) {
-  if (rope.divisors != nullptr) return llama3_scaling(rope);
-  if (rope.scaling == RopeSpec::Scaling::linear) return {{"rope_type", "linear"}, {"factor", shortest(rope.factor)}};
-  if (rope.scaling == RopeSpec::Scaling::llama3)
-    return {{"rope_type", "llama3"},
-            {"factor", shortest(rope.factor)},
-            {"low_freq_factor", shortest(rope.low_freq_factor)},
-            {"high_freq_factor", shortest(rope.high_freq_factor)},
-            {"original_max_position_embeddings", static_cast<int64_t>(rope.original_context)}};
-  return nullptr;
+// What `key` names is missing or null: transformers takes its own number.
+double or_else(const ConfigReader& keys, std::string_view key, double absent) { return keys.find_number(key).value_or(absent); }
+
+void read_yarn(const ConfigReader& keys, RopeSpec& spec) {
+  spec.scaling = RopeSpec::Scaling::yarn;
+  spec.factor = keys.number("factor");
+  spec.original_context = static_cast<double>(keys.positive("original_max_position_embeddings"));
+  spec.beta_fast = or_else(keys, "beta_fast", 32);
+  spec.beta_slow = or_else(keys, "beta_slow", 1);
+  spec.truncate = keys.flag("truncate", {}, true);
+  spec.attention_factor = or_else(keys, "attention_factor", yarn_attention_factor(spec.factor));
+  if (!(spec.beta_slow > 0) || !(spec.beta_fast >= spec.beta_slow))
+    keys.fail("beta_fast", "must not be below beta_slow, which must be above 0");
+  if (!(spec.attention_factor > 0)) keys.fail("attention_factor", "must be above 0");
+}
+
+void read_gguf_yarn(const ConfigReader& keys, RopeSpec& spec) {
+  spec.scaling = RopeSpec::Scaling::yarn;
+  spec.factor = keys.number("rope.scaling.factor");
+  spec.original_context = static_cast<double>(keys.positive("rope.scaling.original_context_length"));
+  spec.beta_fast = keys.number("rope.scaling.yarn_beta_fast", {}, 32.0);
+  spec.beta_slow = keys.number("rope.scaling.yarn_beta_slow", {}, 1.0);
+  spec.truncate = keys.flag("vitrine.rope.yarn_truncate", {}, true);  // llama.cpp does so always
+  spec.attention_factor = keys.number("rope.scaling.yarn_attn_factor", {}, yarn_attention_factor(spec.factor));
+  if (keys.number("rope.scaling.yarn_ext_factor", {}, 1.0) != 1)
+    keys.fail("rope.scaling.yarn_ext_factor", "is not supported; expected 1");
+  if (!(spec.beta_slow > 0) || !(spec.beta_fast >= spec.beta_slow))
+    keys.fail("rope.scaling.yarn_beta_fast", "must not be below rope.scaling.yarn_beta_slow, which must be above 0");
+  if (!(spec.attention_factor > 0)) keys.fail("rope.scaling.yarn_attn_factor", "must be above 0");
 }
 
 // What rope_parameters, or rope_scaling, says beside theta.
@@ -65,10 +86,40 @@ void read_scaling(const ConfigReader& keys, RopeSpec& spec) {
     spec.original_context = static_cast<double>(keys.positive("original_max_position_embeddings"));
     if (!(spec.high_freq_factor > spec.low_freq_factor) || !(spec.low_freq_factor > 0))
       keys.fail("high_freq_factor", "must be above low_freq_factor, which must be above 0");
+  } else if (type == "yarn") {
+    read_yarn(keys, spec);
   } else if (type != "default") {
-    keys.fail("rope_type", "is not supported; expected default, linear or llama3");
+    keys.fail("rope_type", "is not supported; expected default, linear, llama3 or yarn");
   }
   keys.ignore({"original_max_position_embeddings"});
+}
+
+}  // namespace
+
+double yarn_attention_factor(double factor) { return factor <= 1 ? 1 : 0.1 * std::log(factor) + 1; }
+
+Json rope_scaling(const RopeSpec& rope) {
+  if (rope.scaling == RopeSpec::Scaling::longrope) return nullptr;  // the family's own
+  if (rope.divisors != nullptr) return llama3_scaling(rope);
+  if (rope.scaling == RopeSpec::Scaling::linear) return {{"rope_type", "linear"}, {"factor", shortest(rope.factor)}};
+  if (rope.scaling == RopeSpec::Scaling::llama3)
+    return {{"rope_type", "llama3"},
+            {"factor", shortest(rope.factor)},
+            {"low_freq_factor", shortest(rope.low_freq_factor)},
+            {"high_freq_factor", shortest(rope.high_freq_factor)},
+            {"original_max_position_embeddings", static_cast<int64_t>(rope.original_context)}};
+  if (rope.scaling == RopeSpec::Scaling::yarn) {
+    Json keys = {{"rope_type", "yarn"},
+                 {"factor", shortest(rope.factor)},
+                 {"original_max_position_embeddings", static_cast<int64_t>(rope.original_context)},
+                 {"beta_fast", shortest(rope.beta_fast)},
+                 {"beta_slow", shortest(rope.beta_slow)}};
+    if (!rope.truncate) keys["truncate"] = false;
+    const double usual = yarn_attention_factor(rope.factor);
+    if (std::abs(rope.attention_factor - usual) > 1e-7 * usual) keys["attention_factor"] = shortest(rope.attention_factor);
+    return keys;
+  }
+  return nullptr;
 }
 
 void check_rope(const ModelConfig& config, const RopeSpec& spec, int64_t head_dim) {
@@ -81,8 +132,6 @@ void check_rope(const ModelConfig& config, const RopeSpec& spec, int64_t head_di
               "gives " + std::to_string(spec.rotary_dim) + " turning components; RoPE needs an even number from 2 to head_dim (" +
                   std::to_string(head_dim) + ")");
 }
-
-}  // namespace
 
 Activation read_activation(const ConfigReader& keys, std::string_view key, std::initializer_list<std::string_view> older,
                            std::optional<std::string> fallback) {
@@ -118,8 +167,10 @@ RopeSpec read_rope(const ModelConfig& config, int64_t head_dim, RopeLayout layou
     if (type == "linear") {
       spec.scaling = RopeSpec::Scaling::linear;
       spec.factor = keys.number("rope.scaling.factor");
+    } else if (type == "yarn") {
+      read_gguf_yarn(keys, spec);
     } else if (type != "none") {
-      keys.fail("rope.scaling.type", "is not supported; expected none or linear");
+      keys.fail("rope.scaling.type", "is not supported; expected none, linear or yarn");
     } else if (const auto factor = keys.find_number("rope.scale_linear")) {
       spec.scaling = RopeSpec::Scaling::linear;
       spec.factor = *factor;
@@ -171,6 +222,23 @@ std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, i
     windows.push_back(sliding ? window : kNoWindow);
   }
   return windows;
+}
+
+std::vector<int64_t> read_listed_windows(const ModelConfig& config, int64_t n_layers, int64_t if_absent,
+                                         const std::function<bool(int64_t layer)>& by_default) {
+  if (!config.gguf) return read_windows(config, n_layers, if_absent, by_default);
+  const std::vector<bool> pattern = config.keys.flags(kPattern);
+  if (!pattern.empty() && static_cast<int64_t>(pattern.size()) != n_layers)
+    config.keys.fail(kPattern, "has " + std::to_string(pattern.size()) + " entries; expected one for each of " +
+                                   std::to_string(n_layers) + " layers");
+  return read_windows(config, n_layers, kNoWindow,
+                      [&](int64_t layer) { return pattern.empty() ? by_default(layer) : pattern[static_cast<size_t>(layer)]; });
+}
+
+void write_listed_windows(Json& keys, const std::vector<int64_t>& windows, ConfigFormat format) {
+  write_windows(keys, windows, format);
+  if (!keys.contains("attention.sliding_window")) return;
+  for (const int64_t window : windows) keys[kPattern].push_back(window != kNoWindow);
 }
 
 std::vector<int64_t> read_qwen_windows(const ModelConfig& config, int64_t n_layers) {
@@ -297,7 +365,16 @@ Json write_decoder(const DecoderConfig& c, ConfigFormat format) {
     keys["rope.freq_base"] = c.rope.theta;
     keys["rope.dimension_count"] = c.rope.rotary_dim;
     if (c.rope.scaling == RopeSpec::Scaling::linear) keys["rope.scaling.type"] = "linear";
-    if (c.rope.scaling == RopeSpec::Scaling::linear) keys["rope.scaling.factor"] = c.rope.factor;
+    if (c.rope.scaling == RopeSpec::Scaling::yarn) {
+      keys["rope.scaling.type"] = "yarn";
+      keys["rope.scaling.original_context_length"] = static_cast<int64_t>(c.rope.original_context);
+      keys["rope.scaling.yarn_beta_fast"] = c.rope.beta_fast;
+      keys["rope.scaling.yarn_beta_slow"] = c.rope.beta_slow;
+      keys["rope.scaling.yarn_attn_factor"] = c.rope.attention_factor;
+      if (!c.rope.truncate) keys["vitrine.rope.yarn_truncate"] = false;
+    }
+    if (c.rope.scaling == RopeSpec::Scaling::linear || c.rope.scaling == RopeSpec::Scaling::yarn)
+      keys["rope.scaling.factor"] = c.rope.factor;
     return keys;
   }
   return {{"model_type", c.family},

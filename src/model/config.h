@@ -18,7 +18,8 @@ namespace vitrine {
 struct ModelConfig {
   ConfigReader keys;
   bool gguf = false;
-  const float* rope_divisors = nullptr;  // GGUF's rope_freqs.weight, if the file has one
+  const float* rope_divisors = nullptr;                     // GGUF's rope_freqs.weight, if the file has one
+  const float *rope_short = nullptr, *rope_long = nullptr;  // its rope_factors_short.weight and rope_factors_long.weight
 };
 
 /// What the configurations of decoders with RMSNorm and RoPE share.
@@ -51,8 +52,14 @@ Activation read_activation(const ConfigReader& keys, std::string_view key, std::
 /// The name that transformers knows it by.
 const char* activation_key(Activation activation);
 
+/// The factor of cosines and sines that YaRN's paper gives for a stretch by `factor`.
+double yarn_attention_factor(double factor);
+
+/// What a config.json of transformers calls the scaling, as an object; null without scaling.
+Json rope_scaling(const RopeSpec& rope);
+
 /// theta, scaling and layout from rope_theta / rope_parameters / rope_scaling (Hugging Face) or rope.* (GGUF).
-/// Errors: FileError for a rope type that is not default, linear or llama3.
+/// Errors: FileError for a rope type that is not default, linear, llama3 or yarn.
 RopeSpec read_rope(const ModelConfig& config, int64_t head_dim, RopeLayout layout, double default_theta);
 
 /// The same of layers of one type, where a config.json's rope_parameters holds an object for each type; else nothing.
@@ -63,8 +70,16 @@ std::optional<RopeSpec> read_rope_of(const ModelConfig& config, std::string_view
 /// configuration has no such list, on those that `by_default` names. Errors: FileError for a wrong list.
 std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, int64_t if_absent,
                                   const std::function<bool(int64_t layer)>& by_default);
+/// The same where GGUF's attention.sliding_window_pattern is a list of true and false.
+std::vector<int64_t> read_listed_windows(const ModelConfig& config, int64_t n_layers, int64_t if_absent,
+                                         const std::function<bool(int64_t layer)>& by_default);
+/// write_windows, and that list.
+void write_listed_windows(Json& keys, const std::vector<int64_t>& windows, ConfigFormat format);
 /// Qwen's: windows act only where use_sliding_window says so, from layer max_window_layers on if there is no list of layers.
 std::vector<int64_t> read_qwen_windows(const ModelConfig& config, int64_t n_layers);
+/// Errors: FileError for a RoPE that turns no whole number of pairs, or a theta that is not above 0.
+void check_rope(const ModelConfig& config, const RopeSpec& spec, int64_t head_dim);
+
 /// sliding_window and layer_types, or GGUF's attention.sliding_window.
 void write_windows(Json& keys, const std::vector<int64_t>& windows, ConfigFormat format);
 

@@ -30,11 +30,13 @@ void widen(const Weight& w, int64_t stored_row, int64_t first, size_t n, float* 
 void matrix_rows(const FileTensor& source, int64_t first, int64_t n, float* rows) {
   const int64_t width = source.shape[1];
   if (!source.by_columns) {
-    const int64_t each = source.parts.front()->weight->out;
+    auto part = source.parts.begin();
     for (int64_t i = first; i < first + n; ++i, rows += width) {
-      const Weight& w = *source.parts[static_cast<size_t>(i / each)]->weight;
-      widen(w, i % each, 0, static_cast<size_t>(w.in), rows);
-      if (w.adapter != nullptr) add_merged(*w.adapter, i % each, rows);
+      while (i >= (*part)->first_output(false) + (*part)->out.size) ++part;
+      const Weight& w = *(*part)->weight;
+      const int64_t row = i - (*part)->first_output(false);
+      widen(w, row, 0, static_cast<size_t>(w.in), rows);
+      if (w.adapter != nullptr) add_merged(*w.adapter, row, rows);
     }
     return;
   }

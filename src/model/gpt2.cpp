@@ -98,7 +98,12 @@ Tensor Gpt2::residual(Context& ctx, const Step& step) const {
 }
 
 BlockSpec Gpt2::block_spec(int64_t layer) const {
-  BlockSpec spec{.attention = attention_spec(layer), .rope = {}, .norm = c.norm, .rms = false, .activation = c.activation};
+  BlockSpec spec{.attention = attention_spec(layer),
+                 .rope = {},
+                 .added_positions = true,
+                 .norm = c.norm,
+                 .rms = false,
+                 .activation = c.activation};
   spec.dropout = c.resid_dropout;
   spec.attention_dropout_site = site_of(kAttention, layer);
   spec.mlp_dropout_site = site_of(kMlp, layer);

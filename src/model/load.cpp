@@ -34,7 +34,7 @@ class Loader {
     weight.in = line.in.size;
     weight.by_columns = line.stored_by_columns(gguf_);
     weight.stride = row_bytes(t.dtype, static_cast<size_t>(t.shape[1]));
-    const int64_t first = line.first_output();
+    const int64_t first = line.first_output(gguf_);
     weight.data = t.data + (weight.by_columns ? row_bytes(t.dtype, static_cast<size_t>(first))
                                               : static_cast<size_t>(first) * weight.stride);
   }
@@ -44,7 +44,7 @@ class Loader {
     vector.name = t.name;
     vector.size = line.out.size;
     vector.dtype = DType::f32;
-    const int64_t first = line.first_output();
+    const int64_t first = line.first_output(gguf_);
     if (t.dtype == DType::f32) {
       vector.data = reinterpret_cast<const float*>(t.data) + first;
       return;
@@ -144,6 +144,26 @@ std::optional<int64_t> count_parameters(const Model& model) {
   return count;
 }
 
+// A tensor of GGUF that divides RoPE's frequencies, one for each pair of a head's components; null: the file has none.
+const float* rope_tensor(const Checkpoint& checkpoint, const ConfigReader& keys, const std::string& name) {
+  const StoredTensor* divisors = checkpoint.find(name);
+  if (divisors == nullptr) return nullptr;
+  const auto head_dim = keys.find_positive("attention.key_length");
+  const int64_t turning =
+      keys.find_positive("rope.dimension_count")
+          .value_or(head_dim ? *head_dim : keys.positive("embedding_length") / keys.positive("attention.head_count"));
+  if (divisors->dtype != DType::f32 || divisors->shape != std::vector<int64_t>{turning / 2})
+    throw FileError(*divisors->file, "tensor \"" + name + "\" is " + shape_text(divisors->shape) + " of " +
+                                         std::string(name_of(divisors->dtype)) + "; expected [" + std::to_string(turning / 2) +
+                                         "] of f32, one for each pair of a head's components");
+  const auto* const numbers = reinterpret_cast<const float*>(divisors->data);
+  for (int64_t i = 0; i < turning / 2; ++i)
+    if (const float divisor = numbers[i]; !(divisor > 0) || !std::isfinite(divisor))
+      throw FileError(*divisors->file, "tensor \"" + name + "\" holds " + std::to_string(divisor) + " at " + std::to_string(i) +
+                                           "; expected a finite number above 0. Is the file damaged?");
+  return numbers;
+}
+
 // GGUF metadata as a configuration: "llama.block_count" becomes "block_count"; the rest of the file's keys are not the
 // family's business. The vocabulary's size is the embedding's.
 ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoint) {
@@ -158,23 +178,10 @@ ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoi
   config["attention_bias"] = checkpoint.find("blk.0.attn_q.bias") != nullptr;
   config["mlp_bias"] = checkpoint.find("blk.0.ffn_up.bias") != nullptr;
   config["tie_word_embeddings"] = checkpoint.find("output.weight") == nullptr;
-  ModelConfig result{ConfigReader(config, metadata.path()), true, nullptr};
-  if (const StoredTensor* divisors = checkpoint.find("rope_freqs.weight")) {
-    const auto head_dim = result.keys.find_positive("attention.key_length");
-    const int64_t turning =
-        result.keys.find_positive("rope.dimension_count")
-            .value_or(head_dim ? *head_dim
-                               : result.keys.positive("embedding_length") / result.keys.positive("attention.head_count"));
-    if (divisors->dtype != DType::f32 || divisors->shape != std::vector<int64_t>{turning / 2})
-      throw FileError(*divisors->file, "tensor \"rope_freqs.weight\" is " + shape_text(divisors->shape) + " of " +
-                                           std::string(name_of(divisors->dtype)) + "; expected [" + std::to_string(turning / 2) +
-                                           "] of f32, one for each pair of a head's components");
-    result.rope_divisors = reinterpret_cast<const float*>(divisors->data);
-    for (int64_t i = 0; i < turning / 2; ++i)
-      if (const float divisor = result.rope_divisors[i]; !(divisor > 0) || !std::isfinite(divisor))
-        throw FileError(*divisors->file, "tensor \"rope_freqs.weight\" holds " + std::to_string(divisor) + " at " +
-                                             std::to_string(i) + "; expected a finite number above 0. Is the file damaged?");
-  }
+  ModelConfig result{ConfigReader(config, metadata.path()), true};
+  result.rope_divisors = rope_tensor(checkpoint, result.keys, "rope_freqs.weight");
+  result.rope_short = rope_tensor(checkpoint, result.keys, "rope_factors_short.weight");
+  result.rope_long = rope_tensor(checkpoint, result.keys, "rope_factors_long.weight");
   return result;
 }
 
@@ -218,7 +225,7 @@ OpenedModel open_model(ModelFiles files) {
     opened.checkpoint = std::move(gguf.checkpoint);
     made = make(gguf_config(*opened.gguf, opened.checkpoint));
   } else {
-    made = make({ConfigReader(opened.files.config, opened.files.config_path), false, nullptr});
+    made = make({ConfigReader(opened.files.config, opened.files.config_path), false});
     opened.checkpoint = open_weights(opened.files);
   }
   opened.model = std::move(made.model);
@@ -234,7 +241,7 @@ std::unique_ptr<Model> model_from_config(const ModelFiles& files) {
     const Gguf gguf = open_gguf(files.weights);
     return make(gguf_config(gguf.metadata, gguf.checkpoint)).model;
   }
-  return make({ConfigReader(files.config, files.config_path), false, nullptr}).model;
+  return make({ConfigReader(files.config, files.config_path), false}).model;
 }
 
 std::unique_ptr<Model> model_from_gguf_keys(const std::string& architecture, Json keys, const float* rope_divisors,
@@ -248,7 +255,8 @@ int64_t parameter_count(const Model& model) { return count_parameters(model).val
 std::vector<FileTensor> file_tensors(const Model& model, bool gguf) {
   std::vector<FileTensor> list;
   for (const TensorLine& line : model.tensors())
-    if (line.layout.part == 0) list.push_back({line.file_name(gguf), line.file_shape(gguf), line.layout.by_columns, {}});
+    if (line.layout.part == 0 || !line.stacked(gguf))
+      list.push_back({line.file_name(gguf), line.file_shape(gguf), line.layout.by_columns, {}});
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < list.size(); ++i) places[list[i].name] = i;
   for (const TensorLine& line : model.tensors()) list[places.at(line.file_name(gguf))].parts.push_back(&line);
@@ -263,7 +271,7 @@ Gradients::Gradients(const Model& model, bool gguf, DType dtype) : model_(model)
   }
   for (const TensorLine& line : model.tensors()) {  // each parameter's gradient goes into the buffer of its file tensor
     Buffer& buffer = buffers_.at(line.file_name(gguf));
-    const auto first = static_cast<size_t>(line.first_output());
+    const auto first = static_cast<size_t>(line.first_output(gguf));
     if (line.weight != nullptr) {
       const auto row = static_cast<size_t>(buffer.shape[1]);
       line.weight->grad = {buffer.data.data() + row_bytes(dtype, line.stored_by_columns(gguf) ? first : first * row), row};

@@ -19,7 +19,7 @@ std::vector<std::string> Model::hook_names() const {
     if (!tensors.contains(prefix + ".w")) return;
     for (const char* hook : {".hook_scale", ".hook_normalized_pre", ".hook_normalized"}) names.push_back(prefix + hook);
   };
-  if (shape_.n_layers > 0 && !block_spec(0).rope) names.emplace_back("hook_pos_embed");
+  if (shape_.n_layers > 0 && block_spec(0).added_positions) names.emplace_back("hook_pos_embed");
   for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
     const BlockSpec spec = block_spec(layer);
     const std::string block = "blocks." + std::to_string(layer) + ".";

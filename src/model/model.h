@@ -25,7 +25,7 @@ struct ModelShape {
   int64_t d_model = 0, n_layers = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0, d_ff = 0, vocab_size = 0;
   int64_t context_length = 0;  // 0: any length (sinusoidal positions)
   bool tied = false;           // the embedding is the head
-  double embedding_scale = 1;  // what a stored embedding is multiplied by: sqrt(d_model) or nothing
+  double embedding_scale = 1;  // what a stored embedding is multiplied by: sqrt(d_model), Granite's factor or nothing
 
   /// Every query head has a key and value head of its own, all of one size.
   void set_heads(int64_t heads, int64_t size) {
@@ -37,12 +37,14 @@ struct ModelShape {
 /// What one layer computes with that no tensor holds: constants of the configuration.
 struct BlockSpec {
   AttentionSpec attention;                   // scale, cap, window
-  std::optional<RopeSpec> rope;              // none: positions are added to the embeddings
+  std::optional<RopeSpec> rope;              // none: this layer turns nothing
+  bool added_positions = false;              // the model adds positions to its embeddings
   NormSpec norm;                             // of every norm of the model
   bool rms = true;                           // RMSNorm; false: LayerNorm, which also takes the mean away
   bool norms_after = false;                  // ln1 and ln2 act on the stream itself, after each sub-layer was added to it
   Activation activation = Activation::none;  // of the MLP, or of its gate
   bool halved_sinusoids = false;             // without rope: sines in the first half of the added vector, cosines in the other
+  double residual_scale = 1;                 // what each sub-layer adds is multiplied by it
   double dropout = 0;                        // of what each sub-layer adds, in training
   uint32_t attention_dropout_site = 0, mlp_dropout_site = 0;
 };

@@ -2,6 +2,7 @@
 // bits of the family's block (tests/model/family_test.cpp).
 #include "model/rearranged.h"
 
+#include <algorithm>
 #include <map>
 
 #include "ops/elementwise.h"
@@ -16,14 +17,20 @@ Rearranged::Rearranged(std::unique_ptr<Model> model, Form form) : Rearranged(*mo
 
 Rearranged::Rearranged(const Model& model, Form form) : Model(model.shape()), model_(model), form_(form) {
   const bool own = form.norms == Form::Norms::own, off = form.norms == Form::Norms::off;
-  std::map<std::string_view, const TensorLine*> lines;
+  const auto has = [&](std::string_view name) {
+    return std::any_of(model.tensors().begin(), model.tensors().end(), [&](const TensorLine& line) { return line.ours == name; });
+  };
+  const bool moved = !own && !off && !has("blocks.0.ln1.w");  // a family that normalises what sub-layers write alone
+  std::map<std::string, const TensorLine*, std::less<>> lines;
   std::vector<TensorLine> kept;
   for (const TensorLine& line : model.tensors()) {
     const bool first = line.ours.find(".ln1.") != std::string::npos || line.ours.find(".ln2.") != std::string::npos;
     const bool second = line.ours.find("_post.") != std::string::npos, last = line.ours.starts_with("ln_final.");
-    if ((off && (first || last)) || (!own && second)) continue;
+    if ((off && (first || last)) || (!own && !moved && second)) continue;
     kept.push_back(line);
-    lines.emplace(line.ours, &line);  // a matrix comes before the bias that goes by its name
+    std::string& name = kept.back().ours;
+    if (moved && second) name.erase(name.find("_post"), 5);  // the one norm of the sub-layer stands elsewhere
+    lines.emplace(name, &line);                              // a matrix comes before the bias that goes by its name
   }
   const auto weight = [&](const std::string& name) {
     const auto found = lines.find(name);
@@ -69,6 +76,13 @@ Tensor Rearranged::norm(Context& ctx, std::string_view name, const Tensor& x, co
   return rms_ ? rms_norm(ctx, name, x, *of.w, norm_) : layer_norm(ctx, name, x, *of.w, *of.b, norm_);
 }
 
+// Of each head's query or key, or of all heads at once where the weight is that wide.
+Tensor Rearranged::head_norm(Context& ctx, std::string_view name, const Tensor& x, const Norm& of) const {
+  const int64_t head_dim = shape().head_dim;
+  if (of.w == nullptr || of.w->size == head_dim) return norm(ctx, name, x, of);
+  return split_heads(ctx, norm(ctx, name, merge_heads(ctx, x), of), head_dim);
+}
+
 Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
   const Block& w = blocks_[static_cast<size_t>(layer)];
   const BlockSpec& s = w.spec;
@@ -80,13 +94,16 @@ Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid
 
   const Tensor x = after ? resid_pre : norm(ctx, "ln1", resid_pre, w.ln1);  // [T, D]
   auto [q, k, v] = linear(ctx, x, {*w.W_Q, *w.W_K, *w.W_V});
-  q = norm(ctx, "attn.q_norm", ctx.hook("attn.hook_q", split_heads(ctx, q, head_dim)), w.q_norm);  // [T, N, H]
-  k = norm(ctx, "attn.k_norm", ctx.hook("attn.hook_k", split_heads(ctx, k, head_dim)), w.k_norm);  // [T, G, H]
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, head_dim));                                      // [T, G, H]
+  q = ctx.hook("attn.hook_q", split_heads(ctx, q, head_dim));  // [T, N, H]
+  k = ctx.hook("attn.hook_k", split_heads(ctx, k, head_dim));  // [T, G, H]
+  v = ctx.hook("attn.hook_v", split_heads(ctx, v, head_dim));  // [T, G, H]
+  q = head_norm(ctx, "attn.q_norm", q, w.q_norm);
+  k = head_norm(ctx, "attn.k_norm", k, w.k_norm);
   if (s.rope) q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, *s.rope));
   if (s.rope) k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, *s.rope));
   const Tensor z = attention(ctx, "attn", q, k, v, step, layer, s.attention);  // [T, N, H]
   Tensor attn_out = norm(ctx, "ln1_post", attention_output(ctx, "attn", z, *w.W_O), w.ln1_post);
+  if (s.residual_scale != 1) attn_out = scale(ctx, attn_out, s.residual_scale);
   if (s.dropout > 0) attn_out = dropout(ctx, attn_out, s.dropout, s.attention_dropout_site);
   attn_out = ctx.hook("hook_attn_out", attn_out);
   Tensor resid_mid = form_.residual ? add(ctx, resid_pre, attn_out) : attn_out;  // [T, D]
@@ -97,6 +114,7 @@ Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid
   Tensor mlp_out = w.W_gate != nullptr ? gated_mlp(ctx, "mlp", y, *w.W_gate, *w.W_in, *w.W_out, s.activation)
                                        : mlp(ctx, "mlp", y, *w.W_in, *w.W_out, s.activation);
   mlp_out = norm(ctx, "ln2_post", mlp_out, w.ln2_post);
+  if (s.residual_scale != 1) mlp_out = scale(ctx, mlp_out, s.residual_scale);
   if (s.dropout > 0) mlp_out = dropout(ctx, mlp_out, s.dropout, s.mlp_dropout_site);
   mlp_out = ctx.hook("hook_mlp_out", mlp_out);
   Tensor resid_post = form_.residual ? add(ctx, resid_mid, mlp_out) : mlp_out;  // [T, D]

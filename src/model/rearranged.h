@@ -30,6 +30,7 @@ class Rearranged final : public Model {
     const Weight *W_gate = nullptr, *W_in = nullptr, *W_out = nullptr;
   };
   Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
+  Tensor head_norm(Context& ctx, std::string_view name, const Tensor& x, const Norm& of) const;
   Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Norm& of) const;
 
   std::unique_ptr<Model> owned_;

@@ -1,6 +1,7 @@
 #include "model/same_model.h"
 
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "model/config.h"
@@ -20,9 +21,11 @@ class Comparison {
                     "gives " + what + " as " + a.dump() + ", and " + words_.says + " " + b.dump() + "; " + words_.advice);
   }
   void frequencies(const RopeSpec& a, const RopeSpec& b) const {
-    const std::vector<float> turns = rope_frequencies(a), says = rope_frequencies(b);
-    for (size_t i = 0; i < turns.size(); ++i)
-      if (!(std::abs(turns[i] - says[i]) <= 1e-5f * std::abs(turns[i]))) wrong_frequency(a, i, turns[i], says[i]);
+    for (const int64_t prompt : {int64_t{0}, std::numeric_limits<int64_t>::max()}) {  // of LongRoPE: short and long
+      const std::vector<float> turns = rope_frequencies(a, prompt), says = rope_frequencies(b, prompt);
+      for (size_t i = 0; i < turns.size(); ++i)
+        if (!(std::abs(turns[i] - says[i]) <= 1e-5f * std::abs(turns[i]))) wrong_frequency(a, i, turns[i], says[i]);
+    }
   }
 
  private:
@@ -44,6 +47,7 @@ void check_same_model(const Model& stored, const Model& converted, const Convers
   const ModelShape a = stored.shape(), b = converted.shape();
   same.number("the scale of embeddings", a.embedding_scale, b.embedding_scale);
   same.number("the soft cap of logits", stored.head().softcap, converted.head().softcap);
+  same.number("the scale of logits", stored.head().scale, converted.head().scale);
   for (int64_t layer = 0; layer < a.n_layers; ++layer) {
     const std::string in = " in layer " + std::to_string(layer);
     const BlockSpec x = stored.block_spec(layer), y = converted.block_spec(layer);
@@ -51,9 +55,12 @@ void check_same_model(const Model& stored, const Model& converted, const Convers
     same.number("the soft cap of scores" + in, x.attention.softcap, y.attention.softcap);
     same.number("the window" + in, static_cast<double>(x.attention.window), static_cast<double>(y.attention.window));
     same.number("what norms add to the mean square" + in, x.norm.eps, y.norm.eps);
+    same.number("the scale of what sub-layers add" + in, x.residual_scale, y.residual_scale);
+    same.number("whether RoPE turns anything" + in, x.rope ? 1 : 0, y.rope ? 1 : 0);
     if (x.activation != y.activation)
       same.differs("the activation" + in, activation_key(x.activation), activation_key(y.activation));
     if (!x.rope) continue;
+    same.number("RoPE's factor of cosines and sines" + in, x.rope->attention_factor, y.rope->attention_factor);
     same.number("the turning components of a head" + in, static_cast<double>(x.rope->rotary_dim),
                 static_cast<double>(y.rope->rotary_dim));
     same.frequencies(*x.rope, *y.rope);

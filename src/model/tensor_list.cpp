@@ -5,14 +5,16 @@
 namespace vitrine {
 
 std::vector<int64_t> TensorLine::file_shape(bool in_gguf) const {
-  const int64_t outputs = out.size * layout.parts;
+  const int64_t outputs = file_outputs(in_gguf);
   if (in.size == 0) return {outputs};
   if (stored_by_columns(in_gguf)) return {in.size, outputs};
   return {outputs, in.size};
 }
 
 std::string TensorLine::file_formula(bool in_gguf) const {
-  const std::string outputs = (layout.parts > 1 ? std::to_string(layout.parts) + " * " : "") + std::string(out.formula);
+  std::string outputs(out.formula);
+  if (stacked(in_gguf))
+    outputs = layout.whole.size > 0 ? std::string(layout.whole.formula) : std::to_string(layout.parts) + " * " + outputs;
   if (in.size == 0) return "[" + outputs + "]";
   const std::string inputs(in.formula);
   return stored_by_columns(in_gguf) ? "[" + inputs + ", " + outputs + "]" : "[" + outputs + ", " + inputs + "]";

@@ -18,7 +18,10 @@ struct Dim {
 /// How the files store a tensor, where that is not [out, in] on its own.
 struct StoredLayout {
   bool by_columns = false;  // the Hugging Face file stores [in, out]
-  int part = 0, parts = 1;  // this is one of `parts` equal parts of the outputs of a stacked tensor
+  int part = 0, parts = 1;  // this is one of `parts` parts of the outputs of a stacked tensor
+  int64_t before = 0;       // outputs of the parts before it
+  Dim whole = {};           // outputs of all parts; size 0: they are equal
+  bool gguf_apart = false;  // GGUF stores the parts on their own
   bool gguf_pairs = false;  // GGUF orders a head's rows so that neighbours rotate together (Llama's queries and keys)
   float gguf_offset = 0;    // what GGUF's values exceed those of the Hugging Face file by (Gemma's norms hold 1 + w)
 };
@@ -37,8 +40,18 @@ struct TensorLine {
   /// The same as a formula, for messages: "[3 * d_model, d_model]".
   std::string file_formula(bool in_gguf) const;
   bool stored_by_columns(bool in_gguf) const { return layout.by_columns && !in_gguf; }
-  /// The first output of this part among those of the file's tensor.
-  int64_t first_output() const { return layout.part * out.size; }
+  /// Whether the file's tensor holds other parts beside this one.
+  bool stacked(bool in_gguf) const { return layout.parts > 1 && !(in_gguf && layout.gguf_apart); }
+  /// Outputs of the tensor in the file.
+  int64_t file_outputs(bool in_gguf) const {
+    if (!stacked(in_gguf)) return out.size;
+    return layout.whole.size > 0 ? layout.whole.size : out.size * layout.parts;
+  }
+  /// The first output of this part among them.
+  int64_t first_output(bool in_gguf) const {
+    if (!stacked(in_gguf)) return 0;
+    return layout.whole.size > 0 ? layout.before : layout.part * out.size;
+  }
 };
 
 /// Collects the lines of a family.

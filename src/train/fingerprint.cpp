@@ -39,8 +39,9 @@ uint64_t fingerprint_of(const OpenedModel& opened) {
   Fingerprint fingerprint;
   fingerprint.add_text(without_dropout(opened.files.config).dump());
   if (opened.gguf != nullptr) fingerprint.add_text(opened.gguf->config().dump());
-  if (const StoredTensor* divisors = opened.checkpoint.find("rope_freqs.weight"))  // beside the table of weights
-    fingerprint.add({divisors->data, divisors->bytes});
+  for (const char* name : {"rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"})
+    if (const StoredTensor* divisors = opened.checkpoint.find(name))  // beside the table of weights
+      fingerprint.add({divisors->data, divisors->bytes});
   for (const TensorLine& line : opened.model->tensors()) fingerprint.add(line);
   return fingerprint.sum;
 }

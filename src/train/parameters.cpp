@@ -83,7 +83,7 @@ ParameterGradients Parameters::bind(Model& model) const {
   size_t matrix = 0;
   for (const TensorLine& line : model.tensors()) {  // copies what is there and points the model at the copies
     const Parameter& p = *places.at(line.huggingface);
-    const auto first = static_cast<size_t>(line.first_output());
+    const auto first = static_cast<size_t>(line.first_output(false));
     if (line.vector != nullptr) {
       Vector& vector = *line.vector;
       const size_t begin = p.begin + first;

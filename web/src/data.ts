@@ -64,8 +64,8 @@ export interface Model {
   embeddingParameters: number;
   norm: "rms_norm" | "layer_norm";
   /** before: norm(x) enters the sub-layer; after: norm(x + sub-layer); both: one before and one on the sub-layer's output. */
-  normPlace: "before" | "after" | "both";
-  positions: "rotary" | "learned" | "sinusoidal";
+  normPlace: "before" | "after" | "both" | "written";
+  positions: "rotary" | "learned" | "sinusoidal" | "none";
   heads: "MHA" | "GQA" | "MQA";
   mlp: "gated" | "plain";
   /** Of the MLP: "relu", "gelu_tanh", "gelu_exact", "silu". */
@@ -494,7 +494,7 @@ export interface RopeRotation extends Head<"rope-rotation"> {
 /** Wavelength 2π / frequency of each pair of components, log axis, with lines at the context and the windows. */
 export interface RopeWavelengths extends Head<"rope-wavelengths"> {
   theta: number;
-  /** How the configuration stretches the frequencies: "none", "linear", "llama3". */
+  /** How the configuration stretches the frequencies: "none", "linear", "llama3", "yarn", "longrope". */
   scaling: string;
   /** halves: component i turns with i + n; pairs: 2i with 2i + 1. */
   layout: "halves" | "pairs";

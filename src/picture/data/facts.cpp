@@ -38,10 +38,19 @@ ModelFacts facts_of(Engine& engine) {
   facts.parameters = parameters_of(engine);
   facts.family_title = family_of(model).title;
   for (const CacheLayer& layer : model.cache_layers()) facts.windows.push_back(layer.window);
-  facts.norm_place = first.norms_after                          ? NormPlace::after
-                     : has("blocks.0.ln1_post.hook_normalized") ? NormPlace::both
-                                                                : NormPlace::before;
-  facts.positions = first.rope                         ? Positions::rotary
+  facts.norm_place = first.norms_after                           ? NormPlace::after
+                     : !has("blocks.0.ln1_post.hook_normalized") ? NormPlace::before
+                     : has("blocks.0.ln1.hook_normalized")       ? NormPlace::both
+                                                                 : NormPlace::written;
+  for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer) {
+    const std::optional<RopeSpec> rope = model.block_spec(layer).rope;
+    if (!rope) facts.still_layers.push_back(layer);
+    if (rope && facts.rope && rope != facts.rope && !facts.other_rope) facts.other_rope = rope;
+    if (rope && !facts.rope) facts.rope = rope;
+  }
+  if (!facts.rope) facts.still_layers.clear();
+  facts.positions = facts.rope                         ? Positions::rotary
+                    : !first.added_positions           ? Positions::none
                     : facts.parameters.matrix("W_pos") ? Positions::learned
                                                        : Positions::sinusoidal;
   facts.halved_sinusoids = first.halved_sinusoids;
@@ -51,11 +60,12 @@ ModelFacts facts_of(Engine& engine) {
   facts.gated = has("blocks.0.mlp.hook_pre_linear");
   facts.final_norm = has("ln_final.hook_normalized");
   facts.head_norms = has("blocks.0.attn.q_norm.hook_normalized");
-  facts.rope = first.rope;
-  for (int64_t layer = 1; layer < facts.shape.n_layers && !facts.other_rope; ++layer)
-    if (const std::optional<RopeSpec> rope = model.block_spec(layer).rope; rope != first.rope) facts.other_rope = rope;
+  const Vector* const q_norm = facts.parameters.vector("blocks.0.attn.q_norm.w");
+  facts.joint_head_norms = q_norm != nullptr && q_norm->size != facts.shape.head_dim;
   facts.attention_softcap = first.attention.softcap;
   facts.final_softcap = model.head().softcap;
+  facts.logit_scale = model.head().scale;
+  facts.residual_scale = first.residual_scale;
   facts.parameter_count = parameter_count(*engine.opened().model);
   std::set<std::string> dtypes;
   for (const auto& [name, weight] : facts.parameters.matrices) dtypes.insert(std::string(name_of(weight->dtype)));
@@ -109,8 +119,8 @@ double activation_value(Activation f, double x) {
 
 PictureJson to_json(const ModelFacts& f, const std::string& name, const std::string& adapter) {
   const ModelShape& s = f.shape;
-  static constexpr const char* kPlaces[] = {"before", "after", "both"};
-  static constexpr const char* kPositions[] = {"rotary", "learned", "sinusoidal"};
+  static constexpr const char* kPlaces[] = {"before", "after", "both", "written"};
+  static constexpr const char* kPositions[] = {"rotary", "learned", "sinusoidal", "none"};
   return {{"name", name},
           {"adapter", adapter},
           {"family", s.family},

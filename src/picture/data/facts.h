@@ -10,8 +10,8 @@
 
 namespace vitrine {
 
-enum class NormPlace : uint8_t { before, after, both };
-enum class Positions : uint8_t { rotary, learned, sinusoidal };
+enum class NormPlace : uint8_t { before, after, both, written };  // written: of what a sub-layer writes, and not what it reads
+enum class Positions : uint8_t { rotary, learned, sinusoidal, none };
 
 /// A model's parameters by our names ("W_E", "blocks.0.ln1.w"), where they lie.
 struct NamedParameters {
@@ -32,13 +32,16 @@ struct ModelFacts {
   bool halved_sinusoids = false;  // the sines first, then the cosines, instead of in turns
   bool rms = true, gated = false, final_norm = true;
   bool head_norms = false;                   // on each head's query and key
+  bool joint_head_norms = false;             // they are one norm over the queries of all heads, one over the keys
   double norm_offset = 0;                    // added to an RMSNorm's weight: 1 in Gemma's files
-  std::optional<RopeSpec> rope, other_rope;  // the first layer's; that of other layers, where it is another
-  double attention_softcap = 0, final_softcap = 0;
+  std::optional<RopeSpec> rope, other_rope;  // the first turning layer's; that of other layers, where it is another
+  std::vector<int64_t> still_layers;         // in which nothing turns although it does in others
+  double attention_softcap = 0, final_softcap = 0, logit_scale = 1, residual_scale = 1;
   int64_t parameter_count = 0;
   std::vector<std::string> dtypes;  // of the matrices
   Activation activation = Activation::none;
 
+  bool norms_writes() const { return norm_place == NormPlace::both || norm_place == NormPlace::written; }
   std::string heads_title() const;  // "MHA", "GQA", "MQA"
   std::string mlp_title() const;    // "GeGLU", "SwiGLU", "ReGLU", "GELU", "ReLU", "SiLU"
   /// Whether a bias is added to what a matrix of the layers ("attn.W_Q") gives.

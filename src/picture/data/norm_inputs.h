@@ -10,7 +10,7 @@ namespace vitrine {
 
 /// Follows the hooks of a run in order and answers what the norm that comes next reads.
 /// - a norm in front of a sub-layer, and the final one: the stream (hook_resid_pre, _mid, _post);
-/// - a norm on a sub-layer's output (Gemma 2): attn.hook_out; for the MLP, which has no hook there, what the norm divided
+/// - a norm on a sub-layer's output (Gemma 2, OLMo 2): attn.hook_out; for the MLP, which has no hook there, what the norm divided
 ///   times what it divided by, or what set_mlp_output was given;
 /// - a norm after the sum (classic decoder): the stream plus hook_attn_out or hook_mlp_out.
 class NormInputs {
@@ -33,7 +33,7 @@ class NormInputs {
       copy(input_);
       for (size_t i = 0; i < input_.size(); ++i) input_[i] += stream_[i];
     }
-    if (place_ != NormPlace::both) return;
+    if (place_ == NormPlace::before || place_ == NormPlace::after) return;
     if (name.ends_with(".attn.hook_out")) copy(input_);
     if (name.ends_with("ln2_post.hook_scale")) copy(scale_);
     if (name.ends_with("ln2_post.hook_normalized_pre") && !given_) {

@@ -93,7 +93,7 @@ class Observer final : public Listener {
   }
 
   void see_queries(size_t layer, const Tensor& q) {  // [rows, head, component]
-    const int64_t pairs = facts_.rope->rotary_dim / 2, heads = q.dim(1), d = q.dim(2);
+    const int64_t pairs = facts_.rope->rotary_dim / 2, d = facts_.shape.head_dim, heads = q.row_size() / d;
     const bool halves = facts_.rope->layout == RopeLayout::halves;
     std::vector<double>& sums = out_.query_length[layer];
     for (int64_t t = 0; t < q.rows(); ++t)
@@ -356,7 +356,7 @@ std::vector<double> stream_without_norms(Engine& engine, std::span<const int32_t
     explicit NormsOff(const ModelFacts& of) : facts_(of), inputs_(of), stream(2 * static_cast<size_t>(of.shape.n_layers) + 1) {}
     bool wants(std::string_view name) const override {
       const std::string_view rest = split_layer(name).second;
-      if (rest == "mlp.hook_post") return facts_.norm_place == NormPlace::both;
+      if (rest == "mlp.hook_post") return facts_.norms_writes();
       return is_stream_norm(name) || rest.starts_with("hook_resid_") || inputs_.wants(name);
     }
     Tensor see(Context& ctx, std::string_view name, const Tensor& value) override {

@@ -10,6 +10,9 @@ namespace vitrine {
 namespace {
 
 PictureJson no_rotation(const ModelFacts& facts) {
+  if (facts.positions == Positions::none)
+    return absent(
+        "This model has no positions at all: order reaches it through the mask alone, by which a token sees those before it.");
   return absent(facts.positions == Positions::learned
                     ? "This model has no rotary positions: it adds a learned vector for each position to the embeddings."
                     : "This model has no rotary positions: it adds sines and cosines of the position to the embeddings.");
@@ -76,7 +79,7 @@ PictureJson data_of_rope_wavelengths(Studio& studio) {
       fmt::format("{}, from {:.3g} to {:.6g} positions on a log axis; {} the context of {}.", plural(wavelengths.size(), "pair"),
                   wavelengths.front(), wavelengths.back(),
                   some ? fmt::format("from pair {} on they exceed", beyond - wavelengths.begin()) : "none exceeds", context));
-  static constexpr const char* kScalings[] = {"none", "linear", "llama3"};
+  static constexpr const char* kScalings[] = {"none", "linear", "llama3", "yarn", "longrope"};
   p["theta"] = number(facts.rope->theta);
   p["scaling"] = kScalings[static_cast<size_t>(facts.rope->scaling)];
   p["layout"] = facts.rope->layout == RopeLayout::halves ? "halves" : "pairs";

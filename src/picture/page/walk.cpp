@@ -28,7 +28,7 @@ class Walk {
     dot_product();
     tokens();
     embedding();
-    if (facts_.positions != Positions::rotary) added_positions();
+    if (facts_.positions == Positions::learned || facts_.positions == Positions::sinusoidal) added_positions();
     if (facts_.shape.embedding_scale != 1) embedding_scale();
     residual();
     norm();
@@ -151,14 +151,17 @@ class Walk {
   }
 
   void embedding_scale() {
+    const double scale = facts_.shape.embedding_scale;
+    const bool root = std::abs(scale * scale - static_cast<double>(s().d_model)) < 1e-3 * static_cast<double>(s().d_model);
     add("embedding-scale", "Rescaling the embeddings",
-        {fmt::format("The vectors are multiplied by √{} = {:.4g} before anything else happens.", s().d_model,
-                     facts_.shape.embedding_scale),
+        {root ? fmt::format("The vectors are multiplied by √{} = {:.4g} before anything else happens.", s().d_model,
+                            facts_.shape.embedding_scale)
+              : fmt::format("The vectors are multiplied by {:g} before anything else happens.", facts_.shape.embedding_scale),
          "The rows of the table are short, so that they give scores of a sensible size when the table is used at the end. As the "
          "start of the stream they would be too short: the first attention layer would drown them instead of adding to them. The "
          "factor makes them long enough to count. The picture compares this run with one in which the factor was left out."},
-        {"x ← √d · x"}, {"embedding-scale"}, {{"x", "hook_embed", {n(), s().d_model}, {"token", "component"}}},
-        {"embedding-rescaling"});
+        {root ? std::string("x ← √d · x") : fmt::format("x ← {:g} · x", facts_.shape.embedding_scale)}, {"embedding-scale"},
+        {{"x", "hook_embed", {n(), s().d_model}, {"token", "component"}}}, {"embedding-rescaling"});
   }
 
   void residual() {
@@ -169,6 +172,11 @@ class Walk {
       formula.insert(formula.end(), {"x ← norm(x + attention(x))", "x ← norm(x + mlp(x))"});
     } else if (facts_.norm_place == NormPlace::both) {
       formula.insert(formula.end(), {"x ← x + norm(attention(norm(x)))", "x ← x + norm(mlp(norm(x)))"});
+    } else if (facts_.norm_place == NormPlace::written) {
+      formula.insert(formula.end(), {"x ← x + norm(attention(x))", "x ← x + norm(mlp(x))"});
+    } else if (facts_.residual_scale != 1) {
+      const std::string m = fmt::format("{:g}", facts_.residual_scale);
+      formula.insert(formula.end(), {"x ← x + " + m + " · attention(norm(x))", "x ← x + " + m + " · mlp(norm(x))"});
     } else {
       formula.insert(formula.end(), {"x ← x + attention(norm(x))", "x ← x + mlp(norm(x))"});
     }
@@ -194,17 +202,22 @@ class Walk {
   }
 
   void norm() {
-    const bool after = facts_.norm_place == NormPlace::after;
+    const bool after = facts_.norm_place == NormPlace::after, written = facts_.norm_place == NormPlace::written;
     std::vector<std::string> text;
     text.push_back(
         facts_.rms
-            ? "Before a part reads the stream, each token's vector is divided by its root mean square, so that its numbers have "
-              "size 1 on average, and then multiplied place by place with a learned weight."
+            ? fmt::format(
+                  "{}, each token's vector is divided by its root mean square, so that its numbers have size 1 on average, "
+                  "and then multiplied place by place with a learned weight.",
+                  written ? "Before what a part has computed is added to the stream" : "Before a part reads the stream")
             : fmt::format("{} each token's vector is shifted so that its mean is 0 and divided by its standard deviation, so "
                           "that its variance is 1; then a learned weight multiplies each place and a learned bias is added.",
                           after ? "After a part has added its update," : "Before a part reads the stream,"));
     text.push_back(
-        "Without this, each part would see what all parts before it have piled up, and answer in proportion: the scale would "
+        std::string(written ? "Parts read the stream as it is, and what they compute grows with what they read. Without this, it "
+                              "would be added in proportion: the scale would "
+                            : "Without this, each part would see what all parts before it have piled up, and answer in "
+                              "proportion: the scale would ") +
         "multiply from layer to layer. A toy shows it: 18 times x ← x + 2x gives 387,420,489; 18 times x ← x + 2 gives 37. The "
         "picture runs this very model once more with every norm switched off.");
     if (!facts_.rms)
@@ -215,9 +228,15 @@ class Walk {
       text.push_back(
           "Dividing by the root mean square keeps the direction of the vector. LayerNorm, which other models use, also takes the "
           "mean away first, and that turns it; the picture shows both.");
-    add("norm", facts_.rms ? "RMSNorm" : "LayerNorm", std::move(text), {"y = " + normed()}, {after ? "norm-after" : "norm"},
-        {{"scale", "blocks.*.ln1.hook_scale", {n(), 1}, {"token", "1"}},
-         {"y", "blocks.*.ln1.hook_normalized", {n(), s().d_model}, {"token", "component"}}},
+    add("norm", facts_.rms ? "RMSNorm" : "LayerNorm", std::move(text), {"y = " + normed()},
+        {after     ? "norm-after"
+         : written ? "post-norm"
+                   : "norm"},
+        {{"scale", written ? "blocks.*.ln1_post.hook_scale" : "blocks.*.ln1.hook_scale", {n(), 1}, {"token", "1"}},
+         {"y",
+          written ? "blocks.*.ln1_post.hook_normalized" : "blocks.*.ln1.hook_normalized",
+          {n(), s().d_model},
+          {"token", "component"}}},
         {"layer-norm", "residual-scale", "norm-statistics"});
   }
 
@@ -292,7 +311,23 @@ class Walk {
           rope.original_context, rope.original_context / rope.low_freq_factor, rope.factor,
           rope.original_context / rope.high_freq_factor);
     }
-    if (rope.divisors != nullptr) {
+    if (rope.scaling == RopeSpec::Scaling::yarn) {
+      frequency += " / cᵢ";
+      slower = fmt::format(
+          "To reach further than the {:.7g} tokens it learned first, this model turns its slow pairs more slowly still (YaRN): "
+          "pairs that turn more than {:g} times within them are left alone, those that turn fewer than {:g} times are slowed by "
+          "{:g}, and between the two c changes evenly from pair to pair. Turned vectors are made {:.4g} times as long.",
+          rope.original_context, rope.beta_fast, rope.beta_slow, rope.factor, rope.attention_factor);
+    }
+    if (rope.scaling == RopeSpec::Scaling::longrope) {
+      const auto [short_least, short_most] = std::minmax_element(rope.divisors, rope.divisors + rope.rotary_dim / 2);
+      const auto [long_least, long_most] = std::minmax_element(rope.long_divisors, rope.long_divisors + rope.rotary_dim / 2);
+      frequency += " / fᵢ";
+      slower = fmt::format(
+          "This model has two divisors f for the frequency of each pair (LongRoPE): from {:.4g} to {:.4g} for prompts of up to "
+          "{:.7g} tokens, from {:.4g} to {:.4g} for longer ones. Turned vectors are made {:.4g} times as long.",
+          *short_least, *short_most, rope.original_context, *long_least, *long_most, rope.attention_factor);
+    } else if (rope.divisors != nullptr) {
       const auto [least, most] = std::minmax_element(rope.divisors, rope.divisors + rope.rotary_dim / 2);
       frequency += " / fᵢ";
       slower += fmt::format("{}The model's file holds a divisor f for the frequency of each pair, from {:.4g} to {:.4g}.",
@@ -313,12 +348,27 @@ class Walk {
     if (!slower.empty()) text.push_back(std::move(slower));
     if (facts_.head_norms)
       text.push_back(
-          "Before they are turned, each head's query and key are divided by their own root mean square and multiplied by a "
-          "weight for each component (RMSNorm), so that no score grows with their length.");
+          facts_.joint_head_norms
+              ? "Before they are turned, the queries of all heads together are divided by their root mean square and multiplied "
+                "by "
+                "a weight for each component (RMSNorm), and so are the keys, so that no score grows with their length."
+              : "Before they are turned, each head's query and key are divided by their own root mean square and multiplied by a "
+                "weight for each component (RMSNorm), so that no score grows with their length.");
+    if (!facts_.still_layers.empty()) {
+      std::string layers;
+      for (const int64_t layer : facts_.still_layers) layers += (layers.empty() ? "" : ", ") + std::to_string(layer);
+      text.push_back(
+          fmt::format("In {} of the {} layers nothing is turned ({}): their heads compare content alone, however far "
+                      "apart the tokens stand.",
+                      facts_.still_layers.size(), s().n_layers, layers));
+    }
     if (facts_.other_rope)
       text.push_back(fmt::format(
           "The pictures show the first layer's turns. Layers with another reach turn with θ = {:g}{}.", facts_.other_rope->theta,
-          facts_.other_rope->scaling == RopeSpec::Scaling::linear
+          facts_.other_rope->scaling == RopeSpec::Scaling::yarn
+              ? fmt::format(", and stretch slow pairs by up to {:g} (YaRN)", facts_.other_rope->factor)
+          : rope.scaling == RopeSpec::Scaling::yarn ? std::string(" and stretch none")
+          : facts_.other_rope->scaling == RopeSpec::Scaling::linear
               ? fmt::format(" instead of {:g}, and divide every frequency by {:g}", rope.theta, facts_.other_rope->factor)
               : fmt::format(" instead of {:g}", rope.theta)));
     add("rope", "Rotary positions", std::move(text),
@@ -382,7 +432,9 @@ class Walk {
   }
 
   void output() {
-    std::vector<std::string> formula = {"logit[t, v] = x[t] · " + unembedding() + "[v]" + (output_bias() ? " + b_U[v]" : "")};
+    std::vector<std::string> formula = {
+        "logit[t, v] = " + (facts_.logit_scale != 1 ? fmt::format("{:g} · ", facts_.logit_scale) : std::string()) + "x[t] · " +
+        unembedding() + "[v]" + (output_bias() ? " + b_U[v]" : "")};
     if (facts_.final_softcap != 0) formula.emplace_back("logit ← c · tanh(logit / c)");
     formula.emplace_back("p(next = v) = e^logit[v] / Σᵤ e^logit[u]");
     const TokenLogprob& best = studio_.seen.next.back().front();
@@ -409,8 +461,8 @@ class Walk {
              "{}, and a logit is a dot product with it. So a logit, too, is a sum: one number for the embedding, {}for every "
              "head of every layer{} for every MLP{}.",
              after ? "With its norms held the stream is a sum" : "The stream is a sum",
-             facts_.positions == Positions::rotary ? "" : "for the position, ", biases ? "," : " and",
-             biases ? " and for every bias" : ""),
+             facts_.positions == Positions::rotary || facts_.positions == Positions::none ? "" : "for the position, ",
+             biases ? "," : " and", biases ? " and for every bias" : ""),
          fmt::format(
              "{}, which makes the rest linear. The parts then add up to the logit before any cap, and what rounding leaves "
              "over is written beside it. A large number says that a part pushed the answer directly; what it did through "

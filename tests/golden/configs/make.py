@@ -1,10 +1,12 @@
 """Writes the config.json of well-known models from their published shapes, and parameters.json with the number of
 parameters that transformers counts for each, on the meta device (no weight is made).
 
-    python make.py            (transformers 5.23.0, torch 2.15.0)
+    python make.py            (transformers 5.23.0, torch 2.15.0; olmo-2-7b and what comes after it: transformers 5.24.0)
+    python make.py NAME ...   (these alone)
 """
 import json
 import pathlib
+import sys
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -38,11 +40,19 @@ def gemma2(width, layers, heads, kv_heads, head_dim, mlp, scalar):
 
 
 def llama_kin(kind, width, layers, heads, kv_heads, mlp, vocab, context, theta, tied, **more):
-    name = dict(llama="LlamaForCausalLM", mistral="MistralForCausalLM", qwen2="Qwen2ForCausalLM")[kind]
+    name = dict(llama="LlamaForCausalLM", mistral="MistralForCausalLM", qwen2="Qwen2ForCausalLM", olmo2="Olmo2ForCausalLM",
+                olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM", granite="GraniteForCausalLM",
+                granitemoehybrid="GraniteMoeHybridForCausalLM", phi3="Phi3ForCausalLM")[kind]
     return dict(model_type=kind, architectures=[name], hidden_size=width, num_hidden_layers=layers,
                 num_attention_heads=heads, num_key_value_heads=kv_heads, intermediate_size=mlp, vocab_size=vocab,
                 max_position_embeddings=context, rope_theta=theta, tie_word_embeddings=tied, hidden_act="silu", **more)
 
+
+PHI4_LONG = [1, 1.118320672, 1.250641126, 1.398617824, 1.564103225, 1.74916897, 1.956131817, 2.187582649, 2.446418898,
+             2.735880826, 3.059592084, 3.421605075, 3.826451687, 4.279200023, 4.785517845, 5.351743533, 5.984965424, 6.693110555,
+             7.485043894, 8.370679318, 9.36110492, 10.4687158, 11.70738129, 13.09260651, 14.64173252, 16.37415215, 18.31155283,
+             20.47818807, 22.90118105, 25.61086418, 28.64115884, 32.03, 32.1, 32.13, 32.23, 32.6, 32.61, 32.64, 32.66, 32.7,
+             32.71, 32.93, 32.97, 33.28, 33.49, 33.5, 44.16, 47.77]
 
 CONFIGS = {
     # Radford et al. 2019, table 2; Brown et al. 2020 (arXiv:2005.14165), table 2.1.
@@ -64,9 +74,33 @@ CONFIGS = {
                             use_sliding_window=False, sliding_window=131072, max_window_layers=24),
     "qwen2-7b": llama_kin("qwen2", 3584, 28, 28, 4, 18944, 152064, 131072, 1000000.0, False, rms_norm_eps=1e-6,
                           use_sliding_window=False, sliding_window=131072, max_window_layers=28),
+    # arXiv:2501.00656, 2512.13961, huggingface.co/blog/smollm3, IBM's cards of Granite 3.1 and 4.0, arXiv:2404.14219, 2503.01743.
+    "olmo-2-7b": llama_kin("olmo2", 4096, 32, 32, 32, 11008, 100352, 4096, 500000, False, rms_norm_eps=1e-6, attention_bias=False),
+    "olmo-3-7b": llama_kin("olmo3", 4096, 32, 32, 32, 11008, 100278, 65536, 500000, False, rms_norm_eps=1e-6, attention_bias=False,
+                           sliding_window=4096, layer_types=(["sliding_attention"] * 3 + ["full_attention"]) * 8,
+                           rope_scaling=dict(attention_factor=1.2079441541679836, beta_fast=32.0, beta_slow=1.0, factor=8.0,
+                                             original_max_position_embeddings=8192, rope_type="yarn")),
+    "smollm3-3b": llama_kin("smollm3", 2048, 36, 16, 4, 11008, 128256, 65536, 5000000.0, True, rms_norm_eps=1e-6,
+                            attention_bias=False, mlp_bias=False, no_rope_layer_interval=4, no_rope_layers=[1, 1, 1, 0] * 9,
+                            use_sliding_window=False, sliding_window=None, max_window_layers=28),
+    "granite-3.1-8b": llama_kin("granite", 4096, 40, 32, 8, 12800, 49155, 131072, 10000000.0, True, rms_norm_eps=1e-5,
+                                attention_bias=False, mlp_bias=False, attention_multiplier=0.0078125,
+                                embedding_multiplier=12.0, residual_multiplier=0.22, logits_scaling=16.0),
+    "granite-4.0-micro": llama_kin("granitemoehybrid", 2560, 40, 40, 8, 8192, 100352, 131072, 10000000, True, rms_norm_eps=1e-5,
+                                   attention_bias=False, attention_multiplier=0.015625, embedding_multiplier=12,
+                                   residual_multiplier=0.22, logits_scaling=10, shared_intermediate_size=8192,
+                                   num_local_experts=0, num_experts_per_tok=0, position_embedding_type="rope",
+                                   layer_types=["attention"] * 40, mamba_n_heads=128, mamba_expand=2, mamba_d_head=40),
+    "phi-3-mini-4k": llama_kin("phi3", 3072, 32, 32, 32, 8192, 32064, 4096, 10000.0, False, rms_norm_eps=1e-5,
+                               original_max_position_embeddings=4096, sliding_window=2047, rope_scaling=None),
+    "phi-4-mini": llama_kin("phi3", 3072, 32, 24, 8, 8192, 200064, 131072, 10000.0, True, rms_norm_eps=1e-5,
+                            original_max_position_embeddings=4096, sliding_window=262144, partial_rotary_factor=0.75,
+                            rope_scaling=dict(type="longrope", short_factor=[1.0] * 48, long_factor=PHI4_LONG)),
 }
+if sys.argv[1:]:
+    CONFIGS = {name: CONFIGS[name] for name in sys.argv[1:]}
 
-expected = {}
+expected = json.loads((HERE / "parameters.json").read_text()) if sys.argv[1:] else {}
 for name, config in CONFIGS.items():
     path = HERE / f"{name}.json"
     path.write_text(json.dumps(config, indent=1) + "\n")

@@ -1,7 +1,8 @@
 """GGUF files of golden models as llama.cpp's converter writes them, and what their quantised forms must give.
 
 usage: make.py [MODEL ...]
-needs: gguf, torch, transformers, safetensors, numpy, sentencepiece (made with gguf 0.19.0, torch 2.15.0, transformers 5.23.0)
+needs: gguf, torch, transformers, safetensors, numpy, sentencepiece (made with gguf 0.19.0, torch 2.15.0, transformers 5.23.0;
+olmo2, olmo3, smollm3, granite and phi3 with transformers 5.24.0)
 
 <model>.gguf              F32, with the tokenizer where the model has one: its numbers are those of ../models/<model>/golden
 llama_<T>.gguf            the llama model as f16, q8_0, q4_0 (rows of 64 and 96; norms stay f32)
@@ -38,16 +39,39 @@ def unpermute(w, n_head):
     return w.reshape(n_head, w.shape[0] // n_head // 2, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
 
 
-def arch_of(config):  # gemma3_text is the text part of gemma3
-    return config["model_type"].removesuffix("_text")
+def arch_of(config):  # gemma3_text is the text part of gemma3; GGUF has one name for both OLMos
+    return {"gemma3_text": "gemma3", "olmo3": "olmo2"}.get(config["model_type"], config["model_type"])
+
+
+LLAMAS = ("llama", "smollm3", "granite")  # whose converter is Llama's
 
 
 def heads_of(name, config):
-    if config["model_type"] == "llama" and "q_proj" in name:
+    if config["model_type"] in LLAMAS and "q_proj" in name:
         return config["num_attention_heads"]
-    if config["model_type"] == "llama" and "k_proj" in name:
+    if config["model_type"] in LLAMAS and "k_proj" in name:
         return config["num_key_value_heads"]
     return 0
+
+
+def add_phi3(writer, c):
+    rope, heads = c["rope_parameters"], c["num_attention_heads"]
+    writer.add_context_length(c["max_position_embeddings"])
+    writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    writer.add_embedding_length(c["hidden_size"])
+    writer.add_feed_forward_length(c["intermediate_size"])
+    writer.add_block_count(c["num_hidden_layers"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(c["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    writer.add_rope_dimension_count(int(rope["partial_rotary_factor"] * c["hidden_size"]) // heads)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_sliding_window(c["sliding_window"] or 0)
+    scale = c["max_position_embeddings"] / rope["original_max_position_embeddings"]
+    writer.add_rope_scaling_attn_factors(np.sqrt(1 + np.log(scale) / np.log(rope["original_max_position_embeddings"])))
+    for which in ("long", "short"):
+        writer.add_tensor(f"rope_factors_{which}.weight", np.array(rope[f"{which}_factor"], dtype=np.float32))
 
 
 def tensors_of(folder, config):
@@ -69,6 +93,8 @@ def tensors_of(folder, config):
 
 
 def add_config(writer, c):
+    if c["model_type"] == "phi3":
+        return add_phi3(writer, c)
     arch, get = arch_of(c), lambda *keys: next(c[k] for k in keys if k in c)
     d, heads = get("hidden_size", "n_embd"), get("num_attention_heads", "n_head")
     writer.add_block_count(get("num_hidden_layers", "n_layer"))
@@ -77,6 +103,12 @@ def add_config(writer, c):
     writer.add_feed_forward_length(c.get("intermediate_size", 4 * d))
     writer.add_head_count(heads)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    if c["model_type"] == "olmo3":
+        writer.add_sliding_window_pattern([t == "sliding_attention" for t in c["layer_types"]])
+    for key, add in (("attention_multiplier", writer.add_attention_scale), ("embedding_multiplier", writer.add_embedding_scale),
+                     ("residual_multiplier", writer.add_residual_scale), ("logits_scaling", writer.add_logit_scale)):
+        if key in c:
+            add(c[key])
     if arch == "gpt2":
         return writer.add_layer_norm_eps(c["layer_norm_epsilon"])
     writer.add_head_count_kv(c["num_key_value_heads"])
@@ -88,7 +120,7 @@ def add_config(writer, c):
     if arch not in ("gemma", "gemma2"):
         writer.add_rope_freq_base(rope["rope_theta"])
     head_dim = c.get("head_dim", d // heads)
-    if arch == "llama":
+    if arch in LLAMAS:
         writer.add_vocab_size(c["vocab_size"])
         writer.add_rope_dimension_count(head_dim)
     if "head_dim" in c:
@@ -97,6 +129,12 @@ def add_config(writer, c):
     if rope.get("rope_type") == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
+    if rope.get("rope_type") == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+        writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
     if rope.get("rope_type") == "llama3":  # llama.cpp keeps the divisors of the frequencies as a tensor
         freq = 1 / rope["rope_theta"] ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
         low, high, factors = rope["original_max_position_embeddings"] / rope["low_freq_factor"], rope["original_max_position_embeddings"] / rope["high_freq_factor"], []
@@ -222,7 +260,7 @@ def make_quantised():
 
 if __name__ == "__main__":
     # Names: only these. Without: every family that GGUF has.
-    for name in sys.argv[1:] or sorted(m.name for m in MODELS.iterdir() if m.is_dir() and not m.name.startswith(("classic", "mistral", "gpt2_b"))):
+    for name in sys.argv[1:] or sorted(m.name for m in MODELS.iterdir() if m.is_dir() and not m.name.startswith(("classic", "mistral", "gpt2_b", "granite4"))):
         write(HERE / f"{name}.gguf", MODELS / name / "model")
     if sys.argv[1:]:
         sys.exit()

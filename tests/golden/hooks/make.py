@@ -1,7 +1,8 @@
 """Every hook of every golden model, from the modules of other implementations.
 
 usage: make.py [NAME ...]      (without names: everything)
-needs: numpy, torch, transformers, safetensors (made with numpy 2.4.6, torch 2.15.0, transformers 5.23.0)
+needs: numpy, torch, transformers, safetensors (made with numpy 2.4.6, torch 2.15.0, transformers 5.23.0; olmo2 and what came after
+it with transformers 5.24.0)
 
 <model>.safetensors: `ids` [T] (T = 10, longer than the windows of gemma2 and mistral) and every hook by its name, f32 from a
 run in float64 (transformers' RMSNorm and softmax compute in float32 even then). Taken from inputs and outputs of
@@ -76,29 +77,43 @@ def from_transformers(name):
     if gpt2:
         out["hook_embed"], out["hook_pos_embed"] = from_("wte"), from_("wpe")
     else:
-        out["hook_embed"] = into("layers.0.input_layernorm")
+        out["hook_embed"] = into("layers.0")
     rms, eps = not gpt2, c.layer_norm_epsilon if gpt2 else c.rms_norm_eps
-    four_norms = hasattr(layers[0], "pre_feedforward_layernorm")
+    writes_normed = hasattr(layers[0], "post_feedforward_layernorm")  # norms on what a sub-layer writes
+    reads_normed = gpt2 or hasattr(layers[0], "input_layernorm")
+    four_norms = writes_normed and reads_normed
+    factor = getattr(c, "residual_multiplier", 1.0)  # Granite's, of what a sub-layer adds
     names = ({"ln1": "ln_1", "ln2": "ln_2", "attn": "attn", "o": "attn.c_proj", "mlp": "mlp"} if gpt2 else
              {"ln1": "input_layernorm", "ln2": "pre_feedforward_layernorm" if four_norms else "post_attention_layernorm", "attn": "self_attn", "o": "self_attn.o_proj", "mlp": "mlp"})
     heads = lambda x: x[0].transpose(0, 1)  # [1, N, T, H] -> [T, N, H]
     for i, layer in enumerate(layers):
         ours, theirs = f"blocks.{i}.", f"{'h' if gpt2 else 'layers'}.{i}."
         norm = lambda mine, module: norm_hooks(out, ours + mine, into(theirs + module), from_(theirs + module), eps, rms)
-        norm("ln1", names["ln1"])
-        norm("ln2", names["ln2"])
-        out[ours + "hook_resid_pre"] = into(theirs + names["ln1"])
-        out[ours + "hook_resid_mid"] = into(theirs + names["ln2"])
+        if reads_normed:
+            norm("ln1", names["ln1"])
+            norm("ln2", names["ln2"])
+        out[ours + "hook_resid_pre"] = into(theirs[:-1])
+        out[ours + "hook_resid_mid"] = into(theirs + (names["ln2"] if reads_normed else "mlp"))
         q, k, v, z, pattern = attention[i]
         attn = ours + "attn."
         if gpt2:
             out[attn + "hook_q"], out[attn + "hook_k"] = heads(q), heads(k)
         else:
-            out[attn + "hook_q"] = from_(theirs + "self_attn.q_proj").reshape(T, c.num_attention_heads, -1)
-            out[attn + "hook_k"] = from_(theirs + "self_attn.k_proj").reshape(T, c.num_key_value_heads, -1)
-            out[attn + "hook_rot_q"], out[attn + "hook_rot_k"] = heads(q), heads(k)
+            if hasattr(layer.self_attn, "qkv_proj"):  # queries, keys and values of one matrix
+                n, g, h = c.num_attention_heads, c.num_key_value_heads, q.shape[-1]
+                projected = from_(theirs + "self_attn.qkv_proj").split([n * h, g * h, g * h], -1)
+            else:
+                projected = [from_(f"{theirs}self_attn.{which}_proj") for which in "qk"]
+            out[attn + "hook_q"] = projected[0].reshape(T, c.num_attention_heads, -1)
+            out[attn + "hook_k"] = projected[1].reshape(T, c.num_key_value_heads, -1)
+            if not hasattr(layer.self_attn, "use_rope") or layer.self_attn.use_rope:
+                out[attn + "hook_rot_q"], out[attn + "hook_rot_k"] = heads(q), heads(k)
             for which, n in (("q", c.num_attention_heads), ("k", c.num_key_value_heads)):
-                if hasattr(layer.self_attn, f"{which}_norm"):  # on each head of a query or key
+                if hasattr(layer.self_attn, f"{which}_norm"):  # on each head of a query or key, or on all at once
+                    x, y = seen[f"{theirs}self_attn.{which}_norm"]
+                    if x.dim() == 3:
+                        norm_hooks(out, f"{attn}{which}_norm", x[0], y[0], eps, True)
+                        continue
                     by_heads = lambda x: x[0] if x.shape[2] == n else x[0].transpose(0, 1)
                     norm_hooks(out, f"{attn}{which}_norm", *(by_heads(x) for x in seen[f"{theirs}self_attn.{which}_norm"]), eps, True)
         out[attn + "hook_v"] = heads(v)
@@ -109,16 +124,21 @@ def from_transformers(name):
         projection = layer.attn.c_proj if gpt2 else layer.self_attn.o_proj
         out[attn + "hook_result"] = results(z[0], (projection.weight.T if gpt2 else projection.weight).detach())
         out[attn + "hook_out"] = from_(theirs + names["o"])
-        out[ours + "hook_attn_out"] = from_(theirs + ("post_attention_layernorm" if four_norms else names["o"]))
-        if four_norms:
+        out[ours + "hook_attn_out"] = factor * from_(theirs + ("post_attention_layernorm" if writes_normed else names["o"]))
+        if writes_normed:
             norm("ln1_post", "post_attention_layernorm")
             norm("ln2_post", "post_feedforward_layernorm")
         mlp = ours + "mlp."
-        out[mlp + "hook_pre"] = from_(theirs + ("mlp.c_fc" if gpt2 else "mlp.gate_proj"))
-        if not gpt2:
+        stacked = next((n for n in ("mlp.gate_up_proj", "shared_mlp.input_linear") if theirs + n in seen), None)
+        if stacked:  # the gate and what it gates of one matrix
+            out[mlp + "hook_pre"], out[mlp + "hook_pre_linear"] = from_(theirs + stacked).chunk(2, -1)
+        else:
+            out[mlp + "hook_pre"] = from_(theirs + ("mlp.c_fc" if gpt2 else "mlp.gate_proj"))
+        if not gpt2 and not stacked:
             out[mlp + "hook_pre_linear"] = from_(theirs + "mlp.up_proj")
-        out[mlp + "hook_post"] = into(theirs + ("mlp.c_proj" if gpt2 else "mlp.down_proj"))
-        out[ours + "hook_mlp_out"] = from_(theirs + ("post_feedforward_layernorm" if four_norms else "mlp"))
+        last = next(n for n in ("mlp.c_proj", "mlp.down_proj", "shared_mlp.output_linear") if theirs + n in seen)
+        out[mlp + "hook_post"] = into(theirs + last)
+        out[ours + "hook_mlp_out"] = factor * from_(theirs + ("post_feedforward_layernorm" if writes_normed else last))
         out[ours + "hook_resid_post"] = from_(theirs[:-1])
     final = "ln_f" if gpt2 else "norm"
     norm_hooks(out, "ln_final", into(final), from_(final), eps, rms)

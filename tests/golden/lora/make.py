@@ -1,7 +1,8 @@
 """LoRA adapters made, run and trained by PEFT on golden models, in float64.
 
-usage: make.py
-needs: torch, transformers, peft, safetensors (made with torch 2.15.0, transformers 5.23.0, peft 0.21.2)
+usage: make.py [MODEL ...]      (without names: everything)
+needs: torch, transformers, peft, safetensors (made with torch 2.15.0, transformers 5.23.0, peft 0.21.2; phi3 with transformers
+5.24.0)
 
 For each model of ../models named below, <model>/:
     adapter/              as PEFT saves it, A and B random
@@ -11,7 +12,7 @@ For each model of ../models named below, <model>/:
     losses.json           before each of the ten steps
 patterns.json             for keys of a rank_pattern, in their order, the one that PEFT takes for each module of gpt2_a's adapter
 """
-import json, pathlib
+import json, pathlib, sys
 import torch
 from peft import LoraConfig, get_peft_model
 from peft.utils.other import get_pattern_key
@@ -28,6 +29,7 @@ CASES = {
                    rank_pattern={"h.1.attn.c_attn": 2}, alpha_pattern={"mlp.c_proj": 3}),
     "gemma2": dict(r=3, lora_alpha=5, target_modules=["q_proj", "v_proj", "down_proj"]),
     "llama": dict(r=2, lora_alpha=4, target_modules="all-linear", use_rslora=True),
+    "phi3": dict(r=2, lora_alpha=3, target_modules=["qkv_proj", "gate_up_proj"]),  # parts of different sizes
 }
 PATTERNS = [
     ["h.1.attn.c_attn"], ["c_attn", "attn.c_attn"], ["attn.c_attn", "c_attn"], ["h.[02].attn.c_attn", "c_proj"],
@@ -41,6 +43,8 @@ def tensor_name(parameter):
 
 
 for index, (name, settings) in enumerate(CASES.items()):
+    if sys.argv[1:] and name not in sys.argv[1:]:
+        continue
     torch.manual_seed(index)
     base = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float32, attn_implementation="eager").eval()
     base.name_or_path = name  # not where it lies here
@@ -78,6 +82,8 @@ for index, (name, settings) in enumerate(CASES.items()):
     save_file({k: (v.int() if k == "ids" else v.float()).contiguous() for k, v in out.items()}, folder / "golden.safetensors")
     (folder / "losses.json").write_text(json.dumps(losses, indent=1) + "\n")
 
+if sys.argv[1:]:
+    sys.exit()
 with safe_open(HERE / "gpt2_a/adapter/adapter_model.safetensors", "pt") as stored:
     modules = sorted({key.removeprefix("base_model.model.").rsplit(".lora_", 1)[0] for key in stored.keys()})
 chosen = [{"keys": keys, "chosen": {module: get_pattern_key(keys, module) for module in modules}} for keys in PATTERNS]

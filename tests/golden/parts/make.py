@@ -1,7 +1,7 @@
 """The residual stream as a sum of parts, direct logit attribution and the logit lens, computed by transformers in float64.
 
 usage: make.py [NAME ...]      (without names: everything)
-needs: torch, transformers, safetensors, numpy (made with torch 2.15.0, transformers 5.23.0)
+needs: torch, transformers, safetensors, numpy (made with torch 2.15.0, transformers 5.23.0; olmo2 and granite with 5.24.0)
 
 <model>.safetensors, one for each golden model that transformers can run (R positions, K tokens, P parts, L layers):
     ids [T], positions [R], tokens [K]
@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 HERE = pathlib.Path(__file__).parent
-MODELS = {**{name: HERE.parent / "models" / name / "model" for name in ("gpt2_a", "gpt2_b", "gemma", "gemma2", "llama", "mistral", "qwen2")},
+MODELS = {**{name: HERE.parent / "models" / name / "model" for name in ("gpt2_a", "gpt2_b", "gemma", "gemma2", "llama", "mistral", "qwen2", "olmo2", "granite")},
           "gemma2_caps_mha": HERE.parent / "variants" / "gemma2_caps_mha", "llama_biases": HERE.parent / "variants" / "llama_biases"}
 RMS_IN_F32 = 1e-5  # transformers' RMSNorms compute in float32 even in a float64 model
 
@@ -25,6 +25,10 @@ def make(name, path):
     torch.manual_seed(sum(map(ord, name)))
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, attn_implementation="eager").eval()
     c, gpt2, gemma = model.config, model.config.model_type == "gpt2", model.config.model_type.startswith("gemma")
+    writes_normed = c.model_type in ("gemma2", "olmo2")
+    embedding, residual, divisor = (getattr(c, key, 1.0) for key in ("embedding_multiplier", "residual_multiplier", "logits_scaling"))
+    if gemma:
+        embedding = c.hidden_size ** 0.5
     base = model.transformer if gpt2 else model.model
     layers = base.h if gpt2 else base.layers
     ids = torch.randint(3, c.vocab_size - 3, (13,))
@@ -34,7 +38,7 @@ def make(name, path):
     for i, layer in enumerate(layers):
         (layer.attn.c_proj if gpt2 else layer.self_attn.o_proj).register_forward_hook(keep(f"o{i}"))
         layer.mlp.register_forward_hook(keep(f"mlp{i}"))
-        if c.model_type == "gemma2":
+        if writes_normed:
             layer.post_attention_layernorm.register_forward_hook(keep(f"post_attn{i}"))
             layer.post_feedforward_layernorm.register_forward_hook(keep(f"post_mlp{i}"))
         layer.register_forward_hook(keep(f"layer{i}"))
@@ -51,28 +55,28 @@ def make(name, path):
         add("embed", base.wte.weight[ids].detach())
         add("pos_embed", base.wpe.weight[:len(ids)].detach())
     else:
-        add("embed", (base.embed_tokens.weight[ids] * (c.hidden_size ** 0.5 if gemma else 1)).detach())
+        add("embed", (base.embed_tokens.weight[ids] * embedding).detach())
     n_heads = c.num_attention_heads
     for i, layer in enumerate(layers):
         projection = layer.attn.c_proj if gpt2 else layer.self_attn.o_proj
         W = (projection.weight.T if gpt2 else projection.weight).detach()  # [D, N H]
         z = seen[f"o{i}"][0][0]
-        after = lambda x: x
-        if c.model_type == "gemma2":
+        after = lambda x: x * residual
+        if writes_normed:
             norm, raw = layer.post_attention_layernorm, seen[f"post_attn{i}"][0][0]
-            factor = (1 + norm.weight.detach()) / torch.sqrt(raw.pow(2).mean(-1, keepdim=True) + norm.eps)
+            factor = (norm.weight.detach() + gemma) / torch.sqrt(raw.pow(2).mean(-1, keepdim=True) + getattr(norm, "eps", getattr(norm, "variance_epsilon", None)))
             after = lambda x, factor=factor: x * factor
         for h, (zh, Wh) in enumerate(zip(z.chunk(n_heads, -1), W.chunk(n_heads, -1))):
             add(f"L{i}.H{h}", after(zh @ Wh.T))
         if projection.bias is not None:
             add(f"L{i}.attn_bias", after(projection.bias.detach().expand(len(ids), -1)))
-        add(f"L{i}.mlp", seen[f"post_mlp{i}" if c.model_type == "gemma2" else f"mlp{i}"][1].reshape(len(ids), -1))
+        add(f"L{i}.mlp", residual * seen[f"post_mlp{i}" if writes_normed else f"mlp{i}"][1].reshape(len(ids), -1))
     parts = torch.stack(parts)
     stream = seen["final"][0][0]
     assert torch.allclose(parts.sum(0), stream[positions], rtol=RMS_IN_F32, atol=RMS_IN_F32), name
 
     # Attribution by autograd: the final norm written out with its statistics detached.
-    W_U = model.lm_head.weight.detach()
+    W_U = model.lm_head.weight.detach() / divisor
     top = logits[positions[0]].argmax().item()
     tokens = torch.tensor([top, 7, int(ids[3])])
     x = stream[positions].clone().requires_grad_()
@@ -97,14 +101,14 @@ def make(name, path):
 
     # The logit lens, through the model's own modules.
     points = [parts.new_tensor(0)] * (len(layers) + 1)
-    points[0] = (base.wte.weight[ids] + base.wpe.weight[:len(ids)] if gpt2 else base.embed_tokens.weight[ids] * (c.hidden_size ** 0.5 if gemma else 1))
+    points[0] = (base.wte.weight[ids] + base.wpe.weight[:len(ids)] if gpt2 else base.embed_tokens.weight[ids] * embedding)
     for i in range(len(layers)):
         points[i + 1] = seen[f"layer{i}"][1].reshape(len(ids), -1)
     lens = {"top": [], "logprob": [], "kl": [], "rank": []}
     with torch.no_grad():
         model_logp = logits[positions].log_softmax(-1)
         for point in points:
-            z = model.lm_head(final(point[positions]))
+            z = model.lm_head(final(point[positions])) / divisor
             z = cap * torch.tanh(z / cap) if cap else z
             logp = z.log_softmax(-1)
             values, best = logp.topk(5)

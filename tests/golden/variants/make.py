@@ -1,7 +1,8 @@
 """Small models with the configurations that the golden models do not show, and 16-bit copies of the golden models.
 
 usage: make.py [NAME ...]      (without names: everything; rounded/MODEL: that file alone)
-needs: torch, transformers, safetensors, numpy (made with torch 2.15.0, transformers 5.23.0; float32, eager attention, CPU)
+needs: torch, transformers, safetensors, numpy (made with torch 2.15.0, transformers 5.23.0; those of olmo2 and what came
+after it, and those with YaRN, with 5.24.0; float32, eager attention, CPU)
 
 <name>/config.json, model.safetensors (or shards)   the model as Hugging Face directory
 <name>/golden.safetensors                           <prompt>/ids, <prompt>/logits, <prompt>/hidden.<i> for prompts 0 and 1;
@@ -19,7 +20,8 @@ import copy, json, math, pathlib, shutil, sys
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, Gemma2Config, GemmaConfig, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config
+from transformers import (AutoModelForCausalLM, Gemma2Config, GemmaConfig, GPT2Config, GraniteConfig, GraniteMoeHybridConfig, LlamaConfig, MistralConfig,
+                          Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, SmolLM3Config)
 
 torch.set_num_threads(1)
 HERE = pathlib.Path(__file__).parent
@@ -31,6 +33,9 @@ TINY = dict(vocab_size=61, hidden_size=24, intermediate_size=37, num_hidden_laye
 GPT2 = dict(vocab_size=61, n_embd=24, n_layer=3, n_head=3, n_positions=40, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
             bos_token_id=None, eos_token_id=None)
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+YARN = dict(rope_type="yarn", rope_theta=50.0, factor=4.0, original_max_position_embeddings=40, beta_fast=5.0, beta_slow=0.5)
+GRANITE = dict(embedding_multiplier=5.0, attention_multiplier=0.3, residual_multiplier=0.7, logits_scaling=3.0)
+LONGROPE = dict(rope_type="longrope", rope_theta=100.0, short_factor=[1.0, 1.5, 2.0], long_factor=[1.25, 3.0, 8.0])
 GEMMA2 = {**TINY, "head_dim": 10, "num_hidden_layers": 4, "sliding_window": 5, "query_pre_attn_scalar": 7}
 
 
@@ -44,8 +49,37 @@ def legacy_rope(config):  # how files looked before transformers 5
     config.pop("layer_types", None)
 
 
+def legacy_olmo3(config):
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope["full_attention"].pop("rope_theta")
+    config["rope_scaling"] = rope["full_attention"]
+    config.pop("layer_types")
+
+
+def legacy_phi3(config):
+    rope = config.pop("rope_parameters")
+    config.update(rope_theta=rope.pop("rope_theta"), partial_rotary_factor=rope.pop("partial_rotary_factor"))
+    rope["type"] = rope.pop("rope_type")
+    rope.pop("original_max_position_embeddings", None)
+    config["rope_scaling"] = rope if rope["type"] != "default" else None
+
+
 def without(*keys):
     return lambda config: [config.pop(key, None) for key in keys]
+
+
+def legacy_rope_of(kind):
+    def edit(config):
+        rope = config.pop("rope_parameters")
+        config["rope_theta"] = rope.pop("rope_theta")
+        config["rope_scaling"] = {**rope, "rope_type": kind}
+        config.pop("layer_types", None)
+    return edit
+
+
+def legacy_granite4(config):
+    config["layers_block_type"] = ["attention" for _ in config.pop("layer_types")]
+    config.pop("time_step_limit")
 
 
 # name: (configuration, what to do to config.json before it is written, prefix of tensor names to leave out, sharded)
@@ -79,6 +113,20 @@ VARIANTS = {
     "gemma2_untied": (Gemma2Config(**{**GEMMA2, "tie_word_embeddings": False, "num_hidden_layers": 2}), None, "", False),
     "gemma_kv_heads": (GemmaConfig(**{**TINY, "head_dim": 14, "num_attention_heads": 6, "num_key_value_heads": 3}), None, "", False),
     "gemma_bare_names_gelu": (GemmaConfig(**{**TINY, "head_dim": 8, "num_key_value_heads": 1}), lambda c: c.update(hidden_act="gelu", hidden_activation="gelu_pytorch_tanh"), "model.", False),
+    "llama_rope_yarn": (LlamaConfig(**{**TINY, "head_dim": 10}, rope_parameters=YARN), None, "", False),
+    "qwen2_rope_yarn": (Qwen2Config(**{**TINY, "head_dim": 10}, rope_parameters={**YARN, "truncate": False, "attention_factor": 1.3, "rope_theta": 30.0}), legacy_rope_of("yarn"), "", False),
+    "olmo2_biases": (Olmo2Config(**{**TINY, "num_key_value_heads": 4}, attention_bias=True, rms_norm_eps=1e-2, rope_parameters=dict(rope_type="linear", rope_theta=70.0, factor=3.0)), None, "", False),
+    "olmo3_legacy": (Olmo3Config(**{**TINY, "num_hidden_layers": 4}, sliding_window=5, rope_parameters=dict(full_attention={**YARN, "rope_theta": 500000.0, "attention_factor": 1.2}, sliding_attention=dict(rope_type="default", rope_theta=500000.0))), legacy_olmo3, "", False),
+    "olmo3_layer_types": (Olmo3Config(**{**TINY, "num_hidden_layers": 3}, sliding_window=4, layer_types=["full_attention", "sliding_attention", "full_attention"],
+                                      rope_parameters=dict(full_attention=dict(rope_type="default", rope_theta=20.0), sliding_attention=dict(rope_type="default", rope_theta=90.0))), None, "", False),
+    "smollm3_no_rope_first": (SmolLM3Config(**{**TINY, "num_hidden_layers": 3}, no_rope_layers=[0, 1, 0], use_sliding_window=True, sliding_window=5, attention_bias=True, mlp_bias=True), without("layer_types"), "", False),
+    "smollm3_interval_untied": (SmolLM3Config(**{**TINY, "num_hidden_layers": 3, "tie_word_embeddings": False}, no_rope_layer_interval=2), without("no_rope_layers", "layer_types"), "", False),
+    "granite_biases_tied": (GraniteConfig(**{**TINY, "tie_word_embeddings": True}, **GRANITE, attention_bias=True, mlp_bias=True), None, "", False),
+    "granite_plain": (GraniteConfig(**TINY, rope_parameters=dict(rope_type="default", rope_theta=200.0)), without("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"), "", False),
+    "granite4_no_positions": (GraniteMoeHybridConfig(**TINY, **GRANITE, shared_intermediate_size=30, num_local_experts=0, layer_types=["full_attention"] * 2, position_embedding_type="nope", mamba_n_heads=2), legacy_granite4, "", False),
+    "phi3_long": (Phi3Config(**{**TINY, "hidden_size": 32}, original_max_position_embeddings=3, rope_parameters={**LONGROPE, "partial_rotary_factor": 0.75, "attention_factor": 1.4}), None, "", False),
+    "phi3_short_legacy": (Phi3Config(**TINY, original_max_position_embeddings=32, rope_parameters={**LONGROPE, "partial_rotary_factor": 1.0}), legacy_phi3, "", False),
+    "phi3_plain_legacy": (Phi3Config(**{**TINY, "hidden_size": 32, "num_key_value_heads": 4, "tie_word_embeddings": True}, sliding_window=6, rope_parameters=dict(rope_type="default", rope_theta=40.0, partial_rotary_factor=0.5)), legacy_phi3, "", False),
     "gpt2_by_layer_relu": (GPT2Config(**GPT2, scale_attn_by_inverse_layer_idx=True, activation_function="relu"), None, "", False),
     "gpt2_unscaled_silu": (GPT2Config(**GPT2, scale_attn_weights=False, activation_function="silu", n_inner=51), None, "", False),
     "gpt2_gelu_bare_names": (GPT2Config(**GPT2, activation_function="gelu", reorder_and_upcast_attn=True), None, "transformer.", False),
