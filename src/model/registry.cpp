@@ -13,6 +13,9 @@
   FAMILY(mistral)                \
   FAMILY(qwen2)                  \
   FAMILY(qwen3)                  \
+  FAMILY(olmo2)                  \
+  FAMILY(olmo3)                  \
+  FAMILY(smollm3)                \
   FAMILY(classic_decoder)
 
 namespace vitrine {
