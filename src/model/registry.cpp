@@ -16,6 +16,8 @@
   FAMILY(olmo2)                  \
   FAMILY(olmo3)                  \
   FAMILY(smollm3)                \
+  FAMILY(granite)                \
+  FAMILY(granitemoehybrid)       \
   FAMILY(classic_decoder)
 
 namespace vitrine {
