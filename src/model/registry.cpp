@@ -18,6 +18,7 @@
   FAMILY(smollm3)                \
   FAMILY(granite)                \
   FAMILY(granitemoehybrid)       \
+  FAMILY(phi3)                   \
   FAMILY(classic_decoder)
 
 namespace vitrine {
