@@ -112,6 +112,42 @@ double bilinear(const FactoredMatrix& m, const float* x, const float* y) {
   return sum;
 }
 
+// The same of every head of families whose scores are divided by more than one norm, or by none, and of layers that turn nothing.
+TEST(CircuitsOfHeads, GiveTheScoresOfFamiliesWithOtherNorms) {
+  const std::vector<int32_t> ids = {5, 3, 7, 9, 11, 2, 40, 17};
+  const auto n = static_cast<int64_t>(ids.size());
+  for (const char* name : {"qwen3", "olmo2", "olmo3", "smollm3", "granite", "phi3"}) {
+    Engine engine(Golden::open(name).model(), {2, {}});
+    const ModelShape shape = engine.shape();
+    const std::vector<std::string> hooks = {"*"};
+    const Recorder seen = trace_to_memory(engine, ids, hooks);
+    for (int64_t layer = 0; layer < shape.n_layers; ++layer) {
+      const std::string block = "blocks." + std::to_string(layer) + ".";
+      const auto scale = [&](const std::string& hook, int64_t row, int64_t head) {  // 1 where there is no such norm
+        const auto found = seen.values().find(block + hook + ".hook_scale");
+        if (found == seen.values().end()) return 1.0;
+        const auto each = static_cast<int64_t>(found->second.values.size()) / n;  // of each head, or of all
+        return static_cast<double>(found->second.values[static_cast<size_t>(row * each + (each == 1 ? 0 : head))]);
+      };
+      const FloatVector &stream = seen.values().at(block + "hook_resid_pre").values,
+                        &scores = seen.values().at(block + "attn.hook_attn_scores").values;
+      for (int64_t head = 0; head < shape.n_heads; ++head)
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t j = std::max<int64_t>(0, i - 3); j <= i; ++j) {
+            const HeadCircuits c = head_circuits(engine, layer, head, i - j);
+            const int64_t kv_head = head / (shape.n_heads / shape.n_kv_heads);
+            const double divided =
+                scale("ln1", i, 0) * scale("ln1", j, 0) * scale("attn.q_norm", i, head) * scale("attn.k_norm", j, kv_head);
+            const double score =
+                c.scale * bilinear(c.qk, stream.data() + i * shape.d_model, stream.data() + j * shape.d_model) / divided;
+            EXPECT_NEAR(score, static_cast<double>(scores[static_cast<size_t>((head * n + i) * n + j)]),
+                        1e-4 + 1e-4 * std::abs(score))
+                << name << " layer " << layer << " head " << head << ": " << i << ", " << j;
+          }
+    }
+  }
+}
+
 // The model's own scores and results are what the circuits say, wherever no bias is in the way.
 TEST_P(CircuitsOfModels, AreWhatTheModelComputes) {
   const ModelShape shape = engine.shape();

@@ -151,11 +151,8 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
       {{"mlp.hook_pre", "mlp.hook_pre_linear"}, "mlp.hook_post"},
       {{"hook_resid_mid", "hook_mlp_out"}, after ? "ln2.hook_normalized" : "hook_resid_post"},
       {{"hook_resid_pre", "hook_attn_out"}, after ? "ln1.hook_normalized" : "hook_resid_mid"}};
-  if (engine.model().block_spec(0).rope) {
-    links.push_back({{"attn.hook_rot_q", "attn.hook_rot_k"}, "attn.hook_attn_scores"});
-  } else {
-    links.push_back({{"attn.hook_q", "attn.hook_k"}, "attn.hook_attn_scores"});
-  }
+  links.push_back({{"attn.hook_rot_q", "attn.hook_rot_k"}, "attn.hook_attn_scores"});  // in layers that turn them
+  links.push_back({{"attn.hook_q", "attn.hook_k"}, "attn.hook_attn_scores"});
   for (const std::string norm : {"ln1", "ln2", "ln1_post", "ln2_post"})
     links.push_back({{norm + ".hook_normalized_pre"}, norm + ".hook_normalized"});
   if (after) {

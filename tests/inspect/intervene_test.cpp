@@ -444,8 +444,8 @@ TEST_P(AnyEdit, IsTheSameInChunks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, AnyEdit,
-                         testing::Values("gpt2_a", "gemma2", "llama", "qwen2", "classic_pre", "classic_post", "llama_q8_0",
-                                         "llama_q4_0"),
+                         testing::Values("gpt2_a", "gemma2", "llama", "qwen2", "classic_pre", "classic_post", "smollm3",
+                                         "granite", "phi3", "llama_q8_0", "llama_q4_0"),
                          [](const auto& test) { return test.param; });
 
 TEST(Interventions, FollowEachOtherAndSeeWhatWasLeft) {
@@ -489,7 +489,7 @@ TEST(Interventions, IdentityOfANormIsItsInputInEveryForm) {
 }
 
 TEST(Interventions, IdentityOfANormOnHeadsIsTheQueryOrKey) {
-  for (const std::string model : {"qwen3", "gemma3"}) {
+  for (const std::string model : {"qwen3", "gemma3", "olmo2"}) {  // of olmo2: of all heads at once
     Engine engine(open_model(Golden::open(model).model()), {2, {}});
     const std::vector<std::string> hooks = {"blocks.1.attn.hook_*", "blocks.1.attn.*_norm.hook_normalized"};
     const auto differ = [&](Listener* edits, const char* which) {

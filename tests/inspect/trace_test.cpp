@@ -106,6 +106,7 @@ TEST_P(TraceGguf, GradientsHaveTheFilesNamesAndShapes) {
   EXPECT_NEAR(made.loss, expected.loss, 1e-5);
   const Gguf file = open_gguf(path);
   for (const auto& [name, tensor] : file.checkpoint.tensors()) {
+    if (name.starts_with("rope_")) continue;  // LongRoPE's factors are no parameters
     ASSERT_TRUE(made.gradients.contains(name)) << name;
     EXPECT_EQ(made.gradients.at(name).shape, tensor.shape) << name;
   }

@@ -112,6 +112,51 @@ TEST(Cache, ExactModeChangesNoBit) {
     EXPECT_EQ(runner.in_steps(tokens, sizes), expected) << "first step " << sizes[0];
 }
 
+// LongRoPE goes by the prompt that a sequence began with: one that grows past the border keeps its factors, so that what is
+// cached and what is new turn alike, and a prompt in chunks turns as a whole one.
+TEST(Cache, LongRopeGoesByThePrompt) {
+  const Json config = {
+      {"model_type", "phi3"},
+      {"vocab_size", 97},
+      {"hidden_size", 24},
+      {"intermediate_size", 40},
+      {"num_hidden_layers", 2},
+      {"num_attention_heads", 4},
+      {"num_key_value_heads", 2},
+      {"max_position_embeddings", 256},
+      {"original_max_position_embeddings", 20},
+      {"rope_theta", 20.0},
+      {"rope_scaling", {{"type", "longrope"}, {"short_factor", {1.0, 1.5, 2.0}}, {"long_factor", {2.0, 5.0, 9.0}}}}};
+  Runner runner(config);
+  Json always_short = config;
+  always_short["rope_scaling"]["long_factor"] = always_short["rope_scaling"]["short_factor"];
+  const std::vector<int32_t> tokens = some_tokens(30, 7);
+  const std::vector<float> as_one = runner.whole(tokens), grown = runner.in_steps(tokens, {12, 1}),
+                           as_short = Runner(always_short).whole(tokens);
+  EXPECT_CLOSE(grown, as_short, (Tolerance{.abs = 1e-4, .rel = 1e-4}));
+  float apart = 0;
+  for (size_t i = 0; i < grown.size(); ++i) apart = std::max(apart, std::abs(grown[i] - as_one[i]));
+  EXPECT_GT(apart, 1e-2F);
+
+  const auto pages = runner.cache(30, 30);
+  CacheSequence sequence = pages->sequence();
+  std::vector<float> chunks;
+  for (size_t done = 0; done < tokens.size(); done += 10) {
+    Step step;
+    step.add(std::span(tokens).subspan(done, 10), &sequence, static_cast<int64_t>(tokens.size()));
+    const std::vector<float> part = runner.run(step);
+    step.commit();
+    chunks.insert(chunks.end(), part.begin(), part.end());
+  }
+  EXPECT_CLOSE(chunks, as_one, (Tolerance{.abs = 1e-4, .rel = 1e-4}));
+  CacheSequence fork = sequence;  // and what grows out of it
+  EXPECT_EQ(fork.begun(), 30);
+  sequence.truncate(0);
+  Step again;
+  again.add(std::span(tokens).first(5), &sequence);
+  EXPECT_EQ(sequence.begun(), 5);
+}
+
 TEST(Cache, RingIsReusedManyTimes) {
   Runner runner(mistral_config(20));
   const std::vector<int32_t> tokens = some_tokens(1700, 5);

@@ -21,6 +21,7 @@ void expect_same_model(const Model& a, const Model& b, bool everything) {
   EXPECT_EQ(x.tied, y.tied);
   EXPECT_EQ(x.embedding_scale, y.embedding_scale);
   EXPECT_EQ(a.head().softcap, b.head().softcap);
+  EXPECT_EQ(a.head().scale, b.head().scale);
   EXPECT_EQ(a.hook_names(), b.hook_names());
   for (int64_t layer = 0; layer < x.n_layers; ++layer) {
     const BlockSpec s = a.block_spec(layer), t = b.block_spec(layer);
@@ -29,9 +30,11 @@ void expect_same_model(const Model& a, const Model& b, bool everything) {
     EXPECT_EQ(s.attention.window, t.attention.window);
     EXPECT_EQ(s.norm.eps, t.norm.eps);
     EXPECT_EQ(s.norms_after, t.norms_after);
+    EXPECT_EQ(s.residual_scale, t.residual_scale);
     EXPECT_EQ(s.rope.has_value(), t.rope.has_value());
     if (s.rope && t.rope) {
-      EXPECT_EQ(rope_frequencies(*s.rope), rope_frequencies(*t.rope));
+      for (const int64_t prompt : {1, 100000}) EXPECT_EQ(rope_frequencies(*s.rope, prompt), rope_frequencies(*t.rope, prompt));
+      EXPECT_NEAR(s.rope->attention_factor, t.rope->attention_factor, 1e-7);
     }
     if (everything) {
       EXPECT_EQ(s.activation, t.activation);
@@ -62,7 +65,12 @@ std::unique_ptr<Model> through_gguf(const Model& model, const std::function<void
   metadata["model_type"] = family.gguf;
   metadata["tie_word_embeddings"] = model.shape().tied;  // of a file: whether it holds output.weight
   if (edit) edit(metadata);
-  return family.make({ConfigReader(metadata, "metadata"), true, nullptr});
+  ModelConfig config{ConfigReader(metadata, "metadata"), true};
+  if (const auto rope = model.block_spec(0).rope; rope && rope->scaling == RopeSpec::Scaling::longrope) {  // tensors of the file
+    config.rope_short = rope->divisors;
+    config.rope_long = rope->long_divisors;
+  }
+  return family.make(config);
 }
 
 class FamilyWithGguf : public testing::TestWithParam<std::string> {};

@@ -74,10 +74,10 @@ class Changed {
 };
 
 TEST(Refusals, UnknownRopeTypes) {
-  for (const char* type : {"yarn", "dynamic", "longrope"}) {
+  for (const char* type : {"dynamic", "longrope"}) {
     const std::string old_names = Changed("llama").set("rope_scaling", {{"rope_type", type}, {"factor", 2.0}}).message();
     EXPECT_CONTAINS(old_names, "config.json: \"rope_scaling.rope_type\" is \"" + std::string(type) + "\"");
-    EXPECT_CONTAINS(old_names, "expected default, linear or llama3");
+    EXPECT_CONTAINS(old_names, "expected default, linear, llama3 or yarn");
     const std::string new_names =
         Changed("qwen2").set("rope_parameters", {{"rope_type", type}, {"rope_theta", 1e4}, {"factor", 2.0}}).message();
     EXPECT_CONTAINS(new_names, "\"rope_parameters.rope_type\" is \"" + std::string(type) + "\"");
@@ -110,8 +110,8 @@ TEST(Refusals, ImpossibleValues) {
 }
 
 TEST(Refusals, NameTheKeyThatTheFileHas) {
-  EXPECT_CONTAINS(Changed("llama").set("rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}).message(),
-                  "\"rope_scaling.type\" is \"yarn\"; is not supported");
+  EXPECT_CONTAINS(Changed("llama").set("rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}).message(),
+                  "\"rope_scaling.type\" is \"dynamic\"; is not supported");
   EXPECT_CONTAINS(Changed("gpt2_a").set("alibi", true).message(), "sets \"alibi\", which gpt2 models here do not know");
 }
 
@@ -145,7 +145,7 @@ TEST(Refusals, UnknownFamily) {
 
 TEST(Refusals, KeysThatNobodyHonours) {
   for (const std::string& model : Golden::all())
-    EXPECT_CONTAINS(Changed(model).set("residual_multiplier", 0.22).message(), "residual_multiplier") << model;
+    EXPECT_CONTAINS(Changed(model).set("attention_out_multiplier", 0.22).message(), "attention_out_multiplier") << model;
   EXPECT_CONTAINS(Changed("gemma2").set("attention_bias", true).message(), "\"attention_bias\" is true");
   EXPECT_CONTAINS(Changed("gemma").set("attention_bias", true).message(), "\"attention_bias\" is true");
   EXPECT_CONTAINS(Changed("gpt2_a").set("add_cross_attention", true).message(), "\"add_cross_attention\" is true");
@@ -219,6 +219,67 @@ TEST(Refusals, RotarySettingsOfGemma3) {
   EXPECT_EQ(theta(config), 1000);
   config["rope_parameters"]["full_attention"].erase("rope_theta");
   EXPECT_EQ(theta(config), 5000);
+}
+
+TEST(Refusals, Yarn) {
+  const auto yarn = [](const Json& more) {
+    Json rope = {{"rope_type", "yarn"}, {"rope_theta", 1e4}, {"factor", 2.0}, {"original_max_position_embeddings", 64}};
+    rope.update(more);
+    return rope;
+  };
+  const auto message = [&](const Json& more) { return Changed("llama").set("rope_parameters", yarn(more)).message(); };
+  Changed("llama")
+      .set("rope_parameters", yarn({{"beta_fast", nullptr}, {"beta_slow", nullptr}, {"attention_factor", nullptr}}))
+      .loads();
+  EXPECT_CONTAINS(message({{"original_max_position_embeddings", nullptr}}),
+                  "lacks \"rope_parameters.original_max_position_embeddings\"");
+  EXPECT_CONTAINS(message({{"beta_fast", 0.5}}), "\"rope_parameters.beta_fast\" is 0.5; must not be below beta_slow");
+  EXPECT_CONTAINS(message({{"attention_factor", -1.0}}), "must be above 0");
+  EXPECT_CONTAINS(message({{"factor", 0.0}}), "has a factor that is not above 0");
+  EXPECT_CONTAINS(message({{"mscale", 0.7}}), "sets \"rope_parameters.mscale\"");
+}
+
+TEST(Refusals, SettingsOfOlmo3) {
+  EXPECT_CONTAINS(Changed("olmo3").set("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e4}}).message(),
+                  "has no full_attention; expected an object for each type of layer");
+  EXPECT_CONTAINS(Changed("olmo3").set("rope_parameters", nullptr).set("rope_theta", 1e4).message(),
+                  "\"rope_theta\" is 10000.0; is not the 500000 of the layers with a window");
+  EXPECT_CONTAINS(Changed("olmo3").config([](Json& c) { c["rope_parameters"]["full_attention"]["truncate"] = false; }).message(),
+                  "sets truncate to false, which transformers does not read for a type of layer");
+  EXPECT_CONTAINS(Changed("olmo2").set("sliding_window", 8).message(), "sets \"sliding_window\"");
+}
+
+TEST(Refusals, SettingsOfSmolLm3) {
+  EXPECT_CONTAINS(Changed("smollm3").set("no_rope_layers", {1, 0}).message(),
+                  "\"no_rope_layers\" is [1,0]; has 2 entries; expected one for each of 4 layers");
+  EXPECT_CONTAINS(Changed("smollm3").set("no_rope_layer_interval", 0).message(), "\"no_rope_layer_interval\" is 0");
+  EXPECT_CONTAINS(Changed("smollm3").config([](Json& c) { c["layer_types"][0] = "sliding_attention"; }).message(),
+                  "names windows, although use_sliding_window is false or absent");
+}
+
+TEST(Refusals, WhatGranite4HasBeyondGranite3) {
+  EXPECT_CONTAINS(Changed("granite4").set("num_local_experts", 8).message(),
+                  "\"num_local_experts\" is 8; is not supported; expected 0");
+  EXPECT_CONTAINS(Changed("granite4").config([](Json& c) { c.erase("num_local_experts"); }).message(), "\"num_local_experts\"");
+  EXPECT_CONTAINS(Changed("granite4").set("layer_types", {"mamba", "attention"}).message(),
+                  "names Mamba layers, which are not supported; expected attention alone");
+  EXPECT_CONTAINS(Changed("granite4").set("layer_types", nullptr).message(), "without a list all are Mamba layers");
+  EXPECT_CONTAINS(Changed("granite4").set("position_embedding_type", "learned").message(), "expected rope, nope or null");
+  for (const char* factor : {"embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"})
+    EXPECT_CONTAINS(Changed("granite").set(factor, 0.0).message(), "\"" + std::string(factor) + "\" is 0.0; must be above 0");
+}
+
+TEST(Refusals, RotarySettingsOfPhi3) {
+  const auto with = [](const char* key, const Json& value) {
+    return Changed("phi3").config([&](Json& c) { c["rope_parameters"][key] = value; }).message();
+  };
+  EXPECT_CONTAINS(with("short_factor", {1.0, 2.0}), "has 2 numbers; expected 3, one for each pair of turning components");
+  EXPECT_CONTAINS(with("long_factor", {1.0, 0.0, 2.0}), "holds a number that is not above 0");
+  EXPECT_CONTAINS(with("long_factor", {1.0, 1e300, 2.0}), "holds a number that is not above 0");
+  EXPECT_CONTAINS(with("rope_type", "llama3"), "expected default or longrope");
+  EXPECT_CONTAINS(with("partial_rotary_factor", 1.5), "is no share; expected a number above 0 and up to 1");
+  EXPECT_CONTAINS(with("partial_rotary_factor", 0.4), "RoPE needs an even number");
+  EXPECT_CONTAINS(Changed("phi3").set("original_max_position_embeddings", 1).message(), "must be above 1");
 }
 
 TEST(AbsentKeys, MeanWhatTheyMeanInTheReference) {

@@ -87,7 +87,7 @@ TEST_P(LoraGolden, TenAdamWSteps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, LoraGolden, testing::Values("gpt2_a", "gemma2", "llama"),
+INSTANTIATE_TEST_SUITE_P(Every, LoraGolden, testing::Values("gpt2_a", "gemma2", "llama", "phi3"),
                          [](const auto& test) { return test.param; });
 
 // The base model --------------------------------------------------------------------------------------------------------
