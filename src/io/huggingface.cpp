@@ -10,6 +10,7 @@
 #include "base/mapped_file.h"
 #include "io/file_checks.h"
 #include "io/gguf.h"
+#include "io/gguf_names.h"
 #include "io/safetensors.h"
 
 namespace vitrine {
@@ -45,7 +46,10 @@ std::string snapshot_of(const std::string& id, const fs::path& folder) {
     revision = read_file(main.string(), 4096);
     while (!revision.empty() && (revision.back() == '\n' || revision.back() == '\r' || revision.back() == ' '))
       revision.pop_back();
-    if (!is_plain_name(revision)) throw FileError(main.string(), "does not name a revision; download " + id + " again");
+    if (!is_plain_name(revision))
+      throw FileError(main.string(), "does not name a revision; download it again with `vitrine pull " + id + "`");
+  } else if (snapshots.empty()) {
+    throw FileError(folder.string(), "holds no whole model: was its download stopped? Finish it with `vitrine pull " + id + "`");
   } else if (snapshots.size() == 1) {
     revision = snapshots.front();
   } else {
@@ -54,8 +58,66 @@ std::string snapshot_of(const std::string& id, const fs::path& folder) {
   }
   const fs::path snapshot = folder / "snapshots" / revision;
   if (!is_folder(snapshot.string()))
-    throw FileError(snapshot.string(), "is not there, although refs/main of " + id + " names it; download the model again");
+    throw FileError(snapshot.string(),
+                    "is not there, although refs/main of " + id + " names it; download it again with `vitrine pull " + id + "`");
   return snapshot.string();
+}
+
+/// The .gguf files of a snapshot, in its folders, too: "BF16/model-BF16-00001-of-00002.gguf".
+std::vector<std::string> gguf_files(const fs::path& snapshot) {
+  constexpr int kDeepest = 4;
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(snapshot, error), end; !error && at != end; at.increment(error)) {
+    if (at.depth() >= kDeepest) at.disable_recursion_pending();
+    if (at->path().extension() == ".gguf") names.push_back(at->path().lexically_relative(snapshot).generic_string());
+  }
+  return names;
+}
+
+/// The first file of the only one of `models`.
+std::string only_model(const std::string& id, const fs::path& snapshot, const std::vector<GgufModel>& models) {
+  if (models.size() > 1) {
+    std::string names;
+    for (const GgufModel& model : models) names += "\n  " + id + ":" + model.files.front();
+    throw FileError(id, "means several models in the cache; name one:" + names);
+  }
+  const GgufModel& model = models.front();
+  if (static_cast<int>(model.files.size()) != model.parts)
+    throw FileError((snapshot / model.files.front()).string(),
+                    "is one of " + std::to_string(model.parts) + " parts, of which " + std::to_string(model.files.size()) +
+                        " are in the cache; fetch the others with `vitrine pull " + id + ":" +
+                        (model.type.empty() ? model.files.front() : model.type) + "`");
+  return (snapshot / model.files.front()).string();
+}
+
+/// What `wanted` of OWNER/NAME:wanted is in a snapshot: a type of GGUF weights or a file.
+std::string file_of_snapshot(const std::string& id, const std::string& wanted, const fs::path& snapshot) {
+  const bool inside = wanted.find("..") == std::string::npos && !wanted.starts_with('/');
+  if (inside && present((snapshot / wanted).string()) && !is_folder((snapshot / wanted).string()))
+    return (snapshot / wanted).string();
+  const std::vector<GgufModel> models = gguf_models(gguf_files(snapshot));
+  if (const std::vector<GgufModel> found = of_type(models, wanted); !found.empty()) return only_model(id, snapshot, found);
+  const std::string types = types_text(models);
+  throw FileError(id + ":" + wanted, "is not in the Hugging Face cache" +
+                                         (types.empty() ? "" : ", which has " + types + " of this repository") +
+                                         ". Download it with `vitrine pull " + id + ":" + wanted + "`");
+}
+
+/// The snapshot itself, or the model in one that holds GGUF files and no other weights.
+std::string model_of_snapshot(const std::string& id, const fs::path& snapshot) {
+  if (!names_in(snapshot.string(), {".safetensors"}).empty()) return snapshot.string();
+  const std::vector<GgufModel> models = gguf_models(gguf_files(snapshot));
+  return models.empty() ? snapshot.string() : only_model(id, snapshot, models);
+}
+
+/// A folder that an environment variable names; a "~/" at its beginning is the home folder.
+std::string path_variable(const char* name) {
+  const char* value = std::getenv(name);
+  const char* home = std::getenv("HOME");
+  if (value == nullptr) return "";
+  const std::string_view path = value;
+  return path.starts_with("~/") && home != nullptr ? home + std::string(path.substr(1)) : std::string(path);
 }
 
 std::string advice_on_config(const std::string& directory) {
@@ -84,15 +146,22 @@ void read_configs(const fs::path& config, ModelFiles& files) {
 
 }  // namespace
 
+std::string hub_home() {
+  if (const std::string home = path_variable("HF_HOME"); !home.empty()) return home;
+  if (const std::string cache = path_variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/huggingface";
+  return path_variable("HOME") + "/.cache/huggingface";
+}
+
 std::string hub_cache() {
-  const auto variable = [](const char* name) -> std::string {
-    const char* value = std::getenv(name);
-    return value == nullptr ? "" : value;
-  };
-  if (const std::string cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
-  if (const std::string home = variable("HF_HOME"); !home.empty()) return home + "/hub";
-  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/huggingface/hub";
-  return variable("HOME") + "/.cache/huggingface/hub";
+  for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
+    if (const std::string cache = path_variable(name); !cache.empty()) return cache;
+  return hub_home() + "/hub";
+}
+
+std::string cache_folder_name(std::string_view id) {
+  const std::optional<std::string> folder = cache_folder(id);
+  if (!folder) throw InputError("\"" + std::string(id) + "\" is no id of a repository, such as google/gemma-2b");
+  return *folder;
 }
 
 std::string locate_model(std::string_view name, const std::string& cache) {
@@ -100,14 +169,19 @@ std::string locate_model(std::string_view name, const std::string& cache) {
   if (given.empty())
     throw InputError("the name of the model is empty; give a directory, a .gguf file or an id such as google/gemma-2b");
   if (present(given)) return given;
-  const std::optional<std::string> folder = cache_folder(name);
-  if (!folder)
+  // "OWNER/NAME:WANTED" as "vitrine pull" takes it.
+  const std::string id = given.substr(0, given.find(':'));
+  const std::string wanted = id.size() == given.size() ? "" : given.substr(id.size() + 1);
+  const std::optional<std::string> folder = cache_folder(id);
+  if (!folder || (wanted.empty() && id.size() != given.size()))
     throw FileError(given, "does not exist. Expected a model's directory, a .gguf file or an id such as google/gemma-2b");
   const fs::path cached = fs::path(cache) / *folder;
-  if (is_folder(cached.string())) return snapshot_of(given, cached);
-  throw FileError(given, "is neither a file nor a directory here, nor a model in the Hugging Face cache (looked for " +
-                             cached.string() + "). Give a path, or download it with `hf download " + given +
-                             "`; HF_HUB_CACHE and HF_HOME move the cache");
+  if (!is_folder(cached.string()))
+    throw FileError(given, "is neither a file nor a directory here, nor a model in the Hugging Face cache (looked for " +
+                               cached.string() + "). Give a path, or download it with `vitrine pull " + given +
+                               "`; HF_HUB_CACHE and HF_HOME move the cache");
+  const std::string snapshot = snapshot_of(id, cached);
+  return wanted.empty() ? model_of_snapshot(id, snapshot) : file_of_snapshot(id, wanted, snapshot);
 }
 
 ModelFiles resolve_model(std::string_view name, const std::string& cache) {

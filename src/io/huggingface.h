@@ -21,12 +21,18 @@ struct ModelFiles {
   Json generation_config;              // null if there is none
 };
 
-/// The local Hugging Face cache: $HF_HUB_CACHE, else $HF_HOME/hub, else $XDG_CACHE_HOME/huggingface/hub, else
-/// ~/.cache/huggingface/hub.
+/// The folder of what huggingface_hub keeps: $HF_HOME, else $XDG_CACHE_HOME/huggingface, else ~/.cache/huggingface.
+std::string hub_home();
+
+/// The local Hugging Face cache: $HF_HUB_CACHE, else $HUGGINGFACE_HUB_CACHE, else the folder hub of hub_home().
 std::string hub_cache();
 
+/// The folder of "google/gemma-2b" in it: "models--google--gemma-2b". Errors: InputError for what is no id.
+std::string cache_folder_name(std::string_view id);
+
 /// The file or directory that `name` means: an existing path as it is, else an id such as "google/gemma-2b" in the cache,
-/// at the revision that refs/main names (or at the only one that is there). Needs no network and uses none.
+/// at the revision that refs/main names (or at the only one that is there). Of a repository of GGUF files it is the only model
+/// that is there; "OWNER/NAME:Q4_K_M" names the one with that type, "OWNER/NAME:FILE" a file. Needs no network and uses none.
 /// Errors: FileError that says what was looked for and what to do.
 std::string locate_model(std::string_view name, const std::string& cache = hub_cache());
 

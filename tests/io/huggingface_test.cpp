@@ -66,17 +66,53 @@ TEST_F(HubCache, SaysWhatIsBroken) {
   EXPECT_EQ(message_of([&] { resolve_model("google/gemma-7b", cache.path()); }),
             "google/gemma-7b: is neither a file nor a directory here, nor a model in the Hugging Face cache (looked for " +
                 cache / "models--google--gemma-7b" +
-                "). Give a path, or download it with `hf download google/gemma-7b`; "
+                "). Give a path, or download it with `vitrine pull google/gemma-7b`; "
                 "HF_HUB_CACHE and HF_HOME move the cache");
   std::filesystem::remove(folder() + "/blobs/config.json.hash");
   EXPECT_EQ(message(),
             folder() + "/snapshots/abc123/config.json: is a link to a file that is not there. Is the download complete?");
   cache.write(kFolder + "/refs/main", "def456");
   EXPECT_EQ(message(), folder() +
-                           "/snapshots/def456: is not there, although refs/main of google/gemma-2b names it; download the "
-                           "model again");
+                           "/snapshots/def456: is not there, although refs/main of google/gemma-2b names it; download it "
+                           "again with `vitrine pull google/gemma-2b`");
   cache.write(kFolder + "/refs/main", "../../../etc");
-  EXPECT_EQ(message(), folder() + "/refs/main: does not name a revision; download google/gemma-2b again");
+  EXPECT_EQ(message(), folder() + "/refs/main: does not name a revision; download it again with `vitrine pull google/gemma-2b`");
+}
+
+TEST_F(HubCache, SaysHowToFinishAPullThatWasStopped) {
+  std::filesystem::remove_all(folder() + "/snapshots/abc123");
+  std::filesystem::remove(folder() + "/refs/main");
+  EXPECT_EQ(message(),
+            folder() + ": holds no whole model: was its download stopped? Finish it with `vitrine pull google/gemma-2b`");
+}
+
+TEST_F(HubCache, FindsGgufFiles) {
+  const std::string other = "models--google--gemma-GGUF/";
+  const auto locate = [&](const std::string& name) { return locate_model(name, cache.path()); };
+  const auto refused = [&](const std::string& name) { return message_of([&] { locate(name); }); };
+  const std::string first = cache.write(other + "snapshots/abc/gemma-Q8_0.gguf", "x");
+  EXPECT_EQ(locate("google/gemma-GGUF"), first);
+  const std::string part = cache.write(other + "snapshots/abc/BF16/gemma-BF16-00001-of-00002.gguf", "x");
+  EXPECT_EQ(locate("google/gemma-GGUF:q8_0"), first);
+  EXPECT_EQ(locate("google/gemma-GGUF:gemma-Q8_0.gguf"), first);
+  EXPECT_EQ(
+      refused("google/gemma-GGUF:BF16"),
+      part + ": is one of 2 parts, of which 1 are in the cache; fetch the others with `vitrine pull google/gemma-GGUF:BF16`");
+  cache.write(other + "snapshots/abc/BF16/gemma-BF16-00002-of-00002.gguf", "x");
+  EXPECT_EQ(locate("google/gemma-GGUF:BF16"), part);
+  EXPECT_EQ(refused("google/gemma-GGUF"),
+            "google/gemma-GGUF: means several models in the cache; name one:\n  google/gemma-GGUF:BF16/"
+            "gemma-BF16-00001-of-00002.gguf\n  google/gemma-GGUF:gemma-Q8_0.gguf");
+  EXPECT_EQ(refused("google/gemma-GGUF:Q4_0"),
+            "google/gemma-GGUF:Q4_0: is not in the Hugging Face cache, which has BF16, Q8_0 of this repository. Download it with "
+            "`vitrine pull google/gemma-GGUF:Q4_0`");
+  EXPECT_EQ(refused("google/other:Q4_0"),
+            "google/other:Q4_0: is neither a file nor a directory here, nor a model in the Hugging Face cache (looked for " +
+                cache / "models--google--other" +
+                "). Give a path, or download it with `vitrine pull google/other:Q4_0`; "
+                "HF_HUB_CACHE and HF_HOME move the cache");
+  for (const std::string name : {"google/gemma-GGUF:../../../x", "google/gemma-GGUF:/etc/passwd"})
+    EXPECT_TRUE(refused(name).find("is not in the Hugging Face cache") != std::string::npos) << name;
 }
 
 TEST(HubCacheFolder, FollowsTheEnvironment) {
