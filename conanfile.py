@@ -12,7 +12,7 @@ class Vitrine(ConanFile):
     license = "Apache-2.0"
     package_type = "static-library"
     settings = "os", "compiler", "build_type", "arch"
-    requires = "cli11/2.4.2", "eigen/3.4.0", "fmt/10.2.1", "highway/1.2.0", "nlohmann_json/3.11.3", "pcre2/10.44", "utf8proc/2.9.0", "yaml-cpp/0.7.0", "zlib/1.3.1", "zstd/1.5.5"
+    requires = "cli11/2.4.2", "eigen/3.4.0", "fmt/10.2.1", "highway/1.2.0", "libcurl/8.10.1", "nlohmann_json/3.11.3", "openssl/3.3.2", "pcre2/10.44", "utf8proc/2.9.0", "yaml-cpp/0.7.0", "zlib/1.3.1", "zstd/1.5.5"
     exports = "CMakeLists.txt"
     exports_sources = "CMakeLists.txt", "CMakePresets.json", "cmake/*", "src/*", "include/*", "models/*", "*.md", "LICENSE"
 
@@ -25,7 +25,7 @@ class Vitrine(ConanFile):
 
     def generate(self):
         CMakeDeps(self).generate()
-        PkgConfigDeps(self).generate()  # pcre2, utf8proc, yaml-cpp, zlib and zstd are found through pkg-config
+        PkgConfigDeps(self).generate()  # libcurl, libcrypto, pcre2, utf8proc, yaml-cpp, zlib and zstd are found through pkg-config
         toolchain = CMakeToolchain(self)
         toolchain.cache_variables["VITRINE_TESTS"] = False
         toolchain.cache_variables["VITRINE_BENCH"] = False

@@ -1,10 +1,10 @@
-# The library vitrine::vitrine, made of the objects of every folder below src/cli, and everything that installs it:
+# The library vitrine::vitrine, made of the objects of every folder below src/cli but hub (downloads are the program's), and everything that installs it:
 # CMake package, pkg-config file, uninstall target, Debian packages.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(folders GLOBAL PROPERTY VITRINE_FOLDERS)
-list(REMOVE_ITEM folders vitrine_cli)
+list(REMOVE_ITEM folders vitrine_cli vitrine_hub)
 add_library(vitrine STATIC)
 add_library(vitrine::vitrine ALIAS vitrine)
 foreach(folder IN LISTS folders)
@@ -80,6 +80,8 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME vitrine)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
+# Loaded by `vitrine pull` alone (src/hub/libraries.h).
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS "libcurl4t64 | libcurl4, libssl3t64 | libssl3, ca-certificates")
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "The vitrine program
  Runs decoder-only transformer language models from Hugging Face directories and
  GGUF files and shows every intermediate by name. A small model is included.")

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-needed=(g++ cmake ninja-build pkg-config nlohmann-json3-dev libcli11-dev libeigen3-dev libfmt-dev libhwy-dev libopenmpi-dev openmpi-bin libpcre2-dev libutf8proc-dev libyaml-cpp-dev libzstd-dev zlib1g-dev libgtest-dev)
+needed=(g++ cmake ninja-build pkg-config nlohmann-json3-dev libcli11-dev libeigen3-dev libcurl4-openssl-dev libfmt-dev libhwy-dev libopenmpi-dev openmpi-bin libpcre2-dev libssl-dev libutf8proc-dev libyaml-cpp-dev libzstd-dev zlib1g-dev libgtest-dev openssl python3)
 
 say() { printf '== %s\n' "$*"; }
 

@@ -21,6 +21,7 @@ struct Command {
   const char* details;              // what a reader of --help must know besides the options
   const char* example;              // command lines, one a line; the documentation test runs them
   Action (*define)(CLI::App& app);  // declares the options on `app`, which must outlive the action; null: a group
+  const char* example_needs = "";   // what a machine may lack for the example: "the network"; its test is left out then
 };
 
 /// A group comes before its commands.

@@ -112,6 +112,15 @@ const std::vector<Command>& commands() {
        "vitrine train --example\n"
        "vitrine train --one-step \"the fat cat sat on the\" --target \" mat\"",
        define_train},
+      {"pull", "Download a model from the Hugging Face hub",
+       "Puts configuration, tokenizer and safetensors of OWNER/NAME into the cache that the Hugging Face libraries use; every "
+       "command then takes OWNER/NAME as --model. Of a repository with several GGUF files one is named by its type or its file, "
+       "and is OWNER/NAME:TYPE as --model. Every content is checked against the hub's hash before it gets its name. A download "
+       "that was stopped goes on where it was. For private and gated models HF_TOKEN holds a token. docs/models.md tells more.",
+       "vitrine pull Qwen/Qwen3-0.6B\n"
+       "vitrine pull Qwen/Qwen3-0.6B-GGUF:Q8_0\n"
+       "vitrine pull Qwen/Qwen3-0.6B --dry-run",
+       define_pull, "the network"},
       {"convert", "Convert a model to a Hugging Face directory or a GGUF file, or merge an adapter into it",
        "Reads a Hugging Face directory or a GGUF file. A name that ends in .gguf becomes one GGUF file with configuration, "
        "vocabulary and chat template, as llama.cpp reads them; any other a directory with configuration, tokenizer and weights. "

@@ -12,7 +12,7 @@ std::vector<CommandText> describe_commands() {
   std::vector<CommandText> all;
   for (const Command& command : commands()) {
     if (command.define == nullptr) continue;
-    CommandText text{command.name, command.summary, command.details, command.example, {}};
+    CommandText text{command.name, command.summary, command.details, command.example, command.example_needs, {}};
     for (const CLI::Option* option : find_command(app, command.name).get_options()) {
       OptionText o;
       o.positional = option->get_positional();

@@ -14,7 +14,7 @@ struct OptionText {
   bool positional;
 };
 struct CommandText {
-  std::string name, summary, details, example;
+  std::string name, summary, details, example, example_needs;
   std::vector<OptionText> options;
 };
 

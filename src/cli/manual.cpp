@@ -26,7 +26,13 @@ constexpr Entry kEnvironment[] = {
      "Forces the kernels of one instruction set: reference, avx2, avx512, avx512_bf16 or amx. --version lists what this "
      "machine has."},
     {"HF_HOME, HF_HUB_CACHE",
-     "Where the local Hugging Face cache lies that --model reads ids such as google/gemma-2b from. Nothing is downloaded."},
+     "Where the local Hugging Face cache lies, which pull writes and --model reads ids such as google/gemma-2b from."},
+    {"HF_TOKEN, HF_TOKEN_PATH",
+     "For pull: a token of the hub, or the file that holds one; default: the file `token` in HF_HOME, which `hf auth login` "
+     "writes."},
+    {"HF_ENDPOINT", "For pull: another hub than https://huggingface.co. A token goes to it and to no other address."},
+    {"HF_HUB_OFFLINE", "If 1, pull fetches nothing. Other commands never use the network."},
+    {"SSL_CERT_FILE", "For pull: the certificates to trust instead of the system's. HTTPS_PROXY and NO_PROXY count, too."},
     {"NO_COLOR", "If set and not empty, no colours are written to a terminal."},
 };
 constexpr const char* kOverview =
@@ -107,7 +113,8 @@ std::string manual_markdown() {
   page += "\n| environment | meaning |\n| --- | --- |\n";
   for (const Entry& entry : kEnvironment) page += fmt::format("| `{}` | {} |\n", entry.name, cell(entry.what));
   for (const CommandText& command : describe_commands()) {
-    page += fmt::format("\n## vitrine {}\n{}.\n\n{}\n\n```sh\n", command.name, command.summary, command.details);
+    page += fmt::format("\n## vitrine {}\n{}.\n\n{}\n\n```sh{}\n", command.name, command.summary, command.details,
+                        command.example_needs.empty() ? "" : " skip=\"needs " + command.example_needs + "\"");
     std::string line;
     for (const char c : command.example + std::string("\n")) {
       if (c != '\n') {

@@ -1,0 +1,95 @@
+// vitrine pull: a model from the Hugging Face hub into the local cache.
+#include "hub/pull.h"
+
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/session.h"
+#include "cli/stop_signals.h"
+
+namespace vitrine::cli {
+namespace {
+
+struct PullArguments {
+  std::string name, revision = "main";
+  int64_t connections = 8;
+  bool dry_run = false, json = false;
+};
+
+std::string size_text(uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+
+OrderedJson pull_json(const PullResult& result, bool dry_run, double seconds) {
+  OrderedJson files = OrderedJson::array();
+  for (const PulledFile& file : result.files)
+    files.push_back({{"name", file.name}, {"hash", file.etag}, {"bytes", file.bytes}, {"bytes_before", file.was_there}});
+  return {{"model", result.id},
+          {"revision", result.revision},
+          {"commit", result.commit},
+          {"path", result.path},
+          {"bytes", result.bytes()},
+          {dry_run ? "bytes_to_fetch" : "bytes_fetched", result.fetched()},
+          {"seconds", dry_run ? OrderedJson() : OrderedJson(seconds)},
+          {"files", files}};
+}
+
+void print_files(const PullResult& result) {
+  int widest = 0;
+  for (const PulledFile& file : result.files) widest = std::max(widest, width_of(visible(file.name)));
+  for (const PulledFile& file : result.files) {
+    const std::string before = file.was_there == file.bytes ? "in the cache"
+                               : file.was_there > 0         ? size_text(file.was_there) + " of it in the cache"
+                                                            : "";
+    print("  {}  {}  {}\n", pad_right(visible(file.name), widest), pad_left(size_text(file.bytes), 10), before);
+  }
+}
+
+void run_pull(const PullArguments& o) {
+  PullRequest request = read_pull_name(o.name, o.revision);
+  request.only_plan = o.dry_run;
+  HubSettings settings = hub_settings();
+  settings.connections = static_cast<int>(o.connections);
+  PullResult result;
+  double seconds = 0;
+  {
+    const LastWords words(fmt::format("stopped; `vitrine pull {}` goes on from here", o.name), settings.cache);
+    Progress progress("pulling");
+    result = pull(request, settings, [&](const PullProgress& now) {
+      const double rate = static_cast<double>(now.arrived) / std::max(progress.seconds(), 1e-3);
+      progress.show(
+          static_cast<double>(now.arrived) / static_cast<double>(std::max<uint64_t>(now.total, 1)),
+          fmt::format("{} of {}, {}/s, {}", size_text(now.arrived), size_text(now.total), bytes_text(rate), visible(now.file)));
+    });
+    seconds = progress.seconds();
+  }
+  if (o.json) return print_json(pull_json(result, o.dry_run, seconds));
+  print_files(result);
+  if (o.dry_run) {
+    print("{} to fetch of {}\n", size_text(result.fetched()), size_text(result.bytes()));
+  } else if (result.fetched() == 0) {
+    print("{} is complete: {}\n", o.name, result.path);
+  } else {
+    print("{} in {}, {}/s: {}\n", size_text(result.fetched()), duration_text(seconds),
+          bytes_text(static_cast<double>(result.fetched()) / std::max(seconds, 1e-3)), result.path);
+  }
+}
+
+}  // namespace
+
+Action define_pull(CLI::App& app) {
+  auto o = std::make_shared<PullArguments>();
+  app.add_option("NAME", o->name, "OWNER/NAME, OWNER/NAME:TYPE for GGUF weights of a type such as Q4_K_M, or OWNER/NAME:FILE")
+      ->type_name("")
+      ->required();
+  app.add_option("--revision", o->revision, "A branch, a tag or a commit (default main)")
+      ->type_name("REVISION")
+      ->check(not_empty());
+  add_count(app, "--connections", o->connections, 1, 32, "Fetch so many pieces of a large file at a time (default 8)");
+  app.add_flag("--dry-run", o->dry_run, "Show what would be fetched");
+  add_json(app, o->json);
+  return [o] { run_pull(*o); };
+}
+
+}  // namespace vitrine::cli
