@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "hub/headers.h"
 
 namespace vitrine::cli {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 struct InfoArguments {
   ModelOptions model;
   int64_t context = 0, batch = 1;
-  bool hooks = false, tensors = false;
+  bool hooks = false, tensors = false, hub = false;
 };
 
 void line(const char* what, const std::string& value) { print("{}  {}\n", bold(pad_right(what, 12)), value); }
@@ -42,10 +43,23 @@ std::string weights_text(const ModelInfo& info) {
                             size(info.q8_0_bytes), size(info.q4_0_bytes));
 }
 
+/// The same of a model that is at the hub, from the headers of its files.
+ModelInfo hub_info(const InfoArguments& o, const InfoOptions& options) {
+  const HubSettings settings = hub_settings();
+  const HeaderFolder headers(read_pull_name(o.model.model, "main"), settings);
+  ModelInfo info = model_info(headers.path(), options);
+  info.name = o.model.model;
+  info.path = fmt::format("{}/{} at commit {}; {} of {} read", settings.endpoint,
+                          o.model.model.substr(0, o.model.model.find(':')), headers.commit(),
+                          bytes_text(static_cast<double>(headers.fetched())), bytes_text(static_cast<double>(headers.bytes())));
+  if (!headers.left_out().empty()) info.no_tokenizer = headers.left_out() + ", not read from the hub";
+  return info;
+}
+
 void run_info(const InfoArguments& o) {
-  const ModelInfo info =
-      model_info(model_or_shipped(o.model.model),
-                 {.context = o.context, .batch = o.batch, .numerics = {.f32 = o.model.compute == "f32", .exact = o.model.exact}});
+  const InfoOptions options = {
+      .context = o.context, .batch = o.batch, .numerics = {.f32 = o.model.compute == "f32", .exact = o.model.exact}};
+  const ModelInfo info = o.hub ? hub_info(o, options) : model_info(model_or_shipped(o.model.model), options);
   if (o.model.json) {
     print_json(to_json(info));
     return;
@@ -86,6 +100,11 @@ Action define_info(CLI::App& app) {
   add_count(app, "--batch", o->batch, 1, int64_t{1} << 20, "Compute the cache's size for so many sequences (default 1)");
   app.add_flag("--hooks", o->hooks, "List the hook names, * for every layer");
   app.add_flag("--tensors", o->tensors, "List the tensors of the model's files");
+  app.add_flag(
+         "--hub", o->hub,
+         "Read a model of the Hugging Face hub, OWNER/NAME or OWNER/NAME:TYPE, without downloading it: only the headers of its "
+         "files are fetched")
+      ->needs("--model");
   return [o] { run_info(*o); };
 }
 

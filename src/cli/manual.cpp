@@ -31,7 +31,7 @@ constexpr Entry kEnvironment[] = {
      "For pull: a token of the hub, or the file that holds one; default: the file `token` in HF_HOME, which `hf auth login` "
      "writes."},
     {"HF_ENDPOINT", "For pull: another hub than https://huggingface.co. A token goes to it and to no other address."},
-    {"HF_HUB_OFFLINE", "If 1, pull fetches nothing. Other commands never use the network."},
+    {"HF_HUB_OFFLINE", "If 1, pull and info --hub fetch nothing. Other commands never use the network."},
     {"SSL_CERT_FILE", "For pull: the certificates to trust instead of the system's. HTTPS_PROXY and NO_PROXY count, too."},
     {"NO_COLOR", "If set and not empty, no colours are written to a terminal."},
 };

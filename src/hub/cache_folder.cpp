@@ -10,7 +10,9 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "io/atomic_file.h"
+#include "io/file_checks.h"
 #include "io/huggingface.h"
 
 namespace vitrine {
@@ -64,6 +66,8 @@ void CacheFolder::link(const std::string& commit, const RemoteFile& file) const 
 void CacheFolder::note(const std::string& revision, const std::string& commit) const {
   if (revision == commit) return;
   const fs::path ref = fs::path(path_) / "refs" / revision;
+  // A cache that may only be read can be complete all the same.
+  if (present(ref.string()) && read_file(ref.string(), 4096) == commit) return;
   make_folders(ref.parent_path());
   write_file_atomically(ref.string(), commit);
 }

@@ -8,60 +8,20 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/plural.h"
+#include "hub/digest.h"
 
 namespace vitrine {
 namespace {
 
-constexpr size_t kLargestAnswer = size_t{64} << 20, kMostFiles = 100000;
-constexpr uint64_t kLargestFile = uint64_t{1} << 50;
+constexpr size_t kLargestAnswer = size_t{32} << 20, kMostFiles = 100000;
 constexpr int kMostRedirects = 5, kMostPages = 1000;
 constexpr double kLongestWait = 60;
-
-bool is_hash(const std::string& text, size_t digits) {
-  return text.size() == digits &&
-         std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
 
 /// W/"abc" and "abc" of an ETag header as abc.
 std::string plain_etag(std::string etag) {
   if (etag.starts_with("W/")) etag.erase(0, 2);
   if (etag.size() >= 2 && etag.front() == '"' && etag.back() == '"') etag = etag.substr(1, etag.size() - 2);
   return etag;
-}
-
-/// The address of the next page: <https://…>; rel="next".
-std::string next_page(const std::string& link) {
-  for (size_t begin = link.find('<'); begin != std::string::npos; begin = link.find('<', begin + 1)) {
-    const size_t end = link.find('>', begin);
-    if (end == std::string::npos) return "";
-    if (link.substr(end, std::min(link.find(',', end), link.size()) - end).find("rel=\"next\"") != std::string::npos)
-      return link.substr(begin + 1, end - begin - 1);
-  }
-  return "";
-}
-
-std::string text_of(const Json& object, const char* key) {
-  const auto at = object.find(key);
-  return at != object.end() && at->is_string() ? at->get<std::string>() : "";
-}
-
-RemoteFile read_entry(const Json& entry, const std::string& where) {
-  RemoteFile file{.name = text_of(entry, "path"), .size = 0, .etag = text_of(entry, "oid")};
-  check_file_name(file.name, where);
-  const Json* described = &entry;
-  if (const auto lfs = entry.find("lfs"); lfs != entry.end() && lfs->is_object()) {
-    described = &*lfs;
-    file.etag = text_of(*lfs, "oid");
-    if (file.etag.starts_with("sha256:")) file.etag.erase(0, 7);
-  }
-  const auto size = described->find("size");
-  if (size == described->end() || !size->is_number_unsigned() || size->get<uint64_t>() > kLargestFile)
-    throw FileError(where, "lists " + file.name + " without a size that a file can have");
-  file.size = size->get<uint64_t>();
-  if (!is_hash(file.etag, described == &entry ? 40 : 64))
-    throw FileError(where, "lists " + file.name + " with the hash \"" + file.etag + "\"; expected " +
-                               (described == &entry ? "40 hexadecimal digits (a Git blob)" : "64 hexadecimal digits (SHA-256)"));
-  return file;
 }
 
 }  // namespace
@@ -85,27 +45,8 @@ bool is_repository_id(const std::string& id) {
   return slash == std::string_view::npos ? plain(text) : plain(text.substr(0, slash)) && plain(text.substr(slash + 1));
 }
 
-void check_file_name(const std::string& name, const std::string& where) {
-  constexpr size_t kLongestName = 1024, kLongestPart = 255;
-  const auto refuse = [&](const std::string& why) {
-    throw FileError(where,
-                    "names a file \"" + name.substr(0, 200) + "\", which " + why + "; nothing of this repository is fetched");
-  };
-  if (name.empty() || name.size() > kLongestName) refuse("is no name");
-  if (name.front() == '/' || name.find('\\') != std::string::npos) refuse("may lie outside the cache");
-  if (std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == 127; }))
-    refuse("holds control characters");
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('/', begin), name.size());
-    const std::string_view part = std::string_view(name).substr(begin, end - begin);
-    if (part == "." || part == "..") refuse("may lie outside the cache");
-    if (part.empty() || part.size() > kLongestPart) refuse("is no name");
-    begin = end + 1;
-  }
-}
-
 bool may_pass(const HttpResponse& response) {
-  if (!response.whole) return !response.untrusted && (response.status == 0 || response.status < 300);
+  if (!response.whole) return !response.untrusted && !response.too_long && (response.status == 0 || response.status < 300);
   return response.status == 408 || response.status == 429 || (response.status >= 500 && response.status <= 504);
 }
 
@@ -208,8 +149,9 @@ RemoteRepository HubClient::repository(const std::string& id, const std::string&
     throw RunError(asked.url + ": answers with status " + std::to_string(response.status) + " and a way to " +
                    response.header("location").substr(0, 200) + "; is HF_ENDPOINT a hub?");
   const Json info = parse_json(response.body, asked.url);
-  const std::string commit = info.is_object() ? text_of(info, "sha") : "";
-  if (!is_hash(commit, 40))
+  const std::string commit =
+      info.is_object() && info.contains("sha") && info["sha"].is_string() ? info["sha"].get<std::string>() : "";
+  if (!is_lower_hex(commit, 40))
     throw FileError(asked.url, "does not name a commit (\"sha\", 40 hexadecimal digits). Is HF_ENDPOINT a hub?");
   return {.id = id, .revision = revision, .commit = commit, .files = list_files(id, commit)};
 }
@@ -223,15 +165,12 @@ std::vector<RemoteFile> HubClient::list_files(const std::string& id, const std::
     if (origin_of(url) != origin_ || page >= kMostPages) throw FileError(url, "is no further page of the list of files of " + id);
     asked.largest_body = kLargestAnswer;
     const HttpResponse response = ask(asked, "its list of files");
-    const Json entries = parse_json(response.body, url);
-    if (response.status != 200 || !entries.is_array()) throw FileError(url, "is no list of files. Is HF_ENDPOINT a hub?");
-    for (const Json& entry : entries) {
-      if (!entry.is_object()) throw FileError(url, "is no list of files. Is HF_ENDPOINT a hub?");
-      if (text_of(entry, "type") != "file") continue;
-      files.push_back(read_entry(entry, url));
-      if (!names.insert(files.back().name).second) throw FileError(url, "lists " + files.back().name + " twice");
-      if (files.size() > kMostFiles) throw FileError(url, "lists more than " + plural(kMostFiles, "file"));
+    if (response.status != 200) throw FileError(url, "is no list of files. Is HF_ENDPOINT a hub?");
+    for (RemoteFile& file : read_file_list(response.body, url)) {
+      if (!names.insert(file.name).second) throw FileError(url, "lists " + file.name + " twice");
+      files.push_back(std::move(file));
     }
+    if (files.size() > kMostFiles) throw FileError(url, "lists more than " + plural(kMostFiles, "file"));
     const std::string next = next_page(response.header("link"));
     url = next.empty() ? "" : redirect_target(url, next);
   }
@@ -267,6 +206,27 @@ FileLocation HubClient::redirected(const std::string& from, const HttpResponse& 
   if (origin_.starts_with("https://") && !origin.starts_with("https://"))
     throw FileError(from, "leads to " + origin + ", which is not encrypted; the hub is");
   return {.url = url, .at_hub = origin == origin_};
+}
+
+std::string HubClient::read(const RemoteRepository& repository, const RemoteFile& file, uint64_t begin, uint64_t count) {
+  if (count == 0) return "";
+  const FileLocation location = locate(repository, file);
+  HttpRequest asked = request(location.url);
+  if (!location.at_hub) asked.token.clear();
+  const bool all = begin == 0 && count == file.size;
+  if (!all) asked.range = std::to_string(begin) + "-" + std::to_string(begin + count - 1);
+  asked.largest_body = count;
+  HttpResponse response = repeat(asked, file.name);
+  if (response.status != (all ? 200 : 206) || response.body.size() != count)
+    throw RunError(asked.url.substr(0, asked.url.find('?')) + ": gives " + std::to_string(response.body.size()) +
+                   " bytes (status " + std::to_string(response.status) + "); expected " + std::to_string(count));
+  if (!all) return std::move(response.body);
+  Digest digest(file.etag, file.size);
+  digest.add(std::as_bytes(std::span(response.body)));
+  if (const std::string hash = digest.finish(); hash != file.etag)
+    throw RunError(repository.id + ": the content of " + file.name + " that came has the hash " + hash + "; expected " +
+                   file.etag);
+  return std::move(response.body);
 }
 
 }  // namespace vitrine

@@ -5,16 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "hub/file_list.h"
 #include "hub/http.h"
 
 namespace vitrine {
-
-/// A file of a repository, as the list names it.
-struct RemoteFile {
-  std::string name;  // with slashes; checked to stay below the folder it is put in
-  uint64_t size = 0;
-  std::string etag;  // what its content is called: SHA-256 (Git LFS), or the SHA-1 of a Git blob; lower case
-};
 
 /// A repository at one commit.
 struct RemoteRepository {
@@ -40,6 +34,10 @@ class HubClient {
 
   /// Asks where `file` lies. Errors: as above; InputError if the server knows another size or hash than the list.
   FileLocation locate(const RemoteRepository& repository, const RemoteFile& file);
+
+  /// `count` bytes of a file from `begin` on, into memory; all of a file is checked against its hash.
+  /// Errors: as above; RunError for an answer of another length or with another hash.
+  std::string read(const RemoteRepository& repository, const RemoteFile& file, uint64_t begin, uint64_t count);
 
   /// For the contents; what is asked here in between does not disturb their requests.
   HttpClient& contents() { return contents_; }
@@ -73,7 +71,4 @@ std::string said(const HttpResponse& response);
 
 /// Whether `id` is "OWNER/NAME" or an old "NAME".
 bool is_repository_id(const std::string& id);
-/// Errors: InputError for a name that would leave the folder it is put in, or that no file system takes.
-void check_file_name(const std::string& name, const std::string& where);
-
 }  // namespace vitrine

@@ -178,7 +178,8 @@ class Download {
       arrived_(-static_cast<int64_t>(to_.written()));
       to_.restart();
       piece.received = 0;
-      if (response.whole || ++whole_failures_ > kMostRepeats) give_up(piece);
+      if (response.whole && response.status == 200) give_up(piece);
+      if (++whole_failures_ > kMostRepeats) give_up(piece);
     }
     if (++piece.failures > kMostRepeats || !piece.refused.empty()) give_up(piece);
     if (response.status / 100 == 3 && !response.header("location").empty()) {

@@ -43,6 +43,7 @@ size_t take_body(const char* data, size_t, size_t length, void* user) {
   const size_t room = transfer.request.largest_body - response.body.size();
   response.body.append(data, std::min(length, room));
   if (length <= room || !good) return length;  // of an error the beginning is enough
+  response.too_long = true;
   response.failure = "the answer is longer than the " + std::to_string(transfer.request.largest_body) + " bytes allowed for it";
   return CURL_WRITEFUNC_ERROR;
 }
@@ -93,7 +94,7 @@ void HttpClient::start(Transfer& transfer) {
   set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   if (!settings_.certificates.empty()) set(CURLOPT_CAINFO, settings_.certificates.c_str());
   set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
-  set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+  set(CURLOPT_LOW_SPEED_LIMIT, 100L);
   set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(settings_.stall_seconds));
   set(CURLOPT_HEADERFUNCTION, take_header);
   set(CURLOPT_HEADERDATA, &transfer);

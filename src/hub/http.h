@@ -32,6 +32,7 @@ struct HttpResponse {
   std::string failure;                         // otherwise what libcurl says of it
   bool untrusted = false;                      // the failure is one of certificates
   bool unreachable = false;                    // no connection came about
+  bool too_long = false;                       // the body is longer than the request allows
 
   std::string header(const std::string& lower_case_name) const;
 };

@@ -16,7 +16,11 @@ namespace {
 constexpr uint64_t kSpareBytes = uint64_t{16} << 20;  // for folders, links and what else is being written
 
 void check_revision(const std::string& revision) {
-  check_file_name(revision, "--revision");  // it becomes the name of a file
+  try {
+    check_file_name(revision, "");  // what it becomes in the cache
+  } catch (const FileError&) {
+    throw InputError("the revision \"" + revision + "\" cannot be one; expected the name of a branch or a tag, or a commit");
+  }
 }
 
 class Pull {

@@ -16,7 +16,7 @@ struct HubSettings {
   int connections = 8;                   // at most so many requests at a time for one file
   size_t piece_bytes = size_t{8} << 20;  // what one request of a large file asks for
   double first_wait = 0.5;               // seconds before a failed request is repeated; each further time twice as long
-  int stall_seconds = 30;                // a connection that carries nothing for so long has failed
+  int stall_seconds = 30;                // a connection that carries less than 100 bytes a second for so long has failed
 };
 
 /// HF_ENDPOINT; HF_TOKEN, else the file of HF_TOKEN_PATH, else $HF_HOME/token; hub_cache() (io/huggingface.h); SSL_CERT_FILE,

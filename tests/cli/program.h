@@ -6,7 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -32,8 +34,12 @@ inline Outcome run_program(std::vector<std::string> words, const std::vector<std
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   std::vector<std::string> added = environment;
-  for (char** e = environ; *e != nullptr; ++e) env.push_back(*e);
   for (std::string& word : added) env.push_back(word.data());
+  for (char** e = environ; *e != nullptr; ++e) {
+    const std::string_view name = std::string_view(*e).substr(0, std::string_view(*e).find('=') + 1);
+    if (std::none_of(added.begin(), added.end(), [&](const std::string& word) { return word.starts_with(name); }))
+      env.push_back(*e);
+  }
   env.push_back(nullptr);
 
   const std::string out = stdout_path.empty() ? scratch / "out" : stdout_path, err = scratch / "err";
@@ -58,7 +64,8 @@ inline Outcome run_program(std::vector<std::string> words, const std::vector<std
   return outcome;
 }
 
-/// vitrine ARGUMENTS…, standard input empty or that file. `environment` is added to ours: {"VITRINE_TARGET=reference"}.
+/// vitrine ARGUMENTS…, standard input empty or that file. `environment` is added to ours, or replaces what is there:
+/// {"VITRINE_TARGET=reference"}.
 inline Outcome vitrine(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {},
                        const std::string& stdout_path = "", const std::string& stdin_path = "/dev/null") {
   std::vector<std::string> words = {VITRINE_PROGRAM};

@@ -65,6 +65,22 @@ TEST_F(PullCommand, FindsGgufByItsType) {
   EXPECT_CONTAINS(outcome.err, "which has F16, Q8_0 of this repository. Download it with `vitrine pull ada/llama-GGUF:Q4_0`");
 }
 
+TEST_F(PullCommand, InfoReadsHeadersFromTheHub) {
+  for (const std::string name : {"ada/llama", "ada/llama-GGUF:Q8_0"}) {
+    Json there = run({"info", "--model", name, "--hub", "--json"}).json();
+    EXPECT_CONTAINS(there.at("path").get<std::string>(), server_->endpoint() + "/ada/llama");
+    EXPECT_FALSE(std::filesystem::exists(cache_ / (name == "ada/llama" ? "models--ada--llama" : "models--ada--llama-GGUF")));
+    ASSERT_EQ(run({"pull", name}).code, 0);
+    Json here = run({"info", "--model", name, "--json"}).json();
+    for (Json* info : {&there, &here})
+      for (const char* key : {"path", "tokenizer", "no_tokenizer"}) info->erase(key);
+    EXPECT_TRUE(there == here) << there << "\n" << here;
+  }
+  const Outcome outcome = run({"info", "--model", "ada/nothing", "--hub"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_CONTAINS(outcome.err, "ada/nothing: is not at");
+}
+
 TEST_F(PullCommand, SaysWhatIsWrong) {
   Outcome outcome = run({"pull", "ada/llama"}, {"HF_HUB_OFFLINE=1"});
   EXPECT_EQ(outcome.code, 2);

@@ -136,17 +136,25 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def send_content(self, name, path, headers):
         plan = self.hub.plan.read()
-        content = plan.get("content", {}).get(name)
-        content = path.read_bytes() if content is None else content.encode()
+        planned = plan.get("content", {}).get(name)
+        size = path.stat().st_size if planned is None else len(planned.encode())
+
+        def content(first, end):
+            if planned is not None:
+                return planned.encode()[first:end]
+            with path.open("rb") as file:
+                file.seek(first)
+                return file.read(end - first)
+
         range_ = self.headers.get("Range")
         if range_ and not plan.get("no_ranges"):
             first, _, last = range_.removeprefix("bytes=").partition("-")
-            first, last = int(first), min(int(last or len(content) - 1), len(content) - 1)
-            if first >= len(content):
-                return self.answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
-            headers = headers | {"Content-Range": f"bytes {first}-{last}/{len(content)}", "Accept-Ranges": "bytes"}
-            return self.answer(206, content[first : last + 1], headers)
-        self.answer(200, content, headers)
+            first, last = int(first), min(int(last or size - 1), size - 1)
+            if first >= size:
+                return self.answer(416, b"", {"Content-Range": f"bytes */{size}"})
+            headers = headers | {"Content-Range": f"bytes {first}-{last}/{size}", "Accept-Ranges": "bytes"}
+            return self.answer(206, content(first, last + 1), headers)
+        self.answer(200, content(0, size), headers)
 
     def do_HEAD(self):
         self.do_GET()
