@@ -56,7 +56,7 @@ def main():
         ours, theirs = folder / "ours", folder / "theirs"
         for name in [n for n in os.environ if n.startswith("HF_") or n.endswith("_CA_BUNDLE")]:
             del os.environ[name]
-        os.environ |= {"HF_ENDPOINT": f"https://localhost:{port}", "SSL_CERT_FILE": str(folder / "cert.pem"), "HF_HUB_CACHE": str(theirs), "HF_HOME": str(folder / "home"),
+        os.environ |= {"HF_ENDPOINT": f"https://localhost:{port}", "SSL_CERT_FILE": str(folder / "cert.pem"), "REQUESTS_CA_BUNDLE": str(folder / "cert.pem"), "HF_HUB_CACHE": str(theirs), "HF_HOME": str(folder / "home"),
                        "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1"}
 
         def vitrine(cache, *words):
@@ -105,7 +105,14 @@ def main():
             for name in (MODEL, GGUF, f"{GGUF}:q8_0"):
                 assert json.loads(vitrine(cache, "info", "--model", name, "--json"))["family"] == "llama", name
 
-        # A content that a version before 1.0 left unfinished.
+        # A content that we left unfinished, and one that a version of huggingface_hub before 1.0 did.
+        blob = (ours / "models--ada--llama/snapshots" / COMMIT / "model.safetensors").resolve()
+        content = blob.read_bytes()
+        blob.rename(f"{blob}.incomplete")
+        (ours / "models--ada--llama/snapshots" / COMMIT / "model.safetensors").unlink()
+        os.truncate(f"{blob}.incomplete", random.randrange(1, len(content)))
+        local = hub.hf_hub_download(MODEL, "model.safetensors", cache_dir=ours)
+        assert pathlib.Path(local).read_bytes() == content and blob.read_bytes() == content
         blob = (theirs / "models--ada--llama/snapshots" / COMMIT / "model.safetensors").resolve()
         content = blob.read_bytes()
         blob.rename(f"{blob}.incomplete")
