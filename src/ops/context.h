@@ -13,6 +13,7 @@ namespace vitrine {
 class Context;
 class Step;
 class Tape;
+struct Weight;
 
 /// Reads, replaces or differentiates named intermediates ("hooks") of one sequence of a step.
 class Listener {
@@ -29,6 +30,8 @@ class Listener {
   /// Whether see_gradient is to be called in backward with the gradient at that hook.
   virtual bool wants_gradient(std::string_view) const { return false; }
   virtual void see_gradient(std::string_view, const Tensor&) {}
+  /// Shown what every product with a matrix reads, whatever wants() says: x [rows, in] of all the step's rows that meet it.
+  virtual void see_input(const Weight&, const Tensor&) {}
 };
 
 /// How products are computed; the same in every command (docs/numerics.md).

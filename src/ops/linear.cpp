@@ -283,6 +283,8 @@ void linear_into(Context& ctx, const Tensor& x, const WeightRef* weights, Tensor
     results[i] = ctx.empty({x.rows(), w.out});
     parts[i] = {&w, 0, w.out, results[i].raw(), w.out};
   }
+  if (Listener* listener = ctx.listener())
+    for (size_t i = 0; i < n; ++i) listener->see_input(weights[i], x);
   multiply(ctx, x, parts, n);
   for (size_t i = 0; i < n; ++i) {
     const Weight& w = weights[i];

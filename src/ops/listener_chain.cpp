@@ -31,4 +31,8 @@ void ListenerChain::see_gradient(std::string_view name, const Tensor& gradient) 
     if (listener->wants_gradient(name)) listener->see_gradient(name, gradient);
 }
 
+void ListenerChain::see_input(const Weight& w, const Tensor& x) {
+  for (Listener* listener : listeners_) listener->see_input(w, x);
+}
+
 }  // namespace vitrine

@@ -20,6 +20,7 @@ class ListenerChain final : public Listener {
   bool takes() const override { return !listeners_.empty() && listeners_.back()->takes(); }
   bool wants_gradient(std::string_view name) const override;
   void see_gradient(std::string_view name, const Tensor& gradient) override;
+  void see_input(const Weight& w, const Tensor& x) override;
 
  private:
   std::vector<Listener*> listeners_;
