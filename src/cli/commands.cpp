@@ -131,6 +131,12 @@ const std::vector<Command>& commands() {
        "vitrine convert models/tales9m tales9m-q8_0.gguf --dtype q8_0\n"
        "vitrine convert tests/golden/models/gpt2_a/model gpt2-merged --adapter tests/golden/lora/gpt2_a/adapter --dtype f32",
        define_convert},
+      {"imatrix", "Collect an importance matrix for quantising",
+       "Runs a text through the model in chunks and adds up the squares of what each matrix reads. convert --imatrix weighs the "
+       "error of each weight with it. The file is llama.cpp's: llama-quantize reads it, too, and convert reads those of "
+       "llama-imatrix.",
+       "vitrine imatrix --file examples/fables.txt --out fables.imatrix.gguf",
+       define_imatrix},
       {"merge", "Merge models by a recipe (mergekit's YAML)",
        "The recipe is a YAML file as mergekit reads it: merge_method, models or slices, base_model, parameters with gradients "
        "and "

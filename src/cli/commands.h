@@ -17,6 +17,7 @@ Action define_distill(CLI::App& app);
 Action define_explain(CLI::App& app);
 Action define_extract_lora(CLI::App& app);
 Action define_generate(CLI::App& app);
+Action define_imatrix(CLI::App& app);
 Action define_info(CLI::App& app);
 Action define_intervene(CLI::App& app);
 Action define_manual(CLI::App& app);
