@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 
@@ -12,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "hub/headers.h"
+#include "inspect/contents.h"
 
 namespace vitrine::cli {
 namespace {
@@ -35,12 +37,52 @@ std::string context_text(const ModelInfo& info) {
   return text;
 }
 
+std::string size_text(int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+
 std::string weights_text(const ModelInfo& info) {
-  const auto size = [](int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
+  const auto size = size_text;
+  return fmt::format("f32 {}, bf16 {}, q8_0 {}, q4_0 {}", size(info.f32_bytes), size(info.bf16_bytes), size(info.q8_0_bytes),
+                     size(info.q4_0_bytes));
+}
+
+// "18.0 MiB, 16.00 bits each: embedding bf16; attention bf16; MLP bf16; norms bf16", the type with most bytes first.
+std::string stored_text(const ModelInfo& info) {
+  int64_t all = 0;
   std::string text;
-  for (const auto& [type, bytes] : info.stored_bytes) text += fmt::format("{} {} stored; ", type, size(bytes));
-  return text + fmt::format("all as f32 {}, bf16 {}, q8_0 {}, q4_0 {}", size(info.f32_bytes), size(info.bf16_bytes),
-                            size(info.q8_0_bytes), size(info.q4_0_bytes));
+  for (const auto& [group, types] : info.groups) {
+    std::vector<std::pair<int64_t, std::string>> order;
+    for (const auto& [type, bytes] : types) {
+      order.emplace_back(-bytes, type);
+      all += bytes;
+    }
+    std::sort(order.begin(), order.end());
+    text += (text.empty() ? "" : "; ") + group;
+    for (size_t i = 0; i < order.size(); ++i) text += (i == 0 ? " " : ", ") + order[i].second;
+  }
+  return fmt::format("{}, {:.2f} bits each: {}", bytes_text(static_cast<double>(all)), info.bits_per_weight, text);
+}
+
+void print_contents(const InfoArguments& o, const FileContents& contents) {
+  if (o.model.json) {
+    OrderedJson types = OrderedJson::object();
+    for (const auto& [name, type] : contents.types)
+      types[name] = {{"tensors", type.tensors}, {"elements", type.elements}, {"bytes", type.bytes}};
+    return print_json({{"model", o.model.model},
+                       {"path", contents.path},
+                       {"family", contents.architecture},
+                       {"runs", false},
+                       {"why", contents.why},
+                       {"types", types}});
+  }
+  line("model", o.model.model);
+  line("at", contents.path);
+  line("family", contents.architecture.empty() ? "not said" : contents.architecture);
+  std::string types;
+  for (const auto& [name, type] : contents.types)
+    types += fmt::format("{}{} in {}", types.empty() ? "" : ", ", name, plural(type.tensors, "tensor"));
+  line("weights",
+       fmt::format("{}, {} numbers: {}", bytes_text(static_cast<double>(contents.bytes())), grouped(contents.elements()), types));
+  line("runs", "no: " + contents.why);
 }
 
 /// The same of a model that is at the hub, from the headers of its files.
@@ -57,6 +99,8 @@ ModelInfo hub_info(const InfoArguments& o, const InfoOptions& options) {
 }
 
 void run_info(const InfoArguments& o) {
+  if (!o.hub && !o.model.model.empty())
+    if (const auto contents = unread_contents(o.model.model)) return print_contents(o, *contents);
   const InfoOptions options = {
       .context = o.context, .batch = o.batch, .numerics = {.f32 = o.model.compute == "f32", .exact = o.model.exact}};
   const ModelInfo info = o.hub ? hub_info(o, options) : model_info(model_or_shipped(o.model.model), options);
@@ -74,9 +118,13 @@ void run_info(const InfoArguments& o) {
        fmt::format("{}, width {}, {} and {} of {}, MLP {}, vocabulary {}", plural(s.n_layers, "layer"), s.d_model,
                    plural(s.n_heads, "query head"), plural(s.n_kv_heads, "key/value head"), s.head_dim, s.d_ff, s.vocab_size));
   line("context", context_text(info));
-  line("weights", weights_text(info));
+  if (!info.groups.empty()) line("weights", stored_text(info));
+  line(info.groups.empty() ? "weights" : "stored as", weights_text(info));
   line("cache", fmt::format("{} for {} of {}", bytes_text(static_cast<double>(info.cache_bytes)), plural(info.batch, "sequence"),
                             plural(info.context, "position")));
+  line("memory",
+       fmt::format("{} for such a run: weights{} {}, cache, and {} for activations and the program", size_text(info.run_bytes()),
+                   info.groups.empty() ? " as bf16" : "", size_text(info.weights_bytes), size_text(info.working_bytes)));
   line("tokenizer", info.tokenizer.empty() ? info.no_tokenizer : info.tokenizer);
   line("chat", info.chat_template ? "has a template" : "no template");
   line("compute", fmt::format("{}, kernels {}: {}", info.compute, info.kernels, info.numerics));

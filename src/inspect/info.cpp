@@ -73,10 +73,41 @@ std::string numerics_text(const std::set<DType>& matrices, const Numerics& numer
                   : " up to 8 rows and in f32 above") +
           ", with f32 sums");
     if (std::any_of(matrices.begin(), matrices.end(), is_decoded))
-      add(std::string("weights of the other block types are decoded and multiply in f32") + (bf16 ? " up to 8 rows and in bf16 above" : ""));
+      add(std::string("weights of the other block types are decoded and multiply in f32") +
+          (bf16 ? " up to 8 rows and in bf16 above" : ""));
   }
   add(numerics.exact ? "one kernel class whatever the number of rows (exact)" : "norms, softmax, angles and sums are f32");
   return text;
+}
+
+// The largest step of a run: its activations, some rows of logits, and what the program takes before it opens a model.
+int64_t working_bytes(const ModelShape& s, int64_t context) {
+  constexpr int64_t kProgram = 15 << 20;
+  const int64_t rows = std::min(context, kPrefillChunk);
+  const int64_t width = 4 * s.d_model + (3 * s.n_heads + 2 * s.n_kv_heads) * s.head_dim + 2 * s.d_ff;
+  return kProgram + static_cast<int64_t>(sizeof(float)) * (rows * width + std::min(rows, kLogitRows) * s.vocab_size);
+}
+
+// Which types each part of the model is stored in.
+void describe_weights(Model& model, bool has_weights, ModelInfo& info) {
+  if (!has_weights) return;
+  info.groups = {{"embedding", {}}, {"attention", {}}, {"MLP", {}}, {"head", {}}, {"norms", {}}};
+  int64_t bits = 0;
+  for (const TensorLine& line : model.tensors()) {
+    const std::string_view name = line.ours;
+    const auto within = [&](std::string_view part) { return name.find(part) != name.npos; };
+    const size_t group = name == "W_E" || name == "W_pos" ? 0
+                         : within(".attn.")               ? 1
+                         : within(".mlp.")                ? 2
+                         : name == "W_U"                  ? 3
+                                                          : 4;
+    const auto bytes = static_cast<int64_t>(
+        line.weight != nullptr ? line.weight->bytes() : row_bytes(line.vector->dtype, static_cast<size_t>(line.vector->size)));
+    info.groups[group].second[std::string(name_of(line.weight != nullptr ? line.weight->dtype : line.vector->dtype))] += bytes;
+    bits += 8 * bytes;
+  }
+  std::erase_if(info.groups, [](const auto& group) { return group.second.empty(); });
+  info.bits_per_weight = static_cast<double>(bits) / static_cast<double>(info.parameters);
 }
 
 }  // namespace
@@ -100,6 +131,7 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
   info.embedding_parameters = info.shape.vocab_size * info.shape.d_model;
   for (const auto& [key, tensor] : opened.checkpoint.tensors())
     info.stored_bytes[std::string(name_of(tensor.dtype))] += static_cast<int64_t>(tensor.bytes);
+  describe_weights(model, has_weights, info);
   info.f32_bytes = bytes_as(model, DType::f32);
   info.bf16_bytes = bytes_as(model, DType::bf16);
   info.q8_0_bytes = bytes_as(model, DType::q8_0);
@@ -121,6 +153,9 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
     info.bytes_per_position += layer.n_kv_heads * (layer.head_dim + layer.v_dim) * static_cast<int64_t>(sizeof(float));
     layer.window = kNoWindow;
   }
+  for (const auto& [type, bytes] : info.stored_bytes) info.weights_bytes += bytes;
+  if (!has_weights) info.weights_bytes = info.bf16_bytes;
+  info.working_bytes = working_bytes(info.shape, info.context);
   info.cache_bytes_full = cache_bytes(layers, info.context, info.batch);
 
   info.hooks = model.hook_names();
@@ -152,6 +187,8 @@ Json to_json(const ModelInfo& info) {
   Json windows = Json::array(), tensors = Json::array();
   for (const int64_t window : info.windows) windows.push_back(window == kNoWindow ? Json(nullptr) : Json(window));
   for (const FileTensor& tensor : info.tensors) tensors.push_back({{"name", tensor.name}, {"shape", tensor.shape}});
+  Json groups = Json::object();
+  for (const auto& [group, types] : info.groups) groups[group] = types;
   const auto text_or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
   return {{"model", info.name},
           {"path", info.path},
@@ -172,6 +209,8 @@ Json to_json(const ModelInfo& info) {
           {"embedding_parameters", info.embedding_parameters},
           {"weight_bytes",
            {{"stored", info.stored_bytes.empty() ? Json(nullptr) : Json(info.stored_bytes)},
+            {"groups", info.groups.empty() ? Json(nullptr) : std::move(groups)},
+            {"bits_per_weight", info.groups.empty() ? Json(nullptr) : Json(info.bits_per_weight)},
             {"f32", info.f32_bytes},
             {"bf16", info.bf16_bytes},
             {"q8_0", info.q8_0_bytes},
@@ -182,6 +221,11 @@ Json to_json(const ModelInfo& info) {
             {"bytes", info.cache_bytes},
             {"bytes_without_windows", info.cache_bytes_full},
             {"bytes_per_position", info.bytes_per_position}}},
+          {"run",
+           {{"bytes", info.run_bytes()},
+            {"weights", info.weights_bytes},
+            {"cache", info.cache_bytes},
+            {"working", info.working_bytes}}},
           {"compute", {{"mode", info.compute}, {"kernels", info.kernels}, {"numerics", info.numerics}}},
           {"tokenizer", text_or_null(info.tokenizer)},
           {"no_tokenizer", text_or_null(info.no_tokenizer)},
