@@ -400,6 +400,19 @@ TEST(Refusals, TypesWithoutKernels) {
   EXPECT_CONTAINS(changed.message(), "has element type i32; expected one of f32, f16, bf16");
 }
 
+TEST(Refusals, PackedWeights) {
+  for (const char* method : {"awq", "gptq", "fp8", "bitsandbytes"}) {
+    Changed changed("llama");
+    changed.set("quantization_config", {{"quant_method", method}, {"bits", 4}});
+    EXPECT_CONTAINS(changed.message(), "says that the weights are packed by the method " + std::string(method));
+    EXPECT_CONTAINS(changed.message(), "or a GGUF file of it");
+  }
+  Changed changed("llama");
+  changed.set("quantization_config", Json::object());
+  EXPECT_CONTAINS(changed.message(), "packed by the method unknown");
+  changed.set("quantization_config", nullptr).loads();
+}
+
 TEST(Refusals, TruncatedWeights) {
   const Scratch scratch;
   const std::string source = Golden::open("gemma2").model(), whole = bytes_of(source + "/model.safetensors");
