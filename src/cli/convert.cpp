@@ -1,5 +1,6 @@
 // vitrine convert: a model as a Hugging Face directory or a GGUF file in another type, an adapter merged into it.
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <memory>
 
@@ -14,26 +15,33 @@
 #include "model/export.h"
 #include "model/from_gguf.h"
 #include "model/to_gguf.h"
+#include "quantize/encoding.h"
 
 namespace vitrine::cli {
 namespace {
 
 struct ConvertArguments {
-  std::string in, out, adapter, dtype;
+  std::string in, out, adapter, dtype, imatrix;
   int64_t threads = 0;
-  bool json = false;
+  bool pure = false, json = false;
 };
 
-// The words of --dtype: "f32|f16|bf16|q8_0".
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// The words of --dtype: "f32|f16|bf16|q4_0|…".
 std::string dtype_words() {
   std::string words;
-  for (const GgufFileType& type : gguf_file_types()) words += (words.empty() ? "" : "|") + std::string(type.name);
+  for (const Mixture& mixture : mixtures()) words += (words.empty() ? "" : "|") + lower(std::string(mixture.name));
   return words;
 }
 
-const GgufFileType& file_type(const std::string& name) {
-  const auto& types = gguf_file_types();
-  return *std::find_if(types.begin(), types.end(), [&](const GgufFileType& type) { return type.name == name; });
+// "Q4_K" stands for "q4_k_m", as for llama-quantize.
+std::string known_as(std::string word) {
+  const Mixture* const mixture = find_mixture(word);
+  return mixture == nullptr ? word : lower(std::string(mixture->name));
 }
 
 // The type that most weights of a model have, if it is one of 16 bits; else f16.
@@ -63,13 +71,14 @@ void report(const ConvertArguments& o, const std::string& dtype, const OpenedMod
 }
 
 void convert_to_directory(const ConvertArguments& o) {
+  if (!o.imatrix.empty() || o.pure) throw UsageError("--imatrix and --pure are for GGUF files; OUT is " + o.out + ", which does not end in .gguf.");
   OpenedModel opened = as_huggingface(open_model(o.in));
   if (!o.adapter.empty()) open_adapter(opened, o.adapter);
   const std::string dtype = o.dtype.empty() ? "bf16" : o.dtype;
   {
     const Companions companions = companions_of(opened);
     Progress progress("converting");
-    write_huggingface(opened, companions, o.out, file_type(dtype).type, [&](double share) { progress.show(share, ""); });
+    write_huggingface(opened, companions, o.out, find_mixture(dtype)->base, [&](double share) { progress.show(share, ""); });
   }
   report(o, dtype, opened, OrderedJson::object());
 }
@@ -92,7 +101,11 @@ void convert_to_gguf(const ConvertArguments& o) {
   OpenedModel opened = open_model(o.in);
   if (!o.adapter.empty()) open_adapter(opened, o.adapter);
   const std::string dtype = o.dtype.empty() ? own_type(*opened.model) : o.dtype;
-  const GgufEncoding encoding = plain_encoding(file_type(dtype));
+  ImportanceMatrix importance;
+  if (!o.imatrix.empty()) importance = read_importance(o.imatrix);
+  const GgufEncoding encoding = mixture_encoding(
+      opened, *find_mixture(dtype),
+      {.pure = o.pure, .importance = o.imatrix.empty() ? nullptr : &importance, .importance_file = o.imatrix});
   const GgufPlan plan = plan_gguf(opened, opened.gguf == nullptr ? vocabulary_keys(opened) : GgufKeys(), encoding);
   check_place(o.out, plan.bytes);
   log("{} will take {}", o.out, bytes_text(static_cast<double>(plan.bytes)));
@@ -118,10 +131,14 @@ Action define_convert(CLI::App& app) {
       ->type_name("")
       ->required()
       ->check(not_empty());
-  add_choice(
-      app, "--dtype", o->dtype, dtype_words(),
-      "The type of the weights, rounded to nearest; q8_0 is for GGUF files (default: bf16 for a directory; for a GGUF file "
-      "the 16-bit type that the weights have, else f16)");
+  add_choice(app, "--dtype", o->dtype, dtype_words(),
+             "The type of the weights: of a directory f32, f16 or bf16 (default bf16); of a GGUF file also a block type or one of "
+             "llama-quantize's mixtures (default: the 16-bit type that the weights have, else f16)")
+      ->transform(known_as);
+  app.add_option("--imatrix", o->imatrix, "An importance matrix of vitrine imatrix or llama-imatrix, which weighs errors")
+      ->type_name("FILE")
+      ->check(not_empty());
+  app.add_flag("--pure", o->pure, "Give all matrices the same type, where the mixture gives some a better one");
   app.add_option("--adapter", o->adapter,
                  "The folder of a LoRA adapter, which is merged into the weights before they are rounded")
       ->type_name("FOLDER")

@@ -122,7 +122,7 @@ TEST(AdapterCommand, WhatIsWrongIsSaid) {
   expect_refused({"convert", model, scratch.write("out.gguf", "")}, {"out.gguf is there already"});
   expect_refused({"convert", model, scratch / "out", "--dtype", "q8_0"},
                  {"a Hugging Face directory holds f32, bf16 or f16, not q8_0"});
-  expect_refused({"convert", model, scratch / "out", "--dtype", "q5"}, {"none of f32|f16|bf16|q8_0"});
+  expect_refused({"convert", model, scratch / "out", "--dtype", "q5"}, {"none of f32|f16|bf16|q4_0|"});
   expect_refused({"convert", golden_model("classic_pre"), scratch / "classic.gguf"},
                  {"the family classic_decoder", "no GGUF form"});
 }

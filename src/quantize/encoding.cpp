@@ -1,0 +1,64 @@
+#include "quantize/encoding.h"
+
+#include <map>
+#include <memory>
+
+#include "base/error.h"
+#include "model/model.h"
+#include "quantize/encode.h"
+
+namespace vitrine {
+namespace {
+
+// The matrices that the file will have.
+std::vector<GgufTensor> matrices_of(const OpenedModel& opened) {
+  std::vector<GgufTensor> matrices;
+  GgufEncoding look;
+  look.type_of = [&](const GgufTensor& tensor) {
+    matrices.push_back(tensor);
+    return DType::f32;
+  };
+  plan_gguf(opened, {}, look);
+  return matrices;
+}
+
+}  // namespace
+
+GgufEncoding mixture_encoding(const OpenedModel& opened, const Mixture& mixture, const QuantiseOptions& options) {
+  const ModelShape& shape = opened.model->shape();
+  const MixtureModel model{.n_layers = shape.n_layers,
+                           .n_heads = shape.n_heads,
+                           .n_kv_heads = shape.n_kv_heads,
+                           .with_importance = options.importance != nullptr};
+  const std::vector<GgufTensor> matrices = matrices_of(opened);
+  std::vector<MixtureTensor> tensors;
+  for (const GgufTensor& matrix : matrices) tensors.push_back({matrix.name, matrix.shape, DType::f32});
+  const std::vector<DType> types = choose_types(mixture, model, tensors, options.pure);
+
+  auto type_of = std::make_shared<std::map<std::string, DType>>();
+  auto importance = std::make_shared<std::map<std::string, std::vector<float>>>();
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const std::string& name = matrices[i].name;
+    (*type_of)[name] = types[i];
+    if (options.importance != nullptr)
+      (*importance)[name] = options.importance->means(name, matrices[i].shape.back(), 0, 1, options.importance_file);
+    if (needs_importance(mixture, types[i], name) && (options.importance == nullptr || (*importance)[name].empty()))
+      throw UsageError(std::string(mixture.name) + " puts " + name + " into " + std::string(name_of(types[i])) +
+                       (options.importance == nullptr ? ", which is of use with an importance matrix only"
+                                                      : ", and " + options.importance_file + " has nothing of that name") +
+                       ". Make one: vitrine imatrix --model MODEL --file TEXT --out FILE, and give it with --imatrix");
+  }
+  GgufEncoding encoding;
+  encoding.file_type = mixture.file_type;
+  encoding.type_of = [type_of](const GgufTensor& tensor) { return type_of->at(tensor.name); };
+  encoding.importance = [importance](const std::string& name) -> const float* {
+    const auto found = importance->find(name);
+    return found == importance->end() || found->second.empty() ? nullptr : found->second.data();
+  };
+  encoding.encode = [](DType type, const float* rows, size_t n, size_t row, const float* weights, std::byte* out) {
+    for (size_t i = 0; i < n; i += row, out += row_bytes(type, row)) encode_row(type, rows + i, row, weights, out);
+  };
+  return encoding;
+}
+
+}  // namespace vitrine
