@@ -18,7 +18,7 @@ import make_converted
 # Of ours only: sizes that llama.cpp otherwise derives, and what it has no key for.
 EXTRA = ("vocab_size", "attention.key_length", "attention.value_length", "attention.head_count_kv", "rope.freq_base", "rope.dimension_count",
          "rope.freq_base_swa", "attention.sliding_window", "attention.sliding_window_pattern", "vitrine.query_pre_attn_scalar",
-         "tokenizer.ggml.add_space_prefix", "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id", "tokenizer.ggml.padding_token_id")
+         "tokenizer.ggml.add_space_prefix", "tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token", "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id", "tokenizer.ggml.padding_token_id")
 # Known differences: a title made of the folder's name; a separator nobody adds; the published Gemma's end of a turn given to every
 # Gemma; GPT-2's inner width taken as four times its width; pieces that are looked for first called normal ones.
 KNOWN = ("general.name", "tokenizer.ggml.add_sep_token", "tokenizer.ggml.eot_token_id", "gpt2.feed_forward_length", "tokenizer.ggml.token_type",

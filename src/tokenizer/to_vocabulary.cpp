@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <functional>
+#include <set>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -151,7 +153,9 @@ VocabularySpec merged_pieces_of(const TokenizerDocument& document, const std::st
   return spec;
 }
 
-VocabularySpec sentencepiece_of_file(const std::string& path, const TokenizerConfig& config) {
+/// found_first: decides for a user-defined piece whether texts are searched for it; null: they are.
+VocabularySpec sentencepiece_of_file(const std::string& path, const TokenizerConfig& config,
+                                     const std::function<bool(const std::string&)>& found_first = {}) {
   const MappedFile file = MappedFile::open(path);
   const SentencePieceSpec model = parse_sentencepiece(text_of(file), path, config);
   if (model.unigram) refuse(path, "is a unigram model");
@@ -165,8 +169,10 @@ VocabularySpec sentencepiece_of_file(const std::string& path, const TokenizerCon
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencePieceSpec::Piece& piece = model.pieces[id];
     // <start_of_turn>: llama.cpp finds user-defined pieces in what a user types, too; control pieces it does not.
-    const bool control = piece.type == PieceType::user_defined && names_a_control(piece.text);
-    put(spec, id, piece.text, control ? PieceType::control : piece.type, piece.score);
+    PieceType type = piece.type;
+    if (type == PieceType::user_defined && found_first && !found_first(piece.text)) type = PieceType::normal;
+    if (type == PieceType::user_defined && names_a_control(piece.text)) type = PieceType::control;
+    put(spec, id, piece.text, type, piece.score);
   }
   for (const AddedToken& token : model.added) {
     const bool unknown = size_t(token.id) < model.pieces.size() && model.pieces[size_t(token.id)].type == PieceType::unknown;
@@ -216,8 +222,11 @@ VocabularySpec read_folder(const std::string& folder, const Tokenizer& tokenizer
     if (!Component(document.json, json_path, "tokenizer", false).has("pre_tokenizer")) refuse(json_path, "does not cut words");
     return byte_level_of(document, json_path, config);
   }
-  return fs::is_regular_file(model_path) ? sentencepiece_of_file(model_path, config)
-                                         : merged_pieces_of(document, json_path, config);
+  if (!fs::is_regular_file(model_path)) return merged_pieces_of(document, json_path, config);
+  std::set<std::string> added;
+  for (AddedToken& token : added_tokens_of(document, json_path, parse_pieces(model, document.model, json_path), config))
+    added.insert(std::move(token.content));
+  return sentencepiece_of_file(model_path, config, [&](const std::string& piece) { return added.contains(piece); });
 }
 
 // A text of everything that tokenizers differ in: contractions, digits, white space, capitals, scripts, symbols.
@@ -226,6 +235,17 @@ constexpr const char* kProbe =
     "== 0  # ok...\r\n \u00dcber caf\u00e9 na\u00efve \u0416\u0443\u043a \u4f60\u597d\u4e16\u754c \u3053\u3093\u306b\u3061\u306f "
     "\ud55c\uad6d\uc5b4 \u0639\u0631\u0628\u064a \u0939\u093f\u0928\u094d\u0926\u0940 \U0001F600\U0001F469\u200D\U0001F4BB "
     "HTTPServer camelCase snake_case $5.00 100% <b>a&b</b> \"quoted\" \u201cquotes\u201d --flag /usr/bin @user #tag   ";
+
+// What stands around a text: at most BOS and EOS.
+void set_frame(VocabularySpec& spec, const Tokenizer& tokenizer) {
+  const std::vector<int32_t> frame = tokenizer.encode("", true);
+  spec.add_bos = tokenizer.adds_bos();
+  spec.add_eos = tokenizer.adds_eos();
+  if (frame.size() != size_t(*spec.add_bos) + size_t(*spec.add_eos))
+    refuse(spec.source, fmt::format("puts {} tokens around a text", frame.size()));
+  if (*spec.add_bos) spec.bos = frame.front();
+  if (*spec.add_eos) spec.eos = frame.back();
+}
 
 void check_probe(const Tokenizer& tokenizer, const VocabularySpec& spec) {
   const std::shared_ptr<const Tokenizer> written = tokenizer_from_vocabulary(spec);
@@ -244,8 +264,7 @@ VocabularySpec vocabulary_of_folder(const std::string& folder) {
   spec.eos = tokenizer->eos();
   spec.unknown = tokenizer->unknown();
   spec.padding = tokenizer->padding();
-  spec.add_bos = tokenizer->adds_bos();
-  spec.add_eos = tokenizer->adds_eos();
+  set_frame(spec, *tokenizer);
   check_probe(*tokenizer, spec);
   return spec;
 }
