@@ -10,48 +10,10 @@
 #include "engine/row_math.h"
 #include "inspect/hooks.h"
 #include "inspect/listening.h"
+#include "inspect/stream_distance.h"
 
 namespace vitrine {
 namespace {
-
-std::vector<std::string> dtypes_of(const Engine& engine) {
-  std::set<std::string> names;
-  for (const TensorLine& line : engine.model().tensors())
-    if (line.weight != nullptr) names.insert(std::string(name_of(line.weight->dtype)));
-  return {names.begin(), names.end()};
-}
-
-void check_same_sizes(const Engine& a, const Engine& b) {
-  const ModelShape &x = a.shape(), &y = b.shape();
-  const auto check = [&](const char* what, int64_t of_a, int64_t of_b) {
-    if (of_a != of_b)
-      throw InputError("these are not two files of one model: " + a.name() + " has " + what + " " + std::to_string(of_a) + ", " +
-                       b.name() + " has " + std::to_string(of_b));
-  };
-  if (x.family != y.family)
-    throw InputError("these are not two files of one model: " + a.name() + " is of the family " + x.family + ", " + b.name() +
-                     " of " + y.family);
-  check("n_layers", x.n_layers, y.n_layers);
-  check("d_model", x.d_model, y.d_model);
-  check("n_heads", x.n_heads, y.n_heads);
-  check("vocab_size", x.vocab_size, y.vocab_size);
-}
-
-// 1 - cosine as |x/|x| - y/|y||² / 2, which is 0 for equal rows and keeps its digits where 1 - cosine would cancel.
-double cosine_distance(std::span<const float> a, std::span<const float> b) {
-  double aa = 0, bb = 0, apart = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    aa += static_cast<double>(a[i]) * static_cast<double>(a[i]);
-    bb += static_cast<double>(b[i]) * static_cast<double>(b[i]);
-  }
-  if (aa == 0 || bb == 0) return aa == bb ? 0 : 1;
-  const double scale_a = 1 / std::sqrt(aa), scale_b = 1 / std::sqrt(bb);
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double difference = static_cast<double>(a[i]) * scale_a - static_cast<double>(b[i]) * scale_b;
-    apart += difference * difference;
-  }
-  return apart / 2;
-}
 
 // Hears the second model and compares with what was recorded of the first.
 class Differences final : public Listener {
@@ -90,23 +52,15 @@ class Differences final : public Listener {
     StreamDifference& d = layer_;
     d.layer = static_cast<int64_t>(layers.size()) - 1;
     d.point = d.layer < 0 ? "embedding" : "layer " + std::to_string(d.layer);
-    double all_a = 0, all_apart = 0, distances = 0;
+    StreamDistance distance;
     for (int64_t r = 0; r < b.rows(); ++r) {
       const std::span<const float> of_a(a.data() + r * b.row_size(), static_cast<size_t>(b.row_size()));
-      const std::span<const float> of_b(b.row<float>(r), of_a.size());
-      for (size_t i = 0; i < of_a.size(); ++i) {
-        const auto x = static_cast<double>(of_a[i]), y = static_cast<double>(of_b[i]);
-        all_a += x * x;
-        all_apart += (y - x) * (y - x);
-      }
-      const double distance = cosine_distance(of_a, of_b);
-      distances += distance;
-      if (distance <= d.distance) continue;
-      d.distance = distance;
-      d.worst_at = r;
+      distance.add(of_a, {b.row<float>(r), of_a.size()}, r);
     }
-    d.cosine = 1 - distances / static_cast<double>(b.rows());
-    d.relative = all_a > 0 ? std::sqrt(all_apart / all_a) : std::sqrt(all_apart);
+    d.cosine = distance.cosine();
+    d.distance = distance.largest();
+    d.worst_at = distance.largest_at();
+    d.relative = distance.relative();
     layers.push_back(d);
     layer_ = {};
   }
@@ -126,14 +80,37 @@ PredictionDifference compare_rows(int64_t position, std::span<const float> a, st
 
 }  // namespace
 
+std::vector<std::string> weight_dtypes(const Engine& engine) {
+  std::set<std::string> names;
+  for (const TensorLine& line : engine.model().tensors())
+    if (line.weight != nullptr) names.insert(std::string(name_of(line.weight->dtype)));
+  return {names.begin(), names.end()};
+}
+
+void check_same_sizes(const Engine& a, const Engine& b) {
+  const ModelShape &x = a.shape(), &y = b.shape();
+  const auto check = [&](const char* what, int64_t of_a, int64_t of_b) {
+    if (of_a != of_b)
+      throw InputError("these are not two files of one model: " + a.name() + " has " + what + " " + std::to_string(of_a) + ", " +
+                       b.name() + " has " + std::to_string(of_b));
+  };
+  if (x.family != y.family)
+    throw InputError("these are not two files of one model: " + a.name() + " is of the family " + x.family + ", " + b.name() +
+                     " of " + y.family);
+  check("n_layers", x.n_layers, y.n_layers);
+  check("d_model", x.d_model, y.d_model);
+  check("n_heads", x.n_heads, y.n_heads);
+  check("vocab_size", x.vocab_size, y.vocab_size);
+}
+
 ModelComparison compare_models(Engine& a, Engine& b, std::span<const int32_t> ids, double threshold, size_t memory) {
   check_same_sizes(a, b);
   a.check_ids(ids);
   b.check_ids(ids);
   ModelComparison result;
   result.threshold = threshold;
-  result.dtypes_a = dtypes_of(a);
-  result.dtypes_b = dtypes_of(b);
+  result.dtypes_a = weight_dtypes(a);
+  result.dtypes_b = weight_dtypes(b);
   std::vector<HookQuery> queries;
   std::vector<HookRequest> requests;
   for (const char* hook : {"blocks.0.hook_resid_pre", "blocks.*.attn.hook_pattern", "blocks.*.hook_resid_post"}) {

@@ -41,6 +41,12 @@ struct ModelComparison {
   int64_t first_beyond = -1;  // index in `layers` of the first whose distance exceeds the threshold; -1: none does
 };
 
+/// Element types of the model's matrices, in alphabetical order.
+std::vector<std::string> weight_dtypes(const Engine& engine);
+
+/// Errors: InputError naming the two sizes if these cannot be two files of one model.
+void check_same_sizes(const Engine& a, const Engine& b);
+
 /// Runs `ids` through both. Errors: InputError where the models' sizes differ (both are named), as Engine::check_ids of each,
 /// and for a prompt whose patterns do not fit into memory; RunError for NaN.
 ModelComparison compare_models(Engine& a, Engine& b, std::span<const int32_t> ids, double threshold, size_t memory = 0);
