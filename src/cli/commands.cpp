@@ -103,6 +103,16 @@ const std::vector<Command>& commands() {
        "attention that moved, the KL divergence of the predictions, and the first layer beyond --threshold. Use it for two types "
        "of weights, such as f32 and Q8_0, or for two checkpoints of one training run.",
        "vitrine compare tests/golden/models/llama/model tests/golden/gguf/llama_q8_0.gguf --tokens 5,3,7,9,11", define_compare},
+      {"eval", "Evaluate a model: eval perplexity", "", "", nullptr},
+      {"eval perplexity", "Measure how well a model predicts a text",
+       "Prints perplexity, the mean of -ln p, bits per byte and standard errors, with the definition that was used: what is "
+       "tokenised, which tokens stand in front, the windows and which tokens are scored. Perplexities of two models can be "
+       "compared if definition and tokenizer are the same; bits per byte also across tokenizers. --like computes as other "
+       "programs "
+       "do. docs/evaluation.md tells more.",
+       "vitrine eval perplexity --file examples/fables.txt --context 256\n"
+       "vitrine eval perplexity --file examples/fables.txt --context 256 --like llama.cpp --json",
+       define_eval_perplexity},
       {"train", "Train a model, from fresh weights or from an existing one",
        "The configuration names model, data, optimiser and schedule; docs/training.md explains every key. The run's folder gets "
        "metrics.jsonl and checkpoints as Hugging Face directories, which every command takes as --model; `last` and `best` "

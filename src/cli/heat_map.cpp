@@ -12,18 +12,6 @@ namespace {
 
 constexpr int kCell = 7;  // least columns of one number with its gap
 
-// The nearest of the terminal's 6 x 6 x 6 colours between white and a blue (more) or an orange (less): told apart by every
-// common kind of colour blindness. The text on it is black or white, whichever is read better.
-std::string coloured(const std::string& text, double share) {
-  const double t = std::clamp(share, -1.0, 1.0);
-  const double blue[3] = {0, 1, 3}, orange[3] = {4, 2, 0}, white[3] = {5, 5, 5};
-  const double* end = t < 0 ? orange : blue;
-  int code = 16;
-  const int weights[3] = {36, 6, 1};
-  for (int i = 0; i < 3; ++i) code += weights[i] * static_cast<int>(std::lround(white[i] + (end[i] - white[i]) * std::abs(t)));
-  return fmt::format("\x1b[48;5;{};38;5;{}m{}\x1b[0m", code, std::abs(t) > 0.6 ? 231 : 16, text);
-}
-
 // Decimals that tell a hundredth of the scale's reach apart.
 int decimals_for(double reach) {
   return reach > 0 && std::isfinite(reach) ? std::clamp(2 - static_cast<int>(std::floor(std::log10(reach))), 0, 6) : 2;
@@ -38,6 +26,18 @@ std::string number_text(double value, int decimals) {
 }
 
 }  // namespace
+
+// The nearest of the terminal's 6 x 6 x 6 colours between white and a blue (more) or an orange (less): told apart by every
+// common kind of colour blindness. The text on it is black or white, whichever is read better.
+std::string coloured(const std::string& text, double share) {
+  const double t = std::clamp(share, -1.0, 1.0);
+  const double blue[3] = {0, 1, 3}, orange[3] = {4, 2, 0}, white[3] = {5, 5, 5};
+  const double* end = t < 0 ? orange : blue;
+  int code = 16;
+  const int weights[3] = {36, 6, 1};
+  for (int i = 0; i < 3; ++i) code += weights[i] * static_cast<int>(std::lround(white[i] + (end[i] - white[i]) * std::abs(t)));
+  return fmt::format("\x1b[48;5;{};38;5;{}m{}\x1b[0m", code, std::abs(t) > 0.6 ? 231 : 16, text);
+}
 
 std::string heat_map_text(const HeatMap& map, int terminal_columns, bool colours) {
   int label = width_of(map.corner);

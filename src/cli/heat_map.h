@@ -13,6 +13,9 @@ struct HeatMap {
   double middle = 0, reach = 1;               // the colour scale goes from middle - reach (orange) to middle + reach (blue)
 };
 
+/// `text` on the terminal's nearest colour between white (share 0) and a blue (1) or an orange (-1).
+std::string coloured(const std::string& text, double share);
+
 /// Lines with newlines. Too many columns for the terminal's width are cut into blocks, one below the other; 0 columns of
 /// terminal: no limit.
 std::string heat_map_text(const HeatMap& map, int terminal_columns, bool colours);

@@ -1,0 +1,188 @@
+// vitrine eval perplexity: how well a model predicts a text.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "base/plural.h"
+#include "cli/commands.h"
+#include "cli/eval_input.h"
+#include "cli/eval_view.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/session.h"
+#include "evaluate/perplexity.h"
+#include "io/atomic_file.h"
+
+namespace vitrine::cli {
+namespace {
+
+struct PerplexityArguments {
+  ModelOptions model;
+  EvalTextOptions text;
+  std::string against, out;
+  bool per_token = false;
+};
+
+OrderedJson buckets_json(const std::vector<LossBucket>& buckets) {
+  OrderedJson list = OrderedJson::array();
+  for (const LossBucket& b : buckets) list.push_back({{"from", b.from}, {"to", b.to}, {"tokens", b.tokens}, {"nll", b.nll}});
+  return list;
+}
+
+OrderedJson tokens_json(const Engine& engine, const PerplexityResult& result) {
+  OrderedJson texts = OrderedJson::array();
+  for (const ScoredText& text : result.texts) {
+    OrderedJson ids = OrderedJson::array(), pieces = OrderedJson::array(), logprobs = OrderedJson::array();
+    for (size_t i = 0; i < text.tokens.size(); ++i) {
+      ids.push_back(text.tokens[i].id);
+      pieces.push_back(piece_json(engine, text.tokens[i].id));
+      logprobs.push_back(std::isnan(text.logprobs[i]) ? OrderedJson(nullptr) : OrderedJson(text.logprobs[i]));
+    }
+    texts.push_back({{"tokens", std::move(ids)}, {"pieces", std::move(pieces)}, {"logprobs", std::move(logprobs)}});
+  }
+  return texts;
+}
+
+OrderedJson result_json(const Engine& engine, const PerplexityResult& r, bool per_token) {
+  OrderedJson document = {{"model", engine.name()},
+                          {"perplexity", r.perplexity},
+                          {"perplexity_error", r.perplexity_error},
+                          {"nll", r.nll},
+                          {"nll_error", r.nll_error},
+                          {"bits_per_byte", r.bits_per_byte},
+                          {"tokens", r.tokens},
+                          {"bytes", r.bytes},
+                          {"texts", r.texts.size()},
+                          {"windows", r.windows},
+                          {"definition", definition_json(engine, r.definition)},
+                          {"by_position", buckets_json(r.by_position)},
+                          {"by_frequency", buckets_json(r.by_frequency)},
+                          {"timings",
+                           {{"seconds", r.seconds},
+                            {"tokens_read", r.rows},
+                            {"tokens_per_s", static_cast<double>(r.rows) / std::max(r.seconds, 1e-9)}}}};
+  if (per_token) document["per_token"] = tokens_json(engine, r);
+  return document;
+}
+
+OrderedJson against_json(const Engine& other, const PerplexityResult& first, const PerplexityResult& second, bool per_token) {
+  OrderedJson document = result_json(other, second, per_token);
+  const std::optional<LossDifference> d = difference_of(first, second);
+  document["difference"] =
+      d ? OrderedJson{{"nll", d->mean}, {"nll_error", d->error}, {"better", d->b_better}} : OrderedJson(nullptr);
+  return document;
+}
+
+std::string range_text(const LossBucket& b) { return b.from == b.to ? grouped(b.from) : grouped(b.from) + "-" + grouped(b.to); }
+
+// The buckets of one model, beside those of another where there is one.
+void print_buckets(const std::string& title, const std::vector<LossBucket>& of_a, const std::vector<LossBucket>* of_b) {
+  constexpr int kCells = 24;
+  double most = 0;
+  for (const LossBucket& b : of_a) most = std::max(most, b.nll);
+  print("\n{}\n",
+        dim(fmt::format("{}{:>12}{:>10}{}", pad_right(title, 26), "tokens", "-ln p", of_b != nullptr ? "   other" : "")));
+  for (const LossBucket& b : of_a) {
+    print("{}{:>12}{:>10.3f}", pad_right(range_text(b), 26), grouped(b.tokens), b.nll);
+    if (of_b != nullptr) {
+      const auto same = std::find_if(of_b->begin(), of_b->end(), [&](const LossBucket& other) { return other.from == b.from; });
+      print("{:>8}", same == of_b->end() ? "" : fmt::format("{:.3f}", same->nll));
+    }
+    print("   {}\n", bar(most > 0 ? b.nll / most : 0, kCells));
+  }
+}
+
+void print_line(const std::string& name, const PerplexityResult& r) {
+  print("{}  perplexity {} ± {:.2g}, {:.4f} nats a token, {:.4f} bits a byte\n", name, bold(fmt::format("{:.4f}", r.perplexity)),
+        r.perplexity_error, r.nll, r.bits_per_byte);
+  print("{}\n", dim(fmt::format("{} scored in {}, {} of text; {} tokens/s", plural(grouped(r.tokens), "token"),
+                                plural(grouped(r.windows), "window"), plural(grouped(r.bytes), "byte"),
+                                rate_text(static_cast<double>(r.rows) / std::max(r.seconds, 1e-9)))));
+}
+
+WindowOptions windows_for(const Engine& engine, const Engine* other, const PerplexityArguments& o) {
+  WindowOptions windows = o.text.windows;
+  windows.like = protocol_of(o.text.like);
+  if (other == nullptr || windows.context > 0) return windows;
+  windows.context = std::min(define_windows(engine, windows).context, define_windows(*other, windows).context);
+  return windows;
+}
+
+PerplexityResult run_one(Engine& engine, const std::vector<std::string>& texts, const WindowOptions& windows) {
+  Progress bar("scoring");
+  return perplexity(engine, texts, windows, [&](double share, double rate) { bar.show(share, rate_text(rate) + " tokens/s"); });
+}
+
+void print_difference(const PerplexityResult& a, const PerplexityResult& b) {
+  if (const std::optional<LossDifference> d = difference_of(a, b)) {
+    print("the second one's -ln p is larger by {:.4f} ± {:.2g}; it finds {} of the tokens likelier\n", d->mean, d->error,
+          percent(d->b_better));
+  } else {
+    print("their tokens differ, so that only bits a byte can be compared\n");
+  }
+}
+
+void run_perplexity(const PerplexityArguments& o) {
+  if (!o.out.empty()) check_writable("--out", o.out);
+  Engine engine = open_engine(o.model);
+  std::unique_ptr<Engine> other;
+  if (!o.against.empty()) {
+    ModelOptions options = o.model;
+    options.model = o.against;
+    options.adapter.clear();
+    other.reset(new Engine(open_engine(options)));  // an engine stays where it is made
+  }
+  if (!o.out.empty()) {
+    check_output(engine, o.out, {o.text.file});
+    if (other) check_output(*other, o.out);
+  }
+  const std::vector<std::string> texts = read_eval_texts(o.text);
+  const WindowOptions windows = windows_for(engine, other.get(), o);
+  const PerplexityResult result = run_one(engine, texts, windows);
+  std::optional<PerplexityResult> second;
+  if (other) second = run_one(*other, texts, windows);
+  const EvalView view{engine, texts, result, other.get(), second ? &*second : nullptr};
+  if (!o.out.empty()) {
+    write_file_atomically(o.out, eval_page(view));
+    log("{} written", o.out);
+  }
+  if (o.model.json) {
+    OrderedJson document = result_json(engine, result, o.per_token);
+    if (second) document["against"] = against_json(*other, result, *second, o.per_token);
+    return print_json(document);
+  }
+  if (o.per_token) print_tokens(view);
+  print_line(engine.name(), result);
+  if (second) {
+    print_line(other->name(), *second);
+    print_difference(result, *second);
+  }
+  print("{}\n", result.definition.text(engine));
+  print_buckets("tokens in front", result.by_position, second ? &second->by_position : nullptr);
+  print_buckets("occurrences in the text", result.by_frequency, second ? &second->by_frequency : nullptr);
+}
+
+}  // namespace
+
+Action define_eval_perplexity(CLI::App& app) {
+  auto o = std::make_shared<PerplexityArguments>();
+  add_eval_text_options(app, o->text);
+  add_choice(app, "--like", o->text.like, "vitrine|transformers|harness|llama.cpp",
+             "Whose definition of perplexity (default vitrine); docs/evaluation.md explains them");
+  app.add_flag("--per-token", o->per_token, "Show every token, coloured by its -ln p; with --json its log-probability");
+  app.add_option("--against", o->against,
+                 "A second model, shown beside the first; differences are by token if the tokens are the same")
+      ->type_name("MODEL")
+      ->check(not_empty());
+  app.add_option("--out,-o", o->out, "Write a page with the text, coloured by token, and curves")
+      ->type_name("PAGE.html")
+      ->check(not_empty());
+  add_model_options(app, o->model);
+  return [o] { run_perplexity(*o); };
+}
+
+}  // namespace vitrine::cli

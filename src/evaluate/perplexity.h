@@ -1,0 +1,64 @@
+#pragma once
+// How well a model predicts texts: perplexity with its definition, where in the window and for which tokens.
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "evaluate/windows.h"
+
+namespace vitrine {
+
+/// A text with the score of each of its tokens.
+struct ScoredText {
+  std::vector<TokenPiece> tokens;
+  std::vector<float> logprobs;   // of each token; NaN: not scored
+  std::vector<uint32_t> before;  // tokens in front of it in the window in which it was scored
+  size_t bytes = 0;              // of the text, without those of tokens that are not scored
+};
+
+/// Tokens that have something in common, such as their place in the window.
+struct LossBucket {
+  int64_t from = 0, to = 0;  // the range of places or of occurrences, both included
+  int64_t tokens = 0;
+  double nll = 0;  // mean of -ln p
+};
+
+struct PerplexityResult {
+  WindowDefinition definition;
+  std::vector<ScoredText> texts;
+  int64_t windows = 0, tokens = 0, bytes = 0;         // tokens: that were scored; bytes: that they stand for
+  double nll = 0, nll_error = 0;                      // mean of -ln p over them, and its standard error
+  double perplexity = 0, perplexity_error = 0;        // e^nll, and the error that nll_error makes in it
+  double bits_per_byte = 0;                           // of all -log2 p together, by bytes
+  std::vector<LossBucket> by_position, by_frequency;  // tokens in front, in the window; occurrences in these texts
+  double seconds = 0;
+  int64_t rows = 0;  // that the model read
+};
+
+/// progress: called after each step with the share that is done and the rows per second.
+using EvaluationProgress = std::function<void(double share, double rows_per_s)>;
+
+/// Errors: as define_windows, windows_over and score_sequences; InputError if the texts have nothing to score.
+PerplexityResult perplexity(Engine& engine, std::span<const std::string> texts, const WindowOptions& options,
+                            const EvaluationProgress& progress = {});
+
+/// Of two models on the same tokens: -ln p of b minus that of a.
+struct LossDifference {
+  double mean = 0, error = 0;  // over the tokens; the standard error of paired differences
+  double b_better = 0;         // share of tokens that b finds likelier
+};
+/// Nothing if the tokens that were scored are not the same.
+std::optional<LossDifference> difference_of(const PerplexityResult& a, const PerplexityResult& b);
+
+/// What a reader sees as one unit: a token, or several where a character is spread over them.
+struct TextSpan {
+  size_t begin = 0, end = 0;  // bytes of the text, with what the tokenizer passed over in front
+  size_t first = 0, tokens = 0;
+  double nll = 0;  // of all of them; NaN: none is scored
+};
+std::vector<TextSpan> spans_of(const ScoredText& scored, std::string_view text);
+
+}  // namespace vitrine

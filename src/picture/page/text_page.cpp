@@ -1,0 +1,83 @@
+#include "picture/page/text_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "picture/data/values.h"
+
+namespace vitrine {
+namespace {
+
+constexpr int kLevels = 12;
+
+// One class for each strength of both colours. They are told apart by every common kind of colour blindness, and the text stays
+// readable on them in light and dark.
+std::string colours_of_levels() {
+  std::string style;
+  for (int level = 1; level <= kLevels; ++level) {
+    const double alpha = 0.8 * level / kLevels;
+    style += fmt::format(".o{0}{{background:rgba(235,120,0,{1:.2f})}}.b{0}{{background:rgba(40,120,255,{1:.2f})}}", level, alpha);
+  }
+  return style;
+}
+
+std::string class_of(double share) {
+  if (std::isnan(share)) return "grey";
+  const int level = static_cast<int>(std::lround(std::min(std::abs(share), 1.0) * kLevels));
+  return level == 0 ? "" : fmt::format("{}{}", share > 0 ? 'o' : 'b', level);
+}
+
+std::string piece_markup(const ColouredPiece& piece) {
+  std::string text;
+  for (const char c : markup_text(piece.text)) text += c == '\n' ? "<i>⏎</i>\n" : std::string(1, c);  // visible, and a line's end
+  const std::string name = class_of(piece.share);
+  return fmt::format("<span{}{}>{}</span>", name.empty() ? "" : " class=\"" + name + "\"",
+                     piece.hint.empty() ? "" : " title=\"" + markup_text(piece.hint) + "\"", text);
+}
+
+std::string legend_markup(const ColouredPage& page) {
+  std::string cells;
+  const auto cell = [&](double share, const std::string& words) {
+    cells += fmt::format("<span class=\"{}\">&nbsp;{}&nbsp;</span> ", class_of(share), markup_text(words));
+  };
+  if (!page.low.empty()) {
+    cell(-1, page.low);
+    cell(-0.5, " ");
+  }
+  cell(0, page.none);
+  cell(0.5, " ");
+  cell(1, page.high);
+  return "<p>" + cells + "</p>\n";
+}
+
+}  // namespace
+
+std::string coloured_text_page(const ColouredPage& page) {
+  std::string html =
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta name=\"color-scheme\" content=\"light dark\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
+      "<title>" +
+      markup_text(page.title) +
+      "</title>\n<style>body{font:16px/1.6 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
+      ".text{white-space:pre-wrap;overflow-wrap:anywhere}.text span{border-radius:2px}.text i{opacity:.35;font-style:normal}"
+      ".grey{opacity:.5}img{max-width:100%;height:auto}" +
+      colours_of_levels() + "</style>\n</head>\n<body>\n<h1>" + markup_text(page.title) + "</h1>\n";
+  for (const std::string& line : page.lines) html += "<p>" + markup_text(line) + "</p>\n";
+  html += legend_markup(page);
+  for (const ColouredPage::Passage& passage : page.passages) {
+    if (!passage.heading.empty()) html += "<h2>" + markup_text(passage.heading) + "</h2>\n";
+    html += "<div class=\"text\">";
+    for (const ColouredPiece& piece : passage.pieces) html += piece_markup(piece);
+    html += "</div>\n";
+  }
+  for (const ColouredPage::Chart& chart : page.charts)
+    html += "<p><img alt=\"" + markup_text(chart.alt) + "\" src=\"data:image/svg+xml;base64," +
+            base64(std::as_bytes(std::span(chart.svg))) + "\"></p>\n";
+  return html + "</body>\n</html>\n";
+}
+
+}  // namespace vitrine
