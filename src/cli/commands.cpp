@@ -103,7 +103,7 @@ const std::vector<Command>& commands() {
        "attention that moved, the KL divergence of the predictions, and the first layer beyond --threshold. Use it for two types "
        "of weights, such as f32 and Q8_0, or for two checkpoints of one training run.",
        "vitrine compare tests/golden/models/llama/model tests/golden/gguf/llama_q8_0.gguf --tokens 5,3,7,9,11", define_compare},
-      {"eval", "Evaluate a model: eval perplexity", "", "", nullptr},
+      {"eval", "Evaluate a model: eval perplexity, eval choices", "", "", nullptr},
       {"eval perplexity", "Measure how well a model predicts a text",
        "Prints perplexity, the mean of -ln p, bits per byte and standard errors, with the definition that was used: what is "
        "tokenised, which tokens stand in front, the windows and which tokens are scored. Perplexities of two models can be "
@@ -113,6 +113,17 @@ const std::vector<Command>& commands() {
        "vitrine eval perplexity --file examples/fables.txt --context 256\n"
        "vitrine eval perplexity --file examples/fables.txt --context 256 --like llama.cpp --json",
        define_eval_perplexity},
+      {"eval choices", "Answer multiple-choice questions by log-likelihood",
+       "Reads the items of HellaSwag, ARC, PIQA and WinoGrande as JSON lines, or lines with context, choices and gold. A "
+       "choice's "
+       "score is the log-likelihood of its tokens, computed and worded as lm-evaluation-harness does without examples (0-shot), "
+       "item "
+       "by item. Prints accuracy, accuracy normed by length, standard errors, and the centered accuracy that DCLM's core is the "
+       "mean "
+       "of.",
+       "vitrine eval choices --file examples/questions.jsonl --show-items\n"
+       "vitrine eval choices --file examples/questions.jsonl --json",
+       define_eval_choices},
       {"train", "Train a model, from fresh weights or from an existing one",
        "The configuration names model, data, optimiser and schedule; docs/training.md explains every key. The run's folder gets "
        "metrics.jsonl and checkpoints as Hugging Face directories, which every command takes as --model; `last` and `best` "

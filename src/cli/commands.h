@@ -14,6 +14,7 @@ Action define_convert(CLI::App& app);
 Action define_data(CLI::App& app);
 Action define_detokenize(CLI::App& app);
 Action define_distill(CLI::App& app);
+Action define_eval_choices(CLI::App& app);
 Action define_eval_perplexity(CLI::App& app);
 Action define_explain(CLI::App& app);
 Action define_extract_lora(CLI::App& app);
