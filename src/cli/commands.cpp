@@ -103,7 +103,7 @@ const std::vector<Command>& commands() {
        "attention that moved, the KL divergence of the predictions, and the first layer beyond --threshold. Use it for two types "
        "of weights, such as f32 and Q8_0, or for two checkpoints of one training run.",
        "vitrine compare tests/golden/models/llama/model tests/golden/gguf/llama_q8_0.gguf --tokens 5,3,7,9,11", define_compare},
-      {"eval", "Evaluate a model: eval perplexity, eval choices", "", "", nullptr},
+      {"eval", "Evaluate a model: eval perplexity, eval choices, eval compare", "", "", nullptr},
       {"eval perplexity", "Measure how well a model predicts a text",
        "Prints perplexity, the mean of -ln p, bits per byte and standard errors, with the definition that was used: what is "
        "tokenised, which tokens stand in front, the windows and which tokens are scored. Perplexities of two models can be "
@@ -124,6 +124,15 @@ const std::vector<Command>& commands() {
        "vitrine eval choices --file examples/questions.jsonl --show-items\n"
        "vitrine eval choices --file examples/questions.jsonl --json",
        define_eval_choices},
+      {"eval compare", "Compare a quantised file with its original over a text",
+       "OTHER is compared with --model: the KL divergence of the predictions (mean and percentiles), how often the likeliest "
+       "token is "
+       "the same, both perplexities, the change of the probabilities of the text's tokens, and the error of the residual stream "
+       "after "
+       "every layer. `vitrine compare` shows one prompt token by token.",
+       "vitrine eval compare tests/golden/gguf/llama_q8_0.gguf --model tests/golden/models/llama/model --file "
+       "examples/fables.txt",
+       define_eval_compare},
       {"train", "Train a model, from fresh weights or from an existing one",
        "The configuration names model, data, optimiser and schedule; docs/training.md explains every key. The run's folder gets "
        "metrics.jsonl and checkpoints as Hugging Face directories, which every command takes as --model; `last` and `best` "

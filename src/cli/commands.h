@@ -15,6 +15,7 @@ Action define_data(CLI::App& app);
 Action define_detokenize(CLI::App& app);
 Action define_distill(CLI::App& app);
 Action define_eval_choices(CLI::App& app);
+Action define_eval_compare(CLI::App& app);
 Action define_eval_perplexity(CLI::App& app);
 Action define_explain(CLI::App& app);
 Action define_extract_lora(CLI::App& app);

@@ -1,0 +1,122 @@
+// vitrine eval compare: a quantised file against its original, over a text.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "base/plural.h"
+#include "cli/commands.h"
+#include "cli/eval_input.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/session.h"
+#include "evaluate/compare.h"
+
+namespace vitrine::cli {
+namespace {
+
+struct EvalCompareArguments {
+  ModelOptions model;
+  std::string other;
+  EvalTextOptions text;
+};
+
+constexpr std::pair<const char*, double> kQuantiles[] = {{"median", 0.5}, {"p90", 0.9},    {"p95", 0.95},
+                                                         {"p99", 0.99},   {"p999", 0.999}, {"most", 1}};
+
+OrderedJson mean_json(const MeanOfTokens& m) { return {{"mean", m.mean}, {"error", m.error}}; }
+
+OrderedJson comparison_json(const Engine& a, const Engine& b, const TextComparison& c) {
+  OrderedJson kl = mean_json(c.kl), layers = OrderedJson::array();
+  for (const auto& [name, share] : kQuantiles) kl[name] = c.kl_quantile(share);
+  for (const TextComparison::Layer& layer : c.layers)
+    layers.push_back({{"point", layer.point},
+                      {"layer", layer.layer < 0 ? OrderedJson(nullptr) : OrderedJson(layer.layer)},
+                      {"cosine", layer.cosine},
+                      {"relative", layer.relative},
+                      {"distance", layer.largest}});
+  const auto side = [](const Engine& engine, const std::vector<std::string>& dtypes, const MeanOfTokens& nll) {
+    return OrderedJson{{"model", engine.name()}, {"dtypes", dtypes}, {"nll", nll.mean}, {"perplexity", std::exp(nll.mean)}};
+  };
+  return {
+      {"a", side(a, c.dtypes_a, c.nll_a)},
+      {"b", side(b, c.dtypes_b, c.nll_b)},
+      {"tokens", c.tokens},
+      {"windows", c.windows},
+      {"definition", definition_json(a, c.definition)},
+      {"kl", std::move(kl)},
+      {"top1_agreement", c.same_top.mean},
+      {"top1_agreement_error", c.same_top.error},
+      {"nll_difference", mean_json(c.nll_difference)},
+      {"perplexity_ratio", std::exp(c.nll_difference.mean)},
+      {"prob_difference", {{"mean", c.prob_difference.mean}, {"error", c.prob_difference.error}, {"rms", c.prob_difference_rms}}},
+      {"layers", std::move(layers)},
+      {"timings",
+       {{"seconds", c.seconds},
+        {"tokens_read", c.rows},
+        {"tokens_per_s", static_cast<double>(c.rows) / std::max(c.seconds, 1e-9)}}}};
+}
+
+std::string type_list(const std::vector<std::string>& dtypes) {
+  std::string text;
+  for (const std::string& dtype : dtypes) text += (text.empty() ? "" : ", ") + dtype;
+  return text;
+}
+
+void print_comparison(const Engine& a, const Engine& b, const TextComparison& c) {
+  const auto line = [](const std::string& what, const std::string& value) { print("{}{}\n", pad_right(what, 30), value); };
+  const auto with_error = [](const MeanOfTokens& m) { return fmt::format("{:.4g} ± {:.1g}", m.mean, m.error); };
+  line("original", fmt::format("{} ({}): perplexity {:.4f}", a.name(), type_list(c.dtypes_a), std::exp(c.nll_a.mean)));
+  line("compared with it", fmt::format("{} ({}): perplexity {:.4f}", b.name(), type_list(c.dtypes_b), std::exp(c.nll_b.mean)));
+  line("perplexity ratio",
+       fmt::format("{:.5f}; -ln p grows by {}", std::exp(c.nll_difference.mean), with_error(c.nll_difference)));
+  line("KL (original || other)", bold(with_error(c.kl)) + " nats a token");
+  std::string quantiles;
+  for (const auto& [name, share] : kQuantiles)
+    quantiles += fmt::format("{}{} {:.3g}", quantiles.empty() ? "" : ", ", name, c.kl_quantile(share));
+  line("", quantiles);
+  line("same likeliest token", fmt::format("{} ± {:.2f}", percent(c.same_top.mean), 100 * c.same_top.error));
+  line("probability of the text",
+       fmt::format("changes by {:.3f} % ± {:.3f} in the mean, {:.3f} % as root mean square", 100 * c.prob_difference.mean,
+                   100 * c.prob_difference.error, 100 * c.prob_difference_rms));
+  print("\n{}\n", dim(fmt::format("{}{:>14}{:>14}{:>14}", pad_right("stream after", 14), "relative", "1 - cosine", "largest")));
+  double most = 0;
+  for (const TextComparison::Layer& layer : c.layers) most = std::max(most, layer.relative);
+  for (const TextComparison::Layer& layer : c.layers)
+    print("{}{:>14.3g}{:>14.3g}{:>14.3g}  {}\n", pad_right(layer.point, 14), layer.relative, 1 - layer.cosine, layer.largest,
+          bar(most > 0 ? layer.relative / most : 0, 24));
+  print("\n{}\n", c.definition.text(a));
+  print("{}\n", dim(fmt::format("{} in {}; {} tokens/s", plural(grouped(c.tokens), "token"), plural(grouped(c.windows), "window"),
+                                rate_text(static_cast<double>(c.rows) / std::max(c.seconds, 1e-9)))));
+}
+
+void run_eval_compare(const EvalCompareArguments& o) {
+  ModelOptions other = o.model;
+  other.model = o.other;
+  other.adapter.clear();
+  Engine a = open_engine(o.model), b = open_engine(other);
+  const std::vector<std::string> texts = read_eval_texts(o.text);
+  TextComparison result;
+  {
+    Progress bar("comparing");
+    result = compare_on_texts(a, b, texts, o.text.windows,
+                              [&](double share, double rate) { bar.show(share, rate_text(rate) + " tokens/s"); });
+  }
+  if (o.model.json) return print_json(comparison_json(a, b, result));
+  print_comparison(a, b, result);
+}
+
+}  // namespace
+
+Action define_eval_compare(CLI::App& app) {
+  auto o = std::make_shared<EvalCompareArguments>();
+  app.add_option("OTHER", o->other, "The file to compare with --model, the original: quantised, rounded or merged from it")
+      ->type_name("")
+      ->required();
+  add_eval_text_options(app, o->text);
+  add_model_options(app, o->model);
+  return [o] { run_eval_compare(*o); };
+}
+
+}  // namespace vitrine::cli
