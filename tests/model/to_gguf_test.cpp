@@ -47,9 +47,9 @@ std::string written(const std::string& model, const Scratch& scratch, const std:
   return scratch / name;
 }
 
-Json converted(const std::string& model) {
+const Json& converted() {
   static const Json all = read_json(std::string(VITRINE_GOLDEN) + "/gguf/converted.json");
-  return all.at(model);
+  return all;
 }
 
 // {"UINT32", 3}
@@ -73,7 +73,7 @@ class ToGguf : public testing::TestWithParam<std::string> {
 TEST_P(ToGguf, HasTheKeysOfTheConverter) {
   const Scratch scratch;
   const Gguf made = open_gguf(written(directory(), scratch));
-  for (const auto& [key, value] : converted(GetParam()).at("keys").items()) {
+  for (const auto& [key, value] : converted().at(GetParam()).at("keys").items()) {
     if (key.starts_with("tokenizer.") || key == "general.name")
       continue;  // the vocabulary; it makes a title of the folder's name
     // It takes GPT-2's d_ff as 4 · d_model whatever the configuration says.
@@ -85,7 +85,7 @@ TEST_P(ToGguf, HasTheKeysOfTheConverter) {
 }
 
 TEST_P(ToGguf, HasTheTensorsOfTheConverterBitForBit) {
-  for (const auto& [type, tensors] : converted(GetParam()).at("tensors").items()) {
+  for (const auto& [type, tensors] : converted().at(GetParam()).at("tensors").items()) {
     SCOPED_TRACE(type);
     const Scratch scratch;
     const Gguf made = open_gguf(written(directory(), scratch, type));
@@ -157,7 +157,7 @@ TEST_P(ToGguf, OfAGgufFileIsThatFile) {
 
 std::vector<std::string> with_gguf() {
   std::vector<std::string> names;
-  for (const auto& [name, value] : read_json(std::string(VITRINE_GOLDEN) + "/gguf/converted.json").items())
+  for (const auto& [name, value] : converted().items())
     if (name != "gpt2_b") names.push_back(name);  // GGUF has no words for its activation
   return names;
 }
