@@ -75,7 +75,7 @@ TEST(ConvertCommand, AGgufFileBecomesADirectoryThatSaysTheSame) {
 
 TEST(ConvertCommand, ADirectoryBecomesAGgufFileThatSaysTheSame) {
   const Scratch scratch;
-  const std::string model = golden_model("gpt2_a"), file = scratch / "out.gguf";
+  const std::string model = golden_model("gemma2"), file = scratch / "out.gguf";
   const Outcome made = vitrine({"convert", model, file, "--dtype", "f32", "--json"});
   ASSERT_EQ(made.code, 0) << made.err;
   EXPECT_CONTAINS(made.err, "out.gguf will take ");
@@ -90,7 +90,7 @@ TEST(ConvertCommand, ADirectoryBecomesAGgufFileThatSaysTheSame) {
   EXPECT_EQ(predicted(model)["predictions"], predicted(file)["predictions"]);
   // An adapter merged into either gives the same file.
   for (const auto& [from, to] : {std::pair{model, scratch / "a.gguf"}, {file, scratch / "b.gguf"}})
-    ASSERT_EQ(vitrine({"convert", from, to, "--adapter", golden_adapter("gpt2_a"), "--dtype", "f32"}).code, 0);
+    ASSERT_EQ(vitrine({"convert", from, to, "--adapter", golden_adapter("gemma2"), "--dtype", "f32"}).code, 0);
   EXPECT_EQ(predicted(scratch / "a.gguf")["predictions"], predicted(scratch / "b.gguf")["predictions"]);
   EXPECT_NE(predicted(scratch / "a.gguf")["predictions"], predicted(file)["predictions"]);
 }
