@@ -1,7 +1,6 @@
 #include "model/gguf_keys.h"
 
-#include <fmt/format.h>
-
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <numbers>
@@ -36,7 +35,13 @@ std::string size_label(int64_t parameters) {
                               : n > 1e6 ? std::pair{1e6, 'M'}
                                         : std::pair{1e3, 'K'};
   const double scaled = n / unit, whole = std::nearbyint(scaled);
-  return fmt::format("{:.{}f}{}", scaled, whole < 1 ? 2 : whole < 10 ? 1 : 0, suffix);
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, scaled, std::chars_format::fixed,
+                                 whole < 1    ? 2
+                                 : whole < 10 ? 1
+                                              : 0)
+                       .ptr;
+  return std::string(text, end) + suffix;
 }
 
 std::string name_of_model(const ModelFiles& files) {

@@ -73,14 +73,15 @@ void expect_read_back(const std::string& folder, const std::string& kind, const 
   EXPECT_EQ(int32_t(spec.pieces.size()), tokenizer->vocab_size());
   const std::shared_ptr<const Tokenizer> read = tokenizer_from_vocabulary(spec);
   expect_same_ids(*tokenizer, *read, leave_out);
-  if (tokenizer->bos()) EXPECT_EQ(read->bos(), tokenizer->bos());
+  EXPECT_EQ(read->bos(), tokenizer->bos() ? tokenizer->bos() : read->bos());
   EXPECT_EQ(read->eos(), tokenizer->eos());
   EXPECT_EQ(read->padding(), tokenizer->padding());
   EXPECT_EQ(read->adds_bos(), tokenizer->adds_bos());
   EXPECT_EQ(read->adds_eos(), tokenizer->adds_eos());
-  for (int32_t id = 0; id < tokenizer->vocab_size(); ++id)
-    if (tokenizer->piece(id) != "<unk>")
-      EXPECT_EQ(read->is_control(id), tokenizer->is_control(id)) << id << " " << tokenizer->piece(id);
+  for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
+    if (tokenizer->piece(id) == "<unk>") continue;
+    EXPECT_EQ(read->is_control(id), tokenizer->is_control(id)) << id << " " << tokenizer->piece(id);
+  }
 }
 
 // A folder with one of the variants as its tokenizer.json or tokenizer.model.
