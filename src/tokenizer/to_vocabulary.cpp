@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <set>
@@ -236,15 +237,16 @@ constexpr const char* kProbe =
     "\ud55c\uad6d\uc5b4 \u0639\u0631\u0628\u064a \u0939\u093f\u0928\u094d\u0926\u0940 \U0001F600\U0001F469\u200D\U0001F4BB "
     "HTTPServer camelCase snake_case $5.00 100% <b>a&b</b> \"quoted\" \u201cquotes\u201d --flag /usr/bin @user #tag   ";
 
-// What stands around a text: at most BOS and EOS.
+// What stands around a text: at most one token in front, BOS, and one behind it, EOS.
 void set_frame(VocabularySpec& spec, const Tokenizer& tokenizer) {
-  const std::vector<int32_t> frame = tokenizer.encode("", true);
-  spec.add_bos = tokenizer.adds_bos();
-  spec.add_eos = tokenizer.adds_eos();
-  if (frame.size() != size_t(*spec.add_bos) + size_t(*spec.add_eos))
-    refuse(spec.source, fmt::format("puts {} tokens around a text", frame.size()));
-  if (*spec.add_bos) spec.bos = frame.front();
-  if (*spec.add_eos) spec.eos = frame.back();
+  const std::vector<int32_t> plain = tokenizer.encode("a", false), framed = tokenizer.encode("a", true);
+  const auto found = std::search(framed.begin(), framed.end(), plain.begin(), plain.end());
+  const auto before = found - framed.begin(), after = framed.end() - found - std::ssize(plain);
+  if (before > 1 || after > 1) refuse(spec.source, fmt::format("puts {} tokens before and {} behind a text", before, after));
+  spec.add_bos = before == 1;
+  spec.add_eos = after == 1;
+  if (before == 1) spec.bos = framed.front();
+  if (after == 1) spec.eos = framed.back();
 }
 
 void check_probe(const Tokenizer& tokenizer, const VocabularySpec& spec) {
