@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/sentencepiece.h"
@@ -62,10 +64,38 @@ const PreTokenization& find_pre_tokenization(const VocabularySpec& spec) {
                               spec.pre, known));
 }
 
+namespace {
+
+// A pattern with the characters themselves where it names them by their numbers: \x{4E00}.
+std::string with_characters(std::string_view pattern) {
+  std::string out;
+  while (!pattern.empty()) {
+    uint32_t code = 0;
+    const char* const digits = pattern.data() + 3;
+    const auto [end, error] = pattern.starts_with("\\x{") ? std::from_chars(digits, pattern.data() + pattern.size(), code, 16)
+                                                          : std::from_chars_result{nullptr, std::errc::invalid_argument};
+    if (error == std::errc() && end < pattern.data() + pattern.size() && *end == '}') {
+      append_utf8(out, code);
+      pattern.remove_prefix(size_t(end - pattern.data()) + 1);
+    } else {
+      out += pattern.front();
+      pattern.remove_prefix(1);
+    }
+  }
+  return out;
+}
+
+bool same_patterns(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const std::string& x, const std::string& y) { return with_characters(x) == with_characters(y); });
+}
+
+}  // namespace
+
 std::string name_of_cuts(const std::vector<std::string>& patterns, bool ignore_merges, const std::string& path) {
   const PreTokenization* found = nullptr;
   for (const PreTokenization& p : known_pre_tokenizations())
-    if (p.patterns == patterns && (found == nullptr || p.ignore_merges == ignore_merges)) found = &p;
+    if (same_patterns(p.patterns, patterns) && (found == nullptr || p.ignore_merges == ignore_merges)) found = &p;
   if (found != nullptr) return found->names.front();
   std::string list;
   for (const std::string& pattern : patterns) list += (list.empty() ? "" : ", then ") + pattern;
