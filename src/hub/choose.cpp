@@ -21,6 +21,7 @@ constexpr size_t kMostListed = 24;
 
 std::vector<GgufModel> models_of(const RemoteRepository& repository) {
   std::vector<std::string> names;
+  names.reserve(repository.files.size());
   for (const RemoteFile& file : repository.files) names.push_back(file.name);
   return gguf_models(std::move(names));
 }

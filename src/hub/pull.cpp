@@ -87,9 +87,10 @@ class Pull {
   }
 
   /// config.json comes last: a folder without it is no model.
-  void publish(std::vector<RemoteFile> files) const {
-    std::stable_partition(files.begin(), files.end(), [](const RemoteFile& file) { return file.name != "config.json"; });
-    for (const RemoteFile& file : files) folder_.link(remote_.commit, file);
+  void publish(const std::vector<RemoteFile>& files) const {
+    for (const bool last : {false, true})
+      for (const RemoteFile& file : files)
+        if ((file.name == "config.json") == last) folder_.link(remote_.commit, file);
     folder_.note(remote_.revision, remote_.commit);
   }
 

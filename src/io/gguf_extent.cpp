@@ -1,6 +1,7 @@
 #include "io/gguf_extent.h"
 
 #include <cstring>
+#include <iterator>
 
 #include "io/file_checks.h"
 #include "io/gguf.h"
@@ -10,6 +11,7 @@ namespace {
 
 constexpr uint32_t kMostDimensionsOfATensor = 8;
 constexpr int kDeepestNesting = 8;
+constexpr uint32_t kString = static_cast<uint32_t>(GgufType::string), kArray = static_cast<uint32_t>(GgufType::array);
 
 /// Walks over a header as GgufParser reads it, without looking at names or values.
 class GgufWalk {
@@ -58,12 +60,14 @@ class GgufWalk {
 
   /// Bytes of a scalar; 0 for what is none.
   static uint64_t scalar_bytes(uint32_t type) {
-    return type <= static_cast<uint32_t>(GgufType::f64) ? size_of(static_cast<GgufType>(type)) : 0;
+    using enum GgufType;
+    constexpr GgufType kTypes[] = {u8, i8, u16, i16, u32, i32, f32, flag, string, array, u64, i64, f64};
+    return type < std::size(kTypes) ? size_of(kTypes[type]) : 0;
   }
 
   bool skip_value(uint32_t type, int depth) {
-    if (static_cast<GgufType>(type) == GgufType::string) return skip_string();
-    if (static_cast<GgufType>(type) != GgufType::array) return scalar_bytes(type) > 0 && skip(scalar_bytes(type));
+    if (type == kString) return skip_string();
+    if (type != kArray) return scalar_bytes(type) > 0 && skip(scalar_bytes(type));
     uint32_t element = 0;
     uint64_t count = 0;
     if (depth >= kDeepestNesting || !take(element) || !take(count)) return false;
