@@ -119,10 +119,10 @@ Backward run_backward(Engine& engine, std::span<const int32_t> ids, const Backwa
 }
 
 size_t backward_bytes(const ModelShape& s, int64_t tokens, int64_t layers) {
-  // Of a token in a layer: the stream, its norms and updates; queries, keys and values, turned ones, heads' results; hidden
-  // units. A gradient's memory goes to the next one when it was used, so that activations are most of it. Of a token once: the
-  // stream in front of every layer, which a tape that runs blocks again keeps too, and around them.
-  const int64_t layer = 12 * s.d_model + 4 * (s.n_heads + 2 * s.n_kv_heads) * s.head_dim + 6 * s.d_ff;
+  // Of a token in a layer: the stream, its norms and updates, scaled where they are; queries, keys and values, turned ones,
+  // heads' results; hidden units. A gradient's memory goes to the next one when it was used, so that activations are most of it.
+  // Of a token once: the stream in front of every layer, which a tape that runs blocks again keeps too, and around them.
+  const int64_t layer = 14 * s.d_model + 4 * (s.n_heads + 2 * s.n_kv_heads) * s.head_dim + 6 * s.d_ff;
   return sizeof(float) * static_cast<size_t>(tokens * (layers * layer + (s.n_layers + 8) * s.d_model) + 4 * s.vocab_size);
 }
 
