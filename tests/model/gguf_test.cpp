@@ -157,8 +157,10 @@ TEST(MixedGguf, MeetsItsDecodedWeights) {
   const std::vector<float> got = run_forward(*opened.model, ids, {}, pool).logits;
   const GoldenTensor want = golden_tensor(golden, "exact");
   double squares = 0;
-  for (size_t i = 0; i < got.size(); ++i) squares += std::pow(static_cast<double>(got[i]) - static_cast<double>(want.values[i]), 2);
-  EXPECT_LE(std::sqrt(squares / static_cast<double>(got.size())), 1.25 * static_cast<double>(golden_tensor(golden, "tile_rms").values[0]));
+  for (size_t i = 0; i < got.size(); ++i)
+    squares += std::pow(static_cast<double>(got[i]) - static_cast<double>(want.values[i]), 2);
+  EXPECT_LE(std::sqrt(squares / static_cast<double>(got.size())),
+            1.25 * static_cast<double>(golden_tensor(golden, "tile_rms").values[0]));
 }
 
 }  // namespace
