@@ -6,7 +6,8 @@ namespace vitrine {
 
 std::string weight_types() {
   std::string text;
-  for (int type = 0; type < kWeightTypes; ++type) text += (type == 0 ? "" : ", ") + std::string(name_of(static_cast<DType>(type)));
+  for (int type = 0; type < kWeightTypes; ++type)
+    text += (type == 0 ? "" : ", ") + std::string(name_of(static_cast<DType>(type)));
   return text;
 }
 

@@ -165,8 +165,7 @@ const std::vector<Command>& commands() {
        "Runs a text through the model in chunks and adds up the squares of what each matrix reads. convert --imatrix weighs the "
        "error of each weight with it. The file is llama.cpp's: llama-quantize reads it, too, and convert reads those of "
        "llama-imatrix.",
-       "vitrine imatrix --file examples/fables.txt --out fables.imatrix.gguf",
-       define_imatrix},
+       "vitrine imatrix --file examples/fables.txt --out fables.imatrix.gguf", define_imatrix},
       {"merge", "Merge models by a recipe (mergekit's YAML)",
        "The recipe is a YAML file as mergekit reads it: merge_method, models or slices, base_model, parameters with gradients "
        "and "

@@ -71,7 +71,8 @@ void report(const ConvertArguments& o, const std::string& dtype, const OpenedMod
 }
 
 void convert_to_directory(const ConvertArguments& o) {
-  if (!o.imatrix.empty() || o.pure) throw UsageError("--imatrix and --pure are for GGUF files; OUT is " + o.out + ", which does not end in .gguf.");
+  if (!o.imatrix.empty() || o.pure)
+    throw UsageError("--imatrix and --pure are for GGUF files; OUT is " + o.out + ", which does not end in .gguf.");
   OpenedModel opened = as_huggingface(open_model(o.in));
   if (!o.adapter.empty()) open_adapter(opened, o.adapter);
   const std::string dtype = o.dtype.empty() ? "bf16" : o.dtype;
@@ -103,9 +104,9 @@ void convert_to_gguf(const ConvertArguments& o) {
   const std::string dtype = o.dtype.empty() ? own_type(*opened.model) : o.dtype;
   ImportanceMatrix importance;
   if (!o.imatrix.empty()) importance = read_importance(o.imatrix);
-  const GgufEncoding encoding = mixture_encoding(
-      opened, *find_mixture(dtype),
-      {.pure = o.pure, .importance = o.imatrix.empty() ? nullptr : &importance, .importance_file = o.imatrix});
+  const GgufEncoding encoding =
+      mixture_encoding(opened, *find_mixture(dtype),
+                       {.pure = o.pure, .importance = o.imatrix.empty() ? nullptr : &importance, .importance_file = o.imatrix});
   const GgufPlan plan = plan_gguf(opened, opened.gguf == nullptr ? vocabulary_keys(opened) : GgufKeys(), encoding);
   check_place(o.out, plan.bytes);
   log("{} will take {}", o.out, bytes_text(static_cast<double>(plan.bytes)));
@@ -131,9 +132,10 @@ Action define_convert(CLI::App& app) {
       ->type_name("")
       ->required()
       ->check(not_empty());
-  add_choice(app, "--dtype", o->dtype, dtype_words(),
-             "The type of the weights: of a directory f32, f16 or bf16 (default bf16); of a GGUF file also a block type or one of "
-             "llama-quantize's mixtures (default: the 16-bit type that the weights have, else f16)")
+  add_choice(
+      app, "--dtype", o->dtype, dtype_words(),
+      "The type of the weights: of a directory f32, f16 or bf16 (default bf16); of a GGUF file also a block type or one of "
+      "llama-quantize's mixtures (default: the 16-bit type that the weights have, else f16)")
       ->transform(known_as);
   app.add_option("--imatrix", o->imatrix, "An importance matrix of vitrine imatrix or llama-imatrix, which weighs errors")
       ->type_name("FILE")

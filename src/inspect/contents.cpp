@@ -30,8 +30,8 @@ std::optional<FileContents> unread_contents(std::string_view model) {
   const Checkpoint checkpoint = gguf ? std::move(opened->checkpoint) : open_weights(files);
   if (gguf)
     contents.architecture = opened->metadata.string("general.architecture", "");
-  else if (const auto type = files.config.find("model_type"); type != files.config.end() && type->is_string())
-    contents.architecture = type->get<std::string>();
+  else
+    contents.architecture = stated_family(files.config);
 
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     FileContents::Type& type = contents.types[std::string(name_of(tensor.dtype))];

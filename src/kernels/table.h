@@ -3,8 +3,8 @@
 // One table of function pointers per instruction set; chosen once from the CPU and VITRINE_TARGET.
 //
 // Weight rows: `w` is the first of n rows of k elements in memory, `stride` bytes from row to row, element type by
-// table index (int(DType) < kWeightTypes); k is a multiple of a block's elements. Names say the layout: "rows" is [out, in] (each output is one row),
-// "columns" is [in, out] as GPT-2 stores it (each row holds one input's contribution to all outputs).
+// table index (int(DType) < kWeightTypes); k is a multiple of a block's elements. Names say the layout: "rows" is [out, in] (each
+// output is one row), "columns" is [in, out] as GPT-2 stores it (each row holds one input's contribution to all outputs).
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

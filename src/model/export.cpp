@@ -133,7 +133,8 @@ void write_weights(const Model& model, const std::string& path, DType dtype, con
       }
       continue;
     }
-    constexpr int64_t kNumbers = 1 << 20, kRows = kLargestBlock;  // written at once; whole blocks of what is stored the other way round
+    constexpr int64_t kNumbers = 1 << 20,
+                      kRows = kLargestBlock;  // written at once; whole blocks of what is stored the other way round
     const int64_t width = s.shape[1], per_piece = std::max<int64_t>(1, kNumbers / width / kRows) * kRows;
     for (int64_t first = 0; first < s.shape[0]; first += per_piece) {
       const int64_t n = std::min(per_piece, s.shape[0] - first);

@@ -26,8 +26,7 @@ class Loader {
     if (line.ours == "W_E") embedding_ = &t;
     if (static_cast<int>(t.dtype) >= kWeightTypes)
       throw FileError(*t.file, "tensor \"" + t.name + "\" (header byte " + std::to_string(t.described_at) +
-                                   ") has element type " + std::string(name_of(t.dtype)) +
-                                   "; expected one of " + weight_types());
+                                   ") has element type " + std::string(name_of(t.dtype)) + "; expected one of " + weight_types());
     weight.name = t.name;
     weight.dtype = t.dtype;
     weight.out = line.out.size;

@@ -50,11 +50,15 @@ const Family& family_of(const Model& model) {
   throw UsageError("no family is called " + model.shape().family);
 }
 
-const Family* family_of(const Json& config) {
+std::string stated_family(const Json& config) {
   const auto type = config.find("model_type");
-  if (type == config.end() || !type->is_string()) return nullptr;
+  return type != config.end() && type->is_string() ? type->get<std::string>() : "";
+}
+
+const Family* family_of(const Json& config) {
+  const std::string name = stated_family(config);
   for (const Family& family : families())
-    if (type->get_ref<const std::string&>() == family.name) return &family;
+    if (name == family.name) return &family;
   return nullptr;
 }
 

@@ -111,7 +111,8 @@ constexpr PackedKernels packed_reference() {
 
 const KernelTable kReferenceTable = {
     .name = "reference",
-    .dot_rows = {dot_rows<DType::f32>, dot_rows<DType::f16>, dot_rows<DType::bf16>, dot_rows<DType::q8_0>, dot_rows<DType::q4_0>, VITRINE_DECODED_TYPES(VITRINE_DOT_ROWS)},
+    .dot_rows = {dot_rows<DType::f32>, dot_rows<DType::f16>, dot_rows<DType::bf16>, dot_rows<DType::q8_0>, dot_rows<DType::q4_0>,
+                 VITRINE_DECODED_TYPES(VITRINE_DOT_ROWS)},
     .dot_rows_int8 = {nullptr, nullptr, nullptr, dot_rows_int8<DType::q8_0>, dot_rows_int8<DType::q4_0>},
     .dot_columns = {dot_columns<DType::f32>, dot_columns<DType::f16>, dot_columns<DType::bf16>},
     .panel_f32 = {.outputs = kPanelOutputs,
@@ -131,7 +132,8 @@ const KernelTable kReferenceTable = {
     .panel_int8 = {},
     .packed_f32 = packed_reference<false>(),
     .packed_bf16 = packed_reference<true>(),
-    .widen = {widen<DType::f32>, widen<DType::f16>, widen<DType::bf16>, widen<DType::q8_0>, widen<DType::q4_0>, VITRINE_DECODED_TYPES(VITRINE_WIDEN)},
+    .widen = {widen<DType::f32>, widen<DType::f16>, widen<DType::bf16>, widen<DType::q8_0>, widen<DType::q4_0>,
+              VITRINE_DECODED_TYPES(VITRINE_WIDEN)},
     .narrow = [](const float* x, size_t n, uint16_t* y) { std::transform(x, x + n, y, f32_to_bf16); },
     .quantise_int8 = quantise_int8_reference,
     .rms_norm = rms_norm_reference<float>,

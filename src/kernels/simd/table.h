@@ -21,7 +21,8 @@ namespace vitrine {
 
 constinit const KernelTable VITRINE_TABLE = {
     .name = VITRINE_TABLE_NAME,
-    .dot_rows = {dot_rows<WeightF32>, dot_rows<WeightF16>, dot_rows<WeightBf16>, dot_rows<WeightQ8>, dot_rows<WeightQ4>, VITRINE_DECODED_TYPES(VITRINE_DOT_ROWS)},
+    .dot_rows = {dot_rows<WeightF32>, dot_rows<WeightF16>, dot_rows<WeightBf16>, dot_rows<WeightQ8>, dot_rows<WeightQ4>,
+                 VITRINE_DECODED_TYPES(VITRINE_DOT_ROWS)},
     .dot_rows_int8 = {nullptr, nullptr, nullptr, dot_rows_int8<Pack<false>>, dot_rows_int8<Pack<true>>},
     .dot_columns = {dot_columns<WeightF32>, dot_columns<WeightF16>, dot_columns<WeightBf16>},
     .panel_f32 = panel_in<F32Words, F32Panel>(),
@@ -29,7 +30,8 @@ constinit const KernelTable VITRINE_TABLE = {
     .panel_int8 = kPanelInt8,
     .packed_f32 = packed_in<F32Words>(),
     .packed_bf16 = {},
-    .widen = {widen<WeightF32>, widen<WeightF16>, widen<WeightBf16>, widen<WeightQ8>, widen<WeightQ4>, VITRINE_DECODED_TYPES(VITRINE_WIDEN)},
+    .widen = {widen<WeightF32>, widen<WeightF16>, widen<WeightBf16>, widen<WeightQ8>, widen<WeightQ4>,
+              VITRINE_DECODED_TYPES(VITRINE_WIDEN)},
     .narrow = narrow_f32,
     .quantise_int8 = quantise_int8,
     .rms_norm = rms_norm,
