@@ -35,9 +35,9 @@ struct Family {
 
 /// The family a configuration names. Errors: FileError for an unknown one, listing those that are known.
 const Family& find_family(const ConfigReader& keys, bool gguf);
-/// Whether a family has that name: in GGUF (general.architecture) or as model_type.
 /// The family that a configuration names; empty if it names none.
 std::string stated_family(const Json& config);
+/// Whether a family has that name: in GGUF (general.architecture) or as model_type.
 bool knows_family(std::string_view name, bool gguf);
 /// The family of a model.
 const Family& family_of(const Model& model);
