@@ -23,8 +23,21 @@ struct Source {
   std::vector<float> values;           // neither
 };
 
-// Norms and tables of positions, which llama.cpp reads as f32 only.
-bool always_f32(const std::string& name) { return name == "position_embd.weight" || name.ends_with("_norm.weight"); }
+// What llama.cpp reads as f32 only: norms, tables of positions, routers, short convolutions, and whatever is no weight.
+bool always_f32(const std::string& name) {
+  for (const std::string_view end : {"position_embd.weight", "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
+                                     "ssm_conv1d.weight", "shortconv.conv.weight"})
+    if (name.ends_with(end)) return true;
+  return !name.ends_with(".weight");
+}
+
+// A matrix, or several of one shape that follow each other, as rows of the last axis.
+int64_t width_of(const std::vector<int64_t>& shape) { return shape.back(); }
+int64_t rows_of(const std::vector<int64_t>& shape) {
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
+  return rows;
+}
 
 std::vector<Source> sources_of(const OpenedModel& opened) {
   std::vector<FileTensor> tensors = file_tensors(*opened.model, true);
@@ -73,7 +86,7 @@ class Matrix {
  public:
   /// reorder: the model's values are those of a Hugging Face file.
   Matrix(const FileTensor& tensor, int64_t head_dim, bool reorder)
-      : tensor_(tensor), each_(tensor.parts.front()->out.size), width_(tensor.shape[1]) {
+      : tensor_(tensor), each_(tensor.parts.front()->out.size), width_(width_of(tensor.shape)) {
     if (reorder && tensor.parts.front()->layout.gguf_pairs) order_ = rows_of_pairs(each_, head_dim);
   }
 
@@ -179,7 +192,7 @@ class Output {
     constexpr int64_t kPiece = 1 << 22, kChunk = 1 << 16;  // numbers
     const TensorPlan& plan = plan_.tensors[index];
     const Matrix matrix(tensor, opened_.model->shape().head_dim, reorders());
-    const int64_t rows = tensor.shape[0], width = tensor.shape[1];
+    const int64_t rows = rows_of(tensor.shape), width = width_of(tensor.shape);
     const int64_t chunk_rows = std::clamp<int64_t>(kChunk / width, 1, rows);
     const int64_t piece_rows = std::max<int64_t>(1, kPiece / width / chunk_rows) * chunk_rows;
     const bool copies = stored_type(tensor) == plan.dtype;
