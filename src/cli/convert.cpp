@@ -84,13 +84,15 @@ void convert_to_directory(const ConvertArguments& o) {
   report(o, dtype, opened, OrderedJson::object());
 }
 
-// Errors: InputError for a file that is there, and for a disk that it does not fit on.
+// Makes the folder. Errors: InputError for a file that is there, and for a disk that it does not fit on.
 void check_place(const std::string& out, uint64_t bytes) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (fs::exists(fs::symlink_status(out, error)))
     throw InputError(out + " is there already; name a new file, or remove it first");
   const fs::path folder = fs::path(out).parent_path();
+  if (!folder.empty()) fs::create_directories(folder, error);
+  if (error) throw InputError(out + " cannot be made: " + error.message() + ". Name a place that you may write to");
   const fs::space_info space = fs::space(folder.empty() ? "." : folder, error);
   if (!error && space.available < bytes)
     throw InputError(out + " needs " + bytes_text(static_cast<double>(bytes)) + ", and its disk has " +

@@ -103,7 +103,7 @@ TEST(ConvertCommand, AGgufFileKeepsTheTypeOfItsWeights) {
     return made.json()["dtype"].get<std::string>();
   };
   EXPECT_EQ(dtype(std::string(VITRINE_SOURCE) + "/models/tales9m", "tales.gguf"), "bf16");
-  EXPECT_EQ(dtype(golden_model("llama"), "llama.gguf"), "f16");
+  EXPECT_EQ(dtype(golden_model("llama"), "a/new/folder/llama.gguf"), "f16");
 }
 
 TEST(AdapterCommand, WhatIsWrongIsSaid) {
@@ -120,6 +120,7 @@ TEST(AdapterCommand, WhatIsWrongIsSaid) {
                  {"a file that this run reads"});
   expect_refused({"convert", model, scratch.path()}, {"is there already"});
   expect_refused({"convert", model, scratch.write("out.gguf", "")}, {"out.gguf is there already"});
+  expect_refused({"convert", model, scratch / "out.gguf/inside/a.gguf"}, {"a.gguf cannot be made: Not a directory"});
   expect_refused({"convert", model, scratch / "out", "--dtype", "q8_0"},
                  {"a Hugging Face directory holds f32, bf16 or f16, not q8_0"});
   expect_refused({"convert", model, scratch / "out", "--dtype", "q5"}, {"none of f32|f16|bf16|q4_0|"});
