@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "base/error.h"
 #include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -100,7 +101,10 @@ ModelInfo hub_info(const InfoArguments& o, const InfoOptions& options) {
 
 void run_info(const InfoArguments& o) {
   if (!o.hub && !o.model.model.empty())
-    if (const auto contents = unread_contents(o.model.model)) return print_contents(o, *contents);
+    if (const auto contents = unread_contents(o.model.model)) {
+      print_contents(o, *contents);
+      throw FileError(contents->path, "is described, but not run: " + contents->why);
+    }
   const InfoOptions options = {
       .context = o.context, .batch = o.batch, .numerics = {.f32 = o.model.compute == "f32", .exact = o.model.exact}};
   const ModelInfo info = o.hub ? hub_info(o, options) : model_info(model_or_shipped(o.model.model), options);
@@ -119,7 +123,7 @@ void run_info(const InfoArguments& o) {
                    plural(s.n_heads, "query head"), plural(s.n_kv_heads, "key/value head"), s.head_dim, s.d_ff, s.vocab_size));
   line("context", context_text(info));
   if (!info.groups.empty()) line("weights", stored_text(info));
-  line(info.groups.empty() ? "weights" : "stored as", weights_text(info));
+  line(info.groups.empty() ? "weights" : "other types", weights_text(info));
   line("cache", fmt::format("{} for {} of {}", bytes_text(static_cast<double>(info.cache_bytes)), plural(info.batch, "sequence"),
                             plural(info.context, "position")));
   line("memory",

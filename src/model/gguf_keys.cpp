@@ -72,14 +72,14 @@ bool has_bias(const Model& model, std::string_view gguf) {
 }
 
 // Reads the keys back. Errors: FileError naming what they do not say.
-void check_keys(const OpenedModel& opened, const std::string& architecture, Json keys, const float* divisors) {
+void check_keys(const OpenedModel& opened, const std::string& architecture, Json keys, const GgufRopeTensors& rope) {
   const Model& model = *opened.model;
   const std::string path = opened.files.config_path.empty() ? opened.files.name : opened.files.config_path;
   const std::string advice = "such a model has no form as a GGUF file. Keep it as a Hugging Face directory";
   keys["tie_word_embeddings"] = model.shape().tied;
   keys["attention_bias"] = has_bias(model, "blk.0.attn_q.bias");
   keys["mlp_bias"] = has_bias(model, "blk.0.ffn_up.bias");
-  const std::unique_ptr<Model> read = model_from_gguf_keys(architecture, std::move(keys), divisors, path);
+  const std::unique_ptr<Model> read = model_from_gguf_keys(architecture, std::move(keys), rope, path);
   check_same_model(model, *read, {path, "GGUF's metadata can only say", advice});
   const std::vector<FileTensor> has = file_tensors(model, true), gets = file_tensors(*read, true);
   for (size_t i = 0; i < std::max(has.size(), gets.size()); ++i) {
@@ -92,14 +92,15 @@ void check_keys(const OpenedModel& opened, const std::string& architecture, Json
   }
 }
 
-}  // namespace
+// The RoPE of the first layer that has one of this kind.
+std::optional<RopeSpec> rope_of_kind(const Model& model, RopeSpec::Scaling scaling) {
+  for (int64_t layer = 0; layer < model.shape().n_layers; ++layer)
+    if (const std::optional<RopeSpec> rope = model.block_spec(layer).rope; rope && rope->scaling == scaling) return rope;
+  return {};
+}
 
-std::vector<float> gguf_rope_divisors(const Model& model) {
-  std::optional<RopeSpec> rope;
-  for (int64_t layer = 0; layer < model.shape().n_layers && !rope; ++layer) {
-    rope = model.block_spec(layer).rope;
-    if (rope && rope->scaling != RopeSpec::Scaling::llama3) rope.reset();
-  }
+std::vector<float> llama3_divisors(const Model& model) {
+  const std::optional<RopeSpec> rope = rope_of_kind(model, RopeSpec::Scaling::llama3);
   if (!rope) return {};
   // In f32 and in this order, as llama.cpp's converter computes them.
   const auto context = static_cast<float>(rope->original_context), factor = static_cast<float>(rope->factor);
@@ -121,6 +122,18 @@ std::vector<float> gguf_rope_divisors(const Model& model) {
   return divisors;
 }
 
+}  // namespace
+
+GgufRopeTensors gguf_rope_tensors(const Model& model) {
+  GgufRopeTensors tensors;
+  tensors.frequencies = llama3_divisors(model);
+  if (const std::optional<RopeSpec> rope = rope_of_kind(model, RopeSpec::Scaling::longrope)) {
+    tensors.short_factors.assign(rope->divisors, rope->divisors + rope->rotary_dim / 2);
+    tensors.long_factors.assign(rope->long_divisors, rope->long_divisors + rope->rotary_dim / 2);
+  }
+  return tensors;
+}
+
 GgufKeys gguf_model_keys(const OpenedModel& opened, uint32_t file_type) {
   const Model& model = *opened.model;
   const Family& family = family_of(model);
@@ -132,13 +145,15 @@ GgufKeys gguf_model_keys(const OpenedModel& opened, uint32_t file_type) {
                     "moves or leaves out norms or residual connections (vitrine_norms, vitrine_residual), which GGUF has no "
                     "words for; name a directory as OUT instead of a .gguf file");
   const Json config = model.config(ConfigFormat::gguf);
-  const std::vector<float> divisors = gguf_rope_divisors(model);
-  check_keys(opened, family.gguf, config, divisors.empty() ? nullptr : divisors.data());
+  const GgufRopeTensors rope = gguf_rope_tensors(model);
+  check_keys(opened, family.gguf, config, rope);
 
   GgufKeys keys = {{"general.architecture", std::string(family.gguf)}, {"general.type", std::string("model")}};
   add_sampling(opened.files.generation_config, keys);
   if (const std::string name = name_of_model(opened.files); !name.empty()) keys.emplace_back("general.name", name);
-  keys.emplace_back("general.size_label", size_label(parameter_count(model) + static_cast<int64_t>(divisors.size())));
+  keys.emplace_back(
+      "general.size_label",
+      size_label(parameter_count(model) + static_cast<int64_t>(rope.frequencies.size() + 2 * rope.long_factors.size())));
   for (const auto& [key, value] : config.items())
     if (std::optional<GgufValue> held = value_of(value))
       keys.emplace_back(std::string(family.gguf) + "." + key, *std::move(held));

@@ -7,8 +7,8 @@
 
 namespace vitrine {
 
-/// llama.cpp's divisors of RoPE's frequencies (rope_freqs.weight) for a model with Llama 3.1's rule; empty: it has none.
-std::vector<float> gguf_rope_divisors(const Model& model);
+/// The tensors that GGUF would hold of a model's RoPE.
+GgufRopeTensors gguf_rope_tensors(const Model& model);
 
 /// general.* and the architecture's keys of a model that is no GGUF file. Errors: FileError naming the family that has no GGUF
 /// form, and what the form cannot say of this model.

@@ -243,10 +243,14 @@ std::unique_ptr<Model> model_from_config(const ModelFiles& files) {
   return make({ConfigReader(files.config, files.config_path), false}).model;
 }
 
-std::unique_ptr<Model> model_from_gguf_keys(const std::string& architecture, Json keys, const float* rope_divisors,
+std::unique_ptr<Model> model_from_gguf_keys(const std::string& architecture, Json keys, const GgufRopeTensors& rope,
                                             const std::string& path) {
   keys["model_type"] = architecture;
-  return make({ConfigReader(keys, path), true, rope_divisors}).model;
+  const auto held = [](const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); };
+  ModelConfig config{ConfigReader(keys, path), true, held(rope.frequencies)};
+  config.rope_short = held(rope.short_factors);
+  config.rope_long = held(rope.long_factors);
+  return make(config).model;
 }
 
 int64_t parameter_count(const Model& model) { return count_parameters(model).value(); }

@@ -32,10 +32,16 @@ OpenedModel open_model(ModelFiles files);
 /// The family and its sizes from a configuration alone; weights are not looked for.
 std::unique_ptr<Model> model_from_config(const ModelFiles& files);
 
-/// The model that GGUF metadata describe: `keys` without the architecture's prefix, and the divisors of rope_freqs.weight or
-/// null, which must outlive it. Whether the head is tied and where biases are, which a file shows by its tensors, `keys` say as
+/// Divisors of RoPE's frequencies that GGUF holds as tensors; empty: the model has none.
+struct GgufRopeTensors {
+  std::vector<float> frequencies;                  // rope_freqs.weight: Llama 3.1's rule
+  std::vector<float> short_factors, long_factors;  // rope_factors_short.weight, rope_factors_long.weight: LongRoPE
+};
+
+/// The model that GGUF metadata describe: `keys` without the architecture's prefix, and its tensors of RoPE's divisors,
+/// which must outlive it. Whether the head is tied and where biases are, which a file shows by its tensors, `keys` say as
 /// tie_word_embeddings, attention_bias and mlp_bias.
-std::unique_ptr<Model> model_from_gguf_keys(const std::string& architecture, Json keys, const float* rope_divisors,
+std::unique_ptr<Model> model_from_gguf_keys(const std::string& architecture, Json keys, const GgufRopeTensors& rope,
                                             const std::string& path);
 
 /// Families by the names in their files, for messages: "gemma, gemma2, gpt2, …".

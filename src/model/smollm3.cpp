@@ -109,7 +109,7 @@ SmolLm3::SmolLm3(const SmolLm3Config& config) : Model(config), c(config), blocks
   const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
   const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
   // GGUF holds the rows of W_Q and W_K in another order, as Llama's, so that neighbouring components rotate together.
-  const StoredLayout qk{.gguf_pairs = c.rope.layout == RopeLayout::pairs};
+  const StoredLayout qk{.gguf_pairs = true};
   TensorList list;
   list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", V, D);
   for (int64_t layer = 0; layer < c.n_layers; ++layer) {

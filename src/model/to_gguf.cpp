@@ -14,8 +14,6 @@
 namespace vitrine {
 namespace {
 
-constexpr const char* kRopeDivisors = "rope_freqs.weight";
-
 // Where the values of one tensor of the file come from: the model, another GGUF file as they are, or numbers at hand.
 struct Source {
   FileTensor tensor;                   // of the model: its parts
@@ -43,8 +41,12 @@ std::vector<Source> sources_of(const OpenedModel& opened) {
   std::vector<FileTensor> tensors = file_tensors(*opened.model, true);
   std::vector<Source> sources;
   if (opened.gguf == nullptr) {
-    if (std::vector<float> divisors = gguf_rope_divisors(*opened.model); !divisors.empty())
-      sources.push_back({{kRopeDivisors, {static_cast<int64_t>(divisors.size())}, false, {}}, nullptr, std::move(divisors)});
+    GgufRopeTensors rope = gguf_rope_tensors(*opened.model);
+    for (auto& [name, values] : {std::pair<const char*, std::vector<float>&>{"rope_factors_long.weight", rope.long_factors},
+                                 {"rope_factors_short.weight", rope.short_factors},
+                                 {"rope_freqs.weight", rope.frequencies}})
+      if (!values.empty())
+        sources.push_back({{name, {static_cast<int64_t>(values.size())}, false, {}}, nullptr, std::move(values)});
     for (FileTensor& tensor : tensors) sources.push_back({std::move(tensor), nullptr, {}});
     return sources;
   }

@@ -54,7 +54,7 @@ TEST(Importance, IsWrittenAndRead) {
   EXPECT_EQ(read.means("blk.0.ffn_down_exps.weight", 2, 0, 2, "i.gguf"), (std::vector<float>{0.5f, 1}));
   EXPECT_EQ(read.means("blk.0.ffn_down_exps.weight", 2, 1, 2, "i.gguf"), (std::vector<float>{1, 1}));  // met by no row
   EXPECT_TRUE(read.means("output.weight", 3, 0, 1, "i.gguf").empty());
-  EXPECT_CONTAINS(message_of([&] { read.means("blk.0.attn_q.weight", 4, 0, 1, "i.gguf"); }),
+  EXPECT_CONTAINS(message_of<InputError>([&] { read.means("blk.0.attn_q.weight", 4, 0, 1, "i.gguf"); }),
                   "i.gguf: \"blk.0.attn_q.weight\" has 3 values; expected 4");
 }
 
@@ -107,8 +107,9 @@ TEST(Importance, RefusesOtherGguf) {
 TEST(Importance, RefusesTextThatIsTooShort) {
   Engine engine(Golden::open("llama").model());
   const std::vector<int32_t> ids = {1, 2, 3};
-  EXPECT_CONTAINS(message_of([&] { collect_importance(engine, ids, 4, 9); }), "the text has 3 tokens, less than one chunk of 4");
-  EXPECT_CONTAINS(message_of([&] { collect_importance(engine, ids, 1 << 30, 9); }), "the context of the model");
+  EXPECT_CONTAINS(message_of<InputError>([&] { collect_importance(engine, ids, 4, 9); }),
+                  "the text has 3 tokens, less than one chunk of 4");
+  EXPECT_CONTAINS(message_of<InputError>([&] { collect_importance(engine, ids, 1 << 30, 9); }), "the context of the model");
 }
 
 }  // namespace
