@@ -19,12 +19,16 @@ namespace {
 
 constexpr int64_t kQueryRows = 32;  // of one head that share a pass over a block of keys
 
-void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Step& step, Context& ctx) {
+void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Step& step, const AttentionSpec& spec,
+                     Context& ctx) {
   if (q.shape().rank() != 3 || k.shape().rank() != 3 || v.shape().rank() != 3 || q.dim(2) != k.dim(2) || k.dim(1) != v.dim(1) ||
       k.dim(1) <= 0 || q.dim(1) % k.dim(1) != 0 || q.rows() != step.rows() || k.rows() != q.rows() || v.rows() != q.rows())
     throw ShapeError("attention: q " + q.shape().text() + ", k " + k.shape().text() + ", v " + v.shape().text() + " for " +
                      std::to_string(step.rows()) +
                      " rows; expected [rows, heads, head_dim], one head_dim for q and k, and heads a multiple of kv heads");
+  if (spec.sinks != nullptr && (spec.sinks->size != q.dim(1) || spec.softcap != 0))
+    throw ShapeError("attention: " + spec.sinks->name + " holds " + std::to_string(spec.sinks->size) + " sinks for " +
+                     std::to_string(q.dim(1)) + " heads; expected one for each, and no soft cap");
   for (const StepSequence& s : step.sequences())
     if (s.cache != nullptr && (ctx.training() || q.dtype() == DType::f64))
       throw UsageError("attention: a cache cannot be used while a tape records or in f64");
@@ -137,8 +141,9 @@ class Fused {
   }
   void begin(const Unit& u, T* largest, T* total) const {
     for (int64_t r = 0; r < rows_of(u); ++r) {
-      largest[r] = -std::numeric_limits<T>::infinity();
-      total[r] = 0;
+      largest[r] =
+          spec_.sinks != nullptr ? spec_.sinks->at<T>(u.head + (u.rows == 1 ? r : 0)) : -std::numeric_limits<T>::infinity();
+      total[r] = spec_.sinks != nullptr ? T{1} : T{0};  // a sink has the value 0
       std::fill(z_row(u, r), z_row(u, r) + v_dim_, T{0});
     }
   }
@@ -283,7 +288,7 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
 
 Tensor attention(Context& ctx, std::string_view name, const Tensor& q, const Tensor& k, const Tensor& v, const Step& step,
                  int layer, const AttentionSpec& spec) {
-  check_attention(q, k, v, step, ctx);
+  check_attention(q, k, v, step, spec, ctx);
   const auto scope = ctx.scope(name);
   const Tensor z =
       q.dtype() == DType::f64 ? attend<double>(ctx, q, k, v, step, layer, spec) : attend<float>(ctx, q, k, v, step, layer, spec);

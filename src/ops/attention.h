@@ -7,16 +7,18 @@
 namespace vitrine {
 
 struct AttentionSpec {
-  double scale = 1;            // of q·k
-  double softcap = 0;          // 0: none
-  int64_t window = kNoWindow;  // position i sees j when i - window < j <= i
-  bool causal = true;          // false: every position sees every other (no cache; to show what the mask does)
-  double dropout = 0;          // of the pattern, in training
-  uint32_t dropout_site = 0;   // each sequence of the step draws its own
+  double scale = 1;               // of q·k
+  double softcap = 0;             // 0: none
+  int64_t window = kNoWindow;     // position i sees j when i - window < j <= i
+  bool causal = true;             // false: every position sees every other (no cache; to show what the mask does)
+  const Vector* sinks = nullptr;  // [n_heads] a score that each query's softmax has besides those of its keys; no cap then
+  double dropout = 0;             // of the pattern, in training
+  uint32_t dropout_site = 0;      // each sequence of the step draws its own
 };
 
 /// Attention of each query over the keys it may see:  softmax(cap(q kᵀ · scale) + mask) v,
-/// where cap(s) = softcap · tanh(s / softcap), or s if softcap is 0.
+/// where cap(s) = softcap · tanh(s / softcap), or s if softcap is 0. With sinks a row of the pattern adds up to less than 1: what
+/// its head's sink takes goes nowhere (arXiv:2309.17453 section 3.3, "learnable sink").
 ///
 /// q        [rows, n_heads, head_dim]      sums are f32
 /// k, v     [rows, n_kv_heads, head_dim]   n_heads must be a multiple of n_kv_heads; v's head size may differ
@@ -29,7 +31,7 @@ struct AttentionSpec {
 /// Hook points under `name`: hook_attn_scores [head, query, key] of the listener's sequence, scaled, capped and masked
 /// (-inf); hook_pattern [head, query, key] over all keys, zeros where masked; hook_z. Listening to the first two runs the
 /// stepwise form, which agrees with the fused one to 1e-5 in f32 (tests/ops/attention_test.cpp).
-/// Backward: q, k, v. Keeps z and one log-sum-exp per row and head, never the pattern. Not defined with a cache.
+/// Backward: q, k, v, sinks. Keeps z and one log-sum-exp per row and head, never the pattern. Not defined with a cache.
 /// Errors: ShapeError naming the two sizes that disagree; UsageError for a tape or f64 together with a cache.
 /// Sources: arXiv:1706.03762 section 3.2.1, 2305.13245 (grouped queries), 2408.00118 section 2 (caps, windows),
 ///          2205.14135 (the fused form).

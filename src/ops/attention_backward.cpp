@@ -5,6 +5,7 @@
 #include "kernels/reference/backward.h"
 #include "kernels/table.h"
 #include "ops/attention_squares.h"
+#include "ops/rows.h"
 #include "ops/tape.h"
 
 namespace vitrine {
@@ -29,12 +30,16 @@ void query_backward(const AttentionNode& n, const StepSequence& s, const Tensor&
   const KeyRange range = seen_by(s, n.spec, s.position + i);
   const auto line = [&](const Tensor& x, int64_t j) { return x.row<double>(s.first_row + j) + g * x.dim(2); };
   const auto keys = static_cast<size_t>(range.last - range.first);
-  std::vector<double> pattern(keys), slope(keys), work(keys);
+  std::vector<double> pattern(keys + 1), slope(keys + 1), work(keys + 1);
   for (int64_t j = range.first; j < range.last; ++j) {
     pattern[static_cast<size_t>(j - range.first)] = dot_reference(q, line(n.k, j), static_cast<size_t>(head_dim));
     slope[static_cast<size_t>(j - range.first)] = dot_reference(grad, line(n.v, j), static_cast<size_t>(v_dim));
   }
-  pattern_gradient_reference(pattern.data(), slope.data(), 0, keys, keys, n.spec.scale, n.spec.softcap, work.data());
+  const size_t scores = keys + (n.spec.sinks != nullptr ? 1 : 0);
+  if (n.spec.sinks != nullptr) pattern[keys] = n.spec.sinks->at<double>(h) / n.spec.scale;  // its value is 0
+  pattern_gradient_reference(pattern.data(), slope.data(), 0, scores, scores, n.spec.scale, n.spec.softcap, work.data());
+  if (n.spec.sinks != nullptr && n.spec.sinks->grad.data != nullptr)
+    static_cast<double*>(n.spec.sinks->grad.data)[h] += slope[keys] / n.spec.scale;
   for (int64_t j = range.first; j < range.last; ++j) {
     const double *k = line(n.k, j), p = pattern[static_cast<size_t>(j - range.first)],
                  ds = slope[static_cast<size_t>(j - range.first)];
@@ -51,12 +56,15 @@ void query_backward(const AttentionNode& n, const StepSequence& s, const Tensor&
 class Squares : public AttentionSquares {
  public:
   // For sequences of up to `longest` rows.
-  Squares(const AttentionNode& n, const PackedKernels& p, const Tensor& dz, const Gradients& d, size_t longest, size_t side)
+  // sinks: parts of the sinks' gradient [sequence, head], or null.
+  Squares(const AttentionNode& n, const PackedKernels& p, const Tensor& dz, const Gradients& d, float* sinks, size_t longest,
+          size_t side)
       : AttentionSquares(side),
         n_(n),
         p_(p),
         dz_(dz),
         d_(d),
+        sinks_(sinks),
         head_dim_(size_of(n.q.dim(2))),
         v_dim_(size_of(n.v.dim(2))),
         blocks_((longest + side - 1) / side) {
@@ -69,9 +77,9 @@ class Squares : public AttentionSquares {
     v_transposed_ = layout_.reserve(blocks_ * packed_b_bytes(p, v_dim_, side_));
     square_a_ = layout_.reserve(packed_a_bytes(p, side_, side_));
     width_ = blocks_ * side_;
-    s_ = layout_.reserve(side_ * width_ * sizeof(float));
-    dp_ = layout_.reserve(side_ * width_ * sizeof(float));
-    row_ = layout_.reserve(width_ * sizeof(float));
+    s_ = layout_.reserve((side_ * width_ + 1) * sizeof(float));  // and a sink's
+    dp_ = layout_.reserve((side_ * width_ + 1) * sizeof(float));
+    row_ = layout_.reserve((width_ + 1) * sizeof(float));
   }
 
   void run(const StepSequence& s, int64_t g, std::byte* scratch) const {
@@ -141,9 +149,21 @@ class Squares : public AttentionSquares {
     for (size_t r = 0; r < rows; ++r) {
       const KeyRange range = seen_by(s, n_.spec, s.position + static_cast<int64_t>(i * side_ + r));
       const auto at = [&](int64_t key) { return size_of(std::clamp(key, begin_key, end_key) - begin_key); };
-      kernels().pattern_gradient(score + r * width_, slope + r * width_, at(range.first), at(range.last),
-                                 size_of(end_key - begin_key), static_cast<float>(n_.spec.scale),
-                                 static_cast<float>(n_.spec.softcap), numbers_at(scratch, row_));
+      float *const s_row = score + r * width_, *const dp_row = slope + r * width_;
+      const size_t keys = size_of(end_key - begin_key), end = at(range.last);
+      const auto gradient = [&](size_t sinks) {
+        kernels().pattern_gradient(s_row, dp_row, at(range.first), end + sinks, std::max(keys, end + sinks),
+                                   static_cast<float>(n_.spec.scale), static_cast<float>(n_.spec.softcap),
+                                   numbers_at(scratch, row_));
+      };
+      if (n_.spec.sinks == nullptr) {
+        gradient(0);
+        continue;
+      }
+      const SinkPlace sink(s_row, end, keys, raw_sink(n_.spec, h)), its_slope(dp_row, end, keys, 0);  // its value is 0
+      gradient(1);
+      if (sinks_ != nullptr)
+        sinks_[(&s - n_.sequences) * n_.q.dim(1) + h] += its_slope.value() / static_cast<float>(n_.spec.scale);
     }
     for (size_t j = first; j < last; ++j)
       square(s, g, h, i, j, score + (j - first) * side_, slope + (j - first) * side_, scratch);
@@ -175,6 +195,7 @@ class Squares : public AttentionSquares {
   const PackedKernels& p_;
   const Tensor& dz_;
   const Gradients& d_;
+  float* sinks_;
   size_t head_dim_, v_dim_, blocks_, width_ = 0;
   size_t q_a_, q_b_, z_a_, z_b_, k_transposed_, k_b_, v_transposed_, square_a_, s_, dp_, row_;  // offsets into a thread's scratch
 };
@@ -197,8 +218,15 @@ void attention_backward(Context& ctx, Tape& tape, const AttentionNode& n) {
     return;
   }
   const PackedKernels& p = packed_kernels(ctx);
+  const int64_t heads = n.q.dim(1);
+  float* sinks = nullptr;
+  if (n.spec.sinks != nullptr && n.spec.sinks->grad.data != nullptr) {
+    sinks = ctx.scratch<float>(static_cast<size_t>(n.n_sequences * heads));
+    std::fill_n(sinks, n.n_sequences * heads, 0.0f);
+  }
   each_head(ctx, {n.sequences, static_cast<size_t>(n.n_sequences)}, kv_heads,
-            [&](size_t longest, size_t side) { return Squares(n, p, dz, d, longest, side); });
+            [&](size_t longest, size_t side) { return Squares(n, p, dz, d, sinks, longest, side); });
+  if (sinks != nullptr) add_parts(ctx, sinks, n.n_sequences, heads, heads, static_cast<float*>(n.spec.sinks->grad.data));
   if (n.all) tape.release(n.z);
 }
 

@@ -27,7 +27,7 @@ class Strips : public AttentionSquares {
     k_at_ = layout_.reserve(blocks * packed_b_bytes(p, head_dim_, side_));
     v_at_ = layout_.reserve(blocks * packed_b_bytes(p, side_, v_dim_));
     pattern_at_ = layout_.reserve(packed_a_bytes(p, side_, side_));
-    s_at_ = layout_.reserve(side_ * width_ * sizeof(float));
+    s_at_ = layout_.reserve((side_ * width_ + 1) * sizeof(float));  // and a sink's score
   }
 
   void run(const StepSequence& s, int64_t h, std::byte* scratch) const {
@@ -61,8 +61,18 @@ class Strips : public AttentionSquares {
     for (size_t r = 0; r < rows; ++r) {
       const KeyRange range = seen_by(s, spec_, top + static_cast<int64_t>(r));
       const auto at = [&](int64_t key) { return std::clamp(size_of(key), begin_key, end_key) - begin_key; };
-      kernels().pattern(score + r * width_, at(range.first), at(range.last), end_key - begin_key, static_cast<float>(spec_.scale),
-                        static_cast<float>(spec_.softcap));
+      float* const row = score + r * width_;
+      const size_t n = end_key - begin_key, end = at(range.last);
+      const auto pattern = [&](size_t sinks) {
+        kernels().pattern(row, at(range.first), end + sinks, std::max(n, end + sinks), static_cast<float>(spec_.scale),
+                          static_cast<float>(spec_.softcap));
+      };
+      if (spec_.sinks == nullptr) {
+        pattern(0);
+      } else {
+        const SinkPlace sink(row, end, n, raw_sink(spec_, h));
+        pattern(1);
+      }
     }
     auto* z = const_cast<float*>(lines(z_, s, i, h, v_dim_).data);
     for (size_t j = first; j < last; ++j) {

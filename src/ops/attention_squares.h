@@ -27,6 +27,26 @@ class AttentionSquares {
   Layout layout_;  // of a thread's scratch
 };
 
+/// A number at `last`, the end of the keys that a query sees in a row of n, while it lives: the score of a sink. Then a masked
+/// key's place is 0, as the kernels leave it, and what lies behind the row is as it was.
+class SinkPlace {
+ public:
+  SinkPlace(float* row, size_t last, size_t n, float value) : at_(row + last), after_(last < n ? 0.0f : *at_) { *at_ = value; }
+  ~SinkPlace() { *at_ = after_; }
+  SinkPlace(const SinkPlace&) = delete;
+  SinkPlace& operator=(const SinkPlace&) = delete;
+  float value() const { return *at_; }
+
+ private:
+  float* at_;
+  float after_;
+};
+
+/// The raw score, which the scale is yet to act on, of a head's sink.
+inline float raw_sink(const AttentionSpec& spec, int64_t head) {
+  return static_cast<float>(spec.sinks->at<double>(head) / spec.scale);
+}
+
 /// Calls run(sequence, head, scratch) of make(longest, side), the squares for sequences of up to that many rows, for each
 /// sequence and head. The side goes by a sequence's own length, so that its bits depend on no other.
 template <class Make>

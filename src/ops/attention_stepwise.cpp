@@ -76,6 +76,20 @@ void softmax_row(const T* x, int64_t n, T* y) {
 }
 
 template <class T>
+T log_sum_exp(const T* x, int64_t n) {
+  if constexpr (std::is_same_v<T, float>) {
+    return kernels().log_sum_exp(x, static_cast<size_t>(n));
+  } else {
+    return log_sum_exp_reference(x, static_cast<size_t>(n));
+  }
+}
+// The share of a row's softmax that its head's sink takes.
+template <class T>
+T share_of_sink(const T* scores, int64_t n, T sink) {
+  return 1 / (1 + std::exp(log_sum_exp(scores, n) - sink));
+}
+
+template <class T>
 T* cell(const Tensor& t, int64_t head, int64_t query) {  // row [head, query] of [head, query, key]
   return t.data<T>() + (head * t.dim(1) + query) * t.dim(2);
 }
@@ -113,6 +127,15 @@ void pattern_backward(Context& ctx, Tape& tape, const StepwiseNode& n) {
     each_query(ctx, n.pattern.dim(0), n.s.rows, [&](int64_t h, int64_t i) {
       softmax_backward<T>(cell<T>(n.pattern, h, i), cell<T>(dp, h, i), static_cast<size_t>(n.pattern.dim(2)), cell<T>(ds, h, i));
     });
+    if (n.spec.sinks == nullptr || n.spec.sinks->grad.data == nullptr) return;
+    const int64_t keys = n.pattern.dim(2);
+    for (int64_t h = 0; h < n.pattern.dim(0); ++h)
+      for (int64_t i = 0; i < n.s.rows; ++i) {
+        T along = 0;
+        for (int64_t j = 0; j < keys; ++j) along += cell<T>(n.pattern, h, i)[j] * cell<T>(dp, h, i)[j];
+        static_cast<T*>(n.spec.sinks->grad.data)[h] -=
+            along * share_of_sink(cell<T>(n.scores, h, i), keys, n.spec.sinks->at<T>(h));
+      }
   });
 }
 
@@ -175,8 +198,13 @@ void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Te
   node.scores = hook("hook_attn_scores", node.scores);
 
   node.pattern = ctx.empty(node.scores.shape());
-  each_query(ctx, n_heads, s.rows,
-             [&](int64_t h, int64_t i) { softmax_row(cell<T>(node.scores, h, i), keys, cell<T>(node.pattern, h, i)); });
+  each_query(ctx, n_heads, s.rows, [&](int64_t h, int64_t i) {
+    T* const pattern = cell<T>(node.pattern, h, i);
+    softmax_row(cell<T>(node.scores, h, i), keys, pattern);
+    if (spec.sinks == nullptr) return;
+    const T kept = 1 - share_of_sink(cell<T>(node.scores, h, i), keys, spec.sinks->at<T>(h));
+    for (int64_t j = 0; j < keys; ++j) pattern[j] *= kept;
+  });
   if (Tape* tape = ctx.tape()) tape->record(&pattern_backward, node);
   node.mixed = dropout_of_sequence(ctx, hook("hook_pattern", node.pattern), spec.dropout, spec.dropout_site, s.first_row);
 

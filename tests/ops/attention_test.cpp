@@ -14,15 +14,24 @@ namespace vitrine {
 namespace {
 
 struct Form {
-  std::vector<float> z, dq, dk, dv;
+  std::vector<float> z, dq, dk, dv, dsinks;
 };
 
 std::vector<float> narrow(const Tensor& t) { return {t.data<float>(), t.data<float>() + t.count()}; }
 
 // One pass and its backward over sequences of these lengths; a listener on `sequence` makes that one stepwise.
-Form run(const std::vector<int64_t>& lengths, int64_t heads, int64_t kv_heads, const AttentionSpec& spec, Listener* listener,
-         int sequence, int threads, bool bf16 = false) {
+Form run(const std::vector<int64_t>& lengths, int64_t heads, int64_t kv_heads, AttentionSpec spec, Listener* listener,
+         int sequence, int threads, bool bf16 = false, bool with_sinks = false) {
   constexpr int64_t kDim = 9, kValues = 7;
+  const std::vector<double> sinks = noise(heads, 5);
+  const std::vector<float> sink_values(sinks.begin(), sinks.end());
+  std::vector<float> dsinks(sinks.size());
+  Vector sink_scores;
+  sink_scores.name = "sinks";
+  sink_scores.data = sink_values.data();
+  sink_scores.size = heads;
+  sink_scores.grad = {dsinks.data(), 1};
+  if (with_sinks) spec.sinks = &sink_scores;
   ThreadPool pool(threads);
   Context ctx(pool);
   ctx.numerics.bf16 = bf16;
@@ -51,7 +60,7 @@ Form run(const std::vector<int64_t>& lengths, int64_t heads, int64_t kv_heads, c
   sum.data = reinterpret_cast<const std::byte*>(factors.data());
   const Tensor loss = linear(ctx, z.view({1, z.count()}), sum).view({1});
   tape.backward(ctx, loss);
-  return {narrow(z), narrow(tape.gradient(q)), narrow(tape.gradient(k)), narrow(tape.gradient(v))};
+  return {narrow(z), narrow(tape.gradient(q)), narrow(tape.gradient(k)), narrow(tape.gradient(v)), dsinks};
 }
 
 // In bf16 every value is near the exact one, and what a sequence gets depends neither on the others nor on the threads.
@@ -64,8 +73,10 @@ TEST(Attention, RoundedFormIsNearAndByItself) {
         const AttentionSpec spec{.scale = 0.5, .softcap = cap, .window = window, .causal = causal};
         for (const int64_t n : {2, 31, 64, 129, 301}) {
           SCOPED_TRACE(std::to_string(n) + " window " + std::to_string(window) + " causal " + std::to_string(causal));
-          const Form exact = run({n}, 4, 2, spec, nullptr, 0, 2), rounded = run({n}, 4, 2, spec, nullptr, 0, 2, true),
-                     beside = run({n, 200, 1}, 4, 2, spec, nullptr, 0, 3, true);
+          const bool sinks = cap == 0;
+          const Form exact = run({n}, 4, 2, spec, nullptr, 0, 2, false, sinks),
+                     rounded = run({n}, 4, 2, spec, nullptr, 0, 2, true, sinks),
+                     beside = run({n, 200, 1}, 4, 2, spec, nullptr, 0, 3, true, sinks);
           for (size_t i = 0; i < exact.z.size(); ++i) ASSERT_NEAR(rounded.z[i], exact.z[i], 0.02) << i;
           EXPECT_NE(rounded.z, exact.z);
           const size_t count = exact.z.size();  // noise is drawn number by number: the first sequence has the same
@@ -79,12 +90,13 @@ TEST(Attention, FusedAndStepwiseAgree) {
     const char* name;
     int64_t heads, kv_heads, window;
     double softcap;
-    bool causal;
+    bool causal, sinks = false;
   };
-  for (const Case& c : {Case{"plain", 2, 2, kNoWindow, 0, true}, Case{"grouped", 6, 2, kNoWindow, 0, true},
-                        Case{"one kv head", 4, 1, kNoWindow, 0, true}, Case{"window 1", 2, 1, 1, 0, true},
-                        Case{"window 40", 4, 2, 40, 0, true}, Case{"window 257", 4, 2, 257, 3, true},
-                        Case{"cap", 4, 4, kNoWindow, 2, true}, Case{"no mask", 2, 1, kNoWindow, 0, false}}) {
+  for (const Case& c :
+       {Case{"plain", 2, 2, kNoWindow, 0, true}, Case{"grouped", 6, 2, kNoWindow, 0, true},
+        Case{"one kv head", 4, 1, kNoWindow, 0, true}, Case{"window 1", 2, 1, 1, 0, true}, Case{"window 40", 4, 2, 40, 0, true},
+        Case{"window 257", 4, 2, 257, 3, true}, Case{"cap", 4, 4, kNoWindow, 2, true}, Case{"no mask", 2, 1, kNoWindow, 0, false},
+        Case{"sinks", 4, 2, kNoWindow, 0, true, true}, Case{"window 40, sinks", 4, 2, 40, 0, true, true}}) {
     SCOPED_TRACE(c.name);
     AttentionSpec spec;
     spec.scale = 1 / 3.0;
@@ -92,15 +104,16 @@ TEST(Attention, FusedAndStepwiseAgree) {
     spec.window = c.window;
     spec.causal = c.causal;
     const std::vector<int64_t> lengths = {3, 301, 1};
-    const Form fused = run(lengths, c.heads, c.kv_heads, spec, nullptr, 0, 2);
+    const Form fused = run(lengths, c.heads, c.kv_heads, spec, nullptr, 0, 2, false, c.sinks);
     Recorder seen({{"*"}});
-    const Form steps = run(lengths, c.heads, c.kv_heads, spec, &seen, 1, 2);
+    const Form steps = run(lengths, c.heads, c.kv_heads, spec, &seen, 1, 2, false, c.sinks);
     ASSERT_EQ(seen.values().at("attn.hook_pattern").shape, (std::vector<int64_t>{c.heads, 301, 301}));
     const Tolerance close{.abs = 1e-5, .rel = 1e-5};
     EXPECT_CLOSE(steps.z, fused.z, close);
     EXPECT_CLOSE(steps.dq, fused.dq, close);
     EXPECT_CLOSE(steps.dk, fused.dk, close);
     EXPECT_CLOSE(steps.dv, fused.dv, close);
+    EXPECT_CLOSE(steps.dsinks, fused.dsinks, close);
     const auto rows = [&](const std::vector<float>& all, size_t first, size_t n) {
       const size_t each = all.size() / 305;
       return std::vector<float>(all.begin() + static_cast<std::ptrdiff_t>(first * each),
@@ -108,12 +121,13 @@ TEST(Attention, FusedAndStepwiseAgree) {
     };
     EXPECT_EQ(rows(steps.z, 0, 3), rows(fused.z, 0, 3));
     EXPECT_EQ(rows(steps.z, 304, 1), rows(fused.z, 304, 1));
-    const Form one = run(lengths, c.heads, c.kv_heads, spec, nullptr, 0, 1),
-               four = run(lengths, c.heads, c.kv_heads, spec, nullptr, 0, 4);
+    const Form one = run(lengths, c.heads, c.kv_heads, spec, nullptr, 0, 1, false, c.sinks),
+               four = run(lengths, c.heads, c.kv_heads, spec, nullptr, 0, 4, false, c.sinks);
     EXPECT_EQ(one.z, four.z);
     EXPECT_EQ(one.dq, four.dq);
     EXPECT_EQ(one.dk, four.dk);
     EXPECT_EQ(one.dv, four.dv);
+    EXPECT_EQ(one.dsinks, four.dsinks);
   }
 }
 

@@ -226,13 +226,15 @@ struct AttentionCase {
   const char* name;
   int64_t heads, kv_heads, head_dim, v_dim;
   AttentionSpec spec;
+  bool sinks = false;
 };
 
 std::vector<AttentionCase> attention_cases() {
   std::vector<AttentionCase> cases = {{"plain", 2, 2, 3, 3, {}},       {"grouped", 4, 2, 5, 5, {}},
                                       {"one_kv_head", 3, 1, 4, 4, {}}, {"window", 4, 2, 3, 3, {}},
                                       {"cap", 2, 1, 3, 3, {}},         {"window_cap_values", 6, 3, 4, 5, {}},
-                                      {"no_mask", 2, 2, 3, 3, {}},     {"dropout", 4, 2, 3, 3, {}}};
+                                      {"no_mask", 2, 2, 3, 3, {}},     {"dropout", 4, 2, 3, 3, {}},
+                                      {"sinks", 4, 2, 3, 3, {}, true}, {"window_sinks", 2, 1, 3, 3, {}, true}};
   for (AttentionCase& c : cases) c.spec.scale = 0.6;
   cases[3].spec.window = 3;
   cases[4].spec.softcap = 1.2;
@@ -240,6 +242,7 @@ std::vector<AttentionCase> attention_cases() {
   cases[5].spec.softcap = 0.8;
   cases[6].spec.causal = false;
   cases[7].spec.dropout = 0.3;
+  cases[9].spec.window = 3;
   return cases;
 }
 
@@ -253,9 +256,11 @@ TEST_P(AttentionGradient, FusedAndStepwise) {
   check.input({11, c.kv_heads, c.head_dim});
   check.input({11, c.kv_heads, c.v_dim});
   const Weight& W_O = check.weight(5, c.heads * c.v_dim, false, true);
+  AttentionSpec spec = c.spec;
+  if (c.sinks) spec.sinks = &check.vector(c.heads);
   const auto f = [&](Context& ctx, const Inputs& x) {
     ctx.enter(step);
-    return attention_output(ctx, "attn", attention(ctx, "attn", x[0], x[1], x[2], step, 0, c.spec), W_O);
+    return attention_output(ctx, "attn", attention(ctx, "attn", x[0], x[1], x[2], step, 0, spec), W_O);
   };
   check.expect_match(f);
   const auto fused = check.input_gradients();
