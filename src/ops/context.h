@@ -13,6 +13,7 @@ namespace vitrine {
 class Context;
 class Step;
 class Tape;
+struct RouterBalance;
 struct Weight;
 
 /// Reads, replaces or differentiates named intermediates ("hooks") of one sequence of a step.
@@ -150,6 +151,8 @@ class Context {
     tape_ = tape;
     training_ = tape != nullptr && training;
   }
+  /// Takes part in training with experts: what the load-balancing loss is made of (ops/experts.h); null: there is none.
+  RouterBalance* balance = nullptr;
   /// Whether dropout acts: while a tape records, also in the first pass of a block that is recomputed later.
   bool training() const { return training_; }
 

@@ -1,0 +1,173 @@
+#include "ops/expert_products.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/table.h"
+#include "ops/linear.h"
+#include "ops/low_rank.h"
+#include "ops/rows.h"
+#include "ops/tape.h"
+
+namespace vitrine {
+namespace {
+
+struct ProductNode {
+  Tensor x, for_adapter, y;  // for_adapter: x with what dropout of the adapters leaves of it
+  ExpertRows rows;
+  const Expert* experts;
+  Weight Expert::* matrix;
+};
+
+// While it lives, products are those of many rows if the step has many.
+class ForStep {
+ public:
+  ForStep(Context& ctx, int64_t rows) : ctx_(ctx), exact_(ctx.numerics.exact) {
+    if (rows > static_cast<int64_t>(kFewRows)) ctx.numerics.exact = true;
+  }
+  ~ForStep() { ctx_.numerics.exact = exact_; }
+  ForStep(const ForStep&) = delete;
+  ForStep& operator=(const ForStep&) = delete;
+
+ private:
+  Context& ctx_;
+  bool exact_;
+};
+
+// f(weight, first sorted row, rows) for each expert that has rows.
+template <class F>
+void each_expert(const ExpertRows& rows, const Expert* experts, Weight Expert::* matrix, F&& f) {
+  for (int64_t e = 0; e < rows.experts; ++e)
+    if (const int64_t first = rows.first[e], n = rows.first[e + 1] - first; n > 0) f(experts[e].*matrix, first, n);
+}
+
+// y[r] += bias of each row's expert.
+void add_bias(Context& ctx, const Vector& bias, const Tensor& y) {
+  visit_scalar(y, [&](auto zero) {
+    using T = decltype(zero);
+    const auto scratch = ctx.frame();
+    const T* const b = values_of<T>(ctx, bias);
+    for (int64_t r = 0; r < y.rows(); ++r)
+      for (int64_t i = 0; i < bias.size; ++i) y.row<T>(r)[i] += b[i];
+  });
+}
+
+void product_backward(Context& ctx, Tape& tape, const ProductNode& node) {
+  const Tensor dy = tape.gradient(node.y);
+  if (!dy) return;
+  const Tape::Sum dx = tape.contribute(node.x);
+  each_expert(node.rows, node.experts, node.matrix, [&](const Weight& w, int64_t first, int64_t n) {
+    const Tensor mine = dy.rows_view(first, n);
+    linear_part_backward(ctx, node.x.rows_view(first, n), w, 0, w.out, mine.raw(), w.out,
+                         dx ? dx.to.rows_view(first, n) : Tensor(), !dx.fresh, takes_first(w.grad));
+    bias_backward(ctx, w, 0, w.out, mine.raw(), w.out, n, dy.dtype());
+  });
+  if (!node.for_adapter) return tape.release(node.y);
+  const Tensor dropped = tape.accumulate(node.for_adapter);
+  each_expert(node.rows, node.experts, node.matrix, [&](const Weight& w, int64_t first, int64_t n) {
+    if (w.adapter != nullptr)
+      low_rank_part_backward(ctx, node.for_adapter.rows_view(first, n), *w.adapter, dy.rows_view(first, n).raw(), w.out,
+                             dropped ? dropped.rows_view(first, n) : Tensor());
+  });
+  tape.release(node.y);
+}
+
+// What the adapters read: x, or what their dropout leaves of it; nothing without adapters.
+Tensor read_by_adapters(Context& ctx, const Tensor& x, std::span<const Expert> experts, Weight Expert::* matrix) {
+  for (const Expert& expert : experts)
+    if (const LowRank* adapter = (expert.*matrix).adapter) return dropout(ctx, x, adapter->dropout, adapter->site);
+  return {};
+}
+
+struct Split {
+  Tensor x, even, odd;
+};
+void split_backward(Context&, Tape& tape, const Split& node) {
+  const Tensor parts[] = {tape.gradient(node.even), tape.gradient(node.odd)};
+  if (!parts[0] && !parts[1]) return;
+  const Tensor dx = tape.accumulate(node.x);
+  if (!dx) return;
+  visit_scalar(dx, [&](auto zero) {
+    using T = decltype(zero);
+    for (int p = 0; p < 2; ++p)
+      for (int64_t i = 0; parts[p] && i < parts[p].count(); ++i) dx.data<T>()[2 * i + p] += parts[p].data<T>()[i];
+  });
+  tape.release(node.even);
+  tape.release(node.odd);
+}
+
+struct Clamped {
+  Tensor gate, up, y;
+  double limit, slope;
+};
+void clamped_backward(Context& ctx, Tape& tape, const Clamped& node) {
+  const Tensor dy = tape.gradient(node.y);
+  if (!dy) return;
+  const Tensor dgate = tape.accumulate(node.gate), dup = tape.accumulate(node.up);
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    const T limit = static_cast<T>(node.limit), slope = static_cast<T>(node.slope);
+    parallel_for(ctx, dy.count(), 8, [&](int64_t first, int64_t n) {
+      for (int64_t i = first; i < first + n; ++i) {
+        const T gate = node.gate.data<T>()[i], up = node.up.data<T>()[i], d = dy.data<T>()[i];
+        const T g = std::min(gate, limit), u = std::clamp(up, -limit, limit), s = 1 / (1 + std::exp(-slope * g));
+        if (dgate && gate <= limit) dgate.data<T>()[i] += d * (u + 1) * s * (1 + slope * g * (1 - s));
+        if (dup && up >= -limit && up <= limit) dup.data<T>()[i] += d * g * s;
+      }
+    });
+  });
+  tape.release(node.y);
+}
+
+}  // namespace
+
+Tensor expert_product(Context& ctx, const Tensor& x, const ExpertRows& rows, std::span<const Expert> experts,
+                      Weight Expert::* matrix) {
+  const Tensor for_adapter = read_by_adapters(ctx, x, experts, matrix);
+  const Tensor y = ctx.empty({x.rows(), (experts[0].*matrix).out});
+  {
+    const ForStep numerics(ctx, rows.rows);
+    each_expert(rows, experts.data(), matrix, [&](const Weight& w, int64_t first, int64_t n) {
+      const Tensor mine = y.rows_view(first, n);
+      linear_part(ctx, x.rows_view(first, n), w, 0, w.out, mine.raw(), w.out);
+      if (w.bias) add_bias(ctx, w.bias, mine);
+      if (w.adapter != nullptr) low_rank_part(ctx, for_adapter.rows_view(first, n), *w.adapter, mine.raw(), w.out);
+    });
+  }
+  if (Tape* tape = ctx.tape()) tape->record(&product_backward, ProductNode{x, for_adapter, y, rows, experts.data(), matrix});
+  return y;
+}
+
+std::pair<Tensor, Tensor> split_pairs(Context& ctx, const Tensor& x) {
+  const int64_t n = x.row_size() / 2;
+  const Tensor even = ctx.empty({x.rows(), n}), odd = ctx.empty({x.rows(), n});
+  visit_scalar(x, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(ctx, x.rows() * n, 2, [&](int64_t first, int64_t count) {
+      for (int64_t i = first; i < first + count; ++i) {
+        even.data<T>()[i] = x.data<T>()[2 * i];
+        odd.data<T>()[i] = x.data<T>()[2 * i + 1];
+      }
+    });
+  });
+  if (Tape* tape = ctx.tape()) tape->record(&split_backward, Split{x, even, odd});
+  return {even, odd};
+}
+
+Tensor clamped_gated(Context& ctx, const Tensor& gate, const Tensor& up, double limit, double slope) {
+  const Tensor y = ctx.empty(gate.shape());
+  visit_scalar(y, [&](auto zero) {
+    using T = decltype(zero);
+    const T most = static_cast<T>(limit), factor = static_cast<T>(slope);
+    parallel_for(ctx, y.count(), 8, [&](int64_t first, int64_t n) {
+      for (int64_t i = first; i < first + n; ++i) {
+        const T g = std::min(gate.data<T>()[i], most), u = std::clamp(up.data<T>()[i], -most, most);
+        y.data<T>()[i] = (u + 1) * (g / (1 + std::exp(-factor * g)));
+      }
+    });
+  });
+  if (Tape* tape = ctx.tape()) tape->record(&clamped_backward, Clamped{gate, up, y, limit, slope});
+  return y;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,90 @@
+#include "ops/experts.h"
+
+#include <cmath>
+#include <tuple>
+
+#include "base/error.h"
+#include "ops/expert_products.h"
+#include "ops/expert_rows.h"
+#include "ops/linear.h"
+#include "ops/router.h"
+#include "ops/rows.h"
+
+namespace vitrine {
+namespace {
+
+void check(const Tensor& x, const Weight& router, std::span<const Expert> experts, const ExpertSpec& spec) {
+  const auto n = static_cast<int64_t>(experts.size());
+  if (n != spec.count || router.out != spec.count || spec.per_row < 1 || spec.per_row > spec.count)
+    throw ShapeError("expert_mlp: " + router.name + " chooses " + std::to_string(spec.per_row) + " of " +
+                     std::to_string(router.out) + " experts; found " + std::to_string(n) + " experts, expected " +
+                     std::to_string(spec.count));
+  if (x.shape().rank() != 2) throw ShapeError("expert_mlp: x has shape " + x.shape().text() + "; expected [rows, d_model]");
+}
+
+// In f32 whatever the weights: rounding of operands would send rows to other experts.
+Tensor router_logits(Context& ctx, const Tensor& x, const Weight& router) {
+  const Numerics numerics = ctx.numerics;
+  ctx.numerics.f32 = true;
+  ctx.numerics.bf16 = false;
+  const Tensor logits = linear(ctx, x, router);
+  ctx.numerics = numerics;
+  return logits;
+}
+
+// The numbers of the experts that each row chose, as a listener sees them and may replace them.
+const int32_t* chosen_experts(Context& ctx, const Tensor& logits, const ExpertSpec& spec) {
+  const int64_t n = logits.rows() * spec.per_row;
+  int32_t* const expert = room_for_numbers(ctx, n);
+  choose_experts(ctx, logits, spec.per_row, expert);
+  if (!ctx.listens("hook_expert_indices")) return expert;
+  const Tensor shown = ctx.empty({logits.rows(), spec.per_row});
+  visit_scalar(shown, [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t i = 0; i < n; ++i) shown.data<T>()[i] = static_cast<T>(expert[i]);
+    const Tensor used = ctx.hook("hook_expert_indices", shown);
+    for (int64_t i = 0; i < n; ++i) {
+      const T index = used.data<T>()[i];
+      if (!(index >= 0 && index < static_cast<T>(spec.count)) || index != std::floor(index))
+        throw InputError("hook_expert_indices was replaced by " + std::to_string(index) +
+                         "; expected the number of an expert, 0 to " + std::to_string(spec.count - 1));
+      expert[i] = static_cast<int32_t>(index);
+    }
+  });
+  return expert;
+}
+
+// A value of each chosen expert, as the rows have them; it goes on as the experts have them.
+Tensor hook_choices(Context& ctx, std::string_view name, const Tensor& sorted, const ExpertRows& rows) {
+  if (!ctx.listens(name)) return sorted;
+  return by_experts(ctx, ctx.hook(name, by_rows(ctx, sorted, rows)), rows);
+}
+
+}  // namespace
+
+Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const Weight& router, std::span<const Expert> experts,
+                  const ExpertSpec& spec) {
+  check(x, router, experts, spec);
+  const auto scope = ctx.scope(name);
+  const Tensor logits = ctx.hook("hook_router_logits", router_logits(ctx, x, router));  // [T, E]
+  const int32_t* const expert = chosen_experts(ctx, logits, spec);
+  const Tensor weights = ctx.hook("hook_expert_weights", expert_weights(ctx, logits, expert, spec));  // [T, K]
+
+  const ExpertRows rows = sort_by_expert(ctx, expert, x.rows(), spec.per_row, spec.count);
+  const Tensor sorted = sorted_rows(ctx, x, rows);  // [T K, D]
+  Tensor up = expert_product(ctx, sorted, rows, experts, &Expert::in), gate;
+  if (experts[0].gate) {
+    gate = expert_product(ctx, sorted, rows, experts, &Expert::gate);
+  } else {
+    std::tie(gate, up) = split_pairs(ctx, up);
+  }
+  gate = hook_choices(ctx, "hook_pre", gate, rows);     // [T K, F]
+  up = hook_choices(ctx, "hook_pre_linear", up, rows);  // [T K, F]
+  Tensor post = spec.limit > 0 ? clamped_gated(ctx, gate, up, spec.limit, spec.slope) : gated(ctx, gate, up, spec.activation);
+  post = hook_choices(ctx, "hook_post", post, rows);  // [T K, F]
+  const Tensor out =
+      hook_choices(ctx, "hook_expert_out", expert_product(ctx, post, rows, experts, &Expert::out), rows);  // [T K, D]
+  return weighted_sum(ctx, out, weights, rows);                                                            // [T, D]
+}
+
+}  // namespace vitrine

@@ -1,0 +1,163 @@
+#include "ops/router.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/rows.h"
+#include "ops/tape.h"
+
+namespace vitrine {
+namespace {
+
+struct Routed {
+  Tensor logits, weights;
+  const int32_t* expert;
+  ExpertSpec spec;
+  RouterBalance* balance;
+};
+
+template <class T>
+void softmax_of(const T* x, int64_t n, T* p) {
+  const T largest = *std::max_element(x, x + n);
+  T sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += p[i] = std::exp(x[i] - largest);
+  for (int64_t i = 0; i < n; ++i) p[i] /= sum;
+}
+
+// dx += p (dp - p · dp), the gradient of a softmax.
+template <class T>
+void add_softmax_gradient(const T* p, const T* dp, int64_t n, T* dx) {
+  T inner = 0;
+  for (int64_t i = 0; i < n; ++i) inner += p[i] * dp[i];
+  for (int64_t i = 0; i < n; ++i) dx[i] += p[i] * (dp[i] - inner);
+}
+
+// What a row's largest is searched with: NaN counts as less than every number.
+template <class T>
+bool exceeds(T a, T b) {
+  return a > b || (std::isnan(b) && !std::isnan(a));
+}
+
+// The weights of one row's chosen experts. p: its probabilities [count], work of softmax_over_all.
+template <class T>
+void weights_of(const T* logits, const int32_t* expert, const ExpertSpec& spec, T* p, T* weights) {
+  if (!spec.softmax_over_all) {
+    for (int64_t k = 0; k < spec.per_row; ++k) weights[k] = logits[expert[k]];
+    return softmax_of(weights, spec.per_row, weights);
+  }
+  softmax_of(logits, spec.count, p);
+  T sum = 0;
+  for (int64_t k = 0; k < spec.per_row; ++k) sum += weights[k] = p[expert[k]];
+  for (int64_t k = 0; k < spec.per_row && spec.renormalise; ++k) weights[k] /= sum;
+}
+
+// dlogits += what comes through the weights. work: 2 count numbers.
+template <class T>
+void through_weights(const T* logits, const T* weights, const T* dweights, const int32_t* expert, const ExpertSpec& spec, T* work,
+                     T* dlogits) {
+  T inner = 0;
+  for (int64_t k = 0; k < spec.per_row; ++k) inner += weights[k] * dweights[k];
+  if (!spec.softmax_over_all) {
+    for (int64_t k = 0; k < spec.per_row; ++k) dlogits[expert[k]] += weights[k] * (dweights[k] - inner);
+    return;
+  }
+  T *const p = work, *const dp = work + spec.count;
+  softmax_of(logits, spec.count, p);
+  std::fill_n(dp, spec.count, T{0});
+  T sum = 0;
+  for (int64_t k = 0; k < spec.per_row; ++k) sum += p[expert[k]];
+  for (int64_t k = 0; k < spec.per_row; ++k) dp[expert[k]] += spec.renormalise ? (dweights[k] - inner) / sum : dweights[k];
+  add_softmax_gradient(p, dp, spec.count, dlogits);
+}
+
+// dlogits += the gradient of the load-balancing loss, whose probabilities are those of all experts.
+template <class T>
+void through_balance(const T* logits, const RouterBalance& balance, int64_t count, T* work, T* dlogits) {
+  T *const p = work, *const dp = work + count;
+  softmax_of(logits, count, p);
+  const double rows = static_cast<double>(balance.rows), factor = balance.weight * static_cast<double>(count) / (rows * rows);
+  for (int64_t e = 0; e < count; ++e) dp[e] = static_cast<T>(factor * balance.chosen[static_cast<size_t>(e)]);
+  add_softmax_gradient(p, dp, count, dlogits);
+}
+
+void routed_backward(Context& ctx, Tape& tape, const Routed& node) {
+  const Tensor dweights = tape.gradient(node.weights);
+  const bool balances = node.balance != nullptr && node.balance->rows > 0 && node.balance->weight != 0;
+  if (!dweights && !balances) return;
+  const Tensor dlogits = tape.accumulate(node.logits);
+  if (!dlogits) return;
+  const ExpertSpec& spec = node.spec;
+  visit_scalar(node.logits, [&](auto zero) {
+    using T = decltype(zero);
+    T* const work = ctx.scratch<T>(static_cast<size_t>(2 * spec.count));
+    for (int64_t r = 0; r < node.logits.rows(); ++r) {
+      const T* const logits = node.logits.row<T>(r);
+      if (dweights)
+        through_weights(logits, node.weights.row<T>(r), dweights.row<T>(r), node.expert + r * spec.per_row, spec, work,
+                        dlogits.row<T>(r));
+      if (balances) through_balance(logits, *node.balance, spec.count, work, dlogits.row<T>(r));
+    }
+  });
+  tape.release(node.weights);
+}
+
+// Adds one layer's rows to what the loss is made of.
+void count_choices(Context& ctx, const Tensor& logits, const int32_t* expert, const ExpertSpec& spec, RouterBalance& balance) {
+  const auto scratch = ctx.frame();
+  const auto count = static_cast<size_t>(spec.count);
+  balance.chosen.resize(count);
+  balance.probability.resize(count);
+  balance.rows += logits.rows();
+  for (int64_t i = 0; i < logits.rows() * spec.per_row; ++i) balance.chosen[static_cast<size_t>(expert[i])] += 1;
+  visit_scalar(logits, [&](auto zero) {
+    using T = decltype(zero);
+    T* const p = ctx.scratch<T>(count);
+    for (int64_t r = 0; r < logits.rows(); ++r) {
+      softmax_of(logits.row<T>(r), spec.count, p);
+      for (size_t e = 0; e < count; ++e) balance.probability[e] += static_cast<double>(p[e]);
+    }
+  });
+}
+
+}  // namespace
+
+double RouterBalance::loss() const {
+  double sum = 0;
+  for (size_t e = 0; e < chosen.size(); ++e) sum += chosen[e] * probability[e];
+  const double n = static_cast<double>(rows);
+  return rows == 0 ? 0 : static_cast<double>(chosen.size()) * sum / (n * n);
+}
+
+void choose_experts(Context& ctx, const Tensor& logits, int64_t per_row, int32_t* expert) {
+  visit_scalar(logits, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(ctx, logits.rows(), logits.row_size() * per_row, [&](int64_t first, int64_t n) {
+      for (int64_t r = first; r < first + n; ++r) {
+        const T* const row = logits.row<T>(r);
+        int32_t* const chosen = expert + r * per_row;
+        for (int64_t k = 0; k < per_row; ++k) {
+          int32_t best = -1;
+          for (int32_t e = 0; e < logits.row_size(); ++e)
+            if (std::find(chosen, chosen + k, e) == chosen + k && (best < 0 || exceeds(row[e], row[best]))) best = e;
+          chosen[k] = best;
+        }
+      }
+    });
+  });
+}
+
+Tensor expert_weights(Context& ctx, const Tensor& logits, const int32_t* expert, const ExpertSpec& spec) {
+  const Tensor weights = ctx.empty({logits.rows(), spec.per_row});
+  visit_scalar(logits, [&](auto zero) {
+    using T = decltype(zero);
+    const auto scratch = ctx.frame();
+    T* const p = ctx.scratch<T>(static_cast<size_t>(spec.count));
+    for (int64_t r = 0; r < logits.rows(); ++r)
+      weights_of(logits.row<T>(r), expert + r * spec.per_row, spec, p, weights.row<T>(r));
+  });
+  if (ctx.balance != nullptr && !ctx.balance->complete) count_choices(ctx, logits, expert, spec, *ctx.balance);
+  if (Tape* tape = ctx.tape()) tape->record(&routed_backward, Routed{logits, weights, expert, spec, ctx.balance});
+  return weights;
+}
+
+}  // namespace vitrine
