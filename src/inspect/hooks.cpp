@@ -79,7 +79,16 @@ HookQuery::Slice parse_slice(std::string_view query, std::string_view text) {
   return slice;
 }
 
-bool has_heads(std::string_view name, const std::vector<int64_t>& shape) { return shape.size() >= 3 || heads_first(name); }
+bool has_heads(std::string_view name, const std::vector<int64_t>& shape) {
+  return (shape.size() >= 3 && !split_layer(name).second.starts_with("mlp.")) || heads_first(name);
+}
+
+// Of a layer with experts.
+std::vector<int64_t> expert_shape(const ExpertSpec& experts, std::string_view hook, int64_t rows, int64_t d_model) {
+  if (hook == "mlp.hook_router_logits") return {rows, experts.count};
+  if (hook == "mlp.hook_expert_indices" || hook == "mlp.hook_expert_weights") return {rows, experts.per_row};
+  return {rows, experts.per_row, hook == "mlp.hook_expert_out" ? d_model : experts.d_ff};
+}
 
 // What a user may have meant: the nearest names, each layer's once, with the layer that was asked for if the model has it.
 std::string nearest_names(const Model& model, std::string_view glob) {
@@ -252,7 +261,10 @@ std::vector<int64_t> hook_shape(const Model& model, std::string_view name, int64
     return {rows, heads, hook.ends_with("scale") ? 1 : s.head_dim};
   }
   if (hook == "attn.hook_result") return {rows, s.n_heads, s.d_model};
-  if (hook.starts_with("mlp.hook_")) return {rows, s.d_ff};
+  if (hook.starts_with("mlp.hook_")) {
+    const auto experts = layer < s.n_layers ? model.block_spec(layer).experts : std::nullopt;
+    return experts ? expert_shape(*experts, hook, rows, s.d_model) : std::vector<int64_t>{rows, s.d_ff};
+  }
   if (hook.ends_with("hook_scale")) return {rows, 1};
   if (hook == "hook_logits") return {rows, s.vocab_size};
   return {rows, s.d_model};  // the residual stream, what is added to it, and its norms

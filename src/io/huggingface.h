@@ -19,6 +19,7 @@ struct ModelFiles {
   Json config;                         // null for GGUF
   std::string generation_config_path;  // empty if there is none
   Json generation_config;              // null if there is none
+  bool stacked_experts = false;        // its weights hold a matrix of all experts in one tensor, as transformers 5 may write them
 };
 
 /// The folder of what huggingface_hub keeps: $HF_HOME, else $XDG_CACHE_HOME/huggingface, else ~/.cache/huggingface.

@@ -38,6 +38,7 @@ std::vector<Module> modules_of(const OpenedModel& opened) {
     const TensorLine& line = *tensor.parts.front();
     const int64_t layer = split_layer(line.ours).first;
     if (line.weight == nullptr || layer < 0) continue;
+    if (line.layout.experts > 0 && line.layout.experts_stacked) continue;  // PEFT has no module for one tensor of many matrices
     Module& m = modules.emplace_back();
     m.name = tensor.name;
     for (const std::string_view ending : {".weight", "_weight"})

@@ -325,6 +325,33 @@ DecoderConfig read_decoder(const ModelConfig& config, const char* family, const 
   return c;
 }
 
+ExpertSpec read_experts(const ConfigReader& keys, std::string_view d_ff_key, std::string_view gguf_d_ff_key,
+                        std::optional<int64_t> d_ff_fallback) {
+  constexpr int64_t kMost = 4096;  // they are made before any weight is looked for
+  ExpertSpec experts;
+  experts.count = keys.positive("num_local_experts", {"num_experts", "expert_count"});
+  experts.per_row = keys.positive("num_experts_per_tok", {"experts_per_token", "expert_used_count"});
+  experts.d_ff = keys.positive(d_ff_key, {gguf_d_ff_key}, d_ff_fallback);
+  if (experts.count > kMost)
+    keys.fail("num_local_experts",
+              "is more than the " + std::to_string(kMost) + " experts a layer may have; is the file damaged?");
+  if (experts.per_row > experts.count)
+    keys.fail("num_experts_per_tok", "is more than the " + std::to_string(experts.count) + " experts there are");
+  return experts;
+}
+
+double read_router_loss(const ConfigReader& keys, double absent) {
+  const double coefficient = keys.number("router_aux_loss_coef", {}, absent);
+  if (!(coefficient >= 0)) keys.fail("router_aux_loss_coef", "is below 0; expected the weight of a loss");
+  return keys.flag("output_router_logits", {}, false) ? coefficient : 0;
+}
+
+void write_gguf_experts(Json& keys, const ExpertSpec& experts) {
+  keys["expert_count"] = experts.count;
+  keys["expert_used_count"] = experts.per_row;
+  keys["expert_feed_forward_length"] = experts.d_ff;
+}
+
 double shortest(double x) {
   if (static_cast<double>(static_cast<float>(x)) != x) return x;
   char text[32];

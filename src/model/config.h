@@ -20,6 +20,7 @@ struct ModelConfig {
   bool gguf = false;
   const float* rope_divisors = nullptr;                     // GGUF's rope_freqs.weight, if the file has one
   const float *rope_short = nullptr, *rope_long = nullptr;  // its rope_factors_short.weight and rope_factors_long.weight
+  bool stacked_experts = false;                             // of a Hugging Face directory: a tensor holds a matrix of all experts
 };
 
 /// What the configurations of decoders with RMSNorm and RoPE share.
@@ -97,6 +98,15 @@ double read_dropout(const ConfigReader& keys, std::string_view key, double fallb
 /// The cap of a soft-capped score: a config.json that says null has none, one that says nothing has `absent`.
 /// Errors: FileError for 0 in a config.json.
 double read_softcap(const ModelConfig& config, const char* key, double absent);
+
+/// Experts' number, choices and sizes from num_experts / num_local_experts, num_experts_per_tok and `d_ff_key`, or GGUF's
+/// expert_*. Errors: FileError for more choices than experts, or absurd numbers of them.
+ExpertSpec read_experts(const ConfigReader& keys, std::string_view d_ff_key, std::string_view gguf_d_ff_key,
+                        std::optional<int64_t> d_ff_fallback = {});
+/// The coefficient of the load-balancing loss if output_router_logits says that training has one; else 0.
+double read_router_loss(const ConfigReader& keys, double absent);
+/// GGUF's keys for them.
+void write_gguf_experts(Json& keys, const ExpertSpec& experts);
 
 /// n_heads must be a multiple of n_kv_heads.
 void check_heads(const ConfigReader& keys, int64_t n_heads, int64_t n_kv_heads);

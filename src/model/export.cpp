@@ -26,20 +26,38 @@ void widen(const Weight& w, int64_t stored_row, int64_t first, size_t n, float* 
   kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(stored_row) + row_bytes(w.dtype, static_cast<size_t>(first)), n, to);
 }
 
+void columns_of(const FileTensor& source, int64_t first, int64_t n, float* rows);
+
 // Rows [first, first + n) of the file's matrix, as f32.
 void matrix_rows(const FileTensor& source, int64_t first, int64_t n, float* rows) {
-  const int64_t width = source.shape[1];
+  const int64_t width = source.width();
   if (!source.by_columns) {
     auto part = source.parts.begin();
     for (int64_t i = first; i < first + n; ++i, rows += width) {
-      while (i >= (*part)->first_output(false) + (*part)->out.size) ++part;
+      while (i >= (*part)->first_row(false) + (*part)->out.size) ++part;
       const Weight& w = *(*part)->weight;
-      const int64_t row = i - (*part)->first_output(false);
+      const int64_t row = i - (*part)->first_row(false);
       widen(w, row, 0, static_cast<size_t>(w.in), rows);
       if (w.adapter != nullptr) add_merged(*w.adapter, row, rows);
     }
     return;
   }
+  if (source.shape.size() > 2) {  // an expert after the other, each whole
+    const int64_t inputs = source.shape[1];
+    for (int64_t done = 0; done < n;) {
+      const int64_t row = first + done, here = std::min(n - done, inputs - row % inputs);
+      const auto expert = static_cast<size_t>(row / inputs);
+      columns_of({source.name, {inputs, width}, true, {source.parts[expert]}}, row % inputs, here, rows + done * width);
+      done += here;
+    }
+    return;
+  }
+  columns_of(source, first, n, rows);
+}
+
+// The same of a matrix [in, out], whose parts lie side by side.
+void columns_of(const FileTensor& source, int64_t first, int64_t n, float* rows) {
+  const int64_t width = source.width();
   std::vector<float> output;
   for (const TensorLine* part : source.parts) {
     const Weight* const w = part->weight;
@@ -117,7 +135,7 @@ void write_weights(const Model& model, const std::string& path, DType dtype, con
   double all = 0, done = 0;
   for (const FileTensor& s : tensors) {
     plans.push_back({s.name, dtype, s.shape});
-    all += static_cast<double>(s.shape[0]) * static_cast<double>(s.shape.size() > 1 ? s.shape[1] : 1);
+    all += static_cast<double>(s.rows()) * static_cast<double>(s.width());
   }
   SafetensorsWriter writer(path, std::move(plans), {{"format", "pt"}});
   std::vector<float> rows;
@@ -135,9 +153,9 @@ void write_weights(const Model& model, const std::string& path, DType dtype, con
     }
     constexpr int64_t kNumbers = 1 << 20,
                       kRows = kLargestBlock;  // written at once; whole blocks of what is stored the other way round
-    const int64_t width = s.shape[1], per_piece = std::max<int64_t>(1, kNumbers / width / kRows) * kRows;
-    for (int64_t first = 0; first < s.shape[0]; first += per_piece) {
-      const int64_t n = std::min(per_piece, s.shape[0] - first);
+    const int64_t width = s.width(), per_piece = std::max<int64_t>(1, kNumbers / width / kRows) * kRows;
+    for (int64_t first = 0; first < s.rows(); first += per_piece) {
+      const int64_t n = std::min(per_piece, s.rows() - first);
       rows.resize(static_cast<size_t>(n * width));
       matrix_rows(s, first, n, rows.data());
       rounder.add(rows.data(), rows.size());

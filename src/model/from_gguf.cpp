@@ -1,6 +1,8 @@
 #include "model/from_gguf.h"
 
 #include <cstring>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -20,20 +22,33 @@ std::optional<int64_t> token_of(const OpenedModel& gguf, const char* key) {
 // Points a Hugging Face model's tensors at the values of a GGUF file, or at copies where the two differ.
 class Binder {
  public:
-  Binder(const Model& stored, int64_t head_dim, std::vector<std::unique_ptr<float[]>>& copies)
-      : head_dim_(head_dim), copies_(copies) {
-    for (const TensorLine& line : stored.tensors())
-      (line.weight != nullptr ? matrices_ : vectors_)[{line.huggingface, line.layout.part}] = &line;
+  Binder(const Model& stored, const std::string& path, std::vector<std::unique_ptr<float[]>>& copies)
+      : path_(path), head_dim_(stored.shape().head_dim), copies_(copies) {
+    for (const TensorLine& line : stored.tensors()) (line.weight != nullptr ? matrices_ : vectors_)[place(line)] = &line;
   }
 
   void bind(const TensorLine& line) {
     if (line.weight != nullptr)
-      matrix(*line.weight, *matrices_.at({line.huggingface, line.layout.part}));
+      matrix(*line.weight, stored_of(line, matrices_));
     else
-      vector(*line.vector, *vectors_.at({line.huggingface, line.layout.part}));
+      vector(*line.vector, stored_of(line, vectors_));
   }
 
  private:
+  using Lines = std::map<std::tuple<std::string, int, int>, const TensorLine*>;
+  static std::tuple<std::string, int, int> place(const TensorLine& line) {
+    return {line.huggingface, line.layout.part, line.layout.expert};
+  }
+
+  // Errors: FileError where the two files cut their tensors in another way.
+  const TensorLine& stored_of(const TensorLine& line, const Lines& lines) const {
+    const auto found = lines.find(place(line));
+    if (found != lines.end() && found->second->out.size == line.out.size) return *found->second;
+    throw FileError(path_, "has no tensor that is " + line.huggingface +
+                               " of a Hugging Face directory: the two cut experts in another "
+                               "way. Run the model as it is, or begin with its Hugging Face directory");
+  }
+
   void matrix(Weight& weight, const TensorLine& from) {
     const Weight& stored = *from.weight;
     weight.name = from.huggingface;
@@ -73,7 +88,8 @@ class Binder {
     return copies_.back().get();
   }
 
-  std::map<std::pair<std::string, int>, const TensorLine*> matrices_, vectors_;
+  Lines matrices_, vectors_;
+  std::string path_;
   int64_t head_dim_;
   std::vector<std::unique_ptr<float[]>>& copies_;
 };
@@ -104,7 +120,7 @@ OpenedModel as_huggingface(OpenedModel gguf, Json config) {
   check_same_model(*gguf.model, *model,
                    {files.weights, "its family's config.json can only say",
                     "such a model has no form as a Hugging Face directory. Run it as it is"});
-  Binder binder(*gguf.model, gguf.model->shape().head_dim, gguf.widened);
+  Binder binder(*gguf.model, files.weights, gguf.widened);
   for (const TensorLine& line : model->tensors()) binder.bind(line);
   gguf.model = std::move(model);
   gguf.files = std::move(files);

@@ -32,10 +32,9 @@ class Loader {
     weight.out = line.out.size;
     weight.in = line.in.size;
     weight.by_columns = line.stored_by_columns(gguf_);
-    weight.stride = row_bytes(t.dtype, static_cast<size_t>(t.shape[1]));
-    const int64_t first = line.first_output(gguf_);
-    weight.data = t.data + (weight.by_columns ? row_bytes(t.dtype, static_cast<size_t>(first))
-                                              : static_cast<size_t>(first) * weight.stride);
+    weight.stride = row_bytes(t.dtype, static_cast<size_t>(t.shape.back()));
+    weight.data = t.data + static_cast<size_t>(line.first_row(gguf_)) * weight.stride +
+                  row_bytes(t.dtype, static_cast<size_t>(line.first_column(gguf_)));
   }
 
   void vector(Vector& vector, const TensorLine& line) {
@@ -43,7 +42,7 @@ class Loader {
     vector.name = t.name;
     vector.size = line.out.size;
     vector.dtype = DType::f32;
-    const int64_t first = line.first_output(gguf_);
+    const int64_t first = line.first_row(gguf_);
     if (t.dtype == DType::f32) {
       vector.data = reinterpret_cast<const float*>(t.data) + first;
       return;
@@ -177,11 +176,20 @@ ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoi
   config["attention_bias"] = checkpoint.find("blk.0.attn_q.bias") != nullptr;
   config["mlp_bias"] = checkpoint.find("blk.0.ffn_up.bias") != nullptr;
   config["tie_word_embeddings"] = checkpoint.find("output.weight") == nullptr;
-  ModelConfig result{ConfigReader(config, metadata.path()), true};
+  ModelConfig result{.keys = ConfigReader(config, metadata.path()), .gguf = true};
   result.rope_divisors = rope_tensor(checkpoint, result.keys, "rope_freqs.weight");
   result.rope_short = rope_tensor(checkpoint, result.keys, "rope_factors_short.weight");
   result.rope_long = rope_tensor(checkpoint, result.keys, "rope_factors_long.weight");
   return result;
+}
+
+ModelConfig huggingface_config(const ModelFiles& files) {
+  return {.keys = ConfigReader(files.config, files.config_path), .stacked_experts = files.stacked_experts};
+}
+
+bool holds_stacked_experts(const Checkpoint& checkpoint) {
+  const auto& tensors = checkpoint.tensors();
+  return std::any_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.first.ends_with(".mlp.experts.down_proj"); });
 }
 
 // A model without weights yet.
@@ -224,8 +232,12 @@ OpenedModel open_model(ModelFiles files) {
     opened.checkpoint = std::move(gguf.checkpoint);
     made = make(gguf_config(*opened.gguf, opened.checkpoint));
   } else {
-    made = make({ConfigReader(opened.files.config, opened.files.config_path), false});
+    made = make(huggingface_config(opened.files));
     opened.checkpoint = open_weights(opened.files);
+    if (holds_stacked_experts(opened.checkpoint)) {
+      opened.files.stacked_experts = true;
+      made = make(huggingface_config(opened.files));
+    }
   }
   opened.model = std::move(made.model);
   Loader loader(opened, *made.family, std::move(made.left_out));
@@ -240,26 +252,33 @@ std::unique_ptr<Model> model_from_config(const ModelFiles& files) {
     const Gguf gguf = open_gguf(files.weights);
     return make(gguf_config(gguf.metadata, gguf.checkpoint)).model;
   }
-  return make({ConfigReader(files.config, files.config_path), false}).model;
+  return make(huggingface_config(files)).model;
 }
 
 std::unique_ptr<Model> model_from_gguf_keys(const std::string& architecture, Json keys, const GgufRopeTensors& rope,
                                             const std::string& path) {
   keys["model_type"] = architecture;
   const auto held = [](const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); };
-  ModelConfig config{ConfigReader(keys, path), true, held(rope.frequencies)};
-  config.rope_short = held(rope.short_factors);
-  config.rope_long = held(rope.long_factors);
-  return make(config).model;
+  return make({.keys = ConfigReader(keys, path),
+               .gguf = true,
+               .rope_divisors = held(rope.frequencies),
+               .rope_short = held(rope.short_factors),
+               .rope_long = held(rope.long_factors)})
+      .model;
 }
 
 int64_t parameter_count(const Model& model) { return count_parameters(model).value(); }
 
+int64_t FileTensor::rows() const {
+  int64_t n = 1;
+  for (size_t i = 0; i + 1 < std::max<size_t>(shape.size(), 2); ++i) n *= shape[i];
+  return n;
+}
+
 std::vector<FileTensor> file_tensors(const Model& model, bool gguf) {
   std::vector<FileTensor> list;
   for (const TensorLine& line : model.tensors())
-    if (line.layout.part == 0 || !line.stacked(gguf))
-      list.push_back({line.file_name(gguf), line.file_shape(gguf), line.layout.by_columns, {}});
+    if (line.is_first(gguf)) list.push_back({line.file_name(gguf), line.file_shape(gguf), line.layout.by_columns, {}});
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < list.size(); ++i) places[list[i].name] = i;
   for (const TensorLine& line : model.tensors()) list[places.at(line.file_name(gguf))].parts.push_back(&line);
@@ -274,10 +293,11 @@ Gradients::Gradients(const Model& model, bool gguf, DType dtype) : model_(model)
   }
   for (const TensorLine& line : model.tensors()) {  // each parameter's gradient goes into the buffer of its file tensor
     Buffer& buffer = buffers_.at(line.file_name(gguf));
-    const auto first = static_cast<size_t>(line.first_output(gguf));
+    const auto first = static_cast<size_t>(line.first_row(gguf));
     if (line.weight != nullptr) {
-      const auto row = static_cast<size_t>(buffer.shape[1]);
-      line.weight->grad = {buffer.data.data() + row_bytes(dtype, line.stored_by_columns(gguf) ? first : first * row), row};
+      const auto row = static_cast<size_t>(buffer.shape.back());
+      line.weight->grad = {buffer.data.data() + row_bytes(dtype, first * row + static_cast<size_t>(line.first_column(gguf))),
+                           row};
     } else {
       line.vector->grad = {buffer.data.data() + row_bytes(dtype, first), 1};
     }

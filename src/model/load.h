@@ -56,6 +56,10 @@ struct FileTensor {
   std::vector<int64_t> shape;
   bool by_columns = false;               // the Hugging Face file stores [in, out]
   std::vector<const TensorLine*> parts;  // what it holds, in the order of its outputs
+
+  /// Seen as rows of its last axis; a vector is one column.
+  int64_t rows() const;
+  int64_t width() const { return shape.size() > 1 ? shape.back() : 1; }
 };
 /// In the order of the run. The lines are the model's.
 std::vector<FileTensor> file_tensors(const Model& model, bool gguf);

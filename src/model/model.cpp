@@ -38,9 +38,11 @@ std::vector<std::string> Model::hook_names() const {
     if (spec.norms_after) norm(block + "ln1");
     add({"hook_resid_mid"});
     if (!spec.norms_after) norm(block + "ln2");
+    if (spec.experts) add({"mlp.hook_router_logits", "mlp.hook_expert_indices", "mlp.hook_expert_weights"});
     add({"mlp.hook_pre"});
-    if (tensors.contains(block + "mlp.W_gate")) add({"mlp.hook_pre_linear"});
+    if (spec.experts || tensors.contains(block + "mlp.W_gate")) add({"mlp.hook_pre_linear"});
     add({"mlp.hook_post"});
+    if (spec.experts) add({"mlp.hook_expert_out"});
     norm(block + "ln2_post");
     add({"hook_mlp_out"});
     if (spec.norms_after) norm(block + "ln2");

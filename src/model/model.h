@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "model/tensor_list.h"
 #include "ops/attention.h"
 #include "ops/context.h"
+#include "ops/experts.h"
 #include "ops/head.h"
 #include "ops/kv_cache.h"
 #include "ops/norm.h"
@@ -25,6 +27,7 @@ struct ModelShape {
   int64_t d_model = 0, n_layers = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0, d_ff = 0, vocab_size = 0;
   int64_t context_length = 0;  // 0: any length (sinusoidal positions)
   bool tied = false;           // the embedding is the head
+  double router_loss = 0;      // in training: coefficient of the load-balancing loss; 0: none
   double embedding_scale = 1;  // what a stored embedding is multiplied by: sqrt(d_model), Granite's factor or nothing
 
   /// Every query head has a key and value head of its own, all of one size.
@@ -43,6 +46,7 @@ struct BlockSpec {
   bool rms = true;                           // RMSNorm; false: LayerNorm, which also takes the mean away
   bool norms_after = false;                  // ln1 and ln2 act on the stream itself, after each sub-layer was added to it
   Activation activation = Activation::none;  // of the MLP, or of its gate
+  std::optional<ExpertSpec> experts = {};    // the MLP is a mixture of these
   bool halved_sinusoids = false;             // without rope: sines in the first half of the added vector, cosines in the other
   double residual_scale = 1;                 // what each sub-layer adds is multiplied by it
   double dropout = 0;                        // of what each sub-layer adds, in training
@@ -65,6 +69,8 @@ class Model {
   virtual Tensor embedded(Context& ctx, const Step& step) const = 0;
   virtual Head head() const = 0;
   virtual BlockSpec block_spec(int64_t layer) const = 0;
+  /// Those of a layer whose MLP is a mixture of them.
+  virtual std::span<const Expert> experts(int64_t) const { return {}; }
   /// The configuration in the words of config.json, or of GGUF's metadata without the architecture's prefix. Reading it gives the
   /// same model, as far as the format can say it: GGUF has no key for dropout, for instance.
   virtual Json config(ConfigFormat format) const = 0;

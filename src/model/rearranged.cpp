@@ -6,6 +6,7 @@
 #include <map>
 
 #include "ops/elementwise.h"
+#include "ops/experts.h"
 #include "ops/linear.h"
 #include "ops/mlp.h"
 #include "ops/rope.h"
@@ -57,6 +58,7 @@ Rearranged::Rearranged(const Model& model, Form form) : Model(model.shape()), mo
     w.W_gate = weight(at + "mlp.W_gate");
     w.W_in = weight(at + "mlp.W_in");
     w.W_out = weight(at + "mlp.W_out");
+    w.router = weight(at + "mlp.W_router");
     norm_ = w.spec.norm;
     rms_ = w.spec.rms;
   }
@@ -81,6 +83,14 @@ Tensor Rearranged::head_norm(Context& ctx, std::string_view name, const Tensor& 
   const int64_t head_dim = shape().head_dim;
   if (of.w == nullptr || of.w->size == head_dim) return norm(ctx, name, x, of);
   return split_heads(ctx, norm(ctx, name, merge_heads(ctx, x), of), head_dim);
+}
+
+Tensor Rearranged::feed_forward(Context& ctx, int64_t layer, const Tensor& y) const {
+  const Block& w = blocks_[static_cast<size_t>(layer)];
+  const BlockSpec& s = w.spec;
+  if (s.experts) return expert_mlp(ctx, "mlp", y, *w.router, model_.experts(layer), *s.experts);
+  if (w.W_gate != nullptr) return gated_mlp(ctx, "mlp", y, *w.W_gate, *w.W_in, *w.W_out, s.activation);
+  return mlp(ctx, "mlp", y, *w.W_in, *w.W_out, s.activation);
 }
 
 Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
@@ -111,8 +121,7 @@ Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid
   resid_mid = ctx.hook("hook_resid_mid", resid_mid);
 
   const Tensor y = after ? resid_mid : norm(ctx, "ln2", resid_mid, w.ln2);  // [T, D]
-  Tensor mlp_out = w.W_gate != nullptr ? gated_mlp(ctx, "mlp", y, *w.W_gate, *w.W_in, *w.W_out, s.activation)
-                                       : mlp(ctx, "mlp", y, *w.W_in, *w.W_out, s.activation);
+  Tensor mlp_out = feed_forward(ctx, layer, y);
   mlp_out = norm(ctx, "ln2_post", mlp_out, w.ln2_post);
   if (s.residual_scale != 1) mlp_out = scale(ctx, mlp_out, s.residual_scale);
   if (s.dropout > 0) mlp_out = dropout(ctx, mlp_out, s.dropout, s.mlp_dropout_site);

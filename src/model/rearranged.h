@@ -18,6 +18,7 @@ class Rearranged final : public Model {
   BlockSpec block_spec(int64_t layer) const override;
   Json config(ConfigFormat format) const override { return model_.config(format); }
   Form form() const override { return form_; }
+  std::span<const Expert> experts(int64_t layer) const override { return model_.experts(layer); }
 
  private:
   struct Norm {
@@ -28,9 +29,11 @@ class Rearranged final : public Model {
     Norm ln1, ln1_post, ln2, ln2_post, q_norm, k_norm;
     const Weight *W_Q = nullptr, *W_K = nullptr, *W_V = nullptr, *W_O = nullptr;
     const Weight *W_gate = nullptr, *W_in = nullptr, *W_out = nullptr;
+    const Weight* router = nullptr;
   };
   Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
   Tensor head_norm(Context& ctx, std::string_view name, const Tensor& x, const Norm& of) const;
+  Tensor feed_forward(Context& ctx, int64_t layer, const Tensor& y) const;
   Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Norm& of) const;
 
   std::unique_ptr<Model> owned_;

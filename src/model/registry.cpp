@@ -1,5 +1,7 @@
 #include "model/registry.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "model/load.h"
 
@@ -11,8 +13,10 @@
   FAMILY(gemma3_text)            \
   FAMILY(llama)                  \
   FAMILY(mistral)                \
+  FAMILY(mixtral)                \
   FAMILY(qwen2)                  \
   FAMILY(qwen3)                  \
+  FAMILY(qwen3_moe)              \
   FAMILY(olmo2)                  \
   FAMILY(olmo3)                  \
   FAMILY(smollm3)                \
@@ -70,6 +74,15 @@ bool knows_family(std::string_view name, bool gguf) {
 
 namespace {
 
+bool has_key(const ConfigReader& keys, const Family& family) { return keys.find_count(family.gguf_key).value_or(0) > 0; }
+
+// Whether the file is of a family that shares its architecture's name with this one.
+bool has_key_of_another(const ConfigReader& keys, const Family& family) {
+  return std::any_of(families().begin(), families().end(), [&](const Family& other) {
+    return other.gguf_key != nullptr && std::string_view(other.gguf) == family.gguf && has_key(keys, other);
+  });
+}
+
 // MXFP4 is for the family to read: it is a block type.
 void refuse_packed_weights(const ConfigReader& keys) {
   const auto packed = keys.find_object("quantization_config");
@@ -91,6 +104,7 @@ const Family& find_family(const ConfigReader& keys, bool gguf) {
   const std::vector<std::string> architectures = keys.strings("architectures");
   for (const Family& family : families()) {
     if (gguf ? family.gguf == nullptr || type != family.gguf : type != family.name) continue;
+    if (gguf && (family.gguf_key == nullptr ? has_key_of_another(keys, family) : !has_key(keys, family))) continue;
     if (!gguf && architectures.size() == 1 && family.architecture != nullptr && architectures[0] != family.architecture &&
         !architectures[0].ends_with("Model"))
       keys.fail("architectures", "is not the language model of the family " + type + "; expected " + family.architecture);

@@ -19,6 +19,7 @@ struct DropoutKeys {
 struct Family {
   const char* name;                    // model_type in config.json
   const char* gguf = nullptr;          // general.architecture; null: the family has no GGUF form
+  const char* gguf_key = nullptr;      // of two families of one architecture: above 0 in files of this one, 0 or absent in others
   const char* architecture = nullptr;  // what config.json's "architectures" calls it
   const char* title;                   // as people write it
   const char* paper;

@@ -5,19 +5,26 @@
 namespace vitrine {
 
 std::vector<int64_t> TensorLine::file_shape(bool in_gguf) const {
-  const int64_t outputs = file_outputs(in_gguf);
-  if (in.size == 0) return {outputs};
-  if (stored_by_columns(in_gguf)) return {in.size, outputs};
-  return {outputs, in.size};
+  std::vector<int64_t> shape = {file_outputs(in_gguf)};
+  if (in.size > 0) shape.insert(stored_by_columns(in_gguf) ? shape.begin() : shape.end(), in.size);
+  if (experts_in_one(in_gguf)) shape.insert(shape.begin(), layout.experts);
+  return shape;
+}
+
+int64_t TensorLine::first_row(bool in_gguf) const {
+  const int64_t expert = experts_in_one(in_gguf) ? layout.expert : 0;
+  if (lies_by_columns(in_gguf)) return expert * in.size;
+  return expert * file_outputs(in_gguf) + first_output(in_gguf);
 }
 
 std::string TensorLine::file_formula(bool in_gguf) const {
   std::string outputs(out.formula);
   if (stacked(in_gguf))
     outputs = layout.whole.size > 0 ? std::string(layout.whole.formula) : std::to_string(layout.parts) + " * " + outputs;
-  if (in.size == 0) return "[" + outputs + "]";
+  const std::string first = experts_in_one(in_gguf) ? "[n_experts, " : "[";
+  if (in.size == 0) return first + outputs + "]";
   const std::string inputs(in.formula);
-  return stored_by_columns(in_gguf) ? "[" + inputs + ", " + outputs + "]" : "[" + outputs + ", " + inputs + "]";
+  return first + (stored_by_columns(in_gguf) ? inputs + ", " + outputs : outputs + ", " + inputs) + "]";
 }
 
 void TensorList::layer(int64_t layer, std::string_view huggingface, std::string_view gguf) {

@@ -17,13 +17,15 @@ struct Dim {
 
 /// How the files store a tensor, where that is not [out, in] on its own.
 struct StoredLayout {
-  bool by_columns = false;  // the Hugging Face file stores [in, out]
-  int part = 0, parts = 1;  // this is one of `parts` parts of the outputs of a stacked tensor
-  int64_t before = 0;       // outputs of the parts before it
-  Dim whole = {};           // outputs of all parts; size 0: they are equal
-  bool gguf_apart = false;  // GGUF stores the parts on their own
-  bool gguf_pairs = false;  // GGUF orders a head's rows so that neighbours rotate together (Llama's queries and keys)
-  float gguf_offset = 0;    // what GGUF's values exceed those of the Hugging Face file by (Gemma's norms hold 1 + w)
+  bool by_columns = false;       // the Hugging Face file stores [in, out]
+  int part = 0, parts = 1;       // this is one of `parts` parts of the outputs of a stacked tensor
+  int64_t before = 0;            // outputs of the parts before it
+  Dim whole = {};                // outputs of all parts; size 0: they are equal
+  bool gguf_apart = false;       // GGUF stores the parts on their own
+  int expert = 0, experts = 0;   // above 0: it is expert number `expert`'s. GGUF stacks those of all: [experts, out, in]
+  bool experts_stacked = false;  // so does the Hugging Face file: [experts, outputs of all parts, in]
+  bool gguf_pairs = false;       // GGUF orders a head's rows so that neighbours rotate together (Llama's queries and keys)
+  float gguf_offset = 0;         // what GGUF's values exceed those of the Hugging Face file by (Gemma's norms hold 1 + w)
 };
 
 struct TensorLine {
@@ -42,12 +44,21 @@ struct TensorLine {
   bool stored_by_columns(bool in_gguf) const { return layout.by_columns && !in_gguf; }
   /// Whether the file's tensor holds other parts beside this one.
   bool stacked(bool in_gguf) const { return layout.parts > 1 && !(in_gguf && layout.gguf_apart); }
-  /// Outputs of the tensor in the file.
+  /// Whether it holds this matrix of all experts, one after the other.
+  bool experts_in_one(bool in_gguf) const { return layout.experts > 0 && (in_gguf || layout.experts_stacked); }
+  /// Outputs of the tensor in the file; of each expert, if it holds several.
   int64_t file_outputs(bool in_gguf) const {
     if (!stacked(in_gguf)) return out.size;
     return layout.whole.size > 0 ? layout.whole.size : out.size * layout.parts;
   }
-  /// The first output of this part among them.
+  /// Where this part begins in the file's tensor, seen as rows of its last axis (of vectors: as numbers).
+  int64_t first_row(bool in_gguf) const;
+  int64_t first_column(bool in_gguf) const { return lies_by_columns(in_gguf) ? first_output(in_gguf) : 0; }
+  bool is_first(bool in_gguf) const { return first_row(in_gguf) == 0 && first_column(in_gguf) == 0; }
+
+ private:
+  bool lies_by_columns(bool in_gguf) const { return in.size > 0 && stored_by_columns(in_gguf); }
+  // Of this part, among the outputs of all.
   int64_t first_output(bool in_gguf) const {
     if (!stacked(in_gguf)) return 0;
     return layout.whole.size > 0 ? layout.before : layout.part * out.size;

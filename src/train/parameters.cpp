@@ -83,7 +83,7 @@ ParameterGradients Parameters::bind(Model& model) const {
   size_t matrix = 0;
   for (const TensorLine& line : model.tensors()) {  // copies what is there and points the model at the copies
     const Parameter& p = *places.at(line.huggingface);
-    const auto first = static_cast<size_t>(line.first_output(false));
+    const auto first = static_cast<size_t>(line.first_row(false));
     if (line.vector != nullptr) {
       Vector& vector = *line.vector;
       const size_t begin = p.begin + first;
@@ -97,8 +97,8 @@ ParameterGradients Parameters::bind(Model& model) const {
       continue;
     }
     Weight& weight = *line.weight;
-    const auto row = static_cast<size_t>(p.shape[1]);
-    const size_t begin = p.begin + (p.by_columns ? first : first * row);
+    const auto row = static_cast<size_t>(p.shape.back());
+    const size_t begin = p.begin + first * row + static_cast<size_t>(line.first_column(false));
     if (weight.data != nullptr) copy_matrix(line, weights, begin, row);
     weight.name = p.name;
     weight.data = reinterpret_cast<const std::byte*>(weights + begin);

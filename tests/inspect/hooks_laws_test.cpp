@@ -165,7 +165,15 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
   }
   const bool post = donor.contains("blocks.0.ln1_post.hook_normalized");
   links.push_back({{post ? "ln1_post.hook_normalized" : "attn.hook_out"}, "hook_attn_out"});
-  links.push_back({{post ? "ln2_post.hook_normalized" : "mlp.hook_post"}, "hook_mlp_out"});
+  if (engine.model().block_spec(0).experts) {
+    links.push_back({{"ln2.hook_normalized"}, "mlp.hook_router_logits"});
+    links.push_back({{"mlp.hook_router_logits"}, "mlp.hook_expert_indices"});
+    links.push_back({{"mlp.hook_router_logits"}, "mlp.hook_expert_weights"});
+    links.push_back({{"mlp.hook_expert_indices", "mlp.hook_post"}, "mlp.hook_expert_out"});
+    links.push_back({{"mlp.hook_expert_out", "mlp.hook_expert_weights"}, "hook_mlp_out"});
+  } else {
+    links.push_back({{post ? "ln2_post.hook_normalized" : "mlp.hook_post"}, "hook_mlp_out"});
+  }
 
   size_t followed = 0;
   for (const auto& [from, to] : links)

@@ -489,7 +489,7 @@ TEST(Interventions, IdentityOfANormIsItsInputInEveryForm) {
 }
 
 TEST(Interventions, IdentityOfANormOnHeadsIsTheQueryOrKey) {
-  for (const std::string model : {"qwen3", "gemma3", "olmo2"}) {  // of olmo2: of all heads at once
+  for (const std::string model : {"qwen3", "gemma3", "qwen3_moe", "olmo2"}) {  // of olmo2: of all heads at once
     Engine engine(open_model(Golden::open(model).model()), {2, {}});
     const std::vector<std::string> hooks = {"blocks.1.attn.hook_*", "blocks.1.attn.*_norm.hook_normalized"};
     const auto differ = [&](Listener* edits, const char* which) {

@@ -474,5 +474,18 @@ TEST(Refusals, HeadThatIsNotTheEmbedding) {
   }
 }
 
+TEST(Refusals, ExpertsThatCannotBe) {
+  const auto said = [](const char* model, const char* key, const Json& value) {
+    return Changed(model).set(key, value).message();
+  };
+  EXPECT_CONTAINS(said("qwen3_moe", "num_experts_per_tok", 6), "is more than the 5 experts there are");
+  EXPECT_CONTAINS(said("qwen3_moe", "num_local_experts", 1000000), "is more than the 4096 experts a layer may have");
+  EXPECT_CONTAINS(said("qwen3_moe", "num_local_experts", 0), "num_local_experts");
+  EXPECT_CONTAINS(said("mixtral", "num_local_experts", 5), "expected [5, 32] = [n_experts, d_model]");
+  EXPECT_CONTAINS(said("mixtral", "num_local_experts", 3), "tensor \"model.layers.0.block_sparse_moe.gate.weight\" is [4, 32]");
+  EXPECT_CONTAINS(said("mixtral", "router_aux_loss_coef", -1), "is below 0; expected the weight of a loss");
+  EXPECT_CONTAINS(said("mixtral", "router_jitter_noise", 0.1), "router_jitter_noise");
+}
+
 }  // namespace
 }  // namespace vitrine

@@ -40,9 +40,9 @@ def gemma2(width, layers, heads, kv_heads, head_dim, mlp, scalar):
 
 
 def llama_kin(kind, width, layers, heads, kv_heads, mlp, vocab, context, theta, tied, **more):
-    name = dict(llama="LlamaForCausalLM", mistral="MistralForCausalLM", qwen2="Qwen2ForCausalLM", olmo2="Olmo2ForCausalLM",
-                olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM", granite="GraniteForCausalLM",
-                granitemoehybrid="GraniteMoeHybridForCausalLM", phi3="Phi3ForCausalLM")[kind]
+    name = dict(llama="LlamaForCausalLM", mistral="MistralForCausalLM", mixtral="MixtralForCausalLM", qwen2="Qwen2ForCausalLM",
+                qwen3_moe="Qwen3MoeForCausalLM", olmo2="Olmo2ForCausalLM", olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM",
+                granite="GraniteForCausalLM", granitemoehybrid="GraniteMoeHybridForCausalLM", phi3="Phi3ForCausalLM")[kind]
     return dict(model_type=kind, architectures=[name], hidden_size=width, num_hidden_layers=layers,
                 num_attention_heads=heads, num_key_value_heads=kv_heads, intermediate_size=mlp, vocab_size=vocab,
                 max_position_embeddings=context, rope_theta=theta, tie_word_embeddings=tied, hidden_act="silu", **more)
@@ -53,6 +53,13 @@ PHI4_LONG = [1, 1.118320672, 1.250641126, 1.398617824, 1.564103225, 1.74916897, 
              7.485043894, 8.370679318, 9.36110492, 10.4687158, 11.70738129, 13.09260651, 14.64173252, 16.37415215, 18.31155283,
              20.47818807, 22.90118105, 25.61086418, 28.64115884, 32.03, 32.1, 32.13, 32.23, 32.6, 32.61, 32.64, 32.66, 32.7,
              32.71, 32.93, 32.97, 33.28, 33.49, 33.5, 44.16, 47.77]
+def gpt_oss(layers, experts):
+    return dict(model_type="gpt_oss", architectures=["GptOssForCausalLM"], hidden_size=2880, num_hidden_layers=layers, num_attention_heads=64, num_key_value_heads=8,
+                head_dim=64, intermediate_size=2880, vocab_size=201088, max_position_embeddings=131072, rope_theta=150000, tie_word_embeddings=False, hidden_act="silu",
+                rms_norm_eps=1e-5, attention_bias=True, num_local_experts=experts, num_experts_per_tok=4, experts_per_token=4, sliding_window=128, swiglu_limit=7.0,
+                layer_types=["sliding_attention", "full_attention"] * (layers // 2), initial_context_length=4096, output_router_logits=False, router_aux_loss_coef=0.9,
+                rope_scaling=dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False, original_max_position_embeddings=4096))
+
 
 CONFIGS = {
     # Radford et al. 2019, table 2; Brown et al. 2020 (arXiv:2005.14165), table 2.1.
@@ -96,6 +103,16 @@ CONFIGS = {
     "phi-4-mini": llama_kin("phi3", 3072, 32, 24, 8, 8192, 200064, 131072, 10000.0, True, rms_norm_eps=1e-5,
                             original_max_position_embeddings=4096, sliding_window=262144, partial_rotary_factor=0.75,
                             rope_scaling=dict(type="longrope", short_factor=[1.0] * 48, long_factor=PHI4_LONG)),
+    # arXiv:2401.04088, table 1; arXiv:2505.09388, table 2.
+    "mixtral-8x7b": llama_kin("mixtral", 4096, 32, 32, 8, 14336, 32000, 32768, 1000000.0, False, rms_norm_eps=1e-5,
+                              sliding_window=None, num_local_experts=8, num_experts_per_tok=2, output_router_logits=False,
+                              router_aux_loss_coef=0.02),
+    "qwen3-30b-a3b": llama_kin("qwen3_moe", 2048, 48, 32, 4, 6144, 151936, 40960, 1000000.0, False, rms_norm_eps=1e-6, head_dim=128,
+                               num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, norm_topk_prob=True,
+                               decoder_sparse_step=1, mlp_only_layers=[], use_sliding_window=False, sliding_window=None,
+                               max_window_layers=48, output_router_logits=False, router_aux_loss_coef=0.001),
+    # OpenAI 2025, arXiv:2508.10925, table 1.
+    "gpt-oss-20b": gpt_oss(24, 32), "gpt-oss-120b": gpt_oss(36, 128),
 }
 if sys.argv[1:]:
     CONFIGS = {name: CONFIGS[name] for name in sys.argv[1:]}

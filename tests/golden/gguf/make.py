@@ -39,17 +39,33 @@ def unpermute(w, n_head):
     return w.reshape(n_head, w.shape[0] // n_head // 2, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
 
 
-def arch_of(config):  # gemma3_text is the text part of gemma3; GGUF has one name for both OLMos
-    return {"gemma3_text": "gemma3", "olmo3": "olmo2"}.get(config["model_type"], config["model_type"])
-
-
+# gemma3_text is the text part of gemma3; GGUF has one name for both OLMos, and one for Llama and Mixtral.
+ARCHITECTURES = {"gemma3_text": "gemma3", "olmo3": "olmo2", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
 LLAMAS = ("llama", "smollm3", "granite")  # whose converter is Llama's
 
 
+def arch_of(config):
+    return ARCHITECTURES.get(config["model_type"], config["model_type"])
+
+
+def with_stacked_experts(tensors):
+    """Of a file with a tensor for each expert: one tensor [experts, out, in] instead of `experts.<e>.<matrix>`."""
+    out, stacks = {}, {}
+    for name, w in tensors.items():
+        stem, _, rest = name.partition(".experts.")
+        if rest and rest[0].isdigit():
+            e, _, matrix = rest.partition(".")
+            stacks.setdefault(f"{stem}.experts.{matrix}", {})[int(e)] = w
+        else:
+            out[name] = w
+    out.update({name: torch.stack([parts[e] for e in sorted(parts)]) for name, parts in stacks.items()})
+    return out
+
+
 def heads_of(name, config):
-    if config["model_type"] in LLAMAS and "q_proj" in name:
+    if arch_of(config) in LLAMAS and "q_proj" in name:
         return config["num_attention_heads"]
-    if config["model_type"] in LLAMAS and "k_proj" in name:
+    if arch_of(config) in LLAMAS and "k_proj" in name:
         return config["num_key_value_heads"]
     return 0
 
@@ -78,9 +94,9 @@ def tensors_of(folder, config):
     """Name in the Hugging Face file -> (GGUF name, numbers as the converter stores them)."""
     arch = arch_of(config)
     layers = config.get("num_hidden_layers", config.get("n_layer"))
-    names = gguf.get_tensor_name_map(getattr(gguf.MODEL_ARCH, arch.upper()), layers)
+    names = gguf.get_tensor_name_map(next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == arch), layers)
     out = {}
-    for name, tensor in sorted(load_file(folder / "model.safetensors").items()):
+    for name, tensor in sorted(with_stacked_experts(load_file(folder / "model.safetensors")).items()):
         w = tensor.numpy()
         if arch == "gpt2" and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
             w = w.T
@@ -119,11 +135,11 @@ def add_config(writer, c):
     rope = rope.get("full_attention", rope)
     if arch not in ("gemma", "gemma2"):
         writer.add_rope_freq_base(rope["rope_theta"])
-    head_dim = c.get("head_dim", d // heads)
+    head_dim = c.get("head_dim") or d // heads
     if arch in LLAMAS:
         writer.add_vocab_size(c["vocab_size"])
         writer.add_rope_dimension_count(head_dim)
-    if "head_dim" in c:
+    if c.get("head_dim"):
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     if rope.get("rope_type") == "linear":
@@ -147,6 +163,13 @@ def add_config(writer, c):
         writer.add_attn_logit_softcapping(c["attn_logit_softcapping"])
     if c.get("final_logit_softcapping"):
         writer.add_final_logit_softcapping(c["final_logit_softcapping"])
+    if "num_experts_per_tok" in c:
+        writer.add_expert_count(get("num_local_experts", "num_experts"))
+        writer.add_expert_used_count(c["num_experts_per_tok"])
+        if "moe_intermediate_size" in c:
+            writer.add_expert_feed_forward_length(c["moe_intermediate_size"])
+        if c.get("norm_topk_prob") is False:
+            writer.add_expert_weights_norm(False)
     if c.get("sliding_window"):
         writer.add_sliding_window(c["sliding_window"])
     if "query_pre_attn_scalar" in c:

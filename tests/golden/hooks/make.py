@@ -9,6 +9,8 @@ run in float64 (transformers' RMSNorm and softmax compute in float32 even then).
 transformers' modules and of its attention function; what no module gives is one formula:
     hook_scale = sqrt(mean(x^2) + eps) or sqrt(variance + eps) of the norm's input, hook_normalized_pre = (x - mean) / scale
     hook_result = z of one head through its columns of W_O
+    hook_pre, hook_pre_linear, hook_post, hook_expert_out = what a row's chosen experts make of it, by their matrices; weighed and
+    added, they are asserted to be what the module gives
 The classic decoder is written out with torch.nn.functional, and its logits are asserted to be those of the golden folder, which
 torch.nn.TransformerEncoderLayer made.
 """
@@ -44,17 +46,39 @@ def results(z, W_O):
     return torch.einsum("tnh,dnh->tnd", z, W_O.reshape(W_O.shape[0], z.shape[1], z.shape[2]))
 
 
+def expert_hooks(out, name, experts, x, mlp_out, logits, weights, indices):
+    """The hooks of a layer whose router gave logits [T, E] and the weights and indices [T, K]."""
+    out[name + "hook_router_logits"], out[name + "hook_expert_weights"], out[name + "hook_expert_indices"] = logits, weights, indices.double()
+    with torch.no_grad():
+        if hasattr(experts, "limit"):  # gpt-oss: matrices [in, out] with biases, gate and up by turns
+            def of_row(r, e):
+                both = x[r] @ experts.gate_up_proj[e] + experts.gate_up_proj_bias[e]
+                return both[::2], both[1::2]
+        else:
+            of_row = lambda r, e: F.linear(x[r], experts.gate_up_proj[e]).chunk(2)
+        pairs = [[of_row(r, e) for e in indices[r]] for r in range(len(x))]
+        gate, up = (torch.stack([torch.stack([pair[side] for pair in row]) for row in pairs]) for side in (0, 1))
+        post = experts._apply_gate(torch.stack([gate, up], -1).flatten(-2)) if hasattr(experts, "limit") else experts.act_fn(gate) * up
+        out_of = (lambda y, e: y @ experts.down_proj[e] + experts.down_proj_bias[e]) if hasattr(experts, "limit") else (lambda y, e: F.linear(y, experts.down_proj[e]))
+        result = torch.stack([torch.stack([out_of(post[r, k], e) for k, e in enumerate(indices[r])]) for r in range(len(x))])
+    out[name + "hook_pre"], out[name + "hook_pre_linear"], out[name + "hook_post"], out[name + "hook_expert_out"] = gate, up, post, result
+    assert torch.allclose((weights[..., None] * result).sum(1), mlp_out)
+
+
 def from_transformers(name):
     from transformers import AutoModelForCausalLM
-    model = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float64, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float64, attn_implementation="eager", experts_implementation="eager").eval()
     c, ids, gpt2 = model.config, prompt(name), model.config.model_type == "gpt2"
     base = model.transformer if gpt2 else model.model
     layers = base.h if gpt2 else base.layers
     modeling = importlib.import_module(type(model).__module__)
-    seen, attention, scores = {}, [], []
+    seen, attention, scores, routed = {}, [], [], {}
     for label, module in base.named_modules():
         module.register_forward_hook(lambda m, i, o, label=label: seen.__setitem__(
             label, (i[0].detach() if i else None, (o[0] if isinstance(o, tuple) else o).detach() if not isinstance(o, dict) else None)))
+    for i, layer in enumerate(layers):
+        if hasattr(layer.mlp, "experts"):
+            (layer.mlp.gate if hasattr(layer.mlp, "gate") else layer.mlp.router).register_forward_hook(lambda m, _, o, i=i: routed.__setitem__(i, [x.detach() for x in o]))
     plain_attention, plain_softmax = modeling.eager_attention_forward, F.softmax
     def watched_attention(module, q, k, v, mask, **rest):
         def watched_softmax(x, **how):
@@ -63,6 +87,8 @@ def from_transformers(name):
         F.softmax = watched_softmax
         z, pattern = plain_attention(module, q, k, v, mask, **rest)
         F.softmax = plain_softmax
+        if hasattr(module, "sinks"):  # its softmax goes over the sink, too
+            scores[-1] = (q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).transpose(2, 3) * module.scaling + mask).detach()
         attention.append((q.detach(), k.detach(), v.detach(), z.detach(), pattern.detach()))
         return z, pattern
     modeling.eager_attention_forward = watched_attention
@@ -129,6 +155,10 @@ def from_transformers(name):
             norm("ln1_post", "post_attention_layernorm")
             norm("ln2_post", "post_feedforward_layernorm")
         mlp = ours + "mlp."
+        if i in routed:
+            expert_hooks(out, mlp, layer.mlp.experts, into(theirs + "mlp"), from_(theirs + "mlp"), *routed[i])
+            out[ours + "hook_mlp_out"], out[ours + "hook_resid_post"] = from_(theirs + "mlp"), from_(theirs[:-1])
+            continue
         stacked = next((n for n in ("mlp.gate_up_proj", "shared_mlp.input_linear") if theirs + n in seen), None)
         if stacked:  # the gate and what it gates of one matrix
             out[mlp + "hook_pre"], out[mlp + "hook_pre_linear"] = from_(theirs + stacked).chunk(2, -1)

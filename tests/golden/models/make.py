@@ -14,7 +14,13 @@ smollm3 the last of four layers turns nothing; the embedding is the output, too
 granite factors of embeddings (3), scores (0.4), updates (0.6) and a divisor of the logits (2.5)
 granite4  the same with the MLP's first two matrices stored as one (granitemoehybrid without experts and Mamba layers)
 phi3    stacked matrices, 6 of a head's 8 components turn, divided by LongRoPE's short factors; a window of 12
-Those with norms of queries and keys have weights far from one in them, which golden_lib would leave near it.
+qwen3_moe   two of five experts, whose weights add up to one again, as in published models
+mixtral     two of four experts; a window of 9 on every layer, which ends within the prompts
+gpt_oss     a window of 8 in layers 0 and 2; two of four experts, whose gates and ups reach their limits of 7; sinks of about
+            the size of scores; YaRN from a context of 32 by a factor of 4
+The files of mixtral and qwen3_moe hold a tensor for each expert, as published ones do, and so do train.safetensors and
+train.json; transformers holds them stacked. Between an expert that is chosen and one that is not lies more than 3e-3 in every
+prompt. Those with norms of queries and keys have weights far from one in them, which golden_lib would leave near it.
 """
 import os, pathlib, sys
 
@@ -22,7 +28,8 @@ HERE = pathlib.Path(__file__).parent
 
 
 def specs(tokenizers):
-    from transformers import Gemma3TextConfig, GraniteConfig, GraniteMoeHybridConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen3Config, SmolLM3Config
+    from transformers import (Gemma3TextConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen3Config,
+                              Qwen3MoeConfig, SmolLM3Config)
     small = dict(vocab_size=128, hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
                  pad_token_id=0, bos_token_id=2, eos_token_id=1)
     rope = dict(rope_type="default", rope_theta=100.0)
@@ -36,6 +43,18 @@ def specs(tokenizers):
                                                  rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=1000.0, factor=8.0),
                                                                       sliding_attention=dict(rope_type="default", rope_theta=10.0))),
                          emb_std=0.5, zero_centred_norm=True, post_norm=1.0, seed=20248, tokenizer_dir=str(tokenizers / "spm512"))
+    yield "qwen3_moe", dict(config=Qwen3MoeConfig(vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=12,
+                                                  max_position_embeddings=128, rope_parameters=dict(rope_type="default", rope_theta=100.0), num_experts=5, num_experts_per_tok=2,
+                                                  moe_intermediate_size=32, norm_topk_prob=True, pad_token_id=0, bos_token_id=2, eos_token_id=1),
+                            emb_std=1.0, seed=20249)
+    yield "gpt_oss", dict(config=GptOssConfig(vocab_size=256, hidden_size=32, intermediate_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=12,
+                                              max_position_embeddings=128, num_local_experts=4, num_experts_per_tok=2, sliding_window=8, pad_token_id=0, bos_token_id=2, eos_token_id=1,
+                                              rope_parameters=dict(rope_type="yarn", rope_theta=100.0, factor=4.0, beta_fast=4.0, beta_slow=1.0, truncate=True, original_max_position_embeddings=32)),
+                          emb_std=1.0, seed=20263)
+    yield "mixtral", dict(config=MixtralConfig(vocab_size=512, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8, bos_token_id=2, eos_token_id=1,
+                                               max_position_embeddings=128, rope_parameters=dict(rope_type="default", rope_theta=100.0), num_local_experts=4, num_experts_per_tok=2,
+                                               sliding_window=9),
+                          emb_std=0.7, seed=20250, tokenizer_dir=str(tokenizers / "spm512"))
 
     yield "olmo2", dict(config=Olmo2Config(**small, rms_norm_eps=1e-4, rope_parameters=rope), emb_std=1.0, post_norm=-0.3, seed=20249)
     yield "olmo3", dict(config=Olmo3Config(**{**small, "num_hidden_layers": 4, "max_position_embeddings": 256}, sliding_window=8,
@@ -59,18 +78,78 @@ def with_head_norms(randomize):
         g = torch.Generator().manual_seed(seed + 1000)
         with torch.no_grad():
             for name, p in sorted(model.named_parameters()):
+                if name.endswith("sinks"):
+                    p.copy_(torch.randn(p.shape, generator=g) + 1)
+                if name.endswith("gate_up_proj") and model.config.model_type == "gpt_oss":
+                    p.mul_(4)
                 if name.endswith(("q_norm.weight", "k_norm.weight")):
                     p.copy_(0.5 * torch.randn(p.shape, generator=g) + (0.0 if model.config.model_type.startswith("gemma") else 1.0))
     return randomize_all
+
+
+def with_plain_experts():
+    """Experts one after the other, which runs in float64, too; the default is a grouped product."""
+    from transformers import AutoModelForCausalLM
+    plain = AutoModelForCausalLM.from_pretrained
+    AutoModelForCausalLM.from_pretrained = lambda *args, **how: plain(*args, experts_implementation="eager", **how)
+
+
+def each_expert(name, tensor, mixtral):
+    """The names and values that a file of one tensor for each expert has instead of a stacked one."""
+    stem, _, matrix = name.rpartition(".")
+    if mixtral:
+        name, stem = name.replace(".mlp.", ".block_sparse_moe."), stem.replace(".mlp.", ".block_sparse_moe.")
+    if not stem.endswith("experts") or matrix not in ("gate_up_proj", "down_proj"):
+        return {name: tensor}
+    out, (gate, up, down) = {}, ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+    for e, m in enumerate(tensor):
+        parts = dict(zip((gate, up), m.chunk(2))) if matrix == "gate_up_proj" else {down: m}
+        out.update({f"{stem}.{e}.{part}.weight": w for part, w in parts.items()})
+    return out
+
+
+def unstack(folder, mixtral):
+    """Names the experts' gradients and weights as the model's file does."""
+    import json, torch
+    from safetensors.torch import load_file, save_file
+    trained, stacked = {}, load_file(folder / "train.safetensors")
+    for name, tensor in stacked.items():
+        trained.update(each_expert(name, tensor, mixtral))
+    save_file({k: v.contiguous() for k, v in trained.items()}, folder / "train.safetensors")
+    told = json.loads((folder / "train.json").read_text())
+    noise = "noise_from_1e-7_relative_disturbance"
+    told[noise] = {part: of for name, of in told[noise].items() for part in each_expert(name, stacked["grad/" + name], mixtral)}
+    (folder / "train.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+def assert_clear_choices(folder):
+    """No expert is chosen by rounding."""
+    import json, torch
+    from transformers import AutoModelForCausalLM
+    model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float64).eval()
+    c, least = model.config, 1.0
+    for prompt in json.loads((folder / "golden/prompts.json").read_text()).values():
+        logits = model(torch.tensor(prompt["input_ids"]), attention_mask=torch.tensor(prompt["attention_mask"]), output_router_logits=True).router_logits
+        kept = torch.tensor(prompt["attention_mask"]).reshape(-1) == 1
+        for layer in logits:
+            best = layer.detach()[kept].sort(-1, descending=True).values
+            least = min(least, float((best[:, c.num_experts_per_tok - 1] - best[:, c.num_experts_per_tok]).min()))
+    print(folder.name, "least distance of a chosen expert to the next %.1e" % least)
+    assert least > 3e-3
 
 
 def main():
     sys.path.insert(0, sys.argv[1])
     import golden_lib
     golden_lib.randomize = with_head_norms(golden_lib.randomize)
+    with_plain_experts()
     for name, how in specs(HERE.parent / "tokenizers"):
         if not sys.argv[2:] or name in sys.argv[2:]:
             golden_lib.make(os.path.join(HERE, name), **how)
+            if hasattr(how["config"], "num_experts_per_tok"):
+                if name != "gpt_oss":
+                    unstack(HERE / name / "golden", name == "mixtral")
+                assert_clear_choices(HERE / name)
 
 
 if __name__ == "__main__":

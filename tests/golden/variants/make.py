@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForCausalLM, Gemma2Config, GemmaConfig, GPT2Config, GraniteConfig, GraniteMoeHybridConfig, LlamaConfig, MistralConfig,
-                          Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, SmolLM3Config)
+                          Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, Qwen3MoeConfig, SmolLM3Config)
 
 torch.set_num_threads(1)
 HERE = pathlib.Path(__file__).parent
@@ -82,8 +82,18 @@ def legacy_granite4(config):
     config.pop("time_step_limit")
 
 
+def published_names(config):  # of the number of experts
+    config["num_experts"] = config.pop("num_local_experts")
+
+
+MOE = {**TINY, "head_dim": 8, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 11}
+
+# Models with experts are written as transformers holds them, the experts stacked in one tensor.
 # name: (configuration, what to do to config.json before it is written, prefix of tensor names to leave out, sharded)
 VARIANTS = {
+    "qwen3_moe_stacked": (Qwen3MoeConfig(**MOE, norm_topk_prob=True, use_sliding_window=True, sliding_window=5), None, "", False),
+    "qwen3_moe_dense_layers": (Qwen3MoeConfig(**{**MOE, "num_hidden_layers": 4}, norm_topk_prob=False, decoder_sparse_step=2, mlp_only_layers=[3], attention_bias=True, tie_word_embeddings=True),
+                               published_names, "", False),
     "llama_rope_llama3": (LlamaConfig(**TINY, rope_parameters=LLAMA3), None, "", False),
     "llama_rope_llama3_legacy": (LlamaConfig(**TINY, rope_parameters={**LLAMA3, "rope_theta": 500.0}), legacy_rope, "", False),
     "llama_rope_linear": (LlamaConfig(**TINY, rope_parameters=dict(rope_type="linear", rope_theta=1000.0, factor=2.5)), None, "", False),
@@ -194,13 +204,14 @@ def fresh(name):
 def make_variant(name):
     config, edit, strip, sharded = VARIANTS[name]
     folder, g = fresh(name), generator(name)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    plain = {"experts_implementation": "eager"} if hasattr(config, "num_experts_per_tok") else {}
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", **plain).float().eval()
     randomize(dict(model.named_parameters()), g)
     golden, far = {}, 0.0
     wide = copy.deepcopy(config)
     if hasattr(wide, "reorder_and_upcast_attn"):
         wide.reorder_and_upcast_attn = False  # it upcasts to float32
-    wide = AutoModelForCausalLM.from_config(wide, attn_implementation="eager").double().eval()
+    wide = AutoModelForCausalLM.from_config(wide, attn_implementation="eager", **plain).double().eval()
     wide.load_state_dict(model.state_dict())
     for i, ids in enumerate(prompts(g, config.vocab_size)):
         mine = run(model, ids)
@@ -311,7 +322,7 @@ class RoundedOperands:
 
     def __enter__(self):
         self.linear, self.addmm = F.linear, torch.addmm
-        F.linear = lambda x, w, b=None: self.linear(self.round(x), w.to(torch.bfloat16).to(w.dtype), b)
+        F.linear = lambda x, w, b=None: self.linear(x, w, b) if getattr(w, "is_router", False) else self.linear(self.round(x), w.to(torch.bfloat16).to(w.dtype), b)
         torch.addmm = lambda b, x, w: self.addmm(b, self.round(x), w.to(torch.bfloat16).to(w.dtype))
 
     def __exit__(self, *_):
@@ -325,11 +336,13 @@ def golden_model(name, dtype, wide):
     if config["model_type"] == "classic_decoder":
         w = {k: t.to(dtype).to(wide) for k, t in load_file(folder / "model.safetensors").items()}
         return lambda ids: classic(w, {"position_layout": "pairs", **config}, ids)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
     with torch.no_grad():
         for p in model.parameters():
             p.copy_(p.to(dtype).float())
     model = model.to(wide)
+    for label, p in model.named_parameters():
+        p.is_router = label.endswith("mlp.gate.weight")  # routers multiply in full precision
     return lambda ids: run(model, ids)
 
 
