@@ -17,6 +17,7 @@
   FAMILY(qwen2)                  \
   FAMILY(qwen3)                  \
   FAMILY(qwen3_moe)              \
+  FAMILY(gpt_oss)                \
   FAMILY(olmo2)                  \
   FAMILY(olmo3)                  \
   FAMILY(smollm3)                \

@@ -487,5 +487,15 @@ TEST(Refusals, ExpertsThatCannotBe) {
   EXPECT_CONTAINS(said("mixtral", "router_jitter_noise", 0.1), "router_jitter_noise");
 }
 
+TEST(Refusals, PackedExpertsOfGptOss) {
+  Scratch scratch;
+  const std::string variant = std::string(VITRINE_GOLDEN) + "/variants/gpt_oss_default_rope";
+  Json config = read_json(variant + "/config.json");
+  config["quantization_config"] = {{"quant_method", "mxfp4"}};
+  scratch.write("config.json", config.dump());
+  scratch.write("model.safetensors", bytes_of(variant + "/model.safetensors"));
+  EXPECT_CONTAINS(message_of([&] { open_model(scratch.path()); }), "Use a .gguf file of the model");
+}
+
 }  // namespace
 }  // namespace vitrine

@@ -20,8 +20,8 @@ import copy, json, math, pathlib, shutil, sys
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, Gemma2Config, GemmaConfig, GPT2Config, GraniteConfig, GraniteMoeHybridConfig, LlamaConfig, MistralConfig,
-                          Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, Qwen3MoeConfig, SmolLM3Config)
+from transformers import (AutoModelForCausalLM, Gemma2Config, GemmaConfig, GPT2Config, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, LlamaConfig,
+                          MistralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, Qwen3MoeConfig, SmolLM3Config)
 
 torch.set_num_threads(1)
 HERE = pathlib.Path(__file__).parent
@@ -91,6 +91,8 @@ MOE = {**TINY, "head_dim": 8, "num_experts": 6, "num_experts_per_tok": 3, "moe_i
 # Models with experts are written as transformers holds them, the experts stacked in one tensor.
 # name: (configuration, what to do to config.json before it is written, prefix of tensor names to leave out, sharded)
 VARIANTS = {
+    "gpt_oss_default_rope": (GptOssConfig(**TINY, head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=5, swiglu_limit=0.5, swiglu_alpha=1.3,
+                                          rope_parameters=dict(rope_type="default", rope_theta=100.0)), None, "", False),
     "qwen3_moe_stacked": (Qwen3MoeConfig(**MOE, norm_topk_prob=True, use_sliding_window=True, sliding_window=5), None, "", False),
     "qwen3_moe_dense_layers": (Qwen3MoeConfig(**{**MOE, "num_hidden_layers": 4}, norm_topk_prob=False, decoder_sparse_step=2, mlp_only_layers=[3], attention_bias=True, tie_word_embeddings=True),
                                published_names, "", False),
