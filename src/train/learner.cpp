@@ -70,6 +70,7 @@ void Learner::begin(Context& ctx, const Pass& pass) const {
 void Learner::end_pass(Context& ctx, Tape& tape) {
   ctx.listen(nullptr);
   ctx.record_on(nullptr);
+  ctx.balance = nullptr;
   tape.watch(nullptr);
   tape.clear();
 }
@@ -106,6 +107,7 @@ Tensor Learner::loss_of(const Replica& replica, const Step& step, const Batch& b
   }
   ctx.record_on(&replica.tape, options_.dropout);
   if (watch != nullptr) ctx.listen(watch);
+  ctx.balance = parts.balance;
   const Tensor x = replica.model.residual(ctx, step);
   const Head head = replica.model.head();
   Tensor loss;
@@ -141,10 +143,19 @@ void Learner::run(std::span<Pass> passes, const Replica& replica, double tokens,
     const auto frame = ctx.frame();
     const bool last = &pass == &passes.back();
     replica.tape.watch(comm().size() > 1 && last ? &shards_ : nullptr);  // earlier, gradients are not complete
+    RouterBalance balance;
+    const double coefficient = replica.model.shape().router_loss;
+    if (coefficient > 0) pass.parts.balance = &balance;
     const Tensor loss = loss_of(replica, step, pass.batch, pass.parts, std::exchange(watch, nullptr));
+    pass.parts.balance = nullptr;
     pass.loss = static_cast<double>(*loss.data<float>());
-    if (std::isfinite(pass.loss))  // divided by the tokens of the whole step, not of the pass
-      replica.tape.backward(ctx, scale(ctx, loss, static_cast<double>(scored_in(pass.batch.labels)) / tokens));
+    const double share = static_cast<double>(scored_in(pass.batch.labels)) / tokens;  // of the whole step's tokens
+    if (coefficient > 0) {  // of the pass's rows, as a reference computes it of what goes through it at once
+      pass.loss += coefficient * balance.loss();
+      balance.weight = coefficient * share;
+      balance.complete = true;
+    }
+    if (std::isfinite(pass.loss)) replica.tape.backward(ctx, scale(ctx, loss, share));
     end_pass(ctx, replica.tape);
     if (!std::isfinite(pass.loss)) return;
   }

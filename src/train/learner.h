@@ -111,6 +111,7 @@ class Learner {
   struct LossParts {
     std::optional<double> cross_entropy;
     std::vector<double> divergences;
+    RouterBalance* balance = nullptr;  // filled by the pass through the learner's own model
   };
   // A part of a batch that goes through the model at once.
   struct Pass {

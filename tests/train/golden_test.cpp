@@ -44,6 +44,27 @@ void expect_weights(const Learner& learner, const Checkpoint& expected, const Js
   }
 }
 
+// The load-balancing loss of experts is part of the loss where output_router_logits says so (tests/golden/experts/make.py).
+TEST(ExpertTraining, BalancesTheExpertsAsTransformersDoes) {
+  const Golden gold = Golden::open("mixtral");
+  const Json told = read_json(std::string(VITRINE_GOLDEN) + "/experts/router_loss.json");
+  for (const bool recompute : {false, true}) {
+    ModelFiles files = resolve_model(gold.model());
+    files.config["output_router_logits"] = true;
+    files.config["router_aux_loss_coef"] = told.at("coefficient");
+    LearnerOptions options;
+    options.optimiser = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decay = {"*"}};
+    options.threads = 2;
+    options.recompute = recompute;
+    Learner learner(open_model(std::move(files)), options);
+    const Batch batch = golden_batch(gold.prompt("train"));
+    for (const Json& loss : told.at("losses_before_each_step")) {
+      const double want = loss.get<double>();
+      EXPECT_NEAR(learner.step(std::span(&batch, 1), 1e-3).loss, want, 1e-4 * want);
+    }
+  }
+}
+
 TEST_P(GoldenTraining, TenAdamWSteps) {
   const Golden gold = Golden::open(GetParam());
   const Json train = gold.json("train");
