@@ -62,6 +62,8 @@ ModelFacts facts_of(Engine& engine) {
   facts.head_norms = has("blocks.0.attn.q_norm.hook_normalized");
   const Vector* const q_norm = facts.parameters.vector("blocks.0.attn.q_norm.w");
   facts.joint_head_norms = q_norm != nullptr && q_norm->size != facts.shape.head_dim;
+  for (int64_t layer = 0; layer < facts.shape.n_layers && !facts.experts; ++layer)
+    facts.experts = model.block_spec(layer).experts;
   facts.attention_softcap = first.attention.softcap;
   facts.final_softcap = model.head().softcap;
   facts.logit_scale = model.head().scale;

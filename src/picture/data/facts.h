@@ -36,6 +36,7 @@ struct ModelFacts {
   double norm_offset = 0;                    // added to an RMSNorm's weight: 1 in Gemma's files
   std::optional<RopeSpec> rope, other_rope;  // the first turning layer's; that of other layers, where it is another
   std::vector<int64_t> still_layers;         // in which nothing turns although it does in others
+  std::optional<ExpertSpec> experts;         // of the first layer that has them
   double attention_softcap = 0, final_softcap = 0, logit_scale = 1, residual_scale = 1;
   int64_t parameter_count = 0;
   std::vector<std::string> dtypes;  // of the matrices

@@ -379,6 +379,30 @@ class Walk {
         {"rope-rotation", "rope-wavelengths", "query-length"});
   }
 
+  // A layer whose MLP is a mixture of experts: what they have in common with one MLP, `text`, comes first.
+  void experts(std::vector<std::string> text, const std::string& f) {
+    const ExpertSpec& e = *facts_.experts;
+    text.front() = fmt::format(
+        "The second part of a layer looks at each token alone. It has {} MLPs, the experts, and each token goes through {} of "
+        "them. "
+        "A router gives every expert a score; the experts with the best scores run, and their results are added with weights "
+        "that a "
+        "softmax of the scores gives. In an expert two matrices make {} numbers each; one of them goes through {} and gates the "
+        "other.",
+        e.count, e.per_row, e.d_ff, f);
+    const std::vector<StepShape> shapes = {
+        {"scores", "blocks.*.mlp.hook_router_logits", {n(), e.count}, {"token", "expert"}},
+        {"choice", "blocks.*.mlp.hook_expert_indices", {n(), e.per_row}, {"token", "choice"}},
+        {"weights", "blocks.*.mlp.hook_expert_weights", {n(), e.per_row}, {"token", "choice"}},
+        {"z", "blocks.*.mlp.hook_post", {n(), e.per_row, e.d_ff}, {"token", "choice", "unit"}},
+        {"results", "blocks.*.mlp.hook_expert_out", {n(), e.per_row, s().d_model}, {"token", "choice", "component"}},
+        {"update", "blocks.*.hook_mlp_out", {n(), s().d_model}, {"token", "component"}}};
+    add("mlp", "The experts", std::move(text),
+        {"scores = y W_routerᵀ", "expertₑ(y) = (" + f + "(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ",
+         "update = Σ weightₑ · expertₑ(y), over the chosen e"},
+        {"mlp"}, shapes, {"activation-curves", "mlp-surfaces"});
+  }
+
   void mlp() {
     const std::string f = activation_name(facts_.activation) == "silu"   ? "silu"
                           : activation_name(facts_.activation) == "relu" ? "relu"
@@ -401,6 +425,7 @@ class Walk {
         fmt::format("The surfaces build this up for two inputs and three hidden units. This model's form is {}. ReLU's corners "
                     "come out as folds; GELU and SiLU round them off.",
                     facts_.mlp_title()));
+    if (facts_.experts) return experts(std::move(text), f);
     std::vector<StepShape> shapes = {
         {facts_.gated ? "gate" : "hidden", "blocks.*.mlp.hook_pre", {n(), s().d_ff}, {"token", "unit"}}};
     if (facts_.gated) shapes.push_back({"up", "blocks.*.mlp.hook_pre_linear", {n(), s().d_ff}, {"token", "unit"}});
