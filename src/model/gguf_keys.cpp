@@ -44,6 +44,22 @@ std::string size_label(int64_t parameters) {
   return std::string(text, end) + suffix;
 }
 
+// With experts "8x7B": their number, and how many parameters one of them has together with all that is no expert's matrix.
+std::string size_label(const Model& model, int64_t more) {
+  int64_t alone = more, of_experts = 0, tensors = 0, experts = 0;
+  for (const FileTensor& tensor : file_tensors(model, true)) {
+    const int64_t parameters = tensor.rows() * tensor.width();
+    if (tensor.shape.size() < 3) {
+      alone += parameters;
+      continue;
+    }
+    of_experts += parameters / tensor.shape.front();
+    experts += tensor.shape.front();
+    ++tensors;
+  }
+  return (tensors > 0 ? std::to_string(experts / tensors) + "x" : std::string()) + size_label(alone + of_experts);
+}
+
 std::string name_of_model(const ModelFiles& files) {
   std::filesystem::path path = std::filesystem::path(files.name).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
@@ -144,6 +160,12 @@ GgufKeys gguf_model_keys(const OpenedModel& opened, uint32_t file_type) {
     throw FileError(opened.files.config_path,
                     "moves or leaves out norms or residual connections (vitrine_norms, vitrine_residual), which GGUF has no "
                     "words for; name a directory as OUT instead of a .gguf file");
+  for (const TensorLine& line : model.tensors())
+    if (line.gguf.empty())
+      throw FileError(opened.files.config_path, "is of the family " + std::string(family.name) + ", whose tensor " +
+                                                    line.huggingface +
+                                                    " GGUF holds in another form, which is not written; name a directory as "
+                                                    "OUT, or begin with a .gguf file of the model");
   const Json config = model.config(ConfigFormat::gguf);
   const GgufRopeTensors rope = gguf_rope_tensors(model);
   check_keys(opened, family.gguf, config, rope);
@@ -151,9 +173,8 @@ GgufKeys gguf_model_keys(const OpenedModel& opened, uint32_t file_type) {
   GgufKeys keys = {{"general.architecture", std::string(family.gguf)}, {"general.type", std::string("model")}};
   add_sampling(opened.files.generation_config, keys);
   if (const std::string name = name_of_model(opened.files); !name.empty()) keys.emplace_back("general.name", name);
-  keys.emplace_back(
-      "general.size_label",
-      size_label(parameter_count(model) + static_cast<int64_t>(rope.frequencies.size() + 2 * rope.long_factors.size())));
+  keys.emplace_back("general.size_label",
+                    size_label(model, static_cast<int64_t>(rope.frequencies.size() + 2 * rope.long_factors.size())));
   for (const auto& [key, value] : config.items())
     if (std::optional<GgufValue> held = value_of(value))
       keys.emplace_back(std::string(family.gguf) + "." + key, *std::move(held));

@@ -192,7 +192,7 @@ Json Qwen3Moe::config(ConfigFormat format) const {
     if (c.dense[static_cast<size_t>(layer)]) dense.push_back(layer);
   if (format == ConfigFormat::gguf) {
     write_gguf_experts(keys, c.experts);
-    keys["expert_weights_norm"] = c.experts.renormalise;
+    if (!c.experts.renormalise) keys["expert_weights_norm"] = false;
     return keys;
   }
   keys["hidden_act"] = activation_key(c.activation);

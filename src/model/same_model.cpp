@@ -20,6 +20,16 @@ class Comparison {
     throw FileError(words_.path,
                     "gives " + what + " as " + a.dump() + ", and " + words_.says + " " + b.dump() + "; " + words_.advice);
   }
+  void experts(const std::string& in, const ExpertSpec& a, const ExpertSpec& b) const {
+    number("the number of experts" + in, static_cast<double>(a.count), static_cast<double>(b.count));
+    number("the experts of a row" + in, static_cast<double>(a.per_row), static_cast<double>(b.per_row));
+    number("whether experts are weighed by a softmax over all" + in, a.softmax_over_all ? 1 : 0, b.softmax_over_all ? 1 : 0);
+    number("whether the weights of experts are divided by their sum" + in, a.renormalise ? 1 : 0, b.renormalise ? 1 : 0);
+    number("the largest gate of an expert" + in, a.limit, b.limit);
+    number("the slope of an expert's gate" + in, a.slope, b.slope);
+    if (a.activation != b.activation)
+      differs("the activation of experts" + in, activation_key(a.activation), activation_key(b.activation));
+  }
   void frequencies(const RopeSpec& a, const RopeSpec& b) const {
     for (const int64_t prompt : {int64_t{0}, std::numeric_limits<int64_t>::max()}) {  // of LongRoPE: short and long
       const std::vector<float> turns = rope_frequencies(a, prompt), says = rope_frequencies(b, prompt);
@@ -59,6 +69,7 @@ void check_same_model(const Model& stored, const Model& converted, const Convers
     same.number("whether RoPE turns anything" + in, x.rope ? 1 : 0, y.rope ? 1 : 0);
     if (x.activation != y.activation)
       same.differs("the activation" + in, activation_key(x.activation), activation_key(y.activation));
+    same.experts(in, x.experts.value_or(ExpertSpec()), y.experts.value_or(ExpertSpec()));
     if (!x.rope) continue;
     same.number("RoPE's factor of cosines and sines" + in, x.rope->attention_factor, y.rope->attention_factor);
     same.number("the turning components of a head" + in, static_cast<double>(x.rope->rotary_dim),

@@ -87,39 +87,44 @@ TensorPlan plan_of(const Source& source, const GgufEncoding& encoding) {
 class Matrix {
  public:
   /// reorder: the model's values are those of a Hugging Face file.
-  Matrix(const FileTensor& tensor, int64_t head_dim, bool reorder)
-      : tensor_(tensor), each_(tensor.parts.front()->out.size), width_(width_of(tensor.shape)) {
-    if (reorder && tensor.parts.front()->layout.gguf_pairs) order_ = rows_of_pairs(each_, head_dim);
+  Matrix(const FileTensor& tensor, int64_t head_dim, bool reorder) : tensor_(tensor), width_(width_of(tensor.shape)) {
+    const TensorLine& first = *tensor.parts.front();
+    if (reorder && first.layout.gguf_pairs) order_ = rows_of_pairs(first.out.size, head_dim);
   }
 
   /// Rows [first, first + n) as f32, with what the adapter adds.
   void read(int64_t first, int64_t n, float* to) const {
-    for (int64_t row = first; row < first + n;) {
-      const Weight& w = weight_of(row);
-      const int64_t in_part = row % each_, many = std::min(each_ - in_part, first + n - row);
-      float* const rows = to + (row - first) * width_;
+    each_part(first, n, [&](const Weight& w, int64_t in_part, int64_t many) {
       if (w.by_columns) {
-        read_columns(w, in_part, many, rows);
+        read_columns(w, in_part, many, to);
       } else {
         for (int64_t i = 0; i < many; ++i)
           kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(place(in_part + i)), static_cast<size_t>(width_),
-                                                        rows + i * width_);
+                                                        to + i * width_);
       }
       if (w.adapter != nullptr)
-        for (int64_t i = 0; i < many; ++i) add_merged(*w.adapter, place(in_part + i), rows + i * width_);
-      row += many;
-    }
+        for (int64_t i = 0; i < many; ++i) add_merged(*w.adapter, place(in_part + i), to + i * width_);
+      to += many * width_;
+    });
   }
 
   /// The same rows as they are stored.
   void copy(int64_t first, int64_t n, std::byte* to) const {
-    const size_t bytes = row_bytes(weight_of(0).dtype, static_cast<size_t>(width_));
-    for (int64_t row = first; row < first + n; ++row, to += bytes)
-      std::memcpy(to, weight_of(row).stored_row(place(row % each_)), bytes);
+    each_part(first, n, [&](const Weight& w, int64_t in_part, int64_t many) {
+      const size_t bytes = row_bytes(w.dtype, static_cast<size_t>(width_));
+      for (int64_t i = 0; i < many; ++i, to += bytes) std::memcpy(to, w.stored_row(place(in_part + i)), bytes);
+    });
   }
 
  private:
-  const Weight& weight_of(int64_t row) const { return *tensor_.parts[static_cast<size_t>(row / each_)]->weight; }
+  // f(weight, its first row, rows) for each part that has some of these rows.
+  template <class F>
+  void each_part(int64_t first, int64_t n, F&& f) const {
+    for (const TensorLine* part : tensor_.parts) {
+      const int64_t at = part->first_row(true), begin = std::max(first, at), end = std::min(first + n, at + part->out.size);
+      if (begin < end) f(*part->weight, begin - at, end - begin);
+    }
+  }
   int64_t place(int64_t row) const { return order_.empty() ? row : order_[static_cast<size_t>(row)]; }
 
   // Of a matrix that lies [in, out]: a strip of its columns, turned.
@@ -133,7 +138,7 @@ class Matrix {
   }
 
   const FileTensor& tensor_;
-  int64_t each_, width_;
+  int64_t width_;
   std::vector<int64_t> order_;  // row of GGUF: row that it is in the model
 };
 
@@ -198,7 +203,6 @@ class Output {
     const int64_t chunk_rows = std::clamp<int64_t>(kChunk / width, 1, rows);
     const int64_t piece_rows = std::max<int64_t>(1, kPiece / width / chunk_rows) * chunk_rows;
     const bool copies = stored_type(tensor) == plan.dtype;
-    const float* const importance = encoding_.importance ? encoding_.importance(plan.name) : nullptr;
     const size_t row = row_bytes(plan.dtype, static_cast<size_t>(width));
     for (int64_t first = 0; first < rows; first += piece_rows) {
       const int64_t n = std::min(piece_rows, rows - first);
@@ -214,7 +218,7 @@ class Output {
         int64_t wrong = first_not_finite(values, count);
         if (wrong < 0 && copies) matrix.copy(first + begin, many, bytes);
         if (wrong < 0 && !copies) {
-          encoding_.encode(plan.dtype, values, count, static_cast<size_t>(width), importance, bytes);
+          encode(plan, first + begin, many, values, bytes);
           wrong = first_overflow(plan.dtype, bytes, many, width);
         }
         if (wrong < 0) return;
@@ -225,6 +229,20 @@ class Output {
       if (bad != INT64_MAX) refuse_number(plan, first * width + bad, values_[static_cast<size_t>(bad)]);
       writer_.write(index, bytes_, static_cast<size_t>(first) * row);
       advance(static_cast<double>(n * width));
+    }
+  }
+
+  // Rows [first, first + n) of a tensor, whose matrices have importances of their own.
+  void encode(const TensorPlan& plan, int64_t first, int64_t n, const float* values, std::byte* bytes) const {
+    const int64_t width = width_of(plan.shape), each = plan.shape[plan.shape.size() - 2];
+    for (int64_t row = first; row < first + n;) {
+      const int64_t matrix = row / each, many = std::min((matrix + 1) * each, first + n) - row;
+      const auto count = static_cast<size_t>(many * width);
+      encoding_.encode(plan.dtype, values, count, static_cast<size_t>(width),
+                       encoding_.importance ? encoding_.importance(plan.name, matrix) : nullptr, bytes);
+      values += count;
+      bytes += row_bytes(plan.dtype, count);
+      row += many;
     }
   }
 

@@ -28,8 +28,9 @@ struct GgufEncoding {
   /// Writes n values (whole rows, one after the other) in a type; `importance` has a weight for each value of one row, or is
   /// null. Called by several threads at once; must not throw.
   std::function<void(DType type, const float* rows, size_t n, size_t row, const float* importance, std::byte* out)> encode;
-  /// The importance of a matrix's columns, as long as its rows, or null. May be empty.
-  std::function<const float*(const std::string& name)> importance = {};
+  /// The importance of a matrix's columns, as long as its rows, or null; `matrix` is its number where a tensor holds one for each
+  /// expert, else 0. May be empty. Called by several threads at once.
+  std::function<const float*(const std::string& name, int64_t matrix)> importance = {};
 };
 
 /// A type that whole files are written in, under the name of `--dtype`.

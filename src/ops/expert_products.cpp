@@ -125,6 +125,9 @@ Tensor expert_product(Context& ctx, const Tensor& x, const ExpertRows& rows, std
                       Weight Expert::* matrix) {
   const Tensor for_adapter = read_by_adapters(ctx, x, experts, matrix);
   const Tensor y = ctx.empty({x.rows(), (experts[0].*matrix).out});
+  if (Listener* listener = ctx.listener())
+    each_expert(rows, experts.data(), matrix,
+                [&](const Weight& w, int64_t first, int64_t n) { listener->see_input(w, x.rows_view(first, n)); });
   {
     const ForStep numerics(ctx, rows.rows);
     each_expert(rows, experts.data(), matrix, [&](const Weight& w, int64_t first, int64_t n) {

@@ -1,5 +1,6 @@
 #include "quantize/importance.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <unordered_map>
@@ -100,36 +101,45 @@ class SquaresOfInputs final : public Listener {
  public:
   explicit SquaresOfInputs(const Model& model) {
     for (const TensorLine& line : model.tensors())
-      if (line.weight != nullptr && line.layout.part == 0) names_[line.weight] = line.gguf;
+      if (line.weight != nullptr && (line.layout.part == 0 || !line.stacked(true)))
+        places_[line.weight] = {line.gguf, line.layout.expert, std::max(line.layout.experts, 1)};
   }
   bool wants(std::string_view) const override { return false; }
   Tensor see(Context&, std::string_view, const Tensor&) override { return {}; }
 
   void see_input(const Weight& w, const Tensor& x) override {
-    const auto name = names_.find(&w);
-    if (name == names_.end()) return;
-    Sums& sums = sums_[name->second];
+    const auto found = places_.find(&w);
+    if (found == places_.end()) return;
+    const Place& place = found->second;
+    Sums& sums = sums_[place.name];
     const int64_t width = w.in, rows = x.count() / width;
-    sums.squares.resize(static_cast<size_t>(width));
+    sums.squares.resize(static_cast<size_t>(width * place.matrices));
+    sums.rows.resize(static_cast<size_t>(place.matrices));
+    double* const squares = sums.squares.data() + width * place.matrix;
     const float* from = x.data<float>();
     for (int64_t r = 0; r < rows; ++r, from += width)
-      for (int64_t i = 0; i < width; ++i) sums.squares[static_cast<size_t>(i)] += static_cast<double>(from[i] * from[i]);
-    sums.rows += rows;
+      for (int64_t i = 0; i < width; ++i) squares[i] += static_cast<double>(from[i] * from[i]);
+    sums.rows[static_cast<size_t>(place.matrix)] += rows;
   }
 
   std::map<std::string, ImportanceMatrix::Entry> entries() const {
     std::map<std::string, ImportanceMatrix::Entry> entries;
     for (const auto& [name, sums] : sums_)
-      entries[name] = {std::vector<float>(sums.squares.begin(), sums.squares.end()), {static_cast<float>(sums.rows)}};
+      entries[name] = {std::vector<float>(sums.squares.begin(), sums.squares.end()),
+                       std::vector<float>(sums.rows.begin(), sums.rows.end())};
     return entries;
   }
 
  private:
-  struct Sums {
-    std::vector<double> squares;
-    int64_t rows = 0;
+  struct Place {
+    std::string name;  // in GGUF
+    int matrix = 0, matrices = 1;  // of those under the name: experts
   };
-  std::unordered_map<const Weight*, std::string> names_;
+  struct Sums {
+    std::vector<double> squares;  // [matrices, in]
+    std::vector<int64_t> rows;    // [matrices]
+  };
+  std::unordered_map<const Weight*, Place> places_;
   std::map<std::string, Sums> sums_;
 };
 

@@ -292,7 +292,7 @@ TEST(ToGgufEncoding, MayChooseATypeForEachMatrix) {
     return tensor.name.ends_with("ffn_down.weight") ? DType::q8_0 : DType::f16;
   };
   std::vector<float> importance(96, 2.0f);
-  encoding.importance = [&](const std::string& name) { return name == "blk.0.ffn_down.weight" ? importance.data() : nullptr; };
+  encoding.importance = [&](const std::string& name, int64_t) { return name == "blk.0.ffn_down.weight" ? importance.data() : nullptr; };
   std::atomic<int> weighed{0};
   const auto plain = encoding.encode;
   encoding.encode = [&](DType type, const float* rows, size_t n, size_t row, const float* weights, std::byte* out) {
