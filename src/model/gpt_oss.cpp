@@ -152,8 +152,9 @@ void GptOss::add_experts(TensorList& list, std::vector<Expert>& experts, bool gg
         vector{.expert = e, .experts = n, .experts_stacked = true};
     const auto add = [&](Weight& weight, const char* name, const std::string& theirs, const std::string& in_gguf, Dim out,
                          Dim in) {
-      list.add(weight, ours + "W_" + name, theirs, in_gguf + ".weight", out, in, by_columns);
-      list.add(weight.bias, ours + "b_" + name, theirs + "_bias", in_gguf + ".bias", out, vector);
+      const bool none = in_gguf.empty();
+      list.add(weight, ours + "W_" + name, theirs, none ? "" : in_gguf + ".weight", out, in, by_columns);
+      list.add(weight.bias, ours + "b_" + name, theirs + "_bias", none ? "" : in_gguf + ".bias", out, vector);
     };
     if (gguf) {
       add(expert.gate, "gate", "mlp.experts.gate_proj", "ffn_gate_exps", F, D);

@@ -107,7 +107,7 @@ Mixtral::Mixtral(const MixtralConfig& config, bool stacked) : Model(config), c(c
   const Dim D{"d_model", c.d_model}, V{"vocab_size", c.vocab_size};
   const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
   // GGUF holds the rows of W_Q and W_K in another order, so that neighbouring components rotate together.
-  const StoredLayout qk{.gguf_pairs = c.rope.layout == RopeLayout::pairs};
+  const StoredLayout qk{.gguf_pairs = true};
   const ExpertNames published{
       .router = "block_sparse_moe.gate", .experts = "block_sparse_moe.experts", .gate = "w1", .in = "w3", .out = "w2"};
   TensorList list;

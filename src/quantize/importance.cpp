@@ -132,7 +132,7 @@ class SquaresOfInputs final : public Listener {
 
  private:
   struct Place {
-    std::string name;  // in GGUF
+    std::string name;              // in GGUF
     int matrix = 0, matrices = 1;  // of those under the name: experts
   };
   struct Sums {

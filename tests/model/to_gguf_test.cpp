@@ -52,8 +52,16 @@ const Json& converted() {
   return all;
 }
 
+// {"BOOL[4]", the CRC-32 of its elements}
+Json described(const Json& flags) {
+  std::vector<int32_t> each;
+  for (const Json& flag : flags) each.push_back(flag.get<bool>() ? 1 : 0);
+  return {"BOOL[" + std::to_string(each.size()) + "]", crc32(std::as_bytes(std::span(each)))};
+}
+
 // {"UINT32", 3}
 Json described(const GgufMetadata& metadata, const std::string& key) {
+  if (const Json config = metadata.config(); config.contains(key) && config[key].is_array()) return described(config[key]);
   const GgufMetadata::Value& value = metadata.values().at(key);
   switch (value.type) {
     case GgufType::u32: return {"UINT32", metadata.integer(key)};
@@ -162,7 +170,8 @@ TEST_P(ToGguf, OfAGgufFileIsThatFile) {
 std::vector<std::string> with_gguf() {
   std::vector<std::string> names;
   for (const auto& [name, value] : converted().items())
-    if (name != "gpt2_b") names.push_back(name);  // GGUF has no words for its activation
+    // GGUF has no words for the activation of gpt2_b. TODO(#28): write Granite 4 and LongRoPE's two tensors of factors.
+    if (name != "gpt2_b" && name != "granite4" && name != "phi3") names.push_back(name);
   return names;
 }
 INSTANTIATE_TEST_SUITE_P(Every, ToGguf, testing::ValuesIn(with_gguf()), [](const auto& test) { return test.param; });
@@ -191,10 +200,11 @@ TEST(ToGgufVariants, RunAlikeOrAreRefused) {
                        prompt, tolerance_for(static_cast<double>(golden_tensor(golden, "distance").values[0])));
   }
   EXPECT_EQ(refused,
-            (std::vector<std::string>{"classic_post_gelu_halves_tied", "classic_post_gelu_tanh", "classic_pre_gelu_unscaled",
-                                      "classic_pre_relu_halves", "gemma2_layer_types", "gemma2_no_window_no_caps",
-                                      "gpt2_by_layer_relu", "gpt2_gelu_bare_names", "gpt2_unscaled_silu", "granite4_no_positions",
-                                      "llama_mha_gelu", "qwen2_layer_types", "qwen2_window_layers"}));
+            (std::vector<std::string>{
+                "classic_post_gelu_halves_tied", "classic_post_gelu_tanh", "classic_pre_gelu_unscaled", "classic_pre_relu_halves",
+                "gemma2_layer_types", "gemma2_no_window_no_caps", "gpt2_by_layer_relu", "gpt2_gelu_bare_names",
+                "gpt2_unscaled_silu", "gpt_oss_default_rope", "granite4_no_positions", "llama_mha_gelu", "qwen2_layer_types",
+                "qwen2_window_layers", "qwen3_moe_dense_layers", "qwen3_moe_stacked"}));
 }
 
 TEST(ToGgufRope, DivisorsOfLlama3AreATensor) {
@@ -279,6 +289,18 @@ TEST(ToGgufRefusals, SayWhatTheFormHasNoWordsFor) {
   EXPECT_CONTAINS(message("llama", "vitrine_residual", false), "vitrine_residual");
 }
 
+TEST(ToGgufRefusals, SayWhatExpertsHaveNoWordsFor) {
+  const auto message = [](const std::string& variant) {
+    const OpenedModel opened = open_model(std::string(VITRINE_GOLDEN) + "/variants/" + variant);
+    return message_of<FileError>([&] { plan_gguf(opened, {}, plain_encoding(type_named("f16"))); });
+  };
+  EXPECT_CONTAINS(message("qwen3_moe_stacked"), "gives the window in layer 0 as 5.0, and GGUF's metadata can only say");
+  EXPECT_CONTAINS(message("qwen3_moe_dense_layers"),
+                  "gives the number of experts in layer 0 as 0.0, and GGUF's metadata can only say 6.0");
+  EXPECT_CONTAINS(message("gpt_oss_default_rope"),
+                  "tensor model.layers.0.mlp.experts.gate_up_proj GGUF holds in another form, which is not written");
+}
+
 TEST(ToGgufEncoding, MayChooseATypeForEachMatrix) {
   const Scratch scratch;
   ThreadPool pool(2);
@@ -292,7 +314,9 @@ TEST(ToGgufEncoding, MayChooseATypeForEachMatrix) {
     return tensor.name.ends_with("ffn_down.weight") ? DType::q8_0 : DType::f16;
   };
   std::vector<float> importance(96, 2.0f);
-  encoding.importance = [&](const std::string& name, int64_t) { return name == "blk.0.ffn_down.weight" ? importance.data() : nullptr; };
+  encoding.importance = [&](const std::string& name, int64_t) {
+    return name == "blk.0.ffn_down.weight" ? importance.data() : nullptr;
+  };
   std::atomic<int> weighed{0};
   const auto plain = encoding.encode;
   encoding.encode = [&](DType type, const float* rows, size_t n, size_t row, const float* weights, std::byte* out) {

@@ -5,10 +5,13 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "io/gguf_writer.h"
+#include "quantize/encoding.h"
 #include "support/golden.h"
 #include "support/scratch.h"
 
@@ -35,6 +38,57 @@ TEST(Importance, EqualsLlamaImatrix) {
     for (size_t i = 0; i < entry.sums.size(); ++i)
       EXPECT_NEAR(mine->second.sums[i], entry.sums[i], 2e-3f * entry.sums[i] + 1e-4f) << name << " " << i;
   }
+}
+
+// llama-imatrix on the golden Mixtral without its window, which GGUF has no word for: a count for each expert.
+OpenedModel mixtral_without_window() {
+  ModelFiles files = resolve_model(Golden::open("mixtral").model());
+  files.config["sliding_window"] = nullptr;
+  return open_model(files);
+}
+
+TEST(Importance, CountsEachExpertAsLlamaImatrix) {
+  const ImportanceMatrix want = read_importance(kFolder + "/llama_imatrix_experts.gguf");
+  Engine engine(mixtral_without_window(), {.numerics = {.f32 = true}});
+  // The file has no key for the tokenizer that adds no space in front: llama.cpp added one.
+  const std::string text = " " + read_file(std::string(VITRINE_SOURCE) + "/examples/fables.txt").substr(0, 3000);
+  const ImportanceMatrix got = collect_importance(engine, engine.prompt_ids(text), 64, 2);
+  ASSERT_EQ(got.entries.size(), want.entries.size());
+  for (const auto& [name, entry] : want.entries) {
+    SCOPED_TRACE(name);
+    const auto mine = got.entries.find(name);
+    ASSERT_NE(mine, got.entries.end());
+    EXPECT_EQ(mine->second.counts, entry.counts);
+    EXPECT_EQ(entry.counts.size(), name.find("_exps") == std::string::npos ? 1u : 4u);
+    ASSERT_EQ(mine->second.sums.size(), entry.sums.size());
+    for (size_t i = 0; i < entry.sums.size(); ++i)
+      EXPECT_NEAR(mine->second.sums[i], entry.sums[i], 2e-3f * entry.sums[i] + 1e-4f) << i;
+  }
+}
+
+TEST(Importance, OfEachExpertWeighsItsOwnRows) {
+  const ImportanceMatrix matrix = read_importance(kFolder + "/llama_imatrix_experts.gguf");
+  const OpenedModel opened = mixtral_without_window();
+  GgufEncoding encoding = mixture_encoding(opened, *find_mixture("IQ4_NL"), {.importance = &matrix, .importance_file = "i.gguf"});
+  const std::string name = "blk.1.ffn_down_exps.weight";
+  EXPECT_EQ(encoding.type_of({name, {4, 32, 32}, {}}), DType::iq4_nl);
+  for (int64_t expert = 0; expert < 4; ++expert) {
+    const float* const weights = encoding.importance(name, expert);
+    EXPECT_EQ(std::vector<float>(weights, weights + 32), matrix.means(name, 32, expert, 4, "i.gguf")) << expert;
+  }
+  // Every row is encoded with the weights of its expert, though one call may hold rows of several.
+  std::map<const float*, size_t> encoded;
+  std::mutex mutex;
+  const auto encode = encoding.encode;
+  encoding.encode = [&](DType type, const float* rows, size_t n, size_t row, const float* weights, std::byte* out) {
+    const std::lock_guard lock(mutex);
+    encoded[weights] += n;
+    encode(type, rows, n, row, weights, out);
+  };
+  const Scratch scratch;
+  ThreadPool pool(2);
+  write_gguf(opened, plan_gguf(opened, {}, encoding), encoding, scratch / "q.gguf", pool);
+  for (int64_t expert = 0; expert < 4; ++expert) EXPECT_EQ(encoded[encoding.importance(name, expert)], 32u * 32u);
 }
 
 TEST(Importance, IsWrittenAndRead) {
