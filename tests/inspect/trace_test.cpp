@@ -105,8 +105,10 @@ TEST_P(TraceGguf, GradientsHaveTheFilesNamesAndShapes) {
   const LossGradients made = loss_gradients(engine, ids, ids), expected = loss_gradients(original, ids, ids);
   EXPECT_NEAR(made.loss, expected.loss, 1e-5);
   const Gguf file = open_gguf(path);
+  size_t parameters = 0;
   for (const auto& [name, tensor] : file.checkpoint.tensors()) {
     if (name.starts_with("rope_")) continue;  // LongRoPE's factors are no parameters
+    ++parameters;
     ASSERT_TRUE(made.gradients.contains(name)) << name;
     EXPECT_EQ(made.gradients.at(name).shape, tensor.shape) << name;
   }
@@ -117,7 +119,7 @@ TEST_P(TraceGguf, GradientsHaveTheFilesNamesAndShapes) {
     return n;
   };
   ASSERT_EQ(numbers(made), numbers(expected));
-  EXPECT_EQ(made.gradients.size(), file.checkpoint.tensors().size());
+  EXPECT_EQ(made.gradients.size(), parameters);
   for (const auto& [name, value] : made.gradients) {  // an expert after the other
     if (!name.ends_with("ffn_gate_exps.weight")) continue;
     const std::string layer = "model.layers." + name.substr(4, name.find('.', 4) - 4);
