@@ -249,7 +249,7 @@ TEST(Gradients, ThatAreSwitchedOffOrDoNotFitLeaveTheirStepsOut) {
 
   // What all layers' tape takes, and not a byte more: no room for the gradients of the parameters.
   const auto n = static_cast<int64_t>(prompt.ids.size());
-  const size_t tape = backward_bytes(engine.shape(), n, engine.shape().n_layers);
+  const size_t tape = backward_bytes(engine.model(), n, engine.shape().n_layers);
   const auto with_memory = [&](const char* name, size_t memory) {
     return picture_document(engine, prompt, name, {.memory = memory}).at("pictures").at(name);
   };
@@ -270,7 +270,7 @@ TEST(Gradients, TakeTheMemoryThatIsExpected) {
       Engine engine(open_model(Golden::open(model).model()), kF32);
       std::vector<int32_t> ids;
       for (int32_t i = 0; i < tokens; ++i) ids.push_back(i * 7 % 40);
-      const size_t expected = backward_bytes(engine.shape(), tokens, engine.shape().n_layers);
+      const size_t expected = backward_bytes(engine.model(), tokens, engine.shape().n_layers);
       const size_t taken = run_backward(engine, ids, {.hooks = true, .parameters = false}).bytes;
       EXPECT_LE(taken, expected) << model << " " << tokens;
       EXPECT_GT(3 * taken, expected) << model << " " << tokens;

@@ -118,11 +118,16 @@ Backward run_backward(Engine& engine, std::span<const int32_t> ids, const Backwa
   return result;
 }
 
-size_t backward_bytes(const ModelShape& s, int64_t tokens, int64_t layers) {
+size_t backward_bytes(const Model& model, int64_t tokens, int64_t layers) {
+  const ModelShape s = model.shape();
+  int64_t experts = 0;  // that a token goes through: each has hidden units and a result of its own
+  for (int64_t layer = 0; layer < s.n_layers; ++layer)
+    if (const auto spec = model.block_spec(layer).experts) experts = std::max(experts, spec->per_row);
   // Of a token in a layer: the stream, its norms and updates, scaled where they are; queries, keys and values, turned ones,
   // heads' results; hidden units. A gradient's memory goes to the next one when it was used, so that activations are most of it.
   // Of a token once: the stream in front of every layer, which a tape that runs blocks again keeps too, and around them.
-  const int64_t layer = 14 * s.d_model + 4 * (s.n_heads + 2 * s.n_kv_heads) * s.head_dim + 6 * s.d_ff;
+  const int64_t layer = 14 * s.d_model + 4 * (s.n_heads + 2 * s.n_kv_heads) * s.head_dim +
+                        6 * s.d_ff * std::max<int64_t>(1, experts) + 4 * s.d_model * experts;
   return sizeof(float) * static_cast<size_t>(tokens * (layers * layer + (s.n_layers + 8) * s.d_model) + 4 * s.vocab_size);
 }
 

@@ -43,6 +43,6 @@ struct BackwardOptions {
 Backward run_backward(Engine& engine, std::span<const int32_t> ids, const BackwardOptions& options = {});
 
 /// Bytes that the tape of such a run takes at most, if it keeps so many layers at once.
-size_t backward_bytes(const ModelShape& shape, int64_t tokens, int64_t layers);
+size_t backward_bytes(const Model& model, int64_t tokens, int64_t layers);
 
 }  // namespace vitrine

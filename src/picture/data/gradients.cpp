@@ -25,7 +25,7 @@ std::string mib(size_t bytes) { return fmt::format("{} MiB", (bytes + (size_t{1}
 // Why the model does not run backward on this prompt with so many layers kept; empty: it does.
 std::string refused(const Studio& studio, int64_t layers) {
   if (!studio.options.gradients) return "It was left out: gradients were switched off.";
-  const size_t needed = backward_bytes(studio.facts.shape, studio.tokens(), layers), left = memory_left(studio);
+  const size_t needed = backward_bytes(studio.engine.model(), studio.tokens(), layers), left = memory_left(studio);
   if (needed <= left) return {};
   return fmt::format("A run backward through this prompt would take {} of memory; {} are left. Give a shorter prompt.",
                      mib(needed), mib(left));
@@ -36,7 +36,7 @@ std::string run_once(Studio& studio) {
   if (studio.tokens() < 2) return "One token predicts nothing that is there to compare with; give a longer prompt.";
   if (const std::string why = refused(studio, studio.facts.shape.n_layers); !why.empty()) return why;
   if (studio.backward) return {};
-  const size_t tape = backward_bytes(studio.facts.shape, studio.tokens(), studio.facts.shape.n_layers);
+  const size_t tape = backward_bytes(studio.engine.model(), studio.tokens(), studio.facts.shape.n_layers);
   const bool parameters = tape + gradient_bytes(studio) <= memory_left(studio);
   studio.backward = run_backward(studio.engine, studio.prompt.ids, {.hooks = true, .parameters = parameters});
   return {};

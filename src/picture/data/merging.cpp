@@ -25,8 +25,8 @@ double cosine_of(const RowValues& a, const RowValues& b) {
 }
 double degrees(double radians) { return radians * 180 / std::numbers::pi; }
 
-// The first rows of the matrix that reads the stream into the MLP of one layer, as they are stored. Rows of zeros have no
-// direction and are left out.
+// The first rows of the matrix that reads the stream into the MLP (or the first expert) of one layer, as they are stored. Rows of
+// zeros have no direction and are left out.
 struct WeightRows {
   std::string matrix;
   int64_t layer, out, in;
@@ -39,6 +39,10 @@ WeightRows weight_rows(const Studio& studio) {
   const int64_t layer = studio.options.layer.value_or(studio.facts.shape.n_layers / 2);
   WeightRows found{fmt::format("blocks.{}.mlp.W_in", layer), layer, 0, 0, 0, {}, {}};
   const Weight* w = studio.facts.parameters.matrix(found.matrix);
+  if (w == nullptr && studio.facts.experts) {
+    found.matrix = fmt::format("blocks.{}.mlp.experts.0.W_in", layer);
+    w = studio.facts.parameters.matrix(found.matrix);
+  }
   if (w == nullptr) return found;
   found.out = w->out;
   found.in = w->in;
