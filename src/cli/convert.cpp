@@ -91,6 +91,7 @@ void check_place(const std::string& out, uint64_t bytes) {
   if (fs::exists(fs::symlink_status(out, error)))
     throw InputError(out + " is there already; name a new file, or remove it first");
   const fs::path folder = fs::path(out).parent_path();
+  error.clear();  // there is no such file, as it should be
   if (!folder.empty()) fs::create_directories(folder, error);
   if (error) throw InputError(out + " cannot be made: " + error.message() + ". Name a place that you may write to");
   const fs::space_info space = fs::space(folder.empty() ? "." : folder, error);
