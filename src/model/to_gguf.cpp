@@ -53,7 +53,7 @@ std::vector<Source> sources_of(const OpenedModel& opened) {
   // In the order of the file, with what the model does not read.
   std::vector<const StoredTensor*> held;
   for (const auto& [name, tensor] : opened.checkpoint.tensors()) held.push_back(&tensor);
-  std::stable_sort(held.begin(), held.end(), [](const StoredTensor* a, const StoredTensor* b) {
+  std::sort(held.begin(), held.end(), [](const StoredTensor* a, const StoredTensor* b) {
     return a->file == b->file ? a->described_at < b->described_at : *a->file < *b->file;
   });
   for (const StoredTensor* one : held) {
