@@ -22,7 +22,7 @@ void decode_block(DType type, const void* block, float* y) {
 }
 
 float decoded_element(DType type, const void* row, size_t i) {
-  float values[kLargestBlock];
+  float values[kLargestBlock] = {};
   const size_t size = block_elements(type);
   decode_block(type, static_cast<const char*>(row) + i / size * block_bytes(type), values);
   return values[i % size];

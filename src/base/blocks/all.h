@@ -68,9 +68,9 @@ struct DecodedBlock<DType::tq2_0> : BlockTQ2_0 {};
 template <>
 struct DecodedBlock<DType::mxfp4> : BlockMXFP4 {};
 
-#define VITRINE_CHECK_SIZE(name, elements, bytes, number)                                                        \
-  static_assert(DecodedBlock<DType::name>::kElements == elements && DecodedBlock<DType::name>::kBytes == bytes); \
-  static_assert(elements <= kLargestBlock);
+#define VITRINE_CHECK_SIZE(name, elements, bytes, number)                                                            \
+  static_assert(DecodedBlock<DType::name>::kElements == (elements) && DecodedBlock<DType::name>::kBytes == (bytes)); \
+  static_assert((elements) <= kLargestBlock);
 VITRINE_DECODED_TYPES(VITRINE_CHECK_SIZE)
 #undef VITRINE_CHECK_SIZE
 
