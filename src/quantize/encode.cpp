@@ -40,14 +40,20 @@ EncodeBlock encoder_of(DType type) {
 
 constexpr float kLargest = 30000;  // that every type holds: scales and minima are f16 numbers
 
-// How much the squared error of each value counts. Of inputs that are not known, large weights are taken to matter more.
-void error_weights(const float* x, const float* importance, size_t n, float* w) {
-  float squares = 0, most = 0;
-  for (size_t i = 0; i < n; ++i) squares += x[i] * x[i];
+// How much the squared error of each value counts. Of inputs that are not known, large weights are taken to matter more. `mean`:
+// of the row's squares.
+void error_weights(const float* x, const float* importance, size_t n, float mean, float* w) {
+  float most = 0;
   for (size_t i = 0; importance != nullptr && i < n; ++i) most = std::max(most, importance[i]);
-  const float mean = squares / static_cast<float>(n);
   for (size_t i = 0; i < n; ++i)
     w[i] = most > 0 ? importance[i] / most * std::sqrt(mean + x[i] * x[i]) : std::sqrt(mean) + std::abs(x[i]);
+}
+
+// Of values that a block can hold.
+float mean_square(const float* x, size_t n) {
+  float squares = 0;
+  for (size_t i = 0; i < n; ++i) squares += std::abs(x[i]) <= kLargest ? x[i] * x[i] : 0;
+  return squares / static_cast<float>(n);
 }
 
 }  // namespace
@@ -76,13 +82,14 @@ void encode_row(DType type, const float* row, size_t n, const float* importance,
   }
   const EncodeBlock encode = encoder_of(type);
   const size_t size = block_elements(type), bytes = block_bytes(type);
+  const float mean = mean_square(row, n);
   float w[kLargestBlock];
   for (size_t i = 0; i < n; i += size, out += bytes) {
     if (std::any_of(row + i, row + i + size, [](float x) { return !(std::abs(x) <= kLargest); })) {
       std::memset(out, 0xff, bytes);  // NaN or infinity in every type
       continue;
     }
-    error_weights(row + i, importance == nullptr ? nullptr : importance + i, size, w);
+    error_weights(row + i, importance == nullptr ? nullptr : importance + i, size, mean, w);
     encode(row + i, w, reinterpret_cast<uint8_t*>(out));
   }
 }
