@@ -99,15 +99,21 @@ ModelInfo hub_info(const InfoArguments& o, const InfoOptions& options) {
   return info;
 }
 
+/// A model that is not run is refused all the same, but what its files hold is printed first.
+ModelInfo local_info(const InfoArguments& o, const InfoOptions& options) {
+  const std::string model = model_or_shipped(o.model.model);
+  try {
+    return model_info(model, options);
+  } catch (const FileError&) {
+    if (const auto contents = unread_contents(model)) print_contents(o, *contents);
+    throw;
+  }
+}
+
 void run_info(const InfoArguments& o) {
-  if (!o.hub && !o.model.model.empty())
-    if (const auto contents = unread_contents(o.model.model)) {
-      print_contents(o, *contents);
-      throw FileError(contents->path, "is described, but not run: " + contents->why);
-    }
   const InfoOptions options = {
       .context = o.context, .batch = o.batch, .numerics = {.f32 = o.model.compute == "f32", .exact = o.model.exact}};
-  const ModelInfo info = o.hub ? hub_info(o, options) : model_info(model_or_shipped(o.model.model), options);
+  const ModelInfo info = o.hub ? hub_info(o, options) : local_info(o, options);
   if (o.model.json) {
     print_json(to_json(info));
     return;

@@ -285,29 +285,6 @@ class Output {
   std::vector<std::byte> bytes_;
 };
 
-void encode_q8_0(const float* x, size_t n, BlockQ8_0* out) {
-  for (size_t b = 0; b < n / kBlock; ++b, x += kBlock) {
-    float largest = 0;
-    for (size_t i = 0; i < kBlock; ++i) largest = std::max(largest, std::abs(x[i]));
-    const float scale = largest / 127, inverse = scale == 0 ? 0 : 1 / scale;
-    BlockQ8_0 block;
-    block.scale = f32_to_f16(scale);
-    for (size_t i = 0; i < kBlock; ++i) block.q[i] = static_cast<int8_t>(std::round(x[i] * inverse));
-    std::memcpy(out + b, &block, sizeof block);
-  }
-}
-
-void encode_plain(DType type, const float* rows, size_t n, std::byte* out) {
-  if (type == DType::f32) {
-    std::memcpy(out, rows, n * sizeof(float));
-  } else if (type == DType::q8_0) {
-    encode_q8_0(rows, n, reinterpret_cast<BlockQ8_0*>(out));
-  } else {
-    auto* const narrow = reinterpret_cast<uint16_t*>(out);
-    for (size_t i = 0; i < n; ++i) narrow[i] = type == DType::bf16 ? f32_to_bf16(rows[i]) : f32_to_f16(rows[i]);
-  }
-}
-
 // Of the keys that are large: the vocabulary.
 uint64_t key_bytes(const GgufKeys& keys) {
   uint64_t bytes = 0;
@@ -324,24 +301,6 @@ uint64_t key_bytes(const GgufKeys& keys) {
 }
 
 }  // namespace
-
-const std::vector<GgufFileType>& gguf_file_types() {
-  static const std::vector<GgufFileType> kTypes = {
-      {"f32", DType::f32, 0}, {"f16", DType::f16, 1}, {"bf16", DType::bf16, 32}, {"q8_0", DType::q8_0, 7}};
-  return kTypes;
-}
-
-GgufEncoding plain_encoding(const GgufFileType& type) {
-  GgufEncoding encoding;
-  encoding.file_type = type.number;
-  encoding.type_of = [wanted = type.type](const GgufTensor& tensor) {
-    return static_cast<size_t>(tensor.shape.back()) % block_elements(wanted) == 0 ? wanted : DType::f16;
-  };
-  encoding.encode = [](DType to, const float* rows, size_t n, size_t, const float*, std::byte* out) {
-    encode_plain(to, rows, n, out);
-  };
-  return encoding;
-}
 
 GgufPlan plan_gguf(const OpenedModel& opened, const GgufKeys& tokenizer, const GgufEncoding& encoding) {
   GgufPlan plan;

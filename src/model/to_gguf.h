@@ -33,18 +33,6 @@ struct GgufEncoding {
   std::function<const float*(const std::string& name, int64_t matrix)> importance = {};
 };
 
-/// A type that whole files are written in, under the name of `--dtype`.
-struct GgufFileType {
-  const char* name;
-  DType type;
-  uint32_t number;  // general.file_type
-};
-const std::vector<GgufFileType>& gguf_file_types();
-
-/// f32, f16, bf16 or q8_0, rounded to nearest as the Python package gguf does: to even in the float types, away from zero in
-/// q8_0. Matrices whose rows are no whole blocks become f16.
-GgufEncoding plain_encoding(const GgufFileType& type);
-
 /// What a file will hold, known before a weight is read.
 struct GgufPlan {
   GgufKeys keys;

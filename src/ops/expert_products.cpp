@@ -41,17 +41,6 @@ void each_expert(const ExpertRows& rows, const Expert* experts, Weight Expert::*
     if (const int64_t first = rows.first[e], n = rows.first[e + 1] - first; n > 0) f(experts[e].*matrix, first, n);
 }
 
-// y[r] += bias of each row's expert.
-void add_bias(Context& ctx, const Vector& bias, const Tensor& y) {
-  visit_scalar(y, [&](auto zero) {
-    using T = decltype(zero);
-    const auto scratch = ctx.frame();
-    const T* const b = values_of<T>(ctx, bias);
-    for (int64_t r = 0; r < y.rows(); ++r)
-      for (int64_t i = 0; i < bias.size; ++i) y.row<T>(r)[i] += b[i];
-  });
-}
-
 void product_backward(Context& ctx, Tape& tape, const ProductNode& node) {
   const Tensor dy = tape.gradient(node.y);
   if (!dy) return;

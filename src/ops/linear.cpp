@@ -240,6 +240,22 @@ void check_linear(const Tensor& x, const Weight& w) {
     throw ShapeError("linear: " + w.name + " takes " + std::to_string(w.in) + " inputs; found x of shape " + x.shape().text());
 }
 
+struct LinearNode {
+  Tensor x, y;
+  const Weight* w;
+};
+
+void linear_backward(Context& ctx, Tape& tape, const LinearNode& node) {
+  const Tensor dy = tape.gradient(node.y);
+  if (!dy) return;
+  const Tape::Sum dx = tape.contribute(node.x);
+  linear_part_backward(ctx, node.x, *node.w, 0, node.w->out, dy.raw(), node.w->out, dx.to, !dx.fresh, takes_first(node.w->grad));
+  bias_backward(ctx, *node.w, 0, node.w->out, dy.raw(), node.w->out, dy.rows(), dy.dtype());
+  tape.release(node.y);
+}
+
+}  // namespace
+
 void add_bias(Context& ctx, const Vector& bias, const Tensor& y) {
   visit_scalar(y, [&](auto zero) {
     using T = decltype(zero);
@@ -257,22 +273,6 @@ void add_bias(Context& ctx, const Vector& bias, const Tensor& y) {
     });
   });
 }
-
-struct LinearNode {
-  Tensor x, y;
-  const Weight* w;
-};
-
-void linear_backward(Context& ctx, Tape& tape, const LinearNode& node) {
-  const Tensor dy = tape.gradient(node.y);
-  if (!dy) return;
-  const Tape::Sum dx = tape.contribute(node.x);
-  linear_part_backward(ctx, node.x, *node.w, 0, node.w->out, dy.raw(), node.w->out, dx.to, !dx.fresh, takes_first(node.w->grad));
-  bias_backward(ctx, *node.w, 0, node.w->out, dy.raw(), node.w->out, dy.rows(), dy.dtype());
-  tape.release(node.y);
-}
-
-}  // namespace
 
 void linear_into(Context& ctx, const Tensor& x, const WeightRef* weights, Tensor* results, size_t n) {
   VITRINE_CHECK(n <= kMostParts, "few weights read the same x");

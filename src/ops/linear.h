@@ -24,6 +24,9 @@ Tensor linear(Context& ctx, const Tensor& x, const Weight& w);
 template <size_t N>
 std::array<Tensor, N> linear(Context& ctx, const Tensor& x, const WeightRef (&w)[N]);
 
+/// y[r] += bias for every row of y [rows, out]. Not recorded.
+void add_bias(Context& ctx, const Vector& bias, const Tensor& y);
+
 /// As linear(x, w) into memory of the caller's: y [rows, out] with y_stride elements between rows. Not recorded.
 /// first, n: outputs [first, first + n) only, so that a head is read in chunks of the vocabulary. Sums only: no bias.
 void linear_part(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, void* y, int64_t y_stride);

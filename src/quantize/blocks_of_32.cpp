@@ -63,7 +63,7 @@ void encode_q5_1(const float* x, const float* w, uint8_t* block) {
 
 // No search: the largest value becomes 127, the others are rounded, halves away from zero, as every writer of Q8_0 does.
 void encode_q8_0(const float* x, const float*, uint8_t* block) {
-  const float d = std::abs(extreme_of(x, 32)) / 127, inverse = inverse_of(d);
+  const float d = std::abs(extreme_of(x, 32)) / 127, inverse = d < std::numeric_limits<float>::min() ? 0 : 1 / d;
   store_f16(d, block);
   for (int i = 0; i < 32; ++i) block[2 + i] = static_cast<uint8_t>(static_cast<int8_t>(std::round(x[i] * inverse)));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "quantize/encoders.h"
@@ -38,7 +39,8 @@ EncodeBlock encoder_of(DType type) {
   }
 }
 
-constexpr float kLargest = 30000;  // that every type holds: scales and minima are f16 numbers
+constexpr float kLargest =
+    30000;  // that every type holds: scales and minima are f16 numbers. Q8_0 holds more, and searches nothing
 
 // How much the squared error of each value counts. Of inputs that are not known, large weights are taken to matter more. `mean`:
 // of the row's squares.
@@ -82,10 +84,10 @@ void encode_row(DType type, const float* row, size_t n, const float* importance,
   }
   const EncodeBlock encode = encoder_of(type);
   const size_t size = block_elements(type), bytes = block_bytes(type);
-  const float mean = mean_square(row, n);
+  const float mean = mean_square(row, n), largest = type == DType::q8_0 ? std::numeric_limits<float>::max() : kLargest;
   float w[kLargestBlock];
   for (size_t i = 0; i < n; i += size, out += bytes) {
-    if (std::any_of(row + i, row + i + size, [](float x) { return !(std::abs(x) <= kLargest); })) {
+    if (std::any_of(row + i, row + i + size, [largest](float x) { return !(std::abs(x) <= largest); })) {
       std::memset(out, 0xff, bytes);  // NaN or infinity in every type
       continue;
     }

@@ -14,9 +14,9 @@ bool can_encode(DType type);
 std::string encodable_types();
 
 /// n values of a row, whole blocks of `type`, as its blocks. `importance` is null or has n values, zero or positive: how much the
-/// input that meets a weight matters, as the mean of its squares (an importance matrix). A block type makes
-/// NaN or infinity of all blocks with a value beyond ±30,000 or one that is not finite: check what decode_block() gives.
-/// The same bits on every machine.
+/// input that meets a weight matters, as the mean of its squares (an importance matrix). Block types make
+/// NaN or infinity of blocks with a value beyond ±30,000 (Q8_0: beyond what it holds) or one that is not finite: check what
+/// decode_block() gives. The same bits on every machine.
 void encode_row(DType type, const float* row, size_t n, const float* importance, std::byte* out);
 
 }  // namespace vitrine

@@ -39,12 +39,6 @@ struct AffineGroups {
   }
 
  private:
-  AffineGroups& operator=(const AffineGroups&) = default;
-
- public:
-  AffineGroups(const AffineGroups&) = default;
-
- private:
   static uint8_t multiple(float ratio) { return static_cast<uint8_t>(std::min(std::max(whole(ratio), 0.0f), float(kMost))); }
   void set(float scale, float minimum) {
     d = as_f16(scale);
@@ -135,9 +129,7 @@ struct ScaledGroups {
       if (!(aa > 0)) break;
       d = as_f16(float(ax / aa));
     }
-    d = best.d;
-    std::copy(best.s, best.s + kGroups, s);
-    std::copy(best.v, best.v + 256, v);
+    *this = best;
   }
 
  private:

@@ -277,7 +277,16 @@ std::vector<DType> choose_types(const Mixture& mixture, const MixtureModel& mode
       std::none_of(tensors.begin(), tensors.end(), [](const MixtureTensor& t) { return t.name == "output.weight"; });
   const Choice choice(kind, model, tied);
   // Tensors of a role are counted in the order of their layers; those that join queries, keys and values count as values.
-  const auto counted = [](std::string_view name) { return role_of(name) == Role::joined ? Role::value : role_of(name); };
+  struct Counted {
+    Role role;
+    int64_t layer;
+  };
+  std::vector<Counted> counted;
+  for (const MixtureTensor& tensor : tensors) {
+    const Role role = role_of(tensor.name);
+    if (is_quantised(tensor.name, tensor.shape.size()))
+      counted.push_back({role == Role::joined ? Role::value : role, layer_of(tensor.name)});
+  }
   std::vector<DType> types;
   for (const MixtureTensor& tensor : tensors) {
     if (!is_quantised(tensor.name, tensor.shape.size())) {
@@ -288,16 +297,16 @@ std::vector<DType> choose_types(const Mixture& mixture, const MixtureModel& mode
       types.push_back(mixture.base);
       continue;
     }
+    const Role role = role_of(tensor.name), counts_as = role == Role::joined ? Role::value : role;
     int64_t i = 0, n = 0;
-    for (const MixtureTensor& other : tensors) {
-      if (counted(other.name) != counted(tensor.name) || !is_quantised(other.name, other.shape.size())) continue;
+    for (const Counted& other : counted) {
+      if (other.role != counts_as) continue;
       ++n;
-      if (layer_of(other.name) < layer_of(tensor.name)) ++i;
+      if (other.layer < layer_of(tensor.name)) ++i;
     }
     // llama-quantize counts these by layers, as values by layers that have attention.
-    if (counted(tensor.name) == Role::down || counted(tensor.name) == Role::gate || counted(tensor.name) == Role::up)
-      n = model.n_layers;
-    types.push_back(fitting(pure ? mixture.base : choice.type(role_of(tensor.name), tensor, i, n), tensor.shape.back()));
+    if (role == Role::down || role == Role::gate || role == Role::up) n = model.n_layers;
+    types.push_back(fitting(pure ? mixture.base : choice.type(role, tensor, i, n), tensor.shape.back()));
   }
   return types;
 }

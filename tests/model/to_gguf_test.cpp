@@ -14,30 +14,17 @@
 #include "model/export.h"
 #include "model/from_gguf.h"
 #include "model/registry.h"
+#include "quantize/encoding.h"
 #include "run.h"
 #include "support/changed_gguf.h"
+#include "support/crc32.h"
 
 namespace vitrine {
 namespace {
 
-uint32_t crc32(std::span<const std::byte> bytes) {
-  uint32_t crc = ~0u;
-  for (const std::byte b : bytes) {
-    crc ^= static_cast<uint32_t>(b);
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1u) != 0 ? 0xEDB88320u : 0u);
-  }
-  return ~crc;
-}
-
-const GgufFileType& type_named(const std::string& name) {
-  for (const GgufFileType& type : gguf_file_types())
-    if (name == type.name) return type;
-  throw std::out_of_range(name);
-}
-
 void write(const OpenedModel& opened, const std::string& path, const std::string& type) {
   ThreadPool pool(2);
-  const GgufEncoding encoding = plain_encoding(type_named(type));
+  const GgufEncoding encoding = mixture_encoding(opened, *find_mixture(type));
   write_gguf(opened, plan_gguf(opened, {{"tokenizer.ggml.model", std::string("none")}}, encoding), encoding, path, pool);
 }
 
@@ -56,7 +43,7 @@ const Json& converted() {
 Json described(const Json& flags) {
   std::vector<int32_t> each;
   for (const Json& flag : flags) each.push_back(flag.get<bool>() ? 1 : 0);
-  return {"BOOL[" + std::to_string(each.size()) + "]", crc32(std::as_bytes(std::span(each)))};
+  return {"BOOL[" + std::to_string(each.size()) + "]", crc32_of(std::as_bytes(std::span(each)))};
 }
 
 // {"UINT32", 3}
@@ -97,7 +84,7 @@ TEST_P(ToGguf, HasTheTensorsOfTheConverterBitForBit) {
     SCOPED_TRACE(type);
     const Scratch scratch;
     const Gguf made = open_gguf(written(directory(), scratch, type));
-    EXPECT_EQ(made.metadata.integer("general.file_type"), type_named(type).number);
+    EXPECT_EQ(made.metadata.integer("general.file_type"), find_mixture(type)->file_type);
     EXPECT_EQ(made.checkpoint.tensors().size(), tensors.size());
     for (const auto& [name, want] : tensors.items()) {
       const StoredTensor* const got = made.checkpoint.find(name);
@@ -106,7 +93,7 @@ TEST_P(ToGguf, HasTheTensorsOfTheConverterBitForBit) {
       std::transform(dtype.begin(), dtype.end(), dtype.begin(), [](unsigned char c) { return std::toupper(c); });
       EXPECT_EQ(dtype, want[0].get<std::string>()) << name;
       EXPECT_EQ(got->shape, want[1].get<std::vector<int64_t>>()) << name;
-      EXPECT_EQ(crc32({got->data, got->bytes}), want[2].get<uint32_t>()) << name;
+      EXPECT_EQ(crc32_of({got->data, got->bytes}), want[2].get<uint32_t>()) << name;
     }
   }
 }
@@ -279,7 +266,7 @@ TEST(ToGgufRefusals, SayWhatTheFormHasNoWordsFor) {
     ModelFiles files = resolve_model(Golden::open(model).model());
     if (!key.empty()) files.config[key] = value;
     const OpenedModel opened = open_model(files);
-    return message_of<FileError>([&] { plan_gguf(opened, {}, plain_encoding(type_named("f16"))); });
+    return message_of<FileError>([&] { plan_gguf(opened, {}, mixture_encoding(opened, *find_mixture("f16"))); });
   };
   EXPECT_CONTAINS(message("classic_pre", "", {}),
                   "is of the family classic_decoder, which has no GGUF form; name a directory as OUT");
@@ -292,7 +279,7 @@ TEST(ToGgufRefusals, SayWhatTheFormHasNoWordsFor) {
 TEST(ToGgufRefusals, SayWhatExpertsHaveNoWordsFor) {
   const auto message = [](const std::string& variant) {
     const OpenedModel opened = open_model(std::string(VITRINE_GOLDEN) + "/variants/" + variant);
-    return message_of<FileError>([&] { plan_gguf(opened, {}, plain_encoding(type_named("f16"))); });
+    return message_of<FileError>([&] { plan_gguf(opened, {}, mixture_encoding(opened, *find_mixture("f16"))); });
   };
   EXPECT_CONTAINS(message("qwen3_moe_stacked"), "gives the window in layer 0 as 5.0, and GGUF's metadata can only say");
   EXPECT_CONTAINS(message("qwen3_moe_dense_layers"),
@@ -305,7 +292,7 @@ TEST(ToGgufEncoding, MayChooseATypeForEachMatrix) {
   const Scratch scratch;
   ThreadPool pool(2);
   const OpenedModel opened = open_model(Golden::open("llama").model());
-  GgufEncoding encoding = plain_encoding(type_named("f16"));
+  GgufEncoding encoding = mixture_encoding(opened, *find_mixture("f16"));
   std::vector<std::string> asked;
   encoding.type_of = [&](const GgufTensor& tensor) {
     EXPECT_EQ(tensor.shape.size(), 2u);

@@ -123,6 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Every, Encode, testing::ValuesIn(encoded_blocks()),
 TEST_P(Encode, TooLargeIsNotFinite) {
   for (const float x :
        {40000.0f, 1e12f, 3e38f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    if (GetParam() == DType::q8_0 && x == 40000.0f) continue;  // which it holds
     std::vector<float> row(256, 0.5f);
     row[7] = x;
     const std::vector<float> values = coded(GetParam(), row, nullptr);
