@@ -20,16 +20,58 @@ namespace {
 
 struct BenchArguments {
   ModelOptions model;
-  int64_t prompt = 0, decode = 32, repeat = 3;
+  int64_t prompt = 0, decode = 32, repeat = 3, sequences = 1;
 };
 
-/// Tokens per second of `repeat` runs.
+/// Tokens per second of each of `repeat` runs.
 struct Speed {
+  std::vector<double> runs;
   double median = 0, slowest = 0, fastest = 0;
-  explicit Speed(std::vector<double> runs) {
-    std::sort(runs.begin(), runs.end());
-    median = runs[runs.size() / 2], slowest = runs.front(), fastest = runs.back();
+  explicit Speed(std::vector<double> all) : runs(std::move(all)) {
+    std::vector<double> sorted = runs;
+    std::sort(sorted.begin(), sorted.end());
+    median = sorted[sorted.size() / 2], slowest = sorted.front(), fastest = sorted.back();
   }
+};
+
+int32_t likeliest(const Tensor& z, int64_t row) {
+  const float* p = z.row<float>(row);
+  return static_cast<int32_t>(std::max_element(p, p + z.row_size()) - p);
+}
+
+/// Prompts one after the other, then all sequences together, a token each in every step.
+class Sequences {
+ public:
+  Sequences(Engine& engine, int64_t count, int64_t positions)
+      : engine_(engine), cache_(engine.make_cache(positions)), tokens_(static_cast<size_t>(count)), rows_(tokens_.size()) {
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      sequences_.push_back(cache_->sequence());
+      rows_[i] = static_cast<int64_t>(i);
+    }
+  }
+
+  void prefill(std::span<const int32_t> prompt) {
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      const auto frame = engine_.context().frame();
+      tokens_[i] = likeliest(engine_.prefill(prompt, sequences_[i]), 0);
+    }
+  }
+
+  void decode() {
+    Step step;
+    for (size_t i = 0; i < tokens_.size(); ++i) step.add(std::span(&tokens_[i], 1), &sequences_[i]);
+    const auto frame = engine_.context().frame();
+    const Tensor z = engine_.run(step, rows_);
+    for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = likeliest(z, rows_[i]);
+    step.commit();
+  }
+
+ private:
+  Engine& engine_;
+  std::unique_ptr<KvCache> cache_;
+  std::vector<CacheSequence> sequences_;
+  std::vector<int32_t> tokens_;
+  std::vector<int64_t> rows_;  // of the step's logits: all
 };
 
 /// Numbers in the layers' matrices, each of which costs a multiply-add per token of a prompt; embedding and head are left
@@ -56,21 +98,15 @@ void run_bench(const BenchArguments& o) {
   Context& ctx = engine.context();
   std::vector<double> prefill_runs, decode_runs;
   for (int64_t run = -1; run < o.repeat; ++run) {  // run -1 brings pages and caches in
-    const auto cache = engine.make_cache(prompt + o.decode);
-    CacheSequence sequence = cache->sequence();
-    const auto step = [&](std::span<const int32_t> tokens) {
-      const auto frame = ctx.frame();
-      const Tensor z = engine.prefill(tokens, sequence);
-      return static_cast<int32_t>(std::max_element(z.data<float>(), z.data<float>() + z.count()) - z.data<float>());
-    };
+    Sequences sequences(engine, o.sequences, prompt + o.decode);
     Stopwatch prefill;
-    int32_t token = step(ids);
+    sequences.prefill(ids);
     const double prefill_ms = prefill.ms();
     Stopwatch decode;
-    for (int64_t i = 0; i < o.decode; ++i) token = step(std::span(&token, 1));
+    for (int64_t i = 0; i < o.decode; ++i) sequences.decode();
     if (run < 0) continue;
-    prefill_runs.push_back(static_cast<double>(prompt) * 1000 / prefill_ms);
-    decode_runs.push_back(static_cast<double>(o.decode) * 1000 / decode.ms());
+    prefill_runs.push_back(static_cast<double>(prompt * o.sequences) * 1000 / prefill_ms);
+    decode_runs.push_back(static_cast<double>(o.decode * o.sequences) * 1000 / decode.ms());
   }
   const Speed prefill(prefill_runs), decode(decode_runs);
 
@@ -78,7 +114,8 @@ void run_bench(const BenchArguments& o) {
   const double bandwidth = read_bytes_per_s(ctx.pool(), engine.opened().checkpoint);
   const double peak = f32_operations_per_s(ctx.pool());
   const double operations = 2 * layer_numbers(engine);
-  const double prefill_share = prefill.median * operations / peak, decode_share = decode.median * weights / bandwidth;
+  const double prefill_share = prefill.median * operations / peak,
+               decode_share = decode.median / static_cast<double>(o.sequences) * weights / bandwidth;
 
   if (o.model.json) {
     const auto row = [&](const std::string& work, const Speed& speed, double share, const char* limit) {
@@ -86,6 +123,7 @@ void run_bench(const BenchArguments& o) {
                          {"tokens_per_s", speed.median},
                          {"slowest", speed.slowest},
                          {"fastest", speed.fastest},
+                         {"runs", speed.runs},
                          {"bytes", weights},
                          {"share", share},
                          {"of", limit}};
@@ -93,6 +131,7 @@ void run_bench(const BenchArguments& o) {
     print_json({{"model", engine.name()},
                 {"kernels", kernels().name},
                 {"threads", ctx.pool().threads()},
+                {"sequences", o.sequences},
                 {"compute", o.model.compute},
                 {"open_ms", open_ms},
                 {"limits", {{"read_bytes_per_s", bandwidth}, {"f32_operations_per_s", peak}}},
@@ -118,6 +157,7 @@ Action define_bench(CLI::App& app) {
   auto o = std::make_shared<BenchArguments>();
   add_count(app, "--prompt", o->prompt, 1, int64_t{1} << 30, "Tokens of prefill; default: 512, or what the context holds");
   add_count(app, "--decode", o->decode, 1, int64_t{1} << 30, "Tokens of decode (default 32)");
+  add_count(app, "--sequences", o->sequences, 1, 4096, "Sequences that decode together (default 1)");
   add_count(app, "--repeat", o->repeat, 1, 1000, "Runs, of which the median counts (default 3)");
   add_model_options(app, o->model);
   return [o] { run_bench(*o); };

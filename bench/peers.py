@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Speed beside llama.cpp and ik_llama.cpp: every model and weight type, program after program, in turns.
+
+usage: peers.py [--work prefill,decode,together] [--models llama-15m,gpt2,...] [--types q8_0,q4_0,...] [--rounds 2]
+                [--peers llama.cpp,ik_llama.cpp] [--folder DIR] [--vitrine build/release/vitrine]
+
+Fetches the peers' source packages from PyPI, builds them for this machine, writes models of published shapes with random weights
+(once; about 12 GB for all), and then runs each program in turn, --rounds times. Prints one line for each cell: the median of vitrine in tokens
+per second, its range, and its ratio to each peer's median, above 1 where vitrine is faster. A line ends with "disturbed" if other
+work took more than 3 % of the processors meanwhile: such a figure is not to be kept.
+"""
+import argparse
+import os
+import pathlib
+import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from peers.builds import programs_of
+from peers.models import MODELS, file_of
+from peers.quiet import Quiet
+from peers.speed import Llama, Vitrine
+
+TYPES = ("q8_0", "q4_0", "q4_k_m", "q6_k", "bf16", "f32")
+WORK = {"prefill": ("tokens/s", 512), "decode": ("tokens/s", 1), "together": ("tokens/s", 16)}
+LARGE = ("gemma-2b", "gemma2-2b")  # fewer tokens there
+
+
+def cell(programs, file, work, large, options):
+    """{program: tokens per second of all rounds}; a program that cannot run this file has the reason instead."""
+    runs = {name: [] for name in programs}
+    for _ in range(options.rounds):
+        for name, program in programs.items():
+            if isinstance(runs[name], str):
+                continue
+            try:
+                if work == "together":
+                    runs[name] += program.together(file, 16, options.threads, 1 if large else 3)
+                else:
+                    prompt, decode = (512, 1) if work == "prefill" else (8, 24 if large else 128)
+                    runs[name] += program.alone(file, prompt, decode, options.threads, 3)[0][work]
+            except RuntimeError as error:
+                runs[name] = str(error)
+    return runs
+
+
+def show(model, dtype, work, runs, quiet):
+    ours = runs["vitrine"]
+    if isinstance(ours, str):
+        print(f"{model:16} {dtype:7} {work:9} vitrine: {ours}", flush=True)
+        return
+    median = statistics.median(ours)
+    text = f"{model:16} {dtype:7} {work:9} {median:10.1f} ({min(ours):.1f} to {max(ours):.1f})".ljust(68)
+    for name, theirs in runs.items():
+        if name == "vitrine":
+            continue
+        text += f"  {name} " + ("does not run" if isinstance(theirs, str) else f"{statistics.median(theirs):.1f}: {median / statistics.median(theirs):.2f}")
+    print(text + ("" if quiet else "  disturbed"), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--work", default="prefill,decode,together")
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--types", default=",".join(TYPES))
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--peers", default="llama.cpp,ik_llama.cpp")
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/peers"))
+    parser.add_argument("--vitrine", type=pathlib.Path, default=pathlib.Path("build/release/vitrine"))
+    o = parser.parse_args()
+    o.folder.mkdir(parents=True, exist_ok=True)
+    programs = {"vitrine": Vitrine(o.vitrine)}
+    for name in filter(None, o.peers.split(",")):
+        programs[name] = Llama(programs_of(name, o.folder))
+    make_model = o.vitrine.parent / "bench" / "bench_make_model"
+    for model in o.models.split(","):
+        for dtype in o.types.split(","):
+            file = file_of(model, dtype, o.folder / "models", o.vitrine, make_model)
+            for work in o.work.split(","):
+                watch = Quiet()
+                runs = cell(programs, file, work, model in LARGE, o)
+                show(model, dtype, work, runs, watch.share_of_others() < 0.03)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Builds of the other programs, each from its source package on PyPI, for this very machine."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+
+# package: the folder of the C++ project in its archive, what configures it beyond the common flags
+SOURCES = {
+    "llama.cpp": ("llama-cpp-python", "vendor/llama.cpp", ["-DLLAMA_BUILD_TOOLS=ON", "-DLLAMA_BUILD_UI=OFF", "-DLLAMA_BUILD_MTMD=OFF"]),
+    "ik_llama.cpp": ("ik-llama-cpp-python", "vendor/ik_llama.cpp", ["-DLLAMA_BUILD_EXAMPLES=ON"]),
+}
+COMMON = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_SERVER=OFF"]
+PROGRAMS = ["llama-bench", "llama-batched-bench", "llama-quantize"]
+
+
+def run(command, **more):
+    print("+", " ".join(str(c) for c in command), file=sys.stderr, flush=True)
+    subprocess.run([str(c) for c in command], check=True, stdout=sys.stderr, **more)
+
+
+def source_of(package, folder):
+    """The unpacked source package, fetched once."""
+    unpacked = sorted(folder.glob(package.replace("-", "_") + "-*/"))
+    if unpacked:
+        return unpacked[-1]
+    run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", package, "-d", folder, package])
+    archive = sorted(folder.glob(package.replace("-", "_") + "-*.tar.gz"))[-1]
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    archive.unlink()
+    return sorted(folder.glob(package.replace("-", "_") + "-*/"))[-1]
+
+
+def compiler_flags():
+    """clang where there is AMX: what GCC 12 makes of llama.cpp's tile code does not run."""
+    with open("/proc/cpuinfo", encoding="utf-8") as info:
+        has_tiles = "amx_tile" in info.read()
+    if not has_tiles:
+        return []
+    for version in ("-19", "-18", "-17", "-16", ""):
+        if shutil.which(f"clang{version}"):
+            return [f"-DCMAKE_C_COMPILER=clang{version}", f"-DCMAKE_CXX_COMPILER=clang++{version}"]
+    return []
+
+
+def programs_of(name, folder):
+    """The folder of a peer's programs; builds them if they are not there."""
+    folder = pathlib.Path(folder)
+    build = folder / name
+    programs = build / "bin"
+    if all((programs / p).exists() for p in PROGRAMS):
+        return programs
+    package, inside, more = SOURCES[name]
+    source = source_of(package, folder) / inside
+    run(["cmake", "-S", source, "-B", build, "-G", "Ninja", *COMMON, *more, *compiler_flags()])
+    run(["ninja", "-C", build, f"-j{os.cpu_count()}", *PROGRAMS])
+    return programs

@@ -1,0 +1,26 @@
+"""Models of published shapes with random weights, as GGUF files of every type that is compared."""
+import pathlib
+import subprocess
+import sys
+
+CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
+MODELS = ("llama-15m", "gpt2", "gemma2-2b", "gemma-2b", "qwen3-moe-small")
+
+
+def file_of(model, dtype, folder, vitrine, make_model):
+    """MODEL-TYPE.gguf in the folder, made if it is not there. Quantised files come from the bf16 directory, which is kept."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    out = folder / f"{model}-{dtype}.gguf"
+    if out.exists():
+        return out
+    directory = folder / model
+    if not (directory / "config.json").exists():
+        run([make_model, CONFIGS / f"{model}.json", directory, "bf16"])
+    run([vitrine, "convert", directory, out, "--dtype", dtype])
+    return out
+
+
+def run(command):
+    print("+", " ".join(str(c) for c in command), file=sys.stderr, flush=True)
+    subprocess.run([str(c) for c in command], check=True, stdout=sys.stderr)
