@@ -148,7 +148,8 @@ void run_picture(PictureArguments o) {
     for (const std::string_view name : names) list += (list.empty() ? "" : ", ") + std::string(name);
     throw UsageError(fmt::format("{} is of no use to the picture {}; these take it: {}.", flag, o.name, list));
   };
-  only_for(o.layer >= 0, "--layer", {"attention", "softmax", "query-length", "interpolation", "task-vectors"});
+  only_for(o.layer >= 0, "--layer",
+           {"attention", "softmax", "query-length", "experts", "expert-load", "interpolation", "task-vectors"});
   only_for(o.head >= 0, "--head", {"attention", "softmax"});
   only_for(o.position >= 0, "--position", {"softmax", "logit-attribution", "input-attribution"});
   only_for(o.words.has_value(), "--words", {"embedding-cosine"});
@@ -195,7 +196,8 @@ Action define_picture(CLI::App& app) {
   app.add_option("--out,-o", o->out, "The file to write (replaced if it exists); the ending .svg or .json chooses the kind")
       ->type_name("FILE")
       ->check(not_empty());
-  add_count(app, "--layer", o->layer, 0, 1 << 20, "attention, softmax, query-length, interpolation, task-vectors: this layer");
+  add_count(app, "--layer", o->layer, 0, 1 << 20,
+            "attention, softmax, query-length, experts, expert-load, interpolation, task-vectors: this layer");
   add_count(app, "--head", o->head, 0, 1 << 20, "attention, softmax: this head");
   add_count(app, "--position", o->position, 0, INT32_MAX,
             "softmax, logit-attribution, input-attribution: this token of the prompt; default: the last");

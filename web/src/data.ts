@@ -199,6 +199,8 @@ export interface Pictures {
   "query-length": QueryLength | Absent<"query-length">;
   "activation-curves": ActivationCurves | Absent<"activation-curves">;
   "mlp-surfaces": MlpSurfaces | Absent<"mlp-surfaces">;
+  experts: Experts | Absent<"experts">;
+  "expert-load": ExpertLoad | Absent<"expert-load">;
   "final-norm": FinalNorm | Absent<"final-norm">;
   "next-tokens": NextTokens | Absent<"next-tokens">;
   "logit-lens": LogitLens | Absent<"logit-lens">;
@@ -420,9 +422,12 @@ export interface SoftmaxRow extends Head<"softmax"> {
   sources: number[];
   scores: number[];
   weights: number[];
+  /** Of models whose heads have a sink: its score, and the share of the softmax that it takes. The weights sum to the rest. */
+  sink: { score: number; weight: number } | null;
 }
 
-/** Attention weights of every layer and head: source (key) on x, target (query) on y, each row sums to 1. Stronger is more. */
+/** Attention weights of every layer and head: source (key) on x, target (query) on y, each row sums to 1, or to less where heads
+ *  have a sink. Stronger is more. */
 export interface Attention extends Head<"attention"> {
   nTokens: number;
   nLayers: number;
@@ -445,7 +450,8 @@ export interface Attention extends Head<"attention"> {
     /** By layer: u16 dense [head, target, k]: those weights; 0 where the row sees fewer than k. */
     weights: Packed[];
   } | null;
-  /** [layer][head]: mean over targets that see n > 1 positions of entropy / ln n. 1: flat, 0: spiky. null: no target sees two. */
+  /** [layer][head]: mean over targets that see n > 1 positions of the entropy of the weights over
+   *  their sum, / ln n. 1: flat, 0: spiky. null: no target sees two. */
   flatness: (number | null)[][];
   /** [layer]: heads from flat to spiky; behind them, by number, those without flatness. */
   flatToSpiky: number[][];
@@ -546,6 +552,44 @@ export interface MlpSurfaces extends Head<"mlp-surfaces"> {
   /** Values of x[1] at which slices are taken, and slices[kind][slice][x0]. */
   sliceAt: number[];
   slices: number[][][];
+}
+
+/** Which experts each token goes through. Absent where the layers have no experts. */
+export interface Experts extends Head<"experts"> {
+  /** Experts of a layer, and those that a token goes through. */
+  count: number;
+  perToken: number;
+  /** The position of the first token here; earlier ones are left out of long prompts. */
+  first: number;
+  /** Those that have experts. */
+  layers: {
+    layer: number;
+    /** u16 [token, choice]: numbers of experts, the heaviest first. */
+    chosen: Packed;
+    /** u16 [token, choice] */
+    weights: Packed;
+    /** u16 [token, expert]: softmax of the router's scores over all experts; null for long prompts. */
+    probabilities: Packed | null;
+  }[];
+}
+
+/** How much of a layer's work each expert does in this prompt. */
+export interface ExpertLoad extends Head<"expert-load"> {
+  count: number;
+  perToken: number;
+  /** 1 / count */
+  ideal: number;
+  layers: {
+    layer: number;
+    /** [expert]: share of the layer's choices; they sum to 1. */
+    share: number[];
+    /** [expert]: mean over the tokens of its probability. */
+    probability: number[];
+    /** Experts that no token chose. */
+    idle: number;
+    /** count · Σ (share of the tokens that choose an expert) · probability: perToken when the load is even. */
+    balance: number;
+  }[];
 }
 
 // -- Prediction -----------------------------------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
     "layer-norm": { ...head("layer-norm", "What a norm does to two numbers"), model: bare ? "layer_norm" : "rms_norm", x: [1, 5], mean: 3, centred: [-2, 2], sigma: 2, scaled: [-1, 1], weight: [1.5, 0.5], bias: [0.5, 0.5], layerNorm: [-1, 1], rms: 3.605551, rmsScaled: [0.2773501, 1.38675], rmsNorm: [0.4160251, 0.6933752], three: { x: [2, 4, 6], mean: 4, variance: 2.666667, scaled: [-1.224745, 0, 1.224745] } },
     "norm-statistics": { ...head("norm-statistics", "What enters and leaves each norm"), norms: normNames, inMean: normList(() => 0.02 * g.normal()), inSigma: normList((i) => 1 + i * 0.3), inRms: normList((i) => 1 + i * 0.3), outMean: normList(() => 0.02 * g.normal()), outSigma: normList(() => 1 + g.next()), outRms: normList(() => 1 + g.next()), weightMean: normList(() => 1 + 0.3 * g.next()), weightMin: normList(() => 0.2 * g.next()), weightMax: normList(() => 2 + g.next()), perToken: n <= 256 ? pack("f32", [normNames.length, 2, n], "dense", list(normNames.length * 2 * n, () => 1 + g.next())) : null },
     "head-grouping": { ...head("head-grouping", "Who shares keys and values"), kind: kvHeads === heads ? "MHA" : kvHeads === 1 ? "MQA" : "GQA", groups: list(kvHeads, (/** @type {number} */ i) => list(heads / kvHeads, (/** @type {number} */ j) => (i * heads) / kvHeads + j)), headDim: 64, parameters: { q: 65536, k: 32768, v: 32768, o: 65536 }, cacheBytesPerPosition: 2 * kvHeads * 64 * 4 * layers, cacheBytesPerPositionMha: 2 * heads * 64 * 4 * layers },
-    softmax: { ...head("softmax", "From scores to weights"), pair: { scores: [0, -0.693], weights: [0.6666, 0.3334] }, layer: 2, head: 1, target: n - 1, sources: list(Math.min(n, 32), (/** @type {number} */ i) => i), scores: list(Math.min(n, 32), () => round(3 * g.normal())), weights: list(Math.min(n, 32), (/** @type {number} */ i) => (i === 1 ? 0.6 : round(0.4 / Math.min(n, 32)))) },
+    softmax: { ...head("softmax", "From scores to weights"), pair: { scores: [0, -0.693], weights: [0.6666, 0.3334] }, layer: 2, head: 1, target: n - 1, sources: list(Math.min(n, 32), (/** @type {number} */ i) => i), scores: list(Math.min(n, 32), () => round(3 * g.normal())), weights: list(Math.min(n, 32), (/** @type {number} */ i) => (i === 1 ? 0.6 : round(0.4 / Math.min(n, 32)))), sink: bare ? null : { score: -1.5, weight: 0.08 } },
     attention: { ...head("attention", "Attention of every head"), nTokens: n, nLayers: layers, nHeads: heads, level,
       patterns: level === "full" ? perHead.map((row) => pack("u16", [heads, n, n], "causal", row.flatMap((/** @type {Float32Array} */ p) => [...p]))) : null,
       tiles: level === "tiles" ? { bins: tileBins, tokensPerBin, max: perHead.map((row) => pack("u8", [heads, tileBins, tileBins], "causal", row.flatMap((/** @type {Float32Array} */ p) => [...p.slice(0, (tileBins * (tileBins + 1)) / 2)]))) } : null,
@@ -156,6 +156,8 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
     "query-length": bare ? absent("query-length", "Query lengths", "This model has no rotary positions: it adds a learned vector to each embedding.") : { ...head("query-length", "Which wavelengths each head uses"), wavelengths, layers: list(layers, () => pack("f32", [heads, 32], "dense", list(heads * 32, (/** @type {number} */ i) => Math.abs(g.normal()) * (1 + (i % 32) / 16)))), shown: [0, Math.floor((5 * layers) / 6)], nTokens: n },
     "activation-curves": { ...head("activation-curves", "Activations"), x: list(81, (/** @type {number} */ i) => -4 + i / 10), relu: list(81, (/** @type {number} */ i) => Math.max(0, round(-4 + i / 10))), geluTanh: list(81, (/** @type {number} */ i) => round(gelu(-4 + i / 10))), geluExact: list(81, (/** @type {number} */ i) => round(gelu(-4 + i / 10))), silu: list(81, (/** @type {number} */ i) => round((-4 + i / 10) / (1 + Math.exp(4 - i / 10)))), active: list(layers, () => round(0.2 + 0.3 * g.next())) },
     "mlp-surfaces": { ...head("mlp-surfaces", "A toy MLP as a surface"), x: x.map(round), weights: { proj: [[0.7, 0], [-0.4, 0]], gate: toyGate, up: toyUp, down: toyDown }, kinds: ["linear", "relu", "reglu", "geglu"], surfaces: pack("f32", [4, 61, 61], "dense", list(4 * 61 * 61, (/** @type {number} */ i) => toy(Math.floor(i / 3721), x[Math.floor(i / 61) % 61], x[i % 61]))), regions: pack("u8", [61, 61], "dense", list(3721, (/** @type {number} */ i) => list(3, (/** @type {number} */ h) => (x[Math.floor(i / 61)] * toyGate[0][h] + x[i % 61] * toyGate[1][h] > 0 ? 1 << h : 0)).reduce((/** @type {number} */ p, /** @type {number} */ q) => p + q, 0)), 1), sliceAt: [-2, -1, 0, 1, 2], slices: list(4, (/** @type {number} */ kind) => [-2, -1, 0, 1, 2].map((b) => x.map((/** @type {number} */ a) => round(toy(kind, a, b))))) },
+    experts: bare ? absent("experts", "Which token went to which expert", "This model has no experts: in each layer every token goes through the same MLP.") : expertsOf(g, n, layers, head("experts", "Which token went to which expert")),
+    "expert-load": bare ? absent("expert-load", "Load of the experts", "This model has no experts: in each layer every token goes through the same MLP.") : loadOf(g, layers, head("expert-load", "Load of the experts")),
     "final-norm": { ...head("final-norm", "Size of each token before and after the final norm"), before: list(n, (/** @type {number} */ i) => round(i === 0 ? 88.5 : 12 + 4 * g.next())), after: list(n, () => round(2.2 + 0.05 * g.next())) },
     "next-tokens": { ...head("next-tokens", "Likeliest next tokens"), k: 10, ids: predictions.map((p) => p.ids), probs: predictions.map((p) => p.probs), actual: bare ? null : list(n - 1, () => ({ prob: round(g.next() ** 3), rank: Math.floor(40 * g.next()) })) },
     "logit-lens": (() => {
@@ -194,7 +196,7 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
     attention: ["Attention moves information", ["z = softmax(q kᵀ / √H + mask) v"], ["head-grouping", "softmax", "attention"]],
     "soft-cap": ["Scores are capped", ["s ← cap · tanh(s / cap)"], ["soft-cap"]],
     rope: ["Positions as angles", ["q′ = R(t θᵢ) q"], ["rope-rotation", "rope-wavelengths", "query-length"]],
-    mlp: ["Each token by itself", ["y = (gelu(x W_gate) ⊙ x W_in) W_out"], ["activation-curves", "mlp-surfaces"]],
+    mlp: ["Each token by itself", ["y = (gelu(x W_gate) ⊙ x W_in) W_out"], [...(bare ? [] : ["experts", "expert-load"]), "activation-curves", "mlp-surfaces"]],
     "final-norm": ["One last norm", [], ["final-norm"]],
     output: ["A score for every word", ["logits = x W_Eᵀ"], ["next-tokens", "logit-lens"]],
     attribution: ["Who wrote the answer", [], ["logit-attribution"]],
@@ -246,6 +248,39 @@ function mergesOf(words, head, id) {
     ++at;
   });
   return { ...head, start, steps, end: words.map(id), cut: false, orderNote: "order: rank of the merge in the file, 0 is the first that training found" };
+}
+
+const expertCount = 8;
+const perToken = 2;
+
+/** @param {ReturnType<typeof generator>} g */
+function probabilities(g) {
+  const raw = list(expertCount, () => Math.exp(2 * g.normal()));
+  const sum = raw.reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0);
+  return raw.map((/** @type {number} */ p) => p / sum);
+}
+
+/** @param {ReturnType<typeof generator>} g @param {number} n @param {number} layers @param {any} head */
+function expertsOf(g, n, layers, head) {
+  return { ...head, count: expertCount, perToken, first: 0, layers: list(layers, (layer) => {
+    const rows = list(n, () => probabilities(g));
+    const best = rows.map((row) => row.map((/** @type {number} */ p, /** @type {number} */ e) => [e, p]).sort((/** @type {number[]} */ a, /** @type {number[]} */ b) => b[1] - a[1]).slice(0, perToken));
+    const sum = (/** @type {number[][]} */ one) => one.reduce((s, [, p]) => s + p, 0);
+    return {
+      layer,
+      chosen: pack("u16", [n, perToken], "dense", best.flatMap((one) => one.map((/** @type {number[]} */ [e]) => e)), 1),
+      weights: pack("u16", [n, perToken], "dense", best.flatMap((one) => one.map((/** @type {number[]} */ [, p]) => p / sum(one)))),
+      probabilities: n > 256 ? null : pack("u16", [n, expertCount], "dense", rows.flat()),
+    };
+  }) };
+}
+
+/** @param {ReturnType<typeof generator>} g @param {number} layers @param {any} head */
+function loadOf(g, layers, head) {
+  return { ...head, count: expertCount, perToken, ideal: 1 / expertCount, layers: list(layers, (layer) => {
+    const share = probabilities(g).map(round);
+    return { layer, share, probability: probabilities(g).map(round), idle: 0, balance: round(perToken * (1 + g.next())) };
+  }) };
 }
 
 /** @param {ReturnType<typeof generator>} g @param {number} n @param {number} layers @param {number} heads @param {number} k */

@@ -57,8 +57,11 @@ PictureJson data_of_softmax(Studio& studio) {
   const Observation& seen = studio.seen;
   PictureJson p = present(
       fmt::format("Softmax turns scores into weights that sum to 1: each weight is e to its score, over the sum. A difference of "
-                  "scores becomes a ratio of weights. Below: the row of token {} in layer {}, head {}.",
-                  seen.row_target, seen.row_layer, seen.row_head),
+                  "scores becomes a ratio of weights. Below: the row of token {} in layer {}, head {}{}.",
+                  seen.row_target, seen.row_layer, seen.row_head,
+                  studio.facts.sinks ? ", together with the head's sink: a learned score that takes part in the softmax and has "
+                                       "no value, so that the tokens' weights sum to less than 1"
+                                     : ""),
       "");
   const double e = std::exp(-0.693);
   p["pair"] = {{"scores", {0, -0.693}}, {"weights", {number(1 / (1 + e)), number(e / (1 + e))}}};
@@ -83,9 +86,16 @@ PictureJson data_of_softmax(Studio& studio) {
     p["weights"].push_back(number(static_cast<double>(seen.row_weights[s])));
     if (seen.row_weights[s] > seen.row_weights[strongest]) strongest = s;
   }
+  p["sink"] = nullptr;
+  std::string sinks;
+  if (const Vector* scores = studio.engine.model().block_spec(seen.row_layer).attention.sinks) {
+    const double score = scores->at<double>(seen.row_head), taken = 1 / (1 + std::exp(log_sum_exp(seen.row_scores) - score));
+    p["sink"] = {{"score", number(score)}, {"weight", number(taken)}};
+    sinks = fmt::format(" The tokens' weights sum to {:.3f}; the sink takes the other {:.3f}.", 1 - taken, taken);
+  }
   p["alt"] =
-      fmt::format("Scores 0 and −0.693 become weights 2/3 and 1/3. In this run the largest weight, {:.3f}, is on token {}.",
-                  seen.row_weights[strongest], strongest);
+      fmt::format("Scores 0 and −0.693 become weights 2/3 and 1/3. In this run the largest weight, {:.3f}, is on token {}.{}",
+                  seen.row_weights[strongest], strongest, sinks);
   return p;
 }
 
@@ -128,10 +138,10 @@ PictureJson data_of_attention(Studio& studio) {
                                    : fmt::format("The flattest head is layer {}, head {}; the spikiest layer {}, head {}.",
                                                  flattest.layer, flattest.head, spikiest.layer, spikiest.head);
   PictureJson p = present(
-      "Attention weights of every head in every layer: for each target token (down) how much of each source token (across) it "
-      "takes "
-      "in; each row sums to 1, and nothing lies right of the diagonal, since no token sees later ones. The stronger the colour, "
-      "the more weight.",
+      fmt::format("Attention weights of every head in every layer: for each target token (down) how much of each source token "
+                  "(across) it takes in; each row sums to {}, and nothing lies right of the diagonal, since no token sees later "
+                  "ones. The stronger the colour, the more weight.",
+                  studio.facts.sinks ? "less than 1, because the head's sink takes the rest" : "1"),
       fmt::format("{} of {} × {}. {}", plural(s.n_layers * s.n_heads, "grid"), seen.tokens, plural(seen.tokens, "token"),
                   extremes));
   p["nTokens"] = seen.tokens;

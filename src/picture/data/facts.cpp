@@ -62,8 +62,13 @@ ModelFacts facts_of(Engine& engine) {
   facts.head_norms = has("blocks.0.attn.q_norm.hook_normalized");
   const Vector* const q_norm = facts.parameters.vector("blocks.0.attn.q_norm.w");
   facts.joint_head_norms = q_norm != nullptr && q_norm->size != facts.shape.head_dim;
-  for (int64_t layer = 0; layer < facts.shape.n_layers && !facts.experts; ++layer)
-    facts.experts = model.block_spec(layer).experts;
+  for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer) {
+    const std::optional<ExpertSpec> experts = model.block_spec(layer).experts;
+    if (!experts) facts.dense_layers.push_back(layer);
+    if (!facts.experts) facts.experts = experts;
+  }
+  if (!facts.experts) facts.dense_layers.clear();
+  facts.sinks = first.attention.sinks != nullptr;
   facts.attention_softcap = first.attention.softcap;
   facts.final_softcap = model.head().softcap;
   facts.logit_scale = model.head().scale;

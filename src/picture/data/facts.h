@@ -37,6 +37,8 @@ struct ModelFacts {
   std::optional<RopeSpec> rope, other_rope;  // the first turning layer's; that of other layers, where it is another
   std::vector<int64_t> still_layers;         // in which nothing turns although it does in others
   std::optional<ExpertSpec> experts;         // of the first layer that has them
+  std::vector<int64_t> dense_layers;         // which have none although others do
+  bool sinks = false;                        // each head has a score that takes a share of its softmax
   double attention_softcap = 0, final_softcap = 0, logit_scale = 1, residual_scale = 1;
   int64_t parameter_count = 0;
   std::vector<std::string> dtypes;  // of the matrices

@@ -51,6 +51,8 @@ class Observer final : public Listener {
     if (rest == "attn.hook_attn_scores") return (needs_ & kNeedScores) != 0;
     if (rest == "attn.hook_pattern")
       return (needs_ & kNeedPatterns) != 0 || ((needs_ & kNeedScores) != 0 && layer == out_.row_layer);
+    if (rest == "mlp.hook_router_logits" || rest == "mlp.hook_expert_indices" || rest == "mlp.hook_expert_weights")
+      return (needs_ & kNeedExperts) != 0;
     if (rest == queries()) return (needs_ & kNeedQueries) != 0 && facts_.rope.has_value();
     return rest == "mlp.hook_pre" && (needs_ & kNeedHidden) != 0;
   }
@@ -62,6 +64,7 @@ class Observer final : public Listener {
     if (name == "hook_embed") see_embedding(value, first);
     if (name == "hook_pos_embed") keep_rows(value, first, out_.position_rows);
     if (rest == "mlp.hook_pre" && (needs_ & kNeedHidden) != 0) see_hidden(l, value);
+    if ((needs_ & kNeedExperts) != 0 && layer >= 0) see_experts(out_.experts[l], rest, value);
     if (rest == queries() && (needs_ & kNeedQueries) != 0) see_queries(l, value);
     if (rest == "attn.hook_attn_scores") see_scores(l, value, first);
     if (rest == "attn.hook_pattern") see_pattern(ctx, layer, value, first);
@@ -90,6 +93,30 @@ class Observer final : public Listener {
     const float* numbers = x.data<float>();
     const auto above = std::count_if(numbers, numbers + x.count(), [](float v) { return v > 0; });
     out_.active[layer] += static_cast<double>(above) / (static_cast<double>(out_.tokens) * static_cast<double>(x.row_size()));
+  }
+
+  void see_experts(LayerExperts& kept, std::string_view hook, const Tensor& x) const {
+    if (hook == "mlp.hook_router_logits") see_router(kept, x);
+    for (int64_t i = 0; i < x.count(); ++i) {
+      if (hook == "mlp.hook_expert_weights") kept.weights.push_back(x.data<float>()[i]);
+      if (hook != "mlp.hook_expert_indices") continue;
+      kept.chosen.push_back(static_cast<uint16_t>(x.data<float>()[i]));
+      kept.choices[kept.chosen.back()] += 1;
+    }
+  }
+  void see_router(LayerExperts& kept, const Tensor& logits) const {  // [rows, expert]
+    const auto n = static_cast<size_t>(logits.row_size());
+    kept.choices.resize(n);
+    kept.probability.resize(n);
+    for (int64_t r = 0; r < logits.rows(); ++r) {
+      const std::span<const float> row(logits.row<float>(r), n);
+      const double lse = log_sum_exp(row);
+      for (size_t e = 0; e < n; ++e) {
+        const double p = std::exp(static_cast<double>(row[e]) - lse);
+        kept.probability[e] += p;
+        if (out_.tokens <= kTokensEach) kept.probabilities.push_back(static_cast<float>(p));
+      }
+    }
   }
 
   void see_queries(size_t layer, const Tensor& q) {  // [rows, head, component]
@@ -175,10 +202,13 @@ class Observer final : public Listener {
     kept.on_previous[head] += static_cast<double>(weights[target - 1]);
     kept.on_self[head] += static_cast<double>(weights[target]);
     if (seen < 2) return;
-    double entropy = 0;
-    for (int64_t s = first; s <= target; ++s)
+    // Of the weights divided by their sum, of which a head's sink may have taken a part.
+    double sum = 0, entropy = 0;
+    for (int64_t s = first; s <= target; ++s) {
+      sum += static_cast<double>(weights[s]);
       if (weights[s] > 0) entropy -= static_cast<double>(weights[s]) * std::log(static_cast<double>(weights[s]));
-    kept.entropy_share[head] += entropy / std::log(static_cast<double>(seen));
+    }
+    if (sum > 0) kept.entropy_share[head] += (entropy / sum + std::log(sum)) / std::log(static_cast<double>(seen));
     kept.seen_rows[head] += 1;
   }
 
@@ -272,6 +302,7 @@ void prepare(const ModelFacts& facts, const ObserveOptions& options, Observation
   out.stream.resize(2 * layers + 1);
   out.caps.assign(layers, std::vector<CapCount>(heads));
   out.active.assign(layers, 0);
+  out.experts.resize(layers);
   if (facts.rope) out.query_length.assign(layers, std::vector<double>(heads * static_cast<size_t>(facts.rope->rotary_dim / 2)));
   const auto step = (out.tokens + kMostPositions - 1) / kMostPositions;
   for (int64_t p = 0; p < out.tokens; p += step) out.positions.push_back(p);

@@ -33,6 +33,14 @@ struct LayerPatterns {
   std::vector<double> on_first, on_previous, on_self;  // [head]: sums over targets from 1 on
 };
 
+/// Where the router of one layer sent the tokens. Empty in a layer without experts.
+struct LayerExperts {
+  std::vector<uint16_t> chosen;      // [token, per_row]: numbers of experts, the heaviest first
+  std::vector<float> weights;        // [token, per_row]
+  std::vector<float> probabilities;  // [token, expert]: softmax of the router's scores; up to kTokensEach tokens, else empty
+  std::vector<double> choices, probability;  // [expert]: tokens that chose it, the sum of its probabilities
+};
+
 /// How much of the patterns is kept, from the prompt's length and the model's heads.
 struct PatternLevel {
   bool full = true;
@@ -56,7 +64,8 @@ enum ObserveNeed : uint32_t {
   kNeedHidden = 32,       // share of active hidden units
   kNeedLogits = 64,       // next tokens
   kNeedEmbeddings = 128,  // embedding and position rows of chosen positions
-  kNeedAll = 255,
+  kNeedExperts = 256,     // where routers send the tokens
+  kNeedAll = 511,
 };
 
 struct ObserveOptions {
@@ -90,6 +99,7 @@ struct Observation {
   std::vector<float> row_scores, row_weights;     // over sources 0 … target; -inf where masked
   std::vector<std::vector<double>> query_length;  // [layer][head · pair]: sums over tokens
   std::vector<double> active;                     // [layer]: share of hidden units above zero
+  std::vector<LayerExperts> experts;              // by layer
 
   Moments embedding;                             // of hook_embed
   std::vector<int64_t> positions;                // chosen ones, at most 64

@@ -60,6 +60,8 @@ PictureJson data_of_rope_wavelengths(Studio&);
 PictureJson data_of_query_length(Studio&);
 PictureJson data_of_activation_curves(Studio&);
 PictureJson data_of_mlp_surfaces(Studio&);
+PictureJson data_of_experts(Studio&);
+PictureJson data_of_expert_load(Studio&);
 PictureJson data_of_final_norm(Studio&);
 PictureJson data_of_next_tokens(Studio&);
 PictureJson data_of_logit_lens(Studio&);

@@ -262,6 +262,8 @@ Tables of_softmax(const PictureView& c) {
   for (size_t i = 0; i < sources.size(); ++i)
     t.rows.push_back(
         {whole(sources[i]), c.token_at(sources[i]), fixed(c.picture.at("scores")[i]), fixed(c.picture.at("weights")[i], 4)});
+  if (const PictureJson& sink = c.picture.at("sink"); !sink.is_null())
+    t.rows.push_back({"-", "the sink", fixed(sink.at("score")), fixed(sink.at("weight"), 4)});
   return {last_rows(std::move(t))};
 }
 
@@ -570,6 +572,81 @@ Tables of_task_vectors(const PictureView& c) {
   return {vectors, cosines, liti};
 }
 
+// Of a layer: for each token its experts with their weights, and the probabilities of all experts.
+Tables experts_of_layer(const PictureView& c, const PictureJson& layer) {
+  const size_t count = c.picture.at("count"), per_token = c.picture.at("perToken"), first = c.picture.at("first");
+  const size_t tokens = c.tokens() - first, most = layer.at("probabilities").is_null() ? kTableRows : kTableRows / 2;
+  const size_t shown = std::min(tokens, most), begin = tokens - shown;
+  PictureGrid weights{"token", {}, {}, std::vector<std::optional<double>>(shown * count), 0, 1};
+  for (size_t i = 0; i < shown; ++i) weights.rows.push_back(c.token_at(first + begin + i));
+  for (size_t e = 0; e < count; ++e) weights.columns.push_back(std::to_string(e));
+  PictureGrid probabilities = weights;
+  const std::vector<double> chosen = unpacked(layer.at("chosen")), weight = unpacked(layer.at("weights"));
+  for (size_t i = 0; i < shown * per_token; ++i)
+    weights.values[i / per_token * count + static_cast<size_t>(chosen[begin * per_token + i])] = weight[begin * per_token + i];
+  const std::string name = fmt::format("layer {}: ", whole(layer.at("layer")));
+  Tables tables = {{name + "weights of the chosen experts", {}, {}, std::move(weights), tokens - shown}};
+  if (layer.at("probabilities").is_null()) return tables;
+  const std::vector<double> probability = unpacked(layer.at("probabilities"));
+  for (size_t i = 0; i < shown * count; ++i) probabilities.values[i] = probability[begin * count + i];
+  tables.push_back({name + "the router's probabilities", {}, {}, std::move(probabilities), tokens - shown});
+  return tables;
+}
+
+Tables of_experts(const PictureView& c) {
+  const PictureJson& layers = c.picture.at("layers");
+  if (c.options.layer) {
+    for (const PictureJson& layer : layers)
+      if (layer.at("layer") == *c.options.layer) return experts_of_layer(c, layer);
+  }
+  constexpr size_t kMostLayers = 8;
+  const size_t per_token = c.picture.at("perToken"), first = c.picture.at("first");
+  PictureTable t{fmt::format("experts of each token, the heaviest first{}; --layer shows the weights of one",
+                             layers.size() > kMostLayers ? fmt::format(", in {} of {} layers", kMostLayers, layers.size()) : ""),
+                 {{"at"}, {"token", kWords}},
+                 {},
+                 {},
+                 0};
+  for (size_t i = first; i < c.tokens(); ++i) t.rows.push_back({std::to_string(i), c.token_at(i, kWhole)});
+  for (size_t l = 0; l < std::min(layers.size(), kMostLayers); ++l) {
+    const std::vector<double> chosen = unpacked(layers[l].at("chosen"));
+    t.columns.push_back({"layer " + whole(layers[l].at("layer")), kWords});
+    for (size_t i = 0; i < t.rows.size(); ++i) {
+      std::string experts;
+      for (size_t k = 0; k < per_token; ++k) experts += (k > 0 ? " " : "") + fmt::format("{}", chosen[i * per_token + k]);
+      t.rows[i].push_back(experts);
+    }
+  }
+  return {last_rows(std::move(t))};
+}
+
+Tables of_expert_load(const PictureView& c) {
+  if (c.options.layer) {
+    PictureTable t{fmt::format("layer {}; an even load is {}", *c.options.layer, share(c.picture.at("ideal"))),
+                   {{"expert"}, {"of the choices"}, {"mean probability"}},
+                   {},
+                   {},
+                   0};
+    for (const PictureJson& layer : c.picture.at("layers"))
+      for (size_t e = 0; layer.at("layer") == *c.options.layer && e < layer.at("share").size(); ++e)
+        t.rows.push_back({std::to_string(e), share(layer.at("share")[e]), share(layer.at("probability")[e])});
+    return {first_rows(std::move(t))};
+  }
+  PictureTable t{
+      fmt::format("an even load is {} for each of {} experts", share(c.picture.at("ideal")), whole(c.picture.at("count"))),
+      {{"layer"}, {"busiest expert"}, {"of the choices"}, {"least"}, {"no token"}, {"balance"}},
+      {},
+      {},
+      0};
+  for (const PictureJson& layer : c.picture.at("layers")) {
+    const std::vector<double> shares = number_list(layer.at("share"));
+    const auto [least, most] = std::minmax_element(shares.begin(), shares.end());
+    t.rows.push_back({whole(layer.at("layer")), std::to_string(most - shares.begin()), share(*most), share(*least),
+                      whole(layer.at("idle")), fixed(layer.at("balance"))});
+  }
+  return {spread_rows(std::move(t))};
+}
+
 struct Maker {
   const char* name;
   Tables (*make)(const PictureView&);
@@ -595,6 +672,8 @@ constexpr std::array kMakers = {Maker{"dot-product", of_dot_product},
                                 Maker{"query-length", of_query_length},
                                 Maker{"activation-curves", of_activation_curves},
                                 Maker{"mlp-surfaces", of_mlp_surfaces},
+                                Maker{"experts", of_experts},
+                                Maker{"expert-load", of_expert_load},
                                 Maker{"final-norm", of_final_norm},
                                 Maker{"next-tokens", of_next_tokens},
                                 Maker{"logit-lens", of_logit_lens},

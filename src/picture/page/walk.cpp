@@ -91,7 +91,7 @@ class Walk {
          fmt::format(
              "The picture has two numbers to a vector. This model compares vectors of {} numbers (its stream), {} (one head) and "
              "{} (the hidden layer of an MLP); what agreement means does not change.",
-             s().d_model, s().head_dim, s().d_ff)},
+             s().d_model, s().head_dim, facts_.experts ? facts_.experts->d_ff : s().d_ff)},
         {"a · b = a₁b₁ + a₂b₂ + … + aₙbₙ"}, {}, {}, {"dot-product"});
   }
 
@@ -249,9 +249,9 @@ class Walk {
                     s().n_heads == 1 ? "is" : "are", plural(s().n_heads, "head"), s().head_dim),
         fmt::format(
             "The query of a token is compared by dot product with the keys of all tokens up to itself{}. Softmax turns the "
-            "scores of one row into weights that sum to 1, and the head's result is the sum of the values with those "
+            "scores of one row into weights{}, and the head's result is the sum of the values with those "
             "weights. Later tokens are masked: a model that predicts must not peek.",
-            some_windows() ? " that the layer sees" : ""),
+            some_windows() ? " that the layer sees" : "", facts_.sinks ? "" : " that sum to 1"),
         "The results of all heads are then brought back to the width of the stream by one more matrix, which is the same as "
         "letting each head write its own update and adding them up.",
         kind == "MHA"   ? std::string("Here every query head has a key head and a value head of its own.")
@@ -264,11 +264,20 @@ class Walk {
         "In the grids, a strong diagonal means that a token looks at itself, a strong line beside it the token before, a strong "
         "first column the first token. The order of heads within a layer has no meaning, so they can be sorted from flat to "
         "spiky."};
+    if (facts_.sinks)
+      text.emplace_back(
+          "Each head of this model also has a sink: a learned score that takes part in every row's softmax and has no value "
+          "behind it. The weights of the tokens sum to less than 1, and a head that finds nothing can leave nearly all of it to "
+          "its sink and write almost nothing.");
+    std::vector<std::string_view> tags = {"attention", "scale"};
+    if (facts_.sinks) tags.emplace_back("sinks");
     add("attention", "Attention", std::move(text),
         {fmt::format("q = {},  k = {},  v = {}", product("attn", "Q", "y"), product("attn", "K", "y"), product("attn", "V", "y")),
          std::string("score[t, s] = scale · q[t] · k[s]   for s ≤ t") + (some_windows() ? " that the layer sees" : ""),
-         "weight[t, ·] = softmax(score[t, ·])", "z[t] = Σₛ weight[t, s] · v[s]", "update = " + product("attn", "O", "z")},
-        {"attention", "scale"},
+         facts_.sinks ? "weight[t, s] = exp(score[t, s]) / (exp(sink) + Σᵣ exp(score[t, r]))"
+                      : "weight[t, ·] = softmax(score[t, ·])",
+         "z[t] = Σₛ weight[t, s] · v[s]", "update = " + product("attn", "O", "z")},
+        tags,
         {{"q", "blocks.*.attn.hook_q", {n(), s().n_heads, s().head_dim}, {"token", "head", "component"}},
          {"k", "blocks.*.attn.hook_k", {n(), s().n_kv_heads, s().head_dim}, {"token", "key head", "component"}},
          {"v", "blocks.*.attn.hook_v", {n(), s().n_kv_heads, s().head_dim}, {"token", "value head", "component"}},
@@ -379,17 +388,34 @@ class Walk {
         {"rope-rotation", "rope-wavelengths", "query-length"});
   }
 
-  // A layer whose MLP is a mixture of experts: what they have in common with one MLP, `text`, comes first.
+  // How an expert makes its hidden numbers of what its two matrices give.
+  std::string gating(const ExpertSpec& e, const std::string& f) const {
+    if (e.limit == 0) return fmt::format("one of them goes through {} and gates the other", f);
+    return fmt::format(
+        "one of them, g, is cut at {:g} and gates the other with g · σ({:g} g); the other is cut at ±{:g} and raised by 1",
+        e.limit, e.slope, e.limit);
+  }
+
+  // A layer whose MLP is a mixture of experts: what they have in common with one MLP, `text`, follows.
   void experts(std::vector<std::string> text, const std::string& f) {
     const ExpertSpec& e = *facts_.experts;
+    std::string dense;
+    for (const int64_t layer : facts_.dense_layers) dense += (dense.empty() ? "" : ", ") + std::to_string(layer);
     text.front() = fmt::format(
         "The second part of a layer looks at each token alone. It has {} MLPs, the experts, and each token goes through {} of "
-        "them. "
-        "A router gives every expert a score; the experts with the best scores run, and their results are added with weights "
-        "that a "
-        "softmax of the scores gives. In an expert two matrices make {} numbers each; one of them goes through {} and gates the "
-        "other.",
-        e.count, e.per_row, e.d_ff, f);
+        "them. A router gives every expert a score; the experts with the best scores run, and their results are added with "
+        "weights. In an expert two matrices make {} numbers each; {}.{}",
+        e.count, e.per_row, e.d_ff, gating(e, f),
+        dense.empty() ? "" : fmt::format(" Layers without experts ({}) have one MLP of {} hidden numbers.", dense, s().d_ff));
+    text.insert(text.begin() + 1,
+                std::string(!e.softmax_over_all
+                                ? "The weights are the softmax over the scores of the chosen experts alone, so they sum to 1."
+                            : e.renormalise ? "The softmax of all scores says how probable each expert is; the weights of the "
+                                              "chosen ones are their probabilities divided by their sum."
+                                            : "The softmax of all scores says how probable each expert is, and that is the "
+                                              "weight of the chosen ones; what the others would have had is lost.") +
+                    " All experts together hold many times the numbers of one MLP, but a token costs no more than those that it "
+                    "goes through. The router is learned together with them.");
     const std::vector<StepShape> shapes = {
         {"scores", "blocks.*.mlp.hook_router_logits", {n(), e.count}, {"token", "expert"}},
         {"choice", "blocks.*.mlp.hook_expert_indices", {n(), e.per_row}, {"token", "choice"}},
@@ -397,10 +423,21 @@ class Walk {
         {"z", "blocks.*.mlp.hook_post", {n(), e.per_row, e.d_ff}, {"token", "choice", "unit"}},
         {"results", "blocks.*.mlp.hook_expert_out", {n(), e.per_row, s().d_model}, {"token", "choice", "component"}},
         {"update", "blocks.*.hook_mlp_out", {n(), s().d_model}, {"token", "component"}}};
-    add("mlp", "The experts", std::move(text),
-        {"scores = y W_routerᵀ", "expertₑ(y) = (" + f + "(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ",
-         "update = Σ weightₑ · expertₑ(y), over the chosen e"},
-        {"mlp"}, shapes, {"activation-curves", "mlp-surfaces"});
+    std::vector<std::string> formula = {router_has_bias() ? "scores = W_router y + b_router" : "scores = W_router y"};
+    if (e.limit > 0) {
+      formula.push_back(fmt::format("g = min(W_gate y + b_gate, {0:g}),  u = clamp(W_in y + b_in, −{0:g}, {0:g})", e.limit));
+      formula.push_back(fmt::format("expertₑ(y) = W_out (g σ({:g} g) ⊙ (u + 1)) + b_out", e.slope));
+    } else {
+      formula.push_back("expertₑ(y) = W_out (" + f + "(W_gate y) ⊙ W_in y)");
+    }
+    formula.emplace_back("update = Σ weightₑ · expertₑ(y), over the chosen e");
+    add("mlp", "The experts", std::move(text), std::move(formula), {"mlp"}, shapes,
+        {"experts", "expert-load", "activation-curves", "mlp-surfaces"});
+  }
+  bool router_has_bias() const {
+    return std::any_of(facts_.parameters.matrices.begin(), facts_.parameters.matrices.end(), [](const auto& entry) {
+      return entry.first.ends_with("router") && static_cast<bool>(entry.second->bias);
+    });
   }
 
   void mlp() {

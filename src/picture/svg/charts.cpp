@@ -232,7 +232,8 @@ Svg svg_of_embedding_neighbours(const PictureView& c) {
 
 Svg svg_of_softmax(const PictureView& c) {
   const PictureJson& sources = c.picture.at("sources");
-  Svg svg(kWidth, 60 + 20 * static_cast<double>(sources.size()), c.title(), c.alt());
+  const PictureJson& sink = c.picture.at("sink");
+  Svg svg(kWidth, 60 + 20 * static_cast<double>(sources.size() + (sink.is_null() ? 0 : 1)), c.title(), c.alt());
   svg.text(20, 22,
            fmt::format("Layer {}, head {}, target {}: scores and the weights they become", c.picture.at("layer").dump(),
                        c.picture.at("head").dump(), c.token_at(c.picture.at("target"))),
@@ -240,7 +241,12 @@ Svg svg_of_softmax(const PictureView& c) {
   std::vector<std::string> labels;
   for (size_t i = 0; i < sources.size(); ++i)
     labels.push_back(fmt::format("{}  {}", c.token_at(sources[i]), short_number(c.picture.at("scores")[i])));
-  bars(svg, 36, labels, number_list(c.picture.at("weights")));
+  std::vector<double> weights = number_list(c.picture.at("weights"));
+  if (!sink.is_null()) {
+    labels.push_back("the sink  " + short_number(sink.at("score")));
+    weights.push_back(sink.at("weight"));
+  }
+  bars(svg, 36, labels, weights);
   return svg;
 }
 

@@ -34,6 +34,8 @@ constexpr std::array kDrawings = {
     Drawing{"query-length", svg_of_query_length},
     Drawing{"activation-curves", svg_of_activation_curves},
     Drawing{"mlp-surfaces", svg_of_mlp_surfaces},
+    Drawing{"experts", svg_of_experts},
+    Drawing{"expert-load", svg_of_expert_load},
     Drawing{"final-norm", svg_of_final_norm},
     Drawing{"next-tokens", svg_of_next_tokens},
     Drawing{"logit-lens", svg_of_logit_lens},

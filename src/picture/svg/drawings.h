@@ -32,6 +32,8 @@ Svg svg_of_rope_wavelengths(const PictureView&);
 Svg svg_of_query_length(const PictureView&);
 Svg svg_of_activation_curves(const PictureView&);
 Svg svg_of_mlp_surfaces(const PictureView&);
+Svg svg_of_experts(const PictureView&);
+Svg svg_of_expert_load(const PictureView&);
 Svg svg_of_final_norm(const PictureView&);
 Svg svg_of_next_tokens(const PictureView&);
 Svg svg_of_logit_lens(const PictureView&);

@@ -120,6 +120,8 @@ function Softmax({ picture: p }: { picture: SoftmaxRow }) {
     weight: p.weights[i]!,
     text: `${place(source)}\nscore ${exact(p.scores[i])}\nweight ${exact(p.weights[i])}`,
   }));
+  if (p.sink !== null)
+    run.push({ name: "the sink", score: p.sink.score, weight: p.sink.weight, text: `the head's sink, which hands over nothing\nscore ${exact(p.sink.score)}\nweight ${exact(p.sink.weight)}` });
   return (
     <div ref={box}>
       {width > 0 && (
@@ -138,7 +140,10 @@ export const softmaxRow: Entry<"softmax"> = {
   draw: Softmax,
   table: (p) => ({
     columns: ["source", "token", "score", "weight"],
-    rows: p.sources.map((source, i) => [source, tokenAt(source), p.scores[i]!, p.weights[i]!]),
+    rows: [
+      ...p.sources.map((source, i) => [source, tokenAt(source), p.scores[i]!, p.weights[i]!]),
+      ...(p.sink === null ? [] : [[null, "the sink", p.sink.score, p.sink.weight]]),
+    ],
     note: `Layer ${p.layer}, head ${p.head}, target ${place(p.target)}.`,
   }),
 };

@@ -9,6 +9,7 @@ import { logitAttribution } from "./attribution";
 import { dotProduct } from "./dot";
 import { embeddingCosine, embeddingNeighbours, embeddingRescaling, positionVectors } from "./embedding";
 import type { Entry } from "./entry";
+import { expertLoad, experts } from "./experts";
 import { gradientHooks, gradientNorms, inputAttribution } from "./gradients";
 import { headGrouping, softmaxRow } from "./heads";
 import { interpolation, taskVectors } from "./merging";
@@ -43,6 +44,8 @@ const entries: { [N in PictureName]: Entry<N> } = {
   "query-length": queryLength,
   "activation-curves": activationCurves,
   "mlp-surfaces": mlpSurfaces,
+  experts,
+  "expert-load": expertLoad,
   "final-norm": finalNorm,
   "next-tokens": nextTokens,
   "logit-lens": logitLens,

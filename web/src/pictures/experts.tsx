@@ -1,0 +1,190 @@
+// Mixtures of experts: which token went to which expert, layer by layer, and how evenly the experts are used.
+
+import { useMemo, useState } from "preact/hooks";
+import { Cells, type Cell } from "../cells";
+import { Choice, Slider } from "../controls";
+import type { ExpertLoad, Experts } from "../data";
+import { floats, stored } from "../decode";
+import { place, positions, tokenAt } from "../document";
+import { exact, number, percent, plural } from "../format";
+import { Heat, ScaleKey } from "../heat";
+import { Reproduce, type Reproduction } from "../recipe";
+import { XyChart, type Series } from "../xychart";
+import type { Entry } from "./entry";
+
+const fewLayers = 8;
+
+/** One of the layers with experts: side by side where they are few, else on a slider. */
+function LayerChoice({ layers, value, onChange }: { layers: readonly { layer: number }[]; value: number; onChange: (index: number) => void }) {
+  return layers.length <= fewLayers
+    ? <Choice label="Layer" options={layers.map(({ layer }, i) => ({ value: i, name: String(layer) }))} value={value} onChange={onChange} />
+    : <Slider label="Layer" min={0} max={layers.length - 1} value={value} onChange={onChange} says={String(layers[value]!.layer)} />;
+}
+
+type Layer = Experts["layers"][number];
+
+/** [choice of a token]: its expert and weight. */
+function choices(p: Experts, layer: Layer, token: number): { expert: number; weight: number }[] {
+  const [chosen, weights] = [stored(layer.chosen), floats(layer.weights)];
+  return Array.from({ length: p.perToken }, (_, k) => ({ expert: chosen[token * p.perToken + k]!, weight: weights[token * p.perToken + k]! }));
+}
+
+/** What the router says of one layer: tokens down, experts across. */
+function Routing({ picture: p, layer }: { picture: Experts; layer: Layer }) {
+  const [what, choose] = useState<"weight" | "probability">("weight");
+  const [picked, pick] = useState<Reproduction | null>(null);
+  const shown = layer.probabilities === null ? "weight" : what;
+  const tokens = layer.chosen.shape[0]!;
+  const value = useMemo(() => {
+    if (shown === "probability") {
+      const cells = floats(layer.probabilities!);
+      return (token: number, expert: number) => cells[token * p.count + expert]!;
+    }
+    const cells = new Float32Array(tokens * p.count);
+    for (let token = 0; token < tokens; ++token) for (const { expert, weight } of choices(p, layer, token)) cells[token * p.count + expert] = weight;
+    return (token: number, expert: number) => cells[token * p.count + expert]!;
+  }, [p, layer, shown, tokens]);
+  const say = (token: number, expert: number) => {
+    const rank = choices(p, layer, token).findIndex((one) => one.expert === expert);
+    const probability = layer.probabilities === null ? "" : `\nprobability ${exact(floats(layer.probabilities)[token * p.count + expert])}`;
+    return rank < 0 ? `not chosen${probability}` : `choice ${rank + 1} of ${p.perToken}, weight ${exact(choices(p, layer, token)[rank]!.weight)}${probability}`;
+  };
+  const hook = `blocks.${layer.layer}.mlp.hook_${shown === "weight" ? "expert_weights" : "router_logits"}`;
+  return (
+    <>
+      {layer.probabilities !== null && (
+        <Choice label="Colour" options={[{ value: "weight", name: "weight of the chosen" }, { value: "probability", name: "probability of all" }]} value={what} onChange={(to) => { choose(to); pick(null); }} />
+      )}
+      <Heat
+        label={`Layer ${layer.layer}: ${shown} of each expert for each token.`}
+        rows={tokens}
+        cols={p.count}
+        value={value}
+        scale="sequential"
+        most={1}
+        rowNames={Array.from({ length: tokens }, (_, i) => tokenAt(p.first + i))}
+        colNames={Array.from({ length: p.count }, (_, e) => String(e))}
+        rowTitle="token"
+        colTitle="expert"
+        cell={46}
+        tall={tokens > 64 ? 8 : 20}
+        write={(v) => (v === 0 ? "" : v.toFixed(2))}
+        picks="how to write it to a file"
+        onPick={() => pick({ title: `The router of layer ${layer.layer}`, hook, recipe: null, does: "" })}
+        describe={(row, col) => `layer ${layer.layer}, ${place(p.first + row)}\nexpert ${col}: ${say(row, col)}\nclick: how to write it to a file`}
+      />
+      <ScaleKey scale="sequential" label={shown} low="0" high="1" />
+      {picked !== null && <Reproduce key={hook} of={picked} onClose={() => pick(null)} />}
+    </>
+  );
+}
+
+const named = 4;
+
+function Choices({ picture: p }: { picture: Experts }) {
+  const [index, choose] = useState(0);
+  const layer = p.layers[index]!;
+  const cell = useMemo(() => (row: number, col: number): Cell => {
+    const at = p.layers[row]!;
+    const list = choices(p, at, col);
+    return {
+      word: list.slice(0, named).map((one) => one.expert).join(" ") + (list.length > named ? " …" : ""),
+      note: list[0]!.weight.toFixed(2),
+      share: list[0]!.weight,
+      text: `layer ${at.layer}, ${place(p.first + col)}\n${list.map((one) => `expert ${one.expert}: weight ${exact(one.weight)}`).join("\n")}\nclick: this layer below`,
+    };
+  }, [p]);
+  const names = useMemo(() => positions.slice(p.first).map(tokenAt), [p]);
+  const numbers = useMemo(() => positions.slice(p.first).map(String), [p]);
+  return (
+    <>
+      <p class="row-title">All layers: the experts of each token, the heaviest first</p>
+      <Cells
+        label="Experts of each token in each layer."
+        rowNames={p.layers.map((one) => `layer ${one.layer}`)}
+        colNames={names}
+        colNumbers={numbers}
+        cell={cell}
+        onPick={(row) => choose(row)}
+        picks="shows the layer below"
+      />
+      <div class="below-grid">
+        <ScaleKey scale="sequential" label="weight of the heaviest" low="0" high="1" />
+      </div>
+      <LayerChoice layers={p.layers} value={index} onChange={choose} />
+      <p class="row-title">Layer {layer.layer}: every expert</p>
+      <Routing key={layer.layer} picture={p} layer={layer} />
+    </>
+  );
+}
+
+export const experts: Entry<"experts"> = {
+  draw: Choices,
+  wide: true,
+  table: (p) => ({
+    columns: ["layer", "position", "token", "choice", "expert", "weight", "probability"],
+    rows: p.layers.flatMap((layer) => Array.from({ length: layer.chosen.shape[0]! }, (_, token) => choices(p, layer, token).map((one, k) =>
+      [layer.layer, p.first + token, tokenAt(p.first + token), k + 1, one.expert, one.weight, layer.probabilities === null ? null : floats(layer.probabilities)[token * p.count + one.expert]!])).flat()),
+    note: "The probabilities of experts that were not chosen are in the JSON.",
+  }),
+};
+
+function Load({ picture: p }: { picture: ExpertLoad }) {
+  const [index, choose] = useState(0);
+  const layer = p.layers[index]!;
+  const most = useMemo(() => Math.max(p.ideal, ...p.layers.flatMap((one) => [...one.share, ...one.probability])), [p]);
+  const chart = useMemo(() => {
+    const dots = (name: string, tone: string, values: readonly number[]): Series => ({
+      name, tone, draw: "dots",
+      points: values.map((y, x) => ({ x, y, text: `layer ${layer.layer}, expert ${x}\n${percent(layer.share[x]!)} of the choices\nmean probability ${percent(layer.probability[x]!)}` })),
+    });
+    return {
+      x: { label: "expert", domain: [-0.5, p.count - 0.5] as const, format: (v: number) => (Number.isInteger(v) ? String(v) : "") },
+      y: { label: "share", domain: [0, most * 1.05] as const, format: (v: number) => percent(v).replace(/\.0+ /, " ") },
+      series: [
+        dots("of the choices", "attention", layer.share),
+        dots("probability", "mlp", layer.probability),
+      ],
+      rules: [{ y: p.ideal, label: "" }],
+    };
+  }, [p, layer, most]);
+  const value = useMemo(() => (row: number, col: number) => p.layers[row]!.share[col]!, [p]);
+  return (
+    <>
+      <p class="row-title">Share of each layer's choices</p>
+      <Heat
+        label="Share of the choices, by layer and expert."
+        rows={p.layers.length}
+        cols={p.count}
+        value={value}
+        scale="sequential"
+        most={most}
+        rowNames={p.layers.map((one) => `layer ${one.layer}`)}
+        colNames={Array.from({ length: p.count }, (_, e) => String(e))}
+        colTitle="expert"
+        cell={46}
+        tall={20}
+        write={(v) => (v === 0 ? "" : `${(100 * v).toFixed(0)}`)}
+        picks="shows the layer below"
+        onPick={(row) => choose(row)}
+        describe={(row, col) => `layer ${p.layers[row]!.layer}, expert ${col}\n${percent(value(row, col))} of the choices, an even load is ${percent(p.ideal)}\nmean probability ${percent(p.layers[row]!.probability[col]!)}\nclick: this layer below`}
+      />
+      <ScaleKey scale="sequential" label="share of the choices" low="0" high={percent(most)} />
+      <LayerChoice layers={p.layers} value={index} onChange={choose} />
+      <XyChart label={`Load of the experts of layer ${layer.layer}.`} {...chart} height={230} right={110} />
+      <p class="remark">
+        Dashed: an even load, {percent(p.ideal)} for each expert. Layer {layer.layer}: {layer.idle === 0 ? "every expert got a token" : `${plural(layer.idle, "expert")} got no token`}; balance {number(layer.balance)}, with an even load {p.perToken}.
+      </p>
+    </>
+  );
+}
+
+export const expertLoad: Entry<"expert-load"> = {
+  draw: Load,
+  wide: (p) => p.count > 12,
+  table: (p) => ({
+    columns: ["layer", "expert", "share of the choices", "mean probability"],
+    rows: p.layers.flatMap((layer) => layer.share.map((share, expert) => [layer.layer, expert, share, layer.probability[expert]!])),
+    note: `An even load is ${percent(p.ideal)}.`,
+  }),
+};
