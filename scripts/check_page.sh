@@ -51,6 +51,7 @@ if [ -n "$program" ]; then
   page gpt2 'The quick brown fox' --model "$golden/gpt2_a/model"
   page gemma2 'The quick brown fox jumps over it' --model "$golden/gemma2/model"
   page llama 'The quick brown fox' --model "$golden/llama/model"
+  page mixtral "The quick brown fox" --model "$golden/mixtral/model"
   page classic --tokens 5,3,7,9,11,2,8 --model "$golden/classic_post/model"
   # 2,000 tokens, which is more than the shipped model was trained for: its rotary positions go on.
   rm -rf out/long-context

@@ -40,6 +40,12 @@ constexpr std::array kAliases = {
     Alias{"pre", "mlp.hook_pre", true},
     Alias{"pre_linear", "mlp.hook_pre_linear", true},
     Alias{"post", "mlp.hook_post", true},
+    Alias{"router_logits", "mlp.hook_router_logits", true},
+    Alias{"mlp.gate.hook_out", "mlp.hook_router_logits", true},
+    Alias{"mlp.router.hook_out", "mlp.hook_router_logits", true},
+    Alias{"expert_indices", "mlp.hook_expert_indices", true},
+    Alias{"expert_weights", "mlp.hook_expert_weights", true},
+    Alias{"expert_out", "mlp.hook_expert_out", true},
     Alias{"embed", "hook_embed", false},
     Alias{"embed.hook_out", "hook_embed", false},
     Alias{"pos_embed", "hook_pos_embed", false},
@@ -204,6 +210,10 @@ std::optional<std::string> hook_alias(std::string_view name) {
   };
   if (const Alias* alias = named(name))
     return alias->of_layer ? "blocks.*." + std::string(alias->hook) : std::string(alias->hook);
+  if (const size_t dot = name.find('.', 7); name.starts_with("blocks.") && dot != std::string_view::npos) {
+    const Alias* alias = named(name.substr(dot + 1));
+    if (alias != nullptr && alias->of_layer) return std::string(name.substr(0, dot + 1)) + std::string(alias->hook);
+  }
   const size_t last = name.find_last_not_of("0123456789");
   if (last == std::string_view::npos || last + 1 == name.size()) return {};
   const std::string_view layer = name.substr(last + 1), base = name.substr(0, name[last] == '.' ? last : last + 1);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@
 #include "io/config_reader.h"
 #include "io/file_checks.h"
 #include "io/safetensors.h"
+#include "model/expert_modules.h"
 #include "model/layer_name.h"
 #include "model/module_pattern.h"
 #include "model/pairs.h"
@@ -38,7 +40,7 @@ std::vector<Module> modules_of(const OpenedModel& opened) {
     const TensorLine& line = *tensor.parts.front();
     const int64_t layer = split_layer(line.ours).first;
     if (line.weight == nullptr || layer < 0) continue;
-    if (line.layout.experts > 0 && line.layout.experts_stacked) continue;  // PEFT has no module for one tensor of many matrices
+    if (line.layout.experts > 0 && line.layout.experts_stacked) continue;  // one tensor of many matrices: expert_modules
     Module& m = modules.emplace_back();
     m.name = tensor.name;
     for (const std::string_view ending : {".weight", "_weight"})
@@ -60,18 +62,26 @@ std::vector<Module> modules_of(const OpenedModel& opened) {
   return modules;
 }
 
-bool named_by(const std::string& target, const std::string& module) {
+bool ends_in(const std::string& module, const std::string& target) {
   return module == target ||
          (module.size() > target.size() && module.ends_with(target) && module[module.size() - target.size() - 1] == '.');
 }
 
+// A parameter is named together with the module that has it: "experts.down_proj".
+bool named_by(const std::string& target, const Module& m) {
+  if (target == kAllLinear) return !m.of_parameter;
+  return ends_in(m.name, target) && (!m.of_parameter || target.find('.') != std::string::npos);
+}
+
 std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
+// As a target: of a parameter with its module, "experts.down_proj".
+std::string short_name(const Module& m) { return (m.of_parameter ? "experts." : "") + last_name(m.name); }
 
 // The last parts of the modules' names, each once, in their order.
 std::vector<std::string> last_names(const std::vector<Module>& modules) {
   std::vector<std::string> names;
   for (const Module& m : modules)
-    if (std::find(names.begin(), names.end(), last_name(m.name)) == names.end()) names.push_back(last_name(m.name));
+    if (std::find(names.begin(), names.end(), short_name(m)) == names.end()) names.push_back(short_name(m));
   return names;
 }
 
@@ -88,7 +98,7 @@ double scale_of(double alpha, int64_t rank, bool rslora) {
 // Sizes, scale and zeros; `index` is the module's among all of the model.
 void size(Module& m, int64_t rank, double alpha, const AdapterOptions& options, size_t index) {
   m.rank = rank;
-  m.values.resize(static_cast<size_t>(rank) * static_cast<size_t>(m.in + m.out));
+  m.values.resize(static_cast<size_t>(m.a_count() + m.b_count()));
   LowRank part;
   part.scale = scale_of(alpha, rank, options.rslora);
   part.dropout = options.dropout;
@@ -106,6 +116,12 @@ void size(Module& m, int64_t rank, double alpha, const AdapterOptions& options, 
 
 void attach(OpenedModel& opened, AdapterOptions options, std::vector<Module> modules, const std::string& directory = {}) {
   VITRINE_CHECK(opened.adapter == nullptr, "a model has one adapter");
+  std::map<const Weight*, const Module*> adapted;
+  for (const Module& m : modules)
+    for (const Weight* weight : m.weights)
+      if (const auto [place, fresh] = adapted.try_emplace(weight, &m); !fresh)
+        throw InputError("the adapter has the same matrix twice, in " + place->second->name + " and in " + m.name +
+                         ". Adapt the experts each by itself or all in one parameter, not both");
   opened.adapter = std::make_shared<Adapter>(std::move(options), std::move(modules), directory);
 }
 
@@ -189,13 +205,16 @@ AdapterOptions read_options(const ConfigReader& config, const Json& object) {
   if (!(o.dropout >= 0 && o.dropout < 1)) config.fail("lora_dropout", "is no share; expected a number from 0 to below 1");
   if (const Json& targets = object.value("target_modules", Json()); targets.is_array())
     o.targets = config.strings("target_modules");
+  if (const Json& targets = object.value("target_parameters", Json()); targets.is_array())
+    for (const std::string& target : config.strings("target_parameters")) o.targets.push_back(target);
   // Which modules there are is what the tensors say. Bases that an initialisation changed are not those that are opened.
   if (const Json& init = object.value("init_lora_weights", Json());
       init.is_string() && init != "gaussian" && init != "eva" && init != "orthogonal")
     refuse_setting(config, "init_lora_weights");
-  config.ignore({"target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "init_lora_weights", "eva_config",
-                 "auto_mapping", "base_model_name_or_path", "fan_in_fan_out", "inference_mode", "megatron_core", "peft_version",
-                 "qalora_group_size", "rank_pattern", "alpha_pattern", "revision", "task_type", "ensure_weight_tying", "bias"});
+  config.ignore({"target_modules",    "target_parameters", "exclude_modules", "layers_to_transform",     "layers_pattern",
+                 "init_lora_weights", "eva_config",        "auto_mapping",    "base_model_name_or_path", "fan_in_fan_out",
+                 "inference_mode",    "megatron_core",     "peft_version",    "qalora_group_size",       "rank_pattern",
+                 "alpha_pattern",     "revision",          "task_type",       "ensure_weight_tying",     "bias"});
   if (!is_nothing(object.value("bias", Json()))) refuse_setting(config, "bias");
   for (const std::string& key : config.unread())
     if (!object.contains(key) || !is_nothing(object.at(key))) refuse_setting(config, key);
@@ -213,30 +232,59 @@ void check_stored(const StoredTensor& t, const std::vector<int64_t>& shape) {
         *t.file, "tensor \"" + t.name + "\" has element type " + std::string(name_of(t.dtype)) + "; expected f32, f16 or bf16");
 }
 
-// The stored tensor as f32, in our order of rows.
-void copy(const StoredTensor& t, const std::vector<int64_t>& file_row, float* to) {
-  const auto rows = static_cast<size_t>(t.shape[0]), width = static_cast<size_t>(t.shape[1]);
-  for (size_t row = 0; row < rows; ++row) {
-    const size_t from = file_row.empty() ? row : static_cast<size_t>(file_row[row]);
-    for (size_t i = 0; i < width; ++i) to[row * width + i] = element_at(t.dtype, t.data, from * width + i);
+void copy_a(const StoredTensor& t, float* to) {
+  const auto n = static_cast<size_t>(t.shape[0] * t.shape[1]);
+  for (size_t i = 0; i < n; ++i) to[i] = element_at(t.dtype, t.data, i);
+}
+
+// f(number in memory, number in the file) for each of B's.
+template <class F>
+void each_of_b(const Module& m, F&& f) {
+  size_t i = 0;
+  for (int64_t expert = 0; expert < m.experts; ++expert)
+    for (int64_t out = 0; out < m.out; ++out)
+      for (int64_t rank = 0; rank < m.rank; ++rank) f(i++, place_in_file(m, expert, out, rank));
+}
+
+// The parameters that the configuration names, the first of a module's two as PEFT nests them: by their order in the module.
+std::vector<Module> parameters_of(const OpenedModel& opened, const AdapterOptions& options) {
+  std::vector<Module> chosen;
+  for (Module& m : expert_modules(opened)) {
+    const auto names = [&](const std::string& target) { return named_by(target, m); };
+    if (std::none_of(options.targets.begin(), options.targets.end(), names)) continue;
+    if (!chosen.empty() && chosen.back().layer == m.layer) chosen.back().inner = true;
+    chosen.push_back(std::move(m));
   }
+  return chosen;
+}
+
+// PEFT cannot drop out of what a parameter's A reads.
+void check_dropout(const AdapterOptions& options, const std::vector<Module>& modules) {
+  const auto of_experts = std::find_if(modules.begin(), modules.end(), [](const Module& m) { return m.of_parameter; });
+  if (options.dropout > 0 && of_experts != modules.end())
+    throw InputError("lora.dropout is " + Json(options.dropout).dump() + ", and " + of_experts->name +
+                     " is a parameter of many matrices, for which PEFT has no dropout. Set it to 0");
 }
 
 }  // namespace
 
-std::string Adapter::Module::tensor_name(char which) const { return "base_model.model." + name + ".lora_" + which + ".weight"; }
+std::string Adapter::Module::tensor_name(char which) const {
+  const std::string module = of_parameter ? name.substr(0, name.rfind('.')) + (inner ? ".base_layer" : "") : name;
+  return "base_model.model." + module + ".lora_" + which + ".weight";
+}
 
 Adapter::Adapter(AdapterOptions options, std::vector<Module> modules, std::string directory)
     : options_(std::move(options)), modules_(std::move(modules)), directory_(std::move(directory)) {
   for (Module& m : modules_) {
-    point(m, m.values.data(), m.values.data() + m.rank * m.in);
+    point(m, m.values.data(), m.values.data() + m.a_count());
     for (size_t i = 0; i < m.parts.size(); ++i) m.weights[i]->adapter = &m.parts[i];
   }
 }
 
 void Adapter::point(Module& m, const float* A, const float* B) {
-  for (LowRank& part : m.parts) {
-    part.A.data = reinterpret_cast<const std::byte*>(A);
+  for (size_t i = 0; i < m.parts.size(); ++i) {
+    LowRank& part = m.parts[i];
+    part.A.data = reinterpret_cast<const std::byte*>(A + static_cast<int64_t>(i / m.parts_of_one()) * m.rank * m.in);
     part.B.data = reinterpret_cast<const std::byte*>(B);
     B += part.B.out * part.B.in;
   }
@@ -244,11 +292,12 @@ void Adapter::point(Module& m, const float* A, const float* B) {
 
 void Adapter::bind(size_t module, float* A, float* B, float* grad_A, float* grad_B) {
   Module& m = modules_.at(module);
-  std::memcpy(A, m.A(), static_cast<size_t>(m.rank * m.in) * sizeof(float));
-  std::memcpy(B, m.B(), static_cast<size_t>(m.rank * m.out) * sizeof(float));
+  std::memcpy(A, m.A(), static_cast<size_t>(m.a_count()) * sizeof(float));
+  std::memcpy(B, m.B(), static_cast<size_t>(m.b_count()) * sizeof(float));
   point(m, A, B);
-  for (LowRank& part : m.parts) {
-    part.A.grad = {grad_A, static_cast<size_t>(m.in)};
+  for (size_t i = 0; i < m.parts.size(); ++i) {
+    LowRank& part = m.parts[i];
+    part.A.grad = {grad_A + static_cast<int64_t>(i / m.parts_of_one()) * m.rank * m.in, static_cast<size_t>(m.in)};
     part.B.grad = {grad_B, static_cast<size_t>(m.rank)};
     grad_B += part.B.out * m.rank;
   }
@@ -262,23 +311,26 @@ std::vector<std::string> Adapter::files() const {
 
 int64_t Adapter::parameter_count() const {
   int64_t count = 0;
-  for (const Module& m : modules_) count += m.rank * (m.in + m.out);
+  for (const Module& m : modules_) count += m.a_count() + m.b_count();
   return count;
 }
 
 void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint64_t seed) {
   std::vector<Module> all = modules_of(opened), chosen;
-  const std::vector<std::string> names = last_names(all);
+  for (Module& m : parameters_of(opened, options)) all.push_back(std::move(m));
+  std::vector<std::string> names = last_names(modules_of(opened));
+  for (const Module& m : expert_modules(opened))
+    if (std::find(names.begin(), names.end(), short_name(m)) == names.end()) names.push_back(short_name(m));
   std::vector<std::string> known = names;
   known.emplace_back(kAllLinear);
   for (const std::string& target : options.targets)
-    if (target != kAllLinear && std::none_of(all.begin(), all.end(), [&](const Module& m) { return named_by(target, m.name); }))
+    if (target != kAllLinear && std::none_of(all.begin(), all.end(), [&](const Module& m) { return named_by(target, m); }))
       throw InputError("lora.targets: \"" + target + "\" names no matrix of " + opened.files.name + "; did you mean \"" +
                        nearest(target, known) + "\"? There are " + joined(names) + ", and all-linear for all of them");
   for (size_t index = 0; index < all.size(); ++index) {
     Module& m = all[index];
     if (std::none_of(options.targets.begin(), options.targets.end(),
-                     [&](const std::string& target) { return target == kAllLinear || named_by(target, m.name); }))
+                     [&](const std::string& target) { return named_by(target, m); }))
       continue;
     if (options.rank > std::min(m.in, m.out))
       throw InputError("lora.rank is " + std::to_string(options.rank) + ", and " + m.name + " is [" + std::to_string(m.out) +
@@ -286,13 +338,14 @@ void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint6
                        " an adapter is larger than what it stands for. Lower it");
     size(m, options.rank, options.alpha, options, index);
     const float bound = 1 / std::sqrt(static_cast<float>(m.in));
-    for (int64_t i = 0; i < m.rank * m.in; ++i) {
+    for (int64_t i = 0; i < m.a_count(); ++i) {
       const auto words = philox(seed, static_cast<uint64_t>(i) / 4, kFreshStreams + index);
       m.values[static_cast<size_t>(i)] = (2 * uniform_from(words[static_cast<size_t>(i % 4)]) - 1) * bound;
     }
     chosen.push_back(std::move(m));
   }
   if (chosen.empty()) throw InputError("lora.targets is empty; expected some of " + joined(names) + ", or all-linear");
+  check_dropout(options, chosen);
   attach(opened, options, std::move(chosen));
 }
 
@@ -319,6 +372,7 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
   const Checkpoint stored = open_safetensors(weights_path);
 
   std::vector<Module> all = modules_of(opened), chosen;
+  for (Module& m : parameters_of(opened, options)) all.push_back(std::move(m));
   std::set<std::string, std::less<>> used;
   for (size_t index = 0; index < all.size(); ++index) {
     Module& m = all[index];
@@ -330,11 +384,12 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
                                         m.tensor_name(A == nullptr ? 'A' : 'B') + "\"; expected both. Is the file damaged?");
     const double rank = ranks.of(m.name, static_cast<double>(options.rank));
     if (rank > kLargestRank || rank != std::floor(rank)) config.fail("rank_pattern", "gives " + m.name + " no rank");
-    check_stored(*A, {static_cast<int64_t>(rank), m.in});
-    check_stored(*B, {m.out, static_cast<int64_t>(rank)});
+    check_stored(*A, {m.experts * static_cast<int64_t>(rank), m.in});
+    check_stored(*B, {m.out, m.experts * static_cast<int64_t>(rank)});
     size(m, static_cast<int64_t>(rank), alphas.of(m.name, options.alpha), options, index);
-    copy(*A, {}, m.values.data());
-    copy(*B, m.file_row, m.values.data() + m.rank * m.in);
+    copy_a(*A, m.values.data());
+    each_of_b(
+        m, [&, to = m.values.data() + m.a_count()](size_t i, size_t in_file) { to[i] = element_at(B->dtype, B->data, in_file); });
     used.insert({A->name, B->name});
     chosen.push_back(std::move(m));
   }
@@ -349,9 +404,10 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
                                       stored.unreadable().begin()->second.type + "; expected f32, f16 or bf16");
   // Lists of targets may name matrices of other models; PEFT passes over them.
   const bool partly = config.has("exclude_modules") || config.has("layers_to_transform");
-  const std::vector<Module> matrices = modules_of(opened);
+  std::vector<Module> matrices = modules_of(opened);
+  for (Module& m : parameters_of(opened, options)) matrices.push_back(std::move(m));
   for (const std::string& target : options.targets) {
-    const auto names = [&](const Module& m) { return named_by(target, m.name); };
+    const auto names = [&](const Module& m) { return named_by(target, m); };
     if (!partly && target != kAllLinear && std::none_of(chosen.begin(), chosen.end(), names) &&
         std::any_of(matrices.begin(), matrices.end(), names))
       config.fail("target_modules", "names \"" + target + "\", for which " + kWeights + " holds no tensor. Is the file damaged?");
@@ -363,19 +419,24 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
 void write_adapter(const Adapter& adapter, const std::string& directory, const std::string& base) {
   const AdapterOptions& o = adapter.options();
   std::vector<TensorToWrite> tensors;
-  std::vector<std::vector<float>> turned;  // B's rows in the file's order
+  std::vector<std::vector<float>> stored;  // B in the file's order
   for (const Module& m : adapter.modules()) {
-    const float* B = m.B();
-    if (!m.file_row.empty()) {
-      std::vector<float>& rows = turned.emplace_back(static_cast<size_t>(m.out * m.rank));
-      for (int64_t row = 0; row < m.out; ++row)
-        std::copy_n(B + row * m.rank, m.rank, rows.data() + m.file_row[static_cast<size_t>(row)] * m.rank);
-      B = rows.data();
-    }
-    tensors.push_back({m.tensor_name('A'), DType::f32, {m.rank, m.in}, m.A()});
-    tensors.push_back({m.tensor_name('B'), DType::f32, {m.out, m.rank}, B});
+    std::vector<float>& b = stored.emplace_back(static_cast<size_t>(m.b_count()));
+    each_of_b(m, [&](size_t i, size_t in_file) { b[in_file] = m.B()[i]; });
+    tensors.push_back({m.tensor_name('A'), DType::f32, {m.experts * m.rank, m.in}, m.A()});
+    tensors.push_back({m.tensor_name('B'), DType::f32, {m.out, m.experts * m.rank}, b.data()});
   }
+  std::vector<std::string> modules, parameters;
+  for (const Module& m : adapter.modules())
+    if (m.of_parameter) {
+      const std::string parameter = "mlp." + short_name(m);
+      if (std::find(parameters.begin(), parameters.end(), parameter) == parameters.end()) parameters.push_back(parameter);
+    }
   const bool all = std::find(o.targets.begin(), o.targets.end(), kAllLinear) != o.targets.end();
+  for (const std::string& target : all ? last_names(adapter.modules()) : o.targets)
+    if (std::any_of(adapter.modules().begin(), adapter.modules().end(),
+                    [&](const Module& m) { return !m.of_parameter && named_by(target, m); }))
+      modules.push_back(target);
   const bool whole = o.alpha == std::floor(o.alpha) && o.alpha < 0x1p53;
   const Json config = {{"peft_type", "LORA"},
                        {"task_type", "CAUSAL_LM"},
@@ -384,7 +445,8 @@ void write_adapter(const Adapter& adapter, const std::string& directory, const s
                        {"lora_alpha", whole ? Json(static_cast<int64_t>(o.alpha)) : Json(o.alpha)},
                        {"lora_dropout", o.dropout},
                        {"use_rslora", o.rslora},
-                       {"target_modules", all ? last_names(adapter.modules()) : o.targets},
+                       {"target_modules", modules},
+                       {"target_parameters", parameters.empty() ? Json(nullptr) : Json(parameters)},
                        {"fan_in_fan_out", adapter.modules().front().by_columns},
                        {"bias", "none"},
                        {"modules_to_save", nullptr},

@@ -18,7 +18,7 @@ struct AdapterOptions {
   bool rslora = false;  // scale alpha / sqrt(rank) (arXiv:2312.03732) instead of alpha / rank
   double dropout = 0;   // of what A reads, in training
   /// Modules of the Hugging Face file, each whole or the end of its name: "q_proj", "mlp.c_proj"; "all-linear": every matrix
-  /// of every block.
+  /// of every block. "experts.gate_up_proj" and "experts.down_proj": those matrices of all experts, each with an A and a B.
   std::vector<std::string> targets;
 };
 
@@ -33,12 +33,19 @@ class Adapter {
     int64_t in = 0, out = 0;  // of the whole matrix
     int64_t rank = 0;
     bool by_columns = false;          // the Hugging Face file stores [in, out]
-    std::vector<Weight*> weights;     // the parts
+    int64_t experts = 1;              // it holds so many matrices [out, in], each with an A and a B of its own
+    bool of_parameter = false;        // PEFT adapts a parameter of a module instead of a module
+    bool inner = false;               // of the two parameters of a module, the one whose tensors PEFT calls base_layer's
+    std::vector<Weight*> weights;     // the parts, those of one expert after those of another
     std::vector<int64_t> part_sizes;  // outputs of each
-    std::vector<LowRank> parts;       // one for each weight; they share A
+    std::vector<LowRank> parts;       // one for each weight; those of one matrix share A
     /// A GGUF file may hold the rows of a matrix in another order: row i of B is row file_row[i] of the file. Empty: the same.
     std::vector<int64_t> file_row;
-    std::vector<float> values;  // A [rank, in], then B [out, rank]; empty once bound elsewhere
+    std::vector<float> values;  // A [experts, rank, in], then B [experts, out, rank]; empty once bound elsewhere
+
+    int64_t a_count() const { return experts * rank * in; }
+    int64_t b_count() const { return experts * out * rank; }
+    size_t parts_of_one() const { return parts.size() / static_cast<size_t>(experts); }
 
     const float* A() const { return reinterpret_cast<const float*>(parts.front().A.data); }
     const float* B() const { return reinterpret_cast<const float*>(parts.front().B.data); }
@@ -55,7 +62,8 @@ class Adapter {
   std::vector<std::string> files() const;
   const std::vector<Module>& modules() const { return modules_; }
   int64_t parameter_count() const;
-  /// Copies a module's values to A [rank, in] and B [out, rank], reads them there from now on, and adds gradients beside.
+  /// Copies a module's values to A [experts, rank, in] and B [experts, out, rank], reads them there from now on, and adds
+  /// gradients beside.
   void bind(size_t module, float* A, float* B, float* grad_A, float* grad_B);
 
  private:

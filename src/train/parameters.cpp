@@ -115,7 +115,8 @@ ParameterGradients Parameters::bind(Model& model) const {
 Parameters::Parameters(Adapter& adapter) {
   for (const Adapter::Module& m : adapter.modules())
     for (const char which : {'A', 'B'}) {
-      const std::vector<int64_t> shape = which == 'A' ? std::vector<int64_t>{m.rank, m.in} : std::vector<int64_t>{m.out, m.rank};
+      const std::vector<int64_t> shape =
+          which == 'A' ? std::vector<int64_t>{m.experts * m.rank, m.in} : std::vector<int64_t>{m.experts * m.out, m.rank};
       const auto count = static_cast<size_t>(shape[0] * shape[1]);
       list_.push_back({m.tensor_name(which), m.ours, shape, size_, count, m.layer, true, false});
       size_ += (count + kBorder - 1) / kBorder * kBorder;

@@ -136,6 +136,22 @@ TEST(HookAlias, NamesOfTheWalkThroughAndOfTransformerLens) {
   EXPECT_FALSE(hook_alias("").has_value());
 }
 
+// Routers, which TransformerLens names by the family's module.
+TEST(HookAlias, NamesOfRouters) {
+  Engine engine(Golden::open("mixtral").model(), {1, {}});
+  const std::pair<const char*, const char*> aliases[] = {{"router_logits.1", "blocks.1.mlp.hook_router_logits"},
+                                                         {"blocks.1.mlp.gate.hook_out", "blocks.1.mlp.hook_router_logits"},
+                                                         {"blocks.0.mlp.router.hook_out", "blocks.0.mlp.hook_router_logits"},
+                                                         {"expert_weights.0", "blocks.0.mlp.hook_expert_weights"},
+                                                         {"expert_indices.1", "blocks.1.mlp.hook_expert_indices"},
+                                                         {"expert_out.1", "blocks.1.mlp.hook_expert_out"}};
+  for (const auto& [alias, name] : aliases) EXPECT_EQ(names(plan(engine, {alias}, 3)), std::vector<std::string>{name}) << alias;
+  EXPECT_EQ(names(plan(engine, {"blocks.*.mlp.gate.hook_out"}, 3)).size(), 2u);
+  EXPECT_FALSE(hook_alias("blocks.1.embed").has_value());
+  Engine dense(Golden::open("llama").model(), {1, {}});
+  EXPECT_CONTAINS(message_of<InputError>([&] { plan(dense, {"blocks.0.mlp.gate.hook_out"}, 3); }), "no hook of this llama model");
+}
+
 TEST(HookAlias, InputNormsAreNotThoseAfterTheSubLayer) {
   Engine before(Golden::open("classic_pre").model(), {1, {}}), after(Golden::open("classic_post").model(), {1, {}});
   EXPECT_EQ(names(plan(before, {"normalized_resid_pre.0"}, 3)), std::vector<std::string>{"blocks.0.ln1.hook_normalized"});

@@ -1,10 +1,10 @@
 """LoRA adapters made, run and trained by PEFT on golden models, in float64.
 
 usage: make.py [MODEL ...]      (without names: everything)
-needs: torch, transformers, peft, safetensors (made with torch 2.15.0, transformers 5.23.0, peft 0.21.2; phi3 with transformers
-5.24.0)
+needs: torch, transformers, peft, safetensors (made with torch 2.15.0, transformers 5.23.0, peft 0.21.2; phi3 and what
+follows it with transformers 5.24.0)
 
-For each model of ../models named below, <model>/:
+For each model of ../models or ../variants named below, <model>/:
     adapter/              as PEFT saves it, A and B random
     golden.safetensors    ids [3, T]; logits and merged [T, V] of the first sequence, unmerged and after merge_and_unload;
                           grad/<tensor> of the mean loss over all labels; adamw10/<tensor> after ten steps of AdamW
@@ -30,6 +30,11 @@ CASES = {
     "gemma2": dict(r=3, lora_alpha=5, target_modules=["q_proj", "v_proj", "down_proj"]),
     "llama": dict(r=2, lora_alpha=4, target_modules="all-linear", use_rslora=True),
     "phi3": dict(r=2, lora_alpha=3, target_modules=["qkv_proj", "gate_up_proj"]),  # parts of different sizes
+    # Tensors of all experts together: A and B of each expert in one matrix each.
+    "qwen3_moe": dict(r=2, lora_alpha=3, target_modules=["q_proj"], target_parameters=["mlp.experts.down_proj", "mlp.experts.gate_up_proj"],
+                      rank_pattern={"layers.1.mlp.experts.gate_up_proj": 3}, alpha_pattern={"experts.down_proj": 5}),
+    "mixtral": dict(r=2, lora_alpha=4, target_modules=[], target_parameters=["experts.gate_up_proj"], use_rslora=True),
+    "gpt_oss_default_rope": dict(r=2, lora_alpha=4, target_modules=["v_proj"], target_parameters=["experts.gate_up_proj", "experts.down_proj"]),
 }
 PATTERNS = [
     ["h.1.attn.c_attn"], ["c_attn", "attn.c_attn"], ["attn.c_attn", "c_attn"], ["h.[02].attn.c_attn", "c_proj"],
@@ -46,7 +51,10 @@ for index, (name, settings) in enumerate(CASES.items()):
     if sys.argv[1:] and name not in sys.argv[1:]:
         continue
     torch.manual_seed(index)
-    base = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float32, attn_implementation="eager").eval()
+    source = MODELS / name / "model"
+    source = source if source.exists() else HERE.parent / "variants" / name
+    experts = {"experts_implementation": "eager"} if "target_parameters" in settings else {}  # the default has no float64
+    base = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="eager", **experts).eval()
     base.name_or_path = name  # not where it lies here
     model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings)).eval()
     model.peft_config["default"].base_model_name_or_path = name
