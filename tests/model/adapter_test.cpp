@@ -166,7 +166,7 @@ TEST(Adapter, ExpertsAreAdaptedOneWayAndWithoutDropout) {
   EXPECT_CONTAINS(twice, "the same matrix twice");
   EXPECT_CONTAINS(twice, "model.layers.0.mlp.experts.gate_up_proj");
   EXPECT_CONTAINS(refused({.rank = 2, .dropout = 0.1, .targets = {"experts.down_proj"}}), "PEFT has no dropout. Set it to 0");
-  EXPECT_CONTAINS(refused({.rank = 2, .targets = {"gate_up_proj"}}), "did you mean \"experts.gate_up_proj\"");
+  EXPECT_CONTAINS(refused({.rank = 2, .targets = {"gate_up_proj"}}), "experts.gate_up_proj, experts.down_proj, and all-linear");
   OpenedModel stacked = open_model(std::string(VITRINE_GOLDEN) + "/variants/qwen3_moe_stacked");
   EXPECT_CONTAINS(message_of<InputError>([&] { add_fresh_adapter(stacked, {.rank = 2, .targets = {"w1"}}, 1); }),
                   "experts.gate_up_proj, experts.down_proj");

@@ -37,6 +37,27 @@ std::string piece_markup(const ColouredPiece& piece) {
                      piece.hint.empty() ? "" : " title=\"" + markup_text(piece.hint) + "\"", text);
 }
 
+std::string passage_markup(const ColouredPage::Passage& passage) {
+  std::string html = "<section>";
+  if (!passage.heading.empty()) html += "<h2>" + markup_text(passage.heading) + "</h2>\n";
+  html += "<div class=\"text\">";
+  for (const ColouredPiece& piece : passage.pieces) html += piece_markup(piece);
+  return html + "</div></section>\n";
+}
+
+// Behind the last of the passages from `first` on that colour one text.
+size_t end_of_versions(const std::vector<ColouredPage::Passage>& passages, size_t first) {
+  const auto text_of = [&](size_t i) {
+    std::string text;
+    for (const ColouredPiece& piece : passages[i].pieces) text += piece.text;
+    return text;
+  };
+  const std::string text = text_of(first);
+  size_t end = first + 1;
+  while (end < passages.size() && text_of(end) == text) ++end;
+  return end;
+}
+
 std::string legend_markup(const ColouredPage& page) {
   std::string cells;
   const auto cell = [&](double share, const std::string& words) {
@@ -62,16 +83,20 @@ std::string coloured_text_page(const ColouredPage& page) {
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
       "<title>" +
       markup_text(page.title) +
-      "</title>\n<style>body{font:16px/1.6 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
+      "</title>\n<style>body{font:16px/1.6 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 "
+      "1em;overflow-wrap:anywhere}"
+      // Several colourings of one text stand side by side where there is room; of an odd number the first has a row of its own.
+      ".versions{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(24em,100%),1fr));gap:0 2em}"
+      ".versions>:first-child:nth-last-child(odd){grid-column:1/-1}"
       ".text{white-space:pre-wrap;overflow-wrap:anywhere}.text span{border-radius:2px}.text i{opacity:.35;font-style:normal}"
       ".grey{opacity:.5}img{max-width:100%;height:auto}" +
       colours_of_levels() + "</style>\n</head>\n<body>\n<h1>" + markup_text(page.title) + "</h1>\n";
   for (const std::string& line : page.lines) html += "<p>" + markup_text(line) + "</p>\n";
   html += legend_markup(page);
-  for (const ColouredPage::Passage& passage : page.passages) {
-    if (!passage.heading.empty()) html += "<h2>" + markup_text(passage.heading) + "</h2>\n";
-    html += "<div class=\"text\">";
-    for (const ColouredPiece& piece : passage.pieces) html += piece_markup(piece);
+  for (size_t i = 0; i < page.passages.size();) {
+    const size_t end = end_of_versions(page.passages, i);
+    html += "<div class=\"versions\">";
+    for (; i < end; ++i) html += passage_markup(page.passages[i]);
     html += "</div>\n";
   }
   for (const ColouredPage::Chart& chart : page.charts)
