@@ -84,8 +84,9 @@ TEST_P(PicturesOfExperts, ALayerIsDrawnAndTabledByItself) {
   for (const char* name : {"experts", "expert-load"}) {
     const PictureOptions second{.layer = 1};
     const PictureJson document = picture_document(engine, prompt, name, second);
-    EXPECT_CONTAINS(picture_svg(document, name, second), "layer 1");
-    EXPECT_EQ(picture_svg(document, name, second).find("layer 0"), std::string::npos);
+    const std::string svg = picture_svg(document, name, second);
+    EXPECT_CONTAINS(svg, ">layer 1");
+    EXPECT_EQ(svg.find(">layer 0"), std::string::npos);
     const std::vector<PictureTable> tables = picture_tables(document, name, second);
     EXPECT_CONTAINS(tables.front().note, "layer 1");
     if (!tables.front().grid) continue;
