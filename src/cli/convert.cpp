@@ -44,11 +44,11 @@ std::string known_as(std::string word) {
   return mixture == nullptr ? word : lower(std::string(mixture->name));
 }
 
-// The type that most weights of a model have, if it is one of 16 bits; else f16.
+// The type that most weights of a model have, those in blocks aside, if it is one of 16 bits; else f16.
 std::string own_type(const Model& model) {
   std::map<DType, int64_t> numbers;
   for (const TensorLine& line : model.tensors())
-    if (line.weight != nullptr) numbers[line.weight->dtype] += line.out.size * line.in.size;
+    if (line.weight != nullptr && !is_block(line.weight->dtype)) numbers[line.weight->dtype] += line.out.size * line.in.size;
   const auto most =
       std::max_element(numbers.begin(), numbers.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   return most != numbers.end() && most->first == DType::bf16 ? "bf16" : "f16";

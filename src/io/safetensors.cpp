@@ -251,7 +251,8 @@ void read_safetensors(std::span<const std::byte> bytes, const std::string& file,
   for (Placed& tensor : placed) {
     const Entry& entry = *tensor.entry;
     if (!tensor.type) {
-      into.add_unreadable(entry.name, {entry.type, &file, entry.described_at});
+      into.add_unreadable(entry.name, {entry.type, &file, entry.described_at, std::move(tensor.shape), data.data() + tensor.begin,
+                                       tensor.end - tensor.begin});
       continue;
     }
     into.add({entry.name, *tensor.type, std::move(tensor.shape), data.data() + tensor.begin, tensor.end - tensor.begin, &file,

@@ -58,15 +58,36 @@ void Checkpoint::add(StoredTensor tensor) {
   // Kernels read weights through pointers of their type. Files written before safetensors padded its header begin their
   // data anywhere; only they pay for a copy, of at most their own size because the bytes of tensors do not overlap.
   if (tensor.bytes != 0 && reinterpret_cast<uintptr_t>(tensor.data) % alignment_of(tensor.dtype) != 0) {
-    const size_t units = (tensor.bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t);
-    copies_.emplace_back(new std::max_align_t[units]);
-    std::memcpy(copies_.back().get(), tensor.data, tensor.bytes);
-    tensor.data = reinterpret_cast<const std::byte*>(copies_.back().get());
-    copied_bytes_ += tensor.bytes;
+    std::byte* const copy = room(tensor.bytes);
+    std::memcpy(copy, tensor.data, tensor.bytes);
+    tensor.data = copy;
   }
   bytes_ += tensor.bytes;
   std::string name = tensor.name;
   tensors_.emplace(std::move(name), std::move(tensor));
+}
+
+std::byte* Checkpoint::add_new(StoredTensor tensor) {
+  check_new(tensor.name, *tensor.file);
+  std::byte* const data = room(tensor.bytes);
+  tensor.data = data;
+  add(std::move(tensor));
+  return data;
+}
+
+void Checkpoint::remove(const std::string& name) {
+  if (const auto found = tensors_.find(name); found != tensors_.end()) {
+    bytes_ -= found->second.bytes;
+    tensors_.erase(found);
+  }
+  unreadable_.erase(name);
+}
+
+std::byte* Checkpoint::room(size_t bytes) {
+  const size_t units = (bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t);
+  copies_.emplace_back(new std::max_align_t[units]);
+  copied_bytes_ += bytes;
+  return reinterpret_cast<std::byte*>(copies_.back().get());
 }
 
 void Checkpoint::add_unreadable(const std::string& name, UnreadableTensor tensor) {

@@ -31,6 +31,9 @@ struct UnreadableTensor {
   std::string type;  // as the format calls it: "F8_E4M3", "Q6_K"
   const std::string* file = nullptr;
   size_t described_at = 0;
+  std::vector<int64_t> shape = {};  // of safetensors, and where its bytes lie
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
 };
 
 /// A tensor of a file to be written.
@@ -60,7 +63,8 @@ class Checkpoint {
   const std::string& path() const { return path_; }
   /// Bytes of all readable tensors.
   size_t bytes() const { return bytes_; }
-  /// Bytes of tensors that lie unaligned for their type in the file (safetensors allows it) and were copied to memory.
+  /// Bytes of tensors in memory of their own: they lie unaligned for their type in the file (safetensors allows it), or their
+  /// file holds them in another form.
   size_t copied_bytes() const { return copied_bytes_; }
   /// The free-form strings of safetensors ("format": "pt"); of shards, those of the last.
   const Metadata& metadata() const { return metadata_; }
@@ -76,10 +80,15 @@ class Checkpoint {
   /// Errors: FileError if the name is taken.
   void add(StoredTensor tensor);
   void add_unreadable(const std::string& name, UnreadableTensor tensor);
+  /// Adds a tensor in memory of its own, which is to be filled: `tensor.bytes` of them. Errors: FileError if the name is taken.
+  std::byte* add_new(StoredTensor tensor);
+  /// Takes a tensor away, readable or not; its bytes stay where they are.
+  void remove(const std::string& name);
   void set_metadata(Metadata metadata) { metadata_ = std::move(metadata); }
 
  private:
   void check_new(const std::string& name, const std::string& file) const;
+  std::byte* room(size_t bytes);
 
   std::string path_;
   std::list<MappedFile> files_;

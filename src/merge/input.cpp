@@ -79,7 +79,8 @@ int64_t InputTensor::elements() const {
 }
 
 MergeInput::MergeInput(const ModelReference& reference) : reference_(reference), files_(resolve_model(reference.path)) {
-  if (files_.kind == ModelFiles::Kind::gguf || !reference.adapter.empty()) {
+  const bool packed = files_.config.is_object() && files_.config.contains("quantization_config");
+  if (files_.kind == ModelFiles::Kind::gguf || packed || !reference.adapter.empty()) {
     opened_ = std::make_unique<OpenedModel>(as_huggingface(open_model(files_)));
     if (!reference.adapter.empty()) open_adapter(*opened_, locate_model(reference.adapter));
     files_ = opened_->files;

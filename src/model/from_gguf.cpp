@@ -28,10 +28,15 @@ class Binder {
   }
 
   void bind(const TensorLine& line) {
-    if (line.weight != nullptr)
-      matrix(*line.weight, stored_of(line, matrices_));
+    const Lines& lines = line.weight != nullptr ? matrices_ : vectors_;
+    const TensorLine* const odd = line.gguf_odd.empty() ? nullptr : find(line, lines, 1);
+    if (odd != nullptr)
+      line.weight != nullptr ? by_turns(*line.weight, stored_of(line, lines), *odd)
+                             : by_turns(*line.vector, stored_of(line, lines), *odd);
+    else if (line.weight != nullptr)
+      matrix(*line.weight, stored_of(line, lines));
     else
-      vector(*line.vector, stored_of(line, vectors_));
+      vector(*line.vector, stored_of(line, lines));
   }
 
  private:
@@ -40,10 +45,16 @@ class Binder {
     return {line.huggingface, line.layout.part, line.layout.expert};
   }
 
+  static const TensorLine* find(const TensorLine& line, const Lines& lines, int part) {
+    const auto found = lines.find({line.huggingface, part, line.layout.expert});
+    return found == lines.end() ? nullptr : found->second;
+  }
+
   // Errors: FileError where the two files cut their tensors in another way.
   const TensorLine& stored_of(const TensorLine& line, const Lines& lines) const {
-    const auto found = lines.find(place(line));
-    if (found != lines.end() && found->second->out.size == line.out.size) return *found->second;
+    const TensorLine* const found = find(line, lines, line.layout.part);
+    if (found != nullptr && (found->out.size == line.out.size || found->out.size * line.turns(true) == line.out.size))
+      return *found;
     throw FileError(path_, "has no tensor that is " + line.huggingface +
                                " of a Hugging Face directory: the two cut experts in another "
                                "way. Run the model as it is, or begin with its Hugging Face directory");
@@ -66,6 +77,30 @@ class Binder {
       std::memcpy(copy + static_cast<size_t>(to[static_cast<size_t>(i)]) * row, stored.stored_row(i), row);
     weight.data = copy;
     weight.stride = row;
+  }
+
+  // A copy of two matrices, an output of each by turns.
+  void by_turns(Weight& weight, const TensorLine& even, const TensorLine& odd) {
+    const Weight *const halves[] = {even.weight, odd.weight}, &first = *even.weight;
+    if (odd.weight->dtype != first.dtype)
+      throw FileError(path_, "tensor \"" + odd.gguf + "\" has the type " + std::string(name_of(odd.weight->dtype)) +
+                                 "; expected " + std::string(name_of(first.dtype)) + " like \"" + even.gguf +
+                                 "\", with which a Hugging Face directory joins it. Convert the file to one type first");
+    const size_t row = row_bytes(first.dtype, static_cast<size_t>(first.in));
+    weight = {
+        .name = even.huggingface, .dtype = first.dtype, .out = 2 * first.out, .in = first.in, .stride = row, .bias = weight.bias};
+    auto* const copy = reinterpret_cast<std::byte*>(room((static_cast<size_t>(weight.out) * row + 3) / 4));
+    for (int64_t i = 0; i < weight.out; ++i)
+      std::memcpy(copy + static_cast<size_t>(i) * row, halves[i % 2]->stored_row(i / 2), row);
+    weight.data = copy;
+  }
+
+  void by_turns(Vector& vector, const TensorLine& even, const TensorLine& odd) {
+    const Vector* const halves[] = {even.vector, odd.vector};
+    vector = {.name = even.huggingface, .size = 2 * even.vector->size};
+    float* const copy = room(static_cast<size_t>(vector.size));
+    for (int64_t i = 0; i < vector.size; ++i) copy[i] = halves[i % 2]->at<float>(i / 2);
+    vector.data = copy;
   }
 
   void vector(Vector& vector, const TensorLine& from) {
@@ -94,6 +129,13 @@ class Binder {
   std::vector<std::unique_ptr<float[]>>& copies_;
 };
 
+// Puts a model without weights in the place of the opened one, with its values.
+void bind_to(OpenedModel& opened, std::unique_ptr<Model> model, const std::string& path) {
+  Binder binder(*opened.model, path, opened.widened);
+  for (const TensorLine& line : model->tensors()) binder.bind(line);
+  opened.model = std::move(model);
+}
+
 }  // namespace
 
 Json huggingface_config(const OpenedModel& gguf) {
@@ -120,17 +162,20 @@ OpenedModel as_huggingface(OpenedModel gguf, Json config) {
   check_same_model(*gguf.model, *model,
                    {files.weights, "its family's config.json can only say",
                     "such a model has no form as a Hugging Face directory. Run it as it is"});
-  Binder binder(*gguf.model, files.weights, gguf.widened);
-  for (const TensorLine& line : model->tensors()) binder.bind(line);
-  gguf.model = std::move(model);
+  bind_to(gguf, std::move(model), files.weights);
   gguf.files = std::move(files);
   return gguf;
 }
 
 OpenedModel as_huggingface(OpenedModel opened) {
-  if (opened.files.kind != ModelFiles::Kind::gguf) return opened;
-  Json config = huggingface_config(opened);
-  return as_huggingface(std::move(opened), std::move(config));
+  if (opened.files.kind == ModelFiles::Kind::gguf) {
+    Json config = huggingface_config(opened);
+    return as_huggingface(std::move(opened), std::move(config));
+  }
+  if (!opened.files.config.contains("quantization_config")) return opened;
+  opened.files.config.erase("quantization_config");
+  bind_to(opened, model_from_config(opened.files), opened.files.config_path);
+  return opened;
 }
 
 }  // namespace vitrine

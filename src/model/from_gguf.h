@@ -10,12 +10,13 @@ Json huggingface_config(const OpenedModel& gguf);
 
 /// The model of `config`, which is huggingface_config() with what may be changed about it, on the values of a GGUF file: names,
 /// order of rows and meaning are those of the Hugging Face file. Matrices stay where they lie, in their type (so that of GPT-2
-/// they are [out, in]); only Llama's W_Q and W_K, whose rows change places, and Gemma's norms are copied. files.kind becomes
-/// huggingface; `gguf` stays, for the vocabulary.
+/// they are [out, in]); only Llama's W_Q and W_K, whose rows change places, gpt-oss's gates and ups, which become one matrix, and
+/// Gemma's norms are copied. files.kind becomes huggingface; `gguf` stays, for the vocabulary.
 /// Errors: FileError naming what no config.json can say: RoPE that turns a part of a head, divisors of its frequencies that are
 /// not llama3's, a window on Llama with biases.
 OpenedModel as_huggingface(OpenedModel gguf, Json config);
-/// With its own configuration. Anything but a GGUF model is returned as it is.
+/// With its own configuration. Of a Hugging Face directory with packed weights: the model that it holds without the packing (of
+/// gpt-oss matrices [in, out]), on the same values. Any other model is returned as it is.
 OpenedModel as_huggingface(OpenedModel opened);
 
 }  // namespace vitrine

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "model/config.h"
+#include "model/packed_weights.h"
 #include "model/registry.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
@@ -19,10 +20,13 @@
 namespace vitrine {
 namespace {
 
+constexpr const char *kGateUp = "mlp.experts.gate_up_proj", *kGateUpBias = "mlp.experts.gate_up_proj_bias";
+
 struct GptOssConfig : DecoderConfig {
   std::vector<int64_t> windows = {};  // of each layer; kNoWindow: global
   ExpertSpec experts = {};
-  bool biases = true;  // of attention
+  bool biases = true;   // of attention
+  bool packed = false;  // experts in MXFP4 blocks, so [out, in] in a Hugging Face directory, too
 };
 
 struct GptOssBlock {
@@ -140,7 +144,8 @@ GptOss::GptOss(const GptOssConfig& config, bool gguf) : Model(config), c(config)
   set_tensors(list.take());
 }
 
-// Hugging Face files hold gate and up of all experts in one tensor [E, D, 2 F], by turns; GGUF has a tensor [E, F, D] for each.
+// Hugging Face files hold gate and up of all experts in one tensor [E, D, 2 F], or [E, 2 F, D] in MXFP4 blocks, by turns; GGUF
+// has a tensor [E, F, D] for each.
 void GptOss::add_experts(TensorList& list, std::vector<Expert>& experts, bool gguf) const {
   const Dim D{"d_model", c.d_model}, F{"d_ff", c.experts.d_ff}, pairs{"2 * d_ff", 2 * c.experts.d_ff};
   const auto n = static_cast<int>(c.experts.count);
@@ -148,42 +153,39 @@ void GptOss::add_experts(TensorList& list, std::vector<Expert>& experts, bool gg
   for (int e = 0; e < n; ++e) {
     Expert& expert = experts[static_cast<size_t>(e)];
     const std::string ours = "mlp.experts." + std::to_string(e) + ".";
-    const StoredLayout by_columns{.by_columns = true, .expert = e, .experts = n, .experts_stacked = true},
-        vector{.expert = e, .experts = n, .experts_stacked = true};
-    const auto add = [&](Weight& weight, const char* name, const std::string& theirs, const std::string& in_gguf, Dim out,
-                         Dim in) {
-      const bool none = in_gguf.empty();
-      list.add(weight, ours + "W_" + name, theirs, none ? "" : in_gguf + ".weight", out, in, by_columns);
-      list.add(weight.bias, ours + "b_" + name, theirs + "_bias", none ? "" : in_gguf + ".bias", out, vector);
-    };
+    StoredLayout matrix{.by_columns = !c.packed, .expert = e, .experts = n, .experts_stacked = true}, vector = matrix;
+    vector.by_columns = false;
     if (gguf) {
-      add(expert.gate, "gate", "mlp.experts.gate_proj", "ffn_gate_exps", F, D);
-      add(expert.in, "in", "mlp.experts.up_proj", "ffn_up_exps", F, D);
+      StoredLayout half = matrix, half_vector = vector;
+      half.parts = half_vector.parts = 2;
+      half.gguf_apart = half_vector.gguf_apart = true;
+      StoredLayout second = half, second_vector = half_vector;
+      second.part = second_vector.part = 1;
+      list.add(expert.gate, ours + "W_gate", kGateUp, "ffn_gate_exps.weight", F, D, half);
+      list.add(expert.in, ours + "W_in", kGateUp, "ffn_up_exps.weight", F, D, second);
+      list.add(expert.gate.bias, ours + "b_gate", kGateUpBias, "ffn_gate_exps.bias", F, half_vector);
+      list.add(expert.in.bias, ours + "b_in", kGateUpBias, "ffn_up_exps.bias", F, second_vector);
     } else {
-      add(expert.in, "gate_in", "mlp.experts.gate_up_proj", "", pairs, D);
+      StoredLayout both = matrix, both_vector = vector;
+      both.gguf_odd = "ffn_up_exps.weight";
+      both_vector.gguf_odd = "ffn_up_exps.bias";
+      list.add(expert.in, ours + "W_gate_in", kGateUp, "ffn_gate_exps.weight", pairs, D, both);
+      list.add(expert.in.bias, ours + "b_gate_in", kGateUpBias, "ffn_gate_exps.bias", pairs, both_vector);
     }
-    add(expert.out, "out", "mlp.experts.down_proj", "ffn_down_exps", D, F);
+    list.add(expert.out, ours + "W_out", "mlp.experts.down_proj", "ffn_down_exps.weight", D, F, matrix);
+    list.add(expert.out.bias, ours + "b_out", "mlp.experts.down_proj_bias", "ffn_down_exps.bias", D, vector);
   }
-}
-
-void refuse_blocks(const ConfigReader& keys) {
-  const auto quantised = keys.find_object("quantization_config");
-  if (!quantised) return;
-  quantised->fail("quant_method",
-                  "is a form of packed experts (tensors that end with _blocks and _scales) that vitrine reads from GGUF "
-                  "files alone. Use a .gguf file of the model, which holds the same MXFP4 numbers, or save it as bfloat16: "
-                  "from_pretrained(..., quantization_config=Mxfp4Config(dequantize=True)).save_pretrained(DIR)");
 }
 
 std::unique_ptr<Model> read_gpt_oss(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
-  if (!config.gguf) refuse_blocks(keys);
   GptOssConfig c{read_decoder(config, "gpt_oss", {.context_length = 131072, .n_kv_heads = 8, .head_dim = 64})};
   if (!config.gguf) c.norm.eps = read_eps(config, "rms_norm_eps", "", 1e-5);
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 150000);
   c.activation = Activation::silu;
   c.windows = read_windows(config, c.n_layers, 128, [](int64_t layer) { return layer % 2 == 0; });
   c.biases = keys.flag("attention_bias", {}, true);
+  c.packed = !config.gguf && is_packed_by(keys, "mxfp4");
   c.experts = read_experts(keys, "intermediate_size", "expert_feed_forward_length");
   c.experts.softmax_over_all = false;
   c.experts.limit = keys.number("swiglu_limit", {}, 7.0);

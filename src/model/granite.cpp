@@ -261,7 +261,9 @@ Family granite_family() {
 
 // Granite 4 with attention and a dense MLP in every layer. GGUF files call it granite.
 Family granitemoehybrid_family() {
-  return family("granitemoehybrid", "GraniteMoeHybridForCausalLM", "Granite 4 (dense)", read_granitemoehybrid);
+  Family granite = family("granitemoehybrid", "GraniteMoeHybridForCausalLM", "Granite 4 (dense)", read_granitemoehybrid);
+  granite.gguf = "granite";
+  return granite;
 }
 
 }  // namespace vitrine

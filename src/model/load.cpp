@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "model/packed_weights.h"
 #include "model/rearranged.h"
 #include "model/registry.h"
 
@@ -234,6 +235,7 @@ OpenedModel open_model(ModelFiles files) {
   } else {
     made = make(huggingface_config(opened.files));
     opened.checkpoint = open_weights(opened.files);
+    unpack_weights(opened.checkpoint, ConfigReader(opened.files.config, opened.files.config_path));
     if (holds_stacked_experts(opened.checkpoint)) {
       opened.files.stacked_experts = true;
       made = make(huggingface_config(opened.files));
@@ -277,11 +279,14 @@ int64_t FileTensor::rows() const {
 
 std::vector<FileTensor> file_tensors(const Model& model, bool gguf) {
   std::vector<FileTensor> list;
+  const auto name_of_turn = [&](const TensorLine& line, int64_t turn) { return turn > 0 ? line.gguf_odd : line.file_name(gguf); };
   for (const TensorLine& line : model.tensors())
-    if (line.is_first(gguf)) list.push_back({line.file_name(gguf), line.file_shape(gguf), line.layout.by_columns, {}});
+    for (int64_t turn = 0, turns = line.turns(gguf); line.is_first(gguf) && turn < turns; ++turn)
+      list.push_back({name_of_turn(line, turn), line.file_shape(gguf), line.layout.by_columns, {}, turn, turns});
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < list.size(); ++i) places[list[i].name] = i;
-  for (const TensorLine& line : model.tensors()) list[places.at(line.file_name(gguf))].parts.push_back(&line);
+  for (const TensorLine& line : model.tensors())
+    for (int64_t turn = 0; turn < line.turns(gguf); ++turn) list[places.at(name_of_turn(line, turn))].parts.push_back(&line);
   return list;
 }
 

@@ -56,6 +56,7 @@ struct FileTensor {
   std::vector<int64_t> shape;
   bool by_columns = false;               // the Hugging Face file stores [in, out]
   std::vector<const TensorLine*> parts;  // what it holds, in the order of its outputs
+  int64_t turn = 0, turns = 1;           // of these only the outputs turn, turn + turns, turn + 2 turns, …
 
   /// Seen as rows of its last axis; a vector is one column.
   int64_t rows() const;

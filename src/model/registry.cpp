@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "model/load.h"
+#include "model/packed_weights.h"
 
 // One line a family: src/model/<name>.cpp, or the file of a family that it is a configuration of, defines <name>_family().
 #define VITRINE_FAMILIES(FAMILY) \
@@ -84,23 +85,10 @@ bool has_key_of_another(const ConfigReader& keys, const Family& family) {
   });
 }
 
-// MXFP4 is for the family to read: it is a block type.
-void refuse_packed_weights(const ConfigReader& keys) {
-  const auto packed = keys.find_object("quantization_config");
-  if (!packed) return;
-  const std::string method = packed->string("quant_method", {}, "unknown");
-  packed->ignore({"modules_to_not_convert"});
-  if (method == "mxfp4") return;
-  keys.fail("quantization_config",
-            "says that the weights are packed by the method " + method +
-                ", which vitrine does not read; expected none. Use the original model with f32, f16 or bf16 "
-                "weights, or a GGUF file of it");
-}
-
 }  // namespace
 
 const Family& find_family(const ConfigReader& keys, bool gguf) {
-  if (!gguf) refuse_packed_weights(keys);
+  if (!gguf) check_packing(keys);
   const std::string type = keys.string("model_type");
   const std::vector<std::string> architectures = keys.strings("architectures");
   for (const Family& family : families()) {

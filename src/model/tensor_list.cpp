@@ -85,6 +85,7 @@ TensorLine& TensorList::line(std::string_view ours, std::string_view huggingface
   added.ours = ours_ + std::string(ours);
   added.huggingface = huggingface_ + std::string(huggingface);
   if (!gguf.empty()) added.gguf = gguf_ + std::string(gguf);
+  if (!layout.gguf_odd.empty()) added.gguf_odd = gguf_ + std::string(layout.gguf_odd);
   added.layout = layout;
   return added;
 }

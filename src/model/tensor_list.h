@@ -17,19 +17,21 @@ struct Dim {
 
 /// How the files store a tensor, where that is not [out, in] on its own.
 struct StoredLayout {
-  bool by_columns = false;       // the Hugging Face file stores [in, out]
-  int part = 0, parts = 1;       // this is one of `parts` parts of the outputs of a stacked tensor
-  int64_t before = 0;            // outputs of the parts before it
-  Dim whole = {};                // outputs of all parts; size 0: they are equal
-  bool gguf_apart = false;       // GGUF stores the parts on their own
-  int expert = 0, experts = 0;   // above 0: it is expert number `expert`'s. GGUF stacks those of all: [experts, out, in]
-  bool experts_stacked = false;  // so does the Hugging Face file: [experts, outputs of all parts, in]
-  bool gguf_pairs = false;       // GGUF orders a head's rows so that neighbours rotate together (Llama's queries and keys)
-  float gguf_offset = 0;         // what GGUF's values exceed those of the Hugging Face file by (Gemma's norms hold 1 + w)
+  bool by_columns = false;         // the Hugging Face file stores [in, out]
+  int part = 0, parts = 1;         // this is one of `parts` parts of the outputs of a stacked tensor
+  int64_t before = 0;              // outputs of the parts before it
+  Dim whole = {};                  // outputs of all parts; size 0: they are equal
+  bool gguf_apart = false;         // GGUF stores the parts on their own
+  int expert = 0, experts = 0;     // above 0: it is expert number `expert`'s. GGUF stacks those of all: [experts, out, in]
+  bool experts_stacked = false;    // so does the Hugging Face file: [experts, outputs of all parts, in]
+  bool gguf_pairs = false;         // GGUF orders a head's rows so that neighbours rotate together (Llama's queries and keys)
+  std::string_view gguf_odd = {};  // GGUF holds outputs 1, 3, 5, … apart, under this name; 0, 2, 4, … under the line's
+  float gguf_offset = 0;           // what GGUF's values exceed those of the Hugging Face file by (Gemma's norms hold 1 + w)
 };
 
 struct TensorLine {
   std::string ours, huggingface, gguf;  // names
+  std::string gguf_odd;                 // of the tensor with every second output, if GGUF has it apart
   Dim out;                              // of a vector: its size
   Dim in;                               // size 0: a vector
   StoredLayout layout;
@@ -46,9 +48,11 @@ struct TensorLine {
   bool stacked(bool in_gguf) const { return layout.parts > 1 && !(in_gguf && layout.gguf_apart); }
   /// Whether it holds this matrix of all experts, one after the other.
   bool experts_in_one(bool in_gguf) const { return layout.experts > 0 && (in_gguf || layout.experts_stacked); }
+  /// Tensors that hold the outputs by turns.
+  int64_t turns(bool in_gguf) const { return in_gguf && !gguf_odd.empty() ? 2 : 1; }
   /// Outputs of the tensor in the file; of each expert, if it holds several.
   int64_t file_outputs(bool in_gguf) const {
-    if (!stacked(in_gguf)) return out.size;
+    if (!stacked(in_gguf)) return out.size / turns(in_gguf);
     return layout.whole.size > 0 ? layout.whole.size : out.size * layout.parts;
   }
   /// Where this part begins in the file's tensor, seen as rows of its last axis (of vectors: as numbers).

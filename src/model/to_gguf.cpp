@@ -90,6 +90,8 @@ class Matrix {
   Matrix(const FileTensor& tensor, int64_t head_dim, bool reorder) : tensor_(tensor), width_(width_of(tensor.shape)) {
     const TensorLine& first = *tensor.parts.front();
     if (reorder && first.layout.gguf_pairs) order_ = rows_of_pairs(first.out.size, head_dim);
+    turns_ = tensor.turns;
+    turn_ = tensor.turn;
   }
 
   /// Rows [first, first + n) as f32, with what the adapter adds.
@@ -121,25 +123,27 @@ class Matrix {
   template <class F>
   void each_part(int64_t first, int64_t n, F&& f) const {
     for (const TensorLine* part : tensor_.parts) {
-      const int64_t at = part->first_row(true), begin = std::max(first, at), end = std::min(first + n, at + part->out.size);
+      const int64_t at = part->first_row(true), begin = std::max(first, at);
+      const int64_t end = std::min(first + n, at + part->out.size / turns_);
       if (begin < end) f(*part->weight, begin - at, end - begin);
     }
   }
-  int64_t place(int64_t row) const { return order_.empty() ? row : order_[static_cast<size_t>(row)]; }
+  int64_t place(int64_t row) const { return order_.empty() ? row * turns_ + turn_ : order_[static_cast<size_t>(row)]; }
 
   // Of a matrix that lies [in, out]: a strip of its columns, turned.
   void read_columns(const Weight& w, int64_t first, int64_t n, float* rows) const {
-    std::vector<float> strip(static_cast<size_t>(n));
+    std::vector<float> strip(static_cast<size_t>(n * turns_));
     for (int64_t i = 0; i < width_; ++i) {
-      kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(i) + row_bytes(w.dtype, static_cast<size_t>(first)),
+      kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(i) + row_bytes(w.dtype, static_cast<size_t>(first * turns_)),
                                                     strip.size(), strip.data());
-      for (int64_t j = 0; j < n; ++j) rows[j * width_ + i] = strip[static_cast<size_t>(j)];
+      for (int64_t j = 0; j < n; ++j) rows[j * width_ + i] = strip[static_cast<size_t>(j * turns_ + turn_)];
     }
   }
 
   const FileTensor& tensor_;
   int64_t width_;
-  std::vector<int64_t> order_;  // row of GGUF: row that it is in the model
+  std::vector<int64_t> order_;    // row of GGUF: row that it is in the model
+  int64_t turns_ = 1, turn_ = 0;  // every so manieth row of the model, beginning with this one
 };
 
 [[noreturn]] void refuse_number(const TensorPlan& plan, int64_t at, float value) {
@@ -184,7 +188,7 @@ class Output {
       const bool reorder = reorders();
       const std::vector<int64_t> order =
           reorder && part->layout.gguf_pairs ? rows_of_pairs(v.size, opened_.model->shape().head_dim) : std::vector<int64_t>();
-      for (int64_t i = 0; i < v.size; ++i) {
+      for (int64_t i = tensor.turn; i < v.size; i += tensor.turns) {
         values.push_back(v.at<float>(order.empty() ? i : order[static_cast<size_t>(i)]) +
                          (reorder ? part->layout.gguf_offset : 0));
         if (!std::isfinite(values.back()))

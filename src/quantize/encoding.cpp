@@ -55,7 +55,14 @@ GgufEncoding mixture_encoding(const OpenedModel& opened, const Mixture& mixture,
   const std::vector<GgufTensor> matrices = matrices_of(opened);
   std::vector<MixtureTensor> tensors;
   for (const GgufTensor& matrix : matrices) tensors.push_back({matrix.name, matrix.shape, DType::f32});
-  const std::vector<DType> types = choose_types(mixture, model, tensors, options.pure);
+  std::vector<DType> types = choose_types(mixture, model, tensors, options.pure);
+  const bool keeps = opened.gguf == nullptr && (!is_block(mixture.base) || mixture.base == DType::q8_0);
+  bool kept = false;
+  for (size_t i = 0; i < matrices.size(); ++i)  // as llama.cpp's converter does: no other type holds them exactly and as small
+    if (keeps && matrices[i].stored == DType::mxfp4) {
+      types[i] = DType::mxfp4;
+      kept = true;
+    }
 
   auto type_of = std::make_shared<std::map<std::string, DType>>();
   struct Means {
@@ -75,7 +82,7 @@ GgufEncoding mixture_encoding(const OpenedModel& opened, const Mixture& mixture,
                        ". Make one: vitrine imatrix --model MODEL --file TEXT --out FILE, and give it with --imatrix");
   }
   GgufEncoding encoding;
-  encoding.file_type = mixture.file_type;
+  encoding.file_type = kept && !is_block(mixture.base) ? find_mixture("MXFP4_MOE")->file_type : mixture.file_type;
   encoding.type_of = [type_of](const GgufTensor& tensor) { return type_of->at(tensor.name); };
   encoding.importance = [importance](const std::string& name, int64_t matrix) -> const float* {
     const auto found = importance->find(name);

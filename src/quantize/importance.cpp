@@ -102,7 +102,7 @@ class SquaresOfInputs final : public Listener {
   explicit SquaresOfInputs(const Model& model) {
     for (const TensorLine& line : model.tensors())
       if (line.weight != nullptr && (line.layout.part == 0 || !line.stacked(true)))
-        places_[line.weight] = {line.gguf, line.layout.expert, std::max(line.layout.experts, 1)};
+        places_[line.weight] = {line.gguf, line.gguf_odd, line.layout.expert, std::max(line.layout.experts, 1)};
   }
   bool wants(std::string_view) const override { return false; }
   Tensor see(Context&, std::string_view, const Tensor&) override { return {}; }
@@ -120,6 +120,7 @@ class SquaresOfInputs final : public Listener {
     for (int64_t r = 0; r < rows; ++r, from += width)
       for (int64_t i = 0; i < width; ++i) squares[i] += static_cast<double>(from[i] * from[i]);
     sums.rows[static_cast<size_t>(place.matrix)] += rows;
+    if (!place.also.empty()) same_[place.also] = place.name;
   }
 
   std::map<std::string, ImportanceMatrix::Entry> entries() const {
@@ -127,12 +128,13 @@ class SquaresOfInputs final : public Listener {
     for (const auto& [name, sums] : sums_)
       entries[name] = {std::vector<float>(sums.squares.begin(), sums.squares.end()),
                        std::vector<float>(sums.rows.begin(), sums.rows.end())};
+    for (const auto& [name, other] : same_) entries[name] = entries.at(other);
     return entries;
   }
 
  private:
   struct Place {
-    std::string name;              // in GGUF
+    std::string name, also;        // in GGUF; `also`: a second tensor that reads the same
     int matrix = 0, matrices = 1;  // of those under the name: experts
   };
   struct Sums {
@@ -141,6 +143,7 @@ class SquaresOfInputs final : public Listener {
   };
   std::unordered_map<const Weight*, Place> places_;
   std::map<std::string, Sums> sums_;
+  std::map<std::string, std::string> same_;  // name: another with the same inputs
 };
 
 }  // namespace

@@ -77,7 +77,8 @@ OpenedModel open_starting_model(const TrainConfig& config, const std::string& ch
     opened.files = std::move(files);
     return opened;
   }
-  return open_model(std::move(files));
+  OpenedModel opened = open_model(std::move(files));
+  return config.lora ? std::move(opened) : as_huggingface(std::move(opened));
 }
 
 Json given_model_config(const TrainConfig& config, bool goes_on) {

@@ -401,7 +401,7 @@ TEST(Refusals, TypesWithoutKernels) {
 }
 
 TEST(Refusals, PackedWeights) {
-  for (const char* method : {"awq", "gptq", "fp8", "bitsandbytes"}) {
+  for (const char* method : {"awq", "gptq", "fbgemm_fp8", "bitsandbytes"}) {
     Changed changed("llama");
     changed.set("quantization_config", {{"quant_method", method}, {"bits", 4}});
     EXPECT_CONTAINS(changed.message(), "says that the weights are packed by the method " + std::string(method));
@@ -494,7 +494,8 @@ TEST(Refusals, PackedExpertsOfGptOss) {
   config["quantization_config"] = {{"quant_method", "mxfp4"}};
   scratch.write("config.json", config.dump());
   scratch.write("model.safetensors", bytes_of(variant + "/model.safetensors"));
-  EXPECT_CONTAINS(message_of([&] { open_model(scratch.path()); }), "Use a .gguf file of the model");
+  EXPECT_CONTAINS(message_of([&] { open_model(scratch.path()); }),
+                  "expected [4, 74, 24] = [n_experts, 2 * d_ff, d_model] from config.json");
 }
 
 }  // namespace

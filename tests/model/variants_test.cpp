@@ -9,6 +9,9 @@ namespace {
 
 class Variant : public testing::TestWithParam<std::string> {};
 
+// Weights that are not f32 multiply in their own precision, unless they are widened.
+Numerics numerics_of(const OpenedModel& opened) { return {.f32 = opened.files.config.contains("quantization_config")}; }
+
 TEST_P(Variant, LogitsAndHiddenStatesMatch) {
   const std::string dir = std::string(VITRINE_GOLDEN) + "/variants/" + GetParam();
   const Checkpoint golden = open_safetensors(dir + "/golden.safetensors");
@@ -18,8 +21,10 @@ TEST_P(Variant, LogitsAndHiddenStatesMatch) {
   for (const std::string prompt : {"0/", "1/"}) {
     SCOPED_TRACE("prompt " + prompt);
     const std::vector<int32_t> ids = ids_of(golden_tensor(golden, prompt + "ids"));
-    expect_forward(run_forward(*opened.model, ids, {}, pool), golden, prompt, tolerance);
-    expect_forward(run_forward(*opened.model, ids, {.exact = true}, pool), golden, prompt, tolerance);
+    expect_forward(run_forward(*opened.model, ids, numerics_of(opened), pool), golden, prompt, tolerance);
+    Numerics exact = numerics_of(opened);
+    exact.exact = true;
+    expect_forward(run_forward(*opened.model, ids, exact, pool), golden, prompt, tolerance);
   }
 }
 
@@ -31,6 +36,7 @@ TEST_P(Variant, CachedStepsMatch) {
   const std::vector<int32_t> ids = ids_of(golden_tensor(golden, "1/ids"));
   ThreadPool pool(2);
   Context ctx(pool);
+  ctx.numerics = numerics_of(opened);
   KvCache cache(opened.model->cache_layers(), static_cast<int64_t>(ids.size()), 9);
   CacheSequence sequence = cache.sequence();
   std::vector<float> got;

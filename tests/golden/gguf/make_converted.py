@@ -1,15 +1,18 @@
 """What llama.cpp's converter writes for the golden models: every key, and of every tensor its type, shape and checksum.
 
-usage: make_converted.py LLAMA_CPP        (a source tree of llama.cpp; made with the one in llama-cpp-python 0.3.36)
+usage: make_converted.py LLAMA_CPP [MODEL ...]   (a source tree of llama.cpp; made with the one in llama-cpp-python 0.3.36)
+       Without names: everything; with names only these are made anew, files as well as models.
 needs: torch, transformers, safetensors, numpy, sentencepiece, and llama.cpp's own gguf-py
 
 converted.json   model -> {"keys": {name: [type, value]}, "tensors": {"f32": {name: [type, shape, crc32]}, "f16": …}}
                  A list's value is the CRC-32 of its elements, each as the file holds it. Models without tokenizer have none.
+gpt_oss.gguf, gpt_oss_mxfp4.gguf   whole files, of ../models/gpt_oss (f32) and ../variants/gpt_oss_mxfp4 (bf16; experts in MXFP4)
 """
 import json, logging, pathlib, struct, sys, tempfile, zlib
 
 HERE = pathlib.Path(__file__).parent
 MODELS = HERE.parent / "models"
+FILES = {"gpt_oss": (MODELS / "gpt_oss/model", "f32"), "gpt_oss_mxfp4": (HERE.parent / "variants/gpt_oss_mxfp4", "bf16")}
 TYPES = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0"}
 
 
@@ -56,9 +59,13 @@ def read(path):
 
 def main():
     use(sys.argv[1])
-    made = {}
+    chosen, out = sys.argv[2:], HERE / "converted.json"
+    for name, (folder, kind) in FILES.items():
+        if not chosen or name in chosen:
+            convert(folder, HERE / f"{name}.gguf", kind)
+    made = json.loads(out.read_text()) if chosen else {}
     for folder in sorted(MODELS.iterdir()):
-        if not (folder / "model").is_dir() or folder.name.startswith("classic"):
+        if not (folder / "model").is_dir() or folder.name.startswith("classic") or (chosen and folder.name not in chosen):
             continue
         made[folder.name] = {"keys": {}, "tensors": {}}
         for kind in TYPES:
@@ -67,6 +74,7 @@ def main():
                 convert(folder / "model", path, kind)
                 keys, made[folder.name]["tensors"][kind] = read(path)
                 made[folder.name]["keys"] = made[folder.name]["keys"] or keys
+    made = dict(sorted(made.items()))
     lines = (f'{json.dumps(name)}: {json.dumps(value)}' for name, value in made.items())
     (HERE / "converted.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

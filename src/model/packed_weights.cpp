@@ -1,0 +1,327 @@
+#include "model/packed_weights.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+
+namespace vitrine {
+namespace {
+
+constexpr std::string_view kBlocks = "_blocks", kScales = "_scales", kFloat8 = "F8_E4M3";
+constexpr int64_t kPerBlock = 32, kPacked = 16;  // values of an MXFP4 block, and their bytes
+
+int64_t product(const std::vector<int64_t>& shape, size_t first, size_t last) {
+  int64_t n = 1;
+  for (size_t i = first; i < last; ++i) n *= shape[i];
+  return n;
+}
+
+std::string described(std::string_view name, size_t at) {
+  return "tensor \"" + std::string(name) + "\" (header byte " + std::to_string(at) + ") ";
+}
+
+// The whole pages of mapped bytes that are not read again.
+void give_back(const std::byte* data, size_t bytes) {
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t first = (begin + page - 1) / page * page, last = (begin + bytes) / page * page;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
+// The first of n chunks' answers that is not below 0, or -1: f(chunk) is the place of what is wrong, or -1.
+template <class F>
+int64_t first_wrong(ThreadPool& pool, int64_t chunks, F&& f) {
+  std::atomic<int64_t> wrong{INT64_MAX};
+  pool.run(chunks, [&](int64_t chunk, int) {
+    const int64_t at = f(chunk);
+    for (int64_t seen = wrong; at >= 0 && at < seen && !wrong.compare_exchange_weak(seen, at);) {
+    }
+  });
+  return wrong == INT64_MAX ? -1 : wrong.load();
+}
+
+// MXFP4 ---------------------------------------------------------------------------------------------------------------
+
+// Byte j of a stored block holds values 2 j and 2 j + 1, of ours j and j + 16; the low four bits come first.
+void order_block(uint8_t scale, const uint8_t* pairs, uint8_t* block) {
+  block[0] = scale;
+  for (int j = 0; j < 8; ++j) {
+    const uint8_t low = pairs[j], high = pairs[j + 8];
+    block[1 + 2 * j] = static_cast<uint8_t>((low & 15) | (high & 15) << 4);
+    block[2 + 2 * j] = static_cast<uint8_t>((low >> 4) | (high & 0xf0));
+  }
+}
+
+void order_experts(Checkpoint& checkpoint, const StoredTensor& blocks, ThreadPool& pool) {
+  const std::string name = blocks.name.substr(0, blocks.name.size() - kBlocks.size()), beside = name + std::string(kScales);
+  const StoredTensor* const scales = checkpoint.find(beside);
+  if (scales == nullptr)
+    throw FileError(*blocks.file, described(blocks.name, blocks.described_at) + "has no scales: expected \"" + beside +
+                                      "\", one for each 32 numbers. Is the download complete?");
+  const size_t axes = blocks.shape.size();
+  if (blocks.dtype != DType::u8 || axes < 3 || blocks.shape.back() != kPacked)
+    throw FileError(*blocks.file, described(blocks.name, blocks.described_at) + "is " + shape_text(blocks.shape) + " of " +
+                                      std::string(name_of(blocks.dtype)) +
+                                      "; expected [..., outputs, inputs / 32, 16] of u8, as quant_method mxfp4 stores it");
+  std::vector<int64_t> shape(blocks.shape.begin(), blocks.shape.end() - 1);
+  if (scales->dtype != DType::u8 || scales->shape != shape)
+    throw FileError(*scales->file, described(beside, scales->described_at) + "is " + shape_text(scales->shape) + " of " +
+                                       std::string(name_of(scales->dtype)) + "; expected " + shape_text(shape) +
+                                       " of u8, one number for each block of \"" + blocks.name + "\"");
+  const int64_t count = product(shape, 0, shape.size());
+  shape.back() *= kPerBlock;
+  const size_t bytes = row_bytes(DType::mxfp4, static_cast<size_t>(count * kPerBlock));
+  auto* const to = reinterpret_cast<uint8_t*>(
+      checkpoint.add_new({name, DType::mxfp4, shape, nullptr, bytes, blocks.file, blocks.described_at}));
+  const auto *const packed = reinterpret_cast<const uint8_t*>(blocks.data), *const exponents =
+                                                                                reinterpret_cast<const uint8_t*>(scales->data);
+  constexpr int64_t kChunk = 1 << 14;  // blocks
+  const int64_t wrong = first_wrong(pool, (count + kChunk - 1) / kChunk, [&](int64_t chunk) -> int64_t {
+    for (int64_t i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
+      if (exponents[i] == 255) return i;  // NaN in E8M0
+      order_block(exponents[i], packed + i * kPacked, to + i * (kPacked + 1));
+    }
+    return -1;
+  });
+  if (wrong >= 0)
+    throw FileError(*scales->file, described(beside, scales->described_at) + "holds 255, which is NaN, at " +
+                                       std::to_string(wrong) + "; expected powers of two. Is the file damaged?");
+  give_back(blocks.data, blocks.bytes);
+  give_back(scales->data, scales->bytes);
+}
+
+void unpack_mxfp4(Checkpoint& checkpoint, ThreadPool& pool) {
+  std::vector<std::string> packed;
+  for (const auto& [name, tensor] : checkpoint.tensors())
+    if (name.ends_with(kBlocks)) packed.push_back(name);
+  for (const std::string& name : packed) {
+    order_experts(checkpoint, *checkpoint.find(name), pool);
+    checkpoint.remove(name);
+    checkpoint.remove(name.substr(0, name.size() - kBlocks.size()) + std::string(kScales));
+  }
+}
+
+// FP8 -----------------------------------------------------------------------------------------------------------------
+
+// One sign bit, four of the exponent, three of the mantissa; no infinities, and NaN is all ones (arXiv:2209.05433, table 1).
+constexpr std::array<float, 256> float8_values() {
+  std::array<float, 256> values{};
+  for (int code = 0; code < 256; ++code) {
+    const int exponent = code >> 3 & 15, mantissa = code & 7;
+    float value = exponent == 0 ? static_cast<float>(mantissa) / 512.0f : (1.0f + static_cast<float>(mantissa) / 8.0f) / 64.0f;
+    for (int i = 1; i < exponent; ++i) value *= 2.0f;
+    values[static_cast<size_t>(code)] = code < 128 ? value : -value;
+  }
+  return values;
+}
+constexpr std::array<float, 256> kFloat8Values = float8_values();
+
+// Where the scale of an element of a matrix [out, in] lies: row i, column j has scale (i / rows) * across + j / columns.
+struct Scales {
+  const StoredTensor* tensor = nullptr;
+  int64_t rows = 0, columns = 0, across = 0, down = 0;
+
+  float at(int64_t matrix, int64_t row, int64_t column) const {
+    return element_at(tensor->dtype, tensor->data, static_cast<size_t>((matrix * down + row / rows) * across + column / columns));
+  }
+};
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// One scale for all, for each row, or for each block.
+Scales scales_of(const std::string& name, const UnreadableTensor& weight, const StoredTensor& scales,
+                 const std::vector<int64_t>& block) {
+  const size_t axes = weight.shape.size();
+  const int64_t out = weight.shape[axes - 2], in = weight.shape[axes - 1];
+  std::vector<int64_t> each(weight.shape.begin(), weight.shape.end() - 1), column = each, blocks = each;
+  column.push_back(1);
+  std::string expected = "[1], " + shape_text(column);
+  Scales found{&scales, out, in, 1, 1};
+  bool fits = product(scales.shape, 0, scales.shape.size()) == 1;
+  if (fits) found.down = 0;  // all matrices share it
+  if (!fits && (scales.shape == each || scales.shape == column)) {
+    found = {&scales, 1, in, 1, out};
+    fits = true;
+  }
+  if (block.size() == 2) {
+    blocks.back() = ceil_div(out, block[0]);
+    blocks.push_back(ceil_div(in, block[1]));
+    expected = shape_text(blocks) + ", one for each block of " + shape_text(block);
+    fits = scales.shape == blocks;
+    found = {&scales, block[0], block[1], blocks[axes - 1], blocks[axes - 2]};
+  }
+  const bool floats = scales.dtype == DType::f32 || scales.dtype == DType::f16 || scales.dtype == DType::bf16;
+  if (!fits || !floats)
+    throw FileError(*scales.file, described(scales.name, scales.described_at) + "is " + shape_text(scales.shape) + " of " +
+                                      std::string(name_of(scales.dtype)) + "; expected " + expected +
+                                      " in f32, f16 or bf16, as \"" + name + "\" is " + shape_text(weight.shape));
+  const auto count = static_cast<size_t>(product(scales.shape, 0, scales.shape.size()));
+  for (size_t i = 0; i < count; ++i)
+    if (const float value = element_at(scales.dtype, scales.data, i); !std::isfinite(value) || value < 0)
+      throw FileError(*scales.file, described(scales.name, scales.described_at) + "holds " + std::to_string(value) + " at " +
+                                        std::to_string(i) + "; expected a finite scale. Is the file damaged?");
+  return found;
+}
+
+const StoredTensor* find_scales(const Checkpoint& checkpoint, const std::string& weight) {
+  for (const char* ending : {"_scale_inv", "_scale"})
+    if (const StoredTensor* found = checkpoint.find(weight + ending)) return found;
+  return nullptr;
+}
+
+// Values [first, first + n) of a row, which share a scale. Returns the first that is NaN, or -1.
+int64_t widen_part(const uint8_t* codes, int64_t first, int64_t n, float scale, float* to) {
+  for (int64_t i = first; i < first + n; ++i) {
+    if ((codes[i] & 127) == 127) return i;
+    to[i] = kFloat8Values[codes[i]] * scale;
+  }
+  return -1;
+}
+
+void widen_float8(Checkpoint& checkpoint, const std::string& name, const UnreadableTensor weight,
+                  const std::vector<int64_t>& block, ThreadPool& pool) {
+  if (weight.shape.size() < 2)
+    throw FileError(*weight.file,
+                    described(name, weight.described_at) + "of F8_E4M3 is " + shape_text(weight.shape) + "; expected a matrix");
+  const StoredTensor* const stored = find_scales(checkpoint, name);
+  if (stored == nullptr)
+    throw FileError(*weight.file, described(name, weight.described_at) + "of F8_E4M3 has no scales: expected \"" + name +
+                                      "_scale_inv\" or \"" + name + "_scale\". Is the download complete?");
+  const Scales scales = scales_of(name, weight, *stored, block);
+  const size_t axes = weight.shape.size();
+  const int64_t out = weight.shape[axes - 2], in = weight.shape[axes - 1], rows = product(weight.shape, 0, axes - 1);
+  checkpoint.remove(name);
+  const size_t bytes = row_bytes(DType::f32, static_cast<size_t>(rows * in));
+  auto* const to = reinterpret_cast<float*>(
+      checkpoint.add_new({name, DType::f32, weight.shape, nullptr, bytes, weight.file, weight.described_at}));
+  const auto* const codes = reinterpret_cast<const uint8_t*>(weight.data);
+  const int64_t wrong = first_wrong(pool, rows, [&](int64_t row) -> int64_t {
+    for (int64_t first = 0; first < in; first += scales.columns) {
+      const int64_t n = std::min(scales.columns, in - first);
+      const int64_t at = widen_part(codes + row * in, first, n, scales.at(row / out, row % out, first), to + row * in);
+      if (at >= 0) return row * in + at;
+    }
+    return -1;
+  });
+  if (wrong >= 0)
+    throw FileError(*weight.file, described(name, weight.described_at) + "holds a NaN at " + std::to_string(wrong) +
+                                      "; expected numbers. Is the file damaged?");
+  give_back(weight.data, weight.bytes);
+  checkpoint.remove(stored->name);
+}
+
+// Scales of what the reference rounds while it runs: activations and the cache, which are floats here.
+bool is_of_activations(std::string_view name) {
+  for (const std::string_view end : {".input_scale", ".output_scale", ".k_scale", ".v_scale"})
+    if (name.ends_with(end)) return true;
+  return false;
+}
+
+void unpack_float8(Checkpoint& checkpoint, const std::vector<int64_t>& block, ThreadPool& pool) {
+  std::vector<std::string> packed, left_out;
+  for (const auto& [name, tensor] : checkpoint.unreadable())
+    if (tensor.type == kFloat8) packed.push_back(name);
+  for (const auto& [name, tensor] : checkpoint.tensors())
+    if (is_of_activations(name)) left_out.push_back(name);
+  for (const std::string& name : packed) widen_float8(checkpoint, name, checkpoint.unreadable().find(name)->second, block, pool);
+  for (const std::string& name : left_out) checkpoint.remove(name);
+}
+
+// Configurations ------------------------------------------------------------------------------------------------------
+
+struct Packing {
+  std::string method;          // empty: the weights are not packed
+  std::vector<int64_t> block;  // fp8: rows and columns that share a scale; empty: a scale for each row or the tensor
+};
+
+// Of blocks: two sizes above 0.
+std::vector<int64_t> read_block(const ConfigReader& keys, std::string_view key) {
+  std::vector<int64_t> block = keys.counts(key);
+  if (!block.empty() && (block.size() != 2 || block[0] == 0 || block[1] == 0))
+    keys.fail(key, "is not supported; expected the rows and columns of a block, such as [128, 128]");
+  return block;
+}
+
+Packing read_fp8(const ConfigReader& keys) {
+  Packing packing{"fp8", read_block(keys, "weight_block_size")};
+  if (keys.string("fmt", {}, "e4m3") != "e4m3") keys.fail("fmt", "is not supported; expected e4m3");
+  keys.ignore({"activation_scheme", "scale_fmt", "dequantize", "ignored_layers"});
+  return packing;
+}
+
+// One entry of config_groups.
+std::vector<int64_t> read_group(const ConfigReader& group) {
+  group.ignore({"targets", "input_activations", "output_activations", "format"});
+  const auto weights = group.find_object("weights");
+  if (!weights) group.fail("weights", "is missing; expected how the weights are packed");
+  if (weights->string("type", {}, "int") != "float" || weights->count("num_bits", {}, 8) != 8)
+    weights->fail("num_bits",
+                  "with this type is not supported; expected 8 and float. Use the original model, or a GGUF file of it");
+  const std::string strategy = weights->string("strategy", {}, "tensor");
+  if (strategy != "tensor" && strategy != "channel" && strategy != "block")
+    weights->fail("strategy", "is not supported; expected tensor, channel or block");
+  if (!weights->flag("symmetric", {}, true)) weights->fail("symmetric", "is not supported; expected true");
+  if (weights->flag("dynamic", {}, false)) weights->fail("dynamic", "is not supported; expected false");
+  weights->ignore({"actorder", "group_size", "observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
+  const std::vector<int64_t> block = read_block(*weights, "block_structure");
+  return strategy == "block" ? block : std::vector<int64_t>();
+}
+
+Packing read_compressed_tensors(const ConfigReader& keys) {
+  const std::string format = keys.string("format", {}, "dense");
+  if (format != "float-quantized" && format != "naive-quantized")
+    keys.fail("format",
+              "is a form of compressed-tensors that vitrine does not read; expected float-quantized (FP8). Use the "
+              "original model with f32, f16 or bf16 weights, or a GGUF file of it");
+  keys.ignore({"ignore", "kv_cache_scheme", "quantization_status", "global_compression_ratio", "version"});
+  if (const auto sparse = keys.find_object("sparsity_config"))
+    if (sparse->string("format", {}, "dense") != "dense") sparse->fail("format", "is not supported; expected dense");
+  keys.find_object("transform_config");  // usually empty; refuse_unread names what is in it
+  Packing packing{"compressed-tensors", {}};
+  const auto groups = keys.find_object("config_groups");
+  if (!groups) keys.fail("config_groups", "is missing; expected how the weights are packed");
+  for (int i = 0;; ++i) {
+    const auto group = groups->find_object("group_" + std::to_string(i));
+    if (!group) return packing;
+    const std::vector<int64_t> block = read_group(*group);
+    if (i > 0 && block != packing.block)
+      keys.fail("config_groups", "has groups whose weights have other blocks; expected one kind of scales for all");
+    packing.block = block;
+  }
+}
+
+Packing read_packing(const ConfigReader& config) {
+  const auto keys = config.find_object("quantization_config");
+  if (!keys) return {};
+  const std::string method = keys->string("quant_method", {}, "unknown");
+  keys->ignore({"modules_to_not_convert"});
+  if (method == "mxfp4") return {method, {}};
+  if (method == "fp8") return read_fp8(*keys);
+  if (method == "compressed-tensors") return read_compressed_tensors(*keys);
+  config.fail("quantization_config", "says that the weights are packed by the method " + method +
+                                         ", which vitrine does not read; expected none, mxfp4, fp8 or compressed-tensors (FP8). "
+                                         "Use the original model with f32, f16 or bf16 weights, or a GGUF file of it");
+}
+
+}  // namespace
+
+void check_packing(const ConfigReader& config) { read_packing(config); }
+
+bool is_packed_by(const ConfigReader& config, std::string_view method) { return read_packing(config).method == method; }
+
+void unpack_weights(Checkpoint& checkpoint, const ConfigReader& config) {
+  const Packing packing = read_packing(config);
+  if (packing.method.empty()) return;
+  ThreadPool pool;
+  packing.method == "mxfp4" ? unpack_mxfp4(checkpoint, pool) : unpack_float8(checkpoint, packing.block, pool);
+}
+
+}  // namespace vitrine

@@ -1,0 +1,26 @@
+#pragma once
+// Packed weights of Hugging Face directories: which methods of quantization_config are read, and how their tensors become
+// tensors that run.
+#include "io/config_reader.h"
+#include "io/stored_tensor.h"
+
+namespace vitrine {
+
+/// Errors: FileError for a method that is not read, and for settings of one that change a number and are not known.
+void check_packing(const ConfigReader& config);
+
+/// Puts tensors that run in the place of packed ones, as quantization_config says:
+///   mxfp4                X_blocks [..., out, in / 32, 16] and X_scales [..., out, in / 32] become X [..., out, in] in our MXFP4
+///                        blocks. transformers' X is its transpose
+///   fp8,                 X.weight in F8_E4M3 becomes f32: each number times its scale, rounded once. The scales are
+///   X.weight_scale compressed-tensors   or X.weight_scale_inv, one for the tensor, for each row or for each block; scales of
+///   activations and of
+///                        the cache are left out
+/// The new tensors are in memory (checkpoint.copied_bytes()), and pages of the packed ones are given back.
+/// Errors: FileError for a tensor whose scales are missing or of another shape, and for numbers that are NaN.
+void unpack_weights(Checkpoint& checkpoint, const ConfigReader& config);
+
+/// Whether a configuration says that the weights are packed by that method.
+bool is_packed_by(const ConfigReader& config, std::string_view method);
+
+}  // namespace vitrine
