@@ -3,7 +3,7 @@
 
 usage: check_gguf.py --vitrine build/release/vitrine --llama-cpp SOURCES [--library build/bin/libllama.so] [MODEL_DIRECTORY ...]
 
-Without directories: every golden model that the converter takes, and models/tales9m. For each, in f32, f16, bf16 and q8_0: every key
+Without directories: every golden model that the converter takes, the packed gpt-oss of tests/golden/variants, and models/tales9m. For each, in f32, f16, bf16 and q8_0: every key
 of the converter's file is in ours with the same type and value, every tensor has the same type, shape and bytes. With --library
 (libllama.so, built from the same sources) llama.cpp loads both and must give the same logits, and texts the ids that vitrine gives them.
 
@@ -139,7 +139,7 @@ def main():
     golden = sorted(d / "model" for d in (ROOT / "tests/golden/models").iterdir() if (d / "model").is_dir() and not d.name.startswith("classic"))
     llama = Llama(options.library, options.llama_cpp) if options.library else None
     failed = False
-    for model in options.models or [*golden, ROOT / "models/tales9m"]:
+    for model in options.models or [*golden, ROOT / "tests/golden/variants/gpt_oss_mxfp4", ROOT / "models/tales9m"]:
         name = model.parent.name if model.name == "model" else model.name
         with tempfile.TemporaryDirectory() as folder:
             for kind in make_converted.TYPES:

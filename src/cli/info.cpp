@@ -129,6 +129,7 @@ void run_info(const InfoArguments& o) {
                    plural(s.n_heads, "query head"), plural(s.n_kv_heads, "key/value head"), s.head_dim, s.d_ff, s.vocab_size));
   line("context", context_text(info));
   if (!info.groups.empty()) line("weights", stored_text(info));
+  if (!info.packing.empty()) line("packed", info.packing + ", unpacked into memory when the model opens");
   line(info.groups.empty() ? "weights" : "other types", weights_text(info));
   line("cache", fmt::format("{} for {} of {}", bytes_text(static_cast<double>(info.cache_bytes)), plural(info.batch, "sequence"),
                             plural(info.context, "position")));

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/model_tokenizer.h"
 #include "kernels/table.h"
+#include "model/packed_weights.h"
 
 namespace vitrine {
 namespace {
@@ -117,7 +118,7 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
   opened.files = resolve_model(name);
   const bool has_weights = !opened.files.weights.empty();
   if (has_weights)
-    opened = open_model(name);
+    opened = open_headers(std::move(opened.files));
   else
     opened.model = model_from_config(opened.files);
   Model& model = *opened.model;
@@ -127,6 +128,7 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
   info.path = opened.gguf != nullptr ? opened.gguf->path() : opened.files.directory;
   info.kind = opened.gguf != nullptr ? "gguf" : has_weights ? "huggingface" : "config";
   info.shape = model.shape();
+  if (opened.gguf == nullptr) info.packing = packing_method(ConfigReader(opened.files.config, opened.files.config_path));
   info.parameters = parameter_count(model);
   info.embedding_parameters = info.shape.vocab_size * info.shape.d_model;
   for (const auto& [key, tensor] : opened.checkpoint.tensors())
@@ -208,7 +210,8 @@ Json to_json(const ModelInfo& info) {
           {"parameters", info.parameters},
           {"embedding_parameters", info.embedding_parameters},
           {"weight_bytes",
-           {{"stored", info.stored_bytes.empty() ? Json(nullptr) : Json(info.stored_bytes)},
+           {{"packing", text_or_null(info.packing)},
+            {"stored", info.stored_bytes.empty() ? Json(nullptr) : Json(info.stored_bytes)},
             {"groups", info.groups.empty() ? Json(nullptr) : std::move(groups)},
             {"bits_per_weight", info.groups.empty() ? Json(nullptr) : Json(info.bits_per_weight)},
             {"f32", info.f32_bytes},

@@ -25,6 +25,7 @@ struct ModelInfo {
   std::vector<int64_t> windows;  // of each layer; kNoWindow: global
   int64_t parameters = 0;        // as transformers' num_parameters(): tied ones once
   int64_t embedding_parameters = 0;
+  std::string packing;                          // how the files pack weights, which are unpacked here: "fp8"; mostly empty
   std::map<std::string, int64_t> stored_bytes;  // by element type; empty without weights
   /// Of the embedding, attention, MLPs, head and the rest, in this order: bytes by element type. Empty without weights.
   std::vector<std::pair<std::string, std::map<std::string, int64_t>>> groups;

@@ -22,8 +22,9 @@ std::optional<int64_t> token_of(const OpenedModel& gguf, const char* key) {
 // Points a Hugging Face model's tensors at the values of a GGUF file, or at copies where the two differ.
 class Binder {
  public:
-  Binder(const Model& stored, const std::string& path, std::vector<std::unique_ptr<float[]>>& copies)
-      : path_(path), head_dim_(stored.shape().head_dim), copies_(copies) {
+  /// gguf: rows and numbers of the stored model are those of a GGUF file, not of a Hugging Face directory.
+  Binder(const Model& stored, bool gguf, const std::string& path, std::vector<std::unique_ptr<float[]>>& copies)
+      : path_(path), gguf_(gguf), head_dim_(stored.shape().head_dim), copies_(copies) {
     for (const TensorLine& line : stored.tensors()) (line.weight != nullptr ? matrices_ : vectors_)[place(line)] = &line;
   }
 
@@ -69,7 +70,7 @@ class Binder {
     weight.in = stored.in;
     weight.stride = stored.stride;
     weight.by_columns = stored.by_columns;
-    if (!from.layout.gguf_pairs) return;
+    if (!gguf_ || !from.layout.gguf_pairs) return;
     const size_t row = row_bytes(stored.dtype, static_cast<size_t>(stored.in));
     auto* const copy = reinterpret_cast<std::byte*>(room((static_cast<size_t>(stored.out) * row + 3) / 4));
     const std::vector<int64_t> to = rows_of_pairs(stored.out, head_dim_);
@@ -87,8 +88,12 @@ class Binder {
                                  "; expected " + std::string(name_of(first.dtype)) + " like \"" + even.gguf +
                                  "\", with which a Hugging Face directory joins it. Convert the file to one type first");
     const size_t row = row_bytes(first.dtype, static_cast<size_t>(first.in));
-    weight = {
-        .name = even.huggingface, .dtype = first.dtype, .out = 2 * first.out, .in = first.in, .stride = row, .bias = weight.bias};
+    weight.name = even.huggingface;
+    weight.dtype = first.dtype;
+    weight.out = 2 * first.out;
+    weight.in = first.in;
+    weight.stride = row;
+    weight.by_columns = false;
     auto* const copy = reinterpret_cast<std::byte*>(room((static_cast<size_t>(weight.out) * row + 3) / 4));
     for (int64_t i = 0; i < weight.out; ++i)
       std::memcpy(copy + static_cast<size_t>(i) * row, halves[i % 2]->stored_row(i / 2), row);
@@ -97,7 +102,9 @@ class Binder {
 
   void by_turns(Vector& vector, const TensorLine& even, const TensorLine& odd) {
     const Vector* const halves[] = {even.vector, odd.vector};
-    vector = {.name = even.huggingface, .size = 2 * even.vector->size};
+    vector.name = even.huggingface;
+    vector.dtype = DType::f32;
+    vector.size = 2 * even.vector->size;
     float* const copy = room(static_cast<size_t>(vector.size));
     for (int64_t i = 0; i < vector.size; ++i) copy[i] = halves[i % 2]->at<float>(i / 2);
     vector.data = copy;
@@ -110,7 +117,7 @@ class Binder {
     vector.data = stored.data;
     vector.dtype = stored.dtype;
     vector.size = stored.size;
-    if (!from.layout.gguf_pairs && from.layout.gguf_offset == 0) return;
+    if (!gguf_ || (!from.layout.gguf_pairs && from.layout.gguf_offset == 0)) return;
     float* const copy = room(static_cast<size_t>(stored.size));
     const std::vector<int64_t> to = from.layout.gguf_pairs ? rows_of_pairs(stored.size, head_dim_) : std::vector<int64_t>();
     for (int64_t i = 0; i < stored.size; ++i)
@@ -125,13 +132,14 @@ class Binder {
 
   Lines matrices_, vectors_;
   std::string path_;
+  bool gguf_;
   int64_t head_dim_;
   std::vector<std::unique_ptr<float[]>>& copies_;
 };
 
 // Puts a model without weights in the place of the opened one, with its values.
 void bind_to(OpenedModel& opened, std::unique_ptr<Model> model, const std::string& path) {
-  Binder binder(*opened.model, path, opened.widened);
+  Binder binder(*opened.model, opened.files.kind == ModelFiles::Kind::gguf, path, opened.widened);
   for (const TensorLine& line : model->tensors()) binder.bind(line);
   opened.model = std::move(model);
 }

@@ -185,7 +185,7 @@ std::unique_ptr<Model> read_gpt_oss(const ModelConfig& config) {
   c.activation = Activation::silu;
   c.windows = read_windows(config, c.n_layers, 128, [](int64_t layer) { return layer % 2 == 0; });
   c.biases = keys.flag("attention_bias", {}, true);
-  c.packed = !config.gguf && is_packed_by(keys, "mxfp4");
+  c.packed = !config.gguf && packing_method(keys) == "mxfp4";
   c.experts = read_experts(keys, "intermediate_size", "expert_feed_forward_length");
   c.experts.softmax_over_all = false;
   c.experts.limit = keys.number("swiglu_limit", {}, 7.0);

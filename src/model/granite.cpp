@@ -175,8 +175,17 @@ GraniteConfig read(const ModelConfig& config, const char* family) {
   return c;
 }
 
+// llama.cpp's converter writes them for a dense Granite 4, too, whose configuration has them.
+void ignore_hybrid_keys(const ConfigReader& keys) {
+  if (keys.count("expert_count", {}, 0) != 0)
+    keys.fail("expert_count", "is not supported; expected 0: a Granite without experts");
+  keys.ignore({"expert_used_count", "expert_shared_feed_forward_length", "ssm.conv_kernel", "ssm.state_size", "ssm.group_count",
+               "ssm.inner_size", "ssm.time_step_rank"});
+}
+
 std::unique_ptr<Model> read_granite(const ModelConfig& config) {
   GraniteConfig c = read(config, "granite");
+  if (config.gguf) ignore_hybrid_keys(config.keys);
   c.mlp_bias = config.keys.flag("mlp_bias", {}, false);
   c.positions = !config.gguf || config.keys.flag("rope.scaling.finetuned", {}, true);  // llama.cpp's word for it
   if (!c.positions) {                                                                  // Granite 3 has no word for it

@@ -61,8 +61,9 @@ class Loader {
   /// A tied model's file may hold its head once more. Errors: FileError if that is another matrix than the embedding.
   void check_tied_head() const {
     const StoredTensor* head = gguf_ || !opened_.model->shape().tied ? nullptr : opened_.checkpoint.find("lm_head.weight");
-    if (head == nullptr || (head->dtype == embedding_->dtype && head->shape == embedding_->shape &&
-                            std::memcmp(head->data, embedding_->data, head->bytes) == 0))
+    if (head == nullptr || head->data == nullptr ||
+        (head->dtype == embedding_->dtype && head->shape == embedding_->shape &&
+         std::memcmp(head->data, embedding_->data, head->bytes) == 0))
       return;
     throw FileError(*head->file, "tensor \"lm_head.weight\" (header byte " + std::to_string(head->described_at) +
                                      ") differs from \"" + embedding_->name +
@@ -163,6 +164,14 @@ const float* rope_tensor(const Checkpoint& checkpoint, const ConfigReader& keys,
   return numbers;
 }
 
+// A size that may be listed for each layer: one number where all are the same.
+Json size_of_layers(const std::string& key, const Json& value) {
+  if (key != "attention.head_count" && key != "attention.head_count_kv" && key != "feed_forward_length") return value;
+  const bool same = value.is_array() && !value.empty() &&
+                    std::all_of(value.begin(), value.end(), [&](const Json& one) { return one == value.front(); });
+  return same ? value.front() : value;
+}
+
 // GGUF metadata as a configuration: "llama.block_count" becomes "block_count"; the rest of the file's keys are not the
 // family's business. The vocabulary's size is the embedding's.
 ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoint) {
@@ -170,7 +179,10 @@ ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoi
   const Json flat = metadata.config();
   Json config = Json::object();
   for (const auto& [key, value] : flat.items())
-    if (key.starts_with(architecture + ".")) config[key.substr(architecture.size() + 1)] = value;
+    if (key.starts_with(architecture + ".")) {
+      const std::string name = key.substr(architecture.size() + 1);
+      config[name] = size_of_layers(name, value);
+    }
   config["model_type"] = architecture;
   if (const StoredTensor* embedding = checkpoint.find("token_embd.weight"); embedding != nullptr && embedding->shape.size() == 2)
     config["vocab_size"] = embedding->shape[0];
@@ -219,11 +231,8 @@ Made make(const ModelConfig& config) {
   return made;
 }
 
-}  // namespace
-
-OpenedModel open_model(std::string_view name) { return open_model(resolve_model(name)); }
-
-OpenedModel open_model(ModelFiles files) {
+// read_packed: whether packed weights are unpacked.
+OpenedModel open(ModelFiles files, bool read_packed) {
   OpenedModel opened;
   opened.files = std::move(files);
   Made made;
@@ -235,7 +244,7 @@ OpenedModel open_model(ModelFiles files) {
   } else {
     made = make(huggingface_config(opened.files));
     opened.checkpoint = open_weights(opened.files);
-    unpack_weights(opened.checkpoint, ConfigReader(opened.files.config, opened.files.config_path));
+    unpack_weights(opened.checkpoint, ConfigReader(opened.files.config, opened.files.config_path), read_packed);
     if (holds_stacked_experts(opened.checkpoint)) {
       opened.files.stacked_experts = true;
       made = make(huggingface_config(opened.files));
@@ -248,6 +257,12 @@ OpenedModel open_model(ModelFiles files) {
   loader.refuse_unknown();
   return opened;
 }
+
+}  // namespace
+
+OpenedModel open_model(std::string_view name) { return open_model(resolve_model(name)); }
+OpenedModel open_model(ModelFiles files) { return open(std::move(files), true); }
+OpenedModel open_headers(ModelFiles files) { return open(std::move(files), false); }
 
 std::unique_ptr<Model> model_from_config(const ModelFiles& files) {
   if (files.kind == ModelFiles::Kind::gguf) {

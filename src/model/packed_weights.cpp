@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <memory>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -28,12 +30,16 @@ std::string described(std::string_view name, size_t at) {
   return "tensor \"" + std::string(name) + "\" (header byte " + std::to_string(at) + ") ";
 }
 
-// The whole pages of mapped bytes that are not read again.
-void give_back(const std::byte* data, size_t bytes) {
+// Gives back the whole pages of bytes that are not read again, if they are of a mapped file.
+void give_back(const Checkpoint& checkpoint, const std::byte* data, size_t bytes) {
+  const std::less_equal<const std::byte*> up_to;
+  const bool mapped = std::any_of(checkpoint.files().begin(), checkpoint.files().end(), [&](const MappedFile& file) {
+    return up_to(file.bytes().data(), data) && up_to(data + bytes, file.bytes().data() + file.bytes().size());
+  });
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(data);
   const uintptr_t first = (begin + page - 1) / page * page, last = (begin + bytes) / page * page;
-  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  if (mapped && first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 // The first of n chunks' answers that is not below 0, or -1: f(chunk) is the place of what is wrong, or -1.
@@ -48,6 +54,8 @@ int64_t first_wrong(ThreadPool& pool, int64_t chunks, F&& f) {
   return wrong == INT64_MAX ? -1 : wrong.load();
 }
 
+// In what follows `pool` is null where nothing is to be read.
+
 // MXFP4 ---------------------------------------------------------------------------------------------------------------
 
 // Byte j of a stored block holds values 2 j and 2 j + 1, of ours j and j + 16; the low four bits come first.
@@ -60,7 +68,7 @@ void order_block(uint8_t scale, const uint8_t* pairs, uint8_t* block) {
   }
 }
 
-void order_experts(Checkpoint& checkpoint, const StoredTensor& blocks, ThreadPool& pool) {
+void order_experts(Checkpoint& checkpoint, const StoredTensor& blocks, ThreadPool* pool) {
   const std::string name = blocks.name.substr(0, blocks.name.size() - kBlocks.size()), beside = name + std::string(kScales);
   const StoredTensor* const scales = checkpoint.find(beside);
   if (scales == nullptr)
@@ -79,12 +87,13 @@ void order_experts(Checkpoint& checkpoint, const StoredTensor& blocks, ThreadPoo
   const int64_t count = product(shape, 0, shape.size());
   shape.back() *= kPerBlock;
   const size_t bytes = row_bytes(DType::mxfp4, static_cast<size_t>(count * kPerBlock));
-  auto* const to = reinterpret_cast<uint8_t*>(
-      checkpoint.add_new({name, DType::mxfp4, shape, nullptr, bytes, blocks.file, blocks.described_at}));
+  StoredTensor made{name, DType::mxfp4, shape, nullptr, bytes, blocks.file, blocks.described_at};
+  if (pool == nullptr) return checkpoint.add(std::move(made));
+  auto* const to = reinterpret_cast<uint8_t*>(checkpoint.add_new(std::move(made)));
   const auto *const packed = reinterpret_cast<const uint8_t*>(blocks.data), *const exponents =
                                                                                 reinterpret_cast<const uint8_t*>(scales->data);
   constexpr int64_t kChunk = 1 << 14;  // blocks
-  const int64_t wrong = first_wrong(pool, (count + kChunk - 1) / kChunk, [&](int64_t chunk) -> int64_t {
+  const int64_t wrong = first_wrong(*pool, (count + kChunk - 1) / kChunk, [&](int64_t chunk) -> int64_t {
     for (int64_t i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
       if (exponents[i] == 255) return i;  // NaN in E8M0
       order_block(exponents[i], packed + i * kPacked, to + i * (kPacked + 1));
@@ -94,11 +103,11 @@ void order_experts(Checkpoint& checkpoint, const StoredTensor& blocks, ThreadPoo
   if (wrong >= 0)
     throw FileError(*scales->file, described(beside, scales->described_at) + "holds 255, which is NaN, at " +
                                        std::to_string(wrong) + "; expected powers of two. Is the file damaged?");
-  give_back(blocks.data, blocks.bytes);
-  give_back(scales->data, scales->bytes);
+  give_back(checkpoint, blocks.data, blocks.bytes);
+  give_back(checkpoint, scales->data, scales->bytes);
 }
 
-void unpack_mxfp4(Checkpoint& checkpoint, ThreadPool& pool) {
+void unpack_mxfp4(Checkpoint& checkpoint, ThreadPool* pool) {
   std::vector<std::string> packed;
   for (const auto& [name, tensor] : checkpoint.tensors())
     if (name.ends_with(kBlocks)) packed.push_back(name);
@@ -187,7 +196,7 @@ int64_t widen_part(const uint8_t* codes, int64_t first, int64_t n, float scale, 
 }
 
 void widen_float8(Checkpoint& checkpoint, const std::string& name, const UnreadableTensor weight,
-                  const std::vector<int64_t>& block, ThreadPool& pool) {
+                  const std::vector<int64_t>& block, ThreadPool* pool) {
   if (weight.shape.size() < 2)
     throw FileError(*weight.file,
                     described(name, weight.described_at) + "of F8_E4M3 is " + shape_text(weight.shape) + "; expected a matrix");
@@ -200,10 +209,15 @@ void widen_float8(Checkpoint& checkpoint, const std::string& name, const Unreada
   const int64_t out = weight.shape[axes - 2], in = weight.shape[axes - 1], rows = product(weight.shape, 0, axes - 1);
   checkpoint.remove(name);
   const size_t bytes = row_bytes(DType::f32, static_cast<size_t>(rows * in));
-  auto* const to = reinterpret_cast<float*>(
-      checkpoint.add_new({name, DType::f32, weight.shape, nullptr, bytes, weight.file, weight.described_at}));
+  StoredTensor made{name, DType::f32, weight.shape, nullptr, bytes, weight.file, weight.described_at};
+  const std::string scales_name = stored->name;
+  if (pool == nullptr) {
+    checkpoint.add(std::move(made));
+    return checkpoint.remove(scales_name);
+  }
+  auto* const to = reinterpret_cast<float*>(checkpoint.add_new(std::move(made)));
   const auto* const codes = reinterpret_cast<const uint8_t*>(weight.data);
-  const int64_t wrong = first_wrong(pool, rows, [&](int64_t row) -> int64_t {
+  const int64_t wrong = first_wrong(*pool, rows, [&](int64_t row) -> int64_t {
     for (int64_t first = 0; first < in; first += scales.columns) {
       const int64_t n = std::min(scales.columns, in - first);
       const int64_t at = widen_part(codes + row * in, first, n, scales.at(row / out, row % out, first), to + row * in);
@@ -214,8 +228,8 @@ void widen_float8(Checkpoint& checkpoint, const std::string& name, const Unreada
   if (wrong >= 0)
     throw FileError(*weight.file, described(name, weight.described_at) + "holds a NaN at " + std::to_string(wrong) +
                                       "; expected numbers. Is the file damaged?");
-  give_back(weight.data, weight.bytes);
-  checkpoint.remove(stored->name);
+  give_back(checkpoint, weight.data, weight.bytes);
+  checkpoint.remove(scales_name);
 }
 
 // Scales of what the reference rounds while it runs: activations and the cache, which are floats here.
@@ -225,7 +239,7 @@ bool is_of_activations(std::string_view name) {
   return false;
 }
 
-void unpack_float8(Checkpoint& checkpoint, const std::vector<int64_t>& block, ThreadPool& pool) {
+void unpack_float8(Checkpoint& checkpoint, const std::vector<int64_t>& block, ThreadPool* pool) {
   std::vector<std::string> packed, left_out;
   for (const auto& [name, tensor] : checkpoint.unreadable())
     if (tensor.type == kFloat8) packed.push_back(name);
@@ -315,13 +329,13 @@ Packing read_packing(const ConfigReader& config) {
 
 void check_packing(const ConfigReader& config) { read_packing(config); }
 
-bool is_packed_by(const ConfigReader& config, std::string_view method) { return read_packing(config).method == method; }
+std::string packing_method(const ConfigReader& config) { return read_packing(config).method; }
 
-void unpack_weights(Checkpoint& checkpoint, const ConfigReader& config) {
+void unpack_weights(Checkpoint& checkpoint, const ConfigReader& config, bool read) {
   const Packing packing = read_packing(config);
   if (packing.method.empty()) return;
-  ThreadPool pool;
-  packing.method == "mxfp4" ? unpack_mxfp4(checkpoint, pool) : unpack_float8(checkpoint, packing.block, pool);
+  const std::unique_ptr<ThreadPool> pool = read ? std::make_unique<ThreadPool>() : nullptr;
+  packing.method == "mxfp4" ? unpack_mxfp4(checkpoint, pool.get()) : unpack_float8(checkpoint, packing.block, pool.get());
 }
 
 }  // namespace vitrine

@@ -1,8 +1,10 @@
 #pragma once
 // Packed weights of Hugging Face directories: which methods of quantization_config are read, and how their tensors become
 // tensors that run.
+#include <string>
+
 #include "io/config_reader.h"
-#include "io/stored_tensor.h"
+#include "model/load.h"
 
 namespace vitrine {
 
@@ -18,9 +20,14 @@ void check_packing(const ConfigReader& config);
 ///                        the cache are left out
 /// The new tensors are in memory (checkpoint.copied_bytes()), and pages of the packed ones are given back.
 /// Errors: FileError for a tensor whose scales are missing or of another shape, and for numbers that are NaN.
-void unpack_weights(Checkpoint& checkpoint, const ConfigReader& config);
+/// Without `read` nothing is read or allocated: the new tensors have types and shapes, and no bytes.
+void unpack_weights(Checkpoint& checkpoint, const ConfigReader& config, bool read = true);
 
-/// Whether a configuration says that the weights are packed by that method.
-bool is_packed_by(const ConfigReader& config, std::string_view method);
+/// The method by which a configuration says that the weights are packed: "mxfp4", "fp8", "compressed-tensors"; empty if they are
+/// not.
+std::string packing_method(const ConfigReader& config);
+
+/// As open_model, for who looks at names, types and sizes alone: packed weights are not unpacked.
+OpenedModel open_headers(ModelFiles files);
 
 }  // namespace vitrine

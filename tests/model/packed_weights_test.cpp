@@ -51,6 +51,7 @@ std::vector<float> values_of(const StoredTensor& tensor) {
   return values;
 }
 
+// A zero of MXFP4 has no sign here, as in GGUF's decoders.
 void expect_bits(const Checkpoint& checkpoint, const std::string& name, const std::string& values) {
   const StoredTensor* const got = checkpoint.find(name);
   ASSERT_NE(got, nullptr) << name;
@@ -59,7 +60,8 @@ void expect_bits(const Checkpoint& checkpoint, const std::string& name, const st
   const std::vector<float> decoded = values_of(*got);
   ASSERT_EQ(decoded.size(), want.size());
   for (size_t i = 0; i < decoded.size(); ++i)
-    ASSERT_EQ(std::memcmp(&decoded[i], &want.values[i], sizeof(float)), 0)
+    ASSERT_TRUE(std::memcmp(&decoded[i], &want.values[i], sizeof(float)) == 0 ||
+                (got->dtype == DType::mxfp4 && decoded[i] == 0 && want.values[i] == 0))
         << name << ", element " << i << ": " << decoded[i] << ", not " << want.values[i];
 }
 
@@ -190,8 +192,9 @@ TEST(PackedDirectories, AreWrittenWithoutThePacking) {
     write_huggingface(opened, {}, scratch / "out", DType::f32);
     const OpenedModel written = open_model(scratch / "out");
     EXPECT_FALSE(written.files.config.contains("quantization_config"));
-    if (name.starts_with("gpt"))
+    if (name == "gpt_oss_mxfp4") {
       EXPECT_EQ(written.checkpoint.find("model.layers.0.mlp.experts.gate_up_proj")->shape, (std::vector<int64_t>{4, 64, 64}));
+    }
     const Checkpoint golden = open_safetensors(kVariants + name + "/golden.safetensors");
     for (const std::string prompt : {"0/", "1/"})
       expect_forward(run_forward(*written.model, ids_of(golden_tensor(golden, prompt + "ids")), {.f32 = true}, pool), golden,

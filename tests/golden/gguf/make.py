@@ -8,6 +8,7 @@ olmo2, olmo3, smollm3, granite and phi3 with transformers 5.24.0)
 llama_<T>.gguf            the llama model as f16, q8_0, q4_0 (rows of 64 and 96; norms stay f32)
 rope_llama3.gguf, rope_linear.gguf   of ../variants/llama_rope_llama3 and llama_rope_linear: their numbers are theirs
 rope_qwen2.gguf           of ../variants/qwen2_rope_llama3, whose heads are wider than d_model / n_heads
+gpt_oss.gguf, gpt_oss_mxfp4.gguf     by make_converted.py
 quantised.safetensors     for T in f16, q8_0, q4_0, by float32 runs of the dequantised weights:
     <T>/ids, logits, hidden.<i>, distance     prompt "mid"; distance: the largest one from a float64 run
     <T>/exact                                 logits in float64
@@ -283,7 +284,7 @@ def make_quantised():
 
 if __name__ == "__main__":
     # Names: only these. Without: every family that GGUF has.
-    for name in sys.argv[1:] or sorted(m.name for m in MODELS.iterdir() if m.is_dir() and not m.name.startswith(("classic", "mistral", "gpt2_b", "granite4"))):
+    for name in sys.argv[1:] or sorted(m.name for m in MODELS.iterdir() if m.is_dir() and not m.name.startswith(("classic", "mistral", "gpt2_b", "granite4", "gpt_oss"))):
         write(HERE / f"{name}.gguf", MODELS / name / "model")
     if sys.argv[1:]:
         sys.exit()

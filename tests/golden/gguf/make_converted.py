@@ -6,13 +6,14 @@ needs: torch, transformers, safetensors, numpy, sentencepiece, and llama.cpp's o
 
 converted.json   model -> {"keys": {name: [type, value]}, "tensors": {"f32": {name: [type, shape, crc32]}, "f16": …}}
                  A list's value is the CRC-32 of its elements, each as the file holds it. Models without tokenizer have none.
-gpt_oss.gguf, gpt_oss_mxfp4.gguf   whole files, of ../models/gpt_oss (f32) and ../variants/gpt_oss_mxfp4 (bf16; experts in MXFP4)
+gpt_oss.gguf, granite4_dense.gguf, gpt_oss_mxfp4.gguf   whole files, of ../models/gpt_oss and granite4 (f32) and
+                 ../variants/gpt_oss_mxfp4 (bf16; experts in MXFP4)
 """
 import json, logging, pathlib, struct, sys, tempfile, zlib
 
 HERE = pathlib.Path(__file__).parent
 MODELS = HERE.parent / "models"
-FILES = {"gpt_oss": (MODELS / "gpt_oss/model", "f32"), "gpt_oss_mxfp4": (HERE.parent / "variants/gpt_oss_mxfp4", "bf16")}
+FILES = {"granite4_dense": (MODELS / "granite4/model", "f32"), "gpt_oss": (MODELS / "gpt_oss/model", "f32"), "gpt_oss_mxfp4": (HERE.parent / "variants/gpt_oss_mxfp4", "bf16")}
 TYPES = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0"}
 
 
@@ -29,8 +30,11 @@ def convert(folder, out, kind):
     import convert_hf_to_gguf  # registers the families
     hparams = ModelBase.load_hparams(folder, False)
     model_class = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+    if hparams["model_type"] == "granitemoehybrid":  # as in published configurations: other names than transformers 5 writes, one size
+        hparams["layer_types"] = [kind_of_layer.replace("full_", "") for kind_of_layer in hparams["layer_types"]]
+        hparams["intermediate_size"] = hparams["shared_intermediate_size"]
     with torch.inference_mode():
-        model = model_class(folder, gguf.LlamaFileType[TYPES[kind]], out, eager=False)
+        model = model_class(folder, gguf.LlamaFileType[TYPES[kind]], out, eager=False, hparams=hparams)
         if "n_positions" in hparams:  # as configurations of GPT-2 had it when the converter was written
             model.hparams.setdefault("n_ctx", hparams["n_positions"])
         if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):

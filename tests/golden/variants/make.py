@@ -331,6 +331,17 @@ class RoundedOperands:
         F.linear, torch.addmm = self.linear, self.addmm
 
 
+def gpt_oss_experts(experts, x, indices, weights):
+    """What GptOssExperts computes, by F.linear instead of @, so that the operands can be rounded."""
+    out = torch.zeros_like(x)
+    for e in range(experts.num_experts):
+        row, choice = torch.where(indices == e)
+        both = F.linear(x[row], experts.gate_up_proj[e].T, experts.gate_up_proj_bias[e])
+        y = F.linear(experts._apply_gate(both), experts.down_proj[e].T, experts.down_proj_bias[e])
+        out.index_add_(0, row, y * weights[row, choice, None])
+    return out
+
+
 def golden_model(name, dtype, wide):
     """The golden model with weights rounded to dtype, as a function from ids to logits and hidden states."""
     folder = MODELS / name / "model"
@@ -344,7 +355,10 @@ def golden_model(name, dtype, wide):
             p.copy_(p.to(dtype).float())
     model = model.to(wide)
     for label, p in model.named_parameters():
-        p.is_router = label.endswith("mlp.gate.weight")  # routers multiply in full precision
+        p.is_router = label.endswith(("mlp.gate.weight", "mlp.router.weight"))  # routers multiply in full precision
+    for part in model.modules():
+        if type(part).__name__ == "GptOssExperts":
+            part.forward = lambda *how, part=part: gpt_oss_experts(part, *how)
     return lambda ids: run(model, ids)
 
 
