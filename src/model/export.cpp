@@ -170,6 +170,8 @@ void write_weights(const Model& model, const std::string& path, DType dtype, con
 
 void read_rows(const FileTensor& tensor, int64_t first, int64_t n, float* to) {
   if (tensor.parts.front()->vector == nullptr) return matrix_rows(tensor, first, n, to);
+  first *= tensor.width();  // of the biases of experts; numbers from here on
+  n *= tensor.width();
   int64_t begin = 0;
   for (const TensorLine* part : tensor.parts) {
     const Vector& v = *part->vector;

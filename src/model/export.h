@@ -17,7 +17,7 @@ using Companions = std::map<std::string, std::string>;
 Companions companions_in(const ModelFiles& files);
 void write_companions(const Companions& companions, const std::string& directory);
 
-/// Rows [first, first + n) of a matrix of the file, or so many elements of a vector, as f32, with what the adapter adds.
+/// Rows [first, first + n) of a tensor of the file, of a vector so many elements, as f32, with what the adapter adds.
 void read_rows(const FileTensor& tensor, int64_t first, int64_t n, float* to);
 
 /// Writes `directory`: under a temporary name beside it, then renamed, so that it is there when it is whole. Every number is

@@ -68,43 +68,54 @@ void order_block(uint8_t scale, const uint8_t* pairs, uint8_t* block) {
   }
 }
 
-void order_experts(Checkpoint& checkpoint, const StoredTensor& blocks, ThreadPool* pool) {
-  const std::string name = blocks.name.substr(0, blocks.name.size() - kBlocks.size()), beside = name + std::string(kScales);
-  const StoredTensor* const scales = checkpoint.find(beside);
+// The scales of such blocks: [..., outputs, inputs / 32].
+const StoredTensor& scales_beside(const Checkpoint& checkpoint, const StoredTensor& blocks, const std::string& name) {
+  const StoredTensor* const scales = checkpoint.find(name);
+  const auto of = [](const StoredTensor& tensor) {
+    return described(tensor.name, tensor.described_at) + "is " + shape_text(tensor.shape) + " of " +
+           std::string(name_of(tensor.dtype)) + "; expected ";
+  };
   if (scales == nullptr)
-    throw FileError(*blocks.file, described(blocks.name, blocks.described_at) + "has no scales: expected \"" + beside +
+    throw FileError(*blocks.file, described(blocks.name, blocks.described_at) + "has no scales: expected \"" + name +
                                       "\", one for each 32 numbers. Is the download complete?");
-  const size_t axes = blocks.shape.size();
-  if (blocks.dtype != DType::u8 || axes < 3 || blocks.shape.back() != kPacked)
-    throw FileError(*blocks.file, described(blocks.name, blocks.described_at) + "is " + shape_text(blocks.shape) + " of " +
-                                      std::string(name_of(blocks.dtype)) +
-                                      "; expected [..., outputs, inputs / 32, 16] of u8, as quant_method mxfp4 stores it");
-  std::vector<int64_t> shape(blocks.shape.begin(), blocks.shape.end() - 1);
+  if (blocks.dtype != DType::u8 || blocks.shape.size() < 3 || blocks.shape.back() != kPacked || blocks.bytes == 0)
+    throw FileError(*blocks.file, of(blocks) + "[..., outputs, inputs / 32, 16] of u8, as quant_method mxfp4 stores it");
+  const std::vector<int64_t> shape(blocks.shape.begin(), blocks.shape.end() - 1);
   if (scales->dtype != DType::u8 || scales->shape != shape)
-    throw FileError(*scales->file, described(beside, scales->described_at) + "is " + shape_text(scales->shape) + " of " +
-                                       std::string(name_of(scales->dtype)) + "; expected " + shape_text(shape) +
-                                       " of u8, one number for each block of \"" + blocks.name + "\"");
-  const int64_t count = product(shape, 0, shape.size());
-  shape.back() *= kPerBlock;
-  const size_t bytes = row_bytes(DType::mxfp4, static_cast<size_t>(count * kPerBlock));
-  StoredTensor made{name, DType::mxfp4, shape, nullptr, bytes, blocks.file, blocks.described_at};
-  if (pool == nullptr) return checkpoint.add(std::move(made));
-  auto* const to = reinterpret_cast<uint8_t*>(checkpoint.add_new(std::move(made)));
-  const auto *const packed = reinterpret_cast<const uint8_t*>(blocks.data), *const exponents =
-                                                                                reinterpret_cast<const uint8_t*>(scales->data);
-  constexpr int64_t kChunk = 1 << 14;  // blocks
-  const int64_t wrong = first_wrong(*pool, (count + kChunk - 1) / kChunk, [&](int64_t chunk) -> int64_t {
+    throw FileError(*scales->file,
+                    of(*scales) + shape_text(shape) + " of u8, one number for each block of \"" + blocks.name + "\"");
+  return *scales;
+}
+
+// Returns the first block whose scale is NaN, or -1.
+int64_t order_blocks(ThreadPool& pool, int64_t count, const uint8_t* scales, const uint8_t* pairs, uint8_t* to) {
+  constexpr int64_t kChunk = 1 << 14;
+  return first_wrong(pool, (count + kChunk - 1) / kChunk, [=](int64_t chunk) -> int64_t {
     for (int64_t i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
-      if (exponents[i] == 255) return i;  // NaN in E8M0
-      order_block(exponents[i], packed + i * kPacked, to + i * (kPacked + 1));
+      if (scales[i] == 255) return i;
+      order_block(scales[i], pairs + i * kPacked, to + i * (kPacked + 1));
     }
     return -1;
   });
+}
+
+void order_experts(Checkpoint& checkpoint, const StoredTensor& blocks, ThreadPool* pool) {
+  const std::string name = blocks.name.substr(0, blocks.name.size() - kBlocks.size());
+  const StoredTensor& scales = scales_beside(checkpoint, blocks, name + std::string(kScales));
+  const auto count = static_cast<int64_t>(scales.bytes);
+  std::vector<int64_t> shape = scales.shape;
+  shape.back() *= kPerBlock;
+  const size_t bytes = row_bytes(DType::mxfp4, static_cast<size_t>(count * kPerBlock));
+  StoredTensor made{name, DType::mxfp4, std::move(shape), nullptr, bytes, blocks.file, blocks.described_at};
+  if (pool == nullptr) return checkpoint.add(std::move(made));
+  std::byte* const to = checkpoint.add_new(std::move(made));
+  const int64_t wrong = order_blocks(*pool, count, reinterpret_cast<const uint8_t*>(scales.data),
+                                     reinterpret_cast<const uint8_t*>(blocks.data), reinterpret_cast<uint8_t*>(to));
   if (wrong >= 0)
-    throw FileError(*scales->file, described(beside, scales->described_at) + "holds 255, which is NaN, at " +
-                                       std::to_string(wrong) + "; expected powers of two. Is the file damaged?");
+    throw FileError(*scales.file, described(scales.name, scales.described_at) + "holds 255, which is NaN, at " +
+                                      std::to_string(wrong) + "; expected powers of two. Is the file damaged?");
   give_back(checkpoint, blocks.data, blocks.bytes);
-  give_back(checkpoint, scales->data, scales->bytes);
+  give_back(checkpoint, scales.data, scales.bytes);
 }
 
 void unpack_mxfp4(Checkpoint& checkpoint, ThreadPool* pool) {
@@ -195,9 +206,22 @@ int64_t widen_part(const uint8_t* codes, int64_t first, int64_t n, float scale, 
   return -1;
 }
 
-void widen_float8(Checkpoint& checkpoint, const std::string& name, const UnreadableTensor weight,
-                  const std::vector<int64_t>& block, ThreadPool* pool) {
-  if (weight.shape.size() < 2)
+// Returns the first element that is NaN, or -1.
+int64_t widen_rows(ThreadPool& pool, const Scales& scales, int64_t rows, int64_t out, int64_t in, const uint8_t* codes,
+                   float* to) {
+  return first_wrong(pool, rows, [=](int64_t row) -> int64_t {
+    for (int64_t first = 0; first < in; first += scales.columns) {
+      const int64_t n = std::min(scales.columns, in - first);
+      const int64_t at = widen_part(codes + row * in, first, n, scales.at(row / out, row % out, first), to + row * in);
+      if (at >= 0) return row * in + at;
+    }
+    return -1;
+  });
+}
+
+void widen_float8(Checkpoint& checkpoint, const std::string& name, const std::vector<int64_t>& block, ThreadPool* pool) {
+  const UnreadableTensor weight = checkpoint.unreadable().find(name)->second;
+  if (weight.shape.size() < 2 || weight.bytes == 0)
     throw FileError(*weight.file,
                     described(name, weight.described_at) + "of F8_E4M3 is " + shape_text(weight.shape) + "; expected a matrix");
   const StoredTensor* const stored = find_scales(checkpoint, name);
@@ -208,28 +232,19 @@ void widen_float8(Checkpoint& checkpoint, const std::string& name, const Unreada
   const size_t axes = weight.shape.size();
   const int64_t out = weight.shape[axes - 2], in = weight.shape[axes - 1], rows = product(weight.shape, 0, axes - 1);
   checkpoint.remove(name);
-  const size_t bytes = row_bytes(DType::f32, static_cast<size_t>(rows * in));
+  const size_t bytes = row_bytes(DType::f32, weight.bytes);
   StoredTensor made{name, DType::f32, weight.shape, nullptr, bytes, weight.file, weight.described_at};
-  const std::string scales_name = stored->name;
   if (pool == nullptr) {
     checkpoint.add(std::move(made));
-    return checkpoint.remove(scales_name);
+  } else {
+    auto* const to = reinterpret_cast<float*>(checkpoint.add_new(std::move(made)));
+    const int64_t wrong = widen_rows(*pool, scales, rows, out, in, reinterpret_cast<const uint8_t*>(weight.data), to);
+    if (wrong >= 0)
+      throw FileError(*weight.file, described(name, weight.described_at) + "holds a NaN at " + std::to_string(wrong) +
+                                        "; expected numbers. Is the file damaged?");
+    give_back(checkpoint, weight.data, weight.bytes);
   }
-  auto* const to = reinterpret_cast<float*>(checkpoint.add_new(std::move(made)));
-  const auto* const codes = reinterpret_cast<const uint8_t*>(weight.data);
-  const int64_t wrong = first_wrong(*pool, rows, [&](int64_t row) -> int64_t {
-    for (int64_t first = 0; first < in; first += scales.columns) {
-      const int64_t n = std::min(scales.columns, in - first);
-      const int64_t at = widen_part(codes + row * in, first, n, scales.at(row / out, row % out, first), to + row * in);
-      if (at >= 0) return row * in + at;
-    }
-    return -1;
-  });
-  if (wrong >= 0)
-    throw FileError(*weight.file, described(name, weight.described_at) + "holds a NaN at " + std::to_string(wrong) +
-                                      "; expected numbers. Is the file damaged?");
-  give_back(checkpoint, weight.data, weight.bytes);
-  checkpoint.remove(scales_name);
+  checkpoint.remove(std::string(stored->name));
 }
 
 // Scales of what the reference rounds while it runs: activations and the cache, which are floats here.
@@ -245,7 +260,7 @@ void unpack_float8(Checkpoint& checkpoint, const std::vector<int64_t>& block, Th
     if (tensor.type == kFloat8) packed.push_back(name);
   for (const auto& [name, tensor] : checkpoint.tensors())
     if (is_of_activations(name)) left_out.push_back(name);
-  for (const std::string& name : packed) widen_float8(checkpoint, name, checkpoint.unreadable().find(name)->second, block, pool);
+  for (const std::string& name : packed) widen_float8(checkpoint, name, block, pool);
   for (const std::string& name : left_out) checkpoint.remove(name);
 }
 

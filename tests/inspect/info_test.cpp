@@ -107,6 +107,17 @@ TEST_P(InfoOfGolden, SaysWhatTheFilesHold) {
 
 INSTANTIATE_TEST_SUITE_P(Every, InfoOfGolden, testing::ValuesIn(Golden::all()), [](const auto& test) { return test.param; });
 
+TEST(Info, SaysWhatPackedWeightsTakeInMemory) {
+  const ModelInfo experts = model_info(std::string(VITRINE_GOLDEN) + "/variants/gpt_oss_mxfp4");
+  EXPECT_EQ(experts.packing, "mxfp4");
+  EXPECT_EQ(experts.stored_bytes.at("mxfp4"), 2 * 4 * (64 * 64 + 64 * 32) / 32 * 17);  // layers, experts, gate and up, down
+  EXPECT_FALSE(experts.stored_bytes.contains("u8"));
+  const ModelInfo float8 = model_info(std::string(VITRINE_GOLDEN) + "/variants/llama_fp8_rows");
+  EXPECT_EQ(float8.packing, "compressed-tensors");
+  EXPECT_EQ(float8.weights_bytes, float8.stored_bytes.at("f32") + float8.stored_bytes.at("bf16"));
+  EXPECT_TRUE(model_info(Golden::open("llama").model()).packing.empty());
+}
+
 TEST(Info, DescribesTheTokenizerThatLiesBeside) {
   EXPECT_FALSE(model_info(Golden::open("gemma").model()).tokenizer.empty());
   EXPECT_FALSE(model_info(Golden::open("gpt2_a").model()).tokenizer.empty());

@@ -42,10 +42,12 @@ void expect_same_model(const Model& a, const Model& b, bool everything) {
       EXPECT_EQ(s.dropout, t.dropout);
     }
   }
-  ASSERT_EQ(a.tensors().size(), b.tensors().size());
-  for (size_t i = 0; i < a.tensors().size(); ++i) {
-    EXPECT_EQ(a.tensors()[i].huggingface, b.tensors()[i].huggingface);
-    EXPECT_EQ(a.tensors()[i].file_shape(true), b.tensors()[i].file_shape(true));
+  const std::vector<FileTensor> in_a = file_tensors(a, !everything), in_b = file_tensors(b, !everything);
+  ASSERT_EQ(in_a.size(), in_b.size());
+  for (size_t i = 0; i < in_a.size(); ++i) {
+    EXPECT_EQ(in_a[i].name, in_b[i].name);
+    EXPECT_EQ(in_a[i].shape, in_b[i].shape);
+    EXPECT_EQ(in_a[i].parts.front()->huggingface, in_b[i].parts.front()->huggingface);
   }
 }
 
@@ -126,7 +128,9 @@ std::vector<std::string> models_where(bool (*f)(const Family& family)) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, EveryFamily, testing::ValuesIn(Golden::all()), [](const auto& test) { return test.param; });
 INSTANTIATE_TEST_SUITE_P(Golden, FamilyWithGguf,
-                         testing::ValuesIn(models_where([](const Family& family) { return family.gguf != nullptr; })),
+                         testing::ValuesIn(models_where([](const Family& family) {  // a dense Granite 4 is read as a Granite 3
+                           return family.gguf != nullptr && std::string_view(family.name) != "granitemoehybrid";
+                         })),
                          [](const auto& test) { return test.param; });
 INSTANTIATE_TEST_SUITE_P(Golden, FamilyWithForms,
                          testing::ValuesIn(models_where([](const Family& family) { return family.norm_order_key == nullptr; })),

@@ -182,6 +182,20 @@ TEST(PackedWeights, SettingsThatAreNotReadAreNamed) {
 
 // Directories ---------------------------------------------------------------------------------------------------------
 
+TEST(PackedDirectories, HeadersAloneHaveTypesAndSizes) {
+  const OpenedModel headers = open_headers(resolve_model(kVariants + "gpt_oss_mxfp4"));
+  const OpenedModel whole = open_model(kVariants + "gpt_oss_mxfp4");
+  EXPECT_EQ(headers.checkpoint.copied_bytes(), 0u);
+  EXPECT_EQ(headers.checkpoint.bytes(), whole.checkpoint.bytes());
+  ASSERT_EQ(headers.checkpoint.tensors().size(), whole.checkpoint.tensors().size());
+  for (const auto& [name, tensor] : whole.checkpoint.tensors()) {
+    const StoredTensor& other = headers.checkpoint.tensors().find(name)->second;
+    EXPECT_EQ(other.dtype, tensor.dtype) << name;
+    EXPECT_EQ(other.shape, tensor.shape) << name;
+    EXPECT_EQ(other.data == nullptr, tensor.dtype == DType::mxfp4) << name;
+  }
+}
+
 // Without its packing the model is what transformers would save.
 TEST(PackedDirectories, AreWrittenWithoutThePacking) {
   ThreadPool pool(2);
@@ -199,6 +213,24 @@ TEST(PackedDirectories, AreWrittenWithoutThePacking) {
     for (const std::string prompt : {"0/", "1/"})
       expect_forward(run_forward(*written.model, ids_of(golden_tensor(golden, prompt + "ids")), {.f32 = true}, pool), golden,
                      prompt, tolerance_for(static_cast<double>(golden_tensor(golden, "distance").values[0])));
+  }
+}
+
+// As merging reads them: biases of all experts are rows of one tensor.
+TEST(PackedDirectories, RowsOfEveryTensorAreThoseThatAreWritten) {
+  const Scratch scratch;
+  OpenedModel opened = as_huggingface(open_model(kVariants + "gpt_oss_mxfp4"));
+  write_huggingface(opened, {}, scratch / "out", DType::f32);
+  const Checkpoint written = open_safetensors(scratch / "out");
+  for (const FileTensor& tensor : file_tensors(*opened.model, false)) {
+    const std::vector<float> want = values_of(*written.find(tensor.name));
+    const int64_t width = tensor.width();
+    std::vector<float> row(static_cast<size_t>(width)), got;
+    for (int64_t i = 0; i < static_cast<int64_t>(want.size()) / width; ++i) {
+      read_rows(tensor, i, 1, row.data());
+      got.insert(got.end(), row.begin(), row.end());
+    }
+    EXPECT_EQ(got, want) << tensor.name;
   }
 }
 
