@@ -173,4 +173,8 @@ float* CacheSequence::values(int layer, int64_t block, int64_t kv_head) const {
   return slot(place.group, block)->data + place.values + static_cast<size_t>(kv_head * shape.v_dim * kPage);
 }
 
+float* CacheSequence::row(int layer, int64_t position) const {
+  return values(layer, position / kPage, 0) + position % kPage * cache_->layers_[static_cast<size_t>(layer)].v_dim;
+}
+
 }  // namespace vitrine

@@ -1,6 +1,6 @@
 #pragma once
-// Keys and values of past positions. Paged: a page holds kKeyBlock positions, aligned to position 0, of every layer that
-// shares a window. Global layers keep all pages; a window layer keeps a ring of as many as its window needs.
+// Keys and values of past positions, or rows of other kinds. Paged: a page holds kKeyBlock positions, aligned to position 0, of
+// every layer that shares a window. Global layers keep all pages; a window layer keeps a ring of as many as its window needs.
 // Pages are reference-counted, so that beams and shared prefixes share them; a page is copied before its second owner
 // writes to it.
 #include <cstddef>
@@ -16,6 +16,8 @@ inline constexpr int64_t kNoWindow = 0;
 struct CacheLayer {
   int64_t window = kNoWindow;  // position i sees j when i - window < j <= i; kNoWindow: all j <= i
   int64_t n_kv_heads = 0, head_dim = 0, v_dim = 0;
+  /// A row of `width` numbers a position, as of a convolution's inputs, instead of keys and values by head.
+  static CacheLayer of_rows(int64_t window, int64_t width) { return {window, 1, 0, width}; }
 };
 
 class CacheSequence;
@@ -88,6 +90,8 @@ class CacheSequence {
   /// Keys [head_dim][kKeyBlock] and values [kKeyBlock][v_dim] of the block that begins at position block * kKeyBlock.
   float* keys(int layer, int64_t block, int64_t kv_head) const;
   float* values(int layer, int64_t block, int64_t kv_head) const;
+  /// The row of a position, in a layer of rows.
+  float* row(int layer, int64_t position) const;
 
  private:
   friend class KvCache;
