@@ -5,6 +5,8 @@
 namespace vitrine {
 
 std::vector<int64_t> TensorLine::file_shape(bool in_gguf) const {
+  if (const int64_t taps = layout.taps.size; taps > 0)
+    return in_gguf ? std::vector<int64_t>{out.size / taps, taps} : std::vector<int64_t>{out.size / taps, 1, taps};
   std::vector<int64_t> shape = {file_outputs(in_gguf)};
   if (in.size > 0) shape.insert(stored_by_columns(in_gguf) ? shape.begin() : shape.end(), in.size);
   if (experts_in_one(in_gguf)) shape.insert(shape.begin(), layout.experts);
@@ -19,6 +21,7 @@ int64_t TensorLine::first_row(bool in_gguf) const {
 
 std::string TensorLine::file_formula(bool in_gguf) const {
   std::string outputs(out.formula);
+  if (layout.taps.size > 0) return "[" + outputs + (in_gguf ? ", " : ", 1, ") + std::string(layout.taps.formula) + "]";
   if (stacked(in_gguf))
     outputs = layout.whole.size > 0 ? std::string(layout.whole.formula) : std::to_string(layout.parts) + " * " + outputs;
   const std::string first = experts_in_one(in_gguf) ? "[n_experts, " : "[";
