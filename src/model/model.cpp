@@ -6,8 +6,11 @@ namespace vitrine {
 
 std::vector<CacheLayer> Model::cache_layers() const {
   std::vector<CacheLayer> layers;
-  for (int64_t layer = 0; layer < shape_.n_layers; ++layer)
-    layers.push_back({block_spec(layer).attention.window, shape_.n_kv_heads, shape_.head_dim, shape_.head_dim});
+  for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
+    const BlockSpec spec = block_spec(layer);
+    layers.push_back(spec.conv ? CacheLayer::of_rows(spec.conv->taps, spec.conv->channels)
+                               : CacheLayer{spec.attention.window, shape_.n_kv_heads, shape_.head_dim, shape_.head_dim});
+  }
   return layers;
 }
 
@@ -28,11 +31,15 @@ std::vector<std::string> Model::hook_names() const {
     };
     add({"hook_resid_pre"});
     if (!spec.norms_after) norm(block + "ln1");
-    add({"attn.hook_q", "attn.hook_k", "attn.hook_v"});
-    norm(block + "attn.q_norm");
-    norm(block + "attn.k_norm");
-    if (spec.rope) add({"attn.hook_rot_q", "attn.hook_rot_k"});
-    add({"attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z", "attn.hook_result", "attn.hook_out"});
+    if (spec.conv) {
+      add({"conv.hook_B", "conv.hook_C", "conv.hook_x", "conv.hook_in", "conv.hook_conv", "conv.hook_post", "conv.hook_out"});
+    } else {
+      add({"attn.hook_q", "attn.hook_k", "attn.hook_v"});
+      norm(block + "attn.q_norm");
+      norm(block + "attn.k_norm");
+      if (spec.rope) add({"attn.hook_rot_q", "attn.hook_rot_k"});
+      add({"attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z", "attn.hook_result", "attn.hook_out"});
+    }
     norm(block + "ln1_post");
     add({"hook_attn_out"});
     if (spec.norms_after) norm(block + "ln1");

@@ -17,6 +17,7 @@
 #include "ops/head.h"
 #include "ops/kv_cache.h"
 #include "ops/norm.h"
+#include "ops/short_conv.h"
 #include "ops/step.h"
 
 namespace vitrine {
@@ -37,6 +38,11 @@ struct ModelShape {
   }
 };
 
+/// A causal convolution in the place of attention: each channel's sum over the last `taps` positions.
+struct ConvSpec {
+  int64_t taps = 0, channels = 0;
+};
+
 /// What one layer computes with that no tensor holds: constants of the configuration.
 struct BlockSpec {
   AttentionSpec attention;                   // scale, cap, window
@@ -47,10 +53,13 @@ struct BlockSpec {
   bool norms_after = false;                  // ln1 and ln2 act on the stream itself, after each sub-layer was added to it
   Activation activation = Activation::none;  // of the MLP, or of its gate
   std::optional<ExpertSpec> experts = {};    // the MLP is a mixture of these
+  std::optional<ConvSpec> conv = {};         // the first sub-layer is no attention, but this; `attention` and `rope` say nothing
   bool halved_sinusoids = false;             // without rope: sines in the first half of the added vector, cosines in the other
   double residual_scale = 1;                 // what each sub-layer adds is multiplied by it
   double dropout = 0;                        // of what each sub-layer adds, in training
   uint32_t attention_dropout_site = 0, mlp_dropout_site = 0;
+
+  bool has_attention() const { return !conv; }
 };
 
 /// The two kinds of file that hold a configuration.
@@ -71,6 +80,8 @@ class Model {
   virtual BlockSpec block_spec(int64_t layer) const = 0;
   /// Those of a layer whose MLP is a mixture of them.
   virtual std::span<const Expert> experts(int64_t) const { return {}; }
+  /// That of a layer whose first sub-layer is one; else null.
+  virtual const ShortConv* convolution(int64_t) const { return nullptr; }
   /// The configuration in the words of config.json, or of GGUF's metadata without the architecture's prefix. Reading it gives the
   /// same model, as far as the format can say it: GGUF has no key for dropout, for instance.
   virtual Json config(ConfigFormat format) const = 0;

@@ -93,16 +93,10 @@ Tensor Rearranged::feed_forward(Context& ctx, int64_t layer, const Tensor& y) co
   return mlp(ctx, "mlp", y, *w.W_in, *w.W_out, s.activation);
 }
 
-Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
+Tensor Rearranged::attend(Context& ctx, const Step& step, int layer, const Tensor& x) const {
   const Block& w = blocks_[static_cast<size_t>(layer)];
   const BlockSpec& s = w.spec;
-  const bool after = form_.norms == Form::Norms::post;
   const int64_t head_dim = shape().head_dim;
-  const auto scope = ctx.scope("blocks", layer);
-  auto frame = ctx.frame(resid_pre);
-  resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
-
-  const Tensor x = after ? resid_pre : norm(ctx, "ln1", resid_pre, w.ln1);  // [T, D]
   auto [q, k, v] = linear(ctx, x, {*w.W_Q, *w.W_K, *w.W_V});
   q = ctx.hook("attn.hook_q", split_heads(ctx, q, head_dim));  // [T, N, H]
   k = ctx.hook("attn.hook_k", split_heads(ctx, k, head_dim));  // [T, G, H]
@@ -112,7 +106,21 @@ Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid
   if (s.rope) q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, *s.rope));
   if (s.rope) k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, *s.rope));
   const Tensor z = attention(ctx, "attn", q, k, v, step, layer, s.attention);  // [T, N, H]
-  Tensor attn_out = norm(ctx, "ln1_post", attention_output(ctx, "attn", z, *w.W_O), w.ln1_post);
+  return attention_output(ctx, "attn", z, *w.W_O);                             // [T, D]
+}
+
+Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
+  const Block& w = blocks_[static_cast<size_t>(layer)];
+  const BlockSpec& s = w.spec;
+  const bool after = form_.norms == Form::Norms::post;
+  const auto scope = ctx.scope("blocks", layer);
+  auto frame = ctx.frame(resid_pre);
+  resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
+
+  const Tensor x = after ? resid_pre : norm(ctx, "ln1", resid_pre, w.ln1);  // [T, D]
+  const ShortConv* const conv = convolution(layer);
+  const Tensor update = conv != nullptr ? short_conv(ctx, "conv", x, *conv, step, layer) : attend(ctx, step, layer, x);
+  Tensor attn_out = norm(ctx, "ln1_post", update, w.ln1_post);
   if (s.residual_scale != 1) attn_out = scale(ctx, attn_out, s.residual_scale);
   if (s.dropout > 0) attn_out = dropout(ctx, attn_out, s.dropout, s.attention_dropout_site);
   attn_out = ctx.hook("hook_attn_out", attn_out);

@@ -19,6 +19,7 @@ class Rearranged final : public Model {
   Json config(ConfigFormat format) const override { return model_.config(format); }
   Form form() const override { return form_; }
   std::span<const Expert> experts(int64_t layer) const override { return model_.experts(layer); }
+  const ShortConv* convolution(int64_t layer) const override { return model_.convolution(layer); }
 
  private:
   struct Norm {
@@ -33,6 +34,7 @@ class Rearranged final : public Model {
   };
   Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
   Tensor head_norm(Context& ctx, std::string_view name, const Tensor& x, const Norm& of) const;
+  Tensor attend(Context& ctx, const Step& step, int layer, const Tensor& x) const;
   Tensor feed_forward(Context& ctx, int64_t layer, const Tensor& y) const;
   Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Norm& of) const;
 
