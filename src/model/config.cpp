@@ -294,6 +294,18 @@ double read_softcap(const ModelConfig& config, const char* key, double absent) {
   return cap.value_or(config.keys.mentions(key) ? 0 : absent);
 }
 
+// The number of key/value heads of those layers that have any.
+static int64_t read_heads_of_some(const ConfigReader& keys) {
+  constexpr const char* kKey = "attention.head_count_kv";
+  int64_t heads = 0;
+  for (const int64_t n : keys.counts(kKey)) {
+    if (n != 0 && heads != 0 && n != heads) keys.fail(kKey, "differs between layers with attention, which is not supported");
+    heads = std::max(heads, n);
+  }
+  if (heads == 0) keys.fail(kKey, "gives no layer a key/value head; expected a number above 0 in layers with attention");
+  return heads;
+}
+
 DecoderConfig read_decoder(const ModelConfig& config, const char* family, const DecoderDefaults& absent) {
   const ConfigReader& keys = config.keys;
   DecoderConfig c;
@@ -304,7 +316,9 @@ DecoderConfig read_decoder(const ModelConfig& config, const char* family, const 
   // A family's default stands for silence only; null means as many as query heads, as in transformers.
   std::optional<int64_t> n_kv_heads = absent.n_kv_heads;
   if (n_kv_heads && (*n_kv_heads == 0 || config.gguf || keys.mentions("num_key_value_heads"))) n_kv_heads = c.n_heads;
-  c.n_kv_heads = keys.positive("num_key_value_heads", {"attention.head_count_kv"}, n_kv_heads);
+  c.n_kv_heads = config.gguf && absent.only_some_attend
+                     ? read_heads_of_some(keys)
+                     : keys.positive("num_key_value_heads", {"attention.head_count_kv"}, n_kv_heads);
   check_heads(keys, c.n_heads, c.n_kv_heads);
   const std::initializer_list<std::string_view> in_gguf = {"attention.key_length", "attention.value_length"};
   if (absent.head_dim) {
@@ -316,7 +330,7 @@ DecoderConfig read_decoder(const ModelConfig& config, const char* family, const 
                 "does not divide hidden_size (" + std::to_string(c.d_model) + "), and there is no head_dim");
     c.head_dim = head_dim.value_or(c.d_model / c.n_heads);
   }
-  c.d_ff = keys.positive("intermediate_size", {"feed_forward_length"});
+  c.d_ff = keys.positive("intermediate_size", {"feed_forward_length"}, config.gguf ? std::optional<int64_t>() : absent.d_ff);
   c.vocab_size = keys.positive("vocab_size");
   c.context_length = keys.positive("max_position_embeddings", {"context_length"}, absent.context_length);
   c.attn_dropout = read_dropout(keys, "attention_dropout", 0.0);

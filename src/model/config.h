@@ -37,6 +37,8 @@ struct DecoderDefaults {
   std::optional<int64_t> n_kv_heads = {};  // 0: as many as n_heads
   std::optional<int64_t> head_dim = {};    // nothing: d_model / n_heads
   bool tied = false;
+  std::optional<int64_t> d_ff = {};  // of a config.json
+  bool only_some_attend = false;     // GGUF's attention.head_count_kv may be a list, with 0 for layers without attention
 };
 
 /// The sizes in GGUF's words, and what norms add under its key.

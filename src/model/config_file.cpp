@@ -1,5 +1,6 @@
 #include "model/config_file.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "base/error.h"
@@ -19,6 +20,7 @@ J& text_part(J& config) {
 
 constexpr const char* kLayerKeys[] = {"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
 constexpr const char* kPerLayer[] = {"layer_types", "no_rope_layers"};  // lists with an entry for each layer
+constexpr const char* kOfSomeLayers[] = {"full_attn_idxs"};             // lists of layers
 
 }  // namespace
 
@@ -71,6 +73,22 @@ void set_config_layers(Json& config, const std::vector<ConfigLayer>& layers) {
       text[key] = std::move(list);
     } else {
       text.erase(key);  // a source has no such list
+    }
+  }
+  for (const char* key : kOfSomeLayers) {
+    if (!text.contains(key) || !text[key].is_array()) continue;
+    Json list = Json::array();
+    bool known = true;
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      const Json& from = text_part(*layers[layer].config);
+      const auto of = from.find(key);
+      known = known && of != from.end() && of->is_array();
+      if (known && std::find(of->begin(), of->end(), Json(layers[layer].layer)) != of->end()) list.push_back(layer);
+    }
+    if (known) {
+      text[key] = std::move(list);
+    } else {
+      text.erase(key);
     }
   }
 }

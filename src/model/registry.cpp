@@ -25,6 +25,7 @@
   FAMILY(granite)                \
   FAMILY(granitemoehybrid)       \
   FAMILY(phi3)                   \
+  FAMILY(lfm2)                   \
   FAMILY(classic_decoder)
 
 namespace vitrine {

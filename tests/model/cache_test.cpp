@@ -34,6 +34,14 @@ Json mistral_config(int64_t window) {
           {"max_position_embeddings", 4096}};
 }
 
+Json lfm2_config(int64_t taps) {
+  return {{"model_type", "lfm2"},     {"vocab_size", 97},
+          {"hidden_size", 24},        {"intermediate_size", 40},
+          {"num_hidden_layers", 4},   {"num_attention_heads", 3},
+          {"num_key_value_heads", 1}, {"layer_types", {"conv", "full_attention", "conv", "conv"}},
+          {"conv_L_cache", taps},     {"max_position_embeddings", 4096}};
+}
+
 std::vector<int32_t> some_tokens(int64_t n, uint64_t seed) {
   std::vector<int32_t> tokens(static_cast<size_t>(n));
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(philox(seed, i, 0)[0] % 97);
@@ -110,6 +118,17 @@ TEST(Cache, ExactModeChangesNoBit) {
   const std::vector<float> expected = runner.whole(tokens);
   for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{600}, {1}, {3, 1, 9, 64}, {256, 1}, {257, 100}})
     EXPECT_EQ(runner.in_steps(tokens, sizes), expected) << "first step " << sizes[0];
+}
+
+TEST(Cache, ConvolutionsGoOnInAnyChunks) {
+  const std::vector<int32_t> tokens = some_tokens(600, 3);
+  for (const int64_t taps : {1, 3, 300}) {
+    Runner runner(lfm2_config(taps));
+    runner.context().numerics.exact = true;
+    const std::vector<float> expected = runner.whole(tokens);
+    for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{600}, {1}, {3, 1, 9, 64}, {256, 1}, {257, 100}})
+      EXPECT_EQ(runner.in_steps(tokens, sizes), expected) << taps << " taps, first step " << sizes[0];
+  }
 }
 
 // LongRoPE goes by the prompt that a sequence began with: one that grows past the border keeps its factors, so that what is

@@ -68,8 +68,8 @@ TEST_P(GoldenModel, LogitsHiddenStatesAndPatternsMatch) {
         const std::string block = "blocks." + std::to_string(layer) + ".";
         EXPECT_CLOSE(seen.values().at(block + "hook_resid_pre").values, expected("hidden." + std::to_string(layer)),
                      gold.tolerance());
-        if (gold.has(name + "/attn.0")) {
-          const GoldenTensor pattern = gold[name + "/attn." + std::to_string(layer)].at(i);
+        if (const std::string attn = name + "/attn." + std::to_string(layer); gold.has(attn)) {
+          const GoldenTensor pattern = gold[attn].at(i);
           std::vector<float> kept;  // [head, query, key] without the padding
           const auto size = static_cast<size_t>(pattern.shape[1]);
           for (size_t h = 0; h < static_cast<size_t>(pattern.shape[0]); ++h)

@@ -102,6 +102,7 @@ TEST_P(Law, HeadResultsAndTheBiasSumToTheOutput) {
   Recorder seen({{"*hook_result"}, {"*attn.hook_out"}});
   run({tokens(11)}, {}, &seen);
   for (int64_t layer = 0; layer < model().shape().n_layers; ++layer) {
+    if (!model().block_spec(layer).has_attention()) continue;
     const std::string block = "blocks." + std::to_string(layer) + ".attn.";
     const Recorder::Value &result = seen.values().at(block + "hook_result"), &out = seen.values().at(block + "hook_out");
     const auto n_heads = static_cast<size_t>(model().shape().n_heads), d = static_cast<size_t>(model().shape().d_model);

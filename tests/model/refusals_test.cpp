@@ -257,6 +257,24 @@ TEST(Refusals, SettingsOfSmolLm3) {
                   "names windows, although use_sliding_window is false or absent");
 }
 
+TEST(Refusals, SettingsOfLfm2) {
+  EXPECT_CONTAINS(Changed("lfm2").set("layer_types", {"conv", "full_attention"}).message(),
+                  "has 2 entries; expected one for each of 3 layers");
+  EXPECT_CONTAINS(Changed("lfm2").set("layer_types", {"conv", "mamba", "conv"}).message(),
+                  "holds \"mamba\"; expected conv or full_attention");
+  EXPECT_CONTAINS(Changed("lfm2").set("conv_L_cache", 0).message(), "\"conv_L_cache\" is 0");
+  EXPECT_CONTAINS(Changed("lfm2").set("conv_L_cache", 100000).message(), "is more positions than a convolution here may span");
+  EXPECT_CONTAINS(Changed("lfm2").set("conv_L_cache", 4).message(), "tensor \"model.layers.0.conv.conv.weight\" is [32, 1, 3]");
+  EXPECT_CONTAINS(Changed("lfm2").set("conv_L_cache", 4).message(),
+                  "expected [32, 1, 4] = [d_model, 1, conv_L_cache] from config.json");
+  EXPECT_CONTAINS(Changed("lfm2").set("block_ffn_dim_multiplier", -1.0).message(),
+                  "gives the MLP a width of -21.0; expected one above 0");
+  EXPECT_CONTAINS(Changed("lfm2").set("block_ffn_dim_multiplier", 1e300).message(), "expected one above 0");
+  EXPECT_CONTAINS(Changed("lfm2").set("conv_bias", true).message(), "lacks the tensor \"model.layers.0.conv.in_proj.bias\"");
+  EXPECT_CONTAINS(Changed("lfm2").set("layer_types", nullptr).set("full_attn_idxs", {0}).message(), "self_attn.q_proj.weight");
+  Changed("lfm2").set("layer_types", nullptr).set("full_attn_idxs", {1, 99}).loads();
+}
+
 TEST(Refusals, WhatGranite4HasBeyondGranite3) {
   EXPECT_CONTAINS(Changed("granite4").set("num_local_experts", 8).message(),
                   "\"num_local_experts\" is 8; is not supported; expected 0");

@@ -40,10 +40,11 @@ const Json& converted() {
 }
 
 // {"BOOL[4]", the CRC-32 of its elements}
-Json described(const Json& flags) {
+Json described(const Json& list) {
+  const bool flags = list.front().is_boolean();
   std::vector<int32_t> each;
-  for (const Json& flag : flags) each.push_back(flag.get<bool>() ? 1 : 0);
-  return {"BOOL[" + std::to_string(each.size()) + "]", crc32_of(std::as_bytes(std::span(each)))};
+  for (const Json& one : list) each.push_back(flags ? int{one.get<bool>()} : one.get<int32_t>());
+  return {(flags ? "BOOL[" : "INT32[") + std::to_string(each.size()) + "]", crc32_of(std::as_bytes(std::span(each)))};
 }
 
 // {"UINT32", 3}

@@ -61,6 +61,14 @@ def gpt_oss(layers, experts):
                 rope_scaling=dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False, original_max_position_embeddings=4096))
 
 
+def lfm2(width, heads, mlp):
+    return dict(model_type="lfm2", architectures=["Lfm2ForCausalLM"], hidden_size=width, num_hidden_layers=16, num_attention_heads=heads, num_heads=heads,
+                num_key_value_heads=8, vocab_size=65536, max_position_embeddings=128000, norm_eps=1e-5, rope_theta=1000000.0, use_pos_enc=True,
+                full_attn_idxs=[2, 5, 8, 10, 12, 14], conv_L_cache=3, conv_bias=False, conv_dim=width, conv_dim_out=width, conv_use_xavier_init=True,
+                block_dim=width, block_ff_dim=mlp, block_auto_adjust_ff_dim=True, block_ffn_dim_multiplier=1.0, block_multiple_of=256,
+                block_mlp_init_scale=1.0, block_out_init_scale=1.0, block_norm_eps=1e-5, block_use_swiglu=True, block_use_xavier_init=True)
+
+
 CONFIGS = {
     # Radford et al. 2019, table 2; Brown et al. 2020 (arXiv:2005.14165), table 2.1.
     "gpt2": gpt2(768, 12, 12), "gpt2-medium": gpt2(1024, 24, 16), "gpt2-large": gpt2(1280, 36, 20),
@@ -111,8 +119,9 @@ CONFIGS = {
                                num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, norm_topk_prob=True,
                                decoder_sparse_step=1, mlp_only_layers=[], use_sliding_window=False, sliding_window=None,
                                max_window_layers=48, output_router_logits=False, router_aux_loss_coef=0.001),
-    # OpenAI 2025, arXiv:2508.10925, table 1.
+    # OpenAI 2025, arXiv:2508.10925, table 1; Liquid AI 2025, arXiv:2511.23404.
     "gpt-oss-20b": gpt_oss(24, 32), "gpt-oss-120b": gpt_oss(36, 128),
+    "lfm2-350m": lfm2(1024, 16, 6656), "lfm2-1.2b": lfm2(2048, 32, 12288),
 }
 if sys.argv[1:]:
     CONFIGS = {name: CONFIGS[name] for name in sys.argv[1:]}

@@ -2,7 +2,7 @@
 
 usage: make.py [MODEL ...]
 needs: gguf, torch, transformers, safetensors, numpy, sentencepiece (made with gguf 0.19.0, torch 2.15.0, transformers 5.23.0;
-olmo2, olmo3, smollm3, granite and phi3 with transformers 5.24.0)
+olmo2, olmo3, smollm3, granite, phi3 and lfm2 with transformers 5.24.0)
 
 <model>.gguf              F32, with the tokenizer where the model has one: its numbers are those of ../models/<model>/golden
 llama_<T>.gguf            the llama model as f16, q8_0, q4_0 (rows of 64 and 96; norms stay f32)
@@ -103,15 +103,32 @@ def tensors_of(folder, config):
             w = w.T
         if arch.startswith("gemma") and name.endswith("norm.weight"):
             w = w + 1
+        if name.endswith(".conv.conv.weight"):
+            w = w.squeeze(1)
         if heads_of(name, config):
             w = permute(w, heads_of(name, config))
         out[name] = (names.get_name(name, try_suffixes=(".weight", ".bias")), np.ascontiguousarray(w))
     return out
 
 
+def add_lfm2(writer, c):
+    width, multiple = int(c["block_ffn_dim_multiplier"] * (2 * c["intermediate_size"] // 3)), c["block_multiple_of"]
+    writer.add_block_count(c["num_hidden_layers"])
+    writer.add_context_length(c["max_position_embeddings"])
+    writer.add_embedding_length(c["hidden_size"])
+    writer.add_feed_forward_length((width + multiple - 1) // multiple * multiple)
+    writer.add_head_count(c["num_attention_heads"])
+    writer.add_head_count_kv([0 if kind == "conv" else c["num_key_value_heads"] for kind in c["layer_types"]])
+    writer.add_rope_freq_base(c["rope_parameters"]["rope_theta"])
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_vocab_size(c["vocab_size"])
+    writer.add_shortconv_l_cache(c["conv_L_cache"])
+    writer.add_layer_norm_rms_eps(c["norm_eps"])
+
+
 def add_config(writer, c):
-    if c["model_type"] == "phi3":
-        return add_phi3(writer, c)
+    if c["model_type"] in ("phi3", "lfm2"):
+        return {"phi3": add_phi3, "lfm2": add_lfm2}[c["model_type"]](writer, c)
     arch, get = arch_of(c), lambda *keys: next(c[k] for k in keys if k in c)
     d, heads = get("hidden_size", "n_embd"), get("num_attention_heads", "n_head")
     writer.add_block_count(get("num_hidden_layers", "n_layer"))

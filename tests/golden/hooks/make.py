@@ -65,6 +65,17 @@ def expert_hooks(out, name, experts, x, mlp_out, logits, weights, indices):
     assert torch.allclose((weights[..., None] * result).sum(1), mlp_out)
 
 
+def conv_hooks(out, name, conv, projected, into_last, y):
+    """The hooks of an LFM2 convolution whose in_proj gave projected [T, 3 D], and whose out_proj made y of into_last."""
+    B, C, x = projected.chunk(3, -1)
+    kernel, bias = conv.conv.weight.detach(), None if conv.conv.bias is None else conv.conv.bias.detach()
+    mixed = F.conv1d(F.pad((B * x).T[None], (kernel.shape[2] - 1, 0)), kernel, bias, groups=kernel.shape[0])[0].T
+    assert torch.allclose(C * mixed, into_last)
+    for hook, value in dict(B=B, C=C, x=x, conv=mixed, post=into_last, out=y).items():
+        out[name + "hook_" + hook] = value
+    out[name + "hook_in"] = B * x
+
+
 def from_transformers(name):
     from transformers import AutoModelForCausalLM
     model = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float64, attn_implementation="eager", experts_implementation="eager").eval()
@@ -76,8 +87,9 @@ def from_transformers(name):
     for label, module in base.named_modules():
         module.register_forward_hook(lambda m, i, o, label=label: seen.__setitem__(
             label, (i[0].detach() if i else None, (o[0] if isinstance(o, tuple) else o).detach() if not isinstance(o, dict) else None)))
+    lfm2 = c.model_type == "lfm2"
     for i, layer in enumerate(layers):
-        if hasattr(layer.mlp, "experts"):
+        if not lfm2 and hasattr(layer.mlp, "experts"):
             (layer.mlp.gate if hasattr(layer.mlp, "gate") else layer.mlp.router).register_forward_hook(lambda m, _, o, i=i: routed.__setitem__(i, [x.detach() for x in o]))
     plain_attention, plain_softmax = modeling.eager_attention_forward, F.softmax
     def watched_attention(module, q, k, v, mask, **rest):
@@ -95,7 +107,9 @@ def from_transformers(name):
     with torch.no_grad():
         logits = model(ids[None], use_cache=False).logits[0]
     modeling.eager_attention_forward = plain_attention
-    assert len(attention) == len(scores) == len(layers)
+    attends = [i for i, layer in enumerate(layers) if not hasattr(layer, "conv")]
+    assert len(attention) == len(scores) == len(attends)
+    attention, scores = dict(zip(attends, attention)), dict(zip(attends, scores))
 
     out = {"ids": ids.int()}
     into = lambda label: seen[label][0].reshape(T, -1)
@@ -104,13 +118,19 @@ def from_transformers(name):
         out["hook_embed"], out["hook_pos_embed"] = from_("wte"), from_("wpe")
     else:
         out["hook_embed"] = into("layers.0")
-    rms, eps = not gpt2, c.layer_norm_epsilon if gpt2 else c.rms_norm_eps
+    rms, eps = not gpt2, c.layer_norm_epsilon if gpt2 else c.norm_eps if lfm2 else c.rms_norm_eps
     writes_normed = hasattr(layers[0], "post_feedforward_layernorm")  # norms on what a sub-layer writes
-    reads_normed = gpt2 or hasattr(layers[0], "input_layernorm")
+    reads_normed = gpt2 or lfm2 or hasattr(layers[0], "input_layernorm")
     four_norms = writes_normed and reads_normed
     factor = getattr(c, "residual_multiplier", 1.0)  # Granite's, of what a sub-layer adds
     names = ({"ln1": "ln_1", "ln2": "ln_2", "attn": "attn", "o": "attn.c_proj", "mlp": "mlp"} if gpt2 else
+             {"ln1": "operator_norm", "ln2": "ffn_norm", "attn": "self_attn", "o": "self_attn.out_proj", "mlp": "feed_forward"} if lfm2 else
              {"ln1": "input_layernorm", "ln2": "pre_feedforward_layernorm" if four_norms else "post_attention_layernorm", "attn": "self_attn", "o": "self_attn.o_proj", "mlp": "mlp"})
+    def mlp_hooks(out, ours, theirs):  # LFM2's
+        for hook, matrix in dict(pre="w1", pre_linear="w3").items():
+            out[f"{ours}mlp.hook_{hook}"] = from_(f"{theirs}feed_forward.{matrix}")
+        out[ours + "mlp.hook_post"], out[ours + "hook_mlp_out"] = into(theirs + "feed_forward.w2"), from_(theirs + "feed_forward.w2")
+        out[ours + "hook_resid_post"] = from_(theirs[:-1])
     heads = lambda x: x[0].transpose(0, 1)  # [1, N, T, H] -> [T, N, H]
     for i, layer in enumerate(layers):
         ours, theirs = f"blocks.{i}.", f"{'h' if gpt2 else 'layers'}.{i}."
@@ -120,6 +140,11 @@ def from_transformers(name):
             norm("ln2", names["ln2"])
         out[ours + "hook_resid_pre"] = into(theirs[:-1])
         out[ours + "hook_resid_mid"] = into(theirs + (names["ln2"] if reads_normed else "mlp"))
+        if i not in attends:
+            conv_hooks(out, ours + "conv.", layer.conv, from_(theirs + "conv.in_proj"), into(theirs + "conv.out_proj"), from_(theirs + "conv.out_proj"))
+            out[ours + "hook_attn_out"] = from_(theirs + "conv")
+            mlp_hooks(out, ours, theirs)
+            continue
         q, k, v, z, pattern = attention[i]
         attn = ours + "attn."
         if gpt2:
@@ -135,25 +160,29 @@ def from_transformers(name):
             if not hasattr(layer.self_attn, "use_rope") or layer.self_attn.use_rope:
                 out[attn + "hook_rot_q"], out[attn + "hook_rot_k"] = heads(q), heads(k)
             for which, n in (("q", c.num_attention_heads), ("k", c.num_key_value_heads)):
-                if hasattr(layer.self_attn, f"{which}_norm"):  # on each head of a query or key, or on all at once
-                    x, y = seen[f"{theirs}self_attn.{which}_norm"]
+                head_norm = f"{which}_layernorm" if lfm2 else f"{which}_norm"
+                if hasattr(layer.self_attn, head_norm):  # on each head of a query or key, or on all at once
+                    x, y = seen[f"{theirs}self_attn.{head_norm}"]
                     if x.dim() == 3:
                         norm_hooks(out, f"{attn}{which}_norm", x[0], y[0], eps, True)
                         continue
                     by_heads = lambda x: x[0] if x.shape[2] == n else x[0].transpose(0, 1)
-                    norm_hooks(out, f"{attn}{which}_norm", *(by_heads(x) for x in seen[f"{theirs}self_attn.{which}_norm"]), eps, True)
+                    norm_hooks(out, f"{attn}{which}_norm", *(by_heads(x) for x in seen[f"{theirs}self_attn.{head_norm}"]), eps, True)
         out[attn + "hook_v"] = heads(v)
         masked = scores[i][0]
         out[attn + "hook_attn_scores"] = torch.where(masked < -1e30, -torch.inf, masked)
         out[attn + "hook_pattern"] = pattern[0]
         out[attn + "hook_z"] = z[0]
-        projection = layer.attn.c_proj if gpt2 else layer.self_attn.o_proj
+        projection = layer.attn.c_proj if gpt2 else layer.self_attn.out_proj if lfm2 else layer.self_attn.o_proj
         out[attn + "hook_result"] = results(z[0], (projection.weight.T if gpt2 else projection.weight).detach())
         out[attn + "hook_out"] = from_(theirs + names["o"])
         out[ours + "hook_attn_out"] = factor * from_(theirs + ("post_attention_layernorm" if writes_normed else names["o"]))
         if writes_normed:
             norm("ln1_post", "post_attention_layernorm")
             norm("ln2_post", "post_feedforward_layernorm")
+        if lfm2:
+            mlp_hooks(out, ours, theirs)
+            continue
         mlp = ours + "mlp."
         if i in routed:
             expert_hooks(out, mlp, layer.mlp.experts, into(theirs + "mlp"), from_(theirs + "mlp"), *routed[i])
@@ -170,7 +199,7 @@ def from_transformers(name):
         out[mlp + "hook_post"] = into(theirs + last)
         out[ours + "hook_mlp_out"] = factor * from_(theirs + ("post_feedforward_layernorm" if writes_normed else last))
         out[ours + "hook_resid_post"] = from_(theirs[:-1])
-    final = "ln_f" if gpt2 else "norm"
+    final = "ln_f" if gpt2 else "embedding_norm" if lfm2 else "norm"
     norm_hooks(out, "ln_final", into(final), from_(final), eps, rms)
     out["hook_logits"] = logits
     return out

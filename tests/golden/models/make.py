@@ -18,6 +18,7 @@ qwen3_moe   two of five experts, whose weights add up to one again, as in publis
 mixtral     two of four experts; a window of 9 on every layer, which ends within the prompts
 gpt_oss     a window of 8 in layers 0 and 2; two of four experts, whose gates and ups reach their limits of 7; sinks of about
             the size of scores; YaRN from a context of 32 by a factor of 4
+lfm2    convolutions over three positions in layers 0 and 2, attention in layer 1, whose pattern is attn.1
 The files of mixtral and qwen3_moe hold a tensor for each expert, as published ones do, and so do train.safetensors and
 train.json; transformers holds them stacked. Between an expert that is chosen and one that is not lies more than 3e-3 in every
 prompt. Those with norms of queries and keys have weights far from one in them, which golden_lib would leave near it.
@@ -28,7 +29,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def specs(tokenizers):
-    from transformers import (Gemma3TextConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen3Config,
+    from transformers import (Gemma3TextConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen3Config,
                               Qwen3MoeConfig, SmolLM3Config)
     small = dict(vocab_size=128, hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
                  pad_token_id=0, bos_token_id=2, eos_token_id=1)
@@ -67,6 +68,8 @@ def specs(tokenizers):
     yield "phi3", dict(config=Phi3Config(**{**small, "hidden_size": 32}, sliding_window=12, original_max_position_embeddings=64,
                                          rope_parameters=dict(rope_type="longrope", rope_theta=100.0, partial_rotary_factor=0.75, short_factor=[1.0, 1.25, 1.75], long_factor=[1.5, 3.0, 7.0])),
                        emb_std=1.0, seed=20254)
+    yield "lfm2", dict(config=Lfm2Config(**{**small, "hidden_size": 32, "num_hidden_layers": 3}, layer_types=["conv", "full_attention", "conv"], conv_L_cache=3, conv_bias=False,
+                                         block_multiple_of=8, norm_eps=1e-4, rope_parameters=rope), emb_std=0.5, seed=20255)
 
 
 def with_head_norms(randomize):
@@ -82,7 +85,7 @@ def with_head_norms(randomize):
                     p.copy_(torch.randn(p.shape, generator=g) + 1)
                 if name.endswith("gate_up_proj") and model.config.model_type == "gpt_oss":
                     p.mul_(4)
-                if name.endswith(("q_norm.weight", "k_norm.weight")):
+                if name.endswith(("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight")):
                     p.copy_(0.5 * torch.randn(p.shape, generator=g) + (0.0 if model.config.model_type.startswith("gemma") else 1.0))
     return randomize_all
 
@@ -122,6 +125,22 @@ def unstack(folder, mixtral):
     (folder / "train.json").write_text(json.dumps(told, indent=1) + "\n")
 
 
+def with_embedding_norm(final_norm):
+    """`final_norm`, which knows LFM2's name for it, too."""
+    return lambda model: getattr(model.base_model, "embedding_norm", None) or final_norm(model)
+
+
+def name_layers_with_attention(folder, types):
+    """transformers counts attention patterns and not layers."""
+    from safetensors.torch import load_file, save_file
+    layers = [i for i, kind in enumerate(types) if kind == "full_attention"]
+    def renamed(name):
+        stem, _, i = name.rpartition("/attn.")
+        return f"{stem}/attn.{layers[int(i)]}" if stem else name
+    path = folder / "forward.safetensors"
+    save_file({renamed(name): x for name, x in load_file(path).items()}, path)
+
+
 def assert_clear_choices(folder):
     """No expert is chosen by rounding."""
     import json, torch
@@ -142,10 +161,13 @@ def main():
     sys.path.insert(0, sys.argv[1])
     import golden_lib
     golden_lib.randomize = with_head_norms(golden_lib.randomize)
+    golden_lib.final_norm = with_embedding_norm(golden_lib.final_norm)
     with_plain_experts()
     for name, how in specs(HERE.parent / "tokenizers"):
         if not sys.argv[2:] or name in sys.argv[2:]:
             golden_lib.make(os.path.join(HERE, name), **how)
+            if how["config"].model_type == "lfm2":
+                name_layers_with_attention(HERE / name / "golden", how["config"].layer_types)
             if hasattr(how["config"], "num_experts_per_tok"):
                 if name != "gpt_oss":
                     unstack(HERE / name / "golden", name == "mixtral")

@@ -1,7 +1,7 @@
 """The residual stream as a sum of parts, direct logit attribution and the logit lens, computed by transformers in float64.
 
 usage: make.py [NAME ...]      (without names: everything)
-needs: torch, transformers, safetensors, numpy (made with torch 2.15.0, transformers 5.23.0; olmo2 and granite with 5.24.0)
+needs: torch, transformers, safetensors, numpy (made with torch 2.15.0, transformers 5.23.0; olmo2, granite and lfm2 with 5.24.0)
 
 <model>.safetensors, one for each golden model that transformers can run (R positions, K tokens, P parts, L layers):
     ids [T], positions [R], tokens [K]
@@ -16,7 +16,8 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 HERE = pathlib.Path(__file__).parent
-MODELS = {**{name: HERE.parent / "models" / name / "model" for name in ("gpt2_a", "gpt2_b", "gemma", "gemma2", "llama", "mistral", "qwen2", "olmo2", "granite")},
+MODELS = {**{name: HERE.parent / "models" / name / "model" for name in ("gpt2_a", "gpt2_b", "gemma", "gemma2", "llama", "mistral", "qwen2", "olmo2", "granite", "lfm2")},
+          "lfm2_biases": HERE.parent / "variants" / "lfm2_biases",
           "gemma2_caps_mha": HERE.parent / "variants" / "gemma2_caps_mha", "llama_biases": HERE.parent / "variants" / "llama_biases"}
 RMS_IN_F32 = 1e-5  # transformers' RMSNorms compute in float32 even in a float64 model
 
@@ -35,14 +36,19 @@ def make(name, path):
     positions = torch.tensor([12, 4, 0])
     seen = {}
     keep = lambda key: (lambda module, inputs, output: seen.__setitem__(key, (inputs[0].detach(), (output[0] if isinstance(output, tuple) else output).detach())))
+    lfm2 = c.model_type == "lfm2"
+    projection_of = lambda layer: layer.attn.c_proj if gpt2 else layer.self_attn.out_proj if lfm2 else layer.self_attn.o_proj
     for i, layer in enumerate(layers):
-        (layer.attn.c_proj if gpt2 else layer.self_attn.o_proj).register_forward_hook(keep(f"o{i}"))
-        layer.mlp.register_forward_hook(keep(f"mlp{i}"))
+        if hasattr(layer, "conv"):
+            layer.conv.out_proj.register_forward_hook(keep(f"conv{i}"))
+        else:
+            projection_of(layer).register_forward_hook(keep(f"o{i}"))
+        (layer.feed_forward if lfm2 else layer.mlp).register_forward_hook(keep(f"mlp{i}"))
         if writes_normed:
             layer.post_attention_layernorm.register_forward_hook(keep(f"post_attn{i}"))
             layer.post_feedforward_layernorm.register_forward_hook(keep(f"post_mlp{i}"))
         layer.register_forward_hook(keep(f"layer{i}"))
-    final = base.ln_f if gpt2 else base.norm
+    final = base.ln_f if gpt2 else base.embedding_norm if lfm2 else base.norm
     final.register_forward_hook(keep("final"))
     with torch.no_grad():
         logits = model(ids[None], use_cache=False).logits[0]
@@ -58,7 +64,11 @@ def make(name, path):
         add("embed", (base.embed_tokens.weight[ids] * embedding).detach())
     n_heads = c.num_attention_heads
     for i, layer in enumerate(layers):
-        projection = layer.attn.c_proj if gpt2 else layer.self_attn.o_proj
+        if hasattr(layer, "conv"):
+            add(f"L{i}.conv", seen[f"conv{i}"][1].reshape(len(ids), -1))
+            add(f"L{i}.mlp", seen[f"mlp{i}"][1].reshape(len(ids), -1))
+            continue
+        projection = projection_of(layer)
         W = (projection.weight.T if gpt2 else projection.weight).detach()  # [D, N H]
         z = seen[f"o{i}"][0][0]
         after = lambda x: x * residual

@@ -20,7 +20,7 @@ import copy, json, math, pathlib, shutil, sys
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, Gemma2Config, GemmaConfig, GPT2Config, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, LlamaConfig,
+from transformers import (AutoModelForCausalLM, Gemma2Config, GemmaConfig, GPT2Config, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, LlamaConfig,
                           MistralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, Qwen3MoeConfig, SmolLM3Config)
 
 torch.set_num_threads(1)
@@ -54,6 +54,14 @@ def legacy_olmo3(config):
     config["rope_theta"] = rope["full_attention"].pop("rope_theta")
     config["rope_scaling"] = rope["full_attention"]
     config.pop("layer_types")
+
+
+def published_lfm2(config):
+    config["block_ff_dim"], config["rope_theta"] = config.pop("intermediate_size"), config.pop("rope_parameters")["rope_theta"]
+    config["full_attn_idxs"] = [i for i, kind in enumerate(config.pop("layer_types")) if kind == "full_attention"]
+    config["tie_embedding"] = config.pop("tie_word_embeddings")
+    config.update(block_dim=24, block_mlp_init_scale=1.0, block_norm_eps=1e-5, block_out_init_scale=1.0, block_use_swiglu=True, block_use_xavier_init=True, conv_dim=24,
+                  conv_dim_out=24, conv_use_xavier_init=True, num_heads=4, use_pos_enc=True)
 
 
 def legacy_phi3(config):
@@ -139,6 +147,10 @@ VARIANTS = {
     "phi3_long": (Phi3Config(**{**TINY, "hidden_size": 32}, original_max_position_embeddings=3, rope_parameters={**LONGROPE, "partial_rotary_factor": 0.75, "attention_factor": 1.4}), None, "", False),
     "phi3_short_legacy": (Phi3Config(**TINY, original_max_position_embeddings=32, rope_parameters={**LONGROPE, "partial_rotary_factor": 1.0}), legacy_phi3, "", False),
     "phi3_plain_legacy": (Phi3Config(**{**TINY, "hidden_size": 32, "num_key_value_heads": 4, "tie_word_embeddings": True}, sliding_window=6, rope_parameters=dict(rope_type="default", rope_theta=40.0, partial_rotary_factor=0.5)), legacy_phi3, "", False),
+    "lfm2_biases": (Lfm2Config(**{**TINY, "num_hidden_layers": 3}, layer_types=["conv", "conv", "full_attention"], conv_L_cache=4, conv_bias=True, block_auto_adjust_ff_dim=False,
+                               tie_word_embeddings=False, norm_eps=1e-3, rope_parameters=dict(rope_type="default", rope_theta=70.0)), None, "", False),
+    "lfm2_published": (Lfm2Config(**{**TINY, "num_hidden_layers": 3}, layer_types=["full_attention", "conv", "full_attention"], conv_L_cache=9, block_ffn_dim_multiplier=1.3,
+                                  block_multiple_of=16, rope_parameters=dict(rope_type="default", rope_theta=200.0)), published_lfm2, "", False),
     "gpt2_by_layer_relu": (GPT2Config(**GPT2, scale_attn_by_inverse_layer_idx=True, activation_function="relu"), None, "", False),
     "gpt2_unscaled_silu": (GPT2Config(**GPT2, scale_attn_weights=False, activation_function="silu", n_inner=51), None, "", False),
     "gpt2_gelu_bare_names": (GPT2Config(**GPT2, activation_function="gelu", reorder_and_upcast_attn=True), None, "transformer.", False),
