@@ -61,11 +61,10 @@ std::string score_text(const HeadScores& scores, const HeadScore& score, HeadRol
   return scores.queries[static_cast<size_t>(role)] > 0 ? fmt::format("{:.3f}", score.at(role)) : "-";
 }
 
-OrderedJson document(const CircuitsArguments& o, const HeadScores& scores, const CircuitTable& table, bool repeated,
-                     int64_t n_heads) {
+OrderedJson document(const CircuitsArguments& o, const HeadScores& scores, const CircuitTable& table, bool repeated) {
   OrderedJson heads = OrderedJson::array();
   for (const HeadSpectra& h : table.heads) {
-    const HeadScore& score = scores.heads[static_cast<size_t>(h.layer * n_heads + h.head)];
+    const HeadScore& score = scores.of(h.layer, h.head);
     OrderedJson eigenvalues = OrderedJson::array();
     for (const std::complex<double>& value : h.eigenvalues) eigenvalues.push_back({value.real(), value.imag()});
     heads.push_back({{"layer", h.layer},
@@ -102,13 +101,13 @@ std::string values_text(const Spectrum& s) {
   return text;
 }
 
-void print_table(const CircuitsArguments& o, const HeadScores& scores, const CircuitTable& table, int64_t n_heads) {
+void print_table(const CircuitsArguments& o, const HeadScores& scores, const CircuitTable& table) {
   int widest = 0;
   for (const HeadSpectra& h : table.heads) widest = std::max(widest, width_of(values_text(h.qk)));
   print("{}\n", dim(fmt::format("{:>5} {:>4}  {:>8} {:>9} {:>9} {:>5}  {:>7}  {:>4}  {}  {:>4}  {}", "layer", "head", "previous",
                                 "duplicate", "induction", "first", "copying", "rank", pad_right("QK", widest), "rank", "OV")));
   for (const HeadSpectra& h : table.heads) {
-    const HeadScore& s = scores.heads[static_cast<size_t>(h.layer * n_heads + h.head)];
+    const HeadScore& s = scores.of(h.layer, h.head);
     print("{:>5} {:>4}  {:>8} {:>9} {:>9} {:>5}  {:>+7.3f}  {:>4}  {}  {:>4}  {}\n", h.layer, h.head,
           score_text(scores, s, HeadRole::previous), score_text(scores, s, HeadRole::duplicate),
           score_text(scores, s, HeadRole::induction), score_text(scores, s, HeadRole::first), h.copying, h.qk.rank,
@@ -144,8 +143,8 @@ void run_circuits(const CircuitsArguments& o) {
   options.composition = o.compositions > 0;
   const HeadScores scores = score_heads(engine, ids);  // first: it is quick, and refuses a prompt that cannot be run
   const CircuitTable table = circuit_table(engine, options);
-  if (o.model.json) return print_json(document(o, scores, table, !given, shape.n_heads));
-  print_table(o, scores, table, shape.n_heads);
+  if (o.model.json) return print_json(document(o, scores, table, !given));
+  print_table(o, scores, table);
   log("scores on {}{}; QK for keys {} back", plural(ids.size(), "token"),
       given ? "" : ", the second half of them the first again", plural(o.offset, "position"));
 }

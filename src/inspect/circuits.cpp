@@ -5,6 +5,7 @@
 #include <Eigen/SVD>
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <tuple>
 
 #include "base/error.h"
@@ -28,6 +29,13 @@ void check_place(const ModelShape& shape, std::optional<int64_t> layer, std::opt
   };
   check("layer", layer, shape.n_layers);
   check("head", head, shape.n_heads);
+}
+
+[[noreturn]] void refuse_layer(int64_t layer) {
+  throw InputError(
+      "layer " + std::to_string(layer) +
+      " has a convolution in the place of attention, so it has no heads and no QK and OV circuits. Name a layer with "
+      "attention");
 }
 
 void check_offset(const Model& model, const ModelShape& shape, int64_t offset) {
@@ -125,6 +133,7 @@ class Table {
 
   CircuitTable make() {
     check_place(shape_, options_.layer, options_.head);
+    if (options_.layer && !attends(*options_.layer)) refuse_layer(*options_.layer);
     check_offset(engine_.model(), shape_, options_.offset);
     const auto width = static_cast<size_t>(shape_.d_model), rows = static_cast<size_t>(shape_.n_heads * shape_.head_dim);
     if (options_.composition) require_residual(engine_.model(), engine_.name(), "A composition of heads");
@@ -135,12 +144,13 @@ class Table {
     vocabulary_ = vocabulary_product(engine_, *engine_.model().head().weight, weights_.matrix("W_E"));
     for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
       if (!options_.composition && options_.layer && *options_.layer != layer) continue;
-      add_layer(layer);
+      if (attends(layer)) add_layer(layer);
     }
     return std::move(table_);
   }
 
  private:
+  bool attends(int64_t layer) const { return engine_.model().block_spec(layer).has_attention(); }
   bool wanted(int64_t layer, int64_t head) const {
     return (!options_.layer || *options_.layer == layer) && (!options_.head || *options_.head == head);
   }
@@ -220,7 +230,8 @@ class Table {
     std::vector<Composition> pairs;
     for (int64_t from = 0; from < layer; ++from) {
       if (options_.layer && from != *options_.layer && layer != *options_.layer) continue;
-      const Whitened& earlier = layers_[static_cast<size_t>(from)];
+      if (!attends(from)) continue;
+      const Whitened& earlier = layers_.at(from);
       const RowsF by_q = product(engine_.context(), earlier.writes, mine.reads_q);
       const RowsF by_k = product(engine_.context(), earlier.writes, mine.reads_k);
       const RowsF by_v = product(engine_.context(), earlier.writes, mine.reads_v);
@@ -241,7 +252,7 @@ class Table {
     std::sort(pairs.begin(), pairs.end(), [&](const Composition& x, const Composition& y) { return key(x) < key(y); });
     table_.composition.insert(table_.composition.end(), pairs.begin(), pairs.end());
     mine.reads_q = mine.reads_k = mine.reads_v = RowsF();
-    layers_.push_back(std::move(mine));
+    layers_.emplace(layer, std::move(mine));
   }
 
   Engine& engine_;
@@ -250,7 +261,7 @@ class Table {
   ModelShape shape_;
   FrozenNorm final_norm_;
   RowsF vocabulary_;  // W_Uᵀ W_E
-  std::vector<Whitened> layers_;
+  std::map<int64_t, Whitened> layers_;
   CircuitTable table_;
 };
 
@@ -259,6 +270,7 @@ class Table {
 HeadCircuits head_circuits(Engine& engine, int64_t layer, int64_t head, int64_t offset) {
   const ModelShape& shape = engine.shape();
   check_place(shape, layer, head);
+  if (!engine.model().block_spec(layer).has_attention()) refuse_layer(layer);
   check_offset(engine.model(), shape, offset);
   const NamedWeights weights(*engine.opened().model);
   const LayerFactors f = layer_factors(engine, weights, layer, offset);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "inspect/listening.h"
+#include "model/layer_name.h"
 
 namespace vitrine {
 namespace {
@@ -41,8 +42,8 @@ class Scorer final : public Listener {
   HeadScores scores;
 
   bool wants(std::string_view name) const override { return name.ends_with(".attn.hook_pattern"); }
-  Tensor see(Context&, std::string_view, const Tensor& pattern) override {  // [head, query, key]
-    const int64_t layer = layer_++;
+  Tensor see(Context&, std::string_view name, const Tensor& pattern) override {  // [head, query, key]
+    const int64_t layer = split_layer(name).first;
     for (int64_t h = 0; h < pattern.dim(0); ++h) {
       HeadScore score;
       score.layer = layer;
@@ -63,10 +64,16 @@ class Scorer final : public Listener {
     int64_t query, key;
   };
   std::array<std::vector<Cell>, kHeadRoles> targets_;
-  int64_t layer_ = 0;
 };
 
 }  // namespace
+
+const HeadScore& HeadScores::of(int64_t layer, int64_t head) const {
+  const auto found =
+      std::find_if(heads.begin(), heads.end(), [&](const HeadScore& s) { return s.layer == layer && s.head == head; });
+  VITRINE_CHECK(found != heads.end(), "a head of a layer that has attention");
+  return *found;
+}
 
 HeadScores score_heads(Engine& engine, std::span<const int32_t> ids) {
   engine.check_ids(ids);

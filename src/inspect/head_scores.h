@@ -31,8 +31,10 @@ struct HeadScore {
 struct HeadScores {
   std::vector<int32_t> ids;
   std::array<int64_t, kHeadRoles> queries{};  // how many have keys of that role
-  std::vector<HeadScore> heads;               // by layer, then head
+  std::vector<HeadScore> heads;               // by layer, then head; of layers that have attention
 
+  /// Errors: none but a broken promise: the layer has attention.
+  const HeadScore& of(int64_t layer, int64_t head) const;
   double detector(const HeadScore& score, HeadRole role) const {
     return score.at(role) * static_cast<double>(queries[static_cast<size_t>(role)]) / static_cast<double>(ids.size());
   }

@@ -266,7 +266,7 @@ std::vector<int64_t> hook_shape(const Model& model, std::string_view name, int64
   if (hook == "attn.hook_z") return {rows, s.n_heads, s.head_dim};
   if (hook.starts_with("attn.q_norm.") || hook.starts_with("attn.k_norm.")) {
     const int64_t heads = hook.starts_with("attn.q") ? s.n_heads : s.n_kv_heads;
-    const bool of_all = vector_size(model, "blocks.0." + std::string(hook.substr(0, 11)) + ".w") != s.head_dim;
+    const bool of_all = vector_size(model, std::string(name.substr(0, name.rfind('.'))) + ".w") != s.head_dim;
     if (of_all) return {rows, hook.ends_with("scale") ? 1 : heads * s.head_dim};  // one norm over all heads
     return {rows, heads, hook.ends_with("scale") ? 1 : s.head_dim};
   }

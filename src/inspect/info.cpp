@@ -82,26 +82,31 @@ std::string numerics_text(const std::set<DType>& matrices, const Numerics& numer
 }
 
 // The largest step of a run: its activations, some rows of logits, and what the program takes before it opens a model.
-int64_t working_bytes(const ModelShape& s, int64_t context) {
+int64_t working_bytes(const Model& model, int64_t context) {
+  const ModelShape& s = model.shape();
   constexpr int64_t kProgram = 15 << 20;
   const int64_t rows = std::min(context, kPrefillChunk);
-  const int64_t width = 4 * s.d_model + (3 * s.n_heads + 2 * s.n_kv_heads) * s.head_dim + 2 * s.d_ff;
+  int64_t first = (3 * s.n_heads + 2 * s.n_kv_heads) * s.head_dim;  // of the first sub-layer
+  for (int64_t layer = 0; layer < s.n_layers; ++layer)
+    if (const auto conv = model.block_spec(layer).conv) first = std::max(first, 6 * conv->channels);
+  const int64_t width = 4 * s.d_model + first + 2 * s.d_ff;
   return kProgram + static_cast<int64_t>(sizeof(float)) * (rows * width + std::min(rows, kLogitRows) * s.vocab_size);
 }
 
 // Which types each part of the model is stored in.
 void describe_weights(Model& model, bool has_weights, ModelInfo& info) {
   if (!has_weights) return;
-  info.groups = {{"embedding", {}}, {"attention", {}}, {"MLP", {}}, {"head", {}}, {"norms", {}}};
+  info.groups = {{"embedding", {}}, {"attention", {}}, {"convolution", {}}, {"MLP", {}}, {"head", {}}, {"norms", {}}};
   int64_t bits = 0;
   for (const TensorLine& line : model.tensors()) {
     const std::string_view name = line.ours;
     const auto within = [&](std::string_view part) { return name.find(part) != name.npos; };
     const size_t group = name == "W_E" || name == "W_pos" ? 0
                          : within(".attn.")               ? 1
-                         : within(".mlp.")                ? 2
-                         : name == "W_U"                  ? 3
-                                                          : 4;
+                         : within(".conv.")               ? 2
+                         : within(".mlp.")                ? 3
+                         : name == "W_U"                  ? 4
+                                                          : 5;
     const auto bytes = static_cast<int64_t>(
         line.weight != nullptr ? line.weight->bytes() : row_bytes(line.vector->dtype, static_cast<size_t>(line.vector->size)));
     info.groups[group].second[std::string(name_of(line.weight != nullptr ? line.weight->dtype : line.vector->dtype))] += bytes;
@@ -153,11 +158,11 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
   for (CacheLayer& layer : layers) {
     info.windows.push_back(layer.window);
     info.bytes_per_position += layer.n_kv_heads * (layer.head_dim + layer.v_dim) * static_cast<int64_t>(sizeof(float));
-    layer.window = kNoWindow;
+    if (layer.head_dim > 0) layer.window = kNoWindow;  // a convolution has its taps
   }
   for (const auto& [type, bytes] : info.stored_bytes) info.weights_bytes += bytes;
   if (!has_weights) info.weights_bytes = info.bf16_bytes;
-  info.working_bytes = working_bytes(info.shape, info.context);
+  info.working_bytes = working_bytes(model, info.context);
   info.cache_bytes_full = cache_bytes(layers, info.context, info.batch);
 
   info.hooks = model.hook_names();

@@ -38,7 +38,7 @@ std::vector<std::string> queries_of(const Engine& engine, const Intervention& i)
                            i.action == Intervention::Action::identity;
   switch (i.target) {
     case Intervention::Target::head:
-      for (const HeadPlace& place : heads_of(i.of, shape, i.where))
+      for (const HeadPlace& place : heads_of(i.of, engine.model(), i.where))
         add(block(place.layer, "attn.hook_z"), std::to_string(place.head));
       break;
     case Intervention::Target::mlp:

@@ -83,7 +83,8 @@ std::vector<int64_t> indices_of(const std::vector<std::string>& texts, int64_t c
   return {indices.begin(), indices.end()};
 }
 
-std::vector<HeadPlace> heads_of(const std::vector<std::string>& texts, const ModelShape& shape, const std::string& where) {
+std::vector<HeadPlace> heads_of(const std::vector<std::string>& texts, const Model& model, const std::string& where) {
+  const ModelShape& shape = model.shape();
   std::set<HeadPlace> places;
   for (const std::string& text : texts) {
     const size_t dot = text.find('.');
@@ -91,8 +92,15 @@ std::vector<HeadPlace> heads_of(const std::vector<std::string>& texts, const Mod
       throw InputError((where.empty() ? "" : where + ": ") + "\"" + text +
                        "\" is no head; expected LAYER.HEAD, such as 3.7 or 3.*");
     const std::string layer = text.substr(0, dot), head = dot == std::string::npos ? "*" : text.substr(dot + 1);
-    for (const int64_t l : indices_of({layer}, shape.n_layers, "layers", where))
+    const bool several = layer.find_first_of("*:") != std::string::npos;
+    for (const int64_t l : indices_of({layer}, shape.n_layers, "layers", where)) {
+      if (!model.block_spec(l).has_attention()) {
+        if (several) continue;
+        throw InputError((where.empty() ? "" : where + ": ") + "\"" + text + "\" is no head: layer " + std::to_string(l) +
+                         " has a convolution in the place of attention");
+      }
       for (const int64_t h : indices_of({head}, shape.n_heads, "heads in a layer", where)) places.insert({l, h});
+    }
   }
   return {places.begin(), places.end()};
 }

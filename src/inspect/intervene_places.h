@@ -26,12 +26,13 @@ int64_t position_of(int64_t position, int64_t rows, const std::string& where);
 /// Errors: InputError beginning with `where`.
 std::vector<int64_t> indices_of(const std::vector<std::string>& texts, int64_t count, const char* what, const std::string& where);
 
-/// Heads as "3.7" (LAYER.HEAD; either may be * or a range). Returns pairs by layer, then head.
+/// Heads as "3.7" (LAYER.HEAD; either may be * or a range). Returns pairs by layer, then head. Of a range, layers without
+/// attention are left out. Errors: InputError beginning with `where`.
 struct HeadPlace {
   int64_t layer, head;
   auto operator<=>(const HeadPlace&) const = default;
 };
-std::vector<HeadPlace> heads_of(const std::vector<std::string>& texts, const ModelShape& shape, const std::string& where);
+std::vector<HeadPlace> heads_of(const std::vector<std::string>& texts, const Model& model, const std::string& where);
 
 /// Whether a text may stand behind positions= in a request: an empty one would be every position, one with a comma more than
 /// that.

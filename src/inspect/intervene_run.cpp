@@ -257,7 +257,10 @@ class PathRuns {
       throw InputError(spec.where +
                        ": no receiver comes after a sender, so nothing can reach one. Name receivers of later layers");
     const std::vector<std::string> hooks = {"blocks.*.attn.hook_z", "blocks.*.hook_mlp_out"};
-    const std::vector<std::string> frozen(hooks.begin(), hooks.begin() + (spec.freeze_mlps ? 2 : 1));
+    std::vector<std::string> frozen(hooks.begin(), hooks.begin() + (spec.freeze_mlps ? 2 : 1));
+    for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer)  // what is no head mixes positions, too
+      if (!engine.model().block_spec(layer).has_attention())
+        frozen.push_back("blocks." + std::to_string(layer) + ".hook_attn_out");
     const Recorder own = seen(prompts.run(), frozen, frozen_);
     std::vector<ValueEdit> held;
     for (const auto& [name, value] : own.values()) held.push_back(whole(name, value));
@@ -311,7 +314,7 @@ class PathRuns {
   int64_t find_receivers() {
     const ModelShape& shape = engine_.shape();
     int64_t last = -1;
-    for (const HeadPlace& place : heads_of(spec_.to_heads, shape, spec_.where)) {
+    for (const HeadPlace& place : heads_of(spec_.to_heads, engine_.model(), spec_.where)) {
       last = std::max(last, 2 * place.layer);
       for (const std::string& input : spec_.inputs)
         receivers_["blocks." + std::to_string(place.layer) + ".attn.hook_" + input].insert(
@@ -345,7 +348,7 @@ InterveneGrid Grids::paths(std::vector<ValueEdit>& single) {
   const ModelShape& shape = engine_.shape();
   require_equal_lengths(spec.where);
   std::set<HeadPlace> senders;
-  for (const HeadPlace& place : heads_of(spec.heads, shape, spec.where)) senders.insert(place);
+  for (const HeadPlace& place : heads_of(spec.heads, engine_.model(), spec.where)) senders.insert(place);
   for (const int64_t layer : indices_of(spec.mlps, shape.n_layers, "layers", spec.where)) senders.insert({layer, -1});
 
   InterveneGrid grid;

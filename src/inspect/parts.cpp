@@ -22,7 +22,8 @@ class PartCollector final : public Listener {
     result.positions = std::move(positions);
     result.d_model = shape.d_model;
     spec_ = shape.n_layers > 0 ? model_.block_spec(0) : BlockSpec{};
-    post_norms_ = weights_.find_vector("blocks.0.ln1_post.w") != nullptr;
+    for (int64_t layer = 0; layer < shape.n_layers && !post_norms_; ++layer)
+      post_norms_ = weights_.find_vector("blocks." + std::to_string(layer) + ".ln1_post.w") != nullptr;
   }
 
   StreamParts result;
@@ -36,7 +37,8 @@ class PartCollector final : public Listener {
     if (name == until_ || rest == "hook_embed" || rest == "hook_pos_embed" || rest == "attn.hook_result" ||
         rest == "hook_mlp_out")
       return true;
-    if (rest == "ln1_post.hook_scale") return post_norms_;
+    if (rest == "hook_attn_out") return !model_.block_spec(layer).has_attention();
+    if (rest == "ln1_post.hook_scale") return post_norms_ && model_.block_spec(layer).has_attention();
     return spec_.norms_after && (rest == "ln1.hook_scale" || rest == "ln2.hook_scale");
   }
 
@@ -58,6 +60,8 @@ class PartCollector final : public Listener {
       if (const Vector& bias = weights_.matrix("blocks." + std::to_string(layer) + ".attn.W_O").bias)
         add_constant(StreamPart::Kind::attention_bias, layer, prefix + "attn_bias", [&](int64_t i) { return bias.at<float>(i); });
       if (spec_.residual_scale != 1) rescale(first_of_attention_, spec_.residual_scale);
+    } else if (rest == "hook_attn_out") {  // as it is added to the stream
+      add(StreamPart::Kind::convolution, layer, -1, prefix + "conv", value, 0);
     } else if (rest == "hook_mlp_out") {
       add(StreamPart::Kind::mlp, layer, -1, prefix + "mlp", value, 0);
     } else if (rest == "ln1_post.hook_scale") {

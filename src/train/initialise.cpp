@@ -35,6 +35,11 @@ void initialise(const Parameters& parameters, const Model& model, const InitRule
     float* const w = parameters.weights(p);
     const std::string_view ours = p.ours;
     const uint64_t stream = hash_of(p.name);
+    if (ours.ends_with("conv.kernel")) {
+      const double of_taps = 1 / std::sqrt(static_cast<double>(p.shape.back()));
+      draw(w, p.count, 0, rule.kind == InitRule::Kind::scale_preserving ? of_taps : rule.std, seed, stream);
+      continue;
+    }
     if (!p.matrix) {
       const bool norm_weight = ours.ends_with(".w"),
                  norm = norm_weight || ours.ends_with(".b");  // other vectors: biases b_Q, b_in

@@ -116,12 +116,13 @@ double bilinear(const FactoredMatrix& m, const float* x, const float* y) {
 TEST(CircuitsOfHeads, GiveTheScoresOfFamiliesWithOtherNorms) {
   const std::vector<int32_t> ids = {5, 3, 7, 9, 11, 2, 40, 17};
   const auto n = static_cast<int64_t>(ids.size());
-  for (const char* name : {"qwen3", "olmo2", "olmo3", "smollm3", "granite", "phi3"}) {
+  for (const char* name : {"qwen3", "olmo2", "olmo3", "smollm3", "granite", "phi3", "lfm2"}) {
     Engine engine(Golden::open(name).model(), {2, {}});
     const ModelShape shape = engine.shape();
     const std::vector<std::string> hooks = {"*"};
     const Recorder seen = trace_to_memory(engine, ids, hooks);
     for (int64_t layer = 0; layer < shape.n_layers; ++layer) {
+      if (!engine.model().block_spec(layer).has_attention()) continue;
       const std::string block = "blocks." + std::to_string(layer) + ".";
       const auto scale = [&](const std::string& hook, int64_t row, int64_t head) {  // 1 where there is no such norm
         const auto found = seen.values().find(block + hook + ".hook_scale");
@@ -246,6 +247,18 @@ TEST(Circuits, OfNotANumberAreAnErrorThatNamesTheHead) {
     Engine engine(broken, {1, {}});
     EXPECT_CONTAINS(message_of<RunError>([&] { circuit_table(engine); }), "layer 1 head 0");
   }
+}
+
+// LFM2's middle layer is the only one that attends.
+TEST(Circuits, AreOfLayersWithAttention) {
+  Engine engine(Golden::open("lfm2").model(), {1, {}});
+  const CircuitTable table = circuit_table(engine);
+  ASSERT_EQ(table.heads.size(), 4u);
+  for (const HeadSpectra& head : table.heads) EXPECT_EQ(head.layer, 1);
+  EXPECT_TRUE(table.composition.empty());
+  const std::string why = "layer 2 has a convolution in the place of attention, so it has no heads";
+  EXPECT_CONTAINS(message_of<InputError>([&] { circuit_table(engine, {.layer = 2}); }), why);
+  EXPECT_CONTAINS(message_of<InputError>([&] { head_circuits(engine, 2, 0); }), why);
 }
 
 TEST(Circuits, RefusesWhatIsNotThere) {

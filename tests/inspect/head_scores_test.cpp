@@ -38,6 +38,16 @@ TEST(HeadScores, AreNumPysOnTransformersPatterns) {
   }
 }
 
+// Of three layers the middle one attends.
+TEST(HeadScores, AreOfLayersWithAttention) {
+  Engine engine(Golden::open("lfm2").model(), {1, {}});
+  const std::vector<int32_t> ids = {5, 3, 7, 5, 3};
+  const HeadScores scores = score_heads(engine, ids);
+  ASSERT_EQ(scores.heads.size(), 4u);
+  for (const HeadScore& head : scores.heads) EXPECT_EQ(head.layer, 1);
+  EXPECT_EQ(scores.of(1, 3).head, 3);
+}
+
 TEST(HeadScores, NoQueryHasSuchKeys) {
   Engine engine(Golden::open("gpt2_a").model(), {1, {}});
   const std::vector<int32_t> different = {5, 3, 7}, one = {5};

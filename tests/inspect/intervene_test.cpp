@@ -445,8 +445,17 @@ TEST_P(AnyEdit, IsTheSameInChunks) {
 
 INSTANTIATE_TEST_SUITE_P(Models, AnyEdit,
                          testing::Values("gpt2_a", "gemma2", "llama", "qwen2", "classic_pre", "classic_post", "smollm3",
-                                         "granite", "phi3", "llama_q8_0", "llama_q4_0"),
+                                         "granite", "phi3", "lfm2", "llama_q8_0", "llama_q4_0"),
                          [](const auto& test) { return test.param; });
+
+TEST(Interventions, NameHeadsOfLayersWithAttention) {
+  Engine engine(Golden::open("lfm2").model(), {1, {}});  // layer 1 alone
+  const std::vector<ValueEdit> edits = edits_of(engine, "  - {head: '*.2', do: zero}\n");
+  ASSERT_EQ(edits.size(), 1u);
+  EXPECT_EQ(edits[0].hook, "blocks.1.attn.hook_z");
+  EXPECT_CONTAINS(message_of<InputError>([&] { edits_of(engine, "  - {head: '0.2', do: zero}\n"); }),
+                  "\"0.2\" is no head: layer 0 has a convolution in the place of attention");
+}
 
 TEST(Interventions, FollowEachOtherAndSeeWhatWasLeft) {
   Engine engine(Golden::open("gpt2_a").model(), {2, {}});

@@ -180,7 +180,7 @@ TEST_P(PartsAgainstTransformers, PartsAttributionAndLens) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, PartsAgainstTransformers,
                          testing::Values("gpt2_a", "gpt2_b", "gemma", "gemma2", "gemma2_caps_mha", "llama", "llama_biases",
-                                         "mistral", "qwen2", "olmo2", "granite"),
+                                         "mistral", "qwen2", "olmo2", "granite", "lfm2", "lfm2_biases"),
                          [](const auto& test) { return test.param; });
 
 template <class F>

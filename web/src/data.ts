@@ -626,7 +626,7 @@ export interface LogitAttribution extends Head<"logit-attribution"> {
   /** The position whose prediction is taken apart. */
   position: number;
   components: {
-    kind: "embedding" | "position" | "head" | "attention-bias" | "mlp" | "norm-bias" | "output-bias";
+    kind: "embedding" | "position" | "head" | "attention-bias" | "convolution" | "mlp" | "norm-bias" | "output-bias";
     /** -1 where it belongs to none. */
     layer: number;
     head: number;

@@ -27,17 +27,19 @@ constexpr int64_t kDefaultSpan = 8192;  // positions of a cache where the contex
 
 PictureJson data_of_head_grouping(Studio& studio) {
   const ModelShape& s = studio.facts.shape;
+  const auto layers = s.n_layers - static_cast<int64_t>(studio.facts.conv_layers.size());
   const std::string kind = studio.facts.heads_title();
   const int64_t per_group = s.n_heads / s.n_kv_heads;
-  const int64_t cache = 2 * s.n_kv_heads * s.head_dim * s.n_layers * static_cast<int64_t>(sizeof(float));
+  const int64_t cache = 2 * s.n_kv_heads * s.head_dim * layers * static_cast<int64_t>(sizeof(float));
   PictureJson p =
       present(kind == "MHA"   ? "Multi-head attention: every query head has a key and value head of its own."
               : kind == "MQA" ? fmt::format("Multi-query attention: all {} query heads read the same keys and values.", s.n_heads)
                               : fmt::format("Grouped-query attention: {} query heads share {} key and value heads, {} to each.",
                                             s.n_heads, s.n_kv_heads, per_group),
-              fmt::format("{} above {}. One position costs {} bytes of cache in all layers; with a key and "
+              fmt::format("{} above {}. One position costs {} bytes of cache in all layers{}; with a key and "
                           "value head for each query head it would be {}.",
-                          plural(s.n_heads, "query head"), plural(s.n_kv_heads, "key and value head"), cache, cache * per_group));
+                          plural(s.n_heads, "query head"), plural(s.n_kv_heads, "key and value head"), cache,
+                          layers < s.n_layers ? " with attention" : "", cache * per_group));
   p["kind"] = kind;
   p["groups"] = PictureJson::array();
   for (int64_t g = 0; g < s.n_kv_heads; ++g) {
@@ -140,8 +142,12 @@ PictureJson data_of_attention(Studio& studio) {
   PictureJson p = present(
       fmt::format("Attention weights of every head in every layer: for each target token (down) how much of each source token "
                   "(across) it takes in; each row sums to {}, and nothing lies right of the diagonal, since no token sees later "
-                  "ones. The stronger the colour, the more weight.",
-                  studio.facts.sinks ? "less than 1, because the head's sink takes the rest" : "1"),
+                  "ones. The stronger the colour, the more weight.{}",
+                  studio.facts.sinks ? "less than 1, because the head's sink takes the rest" : "1",
+                  studio.facts.conv_layers.empty() ? ""
+                                                   : fmt::format(" In {} a convolution stands in the place of attention: the "
+                                                                 "grids there are empty.",
+                                                                 studio.facts.conv_layers_text())),
       fmt::format("{} of {} × {}. {}", plural(s.n_layers * s.n_heads, "grid"), seen.tokens, plural(seen.tokens, "token"),
                   extremes));
   p["nTokens"] = seen.tokens;
@@ -231,19 +237,20 @@ PictureJson data_of_reach(Studio& studio) {
   const ModelShape& s = facts.shape;
   const int64_t n = studio.tokens(), last = n - 1, span = s.context_length > 0 ? s.context_length : kDefaultSpan;
   const bool windows = std::any_of(facts.windows.begin(), facts.windows.end(), [](int64_t w) { return w != kNoWindow; });
-  const auto position_bytes = static_cast<int64_t>(2 * s.n_kv_heads * s.head_dim * static_cast<int64_t>(sizeof(float)));
-  PictureJson p = present(
-      windows
-          ? "What the last token can see in each layer. A window layer sees the nearest tokens only, and its cache keeps no more "
-            "(a ring); through the layers before, content from further back still arrives."
-          : "Every layer sees every earlier token, so the cache keeps keys and values of all of them.",
-      "");
+  PictureJson p = present(windows ? std::string("What the last token can see in each layer. A window layer sees the nearest "
+                                                "tokens only, and its cache keeps no more "
+                                                "(a ring); through the layers before, content from further back still arrives.") +
+                                        (facts.conv_layers.empty()
+                                             ? std::string()
+                                             : " The convolution of " + facts.conv_layers_text() + " sees its taps in this way.")
+                                  : "Every layer sees every earlier token, so the cache keeps keys and values of all of them.",
+                          "");
   p["nTokens"] = n;
   p["contextLength"] = s.context_length;
   p["layers"] = PictureJson::array();
   int64_t receives = last, at_context = 0, global = 0, global_layers = 0;
   for (size_t l = 0; l < facts.windows.size(); ++l) {
-    const int64_t window = facts.windows[l];
+    const int64_t window = facts.windows[l], position_bytes = facts.position_bytes[l];
     const bool is_global = window == kNoWindow;
     const auto reach_back = [&](int64_t from) { return is_global ? 0 : std::max<int64_t>(0, from - window + 1); };
     // What a token of the layer before has received, the last one receives through the first token it sees here.

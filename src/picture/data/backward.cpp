@@ -37,9 +37,11 @@ class GradientLengths final : public Listener {
       const std::string kind = layer < 0 ? name : "blocks.*." + std::string(rest);
       size_t at = 0;
       while (at < hooks.size() && hooks[at].name != kind) ++at;
-      if (at == hooks.size()) hooks.push_back({kind, {}});
-      places_[name] = {at, hooks[at].norms.size()};
-      hooks[at].norms.emplace_back(tokens);  // zeros, if nothing that is scored depends on it
+      if (at == hooks.size()) {  // zeros, if nothing that is scored depends on it, and in layers that have no such hook
+        const int64_t places = layer < 0 ? 1 : model.shape().n_layers;
+        hooks.push_back({kind, std::vector(static_cast<size_t>(places), std::vector<double>(tokens))});
+      }
+      places_[name] = {at, static_cast<size_t>(std::max<int64_t>(layer, 0))};
     }
   }
   bool wants(std::string_view) const override { return false; }
@@ -75,7 +77,7 @@ Backward::Parameters lengths_of(OpenedModel& opened, const Gradients& gradients)
     if (layer < 0) {
       p.rest.emplace_back(name, std::sqrt(squares));
     } else {
-      const bool attention = rest.starts_with("attn.") || rest.starts_with("ln1");
+      const bool attention = rest.starts_with("attn.") || rest.starts_with("conv.") || rest.starts_with("ln1");
       (attention ? p.attention : p.mlp)[static_cast<size_t>(layer)] += squares;
     }
   }

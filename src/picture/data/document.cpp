@@ -166,10 +166,25 @@ PictureJson picture_of(const Entry& entry, Studio& studio) {
   return picture;
 }
 
-ObserveOptions observe_options(const PictureOptions& options, const ModelShape& shape, uint32_t needs) {
+// The middle layer, or the nearest one behind or before it that has attention.
+int64_t middle_layer(const ModelFacts& facts) {
+  const int64_t middle = facts.shape.n_layers / 2;
+  for (int64_t layer = middle; layer < facts.shape.n_layers; ++layer)
+    if (facts.attends(layer)) return layer;
+  for (int64_t layer = middle; layer > 0; --layer)
+    if (facts.attends(layer)) return layer;
+  return facts.attention_layer;
+}
+
+void require_attention(const ModelFacts& facts, const std::string& name) {
+  if (facts.conv_layers.size() == static_cast<size_t>(facts.shape.n_layers))
+    throw InputError(name + " has no layer with attention, which the pictures are about");
+}
+
+ObserveOptions observe_options(const PictureOptions& options, const ModelFacts& facts, uint32_t needs) {
   ObserveOptions observe;
   observe.needs = needs;
-  observe.row_layer = options.layer.value_or(shape.n_layers / 2);
+  observe.row_layer = options.layer.value_or(middle_layer(facts));
   observe.row_head = options.head.value_or(0);
   observe.row_target = options.position.value_or(-1);
   observe.memory = options.memory;
@@ -215,7 +230,8 @@ PictureJson picture_document(Engine& engine, const PicturePrompt& prompt, std::s
   if (name == "update-scale" || name == "embedding-rescaling")  // which compare what is added with the stream
     require_residual(engine.model(), engine.name(), fmt::format("The picture {}", name));
   Studio studio{engine, prompt, options, facts_of(engine), {}, {}};
-  studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts.shape, entry.needs));
+  require_attention(studio.facts, engine.name());
+  studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts, entry.needs));
   PictureJson made = PictureJson::object();
   made[entry.info.name] = picture_of(entry, studio);
   return document_of(studio, std::move(made), PictureJson::array());
@@ -223,7 +239,8 @@ PictureJson picture_document(Engine& engine, const PicturePrompt& prompt, std::s
 
 PictureJson full_document(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options, const StepMaker& steps) {
   Studio studio{engine, prompt, options, facts_of(engine), {}, {}};
-  studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts.shape, kNeedAll));
+  require_attention(studio.facts, engine.name());
+  studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts, kNeedAll));
   PictureJson made = PictureJson::object();
   for (const Entry& entry : kEntries) made[entry.info.name] = picture_of(entry, studio);
   PictureJson walk = steps(studio, made);

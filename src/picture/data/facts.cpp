@@ -37,14 +37,21 @@ ModelFacts facts_of(Engine& engine) {
   facts.shape = model.shape();
   facts.parameters = parameters_of(engine);
   facts.family_title = family_of(model).title;
-  for (const CacheLayer& layer : model.cache_layers()) facts.windows.push_back(layer.window);
+  for (const CacheLayer& layer : model.cache_layers()) {
+    facts.windows.push_back(layer.window);
+    facts.position_bytes.push_back(layer.n_kv_heads * (layer.head_dim + layer.v_dim) * static_cast<int64_t>(sizeof(float)));
+  }
+  for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer)
+    if (!model.block_spec(layer).has_attention()) facts.conv_layers.push_back(layer);
+  while (facts.attention_layer + 1 < facts.shape.n_layers && !facts.attends(facts.attention_layer)) ++facts.attention_layer;
+  const std::string attention = "blocks." + std::to_string(facts.attention_layer) + ".attn.";
   facts.norm_place = first.norms_after                           ? NormPlace::after
                      : !has("blocks.0.ln1_post.hook_normalized") ? NormPlace::before
                      : has("blocks.0.ln1.hook_normalized")       ? NormPlace::both
                                                                  : NormPlace::written;
   for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer) {
     const std::optional<RopeSpec> rope = model.block_spec(layer).rope;
-    if (!rope) facts.still_layers.push_back(layer);
+    if (!rope && facts.attends(layer)) facts.still_layers.push_back(layer);
     if (rope && facts.rope && rope != facts.rope && !facts.other_rope) facts.other_rope = rope;
     if (rope && !facts.rope) facts.rope = rope;
   }
@@ -59,8 +66,8 @@ ModelFacts facts_of(Engine& engine) {
   facts.activation = first.activation;
   facts.gated = has("blocks.0.mlp.hook_pre_linear");
   facts.final_norm = has("ln_final.hook_normalized");
-  facts.head_norms = has("blocks.0.attn.q_norm.hook_normalized");
-  const Vector* const q_norm = facts.parameters.vector("blocks.0.attn.q_norm.w");
+  facts.head_norms = has((attention + "q_norm.hook_normalized").c_str());
+  const Vector* const q_norm = facts.parameters.vector(attention + "q_norm.w");
   facts.joint_head_norms = q_norm != nullptr && q_norm->size != facts.shape.head_dim;
   for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer) {
     const std::optional<ExpertSpec> experts = model.block_spec(layer).experts;
@@ -68,8 +75,9 @@ ModelFacts facts_of(Engine& engine) {
     if (!facts.experts) facts.experts = experts;
   }
   if (!facts.experts) facts.dense_layers.clear();
-  facts.sinks = first.attention.sinks != nullptr;
-  facts.attention_softcap = first.attention.softcap;
+  const AttentionSpec attention_spec = model.block_spec(facts.attention_layer).attention;
+  facts.sinks = attention_spec.sinks != nullptr;
+  facts.attention_softcap = attention_spec.softcap;
   facts.final_softcap = model.head().softcap;
   facts.logit_scale = model.head().scale;
   facts.residual_scale = first.residual_scale;
@@ -78,6 +86,17 @@ ModelFacts facts_of(Engine& engine) {
   for (const auto& [name, weight] : facts.parameters.matrices) dtypes.insert(std::string(name_of(weight->dtype)));
   facts.dtypes.assign(dtypes.begin(), dtypes.end());
   return facts;
+}
+
+bool ModelFacts::attends(int64_t layer) const {
+  return std::find(conv_layers.begin(), conv_layers.end(), layer) == conv_layers.end();
+}
+
+std::string ModelFacts::conv_layers_text() const {
+  std::string text = conv_layers.size() == 1 ? "layer " : "layers ";
+  for (size_t i = 0; i < conv_layers.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == conv_layers.size() ? " and " : ", ") + std::to_string(conv_layers[i]);
+  return text;
 }
 
 std::string ModelFacts::heads_title() const {
@@ -97,7 +116,8 @@ std::string ModelFacts::mlp_title() const {
 }
 
 bool ModelFacts::has_bias(std::string_view matrix) const {
-  const Weight* weight = parameters.matrix("blocks.0." + std::string(matrix));
+  const int64_t layer = matrix.starts_with("attn.") ? attention_layer : 0;
+  const Weight* weight = parameters.matrix("blocks." + std::to_string(layer) + "." + std::string(matrix));
   return weight != nullptr && static_cast<bool>(weight->bias);
 }
 

@@ -25,8 +25,11 @@ NamedParameters parameters_of(Engine& engine);
 struct ModelFacts {
   ModelShape shape;
   NamedParameters parameters;
-  std::string family_title;      // "Gemma 2"
-  std::vector<int64_t> windows;  // of each layer; kNoWindow: global
+  std::string family_title;             // "Gemma 2"
+  std::vector<int64_t> windows;         // of each layer; kNoWindow: global; of a convolution: its taps
+  std::vector<int64_t> position_bytes;  // of each layer: what the cache keeps of a position
+  std::vector<int64_t> conv_layers;     // those with a convolution in the place of attention
+  int64_t attention_layer = 0;          // the first of the others
   NormPlace norm_place = NormPlace::before;
   Positions positions = Positions::rotary;
   bool halved_sinusoids = false;  // the sines first, then the cosines, instead of in turns
@@ -44,6 +47,9 @@ struct ModelFacts {
   std::vector<std::string> dtypes;  // of the matrices
   Activation activation = Activation::none;
 
+  bool attends(int64_t layer) const;
+  /// "layers 0 and 2": those with a convolution.
+  std::string conv_layers_text() const;
   bool norms_writes() const { return norm_place == NormPlace::both || norm_place == NormPlace::written; }
   std::string heads_title() const;  // "MHA", "GQA", "MQA"
   std::string mlp_title() const;    // "GeGLU", "SwiGLU", "ReGLU", "GELU", "ReLU", "SiLU"

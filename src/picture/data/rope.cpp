@@ -113,8 +113,9 @@ PictureJson data_of_query_length(Studio& studio) {
     }
     p["layers"].push_back(packed(std::span<const float>(mean), {facts.shape.n_heads, pairs}));
   }
-  const int64_t later = facts.shape.n_layers * 5 / 6;
-  p["shown"] = PictureJson::array({studio.options.layer.value_or(0)});
+  int64_t later = facts.shape.n_layers * 5 / 6;
+  while (later > 0 && !facts.attends(later)) --later;
+  p["shown"] = PictureJson::array({studio.options.layer.value_or(facts.attention_layer)});
   if (!studio.options.layer && later > 0) p["shown"].push_back(later);
   p["nTokens"] = seen.tokens;
   p["alt"] = fmt::format("The longest is in layer {}, head {}, at wavelength {:.3g}: {:.3g}.", strongest_layer,
