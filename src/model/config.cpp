@@ -381,6 +381,7 @@ const char* activation_key(Activation activation) {
     case Activation::gelu_exact: return "gelu";
     case Activation::silu: return "silu";
     case Activation::relu: return "relu";
+    case Activation::sigmoid: return "sigmoid";
     case Activation::none: break;
   }
   return "linear";

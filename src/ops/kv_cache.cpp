@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/types.h"
@@ -24,7 +25,15 @@ KvCache::KvCache(std::vector<CacheLayer> layers, int64_t context, int64_t larges
   if (context <= 0 || largest_step <= 0)
     throw UsageError("a cache needs a context and a largest step of at least one position; found " + std::to_string(context) +
                      " and " + std::to_string(largest_step));
+  size_t state_floats = 0;
   for (const CacheLayer& layer : layers_) {
+    Place place;
+    place.state = state_floats;
+    state_floats += (static_cast<size_t>(layer.state) + 15) / 16 * 16;
+    if (layer.n_kv_heads == 0) {
+      places_.push_back(place);
+      continue;
+    }
     const auto same = [&](const Group& g) { return g.window == layer.window; };
     auto group = std::find_if(groups_.begin(), groups_.end(), same);
     if (group == groups_.end()) {
@@ -36,13 +45,14 @@ KvCache::KvCache(std::vector<CacheLayer> layers, int64_t context, int64_t larges
       groups_.push_back(fresh);
       group = groups_.end() - 1;
     }
-    Place place;
     place.group = static_cast<size_t>(group - groups_.begin());
     place.keys = group->page_floats;
     place.values = place.keys + static_cast<size_t>(layer.n_kv_heads * layer.head_dim * kPage);
     group->page_floats = place.values + static_cast<size_t>(layer.n_kv_heads * layer.v_dim * kPage);
     places_.push_back(place);
   }
+  states_ = groups_.size();
+  if (state_floats > 0) groups_.emplace_back().page_floats = state_floats;
 }
 
 KvCache::~KvCache() {
@@ -56,16 +66,19 @@ KvCache::~KvCache() {
 CacheSequence KvCache::sequence() {
   CacheSequence s;
   s.cache_ = this;
-  s.pages_.resize(groups_.size());
-  for (size_t g = 0; g < groups_.size(); ++g) s.pages_[g].resize(static_cast<size_t>(groups_[g].ring));
+  s.pages_.resize(states_);
+  for (size_t g = 0; g < states_; ++g) s.pages_[g].resize(static_cast<size_t>(groups_[g].ring));
   return s;
 }
 
 size_t KvCache::bytes_for(int64_t positions) const {
   size_t bytes = 0;
   const int64_t needed = (positions + kPage - 1) / kPage;
-  for (const Group& group : groups_)
+  for (size_t g = 0; g < states_; ++g) {
+    const Group& group = groups_[g];
     bytes += group.page_floats * sizeof(float) * static_cast<size_t>(group.ring == 0 ? needed : std::min(needed, group.ring));
+  }
+  if (has_states() && positions > 0) bytes += 2 * groups_[states_].page_floats * sizeof(float);  // now, and behind a step
   return bytes;
 }
 
@@ -91,7 +104,13 @@ void KvCache::release(Page* page) {
 }
 
 CacheSequence::CacheSequence(const CacheSequence& other)
-    : cache_(other.cache_), length_(other.length_), begun_(other.begun_), furthest_(other.furthest_), pages_(other.pages_) {
+    : cache_(other.cache_),
+      length_(other.length_),
+      begun_(other.begun_),
+      furthest_(other.furthest_),
+      state_(other.state_),
+      pages_(other.pages_) {
+  if (state_ != nullptr) ++state_->users;
   for (const auto& group : pages_)
     for (KvCache::Page* page : group)
       if (page != nullptr) ++page->users;
@@ -102,9 +121,12 @@ CacheSequence::CacheSequence(CacheSequence&& other) noexcept
       length_(other.length_),
       begun_(other.begun_),
       furthest_(other.furthest_),
+      step_rows_(other.step_rows_),
+      state_(std::exchange(other.state_, nullptr)),
+      next_state_(std::exchange(other.next_state_, nullptr)),
       pages_(std::move(other.pages_)) {
   other.pages_.clear();
-  other.length_ = other.begun_ = other.furthest_ = 0;
+  other.length_ = other.begun_ = other.furthest_ = other.step_rows_ = 0;
 }
 
 CacheSequence& CacheSequence::operator=(CacheSequence other) noexcept {
@@ -112,6 +134,9 @@ CacheSequence& CacheSequence::operator=(CacheSequence other) noexcept {
   std::swap(length_, other.length_);
   std::swap(begun_, other.begun_);
   std::swap(furthest_, other.furthest_);
+  std::swap(step_rows_, other.step_rows_);
+  std::swap(state_, other.state_);
+  std::swap(next_state_, other.next_state_);
   std::swap(pages_, other.pages_);
   return *this;
 }
@@ -119,6 +144,8 @@ CacheSequence& CacheSequence::operator=(CacheSequence other) noexcept {
 CacheSequence::~CacheSequence() {
   for (const auto& group : pages_)
     for (KvCache::Page* page : group) cache_->release(page);
+  if (state_ != nullptr) cache_->release(state_);
+  if (next_state_ != nullptr) cache_->release(next_state_);
 }
 
 KvCache::Page*& CacheSequence::slot(size_t group, int64_t block) const {
@@ -136,6 +163,8 @@ void CacheSequence::reserve(int64_t rows) {
     throw InputError("the sequence needs " + std::to_string(length_ + rows) + " positions; the context holds " +
                      std::to_string(cache_->context_) + ". Shorten the prompt or ask for fewer tokens");
   furthest_ = std::max(furthest_, length_ + rows);
+  step_rows_ = rows;
+  if (cache_->has_states() && next_state_ == nullptr) next_state_ = cache_->take(cache_->states_);
   for (size_t group = 0; group < pages_.size(); ++group)
     for (int64_t block = length_ / kPage; block * kPage < length_ + rows; ++block) {
       KvCache::Page*& page = slot(group, block);
@@ -149,9 +178,28 @@ void CacheSequence::reserve(int64_t rows) {
     }
 }
 
+void CacheSequence::commit(int64_t rows) {
+  if (cache_->has_states() && rows > 0) {
+    if (rows != step_rows_)
+      throw UsageError("a step of " + std::to_string(step_rows_) + " rows cannot count for its first " + std::to_string(rows) +
+                       " alone: the layers with a recurrence have their state behind the last row only. Run a step of the rows "
+                       "that shall count");
+    std::swap(state_, next_state_);
+    if (next_state_ != nullptr && next_state_->users > 1) cache_->release(std::exchange(next_state_, nullptr));
+  }
+  length_ += rows;
+}
+
 void CacheSequence::truncate(int64_t length) {
   VITRINE_CHECK(length >= 0 && length <= length_, "a sequence is cut to at most its length");
-  for (const KvCache::Group& group : cache_->groups_) {
+  if (cache_->has_states() && length != length_) {
+    if (length > 0)
+      throw UsageError("a sequence of " + std::to_string(length_) + " positions cannot go back to " + std::to_string(length) +
+                       ": the layers with a recurrence have their state behind the last position only. Begin the sequence anew");
+    if (state_ != nullptr) cache_->release(std::exchange(state_, nullptr));
+  }
+  for (size_t g = 0; g < cache_->states_; ++g) {
+    const KvCache::Group& group = cache_->groups_[g];
     if (group.ring == 0 || length == 0 || length == length_) continue;
     const int64_t oldest_kept = std::max<int64_t>(0, (furthest_ - 1) / kPage - group.ring + 1) * kPage;
     if (std::max<int64_t>(0, length - group.window + 1) < oldest_kept)
@@ -171,6 +219,14 @@ float* CacheSequence::values(int layer, int64_t block, int64_t kv_head) const {
   const KvCache::Place& place = cache_->places_[static_cast<size_t>(layer)];
   const CacheLayer& shape = cache_->layers_[static_cast<size_t>(layer)];
   return slot(place.group, block)->data + place.values + static_cast<size_t>(kv_head * shape.v_dim * kPage);
+}
+
+const float* CacheSequence::state(int layer) const {
+  return state_ == nullptr ? nullptr : state_->data + cache_->places_[static_cast<size_t>(layer)].state;
+}
+
+float* CacheSequence::next_state(int layer) const {
+  return next_state_->data + cache_->places_[static_cast<size_t>(layer)].state;
 }
 
 float* CacheSequence::row(int layer, int64_t position) const {

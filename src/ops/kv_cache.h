@@ -3,6 +3,8 @@
 // every layer that shares a window. Global layers keep all pages; a window layer keeps a ring of as many as its window needs.
 // Pages are reference-counted, so that beams and shared prefixes share them; a page is copied before its second owner
 // writes to it.
+// A layer with a recurrence carries a state instead, as large at any length: one behind the positions that count, and one that
+// the running step leaves and that a commit puts in its place.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,8 +16,9 @@ inline constexpr int64_t kNoWindow = 0;
 
 /// What one layer keeps per position.
 struct CacheLayer {
-  int64_t window = kNoWindow;  // position i sees j when i - window < j <= i; kNoWindow: all j <= i
-  int64_t n_kv_heads = 0, head_dim = 0, v_dim = 0;
+  int64_t window = kNoWindow;                       // position i sees j when i - window < j <= i; kNoWindow: all j <= i
+  int64_t n_kv_heads = 0, head_dim = 0, v_dim = 0;  // no heads: no keys and values
+  int64_t state = 0;                                // floats of what it carries from row to row besides; 0: nothing
   /// A row of `width` numbers a position, as of a convolution's inputs, instead of keys and values by head.
   static CacheLayer of_rows(int64_t window, int64_t width) { return {window, 1, 0, width}; }
 };
@@ -43,7 +46,7 @@ class KvCache {
  private:
   friend class CacheSequence;
   struct Page;
-  struct Group {  // the layers that share a window
+  struct Group {  // the layers that share a window, or all layers' states
     int64_t window = 0;
     int64_t ring = 0;  // pages of the ring; 0: all pages are kept
     size_t page_floats = 0;
@@ -53,13 +56,16 @@ class KvCache {
     size_t group = 0;
     size_t keys = 0,
            values = 0;  // floats from the page's start to [n_kv_heads][head_dim][kKeyBlock], [n_kv_heads][kKeyBlock][v_dim]
+    size_t state = 0;   // floats from the start of a page of states
   };
+  bool has_states() const { return states_ < groups_.size(); }
   Page* take(size_t group);
   void release(Page* page);
 
   std::vector<CacheLayer> layers_;
   std::vector<Place> places_;
   std::vector<Group> groups_;
+  size_t states_ = 0;  // the group of states, behind those of keys and values; groups_.size(): no layer has any
   int64_t context_, largest_step_;
   size_t pages_made_bytes_ = 0;
 };
@@ -75,7 +81,8 @@ class CacheSequence {
 
   /// Positions that count. What a step wrote beyond them is not there until it commits.
   int64_t length() const { return length_; }
-  /// Forgets the last positions. Errors: UsageError if a window layer has already overwritten what would be needed.
+  /// Forgets the last positions. Errors: UsageError if a window layer has already overwritten what would be needed, or a layer
+  /// carries a state, which is known behind the last position alone (all positions can be forgotten).
   void truncate(int64_t length);
   KvCache& cache() const { return *cache_; }
   /// Tokens of the prompt that the sequence began with, which Step::add says when it is empty.
@@ -85,11 +92,16 @@ class CacheSequence {
   /// Makes the pages of positions [length, length + rows) ours alone. Errors: InputError if the context is too short,
   /// UsageError if rows exceeds the largest step.
   void reserve(int64_t rows);
-  void commit(int64_t rows) { length_ += rows; }
+  /// The first `rows` of the step count. Errors: UsageError if these are some but not all, and a layer carries a state.
+  void commit(int64_t rows);
   void begin(int64_t prompt) { begun_ = prompt; }
   /// Keys [head_dim][kKeyBlock] and values [kKeyBlock][v_dim] of the block that begins at position block * kKeyBlock.
   float* keys(int layer, int64_t block, int64_t kv_head) const;
   float* values(int layer, int64_t block, int64_t kv_head) const;
+  /// What a layer carries behind the positions that count; null: there are none, and it is zero.
+  const float* state(int layer) const;
+  /// Where the step puts what the layer carries behind its last row.
+  float* next_state(int layer) const;
   /// The row of a position, in a layer of rows.
   float* row(int layer, int64_t position) const;
 
@@ -98,7 +110,9 @@ class CacheSequence {
   KvCache::Page*& slot(size_t group, int64_t block) const;
   KvCache* cache_ = nullptr;
   int64_t length_ = 0, begun_ = 0;
-  int64_t furthest_ = 0;  // one past the last position ever written: what rings may have overwritten
+  int64_t furthest_ = 0;   // one past the last position ever written: what rings may have overwritten
+  int64_t step_rows_ = 0;  // of the running step, which next_state_ is behind
+  KvCache::Page *state_ = nullptr, *next_state_ = nullptr;  // the first may be shared, and nobody writes to it
   mutable std::vector<std::vector<KvCache::Page*>> pages_;  // per group; null where nothing was written
 };
 

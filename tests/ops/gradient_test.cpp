@@ -16,7 +16,8 @@ namespace vitrine {
 namespace {
 
 using Inputs = GradientCheck::Inputs;
-constexpr Activation kActivations[] = {Activation::relu, Activation::gelu_tanh, Activation::gelu_exact, Activation::silu};
+constexpr Activation kActivations[] = {Activation::relu, Activation::gelu_tanh, Activation::gelu_exact, Activation::silu,
+                                       Activation::sigmoid};
 
 Step ragged(const std::vector<int64_t>& lengths) {
   Step step;

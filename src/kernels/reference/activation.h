@@ -28,6 +28,7 @@ T activation_value(Activation f, T x) {
     }
     case Activation::gelu_exact: return T(0.5) * x * std::erfc(-x / std::numbers::sqrt2_v<T>);
     case Activation::silu: return x / (1 + std::exp(-x));
+    case Activation::sigmoid: return 1 / (1 + std::exp(-x));
   }
   return x;
 }
@@ -51,6 +52,7 @@ T activation_derivative(Activation f, T x) {
       const T s = 1 / (1 + std::exp(-x)), other = 1 / (1 + std::exp(x));
       return s + x * s * other;
     }
+    case Activation::sigmoid: return 1 / (1 + std::exp(-x)) / (1 + std::exp(x));
   }
   return 1;
 }

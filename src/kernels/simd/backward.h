@@ -127,6 +127,10 @@ HWY_INLINE Slope activation_slope(Vec x) {
     const Vec s = hn::IfThenElse(hn::Lt(x, zero), hn::Mul(e, inverse), inverse);
     const Vec bend = hn::Mul(hn::Mul(e, inverse), inverse);
     return {hn::Mul(x, s), hn::MulAdd(x, bend, s)};
+  } else if constexpr (kF == Activation::sigmoid) {
+    const Vec e = exp(hn::Neg(hn::Abs(x))), inverse = hn::Div(one, hn::Add(one, e));
+    const Vec below = hn::Mul(e, inverse);
+    return {hn::IfThenElse(hn::Lt(x, zero), below, inverse), hn::Mul(below, inverse)};
   } else {
     return {x, one};
   }
@@ -139,6 +143,7 @@ HWY_INLINE void with_slope(Activation f, G g) {
     case Activation::gelu_tanh: return g([](Vec x) HWY_ATTR { return activation_slope<Activation::gelu_tanh>(x); });
     case Activation::gelu_exact: return g([](Vec x) HWY_ATTR { return activation_slope<Activation::gelu_exact>(x); });
     case Activation::silu: return g([](Vec x) HWY_ATTR { return activation_slope<Activation::silu>(x); });
+    case Activation::sigmoid: return g([](Vec x) HWY_ATTR { return activation_slope<Activation::sigmoid>(x); });
   }
 }
 

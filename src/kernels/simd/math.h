@@ -83,6 +83,8 @@ HWY_INLINE Vec activation(Vec x) {
     return hn::Mul(hn::Mul(broadcast(0.5f), x), erfc_of_minus(hn::Mul(x, broadcast(0.70710678118654752f))));
   } else if constexpr (kF == Activation::silu) {
     return hn::Div(x, hn::Add(one, exp(hn::Neg(x))));
+  } else if constexpr (kF == Activation::sigmoid) {
+    return hn::Div(one, hn::Add(one, exp(hn::Neg(x))));
   } else {
     return x;
   }
@@ -97,6 +99,7 @@ HWY_INLINE void with_activation(Activation f, G g) {
     case Activation::gelu_tanh: return g([](Vec x) HWY_ATTR { return activation<Activation::gelu_tanh>(x); });
     case Activation::gelu_exact: return g([](Vec x) HWY_ATTR { return activation<Activation::gelu_exact>(x); });
     case Activation::silu: return g([](Vec x) HWY_ATTR { return activation<Activation::silu>(x); });
+    case Activation::sigmoid: return g([](Vec x) HWY_ATTR { return activation<Activation::sigmoid>(x); });
   }
 }
 

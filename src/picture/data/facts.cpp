@@ -110,6 +110,7 @@ std::string ModelFacts::mlp_title() const {
     case Activation::gelu_tanh:
     case Activation::gelu_exact: return gated ? "GeGLU" : "GELU";
     case Activation::silu: return gated ? "SwiGLU" : "SiLU";
+    case Activation::sigmoid:
     case Activation::none: break;
   }
   return gated ? "GLU" : "linear";
@@ -127,6 +128,7 @@ std::string activation_name(Activation f) {
     case Activation::gelu_tanh: return "gelu_tanh";
     case Activation::gelu_exact: return "gelu_exact";
     case Activation::silu: return "silu";
+    case Activation::sigmoid: return "sigmoid";
     case Activation::none: break;
   }
   return "none";
@@ -139,6 +141,7 @@ double activation_value(Activation f, double x) {
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
     case Activation::gelu_exact: return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
     case Activation::silu: return x / (1 + std::exp(-x));
+    case Activation::sigmoid: return 1 / (1 + std::exp(-x));
     case Activation::none: break;
   }
   return x;
