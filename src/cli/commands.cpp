@@ -58,7 +58,8 @@ const std::vector<Command>& commands() {
        "experts mlp.hook_router_logits is [token, expert], and mlp.hook_expert_out is [token, choice, component]: what each "
        "chosen "
        "expert gives before its weight. In a layer with a convolution conv.hook_in [token, channel] is what it adds up, and "
-       "conv.hook_conv the sums. `vitrine info --hooks` lists the names.",
+       "conv.hook_conv the sums. In a layer with a recurrence delta.hook_z is [token, head, component], what it gives before its "
+       "norm and gate. `vitrine info --hooks` lists the names.",
        "vitrine trace \"Once upon a time\" --hooks 'blocks.*.attn.hook_pattern' --hooks hook_logits --out trace.safetensors\n"
        "vitrine trace --tokens 2,2165,374 --gradients --out gradients.safetensors\n"
        "vitrine trace \"Once upon a time\" --gradients-at 'blocks.*.hook_resid_post' --out at-hooks.safetensors",

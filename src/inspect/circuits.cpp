@@ -31,11 +31,10 @@ void check_place(const ModelShape& shape, std::optional<int64_t> layer, std::opt
   check("head", head, shape.n_heads);
 }
 
-[[noreturn]] void refuse_layer(int64_t layer) {
-  throw InputError(
-      "layer " + std::to_string(layer) +
-      " has a convolution in the place of attention, so it has no heads and no QK and OV circuits. Name a layer with "
-      "attention");
+[[noreturn]] void refuse_layer(int64_t layer, const BlockSpec& spec) {
+  throw InputError("layer " + std::to_string(layer) + " has " + spec.instead_of_attention() +
+                   " in the place of attention, so it has no heads and no QK and OV circuits. Name a layer with "
+                   "attention");
 }
 
 void check_offset(const Model& model, const ModelShape& shape, int64_t offset) {
@@ -133,7 +132,7 @@ class Table {
 
   CircuitTable make() {
     check_place(shape_, options_.layer, options_.head);
-    if (options_.layer && !attends(*options_.layer)) refuse_layer(*options_.layer);
+    if (options_.layer && !attends(*options_.layer)) refuse_layer(*options_.layer, engine_.model().block_spec(*options_.layer));
     check_offset(engine_.model(), shape_, options_.offset);
     const auto width = static_cast<size_t>(shape_.d_model), rows = static_cast<size_t>(shape_.n_heads * shape_.head_dim);
     if (options_.composition) require_residual(engine_.model(), engine_.name(), "A composition of heads");
@@ -270,7 +269,7 @@ class Table {
 HeadCircuits head_circuits(Engine& engine, int64_t layer, int64_t head, int64_t offset) {
   const ModelShape& shape = engine.shape();
   check_place(shape, layer, head);
-  if (!engine.model().block_spec(layer).has_attention()) refuse_layer(layer);
+  if (!engine.model().block_spec(layer).has_attention()) refuse_layer(layer, engine.model().block_spec(layer));
   check_offset(engine.model(), shape, offset);
   const NamedWeights weights(*engine.opened().model);
   const LayerFactors f = layer_factors(engine, weights, layer, offset);

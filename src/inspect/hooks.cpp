@@ -96,6 +96,17 @@ std::vector<int64_t> expert_shape(const ExpertSpec& experts, std::string_view ho
   return {rows, experts.per_row, hook == "mlp.hook_expert_out" ? d_model : experts.d_ff};
 }
 
+// Of a layer with the gated delta rule.
+std::vector<int64_t> delta_shape(const DeltaSpec& delta, std::string_view hook, int64_t rows, int64_t d_model) {
+  if (hook == "delta.hook_pre") return {rows, delta.channels()};
+  if (hook == "delta.hook_q" || hook == "delta.hook_k") return {rows, delta.n_key_heads, delta.d_key};
+  if (hook == "delta.hook_beta" || hook == "delta.hook_log_decay") return {rows, delta.n_heads};
+  if (hook == "delta.norm.hook_scale") return {rows, delta.n_heads, 1};
+  if (hook == "delta.hook_result") return {rows, delta.n_heads, d_model};
+  if (hook == "delta.hook_out") return {rows, d_model};
+  return {rows, delta.n_heads, delta.d_value};
+}
+
 // What a user may have meant: the nearest names, each layer's once, with the layer that was asked for if the model has it.
 std::string nearest_names(const Model& model, std::string_view glob) {
   const auto [layer, rest] = split_layer(glob);
@@ -263,13 +274,15 @@ std::vector<int64_t> hook_shape(const Model& model, std::string_view name, int64
   if (hook == "attn.hook_q" || hook == "attn.hook_rot_q") return {rows, s.n_heads, s.head_dim};
   if (hook == "attn.hook_k" || hook == "attn.hook_rot_k") return {rows, s.n_kv_heads, s.head_dim};
   if (hook == "attn.hook_v") return {rows, s.n_kv_heads, s.head_dim};
-  if (hook == "attn.hook_z") return {rows, s.n_heads, s.head_dim};
+  if (hook == "attn.hook_z" || hook == "attn.hook_gate" || hook == "attn.hook_gated_z") return {rows, s.n_heads, s.head_dim};
   if (hook.starts_with("attn.q_norm.") || hook.starts_with("attn.k_norm.")) {
     const int64_t heads = hook.starts_with("attn.q") ? s.n_heads : s.n_kv_heads;
     const bool of_all = vector_size(model, std::string(name.substr(0, name.rfind('.'))) + ".w") != s.head_dim;
     if (of_all) return {rows, hook.ends_with("scale") ? 1 : heads * s.head_dim};  // one norm over all heads
     return {rows, heads, hook.ends_with("scale") ? 1 : s.head_dim};
   }
+  if (hook.starts_with("delta.") && layer < s.n_layers && model.block_spec(layer).delta)
+    return delta_shape(*model.block_spec(layer).delta, hook, rows, s.d_model);
   if (hook == "attn.hook_result") return {rows, s.n_heads, s.d_model};
   if (hook.starts_with("mlp.hook_")) {
     const auto experts = layer < s.n_layers ? model.block_spec(layer).experts : std::nullopt;

@@ -88,7 +88,11 @@ int64_t working_bytes(const Model& model, int64_t context) {
   const int64_t rows = std::min(context, kPrefillChunk);
   int64_t first = (3 * s.n_heads + 2 * s.n_kv_heads) * s.head_dim;  // of the first sub-layer
   for (int64_t layer = 0; layer < s.n_layers; ++layer)
-    if (const auto conv = model.block_spec(layer).conv) first = std::max(first, 6 * conv->channels);
+    if (const BlockSpec spec = model.block_spec(layer); spec.conv) {
+      first = std::max(first, 6 * spec.conv->channels);
+    } else if (spec.delta) {
+      first = std::max(first, 4 * spec.delta->channels() + 4 * spec.delta->n_heads * spec.delta->d_value);
+    }
   const int64_t width = 4 * s.d_model + first + 2 * s.d_ff;
   return kProgram + static_cast<int64_t>(sizeof(float)) * (rows * width + std::min(rows, kLogitRows) * s.vocab_size);
 }
@@ -96,17 +100,19 @@ int64_t working_bytes(const Model& model, int64_t context) {
 // Which types each part of the model is stored in.
 void describe_weights(Model& model, bool has_weights, ModelInfo& info) {
   if (!has_weights) return;
-  info.groups = {{"embedding", {}}, {"attention", {}}, {"convolution", {}}, {"MLP", {}}, {"head", {}}, {"norms", {}}};
+  info.groups = {{"embedding", {}}, {"attention", {}}, {"convolution", {}}, {"recurrence", {}},
+                 {"MLP", {}},       {"head", {}},      {"norms", {}}};
   int64_t bits = 0;
   for (const TensorLine& line : model.tensors()) {
     const std::string_view name = line.ours;
     const auto within = [&](std::string_view part) { return name.find(part) != name.npos; };
     const size_t group = name == "W_E" || name == "W_pos" ? 0
                          : within(".attn.")               ? 1
+                         : within(".delta.")              ? 3
                          : within(".conv.")               ? 2
-                         : within(".mlp.")                ? 3
-                         : name == "W_U"                  ? 4
-                                                          : 5;
+                         : within(".mlp.")                ? 4
+                         : name == "W_U"                  ? 5
+                                                          : 6;
     const auto bytes = static_cast<int64_t>(
         line.weight != nullptr ? line.weight->bytes() : row_bytes(line.vector->dtype, static_cast<size_t>(line.vector->size)));
     info.groups[group].second[std::string(name_of(line.weight != nullptr ? line.weight->dtype : line.vector->dtype))] += bytes;

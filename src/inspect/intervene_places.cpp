@@ -97,7 +97,7 @@ std::vector<HeadPlace> heads_of(const std::vector<std::string>& texts, const Mod
       if (!model.block_spec(l).has_attention()) {
         if (several) continue;
         throw InputError((where.empty() ? "" : where + ": ") + "\"" + text + "\" is no head: layer " + std::to_string(l) +
-                         " has a convolution in the place of attention");
+                         " has " + model.block_spec(l).instead_of_attention() + " in the place of attention");
       }
       for (const int64_t h : indices_of({head}, shape.n_heads, "heads in a layer", where)) places.insert({l, h});
     }

@@ -61,7 +61,7 @@ class PartCollector final : public Listener {
         add_constant(StreamPart::Kind::attention_bias, layer, prefix + "attn_bias", [&](int64_t i) { return bias.at<float>(i); });
       if (spec_.residual_scale != 1) rescale(first_of_attention_, spec_.residual_scale);
     } else if (rest == "hook_attn_out") {  // as it is added to the stream
-      add(StreamPart::Kind::convolution, layer, -1, prefix + "conv", value, 0);
+      add(StreamPart::Kind::convolution, layer, -1, prefix + (model_.block_spec(layer).delta ? "delta" : "conv"), value, 0);
     } else if (rest == "hook_mlp_out") {
       add(StreamPart::Kind::mlp, layer, -1, prefix + "mlp", value, 0);
     } else if (rest == "ln1_post.hook_scale") {

@@ -135,9 +135,28 @@ Json read_object(const fs::path& path) {
   return json;
 }
 
+/// Of a model that also reads images, the language model inside; what both describe is said outside. Else nothing.
+std::optional<Json> language_model(const Json& config) {
+  const auto inside = config.find("text_config");
+  if (inside == config.end() || !inside->is_object()) return {};
+  const auto type = inside->find("model_type");
+  if (type == inside->end() || !type->is_string()) return {};
+  Json text = *inside;
+  text.erase("architectures");
+  for (const char* key : {"tie_word_embeddings", "quantization_config"})
+    if (const auto outside = config.find(key); outside != config.end()) text[key] = *outside;
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id", "dtype", "torch_dtype"})
+    if (const auto outside = config.find(key); outside != config.end() && !text.contains(key)) text[key] = *outside;
+  return text;
+}
+
 void read_configs(const fs::path& config, ModelFiles& files) {
   files.config_path = config.string();
   files.config = read_object(config);
+  if (std::optional<Json> text = language_model(files.config)) {
+    files.config = *std::move(text);
+    files.text_part = true;
+  }
   const fs::path generation = config.parent_path() / "generation_config.json";
   if (!present(generation.string())) return;
   files.generation_config_path = generation.string();

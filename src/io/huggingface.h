@@ -16,9 +16,10 @@ struct ModelFiles {
   std::string directory;               // where tokenizer files lie: the model's folder, or the folder of the given file
   std::string weights;                 // for open_safetensors or open_gguf; empty if there is only a configuration
   std::string config_path;             // empty for GGUF, which holds its own
-  Json config;                         // null for GGUF
+  Json config;                         // null for GGUF; of a model that reads more than text, what describes the text's part
   std::string generation_config_path;  // empty if there is none
   Json generation_config;              // null if there is none
+  bool text_part = false;              // it is one that reads more than text
   bool stacked_experts = false;        // its weights hold a matrix of all experts in one tensor, as transformers 5 may write them
 };
 

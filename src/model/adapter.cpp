@@ -15,9 +15,9 @@
 #include "io/file_checks.h"
 #include "io/safetensors.h"
 #include "model/expert_modules.h"
+#include "model/gguf_order.h"
 #include "model/layer_name.h"
 #include "model/module_pattern.h"
-#include "model/pairs.h"
 
 namespace vitrine {
 namespace {
@@ -53,7 +53,10 @@ std::vector<Module> modules_of(const OpenedModel& opened) {
     m.in = line.in.size;
     m.out = line.file_outputs(false);
     m.by_columns = tensor.by_columns;
-    if (gguf && line.layout.gguf_pairs) m.file_row = rows_of_pairs(m.out, opened.model->shape().head_dim);
+    if (gguf) {
+      m.file_row = gguf_rows(line, opened.model->shape().head_dim);
+      m.file_column = gguf_columns(line);
+    }
     for (const TensorLine* part : tensor.parts) {
       m.weights.push_back(part->weight);
       m.part_sizes.push_back(part->out.size);
@@ -232,9 +235,22 @@ void check_stored(const StoredTensor& t, const std::vector<int64_t>& shape) {
         *t.file, "tensor \"" + t.name + "\" has element type " + std::string(name_of(t.dtype)) + "; expected f32, f16 or bf16");
 }
 
-void copy_a(const StoredTensor& t, float* to) {
-  const auto n = static_cast<size_t>(t.shape[0] * t.shape[1]);
-  for (size_t i = 0; i < n; ++i) to[i] = element_at(t.dtype, t.data, i);
+// A as f32, its columns in our order.
+void copy_a(const StoredTensor& t, const std::vector<int64_t>& file_column, float* to) {
+  const auto rows = static_cast<size_t>(t.shape[0]), width = static_cast<size_t>(t.shape[1]);
+  for (size_t row = 0; row < rows; ++row)
+    for (size_t i = 0; i < width; ++i)
+      *to++ = element_at(t.dtype, t.data, row * width + (file_column.empty() ? i : static_cast<size_t>(file_column[i])));
+}
+
+// A of a module in the file's order of columns.
+std::vector<float> file_a(const Module& m) {
+  std::vector<float> a(m.A(), m.A() + m.a_count());
+  if (m.file_column.empty()) return a;
+  for (int64_t row = 0; row < m.experts * m.rank; ++row)
+    for (int64_t i = 0; i < m.in; ++i)
+      a[static_cast<size_t>(row * m.in + m.file_column[static_cast<size_t>(i)])] = m.A()[row * m.in + i];
+  return a;
 }
 
 // f(number in memory, number in the file) for each of B's.
@@ -387,7 +403,7 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
     check_stored(*A, {m.experts * static_cast<int64_t>(rank), m.in});
     check_stored(*B, {m.out, m.experts * static_cast<int64_t>(rank)});
     size(m, static_cast<int64_t>(rank), alphas.of(m.name, options.alpha), options, index);
-    copy_a(*A, m.values.data());
+    copy_a(*A, m.file_column, m.values.data());
     each_of_b(
         m, [&, to = m.values.data() + m.a_count()](size_t i, size_t in_file) { to[i] = element_at(B->dtype, B->data, in_file); });
     used.insert({A->name, B->name});
@@ -419,11 +435,12 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
 void write_adapter(const Adapter& adapter, const std::string& directory, const std::string& base) {
   const AdapterOptions& o = adapter.options();
   std::vector<TensorToWrite> tensors;
-  std::vector<std::vector<float>> stored;  // B in the file's order
+  std::vector<std::vector<float>> stored;  // A and B in the file's order
   for (const Module& m : adapter.modules()) {
+    stored.push_back(file_a(m));
+    tensors.push_back({m.tensor_name('A'), DType::f32, {m.experts * m.rank, m.in}, stored.back().data()});
     std::vector<float>& b = stored.emplace_back(static_cast<size_t>(m.b_count()));
     each_of_b(m, [&](size_t i, size_t in_file) { b[in_file] = m.B()[i]; });
-    tensors.push_back({m.tensor_name('A'), DType::f32, {m.experts * m.rank, m.in}, m.A()});
     tensors.push_back({m.tensor_name('B'), DType::f32, {m.out, m.experts * m.rank}, b.data()});
   }
   std::vector<std::string> modules, parameters;

@@ -41,7 +41,8 @@ class Adapter {
     std::vector<LowRank> parts;       // one for each weight; those of one matrix share A
     /// A GGUF file may hold the rows of a matrix in another order: row i of B is row file_row[i] of the file. Empty: the same.
     std::vector<int64_t> file_row;
-    std::vector<float> values;  // A [experts, rank, in], then B [experts, out, rank]; empty once bound elsewhere
+    std::vector<int64_t> file_column;  // the same of the columns of A
+    std::vector<float> values;         // A [experts, rank, in], then B [experts, out, rank]; empty once bound elsewhere
 
     int64_t a_count() const { return experts * rank * in; }
     int64_t b_count() const { return experts * out * rank; }

@@ -1,12 +1,14 @@
 #include "model/from_gguf.h"
 
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <tuple>
 #include <utility>
 
 #include "base/error.h"
-#include "model/pairs.h"
+#include "kernels/table.h"
+#include "model/gguf_order.h"
 #include "model/same_model.h"
 
 namespace vitrine {
@@ -70,10 +72,12 @@ class Binder {
     weight.in = stored.in;
     weight.stride = stored.stride;
     weight.by_columns = stored.by_columns;
-    if (!gguf_ || !from.layout.gguf_pairs) return;
+    if (!gguf_) return;
+    const std::vector<int64_t> to = gguf_rows(from, head_dim_), columns = gguf_columns(from);
+    if (!columns.empty()) return order_columns(weight, stored, columns);
+    if (to.empty()) return;
     const size_t row = row_bytes(stored.dtype, static_cast<size_t>(stored.in));
     auto* const copy = reinterpret_cast<std::byte*>(room((static_cast<size_t>(stored.out) * row + 3) / 4));
-    const std::vector<int64_t> to = rows_of_pairs(stored.out, head_dim_);
     for (int64_t i = 0; i < stored.out; ++i)
       std::memcpy(copy + static_cast<size_t>(to[static_cast<size_t>(i)]) * row, stored.stored_row(i), row);
     weight.data = copy;
@@ -110,6 +114,20 @@ class Binder {
     vector.data = copy;
   }
 
+  // As f32: blocks of numbers cannot be cut at every place.
+  void order_columns(Weight& weight, const Weight& stored, const std::vector<int64_t>& to) {
+    const auto width = static_cast<size_t>(stored.in);
+    float* const copy = room(static_cast<size_t>(stored.out) * width);
+    std::vector<float> row(width);
+    for (int64_t i = 0; i < stored.out; ++i) {
+      kernels().widen[static_cast<size_t>(stored.dtype)](stored.stored_row(i), width, row.data());
+      for (size_t j = 0; j < width; ++j) copy[static_cast<size_t>(i) * width + static_cast<size_t>(to[j])] = row[j];
+    }
+    weight.data = reinterpret_cast<const std::byte*>(copy);
+    weight.dtype = DType::f32;
+    weight.stride = width * sizeof(float);
+  }
+
   void vector(Vector& vector, const TensorLine& from) {
     const Vector& stored = *from.vector;
     const std::string name = from.huggingface;
@@ -117,11 +135,15 @@ class Binder {
     vector.data = stored.data;
     vector.dtype = stored.dtype;
     vector.size = stored.size;
-    if (!gguf_ || (!from.layout.gguf_pairs && from.layout.gguf_offset == 0)) return;
+    if (!gguf_) return;
+    const std::vector<int64_t> to = gguf_rows(from, head_dim_);
+    if (to.empty() && from.layout.gguf_offset == 0 && !from.layout.gguf_minus_exp) return;
     float* const copy = room(static_cast<size_t>(stored.size));
-    const std::vector<int64_t> to = from.layout.gguf_pairs ? rows_of_pairs(stored.size, head_dim_) : std::vector<int64_t>();
-    for (int64_t i = 0; i < stored.size; ++i)
-      copy[to.empty() ? i : to[static_cast<size_t>(i)]] = stored.at<float>(i) - from.layout.gguf_offset;
+    for (int64_t i = 0; i < stored.size; ++i) {
+      const auto value = stored.at<float>(i);
+      copy[to.empty() ? i : to[static_cast<size_t>(i)]] =
+          from.layout.gguf_minus_exp ? std::log(-value) : value - from.layout.gguf_offset;
+    }
     vector.data = copy;
   }
 

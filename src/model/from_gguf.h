@@ -10,8 +10,9 @@ Json huggingface_config(const OpenedModel& gguf);
 
 /// The model of `config`, which is huggingface_config() with what may be changed about it, on the values of a GGUF file: names,
 /// order of rows and meaning are those of the Hugging Face file. Matrices stay where they lie, in their type (so that of GPT-2
-/// they are [out, in]); only Llama's W_Q and W_K, whose rows change places, gpt-oss's gates and ups, which become one matrix, and
-/// Gemma's norms are copied. files.kind becomes huggingface; `gguf` stays, for the vocabulary.
+/// they are [out, in]); only Llama's W_Q and W_K, whose rows change places, heads that lie in another order, gpt-oss's gates and
+/// ups, which become one matrix, and norms that hold 1 + w are copied. files.kind becomes huggingface; `gguf` stays, for the
+/// vocabulary.
 /// Errors: FileError naming what no config.json can say: RoPE that turns a part of a head, divisors of its frequencies that are
 /// not llama3's, a window on Llama with biases.
 OpenedModel as_huggingface(OpenedModel gguf, Json config);

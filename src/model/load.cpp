@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 
@@ -103,6 +104,10 @@ class Loader {
       t = opened_.checkpoint.find(wanted.substr(prefix.size()));
       tried += " or \"" + wanted.substr(prefix.size()) + "\"";
     }
+    for (const std::string& name : names_inside(wanted)) {
+      if (t == nullptr) t = opened_.checkpoint.find(name);
+      tried += " or \"" + name + "\"";
+    }
     // Of two names for one matrix, safetensors' save_model() keeps one.
     if (t == nullptr && line.ours == "W_E" && !gguf_ && opened_.model->shape().tied)
       t = opened_.checkpoint.find("lm_head.weight");
@@ -119,7 +124,31 @@ class Loader {
     return *t;
   }
 
+  // What a model that reads more than text may call the tensor of its language model.
+  std::vector<std::string> names_inside(const std::string& name) const {
+    if (!opened_.files.text_part) return {};
+    std::vector<std::string> names = {"language_model." + name};
+    if (name.starts_with("model.")) names.push_back("model.language_model." + name.substr(6));
+    return names;
+  }
+
+  // Of a part of such a model that is not the language model.
+  bool of_another_part(const std::string& name) const {
+    return opened_.files.text_part && !name.starts_with("language_model.") && !name.starts_with("model.language_model.");
+  }
+
+  // Of GGUF's layers that guess the tokens behind the next one.
+  bool of_a_further_layer(const std::string& name) const {
+    if (!gguf_ || !name.starts_with("blk.") || !opened_.gguf->has(std::string(family_.gguf) + ".nextn_predict_layers"))
+      return false;
+    return std::atoll(name.c_str() + 4) >= opened_.model->shape().n_layers;
+  }
+
   bool may_be_ignored(const std::string& name) const {
+    if (of_another_part(name) || of_a_further_layer(name)) return true;
+    if (std::any_of(family_.ignored_prefixes.begin(), family_.ignored_prefixes.end(),
+                    [&](std::string_view prefix) { return name.starts_with(prefix); }))
+      return true;
     return std::any_of(family_.ignored_suffixes.begin(), family_.ignored_suffixes.end(),
                        [&](std::string_view suffix) { return name.ends_with(suffix); });
   }

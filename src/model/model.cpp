@@ -8,6 +8,10 @@ std::vector<CacheLayer> Model::cache_layers() const {
   std::vector<CacheLayer> layers;
   for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
     const BlockSpec spec = block_spec(layer);
+    if (spec.delta) {
+      layers.emplace_back().state = spec.delta->states() + (spec.delta->taps - 1) * spec.delta->channels();
+      continue;
+    }
     layers.push_back(spec.conv ? CacheLayer::of_rows(spec.conv->taps, spec.conv->channels)
                                : CacheLayer{spec.attention.window, shape_.n_kv_heads, shape_.head_dim, shape_.head_dim});
   }
@@ -33,12 +37,19 @@ std::vector<std::string> Model::hook_names() const {
     if (!spec.norms_after) norm(block + "ln1");
     if (spec.conv) {
       add({"conv.hook_B", "conv.hook_C", "conv.hook_x", "conv.hook_in", "conv.hook_conv", "conv.hook_post", "conv.hook_out"});
+    } else if (spec.delta) {
+      add({"delta.hook_pre", "delta.hook_q", "delta.hook_k", "delta.hook_v", "delta.hook_beta", "delta.hook_log_decay",
+           "delta.hook_z"});
+      norm(block + "delta.norm");
+      add({"delta.hook_gate", "delta.hook_gated_z", "delta.hook_result", "delta.hook_out"});
     } else {
       add({"attn.hook_q", "attn.hook_k", "attn.hook_v"});
       norm(block + "attn.q_norm");
       norm(block + "attn.k_norm");
       if (spec.rope) add({"attn.hook_rot_q", "attn.hook_rot_k"});
-      add({"attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z", "attn.hook_result", "attn.hook_out"});
+      add({"attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z"});
+      if (spec.gated_heads) add({"attn.hook_gate", "attn.hook_gated_z"});
+      add({"attn.hook_result", "attn.hook_out"});
     }
     norm(block + "ln1_post");
     add({"hook_attn_out"});

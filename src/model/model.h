@@ -43,6 +43,17 @@ struct ConvSpec {
   int64_t taps = 0, channels = 0;
 };
 
+/// A gated delta net in the place of attention: the recurrence of ops/gated_delta.h behind a causal convolution.
+struct DeltaSpec {
+  int64_t n_heads = 0, n_key_heads = 0, d_key = 0, d_value = 0;
+  int64_t taps = 0;      // of the convolution over queries, keys and values
+  bool tiled = false;    // head h reads key head h % n_key_heads, as GGUF files order them, instead of neighbours sharing one
+  bool A_is_log = true;  // the files hold log(-A)
+  /// Numbers of all heads' states, behind which the convolution's inputs are.
+  int64_t states() const { return n_heads * d_key * d_value; }
+  int64_t channels() const { return 2 * n_key_heads * d_key + n_heads * d_value; }
+};
+
 /// What one layer computes with that no tensor holds: constants of the configuration.
 struct BlockSpec {
   AttentionSpec attention;                   // scale, cap, window
@@ -54,12 +65,16 @@ struct BlockSpec {
   Activation activation = Activation::none;  // of the MLP, or of its gate
   std::optional<ExpertSpec> experts = {};    // the MLP is a mixture of these
   std::optional<ConvSpec> conv = {};         // the first sub-layer is no attention, but this; `attention` and `rope` say nothing
+  std::optional<DeltaSpec> delta = {};       // nor this
+  bool gated_heads = false;                  // what the heads read is multiplied by the sigmoid of a gate
   bool halved_sinusoids = false;             // without rope: sines in the first half of the added vector, cosines in the other
   double residual_scale = 1;                 // what each sub-layer adds is multiplied by it
   double dropout = 0;                        // of what each sub-layer adds, in training
   uint32_t attention_dropout_site = 0, mlp_dropout_site = 0;
 
-  bool has_attention() const { return !conv; }
+  bool has_attention() const { return !conv && !delta; }
+  /// What a layer without attention has, for messages.
+  const char* instead_of_attention() const { return delta ? "a recurrence" : "a convolution"; }
 };
 
 /// The two kinds of file that hold a configuration.
@@ -78,6 +93,9 @@ class Model {
   virtual Tensor embedded(Context& ctx, const Step& step) const = 0;
   virtual Head head() const = 0;
   virtual BlockSpec block_spec(int64_t layer) const = 0;
+  /// What the layer's first sub-layer makes of what it reads, x [step.rows(), d_model], in families where that is more than
+  /// attention as BlockSpec describes it.
+  virtual Tensor first_sublayer(Context&, const Step&, int, const Tensor&) const { return {}; }
   /// Those of a layer whose MLP is a mixture of them.
   virtual std::span<const Expert> experts(int64_t) const { return {}; }
   /// That of a layer whose first sub-layer is one; else null.

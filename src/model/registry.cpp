@@ -18,6 +18,7 @@
   FAMILY(qwen2)                  \
   FAMILY(qwen3)                  \
   FAMILY(qwen3_moe)              \
+  FAMILY(qwen3_5_text)           \
   FAMILY(gpt_oss)                \
   FAMILY(olmo2)                  \
   FAMILY(olmo3)                  \

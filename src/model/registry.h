@@ -27,6 +27,7 @@ struct Family {
   std::unique_ptr<Model> (*make)(const ModelConfig&);
   std::vector<std::string_view> optional_prefixes = {};  // of tensor names, which files of the bare model lack
   std::vector<std::string_view> ignored_suffixes = {};   // of tensors that carry no weights (masks, cached frequencies)
+  std::vector<std::string_view> ignored_prefixes = {};   // of tensors of parts that are not read
   DropoutKeys dropout = {};
   Form::Norms norms = Form::Norms::pre;  // own: another place than pre or post (Gemma 2's norms on both sides)
   const char* norm_order_key = nullptr;  // the family's own key for the place of its norms; then Form does not apply to it

@@ -30,6 +30,13 @@ class Comparison {
     if (a.activation != b.activation)
       differs("the activation of experts" + in, activation_key(a.activation), activation_key(b.activation));
   }
+  void recurrence(const std::string& in, const DeltaSpec& a, const DeltaSpec& b) const {
+    number("the heads of the recurrence" + in, static_cast<double>(a.n_heads), static_cast<double>(b.n_heads));
+    number("its key heads" + in, static_cast<double>(a.n_key_heads), static_cast<double>(b.n_key_heads));
+    number("the width of its keys" + in, static_cast<double>(a.d_key), static_cast<double>(b.d_key));
+    number("the width of its values" + in, static_cast<double>(a.d_value), static_cast<double>(b.d_value));
+    number("the taps of its convolution" + in, static_cast<double>(a.taps), static_cast<double>(b.taps));
+  }
   void frequencies(const RopeSpec& a, const RopeSpec& b) const {
     for (const int64_t prompt : {int64_t{0}, std::numeric_limits<int64_t>::max()}) {  // of LongRoPE: short and long
       const std::vector<float> turns = rope_frequencies(a, prompt), says = rope_frequencies(b, prompt);
@@ -70,6 +77,8 @@ void check_same_model(const Model& stored, const Model& converted, const Convers
     if (x.activation != y.activation)
       same.differs("the activation" + in, activation_key(x.activation), activation_key(y.activation));
     same.experts(in, x.experts.value_or(ExpertSpec()), y.experts.value_or(ExpertSpec()));
+    same.number("whether there is a recurrence" + in, x.delta ? 1 : 0, y.delta ? 1 : 0);
+    if (x.delta) same.recurrence(in, *x.delta, *y.delta);
     if (!x.rope) continue;
     same.number("RoPE's factor of cosines and sines" + in, x.rope->attention_factor, y.rope->attention_factor);
     same.number("the turning components of a head" + in, static_cast<double>(x.rope->rotary_dim),

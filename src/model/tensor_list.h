@@ -15,6 +15,16 @@ struct Dim {
   int64_t size = 0;
 };
 
+/// Heads in GGUF's order: those that are first under their key head, then all that are second … A Hugging Face file has all of
+/// the first key head, then all of the second ….
+struct HeadTiles {
+  int64_t groups = 0, each = 0;  // key heads, and heads under each of them
+  int64_t size = 0;              // rows of one head (of a vector: numbers)
+  int64_t first = 0;             // rows before them, which stay
+  bool inputs = false;           // the columns of a matrix are in this order, not its rows
+  explicit operator bool() const { return groups > 1 && each > 1; }
+};
+
 /// How the files store a tensor, where that is not [out, in] on its own.
 struct StoredLayout {
   bool by_columns = false;         // the Hugging Face file stores [in, out]
@@ -28,6 +38,8 @@ struct StoredLayout {
   std::string_view gguf_odd = {};  // GGUF holds outputs 1, 3, 5, … apart, under this name; 0, 2, 4, … under the line's
   Dim taps = {};                   // size above 0: this vector is a convolution's kernel, row by row [channels, taps]; out.formula
                                    // names the channels. A Hugging Face file has it as Conv1d does: [channels, 1, taps]
+  HeadTiles tiles = {};
+  bool gguf_minus_exp = false;     // GGUF holds -exp of the values
   float gguf_offset = 0;           // what GGUF's values exceed those of the Hugging Face file by (Gemma's norms hold 1 + w)
 };
 

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "kernels/table.h"
 #include "model/gguf_keys.h"
-#include "model/pairs.h"
+#include "model/gguf_order.h"
 #include "ops/low_rank.h"
 
 namespace vitrine {
@@ -83,16 +83,20 @@ TensorPlan plan_of(const Source& source, const GgufEncoding& encoding) {
   return {t.name, encoding.type_of({t.name, t.shape, stored}), t.shape};
 }
 
-// Rows of a matrix as GGUF orders them.
+// A matrix as GGUF orders it.
 class Matrix {
  public:
   /// reorder: the model's values are those of a Hugging Face file.
   Matrix(const FileTensor& tensor, int64_t head_dim, bool reorder) : tensor_(tensor), width_(width_of(tensor.shape)) {
     const TensorLine& first = *tensor.parts.front();
-    if (reorder && first.layout.gguf_pairs) order_ = rows_of_pairs(first.out.size, head_dim);
     turns_ = tensor.turns;
     turn_ = tensor.turn;
+    if (!reorder) return;
+    order_ = gguf_rows(first, head_dim);
+    columns_ = gguf_columns(first);
   }
+  /// Whether its rows may be copied as they are stored.
+  bool keeps_rows() const { return columns_.empty(); }
 
   /// Rows [first, first + n) as f32, with what the adapter adds.
   void read(int64_t first, int64_t n, float* to) const {
@@ -106,6 +110,7 @@ class Matrix {
       }
       if (w.adapter != nullptr)
         for (int64_t i = 0; i < many; ++i) add_merged(*w.adapter, place(in_part + i), to + i * width_);
+      for (int64_t i = 0; i < many && !columns_.empty(); ++i) order_columns(to + i * width_);
       to += many * width_;
     });
   }
@@ -128,6 +133,10 @@ class Matrix {
       if (begin < end) f(*part->weight, begin - at, end - begin);
     }
   }
+  void order_columns(float* row) const {
+    const std::vector<float> stored(row, row + width_);
+    for (size_t i = 0; i < columns_.size(); ++i) row[i] = stored[static_cast<size_t>(columns_[i])];
+  }
   int64_t place(int64_t row) const { return order_.empty() ? row * turns_ + turn_ : order_[static_cast<size_t>(row)]; }
 
   // Of a matrix that lies [in, out]: a strip of its columns, turned.
@@ -143,6 +152,7 @@ class Matrix {
   const FileTensor& tensor_;
   int64_t width_;
   std::vector<int64_t> order_;    // row of GGUF: row that it is in the model
+  std::vector<int64_t> columns_;  // the same of columns
   int64_t turns_ = 1, turn_ = 0;  // every so manieth row of the model, beginning with this one
 };
 
@@ -186,11 +196,10 @@ class Output {
     for (const TensorLine* part : tensor.parts) {
       const Vector& v = *part->vector;
       const bool reorder = reorders();
-      const std::vector<int64_t> order =
-          reorder && part->layout.gguf_pairs ? rows_of_pairs(v.size, opened_.model->shape().head_dim) : std::vector<int64_t>();
+      const std::vector<int64_t> order = reorder ? gguf_rows(*part, opened_.model->shape().head_dim) : std::vector<int64_t>();
       for (int64_t i = tensor.turn; i < v.size; i += tensor.turns) {
-        values.push_back(v.at<float>(order.empty() ? i : order[static_cast<size_t>(i)]) +
-                         (reorder ? part->layout.gguf_offset : 0));
+        const auto value = v.at<float>(order.empty() ? i : order[static_cast<size_t>(i)]);
+        values.push_back(!reorder ? value : part->layout.gguf_minus_exp ? -std::exp(value) : value + part->layout.gguf_offset);
         if (!std::isfinite(values.back()))
           refuse_number(plan_.tensors[index], static_cast<int64_t>(values.size()) - 1, values.back());
       }
@@ -206,7 +215,7 @@ class Output {
     const int64_t rows = rows_of(tensor.shape), width = width_of(tensor.shape);
     const int64_t chunk_rows = std::clamp<int64_t>(kChunk / width, 1, rows);
     const int64_t piece_rows = std::max<int64_t>(1, kPiece / width / chunk_rows) * chunk_rows;
-    const bool copies = stored_type(tensor) == plan.dtype;
+    const bool copies = stored_type(tensor) == plan.dtype && matrix.keeps_rows();
     const size_t row = row_bytes(plan.dtype, static_cast<size_t>(width));
     for (int64_t first = 0; first < rows; first += piece_rows) {
       const int64_t n = std::min(piece_rows, rows - first);

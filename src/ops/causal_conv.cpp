@@ -52,36 +52,56 @@ void by_strips(int64_t channels, F&& f) {
 template <class T>
 class Inputs {
  public:
-  Inputs(const Tensor& x, const StepSequence& sequence, int layer) : x_(x), s_(sequence), layer_(layer) {}
+  /// carried: of how many positions the cache's state holds the inputs, from the number state_at on; state_at < 0: it has rows.
+  Inputs(const Tensor& x, const StepSequence& sequence, int layer, int64_t carried, int64_t state_at)
+      : x_(x), s_(sequence), layer_(layer), carried_(carried), state_at_(state_at) {}
   /// At `position` of the sequence; null before its first.
   const T* at(int64_t position) const {
     if (position >= s_.position) return x_.row<T>(s_.first_row + position - s_.position);
     if constexpr (std::is_same_v<T, float>)
-      if (position >= 0 && s_.cache != nullptr) return s_.cache->row(layer_, position);
+      if (position >= 0 && s_.cache != nullptr)
+        return state_at_ < 0 ? s_.cache->row(layer_, position)
+                             : s_.cache->state(layer_) + state_at_ + (position - s_.position + carried_) * x_.row_size();
     return nullptr;
   }
   /// Writes this step's to the cache.
   void keep() const {
-    if constexpr (std::is_same_v<T, float>)
-      for (int64_t i = 0; s_.cache != nullptr && i < s_.rows; ++i) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (s_.cache == nullptr) return;
+      if (state_at_ >= 0) return carry();
+      for (int64_t i = 0; i < s_.rows; ++i) {
         const float* row = x_.row<float>(s_.first_row + i);
         std::copy(row, row + x_.row_size(), s_.cache->row(layer_, s_.position + i));
       }
+    }
   }
 
  private:
+  // The inputs of the last positions, zeros before the first one.
+  void carry() const {
+    float* to = s_.cache->next_state(layer_) + state_at_;
+    for (int64_t i = 0; i < carried_; ++i, to += x_.row_size()) {
+      if (const T* from = at(s_.position + s_.rows - carried_ + i))
+        std::copy(from, from + x_.row_size(), to);
+      else
+        std::fill(to, to + x_.row_size(), 0.0f);
+    }
+  }
+
   const Tensor& x_;
   const StepSequence& s_;
   int layer_;
+  int64_t carried_, state_at_;
 };
 
 template <class T>
-void convolve(Context& ctx, const Tensor& x, const Vector& w, const Vector& bias, const Step& step, int layer, const Tensor& y) {
+void convolve(Context& ctx, const Tensor& x, const Vector& w, const Vector& bias, const Step& step, int layer, int64_t state_at,
+              const Tensor& y) {
   const auto scratch = ctx.frame();
   const int64_t channels = x.row_size(), taps = w.size / channels;
   const T *kernel = by_taps<T>(ctx, w, channels), *start = values_of<T>(ctx, bias);
   for (const StepSequence& s : step.sequences()) {
-    const Inputs<T> inputs(x, s, layer);
+    const Inputs<T> inputs(x, s, layer, taps - 1, state_at);
     parallel_for(ctx, s.rows, channels * taps, [&](int64_t first_row, int64_t rows) {
       for (int64_t r = first_row; r < first_row + rows; ++r)
         by_strips(channels, [&](int64_t c, int64_t n) {
@@ -194,11 +214,11 @@ void check(const Tensor& x, const Vector& w, const Vector& bias, const Step& ste
 }  // namespace
 
 Tensor causal_conv(Context& ctx, std::string_view name, const Tensor& x, const Vector& w, const Vector& bias, const Step& step,
-                   int layer, Activation f) {
+                   int layer, Activation f, int64_t state_at) {
   check(x, w, bias, step, ctx);
   const auto scope = ctx.scope(name);
   const Tensor y = ctx.empty(x.shape());
-  visit_scalar(x, [&](auto zero) { convolve<decltype(zero)>(ctx, x, w, bias, step, layer, y); });
+  visit_scalar(x, [&](auto zero) { convolve<decltype(zero)>(ctx, x, w, bias, step, layer, state_at, y); });
   if (Tape* tape = ctx.tape()) record(*tape, x, w, bias, step, y);
   return f == Activation::none ? y : activation(ctx, ctx.hook("hook_pre", y), f);
 }

@@ -30,8 +30,12 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& g, c
 
 struct Inputs {
   Tensor q, k, v, g, beta;
+  bool tiled;
   int64_t heads() const { return v.dim(1); }
   int64_t per_key() const { return v.dim(1) / q.dim(1); }
+  int64_t key_head(int64_t head) const { return tiled ? head % q.dim(1) : head / per_key(); }
+  // The i-th head that reads this key head.
+  int64_t head(int64_t key_head, int64_t i) const { return tiled ? i * q.dim(1) + key_head : key_head * per_key() + i; }
   size_t d_key() const { return static_cast<size_t>(q.dim(2)); }
   size_t d_value() const { return static_cast<size_t>(v.dim(2)); }
   size_t state() const { return d_key() * d_value(); }
@@ -88,7 +92,7 @@ void scale_into(const T* x, T factor, size_t n, T* y) {
 // One head of the inputs.
 template <class T>
 struct HeadRows {
-  HeadRows(const Inputs& in, int64_t head) : in_(in), head_(head), key_head_(head / in.per_key()) {}
+  HeadRows(const Inputs& in, int64_t head) : in_(in), head_(head), key_head_(in.key_head(head)) {}
   const T* q(int64_t row) const { return in_.q.row<T>(row) + key_head_ * in_.q.dim(2); }
   const T* k(int64_t row) const { return in_.k.row<T>(row) + key_head_ * in_.q.dim(2); }
   const T* v(int64_t row) const { return in_.v.row<T>(row) + head_ * in_.v.dim(2); }
@@ -195,7 +199,7 @@ class HeadBackward {
         dz_(dz),
         rows_(node.in, head),
         head_(head),
-        key_head_(head / node.in.per_key()),
+        key_head_(node.in.key_head(head)),
         size_(in_.state()),
         d_key_(in_.d_key()),
         d_value_(in_.d_value()) {
@@ -277,7 +281,8 @@ void run_backward(Context& ctx, const Node& node, const Tensor& dz, const Gradie
   // A task has all heads of a key head, whose gradients they add to one after the other.
   const auto run = [&](int64_t task, int thread) {
     const auto s = static_cast<size_t>(task / key_heads);
-    for (int64_t head = task % key_heads * per_key; head < (task % key_heads + 1) * per_key; ++head) {
+    for (int64_t i = 0; i < per_key; ++i) {
+      const int64_t head = node.in.head(task % key_heads, i);
       HeadBackward<T> backward(node, gradients, dz, head, work + static_cast<size_t>(thread) * per_thread);
       backward.run(sequences[s], static_cast<const T*>(node.kept) + static_cast<size_t>(kept_before[s] * heads + head) * size,
                    static_cast<size_t>(heads) * size);
@@ -388,10 +393,10 @@ void take_columns_backward(Context& ctx, Tape& tape, const ColumnsNode& node) {
 }  // namespace
 
 Tensor gated_delta(Context& ctx, std::string_view name, const Tensor& q, const Tensor& k, const Tensor& v,
-                   const Tensor& log_decay, const Tensor& beta, const Step& step, int layer) {
+                   const Tensor& log_decay, const Tensor& beta, const Step& step, int layer, bool tiled) {
   check(q, k, v, log_decay, beta, step, ctx);
   const auto scope = ctx.scope(name);
-  const Inputs in{q, k, v, log_decay, beta};
+  const Inputs in{q, k, v, log_decay, beta, tiled};
   const Tensor z = ctx.empty(v.shape());
   visit_scalar(z, [&](auto zero) {
     using T = decltype(zero);

@@ -12,9 +12,11 @@ namespace vitrine {
 ///
 /// q, k       [rows, n_key_heads, d_key]     of length 1 (l2_norm), q with the scale in it
 /// v          [rows, n_heads, d_value]       each key head serves n_heads / n_key_heads neighbouring heads
+///                                           (tiled: head h reads key head h % n_key_heads)
 /// log_decay  [rows, n_heads]                g, at most 0
 /// beta       [rows, n_heads]                how much of the correction is made
-/// step       where each sequence's rows begin, and the state of `layer` in its cache, which begins at zero; the state behind the
+/// step       where each sequence's rows begin, and the state of `layer` in its cache, whose first numbers it is; the state
+/// behind the
 ///            last row counts once step.commit is called
 /// returns    z [rows, n_heads, d_value]
 ///
@@ -24,9 +26,7 @@ namespace vitrine {
 /// Errors: ShapeError naming the sizes that disagree; UsageError for a tape or f64 together with a cache.
 /// Source: arXiv:2412.06464 equation 10.
 Tensor gated_delta(Context& ctx, std::string_view name, const Tensor& q, const Tensor& k, const Tensor& v,
-                   const Tensor& log_decay, const Tensor& beta, const Step& step, int layer);
-/// Floats of one sequence's state.
-inline int64_t gated_delta_state(int64_t n_heads, int64_t d_key, int64_t d_value) { return n_heads * d_key * d_value; }
+                   const Tensor& log_decay, const Tensor& beta, const Step& step, int layer, bool tiled = false);
 
 /// x · factor / sqrt(Σ x² + eps), each vector of the last axis by itself. Backward: x.
 Tensor l2_norm(Context& ctx, const Tensor& x, double eps, double factor = 1);

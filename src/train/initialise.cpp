@@ -26,6 +26,12 @@ void draw(float* w, size_t n, double centre, double std, uint64_t seed, uint64_t
   }
 }
 
+// log of n values even in [0.01, 16]: the recurrence's decays, from long memories to short ones.
+void draw_decays(float* w, size_t n, uint64_t seed, uint64_t stream) {
+  for (size_t i = 0; i < n; ++i)
+    w[i] = static_cast<float>(std::log(0.01 + 15.99 * static_cast<double>(philox(seed, i, stream)[0]) * 0x1p-32));
+}
+
 }  // namespace
 
 void initialise(const Parameters& parameters, const Model& model, const InitRule& rule, uint64_t seed) {
@@ -38,6 +44,14 @@ void initialise(const Parameters& parameters, const Model& model, const InitRule
     if (ours.ends_with("conv.kernel")) {
       const double of_taps = 1 / std::sqrt(static_cast<double>(p.shape.back()));
       draw(w, p.count, 0, rule.kind == InitRule::Kind::scale_preserving ? of_taps : rule.std, seed, stream);
+      continue;
+    }
+    if (ours.ends_with(".delta.A")) {
+      draw_decays(w, p.count, seed, stream);
+      continue;
+    }
+    if (ours.ends_with(".delta.dt_bias") || ours.ends_with(".delta.norm.w")) {  // 1 whatever the other norms' weights mean
+      draw(w, p.count, 1, ours.ends_with(".w") && rule.random_norms ? rule.std : 0.0, seed, stream);
       continue;
     }
     if (!p.matrix) {

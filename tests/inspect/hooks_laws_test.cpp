@@ -147,7 +147,6 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
       {{"attn.hook_k"}, "attn.hook_rot_k"},
       {{"attn.hook_attn_scores"}, "attn.hook_pattern"},
       {{"attn.hook_pattern", "attn.hook_v"}, "attn.hook_z"},
-      {{"attn.hook_z"}, "attn.hook_result"},
       {{"attn.hook_result"}, "attn.hook_out"},
       {{"conv.hook_B", "conv.hook_x"}, "conv.hook_in"},
       {{"conv.hook_in"}, "conv.hook_conv"},
@@ -159,6 +158,16 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
       {{"hook_resid_pre", "hook_attn_out"}, after ? "ln1.hook_normalized" : "hook_resid_mid"}};
   links.push_back({{"attn.hook_rot_q", "attn.hook_rot_k"}, "attn.hook_attn_scores"});  // in layers that turn them
   links.push_back({{"attn.hook_q", "attn.hook_k"}, "attn.hook_attn_scores"});
+  const bool gated = std::any_of(donor.begin(), donor.end(), [](const auto& value) { return value.first.ends_with("gated_z"); });
+  links.push_back({{gated ? "attn.hook_gated_z" : "attn.hook_z"}, "attn.hook_result"});
+  links.push_back({{"attn.hook_z", "attn.hook_gate"}, "attn.hook_gated_z"});
+  for (const char* read : {"delta.hook_q", "delta.hook_k", "delta.hook_v"}) links.push_back({{"delta.hook_pre"}, read});
+  links.push_back({{"delta.hook_q", "delta.hook_k", "delta.hook_v", "delta.hook_beta", "delta.hook_log_decay"}, "delta.hook_z"});
+  links.push_back({{"delta.hook_z"}, "delta.norm.hook_normalized"});
+  links.push_back({{"delta.norm.hook_normalized", "delta.hook_gate"}, "delta.hook_gated_z"});
+  links.push_back({{"delta.hook_gated_z"}, "delta.hook_result"});
+  links.push_back({{"delta.hook_result"}, "delta.hook_out"});
+  links.push_back({{"delta.hook_out"}, "hook_attn_out"});
   for (const std::string norm : {"ln1", "ln2", "ln1_post", "ln2_post"})
     links.push_back({{norm + ".hook_normalized_pre"}, norm + ".hook_normalized"});
   if (after) {
@@ -166,6 +175,8 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
     links.push_back({{"ln2.hook_normalized"}, "hook_resid_post"});
   } else {
     for (const char* read : {"attn.hook_q", "attn.hook_k", "attn.hook_v", "conv.hook_B", "conv.hook_C", "conv.hook_x"})
+      links.push_back({{"ln1.hook_normalized"}, read});
+    for (const char* read : {"attn.hook_gate", "delta.hook_pre", "delta.hook_beta", "delta.hook_log_decay", "delta.hook_gate"})
       links.push_back({{"ln1.hook_normalized"}, read});
     links.push_back({{"ln2.hook_normalized"}, "mlp.hook_pre"});
     links.push_back({{"ln2.hook_normalized"}, "mlp.hook_pre_linear"});
@@ -193,7 +204,7 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
       Transplant transplant(donor, put);
       run(engine, Step::of(ids), &transplant);
       const FloatVector &made = transplant.seen.at(block + to).values, &expected = donor.at(block + to).values;
-      if (to == "attn.hook_out") {  // replaced results are summed head by head, W_O's product is not
+      if (to == "attn.hook_out" || to == "delta.hook_out") {  // replaced results are summed head by head, W_O's product is not
         EXPECT_CLOSE(made, expected, (Tolerance{.abs = 1e-5, .rel = 1e-5})) << block << to;
       } else {
         EXPECT_EQ(made, expected) << block << to;
@@ -245,7 +256,7 @@ class Order final : public Listener {
 
 TEST_P(EveryHook, WithoutMaskAndPositionsAPermutedPromptGivesPermutedLogits) {
   for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer)
-    if (!engine.model().block_spec(layer).has_attention()) GTEST_SKIP() << "a convolution knows the order of its inputs";
+    if (!engine.model().block_spec(layer).has_attention()) GTEST_SKIP() << "what is no attention knows the order of its inputs";
   const std::vector<size_t> order = {3, 9, 0, 6, 1, 5, 8, 2, 4, 7};
   std::vector<int32_t> shuffled;
   for (const size_t i : order) shuffled.push_back(ids[i]);

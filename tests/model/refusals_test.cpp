@@ -275,6 +275,21 @@ TEST(Refusals, SettingsOfLfm2) {
   Changed("lfm2").set("layer_types", nullptr).set("full_attn_idxs", {1, 99}).loads();
 }
 
+TEST(Refusals, SettingsOfQwen35) {
+  EXPECT_CONTAINS(Changed("qwen3_5").set("layer_types", {"linear_attention"}).message(),
+                  "has 1 entries; expected one for each of 4 layers");
+  EXPECT_CONTAINS(Changed("qwen3_5").config([](Json& c) { c["layer_types"][0] = "conv"; }).message(),
+                  "holds \"conv\"; expected linear_attention or full_attention");
+  EXPECT_CONTAINS(Changed("qwen3_5").set("linear_num_value_heads", 3).message(),
+                  "expected a multiple of linear_num_key_heads (2)");
+  EXPECT_CONTAINS(Changed("qwen3_5").set("linear_key_head_dim", 1 << 20).message(), "is more than a recurrence here may have");
+  EXPECT_CONTAINS(Changed("qwen3_5").config([](Json& c) { c["rope_parameters"]["rope_type"] = "yarn"; }).message(),
+                  "is not supported by this family; expected default");
+  EXPECT_CONTAINS(Changed("qwen3_5").config([](Json& c) { c["rope_parameters"]["partial_rotary_factor"] = 2.0; }).message(),
+                  "is no share; expected a number above 0 and up to 1");
+  Changed("qwen3_5").config([](Json& c) { c["rope_parameters"].erase("mrope_section"); }).loads();
+}
+
 TEST(Refusals, WhatGranite4HasBeyondGranite3) {
   EXPECT_CONTAINS(Changed("granite4").set("num_local_experts", 8).message(),
                   "\"num_local_experts\" is 8; is not supported; expected 0");

@@ -117,7 +117,8 @@ TEST_P(ToGguf, RunsWithTheBitsOfTheDirectory) {
     const auto& lines = opened.model->tensors();
     return std::any_of(lines.begin(), lines.end(), [&](const TensorLine& line) { return line.layout.*is; });
   };
-  if (any(&StoredLayout::by_columns)) return;  // GPT-2: other kernels multiply by matrices that lie the other way round
+  if (any(&StoredLayout::gguf_minus_exp)) return;  // decays are rounded twice
+  if (any(&StoredLayout::by_columns)) return;      // GPT-2: other kernels multiply by matrices that lie the other way round
   // Llama: sums of pairs have another order in the form of GGUF.
   EXPECT_EQ(any(&StoredLayout::gguf_pairs) ? run_forward(*as_huggingface(open_model(file)).model, ids, {.f32 = true}, pool).logits
                                            : own.logits,
@@ -146,6 +147,8 @@ TEST_P(ToGguf, ComesBackAsTheDirectory) {
     std::vector<float> values = as_floats(*a).values;
     if (line.layout.gguf_offset != 0)
       for (float& w : values) w = (w + 1) - 1;  // the file holds 1 + w, which is rounded
+    if (line.layout.gguf_minus_exp)
+      for (float& w : values) w = std::log(std::exp(w));
     EXPECT_EQ(std::memcmp(values.data(), b->data, b->bytes), 0) << line.huggingface;
   }
 }

@@ -133,12 +133,13 @@ class Wide {
  public:
   static constexpr int64_t kChannels = 700, kTaps = 4;
 
-  std::vector<float> run(const Step& step, std::span<const float> x, int threads = 2) const {
+  /// state_at: of inputs that the cache's state holds; -1: it has rows.
+  std::vector<float> run(const Step& step, std::span<const float> x, int threads = 2, int64_t state_at = -1) const {
     ThreadPool pool(threads);
     Context ctx(pool);
     const Tensor in = ctx.empty({step.rows(), kChannels});
     std::copy(x.begin(), x.end(), in.data<float>());
-    const Tensor y = causal_conv(ctx, "conv", in, vector_of(w_), vector_of(b_), step, 0, Activation::silu);
+    const Tensor y = causal_conv(ctx, "conv", in, vector_of(w_), vector_of(b_), step, 0, Activation::silu, state_at);
     return {y.data<float>(), y.data<float>() + y.count()};
   }
   /// The next `rows` of x through the sequence's cache; not committed.
@@ -186,6 +187,25 @@ TEST(CausalConvBits, ChunksThroughACacheChangeNone) {
       step.commit();
     }
     EXPECT_EQ(cache.bytes_for(kRows), 3 * 256 * Wide::kChannels * sizeof(float));
+  }
+}
+
+// Behind other numbers of the state, which stay for their op to write.
+TEST(CausalConvBits, ChunksThroughAStateChangeNone) {
+  const Wide wide;
+  constexpr int64_t kRows = 200, kBefore = 7;
+  const std::vector<float> x = Wide::inputs(kRows, 4), expected = wide.run(step_of({kRows}), x);
+  for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{1}, {2, 1, 5, 17}, {64}, {kRows}}) {
+    SCOPED_TRACE(sizes[0]);
+    KvCache cache({{.state = kBefore + (Wide::kTaps - 1) * Wide::kChannels}}, kRows, kRows);
+    CacheSequence sequence = cache.sequence();
+    for (size_t i = 0; sequence.length() < kRows; ++i) {
+      const int64_t first = sequence.length(), n = std::min(sizes[std::min(i, sizes.size() - 1)], kRows - first);
+      Step step;
+      step.add(std::vector<int32_t>(static_cast<size_t>(n), 0), &sequence);
+      ASSERT_EQ(wide.run(step, Wide::rows_of(x, first, n), 2, kBefore), copy_of(Wide::rows_of(expected, first, n))) << first;
+      step.commit();
+    }
   }
 }
 

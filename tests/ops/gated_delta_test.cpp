@@ -74,7 +74,7 @@ class GatedDelta : public testing::Test {
     });
     return numbers;
   }
-  static KvCache cache(int64_t positions) { return {{{.state = gated_delta_state(kHeads, kKey, kValue)}}, positions, positions}; }
+  static KvCache cache(int64_t positions) { return {{{.state = kHeads * kKey * kValue}}, positions, positions}; }
 
   Checkpoint file_;
   ThreadPool pool_{2};
@@ -190,7 +190,7 @@ TEST_F(GatedDelta, RefusesShapesThatDisagree) {
 }
 
 TEST(GatedDeltaGradient, MatchesDifferences) {
-  for (const bool is_log : {true, false}) {
+  for (const bool is_log : {true, false}) {  // and heads in one order and the other
     const Step step = ragged({1, 68, 3});
     GradientCheck check;
     check.input({72, 2, 3});
@@ -204,7 +204,7 @@ TEST(GatedDeltaGradient, MatchesDifferences) {
           const Tensor q = l2_norm(ctx, x[0], 1e-6, 0.6), k = l2_norm(ctx, x[1], 1e-6), v = take_columns(ctx, x[2], 1, 2);
           Tensor g = decay_log(ctx, x[3], A, dt_bias, is_log);
           if (!is_log) g = scale(ctx, g, 0.05);  // A of either sign: states that grow, but not far
-          return gated_delta(ctx, "attn", q, k, v, g, activation(ctx, x[4], Activation::sigmoid), step, 0);
+          return gated_delta(ctx, "attn", q, k, v, g, activation(ctx, x[4], Activation::sigmoid), step, 0, is_log);
         },
         nullptr, 40);
   }

@@ -69,6 +69,15 @@ def lfm2(width, heads, mlp):
                 block_mlp_init_scale=1.0, block_out_init_scale=1.0, block_norm_eps=1e-5, block_use_swiglu=True, block_use_xavier_init=True)
 
 
+def qwen3_5(width, layers, heads, mlp, value_heads):
+    return dict(model_type="qwen3_5_text", architectures=["Qwen3_5ForCausalLM"], hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=4,
+                head_dim=256, intermediate_size=mlp, vocab_size=248320, max_position_embeddings=262144, rms_norm_eps=1e-6, hidden_act="silu", attention_bias=False,
+                attention_dropout=0.0, attn_output_gate=True, full_attention_interval=4, layer_types=(["linear_attention"] * 3 + ["full_attention"]) * (layers // 4),
+                linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_value_head_dim=128, linear_num_key_heads=16, linear_num_value_heads=value_heads,
+                mamba_ssm_dtype="float32", mlp_only_layers=[], mtp_num_hidden_layers=1, mtp_use_dedicated_embeddings=False, tie_word_embeddings=False,
+                rope_parameters=dict(rope_type="default", rope_theta=10000000, partial_rotary_factor=0.25, mrope_section=[11, 11, 10], mrope_interleaved=True))
+
+
 CONFIGS = {
     # Radford et al. 2019, table 2; Brown et al. 2020 (arXiv:2005.14165), table 2.1.
     "gpt2": gpt2(768, 12, 12), "gpt2-medium": gpt2(1024, 24, 16), "gpt2-large": gpt2(1280, 36, 20),
@@ -122,6 +131,8 @@ CONFIGS = {
     # OpenAI 2025, arXiv:2508.10925, table 1; Liquid AI 2025, arXiv:2511.23404.
     "gpt-oss-20b": gpt_oss(24, 32), "gpt-oss-120b": gpt_oss(36, 128),
     "lfm2-350m": lfm2(1024, 16, 6656), "lfm2-1.2b": lfm2(2048, 32, 12288),
+    # Qwen Team 2026, the configurations beside the weights (of the text alone).
+    "qwen3.5-9b": qwen3_5(4096, 32, 16, 12288, 32), "qwen3.5-27b": qwen3_5(5120, 64, 24, 17408, 48),
 }
 if sys.argv[1:]:
     CONFIGS = {name: CONFIGS[name] for name in sys.argv[1:]}

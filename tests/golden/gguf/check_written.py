@@ -24,7 +24,7 @@ torch.set_num_threads(1)
 VITRINE = pathlib.Path(sys.argv[1]).resolve()
 HERE = pathlib.Path(__file__).resolve().parent
 IDS = [5, 9, 17, 33, 8, 21, 40, 11, 60, 34, 7, 19]
-PRE = ["gpt-2", "llama-bpe", "dbrx", "qwen2", "gpt-4o", "tekken", "falcon", "starcoder", "deepseek-coder", "deepseek-v3", "default"]
+PRE = ["gpt-2", "llama-bpe", "dbrx", "qwen2", "qwen35", "gpt-4o", "tekken", "falcon", "starcoder", "deepseek-coder", "deepseek-v3", "default"]
 TEXTS = ["", " ", "a", " a", "a ", "  two  spaces   here", "\n", "\n\n x\t\ty \r\n", "I'll say it's 1234567 o'clock, isn't IT?", "naïve café \u00e9 e\u0301",
          "東京タワーとカタカナ 北京 서울", "Привет, мир! Ёлка", "😀👩‍👩‍👧‍👦 🇺🇳", "x" * 70, "=== !!! ``` $$$ <=> a+b^c~d|e", "\u00a0no-break\u2003wide", "\u0000\u0001\u007f", "don't you'RE WE'VE",
          "/path/to_file.txt?a=b&c=%20", "CamelCaseAndHTML5tags", "١٢٣ ⅷ ½ ²", "ﬁ ﬂ \ufeff", "\u200b\u200d", "▁under ▁▁ score", "<s> </s> [PAD] <0x0A>", "once upon a time there was a cat"]

@@ -4,6 +4,7 @@ usage: make.py [MODEL ...]
 needs: gguf, torch, transformers, safetensors, numpy, sentencepiece (made with gguf 0.19.0, torch 2.15.0, transformers 5.23.0;
 olmo2, olmo3, smollm3, granite, phi3 and lfm2 with transformers 5.24.0)
 
+qwen3_5.gguf              F32, written by llama.cpp's converter itself (make_converted.convert, whose sources it needs)
 <model>.gguf              F32, with the tokenizer where the model has one: its numbers are those of ../models/<model>/golden
 llama_<T>.gguf            the llama model as f16, q8_0, q4_0 (rows of 64 and 96; norms stay f32)
 rope_llama3.gguf, rope_linear.gguf   of ../variants/llama_rope_llama3 and llama_rope_linear: their numbers are theirs

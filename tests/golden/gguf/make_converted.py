@@ -33,6 +33,7 @@ def convert(folder, out, kind):
     if hparams["model_type"] == "granitemoehybrid":  # as in published configurations: other names than transformers 5 writes, one size
         hparams["layer_types"] = [kind_of_layer.replace("full_", "") for kind_of_layer in hparams["layer_types"]]
         hparams["intermediate_size"] = hparams["shared_intermediate_size"]
+    ModelBase.no_mtp = True  # golden models have no layers that predict further tokens
     with torch.inference_mode():
         model = model_class(folder, gguf.LlamaFileType[TYPES[kind]], out, eager=False, hparams=hparams)
         if "n_positions" in hparams:  # as configurations of GPT-2 had it when the converter was written

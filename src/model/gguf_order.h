@@ -1,0 +1,31 @@
+#pragma once
+// The orders of rows and columns in which a GGUF file differs from a Hugging Face one.
+#include "model/pairs.h"
+#include "model/tensor_list.h"
+
+namespace vitrine {
+
+/// For each of `n` rows in GGUF's order: the one it is in the Hugging Face file.
+inline std::vector<int64_t> rows_of_tiles(const HeadTiles& tiles, int64_t n) {
+  std::vector<int64_t> file_row(static_cast<size_t>(n));
+  for (int64_t row = 0; row < n; ++row) {
+    const int64_t behind = row - tiles.first, head = behind / tiles.size;
+    const int64_t stored = head % tiles.groups * tiles.each + head / tiles.groups;
+    file_row[static_cast<size_t>(row)] = behind < 0 ? row : tiles.first + stored * tiles.size + behind % tiles.size;
+  }
+  return file_row;
+}
+
+/// The same of this tensor's rows (of a vector: numbers); empty: the order is the same. head_dim: the model's.
+inline std::vector<int64_t> gguf_rows(const TensorLine& line, int64_t head_dim) {
+  if (line.layout.gguf_pairs) return rows_of_pairs(line.out.size, head_dim);
+  if (line.layout.tiles && !line.layout.tiles.inputs) return rows_of_tiles(line.layout.tiles, line.out.size);
+  return {};
+}
+/// The same of its columns.
+inline std::vector<int64_t> gguf_columns(const TensorLine& line) {
+  if (line.layout.tiles && line.layout.tiles.inputs) return rows_of_tiles(line.layout.tiles, line.in.size);
+  return {};
+}
+
+}  // namespace vitrine

@@ -1,0 +1,384 @@
+// Qwen 3.5 (text). Three layers with the gated delta rule, a recurrence, to each layer with attention; RMSNorm before each
+// sub-layer, SwiGLU. Attention has grouped queries, an RMSNorm on each head's query and key, RoPE on a part of each head, and a
+// gate on what its heads read. Yang et al., arXiv:2412.06464, section 3.3 (the recurrence's block); Qiu et al., 2505.06708 (the
+// gate). T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V
+// vocab_size; M heads of the recurrence, J key heads, each of which M / J heads share, A d_key, B d_value, K taps of the
+// convolution.
+#include <algorithm>
+#include <cmath>
+
+#include "model/registry.h"
+#include "ops/attention.h"
+#include "ops/causal_conv.h"
+#include "ops/elementwise.h"
+#include "ops/embed.h"
+#include "ops/gated_delta.h"
+#include "ops/linear.h"
+#include "ops/mlp.h"
+#include "ops/norm.h"
+#include "ops/rope.h"
+#include "ops/tape.h"
+
+namespace vitrine {
+namespace {
+
+constexpr double kLengthEps = 1e-6;  // under the root of a query's and key's length
+
+struct Qwen35Config : DecoderConfig {
+  bool attention_bias = false;
+  std::vector<bool> attends = {};  // of each layer; the others have the recurrence
+  DeltaSpec delta = {};
+  // What files say and text does not need: the period of layers, and the pairs that turn with time, height and width.
+  int64_t interval = 4;
+  std::vector<int64_t> sections = {11, 11, 10};
+};
+
+struct Qwen35Block {
+  Vector ln1, ln2;  // [D]
+  // Of a layer with attention.
+  Weight W_QG;            // [N·2H, D] each head's query, then its gate
+  Weight W_K, W_V;        // [G·H, D]
+  Vector q_norm, k_norm;  // [H]
+  // Of one with the recurrence.
+  Weight W_QKV;         // [2J·A + M·B, D]
+  Weight W_Z;           // [M·B, D] gates
+  Weight W_beta, W_A;   // [M, D]
+  Vector kernel;        // [2J·A + M·B, K]
+  Vector no_bias;       // the convolution's
+  Vector A, dt_bias;    // [M]
+  Vector norm;          // [B]
+  Weight W_O;           // [D, N·H] or [D, M·B]
+  Weight W_gate, W_in;  // [F, D]
+  Weight W_out;         // [D, F]
+};
+
+class Qwen35 final : public Model {
+ public:
+  explicit Qwen35(const Qwen35Config& c);
+  Tensor residual(Context& ctx, const Step& step) const override;
+  Tensor embedded(Context& ctx, const Step& step) const override;
+  Head head() const override;
+  BlockSpec block_spec(int64_t layer) const override;
+  Tensor first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const override;
+  Json config(ConfigFormat format) const override;
+
+ private:
+  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
+  Tensor attend(Context& ctx, const Step& step, int layer, const Tensor& x) const;
+  Tensor recur(Context& ctx, const Step& step, int layer, const Tensor& x) const;
+  AttentionSpec attention_spec(int64_t layer) const;
+
+  const Qwen35Config c;
+  Weight W_E;  // [V, D]
+  Weight W_U;  // [V, D], if it is not the embedding
+  std::vector<Qwen35Block> blocks;
+  Vector ln_final;  // [D]
+};
+
+Tensor Qwen35::attend(Context& ctx, const Step& step, int layer, const Tensor& x) const {
+  const Qwen35Block& w = blocks[static_cast<size_t>(layer)];
+  auto [qg, k, v] = linear(ctx, x, {w.W_QG, w.W_K, w.W_V});                                        // one pass over x #attention
+  qg = split_heads(ctx, qg, 2 * c.head_dim);                                                       // [T, N, 2H]
+  Tensor q = ctx.hook("attn.hook_q", take_columns(ctx, qg, 0, c.head_dim));                        // [T, N, H] #attention
+  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));                                    // [T, G, H] #attention
+  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));                                    // [T, G, H] #attention
+  q = rms_norm(ctx, "attn.q_norm", q, w.q_norm, c.norm);                                           // [T, N, H] #attention
+  k = rms_norm(ctx, "attn.k_norm", k, w.k_norm, c.norm);                                           // [T, G, H] #attention
+  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));                                     // #rope
+  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));                                     // #rope
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));            // [T, N, H] #attention
+  const Tensor gate = ctx.hook("attn.hook_gate", take_columns(ctx, qg, c.head_dim, c.head_dim));   // [T, N, H] #attention
+  const Tensor gated_z = ctx.hook("attn.hook_gated_z", gated(ctx, gate, z, Activation::sigmoid));  // [T, N, H] #attention
+  return attention_output(ctx, "attn", gated_z, w.W_O);                                            // [T, D] #attention
+}
+
+// A state for each head instead of keys and values for each position: it forgets, and learns what v is under k. #delta
+Tensor Qwen35::recur(Context& ctx, const Step& step, int layer, const Tensor& x) const {
+  const Qwen35Block& w = blocks[static_cast<size_t>(layer)];
+  const DeltaSpec& d = c.delta;
+  const int64_t keys = d.n_key_heads * d.d_key, values = d.n_heads * d.d_value;
+  const auto inputs = linear(ctx, x, {w.W_QKV, w.W_Z});  // one pass over x #delta
+  const auto rates = linear(ctx, x, {w.W_beta, w.W_A});  // [T, M] each #delta
+  const Tensor qkv =
+      causal_conv(ctx, "delta", inputs[0], w.kernel, w.no_bias, step, layer, c.activation, d.states());  // [T, 2J·A + M·B] #delta
+  const Tensor q = ctx.hook("delta.hook_q", split_heads(ctx, take_columns(ctx, qkv, 0, keys), d.d_key));     // [T, J, A] #delta
+  const Tensor k = ctx.hook("delta.hook_k", split_heads(ctx, take_columns(ctx, qkv, keys, keys), d.d_key));  // [T, J, A] #delta
+  const Tensor v =
+      ctx.hook("delta.hook_v", split_heads(ctx, take_columns(ctx, qkv, 2 * keys, values), d.d_value));  // [T, M, B] #delta
+  const Tensor beta = ctx.hook("delta.hook_beta", activation(ctx, rates[0], Activation::sigmoid));      // [T, M] #delta
+  const Tensor decay = ctx.hook("delta.hook_log_decay", decay_log(ctx, rates[1], w.A, w.dt_bias, d.A_is_log));  // [T, M] #delta
+  const Tensor unit_q =
+      l2_norm(ctx, q, kLengthEps, 1 / std::sqrt(static_cast<double>(d.d_key)));  // with the scale of scores #delta
+  const Tensor unit_k = l2_norm(ctx, k, kLengthEps);                             // #delta
+  const Tensor z = gated_delta(ctx, "delta", unit_q, unit_k, v, decay, beta, step, layer, d.tiled);   // [T, M, B] #delta
+  const Tensor normed = rms_norm(ctx, "delta.norm", z, w.norm, {.eps = c.norm.eps});                  // [T, M, B] #delta
+  const Tensor gate = ctx.hook("delta.hook_gate", split_heads(ctx, inputs[1], d.d_value));            // [T, M, B] #delta
+  const Tensor gated_z = ctx.hook("delta.hook_gated_z", gated(ctx, gate, normed, Activation::silu));  // [T, M, B] #delta
+  return attention_output(ctx, "delta", gated_z, w.W_O);                                              // [T, D] #delta
+}
+
+Tensor Qwen35::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
+  const Qwen35Block& w = blocks[static_cast<size_t>(layer)];
+  const auto scope = ctx.scope("blocks", layer);      // every name below becomes blocks.<layer>.<name>
+  auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
+  resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
+
+  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);  // [T, D] #norm
+  const Tensor update = first_sublayer(ctx, step, layer, x);        // [T, D] #attention
+  const Tensor attn_out = ctx.hook("hook_attn_out", update);  // of either kind: TransformerLens's name for the first sub-layer
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));  // [T, D] #residual
+
+  const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);  // [T, D] #norm
+  // SwiGLU: (silu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation));  // #mlp
+  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
+}
+
+Tensor Qwen35::first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const {
+  return c.attends[static_cast<size_t>(layer)] ? attend(ctx, step, layer, x) : recur(ctx, step, layer, x);
+}
+
+AttentionSpec Qwen35::attention_spec(int64_t layer) const {
+  return {.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)),  // #scale
+          .dropout = c.attn_dropout,
+          .dropout_site = static_cast<uint32_t>(layer)};
+}
+
+Tensor Qwen35::embedded(Context& ctx, const Step& step) const {
+  return ctx.hook("hook_embed", embed(ctx, step.tokens(), W_E));  // [T, D] #embed
+}
+
+Tensor Qwen35::residual(Context& ctx, const Step& step) const {
+  ctx.enter(step);
+  Tensor x = embedded(ctx, step);                                                                              // [T, D]
+  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(&Qwen35::block, *this, step, layer, x);  // #layers
+  return rms_norm(ctx, "ln_final", x, ln_final, c.norm);  // [T, D] #final-norm
+}
+
+// Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
+Head Qwen35::head() const { return {c.tied ? &W_E : &W_U}; }  // #head
+
+BlockSpec Qwen35::block_spec(int64_t layer) const {
+  BlockSpec spec{.attention = {}, .rope = {}, .norm = c.norm, .activation = c.activation};
+  if (c.attends[static_cast<size_t>(layer)]) {
+    spec.attention = attention_spec(layer);
+    spec.rope = c.rope;
+    spec.gated_heads = true;
+  } else {
+    spec.delta = c.delta;
+  }
+  return spec;
+}
+
+Qwen35::Qwen35(const Qwen35Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+  const DeltaSpec& d = c.delta;
+  const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
+  const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
+  const Dim QG{"2 * n_heads * head_dim", 2 * c.n_heads * c.head_dim}, H{"head_dim", c.head_dim};
+  const Dim M{"linear_num_value_heads", d.n_heads}, B{"linear_value_head_dim", d.d_value};
+  const Dim MB{"linear_num_value_heads * linear_value_head_dim", d.n_heads * d.d_value};
+  const Dim QKV{"2 * linear_num_key_heads * linear_key_head_dim + linear_num_value_heads * linear_value_head_dim", d.channels()};
+  const Dim kernel{QKV.formula, d.channels() * d.taps}, K{"linear_conv_kernel_dim", d.taps};
+  // GGUF has the first heads of all key heads, then the second ones …; and the factor 1 + w.
+  const auto tiles = [&](int64_t rows, int64_t first = 0, bool inputs = false) {
+    return HeadTiles{d.n_key_heads, d.n_heads / d.n_key_heads, rows, first, inputs};
+  };
+  const StoredLayout norm{.gguf_offset = 1};
+  const auto add_attention = [&](TensorList& list, Qwen35Block& w) {
+    list.add(w.W_QG, "attn.W_QG", "self_attn.q_proj.weight", "attn_q.weight", QG, D);
+    list.add(w.W_K, "attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D);
+    list.add(w.W_V, "attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D);
+    if (c.attention_bias) {
+      list.add(w.W_QG.bias, "attn.b_QG", "self_attn.q_proj.bias", "attn_q.bias", QG);
+      list.add(w.W_K.bias, "attn.b_K", "self_attn.k_proj.bias", "attn_k.bias", GH);
+      list.add(w.W_V.bias, "attn.b_V", "self_attn.v_proj.bias", "attn_v.bias", GH);
+    }
+    list.add(w.q_norm, "attn.q_norm.w", "self_attn.q_norm.weight", "attn_q_norm.weight", H, norm);
+    list.add(w.k_norm, "attn.k_norm.w", "self_attn.k_norm.weight", "attn_k_norm.weight", H, norm);
+    list.add(w.W_O, "attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH);
+    if (c.attention_bias) list.add(w.W_O.bias, "attn.b_O", "self_attn.o_proj.bias", "attn_output.bias", D);
+  };
+  const auto add_recurrence = [&](TensorList& list, Qwen35Block& w) {
+    const int64_t keys = 2 * d.n_key_heads * d.d_key;
+    list.add(w.W_QKV, "delta.W_QKV", "linear_attn.in_proj_qkv.weight", "attn_qkv.weight", QKV, D,
+             {.tiles = tiles(d.d_value, keys)});
+    list.add(w.W_Z, "delta.W_Z", "linear_attn.in_proj_z.weight", "attn_gate.weight", MB, D, {.tiles = tiles(d.d_value)});
+    list.add(w.W_beta, "delta.W_beta", "linear_attn.in_proj_b.weight", "ssm_beta.weight", M, D, {.tiles = tiles(1)});
+    list.add(w.W_A, "delta.W_A", "linear_attn.in_proj_a.weight", "ssm_alpha.weight", M, D, {.tiles = tiles(1)});
+    list.add(w.kernel, "delta.conv.kernel", "linear_attn.conv1d.weight", "ssm_conv1d.weight", kernel,
+             {.taps = K, .tiles = tiles(d.d_value * d.taps, keys * d.taps)});
+    list.add(w.A, "delta.A", "linear_attn.A_log", "ssm_a", M, {.tiles = tiles(1), .gguf_minus_exp = true});
+    list.add(w.dt_bias, "delta.dt_bias", "linear_attn.dt_bias", "ssm_dt.bias", M, {.tiles = tiles(1)});
+    list.add(w.norm, "delta.norm.w", "linear_attn.norm.weight", "ssm_norm.weight", B);
+    list.add(w.W_O, "delta.W_O", "linear_attn.out_proj.weight", "ssm_out.weight", D, MB, {.tiles = tiles(d.d_value, 0, true)});
+  };
+  TensorList list;
+  list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", V, D);
+  for (int64_t layer = 0; layer < c.n_layers; ++layer) {
+    Qwen35Block& w = blocks[static_cast<size_t>(layer)];
+    list.layer(layer, "model.layers.");
+    list.add(w.ln1, "ln1.w", "input_layernorm.weight", "attn_norm.weight", D, norm);
+    c.attends[static_cast<size_t>(layer)] ? add_attention(list, w) : add_recurrence(list, w);
+    list.add(w.ln2, "ln2.w", "post_attention_layernorm.weight", "post_attention_norm.weight", D, norm);
+    list.add(w.W_gate, "mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D);
+    list.add(w.W_in, "mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D);
+    list.add(w.W_out, "mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F);
+  }
+  list.end_layers();
+  list.add(ln_final, "ln_final.w", "model.norm.weight", "output_norm.weight", D, norm);
+  if (!c.tied) list.add(W_U, "W_U", "lm_head.weight", "output.weight", V, D);
+  set_tensors(list.take());
+}
+
+// Which layers attend: by layer_types, else every full_attention_interval-th.
+std::vector<bool> read_layer_kinds(const ModelConfig& config, int64_t n_layers, int64_t every) {
+  const ConfigReader& keys = config.keys;
+  std::vector<bool> attends;
+  for (int64_t layer = 0; layer < n_layers; ++layer) attends.push_back((layer + 1) % every == 0);
+  const char* const listed = config.gguf ? "attention.recurrent_layers" : "layer_types";
+  if (!keys.has(listed)) return attends;
+  attends.clear();
+  if (config.gguf) {
+    for (const bool recurrent : keys.flags(listed)) attends.push_back(!recurrent);
+    if (static_cast<int64_t>(attends.size()) > n_layers) attends.resize(static_cast<size_t>(n_layers));  // those that come after
+  } else {
+    for (const std::string& type : keys.strings(listed)) {
+      if (type != "linear_attention" && type != "full_attention")
+        keys.fail(listed, "holds \"" + type + "\"; expected linear_attention or full_attention");
+      attends.push_back(type == "full_attention");
+    }
+  }
+  if (static_cast<int64_t>(attends.size()) != n_layers)
+    keys.fail(listed, "has " + std::to_string(attends.size()) + " entries; expected one for each of " + std::to_string(n_layers) +
+                          " layers");
+  return attends;
+}
+
+// A part of each head turns. Positions of text are the same on all three axes of the multimodal form, which then turns as the
+// plain one does.
+RopeSpec read_partial_rope(const ModelConfig& config, int64_t head_dim, std::vector<int64_t>& sections) {
+  const ConfigReader& keys = config.keys;
+  RopeSpec rope;
+  if (config.gguf) {
+    rope.theta = keys.number("rope.freq_base", {}, 10000.0);
+    rope.rotary_dim = keys.positive("rope.dimension_count", {}, head_dim);
+    if (keys.string("rope.scaling.type", {}, "none") != "none")
+      keys.fail("rope.scaling.type", "is not supported by this family; expected none");
+    if (keys.has("rope.dimension_sections")) sections = keys.counts("rope.dimension_sections");
+  } else {
+    double share = keys.number("partial_rotary_factor", {}, 0.25);
+    rope.theta = keys.number("rope_theta", {}, 10000.0);
+    const auto parameters = keys.find_object("rope_parameters");
+    if (const auto scaling = parameters ? parameters : keys.find_object("rope_scaling")) {
+      rope.theta = scaling->number("rope_theta", {}, rope.theta);
+      share = scaling->number("partial_rotary_factor", {}, share);
+      if (scaling->string("rope_type", {"type"}, "default") != "default")
+        scaling->fail("rope_type", "is not supported by this family; expected default");
+      if (scaling->has("mrope_section")) sections = scaling->counts("mrope_section");
+      scaling->ignore({"mrope_interleaved"});
+    }
+    if (!(share > 0 && share <= 1)) keys.fail("partial_rotary_factor", "is no share; expected a number above 0 and up to 1");
+    rope.rotary_dim = static_cast<int64_t>(static_cast<double>(head_dim) * share);
+  }
+  sections.resize(3);  // GGUF has a fourth, which is 0
+  check_rope(config, rope, head_dim);
+  return rope;
+}
+
+DeltaSpec read_delta(const ModelConfig& config) {
+  const ConfigReader& keys = config.keys;
+  const auto size = [&](const char* key, const char* gguf, int64_t fallback) {
+    const int64_t found = keys.positive(key, {gguf}, config.gguf ? std::optional<int64_t>() : fallback);
+    if (found > (1 << 16)) keys.fail(key, "is more than a recurrence here may have (65536). Is the file damaged?");
+    return found;
+  };
+  DeltaSpec d;
+  d.taps = size("linear_conv_kernel_dim", "ssm.conv_kernel", 4);
+  d.n_key_heads = size("linear_num_key_heads", "ssm.group_count", 16);
+  d.n_heads = size("linear_num_value_heads", "ssm.time_step_rank", 32);
+  d.d_key = size("linear_key_head_dim", "ssm.state_size", 128);
+  if (d.n_heads % d.n_key_heads != 0)
+    keys.fail("linear_num_value_heads", "is " + std::to_string(d.n_heads) + "; expected a multiple of linear_num_key_heads (" +
+                                            std::to_string(d.n_key_heads) + ")");
+  d.tiled = config.gguf;
+  d.A_is_log = !config.gguf;
+  if (!config.gguf) {
+    d.d_value = size("linear_value_head_dim", "linear_value_head_dim", 128);
+    return d;
+  }
+  const int64_t all = keys.positive("ssm.inner_size");
+  if (all % d.n_heads != 0)
+    keys.fail("ssm.inner_size",
+              "is " + std::to_string(all) + "; expected a multiple of ssm.time_step_rank (" + std::to_string(d.n_heads) + ")");
+  d.d_value = all / d.n_heads;
+  return d;
+}
+
+std::unique_ptr<Model> read_qwen3_5_text(const ModelConfig& config) {
+  const ConfigReader& keys = config.keys;
+  Qwen35Config c{read_decoder(config, "qwen3_5_text", {.context_length = 32768, .n_kv_heads = 4, .head_dim = 256})};
+  if (const int64_t further = keys.find_count("nextn_predict_layers").value_or(0); config.gguf && further > 0) {
+    if (further >= c.n_layers) keys.fail("nextn_predict_layers", "is as many as block_count; expected fewer");
+    c.n_layers -= further;  // they guess the tokens behind the next one
+  }
+  c.norm.offset = config.gguf ? 0.0 : 1.0;
+  c.activation = read_activation(keys, "hidden_act", {}, "silu");
+  c.attention_bias = keys.flag("attention_bias", {}, false);
+  c.rope = read_partial_rope(config, c.head_dim, c.sections);
+  c.interval = keys.positive("full_attention_interval", {}, 4);
+  c.attends = read_layer_kinds(config, c.n_layers, c.interval);
+  c.delta = read_delta(config);
+  // Of the layers that guess further tokens, which transformers leaves out, too; and what it reads nowhere.
+  keys.ignore(
+      {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype", "attn_output_gate", "mlp_only_layers"});
+  return std::make_unique<Qwen35>(c);
+}
+
+Json Qwen35::config(ConfigFormat format) const {
+  Json keys = write_decoder(c, format);
+  const DeltaSpec& d = c.delta;
+  if (format == ConfigFormat::gguf) {
+    keys["ssm.conv_kernel"] = d.taps;
+    keys["ssm.state_size"] = d.d_key;
+    keys["ssm.group_count"] = d.n_key_heads;
+    keys["ssm.time_step_rank"] = d.n_heads;
+    keys["ssm.inner_size"] = d.n_heads * d.d_value;
+    for (const bool attends : c.attends) keys["attention.recurrent_layers"].push_back(!attends);
+    keys["full_attention_interval"] = c.interval;
+    keys["rope.dimension_sections"] = c.sections;
+    keys["rope.dimension_sections"].push_back(0);
+    return keys;
+  }
+  for (const char* key : {"rope_theta", "rope_scaling"}) keys.erase(key);
+  keys["rope_parameters"] = {{"rope_type", "default"},
+                             {"rope_theta", shortest(c.rope.theta)},
+                             {"partial_rotary_factor", static_cast<double>(c.rope.rotary_dim) / static_cast<double>(c.head_dim)},
+                             {"mrope_section", c.sections},
+                             {"mrope_interleaved", true}};
+  for (const bool attends : c.attends) keys["layer_types"].push_back(attends ? "full_attention" : "linear_attention");
+  keys["hidden_act"] = activation_key(c.activation);
+  keys["attention_bias"] = c.attention_bias;
+  keys["linear_conv_kernel_dim"] = d.taps;
+  keys["linear_key_head_dim"] = d.d_key;
+  keys["linear_value_head_dim"] = d.d_value;
+  keys["linear_num_key_heads"] = d.n_key_heads;
+  keys["linear_num_value_heads"] = d.n_heads;
+  return keys;
+}
+
+}  // namespace
+
+Family qwen3_5_text_family() {
+  return {.name = "qwen3_5_text",
+          .gguf = "qwen35",
+          .architecture = "Qwen3_5ForCausalLM",
+          .title = "Qwen 3.5",
+          .paper = "arXiv:2412.06464",
+          .source = "src/model/qwen3_5.cpp",
+          .make = read_qwen3_5_text,
+          .optional_prefixes = {"model."},
+          .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq"},
+          .ignored_prefixes = {"mtp.", "model.mtp."}};
+}
+
+}  // namespace vitrine
