@@ -145,9 +145,10 @@ PictureJson data_of_attention(Studio& studio) {
                   "ones. The stronger the colour, the more weight.{}",
                   studio.facts.sinks ? "less than 1, because the head's sink takes the rest" : "1",
                   studio.facts.conv_layers.empty() ? ""
-                                                   : fmt::format(" In {} a convolution stands in the place of attention: the "
-                                                                 "grids there are empty.",
-                                                                 studio.facts.conv_layers_text())),
+                                                   : fmt::format(" In {} a {} stands in the place of attention: the grids there "
+                                                                 "are empty.",
+                                                                 studio.facts.conv_layers_text(),
+                                                                 studio.facts.recurrent ? "recurrence" : "convolution")),
       fmt::format("{} of {} × {}. {}", plural(s.n_layers * s.n_heads, "grid"), seen.tokens, plural(seen.tokens, "token"),
                   extremes));
   p["nTokens"] = seen.tokens;
@@ -237,14 +238,18 @@ PictureJson data_of_reach(Studio& studio) {
   const ModelShape& s = facts.shape;
   const int64_t n = studio.tokens(), last = n - 1, span = s.context_length > 0 ? s.context_length : kDefaultSpan;
   const bool windows = std::any_of(facts.windows.begin(), facts.windows.end(), [](int64_t w) { return w != kNoWindow; });
-  PictureJson p = present(windows ? std::string("What the last token can see in each layer. A window layer sees the nearest "
-                                                "tokens only, and its cache keeps no more "
-                                                "(a ring); through the layers before, content from further back still arrives.") +
-                                        (facts.conv_layers.empty()
-                                             ? std::string()
-                                             : " The convolution of " + facts.conv_layers_text() + " sees its taps in this way.")
-                                  : "Every layer sees every earlier token, so the cache keeps keys and values of all of them.",
-                          "");
+  PictureJson p = present(
+      windows
+          ? std::string("What the last token can see in each layer. A window layer sees the nearest "
+                        "tokens only, and its cache keeps no more "
+                        "(a ring); through the layers before, content from further back still arrives.") +
+                (facts.conv_layers.empty() ? std::string()
+                                           : " The convolution of " + facts.conv_layers_text() + " sees its taps in this way.")
+      : facts.recurrent
+          ? "Every layer sees every earlier token: those with attention through keys and values in the cache, " +
+                facts.conv_layers_text() + " through the state of a recurrence, which has the same size at every length."
+          : "Every layer sees every earlier token, so the cache keeps keys and values of all of them.",
+      "");
   p["nTokens"] = n;
   p["contextLength"] = s.context_length;
   p["layers"] = PictureJson::array();

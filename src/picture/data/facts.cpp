@@ -42,7 +42,10 @@ ModelFacts facts_of(Engine& engine) {
     facts.position_bytes.push_back(layer.n_kv_heads * (layer.head_dim + layer.v_dim) * static_cast<int64_t>(sizeof(float)));
   }
   for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer)
-    if (!model.block_spec(layer).has_attention()) facts.conv_layers.push_back(layer);
+    if (const BlockSpec spec = model.block_spec(layer); !spec.has_attention()) {
+      facts.conv_layers.push_back(layer);
+      facts.recurrent = spec.delta.has_value();
+    }
   while (facts.attention_layer + 1 < facts.shape.n_layers && !facts.attends(facts.attention_layer)) ++facts.attention_layer;
   const std::string attention = "blocks." + std::to_string(facts.attention_layer) + ".attn.";
   facts.norm_place = first.norms_after                           ? NormPlace::after

@@ -28,7 +28,8 @@ struct ModelFacts {
   std::string family_title;             // "Gemma 2"
   std::vector<int64_t> windows;         // of each layer; kNoWindow: global; of a convolution: its taps
   std::vector<int64_t> position_bytes;  // of each layer: what the cache keeps of a position
-  std::vector<int64_t> conv_layers;     // those with a convolution in the place of attention
+  std::vector<int64_t> conv_layers;     // those with a convolution, or a recurrence, in the place of attention
+  bool recurrent = false;               // it is a recurrence
   int64_t attention_layer = 0;          // the first of the others
   NormPlace norm_place = NormPlace::before;
   Positions positions = Positions::rotary;

@@ -314,9 +314,8 @@ void prepare(const ModelFacts& facts, const ObserveOptions& options, Observation
   in_range("layer", options.row_layer, s.n_layers);
   in_range("head", options.row_head, s.n_heads);
   if (!facts.attends(options.row_layer))
-    throw InputError(
-        "layer " + std::to_string(options.row_layer) +
-        " has a convolution in the place of attention, so it has no scores and weights to show. Choose another layer");
+    throw InputError("layer " + std::to_string(options.row_layer) + " has a " + (facts.recurrent ? "recurrence" : "convolution") +
+                     " in the place of attention, so it has no scores and weights to show. Choose another layer");
   out.row_layer = options.row_layer;
   out.row_head = options.row_head;
   out.row_target = options.row_target < 0 ? out.tokens - 1 : options.row_target;

@@ -243,16 +243,21 @@ class Walk {
   void attention() {
     const std::string kind = facts_.heads_title();
     std::vector<std::string> text = {
-        fmt::format("{} there {} {}. For every token a "
-                    "head makes three short vectors of {} numbers: a query (what is this token looking for?), a key (what does "
-                    "it offer?) and a value (what does it hand over?).",
-                    facts_.conv_layers.empty()
-                        ? "Attention is the only place where tokens exchange anything. In each layer"
-                        : "Tokens exchange something in two places: in attention, and in " + facts_.conv_layers_text() +
-                              " in a short convolution that stands in its place, where a token takes in its nearest "
-                              "predecessors only, each component by itself: update = W_out (C ⊙ conv(B ⊙ u)), and B, C and u "
-                              "are made of y by a matrix each. In each layer with attention",
-                    s().n_heads == 1 ? "is" : "are", plural(s().n_heads, "head"), s().head_dim),
+        fmt::format(
+            "{} there {} {}. For every token a "
+            "head makes three short vectors of {} numbers: a query (what is this token looking for?), a key (what does "
+            "it offer?) and a value (what does it hand over?).",
+            facts_.conv_layers.empty() ? "Attention is the only place where tokens exchange anything. In each layer"
+            : facts_.recurrent
+                ? "Tokens exchange something in two places: in attention, and in " + facts_.conv_layers_text() +
+                      " in a recurrence that stands in its place: each head has a state, a matrix S that forgets by a decay, "
+                      "S' = exp(g) S, corrects what it holds under a token's key towards the token's value, "
+                      "S = S' + beta k (v - S'ᵀ k)ᵀ, and is read by the token's query, Sᵀ q. In each layer with attention"
+                : "Tokens exchange something in two places: in attention, and in " + facts_.conv_layers_text() +
+                      " in a short convolution that stands in its place, where a token takes in its nearest "
+                      "predecessors only, each component by itself: update = W_out (C ⊙ conv(B ⊙ u)), and B, C and u "
+                      "are made of y by a matrix each. In each layer with attention",
+            s().n_heads == 1 ? "is" : "are", plural(s().n_heads, "head"), s().head_dim),
         fmt::format(
             "The query of a token is compared by dot product with the keys of all tokens up to itself{}. Softmax turns the "
             "scores of one row into weights{}, and the head's result is the sum of the values with those "
