@@ -1,5 +1,6 @@
 #pragma once
 // What goes along with a step: memory, threads, and who watches. Nothing about weights, caches, files or configuration.
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -161,6 +162,11 @@ class Context {
   template <class M>
   Tensor checkpoint(Tensor (M::*block)(Context&, const Step&, int, Tensor) const, const M& model, const Step& step, int layer,
                     const Tensor& x);
+  /// The same for a block that reads and writes several tensors: they go in, and what the block put in their place comes out.
+  /// Without a tape a block makes what later blocks shall find outside its frame.
+  template <class M, size_t N>
+  void checkpoint(void (M::*block)(Context&, const Step&, int, std::array<Tensor, N>&) const, const M& model, const Step& step,
+                  int layer, std::array<Tensor, N>& state);
 
  private:
   friend class Tape;

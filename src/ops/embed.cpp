@@ -77,6 +77,21 @@ struct TakeNode {
   const int64_t* rows;
 };
 
+struct ColumnsNode {
+  Tensor x, y;
+  int64_t first;
+};
+
+void columns_backward(Context&, Tape& tape, const ColumnsNode& node) {
+  const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
+  if (!dy || !dx) return;
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t r = 0; r < dy.rows(); ++r)
+      for (int64_t i = 0; i < dy.row_size(); ++i) dx.row<T>(r)[node.first + i] += dy.row<T>(r)[i];
+  });
+}
+
 void take_backward(Context&, Tape& tape, const TakeNode& node) {
   const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
   if (!dy || !dx) return;
@@ -129,6 +144,17 @@ Tensor take_rows(Context& ctx, const Tensor& x, std::span<const int64_t> rows) {
     std::memcpy(kept, rows.data(), rows.size_bytes());
     tape->record(&take_backward, TakeNode{x, y, kept});
   }
+  return y;
+}
+
+Tensor take_columns(Context& ctx, const Tensor& x, int64_t first, int64_t n) {
+  VITRINE_CHECK(first >= 0 && n > 0 && first + n <= x.row_size(), "columns that are taken exist");
+  const Tensor y = ctx.empty({x.rows(), n});
+  visit_scalar(x, [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t r = 0; r < x.rows(); ++r) std::copy_n(x.row<T>(r) + first, n, y.row<T>(r));
+  });
+  if (Tape* tape = ctx.tape()) tape->record(&columns_backward, ColumnsNode{x, y, first});
   return y;
 }
 

@@ -15,6 +15,9 @@ namespace {
 
 void check(const Tensor& x, const Weight& router, std::span<const Expert> experts, const ExpertSpec& spec) {
   const auto n = static_cast<int64_t>(experts.size());
+  if (spec.scales != nullptr && spec.scales->size != spec.count)
+    throw ShapeError("expert_mlp: " + spec.scales->name + " holds " + std::to_string(spec.scales->size) + " scales; expected " +
+                     std::to_string(spec.count) + ", one for each expert");
   if (n != spec.count || router.out != spec.count || spec.per_row < 1 || spec.per_row > spec.count)
     throw ShapeError("expert_mlp: " + router.name + " chooses " + std::to_string(spec.per_row) + " of " +
                      std::to_string(router.out) + " experts; found " + std::to_string(n) + " experts, expected " +
@@ -63,10 +66,10 @@ Tensor hook_choices(Context& ctx, std::string_view name, const Tensor& sorted, c
 }  // namespace
 
 Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const Weight& router, std::span<const Expert> experts,
-                  const ExpertSpec& spec) {
+                  const ExpertSpec& spec, const Tensor& routed) {
   check(x, router, experts, spec);
   const auto scope = ctx.scope(name);
-  const Tensor logits = ctx.hook("hook_router_logits", router_logits(ctx, x, router));  // [T, E]
+  const Tensor logits = ctx.hook("hook_router_logits", router_logits(ctx, routed ? routed : x, router));  // [T, E]
   const int32_t* const expert = chosen_experts(ctx, logits, spec);
   const Tensor weights = ctx.hook("hook_expert_weights", expert_weights(ctx, logits, expert, spec));  // [T, K]
 

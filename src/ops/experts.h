@@ -19,6 +19,7 @@ struct ExpertSpec {
   Activation activation = Activation::silu;
   /// Above 0: the hidden layer is (up + 1) · gate · sigmoid(slope · gate) with gate <= limit and |up| <= limit (gpt-oss).
   double limit = 0, slope = 1.702;
+  const Vector* scales = nullptr;  // [count] what the weights of each expert are multiplied by in the end; null: nothing
 };
 
 /// One expert's matrices. `in` may hold gate and up by turns: outputs 2i and 2i + 1 are gate i and up i; then there is no `gate`.
@@ -46,6 +47,7 @@ struct RouterBalance {
 /// x        [rows, d_model]
 /// router   [count, d_model], with a bias where it has one
 /// experts  `count` of them, all of one size; their elements may have any weight type
+/// routed   what the router reads, where that is not x (Gemma 4): [rows, d_model]
 /// returns  [rows, d_model]
 ///
 /// Rows are sorted by expert, and each expert multiplies its rows at once. Which kernel does that depends on the rows of x, not
@@ -56,10 +58,10 @@ struct RouterBalance {
 /// heaviest first; hook_expert_weights [rows, per_row]; hook_pre, hook_pre_linear, hook_post [rows, per_row, d_ff] and
 /// hook_expert_out [rows, per_row, d_model] of each chosen expert, the last before its weight. Listening to those with three axes
 /// runs the stepwise form, whose numbers are those of the other. Replaced indices choose the experts and their weights.
-/// Backward: x, the router through the weights, the experts, their adapters. The choice itself has no gradient.
-/// Errors:   ShapeError for a wrong number of experts; InputError for a replaced index that is no expert's number.
+/// Backward: x, routed, the router and the scales through the weights, the experts, their adapters. The choice itself has no
+/// gradient. Errors:   ShapeError for a wrong number of experts; InputError for a replaced index that is no expert's number.
 /// Sources:  arXiv:1701.06538 section 2, 2401.04088 section 2.1 (Mixtral), 2505.09388 section 2 (Qwen 3), 2508.10925 (gpt-oss).
 Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const Weight& router, std::span<const Expert> experts,
-                  const ExpertSpec& spec);
+                  const ExpertSpec& spec, const Tensor& routed = {});
 
 }  // namespace vitrine

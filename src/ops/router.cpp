@@ -51,6 +51,38 @@ void weights_of(const T* logits, const int32_t* expert, const ExpertSpec& spec, 
   for (int64_t k = 0; k < spec.per_row && spec.renormalise; ++k) weights[k] /= sum;
 }
 
+// The same, then each multiplied by its expert's scale.
+struct ScaledNode {
+  Tensor weights, scaled;
+  const int32_t* expert;
+  const Vector* scales;
+};
+
+void scaled_backward(Context&, Tape& tape, const ScaledNode& node) {
+  const Tensor dy = tape.gradient(node.scaled);
+  if (!dy) return;
+  const Tensor dx = tape.accumulate(node.weights);
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    auto* const dscales = static_cast<T*>(node.scales->grad.data);
+    for (int64_t i = 0; i < dy.count(); ++i) {
+      const T g = dy.data<T>()[i];
+      if (dx) dx.data<T>()[i] += g * node.scales->at<T>(node.expert[i]);
+      if (dscales != nullptr) dscales[node.expert[i]] += g * node.weights.data<T>()[i];
+    }
+  });
+}
+
+Tensor scaled_weights(Context& ctx, const Tensor& weights, const int32_t* expert, const Vector& scales) {
+  const Tensor scaled = ctx.empty(weights.shape());
+  visit_scalar(weights, [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t i = 0; i < weights.count(); ++i) scaled.data<T>()[i] = weights.data<T>()[i] * scales.at<T>(expert[i]);
+  });
+  if (Tape* tape = ctx.tape()) tape->record(&scaled_backward, ScaledNode{weights, scaled, expert, &scales});
+  return scaled;
+}
+
 // dlogits += what comes through the weights. work: 2 count numbers.
 template <class T>
 void through_weights(const T* logits, const T* weights, const T* dweights, const int32_t* expert, const ExpertSpec& spec, T* work,
@@ -157,7 +189,7 @@ Tensor expert_weights(Context& ctx, const Tensor& logits, const int32_t* expert,
   });
   if (ctx.balance != nullptr && !ctx.balance->complete) count_choices(ctx, logits, expert, spec, *ctx.balance);
   if (Tape* tape = ctx.tape()) tape->record(&routed_backward, Routed{logits, weights, expert, spec, ctx.balance});
-  return weights;
+  return spec.scales != nullptr ? scaled_weights(ctx, weights, expert, *spec.scales) : weights;
 }
 
 }  // namespace vitrine

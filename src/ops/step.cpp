@@ -57,6 +57,8 @@ std::vector<float> rope_frequencies(const RopeSpec& spec, int64_t begun) {
     float f = 1.0f / power;
     if (spec.scaling == RopeSpec::Scaling::linear) f /= static_cast<float>(spec.factor);
     if (spec.scaling == RopeSpec::Scaling::llama3) f = llama3_frequency(spec, f);
+    if (spec.scaling == RopeSpec::Scaling::proportional)
+      f = static_cast<int64_t>(i) < spec.turning ? f / static_cast<float>(spec.factor) : 0;
     if (spec.scaling == RopeSpec::Scaling::yarn) f = yarn_frequency(spec, power, i);
     freq[i] = spec.divisors != nullptr ? f / spec.divisors[i] : f;
   }

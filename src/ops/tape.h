@@ -1,5 +1,6 @@
 #pragma once
 // What backward needs, recorded while ops run. Nodes are plain structs with a function pointer, in the tape's own arena.
+#include <array>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -12,6 +13,8 @@ namespace vitrine {
 class Step;
 template <class M>
 struct CheckpointNode;
+template <class M, size_t N>
+struct StateNode;
 
 /// Told how far a backward pass is, so that what is complete can be used while the rest runs.
 class BackwardWatch {
@@ -101,6 +104,8 @@ class Tape {
   void run_back(Context& ctx);
   template <class M>
   static void run_block_again(Context& ctx, Tape& tape, const CheckpointNode<M>& node);
+  template <class M, size_t N>
+  static void run_state_again(Context& ctx, Tape& tape, const StateNode<M, N>& node);
 
   struct Unused {
     void* data;
@@ -166,6 +171,71 @@ Tensor Context::checkpoint(Tensor (M::*block)(Context&, const Step&, int, Tensor
   }
   tape->record(&Tape::run_block_again<M>, CheckpointNode<M>{block, &model, &step, layer, x, inner});
   return inner;
+}
+
+/// The node of a recomputed block with several tensors.
+template <class M, size_t N>
+struct StateNode {
+  void (M::*block)(Context&, const Step&, int, std::array<Tensor, N>&) const;
+  const M* model;
+  const Step* step;
+  int layer;
+  std::array<Tensor, N> before, after;
+
+  /// Whether the block put something in the place of the i-th.
+  bool made(size_t i) const { return after[i].raw() != before[i].raw(); }
+};
+
+template <class M, size_t N>
+void Tape::run_state_again(Context& ctx, Tape& tape, const StateNode<M, N>& node) {
+  std::array<Tensor, N> gradients;  // of what the block made
+  bool any = false;
+  for (size_t i = 0; i < N; ++i) {
+    if (node.made(i)) gradients[i] = tape.gradient(node.after[i]);
+    any = any || gradients[i];
+  }
+  if (!any) return;
+  for (const Tensor& x : node.before)  // made before the marks, so that they outlive the block's own gradients
+    if (x) tape.accumulate(x);
+  const size_t nodes = tape.arena_.mark(), grads = tape.grads_.mark();
+  Listener* const listener = std::exchange(ctx.listener_, nullptr);
+  Node* const last = std::exchange(tape.last_, nullptr);
+  ctx.tape_ = &tape;
+  std::array<Tensor, N> state = node.before;
+  (node.model->*node.block)(ctx, *node.step, node.layer, state);
+  ctx.tape_ = nullptr;
+  for (size_t i = 0; i < N; ++i)
+    if (gradients[i]) std::memcpy(tape.contribute(state[i]).to.raw(), gradients[i].raw(), gradients[i].bytes());
+  tape.run_back(ctx);
+  tape.last_ = last;
+  ctx.listener_ = listener;
+  tape.arena_.rewind(nodes);
+  tape.rewind_gradients(grads);
+  for (size_t i = 0; i < N; ++i)
+    if (gradients[i]) tape.release(node.after[i]);
+}
+
+template <class M, size_t N>
+void Context::checkpoint(void (M::*block)(Context&, const Step&, int, std::array<Tensor, N>&) const, const M& model,
+                         const Step& step, int layer, std::array<Tensor, N>& state) {
+  if (tape_ != nullptr) tape_->mark_block(layer);
+  if (tape_ == nullptr || !tape_->recompute()) return (model.*block)(*this, step, layer, state);
+  Tape* const tape = std::exchange(tape_, nullptr);
+  StateNode<M, N> node{block, &model, &step, layer, state, state};
+  {
+    const Frame scratch(*this);
+    std::array<Tensor, N> inner;
+    for (size_t i = 0; i < N; ++i) inner[i] = state[i].without_grad();
+    (model.*block)(*this, step, layer, inner);
+    tape_ = tape;
+    for (size_t i = 0; i < N; ++i) {
+      if (inner[i].raw() == state[i].raw()) continue;
+      node.after[i] = empty(inner[i].shape());  // in the tape's arena
+      std::memcpy(node.after[i].raw(), inner[i].raw(), inner[i].bytes());
+    }
+  }
+  tape->record(&Tape::run_state_again<M, N>, node);
+  state = node.after;
 }
 
 }  // namespace vitrine
