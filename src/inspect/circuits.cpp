@@ -134,8 +134,12 @@ class Table {
     check_place(shape_, options_.layer, options_.head);
     if (options_.layer && !attends(*options_.layer)) refuse_layer(*options_.layer, engine_.model().block_spec(*options_.layer));
     check_offset(engine_.model(), shape_, options_.offset);
-    const auto width = static_cast<size_t>(shape_.d_model), rows = static_cast<size_t>(shape_.n_heads * shape_.head_dim);
+    int64_t head_dim = 0;  // of the layer with the widest heads
+    for (int64_t layer = 0; layer < shape_.n_layers; ++layer)
+      head_dim = std::max(head_dim, engine_.model().layer_shape(layer).head_dim);
+    const auto width = static_cast<size_t>(shape_.d_model), rows = static_cast<size_t>(shape_.n_heads * head_dim);
     if (options_.composition) require_residual(engine_.model(), engine_.name(), "A composition of heads");
+    if (options_.composition) require_own_keys();
     const size_t layers = options_.composition ? static_cast<size_t>(shape_.n_layers) : 1;
     require_memory((width * width * 2 + (layers + 12) * rows * width) * sizeof(float), options_.memory,
                    "The circuits of " + std::to_string(shape_.n_layers) + " layers", "Leave the compositions out");
@@ -150,6 +154,15 @@ class Table {
 
  private:
   bool attends(int64_t layer) const { return engine_.model().block_spec(layer).has_attention(); }
+  // A head whose keys and values were made by an earlier layer does not read what layers between the two wrote.
+  void require_own_keys() const {
+    for (int64_t layer = 0; layer < shape_.n_layers; ++layer)
+      if (const int64_t giver = engine_.model().layer_shape(layer).keys_of; giver >= 0)
+        throw InputError("layer " + std::to_string(layer) + " of " + engine_.name() + " reads the keys and values of layer " +
+                         std::to_string(giver) +
+                         ", so heads of the layers between them reach its queries alone and a composition score has no one "
+                         "meaning. Leave the compositions out");
+  }
   bool wanted(int64_t layer, int64_t head) const {
     return (!options_.layer || *options_.layer == layer) && (!options_.head || *options_.head == head);
   }

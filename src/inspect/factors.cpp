@@ -75,13 +75,18 @@ RowsF product_by_columns(Context& ctx, const RowsF& x, const RowsF& w) { return 
 LayerFactors layer_factors(Engine& engine, const NamedWeights& weights, int64_t layer, int64_t offset) {
   const ModelShape& shape = engine.shape();
   const BlockSpec spec = engine.model().block_spec(layer);
+  const LayerShape own = engine.model().layer_shape(layer);
   const std::string block = "blocks." + std::to_string(layer) + ".";
-  const Weight &W_Q = weights.matrix(block + "attn.W_Q"), &W_K = weights.matrix(block + "attn.W_K"),
-               &W_V = weights.matrix(block + "attn.W_V"), &W_O = weights.matrix(block + "attn.W_O");
+  // Keys and values may be those of an earlier layer, and values the keys before their norm.
+  const std::string giver = "blocks." + std::to_string(own.keys_of < 0 ? layer : own.keys_of) + ".";
+  const Weight &W_Q = weights.matrix(block + "attn.W_Q"), &W_K = weights.matrix(giver + "attn.W_K"),
+               &W_O = weights.matrix(block + "attn.W_O");
+  const Weight* const own_values = weights.find_matrix(giver + "attn.W_V");
+  const Weight& W_V = own_values != nullptr ? *own_values : W_K;
   LayerFactors f;
   f.d_head = W_Q.out / shape.n_heads;
-  f.v_head = W_V.out / shape.n_kv_heads;
-  f.group = shape.n_heads / shape.n_kv_heads;
+  f.v_head = W_V.out / own.n_kv_heads;
+  f.group = shape.n_heads / own.n_kv_heads;
   f.q = dense(W_Q);
   f.k = dense(W_K);
   f.v = dense(W_V);
@@ -92,8 +97,9 @@ LayerFactors layer_factors(Engine& engine, const NamedWeights& weights, int64_t 
   f.key_bias = shifted || has_number(W_K.bias);
   f.value_bias = shifted || has_number(W_V.bias);
   if (!spec.norms_after) {
-    const FrozenNorm ln1 = frozen_norm(weights, spec, block + "ln1");
-    for (RowsF* reader : {&f.q, &f.k, &f.v}) fold_reader(*reader, ln1);
+    fold_reader(f.q, frozen_norm(weights, spec, block + "ln1"));
+    const FrozenNorm ln1 = frozen_norm(weights, spec, giver + "ln1");
+    for (RowsF* reader : {&f.k, &f.v}) fold_reader(*reader, ln1);
   }
   const FrozenNorm behind = frozen_norm(weights, spec, block + "ln1_post");  // an RMSNorm: nothing but a factor
   for (size_t i = 0; i < behind.gain.size(); ++i) f.o.col(static_cast<Eigen::Index>(i)) *= static_cast<float>(behind.gain[i]);
@@ -105,7 +111,7 @@ LayerFactors layer_factors(Engine& engine, const NamedWeights& weights, int64_t 
       rows.row(r) *= static_cast<float>(gain[static_cast<size_t>(r) % gain.size()]);
   };
   fold_head_norm(f.q, block + "attn.q_norm");
-  fold_head_norm(f.k, block + "attn.k_norm");
+  fold_head_norm(f.k, giver + "attn.k_norm");
   if (spec.rope && (offset != 0 || spec.rope->attention_factor != 1)) turn(f.q, f.d_head, offset, *spec.rope);
   return f;
 }

@@ -21,6 +21,7 @@ constexpr int64_t kMostSize = INT32_MAX;
 int64_t bytes_as(const Model& model, DType type) {
   int64_t bytes = 0;
   for (const TensorLine& line : model.tensors()) {
+    if (line.layout.constant) continue;
     const bool matrix = line.weight != nullptr;
     const bool fits = matrix && line.in.size % static_cast<int64_t>(block_elements(type)) == 0;
     bytes +=
@@ -83,17 +84,21 @@ std::string numerics_text(const std::set<DType>& matrices, const Numerics& numer
 
 // The largest step of a run: its activations, some rows of logits, and what the program takes before it opens a model.
 int64_t working_bytes(const Model& model, int64_t context) {
-  const ModelShape& s = model.shape();
   constexpr int64_t kProgram = 15 << 20;
+  const ModelShape& s = model.shape();
   const int64_t rows = std::min(context, kPrefillChunk);
-  int64_t first = (3 * s.n_heads + 2 * s.n_kv_heads) * s.head_dim;  // of the first sub-layer
-  for (int64_t layer = 0; layer < s.n_layers; ++layer)
-    if (const BlockSpec spec = model.block_spec(layer); spec.conv) {
-      first = std::max(first, 6 * spec.conv->channels);
-    } else if (spec.delta) {
-      first = std::max(first, 4 * spec.delta->channels() + 4 * spec.delta->n_heads * spec.delta->d_value);
-    }
-  const int64_t width = 4 * s.d_model + first + 2 * s.d_ff;
+  int64_t width = 0, told = 0;  // of the widest block; of what a per-layer embedding says
+  for (int64_t layer = 0; layer < s.n_layers; ++layer) {
+    const LayerShape own = model.layer_shape(layer);
+    const BlockSpec spec = model.block_spec(layer);
+    told += spec.per_layer_dim;
+    const int64_t first = spec.conv    ? 6 * spec.conv->channels
+                          : spec.delta ? 4 * spec.delta->channels() + 4 * spec.delta->n_heads * spec.delta->d_value
+                                       : (3 * s.n_heads + 2 * own.n_kv_heads) * own.head_dim;
+    width = std::max(width, 4 * s.d_model + first + 2 * own.d_ff);
+  }
+  constexpr int64_t kSteps = 7;  // between the table of the per-layer embedding and what it says
+  if (told > 0) width = std::max(told + width, s.d_model + kSteps * told);
   return kProgram + static_cast<int64_t>(sizeof(float)) * (rows * width + std::min(rows, kLogitRows) * s.vocab_size);
 }
 
@@ -106,13 +111,13 @@ void describe_weights(Model& model, bool has_weights, ModelInfo& info) {
   for (const TensorLine& line : model.tensors()) {
     const std::string_view name = line.ours;
     const auto within = [&](std::string_view part) { return name.find(part) != name.npos; };
-    const size_t group = name == "W_E" || name == "W_pos" ? 0
-                         : within(".attn.")               ? 1
-                         : within(".delta.")              ? 3
-                         : within(".conv.")               ? 2
-                         : within(".mlp.")                ? 4
-                         : name == "W_U"                  ? 5
-                                                          : 6;
+    const size_t group = name.starts_with("W_E") || name == "W_pos" ? 0
+                         : within(".attn.")                         ? 1
+                         : within(".conv.")                         ? 2
+                         : within(".delta.")                        ? 3
+                         : within(".mlp.") || within("per_layer")   ? 4
+                         : name == "W_U"                            ? 5
+                                                                    : 6;
     const auto bytes = static_cast<int64_t>(
         line.weight != nullptr ? line.weight->bytes() : row_bytes(line.vector->dtype, static_cast<size_t>(line.vector->size)));
     info.groups[group].second[std::string(name_of(line.weight != nullptr ? line.weight->dtype : line.vector->dtype))] += bytes;

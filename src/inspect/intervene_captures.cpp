@@ -54,6 +54,7 @@ std::vector<std::string> queries_of(const Engine& engine, const Intervention& i)
         } else {  // what the layer adds to the stream
           add(block(layer, "hook_attn_out"));
           add(block(layer, "hook_mlp_out"));
+          if (engine.model().block_spec(layer).per_layer_dim > 0) add(block(layer, "hook_per_layer_out"));
         }
       }
       break;

@@ -35,9 +35,10 @@ class PartCollector final : public Listener {
     if (name == "ln_final.hook_scale" || name == "ln_final.hook_normalized") return true;
     if (done_) return false;
     if (name == until_ || rest == "hook_embed" || rest == "hook_pos_embed" || rest == "attn.hook_result" ||
-        rest == "hook_mlp_out")
+        rest == "hook_mlp_out" || rest == "hook_per_layer_out")
       return true;
     if (rest == "hook_attn_out") return !model_.block_spec(layer).has_attention();
+    if (rest == "hook_resid_post") return model_.block_spec(layer).stream_scale != 1;
     if (rest == "ln1_post.hook_scale") return post_norms_ && model_.block_spec(layer).has_attention();
     return spec_.norms_after && (rest == "ln1.hook_scale" || rest == "ln2.hook_scale");
   }
@@ -64,6 +65,10 @@ class PartCollector final : public Listener {
       add(StreamPart::Kind::convolution, layer, -1, prefix + (model_.block_spec(layer).delta ? "delta" : "conv"), value, 0);
     } else if (rest == "hook_mlp_out") {
       add(StreamPart::Kind::mlp, layer, -1, prefix + "mlp", value, 0);
+    } else if (rest == "hook_per_layer_out") {
+      add(StreamPart::Kind::per_layer, layer, -1, prefix + "per_layer", value, 0);
+    } else if (rest == "hook_resid_post") {  // the whole stream, if the layer multiplies it by a number
+      if (const double factor = model_.block_spec(layer).stream_scale; factor != 1) rescale(0, factor);
     } else if (rest == "ln1_post.hook_scale") {
       through_norm(first_of_attention_, norm_of(layer, "ln1_post"), value);
     } else if (rest == "ln1.hook_scale" || rest == "ln2.hook_scale") {  // on the stream itself
@@ -157,7 +162,7 @@ PartCollector collect(Engine& engine, std::span<const int32_t> ids, const Stream
                      "\" is no point of the residual stream; expected blocks.<layer>.hook_resid_pre, _mid or "
                      "_post with a layer from 0 to " +
                      std::to_string(shape.n_layers - 1));
-  const auto most_parts = static_cast<size_t>(2 + shape.n_layers * (shape.n_heads + 4));
+  const auto most_parts = static_cast<size_t>(2 + shape.n_layers * (shape.n_heads + 5));
   const size_t per_position =
       most_parts * static_cast<size_t>(shape.d_model) + (z != nullptr ? static_cast<size_t>(shape.vocab_size) : 0);
   require_memory(positions.size() * per_position * sizeof(float), options.memory,

@@ -21,10 +21,10 @@ struct StreamPart {
     positions,       // "pos_embed": learned or sinusoidal positions
     head,            // "L3.H1": what head 1 of layer 3 writes
     attention_bias,  // "L3.attn_bias": the bias of the heads' output projection
-    convolution,  // "L3.conv" or "L3.delta": the first sub-layer of a layer that has a convolution or recurrence in attention's
-                  // place
-    mlp,          // "L3.mlp": the feed-forward sub-layer with its bias
-    norm_bias,    // "L3.ln1_bias": the bias of a norm that acts on the stream itself
+    convolution,     // "L3.conv" or "L3.delta": the first sub-layer of a layer with a convolution or recurrence for attention
+    mlp,             // "L3.mlp": the feed-forward sub-layer with its bias
+    per_layer,       // "L3.per_layer": what a per-layer embedding adds
+    norm_bias,       // "L3.ln1_bias": the bias of a norm that acts on the stream itself
   };
   Kind kind = Kind::embed;
   int64_t layer = -1, head = -1;  // -1: none

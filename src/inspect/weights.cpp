@@ -12,10 +12,15 @@ NamedWeights::NamedWeights(const Model& model) {
   }
 }
 
-const Weight& NamedWeights::matrix(std::string_view name) const {
+const Weight* NamedWeights::find_matrix(std::string_view name) const {
   const auto found = matrices_.find(name);
-  if (found == matrices_.end()) throw UsageError("the model has no matrix \"" + std::string(name) + "\"");
-  return *found->second;
+  return found == matrices_.end() ? nullptr : found->second;
+}
+
+const Weight& NamedWeights::matrix(std::string_view name) const {
+  const Weight* const found = find_matrix(name);
+  if (found == nullptr) throw UsageError("the model has no matrix \"" + std::string(name) + "\"");
+  return *found;
 }
 
 const Vector* NamedWeights::find_vector(std::string_view name) const {

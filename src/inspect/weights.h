@@ -17,6 +17,8 @@ class NamedWeights {
 
   /// Errors: UsageError naming what the model lacks.
   const Weight& matrix(std::string_view name) const;
+  /// Null: the model lacks it.
+  const Weight* find_matrix(std::string_view name) const;
   /// A norm's weight or bias ("blocks.0.ln1.w", "ln_final.b"); null if the family has none. A matrix's bias: Weight::bias.
   const Vector* find_vector(std::string_view name) const;
 

@@ -73,9 +73,15 @@ void read_gguf_yarn(const ConfigReader& keys, RopeSpec& spec) {
 // What rope_parameters, or rope_scaling, says beside theta.
 void read_scaling(const ConfigReader& keys, RopeSpec& spec) {
   const std::string type = keys.string("rope_type", {"type"}, "default");
-  if (keys.number("partial_rotary_factor", {}, 1.0) != 1.0)
+  const double share = keys.number("partial_rotary_factor", {}, 1.0);
+  if (share != 1.0 && type != "proportional")
     keys.fail("partial_rotary_factor", "is not supported; in the families here every component of a head turns");
-  if (type == "linear") {
+  if (type == "proportional") {
+    if (!(share >= 0 && share <= 1)) keys.fail("partial_rotary_factor", "is no share; expected a number from 0 to 1");
+    spec.scaling = RopeSpec::Scaling::proportional;
+    spec.factor = keys.number("factor", {}, 1.0);
+    spec.turning = static_cast<int64_t>(share * static_cast<double>(spec.rotary_dim)) / 2;
+  } else if (type == "linear") {
     spec.scaling = RopeSpec::Scaling::linear;
     spec.factor = keys.number("factor");
   } else if (type == "llama3") {
@@ -89,7 +95,7 @@ void read_scaling(const ConfigReader& keys, RopeSpec& spec) {
   } else if (type == "yarn") {
     read_yarn(keys, spec);
   } else if (type != "default") {
-    keys.fail("rope_type", "is not supported; expected default, linear, llama3 or yarn");
+    keys.fail("rope_type", "is not supported; expected default, linear, llama3, yarn or proportional");
   }
   keys.ignore({"original_max_position_embeddings"});
 }
@@ -101,6 +107,12 @@ double yarn_attention_factor(double factor) { return factor <= 1 ? 1 : 0.1 * std
 Json rope_scaling(const RopeSpec& rope) {
   if (rope.scaling == RopeSpec::Scaling::longrope) return nullptr;  // the family's own
   if (rope.divisors != nullptr) return llama3_scaling(rope);
+  if (rope.scaling == RopeSpec::Scaling::proportional) {
+    Json keys = {{"rope_type", "proportional"},
+                 {"partial_rotary_factor", static_cast<double>(2 * rope.turning) / static_cast<double>(rope.rotary_dim)}};
+    if (rope.factor != 1) keys["factor"] = shortest(rope.factor);
+    return keys;
+  }
   if (rope.scaling == RopeSpec::Scaling::linear) return {{"rope_type", "linear"}, {"factor", shortest(rope.factor)}};
   if (rope.scaling == RopeSpec::Scaling::llama3)
     return {{"rope_type", "llama3"},
@@ -344,7 +356,7 @@ ExpertSpec read_experts(const ConfigReader& keys, std::string_view d_ff_key, std
   constexpr int64_t kMost = 4096;  // they are made before any weight is looked for
   ExpertSpec experts;
   experts.count = keys.positive("num_local_experts", {"num_experts", "expert_count"});
-  experts.per_row = keys.positive("num_experts_per_tok", {"experts_per_token", "expert_used_count"});
+  experts.per_row = keys.positive("num_experts_per_tok", {"experts_per_token", "top_k_experts", "expert_used_count"});
   experts.d_ff = keys.positive(d_ff_key, {gguf_d_ff_key}, d_ff_fallback);
   if (experts.count > kMost)
     keys.fail("num_local_experts",

@@ -1,5 +1,6 @@
 #include "model/gguf_keys.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -81,9 +82,18 @@ void add_sampling(const Json& generation, GgufKeys& keys) {
     if (const Json* value = find(from)) keys.emplace_back(std::string("general.sampling.") + to, value->get<float>());
 }
 
-bool has_bias(const Model& model, std::string_view gguf) {
+bool has_tensor(const Model& model, std::string_view gguf) {
   for (const TensorLine& line : model.tensors())
     if (line.gguf == gguf) return true;
+  return false;
+}
+
+// Whether a layer has a matrix of keys and none of values.
+bool has_keys_as_values(const Model& model) {
+  for (int64_t layer = 0; layer < model.shape().n_layers; ++layer) {
+    const std::string at = "blk." + std::to_string(layer) + ".";
+    if (has_tensor(model, at + "attn_k.weight") && !has_tensor(model, at + "attn_v.weight")) return true;
+  }
   return false;
 }
 
@@ -93,8 +103,9 @@ void check_keys(const OpenedModel& opened, const std::string& architecture, Json
   const std::string path = opened.files.config_path.empty() ? opened.files.name : opened.files.config_path;
   const std::string advice = "such a model has no form as a GGUF file. Keep it as a Hugging Face directory";
   keys["tie_word_embeddings"] = model.shape().tied;
-  keys["attention_bias"] = has_bias(model, "blk.0.attn_q.bias");
-  keys["mlp_bias"] = has_bias(model, "blk.0.ffn_up.bias");
+  keys["attention_bias"] = has_tensor(model, "blk.0.attn_q.bias");
+  keys["mlp_bias"] = has_tensor(model, "blk.0.ffn_up.bias");
+  keys["attention_k_eq_v"] = has_keys_as_values(model);
   const std::unique_ptr<Model> read = model_from_gguf_keys(architecture, std::move(keys), rope, path);
   check_same_model(model, *read, {path, "GGUF's metadata can only say", advice});
   const std::vector<FileTensor> has = file_tensors(model, true), gets = file_tensors(*read, true);
@@ -113,6 +124,15 @@ std::optional<RopeSpec> rope_of_kind(const Model& model, RopeSpec::Scaling scali
   for (int64_t layer = 0; layer < model.shape().n_layers; ++layer)
     if (const std::optional<RopeSpec> rope = model.block_spec(layer).rope; rope && rope->scaling == scaling) return rope;
   return {};
+}
+
+// Where nothing turns they are so large that no angle is left.
+std::vector<float> proportional_divisors(const Model& model) {
+  const std::optional<RopeSpec> rope = rope_of_kind(model, RopeSpec::Scaling::proportional);
+  if (!rope) return {};
+  std::vector<float> divisors(static_cast<size_t>(rope->rotary_dim / 2), 1e30f);
+  std::fill_n(divisors.begin(), rope->turning, static_cast<float>(rope->factor));
+  return divisors;
 }
 
 std::vector<float> llama3_divisors(const Model& model) {
@@ -143,6 +163,7 @@ std::vector<float> llama3_divisors(const Model& model) {
 GgufRopeTensors gguf_rope_tensors(const Model& model) {
   GgufRopeTensors tensors;
   tensors.frequencies = llama3_divisors(model);
+  if (tensors.frequencies.empty()) tensors.frequencies = proportional_divisors(model);
   if (const std::optional<RopeSpec> rope = rope_of_kind(model, RopeSpec::Scaling::longrope)) {
     tensors.short_factors.assign(rope->divisors, rope->divisors + rope->rotary_dim / 2);
     tensors.long_factors.assign(rope->long_divisors, rope->long_divisors + rope->rotary_dim / 2);

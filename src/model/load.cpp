@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "model/layer_name.h"
 #include "model/packed_weights.h"
 #include "model/rearranged.h"
 #include "model/registry.h"
@@ -14,11 +15,23 @@
 namespace vitrine {
 namespace {
 
+// What a multimodal model's file puts in the place of "model." before the names of its language model; empty: it is none.
+std::string_view language_prefix(const Checkpoint& checkpoint) {
+  for (const std::string_view prefix : {"model.language_model.", "language_model.model."})
+    for (const auto& [name, tensor] : checkpoint.tensors())
+      if (std::string_view(name).starts_with(prefix)) return prefix;
+  return {};
+}
+
 class Loader {
  public:
   /// left_out: tensors that the family has and this model does without.
   Loader(OpenedModel& opened, const Family& family, std::set<std::string, std::less<>> left_out)
-      : opened_(opened), family_(family), gguf_(opened.gguf != nullptr), left_out_(std::move(left_out)) {}
+      : opened_(opened),
+        family_(family),
+        gguf_(opened.gguf != nullptr),
+        language_(gguf_ ? std::string_view() : language_prefix(opened.checkpoint)),
+        left_out_(std::move(left_out)) {}
 
   void load(const TensorLine& line) { line.weight != nullptr ? matrix(*line.weight, line) : vector(*line.vector, line); }
 
@@ -78,7 +91,7 @@ class Loader {
     int count = 0;
     const auto look = [&](const auto& tensors) {
       for (const auto& [name, tensor] : tensors) {
-        if (used_.count(name) != 0 || left_out_.count(name) != 0 || may_be_ignored(name)) continue;
+        if (used_.count(name) != 0 || is_left_out(name) || is_beside(name) || may_be_ignored(name)) continue;
         if (++count <= 3) unknown += (count > 1 ? ", " : "") + ("\"" + name + "\"");
       }
     };
@@ -95,10 +108,23 @@ class Loader {
                  : "Do config.json and the weights come from the same model?";
   }
 
+  // The name that a multimodal model's file has for it.
+  std::string in_file(const std::string& name) const {
+    constexpr std::string_view kOwn = "model.";
+    return !language_.empty() && name.starts_with(kOwn) ? std::string(language_) + name.substr(kOwn.size()) : name;
+  }
+  bool is_left_out(const std::string& name) const {
+    return std::any_of(left_out_.begin(), left_out_.end(), [&](const std::string& left) { return in_file(left) == name; });
+  }
+  // Of a multimodal model: what is no part of its language model.
+  bool is_beside(const std::string& name) const {
+    return !language_.empty() && !name.starts_with(language_) && !name.ends_with("lm_head.weight");
+  }
+
   const StoredTensor& find(const TensorLine& line) {
     const std::string& wanted = line.file_name(gguf_);
-    const StoredTensor* t = opened_.checkpoint.find(wanted);
-    std::string tried = "\"" + wanted + "\"";
+    const StoredTensor* t = opened_.checkpoint.find(in_file(wanted));
+    std::string tried = "\"" + in_file(wanted) + "\"";
     for (const std::string_view prefix : family_.optional_prefixes) {  // files of the bare model lack it
       if (t != nullptr || gguf_ || !wanted.starts_with(prefix)) continue;
       t = opened_.checkpoint.find(wanted.substr(prefix.size()));
@@ -156,6 +182,7 @@ class Loader {
   OpenedModel& opened_;
   const Family& family_;
   bool gguf_;
+  std::string_view language_;  // language_prefix() of the file
   std::set<std::string, std::less<>> left_out_;
   const StoredTensor* embedding_ = nullptr;
   std::set<std::string, std::less<>> used_;
@@ -165,6 +192,7 @@ class Loader {
 std::optional<int64_t> count_parameters(const Model& model) {
   int64_t count = 0;
   for (const TensorLine& line : model.tensors()) {
+    if (line.layout.constant) continue;
     int64_t size = 0;
     if (__builtin_mul_overflow(line.out.size, std::max<int64_t>(line.in.size, 1), &size) ||
         __builtin_add_overflow(count, size, &count) || count > INT64_MAX / 16)
@@ -201,6 +229,17 @@ Json size_of_layers(const std::string& key, const Json& value) {
   return same ? value.front() : value;
 }
 
+// Whether a layer has a matrix of keys and none of values.
+bool has_keys_as_values(const Checkpoint& checkpoint) {
+  constexpr std::string_view kKeys = "attn_k.weight", kValues = "attn_v.weight";
+  const auto& tensors = checkpoint.tensors();
+  return std::any_of(tensors.begin(), tensors.end(), [&](const auto& t) {
+    const std::string_view name = t.first;
+    return name.ends_with(kKeys) &&
+           checkpoint.find(std::string(name.substr(0, name.size() - kKeys.size())) + std::string(kValues)) == nullptr;
+  });
+}
+
 // GGUF metadata as a configuration: "llama.block_count" becomes "block_count"; the rest of the file's keys are not the
 // family's business. The vocabulary's size is the embedding's.
 ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoint) {
@@ -218,6 +257,7 @@ ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoi
   config["attention_bias"] = checkpoint.find("blk.0.attn_q.bias") != nullptr;
   config["mlp_bias"] = checkpoint.find("blk.0.ffn_up.bias") != nullptr;
   config["tie_word_embeddings"] = checkpoint.find("output.weight") == nullptr;
+  config["attention_k_eq_v"] = has_keys_as_values(checkpoint);
   ModelConfig result{.keys = ConfigReader(config, metadata.path()), .gguf = true};
   result.rope_divisors = rope_tensor(checkpoint, result.keys, "rope_freqs.weight");
   result.rope_short = rope_tensor(checkpoint, result.keys, "rope_factors_short.weight");
@@ -243,11 +283,30 @@ struct Made {
   std::set<std::string, std::less<>> left_out;
 };
 
+// Layers that read another's keys and values need no matrices for their own, which published files hold all the same.
+void leave_out_unread_keys(const Model& model, bool gguf, std::set<std::string, std::less<>>& left_out) {
+  for (const TensorLine& line : model.tensors()) {
+    const auto [giver, name] = split_layer(line.ours);
+    if (giver < 0 || (name != "attn.W_K" && name != "attn.W_V" && name != "attn.k_norm.w")) continue;
+    for (int64_t layer = giver + 1; layer < model.shape().n_layers; ++layer) {
+      if (model.layer_shape(layer).keys_of != giver) continue;
+      std::string theirs = line.file_name(gguf);
+      const std::string at = "." + std::to_string(giver) + ".";
+      left_out.insert(theirs.replace(theirs.find(at), at.size(), "." + std::to_string(layer) + "."));
+    }
+  }
+}
+
 Made make(const ModelConfig& config) {
   const Family& family = find_family(config.keys, config.gguf);
   Made made{family.make(config), &family, {}};
+  leave_out_unread_keys(*made.model, config.gguf, made.left_out);
   if (!config.gguf && family.norm_order_key == nullptr) {
     if (const Form form = read_form(config.keys); !form.is_own()) {
+      if (!family.has_forms)
+        throw FileError(config.keys.path(),
+                        "moves or leaves out norms or residual connections (vitrine_norms, vitrine_residual), which the family " +
+                            std::string(family.name) + " has no other form for; leave these keys out");
       for (const TensorLine& line : made.model->tensors()) made.left_out.insert(line.huggingface);
       made.model = std::make_unique<Rearranged>(std::move(made.model), form);
     }
@@ -336,11 +395,13 @@ std::vector<FileTensor> file_tensors(const Model& model, bool gguf) {
 
 Gradients::Gradients(const Model& model, bool gguf, DType dtype) : model_(model) {
   for (const FileTensor& tensor : file_tensors(model, gguf)) {
+    if (tensor.is_constant()) continue;
     size_t count = 1;
     for (const int64_t size : tensor.shape) count *= static_cast<size_t>(size);
     buffers_[tensor.name] = {tensor.shape, std::vector<std::byte>(row_bytes(dtype, count))};
   }
   for (const TensorLine& line : model.tensors()) {  // each parameter's gradient goes into the buffer of its file tensor
+    if (line.layout.constant) continue;
     Buffer& buffer = buffers_.at(line.file_name(gguf));
     const auto first = static_cast<size_t>(line.first_row(gguf));
     if (line.weight != nullptr) {

@@ -61,6 +61,8 @@ struct FileTensor {
   /// Seen as rows of its last axis; a vector is one column.
   int64_t rows() const;
   int64_t width() const { return shape.size() > 1 ? shape.back() : 1; }
+  /// No parameter.
+  bool is_constant() const { return parts.front()->layout.constant; }
 };
 /// In the order of the run. The lines are the model's.
 std::vector<FileTensor> file_tensors(const Model& model, bool gguf);

@@ -54,6 +54,12 @@ struct DeltaSpec {
   int64_t channels() const { return 2 * n_key_heads * d_key + n_heads * d_value; }
 };
 
+/// What sizes and keys one layer has, where they are not those of the whole model.
+struct LayerShape {
+  int64_t n_kv_heads = 0, head_dim = 0, d_ff = 0;
+  int64_t keys_of = -1;  // the earlier layer whose keys and values its queries meet; -1: it has its own
+};
+
 /// What one layer computes with that no tensor holds: constants of the configuration.
 struct BlockSpec {
   AttentionSpec attention;                   // scale, cap, window
@@ -67,9 +73,14 @@ struct BlockSpec {
   std::optional<ConvSpec> conv = {};         // the first sub-layer is no attention, but this; `attention` and `rope` say nothing
   std::optional<DeltaSpec> delta = {};       // nor this
   bool gated_heads = false;                  // what the heads read is multiplied by the sigmoid of a gate
+  bool experts_beside = false;               // or they stand beside the MLP, and both are added
   bool halved_sinusoids = false;             // without rope: sines in the first half of the added vector, cosines in the other
   double residual_scale = 1;                 // what each sub-layer adds is multiplied by it
   double dropout = 0;                        // of what each sub-layer adds, in training
+  std::optional<LayerShape> shape = {};      // none: the model's
+  bool value_norm = false;                   // values are divided by their root mean square, head by head
+  int64_t per_layer_dim = 0;                 // above 0: a third sub-layer reads that many numbers of a per-layer embedding
+  double stream_scale = 1;                   // the whole stream is multiplied by it at the layer's end
   uint32_t attention_dropout_site = 0, mlp_dropout_site = 0;
 
   bool has_attention() const { return !conv && !delta; }
@@ -109,6 +120,7 @@ class Model {
   const ModelShape& shape() const { return shape_; }
   /// Every parameter, once each, in the order of the forward pass.
   const std::vector<TensorLine>& tensors() const { return tensors_; }
+  LayerShape layer_shape(int64_t layer) const;
   /// The cache of each layer.
   std::vector<CacheLayer> cache_layers() const;
   /// Every hook name this model shows, a layer's with its index, in the order of the run.

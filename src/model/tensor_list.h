@@ -40,6 +40,7 @@ struct StoredLayout {
                                    // names the channels. A Hugging Face file has it as Conv1d does: [channels, 1, taps]
   HeadTiles tiles = {};
   bool gguf_minus_exp = false;     // GGUF holds -exp of the values
+  bool constant = false;           // no parameter: it is not learned
   float gguf_offset = 0;           // what GGUF's values exceed those of the Hugging Face file by (Gemma's norms hold 1 + w)
 };
 

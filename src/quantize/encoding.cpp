@@ -54,7 +54,10 @@ GgufEncoding mixture_encoding(const OpenedModel& opened, const Mixture& mixture,
                            .with_importance = options.importance != nullptr};
   const std::vector<GgufTensor> matrices = matrices_of(opened);
   std::vector<MixtureTensor> tensors;
-  for (const GgufTensor& matrix : matrices) tensors.push_back({matrix.name, matrix.shape, DType::f32});
+  for (const GgufTensor& matrix : matrices) {
+    const bool narrow = matrix.stored == DType::f16 || matrix.stored == DType::bf16;
+    tensors.push_back({matrix.name, matrix.shape, narrow ? *matrix.stored : DType::f32});
+  }
   std::vector<DType> types = choose_types(mixture, model, tensors, options.pure);
   const bool keeps = opened.gguf == nullptr && (!is_block(mixture.base) || mixture.base == DType::q8_0);
   bool kept = false;

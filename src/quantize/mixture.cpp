@@ -290,7 +290,10 @@ std::vector<DType> choose_types(const Mixture& mixture, const MixtureModel& mode
   std::vector<DType> types;
   for (const MixtureTensor& tensor : tensors) {
     if (!is_quantised(tensor.name, tensor.shape.size())) {
-      types.push_back(tensor.unchanged);
+      // llama-quantize leaves it as it is; the converter, which writes these types, does not.
+      const bool converted =
+          tensor.name == "per_layer_model_proj.weight" && (!is_block(mixture.base) || mixture.base == DType::q8_0);
+      types.push_back(converted ? fitting(mixture.base, tensor.shape.back()) : tensor.unchanged);
       continue;
     }
     if (!is_block(mixture.base)) {

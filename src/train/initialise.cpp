@@ -1,5 +1,6 @@
 #include "train/initialise.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/philox.h"
@@ -57,6 +58,10 @@ void initialise(const Parameters& parameters, const Model& model, const InitRule
     if (!p.matrix) {
       const bool norm_weight = ours.ends_with(".w"),
                  norm = norm_weight || ours.ends_with(".b");  // other vectors: biases b_Q, b_in
+      if (p.constant) {
+        std::fill_n(w, p.count, 1.0f);
+        continue;
+      }
       draw(w, p.count, norm_weight ? 1 - offset : 0.0, norm && rule.random_norms ? rule.std : 0.0, seed, stream);
       continue;
     }

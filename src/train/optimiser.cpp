@@ -45,7 +45,7 @@ Optimiser::Optimiser(const OptimiserOptions& options, const Parameters& paramete
   for (size_t i = 0; i < parameters.list().size(); ++i) {
     const Parameter& p = parameters.list()[i];
     const bool wanted = options.decay.empty() ? p.matrix : any_fits(options.decay, p.name);
-    decays_.push_back(wanted && !any_fits(options.no_decay, p.name));
+    decays_.push_back(wanted && !p.constant && !any_fits(options.no_decay, p.name));
     size_t kept = 0;
     for (const auto& [begin, end] : shards.mine()) {
       const size_t last = std::min(end, p.begin + p.count);

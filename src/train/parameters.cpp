@@ -66,7 +66,7 @@ Parameters::Parameters(Model& model, Grads grads) : model_(&model), grads_(grads
     size_t count = 1;
     for (const int64_t n : tensor.shape) count *= static_cast<size_t>(n);
     list_.push_back({tensor.name, first.ours, tensor.shape, size_, count, split_layer(first.ours).first, first.weight != nullptr,
-                     tensor.by_columns});
+                     tensor.by_columns, tensor.is_constant()});
     size_ += (count + kBorder - 1) / kBorder * kBorder;
   }
   for (const TensorLine& line : model.tensors()) n_matrices_ += line.weight != nullptr ? 1 : 0;
@@ -93,7 +93,7 @@ ParameterGradients Parameters::bind(Model& model) const {
       vector.data = weights + begin;
       vector.dtype = DType::f32;
       vector.size = line.out.size;
-      if (gradients.data() != nullptr) vector.grad = {gradients.data() + begin, 1};
+      if (gradients.data() != nullptr && !line.layout.constant) vector.grad = {gradients.data() + begin, 1};
       continue;
     }
     Weight& weight = *line.weight;

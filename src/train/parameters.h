@@ -44,6 +44,7 @@ struct Parameter {
   int64_t layer = -1;           // of the block it belongs to; -1: none
   bool matrix = false;
   bool by_columns = false;  // the file stores [in, out]
+  bool constant = false;    // it stays as it is
 };
 
 /// A gradient for every number of the parameters of one model; zeros at first.

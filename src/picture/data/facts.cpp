@@ -73,7 +73,8 @@ ModelFacts facts_of(Engine& engine) {
   const Vector* const q_norm = facts.parameters.vector(attention + "q_norm.w");
   facts.joint_head_norms = q_norm != nullptr && q_norm->size != facts.shape.head_dim;
   for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer) {
-    const std::optional<ExpertSpec> experts = model.block_spec(layer).experts;
+    const BlockSpec spec = model.block_spec(layer);
+    const std::optional<ExpertSpec> experts = spec.experts_beside ? std::nullopt : spec.experts;
     if (!experts) facts.dense_layers.push_back(layer);
     if (!facts.experts) facts.experts = experts;
   }

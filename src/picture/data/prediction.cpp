@@ -19,6 +19,7 @@ const char* kind_of(const StreamPart& part) {
     case StreamPart::Kind::attention_bias: return "attention-bias";
     case StreamPart::Kind::convolution: return "convolution";
     case StreamPart::Kind::mlp: return "mlp";
+    case StreamPart::Kind::per_layer: return "per_layer";
     case StreamPart::Kind::norm_bias: return "norm-bias";
   }
   return "";
@@ -33,6 +34,7 @@ std::string label_of(const StreamPart& part) {
     case StreamPart::Kind::convolution:
       return fmt::format("layer {} {}", part.layer, part.name.ends_with("delta") ? "recurrence" : "convolution");
     case StreamPart::Kind::mlp: return fmt::format("layer {} MLP", part.layer);
+    case StreamPart::Kind::per_layer: return fmt::format("layer {} per-layer embedding", part.layer);
     case StreamPart::Kind::norm_bias: return fmt::format("layer {} norm bias", part.layer);
   }
   return "";
