@@ -331,5 +331,57 @@ TEST(GgufVocabularyFiles, WhatFilesCannotSayIsRefused) {
   EXPECT_CONTAINS(message(changed), "is empty; a tokenizer.model cannot hold that");
 }
 
+// A vocabulary of kind "gemma4" as llama.cpp's converter writes it for a tokenizer.json of Gemma's form.
+VocabularySpec spaced_vocabulary() {
+  const Json file = read_json(kGolden + "spm512/tokenizer.json");
+  VocabularySpec spec;
+  spec.source = "spaced.gguf";
+  spec.kind = "gemma4";
+  spec.pieces.resize(file["model"]["vocab"].size());
+  spec.types.assign(spec.pieces.size(), 1);
+  for (const auto& [piece, id] : file["model"]["vocab"].items()) {
+    spec.pieces[id.get<size_t>()] = piece;
+    if (piece.size() == 6 && piece.starts_with("<0x")) spec.types[id.get<size_t>()] = 6;
+  }
+  for (const Json& token : file["added_tokens"]) spec.types[token["id"].get<size_t>()] = 3;
+  for (const Json& merge : file["model"]["merges"])
+    spec.merges.push_back(merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  spec.padding = 0, spec.eos = 1, spec.bos = 2, spec.unknown = 3;
+  spec.add_bos = true, spec.add_space_prefix = false;
+  return spec;
+}
+
+TEST(GgufSpacedBpe, IdsAreThoseOfTheTokenizerJson) {
+  const VocabularySpec spec = spaced_vocabulary();
+  const auto gguf = tokenizer_from_vocabulary(spec), json = load_tokenizer(kGolden + "spm512/tokenizer.json");
+  EXPECT_TRUE(gguf->adds_bos());
+  std::ifstream rows(kGolden + "spm512.hf.jsonl");
+  int read = 0;
+  for (std::string line; std::getline(rows, line); ++read) {
+    const Json row = Json::parse(line);
+    if (!row.contains("text")) continue;
+    const std::string text = row["text"];
+    EXPECT_EQ(gguf->encode(text, false, Special::parse), row["ids"].get<Ids>()) << text;
+    EXPECT_EQ(gguf->encode(text, false, Special::text), json->encode(text, false, Special::text)) << text;
+    EXPECT_EQ(gguf->decode(row["ids"].get<Ids>()), row["decoded"].get<std::string>());
+  }
+  EXPECT_GT(read, 50);
+  const Scratch scratch;
+  const auto files = through_files(scratch, spec);
+  expect_same_vocabulary(*gguf, *files);
+  for (const char* text : {"I want  to move", "naïve 東京 😀\n\n", "<bos> a", ""})
+    EXPECT_EQ(files->encode(text, true, Special::text), gguf->encode(text, true, Special::text)) << text;
+}
+
+TEST(GgufSpacedBpe, WhatItCannotHoldIsRefused) {
+  const auto message = [](const VocabularySpec& spec) { return message_of<FileError>([&] { tokenizer_from_vocabulary(spec); }); };
+  VocabularySpec spec = spaced_vocabulary();
+  spec.merges[2] = "ab";
+  EXPECT_CONTAINS(message(spec), "tokenizer.ggml.merges[2] is \"ab\", expected two pieces with a space between them");
+  spec = spaced_vocabulary();
+  spec.pieces[300] = "\xFF";
+  EXPECT_CONTAINS(message(spec), "tokenizer.ggml.tokens[300] is");
+}
+
 }  // namespace
 }  // namespace vitrine
