@@ -6,11 +6,14 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/convert_record.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/stop_signals.h"
 #include "engine/model_tokenizer.h"
+#include "io/resumable_file.h"
 #include "model/adapter.h"
 #include "model/export.h"
 #include "model/from_gguf.h"
@@ -84,7 +87,8 @@ void convert_to_directory(const ConvertArguments& o) {
   report(o, dtype, opened, OrderedJson::object());
 }
 
-// Makes the folder. Errors: InputError for a file that is there, and for a disk that it does not fit on.
+// Makes the folder. Errors: InputError for a file that is there, and for a disk that it does not fit on. What a run before has
+// left of the file takes no more room.
 void check_place(const std::string& out, uint64_t bytes) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -95,11 +99,35 @@ void check_place(const std::string& out, uint64_t bytes) {
   if (!folder.empty()) fs::create_directories(folder, error);
   if (error) throw InputError(out + " cannot be made: " + error.message() + ". Name a place that you may write to");
   const fs::space_info space = fs::space(folder.empty() ? "." : folder, error);
-  if (!error && space.available < bytes)
-    throw InputError(out + " needs " + bytes_text(static_cast<double>(bytes)) + ", and its disk has " +
-                     bytes_text(static_cast<double>(space.available)) +
+  const uint64_t left_behind = ResumableFile::left_behind(out), more = bytes - std::min(bytes, left_behind);
+  if (!error && space.available < more)
+    throw InputError(out + " needs " + bytes_text(static_cast<double>(more)) + (left_behind > 0 ? " more" : "") +
+                     ", and its disk has " + bytes_text(static_cast<double>(space.available)) +
                      " left. Make room, name another place, or a smaller --dtype");
 }
+
+// Says what a conversion will take, and then how far it is.
+class ConversionView {
+ public:
+  ConversionView(std::string out, uint64_t bytes) : out_(std::move(out)), bytes_(bytes) {}
+
+  void operator()(const GgufProgress& now) {
+    const auto size = [](uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
+    if (progress_ != nullptr) return progress_->show(now.share, fmt::format("{} of {}", size(now.written), size(bytes_)));
+    progress_ = std::make_shared<Progress>("converting");  // copied with this
+    progress_->begin(now.share);
+    if (now.began_anew)
+      log("{}: what a run before left was made from another input, with other options or by another vitrine", out_);
+    if (now.kept > 0) log("{}: {} are there from a run before; going on from there", out_, size(now.kept));
+    log("{} will take {}{}", out_, size(bytes_),
+        now.seconds < 1 ? "" : " and about " + duration_text(now.seconds) + (now.kept > 0 ? " more" : ""));
+  }
+
+ private:
+  std::string out_;
+  uint64_t bytes_;
+  std::shared_ptr<Progress> progress_;
+};
 
 void convert_to_gguf(const ConvertArguments& o) {
   OpenedModel opened = open_model(o.in);
@@ -112,11 +140,14 @@ void convert_to_gguf(const ConvertArguments& o) {
                        {.pure = o.pure, .importance = o.imatrix.empty() ? nullptr : &importance, .importance_file = o.imatrix});
   const GgufPlan plan = plan_gguf(opened, opened.gguf == nullptr ? vocabulary_keys(opened) : GgufKeys(), encoding);
   check_place(o.out, plan.bytes);
-  log("{} will take {}", o.out, bytes_text(static_cast<double>(plan.bytes)));
   {
+    const std::string folder = ResumableFile::work_folder(o.out);
+    const LastWords words(
+        fmt::format("stopped: {} is not written. What is done is kept in {}. The same command goes on from there", o.out, folder),
+        folder);
     ThreadPool pool(static_cast<int>(o.threads));
-    Progress progress("converting");
-    write_gguf(opened, plan, encoding, o.out, pool, [&](double share) { progress.show(share, ""); });
+    write_gguf(opened, plan, encoding, o.out, pool,
+               {.made_from = conversion_record(opened, plan, encoding), .watch = ConversionView(o.out, plan.bytes)});
   }
   report(o, dtype, opened, {{"tensors", plan.tensors.size()}, {"bytes", std::filesystem::file_size(o.out)}});
 }

@@ -17,12 +17,16 @@ class Progress {
   /// tokens/s". Writes at most ten times a second on a terminal, elsewhere every ten seconds.
   void show(double share, const std::string& detail);
 
+  /// The run begins now, with a share that a run before has done.
+  void begin(double share);
+
   double seconds() const;  // since the beginning
 
  private:
   using Clock = std::chrono::steady_clock;
   std::string what_;
   bool terminal_, drawn_ = false;
+  double begin_share_ = 0;
   Clock::time_point begin_, last_;
 };
 

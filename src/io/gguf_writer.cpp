@@ -91,9 +91,10 @@ struct Header {
 
 }  // namespace
 
-GgufWriter::GgufWriter(const std::string& path, const GgufKeys& keys, std::vector<TensorPlan> tensors) {
+GgufLayout gguf_layout(const std::string& path, const GgufKeys& keys, const std::vector<TensorPlan>& tensors) {
   constexpr size_t kMostDimensions = 4;
-  std::vector<uint64_t> sizes = planned_bytes(path, tensors);
+  GgufLayout layout;
+  layout.bytes = planned_bytes(path, tensors);
   Header header{"GGUF"};
   header.put(uint32_t{3});
   header.put(uint64_t{tensors.size()});
@@ -105,7 +106,6 @@ GgufWriter::GgufWriter(const std::string& path, const GgufKeys& keys, std::vecto
     header.put(key);
     std::visit([&](const auto& v) { header.put_value(v); }, value);
   }
-  std::vector<uint64_t> begin;
   uint64_t at = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorPlan& tensor = tensors[i];
@@ -121,18 +121,24 @@ GgufWriter::GgufWriter(const std::string& path, const GgufKeys& keys, std::vecto
     for (size_t d = tensor.shape.size(); d-- > 0;) header.put(static_cast<uint64_t>(tensor.shape[d]));
     header.put(*type);
     header.put(at);
-    begin.push_back(at);
-    at += (sizes[i] + kAlignment - 1) / kAlignment * kAlignment;
+    layout.begin.push_back(at);
+    at += (layout.bytes[i] + kAlignment - 1) / kAlignment * kAlignment;
   }
   header.pad();
-  for (uint64_t& b : begin) b += header.bytes.size();
+  for (uint64_t& begin : layout.begin) begin += header.bytes.size();
+  layout.size = header.bytes.size() + at;
+  layout.header = std::move(header.bytes);
+  return layout;
+}
 
-  state_ = std::make_unique<TensorFile>(path, std::move(tensors), std::move(sizes));
-  state_->file.write_at(0, std::as_bytes(std::span(header.bytes)));
+GgufWriter::GgufWriter(const std::string& path, const GgufKeys& keys, std::vector<TensorPlan> tensors) {
+  GgufLayout layout = gguf_layout(path, keys, tensors);
+  state_ = std::make_unique<TensorFile>(path, std::move(tensors), std::move(layout.bytes));
+  state_->file.write_at(0, std::as_bytes(std::span(layout.header)));
   // The padding behind the last tensor belongs to the file too.
   constexpr std::byte kZero{0};
-  if (at != 0) state_->file.write_at(header.bytes.size() + at - 1, {&kZero, 1});
-  state_->begin = std::move(begin);
+  if (layout.size > layout.header.size()) state_->file.write_at(layout.size - 1, {&kZero, 1});
+  state_->begin = std::move(layout.begin);
 }
 
 GgufWriter::~GgufWriter() = default;

@@ -18,13 +18,21 @@ using GgufValue =
                  std::vector<std::string>, std::vector<int32_t>, std::vector<float>, std::vector<bool>, GgufMetadata::Value>;
 using GgufKeys = std::vector<std::pair<std::string, GgufValue>>;
 
+/// Where everything of a file goes.
+struct GgufLayout {
+  std::string header;                  // what the file begins with, padded
+  std::vector<uint64_t> begin, bytes;  // of each tensor: its place in the file and its size, without the padding behind it
+  uint64_t size = 0;                   // of the file
+};
+/// Shapes are outermost first, as everywhere; the file holds them reversed. Alignment is GGUF's 32. `path` is named in errors.
+/// Errors: UsageError for a key or tensor name that appears twice, a type the format lacks (u8), more than 4 dimensions.
+GgufLayout gguf_layout(const std::string& path, const GgufKeys& keys, const std::vector<TensorPlan>& tensors);
+
 /// Writes a file piece by piece, in any order of tensors, without holding it in memory. The file has its final name only
 /// after finish(), when it is whole and synced; a writer destroyed before that leaves nothing behind.
 class GgufWriter {
  public:
-  /// Shapes are outermost first, as everywhere; the file holds them reversed. Alignment is GGUF's 32.
-  /// Errors: UsageError for a key or tensor name that appears twice, a type the format lacks (u8), more than 4 dimensions;
-  /// RunError if the file cannot be made.
+  /// Errors: as gguf_layout; RunError if the file cannot be made.
   GgufWriter(const std::string& path, const GgufKeys& keys, std::vector<TensorPlan> tensors);
   ~GgufWriter();
   GgufWriter(GgufWriter&&) noexcept;

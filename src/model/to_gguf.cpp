@@ -4,11 +4,14 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "base/error.h"
+#include "base/stopwatch.h"
 #include "kernels/table.h"
 #include "model/gguf_keys.h"
 #include "model/gguf_order.h"
+#include "model/gguf_output.h"
 #include "ops/low_rank.h"
 
 namespace vitrine {
@@ -156,40 +159,56 @@ class Matrix {
   int64_t turns_ = 1, turn_ = 0;  // every so manieth row of the model, beginning with this one
 };
 
+// A weight that the file cannot hold.
+struct WrongNumber : RunError {
+  using RunError::RunError;
+};
+
 [[noreturn]] void refuse_number(const TensorPlan& plan, int64_t at, float value) {
-  throw RunError(plan.name + ": number " + std::to_string(at) + " is " + std::to_string(value) +
-                 (std::isfinite(value) ? ", beyond what " + std::string(name_of(plan.dtype)) + " holds; use bf16 or f32"
-                                       : "; a model with NaN or infinity is not converted"));
+  throw WrongNumber(plan.name + ": number " + std::to_string(at) + " is " + std::to_string(value) +
+                    (std::isfinite(value) ? ", beyond what " + std::string(name_of(plan.dtype)) + " holds; use bf16 or f32"
+                                          : "; a model with NaN or infinity is not converted"));
 }
 
 class Output {
  public:
   Output(const OpenedModel& opened, const GgufPlan& plan, const GgufEncoding& encoding, const std::string& path, ThreadPool& pool,
-         const std::function<void(double)>& wrote)
-      : opened_(opened), plan_(plan), encoding_(encoding), writer_(path, plan.keys, plan.tensors), pool_(pool), wrote_(wrote) {
-    for (const TensorPlan& t : plan.tensors) all_ += numbers_of(t);
+         const WriteGgufOptions& options)
+      : opened_(opened),
+        plan_(plan),
+        encoding_(encoding),
+        sources_(sources_of(opened)),
+        file_(path, plan.keys, plan.tensors, options.made_from),
+        pool_(pool),
+        watch_(options.watch) {
+    VITRINE_CHECK(sources_.size() == plan_.tensors.size(), "the plan is this model's");
   }
 
   void write() {
-    const std::vector<Source> sources = sources_of(opened_);
-    VITRINE_CHECK(sources.size() == plan_.tensors.size(), "the plan is this model's");
-    for (size_t i = 0; i < sources.size(); ++i) {
-      const Source& s = sources[i];
+    work_ = estimate();
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      const Source& s = sources_[i];
       if (s.held != nullptr)
-        writer_.write(i, {s.held->data, s.held->bytes});
+        write_whole(i, {s.held->data, s.held->bytes});
       else if (!s.values.empty())
-        writer_.write(i, std::as_bytes(std::span(s.values)));
+        write_whole(i, std::as_bytes(std::span(s.values)));
       else if (s.tensor.parts.front()->vector != nullptr)
         write_vector(i, s.tensor);
       else
         write_matrix(i, s.tensor);
-      if (s.tensor.parts.empty() || s.tensor.parts.front()->vector != nullptr) advance(numbers_of(plan_.tensors[i]));
     }
-    writer_.finish();
+    file_.finish();
   }
+  void discard() { file_.discard(); }
 
  private:
   bool reorders() const { return opened_.files.kind == ModelFiles::Kind::huggingface; }
+
+  void write_whole(size_t index, std::span<const std::byte> bytes) {
+    const bool there = is_there(index, 0, bytes.size());
+    if (!there) file_.write(index, bytes);
+    advance(index, numbers_of(plan_.tensors[index]), there);
+  }
 
   void write_vector(size_t index, const FileTensor& tensor) {
     std::vector<float> values;
@@ -204,45 +223,94 @@ class Output {
           refuse_number(plan_.tensors[index], static_cast<int64_t>(values.size()) - 1, values.back());
       }
     }
-    writer_.write(index, std::as_bytes(std::span(values)));
+    write_whole(index, std::as_bytes(std::span(values)));
   }
 
-  // Pieces of whole rows, each encoded by all threads and then written.
+  // A matrix and how it is cut: chunks are what a thread encodes at a time, a piece is several of them, written together.
+  struct Cut {
+    static constexpr int64_t kPiece = 1 << 22, kChunk = 1 << 16;  // numbers
+    Cut(const TensorPlan& plan, const FileTensor& tensor)
+        : rows(rows_of(tensor.shape)),
+          width(width_of(tensor.shape)),
+          chunk_rows(std::clamp<int64_t>(kChunk / width, 1, rows)),
+          piece_rows(std::max<int64_t>(1, kPiece / width / chunk_rows) * chunk_rows),
+          row(row_bytes(plan.dtype, static_cast<size_t>(width))) {}
+    int64_t rows, width, chunk_rows, piece_rows;
+    size_t row;  // bytes
+  };
+
   void write_matrix(size_t index, const FileTensor& tensor) {
-    constexpr int64_t kPiece = 1 << 22, kChunk = 1 << 16;  // numbers
-    const TensorPlan& plan = plan_.tensors[index];
+    const Cut cut(plan_.tensors[index], tensor);
     const Matrix matrix(tensor, opened_.model->shape().head_dim, reorders());
-    const int64_t rows = rows_of(tensor.shape), width = width_of(tensor.shape);
-    const int64_t chunk_rows = std::clamp<int64_t>(kChunk / width, 1, rows);
-    const int64_t piece_rows = std::max<int64_t>(1, kPiece / width / chunk_rows) * chunk_rows;
-    const bool copies = stored_type(tensor) == plan.dtype && matrix.keeps_rows();
-    const size_t row = row_bytes(plan.dtype, static_cast<size_t>(width));
-    for (int64_t first = 0; first < rows; first += piece_rows) {
-      const int64_t n = std::min(piece_rows, rows - first);
-      values_.resize(static_cast<size_t>(n * width));
-      bytes_.resize(static_cast<size_t>(n) * row);
-      std::atomic<int64_t> bad{INT64_MAX};
-      pool_.run((n + chunk_rows - 1) / chunk_rows, [&](int64_t chunk, int) {
-        const int64_t begin = chunk * chunk_rows, many = std::min(chunk_rows, n - begin);
-        float* const values = values_.data() + begin * width;
-        std::byte* const bytes = bytes_.data() + static_cast<size_t>(begin) * row;
-        const auto count = static_cast<size_t>(many * width);
-        matrix.read(first + begin, many, values);
-        int64_t wrong = first_not_finite(values, count);
-        if (wrong < 0 && copies) matrix.copy(first + begin, many, bytes);
-        if (wrong < 0 && !copies) {
-          encode(plan, first + begin, many, values, bytes);
-          wrong = first_overflow(plan.dtype, bytes, many, width);
-        }
-        if (wrong < 0) return;
-        wrong += begin * width;
-        for (int64_t seen = bad; wrong < seen && !bad.compare_exchange_weak(seen, wrong);) {
-        }
-      });
-      if (bad != INT64_MAX) refuse_number(plan, first * width + bad, values_[static_cast<size_t>(bad)]);
-      writer_.write(index, bytes_, static_cast<size_t>(first) * row);
-      advance(static_cast<double>(n * width));
+    for (int64_t first = 0; first < cut.rows; first += cut.piece_rows) {
+      const int64_t n = std::min(cut.piece_rows, cut.rows - first);
+      const uint64_t offset = static_cast<uint64_t>(first) * cut.row;
+      const bool there = is_there(index, offset, static_cast<uint64_t>(n) * cut.row);
+      if (!there) {
+        if (const int64_t bad = make_piece(index, tensor, matrix, cut, first, n); bad >= 0)
+          refuse_number(plan_.tensors[index], first * cut.width + bad, values_[static_cast<size_t>(bad)]);
+        file_.write(index, bytes_, offset);
+      }
+      advance(index, static_cast<double>(n * cut.width), there);
     }
+  }
+
+  // Rows [first, first + n) into bytes_, by all threads. Returns the first number that has no place there, or -1.
+  int64_t make_piece(size_t index, const FileTensor& tensor, const Matrix& matrix, const Cut& cut, int64_t first, int64_t n) {
+    const TensorPlan& plan = plan_.tensors[index];
+    const bool copies = stored_type(tensor) == plan.dtype;
+    values_.resize(static_cast<size_t>(n * cut.width));
+    bytes_.resize(static_cast<size_t>(n) * cut.row);
+    std::atomic<int64_t> bad{INT64_MAX};
+    pool_.run((n + cut.chunk_rows - 1) / cut.chunk_rows, [&](int64_t chunk, int) {
+      const int64_t begin = chunk * cut.chunk_rows, many = std::min(cut.chunk_rows, n - begin);
+      float* const values = values_.data() + begin * cut.width;
+      std::byte* const bytes = bytes_.data() + static_cast<size_t>(begin) * cut.row;
+      const auto count = static_cast<size_t>(many * cut.width);
+      matrix.read(first + begin, many, values);
+      int64_t wrong = first_not_finite(values, count);
+      if (wrong < 0 && copies) matrix.copy(first + begin, many, bytes);
+      if (wrong < 0 && !copies) {
+        encode(plan, first + begin, many, values, bytes);
+        wrong = first_overflow(plan.dtype, bytes, many, cut.width);
+      }
+      if (wrong < 0) return;
+      wrong += begin * cut.width;
+      for (int64_t seen = bad; wrong < seen && !bad.compare_exchange_weak(seen, wrong);) {
+      }
+    });
+    return bad == INT64_MAX ? -1 : bad.load();
+  }
+
+  // What a number of each tensor costs: a chunk for every thread of the first matrix of each type is made and timed. A model
+  // that is encoded in no time is not asked.
+  WorkEstimate estimate() {
+    constexpr double kSmall = 1 << 23;
+    std::vector<double> numbers, seconds;
+    double all = 0;
+    for (const TensorPlan& tensor : plan_.tensors) all += numbers.emplace_back(numbers_of(tensor));
+    std::map<std::pair<DType, bool>, double> known;
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      const Source& s = sources_[i];
+      const bool matrix = s.held == nullptr && s.values.empty() && s.tensor.parts.front()->vector == nullptr;
+      double& each = known[{plan_.tensors[i].dtype, matrix && stored_type(s.tensor) == plan_.tensors[i].dtype}];
+      if (each == 0) each = matrix && all > kSmall ? sampled_seconds(i, s.tensor) : 1e-9;
+      seconds.push_back(each);
+    }
+    return {std::move(numbers), std::move(seconds)};
+  }
+
+  double sampled_seconds(size_t index, const FileTensor& tensor) {
+    const Cut cut(plan_.tensors[index], tensor);
+    const Matrix matrix(tensor, opened_.model->shape().head_dim, reorders());
+    const int64_t n = std::min(cut.rows, cut.chunk_rows * pool_.threads());
+    double least = INFINITY;
+    for (int turn = 0; turn < 2; ++turn) {  // the first also waits for threads that sleep, and for memory
+      const Stopwatch watch;
+      make_piece(index, tensor, matrix, cut, 0, n);
+      least = std::min(least, watch.ms() / 1000);
+    }
+    return least / static_cast<double>(n * cut.width);
   }
 
   // Rows [first, first + n) of a tensor, whose matrices have importances of their own.
@@ -282,18 +350,35 @@ class Output {
     for (const int64_t size : t.shape) n *= static_cast<double>(size);
     return n;
   }
-  void advance(double numbers) {
-    done_ += numbers;
-    if (wrote_) wrote_(done_ / all_);
+  // The first piece that is not there begins the run, for those who watch.
+  bool is_there(size_t tensor, uint64_t offset, uint64_t bytes) {
+    const bool there = file_.has(tensor, offset, bytes);
+    if (!there && !begun_) tell();
+    begun_ = begun_ || !there;
+    return there;
+  }
+  void advance(size_t tensor, double numbers, bool was_there) {
+    work_.done(tensor, numbers);
+    if (!was_there) tell();
+  }
+  void tell() const {
+    if (!watch_) return;
+    watch_({.share = work_.share(),
+            .seconds = work_.seconds_left(),
+            .written = file_.written(),
+            .kept = file_.kept(),
+            .began_anew = file_.began_anew()});
   }
 
   const OpenedModel& opened_;
   const GgufPlan& plan_;
   const GgufEncoding& encoding_;
-  GgufWriter writer_;
+  const std::vector<Source> sources_;
+  GgufOutput file_;
   ThreadPool& pool_;
-  const std::function<void(double)>& wrote_;
-  double all_ = 0, done_ = 0;
+  const std::function<void(const GgufProgress&)>& watch_;
+  WorkEstimate work_{{}, {}};
+  bool begun_ = false;
   std::vector<float> values_;  // of one piece
   std::vector<std::byte> bytes_;
 };
@@ -334,8 +419,17 @@ GgufPlan plan_gguf(const OpenedModel& opened, const GgufKeys& tokenizer, const G
 }
 
 void write_gguf(const OpenedModel& opened, const GgufPlan& plan, const GgufEncoding& encoding, const std::string& path,
-                ThreadPool& pool, const std::function<void(double)>& wrote) {
-  Output(opened, plan, encoding, path, pool, wrote).write();
+                ThreadPool& pool, const WriteGgufOptions& options) {
+  Output output(opened, plan, encoding, path, pool, options);
+  try {
+    output.write();
+  } catch (const WrongNumber&) {  // would come again
+    output.discard();
+    throw;
+  } catch (...) {
+    if (options.made_from.empty()) output.discard();
+    throw;
+  }
 }
 
 }  // namespace vitrine

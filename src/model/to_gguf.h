@@ -45,11 +45,30 @@ struct GgufPlan {
 /// Errors: FileError naming the family that has no GGUF form, and what the form cannot say of a model.
 GgufPlan plan_gguf(const OpenedModel& opened, const GgufKeys& tokenizer, const GgufEncoding& encoding);
 
+/// How far a file is.
+struct GgufProgress {
+  double share = 0;         // of the work: a number counts by the time that its type takes
+  double seconds = 0;       // for the rest, estimated beforehand from a sample of each type
+  uint64_t written = 0;     // bytes of the file that are there
+  uint64_t kept = 0;        // bytes that were there from a run before
+  bool began_anew = false;  // bytes that a run before made from something else were thrown away
+};
+
+struct WriteGgufOptions {
+  /// What the bytes depend on besides the file's header and the encoding's importances: the files of weights and of the adapter,
+  /// the program that encodes. A run that was stopped leaves its bytes beside `path` (io/resumable_file.h), and one with the same
+  /// text goes on behind them. Empty: no run goes on.
+  std::string made_from = {};
+  /// Called before the first piece that is not there from a run before, and then after each.
+  std::function<void(const GgufProgress&)> watch = {};
+};
+
 /// Writes the file: under a temporary name beside it, then renamed, so that it is there when it is whole. Every number is widened
 /// to f32, takes what the adapter adds, and is encoded once; a tensor that has its type already is copied. Memory is bounded
-/// whatever the model's size. `wrote`, if given, is told the share that is done.
-/// Errors: RunError naming a weight that is NaN, infinite or too large for its type, and from the disk.
+/// whatever the model's size.
+/// Errors: RunError naming a weight that is NaN, infinite or too large for its type, and from the disk; the latter say how to go
+/// on.
 void write_gguf(const OpenedModel& opened, const GgufPlan& plan, const GgufEncoding& encoding, const std::string& path,
-                ThreadPool& pool, const std::function<void(double)>& wrote = {});
+                ThreadPool& pool, const WriteGgufOptions& options = {});
 
 }  // namespace vitrine

@@ -44,6 +44,34 @@ TEST(QuantiseCommands, AnImportanceMatrixBringsAFileNearer) {
   EXPECT_NEAR(info["weight_bytes"]["bits_per_weight"].get<double>(), 3.96, 0.1);
 }
 
+TEST(QuantiseCommands, AConversionGoesOnWhereTheDiskWasFull) {
+  const Scratch scratch;
+  const std::string whole = scratch / "whole.gguf", file = scratch / "file.gguf", folder = scratch / ".converting-file.gguf";
+  const auto convert = [&](const std::string& out, const std::string& type) {
+    return vitrine({"convert", kShipped, out, "--dtype", type});
+  };
+  ASSERT_EQ(convert(whole, "q8_0").code, 0);
+  const auto fill_disk = [&] { return vitrine_with_small_files(8000, {"convert", kShipped, file, "--dtype", "q8_0"}); };
+  const Outcome full = fill_disk();
+  EXPECT_EQ(full.code, 1);
+  EXPECT_CONTAINS(full.err, "cannot be written at byte 4096000");
+  EXPECT_CONTAINS(full.err, "What is done is kept in " + folder + "; the same command goes on from there");
+  EXPECT_FALSE(std::filesystem::exists(file));
+  const Outcome more = convert(file, "q8_0");
+  EXPECT_EQ(more.code, 0);
+  EXPECT_CONTAINS(more.err, "3.9 MiB are there from a run before; going on from there");
+  EXPECT_EQ(read_file(file), read_file(whole));
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  // With another type nothing is taken over.
+  std::filesystem::remove(file);
+  EXPECT_EQ(fill_disk().code, 1);
+  const Outcome other = convert(file, "q4_0");
+  EXPECT_EQ(other.code, 0);
+  EXPECT_CONTAINS(other.err, "what a run before left was made from another input, with other options or by another vitrine");
+  EXPECT_EQ(convert(scratch / "q4_0.gguf", "q4_0").code, 0);
+  EXPECT_EQ(read_file(file), read_file(scratch / "q4_0.gguf"));
+}
+
 TEST(QuantiseCommands, WhatIsWrongIsSaid) {
   const Scratch scratch;
   expect_refused({"convert", kShipped, scratch / "a.gguf", "--dtype", "iq1_s"},
