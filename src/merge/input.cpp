@@ -14,6 +14,7 @@
 #include "model/export.h"
 #include "model/from_gguf.h"
 #include "model/registry.h"
+#include "model/stacked_experts.h"
 
 namespace vitrine {
 namespace {
@@ -122,6 +123,7 @@ void MergeInput::list_made() {
 
 void MergeInput::list_stored() {
   const Family* const family = family_of(files_.config);
+  files_.stacked_experts = holds_stacked_experts(*checkpoint_);
   // The family's names in their order, if its configuration can be read: what comes behind the layers.
   std::unique_ptr<Model> model;
   if (family != nullptr) try {

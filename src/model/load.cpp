@@ -11,6 +11,7 @@
 #include "model/packed_weights.h"
 #include "model/rearranged.h"
 #include "model/registry.h"
+#include "model/stacked_experts.h"
 
 namespace vitrine {
 namespace {
@@ -269,11 +270,6 @@ ModelConfig huggingface_config(const ModelFiles& files) {
   return {.keys = ConfigReader(files.config, files.config_path), .stacked_experts = files.stacked_experts};
 }
 
-bool holds_stacked_experts(const Checkpoint& checkpoint) {
-  const auto& tensors = checkpoint.tensors();
-  return std::any_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.first.ends_with(".mlp.experts.down_proj"); });
-}
-
 // A model without weights yet.
 struct Made {
   std::unique_ptr<Model> model;
@@ -318,6 +314,15 @@ Made make(const ModelConfig& config) {
     throw FileError(config.keys.path(), "asks for more parameters than can be counted; its sizes cannot be right");
   return made;
 }
+
+}  // namespace
+
+bool holds_stacked_experts(const Checkpoint& checkpoint) {
+  const auto& tensors = checkpoint.tensors();
+  return std::any_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.first.ends_with(".mlp.experts.down_proj"); });
+}
+
+namespace {
 
 // read_packed: whether packed weights are unpacked.
 OpenedModel open(ModelFiles files, bool read_packed) {

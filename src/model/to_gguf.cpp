@@ -258,7 +258,7 @@ class Output {
   // Rows [first, first + n) into bytes_, by all threads. Returns the first number that has no place there, or -1.
   int64_t make_piece(size_t index, const FileTensor& tensor, const Matrix& matrix, const Cut& cut, int64_t first, int64_t n) {
     const TensorPlan& plan = plan_.tensors[index];
-    const bool copies = stored_type(tensor) == plan.dtype;
+    const bool copies = stored_type(tensor) == plan.dtype && matrix.keeps_rows();
     values_.resize(static_cast<size_t>(n * cut.width));
     bytes_.resize(static_cast<size_t>(n) * cut.row);
     std::atomic<int64_t> bad{INT64_MAX};
