@@ -20,8 +20,10 @@ namespace vitrine {
 ///            - the names of the walk-through of GPT-2 style models: residual, normalized_resid_pre, attn_out, resid_mid,
 ///              normalized_resid_mid, mlp_out, normalized_resid_final;
 ///            - TransformerLens' short names: embed, pos_embed, resid_pre, resid_post, q, k, v, rot_q, rot_k, attn_scores,
-///              pattern, z, result, pre, pre_linear, post, logits;
-///            - names of its version 3: embed.hook_out, pos_embed.hook_out, unembed.hook_out.
+///              pattern, z, result, pre, pre_linear, post, logits; of routers router_logits, expert_indices, expert_weights,
+///              expert_out;
+///            - names of its version 3: embed.hook_out, pos_embed.hook_out, unembed.hook_out; of a router
+///              blocks.3.mlp.gate.hook_out, blocks.3.mlp.router.hook_out.
 ///            An alias of a layer's hook means every layer; "pattern.3" and "pattern3" mean layer 3.
 /// SLICE      one index ("3", "-1") or a half-open range ("0:2", "-4:", ":8"); negative counts from the end.
 /// heads      cuts the head axis of q, k, v, z, results, scores and patterns; what a wildcard fits beside them stays whole.

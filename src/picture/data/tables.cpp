@@ -572,24 +572,35 @@ Tables of_task_vectors(const PictureView& c) {
   return {vectors, cosines, liti};
 }
 
-// Of a layer: for each token its experts with their weights, and the probabilities of all experts.
+// Of a layer: for each token its experts with their weights, and the probabilities; of the experts that a token here has chosen.
 Tables experts_of_layer(const PictureView& c, const PictureJson& layer) {
   const size_t count = c.picture.at("count"), per_token = c.picture.at("perToken"), first = c.picture.at("first");
   const size_t tokens = c.tokens() - first, most = layer.at("probabilities").is_null() ? kTableRows : kTableRows / 2;
   const size_t shown = std::min(tokens, most), begin = tokens - shown;
-  PictureGrid weights{"token", {}, {}, std::vector<std::optional<double>>(shown * count), 0, 1};
-  for (size_t i = 0; i < shown; ++i) weights.rows.push_back(c.token_at(first + begin + i));
-  for (size_t e = 0; e < count; ++e) weights.columns.push_back(std::to_string(e));
-  PictureGrid probabilities = weights;
   const std::vector<double> chosen = unpacked(layer.at("chosen")), weight = unpacked(layer.at("weights"));
-  for (size_t i = 0; i < shown * per_token; ++i)
-    weights.values[i / per_token * count + static_cast<size_t>(chosen[begin * per_token + i])] = weight[begin * per_token + i];
+  std::vector<std::optional<size_t>> column(count);
+  for (size_t i = begin * per_token; i < chosen.size(); ++i) column[static_cast<size_t>(chosen[i])] = 0;
+  PictureGrid weights{"token", {}, {}, {}, 0, *std::max_element(weight.begin(), weight.end())};
+  for (size_t e = 0; e < count; ++e)
+    if (column[e]) {
+      column[e] = weights.columns.size();
+      weights.columns.push_back(std::to_string(e));
+    }
+  for (size_t i = 0; i < shown; ++i) weights.rows.push_back(c.token_at(first + begin + i));
+  const size_t columns = weights.columns.size();
+  weights.values.resize(shown * columns);
+  PictureGrid probabilities = weights;
+  for (size_t i = begin * per_token; i < chosen.size(); ++i)
+    weights.values[(i / per_token - begin) * columns + *column[static_cast<size_t>(chosen[i])]] = weight[i];
   const std::string name = fmt::format("layer {}: ", whole(layer.at("layer")));
-  Tables tables = {{name + "weights of the chosen experts", {}, {}, std::move(weights), tokens - shown}};
+  const std::string others = columns < count ? fmt::format("; {} of {} experts", columns, count) : "";
+  Tables tables = {{name + "weights of the chosen experts" + others, {}, {}, std::move(weights), tokens - shown}};
   if (layer.at("probabilities").is_null()) return tables;
   const std::vector<double> probability = unpacked(layer.at("probabilities"));
-  for (size_t i = 0; i < shown * count; ++i) probabilities.values[i] = probability[begin * count + i];
-  tables.push_back({name + "the router's probabilities", {}, {}, std::move(probabilities), tokens - shown});
+  for (size_t i = 0; i < shown; ++i)
+    for (size_t e = 0; e < count; ++e)
+      if (column[e]) probabilities.values[i * columns + *column[e]] = probability[(begin + i) * count + e];
+  tables.push_back({name + "the router's probabilities" + others, {}, {}, std::move(probabilities), tokens - shown});
   return tables;
 }
 
@@ -599,9 +610,10 @@ Tables of_experts(const PictureView& c) {
     for (const PictureJson& layer : layers)
       if (layer.at("layer") == *c.options.layer) return experts_of_layer(c, layer);
   }
-  constexpr size_t kMostLayers = 8;
-  const size_t per_token = c.picture.at("perToken"), first = c.picture.at("first");
-  PictureTable t{fmt::format("experts of each token, the heaviest first{}; --layer shows the weights of one",
+  constexpr size_t kMostLayers = 8, kMostNamed = 3;
+  const size_t per_token = c.picture.at("perToken"), first = c.picture.at("first"), named = std::min(per_token, kMostNamed);
+  PictureTable t{fmt::format("{} of each token, the heaviest first{}; --layer shows the weights of one",
+                             named < per_token ? fmt::format("{} of the {} experts", named, per_token) : "experts",
                              layers.size() > kMostLayers ? fmt::format(", in {} of {} layers", kMostLayers, layers.size()) : ""),
                  {{"at"}, {"token", kWords}},
                  {},
@@ -613,7 +625,7 @@ Tables of_experts(const PictureView& c) {
     t.columns.push_back({"layer " + whole(layers[l].at("layer")), kWords});
     for (size_t i = 0; i < t.rows.size(); ++i) {
       std::string experts;
-      for (size_t k = 0; k < per_token; ++k) experts += (k > 0 ? " " : "") + fmt::format("{}", chosen[i * per_token + k]);
+      for (size_t k = 0; k < named; ++k) experts += (k > 0 ? " " : "") + fmt::format("{}", chosen[i * per_token + k]);
       t.rows[i].push_back(experts);
     }
   }

@@ -35,6 +35,11 @@ std::vector<double> spread(const PictureView& c, const PictureJson& layer, size_
   return cells;
 }
 
+// The end of the scale: shares among many experts are small.
+double largest_of(const std::vector<double>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
 double longest_name(const Shown& shown) {
   double longest = 0;
   for (size_t i = 0; i < shown.n(); ++i) longest = std::max(longest, Svg::text_width(shown.name(i), 11));
@@ -47,6 +52,8 @@ Svg all_layers(const PictureView& c) {
   constexpr size_t kMostRows = 4;
   const PictureJson& layers = c.picture.at("layers");
   const size_t per_token = c.picture.at("perToken"), rows = std::min(per_token, kMostRows);
+  double most = 1e-30;
+  for (const PictureJson& layer : layers) most = std::max(most, largest_of(unpacked(layer.at("weights"))));
   Shown shown{c};
   const auto room = static_cast<size_t>((kExpertsWidest - kExpertsLeft - 20) / 2);
   shown.begin = shown.kept - std::min(shown.kept, room);
@@ -65,7 +72,7 @@ Svg all_layers(const PictureView& c) {
     svg.text(kExpertsLeft - 8, y + kRow - 3, fmt::format("layer {}", layers[l].at("layer").get<int64_t>()), Anchor::end, "ink",
              11);
     svg.heat(
-        kExpertsLeft, y, cell, kRow, rows, shown.n(), false, [&](size_t row, size_t i) { return weights[at(row, i)]; },
+        kExpertsLeft, y, cell, kRow, rows, shown.n(), false, [&](size_t row, size_t i) { return weights[at(row, i)] / most; },
         [&](size_t row, size_t i) {
           return fmt::format("layer {}, {} (position {}): expert {}, weight {:.4f}", layers[l].at("layer").get<int64_t>(),
                              shown.name(i), shown.position(i), chosen[at(row, i)], weights[at(row, i)]);
@@ -73,7 +80,7 @@ Svg all_layers(const PictureView& c) {
     for (size_t row = 0; row < rows && cell >= kNumber; ++row)
       for (size_t i = 0; i < shown.n(); ++i)
         svg.text(kExpertsLeft + cell * (static_cast<double>(i) + 0.5), y + kRow * static_cast<double>(row) + 11.5,
-                 fmt::format("{}", chosen[at(row, i)]), Anchor::middle, weights[at(row, i)] > 0.58 ? "s0" : "ink", 10);
+                 fmt::format("{}", chosen[at(row, i)]), Anchor::middle, weights[at(row, i)] / most > 0.58 ? "s0" : "ink", 10);
   }
   if (cell >= kName) {
     for (size_t i = 0; i < shown.n(); ++i)
@@ -82,7 +89,7 @@ Svg all_layers(const PictureView& c) {
     svg.text(kExpertsLeft, bottom + 14, fmt::format("positions {} to {}", shown.position(0), shown.position(shown.n() - 1)),
              Anchor::start, "muted", 11);
   }
-  svg.legend(kExpertsLeft, bottom + below, "0", "1", false);
+  svg.legend(kExpertsLeft, bottom + below, "0", short_number(most), false);
   svg.text(kExpertsLeft + 146, bottom + below + 9, "weight", Anchor::start, "muted", 11);
   return svg;
 }
@@ -100,6 +107,8 @@ Svg one_layer(const PictureView& c, const PictureJson& layer) {
   };
   std::vector<Panel> panels = {{"weight", spread(c, layer, shown.kept)}};
   if (std::vector<double> p = numbers_of(layer, "probabilities"); !p.empty()) panels.push_back({"probability", std::move(p)});
+  double most = 1e-30;
+  for (const Panel& panel : panels) most = std::max(most, largest_of(panel.cells));
   const double cell = std::clamp((kExpertsNarrow - kExpertsLeft - 20) / static_cast<double>(count), 7.0, 32.0);
   const double high = kRow * static_cast<double>(shown.n()), down = high + 62, wide = cell * static_cast<double>(count);
   const int64_t number = layer.at("layer");
@@ -115,13 +124,16 @@ Svg one_layer(const PictureView& c, const PictureJson& layer) {
     for (size_t i = 0; i < shown.n(); ++i)
       svg.text(kExpertsLeft - 8, y + 24 + kRow * static_cast<double>(i) + 12, shown.name(i), Anchor::end, "ink", 11);
     const auto value = [&](size_t i, size_t e) { return panel.cells[(shown.begin + i) * count + e]; };
-    svg.heat(kExpertsLeft, y + 24, cell, kRow, shown.n(), count, false, value, [&](size_t i, size_t e) {
-      return fmt::format("{} (position {}), expert {}: {} {:.4f}", shown.name(i), shown.position(i), e, panel.what, value(i, e));
-    });
+    svg.heat(
+        kExpertsLeft, y + 24, cell, kRow, shown.n(), count, false, [&](size_t i, size_t e) { return value(i, e) / most; },
+        [&](size_t i, size_t e) {
+          return fmt::format("{} (position {}), expert {}: {} {:.4f}", shown.name(i), shown.position(i), e, panel.what,
+                             value(i, e));
+        });
     svg.frame(kExpertsLeft, y + 24, wide, high, "faint");
     y += down;
   }
-  svg.legend(kExpertsLeft, y - 14, "0", "1", false);
+  svg.legend(kExpertsLeft, y - 14, "0", short_number(most), false);
   return svg;
 }
 

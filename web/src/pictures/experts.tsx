@@ -44,6 +44,12 @@ function Routing({ picture: p, layer }: { picture: Experts; layer: Layer }) {
     for (let token = 0; token < tokens; ++token) for (const { expert, weight } of choices(p, layer, token)) cells[token * p.count + expert] = weight;
     return (token: number, expert: number) => cells[token * p.count + expert]!;
   }, [p, layer, shown, tokens]);
+  // The scale ends at the largest number: shares among many experts are small.
+  const most = useMemo(() => {
+    let largest = 1e-30;
+    for (let token = 0; token < tokens; ++token) for (let expert = 0; expert < p.count; ++expert) largest = Math.max(largest, value(token, expert));
+    return largest;
+  }, [p, tokens, value]);
   const say = (token: number, expert: number) => {
     const rank = choices(p, layer, token).findIndex((one) => one.expert === expert);
     const probability = layer.probabilities === null ? "" : `\nprobability ${exact(floats(layer.probabilities)[token * p.count + expert])}`;
@@ -61,7 +67,7 @@ function Routing({ picture: p, layer }: { picture: Experts; layer: Layer }) {
         cols={p.count}
         value={value}
         scale="sequential"
-        most={1}
+        most={most}
         rowNames={Array.from({ length: tokens }, (_, i) => tokenAt(p.first + i))}
         colNames={Array.from({ length: p.count }, (_, e) => String(e))}
         rowTitle="token"
@@ -73,27 +79,28 @@ function Routing({ picture: p, layer }: { picture: Experts; layer: Layer }) {
         onPick={() => pick({ title: `The router of layer ${layer.layer}`, hook, recipe: null, does: "" })}
         describe={(row, col) => `layer ${layer.layer}, ${place(p.first + row)}\nexpert ${col}: ${say(row, col)}\nclick: how to write it to a file`}
       />
-      <ScaleKey scale="sequential" label={shown} low="0" high="1" />
+      <ScaleKey scale="sequential" label={shown} low="0" high={number(most, 2)} />
       {picked !== null && <Reproduce key={hook} of={picked} onClose={() => pick(null)} />}
     </>
   );
 }
 
-const named = 4;
+const named = 3;
 
 function Choices({ picture: p }: { picture: Experts }) {
   const [index, choose] = useState(0);
   const layer = p.layers[index]!;
+  const most = useMemo(() => Math.max(...p.layers.map((one) => floats(one.weights).reduce((a, b) => Math.max(a, b), 1e-30))), [p]);
   const cell = useMemo(() => (row: number, col: number): Cell => {
     const at = p.layers[row]!;
     const list = choices(p, at, col);
     return {
       word: list.slice(0, named).map((one) => one.expert).join(" ") + (list.length > named ? " …" : ""),
       note: list[0]!.weight.toFixed(2),
-      share: list[0]!.weight,
+      share: list[0]!.weight / most,
       text: `layer ${at.layer}, ${place(p.first + col)}\n${list.map((one) => `expert ${one.expert}: weight ${exact(one.weight)}`).join("\n")}\nclick: this layer below`,
     };
-  }, [p]);
+  }, [p, most]);
   const names = useMemo(() => positions.slice(p.first).map(tokenAt), [p]);
   const numbers = useMemo(() => positions.slice(p.first).map(String), [p]);
   return (
@@ -109,7 +116,7 @@ function Choices({ picture: p }: { picture: Experts }) {
         picks="shows the layer below"
       />
       <div class="below-grid">
-        <ScaleKey scale="sequential" label="weight of the heaviest" low="0" high="1" />
+        <ScaleKey scale="sequential" label="weight of the heaviest" low="0" high={number(most, 2)} />
       </div>
       <LayerChoice layers={p.layers} value={index} onChange={choose} />
       <p class="row-title">Layer {layer.layer}: every expert</p>
