@@ -3,9 +3,10 @@
 
 usage: check_gguf.py --vitrine build/release/vitrine --llama-cpp SOURCES [--library build/bin/libllama.so] [MODEL_DIRECTORY ...]
 
-Without directories: every golden model that the converter takes, the packed gpt-oss of tests/golden/variants, and models/tales9m. For each, in f32, f16, bf16 and q8_0: every key
-of the converter's file is in ours with the same type and value, every tensor has the same type, shape and bytes. With --library
-(libllama.so, built from the same sources) llama.cpp loads both and must give the same logits, and texts the ids that vitrine gives them.
+Without directories: every golden model that the converter takes, the packed gpt-oss of tests/golden/variants, and models/tales9m. For
+each, in f32, f16, bf16 and q8_0: every key of the converter's file is in ours with the same type and value, every tensor has the same
+type, shape and bytes. With --library (libllama.so, built from the same sources) llama.cpp loads both and must give the same logits, and
+texts the ids that vitrine gives them.
 
 Needs torch, transformers, safetensors, sentencepiece, numpy. Not part of CI: llama.cpp is not built there.
 """

@@ -144,7 +144,7 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
   info.path = opened.gguf != nullptr ? opened.gguf->path() : opened.files.directory;
   info.kind = opened.gguf != nullptr ? "gguf" : has_weights ? "huggingface" : "config";
   info.shape = model.shape();
-  if (opened.gguf == nullptr) info.packing = packing_method(ConfigReader(opened.files.config, opened.files.config_path));
+  info.packing = packing_method(opened.files);
   info.parameters = parameter_count(model);
   info.embedding_parameters = info.shape.vocab_size * info.shape.d_model;
   for (const auto& [key, tensor] : opened.checkpoint.tensors())

@@ -13,6 +13,7 @@
 #include "model/adapter.h"
 #include "model/export.h"
 #include "model/from_gguf.h"
+#include "model/packed_weights.h"
 #include "model/registry.h"
 #include "model/stacked_experts.h"
 
@@ -80,8 +81,7 @@ int64_t InputTensor::elements() const {
 }
 
 MergeInput::MergeInput(const ModelReference& reference) : reference_(reference), files_(resolve_model(reference.path)) {
-  const bool packed = files_.config.is_object() && files_.config.contains("quantization_config");
-  if (files_.kind == ModelFiles::Kind::gguf || packed || !reference.adapter.empty()) {
+  if (files_.kind == ModelFiles::Kind::gguf || !packing_method(files_).empty() || !reference.adapter.empty()) {
     opened_ = std::make_unique<OpenedModel>(as_huggingface(open_model(files_)));
     if (!reference.adapter.empty()) open_adapter(*opened_, locate_model(reference.adapter));
     files_ = opened_->files;

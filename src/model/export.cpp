@@ -63,11 +63,13 @@ void columns_of(const FileTensor& source, int64_t first, int64_t n, float* rows)
     const Weight* const w = part->weight;
     if (w->by_columns) {
       for (int64_t i = 0; i < n; ++i) widen(*w, first + i, 0, static_cast<size_t>(w->out), rows + i * width);
-    } else {  // stored the other way round, as in GGUF
-      output.resize(static_cast<size_t>(n));
+    } else {                                                              // stored the other way round, as in GGUF
+      const auto block = static_cast<int64_t>(block_elements(w->dtype));  // whole ones are widened
+      const int64_t begin = first / block * block, end = (first + n + block - 1) / block * block;
+      output.resize(static_cast<size_t>(end - begin));
       for (int64_t j = 0; j < w->out; ++j) {
-        widen(*w, j, first, output.size(), output.data());
-        for (int64_t i = 0; i < n; ++i) rows[i * width + j] = output[static_cast<size_t>(i)];
+        widen(*w, j, begin, output.size(), output.data());
+        for (int64_t i = 0; i < n; ++i) rows[i * width + j] = output[static_cast<size_t>(first - begin + i)];
       }
     }
     if (const LowRank* adapter = w->adapter)

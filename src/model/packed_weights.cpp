@@ -345,6 +345,9 @@ Packing read_packing(const ConfigReader& config) {
 void check_packing(const ConfigReader& config) { read_packing(config); }
 
 std::string packing_method(const ConfigReader& config) { return read_packing(config).method; }
+std::string packing_method(const ModelFiles& files) {
+  return files.config.is_object() ? packing_method(ConfigReader(files.config, files.config_path)) : std::string();
+}
 
 void unpack_weights(Checkpoint& checkpoint, const ConfigReader& config, bool read) {
   const Packing packing = read_packing(config);

@@ -26,6 +26,8 @@ void unpack_weights(Checkpoint& checkpoint, const ConfigReader& config, bool rea
 /// The method by which a configuration says that the weights are packed: "mxfp4", "fp8", "compressed-tensors"; empty if they are
 /// not.
 std::string packing_method(const ConfigReader& config);
+/// The same of a model's files; those of GGUF pack nothing.
+std::string packing_method(const ModelFiles& files);
 
 /// As open_model, for who looks at names, types and sizes alone: packed weights are not unpacked.
 OpenedModel open_headers(ModelFiles files);

@@ -125,7 +125,15 @@ TEST_P(TraceGguf, GradientsHaveTheFilesNamesAndShapes) {
     const std::string layer = "model.layers." + name.substr(4, name.find('.', 4) - 4);
     const bool mixtral = GetParam() == "mixtral";
     std::vector<float> joined;
-    for (int64_t e = 0; e < value.shape[0]; ++e) {
+    if (GetParam() == "gpt_oss") {  // [experts, in, gate and up by turns]
+      const auto& both = expected.gradients.at(layer + ".mlp.experts.gate_up_proj").values;
+      const auto experts = static_cast<size_t>(value.shape[0]), out = static_cast<size_t>(value.shape[1]);
+      const auto in = static_cast<size_t>(value.shape[2]);
+      for (size_t e = 0; e < experts; ++e)
+        for (size_t j = 0; j < out; ++j)
+          for (size_t i = 0; i < in; ++i) joined.push_back(both[(e * in + i) * 2 * out + 2 * j]);
+    }
+    for (int64_t e = 0; GetParam() != "gpt_oss" && e < value.shape[0]; ++e) {
       const std::string expert = std::to_string(e);
       const auto& part = expected.gradients.at(mixtral ? layer + ".block_sparse_moe.experts." + expert + ".w1.weight"
                                                        : layer + ".mlp.experts." + expert + ".gate_proj.weight");
