@@ -56,7 +56,8 @@ int measure(const Options& o) {
     (s == 0 ? first_s : times.emplace_back()) = now_s() - begin;
   }
   std::sort(times.begin(), times.end());
-  const double median = times[times.size() / 2], gflop = step_flop(learner.parameters(), shape, batch.lengths) / 1e9;
+  const double median = times[times.size() / 2],
+               gflop = step_flop(learner.parameters(), learner.engine().model(), batch.lengths) / 1e9;
   const double peak = product_flops_per_s(ctx) / 1e9;
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -112,8 +112,9 @@ std::string nearest_names(const Model& model, std::string_view glob) {
   const auto [layer, rest] = split_layer(glob);
   const int64_t n_layers = model.shape().n_layers;
   const std::string asked = layer >= 0 ? "blocks.*." + std::string(rest) : std::string(glob);
+  const std::vector<std::string> names = model.hook_names();
   std::map<std::string, size_t> distances;
-  for (const std::string& name : model.hook_names()) {
+  for (const std::string& name : names) {
     const auto [of_layer, hook] = split_layer(name);
     const std::string candidate = of_layer >= 0 ? "blocks.*." + std::string(hook) : name;
     if (!distances.contains(candidate)) distances[candidate] = edit_distance(asked, candidate);
@@ -125,8 +126,9 @@ std::string nearest_names(const Model& model, std::string_view glob) {
   int listed = 0;
   for (const auto& [known, distance] : distances) {
     if (distance != least || ++listed > 3) continue;
-    std::string name = known;
-    if (layer >= 0 && layer < n_layers && name.starts_with("blocks.*")) name.replace(7, 1, std::to_string(layer));
+    std::string name = known, here = known;
+    if (layer >= 0 && layer < n_layers && name.starts_with("blocks.*")) here.replace(7, 1, std::to_string(layer));
+    if (std::find(names.begin(), names.end(), here) != names.end()) name = here;
     list += (listed > 1 ? " or \"" : "\"") + name + "\"";
   }
   std::string sentence = "Did you mean " + list + "?";

@@ -68,7 +68,7 @@ TrainResult TrainRun::go() {
     step_seconds += took;
     comm_seconds += waited;
     double flop = 0;
-    for (const Batch& batch : batches) flop += step_flop(learner_.parameters(), shape, batch.lengths, frozen);
+    for (const Batch& batch : batches) flop += step_flop(learner_.parameters(), learner_.engine().model(), batch.lengths, frozen);
     progress_.step = report.step;
     progress_.tokens += report.tokens;
     progress_.position = source_->position();

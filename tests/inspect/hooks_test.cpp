@@ -67,9 +67,12 @@ TEST_P(HooksOfEveryFamily, TakenValuesEqualCopiedOnes) {
 
 TEST_P(HooksOfEveryFamily, SlicesAreThatPartOfTheWhole) {
   const std::vector<int32_t> ids = {5, 3, 7, 9, 11, 2};
-  const std::vector<std::string> whole = {"pattern.0", "q.0", "resid_post.0"};
-  const std::vector<std::string> sliced = {"pattern.0[heads=1:3,positions=-2:]", "q.0[heads=-1,positions=1]",
-                                           "resid_post.0[positions=2:4]"};
+  int64_t layer = 0;
+  while (!engine.model().block_spec(layer).has_attention()) ++layer;
+  const std::string l = std::to_string(layer), block = "blocks." + l + ".";
+  const std::vector<std::string> whole = {"pattern." + l, "q." + l, "resid_post." + l};
+  const std::vector<std::string> sliced = {"pattern." + l + "[heads=1:3,positions=-2:]", "q." + l + "[heads=-1,positions=1]",
+                                           "resid_post." + l + "[positions=2:4]"};
   const Recorder all = trace_to_memory(engine, ids, whole), some = trace_to_memory(engine, ids, sliced);
   const auto part = [&](const std::string& name, const std::vector<std::pair<int64_t, int64_t>>& cuts) {
     const Recorder::Value& value = all.values().at(name);
@@ -81,13 +84,21 @@ TEST_P(HooksOfEveryFamily, SlicesAreThatPartOfTheWhole) {
     return numbers;
   };
   const ModelShape s = engine.shape();
-  EXPECT_EQ(some.values().at("blocks.0.attn.hook_pattern").values, part("blocks.0.attn.hook_pattern", {{1, 3}, {4, 6}}));
-  EXPECT_EQ(some.values().at("blocks.0.attn.hook_q").values, part("blocks.0.attn.hook_q", {{1, 2}, {s.n_heads - 1, s.n_heads}}));
-  EXPECT_EQ(some.values().at("blocks.0.hook_resid_post").values, part("blocks.0.hook_resid_post", {{2, 4}, {0, s.d_model}}));
+  EXPECT_EQ(some.values().at(block + "attn.hook_pattern").values, part(block + "attn.hook_pattern", {{1, 3}, {4, 6}}));
+  EXPECT_EQ(some.values().at(block + "attn.hook_q").values, part(block + "attn.hook_q", {{1, 2}, {s.n_heads - 1, s.n_heads}}));
+  EXPECT_EQ(some.values().at(block + "hook_resid_post").values, part(block + "hook_resid_post", {{2, 4}, {0, s.d_model}}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, HooksOfEveryFamily, testing::ValuesIn(Golden::all()),
                          [](const auto& test) { return test.param; });
+
+TEST(HookNames, OfLayersWithoutAttentionAreNotProposed) {
+  Engine engine(Golden::open("lfm2").model(), {1, {}});
+  const std::vector<int32_t> ids = {5, 3};
+  const std::vector<std::string> pattern = {"pattern.0"};
+  EXPECT_CONTAINS(message_of<InputError>([&] { trace_to_memory(engine, ids, pattern); }),
+                  "fits \"pattern.0\". Did you mean \"blocks.*.attn.hook_pattern\"?");
+}
 
 TEST(HookQuery, ReadsPatternsAndSlices) {
   const HookQuery q = parse_hook_query("blocks.*.attn.hook_pattern[heads=0:2,positions=-1]");

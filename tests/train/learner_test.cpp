@@ -584,6 +584,14 @@ TEST(Learner, FreshWeightsFollowTheFamilysRule) {
   options.init = InitRule{};
   const Learner offset(fresh(gemma), options);
   EXPECT_EQ(statistics(offset, "blocks.0.ln1.w"), std::pair(0.0, 0.0));
+  // A convolution's kernel is drawn as a matrix is, though the files' norms and biases are no matrices either.
+  Json lfm2 = read_json(Golden::open("lfm2").model() + "/config.json");
+  lfm2["hidden_size"] = 512;
+  lfm2["conv_bias"] = true;
+  const Learner convolutions(fresh(lfm2), options);
+  EXPECT_NEAR(statistics(convolutions, "blocks.0.conv.kernel").first, 0, 0.002);
+  EXPECT_NEAR(statistics(convolutions, "blocks.0.conv.kernel").second, 0.02, 0.002);
+  EXPECT_EQ(statistics(convolutions, "blocks.0.conv.bias"), std::pair(0.0, 0.0));
   // A seed says every number, another seed others.
   LearnerOptions other = options;
   other.seed = 2;

@@ -270,7 +270,7 @@ PictureJson data_of_reach(Studio& studio) {
                            {"room", room},
                            {"bytes", cached * position_bytes}});
     at_context += position_bytes * (is_global ? span : std::min(window, span));
-    global += position_bytes * span;
+    global += position_bytes * (facts.attends(static_cast<int64_t>(l)) ? span : std::min(window, span));
     global_layers += is_global ? 1 : 0;
   }
   p["bytesAtContext"] = at_context;
