@@ -47,10 +47,11 @@ std::vector<float> means_of(const QuantiseOptions& options, const GgufTensor& te
 
 GgufEncoding mixture_encoding(const OpenedModel& opened, const Mixture& mixture, const QuantiseOptions& options) {
   const ModelShape& shape = opened.model->shape();
+  const bool starts_with_attention = shape.n_layers == 0 || opened.model->block_spec(0).has_attention();
   const MixtureModel model{.n_layers = shape.n_layers,
                            .n_heads = shape.n_heads,
-                           .n_kv_heads = shape.n_kv_heads,
                            .n_experts = experts_of(*opened.model),
+                           .n_kv_heads = starts_with_attention ? shape.n_kv_heads : 0,
                            .with_importance = options.importance != nullptr};
   const std::vector<GgufTensor> matrices = matrices_of(opened);
   std::vector<MixtureTensor> tensors;

@@ -123,7 +123,7 @@ class Choice {
  private:
   bool tiny() const { return any_of(kind_, iq1_s, iq1_m, iq2_xxs, iq2_xs, iq2_s, iq2_m); }
   bool eight_experts() const { return model_.n_experts == 8; }
-  bool shares_keys() const { return model_.n_heads / std::max<int64_t>(1, model_.n_kv_heads) >= 4; }
+  bool shares_keys() const { return model_.n_kv_heads > 0 && model_.n_heads / model_.n_kv_heads >= 4; }
 
   DType output(int64_t width) const {
     if (kind_ == mxfp4_moe || width % static_cast<int64_t>(block_elements(base_)) != 0) return DType::q8_0;

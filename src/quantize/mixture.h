@@ -24,7 +24,8 @@ const Mixture* find_mixture(std::string_view name);
 
 /// What the choice depends on.
 struct MixtureModel {
-  int64_t n_layers = 0, n_heads = 0, n_kv_heads = 0, n_experts = 0;
+  int64_t n_layers = 0, n_heads = 0, n_experts = 0;
+  int64_t n_kv_heads = 0;        // of the first layer, by which llama-quantize goes; 0: it has no attention
   bool with_importance = false;  // an importance matrix is given
 };
 struct MixtureTensor {

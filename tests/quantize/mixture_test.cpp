@@ -14,8 +14,8 @@ TEST(Mixtures, ChooseAsLlamaQuantize) {
   for (const Json& one : golden.at("cases")) {
     MixtureModel model{.n_layers = one.at("n_layers"),
                        .n_heads = one.at("n_heads"),
-                       .n_kv_heads = one.at("n_kv_heads"),
-                       .n_experts = one.at("n_experts")};
+                       .n_experts = one.at("n_experts"),
+                       .n_kv_heads = one.at("n_kv_heads")};
     const auto names = one.at("tensors").get<std::vector<std::string>>();
     std::vector<MixtureTensor> tensors;
     for (size_t i = 0; i < names.size(); ++i)

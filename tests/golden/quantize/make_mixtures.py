@@ -25,25 +25,30 @@ CASES = dict(
     many_experts=dict(layers=10, heads=4, kv=2, experts=16, tied=True),
     eighty_layers=dict(layers=80, heads=8, kv=2, width=64, ff=256),
     joined=dict(layers=12, heads=4, kv=4, arch="gpt2"),
+    convolutions=dict(layers=16, heads=8, kv=2, tied=True, arch="lfm2", attends=(2, 5, 8, 10, 12, 14)),
 )
 
 
-def shapes(layers, heads, kv, width=256, ff=256, experts=0, tied=False, arch="llama"):
+def shapes(layers, heads, kv, width=256, ff=256, experts=0, tied=False, arch="llama", attends=None):
     head, result = width // heads, {"token_embd.weight": (512, width)}
     for i in range(layers):
         block = {"attn_norm.weight": (width,), "ffn_norm.weight": (width,), "attn_output.weight": (width, width)}
+        if attends is not None and i not in attends:
+            del block["attn_output.weight"]
+            block |= {"shortconv.conv.weight": (width, 3), "shortconv.in_proj.weight": (3 * width, width), "shortconv.out_proj.weight": (width, width)}
         if arch == "gpt2":
             block |= {"attn_qkv.weight": (3 * width, width), "attn_qkv.bias": (3 * width,), "attn_output.bias": (width,), "attn_norm.bias": (width,), "ffn_norm.bias": (width,),
                       "ffn_up.weight": (ff, width), "ffn_up.bias": (ff,), "ffn_down.weight": (width, ff), "ffn_down.bias": (width,)}
         else:
-            block |= {"attn_q.weight": (width, width), "attn_k.weight": (kv * head, width), "attn_v.weight": (kv * head, width)}
+            if attends is None or i in attends:
+                block |= {"attn_q.weight": (width, width), "attn_k.weight": (kv * head, width), "attn_v.weight": (kv * head, width)}
             many = (experts,) if experts else ()
             s = "_exps" if experts else ""
             block |= {f"ffn_gate{s}.weight": many + (ff, width), f"ffn_up{s}.weight": many + (ff, width), f"ffn_down{s}.weight": many + (width, ff)}
             if experts:
                 block["ffn_gate_inp.weight"] = (experts, width)
         result |= {f"blk.{i}.{k}": v for k, v in block.items()}
-    result["output_norm.weight"] = (width,)
+    result["token_embd_norm.weight" if arch == "lfm2" else "output_norm.weight"] = (width,)
     if arch == "gpt2":
         result |= {"output_norm.bias": (width,), "position_embd.weight": (512, width)}
     if not tied:
@@ -51,15 +56,22 @@ def shapes(layers, heads, kv, width=256, ff=256, experts=0, tied=False, arch="ll
     return result
 
 
+def heads_of_layers(case):
+    attends = case.get("attends")
+    return case["kv"] if attends is None else [case["kv"] if i in attends else 0 for i in range(case["layers"])]
+
+
 def write_model(path, case):
     arch = case.get("arch", "llama")
     w = gguf.GGUFWriter(path, arch)
     width = case.get("width", 256)
     w.add_context_length(512), w.add_embedding_length(width), w.add_block_count(case["layers"]), w.add_feed_forward_length(case.get("ff", 256))
-    w.add_head_count(case["heads"]), w.add_head_count_kv(case["kv"]), w.add_layer_norm_rms_eps(1e-5), w.add_layer_norm_eps(1e-5), w.add_vocab_size(512)
+    w.add_head_count(case["heads"]), w.add_head_count_kv(heads_of_layers(case)), w.add_layer_norm_rms_eps(1e-5), w.add_layer_norm_eps(1e-5), w.add_vocab_size(512)
     w.add_rope_dimension_count(width // case["heads"])
     if case.get("experts"):
         w.add_expert_count(case["experts"]), w.add_expert_used_count(2)
+    if arch == "lfm2":
+        w.add_shortconv_l_cache(3)
     w.add_tokenizer_model("no_vocab")
     for name, shape in shapes(**case).items():
         w.add_tensor(name, np.full(shape, 0.01, np.float32))
@@ -98,7 +110,7 @@ with tempfile.TemporaryDirectory() as scratch:
         write_model(model, case), write_importance(importance, case)
         tensors = shapes(**case)
         types = {m: [types_of(model, m, which, list(tensors)) for which in (None, importance)] for m in MIXTURES}
-        cases.append(dict(name=name, n_layers=case["layers"], n_heads=case["heads"], n_kv_heads=case["kv"], n_experts=case.get("experts", 0),
+        cases.append(dict(name=name, n_layers=case["layers"], n_heads=case["heads"], n_kv_heads=case["kv"] if case.get("attends") is None else 0, n_experts=case.get("experts", 0),
                           tensors=list(tensors), shapes=list(tensors.values()), types=types))
 letters = {v: k for k, v in LETTERS.items()}
 (HERE / "mixtures.json").write_text(json.dumps(dict(letters=letters, cases=cases)) + "\n")
