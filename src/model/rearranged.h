@@ -35,7 +35,6 @@ class Rearranged final : public Model {
   Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
   Tensor attend(Context& ctx, const Step& step, int layer, const Tensor& x) const;
   Tensor head_norm(Context& ctx, std::string_view name, const Tensor& x, const Norm& of) const;
-  Tensor attend(Context& ctx, const Step& step, int layer, const Tensor& x) const;
   Tensor feed_forward(Context& ctx, int64_t layer, const Tensor& y) const;
   Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Norm& of) const;
 
