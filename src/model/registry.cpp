@@ -12,6 +12,7 @@
   FAMILY(gemma)                  \
   FAMILY(gemma2)                 \
   FAMILY(gemma3_text)            \
+  FAMILY(gemma4_text)            \
   FAMILY(llama)                  \
   FAMILY(mistral)                \
   FAMILY(mixtral)                \
@@ -135,7 +136,7 @@ void ignore_common_keys(const ConfigReader& keys) {
 void ignore_gguf_keys(const ConfigReader& keys) {
   keys.ignore({"model_type", "vocab_size", "attention.value_length", "attention.key_length",
                "rope.scaling.original_context_length", "rope.scaling.finetuned", "context_length", "tie_word_embeddings",
-               "attention_bias", "mlp_bias"});
+               "attention_bias", "mlp_bias", "attention_k_eq_v"});
 }
 
 }  // namespace vitrine

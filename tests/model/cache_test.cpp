@@ -42,6 +42,28 @@ Json lfm2_config(int64_t taps) {
           {"conv_L_cache", taps},     {"max_position_embeddings", 4096}};
 }
 
+// Layers 3 to 5 read the keys and values of layers 1 and 2, whose heads have other sizes.
+Json gemma4_config(int64_t window) {
+  const Json types = {"sliding_attention", "sliding_attention", "full_attention",
+                      "sliding_attention", "sliding_attention", "full_attention"};
+  return {{"model_type", "gemma4_text"},
+          {"vocab_size", 97},
+          {"vocab_size_per_layer_input", 97},
+          {"hidden_size", 24},
+          {"intermediate_size", 40},
+          {"num_hidden_layers", 6},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"head_dim", 8},
+          {"global_head_dim", 16},
+          {"num_kv_shared_layers", 3},
+          {"use_double_wide_mlp", true},
+          {"hidden_size_per_layer_input", 6},
+          {"sliding_window", window},
+          {"layer_types", types},
+          {"max_position_embeddings", 4096}};
+}
+
 std::vector<int32_t> some_tokens(int64_t n, uint64_t seed) {
   std::vector<int32_t> tokens(static_cast<size_t>(n));
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(philox(seed, i, 0)[0] % 97);
@@ -176,6 +198,22 @@ TEST(Cache, LongRopeGoesByThePrompt) {
   EXPECT_EQ(sequence.begun(), 5);
 }
 
+TEST(Cache, LayersThatReadEarlierKeysKeepNone) {
+  Runner runner(gemma4_config(20));
+  const std::vector<CacheLayer> layers = runner.model().cache_layers();
+  EXPECT_EQ(layers[2].head_dim, 16);
+  EXPECT_EQ(layers[5].n_kv_heads, 0);
+  EXPECT_EQ(runner.cache(256, 20)->bytes_for(256), 256u * (2 * 2 * 16 + 2 * 32) * sizeof(float));
+  const std::vector<int32_t> tokens = some_tokens(700, 5);
+  const std::vector<float> expected = runner.whole(tokens);
+  for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{700}, {1, 1, 5, 17}, {130, 1, 7}}) {
+    SCOPED_TRACE("first step " + std::to_string(sizes[0]));
+    EXPECT_CLOSE(runner.in_steps(tokens, sizes), expected, (Tolerance{.abs = 1e-4, .rel = 1e-4}));
+  }
+  runner.context().numerics.exact = true;
+  EXPECT_EQ(runner.in_steps(tokens, {257, 100, 1, 64}), runner.whole(tokens));
+}
+
 TEST(Cache, RingIsReusedManyTimes) {
   Runner runner(mistral_config(20));
   const std::vector<int32_t> tokens = some_tokens(1700, 5);
@@ -213,8 +251,10 @@ TEST(Cache, RejectedRowsLeaveNoTrace) {
   }
 }
 
-TEST(Cache, SequencesOfOneStepDoNotTouchEachOther) {
-  Runner runner(gemma2_config(12, 2048));
+class CacheOfManySequences : public testing::TestWithParam<Json> {};
+
+TEST_P(CacheOfManySequences, SequencesOfOneStepDoNotTouchEachOther) {
+  Runner runner(GetParam());
   runner.context().numerics.exact = true;
   const auto pages = runner.cache(700, 64);
   std::vector<CacheSequence> sequences;
@@ -249,6 +289,9 @@ TEST(Cache, SequencesOfOneStepDoNotTouchEachOther) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CacheOfManySequences, testing::Values(gemma2_config(12, 2048), gemma4_config(12)),
+                         [](const auto& test) { return test.param.at("model_type").template get<std::string>(); });
 
 TEST(Cache, ForksShareTheirPastAndPartCompany) {
   Runner runner(gemma2_config(10, 2048));

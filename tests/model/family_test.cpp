@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "model/gguf_keys.h"
 #include "model/rearranged.h"
 #include "model/registry.h"
 #include "model/run.h"
@@ -66,12 +67,18 @@ std::unique_ptr<Model> through_gguf(const Model& model, const std::function<void
   Json metadata = model.config(ConfigFormat::gguf);
   metadata["model_type"] = family.gguf;
   metadata["tie_word_embeddings"] = model.shape().tied;  // of a file: whether it holds output.weight
+  const Json own = model.config(ConfigFormat::huggingface);
+  metadata["attention_k_eq_v"] = own.value("attention_k_eq_v", false);  // whether layers lack attn_v.weight
   if (edit) edit(metadata);
   ModelConfig config{ConfigReader(metadata, "metadata"), true};
   if (const auto rope = model.block_spec(0).rope; rope && rope->scaling == RopeSpec::Scaling::longrope) {  // tensors of the file
     config.rope_short = rope->divisors;
     config.rope_long = rope->long_divisors;
   }
+  const GgufRopeTensors divisors = gguf_rope_tensors(model);
+  for (int64_t layer = 0; layer < model.shape().n_layers; ++layer)
+    if (const auto rope = model.block_spec(layer).rope; rope && rope->scaling == RopeSpec::Scaling::proportional)
+      config.rope_divisors = divisors.frequencies.data();
   return family.make(config);
 }
 
@@ -132,8 +139,9 @@ INSTANTIATE_TEST_SUITE_P(Golden, FamilyWithGguf,
                            return family.gguf != nullptr && std::string_view(family.name) != "granitemoehybrid";
                          })),
                          [](const auto& test) { return test.param; });
-INSTANTIATE_TEST_SUITE_P(Golden, FamilyWithForms,
-                         testing::ValuesIn(models_where([](const Family& family) { return family.norm_order_key == nullptr; })),
+INSTANTIATE_TEST_SUITE_P(Golden, FamilyWithForms, testing::ValuesIn(models_where([](const Family& family) {
+                           return family.norm_order_key == nullptr && family.has_forms;
+                         })),
                          [](const auto& test) { return test.param; });
 
 TEST(Families, DescribeThemselves) {

@@ -160,7 +160,10 @@ TEST_P(Law, AReplacedHookFlowsOn) {
     EXPECT_EQ(change.times, 1);
     float most = 0;
     for (size_t i = 10 * vocab(); i < after.size(); ++i) most = std::max(most, std::abs(after[i] - alone[i]));
-    EXPECT_GT(most, 1e-3f);
+    // Where norms follow on queries, keys and values alike, what they read may be of any length.
+    if (!(hook.ends_with(".ln1.hook_scale") && model().block_spec(0).value_norm)) {
+      EXPECT_GT(most, 1e-3f);
+    }
     EXPECT_EQ(rows(after, 0, 10), rows(alone, 0, 10));
     Change same(hook, [](float x) { return x; });  // the same values from elsewhere
     EXPECT_CLOSE(run(ids, {}, &same, 1), alone, close_);

@@ -77,7 +77,7 @@ TEST(Refusals, UnknownRopeTypes) {
   for (const char* type : {"dynamic", "longrope"}) {
     const std::string old_names = Changed("llama").set("rope_scaling", {{"rope_type", type}, {"factor", 2.0}}).message();
     EXPECT_CONTAINS(old_names, "config.json: \"rope_scaling.rope_type\" is \"" + std::string(type) + "\"");
-    EXPECT_CONTAINS(old_names, "expected default, linear, llama3 or yarn");
+    EXPECT_CONTAINS(old_names, "expected default, linear, llama3, yarn or proportional");
     const std::string new_names =
         Changed("qwen2").set("rope_parameters", {{"rope_type", type}, {"rope_theta", 1e4}, {"factor", 2.0}}).message();
     EXPECT_CONTAINS(new_names, "\"rope_parameters.rope_type\" is \"" + std::string(type) + "\"");
@@ -247,6 +247,19 @@ TEST(Refusals, SettingsOfOlmo3) {
   EXPECT_CONTAINS(Changed("olmo3").config([](Json& c) { c["rope_parameters"]["full_attention"]["truncate"] = false; }).message(),
                   "sets truncate to false, which transformers does not read for a type of layer");
   EXPECT_CONTAINS(Changed("olmo2").set("sliding_window", 8).message(), "sets \"sliding_window\"");
+}
+
+TEST(Refusals, SettingsOfGemma4) {
+  EXPECT_CONTAINS(Changed("gemma4").set("num_kv_shared_layers", 6).message(),
+                  "\"num_kv_shared_layers\" is 6; leaves no layer with keys and values of its own; expected fewer than 6");
+  EXPECT_CONTAINS(Changed("gemma4").set("num_kv_shared_layers", 4).message(),
+                  "lets layer 2 read keys and values of an earlier layer with the same window, and there is none");
+  EXPECT_CONTAINS(Changed("gemma4").set("use_bidirectional_attention", "all").message(), "expected null or vision");
+  EXPECT_CONTAINS(Changed("gemma4").config([](Json& c) { c["per_layer_config"]["5"]["head_dim"] = 4; }).message(),
+                  "gives layer 5 other sizes than layers of its kind; expected 8 components of a head");
+  EXPECT_CONTAINS(Changed("gemma4").set("vitrine_norms", "off").message(), "which the family gemma4_text has no other form for");
+  EXPECT_CONTAINS(Changed("gemma4_moe").set("top_k_experts", 6).message(), "is more than the 5 experts there are");
+  Changed("gemma4").config([](Json& c) { c["layer_types"][5] = "sliding_attention"; }).loads();  // the last is global anyway
 }
 
 TEST(Refusals, SettingsOfSmolLm3) {

@@ -331,9 +331,11 @@ TEST(GgufVocabularyFiles, WhatFilesCannotSayIsRefused) {
   EXPECT_CONTAINS(message(changed), "is empty; a tokenizer.model cannot hold that");
 }
 
+const std::string kTokenizers = std::string(VITRINE_GOLDEN) + "/tokenizers/";
+
 // A vocabulary of kind "gemma4" as llama.cpp's converter writes it for a tokenizer.json of Gemma's form.
 VocabularySpec spaced_vocabulary() {
-  const Json file = read_json(kGolden + "spm512/tokenizer.json");
+  const Json file = read_json(kTokenizers + "spm512/tokenizer.json");
   VocabularySpec spec;
   spec.source = "spaced.gguf";
   spec.kind = "gemma4";
@@ -353,9 +355,9 @@ VocabularySpec spaced_vocabulary() {
 
 TEST(GgufSpacedBpe, IdsAreThoseOfTheTokenizerJson) {
   const VocabularySpec spec = spaced_vocabulary();
-  const auto gguf = tokenizer_from_vocabulary(spec), json = load_tokenizer(kGolden + "spm512/tokenizer.json");
+  const auto gguf = tokenizer_from_vocabulary(spec), json = load_tokenizer(kTokenizers + "spm512/tokenizer.json");
   EXPECT_TRUE(gguf->adds_bos());
-  std::ifstream rows(kGolden + "spm512.hf.jsonl");
+  std::ifstream rows(kTokenizers + "spm512.hf.jsonl");
   int read = 0;
   for (std::string line; std::getline(rows, line); ++read) {
     const Json row = Json::parse(line);

@@ -121,6 +121,7 @@ class Observer final : public Listener {
 
   void see_queries(size_t layer, const Tensor& q) {  // [rows, head, component]
     const int64_t pairs = facts_.rope->rotary_dim / 2, d = facts_.shape.head_dim, heads = q.row_size() / d;
+    if (q.shape().rank() == 3 && q.dim(2) != d) return;  // a layer whose heads have another size than those that are drawn
     const bool halves = facts_.rope->layout == RopeLayout::halves;
     std::vector<double>& sums = out_.query_length[layer];
     for (int64_t t = 0; t < q.rows(); ++t)

@@ -76,6 +76,14 @@ def qwen3_5(width, layers, heads, mlp, value_heads):
                 linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_value_head_dim=128, linear_num_key_heads=16, linear_num_value_heads=value_heads,
                 mamba_ssm_dtype="float32", mlp_only_layers=[], mtp_num_hidden_layers=1, mtp_use_dedicated_embeddings=False, tie_word_embeddings=False,
                 rope_parameters=dict(rope_type="default", rope_theta=10000000, partial_rotary_factor=0.25, mrope_section=[11, 11, 10], mrope_interleaved=True))
+def gemma4(width, layers, heads, kv_heads, mlp, every, shared=0, window=512, per_layer=256, **more):
+    full, sliding = dict(rope_type="proportional", partial_rotary_factor=0.25, rope_theta=1000000.0), dict(rope_type="default", rope_theta=10000.0)
+    types = ["full_attention" if i % every == every - 1 else "sliding_attention" for i in range(layers)]
+    return dict(model_type="gemma4_text", architectures=["Gemma4ForCausalLM"], hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
+                num_key_value_heads=kv_heads, head_dim=256, global_head_dim=512, intermediate_size=mlp, vocab_size=262144, vocab_size_per_layer_input=262144,
+                hidden_size_per_layer_input=per_layer, num_kv_shared_layers=shared, sliding_window=window, layer_types=types, max_position_embeddings=131072,
+                rms_norm_eps=1e-6, final_logit_softcapping=30.0, hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True, attention_bias=False,
+                rope_parameters=dict(full_attention=full, sliding_attention=sliding), **more)
 
 
 CONFIGS = {
@@ -128,6 +136,11 @@ CONFIGS = {
                                num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, norm_topk_prob=True,
                                decoder_sparse_step=1, mlp_only_layers=[], use_sliding_window=False, sliding_window=None,
                                max_window_layers=48, output_router_logits=False, router_aux_loss_coef=0.001),
+    # Google's files of Gemma 4, the text part.
+    "gemma-4-e2b": gemma4(1536, 35, 8, 1, 6144, 5, shared=20, use_double_wide_mlp=True),
+    "gemma-4-e4b": gemma4(2560, 42, 8, 2, 10240, 6, shared=18, use_double_wide_mlp=False),
+    "gemma-4-26b-a4b": gemma4(2816, 30, 16, 8, 2112, 6, window=1024, per_layer=0, attention_k_eq_v=True, num_global_key_value_heads=2, enable_moe_block=True,
+                              num_experts=128, top_k_experts=8, moe_intermediate_size=704),
     # OpenAI 2025, arXiv:2508.10925, table 1; Liquid AI 2025, arXiv:2511.23404.
     "gpt-oss-20b": gpt_oss(24, 32), "gpt-oss-120b": gpt_oss(36, 128),
     "lfm2-350m": lfm2(1024, 16, 6656), "lfm2-1.2b": lfm2(2048, 32, 12288),

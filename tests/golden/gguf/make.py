@@ -2,7 +2,7 @@
 
 usage: make.py [MODEL ...]
 needs: gguf, torch, transformers, safetensors, numpy, sentencepiece (made with gguf 0.19.0, torch 2.15.0, transformers 5.23.0;
-olmo2, olmo3, smollm3, granite, phi3 and lfm2 with transformers 5.24.0)
+olmo2, olmo3, smollm3, granite, phi3, gemma4 and lfm2 with transformers 5.24.0)
 
 qwen3_5.gguf              F32, written by llama.cpp's converter itself (make_converted.convert, whose sources it needs)
 <model>.gguf              F32, with the tokenizer where the model has one: its numbers are those of ../models/<model>/golden
@@ -41,8 +41,8 @@ def unpermute(w, n_head):
     return w.reshape(n_head, w.shape[0] // n_head // 2, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
 
 
-# gemma3_text is the text part of gemma3; GGUF has one name for both OLMos, and one for Llama and Mixtral.
-ARCHITECTURES = {"gemma3_text": "gemma3", "olmo3": "olmo2", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
+# gemma3_text is the text part of gemma3, gemma4_text of gemma4; GGUF has one name for both OLMos, and one for Llama and Mixtral.
+ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4", "olmo3": "olmo2", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
 LLAMAS = ("llama", "smollm3", "granite")  # whose converter is Llama's
 
 
@@ -92,6 +92,49 @@ def add_phi3(writer, c):
         writer.add_tensor(f"rope_factors_{which}.weight", np.array(rope[f"{which}_factor"], dtype=np.float32))
 
 
+def add_gemma4(writer, c):
+    layers, sliding = c["num_hidden_layers"], [t == "sliding_attention" for t in c["layer_types"]]
+    full, local = c["rope_parameters"]["full_attention"], c["rope_parameters"]["sliding_attention"]
+    own = next(of for layer, of in c["per_layer_config"].items() if not sliding[int(layer)])
+    writer.add_block_count(layers)
+    writer.add_context_length(c["max_position_embeddings"])
+    writer.add_embedding_length(c["hidden_size"])
+    shared, width = c["num_kv_shared_layers"], c["intermediate_size"]
+    writer.add_feed_forward_length([width * (2 if i >= layers - shared else 1) for i in range(layers)] if c["use_double_wide_mlp"] else width)
+    writer.add_head_count(c["num_attention_heads"])
+    kv, full_kv = c["num_key_value_heads"], own.get("num_key_value_heads")
+    writer.add_head_count_kv([kv if s else full_kv for s in sliding] if full_kv else kv)
+    writer.add_rope_freq_base(full["rope_theta"])
+    writer.add_rope_freq_base_swa(local["rope_theta"])
+    writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    for add, head_dim in ((writer.add_key_length, own["head_dim"]), (writer.add_value_length, own["head_dim"]), (writer.add_rope_dimension_count, own["head_dim"]),
+                          (writer.add_key_length_swa, c["head_dim"]), (writer.add_value_length_swa, c["head_dim"]), (writer.add_rope_dimension_count_swa, c["head_dim"])):
+        add(head_dim)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    if c["final_logit_softcapping"]:
+        writer.add_final_logit_softcapping(c["final_logit_softcapping"])
+    writer.add_sliding_window(c["sliding_window"])
+    writer.add_sliding_window_pattern(sliding)
+    writer.add_shared_kv_layers(shared)
+    writer.add_embedding_length_per_layer_input(c["hidden_size_per_layer_input"])
+    if c["enable_moe_block"]:
+        writer.add_expert_count(c["num_experts"])
+        writer.add_expert_used_count(c["top_k_experts"])
+        writer.add_expert_feed_forward_length(c["moe_intermediate_size"])
+    pairs = own["head_dim"] // 2
+    turning = int(pairs * full["partial_rotary_factor"])
+    writer.add_tensor("rope_freqs.weight", np.array([1.0] * turning + [1e30] * (pairs - turning), dtype=np.float32))
+
+
+def name_in_gguf(names, name):
+    for theirs, ours in (("router.scale", "ffn_gate_inp.scale"), ("router.per_expert_scale", "ffn_down_exps.scale")):
+        if name.endswith(theirs):
+            return f"blk.{name.split('.')[2]}.{ours}"
+    if name.endswith(("layer_scalar", "experts.gate_up_proj", "experts.down_proj")):
+        name += ".weight"
+    return names.get_name(name, try_suffixes=(".weight", ".bias"))
+
+
 def tensors_of(folder, config):
     """Name in the Hugging Face file -> (GGUF name, numbers as the converter stores them)."""
     arch = arch_of(config)
@@ -102,13 +145,13 @@ def tensors_of(folder, config):
         w = tensor.numpy()
         if arch == "gpt2" and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
             w = w.T
-        if arch.startswith("gemma") and name.endswith("norm.weight"):
+        if arch in ("gemma", "gemma2", "gemma3") and name.endswith("norm.weight"):
             w = w + 1
         if name.endswith(".conv.conv.weight"):
             w = w.squeeze(1)
         if heads_of(name, config):
             w = permute(w, heads_of(name, config))
-        out[name] = (names.get_name(name, try_suffixes=(".weight", ".bias")), np.ascontiguousarray(w))
+        out[name] = (name_in_gguf(names, name), np.ascontiguousarray(w))
     return out
 
 
@@ -128,8 +171,9 @@ def add_lfm2(writer, c):
 
 
 def add_config(writer, c):
-    if c["model_type"] in ("phi3", "lfm2"):
-        return {"phi3": add_phi3, "lfm2": add_lfm2}[c["model_type"]](writer, c)
+    own = {"phi3": add_phi3, "lfm2": add_lfm2, "gemma4_text": add_gemma4}.get(c["model_type"])
+    if own:
+        return own(writer, c)
     arch, get = arch_of(c), lambda *keys: next(c[k] for k in keys if k in c)
     d, heads = get("hidden_size", "n_embd"), get("num_attention_heads", "n_head")
     writer.add_block_count(get("num_hidden_layers", "n_layer"))

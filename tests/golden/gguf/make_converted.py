@@ -40,6 +40,9 @@ def convert(folder, out, kind):
             model.hparams.setdefault("n_ctx", hparams["n_positions"])
         if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
             model.set_vocab = model._set_vocab_none
+            # Gemma's converter cuts the embedding to a vocabulary's size, which it looks for in the folder.
+            model.dir_model = pathlib.Path(tempfile.mkdtemp(dir=out.parent))
+            (model.dir_model / "tokenizer.json").write_text(json.dumps({"model": {"vocab": dict.fromkeys(map(str, range(hparams.get("vocab_size", 0))))}, "added_tokens": []}))
         model.get_vocab_base_pre = lambda tokenizer: "gpt-2"  # it knows published vocabularies by a hash; the golden one is GPT-2's kind
         model.write()
 

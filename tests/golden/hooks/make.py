@@ -89,7 +89,9 @@ def from_transformers(name):
             label, (i[0].detach() if i else None, (o[0] if isinstance(o, tuple) else o).detach() if not isinstance(o, dict) else None)))
     lfm2 = c.model_type == "lfm2"
     for i, layer in enumerate(layers):
-        if not lfm2 and hasattr(layer.mlp, "experts"):
+        if getattr(layer, "enable_moe_block", False):
+            layer.router.register_forward_hook(lambda m, _, o, i=i: routed.__setitem__(i, [seen[f"layers.{i}.router.proj"][1].reshape(T, -1), *(x.detach() for x in o[1:])]))
+        elif not lfm2 and hasattr(layer.mlp, "experts"):
             (layer.mlp.gate if hasattr(layer.mlp, "gate") else layer.mlp.router).register_forward_hook(lambda m, _, o, i=i: routed.__setitem__(i, [x.detach() for x in o]))
     plain_attention, plain_softmax = modeling.eager_attention_forward, F.softmax
     def watched_attention(module, q, k, v, mask, **rest):
@@ -118,6 +120,11 @@ def from_transformers(name):
         out["hook_embed"], out["hook_pos_embed"] = from_("wte"), from_("wpe")
     else:
         out["hook_embed"] = into("layers.0")
+    if getattr(c, "hidden_size_per_layer_input", 0):  # what a table says to each layer, and the embedding itself
+        by_layers = lambda x: x.reshape(T, len(layers), -1)
+        out["hook_per_layer_embed"] = by_layers(from_("embed_tokens_per_layer"))
+        norm_hooks(out, "per_layer_norm", by_layers(seen["per_layer_projection_norm"][0]), by_layers(seen["per_layer_projection_norm"][1]), c.rms_norm_eps, True)
+        out["hook_per_layer"] = base.project_per_layer_inputs(from_("embed_tokens")[None], out["hook_per_layer_embed"][None])[0].detach()
     rms, eps = not gpt2, c.layer_norm_epsilon if gpt2 else c.norm_eps if lfm2 else c.rms_norm_eps
     writes_normed = hasattr(layers[0], "post_feedforward_layernorm")  # norms on what a sub-layer writes
     reads_normed = gpt2 or lfm2 or hasattr(layers[0], "input_layernorm")
@@ -154,12 +161,18 @@ def from_transformers(name):
                 n, g, h = c.num_attention_heads, c.num_key_value_heads, q.shape[-1]
                 projected = from_(theirs + "self_attn.qkv_proj").split([n * h, g * h, g * h], -1)
             else:
-                projected = [from_(f"{theirs}self_attn.{which}_proj") for which in "qk"]
+                projected = [from_(f"{theirs}self_attn.{which}_proj") for which in "qk" if hasattr(layer.self_attn, f"{which}_proj")]
+            own_keys = len(projected) > 1  # or those of an earlier layer
             out[attn + "hook_q"] = projected[0].reshape(T, c.num_attention_heads, -1)
-            out[attn + "hook_k"] = projected[1].reshape(T, c.num_key_value_heads, -1)
+            if own_keys:
+                out[attn + "hook_k"] = projected[1].reshape(T, k.shape[1], -1)
             if not hasattr(layer.self_attn, "use_rope") or layer.self_attn.use_rope:
-                out[attn + "hook_rot_q"], out[attn + "hook_rot_k"] = heads(q), heads(k)
-            for which, n in (("q", c.num_attention_heads), ("k", c.num_key_value_heads)):
+                out[attn + "hook_rot_q"] = heads(q)
+                if own_keys:
+                    out[attn + "hook_rot_k"] = heads(k)
+            if own_keys and hasattr(layer.self_attn, "v_norm"):
+                norm_hooks(out, f"{attn}v_norm", *(x[0] for x in seen[f"{theirs}self_attn.v_norm"]), eps, True)
+            for which, n in (("q", c.num_attention_heads), ("k", k.shape[1])):
                 head_norm = f"{which}_layernorm" if lfm2 else f"{which}_norm"
                 if hasattr(layer.self_attn, head_norm):  # on each head of a query or key, or on all at once
                     x, y = seen[f"{theirs}self_attn.{head_norm}"]
@@ -168,7 +181,8 @@ def from_transformers(name):
                         continue
                     by_heads = lambda x: x[0] if x.shape[2] == n else x[0].transpose(0, 1)
                     norm_hooks(out, f"{attn}{which}_norm", *(by_heads(x) for x in seen[f"{theirs}self_attn.{head_norm}"]), eps, True)
-        out[attn + "hook_v"] = heads(v)
+        if gpt2 or own_keys:
+            out[attn + "hook_v"] = heads(v)
         masked = scores[i][0]
         out[attn + "hook_attn_scores"] = torch.where(masked < -1e30, -torch.inf, masked)
         out[attn + "hook_pattern"] = pattern[0]
@@ -184,7 +198,14 @@ def from_transformers(name):
             mlp_hooks(out, ours, theirs)
             continue
         mlp = ours + "mlp."
-        if i in routed:
+        if hasattr(layer, "router"):  # experts beside the MLP
+            norm("mlp_post", "post_feedforward_layernorm_1")
+            norm("ln2_experts", "pre_feedforward_layernorm_2")
+            norm("experts_post", "post_feedforward_layernorm_2")
+            x = into(theirs + "router")
+            norm_hooks(out, ours + "router_norm", x, from_(theirs + "router.norm") * layer.router.scale.detach(), eps, True)
+            expert_hooks(out, ours + "experts.", layer.experts, into(theirs + "experts"), from_(theirs + "experts"), *routed[i])
+        elif i in routed:
             expert_hooks(out, mlp, layer.mlp.experts, into(theirs + "mlp"), from_(theirs + "mlp"), *routed[i])
             out[ours + "hook_mlp_out"], out[ours + "hook_resid_post"] = from_(theirs + "mlp"), from_(theirs[:-1])
             continue
@@ -198,6 +219,12 @@ def from_transformers(name):
         last = next(n for n in ("mlp.c_proj", "mlp.down_proj", "shared_mlp.output_linear") if theirs + n in seen)
         out[mlp + "hook_post"] = into(theirs + last)
         out[ours + "hook_mlp_out"] = factor * from_(theirs + ("post_feedforward_layernorm" if writes_normed else last))
+        if hasattr(layer, "per_layer_projection"):
+            told = ours + "per_layer."
+            out[told + "hook_pre"], out[told + "hook_pre_linear"] = from_(theirs + "per_layer_input_gate"), out["hook_per_layer"][:, i]
+            out[told + "hook_post"] = into(theirs + "per_layer_projection")
+            norm("per_layer_post", "post_per_layer_input_norm")
+            out[ours + "hook_per_layer_out"] = from_(theirs + "post_per_layer_input_norm")
         out[ours + "hook_resid_post"] = from_(theirs[:-1])
     final = "ln_f" if gpt2 else "embedding_norm" if lfm2 else "norm"
     norm_hooks(out, "ln_final", into(final), from_(final), eps, rms)

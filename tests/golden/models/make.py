@@ -16,6 +16,9 @@ granite4  the same with the MLP's first two matrices stored as one (granitemoehy
 phi3    stacked matrices, 6 of a head's 8 components turn, divided by LongRoPE's short factors; a window of 12
 qwen3_moe   two of five experts, whose weights add up to one again, as in published models
 mixtral     two of four experts; a window of 9 on every layer, which ends within the prompts
+gemma4  layers of two kinds: heads of 4 components and a window of 8, or heads of 8, of which 4 turn; the last three layers read
+        the keys and values of layers 1 and 2 and have MLPs of twice the width; a per-layer embedding of 4; a cap of 5
+gemma4_moe  two of five experts beside the MLP of each layer; in the last, global one values are keys, and one head has both
 gpt_oss     a window of 8 in layers 0 and 2; two of four experts, whose gates and ups reach their limits of 7; sinks of about
             the size of scores; YaRN from a context of 32 by a factor of 4
 lfm2    convolutions over three positions in layers 0 and 2, attention in layer 1, whose pattern is attn.1
@@ -29,7 +32,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def specs(tokenizers):
-    from transformers import (Gemma3TextConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen3Config,
+    from transformers import (Gemma3TextConfig, Gemma4TextConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen3Config,
                               Qwen3MoeConfig, SmolLM3Config)
     small = dict(vocab_size=128, hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
                  pad_token_id=0, bos_token_id=2, eos_token_id=1)
@@ -44,6 +47,17 @@ def specs(tokenizers):
                                                  rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=1000.0, factor=8.0),
                                                                       sliding_attention=dict(rope_type="default", rope_theta=10.0))),
                          emb_std=0.5, zero_centred_norm=True, post_norm=1.0, seed=20248, tokenizer_dir=str(tokenizers / "spm512"))
+    yield "gemma4", dict(config=Gemma4TextConfig(**{**small, "vocab_size": 96, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 6}, head_dim=4, global_head_dim=8, hidden_size_per_layer_input=4, vocab_size_per_layer_input=96,
+                                                 num_kv_shared_layers=3, use_double_wide_mlp=True, sliding_window=8, final_logit_softcapping=5.0, layer_types=(["sliding_attention"] * 2 + ["full_attention"]) * 2,
+                                                 rope_parameters=dict(full_attention=dict(rope_type="proportional", rope_theta=100.0, partial_rotary_factor=0.5),
+                                                                      sliding_attention=dict(rope_type="default", rope_theta=10.0))),
+                         emb_std=0.5, post_norm=-0.3, seed=20402, longest=32)
+    yield "gemma4_moe", dict(config=Gemma4TextConfig(**{**small, "vocab_size": 96, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 3}, head_dim=4, global_head_dim=8, attention_k_eq_v=True,
+                                                     num_global_key_value_heads=1, hidden_size_per_layer_input=0, vocab_size_per_layer_input=96, sliding_window=8, layer_types=["sliding_attention"] * 2 + ["full_attention"],
+                                                     enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=8,
+                                                     rope_parameters=dict(full_attention=dict(rope_type="proportional", rope_theta=100.0, partial_rotary_factor=0.5),
+                                                                          sliding_attention=dict(rope_type="default", rope_theta=10.0))),
+                             emb_std=0.5, post_norm=1.0, seed=20290, longest=32)
     yield "qwen3_moe", dict(config=Qwen3MoeConfig(vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=12,
                                                   max_position_embeddings=128, rope_parameters=dict(rope_type="default", rope_theta=100.0), num_experts=5, num_experts_per_tok=2,
                                                   moe_intermediate_size=32, norm_topk_prob=True, pad_token_id=0, bos_token_id=2, eos_token_id=1),
@@ -85,8 +99,19 @@ def with_head_norms(randomize):
                     p.copy_(torch.randn(p.shape, generator=g) + 1)
                 if name.endswith("gate_up_proj") and model.config.model_type == "gpt_oss":
                     p.mul_(4)
+                if name.endswith("post_per_layer_input_norm.weight"):
+                    p.mul_(0.6)
+                if name.endswith(("router.scale", "per_expert_scale")):
+                    p.copy_(1 + 0.3 * torch.randn(p.shape, generator=g))
+                if name.endswith("router.proj.weight"):  # what it reads is short
+                    p.mul_(4)
                 if name.endswith(("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight")):
-                    p.copy_(0.5 * torch.randn(p.shape, generator=g) + (0.0 if model.config.model_type.startswith("gemma") else 1.0))
+                    p.copy_(0.5 * torch.randn(p.shape, generator=g) + (0.0 if model.config.model_type == "gemma3_text" else 1.0))
+                    if getattr(model.config, "num_kv_shared_layers", 0):  # scores without a scale in many layers
+                        p.mul_(0.6)
+            for name, b in sorted(model.named_buffers()):
+                if name.endswith("layer_scalar"):
+                    b.copy_(0.75 + 0.5 * torch.rand(b.shape, generator=g) if model.config.num_kv_shared_layers else 0.5 + torch.rand(b.shape, generator=g))
     return randomize_all
 
 
@@ -147,12 +172,15 @@ def assert_clear_choices(folder):
     from transformers import AutoModelForCausalLM
     model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float64).eval()
     c, least = model.config, 1.0
+    chosen = c.top_k_experts if c.model_type == "gemma4_text" else c.num_experts_per_tok
     for prompt in json.loads((folder / "golden/prompts.json").read_text()).values():
         logits = model(torch.tensor(prompt["input_ids"]), attention_mask=torch.tensor(prompt["attention_mask"]), output_router_logits=True).router_logits
         kept = torch.tensor(prompt["attention_mask"]).reshape(-1) == 1
         for layer in logits:
-            best = layer.detach()[kept].sort(-1, descending=True).values
-            least = min(least, float((best[:, c.num_experts_per_tok - 1] - best[:, c.num_experts_per_tok]).min()))
+            best = layer.detach().reshape(-1, layer.shape[-1])[kept].sort(-1, descending=True).values
+            if c.model_type == "gemma4_text":  # probabilities
+                best = best.log()
+            least = min(least, float((best[:, chosen - 1] - best[:, chosen]).min()))
     print(folder.name, "least distance of a chosen expert to the next %.1e" % least)
     assert least > 3e-3
 
@@ -168,8 +196,8 @@ def main():
             golden_lib.make(os.path.join(HERE, name), **how)
             if how["config"].model_type == "lfm2":
                 name_layers_with_attention(HERE / name / "golden", how["config"].layer_types)
-            if hasattr(how["config"], "num_experts_per_tok"):
-                if name != "gpt_oss":
+            if getattr(how["config"], "num_experts_per_tok", None) or getattr(how["config"], "top_k_experts", None):
+                if name not in ("gpt_oss", "gemma4_moe"):
                     unstack(HERE / name / "golden", name == "mixtral")
                 assert_clear_choices(HERE / name)
 

@@ -20,7 +20,7 @@ import copy, json, math, pathlib, shutil, sys
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, Gemma2Config, GemmaConfig, GPT2Config, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, LlamaConfig,
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma4TextConfig, GemmaConfig, GPT2Config, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, LlamaConfig,
                           MistralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, Qwen3MoeConfig, SmolLM3Config)
 
 torch.set_num_threads(1)
@@ -90,20 +90,41 @@ def legacy_granite4(config):
     config.pop("time_step_limit")
 
 
+def published_gemma4(config):  # what global layers have of their own, as published files say it
+    own = next(iter(config.pop("per_layer_config").values()))
+    config["global_head_dim"], config["num_global_key_value_heads"] = own["head_dim"], own.get("num_key_value_heads")
+
+
+def multimodal_gemma4(config):
+    published_gemma4(config)
+    text = {k: config.pop(k) for k in list(config)}
+    config.update(model_type="gemma4", architectures=["Gemma4ForConditionalGeneration"], text_config=text, vision_config=dict(model_type="gemma4_vision", hidden_size=8),
+                  audio_config=None, image_token_id=60, tie_word_embeddings=True)
+
+
 def published_names(config):  # of the number of experts
     config["num_experts"] = config.pop("num_local_experts")
 
 
+GEMMA4 = {**TINY, "num_hidden_layers": 3, "head_dim": 6, "global_head_dim": 16, "sliding_window": 5}
 MOE = {**TINY, "head_dim": 8, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 11}
 
 # Models with experts are written as transformers holds them, the experts stacked in one tensor.
-# name: (configuration, what to do to config.json before it is written, prefix of tensor names to leave out, sharded)
+# gemma4_multimodal also holds a tensor of its vision tower, and matrices of keys that nothing reads.
+# name: (configuration, what to do to config.json before it is written, prefix of tensor names to leave out or "old>new", sharded)
 VARIANTS = {
     "gpt_oss_default_rope": (GptOssConfig(**TINY, head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=5, swiglu_limit=0.5, swiglu_alpha=1.3,
                                           rope_parameters=dict(rope_type="default", rope_theta=100.0)), None, "", False),
     "qwen3_moe_stacked": (Qwen3MoeConfig(**MOE, norm_topk_prob=True, use_sliding_window=True, sliding_window=5), None, "", False),
     "qwen3_moe_dense_layers": (Qwen3MoeConfig(**{**MOE, "num_hidden_layers": 4}, norm_topk_prob=False, decoder_sparse_step=2, mlp_only_layers=[3], attention_bias=True, tie_word_embeddings=True),
                                published_names, "", False),
+    "gemma4_multimodal": (Gemma4TextConfig(**{**GEMMA4, "num_hidden_layers": 5}, hidden_size_per_layer_input=6, vocab_size_per_layer_input=61, num_kv_shared_layers=2, use_double_wide_mlp=False,
+                                           final_logit_softcapping=2.0, layer_types=["full_attention", "sliding_attention", "sliding_attention", "sliding_attention", "full_attention"]),
+                          multimodal_gemma4, "model.>model.language_model.", False),
+    "gemma4_dense": (Gemma4TextConfig(**{**GEMMA4, "tie_word_embeddings": False}, num_global_key_value_heads=1, attention_k_eq_v=True, hidden_size_per_layer_input=0, num_kv_shared_layers=0,
+                                      layer_types=["sliding_attention", "full_attention", "full_attention"],
+                                      rope_parameters=dict(full_attention=dict(rope_type="proportional", rope_theta=50.0, partial_rotary_factor=0.75), sliding_attention=dict(rope_type="default", rope_theta=20.0))),
+                     published_gemma4, "", False),
     "llama_rope_llama3": (LlamaConfig(**TINY, rope_parameters=LLAMA3), None, "", False),
     "llama_rope_llama3_legacy": (LlamaConfig(**TINY, rope_parameters={**LLAMA3, "rope_theta": 500.0}), legacy_rope, "", False),
     "llama_rope_linear": (LlamaConfig(**TINY, rope_parameters=dict(rope_type="linear", rope_theta=1000.0, factor=2.5)), None, "", False),
@@ -221,6 +242,9 @@ def make_variant(name):
     plain = {"experts_implementation": "eager"} if hasattr(config, "num_experts_per_tok") else {}
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", **plain).float().eval()
     randomize(dict(model.named_parameters()), g)
+    kept = {n: b for n, b in model.named_buffers() if n in model.state_dict()}  # Gemma 4's factors of the stream
+    for _, b in sorted(kept.items()):
+        b.copy_(0.5 + torch.rand(b.shape, generator=g))
     golden, far = {}, 0.0
     wide = copy.deepcopy(config)
     if hasattr(wide, "reorder_and_upcast_attn"):
@@ -240,7 +264,12 @@ def make_variant(name):
     if edit:
         edit(written)
     (folder / "config.json").write_text(json.dumps(written, indent=1, sort_keys=True) + "\n")
-    tensors = {n.removeprefix(strip): p for n, p in model.named_parameters()}
+    old, _, new = strip.partition(">")
+    tensors = {new + n.removeprefix(old) if n.startswith(old) else n: p for n, p in [*model.named_parameters(), *kept.items()]}
+    if name == "gemma4_multimodal":
+        layers = "model.language_model.layers."
+        unread = {f"{layers}{i}.self_attn.{m}.weight": tensors[f"{layers}{giver}.self_attn.{m}.weight"] for i, giver in ((3, 2), (4, 0)) for m in ("k_proj", "v_proj", "k_norm")}
+        tensors.update(unread, **{"model.vision_tower.patch_embedder.input_proj.weight": torch.zeros(8, 12)})
     write_weights(folder, tensors, sharded)
     report(name, golden, far)
 
@@ -363,7 +392,7 @@ def golden_model(name, dtype, wide):
         return lambda ids: classic(w, {"position_layout": "pairs", **config}, ids)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
     with torch.no_grad():
-        for p in model.parameters():
+        for p in [*model.parameters(), *(b for n, b in model.named_buffers() if n in model.state_dict())]:
             p.copy_(p.to(dtype).float())
     model = model.to(wide)
     for label, p in model.named_parameters():
