@@ -57,9 +57,11 @@ const std::vector<Command>& commands() {
        "and scores are [head, query, key] over all keys; a masked key has 0 in the pattern. In a layer with "
        "experts mlp.hook_router_logits is [token, expert], and mlp.hook_expert_out is [token, choice, component]: what each "
        "chosen "
-       "expert gives before its weight. In a layer with a convolution conv.hook_in [token, channel] is what it adds up, and "
-       "conv.hook_conv the sums. In a layer with a recurrence delta.hook_z is [token, head, component], what it gives before its "
-       "norm and gate. `vitrine info --hooks` lists the names.",
+       "expert gives before its weight; experts beside an MLP have the same hooks under experts. instead of mlp. "
+       "Gemma 4's hook_per_layer is [token, layer, component], and hook_per_layer_out what a layer adds of it. In a layer with a "
+       "convolution conv.hook_in [token, channel] is what it adds up, and conv.hook_conv the sums. In a layer with a recurrence "
+       "delta.hook_z is [token, head, component], what it gives before its norm and gate. `vitrine info --hooks` lists the "
+       "names.",
        "vitrine trace \"Once upon a time\" --hooks 'blocks.*.attn.hook_pattern' --hooks hook_logits --out trace.safetensors\n"
        "vitrine trace --tokens 2,2165,374 --gradients --out gradients.safetensors\n"
        "vitrine trace \"Once upon a time\" --gradients-at 'blocks.*.hook_resid_post' --out at-hooks.safetensors",

@@ -116,24 +116,21 @@ TEST_P(EveryHook, IsTheSameInChunksThroughTheCache) {
 // The whole stream at one point decides everything behind it.
 TEST_P(EveryHook, TheStreamOfAnotherPromptGivesThatPromptsLogits) {
   const std::vector<int32_t> other = some_ids(engine, static_cast<int64_t>(ids.size()));
-  const Values donor = everything(engine, other, "*hook_resid*");
+  const Values donor = everything(engine, other);
   const std::vector<float> expected = run(engine, Step::of(other));
   ASSERT_NE(run(engine, Step::of(ids)), expected);
-  class Put final : public Listener {
-   public:
-    Put(const std::string& name, const Recorder::Value& value) : name_(name), value_(value) {}
-    bool wants(std::string_view name) const override { return name == name_; }
-    Tensor see(Context&, std::string_view, const Tensor& value) override {
-      return {const_cast<float*>(value_.values.data()), DType::f32, value.shape()};
-    }
-
-   private:
-    const std::string& name_;
-    const Recorder::Value& value_;
-  };
+  std::set<std::string, std::less<>>
+      beside;  // what goes past the stream: a per-layer embedding, keys and values for later layers
+  if (donor.contains("hook_per_layer")) beside.insert("hook_per_layer");
+  for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer)
+    if (const int64_t giver = engine.model().layer_shape(layer).keys_of; giver >= 0)
+      for (const char* name : {"attn.hook_rot_k", "attn.hook_v"}) beside.insert("blocks." + std::to_string(giver) + "." + name);
   for (const auto& [name, value] : donor) {
-    Put put(name, value);
-    EXPECT_EQ(run(engine, Step::of(ids), &put), expected) << name;  // bit for bit
+    if (name.find("hook_resid") == std::string::npos) continue;
+    std::set<std::string, std::less<>> put = beside;
+    put.insert(name);
+    Transplant transplant(donor, put);
+    EXPECT_EQ(run(engine, Step::of(ids), &transplant), expected) << name;  // bit for bit
   }
 }
 
@@ -154,7 +151,7 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
       {{"conv.hook_post"}, "conv.hook_out"},
       {{"conv.hook_out"}, "hook_attn_out"},
       {{"mlp.hook_pre", "mlp.hook_pre_linear"}, "mlp.hook_post"},
-      {{"hook_resid_mid", "hook_mlp_out"}, after ? "ln2.hook_normalized" : "hook_resid_post"},
+      {{"hook_resid_mid", "hook_mlp_out", "hook_per_layer_out"}, after ? "ln2.hook_normalized" : "hook_resid_post"},
       {{"hook_resid_pre", "hook_attn_out"}, after ? "ln1.hook_normalized" : "hook_resid_mid"}};
   links.push_back({{"attn.hook_rot_q", "attn.hook_rot_k"}, "attn.hook_attn_scores"});  // in layers that turn them
   links.push_back({{"attn.hook_q", "attn.hook_k"}, "attn.hook_attn_scores"});
@@ -183,7 +180,13 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
   }
   const bool post = donor.contains("blocks.0.ln1_post.hook_normalized");
   links.push_back({{post ? "ln1_post.hook_normalized" : "attn.hook_out"}, "hook_attn_out"});
-  if (engine.model().block_spec(0).experts) {
+  if (engine.model().block_spec(0).experts_beside) {
+    links.push_back({{"router_norm.hook_normalized"}, "experts.hook_router_logits"});
+    links.push_back({{"experts.hook_router_logits"}, "experts.hook_expert_indices"});
+    links.push_back({{"experts.hook_expert_indices", "experts.hook_post"}, "experts.hook_expert_out"});
+    links.push_back({{"mlp_post.hook_normalized", "experts_post.hook_normalized"}, "hook_mlp_out"});
+    links.push_back({{"ln2_post.hook_normalized"}, "hook_mlp_out"});
+  } else if (engine.model().block_spec(0).experts) {
     links.push_back({{"ln2.hook_normalized"}, "mlp.hook_router_logits"});
     links.push_back({{"mlp.hook_router_logits"}, "mlp.hook_expert_indices"});
     links.push_back({{"mlp.hook_router_logits"}, "mlp.hook_expert_weights"});
@@ -193,13 +196,22 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
     links.push_back({{post ? "ln2_post.hook_normalized" : "mlp.hook_post"}, "hook_mlp_out"});
   }
 
+  if (engine.model().block_spec(0).per_layer_dim > 0) {
+    links.push_back({{"per_layer.hook_pre", "per_layer.hook_pre_linear"}, "per_layer.hook_post"});
+    links.push_back({{"per_layer.hook_post"}, "hook_per_layer_out"});
+  }
+
   size_t followed = 0;
   for (const auto& [from, to] : links)
     for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer) {
       const std::string block = "blocks." + std::to_string(layer) + ".";
       std::set<std::string, std::less<>> put;
-      for (const std::string& name : from)
-        if (donor.contains(block + name)) put.insert(block + name);
+      const int64_t giver = engine.model().layer_shape(layer).keys_of;  // of its keys and values, if they are not its own
+      const std::string of_keys = giver < 0 ? block : "blocks." + std::to_string(giver) + ".";
+      for (const std::string& name : from) {
+        const bool keys = name == "attn.hook_k" || name == "attn.hook_rot_k" || name == "attn.hook_v";
+        if (donor.contains((keys ? of_keys : block) + name)) put.insert((keys ? of_keys : block) + name);
+      }
       if (put.empty() || !donor.contains(block + to)) continue;
       Transplant transplant(donor, put);
       run(engine, Step::of(ids), &transplant);
@@ -225,19 +237,22 @@ class Order final : public Listener {
   Tensor see(Context&, std::string_view name, const Tensor& value) override {
     if (name == "hook_pos_embed")
       return placed_ ? Tensor{} : kept(std::vector<double>(static_cast<size_t>(value.count())), value);
-    Tensor* const remembered = name.ends_with("_q") ? &q_ : name.ends_with("_k") ? &k_ : nullptr;
+    const int64_t layer = split_layer(name).first;
+    Tensor* const remembered = name.ends_with("_q") ? &q_ : name.ends_with("_k") ? &keys_[layer] : nullptr;
     if (remembered != nullptr) {
       if (name.find("_rot_") != std::string_view::npos && !placed_) return *remembered;
       *remembered = kept({value.data<double>(), value.data<double>() + value.count()}, value);
     }
     if (masked_ || !name.ends_with("hook_attn_scores")) return {};
-    const AttentionSpec spec = model_.block_spec(split_layer(name).first).attention;
+    const AttentionSpec spec = model_.block_spec(layer).attention;
+    const int64_t giver = model_.layer_shape(layer).keys_of;
+    const Tensor& k = keys_.at(giver < 0 ? layer : giver);
     std::vector<double> scores;
     for (int64_t head = 0; head < q_.dim(1); ++head)
       for (int64_t i = 0; i < q_.dim(0); ++i)
         for (int64_t j = 0; j < q_.dim(0); ++j) {
           const double* query = q_.row<double>(i) + head * q_.dim(2);
-          const double* key = k_.row<double>(j) + head / (q_.dim(1) / k_.dim(1)) * q_.dim(2);
+          const double* key = k.row<double>(j) + head / (q_.dim(1) / k.dim(1)) * q_.dim(2);
           const double s = spec.scale * std::inner_product(query, query + q_.dim(2), key, 0.0);
           scores.push_back(spec.softcap != 0 ? spec.softcap * std::tanh(s / spec.softcap) : s);
         }
@@ -250,7 +265,8 @@ class Order final : public Listener {
   }
   const Model& model_;
   const bool masked_, placed_;
-  Tensor q_, k_;
+  Tensor q_;
+  std::map<int64_t, Tensor> keys_;  // by layer
   std::deque<std::vector<double>> alive_;
 };
 
