@@ -34,7 +34,8 @@ TEST_P(HooksOfEveryFamily, ShapesAreKnownBeforeTheRun) {
   for (const int64_t rows : {1, 5, 13}) {
     const std::vector<int32_t> ids(static_cast<size_t>(rows), 7);
     for (const char* request : {"*", "*[heads=1:3]", "*[positions=-1]", "*[heads=0,positions=0:1]"}) {
-      if (GetParam() == "gemma" && std::string(request).find("1:3") != std::string::npos) continue;  // one key/value head
+      if ((GetParam() == "gemma" || GetParam() == "gemma4_moe") && std::string(request).find("1:3") != std::string::npos)
+        continue;  // one key/value head
       SCOPED_TRACE(std::string(request) + " at " + std::to_string(rows));
       const std::vector<std::string> requests = {request};
       const std::vector<Capture> captures = plan(engine, requests, rows);
