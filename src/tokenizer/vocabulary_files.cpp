@@ -6,7 +6,6 @@
 #include "base/utf8.h"
 #include "tokenizer/json_writer.h"
 #include "tokenizer/sentencepiece_writer.h"
-#include "tokenizer/spaced_bpe.h"
 #include "tokenizer/vocabulary_spec.h"
 
 namespace vitrine {
@@ -106,12 +105,12 @@ std::string sentencepiece_file(const VocabularySpec& spec) {
 
 std::string config_json(const VocabularySpec& spec, const Tokenizer& tokenizer, const std::optional<std::string>& chat_template) {
   nlohmann::ordered_json config;
-  const bool in_json = spec.kind != "llama";
+  const bool bytes = spec.kind == "gpt2";
   // Which of transformers' classes cuts a text as this tokenizer.model does: one puts a space in front, the other does not.
-  config["tokenizer_class"] = in_json                                ? "PreTrainedTokenizerFast"
+  config["tokenizer_class"] = bytes                                  ? "PreTrainedTokenizerFast"
                               : spec.add_space_prefix.value_or(true) ? "LlamaTokenizer"
                                                                      : "GemmaTokenizer";
-  if (!in_json) {  // tokenizer.json says it itself
+  if (!bytes) {  // tokenizer.json says it itself
     config["add_bos_token"] = tokenizer.adds_bos();
     config["add_eos_token"] = tokenizer.adds_eos();
   }
@@ -139,8 +138,6 @@ std::map<std::string, std::string> vocabulary_files(const VocabularySpec& spec, 
   std::map<std::string, std::string> files;
   if (spec.kind == "gpt2")
     files["tokenizer.json"] = byte_level_json(spec, *tokenizer);
-  else if (spec.kind == "gemma4")
-    files["tokenizer.json"] = spaced_bpe_json(spec);
   else
     files["tokenizer.model"] = sentencepiece_file(spec);
   files["tokenizer_config.json"] = config_json(spec, *tokenizer, chat_template);

@@ -12,7 +12,6 @@
 #include "tokenizer/byte_level.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/sentencepiece.h"
-#include "tokenizer/spaced_bpe.h"
 
 namespace vitrine {
 namespace {
@@ -220,11 +219,9 @@ std::shared_ptr<const Tokenizer> tokenizer_from_vocabulary(VocabularySpec spec) 
   check(spec);
   if (spec.kind == "llama") return std::make_shared<SentencePieceTokenizer>(sentencepiece_of(std::move(spec)));
   if (spec.kind == "gpt2") return from_gpt2(spec);
-  if (spec.kind == "gemma4") return spaced_bpe(spec);
   throw FileError(spec.source,
-                  fmt::format("tokenizer.ggml.model is \"{}\"; vitrine knows \"llama\" (SentencePiece BPE), \"gpt2\" "
-                              "(byte-level BPE) and \"gemma4\" (BPE with ▁ for spaces). A folder with the model's tokenizer.json "
-                              "can be opened instead",
+                  fmt::format("tokenizer.ggml.model is \"{}\"; vitrine knows \"llama\" (SentencePiece BPE) and \"gpt2\" "
+                              "(byte-level BPE). A folder with the model's tokenizer.json can be opened instead",
                               spec.kind));
 }
 
