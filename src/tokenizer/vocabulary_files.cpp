@@ -38,8 +38,36 @@ std::string template_processing(const VocabularySpec& spec, const Tokenizer& tok
   return Json{{"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", tokens}}.dump();
 }
 
-std::string byte_level_json(const VocabularySpec& spec, const Tokenizer& tokenizer) {
+// What a tokenizer.json says around its vocabulary.
+struct Steps {
+  Json normalizer = nullptr, pre_tokenizer = nullptr, post_processor = nullptr, decoder = nullptr;
+  Json unknown = nullptr;
+  bool byte_fallback = false, ignore_merges = false;
+};
+
+Steps byte_level_steps(const VocabularySpec& spec) {
   const PreTokenization& pre = find_pre_tokenization(spec);
+  Json cuts = Json::array();
+  for (const std::string& pattern : pre.patterns)
+    cuts.push_back({{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
+  const auto byte_level = [](bool prefix) {
+    return Json{{"type", "ByteLevel"}, {"add_prefix_space", prefix}, {"trim_offsets", true}, {"use_regex", false}};
+  };
+  cuts.push_back(byte_level(spec.add_space_prefix.value_or(false)));
+  return {.pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", cuts}},
+          .post_processor = byte_level(false),
+          .decoder = byte_level(false),
+          .ignore_merges = pre.ignore_merges};
+}
+
+Steps whole_text_steps(const VocabularySpec& spec) {
+  return {.normalizer = whole_text_normalizer(),
+          .decoder = whole_text_decoder(),
+          .unknown = spec.unknown ? Json(spec.pieces[size_t(*spec.unknown)]) : Json(),
+          .byte_fallback = true};
+}
+
+std::string merges_json(const VocabularySpec& spec, const Steps& steps, const Tokenizer& tokenizer) {
   for (size_t id = 0; id < spec.pieces.size(); ++id)
     check_text(spec, fmt::format("tokenizer.ggml.tokens[{}]", id), spec.pieces[id]);
   std::string out = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": [";
@@ -53,24 +81,16 @@ std::string byte_level_json(const VocabularySpec& spec, const Tokenizer& tokeniz
                     id, json_text(spec.pieces[id]), type == PieceType::control));
   }
   added.close("],\n");
-  Json cuts = Json::array();
-  for (const std::string& pattern : pre.patterns)
-    cuts.push_back({{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
-  const auto byte_level = [](bool prefix) {
-    return Json{{"type", "ByteLevel"}, {"add_prefix_space", prefix}, {"trim_offsets", true}, {"use_regex", false}};
-  };
-  cuts.push_back(byte_level(spec.add_space_prefix.value_or(false)));
-  out += fmt::format("  \"normalizer\": null,\n  \"pre_tokenizer\": {},\n",
-                     Json{{"type", "Sequence"}, {"pretokenizers", cuts}}.dump());
-  out +=
-      fmt::format("  \"post_processor\": {},\n  \"decoder\": {},\n",
-                  tokenizer.adds_bos() || tokenizer.adds_eos() ? template_processing(spec, tokenizer) : byte_level(false).dump(),
-                  byte_level(false).dump());
+  out += fmt::format("  \"normalizer\": {},\n  \"pre_tokenizer\": {},\n", steps.normalizer.dump(), steps.pre_tokenizer.dump());
   out += fmt::format(
-      "  \"model\": {{\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
-      "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n"
-      "    \"byte_fallback\": false,\n    \"ignore_merges\": {},\n    \"vocab\": {{",
-      pre.ignore_merges);
+      "  \"post_processor\": {},\n  \"decoder\": {},\n",
+      tokenizer.adds_bos() || tokenizer.adds_eos() ? template_processing(spec, tokenizer) : steps.post_processor.dump(),
+      steps.decoder.dump());
+  out += fmt::format(
+      "  \"model\": {{\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": {},\n"
+      "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": {},\n"
+      "    \"byte_fallback\": {},\n    \"ignore_merges\": {},\n    \"vocab\": {{",
+      steps.unknown.dump(), steps.byte_fallback, steps.byte_fallback, steps.ignore_merges);
   JsonList vocabulary(out, 6);
   for (size_t id = 0; id < spec.pieces.size(); ++id) vocabulary.add(fmt::format("{}: {}", json_text(spec.pieces[id]), id));
   vocabulary.close("},\n");
@@ -105,12 +125,12 @@ std::string sentencepiece_file(const VocabularySpec& spec) {
 
 std::string config_json(const VocabularySpec& spec, const Tokenizer& tokenizer, const std::optional<std::string>& chat_template) {
   nlohmann::ordered_json config;
-  const bool bytes = spec.kind == "gpt2";
+  const bool json = spec.kind != "llama";
   // Which of transformers' classes cuts a text as this tokenizer.model does: one puts a space in front, the other does not.
-  config["tokenizer_class"] = bytes                                  ? "PreTrainedTokenizerFast"
+  config["tokenizer_class"] = json                                   ? "PreTrainedTokenizerFast"
                               : spec.add_space_prefix.value_or(true) ? "LlamaTokenizer"
                                                                      : "GemmaTokenizer";
-  if (!bytes) {  // tokenizer.json says it itself
+  if (!json) {  // tokenizer.json says it itself
     config["add_bos_token"] = tokenizer.adds_bos();
     config["add_eos_token"] = tokenizer.adds_eos();
   }
@@ -136,10 +156,11 @@ std::string config_json(const VocabularySpec& spec, const Tokenizer& tokenizer, 
 std::map<std::string, std::string> vocabulary_files(const VocabularySpec& spec, const std::optional<std::string>& chat_template) {
   const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_from_vocabulary(spec);
   std::map<std::string, std::string> files;
-  if (spec.kind == "gpt2")
-    files["tokenizer.json"] = byte_level_json(spec, *tokenizer);
-  else
+  if (spec.kind == "llama")
     files["tokenizer.model"] = sentencepiece_file(spec);
+  else
+    files["tokenizer.json"] =
+        merges_json(spec, spec.kind == "gpt2" ? byte_level_steps(spec) : whole_text_steps(spec), *tokenizer);
   files["tokenizer_config.json"] = config_json(spec, *tokenizer, chat_template);
   return files;
 }

@@ -1,5 +1,6 @@
 // Vocabularies that lie in a GGUF file: kind "llama" is SentencePiece, kind "gpt2" byte-level BPE with a named way to cut
-// words. The patterns belong to the families' own tokenizer.json files; GGUF only names them.
+// words, kind "gemma4" BPE over whole texts whose spaces are written as U+2581. The patterns belong to the families' own
+// tokenizer.json files; GGUF only names them.
 #include "tokenizer/vocabulary_spec.h"
 
 #include <fmt/format.h>
@@ -10,14 +11,21 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/components.h"
+#include "tokenizer/decoder.h"
+#include "tokenizer/normalizer.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/sentencepiece.h"
 
 namespace vitrine {
 namespace {
 
+constexpr const char* kMarkedSpace = "\xE2\x96\x81";  // ▁
+
 constexpr const char* kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwen35 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kGpt4o =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
@@ -108,6 +116,13 @@ std::string name_of_cuts(const std::vector<std::string>& patterns, bool ignore_m
                             ".gguf file, or convert the model with the program that knows it");
 }
 
+Json whole_text_normalizer() { return {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kMarkedSpace}}; }
+
+Json whole_text_decoder() {
+  const Json spaces = {{"type", "Replace"}, {"pattern", {{"String", kMarkedSpace}}}, {"content", " "}};
+  return {{"type", "Sequence"}, {"decoders", {spaces, {{"type", "ByteFallback"}}, {{"type", "Fuse"}}}}};
+}
+
 PieceType piece_type(const VocabularySpec& spec, size_t id) {
   if (spec.types.empty()) return PieceType::normal;
   const int32_t type = spec.types[id];
@@ -144,16 +159,20 @@ SentencePieceSpec sentencepiece_of(VocabularySpec spec) {
   out.source = spec.source;
   out.origin = "GGUF SentencePiece";
   int bytes = 0;
-  bool has_unknown = false;
+  int32_t unknown = -1;
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
     PieceType type = piece_type(spec, i);
     if (spec.types.empty() && byte_of_piece(spec.pieces[i]) >= 0) type = PieceType::byte;
     if (spec.types.empty() && (spec.bos == int32_t(i) || spec.eos == int32_t(i))) type = PieceType::control;
     bytes += type == PieceType::byte;
-    has_unknown = has_unknown || type == PieceType::unknown;
+    if (type == PieceType::unknown) {  // files of Phi-3 give this type to the rows behind the vocabulary, too
+      if (unknown >= 0) type = PieceType::unused;
+      if (unknown < 0) unknown = int32_t(i);
+    }
     out.pieces.push_back({std::move(spec.pieces[i]), spec.scores[i], type});
   }
-  if (!has_unknown) out.pieces[size_t(spec.unknown.value_or(0))].type = PieceType::unknown;
+  if (unknown >= 0 && spec.unknown && *spec.unknown != unknown) out.pieces[size_t(unknown)].type = PieceType::unused;
+  out.pieces[size_t(spec.unknown.value_or(std::max(unknown, 0)))].type = PieceType::unknown;
   out.byte_fallback = bytes == 256;
   out.add_dummy_prefix = spec.add_space_prefix.value_or(true);
   out.remove_extra_whitespaces = spec.remove_extra_whitespaces.value_or(false);
@@ -165,11 +184,8 @@ SentencePieceSpec sentencepiece_of(VocabularySpec spec) {
 
 namespace {
 
-std::shared_ptr<const Tokenizer> from_gpt2(const VocabularySpec& spec) {
-  const PreTokenization& pre = find_pre_tokenization(spec);
-  PipelineParts parts;
-  parts.path = spec.source;
-  parts.kind = fmt::format("GGUF byte-level (words cut as \"{}\")", spec.pre.empty() ? "default" : spec.pre);
+// The pieces; those that are looked for first go to parts.
+Vocabulary read_pieces(const VocabularySpec& spec, PipelineParts& parts) {
   Vocabulary vocabulary;
   size_t bytes = 0;
   for (const std::string& piece : spec.pieces) bytes += piece.size();
@@ -185,8 +201,10 @@ std::shared_ptr<const Tokenizer> from_gpt2(const VocabularySpec& spec) {
     token.id = int32_t(i), token.content = piece, token.special = type == PieceType::control;
     parts.added.push_back(std::move(token));
   }
-  BpeModel::Options options;
-  options.ignore_merges = pre.ignore_merges;
+  return vocabulary;
+}
+
+std::unique_ptr<BpeModel> read_merges(const VocabularySpec& spec, Vocabulary vocabulary, const BpeModel::Options& options) {
   auto model = std::make_unique<BpeModel>(std::move(vocabulary), options, spec.source);
   model->reserve_merges(spec.merges.size());
   for (size_t i = 0; i < spec.merges.size(); ++i) {
@@ -199,17 +217,50 @@ std::shared_ptr<const Tokenizer> from_gpt2(const VocabularySpec& spec) {
     model->add_merge(std::string_view(merge).substr(0, space), std::string_view(merge).substr(space + 1));
   }
   model->finish();
-  parts.model = std::move(model);
+  return model;
+}
+
+// What stands around a text, and the ids that have a meaning.
+void set_specials(const VocabularySpec& spec, bool add_bos, PipelineParts& parts) {
+  parts.finds_control = false;
+  parts.bos = spec.bos, parts.eos = spec.eos, parts.unknown = spec.unknown, parts.padding = spec.padding;
+  if (spec.add_bos.value_or(add_bos) && spec.bos) parts.frame.before = {*spec.bos};
+  if (spec.add_eos.value_or(false) && spec.eos) parts.frame.after = {*spec.eos};
+  parts.rule_source = spec.add_bos || spec.add_eos ? "tokenizer.ggml.add_bos_token and add_eos_token" : "default of the family";
+}
+
+std::shared_ptr<const Tokenizer> from_gpt2(const VocabularySpec& spec) {
+  const PreTokenization& pre = find_pre_tokenization(spec);
+  PipelineParts parts;
+  parts.path = spec.source;
+  parts.kind = fmt::format("GGUF byte-level (words cut as \"{}\")", spec.pre.empty() ? "default" : spec.pre);
+  BpeModel::Options options;
+  options.ignore_merges = pre.ignore_merges;
+  parts.model = read_merges(spec, read_pieces(spec, parts), options);
   for (const std::string& pattern : pre.patterns)
     parts.pre_tokenizers.push_back(make_split(pattern, spec.source, "tokenizer.ggml.pre"));
   parts.pre_tokenizers.push_back(make_byte_level(spec.add_space_prefix.value_or(false), false));
   parts.has_decoder = true;
   parts.decoder.push_back(make_byte_level_decoder(true));
-  parts.finds_control = false;
-  parts.bos = spec.bos, parts.eos = spec.eos, parts.unknown = spec.unknown, parts.padding = spec.padding;
-  if (spec.add_bos.value_or(pre.add_bos) && spec.bos) parts.frame.before = {*spec.bos};
-  if (spec.add_eos.value_or(false) && spec.eos) parts.frame.after = {*spec.eos};
-  parts.rule_source = spec.add_bos || spec.add_eos ? "tokenizer.ggml.add_bos_token and add_eos_token" : "default of the family";
+  set_specials(spec, pre.add_bos, parts);
+  return std::make_shared<PipelineTokenizer>(std::move(parts));
+}
+
+// Characters outside the vocabulary are spelled in bytes, <0x0A>.
+std::shared_ptr<const Tokenizer> from_gemma4(const VocabularySpec& spec) {
+  PipelineParts parts;
+  parts.path = spec.source;
+  parts.kind = "GGUF BPE over whole texts";
+  BpeModel::Options options;
+  options.byte_fallback = options.fuse_unknown = true;
+  options.word_marker = kMarkedSpace;
+  if (spec.unknown) options.unknown_token = spec.pieces[size_t(*spec.unknown)];
+  parts.model = read_merges(spec, read_pieces(spec, parts), options);
+  const Json normalizer = whole_text_normalizer(), decoder = whole_text_decoder();
+  parts.normalizers = parse_normalizers(Component(normalizer, spec.source, "normalizer"));
+  parts.has_decoder = true;
+  parts.decoder = parse_decoders(Component(decoder, spec.source, "decoder"));
+  set_specials(spec, true, parts);
   return std::make_shared<PipelineTokenizer>(std::move(parts));
 }
 
@@ -219,9 +270,11 @@ std::shared_ptr<const Tokenizer> tokenizer_from_vocabulary(VocabularySpec spec) 
   check(spec);
   if (spec.kind == "llama") return std::make_shared<SentencePieceTokenizer>(sentencepiece_of(std::move(spec)));
   if (spec.kind == "gpt2") return from_gpt2(spec);
+  if (spec.kind == "gemma4") return from_gemma4(spec);
   throw FileError(spec.source,
-                  fmt::format("tokenizer.ggml.model is \"{}\"; vitrine knows \"llama\" (SentencePiece BPE) and \"gpt2\" "
-                              "(byte-level BPE). A folder with the model's tokenizer.json can be opened instead",
+                  fmt::format("tokenizer.ggml.model is \"{}\"; vitrine knows \"llama\" (SentencePiece BPE), \"gpt2\" "
+                              "(byte-level BPE) and \"gemma4\" (BPE over whole texts). A folder with the model's tokenizer.json "
+                              "can be opened instead",
                               spec.kind));
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "tokenizer/sentencepiece_spec.h"
 #include "tokenizer/tokenizer.h"
 
@@ -23,6 +24,10 @@ std::string name_of_cuts(const std::vector<std::string>& patterns, bool ignore_m
 
 /// Errors: FileError for a number that is no type.
 PieceType piece_type(const VocabularySpec& spec, size_t id);
+
+/// Of a vocabulary of kind "gemma4": what tokenizer.json says of its spaces.
+Json whole_text_normalizer();
+Json whole_text_decoder();
 
 /// A vocabulary of kind "llama", checked, in the words of a SentencePiece model. Errors: FileError.
 SentencePieceSpec sentencepiece_of(VocabularySpec spec);

@@ -173,6 +173,70 @@ TEST(GgufVocabulary, BosRule) {
   EXPECT_TRUE(tokenizer_from_vocabulary(spec)->encode("").empty());
 }
 
+// The tokenizer.json has the ids of Hugging Face's own tokenizers (variants/gemma_like.expected.json).
+VocabularySpec small_whole_text() {
+  const Json file = read_json(std::string(VITRINE_GOLDEN) + "/tokenizers/variants/gemma_like.json");
+  VocabularySpec spec;
+  spec.source = "small.gguf", spec.kind = "gemma4";
+  const Json& vocabulary = file["model"]["vocab"];
+  spec.pieces.resize(vocabulary.size());
+  spec.types.assign(vocabulary.size(), 1);
+  for (const auto& [piece, id] : vocabulary.items()) spec.pieces[id.get<size_t>()] = piece;
+  for (size_t i = 0; i < spec.pieces.size(); ++i)
+    if (byte_of_piece(spec.pieces[i]) >= 0) spec.types[i] = 6;
+  for (const Json& token : file["added_tokens"]) spec.types[token["id"].get<size_t>()] = 3;
+  for (const Json& merge : file["model"]["merges"])
+    spec.merges.push_back(merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  spec.unknown = 0, spec.bos = 1, spec.eos = 2;
+  spec.add_eos = true;
+  return spec;
+}
+
+TEST(GgufVocabulary, WholeTextsEqualHuggingFace) {
+  const std::string variants = std::string(VITRINE_GOLDEN) + "/tokenizers/variants/";
+  const Scratch scratch;
+  const auto gguf = tokenizer_from_vocabulary(small_whole_text()), files = through_files(scratch, small_whole_text());
+  const Json strings = read_json(variants + "strings.json");
+  size_t rows = 0;
+  for (const Json& row : read_json(variants + "gemma_like.expected.json")) {
+    if (!row.contains("i")) continue;
+    const std::string text = strings.at(row["i"].get<size_t>()).get<std::string>();
+    for (const auto& tokenizer : {gguf, files}) {
+      EXPECT_EQ(tokenizer->encode(text, false, Special::parse), row["ids"].get<Ids>()) << text;
+      EXPECT_EQ(tokenizer->encode(text, true, Special::parse), row["special"].get<Ids>()) << text;
+      EXPECT_EQ(tokenizer->decode(row["ids"].get<Ids>()), row["decoded"].get<std::string>());
+    }
+    ++rows;
+  }
+  EXPECT_GT(rows, 100u);
+}
+
+// Phi-3's files: "<unk>" is a control piece, and the rows behind the vocabulary are of its type.
+TEST(GgufVocabulary, PiecesBehindTheVocabularyMayBeOfTypeUnknown) {
+  VocabularySpec spec;
+  spec.source = "small.gguf", spec.kind = "llama";
+  spec.pieces = {"<unk>",
+                 "<s>",
+                 "</s>",
+                 "\xE2\x96\x81",
+                 "a",
+                 "\xE2\x96\x81"
+                 "a",
+                 "[PAD6]",
+                 "[PAD7]"};
+  spec.types = {3, 3, 4, 1, 1, 1, 2, 2};
+  spec.scores = {0, 0, 0, -2, -3, -1, -1000, -1000};
+  spec.bos = 1, spec.unknown = 0;
+  EXPECT_EQ(tokenizer_from_vocabulary(spec)->encode("a"), (Ids{1, 5}));
+  EXPECT_EQ(tokenizer_from_vocabulary(spec)->unknown(), 0);
+  // The end of texts, which is a word by its type, is not found in a text either.
+  EXPECT_EQ(tokenizer_from_vocabulary(spec)->encode("</s>", false, Special::parse), (Ids{3, 2}));
+  const Ids spelled = tokenizer_from_vocabulary(spec)->encode("</s>", false, Special::text);
+  EXPECT_EQ(std::count(spelled.begin(), spelled.end(), 2), 0);
+  spec.unknown = {};
+  EXPECT_EQ(tokenizer_from_vocabulary(spec)->unknown(), 6);
+}
+
 void expect_refused(const VocabularySpec& spec, const std::string& part) {
   try {
     tokenizer_from_vocabulary(spec);
