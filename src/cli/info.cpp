@@ -133,9 +133,9 @@ void run_info(const InfoArguments& o) {
   line(info.groups.empty() ? "weights" : "other types", weights_text(info));
   line("cache", fmt::format("{} for {} of {}", bytes_text(static_cast<double>(info.cache_bytes)), plural(info.batch, "sequence"),
                             plural(info.context, "position")));
-  line("memory",
-       fmt::format("{} for such a run: weights{} {}, cache, and {} for activations and the program", size_text(info.run_bytes()),
-                   info.groups.empty() ? " as bf16" : "", size_text(info.weights_bytes), size_text(info.working_bytes)));
+  line("memory", fmt::format("{} for such a run: weights{} {}, cache {}, and {} for activations, vocabulary and the program",
+                             size_text(info.run.bytes()), info.groups.empty() ? " as bf16" : "", size_text(info.run.weights),
+                             size_text(info.run.cache), size_text(info.run.working)));
   line("tokenizer", info.tokenizer.empty() ? info.no_tokenizer : info.tokenizer);
   line("chat", info.chat_template ? "has a template" : "no template");
   line("compute", fmt::format("{}, kernels {}: {}", info.compute, info.kernels, info.numerics));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "base/error.h"
 #include "engine/engine.h"
@@ -82,24 +83,15 @@ std::string numerics_text(const std::set<DType>& matrices, const Numerics& numer
   return text;
 }
 
-// The largest step of a run: its activations, some rows of logits, and what the program takes before it opens a model.
-int64_t working_bytes(const Model& model, int64_t context) {
-  constexpr int64_t kProgram = 15 << 20;
-  const ModelShape& s = model.shape();
-  const int64_t rows = std::min(context, kPrefillChunk);
-  int64_t width = 0, told = 0;  // of the widest block; of what a per-layer embedding says
-  for (int64_t layer = 0; layer < s.n_layers; ++layer) {
-    const LayerShape own = model.layer_shape(layer);
-    const BlockSpec spec = model.block_spec(layer);
-    told += spec.per_layer_dim;
-    const int64_t first = spec.conv    ? 6 * spec.conv->channels
-                          : spec.delta ? 4 * spec.delta->channels() + 4 * spec.delta->n_heads * spec.delta->d_value
-                                       : (3 * s.n_heads + 2 * own.n_kv_heads) * own.head_dim;
-    width = std::max(width, 4 * s.d_model + first + 2 * own.d_ff);
-  }
-  constexpr int64_t kSteps = 7;  // between the table of the per-layer embedding and what it says
-  if (told > 0) width = std::max(told + width, s.d_model + kSteps * told);
-  return kProgram + static_cast<int64_t>(sizeof(float)) * (rows * width + std::min(rows, kLogitRows) * s.vocab_size);
+// The metadata of a GGUF file lie in front of its tensors.
+int64_t header_bytes(const OpenedModel& opened) {
+  if (opened.gguf == nullptr || opened.checkpoint.files().empty() || opened.checkpoint.tensors().empty()) return 0;
+  const std::span<const std::byte> first = opened.checkpoint.files().front().bytes();
+  size_t begin = first.size();
+  for (const auto& [name, tensor] : opened.checkpoint.tensors())
+    if (tensor.data >= first.data() && tensor.data < first.data() + first.size())
+      begin = std::min(begin, static_cast<size_t>(tensor.data - first.data()));
+  return static_cast<int64_t>(begin);
 }
 
 // Which types each part of the model is stored in.
@@ -171,14 +163,20 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
     info.bytes_per_position += layer.n_kv_heads * (layer.head_dim + layer.v_dim) * static_cast<int64_t>(sizeof(float));
     if (layer.head_dim > 0) layer.window = kNoWindow;  // a convolution has its taps
   }
-  for (const auto& [type, bytes] : info.stored_bytes) info.weights_bytes += bytes;
-  if (!has_weights) info.weights_bytes = info.bf16_bytes;
-  info.working_bytes = working_bytes(model, info.context);
   info.cache_bytes_full = cache_bytes(layers, info.context, info.batch);
 
   info.hooks = model.hook_names();
   info.tensors = file_tensors(model, opened.gguf != nullptr);
   describe_tokenizer(opened, info);
+  RunSizes sizes = {.context = info.context,
+                    .batch = info.batch,
+                    .stored = has_weights,
+                    .cache_bytes = info.cache_bytes,
+                    .header_bytes = header_bytes(opened),
+                    .pieces = info.tokenizer.empty() ? 0 : info.shape.vocab_size};
+  for (const auto& [type, bytes] : info.stored_bytes) sizes.weights_bytes += bytes;
+  if (!has_weights) sizes.weights_bytes = info.bf16_bytes;
+  info.run = run_memory(model, sizes, options.numerics);
   info.chat_template = chat_template_of(opened).has_value();
   std::set<DType> matrices;
   for (const auto& [key, tensor] : opened.checkpoint.tensors())
@@ -198,6 +196,10 @@ std::vector<std::string> hook_patterns(const std::vector<std::string>& names) {
     if (seen.insert(name).second) patterns.push_back(std::move(name));
   }
   return patterns;
+}
+
+static Json run_json(const RunMemory& run) {
+  return {{"bytes", run.bytes()}, {"weights", run.weights}, {"cache", run.cache}, {"working", run.working}};
 }
 
 Json to_json(const ModelInfo& info) {
@@ -240,11 +242,7 @@ Json to_json(const ModelInfo& info) {
             {"bytes", info.cache_bytes},
             {"bytes_without_windows", info.cache_bytes_full},
             {"bytes_per_position", info.bytes_per_position}}},
-          {"run",
-           {{"bytes", info.run_bytes()},
-            {"weights", info.weights_bytes},
-            {"cache", info.cache_bytes},
-            {"working", info.working_bytes}}},
+          {"run", run_json(info.run)},
           {"compute", {{"mode", info.compute}, {"kernels", info.kernels}, {"numerics", info.numerics}}},
           {"tokenizer", text_or_null(info.tokenizer)},
           {"no_tokenizer", text_or_null(info.no_tokenizer)},

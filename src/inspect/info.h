@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "inspect/run_memory.h"
 #include "model/load.h"
 
 namespace vitrine {
@@ -32,12 +33,10 @@ struct ModelInfo {
   double bits_per_weight = 0;                                             // of what is stored; 0 without weights
   int64_t f32_bytes = 0, bf16_bytes = 0, q8_0_bytes = 0, q4_0_bytes = 0;  // of the weights stored so; vectors stay f32
   int64_t context = 0, batch = 1;
-  int64_t cache_bytes = 0;         // of keys and values at that context and batch, as this program keeps them
-  int64_t cache_bytes_full = 0;    // the same without windows
-  int64_t bytes_per_position = 0;  // of keys and values while no window is full
-  int64_t weights_bytes = 0;       // as stored; of a configuration alone as bf16
-  int64_t working_bytes = 0;       // what a run needs beside weights and cache: activations of a step, the program itself
-  int64_t run_bytes() const { return weights_bytes + cache_bytes + working_bytes; }
+  int64_t cache_bytes = 0;          // of keys and values at that context and batch, as this program keeps them
+  int64_t cache_bytes_full = 0;     // the same without windows
+  int64_t bytes_per_position = 0;   // of keys and values while no window is full
+  RunMemory run;                    // what a run of a prompt of that many tokens takes at its peak
   std::vector<std::string> hooks;   // every name
   std::vector<FileTensor> tensors;  // of the model's own files
   std::string tokenizer;            // its description; empty if there is none
