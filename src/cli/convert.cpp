@@ -117,7 +117,8 @@ class ConversionView {
     progress_ = std::make_shared<Progress>("converting");  // copied with this
     progress_->begin(now.share);
     if (now.began_anew)
-      log("{}: what a run before left was made from another input, with other options or by another vitrine", out_);
+      log("{}: what a run before left was made from another input, with other options or by another vitrine; beginning anew",
+          out_);
     if (now.kept > 0) log("{}: {} are there from a run before; going on from there", out_, size(now.kept));
     log("{} will take {}{}", out_, size(bytes_),
         now.seconds < 1 ? "" : " and about " + duration_text(now.seconds) + (now.kept > 0 ? " more" : ""));
