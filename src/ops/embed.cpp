@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/table.h"
+#include "ops/rows.h"
 #include "ops/tape.h"
 
 namespace vitrine {
@@ -79,17 +80,20 @@ struct TakeNode {
 
 struct ColumnsNode {
   Tensor x, y;
-  int64_t first;
+  int64_t first, n, width;
 };
 
-void columns_backward(Context&, Tape& tape, const ColumnsNode& node) {
+void take_columns_backward(Context& ctx, Tape& tape, const ColumnsNode& node) {
   const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
   if (!dy || !dx) return;
   visit_scalar(dy, [&](auto zero) {
     using T = decltype(zero);
-    for (int64_t r = 0; r < dy.rows(); ++r)
-      for (int64_t i = 0; i < dy.row_size(); ++i) dx.row<T>(r)[node.first + i] += dy.row<T>(r)[i];
+    parallel_for(ctx, dy.count() / node.n, node.n, [&](int64_t first, int64_t n) {
+      for (int64_t r = first; r < first + n; ++r)
+        for (int64_t j = 0; j < node.n; ++j) dx.data<T>()[r * node.width + node.first + j] += dy.data<T>()[r * node.n + j];
+    });
   });
+  tape.release(node.y);
 }
 
 void take_backward(Context&, Tape& tape, const TakeNode& node) {
@@ -148,13 +152,20 @@ Tensor take_rows(Context& ctx, const Tensor& x, std::span<const int64_t> rows) {
 }
 
 Tensor take_columns(Context& ctx, const Tensor& x, int64_t first, int64_t n) {
-  VITRINE_CHECK(first >= 0 && n > 0 && first + n <= x.row_size(), "columns that are taken exist");
-  const Tensor y = ctx.empty({x.rows(), n});
+  const int rank = x.shape().rank();
+  const int64_t width = x.dim(rank - 1);
+  if (rank < 2 || rank > 3 || first < 0 || n <= 0 || first + n > width)
+    throw ShapeError("take_columns: " + std::to_string(n) + " columns from " + std::to_string(first) + " of x " +
+                     x.shape().text() + "; expected them inside its last axis, and two or three axes");
+  const Tensor y = ctx.empty(rank == 2 ? Shape{x.rows(), n} : Shape{x.rows(), x.dim(1), n});
   visit_scalar(x, [&](auto zero) {
     using T = decltype(zero);
-    for (int64_t r = 0; r < x.rows(); ++r) std::copy_n(x.row<T>(r) + first, n, y.row<T>(r));
+    parallel_for(ctx, y.count() / n, n, [&](int64_t begin, int64_t rows) {
+      for (int64_t r = begin; r < begin + rows; ++r)
+        std::memcpy(y.data<T>() + r * n, x.data<T>() + r * width + first, static_cast<size_t>(n) * sizeof(T));
+    });
   });
-  if (Tape* tape = ctx.tape()) tape->record(&columns_backward, ColumnsNode{x, y, first});
+  if (Tape* tape = ctx.tape()) tape->record(&take_columns_backward, ColumnsNode{x, y, first, n, width});
   return y;
 }
 

@@ -27,7 +27,7 @@ Tensor sinusoidal_positions(Context& ctx, const Step& step, int64_t d, SinusoidL
 /// Rows `rows` of x, in that order: [n, d]. Backward: x.
 Tensor take_rows(Context& ctx, const Tensor& x, std::span<const int64_t> rows);
 
-/// Columns [first, first + n) of x [rows, d]: [rows, n]. Backward: x.
+/// x[..., first .. first + n) of the last axis: x [rows, d] or [rows, m, d]. Backward: x.
 Tensor take_columns(Context& ctx, const Tensor& x, int64_t first, int64_t n);
 
 }  // namespace vitrine

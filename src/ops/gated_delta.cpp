@@ -372,24 +372,6 @@ void decay_log_backward(Context& ctx, Tape& tape, const DecayNode& node) {
   tape.release(node.y);
 }
 
-struct ColumnsNode {
-  Tensor x, y;
-  int64_t first, n, width;
-};
-
-void take_columns_backward(Context& ctx, Tape& tape, const ColumnsNode& node) {
-  const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
-  if (!dy || !dx) return;
-  visit_scalar(dy, [&](auto zero) {
-    using T = decltype(zero);
-    parallel_for(ctx, dy.count() / node.n, node.n, [&](int64_t first, int64_t n) {
-      for (int64_t r = first; r < first + n; ++r)
-        for (int64_t j = 0; j < node.n; ++j) dx.data<T>()[r * node.width + node.first + j] += dy.data<T>()[r * node.n + j];
-    });
-  });
-  tape.release(node.y);
-}
-
 }  // namespace
 
 Tensor gated_delta(Context& ctx, std::string_view name, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -443,24 +425,6 @@ Tensor decay_log(Context& ctx, const Tensor& x, const Vector& A, const Vector& d
     });
   });
   if (Tape* tape = ctx.tape()) tape->record(&decay_log_backward, DecayNode{x, y, &A, &dt_bias, is_log});
-  return y;
-}
-
-Tensor take_columns(Context& ctx, const Tensor& x, int64_t first, int64_t n) {
-  const int rank = x.shape().rank();
-  const int64_t width = x.dim(rank - 1);
-  if (rank < 2 || rank > 3 || first < 0 || n <= 0 || first + n > width)
-    throw ShapeError("take_columns: " + std::to_string(n) + " columns from " + std::to_string(first) + " of x " +
-                     x.shape().text() + "; expected them inside its last axis, and two or three axes");
-  const Tensor y = ctx.empty(rank == 2 ? Shape{x.rows(), n} : Shape{x.rows(), x.dim(1), n});
-  visit_scalar(x, [&](auto zero) {
-    using T = decltype(zero);
-    parallel_for(ctx, y.count() / n, n, [&](int64_t begin, int64_t rows) {
-      for (int64_t r = begin; r < begin + rows; ++r)
-        std::memcpy(y.data<T>() + r * n, x.data<T>() + r * width + first, static_cast<size_t>(n) * sizeof(T));
-    });
-  });
-  if (Tape* tape = ctx.tape()) tape->record(&take_columns_backward, ColumnsNode{x, y, first, n, width});
   return y;
 }
 

@@ -35,7 +35,4 @@ Tensor l2_norm(Context& ctx, const Tensor& x, double eps, double factor = 1);
 /// do. Backward: x, A, dt_bias. arXiv:2312.00752 section 3.6 (softplus), 2405.21060 (one number a head).
 Tensor decay_log(Context& ctx, const Tensor& x, const Vector& A, const Vector& dt_bias, bool is_log);
 
-/// x[..., first .. first + n) of the last axis. Backward: x.
-Tensor take_columns(Context& ctx, const Tensor& x, int64_t first, int64_t n);
-
 }  // namespace vitrine

@@ -6,6 +6,7 @@
 #include "gradients.h"
 #include "io/safetensors.h"
 #include "ops/elementwise.h"
+#include "ops/embed.h"
 #include "support/close.h"
 
 namespace vitrine {
