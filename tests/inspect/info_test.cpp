@@ -117,7 +117,7 @@ TEST(Info, SaysWhatPackedWeightsTakeInMemory) {
   EXPECT_FALSE(experts.stored_bytes.contains("u8"));
   const ModelInfo float8 = model_info(std::string(VITRINE_GOLDEN) + "/variants/llama_fp8_rows");
   EXPECT_EQ(float8.packing, "compressed-tensors");
-  EXPECT_EQ(float8.weights_bytes, float8.stored_bytes.at("f32") + float8.stored_bytes.at("bf16"));
+  EXPECT_EQ(float8.run.weights, float8.stored_bytes.at("f32") + float8.stored_bytes.at("bf16"));
   EXPECT_TRUE(model_info(Golden::open("llama").model()).packing.empty());
 }
 
