@@ -19,10 +19,11 @@ inline std::pair<int64_t, std::string_view> split_layer(std::string_view name) {
   return {layer, name.substr(dot + 1)};
 }
 
-/// Whether a hook shows what a norm on the residual stream gives. Norms on the query and key of a head are part of attention.
+/// Whether a hook shows what a norm before or after attention or an MLP gives, or the last one. Norms inside a sub-layer, as on
+/// the query and key of a head or on what a mixture's experts read, are part of it.
 inline bool is_stream_norm(std::string_view name) {
   const std::string_view hook = split_layer(name).second;
-  return hook.ends_with(".hook_normalized") && !hook.starts_with("attn.");
+  return hook.ends_with(".hook_normalized") && hook.starts_with("ln") && !hook.starts_with("ln2_experts.");
 }
 
 }  // namespace vitrine
