@@ -67,6 +67,7 @@ Backward::Parameters lengths_of(OpenedModel& opened, const Gradients& gradients)
   const auto layers = static_cast<size_t>(opened.model->shape().n_layers);
   Backward::Parameters p{std::vector<double>(layers), std::vector<double>(layers), {}, 0};
   for (const FileTensor& tensor : file_tensors(*opened.model, gguf)) {  // in the order of the run
+    if (tensor.is_constant()) continue;
     const std::vector<std::byte>& data = gradients.buffers().at(tensor.name).data;
     const std::span<const float> numbers(reinterpret_cast<const float*>(data.data()), data.size() / sizeof(float));
     double squares = 0;
