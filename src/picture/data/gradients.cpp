@@ -45,7 +45,8 @@ std::string run_once(Studio& studio) {
 // The same weights without the norms; nothing where a family's form is its own affair, or without norms already.
 std::optional<Backward> backward_without_norms(Engine& engine, std::span<const int32_t> ids) {
   const Model& model = engine.model();
-  if (family_of(model).norm_order_key != nullptr || model.form().norms == Form::Norms::off) return std::nullopt;
+  const Family& family = family_of(model);
+  if (family.norm_order_key != nullptr || !family.has_forms || model.form().norms == Form::Norms::off) return std::nullopt;
   const Rearranged without(model, {.norms = Form::Norms::off, .residual = model.form().residual});
   return run_backward(engine, ids, {.hooks = false, .parameters = false, .model = &without});
 }
