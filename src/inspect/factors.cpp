@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/error.h"
 #include "kernels/reference/rope.h"
 #include "ops/linear.h"
 #include "ops/low_rank.h"
@@ -76,6 +77,10 @@ LayerFactors layer_factors(Engine& engine, const NamedWeights& weights, int64_t 
   const ModelShape& shape = engine.shape();
   const BlockSpec spec = engine.model().block_spec(layer);
   const LayerShape own = engine.model().layer_shape(layer);
+  if (spec.gated_heads)
+    throw InputError("layer " + std::to_string(layer) + " of " + engine.name() +
+                     " has heads behind a gate that each token opens for itself: what a head writes is no fixed map of what it "
+                     "reads, so it has no QK and OV circuits. Its hooks attn.hook_gate and attn.hook_gated_z show both");
   const std::string block = "blocks." + std::to_string(layer) + ".";
   // Keys and values may be those of an earlier layer, and values the keys before their norm.
   const std::string giver = "blocks." + std::to_string(own.keys_of < 0 ? layer : own.keys_of) + ".";

@@ -175,8 +175,6 @@ void read_rows(const FileTensor& tensor, int64_t first, int64_t n, float* to) {
   first *= tensor.width();  // of the biases of experts; numbers from here on
   n *= tensor.width();
   int64_t begin = 0;
-  first *= tensor.width();
-  n *= tensor.width();
   for (const TensorLine* part : tensor.parts) {
     const Vector& v = *part->vector;
     for (int64_t i = std::max(first, begin); i < std::min(first + n, begin + v.size); ++i) to[i - first] = v.at<float>(i - begin);

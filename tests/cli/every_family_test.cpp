@@ -20,6 +20,8 @@ struct Refusal {
 const std::vector<Refusal> kRefusals = {
     // The interventions on a router are for models that have one.
     {"", "intervene on the router", 2, "no hook of this"},
+    {"gemma4", "circuits", 2, "a composition score has no one meaning"},
+    {"qwen3_5", "circuits", 2, "behind a gate"},
 };
 
 std::string model_of(const std::string& family) {
@@ -88,10 +90,10 @@ TEST_P(EveryFamily, IsDescribedAndComparedWithItself) {
 TEST_P(EveryFamily, TakesInterventions) {
   const std::map<std::string, std::string> recipes = {
       {"intervene on parts",
-       "{head: '1.0', do: zero}, {mlp: '1', do: mean}, {attn: '0', do: resample, from: corrupt}, {layer: '0', do: identity}"},
+       "{head: '*.0', do: zero}, {mlp: '1', do: mean}, {attn: '0', do: resample, from: corrupt}, {layer: '0', do: identity}"},
       {"intervene on the stream", "{hook: blocks.1.hook_resid_mid, do: scale, by: 0.5}"},
       {"intervene on hidden units", "{hook: blocks.1.mlp.hook_post, do: zero, positions: -1}"},
-      {"intervene on a pattern", "{hook: blocks.0.attn.hook_pattern, do: resample, from: corrupt}"},
+      {"intervene on a pattern", "{hook: blocks.*.attn.hook_pattern, do: resample, from: corrupt}"},
       {"intervene on a norm", "{norm: ['blocks.0.*'], do: unit_scale}"},
       {"intervene on the router", "{hook: blocks.1.mlp.hook_router_logits, do: zero}"},
   };

@@ -74,6 +74,8 @@ TEST_F(PullCommand, InfoReadsHeadersFromTheHub) {
     Json here = run({"info", "--model", name, "--json"}).json();
     for (Json* info : {&there, &here})
       for (const char* key : {"path", "tokenizer", "no_tokenizer"}) info->erase(key);
+    for (Json* info : {&there, &here})  // the vocabulary's memory is known where its file is
+      for (const char* key : {"bytes", "working"}) info->at("run").erase(key);
     EXPECT_TRUE(there == here) << there << "\n" << here;
   }
   const Outcome outcome = run({"info", "--model", "ada/nothing", "--hub"});

@@ -123,15 +123,25 @@ Backward run_backward(Engine& engine, std::span<const int32_t> ids, const Backwa
 
 size_t backward_bytes(const Model& model, int64_t tokens, int64_t layers) {
   const ModelShape s = model.shape();
-  int64_t experts = 0;  // that a token goes through: each has hidden units and a result of its own
-  for (int64_t layer = 0; layer < s.n_layers; ++layer)
-    if (const auto spec = model.block_spec(layer).experts) experts = std::max(experts, spec->per_row);
   // Of a token in a layer: the stream, its norms and updates, scaled where they are; queries, keys and values, turned ones,
-  // heads' results; hidden units. A gradient's memory goes to the next one when it was used, so that activations are most of it.
-  // Of a token once: the stream in front of every layer, which a tape that runs blocks again keeps too, and around them.
-  const int64_t layer = 14 * s.d_model + 4 * (s.n_heads + 2 * s.n_kv_heads) * s.head_dim +
-                        6 * s.d_ff * std::max<int64_t>(1, experts) + 4 * s.d_model * experts;
-  return sizeof(float) * static_cast<size_t>(tokens * (layers * layer + (s.n_layers + 8) * s.d_model) + 4 * s.vocab_size);
+  // heads' results; hidden units, of each expert that a token goes through, and their biases. A gradient's memory goes to the
+  // next one when it was used, so that activations are most of it. Of a token once: the stream in front of every layer, which a
+  // tape that runs blocks again keeps too, and around them.
+  int64_t layer = 0, told = 0;  // told: what a per-layer embedding says to all layers
+  for (int64_t i = 0; i < s.n_layers; ++i) {
+    const LayerShape own = model.layer_shape(i);
+    const BlockSpec spec = model.block_spec(i);
+    const int64_t experts = spec.experts ? spec.experts->per_row : 0, units = spec.experts ? spec.experts->d_ff : 0;
+    const int64_t beside = spec.experts_beside ? 6 * own.d_ff + 12 * s.d_model : 0;
+    const int64_t dense = spec.experts && !spec.experts_beside ? 0 : 6 * own.d_ff;
+    const int64_t numbers = (14 + (spec.value_norm ? 4 : 0)) * s.d_model + 4 * (s.n_heads + 2 * own.n_kv_heads) * own.head_dim +
+                            std::max(dense, std::max(own.d_ff, units) * 6 * experts) + beside + 5 * s.d_model * experts +
+                            (spec.per_layer_dim > 0 ? 6 * s.d_model + 4 * spec.per_layer_dim : 0);
+    layer = std::max(layer, numbers);
+    told += spec.per_layer_dim;
+  }
+  return sizeof(float) *
+         static_cast<size_t>(tokens * (layers * layer + (s.n_layers + 8) * s.d_model + 8 * told) + 4 * s.vocab_size);
 }
 
 }  // namespace vitrine

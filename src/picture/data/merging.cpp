@@ -39,10 +39,11 @@ WeightRows weight_rows(const Studio& studio) {
   const int64_t layer = studio.options.layer.value_or(studio.facts.shape.n_layers / 2);
   WeightRows found{fmt::format("blocks.{}.mlp.W_in", layer), layer, 0, 0, 0, {}, {}};
   const Weight* w = studio.facts.parameters.matrix(found.matrix);
-  if (w == nullptr && studio.facts.experts) {
-    found.matrix = fmt::format("blocks.{}.mlp.experts.0.W_in", layer);
-    w = studio.facts.parameters.matrix(found.matrix);
-  }
+  for (const char* of_expert : {"W_in", "W_gate_in"})
+    if (w == nullptr && studio.facts.experts) {
+      found.matrix = fmt::format("blocks.{}.mlp.experts.0.{}", layer, of_expert);
+      w = studio.facts.parameters.matrix(found.matrix);
+    }
   if (w == nullptr) return found;
   found.out = w->out;
   found.in = w->in;
