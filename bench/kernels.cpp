@@ -1,5 +1,5 @@
 // The kernels against this machine's limits: read bandwidth for products of few rows, the best FMA rate for products of
-// many. Usage: bench_kernels [--target avx512] [--threads 2] [--mib 512] [--only dot_rows]
+// many. Usage: bench_kernels [--target avx512] [--threads 2] [--mib 512] [--only dot_rows] [--type q4_k]
 #include <sys/mman.h>
 #include <time.h>
 
@@ -133,7 +133,7 @@ void report(const std::string& what, double amount, double limit, const char* un
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string target, only;
+  std::string target, only, type_name;
   int threads = 0;
   size_t mib = 512;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -142,6 +142,8 @@ int main(int argc, char** argv) {
       target = argv[i + 1];
     else if (flag == "--only")
       only = argv[i + 1];
+    else if (flag == "--type")
+      type_name = argv[i + 1];
     else if (flag == "--threads")
       threads = std::atoi(argv[i + 1]);
     else if (flag == "--mib")
@@ -159,9 +161,11 @@ int main(int argc, char** argv) {
   const size_t k = 2048;
   const Memory activations(kFewRows * k * sizeof(float));  // aligned, as tensors are
   const float* x = reinterpret_cast<const float*>(activations.data);
-  std::vector<ActivationBlock> q(kFewRows * k / kBlock);
-  table.quantise_int8(x, kFewRows * k, q.data());
-  for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0}) {
+  std::vector<ActivationBlock> q(kFewRows * activation_blocks(k));
+  for (size_t r = 0; r < kFewRows; ++r) table.quantise_int8(x + r * k, k, q.data() + r * activation_blocks(k));
+  for (int number = 0; number < kWeightTypes; ++number) {
+    const auto type = static_cast<DType>(number);
+    if (!type_name.empty() && name_of(type) != type_name) continue;
     const size_t stride = row_bytes(type, k), n = weights.bytes / stride / 64 * 64;
     std::vector<float> y(kFewRows * n);
     for (const size_t rows : {1, 2, 4, 8}) {
@@ -177,7 +181,7 @@ int main(int argc, char** argv) {
       if (wanted("dot_rows_int8") && is_block(type)) {
         const double t = best_time([&] {
           pool.run(int64_t(n / 64), [&](int64_t c, int) {
-            table.dot_rows_int8[int(type)](weights.data + size_t(c) * 64 * stride, stride, 64, k, q.data(), k / kBlock, rows,
+            table.dot_rows_int8[int(type)](weights.data + size_t(c) * 64 * stride, stride, 64, k, q.data(), activation_blocks(k), rows,
                                            y.data() + c * 64, n);
           });
         });
@@ -201,9 +205,11 @@ int main(int argc, char** argv) {
     for (const PanelKernels* panel : {&table.panel_f32, &table.panel_bf16, &table.panel_int8}) {
       if (panel->outputs == 0) continue;
       const bool int8 = panel == &table.panel_int8;
-      for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0})
+      for (int number = 0; number < kWeightTypes; ++number)
         for (const bool by_columns : {false, true})
           for (const size_t rows : {16, 64, 512}) {
+            const auto type = static_cast<DType>(number);
+            if (!type_name.empty() && name_of(type) != type_name) continue;
             if ((by_columns && (is_block(type) || rows < 512)) || (int8 && !is_block(type))) continue;
             const size_t stride = row_bytes(type, k);
             const std::vector<float> input(rows * k, 0.5f);

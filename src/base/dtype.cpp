@@ -14,9 +14,28 @@ std::string weight_types() {
 void decode_block(DType type, const void* block, float* y) {
   switch (type) {
 #define VITRINE_DECODE(name, elements, bytes, number) \
-  case DType::name: return DecodedBlock<DType::name>::decode(static_cast<const uint8_t*>(block), y);
+  case DType::name: return decode_integers<DecodedBlock<DType::name>>(static_cast<const uint8_t*>(block), y);
     VITRINE_DECODED_TYPES(VITRINE_DECODE)
 #undef VITRINE_DECODE
+    default: return;
+  }
+}
+
+void block_integers(DType type, const void* block, int8_t* q, float* scale, float* minimum) {
+  const auto* bytes = static_cast<const uint8_t*>(block);
+  for (size_t i = 0; i < block_elements(type) / 16; ++i) minimum[i] = 0;
+  switch (type) {
+    case DType::q8_0:
+      scale[0] = scale[1] = half_at(bytes);
+      std::memcpy(q, bytes + 2, kBlock);
+      return;
+    case DType::q4_0:
+      scale[0] = scale[1] = half_at(bytes);
+      return each_nibble(bytes + 2, q, [](int value, int) { return value - 8; });
+#define VITRINE_INTEGERS(name, elements, bytes_of, number) \
+  case DType::name: return DecodedBlock<DType::name>::integers(bytes, q, scale, minimum);
+      VITRINE_DECODED_TYPES(VITRINE_INTEGERS)
+#undef VITRINE_INTEGERS
     default: return;
   }
 }

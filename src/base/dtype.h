@@ -174,6 +174,8 @@ std::string weight_types();
 
 /// All elements of one block of a decoded type.
 void decode_block(DType type, const void* block, float* y);
+/// A block of any block type as integers: every 16 values are scale q - minimum, with an entry of scale and minimum for each 16.
+void block_integers(DType type, const void* block, int8_t* q, float* scale, float* minimum);
 
 /// Element i of a row of a decoded type. It decodes the block: a row is read faster by the kernels' `widen`.
 float decoded_element(DType type, const void* row, size_t i);

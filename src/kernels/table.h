@@ -16,13 +16,16 @@ namespace vitrine {
 
 inline constexpr size_t kFewRows = 8;  // up to here a product reads the weights once, by dot products
 
-/// 32 activations as int8 with one f32 scale, for products with block weights: x = scale * q. sum is the sum of q
-/// (Q4_0's offset of 8 is taken out with it). A block that holds a NaN or an infinity has scale NaN.
-struct ActivationBlock {
-  float scale;
-  int32_t sum;
-  int8_t q[32];
+/// 256 activations as int8, with an f32 scale for every 32: x = scale q. sum is scale times the sum of q, for every 16 (what a
+/// block type's minimum is multiplied by). 32 that hold a NaN or an infinity have scale NaN. The last block of a row may have
+/// fewer than 256: what is not there is 0.
+struct alignas(32) ActivationBlock {
+  static constexpr size_t kElements = kLargestBlock;
+  float scale[kElements / kBlock];
+  float sum[kElements / 16];
+  int8_t q[kElements];
 };
+constexpr size_t activation_blocks(size_t k) { return (k + ActivationBlock::kElements - 1) / ActivationBlock::kElements; }
 
 /// One block of keys and values for the queries of one sequence that share a key/value head.
 /// Query row r is q + r * q_stride. The kernels run it in f32; gradient checks run the reference in double.
@@ -101,7 +104,7 @@ struct KernelTable {
   // depend on `rows` nor on where a caller cuts [0, n).
   void (*dot_rows[kWeightTypes])(const void* w, size_t stride, size_t n, size_t k, const float* x, size_t x_stride, size_t rows,
                                  float* y, size_t y_stride);
-  /// The same with activations in blocks of int8, for q8_0 and q4_0 (null for other types); x_stride in blocks.
+  /// The same with activations in blocks of int8, for block types (null for others); x_stride in blocks.
   void (*dot_rows_int8[kWeightTypes])(const void* w, size_t stride, size_t n, size_t k, const ActivationBlock* x, size_t x_stride,
                                       size_t rows, float* y, size_t y_stride);
   /// y[r][j] = sum over i of x[r][i] * w[i][j] for weights that lie [in, out] (f32, f16, bf16; null for block types).
@@ -109,15 +112,16 @@ struct KernelTable {
                                     size_t rows, float* y, size_t y_stride);
   PanelKernels panel_f32;   // f32 operands: any weight type widened
   PanelKernels panel_bf16;  // operands rounded to bf16, f32 sums; outputs == 0 where f32 is faster on this target
-  /// q8_0 and q4_0 with activations in blocks of int8, as dot_rows_int8; outputs == 0 where another panel is faster.
+  /// Block types with activations in blocks of int8, as dot_rows_int8; outputs == 0 where another panel is faster.
   PanelKernels panel_int8;
 
   PackedKernels packed_f32;
   PackedKernels packed_bf16;  // operands rounded to bf16, f32 sums; rows == 0 where f32 is as fast
 
-  void (*widen[kWeightTypes])(const void* row, size_t n, float* y);     // one stored row as f32, exactly
-  void (*narrow)(const float* x, size_t n, uint16_t* y);                // as bf16, to nearest
-  void (*quantise_int8)(const float* x, size_t n, ActivationBlock* y);  // n a multiple of 32; round to nearest
+  void (*widen[kWeightTypes])(const void* row, size_t n, float* y);  // one stored row as f32, exactly
+  void (*narrow)(const float* x, size_t n, uint16_t* y);             // as bf16, to nearest
+  /// One row: n a multiple of 32; round to nearest. Writes activation_blocks(n).
+  void (*quantise_int8)(const float* x, size_t n, ActivationBlock* y);
   // Norms: y may be x. w null: no weight (the factor is 1, offset is not read); b null: no bias; the statistics
   // (inv_rms; mean, inv_std) are written where their pointer is not null.
   void (*rms_norm)(const float* x, const float* w, float offset, float eps, size_t d, float* y, float* inv_rms);

@@ -90,12 +90,12 @@ void join(Context& ctx, const Part& p, const float* partial, int64_t partials, i
 
 void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) {
   const KernelTable& k = kernels();
-  const auto rows = static_cast<size_t>(x.rows()), in = static_cast<size_t>(x.row_size());
+  const auto rows = static_cast<size_t>(x.rows()), in = static_cast<size_t>(x.row_size()), row_blocks = activation_blocks(in);
   const ActivationBlock* blocks = nullptr;
   for (size_t i = 0; i < n_parts && blocks == nullptr; ++i) {
     if (k.dot_rows_int8[type_index(*parts[i].w)] == nullptr || ctx.numerics.f32) continue;
-    auto* quantised = ctx.scratch<ActivationBlock>(rows * in / kBlock);
-    for (size_t r = 0; r < rows; ++r) k.quantise_int8(x.row<float>(static_cast<int64_t>(r)), in, quantised + r * in / kBlock);
+    auto* quantised = ctx.scratch<ActivationBlock>(rows * row_blocks);
+    for (size_t r = 0; r < rows; ++r) k.quantise_int8(x.row<float>(static_cast<int64_t>(r)), in, quantised + r * row_blocks);
     blocks = quantised;
   }
   Chunks chunks;
@@ -126,7 +126,7 @@ void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
       k.dot_columns[type_index(w)](data + input * w.stride, w.stride, outputs, inputs, x.data<float>() + input, in, rows, sums,
                                    c.block == 0 ? stride : width);
     } else if (k.dot_rows_int8[type_index(w)] != nullptr && blocks != nullptr) {
-      k.dot_rows_int8[type_index(w)](data, w.stride, outputs, in, blocks, in / kBlock, rows, y, stride);
+      k.dot_rows_int8[type_index(w)](data, w.stride, outputs, in, blocks, row_blocks, rows, y, stride);
     } else {
       k.dot_rows[type_index(w)](data, w.stride, outputs, in, x.data<float>(), in, rows, y, stride);
     }

@@ -92,7 +92,7 @@ inline void check_panel(const PanelKernels& panel, bool bf16) {
 
 /// A row's bits depend on its own values only.
 inline void check_panel_rows(const PanelKernels& panel, DType type = DType::f32) {
-  const size_t rows = 75, n = 37, k = panel.depth + 64;
+  const size_t rows = 75, n = 37, k = panel.depth + std::max<size_t>(64, block_elements(type));
   const std::vector<char> w = random_weights(type, n, k, 30);
   const std::vector<float> x = random_values(rows * k, 31);
   std::vector<float> all(rows * n);

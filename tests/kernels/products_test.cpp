@@ -7,6 +7,20 @@ namespace {
 
 using ProductsTest = EveryTarget;
 
+/// Rows of x [rows, k] as int8.
+std::vector<ActivationBlock> quantised(const std::vector<float>& x, size_t k) {
+  const size_t rows = k == 0 ? 0 : x.size() / k, blocks = activation_blocks(k);
+  std::vector<ActivationBlock> q(rows * blocks);
+  for (size_t r = 0; r < rows; ++r) quantise_int8_reference(x.data() + r * k, k, q.data() + r * blocks);
+  return q;
+}
+
+std::vector<DType> block_types() {
+  std::vector<DType> types(std::begin(kAllWeightTypes), std::end(kAllWeightTypes));
+  std::erase_if(types, [](DType type) { return !is_block(type); });
+  return types;
+}
+
 std::vector<size_t> depths(DType type) {
   std::vector<size_t> all = lengths();
   for (const size_t k : {512, 1280}) all.push_back(k);
@@ -93,14 +107,14 @@ TEST_P(ProductsTest, SmallProductsEqualReference) {
 }
 
 TEST_P(ProductsTest, DotRowsInt8EqualsReference) {
-  for (const DType type : {DType::q8_0, DType::q4_0})
-    for (const size_t k : {0, 32, 64, 96, 256, 2304})
+  for (const DType type : block_types())
+    for (const size_t k : {0, 32, 64, 96, 256, 288, 768, 2304})
       for (const size_t n : {1, 4, 7, 18}) {
+        if (k % block_elements(type) != 0 || (k > 768 && n == 18 && is_decoded(type))) continue;
         const std::vector<char> w = random_weights(type, n, k, 24);
         const std::vector<float> x = random_values(kFewRows * k, 25);
-        const size_t blocks = k / kBlock;
-        Guarded<ActivationBlock> q(kFewRows * blocks);
-        quantise_int8_reference(x.data(), x.size(), q.data());
+        const size_t blocks = activation_blocks(k);
+        const Guarded<ActivationBlock> q(quantised(x, k));
         std::vector<double> want(kFewRows * n);
         dot_rows_int8_reference(type, w.data(), row_bytes(type, k), n, k, q.data(), blocks, kFewRows, want.data(), n);
         const Guarded<char> weights(w);
@@ -137,13 +151,11 @@ TEST_P(ProductsTest, DotRowsInt8KeepsTheExtremes) {  // -128 in the file, 127 in
       std::memcpy(&w[0], &one, 2);
       std::memcpy(&w[row_bytes(type, kBlock)], &one, 2);
       for (const float value : {127.0f, -127.0f}) {
-        ActivationBlock q[2];
-        const std::vector<float> x(64, value);
-        quantise_int8_reference(x.data(), 64, q);
+        const std::vector<ActivationBlock> q = quantised(std::vector<float>(64, value), 64);
         double want;
-        dot_rows_int8_reference(type, w.data(), w.size(), 1, 64, q, 2, 1, &want, 1);
+        dot_rows_int8_reference(type, w.data(), w.size(), 1, 64, q.data(), 1, 1, &want, 1);
         float got;
-        table->dot_rows_int8[int(type)](w.data(), w.size(), 1, 64, q, 2, 1, &got, 1);
+        table->dot_rows_int8[int(type)](w.data(), w.size(), 1, 64, q.data(), 1, 1, &got, 1);
         EXPECT_EQ(got, want) << name_of(type) << " " << fill;
       }
     }
@@ -191,8 +203,8 @@ TEST_P(ProductsTest, PanelRowsDoNotDependOnTheirNeighbours) {
   check_panel_rows(table->panel_f32);
   if (table->panel_bf16.outputs != 0) check_panel_rows(table->panel_bf16);
   if (table->panel_int8.outputs == 0) return;
-  check_panel_rows(table->panel_int8, DType::q8_0);
-  check_panel_rows(table->panel_int8, DType::q4_0);
+  for (const DType type : {DType::q8_0, DType::q4_0, DType::q4_k, DType::q6_k, DType::q2_k})
+    check_panel_rows(table->panel_int8, type);
 }
 
 TEST_P(ProductsTest, PanelInt8EqualsReference) {
@@ -204,14 +216,15 @@ TEST_P(ProductsTest, PanelInt8EqualsReference) {
   std::vector<Case> cases = {
       {9, panel.outputs - 1, panel.depth}, {70, panel.outputs + 1, panel.depth + 32}, {33, 40, 2 * panel.depth + 96}};
   for (size_t n = 1; n <= 33; ++n) cases.push_back({n + 8, n, 64});
-  for (const DType type : {DType::q8_0, DType::q4_0})
-    for (const Case& c : cases) {
+  for (const DType type : block_types())
+    for (Case c : cases) {
+      if (is_decoded(type) && c.n <= 33 && c.n % 8 > 1) continue;
+      c.k = (c.k + block_elements(type) - 1) / block_elements(type) * block_elements(type);
       const std::vector<char> w = random_weights(type, c.n, c.k, 32);
       const std::vector<float> x = random_values(c.rows * c.k, 33);
-      std::vector<ActivationBlock> q(c.rows * c.k / kBlock);
-      quantise_int8_reference(x.data(), x.size(), q.data());
+      const std::vector<ActivationBlock> q = quantised(x, c.k);
       std::vector<double> want(c.rows * c.n);
-      dot_rows_int8_reference(type, w.data(), row_bytes(type, c.k), c.n, c.k, q.data(), c.k / kBlock, c.rows, want.data(), c.n);
+      dot_rows_int8_reference(type, w.data(), row_bytes(type, c.k), c.n, c.k, q.data(), activation_blocks(c.k), c.rows, want.data(), c.n);
       const Product exact = product(type, w, false, c.n, c.k, x, c.rows);
       const Guarded<char> weights(w);
       const Guarded<float> activations(x);
@@ -236,8 +249,7 @@ TEST_P(ProductsTest, PanelInt8KeepsTheExtremes) {  // -128 in the file, 127 in t
       std::memcpy(&w[0], &one, 2);
       std::vector<float> x(9 * kBlock, 127.0f);
       std::fill_n(x.begin(), 4 * kBlock, -127.0f);
-      std::vector<ActivationBlock> q(9);
-      quantise_int8_reference(x.data(), x.size(), q.data());
+      const std::vector<ActivationBlock> q = quantised(x, kBlock);
       std::vector<double> want(9);
       dot_rows_int8_reference(type, w.data(), w.size(), 1, kBlock, q.data(), 1, 9, want.data(), 1);
       std::vector<float> got(9);

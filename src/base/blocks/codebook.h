@@ -25,13 +25,21 @@ inline int even_signs(uint32_t bits) {
   return static_cast<int>(bits | static_cast<uint32_t>(__builtin_parity(bits)) << 7);
 }
 
-/// kWidth values: scale times a vector's, negative where `signs` has a bit.
-template <int kWidth>
-inline void signed_vector(float scale, const int8_t (&vector)[kWidth], int signs, float* y) {
-  for (int i = 0; i < kWidth; ++i) {
-    const float magnitude = scale * static_cast<float>(vector[i]);
-    y[i] = (signs >> i & 1) != 0 ? -magnitude : magnitude;
+/// -1 for each bit of a byte that is set.
+struct SignMasks {
+  int8_t masks[256][8];
+  constexpr SignMasks() : masks() {
+    for (int bits = 0; bits < 256; ++bits)
+      for (int i = 0; i < 8; ++i) masks[bits][i] = static_cast<int8_t>(-(bits >> i & 1));
   }
+};
+constexpr SignMasks kSignMasks;
+
+/// A vector, negative where `signs` has a bit.
+template <int kWidth>
+inline void signed_vector(const int8_t (&vector)[kWidth], int signs, int8_t* q) {
+  const int8_t* mask = kSignMasks.masks[signs & 255];
+  for (int i = 0; i < kWidth; ++i) q[i] = static_cast<int8_t>((vector[i] ^ mask[i]) - mask[i]);
 }
 
 /// (d (0.5 + s)) / 4 for one of the two 4-bit scales in a byte.

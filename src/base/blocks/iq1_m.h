@@ -8,19 +8,21 @@ namespace vitrine {
 namespace {
 
 struct BlockIQ1_M {
-  static constexpr size_t kElements = 256, kBytes = 56;
-  static void decode(const uint8_t* block, float* y) {
+  static constexpr size_t kElements = 256, kBytes = 56, kGroup = 16;
+  static constexpr bool kHasMinimum = false;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
     const uint8_t* tail = block + 48;
     const uint8_t half[2] = {static_cast<uint8_t>(tail[1] >> 4 | (tail[3] & 0xf0)),
                              static_cast<uint8_t>(tail[5] >> 4 | (tail[7] & 0xf0))};
-    const float d = half_at(half);
-    for (int v = 0; v < 32; ++v, y += 8) {
-      const int group = v / 2;
+    const float d = half_at(half) * 0.125f;
+    for (int group = 0; group < 16; ++group) {
       uint16_t scales;
       memcpy(&scales, tail + group / 4 * 2, 2);
-      const float scale = d * static_cast<float>(2 * (scales >> (group % 4 * 3) & 7) + 1);
+      scale[group] = d * static_cast<float>(2 * (scales >> (group % 4 * 3) & 7) + 1);
+    }
+    for (int v = 0; v < 32; ++v, q += 8) {
       const int rest = block[32 + v / 2] >> (v % 2 * 4);
-      shifted_vector(scale, block[v] | (rest & 7) << 8, (rest & 8) != 0, y);
+      shifted_vector(block[v] | (rest & 7) << 8, (rest & 8) != 0, q);
     }
   }
 };

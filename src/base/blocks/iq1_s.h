@@ -10,21 +10,23 @@ namespace {
 constexpr int8_t kIq1Magnitudes[3] = {-1, 0, 1};
 constexpr Codebook<2048, 8> kIq1Vectors(kIq1, kIq1Magnitudes);
 
-/// Eight values: scale times what a vector of -1, 0 and 1 and its shift of an eighth up or down add up to.
-inline void shifted_vector(float scale, int chosen, bool down, float* y) {
-  for (int i = 0; i < 8; ++i) y[i] = scale * (static_cast<float>(kIq1Vectors.vectors[chosen][i]) + (down ? -0.125f : 0.125f));
+/// Eight times what a vector of -1, 0 and 1 and its shift of an eighth up or down add up to.
+inline void shifted_vector(int chosen, bool down, int8_t* q) {
+  const int shift = down ? -1 : 1;
+  for (int i = 0; i < 8; ++i) q[i] = static_cast<int8_t>(8 * kIq1Vectors.vectors[chosen][i] + shift);
 }
 
 struct BlockIQ1_S {
-  static constexpr size_t kElements = 256, kBytes = 50;
-  static void decode(const uint8_t* block, float* y) {
-    const float d = half_at(block);
+  static constexpr size_t kElements = 256, kBytes = 50, kGroup = 32;
+  static constexpr bool kHasMinimum = false;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
+    const float d = half_at(block) * 0.125f;
     for (int group = 0; group < 8; ++group) {
       uint16_t rest;
       memcpy(&rest, block + 34 + group * 2, 2);
-      const float scale = d * static_cast<float>(2 * (rest >> 12 & 7) + 1);
-      for (int v = 0; v < 4; ++v, y += 8)
-        shifted_vector(scale, block[2 + group * 4 + v] | (rest >> (3 * v) & 7) << 8, (rest & 0x8000) != 0, y);
+      fill_groups(d * static_cast<float>(2 * (rest >> 12 & 7) + 1), 2, scale + 2 * group);
+      for (int v = 0; v < 4; ++v, q += 8)
+        shifted_vector(block[2 + group * 4 + v] | (rest >> (3 * v) & 7) << 8, (rest & 0x8000) != 0, q);
     }
   }
 };

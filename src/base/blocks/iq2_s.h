@@ -10,13 +10,14 @@ namespace {
 constexpr Codebook<1024, 8> kIq2sVectors(kIq2s, kTwoBitMagnitudes);
 
 struct BlockIQ2_S {
-  static constexpr size_t kElements = 256, kBytes = 82;
-  static void decode(const uint8_t* block, float* y) {
+  static constexpr size_t kElements = 256, kBytes = 82, kGroup = 16;
+  static constexpr bool kHasMinimum = false;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
     const float d = half_at(block);
-    for (int v = 0; v < 32; ++v, y += 8) {
+    for (int group = 0; group < 16; ++group) scale[group] = quarter_scale(d, block[74 + group / 2] >> (group % 2 * 4) & 15);
+    for (int v = 0; v < 32; ++v, q += 8) {
       const int chosen = block[2 + v] | (block[66 + v / 4] >> (v % 4 * 2) & 3) << 8;
-      const float scale = quarter_scale(d, block[74 + v / 4] >> (v / 2 % 2 * 4) & 15);
-      signed_vector(scale, kIq2sVectors.vectors[chosen], block[34 + v], y);
+      signed_vector(kIq2sVectors.vectors[chosen], block[34 + v], q);
     }
   }
 };

@@ -9,14 +9,15 @@ namespace {
 constexpr Codebook<512, 8> kIq2xsVectors(kIq2xs, kTwoBitMagnitudes);
 
 struct BlockIQ2_XS {
-  static constexpr size_t kElements = 256, kBytes = 74;
-  static void decode(const uint8_t* block, float* y) {
+  static constexpr size_t kElements = 256, kBytes = 74, kGroup = 16;
+  static constexpr bool kHasMinimum = false;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
     const float d = half_at(block);
-    for (int v = 0; v < 32; ++v, y += 8) {
-      uint16_t q;
-      memcpy(&q, block + 2 + v * 2, 2);
-      const float scale = quarter_scale(d, block[66 + v / 4] >> (v / 2 % 2 * 4) & 15);
-      signed_vector(scale, kIq2xsVectors.vectors[q & 511], even_signs(q >> 9), y);
+    for (int group = 0; group < 16; ++group) scale[group] = quarter_scale(d, block[66 + group / 2] >> (group % 2 * 4) & 15);
+    for (int v = 0; v < 32; ++v, q += 8) {
+      uint16_t chosen;
+      memcpy(&chosen, block + 2 + v * 2, 2);
+      signed_vector(kIq2xsVectors.vectors[chosen & 511], even_signs(chosen >> 9), q);
     }
   }
 };

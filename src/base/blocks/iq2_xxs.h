@@ -9,15 +9,16 @@ namespace {
 constexpr Codebook<256, 8> kIq2xxsVectors(kIq2xxs, kTwoBitMagnitudes);
 
 struct BlockIQ2_XXS {
-  static constexpr size_t kElements = 256, kBytes = 66;
-  static void decode(const uint8_t* block, float* y) {
+  static constexpr size_t kElements = 256, kBytes = 66, kGroup = 32;
+  static constexpr bool kHasMinimum = false;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
     const float d = half_at(block);
     for (int group = 0; group < 8; ++group) {
-      const uint8_t* q = block + 2 + group * 8;
+      const uint8_t* chosen = block + 2 + group * 8;
       uint32_t signs;
-      memcpy(&signs, q + 4, 4);
-      const float scale = quarter_scale(d, static_cast<int>(signs >> 28));
-      for (int v = 0; v < 4; ++v, y += 8) signed_vector(scale, kIq2xxsVectors.vectors[q[v]], even_signs(signs >> (7 * v)), y);
+      memcpy(&signs, chosen + 4, 4);
+      fill_groups(quarter_scale(d, static_cast<int>(signs >> 28)), 2, scale + 2 * group);
+      for (int v = 0; v < 4; ++v, q += 8) signed_vector(kIq2xxsVectors.vectors[chosen[v]], even_signs(signs >> (7 * v)), q);
     }
   }
 };

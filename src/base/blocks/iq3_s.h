@@ -11,13 +11,15 @@ constexpr int8_t kIq3sMagnitudes[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 constexpr Codebook<512, 4> kIq3sVectors(kIq3s, kIq3sMagnitudes);
 
 struct BlockIQ3_S {
-  static constexpr size_t kElements = 256, kBytes = 110;
-  static void decode(const uint8_t* block, float* y) {
+  static constexpr size_t kElements = 256, kBytes = 110, kGroup = 32;
+  static constexpr bool kHasMinimum = false;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
     const float d = half_at(block);
-    for (int v = 0; v < 64; ++v, y += 4) {
+    for (int group = 0; group < 8; ++group)
+      fill_groups(d * static_cast<float>(1 + 2 * (block[106 + group / 2] >> (group % 2 * 4) & 15)), 2, scale + 2 * group);
+    for (int v = 0; v < 64; ++v, q += 4) {
       const int chosen = block[2 + v] | (block[66 + v / 8] >> (v % 8) & 1) << 8;
-      const float scale = d * static_cast<float>(1 + 2 * (block[106 + v / 16] >> (v / 8 % 2 * 4) & 15));
-      signed_vector(scale, kIq3sVectors.vectors[chosen], block[74 + v / 2] >> (v % 2 * 4), y);
+      signed_vector(kIq3sVectors.vectors[chosen], block[74 + v / 2] >> (v % 2 * 4), q);
     }
   }
 };

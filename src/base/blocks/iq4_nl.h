@@ -7,10 +7,11 @@ namespace vitrine {
 namespace {
 
 struct BlockIQ4_NL {
-  static constexpr size_t kElements = 32, kBytes = 18;
-  static void decode(const uint8_t* block, float* y) {
-    const float d = half_at(block);
-    each_nibble(block + 2, y, [d](int q, int) { return d * static_cast<float>(kNonLinear[q]); });
+  static constexpr size_t kElements = 32, kBytes = 18, kGroup = 32;
+  static constexpr bool kHasMinimum = false;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
+    fill_groups(half_at(block), 2, scale);
+    each_nibble(block + 2, q, [](int value, int) { return kNonLinear[value]; });
   }
 };
 

@@ -7,16 +7,16 @@ namespace vitrine {
 namespace {
 
 struct BlockIQ4_XS {
-  static constexpr size_t kElements = 256, kBytes = 136;
-  static void decode(const uint8_t* block, float* y) {
+  static constexpr size_t kElements = 256, kBytes = 136, kGroup = 32;
+  static constexpr bool kHasMinimum = false;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
     const float d = half_at(block);
     uint16_t high;
     memcpy(&high, block + 2, 2);
     for (int group = 0; group < 8; ++group) {
       const int low = block[4 + group / 2] >> (group % 2 * 4) & 15;
-      const float scale = d * static_cast<float>((low | (high >> (2 * group) & 3) << 4) - 32);
-      each_nibble(block + 8 + group * 16, y + group * 32,
-                  [scale](int q, int) { return scale * static_cast<float>(kNonLinear[q]); });
+      fill_groups(d * static_cast<float>((low | (high >> (2 * group) & 3) << 4) - 32), 2, scale + 2 * group);
+      each_nibble(block + 8 + group * 16, q + group * 32, [](int value, int) { return kNonLinear[value]; });
     }
   }
 };

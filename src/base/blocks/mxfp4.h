@@ -7,13 +7,15 @@ namespace vitrine {
 namespace {
 
 struct BlockMXFP4 {
-  static constexpr size_t kElements = 32, kBytes = 17;
-  static void decode(const uint8_t* block, float* y) {
+  static constexpr size_t kElements = 32, kBytes = 17, kGroup = 32;
+  static constexpr bool kHasMinimum = false;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
     static constexpr int8_t kDoubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     const uint32_t e = block[0], bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;  // 2^(e - 128), subnormal below 2^-126
     float d;
     memcpy(&d, &bits, 4);
-    each_nibble(block + 1, y, [d](int q, int) { return d * static_cast<float>(kDoubled[q]); });
+    fill_groups(d, 2, scale);
+    each_nibble(block + 1, q, [](int value, int) { return kDoubled[value]; });
   }
 };
 

@@ -8,15 +8,18 @@ namespace vitrine {
 namespace {
 
 struct BlockQ2_K {
-  static constexpr size_t kElements = 256, kBytes = 84;
-  static void decode(const uint8_t* block, float* y) {
-    const uint8_t* q = block + 16;
+  static constexpr size_t kElements = 256, kBytes = 84, kGroup = 16;
+  static constexpr bool kHasMinimum = true;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float* minimum) {
     const float d = half_at(block + 80), dmin = half_at(block + 82);
     for (int group = 0; group < 16; ++group) {
-      const float scale = d * static_cast<float>(block[group] & 15), minimum = dmin * static_cast<float>(block[group] >> 4);
-      const uint8_t* from = q + group / 8 * 32 + group % 2 * 16;
-      const int shift = group % 8 / 2 * 2;
-      for (int i = 0; i < 16; ++i) y[group * 16 + i] = scale * static_cast<float>(from[i] >> shift & 3) - minimum;
+      scale[group] = d * static_cast<float>(block[group] & 15);
+      minimum[group] = dmin * static_cast<float>(block[group] >> 4);
+    }
+    for (int part = 0; part < 8; ++part) {  // two groups of 16
+      const uint8_t* from = block + 16 + part / 4 * 32;
+      const int shift = part % 4 * 2;
+      for (int i = 0; i < 32; ++i) q[part * 32 + i] = static_cast<int8_t>(from[i] >> shift & 3);
     }
   }
 };

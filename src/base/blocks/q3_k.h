@@ -8,18 +8,21 @@ namespace vitrine {
 namespace {
 
 struct BlockQ3_K {
-  static constexpr size_t kElements = 256, kBytes = 110;
-  static void decode(const uint8_t* block, float* y) {
-    const uint8_t *q = block + 32, *scales = block + 96;
+  static constexpr size_t kElements = 256, kBytes = 110, kGroup = 16;
+  static constexpr bool kHasMinimum = false;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
+    const uint8_t* scales = block + 96;
     const float d = half_at(block + 108);
     for (int group = 0; group < 16; ++group) {
       const int low = group < 8 ? scales[group] & 15 : scales[group - 8] >> 4;
       const int high = scales[8 + group % 4] >> (group / 4 * 2) & 3;
-      const float scale = d * static_cast<float>((low | high << 4) - 32);
-      const uint8_t *from = q + group / 8 * 32 + group % 2 * 16, *third = block + group % 2 * 16;
-      const int shift = group % 8 / 2 * 2, bit = group / 2;
-      for (int i = 0; i < 16; ++i)
-        y[group * 16 + i] = scale * static_cast<float>((from[i] >> shift & 3) + (third[i] >> bit & 1) * 4 - 4);
+      scale[group] = d * static_cast<float>((low | high << 4) - 32);
+    }
+    for (int part = 0; part < 8; ++part) {  // two groups of 16
+      const uint8_t *from = block + 32 + part / 4 * 32, *third = block;
+      const int shift = part % 4 * 2;
+      for (int i = 0; i < 32; ++i)
+        q[part * 32 + i] = static_cast<int8_t>((from[i] >> shift & 3) + (third[i] >> part & 1) * 4 - 4);
     }
   }
 };

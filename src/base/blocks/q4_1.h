@@ -7,10 +7,12 @@ namespace vitrine {
 namespace {
 
 struct BlockQ4_1 {
-  static constexpr size_t kElements = 32, kBytes = 20;
-  static void decode(const uint8_t* block, float* y) {
-    const float d = half_at(block), m = half_at(block + 2);
-    each_nibble(block + 4, y, [d, m](int q, int) { return d * static_cast<float>(q) + m; });
+  static constexpr size_t kElements = 32, kBytes = 20, kGroup = 32;
+  static constexpr bool kHasMinimum = true;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float* minimum) {
+    fill_groups(half_at(block), 2, scale);
+    fill_groups(-half_at(block + 2), 2, minimum);
+    each_nibble(block + 4, q, [](int value, int) { return value; });
   }
 };
 

@@ -7,15 +7,14 @@ namespace vitrine {
 namespace {
 
 struct BlockQ4_K {
-  static constexpr size_t kElements = 256, kBytes = 144;
-  static void decode(const uint8_t* block, float* y) {
-    const float d = half_at(block), dmin = half_at(block + 2);
-    const SixBitPairs pairs(block + 4);
-    for (int group = 0; group < 8; ++group) {
-      const float scale = d * static_cast<float>(pairs.scale[group]), minimum = dmin * static_cast<float>(pairs.minimum[group]);
-      const uint8_t* q = block + 16 + group / 2 * 32;
-      const int shift = group % 2 * 4;
-      for (int i = 0; i < 32; ++i) y[group * 32 + i] = scale * static_cast<float>(q[i] >> shift & 15) - minimum;
+  static constexpr size_t kElements = 256, kBytes = 144, kGroup = 32;
+  static constexpr bool kHasMinimum = true;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float* minimum) {
+    SixBitPairs(block + 4).fill(half_at(block), half_at(block + 2), scale, minimum);
+    for (int pair = 0; pair < 4; ++pair) {
+      const uint8_t* from = block + 16 + pair * 32;
+      for (int i = 0; i < 32; ++i) q[pair * 64 + i] = static_cast<int8_t>(from[i] & 15);
+      for (int i = 0; i < 32; ++i) q[pair * 64 + 32 + i] = static_cast<int8_t>(from[i] >> 4);
     }
   }
 };

@@ -7,13 +7,13 @@ namespace vitrine {
 namespace {
 
 struct BlockQ5_0 {
-  static constexpr size_t kElements = 32, kBytes = 22;
-  static void decode(const uint8_t* block, float* y) {
-    const float d = half_at(block);
+  static constexpr size_t kElements = 32, kBytes = 22, kGroup = 32;
+  static constexpr bool kHasMinimum = false;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
     uint32_t high;
     memcpy(&high, block + 2, 4);
-    each_nibble(block + 6, y,
-                [d, high](int q, int i) { return d * static_cast<float>((q | static_cast<int>(high >> i & 1) << 4) - 16); });
+    fill_groups(half_at(block), 2, scale);
+    each_nibble(block + 6, q, [high](int value, int i) { return (value | static_cast<int>(high >> i & 1) << 4) - 16; });
   }
 };
 

@@ -7,13 +7,14 @@ namespace vitrine {
 namespace {
 
 struct BlockQ5_1 {
-  static constexpr size_t kElements = 32, kBytes = 24;
-  static void decode(const uint8_t* block, float* y) {
-    const float d = half_at(block), m = half_at(block + 2);
+  static constexpr size_t kElements = 32, kBytes = 24, kGroup = 32;
+  static constexpr bool kHasMinimum = true;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float* minimum) {
     uint32_t high;
     memcpy(&high, block + 4, 4);
-    each_nibble(block + 8, y,
-                [d, m, high](int q, int i) { return d * static_cast<float>(q | static_cast<int>(high >> i & 1) << 4) + m; });
+    fill_groups(half_at(block), 2, scale);
+    fill_groups(-half_at(block + 2), 2, minimum);
+    each_nibble(block + 8, q, [high](int value, int i) { return value | static_cast<int>(high >> i & 1) << 4; });
   }
 };
 

@@ -8,17 +8,16 @@ namespace vitrine {
 namespace {
 
 struct BlockQ5_K {
-  static constexpr size_t kElements = 256, kBytes = 176;
-  static void decode(const uint8_t* block, float* y) {
-    const float d = half_at(block), dmin = half_at(block + 2);
-    const SixBitPairs pairs(block + 4);
+  static constexpr size_t kElements = 256, kBytes = 176, kGroup = 32;
+  static constexpr bool kHasMinimum = true;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float* minimum) {
+    SixBitPairs(block + 4).fill(half_at(block), half_at(block + 2), scale, minimum);
     const uint8_t* fifth = block + 16;
     for (int group = 0; group < 8; ++group) {
-      const float scale = d * static_cast<float>(pairs.scale[group]), minimum = dmin * static_cast<float>(pairs.minimum[group]);
-      const uint8_t* q = block + 48 + group / 2 * 32;
+      const uint8_t* from = block + 48 + group / 2 * 32;
       const int shift = group % 2 * 4;
       for (int i = 0; i < 32; ++i)
-        y[group * 32 + i] = scale * static_cast<float>((q[i] >> shift & 15) | (fifth[i] >> group & 1) << 4) - minimum;
+        q[group * 32 + i] = static_cast<int8_t>((from[i] >> shift & 15) | (fifth[i] >> group & 1) << 4);
     }
   }
 };

@@ -8,16 +8,16 @@ namespace vitrine {
 namespace {
 
 struct BlockQ6_K {
-  static constexpr size_t kElements = 256, kBytes = 210;
-  static void decode(const uint8_t* block, float* y) {
+  static constexpr size_t kElements = 256, kBytes = 210, kGroup = 16;
+  static constexpr bool kHasMinimum = false;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
     const float d = half_at(block + 208);
-    for (int group = 0; group < 16; ++group) {
-      const float scale = d * static_cast<float>(static_cast<int8_t>(block[192 + group]));
-      const int half = group / 8, part = group % 8;  // of 16 values in a half
-      const uint8_t *low = block + half * 64 + part % 4 * 16, *high = block + 128 + half * 32 + part % 2 * 16;
-      const int nibble = part / 4 * 4, shift = part / 2 * 2;
-      for (int i = 0; i < 16; ++i)
-        y[group * 16 + i] = scale * static_cast<float>(((low[i] >> nibble & 15) | (high[i] >> shift & 3) << 4) - 32);
+    for (int group = 0; group < 16; ++group) scale[group] = d * static_cast<float>(static_cast<int8_t>(block[192 + group]));
+    for (int part = 0; part < 8; ++part) {  // two groups of 16
+      const uint8_t *low = block + part / 4 * 64 + part % 2 * 32, *high = block + 128 + part / 4 * 32;
+      const int nibble = part % 4 / 2 * 4, shift = part % 4 * 2;
+      for (int i = 0; i < 32; ++i)
+        q[part * 32 + i] = static_cast<int8_t>(((low[i] >> nibble & 15) | (high[i] >> shift & 3) << 4) - 32);
     }
   }
 };

@@ -9,21 +9,22 @@ namespace vitrine {
 namespace {
 
 struct BlockTQ1_0 {
-  static constexpr size_t kElements = 256, kBytes = 54;
-  static float* digits(const uint8_t* q, int bytes, int count, float d, float* y) {
+  static constexpr size_t kElements = 256, kBytes = 54, kGroup = 32;
+  static constexpr bool kHasMinimum = false;
+  static int8_t* digits(const uint8_t* from, int bytes, int count, int8_t* q) {
     int power = 1;
     for (int n = 0; n < count; ++n, power *= 3)
       for (int i = 0; i < bytes; ++i) {
-        const int digit = static_cast<uint8_t>(q[i] * power) * 3 >> 8;
-        *y++ = static_cast<float>(digit - 1) * d;
+        const int digit = static_cast<uint8_t>(from[i] * power) * 3 >> 8;
+        *q++ = static_cast<int8_t>(digit - 1);
       }
-    return y;
+    return q;
   }
-  static void decode(const uint8_t* block, float* y) {
-    const float d = half_at(block + 52);
-    y = digits(block, 32, 5, d, y);
-    y = digits(block + 32, 16, 5, d, y);
-    digits(block + 48, 4, 4, d, y);
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
+    fill_groups(half_at(block + 52), 16, scale);
+    q = digits(block, 32, 5, q);
+    q = digits(block + 32, 16, 5, q);
+    digits(block + 48, 4, 4, q);
   }
 };
 

@@ -7,13 +7,14 @@ namespace vitrine {
 namespace {
 
 struct BlockTQ2_0 {
-  static constexpr size_t kElements = 256, kBytes = 66;
-  static void decode(const uint8_t* block, float* y) {
-    const float d = half_at(block + 64);
+  static constexpr size_t kElements = 256, kBytes = 66, kGroup = 32;
+  static constexpr bool kHasMinimum = false;
+  static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
+    fill_groups(half_at(block + 64), 16, scale);
     for (int part = 0; part < 8; ++part) {
-      const uint8_t* q = block + part / 4 * 32;
+      const uint8_t* from = block + part / 4 * 32;
       const int shift = part % 4 * 2;
-      for (int i = 0; i < 32; ++i) y[part * 32 + i] = static_cast<float>((q[i] >> shift & 3) - 1) * d;
+      for (int i = 0; i < 32; ++i) q[part * 32 + i] = static_cast<int8_t>((from[i] >> shift & 3) - 1);
     }
   }
 };

@@ -87,52 +87,52 @@ void set_products_reference(const T* a, size_t a_stride, size_t rows, const T* b
 /// Per 32 values: scale = max |x| / 127, q = x * (127 / max |x|) to the nearest integer, ties to even.
 /// Blocks whose largest value is below 1e-30 become zeros (the reciprocal would overflow).
 inline void quantise_int8_reference(const float* x, size_t n, ActivationBlock* y) {
-  for (; n >= kBlock; n -= kBlock, x += kBlock, ++y) {
+  for (size_t b = 0; b < activation_blocks(n) * (ActivationBlock::kElements / kBlock); ++b) {
+    ActivationBlock& block = y[b * kBlock / ActivationBlock::kElements];
+    const size_t part = b % (ActivationBlock::kElements / kBlock);
+    const bool there = b * kBlock < n;
     float largest = 0;
     bool finite = true;
-    for (size_t i = 0; i < kBlock; ++i) {
-      finite &= std::isfinite(x[i]);
-      largest = std::max(largest, std::fabs(x[i]));
+    for (size_t i = 0; i < kBlock && there; ++i) {
+      finite &= std::isfinite(x[b * kBlock + i]);
+      largest = std::max(largest, std::fabs(x[b * kBlock + i]));
     }
     const bool usable = finite && largest >= 1e-30f;
     const float inverse = usable ? 127.0f / largest : 0.0f;
-    y->scale = !finite ? std::numeric_limits<float>::quiet_NaN() : usable ? largest / 127.0f : 0.0f;
-    y->sum = 0;
-    for (size_t i = 0; i < kBlock; ++i) {
-      const int q = usable ? int(std::nearbyint(x[i] * inverse)) : 0;
-      y->q[i] = int8_t(q);
-      y->sum += q;
+    const float scale = !finite ? std::numeric_limits<float>::quiet_NaN() : usable ? largest / 127.0f : 0.0f;
+    block.scale[part] = scale;
+    for (size_t half = 0; half < 2; ++half) {
+      int sum = 0;
+      for (size_t i = half * 16; i < half * 16 + 16; ++i) {
+        const int q = usable ? int(std::nearbyint(x[b * kBlock + i] * inverse)) : 0;
+        block.q[part * kBlock + i] = int8_t(q);
+        sum += q;
+      }
+      block.sum[2 * part + half] = scale * float(sum);
     }
   }
 }
 
-/// y[r][j] = sum over blocks b of (w scale * x scale) * sum of w.q x.q; the inner sum is exact in integers.
+/// y[r][j] = sum over groups g of 16 of w scale * x scale * sum of w.q x.q, less w minimum * x sum; sums of q are exact in
+/// integers.
 template <class T>
 void dot_rows_int8_reference(DType type, const void* w, size_t stride, size_t n, size_t k, const ActivationBlock* x,
                              size_t x_stride, size_t rows, T* y, size_t y_stride) {
+  const size_t size = block_elements(type);
   for (size_t j = 0; j < n; ++j) {
-    const char* row = static_cast<const char*>(w) + j * stride;
-    for (size_t r = 0; r < rows; ++r) {
-      T sum = 0;
-      for (size_t b = 0; b < k / kBlock; ++b) {
-        const ActivationBlock& xb = x[r * x_stride + b];
-        int dot = 0;
-        float w_scale;
-        if (type == DType::q8_0) {
-          BlockQ8_0 wb;
-          std::memcpy(&wb, row + b * sizeof wb, sizeof wb);
-          for (size_t i = 0; i < kBlock; ++i) dot += int(wb.q[i]) * int(xb.q[i]);
-          w_scale = f16_to_f32(wb.scale);
-        } else {
-          BlockQ4_0 wb;
-          std::memcpy(&wb, row + b * sizeof wb, sizeof wb);
-          for (size_t i = 0; i < 16; ++i) dot += int(wb.q[i] & 15) * int(xb.q[i]) + int(wb.q[i] >> 4) * int(xb.q[i + 16]);
-          dot -= 8 * xb.sum;
-          w_scale = f16_to_f32(wb.scale);
+    for (size_t r = 0; r < rows; ++r) y[r * y_stride + j] = 0;
+    for (size_t i = 0; i < k; i += size) {
+      int8_t q[kLargestBlock];
+      float scale[kLargestBlock / 16], minimum[kLargestBlock / 16];
+      block_integers(type, static_cast<const char*>(w) + j * stride + row_bytes(type, i), q, scale, minimum);
+      for (size_t r = 0; r < rows; ++r)
+        for (size_t g = 0; g < size / 16; ++g) {
+          const ActivationBlock& block = x[r * x_stride + (i + 16 * g) / kLargestBlock];
+          const size_t at = (i + 16 * g) % kLargestBlock;
+          int dot = 0;
+          for (size_t e = 0; e < 16; ++e) dot += int(q[16 * g + e]) * int(block.q[at + e]);
+          y[r * y_stride + j] += T(scale[g]) * T(block.scale[at / kBlock]) * T(dot) - T(minimum[g]) * T(block.sum[at / 16]);
         }
-        sum += T(w_scale) * T(xb.scale) * T(dot);
-      }
-      y[r * y_stride + j] = sum;
     }
   }
 }

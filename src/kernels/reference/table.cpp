@@ -107,13 +107,15 @@ constexpr PackedKernels packed_reference() {
 
 // The entries of the types that are decoded, one after the other.
 #define VITRINE_DOT_ROWS(name, elements, bytes, number) dot_rows<DType::name>,
+#define VITRINE_DOT_INT8(name, elements, bytes, number) dot_rows_int8<DType::name>,
 #define VITRINE_WIDEN(name, elements, bytes, number) widen<DType::name>,
 
 const KernelTable kReferenceTable = {
     .name = "reference",
     .dot_rows = {dot_rows<DType::f32>, dot_rows<DType::f16>, dot_rows<DType::bf16>, dot_rows<DType::q8_0>, dot_rows<DType::q4_0>,
                  VITRINE_DECODED_TYPES(VITRINE_DOT_ROWS)},
-    .dot_rows_int8 = {nullptr, nullptr, nullptr, dot_rows_int8<DType::q8_0>, dot_rows_int8<DType::q4_0>},
+    .dot_rows_int8 = {nullptr, nullptr, nullptr, dot_rows_int8<DType::q8_0>, dot_rows_int8<DType::q4_0>,
+                      VITRINE_DECODED_TYPES(VITRINE_DOT_INT8)},
     .dot_columns = {dot_columns<DType::f32>, dot_columns<DType::f16>, dot_columns<DType::bf16>},
     .panel_f32 = {.outputs = kPanelOutputs,
                   .depth = kPanelDepth,

@@ -23,7 +23,7 @@ template <DType kType>
 HWY_NOINLINE void decode_row(const char* row, size_t n, float* y) {
   using Block = DecodedBlock<kType>;
   const auto* block = reinterpret_cast<const uint8_t*>(row);
-  for (size_t i = 0; i < n; i += Block::kElements, block += Block::kBytes) Block::decode(block, y + i);
+  for (size_t i = 0; i < n; i += Block::kElements, block += Block::kBytes) decode_integers<Block>(block, y + i);
 }
 template <DType kType>
 HWY_INLINE void decode_row(WeightDecoded<kType>, const char* row, size_t n, float* y) {

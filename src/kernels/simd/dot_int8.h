@@ -31,8 +31,9 @@ struct Pack {
   struct Row {  // a block of activations, in both halves
     __m512i q, correction;
     __m512 scale;
-    HWY_INLINE explicit Row(const ActivationBlock& b)
-        : q(_mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b.q)))), scale(_mm512_set1_ps(b.scale)) {
+    HWY_INLINE Row(const ActivationBlock& b, size_t part)
+        : q(_mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b.q + part * kBlock)))),
+          scale(_mm512_set1_ps(b.scale[part])) {
       const __m512i offset = _mm512_set1_epi8(kNibbles ? 8 : -128);
       correction = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_dpbusd_epi32(_mm512_setzero_si512(), offset, q));
     }
@@ -85,8 +86,8 @@ struct Pack {
   struct Row {
     __m256i q, correction;
     __m256 scale;
-    HWY_INLINE explicit Row(const ActivationBlock& b)
-        : q(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b.q))), scale(_mm256_set1_ps(b.scale)) {
+    HWY_INLINE Row(const ActivationBlock& b, size_t part)
+        : q(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b.q + part * kBlock))), scale(_mm256_set1_ps(b.scale[part])) {
       correction = kNibbles ? dot(_mm256_set1_epi8(8), q) : _mm256_setzero_si256();
     }
   };
@@ -124,6 +125,7 @@ HWY_INLINE void int8_block(const char* w, size_t stride, size_t n, size_t k, con
   typename W::Sum sum[P][R];
   for (int p = 0; p < P; ++p)
     for (int r = 0; r < R; ++r) sum[p][r] = W::zero();
+  constexpr size_t kParts = ActivationBlock::kElements / kBlock;
   const size_t blocks = k / kBlock, to_second = n > 1 ? stride : 0;
   for (size_t b = 0; b < blocks; ++b, w += W::kBytes) {
     W pack[P];
@@ -136,7 +138,7 @@ HWY_INLINE void int8_block(const char* w, size_t stride, size_t n, size_t k, con
       pack[p] = W(first, first + to_second);
     }
     for (int r = 0; r < R; ++r) {
-      const typename W::Row row(x[size_t(r) * x_stride + b]);
+      const typename W::Row row(x[size_t(r) * x_stride + b / kParts], b % kParts);
       for (int p = 0; p < P; ++p) sum[p][r] = pack[p].add_to(sum[p][r], row);
     }
   }
