@@ -21,19 +21,32 @@ void decode_block(DType type, const void* block, float* y) {
   }
 }
 
+namespace {
+
+template <class Block>
+void integers_by_16(const uint8_t* block, int8_t* q, float* scale, float* minimum) {
+  float scales[Block::kElements / Block::kGroup] = {}, minima[Block::kElements / Block::kGroup] = {};
+  Block::integers(block, q, scales, minima);
+  for (size_t i = 0; i < Block::kElements / 16; ++i) {
+    scale[i] = scales[i * 16 / Block::kGroup];
+    minimum[i] = minima[i * 16 / Block::kGroup];
+  }
+}
+
+}  // namespace
+
 void block_integers(DType type, const void* block, int8_t* q, float* scale, float* minimum) {
   const auto* bytes = static_cast<const uint8_t*>(block);
-  for (size_t i = 0; i < block_elements(type) / 16; ++i) minimum[i] = 0;
   switch (type) {
     case DType::q8_0:
-      scale[0] = scale[1] = half_at(bytes);
-      std::memcpy(q, bytes + 2, kBlock);
-      return;
     case DType::q4_0:
       scale[0] = scale[1] = half_at(bytes);
-      return each_nibble(bytes + 2, q, [](int value, int) { return value - 8; });
+      minimum[0] = minimum[1] = 0;
+      if (type == DType::q4_0) return each_nibble(bytes + 2, q, [](int value, int) { return value - 8; });
+      std::memcpy(q, bytes + 2, kBlock);
+      return;
 #define VITRINE_INTEGERS(name, elements, bytes_of, number) \
-  case DType::name: return DecodedBlock<DType::name>::integers(bytes, q, scale, minimum);
+  case DType::name: return integers_by_16<DecodedBlock<DType::name>>(bytes, q, scale, minimum);
       VITRINE_DECODED_TYPES(VITRINE_INTEGERS)
 #undef VITRINE_INTEGERS
     default: return;

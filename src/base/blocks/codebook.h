@@ -38,8 +38,12 @@ constexpr SignMasks kSignMasks;
 /// A vector, negative where `signs` has a bit.
 template <int kWidth>
 inline void signed_vector(const int8_t (&vector)[kWidth], int signs, int8_t* q) {
-  const int8_t* mask = kSignMasks.masks[signs & 255];
-  for (int i = 0; i < kWidth; ++i) q[i] = static_cast<int8_t>((vector[i] ^ mask[i]) - mask[i]);
+  using Bytes = int8_t __attribute__((__vector_size__(kWidth)));
+  Bytes v, mask;
+  memcpy(&v, vector, kWidth);
+  memcpy(&mask, kSignMasks.masks[signs & 255], kWidth);
+  v = (v ^ mask) - mask;
+  memcpy(q, &v, kWidth);
 }
 
 /// (d (0.5 + s)) / 4 for one of the two 4-bit scales in a byte.

@@ -12,8 +12,11 @@ constexpr Codebook<2048, 8> kIq1Vectors(kIq1, kIq1Magnitudes);
 
 /// Eight times what a vector of -1, 0 and 1 and its shift of an eighth up or down add up to.
 inline void shifted_vector(int chosen, bool down, int8_t* q) {
-  const int shift = down ? -1 : 1;
-  for (int i = 0; i < 8; ++i) q[i] = static_cast<int8_t>(8 * kIq1Vectors.vectors[chosen][i] + shift);
+  using Bytes = int8_t __attribute__((__vector_size__(8)));
+  Bytes v;
+  memcpy(&v, kIq1Vectors.vectors[chosen], 8);
+  v = (v << 3) + static_cast<int8_t>(down ? -1 : 1);
+  memcpy(q, &v, 8);
 }
 
 struct BlockIQ1_S {
@@ -24,7 +27,7 @@ struct BlockIQ1_S {
     for (int group = 0; group < 8; ++group) {
       uint16_t rest;
       memcpy(&rest, block + 34 + group * 2, 2);
-      fill_groups(d * static_cast<float>(2 * (rest >> 12 & 7) + 1), 2, scale + 2 * group);
+      scale[group] = d * static_cast<float>(2 * (rest >> 12 & 7) + 1);
       for (int v = 0; v < 4; ++v, q += 8)
         shifted_vector(block[2 + group * 4 + v] | (rest >> (3 * v) & 7) << 8, (rest & 0x8000) != 0, q);
     }

@@ -17,7 +17,7 @@ struct BlockIQ2_XXS {
       const uint8_t* chosen = block + 2 + group * 8;
       uint32_t signs;
       memcpy(&signs, chosen + 4, 4);
-      fill_groups(quarter_scale(d, static_cast<int>(signs >> 28)), 2, scale + 2 * group);
+      scale[group] = quarter_scale(d, static_cast<int>(signs >> 28));
       for (int v = 0; v < 4; ++v, q += 8) signed_vector(kIq2xxsVectors.vectors[chosen[v]], even_signs(signs >> (7 * v)), q);
     }
   }

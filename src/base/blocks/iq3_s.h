@@ -16,7 +16,7 @@ struct BlockIQ3_S {
   static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
     const float d = half_at(block);
     for (int group = 0; group < 8; ++group)
-      fill_groups(d * static_cast<float>(1 + 2 * (block[106 + group / 2] >> (group % 2 * 4) & 15)), 2, scale + 2 * group);
+      scale[group] = d * static_cast<float>(1 + 2 * (block[106 + group / 2] >> (group % 2 * 4) & 15));
     for (int v = 0; v < 64; ++v, q += 4) {
       const int chosen = block[2 + v] | (block[66 + v / 8] >> (v % 8) & 1) << 8;
       signed_vector(kIq3sVectors.vectors[chosen], block[74 + v / 2] >> (v % 2 * 4), q);

@@ -18,7 +18,7 @@ struct BlockIQ3_XXS {
     for (int group = 0; group < 8; ++group) {
       uint32_t signs;
       memcpy(&signs, block + 66 + group * 4, 4);
-      fill_groups(d * (0.5f + static_cast<float>(signs >> 28)) * 0.5f, 2, scale + 2 * group);
+      scale[group] = d * (0.5f + static_cast<float>(signs >> 28)) * 0.5f;
       for (int pair = 0; pair < 4; ++pair, chosen += 2, q += 8) {
         const int negative = even_signs(signs >> (7 * pair));
         signed_vector(kIq3xxsVectors.vectors[chosen[0]], negative, q);

@@ -10,8 +10,8 @@ struct BlockIQ4_NL {
   static constexpr size_t kElements = 32, kBytes = 18, kGroup = 32;
   static constexpr bool kHasMinimum = false;
   static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
-    fill_groups(half_at(block), 2, scale);
-    each_nibble(block + 2, q, [](int value, int) { return kNonLinear[value]; });
+    scale[0] = half_at(block);
+    look_up_nibbles(block + 2, kNonLinear, q);
   }
 };
 

@@ -15,8 +15,8 @@ struct BlockIQ4_XS {
     memcpy(&high, block + 2, 2);
     for (int group = 0; group < 8; ++group) {
       const int low = block[4 + group / 2] >> (group % 2 * 4) & 15;
-      fill_groups(d * static_cast<float>((low | (high >> (2 * group) & 3) << 4) - 32), 2, scale + 2 * group);
-      each_nibble(block + 8 + group * 16, q + group * 32, [](int value, int) { return kNonLinear[value]; });
+      scale[group] = d * static_cast<float>((low | (high >> (2 * group) & 3) << 4) - 32);
+      look_up_nibbles(block + 8 + group * 16, kNonLinear, q + group * 32);
     }
   }
 };

@@ -14,8 +14,8 @@ struct BlockMXFP4 {
     const uint32_t e = block[0], bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;  // 2^(e - 128), subnormal below 2^-126
     float d;
     memcpy(&d, &bits, 4);
-    fill_groups(d, 2, scale);
-    each_nibble(block + 1, q, [](int value, int) { return kDoubled[value]; });
+    scale[0] = d;
+    look_up_nibbles(block + 1, kDoubled, q);
   }
 };
 

@@ -3,9 +3,9 @@
 // lies in the anonymous namespace and calls no inline function from elsewhere (kernels/simd/vec.h says why).
 //
 // A type is a struct with kElements, kBytes and integers(block, q, scale, minimum): every kGroup values, 16 or 32, are
-// scale q - minimum, with q in int8. scale and minimum have an entry for each 16; types without kHasMinimum write no minimum, and
-// q of those with one is never negative. decode_integers() makes the values of them in the order of the operations that define
-// the types: scale times sub-scale first, then times the integer, then minus the minimum, each rounded to f32.
+// scale q - minimum, with q in int8. scale and minimum have an entry for each group; types without kHasMinimum write no minimum,
+// and q of those with one is never negative. decode_integers() makes the values of them in the order of the operations that
+// define the types: scale times sub-scale first, then times the integer, then minus the minimum, each rounded to f32.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -41,18 +41,41 @@ inline void each_nibble(const uint8_t* from, int8_t* q, Value value) {
   for (int i = 0; i < 16; ++i) q[i + 16] = static_cast<int8_t>(value(from[i] >> 4, i + 16));
 }
 
-inline void fill_groups(float value, int groups, float* to) {
-  for (int i = 0; i < groups; ++i) to[i] = value;
+/// f(Index<0>()), f(Index<1>()), … f(Index<n - 1>()): a loop whose shifts are constants, so that it becomes vectors.
+template <int kValue>
+struct Index {
+  static constexpr int value = kValue;
+};
+template <int n, class F>
+inline void each_index(F f) {
+  if constexpr (n > 1) each_index<n - 1>(f);
+  f(Index<n - 1>());
+}
+
+/// Sixteen bytes of two nibbles each: what the table has for the low ones becomes q[0 .. 16), for the high ones q[16 .. 32).
+inline void look_up_nibbles(const uint8_t* from, const int8_t (&table)[16], int8_t* q) {
+#ifdef __SSSE3__
+  using Bytes = char __attribute__((__vector_size__(16), __may_alias__, __aligned__(1)));
+  using Words = short __attribute__((__vector_size__(16)));
+  using Plain = char __attribute__((__vector_size__(16)));
+  const Plain both = *reinterpret_cast<const Bytes*>(from), values = *reinterpret_cast<const Bytes*>(table);
+  *reinterpret_cast<Bytes*>(q) = __builtin_ia32_pshufb128(values, both & 15);
+  *reinterpret_cast<Bytes*>(q + 16) =
+      __builtin_ia32_pshufb128(values, reinterpret_cast<Plain>(reinterpret_cast<Words>(both) >> 4) & 15);
+#else
+  each_nibble(from, q, [&table](int value, int) { return table[value]; });
+#endif
 }
 
 /// The kElements values of a block.
 template <class Block>
 inline void decode_integers(const uint8_t* block, float* y) {
+  constexpr size_t kGroups = Block::kElements / Block::kGroup;
   int8_t q[Block::kElements];
-  float scale[Block::kElements / 16], minimum[Block::kElements / 16];
+  float scale[kGroups], minimum[kGroups];
   Block::integers(block, q, scale, minimum);
-  for (size_t group = 0; group < Block::kElements / 16; ++group)
-    for (size_t i = group * 16; i < group * 16 + 16; ++i) {
+  for (size_t group = 0; group < kGroups; ++group)
+    for (size_t i = group * Block::kGroup; i < (group + 1) * Block::kGroup; ++i) {
       const float value = scale[group] * static_cast<float>(q[i]);
       if constexpr (Block::kHasMinimum) {
         y[i] = value - minimum[group];
@@ -67,19 +90,19 @@ inline void decode_integers(const uint8_t* block, float* y) {
 struct SixBitPairs {
   uint8_t scale[8], minimum[8];
   explicit SixBitPairs(const uint8_t* p) {
-    for (int i = 0; i < 4; ++i) {
-      scale[i] = p[i] & 63;
-      minimum[i] = p[i + 4] & 63;
-      scale[i + 4] = static_cast<uint8_t>((p[i + 8] & 15) | (p[i] >> 6 << 4));
-      minimum[i + 4] = static_cast<uint8_t>((p[i + 8] >> 4) | (p[i + 4] >> 6 << 4));
-    }
+    uint32_t a, b, c;
+    memcpy(&a, p, 4);
+    memcpy(&b, p + 4, 4);
+    memcpy(&c, p + 8, 4);
+    constexpr uint32_t kSix = 0x3f3f3f3f, kFour = 0x0f0f0f0f, kHigh = 0x30303030;  // of each byte
+    const uint32_t scales[2] = {a & kSix, (c & kFour) | (a >> 2 & kHigh)};
+    const uint32_t minima[2] = {b & kSix, (c >> 4 & kFour) | (b >> 2 & kHigh)};
+    memcpy(scale, scales, 8);
+    memcpy(minimum, minima, 8);
   }
-  /// Of each 16 values: two of them share a pair.
   void fill(float d, float dmin, float* scales, float* minima) const {
-    for (int i = 0; i < 16; ++i) {
-      scales[i] = d * static_cast<float>(scale[i / 2]);
-      minima[i] = dmin * static_cast<float>(minimum[i / 2]);
-    }
+    for (int i = 0; i < 8; ++i) scales[i] = d * static_cast<float>(scale[i]);
+    for (int i = 0; i < 8; ++i) minima[i] = dmin * static_cast<float>(minimum[i]);
   }
 };
 

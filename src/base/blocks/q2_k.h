@@ -16,11 +16,10 @@ struct BlockQ2_K {
       scale[group] = d * static_cast<float>(block[group] & 15);
       minimum[group] = dmin * static_cast<float>(block[group] >> 4);
     }
-    for (int part = 0; part < 8; ++part) {  // two groups of 16
-      const uint8_t* from = block + 16 + part / 4 * 32;
-      const int shift = part % 4 * 2;
-      for (int i = 0; i < 32; ++i) q[part * 32 + i] = static_cast<int8_t>(from[i] >> shift & 3);
-    }
+    each_index<8>([&](auto part) {  // two groups
+      const uint8_t* from = block + 16 + part.value / 4 * 32;
+      for (int i = 0; i < 32; ++i) q[part.value * 32 + i] = static_cast<int8_t>(from[i] >> part.value % 4 * 2 & 3);
+    });
   }
 };
 

@@ -18,12 +18,11 @@ struct BlockQ3_K {
       const int high = scales[8 + group % 4] >> (group / 4 * 2) & 3;
       scale[group] = d * static_cast<float>((low | high << 4) - 32);
     }
-    for (int part = 0; part < 8; ++part) {  // two groups of 16
-      const uint8_t *from = block + 32 + part / 4 * 32, *third = block;
-      const int shift = part % 4 * 2;
+    each_index<8>([&](auto part) {  // two groups
+      const uint8_t *from = block + 32 + part.value / 4 * 32, *third = block;
       for (int i = 0; i < 32; ++i)
-        q[part * 32 + i] = static_cast<int8_t>((from[i] >> shift & 3) + (third[i] >> part & 1) * 4 - 4);
-    }
+        q[part.value * 32 + i] = static_cast<int8_t>((from[i] >> part.value % 4 * 2 & 3) + (third[i] >> part.value & 1) * 4 - 4);
+    });
   }
 };
 

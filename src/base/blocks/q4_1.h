@@ -10,8 +10,8 @@ struct BlockQ4_1 {
   static constexpr size_t kElements = 32, kBytes = 20, kGroup = 32;
   static constexpr bool kHasMinimum = true;
   static void integers(const uint8_t* block, int8_t* q, float* scale, float* minimum) {
-    fill_groups(half_at(block), 2, scale);
-    fill_groups(-half_at(block + 2), 2, minimum);
+    scale[0] = half_at(block);
+    minimum[0] = -half_at(block + 2);
     each_nibble(block + 4, q, [](int value, int) { return value; });
   }
 };

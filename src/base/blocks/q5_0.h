@@ -12,7 +12,7 @@ struct BlockQ5_0 {
   static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
     uint32_t high;
     memcpy(&high, block + 2, 4);
-    fill_groups(half_at(block), 2, scale);
+    scale[0] = half_at(block);
     each_nibble(block + 6, q, [high](int value, int i) { return (value | static_cast<int>(high >> i & 1) << 4) - 16; });
   }
 };

@@ -12,8 +12,8 @@ struct BlockQ5_1 {
   static void integers(const uint8_t* block, int8_t* q, float* scale, float* minimum) {
     uint32_t high;
     memcpy(&high, block + 4, 4);
-    fill_groups(half_at(block), 2, scale);
-    fill_groups(-half_at(block + 2), 2, minimum);
+    scale[0] = half_at(block);
+    minimum[0] = -half_at(block + 2);
     each_nibble(block + 8, q, [high](int value, int i) { return value | static_cast<int>(high >> i & 1) << 4; });
   }
 };

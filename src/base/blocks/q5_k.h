@@ -13,12 +13,11 @@ struct BlockQ5_K {
   static void integers(const uint8_t* block, int8_t* q, float* scale, float* minimum) {
     SixBitPairs(block + 4).fill(half_at(block), half_at(block + 2), scale, minimum);
     const uint8_t* fifth = block + 16;
-    for (int group = 0; group < 8; ++group) {
-      const uint8_t* from = block + 48 + group / 2 * 32;
-      const int shift = group % 2 * 4;
+    each_index<8>([&](auto group) {
+      const uint8_t* from = block + 48 + group.value / 2 * 32;
       for (int i = 0; i < 32; ++i)
-        q[group * 32 + i] = static_cast<int8_t>((from[i] >> shift & 15) | (fifth[i] >> group & 1) << 4);
-    }
+        q[group.value * 32 + i] = static_cast<int8_t>((from[i] >> group.value % 2 * 4 & 15) | (fifth[i] >> group.value & 1) << 4);
+    });
   }
 };
 

@@ -13,12 +13,12 @@ struct BlockQ6_K {
   static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
     const float d = half_at(block + 208);
     for (int group = 0; group < 16; ++group) scale[group] = d * static_cast<float>(static_cast<int8_t>(block[192 + group]));
-    for (int part = 0; part < 8; ++part) {  // two groups of 16
-      const uint8_t *low = block + part / 4 * 64 + part % 2 * 32, *high = block + 128 + part / 4 * 32;
-      const int nibble = part % 4 / 2 * 4, shift = part % 4 * 2;
+    each_index<8>([&](auto part) {  // two groups
+      const uint8_t *low = block + part.value / 4 * 64 + part.value % 2 * 32, *high = block + 128 + part.value / 4 * 32;
       for (int i = 0; i < 32; ++i)
-        q[part * 32 + i] = static_cast<int8_t>(((low[i] >> nibble & 15) | (high[i] >> shift & 3) << 4) - 32);
-    }
+        q[part.value * 32 + i] =
+            static_cast<int8_t>(((low[i] >> part.value % 4 / 2 * 4 & 15) | (high[i] >> part.value % 4 * 2 & 3) << 4) - 32);
+    });
   }
 };
 

@@ -21,7 +21,7 @@ struct BlockTQ1_0 {
     return q;
   }
   static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
-    fill_groups(half_at(block + 52), 16, scale);
+    for (int group = 0; group < 8; ++group) scale[group] = half_at(block + 52);
     q = digits(block, 32, 5, q);
     q = digits(block + 32, 16, 5, q);
     digits(block + 48, 4, 4, q);

@@ -10,12 +10,11 @@ struct BlockTQ2_0 {
   static constexpr size_t kElements = 256, kBytes = 66, kGroup = 32;
   static constexpr bool kHasMinimum = false;
   static void integers(const uint8_t* block, int8_t* q, float* scale, float*) {
-    fill_groups(half_at(block + 64), 16, scale);
-    for (int part = 0; part < 8; ++part) {
-      const uint8_t* from = block + part / 4 * 32;
-      const int shift = part % 4 * 2;
-      for (int i = 0; i < 32; ++i) q[part * 32 + i] = static_cast<int8_t>((from[i] >> shift & 3) - 1);
-    }
+    for (int group = 0; group < 8; ++group) scale[group] = half_at(block + 64);
+    each_index<8>([&](auto part) {
+      const uint8_t* from = block + part.value / 4 * 32;
+      for (int i = 0; i < 32; ++i) q[part.value * 32 + i] = static_cast<int8_t>((from[i] >> part.value % 4 * 2 & 3) - 1);
+    });
   }
 };
 

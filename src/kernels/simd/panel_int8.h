@@ -126,8 +126,8 @@ void int8_expand_rows(const char* w, size_t stride, size_t n, size_t k0, size_t 
           out->start[1] = -sum_of_four(_mm256_extracti128_si256(sums, 1));
         }
         for (int g = 0; g < G; ++g) {
-          out->scale[g] = weights.scale[2 * b + size_t(g)];
-          if constexpr (Block::kHasMinimum) out->minimum[g] = weights.minimum[2 * b + size_t(g)];
+          out->scale[g] = weights.scale[G * b + size_t(g)];
+          if constexpr (Block::kHasMinimum) out->minimum[g] = weights.minimum[G * b + size_t(g)];
         }
       }
     }
