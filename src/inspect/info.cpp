@@ -69,15 +69,12 @@ std::string numerics_text(const std::set<DType>& matrices, const Numerics& numer
     if (has(DType::bf16) || has(DType::f16))
       add(bf16 ? "16-bit weights multiply f32 activations up to 8 rows and bf16 ones above, with f32 sums"
                : "16-bit weights are widened and multiply in f32");
-    if (has(DType::q8_0) || has(DType::q4_0))
+    if (std::any_of(matrices.begin(), matrices.end(), is_block))
       add(std::string("quantised weights multiply activations in int8 blocks of 32") +
           (int8   ? ""
            : bf16 ? " up to 8 rows and in bf16 above"
                   : " up to 8 rows and in f32 above") +
           ", with f32 sums");
-    if (std::any_of(matrices.begin(), matrices.end(), is_decoded))
-      add(std::string("weights of the other block types are decoded and multiply in f32") +
-          (bf16 ? " up to 8 rows and in bf16 above" : ""));
   }
   add(numerics.exact ? "one kernel class whatever the number of rows (exact)" : "norms, softmax, angles and sums are f32");
   return text;

@@ -38,7 +38,7 @@ constexpr SignMasks kSignMasks;
 /// A vector, negative where `signs` has a bit.
 template <int kWidth>
 inline void signed_vector(const int8_t (&vector)[kWidth], int signs, int8_t* q) {
-  using Bytes = int8_t __attribute__((__vector_size__(kWidth)));
+  typedef int8_t Bytes __attribute__((__vector_size__(kWidth)));
   Bytes v, mask;
   memcpy(&v, vector, kWidth);
   memcpy(&mask, kSignMasks.masks[signs & 255], kWidth);

@@ -15,7 +15,9 @@ inline void shifted_vector(int chosen, bool down, int8_t* q) {
   using Bytes = int8_t __attribute__((__vector_size__(8)));
   Bytes v;
   memcpy(&v, kIq1Vectors.vectors[chosen], 8);
-  v = (v << 3) + static_cast<int8_t>(down ? -1 : 1);
+  const int8_t shift = down ? -1 : 1;
+  v <<= 3;
+  v += shift;
   memcpy(q, &v, 8);
 }
 

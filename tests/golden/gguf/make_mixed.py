@@ -6,7 +6,8 @@ needs: what make.py needs
 mixed.gguf           three layers of width 256, 64 tokens, no tokenizer. The blocks are random, with scales that give weights as models
                      have them: the package gguf decodes every type, but encodes few
 mixed.safetensors    ids, logits, hidden.<i>: by a float32 run of the weights as the package gguf decodes them; distance: the largest
-                     one from a float64 run; exact: its logits; tile_rms, tile_max: their error if operands are rounded to bf16
+                     one from a float64 run; exact: its logits; tile_rms, tile_max: their error if operands are rounded to bf16;
+                     int8_rms, int8_max: if activations are rounded to int8 per 32 values
 """
 import json, pathlib
 
@@ -17,7 +18,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as Type
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from make import add_config, heads_of, run, to_bf16, unpermute, with_rounded
+from make import add_config, heads_of, run, to_bf16, to_int8, unpermute, with_rounded
 
 HERE = pathlib.Path(__file__).parent
 CONFIG = dict(model_type="llama", vocab_size=64, hidden_size=256, intermediate_size=256, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
@@ -76,7 +77,9 @@ narrow = run(model, ids)
 model = model.double()
 wide = run(model, ids)
 tile = with_rounded(model, ids, to_bf16, to_bf16, wide["logits"])
+int8 = with_rounded(model, ids, to_int8, lambda w: w, wide["logits"])
 distance = max(float((wide[k] - narrow[k].double()).abs().max()) for k in narrow)
 save_file({k: v.contiguous().clone() for k, v in {**narrow, "ids": ids, "exact": wide["logits"], "distance": torch.tensor([distance]),
-                                                  "tile_rms": tile[0], "tile_max": tile[1]}.items()}, HERE / "mixed.safetensors")
+                                                  "tile_rms": tile[0], "tile_max": tile[1],
+                                                  "int8_rms": int8[0], "int8_max": int8[1]}.items()}, HERE / "mixed.safetensors")
 print("distance %.1e tile %.1e %.1e largest logit %.2f" % (distance, *tile, narrow["logits"].abs().max()))
