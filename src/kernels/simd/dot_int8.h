@@ -125,21 +125,24 @@ HWY_INLINE void int8_block(const char* w, size_t stride, size_t n, size_t k, con
   typename W::Sum sum[P][R];
   for (int p = 0; p < P; ++p)
     for (int r = 0; r < R; ++r) sum[p][r] = W::zero();
-  constexpr size_t kParts = ActivationBlock::kElements / kBlock;
-  const size_t blocks = k / kBlock, to_second = n > 1 ? stride : 0;
-  for (size_t b = 0; b < blocks; ++b, w += W::kBytes) {
-    W pack[P];
-    for (int p = 0; p < P; ++p) {
-      const char* first = w + size_t(p) * W::kOutputs * stride;
-      if constexpr (P > 1) {
-        __builtin_prefetch(first + P * W::kOutputs * stride, 0, 2);
-        if constexpr (W::kOutputs > 1) __builtin_prefetch(first + (P * W::kOutputs + 1) * stride, 0, 2);
+  const size_t to_second = n > 1 ? stride : 0;
+  for (; k > 0; ++x) {
+    const size_t here = min_of(k, ActivationBlock::kElements);
+    k -= here;
+    for (size_t part = 0; part < here / kBlock; ++part, w += W::kBytes) {
+      W pack[P];
+      for (int p = 0; p < P; ++p) {
+        const char* first = w + size_t(p) * W::kOutputs * stride;
+        if constexpr (P > 1) {
+          __builtin_prefetch(first + P * W::kOutputs * stride, 0, 2);
+          if constexpr (W::kOutputs > 1) __builtin_prefetch(first + (P * W::kOutputs + 1) * stride, 0, 2);
+        }
+        pack[p] = W(first, first + to_second);
       }
-      pack[p] = W(first, first + to_second);
-    }
-    for (int r = 0; r < R; ++r) {
-      const typename W::Row row(x[size_t(r) * x_stride + b / kParts], b % kParts);
-      for (int p = 0; p < P; ++p) sum[p][r] = pack[p].add_to(sum[p][r], row);
+      for (int r = 0; r < R; ++r) {
+        const typename W::Row row(x[size_t(r) * x_stride], part);
+        for (int p = 0; p < P; ++p) sum[p][r] = pack[p].add_to(sum[p][r], row);
+      }
     }
   }
   for (int r = 0; r < R; ++r)
