@@ -181,8 +181,8 @@ int main(int argc, char** argv) {
       if (wanted("dot_rows_int8") && is_block(type)) {
         const double t = best_time([&] {
           pool.run(int64_t(n / 64), [&](int64_t c, int) {
-            table.dot_rows_int8[int(type)](weights.data + size_t(c) * 64 * stride, stride, 64, k, q.data(), activation_blocks(k), rows,
-                                           y.data() + c * 64, n);
+            table.dot_rows_int8[int(type)](weights.data + size_t(c) * 64 * stride, stride, 64, k, q.data(), activation_blocks(k),
+                                           rows, y.data() + c * 64, n);
           });
         });
         report("dot_rows_int8 " + tail, double(n * stride) / t / 1e9, limits.gigabytes, "GB/s");

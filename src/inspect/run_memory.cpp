@@ -60,7 +60,8 @@ double packed_share(const Model& model, const Numerics& numerics) {
   return 1;
 }
 
-// Numbers of each row that live at the peak of a block, in its MLP: what the first sub-layer made lies below it in the same frame.
+// Numbers of each row that live at the peak of a block, in its MLP: what the first sub-layer made lies below it in the same
+// frame.
 double width_of_block(const Model& model, const Numerics& numerics) {
   const ModelShape& s = model.shape();
   int64_t units = 0, first = 0, told = 0;  // told: what a per-layer embedding says

@@ -36,12 +36,12 @@ struct StoredLayout {
   bool experts_stacked = false;    // so does the Hugging Face file: [experts, outputs of all parts, in]
   bool gguf_pairs = false;         // GGUF orders a head's rows so that neighbours rotate together (Llama's queries and keys)
   std::string_view gguf_odd = {};  // GGUF holds outputs 1, 3, 5, … apart, under this name; 0, 2, 4, … under the line's
-  Dim taps = {};                   // size above 0: this vector is a convolution's kernel, row by row [channels, taps]; out.formula
-                                   // names the channels. A Hugging Face file has it as Conv1d does: [channels, 1, taps]
+  Dim taps = {};  // size above 0: this vector is a convolution's kernel, row by row [channels, taps]; out.formula
+                  // names the channels. A Hugging Face file has it as Conv1d does: [channels, 1, taps]
   HeadTiles tiles = {};
-  bool gguf_minus_exp = false;     // GGUF holds -exp of the values
-  bool constant = false;           // no parameter: it is not learned
-  float gguf_offset = 0;           // what GGUF's values exceed those of the Hugging Face file by (Gemma's norms hold 1 + w)
+  bool gguf_minus_exp = false;  // GGUF holds -exp of the values
+  bool constant = false;        // no parameter: it is not learned
+  float gguf_offset = 0;        // what GGUF's values exceed those of the Hugging Face file by (Gemma's norms hold 1 + w)
 };
 
 struct TensorLine {

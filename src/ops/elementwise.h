@@ -17,7 +17,8 @@ Tensor softcap(Context& ctx, const Tensor& x, double cap);
 /// f(x): ReLU, GELU (tanh form arXiv:1606.08415 equation in section 2, or exact with erf), SiLU, sigmoid. Backward: x.
 Tensor activation(Context& ctx, const Tensor& x, Activation f);
 
-/// f(gate) · up, same shape: the gated half of GeGLU and SwiGLU (arXiv:2002.05202), or a gate in front of a matrix. Backward: both.
+/// f(gate) · up, same shape: the gated half of GeGLU and SwiGLU (arXiv:2002.05202), or a gate in front of a matrix. Backward:
+/// both.
 Tensor gated(Context& ctx, const Tensor& gate, const Tensor& up, Activation f);
 
 /// In training: zero with probability p, the rest divided by 1 - p. Otherwise (no tape, or p = 0) x itself. x: the step's rows.

@@ -224,7 +224,8 @@ TEST_P(ProductsTest, PanelInt8EqualsReference) {
       const std::vector<float> x = random_values(c.rows * c.k, 33);
       const std::vector<ActivationBlock> q = quantised(x, c.k);
       std::vector<double> want(c.rows * c.n);
-      dot_rows_int8_reference(type, w.data(), row_bytes(type, c.k), c.n, c.k, q.data(), activation_blocks(c.k), c.rows, want.data(), c.n);
+      dot_rows_int8_reference(type, w.data(), row_bytes(type, c.k), c.n, c.k, q.data(), activation_blocks(c.k), c.rows,
+                              want.data(), c.n);
       const Product exact = product(type, w, false, c.n, c.k, x, c.rows);
       const Guarded<char> weights(w);
       const Guarded<float> activations(x);

@@ -144,11 +144,11 @@ PictureJson data_of_attention(Studio& studio) {
                   "(across) it takes in; each row sums to {}, and nothing lies right of the diagonal, since no token sees later "
                   "ones. The stronger the colour, the more weight.{}",
                   studio.facts.sinks ? "less than 1, because the head's sink takes the rest" : "1",
-                  studio.facts.conv_layers.empty() ? ""
-                                                   : fmt::format(" In {} a {} stands in the place of attention: the grids there "
-                                                                 "are empty.",
-                                                                 studio.facts.conv_layers_text(),
-                                                                 studio.facts.recurrent ? "recurrence" : "convolution")),
+                  studio.facts.conv_layers.empty()
+                      ? ""
+                      : fmt::format(" In {} a {} stands in the place of attention: the grids there "
+                                    "are empty.",
+                                    studio.facts.conv_layers_text(), studio.facts.recurrent ? "recurrence" : "convolution")),
       fmt::format("{} of {} × {}. {}", plural(s.n_layers * s.n_heads, "grid"), seen.tokens, plural(seen.tokens, "token"),
                   extremes));
   p["nTokens"] = seen.tokens;
