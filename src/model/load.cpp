@@ -49,8 +49,9 @@ class Loader {
     weight.in = line.in.size;
     weight.by_columns = line.stored_by_columns(gguf_);
     weight.stride = row_bytes(t.dtype, static_cast<size_t>(t.shape.back()));
-    weight.data = t.data + static_cast<size_t>(line.first_row(gguf_)) * weight.stride +
-                  row_bytes(t.dtype, static_cast<size_t>(line.first_column(gguf_)));
+    const size_t before = static_cast<size_t>(line.first_row(gguf_)) * weight.stride +
+                          row_bytes(t.dtype, static_cast<size_t>(line.first_column(gguf_)));
+    weight.data = t.data == nullptr ? nullptr : t.data + before;  // of a file whose headers alone were read there is none
   }
 
   void vector(Vector& vector, const TensorLine& line) {

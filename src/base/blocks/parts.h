@@ -55,13 +55,15 @@ inline void each_index(F f) {
 /// Sixteen bytes of two nibbles each: what the table has for the low ones becomes q[0 .. 16), for the high ones q[16 .. 32).
 inline void look_up_nibbles(const uint8_t* from, const int8_t (&table)[16], int8_t* q) {
 #ifdef __SSSE3__
-  using Bytes = char __attribute__((__vector_size__(16), __may_alias__, __aligned__(1)));
+  using Bytes = char __attribute__((__vector_size__(16)));
   using Words = short __attribute__((__vector_size__(16)));
-  using Plain = char __attribute__((__vector_size__(16)));
-  const Plain both = *reinterpret_cast<const Bytes*>(from), values = *reinterpret_cast<const Bytes*>(table);
-  *reinterpret_cast<Bytes*>(q) = __builtin_ia32_pshufb128(values, both & 15);
-  *reinterpret_cast<Bytes*>(q + 16) =
-      __builtin_ia32_pshufb128(values, reinterpret_cast<Plain>(reinterpret_cast<Words>(both) >> 4) & 15);
+  Bytes both, values;
+  memcpy(&both, from, 16);
+  memcpy(&values, table, 16);
+  const Bytes low = __builtin_ia32_pshufb128(values, both & 15);
+  const Bytes high = __builtin_ia32_pshufb128(values, reinterpret_cast<Bytes>(reinterpret_cast<Words>(both) >> 4) & 15);
+  memcpy(q, &low, 16);
+  memcpy(q + 16, &high, 16);
 #else
   each_nibble(from, q, [&table](int value, int) { return table[value]; });
 #endif
