@@ -28,7 +28,8 @@ struct ModelInfo {
   int64_t embedding_parameters = 0;
   std::string packing;                          // how the files pack weights, which are unpacked here: "fp8"; mostly empty
   std::map<std::string, int64_t> stored_bytes;  // by element type; empty without weights
-  /// Of the embedding, attention, MLPs, head and the rest, in this order: bytes by element type. Empty without weights.
+  /// Of the embedding, attention, convolutions, recurrences, MLPs, head and the rest, in this order: bytes by element type. Empty
+  /// without weights.
   std::vector<std::pair<std::string, std::map<std::string, int64_t>>> groups;
   double bits_per_weight = 0;                                             // of what is stored; 0 without weights
   int64_t f32_bytes = 0, bf16_bytes = 0, q8_0_bytes = 0, q4_0_bytes = 0;  // of the weights stored so; vectors stay f32

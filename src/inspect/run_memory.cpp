@@ -99,6 +99,7 @@ RunMemory run_memory(const Model& model, const RunSizes& sizes, const Numerics& 
   const ModelShape& s = model.shape();
   const auto context = static_cast<double>(sizes.context), batch = static_cast<double>(sizes.batch);
   double unread = s.tied ? 0 : untouched(bytes_of(line_of(model, "W_E"), sizes.stored), context);
+  unread += untouched(bytes_of(line_of(model, "W_E_per_layer"), sizes.stored), context);
   unread += unchosen_experts(model, sizes.stored, context);
   if (const TensorLine* positions = line_of(model, "W_pos"))
     unread += bytes_of(positions, sizes.stored) * std::max(0.0, 1 - context / static_cast<double>(positions->out.size));

@@ -153,10 +153,7 @@ std::optional<Json> language_model(const Json& config) {
 void read_configs(const fs::path& config, ModelFiles& files) {
   files.config_path = config.string();
   files.config = read_object(config);
-  if (std::optional<Json> text = language_model(files.config)) {
-    files.config = *std::move(text);
-    files.text_part = true;
-  }
+  if (std::optional<Json> text = language_model(files.config)) files.config = *std::move(text);
   const fs::path generation = config.parent_path() / "generation_config.json";
   if (!present(generation.string())) return;
   files.generation_config_path = generation.string();

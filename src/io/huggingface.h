@@ -19,7 +19,6 @@ struct ModelFiles {
   Json config;                         // null for GGUF; of a model that reads more than text, what describes the text's part
   std::string generation_config_path;  // empty if there is none
   Json generation_config;              // null if there is none
-  bool text_part = false;              // it is one that reads more than text
   bool stacked_experts = false;        // its weights hold a matrix of all experts in one tensor, as transformers 5 may write them
 };
 

@@ -15,7 +15,6 @@
 #include "model/from_gguf.h"
 #include "model/packed_weights.h"
 #include "model/registry.h"
-#include "model/stacked_experts.h"
 
 namespace vitrine {
 namespace {

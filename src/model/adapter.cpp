@@ -333,8 +333,8 @@ int64_t Adapter::parameter_count() const {
 
 void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint64_t seed) {
   std::vector<Module> all = modules_of(opened), chosen;
+  std::vector<std::string> names = last_names(all);
   for (Module& m : parameters_of(opened, options)) all.push_back(std::move(m));
-  std::vector<std::string> names = last_names(modules_of(opened));
   for (const Module& m : expert_modules(opened))
     if (std::find(names.begin(), names.end(), short_name(m)) == names.end()) names.push_back(short_name(m));
   std::vector<std::string> known = names;
@@ -446,7 +446,7 @@ void write_adapter(const Adapter& adapter, const std::string& directory, const s
   std::vector<std::string> modules, parameters;
   for (const Module& m : adapter.modules())
     if (m.of_parameter) {
-      const std::string parameter = "mlp." + short_name(m);
+      const std::string parameter = (m.name.find(".mlp.") == std::string::npos ? "" : "mlp.") + short_name(m);
       if (std::find(parameters.begin(), parameters.end(), parameter) == parameters.end()) parameters.push_back(parameter);
     }
   const bool all = std::find(o.targets.begin(), o.targets.end(), kAllLinear) != o.targets.end();

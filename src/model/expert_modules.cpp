@@ -8,11 +8,12 @@ namespace {
 using Module = Adapter::Module;
 using Lines = std::map<const Weight*, const TensorLine*>;
 
-// "model.layers.3." of "model.layers.3.block_sparse_moe.experts.0.w1.weight".
-std::string layer_prefix(const std::string& name, int64_t layer) {
+// Where transformers has the parameters: "model.layers.3.mlp.experts." of "model.layers.3.block_sparse_moe.experts.0.w1.weight",
+// "model.layers.3.experts." where they stand beside an MLP.
+std::string module_of(const std::string& name, int64_t layer) {
   const std::string number = "." + std::to_string(layer) + ".";
-  const size_t at = name.find(number);
-  return at == std::string::npos ? "" : name.substr(0, at + number.size());
+  const size_t at = name.find(number), end = at == std::string::npos ? 0 : at + number.size();
+  return name.substr(0, end) + (name.compare(end, 8, "experts.") == 0 ? "experts." : "mlp.experts.");
 }
 
 void add_matrix(Module& m, const Lines& lines, const Weight& weight) {
@@ -58,7 +59,7 @@ std::vector<Module> expert_modules(const OpenedModel& opened) {
   for (int64_t layer = 0; layer < model.shape().n_layers; ++layer) {
     const std::span<const Expert> experts = model.experts(layer);
     if (experts.empty()) continue;
-    const std::string module = layer_prefix(lines.at(&experts[0].in)->huggingface, layer) + "mlp.experts.";
+    const std::string module = module_of(lines.at(&experts[0].in)->huggingface, layer);
     const auto add = [&](Module m, const char* parameter) {
       m.name = module + parameter;
       m.layer = layer;

@@ -44,7 +44,7 @@ class Lfm2 final : public Model {
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
   BlockSpec block_spec(int64_t layer) const override;
-  const ShortConv* convolution(int64_t layer) const override;
+  Tensor first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const override;
   Json config(ConfigFormat format) const override;
 
  private:
@@ -79,10 +79,8 @@ Tensor Lfm2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);  // [T, D] #norm
-  // Either kind of sub-layer. The convolution is (C ⊙ conv(B ⊙ u)) W_outᵀ of B, C and u that it makes of x. #attention
-  const Tensor update = c.attends[static_cast<size_t>(layer)] ? attend(ctx, step, layer, x)  // [T, D] #attention
-                                                              : short_conv(ctx, "conv", x, w.conv, step, layer);  // #attention
+  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);                     // [T, D] #norm
+  const Tensor update = first_sublayer(ctx, step, layer, x);                           // [T, D] #attention
   const Tensor attn_out = ctx.hook("hook_attn_out", update);                           // of both kinds [T, D] #attention
   const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));  // [T, D] #residual
 
@@ -90,6 +88,12 @@ Tensor Lfm2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
   // SwiGLU: (silu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
   const Tensor mlp_out = ctx.hook("hook_mlp_out", gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation));  // #mlp
   return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
+}
+
+// Either kind. The convolution is (C ⊙ conv(B ⊙ u)) W_outᵀ of B, C and u that it makes of x.
+Tensor Lfm2::first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const {
+  if (c.attends[static_cast<size_t>(layer)]) return attend(ctx, step, layer, x);            // [T, D] #attention
+  return short_conv(ctx, "conv", x, blocks[static_cast<size_t>(layer)].conv, step, layer);  // #attention
 }
 
 AttentionSpec Lfm2::attention_spec(int64_t layer) const {
@@ -119,10 +123,6 @@ BlockSpec Lfm2::block_spec(int64_t layer) const {
   if (attends) spec.attention = attention_spec(layer);
   if (attends) spec.rope = c.rope;
   return spec;
-}
-
-const ShortConv* Lfm2::convolution(int64_t layer) const {
-  return c.attends[static_cast<size_t>(layer)] ? nullptr : &blocks[static_cast<size_t>(layer)].conv;
 }
 
 Lfm2::Lfm2(const Lfm2Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {

@@ -11,14 +11,14 @@
 #include "model/packed_weights.h"
 #include "model/rearranged.h"
 #include "model/registry.h"
-#include "model/stacked_experts.h"
 
 namespace vitrine {
 namespace {
 
-// What a multimodal model's file puts in the place of "model." before the names of its language model; empty: it is none.
+// What a file of a multimodal model puts before the names of its language model, "model." in them left out where it has its own
+// place; empty: it is none.
 std::string_view language_prefix(const Checkpoint& checkpoint) {
-  for (const std::string_view prefix : {"model.language_model.", "language_model.model."})
+  for (const std::string_view prefix : {"model.language_model.", "language_model."})
     for (const auto& [name, tensor] : checkpoint.tensors())
       if (std::string_view(name).starts_with(prefix)) return prefix;
   return {};
@@ -76,7 +76,7 @@ class Loader {
  public:
   /// A tied model's file may hold its head once more. Errors: FileError if that is another matrix than the embedding.
   void check_tied_head() const {
-    const StoredTensor* head = gguf_ || !opened_.model->shape().tied ? nullptr : opened_.checkpoint.find("lm_head.weight");
+    const StoredTensor* head = gguf_ || !opened_.model->shape().tied ? nullptr : stored("lm_head.weight");
     if (head == nullptr || head->data == nullptr ||
         (head->dtype == embedding_->dtype && head->shape == embedding_->shape &&
          std::memcmp(head->data, embedding_->data, head->bytes) == 0))
@@ -110,10 +110,16 @@ class Loader {
                  : "Do config.json and the weights come from the same model?";
   }
 
-  // The name that a multimodal model's file has for it.
+  // The name that a multimodal model's file has for it: model.language_model.X for model.X, or language_model.X for any X.
   std::string in_file(const std::string& name) const {
     constexpr std::string_view kOwn = "model.";
-    return !language_.empty() && name.starts_with(kOwn) ? std::string(language_) + name.substr(kOwn.size()) : name;
+    if (!language_.starts_with(kOwn)) return std::string(language_) + name;
+    return name.starts_with(kOwn) ? std::string(language_) + name.substr(kOwn.size()) : name;
+  }
+  // Some files have the head beside the language model.
+  const StoredTensor* stored(const std::string& name) const {
+    const StoredTensor* const inside = opened_.checkpoint.find(in_file(name));
+    return inside != nullptr ? inside : opened_.checkpoint.find(name);
   }
   bool is_left_out(const std::string& name) const {
     return std::any_of(left_out_.begin(), left_out_.end(), [&](const std::string& left) { return in_file(left) == name; });
@@ -125,20 +131,15 @@ class Loader {
 
   const StoredTensor& find(const TensorLine& line) {
     const std::string& wanted = line.file_name(gguf_);
-    const StoredTensor* t = opened_.checkpoint.find(in_file(wanted));
+    const StoredTensor* t = stored(wanted);
     std::string tried = "\"" + in_file(wanted) + "\"";
     for (const std::string_view prefix : family_.optional_prefixes) {  // files of the bare model lack it
       if (t != nullptr || gguf_ || !wanted.starts_with(prefix)) continue;
       t = opened_.checkpoint.find(wanted.substr(prefix.size()));
       tried += " or \"" + wanted.substr(prefix.size()) + "\"";
     }
-    for (const std::string& name : names_inside(wanted)) {
-      if (t == nullptr) t = opened_.checkpoint.find(name);
-      tried += " or \"" + name + "\"";
-    }
     // Of two names for one matrix, safetensors' save_model() keeps one.
-    if (t == nullptr && line.ours == "W_E" && !gguf_ && opened_.model->shape().tied)
-      t = opened_.checkpoint.find("lm_head.weight");
+    if (t == nullptr && line.ours == "W_E" && !gguf_ && opened_.model->shape().tied) t = stored("lm_head.weight");
     const std::vector<int64_t> expected = line.file_shape(gguf_);
     const std::string should =
         shape_text(expected) + " = " + line.file_formula(gguf_) + " from " + (gguf_ ? "the file's metadata" : "config.json");
@@ -152,19 +153,6 @@ class Loader {
     return *t;
   }
 
-  // What a model that reads more than text may call the tensor of its language model.
-  std::vector<std::string> names_inside(const std::string& name) const {
-    if (!opened_.files.text_part) return {};
-    std::vector<std::string> names = {"language_model." + name};
-    if (name.starts_with("model.")) names.push_back("model.language_model." + name.substr(6));
-    return names;
-  }
-
-  // Of a part of such a model that is not the language model.
-  bool of_another_part(const std::string& name) const {
-    return opened_.files.text_part && !name.starts_with("language_model.") && !name.starts_with("model.language_model.");
-  }
-
   // Of GGUF's layers that guess the tokens behind the next one.
   bool of_a_further_layer(const std::string& name) const {
     if (!gguf_ || !name.starts_with("blk.") || !opened_.gguf->has(std::string(family_.gguf) + ".nextn_predict_layers"))
@@ -173,7 +161,7 @@ class Loader {
   }
 
   bool may_be_ignored(const std::string& name) const {
-    if (of_another_part(name) || of_a_further_layer(name)) return true;
+    if (of_a_further_layer(name)) return true;
     if (std::any_of(family_.ignored_prefixes.begin(), family_.ignored_prefixes.end(),
                     [&](std::string_view prefix) { return name.starts_with(prefix); }))
       return true;

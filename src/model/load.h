@@ -28,6 +28,12 @@ struct OpenedModel {
 OpenedModel open_model(std::string_view name);
 /// The same for files that were resolved before, whose configuration may have been changed since.
 OpenedModel open_model(ModelFiles files);
+/// As open_model, for who looks at names, types and sizes alone: packed weights (model/packed_weights.h) are not unpacked.
+OpenedModel open_headers(ModelFiles files);
+
+/// Whether a Hugging Face directory has a tensor that holds a matrix of all experts, as transformers 5 may write them; else each
+/// expert has tensors of its own. The family's list of tensors follows it (ModelFiles::stacked_experts).
+bool holds_stacked_experts(const Checkpoint& checkpoint);
 
 /// The family and its sizes from a configuration alone; weights are not looked for.
 std::unique_ptr<Model> model_from_config(const ModelFiles& files);

@@ -17,7 +17,6 @@
 #include "ops/head.h"
 #include "ops/kv_cache.h"
 #include "ops/norm.h"
-#include "ops/short_conv.h"
 #include "ops/step.h"
 
 namespace vitrine {
@@ -109,8 +108,6 @@ class Model {
   virtual Tensor first_sublayer(Context&, const Step&, int, const Tensor&) const { return {}; }
   /// Those of a layer whose MLP is a mixture of them.
   virtual std::span<const Expert> experts(int64_t) const { return {}; }
-  /// That of a layer whose first sub-layer is one; else null.
-  virtual const ShortConv* convolution(int64_t) const { return nullptr; }
   /// The configuration in the words of config.json, or of GGUF's metadata without the architecture's prefix. Reading it gives the
   /// same model, as far as the format can say it: GGUF has no key for dropout, for instance.
   virtual Json config(ConfigFormat format) const = 0;

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "ops/layout.h"
 
 namespace vitrine {
 namespace {
@@ -90,7 +91,7 @@ const StoredTensor& scales_beside(const Checkpoint& checkpoint, const StoredTens
 // Returns the first block whose scale is NaN, or -1.
 int64_t order_blocks(ThreadPool& pool, int64_t count, const uint8_t* scales, const uint8_t* pairs, uint8_t* to) {
   constexpr int64_t kChunk = 1 << 14;
-  return first_wrong(pool, (count + kChunk - 1) / kChunk, [=](int64_t chunk) -> int64_t {
+  return first_wrong(pool, ceil_div(count, kChunk), [=](int64_t chunk) -> int64_t {
     for (int64_t i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
       if (scales[i] == 255) return i;
       order_block(scales[i], pairs + i * kPacked, to + i * (kPacked + 1));
@@ -153,8 +154,6 @@ struct Scales {
     return element_at(tensor->dtype, tensor->data, static_cast<size_t>((matrix * down + row / rows) * across + column / columns));
   }
 };
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // One scale for all, for each row, or for each block.
 Scales scales_of(const std::string& name, const UnreadableTensor& weight, const StoredTensor& scales,
@@ -341,8 +340,6 @@ Packing read_packing(const ConfigReader& config) {
 }
 
 }  // namespace
-
-void check_packing(const ConfigReader& config) { read_packing(config); }
 
 std::string packing_method(const ConfigReader& config) { return read_packing(config).method; }
 std::string packing_method(const ModelFiles& files) {

@@ -8,28 +8,21 @@
 
 namespace vitrine {
 
-/// Errors: FileError for a method that is not read, and for settings of one that change a number and are not known.
-void check_packing(const ConfigReader& config);
-
 /// Puts tensors that run in the place of packed ones, as quantization_config says:
-///   mxfp4                X_blocks [..., out, in / 32, 16] and X_scales [..., out, in / 32] become X [..., out, in] in our MXFP4
-///                        blocks. transformers' X is its transpose
-///   fp8,                 X.weight in F8_E4M3 becomes f32: each number times its scale, rounded once. The scales are
-///   X.weight_scale compressed-tensors   or X.weight_scale_inv, one for the tensor, for each row or for each block; scales of
-///   activations and of
-///                        the cache are left out
+///   mxfp4                     X_blocks [..., out, in / 32, 16] and X_scales [..., out, in / 32] become X [..., out, in] in our
+///                             MXFP4 blocks; transformers' X is its transpose
+///   fp8, compressed-tensors   X.weight in F8_E4M3 becomes f32: each number times its scale, rounded once. The scales are
+///                             X.weight_scale or X.weight_scale_inv, one for the tensor, for each row or for each block; scales
+///                             of activations and of the cache are left out
 /// The new tensors are in memory (checkpoint.copied_bytes()), and pages of the packed ones are given back.
 /// Errors: FileError for a tensor whose scales are missing or of another shape, and for numbers that are NaN.
 /// Without `read` nothing is read or allocated: the new tensors have types and shapes, and no bytes.
 void unpack_weights(Checkpoint& checkpoint, const ConfigReader& config, bool read = true);
 
 /// The method by which a configuration says that the weights are packed: "mxfp4", "fp8", "compressed-tensors"; empty if they are
-/// not.
+/// not. Errors: FileError for a method that is not read, and for settings of one that change a number and are not known.
 std::string packing_method(const ConfigReader& config);
 /// The same of a model's files; those of GGUF pack nothing.
 std::string packing_method(const ModelFiles& files);
-
-/// As open_model, for who looks at names, types and sizes alone: packed weights are not unpacked.
-OpenedModel open_headers(ModelFiles files);
 
 }  // namespace vitrine

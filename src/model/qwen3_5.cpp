@@ -97,22 +97,22 @@ Tensor Qwen35::recur(Context& ctx, const Step& step, int layer, const Tensor& x)
   const Qwen35Block& w = blocks[static_cast<size_t>(layer)];
   const DeltaSpec& d = c.delta;
   const int64_t keys = d.n_key_heads * d.d_key, values = d.n_heads * d.d_value;
-  const auto inputs = linear(ctx, x, {w.W_QKV, w.W_Z});  // one pass over x #delta
-  const auto rates = linear(ctx, x, {w.W_beta, w.W_A});  // [T, M] each #delta
+  const auto [mixed, z_gate, beta_logit, decay_logit] = linear(ctx, x, {w.W_QKV, w.W_Z, w.W_beta, w.W_A});  // one pass #delta
   const Tensor qkv =
-      causal_conv(ctx, "delta", inputs[0], w.kernel, w.no_bias, step, layer, c.activation, d.states());  // [T, 2J·A + M·B] #delta
+      causal_conv(ctx, "delta", mixed, w.kernel, w.no_bias, step, layer, c.activation, d.states());  // [T, 2J·A + M·B] #delta
   const Tensor q = ctx.hook("delta.hook_q", split_heads(ctx, take_columns(ctx, qkv, 0, keys), d.d_key));     // [T, J, A] #delta
   const Tensor k = ctx.hook("delta.hook_k", split_heads(ctx, take_columns(ctx, qkv, keys, keys), d.d_key));  // [T, J, A] #delta
   const Tensor v =
       ctx.hook("delta.hook_v", split_heads(ctx, take_columns(ctx, qkv, 2 * keys, values), d.d_value));  // [T, M, B] #delta
-  const Tensor beta = ctx.hook("delta.hook_beta", activation(ctx, rates[0], Activation::sigmoid));      // [T, M] #delta
-  const Tensor decay = ctx.hook("delta.hook_log_decay", decay_log(ctx, rates[1], w.A, w.dt_bias, d.A_is_log));  // [T, M] #delta
+  const Tensor beta = ctx.hook("delta.hook_beta", activation(ctx, beta_logit, Activation::sigmoid));    // [T, M] #delta
+  const Tensor decay =
+      ctx.hook("delta.hook_log_decay", decay_log(ctx, decay_logit, w.A, w.dt_bias, d.A_is_log));  // [T, M] #delta
   const Tensor unit_q =
       l2_norm(ctx, q, kLengthEps, 1 / std::sqrt(static_cast<double>(d.d_key)));  // with the scale of scores #delta
   const Tensor unit_k = l2_norm(ctx, k, kLengthEps);                             // #delta
   const Tensor z = gated_delta(ctx, "delta", unit_q, unit_k, v, decay, beta, step, layer, d.tiled);   // [T, M, B] #delta
   const Tensor normed = rms_norm(ctx, "delta.norm", z, w.norm, {.eps = c.norm.eps});                  // [T, M, B] #delta
-  const Tensor gate = ctx.hook("delta.hook_gate", split_heads(ctx, inputs[1], d.d_value));            // [T, M, B] #delta
+  const Tensor gate = ctx.hook("delta.hook_gate", split_heads(ctx, z_gate, d.d_value));               // [T, M, B] #delta
   const Tensor gated_z = ctx.hook("delta.hook_gated_z", gated(ctx, gate, normed, Activation::silu));  // [T, M, B] #delta
   return attention_output(ctx, "delta", gated_z, w.W_O);                                              // [T, D] #delta
 }

@@ -118,11 +118,8 @@ Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
   const Tensor x = after ? resid_pre : norm(ctx, "ln1", resid_pre, w.ln1);  // [T, D]
-  const ShortConv* const conv = convolution(layer);
-  const bool own = s.delta || s.gated_heads;
-  const Tensor update = conv != nullptr ? short_conv(ctx, "conv", x, *conv, step, layer)
-                        : own           ? model_.first_sublayer(ctx, step, layer, x)
-                                        : attend(ctx, step, layer, x);  // [T, D]
+  const bool own = !s.has_attention() || s.gated_heads;
+  const Tensor update = own ? model_.first_sublayer(ctx, step, layer, x) : attend(ctx, step, layer, x);  // [T, D]
   Tensor attn_out = norm(ctx, "ln1_post", update, w.ln1_post);
   if (s.residual_scale != 1) attn_out = scale(ctx, attn_out, s.residual_scale);
   if (s.dropout > 0) attn_out = dropout(ctx, attn_out, s.dropout, s.attention_dropout_site);

@@ -19,7 +19,6 @@ class Rearranged final : public Model {
   Json config(ConfigFormat format) const override { return model_.config(format); }
   Form form() const override { return form_; }
   std::span<const Expert> experts(int64_t layer) const override { return model_.experts(layer); }
-  const ShortConv* convolution(int64_t layer) const override { return model_.convolution(layer); }
 
  private:
   struct Norm {

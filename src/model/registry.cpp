@@ -91,7 +91,7 @@ bool has_key_of_another(const ConfigReader& keys, const Family& family) {
 }  // namespace
 
 const Family& find_family(const ConfigReader& keys, bool gguf) {
-  if (!gguf) check_packing(keys);
+  if (!gguf) packing_method(keys);  // refuses what is not read
   const std::string type = keys.string("model_type");
   const std::vector<std::string> architectures = keys.strings("architectures");
   for (const Family& family : families()) {

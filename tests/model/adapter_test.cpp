@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "io/file_checks.h"
+#include "model/expert_modules.h"
 #include "model/export.h"
 #include "run.h"
 #include "support/scratch.h"
@@ -337,6 +338,15 @@ TEST(Export, WhatCannotBeWrittenIsRefused) {
     EXPECT_NE(std::string(error.what()).find("beyond what f16 holds"), std::string::npos) << error.what();
   }
   EXPECT_EQ(names_in(scratch / "."), std::vector<std::string>{"there"});  // nothing half-written stays
+}
+
+// PEFT finds a parameter by its name in the model, which is that of the stacked tensor where a file has one.
+TEST(ExpertModules, HaveTheNamesOfTheParameters) {
+  const OpenedModel beside = open_model(Golden::open("gemma4_moe").model());
+  for (const Adapter::Module& m : expert_modules(beside)) EXPECT_NE(beside.checkpoint.find(m.name), nullptr) << m.name;
+  const OpenedModel apart = open_model(Golden::open("mixtral").model());
+  ASSERT_FALSE(expert_modules(apart).empty());
+  EXPECT_EQ(expert_modules(apart).front().name, "model.layers.0.mlp.experts.gate_up_proj");
 }
 
 }  // namespace

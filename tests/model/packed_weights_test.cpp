@@ -158,9 +158,9 @@ TEST(PackedWeights, WrongFloat8IsNamed) {
 TEST(PackedWeights, SettingsThatAreNotReadAreNamed) {
   const auto said = [](const Json& quantization) {
     return message_of<FileError>([&] {
-      check_packing(config(quantization));
+      packing_method(config(quantization));
       const ConfigReader keys = config(quantization);
-      check_packing(keys);
+      packing_method(keys);
       keys.refuse_unread("llama");
     });
   };
