@@ -138,10 +138,12 @@ void dot_integers_block(Unpack unpack, size_t chunk, const char* w, size_t strid
   for (int r = 0; r < R; ++r)
     for (int j = 0; j < J; ++j) sum[r][j] = no_sum();
   Unpacked weights[J];
+  const char* ahead = w + J * stride;
   for (size_t i = 0; i < k; i += kLargestBlock, w += chunk, ++x) {
+    ask_for(ahead, J * chunk);
+    ahead += J * chunk;
     for (int j = 0; j < J; ++j) {
       const char* row = w + size_t(j) * stride;
-      for (size_t line = 0; line < chunk; line += 64) __builtin_prefetch(row + size_t(J) * stride + line, 0, 2);
       unpack(row, min_of(kLargestBlock, k - i), weights[j]);
     }
     for (int r = 0; r < R; ++r) add_products_of_256<W, J>(weights, x[size_t(r) * x_stride], sum[r]);

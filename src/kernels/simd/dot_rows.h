@@ -42,9 +42,8 @@ HWY_INLINE void dot_block(const char* w, size_t stride, size_t k, const float* x
   size_t i = 0;
   for (; i + kBlock <= k; i += kBlock) {
     if constexpr (J > 1) {
-      for (int j = 0; j < J; ++j)
-        for (size_t line = 0; line < kUnitBytes; line += 64) __builtin_prefetch(ahead + size_t(j) * stride + line, 0, 2);
-      ahead += kUnitBytes;
+      ask_for(ahead, J * kUnitBytes);
+      ahead += J * kUnitBytes;
     }
     add_unit<W, R, J>(w, stride, x, x_stride, i, sum);
   }

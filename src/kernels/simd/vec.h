@@ -40,6 +40,11 @@ constexpr bool kManyRegisters = false;
 constexpr float kLaneNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 HWY_INLINE size_t min_of(size_t a, size_t b) { return a < b ? a : b; }
+/// Asks for memory that is read soon. A few weight rows are read side by side, but asked for one after the other, as they lie:
+/// memory answers one stream faster than many.
+HWY_INLINE void ask_for(const char* p, size_t bytes) {
+  for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(p + line, 0, 2);
+}
 HWY_INLINE Vec load(const float* p) { return hn::LoadU(Tag(), p); }
 HWY_INLINE void store(Vec v, float* p) { hn::StoreU(v, Tag(), p); }
 HWY_INLINE Vec broadcast(float value) { return hn::Set(Tag(), value); }
