@@ -2,6 +2,7 @@
 // Products of a few rows of int8 activations with block weights. Per block of 32, each of eight lanes sums four products
 // exactly in integers; the lane then enters its f32 sum as scale(w) * scale(x) * integer, block after block. So bits
 // depend on neither the rows nor the cuts. The byte products want one operand unsigned: see each Pack.
+#include "base/blocks/all.h"
 #include "kernels/simd/vec.h"
 
 namespace vitrine {
@@ -20,46 +21,97 @@ HWY_INLINE __m128i every_half(const char* p) {
   return _mm_set1_epi16(bits);
 }
 
+/// What a block of 32 weights holds: where its 16 bytes of nibbles begin, and the bits or the table that go with them.
+struct PackForm {
+  size_t bytes, nibbles = 0;
+  int offset = 0;        // added to each weight to make it unsigned
+  size_t fifth = 0;      // where the fifth bits are; 0: there are none
+  bool minimum = false;  // an f16 behind the scale is added to each value
+  const int8_t* table = nullptr;
+};
+template <DType kType>
+constexpr PackForm pack_form() {
+  switch (kType) {
+    case DType::q8_0: return {.bytes = 34, .offset = 128};
+    case DType::q4_0: return {.bytes = 18, .nibbles = 2, .offset = 8};
+    case DType::q4_1: return {.bytes = 20, .nibbles = 4, .minimum = true};
+    case DType::q5_0: return {.bytes = 22, .nibbles = 6, .offset = 16, .fifth = 2};
+    case DType::q5_1: return {.bytes = 24, .nibbles = 8, .fifth = 4, .minimum = true};
+    case DType::iq4_nl: return {.bytes = 18, .nibbles = 2, .offset = 128, .table = kNonLinear};
+    case DType::mxfp4: return {.bytes = 17, .nibbles = 1, .offset = 128, .table = BlockMXFP4::kDoubled};
+    default: return {.bytes = 0};
+  }
+}
+
+HWY_INLINE __m128i bytes_16(const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+HWY_INLINE uint32_t bits_32(const char* p) {
+  uint32_t bits;
+  memcpy(&bits, p, 4);
+  return bits;
+}
+
 #if HWY_TARGET <= HWY_AVX3
 
-/// Blocks of two outputs side by side in one register. Weights are made unsigned by an offset (128 for Q8_0, the
-/// stored nibble's own 8 for Q4_0); offset * x is taken out again in each lane.
-template <bool kNibbles>
+/// Blocks of two outputs side by side in one register. Weights are made unsigned by an offset; offset * x is taken out again in
+/// each lane.
+template <DType kType>
 struct Pack {
-  static constexpr size_t kOutputs = 2, kBytes = kNibbles ? sizeof(BlockQ4_0) : sizeof(BlockQ8_0);
+  static constexpr PackForm kForm = pack_form<kType>();
+  static constexpr size_t kOutputs = 2, kBytes = kForm.bytes;
   using Sum = __m512;
   struct Row {  // a block of activations, in both halves
     __m512i q, correction;
-    __m512 scale;
+    __m512 scale, sum;
     HWY_INLINE Row(const ActivationBlock& b, size_t part)
         : q(_mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b.q + part * kBlock)))),
-          scale(_mm512_set1_ps(b.scale[part])) {
-      const __m512i offset = _mm512_set1_epi8(kNibbles ? 8 : -128);
-      correction = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_dpbusd_epi32(_mm512_setzero_si512(), offset, q));
+          correction(_mm512_setzero_si512()),
+          scale(_mm512_set1_ps(b.scale[part])),
+          sum(_mm512_setzero_ps()) {
+      if constexpr (kForm.offset != 0)
+        correction = _mm512_sub_epi32(correction, _mm512_dpbusd_epi32(correction, _mm512_set1_epi8(char(kForm.offset)), q));
+      if constexpr (kForm.minimum) sum = _mm512_maskz_mov_ps(0x0101, _mm512_set1_ps(b.sum[2 * part] + b.sum[2 * part + 1]));
     }
   };
   __m512i q;
-  __m512 scale;
+  __m512 scale, minimum;
+  static HWY_INLINE __m512 halves(const char* first, const char* second) {
+    return _mm512_cvtph_ps(_mm256_inserti128_si256(_mm256_castsi128_si256(every_half(first)), every_half(second), 1));
+  }
   Pack() = default;
   HWY_INLINE Pack(const char* first, const char* second) {
-    const __m256i halves = _mm256_inserti128_si256(_mm256_castsi128_si256(every_half(first)), every_half(second), 1);
-    scale = _mm512_cvtph_ps(halves);
-    if constexpr (kNibbles) {
-      const __m256i a = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(first + 2)));
-      const __m256i b = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(second + 2)));
-      const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
-      const __m512i shift = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);  // low nibbles, high nibbles
-      q = _mm512_and_si512(_mm512_srlv_epi64(both, shift), _mm512_set1_epi8(15));
+    if constexpr (kType == DType::mxfp4) {
+      scale = _mm512_insertf32x8(_mm512_set1_ps(BlockMXFP4::scale_of(uint8_t(*first))),
+                                 _mm256_set1_ps(BlockMXFP4::scale_of(uint8_t(*second))), 1);
     } else {
+      scale = halves(first, second);
+    }
+    if constexpr (kForm.minimum) minimum = halves(first + 2, second + 2);
+    if constexpr (kForm.nibbles == 0) {
       const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(first + 2));
       const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second + 2));
       q = _mm512_xor_si512(_mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1), _mm512_set1_epi8(-128));
+    } else {
+      const __m256i a = _mm256_broadcastsi128_si256(bytes_16(first + kForm.nibbles));
+      const __m256i b = _mm256_broadcastsi128_si256(bytes_16(second + kForm.nibbles));
+      const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+      const __m512i shift = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);  // low nibbles, high nibbles
+      q = _mm512_and_si512(_mm512_srlv_epi64(both, shift), _mm512_set1_epi8(15));
+      if constexpr (kForm.fifth != 0) {
+        const uint64_t fifth = bits_32(first + kForm.fifth) | uint64_t{bits_32(second + kForm.fifth)} << 32;
+        q = _mm512_mask_add_epi8(q, fifth, q, _mm512_set1_epi8(16));
+      }
+      if constexpr (kForm.table != nullptr) {
+        const __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kForm.table)));
+        q = _mm512_shuffle_epi8(_mm512_xor_si512(table, _mm512_set1_epi8(-128)), q);
+      }
     }
   }
   static HWY_INLINE Sum zero() { return _mm512_setzero_ps(); }
   HWY_INLINE Sum add_to(Sum sum, const Row& x) const {
     const __m512 dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(x.correction, q, x.q));
-    return _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, x.scale), sum);
+    sum = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, x.scale), sum);
+    if constexpr (kForm.minimum) sum = _mm512_fmadd_ps(minimum, x.sum, sum);
+    return sum;
   }
   static HWY_INLINE void store(Sum sum, float* y, size_t n) {
     y[0] = sum_of_eight(_mm512_castps512_ps256(sum));
@@ -74,40 +126,63 @@ constexpr int packs_at_a_time() {
 
 #else
 
-/// One output. Q8_0: |w| is the unsigned operand and x takes w's sign; the pairs of products, at most 2 * 128 * 127, fit
-/// in 16 bits. Q4_0: the stored nibble is unsigned, and 8 * x is taken out in each lane.
-template <bool kNibbles>
+/// One output. The byte product wants w unsigned. Types of signed bytes: |w| is, and x takes w's sign; the pairs of products, at
+/// most 2 * 128 * 127, fit in 16 bits. Others: w is made so by an offset, and offset * x is taken out in each lane.
+template <DType kType>
 struct Pack {
-  static constexpr size_t kOutputs = 1, kBytes = kNibbles ? sizeof(BlockQ4_0) : sizeof(BlockQ8_0);
+  static constexpr PackForm kForm = pack_form<kType>();
+  static constexpr bool kSigned = kForm.offset == 128;
+  static constexpr int kOffset = kSigned ? 0 : kForm.offset;
+  static constexpr size_t kOutputs = 1, kBytes = kForm.bytes;
   using Sum = __m256;
   static HWY_INLINE __m256i dot(__m256i u, __m256i x) {
     return _mm256_madd_epi16(_mm256_maddubs_epi16(u, x), _mm256_set1_epi16(1));
   }
   struct Row {
     __m256i q, correction;
-    __m256 scale;
+    __m256 scale, sum;
     HWY_INLINE Row(const ActivationBlock& b, size_t part)
-        : q(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b.q + part * kBlock))), scale(_mm256_set1_ps(b.scale[part])) {
-      correction = kNibbles ? dot(_mm256_set1_epi8(8), q) : _mm256_setzero_si256();
+        : q(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b.q + part * kBlock))),
+          correction(_mm256_setzero_si256()),
+          scale(_mm256_set1_ps(b.scale[part])),
+          sum(_mm256_setzero_ps()) {
+      if constexpr (kOffset != 0) correction = dot(_mm256_set1_epi8(char(kOffset)), q);
+      if constexpr (kForm.minimum) sum = _mm256_castps128_ps256(_mm_set_ss(b.sum[2 * part] + b.sum[2 * part + 1]));
     }
   };
   __m256i q;
-  __m256 scale;
+  __m256 scale, minimum;
   Pack() = default;
   HWY_INLINE Pack(const char* block, const char*) {
-    scale = _mm256_cvtph_ps(every_half(block));
-    if constexpr (kNibbles) {
-      const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 2)));
-      q = _mm256_and_si256(_mm256_srlv_epi64(both, _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
+    if constexpr (kType == DType::mxfp4) {
+      scale = _mm256_set1_ps(BlockMXFP4::scale_of(uint8_t(*block)));
     } else {
+      scale = _mm256_cvtph_ps(every_half(block));
+    }
+    if constexpr (kForm.minimum) minimum = _mm256_cvtph_ps(every_half(block + 2));
+    if constexpr (kForm.nibbles == 0) {
       q = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 2));
+    } else {
+      const __m256i both = _mm256_broadcastsi128_si256(bytes_16(block + kForm.nibbles));
+      q = _mm256_and_si256(_mm256_srlv_epi64(both, _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
+      if constexpr (kForm.fifth != 0) {
+        const __m256i bytes = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+        const __m256i bit = _mm256_set1_epi64x(int64_t(0x8040201008040201));
+        const __m256i own =
+            _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(int(bits_32(block + kForm.fifth))), bytes), bit);
+        q = _mm256_or_si256(q, _mm256_and_si256(_mm256_cmpeq_epi8(own, bit), _mm256_set1_epi8(16)));
+      }
+      if constexpr (kForm.table != nullptr)
+        q = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kForm.table))), q);
     }
   }
   static HWY_INLINE Sum zero() { return _mm256_setzero_ps(); }
   HWY_INLINE Sum add_to(Sum sum, const Row& x) const {
-    const __m256i lanes =
-        kNibbles ? _mm256_sub_epi32(dot(q, x.q), x.correction) : dot(_mm256_abs_epi8(q), _mm256_sign_epi8(x.q, q));
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(lanes), _mm256_mul_ps(scale, x.scale), sum);
+    __m256i lanes = kSigned ? dot(_mm256_abs_epi8(q), _mm256_sign_epi8(x.q, q)) : dot(q, x.q);
+    if constexpr (kOffset != 0) lanes = _mm256_sub_epi32(lanes, x.correction);
+    sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(lanes), _mm256_mul_ps(scale, x.scale), sum);
+    if constexpr (kForm.minimum) sum = _mm256_fmadd_ps(minimum, x.sum, sum);
+    return sum;
   }
   static HWY_INLINE void store(Sum sum, float* y, size_t) { *y = sum_of_eight(sum); }
 };
@@ -126,17 +201,18 @@ HWY_INLINE void int8_block(const char* w, size_t stride, size_t n, size_t k, con
   for (int p = 0; p < P; ++p)
     for (int r = 0; r < R; ++r) sum[p][r] = W::zero();
   const size_t to_second = n > 1 ? stride : 0;
+  const char* ahead = w + P * W::kOutputs * stride;
   for (; k > 0; ++x) {
     const size_t here = min_of(k, ActivationBlock::kElements);
     k -= here;
     for (size_t part = 0; part < here / kBlock; ++part, w += W::kBytes) {
+      if constexpr (P > 1) {
+        ask_for(ahead, P * W::kOutputs * W::kBytes);
+        ahead += P * W::kOutputs * W::kBytes;
+      }
       W pack[P];
       for (int p = 0; p < P; ++p) {
         const char* first = w + size_t(p) * W::kOutputs * stride;
-        if constexpr (P > 1) {
-          __builtin_prefetch(first + P * W::kOutputs * stride, 0, 2);
-          if constexpr (W::kOutputs > 1) __builtin_prefetch(first + (P * W::kOutputs + 1) * stride, 0, 2);
-        }
         pack[p] = W(first, first + to_second);
       }
       for (int r = 0; r < R; ++r) {

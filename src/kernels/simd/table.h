@@ -6,6 +6,7 @@
 #include "kernels/simd/dot_columns.h"
 #include "kernels/simd/dot_int8.h"
 #include "kernels/simd/dot_integers.h"
+#include "kernels/simd/dot_registers.h"
 #include "kernels/simd/dot_rows.h"
 #include "kernels/simd/elementwise.h"
 #include "kernels/simd/optimiser.h"
@@ -18,14 +19,14 @@ namespace vitrine {
 
 // The entries of the types that are decoded, one after the other.
 #define VITRINE_DOT_ROWS(name, elements, bytes, number) dot_decoded<DType::name>,
-#define VITRINE_DOT_INT8(name, elements, bytes, number) dot_integers<DType::name>,
+#define VITRINE_DOT_INT8(name, elements, bytes, number) int8_product<DType::name>(),
 #define VITRINE_WIDEN(name, elements, bytes, number) widen<WeightDecoded<DType::name>>,
 
 constinit const KernelTable VITRINE_TABLE = {
     .name = VITRINE_TABLE_NAME,
     .dot_rows = {dot_rows<WeightF32>, dot_rows<WeightF16>, dot_rows<WeightBf16>, dot_rows<WeightQ8>, dot_rows<WeightQ4>,
                  VITRINE_DECODED_TYPES(VITRINE_DOT_ROWS)},
-    .dot_rows_int8 = {nullptr, nullptr, nullptr, dot_rows_int8<Pack<false>>, dot_rows_int8<Pack<true>>,
+    .dot_rows_int8 = {nullptr, nullptr, nullptr, int8_product<DType::q8_0>(), int8_product<DType::q4_0>(),
                       VITRINE_DECODED_TYPES(VITRINE_DOT_INT8)},
     .dot_columns = {dot_columns<WeightF32>, dot_columns<WeightF16>, dot_columns<WeightBf16>},
     .panel_f32 = panel_in<F32Words, F32Panel>(),
