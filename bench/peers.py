@@ -23,6 +23,12 @@ from peers.speed import Llama, Vitrine
 
 TYPES = ("q8_0", "q4_0", "q4_k_m", "q6_k", "bf16", "f32")
 WORK = {"prefill": ("tokens/s", 512), "decode": ("tokens/s", 1), "together": ("tokens/s", 16)}
+# Sets of options of llama-bench and llama-batched-bench, beside the common ones.
+WAYS = {
+    "llama.cpp": [(["-fa", 1], ["-fa", 1])],
+    # Weights re-ordered on loading, with and without attention in blocks: which is faster depends on the model.
+    "ik_llama.cpp": [(["-fa", 1], ["-fa", 1]), (["-rtr", 1, "-fa", 1], ["-rtr", "-fa", 1]), (["-rtr", 1, "-fa", 0], ["-rtr", "-fa", 0])],
+}
 LARGE = ("gemma-2b", "gemma2-2b")  # fewer tokens there
 
 
@@ -69,10 +75,11 @@ def main():
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/peers"))
     parser.add_argument("--vitrine", type=pathlib.Path, default=pathlib.Path("build/release/vitrine"))
     o = parser.parse_args()
+    o.folder, o.vitrine = o.folder.resolve(), o.vitrine.resolve()
     o.folder.mkdir(parents=True, exist_ok=True)
     programs = {"vitrine": Vitrine(o.vitrine)}
     for name in filter(None, o.peers.split(",")):
-        programs[name] = Llama(programs_of(name, o.folder))
+        programs[name] = Llama(programs_of(name, o.folder), WAYS[name])
     make_model = o.vitrine.parent / "bench" / "bench_make_model"
     for model in o.models.split(","):
         for dtype in o.types.split(","):

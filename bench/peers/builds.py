@@ -45,6 +45,15 @@ def compiler_flags():
     return []
 
 
+def mend(source):
+    """What ik_llama.cpp's source package lacks: the script that writes the file of its build number."""
+    script = source / "common/cmake/build-info-gen-cpp.cmake"
+    if (source / "common/build-info.cpp.in").exists() and not script.exists():
+        script.parent.mkdir(exist_ok=True)
+        script.write_text('file(WRITE ${CMAKE_CURRENT_LIST_DIR}/../build-info.cpp "int LLAMA_BUILD_NUMBER = 0;\n'
+                          'char const * LLAMA_COMMIT = \\"\\";\nchar const * LLAMA_COMPILER = \\"\\";\nchar const * LLAMA_BUILD_TARGET = \\"\\";\n")\n')
+
+
 def programs_of(name, folder):
     """The folder of a peer's programs; builds them if they are not there."""
     folder = pathlib.Path(folder)
@@ -54,6 +63,7 @@ def programs_of(name, folder):
         return programs
     package, inside, more = SOURCES[name]
     source = source_of(package, folder) / inside
+    mend(source)
     run(["cmake", "-S", source, "-B", build, "-G", "Ninja", *COMMON, *more, *compiler_flags()])
     run(["ninja", "-C", build, f"-j{os.cpu_count()}", *PROGRAMS])
     return programs
