@@ -13,6 +13,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "engine/row_math.h"
 #include "kernels/table.h"
 
 namespace vitrine::cli {
@@ -35,8 +36,7 @@ struct Speed {
 };
 
 int32_t likeliest(const Tensor& z, int64_t row) {
-  const float* p = z.row<float>(row);
-  return static_cast<int32_t>(std::max_element(p, p + z.row_size()) - p);
+  return static_cast<int32_t>(argmax({z.row<float>(row), static_cast<size_t>(z.row_size())}));
 }
 
 /// Prompts one after the other, then all sequences together, a token each in every step.

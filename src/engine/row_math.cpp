@@ -6,10 +6,18 @@
 #include <cmath>
 #include <cstdint>
 
+// A copy for each instruction set, of which the loader takes the best: the same operations on longer vectors, so the same bits
+// (the build keeps multiplications and additions apart).
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define VITRINE_FOR_EVERY_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define VITRINE_FOR_EVERY_CPU
+#endif
+
 namespace vitrine {
 namespace {
 
-constexpr size_t kLanes = 8;
+constexpr size_t kLanes = 16;
 
 /// exp(x) for x <= 0. With n = round(x / ln 2) and r = x - n ln 2, |r| <= 0.35: exp(x) = 2^n exp(r). ln 2 is taken in two
 /// parts, the first short enough that n times it is exact; exp(r) is its Taylor polynomial to degree 7 (error 1e-8).
@@ -33,6 +41,7 @@ inline float exp_below_zero(float x) {
 
 }  // namespace
 
+VITRINE_FOR_EVERY_CPU
 float largest(std::span<const float> row) {
   std::array<float, kLanes> top;
   top.fill(-INFINITY);
@@ -44,16 +53,26 @@ float largest(std::span<const float> row) {
 }
 
 size_t argmax(std::span<const float> row) {
-  const float top = largest(row);
-  return row.empty() ? 0 : static_cast<size_t>(std::find(row.begin(), row.end(), top) - row.begin());
+  constexpr size_t kBlock = 1024;
+  float top = -INFINITY;
+  size_t begin = 0;  // of the block with the first of the largest
+  for (size_t i = 0; i < row.size(); i += kBlock) {
+    const float here = largest(row.subspan(i, std::min(kBlock, row.size() - i)));
+    if (here > top) top = here, begin = i;
+  }
+  if (row.empty()) return 0;
+  const auto at = std::find(row.begin() + static_cast<std::ptrdiff_t>(begin), row.end(), top);
+  return at == row.end() ? 0 : static_cast<size_t>(at - row.begin());
 }
 
+VITRINE_FOR_EVERY_CPU
 bool all_finite(std::span<const float> row) {
   int32_t worst = 0;  // the largest magnitude, compared as bits: infinity and NaN lie above every number
   for (const float x : row) worst = std::max(worst, std::bit_cast<int32_t>(x) & 0x7FFFFFFF);
   return worst < 0x7F800000;
 }
 
+VITRINE_FOR_EVERY_CPU
 double exponentials(std::span<const float> row, float top, float* out) {
   for (size_t i = 0; i < row.size(); ++i) out[i] = exp_below_zero(row[i] - top);
   std::array<double, kLanes> sum{};

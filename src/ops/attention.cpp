@@ -17,7 +17,8 @@
 namespace vitrine {
 namespace {
 
-constexpr int64_t kQueryRows = 32;  // of one head that share a pass over a block of keys
+constexpr int64_t kQueryRows = 32;    // of one head that share a pass over a block of keys
+constexpr int64_t kShared = 1 << 15;  // multiply-adds from where on threads share them
 
 void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Step& step, const AttentionSpec& spec,
                      Context& ctx) {
@@ -83,6 +84,11 @@ class Fused {
   int64_t first_block(const Unit& u) const { return seen_by(s_, spec_, s_.position + u.row).first / kKeys; }
   int64_t end_block(const Unit& u) const {
     return (seen_by(s_, spec_, s_.position + u.row + u.rows - 1).last + kKeys - 1) / kKeys;
+  }
+  int64_t multiply_adds(const Unit& u) const {
+    const int64_t keys =
+        seen_by(s_, spec_, s_.position + u.row + u.rows - 1).last - seen_by(s_, spec_, s_.position + u.row).first;
+    return rows_of(u) * keys * (q_.dim(2) + v_dim_);
   }
   int64_t most_blocks() const { return (s_.position + s_.rows + kKeys - 1) / kKeys; }
 
@@ -192,7 +198,7 @@ void run_fused(Context& ctx, const std::vector<Fused<T>>& sequences, int64_t v_d
     for (int64_t i = 0; i < sequences[s].units(); ++i) {
       const Unit u = sequences[s].unit(i);
       const int64_t first = sequences[s].first_block(u), end = sequences[s].end_block(u);
-      work += (end - first) * sequences[s].rows_of(u);
+      work += sequences[s].multiply_adds(u);
       if (u.rows > 1) tasks[t++] = {s, u, -1, 0};
       for (int64_t b = first; u.rows == 1 && b < end; ++b) tasks[t++] = {s, u, b, shared++};
     }
@@ -214,7 +220,7 @@ void run_fused(Context& ctx, const std::vector<Fused<T>>& sequences, int64_t v_d
     }
     f.finish(task.unit, total);
   };
-  if (work > 16) {
+  if (work > kShared) {
     ctx.pool().run(static_cast<int64_t>(n_tasks), run);
   } else {
     for (size_t i = 0; i < n_tasks; ++i) run(static_cast<int64_t>(i), 0);

@@ -1,6 +1,7 @@
 #include "ops/head.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -132,13 +133,13 @@ int64_t first_not_finite(const Tensor& t) {
     using T = decltype(zero);
     for (int64_t r = 0; r < t.rows() && found < 0; ++r) {
       const T* row = t.row<T>(r);
-      T sum[8] = {0};  // x · 0 is 0 for every number and NaN for the rest; eight sums, so that the loop vectorises
-      int64_t i = 0;
-      for (; i + 8 <= t.row_size(); i += 8)
-        for (int j = 0; j < 8; ++j) sum[j] += row[i + j] * 0;
-      for (; i < t.row_size(); ++i) sum[0] += row[i] * 0;
-      for (int j = 1; j < 8; ++j) sum[0] += sum[j];
-      if (!(sum[0] == 0)) found = r;
+      double sum = 0;  // of squares, which no f32 takes beyond the largest double: finite where all are
+      if constexpr (std::is_same_v<T, float>) {
+        sum = kernels().sum_of_squares(row, static_cast<size_t>(t.row_size()));
+      } else {
+        for (int64_t i = 0; i < t.row_size(); ++i) sum += row[i] * 0;
+      }
+      if (!std::isfinite(sum)) found = r;
     }
   });
   return found;

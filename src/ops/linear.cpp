@@ -12,9 +12,12 @@
 namespace vitrine {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{64} << 10;  // weights read per chunk of a product of few rows
-constexpr int64_t kPackedRows = 64;               // f32 weights: from here on packing both sides pays
-constexpr int kMostParts = 8;                     // weights that read the same x in one call
+// A product of few rows: weights read per chunk, and in all from where on threads share it (a region costs about as much as
+// reading 16 KiB).
+constexpr size_t kMostChunk = size_t{64} << 10, kLeastChunk = size_t{8} << 10, kShared = size_t{24} << 10;
+constexpr size_t kChunks = 32;       // of a product whose chunks are neither the largest nor the smallest
+constexpr int64_t kPackedRows = 64;  // f32 weights: from here on packing both sides pays
+constexpr int kMostParts = 8;        // weights that read the same x in one call
 // Where outputs lie side by side a chunk is a rectangle: as many chunks as with [out, in], and so an even share for every
 // thread, without reading fewer than 512 bytes at a time. Inputs beyond a rectangle give partial sums, joined in order.
 constexpr int64_t kColumns = 256, kColumnInputs = 128;
@@ -100,6 +103,8 @@ void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
   }
   Chunks chunks;
   size_t bytes = 0;
+  for (size_t i = 0; i < n_parts; ++i) bytes += row_bytes(parts[i].w->dtype, in) * static_cast<size_t>(parts[i].n);
+  const size_t chunk_bytes = std::clamp(bytes / kChunks, kLeastChunk, kMostChunk);
   const int64_t blocks_of_inputs = std::max<int64_t>(1, ceil_div(x.row_size(), kColumnInputs));
   float* partial[kMostParts] = {};  // by columns: [block - 1][row][output]
   for (size_t i = 0; i < n_parts; ++i) {
@@ -108,12 +113,11 @@ void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
       chunks.add(parts[i].n, kColumns, blocks_of_inputs);
       partial[i] = ctx.scratch<float>(static_cast<size_t>(blocks_of_inputs - 1) * rows * static_cast<size_t>(parts[i].n));
     } else {
-      const size_t fit = std::max<size_t>(kChunkBytes / std::max<size_t>(per_output, 1), 16);
-      chunks.add(parts[i].n, static_cast<int64_t>((fit + 15) / 16 * 16));
+      const size_t eights = chunk_bytes / (8 * std::max<size_t>(per_output, 1));
+      chunks.add(parts[i].n, static_cast<int64_t>(8 * std::max<size_t>(eights, 1)));
     }
-    bytes += per_output * static_cast<size_t>(parts[i].n);
   }
-  run_chunks(ctx, chunks, parts, bytes * rows > 2 * kChunkBytes, [&](const Chunk& c, int) {
+  run_chunks(ctx, chunks, parts, bytes * rows > kShared, [&](const Chunk& c, int) {
     const Part& p = parts[c.part];
     const Weight& w = *p.w;
     const std::byte* data = part_begin({&w, p.first + c.first, c.n, nullptr, 0});

@@ -10,6 +10,11 @@ namespace {
 constexpr int kQueryRows = 4;                       // rows that share the loads of keys and values
 constexpr int kTileVectors = kLanes >= 16 ? 4 : 2;  // vectors of columns in registers per row
 
+template <int kCount>
+struct Vectors {
+  static constexpr int value = kCount;
+};
+
 /// c[r][j] = factor * sum over i of a[r][i] b[i][j], or with kAdd c[r][j] + that sum (factor 1), for R rows and V vectors of
 /// columns, the last of which has `last` columns.
 template <int R, int V, bool kAdd>
@@ -42,8 +47,18 @@ HWY_INLINE void product_rows(const float* a, size_t a_stride, const float* b, si
   size_t j = 0;
   for (; j + kTileVectors * kLanes <= n; j += kTileVectors * kLanes)
     product_tile<R, kTileVectors, kAdd>(a, a_stride, b + j, b_stride, depth, kLanes, factor, c + j, c_stride);
-  for (; j < n; j += kLanes)
-    product_tile<R, 1, kAdd>(a, a_stride, b + j, b_stride, depth, min_of(kLanes, n - j), factor, c + j, c_stride);
+  // What is left in one go: single vectors would wait for their own sums.
+  const auto rest = [&](auto vectors) HWY_ATTR {
+    constexpr int kV = decltype(vectors)::value;
+    product_tile<R, kV, kAdd>(a, a_stride, b + j, b_stride, depth, n - j - (kV - 1) * kLanes, factor, c + j, c_stride);
+  };
+  switch ((n - j + kLanes - 1) / kLanes) {
+    case 0: return;
+    case 1: return rest(Vectors<1>());
+    case 2: return rest(Vectors<2>());
+    case 3: return rest(Vectors<(kTileVectors > 2 ? 3 : 1)>());
+    default: return rest(Vectors<kTileVectors>());
+  }
 }
 template <bool kAdd>
 HWY_INLINE void products(const float* a, size_t a_stride, size_t rows, const float* b, size_t b_stride, size_t depth, size_t n,

@@ -117,6 +117,17 @@ struct Pack {
     y[0] = sum_of_eight(_mm512_castps512_ps256(sum));
     if (n > 1) y[1] = sum_of_eight(_mm512_extractf32x8_ps(sum, 1));
   }
+  /// Four of them, in the same order of additions.
+  static HWY_INLINE void store_four(Sum a, Sum b, Sum c, Sum d, float* y) {
+    const auto halves = [](Sum p, Sum q) HWY_ATTR {  // of each of four outputs, four numbers
+      return _mm512_add_ps(_mm512_shuffle_f32x4(p, q, 0x88), _mm512_shuffle_f32x4(p, q, 0xdd));
+    };
+    const __m512 first = halves(a, b), second = halves(c, d);
+    const __m512 pairs = _mm512_add_ps(_mm512_shuffle_ps(first, second, 0x44), _mm512_shuffle_ps(first, second, 0xee));
+    const __m512 sums = _mm512_add_ps(pairs, _mm512_permute_ps(pairs, 0xb1));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 0, 0, 0, 0, 0, 0, 0, 0);
+    _mm256_storeu_ps(y, _mm512_castps512_ps256(_mm512_permutexvar_ps(order, sums)));
+  }
 };
 /// Packs at a time for R rows: R * packs sums, and a weight and a scale per pack, in 32 registers.
 template <int R>
@@ -220,6 +231,10 @@ HWY_INLINE void int8_block(const char* w, size_t stride, size_t n, size_t k, con
         for (int p = 0; p < P; ++p) sum[p][r] = pack[p].add_to(sum[p][r], row);
       }
     }
+  }
+  if constexpr (P == 4 && W::kOutputs == 2) {
+    for (int r = 0; r < R; ++r) W::store_four(sum[0][r], sum[1][r], sum[2][r], sum[3][r], y + size_t(r) * y_stride);
+    return;
   }
   for (int r = 0; r < R; ++r)
     for (int p = 0; p < P; ++p)
