@@ -270,7 +270,7 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
   }
   const int64_t kv_heads = k.dim(1), n_tasks = static_cast<int64_t>(sources.size()) * kv_heads;
   const auto lay_out = [&](int64_t task, int) { sources[static_cast<size_t>(task / kv_heads)].lay_out(task % kv_heads); };
-  if (rows * k.row_size() > 16384) {
+  if (rows * k.row_size() > 4096) {
     ctx.pool().run(n_tasks, lay_out);
   } else {
     for (int64_t task = 0; task < n_tasks; ++task) lay_out(task, 0);

@@ -3,8 +3,7 @@
 // so many, the products are summed exactly in integers and enter an f32 sum as scale(w) * scale(x) * integer, block after block;
 // what minima take away follows. Lanes are rows of x: a row's bits cannot depend on its neighbours. The byte product wants x
 // unsigned: 128 is added to each, and 128 times the sum of the block's weights is where the integer starts from.
-#include "kernels/simd/dot_int8.h"
-#include "kernels/simd/dot_integers.h"
+#include "kernels/simd/dot_registers.h"
 #include "kernels/simd/elementwise.h"
 #include "kernels/simd/panel.h"
 
@@ -16,18 +15,20 @@ namespace {
 constexpr size_t kInt8Outputs = 64, kInt8Depth = 1024;  // a tile of x and one of weights fit the first cache
 constexpr size_t kInt8Blocks = kInt8Depth / kBlock;
 
-/// A block of a panel: 32 weights as int8 in G groups that have a scale each, and where each group's integer sum starts.
+/// Weights of one output in a panel as int8, in blocks of G groups that have a scale each, and where each group's integer sum
+/// starts. Written 256 weights at a time, the last of which may be no weights.
 template <int G, bool kHasMinimum>
-struct PanelBlock {
-  float scale[G];
-  int32_t start[G];  // -128 * sum of q
-  int8_t q[kBlock];
+struct PanelRow {
+  float scale[kInt8Blocks * G];
+  int32_t start[kInt8Blocks * G];  // -128 * sum of q
+  int8_t q[kInt8Depth];
+  char apart[64];  // keeps rows off one another's cache sets
 };
 template <int G>
-struct PanelBlock<G, true> : PanelBlock<G, false> {
-  float minimum[G];
+struct PanelRow<G, true> : PanelRow<G, false> {
+  float minimum[kInt8Blocks * G];
 };
-/// What a panel's blocks are; they follow it.
+/// What a panel's rows are; they follow it.
 struct alignas(64) PanelHead {
   int groups;
   bool has_minimum;
@@ -38,9 +39,6 @@ struct XBlock {
   float scale[16];
   float sum[2][16];
 };
-// One block more keeps rows off one another's cache sets.
-constexpr size_t kInt8Stride = kInt8Blocks + 1;
-
 size_t int8_x_bytes(size_t rows, size_t k) { return (rows + 31) / 32 * 2 * (k / kBlock) * sizeof(XBlock); }
 
 void int8_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t, size_t k, void* packed) {
@@ -68,68 +66,110 @@ void int8_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t,
   }
 }
 
-HWY_INLINE int32_t sum_of_eight(__m256i v) {
-  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-  const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
-}
-HWY_INLINE int32_t sum_of_four(__m128i v) {
-  const __m128i two = _mm_add_epi32(v, _mm_shuffle_epi32(v, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
-}
-
-template <bool kNibbles>
-void int8_expand_rows(const char* w, size_t stride, size_t n, size_t k0, size_t depth, PanelHead* head) {
-  *head = {1, false};
-  auto* panel = reinterpret_cast<PanelBlock<1, false>*>(head + 1);
-  constexpr size_t kBytes = kNibbles ? sizeof(BlockQ4_0) : sizeof(BlockQ8_0);
-  for (size_t j = 0; j < n; ++j) {
-    const char* block = w + j * stride + k0 / kBlock * kBytes;
-    for (size_t b = 0; b < depth / kBlock; ++b, block += kBytes) {
-      PanelBlock<1, false>& out = panel[j * kInt8Stride + b];
-      __m256i q;
-      if constexpr (kNibbles) {
-        const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 2));
-        const __m256i halves = _mm256_inserti128_si256(_mm256_castsi128_si256(both), _mm_srli_epi16(both, 4), 1);
-        q = _mm256_sub_epi8(_mm256_and_si256(halves, _mm256_set1_epi8(15)), _mm256_set1_epi8(8));
-      } else {
-        q = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 2));
-      }
-      const __m256i sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(-128), q);  // 128 * q, by fours
-      out.start[0] = -sum_of_eight(sums);
-      out.scale[0] = _mm_cvtss_f32(_mm_cvtph_ps(every_half(block)));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.q), q);
+/// 256 weights, as bytes from which kOffset is still to be taken, and what the groups of 32 or 16 have besides.
+template <DType kType, class Form = typename RegisterForm<kType>::Type>
+struct Unpacked256 {  // out of a block of 256 into registers
+  static constexpr int kGroup = Form::kGroup, kOffset = Form::kSigned ? 0 : Form::kOffset;
+  static constexpr bool kHasMinimum = Form::kHasMinimum;
+  static HWY_INLINE void read(const char* row, size_t, Bytes (&w)[4], float* scale, float* minimum) {
+    const auto* block = reinterpret_cast<const uint8_t*>(row);
+    const GroupScales groups = Form::scales(block);
+    put(groups.scale, groups.d, scale);
+    if constexpr (kHasMinimum) put(groups.minimum, groups.dmin, minimum);
+    w[0] = Form::template weights<0>(block);
+    w[1] = Form::template weights<1>(block);
+    w[2] = Form::template weights<2>(block);
+    w[3] = Form::template weights<3>(block);
+  }
+  static HWY_INLINE void put(__m128i integers, float factor, float* to) {
+    const __m512 values = as_floats(integers, factor);
+    if constexpr (kGroup == 16) {
+      _mm512_storeu_ps(to, values);
+    } else {
+      _mm256_storeu_ps(to, _mm512_castps512_ps256(values));
     }
   }
+};
+template <DType kType>
+  requires(pack_form<kType>().bytes != 0)
+struct Unpacked256<kType, void> {  // out of eight blocks of 32 into registers
+  static constexpr PackForm kForm = pack_form<kType>();
+  static constexpr int kGroup = 32, kOffset = kForm.offset;
+  static constexpr bool kHasMinimum = kForm.minimum;
+  static HWY_INLINE void read(const char* row, size_t n, Bytes (&w)[4], float* scale, float* minimum) {
+    for (size_t c = 0; c < 4; ++c) {
+      w[c] = _mm512_setzero_si512();
+      if (64 * c >= n) continue;
+      const char *first = row + 2 * c * kForm.bytes, *second = 64 * c + 32 < n ? first + kForm.bytes : first;
+      const Pack<kType> pack(first, second);
+      w[c] = pack.q;
+      put(pack.scale, scale + 2 * c);
+      if constexpr (kHasMinimum) put(_mm512_sub_ps(_mm512_setzero_ps(), pack.minimum), minimum + 2 * c);
+    }
+  }
+  static HWY_INLINE void put(__m512 halves, float* to) {
+    to[0] = _mm512_cvtss_f32(halves);
+    to[1] = _mm_cvtss_f32(_mm512_extractf32x4_ps(halves, 2));
+  }
+};
+template <DType kType>
+  requires(pack_form<kType>().bytes == 0)
+struct Unpacked256<kType, void> {  // through memory
+  using Block = DecodedBlock<kType>;
+  static constexpr int kGroup = Block::kGroup, kOffset = 0;
+  static constexpr bool kHasMinimum = Block::kHasMinimum;
+  static HWY_INLINE void read(const char* row, size_t n, Bytes (&w)[4], float* scale, float* minimum) {
+    Unpacked of;
+    unpack<Block>(row, n, of);
+    constexpr size_t kGroups = kLargestBlock / size_t(kGroup);
+    memcpy(scale, of.scale, kGroups * sizeof(float));
+    if constexpr (kHasMinimum) memcpy(minimum, of.minimum, kGroups * sizeof(float));
+    for (size_t c = 0; c < 4; ++c) w[c] = _mm512_load_si512(of.q + 64 * c);
+  }
+};
+
+/// 128 times the sums of 256 weights: of 16 groups, or of 8.
+template <int kGroup>
+HWY_INLINE void store_starts(const Bytes (&w)[4], int32_t* start) {
+  __m512i sums[4];
+  for (int c = 0; c < 4; ++c) sums[c] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(-128), w[c]);
+  const auto joined = [](__m512i low, __m512i high) HWY_ATTR { return _mm512_add_epi32(low, high); };
+  const __m512i a = joined(_mm512_unpacklo_epi32(sums[0], sums[1]), _mm512_unpackhi_epi32(sums[0], sums[1]));
+  const __m512i b = joined(_mm512_unpacklo_epi32(sums[2], sums[3]), _mm512_unpackhi_epi32(sums[2], sums[3]));
+  // Number 4 l + c is that of the 16 weights 4 c + l.
+  __m512i all = joined(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+  if constexpr (kGroup == 16) {
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    all = _mm512_permutexvar_epi32(order, all);
+    _mm512_storeu_si512(start, _mm512_sub_epi32(_mm512_setzero_si512(), all));
+  } else {
+    all = _mm512_add_epi32(all, _mm512_shuffle_i32x4(all, all, 0xb1));
+    const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m256i eight = _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, all));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(start), _mm256_sub_epi32(_mm256_setzero_si256(), eight));
+  }
 }
-template <class Block>
+
+template <DType kType>
 void int8_expand_rows(const char* w, size_t stride, size_t n, size_t k0, size_t depth, PanelHead* head) {
-  constexpr int G = kBlock / Block::kGroup;
-  *head = {G, Block::kHasMinimum};
-  using Out = PanelBlock<G, Block::kHasMinimum>;
-  constexpr size_t kBytes = kLargestBlock / Block::kElements * Block::kBytes;
-  Unpacked weights;
-  for (size_t j = 0; j < n; ++j) {
-    const char* row = w + j * stride + k0 / Block::kElements * Block::kBytes;
-    for (size_t i = 0; i < depth; i += kLargestBlock, row += kBytes) {
-      const size_t here = min_of(kLargestBlock, depth - i);
-      unpack<Block>(row, here, weights);
-      Out* out = reinterpret_cast<Out*>(head + 1) + j * kInt8Stride + i / kBlock;
-      for (size_t b = 0; b < here / kBlock; ++b, ++out) {
-        const __m256i q = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights.q + b * kBlock));
-        const __m256i sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(-128), q);
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out->q), q);
-        if constexpr (G == 1) {
-          out->start[0] = -sum_of_eight(sums);
-        } else {
-          out->start[0] = -sum_of_four(_mm256_castsi256_si128(sums));
-          out->start[1] = -sum_of_four(_mm256_extracti128_si256(sums, 1));
-        }
-        for (int g = 0; g < G; ++g) {
-          out->scale[g] = weights.scale[G * b + size_t(g)];
-          if constexpr (Block::kHasMinimum) out->minimum[g] = weights.minimum[G * b + size_t(g)];
-        }
+  using Source = Unpacked256<kType>;
+  constexpr int G = int(kBlock) / Source::kGroup;
+  using Row = PanelRow<G, Source::kHasMinimum>;
+  *head = {G, Source::kHasMinimum};
+  Row* to = reinterpret_cast<Row*>(head + 1);
+  for (size_t j = 0; j < n; ++j, ++to) {
+    const char* row = w + j * stride + row_bytes(kType, k0);
+    for (size_t i = 0; i < depth; i += kLargestBlock, row += row_bytes(kType, kLargestBlock)) {
+      constexpr size_t kPerBlock = size_t(G);
+      Bytes bytes[4];
+      float* minimum = nullptr;
+      if constexpr (Source::kHasMinimum) minimum = to->minimum + i / kBlock * kPerBlock;
+      Source::read(row, min_of(kLargestBlock, depth - i), bytes, to->scale + i / kBlock * kPerBlock, minimum);
+      for (size_t c = 0; c < 4; ++c) {
+        if constexpr (Source::kOffset != 0) bytes[c] = _mm512_sub_epi8(bytes[c], all_bytes(Source::kOffset));
+        _mm512_storeu_si512(to->q + i + 64 * c, bytes[c]);
       }
+      store_starts<Source::kGroup>(bytes, to->start + i / kBlock * kPerBlock);
     }
   }
 }
@@ -138,10 +178,10 @@ void int8_expand(DType type, const void* weights, size_t stride, bool, size_t n,
   const char* w = static_cast<const char*>(weights);
   auto* head = static_cast<PanelHead*>(panel);
   switch (type) {
-    case DType::q8_0: return int8_expand_rows<false>(w, stride, n, k0, depth, head);
-    case DType::q4_0: return int8_expand_rows<true>(w, stride, n, k0, depth, head);
+    case DType::q8_0: return int8_expand_rows<DType::q8_0>(w, stride, n, k0, depth, head);
+    case DType::q4_0: return int8_expand_rows<DType::q4_0>(w, stride, n, k0, depth, head);
 #define VITRINE_ROWS(name, elements, bytes, number) \
-  case DType::name: return int8_expand_rows<DecodedBlock<DType::name>>(w, stride, n, k0, depth, head);
+  case DType::name: return int8_expand_rows<DType::name>(w, stride, n, k0, depth, head);
       VITRINE_DECODED_TYPES(VITRINE_ROWS)
 #undef VITRINE_ROWS
     default: return;
@@ -150,7 +190,7 @@ void int8_expand(DType type, const void* weights, size_t stride, bool, size_t n,
 
 /// M outputs of 16 rows over `blocks` blocks. The block of x stays in eight registers while the outputs pass.
 template <int G, bool kHasMinimum, int M>
-void int8_tile(const PanelBlock<G, kHasMinimum>* panel, const XBlock* x, Asking& next, size_t blocks, size_t rows, float* y,
+void int8_tile(const PanelRow<G, kHasMinimum>* panel, const XBlock* x, Asking& next, size_t blocks, size_t rows, float* y,
                size_t y_stride, bool add) {
   __m512 sum[M];
   for (int m = 0; m < M; ++m) sum[m] = _mm512_setzero_ps();
@@ -170,21 +210,21 @@ void int8_tile(const PanelBlock<G, kHasMinimum>* panel, const XBlock* x, Asking&
     constexpr size_t kFours = kBlock / 4 / G;  // of a group
     HWY_UNROLL(4)
     for (int m = 0; m < M; m += kAbreast) {
-      const PanelBlock<G, kHasMinimum>* w[kAbreast];
-      for (int a = 0; a < kAbreast; ++a) w[a] = panel + size_t(m + a) * kInt8Stride + b;
+      const PanelRow<G, kHasMinimum>* w = panel + m;
       for (int g = 0; g < G; ++g) {
+        const size_t group = b * G + size_t(g);
         __m512i dot[kAbreast];
-        for (int a = 0; a < kAbreast; ++a) dot[a] = _mm512_set1_epi32(w[a]->start[g]);
+        for (int a = 0; a < kAbreast; ++a) dot[a] = _mm512_set1_epi32(w[a].start[group]);
         for (size_t i = size_t(g) * kFours; i < size_t(g + 1) * kFours; ++i)
           for (int a = 0; a < kAbreast; ++a) {
             int32_t four;
-            memcpy(&four, w[a]->q + 4 * i, 4);
+            memcpy(&four, w[a].q + b * kBlock + 4 * i, 4);
             dot[a] = _mm512_dpbusd_epi32(dot[a], value[i], _mm512_set1_epi32(four));
           }
         for (int a = 0; a < kAbreast; ++a) {
-          const __m512 both = _mm512_mul_ps(_mm512_set1_ps(w[a]->scale[g]), scale);
+          const __m512 both = _mm512_mul_ps(_mm512_set1_ps(w[a].scale[group]), scale);
           sum[m + a] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[a]), both, sum[m + a]);
-          if constexpr (kHasMinimum) sum[m + a] = _mm512_fnmadd_ps(_mm512_set1_ps(w[a]->minimum[g]), x_sum[g], sum[m + a]);
+          if constexpr (kHasMinimum) sum[m + a] = _mm512_fnmadd_ps(_mm512_set1_ps(w[a].minimum[group]), x_sum[g], sum[m + a]);
         }
       }
     }
@@ -200,15 +240,15 @@ void int8_tile(const PanelBlock<G, kHasMinimum>* panel, const XBlock* x, Asking&
 
 /// Sixteen outputs, or the rest of a matrix, eight or one at a time.
 template <int G, bool kHasMinimum>
-void int8_outputs(const void* blocks_of_panel, const XBlock* x, Asking& asking, size_t blocks, size_t rows, size_t n, float* y,
+void int8_outputs(const void* rows_of_panel, const XBlock* x, Asking& asking, size_t blocks, size_t rows, size_t n, float* y,
                   size_t y_stride, bool add) {
-  const auto* panel = static_cast<const PanelBlock<G, kHasMinimum>*>(blocks_of_panel);
+  const auto* panel = static_cast<const PanelRow<G, kHasMinimum>*>(rows_of_panel);
   for (size_t j = 0; j < n;) {
     const size_t outputs = n - j >= 16 ? 16 : n - j >= 8 ? 8 : 1;
     const auto tile = outputs == 16  ? int8_tile<G, kHasMinimum, 16>
                       : outputs == 8 ? int8_tile<G, kHasMinimum, 8>
                                      : int8_tile<G, kHasMinimum, 1>;
-    tile(panel + j * kInt8Stride, x, asking, blocks, rows, y + j, y_stride, add);
+    tile(panel + j, x, asking, blocks, rows, y + j, y_stride, add);
     j += outputs;
   }
 }
@@ -230,7 +270,7 @@ void int8_multiply(const void* panel, const float*, size_t, const void* packed, 
 
 constexpr PanelKernels kPanelInt8 = {.outputs = kInt8Outputs,
                                      .depth = kInt8Depth,
-                                     .panel_bytes = sizeof(PanelHead) + kInt8Outputs * kInt8Stride * sizeof(PanelBlock<2, true>),
+                                     .panel_bytes = sizeof(PanelHead) + kInt8Outputs * sizeof(PanelRow<2, true>),
                                      .x_bytes = int8_x_bytes,
                                      .pack_x = int8_pack_x,
                                      .expand = int8_expand,
