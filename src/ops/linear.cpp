@@ -28,6 +28,7 @@ struct Part {
   int64_t first, n;
   void* y;
   int64_t y_stride;
+  const float* bias = nullptr;  // of these outputs: added to their sums
 };
 
 const std::byte* part_begin(const Part& p) {
@@ -61,6 +62,15 @@ struct Chunk {
   size_t part;
   int64_t first, n, block;  // outputs [first, first + n) of the part, block of inputs
 };
+
+// y += bias, for outputs [first, first + n) of a part that are sums by now.
+void add_bias(const Part& p, int64_t first, int64_t n, int64_t rows) {
+  if (p.bias == nullptr) return;
+  for (int64_t r = 0; r < rows; ++r) {
+    float* y = static_cast<float*>(p.y) + r * p.y_stride + first;
+    kernels().add(y, p.bias + first, static_cast<size_t>(n), y);
+  }
+}
 
 // Runs f(chunk, thread) for all chunks; on the caller alone if there is too little to share.
 template <class F>
@@ -134,9 +144,13 @@ void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
     } else {
       k.dot_rows[type_index(w)](data, w.stride, outputs, in, x.data<float>(), in, rows, y, stride);
     }
+    if (!w.by_columns) add_bias(p, c.first, c.n, x.rows());
   });
-  for (size_t i = 0; i < n_parts; ++i)
-    if (parts[i].w->by_columns) join(ctx, parts[i], partial[i], blocks_of_inputs - 1, x.rows());
+  for (size_t i = 0; i < n_parts; ++i) {
+    if (!parts[i].w->by_columns) continue;
+    join(ctx, parts[i], partial[i], blocks_of_inputs - 1, x.rows());
+    add_bias(parts[i], 0, parts[i].n, x.rows());
+  }
 }
 
 // Where outputs [first, first + n) of a part, inputs [input, input + depth), lie; n and depth are cut to what there is.
@@ -183,6 +197,7 @@ void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts,
       panel.multiply(mine, data, in, packed, rows, 0, rows, in, k0, depth, w.by_columns, n, y, static_cast<size_t>(p.y_stride),
                      k0 > 0, next);
     }
+    add_bias(p, c.first, c.n, x.rows());
   });
 }
 
@@ -192,6 +207,10 @@ void packed_part(Context& ctx, const Tensor& x, const Part& p) {
   const auto in = static_cast<size_t>(x.row_size());
   packed_product(ctx, {x.data<float>(), in}, weights, static_cast<size_t>(x.rows()), static_cast<size_t>(p.n), in,
                  static_cast<float*>(p.y), static_cast<size_t>(p.y_stride), false);
+  if (p.bias != nullptr)
+    parallel_for(ctx, x.rows(), p.n, [&](int64_t first, int64_t n) {
+      add_bias({p.w, p.first, p.n, static_cast<float*>(p.y) + first * p.y_stride, p.y_stride, p.bias}, 0, p.n, n);
+    });
 }
 
 // Gradient checks: plain sums in double.
@@ -286,13 +305,14 @@ void linear_into(Context& ctx, const Tensor& x, const WeightRef* weights, Tensor
     check_linear(x, w);
     results[i] = ctx.empty({x.rows(), w.out});
     parts[i] = {&w, 0, w.out, results[i].raw(), w.out};
+    if (w.bias && w.bias.dtype == DType::f32 && x.dtype() == DType::f32) parts[i].bias = static_cast<const float*>(w.bias.data);
   }
   if (Listener* listener = ctx.listener())
     for (size_t i = 0; i < n; ++i) listener->see_input(weights[i], x);
   multiply(ctx, x, parts, n);
   for (size_t i = 0; i < n; ++i) {
     const Weight& w = weights[i];
-    if (w.bias) add_bias(ctx, w.bias, results[i]);
+    if (w.bias && parts[i].bias == nullptr) add_bias(ctx, w.bias, results[i]);
     if (Tape* tape = ctx.tape()) tape->record(&linear_backward, LinearNode{x, results[i], &w});
     if (w.adapter != nullptr) add_low_rank(ctx, x, *w.adapter, results[i]);
   }

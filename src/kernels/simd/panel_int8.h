@@ -97,15 +97,20 @@ struct Unpacked256<kType, void> {  // out of eight blocks of 32 into registers
   static constexpr int kGroup = 32, kOffset = kForm.offset;
   static constexpr bool kHasMinimum = kForm.minimum;
   static HWY_INLINE void read(const char* row, size_t n, Bytes (&w)[4], float* scale, float* minimum) {
+    if (n == kLargestBlock) {
+      for (size_t c = 0; c < 4; ++c) two_blocks(row + 2 * c * kForm.bytes, kForm.bytes, c, w[c], scale, minimum);
+      return;
+    }
     for (size_t c = 0; c < 4; ++c) {
       w[c] = _mm512_setzero_si512();
-      if (64 * c >= n) continue;
-      const char *first = row + 2 * c * kForm.bytes, *second = 64 * c + 32 < n ? first + kForm.bytes : first;
-      const Pack<kType> pack(first, second);
-      w[c] = pack.q;
-      put(pack.scale, scale + 2 * c);
-      if constexpr (kHasMinimum) put(_mm512_sub_ps(_mm512_setzero_ps(), pack.minimum), minimum + 2 * c);
+      if (64 * c < n) two_blocks(row + 2 * c * kForm.bytes, 64 * c + 32 < n ? kForm.bytes : 0, c, w[c], scale, minimum);
     }
+  }
+  static HWY_INLINE void two_blocks(const char* first, size_t to_second, size_t c, Bytes& w, float* scale, float* minimum) {
+    const Pack<kType> pack(first, first + to_second);
+    w = pack.q;
+    put(pack.scale, scale + 2 * c);
+    if constexpr (kHasMinimum) put(_mm512_sub_ps(_mm512_setzero_ps(), pack.minimum), minimum + 2 * c);
   }
   static HWY_INLINE void put(__m512 halves, float* to) {
     to[0] = _mm512_cvtss_f32(halves);
@@ -150,6 +155,8 @@ HWY_INLINE void store_starts(const Bytes (&w)[4], int32_t* start) {
   }
 }
 
+constexpr size_t kRowsAhead = 6;  // few rows of x leave `next` too little time to ask for all
+
 template <DType kType>
 void int8_expand_rows(const char* w, size_t stride, size_t n, size_t k0, size_t depth, PanelHead* head) {
   using Source = Unpacked256<kType>;
@@ -159,6 +166,7 @@ void int8_expand_rows(const char* w, size_t stride, size_t n, size_t k0, size_t 
   Row* to = reinterpret_cast<Row*>(head + 1);
   for (size_t j = 0; j < n; ++j, ++to) {
     const char* row = w + j * stride + row_bytes(kType, k0);
+    ask_for(row + kRowsAhead * stride, row_bytes(kType, depth));
     for (size_t i = 0; i < depth; i += kLargestBlock, row += row_bytes(kType, kLargestBlock)) {
       constexpr size_t kPerBlock = size_t(G);
       Bytes bytes[4];
