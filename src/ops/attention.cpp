@@ -9,6 +9,7 @@
 #include "kernels/table.h"
 #include "ops/attention_keys.h"
 #include "ops/elementwise.h"
+#include "ops/layout.h"
 #include "ops/linear.h"
 #include "ops/low_rank.h"
 #include "ops/packed_product.h"
@@ -74,10 +75,10 @@ class Fused {
         per_kv_(q.dim(1) / v.dim(1)),
         v_dim_(v.dim(2)) {}
 
-  int64_t units() const { return s_.rows == 1 ? n_heads_ / per_kv_ : n_heads_ * ((s_.rows + kQueryRows - 1) / kQueryRows); }
+  int64_t units() const { return s_.rows == 1 ? n_heads_ / per_kv_ : n_heads_ * ceil_div(s_.rows, kQueryRows); }
   Unit unit(int64_t i) const {
     if (s_.rows == 1) return {0, 1, i * per_kv_, per_kv_};
-    const int64_t chunks = (s_.rows + kQueryRows - 1) / kQueryRows, row = i % chunks * kQueryRows;
+    const int64_t chunks = ceil_div(s_.rows, kQueryRows), row = i % chunks * kQueryRows;
     return {row, std::min(kQueryRows, s_.rows - row), i / chunks, 1};
   }
   int64_t rows_of(const Unit& u) const { return u.rows * u.heads; }

@@ -7,8 +7,14 @@
 namespace vitrine {
 namespace {
 
-constexpr int kQueryRows = 4;                       // rows that share the loads of keys and values
-constexpr int kTileVectors = kLanes >= 16 ? 4 : 2;  // vectors of columns in registers per row
+constexpr int kQueryRows = 4;  // rows that share the loads of keys and values
+constexpr int kMostQueryRows =
+    kManyRegisters ? 8 : 4;  // the same where there are many: keys and values come from the second cache
+/// Vectors of columns in registers for each of R rows.
+template <int R>
+constexpr int tile_vectors() {
+  return kLanes >= 16 && R <= 4 ? 4 : 2;
+}
 
 template <int kCount>
 struct Vectors {
@@ -44,6 +50,7 @@ HWY_INLINE void product_tile(const float* a, size_t a_stride, const float* b, si
 template <int R, bool kAdd>
 HWY_INLINE void product_rows(const float* a, size_t a_stride, const float* b, size_t b_stride, size_t depth, size_t n,
                              float factor, float* c, size_t c_stride) {
+  constexpr int kTileVectors = tile_vectors<R>();
   size_t j = 0;
   for (; j + kTileVectors * kLanes <= n; j += kTileVectors * kLanes)
     product_tile<R, kTileVectors, kAdd>(a, a_stride, b + j, b_stride, depth, kLanes, factor, c + j, c_stride);
@@ -167,6 +174,7 @@ void attention_rows(const AttentionBlock& b, size_t row) {
 
 void attention(const AttentionBlock& b) {
   size_t row = 0;
+  for (; row + kMostQueryRows <= b.rows; row += kMostQueryRows) attention_rows<kMostQueryRows>(b, row);
   for (; row + kQueryRows <= b.rows; row += kQueryRows) attention_rows<kQueryRows>(b, row);
   for (; row < b.rows; ++row) attention_rows<1>(b, row);
 }
