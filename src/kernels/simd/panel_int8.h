@@ -351,9 +351,9 @@ constexpr PanelKernels kPanelInt8 = {.outputs = kInt8Outputs,
                                      .expand = int8_expand,
                                      .multiply = int8_multiply};
 
-#else
+#elif !HWY_ARCH_X86
 
-constexpr PanelKernels kPanelInt8 = {};  // f32 is as fast without byte products of four
+constexpr PanelKernels kPanelInt8 = {};  // f32 is as fast without products of bytes
 
 #endif
 

@@ -13,6 +13,7 @@
 #include "kernels/simd/packed.h"
 #include "kernels/simd/panel_f32.h"
 #include "kernels/simd/panel_int8.h"
+#include "kernels/simd/panel_int8_pairs.h"
 #include "kernels/targets.h"
 
 namespace vitrine {

@@ -1,0 +1,256 @@
+#pragma once
+// Products of many rows with block weights, both sides int8, where bytes multiply in pairs that add up in 16 bits. Per group of
+// 32 inputs, or of 16 where the weights' scales are for so many, the products are summed exactly in integers and enter an f32 sum
+// as scale(w) * scale(x) * integer, group after group; what minima take away follows. Lanes are rows of x: a row's bits cannot
+// depend on its neighbours. The byte product wants w unsigned: an offset makes it so, and offset * x is taken out with the rows'
+// sums; or, for types that use all of a byte, |w| is multiplied and x takes w's sign.
+#include "kernels/simd/dot_registers.h"
+#include "kernels/simd/elementwise.h"
+#include "kernels/simd/panel.h"
+
+namespace vitrine {
+namespace {
+
+#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3
+
+constexpr size_t kPairOutputs = 64, kPairDepth = 1024;  // a tile of x and eight outputs fit the first cache
+constexpr size_t kPairBlocks = kPairDepth / kBlock;
+constexpr size_t kPairRows = 8;
+
+/// Weights of one output in a panel. Written 256 at a time, the last of which may be no weights.
+struct PairRow {
+  float scale[kPairBlocks * 2];
+  float minimum[kPairBlocks * 2];
+  uint8_t q[kPairDepth];
+  char apart[64];  // keeps rows off one another's cache sets
+};
+/// 32 inputs of eight rows: four inputs of each row side by side, the rows' scales, and their sums of 16 inputs, as they are and
+/// as integers.
+struct PairBlock {
+  int8_t q[kBlock / 4][kPairRows][4];
+  float scale[kPairRows];
+  float sum[2][kPairRows];
+  int32_t total[2][kPairRows];
+};
+
+size_t pair_x_bytes(size_t rows, size_t k) { return (rows + 31) / 32 * 4 * (k / kBlock) * sizeof(PairBlock); }
+
+void pair_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t, size_t k, void* packed) {
+  const size_t blocks = k / kBlock;
+  constexpr size_t kParts = ActivationBlock::kElements / kBlock;
+  ActivationBlock block;
+  for (size_t row = row0; row < row0 + (n + kPairRows - 1) / kPairRows * kPairRows; ++row) {
+    PairBlock* tile = static_cast<PairBlock*>(packed) + row / kPairRows * blocks;
+    const size_t r = row % kPairRows;
+    for (size_t b = 0; b < blocks; ++b) {
+      const size_t part = b % kParts;
+      if (part == 0) {
+        memset(&block, 0, sizeof block);  // rows that there are not
+        if (row < row0 + n) quantise_int8(x + row * x_stride + b * kBlock, min_of(blocks - b, kParts) * kBlock, &block);
+      }
+      PairBlock& to = tile[b];
+      for (size_t i = 0; i < kBlock / 4; ++i) memcpy(to.q[i][r], block.q + part * kBlock + 4 * i, 4);
+      to.scale[r] = block.scale[part];
+      for (size_t half = 0; half < 2; ++half) {
+        to.sum[half][r] = block.sum[2 * part + half];
+        int32_t total = 0;
+        for (size_t i = 0; i < 16; ++i) total += block.q[part * kBlock + 16 * half + i];
+        to.total[half][r] = total;
+      }
+    }
+  }
+}
+
+/// How the weights of a type become bytes: `kSums` products of pairs add up in 16 bits.
+template <DType kType, class Form = typename RegisterForm<kType>::Type>
+struct PairSource {  // blocks of 256, out of registers
+  static constexpr int kGroup = Form::kGroup, kOffset = Form::kOffset;
+  static constexpr bool kHasMinimum = Form::kHasMinimum, kSigned = Form::kSigned;
+  static constexpr int kBits = kType == DType::q6_k ? 6 : kType == DType::q5_k ? 5 : 4;
+  template <int C = 0>
+  static HWY_INLINE void weights(const uint8_t* block, uint8_t* q) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q + 32 * C), Form::template weights<C>(block));
+    if constexpr (C + 1 < kChunks) weights<C + 1>(block, q);
+  }
+  static HWY_INLINE void read(const char* row, size_t, uint8_t* q, float* scale, float* minimum) {
+    const auto* block = reinterpret_cast<const uint8_t*>(row);
+    const BlockScales<Form> of(block);
+    memcpy(scale, of.scale, kLargestBlock / size_t(kGroup) * sizeof(float));
+    if constexpr (kHasMinimum) memcpy(minimum, of.minimum, kLargestBlock / size_t(kGroup) * sizeof(float));
+    weights(block, q);
+  }
+};
+template <DType kType>
+  requires(pack_form<kType>().bytes != 0)
+struct PairSource<kType, void> {  // blocks of 32, out of registers
+  static constexpr PackForm kForm = pack_form<kType>();
+  static constexpr int kGroup = 32, kOffset = Pack<kType>::kOffset;
+  static constexpr bool kHasMinimum = kForm.minimum, kSigned = Pack<kType>::kSigned;
+  static constexpr int kBits = kForm.fifth != 0 ? 5 : 4;
+  static HWY_INLINE void read(const char* row, size_t n, uint8_t* q, float* scale, float* minimum) {
+    for (size_t b = 0; b < n / kBlock; ++b, row += kForm.bytes) {
+      const Pack<kType> pack(row, row);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(q + b * kBlock), pack.q);
+      scale[b] = _mm256_cvtss_f32(pack.scale);
+      if constexpr (kHasMinimum) minimum[b] = -_mm256_cvtss_f32(pack.minimum);
+    }
+  }
+};
+template <DType kType>
+  requires(pack_form<kType>().bytes == 0)
+struct PairSource<kType, void> {  // through memory
+  using Block = DecodedBlock<kType>;
+  static constexpr int kGroup = Block::kGroup, kOffset = 0, kBits = 8;
+  static constexpr bool kHasMinimum = Block::kHasMinimum, kSigned = true;
+  static HWY_INLINE void read(const char* row, size_t n, uint8_t* q, float* scale, float* minimum) {
+    Unpacked of;
+    unpack<Block>(row, n, of);
+    memcpy(scale, of.scale, kLargestBlock / size_t(kGroup) * sizeof(float));
+    if constexpr (kHasMinimum) memcpy(minimum, of.minimum, kLargestBlock / size_t(kGroup) * sizeof(float));
+    memcpy(q, of.q, kLargestBlock);
+  }
+};
+
+template <DType kType>
+void pair_expand(const char* w, size_t stride, size_t n, size_t k0, size_t depth, PairRow* to) {
+  using Source = PairSource<kType>;
+  for (size_t j = 0; j < n; ++j, ++to) {
+    const char* row = w + j * stride + row_bytes(kType, k0);
+    for (size_t i = 0; i < depth; i += kLargestBlock, row += row_bytes(kType, kLargestBlock)) {
+      const size_t group = i / size_t(Source::kGroup);
+      Source::read(row, min_of(kLargestBlock, depth - i), to->q + i, to->scale + group, to->minimum + group);
+    }
+  }
+}
+
+/// M outputs of eight rows over `blocks` blocks.
+template <DType kType, int M>
+void pair_tile(const PairRow* panel, const PairBlock* x, Asking& next, size_t blocks, size_t rows, float* y, size_t y_stride,
+               bool add) {
+  using Source = PairSource<kType>;
+  constexpr int G = int(kBlock) / Source::kGroup, kFours = int(kBlock) / 4 / G;
+  constexpr int kSums = Source::kSigned ? 1 : Source::kBits == 4 ? 8 : Source::kBits == 5 ? 4 : 2;  // 2 · 127 · (2^bits - 1) each
+  constexpr int kAbreast = M % 4 == 0 ? 4 : 1;
+  const __m256i ones = _mm256_set1_epi16(1);
+  __m256 sum[M];
+  for (int m = 0; m < M; ++m) sum[m] = _mm256_setzero_ps();
+  for (size_t b = 0; b < blocks; ++b) {
+    next.line();
+    const PairBlock& block = x[b];
+    const __m256 x_scale = _mm256_loadu_ps(block.scale);
+    for (int g = 0; g < G; ++g) {
+      const size_t group = b * G + size_t(g);
+      const auto of_group = [&](const auto& halves, auto add_up)
+                                HWY_ATTR { return G == 2 ? halves(g) : add_up(halves(0), halves(1)); };
+      __m256i start = _mm256_setzero_si256();
+      if constexpr (Source::kOffset != 0) {
+        const __m256i total =
+            of_group([&](int half) HWY_ATTR { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block.total[half])); },
+                     [](__m256i p, __m256i q) HWY_ATTR { return _mm256_add_epi32(p, q); });
+        start = _mm256_sub_epi32(start, _mm256_mullo_epi32(total, _mm256_set1_epi32(Source::kOffset)));
+      }
+      __m256 x_sum = _mm256_setzero_ps();
+      if constexpr (Source::kHasMinimum)
+        x_sum = of_group([&](int half) HWY_ATTR { return _mm256_loadu_ps(block.sum[half]); },
+                         [](__m256 p, __m256 q) HWY_ATTR { return _mm256_add_ps(p, q); });
+      HWY_UNROLL(4)
+      for (int m = 0; m < M; m += kAbreast) {
+        const PairRow* w = panel + m;
+        __m256i dot[kAbreast], pairs[kAbreast];
+        for (int a = 0; a < kAbreast; ++a) dot[a] = start;
+        HWY_UNROLL(8)
+        for (int i = 0; i < kFours; ++i) {
+          const __m256i value = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block.q[g * kFours + i]));
+          for (int a = 0; a < kAbreast; ++a) {
+            int32_t four;
+            memcpy(&four, w[a].q + b * kBlock + 4 * size_t(g * kFours + i), 4);
+            const __m256i weights = _mm256_set1_epi32(four);
+            const __m256i products = Source::kSigned
+                                         ? _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(value, weights))
+                                         : _mm256_maddubs_epi16(weights, value);
+            pairs[a] = i % kSums == 0 ? products : _mm256_add_epi16(pairs[a], products);
+            asm("" : "+x"(pairs[a]));  // one sum after the other: a tree of them would not fit the registers
+            if (i % kSums == kSums - 1 || i == kFours - 1) dot[a] = _mm256_add_epi32(dot[a], _mm256_madd_epi16(pairs[a], ones));
+          }
+        }
+        for (int a = 0; a < kAbreast; ++a) {
+          const __m256 both = _mm256_mul_ps(_mm256_set1_ps(w[a].scale[group]), x_scale);
+          sum[m + a] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[a]), both, sum[m + a]);
+          if constexpr (Source::kHasMinimum)
+            sum[m + a] = _mm256_fnmadd_ps(_mm256_set1_ps(w[a].minimum[group]), x_sum, sum[m + a]);
+        }
+      }
+    }
+  }
+  Vec square[kLanes];
+  for (size_t m = 0; m < kLanes; ++m) square[m] = m < M ? Vec{sum[m < M ? m : 0]} : hn::Zero(Tag());
+  transpose(square);
+  for (size_t r = 0; r < min_of(rows, kLanes); ++r) {
+    float* out = y + r * y_stride;
+    store_up_to(add ? hn::Add(load_up_to(out, M), square[r]) : square[r], out, M);
+  }
+}
+
+template <DType kType>
+void pair_outputs(const PairRow* panel, const PairBlock* x, Asking& asking, size_t blocks, size_t rows, size_t n, float* y,
+                  size_t y_stride, bool add) {
+  size_t j = 0;
+  for (; j + 8 <= n; j += 8) pair_tile<kType, 8>(panel + j, x, asking, blocks, rows, y + j, y_stride, add);
+  for (; j < n; ++j) pair_tile<kType, 1>(panel + j, x, asking, blocks, rows, y + j, y_stride, add);
+}
+
+/// A panel: what its type is, then its rows.
+struct alignas(64) PairHead {
+  DType type;
+};
+
+#define VITRINE_PAIR_TYPES(CASE) \
+  CASE(q8_0, 0, 0, 0)            \
+  CASE(q4_0, 0, 0, 0)            \
+  VITRINE_DECODED_TYPES(CASE)
+
+void pair_expand(DType type, const void* weights, size_t stride, bool, size_t n, size_t k0, size_t depth, void* panel) {
+  const char* w = static_cast<const char*>(weights);
+  auto* head = static_cast<PairHead*>(panel);
+  auto* rows = reinterpret_cast<PairRow*>(head + 1);
+  head->type = type;
+  switch (type) {
+#define VITRINE_ROWS(name, elements, bytes, number) \
+  case DType::name: return pair_expand<DType::name>(w, stride, n, k0, depth, rows);
+    VITRINE_PAIR_TYPES(VITRINE_ROWS)
+#undef VITRINE_ROWS
+    default: return;
+  }
+}
+
+void pair_multiply(const void* panel, const float*, size_t, const void* packed, size_t, size_t row0, size_t n_rows, size_t k,
+                   size_t k0, size_t depth, bool, size_t n, float* y, size_t y_stride, bool add, const ReadNext& next) {
+  Asking asking(next);
+  const auto* head = static_cast<const PairHead*>(panel);
+  const auto* panel_rows = reinterpret_cast<const PairRow*>(head + 1);
+  decltype(&pair_outputs<DType::q8_0>) outputs = nullptr;
+  switch (head->type) {
+#define VITRINE_ROWS(name, elements, bytes, number) \
+  case DType::name: outputs = pair_outputs<DType::name>; break;
+    VITRINE_PAIR_TYPES(VITRINE_ROWS)
+#undef VITRINE_ROWS
+    default: return;
+  }
+  for (size_t row = row0; row < row0 + n_rows; row += kPairRows) {
+    const PairBlock* x = static_cast<const PairBlock*>(packed) + row / kPairRows * (k / kBlock) + k0 / kBlock;
+    outputs(panel_rows, x, asking, depth / kBlock, min_of(kPairRows, row0 + n_rows - row), n, y + row * y_stride, y_stride, add);
+  }
+}
+
+constexpr PanelKernels kPanelInt8 = {.outputs = kPairOutputs,
+                                     .depth = kPairDepth,
+                                     .panel_bytes = sizeof(PairHead) + kPairOutputs * sizeof(PairRow),
+                                     .x_bytes = pair_x_bytes,
+                                     .pack_x = pair_pack_x,
+                                     .expand = pair_expand,
+                                     .multiply = pair_multiply};
+
+#endif
+
+}  // namespace
+}  // namespace vitrine
