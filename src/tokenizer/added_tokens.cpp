@@ -58,7 +58,7 @@ std::vector<AddedToken> resolve_declared(const std::vector<DeclaredToken>& decla
 std::vector<AddedSpan> find_added(std::string_view text, const Trie& trie, std::span<const AddedToken> tokens) {
   std::vector<AddedSpan> out;
   size_t done = 0;
-  for (size_t pos = 0; pos < text.size() && !trie.empty();) {
+  for (size_t pos = 0; !trie.empty() && (pos = trie.next_start(text, pos)) < text.size();) {
     const Trie::Match match = trie.longest(text, pos);
     if (match.size == 0) {
       ++pos;

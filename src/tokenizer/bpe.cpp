@@ -58,4 +58,24 @@ size_t SafeCuts::word_end(std::string_view text, size_t begin) const {
   return text.size();
 }
 
+PairCuts::PairCuts(const std::array<bool, 128>& known) : cut_(size_t{1} << 16) {
+  const auto is_known = [&](int c) { return c < 0x80 && known[size_t(c)]; };
+  for (int left = 0; left < 256; ++left)
+    for (int right = 0; right < 256; ++right) {
+      const bool inside = right >= 0x80 && right < 0xC0;  // a byte that continues a character
+      cut_[index(char(left), char(right))] = !inside && (is_known(left) || is_known(right));
+    }
+}
+
+void PairCuts::add_piece(std::string_view piece) {
+  for (size_t at = 1; at < piece.size(); ++at) {
+    if ((static_cast<unsigned char>(piece[at]) & 0xC0) == 0x80) continue;
+    const bool left = piece.substr(0, at).ends_with(kWordMarker), right = piece.substr(at).starts_with(kWordMarker);
+    cut_[index(piece[at - 1], piece[at])] = 0;
+    if (left) cut_[index(' ', piece[at])] = 0;
+    if (right) cut_[index(piece[at - 1], ' ')] = 0;
+    if (left && right) cut_[index(' ', ' ')] = 0;
+  }
+}
+
 }  // namespace vitrine

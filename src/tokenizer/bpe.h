@@ -2,6 +2,7 @@
 // Byte-pair merging over a linked list of symbols with a heap of candidate pairs: O(n log n) for any text, one megabyte
 // of a single letter included. Sennrich et al., arXiv:1508.07909; the order of merges is the caller's.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -115,6 +116,38 @@ class SafeCuts {
   static constexpr size_t kMostJoined = 1024;  // more: such a vocabulary does not treat the marker as a word's start
   std::string_view marker_;                    // empty: never cut
   std::vector<uint32_t> joined_before_;        // sorted characters that occur directly before the marker in some piece
+};
+
+/// What stands for a space in pieces: "▁".
+inline constexpr std::string_view kWordMarker = "\xE2\x96\x81";
+
+/// Where a text may be cut without changing the merges, told from two neighbouring bytes: between two characters of which one is
+/// an ASCII character with a piece of its own, and which no piece holds side by side. The text is as the user wrote it, with
+/// spaces that become word markers.
+class PairCuts {
+ public:
+  /// known[c] tells whether the ASCII character c is a piece; for the space, whether the marker is one.
+  explicit PairCuts(const std::array<bool, 128>& known);
+  /// Takes note of a piece that merging can produce.
+  void add_piece(std::string_view piece);
+  bool between(char left, char right) const { return cut_[index(left, right)]; }
+  /// Calls visit(begin, end) for the parts of `text` between all cuts.
+  template <class Visit>
+  void each_word(std::string_view text, const Visit& visit) const {
+    size_t begin = 0;
+    for (size_t at = 1; at < text.size(); ++at) {
+      if (!between(text[at - 1], text[at])) continue;
+      visit(begin, at);
+      begin = at;
+    }
+    if (begin < text.size()) visit(begin, text.size());
+  }
+
+ private:
+  static size_t index(char left, char right) {
+    return size_t{static_cast<unsigned char>(left)} << 8 | static_cast<unsigned char>(right);
+  }
+  std::vector<uint8_t> cut_;
 };
 
 }  // namespace vitrine

@@ -58,6 +58,10 @@ BpeModel::BpeModel(Vocabulary vocabulary, Options options, const std::string& pa
   }
   for (int byte = 0; byte < 256; ++byte)
     byte_ids_[byte] = options_.byte_fallback ? vocabulary_.find(fmt::format("<0x{:02X}>", byte)) : -1;
+  substitute_.resize(size_t(vocabulary_.size()));
+  if (unknown_ >= 0) substitute_[size_t(unknown_)] = true;
+  for (const int32_t id : byte_ids_)
+    if (id >= 0) substitute_[size_t(id)] = true;
   single_.assign(0x10000, -1);
   for (int32_t id = 0; id < vocabulary_.size(); ++id) {
     const std::string_view piece = vocabulary_.piece(id);
@@ -107,6 +111,7 @@ void BpeModel::resolve_merges() {
                                          : r.right < 0 ? right
                                                        : joined));
     merges_.prefetch(r.left, r.right);
+    merges_substitutes_ = merges_substitutes_ || substitute_[size_t(r.left)] || substitute_[size_t(r.right)];
     resolved[i] = r;
   }
   for (size_t i = 0; i < pending_.size(); ++i)
@@ -122,6 +127,11 @@ void BpeModel::finish() {
   if (marker.empty() || !plain || vocabulary_.find(marker) < 0) return;
   cuts_ = SafeCuts(options_.word_marker);
   for (int32_t id = 0; id < vocabulary_.size(); ++id) cuts_.add_piece(vocabulary_.piece(id));
+  if (marker != kWordMarker || merges_substitutes_) return;
+  std::array<bool, 128> known{};
+  for (size_t c = 0; c < known.size(); ++c) known[c] = c == ' ' || single_[c] >= 0;
+  pair_cuts_.emplace(known);
+  for (int32_t id = 0; id < vocabulary_.size(); ++id) pair_cuts_->add_piece(vocabulary_.piece(id));
 }
 
 std::optional<PieceMerge> BpeModel::merge(std::string_view left, std::string_view right) const {
@@ -184,6 +194,30 @@ void BpeModel::split_characters(std::string_view word, std::vector<BpeSymbol>& s
   release();
 }
 
+// bpe_merge() for few symbols: the pairs lie in a row, and the first of the lowest order is looked for among them all.
+void BpeModel::merge_short(std::vector<BpeSymbol>& symbols) const {
+  BpeJoin joins[kShortWord];
+  size_t count = symbols.size();
+  const auto join = [&](size_t i) {
+    joins[i] = merges_.find(symbols[i].id, symbols[i + 1].id);
+    if (joins[i].id < 0) joins[i].order = kNever;
+  };
+  for (size_t i = 0; i + 1 < count; ++i) join(i);
+  while (count > 1) {
+    size_t best = 0;
+    for (size_t i = 1; i + 1 < count; ++i)
+      if (joins[i].order < joins[best].order) best = i;
+    if (joins[best].order == kNever) break;
+    symbols[best].id = joins[best].id;
+    symbols[best].size += symbols[best + 1].size;
+    --count;
+    for (size_t i = best + 1; i < count; ++i) symbols[i] = symbols[i + 1], joins[i - 1] = joins[i];
+    if (best > 0) join(best - 1);
+    if (best + 1 < count) join(best);
+  }
+  symbols.resize(count);
+}
+
 void BpeModel::encode_word(std::string_view word, ModelScratch& scratch, std::vector<WordToken>& out) const {
   if (options_.ignore_merges) {
     if (const int32_t id = vocabulary_.find(word); id >= 0) {
@@ -196,7 +230,11 @@ void BpeModel::encode_word(std::string_view word, ModelScratch& scratch, std::ve
     return;
   }
   split_characters(word, scratch.symbols);
-  bpe_merge(scratch.symbols, scratch.heap, [this](const BpeSymbol& l, const BpeSymbol& r) { return merges_.find(l.id, r.id); });
+  if (scratch.symbols.size() <= kShortWord) {
+    merge_short(scratch.symbols);
+  } else {
+    bpe_merge(scratch.symbols, scratch.heap, [this](const BpeSymbol& l, const BpeSymbol& r) { return merges_.find(l.id, r.id); });
+  }
   const size_t first = out.size();
   for (const BpeSymbol& s : scratch.symbols) out.push_back({s.id, s.begin, std::min(s.begin + s.size, uint32_t(word.size()))});
   scratch.cache.insert(word, std::span(out).subspan(first));

@@ -46,6 +46,7 @@ class Component {
 class Pattern {
  public:
   Pattern(const Component& owner, const char* key);
+  bool is(std::string_view literal) const { return regexes_.empty() && literal_ == literal; }
   template <class Visit>
   void each_match(std::string_view subject, Visit&& visit, bool empty = false) const {
     if (!regexes_.empty()) return regexes_[0].each_match(subject, visit, empty);

@@ -1,6 +1,7 @@
 #include "tokenizer/gpt2_words.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "tokenizer/unicode.h"
 
@@ -22,7 +23,84 @@ bool ends_visible(std::string_view text, size_t pos) {
   return last.valid && begin + last.size == pos && class_of(last.code) != CharClass::space;
 }
 
+// The classes of 64 characters of ASCII, one bit each. A character beyond it has no class yet.
+struct ClassBits {
+  uint64_t letter, number, white, space, beyond;
+};
+
+// Eight bytes at a time in the bytes of one word: the upper bit of each tells what holds for it.
+constexpr uint64_t every(int byte) { return 0x0101010101010101u * uint64_t(byte); }
+constexpr uint64_t kUpper = every(0x80);
+
+// Which of the bytes, whose upper bits are 0, lie in [first, last].
+constexpr uint64_t within(uint64_t bytes, int first, int last) {
+  return (bytes + every(0x80 - first)) & ~(bytes + every(0x7F - last)) & kUpper;
+}
+constexpr uint64_t bits_of(uint64_t marked) { return (marked >> 7) * 0x0102040810204080u >> 56; }
+
+ClassBits classes_of(const char* text) {
+  ClassBits out{};
+  for (size_t at = 0; at < 64; at += 8) {
+    uint64_t bytes = 0;
+    std::memcpy(&bytes, text + at, 8);
+    const uint64_t beyond = bytes & kUpper, low = bytes & ~kUpper;
+    const uint64_t space = within(low, ' ', ' ') & ~beyond;
+    out.letter |= bits_of(within(low | every(0x20), 'a', 'z') & ~beyond) << at;
+    out.number |= bits_of(within(low, '0', '9') & ~beyond) << at;
+    out.white |= bits_of((space | within(low, '\t', '\r')) & ~beyond) << at;
+    out.space |= bits_of(space) << at;
+    out.beyond |= bits_of(beyond) << at;
+  }
+  return out;
+}
+
 }  // namespace
+
+bool mark_gpt2_words(std::string_view text, std::vector<uint64_t>& starts) {
+  const size_t blocks = (text.size() + 63) / 64;
+  starts.resize(blocks);
+  char rest[64];
+  // What the block before ends in, and for a character beyond ASCII that reaches into the next block, its class there.
+  ClassBits before{0, 0, 0, 0, 0}, over{0, 0, 0, 0, 0};
+  for (size_t block = 0; block < blocks; ++block) {
+    const size_t first = block * 64, size = std::min<size_t>(64, text.size() - first);
+    const char* source = text.data() + first;
+    if (size < 64) {
+      std::fill(std::begin(rest), std::end(rest), '\n');  // white space up to the end is one word
+      std::copy(source, source + size, rest);
+      source = rest;
+    }
+    ClassBits c = classes_of(source);
+    c.letter |= over.letter, c.number |= over.number;
+    c.beyond &= ~over.beyond;
+    over = {};
+    while (c.beyond != 0) {
+      const auto at = size_t(std::countr_zero(c.beyond));
+      const Utf8Char character = utf8_at(text, first + at);
+      const CharClass kind = character.valid ? class_of(character.code) : CharClass::other;
+      if (kind == CharClass::space) return false;
+      const uint64_t bytes = (uint64_t{1} << character.size) - 1, here = bytes << at, there = at > 60 ? bytes >> (64 - at) : 0;
+      c.beyond &= ~here;
+      over.beyond = there;
+      if (kind == CharClass::letter) c.letter |= here, over.letter = there;
+      if (kind == CharClass::number) c.number |= here, over.number = there;
+    }
+    const uint64_t other = ~(c.letter | c.number | c.white), carry_other = ~(before.letter | before.number | before.white);
+    const auto same = [](uint64_t now, uint64_t last) { return now & (now << 1 | last >> 63); };
+    const uint64_t goes_on = same(c.letter, before.letter) | same(c.number, before.number) |
+                             (block > 0 ? same(other, carry_other) : other & other << 1);
+    const uint64_t after_space = c.space << 1 | before.space >> 63;
+    // White space: its first character begins a word, and its last one, where it has others before it.
+    const uint64_t white_first = c.white & ~(c.white << 1 | before.white >> 63), white_last = c.white & ~(c.white >> 1);
+    starts[block] = (~c.white & ~goes_on & ~after_space) | white_first;
+    // Whether the last character of a block is the last of its run, the next block tells.
+    starts[block] |= white_last & ~(uint64_t{1} << 63);
+    if (block > 0 && before.white >> 63 != 0 && (c.white & 1) == 0) starts[block - 1] |= uint64_t{1} << 63;
+    before = c;
+  }
+  if (text.size() % 64 != 0) starts.back() &= (uint64_t{1} << text.size() % 64) - 1;
+  return true;
+}
 
 size_t gpt2_safe_cut(std::string_view text, size_t from, size_t limit) {
   if (text.empty()) return 0;

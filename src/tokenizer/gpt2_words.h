@@ -2,8 +2,10 @@
 // Cuts text into the words of GPT-2's pattern, which byte-level tokenizers encode and byte-pair training counts, several times
 // faster than a regular expression would.
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "base/utf8.h"
 
@@ -87,6 +89,39 @@ void each_gpt2_word(std::string_view text, Visit&& visit) {
     visit(begin, end);
     begin = end;
   }
+}
+
+/// Marks the first byte of every word in `starts`, bit i % 64 of starts[i / 64], contractions aside: each begins a word, but what
+/// follows its apostrophe is marked as if there were no contractions. False, with nothing marked: the text has white space beyond
+/// ASCII, which this does not know.
+bool mark_gpt2_words(std::string_view text, std::vector<uint64_t>& starts);
+
+/// The same words as above, faster. `starts` is working memory.
+template <class Visit>
+void each_gpt2_word(std::string_view text, std::vector<uint64_t>& starts, const Visit& visit) {
+  if (!mark_gpt2_words(text, starts)) return each_gpt2_word(text, visit);
+  size_t begin = 0;
+  for (size_t block = 0; block * 64 < text.size(); ++block) {
+    for (uint64_t bits = starts[block]; bits != 0; bits &= bits - 1) {
+      const size_t end = block * 64 + size_t(std::countr_zero(bits));
+      if (end <= begin) continue;  // the text's start, or inside a contraction
+      if (text[begin] == '\'') {
+        if (const size_t size = contraction_size(text, begin); size > 0) {
+          visit(begin, begin + size);
+          begin += size;
+          if (end <= begin) continue;
+        }
+      }
+      visit(begin, end);
+      begin = end;
+    }
+  }
+  if (begin == text.size()) return;
+  if (const size_t size = text[begin] == '\'' ? contraction_size(text, begin) : 0; size > 0) {
+    visit(begin, begin + size);
+    begin += size;
+  }
+  if (begin < text.size()) visit(begin, text.size());
 }
 
 /// A place at or before `limit`, and after `from`, where the text may be cut without changing its words: between a character

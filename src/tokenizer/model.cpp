@@ -162,7 +162,7 @@ std::unique_ptr<WordModel> parse_bpe(const Component& c, const ModelText& text, 
   options.fuse_unknown = c.flag("fuse_unk", false);
   options.byte_fallback = c.flag("byte_fallback", false);
   options.ignore_merges = c.flag("ignore_merges", false);
-  options.word_marker = "\xE2\x96\x81";
+  options.word_marker = kWordMarker;
   auto model = std::make_unique<BpeModel>(std::move(vocabulary), options, path);
   model->reserve_merges(text.merges_bytes / 16);
   each_merge(c, text, path, [&](std::string_view left, std::string_view right) { model->add_merge(left, right); });

@@ -2,6 +2,7 @@
 // The models of tokenizer.json: how one word becomes tokens.
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,9 @@ class WordModel {
   virtual const char* name() const = 0;
   /// As Tokenizer::merge.
   virtual std::optional<PieceMerge> merge(std::string_view, std::string_view) const { return {}; }
+
+  /// Where a text may be cut if its spaces become word markers and all of it is one word; nullptr: that is not known.
+  virtual const PairCuts* pair_cuts() const { return nullptr; }
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   int32_t unknown() const { return unknown_; }  // -1: none
@@ -80,9 +84,11 @@ class BpeModel final : public WordModel {
   void encode(std::string_view word, ModelScratch& scratch, std::vector<WordToken>& out) const override;
   const char* name() const override { return "BPE"; }
   std::optional<PieceMerge> merge(std::string_view left, std::string_view right) const override;
+  const PairCuts* pair_cuts() const override { return pair_cuts_ ? &*pair_cuts_ : nullptr; }
 
  private:
   void resolve_merges();
+  void merge_short(std::vector<BpeSymbol>& symbols) const;
   void encode_word(std::string_view word, ModelScratch& scratch, std::vector<WordToken>& out) const;
   void split_characters(std::string_view word, std::vector<BpeSymbol>& symbols) const;
   int32_t find_character(std::string_view character, bool first, bool last) const;
@@ -96,12 +102,16 @@ class BpeModel final : public WordModel {
     uint32_t begin, left_size, right_size, joined_size;
     uint64_t left_hash, right_hash, joined_hash;
   };
-  static constexpr size_t kMergeGroup = 32;
+  static constexpr size_t kMergeGroup = 32, kShortWord = 24;
+  static constexpr uint32_t kNever = ~uint32_t{0};  // no order: a file would need as many merges
   std::vector<PendingMerge> pending_;
   std::string pending_text_;
   std::vector<int32_t> single_;  // id of each character below U+10000 that is a piece; -1
   int32_t byte_ids_[256];
+  std::vector<bool> substitute_;     // by id: stands for what has no piece (bytes, the unknown token)
+  bool merges_substitutes_ = false;  // some merge takes one
   SafeCuts cuts_;
+  std::optional<PairCuts> pair_cuts_;
 };
 
 /// Where the large parts of "model" lie in the file.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "tokenizer/bpe.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/charsmap.h"
 #include "tokenizer/unicode.h"
@@ -66,6 +67,7 @@ class Append final : public Normalizer {
 class Replace final : public Normalizer {
  public:
   explicit Replace(const Component& c) : pattern_(c, "pattern"), content_(c.text("content")) {}
+  bool marks_spaces() const override { return pattern_.is(" ") && content_ == kWordMarker; }
   void apply(TrackedText& text) const override {
     TrackedText out = text.empty_like();
     out.reserve(text.size() + text.size() / 2);

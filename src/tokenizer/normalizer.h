@@ -13,6 +13,8 @@ class Normalizer {
  public:
   virtual ~Normalizer() = default;
   virtual void apply(TrackedText& text) const = 0;
+  /// True if apply() writes "▁" for each space, and does nothing else.
+  virtual bool marks_spaces() const { return false; }
 };
 
 /// Reads a "normalizer" of tokenizer.json; a Sequence becomes its members. Errors: FileError, for an unknown type with

@@ -57,6 +57,7 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(par
   text_only_ = build_matchers(false);
   needs_ranges_ =
       std::any_of(parts_.pre_tokenizers.begin(), parts_.pre_tokenizers.end(), [](const auto& p) { return p->needs_ranges(); });
+  raw_words_ = raw_words();
 
   bos_ = parts_.bos, eos_ = parts_.eos, unknown_ = parts_.unknown, padding_ = parts_.padding;
   if (!unknown_ && parts_.model->unknown() >= 0) unknown_ = parts_.model->unknown();
@@ -81,6 +82,18 @@ PipelineTokenizer::Matchers PipelineTokenizer::build_matchers(bool with_control)
     (parts_.added[i].normalized ? normalized : plain).emplace_back(normalized_spelling_[i], int32_t(i));
   }
   return {Trie(std::move(plain)), Trie(std::move(normalized))};
+}
+
+RawWords PipelineTokenizer::raw_words() const {
+  const auto& normalizers = parts_.normalizers;
+  const auto& pre_tokenizers = parts_.pre_tokenizers;
+  if (normalizers.empty() && pre_tokenizers.size() == 1 && pre_tokenizers[0]->is_gpt2_byte_level()) return RawWords::byte_level;
+  // An added token of the normalised text may hold a marker, and so lie where this looks for spaces.
+  const bool plain = std::none_of(parts_.added.begin(), parts_.added.end(), [](const AddedToken& t) { return t.normalized; });
+  if (plain && normalizers.size() == 1 && normalizers[0]->marks_spaces() && pre_tokenizers.empty() &&
+      parts_.model->pair_cuts() != nullptr)
+    return RawWords::marked;
+  return RawWords::unknown;
 }
 
 std::string PipelineTokenizer::piece(int32_t id) const {
@@ -196,6 +209,38 @@ std::vector<TokenPiece> PipelineTokenizer::run(std::string_view text, bool add_s
   }
   frame(parts_.frame.after, text.size());
   return out;
+}
+
+std::vector<int32_t> PipelineTokenizer::run_ids(std::string_view text, bool add_special, Special special,
+                                                ThreadPool* pool) const {
+  std::string valid;
+  const bool is_valid = is_valid_utf8(text);
+  if (raw_words_ == RawWords::unknown || (!is_valid && parts_.keeps_bytes))
+    return Tokenizer::run_ids(text, add_special, special, pool);
+  if (!is_valid) {
+    valid = sanitised(text, false).text();
+    text = valid;
+  }
+  const bool control = special == Special::parse || (special == Special::as_file && parts_.finds_control);
+  const Matchers& matchers = control ? all_ : text_only_;
+  std::vector<AddedSpan> spans = find_added(text, matchers.plain, parts_.added);
+  if (!matchers.normalized.empty()) {
+    std::vector<AddedSpan> inner;
+    for (const AddedSpan& s : spans) {
+      if (s.id >= 0) {
+        inner.push_back(s);
+        continue;
+      }
+      for (const AddedSpan& i : find_added(text.substr(s.begin, s.end - s.begin), matchers.normalized, parts_.added))
+        inner.push_back({s.begin + i.begin, s.begin + i.end, i.id});
+    }
+    spans = std::move(inner);
+  }
+  std::vector<int32_t> ids;
+  if (add_special) ids = parts_.frame.before;
+  encode_spans(*parts_.model, raw_words_, text, spans, pool, ids);
+  if (add_special) ids.insert(ids.end(), parts_.frame.after.begin(), parts_.frame.after.end());
+  return ids;
 }
 
 class PipelineDecode final : public DecodeState {

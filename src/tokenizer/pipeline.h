@@ -8,6 +8,7 @@
 
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/decoder.h"
+#include "tokenizer/id_encoder.h"
 #include "tokenizer/model.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/post_processor.h"
@@ -49,6 +50,7 @@ class PipelineTokenizer final : public Tokenizer {
 
  protected:
   std::vector<TokenPiece> run(std::string_view text, bool add_special, Special special, bool offsets) const override;
+  std::vector<int32_t> run_ids(std::string_view text, bool add_special, Special special, ThreadPool* pool) const override;
 
  private:
   friend class PipelineDecode;
@@ -56,6 +58,7 @@ class PipelineTokenizer final : public Tokenizer {
     Trie plain, normalized;
   };
   Matchers build_matchers(bool with_control) const;
+  RawWords raw_words() const;
   Chunks cut(TrackedText text, const Matchers& matchers) const;
   void run_model(const Chunks& chunks, std::vector<TokenPiece>& out) const;
   void run_bytes(std::string_view text, size_t valid, Special special, std::vector<TokenPiece>& out) const;
@@ -71,6 +74,7 @@ class PipelineTokenizer final : public Tokenizer {
   Matchers all_, text_only_;
   size_t longest_found_ = 0;  // bytes of an added token that is no control token
   bool needs_ranges_ = false;
+  RawWords raw_words_ = RawWords::unknown;
 };
 
 }  // namespace vitrine

@@ -138,6 +138,7 @@ class ByteLevel final : public PreTokenizer {
     const auto words = [](std::string_view subject, const Splitter::Match& match) { each_gpt2_word(subject, match); };
     if (use_regex) split_ = std::make_unique<Splitter>(words, Behavior::isolated);
   }
+  bool is_gpt2_byte_level() const override { return !add_prefix_space_ && split_ != nullptr; }
   void apply(Chunks& chunks) const override {
     const auto starts_with_space = [&](const Chunk& c) { return chunks.text.view(c.begin, c.end).starts_with(' '); };
     if (add_prefix_space_ &&

@@ -16,6 +16,8 @@ class PreTokenizer {
   virtual void apply(Chunks& chunks) const = 0;
   /// True if apply() reads the ranges of chunks, so that they must be kept.
   virtual bool needs_ranges() const { return false; }
+  /// True if apply() writes the words of GPT-2's pattern in its alphabet of bytes, and does nothing else.
+  virtual bool is_gpt2_byte_level() const { return false; }
 };
 
 /// Reads a "pre_tokenizer" of tokenizer.json; a Sequence becomes its members. Errors: FileError, for an unknown type with

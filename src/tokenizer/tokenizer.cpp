@@ -20,6 +20,15 @@ void check_size(std::string_view text) {
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special, Special special) const {
   check_size(text);
+  return run_ids(text, add_special, special, nullptr);
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special, Special special, ThreadPool& pool) const {
+  check_size(text);
+  return run_ids(text, add_special, special, &pool);
+}
+
+std::vector<int32_t> Tokenizer::run_ids(std::string_view text, bool add_special, Special special, ThreadPool*) const {
   const std::vector<TokenPiece> tokens = run(text, add_special, special, false);
   std::vector<int32_t> ids(tokens.size());
   std::transform(tokens.begin(), tokens.end(), ids.begin(), [](const TokenPiece& t) { return t.id; });

@@ -37,6 +37,7 @@ struct PieceMerge {
 };
 
 class DecodeState;
+class ThreadPool;
 
 class Tokenizer {
  public:
@@ -47,6 +48,8 @@ class Tokenizer {
   /// Errors: FileError when a regular expression of the file exceeds its match limit on this text; InputError for a text
   /// of 1 GiB or more.
   std::vector<int32_t> encode(std::string_view text, bool add_special = true, Special special = Special::as_file) const;
+  /// The same ids, with the threads of `pool`, where the kind of tokenizer allows to cut the text.
+  std::vector<int32_t> encode(std::string_view text, bool add_special, Special special, ThreadPool& pool) const;
   std::vector<TokenPiece> encode_with_offsets(std::string_view text, bool add_special = true,
                                               Special special = Special::as_file) const;
 
@@ -86,6 +89,8 @@ class Tokenizer {
  protected:
   /// encode() of a text below 1 GiB. Offsets need not be right where `offsets` is false.
   virtual std::vector<TokenPiece> run(std::string_view text, bool add_special, Special special, bool offsets) const = 0;
+  /// The ids alone; a kind of tokenizer that has a faster way to them says so here. Without a pool: on this thread.
+  virtual std::vector<int32_t> run_ids(std::string_view text, bool add_special, Special special, ThreadPool* pool) const;
 
   std::optional<int32_t> bos_, eos_, unknown_, padding_;
   bool adds_bos_ = false, adds_eos_ = false;

@@ -31,6 +31,13 @@ Trie::Trie(std::vector<std::pair<std::string_view, int32_t>> strings) {
   }
   std::fill(std::begin(root_), std::end(root_), -1);
   for (uint32_t e = 0; e < nodes_[0].edge_count; ++e) root_[edges_[e].byte] = edges_[e].node;
+  if (nodes_[0].edge_count == 1) only_first_byte_ = edges_[0].byte;
+}
+
+size_t Trie::next_start(std::string_view text, size_t pos) const {
+  if (only_first_byte_ >= 0) return std::min(text.find(char(only_first_byte_), pos), text.size());
+  while (pos < text.size() && root_[static_cast<unsigned char>(text[pos])] < 0) ++pos;
+  return pos;
 }
 
 int32_t Trie::child(int32_t node, unsigned char byte) const {

@@ -19,6 +19,8 @@ class Trie {
   explicit Trie(std::vector<std::pair<std::string_view, int32_t>> strings);
 
   bool empty() const { return nodes_.empty(); }
+  /// The first place from `pos` on whose byte some string begins with; text.size(): there is none. The trie is not empty.
+  size_t next_start(std::string_view text, size_t pos) const;
   /// The longest string that begins at text[pos].
   Match longest(std::string_view text, size_t pos) const;
   /// Calls visit(size, value) for every string that begins at text[pos], shortest first.
@@ -54,8 +56,9 @@ class Trie {
   int32_t child(int32_t node, unsigned char byte) const;
 
   std::vector<Node> nodes_;
-  std::vector<Edge> edges_;  // those of one node lie together, in the order of their bytes
-  int32_t root_[256] = {};   // the root's children, looked up directly
+  std::vector<Edge> edges_;   // those of one node lie together, in the order of their bytes
+  int32_t root_[256] = {};    // the root's children, looked up directly
+  int only_first_byte_ = -1;  // with which all strings begin; -1: with several
 };
 
 }  // namespace vitrine
