@@ -158,4 +158,10 @@ std::shared_ptr<const Tokenizer> open_tokenizer(std::string_view name) {
   return load_tokenizer(path);
 }
 
+std::optional<int32_t> first_other_piece(const Tokenizer& a, const Tokenizer& b) {
+  for (int32_t id = 0; id < std::min(a.vocab_size(), b.vocab_size()); ++id)
+    if (a.piece(id) != b.piece(id)) return id;
+  return {};
+}
+
 }  // namespace vitrine

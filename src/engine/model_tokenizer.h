@@ -1,6 +1,7 @@
 #pragma once
 // The tokenizer that belongs to a model, wherever its files keep it.
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,5 +30,8 @@ GgufKeys vocabulary_keys(const OpenedModel& opened);
 /// The tokenizer of `name`: a model (a directory, a .gguf file, an id in the local Hugging Face cache) or a bare tokenizer (a
 /// folder or one file). Errors: FileError.
 std::shared_ptr<const Tokenizer> open_tokenizer(std::string_view name);
+
+/// The first id that both have and spell differently. One of the two may name further rows that no text uses, as "[PAD1]".
+std::optional<int32_t> first_other_piece(const Tokenizer& a, const Tokenizer& b);
 
 }  // namespace vitrine

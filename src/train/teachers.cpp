@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "engine/model_tokenizer.h"
 #include "train/continuation.h"
 #include "train/data/prepare.h"
 #include "train/fingerprint.h"
@@ -22,11 +23,10 @@ void check_pieces(const Tokenizer& other, const Engine& learner, const TokenData
       throw InputError(where + " has another tokenizer than the one that made " + data.path() + kSameTokens);
     return;
   }
-  const Tokenizer& own = learner.tokenizer();  // one of the two may name rows that no text uses, as "[PAD1]"
-  for (int32_t id = 0; id < std::min(own.vocab_size(), other.vocab_size()); ++id)
-    if (own.piece(id) != other.piece(id))
-      throw InputError(where + " has another vocabulary than the model that learns: token " + std::to_string(id) + " is \"" +
-                       other.piece(id) + "\" there and \"" + own.piece(id) + "\" here" + kSameTokens);
+  const Tokenizer& own = learner.tokenizer();
+  if (const std::optional<int32_t> id = first_other_piece(own, other))
+    throw InputError(where + " has another vocabulary than the model that learns: token " + std::to_string(*id) + " is \"" +
+                     other.piece(*id) + "\" there and \"" + own.piece(*id) + "\" here" + kSameTokens);
 }
 
 }  // namespace
