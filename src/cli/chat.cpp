@@ -23,18 +23,23 @@ struct ChatArguments {
 };
 
 /// One turn: the answer joins the conversation.
-void answer(Engine& engine, const ChatFormat& format, std::vector<ChatMessage>& messages, const ChatArguments& o) {
+void answer(Engine& engine, const std::shared_ptr<Drafter>& drafter, const ChatFormat& format, std::vector<ChatMessage>& messages,
+            const ChatArguments& o) {
   const std::vector<int32_t> prompt = format.ids(messages);
   if (o.show_prompt) log("{}", visible(format.text(messages).text));
   GenerateOptions options = o.generate.options(engine);
   options.alone = true;
+  options.drafter = drafter;
   const Generation made = generate(engine, prompt, options, [&](std::string_view piece) {
     if (o.model.json) return;
     write_out(piece);
     finish_output();
   });
   messages.push_back({"assistant", made.text});
-  if (!o.model.json) return print("\n");
+  if (!o.model.json) {
+    print("\n");
+    return log_drafts(made.timings);
+  }
   OrderedJson said = OrderedJson::array();
   for (const ChatMessage& m : messages) said.push_back({{"role", m.role}, {"content", m.content}});
   print_json({{"messages", said},
@@ -43,12 +48,15 @@ void answer(Engine& engine, const ChatFormat& format, std::vector<ChatMessage>& 
               {"text", made.text},
               {"tokens", made.tokens},
               {"logprobs", made.logprobs},
-              {"finish_reason", made.finish_reason}});
+              {"finish_reason", made.finish_reason},
+              {"drafted_tokens", made.timings.drafted_tokens},
+              {"accepted_tokens", made.timings.accepted_tokens}});
 }
 
 void run_chat(const ChatArguments& o) {
   o.generate.check();
   Engine engine = open_engine(o.model);
+  const std::shared_ptr<Drafter> drafter = o.generate.open_drafter(engine);
   const ChatFormat format(engine, o.template_path.empty() ? std::nullopt : std::optional(read_file(o.template_path, 1 << 20)),
                           o.template_path);
   std::vector<ChatMessage> messages;
@@ -56,7 +64,7 @@ void run_chat(const ChatArguments& o) {
   const auto say = [&](const std::string& text) {
     require_utf8(text, "what was said");
     messages.push_back({"user", text});
-    answer(engine, format, messages, o);
+    answer(engine, drafter, format, messages, o);
   };
   if (!o.text.empty()) return say(o.text);
   const bool person = ::isatty(STDIN_FILENO) != 0;
@@ -81,6 +89,7 @@ Action define_chat(CLI::App& app) {
   add_count(app, "--max-tokens,-n", o->generate.max_tokens, 0, int64_t{1} << 40, "New tokens of an answer at most (default 128)");
   add_sampling_flags(app, o->generate);
   add_stop_flags(app, o->generate);
+  add_draft_flags(app, o->generate);
   add_model_options(app, o->model);
   return [o] { run_chat(*o); };
 }

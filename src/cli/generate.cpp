@@ -28,14 +28,17 @@ OrderedJson timings_json(const Timings& t) {
           {"prompt_tokens", t.prompt_tokens},
           {"prompt_ms", t.prompt_ms},
           {"decode_tokens", t.decode_tokens},
-          {"decode_ms", t.decode_ms}};
+          {"decode_ms", t.decode_ms},
+          {"drafted_tokens", t.drafted_tokens},
+          {"accepted_tokens", t.accepted_tokens}};
 }
 
 void log_timings(const Timings& t) {
   const auto rate = [](int64_t tokens, double ms) { return ms > 0 ? static_cast<double>(tokens) * 1000 / ms : 0.0; };
   log("opened in {:.0f} ms; prompt: {} in {:.0f} ms ({:.0f}/s); decode: {} in {:.0f} ms ({:.1f}/s)", t.load_ms,
-      plural(t.prompt_tokens, "token"), t.prompt_ms, rate(t.prompt_tokens, t.prompt_ms), plural(t.decode_tokens, "step"),
+      plural(t.prompt_tokens, "token"), t.prompt_ms, rate(t.prompt_tokens, t.prompt_ms), plural(t.decode_tokens, "token"),
       t.decode_ms, rate(t.decode_tokens, t.decode_ms));
+  log_drafts(t);
 }
 
 /// Text of ids behind the prompt, or null where the model has no tokenizer or the prompt was given as ids.
@@ -43,8 +46,10 @@ OrderedJson text_json(const Engine& engine, const Prompt& prompt, std::span<cons
   return prompt.from_text ? OrderedJson(engine.text_behind(prompt.ids, ids)) : OrderedJson(nullptr);
 }
 
-OrderedJson one_by_one(Engine& engine, const Prompt& prompt, const GenerateArguments& o, double load_ms) {
-  const GenerateOptions options = o.generate.options(engine);
+OrderedJson one_by_one(Engine& engine, const std::shared_ptr<Drafter>& drafter, const Prompt& prompt, const GenerateArguments& o,
+                       double load_ms) {
+  GenerateOptions options = o.generate.options(engine);
+  options.drafter = drafter;
   const bool stream = !o.model.json && prompt.from_text;
   if (stream && terminal().is_terminal) print("{}", dim(prompt.text));
   Generation made = generate(engine, prompt.ids, options, [&](std::string_view text) {
@@ -101,11 +106,13 @@ void run_generate(const GenerateArguments& o) {
   o.generate.check();
   const Stopwatch opening;
   Engine engine = open_engine(o.model);
+  const std::shared_ptr<Drafter> drafter = o.generate.open_drafter(engine);
   const double load_ms = opening.ms();
   const std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
   OrderedJson documents = OrderedJson::array();
   for (const Prompt& prompt : prompts)
-    documents.push_back(o.generate.beams > 1 ? by_beams(engine, prompt, o, load_ms) : one_by_one(engine, prompt, o, load_ms));
+    documents.push_back(o.generate.beams > 1 ? by_beams(engine, prompt, o, load_ms)
+                                             : one_by_one(engine, drafter, prompt, o, load_ms));
   if (!o.model.json) return;
   print_json(prompts.size() == 1 ? documents[0] : OrderedJson{{"sequences", documents}});
 }
@@ -119,6 +126,7 @@ Action define_generate(CLI::App& app) {
   add_sampling_flags(app, o->generate);
   add_beam_flags(app, o->generate);
   add_stop_flags(app, o->generate);
+  add_draft_flags(app, o->generate);
   add_model_options(app, o->model);
   return [o] { run_generate(*o); };
 }

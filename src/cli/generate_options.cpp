@@ -7,7 +7,9 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/plural.h"
 #include "cli/options.h"
+#include "cli/output.h"
 
 namespace vitrine::cli {
 namespace {
@@ -95,6 +97,25 @@ void add_stop_flags(CLI::App& app, GenerateFlags& flags) {
   app.add_flag("--ignore-eos", flags.ignore_eos, "Go on after an end token");
 }
 
+void add_draft_flags(CLI::App& app, GenerateFlags& flags) {
+  add_count(
+      app, "--lookup", flags.lookup, 1, kMostDrafts,
+      "Faster where the text repeats itself: draft up to N tokens that followed the last ones before, and check them in one "
+      "step. The tokens stay the same");
+  app.add_option("--draft", flags.draft,
+                 "Faster with a much smaller model of the same vocabulary: it drafts tokens that are checked in one step. The "
+                 "tokens stay the same")
+      ->type_name("MODEL")
+      ->check(not_empty());
+  add_count(app, "--draft-tokens", flags.draft_tokens, 1, kMostDrafts,
+            fmt::format("With --draft: tokens to draft for each step (default {})", kDefaultDrafts));
+}
+
+void log_drafts(const Timings& timings) {
+  if (timings.drafted_tokens == 0) return;
+  log("drafts: {} of {} accepted", timings.accepted_tokens, plural(timings.drafted_tokens, "token"));
+}
+
 std::string GenerateFlags::given_rule() const {
   for (const CLI::Option* option : rules)
     if (option->count() > 0) return option->get_name();
@@ -105,6 +126,8 @@ void GenerateFlags::check() const {
   if (ignore_eos && !eos.empty()) throw UsageError("--eos and --ignore-eos contradict each other.");
   if (!early_stopping.empty() && early_stopping != "yes" && early_stopping != "no" && early_stopping != "never")
     throw UsageError(fmt::format("--early-stopping: \"{}\" is none of yes, no, never.", early_stopping));
+  if (lookup > 0 && !draft.empty()) throw UsageError("--lookup and --draft contradict each other; give one of them.");
+  if (draft_tokens > 0 && draft.empty()) throw UsageError("--draft-tokens needs --draft.");
   if (beams == 1) {
     const char* flag = length_penalty            ? "--length-penalty"
                        : !early_stopping.empty() ? "--early-stopping"
@@ -119,6 +142,7 @@ void GenerateFlags::check() const {
   }
   std::string flag = given_rule();
   if (flag.empty()) flag = !samplers.empty() ? "--samplers" : !stops.empty() ? "--stop" : "";
+  if (flag.empty()) flag = lookup > 0 ? "--lookup" : !draft.empty() ? "--draft" : "";
   if (!flag.empty())
     throw UsageError(fmt::format("{} does not go together with --beams, which searches for the likeliest text.", flag));
   if (n_return > beams) throw UsageError(fmt::format("--return: {} hypotheses cannot come from {} beams.", n_return, beams));
@@ -136,6 +160,13 @@ GenerateOptions GenerateFlags::options(const Engine& engine) const {
   s.seed = static_cast<uint64_t>(seed);
   if (!samplers.empty()) s.order = parse_sampling_order(samplers);
   return options;
+}
+
+std::shared_ptr<Drafter> GenerateFlags::open_drafter(Engine& engine) const {
+  if (lookup > 0) return std::make_shared<LookupDrafter>(lookup);
+  if (draft.empty()) return nullptr;
+  return std::make_shared<ModelDrafter>(engine, std::make_shared<Engine>(draft, EngineOptions{.threads = 1}),
+                                        draft_tokens > 0 ? draft_tokens : kDefaultDrafts);
 }
 
 BeamOptions GenerateFlags::beam_options(const Engine& engine) const {

@@ -1,6 +1,7 @@
 #pragma once
 // The flags that choose tokens, shared by generate and chat.
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,11 +24,16 @@ struct GenerateFlags {
   std::vector<std::string> stops;
   std::string eos;
   bool ignore_eos = false;
+  int64_t lookup = 0;  // 0: not given
+  std::string draft;
+  int64_t draft_tokens = 0;  // 0: not given
 
   /// Refuses combinations that mean nothing. Errors: UsageError naming both flags.
   void check() const;
   /// Errors: UsageError or InputError naming the flag.
   GenerateOptions options(const Engine& engine) const;
+  /// What --lookup or --draft ask for; null if neither is given. Errors: as ModelDrafter, and as open_model.
+  std::shared_ptr<Drafter> open_drafter(Engine& engine) const;
   BeamOptions beam_options(const Engine& engine) const;
 
  private:
@@ -37,5 +43,9 @@ struct GenerateFlags {
 void add_sampling_flags(CLI::App& app, GenerateFlags& flags);
 void add_beam_flags(CLI::App& app, GenerateFlags& flags);
 void add_stop_flags(CLI::App& app, GenerateFlags& flags);
+void add_draft_flags(CLI::App& app, GenerateFlags& flags);
+
+/// Says on standard error how many tokens were drafted and accepted, if any were drafted.
+void log_drafts(const Timings& timings);
 
 }  // namespace vitrine::cli

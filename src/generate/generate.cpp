@@ -1,29 +1,63 @@
 #include "generate/generate.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace vitrine {
 
 TokenLoop::TokenLoop(Engine& engine, std::vector<int32_t> prompt, GenerateOptions options)
     : engine_(engine),
+      drafter_(options.drafter),
       sequence_(engine, std::move(prompt), std::move(options)),
       cache_(engine.make_cache(sequence_.positions())),
-      cached_(cache_->sequence()) {}
+      cached_(cache_->sequence()) {
+  if (drafter_ != nullptr) check_goes_back(engine);
+}
+
+Tensor TokenLoop::run(Step& step, std::span<const int32_t> drafts) {
+  std::vector<int32_t> tokens = {sequence_.pending()[0]};
+  tokens.insert(tokens.end(), drafts.begin(), drafts.end());
+  std::vector<int64_t> rows(tokens.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  step.add(tokens, &cached_);
+  return engine_.run(step, rows);
+}
 
 std::string TokenLoop::next() {
-  const std::span<const int32_t> pending = sequence_.pending();
-  const bool first = made().tokens.empty();
   watch_.lap_ms();  // the reader's time between two calls is not the model's
-  const auto frame = engine_.context().frame();
-  const Tensor z = engine_.prefill(pending, cached_);
+  const bool first = made().tokens.empty();
+  std::vector<int32_t> drafts;
+  if (!first && drafter_ != nullptr) drafts = drafter_->draft(sequence_.text(), std::min(kMostDrafts, sequence_.room_left() - 1));
   Timings& timings = sequence_.timings();
+  const auto frame = engine_.context().frame();
+  Step step;
+  Tensor z;
   if (first) {
-    timings.prompt_tokens = static_cast<int64_t>(pending.size());
+    timings.prompt_tokens = std::ssize(sequence_.pending());
+    z = engine_.prefill(sequence_.pending(), cached_);
     timings.prompt_ms = watch_.lap_ms();
   } else {
-    ++timings.decode_tokens;
+    timings.drafted_tokens += std::ssize(drafts);
+    try {
+      z = run(step, drafts);
+    } catch (const RunError&) {  // NaN, perhaps behind a draft that is wrong
+      if (drafts.empty()) throw;
+      drafts.clear();
+      step = Step();
+      z = run(step, drafts);
+    }
   }
-  std::string shown = sequence_.push({z.data<float>(), static_cast<size_t>(z.count())});
+  std::string shown;
+  size_t rows = 0;  // those that count
+  for (bool right = true; right && !done(); ++rows) {
+    shown += sequence_.push({z.row<float>(static_cast<int64_t>(rows)), static_cast<size_t>(z.row_size())});
+    right = rows < drafts.size() && made().tokens.back() == drafts[rows];
+    timings.accepted_tokens += right ? 1 : 0;
+  }
+  if (!first) {
+    step.commit(0, static_cast<int64_t>(rows));
+    timings.decode_tokens += static_cast<int64_t>(rows);
+  }
   timings.decode_ms += watch_.lap_ms();
   return shown;
 }

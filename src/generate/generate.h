@@ -16,12 +16,12 @@ namespace vitrine {
 /// Generation a token at a time, for callers who wait for their reader. Between two calls the engine may run other things.
 class TokenLoop {
  public:
-  /// Errors: as TokenSequence.
+  /// Errors: as TokenSequence; with a drafter as check_goes_back.
   TokenLoop(Engine& engine, std::vector<int32_t> prompt, GenerateOptions options);
 
   bool done() const { return sequence_.done(); }
-  /// Runs the model once and takes the next token; the text as TokenSequence::push(). Not to be called when done, nor after an
-  /// exception. Errors: RunError for NaN.
+  /// Runs the model once and takes the next token, and with a drafter those behind it that were proposed rightly; the text as
+  /// TokenSequence::push(). Not to be called when done, nor after an exception. Errors: RunError for NaN.
   std::string next();
 
   /// So far; finish_reason is "" until the end.
@@ -29,7 +29,11 @@ class TokenLoop {
   Generation take() && { return std::move(sequence_).take(); }
 
  private:
+  // The logits of the last token and of the drafts behind it, as one step, which is not committed.
+  Tensor run(Step& step, std::span<const int32_t> drafts);
+
   Engine& engine_;
+  std::shared_ptr<Drafter> drafter_;
   TokenSequence sequence_;
   std::unique_ptr<KvCache> cache_;
   CacheSequence cached_;

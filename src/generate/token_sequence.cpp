@@ -27,26 +27,26 @@ void check_prompt(const Engine& engine, std::span<const int32_t> prompt, std::sp
 
 TokenSequence::TokenSequence(const Engine& engine, std::vector<int32_t> prompt, GenerateOptions options)
     : engine_(engine),
-      prompt_(std::move(prompt)),
+      text_(std::move(prompt)),
+      prompt_size_(std::ssize(text_)),
       options_(std::move(options)),
       sampler_(options_.sampling, engine.shape().vocab_size),
       stop_(options_.stops),
-      room_(checked_room(engine, prompt_, options_.max_tokens, options_.eos)) {
+      room_(checked_room(engine, text_, options_.max_tokens, options_.eos)) {
   if (engine.has_tokenizer()) {
-    decoder_.emplace(options_.alone ? StreamDecoder(engine.tokenizer()) : engine.decoder_behind(prompt_));
+    decoder_.emplace(options_.alone ? StreamDecoder(engine.tokenizer()) : engine.decoder_behind(text_));
   } else if (!options_.stops.empty()) {
     throw UsageError("stop strings need a tokenizer, which this model lacks; use end tokens (--eos)");
   }
   if (room_ <= 0) made_.finish_reason = "length";
 }
 
-std::span<const int32_t> TokenSequence::pending() const {
-  return made_.tokens.empty() ? std::span<const int32_t>(prompt_) : std::span(&made_.tokens.back(), 1);
-}
+std::span<const int32_t> TokenSequence::pending() const { return made_.tokens.empty() ? text() : text().last(1); }
 
 std::string TokenSequence::push(std::span<const float> logits) {
   VITRINE_CHECK(!done(), "a sequence that is done has no next token");
-  const Pick pick = sampler_.pick(logits, prompt_, made_.tokens);
+  const Pick pick = sampler_.pick(logits, text().first(static_cast<size_t>(prompt_size_)), made_.tokens);
+  text_.push_back(pick.token);
   made_.tokens.push_back(pick.token);
   made_.logprobs.push_back(pick.logprob);
   const bool ended =

@@ -1,6 +1,7 @@
 #pragma once
 // One stream of new tokens, apart from the model that is asked for them: its sampler, what ends it, and its text.
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include "engine/engine.h"
 #include "generate/sampler.h"
 #include "generate/sampling_options.h"
+#include "generate/speculate.h"
 #include "generate/stop.h"
 
 namespace vitrine {
@@ -20,14 +22,16 @@ struct GenerateOptions {
   bool ignore_eos = false;
   std::vector<std::string> stops = {};  // strings that end the text, wherever token borders lie
   bool alone = false;  // the new text is one of its own, as an answer in a chat is; else it goes on where the prompt's ends
+  std::shared_ptr<Drafter> drafter = {};  // proposes tokens; null: none are proposed. Changes no token
 };
 
 struct Timings {
   double load_ms = 0;  // set by the caller
   int64_t prompt_tokens = 0;
   double prompt_ms = 0;
-  int64_t decode_tokens = 0;
+  int64_t decode_tokens = 0;  // all but the first, which the prompt's logits give; by beams: steps
   double decode_ms = 0;
+  int64_t drafted_tokens = 0, accepted_tokens = 0;  // proposed by a drafter; those among them that were chosen
 };
 
 struct Generation {
@@ -55,8 +59,12 @@ class TokenSequence {
   bool done() const { return !made_.finish_reason.empty(); }
   /// The ids that the model has not seen: the prompt at first, then the token that was taken last.
   std::span<const int32_t> pending() const;
+  /// The prompt and the new tokens.
+  std::span<const int32_t> text() const { return text_; }
+  /// New tokens that may still come, at most.
+  int64_t room_left() const { return room_ - std::ssize(made_.tokens); }
   /// Positions that the prompt and all new tokens take in a cache, at most.
-  int64_t positions() const { return static_cast<int64_t>(prompt_.size()) + std::max<int64_t>(room_, 1); }
+  int64_t positions() const { return prompt_size_ + std::max<int64_t>(room_, 1); }
 
   /// Takes the next token from the logits [vocab_size] of the last pending id. Returns the text that became certain with it:
   /// never half a character, never part of a stop string. Not to be called when done.
@@ -69,7 +77,8 @@ class TokenSequence {
 
  private:
   const Engine& engine_;
-  std::vector<int32_t> prompt_;
+  std::vector<int32_t> text_;
+  int64_t prompt_size_;  // of text_
   GenerateOptions options_;
   Sampler sampler_;
   StopFilter stop_;
