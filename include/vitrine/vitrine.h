@@ -65,6 +65,7 @@ struct HookView {
 
 /// Calls `change` at every hook whose name fits `hook`: a name, a pattern ("blocks.*.hook_attn_out") or an alias, as in
 /// LanguageModel::trace, without slices. Called once per step of the run: a long prompt and each new token are several.
+/// With lookup or draft several tokens are one step, and drafts that are refused are among its rows.
 struct HookEdit {
   std::string hook = {};
   std::function<void(const HookView&)> change = {};
@@ -75,6 +76,8 @@ struct PredictOptions {
   bool all_positions = false;  // after every token of the prompt, or only after the last
   std::vector<HookEdit> edits = {};
 };
+
+class LanguageModel;
 
 /// How text is continued. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given.
 struct GenerationOptions {
@@ -89,6 +92,10 @@ struct GenerationOptions {
   std::vector<std::string> stops = {};                           // strings that end the text; not part of it
   std::optional<std::vector<std::int32_t>> end_tokens = {};      // default: the model's own
   std::function<void(std::string_view)> on_text = {};            // text as it becomes certain: whole characters
+  // Speculative decoding: faster, the same tokens. One of the two at most.
+  std::int64_t lookup = 0;         // draft so many tokens, 1 to 7, that followed the last ones before; 0: off
+  LanguageModel* draft = nullptr;  // a smaller model of the same vocabulary, which drafts draft_tokens (1 to 7) tokens
+  std::int64_t draft_tokens = 4;
   std::vector<HookEdit> edits = {};
 };
 
@@ -97,6 +104,7 @@ struct GeneratedText {
   std::vector<std::int32_t> tokens;  // the new ones, with the end token that was taken
   std::vector<float> logprobs;       // natural logarithm, one for each new token
   std::string finish_reason;         // "stop": end token or stop string; "length": max_tokens, or the context is full
+  std::int64_t drafted_tokens = 0, accepted_tokens = 0;  // with lookup or draft: proposed, and those among them that were chosen
 };
 
 /// A copy of one intermediate.
@@ -141,7 +149,8 @@ class LanguageModel {
   std::vector<NextTokens> predict(std::string_view text, const PredictOptions& options = {});
   std::vector<NextTokens> predict(std::span<const std::int32_t> tokens, const PredictOptions& options = {});
 
-  /// Continues the prompt. Errors: as predict; InputError naming the option that is out of its range.
+  /// Continues the prompt. Errors: as predict; InputError naming the option that is out of its range, for lookup together with
+  /// draft, for a draft model of another vocabulary, and for drafts with a model that has recurrent layers.
   GeneratedText generate(std::string_view text, const GenerationOptions& options = {});
   GeneratedText generate(std::span<const std::int32_t> tokens, const GenerationOptions& options = {});
 

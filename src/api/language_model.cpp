@@ -161,8 +161,16 @@ GeneratedText LanguageModel::generate(std::span<const std::int32_t> tokens, cons
   Engine& engine = state_->engine;
   Edits edits(engine.model(), options.edits);
   const Editing editing(engine.context(), edits);
-  Generation made = vitrine::generate(engine, tokens, engine_options(engine, options), options.on_text);
-  return {std::move(made.text), std::move(made.tokens), std::move(made.logprobs), std::move(made.finish_reason)};
+  GenerateOptions how = engine_options(engine, options);
+  if (options.lookup != 0 && options.draft != nullptr) throw InputError("lookup and draft are both set; set one of them");
+  if (options.lookup != 0) how.drafter = std::make_shared<LookupDrafter>(options.lookup);
+  if (options.draft != nullptr) {
+    const std::shared_ptr<const Engine> draft(std::shared_ptr<void>(), &options.draft->state_->engine);  // the caller's
+    how.drafter = std::make_shared<ModelDrafter>(engine, draft, options.draft_tokens);
+  }
+  Generation made = vitrine::generate(engine, tokens, how, options.on_text);
+  return {std::move(made.text),          std::move(made.tokens),      std::move(made.logprobs),
+          std::move(made.finish_reason), made.timings.drafted_tokens, made.timings.accepted_tokens};
 }
 
 std::map<std::string, HookValue> LanguageModel::trace(std::string_view text, const std::vector<std::string>& hooks,

@@ -141,6 +141,25 @@ TEST(LanguageModel, GeneratesAndStreams) {
   EXPECT_EQ(ended.finish_reason, "stop");
 }
 
+TEST(LanguageModel, DraftsChangeNoToken) {
+  LanguageModel model(kTales, {.threads = 2}), same(kTales, {.threads = 1});
+  const auto plain = model.generate(kPrompt, {.max_tokens = 41});
+  EXPECT_EQ(plain.drafted_tokens, 0);
+  const auto lookup = model.generate(kPrompt, {.max_tokens = 41, .lookup = 4});
+  EXPECT_EQ(lookup.tokens, plain.tokens);
+  EXPECT_EQ(lookup.logprobs, plain.logprobs);
+  EXPECT_GT(lookup.drafted_tokens, 0);
+  const auto drafted = model.generate(kPrompt, {.max_tokens = 41, .draft = &same});
+  EXPECT_EQ(drafted.tokens, plain.tokens);
+  EXPECT_EQ(drafted.drafted_tokens, 32);  // the model drafts for itself: 40 tokens in steps of 5
+  EXPECT_EQ(drafted.accepted_tokens, 32);
+  EXPECT_EQ(model.generate(kPrompt, {.max_tokens = 41, .draft = &same, .draft_tokens = 7}).accepted_tokens, 35);
+  const auto refused = [](auto&& f) { return message_of<vitrine::InputError>(f); };
+  EXPECT_HAS(refused([&] { model.generate(kPrompt, {.lookup = 2, .draft = &same}); }), "lookup and draft are both set");
+  EXPECT_HAS(refused([&] { model.generate(kPrompt, {.lookup = 8}); }), "expected 1 to 7");
+  EXPECT_HAS(refused([&] { model.generate(kPrompt, {.draft = &same, .draft_tokens = 0}); }), "expected 1 to 7");
+}
+
 TEST(LanguageModel, DrawsTheSameTextForTheSameSeed) {
   LanguageModel model(kTales, {.threads = 2});
   const auto draw = [&](uint64_t seed) {
