@@ -195,7 +195,8 @@ GenerateOptions generate_options(int64_t max_tokens, std::optional<double> tempe
                                  std::optional<double> top_p, std::optional<double> min_p, std::optional<double> typical_p,
                                  double repetition_penalty, double frequency_penalty, double presence_penalty,
                                  std::vector<std::pair<int32_t, double>> logit_bias, uint64_t seed,
-                                 const std::vector<nb::str>& stops, std::vector<int32_t> eos, bool ignore_eos) {
+                                 const std::vector<nb::str>& stops, std::vector<int32_t> eos, bool ignore_eos,
+                                 std::shared_ptr<Drafter> drafter) {
   GenerateOptions options;
   options.max_tokens = max_tokens;
   options.sampling.temperature = temperature;
@@ -211,6 +212,7 @@ GenerateOptions generate_options(int64_t max_tokens, std::optional<double> tempe
   options.stops = utf8(stops);
   options.eos = std::move(eos);
   options.ignore_eos = ignore_eos;
+  options.drafter = std::move(drafter);
   return options;
 }
 
@@ -284,11 +286,12 @@ void bind_options(nb::module_& m) {
             new (self) HookCalls{{names.begin(), names.end()}, std::move(call)};
           },
           nb::arg("names"), nb::arg("call").none());
+  nb::class_<Drafter>(m, "Drafter", "Proposes tokens to the session that made it.");
   nb::class_<GenerateOptions>(m, "GenerateOptions", "How Session.generate and stream continue a prompt.")
       .def(nb::new_(&generate_options), nb::kw_only(), nb::arg("max_tokens"), nb::arg("temperature").none(),
            nb::arg("top_k").none(), nb::arg("top_p").none(), nb::arg("min_p").none(), nb::arg("typical_p").none(),
            nb::arg("repetition_penalty"), nb::arg("frequency_penalty"), nb::arg("presence_penalty"), nb::arg("logit_bias"),
-           nb::arg("seed"), nb::arg("stops"), nb::arg("eos"), nb::arg("ignore_eos"));
+           nb::arg("seed"), nb::arg("stops"), nb::arg("eos"), nb::arg("ignore_eos"), nb::arg("drafter").none());
   nb::class_<BeamOptions>(m, "BeamOptions", "How Session.beams continues a prompt. early_stopping None: never.")
       .def(nb::new_(&beam_options), nb::kw_only(), nb::arg("n_beams"), nb::arg("n_return"), nb::arg("max_tokens"),
            nb::arg("length_penalty"), nb::arg("early_stopping").none(), nb::arg("eos"));
@@ -357,6 +360,16 @@ void bind_model(nb::module_& m) {
           nb::arg("ids"), nb::arg("options"), nb::arg("hooks"),
           nb::sig("def stream(self, ids: numpy.typing.NDArray[numpy.int64], options: GenerateOptions, hooks: HookCalls) -> "
                   "TextStream"))
+      .def(
+          "lookup_drafter",
+          [](const Session&, int64_t n_tokens) -> std::shared_ptr<Drafter> { return std::make_shared<LookupDrafter>(n_tokens); },
+          nb::arg("n_tokens"))
+      .def(
+          "model_drafter",
+          [](Session& s, const SharedSession& draft, int64_t n_tokens) -> std::shared_ptr<Drafter> {
+            return std::make_shared<ModelDrafter>(s.engine, std::shared_ptr<const Engine>(draft, &draft->engine), n_tokens);
+          },
+          nb::arg("draft"), nb::arg("n_tokens"))
       .def("beams", &beam_hypotheses, nb::arg("ids"), nb::arg("options"),
            nb::sig("def beams(self, ids: numpy.typing.NDArray[numpy.int64], options: BeamOptions) -> list[tuple[str, list[int], "
                    "float]]"))

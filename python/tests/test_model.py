@@ -96,6 +96,32 @@ class Texts(Case):
             self.assertEqual((stream.tokens, stream.logprobs, stream.finish_reason), made[1:], options)
             self.assertEqual(list(stream), [])
 
+    def test_drafts_change_no_token(self):
+        for options in ({}, {"temperature": 0.9, "seed": 3, "repetition_penalty": 1.2}):
+            plain = self.model.generate("Once upon a time", 60, **options)
+            for drafts in ({"lookup": 5}, {"draft": self.model}, {"draft": vitrine.load(threads=1), "draft_tokens": 7}):
+                self.assertEqual(self.model.generate("Once upon a time", 60, **options, **drafts), plain)
+                stream = self.model.stream("Once upon a time", 60, **options, **drafts)
+                self.assertEqual("".join(stream), plain.text)
+                self.assertEqual((stream.tokens, stream.logprobs, stream.finish_reason), plain[1:])
+        steps = []
+        with self.model.hooks([("hook_embed", lambda value, hook: steps.append(value.shape[1]))]):
+            self.model.generate("Once upon a time", 21, draft=self.model)
+        self.assertEqual(steps[1:], [5, 5, 5, 5])  # the model drafts for itself, 4 tokens at a time
+
+    def test_drafts_that_do_not_fit_are_refused(self):
+        other = vitrine.load(GOLDEN / "models" / "gemma2" / "model")
+        recurrent = vitrine.load(GOLDEN / "models" / "qwen3_5" / "model")
+        for error, message, call in (
+            (vitrine.UsageError, "lookup and draft are both given", lambda: self.model.generate("Once", lookup=2, draft=self.model)),
+            (vitrine.UsageError, "expected 1 to 7", lambda: self.model.stream("Once", lookup=8)),
+            (vitrine.UsageError, "expected 1 to 7", lambda: self.model.generate("Once", draft=self.model, draft_tokens=0)),
+            (vitrine.InputError, "has a vocabulary of 512", lambda: self.model.generate("Once", draft=other)),
+            (vitrine.InputError, "has recurrent layers", lambda: recurrent.generate([5, 6], lookup=3)),
+        ):
+            with self.assertRaisesRegex(error, message):
+                call()
+
     def test_a_stream_waits_for_its_reader(self):
         stream = self.model.stream("Once upon a time", 30)
         before = next(stream)

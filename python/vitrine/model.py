@@ -237,9 +237,15 @@ class Model(Weights):
         stop: str | Sequence[str] = (),
         eos: Sequence[int] | None = None,
         ignore_eos: bool = False,
+        lookup: int = 0,
+        draft: Model | None = None,
+        draft_tokens: int = 4,
     ) -> Generation:
         """Continues the prompt. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given; the same seed and
         options give the same text. stop: strings that end the text and are not part of it. eos: default, the model's own.
+
+        lookup and draft make it faster and change no token (speculative decoding). lookup: tokens to draft, 1 to 7, that followed
+        the last ones before. draft: a smaller model of the same vocabulary, which drafts draft_tokens tokens at a time.
         """
         options = self._options(**{k: v for k, v in locals().items() if k not in ("self", "prompt")})
         return Generation(*self._session.generate(self._one(prompt), options, self._calls()))
@@ -262,6 +268,9 @@ class Model(Weights):
         stop: str | Sequence[str] = (),
         eos: Sequence[int] | None = None,
         ignore_eos: bool = False,
+        lookup: int = 0,
+        draft: Model | None = None,
+        draft_tokens: int = 4,
     ) -> TextStream:
         """generate() as an iterator over text that is certain: whole characters, never part of a stop string. Nothing is written
         ahead of its reader. The hooks are those of the moment it is made.
@@ -271,8 +280,15 @@ class Model(Weights):
 
     def _options(
         self, *, max_tokens: int, top_k: int | None, logit_bias: dict[int, float] | None, seed: int, stop: str | Sequence[str],
-        eos: Sequence[int] | None, **others: object,
+        eos: Sequence[int] | None, lookup: int, draft: Model | None, draft_tokens: int, **others: object,
     ) -> GenerateOptions:
+        if lookup != 0 and draft is not None:
+            raise UsageError("lookup and draft are both given; give one of them")
+        drafter = None
+        if lookup != 0:
+            drafter = self._session.lookup_drafter(within("lookup", lookup, 0, INT64))
+        elif draft is not None:
+            drafter = self._session.model_drafter(draft._session, within("draft_tokens", draft_tokens, 0, INT64))
         return GenerateOptions(
             max_tokens=within("max_tokens", max_tokens, 0, INT64),
             top_k=None if top_k is None else within("top_k", top_k, 0, INT64),
@@ -281,6 +297,7 @@ class Model(Weights):
             seed=within("seed", seed, 0, 2**64 - 1),
             stops=[stop] if isinstance(stop, str) else list(stop),
             eos=self._ends(eos),
+            drafter=drafter,
             **others,  # type: ignore[arg-type]
         )
 
