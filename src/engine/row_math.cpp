@@ -8,7 +8,8 @@
 
 // A copy for each instruction set, of which the loader takes the best: the same operations on longer vectors, so the same bits
 // (the build keeps multiplications and additions apart).
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 #define VITRINE_FOR_EVERY_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define VITRINE_FOR_EVERY_CPU
