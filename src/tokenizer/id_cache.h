@@ -2,6 +2,7 @@
 // The ids of words already seen during one call of encode(). Texts repeat their words; merging them again is what costs.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -124,7 +125,7 @@ class IdCache {
     }
     return nullptr;
   }
-  static const char* bytes_at(uint64_t place) { return reinterpret_cast<const char*>(uintptr_t(place)); }
+  static const char* bytes_at(uint64_t place) { return std::bit_cast<const char*>(uintptr_t(place)); }
 
   void insert(const Key& key, size_t size, const int32_t* ids, size_t count) {
     if (count > std::numeric_limits<uint16_t>::max()) return;

@@ -119,6 +119,7 @@ void encode_spans(const WordModel& model, RawWords words, std::string_view text,
   }
   std::vector<Task> tasks = share_out(model, words, text, spans);
   std::vector<IdEncoder> encoders;
+  encoders.reserve(static_cast<size_t>(pool->threads()));
   for (int i = 0; i < pool->threads(); ++i) encoders.emplace_back(model, words);
   pool->run(int64_t(tasks.size()), [&](int64_t i, int thread) {
     Task& task = tasks[size_t(i)];
