@@ -14,8 +14,7 @@ const std::vector<Command>& commands() {
       {"generate", "Continue a prompt",
        "Decoding is greedy unless a sampling flag is given; --beams uses beam search. The text is streamed. The sampling rules "
        "are those of Hugging Face's generate(), and their order can be set. --lookup and --draft make decoding faster and leave "
-       "the "
-       "tokens as they are (speculative decoding): docs/speculative-decoding.md tells when.",
+       "the tokens as they are (speculative decoding): docs/speculative-decoding.md tells when.",
        "vitrine generate \"Once upon a time\" --max-tokens 40 --temperature 0.8 --seed 7\n"
        "vitrine generate \"The old king\" --max-tokens 12 --beams 4 --return 2",
        define_generate},

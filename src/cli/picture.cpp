@@ -46,7 +46,7 @@ void list_pictures(bool json) {
   for (const PictureInfo& info : all) print("{}  {}\n", pad_right(info.name, widest), info.summary);
 }
 
-PicturePrompt prompt_of(const Engine& engine, const PictureArguments& o) {
+PicturePrompt prompt_of(Engine& engine, const PictureArguments& o) {
   std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
   if (prompts.size() > 1) throw UsageError("several sequences in --tokens: a picture shows one. Give them one at a time.");
   PicturePrompt prompt;

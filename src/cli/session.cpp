@@ -112,7 +112,7 @@ const Tokenizer& tokenizer_or_ids(const Engine& engine) {
 
 }  // namespace
 
-std::vector<Prompt> read_prompts(const Engine& engine, const PromptOptions& options, bool empty_allowed) {
+std::vector<Prompt> read_prompts(Engine& engine, const PromptOptions& options, bool empty_allowed) {
   const int given = int{options.has_text} + int{options.has_tokens} + int{options.has_jsonl};
   if (given == 0)
     throw UsageError("no prompt: give a text, such as \"Once upon a time\", - for standard input, or ids with --tokens 2,651.");
@@ -134,7 +134,7 @@ std::vector<Prompt> read_prompts(const Engine& engine, const PromptOptions& opti
     }
     for (std::string& text : texts) {
       Prompt prompt{std::move(text), {}, true};
-      prompt.ids = tokenizer_or_ids(engine).encode(prompt.text, !options.no_special);
+      prompt.ids = tokenizer_or_ids(engine).encode(prompt.text, !options.no_special, Special::as_file, engine.context().pool());
       prompts.push_back(std::move(prompt));
     }
   }

@@ -59,7 +59,7 @@ void check_output(const Engine& engine, const std::string& out, std::vector<std:
 
 /// The prompts that the flags hold. Errors: UsageError for none and for more than one kind; InputError for text that is not
 /// UTF-8, ids outside the vocabulary, a prompt longer than the context, and (unless `empty_allowed`) one without a token.
-std::vector<Prompt> read_prompts(const Engine& engine, const PromptOptions& options, bool empty_allowed = false);
+std::vector<Prompt> read_prompts(Engine& engine, const PromptOptions& options, bool empty_allowed = false);
 
 /// The pieces of `ids` as the vocabulary spells them; null for a prompt given as ids.
 OrderedJson pieces_json(const Engine& engine, const Prompt& prompt, std::span<const int32_t> ids);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/model_tokenizer.h"
+#include "engine/row_math.h"
 
 namespace vitrine {
 namespace {
@@ -109,7 +110,7 @@ int32_t ModelDrafter::likeliest_after(std::span<const int32_t> tokens) {
     if (begin + part.size() == tokens.size()) {
       const int64_t last = step.rows() - 1;
       const Tensor z = logits(ctx, x, draft_->model().head(), std::span(&last, 1));
-      likeliest = static_cast<int32_t>(std::max_element(z.data<float>(), z.data<float>() + z.count()) - z.data<float>());
+      likeliest = static_cast<int32_t>(argmax({z.data<float>(), static_cast<size_t>(z.count())}));
     }
     step.commit();
     seen_.insert(seen_.end(), part.begin(), part.end());

@@ -7,19 +7,13 @@
 namespace vitrine {
 namespace {
 
-constexpr int kQueryRows = 4;  // rows that share the loads of keys and values
-constexpr int kMostQueryRows =
-    kManyRegisters ? 8 : 4;  // the same where there are many: keys and values come from the second cache
+constexpr int kQueryRows = 4;                           // rows that share the loads of keys and values
+constexpr int kMostQueryRows = kManyRegisters ? 8 : 4;  // where there are many: keys and values come from the second cache
 /// Vectors of columns in registers for each of R rows.
 template <int R>
 constexpr int tile_vectors() {
   return kLanes >= 16 && R <= 4 ? 4 : 2;
 }
-
-template <int kCount>
-struct Vectors {
-  static constexpr int value = kCount;
-};
 
 /// c[r][j] = factor * sum over i of a[r][i] b[i][j], or with kAdd c[r][j] + that sum (factor 1), for R rows and V vectors of
 /// columns, the last of which has `last` columns.
@@ -61,10 +55,10 @@ HWY_INLINE void product_rows(const float* a, size_t a_stride, const float* b, si
   };
   switch ((n - j + kLanes - 1) / kLanes) {
     case 0: return;
-    case 1: return rest(Vectors<1>());
-    case 2: return rest(Vectors<2>());
-    case 3: return rest(Vectors<(kTileVectors > 2 ? 3 : 1)>());
-    default: return rest(Vectors<kTileVectors>());
+    case 1: return rest(std::integral_constant<int, 1>());
+    case 2: return rest(std::integral_constant<int, 2>());
+    case 3: return rest(std::integral_constant<int, (kTileVectors > 2 ? 3 : 2)>());
+    default: return rest(std::integral_constant<int, kTileVectors>());
   }
 }
 template <bool kAdd>

@@ -76,17 +76,9 @@ void dot_decoded(const void* weights, size_t stride, size_t n, size_t k, const f
   const char* w = static_cast<const char*>(weights);
   constexpr DecodeRow decode = decode_row<kType>;
   constexpr size_t chunk = row_bytes(kType, kLargestBlock);
-  switch (rows) {
-    case 1: return dot_decoded_fixed<1>(decode, chunk, w, stride, n, k, x, x_stride, y, y_stride);
-    case 2: return dot_decoded_fixed<2>(decode, chunk, w, stride, n, k, x, x_stride, y, y_stride);
-    case 3: return dot_decoded_fixed<3>(decode, chunk, w, stride, n, k, x, x_stride, y, y_stride);
-    case 4: return dot_decoded_fixed<4>(decode, chunk, w, stride, n, k, x, x_stride, y, y_stride);
-    case 5: return dot_decoded_fixed<5>(decode, chunk, w, stride, n, k, x, x_stride, y, y_stride);
-    case 6: return dot_decoded_fixed<6>(decode, chunk, w, stride, n, k, x, x_stride, y, y_stride);
-    case 7: return dot_decoded_fixed<7>(decode, chunk, w, stride, n, k, x, x_stride, y, y_stride);
-    case 8: return dot_decoded_fixed<8>(decode, chunk, w, stride, n, k, x, x_stride, y, y_stride);
-    default: return;
-  }
+  with_rows(rows, [&](auto r) HWY_ATTR {
+    dot_decoded_fixed<decltype(r)::value>(decode, chunk, w, stride, n, k, x, x_stride, y, y_stride);
+  });
 }
 
 }  // namespace

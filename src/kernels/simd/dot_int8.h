@@ -57,6 +57,8 @@ HWY_INLINE uint32_t bits_32(const char* p) {
 template <DType kType>
 struct Pack {
   static constexpr PackForm kForm = pack_form<kType>();
+  static constexpr bool kSigned = false;
+  static constexpr int kOffset = kForm.offset;
   static constexpr size_t kOutputs = 2, kBytes = kForm.bytes;
   using Sum = __m512;
   struct Row {  // a block of activations, in both halves
@@ -67,8 +69,8 @@ struct Pack {
           correction(_mm512_setzero_si512()),
           scale(_mm512_set1_ps(b.scale[part])),
           sum(_mm512_setzero_ps()) {
-      if constexpr (kForm.offset != 0)
-        correction = _mm512_sub_epi32(correction, _mm512_dpbusd_epi32(correction, _mm512_set1_epi8(char(kForm.offset)), q));
+      if constexpr (kOffset != 0)
+        correction = _mm512_sub_epi32(correction, _mm512_dpbusd_epi32(correction, _mm512_set1_epi8(char(kOffset)), q));
       if constexpr (kForm.minimum) sum = _mm512_maskz_mov_ps(0x0101, _mm512_set1_ps(b.sum[2 * part] + b.sum[2 * part + 1]));
     }
   };
@@ -105,6 +107,10 @@ struct Pack {
         q = _mm512_shuffle_epi8(_mm512_xor_si512(table, _mm512_set1_epi8(-128)), q);
       }
     }
+  }
+  /// One of the two outputs' numbers.
+  static HWY_INLINE float of_output(__m512 numbers, size_t output) {
+    return _mm512_cvtss_f32(output == 0 ? numbers : _mm512_shuffle_f32x4(numbers, numbers, 2));
   }
   static HWY_INLINE Sum zero() { return _mm512_setzero_ps(); }
   HWY_INLINE Sum add_to(Sum sum, const Row& x) const {
@@ -187,6 +193,7 @@ struct Pack {
         q = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kForm.table))), q);
     }
   }
+  static HWY_INLINE float of_output(__m256 numbers, size_t) { return _mm256_cvtss_f32(numbers); }
   static HWY_INLINE Sum zero() { return _mm256_setzero_ps(); }
   HWY_INLINE Sum add_to(Sum sum, const Row& x) const {
     __m256i lanes = kSigned ? dot(_mm256_abs_epi8(q), _mm256_sign_epi8(x.q, q)) : dot(q, x.q);
@@ -256,17 +263,7 @@ template <class W>
 void dot_rows_int8(const void* weights, size_t stride, size_t n, size_t k, const ActivationBlock* x, size_t x_stride, size_t rows,
                    float* y, size_t y_stride) {
   const char* w = static_cast<const char*>(weights);
-  switch (rows) {
-    case 1: return int8_fixed<W, 1>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 2: return int8_fixed<W, 2>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 3: return int8_fixed<W, 3>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 4: return int8_fixed<W, 4>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 5: return int8_fixed<W, 5>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 6: return int8_fixed<W, 6>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 7: return int8_fixed<W, 7>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 8: return int8_fixed<W, 8>(w, stride, n, k, x, x_stride, y, y_stride);
-    default: return;
-  }
+  with_rows(rows, [&](auto r) HWY_ATTR { int8_fixed<W, decltype(r)::value>(w, stride, n, k, x, x_stride, y, y_stride); });
 }
 
 #endif  // HWY_ARCH_X86

@@ -169,17 +169,9 @@ void dot_integers(const void* weights, size_t stride, size_t n, size_t k, const 
   using W = UnpackedForm<Block::kGroup, Block::kHasMinimum>;
   constexpr size_t kChunk = row_bytes(kType, kLargestBlock);
   const char* w = static_cast<const char*>(weights);
-  switch (rows) {
-    case 1: return dot_integers_fixed<W, 1>(unpack<Block>, kChunk, w, stride, n, k, x, x_stride, y, y_stride);
-    case 2: return dot_integers_fixed<W, 2>(unpack<Block>, kChunk, w, stride, n, k, x, x_stride, y, y_stride);
-    case 3: return dot_integers_fixed<W, 3>(unpack<Block>, kChunk, w, stride, n, k, x, x_stride, y, y_stride);
-    case 4: return dot_integers_fixed<W, 4>(unpack<Block>, kChunk, w, stride, n, k, x, x_stride, y, y_stride);
-    case 5: return dot_integers_fixed<W, 5>(unpack<Block>, kChunk, w, stride, n, k, x, x_stride, y, y_stride);
-    case 6: return dot_integers_fixed<W, 6>(unpack<Block>, kChunk, w, stride, n, k, x, x_stride, y, y_stride);
-    case 7: return dot_integers_fixed<W, 7>(unpack<Block>, kChunk, w, stride, n, k, x, x_stride, y, y_stride);
-    case 8: return dot_integers_fixed<W, 8>(unpack<Block>, kChunk, w, stride, n, k, x, x_stride, y, y_stride);
-    default: return;
-  }
+  with_rows(rows, [&](auto r) HWY_ATTR {
+    dot_integers_fixed<W, decltype(r)::value>(unpack<Block>, kChunk, w, stride, n, k, x, x_stride, y, y_stride);
+  });
 }
 
 #endif  // HWY_ARCH_X86

@@ -226,6 +226,16 @@ struct RegistersIQ4_XS : BlockIQ4_XS {
 HWY_INLINE __m512 as_floats(__m128i integers, float factor) {
   return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(integers)), _mm512_set1_ps(factor));
 }
+/// An entry for each group of so many weights.
+template <int kGroup>
+HWY_INLINE void store_scales(__m128i integers, float factor, float* to) {
+  const __m512 values = as_floats(integers, factor);
+  if constexpr (kGroup == 16) {
+    _mm512_storeu_ps(to, values);
+  } else {
+    _mm256_storeu_ps(to, _mm512_castps512_ps256(values));
+  }
+}
 HWY_INLINE __m512 twice(__m512 entries) {
   return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), entries);
 }
@@ -305,6 +315,12 @@ HWY_INLINE void add_blocks(const uint8_t* const (&block)[J], const ActivationBlo
 HWY_INLINE __m256 as_floats(__m128i integers, float factor) {
   return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(integers)), _mm256_set1_ps(factor));
 }
+/// An entry for each group of so many weights.
+template <int kGroup>
+HWY_INLINE void store_scales(__m128i integers, float factor, float* to) {
+  _mm256_storeu_ps(to, as_floats(integers, factor));
+  if constexpr (kGroup == 16) _mm256_storeu_ps(to + 8, as_floats(_mm_srli_si128(integers, 8), factor));
+}
 /// The scales and minima of a block: of 16 groups, or of 8.
 template <class W>
 struct BlockScales {
@@ -313,12 +329,8 @@ struct BlockScales {
   BlockScales() = default;
   HWY_INLINE explicit BlockScales(const uint8_t* block) {
     const GroupScales integers = W::scales(block);
-    fill(scale, integers.scale, integers.d);
-    if constexpr (W::kHasMinimum) fill(minimum, integers.minimum, integers.dmin);
-  }
-  static HWY_INLINE void fill(float* to, __m128i integers, float factor) {
-    _mm256_store_ps(to, as_floats(integers, factor));
-    if constexpr (W::kGroup == 16) _mm256_store_ps(to + 8, as_floats(_mm_srli_si128(integers, 8), factor));
+    store_scales<W::kGroup>(integers.scale, integers.d, scale);
+    if constexpr (W::kHasMinimum) store_scales<W::kGroup>(integers.minimum, integers.dmin, minimum);
   }
 };
 
@@ -403,17 +415,8 @@ template <class W>
 void dot_registers(const void* weights, size_t stride, size_t n, size_t k, const ActivationBlock* x, size_t x_stride, size_t rows,
                    float* y, size_t y_stride) {
   const char* w = static_cast<const char*>(weights);
-  switch (rows) {
-    case 1: return dot_registers_fixed<W, 1>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 2: return dot_registers_fixed<W, 2>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 3: return dot_registers_fixed<W, 3>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 4: return dot_registers_fixed<W, 4>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 5: return dot_registers_fixed<W, 5>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 6: return dot_registers_fixed<W, 6>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 7: return dot_registers_fixed<W, 7>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 8: return dot_registers_fixed<W, 8>(w, stride, n, k, x, x_stride, y, y_stride);
-    default: return;
-  }
+  with_rows(rows,
+            [&](auto r) HWY_ATTR { dot_registers_fixed<W, decltype(r)::value>(w, stride, n, k, x, x_stride, y, y_stride); });
 }
 
 /// How the weights of a type of 256 come into registers; void: they do not.

@@ -81,17 +81,7 @@ template <class W>
 void dot_rows(const void* weights, size_t stride, size_t n, size_t k, const float* x, size_t x_stride, size_t rows, float* y,
               size_t y_stride) {
   const char* w = static_cast<const char*>(weights);
-  switch (rows) {
-    case 1: return dot_rows_fixed<W, 1>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 2: return dot_rows_fixed<W, 2>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 3: return dot_rows_fixed<W, 3>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 4: return dot_rows_fixed<W, 4>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 5: return dot_rows_fixed<W, 5>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 6: return dot_rows_fixed<W, 6>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 7: return dot_rows_fixed<W, 7>(w, stride, n, k, x, x_stride, y, y_stride);
-    case 8: return dot_rows_fixed<W, 8>(w, stride, n, k, x, x_stride, y, y_stride);
-    default: return;
-  }
+  with_rows(rows, [&](auto r) HWY_ATTR { dot_rows_fixed<W, decltype(r)::value>(w, stride, n, k, x, x_stride, y, y_stride); });
 }
 
 }  // namespace

@@ -78,14 +78,10 @@ void panel_tile(const float* panel, const float* x, const char* ahead, Asking& n
   }
   for (; i < depth; ++i) step(i);
   for (int v = 0; v < V; ++v) {
-    Vec square[kLanes];
-    for (size_t m = 0; m < kLanes; ++m) square[m] = m < M ? sum[m < M ? m : 0][v] : hn::Zero(Tag());
-    transpose(square);
-    const size_t here = rows > size_t(v) * kLanes ? min_of(kLanes, rows - size_t(v) * kLanes) : 0;
-    for (size_t r = 0; r < here; ++r) {
-      float* out = y + (size_t(v) * kLanes + r) * y_stride;
-      store_n(add ? hn::Add(load_n(out, M), square[r]) : square[r], out, M);
-    }
+    Vec own[M];
+    for (int m = 0; m < M; ++m) own[m] = sum[m][v];
+    const size_t first = size_t(v) * kLanes, here = rows > first ? min_of(kLanes, rows - first) : 0;
+    store_transposed<M>(own, here, y + first * y_stride, y_stride, add);
   }
 }
 

@@ -3,9 +3,9 @@
 // so many, the products are summed exactly in integers and enter an f32 sum as scale(w) * scale(x) * integer, block after block;
 // what minima take away follows. Lanes are rows of x: a row's bits cannot depend on its neighbours. The byte product wants x
 // unsigned: 128 is added to each, and 128 times the sum of the block's weights is where the integer starts from.
-#include "kernels/simd/dot_registers.h"
 #include "kernels/simd/elementwise.h"
 #include "kernels/simd/panel.h"
+#include "kernels/simd/unpacked.h"
 
 namespace vitrine {
 namespace {
@@ -66,76 +66,9 @@ void int8_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t,
   }
 }
 
-/// 256 weights, as bytes from which kOffset is still to be taken, and what the groups of 32 or 16 have besides.
-template <DType kType, class Form = typename RegisterForm<kType>::Type>
-struct Unpacked256 {  // out of a block of 256 into registers
-  static constexpr int kGroup = Form::kGroup, kOffset = Form::kSigned ? 0 : Form::kOffset;
-  static constexpr bool kHasMinimum = Form::kHasMinimum;
-  static HWY_INLINE void read(const char* row, size_t, Bytes (&w)[4], float* scale, float* minimum) {
-    const auto* block = reinterpret_cast<const uint8_t*>(row);
-    const GroupScales groups = Form::scales(block);
-    put(groups.scale, groups.d, scale);
-    if constexpr (kHasMinimum) put(groups.minimum, groups.dmin, minimum);
-    w[0] = Form::template weights<0>(block);
-    w[1] = Form::template weights<1>(block);
-    w[2] = Form::template weights<2>(block);
-    w[3] = Form::template weights<3>(block);
-  }
-  static HWY_INLINE void put(__m128i integers, float factor, float* to) {
-    const __m512 values = as_floats(integers, factor);
-    if constexpr (kGroup == 16) {
-      _mm512_storeu_ps(to, values);
-    } else {
-      _mm256_storeu_ps(to, _mm512_castps512_ps256(values));
-    }
-  }
-};
-template <DType kType>
-  requires(pack_form<kType>().bytes != 0)
-struct Unpacked256<kType, void> {  // out of eight blocks of 32 into registers
-  static constexpr PackForm kForm = pack_form<kType>();
-  static constexpr int kGroup = 32, kOffset = kForm.offset;
-  static constexpr bool kHasMinimum = kForm.minimum;
-  static HWY_INLINE void read(const char* row, size_t n, Bytes (&w)[4], float* scale, float* minimum) {
-    if (n == kLargestBlock) {
-      for (size_t c = 0; c < 4; ++c) two_blocks(row + 2 * c * kForm.bytes, kForm.bytes, c, w[c], scale, minimum);
-      return;
-    }
-    for (size_t c = 0; c < 4; ++c) {
-      w[c] = _mm512_setzero_si512();
-      if (64 * c < n) two_blocks(row + 2 * c * kForm.bytes, 64 * c + 32 < n ? kForm.bytes : 0, c, w[c], scale, minimum);
-    }
-  }
-  static HWY_INLINE void two_blocks(const char* first, size_t to_second, size_t c, Bytes& w, float* scale, float* minimum) {
-    const Pack<kType> pack(first, first + to_second);
-    w = pack.q;
-    put(pack.scale, scale + 2 * c);
-    if constexpr (kHasMinimum) put(_mm512_sub_ps(_mm512_setzero_ps(), pack.minimum), minimum + 2 * c);
-  }
-  static HWY_INLINE void put(__m512 halves, float* to) {
-    to[0] = _mm512_cvtss_f32(halves);
-    to[1] = _mm_cvtss_f32(_mm512_extractf32x4_ps(halves, 2));
-  }
-};
-template <DType kType>
-  requires(pack_form<kType>().bytes == 0)
-struct Unpacked256<kType, void> {  // through memory
-  using Block = DecodedBlock<kType>;
-  static constexpr int kGroup = Block::kGroup, kOffset = 0;
-  static constexpr bool kHasMinimum = Block::kHasMinimum;
-  static HWY_INLINE void read(const char* row, size_t n, Bytes (&w)[4], float* scale, float* minimum) {
-    Unpacked of;
-    unpack<Block>(row, n, of);
-    constexpr size_t kGroups = kLargestBlock / size_t(kGroup);
-    memcpy(scale, of.scale, kGroups * sizeof(float));
-    if constexpr (kHasMinimum) memcpy(minimum, of.minimum, kGroups * sizeof(float));
-    for (size_t c = 0; c < 4; ++c) w[c] = _mm512_load_si512(of.q + 64 * c);
-  }
-};
-
 /// 128 times the sums of 256 weights: of 16 groups, or of 8.
 template <int kGroup>
-HWY_INLINE void store_starts(const Bytes (&w)[4], int32_t* start) {
+HWY_INLINE void store_starts(const Bytes (&w)[kChunks], int32_t* start) {
   __m512i sums[4];
   for (int c = 0; c < 4; ++c) sums[c] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(-128), w[c]);
   const auto joined = [](__m512i low, __m512i high) HWY_ATTR { return _mm512_add_epi32(low, high); };
@@ -169,7 +102,7 @@ void int8_expand_rows(const char* w, size_t stride, size_t n, size_t k0, size_t 
     ask_for(row + kRowsAhead * stride, row_bytes(kType, depth));
     for (size_t i = 0; i < depth; i += kLargestBlock, row += row_bytes(kType, kLargestBlock)) {
       constexpr size_t kPerBlock = size_t(G);
-      Bytes bytes[4];
+      Bytes bytes[kChunks];
       float* minimum = nullptr;
       if constexpr (Source::kHasMinimum) minimum = to->minimum + i / kBlock * kPerBlock;
       Source::read(row, min_of(kLargestBlock, depth - i), bytes, to->scale + i / kBlock * kPerBlock, minimum);
@@ -237,13 +170,9 @@ void int8_tile(const PanelRow<G, kHasMinimum>* panel, const XBlock* x, Asking& n
       }
     }
   }
-  Vec square[kLanes];
-  for (size_t m = 0; m < kLanes; ++m) square[m] = m < M ? Vec{sum[m < M ? m : 0]} : hn::Zero(Tag());
-  transpose(square);
-  for (size_t r = 0; r < min_of(rows, kLanes); ++r) {
-    float* out = y + r * y_stride;
-    store_up_to(add ? hn::Add(load_up_to(out, M), square[r]) : square[r], out, M);
-  }
+  Vec by_output[M];
+  for (int m = 0; m < M; ++m) by_output[m] = Vec{sum[m]};
+  store_transposed<M>(by_output, min_of(rows, kLanes), y, y_stride, add);
 }
 
 /// Four outputs of 32 rows, in two tiles of x: the same sums. Each four bytes of weights, and each scale, are read once for both,

@@ -4,9 +4,9 @@
 // as scale(w) * scale(x) * integer, group after group; what minima take away follows. Lanes are rows of x: a row's bits cannot
 // depend on its neighbours. The byte product wants w unsigned: an offset makes it so, and offset * x is taken out with the rows'
 // sums; or, for types that use all of a byte, |w| is multiplied and x takes w's sign.
-#include "kernels/simd/dot_registers.h"
 #include "kernels/simd/elementwise.h"
 #include "kernels/simd/panel.h"
+#include "kernels/simd/unpacked.h"
 
 namespace vitrine {
 namespace {
@@ -61,64 +61,21 @@ void pair_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t,
   }
 }
 
-/// How the weights of a type become bytes: `kSums` products of pairs add up in 16 bits.
-template <DType kType, class Form = typename RegisterForm<kType>::Type>
-struct PairSource {  // blocks of 256, out of registers
-  static constexpr int kGroup = Form::kGroup, kOffset = Form::kOffset;
-  static constexpr bool kHasMinimum = Form::kHasMinimum, kSigned = Form::kSigned;
-  static constexpr int kBits = kType == DType::q6_k ? 6 : kType == DType::q5_k ? 5 : 4;
-  template <int C = 0>
-  static HWY_INLINE void weights(const uint8_t* block, uint8_t* q) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q + 32 * C), Form::template weights<C>(block));
-    if constexpr (C + 1 < kChunks) weights<C + 1>(block, q);
-  }
-  static HWY_INLINE void read(const char* row, size_t, uint8_t* q, float* scale, float* minimum) {
-    const auto* block = reinterpret_cast<const uint8_t*>(row);
-    const BlockScales<Form> of(block);
-    memcpy(scale, of.scale, kLargestBlock / size_t(kGroup) * sizeof(float));
-    if constexpr (kHasMinimum) memcpy(minimum, of.minimum, kLargestBlock / size_t(kGroup) * sizeof(float));
-    weights(block, q);
-  }
-};
-template <DType kType>
-  requires(pack_form<kType>().bytes != 0)
-struct PairSource<kType, void> {  // blocks of 32, out of registers
-  static constexpr PackForm kForm = pack_form<kType>();
-  static constexpr int kGroup = 32, kOffset = Pack<kType>::kOffset;
-  static constexpr bool kHasMinimum = kForm.minimum, kSigned = Pack<kType>::kSigned;
-  static constexpr int kBits = kForm.fifth != 0 ? 5 : 4;
-  static HWY_INLINE void read(const char* row, size_t n, uint8_t* q, float* scale, float* minimum) {
-    for (size_t b = 0; b < n / kBlock; ++b, row += kForm.bytes) {
-      const Pack<kType> pack(row, row);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(q + b * kBlock), pack.q);
-      scale[b] = _mm256_cvtss_f32(pack.scale);
-      if constexpr (kHasMinimum) minimum[b] = -_mm256_cvtss_f32(pack.minimum);
-    }
-  }
-};
-template <DType kType>
-  requires(pack_form<kType>().bytes == 0)
-struct PairSource<kType, void> {  // through memory
-  using Block = DecodedBlock<kType>;
-  static constexpr int kGroup = Block::kGroup, kOffset = 0, kBits = 8;
-  static constexpr bool kHasMinimum = Block::kHasMinimum, kSigned = true;
-  static HWY_INLINE void read(const char* row, size_t n, uint8_t* q, float* scale, float* minimum) {
-    Unpacked of;
-    unpack<Block>(row, n, of);
-    memcpy(scale, of.scale, kLargestBlock / size_t(kGroup) * sizeof(float));
-    if constexpr (kHasMinimum) memcpy(minimum, of.minimum, kLargestBlock / size_t(kGroup) * sizeof(float));
-    memcpy(q, of.q, kLargestBlock);
-  }
-};
+/// Bits of the unsigned weights of a type.
+constexpr int bits_of(DType type) {
+  return type == DType::q6_k ? 6 : type == DType::q5_k || type == DType::q5_0 || type == DType::q5_1 ? 5 : 4;
+}
 
 template <DType kType>
 void pair_expand(const char* w, size_t stride, size_t n, size_t k0, size_t depth, PairRow* to) {
-  using Source = PairSource<kType>;
+  using Source = Unpacked256<kType>;
   for (size_t j = 0; j < n; ++j, ++to) {
     const char* row = w + j * stride + row_bytes(kType, k0);
     for (size_t i = 0; i < depth; i += kLargestBlock, row += row_bytes(kType, kLargestBlock)) {
       const size_t group = i / size_t(Source::kGroup);
-      Source::read(row, min_of(kLargestBlock, depth - i), to->q + i, to->scale + group, to->minimum + group);
+      Bytes bytes[kChunks];
+      Source::read(row, min_of(kLargestBlock, depth - i), bytes, to->scale + group, to->minimum + group);
+      for (size_t c = 0; c < kChunks; ++c) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to->q + i + 32 * c), bytes[c]);
     }
   }
 }
@@ -127,9 +84,12 @@ void pair_expand(const char* w, size_t stride, size_t n, size_t k0, size_t depth
 template <DType kType, int M>
 void pair_tile(const PairRow* panel, const PairBlock* x, Asking& next, size_t blocks, size_t rows, float* y, size_t y_stride,
                bool add) {
-  using Source = PairSource<kType>;
+  using Source = Unpacked256<kType>;
   constexpr int G = int(kBlock) / Source::kGroup, kFours = int(kBlock) / 4 / G;
-  constexpr int kSums = Source::kSigned ? 1 : Source::kBits == 4 ? 8 : Source::kBits == 5 ? 4 : 2;  // 2 · 127 · (2^bits - 1) each
+  constexpr int kBits = bits_of(kType), kSums = Source::kSigned ? 1
+                                                : kBits == 4    ? 8
+                                                : kBits == 5    ? 4
+                                                                : 2;  // 2 · 127 · (2^bits - 1) each
   constexpr int kAbreast = M % 4 == 0 ? 4 : 1;
   const __m256i ones = _mm256_set1_epi16(1);
   __m256 sum[M];
@@ -182,13 +142,9 @@ void pair_tile(const PairRow* panel, const PairBlock* x, Asking& next, size_t bl
       }
     }
   }
-  Vec square[kLanes];
-  for (size_t m = 0; m < kLanes; ++m) square[m] = m < M ? Vec{sum[m < M ? m : 0]} : hn::Zero(Tag());
-  transpose(square);
-  for (size_t r = 0; r < min_of(rows, kLanes); ++r) {
-    float* out = y + r * y_stride;
-    store_up_to(add ? hn::Add(load_up_to(out, M), square[r]) : square[r], out, M);
-  }
+  Vec by_output[M];
+  for (int m = 0; m < M; ++m) by_output[m] = Vec{sum[m]};
+  store_transposed<M>(by_output, min_of(rows, kLanes), y, y_stride, add);
 }
 
 template <DType kType>

@@ -56,5 +56,17 @@ HWY_INLINE void transpose(Vec (&v)[kLanes]) {
 #endif
 }
 
+/// Sums of M <= kLanes outputs, whose lanes are rows: y[r][m] = sum[m][r], or y[r][m] + that, for r < rows <= kLanes.
+template <int M>
+HWY_INLINE void store_transposed(const Vec* sum, size_t rows, float* y, size_t y_stride, bool add) {
+  Vec square[kLanes];
+  for (size_t m = 0; m < kLanes; ++m) square[m] = m < M ? sum[m < M ? m : 0] : hn::Zero(Tag());
+  transpose(square);
+  for (size_t r = 0; r < rows; ++r) {
+    float* out = y + r * y_stride;
+    store_up_to(add ? hn::Add(load_up_to(out, M), square[r]) : square[r], out, M);
+  }
+}
+
 }  // namespace
 }  // namespace vitrine

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "base/dtype.h"
 #include "kernels/table.h"
@@ -40,6 +41,22 @@ constexpr bool kManyRegisters = false;
 constexpr float kLaneNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 HWY_INLINE size_t min_of(size_t a, size_t b) { return a < b ? a : b; }
+/// f(std::integral_constant<int, rows>()) for the 1 to kFewRows rows of a product of few rows.
+template <class F>
+HWY_INLINE void with_rows(size_t rows, const F& f) {
+  static_assert(kFewRows == 8);
+  switch (rows) {
+    case 1: return f(std::integral_constant<int, 1>());
+    case 2: return f(std::integral_constant<int, 2>());
+    case 3: return f(std::integral_constant<int, 3>());
+    case 4: return f(std::integral_constant<int, 4>());
+    case 5: return f(std::integral_constant<int, 5>());
+    case 6: return f(std::integral_constant<int, 6>());
+    case 7: return f(std::integral_constant<int, 7>());
+    case 8: return f(std::integral_constant<int, 8>());
+    default: return;
+  }
+}
 /// Asks for memory that is read soon. A few weight rows are read side by side, but asked for one after the other, as they lie:
 /// memory answers one stream faster than many.
 HWY_INLINE void ask_for(const char* p, size_t bytes) {
