@@ -164,7 +164,7 @@ struct Pack {
           scale(_mm256_set1_ps(b.scale[part])),
           sum(_mm256_setzero_ps()) {
       if constexpr (kOffset != 0) correction = dot(_mm256_set1_epi8(char(kOffset)), q);
-      if constexpr (kForm.minimum) sum = _mm256_castps128_ps256(_mm_set_ss(b.sum[2 * part] + b.sum[2 * part + 1]));
+      if constexpr (kForm.minimum) sum = _mm256_zextps128_ps256(_mm_set_ss(b.sum[2 * part] + b.sum[2 * part + 1]));
     }
   };
   __m256i q;
