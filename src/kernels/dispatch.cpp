@@ -14,6 +14,15 @@
 #include <unistd.h>
 #endif
 #endif
+#ifdef VITRINE_ARM
+#ifdef __linux__
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+#ifdef __APPLE__
+#include <sys/sysctl.h>
+#endif
+#endif
 
 namespace vitrine {
 namespace {
@@ -120,6 +129,52 @@ const KernelTable* amx_table() {
 
 #endif
 
+#ifdef VITRINE_ARM
+
+// Where the system does not say what the CPU has, it counts as not there.
+#if defined(__linux__)
+bool has_dot() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+bool has_i8mm() { return has_dot() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0; }
+bool has_bf16() { return has_i8mm() && (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0; }
+#elif defined(__APPLE__)
+bool has_feature(const char* name) {
+  int value = 0;
+  size_t size = sizeof value;
+  return sysctlbyname(name, &value, &size, nullptr, 0) == 0 && value != 0;
+}
+bool has_dot() { return has_feature("hw.optional.arm.FEAT_DotProd"); }
+bool has_i8mm() { return has_dot() && has_feature("hw.optional.arm.FEAT_I8MM"); }
+bool has_bf16() { return has_i8mm() && has_feature("hw.optional.arm.FEAT_BF16"); }
+#else
+bool has_dot() { return false; }
+bool has_i8mm() { return false; }
+bool has_bf16() { return false; }
+#endif
+
+const KernelTable* neon_i8mm_table() {
+  static const KernelTable table = [] {
+    KernelTable t = kNeonDotTable;
+    t.name = "neon_i8mm";
+    t.panel_int8 = kNeonI8mmPanelTable;
+    return t;
+  }();
+  return has_i8mm() ? &table : nullptr;
+}
+
+const KernelTable* neon_bf16_table() {
+  static const KernelTable table = [] {
+    KernelTable t = kNeonDotTable;
+    t.name = "neon_bf16";
+    t.panel_int8 = kNeonI8mmPanelTable;
+    t.panel_bf16 = kNeonBf16PanelTable;
+    t.packed_bf16 = kNeonBf16PackedTable;
+    return t;
+  }();
+  return has_bf16() ? &table : nullptr;
+}
+
+#endif
+
 }  // namespace
 
 const KernelTable* kernels_for(std::string_view target) {
@@ -130,6 +185,12 @@ const KernelTable* kernels_for(std::string_view target) {
   if (target == "avx512") return has_avx512() ? &kAvx512Table : nullptr;
   if (target == "avx512_bf16") return avx512_bf16_table();
   if (target == "amx") return amx_table();
+#endif
+#ifdef VITRINE_ARM
+  if (target == "neon") return &kNeonTable;
+  if (target == "neon_dot") return has_dot() ? &kNeonDotTable : nullptr;
+  if (target == "neon_i8mm") return neon_i8mm_table();
+  if (target == "neon_bf16") return neon_bf16_table();
 #endif
   return nullptr;
 }

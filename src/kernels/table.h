@@ -185,7 +185,8 @@ const KernelTable& kernels();
 const KernelTable* kernels_for(std::string_view target);
 /// The same, for a name a user gave: InputError if it is unknown or this CPU lacks it.
 const KernelTable& kernels_for_request(std::string_view target);
-/// Every target there is, in rising order of preference.
-inline constexpr std::string_view kTargets[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx"};
+/// Every target there is, those of one processor family in rising order of preference.
+inline constexpr std::string_view kTargets[] = {"reference", "avx2",     "avx512",    "avx512_bf16", "amx",
+                                                "neon",      "neon_dot", "neon_i8mm", "neon_bf16"};
 
 }  // namespace vitrine

@@ -28,6 +28,12 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   vitrine_kernel_target(avx512 ${avx512})
   vitrine_kernel_target(avx512_bf16 ${avx512} -mavx512bf16)
   vitrine_kernel_target(amx ${avx512} -mavx512bf16 -mamx-tile -mamx-bf16)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
+  target_compile_definitions(vitrine_kernels PUBLIC VITRINE_ARM)
+  vitrine_kernel_target(neon)
+  vitrine_kernel_target(neon_dot -march=armv8.2-a+dotprod)
+  vitrine_kernel_target(neon_i8mm -march=armv8.2-a+dotprod+i8mm)
+  vitrine_kernel_target(neon_bf16 -march=armv8.2-a+dotprod+i8mm+bf16)
 endif()
 
 # For the test that looks at what the objects export.

@@ -13,5 +13,12 @@ extern const KernelTable kAvx512Table;
 extern const PanelKernels kAvx512Bf16PanelTable, kAmxPanelTable;
 extern const PackedKernels kAvx512Bf16PackedTable, kAmxPackedTable;
 #endif
+#ifdef VITRINE_ARM
+extern const KernelTable kNeonTable;
+extern const KernelTable kNeonDotTable;
+// The target neon_i8mm is neon_dot with this for products of int8, neon_bf16 is neon_i8mm with these for products in bf16.
+extern const PanelKernels kNeonI8mmPanelTable, kNeonBf16PanelTable;
+extern const PackedKernels kNeonBf16PackedTable;
+#endif
 
 }  // namespace vitrine

@@ -20,7 +20,8 @@ std::string message_for(std::string_view target) {
 
 TEST(Dispatch, UnknownTargetNamesTheKnownOnes) {
   EXPECT_EQ(message_for("sse9"),
-            "VITRINE_TARGET=sse9: no such target; expected one of reference, avx2, avx512, avx512_bf16, amx.");
+            "VITRINE_TARGET=sse9: no such target; expected one of reference, avx2, avx512, avx512_bf16, amx, neon, neon_dot, "
+            "neon_i8mm, neon_bf16.");
 }
 
 TEST(Dispatch, ATargetThisCpuLacksIsAnErrorThatSaysSo) {
@@ -66,7 +67,7 @@ TEST(KernelObjects, ExportTheirTableAndNothingElse) {
   int seen = 0;
   for (std::string object; std::getline(objects, object, ';');) {
     std::string folder;
-    for (const std::string_view target : {"avx2", "avx512", "avx512_bf16", "amx"})
+    for (const std::string_view target : {"avx2", "avx512", "avx512_bf16", "amx", "neon", "neon_dot", "neon_i8mm", "neon_bf16"})
       if (object.find("/kernels/" + std::string(target) + "/") != std::string::npos) folder = target;
     if (folder.empty()) continue;
     FILE* pipe = popen((std::string(kNm) + " --defined-only --extern-only '" + object + "'").c_str(), "r");

@@ -171,6 +171,20 @@ class EveryTarget : public testing::TestWithParam<std::string_view> {
   const KernelTable* table = nullptr;
 };
 inline std::string target_name(const testing::TestParamInfo<std::string_view>& info) { return std::string(info.param); }
-#define VITRINE_FOR_EVERY_TARGET(suite) INSTANTIATE_TEST_SUITE_P(Targets, suite, testing::ValuesIn(kTargets), target_name)
+
+/// The targets of this processor family; tests of others would only be skipped.
+inline std::vector<std::string_view> targets_of_this_family() {
+#ifdef VITRINE_ARM
+  constexpr bool kArm = true;
+#else
+  constexpr bool kArm = false;
+#endif
+  std::vector<std::string_view> targets;
+  for (const std::string_view target : kTargets)
+    if (target == "reference" || target.starts_with("neon") == kArm) targets.push_back(target);
+  return targets;
+}
+#define VITRINE_FOR_EVERY_TARGET(suite) \
+  INSTANTIATE_TEST_SUITE_P(Targets, suite, testing::ValuesIn(targets_of_this_family()), target_name)
 
 }  // namespace vitrine

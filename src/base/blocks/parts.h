@@ -15,12 +15,18 @@ namespace {
 
 /// The f16 at p as f32.
 inline float half_at(const uint8_t* p) {
+#if defined(__aarch64__)
+  __fp16 half;
+  memcpy(&half, p, 2);
+  return half;
+#elif defined(__F16C__)
+  using Halves = short __attribute__((__vector_size__(16)));
+  short bits;
+  memcpy(&bits, p, 2);
+  return __builtin_ia32_vcvtph2ps(Halves{bits})[0];
+#else
   uint16_t bits;
   memcpy(&bits, p, 2);
-#ifdef __F16C__
-  using Halves = short __attribute__((__vector_size__(16)));
-  return __builtin_ia32_vcvtph2ps(Halves{static_cast<short>(bits)})[0];
-#else
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, exponent = (bits >> 10) & 31u, mantissa = bits & 0x3ffu;
   uint32_t wide = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | (mantissa << 13);
   float value;

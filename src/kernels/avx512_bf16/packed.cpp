@@ -1,7 +1,7 @@
 // The packed products of the avx512_bf16 target (targets.cmake sets the flags: those of avx512, and products of bf16 pairs).
 #include "kernels/simd/packed.h"
 
-#include "kernels/avx512_bf16/words.h"
+#include "kernels/simd/bf16_words.h"
 #include "kernels/targets.h"
 
 namespace vitrine {

@@ -1,6 +1,5 @@
 // The bf16 panel of the avx512_bf16 target (targets.cmake sets the flags: those of avx512, and products of bf16 pairs).
-#include "kernels/avx512_bf16/panel.h"
-
+#include "kernels/simd/panel_bf16.h"
 #include "kernels/targets.h"
 
 namespace vitrine {

@@ -12,7 +12,7 @@ constexpr int kMostQueryRows = kManyRegisters ? 8 : 4;  // where there are many:
 /// Vectors of columns in registers for each of R rows.
 template <int R>
 constexpr int tile_vectors() {
-  return kLanes >= 16 && R <= 4 ? 4 : 2;
+  return kManyRegisters && R <= 4 ? 4 : 2;
 }
 
 /// c[r][j] = factor * sum over i of a[r][i] b[i][j], or with kAdd c[r][j] + that sum (factor 1), for R rows and V vectors of

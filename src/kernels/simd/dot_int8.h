@@ -2,8 +2,11 @@
 // Products of a few rows of int8 activations with block weights. Per block of 32, each of eight lanes sums four products
 // exactly in integers; the lane then enters its f32 sum as scale(w) * scale(x) * integer, block after block. So bits
 // depend on neither the rows nor the cuts. The byte products want one operand unsigned: see each Pack.
-#include "base/blocks/all.h"
+#include "kernels/simd/pack_form.h"
 #include "kernels/simd/vec.h"
+#if HWY_ARCH_ARM
+#include "kernels/neon/pack.h"
+#endif
 
 namespace vitrine {
 namespace {
@@ -19,28 +22,6 @@ HWY_INLINE __m128i every_half(const char* p) {
   short bits;
   memcpy(&bits, p, 2);
   return _mm_set1_epi16(bits);
-}
-
-/// What a block of 32 weights holds: where its 16 bytes of nibbles begin, and the bits or the table that go with them.
-struct PackForm {
-  size_t bytes, nibbles = 0;
-  int offset = 0;        // added to each weight to make it unsigned
-  size_t fifth = 0;      // where the fifth bits are; 0: there are none
-  bool minimum = false;  // an f16 behind the scale is added to each value
-  const int8_t* table = nullptr;
-};
-template <DType kType>
-constexpr PackForm pack_form() {
-  switch (kType) {
-    case DType::q8_0: return {.bytes = 34, .offset = 128};
-    case DType::q4_0: return {.bytes = 18, .nibbles = 2, .offset = 8};
-    case DType::q4_1: return {.bytes = 20, .nibbles = 4, .minimum = true};
-    case DType::q5_0: return {.bytes = 22, .nibbles = 6, .offset = 16, .fifth = 2};
-    case DType::q5_1: return {.bytes = 24, .nibbles = 8, .fifth = 4, .minimum = true};
-    case DType::iq4_nl: return {.bytes = 18, .nibbles = 2, .offset = 128, .table = kNonLinear};
-    case DType::mxfp4: return {.bytes = 17, .nibbles = 1, .offset = 128, .table = BlockMXFP4::kDoubled};
-    default: return {.bytes = 0};
-  }
 }
 
 HWY_INLINE __m128i bytes_16(const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
@@ -211,6 +192,8 @@ constexpr int packs_at_a_time() {
 
 #endif
 
+#endif  // HWY_ARCH_X86
+
 /// P packs of outputs, the last of which may hold fewer than Pack::kOutputs: n outputs in all.
 template <class W, int R, int P>
 HWY_INLINE void int8_block(const char* w, size_t stride, size_t n, size_t k, const ActivationBlock* x, size_t x_stride, float* y,
@@ -265,8 +248,6 @@ void dot_rows_int8(const void* weights, size_t stride, size_t n, size_t k, const
   const char* w = static_cast<const char*>(weights);
   with_rows(rows, [&](auto r) HWY_ATTR { int8_fixed<W, decltype(r)::value>(w, stride, n, k, x, x_stride, y, y_stride); });
 }
-
-#endif  // HWY_ARCH_X86
 
 }  // namespace
 }  // namespace vitrine

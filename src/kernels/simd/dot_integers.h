@@ -5,6 +5,9 @@
 // bits depend on neither the rows nor the cuts.
 #include "base/blocks/all.h"
 #include "kernels/simd/vec.h"
+#if HWY_ARCH_ARM
+#include "kernels/neon/bytes.h"
+#endif
 
 namespace vitrine {
 namespace {
@@ -28,8 +31,6 @@ HWY_NOINLINE void unpack(const char* row, size_t n, Unpacked& to) {
   memset(to.minimum + n / Block::kGroup, 0, (kLargestBlock - n) / Block::kGroup * sizeof(float));
 }
 using Unpack = void (*)(const char* row, size_t n, Unpacked& to);
-
-#if HWY_ARCH_X86
 
 #if HWY_TARGET <= HWY_AVX3
 
@@ -79,7 +80,7 @@ HWY_INLINE void add_products_of_256(const Unpacked (&w)[J], const ActivationBloc
   }
 }
 
-#else
+#elif HWY_ARCH_X86
 
 using IntegerSum = __m256;
 HWY_INLINE IntegerSum no_sum() { return _mm256_setzero_ps(); }
@@ -119,6 +120,22 @@ HWY_INLINE void add_products_of_256(const Unpacked (&w)[J], const ActivationBloc
       }
     }
   }
+}
+
+#else
+
+using IntegerSum = float32x4_t;
+HWY_INLINE IntegerSum no_sum() { return vdupq_n_f32(0); }
+
+/// sum[j] += 256 products of w[j] with a row.
+template <class W, int J>
+HWY_INLINE void add_products_of_256(const Unpacked (&w)[J], const ActivationBlock& x, IntegerSum* sum) {
+  for (int part = 0; part < 8; ++part) {
+    const Bytes q = bytes_at(x.q + 32 * part);
+    for (int j = 0; j < J; ++j) sum[j] = add_part<W::kGroup>(sum[j], bytes_at(w[j].q + 32 * part), q, w[j].scale, x.scale, part);
+  }
+  if constexpr (W::kHasMinimum)
+    for (int j = 0; j < J; ++j) sum[j] = take_minima<W::kGroup>(sum[j], w[j].minimum, x.sum);
 }
 
 #endif
@@ -173,8 +190,6 @@ void dot_integers(const void* weights, size_t stride, size_t n, size_t k, const 
     dot_integers_fixed<W, decltype(r)::value>(unpack<Block>, kChunk, w, stride, n, k, x, x_stride, y, y_stride);
   });
 }
-
-#endif  // HWY_ARCH_X86
 
 }  // namespace
 }  // namespace vitrine

@@ -5,11 +5,12 @@
 
 #include "kernels/simd/dot_int8.h"
 #include "kernels/simd/dot_integers.h"
+#if HWY_ARCH_ARM
+#include "kernels/neon/registers.h"
+#endif
 
 namespace vitrine {
 namespace {
-
-#if HWY_ARCH_X86
 
 /// Where the 32 weights of a part of a block (0 to 7) have some of their bits: in 32 bytes from `offset` on, `shift` places too
 /// high, or too low if it is negative.
@@ -59,8 +60,9 @@ HWY_INLINE Bytes nibbles_by_16(const uint8_t* from) {
 HWY_INLINE Bytes look_up(const int8_t (&table)[16], Bytes nibbles) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table))), nibbles);
 }
+HWY_INLINE Bytes either(Bytes a, Bytes b) { return _mm512_or_si512(a, b); }
 
-#else
+#elif HWY_ARCH_X86
 
 using Bytes = __m256i;
 constexpr int kPartsAtOnce = 1;
@@ -92,7 +94,27 @@ HWY_INLINE Bytes nibbles_by_16(const uint8_t* from) {
 HWY_INLINE Bytes look_up(const int8_t (&table)[16], Bytes nibbles) {
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table))), nibbles);
 }
+HWY_INLINE Bytes either(Bytes a, Bytes b) { return _mm256_or_si256(a, b); }
 
+#endif
+
+#if HWY_ARCH_X86
+using Sixteen = __m128i;
+HWY_INLINE Sixteen no_bytes() { return _mm_setzero_si128(); }
+HWY_INLINE Sixteen sixteen_at(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+HWY_INLINE Sixteen two_words(uint64_t first, uint64_t second) { return _mm_set_epi64x(int64_t(second), int64_t(first)); }
+HWY_INLINE Sixteen low_nibbles(Sixteen v) { return _mm_and_si128(v, _mm_set1_epi8(15)); }
+HWY_INLINE Sixteen high_nibbles(Sixteen v) { return low_nibbles(_mm_srli_epi16(v, 4)); }
+HWY_INLINE Sixteen less(Sixteen v, int value) { return _mm_sub_epi8(v, _mm_set1_epi8(char(value))); }
+HWY_INLINE Sixteen second_half(Sixteen v) { return _mm_srli_si128(v, 8); }
+/// Words of 32 bits 0, 2, 1, 3.
+HWY_INLINE Sixteen middle_swapped(Sixteen v) { return _mm_shuffle_epi32(v, 0xd8); }
+/// The eight nibbles of `low`, with two bits of `high` above each.
+HWY_INLINE Sixteen six_bits(uint32_t low, uint16_t high) {
+  const Sixteen nibbles =
+      _mm_unpacklo_epi8(_mm_cvtsi32_si128(int(low & 0x0f0f0f0f)), _mm_cvtsi32_si128(int(low >> 4 & 0x0f0f0f0f)));
+  return _mm_or_si128(nibbles, two_words(_pdep_u64(high, 0x3030303030303030), 0));
+}
 #endif
 
 constexpr int kChunks = 8 / kPartsAtOnce;  // of a block
@@ -100,11 +122,10 @@ constexpr int kChunks = 8 / kPartsAtOnce;  // of a block
 /// A block's scales and minima as integers, 16 or 8 of them, and their factors.
 struct GroupScales {
   float d;
-  __m128i scale;
+  Sixteen scale;
   float dmin = 0;
-  __m128i minimum = _mm_setzero_si128();
+  Sixteen minimum = no_bytes();
 };
-HWY_INLINE __m128i two_words(uint64_t first, uint64_t second) { return _mm_set_epi64x(int64_t(second), int64_t(first)); }
 template <class T>
 HWY_INLINE T word_at(const uint8_t* p) {
   T word;
@@ -118,8 +139,8 @@ HWY_INLINE GroupScales six_bit_pairs(const uint8_t* block) {
   const auto eight = word_at<uint64_t>(block + 4);
   const uint64_t four = word_at<uint32_t>(block + 12);
   const uint64_t first = eight & 0x3f3f3f3f3f3f3f3f, rest = ((four | four << 28) & kNibbles) | (eight >> 2 & 0x3030303030303030);
-  const __m128i all = _mm_shuffle_epi32(two_words(first, rest), 0xd8);  // scales, minima
-  return {half_at(block), all, half_at(block + 2), _mm_srli_si128(all, 8)};
+  const Sixteen all = middle_swapped(two_words(first, rest));  // scales, minima
+  return {half_at(block), all, half_at(block + 2), second_half(all)};
 }
 
 // Each type: scales(block); weights<C>(block) are those of chunk C with kOffset added, none below 0; or as they are where
@@ -142,8 +163,8 @@ struct RegistersQ2_K : BlockQ2_K {
   static constexpr int kOffset = 0;
   static constexpr bool kSigned = false;
   static HWY_INLINE GroupScales scales(const uint8_t* block) {
-    const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block)), low = _mm_set1_epi8(15);
-    return {half_at(block + 80), _mm_and_si128(both, low), half_at(block + 82), _mm_and_si128(_mm_srli_epi16(both, 4), low)};
+    const Sixteen both = sixteen_at(block);
+    return {half_at(block + 80), low_nibbles(both), half_at(block + 82), high_nibbles(both)};
   }
   template <int C>
   static HWY_INLINE Bytes weights(const uint8_t* block) {
@@ -156,9 +177,9 @@ struct RegistersQ3_K : BlockQ3_K {
   static HWY_INLINE GroupScales scales(const uint8_t* block) {
     const auto nibbles = word_at<uint64_t>(block + 96);
     const uint64_t upper = word_at<uint32_t>(block + 104), pairs = 0x0303030303030303;  // four scales' in one place of four bytes
-    const __m128i all = two_words((nibbles & kNibbles) | ((upper | upper << 30) & pairs) << 4,
+    const Sixteen all = two_words((nibbles & kNibbles) | ((upper | upper << 30) & pairs) << 4,
                                   (nibbles >> 4 & kNibbles) | ((upper >> 4 | upper << 26) & pairs) << 4);
-    return {half_at(block + 108), _mm_sub_epi8(all, _mm_set1_epi8(32))};
+    return {half_at(block + 108), less(all, 32)};
   }
   template <int C>
   static HWY_INLINE Bytes weights(const uint8_t* block) {
@@ -192,28 +213,17 @@ struct RegistersQ6_K : BlockQ6_K {
   struct High {
     static constexpr Place of(int part) { return {128 + part / 4 * 32, part % 4 * 2 - 4}; }
   };
-  static HWY_INLINE GroupScales scales(const uint8_t* block) {
-    return {half_at(block + 208), _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192))};
-  }
+  static HWY_INLINE GroupScales scales(const uint8_t* block) { return {half_at(block + 208), sixteen_at(block + 192)}; }
   template <int C>
   static HWY_INLINE Bytes weights(const uint8_t* block) {
-    const Bytes low = field<Low, C>(block, 15), high = field<High, C>(block, 48);
-#if HWY_TARGET <= HWY_AVX3
-    return _mm512_or_si512(low, high);
-#else
-    return _mm256_or_si256(low, high);
-#endif
+    return either(field<Low, C>(block, 15), field<High, C>(block, 48));
   }
 };
 struct RegistersIQ4_XS : BlockIQ4_XS {
   static constexpr int kOffset = 0;
   static constexpr bool kSigned = true;
   static HWY_INLINE GroupScales scales(const uint8_t* block) {
-    const auto low = word_at<uint32_t>(block + 4);
-    const __m128i nibbles =
-        _mm_unpacklo_epi8(_mm_cvtsi32_si128(int(low & 0x0f0f0f0f)), _mm_cvtsi32_si128(int(low >> 4 & 0x0f0f0f0f)));
-    const __m128i upper = two_words(_pdep_u64(word_at<uint16_t>(block + 2), 0x3030303030303030), 0);
-    return {half_at(block), _mm_sub_epi8(_mm_or_si128(nibbles, upper), _mm_set1_epi8(32))};
+    return {half_at(block), less(six_bits(word_at<uint32_t>(block + 4), word_at<uint16_t>(block + 2)), 32)};
   }
   template <int C>
   static HWY_INLINE Bytes weights(const uint8_t* block) {
@@ -310,7 +320,7 @@ HWY_INLINE void add_blocks(const uint8_t* const (&block)[J], const ActivationBlo
   }
 }
 
-#else
+#elif HWY_ARCH_X86
 
 HWY_INLINE __m256 as_floats(__m128i integers, float factor) {
   return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(integers)), _mm256_set1_ps(factor));
@@ -381,6 +391,51 @@ HWY_INLINE void add_blocks(const uint8_t* const (&block)[J], const ActivationBlo
   }
 }
 
+#else
+
+/// An entry for each group of so many weights.
+template <int kGroup>
+HWY_INLINE void store_scales(Sixteen integers, float factor, float* to) {
+  store_floats<int(kLargestBlock) / kGroup>(integers, factor, to);
+}
+/// The scales and minima of a block: of 16 groups, or of 8.
+template <class W>
+struct BlockScales {
+  float scale[kLargestBlock / W::kGroup], minimum[kLargestBlock / W::kGroup];
+  BlockScales() = default;
+  HWY_INLINE explicit BlockScales(const uint8_t* block) {
+    const GroupScales integers = W::scales(block);
+    store_scales<W::kGroup>(integers.scale, integers.d, scale);
+    if constexpr (W::kHasMinimum) store_scales<W::kGroup>(integers.minimum, integers.dmin, minimum);
+  }
+};
+
+template <class W, int R, int J, int C = 0>
+HWY_INLINE void add_chunks(const uint8_t* const (&block)[J], const ActivationBlock* x, size_t x_stride,
+                           const BlockScales<W> (&of)[J], IntegerSum (&sum)[R][J]) {
+  Bytes w[J];
+  for (int j = 0; j < J; ++j) {
+    w[j] = W::template weights<C>(block[j]);
+    if constexpr (W::kOffset != 0) w[j] = less(w[j], all_bytes(W::kOffset));
+  }
+  for (int r = 0; r < R; ++r) {
+    const ActivationBlock& row = x[size_t(r) * x_stride];
+    const Bytes q = bytes_at(row.q + 32 * C);
+    for (int j = 0; j < J; ++j) sum[r][j] = add_part<W::kGroup>(sum[r][j], w[j], q, of[j].scale, row.scale, C);
+  }
+  if constexpr (C + 1 < kChunks) add_chunks<W, R, J, C + 1>(block, x, x_stride, of, sum);
+}
+
+template <class W, int R, int J>
+HWY_INLINE void add_blocks(const uint8_t* const (&block)[J], const ActivationBlock* x, size_t x_stride, IntegerSum (&sum)[R][J]) {
+  BlockScales<W> of[J];
+  for (int j = 0; j < J; ++j) of[j] = BlockScales<W>(block[j]);
+  add_chunks<W, R, J>(block, x, x_stride, of, sum);
+  if constexpr (W::kHasMinimum)
+    for (int r = 0; r < R; ++r)
+      for (int j = 0; j < J; ++j) sum[r][j] = take_minima<W::kGroup>(sum[r][j], of[j].minimum, x[size_t(r) * x_stride].sum);
+}
+
 #endif
 
 /// n <= J outputs of R rows.
@@ -449,8 +504,6 @@ constexpr auto int8_product() {
     return dot_integers<kType>;
   }
 }
-
-#endif  // HWY_ARCH_X86
 
 }  // namespace
 }  // namespace vitrine

@@ -10,7 +10,7 @@
 namespace vitrine {
 namespace {
 
-constexpr size_t kPackedRows = kManyRegisters && kLanes >= 16 ? 14 : 6;
+constexpr size_t kPackedRows = !kManyRegisters ? 6 : kLanes >= 16 ? 14 : 12;
 constexpr size_t kPackedPitch =
     (kPackedRows + kLanes - 1) / kLanes * kLanes;  // words of a from one place in the depth to the next
 constexpr size_t kPackedColumns = 2 * kLanes;

@@ -1,7 +1,7 @@
 #pragma once
 // Products of many rows. The activations are transposed once per product, so that lanes are rows of x; the weights of a
-// panel are widened to plain rows of words (f32 here) and broadcast one by one. Two vectors of rows times kTileOutputs
-// weights stay in registers over the depth of a panel. This way round the weights need no transposition, which they
+// panel are widened to plain rows of words (f32 here) and broadcast one by one. kRowVectors vectors of rows times
+// kTileOutputs weights stay in registers over the depth of a panel. This way round the weights need no transposition, which they
 // would pay again for every product, and a row of x has a lane of its own: its bits cannot depend on its neighbours.
 #include <utility>
 
@@ -13,9 +13,10 @@
 namespace vitrine {
 namespace {
 
-constexpr size_t kTileRows = 2 * kLanes;                                  // rows of x in a tile
-constexpr size_t kTileOutputs = kManyRegisters && kLanes >= 16 ? 14 : 6;  // accumulators: twice that
-constexpr size_t kPanelOutputs = 128, kPanelDepth = 512;                  // in words, as the strides below
+constexpr size_t kRowVectors = kLanes >= 8 ? 2 : 4;  // of rows of x in a tile
+constexpr size_t kTileRows = kRowVectors * kLanes;
+constexpr size_t kTileOutputs = kLanes < 8 ? 4 : kManyRegisters && kLanes >= 16 ? 14 : 6;  // so many accumulators a vector
+constexpr size_t kPanelOutputs = 128, kPanelDepth = 512;                                   // in words, as the strides below
 // A panel lies as its weights do: [in, out] ones input by input, others weight row by row, so that expanding is copying.
 // 16 floats more keep rows off one another's cache sets.
 constexpr size_t kInputStride = kPanelOutputs + 16, kPanelStride = kPanelDepth + 16;
@@ -45,8 +46,9 @@ void panel_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t
       transpose(square);
       for (size_t c = 0; c < min_of(kLanes, words - i); ++c) store(square[c], out + (i + c) * kTileRows);
     }
-    if (row + kLanes >= row0 + n && row % kTileRows == 0)  // the tile's second vector holds no rows
-      for (size_t i = 0; i < words; ++i) store(hn::Zero(Tag()), out + i * kTileRows + kLanes);
+    if (row + kLanes >= row0 + n)  // the tile's last vectors may hold no rows
+      for (size_t i = 0; i < words; ++i)
+        for (size_t v = kLanes; v < kTileRows - row % kTileRows; v += kLanes) store(hn::Zero(Tag()), out + i * kTileRows + v);
   }
 }
 
@@ -95,7 +97,7 @@ PanelTile panel_tile_among(size_t outputs, std::integer_sequence<int, kBefore...
 template <class Words, bool kByInput>
 PanelTile panel_tile_for(size_t outputs, size_t rows) {
   constexpr std::make_integer_sequence<int, int(kTileOutputs)> kSizes;
-  return rows > kLanes ? panel_tile_among<Words, 2, kByInput>(outputs, kSizes)
+  return rows > kLanes ? panel_tile_among<Words, kRowVectors, kByInput>(outputs, kSizes)
                        : panel_tile_among<Words, 1, kByInput>(outputs, kSizes);
 }
 

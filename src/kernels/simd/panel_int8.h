@@ -3,8 +3,8 @@
 // so many, the products are summed exactly in integers and enter an f32 sum as scale(w) * scale(x) * integer, block after block;
 // what minima take away follows. Lanes are rows of x: a row's bits cannot depend on its neighbours. The byte product wants x
 // unsigned: 128 is added to each, and 128 times the sum of the block's weights is where the integer starts from.
-#include "kernels/simd/elementwise.h"
 #include "kernels/simd/panel.h"
+#include "kernels/simd/quantise.h"
 #include "kernels/simd/unpacked.h"
 
 namespace vitrine {
@@ -279,10 +279,6 @@ constexpr PanelKernels kPanelInt8 = {.outputs = kInt8Outputs,
                                      .pack_x = int8_pack_x,
                                      .expand = int8_expand,
                                      .multiply = int8_multiply};
-
-#elif !HWY_ARCH_X86
-
-constexpr PanelKernels kPanelInt8 = {};  // f32 is as fast without products of bytes
 
 #endif
 

@@ -4,8 +4,8 @@
 // as scale(w) * scale(x) * integer, group after group; what minima take away follows. Lanes are rows of x: a row's bits cannot
 // depend on its neighbours. The byte product wants w unsigned: an offset makes it so, and offset * x is taken out with the rows'
 // sums; or, for types that use all of a byte, |w| is multiplied and x takes w's sign.
-#include "kernels/simd/elementwise.h"
 #include "kernels/simd/panel.h"
+#include "kernels/simd/quantise.h"
 #include "kernels/simd/unpacked.h"
 
 namespace vitrine {

@@ -12,9 +12,14 @@
 #include "kernels/simd/optimiser.h"
 #include "kernels/simd/packed.h"
 #include "kernels/simd/panel_f32.h"
+#include "kernels/simd/quantise.h"
+#include "kernels/targets.h"
+#if HWY_ARCH_ARM
+#include "kernels/neon/panel_int8.h"
+#else
 #include "kernels/simd/panel_int8.h"
 #include "kernels/simd/panel_int8_pairs.h"
-#include "kernels/targets.h"
+#endif
 
 namespace vitrine {
 

@@ -45,6 +45,13 @@ HWY_INLINE void transpose(Vec (&v)[kLanes]) {
     v[c] = Vec{_mm256_permute2f128_ps(b[c], b[c + 4], 0x20)};
     v[c + 4] = Vec{_mm256_permute2f128_ps(b[c], b[c + 4], 0x31)};
   }
+#elif HWY_ARCH_ARM
+  const float32x4_t a = vzip1q_f32(v[0].raw, v[2].raw), b = vzip2q_f32(v[0].raw, v[2].raw);
+  const float32x4_t c = vzip1q_f32(v[1].raw, v[3].raw), d = vzip2q_f32(v[1].raw, v[3].raw);
+  v[0] = Vec{vzip1q_f32(a, c)};
+  v[1] = Vec{vzip2q_f32(a, c)};
+  v[2] = Vec{vzip1q_f32(b, d)};
+  v[3] = Vec{vzip2q_f32(b, d)};
 #else
   float square[kLanes][kLanes];
   for (size_t i = 0; i < kLanes; ++i) store(v[i], square[i]);

@@ -5,8 +5,6 @@
 namespace vitrine {
 namespace {
 
-#if HWY_ARCH_X86
-
 /// read(row, n, w, scale, minimum): n <= 256 weights, whole blocks, in w, and what their groups have besides; what is behind them
 /// in w is no weights. kOffset is still to be taken from each byte; with kSigned and without an offset they may be below 0.
 template <DType kType, class Form = typename RegisterForm<kType>::Type>
@@ -72,8 +70,6 @@ struct Unpacked256<kType, void> {  // through memory
     memcpy(w, of.q, kLargestBlock);
   }
 };
-
-#endif
 
 }  // namespace
 }  // namespace vitrine

@@ -8,6 +8,10 @@
 #ifndef HWY_COMPILE_ONLY_STATIC
 #define HWY_COMPILE_ONLY_STATIC
 #endif
+#if defined(__aarch64__) && !defined(TOOLCHAIN_MISS_SYS_AUXV_H)
+// Without dispatch of its own, which we do not use, Highway marks no function as one that needs AES, as it else does on Arm.
+#define TOOLCHAIN_MISS_SYS_AUXV_H
+#endif
 #include <hwy/highway.h>
 
 #include <cstddef>

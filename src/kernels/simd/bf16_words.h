@@ -17,7 +17,11 @@ struct Bf16Words {
     return hn::BitCast(Tag(), narrow_in_pairs(even, odd));
   }
   static HWY_INLINE Vec multiply_add(Vec a, Vec b, Vec sum) {
+#if HWY_ARCH_X86
     return Vec{_mm512_dpbf16_ps(sum.raw, reinterpret_cast<__m512bh>(a.raw), reinterpret_cast<__m512bh>(b.raw))};
+#else
+    return Vec{vbfdotq_f32(sum.raw, vreinterpretq_bf16_f32(a.raw), vreinterpretq_bf16_f32(b.raw))};
+#endif
   }
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 // Panels of weights rounded to bf16, in pairs of neighbouring inputs (simd/panel.h has the loops).
-#include "kernels/avx512_bf16/words.h"
+#include "kernels/simd/bf16_words.h"
 #include "kernels/simd/panel.h"
 
 namespace vitrine {
