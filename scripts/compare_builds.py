@@ -33,7 +33,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-TARGETS = ["reference", "avx2", "avx512", "avx512_bf16", "amx"]
+TARGETS = ["reference", "avx2", "avx512", "avx512_bf16", "amx", "neon", "neon_dot", "neon_i8mm", "neon_bf16"]
 RATES = ("tokens_per_s", "peak_share", "comm_share")
 # 24 positions: longer than every window of the golden models. The smallest vocabulary has 61 entries.
 LONG = ",".join(str(4 + (37 * i * i + 11 * i) % 56) for i in range(24))

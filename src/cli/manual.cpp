@@ -23,8 +23,8 @@ constexpr Entry kExitCodes[] = {
 };
 constexpr Entry kEnvironment[] = {
     {"VITRINE_TARGET",
-     "Forces the kernels of one instruction set: reference, avx2, avx512, avx512_bf16 or amx. --version lists what this "
-     "machine has."},
+     "Forces the kernels of one instruction set: reference; on x86-64 avx2, avx512, avx512_bf16 or amx; on 64-bit Arm "
+     "neon, neon_dot, neon_i8mm or neon_bf16. --version lists what this machine has."},
     {"HF_HOME, HF_HUB_CACHE",
      "Where the local Hugging Face cache lies, which pull writes and --model reads ids such as google/gemma-2b from."},
     {"HF_TOKEN, HF_TOKEN_PATH",
