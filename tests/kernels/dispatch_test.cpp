@@ -45,6 +45,20 @@ TEST(Dispatch, TheTableInUseIsOneOfTheTargets) {
   }
 }
 
+#ifdef VITRINE_ARM
+TEST(Dispatch, TheLastTargetThatThisCpuHasIsChosen) {
+  if (std::getenv("VITRINE_TARGET") != nullptr) GTEST_SKIP() << "VITRINE_TARGET chooses";
+  std::string_view last;
+  for (const std::string_view target : kTargets)
+    if (kernels_for(target) != nullptr) last = target;
+  EXPECT_EQ(kernels().name, last);
+  EXPECT_NE(last, "reference");
+  const auto has = [](std::string_view target) { return kernels_for(target) != nullptr; };
+  EXPECT_TRUE(has("neon_dot") || !has("neon_i8mm"));  // each needs what the one before it needs
+  EXPECT_TRUE(has("neon_i8mm") || !has("neon_bf16"));
+}
+#endif
+
 TEST(Dispatch, EveryTableIsComplete) {
   for (const std::string_view target : kTargets) {
     const KernelTable* t = kernels_for(target);
