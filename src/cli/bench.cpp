@@ -160,6 +160,7 @@ Action define_bench(CLI::App& app) {
   add_count(app, "--sequences", o->sequences, 1, 4096, "Sequences that decode together (default 1)");
   add_count(app, "--repeat", o->repeat, 1, 1000, "Runs, of which the median counts (default 3)");
   add_model_options(app, o->model);
+  add_cache_types(app, o->model);
   return [o] { run_bench(*o); };
 }
 

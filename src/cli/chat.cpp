@@ -91,6 +91,7 @@ Action define_chat(CLI::App& app) {
   add_stop_flags(app, o->generate);
   add_draft_flags(app, o->generate);
   add_model_options(app, o->model);
+  add_cache_types(app, o->model);
   return [o] { run_chat(*o); };
 }
 

@@ -182,6 +182,7 @@ Action define_eval_perplexity(CLI::App& app) {
       ->type_name("PAGE.html")
       ->check(not_empty());
   add_model_options(app, o->model);
+  add_cache_types(app, o->model);
   return [o] { run_perplexity(*o); };
 }
 

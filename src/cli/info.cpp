@@ -111,8 +111,10 @@ ModelInfo local_info(const InfoArguments& o, const InfoOptions& options) {
 }
 
 void run_info(const InfoArguments& o) {
-  const InfoOptions options = {
-      .context = o.context, .batch = o.batch, .numerics = {.f32 = o.model.compute == "f32", .exact = o.model.exact}};
+  const InfoOptions options = {.context = o.context,
+                               .batch = o.batch,
+                               .numerics = {.f32 = o.model.compute == "f32", .exact = o.model.exact},
+                               .cache = cache_types(o.model)};
   const ModelInfo info = o.hub ? hub_info(o, options) : local_info(o, options);
   if (o.model.json) {
     print_json(to_json(info));
@@ -154,6 +156,7 @@ Action define_info(CLI::App& app) {
   auto o = std::make_shared<InfoArguments>();
   add_model_name(app, o->model.model);
   add_run_options(app, o->model);
+  add_cache_types(app, o->model);
   add_count(app, "--context", o->context, 1, int64_t{1} << 40,
             "Compute the cache's size for so many positions; default: the model's context");
   add_count(app, "--batch", o->batch, 1, int64_t{1} << 20, "Compute the cache's size for so many sequences (default 1)");

@@ -39,6 +39,16 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   add_run_options(app, options);
 }
 
+void add_cache_types(CLI::App& app, ModelOptions& options) {
+  add_choice(app, "--cache-type-k", options.cache_keys, "f32|f16|q8_0|q4_0",
+             "The type of the cache's keys: narrower ones take less memory and are read faster, and round (default f32)");
+  add_choice(app, "--cache-type-v", options.cache_values, "f32|f16|q8_0|q4_0", "The type of the cache's values (default f32)");
+}
+
+CacheTypes cache_types(const ModelOptions& options) {
+  return {*cache_type_named(options.cache_keys), *cache_type_named(options.cache_values)};
+}
+
 std::string shipped_model() {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -74,7 +84,8 @@ Engine open_engine(const ModelOptions& options) {
   OpenedModel opened = open_model(model_or_shipped(options.model));
   if (!options.adapter.empty()) open_adapter(opened, options.adapter);
   return Engine(std::move(opened), {.threads = static_cast<int>(options.threads),
-                                    .numerics = {.f32 = options.compute == "f32", .exact = options.exact}});
+                                    .numerics = {.f32 = options.compute == "f32", .exact = options.exact},
+                                    .cache = cache_types(options)});
 }
 
 void check_output(const std::string& out, std::span<const std::filesystem::path> inputs) {

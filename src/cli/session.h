@@ -16,6 +16,7 @@ struct ModelOptions {
   std::string adapter;  // a folder in PEFT's format; empty: none
   int64_t threads = 0;
   std::string compute = "auto";
+  std::string cache_keys = "f32", cache_values = "f32";
   bool exact = false;
   bool json = false;
 };
@@ -26,6 +27,9 @@ void add_model_name(CLI::App& app, std::string& model);
 void add_run_options(CLI::App& app, ModelOptions& options);
 /// --model, --adapter and these.
 void add_model_options(CLI::App& app, ModelOptions& options);
+/// --cache-type-k and --cache-type-v, for commands that run sequences through a cache.
+void add_cache_types(CLI::App& app, ModelOptions& options);
+CacheTypes cache_types(const ModelOptions& options);
 void add_json(CLI::App& app, bool& json);
 
 /// The model that ships with vitrine: beside the program in a build folder, under share/vitrine where it is installed.

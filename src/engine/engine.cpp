@@ -32,7 +32,11 @@ Tensor FirstNotFinite::see(Context&, std::string_view hook, const Tensor& value)
 Engine::Engine(std::string_view model, const EngineOptions& options) : Engine(open_model(model), options) {}
 
 Engine::Engine(OpenedModel opened, const EngineOptions& options)
-    : opened_(std::move(opened)), shape_(opened_.model->shape()), pool_(options.threads), ctx_(pool_) {
+    : opened_(std::move(opened)),
+      shape_(opened_.model->shape()),
+      pool_(options.threads),
+      ctx_(pool_),
+      cache_types_(options.cache) {
   ctx_.numerics = options.numerics;
   if (opened_.gguf != nullptr && has_vocabulary(*opened_.gguf)) {
     tokenizer_ = tokenizer_from_gguf(*opened_.gguf);
@@ -113,7 +117,7 @@ std::vector<int32_t> Engine::end_tokens() const {
 std::unique_ptr<KvCache> Engine::make_cache(int64_t positions) const {
   int64_t context = positions > 0 ? positions : shape_.context_length;
   if (shape_.context_length > 0) context = std::min(context, shape_.context_length);
-  return std::make_unique<KvCache>(opened_.model->cache_layers(), context, std::min(context, kPrefillChunk));
+  return std::make_unique<KvCache>(opened_.model->cache_layers(cache_types_), context, std::min(context, kPrefillChunk));
 }
 
 Tensor Engine::run(const Step& step, std::span<const int64_t> rows) {

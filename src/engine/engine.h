@@ -19,6 +19,7 @@ namespace vitrine {
 struct EngineOptions {
   int threads = 0;  // 0: the cores this process may use
   Numerics numerics = {};
+  CacheTypes cache = {};  // of the caches that make_cache gives
 };
 
 /// Rows of a prompt that go through the model together. Longer prompts are cut; with Numerics::exact that changes no bit.
@@ -125,6 +126,7 @@ class Engine {
   ModelShape shape_;
   ThreadPool pool_;
   Context ctx_;
+  CacheTypes cache_types_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::string no_tokenizer_;  // why there is none
 };

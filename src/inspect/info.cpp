@@ -153,14 +153,14 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
                      std::to_string(longest) + " positions)");
   info.context = options.context > 0 ? options.context : longest > 0 ? longest : kContextOfEndless;
   info.batch = options.batch;
-  std::vector<CacheLayer> layers = model.cache_layers();
+  std::vector<CacheLayer> layers = model.cache_layers(options.cache);
   info.cache_bytes = cache_bytes(layers, info.context, info.batch);
   for (CacheLayer& layer : layers) {
     info.windows.push_back(layer.window);
-    info.bytes_per_position += layer.n_kv_heads * (layer.head_dim + layer.v_dim) * static_cast<int64_t>(sizeof(float));
     if (layer.head_dim > 0) layer.window = kNoWindow;  // a convolution has its taps
   }
   info.cache_bytes_full = cache_bytes(layers, info.context, info.batch);
+  info.bytes_per_position = static_cast<int64_t>(KvCache(layers, 1, 1).bytes_per_position());
 
   info.hooks = model.hook_names();
   info.tensors = file_tensors(model, opened.gguf != nullptr);

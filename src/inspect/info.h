@@ -17,6 +17,7 @@ struct InfoOptions {
   int64_t context = 0;     // positions for the cache's size; 0: the model's context, 2048 where that is without end
   int64_t batch = 1;       // sequences for the cache's size
   Numerics numerics = {};  // what the caller would run with
+  CacheTypes cache = {};
 };
 
 struct ModelInfo {

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/dtype.h"
+#include "kernels/narrow.h"
 #include "kernels/types.h"
 
 namespace vitrine {
@@ -37,7 +38,8 @@ struct AttentionBlockOf {
   size_t k_stride;
   const T* v;  // [keys, v_stride]
   size_t v_stride;
-  size_t keys;  // keys in this block, at most kKeyBlock
+  NarrowBlock k_narrow, v_narrow;  // in a narrower type: read instead of k_t and of v, whole lines; f32 kernels only
+  size_t keys;                     // keys in this block, at most kKeyBlock
   size_t head_dim, v_dim;
   T scale;
   T softcap;             // 0: none

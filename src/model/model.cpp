@@ -8,7 +8,7 @@ LayerShape Model::layer_shape(int64_t layer) const {
   return block_spec(layer).shape.value_or(LayerShape{shape_.n_kv_heads, shape_.head_dim, shape_.d_ff});
 }
 
-std::vector<CacheLayer> Model::cache_layers() const {
+std::vector<CacheLayer> Model::cache_layers(CacheTypes types) const {
   std::vector<CacheLayer> layers;
   for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
     const BlockSpec spec = block_spec(layer);
@@ -22,7 +22,7 @@ std::vector<CacheLayer> Model::cache_layers() const {
     }
     const LayerShape s = layer_shape(layer);
     layers.push_back({.window = spec.attention.window});
-    if (s.keys_of < 0) layers.back() = {spec.attention.window, s.n_kv_heads, s.head_dim, s.head_dim};
+    if (s.keys_of < 0) layers.back() = {spec.attention.window, s.n_kv_heads, s.head_dim, s.head_dim, 0, types};
   }
   return layers;
 }

@@ -118,8 +118,8 @@ class Model {
   /// Every parameter, once each, in the order of the forward pass.
   const std::vector<TensorLine>& tensors() const { return tensors_; }
   LayerShape layer_shape(int64_t layer) const;
-  /// The cache of each layer.
-  std::vector<CacheLayer> cache_layers() const;
+  /// The cache of each layer, with keys and values in these types.
+  std::vector<CacheLayer> cache_layers(CacheTypes types = {}) const;
   /// Every hook name this model shows, a layer's with its index, in the order of the run.
   std::vector<std::string> hook_names() const;
 

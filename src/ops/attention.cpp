@@ -113,6 +113,8 @@ class Fused {
     work.k_stride = kKeyBlock;
     work.v = source_.values(block, kv_head);
     work.v_stride = source_.v_stride();
+    work.k_narrow = source_.narrow_keys(block, kv_head);
+    work.v_narrow = source_.narrow_values(block, kv_head);
     work.keys = static_cast<size_t>(keys);
     work.head_dim = static_cast<size_t>(q_.dim(2));
     work.v_dim = static_cast<size_t>(v_dim_);
@@ -276,10 +278,12 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
   } else {
     for (int64_t task = 0; task < n_tasks; ++task) lay_out(task, 0);
   }
-  auto source = sources.cbegin();
+  auto source = sources.begin();
   for (size_t s = 0; s < step.sequences().size(); ++s) {
     if (is_packed(s)) continue;
     if (is_shown(s)) {
+      const StepSequence& sequence = step.sequences()[s];
+      if (sequence.cache != nullptr) source->widen(ctx, seen_by(sequence, spec, sequence.position).first);
       attention_stepwise<T>(ctx, q, k, v, step, s, *source++, spec, z);
     } else {
       fused.emplace_back(q, v, step, s, *source++, spec, z);

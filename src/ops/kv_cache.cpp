@@ -17,19 +17,38 @@ constexpr int64_t kPage = static_cast<int64_t>(kKeyBlock);
 struct KvCache::Page {
   size_t group = 0;
   int users = 0;
-  float* data = nullptr;
+  std::byte* data = nullptr;
 };
+
+namespace {
+
+// Bytes of a head's block: `lines` lines of `numbers` numbers, which hold `components` components; whole cache lines.
+size_t head_block_bytes(DType type, int64_t lines, int64_t numbers, int64_t components) {
+  const size_t line =
+      type == DType::f32 ? static_cast<size_t>(numbers) * sizeof(float) : narrow_line_bytes(type, static_cast<size_t>(numbers));
+  const size_t scales = narrow_scales(type, static_cast<size_t>(components)) * sizeof(uint16_t);
+  return (static_cast<size_t>(lines) * line + scales + 63) / 64 * 64;
+}
+
+}  // namespace
+
+std::optional<DType> cache_type_named(std::string_view name) {
+  for (const DType type : {DType::f32, DType::f16, DType::q8_0, DType::q4_0})
+    if (name == name_of(type)) return type;
+  return std::nullopt;
+}
 
 KvCache::KvCache(std::vector<CacheLayer> layers, int64_t context, int64_t largest_step)
     : layers_(std::move(layers)), context_(context), largest_step_(largest_step) {
   if (context <= 0 || largest_step <= 0)
     throw UsageError("a cache needs a context and a largest step of at least one position; found " + std::to_string(context) +
                      " and " + std::to_string(largest_step));
-  size_t state_floats = 0;
+  size_t state_bytes = 0;
   for (const CacheLayer& layer : layers_) {
     Place place;
-    place.state = state_floats;
-    state_floats += (static_cast<size_t>(layer.state) + 15) / 16 * 16;
+    place.state = state_bytes;
+    state_bytes += (static_cast<size_t>(layer.state) * sizeof(float) + 63) / 64 * 64;
+    VITRINE_CHECK(is_cache_type(layer.types.keys) && is_cache_type(layer.types.values), "a cache of a type that it may have");
     if (layer.n_kv_heads == 0) {
       places_.push_back(place);
       continue;
@@ -46,13 +65,16 @@ KvCache::KvCache(std::vector<CacheLayer> layers, int64_t context, int64_t larges
       group = groups_.end() - 1;
     }
     place.group = static_cast<size_t>(group - groups_.begin());
-    place.keys = group->page_floats;
-    place.values = place.keys + static_cast<size_t>(layer.n_kv_heads * layer.head_dim * kPage);
-    group->page_floats = place.values + static_cast<size_t>(layer.n_kv_heads * layer.v_dim * kPage);
+    place.key_bytes = head_block_bytes(layer.types.keys, layer.head_dim, kPage, layer.head_dim);
+    place.value_bytes = head_block_bytes(layer.types.values, kPage, layer.v_dim, layer.v_dim);
+    const auto heads = static_cast<size_t>(layer.n_kv_heads);
+    place.keys = group->page_bytes;
+    place.values = place.keys + heads * place.key_bytes;
+    group->page_bytes = place.values + heads * place.value_bytes;
     places_.push_back(place);
   }
   states_ = groups_.size();
-  if (state_floats > 0) groups_.emplace_back().page_floats = state_floats;
+  if (state_bytes > 0) groups_.emplace_back().page_bytes = state_bytes;
 }
 
 KvCache::~KvCache() {
@@ -76,18 +98,24 @@ size_t KvCache::bytes_for(int64_t positions) const {
   const int64_t needed = (positions + kPage - 1) / kPage;
   for (size_t g = 0; g < states_; ++g) {
     const Group& group = groups_[g];
-    bytes += group.page_floats * sizeof(float) * static_cast<size_t>(group.ring == 0 ? needed : std::min(needed, group.ring));
+    bytes += group.page_bytes * static_cast<size_t>(group.ring == 0 ? needed : std::min(needed, group.ring));
   }
-  if (has_states() && positions > 0) bytes += 2 * groups_[states_].page_floats * sizeof(float);  // now, and behind a step
+  if (has_states() && positions > 0) bytes += 2 * groups_[states_].page_bytes;  // now, and behind a step
   return bytes;
+}
+
+size_t KvCache::bytes_per_position() const {
+  size_t bytes = 0;
+  for (size_t g = 0; g < states_; ++g) bytes += groups_[g].page_bytes;
+  return bytes / kKeyBlock;
 }
 
 KvCache::Page* KvCache::take(size_t group) {
   Group& g = groups_[group];
   Page* page;
   if (g.free.empty()) {
-    const size_t bytes = (g.page_floats * sizeof(float) + 63) & ~size_t{63};
-    auto* data = static_cast<float*>(std::aligned_alloc(64, bytes));
+    const size_t bytes = (g.page_bytes + 63) & ~size_t{63};
+    auto* data = static_cast<std::byte*>(std::aligned_alloc(64, bytes));
     if (data == nullptr) throw RunError("no memory for " + std::to_string(bytes >> 20) + " MiB more of keys and values");
     page = new Page{group, 0, data};
     pages_made_bytes_ += bytes;
@@ -171,7 +199,7 @@ void CacheSequence::reserve(int64_t rows) {
       if (page != nullptr && page->users == 1) continue;
       KvCache::Page* const mine = cache_->take(group);
       if (page != nullptr) {  // shared: write to a copy
-        std::memcpy(mine->data, page->data, cache_->groups_[group].page_floats * sizeof(float));
+        std::memcpy(mine->data, page->data, cache_->groups_[group].page_bytes);
         cache_->release(page);
       }
       page = mine;
@@ -209,28 +237,29 @@ void CacheSequence::truncate(int64_t length) {
   length_ = length;
 }
 
-float* CacheSequence::keys(int layer, int64_t block, int64_t kv_head) const {
+const CacheLayer& CacheSequence::shape(int layer) const { return cache_->layers_[static_cast<size_t>(layer)]; }
+
+std::byte* CacheSequence::keys(int layer, int64_t block, int64_t kv_head) const {
   const KvCache::Place& place = cache_->places_[static_cast<size_t>(layer)];
-  const CacheLayer& shape = cache_->layers_[static_cast<size_t>(layer)];
-  return slot(place.group, block)->data + place.keys + static_cast<size_t>(kv_head * shape.head_dim * kPage);
+  return slot(place.group, block)->data + place.keys + static_cast<size_t>(kv_head) * place.key_bytes;
 }
 
-float* CacheSequence::values(int layer, int64_t block, int64_t kv_head) const {
+std::byte* CacheSequence::values(int layer, int64_t block, int64_t kv_head) const {
   const KvCache::Place& place = cache_->places_[static_cast<size_t>(layer)];
-  const CacheLayer& shape = cache_->layers_[static_cast<size_t>(layer)];
-  return slot(place.group, block)->data + place.values + static_cast<size_t>(kv_head * shape.v_dim * kPage);
+  return slot(place.group, block)->data + place.values + static_cast<size_t>(kv_head) * place.value_bytes;
 }
 
 const float* CacheSequence::state(int layer) const {
-  return state_ == nullptr ? nullptr : state_->data + cache_->places_[static_cast<size_t>(layer)].state;
+  if (state_ == nullptr) return nullptr;
+  return reinterpret_cast<const float*>(state_->data + cache_->places_[static_cast<size_t>(layer)].state);
 }
 
 float* CacheSequence::next_state(int layer) const {
-  return next_state_->data + cache_->places_[static_cast<size_t>(layer)].state;
+  return reinterpret_cast<float*>(next_state_->data + cache_->places_[static_cast<size_t>(layer)].state);
 }
 
 float* CacheSequence::row(int layer, int64_t position) const {
-  return values(layer, position / kPage, 0) + position % kPage * cache_->layers_[static_cast<size_t>(layer)].v_dim;
+  return reinterpret_cast<float*>(values(layer, position / kPage, 0)) + position % kPage * shape(layer).v_dim;
 }
 
 }  // namespace vitrine

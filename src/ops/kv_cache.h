@@ -8,19 +8,33 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
+
+#include "kernels/narrow.h"
 
 namespace vitrine {
 
 inline constexpr int64_t kNoWindow = 0;
+
+/// In what type a cache keeps keys and values: f32, f16, q8_0 or q4_0. Each key and value is rounded by itself when it is
+/// written, so what a position holds depends on nothing else.
+struct CacheTypes {
+  DType keys = DType::f32, values = DType::f32;
+  bool operator==(const CacheTypes&) const = default;
+};
+/// The type of that name, if it is one of these.
+std::optional<DType> cache_type_named(std::string_view name);
 
 /// What one layer keeps per position.
 struct CacheLayer {
   int64_t window = kNoWindow;                       // position i sees j when i - window < j <= i; kNoWindow: all j <= i
   int64_t n_kv_heads = 0, head_dim = 0, v_dim = 0;  // no heads: no keys and values
   int64_t state = 0;                                // floats of what it carries from row to row besides; 0: nothing
+  CacheTypes types = {};
   /// A row of `width` numbers a position, as of a convolution's inputs, instead of keys and values by head.
-  static CacheLayer of_rows(int64_t window, int64_t width) { return {window, 1, 0, width}; }
+  static CacheLayer of_rows(int64_t window, int64_t width) { return {window, 1, 0, width, 0, {}}; }
 };
 
 class CacheSequence;
@@ -42,6 +56,8 @@ class KvCache {
   size_t bytes() const { return pages_made_bytes_; }
   /// Bytes one sequence of `positions` needs at most.
   size_t bytes_for(int64_t positions) const;
+  /// Bytes of keys, values and rows of one position in all layers.
+  size_t bytes_per_position() const;
 
  private:
   friend class CacheSequence;
@@ -49,14 +65,14 @@ class KvCache {
   struct Group {  // the layers that share a window, or all layers' states
     int64_t window = 0;
     int64_t ring = 0;  // pages of the ring; 0: all pages are kept
-    size_t page_floats = 0;
+    size_t page_bytes = 0;
     std::vector<Page*> free;
   };
   struct Place {  // of a layer within its group's page
     size_t group = 0;
-    size_t keys = 0,
-           values = 0;  // floats from the page's start to [n_kv_heads][head_dim][kKeyBlock], [n_kv_heads][kKeyBlock][v_dim]
-    size_t state = 0;   // floats from the start of a page of states
+    size_t keys = 0, values = 0;            // bytes from the page's start to the blocks of the first head
+    size_t key_bytes = 0, value_bytes = 0;  // of a head's block
+    size_t state = 0;                       // bytes from the start of a page of states
   };
   bool has_states() const { return states_ < groups_.size(); }
   Page* take(size_t group);
@@ -95,9 +111,11 @@ class CacheSequence {
   /// The first `rows` of the step count. Errors: UsageError if these are some but not all, and a layer carries a state.
   void commit(int64_t rows);
   void begin(int64_t prompt) { begun_ = prompt; }
-  /// Keys [head_dim][kKeyBlock] and values [kKeyBlock][v_dim] of the block that begins at position block * kKeyBlock.
-  float* keys(int layer, int64_t block, int64_t kv_head) const;
-  float* values(int layer, int64_t block, int64_t kv_head) const;
+  const CacheLayer& shape(int layer) const;
+  /// Keys [head_dim][kKeyBlock] and values [kKeyBlock][v_dim] of the block that begins at position block * kKeyBlock: floats, or
+  /// lines of the layer's narrow type (kernels/narrow.h) with the scales behind them.
+  std::byte* keys(int layer, int64_t block, int64_t kv_head) const;
+  std::byte* values(int layer, int64_t block, int64_t kv_head) const;
   /// What a layer carries behind the positions that count; null: there are none, and it is zero.
   const float* state(int layer) const;
   /// Where the step puts what the layer carries behind its last row.

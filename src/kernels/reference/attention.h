@@ -13,7 +13,8 @@ namespace vitrine {
 ///   s[j] = cap(scale * q . k[j]),  cap(s) = softcap tanh(s / softcap), or s if softcap is 0
 ///   m = max(largest, max s),  c = exp(largest - m)
 ///   total = c total + sum of exp(s[j] - m),   z = c z + sum of exp(s[j] - m) v[j],   largest = m
-/// A row that sees none, or only scores of -inf, leaves its three running values as they are.
+/// A row that sees none, or only scores of -inf, leaves its three running values as they are. Of narrow types:
+/// q . k[j] = sum over groups of 32 components of scale[j] * (q . codes),  and  p v[j] = (p scale[j]) codes.
 template <class T>
 void attention_reference(const AttentionBlockOf<T>& b) {
   const T none = -std::numeric_limits<T>::infinity();
@@ -26,7 +27,8 @@ void attention_reference(const AttentionBlockOf<T>& b) {
     T m = b.largest[r];
     for (size_t j = first; j < last; ++j) {
       T dot = 0;
-      for (size_t c = 0; c < b.head_dim; ++c) dot += q[c] * b.k_t[c * b.k_stride + j];
+      for (size_t c = 0; c < b.head_dim; ++c)
+        dot += q[c] * (b.k_narrow.type == DType::f32 ? b.k_t[c * b.k_stride + j] : T(narrow_key(b.k_narrow, c, j)));
       dot *= b.scale;
       s[j] = b.softcap != 0 ? b.softcap * std::tanh(dot / b.softcap) : dot;
       if (s[j] > m) m = s[j];
@@ -43,7 +45,8 @@ void attention_reference(const AttentionBlockOf<T>& b) {
     for (size_t j = first; j < last; ++j) {
       const T p = std::exp(s[j] - m);
       total += p;
-      for (size_t c = 0; c < b.v_dim; ++c) z[c] += p * b.v[j * b.v_stride + c];
+      for (size_t c = 0; c < b.v_dim; ++c)
+        z[c] += p * (b.v_narrow.type == DType::f32 ? b.v[j * b.v_stride + c] : T(narrow_value(b.v_narrow, b.v_dim, c, j)));
     }
     b.total[r] = total;
     b.largest[r] = m;

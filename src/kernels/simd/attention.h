@@ -2,6 +2,7 @@
 // One block of attention; the definition is kernels/reference/attention.h. Scores: lanes are keys, summed over head_dim
 // in order. Weighted values: lanes are components of v, summed over the row's keys in order. So a row's bits depend on
 // its own query, range and the block's keys and values only.
+#include "kernels/simd/attention_narrow.h"
 #include "kernels/simd/math.h"
 
 namespace vitrine {
@@ -79,10 +80,32 @@ void add_products(const float* a, size_t a_stride, size_t rows, const float* b, 
   products<true>(a, a_stride, rows, b, b_stride, depth, n, 1, c, c_stride);
 }
 
+/// The scores of R rows with the keys [begin, end) of the block: scale * q . k.
+template <int R>
+HWY_INLINE void score_rows(const AttentionBlock& b, size_t row, size_t begin, size_t end, float* scores) {
+  const float* q = b.q + row * b.q_stride;
+  switch (b.k_narrow.type) {
+    case DType::f16: return narrow_scores<LineF16, R>(b, q, begin, end, scores);
+    case DType::q8_0: return narrow_scores<LineQ8, R>(b, q, begin, end, scores);
+    case DType::q4_0: return narrow_scores<LineQ4, R>(b, q, begin, end, scores);
+    default: break;
+  }
+  // Whole vectors where the block has them: lanes beyond a row's range are masked in soften().
+  begin = begin / kLanes * kLanes;
+  end = min_of((end + kLanes - 1) / kLanes * kLanes, b.keys);
+  product_rows<R, false>(q, b.q_stride, b.k_t + begin, b.k_stride, b.head_dim, end - begin, b.scale, scores + begin, kKeyBlock);
+}
+
 /// z[r] += sum over j in [begin, end) of p[r][j] v[j], for R rows.
 template <int R>
 HWY_INLINE void value_rows(const AttentionBlock& b, const float* p, size_t begin, size_t end, float* z) {
   if (begin >= end) return;
+  switch (b.v_narrow.type) {
+    case DType::f16: return narrow_values<LineF16, R>(b, p, begin, end, z);
+    case DType::q8_0: return narrow_values<LineQ8, R>(b, p, begin, end, z);
+    case DType::q4_0: return narrow_values<LineQ4, R>(b, p, begin, end, z);
+    default: break;
+  }
   product_rows<R, true>(p + begin, kKeyBlock, b.v + begin * b.v_stride, b.v_stride, end - begin, b.v_dim, 1, z, b.z_stride);
 }
 
@@ -99,7 +122,7 @@ HWY_INLINE bool soften(const AttentionBlock& b, size_t row, size_t first, size_t
   Vec top = none;
   auto nan = hn::Lt(none, none);
   for (size_t j = begin; j < last; j += kLanes) {
-    Vec v = load_up_to(s + j, min_of(kLanes, b.keys - j));
+    Vec v = load_up_to(s + j, b.k_narrow.type == DType::f32 ? min_of(kLanes, b.keys - j) : kLanes);
     if (b.softcap != 0) v = hn::Mul(cap, tanh(hn::Div(v, cap)));
     v = hn::IfThenElse(own(j), v, none);
     nan = hn::Or(nan, hn::IsNaN(v));
@@ -140,12 +163,8 @@ void attention_rows(const AttentionBlock& b, size_t row) {
     end = last[r] > end ? last[r] : end;
   }
   if (begin >= end) return;
-  // Whole vectors where the block has them: lanes beyond a row's range are masked in soften().
-  begin = begin / kLanes * kLanes;
-  end = min_of((end + kLanes - 1) / kLanes * kLanes, b.keys);
   float* scores = b.scratch + row * kKeyBlock;
-  product_rows<R, false>(b.q + row * b.q_stride, b.q_stride, b.k_t + begin, b.k_stride, b.head_dim, end - begin, b.scale,
-                         scores + begin, kKeyBlock);
+  score_rows<R>(b, row, begin, end, scores);
 
   // Keys that all rows see are read once for all; what only one row sees before and after them, for it alone.
   size_t common_first = 0, common_last = b.keys;
@@ -170,6 +189,7 @@ void attention(const AttentionBlock& b) {
   size_t row = 0;
   for (; row + kMostQueryRows <= b.rows; row += kMostQueryRows) attention_rows<kMostQueryRows>(b, row);
   for (; row + kQueryRows <= b.rows; row += kQueryRows) attention_rows<kQueryRows>(b, row);
+  for (; row + 2 <= b.rows; row += 2) attention_rows<2>(b, row);
   for (; row < b.rows; ++row) attention_rows<1>(b, row);
 }
 
