@@ -21,7 +21,7 @@ namespace {
 
 struct BenchArguments {
   ModelOptions model;
-  int64_t prompt = 0, decode = 32, repeat = 3, sequences = 1;
+  int64_t prompt = 0, decode = 32, repeat = 3, sequences = 1, depth = 0;
 };
 
 /// Tokens per second of each of `repeat` runs.
@@ -42,12 +42,10 @@ int32_t likeliest(const Tensor& z, int64_t row) {
 /// Prompts one after the other, then all sequences together, a token each in every step.
 class Sequences {
  public:
-  Sequences(Engine& engine, int64_t count, int64_t positions)
-      : engine_(engine), cache_(engine.make_cache(positions)), tokens_(static_cast<size_t>(count)), rows_(tokens_.size()) {
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      sequences_.push_back(cache_->sequence());
-      rows_[i] = static_cast<int64_t>(i);
-    }
+  /// They begin with what `beginning` holds.
+  Sequences(Engine& engine, int64_t count, const CacheSequence& beginning)
+      : engine_(engine), sequences_(static_cast<size_t>(count), beginning), tokens_(sequences_.size()), rows_(sequences_.size()) {
+    for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = static_cast<int64_t>(i);
   }
 
   void prefill(std::span<const int32_t> prompt) {
@@ -68,7 +66,6 @@ class Sequences {
 
  private:
   Engine& engine_;
-  std::unique_ptr<KvCache> cache_;
   std::vector<CacheSequence> sequences_;
   std::vector<int32_t> tokens_;
   std::vector<int64_t> rows_;  // of the step's logits: all
@@ -88,17 +85,24 @@ void run_bench(const BenchArguments& o) {
   const double open_ms = opening.ms();
   const ModelShape& shape = engine.shape();
   const int64_t context = shape.context_length > 0 ? shape.context_length : INT64_MAX;
-  const int64_t prompt = o.prompt > 0 ? o.prompt : std::min<int64_t>(512, context - o.decode);
-  if (prompt < 1 || prompt > context - o.decode)
-    throw UsageError(
-        fmt::format("--prompt and --decode: {} + {} tokens do not fit the model's context of {}.", prompt, o.decode, context));
-  std::vector<int32_t> ids(static_cast<size_t>(prompt));  // any ids take the same time
+  const int64_t prompt = o.prompt > 0 ? o.prompt : std::min<int64_t>(512, context - o.decode - o.depth);
+  if (prompt < 1 || prompt > context - o.decode - o.depth)
+    throw UsageError(fmt::format("--depth, --prompt and --decode: {} + {} + {} tokens do not fit the model's context of {}.",
+                                 o.depth, std::max<int64_t>(prompt, 1), o.decode, context));
+  std::vector<int32_t> ids(static_cast<size_t>(std::max(prompt, o.depth)));  // any ids take the same time
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((i * 7919 + 13) % static_cast<size_t>(shape.vocab_size));
 
   Context& ctx = engine.context();
+  const std::unique_ptr<KvCache> cache = engine.make_cache(o.depth + prompt + o.decode);
+  CacheSequence beginning = cache->sequence();
+  if (o.depth > 0) {
+    const auto frame = ctx.frame();
+    engine.prefill(std::span(ids).first(static_cast<size_t>(o.depth)), beginning);
+  }
+  ids.resize(static_cast<size_t>(prompt));
   std::vector<double> prefill_runs, decode_runs;
   for (int64_t run = -1; run < o.repeat; ++run) {  // run -1 brings pages and caches in
-    Sequences sequences(engine, o.sequences, prompt + o.decode);
+    Sequences sequences(engine, o.sequences, beginning);
     Stopwatch prefill;
     sequences.prefill(ids);
     const double prefill_ms = prefill.ms();
@@ -115,7 +119,8 @@ void run_bench(const BenchArguments& o) {
   const double peak = f32_operations_per_s(ctx.pool());
   const double operations = 2 * layer_numbers(engine);
   const double prefill_share = prefill.median * operations / peak,
-               decode_share = decode.median / static_cast<double>(o.sequences) * weights / bandwidth;
+               step_bytes = weights + static_cast<double>(o.sequences) * static_cast<double>(cache->bytes_for(o.depth + prompt)),
+               decode_share = decode.median / static_cast<double>(o.sequences) * step_bytes / bandwidth;
 
   if (o.model.json) {
     const auto row = [&](const std::string& work, const Speed& speed, double share, const char* limit) {
@@ -132,6 +137,8 @@ void run_bench(const BenchArguments& o) {
                 {"kernels", kernels().name},
                 {"threads", ctx.pool().threads()},
                 {"sequences", o.sequences},
+                {"depth", o.depth},
+                {"cache_types", {{"keys", o.model.cache_keys}, {"values", o.model.cache_values}}},
                 {"compute", o.model.compute},
                 {"open_ms", open_ms},
                 {"limits", {{"read_bytes_per_s", bandwidth}, {"f32_operations_per_s", peak}}},
@@ -158,6 +165,7 @@ Action define_bench(CLI::App& app) {
   add_count(app, "--prompt", o->prompt, 1, int64_t{1} << 30, "Tokens of prefill; default: 512, or what the context holds");
   add_count(app, "--decode", o->decode, 1, int64_t{1} << 30, "Tokens of decode (default 32)");
   add_count(app, "--sequences", o->sequences, 1, 4096, "Sequences that decode together (default 1)");
+  add_count(app, "--depth", o->depth, 0, int64_t{1} << 30, "Positions in the cache before both (default 0)");
   add_count(app, "--repeat", o->repeat, 1, 1000, "Runs, of which the median counts (default 3)");
   add_model_options(app, o->model);
   add_cache_types(app, o->model);
