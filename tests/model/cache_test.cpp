@@ -1,9 +1,11 @@
 // Running with a cache, in any number of steps, gives what one run over the whole sequence gives.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "model/load.h"
+#include "ops/recorder.h"
 #include "support/close.h"
 #include "support/random_model.h"
 #include "support/scratch.h"
@@ -84,8 +86,9 @@ class Runner {
   }
   const Model& model() const { return *opened_->model; }
   Context& context() { return ctx_; }
+  CacheTypes types;  // of the caches
   std::unique_ptr<KvCache> cache(int64_t context, int64_t largest_step) const {
-    return std::make_unique<KvCache>(model().cache_layers(), context, largest_step);
+    return std::make_unique<KvCache>(model().cache_layers(types), context, largest_step);
   }
   /// Logits of all rows of the step, not committed.
   std::vector<float> run(const Step& step) {
@@ -140,6 +143,93 @@ TEST(Cache, ExactModeChangesNoBit) {
   const std::vector<float> expected = runner.whole(tokens);
   for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{600}, {1}, {3, 1, 9, 64}, {256, 1}, {257, 100}})
     EXPECT_EQ(runner.in_steps(tokens, sizes), expected) << "first step " << sizes[0];
+}
+
+constexpr CacheTypes kNarrow[] = {{DType::f16, DType::f16},
+                                  {DType::q8_0, DType::q8_0},
+                                  {DType::q4_0, DType::q4_0},
+                                  {DType::q8_0, DType::q4_0},
+                                  {DType::f32, DType::q8_0}};
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double apart = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    apart += (double{a[i]} - double{b[i]}) * (double{a[i]} - double{b[i]});
+    size += double{b[i]} * double{b[i]};
+  }
+  return std::sqrt(apart / size);
+}
+
+TEST(Cache, NarrowTypesAreTheSameInAnyChunksAndNearF32) {
+  Runner runner(gemma2_config(70, 4096));
+  runner.context().numerics.exact = true;
+  const std::vector<int32_t> tokens = some_tokens(600, 3);
+  const std::vector<float> wide = runner.whole(tokens);
+  for (const CacheTypes& types : kNarrow) {
+    SCOPED_TRACE(std::string(name_of(types.keys)) + " " + std::string(name_of(types.values)));
+    runner.types = types;
+    const std::vector<float> expected = runner.in_steps(tokens, {600});
+    for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{1}, {3, 1, 9, 64}, {256, 1}, {257, 100}})
+      EXPECT_EQ(runner.in_steps(tokens, sizes), expected) << "first step " << sizes[0];
+    const bool four_bits = types.values == DType::q4_0;
+    EXPECT_LT(distance(expected, wide), types.keys == DType::f16 ? 1e-3 : four_bits ? 0.15 : 1e-2);
+    EXPECT_GT(distance(expected, wide), 1e-7);
+  }
+}
+
+// What a narrow cache holds does not depend on how it came there: rows that were not committed, and copies that went on.
+TEST(Cache, NarrowTypesForgetRejectedRowsAndShareTheirPages) {
+  Runner runner(gemma2_config(300, 2048));
+  runner.context().numerics.exact = true;
+  const std::vector<int32_t> tokens = some_tokens(450, 11), wrong = some_tokens(450, 12);
+  for (const CacheTypes& types : kNarrow) {
+    runner.types = types;
+    const std::vector<float> expected = runner.in_steps(tokens, {450});
+    const auto pages = runner.cache(600, 450);
+    CacheSequence sequence = pages->sequence();
+    Step first;
+    first.add(std::span(tokens).first(405), &sequence);
+    runner.run(first);
+    first.commit();
+    CacheSequence other = sequence;  // shares the pages, and writes other positions
+    Step elsewhere;
+    elsewhere.add(std::span(wrong).first(30), &other);
+    runner.run(elsewhere);
+    elsewhere.commit();
+    Step draft;
+    draft.add(std::span(wrong).first(45), &sequence);
+    runner.run(draft);
+    draft.commit(0, 0);
+    Step rest;
+    rest.add(std::span(tokens).subspan(405), &sequence);
+    const std::vector<float> got = runner.run(rest);
+    EXPECT_EQ(got, std::vector<float>(expected.end() - 45 * 97, expected.end())) << name_of(types.keys);
+  }
+}
+
+// Who listens to the pattern gets the stepwise form, which reads the same numbers.
+TEST(Cache, NarrowTypesShowTheirPattern) {
+  Runner runner(gemma2_config(300, 2048));
+  const std::vector<int32_t> tokens = some_tokens(420, 13);
+  for (const CacheTypes& types : kNarrow) {
+    runner.types = types;
+    const std::vector<float> expected = runner.in_steps(tokens, {200, 57});
+    Recorder recorder(std::vector<HookRequest>{HookRequest{.glob = "blocks.3.attn.hook_pattern"}});
+    runner.context().listen(&recorder);
+    EXPECT_CLOSE(runner.in_steps(tokens, {200, 57}), expected, (Tolerance{.abs = 1e-4, .rel = 1e-4}));
+    runner.context().listen(nullptr);
+    EXPECT_EQ(recorder.values().size(), 1U);
+  }
+}
+
+TEST(Cache, NarrowTypesTakeTheirBytes) {
+  // A layer of 2 heads of 64 + 64 numbers, of 256 positions: codes, and an f16 for every 32.
+  const auto bytes = [](CacheTypes types) { return KvCache({{kNoWindow, 2, 64, 64, 0, types}}, 256, 1).bytes_for(256); };
+  EXPECT_EQ(bytes({}), 256u * 2 * 128 * 4);
+  EXPECT_EQ(bytes({DType::f16, DType::f16}), 256u * 2 * 128 * 2);
+  EXPECT_EQ(bytes({DType::q8_0, DType::q8_0}), 256u * 2 * 128 * 34 / 32);
+  EXPECT_EQ(bytes({DType::q4_0, DType::q4_0}), 256u * 2 * 128 * 18 / 32);
+  EXPECT_EQ(bytes({DType::q8_0, DType::f32}), 256u * 2 * (64 * 34 / 32 + 64 * 4));
 }
 
 TEST(Cache, ConvolutionsGoOnInAnyChunks) {
