@@ -90,6 +90,8 @@ class Engine {
   /// An empty cache for sequences of up to `positions` (0: the model's context) and steps of up to kPrefillChunk rows.
   std::unique_ptr<KvCache> make_cache(int64_t positions) const;
 
+  CacheTypes cache_types() const { return cache_types_; }
+
   /// Runs the step and gives the logits of these rows [rows, vocab_size], valid until the context's next frame ends.
   /// The step is not committed. Errors: RunError naming the layer, op and token where a NaN or infinity first appeared, in
   /// whatever row.

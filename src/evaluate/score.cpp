@@ -13,8 +13,8 @@ void check_labels(const Engine& engine, std::span<const int32_t> labels) {
   for (const int32_t& label : labels) engine.check_ids(std::span(&label, 1));
 }
 
-// Longer than a step: in chunks through a cache.
-std::vector<LabelScore> score_long(Engine& engine, const ScoredSequence& sequence) {
+// In chunks through a cache.
+std::vector<LabelScore> score_cached(Engine& engine, const ScoredSequence& sequence) {
   std::vector<LabelScore> scores;
   const std::unique_ptr<KvCache> cache = engine.make_cache(static_cast<int64_t>(sequence.read.size()));
   CacheSequence cached = cache->sequence();
@@ -47,16 +47,22 @@ std::vector<LabelScore> score_sequences(Engine& engine, std::span<const ScoredSe
   Step step;
   std::vector<int64_t> rows;
   std::vector<int32_t> labels;
+  std::vector<LabelScore> cached;
   for (const ScoredSequence& sequence : sequences) {
     engine.check_ids(sequence.read);
     check_labels(engine, sequence.labels);
     VITRINE_CHECK(sequence.labels.size() <= sequence.read.size(), "a label needs a row that it follows");
-    if (sequences.size() == 1 && static_cast<int64_t>(sequence.read.size()) > kScoredRows) return score_long(engine, sequence);
+    const bool longer = sequences.size() == 1 && static_cast<int64_t>(sequence.read.size()) > kScoredRows;
+    if (longer || engine.cache_types() != CacheTypes{}) {  // a narrow cache counts: without it nothing would be rounded
+      const std::vector<LabelScore> scores = score_cached(engine, sequence);
+      cached.insert(cached.end(), scores.begin(), scores.end());
+      continue;
+    }
     step.add(sequence.read);
     labels.insert(labels.end(), sequence.labels.begin(), sequence.labels.end());
     for (size_t i = sequence.labels.size(); i > 0; --i) rows.push_back(step.rows() - static_cast<int64_t>(i));
   }
-  if (rows.empty()) return {};
+  if (rows.empty()) return cached;
   const auto frame = engine.context().frame();
   return score_rows(engine, step, engine.model().residual(engine.context(), step), rows, labels);
 }

@@ -19,7 +19,8 @@ struct ScoredSequence {
 };
 
 /// Scores all labels, one sequence's behind the other's. The sequences share one step: together they should have at most
-/// kScoredRows rows. One that is longer by itself is cut, and its keys and values are cached.
+/// kScoredRows rows. One that is longer by itself is cut, and its keys and values are cached; where the engine's cache has narrow
+/// types every one goes through it, by itself.
 /// Errors: as Engine::check_ids, which also sees the labels; RunError that names the first NaN or infinity.
 std::vector<LabelScore> score_sequences(Engine& engine, std::span<const ScoredSequence> sequences);
 
