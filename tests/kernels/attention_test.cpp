@@ -216,13 +216,14 @@ constexpr DType kNarrow[] = {DType::f16, DType::q8_0, DType::q4_0};
 
 TEST_P(AttentionTest, NarrowKeysAndValuesAreTheNumbersTheyHold) {
   uint32_t seed = 400;
-  for (const DType k_type : {DType::f32, DType::f16, DType::q8_0, DType::q4_0})
-    for (const DType v_type : kNarrow)
-      for (const size_t keys : {1, 31, 33, 130, 256, 300})
-        for (const size_t head_dim : {1, 8, 64, 80, 256}) {
-          const Problem p = problem(15, keys, head_dim, head_dim == 8 ? 70 : head_dim, head_dim == 80 ? 5.0f : 0.0f, seed += 10);
-          expect_softmax(*table, narrow(k_type, v_type, p));
-        }
+  constexpr std::pair<DType, DType> kPairs[] = {
+      {DType::f16, DType::f16}, {DType::q8_0, DType::q8_0}, {DType::q4_0, DType::q4_0}, {DType::f32, DType::q8_0}};
+  for (const auto& [k_type, v_type] : kPairs)
+    for (const size_t keys : {1, 33, 130, 300})
+      for (const size_t head_dim : {1, 8, 64, 80, 256}) {
+        const Problem p = problem(15, keys, head_dim, head_dim == 8 ? 70 : head_dim, head_dim == 80 ? 5.0f : 0.0f, seed += 10);
+        expect_softmax(*table, narrow(k_type, v_type, p));
+      }
 }
 
 TEST_P(AttentionTest, NarrowRowsDoNotDependOnOtherRowsNorOnWhatTheyDoNotSee) {
