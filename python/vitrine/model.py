@@ -151,6 +151,7 @@ class Model(Weights):
         positions: Slice = None,
         return_type: Literal["logits"] | None = "logits",
         remove_batch_dim: bool = False,
+        allow_nan: bool = False,
     ) -> tuple[np.ndarray | None, ActivationCache]:
         """Runs the prompt and keeps values by hook name: (logits, cache). They are not copied on their way to NumPy.
 
@@ -158,19 +159,21 @@ class Model(Weights):
                       each with slices if wanted ("blocks.*.attn.hook_pattern[heads=0:2,positions=-1]"), a list of these, or a
                       function of the name. None: every hook but attn.hook_result, which is n_heads times as large as the others
         heads, positions  slices for all of them: an index, or a slice without a step. What has no heads stays whole
-        return_type   None: no logits, which saves their computation
+        return_type   None: no logits, and the run ends behind the last hook that is asked for
+        allow_nan     NaN and infinity are shown instead of an error
 
-        Raises InputError for a request that fits no hook, with the nearest names, and for more than memory holds, before running.
+        Raises InputError for a request that fits no hook, with the nearest names, and for more than memory holds, before running;
+        RunError naming the hook and the position where NaN or infinity begins.
         """
         if return_type not in ("logits", None):
             raise UsageError(f"return_type is {return_type!r}; expected 'logits' or None")
         requests = sliced(self._session, requests_of(self._session, names_filter), heads, positions)
         rows = self._rows(prompt)
         if return_type is None:
-            logits, values = None, self._run(rows, requests)
+            logits, values = None, self._run(rows, requests, allow_nan=allow_nan)
         else:  # a run holds a hook once: all of the logits, of which the cache gets what was asked for
             others, kept = apart_from_logits(self._session, requests, rows.shape[1])
-            values = self._run(rows, [*others, "hook_logits"])
+            values = self._run(rows, [*others, "hook_logits"], allow_nan=allow_nan)
             logits = values.pop("hook_logits")
             if kept is not None:
                 values["hook_logits"] = logits if kept == slice(0, rows.shape[1]) else logits[:, kept]
@@ -202,12 +205,12 @@ class Model(Weights):
     def _calls(self) -> HookCalls:
         return HookSet(self._session, self._hooks).calls()
 
-    def _run(self, rows: np.ndarray, requests: list[str]) -> dict[str, np.ndarray]:
+    def _run(self, rows: np.ndarray, requests: list[str], *, allow_nan: bool = False) -> dict[str, np.ndarray]:
         if len(rows) == 0:
             raise InputError("there are no tokens to run; give at least one")
         if len(rows) > 1 and self._hooks:
             raise InputError(f"got a batch of {len(rows)} prompts; with hook functions one runs at a time")
-        ran = [self._session.run(row, requests, self._calls()) for row in rows]
+        ran = [self._session.run(row, requests, self._calls(), allow_nan=allow_nan, start_layer=0, stream=None, past=None) for row in rows]
         if len(ran) == 1:
             return ran[0]
         return {name: np.concatenate([values[name] for values in ran]) for name in ran[0]}
