@@ -22,6 +22,7 @@
 #include "kernels/table.h"
 #include "merging.h"
 #include "model/layer_name.h"
+#include "ops/low_rank.h"
 #include "session.h"
 #include "text_stream.h"
 #include "vitrine/version.h"
@@ -92,6 +93,8 @@ nb::dict describe_layer(const Session& session, int64_t layer) {
   d["keys_of"] = shape.keys_of;
   d["attention"] = spec.has_attention();
   d["gated_heads"] = spec.gated_heads;
+  d["rms"] = spec.rms;
+  d["norm_eps"] = spec.norm.eps;
   d["experts"] = spec.experts.has_value();
   d["norms_after"] = spec.norms_after;
   d["residual_scale"] = spec.residual_scale;
@@ -133,6 +136,26 @@ Array normalised(Session& session, const nb::str& text, const Rows& x) {
     std::copy(y.data<float>(), y.data<float>() + y.count(), result.data());
   }
   return rows_of(std::move(result), rows, width);
+}
+
+/// Rows of the embedding, or of the head, for these tokens: [1, tokens, d_model], with the scale of each.
+Array table_rows(Session& session, const Ids& ids, bool of_head) {
+  const std::vector<int32_t> tokens = token_ids(numbers(ids));
+  const Model& model = session.engine.model();
+  const Head head = model.head();
+  const Weight& table = of_head ? *head.weight : NamedWeights(model).matrix("W_E");
+  const double factor = of_head ? head.scale : model.shape().embedding_scale;
+  FloatVector result(tokens.size() * static_cast<size_t>(table.in));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= table.out)
+      throw InputError("token " + std::to_string(tokens[i]) + " is outside the vocabulary, 0 to " +
+                       std::to_string(table.out - 1));
+    float* const row = result.data() + i * static_cast<size_t>(table.in);
+    for (int64_t j = 0; j < table.in; ++j) row[j] = table.at<float>(tokens[i], j);
+    if (table.adapter != nullptr) add_merged(*table.adapter, tokens[i], row);
+    for (int64_t j = 0; j < table.in; ++j) row[j] *= static_cast<float>(factor);
+  }
+  return rows_of(std::move(result), static_cast<int64_t>(tokens.size()), table.in);
 }
 
 /// The head's scores of every row of x [rows, d_model], which a final norm has normalised: [1, rows, vocab_size].
@@ -445,6 +468,9 @@ void bind_model(nb::module_& m) {
                    "numpy.typing.NDArray[numpy.float32]"))
       .def("unembedded", &unembedded, nb::arg("rows"), nb::arg("softcap"),
            nb::sig("def unembedded(self, rows: numpy.typing.NDArray[numpy.float32], softcap: bool) -> "
+                   "numpy.typing.NDArray[numpy.float32]"))
+      .def("table_rows", &table_rows, nb::arg("ids"), nb::arg("of_head"),
+           nb::sig("def table_rows(self, ids: numpy.typing.NDArray[numpy.int64], of_head: bool) -> "
                    "numpy.typing.NDArray[numpy.float32]"))
       .def("past", [](const SharedSession& s) { return std::make_unique<Past>(s); })
       .def_prop_ro("hook_names", [](const Session& s) { return s.engine.model().hook_names(); })
