@@ -21,6 +21,7 @@
 #include "inspect/weights.h"
 #include "kernels/table.h"
 #include "merging.h"
+#include "model/adapter.h"
 #include "model/layer_name.h"
 #include "ops/low_rank.h"
 #include "session.h"
@@ -53,11 +54,14 @@ struct TokenizerView {
 
 std::span<const int64_t> numbers(const Ids& ids) { return {ids.data(), ids.size()}; }
 
-SharedSession open(const nb::bytes& path, int threads, bool f32, bool exact) {
+SharedSession open(const nb::bytes& path, const std::optional<nb::bytes>& adapter, int threads, bool f32, bool exact) {
   const std::string model(path.c_str(), path.size());
+  const std::string beside = adapter ? std::string(adapter->c_str(), adapter->size()) : std::string();
   const nb::gil_scoped_release unlocked;
   const EngineOptions options{.threads = threads, .numerics = {.f32 = f32, .exact = exact}};
-  return std::make_shared<Session>(std::make_unique<Engine>(model, options));
+  OpenedModel opened = open_model(model);
+  if (adapter) open_adapter(opened, beside);
+  return std::make_shared<Session>(std::make_unique<Engine>(std::move(opened), options));
 }
 
 nb::dict describe(Session& session) {
@@ -459,7 +463,8 @@ void bind_model(nb::module_& m) {
       .def("truncate", &Past::truncate, nb::arg("length"));
 
   nb::class_<Session>(m, "Session", "An opened model.")
-      .def(nb::new_(&open), nb::arg("model"), nb::kw_only(), nb::arg("threads"), nb::arg("f32"), nb::arg("exact"))
+      .def(nb::new_(&open), nb::arg("model"), nb::kw_only(), nb::arg("adapter").none(), nb::arg("threads"), nb::arg("f32"),
+           nb::arg("exact"))
       .def("describe", &describe, nb::sig("def describe(self) -> dict[str, typing.Any]"))
       .def("describe_layer", &describe_layer, nb::arg("layer"),
            nb::sig("def describe_layer(self, layer: int) -> dict[str, typing.Any]"))

@@ -28,6 +28,7 @@ Prompt = str | Sequence[int] | np.ndarray
 def load(
     model: str | os.PathLike[str] | None = None,
     *,
+    adapter: str | os.PathLike[str] | None = None,
     compute: Literal["auto", "f32"] = "auto",
     threads: int = 0,
     exact: bool = False,
@@ -35,6 +36,7 @@ def load(
     """Opens a model. Files are mapped, not read, and weights are never altered.
 
     model    a Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache; None: the model that ships
+    adapter  the folder of a LoRA adapter in the form of PEFT, which the model runs with; its files stay as they are
     compute  "auto": 16-bit and quantised weights multiply operands rounded to match; "f32": everything is widened to f32
     threads  0: as many as this process has cores. No result depends on it
     exact    one kernel class, so that batch, chunks and cache state change no bit
@@ -44,7 +46,8 @@ def load(
     if compute not in ("auto", "f32"):
         raise UsageError(f"compute is {compute!r}; expected 'auto' or 'f32'")
     name = model if model is not None else str(resources.files(__package__) / "models" / "tales9m")
-    return Model(Session(os.fsencode(name), threads=within("threads", threads, 0, 1024), f32=compute == "f32", exact=exact))
+    beside = None if adapter is None else os.fsencode(adapter)
+    return Model(Session(os.fsencode(name), adapter=beside, threads=within("threads", threads, 0, 1024), f32=compute == "f32", exact=exact))
 
 
 class Model(Weights):
