@@ -1,5 +1,6 @@
 """Weights that mean what their name says: in every family what the model computes, from whichever file."""
 
+import json
 import unittest
 
 import numpy as np
@@ -66,6 +67,33 @@ class EveryFamily(Case):
                 difference = file.weight("ln_final.w", raw=True) - directory.weight("ln_final.w", raw=True)
                 self.assert_close(difference, np.ones_like(difference), 1e-6)
                 np.testing.assert_array_equal(file.ln_final.w, file.weight("ln_final.w", raw=True))
+
+
+class Adapters(Case):
+    def test_an_adapter_is_in_the_logits_and_in_the_weights(self):
+        folder = GOLDEN / "lora" / "gpt2_a"
+        file = (folder / "golden.safetensors").read_bytes()
+        begin = 8 + int.from_bytes(file[:8], "little")
+        entries = json.loads(file[8:begin])
+
+        def gold(name, dtype):
+            first, end = entries[name]["data_offsets"]
+            return np.frombuffer(file[begin + first : begin + end], dtype).reshape(entries[name]["shape"])
+
+        model = vitrine.load(golden_model("gpt2_a"), adapter=folder / "adapter", compute="f32")
+        ids = gold("ids", np.int32)[0]
+        logits, cache = model.run_with_cache(ids)
+        self.assert_close(logits[0], gold("logits", np.float32))
+        base = vitrine.load(golden_model("gpt2_a"))
+        for layer, block in enumerate(model.blocks):
+            x = cache["normalized", layer, "ln1"]
+            self.assert_close(np.einsum("bpd,hdi->bphi", x, block.attn.W_Q) + block.attn.b_Q, cache["q", layer])
+            self.assert_close(cache["post", layer] @ block.mlp.W_out + block.mlp.b_out, cache["mlp_out", layer])
+            name = f"blocks.{layer}.attn.W_Q"
+            self.assertFalse(np.allclose(model.weight(name), base.weight(name)))
+            np.testing.assert_array_equal(model.weight(name, raw=True), base.weight(name, raw=True))
+        with self.assert_says(vitrine.FileError, "adapter_config.json"):
+            vitrine.load(golden_model("gpt2_a"), adapter=GOLDEN / "lora")
 
 
 class Circuits(Case):
