@@ -20,7 +20,8 @@ class Witness final : public Listener {
  public:
   explicit Witness(std::string poisoned = {}) : poisoned_(std::move(poisoned)) {}
   std::string last;
-  bool wants(std::string_view) const override { return true; }
+  // Scores and what a head writes alone make attention run step by step, with other rounding.
+  bool wants(std::string_view name) const override { return !heads_first(name) && !name.ends_with("hook_result"); }
   Tensor see(Context& ctx, std::string_view name, const Tensor& value) override {
     last = name;
     if (name != poisoned_) return {};
