@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "analysis.h"
 #include "arrays.h"
 #include "errors.h"
 #include "generate/generate.h"
@@ -462,7 +463,9 @@ void bind_model(nb::module_& m) {
       .def_prop_ro("length", &Past::length)
       .def("truncate", &Past::truncate, nb::arg("length"));
 
-  nb::class_<Session>(m, "Session", "An opened model.")
+  nb::class_<Session> session(m, "Session", "An opened model.");
+  bind_analysis(session);
+  session
       .def(nb::new_(&open), nb::arg("model"), nb::kw_only(), nb::arg("adapter").none(), nb::arg("threads"), nb::arg("f32"),
            nb::arg("exact"))
       .def("describe", &describe, nb::sig("def describe(self) -> dict[str, typing.Any]"))

@@ -13,6 +13,7 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 
 from ._vitrine import BeamOptions, GenerateOptions, HookCalls, Past, Session, TextStream, Tokenizer
+from .analysis import Analysis
 from .cache import ActivationCache
 from .input_hooks import input_hooks, input_names
 from .errors import InputError, ShapeError, UsageError
@@ -50,7 +51,7 @@ def load(
     return Model(Session(os.fsencode(name), adapter=beside, threads=within("threads", threads, 0, 1024), f32=compute == "f32", exact=exact))
 
 
-class Model(Weights):
+class Model(Weights, Analysis):
     """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
 
     A prompt is a text, or token ids that go in as they are: [position] or [batch, position]. Rows of a batch run one after the
