@@ -23,7 +23,7 @@ from .model import KeyValueCache, Model, load
 from .results import Attribution, Config, Generation, Hypothesis, NextToken, Prediction
 
 __all__ = [
-    "ActivationCache", "Attribution", "Config", "Error", "FactoredMatrix", "FileError", "Generation", "HookPoint", "Hypothesis", "InputError",
-    "KeyValueCache",    "MissingFileError", "Model", "NextToken", "Prediction", "RunError", "ShapeError", "TextStream", "Tokenizer",
-    "UsageError", "__version__", "load", "merge", "merge_plan", "patching",
+    "ActivationCache", "Attribution", "Config", "Error", "FactoredMatrix", "FileError", "Generation", "HookPoint",
+    "Hypothesis", "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "RunError",
+    "ShapeError", "TextStream", "Tokenizer", "UsageError", "__version__", "load", "merge", "merge_plan", "patching",
 ]

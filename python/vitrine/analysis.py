@@ -23,7 +23,9 @@ class Analysis:
 
     _session: Session
 
-    def circuits(self, layer: int | None = None, head: int | None = None, *, offset: int = 0, composition: bool = True) -> dict[str, Any]:
+    def circuits(
+        self, layer: int | None = None, head: int | None = None, *, offset: int = 0, composition: bool = True,
+    ) -> dict[str, Any]:
         """Every head's circuits with what is linear in the norms folded in, as docs/circuits.md defines them: a dict of
 
         heads        one dict for each head (of this layer, of this number): layer, head, copying, eigenvalues of the full OV circuit,
@@ -32,7 +34,8 @@ class Analysis:
         offset       positions from key to query, for models with RoPE
         """
         found = self._session.circuits(None if layer is None else within("layer", layer, 0, INT64),
-                                       None if head is None else within("head", head, 0, INT64), within("offset", offset, 0, INT64), composition)
+                                       None if head is None else within("head", head, 0, INT64),
+                                       within("offset", offset, 0, INT64), composition)
         for one in found["heads"]:
             one["eigenvalues"] = np.array(one["eigenvalues"])
             for circuit in ("qk", "ov"):
@@ -52,7 +55,9 @@ class Analysis:
                 raise UsageError("compare runs without hook functions")
         return self._session.compare(other._session, model._one(prompt), float(threshold))
 
-    def intervene(self, recipe: str | os.PathLike[str] | Mapping[str, Any], *, top: int = 10, all_positions: bool = False) -> dict[str, Any]:
+    def intervene(
+        self, recipe: str | os.PathLike[str] | Mapping[str, Any], *, top: int = 10, all_positions: bool = False,
+    ) -> dict[str, Any]:
         """Ablation, patching and steering by a recipe (docs/intervene.md): the document of `vitrine intervene --json`.
 
         recipe  the path of one, or the recipe as a dict or as YAML of more than one line; without model and adapter, which are this

@@ -170,7 +170,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
             whole = target if onto is None else (reading(target) if reading is not None else target) @ onto
             parts.append(("remainder", whole - sum(value for _, value in parts)))
         return self._finished(parts, layer, mlp_input, apply_ln and onto is None, pos_slice, return_labels,
-                              np.ndim(project_output_onto) == 1)
+                              _is_vector(project_output_onto))
 
     def get_full_resid_decomposition(
         self, layer: int | None = None, mlp_input: bool = False, expand_neurons: bool = True, apply_ln: bool = False,
@@ -197,7 +197,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
         parts += small(self._embeds(layer, pos_slice))
         parts += small([("bias", self._biases(layer, heads_to, expand_neurons, pos_slice))])
         return self._finished(parts, layer, mlp_input, apply_ln and onto is None, pos_slice, return_labels,
-                              np.ndim(project_output_onto) == 1)
+                              _is_vector(project_output_onto))
 
     def apply_ln_to_stack(
         self, residual_stack: np.ndarray, layer: int | None = None, mlp_input: bool = False, pos_slice: Positions = None,
@@ -213,7 +213,8 @@ class ActivationCache(Mapping[str, np.ndarray]):
         stack = np.asarray(residual_stack, dtype=np.float32)
         read = self._reading(layer, mlp_input, pos_slice, batch_slice, weight)
         try:
-            return read(stack)
+            normalised: np.ndarray = read(stack)
+            return normalised
         except ValueError as error:
             raise ShapeError(f"the stack {list(stack.shape)} does not fit the scales of the run; pos_slice and batch_slice say which "
                              "part of it a stack covers") from error
@@ -261,8 +262,8 @@ class ActivationCache(Mapping[str, np.ndarray]):
         """The positions of [batch, position, …] (or without batch)."""
         if pos_slice is None:
             return value
-        index = (slice(None),) * (1 if self.has_batch_dim else 0) + (pos_slice if isinstance(pos_slice, (int, slice)) else list(pos_slice),)
-        return value[index]
+        positions = pos_slice if isinstance(pos_slice, (int, slice)) else list(pos_slice)
+        return value[:, positions] if self.has_batch_dim else value[positions]
 
     def _factor(self, first: int, layer: int) -> np.float32:
         """What the layers from `first` on multiply the whole stream by, up to the input of `layer`."""
@@ -291,7 +292,8 @@ class ActivationCache(Mapping[str, np.ndarray]):
         if name + ".w" not in self._model._names:
             return np.full(1, factor, np.float32)
         scale = self._at(self[name + ".hook_scale"], pos_slice)
-        return (self._model.weight(name + ".w") * factor / scale).reshape(*scale.shape[:-1], *([1] * axes), -1)
+        through: np.ndarray = self._model.weight(name + ".w") * factor / scale
+        return through.reshape(*scale.shape[:-1], *([1] * axes), -1)
 
     def _heads(self, end: int, layer: int, pos_slice: Positions) -> list[tuple[str, np.ndarray]]:
         parts = []
@@ -309,8 +311,9 @@ class ActivationCache(Mapping[str, np.ndarray]):
             parts += [(f"L{i}H{h}", result[..., h, :]) for h in range(result.shape[-2])]
         return parts
 
-    def _neurons(self, layer: int, pos_slice: Positions, neuron_slice: Positions, onto: np.ndarray | None, reading: Any,
-                 ) -> list[tuple[str, np.ndarray]]:
+    def _neurons(
+        self, layer: int, pos_slice: Positions, neuron_slice: Positions, onto: np.ndarray | None, reading: Any,
+    ) -> list[tuple[str, np.ndarray]]:
         parts = []
         for i in range(layer):
             if self._facts(i)["experts"]:
@@ -372,6 +375,10 @@ class ActivationCache(Mapping[str, np.ndarray]):
         if one_direction:
             stack = stack[..., 0]
         return (stack, [label for label, _ in parts]) if return_labels else stack
+
+
+def _is_vector(onto: np.ndarray | None) -> bool:
+    return onto is not None and np.ndim(onto) == 1
 
 
 def _directions(onto: np.ndarray | None, d_model: int) -> np.ndarray | None:

@@ -39,14 +39,16 @@ class FactoredMatrix:
     @property
     def AB(self) -> np.ndarray:
         """The product, [..., ldim, rdim]."""
-        return self.A @ self.B
+        product: np.ndarray = self.A @ self.B
+        return product
 
     @property
     def BA(self) -> np.ndarray:
         """The product the other way round, [..., mdim, mdim]. Raises ShapeError unless ldim is rdim."""
         if self.ldim != self.rdim:
             raise ShapeError(f"BA takes a square product; this one is {list(self.shape)}")
-        return self.B @ self.A
+        product: np.ndarray = self.B @ self.A
+        return product
 
     @property
     def T(self) -> FactoredMatrix:
@@ -139,15 +141,18 @@ class FactoredMatrix:
     def norm(self) -> np.ndarray:
         """The Frobenius norm, [...]."""
         squares: np.ndarray = (self.S**2).sum(-1)
-        return np.sqrt(squares)
+        root: np.ndarray = np.sqrt(squares)
+        return root
 
     def collapse_l(self) -> np.ndarray:
         """diag(S) Vᵀ [..., m, rdim]: the product but for an orthogonal factor on its left."""
-        return self.S[..., :, None] * np.swapaxes(self.V, -1, -2)
+        collapsed: np.ndarray = self.S[..., :, None] * np.swapaxes(self.V, -1, -2)
+        return collapsed
 
     def collapse_r(self) -> np.ndarray:
         """U diag(S) [..., ldim, m]: the product but for an orthogonal factor on its right."""
-        return self.U * self.S[..., None, :]
+        collapsed: np.ndarray = self.U * self.S[..., None, :]
+        return collapsed
 
     def make_even(self) -> FactoredMatrix:
         """The same product with half of each singular value in each factor."""

@@ -52,7 +52,8 @@ class InputHook:
         self.sinks = [f"{prefix}attn.hook_{role}" for role in roles] or [self.norm + ".hook_normalized"]
         missing = [sink for sink in self.sinks if sink not in model.hook_names]
         if missing or (self.kind == "mlp_in" and self._facts["norms_after"]):
-            raise InputError(f"layer {self.layer} of this model has no {missing[0] if missing else self.norm}, so {name} is nowhere in it")
+            place = missing[0] if missing else self.norm
+            raise InputError(f"layer {self.layer} of this model has no {place}, so {name} is nowhere in it")
         if self.kind == "attn_in" and self._facts["n_kv_heads"] != model.config.n_heads:
             raise InputError(f"{name}: this model's heads share keys and values, so one input for all three is not defined; use "
                              "hook_q_input, hook_k_input and hook_v_input")
@@ -92,7 +93,8 @@ class InputHook:
         y = y / np.sqrt((y**2).mean(-1, keepdims=True) + self._facts["norm_eps"]) * self._model.weight(self.norm + ".w")
         if self.norm + ".b" in names:
             y += self._model.weight(self.norm + ".b")
-        return y.astype(np.float32)
+        normalised: np.ndarray = y.astype(np.float32)
+        return normalised
 
 
 def input_names(model: Any) -> list[str]:

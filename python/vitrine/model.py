@@ -304,7 +304,8 @@ class Model(Weights, Analysis):
         self._input_hooks_on = self._input_hooks_on | kinds if on else self._input_hooks_on - kinds
 
     def run_with_hooks(
-        self, prompt: Prompt, fwd_hooks: Iterable[Hook] = (), return_type: Literal["logits", "loss", "both"] | None = "logits", **options: Any,
+        self, prompt: Prompt, fwd_hooks: Iterable[Hook] = (), return_type: Literal["logits", "loss", "both"] | None = "logits",
+        **options: Any,
     ) -> Any:
         """The model's call, with functions at hooks; see hooks()."""
         with self.hooks(fwd_hooks):

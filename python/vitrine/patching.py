@@ -83,7 +83,8 @@ def generic_activation_patch(
 
 def _sizes(model: Model, activation: str, positions: int, axis: str) -> int:
     heads = model.config.n_kv_heads if activation in ("k", "v") else model.config.n_heads
-    sizes = {"layer": model.config.n_layers, "pos": positions, "src_pos": positions, "dest_pos": positions, "head_index": heads, "head": heads}
+    sizes = {"layer": model.config.n_layers, "pos": positions, "src_pos": positions, "dest_pos": positions, "head_index": heads,
+             "head": heads}
     if axis not in sizes:
         raise InputError(f"{axis!r} is no axis of indices; expected one of {', '.join(sizes)}")
     return sizes[axis]
@@ -149,10 +150,12 @@ def _pattern_at_query_and_key(corrupted: np.ndarray, index: Sequence[int], clean
 
 
 def _patch(name: str, activation: str, setter: Setter, axes: tuple[str, ...], what: str) -> Callable[..., np.ndarray]:
-    def patch(model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, patching_metric: Metric, **options: Any) -> np.ndarray:
-        if "indices" in options:
-            return generic_activation_patch(model, corrupted_tokens, clean_cache, patching_metric, setter, activation, **options)
-        return generic_activation_patch(model, corrupted_tokens, clean_cache, patching_metric, setter, activation, axes, **options)
+    def patch(
+        model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, patching_metric: Metric,
+        indices: Sequence[Sequence[int]] | None = None,
+    ) -> np.ndarray:
+        all_of = axes if indices is None else None
+        return generic_activation_patch(model, corrupted_tokens, clean_cache, patching_metric, setter, activation, all_of, indices)
 
     patch.__name__ = patch.__qualname__ = name
     patch.__doc__ = f"""The metric for {what} patched: float32 [{', '.join(axes)}]. indices: some of them only, as a list."""
@@ -161,47 +164,67 @@ def _patch(name: str, activation: str, setter: Setter, axes: tuple[str, ...], wh
 
 _BY_POSITION, _BY_HEAD = ("layer", "pos"), ("layer", "head")
 _BY_BOTH = ("layer", "pos", "head")
-get_act_patch_resid_pre = _patch("get_act_patch_resid_pre", "resid_pre", _at_position, _BY_POSITION, "the stream before each layer")
-get_act_patch_resid_mid = _patch("get_act_patch_resid_mid", "resid_mid", _at_position, _BY_POSITION, "the stream between attention and MLP")
-get_act_patch_attn_out = _patch("get_act_patch_attn_out", "attn_out", _at_position, _BY_POSITION, "what each attention adds")
-get_act_patch_mlp_out = _patch("get_act_patch_mlp_out", "mlp_out", _at_position, _BY_POSITION, "what each MLP adds")
-get_act_patch_attn_head_out_by_pos = _patch("get_act_patch_attn_head_out_by_pos", "z", _head_at_position, _BY_BOTH, "each head's z at a position")
-get_act_patch_attn_head_q_by_pos = _patch("get_act_patch_attn_head_q_by_pos", "q", _head_at_position, _BY_BOTH, "each head's query at a position")
-get_act_patch_attn_head_k_by_pos = _patch("get_act_patch_attn_head_k_by_pos", "k", _head_at_position, _BY_BOTH, "each head's key at a position")
-get_act_patch_attn_head_v_by_pos = _patch("get_act_patch_attn_head_v_by_pos", "v", _head_at_position, _BY_BOTH, "each head's value at a position")
+get_act_patch_resid_pre = _patch(
+    "get_act_patch_resid_pre", "resid_pre", _at_position, _BY_POSITION, "the stream before each layer")
+get_act_patch_resid_mid = _patch(
+    "get_act_patch_resid_mid", "resid_mid", _at_position, _BY_POSITION, "the stream between attention and MLP")
+get_act_patch_attn_out = _patch(
+    "get_act_patch_attn_out", "attn_out", _at_position, _BY_POSITION, "what each attention adds")
+get_act_patch_mlp_out = _patch(
+    "get_act_patch_mlp_out", "mlp_out", _at_position, _BY_POSITION, "what each MLP adds")
+get_act_patch_attn_head_out_by_pos = _patch(
+    "get_act_patch_attn_head_out_by_pos", "z", _head_at_position, _BY_BOTH, "each head's z at a position")
+get_act_patch_attn_head_q_by_pos = _patch(
+    "get_act_patch_attn_head_q_by_pos", "q", _head_at_position, _BY_BOTH, "each head's query at a position")
+get_act_patch_attn_head_k_by_pos = _patch(
+    "get_act_patch_attn_head_k_by_pos", "k", _head_at_position, _BY_BOTH, "each head's key at a position")
+get_act_patch_attn_head_v_by_pos = _patch(
+    "get_act_patch_attn_head_v_by_pos", "v", _head_at_position, _BY_BOTH, "each head's value at a position")
 get_act_patch_attn_head_pattern_by_pos = _patch(
     "get_act_patch_attn_head_pattern_by_pos", "pattern", _pattern_at_query, ("layer", "head_index", "dest_pos"), "each head's pattern at a query")
 get_act_patch_attn_head_pattern_dest_src_pos = _patch(
-    "get_act_patch_attn_head_pattern_dest_src_pos", "pattern", _pattern_at_query_and_key, ("layer", "head_index", "dest_pos", "src_pos"),
-    "each head's pattern at a query and a key")
-get_act_patch_attn_head_out_all_pos = _patch("get_act_patch_attn_head_out_all_pos", "z", _head, _BY_HEAD, "each head's z")
-get_act_patch_attn_head_q_all_pos = _patch("get_act_patch_attn_head_q_all_pos", "q", _head, _BY_HEAD, "each head's queries")
-get_act_patch_attn_head_k_all_pos = _patch("get_act_patch_attn_head_k_all_pos", "k", _head, _BY_HEAD, "each head's keys")
-get_act_patch_attn_head_v_all_pos = _patch("get_act_patch_attn_head_v_all_pos", "v", _head, _BY_HEAD, "each head's values")
+    "get_act_patch_attn_head_pattern_dest_src_pos", "pattern", _pattern_at_query_and_key, ("layer", "head_index", "dest_pos", "src_pos"), "each head's pattern at a query and a key")
+get_act_patch_attn_head_out_all_pos = _patch(
+    "get_act_patch_attn_head_out_all_pos", "z", _head, _BY_HEAD, "each head's z")
+get_act_patch_attn_head_q_all_pos = _patch(
+    "get_act_patch_attn_head_q_all_pos", "q", _head, _BY_HEAD, "each head's queries")
+get_act_patch_attn_head_k_all_pos = _patch(
+    "get_act_patch_attn_head_k_all_pos", "k", _head, _BY_HEAD, "each head's keys")
+get_act_patch_attn_head_v_all_pos = _patch(
+    "get_act_patch_attn_head_v_all_pos", "v", _head, _BY_HEAD, "each head's values")
 get_act_patch_attn_head_pattern_all_pos = _patch(
     "get_act_patch_attn_head_pattern_all_pos", "pattern", _pattern, ("layer", "head_index"), "each head's pattern")
 
 
-def get_act_patch_attn_head_all_pos_every(model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, metric: Metric) -> np.ndarray:
+def get_act_patch_attn_head_all_pos_every(
+    model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, metric: Metric,
+) -> np.ndarray:
     """The sweeps of z, q, k, v and pattern at all positions: [5, layer, head]. Of models whose heads have keys of their own."""
-    return _every(model, [get_act_patch_attn_head_out_all_pos, get_act_patch_attn_head_q_all_pos, get_act_patch_attn_head_k_all_pos,
-                          get_act_patch_attn_head_v_all_pos, get_act_patch_attn_head_pattern_all_pos], corrupted_tokens, clean_cache, metric)
+    sweeps = [get_act_patch_attn_head_out_all_pos, get_act_patch_attn_head_q_all_pos, get_act_patch_attn_head_k_all_pos,
+              get_act_patch_attn_head_v_all_pos, get_act_patch_attn_head_pattern_all_pos]
+    return _every(model, sweeps, corrupted_tokens, clean_cache, metric)
 
 
-def get_act_patch_attn_head_by_pos_every(model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, metric: Metric) -> np.ndarray:
+def get_act_patch_attn_head_by_pos_every(
+    model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, metric: Metric,
+) -> np.ndarray:
     """The sweeps of z, q, k, v and pattern by position: [5, layer, pos, head]."""
     pattern = get_act_patch_attn_head_pattern_by_pos
 
     def turned(*arguments: Any) -> np.ndarray:
         return np.swapaxes(pattern(*arguments), 1, 2)
 
-    return _every(model, [get_act_patch_attn_head_out_by_pos, get_act_patch_attn_head_q_by_pos, get_act_patch_attn_head_k_by_pos,
-                          get_act_patch_attn_head_v_by_pos, turned], corrupted_tokens, clean_cache, metric)
+    sweeps = [get_act_patch_attn_head_out_by_pos, get_act_patch_attn_head_q_by_pos, get_act_patch_attn_head_k_by_pos,
+              get_act_patch_attn_head_v_by_pos, turned]
+    return _every(model, sweeps, corrupted_tokens, clean_cache, metric)
 
 
-def get_act_patch_block_every(model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, metric: Metric) -> np.ndarray:
+def get_act_patch_block_every(
+    model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, metric: Metric,
+) -> np.ndarray:
     """The sweeps of resid_pre, attn_out and mlp_out: [3, layer, pos]."""
-    return _every(None, [get_act_patch_resid_pre, get_act_patch_attn_out, get_act_patch_mlp_out], model, corrupted_tokens, clean_cache, metric)
+    sweeps = [get_act_patch_resid_pre, get_act_patch_attn_out, get_act_patch_mlp_out]
+    return _every(None, sweeps, model, corrupted_tokens, clean_cache, metric)
 
 
 def _every(of_heads: Model | None, sweeps: Sequence[Callable[..., np.ndarray]], *arguments: Any) -> np.ndarray:

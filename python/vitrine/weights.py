@@ -360,4 +360,5 @@ class Embed:
             raise InputError(f"embed takes token ids; got {ids.dtype}")
         if ids.size and not (0 <= ids.min() and ids.max() < self._model.config.vocab_size):
             raise InputError(f"a token id is outside the vocabulary, 0 to {self._model.config.vocab_size - 1}")
-        return self._model.W_E[ids]
+        rows = self._model._session.table_rows(np.ascontiguousarray(ids.reshape(-1), dtype=np.int64), False)
+        return rows.reshape(*ids.shape, -1)
