@@ -119,6 +119,8 @@ class Requests(Case):
     def test_wrong_requests(self):
         for words, call in (
             ("Did you mean \"blocks.*.attn.hook_pattern\"", lambda: self.kept("blocks.*.attn.hook_patern")),
+            ("hook_names lists every one", lambda: self.kept("blocks.*.attn.hook_patern")),
+            ("a cache holds a hook once", lambda: self.kept(["pattern.0", "pattern.0[heads=0]"])),
             ("8 layers", lambda: self.kept("blocks.8.hook_resid_pre")),
             ("neither an index nor a range", lambda: self.kept("pattern[heads=x]")),
             ("has slices of its own", lambda: self.kept("pattern[heads=0]", heads=1)),
