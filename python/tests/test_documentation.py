@@ -35,7 +35,7 @@ class Documentation(Case):
         self.assert_close(names["attribution"].sum(), (lambda z, u: z @ (u[:, names["answer"]] - u[:, names["other"]]))(
             names["cache"]["ln_final.hook_normalized"][0, -1], names["model"].W_U), 1e-3)
         self.assert_close(names["again"], names["model"](names["tokens"]), 1e-6)
-        self.assert_close(names["last"][0, 0], names["logits"][0, -1], 0.2)  # bf16 weights, few rows: another kernel
+        self.assert_close(names["last"][0, 0], names["logits"][0, -1], 0.1)  # bf16 weights, few rows: another kernel
         self.assertEqual(names["effect"].shape, (8, names["corrupted"].shape[1]))
         self.assertFalse(np.array_equal(names["without"], names["again"]))
         for call in set(re.findall(r"\b(?:cache\.)?(accumulated_resid|decompose_resid|stack_\w+|get_full_resid_decomposition|"

@@ -76,6 +76,29 @@ class Calls(Case):
         self.assertEqual(labels, ["L0N0", "L0N3", "remainder"])
         self.assert_close(neurons.sum(0), cache["resid_pre", 1], **CLOSE)
 
+    def test_every_family_adds_up(self):
+        for path in sorted((GOLDEN / "models").glob("*/model/config.json")):
+            model = vitrine.load(path.parent, compute="f32")
+            logits, cache = model.run_with_cache([i % model.cfg.d_vocab for i in (5, 17, 3, 101, 42, 8)])
+            lens = model.unembed(cache.accumulated_resid(apply_ln=True))
+            self.assert_close(lens[-1], logits, what=str(path), **CLOSE)
+            if model._session.describe_layer(0)["norms_after"]:
+                with self.assert_says(vitrine.InputError, "normalises the stream itself"):
+                    cache.decompose_resid()
+                continue
+            self.assert_close(cache.decompose_resid().sum(0), cache["resid_post", -1], what=str(path), **CLOSE)
+            self.assert_close(cache.decompose_resid(1, mlp_input=True).sum(0), cache["resid_mid", 1], what=str(path), **CLOSE)
+            facts = [model._session.describe_layer(i) for i in range(model.cfg.n_layers)]
+            if all(one["attention"] for one in facts):
+                whole = cache.get_full_resid_decomposition(expand_neurons=False)
+                self.assert_close(whole.sum(0), cache["resid_post", -1], what=str(path), **CLOSE)
+            else:
+                with self.assert_says(vitrine.InputError, "has no attention"):
+                    cache.stack_head_results()
+            x = cache["ln_final.hook_normalized"] @ model.W_U[:, 7] + model.b_U[7]
+            bias = (model.ln_final.b @ model.W_U[:, 7] if "ln_final.b" in model.weight_names else 0) + model.b_U[7]
+            self.assert_close(cache.logit_attrs(cache.decompose_resid(), 7).sum(0) + bias, x, what=str(path), **CLOSE)
+
     @each
     def test_attributions(self, name, gold, model, cache):
         answer, other = (int(i) for i in gold["answers"])

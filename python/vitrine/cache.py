@@ -104,7 +104,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
         incl_mid: also between attention and MLP, "0_mid". apply_ln: normalised as what reads it at `layer` would; by ln_final with
         the statistics of each (the logit lens: model.unembed of it) for the whole stream, with the scale of the run before.
         """
-        layer = self._layer(layer, mlp_input)
+        layer = self._layer(layer, mlp_input, is_sum=False)
         names: list[tuple[str, str]] = []
         for i in range(layer + 1):
             if i == self._n_layers:
@@ -209,7 +209,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
         weight: False leaves w out, which is what TransformerLens gives: there w is folded into the next matrix.
         pos_slice, batch_slice: those of the run that residual_stack covers; it is not cut by them.
         """
-        layer = self._layer(layer, mlp_input)
+        layer = self._layer(layer, mlp_input, is_sum=False)
         stack = np.asarray(residual_stack, dtype=np.float32)
         read = self._reading(layer, mlp_input, pos_slice, batch_slice, weight)
         try:
@@ -243,16 +243,16 @@ class ActivationCache(Mapping[str, np.ndarray]):
 
     # Parts ----------------------------------------------------------------------------------------------------------------------
 
-    def _layer(self, layer: int | None, mlp_input: bool) -> int:
+    def _layer(self, layer: int | None, mlp_input: bool, is_sum: bool = True) -> int:
         layer = self._n_layers if layer is None or layer == -1 else layer
         if not 0 <= layer <= self._n_layers:
             raise InputError(f"layer is {layer}; the model has {self._n_layers} layers, and None means behind the last")
         if mlp_input and layer == self._n_layers:
             raise InputError("there is no MLP behind the last layer; mlp_input takes a layer of the model")
-        for i in range(layer):
+        for i in range(layer if is_sum else 0):
             if self._facts(i)["norms_after"]:
-                raise InputError("this model normalises the stream itself behind every sub-layer, so the stream is no sum of what was "
-                                 "written into it; `vitrine explain` and the parts of intervene take it apart")
+                raise InputError("this model normalises the stream itself behind every sub-layer, so its stream is no sum of what was "
+                                 "written into it; accumulated_resid and the hooks show it as it is")
         return layer
 
     def _facts(self, layer: int) -> dict[str, Any]:
@@ -354,7 +354,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
     def _reading(self, layer: int, mlp_input: bool, pos_slice: Positions, batch_slice: Positions = None, weight: bool = True) -> Any:
         """The norm that reads the stream there, with its scale fixed: a linear function of [..., d_model]."""
         name = "ln_final" if layer == self._n_layers else f"blocks.{layer}.ln{2 if mlp_input else 1}"
-        if name + ".w" not in self._model._names:
+        if name + ".w" not in self._model._names or (layer < self._n_layers and self._facts(layer)["norms_after"]):
             return lambda x: x
         scale = self._at(self[name + ".hook_scale"], pos_slice)
         if batch_slice is not None and self.has_batch_dim:
