@@ -1,6 +1,10 @@
 #include "errors.h"
 
+#include <array>
 #include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "arrays.h"
 #include "base/error.h"
@@ -8,9 +12,38 @@
 namespace vitrine::python {
 namespace {
 
+// What messages call by the command line's names, and what it is called here. The longer of two that begin alike comes first.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kCalls = {{
+    {"`vitrine info --hooks` lists every name", "hook_names lists every one"},
+    {"`vitrine verify` or a trace of that hook shows more", "run_with_cache(…, allow_nan=True) shows more"},
+    {"`vitrine verify` shows more", "run_with_cache(…, allow_nan=True) shows more"},
+    {"`vitrine tokenize` shows", "to_str_tokens shows"},
+    {"a trace holds a hook once. Ask for the larger slice, or trace twice",
+     "a cache holds a hook once. Ask for the larger slice, or run twice"},
+    {"end tokens (--eos)", "end tokens (eos=)"},
+    {"--dry-run lists", "merge_plan lists"},
+    {"without --resume", "without resume"},
+    {"by --resume", "by resume=True"},
+    {"with --resume", "with resume=True"},
+    {"use --allow-nan", "use allow_nan=True"},
+    {"--allow-nan merges", "allow_nan=True merges"},
+    {"--allow-missing merges", "allow_missing=True merges"},
+    {"--allow-crimes merges", "allow_crimes=True merges"},
+    {"--force replaces", "force=True replaces"},
+    {"--force does", "force=True does"},
+    {"with --force", "with force=True"},
+}};
+
+std::string in_python(std::string message) {
+  for (const auto& [command, call] : kCalls)
+    for (size_t at = message.find(command); at != std::string::npos; at = message.find(command, at + call.size()))
+      message.replace(at, command.size(), call);
+  return message;
+}
+
 void raise(const char* type, const char* message) {
   const nb::object error = nb::module_::import_("vitrine.errors").attr(type);
-  PyErr_SetObject(error.ptr(), text(message).ptr());
+  PyErr_SetObject(error.ptr(), text(in_python(message)).ptr());
 }
 
 // A FileError's message begins with the file's path, which may have a line behind it: "recipe.yaml:7".

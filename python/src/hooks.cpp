@@ -3,6 +3,8 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/engine.h"
+
 namespace vitrine::python {
 
 bool PythonHooks::wants(std::string_view name) const {
@@ -23,6 +25,7 @@ Tensor PythonHooks::see(Context& ctx, std::string_view name, const Tensor& value
   const nb::object returned = calls_.call(text(name), argument, ctx.listening_position());
   if (returned.is_none()) {
     std::memcpy(changed.raw(), shown.data(), changed.bytes());
+    refuse_nan(ctx, name, value, changed);
     return changed;
   }
   const auto replacement = nb::cast<nb::ndarray<const float, nb::c_contig, nb::device::cpu>>(returned);
@@ -30,7 +33,21 @@ Tensor PythonHooks::see(Context& ctx, std::string_view name, const Tensor& value
     throw ShapeError("the replacement for " + std::string(name) + " has " + std::to_string(replacement.size()) +
                      " numbers; expected " + std::to_string(value.count()));
   std::memcpy(changed.raw(), replacement.data(), changed.bytes());
+  refuse_nan(ctx, name, value, changed);
   return changed;
+}
+
+void PythonHooks::refuse_nan(Context& ctx, std::string_view name, const Tensor& before, const Tensor& after) const {
+  if (allow_nan_) return;
+  FirstNotFinite now, then;
+  now.see(ctx, name, after);
+  if (now.row < 0) return;
+  then.see(ctx, name, before);
+  if (then.row >= 0) return;  // the model made it
+  throw RunError("the hook function at " + std::string(name) + " left NaN or infinity at position " +
+                 std::to_string(ctx.listening_position() + now.row) +
+                 ", where there was none; mend the function, or run with "
+                 "allow_nan=True (run_with_cache) to see what follows from it");
 }
 
 void PythonHooks::check_signals() {

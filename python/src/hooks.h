@@ -20,18 +20,21 @@ struct HookCalls {
 /// there), for each call and, 20 times a second at most, to see whether a signal came; an exception of either ends the run.
 ///
 /// A function gets a copy of the value, which it may keep: the model's own memory is used again by the next op. What it leaves
-/// in that array, or returns instead, flows on.
+/// in that array, or returns instead, flows on. Errors: RunError for NaN or infinity (of scores, which masks make infinite: NaN)
+/// that was not in the value.
 class PythonHooks final : public Listener {
  public:
-  explicit PythonHooks(const HookCalls& calls) : calls_(calls) {}
+  explicit PythonHooks(const HookCalls& calls, bool allow_nan = false) : calls_(calls), allow_nan_(allow_nan) {}
 
   bool wants(std::string_view name) const override;
   Tensor see(Context& ctx, std::string_view name, const Tensor& value) override;
 
  private:
   void check_signals();
+  void refuse_nan(Context& ctx, std::string_view name, const Tensor& before, const Tensor& after) const;
 
   const HookCalls& calls_;
+  bool allow_nan_;
   std::chrono::steady_clock::time_point checked_ = std::chrono::steady_clock::now();
 };
 

@@ -7,15 +7,24 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <numeric>
+
+#include "analysis.h"
 #include "arrays.h"
 #include "errors.h"
 #include "generate/generate.h"
 #include "hooks.h"
 #include "inspect/attribution.h"
 #include "inspect/listening.h"
+#include "inspect/partial_run.h"
 #include "inspect/trace.h"
+#include "inspect/weights.h"
 #include "kernels/table.h"
 #include "merging.h"
+#include "model/adapter.h"
+#include "model/layer_name.h"
+#include "ops/low_rank.h"
 #include "session.h"
 #include "text_stream.h"
 #include "vitrine/version.h"
@@ -46,11 +55,14 @@ struct TokenizerView {
 
 std::span<const int64_t> numbers(const Ids& ids) { return {ids.data(), ids.size()}; }
 
-SharedSession open(const nb::bytes& path, int threads, bool f32, bool exact) {
+SharedSession open(const nb::bytes& path, const std::optional<nb::bytes>& adapter, int threads, bool f32, bool exact) {
   const std::string model(path.c_str(), path.size());
+  const std::string beside = adapter ? std::string(adapter->c_str(), adapter->size()) : std::string();
   const nb::gil_scoped_release unlocked;
   const EngineOptions options{.threads = threads, .numerics = {.f32 = f32, .exact = exact}};
-  return std::make_shared<Session>(std::make_unique<Engine>(model, options));
+  OpenedModel opened = open_model(model);
+  if (adapter) open_adapter(opened, beside);
+  return std::make_shared<Session>(std::make_unique<Engine>(std::move(opened), options));
 }
 
 nb::dict describe(Session& session) {
@@ -74,6 +86,127 @@ nb::dict describe(Session& session) {
   return d;
 }
 
+/// What a layer is made of, for those who compute with its weights.
+nb::dict describe_layer(const Session& session, int64_t layer) {
+  const Model& model = session.engine.model();
+  const LayerShape shape = model.layer_shape(layer);
+  const BlockSpec spec = model.block_spec(layer);
+  nb::dict d;
+  d["n_kv_heads"] = shape.n_kv_heads;
+  d["head_dim"] = shape.head_dim;
+  d["d_ff"] = shape.d_ff;
+  d["keys_of"] = shape.keys_of;
+  d["attention"] = spec.has_attention();
+  d["gated_heads"] = spec.gated_heads;
+  d["rms"] = spec.rms;
+  d["norm_eps"] = spec.norm.eps;
+  d["experts"] = spec.experts.has_value();
+  d["norms_after"] = spec.norms_after;
+  d["residual_scale"] = spec.residual_scale;
+  d["stream_scale"] = spec.stream_scale;
+  d["per_layer"] = spec.per_layer_dim > 0;
+  return d;
+}
+
+using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+Array rows_of(FloatVector values, int64_t rows, int64_t width) {
+  Array batch = batch_of_one(std::move(values), {rows, width});
+  return batch;
+}
+
+/// A norm of the model ("ln_final", "blocks.3.ln1") of every row of x [rows, d]: [1, rows, d].
+Array normalised(Session& session, const nb::str& text, const Rows& x) {
+  const std::string name = utf8(text);
+  const auto rows = static_cast<int64_t>(x.shape(0)), width = static_cast<int64_t>(x.shape(1));
+  FloatVector result(x.size());
+  {
+    const nb::gil_scoped_release unlocked;
+    const Running running(session);
+    const Model& model = session.engine.model();
+    const NamedWeights weights(model);
+    const Vector *w = weights.find_vector(name + ".w"), *b = weights.find_vector(name + ".b");
+    if (w == nullptr || model.shape().n_layers == 0) throw InputError("the model has no norm \"" + name + "\"");
+    if (w->size != width)
+      throw ShapeError("rows for " + name + " have " + std::to_string(width) + " numbers; expected " + std::to_string(w->size));
+    const int64_t layer = std::max<int64_t>(0, split_layer(name).first);
+    const BlockSpec spec = model.block_spec(layer);
+    NormSpec norm = spec.norm;
+    for (const TensorLine& line : model.tensors())
+      if (line.vector == w && line.layout.gguf_offset == 0) norm.offset = 0;
+    Context& ctx = session.engine.context();
+    const Tensor all(const_cast<float*>(x.data()), DType::f32, {rows, width});  // the norms only read it
+    const auto frame = ctx.frame();
+    const Tensor y = b != nullptr && *b ? layer_norm(ctx, "norm", all, *w, *b, norm) : rms_norm(ctx, "norm", all, *w, norm);
+    std::copy(y.data<float>(), y.data<float>() + y.count(), result.data());
+  }
+  return rows_of(std::move(result), rows, width);
+}
+
+/// Rows of the embedding, or of the head, for these tokens: [1, tokens, d_model], with the scale of each.
+Array table_rows(Session& session, const Ids& ids, bool of_head) {
+  const std::vector<int32_t> tokens = token_ids(numbers(ids));
+  const Model& model = session.engine.model();
+  const Head head = model.head();
+  const Weight& table = of_head ? *head.weight : NamedWeights(model).matrix("W_E");
+  const double factor = of_head ? head.scale : model.shape().embedding_scale;
+  FloatVector result(tokens.size() * static_cast<size_t>(table.in));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= table.out)
+      throw InputError("token " + std::to_string(tokens[i]) + " is outside the vocabulary, 0 to " +
+                       std::to_string(table.out - 1));
+    float* const row = result.data() + i * static_cast<size_t>(table.in);
+    for (int64_t j = 0; j < table.in; ++j) row[j] = table.at<float>(tokens[i], j);
+    if (table.adapter != nullptr) add_merged(*table.adapter, tokens[i], row);
+    for (int64_t j = 0; j < table.in; ++j) row[j] *= static_cast<float>(factor);
+  }
+  return rows_of(std::move(result), static_cast<int64_t>(tokens.size()), table.in);
+}
+
+/// The head's scores of every row of x [rows, d_model], which a final norm has normalised: [1, rows, vocab_size].
+Array unembedded(Session& session, const Rows& x, bool softcap) {
+  const ModelShape& shape = session.engine.shape();
+  const auto rows = static_cast<int64_t>(x.shape(0));
+  if (static_cast<int64_t>(x.shape(1)) != shape.d_model)
+    throw ShapeError("rows to be unembedded have " + std::to_string(x.shape(1)) + " numbers; expected d_model, " +
+                     std::to_string(shape.d_model));
+  FloatVector result;
+  {
+    const nb::gil_scoped_release unlocked;
+    require_memory(static_cast<size_t>(rows * shape.vocab_size) * sizeof(float), 0, "These logits", "Unembed fewer rows");
+    result.resize(static_cast<size_t>(rows * shape.vocab_size));
+    const Running running(session);
+    Context& ctx = session.engine.context();
+    Head head = session.engine.model().head();
+    if (!softcap) head.softcap = 0;
+    const Tensor all(const_cast<float*>(x.data()), DType::f32, {rows, shape.d_model});  // the head only reads it
+    for (int64_t first = 0; first < rows; first += kLogitRows) {
+      std::vector<int64_t> places(static_cast<size_t>(std::min(kLogitRows, rows - first)));
+      std::iota(places.begin(), places.end(), first);
+      const auto frame = ctx.frame();
+      const Tensor z = logits(ctx, all, head, places);
+      std::copy(z.data<float>(), z.data<float>() + z.count(), result.data() + first * shape.vocab_size);
+    }
+  }
+  return rows_of(std::move(result), rows, shape.vocab_size);
+}
+
+/// Keys and values of the tokens that ran, for those that follow.
+class Past {
+ public:
+  explicit Past(SharedSession session)
+      : session_(std::move(session)), cache_(session_->engine.make_cache(0)), sequence_(cache_->sequence()) {}
+  int64_t length() const { return sequence_.length(); }
+  void truncate(int64_t length) { sequence_.truncate(length); }
+  const SharedSession& session() const { return session_; }
+  CacheSequence& sequence() { return sequence_; }
+
+ private:
+  SharedSession session_;
+  std::unique_ptr<KvCache> cache_;
+  CacheSequence sequence_;
+};
+
 std::vector<std::string> find_hooks(const Session& session, const nb::str& request) {
   const HookQuery query = parse_hook_query(utf8(request));
   std::vector<std::string> names;
@@ -91,16 +224,26 @@ nb::dict arrays(const std::vector<std::string>& order, std::map<std::string, Rec
   return result;
 }
 
-nb::dict run(Session& session, const Ids& ids, const std::vector<nb::str>& names, const HookCalls& hooks) {
+nb::dict run(Session& session, const Ids& ids, const std::vector<nb::str>& names, const HookCalls& hooks, bool allow_nan,
+             int64_t start_layer, const std::optional<Rows>& stream, Past* past) {
   const std::vector<int32_t> tokens = token_ids(numbers(ids));
-  const std::vector<std::string> requests = utf8(names);
+  if (past != nullptr && past->session().get() != &session)
+    throw InputError("the keys and values are those of another model; make them with this one's kv_cache()");
+  PartialRun request;
+  request.hooks = utf8(names);
+  request.edited = {hooks.names.begin(), hooks.names.end()};
+  request.refuse_nan = !allow_nan;
+  request.start_layer = start_layer;
+  if (stream) request.stream = {stream->data(), stream->size()};
+  if (past != nullptr) request.behind = &past->sequence();
   std::vector<std::string> order;
   std::map<std::string, Recorder::Value, std::less<>> values;
   {
     const nb::gil_scoped_release unlocked;
     const Running running(session);
-    PythonHooks listener(hooks);
-    Recorder recorder = trace_to_memory(session.engine, tokens, requests, &listener);
+    PythonHooks listener(hooks, allow_nan);
+    request.edits = &listener;
+    Recorder recorder = run_partly(session.engine, tokens, request);
     order = recorder.order();
     values = std::move(recorder).take_values();
   }
@@ -316,9 +459,28 @@ void bind_model(nb::module_& m) {
       .def_prop_ro("finish_reason", &TextStream::finish_reason,
                    "\"\" until the end; \"stop\": end token or stop string; \"length\"; \"error\" after an exception.");
 
-  nb::class_<Session>(m, "Session", "An opened model.")
-      .def(nb::new_(&open), nb::arg("model"), nb::kw_only(), nb::arg("threads"), nb::arg("f32"), nb::arg("exact"))
+  nb::class_<Past>(m, "Past", "Keys and values of the tokens that ran.")
+      .def_prop_ro("length", &Past::length)
+      .def("truncate", &Past::truncate, nb::arg("length"));
+
+  nb::class_<Session> session(m, "Session", "An opened model.");
+  bind_analysis(session);
+  session
+      .def(nb::new_(&open), nb::arg("model"), nb::kw_only(), nb::arg("adapter").none(), nb::arg("threads"), nb::arg("f32"),
+           nb::arg("exact"))
       .def("describe", &describe, nb::sig("def describe(self) -> dict[str, typing.Any]"))
+      .def("describe_layer", &describe_layer, nb::arg("layer"),
+           nb::sig("def describe_layer(self, layer: int) -> dict[str, typing.Any]"))
+      .def("normalised", &normalised, nb::arg("name"), nb::arg("rows"),
+           nb::sig("def normalised(self, name: str, rows: numpy.typing.NDArray[numpy.float32]) -> "
+                   "numpy.typing.NDArray[numpy.float32]"))
+      .def("unembedded", &unembedded, nb::arg("rows"), nb::arg("softcap"),
+           nb::sig("def unembedded(self, rows: numpy.typing.NDArray[numpy.float32], softcap: bool) -> "
+                   "numpy.typing.NDArray[numpy.float32]"))
+      .def("table_rows", &table_rows, nb::arg("ids"), nb::arg("of_head"),
+           nb::sig("def table_rows(self, ids: numpy.typing.NDArray[numpy.int64], of_head: bool) -> "
+                   "numpy.typing.NDArray[numpy.float32]"))
+      .def("past", [](const SharedSession& s) { return std::make_unique<Past>(s); })
       .def_prop_ro("hook_names", [](const Session& s) { return s.engine.model().hook_names(); })
       .def("find_hooks", &find_hooks, nb::arg("request"))
       .def_prop_ro("tokenizer",
@@ -333,9 +495,11 @@ void bind_model(nb::module_& m) {
           },
           nb::arg("text"), nb::arg("add_special"))
       .def_prop_ro("end_tokens", [](const Session& s) { return s.engine.end_tokens(); })
-      .def("run", &run, nb::arg("ids"), nb::arg("requests"), nb::arg("hooks"),
+      .def("run", &run, nb::arg("ids"), nb::arg("requests"), nb::arg("hooks"), nb::kw_only(), nb::arg("allow_nan"),
+           nb::arg("start_layer"), nb::arg("stream").none(), nb::arg("past").none(),
            nb::sig("def run(self, ids: numpy.typing.NDArray[numpy.int64], requests: collections.abc.Sequence[str], hooks: "
-                   "HookCalls) -> "
+                   "HookCalls, *, allow_nan: bool, start_layer: int, stream: numpy.typing.NDArray[numpy.float32] | None, past: "
+                   "Past | None) -> "
                    "dict[str, numpy.typing.NDArray[numpy.float32]]"))
       .def("gradients", &gradients, nb::arg("ids"), nb::arg("requests"), nb::arg("labels"),
            nb::sig("def gradients(self, ids: numpy.typing.NDArray[numpy.int64], requests: collections.abc.Sequence[str], labels: "
@@ -374,7 +538,8 @@ void bind_model(nb::module_& m) {
            nb::sig("def beams(self, ids: numpy.typing.NDArray[numpy.int64], options: BeamOptions) -> list[tuple[str, list[int], "
                    "float]]"))
       .def_prop_ro("weight_names", &weight_names)
-      .def("weight", &weight, nb::arg("name"), nb::sig("def weight(self, name: str) -> numpy.typing.NDArray[numpy.float32]"));
+      .def("weight", &weight, nb::arg("name"), nb::arg("raw"),
+           nb::sig("def weight(self, name: str, raw: bool) -> numpy.typing.NDArray[numpy.float32]"));
 }
 
 }  // namespace

@@ -2,12 +2,15 @@
 
 #include <nanobind/ndarray.h>
 
+#include <cmath>
 #include <cstdint>
 #include <utility>
 
 #include "arrays.h"
 #include "base/error.h"
 #include "base/nearest.h"
+#include "model/layer_name.h"
+#include "ops/low_rank.h"
 
 namespace vitrine::python {
 namespace {
@@ -18,7 +21,32 @@ struct NamedWeight {
   std::string name;
   const Weight* matrix = nullptr;
   const Vector* vector = nullptr;
+  const TensorLine* line = nullptr;
 };
+
+// What a stored number stands for in the model: offset + factor · number, or -exp of it.
+struct Meaning {
+  float offset = 0, factor = 1;
+  bool minus_exp = false;
+  bool as_stored() const { return offset == 0 && factor == 1 && !minus_exp; }
+  float of(float stored) const { return minus_exp ? -std::exp(stored) : offset + factor * stored; }
+};
+
+Meaning meaning_of(const Session& session, const NamedWeight& w) {
+  const Model& model = session.engine.model();
+  const Head head = model.head();
+  Meaning meaning;
+  // The table that is looked up is scaled on its way into the stream, the head on its way to the logits.
+  if (w.name == "W_E") meaning.factor = static_cast<float>(model.shape().embedding_scale);
+  if (w.name == "W_U") meaning.factor = static_cast<float>(head.scale);
+  if (w.line == nullptr || model.shape().n_layers == 0) return meaning;
+  if (w.line->layout.gguf_offset != 0) meaning.offset = static_cast<float>(model.block_spec(0).norm.offset);
+  if (w.line->layout.gguf_minus_exp) {
+    const auto delta = model.block_spec(split_layer(w.name).first).delta;
+    meaning.minus_exp = delta && delta->A_is_log;
+  }
+  return meaning;
+}
 
 // Weight tables call a bias by its matrix or by its own name; here it always has its own.
 std::vector<NamedWeight> weights_of(const Session& session) {
@@ -27,7 +55,7 @@ std::vector<NamedWeight> weights_of(const Session& session) {
     std::string name = line.ours;
     const size_t last = name.rfind('.') + 1;  // 0 if there is none
     if (line.vector != nullptr && name.compare(last, 2, "W_") == 0) name[last] = 'b';
-    found.push_back({std::move(name), line.weight, line.vector});
+    found.push_back({std::move(name), line.weight, line.vector, &line});
   }
   return found;
 }
@@ -54,9 +82,10 @@ nb::capsule keep_alive(const std::shared_ptr<Session>& session) {
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % alignof(float) == 0; }
 
-nb::object matrix_array(const std::shared_ptr<Session>& session, const Weight& w) {
+nb::object matrix_array(const std::shared_ptr<Session>& session, const Weight& w, const Meaning& meaning, bool merged) {
   const std::vector<size_t> shape = {static_cast<size_t>(w.out), static_cast<size_t>(w.in)};
-  if (w.dtype == DType::f32 && aligned(w.data) && w.stride % sizeof(float) == 0) {
+  const LowRank* const adapter = merged ? w.adapter : nullptr;
+  if (meaning.as_stored() && adapter == nullptr && w.dtype == DType::f32 && aligned(w.data) && w.stride % sizeof(float) == 0) {
     const auto step = static_cast<int64_t>(w.stride / sizeof(float));
     const std::vector<int64_t> strides = w.by_columns ? std::vector<int64_t>{1, step} : std::vector<int64_t>{step, 1};
     return view(reinterpret_cast<const float*>(w.data), shape, strides, keep_alive(session));
@@ -64,17 +93,22 @@ nb::object matrix_array(const std::shared_ptr<Session>& session, const Weight& w
   std::vector<float> numbers(shape[0] * shape[1]);
   {
     const nb::gil_scoped_release unlocked;
-    for (int64_t j = 0; j < w.out; ++j)
-      for (int64_t i = 0; i < w.in; ++i) numbers[static_cast<size_t>(j * w.in + i)] = w.at<float>(j, i);
+    for (int64_t j = 0; j < w.out; ++j) {
+      float* const row = numbers.data() + j * w.in;
+      for (int64_t i = 0; i < w.in; ++i) row[i] = w.at<float>(j, i);
+      if (adapter != nullptr) add_merged(*adapter, j, row);
+      for (int64_t i = 0; i < w.in && !meaning.as_stored(); ++i) row[i] = meaning.of(row[i]);
+    }
   }
   return copy(std::move(numbers), shape);
 }
 
-nb::object vector_array(const std::shared_ptr<Session>& session, const Vector& v) {
+nb::object vector_array(const std::shared_ptr<Session>& session, const Vector& v, const Meaning& meaning) {
   const std::vector<size_t> shape = {static_cast<size_t>(v.size)};
-  if (v.dtype == DType::f32 && aligned(v.data)) return view(static_cast<const float*>(v.data), shape, {1}, keep_alive(session));
+  if (meaning.as_stored() && v.dtype == DType::f32 && aligned(v.data))
+    return view(static_cast<const float*>(v.data), shape, {1}, keep_alive(session));
   std::vector<float> numbers(shape[0]);
-  for (int64_t i = 0; i < v.size; ++i) numbers[static_cast<size_t>(i)] = v.at<float>(i);
+  for (int64_t i = 0; i < v.size; ++i) numbers[static_cast<size_t>(i)] = meaning.of(v.at<float>(i));
   return copy(std::move(numbers), shape);
 }
 
@@ -87,13 +121,17 @@ std::vector<std::string> weight_names(Session& session) {
   return names;
 }
 
-nb::object weight(const std::shared_ptr<Session>& session, const nb::str& text) {
+nb::object weight(const std::shared_ptr<Session>& session, const nb::str& text, bool raw) {
   const std::string name = utf8(text);
-  for (const NamedWeight& w : weights_of(*session)) {
-    if (w.name != name) continue;
-    if (w.matrix != nullptr) return matrix_array(session, *w.matrix);
-    if (*w.vector) return vector_array(session, *w.vector);
-  }
+  const auto shown = [&](const NamedWeight& w) {
+    const Meaning meaning = raw ? Meaning{} : meaning_of(*session, w);
+    return w.matrix != nullptr ? matrix_array(session, *w.matrix, meaning, !raw) : vector_array(session, *w.vector, meaning);
+  };
+  for (const NamedWeight& w : weights_of(*session))
+    if (w.name == name && (w.matrix != nullptr || *w.vector)) return shown(w);
+  const Head head = session->engine.model().head();
+  if (!raw && name == "W_U") return shown({name, head.weight, nullptr, nullptr});  // tied: the embedding's numbers
+  if (!raw && name == "b_U" && head.weight->bias) return shown({name, nullptr, &head.weight->bias, nullptr});
   throw InputError("the model has no parameter \"" + name + "\". Did you mean \"" + nearest(name, weight_names(*session)) +
                    "\"? weight_names lists every one");
 }

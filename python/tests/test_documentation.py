@@ -7,6 +7,8 @@ import json
 import re
 import unittest
 
+import numpy as np
+
 import vitrine
 from support import GOLDEN, SOURCE, Case
 
@@ -23,6 +25,23 @@ class Documentation(Case):
         self.assertEqual(said.getvalue().count(gold["greedy_text"][:30]), 2)
         self.assertEqual(names["logits"].shape, (1, len(gold["ids"]), 6144))
 
+    def test_the_page_about_transformer_lens(self):
+        page = (SOURCE / "docs" / "from-transformerlens.md").read_text(encoding="utf-8")
+        (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        names = {}
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(program, names)
+        self.assert_close(names["lens"][-1], names["logits"][0, -1], 1e-4)
+        self.assert_close(names["attribution"].sum(), (lambda z, u: z @ (u[:, names["answer"]] - u[:, names["other"]]))(
+            names["cache"]["ln_final.hook_normalized"][0, -1], names["model"].W_U), 1e-3)
+        self.assert_close(names["again"], names["model"](names["tokens"]), 1e-6)
+        self.assert_close(names["last"][0, 0], names["logits"][0, -1], 0.1)  # bf16 weights, few rows: another kernel
+        self.assertEqual(names["effect"].shape, (8, names["corrupted"].shape[1]))
+        self.assertFalse(np.array_equal(names["without"], names["again"]))
+        for call in set(re.findall(r"\b(?:cache\.)?(accumulated_resid|decompose_resid|stack_\w+|get_full_resid_decomposition|"
+                                   r"apply_ln_to_stack|logit_attrs|remove_batch_dim)\b", page)):
+            self.assertTrue(hasattr(vitrine.ActivationCache, call), call)
+
     def test_the_docstring(self):
         found = doctest.testmod(vitrine)
         self.assertEqual(found.failed, 0)
@@ -31,9 +50,12 @@ class Documentation(Case):
     def test_every_public_name_is_there_and_explained(self):
         for name in vitrine.__all__:
             self.assertTrue(name == "__version__" or getattr(vitrine, name).__doc__, name)
-        for name, value in vars(vitrine.Model).items():
-            if not name.startswith("_"):
-                self.assertTrue(value.__doc__, f"Model.{name}")
+        for kind in (vitrine.Model, *vitrine.Model.__mro__[1:-1], vitrine.ActivationCache, vitrine.FactoredMatrix, vitrine.KeyValueCache):
+            for name, value in vars(kind).items():
+                if not name.startswith("_"):
+                    self.assertTrue(value.__doc__, f"{kind.__name__}.{name}")
+        for name in vitrine.patching.__all__:
+            self.assertTrue(getattr(vitrine.patching, name).__doc__, name)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,11 @@
 """Reading and changing what happens inside, and who owns the numbers."""
 
 import gc
+import json
+import pathlib
+import shutil
 import signal
+import tempfile
 import threading
 import time
 import unittest
@@ -115,6 +119,8 @@ class Requests(Case):
     def test_wrong_requests(self):
         for words, call in (
             ("Did you mean \"blocks.*.attn.hook_pattern\"", lambda: self.kept("blocks.*.attn.hook_patern")),
+            ("hook_names lists every one", lambda: self.kept("blocks.*.attn.hook_patern")),
+            ("a cache holds a hook once", lambda: self.kept(["pattern.0", "pattern.0[heads=0]"])),
             ("8 layers", lambda: self.kept("blocks.8.hook_resid_pre")),
             ("neither an index nor a range", lambda: self.kept("pattern[heads=x]")),
             ("has slices of its own", lambda: self.kept("pattern[heads=0]", heads=1)),
@@ -241,9 +247,47 @@ class Functions(Case):
 
     def test_nan_is_an_error_of_the_run(self):
         with self.model.hooks([("mlp_out.3", lambda v, hook: v * np.nan)]):
-            self.assertTrue(np.isnan(self.model(self.tokens)).all())
-            with self.assert_says(RuntimeError, "NaN"):
-                self.model.predict(PROMPT)
+            for run in (lambda: self.model(self.tokens), lambda: self.model(self.tokens, "loss"), lambda: self.model.predict(PROMPT),
+                        lambda: self.model.run_with_cache(self.tokens), lambda: self.model.generate(PROMPT, 2),
+                        lambda: self.model.run_with_cache(self.tokens, "resid_post.3", return_type=None),
+                        lambda: list(self.model.stream(PROMPT, 2))):
+                with self.assert_says(vitrine.RunError, "NaN", "function at blocks.3.hook_mlp_out left", "at position 0"):
+                    run()
+            logits, cache = self.model.run_with_cache(self.tokens, "resid_post.2", allow_nan=True)
+            self.assertTrue(np.isnan(logits).all())
+            self.assertTrue(np.isfinite(cache["resid_post", 2]).all())
+
+        def one_row(value, hook):
+            value[0, 4] = np.inf
+
+        with self.assert_says(vitrine.RunError, "blocks.5.hook_resid_mid left NaN or infinity at position 4"):
+            self.model.run_with_hooks(self.tokens, [("resid_mid.5", one_row)])
+
+        def mask(scores, hook):
+            scores[:, 1, :, 1:] = -np.inf
+
+        self.assertTrue(np.isfinite(self.model.run_with_hooks(self.tokens, [("attn_scores.2", mask)])).all())
+
+    def test_nan_of_the_weights_is_an_error_that_can_be_looked_at(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(golden_model("gpt2_a"), folder, dirs_exist_ok=True)
+            (path,) = pathlib.Path(folder).glob("*.safetensors")
+            file = bytearray(path.read_bytes())
+            header = 8 + int.from_bytes(file[:8], "little")
+            (entry,) = (v for k, v in json.loads(file[8:header]).items() if k.endswith("h.1.mlp.c_fc.bias"))
+            begin = header + entry["data_offsets"][0]
+            file[begin : begin + 4] = np.float32(np.nan).tobytes()
+            path.write_bytes(file)
+            model = vitrine.load(folder)
+            for run in (lambda: model([1, 2, 3]), lambda: model.run_with_cache([1, 2, 3]),
+                        lambda: model.run_with_cache([1, 2, 3], "mlp_out.1", return_type=None)):
+                with self.assert_says(vitrine.RunError, "appeared first in blocks.1.mlp.hook_pre at position 0"):
+                    run()
+            _, cache = model.run_with_cache([1, 2, 3], "resid_mid.1", return_type=None)  # ends before it
+            self.assertTrue(np.isfinite(cache["resid_mid", 1]).all())
+            logits, cache = model.run_with_cache([1, 2, 3], allow_nan=True)
+            self.assertTrue(np.isnan(logits).all())
+            self.assertTrue(np.isnan(cache["pre", 1][..., 0]).all())
 
 
 class Memory(Case):
@@ -273,8 +317,9 @@ class Memory(Case):
 
     def test_bf16_weights_are_widened(self):
         model = vitrine.load()
-        w = model.weight("blocks.2.attn.W_K")
+        w = model.weight("blocks.2.attn.W_K", raw=True)
         self.assertEqual(w.shape, (128, 256))
+        self.assertEqual(model.weight("blocks.2.attn.W_K").shape, (2, 256, 64))
         self.assertEqual(model.W_K.shape, (8, 2, 256, 64))
         np.testing.assert_array_equal(model.W_K[2, 1], w[64:].T)
         np.testing.assert_array_equal(w.view(np.uint32) & 0xFFFF, np.zeros(w.shape, np.uint32))  # as bf16 has them

@@ -285,7 +285,7 @@ class Errors(MergeCase):
     def test_models(self):
         crimes = {"merge_method": "linear", "models": [{"model": str(MERGING / f / "ft1"), "parameters": {"weight": 1}}
                                                        for f in ("tiny_llama", "tiny_gpt2")]}
-        with self.assert_says(vitrine.UsageError, "llama", "gpt2", "allow-crimes"):
+        with self.assert_says(vitrine.UsageError, "llama", "gpt2", "allow_crimes=True"):
             vitrine.merge(crimes)
         huge = recipe("linear", "ft1", "ft2", weight=[1e38, 1e38], parameters={"normalize": False})
         with self.assert_says(vitrine.RunError, "of the result is", "allow-nan"):

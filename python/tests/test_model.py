@@ -192,7 +192,7 @@ class BadInput(Case):
             (vitrine.UsageError, "top_p", lambda: self.model.generate("Once", top_p=2.0)),
             (vitrine.UsageError, "max_tokens is -1", lambda: self.model.generate("Once", -1)),
             (vitrine.UsageError, "max_tokens is -1", lambda: self.model.stream("Once", -1)),
-            (vitrine.UsageError, "return_type is 'both'", lambda: self.model("Once", "both")),
+            (vitrine.UsageError, "return_type is 'all'", lambda: self.model("Once", "all")),
             (ValueError, "special is \"some\"", lambda: self.model.tokenizer.encode("Once", special="some")),
             (vitrine.UsageError, "threads is 1000000; expected a whole number from 0 to 1024",
              lambda: vitrine.load(threads=10**6)),

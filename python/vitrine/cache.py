@@ -1,16 +1,20 @@
-"""What a run left behind: values by hook name."""
+"""What a run left behind: values by hook name, and the residual stream taken apart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ._vitrine import hook_alias
-from .errors import InputError
+from .errors import InputError, ShapeError
+
+if TYPE_CHECKING:
+    from .model import Model
 
 Key = str | tuple[str, int] | tuple[str, int, str]
+Positions = None | int | slice | Sequence[int] | np.ndarray
 
 
 class ActivationCache(Mapping[str, np.ndarray]):
@@ -18,11 +22,18 @@ class ActivationCache(Mapping[str, np.ndarray]):
 
     A key is a name ("blocks.0.attn.hook_pattern"), a short name with a layer (("pattern", 0), or -1 for the last; "pattern.0"),
     with a part of the layer where several have it (("normalized", 0, "ln1")), or an alias ("embed").
+
+    The methods that take the stream apart give a stack [component, batch, position, d_model]. pos_slice: an index, which takes the
+    axis away, a slice or a list of positions. layer: the input of that layer's attention (mlp_input: of its MLP); None or -1: the
+    stream behind the last layer. Every stack adds up to the stream there: norms behind a sub-layer and a family's factors are
+    applied as they were in the run. Raises KeyError naming the hook that a run should have kept.
     """
 
-    def __init__(self, values: dict[str, np.ndarray], n_layers: int) -> None:
+    def __init__(self, values: dict[str, np.ndarray], model: Model, has_batch_dim: bool = True) -> None:
         self._values = values
-        self._n_layers = n_layers
+        self._model = model
+        self._n_layers = model.config.n_layers
+        self.has_batch_dim = has_batch_dim
 
     def name_of(self, key: Key) -> str:
         """The full hook name that a key stands for. Raises KeyError for what is not here, saying what is."""
@@ -40,7 +51,9 @@ class ActivationCache(Mapping[str, np.ndarray]):
         if not -self._n_layers <= layer < self._n_layers:
             raise KeyError(f"layer {layer} of {name!r}: the model has {self._n_layers} layers, 0 to {self._n_layers - 1}")
         layer %= self._n_layers
-        return f"{name}.{layer}" if part is None else f"blocks.{layer}.{part}.hook_{name}"
+        if part is not None:
+            return f"blocks.{layer}.{part}.hook_{name}"
+        return f"blocks.{layer}.hook_{name}" if f"blocks.{layer}.hook_{name}" in self._values else f"{name}.{layer}"
 
     def _kept(self) -> str:
         names = list(self._values)
@@ -73,7 +86,305 @@ class ActivationCache(Mapping[str, np.ndarray]):
 
     def remove_batch_dim(self) -> ActivationCache:
         """The same values without their batch axis, which must be 1. Views of the same numbers."""
+        if not self.has_batch_dim:
+            return self
         for name, value in self._values.items():
             if value.shape[0] != 1:
                 raise InputError(f"{name} has a batch of {value.shape[0]}; only a batch of 1 can be removed")
-        return ActivationCache({name: value[0] for name, value in self._values.items()}, self._n_layers)
+        return ActivationCache({name: value[0] for name, value in self._values.items()}, self._model, has_batch_dim=False)
+
+    # The residual stream --------------------------------------------------------------------------------------------------------
+
+    def accumulated_resid(
+        self, layer: int | None = None, incl_mid: bool = False, apply_ln: bool = False, pos_slice: Positions = None,
+        mlp_input: bool = False, return_labels: bool = False,
+    ) -> Any:
+        """The stream before every layer up to `layer`, and behind the last one: "0_pre", "1_pre", …, "final_post".
+
+        incl_mid: also between attention and MLP, "0_mid". apply_ln: normalised as what reads it at `layer` would; by ln_final with
+        the statistics of each (the logit lens: model.unembed of it) for the whole stream, with the scale of the run before.
+        """
+        layer = self._layer(layer, mlp_input, is_sum=False)
+        names: list[tuple[str, str]] = []
+        for i in range(layer + 1):
+            if i == self._n_layers:
+                names.append(("final_post", f"blocks.{i - 1}.hook_resid_post"))
+                continue
+            names.append((f"{i}_pre", f"blocks.{i}.hook_resid_pre"))
+            if (incl_mid and i < layer) or (mlp_input and i == layer):
+                names.append((f"{i}_mid", f"blocks.{i}.hook_resid_mid"))
+        stack = np.stack([self._at(self[name], pos_slice) for _, name in names])
+        if apply_ln and layer == self._n_layers:
+            stack = self._model.ln_final(stack)
+        elif apply_ln:
+            stack = self.apply_ln_to_stack(stack, layer, mlp_input, pos_slice)
+        return (stack, [label for label, _ in names]) if return_labels else stack
+
+    def decompose_resid(
+        self, layer: int | None = None, mlp_input: bool = False, mode: Literal["all", "mlp", "attn"] = "all", apply_ln: bool = False,
+        pos_slice: Positions = None, incl_embeds: bool = True, return_labels: bool = False,
+    ) -> Any:
+        """What the embedding and every sub-layer wrote: "embed", "pos_embed", "0_attn_out", "0_mlp_out", …"""
+        if mode not in ("all", "mlp", "attn"):
+            raise InputError(f"mode is {mode!r}; expected 'all', 'mlp' or 'attn'")
+        layer = self._layer(layer, mlp_input)
+        parts = self._embeds(layer, pos_slice) if incl_embeds else []
+        for i in range(layer + (1 if mlp_input else 0)):
+            if mode != "mlp":
+                parts.append((f"{i}_attn_out", self._part(f"blocks.{i}.hook_attn_out", i, layer, pos_slice)))
+            if mode != "attn" and i < layer:
+                parts.append((f"{i}_mlp_out", self._part(f"blocks.{i}.hook_mlp_out", i, layer, pos_slice)))
+            if mode == "all" and i < layer:
+                parts += self._per_layer(i, layer, pos_slice)
+        return self._finished(parts, layer, mlp_input, apply_ln, pos_slice, return_labels)
+
+    def stack_head_results(
+        self, layer: int | None = None, return_labels: bool = False, incl_remainder: bool = False, pos_slice: Positions = None,
+        apply_ln: bool = False,
+    ) -> Any:
+        """What every head of the layers before `layer` wrote: "L0H0", "L0H1", … A layer's heads and its b_O add up to its attn_out.
+
+        Computed from hook_z and W_O. incl_remainder: and the rest of the stream, "remainder".
+        """
+        layer = self._layer(layer, False)
+        parts = self._heads(layer, layer, pos_slice)
+        if incl_remainder:
+            parts.append(("remainder", self._rest(parts, layer, False, pos_slice)))
+        return self._finished(parts, layer, False, apply_ln, pos_slice, return_labels)
+
+    def stack_neuron_results(
+        self, layer: int | None = None, pos_slice: Positions = None, neuron_slice: Positions = None, return_labels: bool = False,
+        incl_remainder: bool = False, apply_ln: bool = False, project_output_onto: np.ndarray | None = None, mlp_input: bool = False,
+    ) -> Any:
+        """What every neuron of the layers before `layer` wrote: "L0N0", "L0N1", …
+
+        This is d_ff times as large as a stream; project_output_onto [d_model] or [d_model, n] gives what is written along those
+        directions instead, and needs no more memory than that.
+        """
+        layer = self._layer(layer, mlp_input)
+        onto = _directions(project_output_onto, self._model.config.d_model)
+        reading = self._reading(layer, mlp_input, pos_slice) if apply_ln and onto is not None else None
+        parts = self._neurons(layer, pos_slice, neuron_slice, onto, reading)
+        if incl_remainder:
+            target = self._at(self[self._target(layer, mlp_input)], pos_slice)
+            whole = target if onto is None else (reading(target) if reading is not None else target) @ onto
+            parts.append(("remainder", whole - sum(value for _, value in parts)))
+        return self._finished(parts, layer, mlp_input, apply_ln and onto is None, pos_slice, return_labels,
+                              _is_vector(project_output_onto))
+
+    def get_full_resid_decomposition(
+        self, layer: int | None = None, mlp_input: bool = False, expand_neurons: bool = True, apply_ln: bool = False,
+        pos_slice: Positions = None, return_labels: bool = False, project_output_onto: np.ndarray | None = None,
+    ) -> Any:
+        """Every head, then every neuron (or every MLP, with its bias), "embed", "pos_embed" and "bias", the sum of the biases."""
+        layer = self._layer(layer, mlp_input)
+        onto = _directions(project_output_onto, self._model.config.d_model)
+        reading = self._reading(layer, mlp_input, pos_slice) if apply_ln and onto is not None else None
+
+        def small(parts: list[tuple[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
+            if onto is None:
+                return parts
+            return [(label, (reading(value) if reading is not None else value) @ onto) for label, value in parts]
+
+        heads_to = layer + (1 if mlp_input else 0)
+        parts = small(self._heads(heads_to, layer, pos_slice))
+        if expand_neurons:
+            parts += self._neurons(layer, pos_slice, None, onto, reading)
+        else:
+            parts += small([(f"{i}_mlp_out", self._part(f"blocks.{i}.hook_mlp_out", i, layer, pos_slice)) for i in range(layer)])
+        for i in range(layer):
+            parts += small(self._per_layer(i, layer, pos_slice))
+        parts += small(self._embeds(layer, pos_slice))
+        parts += small([("bias", self._biases(layer, heads_to, expand_neurons, pos_slice))])
+        return self._finished(parts, layer, mlp_input, apply_ln and onto is None, pos_slice, return_labels,
+                              _is_vector(project_output_onto))
+
+    def apply_ln_to_stack(
+        self, residual_stack: np.ndarray, layer: int | None = None, mlp_input: bool = False, pos_slice: Positions = None,
+        batch_slice: Positions = None, has_batch_dim: bool = True, *, weight: bool = True,
+    ) -> np.ndarray:
+        """A stack as the norm at `layer` would read it with the scale of the run, so that the results add up to what the next
+        matrix reads, without the norm's bias: (x - mean) / scale · w, the mean of LayerNorm only.
+
+        weight: False leaves w out, which is what TransformerLens gives: there w is folded into the next matrix.
+        pos_slice, batch_slice: those of the run that residual_stack covers; it is not cut by them.
+        """
+        layer = self._layer(layer, mlp_input, is_sum=False)
+        stack = np.asarray(residual_stack, dtype=np.float32)
+        read = self._reading(layer, mlp_input, pos_slice, batch_slice, weight)
+        try:
+            normalised: np.ndarray = read(stack)
+            return normalised
+        except ValueError as error:
+            raise ShapeError(f"the stack {list(stack.shape)} does not fit the scales of the run; pos_slice and batch_slice say which "
+                             "part of it a stack covers") from error
+
+    def logit_attrs(
+        self, residual_stack: np.ndarray, tokens: Any, incorrect_tokens: Any = None, pos_slice: Positions = None,
+        batch_slice: Positions = None, has_batch_dim: bool = True,
+    ) -> np.ndarray:
+        """What each component of a stack adds to the logits of tokens (less those of incorrect_tokens), [component, batch, position]:
+        W_U[:, token] · apply_ln_to_stack(component). Before a cap, and without the biases of norm and head, which no component has.
+
+        tokens  a text that is one token, an id, or ids [batch] or [batch, position]
+        """
+        directions = self._model.tokens_to_residual_directions(tokens)
+        if incorrect_tokens is not None:
+            others = self._model.tokens_to_residual_directions(incorrect_tokens)
+            if others.shape != directions.shape:
+                raise ShapeError(f"tokens are {list(directions.shape[:-1])} and incorrect_tokens {list(others.shape[:-1])}; expected "
+                                 "the same shape")
+            directions = directions - others
+        stack = self.apply_ln_to_stack(residual_stack, None, False, pos_slice, batch_slice, has_batch_dim)
+        if directions.ndim == 2 and stack.ndim == 4 and directions.shape[0] == stack.shape[1]:
+            directions = directions[:, None]  # one for each prompt, at every position
+        result: np.ndarray = (stack * directions).sum(-1)
+        return result
+
+    # Parts ----------------------------------------------------------------------------------------------------------------------
+
+    def _layer(self, layer: int | None, mlp_input: bool, is_sum: bool = True) -> int:
+        layer = self._n_layers if layer is None or layer == -1 else layer
+        if not 0 <= layer <= self._n_layers:
+            raise InputError(f"layer is {layer}; the model has {self._n_layers} layers, and None means behind the last")
+        if mlp_input and layer == self._n_layers:
+            raise InputError("there is no MLP behind the last layer; mlp_input takes a layer of the model")
+        for i in range(layer if is_sum else 0):
+            if self._facts(i)["norms_after"]:
+                raise InputError("this model normalises the stream itself behind every sub-layer, so its stream is no sum of what was "
+                                 "written into it; accumulated_resid and the hooks show it as it is")
+        return layer
+
+    def _facts(self, layer: int) -> dict[str, Any]:
+        return self._model._session.describe_layer(layer)
+
+    def _at(self, value: np.ndarray, pos_slice: Positions) -> np.ndarray:
+        """The positions of [batch, position, …] (or without batch)."""
+        if pos_slice is None:
+            return value
+        positions = pos_slice if isinstance(pos_slice, (int, slice)) else list(pos_slice)
+        return value[:, positions] if self.has_batch_dim else value[positions]
+
+    def _factor(self, first: int, layer: int) -> np.float32:
+        """What the layers from `first` on multiply the whole stream by, up to the input of `layer`."""
+        return np.float32(np.prod([self._facts(i)["stream_scale"] for i in range(first, layer)]))
+
+    def _part(self, name: str, i: int, layer: int, pos_slice: Positions) -> np.ndarray:
+        factor = self._factor(i, layer)
+        value = self._at(self[name], pos_slice)
+        return value if factor == 1 else value * factor
+
+    def _embeds(self, layer: int, pos_slice: Positions) -> list[tuple[str, np.ndarray]]:
+        names = ["embed", *(["pos_embed"] if "hook_pos_embed" in self._model.hook_names else [])]
+        return [(name, self._part("hook_" + name, 0, layer, pos_slice)) for name in names]
+
+    def _per_layer(self, i: int, layer: int, pos_slice: Positions) -> list[tuple[str, np.ndarray]]:
+        if not self._facts(i)["per_layer"]:
+            return []
+        return [(f"{i}_per_layer_out", self._part(f"blocks.{i}.hook_per_layer_out", i, layer, pos_slice))]
+
+    def _written(self, i: int, layer: int, norm: str, pos_slice: Positions, axes: int) -> np.ndarray:
+        """The factor between what a sub-layer's matrix gives and what is added to the stream: a norm with the scale of the run and
+        the family's factors. [batch, position, 1 …, d_model or 1], `axes` of them before the last.
+        """
+        factor = np.float32(self._facts(i)["residual_scale"]) * self._factor(i, layer)
+        name = f"blocks.{i}.{norm}"
+        if name + ".w" not in self._model._names:
+            return np.full(1, factor, np.float32)
+        scale = self._at(self[name + ".hook_scale"], pos_slice)
+        through: np.ndarray = self._model.weight(name + ".w") * factor / scale
+        return through.reshape(*scale.shape[:-1], *([1] * axes), -1)
+
+    def _heads(self, end: int, layer: int, pos_slice: Positions) -> list[tuple[str, np.ndarray]]:
+        parts = []
+        for i in range(end):
+            facts = self._facts(i)
+            if not facts["attention"]:
+                raise InputError(f"layer {i} has no attention, so it has no heads; decompose_resid takes its output whole")
+            prefix = f"blocks.{i}.attn."
+            if prefix + "hook_result" in self._values:
+                result = self._at(self[prefix + "hook_result"], pos_slice)
+            else:
+                z = self._at(self[prefix + ("hook_gated_z" if facts["gated_heads"] else "hook_z")], pos_slice)
+                result = np.einsum("...hi,hid->...hd", z, self._model.weight(prefix + "W_O"), optimize=True)
+            result = result * self._written(i, layer, "ln1_post", pos_slice, 1)
+            parts += [(f"L{i}H{h}", result[..., h, :]) for h in range(result.shape[-2])]
+        return parts
+
+    def _neurons(
+        self, layer: int, pos_slice: Positions, neuron_slice: Positions, onto: np.ndarray | None, reading: Any,
+    ) -> list[tuple[str, np.ndarray]]:
+        parts = []
+        for i in range(layer):
+            if self._facts(i)["experts"]:
+                raise InputError(f"the MLP of layer {i} is a mixture of experts; a neuron of one is no neuron of every token. "
+                                 "expand_neurons=False takes it whole")
+            post = self._at(self[f"blocks.{i}.mlp.hook_post"], pos_slice)
+            W_out = self._model.weight(f"blocks.{i}.mlp.W_out")
+            which = np.arange(W_out.shape[0])
+            if neuron_slice is not None:
+                which = np.atleast_1d(which[neuron_slice if isinstance(neuron_slice, (int, slice)) else list(neuron_slice)])
+            factor = self._written(i, layer, "ln2_post", pos_slice, 0)
+            for n in which:
+                if onto is None:
+                    value = post[..., n, None] * W_out[n] * factor
+                else:
+                    row = W_out[n] * factor  # [d_model], or one for each position behind a norm
+                    value = post[..., n, None] * ((reading(row) if reading is not None else row) @ onto)
+                parts.append((f"L{i}N{n}", value))
+        return parts
+
+    def _biases(self, layer: int, heads_to: int, mlps: bool, pos_slice: Positions) -> np.ndarray:
+        total = np.zeros_like(self._at(self["hook_embed"], pos_slice))
+        for i in range(heads_to):
+            for name, norm in (("attn.b_O", "ln1_post"), *((("mlp.b_out", "ln2_post"),) if mlps and i < layer else ())):
+                if f"blocks.{i}.{name}" in self._model._names:
+                    total += self._model.weight(f"blocks.{i}.{name}") * self._written(i, layer, norm, pos_slice, 0)
+        return total
+
+    def _target(self, layer: int, mlp_input: bool) -> str:
+        if mlp_input:
+            return f"blocks.{layer}.hook_resid_mid"
+        return f"blocks.{layer}.hook_resid_pre" if layer < self._n_layers else f"blocks.{layer - 1}.hook_resid_post"
+
+    def _rest(self, parts: list[tuple[str, np.ndarray]], layer: int, mlp_input: bool, pos_slice: Positions) -> np.ndarray:
+        rest: np.ndarray = self._at(self[self._target(layer, mlp_input)], pos_slice) - sum(value for _, value in parts)
+        return rest
+
+    def _reading(self, layer: int, mlp_input: bool, pos_slice: Positions, batch_slice: Positions = None, weight: bool = True) -> Any:
+        """The norm that reads the stream there, with its scale fixed: a linear function of [..., d_model]."""
+        name = "ln_final" if layer == self._n_layers else f"blocks.{layer}.ln{2 if mlp_input else 1}"
+        if name + ".w" not in self._model._names or (layer < self._n_layers and self._facts(layer)["norms_after"]):
+            return lambda x: x
+        scale = self._at(self[name + ".hook_scale"], pos_slice)
+        if batch_slice is not None and self.has_batch_dim:
+            scale = scale[batch_slice if isinstance(batch_slice, (int, slice)) else list(batch_slice)]
+        w = self._model.weight(name + ".w") if weight else np.float32(1)
+        centred = not self._facts(min(layer, self._n_layers - 1))["rms"]
+        return lambda x: (x - x.mean(-1, keepdims=True) if centred else x) / scale * w
+
+    def _finished(self, parts: list[tuple[str, np.ndarray]], layer: int, mlp_input: bool, apply_ln: bool, pos_slice: Positions,
+                  return_labels: bool, one_direction: bool = False) -> Any:
+        if parts:
+            shape = np.broadcast_shapes(*(value.shape for _, value in parts))
+            stack = np.stack([np.broadcast_to(value, shape) for _, value in parts])
+        else:
+            stack = np.zeros((0, *self._at(self["hook_embed"], pos_slice).shape), np.float32)
+        if apply_ln:
+            stack = self.apply_ln_to_stack(stack, layer, mlp_input, pos_slice)
+        if one_direction:
+            stack = stack[..., 0]
+        return (stack, [label for label, _ in parts]) if return_labels else stack
+
+
+def _is_vector(onto: np.ndarray | None) -> bool:
+    return onto is not None and np.ndim(onto) == 1
+
+
+def _directions(onto: np.ndarray | None, d_model: int) -> np.ndarray | None:
+    if onto is None:
+        return None
+    onto = np.asarray(onto, dtype=np.float32)
+    if onto.ndim not in (1, 2) or onto.shape[0] != d_model:
+        raise ShapeError(f"project_output_onto is {list(onto.shape)}; expected [{d_model}] or [{d_model}, n]")
+    return onto[:, None] if onto.ndim == 1 else onto

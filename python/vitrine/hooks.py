@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._vitrine import HookCalls, Session
 from .errors import InputError, ShapeError
+from .input_hooks import InputHook, input_hooks, input_names
+
+if TYPE_CHECKING:
+    from .model import Model
 
 
 class HookPoint:
@@ -34,11 +38,11 @@ HookFunction = Callable[[np.ndarray, HookPoint], Any]
 Hook = tuple[str | Callable[[str], bool], HookFunction]
 
 
-def names_of(session: Session, which: str | Callable[[str], bool]) -> list[str]:
+def names_of(session: Session, which: str | Callable[[str], bool], may_be_none: bool = False) -> list[str]:
     """The full names that a name, pattern, alias or predicate fits. Raises InputError with the nearest names if it fits none."""
     if callable(which):
         names = [name for name in session.hook_names if which(name)]
-        if not names:
+        if not names and not may_be_none:
             raise InputError("the function that chooses hooks chose none; hook_names lists every one")
         return names
     if "[" in which:
@@ -49,18 +53,42 @@ def names_of(session: Session, which: str | Callable[[str], bool]) -> list[str]:
 class HookSet:
     """Functions by hook, in the order in which they were set, and what the engine calls for them."""
 
-    def __init__(self, session: Session, hooks: Iterable[Hook]) -> None:
+    def __init__(self, model: Model, hooks: Iterable[Hook]) -> None:
         self._points: dict[str, tuple[HookPoint, list[HookFunction]]] = {}
+        self._inputs: dict[str, InputHook] = {}
         for which, function in hooks:
             if not callable(function):
                 raise InputError(f"the hook of {which!r} is {function!r}; expected a function of (value, hook)")
-            for name in names_of(session, which):
+            for name in self._names(model, which):
                 self._points.setdefault(name, (HookPoint(name), []))[1].append(function)
 
+    def _names(self, model: Model, which: str | Callable[[str], bool]) -> list[str]:
+        inputs = [n for n in input_names(model) if which(n)] if callable(which) else input_hooks(model, which)
+        for name in inputs:
+            if name not in self._inputs:
+                self._inputs[name] = InputHook(model, name)
+        return inputs if inputs and not callable(which) else inputs + names_of(model._session, which, bool(inputs))
+
     def calls(self) -> HookCalls:
-        return HookCalls(set(self._points), self._call if self._points else None)
+        names = set(self._points) - set(self._inputs)
+        for made in self._inputs.values():
+            names |= {made.source, *made.sinks}
+        return HookCalls(names, self._call if names else None)
 
     def _call(self, name: str, value: np.ndarray, position: int) -> np.ndarray:
+        inputs = self._inputs.values()
+        for made in inputs:
+            if name in made.sinks:
+                value = made.replaced(name, value)
+        if name in self._points:
+            value = self._apply(name, value, position)
+        for made in inputs:
+            if name == made.source:
+                shown = made.shown(value)
+                made.put(shown, self._apply(made.name, shown.copy(), position))
+        return value
+
+    def _apply(self, name: str, value: np.ndarray, position: int) -> np.ndarray:
         hook, functions = self._points[name]
         hook.position = position
         for function in functions:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
-from typing import Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
-from ._vitrine import BeamOptions, GenerateOptions, HookCalls, Session, TextStream, Tokenizer
+from ._vitrine import BeamOptions, GenerateOptions, HookCalls, Past, Session, TextStream, Tokenizer
+from .analysis import Analysis
 from .cache import ActivationCache
-from .errors import InputError, UsageError
+from .input_hooks import input_hooks, input_names
+from .errors import InputError, ShapeError, UsageError
 from .hook_requests import NamesFilter, Slice, apart_from_logits, requests_of, sliced
-from .hooks import Hook, HookSet
+from .hooks import Hook, HookFunction, HookSet, names_of
 from .results import Attribution, Config, Generation, Hypothesis, NextToken, Prediction
 from .weights import Weights
 from .whole_numbers import INT32, INT64, refuse_beyond_int64, within
@@ -26,6 +29,7 @@ Prompt = str | Sequence[int] | np.ndarray
 def load(
     model: str | os.PathLike[str] | None = None,
     *,
+    adapter: str | os.PathLike[str] | None = None,
     compute: Literal["auto", "f32"] = "auto",
     threads: int = 0,
     exact: bool = False,
@@ -33,6 +37,7 @@ def load(
     """Opens a model. Files are mapped, not read, and weights are never altered.
 
     model    a Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache; None: the model that ships
+    adapter  the folder of a LoRA adapter in the form of PEFT, which the model runs with; its files stay as they are
     compute  "auto": 16-bit and quantised weights multiply operands rounded to match; "f32": everything is widened to f32
     threads  0: as many as this process has cores. No result depends on it
     exact    one kernel class, so that batch, chunks and cache state change no bit
@@ -42,10 +47,11 @@ def load(
     if compute not in ("auto", "f32"):
         raise UsageError(f"compute is {compute!r}; expected 'auto' or 'f32'")
     name = model if model is not None else str(resources.files(__package__) / "models" / "tales9m")
-    return Model(Session(os.fsencode(name), threads=within("threads", threads, 0, 1024), f32=compute == "f32", exact=exact))
+    beside = None if adapter is None else os.fsencode(adapter)
+    return Model(Session(os.fsencode(name), adapter=beside, threads=within("threads", threads, 0, 1024), f32=compute == "f32", exact=exact))
 
 
-class Model(Weights):
+class Model(Weights, Analysis):
     """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
 
     A prompt is a text, or token ids that go in as they are: [position] or [batch, position]. Rows of a batch run one after the
@@ -55,6 +61,7 @@ class Model(Weights):
     def __init__(self, session: Session) -> None:
         self._session = session
         self._hooks_of_thread = threading.local()
+        self._input_hooks_on: set[str] = set()
         self.config = Config(**session.describe())
 
     def __repr__(self) -> str:
@@ -63,7 +70,7 @@ class Model(Weights):
 
     @property
     def _hooks(self) -> list[Hook]:
-        return getattr(self._hooks_of_thread, "hooks", [])
+        return [*getattr(self._hooks_of_thread, "added", []), *getattr(self._hooks_of_thread, "hooks", [])]
 
     @property
     def cfg(self) -> Config:
@@ -100,6 +107,24 @@ class Model(Weights):
         ids = self.to_tokens(prompt, prepend_bos)[0] if isinstance(prompt, str) else self._one(prompt)
         return self.tokenizer.pieces(ids)
 
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is one token: " the". Raises InputError with the pieces of one that is more."""
+        return self.tokenizer.single_token(text)
+
+    def to_single_str_token(self, token: int) -> str:
+        """The piece of an id, as the vocabulary spells it."""
+        return self.tokenizer.pieces([self._in_vocabulary("a token", token)])[0]
+
+    def tokens_to_residual_directions(self, tokens: Any) -> np.ndarray:
+        """The columns of W_U for a text that is one token, an id, or ids [...]: [..., d_model]. The product of one with a row that the
+        final norm has read is that token's logit, before a cap and the head's bias.
+        """
+        ids = np.asarray(self.to_single_token(tokens) if isinstance(tokens, str) else tokens)
+        if ids.dtype.kind not in "iu":
+            raise InputError(f"tokens are a text or whole numbers; got {ids.dtype}")
+        rows = self._session.table_rows(np.ascontiguousarray(ids.reshape(-1), dtype=np.int64), True)
+        return rows.reshape(*ids.shape, -1)
+
     def _rows(self, prompt: Prompt) -> np.ndarray:
         if isinstance(prompt, str):
             return self.to_tokens(prompt)
@@ -125,22 +150,71 @@ class Model(Weights):
 
     # Running ------------------------------------------------------------------------------------------------------------------
 
-    def __call__(self, prompt: Prompt, return_type: Literal["logits", "loss"] = "logits", *, loss_per_token: bool = False) -> np.ndarray:
+    def __call__(
+        self,
+        prompt: Prompt,
+        return_type: Literal["logits", "loss", "both"] | None = "logits",
+        *,
+        loss_per_token: bool = False,
+        start_at_layer: int | None = None,
+        stop_at_layer: int | None = None,
+        tokens: Prompt | None = None,
+        past_kv_cache: KeyValueCache | None = None,
+    ) -> Any:
         """The logits after every position, float32 [batch, position, vocab_size], after the model's cap if it has one.
 
         "loss": the mean cross-entropy in nats of each token given those before it, a scalar; with loss_per_token all of them,
-        [batch, position - 1].
+        [batch, position - 1]. "both": (logits, loss). None: nothing, for what hook functions see.
+        start_at_layer  prompt is the residual stream that enters this layer, [batch, position, d_model], and the layers before it do
+                        not run. tokens: the ids it belongs to, which a loss and models with per-layer embeddings need
+        stop_at_layer   the residual stream that enters this layer (n_layers: behind the last) is the result, and no more runs
+        past_kv_cache   from kv_cache(): the tokens follow those it holds, and are in it afterwards
         """
-        if return_type not in ("logits", "loss"):
-            raise UsageError(f"return_type is {return_type!r}; expected 'logits' or 'loss'")
-        rows = self._rows(prompt)
-        logits = self._run(rows, ["hook_logits"])["hook_logits"]
-        if return_type == "logits":
-            return logits
+        if return_type not in ("logits", "loss", "both", None):
+            raise UsageError(f"return_type is {return_type!r}; expected 'logits', 'loss', 'both' or None")
+        stream = None
+        if start_at_layer is not None:
+            stream, start_at_layer = self._stream(prompt), self._a_layer("start_at_layer", start_at_layer, self.config.n_layers - 1)
+            rows = np.zeros(stream.shape[:2], np.int64) if tokens is None else self._rows(tokens)
+            if rows.shape != stream.shape[:2]:
+                raise ShapeError(f"tokens are {list(rows.shape)} and the stream is {list(stream.shape)}; expected a row for every token")
+            if tokens is None and (return_type in ("loss", "both") or self._session.describe_layer(0)["per_layer"]):
+                raise UsageError("a run that starts at a layer needs tokens= for a loss, and in models with per-layer embeddings")
+        elif tokens is not None:
+            raise UsageError("tokens= goes with start_at_layer=; the tokens of a usual run are the prompt")
+        else:
+            rows = self._rows(prompt)
+        options: dict[str, Any] = {"start": start_at_layer or 0, "stream": stream, "past": past_kv_cache}
+        if stop_at_layer is not None:
+            layer = self._a_layer("stop_at_layer", stop_at_layer, self.config.n_layers)
+            if layer == (start_at_layer or 0) and stream is not None:
+                return stream
+            name = "blocks.0.hook_resid_pre" if layer == 0 else f"blocks.{layer - 1}.hook_resid_post"
+            return self._run(rows, [name], **options)[name]
+        logits = self._run(rows, ["hook_logits"], **options)["hook_logits"]
+        if return_type in ("logits", None):
+            return logits if return_type else None
         if rows.shape[1] < 2:
             raise InputError("a loss takes a prompt of two tokens or more: each is scored given those before it")
         losses = _cross_entropy(logits, rows)
-        return losses if loss_per_token else losses.mean()
+        loss = losses if loss_per_token else losses.mean()
+        return loss if return_type == "loss" else (logits, loss)
+
+    def _stream(self, given: Any) -> np.ndarray:
+        stream = np.ascontiguousarray(given, dtype=np.float32)
+        if stream.ndim == 2:
+            stream = stream[None]
+        if stream.ndim != 3 or stream.shape[2] != self.config.d_model or stream.shape[1] == 0:
+            raise ShapeError(f"the residual stream is {list(stream.shape)}; expected [batch, position, {self.config.d_model}]")
+        return stream
+
+    def _a_layer(self, what: str, layer: SupportsIndex, last: int) -> int:
+        number = operator.index(layer)
+        return within(what, number + self.config.n_layers if number < 0 else number, 0, last)
+
+    def kv_cache(self) -> KeyValueCache:
+        """An empty cache of keys and values, for past_kv_cache of the model's call."""
+        return KeyValueCache(self)
 
     def run_with_cache(
         self,
@@ -151,6 +225,7 @@ class Model(Weights):
         positions: Slice = None,
         return_type: Literal["logits"] | None = "logits",
         remove_batch_dim: bool = False,
+        allow_nan: bool = False,
     ) -> tuple[np.ndarray | None, ActivationCache]:
         """Runs the prompt and keeps values by hook name: (logits, cache). They are not copied on their way to NumPy.
 
@@ -158,23 +233,32 @@ class Model(Weights):
                       each with slices if wanted ("blocks.*.attn.hook_pattern[heads=0:2,positions=-1]"), a list of these, or a
                       function of the name. None: every hook but attn.hook_result, which is n_heads times as large as the others
         heads, positions  slices for all of them: an index, or a slice without a step. What has no heads stays whole
-        return_type   None: no logits, which saves their computation
+        return_type   None: no logits, and the run ends behind the last hook that is asked for
+        allow_nan     NaN and infinity are shown instead of an error
 
-        Raises InputError for a request that fits no hook, with the nearest names, and for more than memory holds, before running.
+        Raises InputError for a request that fits no hook, with the nearest names, and for more than memory holds, before running;
+        RunError naming the hook and the position where NaN or infinity begins.
         """
         if return_type not in ("logits", None):
             raise UsageError(f"return_type is {return_type!r}; expected 'logits' or None")
-        requests = sliced(self._session, requests_of(self._session, names_filter), heads, positions)
+        if callable(names_filter):
+            inputs = [name for name in input_names(self) if names_filter(name)]  # which stay whole: no slices
+            asked = names_of(self._session, names_filter, bool(inputs))
+        else:
+            asked = requests_of(self._session, names_filter)
+            inputs = [name for request in asked for name in input_hooks(self, request)]
+            asked = [request for request in asked if not input_hooks(self, request)]
+        requests = sliced(self._session, asked, heads, positions) if asked or not inputs else []
         rows = self._rows(prompt)
         if return_type is None:
-            logits, values = None, self._run(rows, requests)
+            logits, values = None, self._run(rows, [*requests, *inputs], allow_nan=allow_nan)
         else:  # a run holds a hook once: all of the logits, of which the cache gets what was asked for
             others, kept = apart_from_logits(self._session, requests, rows.shape[1])
-            values = self._run(rows, [*others, "hook_logits"])
+            values = self._run(rows, [*others, *inputs, "hook_logits"], allow_nan=allow_nan)
             logits = values.pop("hook_logits")
             if kept is not None:
                 values["hook_logits"] = logits if kept == slice(0, rows.shape[1]) else logits[:, kept]
-        cache = ActivationCache(values, self.config.n_layers)
+        cache = ActivationCache(values, self)
         return logits, cache.remove_batch_dim() if remove_batch_dim else cache
 
     @contextmanager
@@ -185,29 +269,71 @@ class Model(Weights):
                    in it, or returns instead, flows on. It is the function's to keep. hook.name, hook.layer(), hook.position
         A long prompt in predict and generate is several steps, and so is each new token: a function sees the rows of one step.
         """
-        before = self._hooks
+        before = getattr(self._hooks_of_thread, "hooks", [])
         added = list(fwd_hooks)
-        HookSet(self._session, added)  # raises for names that fit nothing
+        HookSet(self, added)  # raises for names that fit nothing
         self._hooks_of_thread.hooks = before + added
         try:
             yield self
         finally:
             self._hooks_of_thread.hooks = before
 
-    def run_with_hooks(self, prompt: Prompt, fwd_hooks: Iterable[Hook] = (), return_type: Literal["logits", "loss"] = "logits") -> np.ndarray:
+    def add_hook(self, name: str | Callable[[str], bool], hook: HookFunction, *, prepend: bool = False) -> None:
+        """Sets a function at hooks until reset_hooks(), for every run of this model by this thread. See hooks()."""
+        HookSet(self, [(name, hook)])
+        added = getattr(self._hooks_of_thread, "added", [])
+        self._hooks_of_thread.added = [(name, hook), *added] if prepend else [*added, (name, hook)]
+
+    def reset_hooks(self) -> None:
+        """Takes away what add_hook() of this thread has set."""
+        self._hooks_of_thread.added = []
+
+    def set_use_split_qkv_input(self, on: bool) -> None:
+        """Whether functions that choose hooks by name see hook_q_input, hook_k_input and hook_v_input, which names always find."""
+        self._switch(on, {"q_input", "k_input", "v_input"})
+
+    def set_use_attn_in(self, on: bool) -> None:
+        """The same of hook_attn_in."""
+        self._switch(on, {"attn_in"})
+
+    def set_use_hook_mlp_in(self, on: bool) -> None:
+        """The same of hook_mlp_in."""
+        self._switch(on, {"mlp_in"})
+
+    def _switch(self, on: bool, kinds: set[str]) -> None:
+        self._input_hooks_on = self._input_hooks_on | kinds if on else self._input_hooks_on - kinds
+
+    def run_with_hooks(
+        self, prompt: Prompt, fwd_hooks: Iterable[Hook] = (), return_type: Literal["logits", "loss", "both"] | None = "logits",
+        **options: Any,
+    ) -> Any:
         """The model's call, with functions at hooks; see hooks()."""
         with self.hooks(fwd_hooks):
-            return self(prompt, return_type)
+            return self(prompt, return_type, **options)
 
     def _calls(self) -> HookCalls:
-        return HookSet(self._session, self._hooks).calls()
+        return HookSet(self, self._hooks).calls()
 
-    def _run(self, rows: np.ndarray, requests: list[str]) -> dict[str, np.ndarray]:
+    def _run(
+        self, rows: np.ndarray, requests: list[str], *, allow_nan: bool = False, start: int = 0, stream: np.ndarray | None = None,
+        past: KeyValueCache | None = None,
+    ) -> dict[str, np.ndarray]:
         if len(rows) == 0:
             raise InputError("there are no tokens to run; give at least one")
         if len(rows) > 1 and self._hooks:
             raise InputError(f"got a batch of {len(rows)} prompts; with hook functions one runs at a time")
-        ran = [self._session.run(row, requests, self._calls()) for row in rows]
+        if len(rows) > 1 and past is not None:
+            raise InputError(f"got a batch of {len(rows)} prompts; a cache of keys and values is of one")
+        inputs = [name for request in requests for name in input_hooks(self, request)]
+        requests = [request for request in requests if not input_hooks(self, request)]
+        ran = []
+        for i, row in enumerate(rows):
+            kept: dict[str, np.ndarray] = {}
+            keep = [(name, lambda value, hook, kept=kept: kept.__setitem__(hook.name, value.copy())) for name in inputs]
+            calls = HookSet(self, [*self._hooks, *keep]).calls()
+            values = self._session.run(row, requests, calls, allow_nan=allow_nan, start_layer=start,
+                                       stream=None if stream is None else stream[i], past=None if past is None else past._past)
+            ran.append({**values, **kept})
         if len(ran) == 1:
             return ran[0]
         return {name: np.concatenate([values[name] for values in ran]) for name in ran[0]}
@@ -240,15 +366,18 @@ class Model(Weights):
         lookup: int = 0,
         draft: Model | None = None,
         draft_tokens: int = 4,
+        fwd_hooks: Iterable[Hook] = (),
     ) -> Generation:
         """Continues the prompt. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given; the same seed and
         options give the same text. stop: strings that end the text and are not part of it. eos: default, the model's own.
 
         lookup and draft make it faster and change no token (speculative decoding). lookup: tokens to draft, 1 to 7, that followed
         the last ones before. draft: a smaller model of the same vocabulary, which drafts draft_tokens tokens at a time.
+        fwd_hooks: functions at hooks, as in hooks(); they see the prompt's rows, then those of each new token.
         """
-        options = self._options(**{k: v for k, v in locals().items() if k not in ("self", "prompt")})
-        return Generation(*self._session.generate(self._one(prompt), options, self._calls()))
+        options = self._options(**{k: v for k, v in locals().items() if k not in ("self", "prompt", "fwd_hooks")})
+        with self.hooks(fwd_hooks):
+            return Generation(*self._session.generate(self._one(prompt), options, self._calls()))
 
     def stream(
         self,
@@ -271,12 +400,14 @@ class Model(Weights):
         lookup: int = 0,
         draft: Model | None = None,
         draft_tokens: int = 4,
+        fwd_hooks: Iterable[Hook] = (),
     ) -> TextStream:
         """generate() as an iterator over text that is certain: whole characters, never part of a stop string. Nothing is written
         ahead of its reader. The hooks are those of the moment it is made.
         """
-        options = self._options(**{k: v for k, v in locals().items() if k not in ("self", "prompt")})
-        return self._session.stream(self._one(prompt), options, self._calls())
+        options = self._options(**{k: v for k, v in locals().items() if k not in ("self", "prompt", "fwd_hooks")})
+        with self.hooks(fwd_hooks):
+            return self._session.stream(self._one(prompt), options, self._calls())
 
     def _options(
         self, *, max_tokens: int, top_k: int | None, logit_bias: dict[int, float] | None, seed: int, stop: str | Sequence[str],
@@ -341,7 +472,7 @@ class Model(Weights):
         requests = sliced(self._session, requests_of(self._session, names_filter), heads, positions)
         wanted = ids if labels is None else self._one(list(labels))
         loss, values = self._session.gradients(ids, requests, [within("a label", label, -INT32, INT32) for label in wanted])
-        return loss, ActivationCache(values, self.config.n_layers)
+        return loss, ActivationCache(values, self)
 
     def attribute(
         self,
@@ -382,6 +513,24 @@ class Model(Weights):
 
     def _ends(self, eos: Sequence[int] | None) -> list[int]:
         return self._session.end_tokens if eos is None else [self._in_vocabulary("an end token", token) for token in eos]
+
+
+class KeyValueCache:
+    """Keys and values of the tokens that ran with past_kv_cache, of one prompt. Made by Model.kv_cache()."""
+
+    def __init__(self, model: Model) -> None:
+        self._past: Past = model._session.past()
+
+    def __len__(self) -> int:
+        return self._past.length
+
+    def truncate(self, length: int) -> None:
+        """Forgets all but the first `length` tokens. Raises UsageError if a layer with a window or a state no longer can."""
+        self._past.truncate(within("length", length, 0, len(self)))
+
+    def __repr__(self) -> str:
+        return f"<KeyValueCache of {len(self)} tokens>"
+
 
 def _cross_entropy(logits: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """-log softmax(logits[t])[rows[t + 1]] in double, [batch, position - 1]."""

@@ -64,6 +64,15 @@ bool Context::listens_to(std::string_view name) const {
   return listener_->wants(full) || (tape_ != nullptr && listener_->wants_gradient(full));
 }
 
+Tensor Context::copy_of_entering(const Tensor& computed) {
+  if (entering_->shape() != computed.shape())
+    throw ShapeError("the stream that enters block " + std::to_string(first_block_) + " is " + entering_->shape().text() +
+                     "; expected " + computed.shape().text() + ", the rows of the step");
+  const Tensor copy = empty(computed.shape());
+  std::memcpy(copy.raw(), entering_->raw(), copy.bytes());
+  return copy;
+}
+
 void Context::enter(const Step& step) {
   if (listener_ == nullptr) return;
   if (sequence_ < 0 || static_cast<size_t>(sequence_) >= step.sequences().size())

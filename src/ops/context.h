@@ -145,6 +145,15 @@ class Context {
   /// Says which rows the listener's sequence has; every model's residual() begins with it.
   void enter(const Step& step);
 
+  // Starting in the middle --------------------------------------------------------------------------------------
+  /// From now on residual() leaves out the blocks before `layer`, and `stream` [rows of the step, d_model] enters that one; null:
+  /// nothing is left out. The embedding, from which some families tell later layers their token, is still computed. With cached
+  /// keys, or where a later layer reads the keys of an earlier one, the blocks left out are missed: for the caller to know.
+  void start_at(int layer, const Tensor* stream) {
+    first_block_ = stream != nullptr ? layer : 0;
+    entering_ = stream;
+  }
+
   // Training ----------------------------------------------------------------------------------------------------
   Tape* tape() const { return tape_; }
   /// training: whether dropout acts; without, a tape gives the gradients of the plain forward pass.
@@ -175,6 +184,11 @@ class Context {
   Tensor hook_rows(std::string_view name, const Tensor& x);
   Tensor show(std::string_view name, const Tensor& x);
   void push_scope(std::string_view name, int index);
+  /// The stream that enters this block: `computed`, or a copy of what start_at() gave, for blocks give their input's memory back.
+  Tensor entering(int layer, const Tensor& computed) {
+    return entering_ == nullptr || layer != first_block_ ? computed : copy_of_entering(computed);
+  }
+  Tensor copy_of_entering(const Tensor& computed);
 
   static constexpr int kLongestName = 160;
   ThreadPool* pool_;
@@ -182,6 +196,8 @@ class Context {
   Vectors vectors_;  // tensors, while a listener takes
   Tape* tape_ = nullptr;
   bool training_ = false;
+  int first_block_ = 0;
+  const Tensor* entering_ = nullptr;
   Listener* listener_ = nullptr;
   int sequence_ = 0;
   int64_t listen_first_ = 0, listen_rows_ = 0, listen_position_ = 0;

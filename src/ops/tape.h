@@ -156,7 +156,9 @@ void Tape::run_block_again(Context& ctx, Tape& tape, const CheckpointNode<M>& no
 
 template <class M>
 Tensor Context::checkpoint(Tensor (M::*block)(Context&, const Step&, int, Tensor) const, const M& model, const Step& step,
-                           int layer, const Tensor& x) {
+                           int layer, const Tensor& before) {
+  if (layer < first_block_) return before;
+  const Tensor x = entering(layer, before);
   if (tape_ != nullptr) tape_->mark_block(layer);
   if (tape_ == nullptr || !tape_->recompute()) return (model.*block)(*this, step, layer, x);
   Tape* const tape = std::exchange(tape_, nullptr);
@@ -218,6 +220,8 @@ void Tape::run_state_again(Context& ctx, Tape& tape, const StateNode<M, N>& node
 template <class M, size_t N>
 void Context::checkpoint(void (M::*block)(Context&, const Step&, int, std::array<Tensor, N>&) const, const M& model,
                          const Step& step, int layer, std::array<Tensor, N>& state) {
+  if (layer < first_block_) return;
+  state[0] = entering(layer, state[0]);  // a block's stream comes first
   if (tape_ != nullptr) tape_->mark_block(layer);
   if (tape_ == nullptr || !tape_->recompute()) return (model.*block)(*this, step, layer, state);
   Tape* const tape = std::exchange(tape_, nullptr);

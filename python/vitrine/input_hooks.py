@@ -1,0 +1,103 @@
+"""Hooks at what a sub-layer reads, before its norm: hook_q_input, hook_k_input, hook_v_input, hook_attn_in and hook_mlp_in.
+
+The first four show the stream that enters the layer once for every head, [batch, position, head, d_model], and what a function
+puts there is what that head's query, key, value (or all three) is made of; the stream itself goes on as it was. hook_mlp_in is the
+stream between attention and MLP as the MLP reads it, [batch, position, d_model]. The model has no such places, since all heads read
+one row: what a function changes is computed here, in f32, and put in the place of hook_q, hook_k, hook_v or ln2.hook_normalized.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import InputError
+
+if TYPE_CHECKING:
+    from .model import Model
+
+_SHORT = ("q_input", "k_input", "v_input", "attn_in", "mlp_in")
+_REQUEST = re.compile(r"(?:blocks\.(\*|\d+)\.)?(?:attn\.)?(?:hook_)?(q_input|k_input|v_input|attn_in|mlp_in)(?:\.?(\d+))?")
+
+
+def input_hooks(model: Model, request: str) -> list[str]:
+    """The full names that a request asks for: "blocks.3.hook_q_input", "blocks.*.hook_mlp_in", "q_input.3"; nothing for others."""
+    found = _REQUEST.fullmatch(request)
+    if found is None or (found[1] is None and found[3] is None and request.startswith("blocks.")):
+        return []
+    layer = found[1] if found[1] is not None else found[3]
+    n = model.config.n_layers
+    if layer in (None, "*"):
+        return [f"blocks.{i}.hook_{found[2]}" for i in range(n)]
+    if int(layer) >= n:
+        raise InputError(f"{request!r}: the model has {n} layers, 0 to {n - 1}")
+    return [f"blocks.{int(layer)}.hook_{found[2]}"]
+
+
+class InputHook:
+    """One of them in one layer."""
+
+    def __init__(self, model: Model, name: str) -> None:
+        self.name = name
+        self.layer, self.kind = int(name.split(".")[1]), name.split("hook_")[1]
+        self._model = model
+        self._facts = model._session.describe_layer(self.layer)
+        self._changed: np.ndarray | None = None
+        prefix = f"blocks.{self.layer}."
+        self.source = prefix + ("hook_resid_mid" if self.kind == "mlp_in" else "hook_resid_pre")
+        self.norm = prefix + ("ln2" if self.kind == "mlp_in" else "ln1")
+        roles = {"mlp_in": "", "attn_in": "qkv"}.get(self.kind, self.kind[0])
+        self.sinks = [f"{prefix}attn.hook_{role}" for role in roles] or [self.norm + ".hook_normalized"]
+        missing = [sink for sink in self.sinks if sink not in model.hook_names]
+        if missing or (self.kind == "mlp_in" and self._facts["norms_after"]):
+            place = missing[0] if missing else self.norm
+            raise InputError(f"layer {self.layer} of this model has no {place}, so {name} is nowhere in it")
+        if self.kind == "attn_in" and self._facts["n_kv_heads"] != model.config.n_heads:
+            raise InputError(f"{name}: this model's heads share keys and values, so one input for all three is not defined; use "
+                             "hook_q_input, hook_k_input and hook_v_input")
+
+    def shown(self, stream: np.ndarray) -> np.ndarray:
+        """What a function sees of the stream [1, position, d_model]."""
+        if self.kind == "mlp_in":
+            return stream.copy()
+        heads = self._facts["n_kv_heads"] if self.kind in ("k_input", "v_input") else self._model.config.n_heads
+        return np.repeat(stream[:, :, None], heads, axis=2)
+
+    def put(self, before: np.ndarray, after: np.ndarray) -> None:
+        """Keeps what functions made of it, until the run reaches where it is read."""
+        self._changed = None if np.array_equal(before, after) else after
+
+    def replaced(self, sink: str, value: np.ndarray) -> np.ndarray:
+        """The value at a sink, made anew if the input was changed."""
+        if self._changed is None:
+            return value
+        x = self._normalised(self._changed)
+        if self.kind == "mlp_in":
+            return x
+        role = sink[-1].upper()
+        prefix = f"blocks.{self.layer}.attn."
+        made: np.ndarray = np.einsum("bphd,hdi->bphi", x, self._model.weight(f"{prefix}W_{role}"), optimize=True)
+        if f"{prefix}b_{role}" in self._model._names or f"{prefix}b_{role}G" in self._model._names:
+            made = made + self._model.weight(f"{prefix}b_{role}")
+        return made.astype(np.float32)
+
+    def _normalised(self, x: np.ndarray) -> np.ndarray:
+        names = self._model._names
+        if self.norm + ".w" not in names or self._facts["norms_after"]:
+            return x
+        y = x.astype(np.float64)
+        if not self._facts["rms"]:
+            y -= y.mean(-1, keepdims=True)
+        y = y / np.sqrt((y**2).mean(-1, keepdims=True) + self._facts["norm_eps"]) * self._model.weight(self.norm + ".w")
+        if self.norm + ".b" in names:
+            y += self._model.weight(self.norm + ".b")
+        normalised: np.ndarray = y.astype(np.float32)
+        return normalised
+
+
+def input_names(model: Any) -> list[str]:
+    """Every such hook that the model's switches turn on for predicates, as TransformerLens' do."""
+    kinds = [kind for kind in _SHORT if kind in model._input_hooks_on]
+    return [f"blocks.{i}.hook_{kind}" for i in range(model.config.n_layers) for kind in kinds]
