@@ -259,6 +259,8 @@ int main(int argc, char** argv) {
                                .k_stride = kKeyBlock,
                                .v = v.data(),
                                .v_stride = head_dim,
+                               .k_narrow = {},
+                               .v_narrow = {},
                                .keys = kKeyBlock,
                                .head_dim = head_dim,
                                .v_dim = head_dim,

@@ -39,6 +39,9 @@ struct OpenOptions {
   bool compute_f32 = false;  // widen stored weights and compute everything in f32; otherwise 16-bit and quantised weights
                              // multiply operands rounded to match (docs/numerics.md)
   bool exact = false;        // one kernel class: batch, chunking and cache state change no bit of a result
+  // The types of the keys and values that a generation caches: "f32", "f16", "q8_0" or "q4_0". Narrower ones take less memory
+  // and are read faster, and round (docs/numerics.md).
+  std::string cache_type_k = "f32", cache_type_v = "f32";
 };
 
 /// A token that may come next.

@@ -55,11 +55,15 @@ struct TokenizerView {
 
 std::span<const int64_t> numbers(const Ids& ids) { return {ids.data(), ids.size()}; }
 
-SharedSession open(const nb::bytes& path, const std::optional<nb::bytes>& adapter, int threads, bool f32, bool exact) {
+SharedSession open(const nb::bytes& path, const std::optional<nb::bytes>& adapter, int threads, bool f32, bool exact,
+                   const std::string& cache_type_k, const std::string& cache_type_v) {
   const std::string model(path.c_str(), path.size());
   const std::string beside = adapter ? std::string(adapter->c_str(), adapter->size()) : std::string();
   const nb::gil_scoped_release unlocked;
-  const EngineOptions options{.threads = threads, .numerics = {.f32 = f32, .exact = exact}};
+  const EngineOptions options{
+      .threads = threads,
+      .numerics = {.f32 = f32, .exact = exact},
+      .cache = {cache_type_named(cache_type_k, "cache_type_k"), cache_type_named(cache_type_v, "cache_type_v")}};
   OpenedModel opened = open_model(model);
   if (adapter) open_adapter(opened, beside);
   return std::make_shared<Session>(std::make_unique<Engine>(std::move(opened), options));
@@ -467,7 +471,7 @@ void bind_model(nb::module_& m) {
   bind_analysis(session);
   session
       .def(nb::new_(&open), nb::arg("model"), nb::kw_only(), nb::arg("adapter").none(), nb::arg("threads"), nb::arg("f32"),
-           nb::arg("exact"))
+           nb::arg("exact"), nb::arg("cache_type_k") = "f32", nb::arg("cache_type_v") = "f32")
       .def("describe", &describe, nb::sig("def describe(self) -> dict[str, typing.Any]"))
       .def("describe_layer", &describe_layer, nb::arg("layer"),
            nb::sig("def describe_layer(self, layer: int) -> dict[str, typing.Any]"))

@@ -33,6 +33,8 @@ def load(
     compute: Literal["auto", "f32"] = "auto",
     threads: int = 0,
     exact: bool = False,
+    cache_type_k: Literal["f32", "f16", "q8_0", "q4_0"] = "f32",
+    cache_type_v: Literal["f32", "f16", "q8_0", "q4_0"] = "f32",
 ) -> Model:
     """Opens a model. Files are mapped, not read, and weights are never altered.
 
@@ -41,6 +43,8 @@ def load(
     compute  "auto": 16-bit and quantised weights multiply operands rounded to match; "f32": everything is widened to f32
     threads  0: as many as this process has cores. No result depends on it
     exact    one kernel class, so that batch, chunks and cache state change no bit
+    cache_type_k, cache_type_v
+             the types of cached keys and values: narrower ones take less memory and are read faster, and round
 
     Raises MissingFileError, FileError naming file and field, InputError for an option.
     """
@@ -48,7 +52,16 @@ def load(
         raise UsageError(f"compute is {compute!r}; expected 'auto' or 'f32'")
     name = model if model is not None else str(resources.files(__package__) / "models" / "tales9m")
     beside = None if adapter is None else os.fsencode(adapter)
-    return Model(Session(os.fsencode(name), adapter=beside, threads=within("threads", threads, 0, 1024), f32=compute == "f32", exact=exact))
+    session = Session(
+        os.fsencode(name),
+        adapter=beside,
+        threads=within("threads", threads, 0, 1024),
+        f32=compute == "f32",
+        exact=exact,
+        cache_type_k=cache_type_k,
+        cache_type_v=cache_type_v,
+    )
+    return Model(session)
 
 
 class Model(Weights, Analysis):

@@ -90,7 +90,10 @@ double NextToken::probability() const { return std::exp(static_cast<double>(logp
 
 struct LanguageModel::State {
   State(std::string_view model, const OpenOptions& options)
-      : engine(model, {.threads = options.threads, .numerics = {.f32 = options.compute_f32, .exact = options.exact}}) {}
+      : engine(model, {.threads = options.threads,
+                       .numerics = {.f32 = options.compute_f32, .exact = options.exact},
+                       .cache = {cache_type_named(options.cache_type_k, "cache_type_k"),
+                                 cache_type_named(options.cache_type_v, "cache_type_v")}}) {}
 
   Engine engine;
 };

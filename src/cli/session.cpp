@@ -46,7 +46,7 @@ void add_cache_types(CLI::App& app, ModelOptions& options) {
 }
 
 CacheTypes cache_types(const ModelOptions& options) {
-  return {*cache_type_named(options.cache_keys), *cache_type_named(options.cache_values)};
+  return {cache_type_named(options.cache_keys, "--cache-type-k"), cache_type_named(options.cache_values, "--cache-type-v")};
 }
 
 std::string shipped_model() {

@@ -32,10 +32,10 @@ size_t head_block_bytes(DType type, int64_t lines, int64_t numbers, int64_t comp
 
 }  // namespace
 
-std::optional<DType> cache_type_named(std::string_view name) {
+DType cache_type_named(std::string_view name, std::string_view setting) {
   for (const DType type : {DType::f32, DType::f16, DType::q8_0, DType::q4_0})
     if (name == name_of(type)) return type;
-  return std::nullopt;
+  throw UsageError(std::string(setting) + " is \"" + std::string(name) + "\"; expected f32, f16, q8_0 or q4_0");
 }
 
 KvCache::KvCache(std::vector<CacheLayer> layers, int64_t context, int64_t largest_step)

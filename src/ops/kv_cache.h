@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -24,8 +23,8 @@ struct CacheTypes {
   DType keys = DType::f32, values = DType::f32;
   bool operator==(const CacheTypes&) const = default;
 };
-/// The type of that name, if it is one of these.
-std::optional<DType> cache_type_named(std::string_view name);
+/// The type of that name. Errors: UsageError that names `setting`, what was found and the four types.
+DType cache_type_named(std::string_view name, std::string_view setting);
 
 /// What one layer keeps per position.
 struct CacheLayer {
