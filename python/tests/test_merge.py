@@ -288,7 +288,7 @@ class Errors(MergeCase):
         with self.assert_says(vitrine.UsageError, "llama", "gpt2", "allow_crimes=True"):
             vitrine.merge(crimes)
         huge = recipe("linear", "ft1", "ft2", weight=[1e38, 1e38], parameters={"normalize": False})
-        with self.assert_says(vitrine.RunError, "of the result is", "allow-nan"):
+        with self.assert_says(vitrine.RunError, "of the result is", "use allow_nan=True"):
             vitrine.merge(recipe("linear", "ft1", "ft2", weight=[1e39, 1], parameters={"normalize": False}))
         with self.assert_says(vitrine.RunError, "beyond what f16 holds"):
             vitrine.merge({**huge, "dtype": "float16"}, self.scratch / "out")
