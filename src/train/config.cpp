@@ -131,11 +131,16 @@ void read_lora(const YamlValue& value, TrainConfig& c) {
 void read_optimiser(const YamlValue& value, TrainConfig& c) {
   OptimiserOptions& o = c.optimiser;
   using Kind = OptimiserOptions::Kind;
-  if (const auto name = value.find("name")) o.kind = word<Kind>(*name, {{"adamw", Kind::adamw}, {"sgd", Kind::sgd}});
+  if (const auto name = value.find("name"))
+    o.kind = word<Kind>(*name, {{"adamw", Kind::adamw}, {"sgd", Kind::sgd}, {"muon", Kind::muon}});
   if (o.kind == Kind::adamw)
     value.allow(Names{"name", "lr", "betas", "eps", "moments", "weight_decay", "decay", "no_decay"});
+  else if (o.kind == Kind::muon)
+    value.allow(Names{"name", "lr", "momentum", "nesterov", "iterations", "scale", "adamw_lr", "betas", "eps", "weight_decay",
+                      "decay", "no_decay"});
   else
     value.allow(Names{"name", "lr", "momentum", "weight_decay", "decay", "no_decay"});
+  if (o.kind == Kind::muon) o.momentum = 0.95;
   if (o.kind == Kind::sgd) o.weight_decay = 0;
   c.schedule.peak = number_in(value.at("lr", "the learning rate, such as 1e-3"), 0, 1e30, "a learning rate from 0 to 1e30");
   if (const auto betas = value.find("betas")) {
@@ -147,6 +152,18 @@ void read_optimiser(const YamlValue& value, TrainConfig& c) {
   read(value, "eps", o.eps, 1e-30, 1, "a number from 1e-30 to 1");
   if (const auto moments = value.find("moments")) o.bf16_moments = word<bool>(*moments, {{"f32", false}, {"bf16", true}});
   read(value, "momentum", o.momentum, 0, 0.999999, "a number from 0 to 0.999999");
+  read(value, "nesterov", o.nesterov);
+  int64_t iterations = o.iterations;
+  read(value, "iterations", iterations, 1, 99);
+  o.iterations = static_cast<int>(iterations);
+  using Scale = OptimiserOptions::Scale;
+  if (const auto scale = value.find("scale"))
+    o.scale = word<Scale>(*scale, {{"match_rms", Scale::match_rms}, {"original", Scale::original}});
+  if (const auto rate = value.find("adamw_lr")) {
+    const double lr = number_in(*rate, 0, 1e30, "a learning rate from 0 to 1e30");
+    if (c.schedule.peak == 0) rate->fail("it goes along with optimiser.lr, which is 0");
+    o.adamw_lr = lr / c.schedule.peak;
+  }
   refuse_null(value, "weight_decay", "0: no decay");
   read(value, "weight_decay", o.weight_decay, 0, 1e6, "a number from 0 to 1e6");
   read(value, "decay", o.decay);
