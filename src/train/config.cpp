@@ -173,13 +173,19 @@ void read_optimiser(const YamlValue& value, TrainConfig& c) {
 }
 
 void read_schedule(const YamlValue& value, TrainConfig& c) {
-  value.allow(Names{"warmup", "decay", "minimum", "steps"});
+  value.allow(Names{"warmup", "decay", "minimum", "steps", "cooldown"});
   using Decay = Schedule::Decay;
   read(value, "warmup", c.schedule.warmup, 0);
   if (const auto decay = value.find("decay"))
-    c.schedule.decay = word<Decay>(*decay, {{"constant", Decay::constant}, {"linear", Decay::linear}, {"cosine", Decay::cosine}});
+    c.schedule.decay = word<Decay>(
+        *decay, {{"constant", Decay::constant}, {"linear", Decay::linear}, {"cosine", Decay::cosine}, {"wsd", Decay::wsd}});
   read(value, "minimum", c.schedule.minimum, 0, c.schedule.peak, "a learning rate from 0 to optimiser.lr");
   read(value, "steps", c.schedule.length, 1);
+  read(value, "cooldown", c.schedule.cooldown, 1);
+  const auto cooldown = value.find("cooldown");
+  if (cooldown && c.schedule.decay != Decay::wsd) cooldown->fail("it belongs to schedule.decay: wsd");
+  if (!cooldown && c.schedule.decay == Decay::wsd)
+    value.find("decay")->fail("set schedule.cooldown too: the number of steps at the end during which the rate falls");
   for (const char* key : {"minimum", "steps"})
     if (const auto given = value.find(key); given && c.schedule.decay == Decay::constant)
       given->fail("it would never be read: schedule.decay is constant");

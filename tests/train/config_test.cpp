@@ -215,6 +215,14 @@ TEST(Schedule, RisesAndFalls) {
   EXPECT_DOUBLE_EQ(s.at(1000), 0.1);
   s.decay = Schedule::Decay::linear;
   EXPECT_DOUBLE_EQ(s.at(5), 0.91);
+  s.decay = Schedule::Decay::wsd;
+  s.cooldown = 4;
+  EXPECT_DOUBLE_EQ(s.at(2), 0.6);
+  EXPECT_EQ(s.at(4), 1);
+  EXPECT_EQ(s.at(10), 1);
+  EXPECT_DOUBLE_EQ(s.at(12), 0.55);
+  EXPECT_EQ(s.at(14), 0.1);
+  EXPECT_EQ(s.at(100), 0.1);
   s.decay = Schedule::Decay::constant;
   EXPECT_DOUBLE_EQ(s.at(3), 0.8);
   EXPECT_DOUBLE_EQ(s.at(1000), 1);
