@@ -396,14 +396,21 @@ RunFolder::History RunFolder::history() const {
   return history;
 }
 
-void RunFolder::rewind_metrics(int64_t step) const {
+void RunFolder::rewind_metrics(int64_t step) {
   const std::string path = path_ + "/" + kMetrics;
-  if (!present(path)) return;
-  std::ifstream file(path);
-  std::string kept, line;
-  while (std::getline(file, line))
-    if (const int64_t measured = whole_in(line, "step"); measured >= 0 && measured <= step) kept += line + "\n";
-  write_file_atomically(path, kept);
+  std::vector<std::string> lines;
+  if (present(path)) {
+    std::ifstream file(path);
+    std::string kept;
+    for (std::string line; std::getline(file, line);) {
+      if (const int64_t measured = whole_in(line, "step"); measured < 0 || measured > step) continue;
+      kept += line + "\n";
+      lines.push_back(line);
+    }
+    write_file_atomically(path, kept);
+  }
+  others_.reset();
+  if (formats_.csv || formats_.tensorboard) others_.emplace(path_, formats_, lines);
 }
 
 void RunFolder::add_metrics(const std::string& line) {
@@ -418,6 +425,7 @@ void RunFolder::add_metrics(const std::string& line) {
     left.remove_prefix(static_cast<size_t>(put));
   }
   if (metrics_ < 0 || !left.empty()) throw RunError(path + ": cannot be written: " + reason());
+  if (others_) others_->add(line);
 }
 
 }  // namespace vitrine

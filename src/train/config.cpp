@@ -341,7 +341,7 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
                 "checkpoint",    "layers_every",
                 "out",           "ema",
                 "kl_to",         "kl_weight",
-                "distill"});
+                "distill",       "metrics"});
   TrainConfig c;
   c.path = path;
   read_model(y.at("model", "a model's folder, or {config: …} for fresh weights"), c);
@@ -402,6 +402,11 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
     read(*checkpoint, "best", c.best);
   }
   read(y, "layers_every", c.layers_every, 1);
+  if (const auto metrics = y.find("metrics")) {
+    metrics->allow(Names{"csv", "tensorboard"});
+    read(*metrics, "csv", c.metrics.csv);
+    read(*metrics, "tensorboard", c.metrics.tensorboard);
+  }
   c.out = y.at("out", "the folder of the run: metrics and checkpoints").text();
   if (c.out.empty()) y.find("out")->fail("expected a folder");
   return c;

@@ -80,6 +80,7 @@ void TrainRun::restore() {
     progress_.best_on = std::move(measured);
   }
   if (!first()) return;
+  folder_.also_write(config_.metrics);
   folder_.rewind_metrics(checkpoint_);
   // The run may have been killed between a checkpoint and its links.
   if (checkpoint_ >= 0) folder_.settle(checkpoint_, config_.best ? progress_.best_step : 0, config_.keep);
