@@ -203,12 +203,17 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
 // stays in a core's cache.
 void Optimiser::step_matrices(ThreadPool& pool, double lr, std::vector<double>* changes, std::vector<double>* weights) {
   if (each_.empty() && !matrices_.empty()) {
-    size_t side = 0, longer = 0;
+    size_t side = 0, longer = 0, all = 0;
     for (const Matrix& m : matrices_) {
       side = std::max(side, std::min(m.rows, m.columns));
       longer = std::max(longer, std::max(m.rows, m.columns));
+      all += m.rows * m.columns;
     }
-    for (int i = 0; i < std::min(pool.threads(), static_cast<int>(matrices_.size())); ++i) each_.emplace_back(side, longer);
+    // No more at a time than fit into what is saved by keeping one moment: bytes() counts two.
+    const double fit = static_cast<double>(all * sizeof(float)) / Orthogonaliser::bytes(side, longer);
+    const size_t most =
+        std::min({static_cast<size_t>(pool.threads()), matrices_.size(), static_cast<size_t>(std::max(1.0, fit))});
+    while (each_.size() < most) each_.emplace_back(side, longer);
   }
   for (std::vector<double>* sums : {changes, weights})
     if (sums != nullptr) sums->resize(matrices_.size());
