@@ -28,12 +28,13 @@ void mirror(float* c, size_t n) {
         for (size_t j = j0; j < std::min(i, j0 + kTile); ++j) c[j * n + i] = c[i * n + j];
 }
 
-// c [n, n] = a b for a product that is symmetric; a is [n, depth].
+// c [n, n] = a b for a product that is symmetric; a is [n, depth]. An operand without data is that of the product before, which
+// is packed still.
 void symmetric_product(const Operand& a, const Operand& b, size_t n, size_t depth, float* c, std::byte* packed_a,
                        std::byte* packed_b) {
   const PackedKernels& p = muon_kernels();
-  pack_a(p, a, n, depth, packed_a);
-  pack_b(p, b, depth, n, packed_b);
+  if (a.data != nullptr) pack_a(p, a, n, depth, packed_a);
+  if (b.data != nullptr) pack_b(p, b, depth, n, packed_b);
   const size_t rows = ceil_div(kRowsAtOnce, p.rows) * p.rows;
   for (size_t t = 0; t < depth; t += p.depth) {
     const size_t here = std::min(p.depth, depth - t);
@@ -90,14 +91,15 @@ void Orthogonaliser::add(const float* u, size_t rows, size_t columns, int iterat
   for (int i = 0; i < iterations; ++i) {
     symmetric(r, r, s);
     polynomial(r, s, n, p);
-    if (i + 1 < iterations) {
-      symmetric(p, r, x);
-      symmetric(p, x, r);
+    const bool goes_on = i + 1 < iterations;
+    if (goes_on) {
+      symmetric(p, nullptr, x);  // P R
+      symmetric(nullptr, x, r);  // P (P R)
     }
     if (i == 0) {
       std::swap(p, q);
     } else {
-      symmetric(p, q, x);
+      symmetric(goes_on ? nullptr : p, q, x);
       std::swap(x, q);
     }
   }
