@@ -1,7 +1,7 @@
-// Time of one training step, by the path that `vitrine train` takes: forward, backward, clipping, AdamW; its share of this
-// machine's peak, and memory.
+// Time of one training step, by the path that `vitrine train` takes: forward, backward, clipping, AdamW or Muon; its share of
+// this machine's peak, and memory.
 //   bench_training MODEL_DIRECTORY [--batch N] [--length N] [--steps N] [--threads N] [--recompute] [--bf16] [--bf16-moments]
-//     [--json]
+//     [--muon] [--json]
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Options {
   std::string model;
   int64_t batch = 4, length = 64;
   int steps = 10, threads = 0;
-  bool recompute = false, bf16 = false, bf16_moments = false, json = false;
+  bool recompute = false, bf16 = false, bf16_moments = false, muon = false, json = false;
 };
 
 int measure(const Options& o) {
@@ -37,6 +37,10 @@ int measure(const Options& o) {
   options.recompute = o.recompute;
   options.threads = o.threads;
   options.optimiser.bf16_moments = o.bf16_moments;
+  if (o.muon) {
+    options.optimiser.kind = OptimiserOptions::Kind::muon;
+    options.optimiser.momentum = 0.95;
+  }
   Learner learner(open_model(o.model), options);
   Context& ctx = learner.engine().context();
   ctx.numerics.bf16 = o.bf16;
@@ -100,6 +104,8 @@ int main(int argc, char** argv) {
       o.bf16 = true;
     else if (arg == "--bf16-moments")
       o.bf16_moments = true;
+    else if (arg == "--muon")
+      o.muon = true;
     else if (arg == "--json")
       o.json = true;
     else
@@ -109,7 +115,7 @@ int main(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: bench_training MODEL_DIRECTORY [--batch N] [--length N] [--steps N] [--threads N] [--recompute] [--bf16] "
-        "[--bf16-moments] [--json]\n");
+        "[--bf16-moments] [--muon] [--json]\n");
     return 2;
   }
   try {

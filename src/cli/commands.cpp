@@ -149,6 +149,11 @@ const std::vector<Command>& commands() {
        "vitrine train --example\n"
        "vitrine train --one-step \"the fat cat sat on the\" --target \" mat\"",
        define_train},
+      {"curves", "Draw the metrics of training runs beside each other",
+       "Reads metrics.jsonl of each run, also while it is going on, or such a file by its name, plain or as .gz or .zst. --out "
+       "writes "
+       "the same curves as a page that needs no network.",
+       "vitrine curves models/training/metrics.jsonl.gz models/training/metrics-long.jsonl.gz --metric val_loss", define_curves},
       {"pull", "Download a model from the Hugging Face hub",
        "Puts configuration, tokenizer and safetensors of OWNER/NAME into the cache that the Hugging Face libraries use; every "
        "command then takes OWNER/NAME as --model. Of a repository with several GGUF files one is named by its type or its file, "

@@ -40,6 +40,10 @@ std::string losses(const StepReport& report) {
   return text;
 }
 
+std::string peak_text(const TrainEvents::Rate& rate) {
+  return rate.peak_share ? fmt::format("{} of peak", percent(*rate.peak_share)) : "peak not known";
+}
+
 }  // namespace
 
 void TrainView::History::add(double at, double value) {
@@ -74,9 +78,8 @@ void TrainView::step(const StepReport& report, const TrainEvents::Rate& rate) {
   last_ = now;
   shown_ = true;
   if (live_) return draw(report, rate);
-  log("step {}/{}  {}  lr {:.2e}  norm {:.3g}  {} tokens/s  {} of peak  {} left", report.step, steps_, losses(report), report.lr,
-      report.gradient_norm, grouped(static_cast<int64_t>(rate.tokens_per_s)), percent(rate.peak_share),
-      duration_text(rate.seconds_left));
+  log("step {}/{}  {}  lr {:.2e}  norm {:.3g}  {} tokens/s  {}  {} left", report.step, steps_, losses(report), report.lr,
+      report.gradient_norm, grouped(static_cast<int64_t>(rate.tokens_per_s)), peak_text(rate), duration_text(rate.seconds_left));
 }
 
 void TrainView::evaluated(int64_t step, double loss) { validation_.add(static_cast<double>(step), loss); }
@@ -92,9 +95,8 @@ void TrainView::draw(const StepReport& report, const TrainEvents::Rate& rate) {
   // Words go, from the end, where the window is too narrow for all.
   std::string head = fmt::format("step {}/{}", report.step, steps_);
   for (const std::string& word : {fmt::format("{} left", duration_text(rate.seconds_left)), losses(report),
-                                  fmt::format("{} tokens/s", grouped(static_cast<int64_t>(rate.tokens_per_s))),
-                                  fmt::format("{} of peak", percent(rate.peak_share)), fmt::format("lr {:.2e}", report.lr),
-                                  fmt::format("norm {:.3g}", report.gradient_norm)})
+                                  fmt::format("{} tokens/s", grouped(static_cast<int64_t>(rate.tokens_per_s))), peak_text(rate),
+                                  fmt::format("lr {:.2e}", report.lr), fmt::format("norm {:.3g}", report.gradient_norm)})
     if (width_of(head) + 2 + width_of(word) < size.columns) head += "  " + word;
   const int room = size.columns - 2 - width_of(head);
   if (room >= 10) {

@@ -153,11 +153,13 @@ void write_model(Learner& learner, const Companions& companions, const std::stri
   write_safetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}});
 }
 
-// Hands the values of every parameter over, from the tensor `prefix` + its name.
-template <class F>
-void read_numbers(const Learner& learner, const Checkpoint& stored, const std::string& prefix, F&& give) {
+// Hands the values of every parameter over, from the tensor prefix(parameter) + its name; nothing: it is left out.
+template <class Prefix, class F>
+void read_numbers(const Learner& learner, const Checkpoint& stored, Prefix&& prefix, F&& give) {
   for (const Parameter& p : learner.parameters().list()) {
-    const std::string name = prefix + p.name;
+    const std::optional<std::string> before = prefix(p);
+    if (!before) continue;
+    const std::string name = *before + p.name;
     const StoredTensor* t = stored.find(name);
     if (t == nullptr || t->dtype != DType::f32 || t->shape != p.shape)
       throw FileError(stored.path(), "lacks the f32 tensor \"" + name + "\" of shape " + shape_text(p.shape) +
@@ -168,13 +170,17 @@ void read_numbers(const Learner& learner, const Checkpoint& stored, const std::s
 
 void write_state(Learner& learner, const std::string& path) {
   const std::vector<Parameter>& parameters = learner.parameters().list();
+  const Optimiser& optimiser = learner.optimiser();
   std::vector<TensorPlan> tensors;
-  for (const std::string& what : learner.optimiser().state())
-    for (const Parameter& p : parameters) tensors.push_back({what + "/" + p.name, DType::f32, p.shape});
+  for (size_t which = 0; which < optimiser.states(); ++which)
+    for (const Parameter& p : parameters)
+      if (const std::string what = optimiser.state_of(which, p); !what.empty())
+        tensors.push_back({what + "/" + p.name, DType::f32, p.shape});
   SafetensorsWriter writer(path, std::move(tensors));
+  size_t next = 0;
   learner.each_state([&](size_t which, const float* numbers) {
-    for (size_t i = 0; i < parameters.size(); ++i)
-      writer.write(which * parameters.size() + i, std::as_bytes(std::span(numbers + parameters[i].begin, parameters[i].count)));
+    for (const Parameter& p : parameters)
+      if (!optimiser.state_of(which, p).empty()) writer.write(next++, std::as_bytes(std::span(numbers + p.begin, p.count)));
   });
   writer.finish();
 }
@@ -356,17 +362,25 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& 
     state.fail("validation_due", "expected the line of metrics.jsonl of step " + std::to_string(step));
 
   const Checkpoint stored = open_safetensors(step_path(step) + "/" + kState);
-  const std::vector<std::string> kinds = learner.optimiser().state();
-  for (size_t which = 0; which < kinds.size(); ++which) {
-    // A run that had no momentum so far begins with none.
-    if (kinds[which] == "momentum" && stored.find("momentum/" + learner.parameters().list().front().name) == nullptr) continue;
-    read_numbers(learner, stored, kinds[which] + "/",
+  for (size_t which = 0; which < learner.optimiser().states(); ++which) {
+    // A run of SGD that had no momentum so far begins with none.
+    if (learner.optimiser().options().kind == OptimiserOptions::Kind::sgd &&
+        stored.find("momentum/" + learner.parameters().list().front().name) == nullptr)
+      continue;
+    const auto prefix = [&](const Parameter& p) -> std::optional<std::string> {
+      const std::string what = learner.optimiser().state_of(which, p);
+      if (what.empty()) return std::nullopt;
+      return what + "/";
+    };
+    read_numbers(learner, stored, prefix,
                  [&](const Parameter& p, const float* numbers) { learner.optimiser().set_state(which, p, numbers); });
   }
   // A run that kept no average so far begins one at these weights.
   if (const Ema* ema = learner.ema(); ema != nullptr && is_folder(step_path(step) + kAverage))
-    read_numbers(learner, open_safetensors(step_path(step) + kAverage + "/model.safetensors"), "",
-                 [&](const Parameter& p, const float* numbers) { std::copy_n(numbers, p.count, ema->weights(p)); });
+    read_numbers(
+        learner, open_safetensors(step_path(step) + kAverage + "/model.safetensors"),
+        [](const Parameter&) { return std::optional<std::string>(""); },
+        [&](const Parameter& p, const float* numbers) { std::copy_n(numbers, p.count, ema->weights(p)); });
   learner.set_steps_done(progress.step);
   return progress;
 }
@@ -382,14 +396,21 @@ RunFolder::History RunFolder::history() const {
   return history;
 }
 
-void RunFolder::rewind_metrics(int64_t step) const {
+void RunFolder::rewind_metrics(int64_t step) {
   const std::string path = path_ + "/" + kMetrics;
-  if (!present(path)) return;
-  std::ifstream file(path);
-  std::string kept, line;
-  while (std::getline(file, line))
-    if (const int64_t measured = whole_in(line, "step"); measured >= 0 && measured <= step) kept += line + "\n";
-  write_file_atomically(path, kept);
+  std::vector<std::string> lines;
+  if (present(path)) {
+    std::ifstream file(path);
+    std::string kept;
+    for (std::string line; std::getline(file, line);) {
+      if (const int64_t measured = whole_in(line, "step"); measured < 0 || measured > step) continue;
+      kept += line + "\n";
+      lines.push_back(line);
+    }
+    write_file_atomically(path, kept);
+  }
+  others_.reset();
+  if (formats_.csv || formats_.tensorboard) others_.emplace(path_, formats_, lines);
 }
 
 void RunFolder::add_metrics(const std::string& line) {
@@ -404,6 +425,7 @@ void RunFolder::add_metrics(const std::string& line) {
     left.remove_prefix(static_cast<size_t>(put));
   }
   if (metrics_ < 0 || !left.empty()) throw RunError(path + ": cannot be written: " + reason());
+  if (others_) others_->add(line);
 }
 
 }  // namespace vitrine

@@ -10,6 +10,7 @@
 #include "model/export.h"
 #include "train/data/batch_source.h"
 #include "train/learner.h"
+#include "train/metric_files.h"
 
 namespace vitrine {
 
@@ -88,9 +89,11 @@ class RunFolder {
   /// -1 where there is none.
   History history() const;
   /// Drops the lines of metrics.jsonl that came after `step`: they will be written again.
-  void rewind_metrics(int64_t step) const;
+  void rewind_metrics(int64_t step);
   /// Appends a line. Errors: RunError from the disk.
   void add_metrics(const std::string& line);
+  /// Other formats that hold the metrics from the next rewind_metrics() on.
+  void also_write(const MetricFormats& formats) { formats_ = formats; }
 
  private:
   std::string point(const std::string& link, int64_t step) const;
@@ -100,6 +103,8 @@ class RunFolder {
   bool made_ = false;
   std::optional<FolderLock> lock_;
   int metrics_ = -1;
+  MetricFormats formats_;
+  std::optional<MetricFiles> others_;
 };
 
 }  // namespace vitrine

@@ -131,11 +131,16 @@ void read_lora(const YamlValue& value, TrainConfig& c) {
 void read_optimiser(const YamlValue& value, TrainConfig& c) {
   OptimiserOptions& o = c.optimiser;
   using Kind = OptimiserOptions::Kind;
-  if (const auto name = value.find("name")) o.kind = word<Kind>(*name, {{"adamw", Kind::adamw}, {"sgd", Kind::sgd}});
+  if (const auto name = value.find("name"))
+    o.kind = word<Kind>(*name, {{"adamw", Kind::adamw}, {"sgd", Kind::sgd}, {"muon", Kind::muon}});
   if (o.kind == Kind::adamw)
     value.allow(Names{"name", "lr", "betas", "eps", "moments", "weight_decay", "decay", "no_decay"});
+  else if (o.kind == Kind::muon)
+    value.allow(Names{"name", "lr", "momentum", "nesterov", "iterations", "scale", "adamw_lr", "betas", "eps", "weight_decay",
+                      "decay", "no_decay"});
   else
     value.allow(Names{"name", "lr", "momentum", "weight_decay", "decay", "no_decay"});
+  if (o.kind == Kind::muon) o.momentum = 0.95;
   if (o.kind == Kind::sgd) o.weight_decay = 0;
   c.schedule.peak = number_in(value.at("lr", "the learning rate, such as 1e-3"), 0, 1e30, "a learning rate from 0 to 1e30");
   if (const auto betas = value.find("betas")) {
@@ -147,6 +152,18 @@ void read_optimiser(const YamlValue& value, TrainConfig& c) {
   read(value, "eps", o.eps, 1e-30, 1, "a number from 1e-30 to 1");
   if (const auto moments = value.find("moments")) o.bf16_moments = word<bool>(*moments, {{"f32", false}, {"bf16", true}});
   read(value, "momentum", o.momentum, 0, 0.999999, "a number from 0 to 0.999999");
+  read(value, "nesterov", o.nesterov);
+  int64_t iterations = o.iterations;
+  read(value, "iterations", iterations, 1, 99);
+  o.iterations = static_cast<int>(iterations);
+  using Scale = OptimiserOptions::Scale;
+  if (const auto scale = value.find("scale"))
+    o.scale = word<Scale>(*scale, {{"match_rms", Scale::match_rms}, {"original", Scale::original}});
+  if (const auto rate = value.find("adamw_lr")) {
+    const double lr = number_in(*rate, 0, 1e30, "a learning rate from 0 to 1e30");
+    if (c.schedule.peak == 0) rate->fail("it goes along with optimiser.lr, which is 0");
+    o.adamw_lr = lr / c.schedule.peak;
+  }
   refuse_null(value, "weight_decay", "0: no decay");
   read(value, "weight_decay", o.weight_decay, 0, 1e6, "a number from 0 to 1e6");
   read(value, "decay", o.decay);
@@ -156,13 +173,19 @@ void read_optimiser(const YamlValue& value, TrainConfig& c) {
 }
 
 void read_schedule(const YamlValue& value, TrainConfig& c) {
-  value.allow(Names{"warmup", "decay", "minimum", "steps"});
+  value.allow(Names{"warmup", "decay", "minimum", "steps", "cooldown"});
   using Decay = Schedule::Decay;
   read(value, "warmup", c.schedule.warmup, 0);
   if (const auto decay = value.find("decay"))
-    c.schedule.decay = word<Decay>(*decay, {{"constant", Decay::constant}, {"linear", Decay::linear}, {"cosine", Decay::cosine}});
+    c.schedule.decay = word<Decay>(
+        *decay, {{"constant", Decay::constant}, {"linear", Decay::linear}, {"cosine", Decay::cosine}, {"wsd", Decay::wsd}});
   read(value, "minimum", c.schedule.minimum, 0, c.schedule.peak, "a learning rate from 0 to optimiser.lr");
   read(value, "steps", c.schedule.length, 1);
+  read(value, "cooldown", c.schedule.cooldown, 1);
+  const auto cooldown = value.find("cooldown");
+  if (cooldown && c.schedule.decay != Decay::wsd) cooldown->fail("it belongs to schedule.decay: wsd");
+  if (!cooldown && c.schedule.decay == Decay::wsd)
+    value.find("decay")->fail("set schedule.cooldown too: the number of steps at the end during which the rate falls");
   for (const char* key : {"minimum", "steps"})
     if (const auto given = value.find(key); given && c.schedule.decay == Decay::constant)
       given->fail("it would never be read: schedule.decay is constant");
@@ -318,7 +341,7 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
                 "checkpoint",    "layers_every",
                 "out",           "ema",
                 "kl_to",         "kl_weight",
-                "distill"});
+                "distill",       "metrics"});
   TrainConfig c;
   c.path = path;
   read_model(y.at("model", "a model's folder, or {config: …} for fresh weights"), c);
@@ -379,6 +402,11 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
     read(*checkpoint, "best", c.best);
   }
   read(y, "layers_every", c.layers_every, 1);
+  if (const auto metrics = y.find("metrics")) {
+    metrics->allow(Names{"csv", "tensorboard"});
+    read(*metrics, "csv", c.metrics.csv);
+    read(*metrics, "tensorboard", c.metrics.tensorboard);
+  }
   c.out = y.at("out", "the folder of the run: metrics and checkpoints").text();
   if (c.out.empty()) y.find("out")->fail("expected a folder");
   return c;

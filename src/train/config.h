@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "train/distill_options.h"
 #include "train/learner.h"
+#include "train/metric_files.h"
 #include "train/schedule.h"
 
 namespace vitrine {
@@ -55,6 +56,7 @@ struct TrainConfig {
   int64_t save_every = 0, keep = 2;  // 0: at the end only
   bool best = true;                  // also keep the checkpoint with the lowest validation loss
   int64_t layers_every = 0;          // steps between lines with norms for each layer; 0: never
+  MetricFormats metrics;             // beside metrics.jsonl
   std::string out;
 };
 

@@ -16,7 +16,7 @@ Learner::Learner(OpenedModel opened, const LearnerOptions& options)
                       ? Parameters(*engine_.opened().adapter)
                       : Parameters(*engine_.opened().model,
                                    comm().size() == 1 ? Parameters::Grads::first_sets : Parameters::Grads::added)),
-      shards_(parameters_, comm()),
+      shards_(parameters_, comm(), Optimiser::whole(options.optimiser, parameters_)),
       tape_(options.recompute) {
   if (engine_.opened().adapter == nullptr) {  // copied
     VITRINE_CHECK(engine_.opened().files.kind == ModelFiles::Kind::huggingface, "a GGUF model is brought into that form first");
@@ -48,7 +48,7 @@ void Learner::begin_together() {
 void Learner::each_state(const std::function<void(size_t which, const float* whole)>& show) {
   float* const room = parameters_.gradients();  // of nobody between steps
   bool used = false;
-  for (size_t which = 0; which < optimiser_->state().size(); ++which) {
+  for (size_t which = 0; which < optimiser_->states(); ++which) {
     const float* const whole = optimiser_->whole_state(which, room);
     used |= whole == room;
     if (comm().rank() == 0 && show) show(which, whole);

@@ -1,6 +1,7 @@
 #include "train/optimiser.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -14,6 +15,7 @@
 namespace vitrine {
 namespace {
 
+constexpr size_t kStateBorder = 64 / sizeof(float);
 constexpr size_t kChunk = size_t{1} << 15;  // values; four buffers of it stay in the second cache
 
 bool any_fits(const std::vector<std::string>& globs, std::string_view name) {
@@ -31,36 +33,84 @@ void check_globs(const char* key, const std::vector<std::string>& globs, const P
 }
 
 int state_buffers(const OptimiserOptions& options) {
-  if (options.kind == OptimiserOptions::Kind::adamw) return 2;
+  if (options.kind != OptimiserOptions::Kind::sgd) return 2;
   return options.momentum != 0 ? 1 : 0;
 }
 bool in_bf16(const OptimiserOptions& options) { return options.kind == OptimiserOptions::Kind::adamw && options.bf16_moments; }
 
+// Of the matrices that one parameter holds: rows and columns of each, as they lie in the file.
+struct MatrixShape {
+  size_t matrices, rows, columns;
+};
+MatrixShape matrix_shape(const Parameter& p) {
+  const auto columns = static_cast<size_t>(p.shape.back());
+  const size_t matrices = p.shape.size() == 3 ? static_cast<size_t>(p.shape[0]) : 1;
+  return {matrices, p.count / matrices / columns, columns};
+}
+
+double scale_of(const OptimiserOptions& options, const Parameter& p) {
+  const MatrixShape shape = matrix_shape(p);
+  const auto rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns);
+  if (options.scale == OptimiserOptions::Scale::match_rms) return 0.2 * std::sqrt(std::max(rows, columns));
+  return std::sqrt(std::max(1.0, p.by_columns ? columns / rows : rows / columns));
+}
+
+// The part of a step that goes by elements: m gathers the gradient, and g becomes what is made orthogonal.
+void gather_momentum(float* g, float* m, size_t n, float momentum, bool nesterov, float gradient_scale) {
+  for (size_t i = 0; i < n; ++i) {
+    const float slope = gradient_scale * g[i];
+    m[i] += (1 - momentum) * (slope - m[i]);
+    g[i] = nesterov ? slope + momentum * (m[i] - slope) : m[i];
+  }
+}
+
 }  // namespace
+
+std::vector<bool> Optimiser::whole(const OptimiserOptions& options, const Parameters& parameters) {
+  std::vector<bool> whole;
+  for (const Parameter& p : parameters.list()) {
+    const MatrixShape shape = matrix_shape(p);
+    whole.push_back(options.kind == OptimiserOptions::Kind::muon && p.layer >= 0 && p.matrix && !p.constant && shape.rows > 1 &&
+                    shape.columns > 1);
+  }
+  return whole;
+}
 
 Optimiser::Optimiser(const OptimiserOptions& options, const Parameters& parameters, Shards& shards)
     : options_(options), parameters_(parameters), shards_(shards) {
   check_globs("decay", options.decay, parameters);
   check_globs("no_decay", options.no_decay, parameters);
+  muon_ = whole(options, parameters);
+  size_t kept[2] = {};  // numbers of each kind of state
   for (size_t i = 0; i < parameters.list().size(); ++i) {
     const Parameter& p = parameters.list()[i];
     const bool wanted = options.decay.empty() ? p.matrix : any_fits(options.decay, p.name);
     decays_.push_back(wanted && !p.constant && !any_fits(options.no_decay, p.name));
-    size_t kept = 0;
     for (const auto& [begin, end] : shards.mine()) {
-      const size_t last = std::min(end, p.begin + p.count);
-      for (size_t at = std::max(begin, p.begin); at < last; at += kChunk)
-        chunks_.push_back({i, at, std::min(kChunk, last - at), kept + at - begin});
-      kept += end - begin;
+      const size_t first = std::max(begin, p.begin), last = std::min(end, p.begin + p.count);
+      if (first >= last) continue;
+      for (size_t at = first; at < last; at += kChunk)
+        chunks_.push_back({i, at, std::min(kChunk, last - at), {kept[0] + at - first, kept[1] + at - first}});
+      const size_t taken =
+          (last - first + kStateBorder - 1) / kStateBorder * kStateBorder;  // each begins on a border, as the weights do
+      kept[0] += taken;
+      if (muon_[i]) {
+        VITRINE_CHECK(last - first == p.count, "a parameter that Muon learns lies on one rank");
+        const MatrixShape shape = matrix_shape(p);
+        for (size_t m = 0; m < shape.matrices; ++m)
+          matrices_.push_back({i, p.begin + m * shape.rows * shape.columns, shape.rows, shape.columns});
+      } else {
+        kept[1] += taken;
+      }
     }
   }
-  size_t kept = 0;
-  for (const auto& [begin, end] : shards.mine()) kept += end - begin;
+  std::stable_sort(matrices_.begin(), matrices_.end(),
+                   [](const Matrix& a, const Matrix& b) { return a.rows * a.columns > b.rows * b.columns; });
   for (int i = 0; i < state_buffers(options); ++i) {
     if (in_bf16(options))
-      state_[i].bf16 = Buffer<uint16_t>(kept);
+      state_[i].bf16 = Buffer<uint16_t>(kept[i]);
     else
-      state_[i].f32 = FloatBuffer(kept);
+      state_[i].f32 = FloatBuffer(kept[i]);
   }
 }
 
@@ -75,9 +125,10 @@ void Optimiser::each_chunk(ThreadPool& pool, F&& f) const {
            [&](int64_t i, int) { f(static_cast<size_t>(i), chunks_[static_cast<size_t>(i)]); });
 }
 
-std::vector<double> Optimiser::joined(const std::vector<double>& of_chunks) const {
+std::vector<double> Optimiser::joined(const std::vector<double>& of_chunks, const std::vector<double>& of_matrices) const {
   std::vector<double> sums(parameters_.list().size());
   for (size_t i = 0; i < chunks_.size(); ++i) sums[chunks_[i].parameter] += of_chunks[i];
+  for (size_t i = 0; i < of_matrices.size(); ++i) sums[matrices_[i].parameter] += of_matrices[i];
   shards_.comm().all_reduce(sums);
   return sums;
 }
@@ -109,6 +160,7 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
   const auto t = static_cast<double>(number);
   const auto f = [](double x) { return static_cast<float>(x); };
   const float bias1 = f(1 - std::pow(options_.beta1, t)), bias2 = f(1 - std::pow(options_.beta2, t));
+  const double adamw_lr = options_.kind == OptimiserOptions::Kind::muon ? lr * options_.adamw_lr : lr;
   const uint32_t seed = philox(0, static_cast<uint64_t>(number), 0)[0];
   std::vector<double> changes(update != nullptr ? chunks_.size() : 0), weights(changes.size());
   each_chunk(pool, [&](size_t i, const Chunk& c) {
@@ -116,46 +168,93 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
     float* const g = parameters_.gradients() + c.begin;
     const float decay = decays_[c.parameter] ? f(options_.weight_decay) : 0.0f;
     float before[kChunk];
-    if (update != nullptr) std::memcpy(before, w, c.count * sizeof(float));
+    if (update != nullptr && !muon_[c.parameter]) std::memcpy(before, w, c.count * sizeof(float));
     const auto& [m, m_bf16] = state_[0];
     const auto& [v, v_bf16] = state_[1];
+    if (muon_[c.parameter])
+      return gather_momentum(g, m.data() + c.kept[0], c.count, f(options_.momentum), options_.nesterov, f(gradient_scale));
     if (options_.kind == OptimiserOptions::Kind::sgd)
-      kernels().sgd(w, g, m ? m.data() + c.kept : nullptr, c.count, f(lr), f(options_.momentum), decay, f(gradient_scale));
+      kernels().sgd(w, g, m ? m.data() + c.kept[0] : nullptr, c.count, f(lr), f(options_.momentum), decay, f(gradient_scale));
     else if (options_.bf16_moments)
-      kernels().adamw_bf16(w, g, m_bf16.data() + c.kept, v_bf16.data() + c.kept, c.count, f(lr), f(options_.beta1),
+      kernels().adamw_bf16(w, g, m_bf16.data() + c.kept[0], v_bf16.data() + c.kept[1], c.count, f(lr), f(options_.beta1),
                            f(options_.beta2), f(options_.eps), decay, bias1, bias2, f(gradient_scale),
                            static_cast<uint32_t>(c.begin), seed);
     else
-      kernels().adamw(w, g, m.data() + c.kept, v.data() + c.kept, c.count, f(lr), f(options_.beta1), f(options_.beta2),
-                      f(options_.eps), decay, bias1, bias2, f(gradient_scale));
+      kernels().adamw(w, g, m.data() + c.kept[0], v.data() + c.kept[1], c.count, f(adamw_lr), f(options_.beta1),
+                      f(options_.beta2), f(options_.eps), decay, bias1, bias2, f(gradient_scale));
     if (begins_with_zeros(c)) std::memset(g, 0, c.count * sizeof(float));  // it is in the cache now
     if (update == nullptr) return;
     for (size_t k = 0; k < c.count; ++k) before[k] = w[k] - before[k];
     changes[i] = kernels().sum_of_squares(before, c.count);
     weights[i] = kernels().sum_of_squares(w, c.count);
   });
+  std::vector<double> of_matrices[2];
+  if (!muon_.empty() && options_.kind == OptimiserOptions::Kind::muon)
+    step_matrices(pool, lr, update != nullptr ? &of_matrices[0] : nullptr, update != nullptr ? &of_matrices[1] : nullptr);
   parameters_.all_gradients().unset();
   if (update == nullptr) return;
-  update->change = joined(changes);
-  update->weight = joined(weights);
+  update->change = joined(changes, of_matrices[0]);
+  update->weight = joined(weights, of_matrices[1]);
   for (double& x : update->change) x = std::sqrt(x);
   for (double& x : update->weight) x = std::sqrt(x);
 }
 
-std::vector<std::string> Optimiser::state() const {
-  if (options_.kind == OptimiserOptions::Kind::adamw) return {"first_moment", "second_moment"};
-  if (state_[0].f32) return {"momentum"};
-  return {};
+// Muon's matrices are done after all else. Each is one thread's from begin to end: those of a model are many, and what they take
+// stays in a core's cache.
+void Optimiser::step_matrices(ThreadPool& pool, double lr, std::vector<double>* changes, std::vector<double>* weights) {
+  if (each_.empty() && !matrices_.empty()) {
+    size_t side = 0, longer = 0, all = 0;
+    for (const Matrix& m : matrices_) {
+      side = std::max(side, std::min(m.rows, m.columns));
+      longer = std::max(longer, std::max(m.rows, m.columns));
+      all += m.rows * m.columns;
+    }
+    // No more at a time than fit into what is saved by keeping one moment: bytes() counts two.
+    const double fit = static_cast<double>(all * sizeof(float)) / Orthogonaliser::bytes(side, longer);
+    const size_t most =
+        std::min({static_cast<size_t>(pool.threads()), matrices_.size(), static_cast<size_t>(std::max(1.0, fit))});
+    while (each_.size() < most) each_.emplace_back(side, longer);
+  }
+  for (std::vector<double>* sums : {changes, weights})
+    if (sums != nullptr) sums->resize(matrices_.size());
+  const auto workers = static_cast<int64_t>(each_.size());
+  std::atomic<size_t> next = 0;  // each result is the same whoever computes it
+  pool.run(workers, [&](int64_t worker, int) {
+    std::vector<float> before;
+    for (size_t i = next++; i < matrices_.size(); i = next++) {
+      const Matrix& m = matrices_[i];
+      const Parameter& p = parameters_.list()[m.parameter];
+      float *const w = parameters_.weights() + m.begin, *const g = parameters_.gradients() + m.begin;
+      const size_t count = m.rows * m.columns;
+      if (changes != nullptr) before.assign(w, w + count);
+      if (decays_[m.parameter]) kernels().scale(w, static_cast<float>(1 - lr * options_.weight_decay), count, w);
+      each_[static_cast<size_t>(worker)].add(g, m.rows, m.columns, options_.iterations, -lr * scale_of(options_, p), w);
+      if (parameters_.begins_with_zeros(p)) std::memset(g, 0, count * sizeof(float));
+      if (changes == nullptr) continue;
+      for (size_t k = 0; k < count; ++k) before[k] = w[k] - before[k];
+      (*changes)[i] = kernels().sum_of_squares(before.data(), count);
+      (*weights)[i] = kernels().sum_of_squares(w, count);
+    }
+  });
+}
+
+size_t Optimiser::states() const { return static_cast<size_t>(state_buffers(options_)); }
+
+std::string Optimiser::state_of(size_t which, const Parameter& parameter) const {
+  const auto i = static_cast<size_t>(&parameter - parameters_.list().data());
+  if (options_.kind == OptimiserOptions::Kind::sgd || muon_[i]) return which == 0 ? "momentum" : "";
+  return which == 0 ? "first_moment" : "second_moment";
 }
 
 const float* Optimiser::whole_state(size_t which, float* room) const {
   const auto& [f32, bf16] = state_[which];
-  if (f32 && shards_.comm().size() == 1) return f32.data();
+  if (f32 && f32.size() == parameters_.size()) return f32.data();
   for (const Chunk& c : chunks_) {
+    if (which == 1 && muon_[c.parameter]) continue;
     if (f32)
-      std::memcpy(room + c.begin, f32.data() + c.kept, c.count * sizeof(float));
+      std::memcpy(room + c.begin, f32.data() + c.kept[which], c.count * sizeof(float));
     else
-      std::transform(bf16.data() + c.kept, bf16.data() + c.kept + c.count, room + c.begin, bf16_to_f32);
+      std::transform(bf16.data() + c.kept[which], bf16.data() + c.kept[which] + c.count, room + c.begin, bf16_to_f32);
   }
   shards_.gather(room);
   return room;
@@ -167,9 +266,9 @@ void Optimiser::set_state(size_t which, const Parameter& parameter, const float*
     if (&parameters_.list()[c.parameter] != &parameter) continue;
     const float* const from = numbers + (c.begin - parameter.begin);
     if (f32)
-      std::memcpy(f32.data() + c.kept, from, c.count * sizeof(float));
+      std::memcpy(f32.data() + c.kept[which], from, c.count * sizeof(float));
     else
-      std::transform(from, from + c.count, bf16.data() + c.kept, f32_to_bf16);
+      std::transform(from, from + c.count, bf16.data() + c.kept[which], f32_to_bf16);
   }
 }
 

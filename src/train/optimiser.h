@@ -1,22 +1,30 @@
 #pragma once
-// SGD and AdamW over all parameters at once: one pass over weights, gradients and moments.
+// SGD, AdamW and Muon over all parameters at once: one pass over weights, gradients and moments.
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "train/orthogonal.h"
 #include "train/parameters.h"
 #include "train/shards.h"
 
 namespace vitrine {
 
 struct OptimiserOptions {
-  enum class Kind : uint8_t { adamw, sgd };
+  enum class Kind : uint8_t { adamw, sgd, muon };
   Kind kind = Kind::adamw;
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;  // AdamW
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;  // AdamW, also of what Muon leaves to it
   bool bf16_moments = false;                     // AdamW: kept in half the memory, rounded at random
-  double momentum = 0;                           // SGD
+  double momentum = 0;                           // SGD, Muon
+  bool nesterov = true;                          // Muon
+  int iterations = 5;                            // Muon: of Newton-Schulz
+  /// Muon: how the rate of a matrix follows from its shape. match_rms: 0.2 sqrt(larger side), so that an update is about as
+  /// large as AdamW's (arXiv:2502.16982, section 2.2); original: sqrt(max(1, outputs / inputs)).
+  enum class Scale : uint8_t { match_rms, original };
+  Scale scale = Scale::match_rms;
+  double adamw_lr = 1;  // Muon: the rate of what AdamW learns, as a share of the rate
   double weight_decay = 0.1;
   /// Globs of names (in the model's own file, * for any run of characters): which parameters decay. By default matrices
   /// do, and vectors (norms, biases) do not. `no_decay` takes away from what `decay` gives.
@@ -37,6 +45,10 @@ class Optimiser {
   /// parameter's name fits.
   Optimiser(const OptimiserOptions& options, const Parameters& parameters, Shards& shards);
 
+  /// Which parameters one rank must keep whole: those that Muon learns. These are the matrices of the blocks (a stack of
+  /// experts is one matrix for each); embeddings, the head and vectors are AdamW's.
+  static std::vector<bool> whole(const OptimiserOptions& options, const Parameters& parameters);
+
   /// Of the gradients of all ranks' values together. `more`, if given, is added to them first, and readied for the next step.
   Norms gradient_norms(ThreadPool& pool, const ParameterGradients* more = nullptr) const;
 
@@ -49,6 +61,8 @@ class Optimiser {
   ///   AdamW (arXiv:1711.05101, algorithm 2): m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g²,
   ///     w = w (1 - lr decay) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
   ///   SGD: b = momentum b + g + decay w, w = w - lr b
+  ///   Muon (as torch.optim.Muon, whose orthogonalisation is in bf16): b = momentum b + (1 - momentum) g,
+  ///     w = w (1 - lr decay) - lr scale · orthogonal(nesterov ? momentum b + (1 - momentum) g : b)
   /// In bf16, m and v are rounded up or down by chance, right on average: rounded to nearest, v would stand still, since a
   /// step changes it by less than half of its last place. The chance falls by `number` and the place among all parameters.
   /// `update`, if given, receives what changed.
@@ -57,32 +71,42 @@ class Optimiser {
   const OptimiserOptions& options() const { return options_; }
   /// Whether that parameter decays.
   bool decays(size_t parameter) const { return decays_[parameter]; }
-  /// The state to keep beside the weights, by what it is called: "first_moment", "second_moment"; "momentum"; none.
-  std::vector<std::string> state() const;
-  /// All values of state()[which], in the parameters' places: on rank 0, while the others send theirs. `room` is a buffer
+  /// Kinds of state to keep beside the weights.
+  size_t states() const;
+  /// What that kind is called of a parameter: "first_moment", "second_moment"; "momentum". Empty: it has none.
+  std::string state_of(size_t which, const Parameter& parameter) const;
+  /// All values of a kind of state, in the parameters' places: on rank 0, while the others send theirs. `room` is a buffer
   /// as long as the weights, which is used unless they lie so already.
   const float* whole_state(size_t which, float* room) const;
-  /// Sets what this rank keeps of state()[which] of a parameter, all of whose `values` are given.
+  /// Sets what this rank keeps of a kind of state of a parameter, all of whose `values` are given.
   void set_state(size_t which, const Parameter& parameter, const float* numbers);
-  /// Bytes of a rank for weights, gradients and state of that many values.
+  /// Bytes of a rank for weights, gradients and state of that many values; for Muon as if it kept as much as AdamW, which is
+  /// more than it takes.
   static double bytes(const OptimiserOptions& options, double numbers, int ranks);
 
  private:
   struct Chunk {
     size_t parameter, begin, count;
-    size_t kept;  // where its state begins
+    size_t kept[2];  // where its state begins, of each kind
   };
+  struct Matrix {  // that Muon learns
+    size_t parameter, begin, rows, columns;
+  };
+  void step_matrices(ThreadPool& pool, double lr, std::vector<double>* changes, std::vector<double>* weights);
   template <class F>
   void each_chunk(ThreadPool& pool, F&& f) const;
   bool begins_with_zeros(const Chunk& c) const { return parameters_.begins_with_zeros(parameters_.list()[c.parameter]); }
-  std::vector<double> joined(const std::vector<double>& of_chunks) const;
+  std::vector<double> joined(const std::vector<double>& of_chunks, const std::vector<double>& of_matrices = {}) const;
 
   OptimiserOptions options_;
   const Parameters& parameters_;
   Shards& shards_;
   std::vector<bool> decays_;
-  std::vector<Chunk> chunks_;
-  struct State {  // of this rank's values: one of the two
+  std::vector<bool> muon_;            // of each parameter
+  std::vector<Chunk> chunks_;         // of all values that this rank keeps
+  std::vector<Matrix> matrices_;      // the largest first
+  std::vector<Orthogonaliser> each_;  // of each thread, once they are known
+  struct State {                      // of this rank's values: one of the two
     FloatBuffer f32;
     Buffer<uint16_t> bf16;
   };

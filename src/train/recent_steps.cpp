@@ -18,7 +18,11 @@ TrainEvents::Rate RecentSteps::step(int64_t tokens, double flop, int64_t steps_l
   for (const int64_t t : tokens_) all += static_cast<double>(t);
   for (const double f : flop_) work += f;
   time = std::max(time, 1e-9);
-  return {all / time, time / static_cast<double>(seconds_.size()) * static_cast<double>(steps_left), work / time / peak_};
+  const bool again = ++steps_ <= kMeasured && (steps_ & (steps_ - 1)) == 0;
+  if (again || work / time > peak_) peak_ = std::max(peak_, measure_());
+  const double share = work / time / peak_;
+  return {all / time, time / static_cast<double>(seconds_.size()) * static_cast<double>(steps_left),
+          share <= 1 ? std::optional(share) : std::nullopt};
 }
 
 }  // namespace vitrine

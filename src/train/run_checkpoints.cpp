@@ -18,6 +18,11 @@ std::string lora_text(const TrainConfig& config, uint64_t base) {
          (o.rslora ? ", rslora" : "") + ", of " + targets + ", beside a model with the numbers " + hexadecimal(base);
 }
 
+const char* name_of(OptimiserOptions::Kind kind) {
+  constexpr const char* kNames[] = {"adamw", "sgd", "muon"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
 }  // namespace
 
 // The step to go on from, as rank 0 finds it; -1: a new run.
@@ -59,7 +64,7 @@ void TrainRun::restore() {
                .data_tokens = data_->tokens(),
                .data_checksum = data_->checksum(),
                .data_path = config_.train_data,
-               .optimiser = config_.optimiser.kind == OptimiserOptions::Kind::adamw ? "adamw" : "sgd",
+               .optimiser = name_of(config_.optimiser.kind),
                .lora = config_.lora ? lora_text(config_, base_) : "",
                .model_path = config_.model,
                .model_config = given_model_config(config_, checkpoint_ >= 0)};
@@ -75,6 +80,7 @@ void TrainRun::restore() {
     progress_.best_on = std::move(measured);
   }
   if (!first()) return;
+  folder_.also_write(config_.metrics);
   folder_.rewind_metrics(checkpoint_);
   // The run may have been killed between a checkpoint and its links.
   if (checkpoint_ >= 0) folder_.settle(checkpoint_, config_.best ? progress_.best_step : 0, config_.keep);

@@ -44,6 +44,7 @@ TrainRun::TrainRun(const TrainConfig& config, bool resume, const TrainEvents& ev
   check_sizes();
   restore();
   check_ranks();
+  announce();  // once all is checked
 }
 
 // A rank's, for so many parameters: weights, gradients, moments, average.
@@ -172,12 +173,19 @@ void TrainRun::check_sizes() {
   if (schedule_.warmup >= schedule_.length && schedule_.decay != Schedule::Decay::constant)
     throw InputError(config_.path + ": schedule.warmup is " + std::to_string(schedule_.warmup) + "; expected fewer than the " +
                      std::to_string(schedule_.length) + " steps of the schedule");
+  if (schedule_.decay == Schedule::Decay::wsd && schedule_.cooldown > schedule_.length - schedule_.warmup)
+    throw InputError(config_.path + ": schedule.cooldown is " + std::to_string(schedule_.cooldown) + "; expected at most the " +
+                     std::to_string(schedule_.length - schedule_.warmup) + " steps that the schedule has after its warmup");
+  activation_bytes_ = activations;
+}
+
+void TrainRun::announce() {
   if (first() && events_.started)
     events_.started({.parameters = learner_.parameters().count(),
                      .steps = steps_,
                      .first_step = std::max<int64_t>(0, checkpoint_),
                      .state_bytes = state_bytes(static_cast<double>(learner_.parameters().size())),
-                     .activation_bytes = activations,
+                     .activation_bytes = activation_bytes_,
                      .data_tokens = data_->tokens(),
                      .ranks = comm_.size(),
                      .threads = learner_.engine().context().pool().threads()});

@@ -11,7 +11,7 @@ constexpr size_t kPartAlignment = 64 / sizeof(float);  // parts begin on one
 
 }  // namespace
 
-Shards::Shards(const Parameters& parameters, Comm& comm) : parameters_(parameters), comm_(comm) {
+Shards::Shards(const Parameters& parameters, Comm& comm, const std::vector<bool>& whole) : parameters_(parameters), comm_(comm) {
   if (comm.size() == 1) {
     mine_.push_back({0, parameters.size()});
     return;
@@ -19,12 +19,17 @@ Shards::Shards(const Parameters& parameters, Comm& comm) : parameters_(parameter
   struct Piece {
     Range range;
     int64_t layer;
+    bool whole = false;
   };
   std::vector<Piece> pieces;
   for (const Parameter& p : parameters.list()) {
+    if (!whole.empty() && whole[static_cast<size_t>(&p - parameters.list().data())]) {
+      pieces.push_back({{p.begin, p.begin + p.count}, p.layer, true});
+      continue;
+    }
     const size_t end = p.begin + p.count;
     Piece* const last = pieces.empty() ? nullptr : &pieces.back();
-    if (last != nullptr && (last->layer < 0) == (p.layer < 0) && end - last->range.begin <= kBucket) {
+    if (last != nullptr && !last->whole && (last->layer < 0) == (p.layer < 0) && end - last->range.begin <= kBucket) {
       last->range.end = end;
       last->layer = std::min(last->layer, p.layer);
       continue;
@@ -37,10 +42,17 @@ Shards::Shards(const Parameters& parameters, Comm& comm) : parameters_(parameter
     return a.layer != b.layer ? a.layer > b.layer : a.range.begin < b.range.begin;
   });
   const auto ranks = static_cast<size_t>(comm.size()), rank = static_cast<size_t>(comm.rank());
-  for (const auto& [range, layer] : pieces) {
+  std::vector<size_t> kept(ranks);  // numbers of whole parameters that each rank has
+  for (const auto& [range, layer, is_whole] : pieces) {
     const size_t part = ((range.end - range.begin + ranks - 1) / ranks + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
     Bucket bucket{layer, {}};
-    for (size_t r = 0; r <= ranks; ++r) bucket.cuts.push_back(std::min(range.begin + r * part, range.end));
+    if (is_whole) {  // to the rank that has least
+      const auto owner = static_cast<size_t>(std::min_element(kept.begin(), kept.end()) - kept.begin());
+      kept[owner] += range.end - range.begin;
+      for (size_t r = 0; r <= ranks; ++r) bucket.cuts.push_back(r <= owner ? range.begin : range.end);
+    } else {
+      for (size_t r = 0; r <= ranks; ++r) bucket.cuts.push_back(std::min(range.begin + r * part, range.end));
+    }
     if (bucket.cuts[rank] < bucket.cuts[rank + 1]) mine_.push_back({bucket.cuts[rank], bucket.cuts[rank + 1]});
     buckets_.push_back(std::move(bucket));
   }

@@ -12,10 +12,12 @@
 namespace vitrine {
 
 /// The values of all parameters lie in buckets, in the order in which a backward pass completes their gradients; each bucket
-/// is cut into a part for every rank, so that all links are used all the time.
+/// is cut into a part for every rank, so that all links are used all the time. What one rank must keep whole is a bucket of its
+/// own, all of it that rank's.
 class Shards final : public BackwardWatch {
  public:
-  Shards(const Parameters& parameters, Comm& comm);
+  /// whole: the parameters that one rank keeps entirely; empty: none.
+  Shards(const Parameters& parameters, Comm& comm, const std::vector<bool>& whole = {});
 
   Comm& comm() const { return comm_; }
   struct Range {

@@ -54,7 +54,7 @@ TrainResult TrainRun::go() {
   double frozen = 0;  // norms and positions, which are few, included
   if (opened.adapter != nullptr)
     frozen = static_cast<double>(parameter_count(*opened.model) - (shape.tied ? 0 : shape.vocab_size * shape.d_model));
-  RecentSteps clock(product_flops_per_s(learner_.engine().context()));
+  RecentSteps clock([&] { return product_flops_per_s(learner_.engine().context()); });
   double step_seconds = 0, comm_seconds = 0;
   while (progress_.step < steps_ && !result_.stopped) {
     const std::vector<Batch> batches = next_batches();
@@ -80,7 +80,7 @@ TrainResult TrainRun::go() {
                  {"lr", report.lr},
                  {"grad_norm", report.gradient_norm},
                  {"tokens_per_s", rate.tokens_per_s},
-                 {"peak_share", rate.peak_share}};
+                 {"peak_share", rate.peak_share ? Line(*rate.peak_share) : Line()}};
     if (unsaid_ > 0) line["saved"] = std::exchange(unsaid_, 0);
     if (comm_.size() > 1) line["comm_share"] = waited / took;
     if (teachers_) teachers_->describe(report, batches, line);

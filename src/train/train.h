@@ -20,7 +20,9 @@ struct TrainEvents {
   struct Rate {
     double tokens_per_s = 0;  // of the latest steps
     double seconds_left = 0;
-    double peak_share = 0;  // of what matrix products reach on this machine (ops/product_peak.h), the work of the latest steps
+    /// Work of the latest steps as a share of what matrix products reach on this machine (ops/product_peak.h). Nothing: it is
+    /// not known, since the steps are faster than what was measured, beside other work.
+    std::optional<double> peak_share = {};
   };
   std::function<void(const Start&)> started;
   std::function<void(const StepReport&, const Rate&)> stepped;

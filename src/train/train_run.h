@@ -43,6 +43,7 @@ class TrainRun {
   void open_data();
   double state_bytes(double numbers) const;
   void check_sizes();
+  void announce();
   void restore();
   void check_ranks();
   std::vector<Batch> next_batches();
@@ -67,6 +68,7 @@ class TrainRun {
   std::vector<std::vector<int32_t>> prompts_;
   Schedule schedule_;
   int64_t steps_ = 0;
+  double activation_bytes_ = 0;  // of a step, estimated
   TrainProgress progress_;
   int64_t unsaid_ = 0;  // a checkpoint's step that no line of metrics.jsonl tells of yet
   TrainResult result_;

@@ -140,6 +140,17 @@ TEST_F(TrainCommand, SaysThatNoStepIsLeft) {
   }
 }
 
+// A configuration that the run cannot go on with is refused, also where it asks for no step more.
+TEST_F(TrainCommand, ChecksTheConfigurationBeforeItSaysThatNoStepIsLeft) {
+  ASSERT_EQ(vitrine({"train", config("run", 5)}).code, 0);
+  std::string text = read_file(config("run", 5));
+  text.replace(text.find("seed: 5"), 7, "seed: 6");
+  const Outcome again = vitrine({"train", scratch.write("other.yaml", text), "--resume"});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_CONTAINS(again.err, "the run has seed 5, and the configuration now says 6");
+  EXPECT_EQ(again.err.find("no step is left"), std::string::npos) << again.err;
+}
+
 TEST_F(TrainCommand, SaysThatThreadsAreMoreThanTheCores) {
   const std::string said = " threads on " + std::to_string(usable_cores()) + " core";
   const std::string many = std::to_string(2 * usable_cores() + 1);

@@ -205,6 +205,42 @@ TEST(TrainConfig, DropoutGoesWhereTheFamilyHasIt) {
                   "\"dropout.embedding\" is set, and models of the family llama have no dropout there");
 }
 
+TEST(TrainConfig, ReadsMuonAndWsd) {
+  const auto parse = [](const std::string& optimiser, const std::string& schedule) {
+    return parse_train_config("model: m\ndata: {train: d}\nsequence_length: 8\nbatch: 2\nsteps: 10\nout: o\noptimiser: {" +
+                                  optimiser + "}\nschedule: {" + schedule + "}\nmetrics: {csv: true}\n",
+                              "c.yaml");
+  };
+  const auto refused = [&](const std::string& optimiser, const std::string& schedule) -> std::string {
+    try {
+      parse(optimiser, schedule);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  const TrainConfig plain = parse("name: muon, lr: 0.02", "decay: wsd, cooldown: 4");
+  EXPECT_EQ(plain.optimiser.kind, OptimiserOptions::Kind::muon);
+  EXPECT_EQ(plain.optimiser.momentum, 0.95);
+  EXPECT_EQ(plain.optimiser.adamw_lr, 1);
+  EXPECT_EQ(plain.schedule.decay, Schedule::Decay::wsd);
+  EXPECT_EQ(plain.schedule.cooldown, 4);
+  EXPECT_TRUE(plain.metrics.csv);
+  EXPECT_FALSE(plain.metrics.tensorboard);
+  const TrainConfig all =
+      parse("name: muon, lr: 0.02, momentum: 0.9, nesterov: false, iterations: 3, scale: original, adamw_lr: 0.005", "warmup: 1");
+  EXPECT_EQ(all.optimiser.momentum, 0.9);
+  EXPECT_FALSE(all.optimiser.nesterov);
+  EXPECT_EQ(all.optimiser.iterations, 3);
+  EXPECT_EQ(all.optimiser.scale, OptimiserOptions::Scale::original);
+  EXPECT_DOUBLE_EQ(all.optimiser.adamw_lr, 0.25);
+  EXPECT_CONTAINS(refused("name: adamw, lr: 1, adamw_lr: 1", ""), "adamw_lr");
+  EXPECT_CONTAINS(refused("name: muon, lr: 1, moments: bf16", ""), "moments");
+  EXPECT_CONTAINS(refused("name: muon, lr: 0, adamw_lr: 1", ""), "it goes along with optimiser.lr, which is 0");
+  EXPECT_CONTAINS(refused("lr: 1", "decay: wsd"), "set schedule.cooldown too");
+  EXPECT_CONTAINS(refused("lr: 1", "cooldown: 3"), "it belongs to schedule.decay: wsd");
+}
+
 TEST(Schedule, RisesAndFalls) {
   Schedule s{.decay = Schedule::Decay::cosine, .peak = 1, .minimum = 0.1, .warmup = 4, .length = 14};
   EXPECT_DOUBLE_EQ(s.at(0), 0.2);
@@ -215,6 +251,14 @@ TEST(Schedule, RisesAndFalls) {
   EXPECT_DOUBLE_EQ(s.at(1000), 0.1);
   s.decay = Schedule::Decay::linear;
   EXPECT_DOUBLE_EQ(s.at(5), 0.91);
+  s.decay = Schedule::Decay::wsd;
+  s.cooldown = 4;
+  EXPECT_DOUBLE_EQ(s.at(2), 0.6);
+  EXPECT_EQ(s.at(4), 1);
+  EXPECT_EQ(s.at(10), 1);
+  EXPECT_DOUBLE_EQ(s.at(12), 0.55);
+  EXPECT_EQ(s.at(14), 0.1);
+  EXPECT_EQ(s.at(100), 0.1);
   s.decay = Schedule::Decay::constant;
   EXPECT_DOUBLE_EQ(s.at(3), 0.8);
   EXPECT_DOUBLE_EQ(s.at(1000), 1);

@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "engine/engine.h"
+#include "io/safetensors.h"
 #include "tokenizer/load.h"
 #include "train/data/prepare.h"
 #include "train/data/token_data.h"
@@ -357,6 +358,25 @@ TEST_F(TrainRun, ResumesToTheSameBitsWithMomentsInBf16) {
   train(with("changed", "f32"), false, until(5));
   EXPECT_EQ(train(with("changed", "bf16"), true, until(8)).step, 8);
   EXPECT_EQ(train(with("changed", "f32"), true).step, 12);
+}
+
+TEST_F(TrainRun, ResumesToTheSameBitsWithMuon) {
+  const auto with = [&](const std::string& out, const std::string& optimiser) {
+    std::string text = small_config(scratch, scratch / out);
+    text.replace(text.find("optimiser: {name: adamw, lr: 1e-2}"), 34, "optimiser: {name: " + optimiser + ", lr: 1e-2}");
+    return parse_train_config(text, "config.yaml");
+  };
+  train(with("whole", "muon"), false);
+  train(with("cut", "muon"), false, until(5));
+  EXPECT_EQ(train(with("cut", "muon"), true).step, 12);
+  EXPECT_EQ(weights_bytes(scratch / "cut/step-12"), weights_bytes(scratch / "whole/step-12"));
+  EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));
+  // One moment of what Muon learns, two of the rest.
+  const Checkpoint state = open_safetensors(scratch / "whole/step-12/training/optimiser.safetensors");
+  EXPECT_NE(state.find("momentum/transformer.h.0.attn.c_attn.weight"), nullptr);
+  EXPECT_EQ(state.find("second_moment/transformer.h.0.attn.c_attn.weight"), nullptr);
+  EXPECT_NE(state.find("second_moment/transformer.wte.weight"), nullptr);
+  EXPECT_THROW(train(with("cut", "adamw"), true), InputError);
 }
 
 TEST_F(TrainRun, ResumesWithSgdAcrossEpochsAndWithoutDocuments) {
