@@ -47,11 +47,14 @@ constexpr size_t narrow_vectors() {
 /// Rows of one tile.
 constexpr int kNarrowRows = kManyRegisters ? int(16 / kPart) : int(8 / kPart);
 
+/// The first tile of a block asks for whole lines, in memory order, so many bytes before any tile reads them.
+constexpr size_t kAskAhead = 4096;
+
 HWY_INLINE Vec scales_at(const uint16_t* scales) { return WeightF16::load(reinterpret_cast<const char*>(scales)); }
 
-/// Scores of the keys from j on, of V vectors.
+/// Scores of the keys from j on, of V vectors. asks: this tile is the first.
 template <class L, int R, size_t V>
-HWY_INLINE void narrow_score_tile(const AttentionBlock& b, const float* q, size_t j, float* scores) {
+HWY_INLINE void narrow_score_tile(const AttentionBlock& b, const float* q, size_t j, bool asks, float* scores) {
   constexpr bool kScaled = is_block(L::kType);
   constexpr size_t kStride = narrow_line_bytes(L::kType, kKeyBlock);
   const char* lines = reinterpret_cast<const char*>(b.k_narrow.lines);
@@ -61,6 +64,7 @@ HWY_INLINE void narrow_score_tile(const AttentionBlock& b, const float* q, size_
     for (int r = 0; r < R; ++r)
       for (size_t v = 0; v < V; ++v) sum[r][v] = hn::Zero(Tag());
     for (; c < end; ++c) {
+      if (asks) ask_for(lines + c * kStride + kAskAhead, kStride);
       Vec key[V];
       for (size_t v = 0; v < V; ++v) key[v] = L::part(lines + c * kStride, j, v);
       for (int r = 0; r < R; ++r) {
@@ -87,10 +91,11 @@ HWY_INLINE void narrow_scores(const AttentionBlock& b, const float* q, size_t be
     narrow_scores<L, R / 2>(b, q + R / 2 * b.q_stride, begin, end, scores + R / 2 * kKeyBlock);
   } else {
     constexpr size_t kV = narrow_vectors<R>();
-    size_t j = begin / kBlock * kBlock;
-    for (; j + kV * kLanes <= whole_parts(end); j += kV * kLanes) narrow_score_tile<L, R, kV>(b, q, j, scores);
+    const size_t first = begin / kBlock * kBlock;
+    size_t j = first;
+    for (; j + kV * kLanes <= whole_parts(end); j += kV * kLanes) narrow_score_tile<L, R, kV>(b, q, j, j == first, scores);
     if constexpr (kV > kPart)
-      for (; j < end; j += kBlock) narrow_score_tile<L, R, kPart>(b, q, j, scores);
+      for (; j < end; j += kBlock) narrow_score_tile<L, R, kPart>(b, q, j, j == first, scores);
   }
 }
 
@@ -108,6 +113,7 @@ HWY_INLINE void narrow_value_tile(const AttentionBlock& b, const float* p, size_
   for (int r = 0; r < R; ++r)
     for (size_t v = 0; v < V; ++v) sum[r][v] = load_up_to(z + size_t(r) * b.z_stride + c + v * kLanes, there(v));
   for (size_t j = begin; j < end; ++j, line += stride) {
+    if (c == 0) ask_for(line + kAskAhead, stride);
     Vec value[V];
     for (size_t v = 0; v < V; ++v) value[v] = L::part(line, c, v);
     for (int r = 0; r < R; ++r)
