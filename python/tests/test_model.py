@@ -109,6 +109,15 @@ class Texts(Case):
             self.model.generate("Once upon a time", 21, draft=self.model)
         self.assertEqual(steps[1:], [5, 5, 5, 5])  # the model drafts for itself, 4 tokens at a time
 
+    def test_caches_of_other_types(self):
+        expected = self.model.generate("Once upon a time", 20)
+        narrow = vitrine.load(cache_type_k="q8_0", cache_type_v="f16").generate("Once upon a time", 20)
+        self.assertEqual(narrow.tokens, expected.tokens)
+        self.assertNotEqual(narrow.logprobs, expected.logprobs)
+        np.testing.assert_allclose(narrow.logprobs, expected.logprobs, atol=0.02)
+        with self.assertRaisesRegex(vitrine.UsageError, "cache_type_k is .q5_1.; expected f32, f16, q8_0 or q4_0"):
+            vitrine.load(cache_type_k="q5_1")
+
     def test_drafts_that_do_not_fit_are_refused(self):
         other = vitrine.load(GOLDEN / "models" / "gemma2" / "model")
         recurrent = vitrine.load(GOLDEN / "models" / "qwen3_5" / "model")

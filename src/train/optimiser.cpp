@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/merge_sort.h"
 #include "base/nearest.h"
 #include "base/philox.h"
 #include "kernels/table.h"
@@ -104,8 +105,7 @@ Optimiser::Optimiser(const OptimiserOptions& options, const Parameters& paramete
       }
     }
   }
-  std::stable_sort(matrices_.begin(), matrices_.end(),
-                   [](const Matrix& a, const Matrix& b) { return a.rows * a.columns > b.rows * b.columns; });
+  merge_sort(matrices_, [](const Matrix& a, const Matrix& b) { return a.rows * a.columns > b.rows * b.columns; });
   for (int i = 0; i < state_buffers(options); ++i) {
     if (in_bf16(options))
       state_[i].bf16 = Buffer<uint16_t>(kept[i]);

@@ -160,6 +160,15 @@ TEST(LanguageModel, DraftsChangeNoToken) {
   EXPECT_HAS(refused([&] { model.generate(kPrompt, {.draft = &same, .draft_tokens = 0}); }), "expected 1 to 7");
 }
 
+TEST(LanguageModel, CachesKeysAndValuesInOtherTypes) {
+  LanguageModel wide(kTales, {.threads = 1});
+  LanguageModel narrow(kTales, {.threads = 1, .cache_type_k = "q8_0", .cache_type_v = "f16"});
+  const auto expected = wide.generate(kPrompt, {.max_tokens = 20}), got = narrow.generate(kPrompt, {.max_tokens = 20});
+  EXPECT_EQ(got.tokens, expected.tokens);
+  EXPECT_NE(got.logprobs, expected.logprobs);
+  for (size_t i = 0; i < got.logprobs.size(); ++i) EXPECT_NEAR(got.logprobs[i], expected.logprobs[i], 0.02);
+}
+
 TEST(LanguageModel, DrawsTheSameTextForTheSameSeed) {
   LanguageModel model(kTales, {.threads = 2});
   const auto draw = [&](uint64_t seed) {
@@ -250,6 +259,8 @@ TEST(LanguageModel, RunsWithoutATokenizerOnTokens) {
 TEST(LanguageModel, RefusesWrongInputByName) {
   EXPECT_HAS(message_of<vitrine::FileError>([] { LanguageModel("no/such/model"); }), "no/such/model");
   EXPECT_HAS(message_of<vitrine::InputError>([] { LanguageModel(kTales, {.threads = -1}); }), "threads is -1");
+  EXPECT_HAS(message_of<vitrine::InputError>([] { LanguageModel(kTales, {.cache_type_v = "q5_1"}); }),
+             "cache_type_v is \"q5_1\"; expected f32, f16, q8_0 or q4_0");
   LanguageModel model(kGemma2, {.threads = 1});
   const std::vector<int32_t> ids = {135, 15};
   const auto refused = [](auto&& f) { return message_of<vitrine::InputError>(f); };
