@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/session.h"
 #include "io/atomic_file.h"
 #include "io/byte_stream.h"
 
