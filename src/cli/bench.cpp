@@ -123,13 +123,13 @@ void run_bench(const BenchArguments& o) {
                decode_share = decode.median / static_cast<double>(o.sequences) * step_bytes / bandwidth;
 
   if (o.model.json) {
-    const auto row = [&](const std::string& work, const Speed& speed, double share, const char* limit) {
+    const auto row = [&](const std::string& work, const Speed& speed, double bytes, double share, const char* limit) {
       return OrderedJson{{"work", work},
                          {"tokens_per_s", speed.median},
                          {"slowest", speed.slowest},
                          {"fastest", speed.fastest},
                          {"runs", speed.runs},
-                         {"bytes", weights},
+                         {"bytes", bytes},
                          {"share", share},
                          {"of", limit}};
     };
@@ -143,8 +143,8 @@ void run_bench(const BenchArguments& o) {
                 {"open_ms", open_ms},
                 {"limits", {{"read_bytes_per_s", bandwidth}, {"f32_operations_per_s", peak}}},
                 {"rows",
-                 {row(fmt::format("prefill {}", prompt), prefill, prefill_share, "f32_operations_per_s"),
-                  row(fmt::format("decode {}", o.decode), decode, decode_share, "read_bytes_per_s")}}});
+                 {row(fmt::format("prefill {}", prompt), prefill, weights, prefill_share, "f32_operations_per_s"),
+                  row(fmt::format("decode {}", o.decode), decode, step_bytes, decode_share, "read_bytes_per_s")}}});
     return;
   }
   print("{}  {} with {} of weights, opened in {:.1f} ms\n", bold("model "), engine.name(), bytes_text(weights), open_ms);

@@ -151,8 +151,7 @@ const std::vector<Command>& commands() {
        define_train},
       {"curves", "Draw the metrics of training runs beside each other",
        "Reads metrics.jsonl of each run, also while it is going on, or such a file by its name, plain or as .gz or .zst. --out "
-       "writes "
-       "the same curves as a page that needs no network.",
+       "writes the same curves as a page that needs no network.",
        "vitrine curves models/training/metrics.jsonl.gz models/training/metrics-long.jsonl.gz --metric val_loss", define_curves},
       {"pull", "Download a model from the Hugging Face hub",
        "Puts configuration, tokenizer and safetensors of OWNER/NAME into the cache that the Hugging Face libraries use; every "

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <memory>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -17,6 +18,8 @@
 #include "cli/session.h"
 #include "io/atomic_file.h"
 #include "io/byte_stream.h"
+#include "picture/page/text_page.h"
+#include "picture/svg/front.h"
 
 namespace vitrine::cli {
 namespace {
@@ -28,7 +31,6 @@ struct CurvesArguments {
 };
 
 constexpr const char* kColours[] = {"36", "33", "35", "32", "31", "34"};  // ANSI, one for each run
-constexpr const char* kPageColours[] = {"#0b7285", "#e67700", "#862e9c", "#2b8a3e", "#c92a2a", "#1864ab"};
 constexpr int kColumns = 72, kRows = 8;
 
 struct RunCurve {
@@ -47,20 +49,34 @@ std::string text_of(const std::string& path) {
   return text;
 }
 
-// One number of each line of a run; lines that lack it are passed over, as is a last line that is half-written.
-RunCurve curve_of(const std::string& run, const std::string& metric) {
-  RunCurve curve{run, {}, {}};
+struct MetricRun {
+  std::string name;
+  std::vector<Json> lines;  // each an object with a step
+};
+
+// A last line that is half-written is passed over.
+MetricRun open_metric_run(const std::string& run) {
   const std::string path = file_of(run);
   if (!std::filesystem::exists(path))
     throw InputError(path + ": is missing. Expected the folder of a run of `vitrine train`, or its metrics.jsonl");
+  MetricRun opened{run, {}};
   std::istringstream file(text_of(path));
   size_t number = 0;
   for (std::string text; std::getline(file, text);) {
     ++number;
-    const Json line = Json::parse(text, nullptr, false);
+    Json line = Json::parse(text, nullptr, false);
     if (line.is_discarded() && file.eof()) break;
     if (!line.is_object() || !line.contains("step") || !line.at("step").is_number())
       throw InputError(fmt::format("{}: line {} is no line of metrics; expected a JSON object with a step", path, number));
+    opened.lines.push_back(std::move(line));
+  }
+  return opened;
+}
+
+// One number of each line; lines that lack it are passed over.
+RunCurve run_curve(const MetricRun& run, const std::string& metric) {
+  RunCurve curve{run.name, {}, {}};
+  for (const Json& line : run.lines) {
     if (!line.contains(metric) || !line.at(metric).is_number()) continue;
     curve.x.push_back(line.at("step").get<double>());
     curve.y.push_back(line.at(metric).get<double>());
@@ -80,52 +96,46 @@ struct Range {
   }
 };
 
-std::string escaped(const std::string& text) {
-  std::string to;
-  for (const char c : text)
-    to += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : c == '"' ? "&quot;" : std::string(1, c);
-  return to;
+std::string last_value(const RunCurve& curve) {
+  return curve.y.empty() ? "none" : fmt::format("{:.4g} at step {:.0f}", curve.y.back(), curve.x.back());
 }
 
-// A drawing of 720 by 240 with its range at the left and the steps below.
-std::string svg_of(const std::string& metric, const std::vector<RunCurve>& curves, const Range& x, const Range& y) {
-  const double wide = x.high > x.low ? x.high - x.low : 1, tall = y.high > y.low ? y.high - y.low : 1;
-  std::string svg = fmt::format("<h2>{}</h2>\n<svg viewBox=\"0 0 800 280\" role=\"img\" aria-label=\"{}\">\n", escaped(metric),
-                                escaped(metric));
-  svg += fmt::format("<text x=\"0\" y=\"24\">{:.4g}</text><text x=\"0\" y=\"254\">{:.4g}</text>\n", y.high, y.low);
-  svg += fmt::format("<text x=\"70\" y=\"275\">step {:.0f}</text><text x=\"790\" y=\"275\" text-anchor=\"end\">{:.0f}</text>\n",
-                     x.low, x.high);
-  svg += "<rect x=\"70\" y=\"14\" width=\"720\" height=\"240\" fill=\"none\" stroke=\"#ccc\"/>\n";
-  for (size_t i = 0; i < curves.size(); ++i) {
-    std::string points;
-    for (size_t k = 0; k < curves[i].x.size(); ++k)
-      if (std::isfinite(curves[i].y[k]))
-        points += fmt::format("{:.1f},{:.1f} ", 70 + 720 * (curves[i].x[k] - x.low) / wide,
-                              254 - 240 * (curves[i].y[k] - y.low) / tall);
-    svg += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\"/>\n", points,
-                       kPageColours[i % std::size(kPageColours)]);
+ColouredPage::Chart metric_chart(const std::string& metric, const std::vector<RunCurve>& curves) {
+  FrontChart chart;
+  chart.title = chart.y_label = metric;
+  chart.description = metric + " of each run by step";
+  chart.x_label = "step";
+  std::string alt = metric + ":";
+  for (const RunCurve& curve : curves) {
+    FrontChart::Curve& drawn = chart.curves.emplace_back(FrontChart::Curve{curve.run, {}});
+    for (size_t i = 0; i < curve.x.size(); ++i)
+      drawn.points.push_back({curve.x[i], curve.y[i], fmt::format("{:.4g}", curve.y[i])});
+    alt += " " + curve.run + " " + last_value(curve) + ";";
   }
-  return svg + "</svg>\n";
+  return {front_svg(chart), alt};
 }
 
 void run_curves(CurvesArguments o) {
   if (!o.out.empty()) check_writable("--out", o.out);
   if (o.metrics.empty()) o.metrics = {"loss", "val_loss", "lr", "grad_norm"};
-  std::string page;
+  std::vector<MetricRun> runs;
+  for (const std::string& run : o.runs) runs.push_back(open_metric_run(run));
+  ColouredPage page;
+  page.title = "Training runs";
   OrderedJson document;
   bool any = false;
   for (const std::string& metric : o.metrics) {
     std::vector<RunCurve> curves;
     Range x, y;
-    for (const std::string& run : o.runs) {
-      curves.push_back(curve_of(run, metric));
+    for (const MetricRun& run : runs) {
+      curves.push_back(run_curve(run, metric));
       x.add(curves.back().x);
       y.add(curves.back().y);
     }
     if (!(x.low <= x.high && y.low <= y.high)) continue;
     any = true;
     for (const RunCurve& curve : curves) document[metric][curve.run] = {{"step", curve.x}, {"value", curve.y}};
-    if (!o.out.empty()) page += svg_of(metric, curves, x, y);
+    if (!o.out.empty()) page.charts.push_back(metric_chart(metric, curves));
     if (o.json) continue;
     std::vector<ChartCurve> drawn;
     for (size_t i = 0; i < curves.size(); ++i)
@@ -139,20 +149,11 @@ void run_curves(CurvesArguments o) {
                                           : "",
             chart.lines[r]);
     for (size_t i = 0; i < curves.size(); ++i)
-      print("           {}  {}\n", in_colour(i, visible_message(curves[i].run)),
-            curves[i].y.empty() ? "none" : fmt::format("{:.4g} at step {:.0f}", curves[i].y.back(), curves[i].x.back()));
+      print("           {}  {}\n", in_colour(i, visible_message(curves[i].run)), last_value(curves[i]));
     print("\n");
   }
   if (!any) throw InputError("no run has a number of that name. `head -n 2 RUN/metrics.jsonl` shows the names there are");
-  if (!o.out.empty()) {
-    std::string legend;
-    for (size_t i = 0; i < o.runs.size(); ++i)
-      legend += fmt::format("<li style=\"color:{}\">{}</li>\n", kPageColours[i % std::size(kPageColours)], escaped(o.runs[i]));
-    write_file_atomically(o.out,
-                          "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Training runs</title>\n"
-                          "<style>body{font:14px sans-serif;max-width:60em;margin:2em auto}svg{width:100%}</style>\n<ul>\n" +
-                              legend + "</ul>\n" + page + "</html>\n");
-  }
+  if (!o.out.empty()) write_file_atomically(o.out, coloured_text_page(page));
   if (o.json) print_json(document);
 }
 

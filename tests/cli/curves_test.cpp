@@ -23,7 +23,7 @@ TEST_F(Curves, DrawsRunsBesideEachOther) {
   EXPECT_CONTAINS(drawn.out, "1 at step 2");
   EXPECT_CONTAINS(drawn.out, "val_loss\n");
   const std::string page = read_file(scratch / "page.html");
-  EXPECT_CONTAINS(page, "<polyline points=\"70.0,62.0 790.0,158.0 \"");  // 3 and 2 between 1 and 3.5, at steps 1 and 2
+  EXPECT_CONTAINS(page, "<img alt=\"loss: " + scratch / "a" + " 2 at step 2; " + b + " 1 at step 2;\" src=\"data:image/svg+xml");
   const Outcome json = vitrine({"curves", scratch / "a", b, "--metric", "loss", "--json"});
   EXPECT_EQ(
       json.json(),

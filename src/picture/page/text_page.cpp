@@ -92,7 +92,7 @@ std::string coloured_text_page(const ColouredPage& page) {
       ".grey{opacity:.5}img{max-width:100%;height:auto}" +
       colours_of_levels() + "</style>\n</head>\n<body>\n<h1>" + markup_text(page.title) + "</h1>\n";
   for (const std::string& line : page.lines) html += "<p>" + markup_text(line) + "</p>\n";
-  html += legend_markup(page);
+  if (!page.passages.empty()) html += legend_markup(page);
   for (size_t i = 0; i < page.passages.size();) {
     const size_t end = end_of_versions(page.passages, i);
     html += "<div class=\"versions\">";

@@ -1,5 +1,5 @@
 #pragma once
-// A text whose pieces are coloured by a number, as one offline page without scripts.
+// A text whose pieces are coloured by a number, and drawings, as one offline page without scripts.
 #include <string>
 #include <vector>
 

@@ -9,6 +9,8 @@ namespace {
 
 constexpr const char* kCurveColours[] = {"accent", "accent2", "s8", "d4", "muted"};
 
+constexpr size_t kMostDots = 200;  // points of a curve that are marked; more of them would hide it
+
 const char* colour_of(int curve) {
   return curve < 0 ? "ink" : kCurveColours[static_cast<size_t>(curve) % std::size(kCurveColours)];
 }
@@ -43,7 +45,7 @@ std::string front_svg(const FrontChart& chart) {
       if (finite(point)) line.emplace_back(x.at(point.x), y.at(point.y));
     svg.path(line, colour, 2);
     for (const FrontChart::Point& point : chart.curves[c].points)
-      if (finite(point)) svg.circle(x.at(point.x), y.at(point.y), 3.5, colour, point.hint);
+      if (finite(point) && line.size() <= kMostDots) svg.circle(x.at(point.x), y.at(point.y), 3.5, colour, point.hint);
     svg.line(kLegend, row - 4, kLegend + 20, row - 4, colour, 2);
     svg.text(kLegend + 28, row, chart.curves[c].name);
     row += 20;
