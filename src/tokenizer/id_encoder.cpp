@@ -1,5 +1,7 @@
 #include "tokenizer/id_encoder.h"
 
+#include <sys/mman.h>
+
 #include <exception>
 
 #include "tokenizer/byte_level.h"
@@ -63,9 +65,21 @@ namespace {
 // A part of the text that one thread encodes: spans, of which only a long one is shared among parts.
 struct Task {
   std::vector<AddedSpan> spans;
-  std::vector<int32_t> ids;
   std::exception_ptr failure;
+  int thread = 0;  // whose list holds the ids
+  size_t first = 0, count = 0;
 };
+
+// Room for so many ids, in huge pages where the system has them: the first touch of each small page of a fresh list costs as much
+// as the ids in it.
+void reserve(std::vector<int32_t>& ids, size_t count) {
+  constexpr size_t kPage = 4096;
+  if (count <= ids.capacity()) return;
+  ids.reserve(count);
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(ids.data()) + kPage - 1) / kPage * kPage;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(ids.data() + count)) / kPage * kPage;
+  if (begin < end) static_cast<void>(::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE));
+}
 
 std::vector<Task> share_out(const WordModel& model, RawWords words, std::string_view text, std::span<const AddedSpan> spans) {
   constexpr size_t kTask = 1 << 18;
@@ -113,18 +127,28 @@ void encode_spans(const WordModel& model, RawWords words, std::string_view text,
   constexpr size_t kShared = 1 << 19;  // a shorter text is done before other threads have woken
   constexpr size_t kBytesPerToken = 4;
   if (pool == nullptr || pool->threads() == 1 || text.size() < kShared) {
-    out.reserve(out.size() + text.size() / kBytesPerToken + spans.size());
+    reserve(out, out.size() + text.size() / kBytesPerToken + spans.size());
     IdEncoder encoder(model, words);
     return encode_on_one_thread(encoder, text, spans, out);
   }
   std::vector<Task> tasks = share_out(model, words, text, spans);
-  std::vector<IdEncoder> encoders;
-  encoders.reserve(static_cast<size_t>(pool->threads()));
-  for (int i = 0; i < pool->threads(); ++i) encoders.emplace_back(model, words);
+  struct Worker {
+    IdEncoder encoder;
+    std::vector<int32_t> ids;
+  };
+  std::vector<Worker> workers;
+  workers.reserve(static_cast<size_t>(pool->threads()));
+  for (int i = 0; i < pool->threads(); ++i) workers.push_back({IdEncoder(model, words), {}});
+  const size_t share = text.size() / kBytesPerToken / workers.size();
   pool->run(int64_t(tasks.size()), [&](int64_t i, int thread) {
     Task& task = tasks[size_t(i)];
+    Worker& worker = workers[size_t(thread)];
+    task.thread = thread;
     try {
-      encode_on_one_thread(encoders[size_t(thread)], text, task.spans, task.ids);
+      reserve(worker.ids, share + share / 4);
+      task.first = worker.ids.size();
+      encode_on_one_thread(worker.encoder, text, task.spans, worker.ids);
+      task.count = worker.ids.size() - task.first;
     } catch (...) {
       task.failure = std::current_exception();
     }
@@ -132,10 +156,13 @@ void encode_spans(const WordModel& model, RawWords words, std::string_view text,
   size_t count = out.size();
   for (const Task& task : tasks) {
     if (task.failure != nullptr) std::rethrow_exception(task.failure);
-    count += task.ids.size();
+    count += task.count;
   }
-  out.reserve(count);
-  for (const Task& task : tasks) out.insert(out.end(), task.ids.begin(), task.ids.end());
+  reserve(out, count);
+  for (const Task& task : tasks) {
+    const auto from = workers[size_t(task.thread)].ids.begin() + ptrdiff_t(task.first);
+    out.insert(out.end(), from, from + ptrdiff_t(task.count));
+  }
 }
 
 }  // namespace vitrine
