@@ -3,6 +3,7 @@
 
 usage: peers.py [--work prefill,decode,together] [--models llama-15m,gpt2,...] [--types q8_0,q4_0,...] [--rounds 2]
                 [--peers llama.cpp,ik_llama.cpp] [--folder DIR] [--vitrine build/release/vitrine]
+       peers.py --work long --depth 8000 --cache-types f16,q8_0 --models llama-1b-2l --types q8_0 --peers llama.cpp
 
 Fetches the peers' source packages from PyPI, builds them for this machine, writes models of published shapes with random weights
 (once; about 12 GB for all), and then runs each program in turn, --rounds times. Prints one line for each cell: the median of vitrine in tokens
@@ -29,10 +30,10 @@ WAYS = {
     # Weights re-ordered on loading, with and without attention in blocks: which is faster depends on the model.
     "ik_llama.cpp": [(["-fa", 1], ["-fa", 1]), (["-rtr", 1, "-fa", 1], ["-rtr", "-fa", 1]), (["-rtr", 1, "-fa", 0], ["-rtr", "-fa", 0])],
 }
-LARGE = ("gemma-2b", "gemma2-2b")  # fewer tokens there
+LARGE = ("gemma-2b", "gemma2-2b", "llama-1b-2l")  # fewer tokens there
 
 
-def cell(programs, file, work, large, options):
+def cell(programs, file, work, large, options, cache=None):
     """{program: tokens per second of all rounds}; a program that cannot run this file has the reason instead."""
     runs = {name: [] for name in programs}
     for _ in range(options.rounds):
@@ -40,7 +41,9 @@ def cell(programs, file, work, large, options):
             if isinstance(runs[name], str):
                 continue
             try:
-                if work == "together":
+                if work == "long":  # decode behind many positions, with the cache in the same type in every program
+                    runs[name] += program.alone(file, 1, 16, options.threads, 2, options.depth, cache)[0]["decode"]
+                elif work == "together":
                     runs[name] += program.together(file, 16, options.threads, 1 if large else 3)
                 else:
                     prompt, decode = (512, 1) if work == "prefill" else (8, 24 if large else 128)
@@ -53,10 +56,10 @@ def cell(programs, file, work, large, options):
 def show(model, dtype, work, runs, quiet):
     ours = runs["vitrine"]
     if isinstance(ours, str):
-        print(f"{model:16} {dtype:7} {work:9} vitrine: {ours}", flush=True)
+        print(f"{model:16} {dtype:7} {work:10} vitrine: {ours}", flush=True)
         return
     median = statistics.median(ours)
-    text = f"{model:16} {dtype:7} {work:9} {median:10.1f} ({min(ours):.1f} to {max(ours):.1f})".ljust(68)
+    text = f"{model:16} {dtype:7} {work:10} {median:10.1f} ({min(ours):.1f} to {max(ours):.1f})".ljust(68)
     for name, theirs in runs.items():
         if name == "vitrine":
             continue
@@ -69,6 +72,8 @@ def main():
     parser.add_argument("--work", default="prefill,decode,together")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--types", default=",".join(TYPES))
+    parser.add_argument("--depth", type=int, default=8000, help="positions in the cache, for --work long")
+    parser.add_argument("--cache-types", default="f16,q8_0", help="types of cached keys and values, for --work long")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--peers", default="llama.cpp,ik_llama.cpp")
@@ -85,9 +90,11 @@ def main():
         for dtype in o.types.split(","):
             file = file_of(model, dtype, o.folder / "models", o.vitrine, make_model)
             for work in o.work.split(","):
-                watch = Quiet()
-                runs = cell(programs, file, work, model in LARGE, o)
-                show(model, dtype, work, runs, watch.share_of_others() < 0.03)
+                for cache in o.cache_types.split(",") if work == "long" else [None]:
+                    watch = Quiet()
+                    runs = cell(programs, file, work, model in LARGE, o, cache)
+                    title = f"{o.depth} {cache}" if work == "long" else work
+                    show(model, dtype, title, runs, watch.share_of_others() < 0.03)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
-MODELS = ("llama-15m", "gpt2", "gemma2-2b", "gemma-2b", "qwen3-moe-small")
+MODELS = ("llama-15m", "gpt2", "gemma2-2b", "gemma-2b", "qwen3-moe-small", "llama-1b-2l")
 
 
 def file_of(model, dtype, folder, vitrine, make_model):

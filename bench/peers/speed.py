@@ -20,10 +20,10 @@ class Vitrine:
     def __init__(self, program):
         self.program = program
 
-    def alone(self, file, prompt, decode, threads, repeat):
-        """{work: [tokens per second of each repetition]}"""
+    def alone(self, file, prompt, decode, threads, repeat, depth=0, cache="f32"):
+        """{work: [tokens per second of each repetition]}, behind `depth` positions of a cache of this type"""
         text = output_of([self.program, "bench", "--model", file, "--prompt", prompt, "--decode", decode, "--threads", threads,
-                          "--repeat", repeat, "--json"])
+                          "--repeat", repeat, "--depth", depth, "--cache-type-k", cache, "--cache-type-v", cache, "--json"])
         document = json.loads(text)
         rows = {"prefill" if row["work"].startswith("prefill") else "decode": row["runs"] for row in document["rows"]}
         return rows, document
@@ -41,11 +41,12 @@ class Llama:
     def __init__(self, folder, ways):
         self.folder, self.ways = folder, ways
 
-    def alone(self, file, prompt, decode, threads, repeat):
+    def alone(self, file, prompt, decode, threads, repeat, depth=0, cache="f16"):
         best = {}
+        behind = ["-d", depth, "-ctk", cache, "-ctv", cache] if depth else []
         for way, _ in self.ways:
-            text = output_of([self.folder / "llama-bench", "-m", file, "-p", prompt, "-n", decode, "-t", threads, "-r", repeat, *way,
-                              "-o", "json"])
+            text = output_of([self.folder / "llama-bench", "-m", file, "-p", 0 if depth else prompt, "-n", decode, "-t", threads, "-r",
+                              repeat, *way, *behind, "-o", "json"])
             for row in json.loads(text[text.index("["):]):
                 work = "prefill" if row["n_gen"] == 0 else "decode"
                 if work not in best or statistics.median(row["samples_ts"]) > statistics.median(best[work]):
