@@ -19,7 +19,9 @@ from .input_hooks import input_hooks, input_names
 from .errors import InputError, ShapeError, UsageError
 from .hook_requests import NamesFilter, Slice, apart_from_logits, requests_of, sliced
 from .hooks import Hook, HookFunction, HookSet, names_of
+from .prompts import Prompts
 from .results import Attribution, Config, Generation, Hypothesis, NextToken, Prediction
+from .structure import Structure
 from .weights import Weights
 from .whole_numbers import INT32, INT64, refuse_beyond_int64, within
 
@@ -64,7 +66,7 @@ def load(
     return Model(session)
 
 
-class Model(Weights, Analysis):
+class Model(Weights, Structure, Prompts, Analysis):
     """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
 
     A prompt is a text, or token ids that go in as they are: [position] or [batch, position]. Rows of a batch run one after the

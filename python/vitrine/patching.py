@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .cache import ActivationCache
+from .direct_paths import get_act_patch_direct_path, get_act_patch_direct_path_all_sources
 from .errors import InputError, ShapeError
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ __all__ = [
     "get_act_patch_attn_head_out_by_pos", "get_act_patch_attn_head_pattern_all_pos", "get_act_patch_attn_head_pattern_by_pos",
     "get_act_patch_attn_head_pattern_dest_src_pos", "get_act_patch_attn_head_q_all_pos", "get_act_patch_attn_head_q_by_pos",
     "get_act_patch_attn_head_v_all_pos", "get_act_patch_attn_head_v_by_pos", "get_act_patch_attn_out",
-    "get_act_patch_block_every", "get_act_patch_mlp_out", "get_act_patch_resid_mid", "get_act_patch_resid_pre",
+    "get_act_patch_block_every", "get_act_patch_direct_path", "get_act_patch_direct_path_all_sources", "get_act_patch_mlp_out",
+    "get_act_patch_resid_mid", "get_act_patch_resid_pre",
 ]
 
 
