@@ -42,6 +42,19 @@ class Documentation(Case):
                                    r"apply_ln_to_stack|logit_attrs|remove_batch_dim)\b", page)):
             self.assertTrue(hasattr(vitrine.ActivationCache, call), call)
 
+    def test_the_table_of_transformer_lens(self):
+        page = (SOURCE / "docs" / "transformerlens-table.md").read_text(encoding="utf-8")
+        rows = re.findall(r"^\| (`.*?) \| (.*) \|$", page.split("## Options of generate")[0], re.MULTILINE)
+        self.assertGreater(len(rows), 160)
+        for there, here in rows:
+            named = re.findall(r"`((?:Model|ActivationCache|FactoredMatrix|KeyValueCache|HookPoint|Config|patching|vitrine)\.\w+)`", here)
+            self.assertTrue(named or here.startswith("no: "), f"{there}: neither a name nor a reason")
+            for name in named:
+                owner, attribute = name.split(".")
+                holder = vitrine if owner == "vitrine" else getattr(vitrine, owner)
+                declared = owner == "HookPoint" and attribute == "ctx" or attribute in getattr(holder, "__dataclass_fields__", {})
+                self.assertTrue(declared or hasattr(holder, attribute), f"{there}: {name}")
+
     def test_the_docstring(self):
         found = doctest.testmod(vitrine)
         self.assertEqual(found.failed, 0)

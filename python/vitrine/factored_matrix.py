@@ -31,10 +31,14 @@ class FactoredMatrix:
         self.B = np.broadcast_to(B, leading + B.shape[-2:])
         self.ldim, self.mdim, self.rdim = A.shape[-2], A.shape[-1], B.shape[-1]
         self.shape = (*leading, self.ldim, self.rdim)
-        self.ndim = len(self.shape)
 
     def __repr__(self) -> str:
         return f"FactoredMatrix(shape {list(self.shape)}, inner dimension {self.mdim})"
+
+    @property
+    def ndim(self) -> int:
+        """How many axes the product has."""
+        return len(self.shape)
 
     @property
     def AB(self) -> np.ndarray:
