@@ -20,10 +20,12 @@ from .factored_matrix import FactoredMatrix
 from .hooks import HookPoint
 from .merging import merge, merge_plan
 from .model import KeyValueCache, Model, load
+from .program import run, train
 from .results import Attribution, Config, Generation, Hypothesis, NextToken, Prediction
 
 __all__ = [
     "ActivationCache", "Attribution", "Config", "Error", "FactoredMatrix", "FileError", "Generation", "HookPoint",
     "Hypothesis", "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "RunError",
     "ShapeError", "TextStream", "Tokenizer", "UsageError", "__version__", "load", "merge", "merge_plan", "patching",
+    "run", "train",
 ]

@@ -19,6 +19,7 @@ from .input_hooks import input_hooks, input_names
 from .errors import InputError, ShapeError, UsageError
 from .hook_requests import NamesFilter, Slice, apart_from_logits, requests_of, sliced
 from .hooks import Hook, HookFunction, HookSet, names_of
+from .program import Program, where_it_lies
 from .prompts import Prompts
 from .results import Attribution, Config, Generation, Hypothesis, NextToken, Prediction
 from .structure import Structure
@@ -63,10 +64,13 @@ def load(
         cache_type_k=cache_type_k,
         cache_type_v=cache_type_v,
     )
-    return Model(session)
+    opened = Model(session)
+    opened._opened = {"model": where_it_lies(model), "adapter": where_it_lies(adapter), "compute": compute,
+                      "threads": threads or None, "exact": exact}
+    return opened
 
 
-class Model(Weights, Structure, Prompts, Analysis):
+class Model(Weights, Structure, Prompts, Analysis, Program):
     """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
 
     A prompt is a text, or token ids that go in as they are: [position] or [batch, position]. Rows of a batch run one after the
