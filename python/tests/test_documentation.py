@@ -15,7 +15,7 @@ from support import GOLDEN, SOURCE, Case
 
 class Documentation(Case):
     def test_the_page_about_python(self):
-        (program,) = re.findall(r"```python\n(.*?)```", (SOURCE / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
+        program, commands = re.findall(r"```python\n(.*?)```", (SOURCE / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
         said, names = io.StringIO(), {}
         with contextlib.redirect_stdout(said):
             exec(program, names)
@@ -24,6 +24,8 @@ class Documentation(Case):
         self.assertIn(f"{prob:.2%}  {piece}", said.getvalue())
         self.assertEqual(said.getvalue().count(gold["greedy_text"][:30]), 2)
         self.assertEqual(names["logits"].shape, (1, len(gold["ids"]), 6144))
+        exec(commands.replace("fables.txt", str(SOURCE / "examples" / "fables.txt")), names)
+        self.assertGreater(names["found"]["perplexity"], 1)
 
     def test_the_page_about_transformer_lens(self):
         page = (SOURCE / "docs" / "from-transformerlens.md").read_text(encoding="utf-8")
@@ -41,6 +43,20 @@ class Documentation(Case):
         for call in set(re.findall(r"\b(?:cache\.)?(accumulated_resid|decompose_resid|stack_\w+|get_full_resid_decomposition|"
                                    r"apply_ln_to_stack|logit_attrs|remove_batch_dim)\b", page)):
             self.assertTrue(hasattr(vitrine.ActivationCache, call), call)
+
+    def test_the_recipes(self):
+        page = (SOURCE / "docs" / "recipes.md").read_text(encoding="utf-8")
+        said, names = io.StringIO(), {}
+        with contextlib.redirect_stdout(said):
+            exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), names)
+        self.assert_close(names["lens"][-1], names["model"]("The king went home to")[0, -1], 1e-4)
+        self.assert_close(names["of_parts"].sum(), names["difference"], 1e-3)
+        self.assertEqual(names["accuracy"][0], 0.5)  # the last word is the same for all
+        self.assertGreater(min(names["accuracy"][4:]), 0.9)
+        his, her = names["his"], names["her"]
+        self.assertGreater(names["before"][his], names["before"][her])
+        self.assertGreater(names["after"][her], names["after"][his])
+        self.assertIn("final_post  ▁his", said.getvalue())
 
     def test_the_table_of_transformer_lens(self):
         page = (SOURCE / "docs" / "transformerlens-table.md").read_text(encoding="utf-8")

@@ -59,8 +59,8 @@ def get_act_patch_direct_path_all_sources(
 ) -> np.ndarray:
     """get_act_patch_direct_path from every head: [from layer, from head, layer, head]. One run for every pair, so for small models."""
     sources = np.ndindex(model.config.n_layers, model.config.n_heads)
-    each = [get_act_patch_direct_path(model, corrupted_tokens, clean_cache, corrupted_cache, patching_metric, *source, component)
-            for source in sources]
+    each = [get_act_patch_direct_path(model, corrupted_tokens, clean_cache, corrupted_cache, patching_metric, layer, head, component)
+            for layer, head in sources]
     return np.stack(each).reshape(model.config.n_layers, model.config.n_heads, model.config.n_layers, model.config.n_heads)
 
 

@@ -26,7 +26,6 @@ class Structure:
 
     config: Config
     _session: Session
-    _names: frozenset[str]
 
     def block_hooks(self, layer: int) -> list[str]:
         """The hooks of one layer without "blocks.<layer>.", in order of their names."""
