@@ -19,7 +19,7 @@ import numpy as np
 
 from .errors import InputError, RunError, UsageError
 
-_NO_JSON = ("chat", "completion", "explain", "manual", "pull")  # `explain` writes a page; the others say nothing to read back
+_NO_JSON = ("completion", "manual")
 
 
 def run(command: str, *words: str | os.PathLike[str], json: bool | None = None, **options: Any) -> Any:
@@ -33,7 +33,7 @@ def run(command: str, *words: str | os.PathLike[str], json: bool | None = None, 
     Progress is written to sys.stderr. Ctrl-C reaches the program, which ends as it does on the command line (`train` saves first).
     Raises InputError and RunError with the program's message.
     """
-    document = command.split()[0] not in _NO_JSON if json is None else json
+    document = not command.startswith(_NO_JSON) if json is None else json
     arguments = command.split() + [text for name, value in options.items() for text in _option(name, value)]
     arguments += ["--json"] if document else []
     text = _output(command, [*arguments, "--", *map(_word, words)] if words else arguments)
