@@ -10,7 +10,7 @@ import unittest
 import numpy as np
 
 import vitrine
-from support import GOLDEN, SOURCE, Case
+from support import GOLDEN, SOURCE, Case, tales
 
 
 class Documentation(Case):
@@ -57,6 +57,15 @@ class Documentation(Case):
         self.assertGreater(names["before"][his], names["before"][her])
         self.assertGreater(names["after"][her], names["after"][his])
         self.assertIn("final_post  ▁his", said.getvalue())
+
+    def test_the_lines_about_induction(self):
+        page = (SOURCE / "docs" / "induction.md").read_text(encoding="utf-8")
+        (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        names = {"np": np, "model": tales(), "tokens": np.tile(np.arange(300, 312), 2)[None]}
+        exec(program, names)
+        self.assertGreater(names["induction"].max(), 0.1)
+        self.assertGreater(names["loss"], names["model"](names["tokens"], "loss"))
+        self.assertEqual(names["before"].shape, (8, 4))
 
     def test_the_table_of_transformer_lens(self):
         page = (SOURCE / "docs" / "transformerlens-table.md").read_text(encoding="utf-8")
