@@ -1,6 +1,6 @@
 """Gradients of five metrics at every hook of every golden model, by torch's autograd in float64.
 
-usage: make_gradients.py [NAME ...]      (without names: every model that make.py knows)
+usage: make_gradients.py [NAME ...]      (without names: every golden model)
 needs: what make.py needs (made with numpy 2.4.6, torch 2.15.0, transformers 5.24.0)
 
 gradients/gradients.safetensors has for each model <model>, f32 [hook, metric, 5]: the hooks in the order of their names, the metrics
@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.numpy import load_file, save_file
 
-import make
+import make, make_qwen3_5
 from make import HERE, T
 
 METRICS = ("cross_entropy", "logit_difference", "log_probability", "kl_divergence", "sum_of_squares", "autoencoder")
@@ -111,8 +111,8 @@ class OfValues:
 
 
 def each_result(out):
-    """Every head's result is a term of attn.hook_out."""
-    for name in [n for n in out if n.endswith("attn.hook_result")]:
+    """Every head's result is a term of hook_out."""
+    for name in [n for n in out if n.endswith("hook_result")]:
         d = out[name.replace("hook_result", "hook_out")]
         out[name] = d[:, None].expand(-1, out[name].shape[1], -1)
 
@@ -176,6 +176,31 @@ def of_transformers(name):
     return values, found, sizes
 
 
+def of_qwen3_5(_):
+    put = lambda m, i, o: (autoencoder(o[0]), *o[1:]) if isinstance(o, tuple) else autoencoder(o)
+    runs = make_qwen3_5.watched(graph=True), make_qwen3_5.watched(graph=True, before=lambda model: model.model.layers[0].register_forward_hook(put))
+    values, found, sizes = [], [], []
+    formulas = make_qwen3_5.norm_hooks, make_qwen3_5.results
+    for run, these in zip(runs, (slice(None), slice(1, 2))):
+        at = {k: v.detach() for k, v in make_qwen3_5.from_transformers(run).items()}
+        for metric in metrics_of(run.logits, run.ids)[these]:
+            base = (run.seen, run.calls, run.logits)
+            seen, calls, logits = with_gradients(base, gradients_of(metric, tensors_in(base)))
+            derived = OfValues(at)
+            make_qwen3_5.norm_hooks = lambda out, name, x, dy, eps: derived.norm_hooks(out, name, x, dy, eps, True)
+            make_qwen3_5.results = derived.results
+            out = make_qwen3_5.from_transformers(type(run)(model=run.model, ids=run.ids, seen=seen, calls=calls, logits=logits))
+            make_qwen3_5.norm_hooks, make_qwen3_5.results = formulas
+            for norm in [k.removesuffix(".hook_normalized") for k in out if k.endswith("delta.norm.hook_normalized")]:  # which a gate multiplies
+                gated = norm.replace("norm", "hook_gated_z")
+                derived.norm_hooks(out, norm, None, out[gated] * at[gated] / at[norm + ".hook_normalized"], 0, True)
+            each_result(out)
+            values.append(metric.item())
+            found.append({k: v for k, v in out.items() if k != "ids"})
+            sizes.append(derived.sizes)
+    return values, found, sizes
+
+
 def of_classic(name):
     values, found, sizes = [], [], []
     for splice in (None, autoencoder):
@@ -198,9 +223,10 @@ def main():
     path = HERE / "gradients" / "gradients.safetensors"
     path.parent.mkdir(exist_ok=True)
     written = load_file(path) if path.exists() else {}
-    for name in sys.argv[1:] or sorted(p.stem for p in HERE.glob("*.safetensors") if p.stem != "qwen3_5"):
+    for name in sys.argv[1:] or sorted(p.stem for p in HERE.glob("*.safetensors")):
         with in_double():
-            values, found, sizes = (of_classic if name.startswith("classic") else of_transformers)(name)
+            of = of_qwen3_5 if name == "qwen3_5" else of_classic if name.startswith("classic") else of_transformers
+            values, found, sizes = of(name)
         names = sorted(found[0])
         table = np.zeros((len(names), len(METRICS), 5))
         for i, hook in enumerate(names):
