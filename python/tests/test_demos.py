@@ -58,6 +58,15 @@ class Demos(Case):
             self.assert_close(found[name], gold["sweeps/" + name], what=name, **CLOSE)
 
     @each
+    def test_attribution_patching(self, gold, model):
+        demo = example("attribution_patching")
+        metric = demo.restored(gold["answers"], gold["explore/low"], gold["explore/span"])
+        for hook, value in demo.attributions(model, gold["tokens"], gold["corrupted"], metric).items():
+            self.assert_close(value, gold["attribution/" + hook], what=hook, **CLOSE)
+        self.assertAlmostEqual(metric(model(gold["tokens"]))[0], 1, 4)
+        self.assertAlmostEqual(metric(model(gold["corrupted"]))[0], 0, 4)
+
+    @each
     def test_svd_of_circuits(self, gold, model):
         demo = example("svd_of_circuits")
         for key, (scores, S) in (("head", demo.written_by_head(model, 1, 2, 6)), ("mlp", demo.written_by_mlp(model, 1, 6))):
@@ -69,7 +78,7 @@ class Demos(Case):
 
     def test_they_run_on_the_model_that_ships(self):
         for name, words in (("exploratory_analysis", ["L4H2", "went home to"]), ("activation_patching", ["resid_pre", "head 1"]),
-                            ("svd_of_circuits", ["L7H0"])):
+                            ("svd_of_circuits", ["L7H0"]), ("attribution_patching", ["by gradients", "resid_pre"])):
             said = io.StringIO()
             with contextlib.redirect_stdout(said), mock.patch.object(sys, "argv", [name]):
                 example(name).main()
