@@ -58,22 +58,24 @@ def copying(model, layer, head):
     return circuit["copying"]
 
 
-def patched(model, repeated, other, source, reader):
-    """The path from the head before to the keys of the induction head: how much of the right letters' log-probability is lost when
-    that path alone carries what it carried in the prompt with nothing to repeat. 0 nothing, 1 as much as without the repetition.
+def paths(model, repeated, other, layer):
+    """[head before, head]: each path from a head of the layer before to the keys of a head of `layer`, when that path alone carries what
+    it carries in the prompt with nothing to repeat: the share that is lost of what the repetition gives to the right letters'
+    log-probability. 0 nothing, 1 all of it.
     """
     length = repeated.shape[1] // 2
     places = np.arange(length, 2 * length - 1)
 
     def score(logits):
-        rows = np.arange(len(logits))[:, None]
         z = logits[:, places] - logits[:, places].max(-1, keepdims=True)
+        rows = np.arange(len(z))[:, None]
         return (z - np.log(np.exp(z).sum(-1, keepdims=True)))[rows, places - length, repeated[rows, places + 1]].mean()
 
     (logits, clean), (low, corrupted) = model.run_with_cache(repeated), model.run_with_cache(other)
-    # What is patched in comes from `other`, so the roles are exchanged: the repeated prompt is the one that is spoilt.
-    effect = patching.get_act_patch_direct_path(model, repeated, corrupted, clean, score, *source, component="k")
-    return (score(logits) - effect[reader]) / (score(logits) - score(low))
+    # The other prompt's values go into the repeated one, so the two have exchanged their usual roles.
+    found = [patching.get_act_patch_direct_path(model, repeated, corrupted, clean, score, layer - 1, head, component="k")[layer]
+             for head in range(model.cfg.n_heads)]
+    return (score(logits) - np.stack(found)) / (score(logits) - score(low))
 
 
 def main():
@@ -90,15 +92,17 @@ def main():
     print("\nhead   to the token before   to what followed   loss without it")
     for layer, head in np.ndindex(before.shape):
         print(f"L{layer}H{head}{before[layer, head]:22.2f}{induction[layer, head]:19.2f}{off[layer, head]:18.3f}")
-    source, reader = (np.unravel_index(scores.argmax(), scores.shape) for scores in (before, induction))
-    print(f"\nL{reader[0]}H{reader[1]} is the induction head: its copying score is {copying(model, *reader):+.2f}")
-    if source[0] >= reader[0]:
-        print("no head in an earlier layer looks at the token before")
+    layer, head = np.unravel_index(induction.argmax(), induction.shape)
+    print(f"\nL{layer}H{head} is the induction head: its copying score is {copying(model, layer, head):+.2f}")
+    if layer == 0:
+        print("no layer lies before it, so it cannot know what stood before a position")
         return
-    scores = model.all_composition_scores("K").scores[source[0], :, reader[0], reader[1]]
-    print(f"L{source[0]}H{source[1]} writes what stood before. Composition of the heads of layer {source[0]} with its keys: "
-          + "  ".join(f"H{head} {score:.2f}" for head, score in enumerate(scores)))
-    print(f"that path alone spoilt: {patched(model, repeated, other, source, reader):.0%} of what the repetition gives is lost")
+    composition = model.all_composition_scores("K").scores[layer - 1, :, layer]
+    lost = paths(model, repeated, other, layer)
+    print(f"\nFrom the heads of layer {layer - 1} to the keys of those of layer {layer}: composition, and what is lost when that path alone is "
+          "spoilt")
+    for source, reader in np.ndindex(lost.shape):
+        print(f"L{layer - 1}H{source} -> L{layer}H{reader}{composition[source, reader]:8.2f}{lost[source, reader]:8.0%}")
 
 
 if __name__ == "__main__":

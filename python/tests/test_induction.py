@@ -39,7 +39,7 @@ class Induction(Case):
                 self.assertEqual(len(line), 128, period)
             vitrine.run("data", text, document="\\n", valid=0.02, tokenizer="characters", out=f"{folder}/repeats")
             config = (FOLDER / "train.yaml").read_text(encoding="utf-8")
-            config = config.replace("steps: 1500", "steps: 3").replace("eval_every: 250", "eval_every: 3").replace("warmup: 50", "warmup: 1")
+            config = config.replace("steps: 1000", "steps: 3").replace("eval_every: 250", "eval_every: 3").replace("warmup: 50", "warmup: 1")
             for name in ("repeats", "induction-model"):
                 config = config.replace(f" {name}", f" {folder}/{name}")
             vitrine.train(config)
