@@ -35,7 +35,8 @@ import importlib.metadata, pathlib, re, sys
 source = pathlib.Path(sys.argv[1])
 package = importlib.metadata.distribution("vitrine")
 files = {str(f): f for f in package.files}
-for wanted in ("vitrine/__init__.py", "vitrine/py.typed", "vitrine/_vitrine.pyi", "vitrine/models/tales9m/model.safetensors"):
+for wanted in ("vitrine/__init__.py", "vitrine/py.typed", "vitrine/_vitrine.pyi", "vitrine/models/tales9m/model.safetensors",
+               "vitrine/vitrine"):
     assert wanted in files, f"the wheel lacks {wanted}"
 for name in ("LICENSE", "THIRD_PARTY.md"):
     found = [f for path, f in files.items() if path.endswith(f".dist-info/licenses/{name}")]
@@ -48,11 +49,12 @@ assert "site-packages" in vitrine.__file__, vitrine.__file__
 stub = files["vitrine/_vitrine.pyi"].read_text()
 for name in ("class Session", "class Tokenizer", "class TextStream", "def run(", "def weight("):
     assert name in stub, f"the type stub lacks {name}"
-strangers = sorted({path.split("/")[0] for path in files if not path.startswith(("vitrine/", "vitrine-"))})
+strangers = sorted({path.split("/")[0] for path in files if not path.startswith(("vitrine/", "vitrine-")) and not path.endswith("/bin/vitrine")})
 assert not strangers, f"the wheel installs {strangers} beside the package"
 print(f"installed: vitrine {version}, {len(files)} files, {sum(f.size or 0 for f in files.values()) / 1e6:.1f} MB")
 CHECK
 
+"$build/venv/bin/vitrine" predict "Once upon a time" --top 1 | grep -q there || { echo "the command vitrine does not predict" >&2; exit 1; }
 "$installed" -W error -m unittest discover -s "$source/python/tests"
 "$installed" "$source/examples/induction_head.py"
 "$installed" "$source/examples/update_scales.py" --out "$build/update_scales.svg"

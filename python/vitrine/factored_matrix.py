@@ -31,10 +31,14 @@ class FactoredMatrix:
         self.B = np.broadcast_to(B, leading + B.shape[-2:])
         self.ldim, self.mdim, self.rdim = A.shape[-2], A.shape[-1], B.shape[-1]
         self.shape = (*leading, self.ldim, self.rdim)
-        self.ndim = len(self.shape)
 
     def __repr__(self) -> str:
         return f"FactoredMatrix(shape {list(self.shape)}, inner dimension {self.mdim})"
+
+    @property
+    def ndim(self) -> int:
+        """How many axes the product has."""
+        return len(self.shape)
 
     @property
     def AB(self) -> np.ndarray:
@@ -134,6 +138,11 @@ class FactoredMatrix:
         return self._svd[2]
 
     @property
+    def Vh(self) -> np.ndarray:
+        """V, not its transpose: so TransformerLens means this name, which it calls deprecated."""
+        return self.V
+
+    @property
     def eigenvalues(self) -> np.ndarray:
         """Those of the square product that may differ from zero, complex [..., mdim]: AB and BA share them."""
         return np.linalg.eigvals(self.BA)
@@ -153,6 +162,20 @@ class FactoredMatrix:
         """U diag(S) [..., ldim, m]: the product but for an orthogonal factor on its right."""
         collapsed: np.ndarray = self.U * self.S[..., None, :]
         return collapsed
+
+    def unsqueeze(self, axis: int) -> FactoredMatrix:
+        """The same with an axis of length 1 before leading axis `axis`; -1 and -2 would part rows from columns."""
+        at = operator.index(axis)
+        leading = self.ndim - 2
+        if not -leading - 3 <= at <= leading or at in (-1, -2):
+            raise ShapeError(f"unsqueeze at {at}: expected 0 to {leading}, or -3 to {-leading - 3}")
+        return FactoredMatrix(np.expand_dims(self.A, at), np.expand_dims(self.B, at))
+
+    def get_corner(self, k: int = 3) -> np.ndarray:
+        """The first k rows and columns of the first matrix's product, and the first k of each leading axis."""
+        first = (slice(0, k),) * (self.ndim - 2)
+        corner: np.ndarray = self.A[first][..., :k, :] @ self.B[first][..., :, :k]
+        return corner
 
     def make_even(self) -> FactoredMatrix:
         """The same product with half of each singular value in each factor."""

@@ -57,7 +57,7 @@ class HookSet:
         self._points: dict[str, tuple[HookPoint, list[HookFunction]]] = {}
         self._inputs: dict[str, InputHook] = {}
         for which, function in hooks:
-            if not callable(function):
+            if not callable(forward_of(function)):
                 raise InputError(f"the hook of {which!r} is {function!r}; expected a function of (value, hook)")
             for name in self._names(model, which):
                 self._points.setdefault(name, (HookPoint(name), []))[1].append(function)
@@ -92,14 +92,23 @@ class HookSet:
         hook, functions = self._points[name]
         hook.position = position
         for function in functions:
-            returned = function(value, hook)
-            if returned is None:
-                continue
-            replacement = np.asarray(returned)
-            if replacement.dtype.kind not in "biuf":
-                raise InputError(f"the replacement for {name} is an array of {replacement.dtype}; expected real numbers")
-            if replacement.shape != value.shape:
-                raise ShapeError(
-                    f"the replacement for {name} has shape {list(replacement.shape)}; expected {list(value.shape)}")
-            value = np.ascontiguousarray(replacement, dtype=np.float32)
+            value = replacement_of(name, value, forward_of(function)(value, hook))
         return value
+
+
+def forward_of(function: Any) -> HookFunction:
+    """The function itself, or that of an object which knows its derivative as well (hook_backward.py)."""
+    forward: HookFunction = function if callable(function) else getattr(function, "forward", None)
+    return forward
+
+
+def replacement_of(name: str, value: np.ndarray, returned: Any) -> np.ndarray:
+    """What flows on: what a function returned, or the value that it may have changed."""
+    if returned is None:
+        return value
+    replacement = np.asarray(returned)
+    if replacement.dtype.kind not in "biuf":
+        raise InputError(f"the replacement for {name} is an array of {replacement.dtype}; expected real numbers")
+    if replacement.shape != value.shape:
+        raise ShapeError(f"the replacement for {name} has shape {list(replacement.shape)}; expected {list(value.shape)}")
+    return np.ascontiguousarray(replacement, dtype=np.float32)

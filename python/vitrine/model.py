@@ -15,11 +15,15 @@ import numpy as np
 from ._vitrine import BeamOptions, GenerateOptions, HookCalls, Past, Session, TextStream, Tokenizer
 from .analysis import Analysis
 from .cache import ActivationCache
+from .gradients import Gradients
 from .input_hooks import input_hooks, input_names
 from .errors import InputError, ShapeError, UsageError
 from .hook_requests import NamesFilter, Slice, apart_from_logits, requests_of, sliced
 from .hooks import Hook, HookFunction, HookSet, names_of
+from .program import Program, where_it_lies
+from .prompts import Prompts
 from .results import Attribution, Config, Generation, Hypothesis, NextToken, Prediction
+from .structure import Structure
 from .weights import Weights
 from .whole_numbers import INT32, INT64, refuse_beyond_int64, within
 
@@ -61,10 +65,13 @@ def load(
         cache_type_k=cache_type_k,
         cache_type_v=cache_type_v,
     )
-    return Model(session)
+    opened = Model(session)
+    opened._opened = {"model": where_it_lies(model), "adapter": where_it_lies(adapter), "compute": compute,
+                      "threads": threads or None, "exact": exact}
+    return opened
 
 
-class Model(Weights, Analysis):
+class Model(Weights, Structure, Prompts, Analysis, Gradients, Program):
     """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
 
     A prompt is a text, or token ids that go in as they are: [position] or [batch, position]. Rows of a batch run one after the
@@ -465,27 +472,7 @@ class Model(Weights, Analysis):
         found = self._session.beams(self._one(prompt), options)
         return [Hypothesis(text, tokens, score) for text, tokens, score in found]
 
-    # Gradients ----------------------------------------------------------------------------------------------------------------
-
-    def gradients(
-        self,
-        prompt: Prompt,
-        names_filter: NamesFilter,
-        *,
-        labels: Sequence[int] | np.ndarray | None = None,
-        heads: Slice = None,
-        positions: Slice = None,
-    ) -> tuple[float, ActivationCache]:
-        """The mean cross-entropy of one prompt and its gradient at the hooks that names_filter asks for, as in run_with_cache.
-
-        labels  one for each token; label t + 1 is scored against the logits at t, -100 is not scored. None: the prompt itself
-        """
-        self._without_hooks("gradients")
-        ids = self._one(prompt)
-        requests = sliced(self._session, requests_of(self._session, names_filter), heads, positions)
-        wanted = ids if labels is None else self._one(list(labels))
-        loss, values = self._session.gradients(ids, requests, [within("a label", label, -INT32, INT32) for label in wanted])
-        return loss, ActivationCache(values, self)
+    # Attribution --------------------------------------------------------------------------------------------------------------
 
     def attribute(
         self,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .cache import ActivationCache
+from .direct_paths import get_act_patch_direct_path, get_act_patch_direct_path_all_sources
 from .errors import InputError, ShapeError
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ __all__ = [
     "get_act_patch_attn_head_out_by_pos", "get_act_patch_attn_head_pattern_all_pos", "get_act_patch_attn_head_pattern_by_pos",
     "get_act_patch_attn_head_pattern_dest_src_pos", "get_act_patch_attn_head_q_all_pos", "get_act_patch_attn_head_q_by_pos",
     "get_act_patch_attn_head_v_all_pos", "get_act_patch_attn_head_v_by_pos", "get_act_patch_attn_out",
-    "get_act_patch_block_every", "get_act_patch_mlp_out", "get_act_patch_resid_mid", "get_act_patch_resid_pre",
+    "get_act_patch_block_every", "get_act_patch_direct_path", "get_act_patch_direct_path_all_sources", "get_act_patch_mlp_out",
+    "get_act_patch_resid_mid", "get_act_patch_resid_pre", "layer_head_dest_src_pos_pattern_patch_setter",
+    "layer_head_pattern_patch_setter", "layer_head_pos_pattern_patch_setter", "layer_head_vector_patch_setter",
+    "layer_pos_head_vector_patch_setter", "layer_pos_patch_setter",
 ]
 
 
@@ -113,37 +117,55 @@ class _Runs:
         return np.concatenate(found)
 
 
-def _at_position(corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray) -> np.ndarray:
+def layer_pos_patch_setter(
+    corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray,
+) -> np.ndarray:
+    """The clean value at index [layer, position]."""
     _, position = index
     corrupted[:, position] = clean[:, position]
     return corrupted
 
 
-def _head_at_position(corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray) -> np.ndarray:
+def layer_pos_head_vector_patch_setter(
+    corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray,
+) -> np.ndarray:
+    """The clean value of one head at index [layer, position, head]."""
     _, position, head = index
     corrupted[:, position, head] = clean[:, position, head]
     return corrupted
 
 
-def _head(corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray) -> np.ndarray:
+def layer_head_vector_patch_setter(
+    corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray,
+) -> np.ndarray:
+    """The clean value of one head at all positions, index [layer, head]."""
     _, head = index
     corrupted[:, :, head] = clean[:, :, head]
     return corrupted
 
 
-def _pattern(corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray) -> np.ndarray:
+def layer_head_pattern_patch_setter(
+    corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray,
+) -> np.ndarray:
+    """The clean scores or pattern of one head, index [layer, head]."""
     _, head = index
     corrupted[:, head] = clean[:, head]
     return corrupted
 
 
-def _pattern_at_query(corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray) -> np.ndarray:
+def layer_head_pos_pattern_patch_setter(
+    corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray,
+) -> np.ndarray:
+    """The clean row of one query, index [layer, head, query]."""
     _, head, query = index
     corrupted[:, head, query] = clean[:, head, query]
     return corrupted
 
 
-def _pattern_at_query_and_key(corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray) -> np.ndarray:
+def layer_head_dest_src_pos_pattern_patch_setter(
+    corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray,
+) -> np.ndarray:
+    """One number of a pattern, index [layer, head, query, key]."""
     _, head, query, key = index
     corrupted[:, head, query, key] = clean[:, head, query, key]
     return corrupted
@@ -165,35 +187,35 @@ def _patch(name: str, activation: str, setter: Setter, axes: tuple[str, ...], wh
 _BY_POSITION, _BY_HEAD = ("layer", "pos"), ("layer", "head")
 _BY_BOTH = ("layer", "pos", "head")
 get_act_patch_resid_pre = _patch(
-    "get_act_patch_resid_pre", "resid_pre", _at_position, _BY_POSITION, "the stream before each layer")
+    "get_act_patch_resid_pre", "resid_pre", layer_pos_patch_setter, _BY_POSITION, "the stream before each layer")
 get_act_patch_resid_mid = _patch(
-    "get_act_patch_resid_mid", "resid_mid", _at_position, _BY_POSITION, "the stream between attention and MLP")
+    "get_act_patch_resid_mid", "resid_mid", layer_pos_patch_setter, _BY_POSITION, "the stream between attention and MLP")
 get_act_patch_attn_out = _patch(
-    "get_act_patch_attn_out", "attn_out", _at_position, _BY_POSITION, "what each attention adds")
+    "get_act_patch_attn_out", "attn_out", layer_pos_patch_setter, _BY_POSITION, "what each attention adds")
 get_act_patch_mlp_out = _patch(
-    "get_act_patch_mlp_out", "mlp_out", _at_position, _BY_POSITION, "what each MLP adds")
+    "get_act_patch_mlp_out", "mlp_out", layer_pos_patch_setter, _BY_POSITION, "what each MLP adds")
 get_act_patch_attn_head_out_by_pos = _patch(
-    "get_act_patch_attn_head_out_by_pos", "z", _head_at_position, _BY_BOTH, "each head's z at a position")
+    "get_act_patch_attn_head_out_by_pos", "z", layer_pos_head_vector_patch_setter, _BY_BOTH, "each head's z at a position")
 get_act_patch_attn_head_q_by_pos = _patch(
-    "get_act_patch_attn_head_q_by_pos", "q", _head_at_position, _BY_BOTH, "each head's query at a position")
+    "get_act_patch_attn_head_q_by_pos", "q", layer_pos_head_vector_patch_setter, _BY_BOTH, "each head's query at a position")
 get_act_patch_attn_head_k_by_pos = _patch(
-    "get_act_patch_attn_head_k_by_pos", "k", _head_at_position, _BY_BOTH, "each head's key at a position")
+    "get_act_patch_attn_head_k_by_pos", "k", layer_pos_head_vector_patch_setter, _BY_BOTH, "each head's key at a position")
 get_act_patch_attn_head_v_by_pos = _patch(
-    "get_act_patch_attn_head_v_by_pos", "v", _head_at_position, _BY_BOTH, "each head's value at a position")
+    "get_act_patch_attn_head_v_by_pos", "v", layer_pos_head_vector_patch_setter, _BY_BOTH, "each head's value at a position")
 get_act_patch_attn_head_pattern_by_pos = _patch(
-    "get_act_patch_attn_head_pattern_by_pos", "pattern", _pattern_at_query, ("layer", "head_index", "dest_pos"), "each head's pattern at a query")
+    "get_act_patch_attn_head_pattern_by_pos", "pattern", layer_head_pos_pattern_patch_setter, ("layer", "head_index", "dest_pos"), "each head's pattern at a query")
 get_act_patch_attn_head_pattern_dest_src_pos = _patch(
-    "get_act_patch_attn_head_pattern_dest_src_pos", "pattern", _pattern_at_query_and_key, ("layer", "head_index", "dest_pos", "src_pos"), "each head's pattern at a query and a key")
+    "get_act_patch_attn_head_pattern_dest_src_pos", "pattern", layer_head_dest_src_pos_pattern_patch_setter, ("layer", "head_index", "dest_pos", "src_pos"), "each head's pattern at a query and a key")
 get_act_patch_attn_head_out_all_pos = _patch(
-    "get_act_patch_attn_head_out_all_pos", "z", _head, _BY_HEAD, "each head's z")
+    "get_act_patch_attn_head_out_all_pos", "z", layer_head_vector_patch_setter, _BY_HEAD, "each head's z")
 get_act_patch_attn_head_q_all_pos = _patch(
-    "get_act_patch_attn_head_q_all_pos", "q", _head, _BY_HEAD, "each head's queries")
+    "get_act_patch_attn_head_q_all_pos", "q", layer_head_vector_patch_setter, _BY_HEAD, "each head's queries")
 get_act_patch_attn_head_k_all_pos = _patch(
-    "get_act_patch_attn_head_k_all_pos", "k", _head, _BY_HEAD, "each head's keys")
+    "get_act_patch_attn_head_k_all_pos", "k", layer_head_vector_patch_setter, _BY_HEAD, "each head's keys")
 get_act_patch_attn_head_v_all_pos = _patch(
-    "get_act_patch_attn_head_v_all_pos", "v", _head, _BY_HEAD, "each head's values")
+    "get_act_patch_attn_head_v_all_pos", "v", layer_head_vector_patch_setter, _BY_HEAD, "each head's values")
 get_act_patch_attn_head_pattern_all_pos = _patch(
-    "get_act_patch_attn_head_pattern_all_pos", "pattern", _pattern, ("layer", "head_index"), "each head's pattern")
+    "get_act_patch_attn_head_pattern_all_pos", "pattern", layer_head_pattern_patch_setter, ("layer", "head_index"), "each head's pattern")
 
 
 def get_act_patch_attn_head_all_pos_every(

@@ -52,6 +52,22 @@ constexpr std::array kAliases = {
     Alias{"pos_embed.hook_out", "hook_pos_embed", false},
     Alias{"logits", "hook_logits", false},
     Alias{"unembed.hook_out", "hook_logits", false},
+    // interp-engine's points. Its attn_in, attn_out, mlp_in, mlp_out and z are named above or mean a neighbouring value.
+    Alias{"embeddings", "hook_embed", false},
+    Alias{"q_norm_in", "attn.hook_q", true},
+    Alias{"q_norm_out", "attn.q_norm.hook_normalized", true},
+    Alias{"k_norm_in", "attn.hook_k", true},
+    Alias{"k_norm_out", "attn.k_norm.hook_normalized", true},
+    Alias{"value", "attn.hook_v", true},
+    Alias{"attn_probs", "attn.hook_pattern", true},
+    Alias{"attn_gate", "attn.hook_gate", true},
+    Alias{"attn_out_post", "hook_attn_out", true},
+    Alias{"mlp_pre", "mlp.hook_pre", true},
+    Alias{"mlp_pre_linear", "mlp.hook_pre_linear", true},
+    Alias{"mlp_act", "mlp.hook_post", true},
+    Alias{"mlp_out_post", "hook_mlp_out", true},
+    Alias{"final_norm", "ln_final.hook_normalized", false},
+    Alias{"lm_head", "hook_logits", false},
 };
 
 std::optional<int64_t> whole_number(std::string_view text) {

@@ -23,7 +23,9 @@ namespace vitrine {
 ///              pattern, z, result, pre, pre_linear, post, logits; of routers router_logits, expert_indices, expert_weights,
 ///              expert_out;
 ///            - names of its version 3: embed.hook_out, pos_embed.hook_out, unembed.hook_out; of a router
-///              blocks.3.mlp.gate.hook_out, blocks.3.mlp.router.hook_out.
+///              blocks.3.mlp.gate.hook_out, blocks.3.mlp.router.hook_out;
+///            - interp-engine's points: embeddings, q_norm_in, q_norm_out, k_norm_in, k_norm_out, value, attn_probs, attn_gate,
+///              attn_out_post, mlp_pre, mlp_pre_linear, mlp_act, mlp_out_post, final_norm, lm_head (docs/python.md lists all).
 ///            An alias of a layer's hook means every layer; "pattern.3" and "pattern3" mean layer 3.
 /// SLICE      one index ("3", "-1") or a half-open range ("0:2", "-4:", ":8"); negative counts from the end.
 /// heads      cuts the head axis of q, k, v, z, results, scores and patterns; what a wildcard fits beside them stays whole.

@@ -140,6 +140,10 @@ TEST(HookAlias, NamesOfTheWalkThroughAndOfTransformerLens) {
                                                          {"logits", "hook_logits"},
                                                          {"pattern1", "blocks.1.attn.hook_pattern"},
                                                          {"k1", "blocks.1.attn.hook_k"},
+                                                         {"embeddings", "hook_embed"},  // interp-engine's
+                                                         {"attn_probs.1", "blocks.1.attn.hook_pattern"},
+                                                         {"mlp_act.0", "blocks.0.mlp.hook_post"},
+                                                         {"lm_head", "hook_logits"},
                                                          {"pos_embed", "hook_pos_embed"}};
   for (const auto& [alias, name] : aliases) EXPECT_EQ(names(plan(engine, {alias}, 3)), std::vector<std::string>{name}) << alias;
   EXPECT_EQ(names(plan(engine, {"pattern"}, 3)).size(), static_cast<size_t>(engine.shape().n_layers));

@@ -1,0 +1,209 @@
+"""TransformerLens's demo notebooks as examples/transformer_lens has them, with the results of version 4.3
+(tests/golden/python/make_demos.py), and further calls of its models.
+"""
+
+import contextlib
+import importlib.util
+import io
+import sys
+import unittest
+from unittest import mock
+
+import numpy as np
+
+import vitrine
+from support import GOLDEN, SOURCE, Case, golden_model
+
+CLOSE = {"absolute": 1e-4, "relative": 0}
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(name, SOURCE / "examples" / "transformer_lens" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def each(test):
+    def run(self):
+        for name in ("gpt2_a", "gemma"):
+            with self.subTest(name):
+                test(self, np.load(GOLDEN / "python" / f"transformer_lens_demos_{name}.npz"),
+                     vitrine.load(golden_model(name), compute="f32"))
+
+    return run
+
+
+class Demos(Case):
+    @each
+    def test_exploratory_analysis(self, gold, model):
+        demo = example("exploratory_analysis")
+        found = demo.attributions(model, gold["tokens"], gold["answers"])
+        for key in ("difference", "lens", "layers", "heads"):
+            self.assert_close(found[key], gold["explore/" + key], what=key, **CLOSE)
+        for key in ("lens_labels", "layer_labels"):
+            self.assertEqual(found[key], gold["explore/" + key].tolist())
+        effect = demo.patched(model, gold["tokens"], gold["corrupted"], gold["answers"])
+        for key, value in effect.items():
+            self.assert_close(value, gold["explore/patched/" + key], what=key, **CLOSE)
+        self.assert_close(demo.attention_of(model, gold["tokens"], 1, 2), gold["explore/pattern"], **CLOSE)
+
+    @each
+    def test_activation_patching(self, gold, model):
+        demo = example("activation_patching")
+        names = [key.removeprefix("sweeps/") for key in gold.files if key.startswith("sweeps/")]
+        self.assertEqual(len(names), 14 if model.cfg.n_kv_heads == model.cfg.n_heads else 10)
+        found = demo.sweeps(model, gold["tokens"][:1], gold["corrupted"][:1], *gold["answers"][0], names)
+        for name in names:
+            self.assert_close(found[name], gold["sweeps/" + name], what=name, **CLOSE)
+
+    @each
+    def test_attribution_patching(self, gold, model):
+        demo = example("attribution_patching")
+        metric = demo.restored(gold["answers"], gold["explore/low"], gold["explore/span"])
+        for hook, value in demo.attributions(model, gold["tokens"], gold["corrupted"], metric).items():
+            self.assert_close(value, gold["attribution/" + hook], what=hook, **CLOSE)
+        self.assertAlmostEqual(metric(model(gold["tokens"]))[0], 1, 4)
+        self.assertAlmostEqual(metric(model(gold["corrupted"]))[0], 0, 4)
+
+    @each
+    def test_svd_of_circuits(self, gold, model):
+        demo = example("svd_of_circuits")
+        for key, (scores, S) in (("head", demo.written_by_head(model, 1, 2, 6)), ("mlp", demo.written_by_mlp(model, 1, 6))):
+            expected = gold["svd/" + key]
+            signs = np.sign((scores * expected).sum(0))
+            self.assert_close(scores * signs, expected, what=key, **CLOSE)
+            self.assertEqual(S.shape, (6,))
+        self.assert_close(demo.written_by_head(model, 1, 2, 6)[1], gold["svd/head_S"], **CLOSE)
+
+    def test_they_run_on_the_model_that_ships(self):
+        for name, words in (("exploratory_analysis", ["L4H2", "went home to"]), ("activation_patching", ["resid_pre", "head 1"]),
+                            ("svd_of_circuits", ["L7H0"]), ("attribution_patching", ["by gradients", "resid_pre"])):
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said), mock.patch.object(sys, "argv", [name]):
+                example(name).main()
+            for word in words:
+                self.assertIn(word, said.getvalue())
+
+
+class FurtherCalls(Case):
+    @each
+    def test_values(self, gold, model):
+        for mode in "QKV":
+            found = model.all_composition_scores(mode)
+            self.assert_close(found.scores, gold["composition/" + mode], what=mode, **CLOSE)
+            self.assertEqual(found.head_labels, gold["head_labels"].tolist())
+        self.assertEqual(model.all_head_labels, gold["head_labels"].tolist())
+        self.assertEqual(model.attn_head_labels, gold["head_labels"].tolist())
+        logits, cache = model.run_with_cache(gold["tokens"])
+        self.assert_close(model.loss_fn(logits, gold["tokens"], per_token=True), gold["loss_per_token"], **CLOSE)
+        self.assert_close(model.loss_fn(logits, gold["tokens"]), gold["loss_per_token"].mean(), **CLOSE)
+        neurons = cache.get_neuron_results(1, [0, 5, 9], -1)
+        self.assert_close(neurons, gold["neurons"], **CLOSE)
+        onto = np.linspace(-1, 1, 2 * model.cfg.d_model).reshape(-1, 2)
+        self.assert_close(cache.get_neuron_results(1, [0, 5, 9], -1, onto), neurons @ onto, **CLOSE)
+        self.assert_close(cache.get_neuron_results(1, [0, 5, 9], -1, onto[:, 1]), neurons @ onto[:, 1], **CLOSE)
+        cache.compute_head_results()
+        self.assert_close(cache["result", 1][:, -1], gold["head_results"], **CLOSE)
+        self.assert_close(model.OV[1].get_corner(2), gold["corner"], **CLOSE)
+        layers, OV = model.OV_for_attn_layers()
+        self.assertEqual(layers, list(range(model.cfg.n_layers)))
+        np.testing.assert_array_equal(OV.AB, model.OV.AB)
+        np.testing.assert_array_equal(model.QK_for_attn_layers()[1].AB, model.QK.AB)
+
+    def test_direct_paths(self):
+        for name in ("gpt2_a", "gemma"):
+            gold = np.load(GOLDEN / "python" / f"transformer_lens_demos_{name}.npz")
+            model = vitrine.load(golden_model(name), compute="f32")
+            clean, corrupted = gold["tokens"][:1], gold["corrupted"][:1]
+            (logits, clean_cache), (low, corrupted_cache) = model.run_with_cache(clean), model.run_with_cache(corrupted)
+
+            def metric(z, pair=gold["answers"][0]):
+                return z[0, -1, pair[0]] - z[0, -1, pair[1]]
+
+            found = vitrine.patching.get_act_patch_direct_path(model, corrupted, clean_cache, corrupted_cache, metric, 0, 1, "q")
+            self.assert_close(found, gold["direct_path"], what=name, **CLOSE)
+            if name == "gpt2_a":
+                for_all = vitrine.patching.get_act_patch_direct_path_all_sources(model, corrupted, clean_cache, corrupted_cache, metric)
+                self.assert_close(for_all[0, 1], gold["direct_path"], **CLOSE)
+            else:
+                with self.assert_says(vitrine.InputError, "share keys and values"):
+                    vitrine.patching.get_act_patch_direct_path(model, corrupted, clean_cache, corrupted_cache, metric, 0, 1, "k")
+        with self.assert_says(vitrine.InputError, "'q', 'k' or 'v'"):
+            vitrine.patching.get_act_patch_direct_path(model, corrupted, clean_cache, corrupted_cache, metric, 0, 1, "z")
+        with self.assert_says(vitrine.InputError, "head 9"):
+            vitrine.patching.get_act_patch_direct_path(model, corrupted, clean_cache, corrupted_cache, metric, 0, 9)
+
+    def test_rows_of_a_batch(self):
+        model = vitrine.load(golden_model("gpt2_a"), compute="f32")
+        _, cache = model.run_with_cache([[1, 2, 3], [4, 5, 6]])
+        one, some = cache.apply_slice_to_batch_dim(1), cache.apply_slice_to_batch_dim(slice(1, 2))
+        np.testing.assert_array_equal(one["resid_post", 0], cache["resid_post", 0][1])
+        np.testing.assert_array_equal(some["resid_post", 0], cache["resid_post", 0][1:])
+        self.assert_close(one.decompose_resid(apply_ln=True), cache.decompose_resid(apply_ln=True)[:, 1], **CLOSE)
+        self.assertFalse(one.has_batch_dim)
+        with self.assert_says(vitrine.InputError, "no batch axis"):
+            one.apply_slice_to_batch_dim(0)
+
+    def test_what_layers_are_made_of(self):
+        model = vitrine.load(golden_model("qwen3_5"), compute="f32")
+        self.assertEqual(model.layer_types(), ["delta+mlp", "delta+mlp", "attn+mlp", "delta+mlp"])
+        self.assertEqual([layer for layer, _ in model.blocks_with("delta")], [0, 1, 3])
+        self.assertEqual(model.composition_layer_indices(), [2])
+        self.assertEqual(len(model.all_head_labels), 4 * model.cfg.n_heads)
+        self.assertEqual(model.attn_head_labels[0], "L2H0")
+        self.assertIn("attn.hook_gated_z", model.block_hooks(2))
+        self.assertEqual(model.QK_for_attn_layers()[0], [2])
+        self.assertEqual(model.all_composition_scores("V").scores.shape, (1, model.cfg.n_heads, 1, model.cfg.n_heads))
+        layers, w = model.stack_params_for("mlp", "mlp.W_in")
+        self.assertEqual((layers, w.shape), ([0, 1, 2, 3], (4, model.cfg.d_model, model.cfg.d_mlp)))
+        with self.assert_says(vitrine.InputError, "part 'conv'"):
+            model.stack_params_for("conv", "conv.W_in")
+        with self.assert_says(vitrine.InputError, "no parameter 'attn.W_Z'"):
+            model.stack_params_for("attn", "attn.W_Z")
+        with self.assert_says(vitrine.InputError, "layers, 0 to 3"):
+            model.block_hooks(4)
+        with self.assert_says(vitrine.InputError, "'Q', 'K' or 'V'"):
+            model.all_composition_scores("O")
+
+    def test_prompts(self):
+        model = vitrine.load(compute="f32")
+        text = "Once upon a time there was a little"
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            (girl,) = model.test_prompt(text, "girl", top_k=3)
+        top = model.predict(text, 3)[-1].top
+        self.assertEqual(top[girl.rank].token, girl.token)
+        self.assertAlmostEqual(top[girl.rank].prob, girl.prob, 5)
+        for one in top:
+            self.assertIn(repr(one.piece), said.getvalue())
+        both = model.test_prompt(text, ["girl", "boy"], print_details=False)
+        self.assertEqual([one.piece for one in both], ["▁girl", "▁boy"])
+        longer = model.test_prompt("Once upon", "a time there", print_details=False)
+        self.assertEqual([one.piece for one in longer], ["▁a", "▁time", "▁there"])
+        with self.assert_says(vitrine.InputError, "answer is empty"):
+            model.test_prompt(text, " ")
+        self.assertEqual(model.get_token_position(" a", text), 3)
+        self.assertEqual(model.get_token_position(" a", text, mode="last"), 7)
+        self.assertEqual(model.get_token_position(" a", text, prepend_bos=False), 2)
+        self.assertEqual(model.get_token_position(7, [[5, 7, 7]], "last"), 2)
+        with self.assert_says(vitrine.InputError, "not in the prompt", "▁upon"):
+            model.get_token_position(" king", text)
+        with self.assert_says(vitrine.ShapeError, "[1, 2, 6144]"):
+            model.loss_fn(np.zeros((1, 2, 6144)), [1, 2, 3])
+
+    def test_factored_matrices(self):
+        rng = np.random.default_rng(0)
+        one = vitrine.FactoredMatrix(rng.standard_normal((3, 5, 2)), rng.standard_normal((3, 2, 6)))
+        self.assertEqual(one.unsqueeze(0).shape, (1, 3, 5, 6))
+        self.assertEqual(one.unsqueeze(-3).shape, (3, 1, 5, 6))
+        self.assert_close(one.unsqueeze(1).AB[:, 0], one.AB)
+        self.assert_close(one.get_corner(2), one.AB[:2, :2, :2])
+        np.testing.assert_array_equal(one.Vh, one.V)
+        for axis in (-1, -2, 2, -5):
+            with self.assert_says(vitrine.ShapeError, "unsqueeze"):
+                one.unsqueeze(axis)
+
+
+if __name__ == "__main__":
+    unittest.main()

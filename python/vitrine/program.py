@@ -1,0 +1,234 @@
+"""The program `vitrine` from Python: its commands run beside this process, with their options as keywords and their JSON as result."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from typing import IO, Any
+
+import numpy as np
+
+from .errors import InputError, RunError, UsageError
+
+_NO_JSON = ("completion", "manual")
+
+
+def run(command: str, *words: str | os.PathLike[str], json: bool | None = None, **options: Any) -> Any:
+    """Runs a command of the program: run("eval perplexity", file="text.txt", context=256). The result is its --json document as
+    Python reads it, or its text where it has none or json is False.
+
+    words    what stands behind the command: names, paths, a prompt
+    options  those of the command line (docs/command-line.md), _ for -: True gives a flag, None and False leave an option out, a list
+             repeats it
+
+    Progress is written to sys.stderr. Ctrl-C reaches the program, which ends as it does on the command line (`train` saves first).
+    Raises InputError and RunError with the program's message.
+    """
+    document = not command.startswith(_NO_JSON) if json is None else json
+    arguments = command.split() + [text for name, value in options.items() for text in _option(name, value)]
+    arguments += ["--json"] if document else []
+    text = _output(command, [*arguments, "--", *map(_word, words)] if words else arguments)
+    return _read(text) if document else text
+
+
+def train(config: str | os.PathLike[str] | Mapping[str, Any], *, resume: bool = False) -> Any:
+    """Trains a model, as `vitrine train` does (docs/training.md): a dict with the run's folder and its losses.
+
+    config  the path of a configuration; or the configuration, as YAML (text of more than one line) or as a dict. Paths in it are
+            relative to the working directory
+    resume  go on from the newest checkpoint; the result is the same, bit for bit, as without a break
+    """
+    with written(config) as path:
+        return run("train", path, resume=resume)
+
+
+@contextmanager
+def written(document: str | os.PathLike[str] | Mapping[str, Any]) -> Iterator[str]:
+    """The path of a configuration that may itself be given: YAML of more than one line, or a dict."""
+    if isinstance(document, Mapping):
+        try:
+            text = json.dumps(document, default=_plain)  # JSON is YAML
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the configuration holds what YAML has no word for: {error}") from error
+    elif isinstance(document, str) and "\n" in document:
+        text = document
+    else:
+        yield os.fspath(document)
+        return
+    with tempfile.TemporaryDirectory(prefix="vitrine-") as folder:
+        path = os.path.join(folder, "configuration.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        try:
+            yield path
+        except InputError as error:
+            raise type(error)(str(error).replace(path, "the configuration")) from None
+
+
+def where_it_lies(path: str | os.PathLike[str] | None) -> str | None:
+    """A file or folder by its absolute path, as the working directory may change; what is none (an id of the hub's cache) as it is."""
+    return os.path.abspath(os.fsdecode(path)) if path is not None and os.path.exists(path) else path  # type: ignore[return-value]
+
+
+class Program:
+    """The part of a Model that the program computes. It opens the model's files again, which are mapped and so cost no memory."""
+
+    _opened: dict[str, Any] | None = None  # load()'s options that the program has; None: of a model that is in no file
+
+    def picture(
+        self, name: str, prompt: Any = None, *, out: str | os.PathLike[str] | None = None, layer: int | None = None,
+        head: int | None = None, position: int | None = None, words: Sequence[str] | None = None, sum: str | None = None,
+    ) -> Any:
+        """One picture of the walk-through (docs/pictures.md; run("picture", list=True) lists them): its data as a dict, the picture
+        itself in ["pictures"][name]. out: a file that ends in .svg or .json, which is written instead.
+        """
+        options = {"out": out, "layer": layer, "head": head, "position": position, "sum": sum,
+                   "words": None if words is None else ",".join(words)}
+        return self._command("picture", [name], prompt, None if out is None else False, options) or None
+
+    def explain(self, prompt: Any, out: str | os.PathLike[str], *, gradients: bool = True) -> None:
+        """Walks a prompt through the model, as one HTML page that opens without a network. gradients: also back."""
+        self._command("explain", [], prompt, False, {"out": out, "no_gradients": not gradients})
+
+    def eval_perplexity(self, file: str | os.PathLike[str], **options: Any) -> Any:
+        """How well the model predicts a text (docs/evaluation.md). options: those of `vitrine eval perplexity`: context, stride, like,
+        per_token, against, jsonl, key, no_special, out.
+        """
+        return self._command("eval perplexity", [], None, None, {"file": file, **options})
+
+    def eval_choices(self, file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Any) -> Any:
+        """Multiple-choice questions by log-likelihood (docs/evaluation.md). options: those of `vitrine eval choices`: task, limit,
+        show_items.
+        """
+        return self._command("eval choices", [], None, None, {"file": file, **options})
+
+    def eval_compare(self, other: str | os.PathLike[str], file: str | os.PathLike[str], **options: Any) -> Any:
+        """Another file of this model, such as a quantised one, compared with it over a text (docs/evaluation.md). options: those of
+        `vitrine eval compare`: context, stride, jsonl, key, no_special.
+        """
+        return self._command("eval compare", [_word(other)], None, None, {"file": file, **options})
+
+    def _command(self, command: str, words: list[str], prompt: Any, document: bool | None, options: dict[str, Any]) -> Any:
+        model: Any = self
+        if self._opened is None:
+            raise UsageError(f"{command} opens a model's file, and this model is in memory alone; merge it with out= and load that")
+        if model._hooks:
+            raise UsageError(f"{command} runs without hook functions")
+        if isinstance(prompt, str) and prompt != "-":
+            words = [*words, prompt]
+        elif prompt is not None:
+            options = {**options, "tokens": ",".join(str(token) for token in model._one(prompt))}
+        return run(command, *words, json=document, **self._opened, **options)
+
+
+def _option(name: str, value: Any) -> list[str]:
+    flag = "--" + name.replace("_", "-")
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [flag]
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [text for one in value for text in _option(name, one)]
+    return [f"{flag}={_word(value)}"]
+
+
+def _word(value: Any) -> str:
+    word = os.fsdecode(value) if isinstance(value, str | bytes | os.PathLike) else str(value)
+    if "\0" in word:
+        raise InputError(f"{word!r} has a zero byte, which no argument can have")
+    return word
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__}")
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise RunError(f"the program wrote what is no JSON: {text[:200]!r}") from error
+
+
+def _output(command: str, arguments: list[str]) -> str:
+    """What the program writes to standard output."""
+    program = str(resources.files(__package__) / "vitrine")
+    if not os.path.isfile(program):
+        raise UsageError(f"{program} is not there: this installation of the package has no program. `pip install .` builds it")
+    try:
+        # A session of its own, so that Ctrl-C of the terminal reaches it once, from here.
+        child = subprocess.Popen([program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 encoding="utf-8", errors="replace", start_new_session=True)
+    except OSError as error:
+        raise RunError(f"{program} cannot be run: {error.strerror}") from error
+    assert child.stdout is not None and child.stderr is not None
+    said: list[str] = []
+    listener = threading.Thread(target=_listen, args=(child.stderr, ("vitrine: ", f"vitrine {command}: "), said), daemon=True)
+    listener.start()
+    try:
+        text = _until_end(child, child.stdout)
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.wait()
+        listener.join()
+        child.stdout.close()
+        child.stderr.close()
+    if child.returncode == 0:
+        sys.stderr.write("".join(said))
+        return text
+    message = "".join(said).strip().removeprefix("vitrine: ").removeprefix(f"vitrine {command}: ")
+    if child.returncode < 0:
+        raise RunError(message or f"the program was ended by {signal.Signals(-child.returncode).name}")
+    raise (InputError if child.returncode == 2 else RunError)(_in_words_of_python(message))
+
+
+def _until_end(child: subprocess.Popen[str], stdout: IO[str]) -> str:
+    """Reads until the program ends. Ctrl-C goes to the program first, and is raised when it has ended; a second one ends it at once."""
+    pieces: list[str] = []
+    reader = threading.Thread(target=lambda: pieces.append(stdout.read()), daemon=True)
+    reader.start()
+    interrupted: KeyboardInterrupt | None = None
+    while reader.is_alive() or child.poll() is None:
+        try:
+            reader.join(0.1)
+            if not reader.is_alive():
+                child.wait(0.1)
+        except subprocess.TimeoutExpired:
+            continue
+        except KeyboardInterrupt as error:
+            interrupted = error
+            child.send_signal(signal.SIGINT)
+    if interrupted is not None:
+        raise interrupted
+    return "".join(pieces)
+
+
+def _listen(stderr: IO[str], marks: tuple[str, ...], said: list[str]) -> None:
+    """Passes the program's lines on, and keeps its last message, which begins with its name and may go on for lines."""
+    for line in stderr:
+        if said or line.startswith(marks):
+            said.append(line)
+        else:
+            sys.stderr.write(line)
+            sys.stderr.flush()
+
+
+def _in_words_of_python(message: str) -> str:
+    """--like-this as like_this=, outside of commands in backticks."""
+    parts = message.split("`")
+    parts[::2] = [re.sub(r"(?<![\w-])--([a-z][a-z-]*)(?:=| (?=\d))?", lambda m: m[1].replace("-", "_") + "=", part) for part in parts[::2]]
+    return "`".join(parts)
