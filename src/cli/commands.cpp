@@ -67,6 +67,15 @@ const std::vector<Command>& commands() {
        "vitrine trace --tokens 2,2165,374 --gradients --out gradients.safetensors\n"
        "vitrine trace \"Once upon a time\" --gradients-at 'blocks.*.hook_resid_post' --out at-hooks.safetensors",
        define_trace},
+      {"collect", "Write activations of a whole corpus to disk",
+       "Runs text in contexts of --context tokens and writes the values at hooks for every token, with the tokens' ids and "
+       "positions, as safetensors shards beside a manifest. A document is cut into contexts by itself, and each context begins "
+       "with BOS if the tokenizer puts one in front of texts. Blocks behind the last hook are left out. Memory does not grow "
+       "with the corpus. A run that was cut off loses the shard it was in: --resume goes on behind the last whole one, and gives "
+       "the same bytes. docs/collect.md describes the files.",
+       "vitrine collect examples/fables.txt --document '\\n\\n\\n' --hooks blocks.3.hook_resid_post --max-tokens 2000 --out "
+       "fables-activations",
+       define_collect},
       {"explain", "Walk a prompt through the model, as one offline page",
        "Writes a page that opens without a network. It follows the prompt from the string to the prediction, and the gradients "
        "back. Each step has an explanation, its formula, the lines of the model's definition, the shapes of this run, and "

@@ -8,6 +8,7 @@ Action define_attribute(CLI::App& app);
 Action define_bench(CLI::App& app);
 Action define_chat(CLI::App& app);
 Action define_circuits(CLI::App& app);
+Action define_collect(CLI::App& app);
 Action define_compare(CLI::App& app);
 Action define_completion(CLI::App& app);
 Action define_convert(CLI::App& app);
