@@ -28,12 +28,12 @@ std::unique_ptr<DocumentTokens> text_tokens(const Tokenizer& tokenizer, const st
                                             const TextOptions& text);
 
 struct CollectOptions {
-  std::vector<std::string> hooks;  // requests as HookQuery describes them, without slices
-  std::string out;                 // the folder to make
-  DType type = DType::f32;         // of the values on disk: f32, f16 or bf16
-  int64_t context = 0;             // most tokens run together; 0: 256, or what the model holds
-  bool special = true;             // every context begins with BOS, if the tokenizer puts one in front of texts
-  uint64_t max_tokens = 0;         // collected, at most; 0: the whole text
+  std::vector<std::string> hooks = {};  // requests as HookQuery describes them, without slices
+  std::string out = {};                 // the folder to make
+  DType type = DType::f32;              // of the values on disk: f32, f16 or bf16
+  int64_t context = 0;                  // most tokens run together; 0: 256, or what the model holds
+  bool special = true;                  // every context begins with BOS, if the tokenizer puts one in front of texts
+  uint64_t max_tokens = 0;              // collected, at most; 0: the whole text
   uint64_t shard_bytes = uint64_t{256} << 20;
   bool resume = false;  // goes on behind the last whole shard of an unfinished folder
 };
