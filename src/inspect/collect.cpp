@@ -107,7 +107,7 @@ class Planner {
   ContextIds ahead_;
 };
 
-struct Enough {};  // thrown through the model behind the last hook
+struct HeardAll {};  // thrown through the model behind the last hook
 
 // Hands the rows of all sequences of a step at each hook to `give`, and ends the run behind the last.
 class Giving final : public Listener {
@@ -119,7 +119,7 @@ class Giving final : public Listener {
   bool wants(std::string_view name) const override { return number_.contains(name); }
   Tensor see(Context&, std::string_view name, const Tensor& value) override {
     give_(number_.find(name)->second, value);
-    if (--left_ == 0) throw Enough();
+    if (--left_ == 0) throw HeardAll();
     return {};
   }
 
@@ -156,7 +156,7 @@ class Runner {
     try {
       ctx.listen(&giving, kEverySequence);
       engine_.model().residual(ctx, step);
-    } catch (const Enough&) {
+    } catch (const HeardAll&) {
     } catch (...) {
       ctx.listen(nullptr);
       throw;

@@ -18,7 +18,7 @@ constexpr char kFormat[] = "vitrine activations 1";
 
 std::string manifest_path(const std::string& folder) { return (std::filesystem::path(folder) / kActivationManifest).string(); }
 
-DType value_type(const std::string& word, const std::string& file) {
+DType stored_type(const std::string& word, const std::string& file) {
   for (const DType type : {DType::f32, DType::f16, DType::bf16})
     if (name_of(type) == word) return type;
   throw FileError(file, "\"type\" is \"" + word + "\"; expected f32, f16 or bf16");
@@ -114,7 +114,7 @@ ActivationManifest read_activation_manifest(const std::string& folder) {
     throw FileError(path, "\"format\" is \"" + format.substr(0, 60) + "\"; expected \"" + kFormat + "\"");
   ActivationManifest m;
   m.model = fields.text("model");
-  m.type = value_type(fields.text("type"), path);
+  m.type = stored_type(fields.text("type"), path);
   m.context = static_cast<int64_t>(fields.count("context"));
   m.lead = fields.at("lead").is_null() ? -1 : static_cast<int64_t>(fields.count("lead"));
   m.max_tokens = fields.count("max_tokens");

@@ -116,7 +116,7 @@ std::string_view behind(std::string_view header, std::string_view key) {
   return begin == std::string_view::npos ? std::string_view() : rest.substr(begin);
 }
 
-std::optional<DType> type_of(std::string_view descr) {
+std::optional<DType> npy_type_of(std::string_view descr) {
   if (descr.starts_with("'<f4'")) return DType::f32;
   if (descr.starts_with("'<f2'")) return DType::f16;
   if (descr.starts_with("'<f8'")) return DType::f64;
@@ -142,11 +142,11 @@ std::optional<std::vector<uint64_t>> sizes_of(std::string_view text) {
   }
 }
 
-struct Header {
+struct NpyHeader {
   std::string text;
   size_t bytes = 0;  // before the elements
 };
-Header header_of(const Archive& archive, const Member& m, Bytes begin) {
+NpyHeader header_of(const Archive& archive, const Member& m, Bytes begin) {
   constexpr std::string_view kMagic = "\x93NUMPY";
   if (begin.size() < 12 || std::memcmp(begin.data(), kMagic.data(), kMagic.size()) != 0)
     archive.fail(m.at, m.name + " is no .npy array");
@@ -191,13 +191,13 @@ void add(const Archive& archive, const Member& m, const std::string& path, Check
     begin.resize(static_cast<size_t>(std::min<uint64_t>(m.size, kLongestHeader + 12)));
     if (!expand(packed, begin)) archive.fail(m.at, m.name + " cannot be expanded");
   }
-  const Header header = header_of(archive, m, m.method == 8 ? Bytes(begin) : packed);
+  const NpyHeader header = header_of(archive, m, m.method == 8 ? Bytes(begin) : packed);
   const auto sizes = sizes_of(behind(header.text, "'shape'"));
   const std::string_view order = behind(header.text, "'fortran_order'"), descr = behind(header.text, "'descr'");
   if (!sizes || descr.empty() || order.empty())
     archive.fail(m.at, m.name + " has the header " + header.text + "; expected descr, fortran_order and shape");
   const std::string name = m.name.substr(0, m.name.size() - 4);
-  const auto type = type_of(descr);
+  const auto type = npy_type_of(descr);
   if (!type) {
     into.add_unreadable(name, {std::string(descr.substr(0, descr.find(','))), &path, static_cast<size_t>(m.at)});
     return;
