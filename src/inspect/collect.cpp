@@ -90,6 +90,7 @@ class Planner {
  public:
   Planner(Contexts& contexts, uint64_t shard_tokens)
       : contexts_(contexts), shard_tokens_(shard_tokens), ahead_(contexts.next()) {}
+  bool at_end() const { return ahead_.empty(); }
   // Empty at the end.
   Plan next() {
     Plan plan;
@@ -281,14 +282,14 @@ class Collector {
       if (entry.path().filename().string().find(".safetensors.tmp.") != std::string::npos) fs::remove(entry.path(), ignored);
     const size_t done = options_.resume ? begin_behind() : 0;
     if (manifest_.complete) return {manifest_, 0, 0};
-    if (!options_.resume) write_activation_manifest(options_.out, manifest_);
     Contexts contexts(documents_, manifest_.context, manifest_.lead, manifest_.max_tokens);
     Planner planner(contexts, manifest_.shard_tokens);
+    if (planner.at_end()) throw InputError("the text is empty: there are no tokens to collect activations of");
+    if (!options_.resume) write_activation_manifest(options_.out, manifest_);
     pass_over(planner, done);
     watch_.lap_ms();
     for (Plan plan = planner.next(); !plan.contexts.empty(); plan = planner.next()) write_shard(plan);
     settle();
-    if (manifest_.shards.empty()) throw InputError("the text is empty: there are no tokens to collect activations of");
     manifest_.complete = true;
     write_activation_manifest(options_.out, manifest_);
     return {manifest_, computed_, watch_.ms() / 1000};
