@@ -4,109 +4,27 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <map>
-#include <optional>
+#include <memory>
+#include <span>
 
 #include "base/error.h"
 #include "base/stopwatch.h"
-#include "inspect/hooks.h"
-#include "inspect/listening.h"
+#include "inspect/collect_plan.h"
+#include "inspect/contexts.h"
 #include "io/folder_lock.h"
 #include "io/safetensors.h"
 #include "kernels/table.h"
-#include "ops/recorder.h"
+#include "ops/head.h"
 
 namespace vitrine {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kDefaultContext = 256;
 constexpr float kLargestF16 = 65504;
-
-using ContextIds = std::vector<int32_t>;
-
-// Documents cut into contexts, none of which holds two.
-class Contexts {
- public:
-  Contexts(DocumentTokens& documents, int64_t context, int64_t lead, uint64_t max_tokens)
-      : documents_(documents),
-        room_(static_cast<size_t>(context) - (lead >= 0 ? 1 : 0)),
-        lead_(lead),
-        left_(max_tokens > 0 ? max_tokens : UINT64_MAX) {}
-
-  // The next one; empty at the end.
-  ContextIds next() {
-    ContextIds context;
-    const size_t lead = lead_ >= 0 ? 1 : 0;
-    if (left_ <= lead) return context;
-    while (rest_.size() - begin_ < room_ && more()) {
-    }
-    const size_t held = border_.value_or(rest_.size()) - begin_;
-    const size_t n = std::min({held, room_, static_cast<size_t>(std::min<uint64_t>(left_ - lead, INT64_MAX))});
-    if (n == 0) return context;
-    if (lead_ >= 0) context.push_back(static_cast<int32_t>(lead_));
-    const auto from = rest_.begin() + static_cast<ptrdiff_t>(begin_);
-    context.insert(context.end(), from, from + static_cast<ptrdiff_t>(n));
-    begin_ += n;
-    if (border_ && begin_ == *border_) border_.reset();
-    left_ -= context.size();
-    return context;
-  }
-
- private:
-  // Reads on within the document whose ids stand at begin_; false at its end.
-  bool more() {
-    if (border_) return false;
-    std::vector<int32_t> ids;
-    bool begins = false;
-    do {
-      if (!documents_.next(ids, begins)) return false;
-    } while (ids.empty());
-    rest_.erase(rest_.begin(), rest_.begin() + static_cast<ptrdiff_t>(begin_));
-    begin_ = 0;
-    if (begins && !rest_.empty()) border_ = rest_.size();  // the next document waits behind it
-    rest_.insert(rest_.end(), ids.begin(), ids.end());
-    return !border_;
-  }
-
-  DocumentTokens& documents_;
-  size_t room_;
-  int64_t lead_;
-  uint64_t left_;
-  std::vector<int32_t> rest_;  // ids that were read, from begin_ on
-  size_t begin_ = 0;
-  std::optional<size_t> border_;  // where in rest_ another document begins
-};
-
-// Contexts that become one shard.
-struct Plan {
-  std::vector<ContextIds> contexts;
-  uint64_t tokens = 0;
-};
-
-class Planner {
- public:
-  Planner(Contexts& contexts, uint64_t shard_tokens)
-      : contexts_(contexts), shard_tokens_(shard_tokens), ahead_(contexts.next()) {}
-  bool at_end() const { return ahead_.empty(); }
-  // Empty at the end.
-  Plan next() {
-    Plan plan;
-    while (!ahead_.empty() && plan.tokens + ahead_.size() <= shard_tokens_) {
-      plan.tokens += ahead_.size();
-      plan.contexts.push_back(std::move(ahead_));
-      ahead_ = contexts_.next();
-    }
-    return plan;
-  }
-
- private:
-  Contexts& contexts_;
-  uint64_t shard_tokens_;
-  ContextIds ahead_;
-};
 
 struct HeardAll {};  // thrown through the model behind the last hook
 
@@ -136,7 +54,7 @@ class Runner {
   Runner(Engine& engine, const ActivationManifest& manifest) : engine_(engine), manifest_(manifest) {}
 
   // The number of contexts from `begin` on that share a step.
-  static size_t together(const Plan& plan, size_t begin) {
+  static size_t together(const ShardPlan& plan, size_t begin) {
     size_t rows = plan.contexts[begin].size(), end = begin + 1;
     while (end < plan.contexts.size() && (rows += plan.contexts[end].size()) <= static_cast<size_t>(kPrefillChunk)) ++end;
     return end - begin;
@@ -144,7 +62,7 @@ class Runner {
 
   // The values as they are stored, of the contexts [begin, begin + count): give(hook, bytes).
   template <class F>
-  void run(const Plan& plan, size_t begin, size_t count, F&& give) {
+  void run(const ShardPlan& plan, size_t begin, size_t count, F&& give) {
     Step step;
     for (size_t i = begin; i < begin + count; ++i) step.add(plan.contexts[i]);
     bool finite = true;
@@ -194,76 +112,6 @@ class Runner {
   std::vector<uint16_t> narrow_;
 };
 
-std::vector<ActivationManifest::Hook> hooks_of(const Engine& engine, const std::vector<std::string>& requests, int64_t context) {
-  if (requests.empty()) throw InputError("no hooks are named; for instance blocks.3.hook_resid_post");
-  std::vector<HookQuery> queries;
-  for (const std::string& request : requests) queries.push_back(parse_hook_query(request));
-  std::vector<ActivationManifest::Hook> hooks;
-  for (const Capture& capture : plan_captures(engine.model(), queries, context)) {
-    if (!capture.request.whole())
-      throw InputError(capture.name + " is asked for in part; collect writes whole values, so leave [heads=…,positions=…] away");
-    if (heads_first(capture.name) || capture.shape.empty() || capture.shape[0] != context)
-      throw InputError(capture.name + " has the shape " + shape_text(capture.shape) +
-                       "; collect writes a row for each token. `vitrine trace` writes such values of one prompt");
-    if (capture.name == "hook_logits")
-      throw InputError(
-          "hook_logits cannot be collected: collect blocks.*.hook_resid_post or ln_final.hook_normalized, from which "
-          "logits can be computed");
-    hooks.push_back({capture.name, {capture.shape.begin() + 1, capture.shape.end()}});
-  }
-  return hooks;
-}
-
-ActivationManifest plan_manifest(const Engine& engine, const CollectOptions& o) {
-  ActivationManifest m;
-  const int64_t most = engine.shape().context_length > 0 ? engine.shape().context_length : INT32_MAX;
-  m.context = o.context > 0 ? o.context : std::min(kDefaultContext, most);
-  if (m.context > most)
-    throw InputError("a context of " + std::to_string(m.context) + " tokens is longer than that of " + engine.name() +
-                     ", which is " + std::to_string(most));
-  if (o.type != DType::f32 && o.type != DType::f16 && o.type != DType::bf16)
-    throw UsageError("activations are stored as f32, f16 or bf16, not as " + std::string(name_of(o.type)));
-  if (o.special && engine.has_tokenizer() && engine.tokenizer().adds_bos() && engine.tokenizer().bos())
-    m.lead = *engine.tokenizer().bos();
-  if (m.lead >= 0 && m.context < 2) throw InputError("a context of 1 token holds BOS and nothing of the text; give at least 2");
-  fs::path name(engine.name());
-  if (!name.has_filename()) name = name.parent_path();
-  m.model = name.filename().string();
-  m.type = o.type;
-  m.max_tokens = o.max_tokens;
-  m.checksum = kNoTokens;
-  m.hooks = hooks_of(engine, o.hooks, m.context);
-  m.shard_tokens = std::max<uint64_t>(o.shard_bytes / m.bytes_per_token(), static_cast<uint64_t>(m.context));
-  return m;
-}
-
-[[noreturn]] void refuse_resume(const std::string& out, const std::string& what) {
-  throw InputError(out + ": was made " + what + ". Resume with what it was begun with, or name another folder");
-}
-
-// What an unfinished folder holds already, checked against the options.
-ActivationManifest resumed(const std::string& out, const ActivationManifest& planned) {
-  ActivationManifest m = read_activation_manifest(out);
-  if (m.hooks != planned.hooks) refuse_resume(out, "with other hooks");
-  if (m.type != planned.type) refuse_resume(out, "as " + std::string(name_of(m.type)));
-  if (m.context != planned.context) refuse_resume(out, "with contexts of " + std::to_string(m.context) + " tokens");
-  if (m.lead != planned.lead) refuse_resume(out, "with another token in front of contexts");
-  if (m.max_tokens != planned.max_tokens) refuse_resume(out, "with a limit of " + std::to_string(m.max_tokens) + " tokens");
-  if (m.shard_tokens != planned.shard_tokens) refuse_resume(out, "with shards of " + std::to_string(m.shard_tokens) + " tokens");
-  return m;
-}
-
-void make_folder(const std::string& out, bool resume) {
-  std::error_code error;
-  if (fs::exists(out, error) && !fs::is_directory(out, error)) throw InputError(out + ": is a file; activations are a folder");
-  if (!resume && fs::exists(out, error) && !fs::is_empty(out, error))
-    throw InputError(out + ": exists and holds something. Name another folder, or resume the run that made it");
-  if (resume && !fs::exists(fs::path(out) / kActivationManifest, error))
-    throw InputError(out + ": holds no run to resume; leave resume away to begin one");
-  fs::create_directories(out, error);
-  if (error) throw InputError(out + ": cannot be made: " + error.message());
-}
-
 class Collector {
  public:
   Collector(Engine& engine, DocumentTokens& documents, const CollectOptions& options,
@@ -271,11 +119,11 @@ class Collector {
       : documents_(documents),
         options_(options),
         progress_(progress),
-        manifest_(plan_manifest(engine, options)),
+        manifest_(plan_collection(engine, options)),
         runner_(engine, manifest_) {}
 
   Collected run() {
-    make_folder(options_.out, options_.resume);
+    make_collection_folder(options_.out, options_.resume);
     const FolderLock lock(options_.out, options_.out + ": another process writes it. Wait for it, or name another folder");
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(options_.out, ignored))  // of a run that was killed
@@ -283,12 +131,12 @@ class Collector {
     const size_t done = options_.resume ? begin_behind() : 0;
     if (manifest_.complete) return {manifest_, 0, 0};
     Contexts contexts(documents_, manifest_.context, manifest_.lead, manifest_.max_tokens);
-    Planner planner(contexts, manifest_.shard_tokens);
+    ShardPlanner planner(contexts, manifest_.shard_tokens);
     if (planner.at_end()) throw InputError("the text is empty: there are no tokens to collect activations of");
     if (!options_.resume) write_activation_manifest(options_.out, manifest_);
     pass_over(planner, done);
     watch_.lap_ms();
-    for (Plan plan = planner.next(); !plan.contexts.empty(); plan = planner.next()) write_shard(plan);
+    for (ShardPlan plan = planner.next(); !plan.contexts.empty(); plan = planner.next()) write_shard(plan);
     settle();
     manifest_.complete = true;
     write_activation_manifest(options_.out, manifest_);
@@ -297,7 +145,7 @@ class Collector {
 
  private:
   size_t begin_behind() {
-    const ActivationManifest found = resumed(options_.out, manifest_);
+    const ActivationManifest found = begun_collection(options_.out, manifest_);
     manifest_.shards = found.shards;
     manifest_.complete = found.complete;
     manifest_.checksum = found.checksum;
@@ -305,18 +153,18 @@ class Collector {
   }
 
   // Reads the text of whole shards again, and sees whether text and model are those that these were made from.
-  void pass_over(Planner& planner, size_t done) {
+  void pass_over(ShardPlanner& planner, size_t done) {
     uint64_t checksum = kNoTokens;
     for (size_t i = 0; i < done; ++i) {
-      const Plan plan = planner.next();
+      const ShardPlan plan = planner.next();
       for (const auto& context : plan.contexts) checksum = token_checksum(checksum, context);
-      if (plan.tokens != manifest_.shards[i].tokens) refuse_resume(options_.out, "from another text");
+      if (plan.tokens != manifest_.shards[i].tokens) refuse_to_resume(options_.out, "from another text");
       if (i == 0) check_model(plan);
     }
-    if (checksum != manifest_.checksum) refuse_resume(options_.out, "from another text");
+    if (checksum != manifest_.checksum) refuse_to_resume(options_.out, "from another text");
   }
 
-  void check_model(const Plan& plan) {
+  void check_model(const ShardPlan& plan) {
     const Activations held = Activations::open(options_.out);
     const size_t count = Runner::together(plan, 0);
     std::vector<float> row;
@@ -327,12 +175,12 @@ class Collector {
         held.read(hook, r, row.data());
         for (size_t i = 0; i < n; ++i)
           if (element_at(manifest_.type, bytes.data() + r * row_bytes(manifest_.type, n), i) != row[i])
-            refuse_resume(options_.out, "by a model that gives other values");
+            refuse_to_resume(options_.out, "by a model that gives other values");
       }
     });
   }
 
-  void write_shard(const Plan& plan) {
+  void write_shard(const ShardPlan& plan) {
     const auto n = static_cast<int64_t>(plan.tokens);
     std::vector<TensorPlan> tensors{{"tokens", DType::i32, {n}}, {"positions", DType::i32, {n}}};
     for (const auto& hook : manifest_.hooks) {
@@ -369,7 +217,7 @@ class Collector {
     finishing_ = std::async(std::launch::async, [writer = std::move(writer)] { writer->finish(); });
   }
 
-  uint64_t report(const Plan& plan, size_t begin, size_t count) {
+  uint64_t report(const ShardPlan& plan, size_t begin, size_t count) {
     uint64_t tokens = 0;
     for (size_t i = begin; i < begin + count; ++i) tokens += plan.contexts[i].size();
     if (progress_) {
