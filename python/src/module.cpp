@@ -12,6 +12,7 @@
 
 #include "analysis.h"
 #include "arrays.h"
+#include "collecting.h"
 #include "errors.h"
 #include "generate/generate.h"
 #include "hooks.h"
@@ -469,6 +470,7 @@ void bind_model(nb::module_& m) {
 
   nb::class_<Session> session(m, "Session", "An opened model.");
   bind_analysis(session);
+  bind_collecting(session);
   session
       .def(nb::new_(&open), nb::arg("model"), nb::kw_only(), nb::arg("adapter").none(), nb::arg("threads"), nb::arg("f32"),
            nb::arg("exact"), nb::arg("cache_type_k") = "f32", nb::arg("cache_type_v") = "f32")

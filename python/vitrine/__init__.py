@@ -14,6 +14,7 @@ docs/python.md shows the rest. Names and habits are those of TransformerLens; va
 from ._vitrine import TextStream, Tokenizer
 from ._vitrine import version as __version__
 from .cache import ActivationCache
+from .collecting import Activations
 from . import patching
 from .errors import Error, FileError, InputError, MissingFileError, RunError, ShapeError, UsageError
 from .factored_matrix import FactoredMatrix
@@ -23,7 +24,7 @@ from .model import KeyValueCache, Model, load
 from .results import Attribution, Config, Generation, Hypothesis, NextToken, Prediction
 
 __all__ = [
-    "ActivationCache", "Attribution", "Config", "Error", "FactoredMatrix", "FileError", "Generation", "HookPoint",
+    "ActivationCache", "Activations", "Attribution", "Config", "Error", "FactoredMatrix", "FileError", "Generation", "HookPoint",
     "Hypothesis", "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "RunError",
     "ShapeError", "TextStream", "Tokenizer", "UsageError", "__version__", "load", "merge", "merge_plan", "patching",
 ]

@@ -15,6 +15,7 @@ import numpy as np
 from ._vitrine import BeamOptions, GenerateOptions, HookCalls, Past, Session, TextStream, Tokenizer
 from .analysis import Analysis
 from .cache import ActivationCache
+from .collecting import Collecting
 from .input_hooks import input_hooks, input_names
 from .errors import InputError, ShapeError, UsageError
 from .hook_requests import NamesFilter, Slice, apart_from_logits, requests_of, sliced
@@ -64,7 +65,7 @@ def load(
     return Model(session)
 
 
-class Model(Weights, Analysis):
+class Model(Weights, Analysis, Collecting):
     """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
 
     A prompt is a text, or token ids that go in as they are: [position] or [batch, position]. Rows of a batch run one after the
