@@ -87,10 +87,16 @@ nb::dict collect_to(Session& session, const std::vector<nb::str>& hooks, const n
 }  // namespace
 
 void bind_collecting(nb::class_<Session>& session) {
-  session.def("collect", &collect_to, nb::arg("hooks"), nb::arg("out"), nb::arg("files").none(), nb::arg("next").none(),
-              nb::arg("separator"), nb::arg("key"), nb::arg("context"), nb::arg("max_tokens"), nb::arg("type"),
-              nb::arg("shard_bytes"), nb::arg("resume"), nb::arg("prepend_bos"), nb::arg("progress").none(),
-              "Values at hooks over a corpus, as shards in a folder.");
+  session.def(
+      "collect", &collect_to, nb::arg("hooks"), nb::arg("out"), nb::arg("files").none(), nb::arg("next").none(),
+      nb::arg("separator"), nb::arg("key"), nb::arg("context"), nb::arg("max_tokens"), nb::arg("type"), nb::arg("shard_bytes"),
+      nb::arg("resume"), nb::arg("prepend_bos"), nb::arg("progress").none(),
+      nb::sig(
+          "def collect(self, hooks: collections.abc.Sequence[str], out: bytes, files: collections.abc.Sequence[bytes] | None, "
+          "next: collections.abc.Callable[[], numpy.typing.NDArray[numpy.int64] | None] | None, separator: str, key: str, "
+          "context: int, max_tokens: int, type: str, shard_bytes: int, resume: bool, prepend_bos: bool, "
+          "progress: collections.abc.Callable[[int, float], typing.Any] | None) -> dict[str, typing.Any]"),
+      "Values at hooks over a corpus, as shards in a folder.");
 }
 
 }  // namespace vitrine::python
