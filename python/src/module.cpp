@@ -12,6 +12,7 @@
 
 #include "analysis.h"
 #include "arrays.h"
+#include "autoencoders.h"
 #include "errors.h"
 #include "generate/generate.h"
 #include "hooks.h"
@@ -559,6 +560,7 @@ NB_MODULE(_vitrine, m) {
   bind_options(m);
   bind_model(m);
   bind_merge(m);
+  bind_autoencoders(m);
 }
 
 }  // namespace vitrine::python

@@ -13,6 +13,7 @@ docs/python.md shows the rest. Names and habits are those of TransformerLens; va
 
 from ._vitrine import TextStream, Tokenizer
 from ._vitrine import version as __version__
+from .autoencoders import SparseAutoencoder, load_sae
 from .cache import ActivationCache
 from . import patching
 from .errors import Error, FileError, InputError, MissingFileError, RunError, ShapeError, UsageError
@@ -25,5 +26,5 @@ from .results import Attribution, Config, Generation, Hypothesis, NextToken, Pre
 __all__ = [
     "ActivationCache", "Attribution", "Config", "Error", "FactoredMatrix", "FileError", "Generation", "HookPoint",
     "Hypothesis", "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "RunError",
-    "ShapeError", "TextStream", "Tokenizer", "UsageError", "__version__", "load", "merge", "merge_plan", "patching",
+    "ShapeError", "SparseAutoencoder", "TextStream", "Tokenizer", "UsageError", "__version__", "load", "load_sae", "merge", "merge_plan", "patching",
 ]
