@@ -53,7 +53,7 @@ class SparseAutoencoder:
 
     @classmethod
     def from_arrays(cls, cfg: dict[str, Any], **arrays: Any) -> SparseAutoencoder:
-        """An autoencoder from weights of any origin. cfg: SAELens's keys, such as {"architecture": "topk", "d_in": 192, "d_sae": 1536,
+        """An autoencoder from weights of any origin. cfg: SAELens's keys, such as {"architecture": "topk", "d_in": 256, "d_sae": 2048,
         "k": 32, "metadata": {"hook_name": "blocks.3.hook_resid_post"}}; arrays: W_enc=, W_dec=, b_enc=, b_dec= and so on.
         """
         made = {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in arrays.items()}

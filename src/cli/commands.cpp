@@ -99,7 +99,7 @@ const std::vector<Command>& commands() {
        "as SAELens and Gemma Scope save them. docs/sparse-autoencoders.md explains it.",
        "vitrine features --sae my-autoencoder \"Once upon a time there was a king\"\n"
        "vitrine features --sae my-autoencoder --file examples/fables.txt --feature 12 --logits 5",
-       define_features},
+       define_features, "an autoencoder"},
       {"verify", "Compare the numbers with those of a reference implementation",
        "Prints the largest and mean distance of logits, hidden states and attention patterns, the KL divergence and how often "
        "the likeliest token agrees. The last line says \"agrees\", or \"differs\" and where first. The exit code is 1 if a "

@@ -24,7 +24,7 @@
 namespace vitrine::cli {
 namespace {
 
-constexpr int kBarCells = 24;
+constexpr int kDensityCells = 24;
 constexpr int64_t kMostFeatures = 4096;
 
 struct FeaturesArguments {
@@ -81,7 +81,7 @@ std::vector<size_t> largest_of(const SparseFeatures& features, int64_t row, int6
   return order;
 }
 
-void show_prompt(Engine& engine, const SparseAutoencoder& sae, const Prompt& prompt, const FeaturesArguments& o) {
+void show_prompt_features(Engine& engine, const SparseAutoencoder& sae, const Prompt& prompt, const FeaturesArguments& o) {
   const SparseFeatures features = features_of(engine, sae, prompt.ids);
   const auto active = [&](int64_t r) {
     return features.begin[static_cast<size_t>(r) + 1] - features.begin[static_cast<size_t>(r)];
@@ -147,7 +147,7 @@ OrderedJson summary_json(const Engine& engine, const FeatureSummary& s, int64_t 
           {"contexts", contexts}};
 }
 
-void print_summary(const Engine& engine, const FeatureSummary& s, int64_t tokens) {
+void print_feature(const Engine& engine, const FeatureSummary& s, int64_t tokens) {
   print("{}\n", bold(fmt::format("feature {}", s.feature)));
   print("  active on {} of {} tokens ({}), mean {:.3f}, largest {:.3f}\n", grouped(s.active), grouped(tokens),
         percent(tokens > 0 ? static_cast<double>(s.active) / static_cast<double>(tokens) : 0), s.mean, s.largest);
@@ -172,7 +172,7 @@ void print_densities(const FeatureTable& table, int64_t d_sae, int64_t top) {
   for (int64_t i = 0; i < std::min<int64_t>(top, d_sae); ++i) {
     const int64_t f = order[static_cast<size_t>(i)], n = table.active[static_cast<size_t>(f)];
     const double share = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(table.tokens, 1));
-    print("{}  {}  {}\n", pad_left(std::to_string(f), 8), pad_left(percent(share), 8), bar(share, kBarCells));
+    print("{}  {}  {}\n", pad_left(std::to_string(f), 8), pad_left(percent(share), 8), bar(share, kDensityCells));
   }
 }
 
@@ -209,7 +209,7 @@ void show_features(Engine& engine, const SparseAutoencoder& sae, const FeaturesA
     if (o.files.empty()) {
       print("{}\n", bold(fmt::format("feature {}", o.features[i])));
     } else {
-      print_summary(engine, table.features[i], table.tokens);
+      print_feature(engine, table.features[i], table.tokens);
     }
     if (logits.empty()) continue;
     print_logits(engine, "raises", logits[i].raised, logits[i].up);
@@ -232,7 +232,7 @@ void run_features(const FeaturesArguments& o) {
   if (!prompt) return show_features(engine, sae, o);
   const std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
   if (prompts.size() != 1) throw UsageError("--tokens: features takes one sequence.");
-  show_prompt(engine, sae, prompts[0], o);
+  show_prompt_features(engine, sae, prompts[0], o);
 }
 
 }  // namespace
@@ -259,7 +259,12 @@ Action define_features(CLI::App& app) {
       ->type_name("N")
       ->expected(1)
       ->take_all()
-      ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            const bool number = !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos;
+            return number ? std::string() : "\"" + text + "\" is no feature; features are numbers from 0";
+          },
+          ""));
   add_count(app, "--top", o->top, 1, kMostFeatures, "Features shown: of each token, or the most often active (default 5)");
   add_count(app, "--top-contexts", o->contexts, 0, kMostFeatures, "Contexts of each --feature (default 10)");
   add_count(app, "--logits", o->logits, 0, kMostFeatures,

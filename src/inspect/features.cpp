@@ -15,20 +15,20 @@
 namespace vitrine {
 namespace {
 
-void check_feature(const SparseAutoencoder& sae, int64_t feature) {
+void check_feature_number(const SparseAutoencoder& sae, int64_t feature) {
   if (feature < 0 || feature >= sae.d_sae)
     throw InputError("there is no feature " + std::to_string(feature) + "; the autoencoder at " + sae.hook_name +
                      " has features 0 to " + std::to_string(sae.d_sae - 1));
 }
 
-float value_of(const SparseFeatures& features, size_t row, int64_t feature) {
+float feature_value(const SparseFeatures& features, size_t row, int64_t feature) {
   const auto begin = features.index.begin() + features.begin[row], end = features.index.begin() + features.begin[row + 1];
   const auto found = std::lower_bound(begin, end, static_cast<int32_t>(feature));
   return found == end || *found != feature ? 0.0F : features.value[static_cast<size_t>(found - features.index.begin())];
 }
 
 // A place in the text that may be among the largest.
-struct Place {
+struct FeaturePlace {
   float value;
   size_t window, row;
 };
@@ -63,17 +63,17 @@ SparseFeatures features_of(Engine& engine, const SparseAutoencoder& sae, std::sp
 
 FeatureTable feature_table(Engine& engine, const SparseAutoencoder& sae, const std::vector<std::vector<int32_t>>& windows,
                            const FeatureTableOptions& options) {
-  for (const int64_t feature : options.features) check_feature(sae, feature);
+  for (const int64_t feature : options.features) check_feature_number(sae, feature);
   FeatureTable table;
   table.active.assign(static_cast<size_t>(sae.d_sae), 0);
   std::vector<std::vector<float>> values(options.features.size());  // those that are not zero
-  std::vector<std::vector<Place>> best(options.features.size());
+  std::vector<std::vector<FeaturePlace>> best(options.features.size());
   std::vector<int64_t> sorted = options.features;
   std::ranges::sort(sorted);
   sorted.erase(std::ranges::unique(sorted).begin(), sorted.end());
   std::vector<SparseFeatures> kept;  // of these features alone, for the neighbours of the largest
   std::vector<int64_t> first;        // place of each window's first token
-  const auto larger = [](const Place& a, const Place& b) {
+  const auto larger = [](const FeaturePlace& a, const FeaturePlace& b) {
     return a.value > b.value || (a.value == b.value && std::pair(a.window, a.row) < std::pair(b.window, b.row));
   };
   const auto most = static_cast<size_t>(std::max<int64_t>(options.contexts, 0));
@@ -87,7 +87,7 @@ FeatureTable feature_table(Engine& engine, const SparseAutoencoder& sae, const s
     wanted.begin.push_back(0);
     for (size_t r = 0; r < static_cast<size_t>(features.rows()); ++r) {
       for (const int64_t f : sorted) {
-        const float v = value_of(features, r, f);
+        const float v = feature_value(features, r, f);
         if (v == 0) continue;
         wanted.index.push_back(static_cast<int32_t>(f));
         wanted.value.push_back(v);
@@ -95,9 +95,9 @@ FeatureTable feature_table(Engine& engine, const SparseAutoencoder& sae, const s
       wanted.begin.push_back(static_cast<int64_t>(wanted.index.size()));
     }
     for (size_t i = 0; i < options.features.size(); ++i) {
-      Place here{0, w, 0};
+      FeaturePlace here{0, w, 0};
       for (size_t r = 0; r < static_cast<size_t>(features.rows()); ++r) {
-        const float v = value_of(features, r, options.features[i]);
+        const float v = feature_value(features, r, options.features[i]);
         if (v == 0) continue;
         values[i].push_back(v);
         if (v > here.value) here = {v, w, r};
@@ -127,14 +127,14 @@ FeatureTable feature_table(Engine& engine, const SparseAutoencoder& sae, const s
           static_cast<int64_t>(static_cast<double>(v) / static_cast<double>(summary.largest) * static_cast<double>(bins));
       ++summary.histogram[static_cast<size_t>(std::clamp<int64_t>(bin, 0, bins - 1))];
     }
-    for (const Place& place : best[i]) {
+    for (const FeaturePlace& place : best[i]) {
       const std::vector<int32_t>& ids = windows[place.window];
       const auto row = static_cast<int64_t>(place.row);
       const int64_t begin = std::max<int64_t>(0, row - options.before),
                     end = std::min(static_cast<int64_t>(ids.size()), row + options.behind + 1);
       FeatureContext context{place.value, first[place.window] + row, {ids.begin() + begin, ids.begin() + end}, {}, row - begin};
       for (int64_t r = begin; r < end; ++r)
-        context.values.push_back(value_of(kept[place.window], static_cast<size_t>(r), summary.feature));
+        context.values.push_back(feature_value(kept[place.window], static_cast<size_t>(r), summary.feature));
       summary.contexts.push_back(std::move(context));
     }
     table.features.push_back(std::move(summary));
@@ -143,7 +143,7 @@ FeatureTable feature_table(Engine& engine, const SparseAutoencoder& sae, const s
 }
 
 FeatureLogits feature_logits(Engine& engine, const SparseAutoencoder& sae, int64_t feature, int64_t top) {
-  check_feature(sae, feature);
+  check_feature_number(sae, feature);
   const int64_t d = engine.shape().d_model, vocab = engine.shape().vocab_size;
   if (sae.d_out != d)
     throw InputError("the autoencoder at " + sae.hook_name_out + " writes " + std::to_string(sae.d_out) +
