@@ -19,6 +19,9 @@
 #include "cli/output.h"
 #include "cli/sae_flags.h"
 #include "cli/session.h"
+#include "io/atomic_file.h"
+#include "picture/page/text_page.h"
+#include "picture/svg/bars.h"
 #include "sae/autoencoder.h"
 
 namespace vitrine::cli {
@@ -30,7 +33,7 @@ constexpr int64_t kMostFeatures = 4096;
 struct FeaturesArguments {
   ModelOptions model;
   PromptOptions prompt;
-  std::string sae, hook;
+  std::string sae, hook, out;
   std::vector<std::string> files;
   std::vector<int64_t> features;
   int64_t top = 5, contexts = 10, logits = 0, context = 256;
@@ -176,6 +179,63 @@ void print_densities(const FeatureTable& table, int64_t d_sae, int64_t top) {
   }
 }
 
+ColouredPage::Chart density_chart(const FeatureSummary& s, int64_t tokens) {
+  BarChart chart;
+  chart.title = fmt::format("feature {}: values", s.feature);
+  chart.x_label = "tokens";
+  const double step = static_cast<double>(s.largest) / static_cast<double>(s.histogram.size());
+  for (size_t i = 0; i < s.histogram.size(); ++i) {
+    const double from = step * static_cast<double>(i);
+    chart.bars.push_back({fmt::format("{:.3g} to {:.3g}", from, from + step), static_cast<double>(s.histogram[i]),
+                          plural(s.histogram[i], "token")});
+  }
+  chart.description = fmt::format("How often feature {} has which value, on the {} of {} on which it is active", s.feature,
+                                  plural(s.active, "token"), grouped(tokens));
+  return {bars_svg(chart), chart.description};
+}
+
+ColouredPage::Chart logits_chart(const Engine& engine, int64_t feature, const FeatureLogits& logits) {
+  BarChart chart;
+  chart.title = fmt::format("feature {}: logits", feature);
+  chart.x_label = "direction · W_U";
+  const auto add = [&](int32_t token, float logit) {
+    chart.bars.push_back({visible(shown_piece(engine, token)), static_cast<double>(logit), fmt::format("{:+.3f}", logit)});
+  };
+  for (size_t i = 0; i < logits.raised.size(); ++i) add(logits.raised[i], logits.up[i]);
+  for (size_t i = logits.lowered.size(); i-- > 0;) add(logits.lowered[i], logits.down[i]);
+  chart.description = fmt::format("The tokens that the direction of feature {} raises and lowers most", feature);
+  return {bars_svg(chart), chart.description};
+}
+
+// Contexts with the tokens coloured by the feature's value, and below them how its values spread and what it speaks for.
+std::string features_page(const Engine& engine, const SparseAutoencoder& sae, const FeatureTable& table,
+                          const std::vector<FeatureLogits>& logits) {
+  ColouredPage page;
+  page.title = "Features at " + sae.hook_name;
+  page.lines = {fmt::format("{} autoencoder with {} features, {} of {}", architecture_name(sae), grouped(sae.d_sae),
+                            sae.hook_name, engine.name()),
+                fmt::format("{} tokens; {:.1f} features active on a token", grouped(table.tokens), table.l0)};
+  page.none = "0";
+  page.high = "the feature's largest value";
+  for (size_t i = 0; i < table.features.size(); ++i) {
+    const FeatureSummary& s = table.features[i];
+    const double density = static_cast<double>(s.active) / static_cast<double>(std::max<int64_t>(table.tokens, 1));
+    for (const FeatureContext& c : s.contexts) {
+      ColouredPage::Passage passage;
+      passage.heading = fmt::format("feature {}, active on {} of tokens: {:.3f} at token {}", s.feature, percent(density),
+                                    c.value, grouped(c.position));
+      for (size_t t = 0; t < c.tokens.size(); ++t)
+        passage.pieces.push_back({shown_piece(engine, c.tokens[t]),
+                                  s.largest > 0 ? std::clamp(static_cast<double>(c.values[t] / s.largest), -1.0, 1.0) : 0.0,
+                                  fmt::format("{:.3f}", c.values[t])});
+      page.passages.push_back(std::move(passage));
+    }
+    if (s.active > 0) page.charts.push_back(density_chart(s, table.tokens));
+    if (i < logits.size()) page.charts.push_back(logits_chart(engine, s.feature, logits[i]));
+  }
+  return coloured_text_page(page);
+}
+
 void show_features(Engine& engine, const SparseAutoencoder& sae, const FeaturesArguments& o) {
   FeatureTable table;
   if (!o.files.empty())
@@ -184,6 +244,7 @@ void show_features(Engine& engine, const SparseAutoencoder& sae, const FeaturesA
   if (o.logits > 0 || o.files.empty())
     for (const int64_t f : o.features) logits.push_back(feature_logits(engine, sae, f, o.logits > 0 ? o.logits : 10));
 
+  if (!o.out.empty()) write_file_atomically(o.out, features_page(engine, sae, table, logits));
   if (o.model.json) {
     OrderedJson document = head_json(sae), list = OrderedJson::array();
     for (size_t i = 0; i < o.features.size(); ++i) {
@@ -226,8 +287,12 @@ void run_features(const FeaturesArguments& o) {
         "many features each token shows.");
   if (!prompt && o.files.empty() && o.features.empty())
     throw UsageError("give a TEXT for the features of its tokens, --file for how often features are active, or --feature.");
+  if (!o.out.empty() && (o.files.empty() || o.features.empty()))
+    throw UsageError("--out draws contexts of features: it needs --feature and --file.");
+  if (!o.out.empty()) check_writable("--out", o.out);
   const SparseAutoencoder sae = open_sae(o.sae, o.hook);
   Engine engine = open_engine(o.model);
+  if (!o.out.empty()) check_output(engine, o.out);
   check_fits(engine, sae);
   if (!prompt) return show_features(engine, sae, o);
   const std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
@@ -270,6 +335,11 @@ Action define_features(CLI::App& app) {
   add_count(app, "--logits", o->logits, 0, kMostFeatures,
             "Tokens whose logits each --feature raises and lowers most (default 10 without --file, else none)");
   add_count(app, "--context", o->context, 2, 1 << 20, "Tokens that run together, of --file (default 256)");
+  app.add_option(
+         "--out,-o", o->out,
+         "Also write a page with the contexts coloured by the feature, its density and its --logits (replaced if it exists)")
+      ->type_name("PAGE.html")
+      ->check(not_empty());
   add_model_options(app, o->model);
   return [o] { run_features(*o); };
 }
