@@ -233,12 +233,10 @@ class Saes:
             given = [names_filter] if isinstance(names_filter, str) else list(names_filter)
             wanted, others = {name for name in given if name in names}, [name for name in given if name not in names]
         kept: dict[str, np.ndarray] = {}
-        if others == [] and options.get("return_type", "logits") is None:
-            others = [sae.hook_name_out for sae in several]  # the run reaches them
+        asked = others if others != [] else [sae.hook_name_out for sae in several]  # where the autoencoders are: the run ends there
         with self._spliced(several, use_error_term, (), kept, wanted.__contains__) as model:
-            filter_ = "hook_logits" if others == [] else others
-            logits, cache = model.run_with_cache(prompt, filter_, **options)
-        values = {name: cache[name] for name in cache if others != []}
+            logits, cache = model.run_with_cache(prompt, asked, **options)
+        values = {} if others == [] else dict(cache)
         made = ActivationCache({**values, **kept}, model)
         return logits, made.remove_batch_dim() if remove else made
 
