@@ -12,6 +12,7 @@
 
 #include "analysis.h"
 #include "arrays.h"
+#include "autoencoders.h"
 #include "collecting.h"
 #include "errors.h"
 #include "generate/generate.h"
@@ -561,6 +562,7 @@ NB_MODULE(_vitrine, m) {
   bind_options(m);
   bind_model(m);
   bind_merge(m);
+  bind_autoencoders(m);
 }
 
 }  // namespace vitrine::python

@@ -5,6 +5,7 @@ import doctest
 import io
 import json
 import re
+import tempfile
 import unittest
 
 import numpy as np
@@ -41,6 +42,17 @@ class Documentation(Case):
         for call in set(re.findall(r"\b(?:cache\.)?(accumulated_resid|decompose_resid|stack_\w+|get_full_resid_decomposition|"
                                    r"apply_ln_to_stack|logit_attrs|remove_batch_dim)\b", page)):
             self.assertTrue(hasattr(vitrine.ActivationCache, call), call)
+
+    def test_the_page_about_autoencoders(self):
+        page = (SOURCE / "docs" / "sparse-autoencoders.md").read_text(encoding="utf-8")
+        (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        names = {}
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            exec(program.replace('"my-autoencoder"', repr(folder + "/made")), names)
+            self.assertEqual(vitrine.load_sae(folder + "/made").k, 2)
+        self.assert_close(names["same"], names["logits"], 1e-3)
+        self.assertGreater(names["steered"][0, -1, names["cat"]], names["logits"][0, -1, names["cat"]] + 1)
+        self.assert_close(names["back"] + names["error"], names["cache"]["blocks.6.hook_resid_post"], 1e-3)
 
     def test_the_docstring(self):
         found = doctest.testmod(vitrine)

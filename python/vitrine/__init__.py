@@ -13,6 +13,7 @@ docs/python.md shows the rest. Names and habits are those of TransformerLens; va
 
 from ._vitrine import TextStream, Tokenizer
 from ._vitrine import version as __version__
+from .autoencoders import SparseAutoencoder, load_sae
 from .cache import ActivationCache
 from .collecting import Activations
 from . import patching
@@ -26,5 +27,5 @@ from .results import Attribution, Config, Generation, Hypothesis, NextToken, Pre
 __all__ = [
     "ActivationCache", "Activations", "Attribution", "Config", "Error", "FactoredMatrix", "FileError", "Generation", "HookPoint",
     "Hypothesis", "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "RunError",
-    "ShapeError", "TextStream", "Tokenizer", "UsageError", "__version__", "load", "merge", "merge_plan", "patching",
+    "ShapeError", "SparseAutoencoder", "TextStream", "Tokenizer", "UsageError", "__version__", "load", "load_sae", "merge", "merge_plan", "patching",
 ]

@@ -14,6 +14,7 @@ import numpy as np
 
 from ._vitrine import BeamOptions, GenerateOptions, HookCalls, Past, Session, TextStream, Tokenizer
 from .analysis import Analysis
+from .autoencoders import Saes
 from .cache import ActivationCache
 from .collecting import Collecting
 from .input_hooks import input_hooks, input_names
@@ -65,7 +66,7 @@ def load(
     return Model(session)
 
 
-class Model(Weights, Analysis, Collecting):
+class Model(Weights, Analysis, Collecting, Saes):
     """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
 
     A prompt is a text, or token ids that go in as they are: [position] or [batch, position]. Rows of a batch run one after the

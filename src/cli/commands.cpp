@@ -111,6 +111,14 @@ const std::vector<Command>& commands() {
        "vitrine attribute \"Once upon a time there was a little girl who\"\n"
        "vitrine attribute \"The king and the queen had a\" --token \" son\" --against \" daughter\" --steps 16",
        define_attribute},
+      {"features", "Show the features of a sparse autoencoder or transcoder",
+       "With a TEXT: the largest features of each token. With --file: how often each feature is active, and for every --feature "
+       "its largest contexts. --feature also shows the tokens whose logits its direction raises and lowers. Autoencoders are "
+       "read "
+       "as SAELens and Gemma Scope save them. docs/sparse-autoencoders.md explains it.",
+       "vitrine features --sae my-autoencoder \"Once upon a time there was a king\"\n"
+       "vitrine features --sae my-autoencoder --file examples/fables.txt --feature 12 --logits 5",
+       define_features, "an autoencoder"},
       {"verify", "Compare the numbers with those of a reference implementation",
        "Prints the largest and mean distance of logits, hidden states and attention patterns, the KL divergence and how often "
        "the likeliest token agrees. The last line says \"agrees\", or \"differs\" and where first. The exit code is 1 if a "

@@ -113,20 +113,16 @@ void activate(const SparseAutoencoder& sae, const FloatVector& norms, float* pre
   }
 }
 
-FloatVector decoder_norms(const SparseAutoencoder& sae) {
-  FloatVector norms(static_cast<size_t>(sae.d_sae));
-  for (int64_t f = 0; f < sae.d_sae; ++f) {
-    double sum = 0;
-    for (const float w : sae.direction(f)) sum += static_cast<double>(w) * w;
-    norms[static_cast<size_t>(f)] = static_cast<float>(std::sqrt(sum));
-  }
-  return norms;
-}
-
 bool takes_k(const SparseAutoencoder& sae) {
   return sae.activation == SparseAutoencoder::Activation::topk || sae.activation == SparseAutoencoder::Activation::abs_topk;
 }
 bool rescales(const SparseAutoencoder& sae) { return sae.rescale_acts_by_decoder_norm && takes_k(sae); }
+
+FloatVector decoder_norms(const SparseAutoencoder& sae) {
+  FloatVector norms(static_cast<size_t>(sae.d_sae));
+  for (int64_t f = 0; f < sae.d_sae; ++f) norms[static_cast<size_t>(f)] = decoder_norm(sae, f);
+  return norms;
+}
 
 Tensor read_only(const float* x, const Shape& shape) { return {const_cast<float*>(x), DType::f32, shape}; }
 
@@ -192,6 +188,13 @@ void SparseAutoencoder::check(const std::string& where) const {
   one("b_mag", b_mag, d_sae, gated);
   one("b_gate", b_gate, d_sae, gated);
   one("W_skip", W_skip, d_out * d_in, !W_skip.empty());
+}
+
+float decoder_norm(const SparseAutoencoder& sae, int64_t feature) {
+  if (!rescales(sae)) return 1;
+  double sum = 0;
+  for (const float w : sae.direction(feature)) sum += static_cast<double>(w) * w;
+  return static_cast<float>(std::sqrt(sum));
 }
 
 std::string architecture_name(const SparseAutoencoder& sae) {

@@ -65,6 +65,9 @@ struct SparseAutoencoder {
   std::span<const float> direction(int64_t feature) const { return {W_dec.data() + feature * d_out, static_cast<size_t>(d_out)}; }
 };
 
+/// What a feature is divided by before it meets its direction: 1, or the direction's norm with rescale_acts_by_decoder_norm.
+float decoder_norm(const SparseAutoencoder& sae, int64_t feature);
+
 /// SAELens's word for it: "standard", "gated", "topk", "abstopk", "jumprelu"; of transcoders "transcoder", "skip_transcoder",
 /// "jumprelu_transcoder", "jumprelu_skip_transcoder".
 std::string architecture_name(const SparseAutoencoder& sae);

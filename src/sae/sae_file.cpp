@@ -135,9 +135,8 @@ void read_tensors(const std::string& path, const std::string& architecture, Spar
 }
 
 // SAELens's cfg.json. Before version 6 the metadata's keys stood beside the others.
-SparseAutoencoder read_saelens(const std::string& directory) {
-  const std::string path = joined(directory, "cfg.json");
-  const ConfigReader config(read_json(path, size_t{16} << 20), path);
+SparseAutoencoder from_config(const Json& json, const std::string& path, std::string& architecture) {
+  const ConfigReader config(json, path);
   const std::optional<ConfigReader> metadata = config.find_object("metadata");
   const auto said = [&](std::string_view key, ConfigReader::Names older = {}) -> std::string {
     if (metadata && metadata->has(key)) return metadata->string(key);
@@ -146,7 +145,7 @@ SparseAutoencoder read_saelens(const std::string& directory) {
 
   SparseAutoencoder sae;
   using enum SparseAutoencoder::Activation;
-  std::string architecture = config.string("architecture", {}, "standard");
+  architecture = config.string("architecture", {}, "standard");
   const std::string function = config.string("activation_fn", {"activation_fn_str"}, std::string("relu"));
   const std::optional<ConfigReader> arguments = config.find_object("activation_fn_kwargs");
   if (architecture == "standard" && function == "topk") architecture = "topk";  // as it was before version 6
@@ -182,12 +181,10 @@ SparseAutoencoder read_saelens(const std::string& directory) {
   sae.rescale_acts_by_decoder_norm = config.flag("rescale_acts_by_decoder_norm", {}, false);
   sae.apply_b_dec_to_input = !sae.transcoder && config.flag("apply_b_dec_to_input", {}, true);
 
-  // A flag in old files. "expected_average_only_in" and "covariance_whitening" are folded into the weights when training ends.
-  const std::string norm = config.has("normalize_activations") ? [&]() -> std::string {
-    const Json json = read_json(path, size_t{16} << 20)["normalize_activations"];
-    return json.is_boolean() ? "none" : config.string("normalize_activations");
-  }()
-      : "none";
+  // true and false in old files. "expected_average_only_in" and "covariance_whitening" are folded into the weights when training
+  // ends.
+  const bool flag = json.contains("normalize_activations") && json["normalize_activations"].is_boolean();
+  const std::string norm = flag ? "none" : config.string("normalize_activations", {}, "none");
   if (norm == "constant_norm_rescale") {
     sae.input_norm = SparseAutoencoder::InputNorm::constant_norm_rescale;
   } else if (norm == "layer_norm") {
@@ -201,6 +198,13 @@ SparseAutoencoder read_saelens(const std::string& directory) {
   const std::string out = said("hook_name_out");
   sae.hook_name_out = out.empty() ? sae.hook_name : out;
   sae.model_name = said("model_name");
+  return sae;
+}
+
+SparseAutoencoder read_saelens(const std::string& directory) {
+  const std::string path = joined(directory, "cfg.json");
+  std::string architecture;
+  SparseAutoencoder sae = from_config(read_json(path, size_t{16} << 20), path, architecture);
   read_tensors(joined(directory, "sae_weights.safetensors"), architecture, sae);
   return sae;
 }
@@ -300,6 +304,14 @@ SparseAutoencoder read_sae(const std::string& path) {
                     "sae_weights.safetensors) or Gemma Scope's (params.npz, or config.json and params.safetensors)");
   }
   sae.check(directory);
+  return sae;
+}
+
+SparseAutoencoder sae_without_weights(const Json& config, const std::string& where) {
+  std::string architecture;
+  SparseAutoencoder sae = from_config(config, where, architecture);
+  if (architecture.ends_with("batchtopk"))
+    throw FileError(where, "architecture is " + architecture + ", which is one of training; its weights are those of jumprelu");
   return sae;
 }
 

@@ -18,6 +18,9 @@ namespace vitrine {
 /// architecture that is not known.
 SparseAutoencoder read_sae(const std::string& path);
 
+/// What SAELens's configuration says, for weights that come from elsewhere: they are empty. Errors: FileError naming `where`.
+SparseAutoencoder sae_without_weights(const Json& config, const std::string& where);
+
 /// The configuration SAELens reads. `extra` is added to its `metadata` ("sae_lens_version" and so on).
 Json sae_config(const SparseAutoencoder& sae, const Json& extra = Json::object());
 
