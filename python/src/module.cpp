@@ -12,6 +12,8 @@
 
 #include "analysis.h"
 #include "arrays.h"
+#include "autoencoders.h"
+#include "collecting.h"
 #include "errors.h"
 #include "generate/generate.h"
 #include "gradients.h"
@@ -449,6 +451,7 @@ void bind_model(nb::module_& m) {
   nb::class_<Session> session(m, "Session", "An opened model.");
   bind_analysis(session);
   bind_gradients(session);
+  bind_collecting(session);
   session
       .def(nb::new_(&open), nb::arg("model"), nb::kw_only(), nb::arg("adapter").none(), nb::arg("threads"), nb::arg("f32"),
            nb::arg("exact"), nb::arg("cache_type_k") = "f32", nb::arg("cache_type_v") = "f32")
@@ -536,6 +539,7 @@ NB_MODULE(_vitrine, m) {
   bind_options(m);
   bind_model(m);
   bind_merge(m);
+  bind_autoencoders(m);
 }
 
 }  // namespace vitrine::python

@@ -13,7 +13,9 @@ docs/python.md shows the rest. Names and habits are those of TransformerLens; va
 
 from ._vitrine import TextStream, Tokenizer
 from ._vitrine import version as __version__
+from .autoencoders import SparseAutoencoder, load_sae
 from .cache import ActivationCache
+from .collecting import Activations
 from . import metrics, patching
 from .errors import Error, FileError, InputError, MissingFileError, RunError, ShapeError, UsageError
 from .factored_matrix import FactoredMatrix
@@ -25,8 +27,8 @@ from .program import run, train
 from .results import Attribution, Config, Effects, Generation, Hypothesis, NextToken, Prediction
 
 __all__ = [
-    "ActivationCache", "Attribution", "Config", "Effects", "Error", "FactoredMatrix", "FileError", "Generation", "HookPoint",
-    "Hypothesis", "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "RunError",
-    "ShapeError", "TextStream", "Tokenizer", "UsageError", "__version__", "load", "merge", "merge_plan", "metrics", "patching",
-    "run", "torch_hook", "train",
+    "ActivationCache", "Activations", "Attribution", "Config", "Effects", "Error", "FactoredMatrix", "FileError", "Generation",
+    "HookPoint", "Hypothesis", "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "RunError",
+    "ShapeError", "SparseAutoencoder", "TextStream", "Tokenizer", "UsageError", "__version__", "load", "load_sae", "merge",
+    "merge_plan", "metrics", "patching", "run", "torch_hook", "train",
 ]

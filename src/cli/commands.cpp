@@ -67,6 +67,25 @@ const std::vector<Command>& commands() {
        "vitrine trace --tokens 2,2165,374 --gradients --out gradients.safetensors\n"
        "vitrine trace \"Once upon a time\" --gradients-at 'blocks.*.hook_resid_post' --out at-hooks.safetensors",
        define_trace},
+      {"collect", "Write activations of a whole corpus to disk",
+       "Runs text in contexts of --context tokens and writes the values at hooks for every token, with the tokens' ids and "
+       "positions, as safetensors shards beside a manifest. A document is cut into contexts by itself, and each context begins "
+       "with BOS if the tokenizer puts one in front of texts. Blocks behind the last hook are left out. Memory does not grow "
+       "with the corpus. A run that was cut off loses the shard it was in: --resume goes on behind the last whole one, and gives "
+       "the same bytes. docs/collect.md describes the files.",
+       "vitrine collect examples/fables.txt --document '\\n\\n\\n' --hooks blocks.3.hook_resid_post --max-tokens 2000 --out "
+       "fables-activations",
+       define_collect},
+      {"sae", "Sparse autoencoders: sae train", "", "", nullptr},
+      {"sae train", "Train a sparse autoencoder on collected activations",
+       "Losses, gradients and update are those of SAELens's trainer, and OUT loads in SAELens with the same values: cfg.json, "
+       "sae_weights.safetensors, sparsity.safetensors (log10 of how often each feature was active). Of topk, features that were "
+       "silent for --dead-window steps learn from what the others leave over. OUT/metrics.csv has loss, explained variance, L0 and "
+       "dead features. Ctrl-C saves and ends; --resume goes on, with the bits of a run that was not cut off. "
+       "docs/collect.md tells more.",
+       "vitrine collect examples/fables.txt --document '\\n\\n\\n' --hooks blocks.3.hook_resid_post --out stream-3\n"
+       "vitrine sae train stream-3 --features 512 --k 16 --steps 20 --batch 512 --out autoencoder-3",
+       define_sae_train},
       {"explain", "Walk a prompt through the model, as one offline page",
        "Writes a page that opens without a network. It follows the prompt from the string to the prediction, and the gradients "
        "back. Each step has an explanation, its formula, the lines of the model's definition, the shapes of this run, and "
@@ -92,6 +111,14 @@ const std::vector<Command>& commands() {
        "vitrine attribute \"Once upon a time there was a little girl who\"\n"
        "vitrine attribute \"The king and the queen had a\" --token \" son\" --against \" daughter\" --steps 16",
        define_attribute},
+      {"features", "Show the features of a sparse autoencoder or transcoder",
+       "With a TEXT: the largest features of each token. With --file: how often each feature is active, and for every --feature "
+       "its largest contexts. --feature also shows the tokens whose logits its direction raises and lowers. Autoencoders are "
+       "read "
+       "as SAELens and Gemma Scope save them. docs/sparse-autoencoders.md explains it.",
+       "vitrine features --sae my-autoencoder \"Once upon a time there was a king\"\n"
+       "vitrine features --sae my-autoencoder --file examples/fables.txt --feature 12 --logits 5",
+       define_features, "an autoencoder"},
       {"verify", "Compare the numbers with those of a reference implementation",
        "Prints the largest and mean distance of logits, hidden states and attention patterns, the KL divergence and how often "
        "the likeliest token agrees. The last line says \"agrees\", or \"differs\" and where first. The exit code is 1 if a "

@@ -12,7 +12,9 @@
 #include "cli/generate_options.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/sae_flags.h"
 #include "cli/session.h"
+#include "inspect/listening.h"
 
 namespace vitrine::cli {
 namespace {
@@ -21,6 +23,7 @@ struct GenerateArguments {
   ModelOptions model;
   PromptOptions prompt;
   GenerateFlags generate;
+  SaeFlags sae;
 };
 
 OrderedJson timings_json(const Timings& t) {
@@ -104,8 +107,11 @@ OrderedJson by_beams(Engine& engine, const Prompt& prompt, const GenerateArgumen
 
 void run_generate(const GenerateArguments& o) {
   o.generate.check();
+  o.sae.check(o.generate.beams);
   const Stopwatch opening;
   Engine engine = open_engine(o.model);
+  const std::unique_ptr<SpliceListener> splice = o.sae.open(engine);
+  const std::unique_ptr<Listening> listening = splice ? std::make_unique<Listening>(engine.context(), *splice) : nullptr;
   const std::shared_ptr<Drafter> drafter = o.generate.open_drafter(engine);
   const double load_ms = opening.ms();
   const std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
@@ -127,6 +133,7 @@ Action define_generate(CLI::App& app) {
   add_beam_flags(app, o->generate);
   add_stop_flags(app, o->generate);
   add_draft_flags(app, o->generate);
+  add_sae_flags(app, o->sae);
   add_model_options(app, o->model);
   add_cache_types(app, o->model);
   return [o] { run_generate(*o); };

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "io/stored_tensor.h"
 #include "ops/tape.h"
+#include "sae/splice.h"
 
 namespace vitrine {
 namespace {
@@ -127,7 +128,22 @@ void Interventions::append(std::vector<ValueEdit> edits) {
 
 bool Interventions::wants(std::string_view name) const { return by_hook_.contains(name) || sources_.contains(name); }
 
+Tensor Interventions::with_features(Context& ctx, const ValueEdit& edit, const Tensor& value) const {
+  const int64_t position = ctx.listening_position();
+  if (edit.sources.empty()) return spliced(ctx, *edit.splice, value, value, position);
+  const Source& source = sources_.find(edit.sources[0])->second;
+  if (source.bytes.empty() && !source.on_tape)
+    throw UsageError("the transcoder at " + edit.hook + " reads " + edit.sources[0] +
+                     ", which the run has not reached before it");
+  if (source.on_tape) return spliced(ctx, *edit.splice, source.on_tape, value, position);
+  const auto numbers = static_cast<int64_t>(source.bytes.size() / sizeof(float));
+  const int64_t rows = value.rows();
+  const Tensor input(const_cast<std::byte*>(source.bytes.data()), value.dtype(), {rows, rows > 0 ? numbers / rows : 0});
+  return spliced(ctx, *edit.splice, input, value, position);
+}
+
 Tensor Interventions::edited(Context& ctx, const ValueEdit& edit, const Tensor& value) const {
+  if (edit.kind == ValueEdit::Kind::splice) return with_features(ctx, edit, value);
   const Part part = part_of(edit, value, ctx.listening_position());
   if (part.empty()) return value;
   Tape* const tape = ctx.tape();
@@ -139,6 +155,7 @@ Tensor Interventions::edited(Context& ctx, const ValueEdit& edit, const Tensor& 
     const float* numbers = edit.values.data();
     const T factor = static_cast<T>(edit.factor);
     switch (edit.kind) {
+      case ValueEdit::Kind::splice: break;  // with_features
       case ValueEdit::Kind::set: each_touched(part, [&](int64_t i, int64_t n) { y[i] = static_cast<T>(numbers[n]); }); break;
       case ValueEdit::Kind::add:
         each_touched(part, [&](int64_t i, int64_t n) { y[i] += factor * static_cast<T>(numbers[n]); });

@@ -2,6 +2,7 @@
 // Changing what a model computes: edits of hooked values, as a listener.
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,12 +11,15 @@
 
 namespace vitrine {
 
+struct Splice;
+
 /// A change to the value at one hook, or to some heads and positions of it.
 struct ValueEdit {
   enum class Kind : uint8_t {
     set,     // `numbers` are put there
     add,     // factor · `numbers` are added
     scale,   // what is there is multiplied by `factor`
+    splice,  // features of an autoencoder are changed (sae/splice.h)
     recall,  // the sum of what this step showed at `sources`, with all the edits there, is put there
   };
   std::string hook;  // in full: "blocks.3.attn.hook_z"
@@ -30,6 +34,8 @@ struct ValueEdit {
   double factor = 1;
   /// Of recall: hooks that come before `hook` in the run and have its shape.
   std::vector<std::string> sources = {};
+  /// Of splice. A transcoder reads sources[0].
+  std::shared_ptr<const Splice> splice = {};
 };
 
 /// Makes edits while a model runs; several edits of one hook follow each other in the given order. The other sequences of a step
@@ -54,6 +60,7 @@ class Interventions final : public Listener {
     std::vector<std::byte> bytes;
     Tensor on_tape;  // the value itself, which a tape keeps
   };
+  Tensor with_features(Context& ctx, const ValueEdit& edit, const Tensor& value) const;
   Tensor edited(Context& ctx, const ValueEdit& edit, const Tensor& value) const;
 
   std::vector<ValueEdit> edits_;

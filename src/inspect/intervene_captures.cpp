@@ -61,6 +61,7 @@ std::vector<std::string> queries_of(const Engine& engine, const Intervention& i)
     case Intervention::Target::norm:
       for (const std::string& norm : i.of) add(norm + ".hook_normalized");
       break;
+    case Intervention::Target::sae: break;  // planned as its hook
     case Intervention::Target::positions: add(block(0, "hook_resid_pre")); break;
     case Intervention::Target::hook:
       for (const std::string& text : i.of) {

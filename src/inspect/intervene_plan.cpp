@@ -1,11 +1,15 @@
 #include "inspect/intervene_plan.h"
 
+#include <memory>
 #include <string_view>
 #include <utility>
 
+#include "inspect/features.h"
 #include "inspect/intervene_captures.h"
 #include "inspect/intervene_places.h"
 #include "inspect/intervene_values.h"
+#include "sae/sae_file.h"
+#include "sae/splice.h"
 
 namespace vitrine {
 namespace {
@@ -66,12 +70,46 @@ std::vector<ValueEdit> edits_of(const EditPlan& plan) {
   return edits;
 }
 
+// An autoencoder's features, at its hook.
+std::vector<ValueEdit> of_features(Engine& engine, const Intervention& intervention, int64_t rows) {
+  auto sae = std::make_shared<SparseAutoencoder>(read_sae(intervention.of[0]));
+  if (!intervention.sae_hook.empty()) {
+    sae->hook_name = intervention.sae_hook;
+    if (!sae->transcoder) sae->hook_name_out = intervention.sae_hook;
+  }
+  check_fits(engine, *sae);
+  Splice splice{sae, {}, intervention.keep_error};
+  for (const std::string& text : intervention.features) splice.edits.push_back(parse_feature_edit(text));
+  check_edits(*sae, splice.edits, intervention.of[0]);
+
+  Intervention place = intervention;  // which positions: as those of a hook
+  place.target = Target::hook;
+  place.of = {sae->hook_name_out};
+  std::vector<FeatureEdit> everywhere = std::move(splice.edits);
+  splice.edits.clear();
+  for (const Capture& capture : captures_of(engine, place, rows)) {
+    const HookRequest::Range& at = capture.request.positions;
+    for (FeatureEdit edit : everywhere) {
+      edit.first = at.first;
+      edit.end = at.end;
+      splice.edits.push_back(edit);
+    }
+  }
+  ValueEdit edit;
+  edit.hook = sae->hook_name_out;
+  edit.kind = ValueEdit::Kind::splice;
+  if (sae->hook_name != sae->hook_name_out) edit.sources = {sae->hook_name};
+  edit.splice = std::make_shared<const Splice>(std::move(splice));
+  return {std::move(edit)};
+}
+
 }  // namespace
 
 std::vector<ValueEdit> plan_edits(Engine& engine, const Intervention& intervention, const RecipePrompts& prompts,
                                   SourceValues& values) {
   return reported(intervention.where, [&] {
     const auto rows = static_cast<int64_t>(prompts.run().size());
+    if (intervention.target == Target::sae) return of_features(engine, intervention, rows);
     return edits_of({engine, intervention, prompts, values, captures_of(engine, intervention, rows)});
   });
 }

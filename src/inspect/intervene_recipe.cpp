@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "sae/splice.h"
 
 namespace vitrine {
 namespace {
@@ -155,7 +156,31 @@ void read_from(const YamlValue& value, Intervention& result) {
   if (result.prompts.empty()) value.fail("expected a prompt");
 }
 
+// An autoencoder's features: {sae: DIR, features: [12=0], hook: …, positions: …, error: …}.
+Intervention read_sae_entry(const YamlValue& value, const YamlValue& directory) {
+  Intervention result;
+  result.where = value.where();
+  result.target = Target::sae;
+  value.allow(Names{"sae", "features", "hook", "positions", "error"});
+  result.of = {directory.text()};
+  if (result.of[0].empty()) directory.fail("expected the directory of an autoencoder");
+  const YamlValue features = value.at("features", "what to do with its features: [12=0, 7+=2, 9*=0.5]");
+  result.features = texts(features);
+  for (const std::string& text : result.features) {
+    try {
+      parse_feature_edit(text);
+    } catch (const InputError& error) {
+      features.fail(error.what());
+    }
+  }
+  result.positions = texts(value, "positions");
+  if (const auto hook = value.find("hook")) result.sae_hook = hook->text();
+  if (const auto error = value.find("error")) result.keep_error = error->flag();
+  return result;
+}
+
 Intervention read_intervention(const YamlValue& value) {
+  if (const auto directory = value.find("sae")) return read_sae_entry(value, *directory);
   Intervention result;
   result.where = value.where();
   Names known = names_of(kTargetWords);
@@ -173,7 +198,7 @@ Intervention read_intervention(const YamlValue& value) {
   result.positions = texts(value, "positions");
   if (found.empty()) {
     if (result.positions.empty())
-      value.fail("names no part of the model; expected head, mlp, attn, layer, norm, hook or positions");
+      value.fail("names no part of the model; expected head, mlp, attn, layer, norm, hook, sae or positions");
     result.target = Target::positions;
   }
   const YamlValue action =
@@ -451,6 +476,14 @@ std::string to_yaml(const Intervention& i) {
   const auto line = [&](const std::string& key, const std::string& value) {
     text += (text.empty() ? "  - " : "    ") + key + ": " + value + "\n";
   };
+  if (i.target == Target::sae) {
+    line("sae", yaml_quoted(i.of[0]));
+    line("features", list_of(i.features));
+    if (!i.sae_hook.empty()) line("hook", scalar(i.sae_hook));
+    if (!i.positions.empty()) line("positions", list_of(i.positions));
+    if (!i.keep_error) line("error", "false");
+    return text;
+  }
   if (i.target != Target::positions) line(word_of(i.target, kTargetWords), list_of(i.of));
   if (!i.positions.empty()) line("positions", list_of(i.positions));
   line("do", word_of(i.action, kActions));

@@ -38,11 +38,11 @@ struct VectorSpec {
 
 /// One thing done to a part of the model, at some positions.
 struct Intervention {
-  enum class Target : uint8_t { head, mlp, attn, layer, norm, positions, hook };
+  enum class Target : uint8_t { head, mlp, attn, layer, norm, positions, hook, sae };
   enum class Action : uint8_t { zero, mean, resample, set, add, scale, identity, unit_scale, no_weight };
   enum class From : uint8_t { own, clean, corrupt, prompts };  // whose values mean (own: this run's) and resample take
   Target target = Target::hook;
-  std::vector<std::string> of;         // "3.7", "2", "1:4", "*", a norm's or a hook's pattern
+  std::vector<std::string> of;         // "3.7", "2", "1:4", "*", a norm's or a hook's pattern; of sae the directory
   std::vector<std::string> positions;  // slices; empty: all
   Action action = Action::zero;
   From from = From::own;
@@ -50,6 +50,10 @@ struct Intervention {
   bool by_position = false;  // mean over prompts: position by position
   VectorSpec vector;
   double factor = 1;  // add: times, scale: by
+  // Of sae, which has no action: what parse_feature_edit reads, the hook if it is not the files', whether the error stays.
+  std::vector<std::string> features;
+  std::string sae_hook;
+  bool keep_error = true;
   std::string where;
 };
 

@@ -17,14 +17,18 @@ class Tape;
 struct RouterBalance;
 struct Weight;
 
-/// Reads, replaces or differentiates named intermediates ("hooks") of one sequence of a step.
+/// In place of a sequence's number: the listener hears all sequences of the step, a hook of all of them at a time.
+inline constexpr int kEverySequence = -1;
+
+/// Reads, replaces or differentiates named intermediates ("hooks") of one sequence of a step, or of all of them.
 class Listener {
  public:
   virtual ~Listener() = default;
   /// Whether the hook of this full name ("blocks.3.attn.hook_pattern") is to be shown to see().
   virtual bool wants(std::string_view name) const = 0;
-  /// `value` holds the rows of the listener's sequence (or, for scores and patterns, [head, query, key]); read-only and
-  /// valid during the call. Returns an empty Tensor to go on unchanged, or a tensor of the same shape that flows on.
+  /// `value` holds the rows of the listener's sequence (or, for scores and patterns, [head, query, key]; of several sequences
+  /// [sequence, head, query, key], as large as the longest needs, where nobody looks 0, of scores -inf); read-only and valid during
+  /// the call. Returns an empty Tensor to go on unchanged, or a tensor of the same shape that flows on.
   /// On a tape a replacement is a constant unless it was built with ops.
   virtual Tensor see(Context& ctx, std::string_view name, const Tensor& value) = 0;
   /// Whether it takes what it sees out of the context (Context::take), so that tensors are made where that costs no copy.
@@ -102,14 +106,14 @@ class Context {
   Frame frame(const Tensor& consumed) { return Frame(*this, consumed); }
 
   // Hooks -------------------------------------------------------------------------------------------------------
-  /// Shows hooks of the step's sequence number `sequence` to `listener` until another one (or null) is set.
+  /// Shows hooks of the step's sequence number `sequence`, or of kEverySequence, to `listener` until another one (or null) is set.
   void listen(Listener* listener, int sequence = 0) {
     listener_ = listener;
     sequence_ = sequence;
   }
   Listener* listener() const { return listener_; }
   int listening_sequence() const { return sequence_; }
-  /// Position of the first row that the listener is shown in the running step.
+  /// Position of the first row that the listener is shown in the running step; of every sequence: that of the first one's.
   int64_t listening_position() const { return listen_position_; }
 
   /// Names inside it are prefixed: scope("blocks", 3) gives "blocks.3.". Costs one null test if nobody listens.
@@ -134,7 +138,7 @@ class Context {
       return x;
     return hook_rows(name, x);
   }
-  /// The same for a tensor that belongs to the listener's sequence alone, such as a pattern [head, query, key].
+  /// The same for a tensor that belongs to the listener's sequences alone, such as a pattern [head, query, key].
   Tensor hook_of_sequence(std::string_view name, const Tensor& x) {
     if (listener_ == nullptr) [[likely]]
       return x;

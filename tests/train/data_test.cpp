@@ -19,7 +19,7 @@
 #include "tokenizer/sentencepiece_writer.h"
 #include "train/data/batch_source.h"
 #include "train/data/characters.h"
-#include "train/data/permutation.h"
+#include "base/permutation.h"
 #include "train/data/prepare.h"
 
 namespace vitrine {

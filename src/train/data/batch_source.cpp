@@ -7,7 +7,7 @@
 #include "base/philox.h"
 #include "ops/head.h"
 #include "ops/layout.h"
-#include "train/data/permutation.h"
+#include "base/permutation.h"
 
 namespace vitrine {
 namespace {

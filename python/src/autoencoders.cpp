@@ -1,0 +1,203 @@
+#include "autoencoders.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/thread_pool.h"
+#include "io/stored_tensor.h"
+#include "ops/context.h"
+#include "sae/autoencoder.h"
+#include "sae/sae_file.h"
+
+namespace vitrine::python {
+namespace {
+
+using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+// An autoencoder with threads of its own, for one call at a time.
+struct Autoencoder {
+  explicit Autoencoder(SparseAutoencoder read) : sae(std::move(read)) {}
+  SparseAutoencoder sae;
+  std::mutex mutex;
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<Context> ctx;
+
+  // f(context), without the interpreter's lock and alone.
+  template <class F>
+  auto run(F&& f) {
+    const nb::gil_scoped_release unlocked;
+    const std::lock_guard alone(mutex);
+    if (!pool) {
+      pool = std::make_unique<ThreadPool>();
+      ctx = std::make_unique<Context>(*pool);
+    }
+    const auto frame = ctx->frame();
+    return f(*ctx);
+  }
+};
+using Shared = std::shared_ptr<Autoencoder>;
+
+void check_columns(const Matrix& x, int64_t expected, const char* what) {
+  if (static_cast<int64_t>(x.shape(1)) != expected)
+    throw ShapeError("an array whose last size is " + std::to_string(x.shape(1)) + " was given; expected " + what + ", " +
+                     std::to_string(expected));
+}
+
+// [rows, columns] without the axis in front.
+nb::object table(FloatVector values, int64_t rows, int64_t columns) {
+  return nb::cast(batch_of_one(std::move(values), {rows, columns}))[nb::int_(0)];
+}
+
+nb::object encode_rows(const Shared& a, const Matrix& x) {
+  check_columns(x, a->sae.d_in, "d_in");
+  const auto rows = static_cast<int64_t>(x.shape(0));
+  FloatVector dense(static_cast<size_t>(rows * a->sae.d_sae));
+  a->run([&](Context& ctx) { to_dense(encode(ctx, a->sae, x.data(), rows), a->sae.d_sae, dense.data()); });
+  return table(std::move(dense), rows, a->sae.d_sae);
+}
+
+nb::tuple encode_sparse(const Shared& a, const Matrix& x) {
+  check_columns(x, a->sae.d_in, "d_in");
+  const auto f = a->run([&](Context& ctx) { return encode(ctx, a->sae, x.data(), static_cast<int64_t>(x.shape(0))); });
+  return nb::make_tuple(f.begin, f.index, f.value);
+}
+
+nb::object pre_activation_rows(const Shared& a, const Matrix& x) {
+  check_columns(x, a->sae.d_in, "d_in");
+  const auto rows = static_cast<int64_t>(x.shape(0));
+  FloatVector pre(static_cast<size_t>(rows * a->sae.d_sae));
+  a->run([&](Context& ctx) { pre_activations(ctx, a->sae, x.data(), rows, pre.data()); });
+  return table(std::move(pre), rows, a->sae.d_sae);
+}
+
+// x: the input, whose norm is undone and which W_skip reads.
+nb::object decode_rows(const Shared& a, const Matrix& features, const std::optional<Matrix>& x) {
+  const SparseAutoencoder& sae = a->sae;
+  check_columns(features, sae.d_sae, "d_sae");
+  const auto rows = static_cast<int64_t>(features.shape(0));
+  if (x) check_columns(*x, sae.d_in, "d_in");
+  if (x && static_cast<int64_t>(x->shape(0)) != rows)
+    throw ShapeError("x has " + std::to_string(x->shape(0)) + " rows and the features " + std::to_string(rows));
+  const bool norm = sae.input_norm != SparseAutoencoder::InputNorm::none && !sae.transcoder;
+  if (!x && (norm || !sae.W_skip.empty()))
+    throw UsageError("this one needs its input to decode, for " + std::string(norm ? "its norm" : "W_skip") +
+                     "; call decode(features, x)");
+  FloatVector y(static_cast<size_t>(rows * sae.d_out));
+  a->run([&](Context& ctx) {
+    const SparseFeatures of_x = norm ? encode(ctx, sae, x->data(), rows) : SparseFeatures{};
+    decode(ctx, sae, to_sparse(features.data(), rows, sae.d_sae, norm ? &of_x : nullptr), x ? x->data() : nullptr, y.data());
+  });
+  return table(std::move(y), rows, sae.d_out);
+}
+
+// The elements where they lie, read-only; the array keeps the autoencoder alive.
+nb::object parameter(const Shared& a, const std::string& name) {
+  const SparseAutoencoder& s = a->sae;
+  const auto view = [&](const FloatVector& w, std::vector<size_t> shape) -> nb::object {
+    if (w.empty()) return nb::none();
+    auto kept = std::make_unique<Shared>(a);
+    const nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<Shared*>(p); });
+    kept.release();
+    return nb::cast(nb::ndarray<nb::numpy, const float>(w.data(), shape.size(), shape.data(), owner));
+  };
+  const auto in = static_cast<size_t>(s.d_in), n = static_cast<size_t>(s.d_sae), out = static_cast<size_t>(s.d_out);
+  if (name == "W_enc") return view(s.W_enc, {in, n});
+  if (name == "W_dec") return view(s.W_dec, {n, out});
+  if (name == "b_enc") return view(s.b_enc, {n});
+  if (name == "b_dec") return view(s.b_dec, {out});
+  if (name == "threshold") return view(s.threshold, {n});
+  if (name == "r_mag") return view(s.r_mag, {n});
+  if (name == "b_mag") return view(s.b_mag, {n});
+  if (name == "b_gate") return view(s.b_gate, {n});
+  if (name == "W_skip") return view(s.W_skip, {out, in});
+  throw UsageError("an autoencoder has no parameter \"" + name + "\"");
+}
+
+// An array of any shape as the elements of a parameter; SparseAutoencoder::check sees to their number.
+Shared make(const std::string& config, const nb::dict& arrays) {
+  SparseAutoencoder s = sae_without_weights(parse_json(config, "the configuration"), "the configuration");
+  const std::pair<const char*, std::pair<FloatVector*, std::vector<int64_t>>> all[] = {
+      {"W_enc", {&s.W_enc, {s.d_in, s.d_sae}}},  {"W_dec", {&s.W_dec, {s.d_sae, s.d_out}}},
+      {"b_enc", {&s.b_enc, {s.d_sae}}},          {"b_dec", {&s.b_dec, {s.d_out}}},
+      {"threshold", {&s.threshold, {s.d_sae}}},  {"r_mag", {&s.r_mag, {s.d_sae}}},
+      {"b_mag", {&s.b_mag, {s.d_sae}}},          {"b_gate", {&s.b_gate, {s.d_sae}}},
+      {"W_skip", {&s.W_skip, {s.d_out, s.d_in}}}};
+  for (const auto& [key, value] : arrays) {
+    const std::string name = nb::cast<std::string>(key);
+    const auto* found = std::find_if(std::begin(all), std::end(all), [&](const auto& one) { return name == one.first; });
+    if (found == std::end(all)) throw InputError("an autoencoder has no parameter \"" + name + "\"");
+    const auto given = nb::cast<nb::ndarray<const float, nb::c_contig, nb::device::cpu>>(value);
+    std::vector<int64_t> shape;
+    for (size_t i = 0; i < given.ndim(); ++i) shape.push_back(static_cast<int64_t>(given.shape(i)));
+    const auto& [to, expected] = found->second;
+    if (shape != expected)
+      throw ShapeError(name + " is " + shape_text(shape) + "; expected " + shape_text(expected) + " from the configuration");
+    to->assign(given.data(), given.data() + given.size());
+  }
+  s.check("the autoencoder");
+  return std::make_shared<Autoencoder>(std::move(s));
+}
+
+std::string path_of(const nb::bytes& path) { return {path.c_str(), path.size()}; }
+
+}  // namespace
+
+void bind_autoencoders(nb::module_& m) {
+  nb::class_<Autoencoder>(m, "Autoencoder", "A sparse autoencoder or transcoder. Rows are [row, d_in], float32.")
+      .def_prop_ro("architecture", [](const Autoencoder& a) { return architecture_name(a.sae); })
+      .def_prop_ro("d_in", [](const Autoencoder& a) { return a.sae.d_in; })
+      .def_prop_ro("d_sae", [](const Autoencoder& a) { return a.sae.d_sae; })
+      .def_prop_ro("d_out", [](const Autoencoder& a) { return a.sae.d_out; })
+      .def_prop_ro("k", [](const Autoencoder& a) { return a.sae.k; })
+      .def_prop_ro("transcoder", [](const Autoencoder& a) { return a.sae.transcoder; })
+      .def_prop_ro("hook_name", [](const Autoencoder& a) { return text(a.sae.hook_name); })
+      .def_prop_ro("hook_name_out", [](const Autoencoder& a) { return text(a.sae.hook_name_out); })
+      .def_prop_ro(
+          "config", [](const Autoencoder& a) { return text(sae_config(a.sae).dump()); }, "SAELens's cfg.json.")
+      .def("encode", &encode_rows, nb::arg("x"))
+      .def("encode_sparse", &encode_sparse, nb::arg("x"))
+      .def("pre_activations", &pre_activation_rows, nb::arg("x"))
+      .def("decode", &decode_rows, nb::arg("features"), nb::arg("x").none())
+      .def("parameter", &parameter, nb::arg("name"))
+      .def(
+          "save",
+          [](const Shared& a, const nb::bytes& directory) {
+            const std::string path = path_of(directory);
+            const nb::gil_scoped_release unlocked;
+            write_sae(path, a->sae);
+          },
+          nb::arg("directory"));
+  m.def("make_autoencoder", &make, nb::arg("config"), nb::arg("arrays"),
+        "From SAELens's configuration as JSON and float32 arrays.");
+  m.def(
+      "read_autoencoder",
+      [](const nb::bytes& path, const std::optional<std::string>& hook_name, const std::optional<std::string>& hook_name_out) {
+        const std::string from = path_of(path);
+        const nb::gil_scoped_release unlocked;
+        SparseAutoencoder sae = read_sae(from);
+        if (hook_name) sae.hook_name = *hook_name;
+        if (hook_name_out) {
+          sae.hook_name_out = *hook_name_out;
+        } else if (hook_name && !sae.transcoder) {
+          sae.hook_name_out = *hook_name;
+        }
+        return std::make_shared<Autoencoder>(std::move(sae));
+      },
+      nb::arg("path"), nb::arg("hook_name").none(), nb::arg("hook_name_out").none());
+}
+
+}  // namespace vitrine::python

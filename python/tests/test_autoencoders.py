@@ -1,0 +1,117 @@
+"""Autoencoders against SAELens's numbers (tests/golden/sae), and in runs."""
+
+import json
+import pathlib
+import tempfile
+import unittest
+
+import numpy as np
+
+import vitrine
+from support import GOLDEN, Case, golden_model
+
+SAES = GOLDEN / "sae"
+
+
+def read_floats(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """The f32 tensors of a safetensors file."""
+    content = path.read_bytes()
+    begin = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:begin])
+    return {name: np.frombuffer(content[begin + t["data_offsets"][0]:begin + t["data_offsets"][1]], np.float32).reshape(t["shape"])
+            for name, t in header.items() if name != "__metadata__"}
+
+
+def random_sae(model: vitrine.Model, hook: str, d_sae: int = 24, **more) -> vitrine.SparseAutoencoder:
+    rng, d = np.random.default_rng(0), model.cfg.d_model
+    return vitrine.SparseAutoencoder.from_arrays(
+        {"architecture": "standard", "d_in": d, "d_sae": d_sae, "metadata": {"hook_name": hook}, **more},
+        W_enc=rng.standard_normal((d, d_sae)) / d**0.5, W_dec=rng.standard_normal((d_sae, d)) / d_sae**0.5,
+        b_enc=rng.standard_normal(d_sae) * 0.1, b_dec=rng.standard_normal(d) * 0.1)
+
+
+class Autoencoders(Case):
+    def test_values_are_those_of_saelens(self):
+        folders = sorted(path.parent for path in SAES.rglob("values.safetensors"))
+        self.assertEqual(len(folders), 15)
+        for folder in folders:
+            with self.subTest(folder.name):
+                sae, gold = vitrine.load_sae(folder), read_floats(folder / "values.safetensors")
+                self.assert_close(sae.encode(gold["x"]), gold["features"], 2e-6, 1e-5)
+                self.assert_close(sae(gold["x"]), gold["y"], 2e-6, 1e-5)
+                begin, index, value = sae.encode_sparse(gold["x"])
+                self.assertEqual(begin[-1], len(index))
+                dense = np.zeros((len(begin) - 1, sae.d_sae), np.float32)
+                dense[np.repeat(np.arange(len(dense)), np.diff(begin)), index] = value
+                np.testing.assert_array_equal(dense, sae.encode(gold["x"]))
+                self.assertEqual(sae.W_dec.shape, (sae.d_sae, sae.d_out))
+                with tempfile.TemporaryDirectory() as copy:
+                    sae.save(copy)
+                    np.testing.assert_array_equal(vitrine.load_sae(copy).encode(gold["x"]), sae.encode(gold["x"]))
+
+    def test_a_run_through_it(self):
+        model = vitrine.load(golden_model("gpt2_a"))
+        hook = "blocks.1.hook_resid_pre"
+        sae, ids = random_sae(model, hook), [5, 33, 7, 20, 11]
+        logits, cache = model.run_with_cache(ids)
+        through, kept = model.run_with_cache_with_saes(ids, saes=sae)
+        self.assert_close(through, logits, 1e-5)
+        acts = kept[f"{hook}.hook_sae_acts_post"]
+        np.testing.assert_array_equal(acts, sae.encode(cache[hook]))
+        self.assert_close(kept[f"{hook}.hook_sae_error"], cache[hook] - sae(cache[hook]), 1e-5)
+        self.assert_close(kept[f"{hook}.hook_sae_recons"] + kept[f"{hook}.hook_sae_error"], cache[hook], 1e-5)
+        with model.saes(sae, use_error_term=False):
+            bare = model(ids)
+        expected = model.run_with_hooks(ids, fwd_hooks=[(hook, lambda value, hook: sae(value))])
+        self.assert_close(bare, expected, 1e-6)
+
+        def ablate(acts, hook):
+            acts[:, :, 3] = 0
+
+        ablated = model.run_with_hooks_with_saes(ids, saes=sae, fwd_hooks=[(f"{hook}.hook_sae_acts_post", ablate)])
+        without = model.run_with_hooks(
+            ids, fwd_hooks=[(hook, lambda value, hook: value - sae.encode(value)[..., 3:4] * sae.W_dec[3])])
+        self.assert_close(ablated, without, 2e-5)
+        self.assertFalse(np.allclose(ablated, logits))
+        _, only = model.run_with_cache_with_saes(ids, saes=[sae], names_filter=f"{hook}.hook_sae_acts_post", return_type=None)
+        self.assertEqual(list(only), [f"{hook}.hook_sae_acts_post"])
+
+    def test_heads_and_transcoders(self):
+        model = vitrine.load(golden_model("gpt2_a"))
+        ids = [5, 33, 7, 20, 11]
+        _, cache = model.run_with_cache(ids)
+        z = cache["z", 0]
+        sae = vitrine.SparseAutoencoder.from_arrays(
+            {"architecture": "standard", "d_in": z[0, 0].size, "d_sae": 8, "metadata": {"hook_name": "blocks.0.attn.hook_z"}},
+            W_enc=np.eye(z[0, 0].size)[:, :8], W_dec=np.eye(z[0, 0].size)[:8], b_enc=np.zeros(8), b_dec=np.zeros(z[0, 0].size))
+        self.assert_close(sae.encode(z), np.maximum(z.reshape(1, 5, -1)[..., :8], 0), 1e-6)
+        self.assert_close(model.run_with_saes(ids, sae), model(ids), 1e-5)
+        d = model.cfg.d_model
+        rng = np.random.default_rng(1)
+        transcoder = vitrine.SparseAutoencoder.from_arrays(
+            {"architecture": "transcoder", "d_in": d, "d_sae": 16, "d_out": d,
+             "metadata": {"hook_name": "blocks.0.ln2.hook_normalized", "hook_name_out": "blocks.0.hook_mlp_out"}},
+            W_enc=rng.standard_normal((d, 16)), W_dec=rng.standard_normal((16, d)), b_enc=np.zeros(16), b_dec=np.zeros(d))
+        self.assert_close(model.run_with_saes(ids, transcoder), model(ids), 1e-5)
+        replaced = model.run_with_saes(ids, transcoder, use_error_term=False)
+        made = transcoder(cache["blocks.0.ln2.hook_normalized"])
+        expected = model.run_with_hooks(ids, fwd_hooks=[("blocks.0.hook_mlp_out", lambda value, hook: made)])
+        self.assert_close(replaced, expected, 1e-5)
+
+    def test_what_is_refused(self):
+        model = vitrine.load(golden_model("gpt2_a"))
+        sae = random_sae(model, "blocks.1.hook_resid_pre")
+        with self.assert_says(vitrine.FileError, "no such file or directory"):
+            vitrine.load_sae("/absent")
+        with self.assert_says(vitrine.ShapeError, "d_in", str(model.cfg.d_model)):
+            sae.encode(np.zeros((2, 3)))
+        with self.assert_says(vitrine.ShapeError, "W_enc is [2, 3]"):
+            vitrine.SparseAutoencoder.from_arrays(sae.cfg, W_enc=np.zeros((2, 3)))
+        with self.assert_says(vitrine.InputError, "no hook of these autoencoders"):
+            model.run_with_hooks_with_saes([1, 2], saes=sae, fwd_hooks=[("blocks.0.hook_sae_acts_post.hook_sae_x", print)])
+        with self.assert_says(vitrine.UsageError, "call decode(features, x)"):
+            vitrine.load_sae(SAES / "standard_layer_norm").decode(np.zeros((1, 40)))
+
+
+if __name__ == "__main__":
+    unittest.main()

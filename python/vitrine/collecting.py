@@ -1,0 +1,195 @@
+"""Activations of a corpus: written by Model.collect (or `vitrine collect`), read by Activations."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._vitrine import Session
+from .errors import FileError, InputError, MissingFileError, UsageError
+from .whole_numbers import INT64, within
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class Collecting:
+    """The part of a Model that writes activations to disk."""
+
+    _session: Session
+
+    def collect(
+        self,
+        hooks: str | Sequence[str],
+        out: str | os.PathLike[str],
+        *,
+        texts: Iterable[Any] | None = None,
+        files: Paths | None = None,
+        context: int | None = None,
+        max_tokens: int | None = None,
+        type: str = "f32",
+        shard_mb: int = 256,
+        resume: bool = False,
+        prepend_bos: bool = True,
+        document: str = "",
+        key: str = "text",
+        progress: Callable[[int, float], None] | None = None,
+    ) -> Activations:
+        """Runs a corpus and writes the values at hooks of every token as shards, which are returned, mapped (docs/collect.md).
+
+        hooks        names, in which * stands for any characters, or aliases such as "resid_post.3"
+        out          the folder to make; it must be empty if it is there
+        texts        documents, one after the other: texts, or rows of ids, which go in as they are. Drawn as they are needed
+        files        or text files and JSON lines, also as .gz or .zst; `document` separates documents of plain text, and JSON lines
+                     have them under `key`
+        context      most tokens that are run together; None: 256, or what the model holds. No context holds two documents
+        max_tokens   where to stop; None: at the end
+        type         of the numbers on disk: f32, f16 or bf16
+        shard_mb     most MiB of a shard
+        resume       go on behind the last whole shard of a call that was cut off, which had the same arguments
+        prepend_bos  every context begins with BOS, if the tokenizer puts one in front of texts
+        progress     called with the tokens that are collected and the tokens per second
+
+        Raises InputError for a hook without a row for each token, an `out` that holds something, a folder to resume that was made from
+        another text, model or arguments, and no text; RunError for NaN, a full disk, and a number that f16 cannot hold.
+        """
+        model: Any = self
+        if model._hooks:
+            raise UsageError("collect runs without hook functions")
+        if (texts is None) == (files is None):
+            raise UsageError("collect takes texts or files: one of them")
+        if isinstance(texts, str):
+            raise UsageError("texts is one text; give a list of texts, or files=")
+        self._session.collect(
+            hooks=[hooks] if isinstance(hooks, str) else list(hooks),
+            out=os.fsencode(out),
+            files=None if files is None else [os.fsencode(one) for one in _listed(files)],
+            next=None if texts is None else _next_of(model, iter(texts)),
+            separator=document,
+            key=key,
+            context=0 if context is None else within("context", context, 1, INT64),
+            max_tokens=0 if max_tokens is None else within("max_tokens", max_tokens, 1, INT64),
+            type=type,
+            shard_bytes=within("shard_mb", shard_mb, 1, 1 << 20) << 20,
+            resume=resume,
+            prepend_bos=prepend_bos,
+            progress=progress,
+        )
+        return Activations(out)
+
+
+def _listed(files: Paths) -> list[str | os.PathLike[str]]:
+    return [files] if isinstance(files, str | os.PathLike) else list(files)
+
+
+def _next_of(model: Any, documents: Iterator[Any]) -> Callable[[], np.ndarray | None]:
+    def following() -> np.ndarray | None:
+        for document in documents:
+            if isinstance(document, str):
+                ids: np.ndarray = np.array(model.tokenizer.encode(document, add_special=False), dtype=np.int64)
+            else:
+                ids = model._one(document)
+            return ids
+        return None
+
+    return following
+
+
+class Activations:
+    """Collected activations, mapped: values of a hook are read when they are touched.
+
+    manifest         how they were made: model, hooks, type, context, tokens, shards
+    hooks            their names
+    len(a)           tokens
+    a.tokens()       ids of all tokens, int32; a.positions(): within their contexts, 0 where one begins
+    a.shards(hook)   one array [tokens, ...] for each shard, as it lies on the disk; bf16 as its bits, uint16
+    a.rows(hook, i)  the values of some tokens as float32: i is a slice or an array of numbers
+    a[hook]          the values of all tokens as float32 [tokens, ...]
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.path = Path(folder)
+        manifest = self.path / "manifest.json"
+        if not manifest.exists():
+            raise MissingFileError(f"{self.path}: holds no manifest.json, so these are no collected activations; model.collect() "
+                                   "makes them")
+        try:
+            self.manifest: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+            self.hooks: list[str] = [hook["name"] for hook in self.manifest["hooks"]]
+            self._files = [self._mapped(shard) for shard in self.manifest["shards"]]
+            self._ends = np.cumsum([shard["tokens"] for shard in self.manifest["shards"]], dtype=np.int64)
+        except (ValueError, KeyError, TypeError) as error:
+            raise FileError(f"{manifest}: {error!r} is no manifest of activations") from error
+
+    def _mapped(self, shard: dict[str, Any]) -> dict[str, np.ndarray]:
+        path = self.path / shard["file"]
+        if not path.exists():
+            raise MissingFileError(f"{path}: is missing, and the manifest lists it")
+        whole = np.memmap(path, dtype=np.uint8, mode="r")
+        types = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I32": np.int32}
+        header_bytes = int(whole[:8].view(np.uint64)[0]) if whole.size >= 8 else whole.size
+        if header_bytes + 8 > whole.size:
+            raise FileError(f"{path}: is cut off within its header")
+        arrays = {}
+        for name, tensor in json.loads(bytes(whole[8:8 + header_bytes])).items():
+            if name == "__metadata__":
+                continue
+            begin, end = (8 + header_bytes + offset for offset in tensor["data_offsets"])
+            count = int(np.prod(tensor["shape"], dtype=np.int64)) * np.dtype(types[tensor["dtype"]]).itemsize
+            if begin > end or end > whole.size or end - begin != count or tensor["shape"][0] != shard["tokens"]:
+                raise FileError(f"{path}: is cut off, or does not hold what the manifest says of {name}")
+            arrays[name] = whole[begin:end].view(types[tensor["dtype"]]).reshape(tensor["shape"])
+        for name in ["tokens", "positions", *self.hooks]:
+            if name not in arrays:
+                raise FileError(f"{path}: holds no {name}, which the manifest names")
+        return arrays
+
+    def __repr__(self) -> str:
+        return f"<vitrine.Activations {self.path}: {len(self):,} tokens at {', '.join(self.hooks)}>"
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def tokens(self) -> np.ndarray:
+        return self._joined("tokens")
+
+    def positions(self) -> np.ndarray:
+        return self._joined("positions")
+
+    def shards(self, hook: str) -> list[np.ndarray]:
+        self._check(hook)
+        return [file[hook] for file in self._files]
+
+    def rows(self, hook: str, which: slice | Sequence[int] | np.ndarray) -> np.ndarray:
+        self._check(hook)
+        places = np.arange(len(self))[which] if isinstance(which, slice) else np.asarray(which, dtype=np.int64)
+        if places.size and (places.min() < -len(self) or places.max() >= len(self)):
+            raise InputError(f"there are {len(self):,} tokens, 0 to {len(self) - 1}; asked for {places.min()} to {places.max()}")
+        places = places % max(len(self), 1)
+        shape = next(one["shape"] for one in self.manifest["hooks"] if one["name"] == hook)
+        found = np.empty((places.size, *shape), np.float32)
+        of = np.searchsorted(self._ends, places, side="right")
+        for number in np.unique(of):
+            begin = self._ends[number - 1] if number > 0 else 0
+            found[of == number] = _as_f32(self._files[number][hook][places[of == number] - begin], self.manifest["type"])
+        return found
+
+    def __getitem__(self, hook: str) -> np.ndarray:
+        return self.rows(hook, slice(None))
+
+    def _joined(self, name: str) -> np.ndarray:
+        return np.concatenate([file[name] for file in self._files]) if self._files else np.empty(0, np.int32)
+
+    def _check(self, hook: str) -> None:
+        if hook not in self.hooks:
+            raise InputError(f"{self.path} holds no values of {hook!r}, but of {', '.join(self.hooks)}")
+
+
+def _as_f32(values: np.ndarray, type: str) -> np.ndarray:
+    if type == "bf16":
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float32)

@@ -1,0 +1,172 @@
+// vitrine collect: the values at hooks over a corpus, as shards on disk.
+#include "inspect/collect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "base/plural.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/session.h"
+#include "train/data/prepare.h"
+#include "train/data/token_data.h"
+
+namespace vitrine::cli {
+namespace {
+
+struct CollectArguments {
+  ModelOptions model;
+  CollectOptions collect;
+  std::vector<std::string> files;
+  TextOptions text;
+  std::string data, format, separator, type = "f32";
+  int64_t max_tokens = 0, shard_mb = 256;
+  bool no_special = false, has_key = false;
+};
+
+/// What `vitrine data` wrote. A document's own BOS is left out where contexts begin with one.
+class StoredTokens final : public DocumentTokens {
+ public:
+  StoredTokens(const std::string& folder, const Engine& engine, bool special) : data_(TokenData::open(folder)) {
+    if (!engine.has_tokenizer()) return;
+    const Tokenizer& tokenizer = engine.tokenizer();
+    if (data_.tokenizer() != tokenizer_fingerprint(tokenizer))
+      throw InputError(folder + ": was tokenised by another tokenizer than that of " + engine.name() +
+                       ". Make it again with `vitrine data --tokenizer`, or give the text files themselves");
+    if (special && tokenizer.adds_bos()) bos_ = tokenizer.bos();
+  }
+
+  bool next(std::vector<int32_t>& ids, bool& begins) override {
+    if (at_ >= data_.tokens()) return false;
+    const uint64_t end = std::min<uint64_t>(data_.tokens(), at_ + kTogether);
+    const std::vector<uint64_t> starts = data_.document_starts(at_, end);
+    begins = !starts.empty() && starts[0] == at_;
+    const size_t following = begins ? 1 : 0;
+    ids.resize((starts.size() > following ? starts[following] : end) - at_);
+    data_.read(at_, ids);
+    at_ += ids.size();
+    if (begins && bos_ && !ids.empty() && ids[0] == *bos_) ids.erase(ids.begin());
+    return true;
+  }
+  double share() const override { return static_cast<double>(at_) / static_cast<double>(std::max<uint64_t>(data_.tokens(), 1)); }
+
+ private:
+  static constexpr uint64_t kTogether = 1 << 16;
+  TokenData data_;
+  std::optional<int32_t> bos_;
+  uint64_t at_ = 0;
+};
+
+std::unique_ptr<DocumentTokens> open_documents(CollectArguments& o, const Engine& engine) {
+  if (!o.data.empty()) {
+    if (!o.files.empty()) throw UsageError("--data and FILES are two sources of text; give one.");
+    return std::make_unique<StoredTokens>(o.data, engine, !o.no_special);
+  }
+  if (o.files.empty())
+    throw UsageError(
+        "no text: name files, as in `vitrine collect tales.txt.gz --hooks blocks.3.hook_resid_post --out acts`, or "
+        "--data.");
+  if (o.format == "text") o.text.format = TextFormat::text;
+  if (o.format == "jsonl") o.text.format = TextFormat::jsonl;
+  o.text.separator = unescape(o.separator, "--document");
+  check_text_flags(o.files, o.text, o.has_key);
+  return text_tokens(engine.tokenizer(), o.files, o.text);
+}
+
+std::string speed_text(double tokens_per_s) { return grouped(static_cast<int64_t>(tokens_per_s)) + " tokens/s"; }
+
+void run_collect(CollectArguments o) {
+  o.collect.special = !o.no_special;
+  o.collect.max_tokens = static_cast<uint64_t>(o.max_tokens);
+  o.collect.shard_bytes = static_cast<uint64_t>(o.shard_mb) << 20;
+  o.collect.type = o.type == "f16" ? DType::f16 : o.type == "bf16" ? DType::bf16 : DType::f32;
+  Engine engine = open_engine(o.model);
+  const std::unique_ptr<DocumentTokens> documents = open_documents(o, engine);
+  Progress progress("collecting");
+  bool begun = false;
+  const Collected made = collect(engine, *documents, o.collect, [&](const CollectProgress& now) {
+    if (!begun) progress.begin(o.collect.resume ? now.share : 0);
+    begun = true;
+    progress.show(now.share, speed_text(now.tokens_per_s));
+  });
+  const ActivationManifest& m = made.manifest;
+  const double speed = made.seconds > 0 ? static_cast<double>(made.computed) / made.seconds : 0;
+  const double bytes = static_cast<double>(m.tokens()) * static_cast<double>(m.bytes_per_token());
+  if (o.model.json) {
+    OrderedJson hooks = OrderedJson::array();
+    for (const auto& hook : m.hooks) hooks.push_back({{"name", hook.name}, {"shape", hook.shape}});
+    print_json({{"out", o.collect.out},
+                {"model", m.model},
+                {"hooks", hooks},
+                {"type", name_of(m.type)},
+                {"context", m.context},
+                {"tokens", m.tokens()},
+                {"contexts", m.contexts()},
+                {"shards", m.shards.size()},
+                {"bytes", bytes},
+                {"computed", made.computed},
+                {"seconds", made.seconds},
+                {"tokens_per_s", speed}});
+    return;
+  }
+  for (const auto& hook : m.hooks) {
+    std::vector<int64_t> shape{static_cast<int64_t>(m.tokens())};
+    shape.insert(shape.end(), hook.shape.begin(), hook.shape.end());
+    print("{}  {}\n", hook.name, shape_text(shape));
+  }
+  if (made.computed == 0) {
+    log("nothing was left to do: {} is complete", o.collect.out);
+    return;
+  }
+  log("{} in {}, {} in {}, written to {}; {}", plural(grouped(static_cast<int64_t>(m.tokens())), "token"),
+      plural(grouped(static_cast<int64_t>(m.contexts())), "context"), bytes_text(bytes), plural(m.shards.size(), "shard"),
+      o.collect.out, speed_text(speed));
+}
+
+}  // namespace
+
+Action define_collect(CLI::App& app) {
+  auto o = std::make_shared<CollectArguments>();
+  app.add_option("FILES", o->files, "Text files, or JSON lines (.jsonl), each also as .gz or .zst")->type_name("");
+  app.add_option("--data", o->data,
+                 "In place of FILES: a folder that `vitrine data` made with this model's tokenizer (OUT/train)")
+      ->type_name("FOLDER")
+      ->check(not_empty());
+  app.add_option("--hooks", o->collect.hooks,
+                 "A hook name, in which * stands for any characters, or an alias such as resid_post.3. May be repeated")
+      ->type_name("HOOK")
+      ->expected(1)
+      ->take_all()
+      ->required();
+  app.add_option("--out,-o", o->collect.out, "The folder to make; it must be empty if it is there")
+      ->type_name("OUT")
+      ->required()
+      ->check(not_empty());
+  add_count(app, "--context", o->collect.context, 1, int64_t{1} << 30,
+            "Most tokens that are run together; default: 256, or what the model holds");
+  add_count(app, "--max-tokens", o->max_tokens, 1, int64_t{1} << 40, "Stop when that many tokens are collected");
+  add_choice(app, "--type", o->type, "f32|f16|bf16", "Of the numbers on disk (default f32)");
+  add_count(app, "--shard-mb", o->shard_mb, 1, 1 << 20, "Most MiB of a shard (default 256)");
+  app.add_flag("--resume", o->collect.resume, "Go on behind the last whole shard of a run that was cut off");
+  app.add_option("--key", o->text.key, "JSON lines: the key that holds the text")
+      ->type_name("KEY")
+      ->capture_default_str()
+      ->each([o](const std::string&) { o->has_key = true; });
+  add_choice(app, "--format", o->format, "text|jsonl", "What the files are; default: what their names say");
+  app.add_option(
+         "--document", o->separator,
+         "Text files: the separator between documents, such as '<|endoftext|>' or '\\n\\n\\n'; without it a file is one document")
+      ->type_name("SEPARATOR")
+      ->check(not_empty());
+  app.add_flag("--no-special", o->no_special, "No BOS in front of contexts");
+  add_model_options(app, o->model);
+  return [o] { run_collect(*o); };
+}
+
+}  // namespace vitrine::cli

@@ -1,0 +1,56 @@
+#include "cli/sae_flags.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "base/error.h"
+#include "cli/options.h"
+#include "inspect/features.h"
+#include "sae/sae_file.h"
+
+namespace vitrine::cli {
+
+SparseAutoencoder open_sae(const std::string& directory, const std::string& hook) {
+  SparseAutoencoder sae = read_sae(directory);
+  if (hook.empty()) return sae;
+  sae.hook_name = hook;
+  if (!sae.transcoder) sae.hook_name_out = hook;
+  return sae;
+}
+
+void SaeFlags::check(int64_t beams) const {
+  if (directory.empty() && !edits.empty()) throw UsageError("--steer needs --sae, the autoencoder whose features it changes.");
+  if (directory.empty() && !hook.empty()) throw UsageError("--sae-hook needs --sae.");
+  if (directory.empty()) return;
+  if (edits.empty()) throw UsageError("--sae needs --steer: without a change the autoencoder changes no token.");
+  if (beams > 1) throw UsageError("--sae changes one sequence; --beams runs several.");
+}
+
+std::unique_ptr<SpliceListener> SaeFlags::open(const Engine& engine) const {
+  if (directory.empty()) return nullptr;
+  Splice splice;
+  for (const std::string& edit : edits) splice.edits.push_back(parse_feature_edit(edit));
+  auto sae = std::make_shared<SparseAutoencoder>(open_sae(directory, hook));
+  check_fits(engine, *sae);
+  splice.sae = std::move(sae);
+  return std::make_unique<SpliceListener>(std::vector<Splice>{std::move(splice)});
+}
+
+void add_sae_flags(CLI::App& app, SaeFlags& flags) {
+  app.add_option("--sae", flags.directory,
+                 "A sparse autoencoder or transcoder whose features --steer changes while text is written")
+      ->type_name("DIR")
+      ->check(not_empty());
+  app.add_option("--sae-hook", flags.hook, "Where it reads, instead of what its files say")
+      ->type_name("HOOK")
+      ->check(not_empty());
+  app.add_option("--steer", flags.edits,
+                 "At every position: FEATURE=VALUE sets (12=0 ablates), FEATURE+=VALUE adds, FEATURE*=VALUE multiplies. What the "
+                 "autoencoder does not explain stays. May be repeated")
+      ->type_name("EDIT")
+      ->expected(1)
+      ->take_all()
+      ->check(not_empty());
+}
+
+}  // namespace vitrine::cli

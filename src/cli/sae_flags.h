@@ -1,0 +1,28 @@
+#pragma once
+// The flags that put a sparse autoencoder or transcoder into a run, and change its features there.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "sae/splice.h"
+
+namespace vitrine::cli {
+
+struct SaeFlags {
+  std::string directory, hook;
+  std::vector<std::string> edits;
+
+  /// Errors: UsageError for flags that need another one, and for beams, whose sequences are several.
+  void check(int64_t beams) const;
+  /// What listens to the run; null without --sae. Errors: as read_sae, check_fits and parse_feature_edit.
+  std::unique_ptr<SpliceListener> open(const Engine& engine) const;
+};
+
+void add_sae_flags(CLI::App& app, SaeFlags& flags);
+
+/// Reads the directory; `hook`, if it is not empty, stands for what the files say. Errors: as read_sae.
+SparseAutoencoder open_sae(const std::string& directory, const std::string& hook);
+
+}  // namespace vitrine::cli

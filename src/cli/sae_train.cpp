@@ -1,0 +1,174 @@
+// vitrine sae train: a sparse autoencoder from collected activations.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/plural.h"
+#include "base/thread_pool.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/session.h"
+#include "cli/stop_signals.h"
+#include "sae/train.h"
+
+namespace vitrine::cli {
+namespace {
+
+struct SaeTrainArguments {
+  SaeTrainOptions train;
+  std::string activations, architecture = "topk", sparsity = "step", normalise = "average";
+  int64_t threads = 0, seed = 0, every = 10;
+  bool json = false;
+};
+
+/// metrics.csv beside the autoencoder: a line every so many steps. A run that goes on keeps those before it.
+class Metrics {
+ public:
+  Metrics(const std::string& folder, int64_t every) : path_(folder + "/metrics.csv"), every_(every) {}
+
+  void add(const SaeProgress& p, int64_t last) {
+    if (p.step % every_ != 0 && p.step != last && p.step != 1) return;
+    if (!file_.is_open()) open(p.step);
+    const SaeStep& s = p.now;
+    write(fmt::format("{},{},{},{},{},{},{},{},{},{}\n", p.step, s.loss, s.mse, s.sparsity, s.aux, s.explained_variance, s.l0,
+                      s.dead, p.lr, s.gradient_norm));
+  }
+
+ private:
+  static constexpr char kHead[] = "step,loss,mse,sparsity,aux,explained_variance,l0,dead,lr,gradient_norm";
+
+  void open(int64_t step) {
+    std::string kept = std::string(kHead) + "\n";
+    if (std::ifstream before(path_); step > 1 && before) {
+      std::string line;
+      for (std::getline(before, line); std::getline(before, line);)
+        if (std::strtoll(line.c_str(), nullptr, 10) > 0 && std::strtoll(line.c_str(), nullptr, 10) < step) kept += line + "\n";
+    }
+    file_.open(path_, std::ios::binary | std::ios::trunc);
+    write(kept);
+  }
+  void write(const std::string& text) {
+    file_ << text << std::flush;
+    if (!file_) throw RunError(path_ + ": cannot be written: " + std::strerror(errno));
+  }
+
+  std::string path_;
+  int64_t every_;
+  std::ofstream file_;
+};
+
+void run_sae_train(SaeTrainArguments o) {
+  SaeLearning& l = o.train.learning;
+  l.architecture = o.architecture == "jumprelu"   ? SaeLearning::Architecture::jumprelu
+                   : o.architecture == "standard" ? SaeLearning::Architecture::standard
+                                                  : SaeLearning::Architecture::topk;
+  l.sparsity = o.sparsity == "tanh" ? SaeLearning::Sparsity::tanh : SaeLearning::Sparsity::step;
+  l.seed = static_cast<uint64_t>(o.seed);
+  o.train.normalise = o.normalise == "average";
+  const Activations activations = Activations::open(o.activations);
+  ThreadPool pool(static_cast<int>(o.threads));
+  Progress progress("training");
+  Metrics metrics(o.train.out, o.every);
+  const StopSignals signals(true);
+  double speed = 0;
+  bool begun = false;
+  const SaeTrained done = train_sae(pool, activations, o.train, [&](const SaeProgress& p) {
+    const double steps = static_cast<double>(l.steps);
+    if (!begun) progress.begin(static_cast<double>(p.step - 1) / steps);
+    begun = true;
+    speed = p.activations_per_s;
+    metrics.add(p, l.steps);
+    progress.show(static_cast<double>(p.step) / steps,
+                  fmt::format("step {}, loss {:.4g}, explains {}, L0 {:.1f}, {} dead, {} activations/s", p.step, p.now.loss,
+                              percent(std::max(0.0, p.now.explained_variance)), p.now.l0, p.now.dead,
+                              grouped(static_cast<int64_t>(speed))));
+    return !StopSignals::asked();
+  });
+  const SaeStep& s = done.last;
+  if (o.json) {
+    print_json({{"out", o.train.out},
+                {"architecture", o.architecture},
+                {"features", l.features},
+                {"first_step", done.first_step},
+                {"steps", done.steps},
+                {"loss", s.loss},
+                {"mse", s.mse},
+                {"explained_variance", s.explained_variance},
+                {"l0", s.l0},
+                {"dead", done.dead},
+                {"scale", done.scale},
+                {"seconds", done.seconds},
+                {"activations_per_s", speed}});
+    return;
+  }
+  print("loss {:.4f}, explained variance {:.4f}, L0 {:.1f}, {} of {} dead\n", s.loss, s.explained_variance, s.l0, done.dead,
+        plural(grouped(l.features), "feature"));
+  log("{}{}, {} activations/s; written to {}", done.steps < l.steps ? "stopped after " : "", plural(grouped(done.steps), "step"),
+      grouped(static_cast<int64_t>(speed)), o.train.out);
+}
+
+}  // namespace
+
+Action define_sae_train(CLI::App& app) {
+  auto o = std::make_shared<SaeTrainArguments>();
+  SaeTrainOptions& t = o->train;
+  SaeLearning& l = t.learning;
+  l.steps = 1000;
+  app.add_option("ACTIVATIONS", o->activations, "The folder that `vitrine collect` made")
+      ->type_name("")
+      ->required()
+      ->check(not_empty());
+  app.add_option("--hook", t.hook, "Whose values are learned, if several hooks were collected")
+      ->type_name("HOOK")
+      ->check(not_empty());
+  app.add_option("--out,-o", t.out, "The folder to make; it must be empty if it is there")
+      ->type_name("OUT")
+      ->required()
+      ->check(not_empty());
+  add_choice(app, "--architecture", o->architecture, "topk|jumprelu|standard",
+             "What decides which features are active (default topk)");
+  add_count(app, "--features", l.features, 1, 1 << 24, "Features (d_sae), for instance 8 times the width of the stream")
+      ->required();
+  add_count(app, "--k", l.k, 1, 1 << 24, "topk: active features of a token (default 32)");
+  add_count(app, "--steps", l.steps, 1, int64_t{1} << 40, "Steps in all (default 1000)");
+  add_count(app, "--batch", t.batch, 1, 1 << 24, "Tokens of a step (default 4096)");
+  add_number(app, "--lr", l.lr, 0, 10, "Rate of Adam (default 0.0003)", true);
+  add_count(app, "--lr-warm-up", l.lr_warm_up, 0, int64_t{1} << 40, "Steps in which the rate grows from 0 (default 0)");
+  add_count(app, "--lr-decay", l.lr_decay, 0, int64_t{1} << 40, "Steps at the end in which it falls to 0 (default 0)");
+  add_number(app, "--sparsity-coefficient", l.sparsity_coefficient, 0, 1e9,
+             "jumprelu, standard: how much the sparsity loss counts (default 1)");
+  add_count(app, "--sparsity-warm-up", l.sparsity_warm_up, 0, int64_t{1} << 40, "Steps in which it grows from 0 (default 0)");
+  add_choice(app, "--sparsity", o->sparsity, "step|tanh",
+             "jumprelu: the number of active features, or the sum of tanh (default step)");
+  add_number(app, "--threshold", l.threshold, 0, 1e6, "jumprelu: at the beginning (default 0.01)");
+  add_number(app, "--bandwidth", l.bandwidth, 0, 1e6, "jumprelu: of the straight-through estimator (default 0.05)", true);
+  add_number(app, "--tanh-scale", l.tanh_scale, 0, 1e6, "jumprelu: inside tanh (default 4)", true);
+  app.add_flag("--ste-to-input", l.ste_to_input, "jumprelu: the estimator also moves the encoder, as Anthropic's does");
+  add_number(app, "--aux-coefficient", l.aux_coefficient, 0, 1e9, "topk: of the loss by which silent features learn (default 1)");
+  add_count(app, "--dead-window", l.dead_window, 1, int64_t{1} << 40,
+            "Steps without being active that make a feature dead (default 1000)");
+  add_choice(app, "--normalise", o->normalise, "average|none",
+             "Scale activations so that their mean norm is sqrt(width), and fold that into the weights (default average)");
+  add_count(app, "--skip-positions", t.skip_positions, 0, 1 << 30, "First tokens of each context that are left out (default 0)");
+  add_count(app, "--seed", o->seed, 0, INT64_MAX, "Of the first weights and the order of tokens (default 0)");
+  add_count(app, "--save-every", t.save_every, 0, int64_t{1} << 40, "Save after so many steps; default: at the end alone");
+  add_count(app, "--metrics-every", o->every, 1, int64_t{1} << 40, "A line of OUT/metrics.csv every so many steps (default 10)");
+  app.add_flag("--resume", t.resume, "Go on from what OUT holds");
+  add_count(app, "--threads", o->threads, 1, 1024,
+            "Threads; default: the cores this process may use. The result does not depend on it");
+  add_json(app, o->json);
+  return [o] { run_sae_train(*o); };
+}
+
+}  // namespace vitrine::cli

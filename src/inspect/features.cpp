@@ -1,0 +1,180 @@
+#include "inspect/features.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "inspect/hooks.h"
+#include "inspect/partial_run.h"
+#include "inspect/weights.h"
+#include "ops/head.h"
+#include "ops/linear.h"
+
+namespace vitrine {
+namespace {
+
+void check_feature_number(const SparseAutoencoder& sae, int64_t feature) {
+  if (feature < 0 || feature >= sae.d_sae)
+    throw InputError("there is no feature " + std::to_string(feature) + "; the autoencoder at " + sae.hook_name +
+                     " has features 0 to " + std::to_string(sae.d_sae - 1));
+}
+
+float feature_value(const SparseFeatures& features, size_t row, int64_t feature) {
+  const auto begin = features.index.begin() + features.begin[row], end = features.index.begin() + features.begin[row + 1];
+  const auto found = std::lower_bound(begin, end, static_cast<int32_t>(feature));
+  return found == end || *found != feature ? 0.0F : features.value[static_cast<size_t>(found - features.index.begin())];
+}
+
+// A place in the text that may be among the largest.
+struct FeaturePlace {
+  float value;
+  size_t window, row;
+};
+
+}  // namespace
+
+void check_fits(const Engine& engine, const SparseAutoencoder& sae) {
+  if (sae.hook_name.empty())
+    throw InputError("the autoencoder's files do not say at which hook it reads; give --hook, such as blocks.3.hook_resid_post");
+  const std::vector<std::string> names = engine.model().hook_names();
+  const auto one = [&](const std::string& hook, int64_t width, const char* what) {
+    if (std::ranges::find(names, hook) == names.end())
+      throw InputError("the autoencoder is for " + hook + ", a hook that " + engine.name() +
+                       " does not have; `vitrine info --hooks` lists them, and --hook gives another");
+    const std::vector<int64_t> shape = hook_shape(engine.model(), hook, 1);
+    const int64_t size = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    if (size != width)
+      throw InputError("the autoencoder's " + std::string(what) + " is " + std::to_string(width) + ", and " + hook + " of " +
+                       engine.name() + " has " + std::to_string(size) + " numbers a token; is it of another model?");
+  };
+  one(sae.hook_name, sae.d_in, "d_in");
+  one(sae.hook_name_out, sae.d_out, "d_out");
+}
+
+SparseFeatures features_of(Engine& engine, const SparseAutoencoder& sae, std::span<const int32_t> ids) {
+  check_fits(engine, sae);
+  const Recorder recorder = run_partly(engine, ids, {.hooks = {sae.hook_name}});
+  const Recorder::Value& value = recorder.values().at(sae.hook_name);
+  const auto frame = engine.context().frame();
+  return encode(engine.context(), sae, value.values.data(), static_cast<int64_t>(ids.size()));
+}
+
+FeatureTable feature_table(Engine& engine, const SparseAutoencoder& sae, const std::vector<std::vector<int32_t>>& windows,
+                           const FeatureTableOptions& options) {
+  for (const int64_t feature : options.features) check_feature_number(sae, feature);
+  FeatureTable table;
+  table.active.assign(static_cast<size_t>(sae.d_sae), 0);
+  std::vector<std::vector<float>> values(options.features.size());  // those that are not zero
+  std::vector<std::vector<FeaturePlace>> best(options.features.size());
+  std::vector<int64_t> sorted = options.features;
+  std::ranges::sort(sorted);
+  sorted.erase(std::ranges::unique(sorted).begin(), sorted.end());
+  std::vector<SparseFeatures> kept;  // of these features alone, for the neighbours of the largest
+  std::vector<int64_t> first;        // place of each window's first token
+  const auto larger = [](const FeaturePlace& a, const FeaturePlace& b) {
+    return a.value > b.value || (a.value == b.value && std::pair(a.window, a.row) < std::pair(b.window, b.row));
+  };
+  const auto most = static_cast<size_t>(std::max<int64_t>(options.contexts, 0));
+
+  for (size_t w = 0; w < windows.size(); ++w) {
+    const SparseFeatures features = features_of(engine, sae, windows[w]);
+    first.push_back(table.tokens);
+    table.tokens += features.rows();
+    for (const int32_t f : features.index) ++table.active[static_cast<size_t>(f)];
+    SparseFeatures wanted;
+    wanted.begin.push_back(0);
+    for (size_t r = 0; r < static_cast<size_t>(features.rows()); ++r) {
+      for (const int64_t f : sorted) {
+        const float v = feature_value(features, r, f);
+        if (v == 0) continue;
+        wanted.index.push_back(static_cast<int32_t>(f));
+        wanted.value.push_back(v);
+      }
+      wanted.begin.push_back(static_cast<int64_t>(wanted.index.size()));
+    }
+    for (size_t i = 0; i < options.features.size(); ++i) {
+      FeaturePlace here{0, w, 0};
+      for (size_t r = 0; r < static_cast<size_t>(features.rows()); ++r) {
+        const float v = feature_value(features, r, options.features[i]);
+        if (v == 0) continue;
+        values[i].push_back(v);
+        if (v > here.value) here = {v, w, r};
+      }
+      if (here.value <= 0) continue;
+      best[i].insert(std::ranges::upper_bound(best[i], here, larger), here);
+      if (best[i].size() > most) best[i].pop_back();
+    }
+    kept.push_back(std::move(wanted));
+  }
+  const int64_t all = std::accumulate(table.active.begin(), table.active.end(), int64_t{0});
+  table.l0 = table.tokens > 0 ? static_cast<double>(all) / static_cast<double>(table.tokens) : 0;
+
+  for (size_t i = 0; i < options.features.size(); ++i) {
+    FeatureSummary summary;
+    summary.feature = options.features[i];
+    summary.active = static_cast<int64_t>(values[i].size());
+    for (const float v : values[i]) {
+      summary.mean += static_cast<double>(v) / static_cast<double>(values[i].size());
+      summary.largest = std::max(summary.largest, v);
+    }
+    const int64_t bins = std::max<int64_t>(options.bins, 1);
+    summary.histogram.assign(static_cast<size_t>(bins), 0);
+    for (const float v : values[i]) {
+      if (v <= 0) continue;
+      const auto bin =
+          static_cast<int64_t>(static_cast<double>(v) / static_cast<double>(summary.largest) * static_cast<double>(bins));
+      ++summary.histogram[static_cast<size_t>(std::clamp<int64_t>(bin, 0, bins - 1))];
+    }
+    for (const FeaturePlace& place : best[i]) {
+      const std::vector<int32_t>& ids = windows[place.window];
+      const auto row = static_cast<int64_t>(place.row);
+      const int64_t begin = std::max<int64_t>(0, row - options.before),
+                    end = std::min(static_cast<int64_t>(ids.size()), row + options.behind + 1);
+      FeatureContext context{place.value, first[place.window] + row, {ids.begin() + begin, ids.begin() + end}, {}, row - begin};
+      for (int64_t r = begin; r < end; ++r)
+        context.values.push_back(feature_value(kept[place.window], static_cast<size_t>(r), summary.feature));
+      summary.contexts.push_back(std::move(context));
+    }
+    table.features.push_back(std::move(summary));
+  }
+  return table;
+}
+
+FeatureLogits feature_logits(Engine& engine, const SparseAutoencoder& sae, int64_t feature, int64_t top) {
+  check_feature_number(sae, feature);
+  const int64_t d = engine.shape().d_model, vocab = engine.shape().vocab_size;
+  if (sae.d_out != d)
+    throw InputError("the autoencoder at " + sae.hook_name_out + " writes " + std::to_string(sae.d_out) +
+                     " numbers a token, not into the residual stream of " + std::to_string(d) + "; it has no logits of its own");
+  std::vector<double> direction(sae.direction(feature).begin(), sae.direction(feature).end());
+  const NamedWeights weights(*engine.opened().model);
+  frozen_norm(weights, engine.model().block_spec(0), "ln_final").apply(direction.data(), 1);
+  Context& ctx = engine.context();
+  const auto frame = ctx.frame();
+  const Tensor x = ctx.empty({1, d}), z = ctx.empty({1, vocab});
+  std::copy(direction.begin(), direction.end(), x.data<float>());
+  const Head head = engine.model().head();
+  linear_part(ctx, x, *head.weight, 0, vocab, z.raw(), vocab);
+  const float* scores = z.data<float>();
+  std::vector<int32_t> order(static_cast<size_t>(vocab));
+  std::iota(order.begin(), order.end(), 0);
+  const auto n = static_cast<size_t>(std::clamp<int64_t>(top, 0, vocab));
+  FeatureLogits found;
+  const auto take = [&](float sign, std::vector<int32_t>& tokens, std::vector<float>& values) {
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(n), order.end(), [&](int32_t a, int32_t b) {
+      const float p = sign * scores[a], q = sign * scores[b];
+      return p > q || (p == q && a < b);
+    });
+    for (size_t i = 0; i < n; ++i) {
+      tokens.push_back(order[i]);
+      values.push_back(static_cast<float>(head.scale) * scores[order[i]]);
+    }
+  };
+  take(1, found.raised, found.up);
+  take(-1, found.lowered, found.down);
+  return found;
+}
+
+}  // namespace vitrine

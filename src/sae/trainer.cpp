@@ -1,0 +1,254 @@
+#include "sae/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "kernels/table.h"
+#include "ops/packed_product.h"
+#include "sae/trainer_work.h"
+
+namespace vitrine {
+namespace {
+
+constexpr size_t kFeatures = 16;  // of a task
+constexpr size_t kAdamChunk = 1 << 14;
+
+size_t size(int64_t n) { return static_cast<size_t>(n); }
+
+// Calls f(feature) for all features, in tasks that threads share.
+template <class F>
+void each_feature(ThreadPool& pool, size_t features, F&& f) {
+  pool.run(static_cast<int64_t>((features + kFeatures - 1) / kFeatures), [&](int64_t task, int) {
+    for (size_t i = size(task) * kFeatures; i < std::min(features, (size(task) + 1) * kFeatures); ++i) f(i);
+  });
+}
+
+// ‖x - mean of the rows‖² over all rows.
+double variation(const float* x, size_t rows, size_t d) {
+  std::vector<double> sums(d, 0);
+  double squares = 0;
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t i = 0; i < d; ++i) {
+      const auto v = static_cast<double>(x[r * d + i]);
+      sums[i] += v;
+      squares += v * v;
+    }
+  for (const double sum : sums) squares -= sum * sum / static_cast<double>(rows);
+  return squares;
+}
+
+}  // namespace
+
+void SaeUses::sort(const std::vector<SaeRows>& results, bool aux, size_t features) {
+  begin.assign(features + 1, 0);
+  for (const SaeRows& r : results)
+    for (const SaeEntry& e : aux ? r.aux : r.entries) ++begin[size(e.feature) + 1];
+  for (size_t f = 0; f < features; ++f) begin[f + 1] += begin[f];
+  uses.resize(begin[features]);
+  place_ = begin;
+  for (size_t task = 0; task < results.size(); ++task) {
+    const auto& entries = aux ? results[task].aux : results[task].entries;
+    const auto& ends = aux ? results[task].aux_ends : results[task].ends;
+    size_t at = 0;
+    for (size_t r = 0; r < ends.size(); ++r)
+      for (; at < ends[r]; ++at)
+        uses[place_[size(entries[at].feature)]++] = {static_cast<uint32_t>(task * SaeRows::kRows + r), entries[at].f,
+                                                     entries[at].dh};
+  }
+}
+
+SaeTrainer::Work::Work(const SaeLearning& learning, const SaeParameters& parameters, size_t d_in)
+    : l(learning), q(parameters), F(size(learning.features)), D(d_in), norms(F) {
+  for (size_t i = 0; i < SaeParameters::kCount; ++i) gradients[i].resize(parameters[i].size());
+}
+
+void SaeTrainer::Work::begin(ThreadPool& pool, const float* rows_of_batch, size_t n, const std::vector<int64_t>& silent_steps,
+                             double coefficient) {
+  const PackedKernels& p = kernels().packed_f32;
+  x = rows_of_batch;
+  rows = n;
+  each_feature(pool, F,
+               [&](size_t f) { norms[f] = static_cast<float>(std::sqrt(kernels().sum_of_squares(q.W_dec.data() + f * D, D))); });
+  dead.clear();
+  for (size_t f = 0; f < F; ++f)
+    if (silent_steps[f] > l.dead_window) dead.push_back(static_cast<int32_t>(f));
+  const size_t half = D / 2;  // as many silent_steps features take part for each row (arXiv:2406.04093, appendix B.1)
+  aux = l.architecture == SaeLearning::Architecture::topk && !dead.empty() && l.aux_coefficient != 0 && half > 0;
+  k_aux = std::min(half, dead.size());
+  aux_scale = aux ? l.aux_coefficient * std::min(static_cast<double>(dead.size()) / static_cast<double>(half), 1.0) : 0;
+  sparsity = coefficient;
+  const auto count = static_cast<double>(rows);
+  unit = static_cast<float>(2 / count);
+  sparsity_unit = static_cast<float>(sparsity / count);
+  aux_unit = static_cast<float>(2 * aux_scale / count);
+
+  packed_enc.resize(packed_b_bytes(p, D, F) + 64);
+  pack_b(p, {q.W_enc.data(), D, true}, D, F, aligned_begin(packed_enc));
+  centred.resize(rows * D);
+  output.resize(rows * D);
+  if (aux) aux_output.resize(rows * D);
+  results.resize((rows + SaeRows::kRows - 1) / SaeRows::kRows);
+  threads.resize(size(pool.threads()));
+}
+
+SaeStep SaeTrainer::Work::summed() const {
+  SaeStep now;
+  uint64_t active = 0;
+  for (const SaeRows& r : results) {
+    now.mse += r.mse, now.sparsity += r.sparsity, now.aux += r.aux_loss;
+    active += r.active;
+  }
+  const auto count = static_cast<double>(rows);
+  const double all = variation(x, rows, D);
+  now.explained_variance = all > 0 ? 1 - now.mse / all : 0;
+  now.mse /= count;
+  now.sparsity *= sparsity / count;
+  now.aux *= aux_scale / count;
+  now.loss = now.mse + now.sparsity + now.aux;
+  now.l0 = static_cast<double>(active) / count;
+  now.dead = static_cast<int64_t>(dead.size());
+  return now;
+}
+
+// Of a feature's weights: rows in order. Returns the sum of squares.
+double SaeTrainer::Work::gradients_of(size_t f) {
+  const KernelTable& k = kernels();
+  float *dec = gradients.W_dec.data() + f * D, *enc = gradients.W_enc.data() + f * D;
+  std::memset(dec, 0, D * sizeof(float));
+  std::memset(enc, 0, D * sizeof(float));
+  double bias = 0;
+  const auto add = [&](const SaeUses& from, const FloatVector& at_output) {
+    for (size_t i = from.begin[f]; i < from.begin[f + 1]; ++i) {
+      const SaeUses::Use& use = from.uses[i];
+      if (use.f != 0) k.add_scaled(at_output.data() + use.row * D, use.f, D, dec);
+      if (use.dh != 0) k.add_scaled(centred.data() + use.row * D, use.dh, D, enc);
+      bias += static_cast<double>(use.dh);
+    }
+  };
+  add(uses, output);
+  if (aux) add(aux_uses, aux_output);
+  if (dnorm[f] != 0 && norms[f] > 0) k.add_scaled(q.W_dec.data() + f * D, static_cast<float>(dnorm[f]) / norms[f], D, dec);
+  gradients.b_enc[f] = static_cast<float>(bias);
+  if (!gradients.threshold.empty()) gradients.threshold[f] = static_cast<float>(dthreshold[f]);
+  return k.sum_of_squares(dec, D) + k.sum_of_squares(enc, D) + bias * bias + dthreshold[f] * dthreshold[f];
+}
+
+double SaeTrainer::Work::add_up(ThreadPool& pool) {
+  uses.sort(results, false, F);
+  if (aux) aux_uses.sort(results, true, F);
+  dnorm.assign(F, 0);
+  dthreshold.assign(F, 0);
+  if (l.architecture != SaeLearning::Architecture::topk)
+    for (const SaeRows& r : results)
+      for (const SaeEntry& e : r.entries) {
+        dnorm[size(e.feature)] += static_cast<double>(e.dnorm);
+        dthreshold[size(e.feature)] += static_cast<double>(e.dthreshold);
+      }
+  std::vector<double> squares(F);
+  each_feature(pool, F, [&](size_t f) { squares[f] = gradients_of(f); });
+  // b_dec is added to y and taken from x.
+  std::vector<double> bias(D, 0);
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t i = 0; i < D; ++i) bias[i] += static_cast<double>(output[r * D + i]);
+  for (size_t f = 0; f < F; ++f)
+    if (const auto dh = static_cast<double>(gradients.b_enc[f]); dh != 0)
+      for (size_t i = 0; i < D; ++i) bias[i] -= dh * static_cast<double>(q.W_enc[f * D + i]);
+  double all = 0;
+  for (size_t i = 0; i < D; ++i) {
+    gradients.b_dec[i] = static_cast<float>(bias[i]);
+    all += bias[i] * bias[i];
+  }
+  for (const double one : squares) all += one;
+  return all;
+}
+
+SaeTrainer::SaeTrainer(const SaeLearning& learning, int64_t d_in) : learning_(learning), d_in_(d_in) {
+  if (learning.features < 1) throw InputError("an autoencoder needs at least one feature");
+  if (d_in < 1 || learning.features > (int64_t{1} << 31) / d_in)
+    throw InputError("an autoencoder of " + std::to_string(learning.features) + " features for rows of " + std::to_string(d_in) +
+                     " numbers is too large: at most 2^31 weights a matrix");
+  if (learning.architecture == SaeLearning::Architecture::topk && (learning.k < 1 || learning.k > learning.features))
+    throw InputError("k is " + std::to_string(learning.k) + "; expected 1 to the number of features, " +
+                     std::to_string(learning.features));
+  const size_t F = size(learning.features), D = size(d_in);
+  parameters.W_dec.resize(F * D);
+  for (size_t f = 0; f < F; ++f) {
+    float* row = parameters.W_dec.data() + f * D;
+    double squares = 0;
+    for (size_t i = 0; i < D; ++i) {
+      row[i] = uniform_from(philox(learning.seed, f, i)[0]) * 2 - 1;
+      squares += static_cast<double>(row[i]) * static_cast<double>(row[i]);
+    }
+    const auto factor = static_cast<float>(learning.decoder_norm / std::sqrt(std::max(squares, 1e-30)));
+    for (size_t i = 0; i < D; ++i) row[i] *= factor;
+  }
+  parameters.W_enc = parameters.W_dec;
+  parameters.b_enc.assign(F, 0);
+  parameters.b_dec.assign(D, 0);
+  if (learning.architecture == SaeLearning::Architecture::jumprelu)
+    parameters.threshold.assign(F, static_cast<float>(learning.threshold));
+  for (size_t i = 0; i < SaeParameters::kCount; ++i) {
+    first_moment[i].assign(parameters[i].size(), 0);
+    second_moment[i].assign(parameters[i].size(), 0);
+  }
+  work_ = std::make_unique<Work>(learning_, parameters, D);
+  silent.assign(F, 0);
+  activations.assign(F, 0);
+}
+
+SaeTrainer::~SaeTrainer() = default;
+
+double SaeTrainer::lr_now() const {
+  const SaeLearning& l = learning_;
+  if (steps < l.lr_warm_up) return l.lr * static_cast<double>(steps + 1) / static_cast<double>(l.lr_warm_up);
+  const int64_t begin = l.steps - l.lr_decay;
+  if (l.lr_decay > 0 && steps > begin) return l.lr * (1 - static_cast<double>(steps - begin) / static_cast<double>(l.lr_decay));
+  return l.lr;
+}
+
+double SaeTrainer::sparsity_now() const {
+  const SaeLearning& l = learning_;
+  if (steps >= l.sparsity_warm_up) return l.sparsity_coefficient;
+  return l.sparsity_coefficient * static_cast<double>(steps) / static_cast<double>(l.sparsity_warm_up);
+}
+
+SaeStep SaeTrainer::step(ThreadPool& pool, const float* x, size_t rows) {
+  Work& w = *work_;
+  for (float& t : parameters.threshold) t = std::max(t, 0.0f);
+  w.begin(pool, x, rows, silent, sparsity_now());
+  pool.run(static_cast<int64_t>(w.results.size()), [&](int64_t task, int thread) { w.run_rows(size(task), size(thread)); });
+  SaeStep now = w.summed();
+  if (std::isfinite(now.loss)) now.gradient_norm = std::sqrt(w.add_up(pool));
+  if (!std::isfinite(now.loss) || !std::isfinite(now.gradient_norm))
+    throw RunError("the loss of step " + std::to_string(steps + 1) +
+                   ", or its gradient, is NaN or infinite. Are the activations? If not, try a lower rate");
+
+  const SaeLearning& l = learning_;
+  const auto lr = static_cast<float>(lr_now()), limit = static_cast<float>(std::min(1.0, 1.0 / (now.gradient_norm + 1e-6)));
+  ++steps;
+  const auto bias1 = static_cast<float>(1 - std::pow(l.beta1, static_cast<double>(steps)));
+  const auto bias2 = static_cast<float>(1 - std::pow(l.beta2, static_cast<double>(steps)));
+  for (size_t i = 0; i < SaeParameters::kCount; ++i) {
+    const size_t n = parameters[i].size();
+    pool.run(static_cast<int64_t>((n + kAdamChunk - 1) / kAdamChunk), [&](int64_t task, int) {
+      const size_t from = size(task) * kAdamChunk;
+      kernels().adamw(parameters[i].data() + from, w.gradients[i].data() + from, first_moment[i].data() + from,
+                      second_moment[i].data() + from, std::min(kAdamChunk, n - from), lr, static_cast<float>(l.beta1),
+                      static_cast<float>(l.beta2), static_cast<float>(l.eps), 0, bias1, bias2, limit);
+    });
+  }
+  for (int64_t& s : silent) ++s;
+  for (const SaeRows& r : w.results)
+    for (const SaeEntry& e : r.entries)
+      if (e.f != 0) {
+        silent[size(e.feature)] = 0;
+        ++activations[size(e.feature)];
+      }
+  rows_seen += rows;
+  return now;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,103 @@
+#pragma once
+// Learns a sparse autoencoder: the losses, gradients and update of SAELens 6.54's trainer, for features that are mostly zero.
+//
+// B rows of a batch, D d_in, F features; x' = x - b_dec, h = x' W_enc + b_enc, n = norms of W_dec's rows.
+//   topk      the k largest of h·n, those above 0: f = h. Reconstruction y = f W_dec + b_dec.
+//             Features that were silent for more than dead_window steps also learn from what is left over, e = x - y (a
+//             constant): coefficient · min(dead / (D/2), 1) · mean over rows of ‖ê - e‖², ê = the D/2 largest of their h·n, times
+//             W_dec / n (arXiv:2406.04093, appendix A.2).
+//   jumprelu  f = h where h > threshold. Straight-through estimator with a rectangle of width `bandwidth` around the threshold
+//             (arXiv:2407.14435, section 3). Sparsity loss: step, coefficient · mean number of active features; tanh,
+//             coefficient · mean over rows of the sum of tanh(tanh_scale · f · n).
+//   standard  f = max(h, 0), and coefficient · mean over rows of the sum of f · n.
+// The loss is the mean over rows of ‖y - x‖² and these. All gradients together are scaled to a norm of 1 at most, then Adam
+// (arXiv:1412.6980) moves every parameter.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "vitrine/float_vector.h"
+
+namespace vitrine {
+
+struct SaeLearning {
+  enum class Architecture : uint8_t { topk, jumprelu, standard };
+  enum class Sparsity : uint8_t { step, tanh };
+  Architecture architecture = Architecture::topk;
+  int64_t features = 0;
+  int64_t k = 32;
+  double aux_coefficient = 1;       // topk: of the loss of silent features
+  double sparsity_coefficient = 1;  // jumprelu, standard
+  int64_t sparsity_warm_up = 0;     // steps in which it grows from 0
+  Sparsity sparsity = Sparsity::step;
+  double threshold = 0.01, bandwidth = 0.05, tanh_scale = 4;
+  bool ste_to_input = false;  // the estimator also moves what comes before the threshold, as Anthropic's does
+  double lr = 3e-4, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  int64_t steps = 0;                     // in all; the schedule goes by it
+  int64_t lr_warm_up = 0, lr_decay = 0;  // steps: linear from 0, and to 0 at the end
+  int64_t dead_window = 1000;
+  double decoder_norm = 0.1;  // of W_dec's rows at the beginning
+  uint64_t seed = 0;
+};
+
+/// What is learned, in memory as training touches it: a feature's numbers lie together.
+struct SaeParameters {
+  FloatVector W_enc, W_dec;  // [F, D]: column f of SAELens's W_enc, and row f of its W_dec
+  FloatVector b_enc;         // [F]
+  FloatVector b_dec;         // [D]
+  FloatVector threshold;     // [F]; jumprelu alone
+  /// All of them, in this order, with their names.
+  static constexpr size_t kCount = 5;
+  static constexpr const char* kNames[kCount] = {"W_enc", "W_dec", "b_enc", "b_dec", "threshold"};
+  FloatVector& operator[](size_t i) {
+    FloatVector* const all[kCount] = {&W_enc, &W_dec, &b_enc, &b_dec, &threshold};
+    return *all[i];
+  }
+  const FloatVector& operator[](size_t i) const { return const_cast<SaeParameters&>(*this)[i]; }
+};
+
+struct SaeStep {
+  double loss = 0, mse = 0, sparsity = 0, aux = 0;  // loss is the sum of the others
+  double explained_variance = 0;                    // 1 - ‖x - y‖² / ‖x - mean of the batch‖²
+  double l0 = 0;                                    // active features of a row
+  int64_t dead = 0;                                 // silent for more than dead_window steps, before this one
+  double gradient_norm = 0;                         // before it was limited
+};
+
+/// Same bits for any number of threads.
+class SaeTrainer {
+ public:
+  /// Random decoder rows of norm decoder_norm, the encoder their transpose, biases 0. Errors: InputError for impossible options.
+  SaeTrainer(const SaeLearning& learning, int64_t d_in);
+  ~SaeTrainer();
+  SaeTrainer(const SaeTrainer&) = delete;
+  SaeTrainer& operator=(const SaeTrainer&) = delete;
+
+  /// Learns from rows x [rows, d_in]. Errors: RunError for a loss that is NaN or infinite; the parameters then stay as they were.
+  SaeStep step(ThreadPool& pool, const float* x, size_t rows);
+
+  const SaeLearning& learning() const { return learning_; }
+  int64_t d_in() const { return d_in_; }
+
+  // Everything that changes, to be saved and set between steps.
+  SaeParameters parameters, first_moment, second_moment;
+  std::vector<int64_t> silent;       // [F] steps since the feature was active
+  std::vector<int64_t> activations;  // [F] how often it was, since the beginning
+  int64_t steps = 0;                 // taken
+  uint64_t rows_seen = 0;
+
+  /// The learning rate and the sparsity coefficient of the next step.
+  double lr_now() const;
+  double sparsity_now() const;
+
+ private:
+  struct Work;
+  SaeLearning learning_;
+  int64_t d_in_;
+  std::unique_ptr<Work> work_;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,145 @@
+// The part of a step that goes by rows.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/table.h"
+#include "ops/packed_product.h"
+#include "sae/trainer_work.h"
+
+namespace vitrine {
+
+using Architecture = SaeLearning::Architecture;
+using Sparsity = SaeLearning::Sparsity;
+
+void SaeRows::clear() {
+  entries.clear(), aux.clear(), ends.clear(), aux_ends.clear();
+  mse = sparsity = aux_loss = 0;
+  active = 0;
+}
+
+void SaeTrainer::Work::run_rows(size_t task, size_t thread) {
+  const KernelTable& k = kernels();
+  const PackedKernels& p = k.packed_f32;
+  SaeThread& t = threads[thread];
+  SaeRows& result = results[task];
+  result.clear();
+  const size_t first = task * SaeRows::kRows, n = std::min(SaeRows::kRows, rows - first);
+  float* x_centred = centred.data() + first * D;
+  for (size_t r = 0; r < n; ++r)
+    for (size_t i = 0; i < D; ++i) x_centred[r * D + i] = x[(first + r) * D + i] - q.b_dec[i];
+  t.h.resize(SaeRows::kRows * F);
+  t.packed.resize(packed_a_bytes(p, SaeRows::kRows, D) + 64);
+  std::byte* const packed = aligned_begin(t.packed);
+  pack_a(p, {x_centred, D}, n, D, packed);
+  multiply_packed(p, packed, false, aligned_begin(packed_enc), n, F, D, t.h.data(), F, false);
+
+  for (size_t r = 0; r < n; ++r) {
+    float* h = t.h.data() + r * F;
+    k.add(h, q.b_enc.data(), F, h);
+    const size_t begin = result.entries.size();
+    choose(h, t, result);
+    reconstruct(first + r, begin, result);
+    if (aux) learn_from_silent(first + r, h, t, result);
+    float* d = output.data() + (first + r) * D;
+    k.scale(d, unit, D, d);
+    for (size_t i = begin; i < result.entries.size(); ++i) differentiate(d, result.entries[i], result);
+    result.ends.push_back(static_cast<uint32_t>(result.entries.size()));
+  }
+}
+
+// Entries of the active features, and of those near enough to their threshold to move it: until its gradient is known, dthreshold
+// holds the h of these.
+void SaeTrainer::Work::choose(const float* h, SaeThread& t, SaeRows& result) const {
+  const auto add = [&](size_t f, float activation, float below) {
+    result.entries.push_back({static_cast<int32_t>(f), activation, 0, below, 0});
+    result.active += activation != 0 ? 1 : 0;
+  };
+  if (l.architecture == Architecture::topk) {
+    t.scaled.resize(F);
+    for (size_t f = 0; f < F; ++f) t.scaled[f] = h[f] * norms[f];
+    for (const int32_t f : t.largest.of(t.scaled.data(), F, static_cast<size_t>(l.k)))
+      if (t.scaled[static_cast<size_t>(f)] > 0) add(static_cast<size_t>(f), h[f], 0);
+  } else if (l.architecture == Architecture::standard) {
+    for (size_t f = 0; f < F; ++f)
+      if (h[f] > 0) add(f, h[f], 0);
+  } else {
+    const auto near = static_cast<float>(-0.5 * l.bandwidth);
+    for (size_t f = 0; f < F; ++f) {
+      const float above = h[f] - q.threshold[f];
+      if (above > 0) {
+        add(f, h[f], 0);
+      } else if (above > near) {
+        add(f, 0, h[f]);
+      }
+    }
+  }
+}
+
+// y - x of the row, which is the gradient there but for its unit.
+void SaeTrainer::Work::reconstruct(size_t row, size_t first_entry, SaeRows& result) {
+  const KernelTable& k = kernels();
+  float* d = output.data() + row * D;
+  std::memcpy(d, q.b_dec.data(), D * sizeof(float));
+  for (size_t i = first_entry; i < result.entries.size(); ++i) {
+    const SaeEntry& e = result.entries[i];
+    if (e.f != 0) k.add_scaled(q.W_dec.data() + static_cast<size_t>(e.feature) * D, e.f, D, d);
+  }
+  for (size_t i = 0; i < D; ++i) d[i] -= x[row * D + i];
+  result.mse += k.sum_of_squares(d, D);
+}
+
+// What silent features make of the rest, ê - (x - y), and their gradients.
+void SaeTrainer::Work::learn_from_silent(size_t row, const float* h, SaeThread& t, SaeRows& result) {
+  const KernelTable& k = kernels();
+  float* e = aux_output.data() + row * D;
+  std::memcpy(e, output.data() + row * D, D * sizeof(float));
+  t.dead_h.resize(dead.size());
+  for (size_t i = 0; i < dead.size(); ++i) t.dead_h[i] = t.scaled[static_cast<size_t>(dead[i])];
+  const size_t begin = result.aux.size();
+  for (const int32_t i : t.largest.of(t.dead_h.data(), dead.size(), k_aux)) {
+    const int32_t f = dead[static_cast<size_t>(i)];
+    result.aux.push_back({f, h[f], 0, 0, 0});
+    k.add_scaled(q.W_dec.data() + static_cast<size_t>(f) * D, h[f], D, e);
+  }
+  result.aux_loss += k.sum_of_squares(e, D);
+  k.scale(e, aux_unit, D, e);
+  for (size_t i = begin; i < result.aux.size(); ++i)
+    result.aux[i].dh = k.dot(e, q.W_dec.data() + static_cast<size_t>(result.aux[i].feature) * D, D);
+  result.aux_ends.push_back(static_cast<uint32_t>(result.aux.size()));
+}
+
+// The gradients at a feature of a row, from d at the row's output.
+void SaeTrainer::Work::differentiate(const float* d, SaeEntry& e, SaeRows& result) const {
+  const auto f = static_cast<size_t>(e.feature);
+  float df = kernels().dot(d, q.W_dec.data() + f * D, D);
+  if (l.architecture == Architecture::topk) {
+    e.dh = df;
+    return;
+  }
+  if (l.architecture == Architecture::standard) {
+    e.dh = df + sparsity_unit * norms[f];
+    e.dnorm = sparsity_unit * e.f;
+    result.sparsity += static_cast<double>(e.f) * static_cast<double>(norms[f]);
+    return;
+  }
+  const bool active = e.f != 0;
+  const auto bandwidth = static_cast<float>(l.bandwidth), tanh_scale = static_cast<float>(l.tanh_scale);
+  const float threshold = q.threshold[f], h = active ? e.f : e.dthreshold;
+  const bool near = (h - threshold) / bandwidth < 0.5f;
+  float step_estimate = 0;
+  if (l.sparsity == Sparsity::tanh) {
+    const float level = std::tanh(tanh_scale * e.f * norms[f]), slope = sparsity_unit * (1 - level * level) * tanh_scale;
+    df += slope * norms[f];
+    e.dnorm = slope * e.f;
+    result.sparsity += static_cast<double>(level);
+  } else {
+    if (near) step_estimate = sparsity_unit / bandwidth;
+    result.sparsity += active ? 1 : 0;
+  }
+  const float estimate = step_estimate + (near ? threshold / bandwidth * df : 0);
+  e.dh = (active ? df : 0) + (l.ste_to_input ? estimate : 0);
+  e.dthreshold = -estimate;
+}
+
+}  // namespace vitrine

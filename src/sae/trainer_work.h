@@ -1,0 +1,100 @@
+#pragma once
+// What a step of SaeTrainer has in memory. It runs in two parts: tasks of rows, each of which gives its active features' shares
+// of the gradients as a list of entries; and tasks of features, which add these up, rows in order.
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "sae/largest.h"
+#include "sae/trainer.h"
+
+namespace vitrine {
+
+/// A feature of a row that has gradients.
+struct SaeEntry {
+  int32_t feature;
+  float f;   // its activation, by which the row's gradient counts for W_dec
+  float dh;  // the loss's gradient for h
+  float dthreshold;
+  float dnorm;  // for the norm of its row of W_dec
+};
+
+/// What one task gives, in the order of its rows.
+struct SaeRows {
+  static constexpr size_t kRows = 64;          // of a task: what it computes stays in the core's cache
+  std::vector<SaeEntry> entries, aux;          // aux: of silent features, whose gradient at the output is another
+  std::vector<uint32_t> ends, aux_ends;        // of each row
+  double mse = 0, sparsity = 0, aux_loss = 0;  // sums over rows, without their coefficients
+  uint64_t active = 0;
+
+  void clear();
+};
+
+/// Entries sorted by feature, rows in order.
+struct SaeUses {
+  struct Use {
+    uint32_t row;
+    float f, dh;
+  };
+  std::vector<size_t> begin;  // [F + 1]
+  std::vector<Use> uses;
+
+  void sort(const std::vector<SaeRows>& results, bool aux, size_t features);
+
+ private:
+  std::vector<size_t> place_;
+};
+
+/// Buffers of one thread.
+struct SaeThread {
+  FloatVector h, scaled, dead_h;
+  std::vector<std::byte> packed;
+  Largest largest;
+};
+
+struct SaeTrainer::Work {
+  const SaeLearning& l;
+  const SaeParameters& q;
+  const size_t F, D;
+
+  SaeParameters gradients;
+  FloatVector norms;  // [F] of W_dec's rows
+  std::vector<std::byte> packed_enc;
+  FloatVector centred, output, aux_output;  // [B, D]: x', and the loss's gradient at y and at ê
+  std::vector<int32_t> dead;                // features that are silent for too long
+  std::vector<SaeRows> results;             // of each task
+  std::vector<SaeThread> threads;
+  SaeUses uses, aux_uses;
+  std::vector<double> dthreshold, dnorm;  // [F]
+
+  // Of this step.
+  const float* x = nullptr;
+  size_t rows = 0, k_aux = 0;
+  bool aux = false;
+  double sparsity = 0, aux_scale = 0;               // coefficients
+  float unit = 0, sparsity_unit = 0, aux_unit = 0;  // of the gradients: a row's share of the mean
+
+  Work(const SaeLearning& learning, const SaeParameters& parameters, size_t d_in);
+  void begin(ThreadPool& pool, const float* rows_of_batch, size_t n, const std::vector<int64_t>& silent_steps,
+             double coefficient);
+  /// The forward pass and the gradients at features of the rows of one task (trainer_rows.cpp).
+  void run_rows(size_t task, size_t thread);
+  /// Sums of what the tasks gave.
+  SaeStep summed() const;
+  /// All gradients; returns the sum of their squares.
+  double add_up(ThreadPool& pool);
+
+ private:
+  void choose(const float* h, SaeThread& t, SaeRows& result) const;
+  void reconstruct(size_t row, size_t first_entry, SaeRows& result);
+  void learn_from_silent(size_t row, const float* h, SaeThread& t, SaeRows& result);
+  void differentiate(const float* d, SaeEntry& e, SaeRows& result) const;
+  double gradients_of(size_t feature);
+};
+
+/// The first multiple of 64 bytes.
+inline std::byte* aligned_begin(std::vector<std::byte>& bytes) {
+  return bytes.data() + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64) % 64;
+}
+
+}  // namespace vitrine

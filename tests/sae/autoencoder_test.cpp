@@ -1,0 +1,133 @@
+// tests/golden/sae/make.py: what SAELens computes with an autoencoder of each architecture.
+#include "sae/autoencoder.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "io/safetensors.h"
+#include "sae/sae_file.h"
+#include "support/close.h"
+#include "support/golden.h"
+#include "support/scratch.h"
+
+namespace vitrine {
+namespace {
+
+const std::string kFolder = std::string(VITRINE_GOLDEN) + "/sae";
+constexpr Tolerance kClose{.abs = 2e-6, .rel = 1e-5};
+
+std::vector<float> floats(const Checkpoint& file, const char* name) {
+  const StoredTensor* t = file.find(name);
+  if (t == nullptr) return {};
+  return as_floats(*t).values;
+}
+
+std::vector<std::string> every_case() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kFolder))
+    if (entry.path().filename() == "values.safetensors") names.push_back(entry.path().parent_path().string());
+  return names;
+}
+
+TEST(SparseAutoencoder, EqualsSaeLensOnEachArchitecture) {
+  const std::vector<std::string> cases = every_case();
+  EXPECT_EQ(cases.size(), 15U);
+  for (const std::string& folder : cases) {
+    SCOPED_TRACE(folder);
+    const SparseAutoencoder sae = read_sae(folder);
+    const Checkpoint values = open_safetensors(folder + "/values.safetensors");
+    const std::vector<float> x = floats(values, "x");
+    const int64_t rows = static_cast<int64_t>(x.size()) / sae.d_in;
+    for (const int threads : {1, 3}) {
+      ThreadPool pool(threads);
+      Context ctx(pool);
+      const SparseFeatures features = encode(ctx, sae, x.data(), rows);
+      std::vector<float> dense(static_cast<size_t>(rows * sae.d_sae)), y(static_cast<size_t>(rows * sae.d_out));
+      to_dense(features, sae.d_sae, dense.data());
+      EXPECT_CLOSE(dense, floats(values, "features"), kClose);
+      decode(ctx, sae, features, x.data(), y.data());
+      EXPECT_CLOSE(y, floats(values, "y"), kClose);
+      const SparseFeatures again = to_sparse(dense.data(), rows, sae.d_sae, &features);
+      EXPECT_EQ(again.index, features.index);
+      EXPECT_EQ(again.value, features.value);
+      EXPECT_EQ(again.begin, features.begin);
+    }
+  }
+}
+
+TEST(SparseAutoencoder, WhatIsWrittenReadsBackAsTheSame) {
+  const Scratch scratch;
+  for (const std::string& folder : every_case()) {
+    SCOPED_TRACE(folder);
+    const SparseAutoencoder sae = read_sae(folder);
+    write_sae(scratch / "copy", sae);
+    const SparseAutoencoder copy = read_sae(scratch / "copy");
+    EXPECT_EQ(architecture_name(copy), architecture_name(sae));
+    EXPECT_EQ(copy.W_enc, sae.W_enc);
+    EXPECT_EQ(copy.W_dec, sae.W_dec);
+    EXPECT_EQ(copy.threshold, sae.threshold);
+    EXPECT_EQ(copy.W_skip, sae.W_skip);
+    EXPECT_EQ(copy.hook_name, sae.hook_name);
+    EXPECT_EQ(copy.hook_name_out, sae.hook_name_out);
+    EXPECT_EQ(copy.apply_b_dec_to_input, sae.apply_b_dec_to_input);
+    EXPECT_EQ(copy.rescale_acts_by_decoder_norm, sae.rescale_acts_by_decoder_norm);
+    EXPECT_EQ(copy.input_norm, sae.input_norm);
+    EXPECT_EQ(copy.k, sae.k);
+  }
+}
+
+TEST(SparseAutoencoder, ReadsTheHookFromGemmaScopesPath) {
+  const SparseAutoencoder sae = read_sae(kFolder + "/gemma-scope-2b-pt-res/layer_1/width_16k");
+  EXPECT_EQ(sae.hook_name, "blocks.1.hook_resid_post");
+  EXPECT_EQ(architecture_name(sae), "jumprelu");
+}
+
+TEST(SparseAutoencoder, RefusesWhatIsNotOne) {
+  const Scratch scratch;
+  EXPECT_CONTAINS(message_of([&] { read_sae(scratch / "absent"); }), "no such file or directory");
+  EXPECT_CONTAINS(message_of([&] { read_sae(scratch.path()); }), "there is no cfg.json");
+
+  const std::string weights = kFolder + "/topk/sae_weights.safetensors";
+  std::filesystem::copy_file(weights, scratch / "sae_weights.safetensors");
+  const auto refused = [&](const std::string& config) {
+    scratch.write("cfg.json", config);
+    return message_of<InputError>([&] { read_sae(scratch.path()); });
+  };
+  EXPECT_CONTAINS(refused(R"({"architecture": "temporal", "d_in": 12, "d_sae": 40})"), "expected standard, gated, topk");
+  EXPECT_CONTAINS(refused(R"({"architecture": "topk", "d_in": 12, "d_sae": 40})"), "\"k\"");
+  EXPECT_CONTAINS(refused(R"({"architecture": "topk", "d_in": 12, "d_sae": 40, "k": 41})"), "from 1 to d_sae (40)");
+  EXPECT_CONTAINS(refused(R"({"architecture": "topk", "d_in": 12, "d_sae": 40, "k": 2.5})"), "whole number");
+  EXPECT_CONTAINS(refused(R"({"architecture": "standard", "d_in": 13, "d_sae": 40})"),
+                  "tensor \"W_enc\" is [12, 40]; expected [13, 40]");
+  EXPECT_CONTAINS(refused(R"({"architecture": "gated", "d_in": 12, "d_sae": 40})"), "there is no tensor \"r_mag\"");
+  EXPECT_CONTAINS(refused(R"({"architecture": "standard", "d_in": 12, "d_sae": 40, "activation_fn": "tanh-relu"})"),
+                  "expected relu");
+  EXPECT_CONTAINS(refused(R"({"architecture": "standard", "d_in": 12, "d_sae": 40, "normalize_activations": "x"})"),
+                  "expected none, expected_average_only_in");
+}
+
+TEST(SparseAutoencoder, TopkTakesTheFirstOfEquals) {
+  SparseAutoencoder sae;
+  sae.activation = SparseAutoencoder::Activation::topk;
+  sae.d_in = sae.d_out = 1;
+  sae.d_sae = 500;
+  sae.k = 3;
+  sae.W_enc.assign(500, 1.0F);
+  sae.W_enc[499] = 2;
+  sae.W_dec.assign(500, 1.0F);
+  sae.b_enc.assign(500, 0.0F);
+  sae.b_dec.assign(1, 0.0F);
+  sae.check("test");
+  ThreadPool pool(1);
+  Context ctx(pool);
+  const std::vector<float> x = {1, -1};
+  const SparseFeatures features = encode(ctx, sae, x.data(), 2);
+  EXPECT_EQ(features.index, (std::vector<int32_t>{0, 1, 499}));
+  EXPECT_EQ(features.begin, (std::vector<int64_t>{0, 3, 3}));
+  EXPECT_THROW(decode(ctx, sae, {{0, 1}, {500}, {1}, {}, {}}, nullptr, nullptr), UsageError);
+}
+
+}  // namespace
+}  // namespace vitrine

@@ -1,0 +1,264 @@
+// tests/golden/sae_train/make.py: ten steps of SAELens's trainer on each architecture.
+#include "sae/trainer.h"
+
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/thread_pool.h"
+#include "io/activations.h"
+#include "io/safetensors.h"
+#include "sae/autoencoder.h"
+#include "sae/largest.h"
+#include "sae/sae_file.h"
+#include "sae/train.h"
+#include "support/close.h"
+#include "support/golden.h"
+#include "support/scratch.h"
+
+namespace vitrine {
+namespace {
+
+const std::string kTrainGolden = std::string(VITRINE_GOLDEN) + "/sae_train";
+constexpr Tolerance kTrained{.abs = 2e-5, .rel = 1e-4};
+
+std::vector<float> values_of(const Checkpoint& file, const std::string& name) {
+  const StoredTensor* t = file.find(name);
+  return t == nullptr ? std::vector<float>() : as_floats(*t).values;
+}
+
+std::vector<float> turned(const std::vector<float>& x, size_t rows, size_t columns) {
+  std::vector<float> y(x.size());
+  for (size_t i = 0; i < rows; ++i)
+    for (size_t j = 0; j < columns; ++j) y[j * rows + i] = x[i * columns + j];
+  return y;
+}
+
+SaeLearning learning_of(const Json& o) {
+  SaeLearning l;
+  const std::string architecture = o.at("architecture");
+  l.architecture = architecture == "topk"       ? SaeLearning::Architecture::topk
+                   : architecture == "jumprelu" ? SaeLearning::Architecture::jumprelu
+                                                : SaeLearning::Architecture::standard;
+  l.features = o.at("features");
+  l.steps = o.at("steps");
+  l.lr = o.at("lr");
+  l.lr_warm_up = o.at("lr_warm_up");
+  l.lr_decay = o.at("lr_decay");
+  l.dead_window = o.at("dead_window");
+  l.k = o.value("k", l.k);
+  l.aux_coefficient = o.value("aux_coefficient", l.aux_coefficient);
+  l.sparsity = o.value("sparsity", "step") == "tanh" ? SaeLearning::Sparsity::tanh : SaeLearning::Sparsity::step;
+  l.sparsity_coefficient = o.value("sparsity_coefficient", l.sparsity_coefficient);
+  l.sparsity_warm_up = o.value("sparsity_warm_up", l.sparsity_warm_up);
+  l.threshold = o.value("threshold", l.threshold);
+  l.bandwidth = o.value("bandwidth", l.bandwidth);
+  l.tanh_scale = o.value("tanh_scale", l.tanh_scale);
+  l.ste_to_input = o.value("ste_to_input", l.ste_to_input);
+  return l;
+}
+
+TEST(SaeTrainer, TenStepsEqualSaeLens) {
+  for (const char* name : {"topk", "jumprelu_step", "jumprelu_tanh", "standard"})
+    for (const int threads : {1, 3}) {
+      SCOPED_TRACE(std::string(name) + " on " + std::to_string(threads));
+      const Checkpoint gold = open_safetensors(kTrainGolden + "/" + name + ".safetensors");
+      const SaeLearning l = learning_of(parse_json(gold.metadata().at("options"), name));
+      const auto& shape = gold.find("x")->shape;
+      const auto rows = static_cast<size_t>(shape[1]), d = static_cast<size_t>(shape[2]), f = static_cast<size_t>(l.features);
+      const std::vector<float> x = values_of(gold, "x"), losses = values_of(gold, "losses"), l0 = values_of(gold, "l0"),
+                               dead = values_of(gold, "dead");
+      SaeTrainer trainer(l, shape[2]);
+      const auto set = [&](FloatVector& to, const std::vector<float>& from) { to.assign(from.begin(), from.end()); };
+      set(trainer.parameters.W_enc, turned(values_of(gold, "start.W_enc"), d, f));
+      for (const char* one : {"W_dec", "b_enc", "b_dec", "threshold"})
+        for (size_t i = 0; i < SaeParameters::kCount; ++i)
+          if (one == std::string(SaeParameters::kNames[i]))
+            set(trainer.parameters[i], values_of(gold, std::string("start.") + one));
+      ThreadPool pool(threads);
+      for (size_t step = 0; step < static_cast<size_t>(l.steps); ++step) {
+        const SaeStep now = trainer.step(pool, x.data() + step * rows * d, rows);
+        EXPECT_NEAR(now.mse, losses[step * 3], 1e-4 * std::fabs(losses[step * 3]) + 1e-5) << step;
+        EXPECT_NEAR(now.sparsity, losses[step * 3 + 1], 1e-4 * std::fabs(losses[step * 3 + 1]) + 1e-5) << step;
+        EXPECT_NEAR(now.aux, losses[step * 3 + 2], 1e-4 * std::fabs(losses[step * 3 + 2]) + 1e-5) << step;
+        EXPECT_NEAR(now.l0, l0[step], 1e-4) << step;
+        EXPECT_EQ(static_cast<float>(now.dead), dead[step]) << step;
+      }
+      const SaeParameters& q = trainer.parameters;
+      const auto plain = [](const FloatVector& v) { return std::vector<float>(v.begin(), v.end()); };
+      EXPECT_CLOSE(turned(plain(q.W_enc), f, d), values_of(gold, "end.W_enc"), kTrained);
+      EXPECT_CLOSE(plain(q.W_dec), values_of(gold, "end.W_dec"), kTrained);
+      EXPECT_CLOSE(plain(q.b_enc), values_of(gold, "end.b_enc"), kTrained);
+      EXPECT_CLOSE(plain(q.b_dec), values_of(gold, "end.b_dec"), kTrained);
+      EXPECT_CLOSE(plain(q.threshold), values_of(gold, "end.threshold"), kTrained);  // both empty but of jumprelu
+    }
+}
+
+TEST(Largest, AreThoseOfASort) {
+  std::mt19937 random(5);
+  Largest largest;
+  for (const size_t n : {1U, 15U, 16U, 17U, 100U, 1000U})
+    for (const size_t k : {size_t{1}, size_t{3}, n / 2, n - 1, n, n + 2}) {
+      std::vector<float> x(n);
+      for (float& v : x) v = static_cast<float>(random() % 64) - 32;  // with equal ones
+      std::vector<int32_t> order(n);
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return x[size_t(a)] > x[size_t(b)]; });
+      order.resize(std::min(n, k));
+      std::sort(order.begin(), order.end());
+      EXPECT_EQ(largest.of(x.data(), n, k), order) << n << " " << k;
+    }
+}
+
+/// A folder of collected activations: sums of a few of 24 directions, in two shards.
+Activations some_activations(const std::string& folder, DType type = DType::f32) {
+  std::filesystem::create_directories(folder);
+  constexpr int64_t kTokens = 600, kD = 16;
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> directions(24 * kD);
+  for (float& v : directions) v = normal(random);
+  ActivationManifest m{.model = "made",
+                       .hooks = {{"blocks.0.hook_resid_post", {kD}}},
+                       .type = type,
+                       .context = 8,
+                       .lead = 0,
+                       .shard_tokens = kTokens,
+                       .shards = {},
+                       .checksum = 7,
+                       .complete = true};
+  for (size_t s = 0; s < 2; ++s) {
+    std::vector<float> values(kTokens * kD);
+    std::vector<uint16_t> narrow(values.size());
+    std::vector<int32_t> ids(kTokens, 1), positions(kTokens);
+    for (int64_t t = 0; t < kTokens; ++t) {
+      positions[static_cast<size_t>(t)] = static_cast<int32_t>(t % 8);
+      for (int active = 0; active < 2; ++active) {
+        const size_t which = random() % 24;
+        const float much = 1 + static_cast<float>(random() % 100) / 100;
+        for (int64_t i = 0; i < kD; ++i)
+          values[static_cast<size_t>(t * kD + i)] += much * directions[which * kD + static_cast<size_t>(i)];
+      }
+    }
+    for (size_t i = 0; i < values.size(); ++i) narrow[i] = type == DType::bf16 ? f32_to_bf16(values[i]) : f32_to_f16(values[i]);
+    write_safetensors(folder + "/" + activation_shard_name(s),
+                      {{"tokens", DType::i32, {kTokens}, ids.data()},
+                       {"positions", DType::i32, {kTokens}, positions.data()},
+                       {"blocks.0.hook_resid_post",
+                        type,
+                        {kTokens, kD},
+                        type == DType::f32 ? static_cast<const void*>(values.data()) : narrow.data()}});
+    m.shards.push_back({activation_shard_name(s), kTokens, kTokens / 8});
+  }
+  write_activation_manifest(folder, m);
+  return Activations::open(folder);
+}
+
+SaeTrainOptions some_options(const std::string& out, SaeLearning::Architecture architecture) {
+  SaeTrainOptions o;
+  o.learning.architecture = architecture;
+  o.learning.features = 64;
+  o.learning.k = 3;
+  o.learning.lr = 0.01;
+  o.learning.steps = 300;
+  o.learning.dead_window = 20;
+  o.learning.sparsity_coefficient = 0.05;
+  o.batch = 100;
+  o.out = out;
+  return o;
+}
+
+TEST(TrainSae, LearnsWhatActivationsAreMadeOfAndWritesWhatSaeLensReads) {
+  const Scratch folder;
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const std::string name(name_of(type));
+    const Activations activations = some_activations(folder / name, type);
+    ThreadPool pool(2);
+    const std::string out = folder / ("sae-" + name);
+    const SaeTrained done = train_sae(pool, activations, some_options(out, SaeLearning::Architecture::topk));
+    EXPECT_GT(done.last.explained_variance, 0.9);
+    EXPECT_LE(done.last.l0, 3);
+    const SparseAutoencoder sae = read_sae(out);
+    EXPECT_EQ(sae.hook_name, "blocks.0.hook_resid_post");
+    EXPECT_EQ(sae.k, 3);
+    // What was written explains the activations as they were collected, without the scale of training.
+    const size_t rows = 200, d = 16;
+    std::vector<float> x(rows * d), y(rows * d);
+    for (size_t t = 0; t < rows; ++t) activations.read(0, t, x.data() + t * d);
+    Context ctx(pool);
+    decode(ctx, sae, encode(ctx, sae, x.data(), rows), x.data(), y.data());
+    double left = 0, all = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      left += std::pow(static_cast<double>(x[i] - y[i]), 2);
+      all += std::pow(static_cast<double>(x[i]), 2);
+    }
+    EXPECT_LT(left, 0.12 * all);
+    for (int64_t f = 0; f < sae.d_sae; ++f) {
+      double squares = 0;
+      for (const float v : sae.direction(f)) squares += static_cast<double>(v) * static_cast<double>(v);
+      EXPECT_NEAR(std::sqrt(squares), 1 / done.scale, 1e-4);  // of norm 1 before the scale was folded in
+    }
+  }
+}
+
+std::string bytes_of(const std::string& path) { return read_file(path); }
+
+TEST(TrainSae, ResumedGivesTheBitsOfARunThatWasNotCutOff) {
+  const Scratch folder;
+  const Activations activations = some_activations(folder / "a");
+  for (const auto architecture : {SaeLearning::Architecture::topk, SaeLearning::Architecture::jumprelu}) {
+    const std::string name = std::to_string(static_cast<int>(architecture));
+    ThreadPool pool(1), more(3);
+    SaeTrainOptions o = some_options(folder / ("whole" + name), architecture);
+    o.learning.steps = 40;
+    o.skip_positions = 1;
+    train_sae(pool, activations, o);
+    SaeTrainOptions part = o;
+    part.out = folder / ("part" + name);
+    train_sae(more, activations, part, [](const SaeProgress& now) { return now.step < 17; });
+    part.resume = true;
+    const SaeTrained rest = train_sae(more, activations, part);
+    EXPECT_EQ(rest.first_step, 18);
+    for (const char* file : {"sae_weights.safetensors", "cfg.json", "trainer.safetensors", "sparsity.safetensors"})
+      EXPECT_EQ(bytes_of(part.out + "/" + file), bytes_of(o.out + "/" + file)) << file;
+    EXPECT_NE(message_of<InputError>([&] { train_sae(pool, activations, part); }).find("has taken 40 steps already"),
+              std::string::npos);
+    part.learning.lr = 0.02;
+    EXPECT_NE(message_of<InputError>([&] { train_sae(pool, activations, part); }).find("its run has lr 0.01, this one 0.02"),
+              std::string::npos);
+  }
+}
+
+TEST(TrainSae, SaysWhatIsWrong) {
+  const Scratch folder;
+  const Activations activations = some_activations(folder / "a");
+  ThreadPool pool(1);
+  SaeTrainOptions o = some_options(folder / "a", SaeLearning::Architecture::topk);
+  EXPECT_NE(message_of<InputError>([&] { train_sae(pool, activations, o); }).find("exists and holds something"),
+            std::string::npos);
+  o.out = folder / "b";
+  o.hook = "blocks.1.hook_resid_post";
+  EXPECT_NE(
+      message_of<InputError>([&] { train_sae(pool, activations, o); }).find("holds no values of \"blocks.1.hook_resid_post\""),
+      std::string::npos);
+  o.hook = "";
+  o.learning.k = 65;
+  EXPECT_NE(
+      message_of<InputError>([&] { train_sae(pool, activations, o); }).find("k is 65; expected 1 to the number of features, 64"),
+      std::string::npos);
+  o.learning.k = 3;
+  o.skip_positions = 8;
+  EXPECT_NE(message_of<InputError>([&] { train_sae(pool, activations, o); }).find("no context has more than 8 tokens"),
+            std::string::npos);
+  o.skip_positions = 0;
+  o.resume = true;
+  EXPECT_NE(message_of<InputError>([&] { train_sae(pool, activations, o); }).find("holds no trainer.safetensors to resume from"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace vitrine
