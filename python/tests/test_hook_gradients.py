@@ -64,7 +64,7 @@ class Functions(Case):
         np.testing.assert_array_equal(at[PLACE], expected[PLACE])
 
     def test_a_number_that_was_already_there_is_put_as_well(self):
-        model = vitrine.load(golden_model("classic_pre"), compute="f32")  # ReLU: zeros, of which some are put again
+        model = vitrine.load(golden_model("classic_pre"), compute="f32")  # GELU of 0 is 0, which is put again
         def ablate(value, hook):
             value[..., ::2] = 0
         _, at = model.gradients(IDS, ["blocks.0.mlp.hook_pre"], metric=METRIC, fwd_hooks=[("blocks.0.mlp.hook_pre", ablate), ("blocks.0.mlp.hook_post", ablate)])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from . import metrics
-from ._vitrine import HookCalls, Session
+from ._vitrine import Session
 from .cache import ActivationCache
 from .errors import InputError, ShapeError, UsageError
 from .hook_backward import DerivedHooks
@@ -73,9 +73,7 @@ class Gradients:
     ) -> tuple[float, ActivationCache]:
         """forward: the functions of each row."""
         model: Any = self
-        calls: list[HookCalls] = []
-        if backward or any(forward):
-            calls = [DerivedHooks(model, mine, backward, len(rows) > 1).calls() for mine in forward]
+        calls = [DerivedHooks(model, mine, backward, len(rows) > 1).calls() for mine in forward]  # without any, they hear Ctrl-C
         value, of_rows = self._session.metric_gradients(rows, requests, lambda z: metrics.evaluate(metric, z), calls)
         return value, _joined(of_rows, model)
 
