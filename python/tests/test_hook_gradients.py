@@ -164,6 +164,8 @@ class Functions(Case):
         after = model.gradients(IDS, PLACE, metric=METRIC)
         self.assertEqual(before[0], after[0])
         np.testing.assert_array_equal(before[1][PLACE], after[1][PLACE])
+        with self.assert_says(vitrine.RunError, f"the hook function at {PLACE} left NaN or infinity at position 0"):
+            model.gradients(IDS, PLACE, metric=METRIC, fwd_hooks=[(PLACE, lambda v, hook: v * np.nan)])
         with self.assert_says(vitrine.UsageError, "hook_q_input"):
             model.gradients(IDS, PLACE, metric=METRIC, fwd_hooks=[("blocks.0.hook_q_input", lambda v, hook: None)])
 

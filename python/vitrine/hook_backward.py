@@ -124,6 +124,8 @@ class DerivedHooks(HookSet):
             after = replacement_of(name, looked_at, returned)
             if returned is None and np.array_equal(before, after, equal_nan=True):
                 return value, None
+        if np.isnan(after).any():
+            return after, None  # the run refuses it
         kept = _kept(name, plain, before, after, hook)
         return after, None if kept.all() else lambda gradient: gradient * kept
 
