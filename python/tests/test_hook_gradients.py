@@ -1,6 +1,7 @@
 """Gradients of runs that hook functions change, of batches, and what is told by gradients, held to the runs they speak of."""
 
 import importlib.util
+import json
 import unittest
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 import vitrine
 from vitrine import metrics
 
-from support import Case, golden_model
+from support import GOLDEN, Case, golden_model
 
 IDS = [5, 17, 3, 101, 42, 8]
 OTHER = [5, 90, 3, 101, 77, 8]
@@ -64,7 +65,7 @@ class Functions(Case):
         np.testing.assert_array_equal(at[PLACE], expected[PLACE])
 
     def test_a_number_that_was_already_there_is_put_as_well(self):
-        model = vitrine.load(golden_model("classic_pre"), compute="f32")  # ReLU: zeros, of which some are put again
+        model = vitrine.load(golden_model("classic_pre"), compute="f32")  # GELU of 0 is 0, which is put again
         def ablate(value, hook):
             value[..., ::2] = 0
         _, at = model.gradients(IDS, ["blocks.0.mlp.hook_pre"], metric=METRIC, fwd_hooks=[("blocks.0.mlp.hook_pre", ablate), ("blocks.0.mlp.hook_post", ablate)])
@@ -163,8 +164,79 @@ class Functions(Case):
         after = model.gradients(IDS, PLACE, metric=METRIC)
         self.assertEqual(before[0], after[0])
         np.testing.assert_array_equal(before[1][PLACE], after[1][PLACE])
+        with self.assert_says(vitrine.RunError, f"the hook function at {PLACE} left NaN or infinity at position 0"):
+            model.gradients(IDS, PLACE, metric=METRIC, fwd_hooks=[(PLACE, lambda v, hook: v * np.nan)])
         with self.assert_says(vitrine.UsageError, "hook_q_input"):
             model.gradients(IDS, PLACE, metric=METRIC, fwd_hooks=[("blocks.0.hook_q_input", lambda v, hook: None)])
+
+
+class Inputs(Case):
+    def test_of_heads_and_mlps_are_those_of_runs_that_change_them(self):
+        for family in ("gpt2_a", "gemma2", "qwen2", "classic_pre"):
+            model = opened(family)
+            names = [f"blocks.1.hook_{kind}_input" for kind in "qkv"] + ["blocks.1.hook_mlp_in"]
+            if family == "gpt2_a":
+                names.append("blocks.1.hook_attn_in")
+            value, at = model.gradients(IDS, [*names, "resid_pre.0"], metric=METRIC)
+            self.assertEqual(set(at), {*names, "blocks.0.hook_resid_pre"})
+            for name in names:
+                g = at[name]
+                self.assertEqual(g.shape, model.run_with_cache(IDS, name)[1][name].shape)
+                direction = (g / np.linalg.norm(g)).astype(np.float32)
+                def run(step):
+                    return METRIC.value(model.run_with_hooks(IDS, [(name, lambda x, hook: x + np.float32(step) * direction)]))
+                self.assertAlmostEqual((run(0.01) - run(-0.01)) / 0.02, float((g * direction).sum()), delta=0.01 * np.linalg.norm(g), msg=f"{family} {name}")
+
+    def test_add_up_to_what_the_stream_is_read_for(self):
+        model = opened("gpt2_a")
+        value, at = model.gradients([IDS, OTHER], ["blocks.1.hook_q_input", "blocks.1.hook_k_input", "blocks.1.hook_v_input", "resid_pre", "resid_mid"], metric=METRIC)
+        read = sum(at[f"blocks.1.hook_{kind}_input"].sum(2) for kind in "qkv")
+        self.assert_close(at["resid_mid", 1] + read, at["resid_pre", 1], 1e-6)
+        self.assertEqual(value, model.gradients([IDS, OTHER], "resid_pre", metric=METRIC)[0])
+        _, all_of_one = model.gradients(IDS, "q_input", labels=IDS)
+        self.assertEqual(list(all_of_one), [f"blocks.{i}.hook_q_input" for i in range(model.config.n_layers)])
+
+    def test_edges_are_attributed(self):
+        model = opened("gpt2_a")
+        told = model.attribution_patching(IDS, OTHER, METRIC, ["q_input", "k_input", "v_input", "mlp_in", "hook_embed"], per="position")
+        self.assertEqual(told.effects["blocks.0.hook_mlp_in"].shape, (1, 6))
+        by_head = model.attribution_patching(IDS, OTHER, METRIC, "v_input", per="head").effects["blocks.1.hook_v_input"]
+        self.assert_close(by_head.sum(-1), told.effects["blocks.1.hook_v_input"], 1e-6)
+
+
+class LikeTransformerLens(Case):
+    """tests/golden/python/make_gradients.py"""
+
+    class Halve:
+        forward, backward = staticmethod(lambda value, hook: value * 0.5), staticmethod(lambda gradient, hook: gradient * 0.5)
+
+    class Rectify:
+        def forward(self, value, hook):
+            self.on = value > 0
+            return np.maximum(value, 0) - value.mean(-1, keepdims=True)
+
+        def backward(self, gradient, hook):
+            return gradient * self.on - gradient.mean(-1, keepdims=True)
+
+    def test_gradients_of_changed_runs(self):
+        def patch(value, hook):
+            value[:, 2:4] = 0.5
+
+        def ablate(value, hook):
+            value[:, :, 1] = 0
+        functions = {"free": [], "patched": [("blocks.1.hook_resid_pre", patch)], "ablated": [("blocks.0.attn.hook_z", ablate)],
+                     "steered": [("blocks.0.hook_mlp_out", lambda value, hook: value + 1.5)],
+                     "halved": [("blocks.0.hook_mlp_out", self.Halve())], "rectified": [("blocks.1.hook_resid_pre", self.Rectify())]}
+        for name, cases in json.loads((GOLDEN / "python" / "transformer_lens_gradients.json").read_text()).items():
+            model = opened(name)
+            self.assertEqual(list(cases), list(functions))
+            for case, gold in cases.items():
+                value, at = model.gradients([5, 17, 3, 101, 42, 8, 77], list(gold["at"]), metric=METRIC, fwd_hooks=functions[case])
+                self.assertAlmostEqual(value, gold["value"], delta=1e-4)
+                for hook, expected in gold["at"].items():
+                    g = at[hook].astype(np.float64).ravel()
+                    ours = [g @ np.cos(0.7 + 1.9 * k + (1.1 + 0.37 * k) * np.arange(g.size)) for k in range(3)]
+                    self.assert_close(ours, expected, 1e-5 * np.linalg.norm(g), 0, f"{name} {case} {hook}")
 
 
 def vitrine_constant(value, hook):

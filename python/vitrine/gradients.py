@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from . import metrics
-from ._vitrine import HookCalls, Session
+from ._vitrine import Session
 from .cache import ActivationCache
 from .errors import InputError, ShapeError, UsageError
 from .hook_backward import DerivedHooks
 from .hook_requests import NamesFilter, Slice, requests_of, sliced
 from .hooks import Hook, HookPoint
+from .input_gradients import InputGradients, apart_from_inputs
 from .results import Effects
 from .whole_numbers import INT32, INT64, within
 
@@ -43,11 +44,13 @@ class Gradients:
         """A metric of the prompt, and its gradient at the hooks that names_filter asks for, as in run_with_cache: (value, gradients).
 
         prompt     one, or rows of one length: the metric sees all of their logits
+        names_filter
+                   of inputs of heads and MLPs as well: hook_q_input, hook_k_input, hook_v_input, hook_attn_in, hook_mlp_in
         metric     of logits [batch, position, vocab_size]: gives (value, derivative), as those of vitrine.metrics do, or is a function
                    of a torch tensor that gives a scalar tensor. None: the mean cross-entropy of the labels
         labels     of the prompt's shape; label t + 1 is scored against the logits at t, -100 is not scored. None: the prompt itself
         fwd_hooks  functions at hooks, beside those of hooks() and add_hook(). The metric and its gradient are those of the run that
-                   they change; how gradients flow back through them says docs/python.md. Rows of a batch run one after the other here
+                   they change; how gradients flow back through them says docs/gradients.md. Rows of a batch run one after the other here
         bwd_hooks  functions of (gradient, hook) at hooks: what one returns, or leaves in the array, flows back instead. The gradients
                    that are returned are those before
         """
@@ -55,29 +58,34 @@ class Gradients:
         rows = model._rows(prompt)
         if len(rows) == 0:
             raise InputError("there are no tokens to run; give at least one")
-        requests = sliced(self._session, requests_of(self._session, names_filter), heads, positions)
+        asked, inputs = apart_from_inputs(model, names_filter)
+        requests = sliced(self._session, asked, heads, positions) if asked or not inputs else []
         if metric is not None and labels is not None:
             raise UsageError("metric and labels are both given; labels are those of the cross-entropy, metrics.cross_entropy(labels)")
         forward, backward = [*model._hooks, *fwd_hooks], list(bwd_hooks)
         if metric is not None:
-            return self._gradients(rows, requests, metric, [forward] * len(rows), backward)
+            return self._gradients(rows, requests, metric, [forward] * len(rows), backward, inputs)
         wanted = rows if labels is None else _labels(model, labels)
-        if forward or backward:
-            return self._gradients(rows, requests, metrics.cross_entropy(wanted), [forward] * len(rows), backward)
+        if forward or backward or inputs:
+            return self._gradients(rows, requests, metrics.cross_entropy(wanted), [forward] * len(rows), backward, inputs)
         value, of_rows = self._session.loss_gradients(rows, requests, wanted)
         return value, _joined(of_rows, model)
 
     def _gradients(
         self, rows: np.ndarray, requests: list[str], metric: Callable[..., Any], forward: Sequence[Sequence[Hook]],
-        backward: Sequence[Hook] = (),
+        backward: Sequence[Hook] = (), inputs: Sequence[str] = (),
     ) -> tuple[float, ActivationCache]:
         """forward: the functions of each row."""
         model: Any = self
-        calls: list[HookCalls] = []
-        if backward or any(forward):
-            calls = [DerivedHooks(model, mine, backward, len(rows) > 1).calls() for mine in forward]
-        value, of_rows = self._session.metric_gradients(rows, requests, lambda z: metrics.evaluate(metric, z), calls)
-        return value, _joined(of_rows, model)
+        derived = InputGradients(model, inputs)
+        hooks = (DerivedHooks(model, [*mine, *derived.watching()], backward, len(rows) > 1) for mine in forward)
+        calls = [one.calls() for one in hooks]  # without any function, they hear Ctrl-C
+        value, of_rows = self._session.metric_gradients(rows, requests + derived.sinks, lambda z: metrics.evaluate(metric, z), calls)
+        if not inputs:
+            return value, _joined(of_rows, model)
+        found = dict(_joined(of_rows, model))
+        wanted = {name for request in requests for name in self._session.find_hooks(request.split("[")[0])}
+        return value, ActivationCache({**{name: g for name, g in found.items() if name in wanted}, **derived.at(found)}, model)
 
     def attribution_patching(
         self,
@@ -103,9 +111,10 @@ class Gradients:
         model: Any = self
         with model.hooks(fwd_hooks):
             rows = _pair(model, clean, corrupted)
-            requests = sliced(self._session, requests_of(self._session, names_filter), heads, positions)
+            asked, inputs = apart_from_inputs(model, names_filter)
+            requests = [*(sliced(self._session, asked, heads, positions) if asked or not inputs else []), *inputs]
             logits, at_clean = model.run_with_cache(rows[0], requests)
-            corrupted_logits, at_corrupted = model.run_with_cache(rows[1], requests)
+            _, at_corrupted = model.run_with_cache(rows[1], requests)
             value, slope = self.gradients(rows[1], requests, metric=metric)
             effects = {name: _per(name, per, _difference(at_clean[name], at_corrupted[name]) * slope[name]) for name in slope}
             return Effects(metrics.number_of(metric, logits), value, effects)
@@ -197,7 +206,7 @@ def _axes(name: str, value: np.ndarray) -> tuple[int, int | None]:
     """The axes of positions (of scores and patterns: of queries) and heads of a value with its batch axis."""
     if name.endswith((".attn.hook_attn_scores", ".attn.hook_pattern")):
         return 2, 1
-    return 1, 2 if value.ndim > 3 and ".attn." in name else None
+    return 1, 2 if value.ndim > 3 and (".attn." in name or name.endswith(("_input", "attn_in"))) else None
 
 
 def _where(name: str, value: np.ndarray, heads: Slice, positions: Slice) -> tuple[slice, ...]:

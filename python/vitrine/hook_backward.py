@@ -111,30 +111,32 @@ class DerivedHooks(HookSet):
                 result: np.ndarray = function.backward(gradient, hook)
                 return result
             return after, _checked(name, back, value.shape)
-        looked_at = value.copy()
+        plain, looked_at = forward_of(function), value.copy()
         looked_at.flags.writeable = False  # to tell who writes from who only looks
         try:
-            returned = function(looked_at, hook)
+            returned = plain(looked_at, hook)
         except ValueError as error:
             if "read-only" not in str(error):
                 raise
-            after = replacement_of(name, value, function(value, hook))
+            after = replacement_of(name, value, plain(value, hook))
         else:
             looked_at.flags.writeable = True  # it is the function's to keep
             after = replacement_of(name, looked_at, returned)
             if returned is None and np.array_equal(before, after, equal_nan=True):
                 return value, None
-        kept = _kept(name, function, before, after, hook)
+        if np.isnan(after).any():
+            return after, None  # the run refuses it
+        kept = _kept(name, plain, before, after, hook)
         return after, None if kept.all() else lambda gradient: gradient * kept
 
-    def _serves_others(self, function: HookFunction) -> bool:
-        return self._several or sum(function in functions for _, functions in self._points.values()) > 1
+    def _serves_others(self, function: Any) -> bool:
+        return self._several or sum(other is function for _, functions in self._points.values() for other in functions) > 1
 
     def _backward(self, name: str, gradient: np.ndarray) -> np.ndarray:
         if name in self._seeing._points:
             hook, functions = self._seeing._points[name]
             for function in functions:
-                gradient = replacement_of(name, gradient, function(gradient, hook))
+                gradient = replacement_of(name, gradient, forward_of(function)(gradient, hook))
         for pullback in reversed(self._pullbacks.get(name, [])):
             gradient = pullback(gradient)
         return np.ascontiguousarray(gradient, np.float32)

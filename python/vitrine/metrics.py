@@ -36,7 +36,7 @@ class Metric:
         z = np.asarray(logits)
         if z.ndim != 3:
             raise ShapeError(f"logits are {list(z.shape)}; expected [batch, position, vocab_size]")
-        return self._function(z.astype(np.float64))
+        return self._function(z)
 
     def value(self, logits: np.ndarray) -> float:
         """The number without its derivative."""
@@ -51,10 +51,10 @@ def logit_difference(answer: Tokens, other: Tokens, position: Tokens = -1) -> Me
     def function(z: np.ndarray) -> tuple[float, np.ndarray]:
         rows, at = _places(z, position)
         right, wrong = _tokens("answer", answer, z), _tokens("other", other, z)
-        d = np.zeros_like(z)
+        d = np.zeros(z.shape, np.result_type(z, np.float32))
         np.add.at(d, (rows, at, right), 1 / len(z))
         np.add.at(d, (rows, at, wrong), -1 / len(z))
-        return float((z[rows, at, right] - z[rows, at, wrong]).mean()), d
+        return float((z[rows, at, right].astype(np.float64) - z[rows, at, wrong]).mean()), d
     return Metric(function, "logit_difference")
 
 
@@ -64,7 +64,7 @@ def log_probability(token: Tokens, position: Tokens = -1) -> Metric:
         rows, at = _places(z, position)
         of = _tokens("token", token, z)
         log_p = _log_softmax(z[rows, at])
-        d = np.zeros_like(z)
+        d = np.zeros(z.shape, np.result_type(z, np.float32))
         d[rows, at] = -np.exp(log_p) / len(z)
         d[rows, at, of] += 1 / len(z)
         return float(log_p[rows, of].mean()), d
@@ -88,7 +88,7 @@ def cross_entropy(labels: Sequence[int] | np.ndarray) -> Metric:
         of = wanted[rows, at + 1]
         _check_tokens("label", of, z)
         log_p = _log_softmax(z[rows, at])
-        d = np.zeros_like(z)
+        d = np.zeros(z.shape, np.result_type(z, np.float32))
         d[rows, at] = np.exp(log_p) / len(rows)
         d[rows, at, of] -= 1 / len(rows)
         return float(-log_p[np.arange(len(rows)), of].mean()), d
@@ -99,7 +99,7 @@ def kl_divergence(logits: np.ndarray, position: Tokens | None = None) -> Metric:
     """KL(p || q) in nats: p of these logits [batch, position, vocab_size] (another run's), q of the run that is measured. The mean
     over rows and positions, or after one position of each row.
     """
-    reference = np.asarray(logits, np.float64)
+    reference = np.asarray(logits)
 
     def function(z: np.ndarray) -> tuple[float, np.ndarray]:
         if reference.shape != z.shape:
@@ -108,7 +108,7 @@ def kl_divergence(logits: np.ndarray, position: Tokens | None = None) -> Metric:
         log_p, log_q = _log_softmax(reference[where]), _log_softmax(z[where])
         p = np.exp(log_p)
         places = p[..., 0].size
-        d = np.zeros_like(z)
+        d = np.zeros(z.shape, np.result_type(z, np.float32))
         d[where] = (np.exp(log_q) - p) / places
         return float((p * (np.where(p > 0, log_p, 0) - log_q)).sum() / places), d
     return Metric(function, "kl_divergence")
@@ -175,7 +175,8 @@ def _number(value: Any) -> float:
 
 
 def _log_softmax(z: np.ndarray) -> np.ndarray:
-    z = z - z.max(axis=-1, keepdims=True)
+    z = z.astype(np.float64)
+    z -= z.max(axis=-1, keepdims=True)
     result: np.ndarray = z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
     return result
 

@@ -1,5 +1,8 @@
 #pragma once
 // Keeps the gradients at hooks instead of their values.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -7,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "inspect/hooks.h"
 #include "ops/context.h"
 #include "ops/recorder.h"
+#include "vitrine/float_vector.h"
 
 namespace vitrine {
 

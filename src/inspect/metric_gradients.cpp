@@ -11,6 +11,7 @@
 #include "inspect/listening.h"
 #include "ops/head.h"
 #include "ops/listener_chain.h"
+#include "ops/step.h"
 #include "ops/tape.h"
 
 namespace vitrine {
