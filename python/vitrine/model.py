@@ -15,6 +15,7 @@ import numpy as np
 from ._vitrine import BeamOptions, GenerateOptions, HookCalls, Past, Session, TextStream, Tokenizer
 from .analysis import Analysis
 from .cache import ActivationCache
+from .caching_hooks import CachingHooks
 from .gradients import Gradients
 from .input_hooks import input_hooks, input_names
 from .errors import InputError, ShapeError, UsageError
@@ -71,7 +72,7 @@ def load(
     return opened
 
 
-class Model(Weights, Structure, Prompts, Analysis, Gradients, Program):
+class Model(Weights, Structure, Prompts, CachingHooks, Analysis, Gradients, Program):
     """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
 
     A prompt is a text, or token ids that go in as they are: [position] or [batch, position]. Rows of a batch run one after the
