@@ -134,6 +134,27 @@ class FurtherCalls(Case):
         with self.assert_says(vitrine.InputError, "head 9"):
             vitrine.patching.get_act_patch_direct_path(model, corrupted, clean_cache, corrupted_cache, metric, 0, 9)
 
+    def test_hooks_that_keep_what_they_see(self):
+        model = vitrine.load(golden_model("gpt2_a"), compute="f32")
+        tokens = [[1, 2, 3]]
+        _, cache = model.run_with_cache(tokens, ["resid_post", "pattern.1"])
+        values, forward, backward = model.get_caching_hooks(["resid_post", "pattern.1"], incl_bwd=True)
+        loss, gradients = model.gradients(tokens, "resid_post", fwd_hooks=forward, bwd_hooks=backward)
+        self.assertAlmostEqual(loss, float(model(tokens, "loss")), 5)
+        for name, value in cache.items():
+            self.assert_close(values[name], value, what=name, **CLOSE)
+        for name, value in gradients.items():
+            self.assert_close(values[name + "_grad"], value, 1e-6)
+        self.assertEqual(len(values), 2 * len(cache))
+        self.assertEqual(model.get_caching_hooks("resid_post")[2], [])
+        stays = model.add_caching_hooks()
+        try:
+            model([[4, 5]])
+            self.assertEqual(stays["blocks.0.hook_resid_pre"].shape[:2], (1, 2))
+            self.assertNotIn("blocks.0.attn.hook_result", stays)
+        finally:
+            model.reset_hooks()
+
     def test_rows_of_a_batch(self):
         model = vitrine.load(golden_model("gpt2_a"), compute="f32")
         _, cache = model.run_with_cache([[1, 2, 3], [4, 5, 6]])

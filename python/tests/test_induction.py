@@ -27,27 +27,45 @@ def find():
 
 
 class Induction(Case):
-    def test_the_recipe_runs(self):
-        """The data, three steps of the training, and the analysis of what they make."""
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()) as said:
+    def test_the_recipe_makes_and_finds_an_induction_head(self):
+        """Data, a shorter training, and the analysis of what it makes."""
+        with (tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()),
+              contextlib.redirect_stdout(io.StringIO()) as said):
             text = pathlib.Path(folder) / "repeats.txt"
-            subprocess.run([sys.executable, str(FOLDER / "make_data.py"), str(text), "--lines", "200"], check=True)
+            subprocess.run([sys.executable, str(FOLDER / "make_data.py"), str(text)], check=True)
             lines = text.read_text(encoding="ascii").splitlines()
-            self.assertEqual(len(lines), 200)
-            for line in lines:
+            self.assertEqual(len(lines), 12000)
+            for line in lines[:100]:
                 period = next(n for n in range(8, 25) if line[n:] == line[:-n])
                 self.assertEqual(len(line), 128, period)
             vitrine.run("data", text, document="\\n", valid=0.02, tokenizer="characters", out=f"{folder}/repeats")
             config = (FOLDER / "train.yaml").read_text(encoding="utf-8")
-            config = config.replace("steps: 1000", "steps: 3").replace("eval_every: 250", "eval_every: 3").replace("warmup: 50", "warmup: 1")
+            config = config.replace("steps: 1000", "steps: 600").replace("eval_every: 250", "eval_every: 600")
             for name in ("repeats", "induction-model"):
                 config = config.replace(f" {name}", f" {folder}/{name}")
             vitrine.train(config)
-            model = os.path.join(folder, "induction-model", "last")
-            self.assertEqual(vitrine.load(model).cfg.d_ff, 1)
-            with mock.patch.object(sys, "argv", ["find.py", model]):
+            path = os.path.join(folder, "induction-model", "last")
+            with mock.patch.object(sys, "argv", ["find.py", path]):
                 find().main()
+            self.finds(vitrine.load(path, compute="f32"))
+        self.assertIn("L1H", said.getvalue())
         self.assertIn("is the induction head", said.getvalue())
+
+    def finds(self, model):
+        demo = find()
+        self.assertEqual((model.cfg.n_layers, model.cfg.d_ff), (2, 1))
+        repeated, other = demo.prompts(model)
+        loss = demo.second_half(model, repeated)
+        self.assertLess(loss, 0.6)
+        self.assertGreater(demo.second_half(model, other), 3.2)  # ln 26 = 3.26: nothing is known
+        self.assertAlmostEqual(demo.without_mlps(model, repeated), loss, delta=0.2)
+        before, induction = demo.head_scores(model, repeated)
+        self.assertGreater(before[0].max(), 0.25)
+        self.assertGreater(induction[1].max(), 0.35)
+        self.assertLess(induction[0].max(), 0.1)
+        self.assertGreater(demo.ablations(model, repeated)[1].max(), 2 * loss)
+        paths = demo.paths(model, repeated, other, 1)
+        self.assertGreater(paths[before[0].argmax()].max(), 0.1)
 
     def test_the_analysis(self):
         demo, model = find(), tales()

@@ -16,6 +16,7 @@ from ._vitrine import BeamOptions, GenerateOptions, HookCalls, Past, Session, Te
 from .analysis import Analysis
 from .autoencoders import Saes
 from .cache import ActivationCache
+from .caching_hooks import CachingHooks
 from .collecting import Collecting
 from .gradients import Gradients
 from .input_hooks import input_hooks, input_names
@@ -73,7 +74,7 @@ def load(
     return opened
 
 
-class Model(Weights, Structure, Prompts, Analysis, Gradients, Collecting, Saes, Program):
+class Model(Weights, Structure, Prompts, CachingHooks, Analysis, Gradients, Collecting, Saes, Program):
     """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
 
     A prompt is a text, or token ids that go in as they are: [position] or [batch, position]. Rows of a batch run one after the
