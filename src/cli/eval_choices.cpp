@@ -3,17 +3,15 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 
-#include "base/error.h"
 #include "base/plural.h"
+#include "cli/choice_file.h"
 #include "cli/commands.h"
 #include "cli/eval_input.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "evaluate/choices.h"
-#include "io/text_reader.h"
 
 namespace vitrine::cli {
 namespace {
@@ -25,27 +23,6 @@ struct ChoicesArguments {
   int64_t limit = 0;
   bool show_items = false;
 };
-
-struct ChoiceFile {
-  std::string path;
-  ChoiceTask task = ChoiceTask::general;
-  std::vector<ChoiceItem> items;
-};
-
-ChoiceFile read_choice_file(const std::string& path, const ChoicesArguments& o) {
-  ChoiceFile file;
-  file.path = path;
-  std::optional<ChoiceTask> task;
-  if (!o.task.empty()) task = choice_task_of(o.task);
-  each_json_line(path, [&](const Json& item, const std::string& where) {
-    if (!task) task = find_choice_task(item, where);
-    file.items.push_back(read_choice_item(*task, item, where));
-    return o.limit == 0 || static_cast<int64_t>(file.items.size()) < o.limit;
-  });
-  if (file.items.empty()) throw FileError(path, "holds no item. Expected one JSON object a line");
-  file.task = *task;
-  return file;
-}
 
 OrderedJson items_json(const ChoiceFile& file, const ChoicesResult& result) {
   OrderedJson items = OrderedJson::array();
@@ -124,7 +101,7 @@ void print_summary(const ChoiceFile& file, const ChoicesResult& r) {
 void run_choices(const ChoicesArguments& o) {
   Engine engine = open_engine(o.model);
   std::vector<ChoiceFile> files;
-  for (const std::string& path : o.files) files.push_back(read_choice_file(path, o));
+  for (const std::string& path : o.files) files.push_back(read_choice_file(path, o.task, o.limit));
   std::vector<ChoicesResult> results;
   for (const ChoiceFile& file : files) {
     Progress bar(file.path);

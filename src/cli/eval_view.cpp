@@ -24,7 +24,7 @@ struct ShownSpan {
   double share = 0;
 };
 
-ShownSpan shown_loss(std::string_view text, const TextSpan& span) {
+ShownSpan shown_loss(std::string_view text, const LossSpan& span) {
   const std::string words(text.substr(span.begin, span.end - span.begin));
   if (std::isnan(span.nll)) return {words, "not scored", span.nll};
   return {words, fmt::format("-ln p {:.2f}, p {}", span.nll, percent(std::exp(-span.nll))), span.nll / kFullLoss};
@@ -32,13 +32,13 @@ ShownSpan shown_loss(std::string_view text, const TextSpan& span) {
 
 std::vector<ShownSpan> shown_losses(const PerplexityResult& result, size_t t, std::string_view text) {
   std::vector<ShownSpan> shown;
-  for (const TextSpan& span : spans_of(result.texts[t], text)) shown.push_back(shown_loss(text, span));
+  for (const LossSpan& span : spans_of(result.texts[t], text)) shown.push_back(shown_loss(text, span));
   return shown;
 }
 
 std::vector<ShownSpan> shown_differences(const EvalView& view, size_t t) {
   const std::string& text = view.texts[t];
-  const std::vector<TextSpan> of_a = spans_of(view.result.texts[t], text), of_b = spans_of(view.second->texts[t], text);
+  const std::vector<LossSpan> of_a = spans_of(view.result.texts[t], text), of_b = spans_of(view.second->texts[t], text);
   std::vector<ShownSpan> shown;
   for (size_t i = 0; i < of_a.size(); ++i) {
     const double difference = of_b[i].nll - of_a[i].nll;

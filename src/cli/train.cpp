@@ -2,6 +2,7 @@
 #include "train/train.h"
 
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "base/plural.h"
@@ -10,8 +11,10 @@
 #include "cli/one_step.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "cli/session.h"
 #include "cli/stop_signals.h"
+#include "cli/train_tasks.h"
 #include "cli/train_view.h"
 #include "train/example.h"
 
@@ -98,6 +101,14 @@ void run_config(const TrainArguments& o, Comm& comm) {
     log("{} parameters: {} for weights, gradients and the optimiser's state, about {} for a batch; {} tokens of data",
         grouped(s.parameters), bytes_text(s.state_bytes), bytes_text(s.activation_bytes),
         grouped(static_cast<int64_t>(s.data_tokens)));
+    for (const TrainEvents::DataShare& d : s.data)
+      if (s.data.size() > 1)
+        log("data: {} of the sequences from {}, {} tokens, read {:.2f} times", percent(d.share), d.path,
+            grouped(static_cast<int64_t>(d.tokens)), d.epochs);
+    for (const TrainEvents::DataShare& d : s.data)
+      if (d.cut > 0)
+        log("{}: {} longer than sequence_length {} cut at the end", d.path, plural(static_cast<int64_t>(d.cut), "document"),
+            d.cut == 1 ? "is" : "are");
     if (s.ranks > 1) log("{} processes of {} {}", s.ranks, s.threads, s.threads == 1 ? "thread" : "threads each");
     if (const int cores = usable_cores(); s.threads > 2 * cores)
       log("{} threads on {}: they will wait for each other. Leave threads: out, and there is one for each core", s.threads,
@@ -109,11 +120,30 @@ void run_config(const TrainArguments& o, Comm& comm) {
     if (o.resume && s.first_step == 0) log("{} has no checkpoint yet: from the beginning", config.out);
     progress = std::make_unique<TrainView>(s.steps);
   };
-  events.stepped = [&](const StepReport& r, const TrainEvents::Rate& rate) { progress->step(r, rate); };
+  std::unique_ptr<Progress> reference;
+  events.referred = [&](double share) {
+    if (!reference) reference = std::make_unique<Progress>("reference of dpo");
+    reference->show(share, "");
+  };
+  events.stepped = [&](const StepReport& r, const TrainEvents::Rate& rate) {
+    reference.reset();
+    progress->step(r, rate);
+  };
   events.evaluated = [&](int64_t step, double loss, bool best) {
     progress->evaluated(step, loss);
     progress->clear();
     log("step {}: validation loss {:.4f}{}", step, loss, best && step > 0 ? ", the best so far" : "");
+  };
+  std::optional<TrainTasks> tasks;
+  if (config.tasks_every > 0) {
+    tasks.emplace(config);
+    events.measure = [&](Engine& engine) { return tasks->measure(engine); };
+  }
+  events.measured = [&](int64_t step, const std::vector<std::pair<std::string, double>>& values) {
+    progress->clear();
+    std::string text;
+    for (const auto& [name, value] : values) text += fmt::format("{}{} {:.4f}", text.empty() ? "" : ", ", name, value);
+    log("step {}: {}", step, text);
   };
   events.sampled = [&](int64_t step, const std::string& prompt, const std::string& text) {
     progress->clear();

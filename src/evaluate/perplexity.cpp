@@ -176,11 +176,11 @@ std::optional<LossDifference> difference_of(const PerplexityResult& a, const Per
   return result;
 }
 
-std::vector<TextSpan> spans_of(const ScoredText& scored, std::string_view text) {
-  std::vector<TextSpan> spans;
+std::vector<LossSpan> spans_of(const ScoredText& scored, std::string_view text) {
+  std::vector<LossSpan> spans;
   size_t shown = 0;  // bytes of the text in the spans so far
   for (size_t i = 0; i < scored.tokens.size();) {
-    TextSpan span{shown, shown, i, 0, std::numeric_limits<double>::quiet_NaN()};
+    LossSpan span{shown, shown, i, 0, std::numeric_limits<double>::quiet_NaN()};
     do {
       const double nll = -static_cast<double>(scored.logprobs[i]);
       if (!std::isnan(nll)) span.nll = std::isnan(span.nll) ? nll : span.nll + nll;

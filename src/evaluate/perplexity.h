@@ -54,11 +54,11 @@ struct LossDifference {
 std::optional<LossDifference> difference_of(const PerplexityResult& a, const PerplexityResult& b);
 
 /// What a reader sees as one unit: a token, or several where a character is spread over them.
-struct TextSpan {
+struct LossSpan {
   size_t begin = 0, end = 0;  // bytes of the text, with what the tokenizer passed over in front
   size_t first = 0, tokens = 0;
   double nll = 0;  // of all of them; NaN: none is scored
 };
-std::vector<TextSpan> spans_of(const ScoredText& scored, std::string_view text);
+std::vector<LossSpan> spans_of(const ScoredText& scored, std::string_view text);
 
 }  // namespace vitrine

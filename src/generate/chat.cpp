@@ -37,6 +37,17 @@ bool inside(const std::vector<TextSpan>& input, size_t begin, size_t end) {
   return std::any_of(input.begin(), input.end(), [&](const TextSpan& s) { return s.begin <= begin && end <= s.end; });
 }
 
+// What follows `announced`, the conversation up to where the assistant's turn begins.
+TextSpan answer_in(const std::string& text, const std::string& announced) {
+  if (text.starts_with(announced)) return {announced.size(), text.size()};
+  const size_t at =
+      static_cast<size_t>(std::mismatch(text.begin(), text.end(), announced.begin(), announced.end()).first - text.begin());
+  throw InputError("the chat template writes \"" + text.substr(at, 40) + "\" at byte " + std::to_string(at) +
+                   " of a conversation with the assistant's turn, and \"" + announced.substr(at, 40) +
+                   "\" before that turn is there, so it cannot be told what the assistant said. Put {% generation %} and "
+                   "{% endgeneration %} around its turns in the template");
+}
+
 }  // namespace
 
 ChatFormat::ChatFormat(const Engine& engine, const std::optional<std::string>& source, const std::string& called)
@@ -55,45 +66,110 @@ ChatFormat::ChatFormat(const Engine& engine, const std::optional<std::string>& s
   name("pad_token", tokenizer.padding());
 }
 
-Rendered ChatFormat::text(const std::vector<ChatMessage>& messages, bool answer) const {
+Rendered ChatFormat::render(const OrderedJson& messages, const OrderedJson& tools, bool answer) const {
   OrderedJson input = OrderedJson::object(), trusted = trusted_;
-  input["messages"] = OrderedJson::array();
-  for (const ChatMessage& m : messages) input["messages"].push_back({{"role", m.role}, {"content", m.content}});
-  trusted["tools"] = nullptr;  // none are given, and `tools is not none` must say so
+  input["messages"] = messages;
+  if (tools.is_null())
+    trusted["tools"] = nullptr;  // none are given, and `tools is not none` must say so
+  else
+    input["tools"] = tools;
   trusted["documents"] = nullptr;
   trusted["add_generation_prompt"] = answer;
   return template_.render(input, trusted);
 }
 
+Rendered ChatFormat::text(const std::vector<ChatMessage>& messages, bool answer) const {
+  OrderedJson list = OrderedJson::array();
+  for (const ChatMessage& m : messages) list.push_back({{"role", m.role}, {"content", m.content}});
+  return render(list, nullptr, answer);
+}
+
 std::vector<int32_t> ChatFormat::ids(const std::vector<ChatMessage>& messages, bool answer) const {
+  std::vector<int32_t> ids;
+  for (const TokenPiece& p : pieces(text(messages, answer))) ids.push_back(p.id);
+  return ids;
+}
+
+// With the places in the text that they stand for.
+std::vector<TokenPiece> ChatFormat::pieces(const Rendered& rendered) const {
   const Tokenizer& tokenizer = engine_.tokenizer();
-  const Rendered rendered = text(messages, answer);
-  const std::vector<TokenPiece> parsed = tokenizer.encode_with_offsets(rendered.text, false, Special::parse);
+  std::vector<TokenPiece> parsed = tokenizer.encode_with_offsets(rendered.text, false, Special::parse);
   const auto typed = [&](const TokenPiece& p) {
     return tokenizer.is_control(p.id) && p.begin < p.end && inside(rendered.input, p.begin, p.end);
   };
-  std::vector<int32_t> ids;
-  if (std::none_of(parsed.begin(), parsed.end(), typed)) {
-    for (const TokenPiece& p : parsed) ids.push_back(p.id);
-  } else {
+  if (std::any_of(parsed.begin(), parsed.end(), typed)) {
     // Somebody typed a control token. The template's own ones cut the text; what lies between them is read as text.
+    std::vector<TokenPiece> all;
     const std::string_view whole = rendered.text;
     size_t begin = 0;
     const auto plain = [&](size_t end) {
-      const std::vector<int32_t> part = tokenizer.encode(whole.substr(begin, end - begin), false, Special::text);
-      ids.insert(ids.end(), part.begin(), part.end());
+      for (TokenPiece p : tokenizer.encode_with_offsets(whole.substr(begin, end - begin), false, Special::text)) {
+        p.begin += begin, p.end += begin;
+        all.push_back(p);
+      }
     };
     for (const TokenPiece& p : parsed) {
       if (!tokenizer.is_control(p.id) || p.begin >= p.end || typed(p)) continue;
       if (p.begin > begin) plain(p.begin);
-      ids.push_back(p.id);
+      all.push_back(p);
       begin = p.end;
     }
     if (begin < whole.size()) plain(whole.size());
+    parsed = std::move(all);
   }
-  if (tokenizer.adds_bos() && tokenizer.bos() && (ids.empty() || ids[0] != *tokenizer.bos()))
-    ids.insert(ids.begin(), *tokenizer.bos());
-  return ids;
+  if (tokenizer.adds_bos() && tokenizer.bos() && (parsed.empty() || parsed[0].id != *tokenizer.bos()))
+    parsed.insert(parsed.begin(), {*tokenizer.bos(), 0, 0});
+  return parsed;
+}
+
+// A token that lies in a marked part, if only with a byte, is marked.
+MaskedIds ChatFormat::marked(const Rendered& rendered, const std::vector<TextSpan>& said) const {
+  MaskedIds masked;
+  size_t next = 0;
+  for (const TokenPiece& p : pieces(rendered)) {
+    while (next < said.size() && said[next].end <= p.begin) ++next;
+    masked.ids.push_back(p.id);
+    masked.said.push_back(next < said.size() && p.begin < p.end && said[next].begin < p.end ? 1 : 0);
+  }
+  return masked;
+}
+
+std::vector<MaskedIds> ChatFormat::masked(const OrderedJson& messages, const OrderedJson& tools) const {
+  const Rendered whole = render(messages, tools, false);
+  if (!whole.generated.empty()) return {marked(whole, whole.generated)};
+  struct Turn {
+    Rendered text;  // up to its end
+    TextSpan said;
+  };
+  std::vector<Turn> turns;
+  bool rewritten = false;
+  OrderedJson before = OrderedJson::array();
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].value("role", "") == "assistant") {
+      OrderedJson after = before;
+      after.push_back(messages[i]);
+      Turn turn{render(after, tools, false), {}};
+      turn.said = answer_in(turn.text.text, render(before, tools, true).text);
+      rewritten |= !whole.text.starts_with(turn.text.text);
+      turns.push_back(std::move(turn));
+    }
+    before.push_back(messages[i]);
+  }
+  std::vector<MaskedIds> all;
+  if (rewritten) {
+    for (const Turn& turn : turns) all.push_back(marked(turn.text, {turn.said}));
+    return all;
+  }
+  std::vector<TextSpan> said;
+  for (const Turn& turn : turns) said.push_back(turn.said);
+  return {marked(whole, said)};
+}
+
+MaskedIds ChatFormat::answered(const OrderedJson& prompt, const OrderedJson& answer, const OrderedJson& tools) const {
+  OrderedJson all = prompt;
+  for (const OrderedJson& message : answer) all.push_back(message);
+  const Rendered whole = render(all, tools, false);
+  return marked(whole, {answer_in(whole.text, render(prompt, tools, true).text)});
 }
 
 }  // namespace vitrine

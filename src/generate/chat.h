@@ -1,5 +1,6 @@
 #pragma once
 // A conversation as the ids a chat model expects: the model's own template, exactly one BOS, and content that stays text.
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,12 @@ namespace vitrine {
 struct ChatMessage {
   std::string role;     // "system", "user", "assistant"
   std::string content;  // always text: control tokens spelled out in it are not obeyed (features.md F08)
+};
+
+/// Ids, and which of them the assistant said: 1 where it did.
+struct MaskedIds {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> said;
 };
 
 class ChatFormat {
@@ -27,7 +34,22 @@ class ChatFormat {
   /// tokenizer adds one. Errors: InputError from raise_exception() in the template (roles in the wrong order).
   std::vector<int32_t> ids(const std::vector<ChatMessage>& messages, bool answer = true) const;
 
+  /// A whole conversation as training data has it: a list of messages, each an object with "role" and whatever else the template
+  /// reads ("content", "tool_calls"), and the tools it names, or null. The assistant said what the template's {% generation %}
+  /// blocks write. A template without them is asked for the conversation up to each of the assistant's turns and up to its end,
+  /// which differ by the turn. Where such a template writes a turn otherwise once others follow it (without its thoughts), there
+  /// is one result for each of the assistant's turns, which ends with it and has that turn alone marked; else one result.
+  /// Errors: InputError as ids(), and for a template that does not begin a turn as it announces it.
+  std::vector<MaskedIds> masked(const OrderedJson& messages, const OrderedJson& tools = nullptr) const;
+
+  /// `answer`, messages that follow those of `prompt`, with all of them marked as said. Errors: as masked().
+  MaskedIds answered(const OrderedJson& prompt, const OrderedJson& answer, const OrderedJson& tools = nullptr) const;
+
  private:
+  Rendered render(const OrderedJson& messages, const OrderedJson& tools, bool answer) const;
+  std::vector<TokenPiece> pieces(const Rendered& rendered) const;
+  MaskedIds marked(const Rendered& rendered, const std::vector<TextSpan>& said) const;
+
   const Engine& engine_;
   Template template_;
   OrderedJson trusted_;  // bos_token, eos_token, … as the template may print them

@@ -41,7 +41,9 @@ Interpreter::~Interpreter() {
 
 Text Interpreter::run(const Body& body) {
   Text out;
+  whole_ = &out;
   run(body, out);
+  whole_ = nullptr;
   return out;
 }
 
@@ -93,7 +95,9 @@ Interpreter::Flow Interpreter::run(const Statement& s, Text& out) {
     case StatementKind::with: return run_with(s, out);
     case StatementKind::scope: {
       const Inner inner(*this);
+      const size_t begin = out.size();
       run(s.body, out);
+      if (&out == whole_ && out.size() > begin) generated_.push_back({begin, out.size()});
       break;
     }
     case StatementKind::break_loop: return Flow::break_loop;

@@ -33,6 +33,8 @@ class Interpreter {
 
   /// Renders. Errors: Problem or Refusal; line() then tells where.
   Text run(const Body& body);
+  /// What {% generation %} blocks wrote of it, rising; without those inside macros and other texts of their own.
+  const std::vector<TextSpan>& generated() const { return generated_; }
   int line() const { return line_; }
 
   // For filters, tests and methods.
@@ -81,6 +83,8 @@ class Interpreter {
   std::vector<std::shared_ptr<Space>> spaces_;
   std::vector<std::shared_ptr<Loop>> loops_;
   std::vector<ScopePtr> captured_;
+  const Text* whole_ = nullptr;  // what run() writes
+  std::vector<TextSpan> generated_;
   int line_ = 1;
 };
 

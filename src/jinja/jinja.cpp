@@ -36,7 +36,7 @@ Rendered Template::render(const OrderedJson& input, const OrderedJson& trusted, 
     for (const auto& [name, value] : trusted.items())
       interpreter.define(name, jinja::from_json(interpreter.meter(), value, false));
     const jinja::Text text = interpreter.run(parsed_->body);
-    return {text.bytes(), text.input()};
+    return {text.bytes(), text.input(), interpreter.generated()};
   } catch (const jinja::Problem& problem) {
     throw InputError(name_ + ", line " + std::to_string(interpreter.line()) + ": " + problem.text);
   } catch (const jinja::Refusal& refusal) {

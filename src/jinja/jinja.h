@@ -27,6 +27,8 @@ using OrderedJson = nlohmann::ordered_json;
 struct Rendered {
   std::string text;
   std::vector<TextSpan> input;
+  /// What {% generation %} blocks wrote, rising and disjoint: the assistant's turns, where a template marks them.
+  std::vector<TextSpan> generated = {};
 };
 
 struct RenderOptions {

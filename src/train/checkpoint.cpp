@@ -59,6 +59,8 @@ Json identity_json(const TrainIdentity& i) {
       {"seed", i.seed},           {"sequence_length", i.sequence_length}, {"batch", i.batch},        {"accumulate", i.accumulate},
       {"documents", i.documents}, {"data_tokens", i.data_tokens},         {"optimiser", i.optimiser}};
   if (!i.lora.empty()) json["lora"] = i.lora;
+  if (!i.dpo.empty()) json["dpo"] = i.dpo;
+  if (!i.data_weights.empty()) json["data_weights"] = i.data_weights;
   return json;
 }
 
@@ -176,12 +178,18 @@ void write_state(Learner& learner, const std::string& path) {
     for (const Parameter& p : parameters)
       if (const std::string what = optimiser.state_of(which, p); !what.empty())
         tensors.push_back({what + "/" + p.name, DType::f32, p.shape});
+  for (const Optimiser::Aside& aside : optimiser.asides())
+    tensors.push_back({aside.name + "/" + parameters[aside.parameter].name, DType::f32, aside.shape});
   SafetensorsWriter writer(path, std::move(tensors));
   size_t next = 0;
-  learner.each_state([&](size_t which, const float* numbers) {
-    for (const Parameter& p : parameters)
-      if (!optimiser.state_of(which, p).empty()) writer.write(next++, std::as_bytes(std::span(numbers + p.begin, p.count)));
-  });
+  learner.each_state(
+      [&](size_t which, const float* numbers) {
+        for (const Parameter& p : parameters)
+          if (!optimiser.state_of(which, p).empty()) writer.write(next++, std::as_bytes(std::span(numbers + p.begin, p.count)));
+      },
+      [&](const Optimiser::Aside& aside, const float* numbers) {
+        writer.write(next++, std::as_bytes(std::span(numbers, aside.size())));
+      });
   writer.finish();
 }
 
@@ -374,6 +382,14 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& 
     };
     read_numbers(learner, stored, prefix,
                  [&](const Parameter& p, const float* numbers) { learner.optimiser().set_state(which, p, numbers); });
+  }
+  for (Optimiser::Aside& aside : learner.optimiser().asides()) {
+    const std::string name = aside.name + "/" + learner.parameters().list()[aside.parameter].name;
+    const StoredTensor* t = stored.find(name);
+    if (t == nullptr || t->dtype != DType::f32 || t->shape != aside.shape)
+      throw FileError(stored.path(), "lacks the f32 tensor \"" + name + "\" of shape " + shape_text(aside.shape) +
+                                         "; it belongs to another model or optimiser, or optimiser.largest_side was changed");
+    if (!aside.values.empty()) std::memcpy(aside.values.data(), t->data, aside.values.size() * sizeof(float));
   }
   // A run that kept no average so far begins one at these weights.
   if (const Ema* ema = learner.ema(); ema != nullptr && is_folder(step_path(step) + kAverage))

@@ -32,8 +32,10 @@ struct TrainIdentity {
   int64_t sequence_length = 0, batch = 0, accumulate = 0;
   bool documents = true;
   uint64_t data_tokens = 0, data_checksum = 0;
-  std::string data_path = {};  // named in errors; may change
+  std::string data_path = {};     // named in errors; may change
+  std::string data_weights = {};  // of a mixture's folders; empty: there is one
   std::string optimiser;
+  std::string dpo = {};         // what preferences are learned by; empty: they are not
   std::string lora = {};        // the adapter that learns; empty: the whole model
   std::string model_path = {};  // that learning began from; empty: fresh weights, or not known any more
   Json model_config = {};       // of fresh weights, as it was given; null: none was, or not known any more

@@ -132,15 +132,24 @@ void read_optimiser(const YamlValue& value, TrainConfig& c) {
   OptimiserOptions& o = c.optimiser;
   using Kind = OptimiserOptions::Kind;
   if (const auto name = value.find("name"))
-    o.kind = word<Kind>(*name, {{"adamw", Kind::adamw}, {"sgd", Kind::sgd}, {"muon", Kind::muon}});
+    o.kind = word<Kind>(
+        *name,
+        {{"adamw", Kind::adamw}, {"sgd", Kind::sgd}, {"muon", Kind::muon}, {"normuon", Kind::normuon}, {"soap", Kind::soap}});
   if (o.kind == Kind::adamw)
     value.allow(Names{"name", "lr", "betas", "eps", "moments", "weight_decay", "decay", "no_decay"});
   else if (o.kind == Kind::muon)
     value.allow(Names{"name", "lr", "momentum", "nesterov", "iterations", "scale", "adamw_lr", "betas", "eps", "weight_decay",
                       "decay", "no_decay"});
+  else if (o.kind == Kind::normuon)
+    value.allow(Names{"name", "lr", "momentum", "nesterov", "iterations", "scale", "neuron_beta", "adamw_lr", "betas", "eps",
+                      "weight_decay", "decay", "no_decay"});
+  else if (o.kind == Kind::soap)
+    value.allow(Names{"name", "lr", "betas", "eps", "shampoo_beta", "frequency", "largest_side", "adamw_lr", "weight_decay",
+                      "decay", "no_decay"});
   else
     value.allow(Names{"name", "lr", "momentum", "weight_decay", "decay", "no_decay"});
-  if (o.kind == Kind::muon) o.momentum = 0.95;
+  if (o.kind == Kind::muon || o.kind == Kind::normuon) o.momentum = 0.95;
+  if (o.kind == Kind::soap) o.beta1 = 0.95;
   if (o.kind == Kind::sgd) o.weight_decay = 0;
   c.schedule.peak = number_in(value.at("lr", "the learning rate, such as 1e-3"), 0, 1e30, "a learning rate from 0 to 1e30");
   if (const auto betas = value.find("betas")) {
@@ -152,6 +161,11 @@ void read_optimiser(const YamlValue& value, TrainConfig& c) {
   read(value, "eps", o.eps, 1e-30, 1, "a number from 1e-30 to 1");
   if (const auto moments = value.find("moments")) o.bf16_moments = word<bool>(*moments, {{"f32", false}, {"bf16", true}});
   read(value, "momentum", o.momentum, 0, 0.999999, "a number from 0 to 0.999999");
+  read(value, "neuron_beta", o.neuron_beta, 0, 0.999999, "a number from 0 to 0.999999");
+  o.shampoo_beta = o.beta2;
+  read(value, "shampoo_beta", o.shampoo_beta, 0, 0.999999, "a number from 0 to 0.999999");
+  read(value, "frequency", o.frequency, 1);
+  read(value, "largest_side", o.largest_side, 1);
   read(value, "nesterov", o.nesterov);
   int64_t iterations = o.iterations;
   read(value, "iterations", iterations, 1, 99);
@@ -325,6 +339,27 @@ void point_to_ours(const YamlValue& y) {
     if (const auto value = y.find(theirs)) value->fail("the key is not known; " + std::string(instead));
 }
 
+constexpr const char* kTrainData = "a folder made by `vitrine data`, or a list of {path: FOLDER, weight: NUMBER}";
+
+void read_train_data(const YamlValue& value, TrainConfig& c) {
+  for (const YamlValue& item : value.items()) {
+    TrainConfig::DataFolder folder;
+    if (item.is_object()) {
+      item.allow(Names{"path", "weight"});
+      folder.path = item.at("path", "a folder made by `vitrine data`").text();
+      if (const auto weight = item.find("weight"))
+        folder.weight = number_in(*weight, 1e-9, 1e9, "a weight from 1e-9 to 1e9; leave a folder out that is not to be read");
+    } else {
+      folder.path = item.text();
+    }
+    if (folder.path.empty()) item.fail(std::string("expected ") + kTrainData);
+    for (const TrainConfig::DataFolder& before : c.train_data)
+      if (before.path == folder.path) item.fail("the folder stands in the list twice; give it once, with the sum of the weights");
+    c.train_data.push_back(std::move(folder));
+  }
+  if (c.train_data.empty()) value.fail(std::string("expected ") + kTrainData);
+}
+
 TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   point_to_ours(y);
   y.allow(Names{"model",         "lora",
@@ -341,16 +376,16 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
                 "checkpoint",    "layers_every",
                 "out",           "ema",
                 "kl_to",         "kl_weight",
-                "distill",       "metrics"});
+                "distill",       "metrics",
+                "dpo",           "tasks",
+                "tasks_every",   "tasks_limit"});
   TrainConfig c;
   c.path = path;
   read_model(y.at("model", "a model's folder, or {config: …} for fresh weights"), c);
   if (const auto lora = y.find("lora")) read_lora(*lora, c);
   const YamlValue data = y.at("data", "{train: FOLDER, validation: FOLDER}, made by `vitrine data`");
   data.allow(Names{"train", "validation", "documents"});
-  constexpr const char* kTrainData = "a folder made by `vitrine data`";
-  c.train_data = data.at("train", kTrainData).text();
-  if (c.train_data.empty()) data.find("train")->fail(std::string("expected ") + kTrainData);
+  read_train_data(data.at("train", kTrainData), c);
   read(data, "validation", c.validation_data);
   read(data, "documents", c.documents);
 
@@ -376,6 +411,12 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   if (const auto distill = y.find("distill")) c.distill = read_distill(*distill);
   if (c.distill && c.distill->on_policy > 0 && c.sequence_length == 1)
     y.find("sequence_length")->fail("with distill.on_policy the model continues the begin of each sequence; expected 2 or more");
+  if (const auto dpo = y.find("dpo")) {
+    dpo->allow(Names{"beta"});
+    c.dpo.emplace();
+    read(*dpo, "beta", c.dpo->beta, 1e-6, 1e6, "a number from 1e-6 to 1e6");
+    if (c.distill || !c.kl_to.empty()) dpo->fail("it is a loss of its own: leave distill and kl_to out");
+  }
   read(y, "recompute", c.recompute);
   if (const auto compute = y.find("compute")) c.bf16 = word<bool>(*compute, {{"f32", false}, {"bf16", true}});
   if (const auto seed = y.find("seed")) c.seed = static_cast<uint64_t>(seed->whole(0, INT64_MAX));
@@ -388,6 +429,13 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   if (c.eval_every == 0 && !c.validation_data.empty())
     data.find("validation")->fail("it would never be read: set eval_every too");
   if (c.eval_every == 0 && c.eval_batches > 0) y.find("eval_batches")->fail("set eval_every too");
+  read(y, "tasks", c.tasks);
+  read(y, "tasks_every", c.tasks_every, 1);
+  read(y, "tasks_limit", c.tasks_limit, 1);
+  if (c.tasks_every > 0 && c.tasks.empty())
+    y.find("tasks_every")->fail("set tasks too: files of multiple-choice items, as `vitrine eval choices` reads them");
+  for (const char* key : {"tasks", "tasks_limit"})
+    if (const auto given = y.find(key); given && c.tasks_every == 0) given->fail("set tasks_every too");
   read(y, "sample_every", c.sample_every, 1);
   read(y, "sample_prompts", c.sample_prompts);
   read(y, "sample_tokens", c.sample_tokens, 1);

@@ -28,8 +28,14 @@ struct TrainConfig {
   std::optional<AdapterOptions> lora;  // an adapter learns, and the model stays as it is
 
   // data
-  std::string train_data, validation_data;  // folders made by `vitrine data`
-  bool documents = true;                    // attention does not cross from one document into the next
+  struct DataFolder {  // made by `vitrine data`
+    std::string path;
+    double weight = 1;  // beside the others, of its sequences
+    bool operator==(const DataFolder&) const = default;
+  };
+  std::vector<DataFolder> train_data;  // one, or several that are mixed
+  std::string validation_data;
+  bool documents = true;  // attention does not cross from one document into the next
 
   int64_t sequence_length = 0, batch = 0, accumulate = 1;
   int64_t steps = 0;  // 0: `epochs`
@@ -48,8 +54,11 @@ struct TrainConfig {
   std::string kl_to;                      // "ema" or a model that learning is held to; empty: nothing
   double kl_weight = 0;                   // of the divergence from it
   std::optional<DistillOptions> distill;  // a teacher
+  std::optional<PreferenceOptions> dpo;   // the data are preferences
 
   int64_t eval_every = 0, eval_batches = 0;  // 0: never; 0: all of the validation data
+  int64_t tasks_every = 0, tasks_limit = 0;  // 0: never; 0: all items
+  std::vector<std::string> tasks;            // files of multiple-choice items
   int64_t sample_every = 0, sample_tokens = 64;
   double sample_temperature = 0.8;
   std::vector<std::string> sample_prompts;

@@ -45,7 +45,8 @@ void Learner::begin_together() {
   shards_.share_weights();  // machines of several kinds may have drawn fresh ones with other last bits
 }
 
-void Learner::each_state(const std::function<void(size_t which, const float* whole)>& show) {
+void Learner::each_state(const std::function<void(size_t which, const float* whole)>& show,
+                         const std::function<void(const Optimiser::Aside& aside, const float* values)>& show_aside) {
   float* const room = parameters_.gradients();  // of nobody between steps
   bool used = false;
   for (size_t which = 0; which < optimiser_->states(); ++which) {
@@ -54,6 +55,17 @@ void Learner::each_state(const std::function<void(size_t which, const float* who
     if (comm().rank() == 0 && show) show(which, whole);
   }
   if (used) clear_gradients();
+  for (const Optimiser::Aside& aside : optimiser_->asides()) {
+    std::vector<double> numbers;  // one rank has them, and the others zeros
+    if (comm().size() > 1) {
+      numbers.assign(aside.values.begin(), aside.values.end());
+      numbers.resize(aside.size());
+      comm().all_reduce(numbers);
+    }
+    if (comm().rank() > 0 || !show_aside) continue;
+    const std::vector<float> whole(numbers.begin(), numbers.end());
+    show_aside(aside, comm().size() > 1 ? whole.data() : aside.values.data());
+  }
 }
 
 // So many that passing over the weights and their gradients once more is little beside the products; no more, since the memory
@@ -110,6 +122,7 @@ Tensor Learner::loss_of(const Replica& replica, const Step& step, const Batch& b
   ctx.balance = parts.balance;
   const Tensor x = replica.model.residual(ctx, step);
   const Head head = replica.model.head();
+  if (!batch.pairs.empty()) return preference_loss(ctx, x, head, batch, preference_, parts.preference);
   Tensor loss;
   if (!batch.sampled) {
     if (cross_entropy_weight_ == 0) ctx.record_on(nullptr);  // for the report only
@@ -133,9 +146,9 @@ Tensor Learner::loss_of(const Replica& replica, const Step& step, const Batch& b
   return loss;
 }
 
-// Adds to the side's gradients, and says what the loss of each pass is; ends early where one is no number. `tokens`: of the whole
-// step.
-void Learner::run(std::span<Pass> passes, const Replica& replica, double tokens, Listener* watch) {
+// Adds to the side's gradients, and says what the loss of each pass is; ends early where one is no number. `counted`: what the
+// loss of the whole step is a mean over.
+void Learner::run(std::span<Pass> passes, const Replica& replica, double counted, Listener* watch) {
   for (Pass& pass : passes) {
     Context& ctx = replica.ctx;
     begin(ctx, pass);
@@ -149,7 +162,7 @@ void Learner::run(std::span<Pass> passes, const Replica& replica, double tokens,
     const Tensor loss = loss_of(replica, step, pass.batch, pass.parts, std::exchange(watch, nullptr));
     pass.parts.balance = nullptr;
     pass.loss = static_cast<double>(*loss.data<float>());
-    const double share = static_cast<double>(scored_in(pass.batch.labels)) / tokens;  // of the whole step's tokens
+    const double share = static_cast<double>(counted_in(pass.batch)) / counted;  // of the whole step's
     if (coefficient > 0) {  // of the pass's rows, as a reference computes it of what goes through it at once
       pass.loss += coefficient * balance.loss();
       balance.weight = coefficient * share;
@@ -173,13 +186,17 @@ void Learner::forget_step() {
 StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_update, Listener* watch) {
   Context& ctx = engine_.context();
   StepReport report;
-  std::vector<double> sums(3 + teachers_.size());  // loss; cross-entropy and its tokens; divergences
+  std::vector<double> sums(6 + teachers_.size());  // loss; cross-entropy and its tokens; preferences; divergences
   report.step = steps_done_ + 1;
   report.lr = lr;
-  double tokens = 0;
-  for (const Batch& batch : batches) tokens += static_cast<double>(scored_in(batch.labels));
-  comm().all_reduce({&tokens, 1});
-  report.tokens = static_cast<int64_t>(tokens);
+  double totals[2] = {};  // scored tokens; what the loss is a mean over
+  for (const Batch& batch : batches) {
+    totals[0] += static_cast<double>(scored_in(batch.labels));
+    totals[1] += static_cast<double>(counted_in(batch));
+  }
+  comm().all_reduce(totals);
+  const double counted = totals[1];
+  report.tokens = static_cast<int64_t>(totals[0]);
   if (report.tokens == 0) throw InputError("no token of the step is scored, so there is nothing to learn from");
   try {
     size_t half = 0;
@@ -187,24 +204,28 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
     const std::span<Pass> all(passes);
     const bool halved = half < passes.size();
     if (halved)
-      run_in_two_replicas(all.first(half), all.subspan(half), tokens, watch);
+      run_in_two_replicas(all.first(half), all.subspan(half), counted, watch);
     else
-      run(all, whole(), tokens, watch);
+      run(all, whole(), counted, watch);
     for (const Pass& pass : passes) {
       if (!std::isfinite(pass.loss)) report_forward(pass);
-      const auto weight = static_cast<double>(scored_in(pass.batch.labels));
+      const auto weight = static_cast<double>(counted_in(pass.batch));
       sums[0] += pass.loss * weight;
       if (pass.parts.cross_entropy) {
         sums[1] += *pass.parts.cross_entropy * weight;
         sums[2] += weight;
       }
-      for (size_t g = 0; g < teachers_.size(); ++g) sums[3 + g] += pass.parts.divergences[g] * weight;
+      sums[3] += pass.parts.preference.chosen_reward;
+      sums[4] += pass.parts.preference.rejected_reward;
+      sums[5] += pass.parts.preference.accuracy;
+      for (size_t g = 0; g < pass.parts.divergences.size(); ++g) sums[6 + g] += pass.parts.divergences[g] * weight;
     }
     shards_.finish_gradients(ctx.pool());
     comm().all_reduce(sums);
-    report.loss = sums[0] / tokens;
+    report.loss = sums[0] / counted;
+    if (!batches[0].pairs.empty()) report.preference = {sums[3] / counted, sums[4] / counted, sums[5] / counted};
     if (!teachers_.empty() && sums[2] > 0) report.cross_entropy = sums[1] / sums[2];
-    for (size_t g = 0; g < teachers_.size(); ++g) report.divergences.push_back(sums[3 + g] / tokens);
+    for (size_t g = 0; g < teachers_.size(); ++g) report.divergences.push_back(sums[6 + g] / counted);
     Norms norms = optimiser_->gradient_norms(ctx.pool(), halved ? &second_replica_->gradients : nullptr);
     report.gradient_norm = norms.whole;
     report.gradient_norms = std::move(norms.each);
@@ -221,6 +242,18 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
   return report;
 }
 
+std::vector<double> Learner::answer_logprobs(const Batch& batch) {
+  Context& ctx = engine_.context();
+  std::vector<double> all;
+  for (const Batch& part : parts_of(batch, pass_rows())) {
+    const Step step = step_of(part);
+    const auto frame = ctx.frame();
+    const std::vector<double> some = sequence_logprobs(ctx, engine_.model().residual(ctx, step), engine_.model().head(), part);
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
 Learner::Sum Learner::evaluate(const Batch& batch, bool averaged) {
   Context& ctx = engine_.context();
   const Model& model = averaged && ema_ != nullptr ? ema_->model() : engine_.model();
@@ -228,8 +261,10 @@ Learner::Sum Learner::evaluate(const Batch& batch, bool averaged) {
   for (const Batch& part : parts_of(batch, pass_rows())) {
     const Step step = step_of(part);
     const auto frame = ctx.frame();
-    const Tensor loss = cross_entropy(ctx, model.residual(ctx, step), model.head(), part.labels);
-    const int64_t scored = scored_in(part.labels);
+    const Tensor x = model.residual(ctx, step);
+    const Tensor loss = part.pairs.empty() ? cross_entropy(ctx, x, model.head(), part.labels)
+                                           : preference_loss(ctx, x, model.head(), part, preference_, sum.preference);
+    const int64_t scored = counted_in(part);
     const double mean = static_cast<double>(*loss.data<float>());
     if (!std::isfinite(mean)) report_validation(model, part);
     sum.loss += mean * static_cast<double>(scored);

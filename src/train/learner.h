@@ -13,6 +13,7 @@
 #include "train/ema.h"
 #include "train/initialise.h"
 #include "train/optimiser.h"
+#include "train/preference.h"
 #include "train/shards.h"
 
 namespace vitrine {
@@ -43,11 +44,12 @@ struct TeacherSpec {
 
 /// What one step did.
 struct StepReport {
-  int64_t step = 0;                          // its number, from 1
-  int64_t tokens = 0;                        // scored in it, on all ranks
-  double loss = 0;                           // mean over them, before the step; with teachers the whole sum
-  std::optional<double> cross_entropy = {};  // with teachers: that part, over the batches that the model did not sample
-  std::vector<double> divergences = {};      // with teachers: of each, not weighted
+  int64_t step = 0;                                 // its number, from 1
+  int64_t tokens = 0;                               // scored in it, on all ranks
+  double loss = 0;                                  // mean over them, or over pairs, before the step; with teachers the whole sum
+  std::optional<double> cross_entropy = {};         // with teachers: that part, over the batches that the model did not sample
+  std::vector<double> divergences = {};             // with teachers: of each, not weighted
+  std::optional<PreferenceReport> preference = {};  // of pairs: means over them
   double lr = 0;
   double gradient_norm = 0;            // before clipping
   std::vector<double> gradient_norms;  // of each parameter
@@ -62,11 +64,15 @@ class Learner {
   /// Errors: as Optimiser; RunError if the memory is not there; InputError if ranks begin with different weights.
   Learner(OpenedModel opened, const LearnerOptions& options);
 
-  /// One step on the mean loss over the scored tokens of all batches together: accumulation is the same as one big batch,
-  /// however unequally scored tokens are spread; so are ranks, each of which gives its part of the batches, and as many of
-  /// them. The weights change only if loss and gradient are finite.
-  /// Errors: InputError for ids outside the vocabulary, sequences beyond the context, or nothing scored; RunError naming the
-  /// layer and the op where NaN or infinity appeared first.
+  /// Batches of pairs are learned from by preference_loss() with these options from now on.
+  void set_preference(const PreferenceOptions& options) { preference_ = options; }
+  /// log p of the answer of each of the batch's sequences, without dropout (sequence_logprobs()).
+  std::vector<double> answer_logprobs(const Batch& batch);
+
+  /// One step on the mean loss over the scored tokens of all batches together, or over their pairs: accumulation is the same as
+  /// one big batch, however unequally scored tokens are spread; so are ranks, each of which gives its part of the batches, and as
+  /// many of them. The weights change only if loss and gradient are finite. Errors: InputError for ids outside the vocabulary,
+  /// sequences beyond the context, or nothing scored; RunError naming the layer and the op where NaN or infinity appeared first.
   /// watch, if given, sees the first sequence of the first batch that is scored; its listening changes no number.
   StepReport step(std::span<const Batch> batches, double lr, bool with_update = false, Listener* watch = nullptr);
 
@@ -80,10 +86,12 @@ class Learner {
   void set_teachers(std::vector<TeacherSpec> teachers, double cross_entropy_weight);
 
   struct Sum {
-    double loss = 0;  // over all scored tokens
-    int64_t tokens = 0;
+    double loss = 0;     // over all scored tokens, or pairs
+    int64_t tokens = 0;  // or pairs
+    PreferenceReport preference = {};
   };
-  /// The cross-entropy without learning, without dropout; of the averaged weights, if there are any and it is asked for.
+  /// The cross-entropy (of pairs: preference_loss()) without learning, without dropout; of the averaged weights, if there are any
+  /// and it is asked for.
   Sum evaluate(const Batch& batch, bool averaged = false);
 
   /// Bytes that activations and their gradients take in a step of `batches` batches of that many rows in sequences of `length`:
@@ -98,8 +106,10 @@ class Learner {
   Optimiser& optimiser() { return *optimiser_; }
   const Optimiser& optimiser() const { return *optimiser_; }
   Comm& comm() { return options_.comm != nullptr ? *options_.comm : alone_; }
-  /// Shows all of the optimiser's state(), one after the other, to rank 0, which alone needs a `show`. Every rank must call it.
-  void each_state(const std::function<void(size_t which, const float* whole)>& show = {});
+  /// Shows all of the optimiser's state, kind after kind, and then what has other shapes than the weights, one after the other,
+  /// to rank 0, which alone needs a `show`. Every rank must call it.
+  void each_state(const std::function<void(size_t which, const float* whole)>& show = {},
+                  const std::function<void(const Optimiser::Aside& aside, const float* values)>& show_aside = {});
   /// The averaged weights, or null.
   const Ema* ema() const { return ema_.get(); }
   int64_t steps_done() const { return steps_done_; }
@@ -111,6 +121,7 @@ class Learner {
   struct LossParts {
     std::optional<double> cross_entropy;
     std::vector<double> divergences;
+    PreferenceReport preference;       // sums
     RouterBalance* balance = nullptr;  // filled by the pass through the learner's own model
   };
   // A part of a batch that goes through the model at once.
@@ -140,8 +151,8 @@ class Learner {
   int64_t replica_pass_rows(int64_t rows) const;
   std::vector<Pass> passes_of(std::span<const Batch> batches, int64_t most) const;
   std::vector<Pass> passes_of(std::span<const Batch> batches, size_t& first_half);
-  void run(std::span<Pass> passes, const Replica& replica, double tokens, Listener* watch);
-  void run_in_two_replicas(std::span<Pass> first, std::span<Pass> second, double tokens, Listener* watch);
+  void run(std::span<Pass> passes, const Replica& replica, double counted, Listener* watch);
+  void run_in_two_replicas(std::span<Pass> first, std::span<Pass> second, double counted, Listener* watch);
   Tensor loss_of(const Replica& replica, const Step& step, const Batch& batch, LossParts& parts, Listener* watch = nullptr);
   void begin(Context& ctx, const Pass& pass) const;
   static void end_pass(Context& ctx, Tape& tape);
@@ -163,6 +174,7 @@ class Learner {
   std::unique_ptr<Ema> ema_;
   std::vector<TeacherSpec> teachers_;
   double cross_entropy_weight_ = 1;
+  PreferenceOptions preference_;
   Tape tape_;
   std::unique_ptr<SecondReplica> second_replica_;  // once a step used it
   int64_t steps_done_ = 0;

@@ -31,13 +31,12 @@ Learner::SecondReplica::SecondReplica(std::unique_ptr<Model> m, const Parameters
       ctx(teams[1]),
       tape(recompute) {}
 
-// The parts of each batch in which anything is scored.
+// The parts of each batch in which anything counts.
 std::vector<Learner::Pass> Learner::passes_of(std::span<const Batch> batches, int64_t most) const {
   std::vector<Pass> passes;
   for (size_t i = 0; i < batches.size(); ++i)
     for (Batch& part : parts_of(batches[i], most))
-      if (scored_in(part.labels) > 0)
-        passes.push_back({std::move(part), static_cast<uint64_t>(steps_done_) * batches.size() + i});
+      if (counted_in(part) > 0) passes.push_back({std::move(part), static_cast<uint64_t>(steps_done_) * batches.size() + i});
   return passes;
 }
 
@@ -58,7 +57,7 @@ std::vector<Learner::Pass> Learner::passes_of(std::span<const Batch> batches, si
   return passes;
 }
 
-void Learner::run_in_two_replicas(std::span<Pass> first, std::span<Pass> second, double tokens, Listener* watch) {
+void Learner::run_in_two_replicas(std::span<Pass> first, std::span<Pass> second, double counted, Listener* watch) {
   Context& ctx = engine_.context();
   ThreadPool& pool = ctx.pool();
   const int per_replica = std::max(1, pool.threads() / 2);
@@ -66,8 +65,8 @@ void Learner::run_in_two_replicas(std::span<Pass> first, std::span<Pass> second,
     second_replica_ =
         std::make_unique<SecondReplica>(model_from_config(engine_.opened().files), parameters_, per_replica, options_.recompute);
   if (!runs_side_by_side()) {  // one after the other, each with all threads
-    run(first, whole(), tokens, watch);
-    return run(second, {*second_replica_->model, ctx, tape_}, tokens, nullptr);
+    run(first, whole(), counted, watch);
+    return run(second, {*second_replica_->model, ctx, tape_}, counted, nullptr);
   }
   second_replica_->ctx.numerics = ctx.numerics;
   second_replica_->ctx.seed = ctx.seed;
@@ -80,9 +79,9 @@ void Learner::run_in_two_replicas(std::span<Pass> first, std::span<Pass> second,
     if (place > 0) return team.help(place);
     try {
       if (half == 0)
-        run(first, whole(), tokens, watch);
+        run(first, whole(), counted, watch);
       else
-        run(second, {*second_replica_->model, second_replica_->ctx, second_replica_->tape}, tokens, nullptr);
+        run(second, {*second_replica_->model, second_replica_->ctx, second_replica_->tape}, counted, nullptr);
     } catch (...) {
       failed[half] = std::current_exception();
     }

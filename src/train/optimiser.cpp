@@ -12,6 +12,7 @@
 #include "base/philox.h"
 #include "kernels/table.h"
 #include "ops/recorder.h"
+#include "train/matrix_shape.h"
 
 namespace vitrine {
 namespace {
@@ -39,23 +40,6 @@ int state_buffers(const OptimiserOptions& options) {
 }
 bool in_bf16(const OptimiserOptions& options) { return options.kind == OptimiserOptions::Kind::adamw && options.bf16_moments; }
 
-// Of the matrices that one parameter holds: rows and columns of each, as they lie in the file.
-struct MatrixShape {
-  size_t matrices, rows, columns;
-};
-MatrixShape matrix_shape(const Parameter& p) {
-  const auto columns = static_cast<size_t>(p.shape.back());
-  const size_t matrices = p.shape.size() == 3 ? static_cast<size_t>(p.shape[0]) : 1;
-  return {matrices, p.count / matrices / columns, columns};
-}
-
-double scale_of(const OptimiserOptions& options, const Parameter& p) {
-  const MatrixShape shape = matrix_shape(p);
-  const auto rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns);
-  if (options.scale == OptimiserOptions::Scale::match_rms) return 0.2 * std::sqrt(std::max(rows, columns));
-  return std::sqrt(std::max(1.0, p.by_columns ? columns / rows : rows / columns));
-}
-
 // The part of a step that goes by elements: m gathers the gradient, and g becomes what is made orthogonal.
 void gather_momentum(float* g, float* m, size_t n, float momentum, bool nesterov, float gradient_scale) {
   for (size_t i = 0; i < n; ++i) {
@@ -71,8 +55,7 @@ std::vector<bool> Optimiser::whole(const OptimiserOptions& options, const Parame
   std::vector<bool> whole;
   for (const Parameter& p : parameters.list()) {
     const MatrixShape shape = matrix_shape(p);
-    whole.push_back(options.kind == OptimiserOptions::Kind::muon && p.layer >= 0 && p.matrix && !p.constant && shape.rows > 1 &&
-                    shape.columns > 1);
+    whole.push_back(options.by_matrices() && p.layer >= 0 && p.matrix && !p.constant && shape.rows > 1 && shape.columns > 1);
   }
   return whole;
 }
@@ -81,12 +64,15 @@ Optimiser::Optimiser(const OptimiserOptions& options, const Parameters& paramete
     : options_(options), parameters_(parameters), shards_(shards) {
   check_globs("decay", options.decay, parameters);
   check_globs("no_decay", options.no_decay, parameters);
-  muon_ = whole(options, parameters);
+  whole_ = whole(options, parameters);
   size_t kept[2] = {};  // numbers of each kind of state
   for (size_t i = 0; i < parameters.list().size(); ++i) {
     const Parameter& p = parameters.list()[i];
     const bool wanted = options.decay.empty() ? p.matrix : any_fits(options.decay, p.name);
     decays_.push_back(wanted && !p.constant && !any_fits(options.no_decay, p.name));
+    if (whole_[i])
+      add_asides(i, std::any_of(shards.mine().begin(), shards.mine().end(),
+                                [&](const Shards::Range& r) { return r.begin <= p.begin && p.begin < r.end; }));
     for (const auto& [begin, end] : shards.mine()) {
       const size_t first = std::max(begin, p.begin), last = std::min(end, p.begin + p.count);
       if (first >= last) continue;
@@ -94,15 +80,16 @@ Optimiser::Optimiser(const OptimiserOptions& options, const Parameters& paramete
         chunks_.push_back({i, at, std::min(kChunk, last - at), {kept[0] + at - first, kept[1] + at - first}});
       const size_t taken =
           (last - first + kStateBorder - 1) / kStateBorder * kStateBorder;  // each begins on a border, as the weights do
-      kept[0] += taken;
-      if (muon_[i]) {
-        VITRINE_CHECK(last - first == p.count, "a parameter that Muon learns lies on one rank");
+      if (whole_[i]) {
+        VITRINE_CHECK(last - first == p.count, "a parameter that is learned as a whole lies on one rank");
         const MatrixShape shape = matrix_shape(p);
-        for (size_t m = 0; m < shape.matrices; ++m)
-          matrices_.push_back({i, p.begin + m * shape.rows * shape.columns, shape.rows, shape.columns});
-      } else {
-        kept[1] += taken;
+        for (size_t m = 0; m < shape.matrices; ++m) {
+          const size_t at = m * shape.rows * shape.columns;
+          matrices_.push_back({i, p.begin + at, shape.rows, shape.columns, {kept[0] + at, kept[1] + at}, m});
+        }
       }
+      kept[0] += taken;
+      if (keeps(1, i)) kept[1] += taken;
     }
   }
   merge_sort(matrices_, [](const Matrix& a, const Matrix& b) { return a.rows * a.columns > b.rows * b.columns; });
@@ -115,7 +102,8 @@ Optimiser::Optimiser(const OptimiserOptions& options, const Parameters& paramete
 }
 
 double Optimiser::bytes(const OptimiserOptions& options, double numbers, int ranks) {
-  const double of_state = (in_bf16(options) ? sizeof(uint16_t) : sizeof(float)) * state_buffers(options);
+  const double asides = options.kind == OptimiserOptions::Kind::soap ? 8.5 * sizeof(float) : 0;
+  const double of_state = asides + (in_bf16(options) ? sizeof(uint16_t) : sizeof(float)) * state_buffers(options);
   return numbers * (2 * sizeof(float) + of_state / ranks);
 }
 
@@ -160,7 +148,7 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
   const auto t = static_cast<double>(number);
   const auto f = [](double x) { return static_cast<float>(x); };
   const float bias1 = f(1 - std::pow(options_.beta1, t)), bias2 = f(1 - std::pow(options_.beta2, t));
-  const double adamw_lr = options_.kind == OptimiserOptions::Kind::muon ? lr * options_.adamw_lr : lr;
+  const double adamw_lr = options_.by_matrices() ? lr * options_.adamw_lr : lr;
   const uint32_t seed = philox(0, static_cast<uint64_t>(number), 0)[0];
   std::vector<double> changes(update != nullptr ? chunks_.size() : 0), weights(changes.size());
   each_chunk(pool, [&](size_t i, const Chunk& c) {
@@ -168,10 +156,11 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
     float* const g = parameters_.gradients() + c.begin;
     const float decay = decays_[c.parameter] ? f(options_.weight_decay) : 0.0f;
     float before[kChunk];
-    if (update != nullptr && !muon_[c.parameter]) std::memcpy(before, w, c.count * sizeof(float));
+    if (update != nullptr && !whole_[c.parameter]) std::memcpy(before, w, c.count * sizeof(float));
     const auto& [m, m_bf16] = state_[0];
     const auto& [v, v_bf16] = state_[1];
-    if (muon_[c.parameter])
+    if (whole_[c.parameter] && options_.kind == OptimiserOptions::Kind::soap) return;
+    if (whole_[c.parameter])
       return gather_momentum(g, m.data() + c.kept[0], c.count, f(options_.momentum), options_.nesterov, f(gradient_scale));
     if (options_.kind == OptimiserOptions::Kind::sgd)
       kernels().sgd(w, g, m ? m.data() + c.kept[0] : nullptr, c.count, f(lr), f(options_.momentum), decay, f(gradient_scale));
@@ -189,8 +178,9 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
     weights[i] = kernels().sum_of_squares(w, c.count);
   });
   std::vector<double> of_matrices[2];
-  if (!muon_.empty() && options_.kind == OptimiserOptions::Kind::muon)
-    step_matrices(pool, lr, update != nullptr ? &of_matrices[0] : nullptr, update != nullptr ? &of_matrices[1] : nullptr);
+  if (!matrices_.empty())
+    step_matrices(pool, lr, gradient_scale, number, update != nullptr ? &of_matrices[0] : nullptr,
+                  update != nullptr ? &of_matrices[1] : nullptr);
   parameters_.all_gradients().unset();
   if (update == nullptr) return;
   update->change = joined(changes, of_matrices[0]);
@@ -199,50 +189,11 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
   for (double& x : update->weight) x = std::sqrt(x);
 }
 
-// Muon's matrices are done after all else. Each is one thread's from begin to end: those of a model are many, and what they take
-// stays in a core's cache.
-void Optimiser::step_matrices(ThreadPool& pool, double lr, std::vector<double>* changes, std::vector<double>* weights) {
-  if (each_.empty() && !matrices_.empty()) {
-    size_t side = 0, longer = 0, all = 0;
-    for (const Matrix& m : matrices_) {
-      side = std::max(side, std::min(m.rows, m.columns));
-      longer = std::max(longer, std::max(m.rows, m.columns));
-      all += m.rows * m.columns;
-    }
-    // No more at a time than fit into what is saved by keeping one moment: bytes() counts two.
-    const double fit = static_cast<double>(all * sizeof(float)) / Orthogonaliser::bytes(side, longer);
-    const size_t most =
-        std::min({static_cast<size_t>(pool.threads()), matrices_.size(), static_cast<size_t>(std::max(1.0, fit))});
-    while (each_.size() < most) each_.emplace_back(side, longer);
-  }
-  for (std::vector<double>* sums : {changes, weights})
-    if (sums != nullptr) sums->resize(matrices_.size());
-  const auto workers = static_cast<int64_t>(each_.size());
-  std::atomic<size_t> next = 0;  // each result is the same whoever computes it
-  pool.run(workers, [&](int64_t worker, int) {
-    std::vector<float> before;
-    for (size_t i = next++; i < matrices_.size(); i = next++) {
-      const Matrix& m = matrices_[i];
-      const Parameter& p = parameters_.list()[m.parameter];
-      float *const w = parameters_.weights() + m.begin, *const g = parameters_.gradients() + m.begin;
-      const size_t count = m.rows * m.columns;
-      if (changes != nullptr) before.assign(w, w + count);
-      if (decays_[m.parameter]) kernels().scale(w, static_cast<float>(1 - lr * options_.weight_decay), count, w);
-      each_[static_cast<size_t>(worker)].add(g, m.rows, m.columns, options_.iterations, -lr * scale_of(options_, p), w);
-      if (parameters_.begins_with_zeros(p)) std::memset(g, 0, count * sizeof(float));
-      if (changes == nullptr) continue;
-      for (size_t k = 0; k < count; ++k) before[k] = w[k] - before[k];
-      (*changes)[i] = kernels().sum_of_squares(before.data(), count);
-      (*weights)[i] = kernels().sum_of_squares(w, count);
-    }
-  });
-}
-
 size_t Optimiser::states() const { return static_cast<size_t>(state_buffers(options_)); }
 
 std::string Optimiser::state_of(size_t which, const Parameter& parameter) const {
   const auto i = static_cast<size_t>(&parameter - parameters_.list().data());
-  if (options_.kind == OptimiserOptions::Kind::sgd || muon_[i]) return which == 0 ? "momentum" : "";
+  if (options_.kind == OptimiserOptions::Kind::sgd || !keeps(1, i)) return which == 0 ? "momentum" : "";
   return which == 0 ? "first_moment" : "second_moment";
 }
 
@@ -250,7 +201,7 @@ const float* Optimiser::whole_state(size_t which, float* room) const {
   const auto& [f32, bf16] = state_[which];
   if (f32 && f32.size() == parameters_.size()) return f32.data();
   for (const Chunk& c : chunks_) {
-    if (which == 1 && muon_[c.parameter]) continue;
+    if (!keeps(which, c.parameter)) continue;
     if (f32)
       std::memcpy(room + c.begin, f32.data() + c.kept[which], c.count * sizeof(float));
     else

@@ -18,9 +18,17 @@ std::string lora_text(const TrainConfig& config, uint64_t base) {
          (o.rslora ? ", rslora" : "") + ", of " + targets + ", beside a model with the numbers " + hexadecimal(base);
 }
 
+// What each folder of a mixture counts for; empty for one folder.
+std::string weights_text(const DataMix& mix) {
+  std::string text;
+  for (size_t i = 0; mix.parts().size() > 1 && i < mix.parts().size(); ++i)
+    text += (i > 0 ? ", " : "") + Json(mix.parts()[i].weight).dump();
+  return text;
+}
+
 const char* name_of(OptimiserOptions::Kind kind) {
-  constexpr const char* kNames[] = {"adamw", "sgd", "muon"};
-  return kNames[static_cast<size_t>(kind)];
+  constexpr const char* kOptimisers[] = {"adamw", "sgd", "muon", "normuon", "soap"};
+  return kOptimisers[static_cast<size_t>(kind)];
 }
 
 }  // namespace
@@ -63,8 +71,10 @@ void TrainRun::restore() {
                .documents = config_.documents,
                .data_tokens = data_->tokens(),
                .data_checksum = data_->checksum(),
-               .data_path = config_.train_data,
+               .data_path = data_->path(),
+               .data_weights = weights_text(*data_),
                .optimiser = name_of(config_.optimiser.kind),
+               .dpo = config_.dpo ? "beta " + Json(config_.dpo->beta).dump() : "",
                .lora = config_.lora ? lora_text(config_, base_) : "",
                .model_path = config_.model,
                .model_config = given_model_config(config_, checkpoint_ >= 0)};

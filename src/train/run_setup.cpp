@@ -121,15 +121,31 @@ void TrainRun::open_data() {
                        (engine.opened().gguf != nullptr ? engine.name() : engine.opened().files.directory));
     return data;
   };
-  data_ = open(config_.train_data);
+  std::vector<DataPart> parts;
+  for (const TrainConfig::DataFolder& folder : config_.train_data) parts.push_back({open(folder.path), folder.weight});
+  try {
+    data_.emplace(std::move(parts));
+  } catch (const InputError& error) {
+    throw InputError(config_.path + ": data.train: " + error.what());
+  }
   source_.emplace(*data_, BatchOptions{.sequence_length = config_.sequence_length,
                                        .batch = config_.batch / comm_.size(),
                                        .seed = config_.seed,
                                        .documents = config_.documents,
                                        .rank = comm_.rank(),
                                        .ranks = comm_.size()});
+  if (config_.eval_every > 0) validation_.emplace(std::vector<DataPart>{{open(config_.validation_data)}});
+  check_contents();
   if (Teachers::wanted(config_)) teachers_.emplace(config_, learner_, *data_);
-  if (config_.eval_every > 0) validation_ = open(config_.validation_data);
+  if (config_.dpo) {
+    reference_.emplace(config_.out);
+    learner_.set_preference(*config_.dpo);
+  }
+  if (config_.tasks_every > 0 && !engine.has_tokenizer())
+    throw InputError(config_.path + ": tasks are texts, and the model has no tokenizer. " +
+                     (config_.model.empty() ? "Set model.tokenizer, or leave them out" : "Leave them out"));
+  if (config_.tasks_every > 0 && first() && !events_.measure)
+    throw UsageError(config_.path + ": tasks are answered where `vitrine train` runs the configuration. Leave them out");
   if (config_.sample_every > 0 && !engine.has_tokenizer())
     throw InputError(config_.path + ": sample_prompts are texts, and the model has no tokenizer. " +
                      (config_.model.empty() ? "Set model.tokenizer, or leave them out" : "Leave them out"));
@@ -144,12 +160,36 @@ void TrainRun::open_data() {
     }
 }
 
+// What the data hold must be what the configuration learns from.
+void TrainRun::check_contents() const {
+  for (const DataMix* mix : {&*data_, validation_ ? &*validation_ : nullptr}) {
+    if (mix == nullptr) continue;
+    for (const DataPart& part : mix->parts()) {
+      const std::string where = config_.path + ": " + part.data.path();
+      const bool pairs = part.data.content() == DataContent::preferences;
+      if (pairs && !config_.dpo)
+        throw InputError(where + " holds preferences. Set dpo: {beta: 0.1} to learn from them, or name other data");
+      if (!pairs && config_.dpo)
+        throw InputError(where + " holds " + content_name(part.data.content()) +
+                         ", and dpo learns from preferences. `vitrine data --preferences` makes them from " +
+                         "{\"prompt\", \"chosen\", \"rejected\"} lines");
+      if (!part.data.masked()) continue;
+      if (!config_.documents)
+        throw InputError(where + " holds " + content_name(part.data.content()) +
+                         ", which never run into each other. Leave data.documents out");
+      if (config_.distill && (!config_.distill->cache.empty() || config_.distill->on_policy > 0))
+        throw InputError(where +
+                         " holds conversations, with which distill.cache and distill.on_policy do not go. Leave them out");
+    }
+  }
+}
+
 void TrainRun::check_sizes() {
   const ModelShape shape = learner_.engine().shape();
   if (shape.context_length > 0 && config_.sequence_length > shape.context_length)
     throw InputError(config_.path + ": sequence_length is " + std::to_string(config_.sequence_length) +
                      "; the context of the model holds " + std::to_string(shape.context_length));
-  const int64_t rows = config_.batch / comm_.size() * config_.sequence_length;
+  const int64_t rows = config_.batch / comm_.size() * source_->rows_per_window();
   double activations = learner_.activation_bytes(rows, config_.sequence_length, config_.accumulate);
   // Tokens and labels of all batches of a step, and of one again in parts.
   double by_row = 8.0 * static_cast<double>(config_.accumulate + 1);
@@ -160,8 +200,9 @@ void TrainRun::check_sizes() {
     by_row += 8.0 * static_cast<double>(shape.n_layers * shape.n_kv_heads * shape.head_dim);
   activations += static_cast<double>(rows) * by_row;
   check_memory(config_, activations * comm_.on_this_machine(),
-               "the activations and tokens of batches of " + std::to_string(config_.batch) + " sequences of " +
-                   std::to_string(config_.sequence_length) + " tokens",
+               "the activations and tokens of batches of " + std::to_string(config_.batch) +
+                   (config_.dpo ? " pairs of sequences of " : " sequences of ") + std::to_string(config_.sequence_length) +
+                   " tokens",
                std::string("Lower batch or sequence_length") + (config_.recompute ? "" : ", or set recompute: true"));
   steps_ = config_.steps;
   if (steps_ == 0)
@@ -180,15 +221,24 @@ void TrainRun::check_sizes() {
 }
 
 void TrainRun::announce() {
-  if (first() && events_.started)
-    events_.started({.parameters = learner_.parameters().count(),
-                     .steps = steps_,
-                     .first_step = std::max<int64_t>(0, checkpoint_),
-                     .state_bytes = state_bytes(static_cast<double>(learner_.parameters().size())),
-                     .activation_bytes = activation_bytes_,
-                     .data_tokens = data_->tokens(),
-                     .ranks = comm_.size(),
-                     .threads = learner_.engine().context().pool().threads()});
+  if (!first() || !events_.started) return;
+  std::vector<TrainEvents::DataShare> shares;
+  const double sequences = static_cast<double>(steps_) * static_cast<double>(config_.batch * config_.accumulate);
+  const std::vector<PartPosition> positions = source_->parts();
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const TokenData& data = data_->parts()[i].data;
+    shares.push_back({data.path(), data_->share(i), data.tokens(),
+                      sequences * data_->share(i) / static_cast<double>(positions[i].windows), positions[i].cut});
+  }
+  events_.started({.parameters = learner_.parameters().count(),
+                   .steps = steps_,
+                   .first_step = std::max<int64_t>(0, checkpoint_),
+                   .state_bytes = state_bytes(static_cast<double>(learner_.parameters().size())),
+                   .activation_bytes = activation_bytes_,
+                   .data_tokens = data_->tokens(),
+                   .data = std::move(shares),
+                   .ranks = comm_.size(),
+                   .threads = learner_.engine().context().pool().threads()});
 }
 
 // Machines may see other files under the same names; then the ranks would learn different things, and none would say so.
@@ -199,7 +249,7 @@ void TrainRun::check_ranks() {
       {"the model beside the adapter (a checksum)", static_cast<double>(base_ >> 12)},
       {"teacher and anchor (a checksum)", static_cast<double>((teachers_ ? teachers_->fingerprint() : 0) >> 12)},
       {"the data (a checksum)", static_cast<double>(data_->checksum() >> 12)},
-      {"tokens of validation data", validation_ ? static_cast<double>(validation_->tokens()) : 0},
+      {"tokens of validation data", validation_ ? static_cast<double>(validation_->tokens()) : 0.0},
       {"the step to go on from", static_cast<double>(progress_.step)}};
   std::vector<double> range;  // the largest, and minus the smallest
   for (const auto& [what, value] : seen) range.insert(range.end(), {value, -value});

@@ -24,24 +24,29 @@ void TrainRun::measure_what_is_due() {
 
 // Returns false if it was stopped before the end; then nothing is known.
 bool TrainRun::evaluate(Line& line) {
-  BatchSource source(*validation_, {.sequence_length = config_.sequence_length,
-                                    .batch = config_.batch / comm_.size(),
-                                    .seed = config_.seed,
-                                    .documents = config_.documents,
-                                    .rank = comm_.rank(),
-                                    .ranks = comm_.size(),
-                                    .shuffle = false});
+  BatchSource source(validation_->parts()[0].data, {.sequence_length = config_.sequence_length,
+                                                    .batch = config_.batch / comm_.size(),
+                                                    .seed = config_.seed,
+                                                    .documents = config_.documents,
+                                                    .rank = comm_.rank(),
+                                                    .ranks = comm_.size(),
+                                                    .shuffle = false});
   const auto all = static_cast<int64_t>(source.batches_per_epoch());
   const int64_t batches = config_.eval_batches > 0 ? std::min(config_.eval_batches, all) : all;
-  double sums[4] = {};  // loss and scored tokens; of the averaged weights
+  double sums[7] = {};  // loss, and scored tokens or pairs; of the averaged weights; preferences
   for (int64_t i = 0; i < batches; ++i) {
     if (any(stop_here())) return false;
-    const Batch batch = source.next();
+    Batch batch = source.next();
+    if (reference_) reference_->add_to(batch, true);
     for (const bool averaged : {false, true}) {
       if (averaged && !config_.ema) continue;
       const Learner::Sum part = learner_.evaluate(batch, averaged);
       sums[averaged ? 2 : 0] += part.loss;
       sums[averaged ? 3 : 1] += static_cast<double>(part.tokens);
+      if (averaged) continue;
+      sums[4] += part.preference.chosen_reward;
+      sums[5] += part.preference.rejected_reward;
+      sums[6] += part.preference.accuracy;
     }
   }
   comm_.all_reduce(sums);
@@ -50,10 +55,12 @@ bool TrainRun::evaluate(Line& line) {
   const double loss = sums[0] / sums[1];
   const bool best = progress_.best_step == 0 || loss < progress_.best_loss;
   line["val_loss"] = loss;
-  if (validation_->text_bytes() > 0) {
-    const uint64_t first_ones = config_.documents ? validation_->documents() : 1;  // which are never scored
-    line["val_bits_per_byte"] = loss / std::numbers::ln2 * static_cast<double>(validation_->tokens() - first_ones) /
-                                static_cast<double>(validation_->text_bytes());
+  if (config_.dpo) add_preference("val_", {sums[4] / sums[1], sums[5] / sums[1], sums[6] / sums[1]}, line);
+  const TokenData& data = validation_->parts()[0].data;
+  if (data.text_bytes() > 0 && !data.masked()) {
+    const uint64_t first_ones = config_.documents ? data.documents() : 1;  // which are never scored
+    line["val_bits_per_byte"] =
+        loss / std::numbers::ln2 * static_cast<double>(data.tokens() - first_ones) / static_cast<double>(data.text_bytes());
   }
   if (config_.ema) line["val_loss_ema"] = sums[2] / std::max(1.0, sums[3]);
   result_.validation_loss = loss;
@@ -63,6 +70,13 @@ bool TrainRun::evaluate(Line& line) {
   }
   if (first() && events_.evaluated) events_.evaluated(progress_.step, loss, best);
   return true;
+}
+
+void TrainRun::answer_tasks(Line& line) {
+  if (!first()) return;
+  const std::vector<std::pair<std::string, double>> values = events_.measure(learner_.engine());
+  for (const auto& [name, value] : values) line[name] = value;
+  if (events_.measured) events_.measured(progress_.step, values);
 }
 
 void TrainRun::sample() {

@@ -17,9 +17,9 @@ constexpr const char* kSameTokens =
     "; the predictions of two models can be compared only over the same tokens. Take a model of the same vocabulary, or train a "
     "student with that one's tokenizer and vocab_size on data that was prepared with it";
 
-void check_pieces(const Tokenizer& other, const Engine& learner, const TokenData& data, const std::string& where) {
+void check_pieces(const Tokenizer& other, const Engine& learner, const DataMix& data, const std::string& where) {
   if (!learner.has_tokenizer()) {
-    if (tokenizer_fingerprint(other) != data.tokenizer())
+    if (tokenizer_fingerprint(other) != data.parts()[0].data.tokenizer())
       throw InputError(where + " has another tokenizer than the one that made " + data.path() + kSameTokens);
     return;
   }
@@ -31,7 +31,7 @@ void check_pieces(const Tokenizer& other, const Engine& learner, const TokenData
 
 }  // namespace
 
-const Model& Teachers::open(std::unique_ptr<Engine>& to, const std::string& name, const char* key, const TokenData& data) {
+const Model& Teachers::open(std::unique_ptr<Engine>& to, const std::string& name, const char* key, const DataMix& data) {
   // Opened for its weights and its tokenizer; it runs in the learner's context, on the learner's threads.
   to = std::make_unique<Engine>(name, EngineOptions{.threads = 1});
   const std::string where = config_.path + ": " + key + ": " + name;
@@ -46,7 +46,7 @@ const Model& Teachers::open(std::unique_ptr<Engine>& to, const std::string& name
   return to->model();
 }
 
-Teachers::Teachers(const TrainConfig& config, Learner& learner, const TokenData& data) : config_(config), learner_(learner) {
+Teachers::Teachers(const TrainConfig& config, Learner& learner, const DataMix& data) : config_(config), learner_(learner) {
   std::vector<TeacherSpec> teachers;
   double cross_entropy = 1;
   if (config.distill) {
@@ -112,7 +112,7 @@ void Teachers::add_targets(Batch& batch, uint64_t first) {
   for (size_t s = 0; s < sequences; ++s) cache_->write(first + s, all, s * rows);
 }
 
-Batch Teachers::next(BatchSource& source, uint64_t number) {
+Batch Teachers::next(MixedSource& source, uint64_t number) {
   const DataPosition at = source.position();
   Batch batch = source.next();
   if (!config_.distill) return batch;

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "train/config.h"
-#include "train/data/batch_source.h"
+#include "train/data/mixed_source.h"
 #include "train/target_cache.h"
 
 namespace vitrine {
@@ -17,11 +17,11 @@ class Teachers {
 
   /// Errors: FileError for models that cannot be opened; InputError for one whose vocabulary differs, in size or in pieces, or
   /// whose context is too short, and as TargetCache.
-  Teachers(const TrainConfig& config, Learner& learner, const TokenData& data);
+  Teachers(const TrainConfig& config, Learner& learner, const DataMix& data);
 
   /// The next batch of the run, its number counted from 0, with what the teacher expects where that is stored; or one that
   /// the learner continued itself. Errors: as BatchSource::next, TargetCache, continued_by.
-  Batch next(BatchSource& source, uint64_t number);
+  Batch next(MixedSource& source, uint64_t number);
 
   /// Adds the parts of the loss to a line of metrics: "ce" where it was computed, "kl", "kl_to"; "on_policy": the share of the
   /// batches that the learner continued.
@@ -34,7 +34,7 @@ class Teachers {
   void check_space(uint64_t batches) const;
 
  private:
-  const Model& open(std::unique_ptr<Engine>& to, const std::string& name, const char* key, const TokenData& data);
+  const Model& open(std::unique_ptr<Engine>& to, const std::string& name, const char* key, const DataMix& data);
   void add_targets(Batch& batch, uint64_t first);
 
   const TrainConfig& config_;

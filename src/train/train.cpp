@@ -28,6 +28,24 @@ void TrainRun::add_layers(const StepReport& report, const LayerWatch& watch, Lin
     line["layer_activation"][norm.name] = {{"before", norm.before ? json(*norm.before) : Line()}, {"after", json(norm.after)}};
 }
 
+void TrainRun::add_preference(const std::string& prefix, const PreferenceReport& report, Line& line) {
+  line[prefix + "reward_chosen"] = report.chosen_reward;
+  line[prefix + "reward_rejected"] = report.rejected_reward;
+  line[prefix + "reward_margin"] = report.chosen_reward - report.rejected_reward;
+  line[prefix + "reward_accuracy"] = report.accuracy;
+}
+
+// The reference of dpo: what an earlier process of the run computed, or computed now.
+void TrainRun::find_reference() {
+  if (!reference_) return;
+  const DataMix* const validation = validation_ ? &*validation_ : nullptr;
+  if (checkpoint_ >= 0) return reference_->read(*data_, validation, config_.sequence_length);
+  result_.stopped = !reference_->compute(learner_, *data_, validation, config_.sequence_length, [&](double share) {
+    if (first() && events_.referred) events_.referred(share);
+    return !any(stop_here());
+  });
+}
+
 // The batches of a step. Those in which nothing is scored (documents of one token) are passed over, on all ranks alike.
 std::vector<Batch> TrainRun::next_batches() {
   const auto limit = static_cast<int64_t>(source_->batches_per_epoch()) + config_.accumulate;
@@ -37,18 +55,19 @@ std::vector<Batch> TrainRun::next_batches() {
     for (int64_t i = 0; i < config_.accumulate; ++i) {
       const auto number = static_cast<uint64_t>(progress_.step * config_.accumulate + i);
       batches.push_back(teachers_ ? teachers_->next(*source_, number) : source_->next());
+      if (reference_) reference_->add_to(batches.back(), false);
       scored += static_cast<double>(scored_in(batches.back().labels));
     }
     comm_.all_reduce({&scored, 1});
     if (scored > 0) return batches;
   }
-  throw InputError(config_.train_data + ": no token of a whole epoch is scored, so there is nothing to learn from" +
-                   kFirstTokens);
+  throw InputError(data_->path() + ": no token of a whole epoch is scored, so there is nothing to learn from" + kFirstTokens);
 }
 
 TrainResult TrainRun::go() {
   const auto due = [](int64_t every, int64_t step) { return every > 0 && step % every == 0; };
-  measure_what_is_due();
+  find_reference();
+  if (!result_.stopped) measure_what_is_due();
   const ModelShape shape = learner_.engine().shape();
   const OpenedModel& opened = learner_.engine().opened();
   double frozen = 0;  // norms and positions, which are few, included
@@ -84,11 +103,13 @@ TrainResult TrainRun::go() {
     if (unsaid_ > 0) line["saved"] = std::exchange(unsaid_, 0);
     if (comm_.size() > 1) line["comm_share"] = waited / took;
     if (teachers_) teachers_->describe(report, batches, line);
+    if (report.preference) add_preference("", *report.preference, line);
     if (watch) add_layers(report, *watch, line);
     if (first() && events_.stepped) events_.stepped(report, rate);
     const bool last = progress_.step == steps_;
     bool measured = true;
     try {
+      if (due(config_.tasks_every, progress_.step) || (last && config_.tasks_every > 0)) answer_tasks(line);
       if (due(config_.eval_every, progress_.step) || (last && config_.eval_every > 0)) measured = evaluate(line);
     } catch (const RunError&) {
       if (first()) folder_.add_metrics(line.dump());  // the step was learned

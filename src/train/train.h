@@ -3,6 +3,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "train/checkpoint.h"
 #include "train/config.h"
@@ -11,10 +13,19 @@ namespace vitrine {
 
 /// What a run tells while it goes. Every member may be empty.
 struct TrainEvents {
+  /// A folder of the training data.
+  struct DataShare {
+    std::string path;
+    double share = 1;     // of the run's sequences
+    uint64_t tokens = 0;  // in it
+    double epochs = 0;    // how often the run reads it
+    uint64_t cut = 0;     // conversations or answers that are longer than a sequence and lose their end
+  };
   struct Start {
     int64_t parameters = 0, steps = 0, first_step = 0;
     double state_bytes = 0, activation_bytes = 0;
     uint64_t data_tokens = 0;
+    std::vector<DataShare> data = {};
     int ranks = 1, threads = 0;  // processes, and threads of each
   };
   struct Rate {
@@ -26,7 +37,13 @@ struct TrainEvents {
   };
   std::function<void(const Start&)> started;
   std::function<void(const StepReport&, const Rate&)> stepped;
+  /// dpo, before the first step: the share of the pairs whose reference is computed.
+  std::function<void(double share)> referred;
   std::function<void(int64_t step, double loss, bool best)> evaluated;
+  /// Where the configuration has tasks: what the model reaches in them now, by the names that metrics.jsonl gives them.
+  std::function<std::vector<std::pair<std::string, double>>(Engine& engine)> measure;
+  /// What `measure` gave.
+  std::function<void(int64_t step, const std::vector<std::pair<std::string, double>>& values)> measured;
   std::function<void(int64_t step, const std::string& prompt, const std::string& text)> sampled;
   /// unlinked: why `last` or `best` could not be set; mostly empty.
   std::function<void(int64_t step, const std::string& path, const std::string& unlinked)> saved;

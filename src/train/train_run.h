@@ -10,8 +10,10 @@
 #include "train/checkpoint.h"
 #include "train/comm.h"
 #include "train/config.h"
+#include "train/data/mixed_source.h"
 #include "train/layer_watch.h"
 #include "train/learner.h"
+#include "train/reference.h"
 #include "train/teachers.h"
 #include "train/train.h"
 
@@ -41,6 +43,8 @@ class TrainRun {
   Learner make_learner();
   void name_special_tokens();
   void open_data();
+  void check_contents() const;
+  void find_reference();
   double state_bytes(double numbers) const;
   void check_sizes();
   void announce();
@@ -49,8 +53,10 @@ class TrainRun {
   std::vector<Batch> next_batches();
   void measure_what_is_due();
   bool evaluate(Line& line);
+  void answer_tasks(Line& line);
   void sample();
   void save();
+  static void add_preference(const std::string& prefix, const PreferenceReport& report, Line& line);
   void add_layers(const StepReport& report, const LayerWatch& watch, Line& line) const;
 
   const TrainConfig& config_;
@@ -61,9 +67,11 @@ class TrainRun {
   uint64_t base_ = 0;  // of an adapter: the fingerprint of the model that it stands beside; make_learner() sets it
   Learner learner_;
   const Companions companions_;  // read at once: the checkpoint that a run goes on from is removed when newer ones are there
-  std::optional<TokenData> data_, validation_;
-  std::optional<BatchSource> source_;
+  std::optional<DataMix> data_;
+  std::optional<DataMix> validation_;  // of one folder
+  std::optional<MixedSource> source_;
   std::optional<Teachers> teachers_;
+  std::optional<ReferenceLogprobs> reference_;
   TrainIdentity identity_;
   std::vector<std::vector<int32_t>> prompts_;
   Schedule schedule_;

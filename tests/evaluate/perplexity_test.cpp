@@ -149,7 +149,7 @@ TEST(Perplexity, SpansAreTheWholeText) {
   std::string joined;
   size_t tokens = 0;
   double sum = 0;
-  for (const TextSpan& span : spans_of(result.texts[0], text)) {
+  for (const LossSpan& span : spans_of(result.texts[0], text)) {
     const std::string part = text.substr(span.begin, span.end - span.begin);
     EXPECT_NE(static_cast<unsigned char>(part.empty() ? 'a' : part[0]) & 0xc0, 0x80) << part;  // begins with a character
     joined += part;

@@ -241,6 +241,15 @@ TEST(TrainConfig, ReadsMuonAndWsd) {
   EXPECT_CONTAINS(refused("lr: 1", "cooldown: 3"), "it belongs to schedule.decay: wsd");
 }
 
+TEST(TrainConfig, ReadsTasks) {
+  const TrainConfig c = parse_train_config(kLeast + "tasks: [a.jsonl, b.jsonl]\ntasks_every: 5\ntasks_limit: 20\n", "c.yaml");
+  EXPECT_EQ(c.tasks, (std::vector<std::string>{"a.jsonl", "b.jsonl"}));
+  EXPECT_EQ(c.tasks_every, 5);
+  EXPECT_EQ(c.tasks_limit, 20);
+  EXPECT_CONTAINS(refusal(kLeast + "tasks_every: 5\n"), "set tasks too");
+  EXPECT_CONTAINS(refusal(kLeast + "tasks: [a]\n"), "set tasks_every too");
+}
+
 TEST(Schedule, RisesAndFalls) {
   Schedule s{.decay = Schedule::Decay::cosine, .peak = 1, .minimum = 0.1, .warmup = 4, .length = 14};
   EXPECT_DOUBLE_EQ(s.at(0), 0.2);

@@ -158,7 +158,7 @@ TEST(TokenData, RefusesDamagedFiles) {
   EXPECT_CONTAINS(with_shard(128, raw(uint64_t{14})), "its documents end at token 14; expected 15");
   EXPECT_CONTAINS(with_index("tokens", 16), "index.json: \"tokens\" is 16, and the shards hold 15");
   EXPECT_CONTAINS(with_index("documents", -1), "index.json: \"documents\" is -1; expected a whole number");
-  EXPECT_CONTAINS(with_index("format", 2), "\"format\" is 2; this version reads 1");
+  EXPECT_CONTAINS(with_index("format", 3), "\"format\" is 3; this version reads 1 and 2");
   EXPECT_CONTAINS(with_index("tokenizer", "xyz"), "\"tokenizer\" is \"xyz\"; expected up to 16 hexadecimal digits");
   EXPECT_CONTAINS(with_index("tokenizer", "fedcba9876543211"), "Do these files come from the same run?");
   EXPECT_CONTAINS(with_index("shards", Json::array({"../x"})), "\"shards\" holds \"../x\"; expected \"00000.tokens\"");

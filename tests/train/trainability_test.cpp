@@ -15,7 +15,7 @@ namespace {
 double ratio(const std::string& example, uint64_t seed) {
   const Scratch scratch;
   TrainConfig config = read_train_config(std::string(VITRINE_SOURCE) + "/examples/" + example);
-  config.train_data = small_data(scratch, "data", 200, seed);
+  config.train_data = {{small_data(scratch, "data", 200, seed)}};
   config.validation_data.clear();
   config.eval_every = 0;
   config.tokenizer.clear();

@@ -29,6 +29,8 @@ Batch part_of(const Batch& batch, size_t first, size_t n, size_t row, size_t row
   part.lengths = copy(batch.lengths, first, n);
   part.first_row = batch.first_row + row;
   part.sampled = batch.sampled;
+  if (!batch.pairs.empty()) part.pairs = copy(batch.pairs, first / 2, n / 2);
+  if (!batch.reference.empty()) part.reference = copy(batch.reference, first, n);
   part.tokens = copy(batch.tokens, row, rows);
   part.labels = copy(batch.labels, row, rows);
   if (const auto k = static_cast<size_t>(batch.teacher.k); k > 0)
@@ -41,13 +43,18 @@ int64_t equal_part(int64_t rows, int64_t most) { return ceil_div(rows, std::max<
 
 }  // namespace
 
+int64_t counted_in(const Batch& batch) {
+  return batch.pairs.empty() ? scored_in(batch.labels) : static_cast<int64_t>(batch.pairs.size());
+}
+
 std::vector<Batch> parts_of(const Batch& batch, int64_t most) {
   const int64_t wanted = equal_part(static_cast<int64_t>(batch.tokens.size()), most);
   std::vector<Batch> parts;
   for (size_t first = 0, row = 0; first < batch.lengths.size();) {
     int64_t rows = 0;
     size_t n = 0;
-    while (first + n < batch.lengths.size() && rows < wanted) rows += batch.lengths[first + n++];
+    const size_t together = batch.pairs.empty() ? 1 : 2;
+    while (first + n < batch.lengths.size() && (rows < wanted || n % together != 0)) rows += batch.lengths[first + n++];
     parts.push_back(part_of(batch, first, n, row, static_cast<size_t>(rows)));
     first += n, row += static_cast<size_t>(rows);
   }
@@ -61,6 +68,10 @@ int64_t rows_of_part(int64_t rows, int64_t length, int64_t most) {
 BatchSource::BatchSource(const TokenData& data, const BatchOptions& options) : data_(data), options_(options) {
   if (options.sequence_length < 1 || options.batch < 1 || options.ranks < 1 || options.rank < 0 || options.rank >= options.ranks)
     throw UsageError("a batch needs at least one sequence of one token, and a rank below the number of ranks");
+  if (data.masked()) {
+    pack();
+    return;
+  }
   const auto length = static_cast<uint64_t>(options.sequence_length);
   const uint64_t least = options.shuffle ? length + 1 : 2;
   if (data.tokens() < least)
@@ -71,6 +82,48 @@ BatchSource::BatchSource(const TokenData& data, const BatchOptions& options) : d
   // Shuffled windows are one fewer than would fit, so that they can begin anywhere in the first window, and end anywhere in
   // the last one.
   windows_ = options.shuffle ? std::max<uint64_t>(1, (data.tokens() - length) / length) : (scored + length - 1) / length;
+}
+
+// Which documents of masked data share a window.
+void BatchSource::pack() {
+  const bool pairs = data_.content() == DataContent::preferences;
+  starts_ = data_.document_starts(0, data_.tokens());
+  starts_.push_back(data_.tokens());
+  const auto most = static_cast<uint64_t>(options_.sequence_length);
+  uint64_t rows = 0;
+  for (uint64_t d = 0; d + 1 < starts_.size(); ++d) {
+    const uint64_t own = starts_[d + 1] - starts_[d] - 1;
+    if (pairs && own == 0)
+      throw FileError(data_.path(),
+                      "document " + std::to_string(d) + " has one token; a prompt with its answer has two at least");
+    if (own > most) ++cut_;
+    const uint64_t kept = std::min(own, most);
+    if (pairs ? d % 2 == 0 : packed_.empty() || rows + kept > most) {
+      packed_.push_back(d);
+      rows = 0;
+    }
+    rows += kept;
+  }
+  windows_ = packed_.size();
+  packed_.push_back(starts_.size() - 1);
+  if (windows_ == 0) throw InputError(data_.path() + ": holds no document to learn from");
+}
+
+void BatchSource::add_documents(uint64_t window, Batch& batch) const {
+  if (data_.content() == DataContent::preferences) batch.pairs.push_back(packed_[window] / 2);
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> scored;
+  for (uint64_t d = packed_[window]; d < packed_[window + 1]; ++d) {
+    const uint64_t rows = std::min(starts_[d + 1] - starts_[d] - 1, static_cast<uint64_t>(options_.sequence_length));
+    if (rows == 0) continue;
+    ids.resize(rows + 1);
+    scored.resize(rows + 1);
+    data_.read(starts_[d], ids);
+    data_.read_scored(starts_[d], scored);
+    batch.tokens.insert(batch.tokens.end(), ids.begin(), ids.end() - 1);
+    for (uint64_t i = 1; i <= rows; ++i) batch.labels.push_back(scored[i] != 0 ? ids[i] : kNotScored);
+    batch.lengths.push_back(static_cast<int64_t>(rows));
+  }
 }
 
 uint64_t BatchSource::batches_per_epoch() const {
@@ -87,6 +140,10 @@ void BatchSource::seek(DataPosition position) {
 
 void BatchSource::add_window(DataPosition place, Batch& batch) const {
   const auto length = static_cast<uint64_t>(options_.sequence_length);
+  if (data_.masked()) {
+    const Permutation order(windows_, draw(options_.seed, place.epoch, kShuffle));
+    return add_documents(options_.shuffle ? order(place.next) : place.next, batch);
+  }
   uint64_t first = place.next * length;
   if (options_.shuffle) {
     const uint64_t room = data_.tokens() - 1 - windows_ * length;  // for the first window's begin
@@ -117,7 +174,7 @@ Batch BatchSource::next() {
   const auto batch = static_cast<uint64_t>(options_.batch), ranks = static_cast<uint64_t>(options_.ranks);
   const uint64_t mine = static_cast<uint64_t>(options_.rank) * batch;
   Batch result;
-  result.first_row = mine * static_cast<uint64_t>(options_.sequence_length);
+  result.first_row = mine * static_cast<uint64_t>(rows_per_window());
   DataPosition place = position_;
   for (uint64_t i = 0; i < batch * ranks; ++i, ++place.next) {
     if (place.next >= windows_) {

@@ -15,12 +15,21 @@ struct Batch {
   std::vector<int64_t> lengths;  // rows of each sequence; attention never crosses them
   uint64_t first_row = 0;        // of these rows among those of all ranks
 
+  /// Preferences only: the number of each pair in its data. Sequences 2 i and 2 i + 1 are the prompt of pair i with its chosen
+  /// and with its rejected answer.
+  std::vector<uint64_t> pairs = {};
+  std::vector<double> reference = {};  // log p of each sequence's answer under the model that learning began from
+
   // Distillation only:
   bool sampled = false;    // the model continued these sequences itself: labels say which rows count, not what is right
   TopTokens teacher = {};  // what the teacher expects after each row, if that was stored; k 0: it was not
 };
 
-/// The batch in parts of whole sequences, in order: as few as have about `most` rows each, and as equal as sequences allow.
+/// What the loss of a batch is a mean over: its pairs, or its scored tokens.
+int64_t counted_in(const Batch& batch);
+
+/// The batch in parts of whole sequences, and of whole pairs, in order: as few as have about `most` rows each, and as equal as
+/// sequences allow.
 std::vector<Batch> parts_of(const Batch& batch, int64_t most);
 /// Rows of the largest part of a batch of so many rows in sequences of `length`.
 int64_t rows_of_part(int64_t rows, int64_t length, int64_t most);
@@ -40,8 +49,11 @@ struct BatchOptions {
   bool shuffle = true;  // false, for validation: file order, every token, and the epoch ends with a batch that may be short
 };
 
-/// The tokens are cut into windows of sequence_length, whose begin is moved from epoch to epoch; windows are shuffled. Each
+/// Text: the tokens are cut into windows of sequence_length, whose begin is moved from epoch to epoch; windows are shuffled. Each
 /// token of a window is scored against the one that follows it in the data, the last one, too.
+/// Conversations: a window holds as many whole ones, in the order of the data, as fit into sequence_length; each is a sequence
+/// of its own, and one that does not fit by itself loses its end. Preferences: a window is a pair, each of whose two sequences
+/// loses what is beyond sequence_length.
 /// `ranks` sources with the ranks 0, 1, … give together what one source with a batch `ranks` times as large gives.
 class BatchSource {
  public:
@@ -58,17 +70,29 @@ class BatchSource {
   /// Goes on from there; takes no time. Errors: InputError for a place behind the epoch's end.
   void seek(DataPosition position);
 
+  /// Appends the sequences of one window of an epoch; the position stays. Errors: as TokenData::read.
+  void add_window(DataPosition place, Batch& batch) const;
+
   uint64_t windows_per_epoch() const { return windows_; }
+  /// Documents of masked data that lose their end.
+  uint64_t cut_documents() const { return cut_; }
+  /// The most rows of a window.
+  int64_t rows_per_window() const { return options_.sequence_length * (data_.content() == DataContent::preferences ? 2 : 1); }
   /// With shuffle rounded down, but at least 1; without, rounded up.
   uint64_t batches_per_epoch() const;
 
  private:
-  void add_window(DataPosition place, Batch& batch) const;
+  void pack();
+  void add_documents(uint64_t window, Batch& batch) const;
 
   const TokenData& data_;
   BatchOptions options_;
   uint64_t windows_ = 0;
   DataPosition position_;
+  // Of masked data:
+  std::vector<uint64_t> starts_;  // of each document, and the end of the last
+  std::vector<uint64_t> packed_;  // the first document of each window, and the end of the last
+  uint64_t cut_ = 0;
 };
 
 }  // namespace vitrine

@@ -20,18 +20,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kTogether = size_t{8} << 20;  // bytes of text that are tokenised at once
-constexpr size_t kTask = size_t{64} << 10;     // bytes of text of one task, or one longer piece
+constexpr size_t kTogether = size_t{8} << 20;     // bytes of text that are tokenised at once
+constexpr size_t kTask = size_t{64} << 10;        // bytes of text of one task, or one longer piece
+constexpr size_t kLongestLine = size_t{4} << 20;  // bytes of a conversation
 constexpr const char* kTokenizerNames[] = {"tokenizer.json", "tokenizer_config.json"};
 
 // Pieces that are read together, and what becomes of them.
 struct Round {
   std::vector<TextPiece> pieces;
-  std::vector<std::vector<int32_t>> ids;     // of each piece
-  std::vector<size_t> tasks;                 // first piece of each
-  std::vector<std::exception_ptr> failures;  // of each task
-  uint64_t read_bytes = 0;                   // of all files, when the round had been read
-  bool valid = false;                        // from the files that are held out
+  std::vector<std::string> files;                      // that each piece is from
+  std::vector<std::vector<MaskedDocument>> documents;  // of each piece; masks are empty where all is scored
+  std::vector<size_t> tasks;                           // first piece of each
+  std::vector<std::exception_ptr> failures;            // of each task
+  uint64_t read_bytes = 0;                             // of all files, when the round had been read
+  bool valid = false;                                  // from the files that are held out
 };
 
 // The pieces of several files, a round at a time.
@@ -64,6 +66,8 @@ class Corpus {
         continue;
       }
       bytes += piece.text.size() + sizeof piece;
+      round.files.push_back(next_file_ <= options_.files.size() ? options_.files[next_file_ - 1]
+                                                                : options_.valid_files[next_file_ - 1 - options_.files.size()]);
       round.pieces.push_back(std::move(piece));
     }
     round.read_bytes = done_bytes_ + (reader_ != nullptr ? reader_->consumed() : 0);
@@ -78,9 +82,21 @@ class Corpus {
   uint64_t file_bytes_ = 0, done_bytes_ = 0;
 };
 
+std::vector<MaskedDocument> encode_line(const LineEncoder& encode, const TextPiece& piece, const std::string& file) {
+  const std::string where = file + " line " + std::to_string(piece.line);
+  if (!piece.begins || !piece.ends)
+    throw InputError(where + ": has more than " + std::to_string(kLongestLine >> 20) +
+                     " MiB; a line holds one conversation, or one prompt with its answers");
+  try {
+    return encode(piece.text);
+  } catch (const InputError& error) {
+    throw InputError(where + ": " + error.what());
+  }
+}
+
 // Tokenises all pieces of a round.
-void encode(const Tokenizer& tokenizer, const Prepared& around, ThreadPool& pool, Round& round) {
-  round.ids.resize(round.pieces.size());
+void encode(const Tokenizer& tokenizer, const PrepareOptions& options, const Prepared& around, ThreadPool& pool, Round& round) {
+  round.documents.resize(round.pieces.size());
   size_t bytes = kTask;
   for (size_t i = 0; i < round.pieces.size(); ++i) {
     if (bytes >= kTask) {
@@ -96,10 +112,14 @@ void encode(const Tokenizer& tokenizer, const Prepared& around, ThreadPool& pool
     try {
       for (size_t i = round.tasks[task]; i < end; ++i) {
         const TextPiece& piece = round.pieces[i];
+        if (options.encode_line) {
+          round.documents[i] = encode_line(options.encode_line, piece, round.files[i]);
+          continue;
+        }
         std::vector<int32_t> ids = tokenizer.encode(piece.text, /*add_special=*/false, Special::text);
         if (piece.begins && around.bos) ids.insert(ids.begin(), *around.bos);
         if (piece.ends && around.eos) ids.push_back(*around.eos);
-        round.ids[i] = std::move(ids);
+        round.documents[i].push_back({std::move(ids), {}});
       }
     } catch (...) {
       round.failures[task] = std::current_exception();
@@ -224,7 +244,9 @@ class Unfinished {
   std::optional<FolderLock> lock_;  // of work_
 };
 
-PreparedSplit written(const TokenDataWriter& writer) { return {writer.tokens(), writer.documents(), writer.text_bytes()}; }
+PreparedSplit written(const TokenDataWriter& writer, uint64_t scored) {
+  return {writer.tokens(), writer.documents(), writer.text_bytes(), scored};
+}
 
 }  // namespace
 
@@ -243,11 +265,17 @@ Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const Prepar
                       const std::map<std::string, std::string>& tokenizer_files,
                       const std::function<void(const PrepareProgress&)>& progress) {
   check_files(options);
+  VITRINE_CHECK((options.content == DataContent::text) == !options.encode_line, "masked data has an encoder of its lines");
   TextOptions reading = options.text;
+  if (options.encode_line) {  // each line is a piece
+    reading.format = TextFormat::text;
+    reading.separator = "\n";
+    reading.longest = kLongestLine;
+  }
   reading.lies_across = [&tokenizer](std::string_view text, size_t at) { return tokenizer.lies_across(text, at); };
   Corpus corpus(options, reading);
   Unfinished unfinished(out);
-  const TokenDataKind kind{tokenizer.vocab_size(), tokenizer_fingerprint(tokenizer)};
+  const TokenDataKind kind{tokenizer.vocab_size(), tokenizer_fingerprint(tokenizer), options.content};
   TokenDataWriter train(unfinished.folder("train"), kind, options.shard_tokens);
   std::unique_ptr<TokenDataWriter> valid;
   if (options.valid > 0 || !options.valid_files.empty())
@@ -256,20 +284,23 @@ Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const Prepar
   Prepared prepared;
   if (options.special && tokenizer.adds_bos()) prepared.bos = tokenizer.bos();
   if (options.special) prepared.eos = tokenizer.eos();
-  uint64_t document = 0;
+  uint64_t document = 0, scored[2] = {};
   std::future<Round> coming = std::async(std::launch::async, [&] { return corpus.read(); });
   while (true) {
     Round round = coming.get();
     if (round.pieces.empty()) break;
     coming = std::async(std::launch::async, [&] { return corpus.read(); });  // while this one is tokenised
-    encode(tokenizer, prepared, pool, round);
+    encode(tokenizer, options, prepared, pool, round);
     for (size_t i = 0; i < round.pieces.size(); ++i) {
       const TextPiece& piece = round.pieces[i];
-      TokenDataWriter& to = round.valid || (valid != nullptr && held_out(document, options)) ? *valid : train;
-      to.add(round.ids[i], piece.text.size());
-      if (!piece.ends) continue;
-      to.end_document();
-      ++document;
+      const bool aside = round.valid || (valid != nullptr && held_out(document, options));
+      TokenDataWriter& to = aside ? *valid : train;
+      for (const MaskedDocument& one : round.documents[i]) {
+        to.add(one.ids, one.scored.empty() ? piece.text.size() : 0, one.scored);
+        scored[aside ? 1 : 0] += static_cast<uint64_t>(std::count(one.scored.begin(), one.scored.end(), 1));
+        if (piece.ends) to.end_document();
+      }
+      if (piece.ends) ++document;
     }
     if (progress) progress({round.read_bytes, corpus.file_bytes(), train.tokens() + (valid ? valid->tokens() : 0), document});
   }
@@ -288,8 +319,9 @@ Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const Prepar
   if (valid != nullptr) valid->finish();
   for (const auto& [name, text] : tokenizer_files) write_file_atomically(unfinished.path(name), text);
   unfinished.finish();
-  prepared.train = written(train);
-  if (valid != nullptr) prepared.valid = written(*valid);
+  const bool all = options.content == DataContent::text;
+  prepared.train = written(train, all ? train.tokens() : scored[0]);
+  if (valid != nullptr) prepared.valid = written(*valid, all ? valid->tokens() : scored[1]);
   return prepared;
 }
 

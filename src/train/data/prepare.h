@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -17,6 +18,15 @@ namespace vitrine {
 /// A number that two tokenizers share if every id stands for the same piece in both.
 uint64_t tokenizer_fingerprint(const Tokenizer& tokenizer);
 
+/// The ids of a document of masked data, and which of them are scored.
+struct MaskedDocument {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> scored;
+};
+/// What a line of the files becomes: one document or several, which stay together where text is held out. Called by several
+/// threads at once. Errors: InputError, which is then told with file and line.
+using LineEncoder = std::function<std::vector<MaskedDocument>(std::string_view line)>;
+
 struct PrepareOptions {
   std::vector<std::string> files = {}, valid_files = {};
   TextOptions text = {};
@@ -24,11 +34,14 @@ struct PrepareOptions {
   uint64_t seed = 0;    // of that draw
   bool special = true;  // a document begins with BOS where the tokenizer's file says so, and ends with EOS if there is one
   uint64_t shard_tokens = TokenDataWriter::kShardTokens;
+  DataContent content = DataContent::text;
+  LineEncoder encode_line = {};  // for other content than text: of each line that is not blank, in the place of text and special
 };
 
 /// What was written.
 struct PreparedSplit {
   uint64_t tokens = 0, documents = 0, text_bytes = 0;
+  uint64_t scored = 0;  // of the tokens
 };
 struct Prepared {
   PreparedSplit train;

@@ -38,6 +38,11 @@ uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
 }  // namespace
 
+const char* content_name(DataContent content) {
+  constexpr const char* kNames[] = {"text", "conversations", "preferences"};
+  return kNames[static_cast<size_t>(content)];
+}
+
 std::string shard_name(size_t number) {
   char name[32];
   std::snprintf(name, sizeof name, "%05zu.tokens", number);
@@ -76,10 +81,12 @@ TokenData::Shard TokenData::open_shard(const std::string& path, const TokenData&
   if (header.vocab_size != expected.vocab_size_)
     differs("vocab_size", header.vocab_size, static_cast<uint64_t>(expected.vocab_size_));
   if (header.tokenizer != expected.tokenizer_) differs("tokenizer", header.tokenizer, expected.tokenizer_);
+  if (header.masked != (expected.masked() ? 1 : 0)) differs("masked", header.masked, expected.masked() ? 1 : 0);
   if (header.tokens > kMostTokens || header.documents > header.tokens)
     throw FileError(path, "the header claims " + std::to_string(header.tokens) + " tokens in " +
                               std::to_string(header.documents) + " documents, which cannot be");
-  const uint64_t id_bytes = padded(header.tokens * header.id_bytes), size = sizeof header + id_bytes + header.documents * 8;
+  const uint64_t id_bytes = padded(header.tokens * header.id_bytes), unmasked = sizeof header + id_bytes + header.documents * 8,
+                 size = unmasked + (expected.masked() ? padded((header.tokens + 7) / 8) : 0);
   if (bytes.size() != size)
     throw FileError(path, "has " + std::to_string(bytes.size()) + " bytes; expected " + std::to_string(size) + " for " +
                               std::to_string(header.tokens) + " tokens in " + std::to_string(header.documents) +
@@ -88,6 +95,7 @@ TokenData::Shard TokenData::open_shard(const std::string& path, const TokenData&
   shard.checksum = header.checksum;
   shard.ids = bytes.data() + sizeof header;
   shard.ends = {reinterpret_cast<const uint64_t*>(shard.ids + id_bytes), header.documents};  // a map begins at a page
+  if (expected.masked()) shard.scored = bytes.data() + unmasked;
   uint64_t before = 0;
   for (size_t i = 0; i < shard.ends.size(); before = shard.ends[i++])
     if (shard.ends[i] <= before || shard.ends[i] > shard.tokens)
@@ -105,8 +113,16 @@ TokenData TokenData::open(const std::string& dir) {
   const std::string where = dir + "/" + kIndexName;
   const Json index = read_json(where);
   if (!index.is_object()) throw FileError(where, "is no JSON object. Was it made by `vitrine data`?");
-  if (const uint64_t format = count(index, "format", UINT64_MAX, where); format != 1)
-    throw FileError(where, "\"format\" is " + std::to_string(format) + "; this version reads 1");
+  const uint64_t format = count(index, "format", UINT64_MAX, where);
+  if (format != 1 && format != 2)
+    throw FileError(where, "\"format\" is " + std::to_string(format) + "; this version reads 1 and 2");
+  if (format == 2) {  // masked
+    const std::string content = text(index, "content", where);
+    for (const DataContent one : {DataContent::conversations, DataContent::preferences})
+      if (content == content_name(one)) data.content_ = one;
+    if (!data.masked())
+      throw FileError(where, "\"content\" is \"" + content + "\"; expected \"conversations\" or \"preferences\"");
+  }
   data.vocab_size_ = static_cast<int64_t>(count(index, "vocab_size", INT32_MAX, where));
   data.id_bytes_ = data.vocab_size_ <= 65536 ? 2 : 4;
   data.text_bytes_ = count(index, "text_bytes", UINT64_MAX, where);
@@ -135,6 +151,8 @@ TokenData TokenData::open(const std::string& dir) {
   };
   agree("tokens", data.tokens_);
   agree("documents", data.documents_);
+  if (data.content_ == DataContent::preferences && data.documents_ % 2 != 0)
+    throw FileError(where, "holds " + std::to_string(data.documents_) + " documents; preferences come in pairs");
   return data;
 }
 
@@ -164,6 +182,20 @@ void TokenData::read(uint64_t first, std::span<int32_t> out) const {
       if (id >= static_cast<uint64_t>(vocab_size_)) refuse_id(shard, begin + i, id);
       out[done + i] = static_cast<int32_t>(id);
     }
+    done += n;
+  }
+}
+
+void TokenData::read_scored(uint64_t first, std::span<uint8_t> out) const {
+  VITRINE_CHECK(first <= tokens_ && out.size() <= tokens_ - first, "tokens are read where there are some");
+  if (!masked()) std::fill(out.begin(), out.end(), uint8_t{1});
+  if (!masked() || out.empty()) return;
+  for (size_t number = shard_of(first), done = 0; done < out.size(); ++number) {
+    const Shard& shard = *shards_[number];
+    const uint64_t begin = first + done - shard.first_token;
+    const size_t n = std::min<uint64_t>(out.size() - done, shard.tokens - begin);
+    for (size_t i = 0; i < n; ++i)
+      out[done + i] = (std::to_integer<unsigned>(shard.scored[(begin + i) / 8]) >> ((begin + i) % 8)) & 1;
     done += n;
   }
 }

@@ -20,6 +20,7 @@ struct TokenDataWriter::OpenShard {
   std::vector<std::byte> buffer;  // ids that are not written yet
   uint64_t at = sizeof(ShardHeader), tokens = 0, checksum = 0;
   std::vector<uint64_t> ends;
+  std::vector<std::byte> scored;  // bits, of a masked shard
 };
 
 TokenDataWriter::TokenDataWriter(std::string dir, const TokenDataKind& kind, uint64_t shard_tokens)
@@ -41,7 +42,9 @@ void TokenDataWriter::flush() {
   shard.buffer.clear();
 }
 
-void TokenDataWriter::add(std::span<const int32_t> ids, uint64_t text_bytes) {
+void TokenDataWriter::add(std::span<const int32_t> ids, uint64_t text_bytes, std::span<const uint8_t> scored) {
+  const bool masked = kind_.content != DataContent::text;
+  VITRINE_CHECK(scored.empty() || (masked && scored.size() == ids.size()), "a mask has a number for each id of masked data");
   text_bytes_ += text_bytes;
   if (ids.empty()) return;
   if (shard_ == nullptr) {
@@ -57,6 +60,12 @@ void TokenDataWriter::add(std::span<const int32_t> ids, uint64_t text_bytes) {
     std::memcpy(shard_->buffer.data() + at, &id, id_bytes_);  // little-endian: the low bytes come first
     if (shard_->buffer.size() == kBuffer) flush();
   }
+  if (masked) {
+    shard_->scored.resize((shard_->tokens + ids.size() + 7) / 8);
+    for (size_t i = 0; i < ids.size(); ++i)
+      if (const uint64_t at = shard_->tokens + i; scored.empty() || scored[i] != 0)
+        shard_->scored[at / 8] |= std::byte{1} << (at % 8);
+  }
   shard_->tokens += ids.size();
   tokens_ += ids.size();
 }
@@ -65,7 +74,7 @@ void TokenDataWriter::end_document() {
   if (shard_ == nullptr || shard_->tokens == (shard_->ends.empty() ? 0 : shard_->ends.back())) return;
   shard_->ends.push_back(shard_->tokens);
   ++documents_;
-  if (shard_->tokens >= shard_tokens_) finish_shard();
+  if (shard_->tokens >= shard_tokens_ && !between_a_pair()) finish_shard();
 }
 
 void TokenDataWriter::finish_shard() {
@@ -74,6 +83,9 @@ void TokenDataWriter::finish_shard() {
   const std::span<const std::byte> ends = std::as_bytes(std::span(shard.ends));
   shard.checksum = shard_checksum(shard.checksum, ends);
   shard.file.write_at(shard.at, ends);
+  shard.scored.resize((shard.scored.size() + 7) / 8 * 8);
+  shard.checksum = shard_checksum(shard.checksum, shard.scored);
+  shard.file.write_at(shard.at + ends.size(), shard.scored);
   ShardHeader header{};
   std::memcpy(header.magic, kShardMagic, sizeof header.magic);
   header.id_bytes = id_bytes_;
@@ -82,6 +94,7 @@ void TokenDataWriter::finish_shard() {
   header.documents = shard.ends.size();
   header.tokenizer = kind_.tokenizer;
   header.checksum = shard.checksum;
+  header.masked = kind_.content == DataContent::text ? 0 : 1;
   shard.file.write_at(0, std::as_bytes(std::span(&header, 1)));
   shard.file.finish();
   shard_.reset();
@@ -92,9 +105,11 @@ void TokenDataWriter::finish() {
   if (shard_ != nullptr) finish_shard();
   char hex[20];
   std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(kind_.tokenizer));
-  const nlohmann::ordered_json index = {{"format", 1},       {"vocab_size", kind_.vocab_size}, {"tokenizer", hex},
-                                        {"tokens", tokens_}, {"documents", documents_},        {"text_bytes", text_bytes_},
-                                        {"shards", names_}};
+  const bool text = kind_.content == DataContent::text;
+  nlohmann::ordered_json index = {{"format", text ? 1 : 2}, {"vocab_size", kind_.vocab_size}, {"tokenizer", hex},
+                                  {"tokens", tokens_},      {"documents", documents_},        {"text_bytes", text_bytes_},
+                                  {"shards", names_}};
+  if (!text) index["content"] = content_name(kind_.content);
   write_file_atomically(dir_ + "/" + kIndexName, index.dump(2) + "\n");
 }
 

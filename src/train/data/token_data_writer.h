@@ -15,19 +15,22 @@ namespace vitrine {
 struct TokenDataKind {
   int64_t vocab_size = 0;  // 1 to 2^31 - 1
   uint64_t tokenizer = 0;  // tokenizer_fingerprint()
+  DataContent content = DataContent::text;
 };
 
 /// Adds documents one after the other to a folder that exists. Nothing but complete, synced shards is ever there, and the
-/// index that makes them token data comes last. Memory: a buffer, and 8 bytes for each document of a shard.
+/// index that makes them token data comes last. Memory: a buffer, and 8 bytes for each document of a shard, and a bit
+/// for each id of a masked one.
 class TokenDataWriter {
  public:
   /// shard_tokens: a shard that has as many ends with its document. Errors: RunError from the disk.
   TokenDataWriter(std::string dir, const TokenDataKind& kind, uint64_t shard_tokens = kShardTokens);
   ~TokenDataWriter();
 
-  /// Ids of the current document, which stand for `text_bytes` of text.
+  /// Ids of the current document, which stand for `text_bytes` of text. `scored`: one number for each id, 0 or 1; empty: all are
+  /// scored. Content other than text alone has any that are not.
   /// Errors: InputError for an id outside the vocabulary; RunError from the disk.
-  void add(std::span<const int32_t> ids, uint64_t text_bytes);
+  void add(std::span<const int32_t> ids, uint64_t text_bytes, std::span<const uint8_t> scored = {});
   /// The next id begins another document. A document without an id is none.
   void end_document();
   /// Ends the last document, and writes the index. Errors: RunError from the disk.
@@ -43,6 +46,7 @@ class TokenDataWriter {
   struct OpenShard;
   void flush();
   void finish_shard();
+  bool between_a_pair() const { return kind_.content == DataContent::preferences && documents_ % 2 == 1; }
 
   std::string dir_;
   TokenDataKind kind_;

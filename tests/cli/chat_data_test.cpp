@@ -1,0 +1,102 @@
+// vitrine data with conversations and preferences, and training on them, from the files to the metrics.
+#include <filesystem>
+
+#include "cli/program.h"
+#include "train/run_support.h"
+
+namespace vitrine {
+namespace {
+
+class ChatData : public testing::Test {
+ protected:
+  ChatData() {
+    scratch.write(
+        "chat.jinja",
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}<eos>\n{% endfor %}{% if add_generation_prompt %}assistant: "
+        "{% endif %}");
+    std::string chats, pairs;
+    for (int i = 0; i < 6; ++i) {
+      chats += R"({"messages": [{"role": "user", "content": "Hello?"}, {"role": "assistant", "content": "Good day."}]})"
+               "\n";
+      pairs += R"({"prompt": "The fox", "chosen": " ran.", "rejected": " slept."})"
+               "\n";
+    }
+    scratch.write("chats.jsonl", chats);
+    scratch.write("pairs.jsonl", pairs);
+    scratch.write("quiz.jsonl", R"({"context": "The fox", "choices": [" ran", "ning of blue"], "gold": 0})"
+                                "\n");
+  }
+  std::vector<std::string> chat_words() const {
+    return {"data", scratch / "chats.jsonl", "--chat", "--template", scratch / "chat.jinja", "--out", scratch / "chats"};
+  }
+  std::string config(const std::string& out, const std::string& train, const std::string& extra) const {
+    return scratch.write(out + ".yaml", "model: " + std::string(VITRINE_SOURCE) + "/models/tales9m\ndata: {train: " + train +
+                                            "}\nsequence_length: 32\nbatch: 1\nsteps: 2\noptimiser: {lr: 1e-3}\nout: " +
+                                            scratch / out + "\n" + extra);
+  }
+  Scratch scratch;
+};
+
+TEST_F(ChatData, ShowsWhatIsLearned) {
+  const Outcome made = vitrine(chat_words());
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_CONTAINS(made.out, " tokens in 6 documents, ");
+  EXPECT_CONTAINS(made.out, " of them scored (");
+  const Outcome shown = vitrine({"data", "--show", scratch / "chats/train", "--count", "2"});
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  EXPECT_CONTAINS(shown.out, "document 1: ");
+  EXPECT_EQ(shown.out.find("document 2: "), std::string::npos);
+  EXPECT_CONTAINS(shown.out, "⟦Good day.<eos>");
+  const Json json = vitrine({"data", "--show", scratch / "chats/train", "--json"}).json();
+  EXPECT_EQ(json["content"], "conversations");
+  EXPECT_EQ(json["documents"].size(), 3u);
+  EXPECT_EQ(json["documents"][0]["tokens"].size(), json["documents"][0]["scored"].size());
+  EXPECT_CONTAINS(vitrine({"data", "--check", scratch / "chats/train"}).out, " of them scored (");
+
+  const Outcome pairs = vitrine({"data", scratch / "pairs.jsonl", "--preferences", "--out", scratch / "pairs", "--json"});
+  ASSERT_EQ(pairs.code, 0) << pairs.err;
+  EXPECT_EQ(pairs.json()["train"]["documents"], 12);
+  EXPECT_CONTAINS(vitrine({"data", "--show", scratch / "pairs/train"}).out, "pair 0, rejected: ");
+}
+
+TEST_F(ChatData, RefusesWhatDoesNotGoTogether) {
+  const std::string chats = scratch / "chats.jsonl", out = scratch / "no";
+  expect_refused({"data", chats, "--chat", "--out", out}, {"has no chat template"});
+  expect_refused({"data", chats, "--chat", "--preferences", "--out", out}, {"--preferences"});
+  expect_refused({"data", chats, "--chat", "--key", "x", "--out", out}, {"--key"});
+  expect_refused({"data", chats, "--chat", "--tokenizer", "characters", "--out", out}, {"go with a model's tokenizer"});
+  expect_refused({"data", chats, "--template", scratch / "chat.jinja", "--out", out}, {"--template goes with --chat"});
+  expect_refused({"data", "--show", scratch / "nothing"}, {"index.json"});
+  expect_refused({"data", scratch / "pairs.jsonl", "--chat", "--template", scratch / "chat.jinja", "--out", out},
+                 {"pairs.jsonl line 1: has no \"messages\""});
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST_F(ChatData, TrainsOnAMixtureWithTasks) {
+  ASSERT_EQ(vitrine(chat_words()).code, 0);
+  const std::string fables = std::string(VITRINE_SOURCE) + "/examples/fables.txt";
+  ASSERT_EQ(vitrine({"data", fables, "--document", "\\n\\n\\n", "--out", scratch / "fables"}).code, 0);
+  const Outcome run = vitrine(
+      {"train", config("run", "[{path: " + scratch / "fables/train" + ", weight: 3}, {path: " + scratch / "chats/train" + "}]",
+                       "tasks: " + scratch / "quiz.jsonl" + "\ntasks_every: 1\n")});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_CONTAINS(run.err, "data: 25.0 % of the sequences from " + scratch / "chats/train");
+  EXPECT_CONTAINS(run.err, "accuracy_quiz ");
+  const std::vector<Json> lines = metrics_of(scratch / "run");
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_TRUE(lines[0].contains("accuracy_quiz"));
+  EXPECT_TRUE(lines[1].contains("accuracy_norm_quiz"));
+
+  ASSERT_EQ(vitrine({"data", scratch / "pairs.jsonl", "--preferences", "--out", scratch / "pairs"}).code, 0);
+  const Outcome dpo = vitrine({"train", config("dpo", scratch / "pairs/train", "dpo: {beta: 0.5}\n")});
+  ASSERT_EQ(dpo.code, 0) << dpo.err;
+  EXPECT_TRUE(metrics_of(scratch / "dpo")[1].contains("reward_margin"));
+  scratch.write("other/quiz.jsonl", read_file(scratch / "quiz.jsonl"));
+  expect_refused(
+      {"train", config("no", scratch / "chats/train",
+                       "tasks: [" + scratch / "quiz.jsonl" + ", " + scratch / "other/quiz.jsonl" + "]\ntasks_every: 1\n")},
+      {"are both called \"quiz\""});
+}
+
+}  // namespace
+}  // namespace vitrine

@@ -1,0 +1,222 @@
+// DPO against TRL's trainer (tests/golden/train/make_dpo.py), and what a run of it must do.
+#include "train/preference.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "generate/chat.h"
+#include "support/close.h"
+#include "support/golden.h"
+#include "train/data/conversations.h"
+#include "train/learner.h"
+#include "train/run_support.h"
+#include "train/train.h"
+
+namespace vitrine {
+namespace {
+
+std::string folder() { return std::string(VITRINE_GOLDEN) + "/train/"; }
+std::string llama() { return std::string(VITRINE_GOLDEN) + "/models/llama/model"; }
+
+std::shared_ptr<const Engine> llama_engine() { return std::make_shared<const Engine>(llama(), EngineOptions{.threads = 1}); }
+
+// The pairs of the golden run, as lines.
+std::string lines_of(const Json& gold) {
+  std::string lines;
+  for (const Json& pair : gold.at("pairs")) lines += pair.dump() + "\n";
+  return lines;
+}
+
+void prepare(const Scratch& scratch, const std::string& lines, const std::string& out) {
+  const auto engine = llama_engine();
+  ThreadPool pool(1);
+  const PrepareOptions options{.files = {scratch.write("lines.jsonl", lines)},
+                               .content = DataContent::preferences,
+                               .encode_line = preference_encoder(engine)};
+  prepare_data(engine->tokenizer(), pool, options, scratch / out);
+}
+
+TEST(Preferences, TextsBecomeTheIdsOfTrl) {
+  const Json gold = read_json(folder() + "dpo.json");
+  const LineEncoder encode = preference_encoder(llama_engine());
+  for (size_t i = 0; i < gold.at("pairs").size(); ++i) {
+    const std::vector<MaskedDocument> pair = encode(gold.at("pairs")[i].dump());
+    ASSERT_EQ(pair.size(), 2u);
+    for (size_t k = 0; k < 2; ++k) {
+      std::vector<int32_t> want = gold.at("ids")[i].at("prompt");
+      std::vector<uint8_t> scored(want.size(), 0);
+      for (const Json& id : gold.at("ids")[i].at(k == 0 ? "chosen" : "rejected")) want.push_back(id.get<int32_t>());
+      scored.resize(want.size(), 1);
+      EXPECT_EQ(pair[k].ids, want);
+      EXPECT_EQ(pair[k].scored, scored);
+    }
+  }
+}
+
+TEST(Preferences, MessagesGoThroughTheTemplate) {
+  const std::string source =
+      "{% for m in messages %}{{ m.role }}:\n{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}";
+  const auto engine = llama_engine();
+  const LineEncoder encode = preference_encoder(engine, source);
+  const std::string user = R"({"role": "user", "content": "a"})", good = R"({"role": "assistant", "content": "good"})",
+                    bad = R"({"role": "assistant", "content": "bad"})";
+  const auto one = encode("{\"prompt\": [" + user + "], \"chosen\": [" + good + "], \"rejected\": [" + bad + "]}");
+  const auto two =
+      encode("{\"prompt\": \"a\", \"chosen\": [" + user + ", " + good + "], \"rejected\": [" + user + ", " + bad + "]}");
+  ASSERT_EQ(one.size(), 2u);
+  for (size_t k = 0; k < 2; ++k) {
+    EXPECT_EQ(one[k].ids, two[k].ids);
+    EXPECT_EQ(one[k].scored, two[k].scored);
+    std::vector<int32_t> said;
+    for (size_t i = 0; i < one[k].ids.size(); ++i)
+      if (one[k].scored[i] != 0) said.push_back(one[k].ids[i]);
+    EXPECT_EQ(engine->tokenizer().decode(said), k == 0 ? "good\n" : "bad\n");
+  }
+  const auto refused = [&](const std::string& line) { return message_of<InputError>([&] { encode(line); }); };
+  EXPECT_CONTAINS(refused(R"({"prompt": "a", "chosen": "b"})"), "has no \"rejected\"");
+  EXPECT_CONTAINS(refused("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": [" + bad + "]}"), "are of different kinds");
+  EXPECT_CONTAINS(refused("{\"chosen\": [" + good + "], \"rejected\": [" + bad + "]}"), "there is no prompt that they answer");
+  EXPECT_CONTAINS(
+      message_of<InputError>([&] {
+        preference_encoder(engine)("{\"prompt\": [" + user + "], \"chosen\": [" + good + "], \"rejected\": [" + bad + "]}");
+      }),
+      "the model has no chat template");
+}
+
+TEST(DpoGolden, TenSteps) {
+  const Json gold = read_json(folder() + "dpo.json");
+  const Scratch scratch;
+  prepare(scratch, lines_of(gold), "pairs");
+  const TokenData data = TokenData::open(scratch / "pairs/train");
+  BatchSource source(data, {.sequence_length = 64, .batch = 4, .shuffle = false});
+  Batch batch = source.next();
+  ASSERT_EQ(batch.pairs, (std::vector<uint64_t>{0, 1, 2, 3}));
+  LearnerOptions options;
+  options.optimiser = {.weight_decay = 0};
+  options.threads = 2;
+  Learner learner(open_model(llama()), options);
+  learner.set_preference({.beta = gold.at("beta").get<double>()});
+  batch.reference = learner.answer_logprobs(batch);
+  for (size_t i = 0; i < 8; ++i) {
+    const double want = gold.at("reference")[i / 2][i % 2].get<double>();
+    EXPECT_NEAR(batch.reference[i], want, 1e-5 * std::abs(want));
+  }
+  for (size_t step = 0; step < 10; ++step) {
+    const StepReport report = learner.step(std::span(&batch, 1), gold.at("lr").get<double>());
+    const auto near = [&](double got, const char* key) {
+      const double want = gold.at(key)[step].get<double>();
+      EXPECT_NEAR(got, want, 1e-4 * std::max(1.0, std::abs(want))) << key << " " << step;
+    };
+    const double want = gold.at("losses")[step].get<double>();
+    EXPECT_NEAR(report.loss, want, 1e-4 * want) << step;
+    ASSERT_TRUE(report.preference);
+    near(report.preference->chosen_reward, "reward_chosen");
+    near(report.preference->rejected_reward, "reward_rejected");
+    if (step > 0) near(report.preference->accuracy, "reward_accuracy");  // before, all rewards are 0 but for rounding
+  }
+  const Checkpoint expected = open_safetensors(folder() + "dpo.safetensors");
+  size_t compared = 0;
+  for (const Parameter& p : learner.parameters().list()) {
+    if (expected.find(p.name) == nullptr) continue;
+    SCOPED_TRACE(p.name);
+    const GoldenTensor want = golden_tensor(expected, p.name);
+    double largest = 0;
+    for (const float x : want) largest = std::max(largest, std::abs(static_cast<double>(x)));
+    const std::vector<float> got(learner.parameters().weights(p), learner.parameters().weights(p) + p.count);
+    EXPECT_CLOSE(got, std::vector<float>(want.begin(), want.end()), (Tolerance{.abs = 1e-4 * largest, .rel = 0}));
+    ++compared;
+  }
+  EXPECT_EQ(compared, 5u);
+}
+
+// The gradient is that of the batch however it is cut into passes and whoever accumulates it.
+TEST(Dpo, PartsKeepPairsTogether) {
+  const Json gold = read_json(folder() + "dpo.json");
+  const Scratch scratch;
+  prepare(scratch, lines_of(gold), "pairs");
+  const TokenData data = TokenData::open(scratch / "pairs/train");
+  BatchSource source(data, {.sequence_length = 12, .batch = 4, .seed = 9});
+  Batch batch = source.next();
+  batch.reference.assign(8, -1.0);
+  for (const int64_t most : {1, 20, 40, 1000}) {
+    std::vector<uint64_t> pairs;
+    for (const Batch& part : parts_of(batch, most)) {
+      EXPECT_EQ(part.lengths.size(), 2 * part.pairs.size());
+      EXPECT_EQ(part.reference.size(), part.lengths.size());
+      pairs.insert(pairs.end(), part.pairs.begin(), part.pairs.end());
+    }
+    EXPECT_EQ(pairs, batch.pairs);
+  }
+  EXPECT_EQ(counted_in(batch), 4);
+}
+
+class DpoRun : public testing::Test {
+ protected:
+  void SetUp() override {
+    prepare(scratch, lines_of(read_json(folder() + "dpo.json")), "pairs");
+    prepare(scratch,
+            R"({"prompt": "The bee", "chosen": " flew.", "rejected": " sat down."})"
+            "\n",
+            "held");
+  }
+  TrainConfig config(const std::string& out, const std::string& extra = "dpo: {beta: 0.2}\n") {
+    return parse_train_config("model: " + llama() + "\ndata: {train: " + scratch / "pairs/train" +
+                                  ", validation: " + scratch / "held/train" +
+                                  "}\nsequence_length: 48\nbatch: 2\nsteps: 8\noptimiser: {lr: 1e-3}\neval_every: 4\n" +
+                                  "schedule: {decay: constant}\ncheckpoint: {every: 2}\nout: " + scratch / out + "\n" + extra,
+                              "c.yaml");
+  }
+  Scratch scratch;
+};
+
+TEST_F(DpoRun, LearnsAndGoesOnToTheSameBits) {
+  train(config("whole"), false);
+  const std::vector<Json> lines = metrics_of(scratch / "whole");
+  EXPECT_NEAR(lines[0].at("val_loss").get<double>(), std::log(2.0), 1e-5);
+  EXPECT_NEAR(lines[1].at("loss").get<double>(), std::log(2.0), 1e-5);
+  EXPECT_LT(lines.back().at("loss").get<double>(), 0.5);
+  EXPECT_GT(lines.back().at("reward_margin").get<double>(), 0.5);
+  EXPECT_EQ(lines.back().at("reward_accuracy"), 1.0);
+  EXPECT_TRUE(lines.back().contains("val_reward_accuracy"));
+  auto done = std::make_shared<int64_t>(0);
+  TrainEvents cut;
+  cut.stepped = [done](const StepReport& r, const TrainEvents::Rate&) { *done = r.step; };
+  cut.stop = [done] { return *done >= 3; };
+  train(config("cut"), false, cut);
+  train(config("cut"), true);
+  EXPECT_EQ(weights_bytes(scratch / "cut/last"), weights_bytes(scratch / "whole/last"));
+  EXPECT_EQ(metrics_of(scratch / "cut"), lines);
+  EXPECT_CONTAINS(message_of<InputError>([&] { train(config("cut", "dpo: {beta: 0.3}\n"), true); }),
+                  "the run has dpo \"beta 0.2\", and the configuration now says \"beta 0.3\"");
+  std::filesystem::remove(scratch / "cut/reference.safetensors");
+  EXPECT_CONTAINS(message_of<FileError>([&] { train(config("cut"), true); }), "is missing: it holds the reference of dpo");
+}
+
+TEST_F(DpoRun, AnAdapterLearnsToo) {
+  train(config("adapter", "dpo: {}\nlora: {rank: 2, alpha: 4, targets: [q_proj, v_proj]}\n"), false);
+  EXPECT_LT(metrics_of(scratch / "adapter").back().at("loss").get<double>(), std::log(2.0));
+}
+
+TEST_F(DpoRun, AStopBeforeTheReferenceIsThereLeavesNoRun) {
+  TrainEvents events;
+  events.stop = [] { return true; };
+  const TrainResult result = train(config("early"), false, events);
+  EXPECT_TRUE(result.stopped);
+  EXPECT_EQ(result.step, 0);
+  EXPECT_EQ(train(config("early"), true).step, 8);
+}
+
+TEST_F(DpoRun, RefusesWhatDoesNotGoTogether) {
+  EXPECT_CONTAINS(message_of<InputError>([&] { train(config("no", ""), false); }), "holds preferences. Set dpo: {beta: 0.1}");
+  EXPECT_CONTAINS(message_of<FileError>([&] { config("no", "dpo: {beta: 0}\n"); }), "expected a number from 1e-6 to 1e6");
+  EXPECT_CONTAINS(message_of<FileError>([&] { config("no", "dpo: {gamma: 1}\n"); }), "\"dpo.gamma\"");
+  EXPECT_CONTAINS(message_of<FileError>([&] { config("no", "dpo: {}\nema: 0.9\nkl_to: ema\nkl_weight: 1\n"); }),
+                  "leave distill and kl_to out");
+  TrainConfig c = config("no");
+  c.documents = false;
+  EXPECT_CONTAINS(message_of<InputError>([&] { train(c, false); }), "which never run into each other");
+}
+
+}  // namespace
+}  // namespace vitrine
