@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "ops/every_sequence.h"
 #include "ops/step.h"
 #include "ops/tape.h"
 
@@ -75,6 +76,12 @@ Tensor Context::copy_of_entering(const Tensor& computed) {
 
 void Context::enter(const Step& step) {
   if (listener_ == nullptr) return;
+  if (sequence_ == kEverySequence) {
+    listen_first_ = 0;
+    listen_rows_ = step.rows();
+    listen_position_ = step.sequences().empty() ? 0 : step.sequences()[0].position;
+    return;
+  }
   if (sequence_ < 0 || static_cast<size_t>(sequence_) >= step.sequences().size())
     throw UsageError("a listener asks for sequence " + std::to_string(sequence_) + " of a step that has " +
                      std::to_string(step.sequences().size()));
@@ -116,7 +123,7 @@ Tensor checked(Tensor replacement, const Tensor& value, std::string_view name) {
 }  // namespace
 
 Tensor Context::hook_rows(std::string_view name, const Tensor& x) {
-  if (x.rows() == listen_rows_) return show(name, x);  // the only sequence of the step
+  if (x.rows() == listen_rows_) return show(name, x);  // all of the step's
   char buffer[kLongestName];
   const std::string_view full = full_name(name, buffer);
   Tensor result = x;
