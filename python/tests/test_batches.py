@@ -230,6 +230,8 @@ class Sweeps(Case):
                 with self.assertRaises(error) as found:
                     patching.get_act_patch_resid_pre(model, corrupted, clean, metric, indices=indices)
                 self.assertTrue(words in str(found.exception) or isinstance(found.exception, IndexError))
+            with self.assert_says(vitrine.InputError, "differ in length, 1 to 2 tokens"):
+                patching.get_act_patch_resid_pre(model, [[3, 4], [5]], clean, metric)
             with self.assert_says(vitrine.ShapeError, "prompts of the same length"):
                 patching.get_act_patch_resid_pre(model, corrupted[:, 1:], clean, metric)
 

@@ -263,12 +263,12 @@ class Model(Weights, Analysis):
         if return_type is None:
             logits, values = None, self._run(batch, [*requests, *inputs], allow_nan=allow_nan)[0]
         else:  # a run holds a hook once: all of the logits, of which the cache gets what was asked for
-            kept = [apart_from_logits(self._session, requests, length) for length in batch.lengths]
-            others = kept[0][0] if kept else []
+            of_length = {length: apart_from_logits(self._session, requests, length) for length in set(batch.lengths)}
+            others = next(iter(of_length.values()))[0] if of_length else []
             values = self._run(batch, [*others, *inputs, "hook_logits"], allow_nan=allow_nan)[0]
             logits = values.pop("hook_logits")
-            slices = [cut for _, cut in kept if cut is not None]
-            if slices:
+            slices = [cut for cut in (of_length[length][1] for length in batch.lengths) if cut is not None]
+            if slices:  # of every row, or of none
                 whole = all(cut == slice(0, length) for cut, length in zip(slices, batch.lengths, strict=True))
                 values["hook_logits"] = logits if whole else _cut(logits, slices)
         cache = ActivationCache(values, self, lengths=batch.lengths)
