@@ -373,8 +373,9 @@ class Model(Weights, Analysis):
         draft_tokens: int = 4,
         fwd_hooks: Iterable[Hook] = (),
     ) -> Any:
-        """Continues the prompt: a Generation. Of a list of prompts, or ids [batch, position], a list of them, each as it is by itself;
-        they are decoded together, but with a draft, lookup or hook functions one after the other. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given; the same seed and
+        """Continues the prompt: a Generation. Of a list of prompts, or ids [batch, position], a list of them, each as it is by itself
+        (with load(exact=True) to the last bit); they are decoded together, but with a draft, lookup or hook functions one after the
+        other. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given; the same seed and
         options give the same text. stop: strings that end the text and are not part of it. eos: default, the model's own.
 
         lookup and draft make it faster and change no token (speculative decoding). lookup: tokens to draft, 1 to 7, that followed
