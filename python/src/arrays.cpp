@@ -16,15 +16,20 @@ InputError no_token_id(const std::string& id, size_t place) {
 
 }  // namespace
 
-Array batch_of_one(FloatVector values, const std::vector<int64_t>& shape) {
-  std::vector<size_t> sizes = {1};
-  for (const int64_t size : shape) sizes.push_back(static_cast<size_t>(size));
-  if (shape.size() == 1) sizes.push_back(1);
+Array array_of(FloatVector values, const std::vector<int64_t>& shape) {
+  const std::vector<size_t> sizes(shape.begin(), shape.end());
   auto kept = std::make_unique<FloatVector>(std::move(values));
   float* data = kept->data();
   const nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<FloatVector*>(p); });
   kept.release();
   return Array(data, sizes.size(), sizes.data(), owner);
+}
+
+Array batch_of_one(FloatVector values, const std::vector<int64_t>& shape) {
+  std::vector<int64_t> sizes = {1};
+  sizes.insert(sizes.end(), shape.begin(), shape.end());
+  if (shape.size() == 1) sizes.push_back(1);
+  return array_of(std::move(values), sizes);
 }
 
 nb::dict arrays(const std::vector<std::string>& order, std::map<std::string, Recorder::Value, std::less<>>& values) {

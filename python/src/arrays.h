@@ -21,8 +21,11 @@ namespace nb = nanobind;
 using Array = nb::ndarray<nb::numpy, float>;
 using Ids = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-/// An array [1, shape…] over `values`, which live as long as any array or DLPack consumer looks at them. Values have a batch
-/// axis in front, and a norm's scale, one number a row, is [1, position, 1], as TransformerLens has them.
+/// An array of this shape over `values`, which live as long as any array or DLPack consumer looks at them.
+Array array_of(FloatVector values, const std::vector<int64_t>& shape);
+
+/// An array [1, shape…] over `values`. Values have a batch axis in front, and a norm's scale, one number a row, is [1, position,
+/// 1], as TransformerLens has them.
 Array batch_of_one(FloatVector values, const std::vector<int64_t>& shape);
 
 /// Arrays by hook name, in that order, each as batch_of_one makes it; the numbers are handed over.

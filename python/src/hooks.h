@@ -2,11 +2,13 @@
 // Python functions as a listener, and Ctrl-C while a model runs.
 #include <chrono>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "arrays.h"
 #include "ops/context.h"
+#include "ops/step.h"
 
 namespace vitrine::python {
 
@@ -23,11 +25,16 @@ struct HookCalls {
 /// there), for each call and, 20 times a second at most, to see whether a signal came; an exception of either ends the run.
 ///
 /// A function gets a copy of the value, which it may keep: the model's own memory is used again by the next op. What it leaves
-/// in that array, or returns instead, flows on. Errors: RunError for NaN or infinity (of scores, which masks make infinite: NaN)
-/// that was not in the value, or ShapeError for a gradient of another size.
+/// in that array, or returns instead, flows on. Heard for every sequence of a step, a hook is one array of all of them,
+/// [batch, position, …]; behind the end of a shorter one is NaN, and what a function leaves there is dropped. Errors: RunError
+/// for NaN or infinity (of scores, which masks make infinite: NaN) that was not in the value, ShapeError for a gradient of
+/// another size.
 class PythonHooks final : public Listener {
  public:
   explicit PythonHooks(const HookCalls& calls, bool allow_nan = false) : calls_(calls), allow_nan_(allow_nan) {}
+
+  /// What the next run holds, for a listener to every sequence; never called: one sequence is heard.
+  void expect(const Step& step) { sequences_ = step.sequences(); }
 
   bool wants(std::string_view name) const override;
   Tensor see(Context& ctx, std::string_view name, const Tensor& value) override;
@@ -42,10 +49,12 @@ class PythonHooks final : public Listener {
   static void call_backward(Context& ctx, Tape& tape, const CallNode& node);
   void record(Tape& tape, std::string_view name, const Tensor& before, const Tensor& after) const;
   void check_signals();
+  Array shown(std::string_view name, const Tensor& value) const;
   void refuse_nan(Context& ctx, std::string_view name, const Tensor& before, const Tensor& after) const;
 
   const HookCalls& calls_;
   bool allow_nan_;
+  std::span<const StepSequence> sequences_;  // that are heard together
   std::chrono::steady_clock::time_point checked_ = std::chrono::steady_clock::now();
 };
 

@@ -16,11 +16,13 @@
 #include "collecting.h"
 #include "errors.h"
 #include "generate/generate.h"
+#include "generate/together.h"
 #include "gradients.h"
 #include "hooks.h"
 #include "inspect/attribution.h"
 #include "inspect/listening.h"
 #include "inspect/partial_run.h"
+#include "inspect/patched_runs.h"
 #include "inspect/trace.h"
 #include "inspect/weights.h"
 #include "kernels/table.h"
@@ -214,6 +216,38 @@ class Past {
   CacheSequence sequence_;
 };
 
+/// Runs of a prompt with one place changed at a time.
+class Patched {
+ public:
+  Patched(SharedSession session, std::vector<int32_t> ids) : session_(std::move(session)) {
+    const nb::gil_scoped_release unlocked;
+    const Running running(*session_);
+    runs_.emplace(session_->engine, std::move(ids));
+  }
+  /// heads: of each patch, or -1 for the whole row. values [patch, numbers of a place].
+  Array run(const nb::str& hook, const std::vector<int64_t>& positions, const std::vector<int64_t>& heads, const Rows& values) {
+    const std::string name = utf8(hook);
+    if (positions.size() != values.shape(0) || heads.size() != positions.size())
+      throw ShapeError("there are " + std::to_string(values.shape(0)) + " values and " + std::to_string(heads.size()) +
+                       " heads for " + std::to_string(positions.size()) + " positions; expected as many of each");
+    std::vector<Patch> patches;
+    for (size_t i = 0; i < positions.size(); ++i)
+      patches.push_back({positions[i], heads[i], {values.data() + i * values.shape(1), values.shape(1)}});
+    FloatVector found;
+    {
+      const nb::gil_scoped_release unlocked;
+      const Running running(*session_);
+      found = runs_->run(name, patches);
+    }
+    const int64_t vocab = session_->engine.shape().vocab_size, rows = std::ssize(found) / vocab;
+    return array_of(std::move(found), {rows, vocab});
+  }
+
+ private:
+  SharedSession session_;
+  std::optional<PatchedRuns> runs_;
+};
+
 std::vector<std::string> find_hooks(const Session& session, const nb::str& request) {
   const HookQuery query = parse_hook_query(utf8(request));
   std::vector<std::string> names;
@@ -221,30 +255,51 @@ std::vector<std::string> find_hooks(const Session& session, const nb::str& reque
   return names;
 }
 
-nb::dict run(Session& session, const Ids& ids, const std::vector<nb::str>& names, const HookCalls& hooks, bool allow_nan,
-             int64_t start_layer, const std::optional<Rows>& stream, Past* past) {
-  const std::vector<int32_t> tokens = token_ids(numbers(ids));
+/// Rows of ids, one behind the other in `ids`, of these lengths.
+std::vector<std::vector<int32_t>> rows_of_ids(const Ids& ids, const std::vector<int64_t>& lengths) {
+  const std::vector<int32_t> all = token_ids(numbers(ids));
+  std::vector<std::vector<int32_t>> rows;
+  int64_t first = 0;
+  for (const int64_t length : lengths) {
+    if (length < 0 || length > std::ssize(all) - first)
+      throw InputError("the rows' lengths are more than the " + std::to_string(all.size()) + " ids");
+    rows.emplace_back(all.begin() + first, all.begin() + first + length);
+    first += length;
+  }
+  return rows;
+}
+
+/// (values by hook name, losses of every row's tokens but the first, one behind the other)
+nb::tuple run(Session& session, const Ids& ids, const std::vector<int64_t>& lengths, const std::vector<nb::str>& names,
+              const HookCalls& hooks, bool allow_nan, bool losses, int64_t start_layer, const std::optional<Rows>& stream,
+              Past* past) {
+  const std::vector<std::vector<int32_t>> rows = rows_of_ids(ids, lengths);
   if (past != nullptr && past->session().get() != &session)
     throw InputError("the keys and values are those of another model; make them with this one's kv_cache()");
   PartialRun request;
   request.hooks = utf8(names);
   request.edited = {hooks.names.begin(), hooks.names.end()};
   request.refuse_nan = !allow_nan;
+  request.losses = losses;
   request.start_layer = start_layer;
   if (stream) request.stream = {stream->data(), stream->size()};
   if (past != nullptr) request.behind = &past->sequence();
-  std::vector<std::string> order;
-  std::map<std::string, Recorder::Value, std::less<>> values;
+  PartialResult result;
   {
     const nb::gil_scoped_release unlocked;
     const Running running(session);
     PythonHooks listener(hooks, allow_nan);
     request.edits = &listener;
-    Recorder recorder = run_partly(session.engine, tokens, request);
-    order = recorder.order();
-    values = std::move(recorder).take_values();
+    request.before_step = [&](const Step& step) { listener.expect(step); };
+    result = run_partly(session.engine, rows, request);
   }
-  return arrays(order, values);
+  nb::dict values;
+  for (const std::string& name : result.order) {
+    Recorder::Value& value = result.values.find(name)->second;
+    values[name.c_str()] = array_of(std::move(value.values), value.shape);
+  }
+  const auto scored = std::ssize(result.losses);
+  return nb::make_tuple(values, array_of(FloatVector(result.losses.begin(), result.losses.end()), {scored}));
 }
 
 nb::dict attribute_prompt(Session& session, const Ids& ids, std::optional<int32_t> token, std::optional<int32_t> against,
@@ -300,6 +355,19 @@ nb::tuple generate_text(Session& session, const Ids& ids, const GenerateOptions&
     made = generate(session.engine, tokens, options);
   }
   return nb::make_tuple(text(made.text), made.tokens, made.logprobs, made.finish_reason);
+}
+
+nb::list generate_texts(Session& session, const Ids& ids, const std::vector<int64_t>& lengths, const GenerateOptions& options) {
+  const std::vector<std::vector<int32_t>> prompts = rows_of_ids(ids, lengths);
+  const HookCalls none;
+  std::vector<Generation> made;
+  {
+    const Run running(session, none);
+    made = generate_together(session.engine, prompts, options);
+  }
+  nb::list result;
+  for (const Generation& one : made) result.append(nb::make_tuple(text(one.text), one.tokens, one.logprobs, one.finish_reason));
+  return result;
 }
 
 nb::list beam_hypotheses(Session& session, const Ids& ids, const BeamOptions& options) {
@@ -448,6 +516,12 @@ void bind_model(nb::module_& m) {
       .def_prop_ro("length", &Past::length)
       .def("truncate", &Past::truncate, nb::arg("length"));
 
+  nb::class_<Patched>(m, "PatchedRuns", "Runs of a prompt with one place of a hook changed at a time.")
+      .def("run", &Patched::run, nb::arg("hook"), nb::arg("positions"), nb::arg("heads"), nb::arg("values"),
+           nb::sig(
+               "def run(self, hook: str, positions: collections.abc.Sequence[int], heads: collections.abc.Sequence[int], values: "
+               "numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]"));
+
   nb::class_<Session> session(m, "Session", "An opened model.");
   bind_analysis(session);
   bind_gradients(session);
@@ -468,8 +542,17 @@ void bind_model(nb::module_& m) {
            nb::sig("def table_rows(self, ids: numpy.typing.NDArray[numpy.int64], of_head: bool) -> "
                    "numpy.typing.NDArray[numpy.float32]"))
       .def("past", [](const SharedSession& s) { return std::make_unique<Past>(s); })
+      .def_prop_ro("can_patch_in_parts", [](const Session& s) { return PatchedRuns::possible(s.engine); })
+      .def(
+          "patched_runs",
+          [](const SharedSession& s, const Ids& ids) { return std::make_unique<Patched>(s, token_ids(numbers(ids))); },
+          nb::arg("ids"), nb::sig("def patched_runs(self, ids: numpy.typing.NDArray[numpy.int64]) -> PatchedRuns"))
       .def_prop_ro("hook_names", [](const Session& s) { return s.engine.model().hook_names(); })
       .def("find_hooks", &find_hooks, nb::arg("request"))
+      .def(
+          "hook_shape",
+          [](const Session& s, const nb::str& name, int64_t rows) { return hook_shape(s.engine.model(), utf8(name), rows); },
+          nb::arg("name"), nb::arg("rows"))
       .def_prop_ro("tokenizer",
                    [](const SharedSession& s) {
                      s->engine.tokenizer();  // throws if there is none
@@ -482,12 +565,12 @@ void bind_model(nb::module_& m) {
           },
           nb::arg("text"), nb::arg("add_special"))
       .def_prop_ro("end_tokens", [](const Session& s) { return s.engine.end_tokens(); })
-      .def("run", &run, nb::arg("ids"), nb::arg("requests"), nb::arg("hooks"), nb::kw_only(), nb::arg("allow_nan"),
-           nb::arg("start_layer"), nb::arg("stream").none(), nb::arg("past").none(),
-           nb::sig("def run(self, ids: numpy.typing.NDArray[numpy.int64], requests: collections.abc.Sequence[str], hooks: "
-                   "HookCalls, *, allow_nan: bool, start_layer: int, stream: numpy.typing.NDArray[numpy.float32] | None, past: "
-                   "Past | None) -> "
-                   "dict[str, numpy.typing.NDArray[numpy.float32]]"))
+      .def("run", &run, nb::arg("ids"), nb::arg("lengths"), nb::arg("requests"), nb::arg("hooks"), nb::kw_only(),
+           nb::arg("allow_nan"), nb::arg("losses"), nb::arg("start_layer"), nb::arg("stream").none(), nb::arg("past").none(),
+           nb::sig("def run(self, ids: numpy.typing.NDArray[numpy.int64], lengths: collections.abc.Sequence[int], requests: "
+                   "collections.abc.Sequence[str], hooks: HookCalls, *, allow_nan: bool, losses: bool, start_layer: int, stream: "
+                   "numpy.typing.NDArray[numpy.float32] | None, past: Past | None) -> "
+                   "tuple[dict[str, numpy.typing.NDArray[numpy.float32]], numpy.typing.NDArray[numpy.float32]]"))
       .def("attribute", &attribute_prompt, nb::arg("ids"), nb::arg("token").none(), nb::arg("against").none(),
            nb::arg("from_zero"), nb::arg("steps"),
            nb::sig(
@@ -500,6 +583,9 @@ void bind_model(nb::module_& m) {
       .def("generate", &generate_text, nb::arg("ids"), nb::arg("options"), nb::arg("hooks"),
            nb::sig("def generate(self, ids: numpy.typing.NDArray[numpy.int64], options: GenerateOptions, hooks: HookCalls) -> "
                    "tuple[str, list[int], list[float], str]"))
+      .def("generate_together", &generate_texts, nb::arg("ids"), nb::arg("lengths"), nb::arg("options"),
+           nb::sig("def generate_together(self, ids: numpy.typing.NDArray[numpy.int64], lengths: collections.abc.Sequence[int], "
+                   "options: GenerateOptions) -> list[tuple[str, list[int], list[float], str]]"))
       .def(
           "stream",
           [](const SharedSession& s, const Ids& ids, const GenerateOptions& options, const HookCalls& hooks) {

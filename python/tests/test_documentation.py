@@ -41,6 +41,9 @@ class Documentation(Case):
         self.assert_close(names["last"][0, 0], names["logits"][0, -1], 0.1)  # bf16 weights, few rows: another kernel
         self.assertEqual(names["effect"].shape, (8, names["corrupted"].shape[1]))
         self.assertFalse(np.array_equal(names["without"], names["again"]))
+        self.assertTrue(np.isfinite(names["final"]).all())
+        self.assertEqual(np.isfinite(names["losses"]).sum(), names["both"].lengths.sum() - 2)
+        self.assertEqual([len(made.tokens) for made in names["continued"]], [5, 5])
         for call in set(re.findall(r"\b(?:cache\.)?(accumulated_resid|decompose_resid|stack_\w+|get_full_resid_decomposition|"
                                    r"apply_ln_to_stack|logit_attrs|remove_batch_dim)\b", page)):
             self.assertTrue(hasattr(vitrine.ActivationCache, call), call)

@@ -135,7 +135,6 @@ class Requests(Case):
             ("Did you mean", lambda: self.model.run_with_hooks(self.tokens, [("hook_zzz", print)])),
             ("has slices; a hook function", lambda: self.model.run_with_hooks(self.tokens, [("pattern[heads=0]", print)])),
             ("expected a function", lambda: self.model.run_with_hooks(self.tokens, [("pattern", 3)])),
-            ("with hook functions one runs", lambda: self.model.run_with_hooks([[2, 3], [2, 3]], [("pattern", print)])),
         ):
             with self.assert_says(vitrine.InputError, words):
                 call()

@@ -29,11 +29,14 @@ class ActivationCache(Mapping[str, np.ndarray]):
     applied as they were in the run. Raises KeyError naming the hook that a run should have kept.
     """
 
-    def __init__(self, values: dict[str, np.ndarray], model: Model, has_batch_dim: bool = True) -> None:
+    def __init__(
+        self, values: dict[str, np.ndarray], model: Model, has_batch_dim: bool = True, lengths: Sequence[int] | None = None,
+    ) -> None:
         self._values = values
         self._model = model
         self._n_layers = model.config.n_layers
         self.has_batch_dim = has_batch_dim
+        self.lengths = None if lengths is None else np.array(lengths, np.int64)  # the tokens of each row; NaN lies behind them
 
     def name_of(self, key: Key) -> str:
         """The full hook name that a key stands for. Raises KeyError for what is not here, saying what is."""
@@ -91,7 +94,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
         for name, value in self._values.items():
             if value.shape[0] != 1:
                 raise InputError(f"{name} has a batch of {value.shape[0]}; only a batch of 1 can be removed")
-        return ActivationCache({name: value[0] for name, value in self._values.items()}, self._model, has_batch_dim=False)
+        return ActivationCache({name: value[0] for name, value in self._values.items()}, self._model, False, self.lengths)
 
     def apply_slice_to_batch_dim(self, batch_slice: Positions) -> ActivationCache:
         """The values of some rows of the batch: an index takes the axis away, a slice or a list keeps it. Views where they can be."""

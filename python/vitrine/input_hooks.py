@@ -59,7 +59,7 @@ class InputHook:
                              "hook_q_input, hook_k_input and hook_v_input")
 
     def shown(self, stream: np.ndarray) -> np.ndarray:
-        """What a function sees of the stream [1, position, d_model]."""
+        """What a function sees of the stream [batch, position, d_model]."""
         if self.kind == "mlp_in":
             return stream.copy()
         heads = self._facts["n_kv_heads"] if self.kind in ("k_input", "v_input") else self._model.config.n_heads
@@ -67,7 +67,7 @@ class InputHook:
 
     def put(self, before: np.ndarray, after: np.ndarray) -> None:
         """Keeps what functions made of it, until the run reaches where it is read."""
-        self._changed = None if np.array_equal(before, after) else after
+        self._changed = None if np.array_equal(before, after, equal_nan=True) else after
 
     def replaced(self, sink: str, value: np.ndarray) -> np.ndarray:
         """The value at a sink, made anew if the input was changed."""

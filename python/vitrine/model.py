@@ -15,6 +15,7 @@ import numpy as np
 from ._vitrine import BeamOptions, GenerateOptions, HookCalls, Past, Session, TextStream, Tokenizer
 from .analysis import Analysis
 from .autoencoders import Saes
+from .batches import Batch, Prompt, Prompts, batch_of
 from .cache import ActivationCache
 from .caching_hooks import CachingHooks
 from .collecting import Collecting
@@ -24,13 +25,11 @@ from .errors import InputError, ShapeError, UsageError
 from .hook_requests import NamesFilter, Slice, apart_from_logits, requests_of, sliced
 from .hooks import Hook, HookFunction, HookSet, names_of
 from .program import Program, where_it_lies
-from .prompts import Prompts
+from .prompts import PromptCalls
 from .results import Attribution, Config, Generation, Hypothesis, NextToken, Prediction
 from .structure import Structure
 from .weights import Weights
-from .whole_numbers import INT32, INT64, refuse_beyond_int64, within
-
-Prompt = str | Sequence[int] | np.ndarray
+from .whole_numbers import INT32, INT64, within
 
 
 def load(
@@ -74,11 +73,12 @@ def load(
     return opened
 
 
-class Model(Weights, Structure, Prompts, CachingHooks, Analysis, Gradients, Collecting, Saes, Program):
+class Model(Weights, Structure, PromptCalls, CachingHooks, Analysis, Gradients, Collecting, Saes, Program):
     """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
 
-    A prompt is a text, or token ids that go in as they are: [position] or [batch, position]. Rows of a batch run one after the
-    other; they are equally long, as there is no padding. Values have a batch axis in front.
+    A prompt is a text, token ids that go in as they are, [position] or [batch, position], or a list of texts and of rows of ids,
+    which may differ in length. Rows of a batch run together and never see each other: there is no padding in the model, so none can
+    change a number. Values have a batch axis in front; behind the end of a shorter row they are NaN. lengths() tells the ends.
     """
 
     def __init__(self, session: Session) -> None:
@@ -148,48 +148,43 @@ class Model(Weights, Structure, Prompts, CachingHooks, Analysis, Gradients, Coll
         rows = self._session.table_rows(np.ascontiguousarray(ids.reshape(-1), dtype=np.int64), True)
         return rows.reshape(*ids.shape, -1)
 
-    def _rows(self, prompt: Prompt) -> np.ndarray:
-        if isinstance(prompt, str):
-            return self.to_tokens(prompt)
-        try:
-            ids = np.asarray(prompt)
-        except ValueError as error:
-            raise InputError("the rows of a batch differ in length; give rows of one length, or run them one by one") from error
-        if ids.dtype.kind != "i":
-            refuse_beyond_int64(prompt, ids)
-        if ids.size > 0 and ids.dtype.kind not in "iu":
-            raise InputError(f"a prompt is a text or whole numbers; got {ids.dtype}. Several texts run one by one")
-        if ids.ndim not in (1, 2):
-            raise InputError(f"token ids have shape {list(ids.shape)}; expected [position] or [batch, position]")
-        rows: np.ndarray = np.ascontiguousarray(np.atleast_2d(ids), dtype=np.int64)
-        return rows
+    def lengths(self, prompt: Prompts) -> np.ndarray:
+        """The tokens of every row of a prompt, int64 [batch]: where values of a batch end."""
+        return np.array(self._batch(prompt).lengths, dtype=np.int64)
+
+    def _batch(self, prompt: Prompts) -> Batch:
+        return batch_of(prompt, lambda text: self.to_tokens(text)[0])
+
+    def _rows(self, prompt: Prompts) -> np.ndarray:
+        return self._batch(prompt).array()
 
     def _one(self, prompt: Prompt) -> np.ndarray:
-        rows = self._rows(prompt)
-        if rows.shape[0] != 1:
-            raise InputError(f"got a batch of {rows.shape[0]} prompts; this takes one at a time")
-        row: np.ndarray = rows[0]
-        return row
+        batch = self._batch(prompt)
+        if len(batch) != 1:
+            raise InputError(f"got a batch of {len(batch)} prompts; this takes one at a time")
+        return batch.rows[0]
 
     # Running ------------------------------------------------------------------------------------------------------------------
 
     def __call__(
         self,
-        prompt: Prompt,
+        prompt: Prompts,
         return_type: Literal["logits", "loss", "both"] | None = "logits",
         *,
         loss_per_token: bool = False,
         start_at_layer: int | None = None,
         stop_at_layer: int | None = None,
-        tokens: Prompt | None = None,
+        tokens: Prompts | None = None,
         past_kv_cache: KeyValueCache | None = None,
     ) -> Any:
         """The logits after every position, float32 [batch, position, vocab_size], after the model's cap if it has one.
 
-        "loss": the mean cross-entropy in nats of each token given those before it, a scalar; with loss_per_token all of them,
-        [batch, position - 1]. "both": (logits, loss). None: nothing, for what hook functions see.
+        "loss": the mean cross-entropy in nats of each token given those before it, a scalar over all rows; with loss_per_token all of
+        them, [batch, position - 1]. It is scored in pieces of the head: no table of logits is made. "both": (logits, loss). None:
+        nothing, for what hook functions see; the run ends behind the last of them.
         start_at_layer  prompt is the residual stream that enters this layer, [batch, position, d_model], and the layers before it do
-                        not run. tokens: the ids it belongs to, which a loss and models with per-layer embeddings need
+                        not run. tokens: the ids it belongs to, which a loss, rows of different length and models with per-layer
+                        embeddings need
         stop_at_layer   the residual stream that enters this layer (n_layers: behind the last) is the result, and no more runs
         past_kv_cache   from kv_cache(): the tokens follow those it holds, and are in it afterwards
         """
@@ -198,30 +193,32 @@ class Model(Weights, Structure, Prompts, CachingHooks, Analysis, Gradients, Coll
         stream = None
         if start_at_layer is not None:
             stream, start_at_layer = self._stream(prompt), self._a_layer("start_at_layer", start_at_layer, self.config.n_layers - 1)
-            rows = np.zeros(stream.shape[:2], np.int64) if tokens is None else self._rows(tokens)
-            if rows.shape != stream.shape[:2]:
-                raise ShapeError(f"tokens are {list(rows.shape)} and the stream is {list(stream.shape)}; expected a row for every token")
+            batch = self._batch(np.zeros(stream.shape[:2], np.int64) if tokens is None else tokens)
+            if (len(batch), batch.longest) != stream.shape[:2]:
+                raise ShapeError(f"tokens are {[len(batch), batch.longest]} and the stream is {list(stream.shape)}; expected a row for "
+                                 "every token")
             if tokens is None and (return_type in ("loss", "both") or self._session.describe_layer(0)["per_layer"]):
                 raise UsageError("a run that starts at a layer needs tokens= for a loss, and in models with per-layer embeddings")
         elif tokens is not None:
             raise UsageError("tokens= goes with start_at_layer=; the tokens of a usual run are the prompt")
         else:
-            rows = self._rows(prompt)
+            batch = self._batch(prompt)
         options: dict[str, Any] = {"start": start_at_layer or 0, "stream": stream, "past": past_kv_cache}
         if stop_at_layer is not None:
             layer = self._a_layer("stop_at_layer", stop_at_layer, self.config.n_layers)
             if layer == (start_at_layer or 0) and stream is not None:
                 return stream
             name = "blocks.0.hook_resid_pre" if layer == 0 else f"blocks.{layer - 1}.hook_resid_post"
-            return self._run(rows, [name], **options)[name]
-        logits = self._run(rows, ["hook_logits"], **options)["hook_logits"]
-        if return_type in ("logits", None):
-            return logits if return_type else None
-        if rows.shape[1] < 2:
+            return self._run(batch, [name], **options)[0][name]
+        scored = return_type in ("loss", "both")
+        if scored and min(batch.lengths, default=0) < 2:
             raise InputError("a loss takes a prompt of two tokens or more: each is scored given those before it")
-        losses = _cross_entropy(logits, rows)
-        loss = losses if loss_per_token else losses.mean()
-        return loss if return_type == "loss" else (logits, loss)
+        values, losses = self._run(batch, ["hook_logits"] if return_type in ("logits", "both") else [], losses=scored, **options)
+        if not scored:
+            return values["hook_logits"] if return_type else None
+        exact = losses.astype(np.float64)
+        loss = batch.padded(exact, shorter=1) if loss_per_token else exact.mean()
+        return loss if return_type == "loss" else (values["hook_logits"], loss)
 
     def _stream(self, given: Any) -> np.ndarray:
         stream = np.ascontiguousarray(given, dtype=np.float32)
@@ -241,7 +238,7 @@ class Model(Weights, Structure, Prompts, CachingHooks, Analysis, Gradients, Coll
 
     def run_with_cache(
         self,
-        prompt: Prompt,
+        prompt: Prompts,
         names_filter: NamesFilter = None,
         *,
         heads: Slice = None,
@@ -272,24 +269,28 @@ class Model(Weights, Structure, Prompts, CachingHooks, Analysis, Gradients, Coll
             inputs = [name for request in asked for name in input_hooks(self, request)]
             asked = [request for request in asked if not input_hooks(self, request)]
         requests = sliced(self._session, asked, heads, positions) if asked or not inputs else []
-        rows = self._rows(prompt)
+        batch = self._batch(prompt)
         if return_type is None:
-            logits, values = None, self._run(rows, [*requests, *inputs], allow_nan=allow_nan)
+            logits, values = None, self._run(batch, [*requests, *inputs], allow_nan=allow_nan)[0]
         else:  # a run holds a hook once: all of the logits, of which the cache gets what was asked for
-            others, kept = apart_from_logits(self._session, requests, rows.shape[1])
-            values = self._run(rows, [*others, *inputs, "hook_logits"], allow_nan=allow_nan)
+            of_length = {length: apart_from_logits(self._session, requests, length) for length in set(batch.lengths)}
+            others = next(iter(of_length.values()))[0] if of_length else []
+            values = self._run(batch, [*others, *inputs, "hook_logits"], allow_nan=allow_nan)[0]
             logits = values.pop("hook_logits")
-            if kept is not None:
-                values["hook_logits"] = logits if kept == slice(0, rows.shape[1]) else logits[:, kept]
-        cache = ActivationCache(values, self)
+            slices = [cut for cut in (of_length[length][1] for length in batch.lengths) if cut is not None]
+            if slices:  # of every row, or of none
+                whole = all(cut == slice(0, length) for cut, length in zip(slices, batch.lengths, strict=True))
+                values["hook_logits"] = logits if whole else _cut(logits, slices)
+        cache = ActivationCache(values, self, lengths=batch.lengths)
         return logits, cache.remove_batch_dim() if remove_batch_dim else cache
 
     @contextmanager
     def hooks(self, fwd_hooks: Iterable[Hook]) -> Iterator[Model]:
         """While it lasts, every run of this model by this thread calls function(value, hook) at each hook that its name fits.
 
-        fwd_hooks  (name, pattern, alias or predicate; function). value is float32, with the batch axis; what the function leaves
-                   in it, or returns instead, flows on. It is the function's to keep. hook.name, hook.layer(), hook.position
+        fwd_hooks  (name, pattern, alias or predicate; function). value is float32, with the batch axis, of all rows of a batch in one
+                   call; what the function leaves in it, or returns instead, flows on. It is the function's to keep. hook.name,
+                   hook.layer(), hook.position. Behind the end of a shorter row value is NaN, and what is put there is dropped
         A long prompt in predict and generate is several steps, and so is each new token: a function sees the rows of one step.
         """
         before = getattr(self._hooks_of_thread, "hooks", [])
@@ -327,7 +328,7 @@ class Model(Weights, Structure, Prompts, CachingHooks, Analysis, Gradients, Coll
         self._input_hooks_on = self._input_hooks_on | kinds if on else self._input_hooks_on - kinds
 
     def run_with_hooks(
-        self, prompt: Prompt, fwd_hooks: Iterable[Hook] = (), return_type: Literal["logits", "loss", "both"] | None = "logits",
+        self, prompt: Prompts, fwd_hooks: Iterable[Hook] = (), return_type: Literal["logits", "loss", "both"] | None = "logits",
         **options: Any,
     ) -> Any:
         """The model's call, with functions at hooks; see hooks()."""
@@ -338,28 +339,19 @@ class Model(Weights, Structure, Prompts, CachingHooks, Analysis, Gradients, Coll
         return HookSet(self, self._hooks).calls()
 
     def _run(
-        self, rows: np.ndarray, requests: list[str], *, allow_nan: bool = False, start: int = 0, stream: np.ndarray | None = None,
-        past: KeyValueCache | None = None,
-    ) -> dict[str, np.ndarray]:
-        if len(rows) == 0:
-            raise InputError("there are no tokens to run; give at least one")
-        if len(rows) > 1 and self._hooks:
-            raise InputError(f"got a batch of {len(rows)} prompts; with hook functions one runs at a time")
-        if len(rows) > 1 and past is not None:
-            raise InputError(f"got a batch of {len(rows)} prompts; a cache of keys and values is of one")
+        self, batch: Batch, requests: list[str], *, allow_nan: bool = False, losses: bool = False, start: int = 0,
+        stream: np.ndarray | None = None, past: KeyValueCache | None = None,
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Values by hook name, and the losses of all rows' tokens but the first of each, one behind the other."""
         inputs = [name for request in requests for name in input_hooks(self, request)]
         requests = [request for request in requests if not input_hooks(self, request)]
-        ran = []
-        for i, row in enumerate(rows):
-            kept: dict[str, np.ndarray] = {}
-            keep = [(name, lambda value, hook, kept=kept: kept.__setitem__(hook.name, value.copy())) for name in inputs]
-            calls = HookSet(self, [*self._hooks, *keep]).calls()
-            values = self._session.run(row, requests, calls, allow_nan=allow_nan, start_layer=start,
-                                       stream=None if stream is None else stream[i], past=None if past is None else past._past)
-            ran.append({**values, **kept})
-        if len(ran) == 1:
-            return ran[0]
-        return {name: np.concatenate([values[name] for values in ran]) for name in ran[0]}
+        kept: dict[str, np.ndarray] = {}
+        keep = [(name, lambda value, hook: kept.__setitem__(hook.name, value.copy())) for name in inputs]
+        calls = HookSet(self, [*self._hooks, *keep]).calls()
+        values, scores = self._session.run(
+            batch.ids, batch.lengths, requests, calls, allow_nan=allow_nan, losses=losses, start_layer=start,
+            stream=None if stream is None else batch.joined(stream), past=None if past is None else past._past)
+        return {**values, **kept}, scores
 
     def predict(self, prompt: Prompt, top: int = 10, *, all_positions: bool = False) -> list[Prediction]:
         """What the model expects after the prompt, or after each of its tokens: the top likeliest tokens."""
@@ -370,7 +362,7 @@ class Model(Weights, Structure, Prompts, CachingHooks, Analysis, Gradients, Coll
 
     def generate(
         self,
-        prompt: Prompt,
+        prompt: Prompts,
         max_tokens: int = 128,
         *,
         temperature: float | None = None,
@@ -390,8 +382,10 @@ class Model(Weights, Structure, Prompts, CachingHooks, Analysis, Gradients, Coll
         draft: Model | None = None,
         draft_tokens: int = 4,
         fwd_hooks: Iterable[Hook] = (),
-    ) -> Generation:
-        """Continues the prompt. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given; the same seed and
+    ) -> Any:
+        """Continues the prompt: a Generation. Of a list of prompts, or ids [batch, position], a list of them, each as it is by itself
+        (with load(exact=True) to the last bit); they are decoded together, but with a draft, lookup or hook functions one after the
+        other. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given; the same seed and
         options give the same text. stop: strings that end the text and are not part of it. eos: default, the model's own.
 
         lookup and draft make it faster and change no token (speculative decoding). lookup: tokens to draft, 1 to 7, that followed
@@ -399,8 +393,12 @@ class Model(Weights, Structure, Prompts, CachingHooks, Analysis, Gradients, Coll
         fwd_hooks: functions at hooks, as in hooks(); they see the prompt's rows, then those of each new token.
         """
         options = self._options(**{k: v for k, v in locals().items() if k not in ("self", "prompt", "fwd_hooks")})
+        batch = self._batch(prompt)
         with self.hooks(fwd_hooks):
-            return Generation(*self._session.generate(self._one(prompt), options, self._calls()))
+            if batch.listed and not self._hooks and lookup == 0 and draft is None:
+                return [Generation(*made) for made in self._session.generate_together(batch.ids, batch.lengths, options)]
+            made = [Generation(*self._session.generate(row, options, self._calls())) for row in batch.rows]
+        return made if batch.listed else made[0]
 
     def stream(
         self,
@@ -479,15 +477,15 @@ class Model(Weights, Structure, Prompts, CachingHooks, Analysis, Gradients, Coll
 
     def attribute(
         self,
-        prompt: Prompt,
+        prompt: Prompts,
         token: int | str | None = None,
         against: int | str | None = None,
         *,
         baseline: Literal["mean", "zero"] = "mean",
         steps: int = 64,
-    ) -> Attribution:
-        """Which tokens the log-probability of `token` after the prompt comes from: saliency, gradient times input, and
-        integrated gradients over `steps` points (0: none).
+    ) -> Any:
+        """An Attribution, of several prompts a list of them: which tokens the log-probability of `token` after the prompt comes from.
+        Saliency, gradient times input, and integrated gradients over `steps` points (0: none).
 
         token     an id, or a text that is one token; None: the likeliest
         against   another one, whose log-probability is subtracted: why this and not that
@@ -496,7 +494,10 @@ class Model(Weights, Structure, Prompts, CachingHooks, Analysis, Gradients, Coll
         self._without_hooks("attribution")
         if baseline not in ("mean", "zero"):
             raise UsageError(f"baseline is {baseline!r}; expected 'mean' or 'zero'")
-        found = self._session.attribute(self._one(prompt), self._token(token), self._token(against),
+        batch = self._batch(prompt)
+        if batch.listed:
+            return [self.attribute(row, token, against, baseline=baseline, steps=steps) for row in batch.rows]
+        found = self._session.attribute(batch.rows[0], self._token(token), self._token(against),
                                         baseline == "zero", within("steps", steps, 0, INT64))
         for name in ("saliency", "gradient_input", "integrated"):
             found[name] = np.array(found[name])
@@ -535,10 +536,12 @@ class KeyValueCache:
         return f"<KeyValueCache of {len(self)} tokens>"
 
 
-def _cross_entropy(logits: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """-log softmax(logits[t])[rows[t + 1]] in double, [batch, position - 1]."""
-    z = logits[:, :-1].astype(np.float64)
-    largest = z.max(axis=-1, keepdims=True)
-    log_sum = np.log(np.exp(z - largest).sum(axis=-1)) + largest[..., 0]
-    losses: np.ndarray = log_sum - np.take_along_axis(z, rows[:, 1:, None], axis=-1)[..., 0]
-    return losses
+def _cut(logits: np.ndarray, slices: list[slice]) -> np.ndarray:
+    """Positions of each row, its own: [batch, as many as the row with most has, vocab_size]; NaN behind a row's end."""
+    most = max(cut.stop - cut.start for cut in slices)
+    if all(cut == slices[0] for cut in slices):
+        return logits[:, slices[0]]
+    made = np.full((len(logits), most, logits.shape[2]), np.nan, np.float32)
+    for row, whole, cut in zip(made, logits, slices, strict=True):
+        row[: cut.stop - cut.start] = whole[cut]
+    return made

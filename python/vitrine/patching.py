@@ -3,15 +3,17 @@
     clean_logits, clean_cache = model.run_with_cache(clean_tokens)
     effect = vitrine.patching.get_act_patch_resid_pre(model, corrupted_tokens, clean_cache, metric)   # [layer, position]
 
-A metric takes logits [batch, position, vocab_size] and returns a number. Every run starts at the patched layer with the corrupted
-run's own residual stream, so that layers below it, which nothing changes, run once. Names, axes and results are TransformerLens'.
+A metric takes logits [batch, position, vocab_size] and returns a number. What no patch changes runs once: the layers before the
+patched one, and in the sweeps by position the positions before the patched one, whose keys and values are kept. Many runs of a sweep
+are one. Names, axes and results are TransformerLens'.
 Meng et al., arXiv:2202.05262 (causal tracing); Wang et al., arXiv:2211.00593 (patching heads and paths).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,25 +65,18 @@ def generic_activation_patch(
         indices, shape = [list(index) for index in indices], (len(indices),)
     else:
         raise InputError("give index_axis_names or indices, one of them")
-    runs = _Runs(model, rows)
+    clean = _Clean(clean_cache, activation_name, len(rows))
+    place_of = _PLACES.get(patch_setter)
+    if place_of is not None and not model._hooks and model._session.can_patch_in_parts:
+        every = _in_parts(model, rows, clean, place_of, indices)
+    else:
+        every = _whole(model, rows, clean, patch_setter, indices)
     results = np.zeros(len(indices), np.float32)
-    for place, index in enumerate(indices):
-        name = clean_cache.name_of((activation_name, index[0]))
-        clean = clean_cache[name]
-        if len(clean) not in (1, len(rows)):
-            raise ShapeError(f"the clean run has a batch of {len(clean)}, the corrupted one of {len(rows)}; expected the same")
-
-        def patch(value: np.ndarray, row: int, index: Sequence[int] = index, clean: np.ndarray = clean) -> np.ndarray:
-            mine = clean[row : row + 1] if len(clean) > 1 else clean
-            if mine.shape != value.shape:
-                raise ShapeError(f"{activation_name} of the clean run is {list(mine.shape)}, of the corrupted one {list(value.shape)}; "
-                                 "expected prompts of the same length")
-            return patch_setter(value, index, mine)
-
-        found = np.asarray(patching_metric(runs.logits(index[0], name, patch)))
+    for i, logits in enumerate(every):
+        found = np.asarray(patching_metric(logits))
         if found.size != 1:
             raise ShapeError(f"the metric gave {list(found.shape)}; expected one number")
-        results[place] = found.reshape(())
+        results[i] = found.reshape(())
     return results.reshape(shape)
 
 
@@ -94,27 +89,122 @@ def _sizes(model: Model, activation: str, positions: int, axis: str) -> int:
     return sizes[axis]
 
 
-class _Runs:
-    """Runs of the corrupted prompt with one value patched."""
+class _Clean:
+    """The clean run's values of one activation."""
+
+    def __init__(self, cache: ActivationCache, activation: str, batch: int) -> None:
+        self._cache, self._activation, self._batch = cache, activation, batch
+
+    def of(self, layer: int) -> tuple[str, np.ndarray]:
+        """The hook's full name and its value, [1 or batch, …]."""
+        name = self._cache.name_of((self._activation, layer))
+        value = self._cache[name]
+        if len(value) not in (1, self._batch):
+            raise ShapeError(f"the clean run has a batch of {len(value)}, the corrupted one of {self._batch}; expected the same")
+        return name, value
+
+    def check(self, clean: Sequence[int], corrupted: Sequence[int]) -> None:
+        if list(clean) != list(corrupted):
+            raise ShapeError(f"{self._activation} of the clean run is {list(clean)}, of the corrupted one {list(corrupted)}; "
+                             "expected prompts of the same length")
+
+
+_ROWS_TOGETHER, _LOGITS_TOGETHER = 256, 1 << 24  # of one step: rows, and numbers of their logits
+
+
+def _rows_together(model: Model) -> int:
+    return max(1, min(_ROWS_TOGETHER, _LOGITS_TOGETHER // model.config.vocab_size))
+
+
+def _whole(
+    model: Model, rows: np.ndarray, clean: _Clean, setter: Setter, indices: Sequence[Sequence[int]],
+) -> Iterator[np.ndarray]:
+    """Logits for every index, each of a run of all positions from the patched layer on; as many of them together as fit."""
+    shared = any(model._session.describe_layer(i)["keys_of"] >= 0 for i in range(model.config.n_layers))
+    # Functions that are set at hooks of early layers are to be called in every run, of a batch as it was given.
+    streams = None if shared or model._hooks else model.run_with_cache(rows, "resid_pre", return_type=None)[1]
+    at_once = 1 if model._hooks else max(1, _rows_together(model) // rows.size)
+    for layer, group in itertools.groupby(indices, key=lambda index: index[0]):
+        name, value = clean.of(layer)
+        for cells in _chunks(list(group), at_once):
+            def patch(seen: np.ndarray, hook: object, cells: Sequence[Sequence[int]] = cells, value: np.ndarray = value) -> np.ndarray:
+                clean.check(value.shape[1:], seen.shape[1:])
+                for i, index in enumerate(cells):
+                    for row in range(len(rows)):
+                        at = slice(i * len(rows) + row, i * len(rows) + row + 1)
+                        seen[at] = setter(seen[at], index, value[row : row + 1] if len(value) > 1 else value)
+                return seen
+
+            together = np.tile(rows, (len(cells), 1))
+            if streams is None:
+                logits = model.run_with_hooks(together, [(name, patch)])
+            else:
+                stream = np.tile(streams["resid_pre", layer], (len(cells), 1, 1))
+                logits = model.run_with_hooks(stream, [(name, patch)], start_at_layer=layer, tokens=together)
+            yield from np.split(logits, len(cells))
+
+
+def _in_parts(
+    model: Model, rows: np.ndarray, clean: _Clean, place_of: Place, indices: Sequence[Sequence[int]],
+) -> Iterator[np.ndarray]:
+    """The same for patches of one position: positions before it are the corrupted run's own."""
+    runs = [model._session.patched_runs(row) for row in rows]
+    base = model(rows)
+    n, length, shape = len(rows), rows.shape[1], _Shape(model, rows)
+    for layer, group in itertools.groupby(indices, key=lambda index: index[0]):
+        name, value = clean.of(layer)
+        clean.check(value.shape[1:], shape.of(name))
+        cells = [place_of(index, value, shape.of(name), lambda name=name: shape.values(name)) for index in group]
+        for together in _by_rows(cells, length, _rows_together(model)):
+            positions, heads = [cell[0] for cell in together], [cell[1] for cell in together]
+            found = [one.run(name, positions, heads, np.stack([cell[2][i if n == len(cell[2]) else 0] for cell in together]))
+                     for i, one in enumerate(runs)]
+            first = 0
+            for position in positions:
+                logits = base.copy()
+                for i, changed in enumerate(found):
+                    logits[i, position:] = changed[first : first + length - position]
+                first += length - position
+                yield logits
+
+
+class _Shape:
+    """The shapes of the corrupted run's activations and, where a patch leaves a part of one as it is, their values."""
 
     def __init__(self, model: Model, rows: np.ndarray) -> None:
         self._model, self._rows = model, rows
-        layers = range(model.config.n_layers)
-        shared = any(model._session.describe_layer(i)["keys_of"] >= 0 for i in layers)
-        # Functions that are set at hooks of early layers are to be called in every run.
-        self._streams = None if shared or model._hooks else model.run_with_cache(rows, "resid_pre", return_type=None)[1]
+        self._values: dict[str, np.ndarray] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
 
-    def logits(self, layer: int, name: str, patch: Callable[[np.ndarray, int], np.ndarray]) -> np.ndarray:
-        found = []
-        for i in range(len(self._rows)):
-            row = self._rows[i : i + 1]
-            hooks = [(name, lambda value, hook, i=i: patch(value, i))]
-            if self._streams is None:
-                found.append(self._model.run_with_hooks(row, hooks))
-            else:
-                stream = self._streams["resid_pre", layer][i : i + 1]
-                found.append(self._model.run_with_hooks(stream, hooks, start_at_layer=layer, tokens=row))
-        return np.concatenate(found)
+    def of(self, name: str) -> tuple[int, ...]:
+        """[position, …] or [head, query, key], without the batch axis."""
+        if name not in self._shapes:
+            self._shapes[name] = tuple(self._model._session.hook_shape(name, self._rows.shape[1]))
+        return self._shapes[name]
+
+    def values(self, name: str) -> np.ndarray:
+        if name not in self._values:
+            self._values = {name: self._model.run_with_cache(self._rows, name, return_type=None)[1][name]}
+        return self._values[name]
+
+
+def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
+
+
+def _by_rows(cells: Sequence[tuple[int, int, np.ndarray]], length: int, most: int) -> Iterator[list[tuple[int, int, np.ndarray]]]:
+    """Groups of cells that have at most `most` rows together."""
+    group: list[tuple[int, int, np.ndarray]] = []
+    rows = 0
+    for cell in cells:
+        if group and rows + length - cell[0] > most:
+            yield group
+            group, rows = [], 0
+        group.append(cell)
+        rows += length - cell[0]
+    if group:
+        yield group
 
 
 def layer_pos_patch_setter(
@@ -169,6 +259,47 @@ def layer_head_dest_src_pos_pattern_patch_setter(
     _, head, query, key = index
     corrupted[:, head, query, key] = clean[:, head, query, key]
     return corrupted
+
+
+# Where a setter puts one position: (position, head or -1, clean values [1 or batch, numbers]).
+Place = Callable[[Sequence[int], np.ndarray, tuple[int, ...], Callable[[], np.ndarray]], tuple[int, int, np.ndarray]]
+
+
+def _number(what: str, found: Any, size: int) -> int:
+    number = operator.index(found)
+    if not -size <= number < size:
+        raise InputError(f"an index has {what} {number}; there are {size}, 0 to {size - 1}")
+    return number % size
+
+
+def _place_at_position(index: Sequence[int], clean: np.ndarray, shape: tuple[int, ...], _: Any) -> tuple[int, int, np.ndarray]:
+    position = _number("position", index[1], shape[0])
+    return position, -1, clean[:, position].reshape(len(clean), -1)
+
+
+def _place_of_head(index: Sequence[int], clean: np.ndarray, shape: tuple[int, ...], _: Any) -> tuple[int, int, np.ndarray]:
+    position, head = _number("position", index[1], shape[0]), _number("head", index[2], shape[1])
+    return position, head, clean[:, position, head]
+
+
+def _place_of_query(index: Sequence[int], clean: np.ndarray, shape: tuple[int, ...], _: Any) -> tuple[int, int, np.ndarray]:
+    head, query = _number("head", index[1], shape[0]), _number("query", index[2], shape[1])
+    return query, head, clean[:, head, query]
+
+
+def _place_of_key(
+    index: Sequence[int], clean: np.ndarray, shape: tuple[int, ...], corrupted: Callable[[], np.ndarray],
+) -> tuple[int, int, np.ndarray]:
+    head, query, key = (_number(what, n, size) for what, n, size in zip(("head", "query", "key"), index[1:], shape, strict=True))
+    row = corrupted()[:, head, query].copy()
+    row[:, key] = clean[:, head, query, key]
+    return query, head, row
+
+
+_PLACES: dict[Setter, Place] = {
+    _at_position: _place_at_position, _head_at_position: _place_of_head, _pattern_at_query: _place_of_query,
+    _pattern_at_query_and_key: _place_of_key,
+}
 
 
 def _patch(name: str, activation: str, setter: Setter, axes: tuple[str, ...], what: str) -> Callable[..., np.ndarray]:

@@ -23,7 +23,7 @@ class AnswerToken(NamedTuple):
     prob: float
 
 
-class Prompts:
+class PromptCalls:
     """The part of a Model that looks at prompts."""
 
     def get_token_position(

@@ -9,6 +9,7 @@
 #include "engine/model_tokenizer.h"
 #include "io/config_reader.h"
 #include "model/config_file.h"
+#include "ops/every_sequence.h"
 #include "ops/listener_chain.h"
 #include "ops/recorder.h"
 
@@ -19,13 +20,18 @@ Tensor FirstNotFinite::see(Context&, std::string_view hook, const Tensor& value)
   if (hook.ends_with("hook_attn_scores")) {  // masked scores are -inf by definition
     const std::span<const float> scores(value.data<float>(), static_cast<size_t>(value.count()));
     const auto nan = std::find_if(scores.begin(), scores.end(), [](float x) { return std::isnan(x); });
-    if (nan != scores.end()) found = (nan - scores.begin()) / value.dim(2);
+    if (nan != scores.end()) found = (nan - scores.begin()) / value.dim(value.shape().rank() - 1);
   } else {
-    found = first_not_finite(heads_first(hook) ? value.view({value.dim(0) * value.dim(1), value.dim(2)}) : value);
+    const int64_t width = value.dim(value.shape().rank() - 1);
+    found = first_not_finite(heads_first(hook) ? value.view({value.count() / width, width}) : value);
   }
   if (found < 0) return {};
   name = hook;
-  row = heads_first(hook) ? found % value.dim(1) : found;
+  row = found;
+  if (!heads_first(hook)) return {};
+  const int rank = value.shape().rank();  // [head, query, key], or with the sequences of shown_row() in front
+  const int64_t queries = value.dim(rank - 2);
+  row = found % queries + (rank == 4 ? found / (queries * value.dim(1)) * queries : 0);
   return {};
 }
 
@@ -130,17 +136,21 @@ void Engine::report_not_finite(const Step& step, std::span<const int64_t> rows) 
   // The step was not committed, so it can run again with somebody watching, behind who listens now.
   Listener* const before = ctx_.listener();
   const int heard = ctx_.listening_sequence();
-  for (size_t s = 0; s < step.sequences().size(); ++s) {
+  const bool together = before != nullptr && heard == kEverySequence;  // they must be heard as they were, or nothing repeats
+  const auto all = step.sequences();
+  for (size_t s = 0; s < (together ? 1 : all.size()); ++s) {
     FirstNotFinite watch;
-    ListenerChain chain({static_cast<int>(s) == heard ? before : nullptr, &watch});
-    ctx_.listen(&chain, static_cast<int>(s));
+    ListenerChain chain({together || static_cast<int>(s) == heard ? before : nullptr, &watch});
+    ctx_.listen(&chain, together ? kEverySequence : static_cast<int>(s));
     logits(ctx_, opened_.model->residual(ctx_, step), opened_.model->head(), rows);
     ctx_.listen(before, heard);
     if (watch.row < 0) continue;
-    const int64_t row = step.sequences()[s].first_row + watch.row;
+    const ShownRow shown = together ? shown_row(all, watch.row, heads_first(watch.name)) : ShownRow{s, watch.row};
+    const int64_t row = all[shown.sequence].first_row + shown.row;
     throw RunError(
         "NaN or infinity appeared first in " + watch.name + " at position " +
-        std::to_string(step.positions()[static_cast<size_t>(row)]) + " (token " +
+        std::to_string(step.positions()[static_cast<size_t>(row)]) +
+        (together && all.size() > 1 ? " of row " + std::to_string(shown.sequence) : "") + " (token " +
         std::to_string(step.tokens()[static_cast<size_t>(row)]) +
         "). Do the weights hold NaN, or does a hook put it there? `vitrine verify` or a trace of that hook shows more");
   }

@@ -9,6 +9,7 @@
 #include "kernels/table.h"
 #include "ops/attention_keys.h"
 #include "ops/elementwise.h"
+#include "ops/every_sequence.h"
 #include "ops/layout.h"
 #include "ops/linear.h"
 #include "ops/low_rank.h"
@@ -251,7 +252,10 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
   const auto scratch = ctx.frame();
   const bool listened = ctx.listens("hook_attn_scores") || ctx.listens("hook_pattern");
   const bool dropping = ctx.training() && spec.dropout > 0;
-  const auto is_shown = [&](size_t s) { return dropping || (listened && static_cast<int>(s) == ctx.listening_sequence()); };
+  const bool together = listened && ctx.listening_sequence() == kEverySequence;
+  const auto is_shown = [&](size_t s) {
+    return dropping || together || (listened && static_cast<int>(s) == ctx.listening_sequence());
+  };
   const auto is_packed = [&](size_t s) {
     const StepSequence& sequence = step.sequences()[s];
     return !is_shown(s) && std::is_same_v<T, float> && packs_bf16(ctx) && sequence.cache == nullptr && sequence.rows > 1;
@@ -279,16 +283,20 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
     for (int64_t task = 0; task < n_tasks; ++task) lay_out(task, 0);
   }
   auto source = sources.begin();
+  std::vector<ShownSequence<T>> shown;
   for (size_t s = 0; s < step.sequences().size(); ++s) {
     if (is_packed(s)) continue;
     if (is_shown(s)) {
       const StepSequence& sequence = step.sequences()[s];
       if (sequence.cache != nullptr) source->widen(ctx, seen_by(sequence, spec, sequence.position).first);
-      attention_stepwise<T>(ctx, q, k, v, step, s, *source++, spec, z);
+      shown.push_back({s, &*source++});
     } else {
       fused.emplace_back(q, v, step, s, *source++, spec, z);
     }
   }
+  const size_t at_a_time = together ? shown.size() : 1;
+  for (size_t i = 0; i < shown.size(); i += at_a_time)
+    attention_stepwise<T>(ctx, q, k, v, step, std::span<const ShownSequence<T>>(shown).subspan(i, at_a_time), spec, z);
   if (!recorded.empty()) record_attention(*ctx.tape(), q, k, v, z, recorded, recorded.size() == step.sequences().size(), spec);
   if (!packed.empty()) attention_packed(ctx, q, k, v, packed, spec, z);
   if (!fused.empty()) run_fused(ctx, fused, v.dim(2), q.dim(1) / k.dim(1));

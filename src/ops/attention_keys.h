@@ -131,10 +131,18 @@ class KeySource {
   float *wide_keys_ = nullptr, *wide_values_ = nullptr;
 };
 
-/// The stepwise form for one sequence: scores, pattern, mixture, a hook between each; writes the sequence's rows of z.
+/// A sequence of the step whose scores and pattern are made, with its keys.
 template <class T>
-void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Step& step, size_t sequence,
-                        const KeySource<T>& source, const AttentionSpec& spec, const Tensor& z);
+struct ShownSequence {
+  size_t sequence;
+  const KeySource<T>* source;
+};
+
+/// The stepwise form: scores, pattern, mixture, a hook between each, which shows those of all these sequences together; writes
+/// the sequences' rows of z. Errors: UsageError for several together while a tape records.
+template <class T>
+void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Step& step,
+                        std::span<const ShownSequence<T>> shown, const AttentionSpec& spec, const Tensor& z);
 
 /// The fused form of whole sequences of more than one row, without a cache, through packed products as training's others
 /// are: operands are rounded to bf16 where those are. Writes the sequences' rows of z.

@@ -1,6 +1,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "kernels/reference/activation.h"
 #include "kernels/reference/linear.h"
@@ -8,6 +10,7 @@
 #include "kernels/table.h"
 #include "ops/attention_keys.h"
 #include "ops/elementwise.h"
+#include "ops/every_sequence.h"
 #include "ops/tape.h"
 
 namespace vitrine {
@@ -169,68 +172,110 @@ void scores_backward(Context& ctx, Tape& tape, const StepwiseNode& n) {
 }  // namespace
 
 template <class T>
-void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Step& step, size_t sequence,
-                        const KeySource<T>& source, const AttentionSpec& spec, const Tensor& z) {
-  const StepSequence& s = step.sequences()[sequence];
-  const int64_t n_heads = q.dim(1), per_kv = n_heads / k.dim(1), d = q.dim(2), v_dim = v.dim(2), keys = s.position + s.rows;
-  const bool listening = static_cast<int>(sequence) == ctx.listening_sequence();
+void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Step& step,
+                        std::span<const ShownSequence<T>> shown, const AttentionSpec& spec, const Tensor& z) {
+  const int64_t n_heads = q.dim(1), per_kv = n_heads / k.dim(1), d = q.dim(2), v_dim = v.dim(2);
+  int64_t most_rows = 0, most_keys = 0;
+  std::vector<StepwiseNode> nodes;
+  for (const ShownSequence<T>& one : shown) {
+    const StepSequence& s = step.sequences()[one.sequence];
+    nodes.push_back({q, k, v, z, {}, {}, {}, s, spec});
+    most_rows = std::max(most_rows, s.rows);
+    most_keys = std::max(most_keys, s.position + s.rows);
+  }
+  const auto count = static_cast<int64_t>(nodes.size());
+  if (count > 1 && ctx.tape() != nullptr)
+    throw UsageError("attention: scores and patterns of several sequences cannot be seen together while a tape records");
+  const int heard = ctx.listening_sequence();
+  const bool listening = heard == kEverySequence || (count == 1 && static_cast<int>(shown[0].sequence) == heard);
   const auto hook = [&](std::string_view name, const Tensor& t) { return listening ? ctx.hook_of_sequence(name, t) : t; };
-  StepwiseNode node{q, k, v, z, ctx.empty({n_heads, s.rows, keys}), {}, {}, s, spec};
+  const Shape one{n_heads, most_rows, most_keys};
+  const auto make = [&] { return ctx.empty(count == 1 ? one : Shape{count, n_heads, most_rows, most_keys}); };
+  const auto part = [&](const Tensor& all, int64_t i) { return count == 1 ? all : all.rows_view(i, 1).view(one); };
+  const auto each_node = [&](auto&& f) {
+    for (int64_t i = 0; i < count; ++i) f(i, nodes[static_cast<size_t>(i)], *shown[static_cast<size_t>(i)].source);
+  };
+  // Of a shorter sequence, the queries and keys that it has not.
+  const auto fill_rest = [&](const Tensor& t, const StepSequence& s, T value) {
+    const int64_t keys = s.position + s.rows;
+    if (s.rows == most_rows && keys == most_keys) return;
+    each_query(ctx, n_heads, most_rows, [&](int64_t h, int64_t i) {
+      std::fill(cell<T>(t, h, i) + (i < s.rows ? keys : 0), cell<T>(t, h, i) + most_keys, value);
+    });
+  };
 
-  each_strip(ctx, n_heads, s.rows, [&](int64_t h, int64_t first, int64_t n) {
-    const KeyRange all{seen_by(s, spec, s.position + first).first, seen_by(s, spec, s.position + first + n - 1).last};
-    for (int64_t block = all.first / kKeys; block * kKeys < all.last; ++block) {
-      const int64_t from = std::max(all.first, block * kKeys), to = std::min(all.last, (block + 1) * kKeys);
-      set_products(q.row<T>(s.first_row + first) + h * d, q.row_size(), n, source.keys(block, h / per_kv) + from - block * kKeys,
-                   kKeys, d, to - from, static_cast<T>(spec.scale), cell<T>(node.scores, h, first) + from, keys);
-    }
-    for (int64_t i = first; i < first + n; ++i) {
-      T* row = cell<T>(node.scores, h, i);
-      const KeyRange range = seen_by(s, spec, s.position + i);
-      if (spec.softcap != 0) cap_row(row + range.first, static_cast<T>(spec.softcap), range.last - range.first);
-      std::fill(row, row + range.first, -std::numeric_limits<T>::infinity());
-      std::fill(row + range.last, row + keys, -std::numeric_limits<T>::infinity());
-    }
+  Tensor scores = make();
+  each_node([&](int64_t at, StepwiseNode& node, const KeySource<T>& source) {
+    const StepSequence& s = node.s;
+    const int64_t keys = s.position + s.rows;
+    node.scores = part(scores, at);
+    fill_rest(node.scores, s, -std::numeric_limits<T>::infinity());
+    each_strip(ctx, n_heads, s.rows, [&](int64_t h, int64_t first, int64_t n) {
+      const KeyRange all{seen_by(s, spec, s.position + first).first, seen_by(s, spec, s.position + first + n - 1).last};
+      for (int64_t block = all.first / kKeys; block * kKeys < all.last; ++block) {
+        const int64_t from = std::max(all.first, block * kKeys), to = std::min(all.last, (block + 1) * kKeys);
+        set_products(q.row<T>(s.first_row + first) + h * d, q.row_size(), n,
+                     source.keys(block, h / per_kv) + from - block * kKeys, kKeys, d, to - from, static_cast<T>(spec.scale),
+                     cell<T>(node.scores, h, first) + from, most_keys);
+      }
+      for (int64_t i = first; i < first + n; ++i) {
+        T* row = cell<T>(node.scores, h, i);
+        const KeyRange range = seen_by(s, spec, s.position + i);
+        if (spec.softcap != 0) cap_row(row + range.first, static_cast<T>(spec.softcap), range.last - range.first);
+        std::fill(row, row + range.first, -std::numeric_limits<T>::infinity());
+        std::fill(row + range.last, row + keys, -std::numeric_limits<T>::infinity());
+      }
+    });
+    // Each part is recorded before its hook: what a listener or dropout builds on it comes later on the tape, and where a
+    // constant takes its place its gradient is never set.
+    if (Tape* tape = ctx.tape()) tape->record(&scores_backward, node);
   });
-  // Each part is recorded before its hook: what a listener or dropout builds on it comes later on the tape, and where a
-  // constant takes its place its gradient is never set.
-  if (Tape* tape = ctx.tape()) tape->record(&scores_backward, node);
-  node.scores = hook("hook_attn_scores", node.scores);
+  scores = hook("hook_attn_scores", scores);
 
-  node.pattern = ctx.empty(node.scores.shape());
-  each_query(ctx, n_heads, s.rows, [&](int64_t h, int64_t i) {
-    T* const pattern = cell<T>(node.pattern, h, i);
-    softmax_row(cell<T>(node.scores, h, i), keys, pattern);
-    if (spec.sinks == nullptr) return;
-    const T kept = 1 - share_of_sink(cell<T>(node.scores, h, i), keys, spec.sinks->at<T>(h));
-    for (int64_t j = 0; j < keys; ++j) pattern[j] *= kept;
+  Tensor pattern = make();
+  each_node([&](int64_t at, StepwiseNode& node, const KeySource<T>&) {
+    node.scores = part(scores, at);
+    node.pattern = part(pattern, at);
+    fill_rest(node.pattern, node.s, T{0});
+    const int64_t keys = node.s.position + node.s.rows;
+    each_query(ctx, n_heads, node.s.rows, [&](int64_t h, int64_t i) {
+      T* const line = cell<T>(node.pattern, h, i);
+      softmax_row(cell<T>(node.scores, h, i), keys, line);
+      if (spec.sinks == nullptr) return;
+      const T kept = 1 - share_of_sink(cell<T>(node.scores, h, i), keys, spec.sinks->at<T>(h));
+      for (int64_t j = 0; j < keys; ++j) line[j] *= kept;
+    });
+    if (Tape* tape = ctx.tape()) tape->record(&pattern_backward, node);
   });
-  if (Tape* tape = ctx.tape()) tape->record(&pattern_backward, node);
-  node.mixed = dropout_of_sequence(ctx, hook("hook_pattern", node.pattern), spec.dropout, spec.dropout_site, s.first_row);
+  pattern = hook("hook_pattern", pattern);
 
-  // A replaced pattern may look where the mask forbids, so every key that still exists is read; what lies before the first
-  // and after the last key that a query looks at is not, so that no later token's infinities reach an earlier one as NaN.
-  const int64_t oldest = s.cache == nullptr ? 0 : seen_by(s, spec, s.position).first;
-  each_query(ctx, n_heads, s.rows, [&](int64_t h, int64_t i) {
-    T* out = z.row<T>(s.first_row + i) + h * v_dim;
-    const T* p = cell<T>(node.mixed, h, i);
-    std::fill(out, out + v_dim, T{0});
-    int64_t begin = oldest, end = keys;
-    while (begin < end && p[begin] == T{0}) ++begin;
-    while (end > begin && p[end - 1] == T{0}) --end;
-    for (int64_t block = begin / kKeys; block * kKeys < end; ++block) {
-      const int64_t from = std::max(begin, block * kKeys), to = std::min(end, (block + 1) * kKeys);
-      const auto v_stride = static_cast<int64_t>(source.v_stride());
-      add_products(p + from, keys, 1, source.values(block, h / per_kv) + (from - block * kKeys) * v_stride, v_stride, to - from,
-                   v_dim, out, z.row_size());
-    }
+  each_node([&](int64_t at, StepwiseNode& node, const KeySource<T>& source) {
+    const StepSequence& s = node.s;
+    node.mixed = dropout_of_sequence(ctx, part(pattern, at), spec.dropout, spec.dropout_site, s.first_row);
+    // A replaced pattern may look where the mask forbids, so every key that still exists is read; what lies before the first
+    // and after the last key that a query looks at is not, so that no later token's infinities reach an earlier one as NaN.
+    const int64_t oldest = s.cache == nullptr ? 0 : seen_by(s, spec, s.position).first, keys = s.position + s.rows;
+    each_query(ctx, n_heads, s.rows, [&](int64_t h, int64_t i) {
+      T* out = z.row<T>(s.first_row + i) + h * v_dim;
+      const T* p = cell<T>(node.mixed, h, i);
+      std::fill(out, out + v_dim, T{0});
+      int64_t begin = oldest, end = keys;
+      while (begin < end && p[begin] == T{0}) ++begin;
+      while (end > begin && p[end - 1] == T{0}) --end;
+      for (int64_t block = begin / kKeys; block * kKeys < end; ++block) {
+        const int64_t from = std::max(begin, block * kKeys), to = std::min(end, (block + 1) * kKeys);
+        const auto v_stride = static_cast<int64_t>(source.v_stride());
+        add_products(p + from, keys, 1, source.values(block, h / per_kv) + (from - block * kKeys) * v_stride, v_stride, to - from,
+                     v_dim, out, z.row_size());
+      }
+    });
+    if (Tape* tape = ctx.tape()) tape->record(&mix_backward, node);
   });
-  if (Tape* tape = ctx.tape()) tape->record(&mix_backward, node);
 }
 
-template void attention_stepwise<float>(Context&, const Tensor&, const Tensor&, const Tensor&, const Step&, size_t,
-                                        const KeySource<float>&, const AttentionSpec&, const Tensor&);
-template void attention_stepwise<double>(Context&, const Tensor&, const Tensor&, const Tensor&, const Step&, size_t,
-                                         const KeySource<double>&, const AttentionSpec&, const Tensor&);
+template void attention_stepwise<float>(Context&, const Tensor&, const Tensor&, const Tensor&, const Step&,
+                                        std::span<const ShownSequence<float>>, const AttentionSpec&, const Tensor&);
+template void attention_stepwise<double>(Context&, const Tensor&, const Tensor&, const Tensor&, const Step&,
+                                         std::span<const ShownSequence<double>>, const AttentionSpec&, const Tensor&);
 
 }  // namespace vitrine

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "ops/every_sequence.h"
 #include "ops/step.h"
 #include "ops/tape.h"
 

@@ -22,13 +22,13 @@ T largest(const T* z, int64_t n) {
   return *std::max_element(most, most + kLanes);
 }
 
-void check_labels(const Tensor& x, const Head& head, std::span<const int32_t> labels) {
-  if (static_cast<int64_t>(labels.size()) != x.rows())
-    throw ShapeError("label_scores: " + std::to_string(labels.size()) + " labels for " + std::to_string(x.rows()) + " rows");
+void check_labels(int64_t rows, int64_t vocab, std::span<const int32_t> labels) {
+  if (static_cast<int64_t>(labels.size()) != rows)
+    throw ShapeError("label_scores: " + std::to_string(labels.size()) + " labels for " + std::to_string(rows) + " rows");
   for (size_t i = 0; i < labels.size(); ++i)
-    if (labels[i] < 0 || labels[i] >= head.weight->out)
+    if (labels[i] < 0 || labels[i] >= vocab)
       throw InputError("label " + std::to_string(labels[i]) + " at place " + std::to_string(i) +
-                       " is outside the vocabulary of " + std::to_string(head.weight->out));
+                       " is outside the vocabulary of " + std::to_string(vocab));
 }
 
 // What the chunks so far say of a row.
@@ -46,12 +46,13 @@ struct RowState {
     most = here;
     likeliest = static_cast<int32_t>(first + (std::find(z, z + n, here) - z));
   }
+  LabelScore score() const { return {static_cast<float>(of_label - lse), likeliest}; }
 };
 
 }  // namespace
 
 std::vector<LabelScore> label_scores(Context& ctx, const Tensor& x, const Head& head, std::span<const int32_t> labels) {
-  check_labels(x, head, labels);
+  check_labels(x.rows(), head.weight->out, labels);
   std::vector<LabelScore> scores(labels.size());
   if (labels.empty()) return scores;
   visit_scalar(x, [&](auto zero) {
@@ -63,8 +64,25 @@ std::vector<LabelScore> label_scores(Context& ctx, const Tensor& x, const Head& 
           states[static_cast<size_t>(row + r)].see(z + r * n, first, n, labels[static_cast<size_t>(row + r)]);
       });
     });
-    for (size_t r = 0; r < states.size(); ++r)
-      scores[r] = {static_cast<float>(states[r].of_label - states[r].lse), states[r].likeliest};
+    for (size_t r = 0; r < states.size(); ++r) scores[r] = states[r].score();
+  });
+  return scores;
+}
+
+std::vector<LabelScore> label_scores(Context& ctx, const Tensor& z, std::span<const int32_t> labels) {
+  const int64_t vocab = z.row_size();
+  check_labels(z.rows(), vocab, labels);
+  std::vector<LabelScore> scores(labels.size());
+  visit_scalar(z, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(ctx, z.rows(), vocab, [&](int64_t begin, int64_t count) {
+      for (int64_t r = begin; r < begin + count; ++r) {
+        RowState<T> state;  // in the pieces of a walk through the head, so that sums are rounded alike
+        for (int64_t first = 0; first < vocab; first += kVocabularyChunk)
+          state.see(z.row<T>(r) + first, first, std::min(kVocabularyChunk, vocab - first), labels[static_cast<size_t>(r)]);
+        scores[static_cast<size_t>(r)] = state.score();
+      }
+    });
   });
   return scores;
 }

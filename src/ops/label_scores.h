@@ -23,4 +23,7 @@ struct LabelScore {
 /// Errors: ShapeError for another number of labels; InputError for a label outside the vocabulary.
 std::vector<LabelScore> label_scores(Context& ctx, const Tensor& x, const Head& head, std::span<const int32_t> labels);
 
+/// The same of logits z [rows, vocab_size] that somebody has made already.
+std::vector<LabelScore> label_scores(Context& ctx, const Tensor& z, std::span<const int32_t> labels);
+
 }  // namespace vitrine

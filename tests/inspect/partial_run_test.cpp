@@ -34,20 +34,24 @@ class Witness final : public Listener {
   std::string poisoned_;
 };
 
+PartialResult run_one(Engine& engine, const std::vector<int32_t>& ids, const PartialRun& request) {
+  return run_partly(engine, {&ids, 1}, request);
+}
+
 TEST(PartialRun, EndsBehindTheLastHookThatIsWanted) {
   Engine engine(Golden::open("gemma2").model(), {2, {}});
   const std::vector<std::string> hooks = {"blocks.0.hook_mlp_out", "blocks.1.attn.hook_q"};
   Witness witness;
-  const Recorder kept = run_partly(engine, kIds, {.hooks = hooks, .edits = &witness});
+  const PartialResult kept = run_one(engine, kIds, {.hooks = hooks, .edits = &witness});
   EXPECT_EQ(witness.last, "blocks.1.attn.hook_q");
   const Recorder whole = trace_to_memory(engine, kIds, hooks);
-  ASSERT_EQ(kept.order(), whole.order());
-  for (const std::string& name : kept.order())
-    EXPECT_EQ(kept.values().find(name)->second.values, whole.values().find(name)->second.values) << name;
+  ASSERT_EQ(kept.order, whole.order());
+  for (const std::string& name : kept.order)
+    EXPECT_EQ(kept.values.find(name)->second.values, whole.values().find(name)->second.values) << name;
 
-  run_partly(engine, kIds, {.hooks = hooks, .edits = &witness, .edited = {"blocks.2.hook_resid_mid"}});
+  run_one(engine, kIds, {.hooks = hooks, .edits = &witness, .edited = {"blocks.2.hook_resid_mid"}});
   EXPECT_EQ(witness.last, "blocks.2.hook_resid_mid");
-  run_partly(engine, kIds, {.hooks = {"hook_logits"}, .edits = &witness});
+  run_one(engine, kIds, {.hooks = {"hook_logits"}, .edits = &witness});
   EXPECT_EQ(witness.last, "hook_logits");
 }
 
@@ -55,18 +59,18 @@ TEST(PartialRun, StartsInTheMiddleWithTheSameBits) {
   for (const char* family : {"gpt2_a", "gemma2", "olmo3", "lfm2", "gemma4_moe"}) {
     Engine engine(Golden::open(family).model(), {2, {}});
     const std::vector<std::string> hooks = {"blocks.*.hook_resid_post", "hook_logits"};
-    const Recorder whole = run_partly(engine, kIds, {.hooks = hooks});
-    const auto& entering = whole.values().find("blocks.0.hook_resid_post")->second.values;
+    const PartialResult whole = run_one(engine, kIds, {.hooks = hooks});
+    const auto& entering = whole.values.find("blocks.0.hook_resid_post")->second.values;
     Witness witness;
-    const Recorder later = run_partly(engine, kIds,
-                                      {.hooks = {"blocks.1.hook_resid_post", "hook_logits"},
-                                       .edits = &witness,
-                                       .start_layer = 1,
-                                       .stream = std::span(entering.data(), entering.size())});
-    for (const std::string& name : later.order())
-      EXPECT_EQ(later.values().find(name)->second.values, whole.values().find(name)->second.values) << family << " " << name;
-    const Recorder again = run_partly(engine, kIds, {.hooks = hooks});  // nothing of the start is left
-    EXPECT_EQ(again.values().find("hook_logits")->second.values, whole.values().find("hook_logits")->second.values);
+    const PartialResult later = run_one(engine, kIds,
+                                        {.hooks = {"blocks.1.hook_resid_post", "hook_logits"},
+                                         .edits = &witness,
+                                         .start_layer = 1,
+                                         .stream = std::span(entering.data(), entering.size())});
+    for (const std::string& name : later.order)
+      EXPECT_EQ(later.values.find(name)->second.values, whole.values.find(name)->second.values) << family << " " << name;
+    const PartialResult again = run_one(engine, kIds, {.hooks = hooks});  // nothing of the start is left
+    EXPECT_EQ(again.values.find("hook_logits")->second.values, whole.values.find("hook_logits")->second.values);
   }
 }
 
@@ -75,7 +79,7 @@ TEST(PartialRun, RefusesNanAndWhatLiesBeforeItsStart) {
   Witness witness("blocks.1.hook_mlp_out");
   const auto message = [&](const PartialRun& request) {
     try {
-      run_partly(engine, kIds, request);
+      run_one(engine, kIds, request);
     } catch (const Error& e) {
       return std::string(e.what());
     }
