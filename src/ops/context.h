@@ -17,7 +17,8 @@ class Tape;
 struct RouterBalance;
 struct Weight;
 
-/// In place of a sequence's number: the listener hears all sequences of the step, a hook of all of them at a time.
+/// In place of a sequence's number in Context::listen: the listener is shown each hook once, with the rows of all sequences of the
+/// step, one behind the other. A tape may record, but for scores and patterns of several sequences.
 inline constexpr int kEverySequence = -1;
 
 /// Reads, replaces or differentiates named intermediates ("hooks") of one sequence of a step, or of all of them.

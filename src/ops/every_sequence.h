@@ -1,5 +1,5 @@
 #pragma once
-// Listening to all sequences of a step at a time.
+// Which sequence and row a row belongs to that a listener of kEverySequence (ops/context.h) is shown.
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -7,12 +7,6 @@
 #include "ops/step.h"
 
 namespace vitrine {
-
-/// In place of a sequence's number in Context::listen: the listener is shown each hook once, with the rows of all sequences of
-/// the step, one behind the other. Scores and patterns of several sequences are [sequence, head, query, key], as large as the
-/// longest needs; where a shorter one has nothing they are -inf and 0. A tape may record, but for scores and patterns of several.
-/// Context::listening_position() is that of the first sequence.
-inline constexpr int kEverySequence = -1;
 
 /// The most rows that one of them has.
 inline int64_t longest(std::span<const StepSequence> sequences) {
