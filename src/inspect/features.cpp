@@ -55,8 +55,9 @@ void check_fits(const Engine& engine, const SparseAutoencoder& sae) {
 
 SparseFeatures features_of(Engine& engine, const SparseAutoencoder& sae, std::span<const int32_t> ids) {
   check_fits(engine, sae);
-  const Recorder recorder = run_partly(engine, ids, {.hooks = {sae.hook_name}});
-  const Recorder::Value& value = recorder.values().at(sae.hook_name);
+  const std::vector<int32_t> sequence(ids.begin(), ids.end());
+  const PartialResult ran = run_partly(engine, {&sequence, 1}, {.hooks = {sae.hook_name}});
+  const Recorder::Value& value = ran.values.at(sae.hook_name);
   const auto frame = engine.context().frame();
   return encode(engine.context(), sae, value.values.data(), static_cast<int64_t>(ids.size()));
 }
