@@ -54,6 +54,9 @@ class Functions(Case):
             value[:, -1] += steer
         at = self.check(add)
         np.testing.assert_array_equal(at["resid_post", 0], at["resid_pre", 1])
+        far = [(PLACE, lambda value, hook: value + 3e4)]  # where sums are rounded to thousandths
+        _, at = opened().gradients(IDS, ["blocks.0.hook_resid_post", PLACE], metric=METRIC, fwd_hooks=far)
+        np.testing.assert_array_equal(at["resid_post", 0], at["resid_pre", 1])
 
     def test_who_looks_changes_nothing(self):
         seen = []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .model import Model
 
 Pullback = Callable[[np.ndarray], np.ndarray]
-_EVEN = 1e-3  # a slope this close to 1 is a constant that was added: sums are rounded
+_EVEN = 1e-3  # a slope this close to 1 is that of a constant which was added
 
 
 class torch_hook:
@@ -163,9 +163,10 @@ def _kept(name: str, function: HookFunction, before: np.ndarray, after: np.ndarr
     given = other.copy()
     found = replacement_of(name, given, function(given, hook))
     constant = found == after
-    with np.errstate(divide="ignore", invalid="ignore"):
-        slope = (found.astype(np.float64) - after) / (other.astype(np.float64) - before)
-        even = (np.abs(slope - 1) < _EVEN) | ((found == other) & (after == before))
+    with np.errstate(invalid="ignore"):
+        moved, shifted = found.astype(np.float64) - after, other.astype(np.float64) - before
+        rounding = 2 * np.finfo(np.float32).eps * (np.abs(found) + np.abs(after))
+        even = (np.abs(moved - shifted) < _EVEN * np.abs(shifted) + rounding) | ((found == other) & (after == before))
     if not (constant | even).all():
         raise UsageError(
             f"the function at {name} computes what it puts there from the value, or differs from call to call, so that no gradient can "
