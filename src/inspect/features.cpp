@@ -42,24 +42,32 @@ struct FeaturePlace {
   size_t window, row;
 };
 
+void check_hook_width(const Engine& engine, const std::string& hook, int64_t width, const char* what) {
+  const std::vector<std::string> names = engine.model().hook_names();
+  if (std::ranges::find(names, hook) == names.end())
+    throw InputError("the autoencoder is for " + hook + ", a hook that " + engine.name() +
+                     " does not have; `vitrine info --hooks` lists them, and --hook gives another");
+  const std::vector<int64_t> shape = hook_shape(engine.model(), hook, 1);
+  const int64_t size = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  if (size != width)
+    throw InputError("the autoencoder's " + std::string(what) + " is " + std::to_string(width) + ", and " + hook + " of " +
+                     engine.name() + " has " + std::to_string(size) + " numbers a token; is it of another model?");
+}
+
 }  // namespace
 
 void check_fits(const Engine& engine, const SparseAutoencoder& sae) {
   if (sae.hook_name.empty())
     throw InputError("the autoencoder's files do not say at which hook it reads; give --hook, such as blocks.3.hook_resid_post");
-  const std::vector<std::string> names = engine.model().hook_names();
-  const auto one = [&](const std::string& hook, int64_t width, const char* what) {
-    if (std::ranges::find(names, hook) == names.end())
-      throw InputError("the autoencoder is for " + hook + ", a hook that " + engine.name() +
-                       " does not have; `vitrine info --hooks` lists them, and --hook gives another");
-    const std::vector<int64_t> shape = hook_shape(engine.model(), hook, 1);
-    const int64_t size = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-    if (size != width)
-      throw InputError("the autoencoder's " + std::string(what) + " is " + std::to_string(width) + ", and " + hook + " of " +
-                       engine.name() + " has " + std::to_string(size) + " numbers a token; is it of another model?");
-  };
-  one(sae.hook_name, sae.d_in, "d_in");
-  one(sae.hook_name_out, sae.d_out, "d_out");
+  check_hook_width(engine, sae.hook_name, sae.d_in, "d_in");
+  check_hook_width(engine, sae.hook_name_out, sae.d_out, "d_out");
+}
+
+void check_fits(const Engine& engine, const CrossLayerTranscoder& transcoder) {
+  for (const SparseAutoencoder& layer : transcoder.layers) {
+    check_hook_width(engine, layer.hook_name, transcoder.d_model, "d_model");
+    check_hook_width(engine, layer.hook_name_out, transcoder.d_model, "d_model");
+  }
 }
 
 SparseFeatures features_of(Engine& engine, const SparseAutoencoder& sae, std::span<const int32_t> ids) {

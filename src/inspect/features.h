@@ -8,11 +8,13 @@
 
 #include "engine/engine.h"
 #include "sae/autoencoder.h"
+#include "sae/circuit_tracer.h"
 
 namespace vitrine {
 
 /// Errors: InputError for an autoencoder without a hook, a hook that the model lacks, or widths that are not the hook's.
 void check_fits(const Engine& engine, const SparseAutoencoder& sae);
+void check_fits(const Engine& engine, const CrossLayerTranscoder& transcoder);
 
 /// The features of every token of one sequence; the run ends behind the hook.
 /// Errors: as check_fits and run_partly.

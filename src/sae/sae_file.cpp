@@ -240,6 +240,9 @@ SparseAutoencoder read_sae(const std::string& path) {
       return read_layer_transcoder(path);
   }
   SparseAutoencoder sae;
+  if (is_cross_layer(directory))
+    throw FileError(directory,
+                    "this is a cross-layer transcoder, which is not one autoencoder; `vitrine generate --sae` steers with it");
   if (present(joined(directory, "cfg.json"))) {
     sae = read_saelens(directory);
   } else if (present(joined(directory, "params.safetensors")) && present(joined(directory, "config.json"))) {
