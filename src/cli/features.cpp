@@ -170,8 +170,10 @@ void print_densities(const FeatureTable& table, int64_t d_sae, int64_t top) {
         grouped(dead), grouped(d_sae), percent(static_cast<double>(dead) / static_cast<double>(d_sae)));
   std::vector<int64_t> order(table.active.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(
-      order, [&](int64_t a, int64_t b) { return table.active[static_cast<size_t>(a)] > table.active[static_cast<size_t>(b)]; });
+  std::ranges::sort(order, [&](int64_t a, int64_t b) {
+    const int64_t p = table.active[static_cast<size_t>(a)], q = table.active[static_cast<size_t>(b)];
+    return p > q || (p == q && a < b);
+  });
   for (int64_t i = 0; i < std::min<int64_t>(top, d_sae); ++i) {
     const int64_t f = order[static_cast<size_t>(i)], n = table.active[static_cast<size_t>(f)];
     const double share = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(table.tokens, 1));
