@@ -84,6 +84,18 @@ class Documentation(Case):
                 declared = owner == "HookPoint" and attribute == "ctx" or attribute in getattr(holder, "__dataclass_fields__", {})
                 self.assertTrue(declared or hasattr(holder, attribute), f"{there}: {name}")
 
+    def test_the_page_about_autoencoders(self):
+        page = (SOURCE / "docs" / "sparse-autoencoders.md").read_text(encoding="utf-8")
+        (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        names = {}
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            exec(program.replace('"my-autoencoder"', repr(folder + "/made")), names)
+            self.assertEqual(vitrine.load_sae(folder + "/made").k, 2)
+        self.assert_close(names["same"], names["logits"], 1e-3)
+        self.assertGreater(names["steered"][0, -1, names["cat"]], names["logits"][0, -1, names["cat"]] + 1)
+        self.assertEqual(names["told"].shape, (6,))
+        self.assert_close(names["back"] + names["error"], names["cache"]["blocks.6.hook_resid_post"], 1e-3)
+
     def test_the_page_about_gradients(self):
         page = (SOURCE / "docs" / "gradients.md").read_text(encoding="utf-8")
         (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -99,17 +111,6 @@ class Documentation(Case):
         self.assertEqual(names["features"].shape, (4 * names["model"].config.d_model,))
         for name in set(re.findall(r"\bmetrics\.(\w+)\(", page)):
             self.assertIn(name, vitrine.metrics.__all__)
-
-    def test_the_page_about_autoencoders(self):
-        page = (SOURCE / "docs" / "sparse-autoencoders.md").read_text(encoding="utf-8")
-        (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-        names = {}
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-            exec(program.replace('"my-autoencoder"', repr(folder + "/made")), names)
-            self.assertEqual(vitrine.load_sae(folder + "/made").k, 2)
-        self.assert_close(names["same"], names["logits"], 1e-3)
-        self.assertGreater(names["steered"][0, -1, names["cat"]], names["logits"][0, -1, names["cat"]] + 1)
-        self.assert_close(names["back"] + names["error"], names["cache"]["blocks.6.hook_resid_post"], 1e-3)
 
     def test_the_docstring(self):
         found = doctest.testmod(vitrine)

@@ -64,11 +64,11 @@ TEST(Collect, EveryRowIsThatOfItsContextAlone) {
       do ids.push_back(read.token(t + ids.size()));
       while (t + ids.size() < read.tokens() && read.position(t + ids.size()) > 0);
       EXPECT_LE(ids.size(), 8U);
-      const Recorder alone = run_partly(engine, ids, {.hooks = options.hooks});
+      const PartialResult alone = run_partly(engine, {&ids, 1}, {.hooks = options.hooks});
       for (size_t hook = 0; hook < 2; ++hook) {
         std::vector<float> rows(ids.size() * d);
         for (size_t i = 0; i < ids.size(); ++i) read.read(hook, t + i, rows.data() + i * d);
-        const auto& expected = alone.values().find(read.manifest().hooks[hook].name)->second.values;
+        const auto& expected = alone.values.find(read.manifest().hooks[hook].name)->second.values;
         EXPECT_CLOSE(rows, std::vector<float>(expected.begin(), expected.end()), (Tolerance{.abs = 2e-5, .rel = 1e-4}));
       }
       t += ids.size();
