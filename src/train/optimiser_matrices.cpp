@@ -26,6 +26,15 @@ double scale_of(const OptimiserOptions& options, const Parameter& p) {
   return std::sqrt(std::max(1.0, p.by_columns ? columns / rows : rows / columns));
 }
 
+// What goes by elements: m gathers the gradient, and g becomes what is made orthogonal.
+void gather_momentum(float* g, float* m, size_t n, float momentum, bool nesterov, float gradient_scale) {
+  for (size_t i = 0; i < n; ++i) {
+    const float slope = gradient_scale * g[i];
+    m[i] += (1 - momentum) * (slope - m[i]);
+    g[i] = nesterov ? slope + momentum * (m[i] - slope) : m[i];
+  }
+}
+
 }  // namespace
 
 size_t Optimiser::Aside::size() const {
@@ -142,6 +151,8 @@ void Optimiser::step_matrices(ThreadPool& pool, double lr, double gradient_scale
         const SoapRule rule{options_.beta1, options_.beta2, options_.eps, options_.shampoo_beta, options_.frequency};
         mine.soap->step(w, g, static_cast<float>(gradient_scale), m.rows, m.columns, state, rule, lr, decay, number);
       } else {
+        gather_momentum(g, state_[0].f32.data() + m.kept[0], count, static_cast<float>(options_.momentum), options_.nesterov,
+                        static_cast<float>(gradient_scale));  // here, since the matrix then stays in a core's cache
         if (decay != 0) kernels().scale(w, static_cast<float>(1 - lr * decay), count, w);
         if (options_.kind == Kind::normuon)
           step_normuon(mine, m, lr);

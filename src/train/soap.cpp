@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/merge_sort.h"
 #include "kernels/table.h"
 #include "ops/packed_product.h"
 
@@ -89,7 +90,7 @@ void Soap::renew(float* of, float* basis, float* v, size_t rows, size_t columns,
       eigenvalues[j] += static_cast<double>(basis[i * n + j]) * static_cast<double>(square_.data()[i * n + j]);
   std::vector<size_t> order(n);
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return eigenvalues[a] > eigenvalues[b]; });
+  merge_sort(order, [&](size_t a, size_t b) { return eigenvalues[a] > eigenvalues[b]; });
   const auto side = static_cast<Eigen::Index>(n);
   Eigen::MatrixXd power(side, side);
   for (size_t i = 0; i < n; ++i)
