@@ -71,13 +71,15 @@ float* Optimiser::aside(const Matrix& m, const char* name) {
 }
 
 void Optimiser::make_workers(int threads) {
-  size_t rows = 0, columns = 0, side = 0, longer = 0, all = 0;
+  size_t rows = 0, columns = 0, side = 0, longer = 0, all = 0, rotated = 1;
   for (const Matrix& m : matrices_) {
     rows = std::max(rows, m.rows);
     columns = std::max(columns, m.columns);
     side = std::max(side, std::min(m.rows, m.columns));
     longer = std::max(longer, std::max(m.rows, m.columns));
     all += m.rows * m.columns;
+    for (const size_t one : {m.rows, m.columns})
+      if (static_cast<int64_t>(one) <= options_.largest_side) rotated = std::max(rotated, one);
   }
   // No more at a time than fit into what Muon saves by keeping one moment: bytes() counts two.
   const double fit = options_.kind == Kind::soap ? static_cast<double>(threads)
@@ -86,7 +88,7 @@ void Optimiser::make_workers(int threads) {
   while (workers_.size() < most) {
     Worker& worker = workers_.emplace_back();
     if (options_.kind == Kind::soap)
-      worker.soap.emplace(rows, columns);
+      worker.soap.emplace(rows, columns, rotated);
     else
       worker.orthogonaliser.emplace(side, longer);
     if (options_.kind == Kind::normuon) worker.update = FloatBuffer(rows * columns);
