@@ -1,7 +1,7 @@
-// Time of one training step, by the path that `vitrine train` takes: forward, backward, clipping, AdamW or Muon; its share of
+// Time of one training step, by the path that `vitrine train` takes: forward, backward, clipping, the optimiser; its share of
 // this machine's peak, and memory.
 //   bench_training MODEL_DIRECTORY [--batch N] [--length N] [--steps N] [--threads N] [--recompute] [--bf16] [--bf16-moments]
-//     [--muon] [--json]
+//     [--muon|--normuon|--soap] [--json]
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -28,7 +28,8 @@ struct Options {
   std::string model;
   int64_t batch = 4, length = 64;
   int steps = 10, threads = 0;
-  bool recompute = false, bf16 = false, bf16_moments = false, muon = false, json = false;
+  bool recompute = false, bf16 = false, bf16_moments = false, json = false;
+  OptimiserOptions::Kind optimiser = OptimiserOptions::Kind::adamw;
 };
 
 int measure(const Options& o) {
@@ -37,10 +38,8 @@ int measure(const Options& o) {
   options.recompute = o.recompute;
   options.threads = o.threads;
   options.optimiser.bf16_moments = o.bf16_moments;
-  if (o.muon) {
-    options.optimiser.kind = OptimiserOptions::Kind::muon;
-    options.optimiser.momentum = 0.95;
-  }
+  options.optimiser.kind = o.optimiser;
+  if (options.optimiser.by_matrices()) options.optimiser.momentum = 0.95;
   Learner learner(open_model(o.model), options);
   Context& ctx = learner.engine().context();
   ctx.numerics.bf16 = o.bf16;
@@ -105,7 +104,11 @@ int main(int argc, char** argv) {
     else if (arg == "--bf16-moments")
       o.bf16_moments = true;
     else if (arg == "--muon")
-      o.muon = true;
+      o.optimiser = OptimiserOptions::Kind::muon;
+    else if (arg == "--normuon")
+      o.optimiser = OptimiserOptions::Kind::normuon;
+    else if (arg == "--soap")
+      o.optimiser = OptimiserOptions::Kind::soap;
     else if (arg == "--json")
       o.json = true;
     else
@@ -115,7 +118,7 @@ int main(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: bench_training MODEL_DIRECTORY [--batch N] [--length N] [--steps N] [--threads N] [--recompute] [--bf16] "
-        "[--bf16-moments] [--muon] [--json]\n");
+        "[--bf16-moments] [--muon|--normuon|--soap] [--json]\n");
     return 2;
   }
   try {

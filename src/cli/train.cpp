@@ -130,6 +130,7 @@ void run_config(const TrainArguments& o, Comm& comm) {
     progress->step(r, rate);
   };
   events.evaluated = [&](int64_t step, double loss, bool best) {
+    reference.reset();
     progress->evaluated(step, loss);
     progress->clear();
     log("step {}: validation loss {:.4f}{}", step, loss, best && step > 0 ? ", the best so far" : "");

@@ -6,6 +6,7 @@
 
 #include "kernels/table.h"
 #include "ops/elementwise.h"
+#include "train/scored_rows.h"
 
 namespace vitrine {
 
@@ -126,7 +127,7 @@ Tensor Learner::loss_of(const Replica& replica, const Step& step, const Batch& b
   Tensor loss;
   if (!batch.sampled) {
     if (cross_entropy_weight_ == 0) ctx.record_on(nullptr);  // for the report only
-    const Tensor part = cross_entropy(ctx, x, head, batch.labels);
+    const Tensor part = scored_cross_entropy(ctx, x, head, batch.labels);
     ctx.record_on(&replica.tape, options_.dropout);
     parts.cross_entropy = static_cast<double>(*part.data<float>());
     if (cross_entropy_weight_ == 1) loss = part;
@@ -262,7 +263,7 @@ Learner::Sum Learner::evaluate(const Batch& batch, bool averaged) {
     const Step step = step_of(part);
     const auto frame = ctx.frame();
     const Tensor x = model.residual(ctx, step);
-    const Tensor loss = part.pairs.empty() ? cross_entropy(ctx, x, model.head(), part.labels)
+    const Tensor loss = part.pairs.empty() ? scored_cross_entropy(ctx, x, model.head(), part.labels)
                                            : preference_loss(ctx, x, model.head(), part, preference_, sum.preference);
     const int64_t scored = counted_in(part);
     const double mean = static_cast<double>(*loss.data<float>());

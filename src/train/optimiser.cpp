@@ -40,15 +40,6 @@ int state_buffers(const OptimiserOptions& options) {
 }
 bool in_bf16(const OptimiserOptions& options) { return options.kind == OptimiserOptions::Kind::adamw && options.bf16_moments; }
 
-// The part of a step that goes by elements: m gathers the gradient, and g becomes what is made orthogonal.
-void gather_momentum(float* g, float* m, size_t n, float momentum, bool nesterov, float gradient_scale) {
-  for (size_t i = 0; i < n; ++i) {
-    const float slope = gradient_scale * g[i];
-    m[i] += (1 - momentum) * (slope - m[i]);
-    g[i] = nesterov ? slope + momentum * (m[i] - slope) : m[i];
-  }
-}
-
 }  // namespace
 
 std::vector<bool> Optimiser::whole(const OptimiserOptions& options, const Parameters& parameters) {
@@ -152,16 +143,14 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
   const uint32_t seed = philox(0, static_cast<uint64_t>(number), 0)[0];
   std::vector<double> changes(update != nullptr ? chunks_.size() : 0), weights(changes.size());
   each_chunk(pool, [&](size_t i, const Chunk& c) {
+    if (whole_[c.parameter]) return;  // step_matrices() does them
     float* const w = parameters_.weights() + c.begin;
     float* const g = parameters_.gradients() + c.begin;
     const float decay = decays_[c.parameter] ? f(options_.weight_decay) : 0.0f;
     float before[kChunk];
-    if (update != nullptr && !whole_[c.parameter]) std::memcpy(before, w, c.count * sizeof(float));
+    if (update != nullptr) std::memcpy(before, w, c.count * sizeof(float));
     const auto& [m, m_bf16] = state_[0];
     const auto& [v, v_bf16] = state_[1];
-    if (whole_[c.parameter] && options_.kind == OptimiserOptions::Kind::soap) return;
-    if (whole_[c.parameter])
-      return gather_momentum(g, m.data() + c.kept[0], c.count, f(options_.momentum), options_.nesterov, f(gradient_scale));
     if (options_.kind == OptimiserOptions::Kind::sgd)
       kernels().sgd(w, g, m ? m.data() + c.kept[0] : nullptr, c.count, f(lr), f(options_.momentum), decay, f(gradient_scale));
     else if (options_.bf16_moments)

@@ -26,6 +26,15 @@ double scale_of(const OptimiserOptions& options, const Parameter& p) {
   return std::sqrt(std::max(1.0, p.by_columns ? columns / rows : rows / columns));
 }
 
+// What goes by elements: m gathers the gradient, and g becomes what is made orthogonal.
+void gather_momentum(float* g, float* m, size_t n, float momentum, bool nesterov, float gradient_scale) {
+  for (size_t i = 0; i < n; ++i) {
+    const float slope = gradient_scale * g[i];
+    m[i] += (1 - momentum) * (slope - m[i]);
+    g[i] = nesterov ? slope + momentum * (m[i] - slope) : m[i];
+  }
+}
+
 }  // namespace
 
 size_t Optimiser::Aside::size() const {
@@ -62,13 +71,15 @@ float* Optimiser::aside(const Matrix& m, const char* name) {
 }
 
 void Optimiser::make_workers(int threads) {
-  size_t rows = 0, columns = 0, side = 0, longer = 0, all = 0;
+  size_t rows = 0, columns = 0, side = 0, longer = 0, all = 0, rotated = 1;
   for (const Matrix& m : matrices_) {
     rows = std::max(rows, m.rows);
     columns = std::max(columns, m.columns);
     side = std::max(side, std::min(m.rows, m.columns));
     longer = std::max(longer, std::max(m.rows, m.columns));
     all += m.rows * m.columns;
+    for (const size_t one : {m.rows, m.columns})
+      if (static_cast<int64_t>(one) <= options_.largest_side) rotated = std::max(rotated, one);
   }
   // No more at a time than fit into what Muon saves by keeping one moment: bytes() counts two.
   const double fit = options_.kind == Kind::soap ? static_cast<double>(threads)
@@ -77,7 +88,7 @@ void Optimiser::make_workers(int threads) {
   while (workers_.size() < most) {
     Worker& worker = workers_.emplace_back();
     if (options_.kind == Kind::soap)
-      worker.soap.emplace(rows, columns);
+      worker.soap.emplace(rows, columns, rotated);
     else
       worker.orthogonaliser.emplace(side, longer);
     if (options_.kind == Kind::normuon) worker.update = FloatBuffer(rows * columns);
@@ -142,6 +153,8 @@ void Optimiser::step_matrices(ThreadPool& pool, double lr, double gradient_scale
         const SoapRule rule{options_.beta1, options_.beta2, options_.eps, options_.shampoo_beta, options_.frequency};
         mine.soap->step(w, g, static_cast<float>(gradient_scale), m.rows, m.columns, state, rule, lr, decay, number);
       } else {
+        gather_momentum(g, state_[0].f32.data() + m.kept[0], count, static_cast<float>(options_.momentum), options_.nesterov,
+                        static_cast<float>(gradient_scale));  // here, since the matrix then stays in a core's cache
         if (decay != 0) kernels().scale(w, static_cast<float>(1 - lr * decay), count, w);
         if (options_.kind == Kind::normuon)
           step_normuon(mine, m, lr);

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ops/embed.h"
 #include "ops/tape.h"
+#include "train/scored_rows.h"
 
 namespace vitrine {
 namespace {
@@ -23,19 +23,12 @@ std::vector<SequenceLoss> sequence_losses(Context& ctx, const Tensor& x, const H
   std::vector<SequenceLoss> losses;
   int64_t first = 0;
   for (const int64_t length : batch.lengths) {
-    std::vector<int64_t> rows;
-    std::vector<int32_t> labels;
-    for (int64_t row = first; row < first + length; ++row) {
-      const int32_t label = batch.labels[static_cast<size_t>(row)];
-      if (label == kNotScored) continue;
-      rows.push_back(row);
-      labels.push_back(label);
-    }
+    const ScoredRows scored = scored_rows(batch.labels, first, length);
     first += length;
     SequenceLoss& loss = losses.emplace_back();
-    if (rows.empty()) continue;
-    loss.mean = cross_entropy(ctx, take_rows(ctx, x, rows), head, labels);
-    loss.rows = static_cast<double>(rows.size());
+    if (scored.rows.empty()) continue;
+    loss.mean = cross_entropy(ctx, take_rows(ctx, x, scored.rows), head, scored.labels);
+    loss.rows = static_cast<double>(scored.rows.size());
   }
   return losses;
 }

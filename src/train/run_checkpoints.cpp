@@ -18,14 +18,6 @@ std::string lora_text(const TrainConfig& config, uint64_t base) {
          (o.rslora ? ", rslora" : "") + ", of " + targets + ", beside a model with the numbers " + hexadecimal(base);
 }
 
-// What each folder of a mixture counts for; empty for one folder.
-std::string weights_text(const DataMix& mix) {
-  std::string text;
-  for (size_t i = 0; mix.parts().size() > 1 && i < mix.parts().size(); ++i)
-    text += (i > 0 ? ", " : "") + Json(mix.parts()[i].weight).dump();
-  return text;
-}
-
 const char* name_of(OptimiserOptions::Kind kind) {
   constexpr const char* kOptimisers[] = {"adamw", "sgd", "muon", "normuon", "soap"};
   return kOptimisers[static_cast<size_t>(kind)];
@@ -72,7 +64,7 @@ void TrainRun::restore() {
                .data_tokens = data_->tokens(),
                .data_checksum = data_->checksum(),
                .data_path = data_->path(),
-               .data_weights = weights_text(*data_),
+               .data_weights = data_->weights_text(),
                .optimiser = name_of(config_.optimiser.kind),
                .dpo = config_.dpo ? "beta " + Json(config_.dpo->beta).dump() : "",
                .lora = config_.lora ? lora_text(config_, base_) : "",

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/merge_sort.h"
 #include "kernels/table.h"
 #include "ops/packed_product.h"
 
@@ -17,10 +18,11 @@ using Square = Eigen::Map<Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, E
 
 const PackedKernels& soap_kernels() { return kernels().packed_f32; }
 
-size_t packed_bytes(size_t rows, size_t columns) {
+// Of the operands of products with a rotated side.
+size_t packed_bytes(size_t longest, size_t side) {
   const PackedKernels& p = soap_kernels();
-  const size_t side = std::max(rows, columns);
-  return std::max(packed_a_bytes(p, side, side), packed_b_bytes(p, side, side));
+  return std::max({packed_a_bytes(p, longest, side), packed_a_bytes(p, side, longest), packed_b_bytes(p, side, longest),
+                   packed_b_bytes(p, longest, side)});
 }
 
 // Eigenvectors as columns, that of the largest eigenvalue first.
@@ -33,18 +35,13 @@ void eigenvectors(const float* matrix, size_t n, float* basis) {
 
 }  // namespace
 
-Soap::Soap(size_t rows, size_t columns)
+Soap::Soap(size_t rows, size_t columns, size_t side)
     : gradient_(rows * columns),
       a_(rows * columns),
-      b_(std::max(rows, columns) * std::max(rows, columns)),
-      square_(b_.size()),
-      packed_a_(packed_bytes(rows, columns)),
-      packed_b_(packed_bytes(rows, columns)) {}
-
-double Soap::bytes(size_t rows, size_t columns) {
-  const size_t side = std::max(rows, columns);
-  return static_cast<double>((2 * rows * columns + 2 * side * side) * sizeof(float) + 2 * packed_bytes(rows, columns));
-}
+      b_(rows * columns),
+      square_(side * side),
+      packed_a_(packed_bytes(std::max(rows, columns), side)),
+      packed_b_(packed_bytes(std::max(rows, columns), side)) {}
 
 struct Soap::Operands {  // c [rows, columns] = a [rows, depth] b [depth, columns]
   Soap& soap;
@@ -89,7 +86,7 @@ void Soap::renew(float* of, float* basis, float* v, size_t rows, size_t columns,
       eigenvalues[j] += static_cast<double>(basis[i * n + j]) * static_cast<double>(square_.data()[i * n + j]);
   std::vector<size_t> order(n);
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return eigenvalues[a] > eigenvalues[b]; });
+  merge_sort(order, [&](size_t a, size_t b) { return eigenvalues[a] > eigenvalues[b]; });
   const auto side = static_cast<Eigen::Index>(n);
   Eigen::MatrixXd power(side, side);
   for (size_t i = 0; i < n; ++i)

@@ -29,14 +29,13 @@ struct SoapRule {
 /// Decompositions are in double, the rest in f32.
 class Soap {
  public:
-  /// For matrices up to so many rows and columns. One at a time; threads need one each.
-  Soap(size_t rows, size_t columns);
+  /// For matrices up to so many rows and columns, of which no side that is rotated is longer than `side`. One at a time; threads
+  /// need one each.
+  Soap(size_t rows, size_t columns, size_t side);
 
   /// Takes step `number` (from 1) for weights w with gradient scale · g, both [rows, columns].
   void step(float* w, const float* g, float scale, size_t rows, size_t columns, const SoapState& state, const SoapRule& rule,
             double lr, double decay, int64_t number);
-
-  static double bytes(size_t rows, size_t columns);
 
  private:
   FloatBuffer gradient_, a_, b_, square_;

@@ -64,15 +64,15 @@ Teachers::Teachers(const TrainConfig& config, Learner& learner, const DataMix& d
       if (d.top_k > vocab)
         throw InputError(where + ".top_k is " + std::to_string(d.top_k) + "; the vocabulary has " + std::to_string(vocab) +
                          " tokens");
-      cache_ = std::make_unique<TargetCache>(d.cache,
-                                             Json{{"teacher", hexadecimal(fingerprint_of(teacher_->opened()))},
-                                                  {"data", hexadecimal(data.checksum())},
-                                                  {"data_tokens", data.tokens()},
-                                                  {"documents", config.documents},
-                                                  {"seed", config.seed},
-                                                  {"temperature", d.spec.temperature},
-                                                  {"compute", config.bf16 ? "bf16" : "f32"}},
-                                             config.sequence_length, d.top_k, where);
+      Json identity = {{"teacher", hexadecimal(fingerprint_of(teacher_->opened()))},
+                       {"data", hexadecimal(data.checksum())},
+                       {"data_tokens", data.tokens()},
+                       {"documents", config.documents},
+                       {"seed", config.seed},
+                       {"temperature", d.spec.temperature},
+                       {"compute", config.bf16 ? "bf16" : "f32"}};
+      if (data.parts().size() > 1) identity["data_weights"] = data.weights_text();
+      cache_ = std::make_unique<TargetCache>(d.cache, identity, config.sequence_length, d.top_k, where);
     }
   }
   if (!config.kl_to.empty()) {

@@ -12,7 +12,7 @@ class ChatData : public testing::Test {
   ChatData() {
     scratch.write(
         "chat.jinja",
-        "{% for m in messages %}{{ m.role }}: {{ m.content }}<eos>\n{% endfor %}{% if add_generation_prompt %}assistant: "
+        "{% for m in messages %}{{ m.role }}:\n{{ m.content }}<eos>\n{% endfor %}{% if add_generation_prompt %}assistant:\n"
         "{% endif %}");
     std::string chats, pairs;
     for (int i = 0; i < 6; ++i) {

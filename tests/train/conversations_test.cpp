@@ -212,7 +212,33 @@ TEST_F(Conversations, ArePackedWholeAndNeverMixed) {
   EXPECT_EQ(rows, static_cast<int64_t>(batch.tokens.size()));
 }
 
-// The whole model and an adapter learn; the loss of the assistant's tokens falls; a run goes on to the same bits.
+// Whole conversations in a run that is cut: the same bits.
+TEST_F(Conversations, ARunGoesOnToTheSameBits) {
+  std::vector<size_t> lengths;
+  for (size_t i = 0; i < 90; ++i) lengths.push_back(2 + i * 7 % 19);
+  masked_data(scratch, lengths);
+  small_data(scratch, "valid", 6, 2);
+  const auto config = [&](const std::string& out) {
+    std::string text = small_config(scratch, scratch / out);
+    text.replace(text.find(scratch / "data"), (scratch / "data").size(), scratch / "packed");
+    return parse_train_config(text, "config.yaml");
+  };
+  uint64_t cut = 0;
+  TrainEvents told;
+  told.started = [&](const TrainEvents::Start& start) { cut = start.data.at(0).cut; };
+  train(config("whole"), false, told);
+  EXPECT_EQ(cut, static_cast<uint64_t>(std::count_if(lengths.begin(), lengths.end(), [](size_t n) { return n > 17; })));
+  auto done = std::make_shared<int64_t>(0);
+  TrainEvents stop;
+  stop.stepped = [done](const StepReport& r, const TrainEvents::Rate&) { *done = r.step; };
+  stop.stop = [done] { return *done >= 5; };
+  train(config("cut"), false, stop);
+  train(config("cut"), true);
+  EXPECT_EQ(weights_bytes(scratch / "cut/last"), weights_bytes(scratch / "whole/last"));
+  EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));
+}
+
+// The whole model and an adapter learn: the loss of the assistant's tokens falls.
 TEST_F(Conversations, AreLearned) {
   std::string lines;
   for (int i = 0; i < 24; ++i)
@@ -231,11 +257,13 @@ TEST_F(Conversations, AreLearned) {
         extra;
     return train(parse_train_config(text, "c.yaml"), resume, events);
   };
-  const std::string lora = "lora: {rank: 4, alpha: 8, targets: all-linear}\n";
-  run("adapter", lora, false);
-  const std::vector<Json> lines_of = metrics_of(scratch / "adapter");
-  EXPECT_LT(lines_of.back().at("val_loss").get<double>(), 0.9 * lines_of.front().at("val_loss").get<double>());
-  EXPECT_FALSE(lines_of.front().contains("val_bits_per_byte"));
+  for (const std::string extra : {"", "lora: {rank: 4, alpha: 8, targets: all-linear}\n"}) {
+    const std::string out = extra.empty() ? "whole" : "adapter";
+    run(out, extra, false);
+    const std::vector<Json> told = metrics_of(scratch / out);
+    EXPECT_LT(told.back().at("val_loss").get<double>(), 0.9 * told.front().at("val_loss").get<double>()) << out;
+    EXPECT_FALSE(told.front().contains("val_bits_per_byte"));
+  }
   EXPECT_CONTAINS(message_of<InputError>([&] { run("no", "dpo: {beta: 0.1}\n", false); }),
                   "holds conversations, and dpo learns from preferences");
 }

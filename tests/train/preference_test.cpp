@@ -11,6 +11,7 @@
 #include "train/data/conversations.h"
 #include "train/learner.h"
 #include "train/run_support.h"
+#include "train/thread_ranks.h"
 #include "train/train.h"
 
 namespace vitrine {
@@ -191,6 +192,19 @@ TEST_F(DpoRun, LearnsAndGoesOnToTheSameBits) {
                   "the run has dpo \"beta 0.2\", and the configuration now says \"beta 0.3\"");
   std::filesystem::remove(scratch / "cut/reference.safetensors");
   EXPECT_CONTAINS(message_of<FileError>([&] { train(config("cut"), true); }), "is missing: it holds the reference of dpo");
+}
+
+TEST_F(DpoRun, ProcessesLearnTogetherWhatOneLearns) {
+  train(config("alone"), false);
+  ThreadRanks::run_all(2, [&](Comm& comm) { train(config("together"), false, {}, &comm); });
+  const std::vector<Json> want = metrics_of(scratch / "alone"), got = metrics_of(scratch / "together");
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i)
+    for (const char* key : {"loss", "val_loss", "reward_margin", "grad_norm"})
+      if (want[i].contains(key)) {
+        const double wanted = want[i].at(key).get<double>();
+        EXPECT_NEAR(got[i].at(key).get<double>(), wanted, 1e-4 * std::max(1.0, std::abs(wanted))) << key << " " << i;
+      }
 }
 
 TEST_F(DpoRun, AnAdapterLearnsToo) {

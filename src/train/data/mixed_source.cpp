@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/philox.h"
 
 namespace vitrine {
@@ -67,6 +68,12 @@ double DataMix::share(size_t part) const {
   double sum = 0;
   for (const DataPart& p : parts_) sum += p.weight;
   return parts_[part].weight / sum;
+}
+
+std::string DataMix::weights_text() const {
+  std::string text;
+  for (size_t i = 0; parts_.size() > 1 && i < parts_.size(); ++i) text += (i > 0 ? ", " : "") + Json(parts_[i].weight).dump();
+  return text;
 }
 
 uint64_t DataMix::first_pair(size_t part) const {

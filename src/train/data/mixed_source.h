@@ -23,6 +23,8 @@ class DataMix {
 
   const std::vector<DataPart>& parts() const { return parts_; }
   double share(size_t part) const;
+  /// The weights, for what depends on them: "3.0, 1.0"; empty for one part.
+  std::string weights_text() const;
   /// Of preferences: the number that the part's first pair has among those of all parts.
   uint64_t first_pair(size_t part) const;
   bool preferences() const { return parts_[0].data.content() == DataContent::preferences; }
