@@ -27,6 +27,15 @@ Array batch_of_one(FloatVector values, const std::vector<int64_t>& shape) {
   return Array(data, sizes.size(), sizes.data(), owner);
 }
 
+nb::dict arrays(const std::vector<std::string>& order, std::map<std::string, Recorder::Value, std::less<>>& values) {
+  nb::dict result;
+  for (const std::string& name : order) {
+    Recorder::Value& value = values.find(name)->second;
+    result[name.c_str()] = batch_of_one(std::move(value.values), value.shape);
+  }
+  return result;
+}
+
 std::vector<int32_t> token_ids(std::span<const int64_t> ids) {
   std::vector<int32_t> result(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {

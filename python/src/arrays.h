@@ -4,11 +4,14 @@
 #include <nanobind/ndarray.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ops/recorder.h"
 #include "vitrine/float_vector.h"
 
 namespace vitrine::python {
@@ -21,6 +24,9 @@ using Ids = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cp
 /// An array [1, shape…] over `values`, which live as long as any array or DLPack consumer looks at them. Values have a batch
 /// axis in front, and a norm's scale, one number a row, is [1, position, 1], as TransformerLens has them.
 Array batch_of_one(FloatVector values, const std::vector<int64_t>& shape);
+
+/// Arrays by hook name, in that order, each as batch_of_one makes it; the numbers are handed over.
+nb::dict arrays(const std::vector<std::string>& order, std::map<std::string, Recorder::Value, std::less<>>& values);
 
 /// Errors: InputError for a number that no token id can be, with its place.
 std::vector<int32_t> token_ids(std::span<const int64_t> ids);

@@ -14,6 +14,9 @@ namespace vitrine::python {
 struct HookCalls {
   std::set<std::string, std::less<>> names;  // in full
   nb::object call;                           // returns None, or a float32 array of the value's size that flows on
+  // While a tape records: called with (name, gradient at what flowed on), returns that at what the model computed. None: no
+  // gradient flows back through these hooks.
+  nb::object backward;
 };
 
 /// Listens during a run that holds no interpreter lock. The lock is taken on the thread that runs the model (hooks are shown
@@ -21,7 +24,7 @@ struct HookCalls {
 ///
 /// A function gets a copy of the value, which it may keep: the model's own memory is used again by the next op. What it leaves
 /// in that array, or returns instead, flows on. Errors: RunError for NaN or infinity (of scores, which masks make infinite: NaN)
-/// that was not in the value.
+/// that was not in the value, or ShapeError for a gradient of another size.
 class PythonHooks final : public Listener {
  public:
   explicit PythonHooks(const HookCalls& calls, bool allow_nan = false) : calls_(calls), allow_nan_(allow_nan) {}
@@ -30,6 +33,14 @@ class PythonHooks final : public Listener {
   Tensor see(Context& ctx, std::string_view name, const Tensor& value) override;
 
  private:
+  struct CallNode {
+    Tensor before, after;
+    const PythonHooks* hooks;
+    const char* name;
+    size_t length;
+  };
+  static void call_backward(Context& ctx, Tape& tape, const CallNode& node);
+  void record(Tape& tape, std::string_view name, const Tensor& before, const Tensor& after) const;
   void check_signals();
   void refuse_nan(Context& ctx, std::string_view name, const Tensor& before, const Tensor& after) const;
 

@@ -16,6 +16,7 @@
 #include "collecting.h"
 #include "errors.h"
 #include "generate/generate.h"
+#include "gradients.h"
 #include "hooks.h"
 #include "inspect/attribution.h"
 #include "inspect/listening.h"
@@ -220,16 +221,6 @@ std::vector<std::string> find_hooks(const Session& session, const nb::str& reque
   return names;
 }
 
-/// Arrays by hook name, in that order; the numbers are handed over.
-nb::dict arrays(const std::vector<std::string>& order, std::map<std::string, Recorder::Value, std::less<>>& values) {
-  nb::dict result;
-  for (const std::string& name : order) {
-    Recorder::Value& value = values.find(name)->second;
-    result[name.c_str()] = batch_of_one(std::move(value.values), value.shape);
-  }
-  return result;
-}
-
 nb::dict run(Session& session, const Ids& ids, const std::vector<nb::str>& names, const HookCalls& hooks, bool allow_nan,
              int64_t start_layer, const std::optional<Rows>& stream, Past* past) {
   const std::vector<int32_t> tokens = token_ids(numbers(ids));
@@ -254,18 +245,6 @@ nb::dict run(Session& session, const Ids& ids, const std::vector<nb::str>& names
     values = std::move(recorder).take_values();
   }
   return arrays(order, values);
-}
-
-nb::tuple gradients(Session& session, const Ids& ids, const std::vector<nb::str>& names, const std::vector<int32_t>& labels) {
-  const std::vector<int32_t> tokens = token_ids(numbers(ids));
-  const std::vector<std::string> requests = utf8(names);
-  HookGradients found;
-  {
-    const nb::gil_scoped_release unlocked;
-    const Running running(session);
-    found = hook_gradients(session.engine, {&tokens, 1}, {&labels, 1}, requests);
-  }
-  return nb::make_tuple(found.loss, arrays(found.order, found.values.front()));
 }
 
 nb::dict attribute_prompt(Session& session, const Ids& ids, std::optional<int32_t> token, std::optional<int32_t> against,
@@ -431,10 +410,10 @@ void bind_options(nb::module_& m) {
   nb::class_<HookCalls>(m, "HookCalls", "Hook names in full, and call(name, value, position) for each of them.")
       .def(
           "__init__",
-          [](HookCalls* self, const std::set<std::string>& names, nb::object call) {
-            new (self) HookCalls{{names.begin(), names.end()}, std::move(call)};
+          [](HookCalls* self, const std::set<std::string>& names, nb::object call, nb::object backward) {
+            new (self) HookCalls{{names.begin(), names.end()}, std::move(call), std::move(backward)};
           },
-          nb::arg("names"), nb::arg("call").none());
+          nb::arg("names"), nb::arg("call").none(), nb::arg("backward") = nb::none());
   nb::class_<Drafter>(m, "Drafter", "Proposes tokens to the session that made it.");
   nb::class_<GenerateOptions>(m, "GenerateOptions", "How Session.generate and stream continue a prompt.")
       .def(nb::new_(&generate_options), nb::kw_only(), nb::arg("max_tokens"), nb::arg("temperature").none(),
@@ -472,6 +451,7 @@ void bind_model(nb::module_& m) {
   nb::class_<Session> session(m, "Session", "An opened model.");
   bind_analysis(session);
   bind_collecting(session);
+  bind_gradients(session);
   session
       .def(nb::new_(&open), nb::arg("model"), nb::kw_only(), nb::arg("adapter").none(), nb::arg("threads"), nb::arg("f32"),
            nb::arg("exact"), nb::arg("cache_type_k") = "f32", nb::arg("cache_type_v") = "f32")
@@ -508,9 +488,6 @@ void bind_model(nb::module_& m) {
                    "HookCalls, *, allow_nan: bool, start_layer: int, stream: numpy.typing.NDArray[numpy.float32] | None, past: "
                    "Past | None) -> "
                    "dict[str, numpy.typing.NDArray[numpy.float32]]"))
-      .def("gradients", &gradients, nb::arg("ids"), nb::arg("requests"), nb::arg("labels"),
-           nb::sig("def gradients(self, ids: numpy.typing.NDArray[numpy.int64], requests: collections.abc.Sequence[str], labels: "
-                   "collections.abc.Sequence[int]) -> tuple[float, dict[str, numpy.typing.NDArray[numpy.float32]]]"))
       .def("attribute", &attribute_prompt, nb::arg("ids"), nb::arg("token").none(), nb::arg("against").none(),
            nb::arg("from_zero"), nb::arg("steps"),
            nb::sig(

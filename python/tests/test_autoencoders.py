@@ -98,6 +98,65 @@ class Autoencoders(Case):
         expected = model.run_with_hooks(ids, fwd_hooks=[("blocks.0.hook_mlp_out", lambda value, hook: made)])
         self.assert_close(replaced, expected, 1e-5)
 
+    def test_runs_and_gradients_are_those_of_saelens_and_torch(self):
+        model, ids, metric = vitrine.load(golden_model("gpt2_a"), compute="f32"), [5, 17, 3, 101, 42, 8, 77], vitrine.metrics.logit_difference(7, 11)
+        at = "blocks.1.hook_resid_pre.hook_sae_acts_post"
+
+        def change(acts, hook):
+            acts[..., 3] = 2
+
+        for folder in sorted((SAES / "runs").iterdir()):
+            with self.subTest(folder.name):
+                sae, gold = vitrine.load_sae(folder), read_floats(folder / "run.safetensors")
+                _, cache = model.run_with_cache_with_saes(ids, sae, at)
+                self.assert_close(cache[at][0], gold["acts"], 1e-5, 1e-5)
+                changed = model.run_with_hooks_with_saes(ids, sae, [(at, change)])
+                self.assert_close(changed[0, -1], gold["changed"], 1e-5, 1e-5)
+                _, found = model.gradients_with_saes(ids, sae, "blocks.0.hook_resid_pre", metric=metric)
+                for ours, expected in ((found["blocks.0.hook_resid_pre"][0], gold["stream_gradient"]), (found[at][0], gold["acts_gradient"])):
+                    self.assert_close(ours, expected, 1e-5 * np.abs(expected).max(), 0)
+
+    def test_gradients_through_it(self):
+        model, ids = vitrine.load(golden_model("gpt2_a"), compute="f32"), [5, 33, 7, 20, 11]
+        metric = vitrine.metrics.logit_difference(3, 8)
+        d, rng = model.cfg.d_model, np.random.default_rng(2)
+        inside = random_sae(model, "blocks.1.hook_resid_pre")
+        behind = vitrine.SparseAutoencoder.from_arrays(
+            {"architecture": "skip_transcoder", "d_in": d, "d_sae": 16, "d_out": d,
+             "metadata": {"hook_name": "blocks.0.ln2.hook_normalized", "hook_name_out": "blocks.0.hook_mlp_out"}},
+            W_enc=rng.standard_normal((d, 16)), W_dec=rng.standard_normal((16, d)) / 4, b_enc=np.zeros(16), b_dec=np.zeros(d),
+            W_skip=rng.standard_normal((d, d)) / d)
+        for sae in (inside, behind):
+            with self.subTest(sae.architecture):
+                place = "blocks.0.hook_resid_pre"
+                value, found = model.gradients_with_saes(ids, sae, place, metric=metric)
+                self.assertAlmostEqual(value, metric.value(model(ids)), delta=1e-4)
+                at = f"{sae.hook_name_out}.hook_sae_acts_post"
+                _, cache = model.run_with_cache_with_saes(ids, sae, [at, f"{sae.hook_name_out}.hook_sae_error", place])
+                error, acts = cache[f"{sae.hook_name_out}.hook_sae_error"], cache[at]
+
+                # What one feature's gradient says, against changing that feature.
+                where = np.unravel_index(np.abs(found[at]).argmax(), acts.shape)
+
+                def run(step, where=where, at=at):
+                    def change(values, hook):
+                        values[where] += step
+                    return metric.value(model.run_with_hooks_with_saes(ids, sae, [(at, change)]))
+                self.assertAlmostEqual((run(1e-2) - run(-1e-2)) / 2e-2, found[at][where], delta=2e-3 * (1 + abs(found[at][where])))
+
+                # What flows into the stream before it, with the error held, along a random direction.
+                direction = rng.standard_normal(cache[place].shape).astype(np.float32)
+
+                def moved(step):
+                    def shift(values, hook):
+                        return values + step * direction
+                    hooks = [(place, shift), (f"{sae.hook_name_out}.hook_sae_error", lambda values, hook: error)]
+                    return metric.value(model.run_with_hooks_with_saes(ids, sae, hooks))
+                slope = (moved(2e-3) - moved(-2e-3)) / 4e-3
+                self.assertAlmostEqual(slope, (found[place] * direction).sum(), delta=2e-2 * (1 + abs(slope)))
+        with self.assert_says(vitrine.UsageError, "normalize_activations"):
+            model.gradients_with_saes(ids, random_sae(model, "blocks.1.hook_resid_pre", normalize_activations="layer_norm"), metric=metric)
+
     def test_what_is_refused(self):
         model = vitrine.load(golden_model("gpt2_a"))
         sae = random_sae(model, "blocks.1.hook_resid_pre")

@@ -52,7 +52,24 @@ class Documentation(Case):
             self.assertEqual(vitrine.load_sae(folder + "/made").k, 2)
         self.assert_close(names["same"], names["logits"], 1e-3)
         self.assertGreater(names["steered"][0, -1, names["cat"]], names["logits"][0, -1, names["cat"]] + 1)
+        self.assertEqual(names["told"].shape, (6,))
         self.assert_close(names["back"] + names["error"], names["cache"]["blocks.6.hook_resid_post"], 1e-3)
+
+    def test_the_page_about_gradients(self):
+        page = (SOURCE / "docs" / "gradients.md").read_text(encoding="utf-8")
+        (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        names = {}
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(program, names)
+        told, along = names["told"], names["along"]
+        self.assertAlmostEqual(float(along.effects["blocks.4.hook_resid_pre"].sum()), along.clean - along.corrupted, delta=1e-2)
+        self.assertEqual(names["table"].shape, names["exact"].shape)
+        self.assertGreater(np.corrcoef(names["table"].ravel(), names["exact"].ravel())[0, 1], 0.6)
+        self.assertGreater(told.clean - told.corrupted, 1)
+        self.assertEqual(names["heads"].shape, (1, 7, names["model"].config.n_heads))
+        self.assertEqual(names["features"].shape, (4 * names["model"].config.d_model,))
+        for name in set(re.findall(r"\bmetrics\.(\w+)\(", page)):
+            self.assertIn(name, vitrine.metrics.__all__)
 
     def test_the_docstring(self):
         found = doctest.testmod(vitrine)
@@ -66,8 +83,9 @@ class Documentation(Case):
             for name, value in vars(kind).items():
                 if not name.startswith("_"):
                     self.assertTrue(value.__doc__, f"{kind.__name__}.{name}")
-        for name in vitrine.patching.__all__:
-            self.assertTrue(getattr(vitrine.patching, name).__doc__, name)
+        for module in (vitrine.metrics, vitrine.patching):
+            for name in module.__all__:
+                self.assertTrue(getattr(module, name).__doc__, name)
 
 
 if __name__ == "__main__":

@@ -16,16 +16,19 @@ from ._vitrine import version as __version__
 from .autoencoders import SparseAutoencoder, load_sae
 from .cache import ActivationCache
 from .collecting import Activations
-from . import patching
+from . import metrics, patching
 from .errors import Error, FileError, InputError, MissingFileError, RunError, ShapeError, UsageError
 from .factored_matrix import FactoredMatrix
+from .hook_backward import torch_hook
 from .hooks import HookPoint
 from .merging import merge, merge_plan
 from .model import KeyValueCache, Model, load
-from .results import Attribution, Config, Generation, Hypothesis, NextToken, Prediction
+from .results import Attribution, Config, Effects, Generation, Hypothesis, NextToken, Prediction
 
 __all__ = [
-    "ActivationCache", "Activations", "Attribution", "Config", "Error", "FactoredMatrix", "FileError", "Generation", "HookPoint",
+    "ActivationCache", "Activations", "Attribution", "Config", "Effects", "Error", "FactoredMatrix", "FileError", "Generation",
+    "HookPoint",
     "Hypothesis", "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "RunError",
-    "ShapeError", "SparseAutoencoder", "TextStream", "Tokenizer", "UsageError", "__version__", "load", "load_sae", "merge", "merge_plan", "patching",
+    "ShapeError", "SparseAutoencoder", "TextStream", "Tokenizer", "UsageError", "__version__", "load", "load_sae", "merge", "merge_plan",
+    "metrics", "patching", "torch_hook",
 ]

@@ -12,7 +12,8 @@ import numpy as np
 
 from ._vitrine import Autoencoder, make_autoencoder, read_autoencoder
 from .cache import ActivationCache
-from .errors import InputError, ShapeError
+from .errors import InputError, ShapeError, UsageError
+from .hooks import replacement_of
 
 if TYPE_CHECKING:
     from .hooks import Hook, HookFunction
@@ -109,7 +110,7 @@ class SparseAutoencoder:
 
 
 class _Spliced:
-    """One autoencoder in a run: functions at its hooks, and what is kept of them."""
+    """One autoencoder in a run: functions at its hooks, what is kept of them, and how gradients flow back through it."""
 
     def __init__(self, sae: SparseAutoencoder, error: bool, functions: dict[str, list[HookFunction]], kept: dict[str, np.ndarray],
                  wanted: Callable[[str], bool]) -> None:
@@ -117,42 +118,42 @@ class _Spliced:
             raise InputError("this autoencoder's files do not say at which hook it reads; give load_sae(…, hook_name=…)")
         self._sae, self._error, self._functions, self._kept, self._wanted = sae, error, functions, kept, wanted
         self._input: np.ndarray | None = None
+        self._clean = self._acts = np.zeros(0, np.float32)
+        self.acts_gradient = self._input_gradient = np.zeros(0, np.float32)  # of a run whose gradients are taken
 
     def hooks(self) -> list[Hook]:
-        out = self._sae.hook_name_out
-        if out == self._sae.hook_name:
-            return [(out, lambda value, hook: self._replaced(value, value, hook))]
-        return [(self._sae.hook_name, self._remember), (out, lambda value, hook: self._replaced(self._input, value, hook))]
+        if self._sae.hook_name_out == self._sae.hook_name:
+            return [(self._sae.hook_name, _Place(lambda value, hook: self._replaced(value, value, hook), self._through))]
+        return [(self._sae.hook_name, _Place(self._remember, lambda gradient: gradient + self._input_gradient.reshape(gradient.shape))),
+                (self._sae.hook_name_out, _Place(self._replaced_behind, self._behind))]
 
     def _remember(self, value: np.ndarray, hook: Any) -> None:
         self._input = value.copy()
 
+    def _replaced_behind(self, value: np.ndarray, hook: Any) -> np.ndarray:
+        if self._input is None:
+            raise InputError(f"the run reached {self._sae.hook_name_out} before {self._sae.hook_name}, where its transcoder reads")
+        return self._replaced(self._input, value, hook)
+
     def _at(self, name: str, value: np.ndarray, hook: Any) -> np.ndarray:
         full = f"{self._sae.hook_name_out}.{name}"
         for function in self._functions.get(full, ()):
-            returned = function(value, hook)
-            if returned is None:
-                continue
-            made = np.asarray(returned, dtype=np.float32)
-            if made.shape != value.shape:
-                raise ShapeError(f"the replacement for {full} has shape {list(made.shape)}; expected {list(value.shape)}")
-            value = made
+            value = np.asarray(replacement_of(full, value, function(value, hook)), np.float32)
         if self._wanted(full):
             before = self._kept.get(full)
             self._kept[full] = value.copy() if before is None else np.concatenate([before, value], axis=1)
         return value
 
-    def _replaced(self, x: np.ndarray | None, value: np.ndarray, hook: Any) -> np.ndarray:
-        if x is None:
-            raise InputError(f"the run reached {self._sae.hook_name_out} before {self._sae.hook_name}, where its transcoder reads")
+    def _replaced(self, x: np.ndarray, value: np.ndarray, hook: Any) -> np.ndarray:
         sae, shape = self._sae, value.shape
         x, value = x.reshape(*x.shape[:2], -1), value.reshape(*shape[:2], -1)
         clean = sae.encode(x)
-        x = self._at("hook_sae_input", x.copy(), hook)
+        given = self._at("hook_sae_input", x.copy(), hook)
         if self._needs("hook_sae_acts_pre"):
-            self._at("hook_sae_acts_pre", sae.pre_activations(x), hook)
-        acts = self._at("hook_sae_acts_post", sae.encode(x) if self._needs("hook_sae_input") else clean.copy(), hook)
-        made = self._at("hook_sae_recons", sae.decode(acts, x), hook)
+            self._at("hook_sae_acts_pre", sae.pre_activations(given), hook)
+        self._clean = clean if np.array_equal(given, x) else sae.encode(given)
+        self._acts = self._at("hook_sae_acts_post", self._clean.copy(), hook)
+        made = self._at("hook_sae_recons", sae.decode(self._acts, given), hook)
         if self._error:
             made = made + self._at("hook_sae_error", value - sae.decode(clean, x), hook)
         return self._at("hook_sae_output", made, hook).reshape(shape)
@@ -160,6 +161,47 @@ class _Spliced:
     def _needs(self, name: str) -> bool:
         full = f"{self._sae.hook_name_out}.{name}"
         return full in self._functions or self._wanted(full)
+
+    def _back(self, gradient: np.ndarray) -> np.ndarray:
+        """The gradient at what it reads. The error is a constant, as in SAELens, and so is a feature that a function changed."""
+        sae = self._sae
+        if sae.cfg["normalize_activations"] != "none":
+            raise UsageError("gradients through an autoencoder that normalises its input (normalize_activations) are not computed")
+        for name in ("hook_sae_input", "hook_sae_recons", "hook_sae_error", "hook_sae_output"):
+            if f"{sae.hook_name_out}.{name}" in self._functions:
+                raise UsageError(f"gradients do not flow back through a function at {name}; set it at hook_sae_acts_post")
+        rows = gradient.reshape(*gradient.shape[:2], -1)
+        slope = rows @ sae.W_dec.T  # of each feature by its value, for a direction of any length
+        norms = np.linalg.norm(sae.W_dec, axis=1) if sae.cfg.get("rescale_acts_by_decoder_norm") else np.ones(1, np.float32)
+        self.acts_gradient = slope / np.maximum(norms, 1e-30)
+        through = slope * ((self._clean != 0) & (self._acts == self._clean))
+        if sae.r_mag is not None:
+            through = through * np.exp(sae.r_mag)
+        back = through @ sae.W_enc.T
+        if sae.W_skip is not None:
+            back = back + rows @ sae.W_skip
+        result: np.ndarray = back.astype(np.float32)
+        return result
+
+    def _through(self, gradient: np.ndarray) -> np.ndarray:
+        return self._back(gradient).reshape(gradient.shape)
+
+    def _behind(self, gradient: np.ndarray) -> np.ndarray:
+        self._input_gradient = self._back(gradient)
+        return np.zeros_like(gradient)  # what the model computed there is replaced; the error is a constant
+
+
+class _Place:
+    """A hook function with its derivative (hook_backward.py)."""
+
+    def __init__(self, forward: HookFunction, backward: Callable[[np.ndarray], np.ndarray]) -> None:
+        self.forward, self._backward = forward, backward
+
+    def __call__(self, value: np.ndarray, hook: Any) -> Any:
+        return self.forward(value, hook)
+
+    def backward(self, gradient: np.ndarray, hook: Any) -> np.ndarray:
+        return self._backward(gradient)
 
 
 def _nothing(name: str) -> bool:
@@ -176,14 +218,14 @@ class Saes:
         use_error_term  what an autoencoder does not explain is added, so that without changes a run gives what it gave; False: the
                         reconstruction takes the value's place (SAELens's default)
         """
-        with self._spliced(saes, use_error_term, (), {}, _nothing) as model:
-            yield model
+        with self._spliced(saes, use_error_term, (), {}, _nothing):
+            yield self
 
     @contextmanager
     def _spliced(
         self, saes: SparseAutoencoder | Sequence[SparseAutoencoder], error: bool, fwd_hooks: Iterable[Hook],
         kept: dict[str, np.ndarray], wanted: Callable[[str], bool],
-    ) -> Iterator[Any]:
+    ) -> Iterator[list[_Spliced]]:
         several = [saes] if isinstance(saes, SparseAutoencoder) else list(saes)
         names = sae_hook_names(several)
         functions: dict[str, list[HookFunction]] = {}
@@ -196,9 +238,9 @@ class Saes:
                 if isinstance(which, str) and ".hook_sae_" in which:
                     raise InputError(f"{which!r} is no hook of these autoencoders; they have {', '.join(names)}")
                 others.append((which, function))
-        spliced = [hook for sae in several for hook in _Spliced(sae, error, functions, kept, wanted).hooks()]
-        with self.hooks([*others, *spliced]) as model:  # type: ignore[attr-defined]
-            yield model
+        made = [_Spliced(sae, error, functions, kept, wanted) for sae in several]
+        with self.hooks([*others, *(hook for one in made for hook in one.hooks())]):  # type: ignore[attr-defined]
+            yield made
 
     def run_with_saes(self, prompt: Any, saes: SparseAutoencoder | Sequence[SparseAutoencoder], return_type: Any = "logits",
                       use_error_term: bool = True, **options: Any) -> Any:
@@ -214,7 +256,8 @@ class Saes:
         [batch, position, d_sae]; hook_sae_input, hook_sae_recons, hook_sae_error and hook_sae_output flow on as well, and
         hook_sae_acts_pre is only shown.
         """
-        with self._spliced(saes, use_error_term, fwd_hooks, {}, _nothing) as model:
+        model: Any = self
+        with self._spliced(saes, use_error_term, fwd_hooks, {}, _nothing):
             return model(prompt, return_type, **options)
 
     def run_with_cache_with_saes(
@@ -234,11 +277,34 @@ class Saes:
             wanted, others = {name for name in given if name in names}, [name for name in given if name not in names]
         kept: dict[str, np.ndarray] = {}
         asked = others if others != [] else [sae.hook_name_out for sae in several]  # where the autoencoders are: the run ends there
-        with self._spliced(several, use_error_term, (), kept, wanted.__contains__) as model:
+        model: Any = self
+        with self._spliced(several, use_error_term, (), kept, wanted.__contains__):
             logits, cache = model.run_with_cache(prompt, asked, **options)
         values = {} if others == [] else dict(cache)
         made = ActivationCache({**values, **kept}, model)
         return logits, made.remove_batch_dim() if remove else made
+
+    def gradients_with_saes(
+        self, prompt: Any, saes: SparseAutoencoder | Sequence[SparseAutoencoder], names_filter: Any = (), *, metric: Any = None,
+        fwd_hooks: Iterable[Hook] = (), use_error_term: bool = True, **options: Any,
+    ) -> tuple[float, ActivationCache]:
+        """gradients() of one prompt through autoencoders, with the gradient at every feature beside those that are asked for:
+        "<hook>.hook_sae_acts_post". Times its value, a feature's gradient is what it adds to the metric, to first order.
+
+        The gradient reaches what an autoencoder reads through its active features alone: the error is a constant, as in SAELens, and
+        so is a feature that a function of fwd_hooks has changed. Raises UsageError for normalize_activations.
+        """
+        model: Any = self
+        several = [saes] if isinstance(saes, SparseAutoencoder) else list(saes)
+        if len(model._rows(prompt)) != 1:
+            raise InputError("gradients through autoencoders take one prompt at a time")
+        asked = [names_filter] if isinstance(names_filter, str) else names_filter
+        with self._spliced(several, use_error_term, fwd_hooks, {}, _nothing) as made:
+            wanted = asked if callable(asked) else [*asked, *(sae.hook_name_out for sae in several)]
+            value, found = model.gradients(prompt, wanted, metric=metric, **options)
+        values = dict(found) if callable(asked) or asked else {}
+        return value, ActivationCache(
+            {**values, **{f"{sae.hook_name_out}.hook_sae_acts_post": one.acts_gradient for sae, one in zip(several, made)}}, model)
 
 
 def sae_hook_names(saes: Sequence[SparseAutoencoder]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -35,7 +35,20 @@ class HookPoint:
 
 
 HookFunction = Callable[[np.ndarray, HookPoint], Any]
-Hook = tuple[str | Callable[[str], bool], HookFunction]
+
+
+class DerivedFunction(Protocol):
+    """A hook function that knows its derivative; see hook_backward.py."""
+
+    def forward(self, value: np.ndarray, hook: HookPoint, /) -> Any:
+        """What a hook function does."""
+
+    def backward(self, gradient: np.ndarray, hook: HookPoint, /) -> np.ndarray:
+        """The gradient of what forward gave -> of the value that it was given."""
+        ...
+
+
+Hook = tuple[str | Callable[[str], bool], HookFunction | DerivedFunction]
 
 
 def names_of(session: Session, which: str | Callable[[str], bool], may_be_none: bool = False) -> list[str]:
@@ -54,10 +67,10 @@ class HookSet:
     """Functions by hook, in the order in which they were set, and what the engine calls for them."""
 
     def __init__(self, model: Model, hooks: Iterable[Hook]) -> None:
-        self._points: dict[str, tuple[HookPoint, list[HookFunction]]] = {}
+        self._points: dict[str, tuple[HookPoint, list[HookFunction | DerivedFunction]]] = {}
         self._inputs: dict[str, InputHook] = {}
         for which, function in hooks:
-            if not callable(function):
+            if not callable(forward_of(function)):
                 raise InputError(f"the hook of {which!r} is {function!r}; expected a function of (value, hook)")
             for name in self._names(model, which):
                 self._points.setdefault(name, (HookPoint(name), []))[1].append(function)
@@ -92,14 +105,23 @@ class HookSet:
         hook, functions = self._points[name]
         hook.position = position
         for function in functions:
-            returned = function(value, hook)
-            if returned is None:
-                continue
-            replacement = np.asarray(returned)
-            if replacement.dtype.kind not in "biuf":
-                raise InputError(f"the replacement for {name} is an array of {replacement.dtype}; expected real numbers")
-            if replacement.shape != value.shape:
-                raise ShapeError(
-                    f"the replacement for {name} has shape {list(replacement.shape)}; expected {list(value.shape)}")
-            value = np.ascontiguousarray(replacement, dtype=np.float32)
+            value = replacement_of(name, value, forward_of(function)(value, hook))
         return value
+
+
+def forward_of(function: Any) -> HookFunction:
+    """The function itself, or that of an object which knows its derivative as well (hook_backward.py)."""
+    forward: Any = function if callable(function) else getattr(function, "forward", None)
+    return forward  # type: ignore[no-any-return]
+
+
+def replacement_of(name: str, value: np.ndarray, returned: Any) -> np.ndarray:
+    """What flows on: what a function returned, or the value that it may have changed."""
+    if returned is None:
+        return value
+    replacement = np.asarray(returned)
+    if replacement.dtype.kind not in "biuf":
+        raise InputError(f"the replacement for {name} is an array of {replacement.dtype}; expected real numbers")
+    if replacement.shape != value.shape:
+        raise ShapeError(f"the replacement for {name} has shape {list(replacement.shape)}; expected {list(value.shape)}")
+    return np.ascontiguousarray(replacement, dtype=np.float32)

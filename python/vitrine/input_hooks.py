@@ -96,6 +96,19 @@ class InputHook:
         normalised: np.ndarray = y.astype(np.float32)
         return normalised
 
+    def normalised_backward(self, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """The gradient at x from that at the norm's result, both in double."""
+        names = self._model._names
+        if self.norm + ".w" not in names or self._facts["norms_after"]:
+            return gradient
+        if not self._facts["rms"]:
+            x = x - x.mean(-1, keepdims=True)
+        scale = np.sqrt((x**2).mean(-1, keepdims=True) + self._facts["norm_eps"])
+        g = gradient * self._model.weight(self.norm + ".w")
+        back = g / scale - x * ((g * x).mean(-1, keepdims=True) / scale**3)
+        result: np.ndarray = back if self._facts["rms"] else back - back.mean(-1, keepdims=True)
+        return result
+
 
 def input_names(model: Any) -> list[str]:
     """Every such hook that the model's switches turn on for predicates, as TransformerLens' do."""

@@ -17,6 +17,7 @@ from .analysis import Analysis
 from .autoencoders import Saes
 from .cache import ActivationCache
 from .collecting import Collecting
+from .gradients import Gradients
 from .input_hooks import input_hooks, input_names
 from .errors import InputError, ShapeError, UsageError
 from .hook_requests import NamesFilter, Slice, apart_from_logits, requests_of, sliced
@@ -66,7 +67,7 @@ def load(
     return Model(session)
 
 
-class Model(Weights, Analysis, Collecting, Saes):
+class Model(Weights, Analysis, Collecting, Gradients, Saes):
     """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
 
     A prompt is a text, or token ids that go in as they are: [position] or [batch, position]. Rows of a batch run one after the
@@ -467,27 +468,7 @@ class Model(Weights, Analysis, Collecting, Saes):
         found = self._session.beams(self._one(prompt), options)
         return [Hypothesis(text, tokens, score) for text, tokens, score in found]
 
-    # Gradients ----------------------------------------------------------------------------------------------------------------
-
-    def gradients(
-        self,
-        prompt: Prompt,
-        names_filter: NamesFilter,
-        *,
-        labels: Sequence[int] | np.ndarray | None = None,
-        heads: Slice = None,
-        positions: Slice = None,
-    ) -> tuple[float, ActivationCache]:
-        """The mean cross-entropy of one prompt and its gradient at the hooks that names_filter asks for, as in run_with_cache.
-
-        labels  one for each token; label t + 1 is scored against the logits at t, -100 is not scored. None: the prompt itself
-        """
-        self._without_hooks("gradients")
-        ids = self._one(prompt)
-        requests = sliced(self._session, requests_of(self._session, names_filter), heads, positions)
-        wanted = ids if labels is None else self._one(list(labels))
-        loss, values = self._session.gradients(ids, requests, [within("a label", label, -INT32, INT32) for label in wanted])
-        return loss, ActivationCache(values, self)
+    # Attribution --------------------------------------------------------------------------------------------------------------
 
     def attribute(
         self,

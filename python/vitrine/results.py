@@ -56,6 +56,14 @@ class Attribution(NamedTuple):
     gap: float  # the error of the integral
 
 
+class Effects(NamedTuple):
+    """What a metric would gain if values of a clean run stood in a corrupted one, told by gradients."""
+
+    clean: float  # the metric of the clean run
+    corrupted: float  # the metric of the corrupted run
+    effects: dict[str, np.ndarray]  # by hook name, in the order of the run
+
+
 @dataclass(frozen=True)
 class Config:
     """A model's sizes. d_head, d_mlp, d_vocab and n_ctx are TransformerLens' words for four of them."""

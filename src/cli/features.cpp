@@ -33,7 +33,7 @@ constexpr int64_t kMostFeatures = 4096;
 struct FeaturesArguments {
   ModelOptions model;
   PromptOptions prompt;
-  std::string sae, hook, out;
+  std::string sae, hook, out, trace;
   std::vector<std::string> files;
   std::vector<int64_t> features;
   int64_t top = 5, contexts = 10, logits = 0, context = 256;
@@ -170,8 +170,10 @@ void print_densities(const FeatureTable& table, int64_t d_sae, int64_t top) {
         grouped(dead), grouped(d_sae), percent(static_cast<double>(dead) / static_cast<double>(d_sae)));
   std::vector<int64_t> order(table.active.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(
-      order, [&](int64_t a, int64_t b) { return table.active[static_cast<size_t>(a)] > table.active[static_cast<size_t>(b)]; });
+  std::ranges::sort(order, [&](int64_t a, int64_t b) {
+    const int64_t p = table.active[static_cast<size_t>(a)], q = table.active[static_cast<size_t>(b)];
+    return p > q || (p == q && a < b);
+  });
   for (int64_t i = 0; i < std::min<int64_t>(top, d_sae); ++i) {
     const int64_t f = order[static_cast<size_t>(i)], n = table.active[static_cast<size_t>(f)];
     const double share = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(table.tokens, 1));
@@ -290,13 +292,17 @@ void run_features(const FeaturesArguments& o) {
   if (!o.out.empty() && (o.files.empty() || o.features.empty()))
     throw UsageError("--out draws contexts of features: it needs --feature and --file.");
   if (!o.out.empty()) check_writable("--out", o.out);
+  if (!o.trace.empty() && !prompt) throw UsageError("--trace needs a TEXT or --tokens, whose features it writes.");
+  if (!o.trace.empty()) check_writable("--trace", o.trace);
   const SparseAutoencoder sae = open_sae(o.sae, o.hook);
   Engine engine = open_engine(o.model);
   if (!o.out.empty()) check_output(engine, o.out);
+  if (!o.trace.empty()) check_output(engine, o.trace);
   check_fits(engine, sae);
   if (!prompt) return show_features(engine, sae, o);
   const std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
   if (prompts.size() != 1) throw UsageError("--tokens: features takes one sequence.");
+  if (!o.trace.empty()) trace_features(engine, sae, prompts[0].ids, o.trace);
   show_prompt_features(engine, sae, prompts[0], o);
 }
 
@@ -318,6 +324,12 @@ Action define_features(CLI::App& app) {
       ->type_name("FILE")
       ->expected(1)
       ->take_all()
+      ->check(not_empty());
+  app.add_option(
+         "--trace", o->trace,
+         "Also write the features, the reconstruction and the error of a TEXT as tensors <hook>.hook_sae_acts_post, _recons "
+         "and _error (replaced if it exists)")
+      ->type_name("FILE.safetensors")
       ->check(not_empty());
   app.add_option("--feature", o->features,
                  "A feature to be described: its largest contexts in --file, and its logits. May be repeated")

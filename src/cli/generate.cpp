@@ -110,7 +110,7 @@ void run_generate(const GenerateArguments& o) {
   o.sae.check(o.generate.beams);
   const Stopwatch opening;
   Engine engine = open_engine(o.model);
-  const std::unique_ptr<SpliceListener> splice = o.sae.open(engine);
+  const std::unique_ptr<Listener> splice = o.sae.open(engine);
   const std::unique_ptr<Listening> listening = splice ? std::make_unique<Listening>(engine.context(), *splice) : nullptr;
   const std::shared_ptr<Drafter> drafter = o.generate.open_drafter(engine);
   const double load_ms = opening.ms();

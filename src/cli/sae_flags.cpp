@@ -6,7 +6,10 @@
 #include "base/error.h"
 #include "cli/options.h"
 #include "inspect/features.h"
+#include "sae/circuit_tracer.h"
+#include "sae/cross_layer_splice.h"
 #include "sae/sae_file.h"
+#include "sae/splice.h"
 
 namespace vitrine::cli {
 
@@ -26,8 +29,16 @@ void SaeFlags::check(int64_t beams) const {
   if (beams > 1) throw UsageError("--sae changes one sequence; --beams runs several.");
 }
 
-std::unique_ptr<SpliceListener> SaeFlags::open(const Engine& engine) const {
+std::unique_ptr<Listener> SaeFlags::open(const Engine& engine) const {
   if (directory.empty()) return nullptr;
+  if (is_cross_layer(directory)) {
+    if (!hook.empty()) throw UsageError("--sae-hook: a cross-layer transcoder reads at every layer; its config.yaml says where.");
+    std::vector<LayerFeatureEdit> wanted;
+    for (const std::string& edit : edits) wanted.push_back(parse_layer_feature_edit(edit));
+    const auto transcoder = std::make_shared<const CrossLayerTranscoder>(read_cross_layer(directory));
+    check_fits(engine, *transcoder);
+    return std::make_unique<CrossLayerSplice>(transcoder, wanted);
+  }
   Splice splice;
   for (const std::string& edit : edits) splice.edits.push_back(parse_feature_edit(edit));
   auto sae = std::make_shared<SparseAutoencoder>(open_sae(directory, hook));
@@ -45,7 +56,9 @@ void add_sae_flags(CLI::App& app, SaeFlags& flags) {
       ->type_name("HOOK")
       ->check(not_empty());
   app.add_option("--steer", flags.edits,
-                 "At every position: FEATURE=VALUE sets (12=0 ablates), FEATURE+=VALUE adds, FEATURE*=VALUE multiplies. What the "
+                 "At every position: FEATURE=VALUE sets (12=0 ablates), FEATURE+=VALUE adds, FEATURE*=VALUE multiplies; "
+                 "LAYER:FEATURE=VALUE of a "
+                 "cross-layer transcoder. What the "
                  "autoencoder does not explain stays. May be repeated")
       ->type_name("EDIT")
       ->expected(1)

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "sae/splice.h"
+#include "ops/context.h"
+#include "sae/autoencoder.h"
 
 namespace vitrine::cli {
 
@@ -16,8 +17,8 @@ struct SaeFlags {
 
   /// Errors: UsageError for flags that need another one, and for beams, whose sequences are several.
   void check(int64_t beams) const;
-  /// What listens to the run; null without --sae. Errors: as read_sae, check_fits and parse_feature_edit.
-  std::unique_ptr<SpliceListener> open(const Engine& engine) const;
+  /// What listens to the run; null without --sae. Errors: as read_sae or read_cross_layer, check_fits, and the readers of edits.
+  std::unique_ptr<Listener> open(const Engine& engine) const;
 };
 
 void add_sae_flags(CLI::App& app, SaeFlags& flags);

@@ -7,8 +7,10 @@
 
 #include "base/error.h"
 #include "inspect/hooks.h"
+#include "inspect/listening.h"
 #include "inspect/partial_run.h"
 #include "inspect/weights.h"
+#include "io/safetensors.h"
 #include "ops/head.h"
 #include "ops/linear.h"
 
@@ -27,30 +29,45 @@ float feature_value(const SparseFeatures& features, size_t row, int64_t feature)
   return found == end || *found != feature ? 0.0F : features.value[static_cast<size_t>(found - features.index.begin())];
 }
 
+// "2,651": as `trace` notes what ran.
+std::string joined_ids(std::span<const int32_t> ids) {
+  std::string text;
+  for (const int32_t id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
+  return text;
+}
+
 // A place in the text that may be among the largest.
 struct FeaturePlace {
   float value;
   size_t window, row;
 };
 
+void check_hook_width(const Engine& engine, const std::string& hook, int64_t width, const char* what) {
+  const std::vector<std::string> names = engine.model().hook_names();
+  if (std::ranges::find(names, hook) == names.end())
+    throw InputError("the autoencoder is for " + hook + ", a hook that " + engine.name() +
+                     " does not have; `vitrine info --hooks` lists them, and --hook gives another");
+  const std::vector<int64_t> shape = hook_shape(engine.model(), hook, 1);
+  const int64_t size = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  if (size != width)
+    throw InputError("the autoencoder's " + std::string(what) + " is " + std::to_string(width) + ", and " + hook + " of " +
+                     engine.name() + " has " + std::to_string(size) + " numbers a token; is it of another model?");
+}
+
 }  // namespace
 
 void check_fits(const Engine& engine, const SparseAutoencoder& sae) {
   if (sae.hook_name.empty())
     throw InputError("the autoencoder's files do not say at which hook it reads; give --hook, such as blocks.3.hook_resid_post");
-  const std::vector<std::string> names = engine.model().hook_names();
-  const auto one = [&](const std::string& hook, int64_t width, const char* what) {
-    if (std::ranges::find(names, hook) == names.end())
-      throw InputError("the autoencoder is for " + hook + ", a hook that " + engine.name() +
-                       " does not have; `vitrine info --hooks` lists them, and --hook gives another");
-    const std::vector<int64_t> shape = hook_shape(engine.model(), hook, 1);
-    const int64_t size = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-    if (size != width)
-      throw InputError("the autoencoder's " + std::string(what) + " is " + std::to_string(width) + ", and " + hook + " of " +
-                       engine.name() + " has " + std::to_string(size) + " numbers a token; is it of another model?");
-  };
-  one(sae.hook_name, sae.d_in, "d_in");
-  one(sae.hook_name_out, sae.d_out, "d_out");
+  check_hook_width(engine, sae.hook_name, sae.d_in, "d_in");
+  check_hook_width(engine, sae.hook_name_out, sae.d_out, "d_out");
+}
+
+void check_fits(const Engine& engine, const CrossLayerTranscoder& transcoder) {
+  for (const SparseAutoencoder& layer : transcoder.layers) {
+    check_hook_width(engine, layer.hook_name, transcoder.d_model, "d_model");
+    check_hook_width(engine, layer.hook_name_out, transcoder.d_model, "d_model");
+  }
 }
 
 SparseFeatures features_of(Engine& engine, const SparseAutoencoder& sae, std::span<const int32_t> ids) {
@@ -59,6 +76,31 @@ SparseFeatures features_of(Engine& engine, const SparseAutoencoder& sae, std::sp
   const Recorder::Value& value = recorder.values().at(sae.hook_name);
   const auto frame = engine.context().frame();
   return encode(engine.context(), sae, value.values.data(), static_cast<int64_t>(ids.size()));
+}
+
+void trace_features(Engine& engine, const SparseAutoencoder& sae, std::span<const int32_t> ids, const std::string& path,
+                    size_t memory) {
+  check_fits(engine, sae);
+  const auto rows = static_cast<int64_t>(ids.size());
+  require_memory(sizeof(float) * ids.size() * static_cast<size_t>(sae.d_sae + 3 * sae.d_out + sae.d_in), memory,
+                 "The features of " + std::to_string(rows) + " tokens", "Give fewer tokens");
+  std::vector<std::string> hooks = {sae.hook_name};
+  if (sae.hook_name_out != sae.hook_name) hooks.push_back(sae.hook_name_out);
+  const Recorder recorder = run_partly(engine, ids, {.hooks = hooks});
+  const FloatVector& x = recorder.values().at(sae.hook_name).values;
+  const auto frame = engine.context().frame();
+  const SparseFeatures features = encode(engine.context(), sae, x.data(), rows);
+  FloatVector acts(static_cast<size_t>(rows * sae.d_sae)), made(static_cast<size_t>(rows * sae.d_out)),
+      error = recorder.values().at(sae.hook_name_out).values;
+  to_dense(features, sae.d_sae, acts.data());
+  decode(engine.context(), sae, features, x.data(), made.data());
+  for (size_t i = 0; i < error.size(); ++i) error[i] -= made[i];
+  const std::string hook = sae.hook_name_out + ".hook_sae_";
+  write_safetensors(path,
+                    {{hook + "acts_post", DType::f32, {rows, sae.d_sae}, acts.data()},
+                     {hook + "recons", DType::f32, {rows, sae.d_out}, made.data()},
+                     {hook + "error", DType::f32, {rows, sae.d_out}, error.data()}},
+                    {{"tokens", joined_ids(ids)}});
 }
 
 FeatureTable feature_table(Engine& engine, const SparseAutoencoder& sae, const std::vector<std::vector<int32_t>>& windows,

@@ -8,15 +8,23 @@
 
 #include "engine/engine.h"
 #include "sae/autoencoder.h"
+#include "sae/circuit_tracer.h"
 
 namespace vitrine {
 
 /// Errors: InputError for an autoencoder without a hook, a hook that the model lacks, or widths that are not the hook's.
 void check_fits(const Engine& engine, const SparseAutoencoder& sae);
+void check_fits(const Engine& engine, const CrossLayerTranscoder& transcoder);
 
 /// The features of every token of one sequence; the run ends behind the hook.
 /// Errors: as check_fits and run_partly.
 SparseFeatures features_of(Engine& engine, const SparseAutoencoder& sae, std::span<const int32_t> ids);
+
+/// Writes, for one sequence, "<hook>.hook_sae_acts_post" [tokens, d_sae], "<hook>.hook_sae_recons" and "<hook>.hook_sae_error"
+/// [tokens, d_out] to the safetensors file `path`, where <hook> is where the autoencoder writes: their sum is the value there.
+/// Errors: as features_of; RunError from the disk; InputError for more than `memory` bytes (0: what the system has left).
+void trace_features(Engine& engine, const SparseAutoencoder& sae, std::span<const int32_t> ids, const std::string& path,
+                    size_t memory = 0);
 
 /// Where a feature was large: a token and what stands around it.
 struct FeatureContext {

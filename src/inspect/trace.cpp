@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "inspect/gradient_recording.h"
 #include "inspect/listening.h"
 #include "inspect/objective.h"
 #include "io/safetensors.h"
@@ -22,21 +23,6 @@ std::vector<HookQuery> parse_all(std::span<const std::string> hooks) {
 }
 
 constexpr char kAskForLess[] = "Ask for fewer hooks, or for slices of them: blocks.*.attn.hook_pattern[heads=0:2,positions=-1]";
-
-// Keeps the gradients at hooks instead of their values.
-class GradientRecording final : public Listener {
- public:
-  GradientRecording(Context& ctx, std::vector<HookRequest> requests) : ctx_(ctx), recorder_(std::move(requests)) {}
-  bool wants(std::string_view) const override { return false; }
-  Tensor see(Context&, std::string_view, const Tensor&) override { return {}; }
-  bool wants_gradient(std::string_view name) const override { return recorder_.wants(name); }
-  void see_gradient(std::string_view name, const Tensor& gradient) override { recorder_.see(ctx_, name, gradient); }
-  std::map<std::string, Recorder::Value, std::less<>> take_values() { return std::move(recorder_).take_values(); }
-
- private:
-  Context& ctx_;
-  Recorder recorder_;
-};
 
 std::vector<HookRequest> requests_of(std::span<const Capture> captures) {
   std::vector<HookRequest> requests;
@@ -179,7 +165,7 @@ HookGradients hook_gradients(Engine& engine, std::span<const std::vector<int32_t
     if (scored > 0) {
       const auto frame = ctx.frame();
       tape.clear();
-      GradientRecording recorder(ctx, requests_of(captures[i]));
+      GradientRecording recorder(ctx, captures[i]);
       const Listening listening(ctx, recorder);
       const Recording recording(ctx, tape);
       const Step step = Step::of(sequences[i]);
@@ -202,16 +188,9 @@ HookGradients hook_gradients(Engine& engine, std::span<const std::vector<int32_t
       tape.backward(ctx, loss);
       result.values.back() = recorder.take_values();
     }
-    for (const Capture& capture : captures[i]) {
-      Recorder::Value& value = result.values.back()[capture.name];
-      if (value.shape.empty()) {  // nothing that is scored depends on it
-        size_t count = 1;
-        for (const int64_t n : capture.shape) count *= static_cast<size_t>(n);
-        value = {capture.shape, FloatVector(count, 0.0f)};
-      }
-      VITRINE_CHECK(value.shape == capture.shape, "a gradient has the shape of its value");
+    result.values.back() = completed(std::move(result.values.back()), captures[i]);
+    for (auto& [name, value] : result.values.back())
       for (float& x : value.values) x = static_cast<float>(x * share_of_all(scored));
-    }
   }
   return result;
 }

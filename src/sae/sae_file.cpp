@@ -15,7 +15,8 @@
 #include "io/file_checks.h"
 #include "io/npz.h"
 #include "io/safetensors.h"
-#include "kernels/table.h"
+#include "sae/circuit_tracer.h"
+#include "sae/stored_floats.h"
 
 namespace vitrine {
 namespace {
@@ -26,64 +27,8 @@ constexpr const char* kArchitectures =
 
 std::string joined(const std::string& directory, const char* name) { return (std::filesystem::path(directory) / name).string(); }
 
-// Tensors of a file by name, as f32.
-class Weights {
- public:
-  explicit Weights(const Checkpoint& file) : file_(file) {}
-
-  /// Of this shape; its elements. Errors: FileError.
-  FloatVector get(const std::string& name, std::initializer_list<int64_t> shape) const {
-    const StoredTensor* t = file_.find(name);
-    if (t == nullptr) throw FileError(file_.path(), "there is no tensor \"" + name + "\"; it holds " + names());
-    if (t->shape != std::vector<int64_t>(shape))
-      throw FileError(file_.path(), "tensor \"" + name + "\" is " + shape_text(t->shape) + "; expected " + shape_text(shape) +
-                                        " from the configuration");
-    return elements(*t);
-  }
-  bool has(const std::string& name) const { return file_.find(name) != nullptr; }
-  std::vector<int64_t> shape(const std::string& name) const {
-    const StoredTensor* t = file_.find(name);
-    if (t == nullptr) throw FileError(file_.path(), "there is no tensor \"" + name + "\"; it holds " + names());
-    return t->shape;
-  }
-
- private:
-  std::string names() const {
-    std::string list;
-    for (const auto& [name, tensor] : file_.tensors()) {
-      if (list.size() > 200) return list + ", …";
-      list += (list.empty() ? "" : ", ") + name;
-    }
-    return list.empty() ? "no tensor" : list;
-  }
-  FloatVector elements(const StoredTensor& t) const {
-    size_t count = 1;
-    for (const int64_t size : t.shape) count *= static_cast<size_t>(size);
-    FloatVector values(count);
-    if (count == 0) return values;
-    if (t.dtype == DType::f64) {
-      for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(load<double>(t.data + i * sizeof(double)));
-    } else if (t.dtype == DType::f32 || t.dtype == DType::f16 || t.dtype == DType::bf16) {
-      kernels().widen[static_cast<size_t>(t.dtype)](t.data, count, values.data());
-    } else {
-      throw FileError(file_.path(), "tensor \"" + t.name + "\" is of type " + std::string(name_of(t.dtype)) +
-                                        "; expected f32, f16, bf16 or f64");
-    }
-    return values;
-  }
-
-  const Checkpoint& file_;
-};
-
-void transpose(FloatVector& w, int64_t rows, int64_t columns) {
-  FloatVector turned(w.size());
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) turned[static_cast<size_t>(j * rows + i)] = w[static_cast<size_t>(i * columns + j)];
-  w = std::move(turned);
-}
-
 // A batch-topk checkpoint of training: one threshold for all features, in units of pre · ‖W_dec row‖ if it rescales.
-void from_batch_topk(const Weights& weights, SparseAutoencoder& sae) {
+void from_batch_topk(const StoredFloats& weights, SparseAutoencoder& sae) {
   const double limit = [&] {
     const FloatVector t = weights.get("topk_threshold", {});
     return static_cast<double>(t[0]);
@@ -110,7 +55,7 @@ void from_batch_topk(const Weights& weights, SparseAutoencoder& sae) {
 
 void read_tensors(const std::string& path, const std::string& architecture, SparseAutoencoder& sae) {
   const Checkpoint file = open_safetensors(path);
-  const Weights weights(file);
+  const StoredFloats weights(file);
   const int64_t in = sae.d_in, n = sae.d_sae, out = sae.d_out;
   sae.W_enc = weights.get("W_enc", {in, n});
   sae.W_dec = weights.get("W_dec", {n, out});
@@ -223,7 +168,7 @@ std::optional<int> number_after(const std::string& path, std::string_view word) 
 // What both of Gemma Scope's have: JumpReLU, b_dec not taken from the input, names in small or large letters, the hook in the
 // path.
 SparseAutoencoder read_gemma_scope(const Checkpoint& file, const std::string& directory) {
-  const Weights weights(file);
+  const StoredFloats weights(file);
   const auto named = [&](const char* name, const char* other) { return std::string(weights.has(name) ? name : other); };
   const std::string enc_name = named("w_enc", "W_enc"), dec_name = named("w_dec", "W_dec");
   const std::vector<int64_t> enc = weights.shape(enc_name), dec = weights.shape(dec_name);
@@ -253,7 +198,7 @@ SparseAutoencoder read_gemma_scope(const Checkpoint& file, const std::string& di
   if (!layer) return sae;
   const std::string block = "blocks." + std::to_string(*layer) + ".";
   if (sae.transcoder) {
-    sae.hook_name = block + "ln2.hook_normalized";
+    sae.hook_name = block + "ln2.hook_normalized_pre";  // TransformerLens's ln2.hook_normalized: before the norm's weight
     sae.hook_name_out = block + "hook_mlp_out";
     return sae;
   }
@@ -290,8 +235,14 @@ SparseAutoencoder read_sae(const std::string& path) {
                       "sae_weights.safetensors in it");
     directory = std::filesystem::path(path).parent_path().string();
     if (directory.empty()) directory = ".";
+    const std::string name = std::filesystem::path(path).filename().string();
+    if (name.ends_with(".safetensors") && name != "sae_weights.safetensors" && name != "params.safetensors")
+      return read_layer_transcoder(path);
   }
   SparseAutoencoder sae;
+  if (is_cross_layer(directory))
+    throw FileError(directory,
+                    "this is a cross-layer transcoder, which is not one autoencoder; `vitrine generate --sae` steers with it");
   if (present(joined(directory, "cfg.json"))) {
     sae = read_saelens(directory);
   } else if (present(joined(directory, "params.safetensors")) && present(joined(directory, "config.json"))) {

@@ -1,8 +1,12 @@
 // vitrine features, and generate --sae: an autoencoder of random directions beside the shipped model.
+#include <algorithm>
 #include <random>
 
 #include "cli/program.h"
+#include "io/safetensors.h"
 #include "sae/sae_file.h"
+#include "support/close.h"
+#include "support/golden.h"
 
 namespace vitrine {
 namespace {
@@ -42,6 +46,19 @@ TEST(FeaturesCommand, ShowsTheFeaturesOfAPrompt) {
     ASSERT_EQ(row["features"].size(), 3U);
     EXPECT_GE(row["features"][0]["value"].get<double>(), row["features"][1]["value"].get<double>());
   }
+  const std::string traced = scratch / "features.safetensors", plain = scratch / "plain.safetensors";
+  EXPECT_EQ(vitrine({"features", "--sae", sae, "The king sat on", "--trace", traced}).code, 0);
+  EXPECT_EQ(vitrine({"trace", "The king sat on", "--hooks", "blocks.3.hook_resid_post", "--out", plain}).code, 0);
+  const Checkpoint parts = open_safetensors(traced), whole = open_safetensors(plain);
+  const auto part = [&](const std::string& name) {
+    return as_floats(*parts.find("blocks.3.hook_resid_post.hook_sae_" + name)).values;
+  };
+  std::vector<float> sum = part("recons");
+  const std::vector<float> error = part("error"), acts = part("acts_post");
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += error[i];
+  EXPECT_CLOSE(sum, as_floats(*whole.find("blocks.3.hook_resid_post")).values, Tolerance{.abs = 1e-4, .rel = 1e-5});
+  EXPECT_EQ(std::ranges::count_if(acts, [](float a) { return a != 0; }), 30);
+
   const Outcome shown = vitrine({"features", "--sae", sae, "The king sat on"});
   EXPECT_EQ(shown.code, 0) << shown.err;
   EXPECT_CONTAINS(shown.out, "▁king");

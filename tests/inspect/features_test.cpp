@@ -7,10 +7,12 @@
 #include <cmath>
 #include <random>
 
+#include "inspect/intervene.h"
 #include "inspect/intervene_run.h"
 #include "inspect/listening.h"
 #include "inspect/trace.h"
 #include "inspect/weights.h"
+#include "sae/cross_layer_splice.h"
 #include "sae/sae_file.h"
 #include "sae/splice.h"
 #include "support/close.h"
@@ -156,6 +158,53 @@ TEST(Features, RecipesAndListenersChangeTheSame) {
     }
     EXPECT_GT(result.kl[0], 0);
   }
+}
+
+// An edit of layer 0 changes what the feature writes into layer 0 and into layer 1.
+TEST(Features, CrossLayerEditsReachLaterLayers) {
+  Engine engine(model_path());
+  const int64_t d = engine.shape().d_model;
+  auto t = std::make_shared<CrossLayerTranscoder>();
+  t->n_layers = 2;
+  t->d_model = d;
+  t->d_sae = 30;
+  for (int64_t i = 0; i < 2; ++i) {
+    const std::string block = "blocks." + std::to_string(i) + ".";
+    SparseAutoencoder layer = random_sae(engine, block + "hook_resid_mid", block + "hook_mlp_out");
+    layer.d_out = (2 - i) * d;
+    layer.W_dec = random_numbers(30 * layer.d_out, 0.5F, 7 + static_cast<uint32_t>(i));
+    layer.b_dec.assign(static_cast<size_t>(layer.d_out), 0.0F);
+    layer.check("layer");
+    t->layers.push_back(layer);
+    t->b_dec.emplace_back(static_cast<size_t>(d), 0.0F);
+  }
+  check_fits(engine, *t);
+  const std::vector<std::string> hooks = {"blocks.1.hook_resid_post", "blocks.0.hook_resid_mid"};
+  const Recorder before = trace_to_memory(engine, kIds, hooks);
+  CrossLayerSplice splice(t, {parse_layer_feature_edit("0:5=3")});
+  const Recorder after = trace_to_memory(engine, kIds, hooks, &splice);
+
+  const SparseAutoencoder& first = t->layers[0];
+  const SparseFeatures features =
+      encode(engine.context(), first, before.values().at("blocks.0.hook_resid_mid").values.data(), 11);
+  std::vector<float> dense(kIds.size() * 30);
+  to_dense(features, 30, dense.data());
+  std::vector<ValueEdit> adds(2);
+  for (size_t l = 0; l < 2; ++l) {
+    adds[l].hook = "blocks." + std::to_string(l) + ".hook_mlp_out";
+    adds[l].kind = ValueEdit::Kind::add;
+    adds[l].shape = {11, d};
+    for (size_t r = 0; r < kIds.size(); ++r)
+      for (int64_t i = 0; i < d; ++i)
+        adds[l].values.push_back((3 - dense[r * 30 + 5]) *
+                                 first.direction(5)[l * static_cast<size_t>(d) + static_cast<size_t>(i)]);
+  }
+  Interventions expected(adds);
+  const Recorder by_hand = trace_to_memory(engine, kIds, hooks, &expected);
+  EXPECT_CLOSE(after.values().at(hooks[0]).values, by_hand.values().at(hooks[0]).values, Tolerance{.abs = 2e-5, .rel = 1e-5});
+  EXPECT_NE(after.values().at(hooks[0]).values, before.values().at(hooks[0]).values);
+  EXPECT_CONTAINS(message_of<InputError>([&] { CrossLayerSplice(t, {parse_layer_feature_edit("2:1=0")}); }), "layers 0 to 1");
+  EXPECT_CONTAINS(message_of<InputError>([] { parse_layer_feature_edit("5=3"); }), "LAYER:FEATURE=VALUE");
 }
 
 TEST(Features, SayWhatDoesNotFit) {

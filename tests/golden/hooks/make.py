@@ -14,7 +14,7 @@ transformers' modules and of its attention function; what no module gives is one
 The classic decoder is written out with torch.nn.functional, and its logits are asserted to be those of the golden folder, which
 torch.nn.TransformerEncoderLayer made.
 """
-import importlib, json, math, pathlib, sys
+import importlib, json, math, pathlib, sys, types
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -76,44 +76,64 @@ def conv_hooks(out, name, conv, projected, into_last, y):
     out[name + "hook_in"] = B * x
 
 
-def from_transformers(name):
+def watched(name, graph=False, before=lambda model: None):
+    """A run of transformers' model, with what goes in and out of its modules and of its attention function; graph: as tensors that
+    autograd knows. before(model) is called ahead of the hooks that watch.
+    """
     from transformers import AutoModelForCausalLM
     model = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float64, attn_implementation="eager", experts_implementation="eager").eval()
     c, ids, gpt2 = model.config, prompt(name), model.config.model_type == "gpt2"
     base = model.transformer if gpt2 else model.model
     layers = base.h if gpt2 else base.layers
     modeling = importlib.import_module(type(model).__module__)
+    before(model)
     seen, attention, scores, routed = {}, [], [], {}
+    kept = (lambda x: x) if graph else lambda x: x.detach()
     for label, module in base.named_modules():
         module.register_forward_hook(lambda m, i, o, label=label: seen.__setitem__(
-            label, (i[0].detach() if i else None, (o[0] if isinstance(o, tuple) else o).detach() if not isinstance(o, dict) else None)))
+            label, (kept(i[0]) if i else None, kept(o[0] if isinstance(o, tuple) else o) if not isinstance(o, dict) else None)))
+    if hasattr(base, "project_per_layer_inputs"):
+        project = base.project_per_layer_inputs
+        def watched_project(*given, **named):
+            seen["told"] = (None, kept(project(*given, **named)))
+            return seen["told"][1]
+        base.project_per_layer_inputs = watched_project
     lfm2 = c.model_type == "lfm2"
     for i, layer in enumerate(layers):
         if getattr(layer, "enable_moe_block", False):
-            layer.router.register_forward_hook(lambda m, _, o, i=i: routed.__setitem__(i, [seen[f"layers.{i}.router.proj"][1].reshape(T, -1), *(x.detach() for x in o[1:])]))
-        elif not lfm2 and hasattr(layer.mlp, "experts"):
-            (layer.mlp.gate if hasattr(layer.mlp, "gate") else layer.mlp.router).register_forward_hook(lambda m, _, o, i=i: routed.__setitem__(i, [x.detach() for x in o]))
+            layer.router.register_forward_hook(lambda m, _, o, i=i: routed.__setitem__(i, [seen[f"layers.{i}.router.proj"][1], *(kept(x) for x in o[1:])]))
+        elif hasattr(getattr(layer, "mlp", None), "experts"):
+            (layer.mlp.gate if hasattr(layer.mlp, "gate") else layer.mlp.router).register_forward_hook(lambda m, _, o, i=i: routed.__setitem__(i, [kept(x) for x in o]))
     plain_attention, plain_softmax = modeling.eager_attention_forward, F.softmax
     def watched_attention(module, q, k, v, mask, **rest):
         def watched_softmax(x, **how):
-            scores.append(x.detach())
+            scores.append(kept(x))
             return plain_softmax(x, **how)
         F.softmax = watched_softmax
         z, pattern = plain_attention(module, q, k, v, mask, **rest)
         F.softmax = plain_softmax
-        if hasattr(module, "sinks"):  # its softmax goes over the sink, too
+        if hasattr(module, "sinks") and not graph:  # its softmax goes over the sink, too
             scores[-1] = (q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).transpose(2, 3) * module.scaling + mask).detach()
-        attention.append((q.detach(), k.detach(), v.detach(), z.detach(), pattern.detach()))
+        attention.append(tuple(map(kept, (q, k, v, z, pattern))))
         return z, pattern
     modeling.eager_attention_forward = watched_attention
-    with torch.no_grad():
+    with torch.set_grad_enabled(graph):
         logits = model(ids[None], use_cache=False).logits[0]
     modeling.eager_attention_forward = plain_attention
     attends = [i for i, layer in enumerate(layers) if not hasattr(layer, "conv")]
     assert len(attention) == len(scores) == len(attends)
-    attention, scores = dict(zip(attends, attention)), dict(zip(attends, scores))
+    return types.SimpleNamespace(model=model, ids=ids, seen=seen, attention=dict(zip(attends, attention)), scores=dict(zip(attends, scores)),
+                                 routed=routed, logits=logits, scaled=lambda x, factor: factor * x)
 
-    out = {"ids": ids.int()}
+
+def from_transformers(run):
+    """Every hook by name of what watched() saw."""
+    model, seen, attention, scores, routed = run.model, run.seen, run.attention, run.scores, run.routed
+    c, gpt2, lfm2 = model.config, model.config.model_type == "gpt2", model.config.model_type == "lfm2"
+    base = model.transformer if gpt2 else model.model
+    layers = base.h if gpt2 else base.layers
+    attends = list(attention)
+    out = {"ids": run.ids.int()}
     into = lambda label: seen[label][0].reshape(T, -1)
     from_ = lambda label: seen[label][1].reshape(T, -1)
     if gpt2:
@@ -124,7 +144,7 @@ def from_transformers(name):
         by_layers = lambda x: x.reshape(T, len(layers), -1)
         out["hook_per_layer_embed"] = by_layers(from_("embed_tokens_per_layer"))
         norm_hooks(out, "per_layer_norm", by_layers(seen["per_layer_projection_norm"][0]), by_layers(seen["per_layer_projection_norm"][1]), c.rms_norm_eps, True)
-        out["hook_per_layer"] = base.project_per_layer_inputs(from_("embed_tokens")[None], out["hook_per_layer_embed"][None])[0].detach()
+        out["hook_per_layer"] = by_layers(seen["told"][1])
     rms, eps = not gpt2, c.layer_norm_epsilon if gpt2 else c.norm_eps if lfm2 else c.rms_norm_eps
     writes_normed = hasattr(layers[0], "post_feedforward_layernorm")  # norms on what a sub-layer writes
     reads_normed = gpt2 or lfm2 or hasattr(layers[0], "input_layernorm")
@@ -190,7 +210,7 @@ def from_transformers(name):
         projection = layer.attn.c_proj if gpt2 else layer.self_attn.out_proj if lfm2 else layer.self_attn.o_proj
         out[attn + "hook_result"] = results(z[0], (projection.weight.T if gpt2 else projection.weight).detach())
         out[attn + "hook_out"] = from_(theirs + names["o"])
-        out[ours + "hook_attn_out"] = factor * from_(theirs + ("post_attention_layernorm" if writes_normed else names["o"]))
+        out[ours + "hook_attn_out"] = run.scaled(from_(theirs + ("post_attention_layernorm" if writes_normed else names["o"])), factor)
         if writes_normed:
             norm("ln1_post", "post_attention_layernorm")
             norm("ln2_post", "post_feedforward_layernorm")
@@ -203,10 +223,10 @@ def from_transformers(name):
             norm("ln2_experts", "pre_feedforward_layernorm_2")
             norm("experts_post", "post_feedforward_layernorm_2")
             x = into(theirs + "router")
-            norm_hooks(out, ours + "router_norm", x, from_(theirs + "router.norm") * layer.router.scale.detach(), eps, True)
-            expert_hooks(out, ours + "experts.", layer.experts, into(theirs + "experts"), from_(theirs + "experts"), *routed[i])
+            norm_hooks(out, ours + "router_norm", x, run.scaled(from_(theirs + "router.norm"), layer.router.scale.detach()), eps, True)
+            expert_hooks(out, ours + "experts.", layer.experts, into(theirs + "experts"), from_(theirs + "experts"), *(r.reshape(T, -1) for r in routed[i]))
         elif i in routed:
-            expert_hooks(out, mlp, layer.mlp.experts, into(theirs + "mlp"), from_(theirs + "mlp"), *routed[i])
+            expert_hooks(out, mlp, layer.mlp.experts, into(theirs + "mlp"), from_(theirs + "mlp"), *(r.reshape(T, -1) for r in routed[i]))
             out[ours + "hook_mlp_out"], out[ours + "hook_resid_post"] = from_(theirs + "mlp"), from_(theirs[:-1])
             continue
         stacked = next((n for n in ("mlp.gate_up_proj", "shared_mlp.input_linear") if theirs + n in seen), None)
@@ -218,7 +238,7 @@ def from_transformers(name):
             out[mlp + "hook_pre_linear"] = from_(theirs + "mlp.up_proj")
         last = next(n for n in ("mlp.c_proj", "mlp.down_proj", "shared_mlp.output_linear") if theirs + n in seen)
         out[mlp + "hook_post"] = into(theirs + last)
-        out[ours + "hook_mlp_out"] = factor * from_(theirs + ("post_feedforward_layernorm" if writes_normed else last))
+        out[ours + "hook_mlp_out"] = run.scaled(from_(theirs + ("post_feedforward_layernorm" if writes_normed else last)), factor)
         if hasattr(layer, "per_layer_projection"):
             told = ours + "per_layer."
             out[told + "hook_pre"], out[told + "hook_pre_linear"] = from_(theirs + "per_layer_input_gate"), out["hook_per_layer"][:, i]
@@ -228,20 +248,21 @@ def from_transformers(name):
         out[ours + "hook_resid_post"] = from_(theirs[:-1])
     final = "ln_f" if gpt2 else "embedding_norm" if lfm2 else "norm"
     norm_hooks(out, "ln_final", into(final), from_(final), eps, rms)
-    out["hook_logits"] = logits
+    out["hook_logits"] = run.logits
     return out
 
 
-def classic(name):
+def classic(name, graph=False, splice=None):
+    """graph: as tensors that autograd knows. splice: a function in the place of the stream behind block 0."""
     c = json.loads((MODELS / name / "model/config.json").read_text())
     with safe_open(MODELS / name / "model/model.safetensors", "pt") as file:
-        w = {k: file.get_tensor(k).double() for k in file.keys()}
+        w = {k: file.get_tensor(k).double().requires_grad_(graph) for k in file.keys()}
     ids, D, N, eps = prompt(name), c["d_model"], c["n_heads"], c["layer_norm_eps"]
     before, act = c["norm_order"] == "pre", {"relu": F.relu, "gelu": F.gelu}[c["activation"]]
     out = {"ids": ids.int()}
     angle = torch.arange(T).double()[:, None] / 10000.0 ** (torch.arange(0, D, 2).double() / D)
     out["hook_embed"] = w["embed.weight"][ids] * math.sqrt(D)
-    out["hook_pos_embed"] = torch.stack([angle.sin(), angle.cos()], -1).reshape(T, D)
+    out["hook_pos_embed"] = torch.stack([angle.sin(), angle.cos()], -1).reshape(T, D).requires_grad_(graph)
     x = out["hook_embed"] + out["hook_pos_embed"]
     mask = torch.triu(torch.full((T, T), -torch.inf).double(), 1)
     def norm(ours, theirs, x):
@@ -275,6 +296,8 @@ def classic(name):
             x = norm(p + "ln1", p + "norm1", x + attend(x))
             out[p + "hook_resid_mid"] = x
             x = norm(p + "ln2", p + "norm2", x + mlp(x))
+        if splice and i == 0:
+            x = splice(x)
         out[p + "hook_resid_post"] = x
     if before:
         x = norm("ln_final", "final_norm", x)
@@ -282,11 +305,16 @@ def classic(name):
     return out
 
 
-for name in sys.argv[1:] or sorted(p.name for p in MODELS.iterdir() if p.is_dir()):
-    out = classic(name) if name.startswith("classic") else from_transformers(name)
-    with safe_open(MODELS / name / "golden/forward.safetensors", "pt") as file:
-        golden = file.get_tensor("long/logits")
-    golden = golden.reshape(-1, golden.shape[-1])[:T].double()
-    assert torch.allclose(out["hook_logits"], golden, rtol=1e-4, atol=1e-4), name
-    save_file({k: v.contiguous().clone() if k == "ids" else v.detach().float().contiguous().clone() for k, v in out.items()}, HERE / f"{name}.safetensors")
-    print(name, len(out) - 1, "hooks")
+def main():
+    for name in sys.argv[1:] or sorted(p.name for p in MODELS.iterdir() if p.is_dir()):
+        out = classic(name) if name.startswith("classic") else from_transformers(watched(name))
+        with safe_open(MODELS / name / "golden/forward.safetensors", "pt") as file:
+            golden = file.get_tensor("long/logits")
+        golden = golden.reshape(-1, golden.shape[-1])[:T].double()
+        assert torch.allclose(out["hook_logits"], golden, rtol=1e-4, atol=1e-4), name
+        save_file({k: v.contiguous().clone() if k == "ids" else v.detach().float().contiguous().clone() for k, v in out.items()}, HERE / f"{name}.safetensors")
+        print(name, len(out) - 1, "hooks")
+
+
+if __name__ == "__main__":
+    main()

@@ -6,8 +6,9 @@ needs: torch, transformers, safetensors (made with torch 2.15.0, transformers 5.
 qwen3_5.safetensors: as make.py says, from a run in float64 (the norms, the softmax and the delta rule compute in float32 even then).
 What no module gives is one formula: the three hooks of a norm, hook_result, and delta.hook_pre, the convolution without its SiLU.
 """
-import json, pathlib
+import json, pathlib, types
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 from transformers.models.qwen3_5 import modeling_qwen3_5 as modeling
@@ -26,37 +27,59 @@ def results(z, W_O):
     return torch.einsum("tnh,dnh->tnd", z, W_O.detach().reshape(W_O.shape[0], z.shape[1], z.shape[2]))
 
 
-def watch(calls):
+def watch(calls, kept):
     """Keeps what the functions of a layer get and give."""
     conv, delta, attention = modeling.causal_conv1d_fn, modeling.torch_chunk_gated_delta_rule, modeling.eager_attention_forward
 
     def watched_conv(x, weight, bias=None, activation=None, **rest):
-        calls["pre"].append(conv(x, weight, bias, activation=None)[0].T)
-        return conv(x, weight, bias, activation=activation, **rest)
+        assert activation == "silu"
+        calls["pre"].append(kept(conv(x, weight, bias, activation=None, **rest)))
+        return F.silu(calls["pre"][-1])
 
     def watched_delta(q, k, v, g, beta, **rest):
         z, state = delta(q, k, v, g=g, beta=beta, **rest)
-        calls["delta"].append([x[0].double() for x in (q, k, v, g, beta, z)])
+        calls["delta"].append([kept(x) for x in (q, k, v, g, beta, z)])
         return z, state
 
     def watched_attention(module, q, k, v, mask, **rest):
+        softmax, scores = F.softmax, []
+
+        def watched_softmax(x, **how):
+            scores.append(x)
+            return softmax(x, **how)
+        F.softmax = watched_softmax
         z, pattern = attention(module, q, k, v, mask, **rest)
-        scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).transpose(2, 3) * module.scaling
-        calls["attention"].append((q, k, v, torch.where(mask < -1e30, -torch.inf, scores), pattern, z))
+        F.softmax = softmax
+        calls["attention"].append([kept(x) for x in (q, k, v, *scores, pattern, z)])
         return z, pattern
+
+    def stop():
+        modeling.causal_conv1d_fn, modeling.torch_chunk_gated_delta_rule, modeling.eager_attention_forward = conv, delta, attention
     modeling.causal_conv1d_fn, modeling.torch_chunk_gated_delta_rule, modeling.eager_attention_forward = watched_conv, watched_delta, watched_attention
+    return stop
 
 
-def main():
+def watched(graph=False, before=lambda model: None):
+    """As make.py's."""
     model = AutoModelForCausalLM.from_pretrained(MODEL / "model", dtype=torch.float64, attn_implementation="eager").eval()
-    c, base = model.config, model.model
+    base = model.model
     ids = torch.tensor(json.loads((MODEL / "golden/prompts.json").read_text())["long"]["input_ids"][0][:T])
     seen, calls = {}, {"pre": [], "delta": [], "attention": []}
-    watch(calls)
+    kept = lambda x: x.detach() if isinstance(x, torch.Tensor) and not graph else x
+    before(model)
+    stop = watch(calls, kept)
     for label, module in base.named_modules():
-        module.register_forward_hook(lambda m, i, o, label=label: seen.__setitem__(label, ([x.detach() for x in i], (o[0] if isinstance(o, tuple) else o))))
-    with torch.no_grad():
+        module.register_forward_hook(lambda m, i, o, label=label: seen.__setitem__(label, ([kept(x) for x in i], kept(o[0] if isinstance(o, tuple) else o))))
+    with torch.set_grad_enabled(graph):
         logits = model(ids[None], use_cache=False).logits[0]
+    stop()
+    return types.SimpleNamespace(model=model, ids=ids, seen=seen, calls=calls, logits=logits)
+
+
+def from_transformers(run):
+    """Every hook by name of what watched() saw."""
+    c, base, ids, seen, logits = run.model.config, run.model.model, run.ids, run.seen, run.logits
+    calls = {name: list(found) for name, found in run.calls.items()}
     flat = lambda x: x.detach().reshape(T, -1)
     into, from_ = (lambda label: flat(seen[label][0][0])), (lambda label: flat(seen[label][1]))
     out = {"ids": ids.int(), "hook_embed": from_("embed_tokens"), "hook_logits": logits}
@@ -76,15 +99,15 @@ def main():
                 x, y = seen[f"{its}{which}_norm"]
                 norm_hooks(out, f"{attn}{which}_norm", x[0][0], y[0], c.rms_norm_eps)
             gated_z, last = into(its + "o_proj").reshape(gate.shape), layer.self_attn.o_proj
-            out.update({attn + "hook_v": heads(v), attn + "hook_rot_q": heads(q), attn + "hook_rot_k": heads(k), attn + "hook_attn_scores": scores[0], attn + "hook_pattern": pattern[0],
+            out.update({attn + "hook_v": heads(v), attn + "hook_rot_q": heads(q), attn + "hook_rot_k": heads(k), attn + "hook_attn_scores": torch.where(scores[0] < -1e30, -torch.inf, scores[0]), attn + "hook_pattern": pattern[0],
                         attn + "hook_z": z[0], attn + "hook_gate": gate})
             here, out_label = attn, its + "o_proj"
         else:
             here, its = ours + "delta.", theirs + "linear_attn."
             for hook, x in zip(("q", "k", "v", "log_decay", "beta", "z"), calls["delta"].pop(0)):
-                out[f"{here}hook_{hook}"] = x
+                out[f"{here}hook_{hook}"] = x[0].double()
             z = out[here + "hook_z"]
-            out[here + "hook_pre"] = calls["pre"].pop(0)
+            out[here + "hook_pre"] = calls["pre"].pop(0)[0].T
             norm_hooks(out, here + "norm", z, z / torch.sqrt(z.pow(2).mean(-1, keepdim=True) + c.rms_norm_eps) * layer.linear_attn.norm.weight.detach(), c.rms_norm_eps)
             out[here + "hook_gate"] = from_(its + "in_proj_z").reshape(z.shape)
             gated_z, last, out_label = into(its + "out_proj").reshape(z.shape), layer.linear_attn.out_proj, its + "out_proj"
@@ -94,6 +117,11 @@ def main():
         out.update({ours + "mlp.hook_pre": from_(mlp + "gate_proj"), ours + "mlp.hook_pre_linear": from_(mlp + "up_proj"), ours + "mlp.hook_post": into(mlp + "down_proj"),
                     ours + "hook_mlp_out": from_(mlp + "down_proj"), ours + "hook_resid_post": from_(theirs[:-1])})
     norm_hooks(out, "ln_final", into("norm"), from_("norm"), c.rms_norm_eps)
+    return out
+
+
+def main():
+    out = from_transformers(watched())
     save_file({k: (v if k == "ids" else v.float()).detach().contiguous().clone() for k, v in out.items()}, HERE / "qwen3_5.safetensors")
 
 

@@ -97,5 +97,6 @@ def write(name):
     print(path.name, path.stat().st_size)
 
 
-for name in sys.argv[1:] or ["gpt2_a", "gemma", "gemma2"]:
-    write(name)
+if __name__ == "__main__":
+    for name in sys.argv[1:] or ["gpt2_a", "gemma", "gemma2"]:
+        write(name)

@@ -1,0 +1,239 @@
+"""Gradients of any number made of logits, at any hooks, and what is told by them: attribution patching and integrated gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from . import metrics
+from ._vitrine import Session
+from .cache import ActivationCache
+from .errors import InputError, ShapeError, UsageError
+from .hook_backward import DerivedHooks
+from .hook_requests import NamesFilter, Slice, requests_of, sliced
+from .hooks import Hook, HookPoint
+from .input_gradients import InputGradients, apart_from_inputs
+from .results import Effects
+from .whole_numbers import INT32, INT64, within
+
+if TYPE_CHECKING:
+    from .model import Model, Prompt
+
+Per = Literal["value", "head", "position", "layer"]
+
+
+class Gradients:
+    """The part of a Model that differentiates."""
+
+    _session: Session
+
+    def gradients(
+        self,
+        prompt: Prompt,
+        names_filter: NamesFilter,
+        *,
+        metric: Callable[..., Any] | None = None,
+        labels: Sequence[int] | np.ndarray | None = None,
+        fwd_hooks: Iterable[Hook] = (),
+        bwd_hooks: Iterable[Hook] = (),
+        heads: Slice = None,
+        positions: Slice = None,
+    ) -> tuple[float, ActivationCache]:
+        """A metric of the prompt, and its gradient at the hooks that names_filter asks for, as in run_with_cache: (value, gradients).
+
+        prompt     one, or rows of one length: the metric sees all of their logits
+        names_filter
+                   of inputs of heads and MLPs as well: hook_q_input, hook_k_input, hook_v_input, hook_attn_in, hook_mlp_in
+        metric     of logits [batch, position, vocab_size]: gives (value, derivative), as those of vitrine.metrics do, or is a function
+                   of a torch tensor that gives a scalar tensor. None: the mean cross-entropy of the labels
+        labels     of the prompt's shape; label t + 1 is scored against the logits at t, -100 is not scored. None: the prompt itself
+        fwd_hooks  functions at hooks, beside those of hooks() and add_hook(). The metric and its gradient are those of the run that
+                   they change; how gradients flow back through them says docs/gradients.md. Rows of a batch run one after the other here
+        bwd_hooks  functions of (gradient, hook) at hooks: what one returns, or leaves in the array, flows back instead. The gradients
+                   that are returned are those before
+        """
+        model: Any = self
+        rows = model._rows(prompt)
+        if len(rows) == 0:
+            raise InputError("there are no tokens to run; give at least one")
+        asked, inputs = apart_from_inputs(model, names_filter)
+        requests = sliced(self._session, asked, heads, positions) if asked or not inputs else []
+        if metric is not None and labels is not None:
+            raise UsageError("metric and labels are both given; labels are those of the cross-entropy, metrics.cross_entropy(labels)")
+        forward, backward = [*model._hooks, *fwd_hooks], list(bwd_hooks)
+        if metric is not None:
+            return self._gradients(rows, requests, metric, [forward] * len(rows), backward, inputs)
+        wanted = rows if labels is None else _labels(model, labels)
+        if forward or backward or inputs:
+            return self._gradients(rows, requests, metrics.cross_entropy(wanted), [forward] * len(rows), backward, inputs)
+        value, of_rows = self._session.loss_gradients(rows, requests, wanted)
+        return value, _joined(of_rows, model)
+
+    def _gradients(
+        self, rows: np.ndarray, requests: list[str], metric: Callable[..., Any], forward: Sequence[Sequence[Hook]],
+        backward: Sequence[Hook] = (), inputs: Sequence[str] = (),
+    ) -> tuple[float, ActivationCache]:
+        """forward: the functions of each row."""
+        model: Any = self
+        derived = InputGradients(model, inputs)
+        hooks = (DerivedHooks(model, [*mine, *derived.watching()], backward, len(rows) > 1) for mine in forward)
+        calls = [one.calls() for one in hooks]  # without any function, they hear Ctrl-C
+        value, of_rows = self._session.metric_gradients(rows, requests + derived.sinks, lambda z: metrics.evaluate(metric, z), calls)
+        if not inputs:
+            return value, _joined(of_rows, model)
+        found = dict(_joined(of_rows, model))
+        wanted = {name for request in requests for name in self._session.find_hooks(request.split("[")[0])}
+        return value, ActivationCache({**{name: g for name, g in found.items() if name in wanted}, **derived.at(found)}, model)
+
+    def attribution_patching(
+        self,
+        clean: Prompt,
+        corrupted: Prompt,
+        metric: Callable[..., Any],
+        names_filter: NamesFilter,
+        *,
+        per: Per = "position",
+        fwd_hooks: Iterable[Hook] = (),
+        heads: Slice = None,
+        positions: Slice = None,
+    ) -> Effects:
+        """What the metric of the corrupted prompt would gain, to first order, if a value of the clean one stood in its place:
+        (clean value - corrupted value) · gradient in the corrupted run, for all hooks that are asked for at once, with two runs and one
+        backward. Nanda 2023 (attribution patching); Syed et al., arXiv:2310.10348.
+
+        clean, corrupted  prompts of the same length, or as many rows of it
+        metric            as in gradients(); a mean over rows gives each row its share, so that sums over rows are the mean's
+        per               "position": the sum over all else, [batch, position]; "head": [batch, position, head]; "layer": [batch];
+                          "value": every number, of the value's shape. Patterns and scores count at their query
+        """
+        model: Any = self
+        with model.hooks(fwd_hooks):
+            rows = _pair(model, clean, corrupted)
+            asked, inputs = apart_from_inputs(model, names_filter)
+            requests = [*(sliced(self._session, asked, heads, positions) if asked or not inputs else []), *inputs]
+            logits, at_clean = model.run_with_cache(rows[0], requests)
+            _, at_corrupted = model.run_with_cache(rows[1], requests)
+            value, slope = self.gradients(rows[1], requests, metric=metric)
+            effects = {name: _per(name, per, _difference(at_clean[name], at_corrupted[name]) * slope[name]) for name in slope}
+            return Effects(metrics.number_of(metric, logits), value, effects)
+
+    def integrated_gradients(
+        self,
+        clean: Prompt,
+        corrupted: Prompt,
+        metric: Callable[..., Any],
+        names_filter: NamesFilter,
+        *,
+        steps: int = 16,
+        per: Per = "position",
+        fwd_hooks: Iterable[Hook] = (),
+        heads: Slice = None,
+        positions: Slice = None,
+    ) -> Effects:
+        """The same with the gradient's mean along the straight line from the corrupted value to the clean one, by Gauss-Legendre
+        quadrature over `steps` points, with the rest of the run corrupted. At each hook the sum of the effects is then what patching the
+        whole of it does to the metric, but for the error of the quadrature. One run and one backward for every hook and step.
+        Sundararajan et al., arXiv:1703.01365; at hooks: Hanna et al., arXiv:2403.17806 (EAP-IG).
+        """
+        model: Any = self
+        roots, factors = np.polynomial.legendre.leggauss(within("steps", steps, 1, 4096))
+        points, weights = (roots + 1) / 2, factors / 2
+        with model.hooks(fwd_hooks):
+            rows = _pair(model, clean, corrupted)
+            names = requests_of(self._session, names_filter)
+            if any("[" in name for name in names):
+                raise InputError("names with slices are not integrated along; give the slices as heads= and positions=")
+            requests = sliced(self._session, names, heads, positions)
+            logits, at_clean = model.run_with_cache(rows[0], requests)
+            corrupted_logits, at_corrupted = model.run_with_cache(rows[1], requests)
+            effects: dict[str, np.ndarray] = {}
+            for name, begin in at_corrupted.items():
+                difference = _difference(at_clean[name], begin)
+                where = _where(name, begin, heads, positions)
+                total = np.zeros(difference.shape)
+                for point, weight in zip(points, weights):
+                    here = begin + np.float32(point) * difference
+                    walk = [[*model._hooks, (name, _Put(here[i : i + 1], where))] for i in range(len(here))]
+                    _, slope = self._gradients(rows[1], [name], metric, walk)
+                    total += weight * slope[name][where]
+                effects[name] = _per(name, per, difference * total.astype(np.float32))
+            return Effects(metrics.number_of(metric, logits), metrics.number_of(metric, corrupted_logits), effects)
+
+
+class _Put:
+    """Puts a constant in a part of a value."""
+
+    def __init__(self, constant: np.ndarray, where: tuple[slice, ...]) -> None:
+        self._constant, self._where = constant, where
+
+    def forward(self, value: np.ndarray, hook: HookPoint) -> None:
+        value[self._where] = self._constant
+
+    def backward(self, gradient: np.ndarray, hook: HookPoint) -> np.ndarray:
+        gradient[self._where] = 0
+        return gradient
+
+
+def _labels(model: Any, labels: Any) -> np.ndarray:
+    rows: np.ndarray = model._rows(labels if isinstance(labels, np.ndarray) else list(labels))
+    for label in (rows.min(initial=0), rows.max(initial=0)):
+        within("a label", label, -INT32, INT32)
+    return rows
+
+
+def _joined(of_rows: list[dict[str, np.ndarray]], model: Any) -> ActivationCache:
+    if len(of_rows) == 1:
+        return ActivationCache(of_rows[0], model)
+    return ActivationCache({name: np.concatenate([values[name] for values in of_rows]) for name in of_rows[0]}, model)
+
+
+def _pair(model: Any, clean: Prompt, corrupted: Prompt) -> tuple[np.ndarray, np.ndarray]:
+    pair = model._rows(clean), model._rows(corrupted)
+    if pair[0].shape != pair[1].shape or len(pair[0]) == 0:
+        raise ShapeError(f"the clean prompt is {list(pair[0].shape)} tokens and the corrupted one {list(pair[1].shape)}; expected as many")
+    return pair
+
+
+def _difference(clean: np.ndarray, corrupted: np.ndarray) -> np.ndarray:
+    """Without what a mask makes infinite in both."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(clean) & np.isfinite(corrupted), clean - corrupted, np.float32(0))
+
+
+def _axes(name: str, value: np.ndarray) -> tuple[int, int | None]:
+    """The axes of positions (of scores and patterns: of queries) and heads of a value with its batch axis."""
+    if name.endswith((".attn.hook_attn_scores", ".attn.hook_pattern")):
+        return 2, 1
+    return 1, 2 if value.ndim > 3 and (".attn." in name or name.endswith(("_input", "attn_in"))) else None
+
+
+def _where(name: str, value: np.ndarray, heads: Slice, positions: Slice) -> tuple[slice, ...]:
+    """The part of a value that slices of a request select."""
+    where = [slice(None)] * value.ndim
+    of_positions, of_heads = _axes(name, value)
+    for axis, part in ((of_positions, positions), (of_heads, heads)):
+        if axis is not None and part is not None:
+            where[axis] = part if isinstance(part, slice) else slice(part, part + 1 or None)
+    return tuple(where)
+
+
+def _per(name: str, per: Per, effects: np.ndarray) -> np.ndarray:
+    of_positions, of_heads = _axes(name, effects)
+    if per == "value":
+        return effects
+    if per == "layer":
+        kept = [0]
+    elif per == "position":
+        kept = [0, of_positions]
+    elif per != "head":
+        raise UsageError(f"per is {per!r}; expected 'value', 'head', 'position' or 'layer'")
+    elif of_heads is None:
+        raise InputError(f"{name} has no heads; ask for hooks that do, or for per='position'")
+    else:
+        kept = [0, of_positions, of_heads]
+    summed = effects.sum(axis=tuple(axis for axis in range(effects.ndim) if axis not in kept), dtype=np.float64)
+    swapped = of_heads is not None and per == "head" and of_heads < of_positions
+    result: np.ndarray = (summed.swapaxes(1, 2) if swapped else summed).astype(np.float32)
+    return result
