@@ -27,8 +27,7 @@ from .results import Attribution, Config, Effects, Generation, Hypothesis, NextT
 
 __all__ = [
     "ActivationCache", "Activations", "Attribution", "Config", "Effects", "Error", "FactoredMatrix", "FileError", "Generation",
-    "HookPoint",
-    "Hypothesis", "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "RunError",
+    "HookPoint", "Hypothesis", "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "RunError",
     "ShapeError", "SparseAutoencoder", "TextStream", "Tokenizer", "UsageError", "__version__", "load", "load_sae", "merge", "merge_plan",
     "metrics", "patching", "torch_hook",
 ]
