@@ -18,11 +18,12 @@ constexpr size_t kAdamChunk = 1 << 14;
 
 size_t size(int64_t n) { return static_cast<size_t>(n); }
 
-// Calls f(feature) for all features, in tasks that threads share.
+// Calls f(first, n) for all features, a few at a time, which threads share.
 template <class F>
-void each_feature(ThreadPool& pool, size_t features, F&& f) {
+void each_features(ThreadPool& pool, size_t features, F&& f) {
   pool.run(static_cast<int64_t>((features + kFeatures - 1) / kFeatures), [&](int64_t task, int) {
-    for (size_t i = size(task) * kFeatures; i < std::min(features, (size(task) + 1) * kFeatures); ++i) f(i);
+    const size_t first = size(task) * kFeatures;
+    f(first, std::min(kFeatures, features - first));
   });
 }
 
@@ -70,8 +71,10 @@ void SaeTrainer::Work::begin(ThreadPool& pool, const float* rows_of_batch, size_
   const PackedKernels& p = kernels().packed_f32;
   x = rows_of_batch;
   rows = n;
-  each_feature(pool, F,
-               [&](size_t f) { norms[f] = static_cast<float>(std::sqrt(kernels().sum_of_squares(q.W_dec.data() + f * D, D))); });
+  each_features(pool, F, [&](size_t f, size_t here) {
+    for (const size_t end = f + here; f < end; ++f)
+      norms[f] = static_cast<float>(std::sqrt(kernels().sum_of_squares(q.W_dec.data() + f * D, D)));
+  });
   dead.clear();
   for (size_t f = 0; f < F; ++f)
     if (silent_steps[f] > l.dead_window) dead.push_back(static_cast<int32_t>(f));
@@ -87,6 +90,12 @@ void SaeTrainer::Work::begin(ThreadPool& pool, const float* rows_of_batch, size_
 
   packed_enc.resize(packed_b_bytes(p, D, F) + 64);
   pack_b(p, {q.W_enc.data(), D, true}, D, F, aligned_begin(packed_enc));
+  if (l.architecture != SaeLearning::Architecture::topk) {
+    packed_dec.resize(packed_b_bytes(p, F, D) + 64);
+    pack_b(p, {q.W_dec.data(), D}, F, D, aligned_begin(packed_dec));
+    packed_dec_turned.resize(packed_b_bytes(p, D, F) + 64);
+    pack_b(p, {q.W_dec.data(), D, true}, D, F, aligned_begin(packed_dec_turned));
+  }
   centred.resize(rows * D);
   output.resize(rows * D);
   if (aux) aux_output.resize(rows * D);
@@ -113,27 +122,57 @@ SaeStep SaeTrainer::Work::summed() const {
   return now;
 }
 
-// Of a feature's weights: rows in order. Returns the sum of squares.
-double SaeTrainer::Work::gradients_of(size_t f) {
+// The sums over rows of f · (gradient at the output) and of dh · x', of n features from `first` on: row by row where few of a
+// feature's rows count, else as small dense products.
+void SaeTrainer::Work::sum_rows(size_t first, size_t n, const SaeUses& from, const FloatVector& at_output) {
   const KernelTable& k = kernels();
-  float *dec = gradients.W_dec.data() + f * D, *enc = gradients.W_enc.data() + f * D;
-  std::memset(dec, 0, D * sizeof(float));
-  std::memset(enc, 0, D * sizeof(float));
-  double bias = 0;
-  const auto add = [&](const SaeUses& from, const FloatVector& at_output) {
-    for (size_t i = from.begin[f]; i < from.begin[f + 1]; ++i) {
-      const SaeUses::Use& use = from.uses[i];
-      if (use.f != 0) k.add_scaled(at_output.data() + use.row * D, use.f, D, dec);
-      if (use.dh != 0) k.add_scaled(centred.data() + use.row * D, use.dh, D, enc);
-      bias += static_cast<double>(use.dh);
-    }
-  };
-  add(uses, output);
-  if (aux) add(aux_uses, aux_output);
-  if (dnorm[f] != 0 && norms[f] > 0) k.add_scaled(q.W_dec.data() + f * D, static_cast<float>(dnorm[f]) / norms[f], D, dec);
-  gradients.b_enc[f] = static_cast<float>(bias);
-  if (!gradients.threshold.empty()) gradients.threshold[f] = static_cast<float>(dthreshold[f]);
-  return k.sum_of_squares(dec, D) + k.sum_of_squares(enc, D) + bias * bias + dthreshold[f] * dthreshold[f];
+  float *dec = gradients.W_dec.data() + first * D, *enc = gradients.W_enc.data() + first * D;
+  if (from.begin[first + n] - from.begin[first] <= n * rows / kSparse) {
+    for (size_t f = 0; f < n; ++f)
+      for (size_t i = from.begin[first + f]; i < from.begin[first + f + 1]; ++i) {
+        const SaeUses::Use& use = from.uses[i];
+        if (use.f != 0) k.add_scaled(at_output.data() + use.row * D, use.f, D, dec + f * D);
+        if (use.dh != 0) k.add_scaled(centred.data() + use.row * D, use.dh, D, enc + f * D);
+      }
+    return;
+  }
+  size_t at[kFeatures];
+  for (size_t f = 0; f < n; ++f) at[f] = from.begin[first + f];
+  for (size_t row = 0; row < rows; row += SaeRows::kRows) {
+    const size_t here = std::min(SaeRows::kRows, rows - row);
+    float activations_here[kFeatures * SaeRows::kRows] = {}, slopes[kFeatures * SaeRows::kRows] = {};
+    for (size_t f = 0; f < n; ++f)
+      for (; at[f] < from.begin[first + f + 1] && from.uses[at[f]].row < row + here; ++at[f]) {
+        const SaeUses::Use& use = from.uses[at[f]];
+        activations_here[f * SaeRows::kRows + use.row - row] = use.f;
+        slopes[f * SaeRows::kRows + use.row - row] = use.dh;
+      }
+    k.add_products(activations_here, SaeRows::kRows, n, at_output.data() + row * D, D, here, D, dec, D);
+    k.add_products(slopes, SaeRows::kRows, n, centred.data() + row * D, D, here, D, enc, D);
+  }
+}
+
+// Of the weights of n features from `first` on. Returns the sum of squares.
+double SaeTrainer::Work::gradients_of(size_t first, size_t n) {
+  const KernelTable& k = kernels();
+  std::memset(gradients.W_dec.data() + first * D, 0, n * D * sizeof(float));
+  std::memset(gradients.W_enc.data() + first * D, 0, n * D * sizeof(float));
+  sum_rows(first, n, uses, output);
+  if (aux) sum_rows(first, n, aux_uses, aux_output);
+  double all = 0;
+  for (size_t f = first; f < first + n; ++f) {
+    double bias = 0;
+    for (size_t i = uses.begin[f]; i < uses.begin[f + 1]; ++i) bias += static_cast<double>(uses.uses[i].dh);
+    for (size_t i = aux ? aux_uses.begin[f] : 0; aux && i < aux_uses.begin[f + 1]; ++i)
+      bias += static_cast<double>(aux_uses.uses[i].dh);
+    float* dec = gradients.W_dec.data() + f * D;
+    if (dnorm[f] != 0 && norms[f] > 0) k.add_scaled(q.W_dec.data() + f * D, static_cast<float>(dnorm[f]) / norms[f], D, dec);
+    gradients.b_enc[f] = static_cast<float>(bias);
+    if (!gradients.threshold.empty()) gradients.threshold[f] = static_cast<float>(dthreshold[f]);
+    all += k.sum_of_squares(dec, D) + k.sum_of_squares(gradients.W_enc.data() + f * D, D) + bias * bias +
+           dthreshold[f] * dthreshold[f];
+  }
+  return all;
 }
 
 double SaeTrainer::Work::add_up(ThreadPool& pool) {
@@ -147,8 +186,8 @@ double SaeTrainer::Work::add_up(ThreadPool& pool) {
         dnorm[size(e.feature)] += static_cast<double>(e.dnorm);
         dthreshold[size(e.feature)] += static_cast<double>(e.dthreshold);
       }
-  std::vector<double> squares(F);
-  each_feature(pool, F, [&](size_t f) { squares[f] = gradients_of(f); });
+  std::vector<double> squares(F / kFeatures + 1);
+  each_features(pool, F, [&](size_t first, size_t n) { squares[first / kFeatures] = gradients_of(first, n); });
   // b_dec is added to y and taken from x.
   std::vector<double> bias(D, 0);
   for (size_t r = 0; r < rows; ++r)

@@ -34,17 +34,28 @@ void SaeTrainer::Work::run_rows(size_t task, size_t thread) {
   pack_a(p, {x_centred, D}, n, D, packed);
   multiply_packed(p, packed, false, aligned_begin(packed_enc), n, F, D, t.h.data(), F, false);
 
+  for (size_t r = 0; r < n; ++r) k.add(t.h.data() + r * F, q.b_enc.data(), F, t.h.data() + r * F);
+  if (l.architecture == Architecture::topk) {
+    for (size_t r = 0; r < n; ++r) {
+      const float* h = t.h.data() + r * F;
+      const size_t begin = result.entries.size();
+      choose(h, t, result);
+      result.ends.push_back(static_cast<uint32_t>(result.entries.size()));
+      reconstruct(first + r, begin, result);
+      if (aux) learn_from_silent(first + r, h, t, result);
+      differentiate(first + r, begin, nullptr, result);
+    }
+    return;
+  }
   for (size_t r = 0; r < n; ++r) {
-    float* h = t.h.data() + r * F;
-    k.add(h, q.b_enc.data(), F, h);
-    const size_t begin = result.entries.size();
-    choose(h, t, result);
-    reconstruct(first + r, begin, result);
-    if (aux) learn_from_silent(first + r, h, t, result);
-    float* d = output.data() + (first + r) * D;
-    k.scale(d, unit, D, d);
-    for (size_t i = begin; i < result.entries.size(); ++i) differentiate(d, result.entries[i], result);
+    choose(t.h.data() + r * F, t, result);
     result.ends.push_back(static_cast<uint32_t>(result.entries.size()));
+  }
+  const bool dense = result.entries.size() > n * F / kSparse;
+  if (dense) reconstruct_densely(first, n, t, result);
+  for (size_t r = 0, begin = 0; r < n; begin = result.ends[r], ++r) {
+    if (!dense) reconstruct(first + r, begin, result);
+    differentiate(first + r, begin, dense ? t.h.data() + r * F : nullptr, result);
   }
 }
 
@@ -76,17 +87,38 @@ void SaeTrainer::Work::choose(const float* h, SaeThread& t, SaeRows& result) con
   }
 }
 
-// y - x of the row, which is the gradient there but for its unit.
+// y - x of the row: half the gradient of its squared error there.
 void SaeTrainer::Work::reconstruct(size_t row, size_t first_entry, SaeRows& result) {
   const KernelTable& k = kernels();
   float* d = output.data() + row * D;
   std::memcpy(d, q.b_dec.data(), D * sizeof(float));
-  for (size_t i = first_entry; i < result.entries.size(); ++i) {
+  for (size_t i = first_entry; i < result.entries.size() && i < result.ends[row % SaeRows::kRows]; ++i) {
     const SaeEntry& e = result.entries[i];
     if (e.f != 0) k.add_scaled(q.W_dec.data() + static_cast<size_t>(e.feature) * D, e.f, D, d);
   }
   for (size_t i = 0; i < D; ++i) d[i] -= x[row * D + i];
   result.mse += k.sum_of_squares(d, D);
+}
+
+// The same of all rows of a task as two dense products. Leaves in t.h what the rows' gradients are at every feature, without the
+// unit of the mean.
+void SaeTrainer::Work::reconstruct_densely(size_t first, size_t n, SaeThread& t, SaeRows& result) {
+  const KernelTable& k = kernels();
+  const PackedKernels& p = k.packed_f32;
+  std::memset(t.h.data(), 0, n * F * sizeof(float));
+  for (size_t r = 0, i = 0; r < n; ++r)
+    for (; i < result.ends[r]; ++i) t.h[r * F + static_cast<size_t>(result.entries[i].feature)] = result.entries[i].f;
+  t.packed.resize(std::max(packed_a_bytes(p, SaeRows::kRows, F), packed_a_bytes(p, SaeRows::kRows, D)) + 64);
+  std::byte* const packed = aligned_begin(t.packed);
+  float* d = output.data() + first * D;
+  pack_a(p, {t.h.data(), F}, n, F, packed);
+  multiply_packed(p, packed, false, aligned_begin(packed_dec), n, D, F, d, D, false);
+  for (size_t r = 0; r < n; ++r) {
+    for (size_t i = 0; i < D; ++i) d[r * D + i] += q.b_dec[i] - x[(first + r) * D + i];
+    result.mse += k.sum_of_squares(d + r * D, D);
+  }
+  pack_a(p, {d, D}, n, D, packed);
+  multiply_packed(p, packed, false, aligned_begin(packed_dec_turned), n, F, D, t.h.data(), F, false);
 }
 
 // What silent features make of the rest, ê - (x - y), and their gradients.
@@ -109,10 +141,21 @@ void SaeTrainer::Work::learn_from_silent(size_t row, const float* h, SaeThread& 
   result.aux_ends.push_back(static_cast<uint32_t>(result.aux.size()));
 }
 
-// The gradients at a feature of a row, from d at the row's output.
-void SaeTrainer::Work::differentiate(const float* d, SaeEntry& e, SaeRows& result) const {
+// The gradients at the entries of a row from first_entry on. at_features: those of half the squared error, where they are known.
+void SaeTrainer::Work::differentiate(size_t row, size_t first_entry, const float* at_features, SaeRows& result) {
+  const KernelTable& k = kernels();
+  float* d = output.data() + row * D;
+  k.scale(d, unit, D, d);
+  for (size_t i = first_entry; i < result.ends[row % SaeRows::kRows]; ++i) {
+    SaeEntry& e = result.entries[i];
+    const auto f = static_cast<size_t>(e.feature);
+    differentiate(at_features != nullptr ? unit * at_features[f] : k.dot(d, q.W_dec.data() + f * D, D), e, result);
+  }
+}
+
+// Of one entry, from df: that of the squared error at its activation.
+void SaeTrainer::Work::differentiate(float df, SaeEntry& e, SaeRows& result) const {
   const auto f = static_cast<size_t>(e.feature);
-  float df = kernels().dot(d, q.W_dec.data() + f * D, D);
   if (l.architecture == Architecture::topk) {
     e.dh = df;
     return;

@@ -53,16 +53,19 @@ struct SaeThread {
 };
 
 struct SaeTrainer::Work {
+  /// Where more than one of so many is active, dense products are faster.
+  static constexpr size_t kSparse = 8;
+
   const SaeLearning& l;
   const SaeParameters& q;
   const size_t F, D;
 
   SaeParameters gradients;
-  FloatVector norms;  // [F] of W_dec's rows
-  std::vector<std::byte> packed_enc;
-  FloatVector centred, output, aux_output;  // [B, D]: x', and the loss's gradient at y and at ê
-  std::vector<int32_t> dead;                // features that are silent for too long
-  std::vector<SaeRows> results;             // of each task
+  FloatVector norms;                                                 // [F] of W_dec's rows
+  std::vector<std::byte> packed_enc, packed_dec, packed_dec_turned;  // as products read them; the decoder not of topk
+  FloatVector centred, output, aux_output;                           // [B, D]: x', and the loss's gradient at y and at ê
+  std::vector<int32_t> dead;                                         // features that are silent for too long
+  std::vector<SaeRows> results;                                      // of each task
   std::vector<SaeThread> threads;
   SaeUses uses, aux_uses;
   std::vector<double> dthreshold, dnorm;  // [F]
@@ -88,8 +91,11 @@ struct SaeTrainer::Work {
   void choose(const float* h, SaeThread& t, SaeRows& result) const;
   void reconstruct(size_t row, size_t first_entry, SaeRows& result);
   void learn_from_silent(size_t row, const float* h, SaeThread& t, SaeRows& result);
-  void differentiate(const float* d, SaeEntry& e, SaeRows& result) const;
-  double gradients_of(size_t feature);
+  void reconstruct_densely(size_t first, size_t n, SaeThread& t, SaeRows& result);
+  void differentiate(size_t row, size_t first_entry, const float* at_features, SaeRows& result);
+  void differentiate(float df, SaeEntry& e, SaeRows& result) const;
+  void sum_rows(size_t first, size_t n, const SaeUses& from, const FloatVector& at_output);
+  double gradients_of(size_t first, size_t n);
 };
 
 /// The first multiple of 64 bytes.

@@ -63,7 +63,7 @@ SaeLearning learning_of(const Json& o) {
 }
 
 TEST(SaeTrainer, TenStepsEqualSaeLens) {
-  for (const char* name : {"topk", "jumprelu_step", "jumprelu_tanh", "standard"})
+  for (const char* name : {"topk", "jumprelu_step", "jumprelu_tanh", "jumprelu_sparse", "standard"})
     for (const int threads : {1, 3}) {
       SCOPED_TRACE(std::string(name) + " on " + std::to_string(threads));
       const Checkpoint gold = open_safetensors(kTrainGolden + "/" + name + ".safetensors");

@@ -33,6 +33,11 @@ CASES = {
                                                 **COMMON),
                       {"architecture": "jumprelu", "sparsity": "tanh", "sparsity_coefficient": 0.2, "tanh_scale": 3.0,
                        "ste_to_input": True, "threshold": 0.05, "bandwidth": 0.2}),
+    # few features are active
+    "jumprelu_sparse": (JumpReLUTrainingSAEConfig(jumprelu_sparsity_loss_mode="tanh", l0_coefficient=0.2, jumprelu_init_threshold=0.35,
+                                                  jumprelu_bandwidth=0.1, **COMMON),
+                        {"architecture": "jumprelu", "sparsity": "tanh", "sparsity_coefficient": 0.2, "threshold": 0.35,
+                         "bandwidth": 0.1}),
     "standard": (StandardTrainingSAEConfig(l1_coefficient=0.4, l1_warm_up_steps=3, **COMMON),
                  {"architecture": "standard", "sparsity_coefficient": 0.4, "sparsity_warm_up": 3}),
 }
