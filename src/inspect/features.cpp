@@ -87,12 +87,13 @@ void trace_features(Engine& engine, const SparseAutoencoder& sae, std::span<cons
                  "The features of " + std::to_string(rows) + " tokens", "Give fewer tokens");
   std::vector<std::string> hooks = {sae.hook_name};
   if (sae.hook_name_out != sae.hook_name) hooks.push_back(sae.hook_name_out);
-  const Recorder recorder = run_partly(engine, ids, {.hooks = hooks});
-  const FloatVector& x = recorder.values().at(sae.hook_name).values;
+  const std::vector<int32_t> sequence(ids.begin(), ids.end());
+  const PartialResult ran = run_partly(engine, {&sequence, 1}, {.hooks = hooks});
+  const FloatVector& x = ran.values.at(sae.hook_name).values;
   const auto frame = engine.context().frame();
   const SparseFeatures features = encode(engine.context(), sae, x.data(), rows);
   FloatVector acts(static_cast<size_t>(rows * sae.d_sae)), made(static_cast<size_t>(rows * sae.d_out)),
-      error = recorder.values().at(sae.hook_name_out).values;
+      error = ran.values.at(sae.hook_name_out).values;
   to_dense(features, sae.d_sae, acts.data());
   decode(engine.context(), sae, features, x.data(), made.data());
   for (size_t i = 0; i < error.size(); ++i) error[i] -= made[i];
