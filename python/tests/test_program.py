@@ -105,14 +105,19 @@ class Program(Case):
 
     def interrupted(self, folder, config):
         """Ctrl-C saves a checkpoint, ends the program and is raised here."""
-        code = f"import vitrine, json\nvitrine.train(json.loads({json.dumps(json.dumps(config, default=int))}))"
+        # Where the tests run in the background, the shell has Ctrl-C ignored, also for what they start.
+        code = ("import vitrine, json, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+                f"vitrine.train(json.loads({json.dumps(json.dumps(config, default=int))}))")
         child = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, encoding="utf-8")
         metrics = pathlib.Path(folder) / "long" / "metrics.jsonl"
         deadline = time.monotonic() + 60
         while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.05)
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=60)
+        try:
+            _, said = child.communicate(timeout=60)
+        finally:
+            child.kill()
         self.assertIn("KeyboardInterrupt", said)
         self.assertTrue((pathlib.Path(folder) / "long" / "last" / "model.safetensors").exists(), said)
 
