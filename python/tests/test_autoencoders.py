@@ -99,7 +99,8 @@ class Autoencoders(Case):
         self.assert_close(replaced, expected, 1e-5)
 
     def test_runs_and_gradients_are_those_of_saelens_and_torch(self):
-        model, ids, metric = vitrine.load(golden_model("gpt2_a"), compute="f32"), [5, 17, 3, 101, 42, 8, 77], vitrine.metrics.logit_difference(7, 11)
+        model, ids = vitrine.load(golden_model("gpt2_a"), compute="f32"), [5, 17, 3, 101, 42, 8, 77]
+        metric = vitrine.metrics.logit_difference(7, 11)
         at = "blocks.1.hook_resid_pre.hook_sae_acts_post"
 
         def change(acts, hook):
@@ -113,7 +114,8 @@ class Autoencoders(Case):
                 changed = model.run_with_hooks_with_saes(ids, sae, [(at, change)])
                 self.assert_close(changed[0, -1], gold["changed"], 1e-5, 1e-5)
                 _, found = model.gradients_with_saes(ids, sae, "blocks.0.hook_resid_pre", metric=metric)
-                for ours, expected in ((found["blocks.0.hook_resid_pre"][0], gold["stream_gradient"]), (found[at][0], gold["acts_gradient"])):
+                stream = found["blocks.0.hook_resid_pre"]
+                for ours, expected in ((stream[0], gold["stream_gradient"]), (found[at][0], gold["acts_gradient"])):
                     self.assert_close(ours, expected, 1e-5 * np.abs(expected).max(), 0)
 
     def test_gradients_through_it(self):

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 HERE = Path(__file__).parent / "circuit_tracer"
 D, F, LAYERS, ROWS = 12, 20, 3, 5
+CPU = {"dtype": torch.float32, "device": torch.device("cpu")}
 shutil.rmtree(HERE, ignore_errors=True)
 HERE.mkdir()
 
@@ -27,7 +28,7 @@ def fill(module):
 
 
 torch.manual_seed(1)
-single = SingleLayerTranscoder(D, F, JumpReLU(torch.zeros(F), 0.1), 1, skip_connection=True, dtype=torch.float32, device=torch.device("cpu"))
+single = SingleLayerTranscoder(D, F, JumpReLU(torch.zeros(F), 0.1), 1, skip_connection=True, **CPU)
 fill(single)
 single.to_safetensors(str(HERE / "layer_1.safetensors"))
 (HERE / "config.yaml").write_text("model_name: tiny\nfeature_input_hook: mlp.hook_in\nfeature_output_hook: hook_mlp_out\n")
@@ -35,7 +36,7 @@ x = torch.randn(ROWS, D)
 with torch.no_grad():
     save_file({"x": x, "features": single.encode(x), "y": single(x)}, HERE / "layer_1_run.safetensors")
 
-clt = CrossLayerTranscoder(LAYERS, F, D, activation_function="jump_relu", lazy_decoder=False, dtype=torch.float32, device=torch.device("cpu"))
+clt = CrossLayerTranscoder(LAYERS, F, D, activation_function="jump_relu", lazy_decoder=False, **CPU)
 fill(clt)
 clt.to_safetensors(str(HERE / "clt"))
 x = torch.randn(LAYERS, ROWS, D)
