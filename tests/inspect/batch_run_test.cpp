@@ -48,9 +48,7 @@ void expect_row(const Recorder::Value& all, size_t r, const Recorder::Value& alo
           EXPECT_TRUE(what.ends_with("scores") ? line[j] == -INFINITY : line[j] == 0)
               << what << " keys behind the end of row " << r;
         } else {
-          const float expected = alone.values[(h * rows + i) * width + j];
-          EXPECT_TRUE(line[j] == expected || std::abs(line[j] - expected) <= 2e-5f + 1e-4f * std::abs(expected))
-              << what << " row " << r << ": " << line[j] << " and " << expected;
+          EXPECT_EQ(line[j], alone.values[(h * rows + i) * width + j]) << what << " row " << r;
         }
       }
     }
@@ -58,7 +56,7 @@ void expect_row(const Recorder::Value& all, size_t r, const Recorder::Value& alo
 
 TEST(BatchRun, EachRowIsAsByItself) {
   for (const char* family : {"gpt2_a", "gemma2", "olmo3", "lfm2", "qwen3_moe", "gemma4_moe"}) {
-    Engine engine(Golden::open(family).model(), {2, {}});
+    Engine engine(Golden::open(family).model(), {2, {.f32 = true, .exact = true}});
     for (const bool edited : {false, true}) {
       Louder louder("blocks.1.hook_mlp_out"), quiet("blocks.1.hook_mlp_out");
       PartialRun request{.hooks = {"blocks.*.hook_resid_post", "blocks.0.*hook_scale", "blocks.*.attn.hook_pattern[heads=1:]",
@@ -80,7 +78,7 @@ TEST(BatchRun, EachRowIsAsByItself) {
         ASSERT_EQ(alone.order, all.order) << family;
         for (const std::string& name : all.order)
           expect_row(all.values.at(name), r, alone.values.at(name), heads_first(name), family + std::string(" ") + name);
-        for (const float expected : alone.losses) EXPECT_NEAR(*loss++, expected, 1e-5) << family;
+        for (const float expected : alone.losses) EXPECT_EQ(*loss++, expected) << family;
       }
       EXPECT_EQ(loss, all.losses.end());
     }
