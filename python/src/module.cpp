@@ -542,7 +542,10 @@ void bind_model(nb::module_& m) {
            nb::sig("def table_rows(self, ids: numpy.typing.NDArray[numpy.int64], of_head: bool) -> "
                    "numpy.typing.NDArray[numpy.float32]"))
       .def("past", [](const SharedSession& s) { return std::make_unique<Past>(s); })
-      .def_prop_ro("can_patch_in_parts", [](const Session& s) { return PatchedRuns::possible(s.engine); })
+      .def(
+          "can_patch_in_parts",
+          [](const Session& s, const nb::str& hook, int64_t rows) { return PatchedRuns::possible(s.engine, utf8(hook), rows); },
+          nb::arg("hook"), nb::arg("rows"))
       .def(
           "patched_runs",
           [](const SharedSession& s, const Ids& ids) { return std::make_unique<Patched>(s, token_ids(numbers(ids))); },

@@ -5,7 +5,7 @@ import unittest
 import numpy as np
 
 import vitrine
-from support import GOLDEN, Case, golden_model, tales
+from support import Case, golden_model, tales
 
 TEXTS = ["The old king had three sons, and the youngest", "Once upon a time", "In a wood there lived a fox who"]
 FAMILIES = ("gpt2_a", "gemma2", "gemma4_moe", "lfm2", "qwen3_5", "mixtral")

@@ -67,7 +67,8 @@ def generic_activation_patch(
         raise InputError("give index_axis_names or indices, one of them")
     clean = _Clean(clean_cache, activation_name, len(rows))
     place_of = _PLACES.get(patch_setter)
-    if place_of is not None and not model._hooks and model._session.can_patch_in_parts:
+    names = {clean.of(layer)[0] for layer in {index[0] for index in indices}}
+    if place_of is not None and not model._hooks and all(model._session.can_patch_in_parts(name, rows.shape[1]) for name in names):
         every = _in_parts(model, rows, clean, place_of, indices)
     else:
         every = _whole(model, rows, clean, patch_setter, indices)

@@ -88,7 +88,9 @@ void check_patch(const Patch& patch, std::string_view hook, const std::vector<in
 
 }  // namespace
 
-bool PatchedRuns::possible(const Engine& engine) {
+namespace {
+
+bool rows_need_keys_alone(const Engine& engine) {
   if (engine.cache_types() != CacheTypes{} || engine.shape().n_layers == 0) return false;
   for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer)
     if (engine.model().layer_shape(layer).keys_of >= 0 || !engine.model().block_spec(layer).has_attention()) return false;
@@ -96,9 +98,19 @@ bool PatchedRuns::possible(const Engine& engine) {
   return std::all_of(layers.begin(), layers.end(), [](const CacheLayer& layer) { return layer.state == 0; });
 }
 
+}  // namespace
+
+bool PatchedRuns::possible(const Engine& engine, std::string_view hook, int64_t length) {
+  const int64_t layer = split_layer(hook).first;
+  if (layer < 0 || layer >= engine.shape().n_layers || !rows_need_keys_alone(engine)) return false;
+  const int64_t window = engine.model().block_spec(layer).attention.window;
+  return !heads_first(hook) || window == kNoWindow || window >= length;
+}
+
 PatchedRuns::PatchedRuns(Engine& engine, std::vector<int32_t> ids) : engine_(engine), ids_(std::move(ids)) {
   engine_.check_ids(ids_);
-  if (!possible(engine_)) throw InputError("runs of " + engine_.name() + " cannot go on from keys and values of others");
+  if (!rows_need_keys_alone(engine_))
+    throw InputError("runs of " + engine_.name() + " cannot go on from keys and values of others");
   // One step holds the prompt, so no window's ring overwrites what a run from an earlier position reads.
   cache_ = std::make_unique<KvCache>(engine_.model().cache_layers(engine_.cache_types()), length(), length());
   whole_ = cache_->sequence();
@@ -125,6 +137,9 @@ FloatVector PatchedRuns::run(std::string_view hook, std::span<const Patch> patch
   const std::vector<std::string> names = engine_.model().hook_names();
   if (layer < 0 || std::find(names.begin(), names.end(), hook) == names.end())
     throw InputError("\"" + std::string(hook) + "\" is no hook of a layer; hook_names lists every one");
+  if (!possible(engine_, hook, length()))
+    throw InputError("the window of layer " + std::to_string(layer) + " hides keys of a prompt of " + std::to_string(length()) +
+                     " tokens from " + std::string(hook) + "; patch it in whole runs");
   const std::vector<int64_t> shape = hook_shape(engine_.model(), hook, length());
   std::vector<CacheSequence> forks;  // share the prompt's pages until they write
   forks.reserve(patches.size());

@@ -26,15 +26,16 @@ class PatchedRuns {
   /// Runs the prompt. Errors: as Engine::check_ids; RunError for NaN or infinity.
   PatchedRuns(Engine& engine, std::vector<int32_t> ids);
 
-  /// Whether this model's runs can be cut like that: nothing is carried from row to row but keys and values, each layer has its
-  /// own, and they are cached as they are.
-  static bool possible(const Engine& engine);
+  /// Whether this model's runs of so many tokens can be cut like that at this hook: nothing is carried from row to row but keys
+  /// and values, each layer has its own, and they are cached as they are. A window must not hide keys that a patched pattern may
+  /// look at.
+  static bool possible(const Engine& engine, std::string_view hook, int64_t length);
 
   int64_t length() const { return std::ssize(ids_); }
 
   /// The logits from each patch's position on, one patch behind the other: [sum of (length - position), vocab_size].
-  /// hook: a name in full, of a layer. Errors: InputError for a hook or a place that is not there, ShapeError for a value of
-  /// another size; RunError for NaN or infinity.
+  /// hook: a name in full, of a layer. Errors: InputError for a hook or a place that is not there or not possible, ShapeError for
+  /// a value of another size; RunError for NaN or infinity.
   FloatVector run(std::string_view hook, std::span<const Patch> patches);
 
  private:
