@@ -80,12 +80,11 @@ const std::vector<Command>& commands() {
       {"sae train", "Train a sparse autoencoder on collected activations",
        "Losses, gradients and update are those of SAELens's trainer, and OUT loads in SAELens with the same values: cfg.json, "
        "sae_weights.safetensors, sparsity.safetensors (log10 of how often each feature was active). Of topk, features that were "
-       "silent for --dead-window steps learn from what the others leave over. OUT/metrics.csv has loss, explained variance, L0 and "
+       "silent for --dead-window steps learn from what the others leave over. OUT/metrics.csv has loss, explained variance, L0 "
+       "and "
        "dead features. Ctrl-C saves and ends; --resume goes on, with the bits of a run that was not cut off. "
        "docs/collect.md tells more.",
-       "vitrine collect examples/fables.txt --document '\\n\\n\\n' --hooks blocks.3.hook_resid_post --out stream-3\n"
-       "vitrine sae train stream-3 --features 512 --k 16 --steps 20 --batch 512 --out autoencoder-3",
-       define_sae_train},
+       "vitrine sae train fables-activations --features 512 --k 16 --steps 20 --batch 512 --out autoencoder-3", define_sae_train},
       {"explain", "Walk a prompt through the model, as one offline page",
        "Writes a page that opens without a network. It follows the prompt from the string to the prediction, and the gradients "
        "back. Each step has an explanation, its formula, the lines of the model's definition, the shapes of this run, and "

@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "base/mapped_file.h"
+#include "base/permutation.h"
 #include "engine/engine.h"
 #include "ops/head.h"
 #include "support/golden.h"
@@ -19,7 +20,6 @@
 #include "tokenizer/sentencepiece_writer.h"
 #include "train/data/batch_source.h"
 #include "train/data/characters.h"
-#include "base/permutation.h"
 #include "train/data/prepare.h"
 
 namespace vitrine {

@@ -65,12 +65,12 @@ struct Seen {
   std::vector<float> weights;
 };
 
-Seen five_steps(Comm& comm, bool bf16_moments) {
+Seen some_steps(Comm& comm, uint64_t steps, bool bf16_moments) {
   LearnerOptions options = adamw(&comm);
   options.optimiser.bf16_moments = bf16_moments;
   Learner learner(open_model(Golden::open("gemma2").model()), options);
   Seen seen;
-  for (uint64_t step = 0; step < 5; ++step) {
+  for (uint64_t step = 0; step < steps; ++step) {
     std::vector<Batch> batches;  // accumulated
     for (uint64_t i = 0; i < 2; ++i) batches.push_back(part_of(uneven_batch(10 * step + i), comm.rank(), comm.size()));
     const StepReport report = learner.step(batches, 1e-2, true);
@@ -91,13 +91,13 @@ Seen five_steps(Comm& comm, bool bf16_moments) {
 
 TEST(Ranks, LearnWhatOneLearns) {
   Comm alone;
-  const Seen one = five_steps(alone, false);
+  const Seen one = some_steps(alone, 5, false);
   EXPECT_EQ(one.tokens[0], 2 * (3 + 5 + 17));
   EXPECT_GT(one.norms[0], 0.5);  // so that clipping acts
   for (const int ranks : {2, 3, 4}) {
     SCOPED_TRACE(std::to_string(ranks) + " ranks");
     std::vector<Seen> all(static_cast<size_t>(ranks));
-    ThreadRanks::run_all(ranks, [&](Comm& comm) { all[static_cast<size_t>(comm.rank())] = five_steps(comm, false); });
+    ThreadRanks::run_all(ranks, [&](Comm& comm) { all[static_cast<size_t>(comm.rank())] = some_steps(comm, 5, false); });
     for (const Seen& seen : all) {  // every rank is told the same, and has the same weights
       EXPECT_EQ(seen.tokens, one.tokens);
       EXPECT_EQ(seen.losses, all[0].losses);
@@ -120,17 +120,17 @@ TEST(Ranks, LearnWhatOneLearns) {
 // The chance that rounds a moment falls by its place in the whole, on whichever rank that is kept.
 TEST(Ranks, RoundMomentsInBf16AsOneDoes) {
   Comm alone;
-  const Seen one = five_steps(alone, true);
+  const Seen one = some_steps(alone, 2, true);
   for (const int ranks : {2, 3}) {
     SCOPED_TRACE(std::to_string(ranks) + " ranks");
     std::vector<Seen> all(static_cast<size_t>(ranks));
-    ThreadRanks::run_all(ranks, [&](Comm& comm) { all[static_cast<size_t>(comm.rank())] = five_steps(comm, true); });
+    ThreadRanks::run_all(ranks, [&](Comm& comm) { all[static_cast<size_t>(comm.rank())] = some_steps(comm, 2, true); });
     EXPECT_CLOSE(all[0].losses, one.losses, (Tolerance{.abs = 0, .rel = 1e-4}));
     for (size_t which : {0, 1}) {
-      size_t other = 0;  // sums of gradients differ in their last bits, which seldom turns a rounding
+      size_t other = 0;  // sums of gradients differ in their last bits, which seldom turns a rounding; more steps multiply that
       const std::vector<float>&a = all[0].state.at(which), &b = one.state.at(which);
       for (size_t i = 0; i < b.size(); ++i) other += a[i] != b[i];
-      EXPECT_LT(static_cast<double>(other), 0.05 * static_cast<double>(b.size())) << which;
+      EXPECT_LT(static_cast<double>(other), 0.005 * static_cast<double>(b.size())) << which;
     }
   }
 }
