@@ -17,8 +17,8 @@ class Tape;
 struct RouterBalance;
 struct Weight;
 
-/// In place of a sequence's number in Context::listen: the listener is shown each hook once, with the rows of all sequences of the
-/// step, one behind the other. A tape may record, but for scores and patterns of several sequences.
+/// In place of a sequence's number in Context::listen: the listener is shown each hook once, with the rows of all sequences of
+/// the step, one behind the other. A tape may record, but for scores and patterns of several sequences.
 inline constexpr int kEverySequence = -1;
 
 /// Reads, replaces or differentiates named intermediates ("hooks") of one sequence of a step, or of all of them.
@@ -28,9 +28,9 @@ class Listener {
   /// Whether the hook of this full name ("blocks.3.attn.hook_pattern") is to be shown to see().
   virtual bool wants(std::string_view name) const = 0;
   /// `value` holds the rows of the listener's sequence (or, for scores and patterns, [head, query, key]; of several sequences
-  /// [sequence, head, query, key], as large as the longest needs, where nobody looks 0, of scores -inf); read-only and valid during
-  /// the call. Returns an empty Tensor to go on unchanged, or a tensor of the same shape that flows on.
-  /// On a tape a replacement is a constant unless it was built with ops.
+  /// [sequence, head, query, key], as large as the longest needs, where nobody looks 0, of scores -inf); read-only and valid
+  /// during the call. Returns an empty Tensor to go on unchanged, or a tensor of the same shape that flows on. On a tape a
+  /// replacement is a constant unless it was built with ops.
   virtual Tensor see(Context& ctx, std::string_view name, const Tensor& value) = 0;
   /// Whether it takes what it sees out of the context (Context::take), so that tensors are made where that costs no copy.
   virtual bool takes() const { return false; }
@@ -107,7 +107,8 @@ class Context {
   Frame frame(const Tensor& consumed) { return Frame(*this, consumed); }
 
   // Hooks -------------------------------------------------------------------------------------------------------
-  /// Shows hooks of the step's sequence number `sequence`, or of kEverySequence, to `listener` until another one (or null) is set.
+  /// Shows hooks of the step's sequence number `sequence`, or of kEverySequence, to `listener` until another one (or null) is
+  /// set.
   void listen(Listener* listener, int sequence = 0) {
     listener_ = listener;
     sequence_ = sequence;

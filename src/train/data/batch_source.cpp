@@ -4,10 +4,10 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/permutation.h"
 #include "base/philox.h"
 #include "ops/head.h"
 #include "ops/layout.h"
-#include "base/permutation.h"
 
 namespace vitrine {
 namespace {
