@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Speed beside llama.cpp and ik_llama.cpp: every model and weight type, program after program, in turns.
+"""Speed beside llama.cpp, ik_llama.cpp and PyTorch: every model and weight type, program after program, in turns.
 
 usage: peers.py [--work prefill,decode,together] [--models llama-15m,gpt2,...] [--types q8_0,q4_0,...] [--rounds 2]
-                [--peers llama.cpp,ik_llama.cpp] [--folder DIR] [--vitrine build/release/vitrine]
+                [--peers llama.cpp,ik_llama.cpp,pytorch] [--folder DIR] [--vitrine build/release/vitrine]
        peers.py --work long --depth 8000 --cache-types f16,q8_0 --models llama-1b-2l --types q8_0 --peers llama.cpp
 
 Fetches the peers' source packages from PyPI, builds them for this machine, writes models of published shapes with random weights
-(once; about 12 GB for all), and then runs each program in turn, --rounds times. Prints one line for each cell: the median of vitrine in tokens
+(once; about 13 GB for all), and then runs each program in turn, --rounds times. Prints one line for each cell: the median of vitrine in tokens
 per second, its range, and its ratio to each peer's median, above 1 where vitrine is faster. A line ends with "disturbed" if other
 work took more than 3 % of the processors meanwhile: such a figure is not to be kept.
 """
@@ -19,6 +19,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from peers.builds import programs_of
 from peers.models import MODELS, file_of
+from peers.pytorch import PyTorch
 from peers.quiet import Quiet
 from peers.speed import Llama, Vitrine
 
@@ -83,9 +84,12 @@ def main():
     o.folder, o.vitrine = o.folder.resolve(), o.vitrine.resolve()
     o.folder.mkdir(parents=True, exist_ok=True)
     programs = {"vitrine": Vitrine(o.vitrine)}
-    for name in filter(None, o.peers.split(",")):
-        programs[name] = Llama(programs_of(name, o.folder), WAYS[name])
     make_model = o.vitrine.parent / "bench" / "bench_make_model"
+    for name in filter(None, o.peers.split(",")):
+        if name == "pytorch":
+            programs[name] = PyTorch(o.folder, make_model)
+        else:
+            programs[name] = Llama(programs_of(name, o.folder), WAYS[name])
     for model in o.models.split(","):
         for dtype in o.types.split(","):
             file = file_of(model, dtype, o.folder / "models", o.vitrine, make_model)

@@ -46,9 +46,11 @@ class Ragged(Case):
         ):
             with self.assert_says(vitrine.InputError, words):
                 self.model(prompt)
-        for call in (self.model.predict, self.model.gradients, self.model.stream):
+        for call in (self.model.predict, self.model.stream):
             with self.assert_says(vitrine.InputError, "batch of 3"):
-                call(TEXTS, "embed") if call == self.model.gradients else call(TEXTS)
+                call(TEXTS)
+        with self.assert_says(vitrine.InputError, "differ in length"):
+            self.model.gradients(TEXTS, "embed")
 
     def test_logits_and_caches_of_every_kind(self):
         for name in FAMILIES:
@@ -206,11 +208,11 @@ class Sweeps(Case):
                 return (z[:, -1, 5] - z[:, 3, 7]).sum()
 
             for activation, known, axes in (
-                ("resid_pre", patching._at_position, ["layer", "pos"]),
-                ("z", patching._head_at_position, ["layer", "pos", "head"]),
-                ("v", patching._head_at_position, ["layer", "pos", "head"]),
-                ("pattern", patching._pattern_at_query, ["layer", "head_index", "dest_pos"]),
-                ("pattern", patching._pattern_at_query_and_key, ["layer", "head_index", "dest_pos", "src_pos"]),
+                ("resid_pre", patching.layer_pos_patch_setter, ["layer", "pos"]),
+                ("z", patching.layer_pos_head_vector_patch_setter, ["layer", "pos", "head"]),
+                ("v", patching.layer_pos_head_vector_patch_setter, ["layer", "pos", "head"]),
+                ("pattern", patching.layer_head_pos_pattern_patch_setter, ["layer", "head_index", "dest_pos"]),
+                ("pattern", patching.layer_head_dest_src_pos_pattern_patch_setter, ["layer", "head_index", "dest_pos", "src_pos"]),
             ):
                 layers = [i for i in range(model.cfg.n_layers) if (activation, i) in clean]
                 if name in ("lfm2", "gemma4") and activation != "resid_pre":

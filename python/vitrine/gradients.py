@@ -16,7 +16,7 @@ from .hook_requests import NamesFilter, Slice, requests_of, sliced
 from .hooks import Hook, HookPoint
 from .input_gradients import InputGradients, apart_from_inputs
 from .results import Effects
-from .whole_numbers import INT32, INT64, within
+from .whole_numbers import INT32, within
 
 if TYPE_CHECKING:
     from .model import Model, Prompt

@@ -298,8 +298,8 @@ def _place_of_key(
 
 
 _PLACES: dict[Setter, Place] = {
-    _at_position: _place_at_position, _head_at_position: _place_of_head, _pattern_at_query: _place_of_query,
-    _pattern_at_query_and_key: _place_of_key,
+    layer_pos_patch_setter: _place_at_position, layer_pos_head_vector_patch_setter: _place_of_head,
+    layer_head_pos_pattern_patch_setter: _place_of_query, layer_head_dest_src_pos_pattern_patch_setter: _place_of_key,
 }
 
 

@@ -90,8 +90,6 @@ class PromptCalls:
         """The mean cross-entropy in nats of each token given those before it, of logits [batch, position, vocab_size] that may come
         from anywhere; per_token: all of them, [batch, position - 1].
         """
-        from .model import _cross_entropy
-
         model: Any = self
         rows, z = model._rows(tokens), np.asarray(logits)
         if z.shape != (*rows.shape, model.config.vocab_size) or rows.shape[1] < 2:
@@ -99,3 +97,12 @@ class PromptCalls:
                              f"[batch, position, {model.config.vocab_size}] for two tokens or more")
         losses = _cross_entropy(z, rows)
         return losses if per_token else losses.mean()
+
+
+def _cross_entropy(logits: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """-log softmax(logits[t])[rows[t + 1]] in double, [batch, position - 1]."""
+    z = logits[:, :-1].astype(np.float64)
+    largest = z.max(axis=-1, keepdims=True)
+    log_sum = np.log(np.exp(z - largest).sum(axis=-1)) + largest[..., 0]
+    losses: np.ndarray = log_sum - np.take_along_axis(z, rows[:, 1:, None], axis=-1)[..., 0]
+    return losses
