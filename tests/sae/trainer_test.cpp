@@ -1,11 +1,13 @@
 // tests/golden/sae_train/make.py: ten steps of SAELens's trainer on each architecture.
 #include "sae/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -107,7 +109,8 @@ TEST(Largest, AreThoseOfASort) {
       for (float& v : x) v = static_cast<float>(random() % 64) - 32;  // with equal ones
       std::vector<int32_t> order(n);
       std::iota(order.begin(), order.end(), 0);
-      std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return x[size_t(a)] > x[size_t(b)]; });
+      std::sort(order.begin(), order.end(),
+                [&](int32_t a, int32_t b) { return std::pair(-x[size_t(a)], a) < std::pair(-x[size_t(b)], b); });
       order.resize(std::min(n, k));
       std::sort(order.begin(), order.end());
       EXPECT_EQ(largest.of(x.data(), n, k), order) << n << " " << k;
