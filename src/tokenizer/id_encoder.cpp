@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <exception>
 
 #include "tokenizer/byte_level.h"
@@ -76,9 +78,10 @@ void reserve(std::vector<int32_t>& ids, size_t count) {
   constexpr size_t kPage = 4096;
   if (count <= ids.capacity()) return;
   ids.reserve(count);
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(ids.data()) + kPage - 1) / kPage * kPage;
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(ids.data() + count)) / kPage * kPage;
-  if (begin < end) static_cast<void>(::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE));
+  auto* const data = reinterpret_cast<std::byte*>(ids.data());
+  const size_t to_page = (kPage - reinterpret_cast<uintptr_t>(data) % kPage) % kPage, bytes = count * sizeof(int32_t);
+  const size_t pages = bytes > to_page ? (bytes - to_page) / kPage * kPage : 0;
+  if (pages > 0) static_cast<void>(::madvise(data + to_page, pages, MADV_HUGEPAGE));
 }
 
 std::vector<Task> share_out(const WordModel& model, RawWords words, std::string_view text, std::span<const AddedSpan> spans) {
