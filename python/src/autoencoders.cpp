@@ -188,13 +188,8 @@ void bind_autoencoders(nb::module_& m) {
       [](const nb::bytes& path, const std::optional<std::string>& hook_name, const std::optional<std::string>& hook_name_out) {
         const std::string from = path_of(path);
         const nb::gil_scoped_release unlocked;
-        SparseAutoencoder sae = read_sae(from);
-        if (hook_name) sae.hook_name = *hook_name;
-        if (hook_name_out) {
-          sae.hook_name_out = *hook_name_out;
-        } else if (hook_name && !sae.transcoder) {
-          sae.hook_name_out = *hook_name;
-        }
+        SparseAutoencoder sae = read_sae(from, hook_name.value_or(""));
+        if (hook_name_out) sae.hook_name_out = *hook_name_out;
         return std::make_shared<Autoencoder>(std::move(sae));
       },
       nb::arg("path"), nb::arg("hook_name").none(), nb::arg("hook_name_out").none());

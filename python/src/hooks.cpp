@@ -128,9 +128,7 @@ Tensor PythonHooks::see(Context& ctx, std::string_view name, const Tensor& value
 }
 
 void PythonHooks::record(Tape& tape, std::string_view name, const Tensor& before, const Tensor& after) const {
-  char* const kept = static_cast<char*>(tape.arena().allocate(name.size()));
-  std::memcpy(kept, name.data(), name.size());
-  tape.record(&call_backward, CallNode{before, after, this, kept, name.size()});
+  tape.record(&call_backward, CallNode{before, after, this, tape.keep(std::span(name.data(), name.size())), name.size()});
 }
 
 void PythonHooks::call_backward(Context&, Tape& tape, const CallNode& node) {

@@ -142,12 +142,12 @@ class Ragged(Case):
             value[1] = 0.25
 
         together = model.run_with_hooks(TEXTS, [("resid_post.2", one_row)])
+        def changed(value, hook):
+            value[:] = 0.25
+
         for i, row in enumerate(self.rows):
-            function = one_row if i == 1 else (lambda value, hook: None)
-            if i == 1:
-                def function(value, hook):
-                    value[:] = 0.25
-            self.assert_same(together[i, : len(row)], model.run_with_hooks(row, [("resid_post.2", function)])[0])
+            alone = model.run_with_hooks(row, [("resid_post.2", changed)] if i == 1 else [])
+            self.assert_same(together[i, : len(row)], alone[0])
 
         def poison(value, hook):
             value[2, 1] = np.nan

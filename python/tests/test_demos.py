@@ -116,7 +116,7 @@ class FurtherCalls(Case):
             gold = np.load(GOLDEN / "python" / f"transformer_lens_demos_{name}.npz")
             model = vitrine.load(golden_model(name), compute="f32")
             clean, corrupted = gold["tokens"][:1], gold["corrupted"][:1]
-            (logits, clean_cache), (low, corrupted_cache) = model.run_with_cache(clean), model.run_with_cache(corrupted)
+            clean_cache, corrupted_cache = model.run_with_cache(clean)[1], model.run_with_cache(corrupted)[1]
 
             def metric(z, pair=gold["answers"][0]):
                 return z[0, -1, pair[0]] - z[0, -1, pair[1]]

@@ -25,9 +25,10 @@ struct CollectArguments {
   CollectOptions collect;
   std::vector<std::string> files;
   TextOptions text;
-  std::string data, format, separator, type = "f32";
+  DocumentFlags documents;
+  std::string data, type = "f32";
   int64_t max_tokens = 0, shard_mb = 256;
-  bool no_special = false, has_key = false;
+  bool no_special = false;
 };
 
 /// What `vitrine data` wrote. A document's own BOS is left out where contexts begin with one.
@@ -72,10 +73,7 @@ std::unique_ptr<DocumentTokens> open_documents(CollectArguments& o, const Engine
     throw UsageError(
         "no text: name files, as in `vitrine collect tales.txt.gz --hooks blocks.3.hook_resid_post --out acts`, or "
         "--data.");
-  if (o.format == "text") o.text.format = TextFormat::text;
-  if (o.format == "jsonl") o.text.format = TextFormat::jsonl;
-  o.text.separator = unescape(o.separator, "--document");
-  check_text_flags(o.files, o.text, o.has_key);
+  read_document_flags(o.files, o.text, o.documents);
   return text_tokens(engine.tokenizer(), o.files, o.text);
 }
 
@@ -154,16 +152,7 @@ Action define_collect(CLI::App& app) {
   add_choice(app, "--type", o->type, "f32|f16|bf16", "Of the numbers on disk (default f32)");
   add_count(app, "--shard-mb", o->shard_mb, 1, 1 << 20, "Most MiB of a shard (default 256)");
   app.add_flag("--resume", o->collect.resume, "Go on behind the last whole shard of a run that was cut off");
-  app.add_option("--key", o->text.key, "JSON lines: the key that holds the text")
-      ->type_name("KEY")
-      ->capture_default_str()
-      ->each([o](const std::string&) { o->has_key = true; });
-  add_choice(app, "--format", o->format, "text|jsonl", "What the files are; default: what their names say");
-  app.add_option(
-         "--document", o->separator,
-         "Text files: the separator between documents, such as '<|endoftext|>' or '\\n\\n\\n'; without it a file is one document")
-      ->type_name("SEPARATOR")
-      ->check(not_empty());
+  add_document_flags(app, o->text, o->documents);
   app.add_flag("--no-special", o->no_special, "No BOS in front of contexts");
   add_model_options(app, o->model);
   return [o] { run_collect(*o); };

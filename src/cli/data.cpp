@@ -27,9 +27,10 @@ constexpr char kCharacters[] = "characters";
 
 struct DataArguments {
   PrepareOptions prepare;
-  std::string tokenizer, out, format, separator, check, show, template_path;
+  DocumentFlags documents;
+  std::string tokenizer, out, check, show, template_path;
   int64_t threads = 0, seed = 0, count = 3;
-  bool no_special = false, has_key = false, json = false, chat = false, preferences = false;
+  bool no_special = false, json = false, chat = false, preferences = false;
 };
 
 OrderedJson counts(const PreparedSplit& split, bool masked) {
@@ -123,12 +124,9 @@ void run_data(DataArguments o) {
   if (o.out.empty()) throw UsageError("--out is missing: name the folder to make.");
   if (o.prepare.valid > 0 && !o.prepare.valid_files.empty())
     throw UsageError("--valid and --valid-files are two ways to hold text out; give one.");
-  if (o.format == "text") o.prepare.text.format = TextFormat::text;
-  if (o.format == "jsonl") o.prepare.text.format = TextFormat::jsonl;
-  o.prepare.text.separator = unescape(o.separator, "--document");
   std::vector<std::string> files = o.prepare.files;
   files.insert(files.end(), o.prepare.valid_files.begin(), o.prepare.valid_files.end());
-  check_text_flags(files, o.prepare.text, o.has_key);
+  read_document_flags(files, o.prepare.text, o.documents);
   if (!o.template_path.empty() && !o.chat && !o.preferences) throw UsageError("--template goes with --chat or --preferences.");
   o.prepare.special = !o.no_special;
   o.prepare.seed = static_cast<uint64_t>(o.seed);
@@ -199,16 +197,7 @@ Action define_data(CLI::App& app) {
       ->type_name("FILE")
       ->expected(1)
       ->take_all();
-  app.add_option("--key", o->prepare.text.key, "JSON lines: the key that holds the text")
-      ->type_name("KEY")
-      ->capture_default_str()
-      ->each([o](const std::string&) { o->has_key = true; });
-  add_choice(app, "--format", o->format, "text|jsonl", "What the files are; default: what their names say");
-  app.add_option(
-         "--document", o->separator,
-         "Text files: the separator between documents, such as '<|endoftext|>' or '\\n\\n\\n'; without it a file is one document")
-      ->type_name("SEPARATOR")
-      ->check(not_empty());
+  add_document_flags(app, o->prepare.text, o->documents);
   app.add_flag("--no-special", o->no_special, "No BOS or EOS around documents");
   app.add_flag_callback(
       "--replace-invalid", [o] { o->prepare.text.invalid = InvalidText::replace; },

@@ -17,12 +17,12 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
-#include "cli/sae_flags.h"
 #include "cli/session.h"
 #include "io/atomic_file.h"
 #include "picture/page/text_page.h"
 #include "picture/svg/bars.h"
 #include "sae/autoencoder.h"
+#include "sae/sae_file.h"
 
 namespace vitrine::cli {
 namespace {
@@ -294,7 +294,7 @@ void run_features(const FeaturesArguments& o) {
   if (!o.out.empty()) check_writable("--out", o.out);
   if (!o.trace.empty() && !prompt) throw UsageError("--trace needs a TEXT or --tokens, whose features it writes.");
   if (!o.trace.empty()) check_writable("--trace", o.trace);
-  const SparseAutoencoder sae = open_sae(o.sae, o.hook);
+  const SparseAutoencoder sae = read_sae(o.sae, o.hook);
   Engine engine = open_engine(o.model);
   if (!o.out.empty()) check_output(engine, o.out);
   if (!o.trace.empty()) check_output(engine, o.trace);

@@ -127,6 +127,26 @@ void check_text_flags(const std::vector<std::string>& files, const TextOptions& 
     throw UsageError("--document is for plain text; all files are read as JSON lines, of which each is a document.");
 }
 
+void add_document_flags(CLI::App& app, TextOptions& text, DocumentFlags& flags) {
+  app.add_option("--key", text.key, "JSON lines: the key that holds the text")
+      ->type_name("KEY")
+      ->capture_default_str()
+      ->each([&flags](const std::string&) { flags.has_key = true; });
+  add_choice(app, "--format", flags.format, "text|jsonl", "What the files are; default: what their names say");
+  app.add_option(
+         "--document", flags.separator,
+         "Text files: the separator between documents, such as '<|endoftext|>' or '\\n\\n\\n'; without it a file is one document")
+      ->type_name("SEPARATOR")
+      ->check(not_empty());
+}
+
+void read_document_flags(const std::vector<std::string>& files, TextOptions& text, const DocumentFlags& flags) {
+  if (flags.format == "text") text.format = TextFormat::text;
+  if (flags.format == "jsonl") text.format = TextFormat::jsonl;
+  text.separator = unescape(flags.separator, "--document");
+  check_text_flags(files, text, flags.has_key);
+}
+
 std::vector<std::string> words_of(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   return type.find('|') == std::string::npos ? std::vector<std::string>{} : split(type, '|');

@@ -30,6 +30,16 @@ std::string unescape(const std::string& text, const std::string& flag);
 /// Refuses --key where none of the files is JSON lines and --document where all are. Errors: UsageError.
 void check_text_flags(const std::vector<std::string>& files, const TextOptions& text, bool has_key);
 
+/// --key, --format and --document of commands that read documents.
+struct DocumentFlags {
+  std::string format, separator;
+  bool has_key = false;
+};
+/// Adds them; `text` and `flags` must live until the command has run. read_document_flags() then settles `text` for `files`.
+/// Errors: UsageError as unescape and check_text_flags.
+void add_document_flags(CLI::App& app, TextOptions& text, DocumentFlags& flags);
+void read_document_flags(const std::vector<std::string>& files, TextOptions& text, const DocumentFlags& flags);
+
 /// The words of an option made by add_choice, empty for others.
 std::vector<std::string> words_of(const CLI::Option& option);
 

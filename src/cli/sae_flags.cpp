@@ -13,14 +13,6 @@
 
 namespace vitrine::cli {
 
-SparseAutoencoder open_sae(const std::string& directory, const std::string& hook) {
-  SparseAutoencoder sae = read_sae(directory);
-  if (hook.empty()) return sae;
-  sae.hook_name = hook;
-  if (!sae.transcoder) sae.hook_name_out = hook;
-  return sae;
-}
-
 void SaeFlags::check(int64_t beams) const {
   if (directory.empty() && !edits.empty()) throw UsageError("--steer needs --sae, the autoencoder whose features it changes.");
   if (directory.empty() && !hook.empty()) throw UsageError("--sae-hook needs --sae.");
@@ -41,7 +33,7 @@ std::unique_ptr<Listener> SaeFlags::open(const Engine& engine) const {
   }
   Splice splice;
   for (const std::string& edit : edits) splice.edits.push_back(parse_feature_edit(edit));
-  auto sae = std::make_shared<SparseAutoencoder>(open_sae(directory, hook));
+  auto sae = std::make_shared<SparseAutoencoder>(read_sae(directory, hook));
   check_fits(engine, *sae);
   splice.sae = std::move(sae);
   return std::make_unique<SpliceListener>(std::vector<Splice>{std::move(splice)});
@@ -57,9 +49,7 @@ void add_sae_flags(CLI::App& app, SaeFlags& flags) {
       ->check(not_empty());
   app.add_option("--steer", flags.edits,
                  "At every position: FEATURE=VALUE sets (12=0 ablates), FEATURE+=VALUE adds, FEATURE*=VALUE multiplies; "
-                 "LAYER:FEATURE=VALUE of a "
-                 "cross-layer transcoder. What the "
-                 "autoencoder does not explain stays. May be repeated")
+                 "LAYER:FEATURE=VALUE of a cross-layer transcoder. What the autoencoder does not explain stays. May be repeated")
       ->type_name("EDIT")
       ->expected(1)
       ->take_all()

@@ -23,7 +23,4 @@ struct SaeFlags {
 
 void add_sae_flags(CLI::App& app, SaeFlags& flags);
 
-/// Reads the directory; `hook`, if it is not empty, stands for what the files say. Errors: as read_sae.
-SparseAutoencoder open_sae(const std::string& directory, const std::string& hook);
-
 }  // namespace vitrine::cli

@@ -8,12 +8,16 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 
 #include "base/error.h"
+#include "base/fnv.h"
 #include "base/stopwatch.h"
 #include "inspect/collect_plan.h"
 #include "inspect/contexts.h"
+#include "inspect/listening.h"
+#include "inspect/until_last.h"
 #include "io/folder_lock.h"
 #include "io/safetensors.h"
 #include "kernels/table.h"
@@ -26,25 +30,21 @@ namespace fs = std::filesystem;
 
 constexpr float kLargestF16 = 65504;
 
-struct HeardAll {};  // thrown through the model behind the last hook
-
-// Hands the rows of all sequences of a step at each hook to `give`, and ends the run behind the last.
+// Hands the rows of all sequences of a step at each hook to `give`.
 class Giving final : public Listener {
  public:
   using Give = std::function<void(size_t hook, const Tensor& value)>;
-  Giving(const std::vector<ActivationManifest::Hook>& hooks, Give give) : left_(hooks.size()), give_(std::move(give)) {
+  Giving(const std::vector<ActivationManifest::Hook>& hooks, Give give) : give_(std::move(give)) {
     for (size_t i = 0; i < hooks.size(); ++i) number_.emplace(hooks[i].name, i);
   }
   bool wants(std::string_view name) const override { return number_.contains(name); }
   Tensor see(Context&, std::string_view name, const Tensor& value) override {
     give_(number_.find(name)->second, value);
-    if (--left_ == 0) throw HeardAll();
     return {};
   }
 
  private:
   std::map<std::string, size_t, std::less<>> number_;
-  size_t left_;
   Give give_;
 };
 
@@ -72,15 +72,14 @@ class Runner {
     });
     Context& ctx = engine_.context();
     const auto frame = ctx.frame();
+    std::set<std::string, std::less<>> awaited;
+    for (const ActivationManifest::Hook& hook : manifest_.hooks) awaited.insert(hook.name);
     try {
-      ctx.listen(&giving, kEverySequence);
+      UntilLast until(giving, std::move(awaited));
+      const Listening listening(ctx, until, kEverySequence);
       engine_.model().residual(ctx, step);
-    } catch (const HeardAll&) {
-    } catch (...) {
-      ctx.listen(nullptr);
-      throw;
+    } catch (const Enough&) {
     }
-    ctx.listen(nullptr);
     const int64_t last = step.rows() - 1;
     if (!finite) engine_.report_not_finite(step, std::span(&last, 1));
   }
@@ -154,10 +153,10 @@ class Collector {
 
   // Reads the text of whole shards again, and sees whether text and model are those that these were made from.
   void pass_over(ShardPlanner& planner, size_t done) {
-    uint64_t checksum = kNoTokens;
+    uint64_t checksum = kFnvOfNothing;
     for (size_t i = 0; i < done; ++i) {
       const ShardPlan plan = planner.next();
-      for (const auto& context : plan.contexts) checksum = token_checksum(checksum, context);
+      for (const auto& context : plan.contexts) checksum = fnv1a(std::as_bytes(std::span(context)), checksum);
       if (plan.tokens != manifest_.shards[i].tokens) refuse_to_resume(options_.out, "from another text");
       if (i == 0) check_model(plan);
     }
@@ -213,7 +212,7 @@ class Collector {
     // The disk takes its time over a whole shard while the next one is computed.
     next_ = {name, plan.tokens, plan.contexts.size()};
     next_checksum_ = manifest_.checksum;
-    for (const auto& context : plan.contexts) next_checksum_ = token_checksum(next_checksum_, context);
+    for (const auto& context : plan.contexts) next_checksum_ = fnv1a(std::as_bytes(std::span(context)), next_checksum_);
     finishing_ = std::async(std::launch::async, [writer = std::move(writer)] { writer->finish(); });
   }
 

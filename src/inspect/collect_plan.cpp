@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/fnv.h"
 #include "inspect/hooks.h"
 #include "ops/recorder.h"
 
@@ -53,7 +54,7 @@ ActivationManifest plan_collection(const Engine& engine, const CollectOptions& o
   m.model = name.filename().string();
   m.type = o.type;
   m.max_tokens = o.max_tokens;
-  m.checksum = kNoTokens;
+  m.checksum = kFnvOfNothing;
   m.hooks = hooks_of(engine, o.hooks, m.context);
   m.shard_tokens = std::max<uint64_t>(o.shard_bytes / m.bytes_per_token(), static_cast<uint64_t>(m.context));
   return m;

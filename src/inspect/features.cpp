@@ -17,12 +17,6 @@
 namespace vitrine {
 namespace {
 
-void check_feature_number(const SparseAutoencoder& sae, int64_t feature) {
-  if (feature < 0 || feature >= sae.d_sae)
-    throw InputError("there is no feature " + std::to_string(feature) + "; the autoencoder at " + sae.hook_name +
-                     " has features 0 to " + std::to_string(sae.d_sae - 1));
-}
-
 float feature_value(const SparseFeatures& features, size_t row, int64_t feature) {
   const auto begin = features.index.begin() + features.begin[row], end = features.index.begin() + features.begin[row + 1];
   const auto found = std::lower_bound(begin, end, static_cast<int32_t>(feature));
@@ -107,7 +101,7 @@ void trace_features(Engine& engine, const SparseAutoencoder& sae, std::span<cons
 
 FeatureTable feature_table(Engine& engine, const SparseAutoencoder& sae, const std::vector<std::vector<int32_t>>& windows,
                            const FeatureTableOptions& options) {
-  for (const int64_t feature : options.features) check_feature_number(sae, feature);
+  for (const int64_t feature : options.features) check_feature(sae, feature);
   FeatureTable table;
   table.active.assign(static_cast<size_t>(sae.d_sae), 0);
   std::vector<std::vector<float>> values(options.features.size());  // those that are not zero
@@ -187,7 +181,7 @@ FeatureTable feature_table(Engine& engine, const SparseAutoencoder& sae, const s
 }
 
 FeatureLogits feature_logits(Engine& engine, const SparseAutoencoder& sae, int64_t feature, int64_t top) {
-  check_feature_number(sae, feature);
+  check_feature(sae, feature);
   const int64_t d = engine.shape().d_model, vocab = engine.shape().vocab_size;
   if (sae.d_out != d)
     throw InputError("the autoencoder at " + sae.hook_name_out + " writes " + std::to_string(sae.d_out) +

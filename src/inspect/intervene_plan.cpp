@@ -72,11 +72,7 @@ std::vector<ValueEdit> edits_of(const EditPlan& plan) {
 
 // An autoencoder's features, at its hook.
 std::vector<ValueEdit> of_features(Engine& engine, const Intervention& intervention, int64_t rows) {
-  auto sae = std::make_shared<SparseAutoencoder>(read_sae(intervention.of[0]));
-  if (!intervention.sae_hook.empty()) {
-    sae->hook_name = intervention.sae_hook;
-    if (!sae->transcoder) sae->hook_name_out = intervention.sae_hook;
-  }
+  auto sae = std::make_shared<SparseAutoencoder>(read_sae(intervention.of[0], intervention.sae_hook));
   check_fits(engine, *sae);
   Splice splice{sae, {}, intervention.keep_error};
   for (const std::string& text : intervention.features) splice.edits.push_back(parse_feature_edit(text));

@@ -24,9 +24,8 @@ class LogitsMetric {
 /// `metric` of these sequences (HookGradients::loss), and its gradient at the hooks that `hooks` ask for, each as that hook's
 /// value.
 ///
-/// listeners  none, or one for each sequence: what it returns from see() flows on. A replacement is a constant, so that nothing
-/// flows
-///            back through it, unless the listener records on the tape how it does (Context::tape). The gradient at a hook is
+/// listeners  none, or one for each sequence: what it returns from see() flows on. A replacement is a constant, through which
+///            nothing flows back, unless the listener records on the tape how it does (Context::tape). The gradient at a hook is
 ///            that of what flows on from it.
 /// memory     bytes that the gradients may take; 0: what the system has left. Activations of all sequences are held beside them.
 ///

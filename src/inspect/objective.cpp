@@ -57,9 +57,7 @@ Tensor sum_of_logprobs(Context& ctx, const Tensor& logits, std::span<const Logpr
     *sum.data<T>() = static_cast<T>(total);
   });
   if (Tape* tape = ctx.tape()) {
-    auto* kept = static_cast<LogprobTerm*>(tape->arena().allocate(terms.size_bytes()));
-    std::memcpy(kept, terms.data(), terms.size_bytes());
-    tape->record(&objective_backward, ObjectiveNode{logits, sum, kept, terms.size()});
+    tape->record(&objective_backward, ObjectiveNode{logits, sum, tape->keep(terms), terms.size()});
   }
   return sum;
 }

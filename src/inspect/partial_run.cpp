@@ -9,6 +9,7 @@
 #include "inspect/batch_recorder.h"
 #include "inspect/hooks.h"
 #include "inspect/listening.h"
+#include "inspect/until_last.h"
 #include "model/layer_name.h"
 #include "ops/embed.h"
 #include "ops/every_sequence.h"
@@ -18,46 +19,6 @@
 
 namespace vitrine {
 namespace {
-
-struct Enough {};  // thrown through the model when nobody waits for more
-
-// Passes everything on to `inner`, and ends the run behind the last of `awaited`.
-class UntilLast final : public Listener {
- public:
-  UntilLast(Listener& inner, std::set<std::string, std::less<>> awaited) : inner_(inner), awaited_(std::move(awaited)) {}
-  bool wants(std::string_view name) const override { return inner_.wants(name) || awaited_.contains(name); }
-  bool takes() const override { return inner_.takes(); }
-  Tensor see(Context& ctx, std::string_view name, const Tensor& value) override {
-    const Tensor changed = inner_.wants(name) ? inner_.see(ctx, name, value) : Tensor();
-    const auto found = awaited_.find(name);
-    if (found == awaited_.end()) return changed;
-    awaited_.erase(found);
-    if (awaited_.empty()) throw Enough();
-    return changed;
-  }
-
- private:
-  Listener& inner_;
-  std::set<std::string, std::less<>> awaited_;
-};
-
-// While it lives, the context's runs start at the layer that this stream enters.
-class Starting {
- public:
-  Starting(Context& ctx, int64_t layer, std::span<const float> stream, int64_t d_model) : ctx_(ctx) {
-    if (stream.empty()) return;
-    stream_ = Tensor(const_cast<float*>(stream.data()), DType::f32,  // the context copies it
-                     {static_cast<int64_t>(stream.size()) / d_model, d_model});
-    ctx_.start_at(static_cast<int>(layer), &stream_);
-  }
-  ~Starting() { ctx_.start_at(0, nullptr); }
-  Starting(const Starting&) = delete;
-  Starting& operator=(const Starting&) = delete;
-
- private:
-  Context& ctx_;
-  Tensor stream_;
-};
 
 bool lies_before(std::string_view hook, int64_t start_layer) {
   const int64_t layer = split_layer(hook).first;

@@ -47,18 +47,6 @@ class Patching final : public Listener {
   const Step& step_;
 };
 
-// While it lives, runs start at this layer.
-class StartingAt {
- public:
-  StartingAt(Context& ctx, int layer, const Tensor& stream) : ctx_(ctx) { ctx_.start_at(layer, &stream); }
-  ~StartingAt() { ctx_.start_at(0, nullptr); }
-  StartingAt(const StartingAt&) = delete;
-  StartingAt& operator=(const StartingAt&) = delete;
-
- private:
-  Context& ctx_;
-};
-
 std::vector<int64_t> all_rows(const Step& step) {
   std::vector<int64_t> rows(static_cast<size_t>(step.rows()));
   std::iota(rows.begin(), rows.end(), 0);
@@ -85,10 +73,6 @@ void check_patch(const Patch& patch, std::string_view hook, const std::vector<in
     throw ShapeError("a patch of " + std::string(hook) + " has " + std::to_string(patch.value.size()) + " numbers; expected " +
                      std::to_string(size));
 }
-
-}  // namespace
-
-namespace {
 
 bool rows_need_keys_alone(const Engine& engine) {
   if (engine.cache_types() != CacheTypes{} || engine.shape().n_layers == 0) return false;
@@ -158,9 +142,8 @@ FloatVector PatchedRuns::run(std::string_view hook, std::span<const Patch> patch
                  "The logits of these patches", "Run fewer at a time");
   Context& ctx = engine_.context();
   const auto frame = ctx.frame();
-  const Tensor enters(entering.data(), DType::f32, {step.rows(), d_model});
   Patching patching(hook, patches, step);
-  const StartingAt starting(ctx, static_cast<int>(layer), enters);
+  const Starting starting(ctx, layer, entering, d_model);
   const Listening listening(ctx, patching, kEverySequence);
   const Tensor z = engine_.run(step, all_rows(step));  // nothing is committed
   return FloatVector(z.data<float>(), z.data<float>() + z.count());

@@ -95,11 +95,6 @@ size_t ActivationManifest::bytes_per_token() const {
   return bytes;
 }
 
-uint64_t token_checksum(uint64_t sum, std::span<const int32_t> tokens) {
-  for (const std::byte byte : std::as_bytes(tokens)) sum = (sum ^ static_cast<uint64_t>(byte)) * 0x100000001b3u;
-  return sum;
-}
-
 std::string activation_shard_name(size_t number) {
   char name[48];
   std::snprintf(name, sizeof name, "activations-%05zu.safetensors", number);

@@ -34,17 +34,13 @@ struct ActivationManifest {
   uint64_t max_tokens = 0;    // where the run was told to stop; 0: at the text's end
   uint64_t shard_tokens = 0;  // most tokens of a shard
   std::vector<Shard> shards;
-  uint64_t checksum = 0;  // of all tokens, see token_checksum
+  uint64_t checksum = 0;  // of all tokens: FNV-1a over their bytes (base/fnv.h)
   bool complete = false;
 
   uint64_t tokens() const;
   uint64_t contexts() const;
   size_t bytes_per_token() const;
 };
-
-/// Adds tokens to a checksum (FNV-1a over their bytes), which begins at kNoTokens.
-inline constexpr uint64_t kNoTokens = 0xcbf29ce484222325u;
-uint64_t token_checksum(uint64_t before, std::span<const int32_t> tokens);
 
 /// "activations-00000.safetensors".
 std::string activation_shard_name(size_t number);

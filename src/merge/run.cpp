@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/fnv.h"
 #include "kernels/table.h"
 #include "merge/numbers.h"
 
@@ -19,11 +20,7 @@ namespace {
 constexpr int64_t kPiece = 1 << 15;  // elements: an input's piece is 128 KiB, so that those of a few inputs stay in the cache
 
 // Keys of the random masks of a tensor: its name (FNV-1a) under the run's seed.
-uint64_t seed_of(const std::string& name, uint64_t seed) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
-  return hash ^ (seed * 0x9e3779b97f4a7c15u);
-}
+uint64_t seed_of(const std::string& name, uint64_t seed) { return fnv1a(name) ^ (seed * 0x9e3779b97f4a7c15u); }
 
 struct ThreadBuffers {
   std::vector<std::vector<float>> inputs;

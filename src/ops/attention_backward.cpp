@@ -234,9 +234,8 @@ void attention_backward(Context& ctx, Tape& tape, const AttentionNode& n) {
 
 void record_attention(Tape& tape, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& z,
                       std::span<const StepSequence> sequences, bool all, const AttentionSpec& spec) {
-  auto* kept = static_cast<StepSequence*>(tape.arena().allocate(sequences.size_bytes()));
-  std::copy(sequences.begin(), sequences.end(), kept);
-  tape.record(&attention_backward, AttentionNode{q, k, v, z, kept, static_cast<int64_t>(sequences.size()), all, spec});
+  tape.record(&attention_backward,
+              AttentionNode{q, k, v, z, tape.keep(sequences), static_cast<int64_t>(sequences.size()), all, spec});
 }
 
 }  // namespace vitrine

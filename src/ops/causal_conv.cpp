@@ -193,9 +193,7 @@ void conv_backward(Context& ctx, Tape& tape, const ConvNode& node) {
 
 void record(Tape& tape, const Tensor& x, const Vector& w, const Vector& bias, const Step& step, const Tensor& y) {
   const auto sequences = step.sequences();
-  auto* kept = static_cast<StepSequence*>(tape.arena().allocate(sequences.size_bytes()));
-  std::copy(sequences.begin(), sequences.end(), kept);
-  tape.record(&conv_backward, ConvNode{x, y, &w, &bias, kept, sequences.size()});
+  tape.record(&conv_backward, ConvNode{x, y, &w, &bias, tape.keep(sequences), sequences.size()});
 }
 
 void check(const Tensor& x, const Vector& w, const Vector& bias, const Step& step, const Context& ctx) {

@@ -108,9 +108,8 @@ void gradient_hook_backward(Context&, Tape& tape, const GradientHook& node) {
 }
 
 void record_gradient_hook(Tape& tape, Listener* listener, std::string_view name, const Tensor& x, int64_t first, int64_t rows) {
-  char* kept = static_cast<char*>(tape.arena().allocate(name.size()));
-  std::memcpy(kept, name.data(), name.size());
-  tape.record(&gradient_hook_backward, GradientHook{x, first, rows, listener, kept, name.size()});
+  tape.record(&gradient_hook_backward,
+              GradientHook{x, first, rows, listener, tape.keep(std::span(name.data(), name.size())), name.size()});
 }
 
 Tensor checked(Tensor replacement, const Tensor& value, std::string_view name) {

@@ -70,12 +70,6 @@ void scale_row(T* z, int64_t n, T factor) {
   for (int64_t i = 0; i < n; ++i) z[i] *= factor;
 }
 
-const int32_t* kept_on(Tape& tape, std::span<const int32_t> numbers) {
-  auto* kept = static_cast<int32_t*>(tape.arena().allocate(numbers.size_bytes()));
-  if (!numbers.empty()) std::memcpy(kept, numbers.data(), numbers.size_bytes());
-  return kept;
-}
-
 void check_rows(const Tensor& x, const Head& head, std::span<const int32_t> labels, int64_t target_rows, int64_t target_vocab) {
   if (static_cast<int64_t>(labels.size()) != x.rows() || target_rows != x.rows())
     throw ShapeError("divergence: " + std::to_string(labels.size()) + " labels and " + std::to_string(target_rows) +
@@ -330,7 +324,7 @@ Tensor divergence(Context& ctx, const Tensor& stream, const Head& head, const Te
                  spec};
   visit_scalar(x, [&](auto zero) { dense_forward<decltype(zero)>(ctx, node, labels); });
   if (Tape* tape = ctx.tape()) {
-    node.labels = kept_on(*tape, labels);
+    node.labels = tape->keep(labels);
     tape->record(&dense_backward, node);
   }
   return node.loss;
@@ -352,8 +346,8 @@ Tensor divergence(Context& ctx, const Tensor& stream, const Head& head, const To
                k,    spec.temperature};
   visit_scalar(x, [&](auto zero) { top_forward<decltype(zero)>(ctx, node, target, labels, spec); });
   if (Tape* tape = ctx.tape()) {
-    node.labels = kept_on(*tape, labels);
-    node.tokens = kept_on(*tape, target.tokens);
+    node.labels = tape->keep(labels);
+    node.tokens = tape->keep<int32_t>(target.tokens);
     tape->record(&top_backward, node);
   }
   return node.loss;

@@ -66,9 +66,7 @@ Tensor look_up(Context& ctx, std::span<const int32_t> ids, const Weight& w) {
     }
   }
   if (Tape* tape = ctx.tape()) {  // the caller's ids may be gone when backward comes
-    auto* kept = static_cast<int32_t*>(tape->arena().allocate(ids.size_bytes()));
-    std::memcpy(kept, ids.data(), ids.size_bytes());
-    tape->record(&embed_backward, EmbedNode{y, kept, &w});
+    tape->record(&embed_backward, EmbedNode{y, tape->keep(ids), &w});
   }
   return y;
 }
@@ -144,9 +142,7 @@ Tensor take_rows(Context& ctx, const Tensor& x, std::span<const int64_t> rows) {
                 static_cast<const std::byte*>(x.raw()) + static_cast<size_t>(rows[r]) * bytes, bytes);
   }
   if (Tape* tape = ctx.tape()) {
-    auto* kept = static_cast<int64_t*>(tape->arena().allocate(rows.size_bytes()));
-    std::memcpy(kept, rows.data(), rows.size_bytes());
-    tape->record(&take_backward, TakeNode{x, y, kept});
+    tape->record(&take_backward, TakeNode{x, y, tape->keep(rows)});
   }
   return y;
 }

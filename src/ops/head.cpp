@@ -115,10 +115,8 @@ Tensor cross_entropy(Context& ctx, const Tensor& stream, const Head& head, std::
     *loss.data<T>() = scored > 0 ? static_cast<T>(sum / static_cast<double>(scored)) : T{0};
   });
   if (tape != nullptr) {
-    auto* of_rows = static_cast<int32_t*>(tape->arena().allocate(labels.size_bytes()));
-    std::memcpy(of_rows, labels.data(), labels.size_bytes());
     kept.there = true;
-    tape->record(&loss_backward, LossNode{x, loss, row_lse, head, of_rows, scored, kept});
+    tape->record(&loss_backward, LossNode{x, loss, row_lse, head, tape->keep(labels), scored, kept});
   }
   return loss;
 }

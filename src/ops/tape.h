@@ -2,6 +2,7 @@
 // What backward needs, recorded while ops run. Nodes are plain structs with a function pointer, in the tape's own arena.
 #include <array>
 #include <cstring>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -65,6 +66,15 @@ class Tape {
     typed->back = run_backward;
     std::memcpy(static_cast<void*>(&typed->payload), &payload, sizeof(P));
     last_ = &typed->node;
+  }
+
+  /// A copy of plain data that lives as long as what was recorded.
+  template <class T>
+  T* keep(std::span<const T> items) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    auto* const kept = static_cast<T*>(arena_.allocate(items.size_bytes()));
+    if (!items.empty()) std::memcpy(static_cast<void*>(kept), items.data(), items.size_bytes());
+    return kept;
   }
 
   /// The gradient that reached `t`, or an empty tensor if none did.

@@ -8,6 +8,7 @@
 #include "kernels/table.h"
 #include "ops/linear.h"
 #include "ops/weight.h"
+#include "sae/largest.h"
 
 namespace vitrine {
 namespace {
@@ -65,45 +66,34 @@ struct Entry {
   int32_t index;
 };
 
-// The k largest by `size`, which must be above zero: candidates are collected above a limit that rises when they are sifted.
-template <class Size>
-void largest(const float* pre, int64_t n, size_t k, Size size, std::vector<Entry>& kept) {
-  const auto before = [&](const Entry& a, const Entry& b) {
-    const float p = size(a.value), q = size(b.value);
-    return p > q || (p == q && a.index < b.index);
-  };
-  const size_t room = std::max<size_t>(4 * k, 64);
-  float limit = 0;
-  const auto sift = [&] {
-    if (kept.size() <= k) return;
-    std::nth_element(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(k - 1), kept.end(), before);
-    limit = size(kept[k - 1].value);
-    kept.resize(k);
-  };
-  for (int64_t i = 0; i < n; ++i) {
-    if (!(size(pre[i]) > limit)) continue;
-    kept.push_back({pre[i], static_cast<int32_t>(i)});
-    if (kept.size() >= room) sift();
-  }
-  sift();
-  std::ranges::sort(kept, {}, &Entry::index);
-}
+// What activate() needs beside its row; one for each thread.
+struct Choosing {
+  std::vector<float> sizes;
+  Largest largest;
+};
 
 // One row's features from its pre-activations, which may be overwritten.
-void activate(const SparseAutoencoder& sae, const FloatVector& norms, float* pre, std::vector<Entry>& kept) {
+void activate(const SparseAutoencoder& sae, const FloatVector& norms, float* pre, Choosing& choosing, std::vector<Entry>& kept) {
   kept.clear();
-  const auto k = static_cast<size_t>(sae.k);
   for (size_t f = 0; f < norms.size(); ++f) pre[f] *= norms[f];
   const auto keep_if = [&](auto active) {
     for (int64_t f = 0; f < sae.d_sae; ++f)
       if (active(static_cast<size_t>(f))) kept.push_back({pre[f], static_cast<int32_t>(f)});
   };
+  const auto keep_largest = [&](const float* sizes) {
+    for (const int32_t f : choosing.largest.of(sizes, static_cast<size_t>(sae.d_sae), static_cast<size_t>(sae.k)))
+      if (sizes[f] > 0) kept.push_back({pre[f], f});
+  };
   using enum SparseAutoencoder::Activation;
   switch (sae.activation) {
     case relu: keep_if([&](size_t f) { return pre[f] > 0; }); break;
     case jumprelu: keep_if([&](size_t f) { return pre[f] > 0 && pre[f] > sae.threshold[f]; }); break;
-    case topk: largest(pre, sae.d_sae, k, [](float v) { return v; }, kept); break;
-    case abs_topk: largest(pre, sae.d_sae, k, [](float v) { return std::abs(v); }, kept); break;
+    case topk: keep_largest(pre); break;
+    case abs_topk:
+      choosing.sizes.resize(static_cast<size_t>(sae.d_sae));
+      for (size_t f = 0; f < choosing.sizes.size(); ++f) choosing.sizes[f] = std::abs(pre[f]);
+      keep_largest(choosing.sizes.data());
+      break;
     case gated:
       for (size_t f = 0; f < static_cast<size_t>(sae.d_sae); ++f) {
         const float magnitude = pre[f] * std::exp(sae.r_mag[f]) + sae.b_mag[f];
@@ -197,6 +187,32 @@ float decoder_norm(const SparseAutoencoder& sae, int64_t feature) {
   return static_cast<float>(std::sqrt(sum));
 }
 
+void check_feature(const SparseAutoencoder& sae, int64_t feature, const std::string& where) {
+  if (feature < 0 || feature >= sae.d_sae)
+    throw InputError(where + "there is no feature " + std::to_string(feature) + "; the autoencoder at " + sae.hook_name +
+                     " has features 0 to " + std::to_string(sae.d_sae - 1));
+}
+
+SparseFeatures difference(const SparseFeatures& after, const SparseFeatures& before) {
+  SparseFeatures result;
+  result.begin.push_back(0);
+  for (size_t r = 0; r < static_cast<size_t>(before.rows()); ++r) {
+    auto a = static_cast<size_t>(before.begin[r]), b = static_cast<size_t>(after.begin[r]);
+    const auto a_end = static_cast<size_t>(before.begin[r + 1]), b_end = static_cast<size_t>(after.begin[r + 1]);
+    while (a < a_end || b < b_end) {  // both are sorted
+      const int32_t f = std::min(a < a_end ? before.index[a] : INT32_MAX, b < b_end ? after.index[b] : INT32_MAX);
+      float by = 0;
+      if (b < b_end && after.index[b] == f) by += after.value[b++];
+      if (a < a_end && before.index[a] == f) by -= before.value[a++];
+      if (by == 0) continue;
+      result.index.push_back(f);
+      result.value.push_back(by);
+    }
+    result.begin.push_back(static_cast<int64_t>(result.index.size()));
+  }
+  return result;
+}
+
 std::string architecture_name(const SparseAutoencoder& sae) {
   const bool jump = sae.activation == SparseAutoencoder::Activation::jumprelu;
   if (sae.transcoder) return std::string(jump ? "jumprelu_" : "") + (sae.W_skip.empty() ? "transcoder" : "skip_transcoder");
@@ -222,10 +238,13 @@ SparseFeatures encode(Context& ctx, const SparseAutoencoder& sae, const float* x
   const int64_t each = std::clamp<int64_t>(kMostNumbers / sae.d_sae, 1, std::max<int64_t>(rows, 1));
   FloatVector pre(static_cast<size_t>(std::min(each, rows) * sae.d_sae));
   std::vector<std::vector<Entry>> found(static_cast<size_t>(std::min(each, rows)));
+  std::vector<Choosing> threads(static_cast<size_t>(ctx.pool().threads()));
   for (int64_t first = 0; first < rows; first += each) {
     const int64_t n = std::min(each, rows - first);
     product(ctx, sae, x + first * sae.d_in, n, features, pre.data());
-    ctx.pool().run(n, [&](int64_t r, int) { activate(sae, norms, pre.data() + r * sae.d_sae, found[static_cast<size_t>(r)]); });
+    ctx.pool().run(n, [&](int64_t r, int thread) {
+      activate(sae, norms, pre.data() + r * sae.d_sae, threads[static_cast<size_t>(thread)], found[static_cast<size_t>(r)]);
+    });
     for (int64_t r = 0; r < n; ++r) {
       for (const Entry& entry : found[static_cast<size_t>(r)]) {
         features.index.push_back(entry.index);

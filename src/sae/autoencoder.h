@@ -68,6 +68,9 @@ struct SparseAutoencoder {
 /// What a feature is divided by before it meets its direction: 1, or the direction's norm with rescale_acts_by_decoder_norm.
 float decoder_norm(const SparseAutoencoder& sae, int64_t feature);
 
+/// Errors: InputError, beginning with `where`, for a feature that the autoencoder does not have.
+void check_feature(const SparseAutoencoder& sae, int64_t feature, const std::string& where = "");
+
 /// SAELens's word for it: "standard", "gated", "topk", "abstopk", "jumprelu"; of transcoders "transcoder", "skip_transcoder",
 /// "jumprelu_transcoder", "jumprelu_skip_transcoder".
 std::string architecture_name(const SparseAutoencoder& sae);
@@ -82,6 +85,9 @@ struct SparseFeatures {
 
   int64_t rows() const { return begin.empty() ? 0 : static_cast<int64_t>(begin.size()) - 1; }
 };
+
+/// after - before, of the same rows: entries that differ. Without shift and unscale.
+SparseFeatures difference(const SparseFeatures& after, const SparseFeatures& before);
 
 /// Features of x [rows, d_in] (contiguous). A row's result does not depend on the other rows or the number of threads beyond what
 /// ops/linear.h says. Among equal numbers at topk's border the first features are taken.

@@ -58,25 +58,7 @@ Tensor CrossLayerSplice::see(Context& ctx, std::string_view name, const Tensor& 
     const SparseAutoencoder& layer = t.layers[i];
     if (layer.hook_name == name && !edits_[i].empty()) {
       const SparseFeatures features = encode(ctx, layer, value.data<float>(), value.rows());
-      SparseFeatures change = edited(features, edits_[i], ctx.listening_position());
-      // Both are sorted: what they share cancels, what only one has is the change.
-      SparseFeatures difference;
-      difference.begin.push_back(0);
-      for (size_t r = 0; r + 1 < features.begin.size(); ++r) {
-        auto a = static_cast<size_t>(features.begin[r]), b = static_cast<size_t>(change.begin[r]);
-        const auto a_end = static_cast<size_t>(features.begin[r + 1]), b_end = static_cast<size_t>(change.begin[r + 1]);
-        while (a < a_end || b < b_end) {
-          const int32_t f = std::min(a < a_end ? features.index[a] : INT32_MAX, b < b_end ? change.index[b] : INT32_MAX);
-          float by = 0;
-          if (b < b_end && change.index[b] == f) by += change.value[b++];
-          if (a < a_end && features.index[a] == f) by -= features.value[a++];
-          if (by == 0) continue;
-          difference.index.push_back(f);
-          difference.value.push_back(by);
-        }
-        difference.begin.push_back(static_cast<int64_t>(difference.index.size()));
-      }
-      changes_[i] = std::move(difference);
+      changes_[i] = difference(edited(features, edits_[i], ctx.listening_position()), features);
     }
     if (layer.hook_name_out != name) continue;
     result = ctx.empty(value.shape());

@@ -224,9 +224,7 @@ SparseAutoencoder read_gemma_scope_2(const std::string& directory) {
   return sae;
 }
 
-}  // namespace
-
-SparseAutoencoder read_sae(const std::string& path) {
+SparseAutoencoder read_whatever_is_there(const std::string& path) {
   std::string directory = path;
   if (!is_folder(path)) {
     if (!present(path))
@@ -255,6 +253,16 @@ SparseAutoencoder read_sae(const std::string& path) {
                     "sae_weights.safetensors) or Gemma Scope's (params.npz, or config.json and params.safetensors)");
   }
   sae.check(directory);
+  return sae;
+}
+
+}  // namespace
+
+SparseAutoencoder read_sae(const std::string& path, const std::string& hook) {
+  SparseAutoencoder sae = read_whatever_is_there(path);
+  if (hook.empty()) return sae;
+  sae.hook_name = hook;
+  if (!sae.transcoder) sae.hook_name_out = hook;
   return sae;
 }
 

@@ -12,11 +12,11 @@ namespace vitrine {
 ///   params.npz                             Gemma Scope, as published; the hook is read from the path's names ("layer_20")
 ///   config.json + params.safetensors       Gemma Scope 2
 ///
-/// hook_name   what cfg.json says; empty where nobody says it
+/// hook_name   `hook` if it is given, where an autoencoder then writes, too; else what cfg.json says; empty where nobody says it
 /// Weights of any floating type are widened to f32. A batch-topk training checkpoint becomes the JumpReLU autoencoder that
 /// SAELens saves for inference. Errors: FileError naming file, key or tensor, what was found and what was expected, also for an
 /// architecture that is not known.
-SparseAutoencoder read_sae(const std::string& path);
+SparseAutoencoder read_sae(const std::string& path, const std::string& hook = "");
 
 /// What SAELens's configuration says, for weights that come from elsewhere: they are empty. Errors: FileError naming `where`.
 SparseAutoencoder sae_without_weights(const Json& config, const std::string& where);

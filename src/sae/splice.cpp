@@ -22,13 +22,6 @@ struct SpliceNode {
   const float* slope;
 };
 
-template <class T>
-T* in_tape(Tape& tape, const std::vector<T>& values) {
-  auto* to = static_cast<T*>(tape.arena().allocate(std::max<size_t>(1, values.size()) * sizeof(T)));
-  std::ranges::copy(values, to);
-  return to;
-}
-
 // How much of a feature's gradient reaches it through the edits.
 float passed_on(const std::vector<FeatureEdit>& edits, int32_t feature, int64_t position) {
   float factor = 1;
@@ -104,10 +97,7 @@ FeatureEdit parse_feature_edit(std::string_view text) {
 }
 
 void check_edits(const SparseAutoencoder& sae, const std::vector<FeatureEdit>& edits, const std::string& where) {
-  for (const FeatureEdit& e : edits)
-    if (e.feature < 0 || e.feature >= sae.d_sae)
-      throw InputError(where + ": there is no feature " + std::to_string(e.feature) + "; the autoencoder at " + sae.hook_name +
-                       " has features 0 to " + std::to_string(sae.d_sae - 1));
+  for (const FeatureEdit& e : edits) check_feature(sae, e.feature, where + ": ");
 }
 
 SparseFeatures edited(const SparseFeatures& features, const std::vector<FeatureEdit>& edits, int64_t position) {
@@ -160,22 +150,17 @@ Tensor spliced(Context& ctx, const Splice& splice, const Tensor& input, const Te
   SparseFeatures now = edited(features, splice.edits, position);
   auto* y = result.data<float>();
   if (splice.keep_error) {
-    // value + decode(now) - decode(features): what is equal in both cancels, and only what was edited is decoded.
+    // value + decode(now) - decode(features): only what was edited is decoded.
     std::memcpy(y, value.data<float>(), value.bytes());
+    const SparseFeatures change = difference(now, features);
     for (int64_t r = 0; r < rows; ++r) {
       const auto row = static_cast<size_t>(r);
       const float unscale = features.unscale.empty() || sae.transcoder ? 1.0F : features.unscale[row];
-      auto a = static_cast<size_t>(features.begin[row]), b = static_cast<size_t>(now.begin[row]);
-      const auto a_end = static_cast<size_t>(features.begin[row + 1]), b_end = static_cast<size_t>(now.begin[row + 1]);
-      while (a < a_end || b < b_end) {
-        const int32_t f = std::min(a < a_end ? features.index[a] : INT32_MAX, b < b_end ? now.index[b] : INT32_MAX);
-        float change = 0;
-        if (b < b_end && now.index[b] == f) change += now.value[b++];
-        if (a < a_end && features.index[a] == f) change -= features.value[a++];
-        const float norm = decoder_norm(sae, f);
-        if (change != 0 && norm > 0)
-          kernels().add_scaled(sae.direction(f).data(), change * unscale / norm, static_cast<size_t>(sae.d_out),
-                               y + r * sae.d_out);
+      for (auto e = static_cast<size_t>(change.begin[row]); e < static_cast<size_t>(change.begin[row + 1]); ++e) {
+        const float norm = decoder_norm(sae, change.index[e]);
+        if (norm > 0)
+          kernels().add_scaled(sae.direction(change.index[e]).data(), change.value[e] * unscale / norm,
+                               static_cast<size_t>(sae.d_out), y + r * sae.d_out);
       }
     }
   } else {
@@ -191,8 +176,8 @@ Tensor spliced(Context& ctx, const Splice& splice, const Tensor& input, const Te
         slope.push_back(passed_on(splice.edits, features.index[e], position + r));
         if (sae.activation == SparseAutoencoder::Activation::gated) slope.back() *= std::exp(sae.r_mag[f]);
       }
-    tape->record(&splice_backward, SpliceNode{input, result, &sae, in_tape(*tape, features.begin), in_tape(*tape, features.index),
-                                              in_tape(*tape, slope)});
+    tape->record(&splice_backward, SpliceNode{input, result, &sae, tape->keep<int64_t>(features.begin),
+                                              tape->keep<int32_t>(features.index), tape->keep<float>(slope)});
   }
   if (kept != nullptr) *kept = std::move(now);
   return result;

@@ -3,17 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/fnv.h"
 #include "base/philox.h"
 #include "model/registry.h"
 
 namespace vitrine {
 namespace {
-
-uint64_t hash_of(std::string_view name) {  // FNV-1a
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
 
 // n values of N(centre, std), two from each counter value (Box and Muller, 1958).
 void draw(float* w, size_t n, double centre, double std, uint64_t seed, uint64_t stream) {
@@ -41,7 +36,7 @@ void initialise(const Parameters& parameters, const Model& model, const InitRule
   for (const Parameter& p : parameters.list()) {
     float* const w = parameters.weights(p);
     const std::string_view ours = p.ours;
-    const uint64_t stream = hash_of(p.name);
+    const uint64_t stream = fnv1a(p.name);
     if (ours.ends_with("conv.kernel")) {
       const double of_taps = 1 / std::sqrt(static_cast<double>(p.shape.back()));
       draw(w, p.count, 0, rule.kind == InitRule::Kind::scale_preserving ? of_taps : rule.std, seed, stream);

@@ -64,9 +64,9 @@ void Optimiser::add_asides(size_t parameter, bool here) {
 
 // The values that a matrix keeps under that name; null: it keeps none.
 float* Optimiser::aside(const Matrix& m, const char* name) {
-  for (Aside& a : asides_)
-    if (a.parameter == m.parameter && a.name == name)
-      return a.values.data() + m.number * (a.size() / static_cast<size_t>(a.shape[0]));
+  auto a = std::ranges::lower_bound(asides_, m.parameter, {}, &Aside::parameter);  // they are in the parameters' order
+  for (; a != asides_.end() && a->parameter == m.parameter; ++a)
+    if (a->name == name) return a->values.data() + m.number * (a->size() / static_cast<size_t>(a->shape[0]));
   return nullptr;
 }
 

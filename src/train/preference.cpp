@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <utility>
 
 #include "base/error.h"
@@ -85,14 +84,8 @@ Tensor preference_loss(Context& ctx, const Tensor& x, const Head& head, const Ba
   }
   const Tensor value = ctx.empty({1});
   *value.data<float>() = static_cast<float>(sum / static_cast<double>(pairs));
-  if (Tape* const tape = ctx.tape(); tape != nullptr && !parts.empty()) {
-    const auto keep = [&]<class T>(const std::vector<T>& all) {
-      T* const to = static_cast<T*>(tape->arena().allocate(all.size() * sizeof(T)));
-      std::uninitialized_copy(all.begin(), all.end(), to);
-      return to;
-    };
-    tape->record(&slopes_backward, SlopesNode{value, keep(parts), keep(slopes), parts.size()});
-  }
+  if (Tape* const tape = ctx.tape(); tape != nullptr && !parts.empty())
+    tape->record(&slopes_backward, SlopesNode{value, tape->keep<Tensor>(parts), tape->keep<float>(slopes), parts.size()});
   return value;
 }
 

@@ -228,11 +228,7 @@ TEST_F(Conversations, ARunGoesOnToTheSameBits) {
   told.started = [&](const TrainEvents::Start& start) { cut = start.data.at(0).cut; };
   train(config("whole"), false, told);
   EXPECT_EQ(cut, static_cast<uint64_t>(std::count_if(lengths.begin(), lengths.end(), [](size_t n) { return n > 17; })));
-  auto done = std::make_shared<int64_t>(0);
-  TrainEvents stop;
-  stop.stepped = [done](const StepReport& r, const TrainEvents::Rate&) { *done = r.step; };
-  stop.stop = [done] { return *done >= 5; };
-  train(config("cut"), false, stop);
+  train_up_to(config("cut"), 5);
   train(config("cut"), true);
   EXPECT_EQ(weights_bytes(scratch / "cut/last"), weights_bytes(scratch / "whole/last"));
   EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));

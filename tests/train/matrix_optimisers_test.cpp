@@ -164,11 +164,7 @@ TEST_P(ByMatrices, ARunGoesOnToTheSameBits) {
     return parse_train_config(text, "config.yaml");
   };
   train(config("whole"), false);
-  auto done = std::make_shared<int64_t>(0);
-  TrainEvents cut;
-  cut.stepped = [done](const StepReport& r, const TrainEvents::Rate&) { *done = r.step; };
-  cut.stop = [done] { return *done >= 5; };
-  train(config("cut"), false, cut);
+  train_up_to(config("cut"), 5);
   train(config("cut"), true);
   EXPECT_EQ(weights_bytes(scratch / "cut/last"), weights_bytes(scratch / "whole/last"));
   EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));

@@ -97,11 +97,7 @@ TEST_F(Mixture, ARunGoesOnToTheSameBits) {
   EXPECT_EQ(told[1].path, scratch / "other");
   EXPECT_DOUBLE_EQ(told[1].share, 0.25);
   EXPECT_GT(told[1].epochs, 0);
-  auto done = std::make_shared<int64_t>(0);
-  TrainEvents cut;
-  cut.stepped = [done](const StepReport& r, const TrainEvents::Rate&) { *done = r.step; };
-  cut.stop = [done] { return *done >= 5; };
-  EXPECT_TRUE(train(config("cut", both("3", "1")), false, cut).stopped);
+  EXPECT_TRUE(train_up_to(config("cut", both("3", "1")), 5).stopped);
   EXPECT_EQ(train(config("cut", both("3", "1")), true).step, 12);
   EXPECT_EQ(weights_bytes(scratch / "cut/last"), weights_bytes(scratch / "whole/last"));
   EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));

@@ -180,11 +180,7 @@ TEST_F(DpoRun, LearnsAndGoesOnToTheSameBits) {
   EXPECT_GT(lines.back().at("reward_margin").get<double>(), 0.5);
   EXPECT_EQ(lines.back().at("reward_accuracy"), 1.0);
   EXPECT_TRUE(lines.back().contains("val_reward_accuracy"));
-  auto done = std::make_shared<int64_t>(0);
-  TrainEvents cut;
-  cut.stepped = [done](const StepReport& r, const TrainEvents::Rate&) { *done = r.step; };
-  cut.stop = [done] { return *done >= 3; };
-  train(config("cut"), false, cut);
+  train_up_to(config("cut"), 3);
   train(config("cut"), true);
   EXPECT_EQ(weights_bytes(scratch / "cut/last"), weights_bytes(scratch / "whole/last"));
   EXPECT_EQ(metrics_of(scratch / "cut"), lines);

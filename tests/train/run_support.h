@@ -1,8 +1,10 @@
 #pragma once
 // A small run for the tests: data, configuration, and what its folder holds afterwards.
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "base/philox.h"
 #include "support/scratch.h"
 #include "train/data/token_data_writer.h"
+#include "train/train.h"
 
 namespace vitrine {
 
@@ -35,6 +38,15 @@ inline std::string small_data(const Scratch& scratch, const std::string& name, i
 }
 
 /// A run of 12 steps of a GPT-2 with dropout; `extra` is added at the end.
+/// Trains and stops behind that step, as Ctrl-C does; to be resumed.
+inline TrainResult train_up_to(const TrainConfig& config, int64_t step) {
+  const auto done = std::make_shared<int64_t>(0);
+  TrainEvents cut;
+  cut.stepped = [done](const StepReport& r, const TrainEvents::Rate&) { *done = r.step; };
+  cut.stop = [done, step] { return *done >= step; };
+  return train(config, false, cut);
+}
+
 inline std::string small_config(const Scratch& scratch, const std::string& out, const std::string& extra = "") {
   return "model:\n"
          "  config: {model_type: gpt2, n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 61, n_positions: 32,\n"

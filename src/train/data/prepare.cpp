@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/fnv.h"
 #include "base/philox.h"
 #include "base/plural.h"
 #include "io/folder_lock.h"
@@ -251,12 +252,11 @@ PreparedSplit written(const TokenDataWriter& writer, uint64_t scored) {
 }  // namespace
 
 uint64_t tokenizer_fingerprint(const Tokenizer& tokenizer) {
-  uint64_t sum = 0xcbf29ce484222325u;  // FNV-1a over the pieces, each with its length first
-  const auto add = [&sum](uint64_t byte) { sum = (sum ^ byte) * 0x100000001b3u; };
+  uint64_t sum = kFnvOfNothing;  // over the pieces, each with its length's lowest byte first
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     const std::string piece = tokenizer.piece(id);
-    add(piece.size() & 0xff);
-    for (const char c : piece) add(static_cast<unsigned char>(c));
+    const auto length = static_cast<std::byte>(piece.size() & 0xff);
+    sum = fnv1a(piece, fnv1a({&length, 1}, sum));
   }
   return sum;
 }

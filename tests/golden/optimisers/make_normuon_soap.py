@@ -14,20 +14,14 @@ import torch
 import pytorch_optimizer.optimizer.muon.normuon as module
 from pytorch_optimizer import SOAP, NorMuon
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM
+
+from ten_steps import DECAY, LR, load, ten_steps
 
 HERE = pathlib.Path(__file__).parent
-LR, BETAS, DECAY = 1e-2, (0.9, 0.95), 0.1
 CASES = {"llama": dict(update_scale="match_rms"), "qwen3": dict(update_scale="preserve_norm", momentum=0.8, beta2=0.9, nesterov=False)}
 module.zero_power_via_newton_schulz_5 = functools.partial(module.zero_power_via_newton_schulz_5, dtype=torch.float32)
 SOAP_MATRICES = ["model.layers.0.self_attn.q_proj.weight", "model.layers.1.mlp.gate_proj.weight"]
 SOAP_OPTIONS = dict(lr=3e-3, betas=(0.9, 0.95), shampoo_beta=0.8, weight_decay=0.1, precondition_frequency=4, eps=1e-8)
-
-
-def load(name):
-    folder = HERE.parent / "models" / name
-    model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32, attn_implementation="eager").eval()
-    return model, json.loads((folder / "golden" / "prompts.json").read_text())["train"]
 
 
 def noise(n, step, which):
@@ -40,25 +34,8 @@ def noise(n, step, which):
 
 
 def run_normuon(name, options):
-    torch.manual_seed(0)
-    model, prompt = load(name)
-    ids, labels = torch.tensor(prompt["input_ids"]), torch.tensor(prompt["labels"])
-    matrices = [(n, p) for n, p in model.named_parameters() if p.ndim == 2 and ".layers." in n]
-    named = {n for n, _ in matrices}
-    rest = [(n, p) for n, p in model.named_parameters() if n not in named]
-    normuon = NorMuon([{"params": [p for _, p in matrices], "use_muon": True}], lr=LR, weight_decay=DECAY, foreach=False, **options)
-    adamw = torch.optim.AdamW([{"params": [p for _, p in rest if p.ndim == 2], "weight_decay": DECAY},
-                               {"params": [p for _, p in rest if p.ndim != 2], "weight_decay": 0.0}],
-                              lr=LR / 4, betas=BETAS, eps=1e-8, foreach=False)
-    losses = []
-    for _ in range(10):
-        logits = model(input_ids=ids, use_cache=False).logits
-        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
-        losses.append(loss.item())
-        model.zero_grad()
-        loss.backward()
-        normuon.step(), adamw.step()
-    return losses, {n: p.detach().clone() for n, p in model.named_parameters()}
+    return ten_steps(name, lambda matrices: NorMuon([{"params": matrices, "use_muon": True}], lr=LR, weight_decay=DECAY, foreach=False,
+                                                    **options))
 
 
 told = {}

@@ -13,18 +13,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 import torch
 from transformer_lens import SVDInterpreter, patching
-from transformer_lens.model_bridge import TransformerBridge
-from transformers import AutoModelForCausalLM
+
+from make_calls import boot
 
 here = pathlib.Path(__file__).resolve().parent
-
-
-def boot(name, **options):
-    path = str(here.parent / "models" / name / "model")
-    hf = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
-    model = TransformerBridge.boot_transformers(path, hf_model=hf, dtype=torch.float32)
-    model.enable_compatibility_mode(**options)
-    return model
 
 
 def write(name):
