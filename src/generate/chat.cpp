@@ -53,8 +53,7 @@ TextSpan answer_in(const std::string& text, const std::string& announced) {
 ChatFormat::ChatFormat(const Engine& engine, const std::optional<std::string>& source, const std::string& called)
     : engine_(engine),
       source_(source ? *source : template_of(engine)),
-      template_(source_,
-                source && !called.empty() ? called : "chat template of " + engine.name()) {
+      template_(source_, source && !called.empty() ? called : "chat template of " + engine.name()) {
   const Tokenizer& tokenizer = engine.tokenizer();
   const auto name = [&](const char* key, std::optional<int32_t> id) {
     if (id) trusted_[key] = tokenizer.piece(*id);

@@ -28,9 +28,8 @@ class Answer::Ear final : public Sink {
     });
   }
   void ended(EndEvent&& event) override {
-    answer_->post([&a = *answer_, &c = choice_, event = std::move(event)]() mutable {
-      a.hear([&] { a.take_end(c, std::move(event)); });
-    });
+    answer_->post(
+        [&a = *answer_, &c = choice_, event = std::move(event)]() mutable { a.hear([&] { a.take_end(c, std::move(event)); }); });
   }
 
  private:
@@ -39,7 +38,11 @@ class Answer::Ear final : public Sink {
 };
 
 Answer::Answer(Service& service, std::shared_ptr<http::Exchange> exchange, bool streamed, ErrorForm form)
-    : service_(service), scheduler_(service.shared_scheduler()), exchange_(std::move(exchange)), streamed_(streamed), form_(form) {}
+    : service_(service),
+      scheduler_(service.shared_scheduler()),
+      exchange_(std::move(exchange)),
+      streamed_(streamed),
+      form_(form) {}
 
 void Answer::add(Work work, size_t prompt, bool include_stop) {
   Choice choice;

@@ -75,9 +75,7 @@ std::string http_error_body(int status, const std::string& code, const std::stri
   return json_text(error_json(ApiError(status, code, message)));
 }
 
-std::string json_text(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
+std::string json_text(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
 http::Response json_response(const OrderedJson& json, int status) {
   http::Response response;

@@ -9,7 +9,6 @@
 #include "serve/sampling_fields.h"
 #include "serve/token_text.h"
 
-
 namespace vitrine::serve {
 namespace {
 
@@ -136,8 +135,8 @@ class ChatCompletionAnswer final : public Answer {
 
   const ChatCompletionRequest request_;
   ChatText said_;
-  std::set<size_t> begun_;         // choices whose role was told
-  bool told_ = false;              // the ignored fields
+  std::set<size_t> begun_;  // choices whose role was told
+  bool told_ = false;       // the ignored fields
 };
 
 void read_format(const Fields& fields) {
@@ -146,8 +145,10 @@ void read_format(const Fields& fields) {
   const std::string type = format->value("type", OrderedJson()).is_string() ? (*format)["type"].get<std::string>() : "";
   if (type == "text") return;
   if (type == "json_object" || type == "json_schema")
-    throw unsupported("response_format", "\"response_format\": \"" + type + "\" asks for constrained decoding, which this server was built without");
-  throw invalid("response_format.type", "\"response_format.type\" is \"" + type + "\"; expected text, json_object or json_schema");
+    throw unsupported("response_format",
+                      "\"response_format\": \"" + type + "\" asks for constrained decoding, which this server was built without");
+  throw invalid("response_format.type",
+                "\"response_format.type\" is \"" + type + "\"; expected text, json_object or json_schema");
 }
 
 }  // namespace
@@ -155,33 +156,36 @@ void read_format(const Fields& fields) {
 const std::vector<Field>& chat_completion_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    const Field most{"max_completion_tokens", integer, "New tokens at most; -1 or nothing: until the context is full.", Use::honoured, -1, 1e9};
+    const Field most{"max_completion_tokens", integer, "New tokens at most; -1 or nothing: until the context is full.",
+                     Use::honoured,           -1,      1e9};
     Field old = most, native = most;
     old.name = "max_tokens", native.name = "n_predict";
     old.same_as = native.same_as = most.name;
     old.about = native.about = "The same as `max_completion_tokens`.";
-    return joined({{{"model", text, "The model's name, an alias, or nothing."}},
-                   conversation_fields(),
-                   {most, old, native,
-                    {"n", integer, "Answers; default 1.", Use::honoured, 1, 128},
-                    {"logprobs", boolean, "Log-probabilities of the answer's tokens, as log-softmax of the unmodified logits. Default: false."},
-                    {"top_logprobs", integer, "So many likeliest tokens beside each; needs logprobs. Default: 0.", Use::honoured, 0, 100},
-                    {"stream", boolean, "The answer comes as server-sent events. Default: false."},
-                    {"stream_options", object, "{\"include_usage\": true}: a last chunk tells the usage."},
-                    {"response_format", object, "{\"type\": \"text\"}; json_object and json_schema need constrained decoding."},
-                    {"parallel_tool_calls", boolean, "false: of several calls the first counts. Default: true."},
-                    {"return_token_ids", boolean, "Ids of prompt and text. Default: false."}},
-                   sampling_fields(),
-                   foreign_fields(),
-                   {Field::ignored("reasoning_effort", "Templates that know it read chat_template_kwargs."),
-                    Field::ignored("verbosity", "Changes nothing."),
-                    Field::refused("echo", "use /v1/completions with echo", "[false]"),
-                    Field::refused("audio", "this model makes text alone"),
-                    Field::refused("modalities", "this model makes text alone", "[[\"text\"]]"),
-                    Field::refused("web_search_options", "this server searches nothing"),
-                    Field::refused("prediction", "predicted text is not used"),
-                    Field::refused("functions", "use tools", "[[]]"),
-                    Field::refused("function_call", "use tool_choice", "[\"none\",\"auto\"]")}});
+    return joined(
+        {{{"model", text, "The model's name, an alias, or nothing."}},
+         conversation_fields(),
+         {most,
+          old,
+          native,
+          {"n", integer, "Answers; default 1.", Use::honoured, 1, 128},
+          {"logprobs", boolean,
+           "Log-probabilities of the answer's tokens, as log-softmax of the unmodified logits. Default: false."},
+          {"top_logprobs", integer, "So many likeliest tokens beside each; needs logprobs. Default: 0.", Use::honoured, 0, 100},
+          {"stream", boolean, "The answer comes as server-sent events. Default: false."},
+          {"stream_options", object, "{\"include_usage\": true}: a last chunk tells the usage."},
+          {"response_format", object, "{\"type\": \"text\"}; json_object and json_schema need constrained decoding."},
+          {"parallel_tool_calls", boolean, "false: of several calls the first counts. Default: true."},
+          {"return_token_ids", boolean, "Ids of prompt and text. Default: false."}},
+         sampling_fields(),
+         foreign_fields(),
+         {Field::ignored("reasoning_effort", "Templates that know it read chat_template_kwargs."),
+          Field::ignored("verbosity", "Changes nothing."), Field::refused("echo", "use /v1/completions with echo", "[false]"),
+          Field::refused("audio", "this model makes text alone"),
+          Field::refused("modalities", "this model makes text alone", "[[\"text\"]]"),
+          Field::refused("web_search_options", "this server searches nothing"),
+          Field::refused("prediction", "predicted text is not used"), Field::refused("functions", "use tools", "[[]]"),
+          Field::refused("function_call", "use tool_choice", "[\"none\",\"auto\"]")}});
   }();
   return table;
 }

@@ -47,8 +47,11 @@ OrderedJson tool_calls(const OrderedJson& calls, const std::string& where) {
     OrderedJson call = calls[i];
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object() || !call["function"].contains("name") ||
         !call["function"]["name"].is_string())
-      throw invalid(at, "\"" + at + "\" is no call; expected {\"id\": …, \"type\": \"function\", \"function\": {\"name\": …, \"arguments\": …}}",
-                    "invalid_type");
+      throw invalid(
+          at,
+          "\"" + at +
+              "\" is no call; expected {\"id\": …, \"type\": \"function\", \"function\": {\"name\": …, \"arguments\": …}}",
+          "invalid_type");
     OrderedJson& function = call["function"];
     if (function.contains("arguments") && function["arguments"].is_string()) {
       const std::string text = function["arguments"].get<std::string>();
@@ -84,16 +87,19 @@ OrderedJson read_message(const OrderedJson& message, Fields& fields, const std::
       read["tool_calls"] = tool_calls(value, at + ".tool_calls");
       said = true;
     } else if (one_of(key, {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"})) {
-      if (!value.is_string()) throw invalid(at + "." + key, "\"" + at + "." + key + "\" is " + kind_of(value) + "; expected a string", "invalid_type");
+      if (!value.is_string())
+        throw invalid(at + "." + key, "\"" + at + "." + key + "\" is " + kind_of(value) + "; expected a string", "invalid_type");
       read[key] = value;
     } else if (one_of(key, {"audio", "function_call"})) {
-      throw invalid(at + "." + key, "\"" + at + "." + key + "\" is not supported; text and tool_calls are", "unsupported_parameter");
+      throw invalid(at + "." + key, "\"" + at + "." + key + "\" is not supported; text and tool_calls are",
+                    "unsupported_parameter");
     } else {
       fields.ignore(at + "." + key);
     }
   }
   if (!said && role != "assistant")
-    throw invalid(at + ".content", "\"" + at + ".content\" is missing; expected a string or a list of parts", "missing_required_parameter");
+    throw invalid(at + ".content", "\"" + at + ".content\" is missing; expected a string or a list of parts",
+                  "missing_required_parameter");
   return read;
 }
 
@@ -107,17 +113,24 @@ bool tools_wanted(const Fields& fields, const std::vector<std::string>& names) {
     if (word == "auto") return !names.empty();
     if (word == "required") {
       if (names.empty()) throw invalid("tool_choice", "\"tool_choice\" is \"required\", and there are no \"tools\"");
-      throw unsupported("tool_choice", "\"tool_choice\": \"required\" asks for constrained decoding, which this server was built without; use \"auto\"");
+      throw unsupported(
+          "tool_choice",
+          "\"tool_choice\": \"required\" asks for constrained decoding, which this server was built without; use \"auto\"");
     }
     throw invalid("tool_choice", "\"tool_choice\" is \"" + word + "\"; expected none, auto, required or a function");
   }
   const auto function = choice->find("function");
-  const bool named = function != choice->end() && function->is_object() && function->contains("name") && (*function)["name"].is_string();
-  if (!named) throw invalid("tool_choice", "\"tool_choice\" names no function; expected {\"type\": \"function\", \"function\": {\"name\": …}}");
+  const bool named =
+      function != choice->end() && function->is_object() && function->contains("name") && (*function)["name"].is_string();
+  if (!named)
+    throw invalid("tool_choice",
+                  "\"tool_choice\" names no function; expected {\"type\": \"function\", \"function\": {\"name\": …}}");
   const std::string name = (*function)["name"].get<std::string>();
   if (std::find(names.begin(), names.end(), name) == names.end())
     throw invalid("tool_choice", "\"tool_choice\" names \"" + name + "\", which is not among \"tools\"");
-  throw unsupported("tool_choice", "\"tool_choice\" with a function asks for constrained decoding, which this server was built without; use \"auto\"");
+  throw unsupported(
+      "tool_choice",
+      "\"tool_choice\" with a function asks for constrained decoding, which this server was built without; use \"auto\"");
 }
 
 }  // namespace
@@ -125,14 +138,19 @@ bool tools_wanted(const Fields& fields, const std::vector<std::string>& names) {
 const std::vector<Field>& conversation_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    Field messages{"messages", list, "The conversation: objects with role (system, developer, user, assistant, tool) and content (a string, or parts of text). Control tokens that are spelled in content stay text."};
+    Field messages{"messages", list,
+                   "The conversation: objects with role (system, developer, user, assistant, tool) and content (a string, or "
+                   "parts of text). Control tokens that are spelled in content stay text."};
     messages.required = true;
     return std::vector<Field>{
         messages,
-        {"tools", list, "Functions that the model may call: {\"type\": \"function\", \"function\": {name, description, parameters}}. The chat template must know tools."},
+        {"tools", list,
+         "Functions that the model may call: {\"type\": \"function\", \"function\": {name, description, parameters}}. The chat "
+         "template must know tools."},
         {"tool_choice", text | object, "none or auto (the default); required and a named function need constrained decoding."},
         {"add_generation_prompt", boolean, "The assistant's next message begins. Default: true."},
-        {"continue_final_message", boolean, "The answer goes on with the last message, which is the assistant's. Default: false."},
+        {"continue_final_message", boolean,
+         "The answer goes on with the last message, which is the assistant's. Default: false."},
         {"chat_template", text, "A Jinja template in the place of the model's."},
         {"chat_template_kwargs", object, "Further variables of the template, such as {\"enable_thinking\": false}."},
     };
@@ -168,15 +186,19 @@ ChatPrompt chat_prompt(Service& service, const Conversation& conversation, const
   const bool tools = !conversation.tools.is_null();
   if (!source && service.chat() == nullptr)
     throw ApiError(400, "no_chat_template",
-                   "the model " + service.name() + " has no chat template; start the server with --template FILE, give "
-                   "\"chat_template\", or use /v1/completions", field);
+                   "the model " + service.name() +
+                       " has no chat template; start the server with --template FILE, give "
+                       "\"chat_template\", or use /v1/completions",
+                   field);
   ChatPrompt prompt;
   try {
     std::optional<ChatFormat> own;
     if (source) own.emplace(service.engine(), *source, "the request's chat_template");
     const ChatFormat& format = own ? *own : *service.chat();
     if (tools && !(own ? own->reads_tools() : service.chat_reads_tools()))
-      throw invalid("tools", "the model's chat template knows no tools, so they would be lost; describe them in a message, or give a \"chat_template\" that does",
+      throw invalid("tools",
+                    "the model's chat template knows no tools, so they would be lost; describe them in a message, or give a "
+                    "\"chat_template\" that does",
                     "unsupported_parameter");
     const Rendered rendered = format.text(conversation);
     prompt.ids = format.ids(rendered);
@@ -202,13 +224,15 @@ ChatPrompt read_chat(Fields& fields, Service& service) {
   if (const OrderedJson* variables = fields.find("chat_template_kwargs")) {
     for (const char* taken : {"messages", "tools", "add_generation_prompt", "documents"})
       if (variables->contains(taken))
-        throw invalid("chat_template_kwargs", "\"chat_template_kwargs\" has \"" + std::string(taken) + "\"; give that as a field of the request");
+        throw invalid("chat_template_kwargs",
+                      "\"chat_template_kwargs\" has \"" + std::string(taken) + "\"; give that as a field of the request");
     conversation.variables = *variables;
   }
   if (on) {
     const OrderedJson& last = conversation.messages.back();
     if (last["role"] != "assistant" || last.contains("tool_calls"))
-      throw invalid("continue_final_message", "\"continue_final_message\" is true, and the last message is not a text of the assistant's");
+      throw invalid("continue_final_message",
+                    "\"continue_final_message\" is true, and the last message is not a text of the assistant's");
     conversation.begun = last["content"].get<std::string>();
     conversation.messages.erase(conversation.messages.size() - 1);
     conversation.answer = true;

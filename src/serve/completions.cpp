@@ -59,7 +59,8 @@ class CompletionAnswer final : public Answer {
     if (request_.best_of == request_.n) return order;
     const auto score = [&](size_t i) {
       const std::vector<Token>& tokens = choices()[i].tokens;
-      const double sum = std::accumulate(tokens.begin(), tokens.end(), 0.0, [](double s, const Token& t) { return s + t.logprob; });
+      const double sum =
+          std::accumulate(tokens.begin(), tokens.end(), 0.0, [](double s, const Token& t) { return s + t.logprob; });
       return sum / static_cast<double>(std::max<size_t>(tokens.size(), 1));
     };
     std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -148,7 +149,8 @@ class CompletionAnswer final : public Answer {
       if (shown) offset += characters(token_bytes(engine, id));
     };
     if (echo) {
-      const bool hidden_bos = !choice.scored.empty() && engine.has_tokenizer() && choice.scored[0].token == engine.tokenizer().bos() &&
+      const bool hidden_bos = !choice.scored.empty() && engine.has_tokenizer() &&
+                              choice.scored[0].token == engine.tokenizer().bos() &&
                               !request_.prompts[choice.prompt].text.starts_with(token_bytes(engine, choice.scored[0].token));
       for (size_t i = 0; i < choice.scored.size(); ++i) {
         const PromptToken& t = choice.scored[i];
@@ -211,18 +213,24 @@ const std::vector<Field>& completion_fields() {
     std::vector<Field> own = {
         {"model", text, "The model's name, an alias, or nothing."},
         {"prompt", text | list, "What is continued: a string, a list of ids, or a list of either.", Use::honoured},
-        {"max_tokens", integer, "New tokens at most; default 16. A text also ends where the context is full.", Use::honoured, 0, 1e9},
+        {"max_tokens", integer, "New tokens at most; default 16. A text also ends where the context is full.", Use::honoured, 0,
+         1e9},
         {"n", integer, "Texts for each prompt; default 1.", Use::honoured, 1, 128},
-        {"best_of", integer, "Generates so many and gives the n with the highest log-probability per token; default n.", Use::honoured, 1, 128},
+        {"best_of", integer, "Generates so many and gives the n with the highest log-probability per token; default n.",
+         Use::honoured, 1, 128},
         {"echo", boolean, "The text begins with the prompt, and logprobs with its tokens. Default: false."},
-        {"logprobs", integer, "Log-probabilities of tokens with so many likeliest beside each, as log-softmax of the unmodified logits.", Use::honoured, 0, 100},
+        {"logprobs", integer,
+         "Log-probabilities of tokens with so many likeliest beside each, as log-softmax of the unmodified logits.",
+         Use::honoured, 0, 100},
         {"stream", boolean, "The answer comes as server-sent events. Default: false."},
         {"stream_options", object, "{\"include_usage\": true}: a last chunk tells the usage."},
         {"add_special_tokens", boolean, "BOS goes in front of a text by the tokenizer's rule. Default: true."},
         {"return_token_ids", boolean, "Ids of prompt and text. Default: false."},
     };
     own[1].required = true;
-    return joined({own, sampling_fields(), foreign_fields(),
+    return joined({own,
+                   sampling_fields(),
+                   foreign_fields(),
                    {Field::refused("suffix", "text is continued at its end only", "[\"\"]"),
                     Field::refused("response_format", "use guided_json or json_schema here", "[{\"type\":\"text\"}]")}});
   }();
@@ -243,7 +251,8 @@ void completions(Service& service, const std::shared_ptr<http::Exchange>& exchan
   const bool streamed = fields.boolean("stream", false);
   request.usage = wants_stream_usage(fields, streamed);
   if (request.best_of < request.n)
-    throw invalid("best_of", "\"best_of\" is " + std::to_string(request.best_of) + ", less than \"n\", which is " + std::to_string(request.n));
+    throw invalid("best_of", "\"best_of\" is " + std::to_string(request.best_of) + ", less than \"n\", which is " +
+                                 std::to_string(request.n));
   if (streamed && request.best_of > request.n)
     throw invalid("best_of", "\"best_of\" above \"n\" chooses among whole texts, which cannot be streamed; leave \"stream\" out");
   check_streams(service, request.prompts.size() * request.best_of, "prompt");

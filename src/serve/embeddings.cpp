@@ -97,7 +97,8 @@ void embeddings(Service& service, const std::shared_ptr<http::Exchange>& exchang
     throw invalid("encoding_format", "\"encoding_format\" is \"" + format + "\"; expected float or base64");
   const int64_t width = service.engine().shape().d_model;
   if (const int64_t wanted = fields.integer("dimensions").value_or(width); wanted != width)
-    throw invalid("dimensions", "\"dimensions\" is " + std::to_string(wanted) + "; this model's vectors have " + std::to_string(width) + ", and nothing is cut");
+    throw invalid("dimensions", "\"dimensions\" is " + std::to_string(wanted) + "; this model's vectors have " +
+                                    std::to_string(width) + ", and nothing is cut");
   int64_t tokens = 0;
   for (const std::vector<int32_t>& ids : *inputs) {
     check_room(service, ids.size(), "input");
@@ -119,9 +120,11 @@ void embeddings(Service& service, const std::shared_ptr<http::Exchange>& exchang
   });
   for (size_t i = 0; i < inputs->size() && !vectors->gone; ++i)
     service.scheduler()
-        .run([vectors, inputs, i](Engine& engine) {
-          if (!vectors->gone) vectors->all[i] = embedding_of(engine, (*inputs)[i]);
-        }, exchange->request().owner)
+        .run(
+            [vectors, inputs, i](Engine& engine) {
+              if (!vectors->gone) vectors->all[i] = embedding_of(engine, (*inputs)[i]);
+            },
+            exchange->request().owner)
         .get();
   OrderedJson data = OrderedJson::array();
   for (size_t i = 0; i < vectors->all.size(); ++i)

@@ -1,6 +1,6 @@
 #pragma once
-// The handlers of the endpoints and the tables of their fields; serve/routes.cpp lists them. A handler answers its exchange, now or
-// later, or throws before it has: then the exception is the answer (serve/api_error.h).
+// The handlers of the endpoints and the tables of their fields; serve/routes.cpp lists them. A handler answers its exchange, now
+// or later, or throws before it has: then the exception is the answer (serve/api_error.h).
 #include <memory>
 #include <vector>
 

@@ -106,8 +106,7 @@ Fields::Fields(const std::string& body, const std::vector<Field>& table, bool st
   } catch (const InputError& e) {
     throw ApiError(400, "invalid_json", e.what());
   }
-  if (!body_.is_object())
-    throw ApiError(400, "invalid_json", "the request's body is " + kind_of(body_) + "; expected an object");
+  if (!body_.is_object()) throw ApiError(400, "invalid_json", "the request's body is " + kind_of(body_) + "; expected an object");
   for (const auto& [name, value] : body_.items()) {
     if (value.is_null()) continue;
     const Field* field = known(name);

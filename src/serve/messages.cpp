@@ -67,7 +67,9 @@ class MessageAnswer final : public Answer {
       OrderedJson use = use_json(call);
       use["input"] = OrderedJson::object();
       send_named({{"type", "content_block_start"}, {"index", block_}, {"content_block", use}});
-      send_named({{"type", "content_block_delta"}, {"index", block_}, {"delta", {{"type", "input_json_delta"}, {"partial_json", call.arguments}}}});
+      send_named({{"type", "content_block_delta"},
+                  {"index", block_},
+                  {"delta", {{"type", "input_json_delta"}, {"partial_json", call.arguments}}}});
       open_ = true;
       close_block();
     }
@@ -100,7 +102,9 @@ class MessageAnswer final : public Answer {
     return choice.end.stop_string ? "stop_sequence" : "end_turn";
   }
 
-  static OrderedJson use_json(const ToolCall& call) { return {{"type", "tool_use"}, {"id", random_id("toolu_")}, {"name", call.name}}; }
+  static OrderedJson use_json(const ToolCall& call) {
+    return {{"type", "tool_use"}, {"id", random_id("toolu_")}, {"name", call.name}};
+  }
 
   void begin(Choice& choice, int64_t cached) {
     if (begun_) return;
@@ -143,8 +147,10 @@ std::string blocks_text(const OrderedJson& content, Fields& fields, const std::s
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string where = at + "[" + std::to_string(i) + "]";
     const OrderedJson& block = content[i];
-    if (!block.is_object() || block.value("type", OrderedJson()) != "text" || !block.contains("text") || !block["text"].is_string())
-      throw invalid(where, where + ": expected a block {\"type\": \"text\", \"text\": …}; this model reads text alone", "unsupported_content");
+    if (!block.is_object() || block.value("type", OrderedJson()) != "text" || !block.contains("text") ||
+        !block["text"].is_string())
+      throw invalid(where, where + ": expected a block {\"type\": \"text\", \"text\": …}; this model reads text alone",
+                    "unsupported_content");
     for (const auto& [key, value] : block.items())
       if (key != "type" && key != "text" && !value.is_null()) fields.ignore(where + "." + key);
     text += (i > 0 ? "\n" : "") + block["text"].get<std::string>();
@@ -153,7 +159,8 @@ std::string blocks_text(const OrderedJson& content, Fields& fields, const std::s
 }
 
 std::string string_in(const OrderedJson& block, const char* key, const std::string& at) {
-  if (!block.contains(key) || !block[key].is_string()) throw invalid(at + "." + key, at + "." + key + ": expected a string", "missing_required_parameter");
+  if (!block.contains(key) || !block[key].is_string())
+    throw invalid(at + "." + key, at + "." + key + ": expected a string", "missing_required_parameter");
   return block[key].get<std::string>();
 }
 
@@ -161,7 +168,8 @@ std::string string_in(const OrderedJson& block, const char* key, const std::stri
 void add_message(const OrderedJson& message, Fields& fields, const std::string& at, OrderedJson& out) {
   if (!message.is_object()) throw invalid(at, at + ": expected an object", "invalid_type");
   const std::string role = string_in(message, "role", at);
-  if (role != "user" && role != "assistant") throw invalid(at + ".role", at + ".role: \"" + role + "\" is neither user nor assistant");
+  if (role != "user" && role != "assistant")
+    throw invalid(at + ".role", at + ".role: \"" + role + "\" is neither user nor assistant");
   for (const auto& [key, value] : message.items())
     if (key != "role" && key != "content" && !value.is_null()) fields.ignore(at + "." + key);
   if (!message.contains("content")) throw invalid(at + ".content", at + ".content: missing", "missing_required_parameter");
@@ -181,19 +189,24 @@ void add_message(const OrderedJson& message, Fields& fields, const std::string& 
       said = true;
     } else if (type == "tool_use" && role == "assistant") {
       const auto input = block.find("input");
-      if (input == block.end() || !input->is_object()) throw invalid(where + ".input", where + ".input: expected an object", "invalid_type");
+      if (input == block.end() || !input->is_object())
+        throw invalid(where + ".input", where + ".input: expected an object", "invalid_type");
       calls.push_back({{"id", string_in(block, "id", where)},
                        {"type", "function"},
                        {"function", {{"name", string_in(block, "name", where)}, {"arguments", *input}}}});
     } else if (type == "tool_result" && role == "user") {
       const auto result = block.find("content");
-      out.push_back({{"role", "tool"},
-                     {"content", result == block.end() || result->is_null() ? "" : blocks_text(*result, fields, where + ".content")},
-                     {"tool_call_id", string_in(block, "tool_use_id", where)}});
+      out.push_back(
+          {{"role", "tool"},
+           {"content", result == block.end() || result->is_null() ? "" : blocks_text(*result, fields, where + ".content")},
+           {"tool_call_id", string_in(block, "tool_use_id", where)}});
     } else if (type == "thinking" && role == "assistant") {
       thoughts += string_in(block, "thinking", where);
     } else {
-      throw invalid(where, where + ": a block of the type \"" + type + "\" is not supported in a message of the " + role + "'s; text, tool_use and tool_result are", "unsupported_content");
+      throw invalid(where,
+                    where + ": a block of the type \"" + type + "\" is not supported in a message of the " + role +
+                        "'s; text, tool_use and tool_result are",
+                    "unsupported_content");
     }
   }
   if (!said && calls.empty() && role == "user") return;  // results of tools alone
@@ -211,13 +224,18 @@ OrderedJson read_tools(const OrderedJson& tools, Fields& fields) {
     const std::string at = "tools[" + std::to_string(i) + "]";
     if (!tool.is_object()) throw invalid(at, at + ": expected an object", "invalid_type");
     const OrderedJson type = tool.value("type", OrderedJson());
-    if (!type.is_null() && type != "custom") throw invalid(at + ".type", at + ".type: " + json_text(type) + " is a tool of the server's, and this one has none", "unsupported_parameter");
+    if (!type.is_null() && type != "custom")
+      throw invalid(at + ".type", at + ".type: " + json_text(type) + " is a tool of the server's, and this one has none",
+                    "unsupported_parameter");
     OrderedJson function = {{"name", string_in(tool, "name", at)}};
-    if (tool.contains("description") && !tool["description"].is_null()) function["description"] = string_in(tool, "description", at);
-    if (!tool.contains("input_schema") || !tool["input_schema"].is_object()) throw invalid(at + ".input_schema", at + ".input_schema: expected an object", "missing_required_parameter");
+    if (tool.contains("description") && !tool["description"].is_null())
+      function["description"] = string_in(tool, "description", at);
+    if (!tool.contains("input_schema") || !tool["input_schema"].is_object())
+      throw invalid(at + ".input_schema", at + ".input_schema: expected an object", "missing_required_parameter");
     function["parameters"] = tool["input_schema"];
     for (const auto& [key, value] : tool.items())
-      if (key != "name" && key != "description" && key != "input_schema" && key != "type" && !value.is_null()) fields.ignore(at + "." + key);
+      if (key != "name" && key != "description" && key != "input_schema" && key != "type" && !value.is_null())
+        fields.ignore(at + "." + key);
     read.push_back({{"type", "function"}, {"function", function}});
   }
   return read;
@@ -236,7 +254,8 @@ MessagePrompt read_conversation(Fields& fields, Service& service) {
     conversation.messages.push_back({{"role", "system"}, {"content", blocks_text(*system, fields, "system")}});
   const OrderedJson& messages = *fields.find("messages");
   if (messages.empty()) throw invalid("messages", "messages: at least one is needed");
-  for (size_t i = 0; i < messages.size(); ++i) add_message(messages[i], fields, "messages[" + std::to_string(i) + "]", conversation.messages);
+  for (size_t i = 0; i < messages.size(); ++i)
+    add_message(messages[i], fields, "messages[" + std::to_string(i) + "]", conversation.messages);
   const OrderedJson& last = conversation.messages.back();
   if (last["role"] == "assistant") {
     if (last.contains("tool_calls")) throw invalid("messages", "messages: the last one calls a tool; its result must follow");
@@ -252,11 +271,14 @@ MessagePrompt read_conversation(Fields& fields, Service& service) {
     if (type == "none")
       conversation.tools = nullptr;
     else if (type == "any" || type == "tool")
-      throw unsupported("tool_choice", "tool_choice: " + json_text(type) + " asks for constrained decoding, which this server was built without; use auto");
+      throw unsupported("tool_choice", "tool_choice: " + json_text(type) +
+                                           " asks for constrained decoding, which this server was built without; use auto");
     else if (type != "auto")
       throw invalid("tool_choice.type", "tool_choice.type: expected auto, any, tool or none");
     const OrderedJson once = choice->value("disable_parallel_tool_use", OrderedJson(false));
-    if (!once.is_boolean()) throw invalid("tool_choice.disable_parallel_tool_use", "tool_choice.disable_parallel_tool_use: expected true or false", "invalid_type");
+    if (!once.is_boolean())
+      throw invalid("tool_choice.disable_parallel_tool_use", "tool_choice.disable_parallel_tool_use: expected true or false",
+                    "invalid_type");
     prompt.one_call = once.get<bool>();
   }
   prompt.chat = chat_prompt(service, conversation);
@@ -265,7 +287,10 @@ MessagePrompt read_conversation(Fields& fields, Service& service) {
 
 std::vector<Field> prompt_fields() {
   using namespace type;
-  Field model{"model", text, "The model's name or an alias."}, list_of{"messages", list, "The conversation: role user or assistant, content a string or blocks text, tool_use, tool_result. If the last one is the assistant's, the answer goes on with it."};
+  Field model{"model", text, "The model's name or an alias."},
+      list_of{"messages", list,
+              "The conversation: role user or assistant, content a string or blocks text, tool_use, tool_result. If the last one "
+              "is the assistant's, the answer goes on with it."};
   model.required = list_of.required = true;
   return {model,
           list_of,
@@ -286,7 +311,10 @@ const std::vector<Field>& message_fields() {
     most.required = true;
     Field stops{"stop_sequences", texts, "The same as `stop`."};
     stops.same_as = "stop";
-    return joined({prompt_fields(), {most, stops, {"stream", boolean, "The answer comes as server-sent events. Default: false."}}, sampling_fields(), foreign_fields()});
+    return joined({prompt_fields(),
+                   {most, stops, {"stream", boolean, "The answer comes as server-sent events. Default: false."}},
+                   sampling_fields(),
+                   foreign_fields()});
   }();
   return table;
 }

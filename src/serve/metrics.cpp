@@ -22,7 +22,8 @@ class MetricsText {
     }
     text_ += fmt::format("{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name, h.count, h.sum);
   }
-  void labelled(const char* name, const char* help, const char* label, std::initializer_list<std::pair<const char*, double>> values) {
+  void labelled(const char* name, const char* help, const char* label,
+                std::initializer_list<std::pair<const char*, double>> values) {
     text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} counter\n", name, help);
     for (const auto& [word, v] : values) text_ += fmt::format("{}{{{}=\"{}\"}} {}\n", name, label, word, v);
   }
@@ -49,7 +50,8 @@ std::string metrics_text(const SchedulerStats& s) {
   m.counter("vitrine_jobs_total", "Jobs that were run alone: embeddings, inspection.", d(s.jobs));
   m.counter("vitrine_preempted_total", "Times a stream gave its cache back.", d(s.preempted));
   m.counter("vitrine_steps_total", "Steps of the model.", d(s.steps));
-  m.counter("vitrine_prompt_tokens_total", "Tokens of prompts that were read, those from the prefix cache included.", d(s.prompt_tokens));
+  m.counter("vitrine_prompt_tokens_total", "Tokens of prompts that were read, those from the prefix cache included.",
+            d(s.prompt_tokens));
   m.counter("vitrine_cached_tokens_total", "Tokens of prompts that were found in the prefix cache.", d(s.cached_tokens));
   m.counter("vitrine_new_tokens_total", "Tokens that were generated.", d(s.new_tokens));
   m.counter("vitrine_drafted_tokens_total", "Tokens that were drafted.", d(s.drafted_tokens));
@@ -76,8 +78,10 @@ std::string metrics_text(const SchedulerStats& s) {
   m.counter("llamacpp:tokens_predicted_total", "Generated tokens.", d(s.new_tokens));
   m.counter("llamacpp:tokens_predicted_seconds_total", "Generation time.", s.decode_seconds);
   m.counter("llamacpp:n_decode_total", "Steps of the model.", d(s.steps));
-  m.gauge("llamacpp:n_busy_slots_per_decode", "Streams in a step, on average.", rate(s.step_streams.count, 1) > 0 ? s.step_streams.sum / d(s.step_streams.count) : 0);
-  m.gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens per second.", rate(s.prompt_tokens - s.cached_tokens, s.prompt_seconds));
+  m.gauge("llamacpp:n_busy_slots_per_decode", "Streams in a step, on average.",
+          rate(s.step_streams.count, 1) > 0 ? s.step_streams.sum / d(s.step_streams.count) : 0);
+  m.gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens per second.",
+          rate(s.prompt_tokens - s.cached_tokens, s.prompt_seconds));
   m.gauge("llamacpp:predicted_tokens_seconds", "Generated tokens per second.", rate(s.new_tokens, s.decode_seconds));
   m.gauge("llamacpp:requests_processing", "Streams that run.", d(s.running));
   m.gauge("llamacpp:requests_deferred", "Streams that wait.", d(s.waiting));

@@ -125,7 +125,8 @@ struct NativePrompt {
 
 // A string, a list of ids, or a list of ids and strings that are joined.
 NativePrompt native_prompt(const OrderedJson& json, const Engine& engine) {
-  if (json.is_string()) return {engine.prompt_ids(json.get_ref<const std::string&>(), true, Special::parse), json.get<std::string>()};
+  if (json.is_string())
+    return {engine.prompt_ids(json.get_ref<const std::string&>(), true, Special::parse), json.get<std::string>()};
   if (json.is_object()) {
     if (!json.contains("prompt_string") || !json["prompt_string"].is_string())
       throw invalid("prompt", "\"prompt\" is an object without a string \"prompt_string\"");
@@ -133,7 +134,8 @@ NativePrompt native_prompt(const OrderedJson& json, const Engine& engine) {
       throw invalid("prompt", "\"prompt\" has \"multimodal_data\"; this model reads text alone", "unsupported_content");
     return native_prompt(json["prompt_string"], engine);
   }
-  if (!json.is_array() || json.empty()) throw invalid("prompt", "\"prompt\" is " + kind_of(json) + "; expected a string or a list that is not empty");
+  if (!json.is_array() || json.empty())
+    throw invalid("prompt", "\"prompt\" is " + kind_of(json) + "; expected a string or a list that is not empty");
   NativePrompt prompt;
   for (const OrderedJson& part : json) {
     if (part.is_string()) {
@@ -165,8 +167,9 @@ SamplingOptions native_sampling() {
   s.top_k = 40;
   s.top_p = 0.95;
   s.min_p = 0.05;
-  s.order = {SamplingRule::bias,  SamplingRule::repetition, SamplingRule::frequency, SamplingRule::presence,   SamplingRule::top_k,
-             SamplingRule::typical, SamplingRule::top_p,    SamplingRule::min_p,     SamplingRule::temperature};
+  s.order = {SamplingRule::bias,     SamplingRule::repetition, SamplingRule::frequency,
+             SamplingRule::presence, SamplingRule::top_k,      SamplingRule::typical,
+             SamplingRule::top_p,    SamplingRule::min_p,      SamplingRule::temperature};
   return s;
 }
 
@@ -204,32 +207,37 @@ OrderedJson settings_json(const GenerateOptions& o, bool streamed) {
 const std::vector<Field>& native_completion_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    Field prompt{"prompt", text | list | object, "A string, ids, or both mixed in a list; a list of strings or of lists: several prompts."};
+    Field prompt{"prompt", text | list | object,
+                 "A string, ids, or both mixed in a list; a list of strings or of lists: several prompts."};
     prompt.required = true;
-    const Field most{"n_predict", integer, "New tokens at most; -1 (the default): until the context is full.", Use::honoured, -1, 1e9};
+    const Field most{"n_predict",   integer, "New tokens at most; -1 (the default): until the context is full.",
+                     Use::honoured, -1,      1e9};
     Field old = most;
     old.name = "max_tokens", old.same_as = most.name, old.about = "The same as `n_predict`.";
-    return joined({{{"model", text, "The model's name, an alias, or nothing."},
-                    prompt,
-                    most,
-                    old,
-                    {"n_cmpl", integer, "Texts for each prompt; default 1.", Use::honoured, 1, 128},
-                    {"n_probs", integer, "So many likeliest tokens beside each, with log-probabilities under the unmodified logits.", Use::honoured, 0, 100},
-                    {"stream", boolean, "The answer comes as server-sent events. Default: false."},
-                    {"return_tokens", boolean, "Ids of the text. Default: false; streams always tell them."},
-                    {"return_progress", boolean, "A stream tells how far the prompt is read. Default: false."},
-                    Field::ignored("timings_per_token", "Timings come with the last event."),
-                    {"samplers", texts, "The order of sampling rules: penalties, top_k, typ_p, top_p, min_p, temperature; what is not named does not act."},
-                    Field::ignored("response_fields", "The answer always holds all fields.")},
-                   sampling_fields(),
-                   foreign_fields(),
-                   {Field::refused("n_keep", "a context that is full ends the text; nothing is moved", "[0]"),
-                    Field::refused("n_indent", "it is not supported", "[0]"),
-                    Field::ignored("n_discard", "A context that is full ends the text; nothing is moved."),
-                    Field::refused("min_keep", "rules that cut leave at least one token, not more", "[0, 1]"),
-                    Field::refused("post_sampling_probs", "probabilities are those of the unmodified logits", "[false]"),
-                    Field::refused("t_max_predict_ms", "end a text by closing the connection", "[0]"),
-                    Field::refused("image_data", "this model reads text alone", "[[]]")}});
+    return joined(
+        {{{"model", text, "The model's name, an alias, or nothing."},
+          prompt,
+          most,
+          old,
+          {"n_cmpl", integer, "Texts for each prompt; default 1.", Use::honoured, 1, 128},
+          {"n_probs", integer, "So many likeliest tokens beside each, with log-probabilities under the unmodified logits.",
+           Use::honoured, 0, 100},
+          {"stream", boolean, "The answer comes as server-sent events. Default: false."},
+          {"return_tokens", boolean, "Ids of the text. Default: false; streams always tell them."},
+          {"return_progress", boolean, "A stream tells how far the prompt is read. Default: false."},
+          Field::ignored("timings_per_token", "Timings come with the last event."),
+          {"samplers", texts,
+           "The order of sampling rules: penalties, top_k, typ_p, top_p, min_p, temperature; what is not named does not act."},
+          Field::ignored("response_fields", "The answer always holds all fields.")},
+         sampling_fields(),
+         foreign_fields(),
+         {Field::refused("n_keep", "a context that is full ends the text; nothing is moved", "[0]"),
+          Field::refused("n_indent", "it is not supported", "[0]"),
+          Field::ignored("n_discard", "A context that is full ends the text; nothing is moved."),
+          Field::refused("min_keep", "rules that cut leave at least one token, not more", "[0, 1]"),
+          Field::refused("post_sampling_probs", "probabilities are those of the unmodified logits", "[false]"),
+          Field::refused("t_max_predict_ms", "end a text by closing the connection", "[0]"),
+          Field::refused("image_data", "this model reads text alone", "[[]]")}});
   }();
   return table;
 }

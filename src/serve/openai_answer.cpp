@@ -48,8 +48,8 @@ void check_room(Service& service, size_t prompt_tokens, const std::string& field
   const int64_t positions = service.scheduler().positions();
   if (positions == 0 || static_cast<int64_t>(prompt_tokens) <= positions) return;
   throw invalid(field,
-                "the prompt has " + std::to_string(prompt_tokens) + " tokens, and the context holds " + std::to_string(positions) +
-                    "; nothing is cut, so shorten the prompt",
+                "the prompt has " + std::to_string(prompt_tokens) + " tokens, and the context holds " +
+                    std::to_string(positions) + "; nothing is cut, so shorten the prompt",
                 "context_length_exceeded");
 }
 
@@ -74,7 +74,8 @@ bool wants_stream_usage(Fields& fields, bool streamed) {
   for (const auto& [name, value] : options->items()) {
     if (name == "include_usage") {
       if (!value.is_boolean() && !value.is_null())
-        throw invalid("stream_options.include_usage", "\"include_usage\" is " + kind_of(value) + "; expected true or false", "invalid_type");
+        throw invalid("stream_options.include_usage", "\"include_usage\" is " + kind_of(value) + "; expected true or false",
+                      "invalid_type");
       usage = value.is_boolean() && value.get<bool>();
     } else {
       fields.ignore("stream_options." + name);

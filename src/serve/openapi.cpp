@@ -70,13 +70,20 @@ OrderedJson document(const Service& service) {
     OrderedJson operation = {{"summary", route.summary}, {"operationId", std::string(route.method) + route.path}};
     const std::string path = route.path;
     if (const size_t brace = path.find('{'); brace != std::string::npos)
-      operation["parameters"] = OrderedJson::array({{{"name", path.substr(brace + 1, path.size() - brace - 2)}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
+      operation["parameters"] = OrderedJson::array({{{"name", path.substr(brace + 1, path.size() - brace - 2)},
+                                                     {"in", "path"},
+                                                     {"required", true},
+                                                     {"schema", {{"type", "string"}}}}});
     if (route.fields != nullptr)
-      operation["requestBody"] = {{"required", true}, {"content", {{"application/json", {{"schema", body_schema(route.fields())}}}}}};
+      operation["requestBody"] = {{"required", true},
+                                  {"content", {{"application/json", {{"schema", body_schema(route.fields())}}}}}};
     const bool text = path == "/metrics";
     const OrderedJson schema = {{"schema", {{"type", text ? "string" : path == "/slots" ? "array" : "object"}}}};
-    OrderedJson content = {{text ? "text/plain" : "application/json", path == "/completion" || path == "/completions" ? OrderedJson{{"schema", OrderedJson::object()}} : schema}};
-    if (route.fields != nullptr && std::string(route.path).find("token") == std::string::npos) content["text/event-stream"] = {{"schema", {{"type", "string"}}}};
+    OrderedJson content = {{text ? "text/plain" : "application/json", path == "/completion" || path == "/completions"
+                                                                          ? OrderedJson{{"schema", OrderedJson::object()}}
+                                                                          : schema}};
+    if (route.fields != nullptr && std::string(route.path).find("token") == std::string::npos)
+      content["text/event-stream"] = {{"schema", {{"type", "string"}}}};
     operation["responses"] = {{"200", {{"description", "The answer."}, {"content", content}}},
                               {"400", error_answer("The request is wrong: which field, what was found and what was expected.")},
                               {"401", error_answer("A key is missing or wrong.")},
@@ -90,15 +97,20 @@ OrderedJson document(const Service& service) {
     if (!route.open) operation["security"] = OrderedJson::array({OrderedJson{{"key", OrderedJson::array()}}});
     paths[route.path][std::string(route.method) == "GET" ? "get" : "post"] = std::move(operation);
   }
-  const OrderedJson error = {{"type", "object"}, {"properties", {{"error", {{"type", "object"}}}}}, {"required", OrderedJson::array({"error"})}};
-  return {{"openapi", "3.1.0"},
-          {"info", {{"title", "vitrine"}, {"version", version()}, {"description", "The model " + service.name() + " over HTTP."}}},
-          {"paths", paths},
-          {"components", {{"schemas", {{"Error", error}}}, {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}}};
+  const OrderedJson error = {
+      {"type", "object"}, {"properties", {{"error", {{"type", "object"}}}}}, {"required", OrderedJson::array({"error"})}};
+  return {
+      {"openapi", "3.1.0"},
+      {"info", {{"title", "vitrine"}, {"version", version()}, {"description", "The model " + service.name() + " over HTTP."}}},
+      {"paths", paths},
+      {"components",
+       {{"schemas", {{"Error", error}}}, {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}}};
 }
 
 }  // namespace
 
-void openapi(Service& service, const std::shared_ptr<http::Exchange>& exchange) { exchange->respond(json_response(document(service))); }
+void openapi(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  exchange->respond(json_response(document(service)));
+}
 
 }  // namespace vitrine::serve

@@ -50,8 +50,17 @@ class ResponseAnswer final : public Answer {
     if (!rest.empty()) send_content(rest);
     if (!open_ && said.calls.empty()) open_message();
     if (open_) {
-      tell({{"type", "response.output_text.done"}, {"item_id", message_id_}, {"output_index", 0}, {"content_index", 0}, {"text", said.content}, {"logprobs", OrderedJson::array()}});
-      tell({{"type", "response.content_part.done"}, {"item_id", message_id_}, {"output_index", 0}, {"content_index", 0}, {"part", part_json(said.content)}});
+      tell({{"type", "response.output_text.done"},
+            {"item_id", message_id_},
+            {"output_index", 0},
+            {"content_index", 0},
+            {"text", said.content},
+            {"logprobs", OrderedJson::array()}});
+      tell({{"type", "response.content_part.done"},
+            {"item_id", message_id_},
+            {"output_index", 0},
+            {"content_index", 0},
+            {"part", part_json(said.content)}});
       output_.push_back(message_json("completed", said.content));
       tell({{"type", "response.output_item.done"}, {"output_index", 0}, {"item", output_.back()}});
     }
@@ -62,8 +71,15 @@ class ResponseAnswer final : public Answer {
       begun["status"] = "in_progress";
       const size_t at = output_.size();
       tell({{"type", "response.output_item.added"}, {"output_index", at}, {"item", begun}});
-      tell({{"type", "response.function_call_arguments.delta"}, {"item_id", item["id"]}, {"output_index", at}, {"delta", call.arguments}});
-      tell({{"type", "response.function_call_arguments.done"}, {"item_id", item["id"]}, {"output_index", at}, {"name", call.name}, {"arguments", call.arguments}});
+      tell({{"type", "response.function_call_arguments.delta"},
+            {"item_id", item["id"]},
+            {"output_index", at},
+            {"delta", call.arguments}});
+      tell({{"type", "response.function_call_arguments.done"},
+            {"item_id", item["id"]},
+            {"output_index", at},
+            {"name", call.name},
+            {"arguments", call.arguments}});
       tell({{"type", "response.output_item.done"}, {"output_index", at}, {"item", item}});
       output_.push_back(item);
     }
@@ -108,7 +124,8 @@ class ResponseAnswer final : public Answer {
   }
 
   static OrderedJson call_json(const ToolCall& call) {
-    return {{"type", "function_call"}, {"id", random_id("fc_")}, {"call_id", random_id("call_")}, {"name", call.name}, {"arguments", call.arguments}, {"status", "completed"}};
+    return {{"type", "function_call"}, {"id", random_id("fc_")},      {"call_id", random_id("call_")},
+            {"name", call.name},       {"arguments", call.arguments}, {"status", "completed"}};
   }
 
   void begin() {
@@ -121,12 +138,21 @@ class ResponseAnswer final : public Answer {
   void open_message() {
     open_ = true;
     tell({{"type", "response.output_item.added"}, {"output_index", 0}, {"item", message_json("in_progress", {})}});
-    tell({{"type", "response.content_part.added"}, {"item_id", message_id_}, {"output_index", 0}, {"content_index", 0}, {"part", part_json("")}});
+    tell({{"type", "response.content_part.added"},
+          {"item_id", message_id_},
+          {"output_index", 0},
+          {"content_index", 0},
+          {"part", part_json("")}});
   }
 
   void send_content(const std::string& text) {
     if (!open_) open_message();
-    tell({{"type", "response.output_text.delta"}, {"item_id", message_id_}, {"output_index", 0}, {"content_index", 0}, {"delta", text}, {"logprobs", OrderedJson::array()}});
+    tell({{"type", "response.output_text.delta"},
+          {"item_id", message_id_},
+          {"output_index", 0},
+          {"content_index", 0},
+          {"delta", text},
+          {"logprobs", OrderedJson::array()}});
   }
 
   void tell(OrderedJson json) {
@@ -173,12 +199,15 @@ OrderedJson read_input(const OrderedJson& input, Fields& fields) {
                        {"type", "function"},
                        {"function", {{"name", string_of(item, "name", at)}, {"arguments", string_of(item, "arguments", at)}}}});
     } else if (type == "function_call_output") {
-      if (!item.contains("output")) throw invalid(at + ".output", "\"" + at + ".output\" is missing", "missing_required_parameter");
+      if (!item.contains("output"))
+        throw invalid(at + ".output", "\"" + at + ".output\" is missing", "missing_required_parameter");
       messages.push_back({{"role", "tool"}, {"content", item["output"]}, {"tool_call_id", string_of(item, "call_id", at)}});
     } else if (type == "reasoning") {
       fields.ignore(at);
     } else {
-      throw invalid(at, "\"" + at + "\" is of the type \"" + type + "\"; message, function_call and function_call_output are supported", "unsupported_content");
+      throw invalid(
+          at, "\"" + at + "\" is of the type \"" + type + "\"; message, function_call and function_call_output are supported",
+          "unsupported_content");
     }
   }
   return messages;
@@ -192,12 +221,15 @@ OrderedJson read_flat_tools(const OrderedJson& tools, Fields& fields) {
     const std::string at = "tools[" + std::to_string(i) + "]";
     if (!tool.is_object()) throw invalid(at, "\"" + at + "\" is " + kind_of(tool) + "; expected an object", "invalid_type");
     if (tool.value("type", OrderedJson()) != "function")
-      throw invalid(at + ".type", "\"" + at + ".type\" is " + json_text(tool.value("type", OrderedJson())) + "; only functions can be called", "unsupported_parameter");
+      throw invalid(at + ".type",
+                    "\"" + at + ".type\" is " + json_text(tool.value("type", OrderedJson())) + "; only functions can be called",
+                    "unsupported_parameter");
     OrderedJson function = {{"name", string_of(tool, "name", at)}};
     for (const char* key : {"description", "parameters"})
       if (tool.contains(key) && !tool[key].is_null()) function[key] = tool[key];
     for (const auto& [key, value] : tool.items())
-      if (key != "type" && key != "name" && key != "description" && key != "parameters" && !value.is_null()) fields.ignore(at + "." + key);
+      if (key != "type" && key != "name" && key != "description" && key != "parameters" && !value.is_null())
+        fields.ignore(at + "." + key);
     read.push_back({{"type", "function"}, {"function", function}});
   }
   return read;
@@ -216,29 +248,31 @@ void read_text_format(const Fields& fields) {
 const std::vector<Field>& response_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    Field input{"input", text | list, "What is answered: a string, or a list of items message, function_call, function_call_output."};
+    Field input{"input", text | list,
+                "What is answered: a string, or a list of items message, function_call, function_call_output."};
     input.required = true;
-    return joined({{{"model", text, "The model's name, an alias, or nothing."},
-                    input,
-                    {"instructions", text, "A system message in front."},
-                    {"max_output_tokens", integer, "New tokens at most; nothing: until the context is full.", Use::honoured, 1, 1e9},
-                    {"stream", boolean, "The answer comes as server-sent events. Default: false."},
-                    {"tools", list, "{\"type\": \"function\", name, description, parameters}; the chat template must know tools."},
-                    {"tool_choice", text | object, "none or auto (the default); others need constrained decoding."},
-                    {"parallel_tool_calls", boolean, "false: of several calls the first counts. Default: true."},
-                    {"text", object, "{\"format\": {\"type\": \"text\"}}; others need constrained decoding."}},
-                   sampling_fields(),
-                   foreign_fields(),
-                   {Field::refused("previous_response_id", "nothing is stored; send the whole conversation as input"),
-                    Field::refused("conversation", "nothing is stored; send the whole conversation as input"),
-                    Field::refused("background", "answers are made while the client waits", "[false]"),
-                    Field::refused("prompt", "no prompts are stored here; send input"),
-                    Field::refused("truncation", "prompts are never cut", "[\"disabled\"]"),
-                    Field::refused("top_logprobs", "use /v1/chat/completions with logprobs", "[0]"),
-                    Field::refused("max_tool_calls", "this server calls no tools by itself"),
-                    Field::ignored("include", "There is nothing further to include."),
-                    Field::ignored("reasoning", "Templates that know it read the model's own switch."),
-                    Field::ignored("stream_options", "Events have no obfuscation; usage is always told.")}});
+    return joined(
+        {{{"model", text, "The model's name, an alias, or nothing."},
+          input,
+          {"instructions", text, "A system message in front."},
+          {"max_output_tokens", integer, "New tokens at most; nothing: until the context is full.", Use::honoured, 1, 1e9},
+          {"stream", boolean, "The answer comes as server-sent events. Default: false."},
+          {"tools", list, "{\"type\": \"function\", name, description, parameters}; the chat template must know tools."},
+          {"tool_choice", text | object, "none or auto (the default); others need constrained decoding."},
+          {"parallel_tool_calls", boolean, "false: of several calls the first counts. Default: true."},
+          {"text", object, "{\"format\": {\"type\": \"text\"}}; others need constrained decoding."}},
+         sampling_fields(),
+         foreign_fields(),
+         {Field::refused("previous_response_id", "nothing is stored; send the whole conversation as input"),
+          Field::refused("conversation", "nothing is stored; send the whole conversation as input"),
+          Field::refused("background", "answers are made while the client waits", "[false]"),
+          Field::refused("prompt", "no prompts are stored here; send input"),
+          Field::refused("truncation", "prompts are never cut", "[\"disabled\"]"),
+          Field::refused("top_logprobs", "use /v1/chat/completions with logprobs", "[0]"),
+          Field::refused("max_tool_calls", "this server calls no tools by itself"),
+          Field::ignored("include", "There is nothing further to include."),
+          Field::ignored("reasoning", "Templates that know it read the model's own switch."),
+          Field::ignored("stream_options", "Events have no obfuscation; usage is always told.")}});
   }();
   return table;
 }
@@ -255,8 +289,11 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   const OrderedJson* tools = fields.find("tools");
   const OrderedJson* choice = fields.find("tool_choice");
   if (choice != nullptr && *choice != "auto" && *choice != "none")
-    throw unsupported("tool_choice", "\"tool_choice\" asks for constrained decoding, which this server was built without; use \"auto\" or \"none\"");
-  if (tools != nullptr && !tools->empty() && (choice == nullptr || *choice == "auto")) conversation.tools = read_flat_tools(*tools, fields);
+    throw unsupported(
+        "tool_choice",
+        "\"tool_choice\" asks for constrained decoding, which this server was built without; use \"auto\" or \"none\"");
+  if (tools != nullptr && !tools->empty() && (choice == nullptr || *choice == "auto"))
+    conversation.tools = read_flat_tools(*tools, fields);
   const bool parallel = fields.boolean("parallel_tool_calls", true);
   const std::optional<int64_t> most = fields.integer("max_output_tokens");
   const bool streamed = fields.boolean("stream", false);

@@ -27,7 +27,8 @@ void add_bias(const Service& service, const OrderedJson& token, const OrderedJso
   } else if (value.is_boolean() && !value.get<bool>()) {
     bias = -std::numeric_limits<double>::infinity();
   } else {
-    throw invalid("logit_bias", "\"logit_bias\" gives a token " + json_text(value) + "; expected a number, or false to forbid it");
+    throw invalid("logit_bias",
+                  "\"logit_bias\" gives a token " + json_text(value) + "; expected a number, or false to forbid it");
   }
   if (token.is_number_integer()) {
     for (const int32_t id : token_ids(service.engine(), {token.get<int64_t>()}, "logit_bias"))
@@ -57,8 +58,8 @@ void read_bias(const OrderedJson& json, const Service& service, SamplingOptions&
 
 // Constrained decoding has its place here: a grammar of the request becomes options.constraint.
 void refuse_grammars(const Fields& fields) {
-  for (const char* name : {"grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-                           "structured_outputs"}) {
+  for (const char* name :
+       {"grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}) {
     const OrderedJson* value = fields.find(name);
     if (value == nullptr || (value->is_string() && value->get_ref<const std::string&>().empty())) continue;
     throw unsupported(name, "\"" + std::string(name) + "\" asks for constrained decoding, which this server was built without");
@@ -70,21 +71,28 @@ void refuse_grammars(const Fields& fields) {
 const std::vector<Field>& sampling_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    const Field repetition{"repetition_penalty", number, "Divides positive scores of tokens seen before, multiplies negative ones; 1 is off.", Use::honoured, 1e-6, 1e6};
+    const Field repetition{
+        "repetition_penalty", number, "Divides positive scores of tokens seen before, multiplies negative ones; 1 is off.",
+        Use::honoured,        1e-6,   1e6};
     std::vector<Field> fields = {
         {"temperature", number, "Divides scores; 0 is greedy.", Use::honoured, 0, 1e6},
         {"top_p", number, "Draws from the likeliest tokens whose probabilities sum to this; 1 is off.", Use::honoured, 0, 1},
         {"top_k", integer, "Draws from so many of the likeliest tokens; 0 and -1 are off.", Use::honoured, -1, 2147483647},
         {"min_p", number, "Draws from tokens at least this times as likely as the likeliest; 0 is off.", Use::honoured, 0, 1},
         {"typical_p", number, "Locally typical sampling; 1 is off.", Use::honoured, 0, 1},
-        {"frequency_penalty", number, "Subtracted from a token's score each time it was generated; 0 is off.", Use::honoured, -2, 2},
+        {"frequency_penalty", number, "Subtracted from a token's score each time it was generated; 0 is off.", Use::honoured, -2,
+         2},
         {"presence_penalty", number, "Subtracted from a token's score once it was generated; 0 is off.", Use::honoured, -2, 2},
         repetition,
         same("repeat_penalty", repetition),
-        {"logit_bias", object | list, "Added to the scores of tokens: {\"id\": number}, or pairs [id or text, number]; false in a number's place forbids the token.", Use::honoured},
+        {"logit_bias", object | list,
+         "Added to the scores of tokens: {\"id\": number}, or pairs [id or text, number]; false in a number's place forbids the "
+         "token.",
+         Use::honoured},
         {"seed", integer, "The same seed gives the same text; absent: one is drawn. All 64 bits count.", Use::honoured},
         {"stop", text | texts, "Strings that end the text, wherever token borders lie; they are not part of it.", Use::honoured},
-        {"include_stop_str_in_output", boolean, "The text ends with the stop string that ended it. Default: false.", Use::honoured},
+        {"include_stop_str_in_output", boolean, "The text ends with the stop string that ended it. Default: false.",
+         Use::honoured},
         {"stop_token_ids", integers, "Further tokens that end the text.", Use::honoured},
         {"ignore_eos", boolean, "The model's own end tokens do not end the text. Default: false.", Use::honoured},
         {"min_tokens", integer, "Before so many new tokens no end token is taken. Default: 0.", Use::honoured, 0, kMostTokens},
@@ -194,8 +202,9 @@ void apply_samplers(const std::vector<std::string>& names, SamplingOptions& s) {
   for (const std::string& name : names) {
     const auto found = std::find_if(known.begin(), known.end(), [&](const auto& entry) { return entry.first == name; });
     if (found == known.end())
-      throw invalid("samplers", "\"samplers\" names \"" + name +
-                                    "\"; known are penalties, top_k, typ_p, top_p, min_p, temperature (dry, xtc and top_n_sigma do nothing)");
+      throw invalid("samplers",
+                    "\"samplers\" names \"" + name +
+                        "\"; known are penalties, top_k, typ_p, top_p, min_p, temperature (dry, xtc and top_n_sigma do nothing)");
     for (const SamplingRule rule : found->second)
       if (std::find(s.order.begin(), s.order.end(), rule) == s.order.end()) s.order.push_back(rule);
   }

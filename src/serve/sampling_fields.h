@@ -16,7 +16,7 @@ const std::vector<Field>& sampling_fields();
 const std::vector<Field>& foreign_fields();
 
 struct Sampled {
-  GenerateOptions options;  // max_tokens is the endpoint's
+  GenerateOptions options;    // max_tokens is the endpoint's
   bool include_stop = false;  // the text ends with the stop string that ended it
 };
 

@@ -60,7 +60,8 @@ std::string Service::model_named(const std::optional<std::string>& wanted) const
   if (!wanted || wanted->empty()) return name_;
   if (options_.any_model) return *wanted;
   if (is_model(*wanted)) return name_;
-  throw ApiError(404, "model_not_found", "the model \"" + *wanted + "\" is not here; this server runs \"" + name_ + "\"", "model");
+  throw ApiError(404, "model_not_found", "the model \"" + *wanted + "\" is not here; this server runs \"" + name_ + "\"",
+                 "model");
 }
 
 std::string random_id(const std::string& prefix) {

@@ -25,8 +25,9 @@ struct ServiceOptions {
 
 class Service {
  public:
-  /// Starts a scheduler, to which the engine belongs until the service ends. Ending cancels what runs; its answers are still told,
-  /// so exchanges may outlive neither the server nor the service. Errors: as Scheduler; InputError for options.chat_template.
+  /// Starts a scheduler, to which the engine belongs until the service ends. Ending cancels what runs; its answers are still
+  /// told, so exchanges may outlive neither the server nor the service. Errors: as Scheduler; InputError for
+  /// options.chat_template.
   Service(Engine& engine, const SchedulerOptions& scheduling, ServiceOptions options = {});
 
   const Engine& engine() const { return engine_; }
@@ -62,7 +63,7 @@ class Service {
   std::optional<ChatFormat> chat_;
   bool chat_reads_tools_ = false;
   std::vector<int32_t> end_tokens_;
-  TaskThread answers_;                    // ends behind the scheduler, whose last words it tells
+  TaskThread answers_;  // ends behind the scheduler, whose last words it tells
   std::shared_ptr<Scheduler> scheduler_;
 };
 

@@ -12,21 +12,24 @@ void props(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   const Engine& engine = service.engine();
   const Tokenizer* tokenizer = engine.has_tokenizer() ? &engine.tokenizer() : nullptr;
   const auto named = [&](std::optional<int32_t> id) { return id ? tokenizer->piece(*id) : std::string(); };
-  exchange->respond(json_response(
-      {{"default_generation_settings",
-        {{"id", 0}, {"id_task", -1}, {"n_ctx", service.scheduler().positions()}, {"is_processing", false}, {"params", settings_json(defaults, false)}}},
-       {"total_slots", service.scheduling().running},
-       {"model_alias", service.name()},
-       {"model_path", engine.name()},
-       {"modalities", {{"vision", false}, {"audio", false}}},
-       {"chat_template", service.chat() == nullptr ? "" : service.chat()->source()},
-       {"chat_template_reads_tools", service.chat_reads_tools()},
-       {"bos_token", tokenizer == nullptr ? "" : named(tokenizer->bos())},
-       {"eos_token", tokenizer == nullptr ? "" : named(tokenizer->eos())},
-       {"end_token_ids", service.end_tokens()},
-       {"build_info", std::string("vitrine ") + version()},
-       {"system_fingerprint", service.fingerprint()},
-       {"is_sleeping", false}}));
+  exchange->respond(json_response({{"default_generation_settings",
+                                    {{"id", 0},
+                                     {"id_task", -1},
+                                     {"n_ctx", service.scheduler().positions()},
+                                     {"is_processing", false},
+                                     {"params", settings_json(defaults, false)}}},
+                                   {"total_slots", service.scheduling().running},
+                                   {"model_alias", service.name()},
+                                   {"model_path", engine.name()},
+                                   {"modalities", {{"vision", false}, {"audio", false}}},
+                                   {"chat_template", service.chat() == nullptr ? "" : service.chat()->source()},
+                                   {"chat_template_reads_tools", service.chat_reads_tools()},
+                                   {"bos_token", tokenizer == nullptr ? "" : named(tokenizer->bos())},
+                                   {"eos_token", tokenizer == nullptr ? "" : named(tokenizer->eos())},
+                                   {"end_token_ids", service.end_tokens()},
+                                   {"build_info", std::string("vitrine ") + version()},
+                                   {"system_fingerprint", service.fingerprint()},
+                                   {"is_sleeping", false}}));
 }
 
 void slots(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
@@ -46,7 +49,8 @@ void slots(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
       slot["n_prompt_tokens_cache"] = stream.cached_tokens;
       slot["n_prompt_tokens_processed"] = stream.read_tokens;
       slot["seconds"] = stream.seconds;
-      slot["next_token"] = {{"n_decoded", stream.new_tokens}, {"n_remain", stream.most_tokens - stream.new_tokens}, {"has_next_token", true}};
+      slot["next_token"] = {
+          {"n_decoded", stream.new_tokens}, {"n_remain", stream.most_tokens - stream.new_tokens}, {"has_next_token", true}};
     }
     list.push_back(std::move(slot));
   }

@@ -1,5 +1,6 @@
 #pragma once
-// A thread that runs what it is given, in order. JSON is formed there, so that the thread which runs the model does not wait for it.
+// A thread that runs what it is given, in order. JSON is formed there, so that the thread which runs the model does not wait for
+// it.
 #include <condition_variable>
 #include <functional>
 #include <mutex>

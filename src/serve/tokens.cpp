@@ -51,13 +51,15 @@ void tokenize(Service& service, const std::shared_ptr<http::Exchange>& exchange)
   const bool special = fields.boolean("add_special", vllm && !chat);
   const bool parse = fields.boolean("parse_special", true);
   const bool pieces = fields.boolean("with_pieces", false), strings = fields.boolean("return_token_strs", false);
-  if (chat == content.has_value()) throw invalid("content", "give either \"content\" (or \"prompt\") or \"messages\"", "missing_required_parameter");
+  if (chat == content.has_value())
+    throw invalid("content", "give either \"content\" (or \"prompt\") or \"messages\"", "missing_required_parameter");
   std::vector<int32_t> ids;
   if (chat) {
     ids = read_chat(fields, service).ids;
   } else {
     for (const Field& field : conversation_fields())
-      if (field.name != "messages" && fields.has(field.name)) throw invalid(field.name, "\"" + field.name + "\" belongs to \"messages\"");
+      if (field.name != "messages" && fields.has(field.name))
+        throw invalid(field.name, "\"" + field.name + "\" belongs to \"messages\"");
     ids = engine.tokenizer().encode(*content, special, parse ? Special::parse : Special::text);
   }
   OrderedJson tokens = OrderedJson::array(), names = OrderedJson::array();
@@ -96,25 +98,27 @@ void tokenizer_info(Service& service, const std::shared_ptr<http::Exchange>& exc
   OrderedJson ends = OrderedJson::array();
   for (const int32_t id : service.end_tokens()) ends.push_back(id);
   const auto number = [](std::optional<int32_t> id) { return id ? OrderedJson(*id) : OrderedJson(nullptr); };
-  exchange->respond(json_response({{"tokenizer_class", "vitrine"},
-                                   {"description", tokenizer.description()},
-                                   {"vocab_size", tokenizer.vocab_size()},
-                                   {"model_max_length", service.scheduler().positions()},
-                                   {"bos_token", named(tokenizer.bos())},
-                                   {"eos_token", named(tokenizer.eos())},
-                                   {"unk_token", named(tokenizer.unknown())},
-                                   {"pad_token", named(tokenizer.padding())},
-                                   {"bos_token_id", number(tokenizer.bos())},
-                                   {"eos_token_id", number(tokenizer.eos())},
-                                   {"pad_token_id", number(tokenizer.padding())},
-                                   {"end_token_ids", ends},
-                                   {"add_bos_token", tokenizer.adds_bos()},
-                                   {"add_eos_token", tokenizer.adds_eos()},
-                                   {"chat_template", service.chat() == nullptr ? OrderedJson(nullptr) : OrderedJson(service.chat()->source())}}));
+  exchange->respond(json_response(
+      {{"tokenizer_class", "vitrine"},
+       {"description", tokenizer.description()},
+       {"vocab_size", tokenizer.vocab_size()},
+       {"model_max_length", service.scheduler().positions()},
+       {"bos_token", named(tokenizer.bos())},
+       {"eos_token", named(tokenizer.eos())},
+       {"unk_token", named(tokenizer.unknown())},
+       {"pad_token", named(tokenizer.padding())},
+       {"bos_token_id", number(tokenizer.bos())},
+       {"eos_token_id", number(tokenizer.eos())},
+       {"pad_token_id", number(tokenizer.padding())},
+       {"end_token_ids", ends},
+       {"add_bos_token", tokenizer.adds_bos()},
+       {"add_eos_token", tokenizer.adds_eos()},
+       {"chat_template", service.chat() == nullptr ? OrderedJson(nullptr) : OrderedJson(service.chat()->source())}}));
 }
 
 const std::vector<Field>& template_fields() {
-  static const std::vector<Field> table = joined({{{"model", type::text, "The model's name, an alias, or nothing."}}, conversation_fields()});
+  static const std::vector<Field> table =
+      joined({{{"model", type::text, "The model's name, an alias, or nothing."}}, conversation_fields()});
   return table;
 }
 
