@@ -24,8 +24,9 @@ void choose(Piece& piece, const Tensor& z, int64_t first, int64_t rows) {
   Stream& stream = *piece.stream;
   piece.counted = piece.tokens - 1;
   for (int64_t row = 0; row < rows; ++row) {
-    piece.made.push_back(stream.push(row_of(z, first + row)));
+    std::optional<TokenEvent> event = stream.push(row_of(z, first + row));
     ++piece.counted;
+    if (event) piece.made.push_back(std::move(*event));
     if (stream.sequence().done() || row == std::ssize(piece.drafts) ||
         piece.made.back().token != piece.drafts[static_cast<size_t>(row)])
       break;

@@ -23,6 +23,7 @@ std::vector<Piece> Running::plan() {
     add_drafts(pieces);
   else
     add_readers(pieces, std::move(readers), pace_.prompt_rows(decoding));
+  std::erase_if(pieces, [](const Piece& piece) { return piece.stream->over(); });  // its drafter failed
   return pieces;
 }
 
@@ -61,7 +62,13 @@ void Running::add_drafts(std::vector<Piece>& pieces) {
     const TokenSequence& sequence = piece.stream->sequence();
     if (sequence.options().drafter == nullptr || piece.stream->reading()) continue;
     const int64_t most = std::min({(free + drafting - 1) / drafting--, kMostDrafts, sequence.room_left() - 1});
-    if (most > 0) piece.drafts = sequence.options().drafter->draft(sequence.text(), most);
+    if (most > 0) {
+      try {
+        piece.drafts = sequence.options().drafter->draft(sequence.text(), most);
+      } catch (...) {
+        piece.stream->fail(std::current_exception());
+      }
+    }
     free -= std::ssize(piece.drafts);
   }
 }

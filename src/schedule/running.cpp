@@ -172,10 +172,16 @@ void Running::cancel_all() {
   end_those_over();
 }
 
+void Running::fail_all(const std::exception_ptr& error) {
+  for (auto& stream : streams_) stream->fail(error);
+  for (auto& stream : preempted_) stream->fail(error);
+  end_those_over();
+}
+
 void Running::step() {
   std::vector<Piece> pieces = plan();
   make_room(pieces);
-  if (pieces.empty()) return;
+  if (pieces.empty()) return end_those_over();
   int64_t decoding = 0, prompt_rows = 0, rows = 0;
   for (const Piece& piece : pieces) {
     keep_before_forgotten(piece);

@@ -35,6 +35,7 @@ class Running {
   void turn_away(std::unique_ptr<Stream> stream);
   void cancel(uint64_t ticket);
   void cancel_all();
+  void fail_all(const std::exception_ptr& error);
 
   /// One step, and what follows from it; ends those that are over.
   void step();

@@ -56,7 +56,11 @@ class Scheduler::Loop {
       throw InputError("the prompt has " + std::to_string(prompt) + " tokens; a sequence may have " + std::to_string(positions_) +
                        " here. Shorten it; nothing is cut silently");
     work.options.max_tokens = std::min(work.options.max_tokens, positions_ - prompt + 1);
-    std::string owner = work.owner;
+    const std::string owner = work.owner;
+    {
+      const std::lock_guard lock(mutex_);
+      check_place(owner);  // before the prompt is looked at
+    }
     auto stream = std::make_unique<Stream>(engine_, std::move(work), std::move(sink), ++tickets_);
     const Ticket ticket = stream->ticket();
     {
@@ -154,8 +158,12 @@ class Scheduler::Loop {
       for (auto& stream : turned_away) running_.turn_away(std::move(stream));
       for (const Ticket ticket : cancelled) running_.cancel(ticket);
       if (job) run(*job);
-      admit();
-      running_.step();
+      try {
+        admit();
+        running_.step();
+      } catch (...) {  // no stream is known to be at fault: memory for lists, a broken promise
+        running_.fail_all(std::current_exception());
+      }
       estimate();
     }
     end_all();

@@ -33,10 +33,15 @@ int64_t Stream::left() const {
   return scores() ? prompt_tokens() - 1 - length : 0;
 }
 
-TokenEvent Stream::push(std::span<const float> logits) {
+std::optional<TokenEvent> Stream::push(std::span<const float> logits) {
   TokenEvent event;
   if (top_ > 0) event.top = top_logprobs(logits, static_cast<size_t>(top_));
+  const size_t before = sequence_.made().tokens.size();
   event.text = sequence_.push(logits);
+  if (sequence_.made().tokens.size() == before) {
+    end_.text = std::move(event.text);
+    return {};
+  }
   event.token = sequence_.made().tokens.back();
   event.logprob = sequence_.made().logprobs.back();
   return event;

@@ -41,8 +41,9 @@ class Stream {
   /// The prompt is being read.
   bool reading() const { return sequence_.made().tokens.empty(); }
 
-  /// The next token from a row of logits, with what is told of it. Errors: as TokenSequence::push.
-  TokenEvent push(std::span<const float> logits);
+  /// The next token from a row of logits, with what is told of it; nothing where the text ends without one. Errors: as
+  /// TokenSequence::push.
+  std::optional<TokenEvent> push(std::span<const float> logits);
   /// What a row of logits at `position` of the prompt says of the token behind it.
   PromptToken score(int64_t position, std::span<const float> logits) const;
 

@@ -44,6 +44,7 @@ enum class End : uint8_t { stop, length, cancelled, failed };
 struct EndEvent {
   End end = End::stop;
   std::optional<std::string> stop_string;  // that ended the text; an end token did if there is none
+  std::string text;                        // that became certain without another token; "" but where a constraint ends the text
   std::string error;                       // failed: what happened, for the reader
   bool error_is_input = false;             // failed: the request was wrong (InputError); else the run was
   Timings timings;

@@ -191,7 +191,6 @@ TEST(Scheduler, StreamsThatGiveTheirCacheBackGoOn) {
     wait_until_idle(scheduler);
     EXPECT_GT(scheduler.stats().preempted, 0u) << family;
     EXPECT_LE(scheduler.stats().cache_bytes, bytes) << family;
-    std::promise<void> checked;
     scheduler
         .run(
             [&](Engine& e) {
@@ -281,7 +280,6 @@ TEST(Scheduler, ThousandsWhoLeaveLeaveNothing) {
 TEST(Scheduler, WhatIsLeftAtTheEndIsTold) {
   Engine engine(Golden::open("llama").model(), {2, {}});
   std::vector<Heard> heard;
-  std::future<void> job;
   {
     Scheduler scheduler(engine, {.running = 2});
     for (int i = 0; i < 6; ++i) {
