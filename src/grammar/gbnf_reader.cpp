@@ -86,11 +86,15 @@ class GbnfReader {
       space(true);
       node.parts.push_back(sequence(inside));
     }
-    return node.parts.size() == 1 ? std::move(node.parts[0]) : node;
+    return alone(std::move(node));
   }
+
+  // What has one part is that part.
+  static GbnfNode alone(GbnfNode node) { return node.parts.size() == 1 ? GbnfNode(std::move(node.parts[0])) : node; }
 
   GbnfNode sequence(bool inside) {
     GbnfNode node{.kind = Kind::sequence};
+    bool repeated = false;  // the last part
     while (at_ < text_.size()) {
       const char c = text_[at_];
       if (c == '"') {
@@ -113,15 +117,17 @@ class GbnfReader {
         referred_.try_emplace(node.parts.back().rule, line_);
       } else if (c == '*' || c == '+' || c == '?' || c == '{') {
         if (node.parts.empty()) refuse(fmt::format("there is nothing in front of {} that could be repeated", c));
+        if (repeated) refuse("a repetition is repeated; put brackets around it");
         repeat(node.parts.back());
       } else if (c == '<' || c == '!') {
         refuse("tokens (<name>, <[id]>) are not supported; write the text that they stand for");
       } else {
         break;
       }
+      repeated = c == '*' || c == '+' || c == '?' || c == '{';
       space(inside);
     }
-    return node;
+    return alone(std::move(node));
   }
 
   GbnfNode literal() {
@@ -133,7 +139,7 @@ class GbnfReader {
       node.parts.push_back({.kind = Kind::chars, .chars = CharSet({{code, code}})});
     }
     ++at_;
-    return node;
+    return alone(std::move(node));
   }
 
   CharSet char_class() {
@@ -215,7 +221,6 @@ class GbnfReader {
       ++at_;
       if (most < least) refuse(fmt::format("{{{},{}}} asks for more than it allows", least, most));
     }
-    if (last.kind == Kind::repeat) refuse("a repetition is repeated; put brackets around it");
     GbnfNode whole{.kind = Kind::repeat, .least = least, .most = most};
     whole.parts.push_back(std::move(last));
     last = std::move(whole);

@@ -16,7 +16,7 @@ std::string repetition(const GbnfNode& node) {
   return node.least == 0 ? "*" : node.least == 1 ? "+" : fmt::format("{{{},}}", node.least);
 }
 
-/// One attempt: the regular parts whose text is in `split` are written in single characters.
+/// One attempt: of the regular parts whose text is in `split`, each part is a lexeme of its own.
 class Splitter {
  public:
   struct Lexeme {
@@ -33,7 +33,7 @@ class Splitter {
       const std::string name = std::move(open_.back());
       open_.pop_back();
       const GbnfNode& node = rules_.at(name.substr(2));
-      RulePart part = name.starts_with("c:") ? characters(node) : mixed(node);
+      RulePart part = name.starts_with("s:") ? lexeme(node) : mixed(node);
       out_.rules[name] = std::move(part);
     }
     find_neighbours();
@@ -79,11 +79,11 @@ class Splitter {
     return {.kind = RulePart::Kind::reference, .rule = std::move(name)};
   }
 
-  // A regular part of a recursive rule.
+  // A regular part.
   RulePart lexeme(GbnfNode node) {
     std::string text = lark_terminal(node, names_);
     budget_.spend(text.size());
-    if (node.kind != Kind::chars && split_.contains(text)) return characters(node);
+    if (node.kind != Kind::chars && split_.contains(text)) return apart(node);
     const auto [at, added] = index_.try_emplace(text, lexemes_.size());
     if (added) {
       lexemes_.push_back({.node = std::move(node), .places = {}, .first = {}, .next = {}});
@@ -129,17 +129,15 @@ class Splitter {
     }
   }
 
-  // A regular part whose lexemes are single characters.
-  RulePart characters(const GbnfNode& node) {
-    budget_.spend();
-    if (node.kind == Kind::chars) return lexeme(node);
-    if (node.kind == Kind::reference) return reference("c:", node.rule);
+  // A regular part that is split, one level down.
+  RulePart apart(const GbnfNode& node) {
+    if (node.kind == Kind::reference) return reference("s:", node.rule);
     RulePart whole{.kind = node.kind == Kind::sequence ? RulePart::Kind::sequence
                            : node.kind == Kind::choice ? RulePart::Kind::choice
                                                        : RulePart::Kind::repeat,
                    .least = node.least,
                    .most = node.most};
-    for (const GbnfNode& part : node.parts) whole.parts.push_back(characters(part));
+    for (const GbnfNode& part : node.parts) whole.parts.push_back(lexeme(part));
     return whole;
   }
 

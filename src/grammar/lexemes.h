@@ -18,7 +18,7 @@ struct RulePart {
   size_t lexeme = 0;
   std::vector<RulePart> parts = {};
   uint32_t least = 0, most = 0;
-  std::string rule = {};  // "r:" or "c:" and the name of a GBNF rule; c: written in single characters
+  std::string rule = {};  // "r:" or "s:" and the name of a GBNF rule; s: a regular one that is split
 };
 
 struct TwoLevels {

@@ -118,7 +118,7 @@ TEST_P(JsonSchema, TextsAreWhatTheSchemaSays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Vocabularies, JsonSchema, ::testing::Values("gpt2", "gemma", "tales9m"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& test) { return test.param; });
 
 // What a schema says is refused for.
 std::string refusal(GrammarKind kind, const std::string& text) {

@@ -90,7 +90,7 @@ TEST_P(Bombs, AreRefusedOrFailTheirText) {
   RecordProperty("said", said);
 }
 
-INSTANTIATE_TEST_SUITE_P(Grammars, Bombs, ::testing::ValuesIn(bombs()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Grammars, Bombs, ::testing::ValuesIn(bombs()), [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace vitrine

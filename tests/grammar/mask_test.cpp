@@ -117,7 +117,7 @@ TEST_P(Masks, HaveNoControlTokens) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Vocabularies, Masks, ::testing::Values("gpt2", "gemma", "tales9m"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& test) { return test.param; });
 
 TEST(GrammarConstraint, ClonesGoTheirOwnWays) {
   SKIP_WITHOUT_GRAMMARS();
