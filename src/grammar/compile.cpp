@@ -81,12 +81,12 @@ TokenTable token_table(const Tokenizer& tokenizer, int64_t vocab_size) {
 
 }  // namespace
 
-struct GrammarCompiler::Vocabulary {
-  Vocabulary(const Tokenizer& its, int64_t vocab_size) : size(static_cast<size_t>(vocab_size)) {
+struct GrammarCompiler::Vocabulary : GrammarVocabulary {
+  Vocabulary(const Tokenizer& its, int64_t vocab_size) {
     const TokenTable table = token_table(its, vocab_size);
     LlgTokenizerInitV2 init{};
     init.struct_size = sizeof init;
-    init.vocab_size = static_cast<uint32_t>(size);
+    init.vocab_size = static_cast<uint32_t>(vocab_size);
     init.tok_eos = UINT32_MAX;  // who holds the mask knows the end tokens
     init.token_lens = table.sizes.data();
     init.token_bytes = table.bytes.data();
@@ -94,13 +94,9 @@ struct GrammarCompiler::Vocabulary {
     char reason[256] = "";
     tokenizer = llg_new_tokenizer_v2(&init, reason, sizeof reason);
     if (tokenizer == nullptr) throw InputError(its.description() + " does not serve grammars: " + reason);
+    text.resize((table.sizes.size() + 31) / 32);
+    for (size_t t = 0; t < table.sizes.size(); ++t) text[t / 32] |= uint32_t{table.sizes[t] > 0} << t % 32;
   }
-  ~Vocabulary() { llg_free_tokenizer(tokenizer); }
-  Vocabulary(const Vocabulary&) = delete;
-  Vocabulary& operator=(const Vocabulary&) = delete;
-
-  size_t size;
-  LlgTokenizer* tokenizer = nullptr;
 };
 
 bool has_grammars() { return true; }
@@ -117,7 +113,7 @@ std::shared_ptr<const Constraint> GrammarCompiler::compile(const Grammar& gramma
   MatcherHandle matcher;
   run_deep([&] { matcher.reset(llg_new_matcher(&init, source.kind, source.text.c_str())); });
   if (const std::string reason = failure(matcher.get()); !reason.empty()) throw InputError(grammar.source + ": " + reason);
-  return std::make_shared<GrammarConstraint>(std::move(matcher), vocabulary_->size, vocabulary_, grammar.source);
+  return std::make_shared<GrammarConstraint>(std::move(matcher), vocabulary_, grammar.source);
 }
 
 }  // namespace vitrine

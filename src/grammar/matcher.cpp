@@ -1,5 +1,8 @@
 #include "grammar/matcher.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "base/error.h"
 #include "grammar/mask_worker.h"
 
@@ -18,12 +21,12 @@ std::string failure(LlgMatcher* matcher) {
   return text.empty() ? "it gives no reason" : text;
 }
 
-GrammarConstraint::GrammarConstraint(MatcherHandle matcher, size_t vocab_size, std::shared_ptr<const void> owner,
+GrammarConstraint::GrammarConstraint(MatcherHandle matcher, std::shared_ptr<const GrammarVocabulary> vocabulary,
                                      std::string source)
     : state_(std::make_shared<State>()), source_(std::move(source)) {
-  state_->owner = std::move(owner);
+  state_->vocabulary = std::move(vocabulary);
   state_->matcher = std::move(matcher);
-  state_->mask.resize((vocab_size + 31) / 32);
+  state_->mask.resize(state_->vocabulary->text.size());
   may_end_ = llg_matcher_is_accepting(state_->matcher.get());
 }
 
@@ -34,7 +37,17 @@ GrammarConstraint::~GrammarConstraint() {
 
 void GrammarConstraint::make_mask(State& state) {
   const size_t bytes = state.mask.size() * sizeof(uint32_t);
-  if (llg_matcher_compute_mask_into(state.matcher.get(), state.mask.data(), bytes) != 0) state.error = failure(state.matcher.get());
+  if (llg_matcher_compute_mask_into(state.matcher.get(), state.mask.data(), bytes) != 0) {
+    state.error = failure(state.matcher.get());
+    state.empty = state.error.find("NoExtensionBias") != std::string::npos;  // the library's word for a mask without tokens
+    if (state.empty) {
+      std::ranges::fill(state.mask, 0);
+      state.error.clear();
+    }
+  } else {  // a grammar in Lark may ask for tokens by their ids
+    std::ranges::transform(state.mask, state.vocabulary->text, state.mask.begin(), std::bit_and<>());
+    state.empty = std::ranges::all_of(state.mask, [](uint32_t word) { return word == 0; });
+  }
   const std::lock_guard lock(state.mutex);
   state.stage = Mask::made;
   state.changed.notify_all();
@@ -67,15 +80,9 @@ std::span<const uint32_t> GrammarConstraint::allowed() {
   settle();
   State& state = *state_;
   if (state.stage == Mask::none) make_mask(state);
-  if (state.error.empty()) return state.mask;
-  if (may_end_ && state.error.find("NoExtensionBias") != std::string::npos) {  // the library's word for an empty mask
-    std::ranges::fill(state.mask, 0);
-    return state.mask;
-  }
+  if (state.error.empty() && (!state.empty || may_end_)) return state.mask;
   throw RunError("the text cannot go on by the grammar of " + source_ + ": " +
-                 (state.error.find("NoExtensionBias") != std::string::npos
-                      ? "no token of the vocabulary fits, and it is not complete"
-                      : state.error));
+                 (state.empty ? "no token of the vocabulary fits, and it is not complete" : state.error));
 }
 
 void GrammarConstraint::accept(int32_t token) {
@@ -91,7 +98,7 @@ void GrammarConstraint::accept(int32_t token) {
 std::unique_ptr<Constraint> GrammarConstraint::clone() const {
   settle();
   auto copy = std::make_unique<GrammarConstraint>(MatcherHandle(llg_clone_matcher(state_->matcher.get())),
-                                                  state_->mask.size() * 32, state_->owner, source_);
+                                                  state_->vocabulary, source_);
   copy->may_end_ = may_end_;
   copy->must_end_ = must_end_;
   return copy;

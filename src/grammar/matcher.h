@@ -16,13 +16,23 @@ struct FreeMatcher {
 };
 using MatcherHandle = std::unique_ptr<LlgMatcher, FreeMatcher>;
 
+/// What matchers of one vocabulary share.
+struct GrammarVocabulary {
+  GrammarVocabulary() = default;
+  GrammarVocabulary(const GrammarVocabulary&) = delete;
+  GrammarVocabulary& operator=(const GrammarVocabulary&) = delete;
+  ~GrammarVocabulary() { llg_free_tokenizer(tokenizer); }
+  LlgTokenizer* tokenizer = nullptr;
+  std::vector<uint32_t> text;  // a bit for each token that is text
+};
+
 /// llguidance's reason without what follows its first line; "" if nothing failed.
 std::string failure(LlgMatcher* matcher);
 
 class GrammarConstraint final : public Constraint {
  public:
-  /// A matcher that has not failed, of a vocabulary of this many tokens. owner: what must live as long. source: for messages.
-  GrammarConstraint(MatcherHandle matcher, size_t vocab_size, std::shared_ptr<const void> owner, std::string source);
+  /// A matcher that has not failed. source: for messages.
+  GrammarConstraint(MatcherHandle matcher, std::shared_ptr<const GrammarVocabulary> vocabulary, std::string source);
   ~GrammarConstraint() override;
 
   void prepare() override;
@@ -36,10 +46,11 @@ class GrammarConstraint final : public Constraint {
   enum class Mask : uint8_t { none, wanted, being_made, made };
   /// Shared with the worker's job, which may come late.
   struct State {
-    std::shared_ptr<const void> owner;  // freed last
+    std::shared_ptr<const GrammarVocabulary> vocabulary;  // freed last
     MatcherHandle matcher;
     std::vector<uint32_t> mask;
     std::string error;  // "": the mask counts
+    bool empty = false;
     std::mutex mutex;   // of `stage`; whoever sets being_made has the rest to himself until made
     std::condition_variable changed;
     Mask stage = Mask::none;

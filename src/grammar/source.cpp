@@ -86,7 +86,10 @@ GrammarSource grammar_source(const Grammar& grammar) {
     case GrammarKind::json_schema: return {"json_schema", json_schema(grammar)};
     case GrammarKind::regex: check_nesting(grammar); return {"regex", grammar.text};
     case GrammarKind::gbnf: return {"lark", gbnf_to_lark(grammar.text, grammar.source)};
-    case GrammarKind::lark: check_nesting(grammar); return {"lark", grammar.text};
+    case GrammarKind::lark:
+      check_nesting(grammar);
+      if (grammar.text.find("%json") != std::string::npos) refuse(grammar, "%json is not supported; give the schema as a JSON schema");
+      return {"lark", grammar.text};
   }
   return {};
 }

@@ -85,6 +85,8 @@ const SchemaCase kCases[] = {
      [](const Json& j) { return j.is_object() && std::ranges::all_of(j, [](const Json& v) { return v.is_number_integer(); }); }},
     {"both", R"({"allOf": [{"type": "integer", "minimum": 10}, {"type": "integer", "maximum": 20}]})",
      [](const Json& j) { return j.is_number_integer() && j >= 10 && j <= 20; }},
+    {"multiples", R"({"type": "integer", "minimum": -40, "maximum": 999, "multipleOf": 7})",
+     [](const Json& j) { return j.is_number_integer() && j.get<int>() % 7 == 0 && j >= -40 && j <= 999; }},
     {"date", R"({"type": "string", "format": "date"})",
      [](const Json& j) { return std::regex_match(j.get<std::string>(), std::regex("[0-9]{4}-[0-9]{2}-[0-9]{2}")); }},
 };
@@ -141,6 +143,9 @@ TEST(JsonSchema, RefusesByName) {
   EXPECT_TRUE(says(R"({"$ref": "http://localhost/schema.json"})").find("localhost") != std::string::npos);
   EXPECT_TRUE(says("[1]").find("a JSON schema is an object") != std::string::npos) << says("[1]");
   EXPECT_TRUE(says("{\"type\": ").find("answer.json") == 0);
+  EXPECT_TRUE(says(R"({"type": "integer", "multipleOf": 999983})").find("multipleOf 999983 is too costly") != std::string::npos);
+  EXPECT_TRUE(says(R"({"allOf": [{"type": "integer", "multipleOf": 997}, {"type": "integer", "multipleOf": 0.991}]})")
+                  .find("multipleOf 0.991 is too costly") != std::string::npos);
   EXPECT_TRUE(says("false").find("allows no text") != std::string::npos);
   EXPECT_TRUE(says(R"({"type": "integer", "minimum": 3, "maximum": 2})").find("answer.json") == 0);
 }

@@ -151,6 +151,19 @@ TEST(GrammarConstraint, RefusesATokenThatDoesNotFit) {
   }
 }
 
+TEST(GrammarConstraint, NoGrammarReachesControlTokens) {
+  SKIP_WITHOUT_GRAMMARS();
+  const GrammarFixture& f = fixture("gpt2");
+  const int32_t end = *f.tokenizer->find("<|endoftext|>");
+  const std::string by_id = "start: <[" + std::to_string(end) + "]>";
+  const auto text = f.compiler->compile({.kind = GrammarKind::lark, .text = by_id, .source = "--lark"})->clone();
+  EXPECT_THROW(text->allowed(), RunError);
+  EXPECT_THROW(f.compiler->compile({.kind = GrammarKind::lark, .text = "start: <|endoftext|>", .source = "--lark"}), InputError);
+  const auto spelled = f.compiler->compile({.kind = GrammarKind::regex, .text = "<\\|endoftext\\|>", .source = "--regex"})->clone();
+  EXPECT_FALSE(is_allowed(spelled->allowed(), end));
+  EXPECT_TRUE(is_allowed(spelled->allowed(), *f.tokenizer->find("<")));
+}
+
 TEST(GrammarConstraint, EmptyTextMayEndAtOnce) {
   SKIP_WITHOUT_GRAMMARS();
   const GrammarFixture& f = fixture("gpt2");
