@@ -1,4 +1,5 @@
-// bench_grammars VOCABULARY [TEXTS]: reads a JSON schema a line and writes TEXTS random texts of each, drawn at temperature 1.5, as lines
+// bench_grammars VOCABULARY [TEXTS]: reads a JSON schema a line and writes TEXTS random texts of each, drawn at temperature 1.5,
+// as lines
 // {"schema": i, "text": ..., "complete": ...} or {"schema": i, "refused": ...}; to standard error, what compiling, cloning and
 // masks cost. VOCABULARY: gpt2 (50,257 tokens), gemma (256,000) or tales9m. scripts/check_grammars.py checks the texts.
 #include <cstdio>

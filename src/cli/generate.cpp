@@ -49,7 +49,8 @@ OrderedJson text_json(const Engine& engine, const Prompt& prompt, std::span<cons
   return prompt.from_text ? OrderedJson(engine.text_behind(prompt.ids, ids)) : OrderedJson(nullptr);
 }
 
-OrderedJson one_by_one(Engine& engine, GenerateOptions options, const Prompt& prompt, const GenerateArguments& o, double load_ms) {
+OrderedJson one_by_one(Engine& engine, GenerateOptions options, const Prompt& prompt, const GenerateArguments& o,
+                       double load_ms) {
   const bool stream = !o.model.json && prompt.from_text;
   if (stream && terminal().is_terminal) print("{}", dim(prompt.text));
   Generation made = generate(engine, prompt.ids, options, [&](std::string_view text) {

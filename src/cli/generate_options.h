@@ -26,7 +26,7 @@ struct GenerateFlags {
   bool ignore_eos = false;
   int64_t lookup = 0;  // 0: not given
   std::string draft;
-  int64_t draft_tokens = 0;  // 0: not given
+  int64_t draft_tokens = 0;                    // 0: not given
   std::string json_schema, regex, gbnf, lark;  // "": not given
 
   /// Refuses combinations that mean nothing. Errors: UsageError naming both flags.

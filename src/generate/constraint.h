@@ -23,8 +23,8 @@ class Constraint {
   /// The text goes on with a token that is allowed. Errors: RunError otherwise.
   virtual void accept(int32_t token) = 0;
 
-  virtual bool may_end() const = 0;    // the text is complete
-  virtual bool must_end() const = 0;   // and nothing may follow
+  virtual bool may_end() const = 0;   // the text is complete
+  virtual bool must_end() const = 0;  // and nothing may follow
 
   /// The same state, for another text.
   virtual std::unique_ptr<Constraint> clone() const = 0;

@@ -25,9 +25,9 @@ struct GenerateOptions {
   std::vector<std::string> stops = {};  // strings that end the text, wherever token borders lie
   bool alone = false;  // the new text is one of its own, as an answer in a chat is; else it goes on where the prompt's ends
   std::shared_ptr<Drafter> drafter = {};  // proposes tokens; null: none are proposed. Changes no token
-  // What the text must conform to; null: nothing. Cloned, so that one serves many texts. It acts before all rules of `sampling`, and
-  // log-probabilities stay those of the unmodified logits. End tokens may come where the text may end and nowhere else; where it
-  // must, it ends without one. A text that `stops`, max_tokens or the context cut short is the beginning of one that conforms.
+  // What the text must conform to; null: nothing. Cloned, so that one serves many texts. It acts before all rules of `sampling`,
+  // and log-probabilities stay those of the unmodified logits. End tokens may come where the text may end and nowhere else; where
+  // it must, it ends without one. A text that `stops`, max_tokens or the context cut short is the beginning of one that conforms.
   std::shared_ptr<const Constraint> constraint = {};
 };
 
@@ -96,9 +96,9 @@ class TokenSequence {
   StopFilter stop_;
   std::optional<StreamDecoder> decoder_;
   std::unique_ptr<Constraint> constraint_;
-  std::vector<uint32_t> allowed_;   // by it, and end tokens
-  Utf8Buffer constrained_{true};    // the text under a constraint: the bytes of the tokens, which it saw
-  int64_t room_;  // new tokens at most
+  std::vector<uint32_t> allowed_;  // by it, and end tokens
+  Utf8Buffer constrained_{true};   // the text under a constraint: the bytes of the tokens, which it saw
+  int64_t room_;                   // new tokens at most
   Generation made_;
 };
 

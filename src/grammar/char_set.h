@@ -20,7 +20,7 @@ class CharSet {
 
   bool empty() const { return ranges_.empty(); }
   size_t size() const { return ranges_.size(); }  // ranges
-  bool meets(const CharSet& other) const;  // some character is in both
+  bool meets(const CharSet& other) const;         // some character is in both
   CharSet complement() const;
   void add(const CharSet& other);
   /// As a regular expression of one character; not for an empty set.

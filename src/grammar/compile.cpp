@@ -74,8 +74,8 @@ TokenTable token_table(const Tokenizer& tokenizer, int64_t vocab_size) {
     nodes += std::max<size_t>(texts[i].size() - shared, 1);
   }
   if (nodes > kMostTreeNodes)
-    throw InputError(tokenizer.description() + ": its tokens make a tree of " + std::to_string(nodes) + " nodes; grammars take up to " +
-                     std::to_string(kMostTreeNodes));
+    throw InputError(tokenizer.description() + ": its tokens make a tree of " + std::to_string(nodes) +
+                     " nodes; grammars take up to " + std::to_string(kMostTreeNodes));
   return table;
 }
 

@@ -194,7 +194,10 @@ class GbnfReader {
     uint32_t code = 0;
     for (size_t i = 0; i < digits; ++i, ++at_) {
       const char c = at_ < text_.size() ? text_[at_] : '\0';
-      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+      const int digit = c >= '0' && c <= '9'   ? c - '0'
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                               : -1;
       if (digit < 0) refuse(fmt::format("expected {} hexadecimal digits, found {}", digits, shown()));
       code = code * 16 + static_cast<uint32_t>(digit);
     }

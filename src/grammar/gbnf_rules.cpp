@@ -59,7 +59,8 @@ GbnfRules without_dead_parts(const GbnfRules& rules, const std::string& source, 
     for (const auto& [name, node] : rules)
       if (!alive.contains(name) && lives(node, alive, budget)) changed = alive.insert(name).second;
   }
-  if (!alive.contains("root")) throw InputError(source + ": the rule root matches no text: each of its alternatives needs another");
+  if (!alive.contains("root"))
+    throw InputError(source + ": the rule root matches no text: each of its alternatives needs another");
   GbnfRules kept;
   std::vector<std::string> open = {"root"};
   while (!open.empty()) {
@@ -92,7 +93,8 @@ std::set<std::string> regular_rules(const GbnfRules& rules, const std::string& s
     ready.pop_back();
     regular.insert(name);
     depths[name] = depth(rules.at(name), depths);
-    if (depths[name] > kDeepest) throw InputError(source + ": the rule " + name + " refers to rules that lie too deep in each other");
+    if (depths[name] > kDeepest)
+      throw InputError(source + ": the rule " + name + " refers to rules that lie too deep in each other");
     for (const std::string& waiting : waited_for_by[name])
       if (waits_for[waiting].erase(name) > 0 && waits_for[waiting].empty()) ready.push_back(waiting);
   }

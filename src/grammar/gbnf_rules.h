@@ -8,7 +8,8 @@
 
 namespace vitrine {
 
-/// The rules without what matches no text, and without those that root does not reach. Errors: InputError if root matches no text.
+/// The rules without what matches no text, and without those that root does not reach. Errors: InputError if root matches no
+/// text.
 GbnfRules without_dead_parts(const GbnfRules& rules, const std::string& source, StepBudget& budget);
 
 /// The names of the rules that refer neither to themselves nor to such a rule. Errors: InputError for rules that lie too deep in

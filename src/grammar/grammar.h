@@ -35,14 +35,15 @@ class GrammarCompiler {
  public:
   /// Reads the vocabulary, which takes a while for a large one. vocab_size: of the model, whose logits may have more entries than
   /// the tokenizer has pieces. The tokenizer is not needed afterwards.
-  /// Errors: UsageError without llguidance, with what to install; InputError for a tokenizer whose tokens have no bytes of their own
-  /// (Tokenizer::token_bytes), or more of them than llguidance holds.
+  /// Errors: UsageError without llguidance, with what to install; InputError for a tokenizer whose tokens have no bytes of their
+  /// own (Tokenizer::token_bytes), or more of them than llguidance holds.
   GrammarCompiler(const Tokenizer& tokenizer, int64_t vocab_size);
   ~GrammarCompiler();
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  /// What it gives may outlive the compiler. Errors: InputError naming grammar.source and what is wrong with it or too costly in it.
+  /// What it gives may outlive the compiler. Errors: InputError naming grammar.source and what is wrong with it or too costly in
+  /// it.
   std::shared_ptr<const Constraint> compile(const Grammar& grammar) const;
 
  private:

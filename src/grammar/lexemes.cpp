@@ -261,8 +261,8 @@ std::string lark_terminal(const GbnfNode& node, const std::map<std::string, std:
   return "";
 }
 
-TwoLevels two_levels(const GbnfRules& rules, const std::set<std::string>& regular, const std::map<std::string, std::string>& names,
-                     StepBudget& budget) {
+TwoLevels two_levels(const GbnfRules& rules, const std::set<std::string>& regular,
+                     const std::map<std::string, std::string>& names, StepBudget& budget) {
   std::set<std::string> split;
   for (;;) {
     Splitter attempt(rules, regular, names, split, budget);

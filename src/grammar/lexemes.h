@@ -30,7 +30,7 @@ struct TwoLevels {
 std::string lark_terminal(const GbnfNode& node, const std::map<std::string, std::string>& names);
 
 /// As large lexemes as can be told apart by the next character (see gbnf_to_lark). names: of regular rules as terminals.
-TwoLevels two_levels(const GbnfRules& rules, const std::set<std::string>& regular, const std::map<std::string, std::string>& names,
-                     StepBudget& budget);
+TwoLevels two_levels(const GbnfRules& rules, const std::set<std::string>& regular,
+                     const std::map<std::string, std::string>& names, StepBudget& budget);
 
 }  // namespace vitrine

@@ -61,6 +61,6 @@ const char* llg_matcher_get_error(LlgMatcher* matcher);
 int32_t llg_matcher_compute_mask_into(LlgMatcher* matcher, uint32_t* mask, size_t mask_byte_len);
 int32_t llg_matcher_consume_token(LlgMatcher* matcher, uint32_t token);
 
-bool llg_matcher_is_accepting(LlgMatcher* matcher);    // the text is complete
+bool llg_matcher_is_accepting(LlgMatcher* matcher);      // the text is complete
 bool llg_matcher_is_stopped(const LlgMatcher* matcher);  // nothing may follow, or it failed
 }

@@ -97,8 +97,8 @@ void GrammarConstraint::accept(int32_t token) {
 
 std::unique_ptr<Constraint> GrammarConstraint::clone() const {
   settle();
-  auto copy = std::make_unique<GrammarConstraint>(MatcherHandle(llg_clone_matcher(state_->matcher.get())),
-                                                  state_->vocabulary, source_);
+  auto copy =
+      std::make_unique<GrammarConstraint>(MatcherHandle(llg_clone_matcher(state_->matcher.get())), state_->vocabulary, source_);
   copy->may_end_ = may_end_;
   copy->must_end_ = must_end_;
   return copy;

@@ -51,7 +51,7 @@ class GrammarConstraint final : public Constraint {
     std::vector<uint32_t> mask;
     std::string error;  // "": the mask counts
     bool empty = false;
-    std::mutex mutex;   // of `stage`; whoever sets being_made has the rest to himself until made
+    std::mutex mutex;  // of `stage`; whoever sets being_made has the rest to himself until made
     std::condition_variable changed;
     Mask stage = Mask::none;
   };

@@ -12,12 +12,12 @@
 namespace vitrine {
 namespace {
 
-// Between two parts of a JSON text: nothing, a space, or a line break and an indentation. Without a limit a model may write spaces
-// until its context is full.
+// Between two parts of a JSON text: nothing, a space, or a line break and an indentation. Without a limit a model may write
+// spaces until its context is full.
 constexpr std::string_view kJsonSpace = R"("x-guidance":{"whitespace_pattern":" |\\n[ \\t]{0,64}"})";
 
-// llguidance follows numbers by their remainder, one state for each, and does not count them against its limits. Numbers that must
-// be multiples of several have a state for each pair of remainders.
+// llguidance follows numbers by their remainder, one state for each, and does not count them against its limits. Numbers that
+// must be multiples of several have a state for each pair of remainders.
 constexpr uint64_t kMostRemainders = 20000;
 
 [[noreturn]] void refuse(const Grammar& grammar, const std::string& why) { throw InputError(grammar.source + ": " + why); }
@@ -28,7 +28,8 @@ void check_nesting(const Grammar& grammar) {
   for (const char c : grammar.text) {
     if (c == '(' || c == '[' || c == '{') ++open;
     if ((c == ')' || c == ']' || c == '}') && open > 0) --open;
-    if (open > kMostOpenBrackets) refuse(grammar, "has more than " + std::to_string(kMostOpenBrackets) + " open brackets at once");
+    if (open > kMostOpenBrackets)
+      refuse(grammar, "has more than " + std::to_string(kMostOpenBrackets) + " open brackets at once");
   }
 }
 
@@ -55,15 +56,17 @@ void check_multiples(const Grammar& grammar, const Json& schema, uint64_t& state
   const std::optional<uint64_t> digits = digits_of(*multiple);
   if (digits && *digits > 0) states = std::lcm(states, *digits);  // both are small
   if (!digits || states > kMostRemainders)
-    refuse(grammar, "multipleOf " + multiple->dump() +
-                        " is too costly: the smallest number that all of multipleOf divide, written without points, may have up to " +
-                        std::to_string(kMostRemainders));
+    refuse(grammar,
+           "multipleOf " + multiple->dump() +
+               " is too costly: the smallest number that all of multipleOf divide, written without points, may have up to " +
+               std::to_string(kMostRemainders));
 }
 
 std::string json_schema(const Grammar& grammar) {
   const Json schema = parse_json(grammar.text, grammar.source);
   if (!schema.is_object() && !schema.is_boolean())
-    refuse(grammar, std::string("is ") + schema.type_name() + "; a JSON schema is an object, such as {\"type\": \"object\"}, or true");
+    refuse(grammar,
+           std::string("is ") + schema.type_name() + "; a JSON schema is an object, such as {\"type\": \"object\"}, or true");
   uint64_t states = 1;
   check_multiples(grammar, schema, states);
   if (schema.is_boolean() && !schema.get<bool>()) refuse(grammar, "the schema false allows no text");
@@ -88,7 +91,8 @@ GrammarSource grammar_source(const Grammar& grammar) {
     case GrammarKind::gbnf: return {"lark", gbnf_to_lark(grammar.text, grammar.source)};
     case GrammarKind::lark:
       check_nesting(grammar);
-      if (grammar.text.find("%json") != std::string::npos) refuse(grammar, "%json is not supported; give the schema as a JSON schema");
+      if (grammar.text.find("%json") != std::string::npos)
+        refuse(grammar, "%json is not supported; give the schema as a JSON schema");
       return {"lark", grammar.text};
   }
   return {};

@@ -78,7 +78,10 @@ int byte_of_fallback(std::string_view piece) {
   if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return -1;
   int value = 0;
   for (const char c : piece.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                             : -1;
     if (digit < 0) return -1;
     value = value * 16 + digit;
   }
@@ -248,7 +251,8 @@ void parse_into(const Component& c, DecodeSteps& out) {
       return text.append(piece, done);
     });
   } else if (type == "ByteFallback") {
-    out.list.push_back({[] { return std::make_unique<ByteFallbackStage>(); }, [](std::string& piece) {
+    out.list.push_back({[] { return std::make_unique<ByteFallbackStage>(); },
+                        [](std::string& piece) {
                           if (const int byte = byte_of_fallback(piece); byte >= 0) piece = static_cast<char>(byte);
                         }});
     if (out.joined) out.list.back().bytes = nullptr;
@@ -258,10 +262,9 @@ void parse_into(const Component& c, DecodeSteps& out) {
     out.joined = true;
   } else if (type == "Strip") {
     const size_t start = count(c, "start"), stop = count(c, "stop");
-    out.list.push_back({[content = one_character(c, "content", " "), start, stop] {
-                          return std::make_unique<StripStage>(content, start, stop);
-                        },
-                        {}});
+    out.list.push_back(
+        {[content = one_character(c, "content", " "), start, stop] { return std::make_unique<StripStage>(content, start, stop); },
+         {}});
     if (out.joined && stop == 0) out.list.back().bytes = [](std::string&) {};  // cuts the beginning of the text alone
   } else if (type == "Metaspace") {
     const bool prepends = c.text("prepend_scheme", c.flag("add_prefix_space", true) ? "always" : "never") != "never";
@@ -293,7 +296,8 @@ std::vector<DecodeStep> parse_decoders(const Component& component) {
 }
 
 DecodeStep make_byte_level_decoder(bool replace) {
-  return {[replace] { return std::make_unique<ByteLevelStage>(replace); }, [](std::string& piece) {
+  return {[replace] { return std::make_unique<ByteLevelStage>(replace); },
+          [](std::string& piece) {
             std::string bytes;
             if (append_byte_level(piece, bytes)) piece = std::move(bytes);
           }};

@@ -290,7 +290,8 @@ std::string PipelineTokenizer::token_bytes(int32_t id) const {
   if (is_control(id) || id == unknown() || (added(id) == nullptr && !parts_.model->vocabulary().has(id))) return "";
   for (const DecodeStep& step : parts_.decoder) {
     if (!step.bytes)
-      throw InputError(parts_.path + ": the text of a token hangs on the tokens around it (its decoder is a BPEDecoder, or strips "
+      throw InputError(parts_.path +
+                       ": the text of a token hangs on the tokens around it (its decoder is a BPEDecoder, or strips "
                        "pieces), so it has no bytes of its own");
     step.bytes(bytes);
   }

@@ -19,8 +19,8 @@ TEST(GrammarFlags, JsonOfASchema) {
   const Scratch folder;
   folder.write("answer.json", kSchema);
   const auto made = [&](const std::string& schema, const char* seed) {
-    const Outcome outcome = vitrine({"generate", "The hero:", "--json-schema", schema, "--temperature", "1.5", "--seed", seed, "--json",
-                                     "-n", "200"});
+    const Outcome outcome = vitrine(
+        {"generate", "The hero:", "--json-schema", schema, "--temperature", "1.5", "--seed", seed, "--json", "-n", "200"});
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return outcome.json();
   };
@@ -60,7 +60,8 @@ TEST(GrammarFlags, WhatDoesNotGoTogetherIsRefused) {
   expect_refused({"generate", "a", "--regex", ""}, {"--regex", "is empty; leave the option out"});
   if (!has_grammars()) return;
   expect_refused({"generate", "a", "--regex", "(a"}, {"--regex: ", "unclosed"});
-  expect_refused({"generate", "a", "--json-schema", "{\"uniqueItems\": true, \"type\": \"array\"}"}, {"--json-schema: ", "uniqueItems"});
+  expect_refused({"generate", "a", "--json-schema", "{\"uniqueItems\": true, \"type\": \"array\"}"},
+                 {"--json-schema: ", "uniqueItems"});
   expect_refused({"generate", "a", "--json-schema", "nowhere.json"}, {"nowhere.json"});
   expect_refused({"generate", "--tokens", "1,2", "--model", std::string(VITRINE_GOLDEN) + "/models/llama/model", "--regex", "a"},
                  {"no tokenizer"});

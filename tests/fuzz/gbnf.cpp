@@ -1,6 +1,7 @@
 // Any bytes as a GBNF grammar: rewritten for llguidance, or refused by line.
-#include "base/error.h"
 #include "grammar/gbnf.h"
+
+#include "base/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size > 1 << 14) return 0;

@@ -153,7 +153,8 @@ TEST(Constraint, ServesSeveralTextsAtOnce) {
 }
 
 TEST(Constraint, FailsItsOwnSequence) {
-  TokenSequence failing(engine(), prompt(), options_with(EvenTokens(9, 9, 2))), other(engine(), prompt(), options_with(EvenTokens(9, 9)));
+  TokenSequence failing(engine(), prompt(), options_with(EvenTokens(9, 9, 2))),
+      other(engine(), prompt(), options_with(EvenTokens(9, 9)));
   std::vector<float> logits(static_cast<size_t>(engine().shape().vocab_size));
   for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 97);
   for (int i = 0; i < 2; ++i) failing.push(logits);

@@ -1,11 +1,12 @@
 // GBNF: what the reader takes and refuses, and texts of grammars as llama.cpp's users write them.
+#include "grammar/gbnf.h"
+
 #include <gtest/gtest.h>
 
 #include <regex>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "grammar/gbnf.h"
 #include "grammar_support.h"
 
 namespace vitrine {
@@ -53,9 +54,10 @@ bool takes(const GrammarFixture& f, const Constraint& grammar, const std::string
 }
 
 TEST(Gbnf, ReadsEveryForm) {
-  const GbnfRules rules = read_gbnf("root ::= \"a\\n\\x41\\u00e9\\U0001F642\" [^a-z\\]-] . name-2? | (x | \"\")+ x{2} x{1,} x{0,3} # end\n"
-                                    "name-2 ::=\n  [\\\"é-ü]\r\nx ::= \"y\"",
-                                    "test");
+  const GbnfRules rules = read_gbnf(
+      "root ::= \"a\\n\\x41\\u00e9\\U0001F642\" [^a-z\\]-] . name-2? | (x | \"\")+ x{2} x{1,} x{0,3} # end\n"
+      "name-2 ::=\n  [\\\"é-ü]\r\nx ::= \"y\"",
+      "test");
   ASSERT_EQ(rules.size(), 3u);
   const GbnfNode& root = rules.at("root");
   ASSERT_EQ(root.kind, GbnfNode::Kind::choice);
@@ -66,7 +68,8 @@ TEST(Gbnf, ReadsEveryForm) {
   EXPECT_EQ(literal.parts[2].chars.regex(), "A");
   EXPECT_EQ(literal.parts[3].chars.regex(), "\\x{E9}");
   EXPECT_EQ(literal.parts[4].chars.regex(), "\\x{1F642}");
-  EXPECT_EQ(root.parts[0].parts[1].chars.regex(), "[\\x{0}-\\x{2C}\\x{2E}-\\x{5C}\\x{5E}-\\x{60}\\x{7B}-\\x{D7FF}\\x{E000}-\\x{10FFFF}]");
+  EXPECT_EQ(root.parts[0].parts[1].chars.regex(),
+            "[\\x{0}-\\x{2C}\\x{2E}-\\x{5C}\\x{5E}-\\x{60}\\x{7B}-\\x{D7FF}\\x{E000}-\\x{10FFFF}]");
   EXPECT_EQ(root.parts[0].parts[2].chars, CharSet::any());
   EXPECT_EQ(root.parts[0].parts[3].most, 1u);
   const std::vector<GbnfNode>& second = root.parts[1].parts;
@@ -125,7 +128,8 @@ TEST(Gbnf, TextsOfAJsonGrammarAreJson) {
   }
 }
 
-// A number here ends in spaces and line ends of its own, and a line end follows it: no lexer that takes the longest lexeme can end.
+// A number here ends in spaces and line ends of its own, and a line end follows it: no lexer that takes the longest lexeme can
+// end.
 TEST(Gbnf, PartsWhoseEndIsOpenStayWhole) {
   SKIP_WITHOUT_GRAMMARS();
   const GrammarFixture& f = fixture("gpt2");

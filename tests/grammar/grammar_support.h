@@ -70,7 +70,8 @@ inline Written write_randomly(const GrammarFixture& f, const Constraint& grammar
     if (text->may_end() && std::uniform_real_distribution<>()(random) < 0.3) break;
     const float bonus = 0.4f * static_cast<float>(tokens.size());
     const size_t shift = random() % logits.size();
-    for (size_t t = 0; t < logits.size(); ++t) logits[t] = base[t + shift < logits.size() ? t + shift : t + shift - logits.size()] + bonus * closing[t];
+    for (size_t t = 0; t < logits.size(); ++t)
+      logits[t] = base[t + shift < logits.size() ? t + shift : t + shift - logits.size()] + bonus * closing[t];
     const Stopwatch watch;
     const std::span<const uint32_t> mask = text->allowed();
     if (mask_ms != nullptr) mask_ms->push_back(watch.ms());

@@ -33,13 +33,15 @@ const SchemaCase kCases[] = {
     {"object", R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
                    "required": ["name", "age"], "additionalProperties": false})",
      [](const Json& j) {
-       return j.is_object() && j.size() == 2 && j["name"].is_string() && characters(j["name"]) <= 12 && j["age"].is_number_integer();
+       return j.is_object() && j.size() == 2 && j["name"].is_string() && characters(j["name"]) <= 12 &&
+              j["age"].is_number_integer();
      }},
     {"nested", R"({"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {"type": "object", "properties":
                    {"c": {"type": "null"}}, "required": ["c"], "additionalProperties": false}}, "required": ["b"],
                    "additionalProperties": false}}, "required": ["a"], "additionalProperties": false})",
      [](const Json& j) { return j == Json{{"a", {{"b", {{"c", nullptr}}}}}}; }},
-    {"optional", R"({"type": "object", "properties": {"x": {"type": "boolean"}, "y": {"type": "boolean"}, "z": {"type": "boolean"}},
+    {"optional",
+     R"({"type": "object", "properties": {"x": {"type": "boolean"}, "y": {"type": "boolean"}, "z": {"type": "boolean"}},
                      "required": ["y"], "additionalProperties": false})",
      [](const Json& j) {
        if (!j.is_object() || !j.contains("y")) return false;
@@ -51,7 +53,8 @@ const SchemaCase kCases[] = {
      [](const Json& j) {
        return j == "red" || j == "grün" || j == 7 || j.is_null() || j == Json{1, 2} || j == Json{{"a", true}};
      }},
-    {"constant", R"({"const": {"quoted": "a \"b\" \\ ü 🙂"}})", [](const Json& j) { return j == Json{{"quoted", "a \"b\" \\ ü 🙂"}}; }},
+    {"constant", R"({"const": {"quoted": "a \"b\" \\ ü 🙂"}})",
+     [](const Json& j) { return j == Json{{"quoted", "a \"b\" \\ ü 🙂"}}; }},
     {"array", R"({"type": "array", "items": {"type": "integer", "minimum": -3, "maximum": 12}, "minItems": 2, "maxItems": 4})",
      [](const Json& j) {
        return j.is_array() && j.size() >= 2 && j.size() <= 4 &&
@@ -67,11 +70,13 @@ const SchemaCase kCases[] = {
      [](const Json& j) { return std::regex_match(j.get<std::string>(), std::regex("[A-Z]{2}-[0-9]{3,5}")); }},
     {"lengths", R"({"type": "string", "minLength": 3, "maxLength": 5})",
      [](const Json& j) { return characters(j.get<std::string>()) >= 3 && characters(j.get<std::string>()) <= 5; }},
-    {"tree", R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties": {"value": {"type": "integer"}, "children":
+    {"tree",
+     R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties": {"value": {"type": "integer"}, "children":
                  {"type": "array", "items": {"$ref": "#/$defs/node"}, "maxItems": 2}}, "required": ["value", "children"],
                  "additionalProperties": false}}})",
      is_tree},
-    {"alternatives", R"({"anyOf": [{"type": "string", "maxLength": 3}, {"type": "array", "items": {"type": "null"}, "maxItems": 2},
+    {"alternatives",
+     R"({"anyOf": [{"type": "string", "maxLength": 3}, {"type": "array", "items": {"type": "null"}, "maxItems": 2},
                          {"type": "object", "properties": {"kind": {"const": "k"}}, "required": ["kind"],
                          "additionalProperties": false}]})",
      [](const Json& j) {
@@ -153,7 +158,8 @@ TEST(JsonSchema, RefusesByName) {
 TEST(JsonSchema, SpaceBetweenPartsIsBounded) {
   SKIP_WITHOUT_GRAMMARS();
   const GrammarFixture& f = fixture("gpt2");
-  const auto text = f.compiler->compile({.kind = GrammarKind::json_schema, .text = R"({"type": "array"})", .source = "s"})->clone();
+  const auto text =
+      f.compiler->compile({.kind = GrammarKind::json_schema, .text = R"({"type": "array"})", .source = "s"})->clone();
   const auto token = [&](const std::string& one) { return f.tokenizer->encode(one, false)[0]; };
   text->accept(token("["));
   EXPECT_TRUE(is_allowed(text->allowed(), token(" ")));

@@ -52,14 +52,17 @@ std::vector<Bomb> bombs() {
   all.push_back({"many_values", GrammarKind::json_schema, words + "]}"});
   for (int i = 0; i < 24; ++i) {
     const std::string n = std::to_string(i);
-    both += R"(,{"anyOf": [{"properties": {"a)" + n + R"(": {"type": "integer"}}}, {"properties": {"b)" + n + R"(": {"type": "string"}}}]})";
+    both += R"(,{"anyOf": [{"properties": {"a)" + n + R"(": {"type": "integer"}}}, {"properties": {"b)" + n +
+            R"(": {"type": "string"}}}]})";
   }
   all.push_back({"products", GrammarKind::json_schema, both + "]}"});
   std::string properties = "{\"type\": \"object\", \"properties\": {\"p\": true";
-  for (int i = 0; i < 3000; ++i) properties += ",\"p" + std::to_string(i) + "\": {\"type\": \"string\", \"pattern\": \"^x{1,50}$\"}";
+  for (int i = 0; i < 3000; ++i)
+    properties += ",\"p" + std::to_string(i) + "\": {\"type\": \"string\", \"pattern\": \"^x{1,50}$\"}";
   all.push_back({"many_properties", GrammarKind::json_schema, properties + "}}"});
   std::string chain = "{\"$ref\": \"#/$defs/d0\", \"$defs\": {\"d3000\": {\"type\": \"null\"}";
-  for (int i = 0; i < 3000; ++i) chain += ",\"d" + std::to_string(i) + "\": {\"$ref\": \"#/$defs/d" + std::to_string(i + 1) + "\"}";
+  for (int i = 0; i < 3000; ++i)
+    chain += ",\"d" + std::to_string(i) + "\": {\"$ref\": \"#/$defs/d" + std::to_string(i + 1) + "\"}";
   all.push_back({"long_chain", GrammarKind::json_schema, chain + "}}"});
   return all;
 }

@@ -81,7 +81,8 @@ TEST_P(Masks, EqualEveryTokenTried) {
         std::vector<int32_t> choices;
         for (int32_t t = 0; t < f.tokenizer->vocab_size(); ++t) {
           const std::string bytes = f.tokenizer->token_bytes(t), next = so_far + bytes;
-          const bool fits = !bytes.empty() && bytes.find('\xFF') == std::string::npos && pattern.begins(next) && begins_utf8(next);
+          const bool fits =
+              !bytes.empty() && bytes.find('\xFF') == std::string::npos && pattern.begins(next) && begins_utf8(next);
           ASSERT_EQ(is_allowed(mask, t), fits) << regex << ": token " << t << " \"" << bytes << "\" behind \"" << so_far << "\"";
           if (fits) choices.push_back(t);
           ++compared;
@@ -159,7 +160,8 @@ TEST(GrammarConstraint, NoGrammarReachesControlTokens) {
   const auto text = f.compiler->compile({.kind = GrammarKind::lark, .text = by_id, .source = "--lark"})->clone();
   EXPECT_THROW(text->allowed(), RunError);
   EXPECT_THROW(f.compiler->compile({.kind = GrammarKind::lark, .text = "start: <|endoftext|>", .source = "--lark"}), InputError);
-  const auto spelled = f.compiler->compile({.kind = GrammarKind::regex, .text = "<\\|endoftext\\|>", .source = "--regex"})->clone();
+  const auto spelled =
+      f.compiler->compile({.kind = GrammarKind::regex, .text = "<\\|endoftext\\|>", .source = "--regex"})->clone();
   EXPECT_FALSE(is_allowed(spelled->allowed(), end));
   EXPECT_TRUE(is_allowed(spelled->allowed(), *f.tokenizer->find("<")));
 }

@@ -18,7 +18,8 @@ std::vector<std::string> files() {
                                     std::string(VITRINE_SOURCE) + "/models/tales9m"};
   for (const auto& entry : std::filesystem::directory_iterator(kTokenizers + "variants")) {
     const std::string file = entry.path().string();
-    if (file.ends_with(".model") || (file.ends_with(".json") && !file.ends_with("expected.json") && !file.ends_with("strings.json")))
+    if (file.ends_with(".model") ||
+        (file.ends_with(".json") && !file.ends_with("expected.json") && !file.ends_with("strings.json")))
       found.push_back(file);
   }
   std::sort(found.begin(), found.end());
@@ -52,7 +53,8 @@ TEST(TokenBytes, JoinedAreTheDecodedText) {
     // A token that ends a character and is no space, so that what follows is in the middle of a text.
     int32_t before = -1;
     for (const int32_t id : with_text)
-      if (const std::string bytes = tokenizer->token_bytes(id); bytes.size() == 1 && bytes[0] > 'A' && bytes[0] < 'z') before = id;
+      if (const std::string bytes = tokenizer->token_bytes(id); bytes.size() == 1 && bytes[0] > 'A' && bytes[0] < 'z')
+        before = id;
     if (before < 0) before = with_text.front();
     const std::string start = tokenizer->decode(std::vector<int32_t>{before});
     for (int round = 0; round < 4000; ++round) {
