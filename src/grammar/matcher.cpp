@@ -90,7 +90,10 @@ void GrammarConstraint::accept(int32_t token) {
   LlgMatcher* const matcher = state_->matcher.get();
   if (llg_matcher_consume_token(matcher, static_cast<uint32_t>(token)) != 0)
     throw RunError("token " + std::to_string(token) + " does not conform to the grammar of " + source_ + ": " + failure(matcher));
-  state_->stage = Mask::none;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stage = Mask::none;
+  }
   must_end_ = llg_matcher_is_stopped(matcher);
   may_end_ = must_end_ || llg_matcher_is_accepting(matcher);
 }
