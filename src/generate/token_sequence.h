@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/utf8.h"
 #include "engine/engine.h"
+#include "generate/constraint.h"
 #include "generate/sampler.h"
 #include "generate/sampling_options.h"
 #include "generate/speculate.h"
@@ -24,6 +26,10 @@ struct GenerateOptions {
   std::vector<std::string> stops = {};  // strings that end the text, wherever token borders lie
   bool alone = false;  // the new text is one of its own, as an answer in a chat is; else it goes on where the prompt's ends
   std::shared_ptr<Drafter> drafter = {};  // proposes tokens; null: none are proposed. Changes no token
+  // What the text must conform to; null: nothing. Cloned, so that one serves many texts. It acts before all rules of `sampling`,
+  // and log-probabilities stay those of the unmodified logits. End tokens may come where the text may end and nowhere else; where
+  // it must, it ends without one. A text that `stops`, max_tokens or the context cut short is the beginning of one that conforms.
+  std::shared_ptr<const Constraint> constraint = {};
 };
 
 struct Timings {
@@ -53,7 +59,7 @@ int64_t room_for(const Engine& engine, size_t prompt, int64_t wanted);
 /// the tokens of several sequences can go through one step.
 class TokenSequence {
  public:
-  /// With tokens only (no tokenizer) stop strings are refused. stream: tells apart texts that share prompt and seed.
+  /// With tokens only (no tokenizer) stop strings and constraints are refused. stream: tells apart texts that share prompt and seed.
   /// Errors: as check_prompt; UsageError for options out of range.
   TokenSequence(const Engine& engine, std::vector<int32_t> prompt, GenerateOptions options, uint64_t stream = 0);
 
@@ -70,7 +76,8 @@ class TokenSequence {
   int64_t positions() const { return prompt_size_ + std::max<int64_t>(room_, 1); }
 
   /// Takes the next token from the logits [vocab_size] of the last pending id. Returns the text that became certain with it:
-  /// never half a character, never part of a stop string. Not to be called when done.
+  /// never half a character, never part of a stop string. Not to be called when done. Errors: as Sampler::pick and
+  /// Constraint::allowed; they are this sequence's alone, which is then of no more use.
   std::string push(std::span<const float> logits);
 
   /// The stop string that ended the text; null if none did.
@@ -82,6 +89,11 @@ class TokenSequence {
   Generation take() && { return std::move(made_); }
 
  private:
+  std::optional<Pick> pick(std::span<const float> logits);
+  bool is_end(int32_t token) const;
+  std::string spell(int32_t token);
+  void finish(std::string& shown);
+
   const Engine& engine_;
   std::vector<int32_t> text_;
   int64_t prompt_size_;  // of text_
@@ -91,7 +103,10 @@ class TokenSequence {
   std::optional<Sampler> early_;  // the same rules with end tokens forbidden; while there are fewer than min_tokens
   StopFilter stop_;
   std::optional<StreamDecoder> decoder_;
-  int64_t room_;  // new tokens at most
+  std::unique_ptr<Constraint> constraint_;
+  std::vector<uint32_t> allowed_;  // by it, and end tokens
+  Utf8Buffer constrained_{true};   // the text under a constraint: the bytes of the tokens, which it saw
+  int64_t room_;                   // new tokens at most
   Generation made_;
 };
 
