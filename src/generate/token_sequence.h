@@ -59,8 +59,8 @@ int64_t room_for(const Engine& engine, size_t prompt, int64_t wanted);
 /// the tokens of several sequences can go through one step.
 class TokenSequence {
  public:
-  /// With tokens only (no tokenizer) stop strings and constraints are refused. stream: tells apart texts that share prompt and seed.
-  /// Errors: as check_prompt; UsageError for options out of range.
+  /// With tokens only (no tokenizer) stop strings and constraints are refused. stream: tells apart texts that share prompt and
+  /// seed. Errors: as check_prompt; UsageError for options out of range.
   TokenSequence(const Engine& engine, std::vector<int32_t> prompt, GenerateOptions options, uint64_t stream = 0);
 
   bool done() const { return !made_.finish_reason.empty(); }

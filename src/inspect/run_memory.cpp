@@ -74,8 +74,8 @@ double width_of_block(const Model& model, const Numerics& numerics, int64_t rows
   }
   const auto d_model = static_cast<double>(s.d_model), per_layer = static_cast<double>(told);
   const double streams = has_part(model, "ln1_post") ? 9 : 7, hidden = has_part(model, "W_gate") ? 3 : 2;
-  const double width =
-      streams * d_model + static_cast<double>(first) + (hidden + packed_share(model, numerics, rows)) * static_cast<double>(units);
+  const double width = streams * d_model + static_cast<double>(first) +
+                       (hidden + packed_share(model, numerics, rows)) * static_cast<double>(units);
   constexpr double kSteps = 7;  // between the table of the per-layer embedding and what it says
   return told == 0 ? width : std::max(per_layer + width, d_model + kSteps * per_layer);
 }
@@ -106,8 +106,9 @@ RunMemory run_memory(const Model& model, const RunSizes& sizes, const Numerics& 
   RunMemory run;
   run.weights = sizes.weights_bytes - static_cast<int64_t>(std::min(unread, static_cast<double>(sizes.weights_bytes)));
   run.cache = sizes.cache_bytes - static_cast<int64_t>(batch * unwritten_values(model, sizes.context));
-  run.working = static_cast<int64_t>(kProgram + sizeof(float) * (rows * width_of_block(model, numerics, static_cast<int64_t>(rows)) + logits) +
-                                     kPieceBytes * static_cast<double>(sizes.pieces)) +
+  run.working = static_cast<int64_t>(
+                    kProgram + sizeof(float) * (rows * width_of_block(model, numerics, static_cast<int64_t>(rows)) + logits) +
+                    kPieceBytes * static_cast<double>(sizes.pieces)) +
                 sizes.header_bytes;
   return run;
 }

@@ -5,6 +5,7 @@
 #include "serve/chat_prompt.h"
 #include "serve/chat_text.h"
 #include "serve/endpoints.h"
+#include "serve/grammars.h"
 #include "serve/openai_answer.h"
 #include "serve/sampling_fields.h"
 #include "serve/token_text.h"
@@ -139,18 +140,6 @@ class ChatCompletionAnswer final : public Answer {
   bool told_ = false;       // the ignored fields
 };
 
-void read_format(const Fields& fields) {
-  const OrderedJson* format = fields.find("response_format");
-  if (format == nullptr) return;
-  const std::string type = format->value("type", OrderedJson()).is_string() ? (*format)["type"].get<std::string>() : "";
-  if (type == "text") return;
-  if (type == "json_object" || type == "json_schema")
-    throw unsupported("response_format",
-                      "\"response_format\": \"" + type + "\" asks for constrained decoding, which this server was built without");
-  throw invalid("response_format.type",
-                "\"response_format.type\" is \"" + type + "\"; expected text, json_object or json_schema");
-}
-
 }  // namespace
 
 const std::vector<Field>& chat_completion_fields() {
@@ -174,7 +163,9 @@ const std::vector<Field>& chat_completion_fields() {
           {"top_logprobs", integer, "So many likeliest tokens beside each; needs logprobs. Default: 0.", Use::honoured, 0, 100},
           {"stream", boolean, "The answer comes as server-sent events. Default: false."},
           {"stream_options", object, "{\"include_usage\": true}: a last chunk tells the usage."},
-          {"response_format", object, "{\"type\": \"text\"}; json_object and json_schema need constrained decoding."},
+          {"response_format", object,
+           "{\"type\": \"text\"}, {\"type\": \"json_object\"} or {\"type\": \"json_schema\", \"json_schema\": {\"schema\": …}}: "
+           "what the answer follows."},
           {"parallel_tool_calls", boolean, "false: of several calls the first counts. Default: true."},
           {"return_token_ids", boolean, "Ids of prompt and text. Default: false."}},
          sampling_fields(),
@@ -194,7 +185,6 @@ void chat_completions(Service& service, const std::shared_ptr<http::Exchange>& e
   Fields fields(exchange->request().body, chat_completion_fields(), service.options().strict_fields);
   ChatCompletionRequest request;
   const std::string model = service.model_named(fields.text("model"));
-  read_format(fields);
   request.prompt = read_chat(fields, service);
   request.logprobs = fields.boolean("logprobs", false);
   request.token_ids = fields.boolean("return_token_ids", false);
@@ -209,6 +199,9 @@ void chat_completions(Service& service, const std::shared_ptr<http::Exchange>& e
   const int64_t most = fields.integer("max_completion_tokens").value_or(-1);
 
   Sampled sampled = read_sampling(fields, service, openai_sampling());
+  if (const OrderedJson* format = fields.find("response_format"))
+    sampled.options.constraint =
+        only_one(read_format(*format, "response_format", service), std::move(sampled.options.constraint), "response_format");
   sampled.options.max_tokens = most < 0 ? INT32_MAX : most;
   sampled.options.alone = !fields.boolean("continue_final_message", false);
   request.ends = sampled.options.eos;

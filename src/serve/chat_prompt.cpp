@@ -113,9 +113,8 @@ bool tools_wanted(const Fields& fields, const std::vector<std::string>& names) {
     if (word == "auto") return !names.empty();
     if (word == "required") {
       if (names.empty()) throw invalid("tool_choice", "\"tool_choice\" is \"required\", and there are no \"tools\"");
-      throw unsupported(
-          "tool_choice",
-          "\"tool_choice\": \"required\" asks for constrained decoding, which this server was built without; use \"auto\"");
+      throw unsupported("tool_choice",
+                        "\"tool_choice\": \"required\" forces a call, which this server does not do; use \"auto\"");
     }
     throw invalid("tool_choice", "\"tool_choice\" is \"" + word + "\"; expected none, auto, required or a function");
   }
@@ -128,9 +127,7 @@ bool tools_wanted(const Fields& fields, const std::vector<std::string>& names) {
   const std::string name = (*function)["name"].get<std::string>();
   if (std::find(names.begin(), names.end(), name) == names.end())
     throw invalid("tool_choice", "\"tool_choice\" names \"" + name + "\", which is not among \"tools\"");
-  throw unsupported(
-      "tool_choice",
-      "\"tool_choice\" with a function asks for constrained decoding, which this server was built without; use \"auto\"");
+  throw unsupported("tool_choice", "\"tool_choice\" with a function forces a call, which this server does not do; use \"auto\"");
 }
 
 }  // namespace
@@ -147,7 +144,8 @@ const std::vector<Field>& conversation_fields() {
         {"tools", list,
          "Functions that the model may call: {\"type\": \"function\", \"function\": {name, description, parameters}}. The chat "
          "template must know tools."},
-        {"tool_choice", text | object, "none or auto (the default); required and a named function need constrained decoding."},
+        {"tool_choice", text | object,
+         "none or auto (the default); required and a named function are not supported: they force a call."},
         {"add_generation_prompt", boolean, "The assistant's next message begins. Default: true."},
         {"continue_final_message", boolean,
          "The answer goes on with the last message, which is the assistant's. Default: false."},

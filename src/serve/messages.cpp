@@ -271,8 +271,8 @@ MessagePrompt read_conversation(Fields& fields, Service& service) {
     if (type == "none")
       conversation.tools = nullptr;
     else if (type == "any" || type == "tool")
-      throw unsupported("tool_choice", "tool_choice: " + json_text(type) +
-                                           " asks for constrained decoding, which this server was built without; use auto");
+      throw unsupported("tool_choice",
+                        "tool_choice: " + json_text(type) + " forces a call, which this server does not do; use auto");
     else if (type != "auto")
       throw invalid("tool_choice.type", "tool_choice.type: expected auto, any, tool or none");
     const OrderedJson once = choice->value("disable_parallel_tool_use", OrderedJson(false));
@@ -296,7 +296,7 @@ std::vector<Field> prompt_fields() {
           list_of,
           {"system", text | list, "What the model is told before."},
           {"tools", list, "{name, description, input_schema}; the chat template must know tools."},
-          {"tool_choice", object, "{\"type\": \"auto\"} or none; any and tool need constrained decoding."},
+          {"tool_choice", object, "{\"type\": \"auto\"} or none; any and tool are not supported: they force a call."},
           Field::refused("thinking", "templates that know it read the model's own switch", "[{\"type\":\"disabled\"}]"),
           Field::refused("mcp_servers", "this server calls none", "[[]]"),
           Field::refused("container", "this server has none")};

@@ -6,6 +6,7 @@
 #include "serve/chat_prompt.h"
 #include "serve/chat_text.h"
 #include "serve/endpoints.h"
+#include "serve/grammars.h"
 #include "serve/openai_answer.h"
 #include "serve/sampling_fields.h"
 
@@ -235,12 +236,13 @@ OrderedJson read_flat_tools(const OrderedJson& tools, Fields& fields) {
   return read;
 }
 
-void read_text_format(const Fields& fields) {
+std::shared_ptr<const Constraint> read_text_format(const Fields& fields, const Service& service) {
   const OrderedJson* text = fields.find("text");
-  if (text == nullptr || !text->contains("format") || (*text)["format"].is_null()) return;
+  if (text == nullptr || !text->contains("format") || (*text)["format"].is_null()) return nullptr;
   const OrderedJson& format = (*text)["format"];
-  if (format.is_object() && format.value("type", OrderedJson()) == "text") return;
-  throw unsupported("text.format", "\"text.format\" asks for constrained decoding, which this server was built without");
+  if (!format.is_object())
+    throw invalid("text.format", "\"text.format\" is " + kind_of(format) + "; expected an object", "invalid_type");
+  return read_format(format, "text.format", service);
 }
 
 }  // namespace
@@ -258,9 +260,10 @@ const std::vector<Field>& response_fields() {
           {"max_output_tokens", integer, "New tokens at most; nothing: until the context is full.", Use::honoured, 1, 1e9},
           {"stream", boolean, "The answer comes as server-sent events. Default: false."},
           {"tools", list, "{\"type\": \"function\", name, description, parameters}; the chat template must know tools."},
-          {"tool_choice", text | object, "none or auto (the default); others need constrained decoding."},
+          {"tool_choice", text | object, "none or auto (the default); others are not supported: they force a call."},
           {"parallel_tool_calls", boolean, "false: of several calls the first counts. Default: true."},
-          {"text", object, "{\"format\": {\"type\": \"text\"}}; others need constrained decoding."}},
+          {"text", object,
+           "{\"format\": {\"type\": \"text\"}}, json_object, or json_schema with name and schema: what the answer follows."}},
          sampling_fields(),
          foreign_fields(),
          {Field::refused("previous_response_id", "nothing is stored; send the whole conversation as input"),
@@ -280,7 +283,6 @@ const std::vector<Field>& response_fields() {
 void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   Fields fields(exchange->request().body, response_fields(), service.options().strict_fields);
   const std::string model = service.model_named(fields.text("model"));
-  read_text_format(fields);
   Conversation conversation;
   const std::optional<std::string> instructions = fields.text("instructions");
   OrderedJson messages = read_input(*fields.find("input"), fields);
@@ -289,15 +291,14 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   const OrderedJson* tools = fields.find("tools");
   const OrderedJson* choice = fields.find("tool_choice");
   if (choice != nullptr && *choice != "auto" && *choice != "none")
-    throw unsupported(
-        "tool_choice",
-        "\"tool_choice\" asks for constrained decoding, which this server was built without; use \"auto\" or \"none\"");
+    throw unsupported("tool_choice", "\"tool_choice\" forces a call, which this server does not do; use \"auto\" or \"none\"");
   if (tools != nullptr && !tools->empty() && (choice == nullptr || *choice == "auto"))
     conversation.tools = read_flat_tools(*tools, fields);
   const bool parallel = fields.boolean("parallel_tool_calls", true);
   const std::optional<int64_t> most = fields.integer("max_output_tokens");
   const bool streamed = fields.boolean("stream", false);
   Sampled sampled = read_sampling(fields, service, openai_sampling());
+  sampled.options.constraint = only_one(read_text_format(fields, service), std::move(sampled.options.constraint), "text.format");
   sampled.options.max_tokens = most.value_or(INT32_MAX);
   sampled.options.alone = true;
 

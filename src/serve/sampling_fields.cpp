@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "serve/grammars.h"
 #include "serve/token_text.h"
 
 namespace vitrine::serve {
@@ -56,16 +57,6 @@ void read_bias(const OrderedJson& json, const Service& service, SamplingOptions&
   }
 }
 
-// Constrained decoding has its place here: a grammar of the request becomes options.constraint.
-void refuse_grammars(const Fields& fields) {
-  for (const char* name :
-       {"grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}) {
-    const OrderedJson* value = fields.find(name);
-    if (value == nullptr || (value->is_string() && value->get_ref<const std::string&>().empty())) continue;
-    throw unsupported(name, "\"" + std::string(name) + "\" asks for constrained decoding, which this server was built without");
-  }
-}
-
 }  // namespace
 
 const std::vector<Field>& sampling_fields() {
@@ -96,15 +87,8 @@ const std::vector<Field>& sampling_fields() {
         {"stop_token_ids", integers, "Further tokens that end the text.", Use::honoured},
         {"ignore_eos", boolean, "The model's own end tokens do not end the text. Default: false.", Use::honoured},
         {"min_tokens", integer, "Before so many new tokens no end token is taken. Default: 0.", Use::honoured, 0, kMostTokens},
-        {"grammar", text | object, "A grammar that the text follows.", Use::honoured},
-        {"json_schema", object | boolean, "A JSON schema that the text follows.", Use::honoured},
-        {"guided_json", text | object, "A JSON schema that the text follows.", Use::honoured},
-        {"guided_regex", text, "A regular expression that the text matches.", Use::honoured},
-        {"guided_choice", texts, "The text is one of these.", Use::honoured},
-        {"guided_grammar", text, "A grammar that the text follows.", Use::honoured},
-        {"structured_outputs", object, "json, regex, choice or grammar that the text follows.", Use::honoured},
     };
-    return fields;
+    return joined({fields, grammar_fields()});
   }();
   return table;
 }
@@ -180,7 +164,7 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
   if (!fields.boolean("ignore_eos", false)) o.eos = service.end_tokens();
   for (const int32_t id : token_ids(service.engine(), fields.integers("stop_token_ids"), "stop_token_ids")) o.eos.push_back(id);
   o.min_tokens = fields.integer("min_tokens").value_or(0);
-  refuse_grammars(fields);
+  o.constraint = read_grammar(fields, service);
   return sampled;
 }
 

@@ -21,7 +21,7 @@ struct Sampled {
 };
 
 /// Reads sampling_fields(). What the request does not say is taken from `defaults`; without a seed each request draws its own.
-/// Errors: ApiError naming the field; 501 for a grammar.
+/// Errors: ApiError naming the field; as read_grammar (grammars.h).
 Sampled read_sampling(const Fields& fields, const Service& service, const SamplingOptions& defaults);
 /// OpenAI's: temperature 1, nothing else.
 SamplingOptions openai_sampling();

@@ -51,6 +51,12 @@ Service::Service(Engine& engine, const SchedulerOptions& scheduling, ServiceOpti
       end_tokens_(engine.end_tokens()),
       scheduler_(std::make_shared<Scheduler>(engine, scheduling)) {}
 
+const GrammarCompiler& Service::grammars() const {
+  std::call_once(grammars_once_,
+                 [this] { grammars_ = std::make_unique<GrammarCompiler>(engine_.tokenizer(), engine_.shape().vocab_size); });
+  return *grammars_;
+}
+
 bool Service::is_model(const std::string& name) const {
   return name == name_ || name == engine_.name() ||
          std::find(options_.aliases.begin(), options_.aliases.end(), name) != options_.aliases.end();

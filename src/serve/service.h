@@ -2,12 +2,14 @@
 // What the routes share: the running model, its scheduler, its chat template, and the thread that forms answers.
 #include <ctime>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
 #include "generate/chat.h"
+#include "grammar/grammar.h"
 #include "schedule/scheduler.h"
 #include "serve/api_error.h"
 #include "serve/task_thread.h"
@@ -48,6 +50,8 @@ class Service {
   /// Null: the model has no chat template.
   const ChatFormat* chat() const { return chat_ ? &*chat_ : nullptr; }
   bool chat_reads_tools() const { return chat_reads_tools_; }
+  /// Made for this model's vocabulary at the first call. Errors: as GrammarCompiler.
+  const GrammarCompiler& grammars() const;
   /// Ends of text.
   const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
 
@@ -62,6 +66,8 @@ class Service {
   std::time_t started_;
   std::optional<ChatFormat> chat_;
   bool chat_reads_tools_ = false;
+  mutable std::once_flag grammars_once_;
+  mutable std::unique_ptr<const GrammarCompiler> grammars_;
   std::vector<int32_t> end_tokens_;
   TaskThread answers_;  // ends behind the scheduler, whose last words it tells
   std::shared_ptr<Scheduler> scheduler_;

@@ -182,9 +182,8 @@ TEST(MixedGguf, MeetsItsDecodedWeights) {
   double squares = 0;
   for (size_t i = 0; i < got.size(); ++i)
     squares += std::pow(static_cast<double>(got[i]) - static_cast<double>(want.values[i]), 2);
-  EXPECT_LE(
-      std::sqrt(squares / static_cast<double>(got.size())),
-      1.25 * static_cast<double>(golden_tensor(golden, int8 ? "int8_rms" : "tile_rms").values[0]));
+  EXPECT_LE(std::sqrt(squares / static_cast<double>(got.size())),
+            1.25 * static_cast<double>(golden_tensor(golden, int8 ? "int8_rms" : "tile_rms").values[0]));
 }
 
 }  // namespace

@@ -11,8 +11,8 @@ KernelTable with_tiles() {
   KernelTable k = kernels();
   k.panel_f32.outputs = k.panel_bf16.outputs = k.panel_int8.outputs = 16;
   k.panel_int8_rows = 32;
-  k.dot_rows_int8[static_cast<size_t>(DType::q8_0)] = [](const void*, size_t, size_t, size_t, const ActivationBlock*, size_t, size_t,
-                                                         float*, size_t) {};
+  k.dot_rows_int8[static_cast<size_t>(DType::q8_0)] = [](const void*, size_t, size_t, size_t, const ActivationBlock*, size_t,
+                                                         size_t, float*, size_t) {};
   return k;
 }
 

@@ -319,7 +319,7 @@ TEST_F(Api, Responses) {
   expect_error(served.post("/v1/responses", before), 400, "previous_response_id", "nothing is stored");
   before = request;
   before["text"] = {{"format", {{"type", "json_schema"}}}};
-  expect_error(served.post("/v1/responses", before), 501, "text.format", "constrained decoding");
+  expect_error(served.post("/v1/responses", before), 400, "text.format", "no schema");
 }
 
 TEST_F(Api, TheOpenApiDocumentHasEveryRouteAndField) {

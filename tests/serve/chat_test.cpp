@@ -192,7 +192,7 @@ TEST_F(ChatCompletions, MessagesInAWrongFormAreNamed) {
 TEST_F(ChatCompletions, OtherRefusalsNameTheField) {
   refuses({{"max_tokens", 8}}, 400, "max_tokens", "give one of them");
   refuses({{"top_logprobs", 2}}, 400, "top_logprobs", "without");
-  refuses({{"response_format", {{"type", "json_object"}}}}, 501, "response_format", "constrained decoding");
+  refuses({{"response_format", {{"type", "json_schema"}}}}, 400, "response_format", "no schema");
   refuses({{"response_format", {{"type", "xml"}}}}, 400, "response_format.type", "expected text");
   refuses({{"audio", {{"voice", "x"}}}}, 400, "audio", "text alone");
   refuses({{"modalities", {"text", "audio"}}}, 400, "modalities", "text alone");
@@ -200,7 +200,7 @@ TEST_F(ChatCompletions, OtherRefusalsNameTheField) {
   refuses({{"tools", {{{"type", "web"}}}}}, 400, "tools[0].type", "only functions");
   refuses({{"tools", {{{"type", "function"}, {"function", OrderedJson::object()}}}}}, 400, "tools[0].function", "name");
   refuses({{"tool_choice", "required"}}, 400, "tool_choice", "no \"tools\"");
-  refuses({{"tools", {kTool}}, {"tool_choice", "required"}}, 501, "tool_choice", "constrained decoding");
+  refuses({{"tools", {kTool}}, {"tool_choice", "required"}}, 501, "tool_choice", "forces a call");
   refuses({{"tools", {kTool}}, {"tool_choice", {{"type", "function"}, {"function", {{"name", "rm"}}}}}}, 400, "tool_choice",
           "not among");
   refuses({{"tools", {kTool}}, {"chat_template", "{{ messages }}"}}, 400, "tools", "knows no tools");

@@ -313,7 +313,6 @@ TEST_F(Completions, RefusalsNameTheField) {
   refuses({{"min_tokens", 13}}, 400, "", "more than max_tokens");
   refuses({{"use_beam_search", true}}, 400, "use_beam_search", "beams");
   refuses({{"mirostat", 2}}, 400, "mirostat", "sampler");
-  refuses({{"grammar", "root ::= \"a\""}}, 501, "grammar", "constrained decoding");
   refuses({{"model", "gpt-4"}}, 404, "model", "this server runs \"tales9m\"");
   expect_error(served.ask("POST", "/v1/completions", "{"), 400, "", "JSON");
 }
