@@ -30,6 +30,16 @@ void messages(Service&, const std::shared_ptr<http::Exchange>&);
 void count_tokens(Service&, const std::shared_ptr<http::Exchange>&);
 void responses(Service&, const std::shared_ptr<http::Exchange>&);
 void openapi(Service&, const std::shared_ptr<http::Exchange>&);
+void inspect(Service&, const std::shared_ptr<http::Exchange>&);
+void lens(Service&, const std::shared_ptr<http::Exchange>&);
+void heads(Service&, const std::shared_ptr<http::Exchange>&);
+void attribute(Service&, const std::shared_ptr<http::Exchange>&);
+void score(Service&, const std::shared_ptr<http::Exchange>&);
+void patch(Service&, const std::shared_ptr<http::Exchange>&);
+void steer(Service&, const std::shared_ptr<http::Exchange>&);
+void model_facts(Service&, const std::shared_ptr<http::Exchange>&);
+void list_pictures(Service&, const std::shared_ptr<http::Exchange>&);
+void picture(Service&, const std::shared_ptr<http::Exchange>&);
 
 const std::vector<Field>& completion_fields();
 const std::vector<Field>& chat_completion_fields();
@@ -41,5 +51,13 @@ const std::vector<Field>& native_completion_fields();
 const std::vector<Field>& message_fields();
 const std::vector<Field>& count_tokens_fields();
 const std::vector<Field>& response_fields();
+const std::vector<Field>& inspect_fields();
+const std::vector<Field>& lens_fields();
+const std::vector<Field>& heads_fields();
+const std::vector<Field>& attribute_fields();
+const std::vector<Field>& score_fields();
+const std::vector<Field>& patch_fields();
+const std::vector<Field>& steer_fields();
+const std::vector<Field>& picture_fields();
 
 }  // namespace vitrine::serve

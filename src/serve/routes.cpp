@@ -51,6 +51,16 @@ const std::vector<Route>& routes() {
       {"GET", "/props", props, "Model, defaults of sampling, chat template."},
       {"GET", "/slots", slots, "The streams that run."},
       {"GET", "/metrics", metrics, "Counters and histograms in Prometheus's text format."},
+      {"GET", "/v1/model", model_facts, "What the model is: shapes, hooks, numerics, memory."},
+      {"POST", "/v1/inspect", inspect, "Intermediates of one run by name.", inspect_fields},
+      {"POST", "/v1/lens", lens, "The logit lens: what the model would predict after each layer.", lens_fields},
+      {"POST", "/v1/heads", heads, "What each head and MLP adds to a logit.", heads_fields},
+      {"POST", "/v1/attribute", attribute, "Which tokens a prediction comes from, by gradients.", attribute_fields},
+      {"POST", "/v1/score", score, "Log-probabilities of a text's tokens, and its perplexity.", score_fields},
+      {"POST", "/v1/patch", patch, "Ablation, patching and steering, as a recipe of vitrine intervene.", patch_fields},
+      {"POST", "/v1/steer", steer, "The same continuation without and with changes to the model.", steer_fields},
+      {"GET", "/v1/pictures", list_pictures, "The pictures that can be drawn."},
+      {"POST", "/v1/pictures/{name}", picture, "One picture, as its numbers or as SVG.", picture_fields},
       {"GET", "/openapi.json", openapi, "This API as an OpenAPI document.", nullptr, openai, true},
   };
   return table;

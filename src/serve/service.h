@@ -1,5 +1,6 @@
 #pragma once
 // What the routes share: the running model, its scheduler, its chat template, and the thread that forms answers.
+#include <atomic>
 #include <ctime>
 #include <memory>
 #include <mutex>
@@ -57,6 +58,8 @@ class Service {
 
   /// Runs things in order on the thread that forms answers, apart from the scheduler's.
   TaskThread& answers() { return answers_; }
+  /// Requests that look inside the model and are under way (serve/inside.h).
+  std::atomic<int>& inside() { return inside_; }
 
  private:
   Engine& engine_;
@@ -69,6 +72,7 @@ class Service {
   mutable std::once_flag grammars_once_;
   mutable std::unique_ptr<const GrammarCompiler> grammars_;
   std::vector<int32_t> end_tokens_;
+  std::atomic<int> inside_{0};
   TaskThread answers_;  // ends behind the scheduler, whose last words it tells
   std::shared_ptr<Scheduler> scheduler_;
 };

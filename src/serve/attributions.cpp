@@ -1,0 +1,258 @@
+// POST /v1/lens, /v1/heads, /v1/attribute, /v1/score: what a prediction is made of.
+#include <cmath>
+
+#include "base/error.h"
+#include "inspect/attribution.h"
+#include "inspect/intervene_plan.h"
+#include "inspect/listening.h"
+#include "inspect/parts.h"
+#include "serve/endpoints.h"
+#include "serve/inside.h"
+
+namespace vitrine::serve {
+namespace {
+
+constexpr int64_t kMostTop = 100;
+constexpr size_t kMostReadings = 100'000;  // points times positions times tokens of a lens
+
+Field top_field(const char* what) { return {"top", type::integer, what, Use::honoured, 1, static_cast<double>(kMostTop)}; }
+
+// A token as a field: an id, a text that is one token, or a piece.
+std::optional<int32_t> token_field(const Fields& fields, const std::string& name, const Engine& engine) {
+  const OrderedJson* value = fields.find(name);
+  if (value == nullptr) return {};
+  TokenSpec token;
+  token.where = "\"" + name + "\"";
+  if (value->is_string()) {
+    token.text = value->get<std::string>();
+  } else {
+    const auto id = value->get<int64_t>();
+    if (id < 0 || id >= engine.shape().vocab_size)
+      throw invalid(name, "\"" + name + "\" is " + std::to_string(id) + "; the vocabulary has the ids 0 to " +
+                              std::to_string(engine.shape().vocab_size - 1));
+    return static_cast<int32_t>(id);
+  }
+  try {
+    return id_of(engine, token);
+  } catch (const InputError& error) {
+    throw invalid(name, error.what());
+  }
+}
+
+// As docs/intervene.md counts them: negative ones from the end.
+std::vector<int64_t> positions_field(const std::vector<int64_t>& given, size_t tokens, const std::string& field) {
+  std::vector<int64_t> positions;
+  for (const int64_t position : given) {
+    const int64_t at = position < 0 ? position + static_cast<int64_t>(tokens) : position;
+    if (at < 0 || at >= static_cast<int64_t>(tokens))
+      throw invalid(field, "\"" + field + "\" names the position " + std::to_string(position) + "; the prompt has " +
+                               std::to_string(tokens) + " tokens");
+    positions.push_back(at);
+  }
+  return positions;
+}
+
+OrderedJson described(const Engine& engine, int32_t token) { return {{"token", token}, {"piece", piece_or_null(engine, token)}}; }
+
+OrderedJson numbers_json(const std::vector<double>& values) {
+  OrderedJson list = OrderedJson::array();
+  for (const double x : values) list.push_back(number_or_null(x));
+  return list;
+}
+
+}  // namespace
+
+const std::vector<Field>& lens_fields() {
+  static const std::vector<Field> table =
+      joined({prompt_fields(),
+              {{"positions", type::integers, "After which tokens; negative ones count from the end. Default: all."},
+               top_field("So many likeliest tokens of each reading. Default: 5."),
+               {"edits", type::list, "Changes to the model, as the list interventions of docs/intervene.md."}}});
+  return table;
+}
+
+void lens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, lens_fields(), service.options().strict_fields);
+  const InsidePrompt prompt = read_prompt(fields, service);
+  const std::vector<int64_t> positions = positions_field(fields.integers("positions"), prompt.ids.size(), "positions");
+  const int64_t top = fields.integer("top").value_or(5);
+  const OrderedJson* edits = fields.find("edits");
+  const size_t readings =
+      (positions.empty() ? prompt.ids.size() : positions.size()) * static_cast<size_t>(service.engine().shape().n_layers + 1);
+  if (readings * static_cast<size_t>(top) > kMostReadings)
+    throw invalid("positions", "the answer would hold " + std::to_string(readings * static_cast<size_t>(top)) +
+                                   " tokens, and may hold " + std::to_string(kMostReadings) + "; ask for fewer positions");
+  if (edits != nullptr && !edits->empty())
+    throw invalid("edits", "\"edits\" has no meaning for the lens yet; /v1/inspect takes them", "unsupported_parameter");
+  InsideRun run(service, exchange);
+  LogitLens found;
+  run([&](Engine& engine) { found = logit_lens(engine, prompt.ids, positions, top); });
+  OrderedJson json = tokens_json(service.engine(), prompt.ids);
+  json["layers"] = OrderedJson::array();
+  for (size_t point = 0; point < found.points.size(); ++point) {
+    OrderedJson rows = OrderedJson::array();
+    for (size_t i = 0; i < found.positions.size(); ++i) {
+      const LensReading& reading = found.at(point, i);
+      rows.push_back({{"position", found.positions[i]},
+                      {"top", top_json(service.engine(), reading.top)},
+                      {"kl", number_or_null(reading.kl)},
+                      {"rank", reading.rank},
+                      {"logprob", number_or_null(reading.logprob)}});
+    }
+    json["layers"].push_back({{"name", found.points[point]}, {"positions", std::move(rows)}});
+  }
+  json["command"] = command_line(service, "picture logit-lens", prompt, {"--json"});
+  add_ignored(fields, json);
+  exchange->respond(json_response(json));
+}
+
+const std::vector<Field>& heads_fields() {
+  static const std::vector<Field> table =
+      joined({prompt_fields(),
+              {{"token", type::integer | type::text, "Whose logit: an id, or a text that is one token. Default: the likeliest."},
+               {"against", type::integer | type::text, "Less that of this one."},
+               {"position", type::integer, "After which token. Default: -1, the last."}}});
+  return table;
+}
+
+void heads(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, heads_fields(), service.options().strict_fields);
+  const InsidePrompt prompt = read_prompt(fields, service);
+  const std::optional<int32_t> token = token_field(fields, "token", service.engine());
+  const std::optional<int32_t> against = token_field(fields, "against", service.engine());
+  if (against && !token) throw invalid("against", "\"against\" needs \"token\", the token that is compared with it");
+  const std::vector<int64_t> position = positions_field({fields.integer("position").value_or(-1)}, prompt.ids.size(), "position");
+  std::vector<int32_t> tokens;
+  if (token) tokens.push_back(*token);
+  if (against) tokens.push_back(*against);
+  InsideRun run(service, exchange);
+  LogitAttribution found;
+  run([&](Engine& engine) { found = attribute_logits(engine, prompt.ids, tokens, position); });
+  const LogitAttribution::Logit& first = found.logits.front();
+  const auto less = [&](auto value) { return value(first) - (against ? value(found.logits[1]) : 0.0); };
+  const ModelShape shape = service.engine().shape();
+  OrderedJson layers = OrderedJson::array();
+  for (int64_t layer = 0; layer < shape.n_layers; ++layer)
+    layers.push_back({{"layer", layer}, {"heads", OrderedJson::array()}, {"mlp", 0.0}, {"other", 0.0}});
+  double embed = 0;
+  for (size_t i = 0; i < found.parts.size(); ++i) {
+    const StreamPart& part = found.parts[i];
+    const double value = less([&](const LogitAttribution::Logit& logit) { return logit.parts[i]; });
+    if (part.layer < 0) {
+      embed += value;
+      continue;
+    }
+    OrderedJson& layer = layers[static_cast<size_t>(part.layer)];
+    if (part.kind == StreamPart::Kind::head)
+      layer["heads"].push_back(value);
+    else
+      layer[part.kind == StreamPart::Kind::mlp ? "mlp" : "other"] =
+          layer[part.kind == StreamPart::Kind::mlp ? "mlp" : "other"].get<double>() + value;
+  }
+  OrderedJson json = tokens_json(service.engine(), prompt.ids);
+  json["token"] = first.token;
+  json["piece"] = piece_or_null(service.engine(), first.token);
+  json["against"] = against ? described(service.engine(), *against) : OrderedJson(nullptr);
+  json["position"] = first.position;
+  json["layers"] = std::move(layers);
+  json["embed"] = embed;
+  json["bias"] = less([](const LogitAttribution::Logit& logit) { return logit.norm_bias + logit.head_bias; });
+  json["rounding"] = less([](const LogitAttribution::Logit& logit) { return logit.rounding; });
+  json["before_cap"] = less([](const LogitAttribution::Logit& logit) { return logit.before_cap; });
+  json["logit"] = less([](const LogitAttribution::Logit& logit) { return logit.logit; });
+  json["command"] = command_line(service, "picture logit-attribution", prompt, {"--json"});
+  add_ignored(fields, json);
+  exchange->respond(json_response(json));
+}
+
+const std::vector<Field>& attribute_fields() {
+  static const std::vector<Field> table =
+      joined({prompt_fields(),
+              {{"token", type::integer | type::text,
+                "Whose log-probability: an id, or a text that is one token. Default: the likeliest."},
+               {"against", type::integer | type::text, "Less that of this one."},
+               {"steps", type::integer, "Points of integrated gradients; 0: without them. Default: 64.", Use::honoured, 0, 256},
+               {"baseline", type::text, "mean (the default) or zero: where integrated gradients start."}}});
+  return table;
+}
+
+void attribute(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, attribute_fields(), service.options().strict_fields);
+  const InsidePrompt prompt = read_prompt(fields, service);
+  AttributionOptions options;
+  options.token = token_field(fields, "token", service.engine());
+  options.against = token_field(fields, "against", service.engine());
+  options.steps = fields.integer("steps").value_or(64);
+  const std::string baseline = fields.text("baseline").value_or("mean");
+  if (baseline != "mean" && baseline != "zero")
+    throw invalid("baseline", "\"baseline\" is \"" + baseline + "\"; expected mean or zero");
+  options.baseline = baseline == "mean" ? Baseline::mean : Baseline::zero;
+  InsideRun run(service, exchange);
+  Attribution found;
+  run([&](Engine& engine) { found = vitrine::attribute(engine, prompt.ids, options); });
+  const bool integrated = !found.integrated.empty();
+  OrderedJson json = tokens_json(service.engine(), prompt.ids);
+  json["target"] = described(service.engine(), found.token);
+  json["against"] = options.against ? described(service.engine(), *options.against) : OrderedJson(nullptr);
+  json["value"] = number_or_null(found.value);
+  json["saliency"] = numbers_json(found.saliency);
+  json["gradient_input"] = numbers_json(found.gradient_input);
+  json["integrated"] = integrated ? numbers_json(found.integrated) : OrderedJson(nullptr);
+  json["baseline"] = integrated ? OrderedJson(baseline) : OrderedJson(nullptr);
+  json["baseline_value"] = integrated ? number_or_null(found.baseline_value) : OrderedJson(nullptr);
+  json["gap"] = integrated ? number_or_null(found.gap) : OrderedJson(nullptr);
+  json["steps"] = options.steps;
+  std::vector<std::string> more{"--token", std::to_string(found.token)};
+  if (options.against) more.insert(more.end(), {"--against", std::to_string(*options.against)});
+  more.insert(more.end(), {"--steps", std::to_string(options.steps), "--baseline", baseline, "--json"});
+  json["command"] = command_line(service, "attribute", prompt, more);
+  add_ignored(fields, json);
+  exchange->respond(json_response(json));
+}
+
+const std::vector<Field>& score_fields() {
+  static const std::vector<Field> table =
+      joined({prompt_fields(), {{"prompts", type::list, "Several prompts, texts or lists of ids, in the place of one."}}});
+  return table;
+}
+
+void score(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, score_fields(), service.options().strict_fields);
+  std::vector<InsidePrompt> prompts;
+  const OrderedJson* several = fields.find("prompts");
+  if (several == nullptr) {
+    prompts.push_back(read_prompt(fields, service));
+  } else {
+    for (const char* name : {"prompt", "messages"})
+      if (fields.has(name)) throw invalid(name, "\"" + std::string(name) + "\" and \"prompts\" are both there; give one of them");
+    service.model_named(fields.text("model"));
+    const bool special = fields.boolean("add_special", true);
+    for (size_t i = 0; i < several->size(); ++i)
+      prompts.push_back(read_one_prompt((*several)[i], special, service, "prompts[" + std::to_string(i) + "]"));
+  }
+  InsideRun run(service, exchange);
+  OrderedJson results = OrderedJson::array();
+  for (const InsidePrompt& prompt : prompts) {  // a turn for each
+    std::vector<float> logprobs;
+    run([&](Engine& engine) { logprobs = engine.token_logprobs(prompt.ids); });
+    OrderedJson json = tokens_json(service.engine(), prompt.ids);
+    json["logprobs"] = OrderedJson::array({nullptr});
+    double sum = 0;
+    for (const float logprob : logprobs) {
+      json["logprobs"].push_back(number_or_null(static_cast<double>(logprob)));
+      sum += static_cast<double>(logprob);
+    }
+    const bool any = !logprobs.empty();
+    const double nll = any ? -sum / static_cast<double>(logprobs.size()) : 0;
+    json["nll"] = any ? number_or_null(nll) : OrderedJson(nullptr);
+    json["perplexity"] = any ? number_or_null(std::exp(nll)) : OrderedJson(nullptr);
+    results.push_back(std::move(json));
+  }
+  OrderedJson json = {
+      {"results", std::move(results)},
+      {"definition", "nll: the mean of -log p of all tokens but the first, each given those before it; perplexity: exp(nll)"}};
+  add_ignored(fields, json);
+  exchange->respond(json_response(json));
+}
+
+}  // namespace vitrine::serve

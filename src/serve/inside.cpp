@@ -1,0 +1,172 @@
+#include "serve/inside.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "inspect/intervene_plan.h"
+#include "serve/chat_prompt.h"
+#include "serve/openai_answer.h"
+#include "serve/token_text.h"
+
+namespace vitrine::serve {
+namespace {
+
+std::string quoted(const std::string& word) {
+  if (!word.empty() &&
+      word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,:=+@%") == std::string::npos)
+    return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+}  // namespace
+
+InsideRun::InsideRun(Service& service, const std::shared_ptr<http::Exchange>& exchange)
+    : service_(service), owner_(exchange->request().owner), gone_(std::make_shared<std::atomic<bool>>(false)) {
+  if (service_.inside().fetch_add(1) >= kMostInside) {
+    --service_.inside();
+    ApiError busy(429, "rate_limit_exceeded",
+                  std::to_string(kMostInside) + " requests that look inside the model are under way, which is all that may be");
+    busy.retry_after = 1;
+    throw busy;
+  }
+  exchange->on_gone([gone = gone_] { *gone = true; });
+}
+
+InsideRun::~InsideRun() { --service_.inside(); }
+
+void InsideRun::operator()(const std::function<void(Engine&)>& work) {
+  service_.scheduler()
+      .run(
+          [&](Engine& engine) {
+            if (*gone_) throw ApiError(499, "cancelled", "the client has left");
+            work(engine);
+          },
+          owner_)
+      .get();
+}
+
+const std::vector<Field>& prompt_fields() {
+  static const std::vector<Field> table = [] {
+    using namespace type;
+    return std::vector<Field>{
+        {"model", text, "The model's name, an alias, or nothing."},
+        {"prompt", text | integers, "A text, or ids, which go in exactly as given."},
+        {"messages", list, "A conversation in the place of a prompt, written by the model's chat template."},
+        {"add_special", boolean, "BOS and EOS by the tokenizer's rule, with a text. Default: true."}};
+  }();
+  return table;
+}
+
+InsidePrompt read_one_prompt(const OrderedJson& prompt, bool special, Service& service, const std::string& field) {
+  InsidePrompt read;
+  read.special = special;
+  if (prompt.is_string()) {
+    read.text = prompt.get<std::string>();
+    read.ids = service.engine().prompt_ids(*read.text, special);
+  } else {
+    if (!prompt.is_array() || prompt.empty())
+      throw invalid(field, "\"" + field + "\" is " + kind_of(prompt) + "; expected a text or a list of ids that is not empty",
+                    "invalid_type");
+    std::vector<int64_t> numbers;
+    for (const OrderedJson& id : prompt) {
+      if (!id.is_number_integer()) throw invalid(field, "\"" + field + "\" mixes ids with " + kind_of(id), "invalid_type");
+      numbers.push_back(id.get<int64_t>());
+    }
+    read.ids = token_ids(service.engine(), numbers, field);
+  }
+  service.engine().check_ids(read.ids);
+  return read;
+}
+
+InsidePrompt read_prompt(Fields& fields, Service& service) {
+  service.model_named(fields.text("model"));
+  const bool special = fields.boolean("add_special", true);
+  const OrderedJson *prompt = fields.find("prompt"), *messages = fields.find("messages");
+  if ((prompt == nullptr) == (messages == nullptr))
+    throw invalid("prompt",
+                  prompt == nullptr ? "\"prompt\" is missing; expected a text, ids, or \"messages\" in its place"
+                                    : "\"prompt\" and \"messages\" are both there; give one of them",
+                  "missing_required_parameter");
+  if (prompt != nullptr) return read_one_prompt(*prompt, special, service, "prompt");
+  Conversation conversation;
+  conversation.messages = read_messages(*messages, fields);
+  InsidePrompt read;
+  read.ids = chat_prompt(service, conversation).ids;
+  return read;
+}
+
+OrderedJson piece_or_null(const Engine& engine, int32_t id) {
+  const std::optional<std::string> piece = engine.piece(id);
+  return piece ? OrderedJson(*piece) : OrderedJson(nullptr);
+}
+
+OrderedJson tokens_json(const Engine& engine, std::span<const int32_t> ids) {
+  OrderedJson json = {{"tokens", std::vector<int32_t>(ids.begin(), ids.end())}, {"pieces", OrderedJson::array()}};
+  for (const int32_t id : ids) json["pieces"].push_back(piece_or_null(engine, id));
+  return json;
+}
+
+OrderedJson top_json(const Engine& engine, const std::vector<TokenLogprob>& top) {
+  OrderedJson list = OrderedJson::array();
+  for (const TokenLogprob& entry : top)
+    list.push_back({{"token", entry.token}, {"piece", piece_or_null(engine, entry.token)}, {"logprob", entry.logprob}});
+  return list;
+}
+
+OrderedJson number_or_null(double x) { return std::isfinite(x) ? OrderedJson(x) : OrderedJson(nullptr); }
+
+void add_ignored(const Fields& fields, OrderedJson& json) {
+  if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
+}
+
+void refuse_files(const Recipe& recipe) {
+  const auto refuse = [](const std::string& field, const std::string& what) {
+    throw invalid(field, "\"" + field + "\" names " + what + "; requests read no files. Use vitrine intervene",
+                  "unsupported_parameter");
+  };
+  if (!recipe.model.empty()) refuse("model", "a model");
+  if (!recipe.adapter.empty()) refuse("adapter", "an adapter");
+  for (const Intervention& one : recipe.interventions) {
+    if (one.target == Intervention::Target::sae) refuse("sae", "a folder");
+    if (!one.vector.file.empty()) refuse("vector.file", "a file");
+  }
+}
+
+std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* edits, const std::vector<int32_t>& ids) {
+  if (edits == nullptr || edits->empty()) return nullptr;
+  OrderedJson json = {{"prompt", {{"tokens", ids}}}, {"interventions", *edits}};
+  const Recipe recipe = recipe_of(YamlValue::parse(json_text(json), "edits"), "edits");
+  refuse_files(recipe);
+  RecipePrompts prompts;
+  prompts.clean = ids;
+  SourceValues values(engine);
+  auto planned = std::make_unique<Interventions>();
+  for (const Intervention& one : recipe.interventions) planned->append(plan_edits(engine, one, prompts, values));
+  return planned;
+}
+
+std::string command_line(const Service& service, const std::vector<std::string>& words) {
+  std::string line = "vitrine";
+  for (const std::string& word : words) line += " " + quoted(word);
+  return line + " --model " + quoted(service.engine().name());
+}
+
+std::string command_line(const Service& service, const std::string& command, const InsidePrompt& prompt,
+                         const std::vector<std::string>& more) {
+  std::string ids;
+  for (const int32_t id : prompt.ids) ids += (ids.empty() ? "" : ",") + std::to_string(id);
+  std::vector<std::string> words;
+  for (size_t at = 0; at <= command.size();) {  // "picture logit-lens" is two words
+    const size_t end = std::min(command.find(' ', at), command.size());
+    words.push_back(command.substr(at, end - at));
+    at = end + 1;
+  }
+  words.insert(words.end(), {"--tokens", ids});
+  words.insert(words.end(), more.begin(), more.end());
+  return command_line(service, words);
+}
+
+}  // namespace vitrine::serve

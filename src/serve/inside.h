@@ -1,0 +1,75 @@
+#pragma once
+// What the endpoints that look inside the model have in common. Each runs on the engine alone, between two steps of the streams.
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "inspect/intervene.h"
+#include "inspect/intervene_recipe.h"
+#include "serve/fields.h"
+#include "serve/service.h"
+
+namespace vitrine::serve {
+
+/// Requests of this kind that are under way at once; another one is answered with 429. They wait on request threads, of which
+/// streams need some, too.
+inline constexpr int kMostInside = 4;
+
+/// Runs `work` when its turn comes and returns when it is done; the request thread waits. Nothing runs for a client that has
+/// left. Errors: what `work` throws; as Scheduler::run; ApiError 429 with kMostInside under way.
+class InsideRun {
+ public:
+  InsideRun(Service& service, const std::shared_ptr<http::Exchange>& exchange);
+  ~InsideRun();
+  InsideRun(const InsideRun&) = delete;
+  InsideRun& operator=(const InsideRun&) = delete;
+
+  void operator()(const std::function<void(Engine&)>& work);
+
+ private:
+  Service& service_;
+  const std::string owner_;
+  const std::shared_ptr<std::atomic<bool>> gone_;
+};
+
+/// One prompt as ids.
+struct InsidePrompt {
+  std::vector<int32_t> ids;
+  std::optional<std::string> text;  // none: given as ids or messages
+  bool special = true;              // BOS and EOS by the tokenizer's rule
+};
+
+/// prompt (text or ids) or messages, and add_special.
+const std::vector<Field>& prompt_fields();
+/// Errors: ApiError naming the field, for a prompt without a token and one that the context does not hold.
+InsidePrompt read_prompt(Fields& fields, Service& service);
+/// A prompt of a list of prompts. Errors: as read_prompt.
+InsidePrompt read_one_prompt(const OrderedJson& prompt, bool special, Service& service, const std::string& field);
+
+/// {"tokens": ids, "pieces": as the vocabulary spells them}
+OrderedJson tokens_json(const Engine& engine, std::span<const int32_t> ids);
+OrderedJson piece_or_null(const Engine& engine, int32_t id);
+/// {token, piece, logprob} of each.
+OrderedJson top_json(const Engine& engine, const std::vector<TokenLogprob>& top);
+/// A number, or null if it is not finite.
+OrderedJson number_or_null(double x);
+/// Puts the names of ignored fields in front of an answer's end.
+void add_ignored(const Fields& fields, OrderedJson& json);
+
+/// The list `edits` of a request, which is that of `interventions` in a recipe (docs/intervene.md), for a run of `ids`. Files are
+/// not read. Nothing: null. To be called within InsideRun. Errors: ApiError 400 in the words of the recipe's reader.
+std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* edits, const std::vector<int32_t>& ids);
+/// A recipe that reads no file. Errors: ApiError 400 naming what would.
+void refuse_files(const Recipe& recipe);
+
+/// "vitrine trace --tokens 2,651 …": a command line that gives the same numbers; words are quoted for a shell.
+std::string command_line(const Service& service, const std::string& command, const InsidePrompt& prompt,
+                         const std::vector<std::string>& more);
+/// The same without a prompt.
+std::string command_line(const Service& service, const std::vector<std::string>& words);
+
+}  // namespace vitrine::serve

@@ -1,0 +1,137 @@
+// POST /v1/inspect: any intermediates of one run by name, as JSON or as a safetensors file.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "inspect/trace.h"
+#include "serve/endpoints.h"
+#include "serve/inside.h"
+
+namespace vitrine::serve {
+namespace {
+
+constexpr size_t kMostNumbers = size_t{4} << 20;  // of an answer in JSON
+constexpr size_t kMostBytes = size_t{256} << 20;  // of the values, in either form
+
+// Nested lists, as NumPy's tolist() would give them; what is not finite is null. Counts these.
+void append_values(const Recorder::Value& value, size_t axis, size_t& at, std::string& out, int64_t& not_finite) {
+  if (axis == value.shape.size()) {
+    const float x = value.values[at++];
+    if (std::isfinite(x)) {
+      fmt::format_to(std::back_inserter(out), "{}", x);
+    } else {
+      out += "null";
+      ++not_finite;
+    }
+    return;
+  }
+  out += '[';
+  for (int64_t i = 0; i < value.shape[axis]; ++i) {
+    if (i > 0) out += ',';
+    append_values(value, axis + 1, at, out, not_finite);
+  }
+  out += ']';
+}
+
+std::string json_of(const Recorder& recorder) {
+  std::string list = "[";
+  for (const std::string& name : recorder.order()) {
+    const Recorder::Value& value = recorder.values().at(name);
+    int64_t not_finite = 0;
+    size_t at = 0;
+    list += (list.size() > 1 ? "," : "") + std::string("{\"name\":") + json_text(name) +
+            ",\"shape\":" + json_text(OrderedJson(value.shape)) + ",\"values\":";
+    append_values(value, 0, at, list, not_finite);
+    if (not_finite > 0) list += fmt::format(",\"not_finite\":{}", not_finite);
+    list += '}';
+  }
+  return list + "]";
+}
+
+// The format of https://github.com/huggingface/safetensors: the header's length, the header, the values.
+std::string safetensors_of(const Recorder& recorder, const std::vector<int32_t>& ids) {
+  std::string tokens;
+  for (const int32_t id : ids) tokens += (tokens.empty() ? "" : ",") + std::to_string(id);
+  OrderedJson header = {{"__metadata__", {{"tokens", tokens}}}};
+  size_t end = 0;
+  for (const std::string& name : recorder.order()) {
+    const Recorder::Value& value = recorder.values().at(name);
+    const size_t begin = std::exchange(end, end + value.values.size() * sizeof(float));
+    header[name] = {{"dtype", "F32"}, {"shape", value.shape}, {"data_offsets", {begin, end}}};
+  }
+  std::string text = json_text(header);
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::string file;
+  file.reserve(8 + text.size() + end);
+  for (int i = 0; i < 8; ++i) file += static_cast<char>(text.size() >> 8 * i & 255);
+  file += text;
+  for (const std::string& name : recorder.order()) {
+    const Recorder::Value& value = recorder.values().at(name);
+    file.append(reinterpret_cast<const char*>(value.values.data()), value.values.size() * sizeof(float));
+  }
+  return file;
+}
+
+}  // namespace
+
+const std::vector<Field>& inspect_fields() {
+  static const std::vector<Field> table = [] {
+    using namespace type;
+    Field hooks{"hooks", text | texts,
+                "Names of intermediates as `vitrine trace --hooks` takes them: globs, aliases, and slices such as "
+                "[heads=1,positions=-1]."};
+    hooks.required = true;
+    return joined({prompt_fields(),
+                   {hooks,
+                    {"format", text, "json (the default), or safetensors: the answer is a file."},
+                    {"edits", list, "Changes to the model, as the list interventions of docs/intervene.md."}}});
+  }();
+  return table;
+}
+
+void inspect(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, inspect_fields(), service.options().strict_fields);
+  const InsidePrompt prompt = read_prompt(fields, service);
+  const std::vector<std::string> hooks = fields.texts("hooks");
+  const std::string format = fields.text("format").value_or("json");
+  if (format != "json" && format != "safetensors")
+    throw invalid("format", "\"format\" is \"" + format + "\"; expected json or safetensors");
+  const OrderedJson* edits = fields.find("edits");
+  if (hooks.empty()) throw invalid("hooks", "\"hooks\" is empty; name hooks, such as blocks.*.hook_resid_post");
+  InsideRun run(service, exchange);
+  std::optional<Recorder> recorder;
+  run([&](Engine& engine) {
+    std::vector<HookQuery> queries;
+    for (const std::string& hook : hooks) queries.push_back(parse_hook_query(hook));
+    const size_t bytes = capture_bytes(plan_captures(engine.model(), queries, std::ssize(prompt.ids)));
+    const size_t most = format == "json" ? kMostNumbers * sizeof(float) : kMostBytes;
+    if (bytes > most)
+      throw invalid("hooks", fmt::format("\"hooks\" asks for {} numbers, and an answer in {} holds {}; take slices such as "
+                                         "[positions=-1]{}",
+                                         bytes / sizeof(float), format, most / sizeof(float),
+                                         format == "json" ? ", or \"format\": \"safetensors\"" : ""));
+    const std::unique_ptr<Interventions> planned = planned_edits(engine, edits, prompt.ids);
+    recorder = trace_to_memory(engine, prompt.ids, hooks, planned.get());
+  });
+  if (format == "safetensors") {
+    http::Response response{200, "application/octet-stream", safetensors_of(*recorder, prompt.ids), {}};
+    response.headers.emplace_back("Content-Disposition", "attachment; filename=\"inspect.safetensors\"");
+    return exchange->respond(std::move(response));
+  }
+  OrderedJson json = tokens_json(service.engine(), prompt.ids);
+  if (edits == nullptr || edits->empty()) {
+    std::vector<std::string> more;
+    for (const std::string& hook : hooks) more.insert(more.end(), {"--hooks", hook});
+    more.insert(more.end(), {"--out", "trace.safetensors"});
+    json["command"] = command_line(service, "trace", prompt, more);
+  }
+  add_ignored(fields, json);
+  std::string body = json_text(json);
+  body.pop_back();
+  body += ",\"hooks\":" + json_of(*recorder) + "}";
+  exchange->respond({200, "application/json", std::move(body), {}});
+}
+
+}  // namespace vitrine::serve

@@ -1,0 +1,113 @@
+// POST /v1/patch: a recipe of `vitrine intervene`. POST /v1/steer: the same continuation without and with changes.
+#include "base/error.h"
+#include "generate/generate.h"
+#include "inspect/intervene_run.h"
+#include "inspect/listening.h"
+#include "serve/endpoints.h"
+#include "serve/inside.h"
+#include "serve/openai_answer.h"
+#include "serve/sampling_fields.h"
+
+namespace vitrine::serve {
+namespace {
+
+constexpr const char* kRecipeKeys[] = {"prompt", "corrupt", "run", "metric", "interventions", "patch", "ablate", "path"};
+
+// Ids stand in a list, as everywhere in this API; a recipe has them as {tokens: …}.
+OrderedJson recipe_prompt(const OrderedJson& prompt) { return prompt.is_array() ? OrderedJson{{"tokens", prompt}} : prompt; }
+
+// A token at a time, so that streams get their steps in between.
+Generation continued(InsideRun& run, const std::vector<int32_t>& ids, const GenerateOptions& options, Listener* listener) {
+  std::optional<TokenLoop> loop;
+  run([&](Engine& engine) { loop.emplace(engine, ids, options); });
+  while (!loop->done())
+    run([&](Engine& engine) {
+      const std::optional<Listening> listening =
+          listener == nullptr ? std::nullopt : std::optional<Listening>(std::in_place, engine.context(), *listener);
+      loop->next();
+    });
+  return std::move(*loop).take();
+}
+
+OrderedJson made_json(const Generation& made) {
+  return {{"text", made.text}, {"tokens", made.tokens}, {"logprobs", made.logprobs}, {"finish_reason", made.finish_reason}};
+}
+
+}  // namespace
+
+const std::vector<Field>& patch_fields() {
+  static const std::vector<Field> table = [] {
+    using namespace type;
+    Field prompt{"prompt", text | integers | object, "As in a recipe; a list of ids stands for {\"tokens\": ids}."};
+    prompt.required = true;
+    return std::vector<Field>{
+        {"model", text, "The model's name, an alias, or nothing."},
+        prompt,
+        {"corrupt", text | integers | object, "A second prompt, for patch, path and values from it."},
+        {"run", text, "Which prompt is changed: clean or corrupt."},
+        {"metric", text | object, "What a run is measured by."},
+        {"interventions", list | object, "A list of changes, made in this order."},
+        {"patch", text | object, "A grid of runs, each with one value of the other prompt's."},
+        {"ablate", text | object, "A grid of runs, each with one part set to zero or its mean."},
+        {"path", object, "A grid of senders, along the direct paths to the receivers."},
+        {"top", integer, "So many likeliest tokens before and after. Default: 10.", Use::honoured, 1, 100},
+        {"all_positions", boolean, "Predictions after every token. Default: false."},
+    };
+  }();
+  return table;
+}
+
+void patch(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, patch_fields(), service.options().strict_fields);
+  service.model_named(fields.text("model"));
+  OrderedJson json = OrderedJson::object();
+  for (const char* key : kRecipeKeys)
+    if (const OrderedJson* value = fields.find(key))
+      json[key] = std::string_view(key) == "prompt" || std::string_view(key) == "corrupt" ? recipe_prompt(*value) : *value;
+  InterveneOptions options;
+  options.top = fields.integer("top").value_or(10);
+  options.all_positions = fields.boolean("all_positions", false);
+  const Recipe recipe = recipe_of(YamlValue::parse(json_text(json), "recipe"), "recipe");
+  refuse_files(recipe);
+  InsideRun run(service, exchange);
+  OrderedJson result;
+  run([&](Engine& engine) { result = to_json(intervene(engine, recipe, options), engine); });
+  result["yaml"] = to_yaml(recipe);
+  result["command"] = command_line(service, {"intervene", "recipe.yaml", "--json"});
+  add_ignored(fields, result);
+  exchange->respond(json_response(result));
+}
+
+const std::vector<Field>& steer_fields() {
+  static const std::vector<Field> table = [] {
+    Field edits{"edits", type::list, "Changes to the model, as the list interventions of docs/intervene.md."};
+    edits.required = true;
+    return joined({prompt_fields(),
+                   {edits, {"max_tokens", type::integer, "New tokens at most. Default: 40.", Use::honoured, 1, 4096}},
+                   sampling_fields(),
+                   foreign_fields()});
+  }();
+  return table;
+}
+
+void steer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, steer_fields(), service.options().strict_fields);
+  const InsidePrompt prompt = read_prompt(fields, service);
+  check_room(service, prompt.ids.size(), "prompt");
+  const OrderedJson* edits = fields.find("edits");
+  if (edits->empty()) throw invalid("edits", "\"edits\" is empty; expected changes to the model");
+  Sampled sampled = read_sampling(fields, service, openai_sampling());
+  sampled.options.max_tokens = fields.integer("max_tokens").value_or(40);
+  sampled.options.alone = fields.has("messages");
+  InsideRun run(service, exchange);
+  std::unique_ptr<Interventions> planned;
+  run([&](Engine& engine) { planned = planned_edits(engine, edits, prompt.ids); });
+  OrderedJson json = tokens_json(service.engine(), prompt.ids);
+  json["before"] = made_json(continued(run, prompt.ids, sampled.options, nullptr));
+  json["after"] = made_json(continued(run, prompt.ids, sampled.options, planned.get()));
+  json["seed"] = sampled.options.sampling.seed;
+  add_ignored(fields, json);
+  exchange->respond(json_response(json));
+}
+
+}  // namespace vitrine::serve

@@ -1,0 +1,68 @@
+// GET /v1/pictures, POST /v1/pictures/{name}: the pictures of the walk-through, as data or SVG. GET /v1/model: what the model is.
+#include "base/error.h"
+#include "inspect/info.h"
+#include "picture/data/document.h"
+#include "picture/svg/drawings.h"
+#include "serve/endpoints.h"
+#include "serve/inside.h"
+
+namespace vitrine::serve {
+
+void model_facts(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  InfoOptions options;
+  OrderedJson json = OrderedJson::parse(to_json(model_info(service.engine().name(), options)).dump());
+  const ModelShape shape = service.engine().shape();
+  json["n_layers"] = shape.n_layers;
+  json["n_heads"] = shape.n_heads;
+  json["command"] = command_line(service, {"info", "--json"});
+  exchange->respond(json_response(json));
+}
+
+void list_pictures(Service&, const std::shared_ptr<http::Exchange>& exchange) {
+  OrderedJson list = OrderedJson::array();
+  for (const PictureInfo& info : pictures())
+    list.push_back({{"name", info.name}, {"title", info.title}, {"summary", info.summary}});
+  exchange->respond(json_response({{"pictures", std::move(list)}}));
+}
+
+const std::vector<Field>& picture_fields() {
+  static const std::vector<Field> table =
+      joined({prompt_fields(),
+              {{"layer", type::integer, "Of pictures of one layer. Default: the picture's choice.", Use::honoured, 0, 1e6},
+               {"head", type::integer, "Of pictures of one head.", Use::honoured, 0, 1e6},
+               {"position", type::integer, "Of pictures of one token.", Use::honoured, 0, 1e9},
+               {"format", type::text, "data (the default): the picture's numbers; svg: the drawing."}}});
+  return table;
+}
+
+void picture(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  const std::string& path = exchange->request().path;
+  const std::string name = path.substr(path.rfind('/') + 1);
+  Fields fields(exchange->request().body, picture_fields(), service.options().strict_fields);
+  const InsidePrompt prompt = read_prompt(fields, service);
+  const std::string format = fields.text("format").value_or("data");
+  if (format != "data" && format != "svg") throw invalid("format", "\"format\" is \"" + format + "\"; expected data or svg");
+  PictureOptions options;
+  options.layer = fields.integer("layer");
+  options.head = fields.integer("head");
+  options.position = fields.integer("position");
+  try {
+    check_picture_name(name);
+  } catch (const InputError& error) {
+    throw ApiError(404, "not_found", error.what());
+  }
+  PicturePrompt shown;
+  shown.ids = prompt.ids;
+  shown.text = prompt.text;
+  shown.special = prompt.special;
+  shown.model = service.engine().name();
+  if (prompt.text) shown.pieces = service.engine().tokenizer().encode_with_offsets(*prompt.text, prompt.special);
+  InsideRun run(service, exchange);
+  PictureJson document;
+  run([&](Engine& engine) { document = picture_document(engine, shown, name, options); });
+  if (format == "svg") return exchange->respond({200, "image/svg+xml", picture_svg(document, name, options), {}});
+  add_ignored(fields, document);
+  exchange->respond(json_response(document));
+}
+
+}  // namespace vitrine::serve

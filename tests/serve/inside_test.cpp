@@ -1,0 +1,193 @@
+// The endpoints that look inside the model: values are those of the offline functions, bit for bit.
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "inspect/attribution.h"
+#include "inspect/intervene_run.h"
+#include "inspect/parts.h"
+#include "inspect/trace.h"
+#include "support.h"
+
+namespace vitrine::serve {
+namespace {
+
+class Inside : public testing::Test {
+ protected:
+  Served served;
+  const std::string text = "Once upon a time there was a king";
+  std::vector<int32_t> ids() const { return served.alone.prompt_ids(text); }
+};
+
+TEST_F(Inside, InspectGivesTheValuesOfTrace) {
+  const std::string hook = "blocks.3.attn.hook_pattern[heads=1,positions=-1]";
+  const OrderedJson json =
+      served.made("/v1/inspect", {{"prompt", text}, {"hooks", {hook, "blocks.*.hook_resid_post[positions=2:4]"}}});
+  EXPECT_EQ(json["tokens"], ids());
+  EXPECT_EQ(json["pieces"].size(), ids().size());
+  EXPECT_TRUE(json["command"].get<std::string>().starts_with("vitrine trace --tokens 2,"));
+  ASSERT_EQ(json["hooks"].size(), 9U);
+  const std::vector<std::string> hooks{hook, "blocks.*.hook_resid_post[positions=2:4]"};
+  const Recorder offline = trace_to_memory(served.alone, ids(), hooks);
+  for (const OrderedJson& one : json["hooks"]) {
+    const Recorder::Value& value = offline.values().at(one["name"].get<std::string>());
+    EXPECT_EQ(one["shape"], value.shape);
+    std::vector<float> flat;
+    const std::function<void(const OrderedJson&)> flatten = [&](const OrderedJson& part) {
+      if (!part.is_array()) return flat.push_back(part.get<float>());
+      for (const OrderedJson& inner : part) flatten(inner);
+    };
+    flatten(one["values"]);
+    EXPECT_EQ(flat, std::vector<float>(value.values.begin(), value.values.end()));
+  }
+}
+
+TEST_F(Inside, InspectGivesASafetensorsFile) {
+  const Reply reply =
+      served.post("/v1/inspect", {{"prompt", ids()}, {"hooks", "blocks.0.hook_resid_post"}, {"format", "safetensors"}});
+  ASSERT_EQ(reply.status, 200);
+  uint64_t length = 0;
+  std::memcpy(&length, reply.body.data(), 8);
+  const OrderedJson header = OrderedJson::parse(reply.body.substr(8, length));
+  const std::vector<std::string> hooks{"blocks.0.hook_resid_post"};
+  const Recorder offline = trace_to_memory(served.alone, ids(), hooks);
+  const auto& values = offline.values().at(hooks[0]).values;
+  EXPECT_EQ(header[hooks[0]]["shape"], offline.values().at(hooks[0]).shape);
+  ASSERT_EQ(reply.body.size(), 8 + length + values.size() * sizeof(float));
+  EXPECT_EQ(std::memcmp(reply.body.data() + 8 + length, values.data(), values.size() * sizeof(float)), 0);
+}
+
+TEST_F(Inside, InspectSeesEdits) {
+  const OrderedJson request = {{"prompt", text},
+                               {"hooks", {"blocks.1.attn.hook_z[heads=3,positions=-1]", "hook_logits[positions=-1]"}},
+                               {"edits", {{{"head", 1.3}, {"do", "zero"}}}}};
+  const OrderedJson json = served.made("/v1/inspect", request);
+  for (const OrderedJson& x : json["hooks"][0]["values"][0][0]) EXPECT_EQ(x, 0.0);
+  OrderedJson plain = request;
+  plain.erase("edits");
+  EXPECT_NE(served.made("/v1/inspect", plain)["hooks"][1]["values"], json["hooks"][1]["values"]);
+}
+
+TEST_F(Inside, LensAndHeadsAreThoseOfTheOfflineFunctions) {
+  const OrderedJson lens = served.made("/v1/lens", {{"prompt", text}, {"positions", {-1}}, {"top", 3}});
+  const std::vector<int64_t> last{static_cast<int64_t>(ids().size()) - 1};
+  const LogitLens offline = logit_lens(served.alone, ids(), last, 3);
+  ASSERT_EQ(lens["layers"].size(), offline.points.size());
+  for (size_t i = 0; i < offline.points.size(); ++i) {
+    const OrderedJson& reading = lens["layers"][i]["positions"][0];
+    EXPECT_EQ(lens["layers"][i]["name"], offline.points[i]);
+    for (size_t k = 0; k < 3; ++k) {
+      EXPECT_EQ(reading["top"][k]["token"], offline.at(i, 0).top[k].token);
+      EXPECT_EQ(reading["top"][k]["logprob"].get<float>(), offline.at(i, 0).top[k].logprob);
+    }
+    EXPECT_EQ(reading["rank"], offline.at(i, 0).rank);
+  }
+  const std::vector<int32_t> pair{300, 301};
+  const OrderedJson heads = served.made("/v1/heads", {{"prompt", text}, {"token", 300}, {"against", 301}});
+  const LogitAttribution logits = attribute_logits(served.alone, ids(), pair, last);
+  EXPECT_NEAR(heads["before_cap"].get<double>(), logits.logits[0].before_cap - logits.logits[1].before_cap, 1e-12);
+  double sum = heads["embed"].get<double>() + heads["bias"].get<double>() + heads["rounding"].get<double>();
+  ASSERT_EQ(heads["layers"].size(), 8U);
+  for (const OrderedJson& layer : heads["layers"]) {
+    ASSERT_EQ(layer["heads"].size(), 4U);
+    for (const OrderedJson& head : layer["heads"]) sum += head.get<double>();
+    sum += layer["mlp"].get<double>() + layer["other"].get<double>();
+  }
+  EXPECT_NEAR(sum, heads["before_cap"].get<double>(), 1e-6);
+}
+
+TEST_F(Inside, AttributeAndScore) {
+  const OrderedJson found = served.made("/v1/attribute", {{"prompt", text}, {"steps", 8}});
+  AttributionOptions options;
+  options.steps = 8;
+  const Attribution offline = vitrine::attribute(served.alone, ids(), options);
+  EXPECT_EQ(found["target"]["token"], offline.token);
+  EXPECT_EQ(found["integrated"], OrderedJson(offline.integrated));
+  EXPECT_EQ(found["saliency"], OrderedJson(offline.saliency));
+
+  const OrderedJson scores = served.made("/v1/score", {{"prompts", {text, ids()}}});
+  const std::vector<float> logprobs = served.alone.token_logprobs(ids());
+  ASSERT_EQ(scores["results"].size(), 2U);
+  for (const OrderedJson& result : scores["results"]) {
+    ASSERT_EQ(result["logprobs"].size(), ids().size());
+    EXPECT_EQ(result["logprobs"][0], nullptr);
+    for (size_t i = 0; i < logprobs.size(); ++i) EXPECT_EQ(result["logprobs"][i + 1].get<float>(), logprobs[i]);
+    EXPECT_NEAR(std::log(result["perplexity"].get<double>()), result["nll"].get<double>(), 1e-9);
+  }
+}
+
+TEST_F(Inside, PatchIsARecipe) {
+  const OrderedJson json = served.made("/v1/patch", {{"prompt", "The king sat on"},
+                                                     {"corrupt", "The queen sat on"},
+                                                     {"metric", {{"logit_difference", {" his", " her"}}}},
+                                                     {"patch", {{"what", "resid_pre"}, {"layers", {0, 4}}}}});
+  Recipe recipe = recipe_of(YamlValue::parse(json["yaml"].get<std::string>(), "yaml"), "yaml");
+  const OrderedJson offline = to_json(intervene(served.alone, recipe), served.alone);
+  EXPECT_EQ(json["grid"], offline["grid"]);
+  EXPECT_EQ(json["metric"], offline["metric"]);
+  ASSERT_FALSE(json["grid"].is_null());
+}
+
+TEST_F(Inside, SteerGivesBothAnswers) {
+  const OrderedJson request = {
+      {"prompt", "The old king sat on"},
+      {"max_tokens", 6},
+      {"temperature", 0},
+      {"edits",
+       {{{"hook", "resid_post.2"}, {"do", "add"}, {"vector", {{"plus", "The queen"}, {"minus", "The king"}}}, {"times", 3}}}}};
+  const OrderedJson json = served.made("/v1/steer", request);
+  EXPECT_EQ(json["before"]["tokens"], served.greedy(served.alone.prompt_ids("The old king sat on"), 6).tokens);
+  EXPECT_NE(json["after"]["tokens"], json["before"]["tokens"]);
+  OrderedJson nothing = request;
+  nothing["edits"][0]["times"] = 0;
+  EXPECT_EQ(served.made("/v1/steer", nothing)["after"], json["before"]);
+}
+
+TEST_F(Inside, PicturesAndTheModel) {
+  EXPECT_GT(served.get("/v1/pictures").json()["pictures"].size(), 10U);
+  const OrderedJson data = served.made("/v1/pictures/attention", {{"prompt", text}, {"layer", 1}});
+  EXPECT_TRUE(data["pictures"]["attention"]["available"].get<bool>());
+  const Reply svg = served.post("/v1/pictures/attention", {{"prompt", text}, {"format", "svg"}});
+  EXPECT_EQ(svg.status, 200);
+  EXPECT_TRUE(svg.body.starts_with("<svg") || svg.body.starts_with("<?xml")) << svg.body.substr(0, 40);
+  expect_error(served.post("/v1/pictures/attentoin", {{"prompt", text}}), 404, "", "attention");
+  const OrderedJson model = served.get("/v1/model").json();
+  EXPECT_EQ(model["n_layers"], 8);
+  EXPECT_EQ(model["n_heads"], 4);
+  EXPECT_FALSE(model["hooks"].empty());
+}
+
+TEST_F(Inside, RefusalsNameTheField) {
+  const auto refuses = [&](const std::string& path, const OrderedJson& request, const std::string& field,
+                           const std::string& words) { expect_error(served.post(path, request), 400, field, words); };
+  refuses("/v1/inspect", {{"prompt", text}, {"hooks", "blocks.0.hook_nothing"}}, "", "hook_nothing");
+  refuses("/v1/inspect", {{"hooks", "hook_embed"}}, "prompt", "missing");
+  refuses("/v1/inspect", {{"prompt", text}, {"hooks", OrderedJson::array()}}, "hooks", "empty");
+  refuses("/v1/inspect", {{"prompt", text}, {"hooks", "hook_embed"}, {"format", "npz"}}, "format", "safetensors");
+  refuses("/v1/inspect", {{"prompt", std::vector<int>(1000, 300)}, {"hooks", "hook_logits"}}, "hooks", "slices");
+  refuses("/v1/lens", {{"prompt", text}, {"positions", {99}}}, "positions", "99");
+  refuses("/v1/heads", {{"prompt", text}, {"against", 3}}, "against", "needs");
+  refuses("/v1/heads", {{"prompt", text}, {"token", 1 << 20}}, "token", "0 to 6143");
+  refuses("/v1/steer", {{"prompt", text}, {"edits", {{{"sae", "/etc"}, {"features", {"1=0"}}}}}}, "sae", "read no files");
+  refuses("/v1/steer",
+          {{"prompt", text},
+           {"edits", {{{"hook", "resid_post.2"}, {"do", "set"}, {"vector", {{"file", "/etc/passwd"}, {"tensor", "x"}}}}}}},
+          "vector.file", "read no files");
+  refuses("/v1/steer", {{"prompt", text}, {"edits", {{{"head", 77.1}, {"do", "zero"}}}}}, "", "77");
+  refuses("/v1/patch", {{"prompt", text}, {"patch", "nothing"}}, "", "nothing");
+}
+
+TEST_F(Inside, StreamsGoOnBesideIt) {
+  const Connection stream(served.server->port());
+  stream.send(
+      "POST", "/v1/completions",
+      OrderedJson{{"prompt", text}, {"max_tokens", 60}, {"temperature", 0}, {"ignore_eos", true}, {"return_token_ids", true}}
+          .dump());
+  for (int i = 0; i < 3; ++i) served.made("/v1/inspect", {{"prompt", text}, {"hooks", "blocks.*.hook_resid_post"}});
+  GenerateOptions options;
+  options.ignore_eos = true;
+  EXPECT_EQ(stream.reply().json()["choices"][0]["token_ids"], served.greedy(ids(), 60, options).tokens);
+}
+
+}  // namespace
+}  // namespace vitrine::serve
