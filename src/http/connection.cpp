@@ -9,6 +9,7 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "http/response_text.h"
@@ -29,6 +30,14 @@ std::array<char, 64 << 10>& scratch() {
   return bytes;
 }
 
+// After a handler threw.
+void fail(const Shared& shared, Exchange& exchange, const std::string& why) {
+  try {
+    exchange.respond({500, "application/json", shared.options.error_body(500, "internal_error", why), {}});
+  } catch (const std::exception&) {  // it has its answer
+  }
+}
+
 // Whatever ends a turn, its handler hears of it.
 struct LeaveAtEnd {
   Answer& answer;
@@ -38,7 +47,8 @@ struct LeaveAtEnd {
 }  // namespace
 
 struct Connection::Turn {
-  explicit Turn(Shared& s) : shared(s), reader({s.options.header_bytes, s.options.target_bytes, s.options.body_bytes}) {}
+  explicit Turn(Shared& s)
+      : shared(s), reader(std::in_place, ReadLimits{s.options.header_bytes, s.options.target_bytes, s.options.body_bytes}) {}
   ~Turn() {
     shared.bodies -= held;
     if (runs) --shared.running;
@@ -46,7 +56,7 @@ struct Connection::Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
   Shared& shared;
-  RequestReader reader;
+  std::optional<RequestReader> reader;  // until the request is read
   const Clock::time_point began = Clock::now();
   Request request;
   Fields headers;  // of the answer, besides the route's
@@ -55,7 +65,7 @@ struct Connection::Turn {
   bool runs = false;  // counted in Shared::running
   int status = 0;
   uint64_t bytes = 0;
-  bool keep_alive = false, chunked = false, without_body = false;
+  bool keep_alive = false, http_1_0 = false, chunked = false, without_body = false;
 };
 
 Connection::Connection(std::shared_ptr<Shared> shared, int fd, std::unique_ptr<Transport> transport, std::string peer,
@@ -71,20 +81,21 @@ Connection::Connection(std::shared_ptr<Shared> shared, int fd, std::unique_ptr<T
 Connection::~Connection() = default;
 
 void Connection::start(std::function<void()> closed) {
-  asio::co_spawn(
-      strand_,
-      [self = shared_from_this(), done = std::move(closed)]() -> awaitable<void> {
-        try {
-          co_await self->run();
-        } catch (const std::exception&) {  // out of memory: this connection ends, the others go on
-        }
-        if (!self->failed_) self->transport_->shut();
-        self->transport_.reset();
-        error_code ignored;
-        self->socket_.close(ignored);
-        done();
-      },
-      asio::detached);
+  auto all = [self = shared_from_this(), done = std::move(closed)]() -> awaitable<void> {
+    try {
+      co_await self->run();
+    } catch (const std::exception&) {  // out of memory: this connection ends, the others go on
+    }
+    if (!self->failed_) self->transport_->shut();
+    self->transport_.reset();
+    error_code ignored;
+    self->socket_.close(ignored);
+    done();
+  };
+  // co_spawn might begin at once, under the locks of the caller.
+  asio::post(strand_, [self = shared_from_this(), run = std::move(all)]() mutable {
+    asio::co_spawn(self->strand_, std::move(run), asio::detached);
+  });
 }
 
 void Connection::stop() {
@@ -271,6 +282,7 @@ Connection::awaitable<bool> Connection::serve_one() {
   auto answer = std::make_shared<Answer>(std::move(turn.request), o.stream_bytes, [self = weak_from_this()] {
     if (const auto connection = self.lock()) connection->wake();
   });
+  turn.reader.reset();
   const LeaveAtEnd leave_at_end{*answer};
   turn.runs = true;
   ++shared_->running;
@@ -279,10 +291,9 @@ Connection::awaitable<bool> Connection::serve_one() {
       try {
         shared->handler(exchange);
       } catch (const std::exception& e) {
-        try {
-          exchange->respond({500, "application/json", shared->options.error_body(500, "internal_error", e.what()), {}});
-        } catch (const std::exception&) {  // it has its answer
-        }
+        fail(*shared, *exchange, e.what());
+      } catch (...) {
+        fail(*shared, *exchange, "unknown error");
       }
       exchange.reset();
     });
@@ -294,7 +305,7 @@ Connection::awaitable<bool> Connection::serve_one() {
 
 // Reads and checks. False if that was all: the request was refused or answered here, or the client left.
 Connection::awaitable<bool> Connection::read_request(Turn& turn) {
-  RequestReader& reader = turn.reader;
+  RequestReader& reader = *turn.reader;
   const ServerOptions& o = shared_->options;
   turn.id = request_id(nullptr);
   turn.owner = peer_;
@@ -315,6 +326,7 @@ Connection::awaitable<bool> Connection::read_request(Turn& turn) {
   Request& request = turn.request;
   turn.method = reader.is_head() ? "HEAD" : request.method;
   turn.without_body = reader.is_head();
+  turn.http_1_0 = reader.is_http_1_0();
   turn.id = request.id = request_id(request.header("x-request-id"));
   Admission::Verdict verdict = shared_->admission.check(request, reader.host(), check_host_);
   turn.headers = std::move(verdict.headers);
@@ -322,13 +334,12 @@ Connection::awaitable<bool> Connection::read_request(Turn& turn) {
   request.owner = turn.owner;
   if (verdict.refused) co_return co_await send_own(turn, error(*verdict.refused));
   if (!co_await read_body(turn)) co_return false;
-  turn.keep_alive = reader.keep_alive();
   if (verdict.answered) co_return co_await send_own(turn, *std::move(verdict.answered));
   co_return true;
 }
 
 Connection::awaitable<bool> Connection::read_body(Turn& turn) {
-  RequestReader& reader = turn.reader;
+  RequestReader& reader = *turn.reader;
   const ServerOptions& o = shared_->options;
   const auto deadline = Clock::now() + o.body_timeout;
   // Bytes that all bodies together may take: the length that was told, or what has come.
@@ -360,13 +371,14 @@ Connection::awaitable<bool> Connection::read_body(Turn& turn) {
     co_return co_await send_own(turn,
                                 error({503, "busy", "the bodies of other requests take all the memory set apart for them"}));
   turn.request.body = reader.take_body_text();
+  turn.keep_alive = reader.keep_alive();
   co_return true;
 }
 
 // Puts the head of an answer into out_, and its body unless it follows.
 void Connection::put_head(Turn& turn, Response& response, bool streams) {
   Framing framing;
-  framing.http_1_0 = turn.reader.has_head() && turn.reader.is_http_1_0();
+  framing.http_1_0 = turn.http_1_0;
   framing.chunked = streams && !framing.http_1_0;
   if (streams && framing.http_1_0) turn.keep_alive = false;  // the body ends with the connection
   if (shared_->draining) turn.keep_alive = false;
@@ -385,7 +397,7 @@ void Connection::put_head(Turn& turn, Response& response, bool streams) {
 
 // An answer of the server's own. Always false: there is nothing for the handler to do. The connection ends unless all was read.
 Connection::awaitable<bool> Connection::send_own(Turn& turn, Response response) {
-  turn.keep_alive = !turn.reader.problem() && turn.reader.done() && turn.reader.keep_alive();
+  turn.keep_alive = !turn.reader->problem() && turn.reader->done() && turn.reader->keep_alive();
   put_head(turn, response, false);
   const bool sent = co_await flush(nullptr);
   finish(turn, !sent);
