@@ -1,10 +1,11 @@
-# The library vitrine::vitrine, made of the objects of every folder below src/cli but hub and http (downloads and serving are the
-# program's), and everything that installs it: CMake package, pkg-config file, uninstall target, Debian packages.
+# The library vitrine::vitrine, made of the objects of every folder below src/cli but hub, serve, http and grammar (downloads and serving are
+# the program's, and llguidance is linked to it and to the Python module), and everything that installs it: CMake package, pkg-config
+# file, uninstall target, Debian packages.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(folders GLOBAL PROPERTY VITRINE_FOLDERS)
-list(REMOVE_ITEM folders vitrine_cli vitrine_hub vitrine_http)
+list(REMOVE_ITEM folders vitrine_cli vitrine_hub vitrine_serve vitrine_http vitrine_grammar)
 add_library(vitrine STATIC)
 add_library(vitrine::vitrine ALIAS vitrine)
 foreach(folder IN LISTS folders)

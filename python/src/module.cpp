@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "analysis.h"
@@ -387,12 +388,17 @@ nb::list beam_hypotheses(Session& session, const Ids& ids, const BeamOptions& op
   return result;
 }
 
+/// A grammar for the vocabulary of the session that compiled it.
+struct CompiledGrammar {
+  std::shared_ptr<const Constraint> constraint;
+};
+
 GenerateOptions generate_options(int64_t max_tokens, std::optional<double> temperature, std::optional<int64_t> top_k,
                                  std::optional<double> top_p, std::optional<double> min_p, std::optional<double> typical_p,
                                  double repetition_penalty, double frequency_penalty, double presence_penalty,
                                  std::vector<std::pair<int32_t, double>> logit_bias, uint64_t seed,
                                  const std::vector<nb::str>& stops, std::vector<int32_t> eos, bool ignore_eos,
-                                 std::shared_ptr<Drafter> drafter) {
+                                 std::shared_ptr<Drafter> drafter, const CompiledGrammar* grammar) {
   GenerateOptions options;
   options.max_tokens = max_tokens;
   options.sampling.temperature = temperature;
@@ -409,7 +415,18 @@ GenerateOptions generate_options(int64_t max_tokens, std::optional<double> tempe
   options.eos = std::move(eos);
   options.ignore_eos = ignore_eos;
   options.drafter = std::move(drafter);
+  if (grammar != nullptr) options.constraint = grammar->constraint;
   return options;
+}
+
+CompiledGrammar compile_grammar(Session& session, const std::string& kind, const nb::str& text) {
+  const std::map<std::string, GrammarKind> kinds = {{"json_schema", GrammarKind::json_schema},
+                                                    {"regex", GrammarKind::regex},
+                                                    {"gbnf", GrammarKind::gbnf},
+                                                    {"lark", GrammarKind::lark}};
+  const Grammar grammar{.kind = kinds.at(kind), .text = utf8(text), .source = kind == "gbnf" ? "grammar" : kind};
+  const nb::gil_scoped_release released;
+  return {session.compile(grammar)};
 }
 
 BeamOptions beam_options(int n_beams, int n_return, int64_t max_tokens, double length_penalty, std::optional<bool> early_stopping,
@@ -482,12 +499,14 @@ void bind_options(nb::module_& m) {
             new (self) HookCalls{{names.begin(), names.end()}, std::move(call), std::move(backward)};
           },
           nb::arg("names"), nb::arg("call").none(), nb::arg("backward") = nb::none());
+  nb::class_<CompiledGrammar>(m, "CompiledGrammar", "What a text conforms to, for the session that made it.");
   nb::class_<Drafter>(m, "Drafter", "Proposes tokens to the session that made it.");
   nb::class_<GenerateOptions>(m, "GenerateOptions", "How Session.generate and stream continue a prompt.")
       .def(nb::new_(&generate_options), nb::kw_only(), nb::arg("max_tokens"), nb::arg("temperature").none(),
            nb::arg("top_k").none(), nb::arg("top_p").none(), nb::arg("min_p").none(), nb::arg("typical_p").none(),
            nb::arg("repetition_penalty"), nb::arg("frequency_penalty"), nb::arg("presence_penalty"), nb::arg("logit_bias"),
-           nb::arg("seed"), nb::arg("stops"), nb::arg("eos"), nb::arg("ignore_eos"), nb::arg("drafter").none());
+           nb::arg("seed"), nb::arg("stops"), nb::arg("eos"), nb::arg("ignore_eos"), nb::arg("drafter").none(),
+           nb::arg("grammar").none());
   nb::class_<BeamOptions>(m, "BeamOptions", "How Session.beams continues a prompt. early_stopping None: never.")
       .def(nb::new_(&beam_options), nb::kw_only(), nb::arg("n_beams"), nb::arg("n_return"), nb::arg("max_tokens"),
            nb::arg("length_penalty"), nb::arg("early_stopping").none(), nb::arg("eos"));
@@ -597,6 +616,7 @@ void bind_model(nb::module_& m) {
           nb::arg("ids"), nb::arg("options"), nb::arg("hooks"),
           nb::sig("def stream(self, ids: numpy.typing.NDArray[numpy.int64], options: GenerateOptions, hooks: HookCalls) -> "
                   "TextStream"))
+      .def("compile_grammar", &compile_grammar, nb::arg("kind"), nb::arg("text"))
       .def(
           "lookup_drafter",
           [](const Session&, int64_t n_tokens) -> std::shared_ptr<Drafter> { return std::make_shared<LookupDrafter>(n_tokens); },

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/engine.h"
+#include "grammar/grammar.h"
 
 namespace vitrine::python {
 
@@ -16,11 +17,20 @@ class Session {
   explicit Session(std::unique_ptr<Engine> made) : engine(*made), owned_(std::move(made)) {}
   Engine& engine;
 
+  /// Errors: as GrammarCompiler and its compile(). The vocabulary is read once.
+  std::shared_ptr<const Constraint> compile(const Grammar& grammar) {
+    const std::lock_guard lock(grammars_mutex_);
+    if (grammars_ == nullptr) grammars_ = std::make_unique<GrammarCompiler>(engine.tokenizer(), engine.shape().vocab_size);
+    return grammars_->compile(grammar);
+  }
+
  private:
   friend class Running;
   std::unique_ptr<Engine> owned_;
   std::mutex mutex_;
   std::atomic<std::thread::id> runner_{};
+  std::mutex grammars_mutex_;
+  std::unique_ptr<GrammarCompiler> grammars_;
 };
 
 /// The right to run the engine; other threads wait for it. Taken without the interpreter's lock, which a hook function of the

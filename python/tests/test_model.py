@@ -109,6 +109,29 @@ class Texts(Case):
             self.model.generate("Once upon a time", 21, draft=self.model)
         self.assertEqual(steps[1:], [5, 5, 5, 5])  # the model drafts for itself, 4 tokens at a time
 
+    def test_grammars(self):
+        schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0,
+                  "maximum": 120}}, "required": ["name", "age"], "additionalProperties": False}
+        try:
+            made = self.model.generate("The hero:", 200, json_schema=schema, temperature=1.5, seed=4)
+        except vitrine.UsageError as e:
+            self.assertIn("built without grammars", str(e))
+            self.skipTest(str(e))
+        value = json.loads(made.text)
+        self.assertEqual(list(value), ["name", "age"])
+        self.assertEqual(made.finish_reason, "stop")
+        self.assertEqual(self.model.generate("The hero:", 200, json_schema=json.dumps(schema), temperature=1.5, seed=4), made)
+        self.assertRegex(self.model.generate("The king", regex="[a-z]{3}-[0-9]+x").text, "^[a-z]{3}-[0-9]+x$")
+        texts = self.model.generate(["One", "Two"], grammar='root ::= "(" root ")" | "x"', temperature=1.0)
+        for text in (t.text for t in texts):
+            self.assertRegex(text, r"^\(*x\)*$")
+            self.assertEqual(text.count("("), text.count(")"))
+        self.assertEqual("".join(self.model.stream("Once", lark='start: "a" "b"')), "ab")
+        for message, options in (("give one of them", {"regex": "a", "lark": "start: /a/"}), ("json_schema", {"json_schema": 3}),
+                                 ("lookarounds", {"regex": "\\ba"}), ("line 1", {"grammar": "root = a"})):
+            with self.assertRaisesRegex(vitrine.InputError, message):
+                self.model.generate("Once", **options)
+
     def test_caches_of_other_types(self):
         expected = self.model.generate("Once upon a time", 20)
         narrow = vitrine.load(cache_type_k="q8_0", cache_type_v="f16").generate("Once upon a time", 20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import os
 import threading
@@ -12,7 +13,7 @@ from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
-from ._vitrine import BeamOptions, GenerateOptions, HookCalls, Past, Session, TextStream, Tokenizer
+from ._vitrine import BeamOptions, CompiledGrammar, GenerateOptions, HookCalls, Past, Session, TextStream, Tokenizer
 from .analysis import Analysis
 from .autoencoders import Saes
 from .batches import Batch, Prompt, Prompts, batch_of
@@ -381,6 +382,10 @@ class Model(Weights, Structure, PromptCalls, CachingHooks, Analysis, Gradients, 
         lookup: int = 0,
         draft: Model | None = None,
         draft_tokens: int = 4,
+        json_schema: dict[str, Any] | bool | str | None = None,
+        regex: str | None = None,
+        grammar: str | None = None,
+        lark: str | None = None,
         fwd_hooks: Iterable[Hook] = (),
     ) -> Any:
         """Continues the prompt: a Generation. Of a list of prompts, or ids [batch, position], a list of them, each as it is by itself
@@ -390,6 +395,8 @@ class Model(Weights, Structure, PromptCalls, CachingHooks, Analysis, Gradients, 
 
         lookup and draft make it faster and change no token (speculative decoding). lookup: tokens to draft, 1 to 7, that followed
         the last ones before. draft: a smaller model of the same vocabulary, which drafts draft_tokens tokens at a time.
+        json_schema (as a dict or its text), regex, grammar (GBNF) and lark: what the text must conform to, one of them; a text that
+        max_tokens or stop cuts short is the beginning of one that does.
         fwd_hooks: functions at hooks, as in hooks(); they see the prompt's rows, then those of each new token.
         """
         options = self._options(**{k: v for k, v in locals().items() if k not in ("self", "prompt", "fwd_hooks")})
@@ -421,6 +428,10 @@ class Model(Weights, Structure, PromptCalls, CachingHooks, Analysis, Gradients, 
         lookup: int = 0,
         draft: Model | None = None,
         draft_tokens: int = 4,
+        json_schema: dict[str, Any] | bool | str | None = None,
+        regex: str | None = None,
+        grammar: str | None = None,
+        lark: str | None = None,
         fwd_hooks: Iterable[Hook] = (),
     ) -> TextStream:
         """generate() as an iterator over text that is certain: whole characters, never part of a stop string. Nothing is written
@@ -432,7 +443,8 @@ class Model(Weights, Structure, PromptCalls, CachingHooks, Analysis, Gradients, 
 
     def _options(
         self, *, max_tokens: int, top_k: int | None, logit_bias: dict[int, float] | None, seed: int, stop: str | Sequence[str],
-        eos: Sequence[int] | None, lookup: int, draft: Model | None, draft_tokens: int, **others: object,
+        eos: Sequence[int] | None, lookup: int, draft: Model | None, draft_tokens: int,
+        json_schema: dict[str, Any] | bool | str | None, regex: str | None, grammar: str | None, lark: str | None, **others: object,
     ) -> GenerateOptions:
         if lookup != 0 and draft is not None:
             raise UsageError("lookup and draft are both given; give one of them")
@@ -450,8 +462,17 @@ class Model(Weights, Structure, PromptCalls, CachingHooks, Analysis, Gradients, 
             stops=[stop] if isinstance(stop, str) else list(stop),
             eos=self._ends(eos),
             drafter=drafter,
+            grammar=self._grammar({"json_schema": json_schema, "regex": regex, "gbnf": grammar, "lark": lark}),
             **others,  # type: ignore[arg-type]
         )
+
+    def _grammar(self, texts: dict[str, Any]) -> CompiledGrammar | None:
+        given = {kind: text for kind, text in texts.items() if text is not None}
+        if len(given) > 1:
+            raise UsageError("json_schema, regex, grammar and lark: give one of them")
+        for kind, text in given.items():
+            return self._session.compile_grammar(kind, text if isinstance(text, str) else json.dumps(text))
+        return None
 
     def beams(
         self,

@@ -23,13 +23,10 @@ struct ChatArguments {
 };
 
 /// One turn: the answer joins the conversation.
-void answer(Engine& engine, const std::shared_ptr<Drafter>& drafter, const ChatFormat& format, std::vector<ChatMessage>& messages,
+void answer(Engine& engine, const GenerateOptions& options, const ChatFormat& format, std::vector<ChatMessage>& messages,
             const ChatArguments& o) {
   const std::vector<int32_t> prompt = format.ids(messages);
   if (o.show_prompt) log("{}", visible(format.text(messages).text));
-  GenerateOptions options = o.generate.options(engine);
-  options.alone = true;
-  options.drafter = drafter;
   const Generation made = generate(engine, prompt, options, [&](std::string_view piece) {
     if (o.model.json) return;
     write_out(piece);
@@ -56,7 +53,10 @@ void answer(Engine& engine, const std::shared_ptr<Drafter>& drafter, const ChatF
 void run_chat(const ChatArguments& o) {
   o.generate.check();
   Engine engine = open_engine(o.model);
-  const std::shared_ptr<Drafter> drafter = o.generate.open_drafter(engine);
+  GenerateOptions options = o.generate.options(engine);
+  options.alone = true;
+  options.drafter = o.generate.open_drafter(engine);
+  options.constraint = o.generate.open_constraint(engine);
   const ChatFormat format(engine, o.template_path.empty() ? std::nullopt : std::optional(read_file(o.template_path, 1 << 20)),
                           o.template_path);
   std::vector<ChatMessage> messages;
@@ -64,7 +64,7 @@ void run_chat(const ChatArguments& o) {
   const auto say = [&](const std::string& text) {
     require_utf8(text, "what was said");
     messages.push_back({"user", text});
-    answer(engine, drafter, format, messages, o);
+    answer(engine, options, format, messages, o);
   };
   if (!o.text.empty()) return say(o.text);
   const bool person = ::isatty(STDIN_FILENO) != 0;
@@ -90,6 +90,7 @@ Action define_chat(CLI::App& app) {
   add_sampling_flags(app, o->generate);
   add_stop_flags(app, o->generate);
   add_draft_flags(app, o->generate);
+  add_grammar_flags(app, o->generate);
   add_model_options(app, o->model);
   add_cache_types(app, o->model);
   return [o] { run_chat(*o); };

@@ -49,10 +49,8 @@ OrderedJson text_json(const Engine& engine, const Prompt& prompt, std::span<cons
   return prompt.from_text ? OrderedJson(engine.text_behind(prompt.ids, ids)) : OrderedJson(nullptr);
 }
 
-OrderedJson one_by_one(Engine& engine, const std::shared_ptr<Drafter>& drafter, const Prompt& prompt, const GenerateArguments& o,
+OrderedJson one_by_one(Engine& engine, GenerateOptions options, const Prompt& prompt, const GenerateArguments& o,
                        double load_ms) {
-  GenerateOptions options = o.generate.options(engine);
-  options.drafter = drafter;
   const bool stream = !o.model.json && prompt.from_text;
   if (stream && terminal().is_terminal) print("{}", dim(prompt.text));
   Generation made = generate(engine, prompt.ids, options, [&](std::string_view text) {
@@ -112,13 +110,15 @@ void run_generate(const GenerateArguments& o) {
   Engine engine = open_engine(o.model);
   const std::unique_ptr<Listener> splice = o.sae.open(engine);
   const std::unique_ptr<Listening> listening = splice ? std::make_unique<Listening>(engine.context(), *splice) : nullptr;
-  const std::shared_ptr<Drafter> drafter = o.generate.open_drafter(engine);
+  GenerateOptions options = o.generate.options(engine);
+  options.drafter = o.generate.open_drafter(engine);
+  options.constraint = o.generate.open_constraint(engine);
   const double load_ms = opening.ms();
   const std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
   OrderedJson documents = OrderedJson::array();
   for (const Prompt& prompt : prompts)
     documents.push_back(o.generate.beams > 1 ? by_beams(engine, prompt, o, load_ms)
-                                             : one_by_one(engine, drafter, prompt, o, load_ms));
+                                             : one_by_one(engine, options, prompt, o, load_ms));
   if (!o.model.json) return;
   print_json(prompts.size() == 1 ? documents[0] : OrderedJson{{"sequences", documents}});
 }
@@ -133,6 +133,7 @@ Action define_generate(CLI::App& app) {
   add_beam_flags(app, o->generate);
   add_stop_flags(app, o->generate);
   add_draft_flags(app, o->generate);
+  add_grammar_flags(app, o->generate);
   add_sae_flags(app, o->sae);
   add_model_options(app, o->model);
   add_cache_types(app, o->model);

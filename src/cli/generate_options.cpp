@@ -7,9 +7,11 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "base/plural.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "grammar/grammar.h"
 
 namespace vitrine::cli {
 namespace {
@@ -111,9 +113,33 @@ void add_draft_flags(CLI::App& app, GenerateFlags& flags) {
             fmt::format("With --draft: tokens to draft for each step (default {})", kDefaultDrafts));
 }
 
+void add_grammar_flags(CLI::App& app, GenerateFlags& flags) {
+  app.add_option("--json-schema", flags.json_schema, "The text is JSON of this schema: a file, or the schema itself, from { on")
+      ->type_name("FILE")
+      ->check(not_empty());
+  app.add_option("--regex", flags.regex, "The text matches this regular expression (Rust's syntax) as a whole")
+      ->type_name("REGEX")
+      ->check(not_empty());
+  app.add_option("--grammar", flags.gbnf, "The text conforms to this grammar in GBNF, as llama.cpp reads it")
+      ->type_name("FILE")
+      ->check(not_empty());
+  app.add_option("--lark", flags.lark, "The text conforms to this grammar in llguidance's form of Lark")
+      ->type_name("FILE")
+      ->check(not_empty());
+}
+
 void log_drafts(const Timings& timings) {
   if (timings.drafted_tokens == 0) return;
   log("drafts: {} of {} accepted", timings.accepted_tokens, plural(timings.drafted_tokens, "token"));
+}
+
+std::vector<const char*> GenerateFlags::given_grammars() const {
+  std::vector<const char*> given;
+  if (!json_schema.empty()) given.push_back("--json-schema");
+  if (!regex.empty()) given.push_back("--regex");
+  if (!gbnf.empty()) given.push_back("--grammar");
+  if (!lark.empty()) given.push_back("--lark");
+  return given;
 }
 
 std::string GenerateFlags::given_rule() const {
@@ -128,6 +154,9 @@ void GenerateFlags::check() const {
     throw UsageError(fmt::format("--early-stopping: \"{}\" is none of yes, no, never.", early_stopping));
   if (lookup > 0 && !draft.empty()) throw UsageError("--lookup and --draft contradict each other; give one of them.");
   if (draft_tokens > 0 && draft.empty()) throw UsageError("--draft-tokens needs --draft.");
+  const std::vector<const char*> grammars = given_grammars();
+  if (grammars.size() > 1)
+    throw UsageError(fmt::format("{} and {} contradict each other; give one of them.", grammars[0], grammars[1]));
   if (beams == 1) {
     const char* flag = length_penalty            ? "--length-penalty"
                        : !early_stopping.empty() ? "--early-stopping"
@@ -143,6 +172,7 @@ void GenerateFlags::check() const {
   std::string flag = given_rule();
   if (flag.empty()) flag = !samplers.empty() ? "--samplers" : !stops.empty() ? "--stop" : "";
   if (flag.empty()) flag = lookup > 0 ? "--lookup" : !draft.empty() ? "--draft" : "";
+  if (flag.empty() && !grammars.empty()) flag = grammars[0];
   if (!flag.empty())
     throw UsageError(fmt::format("{} does not go together with --beams, which searches for the likeliest text.", flag));
   if (n_return > beams) throw UsageError(fmt::format("--return: {} hypotheses cannot come from {} beams.", n_return, beams));
@@ -167,6 +197,23 @@ std::shared_ptr<Drafter> GenerateFlags::open_drafter(Engine& engine) const {
   if (draft.empty()) return nullptr;
   return std::make_shared<ModelDrafter>(engine, std::make_shared<Engine>(draft, EngineOptions{.threads = 1}),
                                         draft_tokens > 0 ? draft_tokens : kDefaultDrafts);
+}
+
+std::shared_ptr<const Constraint> GenerateFlags::open_constraint(const Engine& engine) const {
+  if (given_grammars().empty()) return nullptr;
+  const auto from_file = [](GrammarKind kind, const std::string& path) {
+    return Grammar{.kind = kind, .text = read_file(path, kMostGrammarBytes), .source = path};
+  };
+  Grammar grammar;
+  if (!regex.empty())
+    grammar = {.kind = GrammarKind::regex, .text = regex, .source = "--regex"};
+  else if (json_schema.starts_with("{"))
+    grammar = {.kind = GrammarKind::json_schema, .text = json_schema, .source = "--json-schema"};
+  else if (!json_schema.empty())
+    grammar = from_file(GrammarKind::json_schema, json_schema);
+  else
+    grammar = gbnf.empty() ? from_file(GrammarKind::lark, lark) : from_file(GrammarKind::gbnf, gbnf);
+  return GrammarCompiler(engine.tokenizer(), engine.shape().vocab_size).compile(grammar);
 }
 
 BeamOptions GenerateFlags::beam_options(const Engine& engine) const {

@@ -26,7 +26,8 @@ struct GenerateFlags {
   bool ignore_eos = false;
   int64_t lookup = 0;  // 0: not given
   std::string draft;
-  int64_t draft_tokens = 0;  // 0: not given
+  int64_t draft_tokens = 0;                    // 0: not given
+  std::string json_schema, regex, gbnf, lark;  // "": not given
 
   /// Refuses combinations that mean nothing. Errors: UsageError naming both flags.
   void check() const;
@@ -34,16 +35,20 @@ struct GenerateFlags {
   GenerateOptions options(const Engine& engine) const;
   /// What --lookup or --draft ask for; null if neither is given. Errors: as ModelDrafter, and as open_model.
   std::shared_ptr<Drafter> open_drafter(Engine& engine) const;
+  /// What --json-schema, --regex, --grammar or --lark ask for; null if none is given. Errors: as GrammarCompiler and compile().
+  std::shared_ptr<const Constraint> open_constraint(const Engine& engine) const;
   BeamOptions beam_options(const Engine& engine) const;
 
  private:
   std::string given_rule() const;  // the flag; "" if there is none
+  std::vector<const char*> given_grammars() const;
 };
 
 void add_sampling_flags(CLI::App& app, GenerateFlags& flags);
 void add_beam_flags(CLI::App& app, GenerateFlags& flags);
 void add_stop_flags(CLI::App& app, GenerateFlags& flags);
 void add_draft_flags(CLI::App& app, GenerateFlags& flags);
+void add_grammar_flags(CLI::App& app, GenerateFlags& flags);
 
 /// Says on standard error how many tokens were drafted and accepted, if any were drafted.
 void log_drafts(const Timings& timings);

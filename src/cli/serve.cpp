@@ -9,8 +9,10 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/serve_flags.h"
+#include "cli/service_flags.h"
 #include "cli/session.h"
 #include "cli/stop_signals.h"
+#include "serve/routes.h"
 
 namespace vitrine::cli {
 namespace {
@@ -20,6 +22,7 @@ constexpr std::chrono::milliseconds kLook{50};
 struct ServeArguments {
   ModelOptions model;
   ServeFlags flags;
+  ServiceFlags service;
 };
 
 // A connection is a file descriptor; the usual limit of a shell is 1024.
@@ -34,18 +37,17 @@ void raise_file_limit(int64_t connections) {
 
 void run_serve(const ServeArguments& o) {
   http::ServerOptions options = o.flags.options();
-  options.open_paths = {"/health", "/v1/health"};
+  options.open_paths = serve::open_paths();
+  options.error_body = serve::http_error_body;
   raise_file_limit(options.connections);
   const StopSignals signals(true, "stopping: running answers finish, new ones are refused");
-  http::Server server(std::move(options), [](const std::shared_ptr<http::Exchange>& exchange) {
-    const http::Request& request = exchange->request();
-    if (request.path == "/health" || request.path == "/v1/health")
-      return exchange->respond({200, "application/json", R"({"status":"ok"})", {}});
-    exchange->respond(
-        {404, "application/json", R"({"error":{"message":"there is nothing at this path","code":"not_found"}})", {}});
-  });
+  Engine engine = open_engine(o.model);
+  serve::Service service(engine, o.service.scheduling(), o.service.service());
+  http::Server server(std::move(options),
+                      [&service](const std::shared_ptr<http::Exchange>& exchange) { serve::answer(service, exchange); });
   log("listening on {}", server.url());
   while (!StopSignals::asked()) std::this_thread::sleep_for(kLook);
+  service.scheduler().drain();
   server.stop_accepting();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(o.flags.drain_seconds);
   while (!server.quiet() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(kLook);
@@ -57,6 +59,7 @@ void run_serve(const ServeArguments& o) {
 
 Action define_serve(CLI::App& app) {
   auto o = std::make_shared<ServeArguments>();
+  add_service_flags(app, o->service);
   add_serve_flags(app, o->flags);
   add_model_options(app, o->model);
   add_cache_types(app, o->model);

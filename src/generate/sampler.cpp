@@ -1,6 +1,7 @@
 #include "generate/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -25,13 +26,13 @@ double uniform53(uint64_t seed, uint64_t index, uint64_t stream) {
 }  // namespace
 
 Sampler::Sampler(SamplingOptions options, int64_t vocab_size)
-    : options_(std::move(options)), vocab_size_(vocab_size), counted_(static_cast<size_t>(vocab_size)) {
+    : options_(std::move(options)), vocab_size_(vocab_size) {
   check_sampling_options(options_, vocab_size);
 }
 
 Pick Sampler::pick(std::span<const float> logits, std::span<const int32_t> prompt, std::span<const int32_t> generated,
-                   uint64_t stream) {
-  process(logits, prompt, generated);
+                   uint64_t stream, std::span<const uint32_t> allowed) {
+  process(logits, prompt, generated, allowed);
   const size_t chosen = options_.draws() ? draw(generated.size(), stream) : argmax(candidates_.logit);
   const int32_t token = candidates_.token[chosen];
   Pick pick{.token = token, .logprob = static_cast<float>(logits[static_cast<size_t>(token)] - log_sum_exp(logits))};
@@ -56,14 +57,12 @@ size_t Sampler::draw(uint64_t index, uint64_t stream) {
 }
 
 const Candidates& Sampler::process(std::span<const float> logits, std::span<const int32_t> prompt,
-                                   std::span<const int32_t> generated) {
+                                   std::span<const int32_t> generated, std::span<const uint32_t> allowed) {
   if (static_cast<int64_t>(logits.size()) != vocab_size_)
     throw ShapeError("a row of logits has " + std::to_string(logits.size()) + " entries; expected vocab_size " +
                      std::to_string(vocab_size_));
   check_logits(logits);
-  candidates_.logit.assign(logits.begin(), logits.end());
-  candidates_.token.resize(logits.size());
-  std::iota(candidates_.token.begin(), candidates_.token.end(), 0);
+  take(logits, allowed);
   for (const SamplingRule rule : options_.order) {
     if (rule > SamplingRule::presence && !options_.draws()) continue;
     apply(rule, prompt, generated);
@@ -71,10 +70,34 @@ const Candidates& Sampler::process(std::span<const float> logits, std::span<cons
     const float top = largest(candidates_.logit);
     if (std::isfinite(top)) continue;
     const std::string name = sampling_order_text({rule});
-    throw UsageError(top < 0 ? name + " forbids every token of the vocabulary; leave at least one above -inf"
+    throw UsageError(top < 0 ? name + " forbids every token " + (allowed.empty() ? "of the vocabulary" : "that may come here") +
+                                   "; leave at least one above -inf"
                              : name + " makes a score infinite; use a less extreme value");
   }
   return candidates_;
+}
+
+// The candidates before any rule.
+void Sampler::take(std::span<const float> logits, std::span<const uint32_t> allowed) {
+  if (allowed.empty()) {
+    candidates_.logit.assign(logits.begin(), logits.end());
+    candidates_.token.resize(logits.size());
+    std::iota(candidates_.token.begin(), candidates_.token.end(), 0);
+    return;
+  }
+  if (allowed.size() != (logits.size() + 31) / 32)
+    throw ShapeError("a mask of tokens has " + std::to_string(allowed.size()) + " words; expected one for 32 of the " +
+                     std::to_string(logits.size()) + " tokens");
+  candidates_.token.clear();
+  candidates_.logit.clear();
+  for (size_t word = 0; word < allowed.size(); ++word)
+    for (uint32_t bits = allowed[word]; bits != 0; bits &= bits - 1) {
+      const size_t token = word * 32 + static_cast<size_t>(std::countr_zero(bits));
+      if (token >= logits.size()) break;
+      candidates_.token.push_back(static_cast<int32_t>(token));
+      candidates_.logit.push_back(logits[token]);
+    }
+  if (candidates_.token.empty()) throw RunError("no token of the vocabulary may come here");
 }
 
 void Sampler::apply(SamplingRule rule, std::span<const int32_t> prompt, std::span<const int32_t> generated) {
@@ -125,6 +148,7 @@ void Sampler::apply(SamplingRule rule, std::span<const int32_t> prompt, std::spa
 }
 
 void Sampler::count(std::span<const int32_t> tokens) {
+  counted_.resize(static_cast<size_t>(vocab_size_));  // of the first use: many a sampler never counts
   for (const int32_t token : tokens) {
     if (token < 0 || token >= vocab_size_) continue;  // an embedding may know more tokens than the head scores
     if (counted_[static_cast<size_t>(token)]++ == 0) seen_.push_back(token);

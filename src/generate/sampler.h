@@ -47,18 +47,21 @@ class Sampler {
   ///
   /// logits   [vocab_size], unmodified
   /// stream   tells apart completions that share prompt and seed
+  /// allowed  a bit for each token (Constraint::allowed); the others are dropped before any rule acts. Empty: all are allowed
   /// returns  greedy: the largest score, the lowest id among equals; else drawn by inverting the cumulative probability, in
   ///          double over rising ids, at a number from Philox with key seed and counter (generated.size(), stream)
-  /// Errors:  RunError for NaN or infinity in `logits`, naming the token; UsageError if bias or penalties
-  ///          leave no finite score, naming the rule.
+  /// Errors:  RunError for NaN or infinity in `logits`, naming the token, and where nothing is allowed; UsageError if bias or
+  ///          penalties leave no finite score, naming the rule.
   Pick pick(std::span<const float> logits, std::span<const int32_t> prompt, std::span<const int32_t> generated,
-            uint64_t stream = 0);
+            uint64_t stream = 0, std::span<const uint32_t> allowed = {});
 
   /// The scores the choice is made from: what is left after all rules that act (greedy: bias and penalties only).
   /// The reference is valid until the next call. Errors: as pick().
-  const Candidates& process(std::span<const float> logits, std::span<const int32_t> prompt, std::span<const int32_t> generated);
+  const Candidates& process(std::span<const float> logits, std::span<const int32_t> prompt, std::span<const int32_t> generated,
+                            std::span<const uint32_t> allowed = {});
 
  private:
+  void take(std::span<const float> logits, std::span<const uint32_t> allowed);
   void apply(SamplingRule rule, std::span<const int32_t> prompt, std::span<const int32_t> generated);
   void count(std::span<const int32_t> tokens);
   void apply_temperature();

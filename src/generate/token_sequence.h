@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/utf8.h"
 #include "engine/engine.h"
+#include "generate/constraint.h"
 #include "generate/sampler.h"
 #include "generate/sampling_options.h"
 #include "generate/speculate.h"
@@ -20,9 +22,14 @@ struct GenerateOptions {
   SamplingOptions sampling = {};
   std::vector<int32_t> eos = {};  // tokens that end the text; ignored if ignore_eos
   bool ignore_eos = false;
+  int64_t min_tokens = 0;               // before these many new tokens no end token is taken, as min_new_tokens in Hugging Face
   std::vector<std::string> stops = {};  // strings that end the text, wherever token borders lie
   bool alone = false;  // the new text is one of its own, as an answer in a chat is; else it goes on where the prompt's ends
   std::shared_ptr<Drafter> drafter = {};  // proposes tokens; null: none are proposed. Changes no token
+  // What the text must conform to; null: nothing. Cloned, so that one serves many texts. It acts before all rules of `sampling`,
+  // and log-probabilities stay those of the unmodified logits. End tokens may come where the text may end and nowhere else; where
+  // it must, it ends without one. A text that `stops`, max_tokens or the context cut short is the beginning of one that conforms.
+  std::shared_ptr<const Constraint> constraint = {};
 };
 
 struct Timings {
@@ -52,23 +59,29 @@ int64_t room_for(const Engine& engine, size_t prompt, int64_t wanted);
 /// the tokens of several sequences can go through one step.
 class TokenSequence {
  public:
-  /// With tokens only (no tokenizer) stop strings are refused.
-  /// Errors: as check_prompt; UsageError for options out of range.
-  TokenSequence(const Engine& engine, std::vector<int32_t> prompt, GenerateOptions options);
+  /// With tokens only (no tokenizer) stop strings and constraints are refused. stream: tells apart texts that share prompt and
+  /// seed. Errors: as check_prompt; UsageError for options out of range.
+  TokenSequence(const Engine& engine, std::vector<int32_t> prompt, GenerateOptions options, uint64_t stream = 0);
 
   bool done() const { return !made_.finish_reason.empty(); }
   /// The ids that the model has not seen: the prompt at first, then the token that was taken last.
   std::span<const int32_t> pending() const;
   /// The prompt and the new tokens.
   std::span<const int32_t> text() const { return text_; }
+  std::span<const int32_t> prompt() const { return text().first(static_cast<size_t>(prompt_size_)); }
+  const GenerateOptions& options() const { return options_; }
   /// New tokens that may still come, at most.
   int64_t room_left() const { return room_ - std::ssize(made_.tokens); }
   /// Positions that the prompt and all new tokens take in a cache, at most.
   int64_t positions() const { return prompt_size_ + std::max<int64_t>(room_, 1); }
 
   /// Takes the next token from the logits [vocab_size] of the last pending id. Returns the text that became certain with it:
-  /// never half a character, never part of a stop string. Not to be called when done.
+  /// never half a character, never part of a stop string. Not to be called when done. Errors: as Sampler::pick and
+  /// Constraint::allowed; they are this sequence's alone, which is then of no more use.
   std::string push(std::span<const float> logits);
+
+  /// The stop string that ended the text; null if none did.
+  const std::string* stopped_by() const { return stop_.stopped_by(); }
 
   /// So far; finish_reason is "" until the end. The timings are the caller's to set.
   const Generation& made() const { return made_; }
@@ -76,14 +89,24 @@ class TokenSequence {
   Generation take() && { return std::move(made_); }
 
  private:
+  std::optional<Pick> pick(std::span<const float> logits);
+  bool is_end(int32_t token) const;
+  std::string spell(int32_t token);
+  void finish(std::string& shown);
+
   const Engine& engine_;
   std::vector<int32_t> text_;
   int64_t prompt_size_;  // of text_
   GenerateOptions options_;
+  uint64_t stream_;
   Sampler sampler_;
+  std::optional<Sampler> early_;  // the same rules with end tokens forbidden; while there are fewer than min_tokens
   StopFilter stop_;
   std::optional<StreamDecoder> decoder_;
-  int64_t room_;  // new tokens at most
+  std::unique_ptr<Constraint> constraint_;
+  std::vector<uint32_t> allowed_;  // by it, and end tokens
+  Utf8Buffer constrained_{true};   // the text under a constraint: the bytes of the tokens, which it saw
+  int64_t room_;                   // new tokens at most
   Generation made_;
 };
 

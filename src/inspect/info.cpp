@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <span>
+#include <string>
 
 #include "base/error.h"
 #include "engine/engine.h"
@@ -59,7 +60,9 @@ void describe_tokenizer(const OpenedModel& opened, ModelInfo& info) {
 // In which type products are computed, in words (docs/numerics.md).
 std::string numerics_text(const std::set<DType>& matrices, const Numerics& numerics) {
   std::string text;
-  const bool bf16 = kernels().panel_bf16.outputs != 0, int8 = kernels().panel_int8.outputs != 0;
+  const KernelTable& k = kernels();
+  const bool bf16 = k.panel_bf16.outputs != 0, int8 = k.panel_int8.outputs != 0 && k.panel_int8_rows == SIZE_MAX;
+  const size_t few = k.panel_int8.outputs != 0 && !numerics.exact ? k.panel_int8_rows : kFewRows;
   const auto has = [&](DType type) { return matrices.contains(type); };
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
   if (numerics.f32) {
@@ -71,9 +74,7 @@ std::string numerics_text(const std::set<DType>& matrices, const Numerics& numer
                : "16-bit weights are widened and multiply in f32");
     if (std::any_of(matrices.begin(), matrices.end(), is_block))
       add(std::string("quantised weights multiply activations in int8 blocks of 32") +
-          (int8   ? ""
-           : bf16 ? " up to 8 rows and in bf16 above"
-                  : " up to 8 rows and in f32 above") +
+          (int8 ? "" : " up to " + std::to_string(few) + " rows and in " + (bf16 ? "bf16" : "f32") + " above") +
           ", with f32 sums");
   }
   add(numerics.exact ? "one kernel class whatever the number of rows (exact)" : "norms, softmax, angles and sums are f32");

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "kernels/table.h"
 #include "ops/kv_cache.h"
+#include "ops/panel.h"
 
 namespace vitrine {
 namespace {
@@ -47,22 +48,19 @@ double unchosen_experts(const Model& model, bool stored, double rows) {
 }
 
 // A number of the operand that the products of the MLP pack, in units of f32.
-double packed_share(const Model& model, const Numerics& numerics) {
+double packed_share(const Model& model, const Numerics& numerics, int64_t rows) {
   const KernelTable& k = kernels();
-  const bool bf16 = k.panel_bf16.outputs != 0, int8 = k.panel_int8.outputs != 0;
   for (const TensorLine& line : model.tensors()) {
     if (line.weight == nullptr || !line.ours.ends_with("W_out")) continue;
-    const DType type = line.weight->dtype;
-    if (numerics.f32 || type == DType::f32) return 1;
-    if (k.dot_rows_int8[static_cast<size_t>(type)] != nullptr && int8) return 0.25;
-    return bf16 ? 0.5 : 1;
+    const PanelKernels& panel = panel_for(k, numerics, line.weight->dtype, rows);
+    return &panel == &k.panel_int8 ? 0.25 : &panel == &k.panel_bf16 ? 0.5 : 1;
   }
   return 1;
 }
 
 // Numbers of each row that live at the peak of a block, in its MLP: what the first sub-layer made lies below it in the same
 // frame.
-double width_of_block(const Model& model, const Numerics& numerics) {
+double width_of_block(const Model& model, const Numerics& numerics, int64_t rows) {
   const ModelShape& s = model.shape();
   int64_t units = 0, first = 0, told = 0;  // told: what a per-layer embedding says
   for (int64_t layer = 0; layer < s.n_layers; ++layer) {
@@ -76,8 +74,8 @@ double width_of_block(const Model& model, const Numerics& numerics) {
   }
   const auto d_model = static_cast<double>(s.d_model), per_layer = static_cast<double>(told);
   const double streams = has_part(model, "ln1_post") ? 9 : 7, hidden = has_part(model, "W_gate") ? 3 : 2;
-  const double width =
-      streams * d_model + static_cast<double>(first) + (hidden + packed_share(model, numerics)) * static_cast<double>(units);
+  const double width = streams * d_model + static_cast<double>(first) +
+                       (hidden + packed_share(model, numerics, rows)) * static_cast<double>(units);
   constexpr double kSteps = 7;  // between the table of the per-layer embedding and what it says
   return told == 0 ? width : std::max(per_layer + width, d_model + kSteps * per_layer);
 }
@@ -108,8 +106,9 @@ RunMemory run_memory(const Model& model, const RunSizes& sizes, const Numerics& 
   RunMemory run;
   run.weights = sizes.weights_bytes - static_cast<int64_t>(std::min(unread, static_cast<double>(sizes.weights_bytes)));
   run.cache = sizes.cache_bytes - static_cast<int64_t>(batch * unwritten_values(model, sizes.context));
-  run.working = static_cast<int64_t>(kProgram + sizeof(float) * (rows * width_of_block(model, numerics) + logits) +
-                                     kPieceBytes * static_cast<double>(sizes.pieces)) +
+  run.working = static_cast<int64_t>(
+                    kProgram + sizeof(float) * (rows * width_of_block(model, numerics, static_cast<int64_t>(rows)) + logits) +
+                    kPieceBytes * static_cast<double>(sizes.pieces)) +
                 sizes.header_bytes;
   return run;
 }

@@ -116,6 +116,7 @@ struct KernelTable {
   PanelKernels panel_bf16;  // operands rounded to bf16, f32 sums; outputs == 0 where f32 is faster on this target
   /// Block types with activations in blocks of int8, as dot_rows_int8; outputs == 0 where another panel is faster.
   PanelKernels panel_int8;
+  size_t panel_int8_rows = SIZE_MAX;  // products of up to so many rows are faster by it than by panel_bf16
 
   PackedKernels packed_f32;
   PackedKernels packed_bf16;  // operands rounded to bf16, f32 sums; rows == 0 where f32 is as fast

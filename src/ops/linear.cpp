@@ -6,6 +6,7 @@
 #include "ops/layout.h"
 #include "ops/low_rank.h"
 #include "ops/packed_product.h"
+#include "ops/panel.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
 
@@ -225,13 +226,6 @@ void in_double(Context& ctx, const Tensor& x, const Part& p) {
   });
 }
 
-// The fastest panel that the numerics allow for weights of a type.
-const PanelKernels& panel_for(const KernelTable& k, const Numerics& numerics, DType type) {
-  if (numerics.f32 || type == DType::f32) return k.panel_f32;
-  if (k.dot_rows_int8[static_cast<size_t>(type)] != nullptr && k.panel_int8.outputs > 0) return k.panel_int8;
-  return k.panel_bf16.outputs > 0 ? k.panel_bf16 : k.panel_f32;
-}
-
 void multiply(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) {
   if (x.dtype() == DType::f64) {
     for (size_t i = 0; i < n_parts; ++i) in_double(ctx, x, parts[i]);
@@ -253,7 +247,7 @@ void multiply(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
     Part chosen[kMostParts];
     size_t n = 0;
     for (size_t i = 0; i < n_by_panel; ++i)
-      if (&panel_for(k, ctx.numerics, by_panel[i].w->dtype) == panel) chosen[n++] = by_panel[i];
+      if (&panel_for(k, ctx.numerics, by_panel[i].w->dtype, x.rows()) == panel) chosen[n++] = by_panel[i];
     if (n > 0) many_rows(ctx, x, chosen, n, *panel);
   }
 }

@@ -73,12 +73,27 @@ class ByteLevelStage final : public PieceStage {
   bool first_ = true;
 };
 
+// The byte of <0x0A>; -1: another piece.
+int byte_of_fallback(std::string_view piece) {
+  if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return -1;
+  int value = 0;
+  for (const char c : piece.substr(3, 2)) {
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                             : -1;
+    if (digit < 0) return -1;
+    value = value * 16 + digit;
+  }
+  return value;
+}
+
 // <0xE2><0x82><0xAC>: the bytes of a run count as text only if all of them together are UTF-8; otherwise each is U+FFFD.
 // So a run is known when it has ended, and not before.
 class ByteFallbackStage final : public PieceStage {
  private:
   void piece(std::string text) override {
-    if (const int byte = byte_of(text); byte >= 0) {
+    if (const int byte = byte_of_fallback(text); byte >= 0) {
       bytes_ += char(byte);
       return;
     }
@@ -93,19 +108,6 @@ class ByteFallbackStage final : public PieceStage {
       for (size_t i = 0; i < bytes_.size(); ++i) pass(std::string(kReplacementUtf8));
     }
     bytes_.clear();
-  }
-  static int byte_of(const std::string& piece) {
-    if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return -1;
-    int value = 0;
-    for (const char c : piece.substr(3, 2)) {
-      const int digit = c >= '0' && c <= '9'   ? c - '0'
-                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                               : -1;
-      if (digit < 0) return -1;
-      value = value * 16 + digit;
-    }
-    return value;
   }
   std::string bytes_;
 };
@@ -203,10 +205,16 @@ std::string clean_up(std::string text) {
   return text;
 }
 
-using Factories = std::vector<DecodeStageFactory>;
+/// The steps read so far. Once a step has joined pieces, those behind it see no pieces.
+struct DecodeSteps {
+  std::vector<DecodeStep> list;
+  bool joined = false;
+};
 
-void add_map(Factories& out, MapStage::Map map) {
-  out.emplace_back([map = std::move(map)] { return std::make_unique<MapStage>(map); });
+void add_map(DecodeSteps& out, MapStage::Map map) {
+  DecodeStep step{.make = [map] { return std::make_unique<MapStage>(map); }, .bytes = {}};
+  if (!out.joined) step.bytes = [map](std::string& piece) { piece = map(std::move(piece), false); };
+  out.list.push_back(std::move(step));
 }
 
 std::string one_character(const Component& c, const char* key, const std::string& otherwise) {
@@ -222,12 +230,14 @@ size_t count(const Component& c, const char* key) {
   return size_t(value);
 }
 
-void parse_into(const Component& c, Factories& out) {
+void parse_into(const Component& c, DecodeSteps& out) {
   const std::string& type = c.type();
   if (type == "Sequence") {
     for (const Component& member : c.children("decoders")) parse_into(member, out);
   } else if (type == "ByteLevel") {
-    out.push_back(make_byte_level_decoder(true));
+    out.list.push_back(make_byte_level_decoder(true));
+    if (out.joined) out.list.back().bytes = nullptr;
+    out.joined = true;
   } else if (type == "Replace") {
     const auto pattern = std::make_shared<const Pattern>(c, "pattern");
     add_map(out, [pattern, content = c.text("content")](const std::string& piece, bool) {
@@ -241,13 +251,21 @@ void parse_into(const Component& c, Factories& out) {
       return text.append(piece, done);
     });
   } else if (type == "ByteFallback") {
-    out.emplace_back([] { return std::make_unique<ByteFallbackStage>(); });
+    out.list.push_back({[] { return std::make_unique<ByteFallbackStage>(); },
+                        [](std::string& piece) {
+                          if (const int byte = byte_of_fallback(piece); byte >= 0) piece = static_cast<char>(byte);
+                        }});
+    if (out.joined) out.list.back().bytes = nullptr;
+    out.joined = true;
   } else if (type == "Fuse") {
-    out.emplace_back([] { return std::make_unique<FuseStage>(); });
+    out.list.push_back({[] { return std::make_unique<FuseStage>(); }, [](std::string&) {}});
+    out.joined = true;
   } else if (type == "Strip") {
-    out.emplace_back([content = one_character(c, "content", " "), start = count(c, "start"), stop = count(c, "stop")] {
-      return std::make_unique<StripStage>(content, start, stop);
-    });
+    const size_t start = count(c, "start"), stop = count(c, "stop");
+    out.list.push_back(
+        {[content = one_character(c, "content", " "), start, stop] { return std::make_unique<StripStage>(content, start, stop); },
+         {}});
+    if (out.joined && stop == 0) out.list.back().bytes = [](std::string&) {};  // cuts the beginning of the text alone
   } else if (type == "Metaspace") {
     const bool prepends = c.text("prepend_scheme", c.flag("add_prefix_space", true) ? "always" : "never") != "never";
     add_map(out, [marker = one_character(c, "replacement", "\xE2\x96\x81"), prepends](const std::string& piece, bool first) {
@@ -263,7 +281,7 @@ void parse_into(const Component& c, Factories& out) {
       return cleanup ? clean_up(std::move(piece)) : piece;
     });
   } else if (type == "BPEDecoder") {
-    out.emplace_back([suffix = c.text("suffix", "</w>")] { return std::make_unique<SuffixStage>(suffix); });
+    out.list.push_back({[suffix = c.text("suffix", "</w>")] { return std::make_unique<SuffixStage>(suffix); }, {}});
   } else {
     c.unknown("decoder", kDecoders);
   }
@@ -271,14 +289,18 @@ void parse_into(const Component& c, Factories& out) {
 
 }  // namespace
 
-std::vector<DecodeStageFactory> parse_decoders(const Component& component) {
-  Factories out;
+std::vector<DecodeStep> parse_decoders(const Component& component) {
+  DecodeSteps out;
   parse_into(component, out);
-  return out;
+  return std::move(out.list);
 }
 
-DecodeStageFactory make_byte_level_decoder(bool replace) {
-  return [replace] { return std::make_unique<ByteLevelStage>(replace); };
+DecodeStep make_byte_level_decoder(bool replace) {
+  return {[replace] { return std::make_unique<ByteLevelStage>(replace); },
+          [](std::string& piece) {
+            std::string bytes;
+            if (append_byte_level(piece, bytes)) piece = std::move(bytes);
+          }};
 }
 
 }  // namespace vitrine

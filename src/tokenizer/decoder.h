@@ -29,11 +29,17 @@ class DecodeStage {
 
 using DecodeStageFactory = std::function<std::unique_ptr<DecodeStage>()>;
 
+/// One stage, and what it makes of a piece in the middle of a text, as bytes; null: that hangs on the pieces around it.
+struct DecodeStep {
+  DecodeStageFactory make;
+  std::function<void(std::string& piece)> bytes;
+};
+
 /// Reads a "decoder" of tokenizer.json; a Sequence becomes its members. Errors: FileError, for an unknown type with the
 /// list of those known.
-std::vector<DecodeStageFactory> parse_decoders(const Component& component);
+std::vector<DecodeStep> parse_decoders(const Component& component);
 
 /// GPT-2's alphabet back to bytes; what is not UTF-8 becomes U+FFFD if `replace`, and otherwise stays as it is.
-DecodeStageFactory make_byte_level_decoder(bool replace);
+DecodeStep make_byte_level_decoder(bool replace);
 
 }  // namespace vitrine

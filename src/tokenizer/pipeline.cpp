@@ -246,7 +246,7 @@ std::vector<int32_t> PipelineTokenizer::run_ids(std::string_view text, bool add_
 class PipelineDecode final : public DecodeState {
  public:
   explicit PipelineDecode(const PipelineTokenizer& tokenizer) : t_(tokenizer), sink_(tokenizer.parts_.has_decoder ? "" : " ") {
-    for (const DecodeStageFactory& make : t_.parts_.decoder) stages_.push_back(make());
+    for (const DecodeStep& step : t_.parts_.decoder) stages_.push_back(step.make());
     for (size_t i = 0; i < stages_.size(); ++i)
       stages_[i]->set_next(i + 1 < stages_.size() ? stages_[i + 1].get() : static_cast<DecodeStage*>(&sink_));
   }
@@ -284,6 +284,19 @@ class PipelineDecode final : public DecodeState {
   Sink sink_;
   std::vector<std::unique_ptr<DecodeStage>> stages_;
 };
+
+std::string PipelineTokenizer::token_bytes(int32_t id) const {
+  std::string bytes = piece(id);
+  if (is_control(id) || id == unknown() || (added(id) == nullptr && !parts_.model->vocabulary().has(id))) return "";
+  for (const DecodeStep& step : parts_.decoder) {
+    if (!step.bytes)
+      throw InputError(parts_.path +
+                       ": the text of a token hangs on the tokens around it (its decoder is a BPEDecoder, or strips "
+                       "pieces), so it has no bytes of its own");
+    step.bytes(bytes);
+  }
+  return parts_.has_decoder ? bytes : " " + bytes;
+}
 
 std::unique_ptr<DecodeState> PipelineTokenizer::decode_state() const { return std::make_unique<PipelineDecode>(*this); }
 

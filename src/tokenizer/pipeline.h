@@ -28,7 +28,7 @@ struct PipelineParts {
   SpecialFrame frame;
   std::string rule_source;   // where the frame comes from
   bool has_decoder = false;  // without one, pieces are joined with spaces
-  std::vector<DecodeStageFactory> decoder;
+  std::vector<DecodeStep> decoder;
   bool finds_control = true;  // by Special::as_file
   bool keeps_bytes = false;   // bytes that are not UTF-8 reach the model (byte-level vocabularies only)
   std::optional<int32_t> bos, eos, unknown, padding;
@@ -47,6 +47,7 @@ class PipelineTokenizer final : public Tokenizer {
     return parts_.model->merge(left, right);
   }
   std::unique_ptr<DecodeState> decode_state() const override;
+  std::string token_bytes(int32_t id) const override;
 
  protected:
   std::vector<TokenPiece> run(std::string_view text, bool add_special, Special special, bool offsets) const override;

@@ -15,6 +15,16 @@ namespace vitrine {
 namespace {
 constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // ▁
 
+std::string with_spaces(std::string_view piece) {
+  std::string text;
+  for (size_t pos = 0; pos < piece.size();) {
+    const bool space = piece.substr(pos).starts_with(kSpaceSymbol);
+    text += space ? ' ' : piece[pos];
+    pos += space ? kSpaceSymbol.size() : 1;
+  }
+  return text;
+}
+
 // Maps floats to integers in the opposite order: the highest score merges first.
 uint32_t descending(float score) {
   if (score == 0) score = 0;  // -0 and 0 are one score
@@ -405,13 +415,7 @@ class SentencePieceDecode final : public DecodeState {
         space_removed_ = !t_.spec_.remove_extra_whitespaces;
       }
     }
-    std::string text;
-    for (size_t pos = 0; pos < rest.size();) {
-      const bool space = rest.substr(pos).starts_with(kSpaceSymbol);
-      text += space ? ' ' : rest[pos];
-      pos += space ? kSpaceSymbol.size() : 1;
-    }
-    write(text, out);
+    write(with_spaces(rest), out);
   }
 
   void flush(std::string& out) override {
@@ -463,6 +467,15 @@ class SentencePieceDecode final : public DecodeState {
   std::string held_, whole_;
   bool at_start_ = true, space_removed_ = false, wrote_ = false;
 };
+
+std::string SentencePieceTokenizer::token_bytes(int32_t id) const {
+  const std::string spelled = piece(id);
+  if (!denormaliser_.empty())
+    throw InputError(spec_.source + ": a rule of its denormaliser may reach over tokens, so a token has no bytes of its own");
+  if (type(id) == PieceType::byte) return {static_cast<char>(byte_of_piece(spelled))};
+  const bool is_text = type(id) == PieceType::normal || type(id) == PieceType::user_defined;
+  return is_text && !is_control(id) ? with_spaces(spelled) : "";
+}
 
 std::unique_ptr<DecodeState> SentencePieceTokenizer::decode_state() const { return std::make_unique<SentencePieceDecode>(*this); }
 

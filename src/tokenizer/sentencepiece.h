@@ -24,6 +24,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::optional<PieceMerge> merge(std::string_view left, std::string_view right) const override;
   bool lies_across(std::string_view text, size_t at) const override;
   std::unique_ptr<DecodeState> decode_state() const override;
+  std::string token_bytes(int32_t id) const override;
 
  protected:
   std::vector<TokenPiece> run(std::string_view text, bool add_special, Special special, bool offsets) const override;

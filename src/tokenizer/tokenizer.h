@@ -83,6 +83,11 @@ class Tokenizer {
   /// For the user: kind, file, size, the BOS and EOS rule and where it comes from.
   const std::string& description() const { return description_; }
 
+  /// What the token adds in the middle of a text, byte for byte: " the" for "▁the", the byte E2 for "<0xE2>". "" for what is no
+  /// text: control tokens, the unknown token, ids that the file leaves unused. Bytes that form no character become U+FFFD when
+  /// decoded. Errors: InputError for an id outside the vocabulary, and where the text of a token hangs on those around it.
+  virtual std::string token_bytes(int32_t id) const = 0;
+
   /// What turns ids into text one at a time; for StreamDecoder and decode().
   virtual std::unique_ptr<DecodeState> decode_state() const = 0;
 

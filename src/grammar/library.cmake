@@ -1,0 +1,57 @@
+# llguidance, which makes grammars into masks of tokens: a Rust library, built by cargo with the versions of library/Cargo.lock.
+# AUTO: where cargo is new enough and has or can fetch the crates, and not across compilers or under the thread sanitizer, which does
+# not see Rust's synchronisation.
+set(VITRINE_GRAMMARS AUTO CACHE STRING "Constrained decoding by llguidance: ON, OFF or AUTO")
+set_property(CACHE VITRINE_GRAMMARS PROPERTY STRINGS AUTO ON OFF)
+set(grammars_crate ${CMAKE_CURRENT_LIST_DIR}/library)
+set(grammars_rust 1.87)  # rust-version in library/Cargo.toml
+set(without_grammars "")
+if(NOT VITRINE_GRAMMARS)
+  set(without_grammars "VITRINE_GRAMMARS is ${VITRINE_GRAMMARS}")
+elseif(CMAKE_CROSSCOMPILING OR VITRINE_SANITIZE MATCHES thread)
+  set(without_grammars "not when cross-compiling, nor under the thread sanitizer")
+else()
+  find_program(CARGO cargo HINTS $ENV{CARGO_HOME}/bin $ENV{HOME}/.cargo/bin)
+  if(NOT CARGO)
+    set(without_grammars "there is no cargo; install Rust ${grammars_rust} or newer")
+  else()
+    execute_process(COMMAND ${CARGO} --version OUTPUT_VARIABLE cargo_version ERROR_QUIET)
+    string(REGEX MATCH "[0-9]+\\.[0-9]+(\\.[0-9]+)?" cargo_version "${cargo_version}")
+    if(cargo_version VERSION_LESS grammars_rust)
+      set(without_grammars "${CARGO} is of version ${cargo_version}; Rust ${grammars_rust} or newer is needed")
+    else()
+      execute_process(COMMAND ${CARGO} fetch --locked --quiet --manifest-path ${grammars_crate}/Cargo.toml
+        RESULT_VARIABLE fetched OUTPUT_QUIET ERROR_VARIABLE fetch_error TIMEOUT 120)
+      if(NOT fetched EQUAL 0)
+        string(REGEX REPLACE "\n.*" "" fetch_error "${fetch_error}")
+        set(without_grammars "${CARGO} cannot fetch the crates: ${fetch_error}")
+      endif()
+    endif()
+  endif()
+endif()
+if(without_grammars AND VITRINE_GRAMMARS AND NOT VITRINE_GRAMMARS STREQUAL "AUTO")
+  message(FATAL_ERROR "Constrained decoding (VITRINE_GRAMMARS is ${VITRINE_GRAMMARS}): ${without_grammars}")
+endif()
+
+get_target_property(grammar_sources vitrine_grammar SOURCES)
+if(without_grammars)
+  list(FILTER grammar_sources EXCLUDE REGEX "/(compile|matcher)\\.cpp$")
+  message(STATUS "Constrained decoding: not built (${without_grammars})")
+else()
+  list(FILTER grammar_sources EXCLUDE REGEX "/without\\.cpp$")
+  set(grammars_build ${PROJECT_BINARY_DIR}/grammars)
+  set(grammars_archive ${grammars_build}/release/libvitrine_grammars.a)
+  # RUSTFLAGS of the environment are the user's; the flags of this build's C++ are not cargo's.
+  add_custom_command(OUTPUT ${grammars_archive}
+    COMMAND ${CARGO} build --release --locked --offline --quiet --manifest-path ${grammars_crate}/Cargo.toml --target-dir ${grammars_build}
+    DEPENDS ${grammars_crate}/Cargo.toml ${grammars_crate}/Cargo.lock ${grammars_crate}/lib.rs
+    COMMENT "Building llguidance with cargo" VERBATIM)
+  add_custom_target(vitrine_grammars_archive DEPENDS ${grammars_archive})
+  add_library(vitrine_llguidance STATIC IMPORTED GLOBAL)
+  set_target_properties(vitrine_llguidance PROPERTIES IMPORTED_LOCATION ${grammars_archive})
+  target_link_libraries(vitrine_llguidance INTERFACE Threads::Threads ${CMAKE_DL_LIBS} m)
+  add_dependencies(vitrine_llguidance vitrine_grammars_archive)
+  target_link_libraries(vitrine_grammar PUBLIC vitrine_llguidance)
+  message(STATUS "Constrained decoding: built, by ${CARGO} ${cargo_version}")
+endif()
+set_target_properties(vitrine_grammar PROPERTIES SOURCES "${grammar_sources}")

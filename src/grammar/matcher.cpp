@@ -1,0 +1,110 @@
+#include "grammar/matcher.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/error.h"
+#include "grammar/mask_worker.h"
+
+namespace vitrine {
+namespace {
+constexpr size_t kMostOfAReason = 400;  // bytes
+}
+
+std::string failure(LlgMatcher* matcher) {
+  const char* reason = llg_matcher_get_error(matcher);
+  if (reason == nullptr) return "";
+  std::string text = reason;
+  text = text.substr(0, text.find("\n<backtrace>"));
+  if (text.size() > kMostOfAReason) text = text.substr(0, kMostOfAReason) + " ...";
+  while (text.ends_with('\n')) text.pop_back();
+  return text.empty() ? "it gives no reason" : text;
+}
+
+GrammarConstraint::GrammarConstraint(MatcherHandle matcher, std::shared_ptr<const GrammarVocabulary> vocabulary,
+                                     std::string source)
+    : state_(std::make_shared<State>()), source_(std::move(source)) {
+  state_->vocabulary = std::move(vocabulary);
+  state_->matcher = std::move(matcher);
+  state_->mask.resize(state_->vocabulary->text.size());
+  may_end_ = llg_matcher_is_accepting(state_->matcher.get());
+}
+
+GrammarConstraint::~GrammarConstraint() {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->stage == Mask::wanted) state_->stage = Mask::none;  // a job that comes late does nothing
+}
+
+void GrammarConstraint::make_mask(State& state) {
+  const size_t bytes = state.mask.size() * sizeof(uint32_t);
+  if (llg_matcher_compute_mask_into(state.matcher.get(), state.mask.data(), bytes) != 0) {
+    state.error = failure(state.matcher.get());
+    state.empty = state.error.find("NoExtensionBias") != std::string::npos;  // the library's word for a mask without tokens
+    if (state.empty) {
+      std::ranges::fill(state.mask, 0);
+      state.error.clear();
+    }
+  } else {  // a grammar in Lark may ask for tokens by their ids
+    std::ranges::transform(state.mask, state.vocabulary->text, state.mask.begin(), std::bit_and<>());
+    state.empty = std::ranges::all_of(state.mask, [](uint32_t word) { return word == 0; });
+  }
+  const std::lock_guard lock(state.mutex);
+  state.stage = Mask::made;
+  state.changed.notify_all();
+}
+
+void GrammarConstraint::prepare() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->stage != Mask::none) return;
+    state_->stage = Mask::wanted;
+  }
+  MaskWorker::instance().add([state = state_] {
+    {
+      const std::lock_guard lock(state->mutex);
+      if (state->stage != Mask::wanted) return;
+      state->stage = Mask::being_made;
+    }
+    make_mask(*state);
+  });
+}
+
+// Until nobody else uses the matcher. A mask that is wanted and not begun is then left to the caller.
+void GrammarConstraint::settle() const {
+  std::unique_lock lock(state_->mutex);
+  if (state_->stage == Mask::wanted) state_->stage = Mask::none;
+  state_->changed.wait(lock, [&] { return state_->stage != Mask::being_made; });
+}
+
+std::span<const uint32_t> GrammarConstraint::allowed() {
+  settle();
+  State& state = *state_;
+  if (state.stage == Mask::none) make_mask(state);
+  if (state.error.empty() && (!state.empty || may_end_)) return state.mask;
+  throw RunError("the text cannot go on by the grammar of " + source_ + ": " +
+                 (state.empty ? "no token of the vocabulary fits, and it is not complete" : state.error));
+}
+
+void GrammarConstraint::accept(int32_t token) {
+  settle();
+  LlgMatcher* const matcher = state_->matcher.get();
+  if (llg_matcher_consume_token(matcher, static_cast<uint32_t>(token)) != 0)
+    throw RunError("token " + std::to_string(token) + " does not conform to the grammar of " + source_ + ": " + failure(matcher));
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stage = Mask::none;
+  }
+  must_end_ = llg_matcher_is_stopped(matcher);
+  may_end_ = must_end_ || llg_matcher_is_accepting(matcher);
+}
+
+std::unique_ptr<Constraint> GrammarConstraint::clone() const {
+  settle();
+  auto copy =
+      std::make_unique<GrammarConstraint>(MatcherHandle(llg_clone_matcher(state_->matcher.get())), state_->vocabulary, source_);
+  copy->may_end_ = may_end_;
+  copy->must_end_ = must_end_;
+  return copy;
+}
+
+}  // namespace vitrine

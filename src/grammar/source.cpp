@@ -1,0 +1,101 @@
+#include "grammar/source.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/utf8.h"
+#include "grammar/gbnf.h"
+
+namespace vitrine {
+namespace {
+
+// Between two parts of a JSON text: nothing, a space, or a line break and an indentation. Without a limit a model may write
+// spaces until its context is full.
+constexpr std::string_view kJsonSpace = R"("x-guidance":{"whitespace_pattern":" |\\n[ \\t]{0,64}"})";
+
+// llguidance follows numbers by their remainder, one state for each, and does not count them against its limits. Numbers that
+// must be multiples of several have a state for each pair of remainders.
+constexpr uint64_t kMostRemainders = 20000;
+
+[[noreturn]] void refuse(const Grammar& grammar, const std::string& why) { throw InputError(grammar.source + ": " + why); }
+
+// Parsers that call themselves for each bracket run out of stack.
+void check_nesting(const Grammar& grammar) {
+  size_t open = 0;
+  for (const char c : grammar.text) {
+    if (c == '(' || c == '[' || c == '{') ++open;
+    if ((c == ')' || c == ']' || c == '}') && open > 0) --open;
+    if (open > kMostOpenBrackets)
+      refuse(grammar, "has more than " + std::to_string(kMostOpenBrackets) + " open brackets at once");
+  }
+}
+
+// The digits of a number without point and exponent, as 25 of 0.25; nothing if that is too large to be of use.
+std::optional<uint64_t> digits_of(const Json& number) {
+  const std::string text = number.dump();
+  uint64_t value = 0;
+  for (const char c : text.substr(0, text.find('e'))) {
+    if (c < '0' || c > '9') continue;
+    value = value * 10 + static_cast<uint64_t>(c - '0');
+    if (value > kMostRemainders * 1000) return {};
+  }
+  if (number.is_number_float())
+    while (value > 0 && value % 10 == 0) value /= 10;
+  return value;
+}
+
+void check_multiples(const Grammar& grammar, const Json& schema, uint64_t& states) {
+  if (schema.is_object() || schema.is_array())
+    for (const Json& inside : schema) check_multiples(grammar, inside, states);
+  if (!schema.is_object()) return;
+  const auto multiple = schema.find("multipleOf");
+  if (multiple == schema.end() || !multiple->is_number()) return;
+  const std::optional<uint64_t> digits = digits_of(*multiple);
+  if (digits && *digits > 0) states = std::lcm(states, *digits);  // both are small
+  if (!digits || states > kMostRemainders)
+    refuse(grammar,
+           "multipleOf " + multiple->dump() +
+               " is too costly: the smallest number that all of multipleOf divide, written without points, may have up to " +
+               std::to_string(kMostRemainders));
+}
+
+std::string json_schema(const Grammar& grammar) {
+  const Json schema = parse_json(grammar.text, grammar.source);
+  if (!schema.is_object() && !schema.is_boolean())
+    refuse(grammar,
+           std::string("is ") + schema.type_name() + "; a JSON schema is an object, such as {\"type\": \"object\"}, or true");
+  uint64_t states = 1;
+  check_multiples(grammar, schema, states);
+  if (schema.is_boolean() && !schema.get<bool>()) refuse(grammar, "the schema false allows no text");
+  if (schema.is_boolean()) return "{" + std::string(kJsonSpace) + "}";
+  if (schema.contains("x-guidance")) return grammar.text;
+  const size_t inside = grammar.text.find('{') + 1;
+  return grammar.text.substr(0, inside) + std::string(kJsonSpace) + (schema.empty() ? "" : ",") + grammar.text.substr(inside);
+}
+
+}  // namespace
+
+GrammarSource grammar_source(const Grammar& grammar) {
+  if (grammar.text.size() > kMostGrammarBytes)
+    refuse(grammar, "has " + std::to_string(grammar.text.size()) + " bytes; a grammar has " + std::to_string(kMostGrammarBytes) +
+                        " at most");
+  if (!is_valid_utf8(grammar.text) || grammar.text.find('\0') != std::string::npos)
+    refuse(grammar, "is not UTF-8 text without NUL bytes (the first bad byte is " +
+                        std::to_string(std::min(valid_utf8_prefix(grammar.text), grammar.text.find('\0'))) + ")");
+  switch (grammar.kind) {
+    case GrammarKind::json_schema: return {"json_schema", json_schema(grammar)};
+    case GrammarKind::regex: check_nesting(grammar); return {"regex", grammar.text};
+    case GrammarKind::gbnf: return {"lark", gbnf_to_lark(grammar.text, grammar.source)};
+    case GrammarKind::lark:
+      check_nesting(grammar);
+      if (grammar.text.find("%json") != std::string::npos)
+        refuse(grammar, "%json is not supported; give the schema as a JSON schema");
+      return {"lark", grammar.text};
+  }
+  return {};
+}
+
+}  // namespace vitrine

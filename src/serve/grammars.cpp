@@ -1,0 +1,134 @@
+#include "serve/grammars.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "grammar/grammar.h"
+
+namespace vitrine::serve {
+namespace {
+
+std::shared_ptr<const Constraint> compiled(GrammarKind kind, std::string text, const std::string& field, const Service& service) {
+  if (!has_grammars())
+    throw unsupported(field, "\"" + field + "\" asks for constrained decoding, which this server was built without");
+  try {
+    return service.grammars().compile({.kind = kind, .text = std::move(text), .source = "\"" + field + "\""});
+  } catch (const InputError& error) {
+    throw invalid(field, error.what(), kind == GrammarKind::json_schema ? "invalid_json_schema" : "invalid_value");
+  }
+}
+
+// A regular expression that is this text alone.
+std::string literal(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (std::string_view("\\.+*?()|[]{}^$#&-~/").find(c) != std::string_view::npos) escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+std::string one_of(const std::vector<std::string>& texts, const std::string& field) {
+  if (texts.empty()) throw invalid(field, "\"" + field + "\" is empty; expected the texts to choose from");
+  std::string regex;
+  for (const std::string& text : texts) regex += (regex.empty() ? "(" : "|(") + literal(text) + ")";
+  return regex;
+}
+
+std::string schema_text(const OrderedJson& value) { return value.is_string() ? value.get<std::string>() : json_text(value); }
+
+std::string required_text(const OrderedJson& value, const std::string& field) {
+  if (!value.is_string()) throw invalid(field, "\"" + field + "\" is " + kind_of(value) + "; expected a string", "invalid_type");
+  return value.get<std::string>();
+}
+
+// The value of one field, by what the field is called without "guided_".
+std::shared_ptr<const Constraint> of_kind(const std::string& kind, const OrderedJson& value, const std::string& field,
+                                          const Service& service) {
+  if (kind == "json" || kind == "json_schema") return compiled(GrammarKind::json_schema, schema_text(value), field, service);
+  if (kind == "json_object") return compiled(GrammarKind::json_schema, R"({"type": "object"})", field, service);
+  if (kind == "regex") return compiled(GrammarKind::regex, required_text(value, field), field, service);
+  if (kind == "grammar") return compiled(GrammarKind::gbnf, required_text(value, field), field, service);
+  std::vector<std::string> texts;  // choice
+  if (!value.is_array())
+    throw invalid(field, "\"" + field + "\" is " + kind_of(value) + "; expected a list of strings", "invalid_type");
+  for (const OrderedJson& text : value) texts.push_back(required_text(text, field));
+  return compiled(GrammarKind::regex, one_of(texts, field), field, service);
+}
+
+// {"json": …}, {"regex": …}, {"choice": […]}, {"grammar": …} or {"json_object": true}.
+std::shared_ptr<const Constraint> structured(const OrderedJson& value, const Service& service) {
+  std::shared_ptr<const Constraint> constraint;
+  for (const auto& [key, part] : value.items()) {
+    const std::string field = "structured_outputs." + key;
+    if (part.is_null() || (key == "json_object" && part == false)) continue;
+    if (key != "json" && key != "regex" && key != "choice" && key != "grammar" && key != "json_object")
+      throw invalid(field, "\"" + field + "\" is not known; expected json, regex, choice, grammar or json_object");
+    if (constraint != nullptr) throw invalid(field, "\"structured_outputs\" has more than one of its fields; give one");
+    constraint = of_kind(key, part, field, service);
+  }
+  return constraint;
+}
+
+}  // namespace
+
+const std::vector<Field>& grammar_fields() {
+  static const std::vector<Field> table = [] {
+    using namespace type;
+    return std::vector<Field>{
+        {"grammar", text, "A grammar in GBNF that the text follows."},
+        {"json_schema", object | boolean, "A JSON schema that the text follows."},
+        {"guided_json", text | object, "The same as `json_schema`."},
+        {"guided_regex", text, "A regular expression that the whole text matches."},
+        {"guided_choice", texts, "The text is one of these."},
+        {"guided_grammar", text, "The same as `grammar`."},
+        {"structured_outputs", object, "json, regex, choice, grammar or json_object: what the text follows."},
+    };
+  }();
+  return table;
+}
+
+std::shared_ptr<const Constraint> read_grammar(const Fields& fields, const Service& service) {
+  std::shared_ptr<const Constraint> constraint;
+  std::string first;
+  for (const Field& field : grammar_fields()) {
+    const OrderedJson* value = fields.find(field.name);
+    if (value == nullptr || *value == "") continue;
+    if (!first.empty())
+      throw invalid(field.name, "\"" + first + "\" and \"" + field.name + "\" both say what the text follows; give one of them");
+    first = field.name;
+    if (first == "structured_outputs") {
+      constraint = structured(*value, service);
+    } else {
+      constraint = of_kind(first.starts_with("guided_") ? first.substr(7) : first, *value, first, service);
+    }
+  }
+  return constraint;
+}
+
+std::shared_ptr<const Constraint> read_format(const OrderedJson& format, const std::string& where, const Service& service) {
+  const auto type = format.find("type");
+  const std::string kind = type != format.end() && type->is_string() ? type->get<std::string>() : "";
+  if (kind == "text") return nullptr;
+  if (kind != "json_object" && kind != "json_schema")
+    throw invalid(where + ".type", "\"" + where + ".type\" is \"" + kind + "\"; expected text, json_object or json_schema");
+  OrderedJson schema = kind == "json_object" ? OrderedJson{{"type", "object"}} : OrderedJson();
+  const auto inside = format.find("json_schema");
+  for (const OrderedJson* holder : {&format, inside != format.end() && inside->is_object() ? &*inside : nullptr})
+    if (holder != nullptr && holder->contains("schema")) schema = (*holder)["schema"];
+  if (!schema.is_object() && !schema.is_boolean())
+    throw invalid(where,
+                  "\"" + where + "\" has no schema; expected {\"type\": \"json_schema\", \"json_schema\": {\"schema\": …}}",
+                  "missing_required_parameter");
+  return compiled(GrammarKind::json_schema, json_text(schema), where, service);
+}
+
+std::shared_ptr<const Constraint> only_one(std::shared_ptr<const Constraint> format, std::shared_ptr<const Constraint> grammar,
+                                           const std::string& where) {
+  if (format != nullptr && grammar != nullptr)
+    throw invalid(where, "\"" + where + "\" and a grammar both say what the text follows; give one of them");
+  return format != nullptr ? std::move(format) : std::move(grammar);
+}
+
+}  // namespace vitrine::serve

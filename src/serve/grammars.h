@@ -1,0 +1,27 @@
+#pragma once
+// Fields of a request that say what the text must conform to.
+#include <memory>
+#include <string>
+
+#include "generate/constraint.h"
+#include "serve/fields.h"
+#include "serve/service.h"
+
+namespace vitrine::serve {
+
+/// grammar (GBNF), json_schema, and the guided_… fields and structured_outputs of vLLM, of which a request may have one.
+const std::vector<Field>& grammar_fields();
+
+/// Reads grammar_fields(); null: the text is free. Errors: ApiError 400 naming the field, for two of them and for what
+/// GrammarCompiler refuses; 501 in a build without llguidance.
+std::shared_ptr<const Constraint> read_grammar(const Fields& fields, const Service& service);
+
+/// {"type": "text"}, {"type": "json_object"} or {"type": "json_schema"} with the schema at json_schema.schema or at schema;
+/// `where` is the field's name. Errors: as read_grammar.
+std::shared_ptr<const Constraint> read_format(const OrderedJson& format, const std::string& where, const Service& service);
+
+/// The one of both that is there. Errors: ApiError naming `where` if both are.
+std::shared_ptr<const Constraint> only_one(std::shared_ptr<const Constraint> format, std::shared_ptr<const Constraint> grammar,
+                                           const std::string& where);
+
+}  // namespace vitrine::serve
