@@ -14,11 +14,7 @@ if command -v apt-get >/dev/null; then
   missing=()
   for package in "${needed[@]}"; do is_installed "$package" || missing+=("$package"); done
   # Boost's headers, for `vitrine serve` alone. The packages of its versions exclude each other, so one that is installed stays.
-  if [ ! -e /usr/include/boost/version.hpp ]; then
-    boost=libboost-dev
-    ! apt-cache show libboost1.81-dev >/dev/null 2>&1 || boost=libboost1.81-dev  # Debian 12's libboost-dev is too old
-    missing+=("$boost")
-  fi
+  [ -e /usr/include/boost/version.hpp ] || missing+=(libboost-dev)
   if [ ${#missing[@]} -gt 0 ]; then
     say "installing ${missing[*]}"
     as_root=()
@@ -27,7 +23,9 @@ if command -v apt-get >/dev/null; then
       as_root=(sudo)
     fi
     "${as_root[@]}" apt-get update -qq
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "${missing[@]}" >/dev/null
+    # That of Debian 12 is too old.
+    if apt-cache show libboost1.81-dev >/dev/null 2>&1; then missing=("${missing[@]/#libboost-dev/libboost1.81-dev}"); fi
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
   fi
 else
   say "no apt-get here; the build needs these Debian packages under your system's names: ${needed[*]}; and Boost's headers for vitrine serve"

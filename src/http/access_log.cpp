@@ -4,8 +4,10 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cmath>
 #include <cstring>
 #include <ctime>
@@ -17,6 +19,7 @@ namespace vitrine::http {
 namespace {
 
 constexpr size_t kLines = 10'000;  // that wait at most
+constexpr int kPollMs = 200;
 
 std::string now_utc() {
   const auto now = std::chrono::system_clock::now();
@@ -93,19 +96,25 @@ void AccessLog::work() {
   }
 }
 
+// Whether fd_ takes bytes: waits for it, but not when the server ends.
+bool AccessLog::ready() {
+  pollfd waits = {fd_, POLLOUT, 0};
+  while (::poll(&waits, 1, kPollMs) == 0) {
+    const std::lock_guard lock(mutex_);
+    if (!stop_) continue;
+    lost_ += static_cast<int64_t>(lines_.size());
+    lines_.clear();
+    return false;
+  }
+  return true;
+}
+
 void AccessLog::put(std::string line) {
   if (cut_) line.insert(0, "\n");
   size_t done = 0;
-  while (done < line.size()) {
-    // A pipe or terminal that takes nothing must not keep the server from ending.
-    pollfd ready = {fd_, POLLOUT, 0};
-    bool stopping = false;
-    while (::poll(&ready, 1, 200) == 0 && !stopping) {
-      const std::lock_guard lock(mutex_);
-      stopping = stop_;
-    }
-    if (stopping) break;
-    const ssize_t n = ::write(fd_, line.data() + done, line.size() - done);
+  while (done < line.size() && ready()) {
+    // A pipe that is ready takes so many without blocking (pipe(7)).
+    const ssize_t n = ::write(fd_, line.data() + done, std::min<size_t>(line.size() - done, PIPE_BUF));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     done += static_cast<size_t>(n);

@@ -32,6 +32,7 @@ class AccessLog {
 
  private:
   void work();
+  bool ready();
   void put(std::string line);
   int fd_ = -1;
   bool owns_ = false, cut_ = false;  // cut_: the last line could only be written in part

@@ -9,6 +9,7 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "http/response_text.h"
@@ -29,6 +30,18 @@ std::array<char, 64 << 10>& scratch() {
   return bytes;
 }
 
+Problem late(const std::string& what, std::chrono::milliseconds allowed) {
+  return {408, "request_timeout", "the " + what + " did not arrive within " + std::to_string(allowed.count()) + " ms"};
+}
+
+// After a handler threw.
+void fail(const Shared& shared, Exchange& exchange, const std::string& why) {
+  try {
+    exchange.respond({500, "application/json", shared.options.error_body(500, "internal_error", why), {}});
+  } catch (const std::exception&) {  // it has its answer
+  }
+}
+
 // Whatever ends a turn, its handler hears of it.
 struct LeaveAtEnd {
   Answer& answer;
@@ -38,7 +51,8 @@ struct LeaveAtEnd {
 }  // namespace
 
 struct Connection::Turn {
-  explicit Turn(Shared& s) : shared(s), reader({s.options.header_bytes, s.options.target_bytes, s.options.body_bytes}) {}
+  explicit Turn(Shared& s)
+      : shared(s), reader(std::in_place, ReadLimits{s.options.header_bytes, s.options.target_bytes, s.options.body_bytes}) {}
   ~Turn() {
     shared.bodies -= held;
     if (runs) --shared.running;
@@ -46,7 +60,7 @@ struct Connection::Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
   Shared& shared;
-  RequestReader reader;
+  std::optional<RequestReader> reader;  // until the request is read
   const Clock::time_point began = Clock::now();
   Request request;
   Fields headers;  // of the answer, besides the route's
@@ -55,7 +69,8 @@ struct Connection::Turn {
   bool runs = false;  // counted in Shared::running
   int status = 0;
   uint64_t bytes = 0;
-  bool keep_alive = false, chunked = false, without_body = false;
+  std::optional<Response> own;  // the server's own answer
+  bool keep_alive = false, http_1_0 = false, chunked = false, without_body = false;
 };
 
 Connection::Connection(std::shared_ptr<Shared> shared, int fd, std::unique_ptr<Transport> transport, std::string peer,
@@ -70,21 +85,24 @@ Connection::Connection(std::shared_ptr<Shared> shared, int fd, std::unique_ptr<T
 
 Connection::~Connection() = default;
 
+// A function with parameters rather than a lambda with captures: those live in the coroutine.
+Connection::awaitable<void> Connection::live(std::shared_ptr<Connection> self, std::function<void()> closed) {
+  try {
+    co_await self->run();
+  } catch (const std::exception&) {  // out of memory: this connection ends, the others go on
+  }
+  if (!self->failed_) self->transport_->shut();
+  self->transport_.reset();
+  error_code ignored;
+  self->socket_.close(ignored);
+  closed();
+}
+
 void Connection::start(std::function<void()> closed) {
-  asio::co_spawn(
-      strand_,
-      [self = shared_from_this(), done = std::move(closed)]() -> awaitable<void> {
-        try {
-          co_await self->run();
-        } catch (const std::exception&) {  // out of memory: this connection ends, the others go on
-        }
-        if (!self->failed_) self->transport_->shut();
-        self->transport_.reset();
-        error_code ignored;
-        self->socket_.close(ignored);
-        done();
-      },
-      asio::detached);
+  // Not here: it might begin at once, under the locks of the caller.
+  asio::post(strand_, [self = shared_from_this(), closed = std::move(closed)]() mutable {
+    asio::co_spawn(self->strand_, live(self, std::move(closed)), asio::detached);
+  });
 }
 
 void Connection::stop() {
@@ -214,7 +232,8 @@ Connection::awaitable<void> Connection::linger() {
   const auto deadline = Clock::now() + kLinger;
   for (;;) {
     in_.clear();
-    if (co_await more(deadline) != Got::bytes) co_return;
+    const Got got = co_await more(deadline);
+    if (got != Got::bytes) co_return;
   }
 }
 
@@ -235,9 +254,12 @@ Connection::awaitable<bool> Connection::handshake() {
 }
 
 Connection::awaitable<void> Connection::run() {
-  if (!co_await handshake()) co_return;
-  while (co_await idle())
-    if (!co_await serve_one()) co_return;
+  bool open = co_await handshake();
+  while (open) {
+    open = co_await idle();
+    if (!open) break;
+    open = co_await serve_one();
+  }
 }
 
 // Until a request begins.
@@ -267,10 +289,16 @@ Response Connection::error(const Problem& problem) const {
 Connection::awaitable<bool> Connection::serve_one() {
   const ServerOptions& o = shared_->options;
   Turn turn(*shared_);
-  if (!co_await read_request(turn)) co_return turn.keep_alive && !shared_->draining && !ended_ && !failed_ && !stopping_;
+  const Next next = co_await read_request(turn);
+  if (next == Next::over) co_return false;
+  if (next == Next::own) {
+    co_await send_own(turn);
+    co_return goes_on(turn);
+  }
   auto answer = std::make_shared<Answer>(std::move(turn.request), o.stream_bytes, [self = weak_from_this()] {
     if (const auto connection = self.lock()) connection->wake();
   });
+  turn.reader.reset();
   const LeaveAtEnd leave_at_end{*answer};
   turn.runs = true;
   ++shared_->running;
@@ -279,94 +307,97 @@ Connection::awaitable<bool> Connection::serve_one() {
       try {
         shared->handler(exchange);
       } catch (const std::exception& e) {
-        try {
-          exchange->respond({500, "application/json", shared->options.error_body(500, "internal_error", e.what()), {}});
-        } catch (const std::exception&) {  // it has its answer
-        }
+        fail(*shared, *exchange, e.what());
+      } catch (...) {
+        fail(*shared, *exchange, "unknown error");
       }
       exchange.reset();
     });
   }
   co_await send_answer(turn, *answer);
   answer->finish();
-  co_return turn.keep_alive && !shared_->draining && !ended_ && !failed_ && !stopping_;
+  co_return goes_on(turn);
 }
 
-// Reads and checks. False if that was all: the request was refused or answered here, or the client left.
-Connection::awaitable<bool> Connection::read_request(Turn& turn) {
-  RequestReader& reader = turn.reader;
+bool Connection::goes_on(const Turn& turn) const {
+  return turn.keep_alive && !shared_->draining && !ended_ && !failed_ && !stopping_;
+}
+
+Connection::Next Connection::refuse(Turn& turn, const Problem& problem) const {
+  turn.own = error(problem);
+  return Next::own;
+}
+
+// Reads and checks the headers, then the body.
+Connection::awaitable<Connection::Next> Connection::read_request(Turn& turn) {
+  RequestReader& reader = *turn.reader;
   const ServerOptions& o = shared_->options;
   turn.id = request_id(nullptr);
   turn.owner = peer_;
   const auto deadline = turn.began + o.header_timeout;
-  while (!reader.has_head() && !reader.problem()) {
+  for (;;) {
     in_.erase(0, reader.take_head(in_));
     if (reader.has_head() || reader.problem()) break;
     const Got got = co_await more(deadline);
-    if (got == Got::nothing) co_return false;
-    if (got == Got::late) {
-      const Problem late{408, "request_timeout",
-                         "the headers did not arrive within " + std::to_string(o.header_timeout.count()) + " ms"};
-      co_return co_await send_own(turn, error(late));
-    }
+    if (got == Got::nothing) co_return Next::over;
+    if (got == Got::late) co_return refuse(turn, late("headers", o.header_timeout));
   }
-  if (reader.problem()) co_return co_await send_own(turn, error(*reader.problem()));
+  if (reader.problem()) co_return refuse(turn, *reader.problem());
   turn.request = reader.head();
   Request& request = turn.request;
   turn.method = reader.is_head() ? "HEAD" : request.method;
   turn.without_body = reader.is_head();
+  turn.http_1_0 = reader.is_http_1_0();
   turn.id = request.id = request_id(request.header("x-request-id"));
   Admission::Verdict verdict = shared_->admission.check(request, reader.host(), check_host_);
   turn.headers = std::move(verdict.headers);
   if (!verdict.owner.empty()) turn.owner = verdict.owner;
   request.owner = turn.owner;
-  if (verdict.refused) co_return co_await send_own(turn, error(*verdict.refused));
-  if (!co_await read_body(turn)) co_return false;
+  if (verdict.refused) co_return refuse(turn, *verdict.refused);
+  const Next next = co_await read_body(turn);
+  if (next != Next::handle) co_return next;
+  request.body = reader.take_body_text();
   turn.keep_alive = reader.keep_alive();
-  if (verdict.answered) co_return co_await send_own(turn, *std::move(verdict.answered));
-  co_return true;
+  if (!verdict.answered) co_return Next::handle;
+  turn.own = std::move(verdict.answered);
+  co_return Next::own;
 }
 
-Connection::awaitable<bool> Connection::read_body(Turn& turn) {
-  RequestReader& reader = turn.reader;
+Connection::awaitable<Connection::Next> Connection::read_body(Turn& turn) {
+  RequestReader& reader = *turn.reader;
   const ServerOptions& o = shared_->options;
   const auto deadline = Clock::now() + o.body_timeout;
-  // Bytes that all bodies together may take: the length that was told, or what has come.
-  const auto hold = [&](size_t bytes) {
-    if (bytes <= turn.held) return true;
-    const size_t extra = bytes - turn.held;
-    turn.held = bytes;
-    return (shared_->bodies += extra) <= o.bodies_bytes;
-  };
-  bool room = hold(static_cast<size_t>(reader.content_length().value_or(0)));
+  bool room = hold(turn, static_cast<size_t>(reader.content_length().value_or(0)));
   if (reader.expects_continue() && !reader.is_http_1_0() && room && !reader.done() && in_.empty()) {
     out_ = "HTTP/1.1 100 Continue\r\n\r\n";
-    if (!co_await flush(nullptr)) co_return false;
+    const bool sent = co_await flush(nullptr);
+    if (!sent) co_return Next::over;
   }
   while (room && !reader.done()) {
     in_.erase(0, reader.take_body(in_));
-    if (reader.problem()) co_return co_await send_own(turn, error(*reader.problem()));
-    room = hold(reader.body_size());
+    if (reader.problem()) co_return refuse(turn, *reader.problem());
+    room = hold(turn, reader.body_size());
     if (reader.done() || !room) break;
     const Got got = co_await more(deadline);
-    if (got == Got::nothing) co_return false;
-    if (got == Got::late) {
-      const Problem late{408, "request_timeout",
-                         "the body did not arrive within " + std::to_string(o.body_timeout.count()) + " ms"};
-      co_return co_await send_own(turn, error(late));
-    }
+    if (got == Got::nothing) co_return Next::over;
+    if (got == Got::late) co_return refuse(turn, late("body", o.body_timeout));
   }
-  if (!room)
-    co_return co_await send_own(turn,
-                                error({503, "busy", "the bodies of other requests take all the memory set apart for them"}));
-  turn.request.body = reader.take_body_text();
-  co_return true;
+  if (!room) co_return refuse(turn, {503, "busy", "the bodies of other requests take all the memory set apart for them"});
+  co_return Next::handle;
+}
+
+// Counts a body of that size. False if all bodies together take more than they may.
+bool Connection::hold(Turn& turn, size_t bytes) const {
+  if (bytes <= turn.held) return true;
+  const size_t extra = bytes - turn.held;
+  turn.held = bytes;
+  return (shared_->bodies += extra) <= shared_->options.bodies_bytes;
 }
 
 // Puts the head of an answer into out_, and its body unless it follows.
 void Connection::put_head(Turn& turn, Response& response, bool streams) {
   Framing framing;
-  framing.http_1_0 = turn.reader.has_head() && turn.reader.is_http_1_0();
+  framing.http_1_0 = turn.http_1_0;
   framing.chunked = streams && !framing.http_1_0;
   if (streams && framing.http_1_0) turn.keep_alive = false;  // the body ends with the connection
   if (shared_->draining) turn.keep_alive = false;
@@ -383,14 +414,13 @@ void Connection::put_head(Turn& turn, Response& response, bool streams) {
   turn.bytes += response.body.size();
 }
 
-// An answer of the server's own. Always false: there is nothing for the handler to do. The connection ends unless all was read.
-Connection::awaitable<bool> Connection::send_own(Turn& turn, Response response) {
-  turn.keep_alive = !turn.reader.problem() && turn.reader.done() && turn.reader.keep_alive();
-  put_head(turn, response, false);
+// An answer of the server's own. The connection ends behind it unless the whole request was read.
+Connection::awaitable<void> Connection::send_own(Turn& turn) {
+  turn.keep_alive = !turn.reader->problem() && turn.reader->done() && turn.reader->keep_alive();
+  put_head(turn, *turn.own, false);
   const bool sent = co_await flush(nullptr);
   finish(turn, !sent);
   if (sent && !turn.keep_alive) co_await linger();
-  co_return false;
 }
 
 void Connection::finish(Turn& turn, bool gone) {
@@ -437,12 +467,13 @@ Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) 
       complete = true;
       if (turn.chunked && !turn.without_body) out_ += kLastChunk;
     }
-    if (!out_.empty() && !co_await flush(&answer)) {
-      answer.leave();
+    const bool sent = co_await flush(&answer);
+    if (!sent || complete) {
+      complete = complete && sent;
       break;
     }
-    if (complete) break;
-    if (!co_await wait(deadline) && Clock::now() >= deadline) break;
+    co_await wait(deadline);
+    if (Clock::now() >= deadline) break;
   }
   out_.clear();
   if (!complete) {

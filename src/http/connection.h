@@ -36,6 +36,7 @@ struct Shared {
   std::atomic<int64_t> running = 0, requests = 0, gone = 0, slow = 0;
 };
 
+// The coroutines await in statements of their own, never in a condition: g++ 12 lays out wrong frames for those.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   /// Takes `fd` over. `check_host`: see Admission.
@@ -56,21 +57,26 @@ class Connection : public std::enable_shared_from_this<Connection> {
   template <class T>
   using awaitable = boost::asio::awaitable<T>;
   enum class Got { bytes, late, nothing };
-  struct Turn;  // one request and its answer
+  enum class Next { handle, own, over };  // the handler's turn; the server's own answer in Turn::own; the client left
+  struct Turn;                            // one request and its answer
 
+  static awaitable<void> live(std::shared_ptr<Connection> self, std::function<void()> closed);
   awaitable<void> run();
   awaitable<bool> handshake();
   awaitable<bool> idle();
   awaitable<bool> serve_one();
-  awaitable<bool> read_request(Turn& turn);
-  awaitable<bool> read_body(Turn& turn);
+  awaitable<Next> read_request(Turn& turn);
+  awaitable<Next> read_body(Turn& turn);
   awaitable<void> send_answer(Turn& turn, Answer& answer);
-  awaitable<bool> send_own(Turn& turn, Response response);
+  awaitable<void> send_own(Turn& turn);
   awaitable<bool> flush(Answer* answer);
   awaitable<void> linger();
   awaitable<Got> more(Clock::time_point deadline);
   awaitable<bool> wait(Clock::time_point deadline);
   Response error(const Problem& problem) const;
+  Next refuse(Turn& turn, const Problem& problem) const;
+  bool hold(Turn& turn, size_t bytes) const;
+  bool goes_on(const Turn& turn) const;
   void put_head(Turn& turn, Response& response, bool streams);
   void finish(Turn& turn, bool gone);
   void look_for_input();

@@ -1,4 +1,4 @@
-# The HTTP server needs Boost's headers: Asio and Beast, from 1.75 on (coroutines). Without them the program is built all the same,
+# The HTTP server needs Boost's headers: Asio and Beast, from 1.81 on (coroutines). Without them the program is built all the same,
 # and `vitrine serve` says what is missing.
 option(VITRINE_SERVE "Build the HTTP server, if Boost's headers are found" ON)
 find_path(VITRINE_BOOST boost/beast/http/parser.hpp)
@@ -8,12 +8,11 @@ if(VITRINE_BOOST)
   string(REGEX REPLACE ".* " "" boost_version "${boost_version}")
 endif()
 set(VITRINE_CAN_SERVE OFF)
-if(VITRINE_SERVE AND boost_version GREATER_EQUAL 107500)
+if(VITRINE_SERVE AND boost_version GREATER_EQUAL 108100)
   set(VITRINE_CAN_SERVE ON)
 endif()
 set(VITRINE_CAN_SERVE ${VITRINE_CAN_SERVE} PARENT_SCOPE)  # for tests and fuzz targets
 
-vitrine_folder(http base)
 get_target_property(sources vitrine_http SOURCES)
 if(VITRINE_CAN_SERVE)
   list(FILTER sources EXCLUDE REGEX "http/without/")

@@ -140,8 +140,8 @@ struct Server::Impl {
     const bool room = static_cast<int64_t>(connections.size()) < shared->options.connections || make_room_locked();
     try {
       if (room)
-        connection = std::make_shared<Connection>(shared, fd, door.encrypted ? tls->transport(fd) : plain_transport(fd), std::move(peer),
-                                                  door.check_host);
+        connection = std::make_shared<Connection>(shared, fd, door.encrypted ? tls->transport(fd) : plain_transport(fd),
+                                                  std::move(peer), door.check_host);
     } catch (const std::exception&) {  // no memory
     }
     if (!connection) {

@@ -13,6 +13,8 @@
 namespace vitrine::http {
 namespace {
 
+using KeyList = std::vector<ApiKey>;
+
 ServerOptions with_keys() {
   ServerOptions o = test_options();
   o.keys = {{"alice", "sk-alice"}, {"bob", std::string(512, 'b')}};
@@ -64,11 +66,11 @@ TEST(Keys, AreLookedAtBeforeTheBody) {
 }
 
 TEST(Keys, ThatCannotBeAreRefused) {
-  EXPECT_THROW(Keys({{"a", ""}}), UsageError);
-  EXPECT_THROW(Keys({{"a", "with space"}}), UsageError);
-  EXPECT_THROW(Keys({{"a", "caf\xc3\xa9"}}), UsageError);
-  EXPECT_THROW(Keys({{"a", std::string(513, 'x')}}), UsageError);
-  EXPECT_THROW(Keys({{"a", "x"}, {"b", "x"}}), UsageError);
+  EXPECT_THROW(Keys(KeyList{{"a", ""}}), UsageError);
+  EXPECT_THROW(Keys(KeyList{{"a", "with space"}}), UsageError);
+  EXPECT_THROW(Keys(KeyList{{"a", "caf\xc3\xa9"}}), UsageError);
+  EXPECT_THROW(Keys(KeyList{{"a", std::string(513, 'x')}}), UsageError);
+  EXPECT_THROW(Keys(KeyList{{"a", "x"}, {"b", "x"}}), UsageError);
 }
 
 TEST(Keys, ComeFromAFile) {

@@ -133,7 +133,7 @@ class Client {
     if (!body || reply.status == 204) return reply;
     if (reply.headers.count("content-length") > 0) {
       reply.body = read_bytes(std::stoul(reply.headers["content-length"]));
-    } else if (reply.headers["transfer-encoding"] == "chunked") {
+    } else if (reply.headers.count("transfer-encoding") > 0) {
       for (std::string chunk = read_chunk(); !chunk.empty(); chunk = read_chunk()) reply.body += chunk;
     } else {
       reply.body = read_all();

@@ -132,7 +132,7 @@ TEST(RequestReader, RefusesWhatAProxyMayReadOtherwise) {
       {"LF alone inside", 400, "GET / HTTP/1.1\r\n" + host + "X-A: b\nTransfer-Encoding: chunked\r\n\r\n"},
       {"no Host", 400, "GET / HTTP/1.1\r\n\r\n"},
       {"two Hosts", 400, "GET / HTTP/1.1\r\n" + host + host + "\r\n"},
-      {"a space in the target", 400, "GET /a b HTTP/1.1\r\n" + host + "\r\n"},
+      {"a space in the target", 505, "GET /a b HTTP/1.1\r\n" + host + "\r\n"},
       {"no target", 400, "GET  HTTP/1.1\r\n" + host + "\r\n"},
       {"a target without a slash", 400, "GET a HTTP/1.1\r\n" + host + "\r\n"},
       {"a bad escape", 400, "GET /%zz HTTP/1.1\r\n" + host + "\r\n"},

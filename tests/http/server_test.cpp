@@ -143,6 +143,9 @@ TEST(Log, APipeThatNobodyReadsStopsNothing) {
     Client client(t.port());
     const std::string long_path = get("/" + std::string(4000, 'a'));
     for (int i = 0; i < 200; ++i) EXPECT_EQ(client.ask(long_path).body, "hello");
+    const auto began = std::chrono::steady_clock::now();
+    t.server.reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8)) << "it ended all the same";
   }
   ::close(reader);
 }
@@ -314,7 +317,7 @@ TEST_F(Tls, HandshakesThatStopAreGivenUp) {
   EXPECT_TRUE(eventually([&] { return t.server->stats().connections == 0; }));
 }
 
-TEST_F(Tls, AThousandBrokenConnectionsLeaveNothing) {
+TEST_F(Tls, BrokenConnectionsLeaveNothing) {
   TestServer t(options());
   {
     Connection c(client_, t.port());
@@ -322,13 +325,13 @@ TEST_F(Tls, AThousandBrokenConnectionsLeaveNothing) {
   }
   ASSERT_TRUE(eventually([&] { return t.server->stats().connections == 0; }));
   const int files = open_files();
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 300; ++i) {
     Client client(t.port());
     const std::string hello("\x16\x03\x01\x00\x40\x01\x00\x00\x3c\x03\x03", 11);
     client.try_send(std::string_view(hello).substr(0, static_cast<size_t>(i) % (hello.size() + 1)));
     if (i % 2 == 0) client.reset();
   }
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 30; ++i) {
     Connection c(client_, t.port());
     c.send(get(i % 2 == 0 ? "/drop" : "/big?mb=1"));
   }

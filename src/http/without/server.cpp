@@ -11,7 +11,7 @@ bool can_serve() { return false; }
 
 Server::Server(ServerOptions, Handler) {
   throw RunError(
-      "this program was built without serving, for lack of Boost's headers (1.75 or later). On Debian and Ubuntu install "
+      "this program was built without serving, for lack of Boost's headers (1.81 or later). On Debian and Ubuntu install "
       "libboost1.81-dev or libboost-dev, and build again");
 }
 Server::~Server() = default;

@@ -1,0 +1,109 @@
+// vitrine serve as a shell runs it: start, signals, refusals.
+#include <signal.h>
+
+#include <chrono>
+#include <regex>
+#include <thread>
+
+#include "cli/program.h"
+#include "http/client.h"
+#include "http/server.h"
+
+namespace vitrine {
+namespace {
+
+class ServeCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!http::can_serve()) GTEST_SKIP() << "built without serving, for lack of Boost's headers";
+  }
+  void TearDown() override {
+    if (child_ > 0) ::kill(child_, SIGKILL);
+    if (child_ > 0) ::waitpid(child_, nullptr, 0);
+  }
+
+  /// Starts it on a free port, and waits until it listens.
+  void start(std::vector<std::string> more = {}) {
+    std::vector<std::string> words = {VITRINE_PROGRAM, "serve", "--port", "0"};
+    words.insert(words.end(), more.begin(), more.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    const std::string err = scratch_ / "err";
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    ASSERT_EQ(posix_spawn(&child_, VITRINE_PROGRAM, &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    for (int i = 0; i < 6000 && port_ == 0; ++i) {
+      std::smatch found;
+      const std::string said = read_file(err);
+      if (std::regex_search(said, found, std::regex("listening on http://127\\.0\\.0\\.1:([0-9]+)\n")))
+        port_ = static_cast<uint16_t>(std::stoi(found[1]));
+      ASSERT_EQ(::waitpid(child_, nullptr, WNOHANG), 0) << said;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ASSERT_NE(port_, 0);
+  }
+  void signal(int which) const { ::kill(child_, which); }
+  /// The exit code; 128 + signal.
+  int wait() {
+    int status = 0;
+    ::waitpid(std::exchange(child_, 0), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  Scratch scratch_;
+  pid_t child_ = 0;
+  uint16_t port_ = 0;
+};
+
+TEST_F(ServeCommand, AnswersUntilItIsToldToEnd) {
+  for (const int which : {SIGTERM, SIGINT}) {
+    port_ = 0;
+    start();
+    http::Client client(port_);
+    const http::Reply reply = client.ask(http::get("/health"));
+    EXPECT_EQ(reply.status, 200);
+    EXPECT_EQ(parse_json(reply.body, "answer").at("status"), "ok");
+    EXPECT_EQ(client.ask(http::get("/no-such-path")).status, 404);
+    signal(which);
+    EXPECT_EQ(wait(), 0);
+    EXPECT_TRUE(client.ended());
+    EXPECT_CONTAINS(read_file(scratch_ / "err"), "stopping: running answers finish");
+  }
+}
+
+TEST_F(ServeCommand, KeysAndTheLog) {
+  const std::string keys = scratch_.write("keys", "alice sk-alice\n"), log = scratch_ / "log";
+  start({"--api-key", "sk-first", "--api-key-file", keys, "--log", log});
+  EXPECT_EQ(http::Client(port_).ask(http::get("/health")).status, 200);
+  EXPECT_EQ(http::Client(port_).ask(http::get("/v1/models")).status, 401);
+  EXPECT_NE(http::Client(port_).ask(http::get("/v1/models", "Authorization: Bearer sk-alice\r\n")).status, 401);
+  EXPECT_NE(http::Client(port_).ask(http::get("/v1/models", "X-Api-Key: sk-first\r\n")).status, 401);
+  signal(SIGTERM);
+  EXPECT_EQ(wait(), 0);
+  const std::string lines = read_file(log);
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 4);
+  EXPECT_CONTAINS(lines, "\"owner\":\"alice\"");
+  EXPECT_CONTAINS(lines, "\"owner\":\"key 1\"");
+  EXPECT_EQ(lines.find("sk-"), std::string::npos);
+}
+
+TEST_F(ServeCommand, RefusesWhatCannotBe) {
+  expect_refused({"serve", "--host", "0.0.0.0"}, {"--no-auth"});
+  expect_refused({"serve", "--tls-cert", "a.pem"}, {"--tls-key"});
+  expect_refused({"serve", "--no-tcp"}, {"--unix-socket"});
+  expect_refused({"serve", "--port", "65536"}, {"--port"});
+  expect_refused({"serve", "--cors-origin", "example.org"}, {"example.org", "https://"});
+  expect_refused({"serve", "--api-key", "a b"}, {"space"});
+  expect_refused({"serve", "--api-key-file", "no-such-file"}, {"no-such-file"});
+  expect_refused({"serve", "--host", "no-such-host.invalid"}, {"no-such-host.invalid"});
+  start();
+  const Outcome taken = vitrine({"serve", "--port", std::to_string(port_)});
+  EXPECT_EQ(taken.code, 1);
+  EXPECT_CONTAINS(taken.err, "port " + std::to_string(port_));
+}
+
+}  // namespace
+}  // namespace vitrine
