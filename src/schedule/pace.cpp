@@ -53,7 +53,7 @@ void Pace::saw(int64_t decoding, int64_t prompt_rows, double ms) {
   // The time above the ordinary grows about as the prompt tokens do; small steps towards what that says.
   const double over = std::max(ms / *ordinary - 1, 0.01);
   const double fitting = rows * std::clamp((kStretch - 1) / over, 0.5, 1.5);
-  if (fitting < beside_ || rows >= std::floor(beside_))
+  if (fitting < std::min(rows, beside_) || (fitting > rows && rows >= std::floor(beside_)))
     beside_ = std::clamp(fitting, double{kLeastBeside}, static_cast<double>(most_));
 }
 

@@ -8,6 +8,9 @@
 
 namespace vitrine {
 
+// Of reading one of its tokens, in tokens of a prompt that is only read.
+int64_t Running::cost_of(const Stream& stream) const { return stream.scores() ? cost_of_score_ : 1; }
+
 std::vector<Piece> Running::plan() {
   std::vector<Piece> pieces;
   std::vector<Stream*> readers;
@@ -32,9 +35,10 @@ std::vector<Piece> Running::plan() {
 void Running::add_readers(std::vector<Piece>& pieces, std::vector<Stream*> readers, int64_t rows) {
   std::vector<int64_t> share(readers.size());
   const auto give = [&](size_t i, int64_t most) {
-    const int64_t given = std::min({most, rows, readers[i]->left() - share[i]});
+    if (most <= 0) return;
+    const int64_t cost = cost_of(*readers[i]), given = std::min(std::max<int64_t>(most / cost, 1), readers[i]->left() - share[i]);
     share[i] += given;
-    rows -= given;
+    rows -= given * cost;
   };
   give(0, (rows + 1) / 2);
   std::vector<size_t> shortest(readers.size());

@@ -22,9 +22,7 @@ size_t chosen_cache_bytes(size_t asked) {
 // Positions that a sequence may have within those bytes.
 int64_t fitting_positions(const Engine& engine, int64_t wanted, size_t bytes) {
   const int64_t context = engine.shape().context_length;
-  if (wanted == 0 && context == 0)
-    throw UsageError(engine.name() + " has no longest context; say how many positions a sequence may have");
-  const int64_t most = wanted == 0 ? context : context == 0 ? wanted : std::min(wanted, context);
+  const int64_t most = std::min(wanted > 0 ? wanted : INT32_MAX, context > 0 ? context : INT32_MAX);  // they are 32-bit
   const auto fits = [&](int64_t positions) { return engine.make_cache(positions)->bytes_for(positions) <= bytes; };
   if (!fits(1))
     throw UsageError("a cache of " + bytes_text(static_cast<double>(bytes)) + " holds no sequence of " + engine.name() +
@@ -41,6 +39,11 @@ int64_t fitting_positions(const Engine& engine, int64_t wanted, size_t bytes) {
   return low;
 }
 
+// A block multiplies a row by about 12 d_model² weights, the head by vocab_size · d_model, whose results are then sorted.
+int64_t cost_of_score(const ModelShape& shape) {
+  return 1 + (shape.vocab_size + 3 * shape.n_layers * shape.d_model) / std::max<int64_t>(6 * shape.n_layers * shape.d_model, 1);
+}
+
 int64_t long_from(const Model& model) {
   for (int64_t layer = 0; layer < model.shape().n_layers; ++layer)
     if (const std::optional<RopeSpec> rope = model.block_spec(layer).rope; rope && rope->scaling == RopeSpec::Scaling::longrope)
@@ -55,6 +58,7 @@ Running::Running(Engine& engine, const SchedulerOptions& options, Meter& meter)
       meter_(meter),
       most_running_(options.running),
       cache_bytes_(chosen_cache_bytes(options.cache_bytes)),
+      cost_of_score_(cost_of_score(engine.shape())),
       cache_(engine.make_cache(fitting_positions(engine, options.positions, cache_bytes_))),
       prefixes_(long_from(engine.model())),
       pace_(options.prefill_rows, cache_->largest_step()) {
@@ -182,12 +186,12 @@ void Running::step() {
   std::vector<Piece> pieces = plan();
   make_room(pieces);
   if (pieces.empty()) return end_those_over();
-  int64_t decoding = 0, prompt_rows = 0, rows = 0;
+  int64_t decoding = 0, prompt_rows = 0, prompt_cost = 0, rows = 0;
   for (const Piece& piece : pieces) {
     keep_before_forgotten(piece);
     rows += piece.rows();
     if (piece.tokens > 1)
-      prompt_rows += piece.tokens;
+      prompt_rows += piece.tokens, prompt_cost += piece.tokens * cost_of(*piece.stream);
     else
       ++decoding;
   }
@@ -195,7 +199,7 @@ void Running::step() {
   run_mixed_step(engine_, pieces);
   const Clock::time_point now = Clock::now();
   const double seconds = seconds_between(began, now);
-  if (rows == decoding + prompt_rows) pace_.saw(decoding, prompt_rows, 1e3 * seconds);  // drafts are not ordinary
+  if (rows == decoding + prompt_rows) pace_.saw(decoding, prompt_cost, 1e3 * seconds);  // drafts are not ordinary
   meter_.change([&](SchedulerStats& s) {
     ++s.steps;
     (prompt_rows > 0 ? s.prompt_seconds : s.decode_seconds) += seconds;

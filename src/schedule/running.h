@@ -42,6 +42,7 @@ class Running {
 
  private:
   size_t bytes_running() const;
+  int64_t cost_of(const Stream& stream) const;
   void find_beginning(Stream& stream);
   bool waits(Stream& stream);
   std::vector<Piece> plan();
@@ -59,6 +60,7 @@ class Running {
   Meter& meter_;
   int64_t most_running_;
   size_t cache_bytes_;
+  int64_t cost_of_score_;  // of a token whose logits are wanted, in tokens that are only read
   bool has_windows_ = false, has_states_ = false;
   std::unique_ptr<KvCache> cache_;  // outlives the sequences in it
   PrefixCache prefixes_;

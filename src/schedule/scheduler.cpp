@@ -214,9 +214,9 @@ class Scheduler::Loop {
         if (!queue_.empty()) stream = queue_.pop();
         if (!jobs_.empty()) job = jobs_.pop();
       }
+      if (stream == nullptr && !job) return;
       if (stream != nullptr) running_.turn_away(std::move(stream));
       if (job) job->done.set_exception(std::make_exception_ptr(Draining("the server ended before this was begun")));
-      if (stream == nullptr && !job) return;
     }
   }
 

@@ -21,10 +21,10 @@ class Collector final : public Sink {
     const std::lock_guard lock(mutex_);
     prompts.push_back(event);
   }
-  void scored(std::vector<PromptToken>&& tokens) override {
+  void scored(std::vector<PromptToken>&& told) override {
     const std::lock_guard lock(mutex_);
     ++times_scored;
-    scores = std::move(tokens);
+    scores = std::move(told);
   }
   void token(TokenEvent&& event) override {
     {
