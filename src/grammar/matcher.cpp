@@ -15,7 +15,7 @@ std::string failure(LlgMatcher* matcher) {
   const char* reason = llg_matcher_get_error(matcher);
   if (reason == nullptr) return "";
   std::string text = reason;
-  text = text.substr(0, text.find("\n<backtrace>"));
+  text = text.substr(0, text.find("\n<"));
   if (text.size() > kMostOfAReason) text = text.substr(0, kMostOfAReason) + " ...";
   while (text.ends_with('\n')) text.pop_back();
   return text.empty() ? "it gives no reason" : text;
@@ -81,7 +81,7 @@ std::span<const uint32_t> GrammarConstraint::allowed() {
   State& state = *state_;
   if (state.stage == Mask::none) make_mask(state);
   if (state.error.empty() && (!state.empty || may_end_)) return state.mask;
-  throw RunError("the text cannot go on by the grammar of " + source_ + ": " +
+  throw RunError(source_ + ": the text cannot go on by this grammar: " +
                  (state.empty ? "no token of the vocabulary fits, and it is not complete" : state.error));
 }
 
@@ -89,7 +89,7 @@ void GrammarConstraint::accept(int32_t token) {
   settle();
   LlgMatcher* const matcher = state_->matcher.get();
   if (llg_matcher_consume_token(matcher, static_cast<uint32_t>(token)) != 0)
-    throw RunError("token " + std::to_string(token) + " does not conform to the grammar of " + source_ + ": " + failure(matcher));
+    throw RunError(source_ + ": token " + std::to_string(token) + " does not conform to the grammar: " + failure(matcher));
   {
     const std::lock_guard lock(state_->mutex);
     state_->stage = Mask::none;

@@ -63,7 +63,7 @@ TEST(GrammarFlags, WhatDoesNotGoTogetherIsRefused) {
   expect_refused({"generate", "a", "--json-schema", "{\"uniqueItems\": true, \"type\": \"array\"}"},
                  {"--json-schema: ", "uniqueItems"});
   expect_refused({"generate", "a", "--json-schema", "nowhere.json"}, {"nowhere.json"});
-  expect_refused({"generate", "--tokens", "1,2", "--model", std::string(VITRINE_GOLDEN) + "/models/llama/model", "--regex", "a"},
+  expect_refused({"generate", "--tokens", "1,2", "--model", std::string(VITRINE_GOLDEN) + "/models/gpt2_b/model", "--regex", "a"},
                  {"no tokenizer"});
 }
 

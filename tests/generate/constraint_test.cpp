@@ -164,7 +164,7 @@ TEST(Constraint, FailsItsOwnSequence) {
 }
 
 TEST(Constraint, NeedsATokenizer) {
-  Engine tiny(std::string(VITRINE_GOLDEN) + "/models/llama/model");
+  Engine tiny(std::string(VITRINE_GOLDEN) + "/models/gpt2_b/model");
   ASSERT_FALSE(tiny.has_tokenizer());
   GenerateOptions options;
   options.constraint = std::make_shared<EvenTokens>(1, 1);

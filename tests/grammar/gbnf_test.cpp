@@ -122,7 +122,7 @@ TEST(Gbnf, TextsOfAJsonGrammarAreJson) {
       const Written written = write_randomly(f, *grammar, seed, 100);
       if (!written.complete) continue;
       ++complete;
-      EXPECT_NO_THROW(parse_json(written.text, "text")) << written.text;
+      EXPECT_TRUE(is_json(written.text)) << written.text;
     }
     EXPECT_GT(complete, 10u);
   }
@@ -135,7 +135,7 @@ TEST(Gbnf, PartsWhoseEndIsOpenStayWhole) {
   const GrammarFixture& f = fixture("gpt2");
   const auto grammar = f.compiler->compile({.kind = GrammarKind::gbnf, .text = kArithmetic, .source = "arithmetic.gbnf"});
   EXPECT_TRUE(takes(f, *grammar, "a+b = 3\n"));
-  EXPECT_TRUE(takes(f, *grammar, "a + (b*12) = c\n\n \nx=y\n"));
+  EXPECT_TRUE(takes(f, *grammar, "a +(b*12) = c\n\n \nx=y\n"));
   EXPECT_FALSE(takes(f, *grammar, "a+b = 3"));
   EXPECT_FALSE(takes(f, *grammar, "a+ = 3\n"));
 }

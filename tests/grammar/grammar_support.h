@@ -5,9 +5,11 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <regex>
 #include <set>
 #include <string>
 
+#include "base/json.h"
 #include "base/stopwatch.h"
 #include "generate/sampler.h"
 #include "grammar/grammar.h"
@@ -36,6 +38,11 @@ inline const GrammarFixture& fixture(const std::string& name) {
 
 inline bool is_allowed(std::span<const uint32_t> mask, int32_t token) {
   return (mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
+}
+
+/// Also with a key twice and with numbers beyond a double's range, which parse_json refuses.
+inline bool is_json(const std::string& text) {
+  return Json::accept(std::regex_replace(text, std::regex("([0-9])[eE][-+]?[0-9]+"), "$1e1"));
 }
 
 struct Written {

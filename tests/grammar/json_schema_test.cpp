@@ -1,6 +1,7 @@
 // Texts written at random under JSON schemas: each is JSON and is what its schema says, by a check of its own.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <regex>
 
 #include "base/error.h"
@@ -17,8 +18,11 @@ struct SchemaCase {
   bool (*holds)(const Json&);
 };
 
+// Also one with more digits than an int64 holds, which reads as a double.
+bool is_whole(const Json& j) { return j.is_number() && j.get<double>() == std::floor(j.get<double>()); }
+
 bool is_tree(const Json& j) {
-  if (!j.is_object() || j.size() != 2 || !j["value"].is_number_integer() || !j["children"].is_array() || j["children"].size() > 2)
+  if (!j.is_object() || j.size() != 2 || !is_whole(j["value"]) || !j["children"].is_array() || j["children"].size() > 2)
     return false;
   return std::ranges::all_of(j["children"], is_tree);
 }
@@ -34,7 +38,7 @@ const SchemaCase kCases[] = {
                    "required": ["name", "age"], "additionalProperties": false})",
      [](const Json& j) {
        return j.is_object() && j.size() == 2 && j["name"].is_string() && characters(j["name"]) <= 12 &&
-              j["age"].is_number_integer();
+              is_whole(j["age"]);
      }},
     {"nested", R"({"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {"type": "object", "properties":
                    {"c": {"type": "null"}}, "required": ["c"], "additionalProperties": false}}, "required": ["b"],
@@ -87,7 +91,7 @@ const SchemaCase kCases[] = {
                          "additionalProperties": false})",
      [](const Json& j) { return j.size() == 1 && (j["größe"] == "ä" || j["größe"] == "日本"); }},
     {"additional", R"({"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 0})",
-     [](const Json& j) { return j.is_object() && std::ranges::all_of(j, [](const Json& v) { return v.is_number_integer(); }); }},
+     [](const Json& j) { return j.is_object() && std::ranges::all_of(j, is_whole); }},
     {"both", R"({"allOf": [{"type": "integer", "minimum": 10}, {"type": "integer", "maximum": 20}]})",
      [](const Json& j) { return j.is_number_integer() && j >= 10 && j <= 20; }},
     {"multiples", R"({"type": "integer", "minimum": -40, "maximum": 999, "multipleOf": 7})",
@@ -114,7 +118,7 @@ TEST_P(JsonSchema, TextsAreWhatTheSchemaSays) {
       ++complete;
       texts.insert(written.text);
       Json value;
-      ASSERT_NO_THROW(value = parse_json(written.text, c.name)) << written.text;
+      ASSERT_NO_THROW(value = Json::parse(written.text)) << written.text;
       EXPECT_TRUE(c.holds(value)) << written.text;
     }
     EXPECT_GE(complete, seeds / 2);
@@ -176,7 +180,7 @@ TEST(JsonSchema, TrueAndTheEmptyObjectTakeAnyJson) {
     for (uint64_t seed = 0; seed < 5; ++seed) {
       const Written written = write_randomly(f, *grammar, seed, 100);
       if (written.complete) {
-        EXPECT_NO_THROW(parse_json(written.text, "text")) << written.text;
+        EXPECT_TRUE(is_json(written.text)) << written.text;
       }
     }
   }

@@ -148,7 +148,7 @@ TEST(GrammarConstraint, RefusesATokenThatDoesNotFit) {
     text->accept(f.tokenizer->encode("z", false)[0]);
     FAIL();
   } catch (const RunError& e) {
-    EXPECT_NE(std::string(e.what()).find("does not conform to the grammar of --regex"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("does not conform to the grammar"), std::string::npos) << e.what();
   }
 }
 
@@ -157,8 +157,7 @@ TEST(GrammarConstraint, NoGrammarReachesControlTokens) {
   const GrammarFixture& f = fixture("gpt2");
   const int32_t end = *f.tokenizer->find("<|endoftext|>");
   const std::string by_id = "start: <[" + std::to_string(end) + "]>";
-  const auto text = f.compiler->compile({.kind = GrammarKind::lark, .text = by_id, .source = "--lark"})->clone();
-  EXPECT_THROW(text->allowed(), RunError);
+  EXPECT_THROW(f.compiler->compile({.kind = GrammarKind::lark, .text = by_id, .source = "--lark"}), InputError);
   EXPECT_THROW(f.compiler->compile({.kind = GrammarKind::lark, .text = "start: <|endoftext|>", .source = "--lark"}), InputError);
   const auto spelled =
       f.compiler->compile({.kind = GrammarKind::regex, .text = "<\\|endoftext\\|>", .source = "--regex"})->clone();

@@ -38,12 +38,13 @@ std::string refusal(const Tokenizer& tokenizer) {
 
 TEST(TokenBytes, JoinedAreTheDecodedText) {
   std::mt19937 random(5);
-  size_t checked = 0, refused = 0;
+  size_t checked = 0;
+  std::vector<std::string> refused;
   for (const std::string& file : files()) {
     SCOPED_TRACE(file);
     const auto tokenizer = load_tokenizer(file);
     if (!refusal(*tokenizer).empty()) {
-      ++refused;
+      refused.push_back(std::filesystem::path(file).filename().string());
       continue;
     }
     std::vector<int32_t> with_text;
@@ -70,7 +71,7 @@ TEST(TokenBytes, JoinedAreTheDecodedText) {
     }
   }
   EXPECT_GT(checked, 100000u);
-  EXPECT_EQ(refused, 2u);  // "suffix" and the SentencePiece file with a denormaliser
+  EXPECT_EQ(refused, std::vector<std::string>{"suffix.json"});  // what ends a word there ends with the next token
 }
 
 TEST(TokenBytes, OfSentencePieceAndBytes) {
