@@ -58,8 +58,6 @@ struct TokenizerView {
   const Tokenizer& get() const { return session->engine.tokenizer(); }
 };
 
-std::span<const int64_t> numbers(const Ids& ids) { return {ids.data(), ids.size()}; }
-
 SharedSession open(const nb::bytes& path, const std::optional<nb::bytes>& adapter, int threads, bool f32, bool exact,
                    const std::string& cache_type_k, const std::string& cache_type_v) {
   const std::string model(path.c_str(), path.size());
@@ -206,7 +204,11 @@ class Past {
   explicit Past(SharedSession session)
       : session_(std::move(session)), cache_(session_->engine.make_cache(0)), sequence_(cache_->sequence()) {}
   int64_t length() const { return sequence_.length(); }
-  void truncate(int64_t length) { sequence_.truncate(length); }
+  void truncate(int64_t length) {  // not while a run reads it
+    const nb::gil_scoped_release unlocked;
+    const Running running(*session_);
+    sequence_.truncate(length);
+  }
   const SharedSession& session() const { return session_; }
   CacheSequence& sequence() { return sequence_; }
 
@@ -253,20 +255,6 @@ std::vector<std::string> find_hooks(const Session& session, const nb::str& reque
   std::vector<std::string> names;
   for (const Capture& capture : plan_captures(session.engine.model(), std::span(&query, 1), 1)) names.push_back(capture.name);
   return names;
-}
-
-/// Rows of ids, one behind the other in `ids`, of these lengths.
-std::vector<std::vector<int32_t>> rows_of_ids(const Ids& ids, const std::vector<int64_t>& lengths) {
-  const std::vector<int32_t> all = token_ids(numbers(ids));
-  std::vector<std::vector<int32_t>> rows;
-  int64_t first = 0;
-  for (const int64_t length : lengths) {
-    if (length < 0 || length > std::ssize(all) - first)
-      throw InputError("the rows' lengths are more than the " + std::to_string(all.size()) + " ids");
-    rows.emplace_back(all.begin() + first, all.begin() + first + length);
-    first += length;
-  }
-  return rows;
 }
 
 /// (values by hook name, losses of every row's tokens but the first, one behind the other)
