@@ -297,9 +297,14 @@ nb::dict attribute_prompt(Session& session, const Ids& ids, std::optional<int32_
   {
     const nb::gil_scoped_release unlocked;
     const Running running(session);
+    const auto hear_signals = [] {
+      const nb::gil_scoped_acquire locked;
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    };
     found =
         attribute(session.engine, tokens,
-                  {.token = token, .against = against, .baseline = from_zero ? Baseline::zero : Baseline::mean, .steps = steps});
+                  {.token = token, .against = against, .baseline = from_zero ? Baseline::zero : Baseline::mean, .steps = steps},
+                  hear_signals);
   }
   nb::dict result;
   result["token"] = found.token;

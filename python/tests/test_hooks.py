@@ -453,7 +453,7 @@ class Threads(Case):
                 model.generate(PROMPT, 1000, ignore_eos=True)
 
         # Each would take half a minute or more.
-        for call in (again_and_again, lambda: sae.encode_sparse(rows)):
+        for call in (again_and_again, lambda: model.attribute(PROMPT, steps=4096), lambda: sae.encode_sparse(rows)):
             timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
             timer.start()
             begin = time.perf_counter()
