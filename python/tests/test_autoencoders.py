@@ -214,6 +214,9 @@ class Autoencoders(Case):
         same = vitrine.SparseAutoencoder.from_arrays({**sae.cfg, "k": np.int64(sae.k)}, **weights)
         x = np.random.default_rng(0).standard_normal((4, sae.d_in))
         np.testing.assert_array_equal(same.encode(x), sae.encode(x))
+        self.assertEqual((same.cfg.d_sae, same.cfg["k"], same.cfg.metadata.hook_name), (sae.d_sae, sae.k, sae.hook_name))
+        with self.assertRaisesRegex(AttributeError, "the configuration has no width; it has .*d_sae"):
+            same.cfg.width
         with self.assert_says(vitrine.InputError, 'the configuration: lacks "d_sae"') as told:
             vitrine.SparseAutoencoder.from_arrays({"architecture": "topk", "k": 2, "d_in": 4}, **weights)
         self.assertNotIsInstance(told.exception, vitrine.FileError)

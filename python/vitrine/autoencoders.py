@@ -49,6 +49,16 @@ def train_sae(
     return load_sae(out)
 
 
+class Settings(dict[str, Any]):
+    """SAELens's configuration, whose keys are attributes as well: cfg.d_sae, cfg.metadata.hook_name."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the configuration has no {name}; it has {', '.join(self)}") from None
+
+
 class SparseAutoencoder:
     """Made by load_sae(). Values are float32; arrays may have any axes in front of the last one.
 
@@ -66,7 +76,7 @@ class SparseAutoencoder:
         self.k: int | None = read.k or None
         self.hook_name: str = read.hook_name
         self.hook_name_out: str = read.hook_name_out
-        self.cfg: dict[str, Any] = json.loads(read.config)
+        self.cfg: Settings = json.loads(read.config, object_hook=Settings)
 
     @classmethod
     def from_arrays(cls, cfg: dict[str, Any], **arrays: Any) -> SparseAutoencoder:
