@@ -1,5 +1,6 @@
 #include "arrays.h"
 
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -61,6 +62,19 @@ std::vector<int32_t> token_ids(const nb::sequence& ids) {
     if (overflow != 0) throw no_token_id(nb::str(number).c_str(), numbers.size() - 1);
   }
   return token_ids(numbers);
+}
+
+std::vector<std::vector<int32_t>> rows_of_ids(const Ids& ids, const std::vector<int64_t>& lengths) {
+  const std::vector<int32_t> all = token_ids(numbers(ids));
+  std::vector<std::vector<int32_t>> rows;
+  int64_t first = 0;
+  for (const int64_t length : lengths) {
+    if (length < 0 || length > std::ssize(all) - first)
+      throw InputError("the rows' lengths are more than the " + std::to_string(all.size()) + " ids");
+    rows.emplace_back(all.begin() + first, all.begin() + first + length);
+    first += length;
+  }
+  return rows;
 }
 
 std::string utf8(const nb::str& text) {

@@ -37,6 +37,11 @@ std::vector<int32_t> token_ids(std::span<const int64_t> ids);
 /// The same of a sequence of whole numbers, as large as Python has them. Raises TypeError for what is no whole number.
 std::vector<int32_t> token_ids(const nb::sequence& ids);
 
+inline std::span<const int64_t> numbers(const Ids& ids) { return {ids.data(), ids.size()}; }
+
+/// Rows of ids, one behind the other in `ids`, of these lengths. Errors: as token_ids, and InputError for lengths of other sums.
+std::vector<std::vector<int32_t>> rows_of_ids(const Ids& ids, const std::vector<int64_t>& lengths);
+
 /// Python's text as UTF-8. Errors: InputError for half of a surrogate pair, which is no text.
 std::string utf8(const nb::str& text);
 std::vector<std::string> utf8(const std::vector<nb::str>& texts);

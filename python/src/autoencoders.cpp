@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/thread_pool.h"
+#include "inspect/listening.h"
 #include "io/stored_tensor.h"
 #include "ops/context.h"
 #include "sae/autoencoder.h"
@@ -51,10 +52,33 @@ struct Autoencoder {
 };
 using Shared = std::shared_ptr<Autoencoder>;
 
+// f(first row, rows) for a few rows at a time, between which Ctrl-C is heard.
+template <class F>
+void each_part(int64_t rows, int64_t d_sae, F&& f) {
+  const int64_t most = std::max<int64_t>(1, (int64_t{1} << 24) / d_sae);
+  for (int64_t first = 0; first < rows; first += most) {
+    try {
+      f(first, std::min(most, rows - first));
+    } catch (const RunError& e) {  // which names a row of the part
+      if (first == 0) throw;
+      throw RunError(std::string(e.what()) + " (counted from row " + std::to_string(first) + ")");
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
 void check_columns(const Matrix& x, int64_t expected, const char* what) {
   if (static_cast<int64_t>(x.shape(1)) != expected)
     throw ShapeError("an array whose last size is " + std::to_string(x.shape(1)) + " was given; expected " + what + ", " +
                      std::to_string(expected));
+}
+
+// Rows of all features. Errors: as require_memory.
+FloatVector all_features(const SparseAutoencoder& sae, int64_t rows) {
+  const auto count = static_cast<size_t>(rows) * static_cast<size_t>(sae.d_sae);
+  require_memory(count * sizeof(float), 0, "All features of " + std::to_string(rows) + " rows",
+                 "Take fewer rows at a time, or encode_sparse(), which gives the active ones alone");
+  return FloatVector(count);
 }
 
 // [rows, columns] without the axis in front.
@@ -65,22 +89,38 @@ nb::object table(FloatVector values, int64_t rows, int64_t columns) {
 nb::object encode_rows(const Shared& a, const Matrix& x) {
   check_columns(x, a->sae.d_in, "d_in");
   const auto rows = static_cast<int64_t>(x.shape(0));
-  FloatVector dense(static_cast<size_t>(rows * a->sae.d_sae));
-  a->run([&](Context& ctx) { to_dense(encode(ctx, a->sae, x.data(), rows), a->sae.d_sae, dense.data()); });
+  FloatVector dense = all_features(a->sae, rows);
+  each_part(rows, a->sae.d_sae, [&](int64_t first, int64_t n) {
+    a->run([&](Context& ctx) {
+      to_dense(encode(ctx, a->sae, x.data() + first * a->sae.d_in, n), a->sae.d_sae, dense.data() + first * a->sae.d_sae);
+    });
+  });
   return table(std::move(dense), rows, a->sae.d_sae);
 }
 
 nb::tuple encode_sparse(const Shared& a, const Matrix& x) {
   check_columns(x, a->sae.d_in, "d_in");
-  const auto f = a->run([&](Context& ctx) { return encode(ctx, a->sae, x.data(), static_cast<int64_t>(x.shape(0))); });
-  return nb::make_tuple(f.begin, f.index, f.value);
+  SparseFeatures all;
+  all.begin.push_back(0);
+  each_part(static_cast<int64_t>(x.shape(0)), a->sae.d_sae, [&](int64_t first, int64_t n) {
+    const SparseFeatures part = a->run([&](Context& ctx) { return encode(ctx, a->sae, x.data() + first * a->sae.d_in, n); });
+    const auto before = static_cast<int64_t>(all.index.size());
+    for (size_t r = 1; r < part.begin.size(); ++r) all.begin.push_back(before + part.begin[r]);
+    all.index.insert(all.index.end(), part.index.begin(), part.index.end());
+    all.value.insert(all.value.end(), part.value.begin(), part.value.end());
+  });
+  return nb::make_tuple(all.begin, all.index, all.value);
 }
 
 nb::object pre_activation_rows(const Shared& a, const Matrix& x) {
   check_columns(x, a->sae.d_in, "d_in");
   const auto rows = static_cast<int64_t>(x.shape(0));
-  FloatVector pre(static_cast<size_t>(rows * a->sae.d_sae));
-  a->run([&](Context& ctx) { pre_activations(ctx, a->sae, x.data(), rows, pre.data()); });
+  FloatVector pre = all_features(a->sae, rows);
+  each_part(rows, a->sae.d_sae, [&](int64_t first, int64_t n) {
+    a->run([&](Context& ctx) {
+      pre_activations(ctx, a->sae, x.data() + first * a->sae.d_in, n, pre.data() + first * a->sae.d_sae);
+    });
+  });
   return table(std::move(pre), rows, a->sae.d_sae);
 }
 
@@ -129,7 +169,13 @@ nb::object parameter(const Shared& a, const std::string& name) {
 
 // An array of any shape as the elements of a parameter; SparseAutoencoder::check sees to their number.
 Shared make(const std::string& config, const nb::dict& arrays) {
-  SparseAutoencoder s = sae_without_weights(parse_json(config, "the configuration"), "the configuration");
+  SparseAutoencoder s = [&] {
+    try {
+      return sae_without_weights(parse_json(config, "the configuration"), "the configuration");
+    } catch (const FileError& e) {  // there is no file
+      throw InputError(e.what());
+    }
+  }();
   const std::pair<const char*, std::pair<FloatVector*, std::vector<int64_t>>> all[] = {
       {"W_enc", {&s.W_enc, {s.d_in, s.d_sae}}},  {"W_dec", {&s.W_dec, {s.d_sae, s.d_out}}},
       {"b_enc", {&s.b_enc, {s.d_sae}}},          {"b_dec", {&s.b_dec, {s.d_out}}},

@@ -4,8 +4,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,45 +19,35 @@
 namespace vitrine::python {
 namespace {
 
-using RowsOfIds = nb::ndarray<const int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-std::vector<std::vector<int32_t>> sequences_of(const RowsOfIds& ids) {
-  std::vector<std::vector<int32_t>> sequences;
-  for (size_t i = 0; i < ids.shape(0); ++i)
-    sequences.push_back(token_ids(std::span(ids.data() + i * ids.shape(1), ids.shape(1))));
-  return sequences;
-}
-
 nb::tuple result_of(HookGradients& found) {
   nb::list rows;
   for (auto& values : found.values) rows.append(arrays(found.order, values));
   return nb::make_tuple(found.loss, rows);
 }
 
-// A function of the logits [batch, position, vocab_size] that returns a number and its derivative of the same shape, float32.
+// A function of the logits [batch, position, vocab_size], NaN behind the end of a shorter row, that returns a number and its
+// derivative of the same shape, float32.
 class PythonMetric final : public LogitsMetric {
  public:
   explicit PythonMetric(const nb::object& function) : function_(function) {}
   double evaluate(std::span<const Tensor> logits, std::span<const Tensor> derivative) override {
     const nb::gil_scoped_acquire lock;
-    const auto rows = static_cast<size_t>(logits.front().rows()), vocab = static_cast<size_t>(logits.front().row_size());
-    FloatVector all;
-    all.reserve(logits.size() * rows * vocab);
-    for (const Tensor& z : logits) all.insert(all.end(), z.data<float>(), z.data<float>() + z.count());
-    const size_t count = all.size();
-    const Array flat = batch_of_one(std::move(all), {static_cast<int64_t>(count)});
-    const nb::object shaped = nb::cast(flat).attr("reshape")(logits.size(), rows, vocab);
-    const nb::object returned = function_(shaped);
+    int64_t longest = 0;
+    for (const Tensor& z : logits) longest = std::max(longest, z.rows());
+    const int64_t vocab = logits.front().row_size(), of_row = longest * vocab;
+    const size_t count = logits.size() * static_cast<size_t>(of_row);
+    FloatVector all(count, std::numeric_limits<float>::quiet_NaN());
+    for (size_t i = 0; i < logits.size(); ++i)
+      std::copy_n(logits[i].data<float>(), logits[i].count(), all.data() + static_cast<int64_t>(i) * of_row);
+    const Array shown = array_of(std::move(all), {static_cast<int64_t>(logits.size()), longest, vocab});
+    const nb::object returned = function_(nb::cast(shown));
     const auto value = nb::cast<double>(returned[0]);
     const auto given = nb::cast<nb::ndarray<const float, nb::c_contig, nb::device::cpu>>(returned[1]);
     if (given.size() != count)
       throw ShapeError("the metric's derivative has " + std::to_string(given.size()) + " numbers; expected " +
                        std::to_string(count) + ", one for each logit");
-    const float* from = given.data();
-    for (const Tensor& d : derivative) {
-      std::memcpy(d.raw(), from, d.bytes());
-      from += d.count();
-    }
+    for (size_t i = 0; i < derivative.size(); ++i)
+      std::copy_n(given.data() + static_cast<int64_t>(i) * of_row, derivative[i].count(), derivative[i].data<float>());
     return value;
   }
 
@@ -65,12 +55,16 @@ class PythonMetric final : public LogitsMetric {
   const nb::object& function_;
 };
 
-nb::tuple gradients_of_loss(Session& session, const RowsOfIds& ids, const std::vector<nb::str>& names, const RowsOfIds& labels) {
-  const std::vector<std::vector<int32_t>> sequences = sequences_of(ids);
+nb::tuple gradients_of_loss(Session& session, const Ids& ids, const std::vector<int64_t>& lengths,
+                            const std::vector<nb::str>& names, const Ids& labels) {
+  const std::vector<std::vector<int32_t>> sequences = rows_of_ids(ids, lengths);
+  if (labels.size() != ids.size())
+    throw InputError("there are " + std::to_string(labels.size()) + " labels for " + std::to_string(ids.size()) + " tokens");
   std::vector<std::vector<int32_t>> targets;  // Python has seen to it that they are in int32's range
-  for (size_t i = 0; i < labels.shape(0); ++i) {
+  const int64_t* next = labels.data();
+  for (const auto& sequence : sequences) {
     std::vector<int32_t>& row = targets.emplace_back();
-    for (size_t t = 0; t < labels.shape(1); ++t) row.push_back(static_cast<int32_t>(labels.data()[i * labels.shape(1) + t]));
+    for (size_t t = 0; t < sequence.size(); ++t) row.push_back(static_cast<int32_t>(*next++));
   }
   const std::vector<std::string> requests = utf8(names);
   HookGradients found;
@@ -82,9 +76,9 @@ nb::tuple gradients_of_loss(Session& session, const RowsOfIds& ids, const std::v
   return result_of(found);
 }
 
-nb::tuple gradients_of_metric(Session& session, const RowsOfIds& ids, const std::vector<nb::str>& names, const nb::object& metric,
-                              const nb::list& hooks) {
-  const std::vector<std::vector<int32_t>> sequences = sequences_of(ids);
+nb::tuple gradients_of_metric(Session& session, const Ids& ids, const std::vector<int64_t>& lengths,
+                              const std::vector<nb::str>& names, const nb::object& metric, const nb::list& hooks) {
+  const std::vector<std::vector<int32_t>> sequences = rows_of_ids(ids, lengths);
   const std::vector<std::string> requests = utf8(names);
   std::deque<PythonHooks> listeners;
   std::vector<Listener*> of_each;
@@ -106,13 +100,15 @@ nb::tuple gradients_of_metric(Session& session, const RowsOfIds& ids, const std:
 
 void bind_gradients(nb::class_<Session>& session) {
   session
-      .def("loss_gradients", &gradients_of_loss, nb::arg("ids"), nb::arg("requests"), nb::arg("labels"),
-           nb::sig("def loss_gradients(self, ids: numpy.typing.NDArray[numpy.int64], requests: collections.abc.Sequence[str], "
-                   "labels: numpy.typing.NDArray[numpy.int64]) -> tuple[float, list[dict[str, "
-                   "numpy.typing.NDArray[numpy.float32]]]]"))
-      .def("metric_gradients", &gradients_of_metric, nb::arg("ids"), nb::arg("requests"), nb::arg("metric"), nb::arg("hooks"),
-           nb::sig("def metric_gradients(self, ids: numpy.typing.NDArray[numpy.int64], requests: collections.abc.Sequence[str], "
-                   "metric: collections.abc.Callable[..., typing.Any], hooks: collections.abc.Sequence[HookCalls]) -> "
+      .def("loss_gradients", &gradients_of_loss, nb::arg("ids"), nb::arg("lengths"), nb::arg("requests"), nb::arg("labels"),
+           nb::sig("def loss_gradients(self, ids: numpy.typing.NDArray[numpy.int64], lengths: collections.abc.Sequence[int], "
+                   "requests: collections.abc.Sequence[str], labels: numpy.typing.NDArray[numpy.int64]) -> "
+                   "tuple[float, list[dict[str, numpy.typing.NDArray[numpy.float32]]]]"))
+      .def("metric_gradients", &gradients_of_metric, nb::arg("ids"), nb::arg("lengths"), nb::arg("requests"), nb::arg("metric"),
+           nb::arg("hooks"),
+           nb::sig("def metric_gradients(self, ids: numpy.typing.NDArray[numpy.int64], lengths: collections.abc.Sequence[int], "
+                   "requests: collections.abc.Sequence[str], metric: collections.abc.Callable[..., typing.Any], "
+                   "hooks: collections.abc.Sequence[HookCalls]) -> "
                    "tuple[float, list[dict[str, numpy.typing.NDArray[numpy.float32]]]]"));
 }
 

@@ -59,8 +59,6 @@ struct TokenizerView {
   const Tokenizer& get() const { return session->engine.tokenizer(); }
 };
 
-std::span<const int64_t> numbers(const Ids& ids) { return {ids.data(), ids.size()}; }
-
 SharedSession open(const nb::bytes& path, const std::optional<nb::bytes>& adapter, int threads, bool f32, bool exact,
                    const std::string& cache_type_k, const std::string& cache_type_v) {
   const std::string model(path.c_str(), path.size());
@@ -207,7 +205,11 @@ class Past {
   explicit Past(SharedSession session)
       : session_(std::move(session)), cache_(session_->engine.make_cache(0)), sequence_(cache_->sequence()) {}
   int64_t length() const { return sequence_.length(); }
-  void truncate(int64_t length) { sequence_.truncate(length); }
+  void truncate(int64_t length) {  // not while a run reads it
+    const nb::gil_scoped_release unlocked;
+    const Running running(*session_);
+    sequence_.truncate(length);
+  }
   const SharedSession& session() const { return session_; }
   CacheSequence& sequence() { return sequence_; }
 
@@ -256,20 +258,6 @@ std::vector<std::string> find_hooks(const Session& session, const nb::str& reque
   return names;
 }
 
-/// Rows of ids, one behind the other in `ids`, of these lengths.
-std::vector<std::vector<int32_t>> rows_of_ids(const Ids& ids, const std::vector<int64_t>& lengths) {
-  const std::vector<int32_t> all = token_ids(numbers(ids));
-  std::vector<std::vector<int32_t>> rows;
-  int64_t first = 0;
-  for (const int64_t length : lengths) {
-    if (length < 0 || length > std::ssize(all) - first)
-      throw InputError("the rows' lengths are more than the " + std::to_string(all.size()) + " ids");
-    rows.emplace_back(all.begin() + first, all.begin() + first + length);
-    first += length;
-  }
-  return rows;
-}
-
 /// (values by hook name, losses of every row's tokens but the first, one behind the other)
 nb::tuple run(Session& session, const Ids& ids, const std::vector<int64_t>& lengths, const std::vector<nb::str>& names,
               const HookCalls& hooks, bool allow_nan, bool losses, int64_t start_layer, const std::optional<Rows>& stream,
@@ -310,9 +298,14 @@ nb::dict attribute_prompt(Session& session, const Ids& ids, std::optional<int32_
   {
     const nb::gil_scoped_release unlocked;
     const Running running(session);
+    const auto hear_signals = [] {
+      const nb::gil_scoped_acquire locked;
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    };
     found =
         attribute(session.engine, tokens,
-                  {.token = token, .against = against, .baseline = from_zero ? Baseline::zero : Baseline::mean, .steps = steps});
+                  {.token = token, .against = against, .baseline = from_zero ? Baseline::zero : Baseline::mean, .steps = steps},
+                  hear_signals);
   }
   nb::dict result;
   result["token"] = found.token;

@@ -34,7 +34,7 @@ class Session {
 };
 
 /// The right to run the engine; other threads wait for it. Taken without the interpreter's lock, which a hook function of the
-/// running thread may need. Errors: UsageError for a run inside a hook function of the same model.
+/// running thread may need. Errors: UsageError for a run inside a function that a run of the same model calls.
 class Running {
  public:
   explicit Running(Session& session);

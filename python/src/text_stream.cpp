@@ -18,10 +18,20 @@ std::optional<std::string> TextStream::next() {
     while (shown.empty() && !failed_ && !loop_.done()) shown = loop_.next();
   } catch (...) {
     failed_ = true;
+    show();
     throw;
   }
+  show();
   if (shown.empty()) return {};
   return shown;
+}
+
+void TextStream::show() {
+  const nb::gil_scoped_acquire locked;
+  const Generation& made = loop_.made();
+  tokens_ = made.tokens;
+  logprobs_ = made.logprobs;
+  finish_reason_ = failed_ ? "error" : made.finish_reason;
 }
 
 }  // namespace vitrine::python

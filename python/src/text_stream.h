@@ -21,16 +21,22 @@ class TextStream {
   /// The next text that is certain, never empty and never half a character; nothing at the end. Takes the right to run.
   std::optional<std::string> next();
 
-  /// So far. finish_reason: "" until the end, then generate()'s, or "error" after an exception.
-  const std::vector<int32_t>& tokens() const { return loop_.made().tokens; }
-  const std::vector<float>& logprobs() const { return loop_.made().logprobs; }
-  std::string finish_reason() const { return failed_ ? "error" : loop_.made().finish_reason; }
+  /// As the last call of next() left them. finish_reason: "" until the end, then generate()'s, or "error" after an exception.
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+  const std::vector<float>& logprobs() const { return logprobs_; }
+  const std::string& finish_reason() const { return finish_reason_; }
 
  private:
+  void show();
+
   std::shared_ptr<Session> session_;
   HookCalls hooks_;
   TokenLoop loop_;
   bool failed_ = false;
+  // What Python sees: changed and read under the interpreter's lock, while another thread may be in next().
+  std::vector<int32_t> tokens_;
+  std::vector<float> logprobs_;
+  std::string finish_reason_;
 };
 
 }  // namespace vitrine::python

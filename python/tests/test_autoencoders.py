@@ -159,6 +159,82 @@ class Autoencoders(Case):
         with self.assert_says(vitrine.UsageError, "normalize_activations"):
             model.gradients_with_saes(ids, random_sae(model, "blocks.1.hook_resid_pre", normalize_activations="layer_norm"), metric=metric)
 
+    def test_heads_are_joined_only_where_a_hook_has_them(self):
+        model = vitrine.load(golden_model("gpt2_a"))
+        d, x = model.cfg.d_model, np.ones((3, 2, model.cfg.d_model // 2), np.float32)
+        self.assertEqual(random_sae(model, "blocks.1.attn.hook_z").encode(x).shape, (3, 24))
+        self.assertEqual(random_sae(model, "z.1").encode(x).shape, (3, 24))
+        for hook in ("blocks.1.hook_resid_pre", "resid_post.0"):
+            with self.assert_says(vitrine.ShapeError, f"expected d_in, {d}"):
+                random_sae(model, hook).encode(x)
+
+    def test_features_that_no_memory_holds_are_refused(self):
+        sae = random_sae(vitrine.load(golden_model("gpt2_a")), "resid_post.0", d_sae=1 << 17)
+        rows = np.broadcast_to(np.ones(sae.d_in, np.float32), (1 << 19, sae.d_in))
+        with self.assert_says(vitrine.InputError, "All features of 524288 rows would take", "encode_sparse()"):
+            sae.encode(rows)
+
+    def test_what_overflows_is_an_error(self):
+        sae = random_sae(vitrine.load(golden_model("gpt2_a")), "resid_post.0", architecture="topk", k=12)
+        x = np.where(np.arange(sae.d_in) % 2, 3e38, -3e38)
+        with self.assert_says(vitrine.RunError, "makes NaN or infinity of row 1"):
+            sae.encode(np.stack([np.ones(sae.d_in), x]))
+
+    def test_rows_of_different_length(self):
+        model = vitrine.load(golden_model("gpt2_a"), compute="f32")
+        sae, rows = random_sae(model, "blocks.1.hook_resid_pre"), [[5, 33, 7, 20, 11], [9, 4, 1]]
+        acts = "blocks.1.hook_resid_pre.hook_sae_acts_post"
+
+        def switch_off(value, hook):
+            value[..., 3:9] = 0
+
+        for error in (True, False):
+            both, cache = model.run_with_cache_with_saes(rows, saes=sae, use_error_term=error)
+            changed = model.run_with_hooks_with_saes(rows, saes=sae, use_error_term=error, fwd_hooks=[(acts, switch_off)])
+            np.testing.assert_array_equal(cache.lengths, [5, 3])
+            for i, row in enumerate(rows):
+                one, kept = model.run_with_cache_with_saes(row, saes=sae, use_error_term=error)
+                self.assert_close(both[i, : len(row)], one[0], 2e-5)
+                self.assert_close(cache[acts][i, : len(row)], kept[acts][0], 1e-5)
+                self.assert_close(changed[i, : len(row)],
+                                  model.run_with_hooks_with_saes(row, saes=sae, use_error_term=error, fwd_hooks=[(acts, switch_off)])[0], 2e-5)
+            self.assertTrue(np.isnan(cache[acts][1, 3:]).all() and np.isnan(both[1, 3:]).all())
+        many = model.generate(rows, 3)
+        with model.saes(sae):
+            self.assertEqual([one.tokens for one in model.generate(rows, 3)], [one.tokens for one in many])
+
+    def test_no_rows_and_numbers_of_numpy(self):
+        for name in ("topk", "jumprelu_skip_transcoder", "gated"):
+            sae = vitrine.load_sae(SAES / name)
+            empty = np.zeros((0, sae.d_in), np.float32)
+            for found, width in ((sae.encode(empty), sae.d_sae), (sae.pre_activations(empty), sae.d_sae), (sae(empty), sae.d_out)):
+                self.assertEqual(found.shape, (0, width), name)
+        sae = vitrine.load_sae(SAES / "topk")
+        weights = {name: getattr(sae, name) for name in ("W_enc", "W_dec", "b_enc", "b_dec")}
+        same = vitrine.SparseAutoencoder.from_arrays({**sae.cfg, "k": np.int64(sae.k)}, **weights)
+        x = np.random.default_rng(0).standard_normal((4, sae.d_in))
+        np.testing.assert_array_equal(same.encode(x), sae.encode(x))
+        self.assertEqual((same.cfg.d_sae, same.cfg["k"], same.cfg.metadata.hook_name), (sae.d_sae, sae.k, sae.hook_name))
+        with self.assertRaisesRegex(AttributeError, "the configuration has no width; it has .*d_sae"):
+            same.cfg.width
+        with self.assert_says(vitrine.InputError, 'the configuration: lacks "d_sae"') as told:
+            vitrine.SparseAutoencoder.from_arrays({"architecture": "topk", "k": 2, "d_in": 4}, **weights)
+        self.assertNotIsInstance(told.exception, vitrine.FileError)
+        for wrong in (x * 1j, np.full(x.shape, "1")):
+            with self.assert_says(vitrine.InputError, "expected real numbers"):
+                sae.encode(wrong)
+
+    def test_training_from_python(self):
+        model = vitrine.load()
+        with tempfile.TemporaryDirectory() as folder:
+            found = model.collect("resid_post.2", f"{folder}/a", texts=["Once upon a time there was a king", "The old woman"] * 5)
+            sae = vitrine.train_sae(found, f"{folder}/sae", features=40, k=3, steps=30, batch=32, lr=0.01)
+            self.assertEqual((sae.architecture, sae.d_sae, sae.k, sae.hook_name), ("topk", 40, 3, "blocks.2.hook_resid_post"))
+            x = found["resid_post.2"][found.positions() > 0]
+            self.assertLess(((sae(x) - x) ** 2).sum(), 0.7 * ((x - x.mean(0)) ** 2).sum())
+            with self.assert_says(vitrine.InputError, "k is 50; expected 1 to the number of features, 40"):
+                vitrine.train_sae(f"{folder}/a", f"{folder}/other", features=40, k=50)
+
     def test_what_is_refused(self):
         model = vitrine.load(golden_model("gpt2_a"))
         sae = random_sae(model, "blocks.1.hook_resid_pre")

@@ -50,7 +50,7 @@ class Ragged(Case):
             with self.assert_says(vitrine.InputError, "batch of 3"):
                 call(TEXTS)
         with self.assert_says(vitrine.InputError, "differ in length"):
-            self.model.gradients(TEXTS, "embed")
+            self.model.loss_fn(self.model(TEXTS), TEXTS)
 
     def test_logits_and_caches_of_every_kind(self):
         for name in FAMILIES:
@@ -78,6 +78,42 @@ class Ragged(Case):
                 self.assert_same(some["logits"][i], model(row)[0, -2:])
             with self.assert_says(vitrine.InputError, "row 1: ", "asks for one that is not there"):
                 model.run_with_cache(ROWS, "hook_embed[positions=3]", return_type=None)
+
+    def test_lists_of_texts_as_tokens_and_back(self):
+        model = tales()
+        texts = ["Once upon a time", "Once upon a king"]
+        rows = model.to_tokens(texts)
+        np.testing.assert_array_equal(rows, np.concatenate([model.to_tokens(text) for text in texts]))
+        self.assertEqual(model.to_string(rows), [model.to_string(row) for row in rows])
+        self.assertEqual(model.to_str_tokens(["Once", "Once upon"]), [model.to_str_tokens("Once"), model.to_str_tokens("Once upon")])
+        self.assertEqual(model.to_str_tokens([5, 6]), model.to_str_tokens(np.array([5, 6])))
+        with self.assert_says(vitrine.InputError, "the rows of a batch differ in length"):
+            model.to_tokens(["Once", "Once upon"])
+        with self.assert_says(vitrine.InputError, "to_tokens takes a text or a list of texts"):
+            model.to_tokens([1, 2])
+
+    def test_losses_beside_a_cache(self):
+        model = tales()
+        rows = ["Once upon a time", "The old king had three sons"]
+        for per_token in (False, True):
+            expected, logits = model(rows, "loss", loss_per_token=per_token), model(rows)
+            loss, cache = model.run_with_cache(rows, "resid_post.1", return_type="loss", loss_per_token=per_token)
+            np.testing.assert_array_equal(loss, expected)
+            self.assertEqual(list(cache), ["blocks.1.hook_resid_post"])
+            both, cache = model.run_with_cache(rows, ["hook_logits[positions=-1]", "resid_post.1"], return_type="both", loss_per_token=per_token)
+            self.assert_close(both[1], expected, 1e-5)
+            self.assert_close(both[0], logits)
+            self.assertEqual(cache["hook_logits"].shape[1], 1)
+        with self.assert_says(vitrine.InputError, "a loss takes a prompt of two tokens or more"):
+            model.run_with_cache([5], "resid_post.1", return_type="loss")
+        with self.assert_says(vitrine.UsageError, "return_type is 'losses'; expected 'logits', 'loss', 'both' or None"):
+            model.run_with_cache([5], return_type="losses")
+
+    def test_a_stream_of_rows_of_different_length_needs_its_tokens(self):
+        model = tales()
+        stream = model(["Once upon a time", "The"], stop_at_layer=2)
+        with self.assert_says(vitrine.UsageError, "needs tokens="):
+            model(stream, start_at_layer=2)
 
     def test_losses(self):
         model, lengths = self.model, [len(row) for row in self.rows]
@@ -228,7 +264,7 @@ class Sweeps(Case):
                 parts = patching.generic_activation_patch(model, corrupted, clean, metric, known, activation, indices=indices)
                 self.assert_close(parts, whole, 1e-5, 1e-5, f"{name} {activation}")
                 self.assertGreater(np.ptp(whole), 1e-4, f"{name} {activation}")
-            for words, error, indices in (("position 12", (vitrine.InputError, IndexError), [(0, 12)]), ("layer", KeyError, [(99, 0)])):
+            for words, error, indices in (("position 12", (vitrine.InputError, IndexError), [(0, 12)]), ("layer 99", vitrine.InputError, [(99, 0)])):
                 with self.assertRaises(error) as found:
                     patching.get_act_patch_resid_pre(model, corrupted, clean, metric, indices=indices)
                 self.assertTrue(words in str(found.exception) or isinstance(found.exception, IndexError))

@@ -40,6 +40,36 @@ class Collecting(Case):
             everything = found[hooks[0]]
             np.testing.assert_array_equal(found.rows(hooks[0], [5, 0, -1]), everything[[5, 0, -1]])
 
+    def test_which_tokens(self):
+        found = tales().collect("resid_post.1", self.folder / "a", texts=TEXTS)
+        hook, everything, positions = "blocks.1.hook_resid_post", found["resid_post.1"], found.positions()
+        np.testing.assert_array_equal(found.rows(hook, positions > 2), everything[positions > 2])
+        np.testing.assert_array_equal(found.rows("resid_post.1", np.int64(3)), everything[3:4])
+        np.testing.assert_array_equal(found.rows(hook, []), everything[:0])
+        with self.assert_says(vitrine.ShapeError, "expected one for each of"):
+            found.rows(hook, [True, False])
+        with self.assert_says(vitrine.InputError, "expected whole numbers, a slice, or bools"):
+            found.rows(hook, [0.5])
+        with self.assert_says(vitrine.InputError, "holds no values of 'resid_post.2'"):
+            found.rows("resid_post.2", [0])
+
+    def test_a_damaged_shard_is_an_error_that_names_it(self):
+        found = tales().collect("resid_post.1", self.folder / "a", texts=TEXTS)
+        shard = found.path / found.manifest["shards"][0]["file"]
+        content = shard.read_bytes()
+        for before, after in ((b'"shape":[', b'"shape":]'), (b'"I32"', b'"I99"'), (b'"data_offsets"', b'"data_0ffsets"')):
+            self.assertIn(before, content)
+            shard.write_bytes(content.replace(before, after))
+            with self.assert_says(vitrine.FileError, shard.name):
+                vitrine.Activations(found.path)
+        begin = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:begin])
+        header["tokens"]["shape"] = []
+        text = json.dumps(header).encode()
+        shard.write_bytes(len(text).to_bytes(8, "little") + text + content[begin:])
+        with self.assert_says(vitrine.FileError, shard.name):
+            vitrine.Activations(found.path)
+
     def test_ids_files_and_limits(self):
         model = tales()
         ids = [model.to_tokens(text)[0][1:] for text in TEXTS]
@@ -75,7 +105,8 @@ class Collecting(Case):
     def test_the_page_about_collecting(self):
         page = (SOURCE / "docs" / "collect.md").read_text(encoding="utf-8")
         (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-        program = program.replace('"python-stream"', repr(str(self.folder / "python-stream")))
+        for name in ("python-stream", "python-autoencoder"):
+            program = program.replace(f'"{name}"', repr(str(self.folder / name)))
         names, said = {}, io.StringIO()
         with contextlib.redirect_stdout(said):
             exec(program, names)

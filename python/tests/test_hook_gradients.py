@@ -152,6 +152,31 @@ class Functions(Case):
             g[:] = 0
         self.assertFalse(model.gradients(IDS, "hook_embed", metric=METRIC, bwd_hooks=[(PLACE, stop)])[1]["embed"].any())
 
+    def test_nan_that_a_function_gives_back_is_an_error_of_the_run(self):
+        class Broken:
+            def forward(self, value, hook):
+                return value * 2
+
+            def backward(self, gradient, hook):
+                return gradient * np.nan
+
+        model = opened()
+
+        def spoil(gradient, hook):
+            gradient[0, 2] = np.inf
+
+        for hooks in ({"fwd_hooks": [(PLACE, Broken())]}, {"bwd_hooks": [(PLACE, lambda gradient, hook: gradient * np.nan)]},
+                      {"bwd_hooks": [(PLACE, spoil)]}):
+            with self.assert_says(vitrine.RunError, f"the gradient that a function at {PLACE} gives back holds NaN or infinity"):
+                model.gradients(IDS, "hook_embed", metric=METRIC, **hooks)
+        with self.assert_says(vitrine.UsageError, "this model is running, and a function that the run calls (a hook, a metric"):
+            model.gradients(IDS, "hook_embed", metric=lambda z: (model(IDS).sum(), z))
+
+    def test_where_a_constant_is_put_nothing_flows_back(self):
+        model = opened()
+        _, at = model.gradients(IDS, "resid_pre", metric=METRIC, fwd_hooks=[(PLACE, lambda value, hook: value * 0)])
+        self.assertFalse(at["resid_pre", 0].any())
+
     def test_an_error_of_a_function_ends_the_run_and_leaves_the_model_as_it_was(self):
         model = opened()
         before = model.gradients(IDS, PLACE, metric=METRIC)
@@ -269,6 +294,81 @@ class Batches(Case):
         for name in at:
             self.assert_close(at[name], by_metric[name], 1e-6, 1e-5, name)
 
+    def test_rows_of_different_length(self):
+        model, rows = opened("llama"), [IDS, OTHER[:4]]
+        names = ["resid_pre", "pattern.1", "attn_scores.0", "q_input.1"]
+
+        def look(value, hook):
+            seen.append(value.shape[1])
+
+        for functions in ([], [(PLACE, lambda x, hook: x + 1)]):
+            seen = []
+            value, at = model.gradients(rows, names, metric=metrics.log_probability([7, 9]), fwd_hooks=[*functions, (PLACE, look)])
+            self.assertEqual(seen, [6, 4])
+            single = [model.gradients(row, names, metric=metrics.log_probability(token), fwd_hooks=functions) for row, token in zip(rows, (7, 9))]
+            self.assertAlmostEqual(value, (single[0][0] + single[1][0]) / 2, places=5)
+            np.testing.assert_array_equal(at.lengths, [6, 4])
+            for name in at:
+                self.assert_close(at[name][0], single[0][1][name][0] / 2, 1e-7, 1e-5, name)
+                short, whole = single[1][1][name][0] / 2, at[name][1]
+                if "attn." in name and not name.endswith("input"):
+                    self.assert_close(whole[:, :4, :4], short, 1e-7, 1e-5, name)
+                    self.assertTrue(np.isnan(whole[:, 4:]).all() and not whole[:, :4, 4:].any(), name)
+                else:
+                    self.assert_close(whole[:4], short, 1e-7, 1e-5, name)
+                    self.assertTrue(np.isnan(whole[4:]).all(), name)
+
+    def test_the_loss_of_rows_of_different_length(self):
+        model, rows = opened("llama"), [IDS, OTHER[:4]]
+        value, at = model.gradients(rows, "resid_pre")
+        self.assertAlmostEqual(value, float(model(rows, "loss")), places=5)
+        same, by_metric = model.gradients(rows, "resid_pre", metric=metrics.cross_entropy(rows))
+        self.assertAlmostEqual(value, same, places=5)
+        for name in at:
+            self.assert_close(at[name], by_metric[name], 1e-6, 1e-5, name)
+        labels = [[-100] * 6, OTHER[:4]]
+        self.assertAlmostEqual(model.gradients(rows, "resid_pre", labels=labels)[0], float(model(OTHER[:4], "loss")), places=5)
+        with self.assert_says(vitrine.InputError, "labels are of [6, 3] tokens, and the prompts of [6, 4]"):
+            model.gradients(rows, "resid_pre", labels=[IDS, OTHER[:3]])
+        with self.assert_says(vitrine.ShapeError, "labels are 2 rows of [6, 3] and the logits 2 rows of [6, 4]"):
+            model.gradients(rows, "resid_pre", metric=metrics.cross_entropy([IDS, OTHER[:3]]))
+
+    def test_metrics_of_rows_of_different_length(self):
+        model, rows = opened("llama"), [IDS, OTHER[:4]]
+        logits = model(rows)
+        single = [model(row) for row in rows]
+        for metric in (METRIC, metrics.log_probability(3, [2, -3]), metrics.kl_divergence(model([OTHER, IDS[:4]]), -1)):
+            parts = [metric, metric] if metric is METRIC else None
+            if parts:
+                self.assertAlmostEqual(metric.value(logits), np.mean([part.value(z) for part, z in zip(parts, single)]), places=5)
+            self.assertTrue(np.isfinite(metric(logits)[1][0]).all())
+        other = model([OTHER, IDS[:4]])
+        whole = metrics.kl_divergence(other).value(logits)
+        apart = [metrics.kl_divergence(z).value(x) for z, x in zip((model(OTHER), model(IDS[:4])), single)]
+        self.assertAlmostEqual(whole, (6 * apart[0] + 4 * apart[1]) / 10, places=5)
+        with self.assert_says(vitrine.InputError, "is outside the prompt of row 1, whose positions are 0 to 3"):
+            metrics.log_probability(3, 5).value(logits)
+        with self.assert_says(vitrine.ShapeError, "the logits to compare with are of [6, 5] tokens; expected [6, 4]"):
+            metrics.kl_divergence(model([OTHER, IDS[:5]])).value(logits)
+        with np.errstate(all="ignore"), self.assert_says(vitrine.RunError, "Logits behind the end of a shorter row are NaN"):
+            model.gradients(rows, "hook_embed", metric=lambda z: (z.sum(), np.ones_like(z)))
+
+    def test_attribution_of_rows_of_different_length(self):
+        model = opened("llama")
+        told = model.attribution_patching([IDS, OTHER[:4]], [OTHER, IDS[:4]], METRIC, ["resid_pre", "z"], per="position")
+        layers = model.attribution_patching([IDS, OTHER[:4]], [OTHER, IDS[:4]], METRIC, "resid_pre", per="layer")
+        single = [model.attribution_patching(clean, corrupted, METRIC, ["resid_pre", "z"]) for clean, corrupted in ((IDS, OTHER), (OTHER[:4], IDS[:4]))]
+        for name, effect in told.effects.items():
+            for i, n in ((0, 6), (1, 4)):
+                self.assert_close(effect[i, :n], single[i].effects[name][0] / 2, 1e-6, 1e-4, name)
+            self.assertFalse(effect[1, 4:].any())
+            if name in layers.effects:
+                self.assert_close(layers.effects[name], effect.sum(1), 1e-6, 1e-4)
+        with self.assert_says(vitrine.ShapeError, "the clean prompt is [6, 4] tokens and the corrupted one [4, 6] tokens"):
+            model.attribution_patching([IDS, OTHER[:4]], [OTHER[:4], IDS], METRIC, "resid_pre")
+        with self.assert_says(vitrine.InputError, "integrated_gradients takes rows of one length"):
+            model.integrated_gradients([IDS, OTHER[:4]], [OTHER, IDS[:4]], METRIC, "resid_pre.0")
+
     def test_a_metric_sees_all_rows(self):
         model, rows = opened("llama"), np.array([IDS, OTHER])
         def product(z):
@@ -299,7 +399,7 @@ class Metrics(Case):
             (vitrine.InputError, f"token {size} is outside the vocabulary, 0 to {size - 1}", metrics.log_probability(size)),
             (vitrine.InputError, "position [6] is outside the prompt", metrics.log_probability(1, 6)),
             (vitrine.InputError, "one for each of the 1 rows", metrics.log_probability([1, 2, 3])),
-            (vitrine.ShapeError, "labels are [1, 2]", metrics.cross_entropy([1, 2])),
+            (vitrine.ShapeError, "labels are [1, 2] and the logits [1, 6]", metrics.cross_entropy([1, 2])),
             (vitrine.InputError, "no position is scored", metrics.cross_entropy([-100] * 6)),
             (vitrine.ShapeError, "the logits to compare with are [1, 6, 3]", metrics.kl_divergence(np.zeros((1, 6, 3)))),
             (vitrine.ShapeError, "the metric's derivative is float32 [2]", lambda z: (1.0, np.zeros(2, np.float32))),
@@ -343,6 +443,15 @@ class ToldByGradients(Case):
         for name in ("ln_final.hook_normalized", "hook_logits"):
             self.assertEqual(told.effects[name].shape, (1, 6))
             self.assertAlmostEqual(float(told.effects[name].sum()), told.clean - told.corrupted, places=4)
+
+    def test_patching_takes_metrics_as_they_are(self):
+        model = opened("llama")
+        _, clean = model.run_with_cache(IDS, "resid_pre")
+        sweep = vitrine.patching.get_act_patch_resid_pre
+        for indices in (None, [(1, 2), (0, -1)]):
+            np.testing.assert_array_equal(sweep(model, OTHER, clean, METRIC, indices=indices), sweep(model, OTHER, clean, METRIC.value, indices=indices))
+        with self.assert_says(vitrine.InputError, "an index has layer 9; there are"):
+            sweep(model, OTHER, clean, METRIC, indices=[(9, 0)])
 
     def test_agrees_with_exact_patching_for_small_changes(self):
         model = opened("llama")

@@ -116,6 +116,41 @@ class Requests(Case):
             with self.assert_says(KeyError, words):
                 few[key]
 
+    def test_numbers_of_numpy_and_tuples_as_transformer_lens_takes_them(self):
+        model = vitrine.load(golden_model("llama"), compute="f32")
+        _, cache = model.run_with_cache([[5, 17, 3, 101], [5, 90, 3, 8]])
+        parts = cache.decompose_resid()
+        np.testing.assert_array_equal(cache.decompose_resid(pos_slice=np.int64(-1)), parts[:, :, -1])
+        np.testing.assert_array_equal(cache.decompose_resid(pos_slice=(1, 3)), parts[:, :, 1:3])  # a slice
+        np.testing.assert_array_equal(cache.decompose_resid(pos_slice=[1, 3]), parts[:, :, [1, 3]])
+        np.testing.assert_array_equal(cache.decompose_resid(pos_slice=np.array([False, True, False, True])), parts[:, :, [1, 3]])
+        one = cache.apply_slice_to_batch_dim(np.int64(1))
+        self.assertFalse(one.has_batch_dim)
+        np.testing.assert_array_equal(one["resid_post", 0], cache["resid_post", 0][1])
+        _, ragged = model.run_with_cache([[5, 17, 3], [5]])
+        np.testing.assert_array_equal(ragged.apply_slice_to_batch_dim([1]).lengths, [1])
+        np.testing.assert_array_equal(cache.stack_neuron_results(1, neuron_slice=(2, 4)), cache.stack_neuron_results(1)[2:4])
+
+    def test_a_token_for_each_prompt(self):
+        model = vitrine.load(golden_model("llama"), compute="f32")
+        _, cache = model.run_with_cache([[5, 17, 3, 101], [5, 90, 3, 8]])
+        parts = cache.decompose_resid()
+        each = cache.logit_attrs(parts, [7, 9])
+        np.testing.assert_array_equal(each[:, 0], cache.logit_attrs(parts, 7)[:, 0])
+        np.testing.assert_array_equal(each[:, 1], cache.logit_attrs(parts, 9)[:, 1])
+        for tokens in ([7, 9, 11, 13], [7, 9, 11]):  # of which the first would fit the positions
+            with self.assert_says(vitrine.ShapeError, f"there are {len(tokens)} tokens for 2 prompts"):
+                cache.logit_attrs(parts, tokens)
+
+    def test_what_stands_before_a_norm_behind_a_sub_layer(self):
+        model = vitrine.load(golden_model("gemma2"), compute="f32")
+        _, cache = model.run_with_cache([5, 17, 3, 101])
+        for name, written in (("ln1_post", cache["blocks.1.attn.hook_out"]),
+                              ("ln2_post", cache["blocks.1.mlp.hook_post"] @ model.weight("blocks.1.mlp.W_out"))):
+            before = cache[f"blocks.1.{name}.hook_normalized_pre"] * cache[f"blocks.1.{name}.hook_scale"]
+            self.assert_close(before, written, 1e-5, 1e-4)
+        np.testing.assert_array_equal(cache["mlp_out", 1], cache["blocks.1.ln2_post.hook_normalized"])
+
     def test_wrong_requests(self):
         for words, call in (
             ("Did you mean \"blocks.*.attn.hook_pattern\"", lambda: self.kept("blocks.*.attn.hook_patern")),
@@ -171,6 +206,12 @@ class Functions(Case):
         self.assertEqual(other.shape, self.tokens.shape)
         patched = self.model.run_with_hooks(other, [("blocks.0.hook_resid_pre", lambda v, hook: self.stream[hook.name])])
         np.testing.assert_array_equal(patched, self.logits)
+
+    def test_what_is_no_pair_of_name_and_function(self):
+        model = vitrine.load(golden_model("llama"), compute="f32")
+        for hooks in (["resid_pre.0"], [("resid_pre.0",)], [3]):
+            with self.assert_says(vitrine.InputError, "a hook is a pair of a name and a function"):
+                model.run_with_hooks([5, 17, 3], hooks)
 
     def test_replacements_of_other_types_and_wrong_shapes(self):
         same = self.model.run_with_hooks(self.tokens, [("resid_mid.1", lambda v, hook: v.astype(np.float64))])
@@ -401,14 +442,25 @@ class Threads(Case):
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGINT, before)
         main = threading.main_thread().ident
-        timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
-        timer.start()
-        begin = time.perf_counter()
-        with self.assertRaises(KeyboardInterrupt):
+        width = model.cfg.d_model
+        weights = np.random.default_rng(0).standard_normal((width, 32768)).astype(np.float32)
+        sae = vitrine.SparseAutoencoder.from_arrays({"architecture": "topk", "k": 8, "d_in": width, "d_sae": 32768}, W_enc=weights,
+                                                    W_dec=weights.T, b_enc=np.zeros(32768), b_dec=np.zeros(width))
+        rows = np.tile(weights.T, (8, 1))
+
+        def again_and_again():
             for _ in range(100):
                 model.generate(PROMPT, 1000, ignore_eos=True)
-        self.assertLess(time.perf_counter() - begin, 20)
-        timer.join()
+
+        # Each would take half a minute or more.
+        for call in (again_and_again, lambda: model.attribute(PROMPT, steps=4096), lambda: sae.encode_sparse(rows)):
+            timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
+            timer.start()
+            begin = time.perf_counter()
+            with self.assertRaises(KeyboardInterrupt):
+                call()
+            self.assertLess(time.perf_counter() - begin, 20)
+            timer.join()
         self.assertEqual(model.generate(PROMPT, 4).tokens, tales().generate(PROMPT, 4).tokens)
 
 

@@ -116,6 +116,15 @@ class Past(Case):
                 call()
         self.assertEqual(repr(past), "<KeyValueCache of 3 tokens>")
 
+    def test_a_cache_is_not_cut_while_a_run_reads_it(self):
+        model = vitrine.load(golden_model("gpt2_a"), compute="f32")
+        past = model.kv_cache()
+        model([1, 2, 3], past_kv_cache=past)
+        with self.assert_says(vitrine.UsageError, "this model is running"):
+            model.run_with_hooks([4, 5], [("resid_pre.1", lambda value, hook: past.truncate(0))], past_kv_cache=past)
+        self.assertEqual(len(past), 3)
+        self.assert_close(model([4], past_kv_cache=past)[0, 0], model([1, 2, 3, 4])[0, -1])
+
 
 class Staying(Case):
     def test_hooks_that_are_added_stay_until_they_are_reset(self):

@@ -13,7 +13,7 @@ docs/python.md shows the rest. Names and habits are those of TransformerLens; va
 
 from ._vitrine import TextStream, Tokenizer
 from ._vitrine import version as __version__
-from .autoencoders import SparseAutoencoder, load_sae
+from .autoencoders import SparseAutoencoder, load_sae, train_sae
 from .cache import ActivationCache
 from .collecting import Activations
 from . import metrics, patching
@@ -31,4 +31,5 @@ __all__ = [
     "HookPoint", "Hypothesis", "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "RunError",
     "ShapeError", "SparseAutoencoder", "TextStream", "Tokenizer", "UsageError", "__version__", "load", "load_sae", "merge",
     "merge_plan", "metrics", "patching", "run", "torch_hook", "train",
+    "train_sae",
 ]

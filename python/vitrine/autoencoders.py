@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._vitrine import Autoencoder, make_autoencoder, read_autoencoder
+from ._vitrine import Autoencoder, hook_alias, make_autoencoder, read_autoencoder
 from .cache import ActivationCache
+from .collecting import Activations
 from .errors import InputError, ShapeError, UsageError
-from .hooks import replacement_of
+from .hook_requests import has_heads
+from .hooks import pair_of, replacement_of
+from .program import plain, run
 
 if TYPE_CHECKING:
     from .hooks import Hook, HookFunction
@@ -33,6 +36,29 @@ def load_sae(
     return SparseAutoencoder(read_autoencoder(os.fsencode(path), hook_name, hook_name_out))
 
 
+def train_sae(
+    activations: Activations | str | os.PathLike[str], out: str | os.PathLike[str], *, features: int, **options: Any,
+) -> SparseAutoencoder:
+    """Learns an autoencoder from what Model.collect() or `vitrine collect` wrote, as `vitrine sae train` does (docs/collect.md), and
+    gives it. out: the folder to make, which SAELens loads as well. options: those of the command, such as architecture="jumprelu", k=,
+    steps=, batch=, lr=, hook=, seed=, resume=True.
+
+    Raises InputError and RunError with the command's message.
+    """
+    run("sae train", activations.path if isinstance(activations, Activations) else activations, out=out, features=features, **options)
+    return load_sae(out)
+
+
+class Settings(dict[str, Any]):
+    """SAELens's configuration, whose keys are attributes as well: cfg.d_sae, cfg.metadata.hook_name."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the configuration has no {name}; it has {', '.join(self)}") from None
+
+
 class SparseAutoencoder:
     """Made by load_sae(). Values are float32; arrays may have any axes in front of the last one.
 
@@ -50,7 +76,7 @@ class SparseAutoencoder:
         self.k: int | None = read.k or None
         self.hook_name: str = read.hook_name
         self.hook_name_out: str = read.hook_name_out
-        self.cfg: dict[str, Any] = json.loads(read.config)
+        self.cfg: Settings = json.loads(read.config, object_hook=Settings)
 
     @classmethod
     def from_arrays(cls, cfg: dict[str, Any], **arrays: Any) -> SparseAutoencoder:
@@ -58,7 +84,7 @@ class SparseAutoencoder:
         "k": 32, "metadata": {"hook_name": "blocks.3.hook_resid_post"}}; arrays: W_enc=, W_dec=, b_enc=, b_dec= and so on.
         """
         made = {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in arrays.items()}
-        return cls(make_autoencoder(json.dumps(cfg), made))
+        return cls(make_autoencoder(json.dumps(cfg, default=plain), made))
 
     def __repr__(self) -> str:
         return f"<vitrine.SparseAutoencoder {self.architecture}: {self.d_in} to {self.d_sae} features, {self.hook_name or 'no hook'}>"
@@ -69,16 +95,24 @@ class SparseAutoencoder:
         raise AttributeError(f"SparseAutoencoder has no {name}")
 
     def _rows(self, x: Any, width: int, name: str) -> tuple[np.ndarray, tuple[int, ...]]:
-        values = np.asarray(x, dtype=np.float32)
+        given = np.asarray(x)
+        if given.dtype.kind not in "biuf":
+            raise InputError(f"got an array of {given.dtype}; expected real numbers")
+        values = given.astype(np.float32, copy=False)
         shape = values.shape
-        if len(shape) >= 2 and shape[-1] != width and shape[-1] * shape[-2] == width:  # heads, which are joined
+        if len(shape) >= 2 and shape[-1] != width and shape[-1] * shape[-2] == width and self._reads_heads():
             shape = (*shape[:-2], width)
         if not shape or shape[-1] != width:
             raise ShapeError(f"got an array {list(values.shape)}; expected {name}, {width}, as its last size")
         return np.ascontiguousarray(values.reshape(-1, width)), shape[:-1]
 
+    def _reads_heads(self) -> bool:
+        return any(has_heads(hook_alias(name) or name) for name in (self.hook_name, self.hook_name_out))
+
     def encode(self, x: Any) -> np.ndarray:
-        """Features [..., d_sae] of x [..., d_in], most of them 0. Heads [..., head, head_dim] are joined."""
+        """Features [..., d_sae] of x [..., d_in], most of them 0. Heads [..., head, head_dim] are joined, where the
+        hook has them.
+        """
         rows, axes = self._rows(x, self.d_in, "d_in")
         return self._read.encode(rows).reshape(*axes, self.d_sae)
 
@@ -147,15 +181,16 @@ class _Spliced:
     def _replaced(self, x: np.ndarray, value: np.ndarray, hook: Any) -> np.ndarray:
         sae, shape = self._sae, value.shape
         x, value = x.reshape(*x.shape[:2], -1), value.reshape(*shape[:2], -1)
-        clean = sae.encode(x)
+        there = ~np.isnan(x).all(axis=-1)  # behind the end of a shorter row of a batch there is nothing
+        clean = _where(there, sae.encode, x)
         given = self._at("hook_sae_input", x.copy(), hook)
         if self._needs("hook_sae_acts_pre"):
-            self._at("hook_sae_acts_pre", sae.pre_activations(given), hook)
-        self._clean = clean if np.array_equal(given, x) else sae.encode(given)
+            self._at("hook_sae_acts_pre", _where(there, sae.pre_activations, given), hook)
+        self._clean = clean if np.array_equal(given, x, equal_nan=True) else _where(there, sae.encode, given)
         self._acts = self._at("hook_sae_acts_post", self._clean.copy(), hook)
-        made = self._at("hook_sae_recons", sae.decode(self._acts, given), hook)
+        made = self._at("hook_sae_recons", _where(there, sae.decode, self._acts, given), hook)
         if self._error:
-            made = made + self._at("hook_sae_error", value - sae.decode(clean, x), hook)
+            made = made + self._at("hook_sae_error", value - _where(there, sae.decode, clean, x), hook)
         return self._at("hook_sae_output", made, hook).reshape(shape)
 
     def _needs(self, name: str) -> bool:
@@ -189,6 +224,16 @@ class _Spliced:
     def _behind(self, gradient: np.ndarray) -> np.ndarray:
         self._input_gradient = self._back(gradient)
         return np.zeros_like(gradient)  # what the model computed there is replaced; the error is a constant
+
+
+def _where(there: np.ndarray, function: Callable[..., np.ndarray], *values: np.ndarray) -> np.ndarray:
+    """The function of the rows that are there, [batch, position]; NaN in the others."""
+    if there.all():
+        return function(*values)
+    found = function(*(value[there] for value in values))
+    made = np.full((*there.shape, found.shape[-1]), np.nan, np.float32)
+    made[there] = found
+    return made
 
 
 class _Place:
@@ -230,7 +275,7 @@ class Saes:
         names = sae_hook_names(several)
         functions: dict[str, list[HookFunction]] = {}
         others: list[Hook] = []
-        for which, function in fwd_hooks:
+        for which, function in map(pair_of, fwd_hooks):
             chosen = [name for name in names if which(name)] if callable(which) else [name for name in names if name == which]
             for name in chosen:
                 functions.setdefault(name, []).append(function)
@@ -281,7 +326,7 @@ class Saes:
         with self._spliced(several, use_error_term, (), kept, wanted.__contains__):
             logits, cache = model.run_with_cache(prompt, asked, **options)
         values = {} if others == [] else dict(cache)
-        made = ActivationCache({**values, **kept}, model)
+        made = ActivationCache({**values, **kept}, model, lengths=cache.lengths)
         return logits, made.remove_batch_dim() if remove else made
 
     def gradients_with_saes(
@@ -296,7 +341,7 @@ class Saes:
         """
         model: Any = self
         several = [saes] if isinstance(saes, SparseAutoencoder) else list(saes)
-        if len(model._rows(prompt)) != 1:
+        if len(model._batch(prompt)) != 1:
             raise InputError("gradients through autoencoders take one prompt at a time")
         asked = [names_filter] if isinstance(names_filter, str) else names_filter
         with self._spliced(several, use_error_term, fwd_hooks, {}, _nothing) as made:

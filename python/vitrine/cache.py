@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from .model import Model
 
 Key = str | tuple[str, int] | tuple[str, int, str]
-Positions = None | int | slice | Sequence[int] | np.ndarray
+Positions = None | int | slice | tuple[int, ...] | Sequence[int] | np.ndarray
 
 
 class ActivationCache(Mapping[str, np.ndarray]):
@@ -24,7 +25,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
     with a part of the layer where several have it (("normalized", 0, "ln1")), or an alias ("embed").
 
     The methods that take the stream apart give a stack [component, batch, position, d_model]. pos_slice: an index, which takes the
-    axis away, a slice or a list of positions. layer: the input of that layer's attention (mlp_input: of its MLP); None or -1: the
+    axis away, a slice, a tuple of a slice's numbers (as TransformerLens takes it) or a list of positions. layer: the input of that layer's attention (mlp_input: of its MLP); None or -1: the
     stream behind the last layer. Every stack adds up to the stream there: norms behind a sub-layer and a family's factors are
     applied as they were in the run. Raises KeyError naming the hook that a run should have kept.
     """
@@ -100,11 +101,12 @@ class ActivationCache(Mapping[str, np.ndarray]):
         """The values of some rows of the batch: an index takes the axis away, a slice or a list keeps it. Views where they can be."""
         if not self.has_batch_dim:
             raise InputError("this cache has no batch axis to slice")
-        which = batch_slice if batch_slice is None or isinstance(batch_slice, (int, slice)) else list(batch_slice)
-        if which is None:
+        if batch_slice is None:
             return self
+        which = _index(batch_slice)
         rows = {name: value[which] for name, value in self._values.items()}
-        return ActivationCache(rows, self._model, has_batch_dim=not isinstance(which, int))
+        lengths = None if self.lengths is None else np.atleast_1d(self.lengths[which])
+        return ActivationCache(rows, self._model, not isinstance(which, int), lengths)
 
     def compute_head_results(self) -> None:
         """Adds attn.hook_result, what each head adds [batch, position, head, d_model], of every layer with attention that lacks it.
@@ -127,7 +129,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
             raise InputError(f"layer {layer} of this model has no MLP whose neurons are those of every token")
         post, W_out = self._at(self[f"blocks.{layer}.mlp.hook_post"], pos_slice), self._model.weight(f"blocks.{layer}.mlp.W_out")
         if neuron_slice is not None:
-            which = np.atleast_1d(np.arange(W_out.shape[0])[neuron_slice if isinstance(neuron_slice, (int, slice)) else list(neuron_slice)])
+            which = np.atleast_1d(np.arange(W_out.shape[0])[_index(neuron_slice)])
             post, W_out = post[..., which], W_out[which]
         factor = np.float32(self._facts(layer)["residual_scale"])
         onto = _directions(project_output_onto, self._model.config.d_model)
@@ -279,7 +281,14 @@ class ActivationCache(Mapping[str, np.ndarray]):
         stack = self.apply_ln_to_stack(residual_stack, None, False, pos_slice, batch_slice, has_batch_dim)
         if directions.ndim == 2 and stack.ndim == 4 and directions.shape[0] == stack.shape[1]:
             directions = directions[:, None]  # one for each prompt, at every position
-        result: np.ndarray = (stack * directions).sum(-1)
+        elif directions.ndim == 2 and stack.ndim == 4 and directions.shape[0] != 1:
+            raise ShapeError(f"there are {directions.shape[0]} tokens for {stack.shape[1]} prompts; expected one token, one for each "
+                             "prompt, or [batch, position]")
+        try:
+            result: np.ndarray = (stack * directions).sum(-1)
+        except ValueError as error:
+            raise ShapeError(f"tokens {list(directions.shape[:-1])} do not fit a stack {list(stack.shape)}; expected one token, "
+                             "[batch] or [batch, position]") from error
         return result
 
     # Parts ----------------------------------------------------------------------------------------------------------------------
@@ -303,7 +312,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
         """The positions of [batch, position, …] (or without batch)."""
         if pos_slice is None:
             return value
-        positions = pos_slice if isinstance(pos_slice, (int, slice)) else list(pos_slice)
+        positions = _index(pos_slice)
         return value[:, positions] if self.has_batch_dim else value[positions]
 
     def _factor(self, first: int, layer: int) -> np.float32:
@@ -366,7 +375,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
             W_out = self._model.weight(f"blocks.{i}.mlp.W_out")
             which = np.arange(W_out.shape[0])
             if neuron_slice is not None:
-                which = np.atleast_1d(which[neuron_slice if isinstance(neuron_slice, (int, slice)) else list(neuron_slice)])
+                which = np.atleast_1d(which[_index(neuron_slice)])
             factor = self._written(i, layer, "ln2_post", pos_slice, 0)
             for n in which:
                 if onto is None:
@@ -401,7 +410,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
             return lambda x: x
         scale = self._at(self[name + ".hook_scale"], pos_slice)
         if batch_slice is not None and self.has_batch_dim:
-            scale = scale[batch_slice if isinstance(batch_slice, (int, slice)) else list(batch_slice)]
+            scale = scale[_index(batch_slice)]
         w = self._model.weight(name + ".w") if weight else np.float32(1)
         centred = not self._facts(min(layer, self._n_layers - 1))["rms"]
         return lambda x: (x - x.mean(-1, keepdims=True) if centred else x) / scale * w
@@ -418,6 +427,15 @@ class ActivationCache(Mapping[str, np.ndarray]):
         if one_direction:
             stack = stack[..., 0]
         return (stack, [label for label, _ in parts]) if return_labels else stack
+
+
+def _index(given: Positions) -> Any:
+    """What NumPy takes of one axis."""
+    if isinstance(given, slice):
+        return given
+    if isinstance(given, tuple):
+        return slice(*given)
+    return operator.index(given) if np.ndim(given) == 0 else np.asarray(given)  # type: ignore[arg-type]
 
 
 def _is_vector(onto: np.ndarray | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ._vitrine import Session
-from .errors import FileError, InputError, MissingFileError, UsageError
+from ._vitrine import Session, hook_alias
+from .errors import FileError, InputError, MissingFileError, ShapeError, UsageError
 from .whole_numbers import INT64, within
 
+_FORMAT = "vitrine activations 1"
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -107,8 +109,10 @@ class Activations:
     len(a)           tokens
     a.tokens()       ids of all tokens, int32; a.positions(): within their contexts, 0 where one begins
     a.shards(hook)   one array [tokens, ...] for each shard, as it lies on the disk; bf16 as its bits, uint16
-    a.rows(hook, i)  the values of some tokens as float32: i is a slice or an array of numbers
+    a.rows(hook, i)  the values of some tokens as float32: i is a slice, an array of numbers, or one of bools for every token
     a[hook]          the values of all tokens as float32 [tokens, ...]
+
+    A hook goes by its name or by an alias: "resid_post.3".
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -119,33 +123,51 @@ class Activations:
                                    "makes them")
         try:
             self.manifest: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
-            self.hooks: list[str] = [hook["name"] for hook in self.manifest["hooks"]]
-            self._files = [self._mapped(shard) for shard in self.manifest["shards"]]
-            self._ends = np.cumsum([shard["tokens"] for shard in self.manifest["shards"]], dtype=np.int64)
-        except (ValueError, KeyError, TypeError) as error:
+            self._shapes = {str(hook["name"]): tuple(map(operator.index, hook["shape"])) for hook in self.manifest["hooks"]}
+            self._type = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}[self.manifest["type"]]
+            shards = [(self._path_of(i, shard["file"]), operator.index(shard["tokens"])) for i, shard in enumerate(self.manifest["shards"])]
+            if self.manifest["format"] != _FORMAT:
+                raise ValueError(f"the format {self.manifest['format']!r}")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise FileError(f"{manifest}: {error!r} is no manifest of activations") from error
+        self.hooks = list(self._shapes)
+        self._files = [self._mapped(path, tokens) for path, tokens in shards]
+        self._ends = np.cumsum([tokens for _, tokens in shards], dtype=np.int64)
 
-    def _mapped(self, shard: dict[str, Any]) -> dict[str, np.ndarray]:
-        path = self.path / shard["file"]
-        if not path.exists():
+    def _path_of(self, number: int, name: str) -> Path:
+        if name != f"activations-{number:05}.safetensors":
+            raise ValueError(f"the shard {name!r}")
+        return self.path / name
+
+    def _mapped(self, path: Path, tokens: int) -> dict[str, np.ndarray]:
+        if not path.is_file():
             raise MissingFileError(f"{path}: is missing, and the manifest lists it")
+        if path.stat().st_size == 0:
+            raise FileError(f"{path}: is empty")
         whole = np.memmap(path, dtype=np.uint8, mode="r")
         types = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I32": np.int32}
         header_bytes = int(whole[:8].view(np.uint64)[0]) if whole.size >= 8 else whole.size
         if header_bytes + 8 > whole.size:
             raise FileError(f"{path}: is cut off within its header")
         arrays = {}
-        for name, tensor in json.loads(bytes(whole[8:8 + header_bytes])).items():
-            if name == "__metadata__":
-                continue
-            begin, end = (8 + header_bytes + offset for offset in tensor["data_offsets"])
-            count = int(np.prod(tensor["shape"], dtype=np.int64)) * np.dtype(types[tensor["dtype"]]).itemsize
-            if begin > end or end > whole.size or end - begin != count or tensor["shape"][0] != shard["tokens"]:
-                raise FileError(f"{path}: is cut off, or does not hold what the manifest says of {name}")
-            arrays[name] = whole[begin:end].view(types[tensor["dtype"]]).reshape(tensor["shape"])
-        for name in ["tokens", "positions", *self.hooks]:
+        try:
+            for name, tensor in json.loads(bytes(whole[8:8 + header_bytes])).items():
+                if name == "__metadata__":
+                    continue
+                begin, end = (8 + header_bytes + offset for offset in tensor["data_offsets"])
+                shape, type = tensor["shape"], types[tensor["dtype"]]
+                if not 8 + header_bytes <= begin <= end <= whole.size or shape[0] != tokens:
+                    raise FileError(f"{path}: is cut off, or does not hold what the manifest says of {name}")
+                arrays[name] = whole[begin:end].view(type).reshape(shape)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+            if isinstance(error, FileError):
+                raise
+            raise FileError(f"{path}: {error!r} is no header of activations") from error
+        for name, shape in {"tokens": (), "positions": (), **self._shapes}.items():
             if name not in arrays:
                 raise FileError(f"{path}: holds no {name}, which the manifest names")
+            if arrays[name].shape[1:] != shape or arrays[name].dtype != (self._type if name in self._shapes else np.int32):
+                raise FileError(f"{path}: {name} is {arrays[name].dtype} {list(arrays[name].shape)}, not as the manifest says")
         return arrays
 
     def __repr__(self) -> str:
@@ -161,21 +183,20 @@ class Activations:
         return self._joined("positions")
 
     def shards(self, hook: str) -> list[np.ndarray]:
-        self._check(hook)
-        return [file[hook] for file in self._files]
+        name = self._name(hook)
+        return [file[name] for file in self._files]
 
     def rows(self, hook: str, which: slice | Sequence[int] | np.ndarray) -> np.ndarray:
-        self._check(hook)
-        places = np.arange(len(self))[which] if isinstance(which, slice) else np.asarray(which, dtype=np.int64)
+        name = self._name(hook)
+        places = np.arange(len(self))[which] if isinstance(which, slice) else self._places(which)
         if places.size and (places.min() < -len(self) or places.max() >= len(self)):
             raise InputError(f"there are {len(self):,} tokens, 0 to {len(self) - 1}; asked for {places.min()} to {places.max()}")
         places = places % max(len(self), 1)
-        shape = next(one["shape"] for one in self.manifest["hooks"] if one["name"] == hook)
-        found = np.empty((places.size, *shape), np.float32)
+        found = np.empty((places.size, *self._shapes[name]), np.float32)
         of = np.searchsorted(self._ends, places, side="right")
         for number in np.unique(of):
             begin = self._ends[number - 1] if number > 0 else 0
-            found[of == number] = _as_f32(self._files[number][hook][places[of == number] - begin], self.manifest["type"])
+            found[of == number] = _as_f32(self._files[number][name][places[of == number] - begin], self.manifest["type"])
         return found
 
     def __getitem__(self, hook: str) -> np.ndarray:
@@ -184,9 +205,21 @@ class Activations:
     def _joined(self, name: str) -> np.ndarray:
         return np.concatenate([file[name] for file in self._files]) if self._files else np.empty(0, np.int32)
 
-    def _check(self, hook: str) -> None:
-        if hook not in self.hooks:
+    def _name(self, hook: str) -> str:
+        name = hook if hook in self.hooks else hook_alias(hook)
+        if name not in self.hooks:
             raise InputError(f"{self.path} holds no values of {hook!r}, but of {', '.join(self.hooks)}")
+        return name
+
+    def _places(self, which: Any) -> np.ndarray:
+        given = np.asarray(which)
+        if given.dtype == bool:
+            if given.shape != (len(self),):
+                raise ShapeError(f"the bools that choose tokens are {list(given.shape)}; expected one for each of {len(self):,} tokens")
+            return np.flatnonzero(given)
+        if given.ndim > 1 or (given.size and given.dtype.kind not in "iu"):
+            raise InputError(f"tokens are chosen by {given.dtype} {list(given.shape)}; expected whole numbers, a slice, or bools")
+        return np.atleast_1d(given).astype(np.int64)
 
 
 def _as_f32(values: np.ndarray, type: str) -> np.ndarray:

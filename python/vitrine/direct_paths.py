@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from . import metrics
 from .cache import ActivationCache
 from .errors import InputError, ShapeError
 from .whole_numbers import within
@@ -46,7 +47,7 @@ def get_act_patch_direct_path(
         for reader in range(heads):
             logits = [_with(model, rows[i : i + 1], f"blocks.{layer}.hook_{component}_input", reader, change[i : i + 1])
                       for i in range(len(rows))]
-            found = np.asarray(patching_metric(np.concatenate(logits)))
+            found = np.asarray(metrics.value_of(patching_metric, np.concatenate(logits)))
             if found.size != 1:
                 raise ShapeError(f"the metric gave {list(found.shape)}; expected one number")
             results[layer, reader] = found.reshape(())

@@ -9,6 +9,7 @@ import numpy as np
 
 from . import metrics
 from ._vitrine import Session
+from .batches import Batch, batch_of
 from .cache import ActivationCache
 from .errors import InputError, ShapeError, UsageError
 from .hook_backward import DerivedHooks
@@ -19,7 +20,7 @@ from .results import Effects
 from .whole_numbers import INT32, within
 
 if TYPE_CHECKING:
-    from .model import Model, Prompt
+    from .batches import Prompts
 
 Per = Literal["value", "head", "position", "layer"]
 
@@ -31,11 +32,11 @@ class Gradients:
 
     def gradients(
         self,
-        prompt: Prompt,
+        prompt: Prompts,
         names_filter: NamesFilter,
         *,
         metric: Callable[..., Any] | None = None,
-        labels: Sequence[int] | np.ndarray | None = None,
+        labels: Sequence[int] | Sequence[Sequence[int]] | np.ndarray | None = None,
         fwd_hooks: Iterable[Hook] = (),
         bwd_hooks: Iterable[Hook] = (),
         heads: Slice = None,
@@ -43,7 +44,7 @@ class Gradients:
     ) -> tuple[float, ActivationCache]:
         """A metric of the prompt, and its gradient at the hooks that names_filter asks for, as in run_with_cache: (value, gradients).
 
-        prompt     one, or rows of one length: the metric sees all of their logits
+        prompt     one, or several: the metric sees all of their logits, NaN behind the end of a shorter row
         names_filter
                    of inputs of heads and MLPs as well: hook_q_input, hook_k_input, hook_v_input, hook_attn_in, hook_mlp_in
         metric     of logits [batch, position, vocab_size]: gives (value, derivative), as those of vitrine.metrics do, or is a function
@@ -55,8 +56,8 @@ class Gradients:
                    that are returned are those before
         """
         model: Any = self
-        rows = model._rows(prompt)
-        if len(rows) == 0:
+        batch = model._batch(prompt)
+        if len(batch) == 0:
             raise InputError("there are no tokens to run; give at least one")
         asked, inputs = apart_from_inputs(model, names_filter)
         requests = sliced(self._session, asked, heads, positions) if asked or not inputs else []
@@ -64,33 +65,33 @@ class Gradients:
             raise UsageError("metric and labels are both given; labels are those of the cross-entropy, metrics.cross_entropy(labels)")
         forward, backward = [*model._hooks, *fwd_hooks], list(bwd_hooks)
         if metric is not None:
-            return self._gradients(rows, requests, metric, [forward] * len(rows), backward, inputs)
-        wanted = rows if labels is None else _labels(model, labels)
+            return self._gradients(batch, requests, metric, [forward] * len(batch), backward, inputs)
+        wanted = batch if labels is None else _labels(batch, labels)
         if forward or backward or inputs:
-            return self._gradients(rows, requests, metrics.cross_entropy(wanted), [forward] * len(rows), backward, inputs)
-        value, of_rows = self._session.loss_gradients(rows, requests, wanted)
-        return value, _joined(of_rows, model)
+            return self._gradients(batch, requests, metrics.cross_entropy(wanted.rows), [forward] * len(batch), backward, inputs)
+        value, of_rows = self._session.loss_gradients(batch.ids, batch.lengths, requests, wanted.ids)
+        return value, _joined(of_rows, model, batch)
 
     def _gradients(
-        self, rows: np.ndarray, requests: list[str], metric: Callable[..., Any], forward: Sequence[Sequence[Hook]],
+        self, batch: Batch, requests: list[str], metric: Callable[..., Any], forward: Sequence[Sequence[Hook]],
         backward: Sequence[Hook] = (), inputs: Sequence[str] = (),
     ) -> tuple[float, ActivationCache]:
         """forward: the functions of each row."""
         model: Any = self
         derived = InputGradients(model, inputs)
-        hooks = (DerivedHooks(model, [*mine, *derived.watching()], backward, len(rows) > 1) for mine in forward)
+        hooks = (DerivedHooks(model, [*mine, *derived.watching()], backward, len(batch) > 1) for mine in forward)
         calls = [one.calls() for one in hooks]  # without any function, they hear Ctrl-C
-        value, of_rows = self._session.metric_gradients(rows, requests + derived.sinks, lambda z: metrics.evaluate(metric, z), calls)
-        if not inputs:
-            return value, _joined(of_rows, model)
-        found = dict(_joined(of_rows, model))
-        wanted = {name for request in requests for name in self._session.find_hooks(request.split("[")[0])}
-        return value, ActivationCache({**{name: g for name, g in found.items() if name in wanted}, **derived.at(found)}, model)
+        value, of_rows = self._session.metric_gradients(
+            batch.ids, batch.lengths, requests + derived.sinks, lambda z: metrics.evaluate(metric, z), calls)
+        if inputs:
+            wanted = {name for request in requests for name in self._session.find_hooks(request.split("[")[0])}
+            of_rows = [{**{name: g for name, g in found.items() if name in wanted}, **derived.at(found, i)} for i, found in enumerate(of_rows)]
+        return value, _joined(of_rows, model, batch)
 
     def attribution_patching(
         self,
-        clean: Prompt,
-        corrupted: Prompt,
+        clean: Prompts,
+        corrupted: Prompts,
         metric: Callable[..., Any],
         names_filter: NamesFilter,
         *,
@@ -103,7 +104,8 @@ class Gradients:
         (clean value - corrupted value) · gradient in the corrupted run, for all hooks that are asked for at once, with two runs and one
         backward. Nanda 2023 (attribution patching); Syed et al., arXiv:2310.10348.
 
-        clean, corrupted  prompts of the same length, or as many rows of it
+        clean, corrupted  a prompt and another of the same length, or several with as many others; rows may differ in length, and
+                          behind the end of a shorter one effects are 0
         metric            as in gradients(); a mean over rows gives each row its share, so that sums over rows are the mean's
         per               "position": the sum over all else, [batch, position]; "head": [batch, position, head]; "layer": [batch];
                           "value": every number, of the value's shape. Patterns and scores count at their query
@@ -113,16 +115,19 @@ class Gradients:
             rows = _pair(model, clean, corrupted)
             asked, inputs = apart_from_inputs(model, names_filter)
             requests = [*(sliced(self._session, asked, heads, positions) if asked or not inputs else []), *inputs]
-            logits, at_clean = model.run_with_cache(rows[0], requests)
-            _, at_corrupted = model.run_with_cache(rows[1], requests)
-            value, slope = self.gradients(rows[1], requests, metric=metric)
-            effects = {name: _per(name, per, _difference(at_clean[name], at_corrupted[name]) * slope[name]) for name in slope}
+            logits, at_clean = model.run_with_cache(rows[0].rows, requests)
+            _, at_corrupted = model.run_with_cache(rows[1].rows, requests)
+            value, slope = self.gradients(rows[1].rows, requests, metric=metric)
+            effects = {}
+            for name, g in slope.items():
+                g = np.where(np.isnan(g), np.float32(0), g) if rows[1].ragged else g
+                effects[name] = _per(name, per, _difference(at_clean[name], at_corrupted[name]) * g)
             return Effects(metrics.number_of(metric, logits), value, effects)
 
     def integrated_gradients(
         self,
-        clean: Prompt,
-        corrupted: Prompt,
+        clean: Prompts,
+        corrupted: Prompts,
         metric: Callable[..., Any],
         names_filter: NamesFilter,
         *,
@@ -146,8 +151,10 @@ class Gradients:
             if any("[" in name for name in names):
                 raise InputError("names with slices are not integrated along; give the slices as heads= and positions=")
             requests = sliced(self._session, names, heads, positions)
-            logits, at_clean = model.run_with_cache(rows[0], requests)
-            corrupted_logits, at_corrupted = model.run_with_cache(rows[1], requests)
+            if rows[1].ragged:
+                raise InputError("integrated_gradients takes rows of one length; give those of another length in a call of their own")
+            logits, at_clean = model.run_with_cache(rows[0].rows, requests)
+            corrupted_logits, at_corrupted = model.run_with_cache(rows[1].rows, requests)
             effects: dict[str, np.ndarray] = {}
             for name, begin in at_corrupted.items():
                 difference = _difference(at_clean[name], begin)
@@ -176,24 +183,47 @@ class _Put:
         return gradient
 
 
-def _labels(model: Any, labels: Any) -> np.ndarray:
-    rows: np.ndarray = model._rows(labels if isinstance(labels, np.ndarray) else list(labels))
-    for label in (rows.min(initial=0), rows.max(initial=0)):
+def _labels(batch: Batch, labels: Any) -> Batch:
+    def refuse(text: str) -> np.ndarray:
+        raise InputError(f"labels are whole numbers; got {text!r}")
+
+    rows = batch_of(labels, refuse)
+    if rows.lengths != batch.lengths:
+        raise InputError(f"labels are of {rows.lengths} tokens, and the prompts of {batch.lengths}; expected a label for each token")
+    for label in (rows.ids.min(initial=0), rows.ids.max(initial=0)):
         within("a label", label, -INT32, INT32)
     return rows
 
 
-def _joined(of_rows: list[dict[str, np.ndarray]], model: Any) -> ActivationCache:
-    if len(of_rows) == 1:
-        return ActivationCache(of_rows[0], model)
-    return ActivationCache({name: np.concatenate([values[name] for values in of_rows]) for name in of_rows[0]}, model)
+def _joined(of_rows: list[dict[str, np.ndarray]], model: Any, batch: Batch) -> ActivationCache:
+    values = of_rows[0] if len(of_rows) == 1 else {name: _together(name, [row[name] for row in of_rows]) for name in of_rows[0]}
+    return ActivationCache(values, model, lengths=batch.lengths)
 
 
-def _pair(model: Any, clean: Prompt, corrupted: Prompt) -> tuple[np.ndarray, np.ndarray]:
-    pair = model._rows(clean), model._rows(corrupted)
-    if pair[0].shape != pair[1].shape or len(pair[0]) == 0:
-        raise ShapeError(f"the clean prompt is {list(pair[0].shape)} tokens and the corrupted one {list(pair[1].shape)}; expected as many")
+def _together(name: str, rows: list[np.ndarray]) -> np.ndarray:
+    """Rows [1, …] as one array; behind the end of a shorter one NaN, of patterns and scores behind its keys 0."""
+    most = np.max([row.shape for row in rows], axis=0)
+    if all(row.shape == tuple(most) for row in rows):
+        return np.concatenate(rows)
+    made = np.full((len(rows), *most[1:]), np.nan, np.float32)
+    of_positions, _ = _axes(name, rows[0])
+    for to, row in zip(made, rows, strict=True):
+        here = [slice(None)] * to.ndim
+        here[of_positions - 1] = slice(row.shape[of_positions])
+        to[tuple(here)] = 0
+        to[tuple(slice(n) for n in row.shape[1:])] = row[0]
+    return made
+
+
+def _pair(model: Any, clean: Prompts, corrupted: Prompts) -> tuple[Batch, Batch]:
+    pair = model._batch(clean), model._batch(corrupted)
+    if pair[0].lengths != pair[1].lengths or len(pair[0]) == 0:
+        raise ShapeError(f"the clean prompt is {_tokens(pair[0])} and the corrupted one {_tokens(pair[1])}; expected as many")
     return pair
+
+
+def _tokens(batch: Batch) -> str:
+    return f"{batch.lengths if batch.ragged else [len(batch), batch.longest]} tokens"
 
 
 def _difference(clean: np.ndarray, corrupted: np.ndarray) -> np.ndarray:

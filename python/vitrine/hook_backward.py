@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._vitrine import HookCalls
-from .errors import InputError, ShapeError, UsageError
+from .errors import InputError, RunError, ShapeError, UsageError
 from .hooks import Hook, HookFunction, HookPoint, HookSet, forward_of, replacement_of
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class DerivedHooks(HookSet):
         if np.isnan(after).any():
             return after, None  # the run refuses it
         kept = _kept(name, plain, before, after, hook)
-        return after, None if kept.all() else lambda gradient: gradient * kept
+        return after, None if kept.all() else lambda gradient: np.where(kept, gradient, np.float32(0))
 
     def _serves_others(self, function: Any) -> bool:
         return self._several or sum(other is function for _, functions in self._points.values() for other in functions) > 1
@@ -136,10 +136,19 @@ class DerivedHooks(HookSet):
         if name in self._seeing._points:
             hook, functions = self._seeing._points[name]
             for function in functions:
-                gradient = replacement_of(name, gradient, forward_of(function)(gradient, hook))
+                given = gradient.copy()  # which it may write to
+                gradient = _finite(name, gradient, replacement_of(name, given, forward_of(function)(given, hook)))
         for pullback in reversed(self._pullbacks.get(name, [])):
-            gradient = pullback(gradient)
+            gradient = _finite(name, gradient, pullback(gradient))
         return np.ascontiguousarray(gradient, np.float32)
+
+
+def _finite(name: str, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """after. Raises RunError if it holds NaN or infinity, unless a gradient without any never came here."""
+    if not np.isfinite(after).all() and np.isfinite(before).all():
+        raise RunError(f"the gradient that a function at {name} gives back holds NaN or infinity, and the one that it was given does not; "
+                       "mend the function")
+    return after
 
 
 def _checked(name: str, pullback: Pullback, shape: Sequence[int]) -> Pullback:
@@ -172,4 +181,4 @@ def _kept(name: str, function: HookFunction, before: np.ndarray, after: np.ndarr
             f"the function at {name} computes what it puts there from the value, or differs from call to call, so that no gradient can "
             "flow back through it. A plain function may keep numbers, put constants or add constants; wrap one of torch tensors in "
             "vitrine.torch_hook, or give an object with forward(value, hook) and backward(gradient, hook)")
-    return np.where(constant, np.float32(0), np.float32(1))
+    return ~constant

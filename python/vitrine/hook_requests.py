@@ -18,7 +18,7 @@ _POSITIONS = re.compile(rf"[^\[]+\[(?:(?P<before>heads={_ONE_SLICE}),)?positions
                         rf"(?:,(?P<after>heads={_ONE_SLICE}))?\]")
 
 
-def _has_heads(name: str) -> bool:
+def has_heads(name: str) -> bool:
     """Whether values of the hook have an axis of heads."""
     return ".attn.hook_" in name and not name.endswith("hook_out")
 
@@ -76,7 +76,7 @@ def sliced(session: Session, requests: list[str], heads: Slice, positions: Slice
     every, any_heads = [], False
     for request in requests:
         cut = _slices(request, heads, positions)
-        if any(map(_has_heads, session.find_hooks(request))):
+        if any(map(has_heads, session.find_hooks(request))):
             any_heads = True
         else:
             cut = _slices(request, None, positions)
@@ -111,8 +111,8 @@ def apart_from_logits(session: Session, requests: list[str], rows: int) -> tuple
 
 def _names_without_logits(request: str, names: list[str], cut: re.Match[str]) -> list[str]:
     heads = cut["before"] or cut["after"]
-    if heads and not any(map(_has_heads, names)):
+    if heads and not any(map(has_heads, names)):
         return [request]  # the run refuses it
     positions = f"positions={cut['positions']}"
-    return [f"{name}[{heads},{positions}]" if heads and _has_heads(name) else f"{name}[{positions}]"
+    return [f"{name}[{heads},{positions}]" if heads and has_heads(name) else f"{name}[{positions}]"
             for name in names if name != "hook_logits"]

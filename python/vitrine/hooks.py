@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -69,7 +69,8 @@ class HookSet:
     def __init__(self, model: Model, hooks: Iterable[Hook]) -> None:
         self._points: dict[str, tuple[HookPoint, list[HookFunction | DerivedFunction]]] = {}
         self._inputs: dict[str, InputHook] = {}
-        for which, function in hooks:
+        for hook in hooks:
+            which, function = pair_of(hook)
             if not callable(forward_of(function)):
                 raise InputError(f"the hook of {which!r} is {function!r}; expected a function of (value, hook)")
             for name in self._names(model, which):
@@ -107,6 +108,14 @@ class HookSet:
         for function in functions:
             value = replacement_of(name, value, forward_of(function)(value, hook))
         return value
+
+
+def pair_of(hook: Any) -> Hook:
+    """(which hooks, function). Raises InputError for anything else."""
+    if isinstance(hook, str) or not isinstance(hook, Sequence) or len(hook) != 2:
+        raise InputError(f"a hook is a pair of a name and a function, (\"resid_pre.3\", f); got {hook!r}")
+    which, function = hook
+    return which, function
 
 
 def forward_of(function: Any) -> HookFunction:

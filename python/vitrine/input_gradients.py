@@ -45,11 +45,11 @@ class InputGradients:
             self._streams[hook.name].append(value.copy())
         return [(source, keep) for source in self._streams]
 
-    def at(self, of_sinks: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The gradients at the inputs from those at the sinks."""
+    def at(self, of_sinks: dict[str, np.ndarray], row: int) -> dict[str, np.ndarray]:
+        """The gradients at the inputs of one row from those at the sinks."""
         found = {}
         for made in self._inputs:
-            stream = np.concatenate(self._streams[made.source]).astype(np.float64)
+            stream = self._streams[made.source][row].astype(np.float64)
             if made.kind == "mlp_in":
                 back = of_sinks[made.sinks[0]].astype(np.float64)
             else:

@@ -7,6 +7,8 @@
 A metric is a function of the logits [batch, position, vocab_size] that returns (value, derivative): a number, and an array of the
 logits' shape. A function of torch tensors that returns a scalar tensor is one as well, where PyTorch is installed. Those made here
 compute in double; what belongs to one row (a token, a position) may be given for each, and the value is the mean over the rows.
+Rows may differ in length: logits behind the end of a shorter one are NaN, what a derivative has there is dropped, and position -1
+is each row's own last.
 """
 
 from __future__ import annotations
@@ -71,17 +73,16 @@ def log_probability(token: Tokens, position: Tokens = -1) -> Metric:
     return Metric(function, "log_probability")
 
 
-def cross_entropy(labels: Sequence[int] | np.ndarray) -> Metric:
-    """The mean of -log softmax(logits at t)[label t + 1] in nats over all that are scored: labels [position] or [batch, position],
-    -100 is not scored.
+def cross_entropy(labels: Sequence[int] | Sequence[Sequence[int]] | np.ndarray) -> Metric:
+    """The mean of -log softmax(logits at t)[label t + 1] in nats over all that are scored: labels [position] or [batch, position], or
+    a list of rows; -100 is not scored.
     """
-    wanted = np.atleast_2d(np.asarray(labels))
-    if wanted.ndim != 2 or wanted.dtype.kind not in "iu":
-        raise InputError(f"labels are {wanted.dtype} {list(wanted.shape)}; expected whole numbers [position] or [batch, position]")
+    wanted, own = _labels(labels)
 
     def function(z: np.ndarray) -> tuple[float, np.ndarray]:
-        if wanted.shape != z.shape[:2]:
-            raise ShapeError(f"labels are {list(wanted.shape)} and the logits {list(z.shape)}; expected a label for each token")
+        lengths = _lengths(z)
+        if wanted.shape != z.shape[:2] or (own != lengths).any():
+            raise ShapeError(f"labels are {_shape(own)} and the logits {_shape(lengths)}; expected a label for each token")
         rows, at = np.nonzero(wanted[:, 1:] != -100)
         if len(rows) == 0:
             raise InputError("no position is scored: every label from the second on is -100, or there is one token")
@@ -104,7 +105,11 @@ def kl_divergence(logits: np.ndarray, position: Tokens | None = None) -> Metric:
     def function(z: np.ndarray) -> tuple[float, np.ndarray]:
         if reference.shape != z.shape:
             raise ShapeError(f"the logits to compare with are {list(reference.shape)}; expected {list(z.shape)}, as this run's")
-        where: Any = np.s_[:, :] if position is None else _places(z, position)
+        lengths = _lengths(z)
+        if (_lengths(reference) != lengths).any():
+            raise ShapeError(f"the logits to compare with are of {_lengths(reference).tolist()} tokens; expected {lengths.tolist()}, as "
+                             "this run's")
+        where = np.nonzero(np.arange(z.shape[1]) < lengths[:, None]) if position is None else _places(z, position)
         log_p, log_q = _log_softmax(reference[where]), _log_softmax(z[where])
         p = np.exp(log_p)
         places = p[..., 0].size
@@ -131,11 +136,16 @@ def evaluate(metric: Callable[..., Any], logits: np.ndarray) -> tuple[float, np.
         found = _through_torch(metric, logits, refused)
     if len(found) != 2:
         raise ShapeError(f"the metric gave {len(found)} things; expected (value, derivative)")
-    value, derivative = _number(found[0]), np.asarray(found[1])
+    value, derivative = _number(found[0], bool(np.isnan(logits[:, -1, 0]).any())), np.asarray(found[1])
     if derivative.shape != logits.shape or derivative.dtype.kind not in "biuf":
         raise ShapeError(f"the metric's derivative is {derivative.dtype} {list(derivative.shape)}; expected real numbers "
                          f"{list(logits.shape)}, as the logits")
     return value, np.ascontiguousarray(derivative, np.float32)
+
+
+def value_of(metric: Callable[..., Any], logits: np.ndarray) -> Any:
+    """What a metric without derivative gives: a function, or one of those made here."""
+    return metric.value(logits) if isinstance(metric, Metric) else metric(logits)
 
 
 def number_of(metric: Callable[..., Any], logits: np.ndarray) -> float:
@@ -165,12 +175,12 @@ def _through_torch(metric: Callable[..., Any], logits: np.ndarray, refused: Exce
     return float(found.detach()), gradient.numpy()
 
 
-def _number(value: Any) -> float:
+def _number(value: Any, ragged: bool) -> float:
     if np.size(value) != 1:
         raise ShapeError(f"the metric gave {list(np.shape(value))}; expected one number")
     number = float(np.asarray(value).reshape(()))
     if not np.isfinite(number):
-        raise RunError(f"the metric is {number}")
+        raise RunError(f"the metric is {number}. Logits behind the end of a shorter row are NaN" if ragged else f"the metric is {number}")
     return number
 
 
@@ -183,10 +193,37 @@ def _log_softmax(z: np.ndarray) -> np.ndarray:
 
 def _places(z: np.ndarray, position: Tokens) -> tuple[np.ndarray, np.ndarray]:
     """(row, position) for each row."""
-    at = _of_each_row("position", position, z)
-    if (at < -z.shape[1]).any() or (at >= z.shape[1]).any():
-        raise InputError(f"position {at.tolist()} is outside the prompt, whose positions are 0 to {z.shape[1] - 1}")
-    return np.arange(len(z)), at % z.shape[1]
+    at, lengths = _of_each_row("position", position, z), _lengths(z)
+    wrong = np.flatnonzero((at < -lengths) | (at >= lengths))
+    if len(wrong):
+        of_row = f" of row {wrong[0]}" if len(set(lengths.tolist())) > 1 else ""
+        raise InputError(f"position {at.tolist()} is outside the prompt{of_row}, whose positions are 0 to {lengths[wrong[0]] - 1}")
+    return np.arange(len(z)), at % lengths
+
+
+def _lengths(z: np.ndarray) -> np.ndarray:
+    """The tokens of each row: logits behind a row's end are NaN."""
+    lengths: np.ndarray = z.shape[1] - np.isnan(z[:, ::-1, 0]).cumprod(axis=1).sum(axis=1)
+    return lengths
+
+
+def _labels(labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """[batch, position], filled up with -100, and the length of each row."""
+    several = not isinstance(labels, np.ndarray) and len(labels) > 0 and np.ndim(labels[0]) > 0
+    rows = [np.asarray(row) for row in (labels if several else np.atleast_2d(np.asarray(labels)))]
+    for row in rows:
+        if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
+            raise InputError(f"labels are {row.dtype} {list(row.shape)}; expected whole numbers [position] or [batch, position]")
+    own = np.array([len(row) for row in rows], np.int64)
+    wanted = np.full((len(rows), own.max(initial=0)), -100, np.int64)
+    for padded, row in zip(wanted, rows, strict=True):
+        padded[: len(row)] = row
+    return wanted, own
+
+
+def _shape(lengths: np.ndarray) -> str:
+    same = len(set(lengths.tolist())) == 1
+    return str([len(lengths), int(lengths[0])]) if same else f"{len(lengths)} rows of {lengths.tolist()}"
 
 
 def _tokens(what: str, tokens: Tokens, z: np.ndarray) -> np.ndarray:

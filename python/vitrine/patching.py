@@ -3,7 +3,7 @@
     clean_logits, clean_cache = model.run_with_cache(clean_tokens)
     effect = vitrine.patching.get_act_patch_resid_pre(model, corrupted_tokens, clean_cache, metric)   # [layer, position]
 
-A metric takes logits [batch, position, vocab_size] and returns a number. What no patch changes runs once: the layers before the
+A metric takes logits [batch, position, vocab_size] and returns a number; those of vitrine.metrics are taken, too. What no patch changes runs once: the layers before the
 patched one, and in the sweeps by position the positions before the patched one, whose keys and values are kept. Many runs of a sweep
 are one. Names, axes and results are TransformerLens'.
 Meng et al., arXiv:2202.05262 (causal tracing); Wang et al., arXiv:2211.00593 (patching heads and paths).
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import metrics
 from .cache import ActivationCache
 from .direct_paths import get_act_patch_direct_path, get_act_patch_direct_path_all_sources
 from .errors import InputError, ShapeError
@@ -74,7 +75,7 @@ def generic_activation_patch(
         every = _whole(model, rows, clean, patch_setter, indices)
     results = np.zeros(len(indices), np.float32)
     for i, logits in enumerate(every):
-        found = np.asarray(patching_metric(logits))
+        found = np.asarray(metrics.value_of(patching_metric, logits))
         if found.size != 1:
             raise ShapeError(f"the metric gave {list(found.shape)}; expected one number")
         results[i] = found.reshape(())
@@ -98,6 +99,9 @@ class _Clean:
 
     def of(self, layer: int) -> tuple[str, np.ndarray]:
         """The hook's full name and its value, [1 or batch, …]."""
+        layers = self._cache._n_layers
+        if not -layers <= layer < layers:
+            raise InputError(f"an index has layer {layer}; there are {layers}, 0 to {layers - 1}")
         name = self._cache.name_of((self._activation, layer))
         value = self._cache[name]
         if len(value) not in (1, self._batch):

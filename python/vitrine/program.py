@@ -56,7 +56,7 @@ def written(document: str | os.PathLike[str] | Mapping[str, Any]) -> Iterator[st
     """The path of a configuration that may itself be given: YAML of more than one line, or a dict."""
     if isinstance(document, Mapping):
         try:
-            text = json.dumps(document, default=_plain)  # JSON is YAML
+            text = json.dumps(document, default=plain)  # JSON is YAML
         except (TypeError, ValueError) as error:
             raise InputError(f"the configuration holds what YAML has no word for: {error}") from error
     elif isinstance(document, str) and "\n" in document:
@@ -148,7 +148,7 @@ def _word(value: Any) -> str:
     return word
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, np.generic | np.ndarray):

@@ -72,6 +72,7 @@ void run_sae_train(SaeTrainArguments o) {
   SaeLearning& l = o.train.learning;
   l.architecture = o.architecture == "jumprelu"   ? SaeLearning::Architecture::jumprelu
                    : o.architecture == "standard" ? SaeLearning::Architecture::standard
+                   : o.architecture == "gated"    ? SaeLearning::Architecture::gated
                                                   : SaeLearning::Architecture::topk;
   l.sparsity = o.sparsity == "tanh" ? SaeLearning::Sparsity::tanh : SaeLearning::Sparsity::step;
   l.seed = static_cast<uint64_t>(o.seed);
@@ -136,7 +137,7 @@ Action define_sae_train(CLI::App& app) {
       ->type_name("OUT")
       ->required()
       ->check(not_empty());
-  add_choice(app, "--architecture", o->architecture, "topk|jumprelu|standard",
+  add_choice(app, "--architecture", o->architecture, "topk|jumprelu|standard|gated",
              "What decides which features are active (default topk)");
   add_count(app, "--features", l.features, 1, 1 << 24, "Features (d_sae), for instance 8 times the width of the stream")
       ->required();
@@ -147,7 +148,7 @@ Action define_sae_train(CLI::App& app) {
   add_count(app, "--lr-warm-up", l.lr_warm_up, 0, int64_t{1} << 40, "Steps in which the rate grows from 0 (default 0)");
   add_count(app, "--lr-decay", l.lr_decay, 0, int64_t{1} << 40, "Steps at the end in which it falls to 0 (default 0)");
   add_number(app, "--sparsity-coefficient", l.sparsity_coefficient, 0, 1e9,
-             "jumprelu, standard: how much the sparsity loss counts (default 1)");
+             "jumprelu, standard, gated: how much the sparsity loss counts (default 1)");
   add_count(app, "--sparsity-warm-up", l.sparsity_warm_up, 0, int64_t{1} << 40, "Steps in which it grows from 0 (default 0)");
   add_choice(app, "--sparsity", o->sparsity, "step|tanh",
              "jumprelu: the number of active features, or the sum of tanh (default step)");

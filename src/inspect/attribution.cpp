@@ -77,7 +77,8 @@ Quadrature gauss_legendre(int64_t n) {
   return q;
 }
 
-Attribution attribute(Engine& engine, std::span<const int32_t> ids, const AttributionOptions& options) {
+Attribution attribute(Engine& engine, std::span<const int32_t> ids, const AttributionOptions& options,
+                      const std::function<void()>& before_run) {
   engine.check_ids(ids);
   for (const auto& token : {options.token, options.against})
     if (token && (*token < 0 || *token >= engine.shape().vocab_size))
@@ -95,6 +96,7 @@ Attribution attribute(Engine& engine, std::span<const int32_t> ids, const Attrib
   const auto width = static_cast<size_t>(engine.shape().d_model);
   std::optional<int32_t> token = options.token;
   const auto run = [&] {  // f, and its gradient in `embeddings`
+    if (before_run) before_run();
     const auto frame = ctx.frame();
     tape.clear();
     const Recording recording(ctx, tape);

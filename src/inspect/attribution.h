@@ -3,6 +3,7 @@
 // Sources: Simonyan et al., arXiv:1312.6034 (saliency); Shrikumar et al., arXiv:1605.01713 section 3 (gradient times input);
 // Sundararajan et al., arXiv:1703.01365 (integrated gradients); Yin and Neubig, arXiv:2202.10419 (one token against another).
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -37,10 +38,11 @@ struct Attribution {
   double gap = 0;                      // Σ integrated - (f(e) - f(b)): 0 but for the steps' and rounding's error
 };
 
-/// Runs the prompt forward and backward once, and once more for each step.
-/// Errors: InputError as Engine::check_ids, for tokens outside the vocabulary and for a token against itself; RunError if f is
-/// NaN or infinite.
-Attribution attribute(Engine& engine, std::span<const int32_t> ids, const AttributionOptions& options = {});
+/// Runs the prompt forward and backward once, and once more for each step. before_run: called before each; what it throws ends
+/// the call. Errors: InputError as Engine::check_ids, for tokens outside the vocabulary and for a token against itself; RunError
+/// if f is NaN or infinite.
+Attribution attribute(Engine& engine, std::span<const int32_t> ids, const AttributionOptions& options = {},
+                      const std::function<void()>& before_run = {});
 
 /// Points and weights of Gauss-Legendre quadrature with n >= 1 points on [0, 1]: exact for polynomials of degree 2n - 1.
 struct Quadrature {

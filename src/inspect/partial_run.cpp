@@ -159,7 +159,8 @@ class Runner {
 PartialResult run_partly(Engine& engine, std::span<const std::vector<int32_t>> sequences, const PartialRun& request) {
   if (sequences.empty()) throw InputError("there are no tokens to run; give at least one");
   if (request.behind != nullptr && sequences.size() > 1)
-    throw InputError("got a batch of " + std::to_string(sequences.size()) + " prompts; a cache of keys and values is of one");
+    throw InputError("got a batch of " + std::to_string(sequences.size()) +
+                     " prompts; a cache of keys and values is of one. Give each prompt a cache and a call of its own");
   const Plan plan(engine, sequences, request);
   size_t tokens = 0, longest = 0;
   for (const auto& ids : sequences) {

@@ -26,6 +26,7 @@ using ZipBytes = std::span<const std::byte>;
 struct ZipMember {
   std::string name;
   uint16_t flags = 0, method = 0;
+  uint32_t checksum = 0;
   uint64_t packed = 0, size = 0, at = 0;  // at: of its local header
 };
 
@@ -61,6 +62,7 @@ class ZipArchive {
       ZipMember m;
       m.flags = number<uint16_t>(at + 8, "an entry");
       m.method = number<uint16_t>(at + 10, "an entry");
+      m.checksum = number<uint32_t>(at + 16, "an entry");
       m.packed = number<uint32_t>(at + 20, "an entry");
       m.size = number<uint32_t>(at + 24, "an entry");
       const uint64_t name = number<uint16_t>(at + 28, "an entry"), extra = number<uint16_t>(at + 30, "an entry"),
@@ -136,7 +138,7 @@ std::optional<std::vector<uint64_t>> npy_sizes(std::string_view text) {
     if (digit == std::string_view::npos) return sizes;
     uint64_t size = 0;
     const auto [end, error] = std::from_chars(text.data() + digit, text.data() + text.size(), size);
-    if (error != std::errc()) return {};
+    if (error != std::errc() || size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return {};
     sizes.push_back(size);
     text = text.substr(static_cast<size_t>(end - text.data()));
   }
@@ -180,6 +182,11 @@ bool inflate_into(ZipBytes packed, std::span<std::byte> to) {
   return done == to.size();
 }
 
+void check_checksum(const ZipArchive& archive, const ZipMember& m, ZipBytes content) {
+  if (crc32_z(0, reinterpret_cast<const Bytef*>(content.data()), content.size()) != m.checksum)
+    archive.fail(m.at, m.name + " does not have the checksum that the archive says: the file is damaged");
+}
+
 void add_array(const ZipArchive& archive, const ZipMember& m, const std::string& path, Checkpoint& into) {
   if ((m.flags & 1) != 0) archive.fail(m.at, m.name + " is encrypted");
   if (m.method != 0 && m.method != 8)
@@ -212,6 +219,7 @@ void add_array(const ZipArchive& archive, const ZipMember& m, const std::string&
   StoredTensor tensor{
       name, *type, {sizes->begin(), sizes->end()}, nullptr, static_cast<size_t>(bytes), &path, static_cast<size_t>(m.at)};
   if (m.method == 0) {
+    check_checksum(archive, m, packed);
     tensor.data = packed.data() + header.bytes;
     into.add(std::move(tensor));
     return;
@@ -220,23 +228,28 @@ void add_array(const ZipArchive& archive, const ZipMember& m, const std::string&
   if (m.size / 1032 > m.packed) archive.fail(m.at, m.name + " cannot hold the " + std::to_string(m.size) + " bytes that it says");
   std::vector<std::byte> whole(static_cast<size_t>(m.size));
   if (!inflate_into(packed, whole)) archive.fail(m.at, m.name + " cannot be expanded");
+  check_checksum(archive, m, whole);
   std::copy_n(whole.data() + header.bytes, bytes, into.add_new(std::move(tensor)));
 }
 
 }  // namespace
 
-Checkpoint open_npz(const std::string& path) {
-  Checkpoint result(path);
-  const MappedFile& file = result.own(MappedFile::open(path));
-  refuse_pointer_file(file.bytes(), path);
-  const ZipArchive archive(file.bytes(), file.path());
+void read_npz(std::span<const std::byte> bytes, const std::string& file, Checkpoint& into) {
+  refuse_pointer_file(bytes, file);
+  const ZipArchive archive(bytes, file);
   uint64_t taken = 0;
   for (const ZipMember& m : archive.members()) {
     if (!m.name.ends_with(".npy") || m.name.size() == 4) continue;
-    if (m.packed > file.bytes().size() - taken) archive.fail(m.at, "arrays of the archive overlap");
+    if (m.packed > bytes.size() - taken) archive.fail(m.at, "arrays of the archive overlap");
     taken += m.packed;
-    add_array(archive, m, file.path(), result);
+    add_array(archive, m, file, into);
   }
+}
+
+Checkpoint open_npz(const std::string& path) {
+  Checkpoint result(path);
+  const MappedFile& file = result.own(MappedFile::open(path));
+  read_npz(file.bytes(), file.path(), result);
   return result;
 }
 

@@ -72,10 +72,11 @@ struct Choosing {
   Largest largest;
 };
 
-// One row's features from its pre-activations, which may be overwritten.
-void activate(const SparseAutoencoder& sae, const FloatVector& norms, float* pre, Choosing& choosing, std::vector<Entry>& kept) {
+// One row's features from its pre-activations, which may be overwritten. false: these are not all finite, and there are none.
+bool activate(const SparseAutoencoder& sae, const FloatVector& norms, float* pre, Choosing& choosing, std::vector<Entry>& kept) {
   kept.clear();
   for (size_t f = 0; f < norms.size(); ++f) pre[f] *= norms[f];
+  if (!std::isfinite(kernels().sum_of_squares(pre, static_cast<size_t>(sae.d_sae)))) return false;  // no f32's square overflows
   const auto keep_if = [&](auto active) {
     for (int64_t f = 0; f < sae.d_sae; ++f)
       if (active(static_cast<size_t>(f))) kept.push_back({pre[f], static_cast<int32_t>(f)});
@@ -101,6 +102,7 @@ void activate(const SparseAutoencoder& sae, const FloatVector& norms, float* pre
       }
       break;
   }
+  return true;
 }
 
 bool takes_k(const SparseAutoencoder& sae) {
@@ -238,14 +240,19 @@ SparseFeatures encode(Context& ctx, const SparseAutoencoder& sae, const float* x
   const int64_t each = std::clamp<int64_t>(kMostNumbers / sae.d_sae, 1, std::max<int64_t>(rows, 1));
   FloatVector pre(static_cast<size_t>(std::min(each, rows) * sae.d_sae));
   std::vector<std::vector<Entry>> found(static_cast<size_t>(std::min(each, rows)));
+  std::vector<uint8_t> finite(found.size());
   std::vector<Choosing> threads(static_cast<size_t>(ctx.pool().threads()));
   for (int64_t first = 0; first < rows; first += each) {
     const int64_t n = std::min(each, rows - first);
     product(ctx, sae, x + first * sae.d_in, n, features, pre.data());
     ctx.pool().run(n, [&](int64_t r, int thread) {
-      activate(sae, norms, pre.data() + r * sae.d_sae, threads[static_cast<size_t>(thread)], found[static_cast<size_t>(r)]);
+      const auto row = static_cast<size_t>(r);
+      finite[row] = activate(sae, norms, pre.data() + r * sae.d_sae, threads[static_cast<size_t>(thread)], found[row]) ? 1 : 0;
     });
     for (int64_t r = 0; r < n; ++r) {
+      if (finite[static_cast<size_t>(r)] == 0)
+        throw RunError("the autoencoder at " + sae.hook_name + " makes NaN or infinity of row " + std::to_string(first + r) +
+                       ", whose numbers are finite: they, or its weights, are too large, or its norm is zero");
       for (const Entry& entry : found[static_cast<size_t>(r)]) {
         features.index.push_back(entry.index);
         features.value.push_back(entry.value);
@@ -257,6 +264,7 @@ SparseFeatures encode(Context& ctx, const SparseAutoencoder& sae, const float* x
 }
 
 void pre_activations(Context& ctx, const SparseAutoencoder& sae, const float* x, int64_t rows, float* pre) {
+  if (rows == 0) return;
   const Aside aside(ctx);
   SparseFeatures unused;
   product(ctx, sae, x, rows, unused, pre);
@@ -289,7 +297,7 @@ void decode(Context& ctx, const SparseAutoencoder& sae, const SparseFeatures& fe
     if (!undo) return;
     for (size_t i = 0; i < n; ++i) to[i] = to[i] * features.unscale[row] + features.shift[row];
   });
-  if (sae.W_skip.empty()) return;
+  if (sae.W_skip.empty() || features.rows() == 0) return;
   if (x == nullptr) throw UsageError("a transcoder with W_skip reads its input to decode");
   Weight skip;
   skip.name = "W_skip";

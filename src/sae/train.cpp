@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/permutation.h"
 #include "base/stopwatch.h"
 #include "io/safetensors.h"
@@ -27,6 +29,7 @@ const char* name_of(SaeLearning::Architecture a) {
     case SaeLearning::Architecture::topk: return "topk";
     case SaeLearning::Architecture::jumprelu: return "jumprelu";
     case SaeLearning::Architecture::standard: return "standard";
+    case SaeLearning::Architecture::gated: return "gated";
   }
   return "";
 }
@@ -142,6 +145,23 @@ void each_state(SaeTrainer& trainer, F&& f) {
       if (!(*kind.values)[i].empty()) f(std::string(kind.prefix) + SaeParameters::kNames[i], (*kind.values)[i]);
 }
 
+/// Refuses what does not fit before anything is allocated: parameters, their gradients and moments, and what a step has of its
+/// rows.
+const SaeLearning& require_room(const SaeTrainOptions& o, int64_t d_in) {
+  const SaeLearning& l = o.learning;
+  const auto width = static_cast<double>(d_in), features = static_cast<double>(l.features), rows = static_cast<double>(o.batch);
+  const bool topk = l.architecture == SaeLearning::Architecture::topk, gated = l.architecture == SaeLearning::Architecture::gated;
+  // But of topk all features may be active at first. Entries and their uses by feature take 40 bytes together.
+  const double active = topk ? static_cast<double>(std::min(l.k, l.features)) + width / 2 : gated ? 2 * features : features;
+  const double numbers = features * width * (2 * 4 + (topk || gated ? 1 : 3)) + rows * (4 * width + 10 * active);
+  const double bytes = numbers * sizeof(float), left = static_cast<double>(o.memory > 0 ? o.memory : available_memory());
+  if (left > 0 && bytes > left)
+    throw InputError("training " + std::to_string(l.features) + " features on " + std::to_string(o.batch) +
+                     " tokens a step would take " + bytes_text(bytes) + " of memory; " + bytes_text(left) +
+                     " are left. Take fewer features, or a smaller batch");
+  return l;
+}
+
 class Run {
  public:
   Run(ThreadPool& pool, const Activations& activations, const SaeTrainOptions& options)
@@ -149,7 +169,8 @@ class Run {
         activations_(activations),
         options_(options),
         hook_(activations.hook(options.hook)),
-        trainer_(options.learning, activations.manifest().hooks[hook_].numbers()),
+        trainer_(require_room(options, activations.manifest().hooks[hook_].numbers()),
+                 activations.manifest().hooks[hook_].numbers()),
         order_(activations, options.learning.seed, options.skip_positions),
         settings_(settings(activations, hook_, options).dump()) {
     if (options.batch < 1) throw UsageError("a batch needs at least one token");
@@ -307,6 +328,7 @@ SparseAutoencoder trained_autoencoder(const SaeTrainer& trainer, const Activatio
   SparseAutoencoder sae;
   sae.activation = l.architecture == SaeLearning::Architecture::topk       ? SparseAutoencoder::Activation::topk
                    : l.architecture == SaeLearning::Architecture::jumprelu ? SparseAutoencoder::Activation::jumprelu
+                   : l.architecture == SaeLearning::Architecture::gated    ? SparseAutoencoder::Activation::gated
                                                                            : SparseAutoencoder::Activation::relu;
   sae.d_in = sae.d_out = trainer.d_in();
   sae.d_sae = l.features;
@@ -331,6 +353,12 @@ SparseAutoencoder trained_autoencoder(const SaeTrainer& trainer, const Activatio
     sae.b_enc[f] *= static_cast<float>(norm);
   }
   for (float& b : sae.b_dec) b = static_cast<float>(static_cast<double>(b) / scale);
+  if (l.architecture == SaeLearning::Architecture::gated) {
+    sae.b_gate = std::move(sae.b_enc);
+    sae.b_enc.clear();
+    sae.r_mag = q.r_mag;
+    sae.b_mag = q.b_mag;
+  }
   return sae;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 // `vitrine sae train`: a sparse autoencoder learned from collected activations, as a directory that SAELens reads.
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -23,6 +24,7 @@ struct SaeTrainOptions {
   int64_t skip_positions = 0;  // the first tokens of each context are left out: BOS often has a norm of its own
   int64_t save_every = 0;      // steps; 0: at the end alone
   bool resume = false;
+  size_t memory = 0;  // bytes that training may take; 0: what the system has left
 };
 
 /// Where training stands after a step.
@@ -45,9 +47,9 @@ struct SaeTrained {
 /// sae_weights.safetensors, sparsity.safetensors (log10 of how often each feature was active) and the trainer's state, from which
 /// `resume` goes on with the bits of a run that was never cut off. see(progress) after every step; false: save and end here.
 ///
-/// Errors: as SaeTrainer, Activations::hook and write_sae; InputError for an `out` that holds something (without resume), for
-/// other options or activations than those of the run to resume, and for fewer tokens than one; FileError for a state that was
-/// damaged.
+/// Errors: as SaeTrainer, Activations::hook and write_sae; InputError for what does not fit into memory, for an `out` that holds
+/// something (without resume), for other options or activations than those of the run to resume, and for fewer tokens than one;
+/// FileError for a state that was damaged.
 SaeTrained train_sae(ThreadPool& pool, const Activations& activations, const SaeTrainOptions& options,
                      const std::function<bool(const SaeProgress&)>& see = {});
 

@@ -79,9 +79,12 @@ void SaeTrainer::Work::begin(ThreadPool& pool, const float* rows_of_batch, size_
   for (size_t f = 0; f < F; ++f)
     if (silent_steps[f] > l.dead_window) dead.push_back(static_cast<int32_t>(f));
   const size_t half = D / 2;  // as many silent_steps features take part for each row (arXiv:2406.04093, appendix B.1)
-  aux = l.architecture == SaeLearning::Architecture::topk && !dead.empty() && l.aux_coefficient != 0 && half > 0;
+  const bool gated = l.architecture == SaeLearning::Architecture::gated;
+  aux = gated || (l.architecture == SaeLearning::Architecture::topk && !dead.empty() && l.aux_coefficient != 0 && half > 0);
   k_aux = std::min(half, dead.size());
-  aux_scale = aux ? l.aux_coefficient * std::min(static_cast<double>(dead.size()) / static_cast<double>(half), 1.0) : 0;
+  aux_scale = gated ? 1
+              : aux ? l.aux_coefficient * std::min(static_cast<double>(dead.size()) / static_cast<double>(half), 1.0)
+                    : 0;
   sparsity = coefficient;
   const auto count = static_cast<double>(rows);
   unit = static_cast<float>(2 / count);
@@ -90,7 +93,7 @@ void SaeTrainer::Work::begin(ThreadPool& pool, const float* rows_of_batch, size_
 
   packed_enc.resize(packed_b_bytes(p, D, F) + 64);
   pack_b(p, {q.W_enc.data(), D, true}, D, F, aligned_begin(packed_enc));
-  if (l.architecture != SaeLearning::Architecture::topk) {
+  if (l.architecture == SaeLearning::Architecture::jumprelu || l.architecture == SaeLearning::Architecture::standard) {
     packed_dec.resize(packed_b_bytes(p, F, D) + 64);
     pack_b(p, {q.W_dec.data(), D}, F, D, aligned_begin(packed_dec));
     packed_dec_turned.resize(packed_b_bytes(p, D, F) + 64);
@@ -161,10 +164,13 @@ double SaeTrainer::Work::gradients_of(size_t first, size_t n) {
   if (aux) sum_rows(first, n, aux_uses, aux_output);
   double all = 0;
   for (size_t f = first; f < first + n; ++f) {
-    double bias = 0;
-    for (size_t i = uses.begin[f]; i < uses.begin[f + 1]; ++i) bias += static_cast<double>(uses.uses[i].dh);
+    double of_entries = 0, of_aux = 0;
+    for (size_t i = uses.begin[f]; i < uses.begin[f + 1]; ++i) of_entries += static_cast<double>(uses.uses[i].dh);
     for (size_t i = aux ? aux_uses.begin[f] : 0; aux && i < aux_uses.begin[f + 1]; ++i)
-      bias += static_cast<double>(aux_uses.uses[i].dh);
+      of_aux += static_cast<double>(aux_uses.uses[i].dh);
+    dh[f] = of_entries + of_aux;
+    const double bias = gradients.r_mag.empty() ? dh[f] : of_aux;
+    if (!gradients.r_mag.empty()) all += gradients_of_magnitude(f, of_entries);
     float* dec = gradients.W_dec.data() + f * D;
     if (dnorm[f] != 0 && norms[f] > 0) k.add_scaled(q.W_dec.data() + f * D, static_cast<float>(dnorm[f]) / norms[f], D, dec);
     gradients.b_enc[f] = static_cast<float>(bias);
@@ -175,26 +181,39 @@ double SaeTrainer::Work::gradients_of(size_t first, size_t n) {
   return all;
 }
 
+// Of a gated feature's r_mag and b_mag, from the sum of its dh: a dh is that of the magnitude (f, where it is active) times
+// exp(r_mag). Returns the sum of squares.
+double SaeTrainer::Work::gradients_of_magnitude(size_t f, double sum_dh) {
+  const double factor = std::exp(static_cast<double>(q.r_mag[f])), b_mag = static_cast<double>(q.b_mag[f]);
+  double weighted = 0;
+  for (size_t i = uses.begin[f]; i < uses.begin[f + 1]; ++i)
+    weighted += static_cast<double>(uses.uses[i].dh) * (static_cast<double>(uses.uses[i].f) - b_mag);
+  gradients.b_mag[f] = static_cast<float>(sum_dh / factor);
+  gradients.r_mag[f] = static_cast<float>(weighted / factor);
+  return (sum_dh * sum_dh + weighted * weighted) / (factor * factor);
+}
+
 double SaeTrainer::Work::add_up(ThreadPool& pool) {
   uses.sort(results, false, F);
   if (aux) aux_uses.sort(results, true, F);
   dnorm.assign(F, 0);
   dthreshold.assign(F, 0);
+  dh.assign(F, 0);
   if (l.architecture != SaeLearning::Architecture::topk)
     for (const SaeRows& r : results)
-      for (const SaeEntry& e : r.entries) {
+      for (const SaeEntry& e : l.architecture == SaeLearning::Architecture::gated ? r.aux : r.entries) {
         dnorm[size(e.feature)] += static_cast<double>(e.dnorm);
         dthreshold[size(e.feature)] += static_cast<double>(e.dthreshold);
       }
   std::vector<double> squares(F / kFeatures + 1);
   each_features(pool, F, [&](size_t first, size_t n) { squares[first / kFeatures] = gradients_of(first, n); });
-  // b_dec is added to y and taken from x.
+  // b_dec is added to y, of gated to ŷ as well, and taken from x.
   std::vector<double> bias(D, 0);
-  for (size_t r = 0; r < rows; ++r)
-    for (size_t i = 0; i < D; ++i) bias[i] += static_cast<double>(output[r * D + i]);
+  for (const FloatVector* at : {&output, l.architecture == SaeLearning::Architecture::gated ? &aux_output : nullptr})
+    for (size_t i = 0; at != nullptr && i < rows * D; ++i) bias[i % D] += static_cast<double>((*at)[i]);
   for (size_t f = 0; f < F; ++f)
-    if (const auto dh = static_cast<double>(gradients.b_enc[f]); dh != 0)
-      for (size_t i = 0; i < D; ++i) bias[i] -= dh * static_cast<double>(q.W_enc[f * D + i]);
+    if (dh[f] != 0)
+      for (size_t i = 0; i < D; ++i) bias[i] -= dh[f] * static_cast<double>(q.W_enc[f * D + i]);
   double all = 0;
   for (size_t i = 0; i < D; ++i) {
     gradients.b_dec[i] = static_cast<float>(bias[i]);
@@ -229,6 +248,10 @@ SaeTrainer::SaeTrainer(const SaeLearning& learning, int64_t d_in) : learning_(le
   parameters.b_dec.assign(D, 0);
   if (learning.architecture == SaeLearning::Architecture::jumprelu)
     parameters.threshold.assign(F, static_cast<float>(learning.threshold));
+  if (learning.architecture == SaeLearning::Architecture::gated) {
+    parameters.r_mag.assign(F, 0);
+    parameters.b_mag.assign(F, 0);
+  }
   for (size_t i = 0; i < SaeParameters::kCount; ++i) {
     first_moment[i].assign(parameters[i].size(), 0);
     second_moment[i].assign(parameters[i].size(), 0);

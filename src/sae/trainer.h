@@ -10,6 +10,8 @@
 //             (arXiv:2407.14435, section 3). Sparsity loss: step, coefficient · mean number of active features; tanh,
 //             coefficient · mean over rows of the sum of tanh(tanh_scale · f · n).
 //   standard  f = max(h, 0), and coefficient · mean over rows of the sum of f · n.
+//   gated     f = max((h - b_enc) exp(r_mag) + b_mag, 0) where the gate g = max(h, 0) is above 0 (arXiv:2404.16014).
+//             coefficient · mean over rows of the sum of g · n, and ‖ŷ - x‖² of what the gates alone make, ŷ = g W_dec + b_dec.
 // The loss is the mean over rows of ‖y - x‖² and these. All gradients together are scaled to a norm of 1 at most, then Adam
 // (arXiv:1412.6980) moves every parameter.
 #include <cstdint>
@@ -24,13 +26,13 @@
 namespace vitrine {
 
 struct SaeLearning {
-  enum class Architecture : uint8_t { topk, jumprelu, standard };
+  enum class Architecture : uint8_t { topk, jumprelu, standard, gated };
   enum class Sparsity : uint8_t { step, tanh };
   Architecture architecture = Architecture::topk;
   int64_t features = 0;
   int64_t k = 32;
   double aux_coefficient = 1;       // topk: of the loss of silent features
-  double sparsity_coefficient = 1;  // jumprelu, standard
+  double sparsity_coefficient = 1;  // jumprelu, standard, gated
   int64_t sparsity_warm_up = 0;     // steps in which it grows from 0
   Sparsity sparsity = Sparsity::step;
   double threshold = 0.01, bandwidth = 0.05, tanh_scale = 4;
@@ -46,14 +48,15 @@ struct SaeLearning {
 /// What is learned, in memory as training touches it: a feature's numbers lie together.
 struct SaeParameters {
   FloatVector W_enc, W_dec;  // [F, D]: column f of SAELens's W_enc, and row f of its W_dec
-  FloatVector b_enc;         // [F]
+  FloatVector b_enc;         // [F]; of gated what SAELens calls b_gate
   FloatVector b_dec;         // [D]
   FloatVector threshold;     // [F]; jumprelu alone
+  FloatVector r_mag, b_mag;  // [F]; gated alone
   /// All of them, in this order, with their names.
-  static constexpr size_t kCount = 5;
-  static constexpr const char* kNames[kCount] = {"W_enc", "W_dec", "b_enc", "b_dec", "threshold"};
+  static constexpr size_t kCount = 7;
+  static constexpr const char* kNames[kCount] = {"W_enc", "W_dec", "b_enc", "b_dec", "threshold", "r_mag", "b_mag"};
   FloatVector& operator[](size_t i) {
-    FloatVector* const all[kCount] = {&W_enc, &W_dec, &b_enc, &b_dec, &threshold};
+    FloatVector* const all[kCount] = {&W_enc, &W_dec, &b_enc, &b_dec, &threshold, &r_mag, &b_mag};
     return *all[i];
   }
   const FloatVector& operator[](size_t i) const { return const_cast<SaeParameters&>(*this)[i]; }

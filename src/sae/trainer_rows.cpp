@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/table.h"
 #include "ops/packed_product.h"
@@ -35,14 +36,17 @@ void SaeTrainer::Work::run_rows(size_t task, size_t thread) {
   multiply_packed(p, packed, false, aligned_begin(packed_enc), n, F, D, t.h.data(), F, false);
 
   for (size_t r = 0; r < n; ++r) k.add(t.h.data() + r * F, q.b_enc.data(), F, t.h.data() + r * F);
-  if (l.architecture == Architecture::topk) {
+  if (l.architecture == Architecture::topk || l.architecture == Architecture::gated) {
     for (size_t r = 0; r < n; ++r) {
       const float* h = t.h.data() + r * F;
       const size_t begin = result.entries.size();
       choose(h, t, result);
       result.ends.push_back(static_cast<uint32_t>(result.entries.size()));
       reconstruct(first + r, begin, result);
-      if (aux) learn_from_silent(first + r, h, t, result);
+      if (l.architecture == Architecture::gated)
+        learn_from_gates(first + r, h, result);
+      else if (aux)
+        learn_from_silent(first + r, h, t, result);
       differentiate(first + r, begin, nullptr, result);
     }
     return;
@@ -69,11 +73,21 @@ void SaeTrainer::Work::choose(const float* h, SaeThread& t, SaeRows& result) con
   if (l.architecture == Architecture::topk) {
     t.scaled.resize(F);
     for (size_t f = 0; f < F; ++f) t.scaled[f] = h[f] * norms[f];
+    if (!std::isfinite(kernels().sum_of_squares(t.scaled.data(), F))) {
+      std::fill(t.scaled.begin(), t.scaled.end(), 0.0F);  // nothing is chosen, and the step ends: its loss is not finite
+      result.mse = std::numeric_limits<double>::quiet_NaN();
+    }
     for (const int32_t f : t.largest.of(t.scaled.data(), F, static_cast<size_t>(l.k)))
       if (t.scaled[static_cast<size_t>(f)] > 0) add(static_cast<size_t>(f), h[f], 0);
   } else if (l.architecture == Architecture::standard) {
     for (size_t f = 0; f < F; ++f)
       if (h[f] > 0) add(f, h[f], 0);
+  } else if (l.architecture == Architecture::gated) {
+    for (size_t f = 0; f < F; ++f) {
+      if (!(h[f] > 0)) continue;
+      const float magnitude = (h[f] - q.b_enc[f]) * std::exp(q.r_mag[f]) + q.b_mag[f];
+      if (magnitude > 0) add(f, magnitude, 0);
+    }
   } else {
     const auto near = static_cast<float>(-0.5 * l.bandwidth);
     for (size_t f = 0; f < F; ++f) {
@@ -141,6 +155,27 @@ void SaeTrainer::Work::learn_from_silent(size_t row, const float* h, SaeThread& 
   result.aux_ends.push_back(static_cast<uint32_t>(result.aux.size()));
 }
 
+// What the gates make by themselves, ŷ - x, and their gradients.
+void SaeTrainer::Work::learn_from_gates(size_t row, const float* h, SaeRows& result) {
+  const KernelTable& k = kernels();
+  float* e = aux_output.data() + row * D;
+  for (size_t i = 0; i < D; ++i) e[i] = q.b_dec[i] - x[row * D + i];
+  const size_t begin = result.aux.size();
+  for (size_t f = 0; f < F; ++f) {
+    if (!(h[f] > 0)) continue;
+    result.aux.push_back({static_cast<int32_t>(f), h[f], 0, 0, sparsity_unit * h[f]});
+    result.sparsity += static_cast<double>(h[f]) * static_cast<double>(norms[f]);
+    k.add_scaled(q.W_dec.data() + f * D, h[f], D, e);
+  }
+  result.aux_loss += k.sum_of_squares(e, D);
+  k.scale(e, aux_unit, D, e);
+  for (size_t i = begin; i < result.aux.size(); ++i) {
+    const auto f = static_cast<size_t>(result.aux[i].feature);
+    result.aux[i].dh = k.dot(e, q.W_dec.data() + f * D, D) + sparsity_unit * norms[f];
+  }
+  result.aux_ends.push_back(static_cast<uint32_t>(result.aux.size()));
+}
+
 // The gradients at the entries of a row from first_entry on. at_features: those of half the squared error, where they are known.
 void SaeTrainer::Work::differentiate(size_t row, size_t first_entry, const float* at_features, SaeRows& result) {
   const KernelTable& k = kernels();
@@ -158,6 +193,10 @@ void SaeTrainer::Work::differentiate(float df, SaeEntry& e, SaeRows& result) con
   const auto f = static_cast<size_t>(e.feature);
   if (l.architecture == Architecture::topk) {
     e.dh = df;
+    return;
+  }
+  if (l.architecture == Architecture::gated) {  // through the magnitude alone; a gate is a step, and learns by itself
+    e.dh = df * std::exp(q.r_mag[f]);
     return;
   }
   if (l.architecture == Architecture::standard) {

@@ -22,7 +22,7 @@ struct SaeEntry {
 /// What one task gives, in the order of its rows.
 struct SaeRows {
   static constexpr size_t kRows = 64;          // of a task: what it computes stays in the core's cache
-  std::vector<SaeEntry> entries, aux;          // aux: of silent features, whose gradient at the output is another
+  std::vector<SaeEntry> entries, aux;          // aux: of silent features or of gates, whose gradient at the output is another
   std::vector<uint32_t> ends, aux_ends;        // of each row
   double mse = 0, sparsity = 0, aux_loss = 0;  // sums over rows, without their coefficients
   uint64_t active = 0;
@@ -68,7 +68,7 @@ struct SaeTrainer::Work {
   std::vector<SaeRows> results;                                      // of each task
   std::vector<SaeThread> threads;
   SaeUses uses, aux_uses;
-  std::vector<double> dthreshold, dnorm;  // [F]
+  std::vector<double> dthreshold, dnorm, dh;  // [F]; dh: of x' times a column of W_enc, over all rows
 
   // Of this step.
   const float* x = nullptr;
@@ -91,11 +91,13 @@ struct SaeTrainer::Work {
   void choose(const float* h, SaeThread& t, SaeRows& result) const;
   void reconstruct(size_t row, size_t first_entry, SaeRows& result);
   void learn_from_silent(size_t row, const float* h, SaeThread& t, SaeRows& result);
+  void learn_from_gates(size_t row, const float* h, SaeRows& result);
   void reconstruct_densely(size_t first, size_t n, SaeThread& t, SaeRows& result);
   void differentiate(size_t row, size_t first_entry, const float* at_features, SaeRows& result);
   void differentiate(float df, SaeEntry& e, SaeRows& result) const;
   void sum_rows(size_t first, size_t n, const SaeUses& from, const FloatVector& at_output);
   double gradients_of(size_t first, size_t n);
+  double gradients_of_magnitude(size_t f, double sum_dh);
 };
 
 /// The first multiple of 64 bytes.

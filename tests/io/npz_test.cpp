@@ -52,5 +52,30 @@ TEST(Npz, AFileThatIsCutOrChangedIsAnError) {
   EXPECT_CONTAINS(message_of([&] { open_npz(scratch.write("text.npz", std::string(100, 'x'))); }), "no end record");
 }
 
+TEST(Npz, AChangedNumberIsAnError) {
+  const Scratch scratch;
+  std::string whole = read_file(kFolder + "stored.npz");
+  const Checkpoint arrays = open_npz(kFolder + "stored.npz");
+  const StoredTensor* tensor = arrays.find("W_enc");
+  ASSERT_NE(tensor, nullptr);
+  const std::string numbers(reinterpret_cast<const char*>(tensor->data), tensor->bytes);
+  const size_t at = whole.find(numbers);
+  ASSERT_NE(at, std::string::npos);
+  whole[at + 6] = static_cast<char>(whole[at + 6] ^ 1);
+  EXPECT_CONTAINS(message_of([&] { open_npz(scratch.write("damaged.npz", whole)); }), "W_enc.npy does not have the checksum");
+}
+
+TEST(Npz, ASizeThatNoArrayHasIsAnError) {
+  const Scratch scratch;
+  std::string whole = read_file(kFolder + "stored.npz");
+  const std::string before = "(0, 4), }", huge = "(0, 18446744073709551615), }";
+  const size_t at = whole.find(before);
+  ASSERT_NE(at, std::string::npos);
+  const size_t room = huge.size() - before.size();
+  ASSERT_EQ(whole.substr(at + before.size(), room), std::string(room, ' '));  // as NumPy fills headers up
+  whole.replace(at, huge.size(), huge);
+  EXPECT_CONTAINS(message_of([&] { open_npz(scratch.write("huge.npz", whole)); }), "expected descr, fortran_order and shape");
+}
+
 }  // namespace
 }  // namespace vitrine

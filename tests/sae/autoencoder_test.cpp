@@ -108,6 +108,32 @@ TEST(SparseAutoencoder, RefusesWhatIsNotOne) {
                   "expected none, expected_average_only_in");
 }
 
+TEST(SparseAutoencoder, WhatOverflowsIsAnError) {
+  ThreadPool pool(2);
+  Context ctx(pool);
+  for (const auto activation : {SparseAutoencoder::Activation::topk, SparseAutoencoder::Activation::relu}) {
+    SparseAutoencoder sae;
+    sae.activation = activation;
+    sae.d_in = sae.d_out = 4;
+    sae.d_sae = 100;
+    sae.k = activation == SparseAutoencoder::Activation::topk ? 40 : 0;
+    sae.hook_name = sae.hook_name_out = "blocks.0.hook_resid_post";
+    sae.W_enc.assign(400, 3e38F);
+    sae.W_dec.assign(400, 1);
+    sae.b_enc.assign(100, 0);
+    sae.b_dec.assign(4, 0);
+    sae.check("a test");
+    const std::vector<float> x = {1, 2, 3, 4, 3e38F, -3e38F, 3e38F, -3e38F};  // of the second row, infinity less infinity
+    EXPECT_CONTAINS(message_of<RunError>([&] { encode(ctx, sae, x.data() + 4, 1); }), "makes NaN or infinity of row 0");
+    sae.W_enc.assign(400, 1);
+    EXPECT_EQ(encode(ctx, sae, x.data(), 1).rows(), 1);
+  }
+  // A row of zeros has no norm to be brought to another.
+  SparseAutoencoder sae = read_sae(kFolder + "/standard_constant_norm");
+  const std::vector<float> zeros(static_cast<size_t>(sae.d_in), 0.0F);
+  EXPECT_CONTAINS(message_of<RunError>([&] { encode(ctx, sae, zeros.data(), 1); }), "its norm is zero");
+}
+
 TEST(SparseAutoencoder, TopkTakesTheFirstOfEquals) {
   SparseAutoencoder sae;
   sae.activation = SparseAutoencoder::Activation::topk;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <string>
@@ -45,6 +46,7 @@ SaeLearning learning_of(const Json& o) {
   const std::string architecture = o.at("architecture");
   l.architecture = architecture == "topk"       ? SaeLearning::Architecture::topk
                    : architecture == "jumprelu" ? SaeLearning::Architecture::jumprelu
+                   : architecture == "gated"    ? SaeLearning::Architecture::gated
                                                 : SaeLearning::Architecture::standard;
   l.features = o.at("features");
   l.steps = o.at("steps");
@@ -65,7 +67,7 @@ SaeLearning learning_of(const Json& o) {
 }
 
 TEST(SaeTrainer, TenStepsEqualSaeLens) {
-  for (const char* name : {"topk", "jumprelu_step", "jumprelu_tanh", "jumprelu_sparse", "standard"})
+  for (const char* name : {"topk", "jumprelu_step", "jumprelu_tanh", "jumprelu_sparse", "standard", "gated"})
     for (const int threads : {1, 3}) {
       SCOPED_TRACE(std::string(name) + " on " + std::to_string(threads));
       const Checkpoint gold = open_safetensors(kTrainGolden + "/" + name + ".safetensors");
@@ -77,9 +79,10 @@ TEST(SaeTrainer, TenStepsEqualSaeLens) {
       SaeTrainer trainer(l, shape[2]);
       const auto set = [&](FloatVector& to, const std::vector<float>& from) { to.assign(from.begin(), from.end()); };
       set(trainer.parameters.W_enc, turned(values_of(gold, "start.W_enc"), d, f));
-      for (const char* one : {"W_dec", "b_enc", "b_dec", "threshold"})
+      if (l.architecture == SaeLearning::Architecture::gated) set(trainer.parameters.b_enc, values_of(gold, "start.b_gate"));
+      for (const char* one : {"W_dec", "b_enc", "b_dec", "threshold", "r_mag", "b_mag"})
         for (size_t i = 0; i < SaeParameters::kCount; ++i)
-          if (one == std::string(SaeParameters::kNames[i]))
+          if (one == std::string(SaeParameters::kNames[i]) && gold.find(std::string("start.") + one) != nullptr)
             set(trainer.parameters[i], values_of(gold, std::string("start.") + one));
       ThreadPool pool(threads);
       for (size_t step = 0; step < static_cast<size_t>(l.steps); ++step) {
@@ -94,10 +97,38 @@ TEST(SaeTrainer, TenStepsEqualSaeLens) {
       const auto plain = [](const FloatVector& v) { return std::vector<float>(v.begin(), v.end()); };
       EXPECT_CLOSE(turned(plain(q.W_enc), f, d), values_of(gold, "end.W_enc"), kTrained);
       EXPECT_CLOSE(plain(q.W_dec), values_of(gold, "end.W_dec"), kTrained);
-      EXPECT_CLOSE(plain(q.b_enc), values_of(gold, "end.b_enc"), kTrained);
+      EXPECT_CLOSE(plain(q.b_enc), values_of(gold, q.r_mag.empty() ? "end.b_enc" : "end.b_gate"), kTrained);
       EXPECT_CLOSE(plain(q.b_dec), values_of(gold, "end.b_dec"), kTrained);
       EXPECT_CLOSE(plain(q.threshold), values_of(gold, "end.threshold"), kTrained);  // both empty but of jumprelu
+      EXPECT_CLOSE(plain(q.r_mag), values_of(gold, "end.r_mag"), kTrained);          // or of gated
+      EXPECT_CLOSE(plain(q.b_mag), values_of(gold, "end.b_mag"), kTrained);
     }
+}
+
+TEST(SaeTrainer, ActivationsThatAreNotFiniteEndTheStep) {
+  for (const auto architecture :
+       {SaeLearning::Architecture::topk, SaeLearning::Architecture::jumprelu, SaeLearning::Architecture::gated}) {
+    SaeLearning l;
+    l.architecture = architecture;
+    l.features = 300;
+    l.k = 200;
+    l.steps = 4;
+    l.dead_window = 1;
+    SaeTrainer trainer(l, 8);
+    ThreadPool pool(2);
+    std::vector<float> x(100 * 8);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 13) - 6;
+    for (int step = 0; step < 3; ++step) trainer.step(pool, x.data(), 100);
+    const FloatVector before = trainer.parameters.W_enc;
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 3e38F}) {
+      std::vector<float> other = x;
+      for (size_t i = 160; i < 320; i += 3) other[i] = bad;
+      EXPECT_NE(message_of<RunError>([&] { trainer.step(pool, other.data(), 100); }).find("the loss of step 4"),
+                std::string::npos);
+      EXPECT_EQ(trainer.parameters.W_enc, before);
+      EXPECT_EQ(trainer.steps, 3);
+    }
+  }
 }
 
 TEST(Largest, AreThoseOfASort) {
@@ -208,12 +239,38 @@ TEST(TrainSae, LearnsWhatActivationsAreMadeOfAndWritesWhatSaeLensReads) {
   }
 }
 
+TEST(TrainSae, AGatedOneGivesTheTrainersFeaturesOfActivationsAsTheyWereCollected) {
+  const Scratch folder;
+  const Activations activations = some_activations(folder / "a");
+  ThreadPool pool(2);
+  const SaeTrainOptions o = some_options(folder / "gated", SaeLearning::Architecture::gated);
+  const SaeTrained done = train_sae(pool, activations, o);
+  EXPECT_GT(done.last.explained_variance, 0.8);
+  const SparseAutoencoder sae = read_sae(o.out);
+  EXPECT_EQ(architecture_name(sae), "gated");
+  EXPECT_TRUE(sae.b_enc.empty());
+  const size_t rows = 1200, d = 16;
+  std::vector<float> x(rows * d), y(rows * d);
+  for (size_t t = 0; t < rows; ++t) activations.read(0, t, x.data() + t * d);
+  Context ctx(pool);
+  const SparseFeatures features = encode(ctx, sae, x.data(), rows);
+  EXPECT_NEAR(static_cast<double>(features.index.size()) / rows, done.last.l0, 0.25 * done.last.l0 + 1);
+  decode(ctx, sae, features, x.data(), y.data());
+  double left = 0, all = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    left += std::pow(static_cast<double>(x[i] - y[i]), 2);
+    all += std::pow(static_cast<double>(x[i]), 2);
+  }
+  EXPECT_LT(left, 0.25 * all);
+}
+
 std::string bytes_of(const std::string& path) { return read_file(path); }
 
 TEST(TrainSae, ResumedGivesTheBitsOfARunThatWasNotCutOff) {
   const Scratch folder;
   const Activations activations = some_activations(folder / "a");
-  for (const auto architecture : {SaeLearning::Architecture::topk, SaeLearning::Architecture::jumprelu}) {
+  for (const auto architecture :
+       {SaeLearning::Architecture::topk, SaeLearning::Architecture::jumprelu, SaeLearning::Architecture::gated}) {
     const std::string name = std::to_string(static_cast<int>(architecture));
     ThreadPool pool(1), more(3);
     SaeTrainOptions o = some_options(folder / ("whole" + name), architecture);
@@ -258,6 +315,22 @@ TEST(TrainSae, SaysWhatIsWrong) {
   EXPECT_NE(message_of<InputError>([&] { train_sae(pool, activations, o); }).find("no context has more than 8 tokens"),
             std::string::npos);
   o.skip_positions = 0;
+  o.memory = size_t{1} << 20;
+  EXPECT_EQ(train_sae(pool, activations,
+                      [&] {
+                        o.learning.steps = 1;
+                        return o;
+                      }())
+                .steps,
+            1);
+  std::filesystem::remove_all(o.out);
+  o.batch = 10000;
+  EXPECT_NE(message_of<InputError>([&] {
+              train_sae(pool, activations, o);
+            }).find("training 64 features on 10000 tokens a step would take"),
+            std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(o.out));
+  o.memory = 0;
   o.resume = true;
   EXPECT_NE(message_of<InputError>([&] { train_sae(pool, activations, o); }).find("holds no trainer.safetensors to resume from"),
             std::string::npos);

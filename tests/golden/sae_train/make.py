@@ -1,17 +1,18 @@
 """Ten steps of SAELens's own trainer from a start that is given: losses of each step and the parameters behind the last.
 
 Needs sae-lens (6.54.12 was used) and torch. Writes <case>.safetensors with, for a batch of B rows of D numbers and F features:
-  x [steps, B, D], start.<parameter>, end.<parameter> (W_enc [D, F], W_dec [F, D], b_enc, b_dec, threshold as SAELens has them),
+  x [steps, B, D], start.<parameter>, end.<parameter> (W_enc [D, F], W_dec [F, D], b_enc, b_dec, threshold, b_gate, r_mag, b_mag as SAELens has them),
   losses [steps, 3] (reconstruction, sparsity, auxiliary), l0 [steps], dead [steps]; the options in the metadata.
 tests/sae/trainer_test.cpp reads them. W_enc is not the transpose of W_dec here, and biases are not 0, so that each counts.
 """
 
 import json
 import os
+import sys
 
 import torch
 from safetensors.torch import save_file
-from sae_lens import JumpReLUTrainingSAEConfig, StandardTrainingSAEConfig, TopKTrainingSAEConfig
+from sae_lens import GatedTrainingSAEConfig, JumpReLUTrainingSAEConfig, StandardTrainingSAEConfig, TopKTrainingSAEConfig
 from sae_lens.config import LoggingConfig, SAETrainerConfig
 from sae_lens.saes.sae import TrainingSAE
 from sae_lens.training.sae_trainer import SAETrainer
@@ -40,6 +41,8 @@ CASES = {
                          "bandwidth": 0.1}),
     "standard": (StandardTrainingSAEConfig(l1_coefficient=0.4, l1_warm_up_steps=3, **COMMON),
                  {"architecture": "standard", "sparsity_coefficient": 0.4, "sparsity_warm_up": 3}),
+    "gated": (GatedTrainingSAEConfig(l1_coefficient=0.4, l1_warm_up_steps=3, **COMMON),
+              {"architecture": "gated", "sparsity_coefficient": 0.4, "sparsity_warm_up": 3}),
 }
 
 
@@ -51,7 +54,9 @@ def make(name, config, options):
     with torch.no_grad():
         sae.W_enc += 0.05 * torch.randn(D, F)
         sae.W_dec *= 0.5 + torch.rand(F, 1)
-        sae.b_enc += 0.05 * torch.randn(F)
+        for bias in ("b_enc", "b_gate", "b_mag", "r_mag"):
+            if hasattr(sae, bias):
+                getattr(sae, bias).add_(0.05 * torch.randn(F))
         sae.b_dec += 0.1 * torch.randn(D)
     options = {"lr": 0.01, "lr_warm_up": 3, "lr_decay": 4, "steps": STEPS, "features": F, "dead_window": 1000, **options}
     trainer = SAETrainer(
@@ -77,4 +82,5 @@ def make(name, config, options):
 
 
 for case, (made, learning) in CASES.items():
-    make(case, made, learning)
+    if len(sys.argv) < 2 or case in sys.argv[1:]:  # names of cases; none: all
+        make(case, made, learning)
