@@ -38,7 +38,7 @@ export async function lookAt(page, token, view) {
 
 /** The lines of “Reproduce this” of the view that is shown. @param {Page} page */
 export async function reproduction(page) {
-  await page.locator(".glass .again summary").click();
+  if ((await page.locator(".glass .again[open]").count()) === 0) await page.locator(".glass .again summary").click();
   await page.locator(".glass .again .copyable").nth(1).waitFor();
   return page.locator(".glass .again .copyable code").allTextContents();
 }

@@ -42,40 +42,40 @@ const last = (mock, path) => {
 const views = ["Alternatives", "Attention", "Logit lens", "Head scores", "Change"];
 
 describe("looks", () => {
-  for (const [size, width, height] of /** @type {const} */ ([["desktop", 1280, 900], ["phone", 390, 844]]))
-    for (const dark of [false, true])
-      test(`${size}, ${dark ? "dark" : "light"}: no fault, no foreign request, accessible in every view`, async () => {
-        const { page, faults } = await start({}, { width, height, dark });
-        const check = async (/** @type {string} */ where) => {
-          assert.equal(await tooWide(page), 0, `${where}: pixels by which the page is wider than the window`);
-          assert.deepEqual(await graveFaults(page, true), [], where);
-        };
-        await check("empty");
-        await say(page, "Tell me of the wolf");
-        await say(page, "And then?");
-        await check("answered");
-        await lookAt(page, 4);
-        for (const view of views) {
-          await page.locator(".glass").getByText(view, { exact: true }).click();
-          if (view === "Change") {
-            await page.getByText("Answer twice").click();
-            await page.locator(".sides").waitFor();
-          } else await page.locator(".glass .again").waitFor();
-          await page.locator(".glass .again summary").click();
-          await page.locator(".glass .again .copyable").nth(1).waitFor();
-          await check(view);
-        }
-        await page.keyboard.press("Escape");
-        await page.keyboard.press("Alt+KeyK");
-        await page.locator("dialog.help[open]").waitFor();
-        await check("keys");
-        await page.keyboard.press("Escape");
-        if (size === "phone") await page.getByText("Menu").click();
-        await page.getByText("Sampling").click();
-        await page.locator(".sampling input").first().waitFor();
-        await check("settings");
-        assert.deepEqual(faults, []);
-      });
+  // Two looks show both sizes and both themes.
+  for (const [size, width, height, dark] of /** @type {const} */ ([["desktop", 1280, 900, false], ["phone", 390, 844, true]]))
+    test(`${size}, ${dark ? "dark" : "light"}: no fault, no foreign request, accessible in every view`, async () => {
+      const { page, faults } = await start({}, { width, height, dark });
+      const check = async (/** @type {string} */ where) => {
+        assert.equal(await tooWide(page), 0, `${where}: pixels by which the page is wider than the window`);
+        assert.deepEqual(await graveFaults(page, true), [], where);
+      };
+      await check("empty");
+      await say(page, "Tell me of the wolf");
+      await say(page, "And then?");
+      await check("answered");
+      await lookAt(page, 4);
+      for (const view of views) {
+        await page.locator(".glass").getByText(view, { exact: true }).click();
+        if (view === "Change") {
+          await page.getByText("Answer twice").click();
+          await page.locator(".sides").waitFor();
+        } else await page.locator(".glass .again").waitFor();
+        await page.locator(".glass .again summary").click();
+        await page.locator(".glass .again .copyable").nth(1).waitFor();
+        await check(view);
+      }
+      await page.keyboard.press("Escape");
+      await page.keyboard.press("Alt+KeyK");
+      await page.locator("dialog.help[open]").waitFor();
+      await check("keys");
+      await page.keyboard.press("Escape");
+      if (size === "phone") await page.getByText("Menu").click();
+      await page.getByText("Sampling").click();
+      await page.locator(".sampling input").first().waitFor();
+      await check("settings");
+      assert.deepEqual(faults, []);
+    });
 
   test("a text model, a key, an error: accessible too", async () => {
     const { page } = await start({ chat: false }, { width: 390, height: 844 });
@@ -283,21 +283,21 @@ describe("conversations", () => {
     assert.deepEqual([faults, other.faults], [[], []]);
   });
 
-  for (const [what, text, said] of /** @type {const} */ ([
-    ["no JSON", "{", /^x\.json: The file is no JSON/],
-    ["another file", "[1, 2]", /the file is not an object/],
-    ["another kind", '{"kind": "recipes", "version": 1}', /no "kind": "vitrine conversations"/],
-    ["a message without a parent", JSON.stringify({ kind: "vitrine conversations", version: 1, conversations: [{ id: "a", title: "", changed: 1, mode: "chat", system: "", settings: {}, leaf: "b", messages: [{ id: "b", parent: "c", role: "user", text: "", tokens: [], given: 0, end: "stop", error: "", sampling: {} }] }] }), /parent does not stand before it/],
-    ["a token that is none", JSON.stringify({ kind: "vitrine conversations", version: 1, conversations: [{ id: "a", title: "", changed: 1, mode: "chat", system: "", settings: {}, leaf: null, messages: [{ id: "b", parent: null, role: "user", text: "", tokens: [[["x", "y", 0], []]], given: 0, end: "stop", error: "", sampling: {} }] }] }), /conversations\[0\]\.messages\[0\]\.tokens\[0\]\[0\]\[1\] is not a number/],
-  ]))
-    test(`a file that is ${what} is refused by name`, async () => {
-      const { page, faults } = await start();
+  test("files that are no export are refused by name", async () => {
+    const { page, faults } = await start();
+    for (const [what, text, said] of /** @type {const} */ ([
+      ["no JSON", "{", /^x\.json: The file is no JSON/],
+      ["another file", "[1, 2]", /the file is not an object/],
+      ["another kind", '{"kind": "recipes", "version": 1}', /no "kind": "vitrine conversations"/],
+      ["a message without a parent", JSON.stringify({ kind: "vitrine conversations", version: 1, conversations: [{ id: "a", title: "", changed: 1, mode: "chat", system: "", settings: {}, leaf: "b", messages: [{ id: "b", parent: "c", role: "user", text: "", tokens: [], given: 0, end: "stop", error: "", sampling: {} }] }] }), /parent does not stand before it/],
+      ["a token that is none", JSON.stringify({ kind: "vitrine conversations", version: 1, conversations: [{ id: "a", title: "", changed: 1, mode: "chat", system: "", settings: {}, leaf: null, messages: [{ id: "b", parent: null, role: "user", text: "", tokens: [[["x", "y", 0], []]], given: 0, end: "stop", error: "", sampling: {} }] }] }), /conversations\[0\]\.messages\[0\]\.tokens\[0\]\[0\]\[1\] is not a number/],
+    ])) {
       await page.locator("input[type=file]").setInputFiles({ name: "x.json", mimeType: "application/json", buffer: Buffer.from(text) });
-      await page.locator(".notice.shown").waitFor();
-      assert.match((await page.locator(".notice").textContent()) ?? "", said);
+      await page.waitForFunction((source) => new RegExp(source).test(document.querySelector(".notice.shown")?.textContent ?? ""), said.source, { timeout: 5000 }).catch(() => assert.fail(`${what} is not refused as it should`));
       assert.equal(await page.locator(".conversations").count(), 0);
-      assert.deepEqual(faults, []);
-    });
+    }
+    assert.deepEqual(faults, []);
+  });
 
   test("when the browser's room is full, the older tokens go first and the texts stay", async () => {
     const { page, faults } = await start();
@@ -445,36 +445,37 @@ describe("the glass", () => {
     assert.deepEqual(faults, []);
   });
 
-  for (const [what, fill, edits] of /** @type {const} */ ([
-    ["a head off", { Layer: "2", Head: "1" }, [{ head: "2.1", do: "zero" }]],
-    ["a layer off", { Layer: "3" }, [{ layer: "3", do: "identity" }]],
-    ["attention off", { Layer: "0" }, [{ attn: "0", do: "zero" }]],
-    ["MLP off", { Layer: "1" }, [{ mlp: "1", do: "zero" }]],
-    ["steer", { "More like": "The queen", "Less like": "The 'king'", "After layer": "2", Strength: "-1.5" }, [{ hook: "resid_post.2", do: "add", vector: { plus: "The queen", minus: "The 'king'" }, times: -1.5 }]],
-  ]))
-    test(`${what}: both answers side by side`, async () => {
-      const { page, mock, faults } = await start();
-      await say(page, "Hello");
-      const first = mock.tokenize(mock.template([{ role: "user", content: "Hello" }]), true);
-      const { seed } = last(mock, "/v1/chat/completions");
-      await lookAt(page, 6, "Change");
+  test("a head, a layer, attention or MLP off, or a direction added: both answers side by side", async () => {
+    const { page, mock, faults } = await start();
+    await say(page, "Hello");
+    const first = mock.tokenize(mock.template([{ role: "user", content: "Hello" }]), true);
+    const { seed } = last(mock, "/v1/chat/completions");
+    await lookAt(page, 6, "Change");
+    for (const [what, fill, edits] of /** @type {const} */ ([
+      ["a head off", { Layer: "2", Head: "1" }, [{ head: "2.1", do: "zero" }]],
+      ["a layer off", { Layer: "3" }, [{ layer: "3", do: "identity" }]],
+      ["attention off", { Layer: "0" }, [{ attn: "0", do: "zero" }]],
+      ["MLP off", { Layer: "1" }, [{ mlp: "1", do: "zero" }]],
+      ["steer", { "More like": "The queen", "Less like": "The 'king'", "After layer": "2", Strength: "-1.5" }, [{ hook: "resid_post.2", do: "add", vector: { plus: "The queen", minus: "The 'king'" }, times: -1.5 }]],
+    ])) {
       await page.locator(".change").getByText(what, { exact: true }).click();
       for (const [label, value] of Object.entries(fill)) await page.getByLabel(label, { exact: true }).fill(value);
-      await page.getByRole("button", { name: "Answer twice" }).click();
-      await page.locator(".sides").waitFor();
       const body = { prompt: first, edits: [...edits], seed, max_tokens: 40 };
-      assert.deepEqual(last(mock, "/v1/steer"), body);
       const text = (/** @type {any} */ one) => mock.text(mock.generate(first, one).tokens.map(({ id }) => id));
-      assert.deepEqual(await page.locator(".sides .text").allTextContents(), [text({ ...body, edits: [] }), text(body)]);
+      await page.getByRole("button", { name: "Answer twice" }).click();
+      await page.waitForFunction((changed) => document.querySelector(".sides section:nth-child(2) .text")?.textContent === changed, text(body), { timeout: 5000 }).catch(() => assert.fail(`${what}: the changed answer is not shown`));
+      assert.deepEqual(last(mock, "/v1/steer"), body);
+      assert.equal(await page.locator(".sides .text").first().textContent(), text({ ...body, edits: [] }));
       const [curl = "", command = ""] = await reproduction(page);
       assert.equal(JSON.parse((await promisify(execFile)("sh", ["-c", curl])).stdout).after.text, text(body));
       assert.ok(command.includes(`prompt: {tokens: [${first.join(", ")}]}\ninterventions:\n  - ${JSON.stringify(edits[0])}\nEND\nvitrine intervene recipe.yaml --model 'made up.gguf'`), command);
-      await page.getByText("this token", { exact: true }).click();
-      await page.getByRole("button", { name: "Answer twice" }).click();
-      await page.waitForTimeout(400);
-      assert.equal(last(mock, "/v1/steer").prompt.length, first.length + 6);
-      assert.deepEqual(faults, []);
-    });
+    }
+    await page.getByText("this token", { exact: true }).click();
+    await page.getByRole("button", { name: "Answer twice" }).click();
+    await page.waitForTimeout(400);
+    assert.equal(last(mock, "/v1/steer").prompt.length, first.length + 6);
+    assert.deepEqual(faults, []);
+  });
 
   test("a server that lacks an endpoint is said to", async () => {
     const { page } = await start({ missing: ["/v1/lens", "/v1/model"] });
@@ -503,27 +504,29 @@ describe("what goes wrong", () => {
     assert.ok(!(await page.evaluate(() => JSON.stringify(localStorage))).includes("top-secret"));
   });
 
-  for (const [what, next, said] of /** @type {const} */ ([
-    ["a full queue", { status: 429, headers: { "Retry-After": "7" }, error: { message: "The queue is full.", type: "rate_limit_error", code: "queue_full" } }, "The queue is full. Try again in 7 s."],
-    ["a server that ends", { status: 503, error: { message: "The server is shutting down.", type: "unavailable_error", code: "draining" } }, "The server is shutting down. Try again in a while."],
-    ["too long a conversation", { status: 400, error: { message: "The prompt has 700 tokens, the model reads 512.", code: "context_length_exceeded" } }, "The prompt has 700 tokens, the model reads 512. Start a new conversation, edit an earlier message, or ask for fewer tokens."],
-    ["a refused field", { status: 400, error: { message: "min_p is not supported", code: "unsupported_parameter" } }, "min_p is not supported"],
-    ["a fault of the server", { status: 500, error: { message: "Something broke, report 17.", code: "internal" } }, "Something broke, report 17."],
-    ["a connection that breaks off", { status: 200, breakAfter: 6 }, "The connection to the server broke off in the middle of the answer."],
-    ["an error inside the stream", { status: 200, breakAfter: 6, error: { message: "The engine failed.", code: "engine" } }, "The engine failed."],
-  ]))
-    test(`${what} is told in words, and can be tried again`, async () => {
-      const { page, mock } = await start();
+  test("a full queue, too long a conversation, a broken stream: told in words, and tried again", async () => {
+    const { page, mock } = await start();
+    for (const [what, next, said] of /** @type {const} */ ([
+      ["a full queue", { status: 429, headers: { "Retry-After": "7" }, error: { message: "The queue is full.", type: "rate_limit_error", code: "queue_full" } }, "The queue is full. Try again in 7 s."],
+      ["a server that ends", { status: 503, error: { message: "The server is shutting down.", type: "unavailable_error", code: "draining" } }, "The server is shutting down. Try again in a while."],
+      ["too long a conversation", { status: 400, error: { message: "The prompt has 700 tokens, the model reads 512.", code: "context_length_exceeded" } }, "The prompt has 700 tokens, the model reads 512. Start a new conversation, edit an earlier message, or ask for fewer tokens."],
+      ["a refused field", { status: 400, error: { message: "min_p is not supported", code: "unsupported_parameter" } }, "min_p is not supported"],
+      ["a fault of the server", { status: 500, error: { message: "Something broke, report 17.", code: "internal" } }, "Something broke, report 17."],
+      ["a connection that breaks off", { status: 200, breakAfter: 6 }, "The connection to the server broke off in the middle of the answer."],
+      ["an error inside the stream", { status: 200, breakAfter: 6, error: { message: "The engine failed.", code: "engine" } }, "The engine failed."],
+    ])) {
       mock.next.set("/v1/chat/completions", next);
       await say(page, "Hello");
-      assert.equal(await page.locator(".message .trouble p").textContent(), said);
+      assert.equal(await page.locator(".message .trouble p").textContent(), said, what);
       await page.getByRole("button", { name: "Try again" }).click();
       await ended(page);
-      assert.equal(await page.locator(".message .trouble").count(), 0);
-      assert.equal((await page.locator(".ending").textContent())?.endsWith("24 tokens"), true);
+      assert.equal(await page.locator(".message .trouble").count(), 0, what);
+      assert.ok((await page.locator(".ending").textContent())?.endsWith("24 tokens"), what);
       // What came before the end is kept beside the new answer.
-      assert.equal(await page.locator(".places").count(), "breakAfter" in next ? 1 : 0);
-    });
+      assert.equal(await page.locator(".places").count(), "breakAfter" in next ? 1 : 0, what);
+      await page.keyboard.press("Alt+KeyN");
+    }
+  });
 
   test("a server that is gone: said, and found again", async () => {
     const { page, mock, url } = await start();
