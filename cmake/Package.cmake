@@ -1,10 +1,10 @@
-# The library vitrine::vitrine, made of the objects of every folder below src/cli but hub (downloads are the program's), and everything that installs it:
-# CMake package, pkg-config file, uninstall target, Debian packages.
+# The library vitrine::vitrine, made of the objects of every folder below src/cli but hub and http (downloads and serving are the
+# program's), and everything that installs it: CMake package, pkg-config file, uninstall target, Debian packages.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(folders GLOBAL PROPERTY VITRINE_FOLDERS)
-list(REMOVE_ITEM folders vitrine_cli vitrine_hub)
+list(REMOVE_ITEM folders vitrine_cli vitrine_hub vitrine_http)
 add_library(vitrine STATIC)
 add_library(vitrine::vitrine ALIAS vitrine)
 foreach(folder IN LISTS folders)

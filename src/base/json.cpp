@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include <cstdint>
 #include <set>
 #include <vector>
 
@@ -8,25 +9,38 @@
 
 namespace vitrine {
 
-Json parse_json(std::string_view text, const std::string& where) {
+namespace {
+
+template <class J>  // Json or ordered_json
+J parse(std::string_view text, const std::string& where, size_t most_keys) {
   constexpr int kDeepest = 64;
   std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+  const auto watch = [&](int depth, typename J::parse_event_t event, J& value) {
     if (depth > kDeepest) throw FileError(where, "nests deeper than " + std::to_string(kDeepest) + " levels");
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
-      throw FileError(where, "has the key \"" + value.get<std::string>() + "\" twice in one object; remove one of them");
+    if (event == J::parse_event_t::object_start) keys.emplace_back();
+    if (event == J::parse_event_t::object_end) keys.pop_back();
+    if (event == J::parse_event_t::key && !keys.back().insert(value.template get<std::string>()).second)
+      throw FileError(where, "has the key \"" + value.template get<std::string>() + "\" twice in one object; remove one of them");
+    if (event == J::parse_event_t::key && keys.back().size() > most_keys)
+      throw FileError(where, "has an object of more than " + std::to_string(most_keys) + " keys");
     return true;
   };
   try {
-    return Json::parse(text.begin(), text.end(), watch);
-  } catch (const Json::parse_error& e) {
+    return J::parse(text.begin(), text.end(), watch);
+  } catch (const typename J::parse_error& e) {
     throw FileError(where, "is not valid JSON at byte " + std::to_string(e.byte) + " of " + std::to_string(text.size()) +
                                (e.byte >= text.size() ? "; is the file complete?" : ""));
-  } catch (const Json::out_of_range&) {
+  } catch (const typename J::out_of_range&) {
     throw FileError(where, "holds a number beyond the range of a double");
   }
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, const std::string& where) { return parse<Json>(text, where, SIZE_MAX); }
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where) {
+  return parse<nlohmann::ordered_json>(text, where, kMostOrderedKeys);
 }
 
 Json read_json(const std::string& path, size_t max_bytes) { return parse_json(read_file(path, max_bytes), path); }

@@ -12,6 +12,11 @@ using Json = nlohmann::json;
 /// twice in one object is an error. Errors: FileError with the byte at which it stopped.
 Json parse_json(std::string_view text, const std::string& where);
 
+/// The same, with the keys of objects in the order in which they came. Finding one of n keys takes n steps, so an object may have
+/// kMostOrderedKeys. Errors: as parse_json; FileError for more keys.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where);
+inline constexpr size_t kMostOrderedKeys = 1024;
+
 /// parse_json of a whole file of at most `max_bytes`.
 Json read_json(const std::string& path, size_t max_bytes = size_t{256} << 20);
 

@@ -52,8 +52,8 @@ TextSpan answer_in(const std::string& text, const std::string& announced) {
 
 ChatFormat::ChatFormat(const Engine& engine, const std::optional<std::string>& source, const std::string& called)
     : engine_(engine),
-      template_(source ? *source : template_of(engine),
-                source && !called.empty() ? called : "chat template of " + engine.name()) {
+      source_(source ? *source : template_of(engine)),
+      template_(source_, source && !called.empty() ? called : "chat template of " + engine.name()) {
   const Tokenizer& tokenizer = engine.tokenizer();
   const auto name = [&](const char* key, std::optional<int32_t> id) {
     if (id) trusted_[key] = tokenizer.piece(*id);
@@ -66,8 +66,9 @@ ChatFormat::ChatFormat(const Engine& engine, const std::optional<std::string>& s
   name("pad_token", tokenizer.padding());
 }
 
-Rendered ChatFormat::render(const OrderedJson& messages, const OrderedJson& tools, bool answer) const {
-  OrderedJson input = OrderedJson::object(), trusted = trusted_;
+Rendered ChatFormat::render(const OrderedJson& messages, const OrderedJson& tools, bool answer,
+                            const OrderedJson& variables) const {
+  OrderedJson input = variables, trusted = trusted_;
   input["messages"] = messages;
   if (tools.is_null())
     trusted["tools"] = nullptr;  // none are given, and `tools is not none` must say so
@@ -85,9 +86,38 @@ Rendered ChatFormat::text(const std::vector<ChatMessage>& messages, bool answer)
 }
 
 std::vector<int32_t> ChatFormat::ids(const std::vector<ChatMessage>& messages, bool answer) const {
+  return ids(text(messages, answer));
+}
+
+Rendered ChatFormat::text(const Conversation& c) const {
+  Rendered rendered = render(c.messages, c.tools, c.answer, c.variables);
+  if (!c.begun.empty()) {
+    const size_t begin = rendered.text.size();
+    rendered.text += c.begun;
+    if (!rendered.input.empty() && rendered.input.back().end == begin)
+      rendered.input.back().end = rendered.text.size();  // a control token spelled across the border is typed as well
+    else
+      rendered.input.push_back({begin, rendered.text.size()});
+  }
+  return rendered;
+}
+
+std::vector<int32_t> ChatFormat::ids(const Rendered& rendered) const {
   std::vector<int32_t> ids;
-  for (const TokenPiece& p : pieces(text(messages, answer))) ids.push_back(p.id);
+  for (const TokenPiece& p : pieces(rendered)) ids.push_back(p.id);
   return ids;
+}
+
+bool ChatFormat::reads_tools() const {
+  const OrderedJson tool = {
+      {"type", "function"},
+      {"function", {{"name", "a_tool"}, {"description", ""}, {"parameters", {{"type", "object"}, {"properties", {}}}}}}};
+  const OrderedJson messages = OrderedJson::array({{{"role", "user"}, {"content", "text"}}});
+  try {
+    return render(messages, OrderedJson::array({tool}), true).text != render(messages, nullptr, true).text;
+  } catch (const InputError&) {
+    return false;  // it cannot render even this
+  }
 }
 
 // With the places in the text that they stand for.

@@ -15,6 +15,15 @@ struct ChatMessage {
   std::string content;  // always text: control tokens spelled out in it are not obeyed (features.md F08)
 };
 
+/// A conversation as clients of an API send it.
+struct Conversation {
+  OrderedJson messages = OrderedJson::array();    // objects with "role" and whatever else the template reads
+  OrderedJson tools = nullptr;                    // a list of them, or null
+  OrderedJson variables = OrderedJson::object();  // what else the template reads, such as {"enable_thinking": false}
+  bool answer = true;                             // up to where the assistant's next message begins
+  std::string begun = {};                         // with `answer`: what that message begins with, which is text
+};
+
 /// Ids, and which of them the assistant said: 1 where it did.
 struct MaskedIds {
   std::vector<int32_t> ids;
@@ -34,6 +43,15 @@ class ChatFormat {
   /// tokenizer adds one. Errors: InputError from raise_exception() in the template (roles in the wrong order).
   std::vector<int32_t> ids(const std::vector<ChatMessage>& messages, bool answer = true) const;
 
+  /// Whatever a conversation holds is text as the messages above are. Errors: as ids().
+  Rendered text(const Conversation& conversation) const;
+  std::vector<int32_t> ids(const Rendered& rendered) const;
+
+  /// Whether the template writes tools: a conversation with one gives another text than without.
+  bool reads_tools() const;
+  /// The template itself.
+  const std::string& source() const { return source_; }
+
   /// A whole conversation as training data has it: a list of messages, each an object with "role" and whatever else the template
   /// reads ("content", "tool_calls"), and the tools it names, or null. The assistant said what the template's {% generation %}
   /// blocks write. A template without them is asked for the conversation up to each of the assistant's turns and up to its end,
@@ -46,11 +64,13 @@ class ChatFormat {
   MaskedIds answered(const OrderedJson& prompt, const OrderedJson& answer, const OrderedJson& tools = nullptr) const;
 
  private:
-  Rendered render(const OrderedJson& messages, const OrderedJson& tools, bool answer) const;
+  Rendered render(const OrderedJson& messages, const OrderedJson& tools, bool answer,
+                  const OrderedJson& variables = OrderedJson::object()) const;
   std::vector<TokenPiece> pieces(const Rendered& rendered) const;
   MaskedIds marked(const Rendered& rendered, const std::vector<TextSpan>& said) const;
 
   const Engine& engine_;
+  std::string source_;
   Template template_;
   OrderedJson trusted_;  // bos_token, eos_token, … as the template may print them
 };

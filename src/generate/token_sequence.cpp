@@ -1,5 +1,7 @@
 #include "generate/token_sequence.h"
 
+#include <limits>
+
 namespace vitrine {
 namespace {
 
@@ -7,6 +9,14 @@ int64_t checked_room(const Engine& engine, std::span<const int32_t> prompt, int6
   check_prompt(engine, prompt, eos);
   if (max_tokens < 0) throw UsageError("max_tokens is " + std::to_string(max_tokens) + "; expected 0 or more");
   return room_for(engine, prompt.size(), max_tokens);
+}
+
+// The same rules, and no end token.
+SamplingOptions without_end(SamplingOptions options, std::span<const int32_t> eos) {
+  for (const int32_t id : eos) options.logit_bias.emplace_back(id, -std::numeric_limits<double>::infinity());
+  if (std::find(options.order.begin(), options.order.end(), SamplingRule::bias) == options.order.end())
+    options.order.insert(options.order.begin(), SamplingRule::bias);
+  return options;
 }
 
 }  // namespace
@@ -38,6 +48,12 @@ TokenSequence::TokenSequence(const Engine& engine, std::vector<int32_t> prompt, 
   } else if (!options_.stops.empty()) {
     throw UsageError("stop strings need a tokenizer, which this model lacks; use end tokens (--eos)");
   }
+  if (options_.min_tokens < 0) throw UsageError("min_tokens is " + std::to_string(options_.min_tokens) + "; expected 0 or more");
+  if (options_.min_tokens > options_.max_tokens)
+    throw UsageError("min_tokens is " + std::to_string(options_.min_tokens) + ", more than max_tokens, which is " +
+                     std::to_string(options_.max_tokens));
+  if (options_.min_tokens > 0 && !options_.ignore_eos && !options_.eos.empty())
+    early_.emplace(without_end(options_.sampling, options_.eos), engine.shape().vocab_size);
   if (room_ <= 0) made_.finish_reason = "length";
 }
 
@@ -45,7 +61,8 @@ std::span<const int32_t> TokenSequence::pending() const { return made_.tokens.em
 
 std::string TokenSequence::push(std::span<const float> logits) {
   VITRINE_CHECK(!done(), "a sequence that is done has no next token");
-  const Pick pick = sampler_.pick(logits, text().first(static_cast<size_t>(prompt_size_)), made_.tokens);
+  if (early_ && std::ssize(made_.tokens) >= options_.min_tokens) early_.reset();
+  const Pick pick = (early_ ? *early_ : sampler_).pick(logits, text().first(static_cast<size_t>(prompt_size_)), made_.tokens);
   text_.push_back(pick.token);
   made_.tokens.push_back(pick.token);
   made_.logprobs.push_back(pick.logprob);

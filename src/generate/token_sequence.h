@@ -20,6 +20,7 @@ struct GenerateOptions {
   SamplingOptions sampling = {};
   std::vector<int32_t> eos = {};  // tokens that end the text; ignored if ignore_eos
   bool ignore_eos = false;
+  int64_t min_tokens = 0;               // before these many new tokens no end token is taken, as min_new_tokens in Hugging Face
   std::vector<std::string> stops = {};  // strings that end the text, wherever token borders lie
   bool alone = false;  // the new text is one of its own, as an answer in a chat is; else it goes on where the prompt's ends
   std::shared_ptr<Drafter> drafter = {};  // proposes tokens; null: none are proposed. Changes no token
@@ -81,6 +82,7 @@ class TokenSequence {
   int64_t prompt_size_;  // of text_
   GenerateOptions options_;
   Sampler sampler_;
+  std::optional<Sampler> early_;  // the same rules with end tokens forbidden; while there are fewer than min_tokens
   StopFilter stop_;
   std::optional<StreamDecoder> decoder_;
   int64_t room_;  // new tokens at most

@@ -1,0 +1,64 @@
+#include "http/admission.h"
+
+#include <algorithm>
+
+#include "http/origin.h"
+
+namespace vitrine::http {
+namespace {
+
+constexpr std::string_view kMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
+}  // namespace
+
+Admission::Admission(const ServerOptions& options)
+    : keys_(options.keys), open_paths_(options.open_paths), allowed_hosts_(options.allowed_hosts), origins_(options.origins) {
+  for (const std::string& origin : origins_) check_origin(origin);
+}
+
+Admission::Verdict Admission::check(const Request& request, const std::string& host, bool check_host) const {
+  Verdict verdict;
+  const auto refuse = [&](int status, std::string code, std::string message) {
+    verdict.refused = Problem{status, std::move(code), std::move(message)};
+    return verdict;
+  };
+  if (check_host && !host.empty() && !host_allowed(host, allowed_hosts_))
+    return refuse(403, "host_not_allowed",
+                  "this server answers to localhost, 127.0.0.1 and [::1], not to \"" + std::string(host_name(host)) +
+                      "\"; start it with --allow-host " + std::string(host_name(host)) + " if that is its name");
+  const std::string* origin = request.header("origin");
+  if (origin != nullptr) {
+    if (!origin_allowed(*origin, host, origins_))
+      return refuse(403, "origin_not_allowed",
+                    "pages of " + *origin + " may not ask here; start the server with --cors-origin " + *origin + " if they may");
+    verdict.headers.emplace_back("Access-Control-Allow-Origin", *origin);
+    verdict.headers.emplace_back("Vary", "Origin");
+    verdict.headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, retry-after");
+  }
+  if (request.method == "OPTIONS") {
+    Response response{204, "", "", {{"Allow", std::string(kMethods)}}};
+    if (origin != nullptr && request.header("access-control-request-method") != nullptr) {
+      response.headers.emplace_back("Access-Control-Allow-Methods", kMethods);
+      if (const std::string* wanted = request.header("access-control-request-headers"))
+        response.headers.emplace_back("Access-Control-Allow-Headers", *wanted);
+      if (request.header("access-control-request-private-network") != nullptr)
+        response.headers.emplace_back("Access-Control-Allow-Private-Network", "true");
+      response.headers.emplace_back("Access-Control-Max-Age", "600");
+    }
+    verdict.answered = std::move(response);
+    return verdict;
+  }
+  if (keys_.empty()) return verdict;
+  if (const std::string* owner = keys_.owner(request)) {
+    verdict.owner = *owner;
+    return verdict;
+  }
+  if (std::find(open_paths_.begin(), open_paths_.end(), request.path) != open_paths_.end()) return verdict;
+  verdict.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return refuse(
+      401, "invalid_api_key",
+      "this server wants an API key, as \"Authorization: Bearer KEY\" or \"x-api-key: KEY\", and the request has none that it "
+      "knows");
+}
+
+}  // namespace vitrine::http

@@ -1,0 +1,31 @@
+#pragma once
+// Who may ask: Host, Origin (CORS) and API keys, looked at before the body is read.
+#include <optional>
+#include <string>
+
+#include "http/keys.h"
+#include "http/request_reader.h"
+
+namespace vitrine::http {
+
+class Admission {
+ public:
+  /// Errors: UsageError for keys and origins that cannot be.
+  explicit Admission(const ServerOptions& options);
+
+  struct Verdict {
+    std::optional<Problem> refused;
+    std::optional<Response> answered;  // OPTIONS: the server's own answer
+    Fields headers;                    // to be added to the answer, whatever it is
+    std::string owner;                 // the key's name; empty without one
+  };
+  /// `host`: what the client calls this server. `check_host`: the connection came over loopback, or there is a list.
+  Verdict check(const Request& request, const std::string& host, bool check_host) const;
+  bool has_keys() const { return !keys_.empty(); }
+
+ private:
+  Keys keys_;
+  std::vector<std::string> open_paths_, allowed_hosts_, origins_;
+};
+
+}  // namespace vitrine::http

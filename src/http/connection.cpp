@@ -1,0 +1,456 @@
+#include "http/connection.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <exception>
+#include <utility>
+
+#include "http/response_text.h"
+
+namespace vitrine::http {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+constexpr size_t kAhead = 64 << 10;  // bytes read of the next requests while one is being answered
+constexpr std::chrono::hours kLong{24 * 365};
+constexpr std::chrono::seconds kLinger{2};
+
+// What was read goes from here to where it belongs, so that an idle connection has no buffer.
+std::array<char, 64 << 10>& scratch() {
+  thread_local std::array<char, 64 << 10> bytes;
+  return bytes;
+}
+
+// Whatever ends a turn, its handler hears of it.
+struct LeaveAtEnd {
+  Answer& answer;
+  ~LeaveAtEnd() { answer.leave(); }
+};
+
+}  // namespace
+
+struct Connection::Turn {
+  explicit Turn(Shared& s) : shared(s), reader({s.options.header_bytes, s.options.target_bytes, s.options.body_bytes}) {}
+  ~Turn() {
+    shared.bodies -= held;
+    if (runs) --shared.running;
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  Shared& shared;
+  RequestReader reader;
+  const Clock::time_point began = Clock::now();
+  Request request;
+  Fields headers;  // of the answer, besides the route's
+  std::string id, method, owner;
+  size_t held = 0;    // of Shared::bodies
+  bool runs = false;  // counted in Shared::running
+  int status = 0;
+  uint64_t bytes = 0;
+  bool keep_alive = false, chunked = false, without_body = false;
+};
+
+Connection::Connection(std::shared_ptr<Shared> shared, int fd, std::unique_ptr<Transport> transport, std::string peer,
+                       bool check_host)
+    : shared_(std::move(shared)),
+      strand_(asio::make_strand(shared_->io)),
+      socket_(strand_, fd),
+      transport_(std::move(transport)),
+      peer_(std::move(peer)),
+      check_host_(check_host),
+      timer_(strand_) {}
+
+Connection::~Connection() = default;
+
+void Connection::start(std::function<void()> closed) {
+  asio::co_spawn(
+      strand_,
+      [self = shared_from_this(), done = std::move(closed)]() -> awaitable<void> {
+        try {
+          co_await self->run();
+        } catch (const std::exception&) {  // out of memory: this connection ends, the others go on
+        }
+        if (!self->failed_) self->transport_->shut();
+        self->transport_.reset();
+        error_code ignored;
+        self->socket_.close(ignored);
+        done();
+      },
+      asio::detached);
+}
+
+void Connection::stop() {
+  asio::post(strand_, [self = weak_from_this()] {
+    if (const auto connection = self.lock()) {
+      connection->stopping_ = true;
+      connection->poke();
+    }
+  });
+}
+
+void Connection::wake() {
+  asio::post(strand_, [self = weak_from_this()] {
+    if (const auto connection = self.lock()) connection->poke();
+  });
+}
+
+void Connection::retire() {
+  asio::post(strand_, [self = weak_from_this()] {
+    if (const auto connection = self.lock()) {
+      connection->retiring_ = connection->idle_since_ != 0;
+      connection->poke();
+    }
+  });
+}
+
+void Connection::poke() {
+  poked_ = true;
+  timer_.cancel();
+}
+
+// Until something happened; false once the deadline has passed or the server ends.
+Connection::awaitable<bool> Connection::wait(Clock::time_point deadline) {
+  if (!poked_) {
+    error_code ignored;
+    timer_.expires_at(deadline);
+    co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+  co_return std::exchange(poked_, false) && !stopping_;
+}
+
+void Connection::arm(bool read) {
+  bool& armed = read ? reading_ : writing_;
+  if (armed) return;
+  armed = true;
+  socket_.async_wait(read ? asio::posix::stream_descriptor::wait_read : asio::posix::stream_descriptor::wait_write,
+                     [self = shared_from_this(), &armed](error_code) {
+                       armed = false;
+                       self->poke();
+                     });
+}
+
+// Reads what is there into in_, as long as there is room.
+void Connection::look_for_input() {
+  while (!reading_ && !ended_ && !failed_ && in_.size() < kAhead) {
+    auto& bytes = scratch();
+    const auto [did, n] = transport_->read(bytes.data(), bytes.size());
+    switch (did) {
+      case Transport::Did::some: in_.append(bytes.data(), n); break;
+      case Transport::Did::wants_read: return arm(true);
+      case Transport::Did::wants_write: return arm(false);
+      case Transport::Did::ended: ended_ = true; break;
+      case Transport::Did::failed: failed_ = true; break;
+    }
+  }
+}
+
+Connection::awaitable<Connection::Got> Connection::more(Clock::time_point deadline) {
+  const size_t before = in_.size();
+  for (;;) {
+    if (stopping_ || failed_) co_return Got::nothing;
+    if (before < kAhead) {
+      look_for_input();
+    } else if (!reading_) {  // headers may be allowed to be longer
+      auto& bytes = scratch();
+      const auto [did, n] = transport_->read(bytes.data(), bytes.size());
+      if (did == Transport::Did::some) in_.append(bytes.data(), n);
+      if (did == Transport::Did::wants_read) arm(true);
+      if (did == Transport::Did::wants_write) arm(false);
+      ended_ = ended_ || did == Transport::Did::ended;
+      failed_ = failed_ || did == Transport::Did::failed;
+    }
+    if (in_.size() > before) co_return Got::bytes;
+    if (ended_ || failed_) co_return Got::nothing;
+    if (Clock::now() >= deadline) co_return Got::late;
+    co_await wait(deadline);
+  }
+}
+
+// All of out_. False if the client does not take it. `answer` hears of a client that leaves meanwhile.
+Connection::awaitable<bool> Connection::flush(Answer* answer) {
+  size_t done = 0;
+  auto deadline = Clock::now() + shared_->options.write_timeout;
+  while (done < out_.size()) {
+    const auto [did, n] = transport_->write(out_.data() + done, out_.size() - done);
+    if (did == Transport::Did::some) {
+      done += n;
+      if (n > 0) deadline = Clock::now() + shared_->options.write_timeout;
+      continue;
+    }
+    if (did == Transport::Did::wants_write)
+      arm(false);
+    else if (did == Transport::Did::wants_read)
+      arm(true);
+    else
+      failed_ = true;
+    if (answer != nullptr && !failed_) look_for_input();
+    if (answer != nullptr && (failed_ || ended_)) answer->leave();
+    if (failed_ || stopping_) co_return false;
+    if (Clock::now() >= deadline) {
+      ++shared_->slow;
+      failed_ = true;
+      co_return false;
+    }
+    co_await wait(deadline);
+  }
+  out_.clear();
+  if (out_.capacity() > (16 << 10)) out_ = {};
+  co_return true;
+}
+
+// The client may still be sending what nobody will read. Closed at once, the connection would be reset, and the answer lost with
+// it.
+Connection::awaitable<void> Connection::linger() {
+  if (failed_ || stopping_) co_return;
+  transport_->shut();
+  const auto deadline = Clock::now() + kLinger;
+  for (;;) {
+    in_.clear();
+    if (co_await more(deadline) != Got::bytes) co_return;
+  }
+}
+
+Connection::awaitable<bool> Connection::handshake() {
+  const auto deadline = Clock::now() + shared_->options.header_timeout;
+  for (;;) {
+    const auto did = transport_->handshake().did;
+    if (did == Transport::Did::some) co_return true;
+    if (did == Transport::Did::wants_read)
+      arm(true);
+    else if (did == Transport::Did::wants_write)
+      arm(false);
+    else
+      co_return false;
+    co_await wait(deadline);
+    if (stopping_ || Clock::now() >= deadline) co_return false;
+  }
+}
+
+Connection::awaitable<void> Connection::run() {
+  if (!co_await handshake()) co_return;
+  while (co_await idle())
+    if (!co_await serve_one()) co_return;
+}
+
+// Until a request begins.
+Connection::awaitable<bool> Connection::idle() {
+  if (!in_.empty()) co_return true;
+  in_ = {};
+  out_ = {};
+  const auto now = Clock::now(), deadline = now + shared_->options.idle_timeout;
+  idle_since_ = now.time_since_epoch().count();
+  for (;;) {
+    look_for_input();
+    if (!in_.empty() || ended_ || failed_ || stopping_ || retiring_ || shared_->draining || Clock::now() >= deadline) break;
+    co_await wait(deadline);
+  }
+  idle_since_ = 0;
+  co_return !in_.empty() && !failed_ && !stopping_;
+}
+
+Response Connection::error(const Problem& problem) const {
+  Response response;
+  response.status = problem.status;
+  response.body = shared_->options.error_body(problem.status, problem.code, problem.message);
+  if (problem.status == 503) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+Connection::awaitable<bool> Connection::serve_one() {
+  const ServerOptions& o = shared_->options;
+  Turn turn(*shared_);
+  if (!co_await read_request(turn)) co_return turn.keep_alive && !shared_->draining && !ended_ && !failed_ && !stopping_;
+  auto answer = std::make_shared<Answer>(std::move(turn.request), o.stream_bytes, [self = weak_from_this()] {
+    if (const auto connection = self.lock()) connection->wake();
+  });
+  const LeaveAtEnd leave_at_end{*answer};
+  turn.runs = true;
+  ++shared_->running;
+  if (Workers* workers = shared_->workers) {
+    workers->run([shared = shared_, exchange = answer->make_exchange()]() mutable {
+      try {
+        shared->handler(exchange);
+      } catch (const std::exception& e) {
+        try {
+          exchange->respond({500, "application/json", shared->options.error_body(500, "internal_error", e.what()), {}});
+        } catch (const std::exception&) {  // it has its answer
+        }
+      }
+      exchange.reset();
+    });
+  }
+  co_await send_answer(turn, *answer);
+  answer->finish();
+  co_return turn.keep_alive && !shared_->draining && !ended_ && !failed_ && !stopping_;
+}
+
+// Reads and checks. False if that was all: the request was refused or answered here, or the client left.
+Connection::awaitable<bool> Connection::read_request(Turn& turn) {
+  RequestReader& reader = turn.reader;
+  const ServerOptions& o = shared_->options;
+  turn.id = request_id(nullptr);
+  turn.owner = peer_;
+  const auto deadline = turn.began + o.header_timeout;
+  while (!reader.has_head() && !reader.problem()) {
+    in_.erase(0, reader.take_head(in_));
+    if (reader.has_head() || reader.problem()) break;
+    const Got got = co_await more(deadline);
+    if (got == Got::nothing) co_return false;
+    if (got == Got::late) {
+      const Problem late{408, "request_timeout",
+                         "the headers did not arrive within " + std::to_string(o.header_timeout.count()) + " ms"};
+      co_return co_await send_own(turn, error(late));
+    }
+  }
+  if (reader.problem()) co_return co_await send_own(turn, error(*reader.problem()));
+  turn.request = reader.head();
+  Request& request = turn.request;
+  turn.method = reader.is_head() ? "HEAD" : request.method;
+  turn.without_body = reader.is_head();
+  turn.id = request.id = request_id(request.header("x-request-id"));
+  Admission::Verdict verdict = shared_->admission.check(request, reader.host(), check_host_);
+  turn.headers = std::move(verdict.headers);
+  if (!verdict.owner.empty()) turn.owner = verdict.owner;
+  request.owner = turn.owner;
+  if (verdict.refused) co_return co_await send_own(turn, error(*verdict.refused));
+  if (!co_await read_body(turn)) co_return false;
+  turn.keep_alive = reader.keep_alive();
+  if (verdict.answered) co_return co_await send_own(turn, *std::move(verdict.answered));
+  co_return true;
+}
+
+Connection::awaitable<bool> Connection::read_body(Turn& turn) {
+  RequestReader& reader = turn.reader;
+  const ServerOptions& o = shared_->options;
+  const auto deadline = Clock::now() + o.body_timeout;
+  // Bytes that all bodies together may take: the length that was told, or what has come.
+  const auto hold = [&](size_t bytes) {
+    if (bytes <= turn.held) return true;
+    const size_t extra = bytes - turn.held;
+    turn.held = bytes;
+    return (shared_->bodies += extra) <= o.bodies_bytes;
+  };
+  bool room = hold(static_cast<size_t>(reader.content_length().value_or(0)));
+  if (reader.expects_continue() && !reader.is_http_1_0() && room && !reader.done() && in_.empty()) {
+    out_ = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (!co_await flush(nullptr)) co_return false;
+  }
+  while (room && !reader.done()) {
+    in_.erase(0, reader.take_body(in_));
+    if (reader.problem()) co_return co_await send_own(turn, error(*reader.problem()));
+    room = hold(reader.body_size());
+    if (reader.done() || !room) break;
+    const Got got = co_await more(deadline);
+    if (got == Got::nothing) co_return false;
+    if (got == Got::late) {
+      const Problem late{408, "request_timeout",
+                         "the body did not arrive within " + std::to_string(o.body_timeout.count()) + " ms"};
+      co_return co_await send_own(turn, error(late));
+    }
+  }
+  if (!room)
+    co_return co_await send_own(turn,
+                                error({503, "busy", "the bodies of other requests take all the memory set apart for them"}));
+  turn.request.body = reader.take_body_text();
+  co_return true;
+}
+
+// Puts the head of an answer into out_, and its body unless it follows.
+void Connection::put_head(Turn& turn, Response& response, bool streams) {
+  Framing framing;
+  framing.http_1_0 = turn.reader.has_head() && turn.reader.is_http_1_0();
+  framing.chunked = streams && !framing.http_1_0;
+  if (streams && framing.http_1_0) turn.keep_alive = false;  // the body ends with the connection
+  if (shared_->draining) turn.keep_alive = false;
+  framing.keep_alive = turn.keep_alive;
+  const bool bodiless = response.status == 204 || response.status == 304;
+  if (!streams && !bodiless) framing.length = response.body.size();
+  if (streams) response.headers.emplace_back("X-Accel-Buffering", "no");  // nginx would hold the pieces back
+  response.headers.insert(response.headers.end(), turn.headers.begin(), turn.headers.end());
+  turn.status = response.status;
+  turn.chunked = framing.chunked;
+  out_ += head_text(response, framing, turn.id);
+  if (streams || bodiless || turn.without_body) return;
+  out_ += response.body;
+  turn.bytes += response.body.size();
+}
+
+// An answer of the server's own. Always false: there is nothing for the handler to do. The connection ends unless all was read.
+Connection::awaitable<bool> Connection::send_own(Turn& turn, Response response) {
+  turn.keep_alive = !turn.reader.problem() && turn.reader.done() && turn.reader.keep_alive();
+  put_head(turn, response, false);
+  const bool sent = co_await flush(nullptr);
+  finish(turn, !sent);
+  if (sent && !turn.keep_alive) co_await linger();
+  co_return false;
+}
+
+void Connection::finish(Turn& turn, bool gone) {
+  ++shared_->requests;
+  if (gone) ++shared_->gone;
+  const std::chrono::duration<double, std::milli> ms = Clock::now() - turn.began;
+  shared_->log.write({turn.id, turn.method, turn.request.path, turn.owner, turn.status, turn.bytes, ms.count(), gone});
+}
+
+Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) {
+  bool complete = false, told = false;
+  auto deadline = Clock::now() + kLong;
+  turn.request.path = answer.request().path;  // for the log
+  for (;;) {
+    look_for_input();
+    if ((ended_ || failed_ || stopping_) && !std::exchange(told, true)) {
+      answer.leave();
+      deadline = Clock::now() + shared_->options.write_timeout;  // the handler may answer all the same: one side is open
+    }
+    if (failed_ || stopping_) break;
+    Answer::News news = answer.take();
+    if (news.unanswered) {
+      if (told) break;
+      news.head = error({500, "internal_error", "the request was left without an answer"});
+    }
+    if (news.head) {
+      put_head(turn, *news.head, news.streams);
+      complete = !news.streams;
+    }
+    if (news.streams && !turn.without_body) {
+      turn.bytes += news.bytes.size();
+      if (turn.chunked)
+        append_chunk(out_, news.bytes);
+      else
+        out_ += news.bytes;
+    }
+    if (news.too_slow) ++shared_->slow;
+    if (news.broken) {
+      failed_ = true;
+      answer.leave();
+      break;
+    }
+    if (news.streams && (news.ended || turn.without_body)) {
+      complete = true;
+      if (turn.chunked && !turn.without_body) out_ += kLastChunk;
+    }
+    if (!out_.empty() && !co_await flush(&answer)) {
+      answer.leave();
+      break;
+    }
+    if (complete) break;
+    if (!co_await wait(deadline) && Clock::now() >= deadline) break;
+  }
+  out_.clear();
+  if (!complete) {
+    failed_ = true;
+    answer.leave();
+    if (turn.status == 0) turn.status = 499;  // the client has closed the request
+  }
+  finish(turn, !complete || failed_);
+}
+
+}  // namespace vitrine::http

@@ -1,0 +1,27 @@
+# The HTTP server needs Boost's headers: Asio and Beast, from 1.75 on (coroutines). Without them the program is built all the same,
+# and `vitrine serve` says what is missing.
+option(VITRINE_SERVE "Build the HTTP server, if Boost's headers are found" ON)
+find_path(VITRINE_BOOST boost/beast/http/parser.hpp)
+set(boost_version 0)
+if(VITRINE_BOOST)
+  file(STRINGS ${VITRINE_BOOST}/boost/version.hpp boost_version REGEX "^#define BOOST_VERSION [0-9]+")
+  string(REGEX REPLACE ".* " "" boost_version "${boost_version}")
+endif()
+set(VITRINE_CAN_SERVE OFF)
+if(VITRINE_SERVE AND boost_version GREATER_EQUAL 107500)
+  set(VITRINE_CAN_SERVE ON)
+endif()
+set(VITRINE_CAN_SERVE ${VITRINE_CAN_SERVE} PARENT_SCOPE)  # for tests and fuzz targets
+
+vitrine_folder(http base ${CMAKE_DL_LIBS})
+get_target_property(sources vitrine_http SOURCES)
+if(VITRINE_CAN_SERVE)
+  list(FILTER sources EXCLUDE REGEX "http/without/")
+  target_include_directories(vitrine_http SYSTEM PRIVATE ${VITRINE_BOOST} ${LIBCRYPTO_INCLUDE_DIRS})
+  target_compile_definitions(vitrine_http PRIVATE BOOST_ASIO_NO_DEPRECATED)
+else()
+  list(FILTER sources EXCLUDE REGEX "http/(server|connection|request_reader|plain_transport|tls_transport)\\.cpp$")
+  list(APPEND sources ${CMAKE_CURRENT_LIST_DIR}/without/server.cpp)
+  list(REMOVE_DUPLICATES sources)
+endif()
+set_property(TARGET vitrine_http PROPERTY SOURCES ${sources})

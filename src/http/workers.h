@@ -1,0 +1,29 @@
+#pragma once
+// A few threads that run what they are given, in order.
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace vitrine::http {
+
+class Workers {
+ public:
+  explicit Workers(int threads);
+  ~Workers();  // runs what is waiting, and joins
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+  void run(std::function<void()> job);  // the job must not throw
+
+ private:
+  void work();
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> jobs_;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace vitrine::http

@@ -1,0 +1,214 @@
+#include "serve/answer.h"
+
+namespace vitrine::serve {
+namespace {
+
+constexpr std::chrono::milliseconds kPingEvery{1000};
+
+}  // namespace
+
+/// Carries what happens to a stream from the scheduler's thread to the thread of answers.
+class Answer::Ear final : public Sink {
+ public:
+  Ear(std::shared_ptr<Answer> answer, Choice& choice) : answer_(std::move(answer)), choice_(choice) {}
+  void prompt(const PromptEvent& event) override {
+    answer_->post([&a = *answer_, &c = choice_, event] { a.hear([&] { a.take_prompt(c, event); }); });
+  }
+  void scored(std::vector<PromptToken>&& tokens) override {
+    answer_->post([&a = *answer_, &c = choice_, tokens = std::move(tokens)]() mutable {
+      a.hear([&] {
+        c.scored = std::move(tokens);
+        if (a.streamed_ && !a.answered_) a.on_scored(c);
+      });
+    });
+  }
+  void token(TokenEvent&& event) override {
+    answer_->post([&a = *answer_, &c = choice_, event = std::move(event)]() mutable {
+      a.hear([&] { a.take_token(c, std::move(event)); });
+    });
+  }
+  void ended(EndEvent&& event) override {
+    answer_->post(
+        [&a = *answer_, &c = choice_, event = std::move(event)]() mutable { a.hear([&] { a.take_end(c, std::move(event)); }); });
+  }
+
+ private:
+  std::shared_ptr<Answer> answer_;
+  Choice& choice_;
+};
+
+Answer::Answer(Service& service, std::shared_ptr<http::Exchange> exchange, bool streamed, ErrorForm form)
+    : service_(service),
+      scheduler_(service.shared_scheduler()),
+      exchange_(std::move(exchange)),
+      streamed_(streamed),
+      form_(form) {}
+
+void Answer::add(Work work, size_t prompt, bool include_stop) {
+  Choice choice;
+  choice.index = choices_.size();
+  choice.prompt = prompt;
+  choice.prompt_ids = work.prompt;
+  choices_.push_back(std::move(choice));
+  work.owner = exchange_->request().owner;
+  works_.push_back(std::move(work));
+  include_stop_.push_back(include_stop);
+}
+
+void Answer::start() {
+  running_ = choices_.size();
+  exchange_->on_gone([weak = weak_from_this()] {
+    const std::shared_ptr<Answer> answer = weak.lock();
+    if (answer == nullptr) return;
+    {
+      const std::lock_guard lock(answer->mutex_);
+      answer->gone_ = true;
+    }
+    answer->cancel();
+  });
+  try {
+    for (size_t i = 0; i < works_.size(); ++i) {
+      const Scheduler::Ticket ticket =
+          service_.scheduler().submit(std::move(works_[i]), std::make_shared<Ear>(shared_from_this(), choices_[i]));
+      const std::lock_guard lock(mutex_);
+      tickets_.push_back(ticket);
+    }
+  } catch (...) {
+    {
+      const std::lock_guard lock(mutex_);
+      service_.answers().post([self = shared_from_this()] { self->answered_ = true; });  // the caller answers
+      held_.clear();
+      started_ = true;
+    }
+    cancel();
+    throw;
+  }
+  bool gone = false;
+  {
+    // Under the lock, so that what comes next is behind what was held.
+    const std::lock_guard lock(mutex_);
+    service_.answers().post([self = shared_from_this()] { self->hear([&] { self->open(); }); });
+    for (std::function<void()>& task : held_) service_.answers().post(std::move(task));
+    held_.clear();
+    started_ = true;
+    gone = gone_;
+  }
+  if (gone) cancel();
+}
+
+// Tasks hold the answer, so that it lives until the last of them has run.
+void Answer::post(std::function<void()> task) {
+  auto kept = [self = shared_from_this(), task = std::move(task)] { task(); };
+  const std::lock_guard lock(mutex_);
+  if (started_)
+    service_.answers().post(std::move(kept));
+  else
+    held_.push_back(std::move(kept));
+}
+
+// What goes wrong while JSON is formed ends this request, not the thread.
+void Answer::hear(std::function<void()> task) {
+  try {
+    task();
+  } catch (...) {
+    fail(api_error(std::current_exception()));
+  }
+}
+
+void Answer::cancel() {
+  std::vector<Scheduler::Ticket> tickets;
+  {
+    const std::lock_guard lock(mutex_);
+    tickets = tickets_;
+  }
+  const std::shared_ptr<Scheduler> scheduler = scheduler_.lock();  // null: it ends, and with it every stream
+  if (scheduler == nullptr) return;
+  for (const Scheduler::Ticket ticket : tickets) scheduler->cancel(ticket);
+}
+
+void Answer::open() {
+  if (!streamed_ || answered_ || stream_ != nullptr) return;
+  http::Response head;
+  head.type = "text/event-stream; charset=utf-8";
+  head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  stream_ = exchange_->stream(std::move(head));
+  last_sent_ = std::chrono::steady_clock::now();
+}
+
+void Answer::take_prompt(Choice& choice, const PromptEvent& event) {
+  if (!streamed_ || answered_) return;
+  on_prompt(choice, event);
+  if (std::chrono::steady_clock::now() - last_sent_ >= kPingEvery) send_text(ping());
+}
+
+void Answer::take_token(Choice& choice, TokenEvent&& event) {
+  choice.text += event.text;
+  choice.tokens.push_back({event.token, event.logprob, std::move(event.text), std::move(event.top)});
+  if (streamed_ && !answered_) on_token(choice);
+}
+
+void Answer::take_end(Choice& choice, EndEvent&& event) {
+  choice.end = std::move(event);
+  choice.ended = true;
+  --running_;
+  if (choice.end.end == End::failed)
+    fail(choice.end.error_is_input ? ApiError(400, "invalid_value", choice.end.error)
+                                   : ApiError(500, "run_failed", choice.end.error));
+  if (choice.end.end == End::cancelled) fail(ApiError(499, "cancelled", "the request was cancelled"));
+  if (answered_) return;
+  if (include_stop_[choice.index] && choice.end.stop_string) {
+    choice.tail = *choice.end.stop_string;
+    choice.text += choice.tail;
+  }
+  if (streamed_) on_end(choice);
+  if (running_ > 0) return;
+  if (streamed_) {
+    on_done();
+    stream_->close();
+    answered_ = true;
+  } else {
+    http::Response response = json_response(whole());
+    answered_ = true;
+    exchange_->respond(std::move(response));
+  }
+}
+
+void Answer::fail(const ApiError& error) {
+  if (answered_) return;
+  answered_ = true;
+  cancel();
+  if (stream_ == nullptr) return exchange_->respond(error_response(error, form_));
+  on_error(error);
+  stream_->close();
+}
+
+void Answer::on_error(const ApiError& error) { send(error_json(error, form_)); }
+
+void Answer::send(const OrderedJson& json) { send_text("data: " + json_text(json) + "\n\n"); }
+
+void Answer::send_event(std::string_view event, const OrderedJson& json) {
+  send_text("event: " + std::string(event) + "\ndata: " + json_text(json) + "\n\n");
+}
+
+void Answer::send_text(std::string text) {
+  last_sent_ = std::chrono::steady_clock::now();
+  if (!stream_->send(std::move(text))) {
+    answered_ = true;  // nobody reads it
+    cancel();
+  }
+}
+
+Usage Answer::usage() const {
+  Usage usage;
+  size_t counted = SIZE_MAX;  // the prompt whose tokens were counted last; choices of one prompt stand side by side
+  for (const Choice& choice : choices_) {
+    usage.completion_tokens += static_cast<int64_t>(choice.tokens.size());
+    if (choice.prompt == counted) continue;
+    counted = choice.prompt;
+    usage.prompt_tokens += static_cast<int64_t>(choice.prompt_ids.size());
+    usage.cached_tokens += choice.end.cached_tokens;
+  }
+  return usage;
+}
+
+}  // namespace vitrine::serve

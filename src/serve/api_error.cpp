@@ -1,0 +1,87 @@
+#include "serve/api_error.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "schedule/scheduler.h"
+
+namespace vitrine::serve {
+
+ApiError invalid(const std::string& field, const std::string& message, std::string code) {
+  return {400, std::move(code), message, field};
+}
+
+ApiError unsupported(const std::string& field, const std::string& message) {
+  return {501, "not_supported_error", message, field};
+}
+
+std::string error_type(int status, ErrorForm form) {
+  const bool anthropic = form == ErrorForm::anthropic;
+  switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 413: return anthropic ? "request_too_large" : "invalid_request_error";
+    case 429: return "rate_limit_error";
+    case 501: return anthropic ? "invalid_request_error" : "not_supported_error";
+    case 503: return anthropic ? "overloaded_error" : "unavailable_error";
+    default: break;
+  }
+  if (status < 500) return "invalid_request_error";
+  return anthropic ? "api_error" : "server_error";
+}
+
+OrderedJson error_json(const ApiError& error, ErrorForm form) {
+  const std::string type = error_type(error.status, form);
+  if (form == ErrorForm::anthropic) return {{"type", "error"}, {"error", {{"type", type}, {"message", error.what()}}}};
+  return {{"error",
+           {{"message", error.what()},
+            {"type", type},
+            {"param", error.param.empty() ? OrderedJson(nullptr) : OrderedJson(error.param)},
+            {"code", error.code},
+            {"status", error.status}}}};
+}
+
+http::Response error_response(const ApiError& error, ErrorForm form) {
+  http::Response response = json_response(error_json(error, form), error.status);
+  if (error.retry_after > 0)
+    response.headers.emplace_back("Retry-After", std::to_string(std::lround(std::ceil(error.retry_after))));
+  return response;
+}
+
+ApiError api_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const ApiError& e) {
+    return e;
+  } catch (const QueueFull& e) {
+    ApiError full(429, "queue_full", e.what());
+    full.retry_after = e.seconds;
+    return full;
+  } catch (const Draining& e) {
+    return {503, "draining", e.what()};
+  } catch (const InputError& e) {
+    return {400, "invalid_value", e.what()};
+  } catch (const RunError& e) {
+    return {500, "run_failed", e.what()};
+  } catch (const std::bad_alloc&) {
+    return {500, "out_of_memory", "there is not enough memory for this request"};
+  } catch (...) {
+    return {500, "internal_error", "this request met an error inside the server"};
+  }
+}
+
+std::string http_error_body(int status, const std::string& code, const std::string& message) {
+  return json_text(error_json(ApiError(status, code, message)));
+}
+
+std::string json_text(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
+
+http::Response json_response(const OrderedJson& json, int status) {
+  http::Response response;
+  response.status = status;
+  response.body = json_text(json);
+  return response;
+}
+
+}  // namespace vitrine::serve

@@ -1,0 +1,46 @@
+#pragma once
+// Errors as clients of the API see them: a status, and a body in the form that OpenAI's clients read, or Anthropic's.
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include "http/message.h"
+#include "jinja/jinja.h"
+
+namespace vitrine::serve {
+
+/// Ends a request with this answer.
+struct ApiError : std::runtime_error {
+  ApiError(int status_code, std::string error_code, const std::string& message, std::string field = {})
+      : std::runtime_error(message), status(status_code), code(std::move(error_code)), param(std::move(field)) {}
+  int status;
+  std::string code;        // "invalid_value"
+  std::string param;       // the field of the request that is wrong; empty: none
+  double retry_after = 0;  // seconds; 0: not told
+};
+
+/// 400 about one field of the request.
+ApiError invalid(const std::string& field, const std::string& message, std::string code = "invalid_value");
+/// 501 for what this server does not do.
+ApiError unsupported(const std::string& field, const std::string& message);
+
+enum class ErrorForm { openai, anthropic };
+
+/// "invalid_request_error" for 400: the word for the kind of error.
+std::string error_type(int status, ErrorForm form = ErrorForm::openai);
+/// {"error": {message, type, param, code, status}}, or {"type": "error", "error": {type, message}}.
+OrderedJson error_json(const ApiError& error, ErrorForm form = ErrorForm::openai);
+http::Response error_response(const ApiError& error, ErrorForm form = ErrorForm::openai);
+
+/// What an exception means to a client: InputError is 400, a full queue 429, a server that drains 503, the rest 500. What is not
+/// one of vitrine's own errors is not told.
+ApiError api_error(const std::exception_ptr& error);
+
+/// The body of an error that the HTTP server answers itself (http::ServerOptions::error_body).
+std::string http_error_body(int status, const std::string& code, const std::string& message);
+
+/// Compact JSON; bytes that are not UTF-8 become U+FFFD.
+std::string json_text(const OrderedJson& json);
+http::Response json_response(const OrderedJson& json, int status = 200);
+
+}  // namespace vitrine::serve

@@ -1,0 +1,229 @@
+// POST /v1/chat/completions: a conversation is answered.
+#include <algorithm>
+#include <set>
+
+#include "serve/chat_prompt.h"
+#include "serve/chat_text.h"
+#include "serve/endpoints.h"
+#include "serve/openai_answer.h"
+#include "serve/sampling_fields.h"
+#include "serve/token_text.h"
+
+namespace vitrine::serve {
+namespace {
+
+struct ChatCompletionRequest {
+  AnswerHead head;
+  ChatPrompt prompt;
+  bool logprobs = false, usage = false, token_ids = false, one_call = false;
+  std::vector<int32_t> ends;  // tokens that end a text
+};
+
+class ChatCompletionAnswer final : public Answer {
+ public:
+  ChatCompletionAnswer(Service& service, std::shared_ptr<http::Exchange> exchange, bool streamed, ChatCompletionRequest request)
+      : Answer(service, std::move(exchange), streamed), request_(std::move(request)), said_(request_.prompt, request_.one_call) {}
+
+ private:
+  OrderedJson whole() override {
+    OrderedJson json = head_json(request_.head, "chat.completion", true);
+    OrderedJson list = OrderedJson::array();
+    for (Choice& choice : choices()) {
+      const Said said = said_.said(choice);
+      OrderedJson message = {{"role", "assistant"}, {"content", content_json(said)}, {"refusal", nullptr}};
+      if (!said.calls.empty()) {
+        message["tool_calls"] = OrderedJson::array();
+        for (const ToolCall& call : said.calls) message["tool_calls"].push_back(call_json(call));
+      }
+      OrderedJson entry = {{"index", choice.index}, {"message", message}, {"logprobs", nullptr}};
+      if (request_.logprobs) entry["logprobs"] = logprobs_json(choice, 0);
+      if (request_.token_ids) entry["token_ids"] = ids_json(choice, 0);
+      entry["finish_reason"] = said.calls.empty() ? choice.finish_reason() : "tool_calls";
+      list.push_back(std::move(entry));
+    }
+    json["choices"] = std::move(list);
+    json["usage"] = usage_json(usage());
+    if (request_.token_ids) json["prompt_token_ids"] = request_.prompt.ids;
+    json["timings"] = timings_json(choices().front().end);
+    return json;
+  }
+
+  void on_token(Choice& choice) override {
+    const std::string text = said_.certain(choice);
+    // An end token has neither text nor log-probabilities of its own here; but its id is told, and with it the role.
+    if (text.empty() && !request_.logprobs && !request_.token_ids) return;
+    send_role(choice);
+    const size_t begin = choice.tokens.size() - 1;
+    OrderedJson entry = chunk_entry(choice, {{"content", text}});
+    if (request_.logprobs) entry["logprobs"] = logprobs_json(choice, begin);
+    if (request_.token_ids) entry["token_ids"] = ids_json(choice, begin);
+    send_chunk(std::move(entry));
+  }
+
+  void on_end(Choice& choice) override {
+    send_role(choice);
+    const Said said = said_.said(choice);
+    const std::string rest = said_.rest(choice, said);
+    if (!rest.empty()) send_chunk(chunk_entry(choice, {{"content", rest}}));
+    for (size_t i = 0; i < said.calls.size(); ++i) {
+      OrderedJson call = {{"index", i}};
+      call.update(call_json(said.calls[i]));
+      send_chunk(chunk_entry(choice, {{"tool_calls", OrderedJson::array({call})}}));
+    }
+    OrderedJson entry = chunk_entry(choice, OrderedJson::object());
+    entry["finish_reason"] = said.calls.empty() ? choice.finish_reason() : "tool_calls";
+    send_chunk(std::move(entry));
+  }
+
+  void on_done() override {
+    if (request_.usage) {
+      OrderedJson json = head_json(request_.head, "chat.completion.chunk", false);
+      json["choices"] = OrderedJson::array();
+      json["usage"] = usage_json(usage());
+      json["timings"] = timings_json(choices().front().end);
+      send(json);
+    }
+    send_text("data: [DONE]\n\n");
+  }
+
+  static OrderedJson content_json(const Said& said) {
+    return said.content.empty() && !said.calls.empty() ? OrderedJson(nullptr) : OrderedJson(said.content);
+  }
+
+  static OrderedJson call_json(const ToolCall& call) {
+    return {{"id", random_id("call_")}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+  }
+
+  void send_role(Choice& choice) {
+    if (!begun_.insert(choice.index).second) return;
+    send_chunk(chunk_entry(choice, {{"role", "assistant"}, {"content", ""}}));
+  }
+
+  static OrderedJson chunk_entry(const Choice& choice, OrderedJson delta) {
+    return {{"index", choice.index}, {"delta", std::move(delta)}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+  }
+
+  void send_chunk(OrderedJson entry) {
+    OrderedJson json = head_json(request_.head, "chat.completion.chunk", !told_);
+    if (request_.token_ids && !told_) json["prompt_token_ids"] = request_.prompt.ids;
+    told_ = true;
+    json["choices"] = OrderedJson::array({std::move(entry)});
+    if (request_.usage) json["usage"] = nullptr;
+    send(json);
+  }
+
+  static OrderedJson ids_json(const Choice& choice, size_t begin) {
+    OrderedJson ids = OrderedJson::array();
+    for (size_t i = begin; i < choice.tokens.size(); ++i) ids.push_back(choice.tokens[i].id);
+    return ids;
+  }
+
+  // Of the tokens behind `begin`; an end token is none of the content's.
+  OrderedJson logprobs_json(const Choice& choice, size_t begin) {
+    OrderedJson content = OrderedJson::array();
+    const std::vector<int32_t>& ends = request_.ends;
+    for (size_t i = begin; i < choice.tokens.size(); ++i) {
+      const Token& token = choice.tokens[i];
+      if (i + 1 == choice.tokens.size() && std::find(ends.begin(), ends.end(), token.id) != ends.end()) continue;
+      OrderedJson entry = token_json(service().engine(), token.id, token.logprob);
+      entry["top_logprobs"] = OrderedJson::array();
+      for (const TokenLogprob& t : token.top) entry["top_logprobs"].push_back(token_json(service().engine(), t.token, t.logprob));
+      content.push_back(std::move(entry));
+    }
+    return {{"content", std::move(content)}, {"refusal", nullptr}};
+  }
+
+  const ChatCompletionRequest request_;
+  ChatText said_;
+  std::set<size_t> begun_;  // choices whose role was told
+  bool told_ = false;       // the ignored fields
+};
+
+void read_format(const Fields& fields) {
+  const OrderedJson* format = fields.find("response_format");
+  if (format == nullptr) return;
+  const std::string type = format->value("type", OrderedJson()).is_string() ? (*format)["type"].get<std::string>() : "";
+  if (type == "text") return;
+  if (type == "json_object" || type == "json_schema")
+    throw unsupported("response_format",
+                      "\"response_format\": \"" + type + "\" asks for constrained decoding, which this server was built without");
+  throw invalid("response_format.type",
+                "\"response_format.type\" is \"" + type + "\"; expected text, json_object or json_schema");
+}
+
+}  // namespace
+
+const std::vector<Field>& chat_completion_fields() {
+  static const std::vector<Field> table = [] {
+    using namespace type;
+    const Field most{"max_completion_tokens", integer, "New tokens at most; -1 or nothing: until the context is full.",
+                     Use::honoured,           -1,      1e9};
+    Field old = most, native = most;
+    old.name = "max_tokens", native.name = "n_predict";
+    old.same_as = native.same_as = most.name;
+    old.about = native.about = "The same as `max_completion_tokens`.";
+    return joined(
+        {{{"model", text, "The model's name, an alias, or nothing."}},
+         conversation_fields(),
+         {most,
+          old,
+          native,
+          {"n", integer, "Answers; default 1.", Use::honoured, 1, 128},
+          {"logprobs", boolean,
+           "Log-probabilities of the answer's tokens, as log-softmax of the unmodified logits. Default: false."},
+          {"top_logprobs", integer, "So many likeliest tokens beside each; needs logprobs. Default: 0.", Use::honoured, 0, 100},
+          {"stream", boolean, "The answer comes as server-sent events. Default: false."},
+          {"stream_options", object, "{\"include_usage\": true}: a last chunk tells the usage."},
+          {"response_format", object, "{\"type\": \"text\"}; json_object and json_schema need constrained decoding."},
+          {"parallel_tool_calls", boolean, "false: of several calls the first counts. Default: true."},
+          {"return_token_ids", boolean, "Ids of prompt and text. Default: false."}},
+         sampling_fields(),
+         foreign_fields(),
+         {Field::ignored("reasoning_effort", "Templates that know it read chat_template_kwargs."),
+          Field::ignored("verbosity", "Changes nothing."), Field::refused("echo", "use /v1/completions with echo", "[false]"),
+          Field::refused("audio", "this model makes text alone"),
+          Field::refused("modalities", "this model makes text alone", "[[\"text\"]]"),
+          Field::refused("web_search_options", "this server searches nothing"),
+          Field::refused("prediction", "predicted text is not used"), Field::refused("functions", "use tools", "[[]]"),
+          Field::refused("function_call", "use tool_choice", "[\"none\",\"auto\"]")}});
+  }();
+  return table;
+}
+
+void chat_completions(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, chat_completion_fields(), service.options().strict_fields);
+  ChatCompletionRequest request;
+  const std::string model = service.model_named(fields.text("model"));
+  read_format(fields);
+  request.prompt = read_chat(fields, service);
+  request.logprobs = fields.boolean("logprobs", false);
+  request.token_ids = fields.boolean("return_token_ids", false);
+  request.one_call = !fields.boolean("parallel_tool_calls", true);
+  const int64_t top = fields.integer("top_logprobs").value_or(0);
+  if (top > 0 && !request.logprobs)
+    throw invalid("top_logprobs", "\"top_logprobs\" is " + std::to_string(top) + " without \"logprobs\": true");
+  const bool streamed = fields.boolean("stream", false);
+  request.usage = wants_stream_usage(fields, streamed);
+  const auto n = static_cast<size_t>(fields.integer("n").value_or(1));
+  check_streams(service, n, "n");
+  const int64_t most = fields.integer("max_completion_tokens").value_or(-1);
+
+  Sampled sampled = read_sampling(fields, service, openai_sampling());
+  sampled.options.max_tokens = most < 0 ? INT32_MAX : most;
+  sampled.options.alone = !fields.boolean("continue_final_message", false);
+  request.ends = sampled.options.eos;
+  request.head = answer_head(service, fields, model, "chatcmpl-");
+  const std::vector<int32_t> prompt = request.prompt.ids;
+  const auto answer = std::make_shared<ChatCompletionAnswer>(service, exchange, streamed, std::move(request));
+  for (size_t i = 0; i < n; ++i) {
+    Work work;
+    work.prompt = prompt;
+    work.options = sampled.options;
+    work.stream = i;
+    work.top = top;
+    answer->add(std::move(work), 0, sampled.include_stop);
+  }
+  answer->start();
+}
+
+}  // namespace vitrine::serve

@@ -1,0 +1,138 @@
+// POST /v1/embeddings: the mean over a text's tokens of the residual stream behind the final norm, scaled to length 1.
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "serve/endpoints.h"
+#include "serve/openai_answer.h"
+#include "serve/token_text.h"
+
+namespace vitrine::serve {
+namespace {
+
+/// Errors: as Engine::check_ids; RunError for a NaN.
+std::vector<float> embedding_of(Engine& engine, const std::vector<int32_t>& ids) {
+  engine.check_ids(ids);
+  const int64_t width = engine.shape().d_model;
+  std::vector<double> sum(static_cast<size_t>(width), 0.0);
+  const auto cache = engine.make_cache(static_cast<int64_t>(ids.size()));
+  CacheSequence sequence = cache->sequence();
+  engine.each_step(ids, sequence, [&](const Step& step, const Tensor& residual, size_t) {
+    for (int64_t row = 0; row < step.rows(); ++row) {
+      const float* x = residual.row<float>(row);
+      for (int64_t i = 0; i < width; ++i) sum[static_cast<size_t>(i)] += x[i];
+    }
+  });
+  double squares = 0;
+  for (const double x : sum) squares += x * x;
+  if (!std::isfinite(squares)) throw RunError("the residual stream holds a NaN or an infinity");
+  const double scale = squares > 0 ? 1 / std::sqrt(squares) : 0;  // the mean's factor cancels
+  std::vector<float> embedding;
+  embedding.reserve(sum.size());
+  for (const double x : sum) embedding.push_back(static_cast<float>(x * scale));
+  return embedding;
+}
+
+std::string base64(const std::vector<float>& values) {
+  static_assert(std::endian::native == std::endian::little);
+  static constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::vector<unsigned char> bytes(values.size() * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const size_t n = std::min<size_t>(3, bytes.size() - i);
+    unsigned block = 0;
+    for (size_t k = 0; k < 3; ++k) block = block << 8 | (k < n ? bytes[i + k] : 0U);
+    for (size_t k = 0; k < 4; ++k) text += k <= n ? kLetters[block >> (18 - 6 * k) & 63] : '=';
+  }
+  return text;
+}
+
+std::vector<std::vector<int32_t>> read_inputs(const OrderedJson& input, const Engine& engine) {
+  std::vector<std::vector<int32_t>> all;
+  const auto add = [&](const OrderedJson& each) {
+    if (each.is_string()) return all.push_back(engine.prompt_ids(each.get_ref<const std::string&>()));
+    if (!each.is_array() || each.empty())
+      throw invalid("input", "\"input\" holds " + kind_of(each) + "; expected strings or lists of ids", "invalid_type");
+    std::vector<int64_t> numbers;
+    for (const OrderedJson& id : each) {
+      if (!id.is_number_integer()) throw invalid("input", "\"input\" mixes ids with " + kind_of(id), "invalid_type");
+      numbers.push_back(id.get<int64_t>());
+    }
+    all.push_back(token_ids(engine, numbers, "input"));
+  };
+  if (input.is_array() && input.empty()) throw invalid("input", "\"input\" is an empty list; give text or ids");
+  if (input.is_string() || input[0].is_number())
+    add(input);
+  else
+    for (const OrderedJson& each : input) add(each);
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Field>& embedding_fields() {
+  static const std::vector<Field> table = [] {
+    using namespace type;
+    Field input{"input", text | list, "A string, a list of ids, or a list of either: a vector for each."};
+    input.required = true;
+    return std::vector<Field>{{"model", text, "The model's name, an alias, or nothing."},
+                              input,
+                              {"encoding_format", text, "float (the default), or base64: little-endian 32-bit floats."},
+                              {"dimensions", integer, "The model's width; others are refused.", Use::honoured, 1, 1e9},
+                              Field::ignored("user", "Whose request it is: changes nothing.")};
+  }();
+  return table;
+}
+
+void embeddings(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, embedding_fields(), service.options().strict_fields);
+  const std::string model = service.model_named(fields.text("model"));
+  auto inputs = std::make_shared<std::vector<std::vector<int32_t>>>(read_inputs(*fields.find("input"), service.engine()));
+  const std::string format = fields.text("encoding_format").value_or("float");
+  if (format != "float" && format != "base64")
+    throw invalid("encoding_format", "\"encoding_format\" is \"" + format + "\"; expected float or base64");
+  const int64_t width = service.engine().shape().d_model;
+  if (const int64_t wanted = fields.integer("dimensions").value_or(width); wanted != width)
+    throw invalid("dimensions", "\"dimensions\" is " + std::to_string(wanted) + "; this model's vectors have " +
+                                    std::to_string(width) + ", and nothing is cut");
+  int64_t tokens = 0;
+  for (const std::vector<int32_t>& ids : *inputs) {
+    check_room(service, ids.size(), "input");
+    tokens += static_cast<int64_t>(ids.size());
+  }
+  OrderedJson head = {{"object", "list"}, {"model", model}, {"pooling", "mean"}, {"normalized", "l2"}};
+  if (!fields.ignored().empty()) head["ignored_fields"] = fields.ignored();
+  head["usage"] = {{"prompt_tokens", tokens}, {"total_tokens", tokens}};
+
+  // A job for each text: streams get their steps in between.
+  struct Vectors {
+    std::vector<std::vector<float>> all;
+    std::atomic<bool> gone{false};
+  };
+  const auto vectors = std::make_shared<Vectors>();
+  vectors->all.resize(inputs->size());
+  exchange->on_gone([weak = std::weak_ptr(vectors)] {
+    if (const auto v = weak.lock()) v->gone = true;
+  });
+  for (size_t i = 0; i < inputs->size() && !vectors->gone; ++i)
+    service.scheduler()
+        .run(
+            [vectors, inputs, i](Engine& engine) {
+              if (!vectors->gone) vectors->all[i] = embedding_of(engine, (*inputs)[i]);
+            },
+            exchange->request().owner)
+        .get();
+  OrderedJson data = OrderedJson::array();
+  for (size_t i = 0; i < vectors->all.size(); ++i)
+    data.push_back({{"object", "embedding"},
+                    {"index", i},
+                    {"embedding", format == "base64" ? OrderedJson(base64(vectors->all[i])) : OrderedJson(vectors->all[i])}});
+  head["data"] = std::move(data);
+  exchange->respond(json_response(head));
+}
+
+}  // namespace vitrine::serve

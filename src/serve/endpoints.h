@@ -1,0 +1,45 @@
+#pragma once
+// The handlers of the endpoints and the tables of their fields; serve/routes.cpp lists them. A handler answers its exchange, now
+// or later, or throws before it has: then the exception is the answer (serve/api_error.h).
+#include <memory>
+#include <vector>
+
+#include "http/exchange.h"
+#include "serve/fields.h"
+#include "serve/service.h"
+
+namespace vitrine::serve {
+
+using Handle = void (*)(Service&, const std::shared_ptr<http::Exchange>&);
+
+void health(Service&, const std::shared_ptr<http::Exchange>&);
+void models(Service&, const std::shared_ptr<http::Exchange>&);
+void model(Service&, const std::shared_ptr<http::Exchange>&);
+void completions(Service&, const std::shared_ptr<http::Exchange>&);
+void chat_completions(Service&, const std::shared_ptr<http::Exchange>&);
+void embeddings(Service&, const std::shared_ptr<http::Exchange>&);
+void tokenize(Service&, const std::shared_ptr<http::Exchange>&);
+void detokenize(Service&, const std::shared_ptr<http::Exchange>&);
+void tokenizer_info(Service&, const std::shared_ptr<http::Exchange>&);
+void apply_template(Service&, const std::shared_ptr<http::Exchange>&);
+void props(Service&, const std::shared_ptr<http::Exchange>&);
+void slots(Service&, const std::shared_ptr<http::Exchange>&);
+void metrics(Service&, const std::shared_ptr<http::Exchange>&);
+void completion(Service&, const std::shared_ptr<http::Exchange>&);
+void messages(Service&, const std::shared_ptr<http::Exchange>&);
+void count_tokens(Service&, const std::shared_ptr<http::Exchange>&);
+void responses(Service&, const std::shared_ptr<http::Exchange>&);
+void openapi(Service&, const std::shared_ptr<http::Exchange>&);
+
+const std::vector<Field>& completion_fields();
+const std::vector<Field>& chat_completion_fields();
+const std::vector<Field>& embedding_fields();
+const std::vector<Field>& tokenize_fields();
+const std::vector<Field>& detokenize_fields();
+const std::vector<Field>& template_fields();
+const std::vector<Field>& native_completion_fields();
+const std::vector<Field>& message_fields();
+const std::vector<Field>& count_tokens_fields();
+const std::vector<Field>& response_fields();
+
+}  // namespace vitrine::serve

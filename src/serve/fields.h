@@ -1,0 +1,79 @@
+#pragma once
+// What a request may hold. Each endpoint has a table of its fields; reading, errors, the OpenAPI document and the tables of
+// docs/http-api.md come from it. A field is honoured, or ignored and named in the answer, or refused by name.
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serve/api_error.h"
+
+namespace vitrine::serve {
+
+/// Types that a value may have; several are joined by |.
+namespace type {
+inline constexpr unsigned boolean = 1, integer = 2, number = 4, text = 8, object = 16, texts = 32 /*a list of strings*/,
+                          integers = 64 /*a list of them*/, list = 128 /*of anything*/;
+}
+
+enum class Use : uint8_t { honoured, ignored, refused };
+
+struct Field {
+  std::string name;
+  unsigned types;
+  std::string about;  // what it does and its default; refused: why, and what to do instead
+  Use use = Use::honoured;
+  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+  std::string harmless = {};  // refused: a JSON list of values that ask for nothing, as "[0, false]"
+  bool required = false;
+  std::string same_as = {};  // another name of that field
+
+  static Field ignored(std::string name, std::string about);
+  static Field refused(std::string name, std::string about, std::string harmless = "[]");
+};
+
+/// Tables one behind the other.
+std::vector<Field> joined(const std::vector<std::vector<Field>>& tables);
+/// "a number from 0 to 2", "a string or a list of strings".
+std::string expected(const Field& field);
+
+/// A request's fields, checked against a table. A field that is null counts as absent.
+class Fields {
+ public:
+  /// Errors: ApiError naming the field, what it is and what was expected: for a wrong type or range, for a field that is refused,
+  /// for a missing one that is required, with `strict` also for one that is unknown.
+  Fields(const std::string& body, const std::vector<Field>& table, bool strict = false);
+
+  const OrderedJson* find(const std::string& name) const;
+  bool has(const std::string& name) const { return find(name) != nullptr; }
+  std::optional<double> number(const std::string& name) const;
+  std::optional<int64_t> integer(const std::string& name) const;
+  std::optional<std::string> text(const std::string& name) const;
+  bool boolean(const std::string& name, bool fallback) const;
+  /// A string, or a list of strings.
+  std::vector<std::string> texts(const std::string& name) const;
+  std::vector<int64_t> integers(const std::string& name) const;
+
+  /// Names a field inside another one ("messages[2].audio") that is ignored.
+  void ignore(std::string name) { ignored_.insert(std::move(name)); }
+  /// The fields of the request that change nothing, for the answer. Errors: std::logic_error if an honoured field was not asked
+  /// for: a mistake in the endpoint.
+  const std::set<std::string>& ignored() const;
+
+ private:
+  const Field* known(const std::string& name) const;
+  void check(const std::string& name, const OrderedJson& value, const Field& field) const;
+
+  const std::vector<Field>& table_;
+  OrderedJson body_;
+  std::set<std::string> ignored_;
+  mutable std::set<std::string> asked_;
+};
+
+/// "a string", "a list": what a value is, for messages.
+std::string kind_of(const OrderedJson& value);
+
+}  // namespace vitrine::serve

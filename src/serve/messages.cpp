@@ -1,0 +1,357 @@
+// POST /v1/messages and /v1/messages/count_tokens: Anthropic's form.
+#include <algorithm>
+
+#include "serve/chat_prompt.h"
+#include "serve/chat_text.h"
+#include "serve/endpoints.h"
+#include "serve/openai_answer.h"
+#include "serve/sampling_fields.h"
+
+namespace vitrine::serve {
+namespace {
+
+struct MessageRequest {
+  std::string id, model;
+  ChatPrompt prompt;
+  bool one_call = false;
+  OrderedJson ignored = nullptr;
+};
+
+OrderedJson message_usage(int64_t input, int64_t cached, int64_t output) {
+  return {{"input_tokens", input - cached},
+          {"cache_creation_input_tokens", 0},
+          {"cache_read_input_tokens", cached},
+          {"output_tokens", output}};
+}
+
+class MessageAnswer final : public Answer {
+ public:
+  MessageAnswer(Service& service, std::shared_ptr<http::Exchange> exchange, bool streamed, MessageRequest request)
+      : Answer(service, std::move(exchange), streamed, ErrorForm::anthropic),
+        request_(std::move(request)),
+        said_(request_.prompt, request_.one_call) {}
+
+ private:
+  OrderedJson whole() override {
+    Choice& choice = choices().front();
+    const Said said = said_.said(choice);
+    OrderedJson json = message_json(choice);
+    if (!said.content.empty() || said.calls.empty()) json["content"].push_back({{"type", "text"}, {"text", said.content}});
+    for (const ToolCall& call : said.calls) {
+      OrderedJson use = use_json(call);
+      use["input"] = OrderedJson::parse(call.arguments);
+      json["content"].push_back(std::move(use));
+    }
+    json["stop_reason"] = stop_reason(choice, said);
+    json["stop_sequence"] = choice.end.stop_string ? OrderedJson(*choice.end.stop_string) : OrderedJson(nullptr);
+    json["usage"] = message_usage(usage().prompt_tokens, usage().cached_tokens, usage().completion_tokens);
+    return json;
+  }
+
+  void on_prompt(Choice& choice, const PromptEvent& event) override { begin(choice, event.cached); }
+
+  void on_token(Choice& choice) override {
+    begin(choice, 0);
+    const std::string text = said_.certain(choice);
+    if (!text.empty()) send_content(text);
+  }
+
+  void on_end(Choice& choice) override {
+    begin(choice, 0);
+    const Said said = said_.said(choice);
+    const std::string rest = said_.rest(choice, said);
+    if (!rest.empty()) send_content(rest);
+    if (block_ == 0 && !open_ && said.calls.empty()) open_text();  // an answer has a block, if an empty one
+    close_block();
+    for (const ToolCall& call : said.calls) {
+      OrderedJson use = use_json(call);
+      use["input"] = OrderedJson::object();
+      send_named({{"type", "content_block_start"}, {"index", block_}, {"content_block", use}});
+      send_named({{"type", "content_block_delta"},
+                  {"index", block_},
+                  {"delta", {{"type", "input_json_delta"}, {"partial_json", call.arguments}}}});
+      open_ = true;
+      close_block();
+    }
+    OrderedJson delta = {{"stop_reason", stop_reason(choice, said)},
+                         {"stop_sequence", choice.end.stop_string ? OrderedJson(*choice.end.stop_string) : OrderedJson(nullptr)}};
+    send_named({{"type", "message_delta"},
+                {"delta", delta},
+                {"usage", message_usage(usage().prompt_tokens, usage().cached_tokens, usage().completion_tokens)}});
+    send_named({{"type", "message_stop"}});
+  }
+
+  void on_error(const ApiError& error) override { send_event("error", error_json(error, ErrorForm::anthropic)); }
+  std::string ping() const override { return "event: ping\ndata: {\"type\":\"ping\"}\n\n"; }
+
+  OrderedJson message_json(const Choice&) const {
+    OrderedJson json = {{"id", request_.id},
+                        {"type", "message"},
+                        {"role", "assistant"},
+                        {"model", request_.model},
+                        {"content", OrderedJson::array()},
+                        {"stop_reason", nullptr},
+                        {"stop_sequence", nullptr}};
+    if (!request_.ignored.is_null()) json["ignored_fields"] = request_.ignored;
+    return json;
+  }
+
+  static const char* stop_reason(const Choice& choice, const Said& said) {
+    if (!said.calls.empty()) return "tool_use";
+    if (choice.end.end == End::length) return "max_tokens";
+    return choice.end.stop_string ? "stop_sequence" : "end_turn";
+  }
+
+  static OrderedJson use_json(const ToolCall& call) {
+    return {{"type", "tool_use"}, {"id", random_id("toolu_")}, {"name", call.name}};
+  }
+
+  void begin(Choice& choice, int64_t cached) {
+    if (begun_) return;
+    begun_ = true;
+    OrderedJson message = message_json(choice);
+    message["usage"] = message_usage(std::ssize(choice.prompt_ids), cached, 0);
+    send_named({{"type", "message_start"}, {"message", message}});
+  }
+
+  void open_text() {
+    send_named({{"type", "content_block_start"}, {"index", block_}, {"content_block", {{"type", "text"}, {"text", ""}}}});
+    open_ = true;
+  }
+
+  void send_content(const std::string& text) {
+    if (!open_) open_text();
+    send_named({{"type", "content_block_delta"}, {"index", block_}, {"delta", {{"type", "text_delta"}, {"text", text}}}});
+  }
+
+  void close_block() {
+    if (!open_) return;
+    send_named({{"type", "content_block_stop"}, {"index", block_}});
+    open_ = false;
+    ++block_;
+  }
+
+  void send_named(const OrderedJson& json) { send_event(json["type"].get_ref<const std::string&>(), json); }
+
+  const MessageRequest request_;
+  ChatText said_;
+  bool begun_ = false, open_ = false;
+  int block_ = 0;
+};
+
+// A string, or blocks of text.
+std::string blocks_text(const OrderedJson& content, Fields& fields, const std::string& at) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) throw invalid(at, at + ": expected a string or a list of blocks", "invalid_type");
+  std::string text;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string where = at + "[" + std::to_string(i) + "]";
+    const OrderedJson& block = content[i];
+    if (!block.is_object() || block.value("type", OrderedJson()) != "text" || !block.contains("text") ||
+        !block["text"].is_string())
+      throw invalid(where, where + ": expected a block {\"type\": \"text\", \"text\": …}; this model reads text alone",
+                    "unsupported_content");
+    for (const auto& [key, value] : block.items())
+      if (key != "type" && key != "text" && !value.is_null()) fields.ignore(where + "." + key);
+    text += (i > 0 ? "\n" : "") + block["text"].get<std::string>();
+  }
+  return text;
+}
+
+std::string string_in(const OrderedJson& block, const char* key, const std::string& at) {
+  if (!block.contains(key) || !block[key].is_string())
+    throw invalid(at + "." + key, at + "." + key + ": expected a string", "missing_required_parameter");
+  return block[key].get<std::string>();
+}
+
+// One message of Anthropic's is one or more of OpenAI's: results of tools are messages of their own.
+void add_message(const OrderedJson& message, Fields& fields, const std::string& at, OrderedJson& out) {
+  if (!message.is_object()) throw invalid(at, at + ": expected an object", "invalid_type");
+  const std::string role = string_in(message, "role", at);
+  if (role != "user" && role != "assistant")
+    throw invalid(at + ".role", at + ".role: \"" + role + "\" is neither user nor assistant");
+  for (const auto& [key, value] : message.items())
+    if (key != "role" && key != "content" && !value.is_null()) fields.ignore(at + "." + key);
+  if (!message.contains("content")) throw invalid(at + ".content", at + ".content: missing", "missing_required_parameter");
+  const OrderedJson& content = message["content"];
+  if (content.is_string()) return out.push_back({{"role", role}, {"content", content}});
+  if (!content.is_array()) throw invalid(at + ".content", at + ".content: expected a string or a list of blocks", "invalid_type");
+  std::string text, thoughts;
+  bool said = false;
+  OrderedJson calls = OrderedJson::array();
+  for (size_t i = 0; i < content.size(); ++i) {
+    const OrderedJson& block = content[i];
+    const std::string where = at + ".content[" + std::to_string(i) + "]";
+    if (!block.is_object()) throw invalid(where, where + ": expected an object", "invalid_type");
+    const std::string type = string_in(block, "type", where);
+    if (type == "text") {
+      text += (said ? "\n" : "") + blocks_text(OrderedJson::array({block}), fields, where);
+      said = true;
+    } else if (type == "tool_use" && role == "assistant") {
+      const auto input = block.find("input");
+      if (input == block.end() || !input->is_object())
+        throw invalid(where + ".input", where + ".input: expected an object", "invalid_type");
+      calls.push_back({{"id", string_in(block, "id", where)},
+                       {"type", "function"},
+                       {"function", {{"name", string_in(block, "name", where)}, {"arguments", *input}}}});
+    } else if (type == "tool_result" && role == "user") {
+      const auto result = block.find("content");
+      out.push_back(
+          {{"role", "tool"},
+           {"content", result == block.end() || result->is_null() ? "" : blocks_text(*result, fields, where + ".content")},
+           {"tool_call_id", string_in(block, "tool_use_id", where)}});
+    } else if (type == "thinking" && role == "assistant") {
+      thoughts += string_in(block, "thinking", where);
+    } else {
+      throw invalid(where,
+                    where + ": a block of the type \"" + type + "\" is not supported in a message of the " + role +
+                        "'s; text, tool_use and tool_result are",
+                    "unsupported_content");
+    }
+  }
+  if (!said && calls.empty() && role == "user") return;  // results of tools alone
+  OrderedJson read = {{"role", role}, {"content", text}};
+  if (!thoughts.empty()) read["reasoning_content"] = thoughts;
+  if (!calls.empty()) read["tool_calls"] = calls;
+  out.push_back(std::move(read));
+}
+
+// {name, description, input_schema} -> {type: function, function: {…}}
+OrderedJson read_tools(const OrderedJson& tools, Fields& fields) {
+  OrderedJson read = OrderedJson::array();
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const OrderedJson& tool = tools[i];
+    const std::string at = "tools[" + std::to_string(i) + "]";
+    if (!tool.is_object()) throw invalid(at, at + ": expected an object", "invalid_type");
+    const OrderedJson type = tool.value("type", OrderedJson());
+    if (!type.is_null() && type != "custom")
+      throw invalid(at + ".type", at + ".type: " + json_text(type) + " is a tool of the server's, and this one has none",
+                    "unsupported_parameter");
+    OrderedJson function = {{"name", string_in(tool, "name", at)}};
+    if (tool.contains("description") && !tool["description"].is_null())
+      function["description"] = string_in(tool, "description", at);
+    if (!tool.contains("input_schema") || !tool["input_schema"].is_object())
+      throw invalid(at + ".input_schema", at + ".input_schema: expected an object", "missing_required_parameter");
+    function["parameters"] = tool["input_schema"];
+    for (const auto& [key, value] : tool.items())
+      if (key != "name" && key != "description" && key != "input_schema" && key != "type" && !value.is_null())
+        fields.ignore(at + "." + key);
+    read.push_back({{"type", "function"}, {"function", function}});
+  }
+  return read;
+}
+
+struct MessagePrompt {
+  ChatPrompt chat;
+  bool one_call = false;
+  bool goes_on = false;  // the last message is the assistant's, and the answer goes on with it
+};
+
+MessagePrompt read_conversation(Fields& fields, Service& service) {
+  MessagePrompt prompt;
+  Conversation conversation;
+  if (const OrderedJson* system = fields.find("system"))
+    conversation.messages.push_back({{"role", "system"}, {"content", blocks_text(*system, fields, "system")}});
+  const OrderedJson& messages = *fields.find("messages");
+  if (messages.empty()) throw invalid("messages", "messages: at least one is needed");
+  for (size_t i = 0; i < messages.size(); ++i)
+    add_message(messages[i], fields, "messages[" + std::to_string(i) + "]", conversation.messages);
+  const OrderedJson& last = conversation.messages.back();
+  if (last["role"] == "assistant") {
+    if (last.contains("tool_calls")) throw invalid("messages", "messages: the last one calls a tool; its result must follow");
+    prompt.goes_on = true;
+    conversation.begun = last["content"].get<std::string>();
+    conversation.messages.erase(conversation.messages.size() - 1);
+    if (conversation.messages.empty()) throw invalid("messages", "messages: there is none before the assistant's");
+  }
+  const OrderedJson* tools = fields.find("tools");
+  if (tools != nullptr && !tools->empty()) conversation.tools = read_tools(*tools, fields);
+  if (const OrderedJson* choice = fields.find("tool_choice")) {
+    const OrderedJson type = choice->value("type", OrderedJson());
+    if (type == "none")
+      conversation.tools = nullptr;
+    else if (type == "any" || type == "tool")
+      throw unsupported("tool_choice", "tool_choice: " + json_text(type) +
+                                           " asks for constrained decoding, which this server was built without; use auto");
+    else if (type != "auto")
+      throw invalid("tool_choice.type", "tool_choice.type: expected auto, any, tool or none");
+    const OrderedJson once = choice->value("disable_parallel_tool_use", OrderedJson(false));
+    if (!once.is_boolean())
+      throw invalid("tool_choice.disable_parallel_tool_use", "tool_choice.disable_parallel_tool_use: expected true or false",
+                    "invalid_type");
+    prompt.one_call = once.get<bool>();
+  }
+  prompt.chat = chat_prompt(service, conversation);
+  return prompt;
+}
+
+std::vector<Field> prompt_fields() {
+  using namespace type;
+  Field model{"model", text, "The model's name or an alias."},
+      list_of{"messages", list,
+              "The conversation: role user or assistant, content a string or blocks text, tool_use, tool_result. If the last one "
+              "is the assistant's, the answer goes on with it."};
+  model.required = list_of.required = true;
+  return {model,
+          list_of,
+          {"system", text | list, "What the model is told before."},
+          {"tools", list, "{name, description, input_schema}; the chat template must know tools."},
+          {"tool_choice", object, "{\"type\": \"auto\"} or none; any and tool need constrained decoding."},
+          Field::refused("thinking", "templates that know it read the model's own switch", "[{\"type\":\"disabled\"}]"),
+          Field::refused("mcp_servers", "this server calls none", "[[]]"),
+          Field::refused("container", "this server has none")};
+}
+
+}  // namespace
+
+const std::vector<Field>& message_fields() {
+  static const std::vector<Field> table = [] {
+    using namespace type;
+    Field most{"max_tokens", integer, "New tokens at most.", Use::honoured, 1, 1e9};
+    most.required = true;
+    Field stops{"stop_sequences", texts, "The same as `stop`."};
+    stops.same_as = "stop";
+    return joined({prompt_fields(),
+                   {most, stops, {"stream", boolean, "The answer comes as server-sent events. Default: false."}},
+                   sampling_fields(),
+                   foreign_fields()});
+  }();
+  return table;
+}
+
+const std::vector<Field>& count_tokens_fields() {
+  static const std::vector<Field> table = prompt_fields();
+  return table;
+}
+
+void messages(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, message_fields(), service.options().strict_fields);
+  MessageRequest request;
+  request.id = random_id("msg_");
+  request.model = service.model_named(fields.text("model"));
+  MessagePrompt prompt = read_conversation(fields, service);
+  request.prompt = std::move(prompt.chat);
+  request.one_call = prompt.one_call;
+  Sampled sampled = read_sampling(fields, service, openai_sampling());
+  sampled.options.max_tokens = fields.integer("max_tokens").value_or(0);
+  sampled.options.alone = !prompt.goes_on;
+  const bool streamed = fields.boolean("stream", false);
+  if (!fields.ignored().empty()) request.ignored = fields.ignored();
+  Work work;
+  work.prompt = request.prompt.ids;
+  work.options = sampled.options;
+  const auto answer = std::make_shared<MessageAnswer>(service, exchange, streamed, std::move(request));
+  answer->add(std::move(work), 0, sampled.include_stop);
+  answer->start();
+}
+
+void count_tokens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, count_tokens_fields(), service.options().strict_fields);
+  service.model_named(fields.text("model"));
+  const MessagePrompt prompt = read_conversation(fields, service);
+  OrderedJson json = {{"input_tokens", prompt.chat.ids.size()}};
+  if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
+  exchange->respond(json_response(json));
+}
+
+}  // namespace vitrine::serve

@@ -1,0 +1,101 @@
+// GET /metrics: Prometheus's text format 0.0.4; the names of llama.cpp's server as aliases.
+#include <fmt/format.h>
+
+#include "serve/endpoints.h"
+
+namespace vitrine::serve {
+namespace {
+
+class MetricsText {
+ public:
+  void value(const char* type, const char* name, const char* help, double value) {
+    text_ += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n{0} {3}\n", name, type, help, value);
+  }
+  void counter(const char* name, const char* help, double v) { value("counter", name, help, v); }
+  void gauge(const char* name, const char* help, double v) { value("gauge", name, help, v); }
+  void histogram(const char* name, const char* help, const Histogram& h) {
+    text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} histogram\n", name, help);
+    uint64_t below = 0;
+    for (size_t i = 0; i < h.bounds.size(); ++i) {
+      below += h.counts[i];
+      text_ += fmt::format("{}_bucket{{le=\"{}\"}} {}\n", name, h.bounds[i], below);
+    }
+    text_ += fmt::format("{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name, h.count, h.sum);
+  }
+  void labelled(const char* name, const char* help, const char* label,
+                std::initializer_list<std::pair<const char*, double>> values) {
+    text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} counter\n", name, help);
+    for (const auto& [word, v] : values) text_ += fmt::format("{}{{{}=\"{}\"}} {}\n", name, label, word, v);
+  }
+  std::string take() && { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+double rate(uint64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
+
+std::string metrics_text(const SchedulerStats& s) {
+  MetricsText m;
+  const auto d = [](auto n) { return static_cast<double>(n); };
+  m.gauge("vitrine_streams_running", "Streams that run.", d(s.running));
+  m.gauge("vitrine_streams_reading", "Streams among them that read their prompt.", d(s.reading));
+  m.gauge("vitrine_streams_waiting", "Streams and jobs in the queue.", d(s.waiting));
+  m.gauge("vitrine_draining", "1 while no new work is taken.", s.draining ? 1 : 0);
+  m.gauge("vitrine_busy_seconds", "Since the running step or job began; long means stuck.", s.busy_seconds_now);
+  m.counter("vitrine_streams_submitted_total", "Streams that entered the queue.", d(s.submitted));
+  m.counter("vitrine_streams_refused_total", "Streams and jobs that found the queue full.", d(s.refused));
+  m.labelled("vitrine_streams_ended_total", "Streams by their end.", "end",
+             {{"stop", d(s.stopped)}, {"length", d(s.length)}, {"cancelled", d(s.cancelled)}, {"failed", d(s.failed)}});
+  m.counter("vitrine_jobs_total", "Jobs that were run alone: embeddings, inspection.", d(s.jobs));
+  m.counter("vitrine_preempted_total", "Times a stream gave its cache back.", d(s.preempted));
+  m.counter("vitrine_steps_total", "Steps of the model.", d(s.steps));
+  m.counter("vitrine_prompt_tokens_total", "Tokens of prompts that were read, those from the prefix cache included.",
+            d(s.prompt_tokens));
+  m.counter("vitrine_cached_tokens_total", "Tokens of prompts that were found in the prefix cache.", d(s.cached_tokens));
+  m.counter("vitrine_new_tokens_total", "Tokens that were generated.", d(s.new_tokens));
+  m.counter("vitrine_drafted_tokens_total", "Tokens that were drafted.", d(s.drafted_tokens));
+  m.counter("vitrine_accepted_tokens_total", "Drafted tokens that were taken.", d(s.accepted_tokens));
+  m.counter("vitrine_prompt_seconds_total", "Time of steps that read prompts.", s.prompt_seconds);
+  m.counter("vitrine_decode_seconds_total", "Time of the other steps.", s.decode_seconds);
+  m.gauge("vitrine_cache_bytes", "Keys and values in use, of streams and kept prefixes.", d(s.cache_bytes));
+  m.gauge("vitrine_cache_bytes_most", "Keys and values that may be in use.", d(s.cache_bytes_most));
+  m.gauge("vitrine_prefixes", "Sequences in the prefix cache.", d(s.prefixes));
+  m.gauge("vitrine_prefix_tokens", "Tokens in it; shared beginnings count once.", d(s.prefix_tokens));
+  m.labelled("vitrine_prefix_lookups_total", "Prompts that found a beginning in the prefix cache or did not.", "found",
+             {{"yes", d(s.prefix_hits)}, {"no", d(s.prefix_misses)}});
+  m.counter("vitrine_prefix_evictions_total", "Sequences that left the prefix cache for others.", d(s.prefix_evictions));
+  m.histogram("vitrine_queue_seconds", "Time in the queue.", s.queue_seconds);
+  m.histogram("vitrine_first_token_seconds", "From arrival to the first token.", s.first_token_seconds);
+  m.histogram("vitrine_between_tokens_seconds", "Between two tokens of a stream.", s.between_tokens_seconds);
+  m.histogram("vitrine_stream_seconds", "From arrival to the end.", s.stream_seconds);
+  m.histogram("vitrine_step_seconds", "Time of a step.", s.step_seconds);
+  m.histogram("vitrine_step_streams", "Streams in a step.", s.step_streams);
+  m.histogram("vitrine_step_rows", "Rows of a step.", s.step_rows);
+  // The names of llama.cpp's server.
+  m.counter("llamacpp:prompt_tokens_total", "Prompt tokens processed.", d(s.prompt_tokens - s.cached_tokens));
+  m.counter("llamacpp:prompt_seconds_total", "Prompt processing time.", s.prompt_seconds);
+  m.counter("llamacpp:tokens_predicted_total", "Generated tokens.", d(s.new_tokens));
+  m.counter("llamacpp:tokens_predicted_seconds_total", "Generation time.", s.decode_seconds);
+  m.counter("llamacpp:n_decode_total", "Steps of the model.", d(s.steps));
+  m.gauge("llamacpp:n_busy_slots_per_decode", "Streams in a step, on average.",
+          rate(s.step_streams.count, 1) > 0 ? s.step_streams.sum / d(s.step_streams.count) : 0);
+  m.gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens per second.",
+          rate(s.prompt_tokens - s.cached_tokens, s.prompt_seconds));
+  m.gauge("llamacpp:predicted_tokens_seconds", "Generated tokens per second.", rate(s.new_tokens, s.decode_seconds));
+  m.gauge("llamacpp:requests_processing", "Streams that run.", d(s.running));
+  m.gauge("llamacpp:requests_deferred", "Streams that wait.", d(s.waiting));
+  return std::move(m).take();
+}
+
+}  // namespace
+
+void metrics(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  if (!service.options().metrics) throw unsupported("", "this server was started without /metrics");
+  http::Response response;
+  response.type = "text/plain; version=0.0.4; charset=utf-8";
+  response.body = metrics_text(service.scheduler().stats());
+  exchange->respond(std::move(response));
+}
+
+}  // namespace vitrine::serve

@@ -1,0 +1,91 @@
+#include "serve/routes.h"
+
+#include <algorithm>
+#include <exception>
+
+namespace vitrine::serve {
+namespace {
+
+bool matches(const std::string& pattern, const std::string& path) {
+  const size_t brace = pattern.find('{');
+  if (brace == std::string::npos) return pattern == path;
+  return path.size() > brace && path.compare(0, brace, pattern, 0, brace) == 0;
+}
+
+// "application/json", "application/json; charset=utf-8", or none at all.
+void check_type(const http::Request& request) {
+  const std::string* type = request.header("Content-Type");
+  if (type == nullptr) return;
+  std::string media = type->substr(0, type->find(';'));
+  while (!media.empty() && media.back() == ' ') media.pop_back();
+  std::transform(media.begin(), media.end(), media.begin(), [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  if (media.empty() || media == "application/json" || media.ends_with("+json")) return;
+  throw ApiError(415, "unsupported_media_type", "the request's Content-Type is \"" + media + "\"; expected application/json");
+}
+
+}  // namespace
+
+const std::vector<Route>& routes() {
+  using enum ErrorForm;
+  static const std::vector<Route> table = {
+      {"GET", "/health", health, "Whether the server takes requests.", nullptr, openai, true},
+      {"GET", "/v1/health", health, "The same.", nullptr, openai, true},
+      {"GET", "/v1/models", models, "The model that runs."},
+      {"GET", "/models", models, "The same."},
+      {"GET", "/v1/models/{id}", model, "One model by its name."},
+      {"POST", "/v1/completions", completions, "Continues text or ids.", completion_fields},
+      {"POST", "/v1/chat/completions", chat_completions, "Answers a conversation.", chat_completion_fields},
+      {"POST", "/chat/completions", chat_completions, "The same.", chat_completion_fields},
+      {"POST", "/v1/embeddings", embeddings, "A vector for each text.", embedding_fields},
+      {"POST", "/v1/messages", messages, "Answers a conversation in Anthropic's form.", message_fields, anthropic},
+      {"POST", "/v1/messages/count_tokens", count_tokens, "Counts the tokens of such a conversation.", count_tokens_fields,
+       anthropic},
+      {"POST", "/v1/responses", responses, "Answers input in the form of OpenAI's Responses; nothing is stored.",
+       response_fields},
+      {"POST", "/completion", completion, "Continues text in llama.cpp's form.", native_completion_fields},
+      {"POST", "/completions", completion, "The same.", native_completion_fields},
+      {"POST", "/tokenize", tokenize, "Ids of a text or a conversation.", tokenize_fields},
+      {"POST", "/detokenize", detokenize, "The text of ids.", detokenize_fields},
+      {"GET", "/tokenizer_info", tokenizer_info, "The tokenizer: special tokens, vocabulary size, chat template."},
+      {"POST", "/apply-template", apply_template, "The text that the model reads of a conversation.", template_fields},
+      {"GET", "/props", props, "Model, defaults of sampling, chat template."},
+      {"GET", "/slots", slots, "The streams that run."},
+      {"GET", "/metrics", metrics, "Counters and histograms in Prometheus's text format."},
+      {"GET", "/openapi.json", openapi, "This API as an OpenAPI document.", nullptr, openai, true},
+  };
+  return table;
+}
+
+std::vector<std::string> open_paths() {
+  std::vector<std::string> paths;
+  for (const Route& route : routes())
+    if (route.open) paths.emplace_back(route.path);
+  return paths;
+}
+
+void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  const http::Request& request = exchange->request();
+  ErrorForm form = request.path.starts_with("/v1/messages") ? ErrorForm::anthropic : ErrorForm::openai;
+  try {
+    std::string allowed;
+    for (const Route& route : routes()) {
+      if (!matches(route.path, request.path)) continue;
+      if (request.method == route.method) {
+        form = route.form;
+        if (route.fields != nullptr) check_type(request);
+        return route.handle(service, exchange);
+      }
+      allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+    }
+    if (allowed.empty())
+      throw ApiError(404, "not_found", "there is no " + request.path + " here; /openapi.json lists what is there");
+    http::Response response =
+        error_response(ApiError(405, "method_not_allowed", request.path + " takes " + allowed + ", not " + request.method), form);
+    response.headers.emplace_back("Allow", allowed);
+    exchange->respond(std::move(response));
+  } catch (...) {
+    exchange->respond(error_response(api_error(std::current_exception()), form));
+  }
+}
+
+}  // namespace vitrine::serve

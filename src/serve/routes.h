@@ -1,0 +1,30 @@
+#pragma once
+// The API: one table of routes, and what happens to a request.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "serve/endpoints.h"
+
+namespace vitrine::serve {
+
+struct Route {
+  const char* method;
+  const char* path;  // "/v1/models/{id}": the last part may be anything
+  Handle handle;
+  const char* summary;
+  const std::vector<Field>& (*fields)() = nullptr;  // of the body
+  ErrorForm form = ErrorForm::openai;
+  bool open = false;  // needs no key
+};
+
+const std::vector<Route>& routes();
+
+/// Answers a request: a handler of routes() does, or an error: 404 for a path that is not there, 405 with Allow for a method that
+/// its path does not have, 415 for a body that is not JSON.
+void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange);
+
+/// The paths of routes that need no key.
+std::vector<std::string> open_paths();
+
+}  // namespace vitrine::serve

@@ -1,0 +1,222 @@
+#include "serve/sampling_fields.h"
+
+#include <algorithm>
+#include <limits>
+#include <random>
+
+#include "base/error.h"
+#include "serve/token_text.h"
+
+namespace vitrine::serve {
+namespace {
+
+constexpr double kMostTokens = 1e9;
+
+Field same(const char* name, const Field& as) {
+  Field field = as;
+  field.name = name;
+  field.same_as = as.name;
+  field.about = "The same as `" + as.name + "`.";
+  return field;
+}
+
+void add_bias(const Service& service, const OrderedJson& token, const OrderedJson& value, SamplingOptions& sampling) {
+  double bias = 0;
+  if (value.is_number()) {
+    bias = value.get<double>();
+  } else if (value.is_boolean() && !value.get<bool>()) {
+    bias = -std::numeric_limits<double>::infinity();
+  } else {
+    throw invalid("logit_bias",
+                  "\"logit_bias\" gives a token " + json_text(value) + "; expected a number, or false to forbid it");
+  }
+  if (token.is_number_integer()) {
+    for (const int32_t id : token_ids(service.engine(), {token.get<int64_t>()}, "logit_bias"))
+      sampling.logit_bias.emplace_back(id, bias);
+    return;
+  }
+  if (!token.is_string()) throw invalid("logit_bias", "\"logit_bias\" names " + json_text(token) + "; expected a token's id");
+  const std::string& text = token.get_ref<const std::string&>();
+  for (const int32_t id : service.engine().prompt_ids(text, false)) sampling.logit_bias.emplace_back(id, bias);
+}
+
+// {"264": -5}, or a list of pairs [264, -5], [264, false], ["text", -5].
+void read_bias(const OrderedJson& json, const Service& service, SamplingOptions& sampling) {
+  if (json.is_object()) {
+    for (const auto& [key, value] : json.items()) {
+      const bool id = !key.empty() && key.size() < 12 && key.find_first_not_of("0123456789") == std::string::npos;
+      add_bias(service, id ? OrderedJson(std::stoll(key)) : OrderedJson(key), value, sampling);
+    }
+    return;
+  }
+  for (const OrderedJson& pair : json) {
+    if (!pair.is_array() || pair.size() != 2)
+      throw invalid("logit_bias", "\"logit_bias\" holds " + json_text(pair) + "; expected pairs of a token and a number");
+    add_bias(service, pair[0], pair[1], sampling);
+  }
+}
+
+// Constrained decoding has its place here: a grammar of the request becomes options.constraint.
+void refuse_grammars(const Fields& fields) {
+  for (const char* name :
+       {"grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}) {
+    const OrderedJson* value = fields.find(name);
+    if (value == nullptr || (value->is_string() && value->get_ref<const std::string&>().empty())) continue;
+    throw unsupported(name, "\"" + std::string(name) + "\" asks for constrained decoding, which this server was built without");
+  }
+}
+
+}  // namespace
+
+const std::vector<Field>& sampling_fields() {
+  static const std::vector<Field> table = [] {
+    using namespace type;
+    const Field repetition{
+        "repetition_penalty", number, "Divides positive scores of tokens seen before, multiplies negative ones; 1 is off.",
+        Use::honoured,        1e-6,   1e6};
+    std::vector<Field> fields = {
+        {"temperature", number, "Divides scores; 0 is greedy.", Use::honoured, 0, 1e6},
+        {"top_p", number, "Draws from the likeliest tokens whose probabilities sum to this; 1 is off.", Use::honoured, 0, 1},
+        {"top_k", integer, "Draws from so many of the likeliest tokens; 0 and -1 are off.", Use::honoured, -1, 2147483647},
+        {"min_p", number, "Draws from tokens at least this times as likely as the likeliest; 0 is off.", Use::honoured, 0, 1},
+        {"typical_p", number, "Locally typical sampling; 1 is off.", Use::honoured, 0, 1},
+        {"frequency_penalty", number, "Subtracted from a token's score each time it was generated; 0 is off.", Use::honoured, -2,
+         2},
+        {"presence_penalty", number, "Subtracted from a token's score once it was generated; 0 is off.", Use::honoured, -2, 2},
+        repetition,
+        same("repeat_penalty", repetition),
+        {"logit_bias", object | list,
+         "Added to the scores of tokens: {\"id\": number}, or pairs [id or text, number]; false in a number's place forbids the "
+         "token.",
+         Use::honoured},
+        {"seed", integer, "The same seed gives the same text; absent: one is drawn. All 64 bits count.", Use::honoured},
+        {"stop", text | texts, "Strings that end the text, wherever token borders lie; they are not part of it.", Use::honoured},
+        {"include_stop_str_in_output", boolean, "The text ends with the stop string that ended it. Default: false.",
+         Use::honoured},
+        {"stop_token_ids", integers, "Further tokens that end the text.", Use::honoured},
+        {"ignore_eos", boolean, "The model's own end tokens do not end the text. Default: false.", Use::honoured},
+        {"min_tokens", integer, "Before so many new tokens no end token is taken. Default: 0.", Use::honoured, 0, kMostTokens},
+        {"grammar", text | object, "A grammar that the text follows.", Use::honoured},
+        {"json_schema", object | boolean, "A JSON schema that the text follows.", Use::honoured},
+        {"guided_json", text | object, "A JSON schema that the text follows.", Use::honoured},
+        {"guided_regex", text, "A regular expression that the text matches.", Use::honoured},
+        {"guided_choice", texts, "The text is one of these.", Use::honoured},
+        {"guided_grammar", text, "A grammar that the text follows.", Use::honoured},
+        {"structured_outputs", object, "json, regex, choice or grammar that the text follows.", Use::honoured},
+    };
+    return fields;
+  }();
+  return table;
+}
+
+const std::vector<Field>& foreign_fields() {
+  static const std::vector<Field> table = {
+      Field::ignored("user", "Whose request it is: changes nothing."),
+      Field::ignored("metadata", "Of the client: changes nothing."),
+      Field::ignored("store", "Nothing is stored."),
+      Field::ignored("service_tier", "There is one tier."),
+      Field::ignored("safety_identifier", "Changes nothing."),
+      Field::ignored("prompt_cache_key", "Prompts that begin alike share their beginning anyway."),
+      Field::ignored("prompt_cache_retention", "Prompts that begin alike share their beginning anyway."),
+      Field::ignored("cache_prompt", "Prompts that begin alike always share their beginning; no token changes by it."),
+      Field::ignored("id_slot", "Streams have no fixed slots."),
+      Field::ignored("n_cache_reuse", "Beginnings of prompts are shared as a whole."),
+      Field::ignored("repeat_last_n", "The repetition penalty looks at prompt and text as a whole."),
+      Field::ignored("skip_special_tokens", "The end token is never part of the text; other control tokens are shown by name."),
+      Field::ignored("spaces_between_special_tokens", "No spaces are added."),
+      Field::ignored("priority", "The queue is fair among keys or addresses."),
+      Field::ignored("request_id", "Use the header X-Request-Id."),
+      Field::ignored("sse_ping_interval", "A comment comes about every second while a prompt is read."),
+      Field::refused("use_beam_search", "beams need all hypotheses in one place; `vitrine generate --beams` has them", "[false]"),
+      Field::refused("length_penalty", "it belongs to beam search, which this API does not have", "[0, 1]"),
+      Field::refused("early_stopping", "it belongs to beam search, which this API does not have", "[false]"),
+      Field::refused("truncate_prompt_tokens", "prompts are never cut; shorten yours"),
+      Field::refused("prompt_logprobs", "use /v1/completions with echo and logprobs", "[0]"),
+      Field::refused("mirostat", "there is no such sampler; use temperature, top_k, top_p, min_p or typical_p", "[0]"),
+      Field::ignored("mirostat_tau", "Belongs to mirostat, which is refused."),
+      Field::ignored("mirostat_eta", "Belongs to mirostat, which is refused."),
+      Field::refused("dynatemp_range", "there is no such sampler; use temperature", "[0]"),
+      Field::ignored("dynatemp_exponent", "Belongs to dynatemp_range, which is refused."),
+      Field::refused("dry_multiplier", "there is no such sampler; use repetition_penalty", "[0]"),
+      Field::ignored("dry_base", "Belongs to dry_multiplier, which is refused."),
+      Field::ignored("dry_allowed_length", "Belongs to dry_multiplier, which is refused."),
+      Field::ignored("dry_penalty_last_n", "Belongs to dry_multiplier, which is refused."),
+      Field::ignored("dry_sequence_breakers", "Belongs to dry_multiplier, which is refused."),
+      Field::refused("xtc_probability", "there is no such sampler", "[0]"),
+      Field::ignored("xtc_threshold", "Belongs to xtc_probability, which is refused."),
+      Field::refused("top_n_sigma", "there is no such sampler; use min_p", "[-1, 0]"),
+      Field::refused("lora", "adapters are not chosen by request; start the server with --adapter", "[[]]"),
+  };
+  return table;
+}
+
+SamplingOptions openai_sampling() {
+  SamplingOptions sampling;
+  sampling.temperature = 1;
+  return sampling;
+}
+
+Sampled read_sampling(const Fields& fields, const Service& service, const SamplingOptions& defaults) {
+  Sampled sampled;
+  GenerateOptions& o = sampled.options;
+  SamplingOptions& s = o.sampling = defaults;
+  if (const auto x = fields.number("temperature")) s.temperature = x;
+  if (const auto x = fields.number("top_p")) s.top_p = x;
+  if (const auto x = fields.integer("top_k")) s.top_k = std::max<int64_t>(*x, 0);
+  if (const auto x = fields.number("min_p")) s.min_p = x;
+  if (const auto x = fields.number("typical_p")) s.typical_p = x;
+  if (s.min_p == 0) s.min_p.reset();
+  if (s.typical_p == 0) throw invalid("typical_p", "\"typical_p\" is 0; expected a number above 0, or 1 for off");
+  s.frequency_penalty = fields.number("frequency_penalty").value_or(s.frequency_penalty);
+  s.presence_penalty = fields.number("presence_penalty").value_or(s.presence_penalty);
+  s.repetition_penalty = fields.number("repetition_penalty").value_or(s.repetition_penalty);
+  if (const OrderedJson* bias = fields.find("logit_bias")) read_bias(*bias, service, s);
+  if (const auto seed = fields.integer("seed"))
+    s.seed = static_cast<uint64_t>(*seed);
+  else
+    s.seed = std::random_device{}();
+  o.stops = fields.texts("stop");
+  sampled.include_stop = fields.boolean("include_stop_str_in_output", false);
+  if (!fields.boolean("ignore_eos", false)) o.eos = service.end_tokens();
+  for (const int32_t id : token_ids(service.engine(), fields.integers("stop_token_ids"), "stop_token_ids")) o.eos.push_back(id);
+  o.min_tokens = fields.integer("min_tokens").value_or(0);
+  refuse_grammars(fields);
+  return sampled;
+}
+
+void apply_samplers(const std::vector<std::string>& names, SamplingOptions& s) {
+  static const std::vector<std::pair<std::string, std::vector<SamplingRule>>> known = {
+      {"penalties", {SamplingRule::repetition, SamplingRule::frequency, SamplingRule::presence}},
+      {"top_k", {SamplingRule::top_k}},
+      {"typ_p", {SamplingRule::typical}},
+      {"typical_p", {SamplingRule::typical}},
+      {"top_p", {SamplingRule::top_p}},
+      {"min_p", {SamplingRule::min_p}},
+      {"temperature", {SamplingRule::temperature}},
+      {"dry", {}},
+      {"xtc", {}},
+      {"top_n_sigma", {}},
+      {"infill", {}},
+  };
+  s.order = {SamplingRule::bias};
+  for (const std::string& name : names) {
+    const auto found = std::find_if(known.begin(), known.end(), [&](const auto& entry) { return entry.first == name; });
+    if (found == known.end())
+      throw invalid("samplers",
+                    "\"samplers\" names \"" + name +
+                        "\"; known are penalties, top_k, typ_p, top_p, min_p, temperature (dry, xtc and top_n_sigma do nothing)");
+    for (const SamplingRule rule : found->second)
+      if (std::find(s.order.begin(), s.order.end(), rule) == s.order.end()) s.order.push_back(rule);
+  }
+  const auto named = [&](SamplingRule rule) { return std::find(s.order.begin(), s.order.end(), rule) != s.order.end(); };
+  if (!named(SamplingRule::repetition)) s.repetition_penalty = 1;
+  if (!named(SamplingRule::frequency)) s.frequency_penalty = 0;
+  if (!named(SamplingRule::presence)) s.presence_penalty = 0;
+  if (!named(SamplingRule::temperature)) s.temperature = s.temperature == 0 ? std::optional(0.0) : std::optional(1.0);
+  if (!named(SamplingRule::top_k)) s.top_k.reset();
+  if (!named(SamplingRule::top_p)) s.top_p.reset();
+  if (!named(SamplingRule::min_p)) s.min_p.reset();
+  if (!named(SamplingRule::typical)) s.typical_p.reset();
+}
+
+}  // namespace vitrine::serve

@@ -1,0 +1,33 @@
+#pragma once
+// The fields that decide which tokens come and when they end; every endpoint that generates has them.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "generate/token_sequence.h"
+#include "serve/fields.h"
+#include "serve/service.h"
+
+namespace vitrine::serve {
+
+/// Fields that all endpoints have whose tokens are sampled.
+const std::vector<Field>& sampling_fields();
+/// Fields of other servers that are ignored or refused everywhere.
+const std::vector<Field>& foreign_fields();
+
+struct Sampled {
+  GenerateOptions options;    // max_tokens is the endpoint's
+  bool include_stop = false;  // the text ends with the stop string that ended it
+};
+
+/// Reads sampling_fields(). What the request does not say is taken from `defaults`; without a seed each request draws its own.
+/// Errors: ApiError naming the field; 501 for a grammar.
+Sampled read_sampling(const Fields& fields, const Service& service, const SamplingOptions& defaults);
+/// OpenAI's: temperature 1, nothing else.
+SamplingOptions openai_sampling();
+
+/// Takes the order and the set of rules from a list of names as llama.cpp has them ("top_k", "typ_p", "penalties"); rules that
+/// are not named do not act. Errors: ApiError naming the field for an unknown name.
+void apply_samplers(const std::vector<std::string>& names, SamplingOptions& sampling);
+
+}  // namespace vitrine::serve

@@ -1,0 +1,75 @@
+#include "serve/service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <random>
+
+#include "base/fnv.h"
+#include "vitrine/version.h"
+
+namespace vitrine::serve {
+namespace {
+
+// "models/tales9m/" is called "tales9m".
+std::string last_part(const std::string& name) {
+  std::filesystem::path path = name;
+  if (path.filename().empty()) path = path.parent_path();
+  const std::string last = path.filename().string();
+  return last.empty() || last == "." || last == ".." ? name : last;
+}
+
+// Of the tensors' names, shapes and first bytes: enough to tell one model from another, and quick.
+std::string fingerprint_of(const Engine& engine) {
+  uint64_t hash = fnv1a(engine.shape().family);
+  for (const auto& [name, tensor] : engine.opened().checkpoint.tensors()) {
+    hash = fnv1a(name, hash);
+    for (const int64_t size : tensor.shape) hash = fnv1a(std::to_string(size), hash);
+    hash = fnv1a({reinterpret_cast<const std::byte*>(tensor.data), std::min<size_t>(tensor.bytes, 64)}, hash);
+  }
+  return fmt::format("vitrine-{}-{:016x}", version(), hash);
+}
+
+std::optional<ChatFormat> chat_of(const Engine& engine, const std::optional<std::string>& source) {
+  if (!engine.has_tokenizer()) return {};
+  if (!source && !chat_template_of(engine.opened())) return {};
+  return std::optional<ChatFormat>(std::in_place, engine, source, "the chat template that was given");
+}
+
+}  // namespace
+
+Service::Service(Engine& engine, const SchedulerOptions& scheduling, ServiceOptions options)
+    : engine_(engine),
+      scheduling_(scheduling),
+      options_(std::move(options)),
+      name_(options_.name.empty() ? last_part(engine.name()) : options_.name),
+      fingerprint_(fingerprint_of(engine)),
+      started_(std::time(nullptr)),
+      chat_(chat_of(engine, options_.chat_template)),
+      chat_reads_tools_(chat_ && chat_->reads_tools()),
+      end_tokens_(engine.end_tokens()),
+      scheduler_(std::make_shared<Scheduler>(engine, scheduling)) {}
+
+bool Service::is_model(const std::string& name) const {
+  return name == name_ || name == engine_.name() ||
+         std::find(options_.aliases.begin(), options_.aliases.end(), name) != options_.aliases.end();
+}
+
+std::string Service::model_named(const std::optional<std::string>& wanted) const {
+  if (!wanted || wanted->empty()) return name_;
+  if (options_.any_model) return *wanted;
+  if (is_model(*wanted)) return name_;
+  throw ApiError(404, "model_not_found", "the model \"" + *wanted + "\" is not here; this server runs \"" + name_ + "\"",
+                 "model");
+}
+
+std::string random_id(const std::string& prefix) {
+  static constexpr char kLetters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  std::string id = prefix;
+  for (int i = 0; i < 24; ++i) id += kLetters[random() % 62];
+  return id;
+}
+
+}  // namespace vitrine::serve

@@ -1,0 +1,73 @@
+#pragma once
+// What the routes share: the running model, its scheduler, its chat template, and the thread that forms answers.
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "generate/chat.h"
+#include "schedule/scheduler.h"
+#include "serve/api_error.h"
+#include "serve/task_thread.h"
+
+namespace vitrine::serve {
+
+struct ServiceOptions {
+  std::string name;                          // what the model is called in answers; empty: the last part of Engine::name()
+  std::vector<std::string> aliases;          // other names that requests may use
+  bool any_model = false;                    // requests may name any model, and are answered under that name
+  bool strict_fields = false;                // unknown fields are refused instead of named in the answer
+  std::optional<std::string> chat_template;  // in the place of the model's own
+  bool slots = true, metrics = true;         // whether GET /slots and GET /metrics answer
+};
+
+class Service {
+ public:
+  /// Starts a scheduler, to which the engine belongs until the service ends. Ending cancels what runs; its answers are still
+  /// told, so exchanges may outlive neither the server nor the service. Errors: as Scheduler; InputError for
+  /// options.chat_template.
+  Service(Engine& engine, const SchedulerOptions& scheduling, ServiceOptions options = {});
+
+  const Engine& engine() const { return engine_; }
+  Scheduler& scheduler() { return *scheduler_; }
+  /// For who may still want to cancel a stream while the service ends.
+  const std::shared_ptr<Scheduler>& shared_scheduler() const { return scheduler_; }
+  const SchedulerOptions& scheduling() const { return scheduling_; }
+  const ServiceOptions& options() const { return options_; }
+
+  const std::string& name() const { return name_; }
+  /// The name an answer bears. Errors: ApiError 404 for a model that is not here.
+  std::string model_named(const std::optional<std::string>& wanted) const;
+  bool is_model(const std::string& name) const;
+  std::time_t started() const { return started_; }
+  /// Of program and weights, for system_fingerprint.
+  const std::string& fingerprint() const { return fingerprint_; }
+
+  /// Null: the model has no chat template.
+  const ChatFormat* chat() const { return chat_ ? &*chat_ : nullptr; }
+  bool chat_reads_tools() const { return chat_reads_tools_; }
+  /// Ends of text.
+  const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
+
+  /// Runs things in order on the thread that forms answers, apart from the scheduler's.
+  TaskThread& answers() { return answers_; }
+
+ private:
+  Engine& engine_;
+  SchedulerOptions scheduling_;
+  ServiceOptions options_;
+  std::string name_, fingerprint_;
+  std::time_t started_;
+  std::optional<ChatFormat> chat_;
+  bool chat_reads_tools_ = false;
+  std::vector<int32_t> end_tokens_;
+  TaskThread answers_;  // ends behind the scheduler, whose last words it tells
+  std::shared_ptr<Scheduler> scheduler_;
+};
+
+/// "chatcmpl-" and 24 random letters and digits.
+std::string random_id(const std::string& prefix);
+
+}  // namespace vitrine::serve

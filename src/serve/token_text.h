@@ -1,0 +1,30 @@
+#pragma once
+// Tokens as clients of the API read them: their text, their bytes, prompts given as ids.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "serve/fields.h"
+
+namespace vitrine::serve {
+
+/// The bytes that a token adds within a text; those of a control token are its name ("<eos>"). A model may have rows without a
+/// piece, and a model without a tokenizer has no pieces: "token_id:7".
+std::string token_bytes(const Engine& engine, int32_t id);
+/// The same as text: bytes that are not UTF-8 by themselves are written "bytes:\xe2\x80", as OpenAI does.
+std::string token_text(const Engine& engine, int32_t id);
+/// [226, 128]
+OrderedJson bytes_json(const std::string& bytes);
+
+/// Ids of a request. Errors: ApiError naming the field for one outside the vocabulary.
+std::vector<int32_t> token_ids(const Engine& engine, const std::vector<int64_t>& numbers, const std::string& field);
+
+/// The text of a prompt's ids, control tokens by their names.
+std::string prompt_text(const Engine& engine, std::span<const int32_t> ids);
+
+/// Characters of UTF-8 text.
+int64_t characters(std::string_view text);
+
+}  // namespace vitrine::serve

@@ -1,0 +1,136 @@
+// POST /tokenize and /detokenize, GET /tokenizer_info: the tokenizer for clients that have none.
+#include "base/utf8.h"
+#include "serve/chat_prompt.h"
+#include "serve/endpoints.h"
+#include "serve/openai_answer.h"
+#include "serve/token_text.h"
+
+namespace vitrine::serve {
+namespace {
+
+// A piece's text, or its bytes where they are no text by themselves.
+OrderedJson piece_text_json(const Engine& engine, int32_t id) {
+  const std::string bytes = token_bytes(engine, id);
+  return is_valid_utf8(bytes) ? OrderedJson(bytes) : bytes_json(bytes);
+}
+
+}  // namespace
+
+const std::vector<Field>& tokenize_fields() {
+  static const std::vector<Field> table = [] {
+    using namespace type;
+    const Field content{"content", text, "The text (llama.cpp's name)."};
+    Field prompt{"prompt", text, "The text (vLLM's name)."};
+    prompt.same_as = "content";
+    std::vector<Field> own = {
+        {"model", text, "The model's name, an alias, or nothing."},
+        content,
+        prompt,
+        {"messages", list, "A conversation in the place of a text."},
+        {"add_special", boolean, "BOS and EOS by the tokenizer's rule. Default: false with content, true with prompt."},
+        {"add_special_tokens", boolean, "The same as `add_special`."},
+        {"parse_special", boolean, "Control tokens that are spelled in the text become their ids. Default: true."},
+        {"with_pieces", boolean, "tokens are objects with id and piece, a string or bytes. Default: false."},
+        {"return_token_strs", boolean, "The pieces, as token_strs. Default: false."},
+    };
+    own[5].same_as = "add_special";
+    std::vector<Field> conversation = conversation_fields();
+    conversation.erase(conversation.begin());  // messages, which may be absent here
+    return joined({own, conversation});
+  }();
+  return table;
+}
+
+void tokenize(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, tokenize_fields(), service.options().strict_fields);
+  service.model_named(fields.text("model"));
+  const Engine& engine = service.engine();
+  const std::optional<std::string> content = fields.text("content");
+  const bool chat = fields.has("messages");
+  const bool vllm = chat || fields.has("prompt");
+  const bool special = fields.boolean("add_special", vllm && !chat);
+  const bool parse = fields.boolean("parse_special", true);
+  const bool pieces = fields.boolean("with_pieces", false), strings = fields.boolean("return_token_strs", false);
+  if (chat == content.has_value())
+    throw invalid("content", "give either \"content\" (or \"prompt\") or \"messages\"", "missing_required_parameter");
+  std::vector<int32_t> ids;
+  if (chat) {
+    ids = read_chat(fields, service).ids;
+  } else {
+    for (const Field& field : conversation_fields())
+      if (field.name != "messages" && fields.has(field.name))
+        throw invalid(field.name, "\"" + field.name + "\" belongs to \"messages\"");
+    ids = engine.tokenizer().encode(*content, special, parse ? Special::parse : Special::text);
+  }
+  OrderedJson tokens = OrderedJson::array(), names = OrderedJson::array();
+  for (const int32_t id : ids) {
+    tokens.push_back(pieces ? OrderedJson{{"id", id}, {"piece", piece_text_json(engine, id)}} : OrderedJson(id));
+    if (strings) names.push_back(engine.tokenizer().piece(id));
+  }
+  OrderedJson json = {{"tokens", tokens}, {"count", ids.size()}, {"max_model_len", service.scheduler().positions()}};
+  if (strings) json["token_strs"] = names;
+  if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
+  exchange->respond(json_response(json));
+}
+
+const std::vector<Field>& detokenize_fields() {
+  static const std::vector<Field> table = [] {
+    Field tokens{"tokens", type::integers, "Ids."};
+    tokens.required = true;
+    return std::vector<Field>{{"model", type::text, "The model's name, an alias, or nothing."}, tokens};
+  }();
+  return table;
+}
+
+void detokenize(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, detokenize_fields(), service.options().strict_fields);
+  service.model_named(fields.text("model"));
+  const std::string text = prompt_text(service.engine(), token_ids(service.engine(), fields.integers("tokens"), "tokens"));
+  service.engine().tokenizer();  // there must be one
+  OrderedJson json = {{"content", text}, {"prompt", text}};
+  if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
+  exchange->respond(json_response(json));
+}
+
+void tokenizer_info(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  const Tokenizer& tokenizer = service.engine().tokenizer();
+  const auto named = [&](std::optional<int32_t> id) { return id ? OrderedJson(tokenizer.piece(*id)) : OrderedJson(nullptr); };
+  OrderedJson ends = OrderedJson::array();
+  for (const int32_t id : service.end_tokens()) ends.push_back(id);
+  const auto number = [](std::optional<int32_t> id) { return id ? OrderedJson(*id) : OrderedJson(nullptr); };
+  exchange->respond(json_response(
+      {{"tokenizer_class", "vitrine"},
+       {"description", tokenizer.description()},
+       {"vocab_size", tokenizer.vocab_size()},
+       {"model_max_length", service.scheduler().positions()},
+       {"bos_token", named(tokenizer.bos())},
+       {"eos_token", named(tokenizer.eos())},
+       {"unk_token", named(tokenizer.unknown())},
+       {"pad_token", named(tokenizer.padding())},
+       {"bos_token_id", number(tokenizer.bos())},
+       {"eos_token_id", number(tokenizer.eos())},
+       {"pad_token_id", number(tokenizer.padding())},
+       {"end_token_ids", ends},
+       {"add_bos_token", tokenizer.adds_bos()},
+       {"add_eos_token", tokenizer.adds_eos()},
+       {"chat_template", service.chat() == nullptr ? OrderedJson(nullptr) : OrderedJson(service.chat()->source())}}));
+}
+
+const std::vector<Field>& template_fields() {
+  static const std::vector<Field> table =
+      joined({{{"model", type::text, "The model's name, an alias, or nothing."}}, conversation_fields()});
+  return table;
+}
+
+void apply_template(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, template_fields(), service.options().strict_fields);
+  service.model_named(fields.text("model"));
+  const ChatPrompt prompt = read_chat(fields, service);
+  OrderedJson pieces = OrderedJson::array();
+  for (const int32_t id : prompt.ids) pieces.push_back(token_text(service.engine(), id));
+  OrderedJson json = {{"prompt", prompt.text}, {"tokens", prompt.ids}, {"pieces", pieces}};
+  if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
+  exchange->respond(json_response(json));
+}
+
+}  // namespace vitrine::serve

@@ -1,0 +1,359 @@
+// The other endpoints over a socket.
+#include <cmath>
+#include <cstring>
+
+#include "support.h"
+
+namespace vitrine::serve {
+namespace {
+
+ServiceOptions with_chat_template() {
+  ServiceOptions options;
+  options.chat_template = kChatTemplate;
+  options.name = "tales";
+  return options;
+}
+
+class Api : public testing::Test {
+ protected:
+  Served served{with_chat_template()};
+  static constexpr const char* kPrompt = "Once upon a time";
+};
+
+TEST_F(Api, ModelsAndHealth) {
+  EXPECT_EQ(served.get("/health").json(), (OrderedJson{{"status", "ok"}}));
+  EXPECT_EQ(served.get("/v1/health").status, 200);
+  const OrderedJson models = served.get("/v1/models").json();
+  EXPECT_EQ(models["object"], "list");
+  ASSERT_EQ(models["data"].size(), 1U);
+  EXPECT_EQ(models["data"][0]["id"], "tales");
+  EXPECT_EQ(models["data"][0]["object"], "model");
+  EXPECT_EQ(models["data"][0]["meta"]["n_vocab"], 6144);
+  EXPECT_EQ(models["data"][0]["meta"]["n_ctx_train"], 1024);
+  EXPECT_EQ(served.get("/v1/models/tales").json()["id"], "tales");
+  expect_error(served.get("/v1/models/other"), 404, "model", "\"other\" is not here");
+}
+
+TEST_F(Api, PathsMethodsAndTypesThatAreNotThere) {
+  expect_error(served.get("/v2/models"), 404, "", "/openapi.json");
+  const Reply reply = served.get("/v1/completions");
+  expect_error(reply, 405, "", "takes POST, not GET");
+  EXPECT_EQ(reply.header("Allow"), "POST");
+  EXPECT_EQ(served.post("/health", OrderedJson::object()).status, 405);
+  const Connection connection(served.server->port());
+  connection.send("POST", "/tokenize", R"({"content": "a"})", "text/plain");
+  expect_error(connection.reply(), 415, "", "text/plain");
+}
+
+TEST_F(Api, TokenizeAndDetokenize) {
+  const std::vector<int32_t> with_bos = served.alone.prompt_ids(kPrompt), without = served.alone.prompt_ids(kPrompt, false);
+  EXPECT_EQ(served.made("/tokenize", {{"content", kPrompt}})["tokens"], without);
+  EXPECT_EQ(served.made("/tokenize", {{"content", kPrompt}, {"add_special", true}})["tokens"], with_bos);
+  const OrderedJson vllm = served.made("/tokenize", {{"prompt", kPrompt}, {"return_token_strs", true}});
+  EXPECT_EQ(vllm["tokens"], with_bos);
+  EXPECT_EQ(vllm["count"], with_bos.size());
+  EXPECT_EQ(vllm["max_model_len"], 1024);
+  EXPECT_EQ(vllm["token_strs"][0], "<bos>");
+  EXPECT_EQ(served.made("/tokenize", {{"prompt", kPrompt}, {"add_special_tokens", false}})["tokens"], without);
+  EXPECT_EQ(served.made("/tokenize", {{"content", ""}})["tokens"], OrderedJson::array());
+  EXPECT_EQ(served.made("/tokenize", {{"content", "<eos>"}})["tokens"].size(), 1U);
+  EXPECT_GT(served.made("/tokenize", {{"content", "<eos>"}, {"parse_special", false}})["tokens"].size(), 1U);
+  std::string text;
+  for (const OrderedJson& token :
+       served.made("/tokenize", {{"content", "a \xe2\x82\xac and \xf0\x9f\x90\x95"}, {"with_pieces", true}})["tokens"]) {
+    EXPECT_TRUE(token["id"].is_number_integer());
+    if (token["piece"].is_string())
+      text += token["piece"].get<std::string>();
+    else
+      for (const OrderedJson& byte : token["piece"]) text += static_cast<char>(byte.get<int>());
+  }
+  EXPECT_NE(text.find("a \xe2\x82\xac and \xf0\x9f\x90\x95"), std::string::npos) << text;
+  const OrderedJson chat = served.made("/tokenize", {{"messages", {{{"role", "user"}, {"content", "hi"}}}}});
+  EXPECT_EQ(chat["tokens"], ChatFormat(served.alone, std::string(kChatTemplate)).ids({{"user", "hi"}}));
+  EXPECT_EQ(served.made("/detokenize", {{"tokens", without}})["content"], kPrompt);
+  EXPECT_EQ(served.made("/detokenize", {{"tokens", without}})["prompt"], kPrompt);
+  expect_error(served.post("/detokenize", {{"tokens", {6144}}}), 400, "tokens", "0 to 6143");
+  expect_error(served.post("/tokenize", OrderedJson::object()), 400, "content", "give either");
+  const OrderedJson info = served.get("/tokenizer_info").json();
+  EXPECT_EQ(info["bos_token"], "<bos>");
+  EXPECT_EQ(info["eos_token_id"], 1);
+  EXPECT_EQ(info["vocab_size"], 6144);
+  EXPECT_EQ(info["chat_template"], kChatTemplate);
+}
+
+TEST_F(Api, PropsSlotsAndMetrics) {
+  const OrderedJson props = served.get("/props").json();
+  EXPECT_EQ(props["model_alias"], "tales");
+  EXPECT_EQ(props["default_generation_settings"]["n_ctx"], 1024);
+  EXPECT_EQ(props["default_generation_settings"]["params"]["top_k"], 40);
+  EXPECT_EQ(props["chat_template"], kChatTemplate);
+  EXPECT_EQ(props["chat_template_reads_tools"], true);
+  const OrderedJson slots = served.get("/slots").json();
+  EXPECT_EQ(slots.size(), props["total_slots"]);
+  EXPECT_EQ(slots[0]["is_processing"], false);
+  served.made("/v1/completions", {{"prompt", kPrompt}, {"max_tokens", 5}, {"ignore_eos", true}});
+  const Reply metrics = served.get("/metrics");
+  EXPECT_EQ(metrics.header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
+  for (const char* line : {"\nvitrine_new_tokens_total 5\n", "\nllamacpp:tokens_predicted_total 5\n",
+                           "\nvitrine_streams_ended_total{end=\"length\"} 1\n", "\nvitrine_first_token_seconds_count 1\n",
+                           "\nvitrine_first_token_seconds_bucket{le=\"+Inf\"} 1\n", "# TYPE vitrine_step_seconds histogram\n"})
+    EXPECT_NE(metrics.body.find(line), std::string::npos) << line << metrics.body;
+}
+
+TEST_F(Api, SlotsAndMetricsCanBeLeftOut) {
+  ServiceOptions options;
+  options.slots = options.metrics = false;
+  const Served without(options);
+  EXPECT_EQ(without.get("/slots").status, 501);
+  EXPECT_EQ(without.get("/metrics").status, 501);
+}
+
+TEST_F(Api, EmbeddingsAreNormalisedMeansOfTheLastResidual) {
+  const OrderedJson json = served.made("/v1/embeddings", {{"input", {kPrompt, "The dog"}}});
+  EXPECT_EQ(json["object"], "list");
+  EXPECT_EQ(json["pooling"], "mean");
+  ASSERT_EQ(json["data"].size(), 2U);
+  EXPECT_EQ(json["usage"]["prompt_tokens"], served.alone.prompt_ids(kPrompt).size() + served.alone.prompt_ids("The dog").size());
+  const std::vector<float> x = json["data"][0]["embedding"];
+  ASSERT_EQ(x.size(), 256U);
+  // By another way: without a cache, in one step.
+  const std::vector<int32_t> ids = served.alone.prompt_ids(kPrompt);
+  const Step step = Step::of(ids);
+  const auto frame = served.alone.context().frame();
+  const Tensor residual = served.alone.model().residual(served.alone.context(), step);
+  std::vector<double> mean(256);
+  double squares = 0;
+  for (size_t i = 0; i < 256; ++i) {
+    for (size_t row = 0; row < ids.size(); ++row)
+      mean[i] += residual.row<float>(static_cast<int64_t>(row))[i] / static_cast<double>(ids.size());
+    squares += mean[i] * mean[i];
+  }
+  for (size_t i = 0; i < 256; ++i) EXPECT_NEAR(x[i], mean[i] / std::sqrt(squares), 1e-6);
+  // The same from ids, and as bytes.
+  EXPECT_EQ(served.made("/v1/embeddings", {{"input", ids}})["data"][0]["embedding"], json["data"][0]["embedding"]);
+  const std::string base64 =
+      served.made("/v1/embeddings", {{"input", kPrompt}, {"encoding_format", "base64"}})["data"][0]["embedding"];
+  EXPECT_EQ(base64.size(), (256 * 4 + 2) / 3 * 4);
+  std::string bytes;
+  unsigned bits = 0;
+  int n = 0;
+  for (const char c : base64) {
+    if (c == '=') break;
+    const std::string letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    bits = bits << 6 | static_cast<unsigned>(letters.find(c));
+    if ((n += 6) >= 8) bytes += static_cast<char>(bits >> (n -= 8) & 255);
+  }
+  std::vector<float> y(256);
+  ASSERT_EQ(bytes.size(), 1024U);
+  std::memcpy(y.data(), bytes.data(), 1024);
+  EXPECT_EQ(x, y);
+  expect_error(served.post("/v1/embeddings", {{"input", ""}, {"dimensions", 64}}), 400, "dimensions", "have 256");
+  expect_error(served.post("/v1/embeddings", {{"input", OrderedJson::array()}}), 400, "input", "empty list");
+  expect_error(served.post("/v1/embeddings", {{"input", "a"}, {"encoding_format", "hex"}}), 400, "encoding_format", "base64");
+}
+
+TEST_F(Api, NativeCompletion) {
+  const std::vector<int32_t> prompt = served.alone.prompt_ids(kPrompt);
+  const Generation made = served.greedy(prompt, 10);
+  const OrderedJson request = {
+      {"prompt", kPrompt}, {"n_predict", 10}, {"temperature", 0}, {"return_tokens", true}, {"n_probs", 2}};
+  const OrderedJson json = served.made("/completion", request);
+  EXPECT_EQ(json["content"], made.text);
+  EXPECT_EQ(json["tokens"], made.tokens);
+  EXPECT_EQ(json["stop"], true);
+  EXPECT_EQ(json["stop_type"], made.finish_reason == "length" ? "limit" : "eos");
+  EXPECT_EQ(json["truncated"], false);
+  EXPECT_EQ(json["tokens_evaluated"], prompt.size());
+  EXPECT_EQ(json["tokens_predicted"], made.tokens.size());
+  EXPECT_EQ(json["prompt"], kPrompt);
+  EXPECT_EQ(json["generation_settings"]["n_predict"], 10);
+  ASSERT_EQ(json["completion_probabilities"].size(), made.tokens.size());
+  for (size_t i = 0; i < made.tokens.size(); ++i) {
+    EXPECT_EQ(json["completion_probabilities"][i]["id"], made.tokens[i]);
+    EXPECT_EQ(json["completion_probabilities"][i]["logprob"].get<float>(), made.logprobs[i]);
+    EXPECT_EQ(json["completion_probabilities"][i]["top_logprobs"].size(), 2U);
+  }
+  std::string text;
+  std::vector<int32_t> ids;
+  const std::vector<Event> events = served.events("/completion", request);
+  for (const Event& event : events) {
+    const OrderedJson part = event.json();
+    text += part["content"].get<std::string>();
+    for (const OrderedJson& id : part["tokens"]) ids.push_back(id);
+    EXPECT_EQ(part["stop"], &event == &events.back());
+  }
+  EXPECT_EQ(text, made.text);
+  EXPECT_EQ(ids, made.tokens);
+  // Several prompts give a list; ids and text may be mixed.
+  const OrderedJson two = served.made("/completion", {{"prompt", {kPrompt, "The dog"}}, {"n_predict", 3}, {"temperature", 0}});
+  ASSERT_EQ(two.size(), 2U);
+  EXPECT_EQ(two[1]["prompt"], "The dog");
+  const OrderedJson mixed = served.made("/completion", {{"prompt", {2, kPrompt}}, {"n_predict", 10}, {"temperature", 0}});
+  EXPECT_EQ(mixed["content"], made.text);
+  // Its defaults are sampled, in llama.cpp's order.
+  GenerateOptions options;
+  options.sampling.temperature = 0.8;
+  options.sampling.top_k = 40;
+  options.sampling.top_p = 0.95;
+  options.sampling.min_p = 0.05;
+  options.sampling.seed = 9;
+  options.sampling.order = parse_sampling_order("bias,repetition,frequency,presence,top_k,typical,top_p,min_p,temperature");
+  EXPECT_EQ(served.made("/completion", {{"prompt", kPrompt}, {"n_predict", 20}, {"seed", 9}, {"return_tokens", true}})["tokens"],
+            served.greedy(prompt, 20, options).tokens);
+  options.sampling.order = parse_sampling_order("bias,temperature,top_k");
+  options.sampling.top_p.reset();
+  options.sampling.min_p.reset();
+  EXPECT_EQ(served.made("/completion", {{"prompt", kPrompt},
+                                        {"n_predict", 20},
+                                        {"seed", 9},
+                                        {"return_tokens", true},
+                                        {"samplers", {"temperature", "top_k"}}})["tokens"],
+            served.greedy(prompt, 20, options).tokens);
+  expect_error(served.post("/completion", {{"prompt", kPrompt}, {"samplers", {"luck"}}}), 400, "samplers", "\"luck\"");
+  expect_error(served.post("/completion", {{"prompt", kPrompt}, {"n_keep", 4}}), 400, "n_keep", "nothing is moved");
+  // [id, false] forbids a token, whatever it is.
+  const OrderedJson other =
+      served.made("/completion", {{"prompt", kPrompt},
+                                  {"n_predict", 1},
+                                  {"temperature", 0},
+                                  {"return_tokens", true},
+                                  {"logit_bias", OrderedJson::array({OrderedJson::array({made.tokens[0], false})})}});
+  EXPECT_NE(other["tokens"][0], made.tokens[0]);
+}
+
+TEST_F(Api, AnthropicMessages) {
+  const ChatFormat format(served.alone, std::string(kChatTemplate));
+  const std::vector<int32_t> prompt = format.ids({{"system", "Be brief"}, {"user", "Tell a tale"}});
+  GenerateOptions options;
+  options.alone = true;
+  const Generation made = served.greedy(prompt, 12, options);
+  const OrderedJson request = {{"model", "tales"},
+                               {"max_tokens", 12},
+                               {"temperature", 0},
+                               {"system", "Be brief"},
+                               {"messages", {{{"role", "user"}, {"content", {{{"type", "text"}, {"text", "Tell a tale"}}}}}}}};
+  const OrderedJson json = served.made("/v1/messages", request);
+  EXPECT_EQ(json["type"], "message");
+  EXPECT_EQ(json["role"], "assistant");
+  EXPECT_EQ(json["content"], OrderedJson::array({OrderedJson{{"type", "text"}, {"text", made.text}}}));
+  EXPECT_EQ(json["stop_reason"], made.finish_reason == "length" ? "max_tokens" : "end_turn");
+  EXPECT_EQ(json["stop_sequence"], nullptr);
+  EXPECT_EQ(json["usage"]["output_tokens"], made.tokens.size());
+  EXPECT_EQ(json["usage"]["input_tokens"].get<size_t>() + json["usage"]["cache_read_input_tokens"].get<size_t>(), prompt.size());
+
+  const std::vector<Event> events = served.events("/v1/messages", request);
+  std::string text;
+  std::vector<std::string> names;
+  for (const Event& event : events) {
+    const OrderedJson part = event.json();
+    EXPECT_EQ(part["type"], event.name);
+    if (event.name == "ping") continue;
+    if (event.name == "content_block_delta") text += part["delta"]["text"].get<std::string>();
+    if (names.empty() || names.back() != event.name) names.push_back(event.name);
+  }
+  EXPECT_EQ(text, made.text);
+  EXPECT_EQ(names, (std::vector<std::string>{"message_start", "content_block_start", "content_block_delta", "content_block_stop",
+                                             "message_delta", "message_stop"}));
+
+  OrderedJson stops = request;
+  stops["stop_sequences"] = {made.text.substr(4, 3)};
+  const OrderedJson stopped = served.made("/v1/messages", stops);
+  EXPECT_EQ(stopped["stop_reason"], "stop_sequence");
+  EXPECT_EQ(stopped["stop_sequence"], made.text.substr(4, 3));
+
+  OrderedJson count = request;
+  count.erase("max_tokens"), count.erase("temperature");
+  EXPECT_EQ(served.made("/v1/messages/count_tokens", count), (OrderedJson{{"input_tokens", prompt.size()}}));
+
+  const auto refuses = [&](const OrderedJson& change, int status, const std::string& words) {
+    OrderedJson wrong = request;
+    wrong.update(change);
+    const Reply reply = served.post("/v1/messages", wrong);
+    EXPECT_EQ(reply.status, status) << reply.body;
+    EXPECT_EQ(reply.json()["type"], "error");
+    EXPECT_NE(reply.json()["error"]["message"].get<std::string>().find(words), std::string::npos) << reply.body;
+    return reply.json()["error"]["type"].get<std::string>();
+  };
+  EXPECT_EQ(refuses({{"max_tokens", nullptr}}, 400, "\"max_tokens\" is missing"), "invalid_request_error");
+  EXPECT_EQ(refuses({{"model", "claude"}}, 404, "this server runs"), "not_found_error");
+  refuses({{"messages", {{{"role", "system"}, {"content", "a"}}}}}, 400, "neither user nor assistant");
+  refuses({{"messages", {{{"role", "user"}, {"content", {{{"type", "image"}}}}}}}}, 400, "\"image\" is not supported");
+  refuses({{"thinking", {{"type", "enabled"}, {"budget_tokens", 1024}}}}, 400, "thinking");
+  refuses({{"tools", {{{"type", "web_search_20250305"}, {"name", "web_search"}}}}}, 400, "tool of the server's");
+}
+
+TEST_F(Api, Responses) {
+  const ChatFormat format(served.alone, std::string(kChatTemplate));
+  const std::vector<int32_t> prompt = format.ids({{"system", "Be brief"}, {"user", "Tell a tale"}});
+  GenerateOptions options;
+  options.alone = true;
+  const Generation made = served.greedy(prompt, 12, options);
+  const OrderedJson request = {
+      {"model", "tales"}, {"max_output_tokens", 12}, {"temperature", 0}, {"instructions", "Be brief"}, {"input", "Tell a tale"}};
+  const OrderedJson json = served.made("/v1/responses", request);
+  EXPECT_EQ(json["object"], "response");
+  EXPECT_EQ(json["status"], made.finish_reason == "length" ? "incomplete" : "completed");
+  ASSERT_EQ(json["output"].size(), 1U);
+  EXPECT_EQ(json["output"][0]["type"], "message");
+  EXPECT_EQ(json["output"][0]["content"][0]["text"], made.text);
+  EXPECT_EQ(json["usage"]["input_tokens"], prompt.size());
+  EXPECT_EQ(json["usage"]["output_tokens"], made.tokens.size());
+  std::string text;
+  int64_t sequence = 0;
+  const std::vector<Event> events = served.events("/v1/responses", request);
+  for (const Event& event : events) {
+    const OrderedJson part = event.json();
+    EXPECT_EQ(part["type"], event.name);
+    EXPECT_EQ(part["sequence_number"], sequence++);
+    if (event.name == "response.output_text.delta") text += part["delta"].get<std::string>();
+    if (event.name == "response.output_text.done") EXPECT_EQ(part["text"], made.text);
+  }
+  EXPECT_EQ(text, made.text);
+  EXPECT_EQ(events.front().name, "response.created");
+  EXPECT_EQ(events.back().json()["response"]["output"][0]["content"], json["output"][0]["content"]);
+  OrderedJson items = request;
+  items["input"] = {{{"role", "user"}, {"content", {{{"type", "input_text"}, {"text", "Tell a tale"}}}}}};
+  EXPECT_EQ(served.made("/v1/responses", items)["output"][0]["content"], json["output"][0]["content"]);
+  OrderedJson before = request;
+  before["previous_response_id"] = "resp_1";
+  expect_error(served.post("/v1/responses", before), 400, "previous_response_id", "nothing is stored");
+  before = request;
+  before["text"] = {{"format", {{"type", "json_schema"}}}};
+  expect_error(served.post("/v1/responses", before), 501, "text.format", "constrained decoding");
+}
+
+TEST_F(Api, TheOpenApiDocumentHasEveryRouteAndField) {
+  const OrderedJson document = served.get("/openapi.json").json();
+  EXPECT_EQ(document["openapi"], "3.1.0");
+  size_t operations = 0;
+  for (const auto& [path, methods] : document["paths"].items()) operations += methods.size();
+  EXPECT_EQ(operations, routes().size());
+  const OrderedJson& schema =
+      document["paths"]["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"];
+  EXPECT_EQ(schema["required"], OrderedJson::array({"prompt"}));
+  for (const Field& field : completion_fields()) EXPECT_TRUE(schema["properties"].contains(field.name)) << field.name;
+}
+
+TEST(ApiQueue, AFullQueueIs429WithRetryAfter) {
+  SchedulerOptions scheduling;
+  scheduling.running = 1;
+  scheduling.waiting = 1;
+  const Served served({}, std::string(VITRINE_SOURCE) + "/models/tales9m", scheduling);
+  const OrderedJson endless = {{"prompt", "Once"}, {"max_tokens", 1000}, {"ignore_eos", true}, {"stream", true}};
+  const Connection a(served.server->port()), b(served.server->port());
+  a.send("POST", "/v1/completions", endless.dump());
+  EXPECT_NE(a.some(), "");
+  b.send("POST", "/v1/completions", endless.dump());
+  while (served.service->scheduler().stats().waiting == 0) std::this_thread::yield();
+  const Reply reply = served.post("/v1/completions", endless);
+  EXPECT_EQ(reply.status, 429) << reply.body;
+  EXPECT_GE(std::stoi(reply.header("Retry-After")), 1);
+  EXPECT_EQ(reply.json()["error"]["code"], "queue_full");
+  expect_error(served.post("/v1/completions", {{"prompt", "a"}, {"n", 3}}), 400, "prompt", "asks for 3 texts at once");
+  served.service->scheduler().drain();
+  EXPECT_EQ(served.get("/health").status, 503);
+  EXPECT_EQ(served.post("/v1/completions", endless).status, 503);
+}
+
+}  // namespace
+}  // namespace vitrine::serve
