@@ -39,7 +39,7 @@ const last = (mock, path) => {
   return found.body;
 };
 
-const views = ["Alternatives", "Attention", "Logit lens", "Head scores", "Change"];
+const views = ["Alternatives", "Attention", "Logit lens", "Heads", "Change"];
 
 describe("looks", () => {
   // Two looks show both sizes and both themes.
@@ -128,7 +128,7 @@ describe("an answer", () => {
     await page.getByText("Sampling").click();
     await page.getByLabel("Temperature", { exact: true }).fill("9");
     await say(page, "Hello");
-    assert.equal(last(mock, "/v1/chat/completions").temperature, undefined);
+    assert.equal(last(mock, "/v1/chat/completions").temperature, 1);
     assert.notEqual(await page.locator(".sampling .wrong").textContent(), "");
   });
 
@@ -201,8 +201,13 @@ describe("an answer", () => {
     assert.equal(stream, true);
     await promisify(execFile)("sh", ["-c", curl]);
     assert.deepEqual(last(mock, "/v1/chat/completions"), body);
-    const ids = mock.tokenize(mock.template(body.messages), true);
-    assert.equal(command, `vitrine generate --tokens ${ids.join(",")} --seed ${body.seed} --max-tokens 512 --model 'made up.gguf'`);
+    assert.equal(command, `vitrine chat --temperature 1 --seed ${body.seed} --max-tokens 512 --model 'made up.gguf' 'It'\\''s "so" $HOME'`);
+    // Of a longer conversation, the ids say what the model read.
+    await say(page, "And?");
+    await page.getByRole("button", { name: "Reproduce" }).last().click();
+    await page.locator(".message .copyable").nth(3).waitFor();
+    const { messages: longer, seed } = last(mock, "/v1/chat/completions");
+    assert.equal(await page.locator(".message .copyable code").last().textContent(), `vitrine generate --tokens ${mock.tokenize(mock.template(longer), true).join(",")} --temperature 1 --seed ${seed} --max-tokens 512 --model 'made up.gguf'`);
     assert.deepEqual(faults, []);
   });
 
@@ -426,7 +431,7 @@ describe("the glass", () => {
     assert.ok(await page.locator(`.cell[data-at="4 ${framed}"]`).evaluate((cell) => cell.classList.contains("framed")));
     assert.equal(await checkCurl("/v1/lens", lens), `vitrine picture logit-lens --tokens ${step.join(",")} --json --model 'made up.gguf'`);
 
-    await page.locator(".glass").getByText("Head scores", { exact: true }).click();
+    await page.locator(".glass").getByText("Heads", { exact: true }).click();
     await page.locator(".glass .heat-area").waitFor();
     const token = tokens[at];
     assert.ok(token !== undefined);
@@ -460,7 +465,7 @@ describe("the glass", () => {
     ])) {
       await page.locator(".change").getByText(what, { exact: true }).click();
       for (const [label, value] of Object.entries(fill)) await page.getByLabel(label, { exact: true }).fill(value);
-      const body = { prompt: first, edits: [...edits], seed, max_tokens: 40 };
+      const body = { prompt: first, edits: [...edits], temperature: 1, seed, max_tokens: 40 };
       const text = (/** @type {any} */ one) => mock.text(mock.generate(first, one).tokens.map(({ id }) => id));
       await page.getByRole("button", { name: "Answer twice" }).click();
       await page.waitForFunction((changed) => document.querySelector(".sides section:nth-child(2) .text")?.textContent === changed, text(body), { timeout: 5000 }).catch(() => assert.fail(`${what}: the changed answer is not shown`));

@@ -7,8 +7,8 @@ import { useTheme } from "../hooks";
 import { hideTip, showTip } from "../tip";
 import { again, edit, look, repeat, resume, showSibling } from "./actions";
 import { fit } from "./composer";
-import { promptIds, idsOf } from "./prompt";
-import { commandLine, Commands } from "./reproduce";
+import { idsOf, promptIds, promptText } from "./prompt";
+import { commandLine, commandOfText, Commands, quoted } from "./reproduce";
 import type { Asked } from "./ask";
 import { flags } from "./settings";
 import { conversation, set, state } from "./state";
@@ -77,10 +77,17 @@ export function MessageView({ message, places, mode, busy, running, looked }: Pr
   );
 }
 
-async function generate(message: Message): Promise<string> {
+/** With words where they say it all; else with the ids that the model read. */
+async function generate({ parent, tokens, given, sampling }: Message): Promise<string> {
   const one = conversation();
-  const ids = [...(await promptIds(one, pathTo(one, message.parent))), ...(await idsOf(message.tokens.slice(0, message.given)))];
-  return commandLine("generate", ids, flags(message.sampling), state().served!);
+  const served = state().served!;
+  const before = pathTo(one, parent);
+  const text = promptText(before);
+  if (given === 0 && text !== "-") {
+    if (one.mode === "text") return commandOfText("generate", text, flags(sampling), served);
+    if (before.length === 1) return commandOfText("chat", text, `${flags(sampling)}${one.system.trim() === "" ? "" : ` --system ${quoted(one.system)}`}`, served);
+  }
+  return commandLine("generate", [...(await promptIds(one, before)), ...(await idsOf(tokens.slice(0, given)))], flags(sampling), served);
 }
 
 function Ending({ message: { end, tokens, given } }: { message: Message }) {

@@ -22,6 +22,11 @@ export function commandLine(command: string, ids: readonly number[], options: st
   return `vitrine ${command} --tokens ${ids.join(",")}${options === "" ? "" : ` ${options}`}${path === null ? "" : ` --model ${quoted(path)}`}`;
 }
 
+/** The same with a text in the place of ids. */
+export function commandOfText(command: string, text: string, options: string, { path }: Served): string {
+  return `vitrine ${command} ${options}${path === null ? "" : ` --model ${quoted(path)}`} ${text.startsWith("-") ? "-- " : ""}${quoted(text)}`;
+}
+
 /** `vitrine intervene` with a recipe on its standard input's place: a file that the same lines write. */
 export function intervene(ids: readonly number[], edits: readonly unknown[], { path }: Served): string {
   const recipe = [

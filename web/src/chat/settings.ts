@@ -44,9 +44,11 @@ export function sampling(settings: Settings): Sampling {
     const value = settings[key];
     if (value !== null) chosen[api] = value;
   }
-  if (settings.temperature !== 0) chosen["seed"] ??= Math.floor(Math.random() * 2 ** 31);
-  // The API's own default of a completion, 16, cuts most answers off.
+  // Said even where it is the API's own, because the command line's is another. 16 tokens, the API's own of a completion, cut most
+  // answers off.
+  chosen["temperature"] ??= 1;
   chosen["max_tokens"] ??= 512;
+  if (settings.temperature !== 0) chosen["seed"] ??= Math.floor(Math.random() * 2 ** 31);
   return chosen;
 }
 

@@ -78,7 +78,7 @@ export function Side({ one, onChosen }: { one: Conversation; onChosen: () => voi
 function Sampling({ one }: { one: Conversation }) {
   return (
     <>
-      <p class="remark">Empty: the server's own.</p>
+      <p class="remark">Where nothing is set: temperature 1, at most 512 tokens, the rest off.</p>
       {fields.map((field) => <Setting key={field.key} field={field} value={one.settings[field.key]} onChange={(value) => put({ ...one, settings: { ...one.settings, [field.key]: value } })} />)}
     </>
   );

@@ -19,7 +19,7 @@ const views: readonly { value: View; name: string }[] = [
   { value: "alternatives", name: "Alternatives" },
   { value: "attention", name: "Attention" },
   { value: "lens", name: "Logit lens" },
-  { value: "heads", name: "Head scores" },
+  { value: "heads", name: "Heads" },
   { value: "change", name: "Change" },
 ];
 
