@@ -170,6 +170,7 @@ describe("an answer", () => {
     const [, [, second = ""] = []] = await messages(page);
     assert.notEqual(first, second, "another seed was drawn");
     assert.match((await page.locator(".places").textContent()) ?? "", /2 of 2/);
+    assert.equal(await page.evaluate(() => document.activeElement?.className), "transcript chat", "the focus is not lost with the button");
     await page.getByLabel("The one before").click();
     assert.deepEqual((await messages(page))[1]?.[1], first);
     await page.getByRole("button", { name: "Edit" }).first().click();
@@ -286,6 +287,26 @@ describe("conversations", () => {
     await other.page.waitForSelector(".conversations li");
     assert.deepEqual(await other.page.locator(".conversations .title").allTextContents(), ["The first"]);
     assert.deepEqual([faults, other.faults], [[], []]);
+  });
+
+  test("are the same in two tabs, and an answer that was coming is kept when the page is left", async () => {
+    const { page, url } = await start({ delay: 25 });
+    await say(page, "The first");
+    const other = await page.context().newPage();
+    await other.goto(url);
+    await other.waitForSelector(".message");
+    await say(page, "And more");
+    await other.waitForFunction(() => document.querySelectorAll(".message").length === 4);
+    assert.deepEqual(await messages(other), await messages(page));
+    await page.fill("#text", "Once more");
+    await page.keyboard.press("Enter");
+    await page.locator(".message.running [data-token]").nth(4).waitFor();
+    await page.reload();
+    await page.waitForSelector(".message");
+    const [who, text = ""] = (await messages(page)).at(-1) ?? [];
+    assert.equal(who, "Answer");
+    assert.ok(text.length > 4, text);
+    assert.match((await page.locator(".message.assistant").last().textContent()) ?? "", /, stopped$/);
   });
 
   test("files that are no export are refused by name", async () => {

@@ -123,6 +123,8 @@ async function write(one: Conversation, message: Message, signal: AbortSignal): 
     if (latest !== undefined && find(latest, message.id) !== undefined) put(change(latest, message.id, { text, tokens: [...tokens], ...by }), keep);
   };
   let error = "";
+  // The browser ends the request when the page is left; ended here, what came is kept as stopped.
+  window.addEventListener("beforeunload", stop);
   try {
     for await (const part of answer(await asked(one, message, signal), signal)) {
       text += part.text;
@@ -138,6 +140,7 @@ async function write(one: Conversation, message: Message, signal: AbortSignal): 
     error = trouble?.message ?? "";
     if (trouble?.kind === "key") set({ trouble });
   }
+  window.removeEventListener("beforeunload", stop);
   tell({ end, error }, true);
   set({ running: null, said: end === "failed" ? "" : end === "stopped" ? "Stopped." : "The answer is complete." });
 }

@@ -25,13 +25,17 @@ export function App() {
   useEffect(() => {
     if (wide) drawer.current?.close();
   }, [wide]);
+  // What asked for an answer may be gone with the message that it belonged to: the keyboard then goes on from the conversation.
+  useEffect(() => {
+    if (app.running !== null && document.activeElement === document.body) document.querySelector<HTMLElement>(".transcript")?.focus({ preventScroll: true });
+  }, [app.running]);
   return (
     <div class={`app${wide ? " wide" : ""}${glass === null ? "" : " looking"}`}>
       <a class="skip" href="#text">To the message</a>
       <header class="bar">
         {!wide && <button type="button" aria-haspopup="dialog" onClick={() => drawer.current?.showModal()}>Menu</button>}
         <h1><bdi>{app.served === null ? "vitrine" : app.served.model}</bdi></h1>
-        <button type="button" aria-haspopup="dialog" onClick={() => help.current?.showModal()}>Keys</button>
+        {wide && <button type="button" aria-haspopup="dialog" onClick={() => help.current?.showModal()}>Keys</button>}
         <ThemeButton />
       </header>
       {wide
@@ -41,6 +45,7 @@ export function App() {
             <div class="side">
               <button type="button" class="close" onClick={() => drawer.current?.close()}>Close</button>
               <Side one={one} onChosen={() => drawer.current?.close()} />
+              <button type="button" aria-haspopup="dialog" onClick={() => help.current?.showModal()}>Keys</button>
             </div>
           </dialog>
         )}

@@ -28,6 +28,16 @@ export function readAll(): Conversation[] {
   return found.sort((a, b) => b.changed - a.changed);
 }
 
+/** The conversation that another tab of this browser has written; null for other entries, and where it was taken away. */
+export function readFrom({ key, newValue }: StorageEvent): { id: string; found: Conversation | null } | null {
+  if (key === null || !key.startsWith(prefix)) return null;
+  try {
+    return { id: key.slice(prefix.length), found: newValue === null ? null : conversation(JSON.parse(newValue), key) };
+  } catch {
+    return null;
+  }
+}
+
 /** "" when kept, else why not. Where room is short, alternatives of older answers are given up first. */
 export function write(one: Conversation, others: readonly Conversation[]): string {
   const put = (of: Conversation) => localStorage.setItem(prefix + of.id, JSON.stringify(packed(of)));

@@ -134,6 +134,7 @@ function Text({ message, looked }: { message: Message; looked: number | null }) 
   useLayoutEffect(() => {
     const chosen = area.current?.querySelector(`[data-token="${looked}"]`) ?? null;
     chosen?.classList.add("looked");
+    chosen?.scrollIntoView({ block: "nearest", behavior: "instant" });  // the glass takes room from the text on a phone
     return () => chosen?.classList.remove("looked");
   }, [looked, body]);
   const under = (event: MouseEvent): [number, Element] | null => {

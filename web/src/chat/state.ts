@@ -1,7 +1,7 @@
 // What the page shows, in one place. Parts of it are replaced, never changed, and whoever draws it is told.
 
 import { useEffect, useState } from "preact/hooks";
-import { readAll, remove, write } from "./keep";
+import { readAll, readFrom, remove, write } from "./keep";
 import type { Served } from "./server";
 import { noSettings } from "./settings";
 import type { Trouble } from "./trouble";
@@ -91,4 +91,15 @@ export function drop(id: string): void {
   const all = left.length > 0 ? left : [emptyConversation(gone.mode, gone.settings, "")];
   remove(id);
   set({ all, current: id === now.current ? all[0]!.id : now.current, glass: null });
+}
+
+/** Follows what other tabs write. */
+export function startKeeping(): void {
+  window.addEventListener("storage", (event) => {
+    const told = readFrom(event);
+    if (told === null || told.id === now.running?.conversation) return;
+    const { id, found } = told;
+    if (found === null) set({ all: now.all.filter((one) => one.id !== id || id === now.current) });
+    else set({ all: now.all.some((one) => one.id === id) ? now.all.map((one) => (one.id === id ? found : one)) : [found, ...now.all] });
+  });
 }

@@ -20,10 +20,6 @@ export function Alternatives({ message, at, step }: { message: Message; at: numb
   const all: readonly Alternative[] = token.top.some(same) || token.top.length === 0 ? token.top : [...token.top, token];
   if (all.length === 0) return <p class="remark">The probabilities of this answer were not kept.</p>;
   const rest = 1 - all.reduce((sum, one) => sum + probability(one.logprob), 0);
-  const take = (one: Alternative) => {
-    branch(message, at, one);
-    document.querySelector<HTMLElement>(".transcript")?.focus({ preventScroll: true });
-  };
   return (
     <>
       <p class="remark">The likeliest tokens here. Choose one: the answer goes on from it, and this one stays beside it.</p>
@@ -32,7 +28,7 @@ export function Alternatives({ message, at, step }: { message: Message; at: numb
           const share = probability(one.logprob);
           return (
             <li key={i}>
-              <button type="button" disabled={running !== null || same(one)} onClick={() => take(one)}>
+              <button type="button" disabled={running !== null || same(one)} onClick={() => branch(message, at, one)}>
                 <bdi>{piece(one.text)}</bdi>
                 <span class="share" aria-hidden="true"><i style={{ width: `${Math.max(1, 100 * share)}%`, background: css("sequential", 0.45 + 0.55 * share, 1) }} /></span>
                 <b>{percent(share)}<span class="unseen">{same(one) ? ", chosen" : ", go on from it"}</span></b>

@@ -73,7 +73,7 @@ function Grid({ told }: { told: Effects }) {
         onPick={(row, col) => propose({ part: col < heads ? "head" : "mlp", layer: told.layers[row]!.layer, head: Math.min(col, heads - 1) })}
         picks="switches this part off"
       />
-      <ScaleKey scale="diverging" low={number(-most)} middle="0" high={number(most)} label="logit" />
+      <ScaleKey scale="diverging" low={number(-most)} high={number(most)} label="logit" />
       <p class="remark">The embedding adds {number(told.embed)}, the biases {number(told.bias)}.</p>
     </>
   );
