@@ -30,6 +30,7 @@ class Vitrine(ConanFile):
         toolchain.cache_variables["VITRINE_TESTS"] = False
         toolchain.cache_variables["VITRINE_BENCH"] = False
         toolchain.cache_variables["VITRINE_MPI"] = "OFF"  # of the program; the package is the library
+        toolchain.cache_variables["VITRINE_SERVE"] = "OFF"  # the same
         toolchain.generate()
 
     def build(self):

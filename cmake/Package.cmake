@@ -50,6 +50,9 @@ install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.1 DESTINATION ${CMAKE_INSTALL
 install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME vitrine COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/manual/_vitrine DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT program)
+if(VITRINE_CAN_SERVE)  # where systemd looks under the prefix of the package
+  install(FILES ${PROJECT_SOURCE_DIR}/packaging/vitrine.service DESTINATION lib/systemd/system COMPONENT program)
+endif()
 set(components program dev)
 if(TARGET vitrine_mpi)  # where comm.cpp looks for it
   list(APPEND components mpi)
@@ -80,7 +83,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME vitrine)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
-# Loaded by `vitrine pull` alone (src/hub/libraries.h).
+# Loaded by `vitrine pull` (src/hub/libraries.h), and OpenSSL by `vitrine serve` with a certificate.
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS "libcurl4t64 | libcurl4, libssl3t64 | libssl3, ca-certificates")
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "The vitrine program
  Runs decoder-only transformer language models from Hugging Face directories and

@@ -13,6 +13,12 @@ is_installed() { dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep 
 if command -v apt-get >/dev/null; then
   missing=()
   for package in "${needed[@]}"; do is_installed "$package" || missing+=("$package"); done
+  # Boost's headers, for `vitrine serve` alone. The packages of its versions exclude each other, so one that is installed stays.
+  if [ ! -e /usr/include/boost/version.hpp ]; then
+    boost=libboost-dev
+    ! apt-cache show libboost1.81-dev >/dev/null 2>&1 || boost=libboost1.81-dev  # Debian 12's libboost-dev is too old
+    missing+=("$boost")
+  fi
   if [ ${#missing[@]} -gt 0 ]; then
     say "installing ${missing[*]}"
     as_root=()
@@ -21,10 +27,10 @@ if command -v apt-get >/dev/null; then
       as_root=(sudo)
     fi
     "${as_root[@]}" apt-get update -qq
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "${missing[@]}" >/dev/null
   fi
 else
-  say "no apt-get here; the build needs these Debian packages under your system's names: ${needed[*]}"
+  say "no apt-get here; the build needs these Debian packages under your system's names: ${needed[*]}; and Boost's headers for vitrine serve"
 fi
 
 say "building (build/release)"

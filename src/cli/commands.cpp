@@ -23,6 +23,10 @@ const std::vector<Command>& commands() {
        "text. If the tokenizer adds BOS, it occurs once at the beginning, whether the template writes it or not. --show-prompt "
        "prints what the template wrote.",
        "vitrine chat \"There was once a king\" --template examples/plain-chat.jinja --max-tokens 24", define_chat},
+      {"serve", "Answer requests over HTTP",
+       "Listens on this machine alone, without keys, unless told otherwise; other machines are let in with --host and --api-key. "
+       "SIGTERM and Ctrl-C let running answers finish. docs/serving.md tells of keys, TLS, limits and several replicas.",
+       "vitrine serve --port 8080", define_serve, "somebody who ends it"},
       {"tokenize", "Split text into tokens: ids, pieces, byte offsets",
        "--model may also name a bare tokenizer: a folder with tokenizer.json, tokenizer.model or vocab.json and merges.txt, or "
        "one "

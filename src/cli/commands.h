@@ -31,6 +31,7 @@ Action define_picture(CLI::App& app);
 Action define_predict(CLI::App& app);
 Action define_pull(CLI::App& app);
 Action define_sae_train(CLI::App& app);
+Action define_serve(CLI::App& app);
 Action define_tokenize(CLI::App& app);
 Action define_tokenizer_train(CLI::App& app);
 Action define_trace(CLI::App& app);

@@ -49,11 +49,11 @@ LastWords::~LastWords() {
   for (size_t i = 0; i < std::size(kEnding); ++i) ::sigaction(kEnding[i], &before_[i], nullptr);
 }
 
-StopSignals::StopSignals(bool first) {
+StopSignals::StopSignals(bool first, const std::string& text) : text_(first ? "\n" + text + "\n" : "") {
   stop_asked = 0;
-  stopping = "\nstopping: finishing this step and saving\n";
-  if (::isatty(STDERR_FILENO) != 1) stopping.remove_prefix(1);  // on a terminal a line of the view may stand there
-  if (!first) stopping = {};
+  stopping = text_;
+  if (::isatty(STDERR_FILENO) != 1 && !text_.empty())
+    stopping.remove_prefix(1);  // on a terminal a line of the view may stand there
   for (size_t i = 0; i < std::size(kSignals); ++i) {
     struct sigaction action = {};
     action.sa_handler = ask_to_stop;

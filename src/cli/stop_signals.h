@@ -11,7 +11,7 @@ namespace vitrine::cli {
 class StopSignals {
  public:
   /// first: of several processes one says that it heard.
-  explicit StopSignals(bool first);
+  explicit StopSignals(bool first, const std::string& text = "stopping: finishing this step and saving");
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
@@ -20,6 +20,7 @@ class StopSignals {
   static bool asked();
 
  private:
+  std::string text_;
   static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
   struct sigaction before_[std::size(kSignals)] = {}, before_pipe_ = {};
 };

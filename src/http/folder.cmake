@@ -13,7 +13,7 @@ if(VITRINE_SERVE AND boost_version GREATER_EQUAL 107500)
 endif()
 set(VITRINE_CAN_SERVE ${VITRINE_CAN_SERVE} PARENT_SCOPE)  # for tests and fuzz targets
 
-vitrine_folder(http base ${CMAKE_DL_LIBS})
+vitrine_folder(http base)
 get_target_property(sources vitrine_http SOURCES)
 if(VITRINE_CAN_SERVE)
   list(FILTER sources EXCLUDE REGEX "http/without/")

@@ -135,16 +135,22 @@ struct Server::Impl {
   }
 
   void admit(const Door& door, int fd, std::string peer) {
+    std::shared_ptr<Connection> connection;
     const std::lock_guard lock(mutex);
-    if (static_cast<int64_t>(connections.size()) >= shared->options.connections && !make_room_locked()) {
+    const bool room = static_cast<int64_t>(connections.size()) < shared->options.connections || make_room_locked();
+    try {
+      if (room)
+        connection = std::make_shared<Connection>(shared, fd, door.encrypted ? tls->transport(fd) : plain_transport(fd), std::move(peer),
+                                                  door.check_host);
+    } catch (const std::exception&) {  // no memory
+    }
+    if (!connection) {
       ++refused;
       if (!door.encrypted) refuse(fd);
       ::close(fd);
       return;
     }
     ++accepted;
-    auto connection = std::make_shared<Connection>(shared, fd, door.encrypted ? tls->transport(fd) : plain_transport(fd),
-                                                   std::move(peer), door.check_host);
     const uint64_t id = next++;
     connections.emplace(id, connection);
     connection->start([this, id] {

@@ -1,38 +1,13 @@
 #include "hub/libraries.h"
 
-#include <dlfcn.h>
-
-#include <string>
-
 #include "base/error.h"
+#include "base/loaded_library.h"
 
 namespace vitrine {
 namespace {
 
-/// A shared library that stays loaded until the program ends.
-class LoadedLibrary {
- public:
-  LoadedLibrary(const char* file, const char* package) : file_(file), package_(package), handle_(::dlopen(file, RTLD_NOW)) {
-    if (handle_ == nullptr) fail(::dlerror());
-  }
-  template <class F>
-  void find(F& function, const char* name) const {
-    function = reinterpret_cast<F>(::dlsym(handle_, name));
-    if (function == nullptr) fail(::dlerror());
-  }
-
- private:
-  [[noreturn]] void fail(const char* why) const {
-    throw RunError(std::string("downloads need ") + file_ + ": " + (why == nullptr ? "unknown error" : why) +
-                   ". Debian and Ubuntu: apt-get install " + package_);
-  }
-
-  const char *file_, *package_;
-  void* handle_;
-};
-
 CurlFunctions load_curl() {
-  const LoadedLibrary library("libcurl.so.4", "libcurl4");
+  const LoadedLibrary library("downloads need", "libcurl.so.4", "libcurl4");
   CurlFunctions f{};
   library.find(f.global_init, "curl_global_init");
   library.find(f.easy_init, "curl_easy_init");
@@ -59,7 +34,7 @@ CurlFunctions load_curl() {
 }
 
 CryptoFunctions load_crypto() {
-  const LoadedLibrary library("libcrypto.so.3", "libssl3");
+  const LoadedLibrary library("downloads need", "libcrypto.so.3", "libssl3");
   CryptoFunctions f{};
   library.find(f.context_new, "EVP_MD_CTX_new");
   library.find(f.context_free, "EVP_MD_CTX_free");

@@ -9,7 +9,7 @@ namespace vitrine {
 /// Counts by upper bounds, as Prometheus has them: counts[i] values were <= bounds[i] and above the bound before; the last count
 /// is of those above all bounds.
 struct Histogram {
-  explicit Histogram(std::vector<double> bounds) : bounds(std::move(bounds)), counts(this->bounds.size() + 1) {}
+  explicit Histogram(std::vector<double> upper) : bounds(std::move(upper)), counts(bounds.size() + 1) {}
   std::vector<double> bounds;
   std::vector<uint64_t> counts;  // [bounds + 1], not cumulative
   uint64_t count = 0;

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <exception>
+#include <memory>
 
 #include "base/error.h"
 #include "serve/endpoints.h"
@@ -51,6 +53,65 @@ std::string base64(const std::vector<float>& values) {
   return text;
 }
 
+/// A job of the scheduler's for each text, one behind the other: streams get their steps in between.
+class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
+ public:
+  EmbeddingAnswer(Service& service, std::shared_ptr<http::Exchange> exchange, std::vector<std::vector<int32_t>> inputs,
+                  OrderedJson json, bool base64)
+      : service_(service), exchange_(std::move(exchange)), inputs_(std::move(inputs)), json_(std::move(json)), base64_(base64) {}
+
+  /// Errors: as Scheduler::run; then nothing was answered.
+  void begin() {
+    exchange_->on_gone([weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->gone_ = true;
+    });
+    submit();
+  }
+
+ private:
+  void submit() {
+    const std::shared_ptr<Scheduler> scheduler = scheduler_.lock();
+    if (scheduler == nullptr) throw Draining("this server ends");
+    scheduler->run([self = shared_from_this()](Engine& engine) { self->work(engine); }, exchange_->request().owner);
+  }
+
+  // On the scheduler's thread.
+  void work(Engine& engine) {
+    std::exception_ptr error;
+    try {
+      if (gone_) throw ApiError(499, "cancelled", "the request was cancelled");
+      embedding_ = embedding_of(engine, inputs_[next_]);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    service_.answers().post([self = shared_from_this(), error] { self->take(error); });
+  }
+
+  // On the thread of answers.
+  void take(std::exception_ptr error) {
+    try {
+      if (error) std::rethrow_exception(error);
+      json_["data"].push_back({{"object", "embedding"},
+                               {"index", next_},
+                               {"embedding", base64_ ? OrderedJson(base64(embedding_)) : OrderedJson(embedding_)}});
+      if (++next_ < inputs_.size()) return submit();
+      exchange_->respond(json_response(json_));
+    } catch (...) {
+      exchange_->respond(error_response(api_error(std::current_exception())));
+    }
+  }
+
+  Service& service_;
+  const std::weak_ptr<Scheduler> scheduler_;
+  const std::shared_ptr<http::Exchange> exchange_;
+  const std::vector<std::vector<int32_t>> inputs_;
+  OrderedJson json_;
+  const bool base64_;
+  size_t next_ = 0;
+  std::vector<float> embedding_;
+  std::atomic<bool> gone_{false};
+};
+
 std::vector<std::vector<int32_t>> read_inputs(const OrderedJson& input, const Engine& engine) {
   std::vector<std::vector<int32_t>> all;
   const auto add = [&](const OrderedJson& each) {
@@ -91,7 +152,7 @@ const std::vector<Field>& embedding_fields() {
 void embeddings(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   Fields fields(exchange->request().body, embedding_fields(), service.options().strict_fields);
   const std::string model = service.model_named(fields.text("model"));
-  auto inputs = std::make_shared<std::vector<std::vector<int32_t>>>(read_inputs(*fields.find("input"), service.engine()));
+  std::vector<std::vector<int32_t>> inputs = read_inputs(*fields.find("input"), service.engine());
   const std::string format = fields.text("encoding_format").value_or("float");
   if (format != "float" && format != "base64")
     throw invalid("encoding_format", "\"encoding_format\" is \"" + format + "\"; expected float or base64");
@@ -100,39 +161,15 @@ void embeddings(Service& service, const std::shared_ptr<http::Exchange>& exchang
     throw invalid("dimensions", "\"dimensions\" is " + std::to_string(wanted) + "; this model's vectors have " +
                                     std::to_string(width) + ", and nothing is cut");
   int64_t tokens = 0;
-  for (const std::vector<int32_t>& ids : *inputs) {
+  for (const std::vector<int32_t>& ids : inputs) {
     check_room(service, ids.size(), "input");
     tokens += static_cast<int64_t>(ids.size());
   }
   OrderedJson head = {{"object", "list"}, {"model", model}, {"pooling", "mean"}, {"normalized", "l2"}};
   if (!fields.ignored().empty()) head["ignored_fields"] = fields.ignored();
   head["usage"] = {{"prompt_tokens", tokens}, {"total_tokens", tokens}};
-
-  // A job for each text: streams get their steps in between.
-  struct Vectors {
-    std::vector<std::vector<float>> all;
-    std::atomic<bool> gone{false};
-  };
-  const auto vectors = std::make_shared<Vectors>();
-  vectors->all.resize(inputs->size());
-  exchange->on_gone([weak = std::weak_ptr(vectors)] {
-    if (const auto v = weak.lock()) v->gone = true;
-  });
-  for (size_t i = 0; i < inputs->size() && !vectors->gone; ++i)
-    service.scheduler()
-        .run(
-            [vectors, inputs, i](Engine& engine) {
-              if (!vectors->gone) vectors->all[i] = embedding_of(engine, (*inputs)[i]);
-            },
-            exchange->request().owner)
-        .get();
-  OrderedJson data = OrderedJson::array();
-  for (size_t i = 0; i < vectors->all.size(); ++i)
-    data.push_back({{"object", "embedding"},
-                    {"index", i},
-                    {"embedding", format == "base64" ? OrderedJson(base64(vectors->all[i])) : OrderedJson(vectors->all[i])}});
-  head["data"] = std::move(data);
-  exchange->respond(json_response(head));
+  head["data"] = OrderedJson::array();
+  std::make_shared<EmbeddingAnswer>(service, exchange, std::move(inputs), std::move(head), format == "base64")->begin();
 }
 
 }  // namespace vitrine::serve

@@ -124,7 +124,7 @@ Fields::Fields(const std::string& body, const std::vector<Field>& table, bool st
       throw invalid(field.name, "\"" + field.name + "\" is missing; expected " + expected(field), "missing_required_parameter");
 }
 
-void Fields::check(const std::string& name, const OrderedJson& value, const Field& field) const {
+void Fields::check(const std::string& name, const OrderedJson& value, const Field& field) {
   if (field.use == Use::refused) {
     const OrderedJson harmless = OrderedJson::parse(field.harmless);
     if (std::find(harmless.begin(), harmless.end(), value) != harmless.end()) return;
@@ -132,7 +132,7 @@ void Fields::check(const std::string& name, const OrderedJson& value, const Fiel
                   "unsupported_parameter");
   }
   if (field.use == Use::ignored) {
-    const_cast<Fields*>(this)->ignored_.insert(name);
+    ignored_.insert(name);
     return;
   }
   if (!has_type(value, field.types))

@@ -65,7 +65,7 @@ class Fields {
 
  private:
   const Field* known(const std::string& name) const;
-  void check(const std::string& name, const OrderedJson& value, const Field& field) const;
+  void check(const std::string& name, const OrderedJson& value, const Field& field);
 
   const std::vector<Field>& table_;
   OrderedJson body_;

@@ -1,0 +1,69 @@
+// vitrine serve: the model over HTTP.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/serve_flags.h"
+#include "cli/service_flags.h"
+#include "cli/session.h"
+#include "cli/stop_signals.h"
+#include "serve/routes.h"
+
+namespace vitrine::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{50};
+
+struct ServeArguments {
+  ModelOptions model;
+  ServeFlags flags;
+  ServiceFlags service;
+};
+
+// A connection is a file descriptor; the usual limit of a shell is 1024.
+void raise_file_limit(int64_t connections) {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const auto wanted = static_cast<rlim_t>(connections + 256);
+  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = limit.rlim_max == RLIM_INFINITY ? wanted : std::min(wanted, limit.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void run_serve(const ServeArguments& o) {
+  http::ServerOptions options = o.flags.options();
+  options.open_paths = serve::open_paths();
+  options.error_body = serve::http_error_body;
+  raise_file_limit(options.connections);
+  const StopSignals signals(true, "stopping: running answers finish, new ones are refused");
+  Engine engine = open_engine(o.model);
+  serve::Service service(engine, o.service.scheduling(), o.service.service());
+  http::Server server(std::move(options),
+                      [&service](const std::shared_ptr<http::Exchange>& exchange) { serve::answer(service, exchange); });
+  log("listening on {}", server.url());
+  while (!StopSignals::asked()) std::this_thread::sleep_for(kLook);
+  service.scheduler().drain();
+  server.stop_accepting();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(o.flags.drain_seconds);
+  while (!server.quiet() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(kLook);
+  const int64_t left = server.stats().running;
+  if (left > 0) log("{} answers were not complete after {} seconds and are cut off", left, o.flags.drain_seconds);
+}
+
+}  // namespace
+
+Action define_serve(CLI::App& app) {
+  auto o = std::make_shared<ServeArguments>();
+  add_service_flags(app, o->service);
+  add_serve_flags(app, o->flags);
+  add_model_options(app, o->model);
+  add_cache_types(app, o->model);
+  return [o] { run_serve(*o); };
+}
+
+}  // namespace vitrine::cli

@@ -1,0 +1,84 @@
+#include "cli/serve_flags.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "cli/options.h"
+
+namespace vitrine::cli {
+namespace {
+
+std::chrono::milliseconds milliseconds(double seconds) { return std::chrono::milliseconds(std::llround(seconds * 1000)); }
+
+}  // namespace
+
+http::ServerOptions ServeFlags::options() const {
+  http::ServerOptions o = server;
+  if (no_tcp) {
+    if (o.unix_socket.empty()) throw UsageError("--no-tcp leaves nothing to listen on; give --unix-socket, too");
+    o.host.clear();
+  }
+  o.port = static_cast<int>(port);
+  o.connections = connections;
+  o.io_threads = static_cast<int>(io_threads);
+  o.request_threads = static_cast<int>(request_threads);
+  o.header_bytes = static_cast<size_t>(header_kb) << 10;
+  o.target_bytes = std::min(o.target_bytes, o.header_bytes);
+  o.body_bytes = static_cast<size_t>(body_mb) << 20;
+  o.bodies_bytes = static_cast<size_t>(bodies_mb) << 20;
+  o.header_timeout = milliseconds(header_seconds);
+  o.body_timeout = milliseconds(body_seconds);
+  o.idle_timeout = milliseconds(idle_seconds);
+  o.write_timeout = milliseconds(write_seconds);
+  for (size_t i = 0; i < keys.size(); ++i) o.keys.push_back({"key " + std::to_string(i + 1), keys[i]});
+  if (!key_file.empty())
+    for (http::ApiKey& key : http::read_keys(key_file)) o.keys.push_back(std::move(key));
+  return o;
+}
+
+void add_serve_flags(CLI::App& app, ServeFlags& f) {
+  app.add_option("--host", f.server.host, "Address to listen on (default 127.0.0.1, which only this machine reaches)")
+      ->type_name("ADDRESS")
+      ->check(not_empty());
+  add_count(app, "--port", f.port, 0, 65535, "Port to listen on (default 8080); 0: any that is free");
+  app.add_option("--unix-socket", f.server.unix_socket, "Also listen on a Unix socket, for its owner alone")
+      ->type_name("PATH")
+      ->check(not_empty());
+  app.add_flag("--no-tcp", f.no_tcp, "Listen on the Unix socket alone");
+  app.add_option("--tls-cert", f.server.tls_cert, "Certificate with its chain, in PEM: HTTPS")
+      ->type_name("FILE")
+      ->check(not_empty());
+  app.add_option("--tls-key", f.server.tls_key, "The certificate's private key, in PEM")->type_name("FILE")->check(not_empty());
+  app.add_option("--api-key", f.keys, "A key that clients must send; may be repeated. Other users of this machine can see it")
+      ->type_name("KEY")
+      ->check(not_empty());
+  app.add_option("--api-key-file", f.key_file, "Keys, one a line, after a name and a space if it is to have one in the log")
+      ->type_name("FILE")
+      ->check(not_empty());
+  app.add_flag("--no-auth", f.server.no_auth, "Let other machines ask without a key");
+  app.add_option("--allow-host", f.server.allowed_hosts,
+                 "A name that clients may call this server, besides localhost; may be repeated")
+      ->type_name("NAME")
+      ->check(not_empty());
+  app.add_option("--cors-origin", f.server.origins, "A site whose pages may ask, as https://example.org, or *; may be repeated")
+      ->type_name("ORIGIN")
+      ->check(not_empty());
+  add_count(app, "--max-connections", f.connections, 1, 1'000'000, "Connections at once (default 4096)");
+  add_count(app, "--max-body", f.body_mb, 1, 1 << 20, "MiB of a request's body (default 16)");
+  add_count(app, "--max-bodies", f.bodies_mb, 1, 1 << 20, "MiB of the bodies of all requests under way (default 1024)");
+  add_count(app, "--max-headers", f.header_kb, 1, 1 << 10, "KiB of a request's headers (default 32)");
+  add_number(app, "--header-timeout", f.header_seconds, 0, 86400, "Seconds for the headers of a request (default 10)", true);
+  add_number(app, "--body-timeout", f.body_seconds, 0, 86400, "Seconds for its body (default 60)", true);
+  add_number(app, "--idle-timeout", f.idle_seconds, 0, 86400, "Seconds that a connection may wait for a request (default 120)",
+             true);
+  add_number(app, "--write-timeout", f.write_seconds, 0, 86400,
+             "Seconds that a client may take nothing of its answer (default 30)", true);
+  add_number(app, "--drain-seconds", f.drain_seconds, 0, 86400, "Seconds that running answers have after SIGTERM (default 30)");
+  add_count(app, "--io-threads", f.io_threads, 1, 64, "Threads for sockets (default 1)");
+  add_count(app, "--request-threads", f.request_threads, 1, 256, "Threads that read requests and form answers (default 8)");
+  app.add_option("--log", f.server.log, "Write a line of JSON for each request, without prompts; - is stderr")
+      ->type_name("FILE")
+      ->check(not_empty());
+}
+
+}  // namespace vitrine::cli

@@ -1,0 +1,25 @@
+#pragma once
+// The flags of `vitrine serve` that are the API's and the scheduler's.
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "schedule/scheduler.h"
+#include "serve/service.h"
+
+namespace vitrine::cli {
+
+struct ServiceFlags {
+  std::string name, template_path;
+  std::vector<std::string> aliases;
+  bool any_model = false, strict_fields = false, no_slots = false, no_metrics = false;
+  int64_t parallel = 64, queue = 512, queue_per_key = 0, prefill_rows = 0, cache_mb = 0, context = 0;
+
+  SchedulerOptions scheduling() const;
+  /// Errors: FileError of the template.
+  serve::ServiceOptions service() const;
+};
+
+void add_service_flags(CLI::App& app, ServiceFlags& flags);
+
+}  // namespace vitrine::cli

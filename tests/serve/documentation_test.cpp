@@ -1,0 +1,89 @@
+// docs/http-api.md has the tables of the code. VITRINE_WRITE_DOCS=1 in the environment writes them anew.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "serve/routes.h"
+#include "serve/sampling_fields.h"
+
+namespace vitrine::serve {
+namespace {
+
+std::string cell(std::string text) {
+  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
+  return text;
+}
+
+std::string endpoint_table() {
+  std::string table = "| | |\n| --- | --- |\n";
+  for (const Route& route : routes())
+    table += "| `" + std::string(route.method) + " " + route.path + "` | " + route.summary +
+             (route.open ? " Needs no key." : "") + " |\n";
+  return table;
+}
+
+// Without the fields that have tables of their own, unless it is one of those.
+std::string field_table(const std::vector<Field>& fields, bool shared) {
+  std::set<std::string> left_out;
+  if (!shared)
+    for (const std::vector<Field>* table : {&sampling_fields(), &foreign_fields()})
+      for (const Field& field : *table) left_out.insert(field.name);
+  std::string table = "| field | value | |\n| --- | --- | --- |\n";
+  for (const Field& field : fields) {
+    if (left_out.contains(field.name)) continue;
+    std::string value, about = field.about;
+    if (field.use == Use::honoured) {
+      value = expected(field) + (field.required ? "; required" : "");
+    } else if (field.use == Use::ignored) {
+      value = "ignored";
+    } else {
+      value = "refused";
+      std::string harmless;
+      for (const OrderedJson& each : OrderedJson::parse(field.harmless))
+        harmless += (harmless.empty() ? "`" : ", `") + each.dump() + "`";
+      if (!harmless.empty()) value += "; may be " + harmless;
+    }
+    table += "| `" + field.name + "` | " + cell(value) + " | " + cell(about) + " |\n";
+  }
+  return table;
+}
+
+std::string table_named(const std::string& name) {
+  if (name == "endpoints") return endpoint_table();
+  if (name == "sampling") return field_table(sampling_fields(), true);
+  if (name == "foreign") return field_table(foreign_fields(), true);
+  for (const Route& route : routes())
+    if (route.path == name && route.fields != nullptr) return field_table(route.fields(), false);
+  ADD_FAILURE() << "the page has a table that is not known: " << name;
+  return "";
+}
+
+TEST(Documentation, TablesAreThoseOfTheCode) {
+  const std::string path = std::string(VITRINE_SOURCE) + "/docs/http-api.md";
+  std::ifstream in(path);
+  const std::string page{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  const std::string begin = "<!-- table: ", arrow = " -->\n", end = "<!-- end -->";
+  std::string written;
+  std::set<std::string> names;
+  size_t at = 0;
+  for (size_t found; (found = page.find(begin, at)) != std::string::npos;) {
+    const size_t name_end = page.find(arrow, found);
+    const std::string name = page.substr(found + begin.size(), name_end - found - begin.size());
+    names.insert(name);
+    written += page.substr(at, name_end + arrow.size() - at) + table_named(name);
+    at = page.find(end, name_end);
+    ASSERT_NE(at, std::string::npos) << name;
+  }
+  written += page.substr(at);
+  if (std::getenv("VITRINE_WRITE_DOCS") != nullptr) std::ofstream(path) << written;
+  EXPECT_EQ(written, page) << "run this test with VITRINE_WRITE_DOCS=1";
+  for (const Route& route : routes())
+    if (route.fields != nullptr && std::string(route.path).find("count_tokens") == std::string::npos &&
+        std::string(route.summary) != "The same.")
+      EXPECT_TRUE(names.contains(route.path)) << route.path;
+}
+
+}  // namespace
+}  // namespace vitrine::serve
