@@ -25,7 +25,7 @@ double uniform53(uint64_t seed, uint64_t index, uint64_t stream) {
 }  // namespace
 
 Sampler::Sampler(SamplingOptions options, int64_t vocab_size)
-    : options_(std::move(options)), vocab_size_(vocab_size), counted_(static_cast<size_t>(vocab_size)) {
+    : options_(std::move(options)), vocab_size_(vocab_size) {
   check_sampling_options(options_, vocab_size);
 }
 
@@ -125,6 +125,7 @@ void Sampler::apply(SamplingRule rule, std::span<const int32_t> prompt, std::spa
 }
 
 void Sampler::count(std::span<const int32_t> tokens) {
+  counted_.resize(static_cast<size_t>(vocab_size_));  // of the first use: many a sampler never counts
   for (const int32_t token : tokens) {
     if (token < 0 || token >= vocab_size_) continue;  // an embedding may know more tokens than the head scores
     if (counted_[static_cast<size_t>(token)]++ == 0) seen_.push_back(token);

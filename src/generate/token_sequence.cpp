@@ -35,11 +35,12 @@ void check_prompt(const Engine& engine, std::span<const int32_t> prompt, std::sp
                        std::to_string(engine.shape().vocab_size - 1));
 }
 
-TokenSequence::TokenSequence(const Engine& engine, std::vector<int32_t> prompt, GenerateOptions options)
+TokenSequence::TokenSequence(const Engine& engine, std::vector<int32_t> prompt, GenerateOptions options, uint64_t stream)
     : engine_(engine),
       text_(std::move(prompt)),
       prompt_size_(std::ssize(text_)),
       options_(std::move(options)),
+      stream_(stream),
       sampler_(options_.sampling, engine.shape().vocab_size),
       stop_(options_.stops),
       room_(checked_room(engine, text_, options_.max_tokens, options_.eos)) {
@@ -62,7 +63,7 @@ std::span<const int32_t> TokenSequence::pending() const { return made_.tokens.em
 std::string TokenSequence::push(std::span<const float> logits) {
   VITRINE_CHECK(!done(), "a sequence that is done has no next token");
   if (early_ && std::ssize(made_.tokens) >= options_.min_tokens) early_.reset();
-  const Pick pick = (early_ ? *early_ : sampler_).pick(logits, text().first(static_cast<size_t>(prompt_size_)), made_.tokens);
+  const Pick pick = (early_ ? *early_ : sampler_).pick(logits, prompt(), made_.tokens, stream_);
   text_.push_back(pick.token);
   made_.tokens.push_back(pick.token);
   made_.logprobs.push_back(pick.logprob);

@@ -53,15 +53,17 @@ int64_t room_for(const Engine& engine, size_t prompt, int64_t wanted);
 /// the tokens of several sequences can go through one step.
 class TokenSequence {
  public:
-  /// With tokens only (no tokenizer) stop strings are refused.
+  /// With tokens only (no tokenizer) stop strings are refused. stream: tells apart texts that share prompt and seed.
   /// Errors: as check_prompt; UsageError for options out of range.
-  TokenSequence(const Engine& engine, std::vector<int32_t> prompt, GenerateOptions options);
+  TokenSequence(const Engine& engine, std::vector<int32_t> prompt, GenerateOptions options, uint64_t stream = 0);
 
   bool done() const { return !made_.finish_reason.empty(); }
   /// The ids that the model has not seen: the prompt at first, then the token that was taken last.
   std::span<const int32_t> pending() const;
   /// The prompt and the new tokens.
   std::span<const int32_t> text() const { return text_; }
+  std::span<const int32_t> prompt() const { return text().first(static_cast<size_t>(prompt_size_)); }
+  const GenerateOptions& options() const { return options_; }
   /// New tokens that may still come, at most.
   int64_t room_left() const { return room_ - std::ssize(made_.tokens); }
   /// Positions that the prompt and all new tokens take in a cache, at most.
@@ -70,6 +72,9 @@ class TokenSequence {
   /// Takes the next token from the logits [vocab_size] of the last pending id. Returns the text that became certain with it:
   /// never half a character, never part of a stop string. Not to be called when done.
   std::string push(std::span<const float> logits);
+
+  /// The stop string that ended the text; null if none did.
+  const std::string* stopped_by() const { return stop_.stopped_by(); }
 
   /// So far; finish_reason is "" until the end. The timings are the caller's to set.
   const Generation& made() const { return made_; }
@@ -81,6 +86,7 @@ class TokenSequence {
   std::vector<int32_t> text_;
   int64_t prompt_size_;  // of text_
   GenerateOptions options_;
+  uint64_t stream_;
   Sampler sampler_;
   std::optional<Sampler> early_;  // the same rules with end tokens forbidden; while there are fewer than min_tokens
   StopFilter stop_;

@@ -30,6 +30,8 @@ size_t head_block_bytes(DType type, int64_t lines, int64_t numbers, int64_t comp
   return (static_cast<size_t>(lines) * line + scales + 63) / 64 * 64;
 }
 
+size_t padded(size_t page_bytes) { return (page_bytes + 63) & ~size_t{63}; }
+
 }  // namespace
 
 DType cache_type_named(std::string_view name, std::string_view setting) {
@@ -77,12 +79,18 @@ KvCache::KvCache(std::vector<CacheLayer> layers, int64_t context, int64_t larges
   if (state_bytes > 0) groups_.emplace_back().page_bytes = state_bytes;
 }
 
-KvCache::~KvCache() {
-  for (Group& group : groups_)
+KvCache::~KvCache() { trim(); }
+
+void KvCache::trim() {
+  for (Group& group : groups_) {
     for (Page* page : group.free) {
       std::free(page->data);
       delete page;
     }
+    pages_made_bytes_ -= group.free.size() * padded(group.page_bytes);
+    group.free.clear();
+  }
+  pages_free_bytes_ = 0;
 }
 
 CacheSequence KvCache::sequence() {
@@ -114,7 +122,7 @@ KvCache::Page* KvCache::take(size_t group) {
   Group& g = groups_[group];
   Page* page;
   if (g.free.empty()) {
-    const size_t bytes = (g.page_bytes + 63) & ~size_t{63};
+    const size_t bytes = padded(g.page_bytes);
     auto* data = static_cast<std::byte*>(std::aligned_alloc(64, bytes));
     if (data == nullptr) throw RunError("no memory for " + std::to_string(bytes >> 20) + " MiB more of keys and values");
     page = new Page{group, 0, data};
@@ -122,13 +130,16 @@ KvCache::Page* KvCache::take(size_t group) {
   } else {
     page = g.free.back();
     g.free.pop_back();
+    pages_free_bytes_ -= padded(g.page_bytes);
   }
   page->users = 1;
   return page;
 }
 
 void KvCache::release(Page* page) {
-  if (page != nullptr && --page->users == 0) groups_[page->group].free.push_back(page);
+  if (page == nullptr || --page->users > 0) return;
+  groups_[page->group].free.push_back(page);
+  pages_free_bytes_ += padded(groups_[page->group].page_bytes);
 }
 
 CacheSequence::CacheSequence(const CacheSequence& other)
@@ -199,7 +210,7 @@ void CacheSequence::reserve(int64_t rows) {
       if (page != nullptr && page->users == 1) continue;
       KvCache::Page* const mine = cache_->take(group);
       if (page != nullptr) {  // shared: write to a copy
-        std::memcpy(mine->data, page->data, cache_->groups_[group].page_bytes);
+        if (block * kPage < length_) std::memcpy(mine->data, page->data, cache_->groups_[group].page_bytes);
         cache_->release(page);
       }
       page = mine;
@@ -218,23 +229,64 @@ void CacheSequence::commit(int64_t rows) {
   length_ += rows;
 }
 
+int64_t CacheSequence::oldest_kept(size_t group, int64_t furthest) const {
+  const int64_t ring = cache_->groups_[group].ring;
+  return ring == 0 ? 0 : std::max<int64_t>(0, (furthest - 1) / kPage - ring + 1) * kPage;
+}
+
+bool CacheSequence::can_go_back(int64_t length, int64_t more) const {
+  if (length == 0 || (length == length_ && more == 0)) return true;
+  if (length > length_ || cache_->has_states()) return false;
+  for (size_t g = 0; g < cache_->states_; ++g)
+    if (std::max<int64_t>(0, length - cache_->groups_[g].window + 1) < oldest_kept(g, std::max(furthest_, length_ + more)))
+      return false;
+  return true;
+}
+
 void CacheSequence::truncate(int64_t length) {
   VITRINE_CHECK(length >= 0 && length <= length_, "a sequence is cut to at most its length");
-  if (cache_->has_states() && length != length_) {
-    if (length > 0)
+  if (!can_go_back(length)) {
+    if (cache_->has_states())
       throw UsageError("a sequence of " + std::to_string(length_) + " positions cannot go back to " + std::to_string(length) +
                        ": the layers with a recurrence have their state behind the last position only. Begin the sequence anew");
-    if (state_ != nullptr) cache_->release(std::exchange(state_, nullptr));
+    int64_t oldest = 0;
+    for (size_t g = 0; g < cache_->states_; ++g)
+      if (std::max<int64_t>(0, length - cache_->groups_[g].window + 1) < oldest_kept(g, furthest_))
+        oldest = oldest_kept(g, furthest_);
+    throw UsageError("a sequence of " + std::to_string(furthest_) + " positions cannot go back to " + std::to_string(length) +
+                     ": its window layers keep positions from " + std::to_string(oldest) + " only");
   }
-  for (size_t g = 0; g < cache_->states_; ++g) {
-    const KvCache::Group& group = cache_->groups_[g];
-    if (group.ring == 0 || length == 0 || length == length_) continue;
-    const int64_t oldest_kept = std::max<int64_t>(0, (furthest_ - 1) / kPage - group.ring + 1) * kPage;
-    if (std::max<int64_t>(0, length - group.window + 1) < oldest_kept)
-      throw UsageError("a sequence of " + std::to_string(furthest_) + " positions cannot go back to " + std::to_string(length) +
-                       ": its window layers keep positions from " + std::to_string(oldest_kept) + " only");
-  }
+  if (length == 0 && state_ != nullptr) cache_->release(std::exchange(state_, nullptr));
   length_ = length;
+}
+
+CacheSequence CacheSequence::beginning(int64_t length) const {
+  CacheSequence made = *this;
+  made.truncate(length);
+  for (size_t group = 0; group < pages_.size(); ++group) {
+    const int64_t ring = cache_->groups_[group].ring, needed = (length + kPage - 1) / kPage;
+    const int64_t blocks = ring == 0 ? std::ssize(made.pages_[group]) : (furthest_ + kPage - 1) / kPage;
+    for (int64_t block = std::max(needed, blocks - (ring == 0 ? blocks : ring)); block < blocks; ++block)
+      cache_->release(std::exchange(made.slot(group, block), nullptr));
+    if (ring == 0 && needed < blocks) made.pages_[group].resize(static_cast<size_t>(needed));
+  }
+  return made;
+}
+
+size_t CacheSequence::bytes_to_add(int64_t rows) const {
+  size_t bytes = cache_->has_states() && next_state_ == nullptr ? padded(cache_->groups_[cache_->states_].page_bytes) : 0;
+  for (size_t group = 0; group < pages_.size(); ++group)
+    for (int64_t block = length_ / kPage; block * kPage < length_ + rows; ++block) {
+      const KvCache::Page* const page = page_at(group, block);
+      if (page == nullptr || page->users > 1) bytes += padded(cache_->groups_[group].page_bytes);
+    }
+  return bytes;
+}
+
+const KvCache::Page* CacheSequence::page_at(size_t group, int64_t block) const {
+  const auto& pages = pages_[group];
+  const int64_t ring = cache_->groups_[group].ring, at = ring == 0 ? block : block % ring;
+  return at < std::ssize(pages) ? pages[static_cast<size_t>(at)] : nullptr;
 }
 
 const CacheLayer& CacheSequence::shape(int layer) const { return cache_->layers_[static_cast<size_t>(layer)]; }

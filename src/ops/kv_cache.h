@@ -53,6 +53,10 @@ class KvCache {
   int64_t largest_step() const { return largest_step_; }
   /// Bytes of all pages ever made (address space; memory is taken as positions are written).
   size_t bytes() const { return pages_made_bytes_; }
+  /// Bytes of the pages that sequences hold.
+  size_t bytes_in_use() const { return pages_made_bytes_ - pages_free_bytes_; }
+  /// Gives the memory of pages that no sequence holds back to the system.
+  void trim();
   /// Bytes one sequence of `positions` needs at most.
   size_t bytes_for(int64_t positions) const;
   /// Bytes of keys, values and rows of one position in all layers.
@@ -82,7 +86,7 @@ class KvCache {
   std::vector<Group> groups_;
   size_t states_ = 0;  // the group of states, behind those of keys and values; groups_.size(): no layer has any
   int64_t context_, largest_step_;
-  size_t pages_made_bytes_ = 0;
+  size_t pages_made_bytes_ = 0, pages_free_bytes_ = 0;
 };
 
 /// One sequence's positions in a cache. Copying shares the pages.
@@ -99,6 +103,12 @@ class CacheSequence {
   /// Forgets the last positions. Errors: UsageError if a window layer has already overwritten what would be needed, or a layer
   /// carries a state, which is known behind the last position alone (all positions can be forgotten).
   void truncate(int64_t length);
+  /// Whether truncate(length) would succeed, now or behind a step of `more` rows; never to more than there are.
+  bool can_go_back(int64_t length, int64_t more = 0) const;
+  /// Another sequence of the first positions, which shares the pages that these need. Errors: as truncate.
+  CacheSequence beginning(int64_t length) const;
+  /// Bytes of the pages that a step of so many rows takes from the cache.
+  size_t bytes_to_add(int64_t rows) const;
   KvCache& cache() const { return *cache_; }
   /// Tokens of the prompt that the sequence began with, which Step::add says when it is empty.
   int64_t begun() const { return begun_; }
@@ -125,6 +135,8 @@ class CacheSequence {
  private:
   friend class KvCache;
   KvCache::Page*& slot(size_t group, int64_t block) const;
+  const KvCache::Page* page_at(size_t group, int64_t block) const;
+  int64_t oldest_kept(size_t group, int64_t furthest) const;  // position
   KvCache* cache_ = nullptr;
   int64_t length_ = 0, begun_ = 0;
   int64_t furthest_ = 0;   // one past the last position ever written: what rings may have overwritten

@@ -27,7 +27,7 @@ struct SchedulerOptions {
 /// The queue has no place.
 class QueueFull : public RunError {
  public:
-  QueueFull(const std::string& what, double wait) : RunError(what), seconds(wait) {}
+  QueueFull(const std::string& what, double after) : RunError(what), seconds(after) {}
   double seconds;  // after which one may be free: an estimate, at least 1
 };
 

@@ -2,6 +2,7 @@
 // What a scheduler did and does, for those who watch it.
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace vitrine {

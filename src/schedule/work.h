@@ -12,12 +12,13 @@ namespace vitrine {
 
 /// One stream of tokens that somebody asked for.
 struct Work {
-  std::vector<int32_t> prompt;
-  GenerateOptions options;            // a drafter serves this stream alone; several choices of one prompt are several Works
-  uint64_t stream = 0;                // tells apart choices that share prompt and seed (Sampler::pick)
-  int64_t top = 0;                    // likeliest tokens told with each new token, under the unmodified logits
-  std::optional<int64_t> prompt_top;  // set: also the log-probability of each prompt token, with so many likeliest in its place
-  std::string owner;                  // whose it is (a key's name or an address): the queue is fair among owners
+  std::vector<int32_t> prompt = {};
+  GenerateOptions options = {};  // a drafter serves this stream alone; several choices of one prompt are several Works
+  uint64_t stream = 0;           // tells apart choices that share prompt and seed (Sampler::pick)
+  int64_t top = 0;               // likeliest tokens told with each new token, under the unmodified logits
+  std::optional<int64_t> prompt_top =
+      {};                  // set: also the log-probability of each prompt token, with so many likeliest in its place
+  std::string owner = {};  // whose it is (a key's name or an address): the queue is fair among owners
 };
 
 struct TokenEvent {
@@ -43,6 +44,7 @@ enum class End : uint8_t { stop, length, cancelled, failed };
 struct EndEvent {
   End end = End::stop;
   std::optional<std::string> stop_string;  // that ended the text; an end token did if there is none
+  std::string text;                        // that became certain without another token; "" but where a constraint ends the text
   std::string error;                       // failed: what happened, for the reader
   bool error_is_input = false;             // failed: the request was wrong (InputError); else the run was
   Timings timings;

@@ -1,0 +1,267 @@
+#include "schedule/scheduler.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "schedule/queue.h"
+#include "schedule/running.h"
+
+namespace vitrine {
+namespace {
+
+void check_options(const SchedulerOptions& o) {
+  const auto check = [](int64_t value, int64_t least, const char* name) {
+    if (value < least)
+      throw UsageError(std::string(name) + " of the scheduler is " + std::to_string(value) + "; expected " +
+                       std::to_string(least) + " or more");
+  };
+  check(o.running, 1, "running");
+  check(o.waiting, 1, "waiting");
+  check(o.waiting_per_owner, 0, "waiting_per_owner");
+  check(o.prefill_rows, 0, "prefill_rows");
+  check(o.positions, 0, "positions");
+}
+
+}  // namespace
+
+class Scheduler::Loop {
+  struct Job {
+    std::function<void(Engine&)> work;
+    std::promise<void> done;
+  };
+
+ public:
+  Loop(Engine& engine, const SchedulerOptions& options)
+      : engine_(engine), options_(options), running_(engine, options, meter_), positions_(running_.positions()) {
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~Loop() {
+    {
+      const std::lock_guard lock(mutex_);
+      draining_ = stopping_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+
+  Ticket submit(Work work, std::shared_ptr<Sink> sink) {
+    const auto prompt = std::ssize(work.prompt);
+    if (prompt > positions_)
+      throw InputError("the prompt has " + std::to_string(prompt) + " tokens; a sequence may have " + std::to_string(positions_) +
+                       " here. Shorten it; nothing is cut silently");
+    work.options.max_tokens = std::min(work.options.max_tokens, positions_ - prompt + 1);
+    const std::string owner = work.owner;
+    {
+      const std::lock_guard lock(mutex_);
+      check_place(owner);  // before the prompt is looked at
+    }
+    auto stream = std::make_unique<Stream>(engine_, std::move(work), std::move(sink), ++tickets_);
+    const Ticket ticket = stream->ticket();
+    {
+      const std::lock_guard lock(mutex_);
+      check_place(owner);
+      queue_.push(owner, std::move(stream));
+      meter_.change([](SchedulerStats& s) { ++s.submitted; });
+    }
+    wake_.notify_one();
+    return ticket;
+  }
+
+  std::future<void> run_job(std::function<void(Engine&)> work, const std::string& owner) {
+    Job job{std::move(work), {}};
+    std::future<void> done = job.done.get_future();
+    {
+      const std::lock_guard lock(mutex_);
+      check_place(owner);
+      jobs_.push(owner, std::move(job));
+    }
+    wake_.notify_one();
+    return done;
+  }
+
+  void cancel(Ticket ticket) {
+    {
+      const std::lock_guard lock(mutex_);
+      cancelled_.push_back(ticket);
+    }
+    wake_.notify_one();
+  }
+
+  void drain() {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+  }
+
+  bool idle() const {
+    const std::lock_guard lock(mutex_);
+    return asleep_ && nothing_to_do();
+  }
+
+  int64_t positions() const { return positions_; }
+
+  SchedulerStats stats() const {
+    SchedulerStats stats = meter_.read();
+    const std::lock_guard lock(mutex_);
+    stats.waiting = waiting();
+    stats.draining = draining_;
+    if (busy_since_ != Clock::time_point()) stats.busy_seconds_now = seconds_between(busy_since_, Clock::now());
+    return stats;
+  }
+
+ private:
+  // With the mutex held -------------------------------------------------------------------------------------------
+  int64_t waiting() const { return queue_.size() + jobs_.size(); }
+  bool nothing_to_do() const { return queue_.empty() && jobs_.empty() && cancelled_.empty(); }
+
+  void check_place(const std::string& owner) {
+    if (draining_) throw Draining("the server is about to end and takes no new work");
+    const auto full = [&](int64_t found, const std::string& whose) {
+      meter_.change([](SchedulerStats& s) { ++s.refused; });
+      const double seconds =
+          std::max(1.0, std::ceil(stream_seconds_ * static_cast<double>(found + 1) / static_cast<double>(options_.running)));
+      throw QueueFull("the queue" + whose + " is full: " + std::to_string(found) + " requests wait. Try again in about " +
+                          std::to_string(static_cast<int64_t>(seconds)) + " s",
+                      seconds);
+    };
+    if (waiting() >= options_.waiting) full(waiting(), "");
+    const int64_t own = queue_.size_of(owner) + jobs_.size_of(owner);
+    if (options_.waiting_per_owner > 0 && own >= options_.waiting_per_owner)
+      full(own, " of " + (owner.empty() ? "this client" : owner));
+  }
+
+  // In the thread -------------------------------------------------------------------------------------------------
+  void run() {
+    for (;;) {
+      std::vector<std::unique_ptr<Stream>> turned_away;
+      std::vector<Ticket> cancelled;
+      std::optional<Job> job;
+      {
+        std::unique_lock lock(mutex_);
+        busy_since_ = {};
+        asleep_ = running_.empty();
+        wake_.wait(lock, [&] { return stopping_ || !nothing_to_do() || !running_.empty(); });
+        asleep_ = false;
+        if (stopping_) break;
+        busy_since_ = Clock::now();
+        cancelled = std::exchange(cancelled_, {});
+        for (const Ticket ticket : cancelled)
+          if (auto waiting = queue_.take_if([&](const auto& stream) { return stream->ticket() == ticket; }))
+            turned_away.push_back(std::move(*waiting));
+        if (!jobs_.empty()) job = jobs_.pop();
+      }
+      for (auto& stream : turned_away) running_.turn_away(std::move(stream));
+      for (const Ticket ticket : cancelled) running_.cancel(ticket);
+      if (job) run(*job);
+      try {
+        admit();
+        running_.step();
+      } catch (...) {  // no stream is known to be at fault: memory for lists, a broken promise
+        running_.fail_all(std::current_exception());
+      }
+      estimate();
+    }
+    end_all();
+  }
+
+  void run(Job& job) {
+    try {
+      job.work(engine_);
+      job.done.set_value();
+    } catch (...) {
+      job.done.set_exception(std::current_exception());
+    }
+    job.work = {};
+    meter_.change([](SchedulerStats& s) { ++s.jobs; });
+  }
+
+  void admit() {
+    if (!running_.readmit()) return;
+    for (;;) {
+      std::unique_ptr<Stream> next;
+      {
+        const std::lock_guard lock(mutex_);
+        if (queue_.empty() || !running_.has_room_for(*queue_.front())) return;
+        next = queue_.pop();
+      }
+      running_.admit(std::move(next));
+    }
+  }
+
+  // How long a stream takes once it runs: what those who are turned away are told goes by it.
+  void estimate() {
+    double seconds = 1;
+    meter_.change([&](const SchedulerStats& s) {
+      if (s.stream_seconds.count > 0)
+        seconds = (s.stream_seconds.sum - s.queue_seconds.sum) / static_cast<double>(s.stream_seconds.count);
+    });
+    const std::lock_guard lock(mutex_);
+    stream_seconds_ = std::max(seconds, 0.0);
+  }
+
+  void end_all() {
+    running_.cancel_all();
+    for (;;) {
+      std::unique_ptr<Stream> stream;
+      std::optional<Job> job;
+      {
+        const std::lock_guard lock(mutex_);
+        if (!queue_.empty()) stream = queue_.pop();
+        if (!jobs_.empty()) job = jobs_.pop();
+      }
+      if (stream != nullptr) running_.turn_away(std::move(stream));
+      if (job) job->done.set_exception(std::make_exception_ptr(Draining("the server ended before this was begun")));
+      if (stream == nullptr && !job) return;
+    }
+  }
+
+  Engine& engine_;
+  const SchedulerOptions options_;
+  Meter meter_;
+  Running running_;  // the thread's alone
+  const int64_t positions_;
+  std::atomic<Ticket> tickets_ = 0;
+
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable wake_;
+  FairQueue<std::unique_ptr<Stream>> queue_;
+  FairQueue<Job> jobs_;
+  std::vector<Ticket> cancelled_;
+  bool draining_ = false, stopping_ = false, asleep_ = false;
+  Clock::time_point busy_since_ = {};
+  double stream_seconds_ = 1;
+
+  std::thread thread_;
+};
+
+Scheduler::Scheduler(Engine& engine, SchedulerOptions options) {
+  check_options(options);
+  loop_ = std::make_unique<Loop>(engine, options);
+}
+
+Scheduler::~Scheduler() = default;
+
+Scheduler::Ticket Scheduler::submit(Work work, std::shared_ptr<Sink> sink) {
+  return loop_->submit(std::move(work), std::move(sink));
+}
+
+void Scheduler::cancel(Ticket ticket) { loop_->cancel(ticket); }
+
+std::future<void> Scheduler::run(std::function<void(Engine&)> job, std::string owner) {
+  return loop_->run_job(std::move(job), owner);
+}
+
+void Scheduler::drain() { loop_->drain(); }
+
+bool Scheduler::idle() const { return loop_->idle(); }
+
+int64_t Scheduler::positions() const { return loop_->positions(); }
+
+SchedulerStats Scheduler::stats() const { return loop_->stats(); }
+
+}  // namespace vitrine
