@@ -29,15 +29,16 @@ export async function open(browser, path, options = {}) {
  * @param {import("playwright-core").Browser} browser
  * @param {string} address
  * @param {(url: string) => boolean} permitted
- * @param {{width?: number, height?: number, dark?: boolean, calm?: boolean}} [options]
+ * @param {{width?: number, height?: number, dark?: boolean, calm?: boolean, first?: () => void}} [options] first: runs in the page before its own script
  */
-export async function openAddress(browser, address, permitted, { width = 1280, height = 900, dark = false, calm = false } = {}) {
+export async function openAddress(browser, address, permitted, { width = 1280, height = 900, dark = false, calm = false, first } = {}) {
   const context = await browser.newContext({
     viewport: { width, height },
     colorScheme: dark ? "dark" : "light",
     reducedMotion: calm ? "reduce" : "no-preference",
     hasTouch: width < 600,
   });
+  if (first !== undefined) await context.addInitScript(first);
   const page = await context.newPage();
   /** @type {string[]} */
   const faults = [];

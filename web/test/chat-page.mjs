@@ -9,7 +9,13 @@ import { openAddress } from "./browser.mjs";
  * @param {import("playwright-core").Browser} browser @param {string} url @param {{width?: number, height?: number, dark?: boolean, calm?: boolean}} [options]
  */
 export async function openChat(browser, url, options = {}) {
-  const opened = await openAddress(browser, url, (to) => to.startsWith(url) || to.startsWith("data:image/svg+xml") || to.startsWith(`blob:${url}`), options);
+  const permitted = (/** @type {string} */ to) => to.startsWith(url) || to.startsWith("data:image/svg+xml") || to.startsWith(`blob:${url}`);
+  // The seeds that the page draws are the same in every run.
+  const first = () => {
+    let state = 20;
+    Math.random = () => (state = (state * 16807) % 2147483647) / 2147483647;
+  };
+  const opened = await openAddress(browser, url, permitted, { ...options, first });
   await opened.page.waitForSelector("#vitrine[data-ready=true]");
   await opened.page.waitForSelector("#vitrine h1 bdi:not(:text-is('vitrine')), .trouble");
   return opened;

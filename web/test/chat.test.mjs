@@ -39,6 +39,12 @@ const last = (mock, path) => {
   return found.body;
 };
 
+/** Waits until the server has been asked something. @param {() => boolean} true_ */
+async function until(true_) {
+  for (let i = 0; i < 1000 && !true_(); ++i) await new Promise((done) => setTimeout(done, 20));
+  assert.ok(true_());
+}
+
 const views = ["Alternatives", "Attention", "Logit lens", "Heads", "Change"];
 
 describe("looks", () => {
@@ -319,7 +325,7 @@ describe("conversations", () => {
       ["a token that is none", JSON.stringify({ kind: "vitrine conversations", version: 1, conversations: [{ id: "a", title: "", changed: 1, mode: "chat", system: "", settings: {}, leaf: null, messages: [{ id: "b", parent: null, role: "user", text: "", tokens: [[["x", "y", 0], []]], given: 0, end: "stop", error: "", sampling: {} }] }] }), /conversations\[0\]\.messages\[0\]\.tokens\[0\]\[0\]\[1\] is not a number/],
     ])) {
       await page.locator("input[type=file]").setInputFiles({ name: "x.json", mimeType: "application/json", buffer: Buffer.from(text) });
-      await page.waitForFunction((source) => new RegExp(source).test(document.querySelector(".notice.shown")?.textContent ?? ""), said.source, { timeout: 5000 }).catch(() => assert.fail(`${what} is not refused as it should`));
+      await page.waitForFunction((source) => new RegExp(source).test(document.querySelector(".notice.shown")?.textContent ?? ""), said.source).catch(() => assert.fail(`${what} is not refused as it should`));
       assert.equal(await page.locator(".conversations").count(), 0);
     }
     assert.deepEqual(faults, []);
@@ -460,9 +466,8 @@ describe("the glass", () => {
     assert.deepEqual(last(mock, "/v1/heads"), heads);
     assert.equal(await checkCurl("/v1/heads", heads), `vitrine picture logit-attribution --tokens ${step.join(",")} --json --model 'made up.gguf'`);
     await page.locator(".glass").getByText("logit", { exact: true }).first().click();
-    await page.waitForFunction(() => document.querySelector(".glass .heat-area") !== null);
-    await page.waitForTimeout(300);
-    assert.equal(last(mock, "/v1/heads").against, undefined);
+    await until(() => last(mock, "/v1/heads").against === undefined);
+    await page.locator(".glass .heat-area").waitFor();
     // A cell of the grid leads to the change that switches that part off.
     await page.locator(".glass .heat-area").focus();
     for (const key of ["ArrowRight", "ArrowRight", "ArrowDown", "Enter"]) await page.keyboard.press(key);
@@ -489,7 +494,7 @@ describe("the glass", () => {
       const body = { prompt: first, edits: [...edits], temperature: 1, seed, max_tokens: 40 };
       const text = (/** @type {any} */ one) => mock.text(mock.generate(first, one).tokens.map(({ id }) => id));
       await page.getByRole("button", { name: "Answer twice" }).click();
-      await page.waitForFunction((changed) => document.querySelector(".sides section:nth-child(2) .text")?.textContent === changed, text(body), { timeout: 5000 }).catch(() => assert.fail(`${what}: the changed answer is not shown`));
+      await page.waitForFunction((changed) => document.querySelector(".sides section:nth-child(2) .text")?.textContent === changed, text(body)).catch(() => assert.fail(`${what}: the changed answer is not shown`));
       assert.deepEqual(last(mock, "/v1/steer"), body);
       assert.equal(await page.locator(".sides .text").first().textContent(), text({ ...body, edits: [] }));
       const [curl = "", command = ""] = await reproduction(page);
@@ -498,8 +503,7 @@ describe("the glass", () => {
     }
     await page.getByText("this token", { exact: true }).click();
     await page.getByRole("button", { name: "Answer twice" }).click();
-    await page.waitForTimeout(400);
-    assert.equal(last(mock, "/v1/steer").prompt.length, first.length + 6);
+    await until(() => last(mock, "/v1/steer").prompt.length === first.length + 6);
     assert.deepEqual(faults, []);
   });
 
@@ -517,7 +521,7 @@ describe("what goes wrong", () => {
     const { page, mock } = await start({ key: "top-secret" });
     await page.locator("input[name=key]").fill("wrong");
     await page.getByRole("button", { name: "Use this key" }).click();
-    await page.waitForTimeout(200);
+    await until(() => mock.requests.at(-1)?.key === "Bearer wrong");
     await page.locator("input[name=key]").fill("top-secret");
     await page.getByRole("button", { name: "Use this key" }).click();
     await page.waitForSelector("h1 bdi:text-is('made-up-4x3')");
