@@ -79,9 +79,11 @@ OrderedJson document(const Service& service) {
                                   {"content", {{"application/json", {{"schema", body_schema(route.fields())}}}}}};
     const bool text = path == "/metrics" || path == "/";
     const OrderedJson schema = {{"schema", {{"type", text ? "string" : path == "/slots" ? "array" : "object"}}}};
-    OrderedJson content = {{path == "/" ? "text/html" : text ? "text/plain" : "application/json", path == "/completion" || path == "/completions"
-                                                                          ? OrderedJson{{"schema", OrderedJson::object()}}
-                                                                          : schema}};
+    OrderedJson content = {
+        {path == "/" ? "text/html"
+         : text      ? "text/plain"
+                     : "application/json",
+         path == "/completion" || path == "/completions" ? OrderedJson{{"schema", OrderedJson::object()}} : schema}};
     if (route.fields != nullptr && std::string(route.path).find("token") == std::string::npos)
       content["text/event-stream"] = {{"schema", {{"type", "string"}}}};
     operation["responses"] = {{"200", {{"description", "The answer."}, {"content", content}}},

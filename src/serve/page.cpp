@@ -31,7 +31,8 @@ http::Response page_response(const http::Request& request) {
                    "again; the API answers without it");
   http::Response response{
       .type = "text/html; charset=utf-8",
-      .headers = {{"ETag", tag}, {"Cache-Control", "no-cache"}, {"Content-Security-Policy", policy}, {"Referrer-Policy", "no-referrer"}}};
+      .headers = {
+          {"ETag", tag}, {"Cache-Control", "no-cache"}, {"Content-Security-Policy", policy}, {"Referrer-Policy", "no-referrer"}}};
   const std::string* known = request.header("If-None-Match");
   if (known != nullptr && (*known == "*" || known->find(tag) != std::string::npos)) {
     response.status = 304;

@@ -180,7 +180,7 @@ describe("an answer", () => {
     await page.getByLabel("The one before").click();
     assert.deepEqual((await messages(page))[1]?.[1], first);
     await page.getByRole("button", { name: "Edit" }).first().click();
-    await page.getByLabel("Other text").fill("Good evening");
+    await page.getByLabel("Edited text").fill("Good evening");
     await page.getByRole("button", { name: "Send" }).first().click();
     await ended(page);
     assert.deepEqual(last(mock, "/v1/chat/completions").messages, [{ role: "user", content: "Good evening" }]);
@@ -189,7 +189,7 @@ describe("an answer", () => {
     assert.deepEqual(await messages(page), [["You", "Hello"], ["Answer", second]]);
     // An edited answer is not answered: the reader writes on behind it.
     await page.locator(".message.assistant").getByRole("button", { name: "Edit" }).click();
-    await page.getByLabel("Other text").fill("My own words.");
+    await page.getByLabel("Edited text").fill("My own words.");
     await page.getByRole("button", { name: "Use" }).click();
     const asked = mock.requests.length;
     await say(page, "Go on");

@@ -179,7 +179,7 @@ function Editor({ message, onDone }: { message: Message; onDone: () => void }) {
     >
       <textarea
         ref={field}
-        aria-label="Other text"
+        aria-label="Edited text"
         dir="auto"
         value={text}
         onInput={(event) => set(event.currentTarget.value)}

@@ -38,6 +38,8 @@ async function ask(path: string, body: unknown, signal?: AbortSignal): Promise<R
     cache: "no-store",
     ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     ...(signal === undefined ? {} : { signal }),
+  }).catch((error: unknown) => {
+    throw error instanceof TypeError ? new Trouble("gone", "The server does not answer. Is vitrine serve still running?") : error;
   });
   if (!answer.ok) throw troubleOf(answer.status, await answer.text(), answer.headers.get("Retry-After"), path);
   return answer;

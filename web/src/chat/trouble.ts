@@ -45,6 +45,5 @@ export function troubleOf(status: number, text: string, retryAfter: string | nul
 export function asTrouble(error: unknown): Trouble | null {
   if (error instanceof Trouble) return error;
   if (error instanceof DOMException && error.name === "AbortError") return null;
-  if (error instanceof TypeError) return new Trouble("gone", "The server does not answer. Is vitrine serve still running?");
   return new Trouble("broken", error instanceof Error ? error.message : String(error));
 }
