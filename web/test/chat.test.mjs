@@ -322,6 +322,7 @@ describe("conversations", () => {
       ["another file", "[1, 2]", /the file is not an object/],
       ["another kind", '{"kind": "recipes", "version": 1}', /no "kind": "vitrine conversations"/],
       ["a message without a parent", JSON.stringify({ kind: "vitrine conversations", version: 1, conversations: [{ id: "a", title: "", changed: 1, mode: "chat", system: "", settings: {}, leaf: "b", messages: [{ id: "b", parent: "c", role: "user", text: "", tokens: [], given: 0, end: "stop", error: "", sampling: {} }] }] }), /parent does not stand before it/],
+      ["a setting that is none", JSON.stringify({ kind: "vitrine conversations", version: 1, conversations: [{ id: "a", title: "", changed: 1, mode: "chat", system: "", settings: {}, leaf: null, messages: [{ id: "b", parent: null, role: "user", text: "", tokens: [], given: 0, end: "stop", error: "", sampling: { stream: 1 } }] }] }), /sampling has "stream", which is no setting/],
       ["a token that is none", JSON.stringify({ kind: "vitrine conversations", version: 1, conversations: [{ id: "a", title: "", changed: 1, mode: "chat", system: "", settings: {}, leaf: null, messages: [{ id: "b", parent: null, role: "user", text: "", tokens: [[["x", "y", 0], []]], given: 0, end: "stop", error: "", sampling: {} }] }] }), /conversations\[0\]\.messages\[0\]\.tokens\[0\]\[0\]\[1\] is not a number/],
     ])) {
       await page.locator("input[type=file]").setInputFiles({ name: "x.json", mimeType: "application/json", buffer: Buffer.from(text) });

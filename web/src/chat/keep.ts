@@ -146,7 +146,10 @@ function message(value: unknown, where: string): Message {
   const given = number(of["given"], `${where}.given`);
   if (!Number.isInteger(given) || given < 0 || given > tokens.length) throw new Unreadable(`${where}.given is ${given} of ${tokens.length} tokens.`);
   const chosen: Sampling = {};
-  for (const [name, one] of Object.entries(object(of["sampling"], `${where}.sampling`))) chosen[name] = number(one, `${where}.sampling.${name}`);
+  for (const [name, one] of Object.entries(object(of["sampling"], `${where}.sampling`))) {
+    if (fields.every(({ api }) => api !== name)) throw new Unreadable(`${where}.sampling has "${name}", which is no setting.`);
+    chosen[name] = number(one, `${where}.sampling.${name}`);
+  }
   return {
     id: word(of["id"], `${where}.id`), parent: of["parent"] === null ? null : word(of["parent"], `${where}.parent`),
     role: oneOf(of["role"], ["user", "assistant"] as const, `${where}.role`), text: string(of["text"], `${where}.text`), tokens, given,
