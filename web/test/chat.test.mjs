@@ -218,11 +218,38 @@ describe("an answer", () => {
     assert.deepEqual(faults, []);
   });
 
+  test("shows code apart, with every token where it was", async () => {
+    const { page, mock, faults } = await start();
+    mock.rename(" house", "\n```js\nlet a");
+    mock.rename(" the", " = 1;\n");
+    mock.rename(" sat", "\n```\n");
+    const prompt = mock.tokenize(mock.template([{ role: "user", content: "Code" }]), true);
+    const said = (/** @type {number} */ seed) => mock.text(mock.generate(prompt, { seed, max_tokens: 512 }).tokens.map(({ id }) => id));
+    let seed = 0;
+    while (!/^[^`]*\n```js\nlet a[^`]*\n```\n[^`]* /.test(said(seed)) || said(seed).includes("🦊")) ++seed;
+    await page.getByText("Sampling").click();
+    await page.getByLabel("Seed", { exact: true }).fill(String(seed));
+    await say(page, "Code");
+    const [, [, text = ""] = []] = await messages(page);
+    const { tokens } = mock.generate(prompt, { seed, max_tokens: 512 });
+    assert.equal(text, said(seed));
+    const [code = ""] = await page.locator(".fenced").allTextContents();
+    assert.equal(code, /```js\nlet a[^`]*\n```/.exec(text)?.[0]);
+    assert.deepEqual(await page.locator(".message.assistant [data-token]").evaluateAll((all) => {
+      /** @type {string[]} */
+      const by = [];
+      for (const one of all) by[Number(one.getAttribute("data-token"))] = (by[Number(one.getAttribute("data-token"))] ?? "") + one.textContent;
+      return by;
+    }), tokens.map(({ id }) => mock.vocabulary[id]));
+    assert.deepEqual(faults, []);
+  });
+
   test("is text and nothing else, whatever it says", async () => {
     const { page, mock, faults } = await start();
-    mock.vocabulary[mock.id(" house")] = " <img src=x onerror=alert(1)>";
-    mock.vocabulary[mock.id(" wolf")] = " <script>document.title='spoilt'</script>";
+    for (const word of [" house", " the", " one", " a", " it"]) mock.rename(word, " <img src=x onerror=alert(1)>");
+    for (const word of [" wolf", " sat", " had", " on", " king"]) mock.rename(word, " <script>document.title='spoilt'</script>");
     await say(page, "<b>bold</b> & <img src=y>");
+    assert.match((await messages(page))[1]?.[1] ?? "", /<img src=x.*<script>|<script>.*<img src=x/);
     await say(page, "again");
     assert.equal(await page.locator(".message img, .message script, .message b").count(), 0);
     assert.equal((await messages(page))[0]?.[1], "<b>bold</b> & <img src=y>");

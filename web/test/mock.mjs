@@ -35,6 +35,8 @@ export class Mock {
     this.next = new Map();
     /** @type {string[]} */
     this.vocabulary = [end, "<|user|>", "<|assistant|>", "<|system|>", ...words, halves.names[1] ?? ""];
+    /** Ids of words as they were at first. */
+    this.known = new Map(this.vocabulary.map((word, id) => [word, id]));
     /** Streams that were left before their end. */
     this.left = 0;
     this.server = createServer((request, response) => void this.handle(request, response));
@@ -54,8 +56,15 @@ export class Mock {
 
   /** @param {string} word */
   id(word) {
-    const at = this.vocabulary.indexOf(word);
-    return at >= 0 ? at : this.vocabulary.push(word) - 1;
+    const known = this.known.get(word);
+    if (known !== undefined) return known;
+    this.known.set(word, this.vocabulary.push(word) - 1);
+    return this.vocabulary.length - 1;
+  }
+
+  /** From now on the model says something else where it said `word`. @param {string} word @param {string} text */
+  rename(word, text) {
+    this.vocabulary[this.id(word)] = text;
   }
 
   /** Ids of a text: words with the space before them. @param {string} text @param {boolean} control */

@@ -8,11 +8,12 @@ import { hideTip, showTip } from "../tip";
 import { again, edit, look, repeat, resume, showSibling } from "./actions";
 import { fit } from "./composer";
 import { idsOf, promptIds, promptText } from "./prompt";
+import { blocks } from "./flow";
 import { commandLine, commandOfText, Commands, quoted } from "./reproduce";
 import type { Asked } from "./ask";
 import { flags } from "./settings";
 import { conversation, set, state } from "./state";
-import { behind, parts, probability } from "./tokens";
+import { parts, probability } from "./tokens";
 import { pathTo, type Message } from "./tree";
 import { asTrouble } from "./trouble";
 
@@ -116,19 +117,15 @@ function Text({ message, looked }: { message: Message; looked: number | null }) 
   const { text, tokens } = message;
   const shaded = looked !== null;
   const body = useMemo(() => {
-    const written = parts(text, tokens);
-    return (
-      <>
-        {written.map((part, i) => {
-          if (part === "") return null;
-          // The less likely, the darker; half of the scale keeps the text quiet.
-          const shade = 0.5 * (1 - probability(tokens[i]!.logprob));
-          const style = shaded && i >= message.given ? { background: css("sequential", shade, 1), color: inkOn("sequential", shade, 1) } : {};
-          return <span key={i} data-token={i} style={style}>{part}</span>;
-        })}
-        {behind(text, written)}
-      </>
-    );
+    const styles = tokens.map((token, i) => {
+      // The less likely, the darker; half of the scale keeps the text quiet.
+      const shade = 0.5 * (1 - probability(token.logprob));
+      return shaded && i >= message.given ? { background: css("sequential", shade, 1), color: inkOn("sequential", shade, 1) } : {};
+    });
+    return blocks(text, parts(text, tokens)).map(({ code, pieces }, block) => {
+      const laid = pieces.map((one, i) => (one.token === null ? one.text : <span key={i} data-token={one.token} style={styles[one.token]!}>{one.text}</span>));
+      return code ? <code key={block} class="fenced" tabIndex={0}>{laid}</code> : laid;
+    });
   }, [text, tokens, shaded, theme]);
   const area = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {

@@ -39,11 +39,6 @@ export function parts(text: string, tokens: readonly Token[]): string[] {
   });
 }
 
-/** What stands behind the last token's part: all of the text where nothing is known of its tokens. */
-export function behind(text: string, written: readonly string[]): string {
-  return text.slice(written.reduce((sum, part) => sum + part.length, 0));
-}
-
 export function probability(logprob: number): number {
   return Math.exp(Math.min(logprob, 0));
 }
