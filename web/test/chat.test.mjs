@@ -145,7 +145,7 @@ describe("an answer", () => {
     await page.locator(".message.running [data-token]").nth(3).waitFor();
     await page.getByRole("button", { name: "Stop" }).click();
     await ended(page);
-    assert.equal(mock.left, 1);
+    await until(() => mock.left === 1);
     const [, [, before = ""] = []] = await messages(page);
     const tokens = await page.locator(".message.assistant [data-token]").count();
     assert.ok(tokens >= 4 && tokens < 24);
