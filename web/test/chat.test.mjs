@@ -535,12 +535,19 @@ describe("the glass", () => {
     assert.deepEqual(faults, []);
   });
 
-  test("a server that lacks an endpoint is said to", async () => {
-    const { page } = await start({ missing: ["/v1/lens", "/v1/model"] });
+  test("a server that lacks an endpoint, or answers in another form, is said to", async () => {
+    const { page, mock } = await start({ missing: ["/v1/lens", "/v1/model"] });
     await say(page, "Hello");
     await lookAt(page, 2, "Logit lens");
     await page.locator(".glass .trouble").waitFor();
     assert.match((await page.locator(".glass .trouble").textContent()) ?? "", /^This server does not offer v1\/lens/);
+    // An answer in another form ends that view alone.
+    mock.next.set("/v1/heads", { status: 200 });
+    await page.locator(".glass").getByText("Heads", { exact: true }).click();
+    await page.locator(".glass .trouble").waitFor();
+    assert.match((await page.locator(".glass .trouble").textContent()) ?? "", /^The server answered in a form that this view does not read: /);
+    await page.locator(".glass").getByText("Attention", { exact: true }).click();
+    await page.locator(".looks").waitFor();
   });
 });
 

@@ -21,7 +21,7 @@ interface Props {
   message: Message;
   places: readonly Message[];
   mode: "chat" | "text";
-  /** Some answer is coming. */
+  /** Nothing can be asked now: an answer is coming, or the server has not been found. */
   busy: boolean;
   /** This one is. */
   running: boolean;
@@ -81,7 +81,7 @@ export function MessageView({ message, places, mode, busy, running, looked }: Pr
 /** With words where they say it all; else with the ids that the model read. */
 async function generate({ parent, tokens, given, sampling }: Message): Promise<string> {
   const one = conversation();
-  const served = state().served!;
+  const served = state().served;
   const before = pathTo(one, parent);
   const text = promptText(before);
   if (given === 0 && text !== "-") {

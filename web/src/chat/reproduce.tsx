@@ -17,25 +17,29 @@ export function curl({ path, body }: Asked): string {
   return `curl -s ${quoted(url)} -H 'Content-Type: application/json'${key} -d ${quoted(JSON.stringify(body))}`;
 }
 
+function modelFlag(served: Served | null): string {
+  return served === null || served.path === null ? "" : ` --model ${quoted(served.path)}`;
+}
+
 /** `vitrine command --tokens 1,2,3 options`, with the model that the server runs. */
-export function commandLine(command: string, ids: readonly number[], options: string, { path }: Served): string {
-  return `vitrine ${command} --tokens ${ids.join(",")}${options === "" ? "" : ` ${options}`}${path === null ? "" : ` --model ${quoted(path)}`}`;
+export function commandLine(command: string, ids: readonly number[], options: string, served: Served | null): string {
+  return `vitrine ${command} --tokens ${ids.join(",")}${options === "" ? "" : ` ${options}`}${modelFlag(served)}`;
 }
 
 /** The same with a text in the place of ids. */
-export function commandOfText(command: string, text: string, options: string, { path }: Served): string {
-  return `vitrine ${command} ${options}${path === null ? "" : ` --model ${quoted(path)}`} ${text.startsWith("-") ? "-- " : ""}${quoted(text)}`;
+export function commandOfText(command: string, text: string, options: string, served: Served | null): string {
+  return `vitrine ${command} ${options}${modelFlag(served)} ${text.startsWith("-") ? "-- " : ""}${quoted(text)}`;
 }
 
 /** `vitrine intervene` with a recipe on its standard input's place: a file that the same lines write. */
-export function intervene(ids: readonly number[], edits: readonly unknown[], { path }: Served): string {
+export function intervene(ids: readonly number[], edits: readonly unknown[], served: Served | null): string {
   const recipe = [
     `prompt: {tokens: [${ids.join(", ")}]}`,
     "interventions:",
     // Every line of JSON is YAML.
     ...edits.map((edit) => `  - ${JSON.stringify(edit)}`),
   ].join("\n");
-  return `cat > recipe.yaml <<'END'\n${recipe}\nEND\nvitrine intervene recipe.yaml${path === null ? "" : ` --model ${quoted(path)}`}`;
+  return `cat > recipe.yaml <<'END'\n${recipe}\nEND\nvitrine intervene recipe.yaml${modelFlag(served)}`;
 }
 
 interface Props {

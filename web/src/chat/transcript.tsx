@@ -37,7 +37,7 @@ export function Transcript({ one }: { one: Conversation }) {
             message={message}
             places={siblings(one, message)}
             mode={one.mode}
-            busy={running !== null}
+            busy={running !== null || served === null}
             running={running?.message === message.id}
             looked={glass?.message === message.id ? glass.token : null}
           />

@@ -44,7 +44,7 @@ export function Alternatives({ message, at, step }: { message: Message; at: numb
           <Reproduce
             what="these alternatives"
             request={{ path: "v1/completions", body: { model: served?.model ?? "", prompt: step.value.ids, max_tokens: 1, temperature: 0, logprobs: alternatives } }}
-            command={commandLine("predict", step.value.ids, `--top ${alternatives}`, served!)}
+            command={commandLine("predict", step.value.ids, `--top ${alternatives}`, served)}
           />
         )}
     </>

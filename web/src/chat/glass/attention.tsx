@@ -29,7 +29,7 @@ export function Attention({ step }: { step: Step }) {
   return (
     <>
       <Patterns told={value} />
-      <Reproduce what="attention" request={request} command={value.command ?? commandLine("trace", step.ids, `--hooks ${quoted(hook)} --out attention.safetensors`, served!)} />
+      <Reproduce what="attention" request={request} command={value.command ?? commandLine("trace", step.ids, `--hooks ${quoted(hook)} --out attention.safetensors`, served)} />
     </>
   );
 }

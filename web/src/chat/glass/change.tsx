@@ -97,7 +97,7 @@ export function Change({ step, message }: { step: Step; message: Message }) {
         : (
           <>
             <Sides told={value} />
-            <Reproduce what="this change" request={asked} command={value.command ?? intervene(asked.body["prompt"] as number[], asked.body["edits"] as unknown[], served!)} />
+            <Reproduce what="this change" request={asked} command={value.command ?? intervene(asked.body["prompt"] as number[], asked.body["edits"] as unknown[], served)} />
           </>
         ))}
     </>

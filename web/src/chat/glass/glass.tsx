@@ -10,6 +10,7 @@ import type { Conversation, Message } from "../tree";
 import { Alternatives } from "./alternatives";
 import { Attention } from "./attention";
 import { Change } from "./change";
+import { Guard } from "./guard";
 import { Heads } from "./heads";
 import { Lens } from "./lens";
 import { useStep } from "./step";
@@ -54,7 +55,7 @@ export function Glass({ one, message, token: at }: { one: Conversation; message:
         <button type="button" aria-label="The next token" disabled={at === last} onClick={() => look(message, at + 1)}>›</button>
       </div>
       <Choice label="Show" options={views} value={view} onChange={(chosen) => set({ view: chosen })} />
-      <div class="view">
+      <Guard key={view === "change" ? view : `${view} ${at}`}>
         {view === "alternatives" && <Alternatives message={message} at={at} step={step} />}
         {view !== "alternatives" && step.value === null && <Waiting trouble={step.trouble} />}
         {step.value !== null && (
@@ -65,7 +66,7 @@ export function Glass({ one, message, token: at }: { one: Conversation; message:
             {view === "change" && <Change key={message.id} step={step.value} message={message} />}
           </>
         )}
-      </div>
+      </Guard>
     </aside>
   );
 }

@@ -37,7 +37,7 @@ export function Heads({ step, message, at }: { step: Step; message: Message; at:
         : (
           <>
             <Grid told={value} />
-            <Reproduce what="the head scores" request={request} command={value.command ?? commandLine("picture logit-attribution", step.ids, "--json", served!)} />
+            <Reproduce what="the head scores" request={request} command={value.command ?? commandLine("picture logit-attribution", step.ids, "--json", served)} />
           </>
         )}
     </>

@@ -37,7 +37,7 @@ export function Lens({ step }: { step: Step }) {
           return { word, note: percent(share), share, framed: one.token === step.chosen, text: `${word}\n${percent(share)} after ${rows[r]!.name}` };
         }}
       />
-      <Reproduce what="the logit lens" request={request} command={value.command ?? commandLine("picture logit-lens", step.ids, "--json", served!)} />
+      <Reproduce what="the logit lens" request={request} command={value.command ?? commandLine("picture logit-lens", step.ids, "--json", served)} />
     </>
   );
 }
