@@ -6,11 +6,11 @@ import { percent, piece } from "../format";
 import { useTheme } from "../hooks";
 import { hideTip, showTip } from "../tip";
 import { again, edit, look, repeat, resume, showSibling } from "./actions";
-import { fit } from "./composer";
-import { idsOf, promptIds, promptText } from "./prompt";
-import { blocks } from "./flow";
-import { commandLine, commandOfText, Commands, quoted } from "./reproduce";
 import type { Asked } from "./ask";
+import { fit } from "./composer";
+import { blocks } from "./flow";
+import { idsOf, promptIds, promptText } from "./prompt";
+import { commandLine, commandOfText, Commands, quoted } from "./reproduce";
 import { flags } from "./settings";
 import { conversation, set, state } from "./state";
 import { parts, probability } from "./tokens";
@@ -97,18 +97,21 @@ function Ending({ message: { end, tokens, given } }: { message: Message }) {
   return <span class="ending">{tokens.length - given} tokens{why}</span>;
 }
 
+/** Where the clipboard is refused, as on a page without TLS from another machine, the text is selected instead. */
 function CopyText({ text }: { text: string }) {
-  const [done, set] = useState(false);
-  return (
-    <button
-      type="button"
-      class="plain"
-      onClick={() => void navigator.clipboard.writeText(text).then(() => {
-        set(true);
-        setTimeout(() => set(false), 2000);
-      }, () => undefined)}
-    >{done ? "Copied" : "Copy"}</button>
-  );
+  const [done, set] = useState("");
+  const copy = async (button: HTMLElement) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      set("Copied");
+    } catch {
+      const shown = button.closest(".message")?.querySelector(".text");
+      if (shown) window.getSelection()?.selectAllChildren(shown);
+      set("Selected: press Ctrl+C");
+    }
+    setTimeout(() => set(""), 2000);
+  };
+  return <button type="button" class="plain" onClick={(event) => void copy(event.currentTarget)}>{done === "" ? "Copy" : done}</button>;
 }
 
 /** Text whose tokens can be pointed at; while one is looked into, all are shaded by their probability. */
