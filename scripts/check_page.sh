@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The page of `vitrine explain`: its committed bundle is what its source and lock file give, and it passes its tests in a real
-# browser. With a program, the pages that it makes of the shipped model and of one model of each kind are tested too, and the
-# commands that they offer are run. The working tree stays as it is: everything is written to web/out, which git ignores.
+# The pages of `vitrine explain` and `vitrine serve`: their committed bundles are what their source and lock file give, and they
+# pass their tests in a real browser. With a program, the pages that `explain` makes of the shipped model and of one model of each
+# kind are tested too, the commands that they offer are run, and the page of `serve` talks to a server. The working tree stays as it is: everything is written to web/out, which git ignores.
 #   check_page.sh [PROGRAM]
 # Needs Node 20.19 or later and npm; without them it says "not run" and exits 77, which counts as open, not as passed. Chromium
 # is installed by apt where it is missing and this may be done.
@@ -33,6 +33,7 @@ npm run check
 # The bundle is built beside the committed one, so that nothing in the working tree changes.
 mkdir -p out
 npx vite build --outDir out/dist
+npx vite build --outDir out/dist --mode chat
 diff -r dist out/dist > /dev/null || { echo "check_page: web/dist is not what its source gives; run 'npm run build' in web/ and commit web/dist" >&2; exit 1; }
 
 if [ -n "$program" ]; then

@@ -1,5 +1,7 @@
-// Builds src/main.tsx into exactly dist/page.js and dist/page.css, which the program embeds.
-// The same sources and lock file give the same bytes: no hashes, no dates, no machine paths.
+// Builds what the program embeds: src/main.tsx into dist/page.js and dist/page.css, which `vitrine explain` puts into its pages,
+// and with `--mode chat` src/chat/main.tsx into dist/chat.html, which `vitrine serve` gives at `/`.
+// The same sources and lock file give the same bytes: no dates, no machine paths.
+import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { defineConfig, type Plugin } from "vite";
@@ -40,19 +42,51 @@ function licences(): Plugin {
   };
 }
 
-export default defineConfig({
-  root: dirname(new URL(import.meta.url).pathname),
+/** What the page of the server may do: run its own script and style, known by their hashes, and ask its own server. */
+function policy(script: string, style: string): string {
+  const hash = (text: string) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
+  return `default-src 'none'; script-src ${hash(script)}; style-src ${hash(style)}; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'`;
+}
+
+/** Puts script and style into one page with their policy. */
+function onePage(): Plugin {
+  return {
+    name: "one-page",
+    generateBundle: {
+      order: "post",
+      handler(_options, bundle) {
+        const [script, style] = [bundle["page.js"], bundle["page.css"]];
+        if (script?.type !== "chunk" || style?.type !== "asset") this.error("the bundle lacks page.js or page.css");
+        const css = String(style.source);
+        if (/<\/style/i.test(css)) this.error("page.css contains </style");
+        const icon = readFileSync(join(root, "src/chat/icon.svg")).toString("base64");
+        const source = readFileSync(join(root, "src/chat/page.html"), "utf8")
+          .replace("{{policy}}", () => policy(script.code, css))
+          .replace("{{icon}}", () => `data:image/svg+xml;base64,${icon}`)
+          .replace("{{style}}", () => css)
+          .replace("{{script}}", () => script.code);
+        for (const name of Object.keys(bundle)) delete bundle[name];
+        this.emitFile({ type: "asset", fileName: "chat.html", source });
+      },
+    },
+  };
+}
+
+const root = dirname(new URL(import.meta.url).pathname);
+
+export default defineConfig(({ mode }) => ({
+  root,
   logLevel: "warn",
   publicDir: false,
-  plugins: [licences()],
+  plugins: mode === "chat" ? [licences(), onePage()] : [licences()],
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     outDir: "dist",
-    emptyOutDir: true,
+    emptyOutDir: mode !== "chat",  // the page of the server comes second
     target: "es2022",
     cssTarget: "es2022",
     modulePreload: false,
     cssCodeSplit: false,
-    lib: { entry: "src/main.tsx", formats: ["iife"], name: "vitrinePage", fileName: () => "page.js", cssFileName: "page" },
+    lib: { entry: mode === "chat" ? "src/chat/main.tsx" : "src/main.tsx", formats: ["iife"], name: "vitrinePage", fileName: () => "page.js", cssFileName: "page" },
   },
-});
+}));

@@ -128,23 +128,26 @@ class CompletionAnswer final : public Answer {
 
   // Of the tokens [begin, end) that were made, behind those of the prompt where it is echoed.
   OrderedJson logprobs_json(Choice& choice, size_t begin, size_t end, bool echo) {
-    OrderedJson tokens = OrderedJson::array(), logprobs = tokens, top = tokens, offsets = tokens;
+    OrderedJson tokens = OrderedJson::array(), logprobs = tokens, top = tokens, top_ids = tokens, offsets = tokens;
     int64_t& offset = offsets_[choice.index];
     const Engine& engine = service().engine();
     const auto add = [&](int32_t id, std::optional<float> logprob, const std::vector<TokenLogprob>& likeliest, bool shown) {
       const std::string text = token_text(engine, id);
       tokens.push_back(text);
       logprobs.push_back(logprob ? OrderedJson(*logprob) : OrderedJson(nullptr));
-      OrderedJson entry = nullptr;
+      OrderedJson entry = nullptr, ids = nullptr;
       if (logprob) {
-        entry = OrderedJson::object();
+        entry = ids = OrderedJson::object();
         for (const TokenLogprob& t : likeliest) {
           const std::string name = token_text(engine, t.token);
-          if (!entry.contains(name)) entry[name] = t.logprob;  // of tokens that read alike the likeliest
+          if (entry.contains(name)) continue;  // of tokens that read alike the likeliest
+          entry[name] = t.logprob;
+          ids[name] = t.token;
         }
-        if (!entry.contains(text)) entry[text] = *logprob;
+        if (!entry.contains(text)) entry[text] = *logprob, ids[text] = id;
       }
       top.push_back(std::move(entry));
+      top_ids.push_back(std::move(ids));
       offsets.push_back(offset);
       if (shown) offset += characters(token_bytes(engine, id));
     };
@@ -158,7 +161,9 @@ class CompletionAnswer final : public Answer {
       }
     }
     for (size_t i = begin; i < end; ++i) add(choice.tokens[i].id, choice.tokens[i].logprob, choice.tokens[i].top, true);
-    return {{"tokens", tokens}, {"token_logprobs", logprobs}, {"top_logprobs", top}, {"text_offset", offsets}};
+    OrderedJson json = {{"tokens", tokens}, {"token_logprobs", logprobs}, {"top_logprobs", top}, {"text_offset", offsets}};
+    if (request_.token_ids) json["top_token_ids"] = std::move(top_ids);
+    return json;
   }
 
   const CompletionRequest request_;
@@ -225,7 +230,7 @@ const std::vector<Field>& completion_fields() {
         {"stream", boolean, "The answer comes as server-sent events. Default: false."},
         {"stream_options", object, "{\"include_usage\": true}: a last chunk tells the usage."},
         {"add_special_tokens", boolean, "BOS goes in front of a text by the tokenizer's rule. Default: true."},
-        {"return_token_ids", boolean, "Ids of prompt and text. Default: false."},
+        {"return_token_ids", boolean, "Ids of prompt and text, and of the texts in top_logprobs. Default: false."},
     };
     own[1].required = true;
     return joined({own,

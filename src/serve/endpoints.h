@@ -12,6 +12,7 @@ namespace vitrine::serve {
 
 using Handle = void (*)(Service&, const std::shared_ptr<http::Exchange>&);
 
+void page(Service&, const std::shared_ptr<http::Exchange>&);
 void health(Service&, const std::shared_ptr<http::Exchange>&);
 void models(Service&, const std::shared_ptr<http::Exchange>&);
 void model(Service&, const std::shared_ptr<http::Exchange>&);

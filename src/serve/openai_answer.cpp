@@ -62,7 +62,7 @@ void check_streams(const Service& service, size_t streams, const std::string& fi
 
 OrderedJson token_json(const Engine& engine, int32_t token, float logprob) {
   const std::string bytes = token_bytes(engine, token);
-  return {{"token", token_text(engine, token)}, {"logprob", logprob}, {"bytes", bytes_json(bytes)}};
+  return {{"id", token}, {"token", token_text(engine, token)}, {"logprob", logprob}, {"bytes", bytes_json(bytes)}};
 }
 
 bool wants_stream_usage(Fields& fields, bool streamed) {

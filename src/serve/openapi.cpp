@@ -77,11 +77,13 @@ OrderedJson document(const Service& service) {
     if (route.fields != nullptr)
       operation["requestBody"] = {{"required", true},
                                   {"content", {{"application/json", {{"schema", body_schema(route.fields())}}}}}};
-    const bool text = path == "/metrics";
+    const bool text = path == "/metrics" || path == "/";
     const OrderedJson schema = {{"schema", {{"type", text ? "string" : path == "/slots" ? "array" : "object"}}}};
-    OrderedJson content = {{text ? "text/plain" : "application/json", path == "/completion" || path == "/completions"
-                                                                          ? OrderedJson{{"schema", OrderedJson::object()}}
-                                                                          : schema}};
+    OrderedJson content = {
+        {path == "/" ? "text/html"
+         : text      ? "text/plain"
+                     : "application/json",
+         path == "/completion" || path == "/completions" ? OrderedJson{{"schema", OrderedJson::object()}} : schema}};
     if (route.fields != nullptr && std::string(route.path).find("token") == std::string::npos)
       content["text/event-stream"] = {{"schema", {{"type", "string"}}}};
     operation["responses"] = {{"200", {{"description", "The answer."}, {"content", content}}},

@@ -28,6 +28,7 @@ void check_type(const http::Request& request) {
 const std::vector<Route>& routes() {
   using enum ErrorForm;
   static const std::vector<Route> table = {
+      {"GET", "/", page, "A page for browsers: chat, and a look inside the model.", nullptr, openai, true},
       {"GET", "/health", health, "Whether the server takes requests.", nullptr, openai, true},
       {"GET", "/v1/health", health, "The same.", nullptr, openai, true},
       {"GET", "/v1/models", models, "The model that runs."},

@@ -2,6 +2,7 @@
 
 import { render } from "preact";
 import { Article } from "./article";
+import "./base.css";
 import "./page.css";
 import { Report } from "./report/report";
 import { startTheme } from "./theme";

@@ -18,13 +18,27 @@ export async function launch() {
  * @param {string} path
  * @param {{width?: number, height?: number, dark?: boolean, calm?: boolean}} [options]
  */
-export async function open(browser, path, { width = 1280, height = 900, dark = false, calm = false } = {}) {
+export async function open(browser, path, options = {}) {
+  const opened = await openAddress(browser, `file://${path}`, (url) => url === `file://${path}`, options);
+  await opened.page.waitForSelector("#vitrine[data-ready=true]");
+  return opened;
+}
+
+/**
+ * Opens an address; requests to others than the permitted ones are faults.
+ * @param {import("playwright-core").Browser} browser
+ * @param {string} address
+ * @param {(url: string) => boolean} permitted
+ * @param {{width?: number, height?: number, dark?: boolean, calm?: boolean, first?: () => void}} [options] first: runs in the page before its own script
+ */
+export async function openAddress(browser, address, permitted, { width = 1280, height = 900, dark = false, calm = false, first } = {}) {
   const context = await browser.newContext({
     viewport: { width, height },
     colorScheme: dark ? "dark" : "light",
     reducedMotion: calm ? "reduce" : "no-preference",
     hasTouch: width < 600,
   });
+  if (first !== undefined) await context.addInitScript(first);
   const page = await context.newPage();
   /** @type {string[]} */
   const faults = [];
@@ -33,10 +47,9 @@ export async function open(browser, path, { width = 1280, height = 900, dark = f
   });
   page.on("pageerror", (error) => faults.push(`exception: ${error.stack ?? error.message}`));
   page.on("request", (request) => {
-    if (request.url() !== `file://${path}`) faults.push(`request: ${request.url()}`);
+    if (!permitted(request.url())) faults.push(`request: ${request.url()}`);
   });
-  await page.goto(`file://${path}`);
-  await page.waitForSelector("#vitrine[data-ready=true]");
+  await page.goto(address);
   return { page, faults };
 }
 

@@ -52,11 +52,11 @@ export const overlaps = (page) => page.evaluate(() => {
   return found;
 });
 
-/** Serious and critical accessibility faults that axe-core finds. @param {Page} page */
-export async function graveFaults(page) {
+/** Accessibility faults that axe-core finds, serious and critical ones, or all of them. @param {Page} page @param {boolean} [all] */
+export async function graveFaults(page, all = false) {
   await page.evaluate(axe);
   const result = await page.evaluate(() => /** @type {any} */ (window).axe.run(document, { resultTypes: ["violations"] }));
-  const grave = result.violations.filter((/** @type {any} */ v) => v.impact === "serious" || v.impact === "critical");
+  const grave = result.violations.filter((/** @type {any} */ v) => all || v.impact === "serious" || v.impact === "critical");
   return grave.map((/** @type {any} */ v) => `${v.id}: ${v.nodes.slice(0, 3).map((/** @type {any} */ n) => n.html.slice(0, 160)).join(" | ")}`);
 }
 
