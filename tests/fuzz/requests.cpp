@@ -1,5 +1,5 @@
-// Any bytes as the body of a request to any route: an answer or an error that names what is wrong, never 500, and nothing runs on.
-// The first byte chooses the route.
+// Any bytes as the body of a request to any route: an answer or an error that names what is wrong, never 500, and nothing runs
+// on. The first byte chooses the route.
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -62,7 +62,8 @@ struct Running {
     serve::ServiceOptions options;
     options.name = "m";
     options.chat_template =
-        "{% for t in tools or [] %}<tool_call>{{ t | tojson }}{% endfor %}{% for m in messages %}{{ m.role }}{{ m.content }}{% for c in "
+        "{% for t in tools or [] %}<tool_call>{{ t | tojson }}{% endfor %}{% for m in messages %}{{ m.role }}{{ m.content }}{% "
+        "for c in "
         "m.tool_calls or [] %}{{ c | tojson }}{% endfor %}{% endfor %}";
     return options;
   }
