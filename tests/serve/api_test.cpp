@@ -69,7 +69,7 @@ TEST_F(Api, TokenizeAndDetokenize) {
   }
   EXPECT_NE(text.find("a \xe2\x82\xac and \xf0\x9f\x90\x95"), std::string::npos) << text;
   const OrderedJson chat = served.made("/tokenize", {{"messages", {{{"role", "user"}, {"content", "hi"}}}}});
-  EXPECT_EQ(chat["tokens"], ChatFormat(served.alone, std::string(kChatTemplate)).ids({{"user", "hi"}}));
+  EXPECT_EQ(chat["tokens"], ChatFormat(served.alone, std::string(kChatTemplate)).ids(std::vector<ChatMessage>{{"user", "hi"}}));
   EXPECT_EQ(served.made("/detokenize", {{"tokens", without}})["content"], kPrompt);
   EXPECT_EQ(served.made("/detokenize", {{"tokens", without}})["prompt"], kPrompt);
   expect_error(served.post("/detokenize", {{"tokens", {6144}}}), 400, "tokens", "0 to 6143");
@@ -223,7 +223,7 @@ TEST_F(Api, NativeCompletion) {
 
 TEST_F(Api, AnthropicMessages) {
   const ChatFormat format(served.alone, std::string(kChatTemplate));
-  const std::vector<int32_t> prompt = format.ids({{"system", "Be brief"}, {"user", "Tell a tale"}});
+  const std::vector<int32_t> prompt = format.ids(std::vector<ChatMessage>{{"system", "Be brief"}, {"user", "Tell a tale"}});
   GenerateOptions options;
   options.alone = true;
   const Generation made = served.greedy(prompt, 12, options);
@@ -284,7 +284,7 @@ TEST_F(Api, AnthropicMessages) {
 
 TEST_F(Api, Responses) {
   const ChatFormat format(served.alone, std::string(kChatTemplate));
-  const std::vector<int32_t> prompt = format.ids({{"system", "Be brief"}, {"user", "Tell a tale"}});
+  const std::vector<int32_t> prompt = format.ids(std::vector<ChatMessage>{{"system", "Be brief"}, {"user", "Tell a tale"}});
   GenerateOptions options;
   options.alone = true;
   const Generation made = served.greedy(prompt, 12, options);
@@ -306,7 +306,9 @@ TEST_F(Api, Responses) {
     EXPECT_EQ(part["type"], event.name);
     EXPECT_EQ(part["sequence_number"], sequence++);
     if (event.name == "response.output_text.delta") text += part["delta"].get<std::string>();
-    if (event.name == "response.output_text.done") EXPECT_EQ(part["text"], made.text);
+    if (event.name == "response.output_text.done") {
+      EXPECT_EQ(part["text"], made.text);
+    }
   }
   EXPECT_EQ(text, made.text);
   EXPECT_EQ(events.front().name, "response.created");

@@ -39,7 +39,7 @@ class ChatCompletions : public testing::Test {
 
 TEST_F(ChatCompletions, AnswersAreThoseOfTheOfflineProgram) {
   const ChatFormat format(served.alone, std::string(kChatTemplate));
-  const std::vector<int32_t> prompt = format.ids({{"user", "Tell a tale"}});
+  const std::vector<int32_t> prompt = format.ids(std::vector<ChatMessage>{{"user", "Tell a tale"}});
   const Generation made = alone(prompt, 16);
   const OrderedJson json = served.made("/v1/chat/completions", greedy);
   EXPECT_EQ(json["object"], "chat.completion");
@@ -72,7 +72,9 @@ TEST_F(ChatCompletions, StreamedIsWhatIsNotStreamed) {
     EXPECT_EQ(json["usage"], nullptr);
     const OrderedJson& choice = json["choices"][0];
     const auto index = choice["index"].get<size_t>();
-    if (chunks[index]++ == 0) EXPECT_EQ(choice["delta"], (OrderedJson{{"role", "assistant"}, {"content", ""}}));
+    if (chunks[index]++ == 0) {
+      EXPECT_EQ(choice["delta"], (OrderedJson{{"role", "assistant"}, {"content", ""}}));
+    }
     texts[index] += choice["delta"].value("content", "");
     if (!choice["finish_reason"].is_null()) {
       reasons[index] = choice["finish_reason"];

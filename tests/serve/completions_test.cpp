@@ -88,7 +88,9 @@ TEST_F(Completions, StreamedIsWhatIsNotStreamed) {
     EXPECT_EQ(last["choices"], OrderedJson::array());
     EXPECT_EQ(last["usage"]["completion_tokens"], whole["usage"]["completion_tokens"]);
     EXPECT_EQ(last["usage"]["prompt_tokens"], whole["usage"]["prompt_tokens"]);
-    if (sampled) EXPECT_NE(texts[0], texts[1]);  // choices of one seed differ
+    if (sampled) {
+      EXPECT_NE(texts[0], texts[1]);
+    }  // choices of one seed differ
   }
 }
 

@@ -79,10 +79,12 @@ TEST(Documentation, TablesAreThoseOfTheCode) {
   written += page.substr(at);
   if (std::getenv("VITRINE_WRITE_DOCS") != nullptr) std::ofstream(path) << written;
   EXPECT_EQ(written, page) << "run this test with VITRINE_WRITE_DOCS=1";
-  for (const Route& route : routes())
-    if (route.fields != nullptr && std::string(route.path).find("count_tokens") == std::string::npos &&
-        std::string(route.summary) != "The same.")
-      EXPECT_TRUE(names.contains(route.path)) << route.path;
+  for (const Route& route : routes()) {
+    const std::string route_path = route.path;
+    if (route.fields == nullptr || route_path == "/v1/messages/count_tokens" || std::string(route.summary) == "The same.")
+      continue;
+    EXPECT_TRUE(names.contains(route_path)) << route_path;
+  }
 }
 
 }  // namespace

@@ -124,10 +124,14 @@ TEST(Fields, NoTableNamesAFieldTwiceAndEveryFieldIsExplained) {
     for (const Field& field : route.fields()) {
       EXPECT_TRUE(names.insert(field.name).second) << route.path << " " << field.name;
       EXPECT_FALSE(field.about.empty()) << route.path << " " << field.name;
-      if (field.use == Use::refused) EXPECT_TRUE(OrderedJson::parse(field.harmless).is_array()) << field.name;
+      if (field.use == Use::refused) {
+        EXPECT_TRUE(OrderedJson::parse(field.harmless).is_array()) << field.name;
+      }
     }
     for (const Field& field : route.fields())
-      if (!field.same_as.empty()) EXPECT_TRUE(names.contains(field.same_as)) << route.path << " " << field.name;
+      if (!field.same_as.empty()) {
+        EXPECT_TRUE(names.contains(field.same_as)) << route.path << " " << field.name;
+      }
   }
 }
 
