@@ -86,23 +86,23 @@ Rendered ChatFormat::text(const std::vector<ChatMessage>& messages, bool answer)
 }
 
 std::vector<int32_t> ChatFormat::ids(const std::vector<ChatMessage>& messages, bool answer) const {
-  return ids(text(messages, answer));
+  return ids_of(text(messages, answer));
 }
 
-Rendered ChatFormat::text(const Conversation& c) const {
-  Rendered rendered = render(c.messages, c.tools, c.answer, c.variables);
+Rendered ChatFormat::rendered(const Conversation& c) const {
+  Rendered made = render(c.messages, c.tools, c.answer, c.variables);
   if (!c.begun.empty()) {
-    const size_t begin = rendered.text.size();
-    rendered.text += c.begun;
-    if (!rendered.input.empty() && rendered.input.back().end == begin)
-      rendered.input.back().end = rendered.text.size();  // a control token spelled across the border is typed as well
+    const size_t begin = made.text.size();
+    made.text += c.begun;
+    if (!made.input.empty() && made.input.back().end == begin)
+      made.input.back().end = made.text.size();  // a control token spelled across the border is typed as well
     else
-      rendered.input.push_back({begin, rendered.text.size()});
+      made.input.push_back({begin, made.text.size()});
   }
-  return rendered;
+  return made;
 }
 
-std::vector<int32_t> ChatFormat::ids(const Rendered& rendered) const {
+std::vector<int32_t> ChatFormat::ids_of(const Rendered& rendered) const {
   std::vector<int32_t> ids;
   for (const TokenPiece& p : pieces(rendered)) ids.push_back(p.id);
   return ids;

@@ -44,8 +44,8 @@ class ChatFormat {
   std::vector<int32_t> ids(const std::vector<ChatMessage>& messages, bool answer = true) const;
 
   /// Whatever a conversation holds is text as the messages above are. Errors: as ids().
-  Rendered text(const Conversation& conversation) const;
-  std::vector<int32_t> ids(const Rendered& rendered) const;
+  Rendered rendered(const Conversation& conversation) const;
+  std::vector<int32_t> ids_of(const Rendered& rendered) const;
 
   /// Whether the template writes tools: a conversation with one gives another text than without.
   bool reads_tools() const;

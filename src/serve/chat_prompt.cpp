@@ -198,8 +198,8 @@ ChatPrompt chat_prompt(Service& service, const Conversation& conversation, const
                     "the model's chat template knows no tools, so they would be lost; describe them in a message, or give a "
                     "\"chat_template\" that does",
                     "unsupported_parameter");
-    const Rendered rendered = format.text(conversation);
-    prompt.ids = format.ids(rendered);
+    const Rendered rendered = format.rendered(conversation);
+    prompt.ids = format.ids_of(rendered);
     prompt.text = rendered.text;
     prompt.form = tool_form(format.source());
   } catch (const InputError& e) {

@@ -236,7 +236,7 @@ class Calling : public testing::Test {
     Conversation conversation;
     conversation.messages = {{{"role", "user"}, {"content", "hi"}}};
     conversation.tools = OrderedJson::array({kTool});
-    write_scripted_model(folder, vocabulary, format.ids(format.text(conversation)).size(), kSaid);
+    write_scripted_model(folder, vocabulary, format.ids_of(format.rendered(conversation)).size(), kSaid);
     served.emplace(with_template(), folder.path());
   }
   const Scratch folder;
