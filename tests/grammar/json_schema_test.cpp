@@ -37,8 +37,7 @@ const SchemaCase kCases[] = {
     {"object", R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
                    "required": ["name", "age"], "additionalProperties": false})",
      [](const Json& j) {
-       return j.is_object() && j.size() == 2 && j["name"].is_string() && characters(j["name"]) <= 12 &&
-              is_whole(j["age"]);
+       return j.is_object() && j.size() == 2 && j["name"].is_string() && characters(j["name"]) <= 12 && is_whole(j["age"]);
      }},
     {"nested", R"({"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {"type": "object", "properties":
                    {"c": {"type": "null"}}, "required": ["c"], "additionalProperties": false}}, "required": ["b"],
