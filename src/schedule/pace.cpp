@@ -1,7 +1,6 @@
 #include "schedule/pace.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace vitrine {
 namespace {
@@ -50,11 +49,12 @@ void Pace::saw(int64_t decoding, int64_t prompt_rows, double ms) {
   ++since_ordinary_;
   const std::optional<double> ordinary = ordinary_ms(decoding);
   if (!ordinary) return;
-  // The time above the ordinary grows about as the prompt tokens do; small steps towards what that says.
-  const double over = std::max(ms / *ordinary - 1, 0.01);
-  const double fitting = rows * std::clamp((kStretch - 1) / over, 0.5, 1.5);
-  if (fitting < std::min(rows, beside_) || (fitting > rows && rows >= std::floor(beside_)))
-    beside_ = std::clamp(fitting, double{kLeastBeside}, static_cast<double>(most_));
+  // What a token costs besides, taken up faster than down: a step that is too long is noticed, one that is too short is not.
+  const double cost = std::max(ms - *ordinary, 0.01 * *ordinary) / rows;
+  cost_ms_ = cost_ms_ == 0 ? cost : cost_ms_ + (cost > cost_ms_ ? 0.5 : 0.2) * (cost - cost_ms_);
+  const double fitting = (kStretch - 1) * *ordinary / cost_ms_;
+  // Not much more than was tried: a few rows do not tell what many cost.
+  beside_ = std::clamp(std::min(fitting, std::max(beside_, 1.3 * rows)), double{kLeastBeside}, static_cast<double>(most_));
 }
 
 }  // namespace vitrine

@@ -19,7 +19,7 @@ struct SchedulerOptions {
   int64_t waiting = 512;          // streams and jobs in the queue
   int64_t waiting_per_owner = 0;  // of one owner among them; 0: no limit of its own
   int64_t prefill_rows = 0;       // prompt tokens in a step beside streams that decode; 0: so many that it takes at most about
-                                  // 2.5 times as long as one without
+                                  // 2.2 times as long as one without
   size_t cache_bytes = 0;         // of keys and values, of running streams and of kept prefixes together; 0: half of free memory
   int64_t positions = 0;          // of a sequence; 0: the model's context, or what cache_bytes hold if that is less
 };

@@ -64,7 +64,7 @@ OrderedJson numbers_json(const std::vector<double>& values) {
 
 const std::vector<Field>& lens_fields() {
   static const std::vector<Field> table =
-      joined({prompt_fields(),
+      joined({inside_prompt_fields(),
               {{"positions", type::integers, "After which tokens; negative ones count from the end. Default: all."},
                top_field("So many likeliest tokens of each reading. Default: 5."),
                {"edits", type::list, "Changes to the model, as the list interventions of docs/intervene.md."}}});
@@ -108,7 +108,7 @@ void lens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
 
 const std::vector<Field>& heads_fields() {
   static const std::vector<Field> table =
-      joined({prompt_fields(),
+      joined({inside_prompt_fields(),
               {{"token", type::integer | type::text, "Whose logit: an id, or a text that is one token. Default: the likeliest."},
                {"against", type::integer | type::text, "Less that of this one."},
                {"position", type::integer, "After which token. Default: -1, the last."}}});
@@ -167,7 +167,7 @@ void heads(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
 
 const std::vector<Field>& attribute_fields() {
   static const std::vector<Field> table =
-      joined({prompt_fields(),
+      joined({inside_prompt_fields(),
               {{"token", type::integer | type::text,
                 "Whose log-probability: an id, or a text that is one token. Default: the likeliest."},
                {"against", type::integer | type::text, "Less that of this one."},
@@ -212,7 +212,7 @@ void attribute(Service& service, const std::shared_ptr<http::Exchange>& exchange
 
 const std::vector<Field>& score_fields() {
   static const std::vector<Field> table =
-      joined({prompt_fields(), {{"prompts", type::list, "Several prompts, texts or lists of ids, in the place of one."}}});
+      joined({inside_prompt_fields(), {{"prompts", type::list, "Several prompts, texts or lists of ids, in the place of one."}}});
   return table;
 }
 

@@ -48,7 +48,7 @@ void InsideRun::operator()(const std::function<void(Engine&)>& work) {
       .get();
 }
 
-const std::vector<Field>& prompt_fields() {
+const std::vector<Field>& inside_prompt_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
     return std::vector<Field>{

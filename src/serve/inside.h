@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "http/exchange.h"
 #include "inspect/intervene.h"
 #include "inspect/intervene_recipe.h"
 #include "serve/fields.h"
@@ -44,7 +45,7 @@ struct InsidePrompt {
 };
 
 /// prompt (text or ids) or messages, and add_special.
-const std::vector<Field>& prompt_fields();
+const std::vector<Field>& inside_prompt_fields();
 /// Errors: ApiError naming the field, for a prompt without a token and one that the context does not hold.
 InsidePrompt read_prompt(Fields& fields, Service& service);
 /// A prompt of a list of prompts. Errors: as read_prompt.

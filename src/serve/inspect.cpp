@@ -83,7 +83,7 @@ const std::vector<Field>& inspect_fields() {
                 "Names of intermediates as `vitrine trace --hooks` takes them: globs, aliases, and slices such as "
                 "[heads=1,positions=-1]."};
     hooks.required = true;
-    return joined({prompt_fields(),
+    return joined({inside_prompt_fields(),
                    {hooks,
                     {"format", text, "json (the default), or safetensors: the answer is a file."},
                     {"edits", list, "Changes to the model, as the list interventions of docs/intervene.md."}}});

@@ -82,7 +82,7 @@ const std::vector<Field>& steer_fields() {
   static const std::vector<Field> table = [] {
     Field edits{"edits", type::list, "Changes to the model, as the list interventions of docs/intervene.md."};
     edits.required = true;
-    return joined({prompt_fields(),
+    return joined({inside_prompt_fields(),
                    {edits, {"max_tokens", type::integer, "New tokens at most. Default: 40.", Use::honoured, 1, 4096}},
                    sampling_fields(),
                    foreign_fields()});

@@ -27,7 +27,7 @@ void list_pictures(Service&, const std::shared_ptr<http::Exchange>& exchange) {
 
 const std::vector<Field>& picture_fields() {
   static const std::vector<Field> table =
-      joined({prompt_fields(),
+      joined({inside_prompt_fields(),
               {{"layer", type::integer, "Of pictures of one layer. Default: the picture's choice.", Use::honoured, 0, 1e6},
                {"head", type::integer, "Of pictures of one head.", Use::honoured, 0, 1e6},
                {"position", type::integer, "Of pictures of one token.", Use::honoured, 0, 1e9},

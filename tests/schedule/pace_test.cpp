@@ -33,7 +33,7 @@ TEST(Pace, KeepsStepsBelowThreeOrdinaryOnes) {
     };
     EXPECT_LE(longest_pause(pace, 16, 4000, linear), 3) << per_token;
     if (per_token < 1) {
-      EXPECT_GE(pace.prompt_rows(16), static_cast<int64_t>(std::min(511.0, 0.8 * 1.5 * 6.6 / per_token)));
+      EXPECT_GE(pace.prompt_rows(16), static_cast<int64_t>(std::min(511.0, 0.8 * (Pace::kStretch - 1) * 6.6 / per_token)));
     }
   }
   Pace pace(0, 512);  // more rows go through other kernels, at a price of their own
