@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""Text to ids: vitrine beside fastokens, Hugging Face's tokenizers and tiktoken, on one machine in one run.
+"""Text to ids: vitrine beside fastokens, Hugging Face's tokenizers, tiktoken and sentencepiece, on one machine in one run.
 
-usage: compare_tokenizers.py PROGRAM MODEL TEXT [--rounds 7] [--threads 1,2] [--peers fastokens,tokenizers,tiktoken]
+usage: compare_tokenizers.py PROGRAM MODEL TEXT [--rounds 7] [--threads 1,2] [--peers fastokens,tokenizers,tiktoken,sentencepiece]
+                             [--venv DIR]
 
 Each run is a process of its own, so every call is cold: the tokenizer has just been loaded (not counted) and gets the whole text in one
 call. They take turns; printed are the median and the best MB/s, and vitrine's part of each peer's by the medians. Peers use one thread.
 Exit code 1 if the ids of one differ from vitrine's. PROGRAM is build/release/bench/bench_tokenizer; MODEL is a folder with a
-tokenizer.json, or with vocab.json and merges.txt of GPT-2. The Python that runs this needs numpy and the peers.
+tokenizer.json, or with vocab.json and merges.txt of GPT-2; tiktoken needs those two, sentencepiece a tokenizer.model. Peers run in a
+virtual environment that this script makes (from PyPI) if the one named is not there.
 """
 import argparse, json, os, statistics, subprocess, sys, tempfile
+
+from peer import python_with
 
 PEER = r'''
 import sys, time, json, numpy
@@ -33,6 +37,11 @@ elif name == "tiktoken":
     t = tiktoken.Encoding("gpt2", pat_str=pattern, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 50256})
     encode = lambda: t.encode_to_numpy(text, allowed_special="all")
     ids_of = lambda result: result
+elif name == "sentencepiece":
+    import sentencepiece
+    t = sentencepiece.SentencePieceProcessor(model_file=model.rsplit("/", 1)[0] + "/tokenizer.model")
+    encode = lambda: t.encode(text)
+    ids_of = lambda result: result
 start = time.perf_counter()
 result = encode()
 seconds = time.perf_counter() - start
@@ -42,18 +51,26 @@ print(json.dumps({"seconds": seconds, "ids": len(ids)}))
 '''
 
 
-def tokenizer_json(model, folder):
-    """A tokenizer.json of the model, beside GPT-2's two files where it has been written from those."""
+FROM_TWO_FILES = r'''
+import sys
+from tokenizers import Tokenizer, AddedToken, decoders, models, pre_tokenizers
+folder = sys.argv[1]
+t = Tokenizer(models.BPE.from_file(folder + "/vocab.json", folder + "/merges.txt"))
+t.pre_tokenizer, t.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+t.add_special_tokens([AddedToken("<|endoftext|>", normalized=False)])
+t.save(folder + "/tokenizer.json")
+'''
+NEEDS = {"tiktoken": "merges.txt", "sentencepiece": "tokenizer.model"}  # the others: tokenizer.json
+
+
+def tokenizer_json(model, folder, python):
+    """The path of the model's tokenizer.json, beside GPT-2's two files where it is written from those."""
     path = os.path.join(model, "tokenizer.json")
-    if os.path.exists(path):
+    if os.path.exists(path) or not os.path.exists(os.path.join(model, "merges.txt")):
         return path
-    from tokenizers import Tokenizer, AddedToken, decoders, models, pre_tokenizers
     for name in ("vocab.json", "merges.txt"):
         os.symlink(os.path.abspath(os.path.join(model, name)), os.path.join(folder, name))
-    t = Tokenizer(models.BPE.from_file(os.path.join(model, "vocab.json"), os.path.join(model, "merges.txt")))
-    t.pre_tokenizer, t.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    t.add_special_tokens([AddedToken("<|endoftext|>", normalized=False)])
-    t.save(os.path.join(folder, "tokenizer.json"))
+    subprocess.run([python, "-c", FROM_TWO_FILES, folder], check=True)
     return os.path.join(folder, "tokenizer.json")
 
 
@@ -69,18 +86,20 @@ def main():
         parser.add_argument(name)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--peers", default="fastokens,tokenizers,tiktoken")
+    parser.add_argument("--peers", default="fastokens,tokenizers,tiktoken,sentencepiece")
+    parser.add_argument("--venv", default="build/tokenizers")
     o = parser.parse_args()
+    python = python_with(o.venv, "fastokens", "tokenizers", "tiktoken", "sentencepiece", "numpy")
     megabytes = os.path.getsize(o.text) / 1e6
     with tempfile.TemporaryDirectory() as folder:
-        model = tokenizer_json(o.model, folder)
-        peers = [p for p in o.peers.split(",") if p and (p != "tiktoken" or os.path.exists(os.path.join(o.model, "merges.txt")))]
+        model = tokenizer_json(o.model, folder, python)
+        peers = [p for p in o.peers.split(",") if p and os.path.exists(os.path.join(os.path.dirname(model), NEEDS.get(p, "tokenizer.json")))]
         runs = {}
         for threads in o.threads.split(","):
             name = "vitrine" + ("" if threads == "1" else f", {threads} threads")
             runs[name] = lambda out, threads=threads: run([o.program, model, o.text, threads, out])
         for peer in peers:
-            runs[peer] = lambda out, peer=peer: run([sys.executable, "-c", PEER, peer, model, o.text, out])
+            runs[peer] = lambda out, peer=peer: run([python, "-c", PEER, peer, model, o.text, out])
         seconds, ids = {name: [] for name in runs}, {}
         for _ in range(o.rounds):
             for name, call in runs.items():

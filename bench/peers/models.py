@@ -14,11 +14,16 @@ def file_of(model, dtype, folder, vitrine, make_model):
     out = folder / f"{model}-{dtype}.gguf"
     if out.exists():
         return out
-    directory = folder / model
-    if not (directory / "config.json").exists():
-        run([make_model, CONFIGS / f"{model}.json", directory, "bf16"])
-    run([vitrine, "convert", directory, out, "--dtype", dtype])
+    run([vitrine, "convert", directory_of(model, "bf16", folder, make_model), out, "--dtype", dtype])
     return out
+
+
+def directory_of(model, dtype, folder, make_model):
+    """The Hugging Face directory of a model's weights in bf16 or f32, made if it is not there."""
+    directory = folder / (model if dtype == "bf16" else f"{model}.{dtype}")
+    if not (directory / "config.json").exists():
+        run([make_model, CONFIGS / f"{model}.json", directory, dtype])
+    return directory
 
 
 def run(command):

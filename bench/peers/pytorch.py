@@ -1,12 +1,9 @@
 """PyTorch with transformers' models, on the directory that a GGUF file was made of: f32 or bf16."""
 import json
-import pathlib
 import subprocess
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from peer import python_with
-from peers.models import CONFIGS
+from peers.models import directory_of
 
 PROGRAM = r'''
 import json, sys, time, torch
@@ -53,9 +50,7 @@ class PyTorch:
         model, dtype = file.stem.rsplit("-", 1)
         if dtype not in TYPES:
             raise RuntimeError(f"PyTorch has no {dtype}")
-        directory = file.parent / (model if dtype == "bf16" else f"{model}.{dtype}")
-        if not (directory / "config.json").exists():
-            subprocess.run([self.make_model, CONFIGS / f"{model}.json", directory, dtype], check=True, stdout=sys.stderr)
+        directory = directory_of(model, dtype, file.parent, self.make_model)
         command = [self.python, "-c", PROGRAM, directory, TYPES[dtype], prompt, decode, threads, repeat, sequences]
         ran = subprocess.run([str(word) for word in command], capture_output=True, text=True)
         if ran.returncode != 0:

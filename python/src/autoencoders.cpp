@@ -23,6 +23,7 @@
 #include "ops/context.h"
 #include "sae/autoencoder.h"
 #include "sae/sae_file.h"
+#include "sae/transcoder_set.h"
 
 namespace vitrine::python {
 namespace {
@@ -227,6 +228,27 @@ void bind_autoencoders(nb::module_& m) {
             write_sae(path, a->sae);
           },
           nb::arg("directory"));
+  nb::class_<TranscoderSet>(m, "TranscoderSet", "A transcoder for each layer of a model.")
+      .def_prop_ro("name", [](const TranscoderSet& s) { return text(s.name); })
+      .def_prop_ro("n_layers", &TranscoderSet::n_layers)
+      .def_prop_ro("cross_layer", &TranscoderSet::cross_layer)
+      .def_prop_ro("d_sae", [](const TranscoderSet& s) { return s.layers.front()->d_sae; });
+  m.def(
+      "read_transcoders",
+      [](const nb::bytes& path) {
+        const std::string from = path_of(path);
+        const nb::gil_scoped_release unlocked;
+        return std::make_shared<TranscoderSet>(read_transcoders(from));
+      },
+      nb::arg("path"));
+  m.def(
+      "make_transcoder_set",
+      [](const std::vector<Shared>& layers, const nb::str& name) {
+        std::vector<std::shared_ptr<const SparseAutoencoder>> shared;
+        for (const Shared& layer : layers) shared.emplace_back(layer, &layer->sae);
+        return std::make_shared<TranscoderSet>(transcoder_set(std::move(shared), utf8(name), "the transcoders"));
+      },
+      nb::arg("layers"), nb::arg("name"), "From one transcoder for each layer, in any order.");
   m.def("make_autoencoder", &make, nb::arg("config"), nb::arg("arrays"),
         "From SAELens's configuration as JSON and float32 arrays.");
   m.def(

@@ -19,6 +19,7 @@
 #include "generate/generate.h"
 #include "generate/together.h"
 #include "gradients.h"
+#include "graphs.h"
 #include "hooks.h"
 #include "inspect/attribution.h"
 #include "inspect/listening.h"
@@ -537,6 +538,7 @@ void bind_model(nb::module_& m) {
   nb::class_<Session> session(m, "Session", "An opened model.");
   bind_analysis(session);
   bind_gradients(session);
+  bind_graph_calls(session);
   bind_collecting(session);
   session
       .def(nb::new_(&open), nb::arg("model"), nb::kw_only(), nb::arg("adapter").none(), nb::arg("threads"), nb::arg("f32"),
@@ -642,6 +644,7 @@ NB_MODULE(_vitrine, m) {
   bind_model(m);
   bind_merge(m);
   bind_autoencoders(m);
+  bind_graphs(m);
 }
 
 }  // namespace vitrine::python

@@ -96,6 +96,21 @@ class Documentation(Case):
         self.assertEqual(names["told"].shape, (6,))
         self.assert_close(names["back"] + names["error"], names["cache"]["blocks.6.hook_resid_post"], 1e-3)
 
+    def test_the_page_about_attribution_graphs(self):
+        page = (SOURCE / "docs" / "attribution-graphs.md").read_text(encoding="utf-8")
+        (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        names = {}
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            exec(program.replace('"graph.json"', repr(folder + "/graph.json")), names)
+            with open(folder + "/graph.json", encoding="utf-8") as file:
+                document = json.load(file)
+        graph, pruned = names["graph"], names["pruned"]
+        self.assertEqual(len(document["links"]), len(pruned.edges))
+        self.assertEqual(document["metadata"]["prompt_tokens"][-1].strip(), "a")
+        self.assertEqual(graph.effects.shape, (len(graph.selected_features) + len(graph.logit_tokens), len(graph.nodes)))
+        self.assertLessEqual(len(graph.selected_features), 500)
+        self.assertLess(pruned.node_mask.sum(), len(graph.nodes))
+
     def test_the_page_about_gradients(self):
         page = (SOURCE / "docs" / "gradients.md").read_text(encoding="utf-8")
         (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

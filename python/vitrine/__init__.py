@@ -13,6 +13,7 @@ docs/python.md shows the rest. Names and habits are those of TransformerLens; va
 
 from ._vitrine import TextStream, Tokenizer
 from ._vitrine import version as __version__
+from .attribution_graphs import AttributionGraph, Transcoders, load_transcoders
 from .autoencoders import SparseAutoencoder, load_sae, train_sae
 from .cache import ActivationCache
 from .collecting import Activations
@@ -27,9 +28,8 @@ from .program import run, train
 from .results import Attribution, Config, Effects, Generation, Hypothesis, NextToken, Prediction
 
 __all__ = [
-    "ActivationCache", "Activations", "Attribution", "Config", "Effects", "Error", "FactoredMatrix", "FileError", "Generation",
-    "HookPoint", "Hypothesis", "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "RunError",
-    "ShapeError", "SparseAutoencoder", "TextStream", "Tokenizer", "UsageError", "__version__", "load", "load_sae", "merge",
-    "merge_plan", "metrics", "patching", "run", "torch_hook", "train",
-    "train_sae",
+    "ActivationCache", "Activations", "Attribution", "AttributionGraph", "Config", "Effects", "Error", "FactoredMatrix", "FileError",
+    "Generation", "HookPoint", "Hypothesis", "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction",
+    "RunError", "ShapeError", "SparseAutoencoder", "TextStream", "Tokenizer", "Transcoders", "UsageError", "__version__", "load",
+    "load_sae", "load_transcoders", "merge", "merge_plan", "metrics", "patching", "run", "torch_hook", "train", "train_sae",
 ]

@@ -14,6 +14,7 @@ import numpy as np
 
 from ._vitrine import HookCalls, Past, Session, Tokenizer
 from .analysis import Analysis
+from .attribution_graphs import Graphs
 from .autoencoders import Saes
 from .batches import Batch, Prompt, Prompts, batch_of
 from .cache import ActivationCache
@@ -74,7 +75,7 @@ def load(
     return opened
 
 
-class Model(Weights, Structure, PromptCalls, CachingHooks, Generating, Analysis, Gradients, Collecting, Saes, Program):
+class Model(Weights, Structure, PromptCalls, CachingHooks, Generating, Analysis, Gradients, Collecting, Saes, Graphs, Program):
     """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
 
     A prompt is a text, token ids that go in as they are, [position] or [batch, position], or a list of texts and of rows of ids,

@@ -122,6 +122,16 @@ const std::vector<Command>& commands() {
        "vitrine features --sae my-autoencoder \"Once upon a time there was a king\"\n"
        "vitrine features --sae my-autoencoder --file examples/fables.txt --feature 12 --logits 5",
        define_features, "an autoencoder"},
+      {"graph", "Make the attribution graph of a prompt through transcoders",
+       "Which features of transcoders, tokens and unexplained parts of MLPs act directly on which, and on the likeliest logits, "
+       "with "
+       "attention patterns and norms held still: circuit-tracer's definition and values. The graph is pruned to the nodes and "
+       "edges "
+       "that matter. Shows the nodes with the largest influence; --out writes the JSON that circuit-tracer's viewer opens, "
+       "--page a "
+       "page of its own. docs/attribution-graphs.md explains it.",
+       "vitrine graph --transcoders my-transcoders \"The old king had a\" --out graphs/ --page graph.html", define_graph,
+       "transcoders"},
       {"verify", "Compare the numbers with those of a reference implementation",
        "Prints the largest and mean distance of logits, hidden states and attention patterns, the KL divergence and how often "
        "the likeliest token agrees. The last line says \"agrees\", or \"differs\" and where first. The exit code is 1 if a "

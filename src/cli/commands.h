@@ -21,6 +21,7 @@ Action define_eval_perplexity(CLI::App& app);
 Action define_explain(CLI::App& app);
 Action define_extract_lora(CLI::App& app);
 Action define_features(CLI::App& app);
+Action define_graph(CLI::App& app);
 Action define_generate(CLI::App& app);
 Action define_imatrix(CLI::App& app);
 Action define_info(CLI::App& app);

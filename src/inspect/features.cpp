@@ -64,6 +64,13 @@ void check_fits(const Engine& engine, const CrossLayerTranscoder& transcoder) {
   }
 }
 
+void check_fits(const Engine& engine, const TranscoderSet& set) {
+  for (const auto& layer : set.layers) {
+    check_hook_width(engine, layer->hook_name, layer->d_in, "d_in");
+    check_hook_width(engine, layer->hook_name_out, set.cross_layer() ? layer->d_in : layer->d_out, "d_out");
+  }
+}
+
 SparseFeatures features_of(Engine& engine, const SparseAutoencoder& sae, std::span<const int32_t> ids) {
   check_fits(engine, sae);
   const std::vector<int32_t> sequence(ids.begin(), ids.end());
@@ -182,37 +189,52 @@ FeatureTable feature_table(Engine& engine, const SparseAutoencoder& sae, const s
 
 FeatureLogits feature_logits(Engine& engine, const SparseAutoencoder& sae, int64_t feature, int64_t top) {
   check_feature(sae, feature);
-  const int64_t d = engine.shape().d_model, vocab = engine.shape().vocab_size;
+  const int64_t d = engine.shape().d_model;
   if (sae.d_out != d)
     throw InputError("the autoencoder at " + sae.hook_name_out + " writes " + std::to_string(sae.d_out) +
                      " numbers a token, not into the residual stream of " + std::to_string(d) + "; it has no logits of its own");
-  std::vector<double> direction(sae.direction(feature).begin(), sae.direction(feature).end());
+  return direction_logits(engine, sae.direction(feature), top).front();
+}
+
+std::vector<FeatureLogits> direction_logits(Engine& engine, std::span<const float> directions, int64_t top) {
+  const int64_t d = engine.shape().d_model, vocab = engine.shape().vocab_size, all = std::ssize(directions) / d;
   const NamedWeights weights(*engine.opened().model);
-  frozen_norm(weights, engine.model().block_spec(0), "ln_final").apply(direction.data(), 1);
-  Context& ctx = engine.context();
-  const auto frame = ctx.frame();
-  const Tensor x = ctx.empty({1, d}), z = ctx.empty({1, vocab});
-  std::copy(direction.begin(), direction.end(), x.data<float>());
+  const FrozenNorm norm = frozen_norm(weights, engine.model().block_spec(0), "ln_final");
   const Head head = engine.model().head();
-  linear_part(ctx, x, *head.weight, 0, vocab, z.raw(), vocab);
-  const float* scores = z.data<float>();
+  Context& ctx = engine.context();
+  std::vector<FeatureLogits> result;
   std::vector<int32_t> order(static_cast<size_t>(vocab));
-  std::iota(order.begin(), order.end(), 0);
   const auto n = static_cast<size_t>(std::clamp<int64_t>(top, 0, vocab));
-  FeatureLogits found;
-  const auto take = [&](float sign, std::vector<int32_t>& tokens, std::vector<float>& values) {
-    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(n), order.end(), [&](int32_t a, int32_t b) {
-      const float p = sign * scores[a], q = sign * scores[b];
-      return p > q || (p == q && a < b);
-    });
-    for (size_t i = 0; i < n; ++i) {
-      tokens.push_back(order[i]);
-      values.push_back(static_cast<float>(head.scale) * scores[order[i]]);
+  for (int64_t first = 0; first < all; first += kLogitRows) {
+    const int64_t rows = std::min(kLogitRows, all - first);
+    const auto frame = ctx.frame();
+    const Tensor x = ctx.empty({rows, d}), z = ctx.empty({rows, vocab});
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto from = directions.subspan(static_cast<size_t>((first + r) * d), static_cast<size_t>(d));
+      std::vector<double> direction(from.begin(), from.end());
+      norm.apply(direction.data(), 1);
+      std::copy(direction.begin(), direction.end(), x.row<float>(r));
     }
-  };
-  take(1, found.raised, found.up);
-  take(-1, found.lowered, found.down);
-  return found;
+    linear_part(ctx, x, *head.weight, 0, vocab, z.raw(), vocab);
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* scores = z.row<float>(r);
+      FeatureLogits& found = result.emplace_back();
+      std::iota(order.begin(), order.end(), 0);
+      const auto take = [&](float sign, std::vector<int32_t>& tokens, std::vector<float>& values) {
+        std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(n), order.end(), [&](int32_t a, int32_t b) {
+          const float p = sign * scores[a], q = sign * scores[b];
+          return p > q || (p == q && a < b);
+        });
+        for (size_t i = 0; i < n; ++i) {
+          tokens.push_back(order[i]);
+          values.push_back(static_cast<float>(head.scale) * scores[order[i]]);
+        }
+      };
+      take(1, found.raised, found.up);
+      take(-1, found.lowered, found.down);
+    }
+  }
+  return result;
 }
 
 }  // namespace vitrine

@@ -9,12 +9,14 @@
 #include "engine/engine.h"
 #include "sae/autoencoder.h"
 #include "sae/circuit_tracer.h"
+#include "sae/transcoder_set.h"
 
 namespace vitrine {
 
 /// Errors: InputError for an autoencoder without a hook, a hook that the model lacks, or widths that are not the hook's.
 void check_fits(const Engine& engine, const SparseAutoencoder& sae);
 void check_fits(const Engine& engine, const CrossLayerTranscoder& transcoder);
+void check_fits(const Engine& engine, const TranscoderSet& set);
 
 /// The features of every token of one sequence; the run ends behind the hook.
 /// Errors: as check_fits and run_partly.
@@ -71,5 +73,7 @@ struct FeatureLogits {
 };
 /// Errors: InputError if it does not write into the residual stream (d_out is not d_model), or for a feature that is not there.
 FeatureLogits feature_logits(Engine& engine, const SparseAutoencoder& sae, int64_t feature, int64_t top);
+/// The same of any directions in the stream, [n, d_model].
+std::vector<FeatureLogits> direction_logits(Engine& engine, std::span<const float> directions, int64_t top);
 
 }  // namespace vitrine

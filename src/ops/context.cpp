@@ -148,10 +148,12 @@ Tensor Context::show(std::string_view name, const Tensor& x) {
   if (listener_->wants(full)) {
     if (const Tensor replacement = checked(listener_->see(*this, full, x), x, full)) {
       result = replacement;
-      // A listener's own memory has no gradient slot; it gets one so that the gradient at this hook can be asked for.
       if (tape_ != nullptr && result.grad() == nullptr) {
         result = empty(x.shape());
         std::memcpy(result.raw(), replacement.raw(), replacement.bytes());
+        // A listener's own memory has no gradient slot; it gets one if the gradient at this hook is asked for, else no op
+        // computes one.
+        if (!listener_->wants_gradient(full)) result = result.without_grad();
       } else if (tape_ == nullptr && result.raw() != x.raw()) {
         result = empty(x.shape());
         std::memcpy(result.raw(), replacement.raw(), replacement.bytes());

@@ -95,25 +95,27 @@ void scale_backward(Context&, Tape& tape, const ScaleNode& n) {
   });
 }
 
-void divide_backward(Context&, Tape& tape, const DivideNode& n) {
+void divide_backward(Context& ctx, Tape& tape, const DivideNode& n) {
   const Tensor dpre = tape.gradient(n.pre);
   if (!dpre) return;
   const Tensor dx = tape.accumulate(n.x), ds = tape.accumulate(n.scale);
   visit_scalar(dpre, [&](auto zero) {
     using T = decltype(zero);
     const int64_t d = n.x.row_size();
-    for (int64_t r = 0; r < n.x.rows(); ++r) {
-      const T inv = 1 / n.scale.data<T>()[r];
-      const T *g = dpre.row<T>(r), *pre = n.pre.row<T>(r);
-      T sum = 0, dot = 0;
-      for (int64_t i = 0; i < d; ++i) {
-        sum += g[i];
-        dot += g[i] * pre[i];
+    parallel_for(ctx, n.x.rows(), d, [&](int64_t first, int64_t rows) {
+      for (int64_t r = first; r < first + rows; ++r) {
+        const T inv = 1 / n.scale.data<T>()[r];
+        const T *g = dpre.row<T>(r), *pre = n.pre.row<T>(r);
+        T sum = 0, dot = 0;
+        if (n.mean)
+          for (int64_t i = 0; i < d; ++i) sum += g[i];
+        if (ds)
+          for (int64_t i = 0; i < d; ++i) dot += g[i] * pre[i];
+        const T of_mean = n.mean ? sum / static_cast<T>(d) : T{0};
+        for (int64_t i = 0; dx && i < d; ++i) dx.row<T>(r)[i] += inv * (g[i] - of_mean);
+        if (ds) ds.data<T>()[r] -= dot * inv;
       }
-      const T of_mean = n.mean ? sum / static_cast<T>(d) : T{0};
-      for (int64_t i = 0; dx && i < d; ++i) dx.row<T>(r)[i] += inv * (g[i] - of_mean);
-      if (ds) ds.data<T>()[r] -= dot * inv;
-    }
+    });
   });
 }
 
@@ -126,13 +128,19 @@ void weight_backward(Context& ctx, Tape& tape, const WeightNode& n) {
     const T* w = values_of<T>(ctx, *n.w);
     auto* dw = static_cast<T*>(n.w->grad.data);
     auto* db = n.b != nullptr ? static_cast<T*>(n.b->grad.data) : nullptr;
-    for (int64_t r = 0; r < dy.rows(); ++r)
-      for (int64_t i = 0; i < dy.row_size(); ++i) {
-        const T g = dy.row<T>(r)[i];
-        if (dpre) dpre.row<T>(r)[i] += g * (static_cast<T>(n.offset) + w[i]);
-        if (dw != nullptr) dw[i] += g * n.pre.row<T>(r)[i];
-        if (db != nullptr) db[i] += g;
+    const T offset = static_cast<T>(n.offset);
+    const int64_t d = dy.row_size();
+    parallel_for(ctx, dpre ? dy.rows() : 0, d, [&](int64_t first, int64_t rows) {
+      for (int64_t r = first; r < first + rows; ++r) {
+        const T* g = dy.row<T>(r);
+        T* to = dpre.row<T>(r);
+        for (int64_t i = 0; i < d; ++i) to[i] += g[i] * (offset + w[i]);
       }
+    });
+    for (int64_t r = 0; dw != nullptr && r < dy.rows(); ++r)
+      for (int64_t i = 0; i < d; ++i) dw[i] += dy.row<T>(r)[i] * n.pre.row<T>(r)[i];
+    for (int64_t r = 0; db != nullptr && r < dy.rows(); ++r)
+      for (int64_t i = 0; i < d; ++i) db[i] += dy.row<T>(r)[i];
   });
 }
 

@@ -13,7 +13,10 @@ Tensor Tape::gradient(const Tensor& t) const {
 Tape::Sum Tape::contribute(const Tensor& t) {
   if (t.grad() == nullptr) return {};
   const bool fresh = t.grad()->data == nullptr;
-  if (fresh) t.grad()->data = room_for_gradient(t.bytes());
+  if (fresh) {
+    t.grad()->data = room_for_gradient(t.bytes());
+    if (!recompute_) touched_.push_back(t.grad());
+  }
   return {{t.grad()->data, t.dtype(), t.shape()}, fresh};
 }
 
@@ -82,8 +85,25 @@ void Tape::backward(Context& ctx, const Tensor& loss) {
   ctx.tape_ = recording;
 }
 
+void Tape::walk(Context& ctx) {
+  VITRINE_CHECK(!recompute_, "a tape that is walked again keeps its blocks");
+  Node* const end = last_;
+  Tape* const recording = std::exchange(ctx.tape_, nullptr);
+  run_back(ctx);
+  ctx.tape_ = recording;
+  last_ = end;
+}
+
+void Tape::forget_gradients() {
+  for (GradSlot* slot : touched_) slot->data = nullptr;
+  touched_.clear();
+  reusable_ = {};
+  rewind_gradients(0);
+}
+
 void Tape::clear() {
   last_ = nullptr;
+  touched_.clear();
   reusable_ = {};
   saved_ = 0;
   arena_.rewind(0);

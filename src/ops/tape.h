@@ -102,6 +102,12 @@ class Tape {
   /// Back-propagates from `loss` (one number, gradient 1) through everything recorded.
   void backward(Context& ctx, const Tensor& loss);
 
+  /// Back-propagates from the gradients that were added by hand (accumulate), as often as wanted: what was recorded stays. Not
+  /// through ops that give up saved values in backward (cross_entropy), and not on a tape that recomputes.
+  void walk(Context& ctx);
+  /// Takes all gradients away, before the next walk.
+  void forget_gradients();
+
   /// Gives back every node, activation and gradient.
   void clear();
 
@@ -128,8 +134,9 @@ class Tape {
   bool recompute_;
   size_t saved_budget_, saved_ = 0;
   Arena arena_, grads_;
-  std::vector<Unused> unused_;  // released gradients
-  Unused reusable_ = {};        // the rest of what reuse_for_gradients() got last
+  std::vector<Unused> unused_;      // released gradients
+  std::vector<GradSlot*> touched_;  // slots that got a gradient
+  Unused reusable_ = {};            // the rest of what reuse_for_gradients() got last
   BackwardWatch* watch_ = nullptr;
   Node* last_ = nullptr;
 };
