@@ -175,7 +175,8 @@ void add_message(const OrderedJson& message, Fields& fields, const std::string& 
   if (!message.contains("content")) throw invalid(at + ".content", at + ".content: missing", "missing_required_parameter");
   const OrderedJson& content = message["content"];
   if (content.is_string()) return out.push_back({{"role", role}, {"content", content}});
-  if (!content.is_array()) throw invalid(at + ".content", at + ".content: expected a string or a list of blocks", "invalid_type");
+  if (!content.is_array() || content.empty())
+    throw invalid(at + ".content", at + ".content: expected a string or a list of blocks, not an empty one", "invalid_type");
   std::string text, thoughts;
   bool said = false;
   OrderedJson calls = OrderedJson::array();

@@ -196,6 +196,8 @@ OrderedJson read_input(const OrderedJson& input, Fields& fields) {
         messages.push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", OrderedJson::array()}});
       OrderedJson& calls = messages.back()["tool_calls"];
       if (calls.is_null()) calls = OrderedJson::array();
+      if (!calls.is_array())
+        throw invalid(at, "\"" + at + "\" follows a message whose \"tool_calls\" are no list", "invalid_type");
       calls.push_back({{"id", string_of(item, "call_id", at)},
                        {"type", "function"},
                        {"function", {{"name", string_of(item, "name", at)}, {"arguments", string_of(item, "arguments", at)}}}});

@@ -13,6 +13,15 @@ namespace {
 
 constexpr double kMostTokens = 1e9;
 
+// What is looked at for each token that is made.
+constexpr size_t kMostStops = 128, kMostEnds = 1024, kMostBiases = 4096;
+
+void check_count(const char* field, size_t count, size_t most) {
+  if (count > most)
+    throw invalid(field, "\"" + std::string(field) + "\" has " + std::to_string(count) + " entries; expected " +
+                             std::to_string(most) + " at most");
+}
+
 Field same(const char* name, const Field& as) {
   Field field = as;
   field.name = name;
@@ -45,8 +54,9 @@ void add_bias(const Service& service, const OrderedJson& token, const OrderedJso
 void read_bias(const OrderedJson& json, const Service& service, SamplingOptions& sampling) {
   if (json.is_object()) {
     for (const auto& [key, value] : json.items()) {
-      const bool id = !key.empty() && key.size() < 12 && key.find_first_not_of("0123456789") == std::string::npos;
-      add_bias(service, id ? OrderedJson(std::stoll(key)) : OrderedJson(key), value, sampling);
+      const bool id = !key.empty() && key.find_first_not_of("0123456789") == std::string::npos;
+      const int64_t number = id && key.size() < 12 ? std::stoll(key) : INT64_MAX;
+      add_bias(service, id ? OrderedJson(number) : OrderedJson(key), value, sampling);
     }
     return;
   }
@@ -160,6 +170,9 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
   else
     s.seed = std::random_device{}();
   o.stops = fields.texts("stop");
+  check_count("stop", o.stops.size(), kMostStops);
+  check_count("logit_bias", s.logit_bias.size(), kMostBiases);
+  check_count("stop_token_ids", fields.integers("stop_token_ids").size(), kMostEnds);
   sampled.include_stop = fields.boolean("include_stop_str_in_output", false);
   if (!fields.boolean("ignore_eos", false)) o.eos = service.end_tokens();
   for (const int32_t id : token_ids(service.engine(), fields.integers("stop_token_ids"), "stop_token_ids")) o.eos.push_back(id);

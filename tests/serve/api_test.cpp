@@ -278,6 +278,7 @@ TEST_F(Api, AnthropicMessages) {
   EXPECT_EQ(refuses({{"model", "claude"}}, 404, "this server runs"), "not_found_error");
   refuses({{"messages", {{{"role", "system"}, {"content", "a"}}}}}, 400, "neither user nor assistant");
   refuses({{"messages", {{{"role", "user"}, {"content", {{{"type", "image"}}}}}}}}, 400, "\"image\" is not supported");
+  refuses({{"messages", {{{"role", "user"}, {"content", OrderedJson::array()}}}}}, 400, "not an empty one");
   refuses({{"thinking", {{"type", "enabled"}, {"budget_tokens", 1024}}}}, 400, "thinking");
   refuses({{"tools", {{{"type", "web_search_20250305"}, {"name", "web_search"}}}}}, 400, "tool of the server's");
 }
@@ -319,6 +320,10 @@ TEST_F(Api, Responses) {
   OrderedJson before = request;
   before["previous_response_id"] = "resp_1";
   expect_error(served.post("/v1/responses", before), 400, "previous_response_id", "nothing is stored");
+  before = request;
+  before["input"] = {{{"role", "assistant"}, {"content", "a"}, {"tool_calls", 7}},
+                     {{"type", "function_call"}, {"call_id", "1"}, {"name", "f"}, {"arguments", "{}"}}};
+  expect_error(served.post("/v1/responses", before), 400, "input[1]", "no list");
   before = request;
   before["text"] = {{"format", {{"type", "json_schema"}}}};
   expect_error(served.post("/v1/responses", before), 400, "text.format", "no schema");
