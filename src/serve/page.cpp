@@ -29,10 +29,10 @@ http::Response page_response(const http::Request& request) {
     throw ApiError(404, "not_found",
                    "this build has no web/dist/chat.html, the built page. Build it in web/ (npm ci && npm run build) and vitrine "
                    "again; the API answers without it");
-  http::Response response{
-      .type = "text/html; charset=utf-8",
-      .headers = {
-          {"ETag", tag}, {"Cache-Control", "no-cache"}, {"Content-Security-Policy", policy}, {"Referrer-Policy", "no-referrer"}}};
+  http::Response response;
+  response.type = "text/html; charset=utf-8";
+  response.headers = {
+      {"ETag", tag}, {"Cache-Control", "no-cache"}, {"Content-Security-Policy", policy}, {"Referrer-Policy", "no-referrer"}};
   const std::string* known = request.header("If-None-Match");
   if (known != nullptr && (*known == "*" || known->find(tag) != std::string::npos)) {
     response.status = 304;
