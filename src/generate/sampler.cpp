@@ -24,8 +24,7 @@ double uniform53(uint64_t seed, uint64_t index, uint64_t stream) {
 
 }  // namespace
 
-Sampler::Sampler(SamplingOptions options, int64_t vocab_size)
-    : options_(std::move(options)), vocab_size_(vocab_size) {
+Sampler::Sampler(SamplingOptions options, int64_t vocab_size) : options_(std::move(options)), vocab_size_(vocab_size) {
   check_sampling_options(options_, vocab_size);
 }
 
