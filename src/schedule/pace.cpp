@@ -31,6 +31,8 @@ int64_t Pace::prompt_rows(int64_t decoding) const {
   }
   if (fixed_ > 0) return std::min(fixed_, most_);
   if (!ordinary_ms(decoding) || since_ordinary_ >= kOrdinaryEvery) return 0;
+  if (cost_ms_ == 0 && alone_ms_ > 0)  // the first time: they cost no more beside others than alone
+    return std::clamp(static_cast<int64_t>((kStretch - 1) * *ordinary_ms(decoding) / alone_ms_), kLeastBeside, most_);
   return std::min(most_, static_cast<int64_t>(beside_));
 }
 
