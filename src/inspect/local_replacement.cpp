@@ -91,7 +91,8 @@ class Freezing final : public Listener {
     const SparseAutoencoder& sae = *set_.layers[static_cast<size_t>(layer)];
     if (name == sae.hook_name) return {What::input, layer};
     if (name == sae.hook_name_out) return {What::output, layer};
-    if (rest == "attn.hook_q" || rest == "attn.hook_k") return {What::mixing, layer};
+    for (const char* hook : {"attn.hook_q", "attn.hook_k", "attn.hook_rot_q", "attn.hook_rot_k"})
+      if (rest == hook) return {What::mixing, layer};
     return {rest.starts_with("ln") && rest.ends_with(".hook_scale") ? What::constant : What::nothing, layer};
   }
 
@@ -138,7 +139,7 @@ int64_t LocalReplacement::last_position(int64_t position) const {
 }
 
 int64_t LocalReplacement::together(int64_t last) const {
-  constexpr int64_t kMostRows = 1024, kMostReaders = 256;
+  constexpr int64_t kMostRows = 512, kMostReaders = 256;
   const ModelShape& s = engine_.shape();
   // Of each layer what is recorded: the stream, norms in their parts, queries, keys, values; and gradients at its output.
   const int64_t numbers = s.n_layers * (16 * s.d_model + 5 * (s.n_heads + 2 * s.n_kv_heads) * s.head_dim);

@@ -112,7 +112,8 @@ void divide_backward(Context& ctx, Tape& tape, const DivideNode& n) {
         if (ds)
           for (int64_t i = 0; i < d; ++i) dot += g[i] * pre[i];
         const T of_mean = n.mean ? sum / static_cast<T>(d) : T{0};
-        for (int64_t i = 0; dx && i < d; ++i) dx.row<T>(r)[i] += inv * (g[i] - of_mean);
+        T* to = dx ? dx.row<T>(r) : nullptr;
+        for (int64_t i = 0; to != nullptr && i < d; ++i) to[i] += inv * (g[i] - of_mean);
         if (ds) ds.data<T>()[r] -= dot * inv;
       }
     });
