@@ -165,6 +165,7 @@ describe("the shipped model", { skip }, () => {
     await page.getByRole("button", { name: "Use this key" }).click();
     await page.waitForSelector("#text:not([disabled])");
     await page.waitForFunction(() => document.querySelector("h1 bdi")?.textContent !== "vitrine");
+    await settings(page, { "Tokens at most": "8" });
     await say(page, "Once upon a time");
     assert.ok(((await messages(page))[1]?.[1]?.length ?? 0) > 0);
   });
