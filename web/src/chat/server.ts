@@ -83,8 +83,6 @@ export interface Served {
   context: number | null;
   /** The text of the token that ends an answer. */
   end: string;
-  layers: number | null;
-  heads: number | null;
 }
 
 interface Props {
@@ -94,7 +92,8 @@ interface Props {
   eos_token?: string;
 }
 
-interface ModelFacts {
+/** How many layers and heads the model has; nothing where the server does not say. */
+export interface Facts {
   n_layers?: number;
   n_heads?: number;
 }
@@ -102,16 +101,22 @@ interface ModelFacts {
 /** What the server runs. Errors: as get. */
 export async function served(): Promise<Served> {
   const models = await get<{ data: { id: string }[] }>("v1/models");
-  const [props, facts] = await Promise.all([optional(get<Props>("props")), optional(get<ModelFacts>("v1/model"))]);
+  const props = await optional(get<Props>("props"));
   return {
     model: models.data[0]?.id ?? "",
     path: props?.model_path === undefined || props.model_path === "" ? null : props.model_path,
     chat: typeof props?.chat_template === "string" && props.chat_template !== "",
     context: props?.default_generation_settings?.n_ctx ?? null,
     end: props?.eos_token ?? "",
-    layers: facts?.n_layers ?? null,
-    heads: facts?.n_heads ?? null,
   };
+}
+
+let known: Promise<Facts | null> | undefined;
+
+/** Asked for once, when it is wanted first. Errors: as get. */
+export function facts(): Promise<Facts | null> {
+  known ??= optional(get<Facts>("v1/model"));
+  return known;
 }
 
 /** Nothing where the server does not offer it. */

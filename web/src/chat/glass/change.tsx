@@ -1,10 +1,11 @@
 // The model with a part switched off, or steered: the same request without and with the change, side by side.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { Choice } from "../../controls";
 import { count, plural } from "../../format";
 import type { Asked } from "../ask";
 import { intervene, Reproduce } from "../reproduce";
+import { facts, type Facts } from "../server";
 import { useApp } from "../state";
 import type { Message } from "../tree";
 import { useAnswer, type Step } from "./step";
@@ -57,14 +58,16 @@ export function Change({ step, message }: { step: Step; message: Message }) {
   const { served, proposal } = useApp();
   const [form, set] = useState<Form>({ part: "head", layer: 0, head: 0, plus: "", minus: "", times: 2, from: "beginning", maxTokens: 40, ...proposal });
   const [asked, ask] = useState<Asked | null>(null);
+  const [{ n_layers: layers, n_heads: heads }, know] = useState<Facts>({});
+  useEffect(() => void facts().then((found) => know(found ?? {}), () => undefined), []);
   const { value, trouble } = useAnswer<Steered>(asked);
   const change = (part: Partial<Form>) => set({ ...form, ...part });
   const steers = form.part === "steer";
   const ids = form.from === "here" ? step.ids : step.ids.slice(0, step.prompt);
-  const number = (label: string, key: "layer" | "head" | "times" | "maxTokens", min: number, max: number | null, whole = true) => (
+  const number = (label: string, key: "layer" | "head" | "times" | "maxTokens", min: number, max: number | undefined, whole = true) => (
     <label class="field">
       <span>{label}</span>
-      <input type="number" required min={min} {...(max === null ? {} : { max })} step={whole ? 1 : "any"} value={form[key]} onInput={(event) => event.currentTarget.value !== "" && change({ [key]: Number(event.currentTarget.value) })} />
+      <input type="number" required min={min} {...(max === undefined ? {} : { max })} step={whole ? 1 : "any"} value={form[key]} onInput={(event) => event.currentTarget.value !== "" && change({ [key]: Number(event.currentTarget.value) })} />
     </label>
   );
   return (
@@ -84,8 +87,8 @@ export function Change({ step, message }: { step: Step; message: Message }) {
           </>
         )}
         <div class="row">
-          {number(steers ? "After layer" : "Layer", "layer", 0, served?.layers == null ? null : served.layers - 1)}
-          {form.part === "head" && number("Head", "head", 0, served?.heads == null ? null : served.heads - 1)}
+          {number(steers ? "After layer" : "Layer", "layer", 0, layers === undefined ? undefined : layers - 1)}
+          {form.part === "head" && number("Head", "head", 0, heads === undefined ? undefined : heads - 1)}
           {steers && number("Strength", "times", -100, 100, false)}
           {number("Tokens at most", "maxTokens", 1, 2000)}
         </div>
