@@ -58,7 +58,12 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
  public:
   EmbeddingAnswer(Service& service, std::shared_ptr<http::Exchange> exchange, std::vector<std::vector<int32_t>> inputs,
                   OrderedJson json, bool base64)
-      : service_(service), exchange_(std::move(exchange)), inputs_(std::move(inputs)), json_(std::move(json)), base64_(base64) {}
+      : service_(service),
+        scheduler_(service.shared_scheduler()),
+        exchange_(std::move(exchange)),
+        inputs_(std::move(inputs)),
+        json_(std::move(json)),
+        base64_(base64) {}
 
   /// Errors: as Scheduler::run; then nothing was answered.
   void begin() {

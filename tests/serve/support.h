@@ -105,7 +105,8 @@ inline constexpr const char* kChatTemplate =
     "{{ bos_token }}{% if tools %}<tools>{% for t in tools %}{{ t | tojson }}{% endfor %}</tools> as <tool_call>\n{% endif %}"
     "{% for m in messages %}{% if m.content == 'refuse me' %}{{ raise_exception('this template refuses that') }}{% endif %}"
     "<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}[{{ c.function.name }} {{ c.function.arguments | tojson }}]"
-    "{% endfor %}\n{% endfor %}{% if mood %}mood: {{ mood }}\n{% endif %}{% if add_generation_prompt %}<assistant>{% endif %}";
+    "{% endfor %}{{ '\\n' }}{% endfor %}{% if mood %}mood: {{ mood }}\n{% endif %}{% if add_generation_prompt %}<assistant>{% "
+    "endif %}";
 
 class Served {
  public:
