@@ -1,37 +1,23 @@
 #include "serve/token_text.h"
 
 #include <algorithm>
-#include <charconv>
 
+#include "base/error.h"
 #include "base/utf8.h"
-#include "tokenizer/byte_level.h"
 
 namespace vitrine::serve {
-namespace {
-
-// "<0x0A>", a byte of a vocabulary with byte fallback.
-bool append_byte_piece(std::string_view piece, std::string& out) {
-  if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return false;
-  unsigned value = 0;
-  const auto [end, error] = std::from_chars(piece.data() + 3, piece.data() + 5, value, 16);
-  if (error != std::errc() || end != piece.data() + 5) return false;
-  out += static_cast<char>(value);
-  return true;
-}
-
-}  // namespace
-
 std::string token_bytes(const Engine& engine, int32_t id) {
   const std::optional<std::string> piece = engine.piece(id);
   if (!piece || piece->empty()) return "token_id:" + std::to_string(id);
   const Tokenizer& tokenizer = engine.tokenizer();
   if (tokenizer.is_control(id)) return *piece;
-  // Behind another token, because many a tokenizer takes the space off the first piece of a text.
-  const int32_t same[] = {id};
-  std::string text = engine.text_behind(same, same);
-  if (text.find(kReplacementUtf8) == std::string::npos) return text;
-  std::string bytes;  // a part of a character, whose piece spells its bytes
-  return append_byte_piece(*piece, bytes) || append_byte_level(*piece, bytes) ? bytes : text;
+  try {
+    const std::string bytes = tokenizer.token_bytes(id);
+    return bytes.empty() ? *piece : bytes;
+  } catch (const InputError&) {  // they hang on the tokens around it
+    const int32_t same[] = {id};
+    return engine.text_behind(same, same);
+  }
 }
 
 std::string token_text(const Engine& engine, int32_t id) {
