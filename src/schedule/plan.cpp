@@ -65,7 +65,9 @@ void Running::add_drafts(std::vector<Piece>& pieces) {
     if (free <= 0 || drafting <= 0) return;
     const TokenSequence& sequence = piece.stream->sequence();
     if (sequence.options().drafter == nullptr || piece.stream->reading()) continue;
-    const int64_t most = std::min({(free + drafting - 1) / drafting--, kMostDrafts, sequence.room_left() - 1});
+    const int64_t share = (free + drafting - 1) / drafting;
+    --drafting;
+    const int64_t most = std::min({share, kMostDrafts, sequence.room_left() - 1});
     if (most > 0) {
       try {
         piece.drafts = sequence.options().drafter->draft(sequence.text(), most);

@@ -55,7 +55,8 @@ TEST_F(Grammars, ChoicesOfAStreamEachConform) {
   std::vector<std::string> texts(4);
   for (const auto& event : served.events("/v1/completions", request)) {
     if (event.data == "[DONE]") continue;
-    for (const OrderedJson& choice : event.json()["choices"])
+    const OrderedJson json = event.json();
+    for (const OrderedJson& choice : json["choices"])
       texts[choice["index"].get<size_t>()] += choice["text"].get<std::string>();
   }
   for (const std::string& text : texts) expect_person(text);
@@ -84,7 +85,7 @@ TEST_F(Grammars, RefusalsNameTheField) {
   };
   refuses({{"json_schema", {{"type", "nothing"}}}}, "json_schema", "nothing");
   refuses({{"guided_regex", "(["}}, "guided_regex", "");
-  refuses({{"grammar", "root ::="}}, "grammar", "");
+  refuses({{"grammar", "root ::= ("}}, "grammar", "");
   refuses({{"guided_choice", OrderedJson::array()}}, "guided_choice", "empty");
   refuses({{"structured_outputs", {{"yaml", 1}}}}, "structured_outputs.yaml", "expected json");
   refuses({{"guided_regex", "a"}, {"grammar", "root ::= \"a\""}}, "guided_regex", "give one");
