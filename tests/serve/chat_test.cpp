@@ -86,8 +86,8 @@ TEST_F(ChatCompletions, StreamedIsWhatIsNotStreamed) {
       for (const OrderedJson& id : choice["token_ids"]) ids[index].push_back(id);
   }
   for (size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(texts[i], whole["choices"][i]["message"]["content"]);
-    EXPECT_EQ(reasons[i], whole["choices"][i]["finish_reason"]);
+    EXPECT_EQ(OrderedJson(texts[i]), whole["choices"][i]["message"]["content"]);
+    EXPECT_EQ(OrderedJson(reasons[i]), whole["choices"][i]["finish_reason"]);
     EXPECT_EQ(logprobs[i], whole["choices"][i]["logprobs"]["content"]);
     EXPECT_EQ(ids[i], whole["choices"][i]["token_ids"]);
   }

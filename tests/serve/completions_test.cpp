@@ -80,8 +80,8 @@ TEST_F(Completions, StreamedIsWhatIsNotStreamed) {
         for (const OrderedJson& x : choice["logprobs"]["token_logprobs"]) logprobs[index].push_back(x);
     }
     for (size_t i = 0; i < 3; ++i) {
-      EXPECT_EQ(texts[i], whole["choices"][i]["text"]);
-      EXPECT_EQ(reasons[i], whole["choices"][i]["finish_reason"]);
+      EXPECT_EQ(OrderedJson(texts[i]), whole["choices"][i]["text"]);
+      EXPECT_EQ(OrderedJson(reasons[i]), whole["choices"][i]["finish_reason"]);
       EXPECT_EQ(logprobs[i], whole["choices"][i]["logprobs"]["token_logprobs"]);
     }
     const OrderedJson last = events[events.size() - 2].json();
