@@ -262,7 +262,7 @@ TEST(Scheduler, ThousandsWhoLeaveLeaveNothing) {
       scheduler.cancel(ticket);
       if (i % 11 == 0) {
         heard->wait();
-        EXPECT_EQ(heard->end.end, End::cancelled);
+        EXPECT_TRUE(heard->end.end == End::cancelled || heard->end.end == End::length);  // it may have been quicker
       }
     } catch (const QueueFull& e) {
       ++refused;
