@@ -56,8 +56,7 @@ TEST_F(Grammars, ChoicesOfAStreamEachConform) {
   for (const auto& event : served.events("/v1/completions", request)) {
     if (event.data == "[DONE]") continue;
     const OrderedJson json = event.json();
-    for (const OrderedJson& choice : json["choices"])
-      texts[choice["index"].get<size_t>()] += choice["text"].get<std::string>();
+    for (const OrderedJson& choice : json["choices"]) texts[choice["index"].get<size_t>()] += choice["text"].get<std::string>();
   }
   for (const std::string& text : texts) expect_person(text);
 }
