@@ -44,19 +44,29 @@ TEST(GraphCommand, WritesTheViewersFilesAndAPage) {
   const Json list = read_json(folder + "graph-metadata.json");
   ASSERT_EQ(list["graphs"].size(), 1U);
   EXPECT_EQ(list["graphs"][0], expected["metadata"]);
+  EXPECT_CONTAINS(read_file(page), "28 of 127 nodes and 147 edges");
+}
 
-  std::ifstream in(page);
-  const std::string html((std::istreambuf_iterator<char>(in)), {});
+TEST(GraphCommand, ThePageShowsNodesEdgesAndLogits) {
+  const Scratch scratch;
+  const std::string page = scratch / "graph.html";
+  const auto done = vitrine(graph_of("gpt2_cross_layer", "gpt2_a", {"--tokens", "511,257,273,78,263,270,312", "--page", page}));
+  ASSERT_EQ(done.code, 0) << done.err;
+  const Json expected = read_json(kGraphs + "gpt2_cross_layer/graph.json");
+  const std::string html = read_file(page);
   EXPECT_EQ(html.find("<script"), std::string::npos);
   EXPECT_EQ(html.find("http://"), html.find("http://www.w3.org/2000/svg"));
-  // A mark and a text for each node, a line for each edge.
   const auto count = [&](const std::string& what) {
     size_t n = 0;
     for (size_t at = html.find(what); at != std::string::npos; at = html.find(what, at + 1)) ++n;
     return n;
   };
+  size_t features = 0;
+  for (const Json& node : expected["nodes"]) features += node["feature_type"] == "cross layer transcoder" ? 1 : 0;
+  ASSERT_GT(features, 0U);
   EXPECT_EQ(count("<section"), expected["nodes"].size());
   EXPECT_EQ(count("<path class=\"e "), expected["links"].size());
+  EXPECT_EQ(count("<p>raises  "), features);
 }
 
 TEST(GraphCommand, ExplainsATokenThatIsNamed) {

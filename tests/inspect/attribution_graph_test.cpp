@@ -94,9 +94,12 @@ TEST_P(CircuitTracerGraph, InfluenceAndWhatIsKept) {
   const GraphScores scores = graph_scores(g);
   EXPECT_NEAR(scores.replacement, gold("scores").values[0], 1e-4);
   EXPECT_NEAR(scores.completeness, gold("scores").values[1], 1e-4);
-  for (const auto& [nodes, edges, name] : {std::tuple(0.8, 0.98, "at 0.8 0.98"), std::tuple(0.5, 0.8, "at 0.5 0.8")}) {
+  for (const auto& [nodes, edges, name] : {std::tuple(0.8, 0.98, "at 0.8 0.98"), std::tuple(0.98, 0.9, "at 0.98 0.9")}) {
     const PrunedGraph kept = prune(g, nodes, edges);
     EXPECT_EQ(kept.nodes, whole(std::string(name) + ": nodes"));
+    if (nodes > 0.9) {
+      EXPECT_LT(kept.nodes.front(), g.features()) << "no feature is kept";
+    }
     std::vector<int64_t> pairs;
     for (const GraphEdge& e : kept.edges) pairs.insert(pairs.end(), {e.target, e.source});
     EXPECT_EQ(pairs, whole(std::string(name) + ": edges"));

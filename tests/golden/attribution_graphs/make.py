@@ -124,7 +124,7 @@ def save(transcoders, folder):
         "feature_input_hook": transcoders.feature_input_hook, "feature_output_hook": transcoders.feature_output_hook}, sort_keys=False))
 
 
-def write(case, name, transcoders, ids, thresholds=((0.8, 0.98), (0.5, 0.8)), document=True, **options):
+def write(case, name, transcoders, ids, thresholds=((0.8, 0.98), (0.98, 0.9)), document=True, **options):
     folder = HERE / case
     shutil.rmtree(folder, ignore_errors=True)
     save(transcoders, folder / "transcoders")
