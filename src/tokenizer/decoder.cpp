@@ -211,7 +211,7 @@ struct DecodeSteps {
   bool joined = false;
 };
 
-void add_map(DecodeSteps& out, MapStage::Map map) {
+void add_map(DecodeSteps& out, const MapStage::Map& map) {
   DecodeStep step{.make = [map] { return std::make_unique<MapStage>(map); }, .bytes = {}};
   if (!out.joined) step.bytes = [map](std::string& piece) { piece = map(std::move(piece), false); };
   out.list.push_back(std::move(step));
