@@ -29,7 +29,7 @@ def refused(call, kind):
 
 
 model = client.models.list().data[0].id
-greedy = dict(model=model, max_tokens=16, temperature=0, system="You tell tales.", messages=[{"role": "user", "content": "Tell one."}])
+greedy = dict(model=model, max_tokens=16, extra_body={"temperature": 0}, system="You tell tales.", messages=[{"role": "user", "content": "Tell one."}])
 whole = client.messages.create(**greedy)
 check(whole.type == "message" and whole.content[0].type == "text" and whole.content[0].text, "an answer")
 check(whole.stop_reason in ("end_turn", "max_tokens"), "its end")

@@ -37,20 +37,13 @@ OrderedJson document(const Engine& engine, const Prompt& prompt, const Attributi
     const OrderedJson piece = pieces_json(engine, prompt, std::span(&id, 1));
     return OrderedJson{{"token", id}, {"piece", piece.is_null() ? piece : piece[0]}};
   };
-  const bool integrated = !found.integrated.empty();
-  return {{"text", prompt.from_text ? OrderedJson(prompt.text) : OrderedJson(nullptr)},
-          {"tokens", prompt.ids},
-          {"pieces", pieces_json(engine, prompt, prompt.ids)},
-          {"target", described(found.token)},
-          {"against", o.attribution.against ? described(*o.attribution.against) : OrderedJson(nullptr)},
-          {"value", found.value},
-          {"saliency", found.saliency},
-          {"gradient_input", found.gradient_input},
-          {"integrated", integrated ? OrderedJson(found.integrated) : OrderedJson(nullptr)},
-          {"baseline", integrated ? OrderedJson(o.baseline) : OrderedJson(nullptr)},
-          {"baseline_value", integrated ? OrderedJson(found.baseline_value) : OrderedJson(nullptr)},
-          {"gap", integrated ? OrderedJson(found.gap) : OrderedJson(nullptr)},
-          {"steps", o.attribution.steps}};
+  OrderedJson json = {{"text", prompt.from_text ? OrderedJson(prompt.text) : OrderedJson(nullptr)},
+                      {"tokens", prompt.ids},
+                      {"pieces", pieces_json(engine, prompt, prompt.ids)},
+                      {"target", described(found.token)},
+                      {"against", o.attribution.against ? described(*o.attribution.against) : OrderedJson(nullptr)}};
+  json.update(to_json(found, o.attribution));
+  return json;
 }
 
 void print_table(const Engine& engine, const Prompt& prompt, const Attribution& found, const AttributeArguments& o) {

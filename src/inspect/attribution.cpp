@@ -154,4 +154,18 @@ Attribution attribute(Engine& engine, std::span<const int32_t> ids, const Attrib
   return result;
 }
 
+nlohmann::ordered_json to_json(const Attribution& found, const AttributionOptions& options) {
+  using OrderedJson = nlohmann::ordered_json;
+  const bool integrated = !found.integrated.empty();
+  const auto where = [&](OrderedJson value) { return integrated ? value : OrderedJson(nullptr); };
+  return {{"value", found.value},
+          {"saliency", found.saliency},
+          {"gradient_input", found.gradient_input},
+          {"integrated", where(found.integrated)},
+          {"baseline", where(options.baseline == Baseline::mean ? "mean" : "zero")},
+          {"baseline_value", where(found.baseline_value)},
+          {"gap", where(found.gap)},
+          {"steps", options.steps}};
+}
+
 }  // namespace vitrine

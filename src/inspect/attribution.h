@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/json.h"
 #include "engine/engine.h"
 
 namespace vitrine {
@@ -43,6 +44,10 @@ struct Attribution {
 /// if f is NaN or infinite.
 Attribution attribute(Engine& engine, std::span<const int32_t> ids, const AttributionOptions& options = {},
                       const std::function<void()>& before_run = {});
+
+/// {value, saliency, gradient_input, integrated, baseline, baseline_value, gap, steps}; what integrated gradients alone have is
+/// null without them.
+nlohmann::ordered_json to_json(const Attribution& found, const AttributionOptions& options);
 
 /// Points and weights of Gauss-Legendre quadrature with n >= 1 points on [0, 1]: exact for polynomials of degree 2n - 1.
 struct Quadrature {

@@ -156,10 +156,9 @@ void Answer::take_end(Choice& choice, EndEvent&& event) {
                                    : ApiError(500, "run_failed", choice.end.error));
   if (choice.end.end == End::cancelled) fail(ApiError(499, "cancelled", "the request was cancelled"));
   if (answered_) return;
-  if (include_stop_[choice.index] && choice.end.stop_string) {
-    choice.tail = *choice.end.stop_string;
-    choice.text += choice.tail;
-  }
+  choice.tail = choice.end.text;
+  if (include_stop_[choice.index] && choice.end.stop_string) choice.tail += *choice.end.stop_string;
+  choice.text += choice.tail;
   if (streamed_) on_end(choice);
   if (running_ > 0) return;
   if (streamed_) {

@@ -54,12 +54,6 @@ std::vector<int64_t> positions_field(const std::vector<int64_t>& given, size_t t
 
 OrderedJson described(const Engine& engine, int32_t token) { return {{"token", token}, {"piece", piece_or_null(engine, token)}}; }
 
-OrderedJson numbers_json(const std::vector<double>& values) {
-  OrderedJson list = OrderedJson::array();
-  for (const double x : values) list.push_back(number_or_null(x));
-  return list;
-}
-
 }  // namespace
 
 const std::vector<Field>& lens_fields() {
@@ -67,7 +61,7 @@ const std::vector<Field>& lens_fields() {
       joined({inside_prompt_fields(),
               {{"positions", type::integers, "After which tokens; negative ones count from the end. Default: all."},
                top_field("So many likeliest tokens of each reading. Default: 5."),
-               {"edits", type::list, "Changes to the model, as the list interventions of docs/intervene.md."}}});
+               Field::refused("edits", "the lens reads the model as it is; /v1/inspect takes edits")}});
   return table;
 }
 
@@ -76,14 +70,11 @@ void lens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   const InsidePrompt prompt = read_prompt(fields, service);
   const std::vector<int64_t> positions = positions_field(fields.integers("positions"), prompt.ids.size(), "positions");
   const int64_t top = fields.integer("top").value_or(5);
-  const OrderedJson* edits = fields.find("edits");
   const size_t readings =
       (positions.empty() ? prompt.ids.size() : positions.size()) * static_cast<size_t>(service.engine().shape().n_layers + 1);
   if (readings * static_cast<size_t>(top) > kMostReadings)
     throw invalid("positions", "the answer would hold " + std::to_string(readings * static_cast<size_t>(top)) +
                                    " tokens, and may hold " + std::to_string(kMostReadings) + "; ask for fewer positions");
-  if (edits != nullptr && !edits->empty())
-    throw invalid("edits", "\"edits\" has no meaning for the lens yet; /v1/inspect takes them", "unsupported_parameter");
   InsideRun run(service, exchange);
   LogitLens found;
   run([&](Engine& engine) { found = logit_lens(engine, prompt.ids, positions, top); });
@@ -101,7 +92,7 @@ void lens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
     }
     json["layers"].push_back({{"name", found.points[point]}, {"positions", std::move(rows)}});
   }
-  json["command"] = command_line(service, "picture logit-lens", prompt, {"--json"});
+  json["command"] = command_line(service, {"picture", "logit-lens", "--json"}, prompt.ids);
   add_ignored(fields, json);
   exchange->respond(json_response(json));
 }
@@ -160,7 +151,9 @@ void heads(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   json["rounding"] = less([](const LogitAttribution::Logit& logit) { return logit.rounding; });
   json["before_cap"] = less([](const LogitAttribution::Logit& logit) { return logit.before_cap; });
   json["logit"] = less([](const LogitAttribution::Logit& logit) { return logit.logit; });
-  json["command"] = command_line(service, "picture logit-attribution", prompt, {"--json"});
+  if (!token)  // the picture is of the likeliest one
+    json["command"] = command_line(
+        service, {"picture", "logit-attribution", "--position", std::to_string(first.position), "--json"}, prompt.ids);
   add_ignored(fields, json);
   exchange->respond(json_response(json));
 }
@@ -190,22 +183,14 @@ void attribute(Service& service, const std::shared_ptr<http::Exchange>& exchange
   InsideRun run(service, exchange);
   Attribution found;
   run([&](Engine& engine) { found = vitrine::attribute(engine, prompt.ids, options); });
-  const bool integrated = !found.integrated.empty();
   OrderedJson json = tokens_json(service.engine(), prompt.ids);
   json["target"] = described(service.engine(), found.token);
   json["against"] = options.against ? described(service.engine(), *options.against) : OrderedJson(nullptr);
-  json["value"] = number_or_null(found.value);
-  json["saliency"] = numbers_json(found.saliency);
-  json["gradient_input"] = numbers_json(found.gradient_input);
-  json["integrated"] = integrated ? numbers_json(found.integrated) : OrderedJson(nullptr);
-  json["baseline"] = integrated ? OrderedJson(baseline) : OrderedJson(nullptr);
-  json["baseline_value"] = integrated ? number_or_null(found.baseline_value) : OrderedJson(nullptr);
-  json["gap"] = integrated ? number_or_null(found.gap) : OrderedJson(nullptr);
-  json["steps"] = options.steps;
-  std::vector<std::string> more{"--token", std::to_string(found.token)};
-  if (options.against) more.insert(more.end(), {"--against", std::to_string(*options.against)});
-  more.insert(more.end(), {"--steps", std::to_string(options.steps), "--baseline", baseline, "--json"});
-  json["command"] = command_line(service, "attribute", prompt, more);
+  json.update(to_json(found, options));
+  std::vector<std::string> words{"attribute", "--token", std::to_string(found.token)};
+  if (options.against) words.insert(words.end(), {"--against", std::to_string(*options.against)});
+  words.insert(words.end(), {"--steps", std::to_string(options.steps), "--baseline", baseline, "--json"});
+  json["command"] = command_line(service, words, prompt.ids);
   add_ignored(fields, json);
   exchange->respond(json_response(json));
 }

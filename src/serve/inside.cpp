@@ -4,25 +4,13 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/shell_word.h"
 #include "inspect/intervene_plan.h"
 #include "serve/chat_prompt.h"
 #include "serve/openai_answer.h"
 #include "serve/token_text.h"
 
 namespace vitrine::serve {
-namespace {
-
-std::string quoted(const std::string& word) {
-  if (!word.empty() &&
-      word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,:=+@%") == std::string::npos)
-    return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
-}  // namespace
-
 InsideRun::InsideRun(Service& service, const std::shared_ptr<http::Exchange>& exchange)
     : service_(service), owner_(exchange->request().owner), gone_(std::make_shared<std::atomic<bool>>(false)) {
   if (service_.inside().fetch_add(1) >= kMostInside) {
@@ -148,25 +136,11 @@ std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* 
   return planned;
 }
 
-std::string command_line(const Service& service, const std::vector<std::string>& words) {
+std::string command_line(const Service& service, const std::vector<std::string>& words, const std::vector<int32_t>& ids) {
   std::string line = "vitrine";
-  for (const std::string& word : words) line += " " + quoted(word);
-  return line + " --model " + quoted(service.engine().name());
-}
-
-std::string command_line(const Service& service, const std::string& command, const InsidePrompt& prompt,
-                         const std::vector<std::string>& more) {
-  std::string ids;
-  for (const int32_t id : prompt.ids) ids += (ids.empty() ? "" : ",") + std::to_string(id);
-  std::vector<std::string> words;
-  for (size_t at = 0; at <= command.size();) {  // "picture logit-lens" is two words
-    const size_t end = std::min(command.find(' ', at), command.size());
-    words.push_back(command.substr(at, end - at));
-    at = end + 1;
-  }
-  words.insert(words.end(), {"--tokens", ids});
-  words.insert(words.end(), more.begin(), more.end());
-  return command_line(service, words);
+  for (const std::string& word : words) line += " " + word;
+  for (size_t i = 0; i < ids.size(); ++i) line += (i == 0 ? " --tokens " : ",") + std::to_string(ids[i]);
+  return line + " --model " + shell_word(service.engine().name());
 }
 
 }  // namespace vitrine::serve

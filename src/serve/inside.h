@@ -67,10 +67,8 @@ std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* 
 /// A recipe that reads no file. Errors: ApiError 400 naming what would.
 void refuse_files(const Recipe& recipe);
 
-/// "vitrine trace --tokens 2,651 …": a command line that gives the same numbers; words are quoted for a shell.
-std::string command_line(const Service& service, const std::string& command, const InsidePrompt& prompt,
-                         const std::vector<std::string>& more);
-/// The same without a prompt.
-std::string command_line(const Service& service, const std::vector<std::string>& words);
+/// "vitrine picture logit-lens --json --tokens 2,651 --model M": a command line that gives the same numbers. Its words are as a
+/// shell reads them (shell_word). Without ids: no --tokens.
+std::string command_line(const Service& service, const std::vector<std::string>& words, const std::vector<int32_t>& ids = {});
 
 }  // namespace vitrine::serve

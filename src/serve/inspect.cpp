@@ -5,7 +5,9 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/shell_word.h"
 #include "inspect/trace.h"
+#include "io/safetensors.h"
 #include "serve/endpoints.h"
 #include "serve/inside.h"
 
@@ -50,27 +52,16 @@ std::string json_of(const Recorder& recorder) {
   return list + "]";
 }
 
-// The format of https://github.com/huggingface/safetensors: the header's length, the header, the values.
 std::string safetensors_of(const Recorder& recorder, const std::vector<int32_t>& ids) {
   std::string tokens;
   for (const int32_t id : ids) tokens += (tokens.empty() ? "" : ",") + std::to_string(id);
-  OrderedJson header = {{"__metadata__", {{"tokens", tokens}}}};
-  size_t end = 0;
-  for (const std::string& name : recorder.order()) {
-    const Recorder::Value& value = recorder.values().at(name);
-    const size_t begin = std::exchange(end, end + value.values.size() * sizeof(float));
-    header[name] = {{"dtype", "F32"}, {"shape", value.shape}, {"data_offsets", {begin, end}}};
-  }
-  std::string text = json_text(header);
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  std::string file;
-  file.reserve(8 + text.size() + end);
-  for (int i = 0; i < 8; ++i) file += static_cast<char>(text.size() >> 8 * i & 255);
-  file += text;
-  for (const std::string& name : recorder.order()) {
-    const Recorder::Value& value = recorder.values().at(name);
-    file.append(reinterpret_cast<const char*>(value.values.data()), value.values.size() * sizeof(float));
-  }
+  std::vector<TensorPlan> plans;
+  for (const std::string& name : recorder.order()) plans.push_back({name, DType::f32, recorder.values().at(name).shape});
+  const SafetensorsLayout layout = safetensors_layout("the answer", plans, {{"tokens", tokens}});
+  std::string file = layout.header;
+  file.resize(layout.size);
+  for (size_t i = 0; i < plans.size(); ++i)
+    std::memcpy(file.data() + layout.begin[i], recorder.values().at(plans[i].name).values.data(), layout.bytes[i]);
   return file;
 }
 
@@ -122,10 +113,10 @@ void inspect(Service& service, const std::shared_ptr<http::Exchange>& exchange) 
   }
   OrderedJson json = tokens_json(service.engine(), prompt.ids);
   if (edits == nullptr || edits->empty()) {
-    std::vector<std::string> more;
-    for (const std::string& hook : hooks) more.insert(more.end(), {"--hooks", hook});
-    more.insert(more.end(), {"--out", "trace.safetensors"});
-    json["command"] = command_line(service, "trace", prompt, more);
+    std::vector<std::string> words = {"trace"};
+    for (const std::string& hook : hooks) words.insert(words.end(), {"--hooks", shell_word(hook)});
+    words.insert(words.end(), {"--out", "trace.safetensors"});
+    json["command"] = command_line(service, words, prompt.ids);
   }
   add_ignored(fields, json);
   std::string body = json_text(json);

@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 
 namespace vitrine::serve {
+
 std::string token_bytes(const Engine& engine, int32_t id) {
   const std::optional<std::string> piece = engine.piece(id);
   if (!piece || piece->empty()) return "token_id:" + std::to_string(id);

@@ -74,6 +74,15 @@ TEST_F(Grammars, ChatAndResponsesReadAFormat) {
   chat["temperature"] = 0;
   const OrderedJson made = served.made("/v1/chat/completions", chat)["choices"][0];
   EXPECT_TRUE(made["message"]["content"].get<std::string>().starts_with("{"));
+  ServiceOptions options;
+  options.chat_template = plain;
+  const Served talks(options);
+  const OrderedJson answered =
+      talks.made("/v1/responses", {{"input", "Who is there?"},
+                                   {"max_output_tokens", 200},
+                                   {"seed", 4},
+                                   {"text", {{"format", {{"type", "json_schema"}, {"name", "person"}, {"schema", schema}}}}}});
+  expect_person(answered["output"][0]["content"][0]["text"].get<std::string>());
 }
 
 TEST_F(Grammars, RefusalsNameTheField) {

@@ -25,7 +25,8 @@ TEST_F(Inside, InspectGivesTheValuesOfTrace) {
       served.made("/v1/inspect", {{"prompt", text}, {"hooks", {hook, "blocks.*.hook_resid_post[positions=2:4]"}}});
   EXPECT_EQ(json["tokens"], ids());
   EXPECT_EQ(json["pieces"].size(), ids().size());
-  EXPECT_TRUE(json["command"].get<std::string>().starts_with("vitrine trace --tokens 2,"));
+  EXPECT_TRUE(json["command"].get<std::string>().starts_with("vitrine trace --hooks "));
+  EXPECT_NE(json["command"].get<std::string>().find(" --tokens 2,"), std::string::npos);
   ASSERT_EQ(json["hooks"].size(), 9U);
   const std::vector<std::string> hooks{hook, "blocks.*.hook_resid_post[positions=2:4]"};
   const Recorder offline = trace_to_memory(served.alone, ids(), hooks);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "base/shell_word.h"
 #include "picture/data/studio.h"
 #include "vitrine/version.h"
 
@@ -113,17 +114,6 @@ const Entry& entry_of(std::string_view name) {
   for (const Entry& entry : kEntries) names.emplace_back(entry.info.name);
   throw UsageError("there is no picture \"" + std::string(name) + "\". Did you mean \"" + nearest(name, names) +
                    "\"? `vitrine picture --list` shows them all");
-}
-
-// One word of a POSIX shell.
-std::string shell_word(const std::string& text) {
-  const auto plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::string_view("_-./,:=+@").find(static_cast<char>(c)) != std::string_view::npos;
-  };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), plain) && text[0] != '-') return text;
-  std::string quoted = "'";
-  for (const char c : text) c == '\'' ? quoted += "'\\''" : quoted += c;
-  return quoted + "'";
 }
 
 // More options may stand in front of it; behind a text that begins with - they would be taken for texts.
