@@ -216,7 +216,7 @@ TEST_F(ChatCompletions, OtherRefusalsNameTheField) {
 
 TEST_F(ChatCompletions, TextWithoutACallIsContentThoughToolsAreOffered) {
   OrderedJson request = greedy;
-  request["tools"] = {kTool};
+  request["tools"] = OrderedJson::array({kTool});
   const OrderedJson whole = served.made("/v1/chat/completions", request);
   EXPECT_FALSE(whole["choices"][0]["message"].contains("tool_calls"));
   std::string streamed;
