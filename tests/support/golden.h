@@ -3,6 +3,7 @@
 // Needs the library vitrine_io and VITRINE_GOLDEN, the path of tests/golden.
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -66,7 +67,7 @@ struct GoldenPrompt {
 /// The golden numbers of one model.
 class Golden {
  public:
-  /// name: a folder of tests/golden/models ("gemma2"). Errors: FileError if it is not there.
+  /// name: a folder of tests/golden/models ("gemma2"). Errors: std::invalid_argument if it is not there.
   static Golden open(const std::string& name) { return Golden(std::string(VITRINE_GOLDEN) + "/models/" + name); }
   /// Every model there, sorted.
   static std::vector<std::string> all() {
@@ -90,10 +91,10 @@ class Golden {
   std::string model() const { return dir_ + "/model"; }
 
   /// forward.safetensors: "<prompt>/logits", "<prompt>/hidden.i", "<prompt>/attn.layer", "<prompt>/resid_final".
-  GoldenTensor operator[](const std::string& name) const { return golden_tensor(forward_, name); }
-  bool has(const std::string& name) const { return forward_.find(name) != nullptr; }
+  GoldenTensor operator[](const std::string& name) const { return golden_tensor(forward(), name); }
+  bool has(const std::string& name) const { return forward().find(name) != nullptr; }
   /// Names of forward.safetensors that begin with `prefix`.
-  std::vector<std::string> names(const std::string& prefix = "") const { return names_in(forward_, prefix); }
+  std::vector<std::string> names(const std::string& prefix = "") const { return names_in(forward(), prefix); }
   /// train.safetensors: "grad/<parameter>", "adamw1/<parameter>", "adamw10/<parameter>".
   Checkpoint train() const { return open_safetensors(dir_ + "/golden/train.safetensors"); }
   /// sampling.safetensors: "raw", "<rules>/logits", "<rules>/probs".
@@ -109,12 +110,12 @@ class Golden {
   Json json(const std::string& name) const { return read_json(dir_ + "/golden/" + name + ".json"); }
   std::vector<std::string> prompts() const {
     std::vector<std::string> names;
-    for (const auto& [name, value] : prompts_.items()) names.push_back(name);
+    for (const auto& [name, value] : written_prompts().items()) names.push_back(name);
     return names;
   }
   GoldenPrompt prompt(const std::string& name) const {
     using Rows = std::vector<std::vector<int32_t>>;
-    const Json& written = prompts_.at(name);
+    const Json& written = written_prompts().at(name);
     if (written.is_object())
       return {written.at("input_ids").get<Rows>(), written.at("attention_mask").get<Rows>(),
               written.at("position_ids").get<Rows>(), written.at("labels").get<Rows>()};
@@ -138,14 +139,26 @@ class Golden {
   }
 
  private:
-  explicit Golden(std::string dir) : dir_(std::move(dir)), forward_(open_safetensors(dir_ + "/golden/forward.safetensors")) {
-    prompts_ = json("prompts");
-    if (prompts_.contains("prompts")) prompts_ = prompts_.at("prompts");
+  explicit Golden(std::string dir) : dir_(std::move(dir)) {
+    if (!std::filesystem::is_directory(dir_)) throw std::invalid_argument(dir_ + " is not there");
+  }
+
+  // Read when first used: every start of a program of tests names the models of its suites.
+  const Checkpoint& forward() const {
+    if (!forward_) forward_ = open_safetensors(dir_ + "/golden/forward.safetensors");
+    return *forward_;
+  }
+  const Json& written_prompts() const {
+    if (prompts_.is_null()) {
+      prompts_ = json("prompts");
+      if (prompts_.contains("prompts")) prompts_ = Json(prompts_.at("prompts"));
+    }
+    return prompts_;
   }
 
   std::string dir_;
-  Checkpoint forward_;
-  Json prompts_;
+  mutable std::optional<Checkpoint> forward_;
+  mutable Json prompts_;
 };
 
 }  // namespace vitrine
