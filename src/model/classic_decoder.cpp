@@ -34,7 +34,7 @@ struct ClassicBlock {
 };
 
 // Where dropout acts; a layer's sites are four apart.
-enum Site : uint32_t { kPattern, kAttention, kHidden, kMlp };
+enum ClassicSite : uint32_t { kClassicPattern, kClassicAttention, kClassicHidden, kClassicMlp };
 
 class ClassicDecoder final : public Model {
  public:
@@ -62,7 +62,7 @@ class ClassicDecoder final : public Model {
 AttentionSpec ClassicDecoder::attention_spec(int64_t layer) const {
   return {.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)),  // #scale
           .dropout = c.dropout,
-          .dropout_site = static_cast<uint32_t>(layer) * 4 + kPattern};
+          .dropout_site = static_cast<uint32_t>(layer) * 4 + kClassicPattern};
 }
 
 Tensor ClassicDecoder::attend(Context& ctx, const Step& step, int layer, const Tensor& x) const {
@@ -73,15 +73,15 @@ Tensor ClassicDecoder::attend(Context& ctx, const Step& step, int layer, const T
   v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));                          // [T, N, H] #attention
   const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H] #attention
   const Tensor out = attention_output(ctx, "attn", z, w.W_O);                            // [T, D] #attention
-  return ctx.hook("hook_attn_out", dropout(ctx, out, c.dropout, static_cast<uint32_t>(layer) * 4 + kAttention));
+  return ctx.hook("hook_attn_out", dropout(ctx, out, c.dropout, static_cast<uint32_t>(layer) * 4 + kClassicAttention));
 }
 
 Tensor ClassicDecoder::mlp(Context& ctx, int layer, const Tensor& x) const {
   const ClassicBlock& w = blocks[static_cast<size_t>(layer)];
-  const auto site = [&](Site s) { return static_cast<uint32_t>(layer) * 4 + s; };
-  const Tensor post = hidden_linear(ctx, "mlp", x, w.W_in, c.activation);                 // [T, F] #mlp
-  const Tensor out = linear(ctx, dropout(ctx, post, c.dropout, site(kHidden)), w.W_out);  // [T, D] #mlp
-  return ctx.hook("hook_mlp_out", dropout(ctx, out, c.dropout, site(kMlp)));
+  const auto site = [&](ClassicSite s) { return static_cast<uint32_t>(layer) * 4 + s; };
+  const Tensor post = hidden_linear(ctx, "mlp", x, w.W_in, c.activation);                        // [T, F] #mlp
+  const Tensor out = linear(ctx, dropout(ctx, post, c.dropout, site(kClassicHidden)), w.W_out);  // [T, D] #mlp
+  return ctx.hook("hook_mlp_out", dropout(ctx, out, c.dropout, site(kClassicMlp)));
 }
 
 Tensor ClassicDecoder::block_norms_before(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {

@@ -12,7 +12,7 @@
 namespace vitrine {
 namespace {
 
-constexpr const char* kPattern = "attention.sliding_window_pattern";
+constexpr const char* kWindowPattern = "attention.sliding_window_pattern";
 
 // GGUF holds the divisors that Llama 3.1's rule gives, and not the rule's values. Every published model stretches wavelengths
 // beyond its original context by the factor, and leaves those below a quarter of it alone; so one divisor tells that context.
@@ -239,10 +239,10 @@ std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, i
 std::vector<int64_t> read_listed_windows(const ModelConfig& config, int64_t n_layers, int64_t if_absent,
                                          const std::function<bool(int64_t layer)>& by_default) {
   if (!config.gguf) return read_windows(config, n_layers, if_absent, by_default);
-  const std::vector<bool> pattern = config.keys.flags(kPattern);
+  const std::vector<bool> pattern = config.keys.flags(kWindowPattern);
   if (!pattern.empty() && static_cast<int64_t>(pattern.size()) != n_layers)
-    config.keys.fail(kPattern, "has " + std::to_string(pattern.size()) + " entries; expected one for each of " +
-                                   std::to_string(n_layers) + " layers");
+    config.keys.fail(kWindowPattern, "has " + std::to_string(pattern.size()) + " entries; expected one for each of " +
+                                         std::to_string(n_layers) + " layers");
   return read_windows(config, n_layers, kNoWindow,
                       [&](int64_t layer) { return pattern.empty() ? by_default(layer) : pattern[static_cast<size_t>(layer)]; });
 }
@@ -250,7 +250,7 @@ std::vector<int64_t> read_listed_windows(const ModelConfig& config, int64_t n_la
 void write_listed_windows(Json& keys, const std::vector<int64_t>& windows, ConfigFormat format) {
   write_windows(keys, windows, format);
   if (!keys.contains("attention.sliding_window")) return;
-  for (const int64_t window : windows) keys[kPattern].push_back(window != kNoWindow);
+  for (const int64_t window : windows) keys[kWindowPattern].push_back(window != kNoWindow);
 }
 
 std::vector<int64_t> read_qwen_windows(const ModelConfig& config, int64_t n_layers) {

@@ -19,8 +19,8 @@ J& text_part(J& config) {
 }
 
 constexpr const char* kLayerKeys[] = {"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
-constexpr const char* kPerLayer[] = {"layer_types", "no_rope_layers"};  // lists with an entry for each layer
-constexpr const char* kOfSomeLayers[] = {"full_attn_idxs"};             // lists of layers
+constexpr const char* kPerLayerKeys[] = {"layer_types", "no_rope_layers"};  // lists with an entry for each layer
+constexpr const char* kOfSomeLayers[] = {"full_attn_idxs"};                 // lists of layers
 
 }  // namespace
 
@@ -60,7 +60,7 @@ void set_config_layers(Json& config, const std::vector<ConfigLayer>& layers) {
       found = true;
     }
   if (!found) throw UsageError("the configuration has no key for the number of layers; expected num_hidden_layers or n_layer");
-  for (const char* key : kPerLayer) {
+  for (const char* key : kPerLayerKeys) {
     if (!text.contains(key) || !text[key].is_array()) continue;
     Json list = Json::array();
     for (const ConfigLayer& layer : layers) {

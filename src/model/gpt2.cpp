@@ -30,8 +30,8 @@ struct Gpt2Block {
 };
 
 // Where dropout acts; a layer's sites are four apart.
-enum Site : uint32_t { kPattern, kAttention, kMlp, kEmbedding };
-uint32_t site_of(Site site, int64_t layer) { return site + static_cast<uint32_t>(layer) * 4; }
+enum Gpt2Site : uint32_t { kGpt2Pattern, kGpt2Attention, kGpt2Mlp, kGpt2Embedding };
+uint32_t gpt2_site(Gpt2Site site, int64_t layer) { return site + static_cast<uint32_t>(layer) * 4; }
 
 class Gpt2 final : public Model {
  public:
@@ -68,12 +68,12 @@ Tensor Gpt2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
 
   const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H] #attention
   Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);                             // [T, D] #attention
-  attn_out = ctx.hook("hook_attn_out", dropout(ctx, attn_out, c.resid_dropout, site_of(kAttention, layer)));
+  attn_out = ctx.hook("hook_attn_out", dropout(ctx, attn_out, c.resid_dropout, gpt2_site(kGpt2Attention, layer)));
   const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));  // [T, D] #residual
 
   const Tensor y = layer_norm(ctx, "ln2", resid_mid, w.ln2_w, w.ln2_b, c.norm);  // [T, D] #norm
   Tensor mlp_out = mlp(ctx, "mlp", y, w.W_in, w.W_out, c.activation);            // gelu(y W_inᵀ + b_in) W_outᵀ + b_out #mlp
-  mlp_out = ctx.hook("hook_mlp_out", dropout(ctx, mlp_out, c.resid_dropout, site_of(kMlp, layer)));
+  mlp_out = ctx.hook("hook_mlp_out", dropout(ctx, mlp_out, c.resid_dropout, gpt2_site(kGpt2Mlp, layer)));
   return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
 }
 
@@ -81,13 +81,13 @@ AttentionSpec Gpt2::attention_spec(int64_t layer) const {
   const double scale = c.scale_scores ? 1 / std::sqrt(static_cast<double>(c.head_dim)) : 1.0;  // #scale
   return {.scale = scale / (c.scale_by_layer ? static_cast<double>(layer + 1) : 1.0),
           .dropout = c.attn_dropout,
-          .dropout_site = site_of(kPattern, layer)};
+          .dropout_site = gpt2_site(kGpt2Pattern, layer)};
 }
 
 Tensor Gpt2::embedded(Context& ctx, const Step& step) const {
   const Tensor tokens = ctx.hook("hook_embed", embed(ctx, step.tokens(), W_E));            // [T, D] #embed
   const Tensor positions = ctx.hook("hook_pos_embed", embed_positions(ctx, step, W_pos));  // [T, D] #positions
-  return dropout(ctx, add(ctx, tokens, positions), c.embd_dropout, kEmbedding);
+  return dropout(ctx, add(ctx, tokens, positions), c.embd_dropout, kGpt2Embedding);
 }
 
 Tensor Gpt2::residual(Context& ctx, const Step& step) const {
@@ -105,8 +105,8 @@ BlockSpec Gpt2::block_spec(int64_t layer) const {
                  .rms = false,
                  .activation = c.activation};
   spec.dropout = c.resid_dropout;
-  spec.attention_dropout_site = site_of(kAttention, layer);
-  spec.mlp_dropout_site = site_of(kMlp, layer);
+  spec.attention_dropout_site = gpt2_site(kGpt2Attention, layer);
+  spec.mlp_dropout_site = gpt2_site(kGpt2Mlp, layer);
   return spec;
 }
 

@@ -161,7 +161,7 @@ double read_factor(const ConfigReader& keys, const char* key, const char* gguf_k
   return factor;
 }
 
-GraniteConfig read(const ModelConfig& config, const char* family) {
+GraniteConfig read_config(const ModelConfig& config, const char* family) {
   const ConfigReader& keys = config.keys;
   GraniteConfig c{read_decoder(config, family, {.context_length = 2048, .n_kv_heads = 0})};
   c.rope = read_rope(config, c.head_dim, config.gguf ? RopeLayout::pairs : RopeLayout::halves, 10000);
@@ -184,7 +184,7 @@ void ignore_hybrid_keys(const ConfigReader& keys) {
 }
 
 std::unique_ptr<Model> read_granite(const ModelConfig& config) {
-  GraniteConfig c = read(config, "granite");
+  GraniteConfig c = read_config(config, "granite");
   if (config.gguf) ignore_hybrid_keys(config.keys);
   c.mlp_bias = config.keys.flag("mlp_bias", {}, false);
   c.positions = !config.gguf || config.keys.flag("rope.scaling.finetuned", {}, true);  // llama.cpp's word for it
@@ -205,7 +205,7 @@ std::unique_ptr<Model> read_granitemoehybrid(const ModelConfig& config) {
   if (std::any_of(types.begin(), types.end(),
                   [](const std::string& type) { return type != "attention" && type != "full_attention"; }))
     keys.fail("layer_types", "names Mamba layers, which are not supported; expected attention alone");
-  GraniteConfig c = read(config, "granitemoehybrid");
+  GraniteConfig c = read_config(config, "granitemoehybrid");
   if (static_cast<int64_t>(types.size()) != c.n_layers)
     keys.fail("layer_types", "has " + std::to_string(types.size()) + " entries; expected one for each of " +
                                  std::to_string(c.n_layers) +
@@ -249,7 +249,8 @@ Json Granite::config(ConfigFormat format) const {
   return keys;
 }
 
-Family family(const char* name, const char* architecture, const char* title, std::unique_ptr<Model> (*make)(const ModelConfig&)) {
+Family granite_family_of(const char* name, const char* architecture, const char* title,
+                         std::unique_ptr<Model> (*make)(const ModelConfig&)) {
   return {.name = name,
           .architecture = architecture,
           .title = title,
@@ -263,14 +264,15 @@ Family family(const char* name, const char* architecture, const char* title, std
 }  // namespace
 
 Family granite_family() {
-  Family granite = family("granite", "GraniteForCausalLM", "Granite", read_granite);
+  Family granite = granite_family_of("granite", "GraniteForCausalLM", "Granite", read_granite);
   granite.gguf = "granite";
   return granite;
 }
 
 // Granite 4 with attention and a dense MLP in every layer. GGUF files call it granite.
 Family granitemoehybrid_family() {
-  Family granite = family("granitemoehybrid", "GraniteMoeHybridForCausalLM", "Granite 4 (dense)", read_granitemoehybrid);
+  Family granite =
+      granite_family_of("granitemoehybrid", "GraniteMoeHybridForCausalLM", "Granite 4 (dense)", read_granitemoehybrid);
   granite.gguf = "granite";
   return granite;
 }

@@ -194,8 +194,8 @@ Json Llama::config(ConfigFormat format) const {
   return keys;
 }
 
-Family family(const char* name, const char* architecture, const char* title, const char* paper,
-              std::unique_ptr<Model> (*make)(const ModelConfig&)) {
+Family llama_family_of(const char* name, const char* architecture, const char* title, const char* paper,
+                       std::unique_ptr<Model> (*make)(const ModelConfig&)) {
   return {.name = name,
           .architecture = architecture,
           .title = title,
@@ -209,7 +209,7 @@ Family family(const char* name, const char* architecture, const char* title, con
 }  // namespace
 
 Family llama_family() {
-  Family llama = family("llama", "LlamaForCausalLM", "Llama", "arXiv:2302.13971", read_llama);
+  Family llama = llama_family_of("llama", "LlamaForCausalLM", "Llama", "arXiv:2302.13971", read_llama);
   llama.gguf = "llama";
   llama.ignored_suffixes.emplace_back("rope_freqs.weight");
   return llama;
@@ -217,14 +217,14 @@ Family llama_family() {
 
 // Llama's text with a window on every layer. GGUF files call it llama.
 Family mistral_family() {
-  Family mistral = family("mistral", "MistralForCausalLM", "Mistral", "arXiv:2310.06825", read_mistral);
+  Family mistral = llama_family_of("mistral", "MistralForCausalLM", "Mistral", "arXiv:2310.06825", read_mistral);
   mistral.gguf = "llama";
   return mistral;
 }
 
 // Llama's text with biases on queries, keys and values.
 Family qwen2_family() {
-  Family qwen2 = family("qwen2", "Qwen2ForCausalLM", "Qwen 2", "arXiv:2407.10671", read_qwen2);
+  Family qwen2 = llama_family_of("qwen2", "Qwen2ForCausalLM", "Qwen 2", "arXiv:2407.10671", read_qwen2);
   qwen2.gguf = "qwen2";
   qwen2.ignored_suffixes.emplace_back("rope_freqs.weight");
   return qwen2;

@@ -217,8 +217,8 @@ Json Olmo::config(ConfigFormat format) const {
   return keys;
 }
 
-Family family(const char* name, const char* architecture, const char* title, const char* paper,
-              std::unique_ptr<Model> (*make)(const ModelConfig&)) {
+Family olmo_family_of(const char* name, const char* architecture, const char* title, const char* paper,
+                      std::unique_ptr<Model> (*make)(const ModelConfig&)) {
   return {.name = name,
           .gguf = "olmo2",
           .architecture = architecture,
@@ -233,9 +233,9 @@ Family family(const char* name, const char* architecture, const char* title, con
 
 }  // namespace
 
-Family olmo2_family() { return family("olmo2", "Olmo2ForCausalLM", "OLMo 2", "arXiv:2501.00656", read_olmo2); }
+Family olmo2_family() { return olmo_family_of("olmo2", "Olmo2ForCausalLM", "OLMo 2", "arXiv:2501.00656", read_olmo2); }
 
 // OLMo 2's text with windows.
-Family olmo3_family() { return family("olmo3", "Olmo3ForCausalLM", "OLMo 3", "arXiv:2512.13961", read_olmo3); }
+Family olmo3_family() { return olmo_family_of("olmo3", "Olmo3ForCausalLM", "OLMo 3", "arXiv:2512.13961", read_olmo3); }
 
 }  // namespace vitrine

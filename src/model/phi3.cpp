@@ -36,8 +36,8 @@ struct Phi3Block {
 };
 
 // Where dropout acts; a layer's sites are four apart.
-enum Site : uint32_t { kAttention, kMlp, kPattern };
-uint32_t site_of(Site site, int64_t layer) { return static_cast<uint32_t>(layer) * 4 + site; }
+enum Phi3Site : uint32_t { kPhi3Attention, kPhi3Mlp, kPhi3Pattern };
+uint32_t phi3_site(Phi3Site site, int64_t layer) { return static_cast<uint32_t>(layer) * 4 + site; }
 
 class Phi3 final : public Model {
  public:
@@ -75,13 +75,13 @@ Tensor Phi3::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
 
   const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H] #attention
   Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);                             // [T, D] #attention
-  attn_out = ctx.hook("hook_attn_out", dropout(ctx, attn_out, c.resid_dropout, site_of(kAttention, layer)));
+  attn_out = ctx.hook("hook_attn_out", dropout(ctx, attn_out, c.resid_dropout, phi3_site(kPhi3Attention, layer)));
   const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));  // [T, D] #residual
 
   const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);  // [T, D] #norm
   // SwiGLU: (silu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
   Tensor mlp_out = gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation);  // [T, D] #mlp
-  mlp_out = ctx.hook("hook_mlp_out", dropout(ctx, mlp_out, c.resid_dropout, site_of(kMlp, layer)));
+  mlp_out = ctx.hook("hook_mlp_out", dropout(ctx, mlp_out, c.resid_dropout, phi3_site(kPhi3Mlp, layer)));
   return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
 }
 
@@ -89,7 +89,7 @@ AttentionSpec Phi3::attention_spec(int64_t layer) const {
   return {.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)),  // #scale
           .window = c.windows[static_cast<size_t>(layer)],          // #window
           .dropout = c.attn_dropout,
-          .dropout_site = site_of(kPattern, layer)};
+          .dropout_site = phi3_site(kPhi3Pattern, layer)};
 }
 
 Tensor Phi3::embedded(Context& ctx, const Step& step) const {
@@ -109,8 +109,8 @@ Head Phi3::head() const { return {c.tied ? &W_E : &W_U, 0}; }  // #head
 BlockSpec Phi3::block_spec(int64_t layer) const {
   BlockSpec spec{.attention = attention_spec(layer), .rope = c.rope, .norm = c.norm, .activation = c.activation};
   spec.dropout = c.resid_dropout;
-  spec.attention_dropout_site = site_of(kAttention, layer);
-  spec.mlp_dropout_site = site_of(kMlp, layer);
+  spec.attention_dropout_site = phi3_site(kPhi3Attention, layer);
+  spec.mlp_dropout_site = phi3_site(kPhi3Mlp, layer);
   return spec;
 }
 
