@@ -40,13 +40,13 @@ struct MergeRequest {
   }
 };
 
-std::string path_of(const nb::bytes& path) { return {path.c_str(), path.size()}; }
+std::string chosen_path(const nb::bytes& path) { return {path.c_str(), path.size()}; }
 
 MergeRequest request(const nb::bytes& path, const nb::str& text, bool resume, bool force, uint64_t random_seed,
                      int64_t shard_bytes, const std::optional<std::string>& shard_size, bool allow_missing, bool allow_nan,
                      bool allow_crimes, int threads) {
   MergeRequest made;
-  made.path = path_of(path);
+  made.path = chosen_path(path);
   made.text = utf8(text);
   made.options.random_seed = random_seed;
   made.options.shard_bytes = shard_size ? parse_shard_size(*shard_size, "out_shard_size") : shard_bytes;
@@ -95,7 +95,7 @@ MergeStep write_parts(const MergeRequest& r, const std::string& out, const std::
 }
 
 void merge_to_directory(const MergeRequest& r, const nb::bytes& out) {
-  const std::string directory = path_of(out);
+  const std::string directory = chosen_path(out);
   const nb::gil_scoped_release unlocked;
   const std::string parts = directory + ".parts";
   if (r.write.resume && !r.write.replace && is_whole(merge_steps(r.recipes(), directory, parts))) return;
@@ -105,7 +105,7 @@ void merge_to_directory(const MergeRequest& r, const nb::bytes& out) {
 }
 
 std::shared_ptr<Session> merge_to_memory(const MergeRequest& r, const nb::bytes& scratch) {
-  const std::string parts = path_of(scratch);
+  const std::string parts = chosen_path(scratch);
   const nb::gil_scoped_release unlocked;
   std::optional<MergeStep> step;
   {

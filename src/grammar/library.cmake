@@ -40,6 +40,9 @@ if(without_grammars)
 else()
   list(FILTER grammar_sources EXCLUDE REGEX "/without\\.cpp$")
   set(grammars_build ${PROJECT_BINARY_DIR}/grammars)
+  if(DEFINED ENV{CARGO_TARGET_DIR})  # one for several builds
+    set(grammars_build $ENV{CARGO_TARGET_DIR})
+  endif()
   set(grammars_archive ${grammars_build}/release/libvitrine_grammars.a)
   # RUSTFLAGS of the environment are the user's; the flags of this build's C++ are not cargo's.
   add_custom_command(OUTPUT ${grammars_archive}

@@ -10,11 +10,11 @@ namespace vitrine {
 namespace {
 
 const std::string kShipped = std::string(VITRINE_SOURCE) + "/models/tales9m";
-const std::string kFables = std::string(VITRINE_SOURCE) + "/examples/fables.txt";
+const std::string kFableTexts = std::string(VITRINE_SOURCE) + "/examples/fables.txt";
 
 double divergence(const std::string& file) {
   const Outcome compared =
-      vitrine({"eval", "compare", file, "--model", kShipped, "--file", kFables, "--compute", "f32", "--json"});
+      vitrine({"eval", "compare", file, "--model", kShipped, "--file", kFableTexts, "--compute", "f32", "--json"});
   EXPECT_EQ(compared.code, 0) << compared.err;
   return compared.json()["kl"]["mean"].get<double>();
 }
@@ -22,7 +22,7 @@ double divergence(const std::string& file) {
 TEST(QuantiseCommands, AnImportanceMatrixBringsAFileNearer) {
   const Scratch scratch;
   const std::string matrix = scratch / "imatrix.gguf";
-  const Outcome collected = vitrine({"imatrix", "--file", kFables, "--context", "256", "--out", matrix, "--json"});
+  const Outcome collected = vitrine({"imatrix", "--file", kFableTexts, "--context", "256", "--out", matrix, "--json"});
   ASSERT_EQ(collected.code, 0) << collected.err;
   EXPECT_EQ(collected.json()["matrices"], 56);
   const auto convert = [&](const std::string& name, std::vector<std::string> flags) {
@@ -76,11 +76,11 @@ TEST(QuantiseCommands, WhatIsWrongIsSaid) {
   const Scratch scratch;
   expect_refused({"convert", kShipped, scratch / "a.gguf", "--dtype", "iq1_s"},
                  {"IQ1_S puts blk.0.", "an importance matrix", "vitrine imatrix"});
-  expect_refused({"convert", kShipped, scratch / "a.gguf", "--dtype", "q4_k_m", "--imatrix", kFables},
+  expect_refused({"convert", kShipped, scratch / "a.gguf", "--dtype", "q4_k_m", "--imatrix", kFableTexts},
                  {"fables.txt", "is no importance matrix"});
   expect_refused({"convert", kShipped, scratch / "folder", "--pure"}, {"--pure", "does not end in .gguf"});
-  expect_refused({"imatrix", "--file", kFables, "--context", "4000", "--out", scratch / "i.gguf"}, {"4000", "1024"});
-  expect_refused({"imatrix", "--file", kFables, "--out", kFables}, {"a file that this run reads"});
+  expect_refused({"imatrix", "--file", kFableTexts, "--context", "4000", "--out", scratch / "i.gguf"}, {"4000", "1024"});
+  expect_refused({"imatrix", "--file", kFableTexts, "--out", kFableTexts}, {"a file that this run reads"});
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
 }
 

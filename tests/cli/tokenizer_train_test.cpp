@@ -9,7 +9,7 @@
 namespace vitrine {
 namespace {
 
-const std::string kText = std::string(VITRINE_GOLDEN) + "/tokenizer_training/shakespeare.txt";
+const std::string kTrainingText = std::string(VITRINE_GOLDEN) + "/tokenizer_training/shakespeare.txt";
 
 std::vector<std::string> words_of(const std::string& command, const std::string& out) {
   std::vector<std::string> words = {"tokenizer", "train"};
@@ -30,7 +30,7 @@ TEST(TokenizerTrain, WritesAFolderThatTokenizeReads) {
   for (const char* kind : {"byte-bpe", "sentencepiece-bpe"}) {
     const std::string folder = scratch / kind;
     const Outcome trained =
-        vitrine(words_of(kText + " --vocab-size 900 --special <|endoftext|> --threads 2 --kind " + kind, folder));
+        vitrine(words_of(kTrainingText + " --vocab-size 900 --special <|endoftext|> --threads 2 --kind " + kind, folder));
     ASSERT_EQ(trained.code, 0) << trained.err;
     EXPECT_EQ(trained.out, "");
     EXPECT_CONTAINS(trained.err, "39.1 KiB of text, ");
@@ -45,14 +45,15 @@ TEST(TokenizerTrain, WritesAFolderThatTokenizeReads) {
     EXPECT_EQ(vitrine({"detokenize", "--model", folder, list}).out, text + "\n");
   }
   const std::string pieces = scratch / "sentencepiece-bpe";
-  const Outcome equal = vitrine({"tokenize", "--model", pieces, "--compare", pieces + "/tokenizer.model", "--file", kText});
+  const Outcome equal =
+      vitrine({"tokenize", "--model", pieces, "--compare", pieces + "/tokenizer.model", "--file", kTrainingText});
   EXPECT_CONTAINS(equal.out, "equal over 40000 bytes");
 }
 
 TEST(TokenizerTrain, KeepsTheBracketsOfControlTokens) {
   const Scratch scratch;
   const std::string folder = scratch / "bert";
-  const Outcome trained = vitrine(words_of(kText + " --vocab-size 300 --special [PAD] --special [a,b]", folder));
+  const Outcome trained = vitrine(words_of(kTrainingText + " --vocab-size 300 --special [PAD] --special [a,b]", folder));
   ASSERT_EQ(trained.code, 0) << trained.err;
   const std::string written = read_file(folder + "/tokenizer.json");
   for (const char* token : {"\"[PAD]\"", "\"[a,b]\""}) EXPECT_CONTAINS(written, token);
@@ -77,14 +78,15 @@ TEST(TokenizerTrain, ShowsEachMergeWithItsCount) {
 
 TEST(TokenizerTrain, ReadsCompressedFilesAndJsonLines) {
   const Scratch scratch;
-  const std::string text = read_file(kText), lines = "the first part\nthe second part";
+  const std::string text = read_file(kTrainingText), lines = "the first part\nthe second part";
   write_gzip(scratch / "text.txt.gz", text);
   const auto vocabulary = [&](const std::string& command, const std::string& name) {
     const Outcome outcome = vitrine(words_of(command, scratch / name));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return read_file((scratch / name) + "/tokenizer.json");
   };
-  EXPECT_EQ(vocabulary((scratch / "text.txt.gz") + " --vocab-size 500", "gz"), vocabulary(kText + " --vocab-size 500", "plain"));
+  EXPECT_EQ(vocabulary((scratch / "text.txt.gz") + " --vocab-size 500", "gz"),
+            vocabulary(kTrainingText + " --vocab-size 500", "plain"));
   scratch.write("a.txt", "the first part");
   scratch.write("b.txt", "the second part");
   scratch.write("both.txt", "the first part||the second part");
@@ -121,22 +123,22 @@ TEST(TokenizerTrain, RefusesBeforeItReads) {
     EXPECT_FALSE(std::filesystem::exists(out + "/tokenizer.json"));
   };
   refused("--vocab-size 300", {"FILES"});
-  refused(kText, {"--vocab-size is required"});
-  refused(kText + " --vocab-size 0", {"--vocab-size", "0 is not between 1"});
-  refused(kText + " --vocab-size 100", {"a vocabulary of 100 is too small: 256 bytes", "Ask for 256 or more"});
-  refused(kText + " --vocab-size 300 --kind words", {"\"words\" is none of byte-bpe|sentencepiece-bpe"});
+  refused(kTrainingText, {"--vocab-size is required"});
+  refused(kTrainingText + " --vocab-size 0", {"--vocab-size", "0 is not between 1"});
+  refused(kTrainingText + " --vocab-size 100", {"a vocabulary of 100 is too small: 256 bytes", "Ask for 256 or more"});
+  refused(kTrainingText + " --vocab-size 300 --kind words", {"\"words\" is none of byte-bpe|sentencepiece-bpe"});
   refused((scratch / "missing.txt") + " --vocab-size 300", {"missing.txt"});
   refused(empty + " --vocab-size 300", {"there is no word in 0 bytes of text"});
-  refused(kText + " --vocab-size 300 --user-defined x", {"--user-defined is for --kind sentencepiece-bpe"});
+  refused(kTrainingText + " --vocab-size 300 --user-defined x", {"--user-defined is for --kind sentencepiece-bpe"});
   for (const std::string flag : {"--split-digits", "--dummy-prefix", "--whitespace-pieces", "--character-coverage 0.9"})
-    refused(kText + " --vocab-size 300 " + flag, {flag.substr(0, flag.find(' ')) + " is for --kind sentencepiece-bpe"});
-  refused(kText + " --vocab-size 300 --byte-fallback off", {"--byte-fallback off is for --kind sentencepiece-bpe"});
-  refused(kText + " --vocab-size 300 --key body", {"--key is for JSON lines"});
+    refused(kTrainingText + " --vocab-size 300 " + flag, {flag.substr(0, flag.find(' ')) + " is for --kind sentencepiece-bpe"});
+  refused(kTrainingText + " --vocab-size 300 --byte-fallback off", {"--byte-fallback off is for --kind sentencepiece-bpe"});
+  refused(kTrainingText + " --vocab-size 300 --key body", {"--key is for JSON lines"});
   refused(scratch.write("a.jsonl", "{\"text\": \"a\"}") + " --vocab-size 300 --document ||", {"--document is for plain text"});
-  refused(kText + " --vocab-size 300 --special a\\q", {"--special: \"a\\q\" has a \\ that means nothing"});
+  refused(kTrainingText + " --vocab-size 300 --special a\\q", {"--special: \"a\\q\" has a \\ that means nothing"});
   expect_refused({"tokenizer"}, {"name a command of this group, such as `vitrine tokenizer train`"});
   expect_refused({"tokenizer", "trian"}, {"trian is no command; did you mean train?"});
-  expect_refused({"tokenizer", "train", kText, "--out", out, "--vocab-size", "300", "--show-merge"},
+  expect_refused({"tokenizer", "train", kTrainingText, "--out", out, "--vocab-size", "300", "--show-merge"},
                  {"did you mean --show-merges?", "vitrine tokenizer train --help"});
 }
 
@@ -145,13 +147,13 @@ TEST(TokenizerTrain, KeepsATokenizerThatIsThere) {
   const std::string out = scratch / "out", json = scratch.write("out/tokenizer.json", "kept"),
                     model = scratch.write("out/tokenizer.model", "an older one"),
                     map = scratch.write("out/special_tokens_map.json", "{}");
-  expect_refused(words_of(kText + " --vocab-size 300", out), {"holds a tokenizer.json already", "--overwrite"});
+  expect_refused(words_of(kTrainingText + " --vocab-size 300", out), {"holds a tokenizer.json already", "--overwrite"});
   EXPECT_EQ(read_file(json), "kept");
-  const Outcome replaced = vitrine(words_of(kText + " --vocab-size 300 --overwrite", out));
+  const Outcome replaced = vitrine(words_of(kTrainingText + " --vocab-size 300 --overwrite", out));
   EXPECT_EQ(replaced.code, 0) << replaced.err;
   for (const std::string& older : {model, map}) EXPECT_FALSE(std::filesystem::exists(older));  // not of this vocabulary
   const std::string file = scratch.write("file", "");
-  expect_refused(words_of(kText + " --vocab-size 300", file), {"is no folder"});
+  expect_refused(words_of(kTrainingText + " --vocab-size 300", file), {"is no folder"});
 }
 
 TEST(TokenizerTrain, ReplacesAllFilesOrNone) {
@@ -159,16 +161,16 @@ TEST(TokenizerTrain, ReplacesAllFilesOrNone) {
   const std::string out = scratch / "out", json = scratch.write("out/tokenizer.json", "kept"),
                     model = scratch.write("out/tokenizer.model", "kept");
   std::filesystem::create_symlink("nothing", out + "/tokenizer_config.json");
-  expect_refused(words_of(kText + " --vocab-size 900 --kind sentencepiece-bpe --overwrite", out), {"points at nothing"});
+  expect_refused(words_of(kTrainingText + " --vocab-size 900 --kind sentencepiece-bpe --overwrite", out), {"points at nothing"});
   for (const std::string& file : {json, model}) EXPECT_EQ(read_file(file), "kept");
 }
 
 TEST(TokenizerTrain, KeepsWhatItReads) {
   for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json"}) {
     const Scratch scratch;
-    const std::string text = read_file(kText), corpus = scratch.write(std::string("out/") + name, text);
+    const std::string text = read_file(kTrainingText), corpus = scratch.write(std::string("out/") + name, text);
     for (const char* flag : {"", " --overwrite"})
-      expect_refused(words_of(kText + " " + corpus + " --vocab-size 300" + flag, scratch / "out"),
+      expect_refused(words_of(kTrainingText + " " + corpus + " --vocab-size 300" + flag, scratch / "out"),
                      {corpus + " is a file that this run reads, and would be lost; name another."});
     EXPECT_EQ(read_file(corpus), text);
   }

@@ -10,35 +10,35 @@
 namespace vitrine {
 namespace {
 
-const Json& golden() {
+const Json& perplexity_golden() {
   static const Json json = read_json(evaluate_golden("perplexity.json"));
   return json;
 }
 
 WindowOptions golden_windows(Protocol like) {
-  WindowOptions options{.like = like, .context = golden()["context"]};
-  if (like == Protocol::transformers) options.stride = golden()["stride"];
+  WindowOptions options{.like = like, .context = perplexity_golden()["context"]};
+  if (like == Protocol::transformers) options.stride = perplexity_golden()["stride"];
   return options;
 }
 
 TEST(Perplexity, IsTheHarness) {
   Engine engine = open_f32(tales());
   const PerplexityResult result = perplexity(engine, std::vector{golden_text()}, golden_windows(Protocol::harness));
-  const double loglikelihood = golden()["harness"]["loglikelihood"];
-  EXPECT_EQ(result.tokens, golden()["harness"]["tokens"]);
-  EXPECT_EQ(result.bytes, golden()["bytes"]);
+  const double loglikelihood = perplexity_golden()["harness"]["loglikelihood"];
+  EXPECT_EQ(result.tokens, perplexity_golden()["harness"]["tokens"]);
+  EXPECT_EQ(result.bytes, perplexity_golden()["bytes"]);
   EXPECT_NEAR(-result.nll * static_cast<double>(result.tokens), loglikelihood, 2e-3);
-  EXPECT_NEAR(result.bits_per_byte, -loglikelihood / std::log(2.0) / golden()["bytes"].get<double>(), 2e-6);
+  EXPECT_NEAR(result.bits_per_byte, -loglikelihood / std::log(2.0) / perplexity_golden()["bytes"].get<double>(), 2e-6);
 }
 
 TEST(Perplexity, IsLlamaCppsAndTransformers) {
   Engine engine = open_f32(tales());
   for (const auto& [like, name] : {std::pair(Protocol::llama_cpp, "llama.cpp"), {Protocol::transformers, "transformers"}}) {
     const PerplexityResult result = perplexity(engine, std::vector{golden_text()}, golden_windows(like));
-    EXPECT_EQ(result.tokens, golden()[name]["tokens"]) << name;
-    EXPECT_NEAR(result.nll, golden()[name]["nll"].get<double>(), 5e-6) << name;
-    EXPECT_NEAR(result.nll_error, golden()[name]["error"].get<double>(), 5e-6) << name;
-    EXPECT_NEAR(result.perplexity, std::exp(golden()[name]["nll"].get<double>()), 2e-4) << name;
+    EXPECT_EQ(result.tokens, perplexity_golden()[name]["tokens"]) << name;
+    EXPECT_NEAR(result.nll, perplexity_golden()[name]["nll"].get<double>(), 5e-6) << name;
+    EXPECT_NEAR(result.nll_error, perplexity_golden()[name]["error"].get<double>(), 5e-6) << name;
+    EXPECT_NEAR(result.perplexity, std::exp(perplexity_golden()[name]["nll"].get<double>()), 2e-4) << name;
     EXPECT_NEAR(result.perplexity_error, result.perplexity * result.nll_error, 1e-12) << name;
   }
 }
@@ -46,7 +46,7 @@ TEST(Perplexity, IsLlamaCppsAndTransformers) {
 TEST(Perplexity, EachTokenIsTransformers) {
   Engine engine = open_f32(tales());
   const PerplexityResult result = perplexity(engine, std::vector{golden_text()}, {.context = 256});
-  const std::vector<double> expected = golden()["logprobs"];  // behind BOS
+  const std::vector<double> expected = perplexity_golden()["logprobs"];  // behind BOS
   for (size_t i = 0; i < expected.size(); ++i)
     EXPECT_NEAR(result.texts[0].logprobs[i], expected[i], 2e-5 + 1e-4 * -expected[i]) << i;
   EXPECT_EQ(result.texts[0].before[0], 1u);

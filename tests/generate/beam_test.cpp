@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {
@@ -85,28 +86,18 @@ TEST(BeamSearch, FindsTheSequenceGreedyMisses) {
   EXPECT_NEAR(total(2).score, std::log(0.40 * 0.97), 1e-5);
 }
 
-template <class Run>
-std::string message_of(Run run) {
-  try {
-    run();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(BeamSearch, RefusesWhatItCannotDo) {
   std::vector<float> row(4, std::log(0.25f));
   const auto same = [&](std::span<const BeamChoice>) { return std::span<const float>(row); };
-  EXPECT_EQ(message_of([&] { beam_search({.n_beams = 0}, same); }), "n_beams is 0; expected at least 1");
-  EXPECT_EQ(message_of([&] { beam_search({.n_beams = 2, .n_return = 3}, same); }), "n_return is 3; expected 1 to n_beams");
-  EXPECT_EQ(message_of([&] { beam_search({.max_new_tokens = 0}, same); }), "max_new_tokens is 0; expected at least 1");
-  EXPECT_EQ(message_of([&] { beam_search({.eos = {0, 1, 2, 3}}, same); }),
+  EXPECT_EQ(message_of<Error>([&] { beam_search({.n_beams = 0}, same); }), "n_beams is 0; expected at least 1");
+  EXPECT_EQ(message_of<Error>([&] { beam_search({.n_beams = 2, .n_return = 3}, same); }), "n_return is 3; expected 1 to n_beams");
+  EXPECT_EQ(message_of<Error>([&] { beam_search({.max_new_tokens = 0}, same); }), "max_new_tokens is 0; expected at least 1");
+  EXPECT_EQ(message_of<Error>([&] { beam_search({.eos = {0, 1, 2, 3}}, same); }),
             "the vocabulary has 4 tokens; beam search with 4 end tokens needs at least 5");
-  EXPECT_EQ(message_of([&] { beam_search({.n_beams = 2}, same); }),
+  EXPECT_EQ(message_of<Error>([&] { beam_search({.n_beams = 2}, same); }),
             "beam scores have 4 entries; expected n_beams * vocab_size = 2 * 4");
   row[2] = NAN;
-  EXPECT_EQ(message_of([&] { beam_search({.n_beams = 2}, same); }),
+  EXPECT_EQ(message_of<Error>([&] { beam_search({.n_beams = 2}, same); }),
             "the scores of beam 0 hold NaN at token 2; the model's weights may be damaged, or the computation overflowed");
 }
 

@@ -11,6 +11,7 @@
 #include "engine/logits.h"
 #include "generate/select.h"
 #include "io/safetensors.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {
@@ -165,19 +166,9 @@ TEST(Sampler, DrawsFollowTheDistributionAndDependOnSeedPlaceAndStreamOnly) {
   EXPECT_GT(differing, 20);
 }
 
-template <class Run>
-std::string message_of(Run run) {
-  try {
-    run();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(Sampler, DamagedLogitsAreNamed) {
   Sampler sampler({}, 3);
-  const auto pick = [&](std::vector<float> logits) { return message_of([&] { sampler.pick(logits, {}, {}); }); };
+  const auto pick = [&](std::vector<float> logits) { return message_of<Error>([&] { sampler.pick(logits, {}, {}); }); };
   EXPECT_THROW(sampler.pick(std::vector<float>{0, NAN, 1}, {}, {}), RunError);
   EXPECT_EQ(pick({0, NAN, 1}),
             "the logits hold NaN at token 1 of 3; the model's weights may be damaged, or the computation overflowed");
@@ -189,11 +180,11 @@ TEST(Sampler, DamagedLogitsAreNamed) {
 TEST(Sampler, ScoresThatOverflowAreNamed) {
   SamplingOptions options;
   options.logit_bias = {{0, -INFINITY}, {1, -INFINITY}};
-  EXPECT_EQ(message_of([&] { Sampler(options, 2).pick(std::vector<float>{0, 1}, {}, {}); }),
+  EXPECT_EQ(message_of<Error>([&] { Sampler(options, 2).pick(std::vector<float>{0, 1}, {}, {}); }),
             "bias forbids every token of the vocabulary; leave at least one above -inf");
   options = {};
   options.temperature = 1e-39;
-  EXPECT_EQ(message_of([&] { Sampler(options, 2).pick(std::vector<float>{0, 1}, {}, {}); }),
+  EXPECT_EQ(message_of<Error>([&] { Sampler(options, 2).pick(std::vector<float>{0, 1}, {}, {}); }),
             "temperature makes a score infinite; use a less extreme value");
 }
 
@@ -201,7 +192,7 @@ TEST(SamplingOptions, ImpossibleValuesAreRefused) {
   const auto refusal = [](auto set) {
     SamplingOptions options;
     set(options);
-    return message_of([&] { check_sampling_options(options, 10); });
+    return message_of<Error>([&] { check_sampling_options(options, 10); });
   };
   EXPECT_EQ(refusal([](auto& o) { o.temperature = -0.5; }), "temperature is -0.5; expected a number above 0, or 0 for greedy");
   EXPECT_EQ(refusal([](auto& o) { o.temperature = NAN; }), "temperature is nan; expected a number above 0, or 0 for greedy");
@@ -226,10 +217,10 @@ TEST(SamplingOptions, OrderAndRecipe) {
   EXPECT_EQ(sampling_order_text(SamplingOptions().order),
             "bias,repetition,frequency,presence,temperature,top_k,top_p,min_p,typical");
   EXPECT_EQ(
-      message_of([] { parse_sampling_order("top_k,topp"); }),
+      message_of<Error>([] { parse_sampling_order("top_k,topp"); }),
       "the sampler \"topp\" is unknown; known samplers: bias, repetition, frequency, presence, temperature, top_k, top_p, min_p, "
       "typical");
-  EXPECT_EQ(message_of([] { parse_sampling_order("top_k,top_k"); }),
+  EXPECT_EQ(message_of<Error>([] { parse_sampling_order("top_k,top_k"); }),
             "the sampler \"top_k\" is named twice; name each at most once");
   SamplingOptions options;
   EXPECT_EQ(sampling_recipe(options).dump(), R"({"choice":"greedy","rules":[]})");

@@ -20,7 +20,7 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-std::string tales_model() { return std::string(VITRINE_SOURCE) + "/models/tales9m"; }
+std::string shipped_model() { return std::string(VITRINE_SOURCE) + "/models/tales9m"; }
 
 std::vector<std::string> models_that_go_back() {
   std::vector<std::string> names = Golden::all();
@@ -147,8 +147,8 @@ TEST_P(EveryModel, UpToEightRowsHaveTheBitsOfStepsOfOne) {
 TEST(Speculate, UpToEightRowsHaveTheBitsOfStepsOfOneInEveryPrecision) {
   const Scratch scratch;
   ThreadPool pool(2);
-  OpenedModel opened = open_model(tales_model());
-  std::vector<std::string> files = {tales_model()};
+  OpenedModel opened = open_model(shipped_model());
+  std::vector<std::string> files = {shipped_model()};
   for (const std::string mixture : {"f32", "q8_0", "q4_k_m"}) {
     const GgufEncoding encoding = mixture_encoding(opened, *find_mixture(mixture));
     files.push_back(scratch / (mixture + ".gguf"));
@@ -220,7 +220,7 @@ TEST(Speculate, WindowsWhoseRingsComeRound) {
 // What else decides the text ----------------------------------------------------------------------------------------------
 class Tales : public testing::Test {
  protected:
-  Engine engine{tales_model(), {.threads = 2}};
+  Engine engine{shipped_model(), {.threads = 2}};
   Tokens prompt = engine.prompt_ids("Once upon a time there was a king who had a daughter, and the king");
 
   // With lookup, with the model itself and with a prophet who is sometimes right.
@@ -360,7 +360,7 @@ TEST(ModelDrafter, ProposesNothingBehindItsContext) {
 }
 
 TEST(ModelDrafter, IsNotHeardByTheTargetsListener) {
-  Engine engine(tales_model(), {.threads = 2});
+  Engine engine(shipped_model(), {.threads = 2});
   GenerateOptions options;
   options.max_tokens = 21;
   options.drafter = std::make_shared<ModelDrafter>(engine, borrowed(engine), 4);
@@ -420,7 +420,7 @@ TEST(Speculate, CountsAndVocabulariesThatDoNotFitAreRefused) {
   EXPECT_CONTAINS(message_of<UsageError>([] { LookupDrafter(8); }), "8 tokens cannot be drafted at a time; expected 1 to 7");
   Engine llama(Golden::open("llama").model()), gemma2(Golden::open("gemma2").model());
   EXPECT_CONTAINS(message_of<UsageError>([&] { ModelDrafter(llama, borrowed(llama), 8); }), "expected 1 to 7");
-  Engine tales(tales_model());
+  Engine tales(shipped_model());
   const std::string sizes = message_of<InputError>([&] { ModelDrafter(tales, borrowed(gemma2), 4); });
   EXPECT_CONTAINS(sizes, "has a vocabulary of 512 tokens, ");
   EXPECT_CONTAINS(sizes, " one of 6144. Take a draft model of the same vocabulary");

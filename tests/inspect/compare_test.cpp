@@ -14,13 +14,13 @@
 namespace vitrine {
 namespace {
 
-const std::vector<int32_t> kIds = {5, 3, 7, 9, 11, 2, 40, 17, 6, 31, 8, 5, 3};
+const std::vector<int32_t> kComparedIds = {5, 3, 7, 9, 11, 2, 40, 17, 6, 31, 8, 5, 3};
 std::string gguf(const char* name) { return std::string(VITRINE_GOLDEN) + "/gguf/" + name + ".gguf"; }
 
 TEST(Compare, AModelWithItself) {
   for (const char* name : {"gpt2_a", "gemma2", "classic_post"}) {
     Engine a(Golden::open(name).model(), {1, {}}), b(Golden::open(name).model(), {2, {}});
-    const ModelComparison same = compare_models(a, b, kIds, 0);
+    const ModelComparison same = compare_models(a, b, kComparedIds, 0);
     EXPECT_EQ(same.first_beyond, -1);  // equal is not beyond zero
     ASSERT_EQ(static_cast<int64_t>(same.layers.size()), a.shape().n_layers + 1);
     for (const StreamDifference& layer : same.layers) {
@@ -31,18 +31,18 @@ TEST(Compare, AModelWithItself) {
     }
     EXPECT_EQ(same.kl_most, 0);
     EXPECT_EQ(same.same_top, 1);
-    EXPECT_EQ(same.predictions.size(), kIds.size());
+    EXPECT_EQ(same.predictions.size(), kComparedIds.size());
   }
 }
 
 TEST(Compare, NumbersAreThoseOfBothTraces) {
   Engine a(gguf("llama"), {1, {}}), b(gguf("llama_q4_0"), {1, {}});
-  const ModelComparison result = compare_models(a, b, kIds, 1e-3);
+  const ModelComparison result = compare_models(a, b, kComparedIds, 1e-3);
   EXPECT_EQ(result.dtypes_a, (std::vector<std::string>{"f32"}));
   EXPECT_NE(std::find(result.dtypes_b.begin(), result.dtypes_b.end(), "q4_0"), result.dtypes_b.end());
   const std::vector<std::string> hooks = {"blocks.*.hook_resid_post", "blocks.*.attn.hook_pattern", "hook_logits"};
-  const Recorder of_a = trace_to_memory(a, kIds, hooks), of_b = trace_to_memory(b, kIds, hooks);
-  const auto n = kIds.size();
+  const Recorder of_a = trace_to_memory(a, kComparedIds, hooks), of_b = trace_to_memory(b, kComparedIds, hooks);
+  const auto n = kComparedIds.size();
   for (size_t layer = 0; layer < 3; ++layer) {
     const std::string block = "blocks." + std::to_string(layer);
     const auto both = [&](const std::string& name) {
@@ -156,19 +156,19 @@ TEST(Compare, NamesTheFirstLayerBeyondTheThreshold) {
       if (t.name.ends_with("layers.1.mlp.down_proj.weight")) t = rounded(t, true);
   });
   Engine a(Golden::open("gemma2").model(), {1, {}}), b(other, {1, {}});
-  const ModelComparison result = compare_models(a, b, kIds, 0);
+  const ModelComparison result = compare_models(a, b, kComparedIds, 0);
   EXPECT_EQ(result.layers[0].relative, 0);
   EXPECT_EQ(result.layers[1].relative, 0);
   EXPECT_GT(result.layers[2].relative, 1e-5);
   EXPECT_EQ(result.layers[2].attention_most, 0);  // its attention came before the change
   EXPECT_GT(result.layers[3].attention_most, 0);
-  const ModelComparison with_room = compare_models(a, b, kIds, 1.0);
+  const ModelComparison with_room = compare_models(a, b, kComparedIds, 1.0);
   EXPECT_EQ(with_room.first_beyond, -1);
   double before = 0;
   for (size_t i = 0; i < result.layers.size(); ++i) {
     const double distance = result.layers[i].distance;
     if (distance > before) {
-      EXPECT_EQ(compare_models(a, b, kIds, (before + distance) / 2).first_beyond, static_cast<int64_t>(i));
+      EXPECT_EQ(compare_models(a, b, kComparedIds, (before + distance) / 2).first_beyond, static_cast<int64_t>(i));
     }
     before = std::max(before, distance);
   }
@@ -185,10 +185,10 @@ TEST(Compare, RefusesTwoDifferentModels) {
       EXPECT_NE(std::string(e.what()).find(word), std::string::npos) << e.what();
     }
   };
-  refused(gpt2, llama, kIds, 0, "family gpt2");
-  refused(gpt2, other_gpt2, kIds, 0, "n_layers 3");
+  refused(gpt2, llama, kComparedIds, 0, "family gpt2");
+  refused(gpt2, other_gpt2, kComparedIds, 0, "n_layers 3");
   refused(gpt2, gpt2, std::vector<int32_t>{512}, 0, "512");
-  refused(llama, llama, kIds, 1000, "memory");
+  refused(llama, llama, kComparedIds, 1000, "memory");
 }
 
 TEST(Compare, NotANumberIsAnErrorThatSaysWhere) {
@@ -199,7 +199,7 @@ TEST(Compare, NotANumberIsAnErrorThatSaysWhere) {
   });
   Engine a(Golden::open("gpt2_a").model(), {1, {}}), b(broken, {1, {}});
   try {
-    compare_models(a, b, kIds, 0.1);
+    compare_models(a, b, kComparedIds, 0.1);
     ADD_FAILURE() << "accepted";
   } catch (const RunError& e) {
     EXPECT_NE(std::string(e.what()).find("blocks.1.mlp"), std::string::npos) << e.what();

@@ -22,7 +22,7 @@
 namespace vitrine {
 namespace {
 
-const std::vector<int32_t> kIds = {5, 33, 7, 12, 11, 2, 40, 30, 17, 9, 6};
+const std::vector<int32_t> kPromptIds = {5, 33, 7, 12, 11, 2, 40, 30, 17, 9, 6};
 
 std::string model_path() { return Golden::open("qwen3").model(); }
 
@@ -53,25 +53,25 @@ TEST(Features, AreThoseOfTheTracedValue) {
   Engine engine(model_path());
   const SparseAutoencoder sae = random_sae(engine, "blocks.1.hook_resid_post", "blocks.1.hook_resid_post");
   const std::vector<std::string> hooks = {sae.hook_name};
-  const Recorder traced = trace_to_memory(engine, kIds, hooks);
+  const Recorder traced = trace_to_memory(engine, kPromptIds, hooks);
   const SparseFeatures expected =
-      encode(engine.context(), sae, traced.values().at(sae.hook_name).values.data(), static_cast<int64_t>(kIds.size()));
-  const SparseFeatures found = features_of(engine, sae, kIds);
+      encode(engine.context(), sae, traced.values().at(sae.hook_name).values.data(), static_cast<int64_t>(kPromptIds.size()));
+  const SparseFeatures found = features_of(engine, sae, kPromptIds);
   EXPECT_EQ(found.index, expected.index);
   EXPECT_EQ(found.value, expected.value);
 
   // Two windows of the same tokens: everything counts twice, and the largest context is the first window's.
   const FeatureTable table =
-      feature_table(engine, sae, {kIds, kIds}, {.features = {7, 3}, .contexts = 2, .before = 2, .behind = 1});
+      feature_table(engine, sae, {kPromptIds, kPromptIds}, {.features = {7, 3}, .contexts = 2, .before = 2, .behind = 1});
   EXPECT_EQ(table.tokens, 22);
   EXPECT_DOUBLE_EQ(table.l0, static_cast<double>(found.index.size()) / 11);
-  std::vector<float> dense(kIds.size() * 30);
+  std::vector<float> dense(kPromptIds.size() * 30);
   to_dense(found, 30, dense.data());
   ASSERT_EQ(table.features.size(), 2U);
   for (const FeatureSummary& s : table.features) {
     int64_t active = 0, counted = 0;
     size_t best = 0;
-    for (size_t r = 0; r < kIds.size(); ++r) {
+    for (size_t r = 0; r < kPromptIds.size(); ++r) {
       const float v = dense[r * 30 + static_cast<size_t>(s.feature)];
       active += v > 0 ? 2 : 0;
       if (v > dense[best * 30 + static_cast<size_t>(s.feature)]) best = r;
@@ -85,7 +85,7 @@ TEST(Features, AreThoseOfTheTracedValue) {
     EXPECT_EQ(first.value, s.largest);
     EXPECT_EQ(first.position, static_cast<int64_t>(best));
     EXPECT_EQ(s.contexts[1].position, static_cast<int64_t>(best) + 11);
-    EXPECT_EQ(first.tokens[static_cast<size_t>(first.at)], kIds[best]);
+    EXPECT_EQ(first.tokens[static_cast<size_t>(first.at)], kPromptIds[best]);
     EXPECT_EQ(first.values[static_cast<size_t>(first.at)], first.value);
   }
 }
@@ -123,21 +123,21 @@ TEST(Features, RecipesAndListenersChangeTheSame) {
     const SparseAutoencoder sae = random_sae(engine, hook, out);
     write_sae(scratch / "sae", sae);
     const std::vector<std::string> hooks = {sae.hook_name_out};
-    const Recorder before = trace_to_memory(engine, kIds, hooks);
+    const Recorder before = trace_to_memory(engine, kPromptIds, hooks);
     SpliceListener listener({{std::make_shared<const SparseAutoencoder>(sae), {parse_feature_edit("5=3")}}}, true);
-    const Recorder after = trace_to_memory(engine, kIds, hooks, &listener);
-    const SparseFeatures features = features_of(engine, sae, kIds);
-    std::vector<float> dense(kIds.size() * 30);
+    const Recorder after = trace_to_memory(engine, kPromptIds, hooks, &listener);
+    const SparseFeatures features = features_of(engine, sae, kPromptIds);
+    std::vector<float> dense(kPromptIds.size() * 30);
     to_dense(features, 30, dense.data());
     std::vector<float> expected(before.values().at(out).values.begin(), before.values().at(out).values.end());
     const auto d = static_cast<size_t>(sae.d_out);
-    for (size_t r = 0; r < kIds.size(); ++r)
+    for (size_t r = 0; r < kPromptIds.size(); ++r)
       for (size_t i = 0; i < d; ++i) expected[r * d + i] += (3 - dense[r * 30 + 5]) * sae.direction(5)[i];
     EXPECT_CLOSE(after.values().at(out).values, expected, Tolerance{.abs = 2e-5, .rel = 1e-5});
     EXPECT_EQ(listener.features(0).rows(), 11);
 
     std::string ids;
-    for (const int32_t id : kIds) ids += (ids.empty() ? "" : ", ") + std::to_string(id);
+    for (const int32_t id : kPromptIds) ids += (ids.empty() ? "" : ", ") + std::to_string(id);
     const std::string yaml =
         "prompt: {tokens: [" + ids + "]}\ninterventions:\n  - sae: " + (scratch / "sae") + "\n    features: [5=3]\n";
     const Recipe recipe = recipe_of(YamlValue::parse(yaml, "r.yaml"), "r.yaml");
@@ -147,7 +147,7 @@ TEST(Features, RecipesAndListenersChangeTheSame) {
     std::vector<Prediction> predicted;
     {
       const Listening listening(engine.context(), for_logits);
-      predicted = engine.predict(kIds, 5, false);
+      predicted = engine.predict(kPromptIds, 5, false);
     }
     const InterveneResult result = intervene(engine, again, {.top = 5});
     ASSERT_EQ(result.after.size(), 1U);
@@ -180,27 +180,27 @@ TEST(Features, CrossLayerEditsReachLaterLayers) {
   }
   check_fits(engine, *t);
   const std::vector<std::string> hooks = {"blocks.1.hook_resid_post", "blocks.0.hook_resid_mid"};
-  const Recorder before = trace_to_memory(engine, kIds, hooks);
+  const Recorder before = trace_to_memory(engine, kPromptIds, hooks);
   CrossLayerSplice splice(t, {parse_layer_feature_edit("0:5=3")});
-  const Recorder after = trace_to_memory(engine, kIds, hooks, &splice);
+  const Recorder after = trace_to_memory(engine, kPromptIds, hooks, &splice);
 
   const SparseAutoencoder& first = t->layers[0];
   const SparseFeatures features =
       encode(engine.context(), first, before.values().at("blocks.0.hook_resid_mid").values.data(), 11);
-  std::vector<float> dense(kIds.size() * 30);
+  std::vector<float> dense(kPromptIds.size() * 30);
   to_dense(features, 30, dense.data());
   std::vector<ValueEdit> adds(2);
   for (size_t l = 0; l < 2; ++l) {
     adds[l].hook = "blocks." + std::to_string(l) + ".hook_mlp_out";
     adds[l].kind = ValueEdit::Kind::add;
     adds[l].shape = {11, d};
-    for (size_t r = 0; r < kIds.size(); ++r)
+    for (size_t r = 0; r < kPromptIds.size(); ++r)
       for (int64_t i = 0; i < d; ++i)
         adds[l].values.push_back((3 - dense[r * 30 + 5]) *
                                  first.direction(5)[l * static_cast<size_t>(d) + static_cast<size_t>(i)]);
   }
   Interventions expected(adds);
-  const Recorder by_hand = trace_to_memory(engine, kIds, hooks, &expected);
+  const Recorder by_hand = trace_to_memory(engine, kPromptIds, hooks, &expected);
   EXPECT_CLOSE(after.values().at(hooks[0]).values, by_hand.values().at(hooks[0]).values, Tolerance{.abs = 2e-5, .rel = 1e-5});
   EXPECT_NE(after.values().at(hooks[0]).values, before.values().at(hooks[0]).values);
   EXPECT_CONTAINS(message_of<InputError>([&] { CrossLayerSplice(t, {parse_layer_feature_edit("2:1=0")}); }), "layers 0 to 1");
@@ -212,11 +212,11 @@ TEST(Features, SayWhatDoesNotFit) {
   SparseAutoencoder sae = random_sae(engine, "blocks.1.hook_resid_post", "blocks.1.hook_resid_post");
   EXPECT_CONTAINS(message_of<InputError>([&] { feature_logits(engine, sae, 30, 5); }), "features 0 to 29");
   sae.hook_name = "blocks.99.hook_resid_post";
-  EXPECT_CONTAINS(message_of<InputError>([&] { features_of(engine, sae, kIds); }), "does not have");
+  EXPECT_CONTAINS(message_of<InputError>([&] { features_of(engine, sae, kPromptIds); }), "does not have");
   sae.hook_name = "";
-  EXPECT_CONTAINS(message_of<InputError>([&] { features_of(engine, sae, kIds); }), "do not say at which hook");
+  EXPECT_CONTAINS(message_of<InputError>([&] { features_of(engine, sae, kPromptIds); }), "do not say at which hook");
   sae.hook_name = sae.hook_name_out = "blocks.1.mlp.hook_post";
-  EXPECT_CONTAINS(message_of<InputError>([&] { features_of(engine, sae, kIds); }), "is it of another model?");
+  EXPECT_CONTAINS(message_of<InputError>([&] { features_of(engine, sae, kPromptIds); }), "is it of another model?");
 }
 
 }  // namespace

@@ -19,7 +19,9 @@
 namespace vitrine {
 namespace {
 
-Engine open(const std::string& model) { return Engine(std::string(VITRINE_GOLDEN) + "/models/" + model + "/model", {2, {}}); }
+Engine open_golden(const std::string& model) {
+  return Engine(std::string(VITRINE_GOLDEN) + "/models/" + model + "/model", {2, {}});
+}
 
 class Function final : public LogitsMetric {
  public:
@@ -156,7 +158,7 @@ TEST_P(GradientsOf, FiveMetricsAtEveryHookAreTorchs) {
   const GoldenTensor stored =
       golden_tensor(open_safetensors(std::string(VITRINE_GOLDEN) + "/hooks/" + GetParam() + ".safetensors"), "ids");
   const std::vector<std::vector<int32_t>> ids = {{stored.begin(), stored.end()}};
-  Engine engine = open(GetParam());
+  Engine engine = open_golden(GetParam());
   engine.context().activations = DType::f64;
   std::vector<std::string> names = engine.model().hook_names();
   std::sort(names.begin(), names.end());
@@ -191,7 +193,7 @@ TEST_P(GradientsOf, FiveMetricsAtEveryHookAreTorchs) {
 INSTANTIATE_TEST_SUITE_P(Golden, GradientsOf, testing::ValuesIn(golden_models()), [](const auto& model) { return model.param; });
 
 TEST(MetricGradients, OfTheLossAreThoseOfTheLoss) {
-  Engine engine = open("gemma2");
+  Engine engine = open_golden("gemma2");
   const std::vector<std::vector<int32_t>> ids = {{5, 17, 3, 101}}, labels = {{-100, -100, -100, 9}};
   Function loss([](std::span<const Tensor> logits, std::span<const Tensor> d) {  // -log softmax(logits[2])[9]
     const float* z = logits[0].row<float>(2);
@@ -211,7 +213,7 @@ TEST(MetricGradients, OfTheLossAreThoseOfTheLoss) {
 }
 
 TEST(MetricGradients, SeeAllSequences) {
-  Engine engine = open("llama");
+  Engine engine = open_golden("llama");
   const std::vector<std::vector<int32_t>> both = {{5, 17, 3}, {7, 8}};
   std::vector<float> seen;
   Function product([&](std::span<const Tensor> logits, std::span<const Tensor> d) {
@@ -241,7 +243,7 @@ TEST(MetricGradients, EndWhereAListenerPutsAConstant) {
     bool wants(std::string_view name) const override { return name == "blocks.1.hook_resid_pre"; }
     Tensor see(Context& ctx, std::string_view, const Tensor& value) override { return ctx.zeros(value.shape()); }
   } zero;
-  Engine engine = open("llama");
+  Engine engine = open_golden("llama");
   const std::vector<std::vector<int32_t>> ids = {{5, 17, 3}};
   Listener* const listener = &zero;
   Function logit([](std::span<const Tensor> logits, std::span<const Tensor> d) {
@@ -255,7 +257,7 @@ TEST(MetricGradients, EndWhereAListenerPutsAConstant) {
 }
 
 TEST(MetricGradients, RefuseWhatCannotBe) {
-  Engine engine = open("llama");
+  Engine engine = open_golden("llama");
   const std::vector<std::vector<int32_t>> ids = {{5, 17, 3}};
   const std::vector<std::string> hooks = {"hook_embed"};
   Function broken([](std::span<const Tensor>, std::span<const Tensor> d) {

@@ -13,7 +13,7 @@
 namespace vitrine {
 namespace {
 
-const std::vector<int32_t> kIds = {5, 3, 7, 9, 11, 2, 4};
+const std::vector<int32_t> kRunIds = {5, 3, 7, 9, 11, 2, 4};
 
 // Hears how far a run comes, and puts NaN at one hook.
 class Witness final : public Listener {
@@ -42,16 +42,16 @@ TEST(PartialRun, EndsBehindTheLastHookThatIsWanted) {
   Engine engine(Golden::open("gemma2").model(), {2, {}});
   const std::vector<std::string> hooks = {"blocks.0.hook_mlp_out", "blocks.1.attn.hook_q"};
   Witness witness;
-  const PartialResult kept = run_one(engine, kIds, {.hooks = hooks, .edits = &witness});
+  const PartialResult kept = run_one(engine, kRunIds, {.hooks = hooks, .edits = &witness});
   EXPECT_EQ(witness.last, "blocks.1.attn.hook_q");
-  const Recorder whole = trace_to_memory(engine, kIds, hooks);
+  const Recorder whole = trace_to_memory(engine, kRunIds, hooks);
   ASSERT_EQ(kept.order, whole.order());
   for (const std::string& name : kept.order)
     EXPECT_EQ(kept.values.find(name)->second.values, whole.values().find(name)->second.values) << name;
 
-  run_one(engine, kIds, {.hooks = hooks, .edits = &witness, .edited = {"blocks.2.hook_resid_mid"}});
+  run_one(engine, kRunIds, {.hooks = hooks, .edits = &witness, .edited = {"blocks.2.hook_resid_mid"}});
   EXPECT_EQ(witness.last, "blocks.2.hook_resid_mid");
-  run_one(engine, kIds, {.hooks = {"hook_logits"}, .edits = &witness});
+  run_one(engine, kRunIds, {.hooks = {"hook_logits"}, .edits = &witness});
   EXPECT_EQ(witness.last, "hook_logits");
 }
 
@@ -59,17 +59,17 @@ TEST(PartialRun, StartsInTheMiddleWithTheSameBits) {
   for (const char* family : {"gpt2_a", "gemma2", "olmo3", "lfm2", "gemma4_moe"}) {
     Engine engine(Golden::open(family).model(), {2, {}});
     const std::vector<std::string> hooks = {"blocks.*.hook_resid_post", "hook_logits"};
-    const PartialResult whole = run_one(engine, kIds, {.hooks = hooks});
+    const PartialResult whole = run_one(engine, kRunIds, {.hooks = hooks});
     const auto& entering = whole.values.find("blocks.0.hook_resid_post")->second.values;
     Witness witness;
-    const PartialResult later = run_one(engine, kIds,
+    const PartialResult later = run_one(engine, kRunIds,
                                         {.hooks = {"blocks.1.hook_resid_post", "hook_logits"},
                                          .edits = &witness,
                                          .start_layer = 1,
                                          .stream = std::span(entering.data(), entering.size())});
     for (const std::string& name : later.order)
       EXPECT_EQ(later.values.find(name)->second.values, whole.values.find(name)->second.values) << family << " " << name;
-    const PartialResult again = run_one(engine, kIds, {.hooks = hooks});  // nothing of the start is left
+    const PartialResult again = run_one(engine, kRunIds, {.hooks = hooks});  // nothing of the start is left
     EXPECT_EQ(again.values.find("hook_logits")->second.values, whole.values.find("hook_logits")->second.values);
   }
 }
@@ -79,7 +79,7 @@ TEST(PartialRun, RefusesNanAndWhatLiesBeforeItsStart) {
   Witness witness("blocks.1.hook_mlp_out");
   const auto message = [&](const PartialRun& request) {
     try {
-      run_one(engine, kIds, request);
+      run_one(engine, kRunIds, request);
     } catch (const Error& e) {
       return std::string(e.what());
     }
@@ -91,7 +91,7 @@ TEST(PartialRun, RefusesNanAndWhatLiesBeforeItsStart) {
             std::string::npos);
   EXPECT_EQ(message({.hooks = {"blocks.1.hook_resid_mid"}, .edits = &witness}), "nothing was thrown");
   EXPECT_EQ(message({.hooks = {"hook_logits"}, .edits = &witness, .refuse_nan = false}), "nothing was thrown");
-  const std::vector<float> stream(kIds.size() * static_cast<size_t>(engine.shape().d_model));
+  const std::vector<float> stream(kRunIds.size() * static_cast<size_t>(engine.shape().d_model));
   EXPECT_NE(message({.hooks = {"blocks.0.hook_resid_mid"}, .start_layer = 1, .stream = stream})
                 .find("blocks.0.hook_resid_mid lies before layer 1, where this run starts"),
             std::string::npos);

@@ -11,7 +11,7 @@
 namespace vitrine {
 namespace {
 
-const std::string kConfigs = std::string(VITRINE_GOLDEN) + "/configs/";
+const std::string kLargeConfigs = std::string(VITRINE_GOLDEN) + "/configs/";
 
 // 3 layers of width 64 with 8 heads and 2 key/value heads of 8, 96 hidden units and 512 pieces, in f32; the head is not tied.
 RunMemory of_llama(int64_t context) {
@@ -37,7 +37,7 @@ TEST(RunMemory, OfAnEmbeddingThatIsNotTheHeadOnlyTouchedRowsCount) {
   EXPECT_NEAR(static_cast<double>(of_llama(1).weights), 611072 - table * std::exp(-1 / (table / (128 << 10))), 1);
   EXPECT_EQ(of_llama(5000).weights, 611072);
   // Gemma's is the head, too: all of it is read.
-  const ModelInfo gemma = model_info(kConfigs + "gemma-2b.json", {.context = 1});
+  const ModelInfo gemma = model_info(kLargeConfigs + "gemma-2b.json", {.context = 1});
   EXPECT_EQ(gemma.run.weights, gemma.bf16_bytes);
 }
 

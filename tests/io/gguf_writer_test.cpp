@@ -7,7 +7,7 @@
 namespace vitrine {
 namespace {
 
-const std::string kFiles = std::string(VITRINE_GOLDEN) + "/io";
+const std::string kWritten = std::string(VITRINE_GOLDEN) + "/io";
 
 /// All of a file's keys but the alignment, passed on.
 GgufKeys keys_of(const Gguf& gguf) {
@@ -19,7 +19,7 @@ GgufKeys keys_of(const Gguf& gguf) {
 
 TEST(GgufWriter, PassesAFileOn) {
   const Scratch scratch;
-  const Gguf original = open_gguf(kFiles + "/types.gguf");
+  const Gguf original = open_gguf(kWritten + "/types.gguf");
   std::vector<TensorPlan> plans;
   for (const auto& [name, t] : original.checkpoint.tensors()) plans.push_back({name, t.dtype, t.shape});
   GgufWriter writer(scratch / "copy.gguf", keys_of(original), plans);
@@ -48,7 +48,7 @@ TEST(GgufWriter, PassesAFileOn) {
 // The reference package wrote this file with default alignment: the same content must give the same bytes.
 TEST(GgufWriter, WritesTheReferencePackagesBytes) {
   const Scratch scratch;
-  const std::string path = kFiles + "/split-00002-of-00002.gguf";
+  const std::string path = kWritten + "/split-00002-of-00002.gguf";
   const std::string content = read_file(path);
   const std::vector<float> values(8, 2);
   GgufWriter writer(scratch / "b.gguf",

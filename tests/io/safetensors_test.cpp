@@ -11,14 +11,14 @@ namespace vitrine {
 namespace {
 
 const std::string kGolden = VITRINE_GOLDEN;
-const std::string kFiles = kGolden + "/io";
+const std::string kGoldenFiles = kGolden + "/io";
 
 /// A file with this header text and so many bytes of data.
 std::string file_of(const std::string& header, size_t data_bytes) {
   return raw(static_cast<uint64_t>(header.size())) + header + std::string(data_bytes, '\x01');
 }
 
-Checkpoint read(std::string_view content) {
+Checkpoint read_text(std::string_view content) {
   static const std::string kName = "m.safetensors";
   Checkpoint checkpoint(kName);
   read_safetensors(as_bytes(content), kName, checkpoint);
@@ -39,8 +39,8 @@ TEST(Safetensors, OpensEveryGoldenModel) {
 
 // tests/golden/io/make.py: written by the Python packages.
 TEST(Safetensors, ReadsEveryTypeAsWritten) {
-  const Json expected = read_json(kFiles + "/expected.json").at("types");
-  const Checkpoint checkpoint = open_safetensors(kFiles + "/types.safetensors");
+  const Json expected = read_json(kGoldenFiles + "/expected.json").at("types");
+  const Checkpoint checkpoint = open_safetensors(kGoldenFiles + "/types.safetensors");
   EXPECT_EQ(checkpoint.tensors().size(), expected.size());
   for (const auto& [name, written] : expected.items()) {
     const StoredTensor* tensor = checkpoint.find(name);
@@ -54,7 +54,7 @@ TEST(Safetensors, ReadsEveryTypeAsWritten) {
 }
 
 TEST(Safetensors, KnowsWhereATensorIsDescribed) {
-  const std::string path = kFiles + "/types.safetensors", content = read_file(path);
+  const std::string path = kGoldenFiles + "/types.safetensors", content = read_file(path);
   const Checkpoint checkpoint = open_safetensors(path);
   EXPECT_EQ(content.substr(checkpoint.find("bf16")->described_at, 6), "\"bf16\"");
   EXPECT_EQ(content.substr(checkpoint.find("u8")->described_at, 4), "\"u8\"");
@@ -62,7 +62,7 @@ TEST(Safetensors, KnowsWhereATensorIsDescribed) {
 }
 
 TEST(Safetensors, RefusesAnUnreadableTypeOnlyWhenAskedForIt) {
-  const std::string path = kFiles + "/types.safetensors";
+  const std::string path = kGoldenFiles + "/types.safetensors";
   const Checkpoint checkpoint = open_safetensors(path);
   EXPECT_EQ(checkpoint.unreadable().size(), 3u);
   const std::string message = message_of([&] { checkpoint.find("f8"); });
@@ -72,7 +72,7 @@ TEST(Safetensors, RefusesAnUnreadableTypeOnlyWhenAskedForIt) {
 }
 
 TEST(Safetensors, CopiesUnalignedData) {
-  const Checkpoint checkpoint = open_safetensors(kFiles + "/unaligned.safetensors");
+  const Checkpoint checkpoint = open_safetensors(kGoldenFiles + "/unaligned.safetensors");
   const StoredTensor& x = *checkpoint.find("x");
   EXPECT_EQ(reinterpret_cast<uintptr_t>(x.data) % 4, 0u);
   EXPECT_EQ(as_floats(x).values, (std::vector<float>{1, -2, 0.5}));
@@ -80,37 +80,37 @@ TEST(Safetensors, CopiesUnalignedData) {
 }
 
 TEST(Safetensors, PointersSurviveMoves) {
-  Checkpoint first = open_safetensors(kFiles + "/unaligned.safetensors");
+  Checkpoint first = open_safetensors(kGoldenFiles + "/unaligned.safetensors");
   const StoredTensor* x = first.find("x");
   const Checkpoint second = std::move(first);
   EXPECT_EQ(second.find("x"), x);
-  EXPECT_EQ(*x->file, kFiles + "/unaligned.safetensors");
+  EXPECT_EQ(*x->file, kGoldenFiles + "/unaligned.safetensors");
   EXPECT_EQ(as_floats(*x).values.at(1), -2);
 }
 
 TEST(Safetensors, EveryTruncationIsANamedError) {
-  const std::string whole = read_file(kFiles + "/types.safetensors");
-  EXPECT_NO_THROW(read(whole));
+  const std::string whole = read_file(kGoldenFiles + "/types.safetensors");
+  EXPECT_NO_THROW(read_text(whole));
   for (size_t n = 0; n < whole.size(); ++n) {
     const std::string part = whole.substr(0, n);  // a buffer of its own, so that a sanitizer sees a read behind it
-    const std::string message = message_of([&] { read(part); });
+    const std::string message = message_of([&] { read_text(part); });
     EXPECT_TRUE(message.starts_with("m.safetensors: ")) << n;
   }
-  EXPECT_EQ(message_of([&] { read(whole.substr(0, 5)); }),
+  EXPECT_EQ(message_of([&] { read_text(whole.substr(0, 5)); }),
             "m.safetensors: has 5 bytes; a safetensors file begins with 8 bytes that tell its header's length. Is the download "
             "complete?");
-  EXPECT_CONTAINS(message_of([&] { read(whole.substr(0, 100)); }), "bytes, but only 92 follow. Is the download complete?");
-  EXPECT_CONTAINS(message_of([&] { read(whole.substr(0, whole.size() - 1)); }), "data bytes. Is the download complete?");
+  EXPECT_CONTAINS(message_of([&] { read_text(whole.substr(0, 100)); }), "bytes, but only 92 follow. Is the download complete?");
+  EXPECT_CONTAINS(message_of([&] { read_text(whole.substr(0, whole.size() - 1)); }), "data bytes. Is the download complete?");
 }
 
 TEST(Safetensors, EveryChangedByteIsReadOrANamedError) {
-  const std::string whole = read_file(kFiles + "/types.safetensors");
+  const std::string whole = read_file(kGoldenFiles + "/types.safetensors");
   for (size_t i = 0; i < whole.size(); ++i) {
     for (const char change : {'\x01', '\x10', '\x80', '\x7f'}) {
       std::string changed = whole;
       changed[i] = static_cast<char>(changed[i] ^ change);
       try {
-        const Checkpoint checkpoint = read(changed);
+        const Checkpoint checkpoint = read_text(changed);
         for (const auto& [name, tensor] : checkpoint.tensors()) as_floats(tensor);  // all of it lies in the buffer
       } catch (const FileError& error) {
         EXPECT_TRUE(std::string(error.what()).starts_with("m.safetensors: "));
@@ -127,9 +127,9 @@ struct Hostile {
 
 TEST(Safetensors, HostileHeaders) {
   const std::string x = R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
-  EXPECT_NO_THROW(read(file_of(x, 8)));
-  EXPECT_NO_THROW(read(file_of(x + "   ", 8)));
-  EXPECT_NO_THROW(read(file_of("{}", 0)));
+  EXPECT_NO_THROW(read_text(file_of(x, 8)));
+  EXPECT_NO_THROW(read_text(file_of(x + "   ", 8)));
+  EXPECT_NO_THROW(read_text(file_of("{}", 0)));
   const std::vector<Hostile> cases = {
       {x, 9, "has 9 data bytes, but its tensors end at 8. Was something appended to the file?"},
       {x, 7, "tensor \"x\" (header byte 9) ends at data byte 8, but the file has only 7 data bytes. Is the download complete?"},
@@ -175,36 +175,37 @@ TEST(Safetensors, HostileHeaders) {
       {"", 0, "the header is not valid JSON"},
   };
   for (const Hostile& hostile : cases)
-    EXPECT_CONTAINS(message_of([&] { read(file_of(hostile.header, hostile.data_bytes)); }), hostile.message);
+    EXPECT_CONTAINS(message_of([&] { read_text(file_of(hostile.header, hostile.data_bytes)); }), hostile.message);
 }
 
 TEST(Safetensors, HostileLengths) {
-  EXPECT_CONTAINS(message_of([] { read(raw(UINT64_MAX) + "{}"); }),
+  EXPECT_CONTAINS(message_of([] { read_text(raw(UINT64_MAX) + "{}"); }),
                   "claims a header of 18446744073709551615 bytes; at most 100000000 are allowed. Is this a safetensors file?");
-  EXPECT_CONTAINS(message_of([] { read(raw(uint64_t{99'999'999}) + "{}"); }), "but only 2 follow. Is the download complete?");
+  EXPECT_CONTAINS(message_of([] { read_text(raw(uint64_t{99'999'999}) + "{}"); }),
+                  "but only 2 follow. Is the download complete?");
   const std::string deep(1 << 20, '[');
-  EXPECT_CONTAINS(message_of([&] { read(file_of(deep, 0)); }), "found a list");
+  EXPECT_CONTAINS(message_of([&] { read_text(file_of(deep, 0)); }), "found a list");
 }
 
 TEST(Safetensors, NamesWhatIsNotAWeightFile) {
-  EXPECT_CONTAINS(message_of([] { read("version https://git-lfs.github.com/spec/v1\noid sha256:00"); }),
+  EXPECT_CONTAINS(message_of([] { read_text("version https://git-lfs.github.com/spec/v1\noid sha256:00"); }),
                   "is a Git LFS pointer, not the file itself; run `git lfs pull`");
-  EXPECT_CONTAINS(message_of([] { read("<!DOCTYPE html><html>"); }), "is a web page, not weights");
+  EXPECT_CONTAINS(message_of([] { read_text("<!DOCTYPE html><html>"); }), "is a web page, not weights");
 }
 
 TEST(SafetensorsShards, AreOneCheckpoint) {
-  const Checkpoint checkpoint = open_safetensors(kFiles + "/sharded");
+  const Checkpoint checkpoint = open_safetensors(kGoldenFiles + "/sharded");
   EXPECT_EQ(checkpoint.tensors().size(), 3u);
   EXPECT_EQ(as_floats(*checkpoint.find("c")).values, (std::vector<float>{-1.25, -1, -0.75, -0.5, -0.25}));
   EXPECT_TRUE(checkpoint.find("a")->file->ends_with("model-00001-of-00002.safetensors"));
-  EXPECT_EQ(checkpoint.path(), kFiles + "/sharded");
-  EXPECT_EQ(open_safetensors(kFiles + "/sharded/model.safetensors.index.json").tensors().size(), 3u);
+  EXPECT_EQ(checkpoint.path(), kGoldenFiles + "/sharded");
+  EXPECT_EQ(open_safetensors(kGoldenFiles + "/sharded/model.safetensors.index.json").tensors().size(), 3u);
 }
 
 class ShardErrors : public testing::Test {
  protected:
   ShardErrors() {
-    for (const auto& file : std::filesystem::directory_iterator(kFiles + "/sharded"))
+    for (const auto& file : std::filesystem::directory_iterator(kGoldenFiles + "/sharded"))
       std::filesystem::copy(file.path(), scratch.path());
   }
   std::string message() const {

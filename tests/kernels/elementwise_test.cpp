@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kEps = std::numeric_limits<float>::epsilon();
 using ElementwiseTest = EveryTarget;
-constexpr Activation kActivations[] = {Activation::none,       Activation::relu, Activation::gelu_tanh,
-                                       Activation::gelu_exact, Activation::silu, Activation::sigmoid};
+constexpr Activation kElementwiseActivations[] = {Activation::none,       Activation::relu, Activation::gelu_tanh,
+                                                  Activation::gelu_exact, Activation::silu, Activation::sigmoid};
 
 TEST_P(ElementwiseTest, RmsNorm) {
   for (const size_t d : lengths()) {
@@ -109,7 +109,7 @@ std::vector<float> wide_values() {
 TEST_P(ElementwiseTest, ActivationsAreAccurateEverywhere) {
   const std::vector<float> values = wide_values();
   const Guarded<float> x(values);
-  for (const Activation f : kActivations) {
+  for (const Activation f : kElementwiseActivations) {
     Guarded<float> y(values.size());
     table->activate(f, x.data(), values.size(), y.data());
     for (size_t i = 0; i < values.size(); ++i) {
@@ -125,7 +125,7 @@ TEST_P(ElementwiseTest, ActivationsAreAccurateEverywhere) {
 
 TEST_P(ElementwiseTest, ActivationsKeepNaN) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  for (const Activation f : kActivations) {
+  for (const Activation f : kElementwiseActivations) {
     std::vector<float> x(40, nan), y(40);
     table->activate(f, x.data(), x.size(), y.data());
     for (const float v : y) EXPECT_TRUE(std::isnan(v)) << int(f);
@@ -136,7 +136,7 @@ TEST_P(ElementwiseTest, TailsOfActivateGateAddScale) {
   for (const size_t n : lengths()) {
     const Guarded<float> a(random_values(n, 7)), b(random_values(n, 8));
     Guarded<float> y(n);
-    for (const Activation f : kActivations) {
+    for (const Activation f : kElementwiseActivations) {
       table->activate(f, a.data(), n, y.data());
       for (size_t i = 0; i < n; ++i) ASSERT_NEAR(y[i], activation_value(f, double(a[i])), 2e-6);
       table->gate(f, a.data(), b.data(), n, y.data());

@@ -10,8 +10,8 @@
 namespace vitrine {
 namespace {
 
-constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::gelu_tanh, Activation::gelu_exact,
-                                       Activation::silu};
+constexpr Activation kGradientActivations[] = {Activation::none, Activation::relu, Activation::gelu_tanh, Activation::gelu_exact,
+                                               Activation::silu};
 
 std::vector<double> random_doubles(size_t n, uint32_t seed) { return as_double(random_values(n, seed)); }
 
@@ -76,7 +76,7 @@ TEST(GradientMatchesFiniteDifference, Activations) {
   std::vector<double> x = random_doubles(31, 8);
   for (size_t i = 0; i < x.size(); ++i) x[i] *= 3;
   const auto dy = random_doubles(x.size(), 9);
-  for (const Activation f : kActivations) {
+  for (const Activation f : kGradientActivations) {
     std::vector<double> dx(x.size(), 1.0);
     activate_backward(f, x.data(), dy.data(), x.size(), dx.data());
     expect_gradient(x, dy, dx, [&](const auto& in) {
@@ -88,14 +88,14 @@ TEST(GradientMatchesFiniteDifference, Activations) {
 }
 
 TEST(GradientMatchesFiniteDifference, ActivationDerivativesStayFinite) {
-  for (const Activation f : kActivations)
+  for (const Activation f : kGradientActivations)
     for (const double x : {-1e4, -700.0, -40.0, 40.0, 700.0, 1e4})
       EXPECT_NEAR(activation_derivative(f, x), x > 0 || f == Activation::none ? 1.0 : 0.0, 1e-12) << int(f) << " " << x;
 }
 
 TEST(GradientMatchesFiniteDifference, Gate) {
   const auto gate = random_doubles(11, 10), up = random_doubles(11, 11), dy = random_doubles(11, 12);
-  for (const Activation f : kActivations) {
+  for (const Activation f : kGradientActivations) {
     std::vector<double> dgate(gate.size(), 1.0), dup(up.size(), 1.0);
     gate_backward(f, gate.data(), up.data(), dy.data(), gate.size(), dgate.data(), dup.data());
     const auto forward = [&](const auto& g, const auto& u) {

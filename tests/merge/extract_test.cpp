@@ -38,16 +38,6 @@ ExtractResult extract(const std::string& model, const std::string& base, const s
 Json config_in(const std::string& folder) { return parse_json(read_file(folder + "/adapter_config.json"), folder); }
 Checkpoint weights_in(const std::string& folder) { return open_safetensors(folder + "/adapter_model.safetensors"); }
 
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 // B A of every module that has them, by the names of its tensors up to "lora".
 std::map<std::string, GoldenTensor> products_in(const Checkpoint& weights) {
   std::map<std::string, GoldenTensor> products;
@@ -362,26 +352,28 @@ TEST(ExtractLora, OfTheShippedModel) {
 
 // What is refused -----------------------------------------------------------------------------------------------------
 
-const std::string kBase = kMerging + "tiny_llama/base", kTuned = kMerging + "tiny_llama/ft1";
+const std::string kLlamaBase = kMerging + "tiny_llama/base", kTuned = kMerging + "tiny_llama/ft1";
 
 std::string refusal(const std::string& model, const std::string& base, const ExtractOptions& options = {.max_rank = 2}) {
   const Scratch scratch;
-  const std::string message = message_of([&] { extract(model, base, scratch / "out", options); });
+  const std::string message = message_of<Error>([&] { extract(model, base, scratch / "out", options); });
   EXPECT_TRUE(fs::is_empty(scratch.path())) << "something is left behind";
   return message;
 }
 
 TEST(ExtractRefused, Options) {
-  EXPECT_NE(refusal(kTuned, kBase, {.max_rank = 0}).find("--max-rank is 0; expected a rank of at least 1"), std::string::npos);
-  EXPECT_NE(refusal(kTuned, kBase, {.sv_epsilon = -1}).find("--sv-epsilon is -1"), std::string::npos);
-  EXPECT_NE(refusal(kTuned, kBase, {.sv_epsilon = 1e9}).find("Lower --sv-epsilon"), std::string::npos);
-  EXPECT_NE(refusal(kTuned, kBase, {.include = {"a("}}).find("--include-regex a( is no regular expression"), std::string::npos);
-  EXPECT_NE(refusal(kTuned, kBase, {.exclude = {"."}}).find("is left to extract"), std::string::npos);
-  EXPECT_NE(refusal(kTuned, kBase, {.save_modules = {"q_prj"}}).find("did you mean q_proj?"), std::string::npos);
+  EXPECT_NE(refusal(kTuned, kLlamaBase, {.max_rank = 0}).find("--max-rank is 0; expected a rank of at least 1"),
+            std::string::npos);
+  EXPECT_NE(refusal(kTuned, kLlamaBase, {.sv_epsilon = -1}).find("--sv-epsilon is -1"), std::string::npos);
+  EXPECT_NE(refusal(kTuned, kLlamaBase, {.sv_epsilon = 1e9}).find("Lower --sv-epsilon"), std::string::npos);
+  EXPECT_NE(refusal(kTuned, kLlamaBase, {.include = {"a("}}).find("--include-regex a( is no regular expression"),
+            std::string::npos);
+  EXPECT_NE(refusal(kTuned, kLlamaBase, {.exclude = {"."}}).find("is left to extract"), std::string::npos);
+  EXPECT_NE(refusal(kTuned, kLlamaBase, {.save_modules = {"q_prj"}}).find("did you mean q_proj?"), std::string::npos);
 }
 
 TEST(ExtractRefused, ModelsThatDoNotFit) {
-  const std::string other = refusal(kMerging + "tiny_gpt2/ft1", kBase);
+  const std::string other = refusal(kMerging + "tiny_gpt2/ft1", kLlamaBase);
   EXPECT_NE(other.find("expected both models to have the same tensors"), std::string::npos) << other;
   const Scratch scratch;
   const std::string wide = changed_copy(scratch, "wide", kTuned, [](auto& tensors) {
@@ -389,17 +381,17 @@ TEST(ExtractRefused, ModelsThatDoNotFit) {
     t.shape[0] -= 1;
     t.values.resize(t.values.size() - static_cast<size_t>(t.shape[1]));
   });
-  const std::string shape = refusal(wide, kBase);
+  const std::string shape = refusal(wide, kLlamaBase);
   EXPECT_NE(shape.find("model.safetensors: tensor \"model.layers.1.mlp.up_proj.weight\" is [10, 9]; expected [11, 9] as in"),
             std::string::npos)
       << shape;
   const std::string gap =
       changed_copy(scratch, "gap", kTuned, [](auto& tensors) { tensors.erase("model.layers.1.mlp.up_proj.weight"); });
-  const std::string missing = refusal(gap, kBase);
+  const std::string missing = refusal(gap, kLlamaBase);
   EXPECT_NE(missing.find("gap has no tensor \"model.layers.1.mlp.up_proj.weight\", which"), std::string::npos) << missing;
-  EXPECT_NE(refusal(kBase, gap).find("gap has no tensor"), std::string::npos);
+  EXPECT_NE(refusal(kLlamaBase, gap).find("gap has no tensor"), std::string::npos);
   const Scratch out;  // left out, it is no obstacle
-  EXPECT_NO_THROW(extract(gap, kBase, out / "out", {.max_rank = 2, .exclude = {"layers.1.mlp.up_proj"}}));
+  EXPECT_NO_THROW(extract(gap, kLlamaBase, out / "out", {.max_rank = 2, .exclude = {"layers.1.mlp.up_proj"}}));
 }
 
 TEST(ExtractRefused, NaN) {
@@ -408,7 +400,7 @@ TEST(ExtractRefused, NaN) {
     const std::string bad = changed_copy(scratch, std::string("bad-") + name, kTuned, [&](auto& tensors) {
       tensors[name].values[5] = std::numeric_limits<float>::quiet_NaN();
     });
-    const std::string message = refusal(bad, kBase);
+    const std::string message = refusal(bad, kLlamaBase);
     EXPECT_NE(message.find(std::string(name) + " of " + bad + ": element 5 is nan"), std::string::npos) << message;
   }
 }
@@ -416,12 +408,12 @@ TEST(ExtractRefused, NaN) {
 TEST(ExtractRefused, ADirectoryThatIsThere) {
   const Scratch scratch;
   const std::string file = scratch.write("out/mine", "kept");
-  const std::string message = message_of([&] { extract(kTuned, kBase, scratch / "out", {.max_rank = 2}); });
+  const std::string message = message_of<Error>([&] { extract(kTuned, kLlamaBase, scratch / "out", {.max_rank = 2}); });
   EXPECT_NE(message.find("is there already; name a new directory"), std::string::npos) << message;
   EXPECT_EQ(read_file(file), "kept");
   EXPECT_EQ(std::distance(fs::directory_iterator(scratch.path()), fs::directory_iterator()), 1);
   fs::create_directories(scratch / "empty");
-  EXPECT_NO_THROW(extract(kTuned, kBase, scratch / "empty", {.max_rank = 2}));
+  EXPECT_NO_THROW(extract(kTuned, kLlamaBase, scratch / "empty", {.max_rank = 2}));
 }
 
 TEST(ExtractRefused, AFullDiskLeavesNothingBehind) {
@@ -434,7 +426,7 @@ TEST(ExtractRefused, AFullDiskLeavesNothingBehind) {
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
     std::string message;
     try {
-      extract(kTuned, kBase, scratch / "out", {.max_rank = 2});
+      extract(kTuned, kLlamaBase, scratch / "out", {.max_rank = 2});
     } catch (const RunError& error) {
       message = error.what();
     }

@@ -338,7 +338,7 @@ TEST_F(HostileMerge, ALinkWhereTheResultIsWritten) {
   EXPECT_EQ(read_file(scratch_ / "behind/mine"), "kept");
 }
 
-struct Killed {};
+struct KilledWrite {};
 
 // A name may hold anything: the journal must not take "a" for done because of "a\nb".
 TEST_F(HostileMerge, NamesWithNewLinesAreResumed) {
@@ -355,9 +355,9 @@ TEST_F(HostileMerge, NamesWithNewLinesAreResumed) {
     size_t seen = 0;
     EXPECT_THROW(write_merge(plan, {}, out, pool, {},
                              [&](const MergeProgress&) {
-                               if (++seen == stop) throw Killed();
+                               if (++seen == stop) throw KilledWrite();
                              }),
-                 Killed);
+                 KilledWrite);
     EXPECT_EQ(write_merge(plan, {}, out, pool, {.resume = true}), stop);
     EXPECT_EQ(read_file(out + "/model.safetensors"), whole) << stop;
   }
@@ -368,7 +368,7 @@ TEST_F(HostileMerge, AnotherTokenizerIsNotResumed) {
   const std::string a = with_tokenizer(model("a", kTwoLayers)), b = with_tokenizer(model("b", kTwoLayers));
   const std::string yaml = linear({a, b}, "tokenizer_source: union\n"), out = scratch_ / "out";
   ThreadPool pool(1);
-  EXPECT_THROW(write_merge(plan_of(yaml), {}, out, pool, {}, [](const MergeProgress&) { throw Killed(); }), Killed);
+  EXPECT_THROW(write_merge(plan_of(yaml), {}, out, pool, {}, [](const MergeProgress&) { throw KilledWrite(); }), KilledWrite);
   std::string swapped = kTokenizer;
   swapped.replace(swapped.find("\"e\": 4, \"f\": 5"), 14, "\"f\": 4, \"e\": 5");
   with_tokenizer(b, swapped);
@@ -384,9 +384,9 @@ TEST_F(HostileMerge, AResumedRunMeasuresAllTensors) {
   size_t seen = 0;
   EXPECT_THROW(write_merge(plan, {}, out, pool, {},
                            [&](const MergeProgress&) {
-                             if (++seen == 2) throw Killed();
+                             if (++seen == 2) throw KilledWrite();
                            }),
-               Killed);
+               KilledWrite);
   size_t measured = 0;
   EXPECT_EQ(write_merge(plan, {}, out, pool, {.resume = true}, {}, [&](size_t, const TensorMeasure&) { ++measured; }), 2u);
   EXPECT_EQ(measured, plan.tensors.size());

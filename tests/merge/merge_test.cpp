@@ -16,11 +16,11 @@ namespace vitrine {
 namespace {
 
 namespace fs = std::filesystem;
-const std::string kMerging = std::string(VITRINE_GOLDEN) + "/merging";
+const std::string kGoldenMerging = std::string(VITRINE_GOLDEN) + "/merging";
 
 std::vector<std::string> yaml_files(const std::string& folder) {
   std::vector<std::string> found;
-  for (const auto& family : fs::directory_iterator(kMerging)) {
+  for (const auto& family : fs::directory_iterator(kGoldenMerging)) {
     if (!fs::is_directory(family.path() / folder)) continue;
     for (const auto& file : fs::directory_iterator(family.path() / folder))
       if (file.path().extension() == ".yml")
@@ -45,7 +45,7 @@ MergeOptions options_of(const std::string& yaml) {
   return options;
 }
 
-MergePlan plan_of(const std::string& path, const MergeOptions& options) {
+MergePlan golden_plan(const std::string& path, const MergeOptions& options) {
   const std::vector<MergeRecipe> recipes = read_merge_recipes(path);
   EXPECT_EQ(recipes.size(), 1u);
   return plan_merge(recipes.front(), options);
@@ -62,7 +62,7 @@ std::vector<std::string> weight_files(const fs::path& folder) {
 // Models are named relative to the folder of their family.
 class Recipe : public testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override { fs::current_path(kMerging + "/" + family()); }
+  void SetUp() override { fs::current_path(kGoldenMerging + "/" + family()); }
   std::string family() const { return GetParam().substr(0, GetParam().find('/')); }
   std::string name() const { return GetParam().substr(GetParam().find('/') + 1); }
 };
@@ -73,7 +73,7 @@ TEST_P(MergeGolden, EqualsMergekit) {
   const std::string yaml = "cases/" + name() + ".yml", expected = "expected/" + name();
   const Scratch scratch;
   const std::string out = scratch / "out";
-  const MergePlan plan = plan_of(yaml, options_of(read_file(yaml)));
+  const MergePlan plan = golden_plan(yaml, options_of(read_file(yaml)));
   ThreadPool pool(2);
   write_merge(plan, merge_companions(plan, "out"), out, pool, {});
 
@@ -118,7 +118,7 @@ TEST_P(MergeRefused, IsRefusedAsByMergekit) {
   const std::string yaml = "refused/" + name() + ".yml";
   ThreadPool pool(1);
   const Scratch scratch;
-  EXPECT_THROW(write_merge(plan_of(yaml, {}), {}, scratch / "out", pool, {}), InputError);
+  EXPECT_THROW(write_merge(golden_plan(yaml, {}), {}, scratch / "out", pool, {}), InputError);
   EXPECT_FALSE(fs::exists(scratch / "out"));
 }
 

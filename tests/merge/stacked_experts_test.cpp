@@ -11,14 +11,14 @@
 namespace vitrine {
 namespace {
 
-const std::string kModel = std::string(VITRINE_GOLDEN) + "/variants/qwen3_moe_stacked";
+const std::string kStackedModel = std::string(VITRINE_GOLDEN) + "/variants/qwen3_moe_stacked";
 
 // As a file of the bare model holds it: without "model." before the names.
 std::string bare(const Scratch& scratch) {
   const std::string folder = scratch / "bare";
   std::filesystem::create_directories(folder);
-  std::filesystem::copy_file(kModel + "/config.json", folder + "/config.json");
-  const Checkpoint whole = open_safetensors(kModel + "/model.safetensors");
+  std::filesystem::copy_file(kStackedModel + "/config.json", folder + "/config.json");
+  const Checkpoint whole = open_safetensors(kStackedModel + "/model.safetensors");
   std::vector<TensorToWrite> tensors;
   for (const auto& [name, tensor] : whole.tensors())
     tensors.push_back({name.starts_with("model.") ? name.substr(6) : name, tensor.dtype, tensor.shape, tensor.data});
@@ -29,11 +29,11 @@ std::string bare(const Scratch& scratch) {
 TEST(StackedExperts, OfABareModelAreMergedWithThoseOfAWholeOne) {
   const Scratch scratch;
   const std::string yaml = "merge_method: linear\nmodels:\n- model: " + bare(scratch) +
-                           "\n  parameters: {weight: 1}\n- model: " + kModel + "\n  parameters: {weight: 1}\n";
+                           "\n  parameters: {weight: 1}\n- model: " + kStackedModel + "\n  parameters: {weight: 1}\n";
   ThreadPool pool(2);
   const MergePlan plan = plan_merge(parse_merge_recipes(yaml, "r.yml").front(), {});
   write_merge(plan, {}, scratch / "out", pool, {});
-  const Checkpoint got = open_safetensors(scratch / "out"), want = open_safetensors(kModel + "/model.safetensors");
+  const Checkpoint got = open_safetensors(scratch / "out"), want = open_safetensors(kStackedModel + "/model.safetensors");
   ASSERT_EQ(got.tensors().size(), want.tensors().size());
   for (const auto& [name, tensor] : want.tensors()) {
     const StoredTensor* const merged = got.find(name);

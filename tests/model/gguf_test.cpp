@@ -14,12 +14,12 @@
 namespace vitrine {
 namespace {
 
-std::string gguf_file(const std::string& name) { return std::string(VITRINE_GOLDEN) + "/gguf/" + name + ".gguf"; }
+std::string golden_file(const std::string& name) { return std::string(VITRINE_GOLDEN) + "/gguf/" + name + ".gguf"; }
 
 // The message of opening llama.gguf with one key changed or, without a value, left out.
 std::string message_with(const std::string& key, std::optional<GgufValue> value) {
   const Scratch scratch;
-  const std::string path = changed_gguf(scratch, gguf_file("llama"), {{key, std::move(value)}});
+  const std::string path = changed_gguf(scratch, golden_file("llama"), {{key, std::move(value)}});
   return message_of<FileError>([&] { open_model(path); });
 }
 
@@ -38,7 +38,7 @@ TEST(GgufModelKeys, NothingIsGuessed) {
 TEST(GgufModelKeys, HeadsOfEachLayer) {
   const auto with = [](const std::string& key, const std::optional<GgufValue>& value) {
     const Scratch scratch;
-    const std::string path = changed_gguf(scratch, gguf_file("lfm2"), {{key, value}});
+    const std::string path = changed_gguf(scratch, golden_file("lfm2"), {{key, value}});
     return message_of<FileError>([&] { open_model(path); });
   };
   const std::string heads = "lfm2.attention.head_count_kv";
@@ -57,7 +57,7 @@ class GgufModel : public testing::TestWithParam<std::string> {};
 
 TEST_P(GgufModel, F32FileGivesTheGoldenNumbers) {
   const Golden gold = Golden::open(GetParam());
-  const OpenedModel opened = open_model(gguf_file(GetParam()));
+  const OpenedModel opened = open_model(golden_file(GetParam()));
   const Model& model = *opened.model;
   ThreadPool pool(2);
   for (const std::string prompt : {"one", "short", "mid", "long", "repeat"}) {
@@ -82,7 +82,8 @@ TEST_P(GgufModel, F32FileGivesTheGoldenNumbers) {
 }
 
 TEST_P(GgufModel, HasTheShapeOfItsDirectory) {
-  const OpenedModel from_gguf = open_model(gguf_file(GetParam())), from_directory = open_model(Golden::open(GetParam()).model());
+  const OpenedModel from_gguf = open_model(golden_file(GetParam())),
+                    from_directory = open_model(Golden::open(GetParam()).model());
   const ModelShape a = from_gguf.model->shape(), b = from_directory.model->shape();
   EXPECT_EQ(a.family, b.family);
   EXPECT_EQ(a.d_model, b.d_model);
@@ -105,7 +106,7 @@ TEST(GgufModelRope, ScalingMeetsTheNumbersOfTheConfiguration) {
   for (const auto& [file, variant] : std::vector<std::pair<std::string, std::string>>{
            {"rope_llama3", "llama_rope_llama3"}, {"rope_linear", "llama_rope_linear"}, {"rope_qwen2", "qwen2_rope_llama3"}}) {
     SCOPED_TRACE(file);
-    const OpenedModel opened = open_model(gguf_file(file));
+    const OpenedModel opened = open_model(golden_file(file));
     const Checkpoint golden = open_safetensors(std::string(VITRINE_GOLDEN) + "/variants/" + variant + "/golden.safetensors");
     for (const std::string prompt : {"0/", "1/"})
       expect_forward(run_forward(*opened.model, ids_of(golden_tensor(golden, prompt + "ids")), {}, pool), golden, prompt,
@@ -131,7 +132,7 @@ class QuantisedGguf : public testing::TestWithParam<std::string> {
     EXPECT_LE(std::sqrt(squares / static_cast<double>(got.size())), 1.25 * rms);
     EXPECT_LE(largest, 1.5 * most);
   }
-  OpenedModel opened_ = open_model(gguf_file("llama_" + GetParam()));
+  OpenedModel opened_ = open_model(golden_file("llama_" + GetParam()));
   Checkpoint golden_ = open_safetensors(std::string(VITRINE_GOLDEN) + "/gguf/quantised.safetensors");
   ThreadPool pool_{2};
 };
@@ -164,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(Every, QuantisedGguf, testing::Values("f16", "q8_0", "q
 
 // Every block type in one file.
 TEST(MixedGguf, MeetsItsDecodedWeights) {
-  const OpenedModel opened = open_model(gguf_file("mixed"));
+  const OpenedModel opened = open_model(golden_file("mixed"));
   const Checkpoint golden = open_safetensors(std::string(VITRINE_GOLDEN) + "/gguf/mixed.safetensors");
   const std::vector<int32_t> ids = ids_of(golden_tensor(golden, "ids"));
   const Tolerance tolerance = tolerance_for(static_cast<double>(golden_tensor(golden, "distance").values[0]));

@@ -12,7 +12,7 @@
 namespace vitrine {
 namespace {
 
-std::string bytes_of(const std::string& path) {
+std::string config_bytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -461,7 +461,7 @@ TEST(Refusals, PackedWeights) {
 
 TEST(Refusals, TruncatedWeights) {
   const Scratch scratch;
-  const std::string source = Golden::open("gemma2").model(), whole = bytes_of(source + "/model.safetensors");
+  const std::string source = Golden::open("gemma2").model(), whole = config_bytes(source + "/model.safetensors");
   std::filesystem::copy_file(source + "/config.json", scratch / "config.json");
   for (const size_t keep : {size_t{0}, size_t{4}, size_t{8}, size_t{100}, whole.size() / 2, whole.size() - 1}) {
     SCOPED_TRACE(keep);
@@ -539,7 +539,7 @@ TEST(Refusals, PackedExpertsOfGptOss) {
   Json config = read_json(variant + "/config.json");
   config["quantization_config"] = {{"quant_method", "mxfp4"}};
   scratch.write("config.json", config.dump());
-  scratch.write("model.safetensors", bytes_of(variant + "/model.safetensors"));
+  scratch.write("model.safetensors", config_bytes(variant + "/model.safetensors"));
   EXPECT_CONTAINS(message_of([&] { open_model(scratch.path()); }),
                   "expected [4, 74, 24] = [n_experts, 2 * d_ff, d_model] from config.json");
 }

@@ -28,8 +28,8 @@ void write(const OpenedModel& opened, const std::string& path, const std::string
   write_gguf(opened, plan_gguf(opened, {{"tokenizer.ggml.model", std::string("none")}}, encoding), encoding, path, pool);
 }
 
-std::string written(const std::string& model, const Scratch& scratch, const std::string& type = "f32",
-                    const std::string& name = "out.gguf") {
+std::string written_gguf(const std::string& model, const Scratch& scratch, const std::string& type = "f32",
+                         const std::string& name = "out.gguf") {
   write(open_model(model), scratch / name, type);
   return scratch / name;
 }
@@ -68,7 +68,7 @@ class ToGguf : public testing::TestWithParam<std::string> {
 
 TEST_P(ToGguf, HasTheKeysOfTheConverter) {
   const Scratch scratch;
-  const Gguf made = open_gguf(written(directory(), scratch));
+  const Gguf made = open_gguf(written_gguf(directory(), scratch));
   for (const auto& [key, value] : converted().at(GetParam()).at("keys").items()) {
     if (key.starts_with("tokenizer.") || key == "general.name")
       continue;  // the vocabulary; it makes a title of the folder's name
@@ -88,7 +88,7 @@ TEST_P(ToGguf, HasTheTensorsOfTheConverterBitForBit) {
   for (const auto& [type, tensors] : converted().at(GetParam()).at("tensors").items()) {
     SCOPED_TRACE(type);
     const Scratch scratch;
-    const Gguf made = open_gguf(written(directory(), scratch, type));
+    const Gguf made = open_gguf(written_gguf(directory(), scratch, type));
     EXPECT_EQ(made.metadata.integer("general.file_type"), find_mixture(type)->file_type);
     EXPECT_EQ(made.checkpoint.tensors().size(), tensors.size());
     for (const auto& [name, want] : tensors.items()) {
@@ -108,7 +108,7 @@ TEST_P(ToGguf, RunsWithTheBitsOfTheDirectory) {
   const Golden gold = Golden::open(GetParam());
   const std::vector<int32_t> ids = gold.prompt("mid").ids[0];
   ThreadPool pool(2);
-  const std::string file = written(directory(), scratch);
+  const std::string file = written_gguf(directory(), scratch);
   const OpenedModel opened = open_model(directory()), stored = open_model(file);
   const Forward want = run_forward(*opened.model, ids, {.f32 = true}, pool);
   const Forward own = run_forward(*stored.model, ids, {.f32 = true}, pool);
@@ -127,7 +127,7 @@ TEST_P(ToGguf, RunsWithTheBitsOfTheDirectory) {
 
 TEST_P(ToGguf, ComesBackAsTheDirectory) {
   const Scratch scratch;
-  OpenedModel stored = as_huggingface(open_model(written(directory(), scratch)));
+  OpenedModel stored = as_huggingface(open_model(written_gguf(directory(), scratch)));
   write_huggingface(stored, {}, scratch / "back", DType::f32);
   const Checkpoint want = open_safetensors(directory()), got = open_safetensors(scratch / "back");
   const OpenedModel opened = open_model(directory());
@@ -156,8 +156,8 @@ TEST_P(ToGguf, ComesBackAsTheDirectory) {
 TEST_P(ToGguf, OfAGgufFileIsThatFile) {
   const Scratch scratch;
   for (const std::string type : {"f32", "f16", "bf16", "q8_0"}) {
-    const std::string first = written(directory(), scratch, type, type + ".gguf");
-    const std::string again = written(first, scratch, type, type + "-again.gguf");
+    const std::string first = written_gguf(directory(), scratch, type, type + ".gguf");
+    const std::string again = written_gguf(first, scratch, type, type + "-again.gguf");
     const Gguf a = open_gguf(first), b = open_gguf(again);
     EXPECT_EQ(a.metadata.values().size(), b.metadata.values().size());
     EXPECT_EQ(a.metadata.config(), b.metadata.config());
@@ -197,7 +197,7 @@ TEST(ToGgufVariants, RunAlikeOrAreRefused) {
     const Scratch scratch;
     std::string file;
     try {
-      file = written(folder + name, scratch);
+      file = written_gguf(folder + name, scratch);
     } catch (const FileError& error) {
       EXPECT_CONTAINS(std::string(error.what()), "GGUF");
       refused.push_back(name);
@@ -219,7 +219,7 @@ TEST(ToGgufVariants, RunAlikeOrAreRefused) {
 
 TEST(ToGgufRope, DivisorsOfLlama3AreATensor) {
   const Scratch scratch;
-  const Gguf made = open_gguf(written(std::string(VITRINE_GOLDEN) + "/variants/llama_rope_llama3", scratch));
+  const Gguf made = open_gguf(written_gguf(std::string(VITRINE_GOLDEN) + "/variants/llama_rope_llama3", scratch));
   const Gguf want = open_gguf(std::string(VITRINE_GOLDEN) + "/gguf/rope_llama3.gguf");  // its divisors are the converter's
   const StoredTensor *const a = made.checkpoint.find("rope_freqs.weight"), *const b = want.checkpoint.find("rope_freqs.weight");
   ASSERT_NE(a, nullptr);
@@ -235,11 +235,11 @@ TEST(ToGgufAdapter, IsMergedAsIntoTheDirectory) {
     OpenedModel golden = open_model(Golden::open(name).model());
     open_adapter(golden, adapter);
     write(golden, scratch / "merged.gguf", "f32");
-    OpenedModel stored = open_model(written(Golden::open(name).model(), scratch));
+    OpenedModel stored = open_model(written_gguf(Golden::open(name).model(), scratch));
     open_adapter(stored, adapter);
     write(stored, scratch / "again.gguf", "f32");
     write_huggingface(golden, {}, scratch / "merged", DType::f32);
-    const std::string directory = written(scratch / "merged", scratch, "f32", "directory.gguf");
+    const std::string directory = written_gguf(scratch / "merged", scratch, "f32", "directory.gguf");
     const Gguf a = open_gguf(scratch / "merged.gguf"), b = open_gguf(scratch / "again.gguf"), c = open_gguf(directory);
     for (const auto& [tensor, values] : a.checkpoint.tensors()) {
       EXPECT_EQ(as_floats(values).values, as_floats(*b.checkpoint.find(tensor)).values) << tensor;
@@ -270,7 +270,7 @@ TEST(ToGgufRefusals, NumbersThatAreNoneAreNamedAndNothingIsLeft) {
   const auto message = [](float value, const std::string& tensor, const std::string& type) {
     const Scratch scratch;
     const std::string model = changed_directory(scratch, "llama", tensor, value);
-    std::string said = message_of<RunError>([&] { written(model, scratch, type); });
+    std::string said = message_of<RunError>([&] { written_gguf(model, scratch, type); });
     int left = 0;
     for (const auto& entry : std::filesystem::directory_iterator(scratch.path())) left += entry.path().filename() != "changed";
     EXPECT_EQ(left, 0);

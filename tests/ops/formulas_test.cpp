@@ -44,7 +44,7 @@ struct Bench {
   Context ctx{pool};
 };
 
-Vector vector_of(const std::vector<double>& numbers) {
+Vector values_of(const std::vector<double>& numbers) {
   Vector v;
   v.name = "w";
   v.data = numbers.data();
@@ -84,9 +84,9 @@ TEST_P(Formula, NormsAndActivations) {
   const std::vector<double> w = golden("w"), b = golden("b");
   std::vector<double> gemma = w;
   for (double& value : gemma) value -= 1;
-  expect(layer_norm(ctx, "n", x, vector_of(w), vector_of(b), {.eps = 1e-5}), "layer_norm_eps1e-5");
-  expect(rms_norm(ctx, "n", x, vector_of(w), {.eps = 1e-6}), "rms_norm_eps1e-6");
-  expect(rms_norm(ctx, "n", x, vector_of(gemma), {.eps = 1e-6, .offset = 1}), "rms_norm_gemma_eps1e-6");
+  expect(layer_norm(ctx, "n", x, values_of(w), values_of(b), {.eps = 1e-5}), "layer_norm_eps1e-5");
+  expect(rms_norm(ctx, "n", x, values_of(w), {.eps = 1e-6}), "rms_norm_eps1e-6");
+  expect(rms_norm(ctx, "n", x, values_of(gemma), {.eps = 1e-6, .offset = 1}), "rms_norm_gemma_eps1e-6");
   expect(activation(ctx, x, Activation::gelu_exact), "gelu_exact");
   expect(activation(ctx, x, Activation::gelu_tanh), "gelu_tanh");
   expect(activation(ctx, x, Activation::silu), "silu");
@@ -131,10 +131,10 @@ TEST(ByHand, SoftCapOfTwo) {
 TEST(ByHand, LayerNormOfTwoFourSix) {
   Bench b(DType::f64);
   const std::vector<double> ones(3, 1), zeros(3, 0);
-  const Tensor y = layer_norm(b.ctx, "n", b.tensor({1, 3}, {2, 4, 6}), vector_of(ones), vector_of(zeros), {.eps = 0});
+  const Tensor y = layer_norm(b.ctx, "n", b.tensor({1, 3}, {2, 4, 6}), values_of(ones), values_of(zeros), {.eps = 0});
   EXPECT_CLOSE(Bench::numbers(y), std::vector<double>{-1.2247, 0, 1.2247}, (Tolerance{.abs = 5e-5, .rel = 0}));
   const std::vector<double> one(2, 1), zero(2, 0);
-  const Tensor z = layer_norm(b.ctx, "n", b.tensor({1, 2}, {1, 5}), vector_of(one), vector_of(zero), {.eps = 0});
+  const Tensor z = layer_norm(b.ctx, "n", b.tensor({1, 2}, {1, 5}), values_of(one), values_of(zero), {.eps = 0});
   EXPECT_CLOSE(Bench::numbers(z), std::vector<double>{-1, 1}, (Tolerance{.abs = 1e-12, .rel = 0}));
 }
 
@@ -249,7 +249,7 @@ TEST(ByHand, EighteenLayersWithAndWithoutNorms) {
     Bench b(DType::f64);
     Tensor x = b.tensor({1, 1}, {1});
     for (int layer = 0; layer < 18; ++layer)
-      x = add(b.ctx, x, scale(b.ctx, norms ? rms_norm(b.ctx, "n", x, vector_of(one), {.eps = 0}) : x, 2));
+      x = add(b.ctx, x, scale(b.ctx, norms ? rms_norm(b.ctx, "n", x, values_of(one), {.eps = 0}) : x, 2));
     EXPECT_DOUBLE_EQ(*x.data<double>(), norms ? 37 : 387420489);
   }
 }
@@ -356,7 +356,7 @@ TEST(NormLaws, RmsNormStaysFiniteForF16InputsAbove256) {
   Bench b(DType::f32);
   const std::vector<double> ones(4, 1);
   const std::vector<int32_t> token = {0};
-  const Tensor y = rms_norm(b.ctx, "n", embed(b.ctx, token, W_E), vector_of(ones), {.eps = 1e-6});
+  const Tensor y = rms_norm(b.ctx, "n", embed(b.ctx, token, W_E), values_of(ones), {.eps = 1e-6});
   const double rms = std::sqrt((257.0 * 257 + 1e6 + 4096.0 * 4096 + 65504.0 * 65504) / 4);
   EXPECT_CLOSE(Bench::numbers(y), std::vector<double>{257 / rms, -1000 / rms, 4096 / rms, 65504 / rms},
                (Tolerance{.abs = 0, .rel = 1e-6}));

@@ -19,7 +19,7 @@ using Inputs = GradientCheck::Inputs;
 constexpr Activation kActivations[] = {Activation::relu, Activation::gelu_tanh, Activation::gelu_exact, Activation::silu,
                                        Activation::sigmoid};
 
-Step ragged(const std::vector<int64_t>& lengths) {
+Step ragged_rows(const std::vector<int64_t>& lengths) {
   Step step;
   int32_t token = 0;
   for (const int64_t n : lengths) {
@@ -33,7 +33,7 @@ Step ragged(const std::vector<int64_t>& lengths) {
 TEST(OpGradient, Embeddings) {
   GradientCheck check;
   const Weight &W_E = check.weight(5, 7), &W_pos = check.weight(6, 7);
-  const Step step = ragged({4, 6});  // tokens and positions come more than once
+  const Step step = ragged_rows({4, 6});  // tokens and positions come more than once
   check.expect_match(
       [&](Context& ctx, const Inputs&) { return add(ctx, embed(ctx, step.tokens(), W_E), embed_positions(ctx, step, W_pos)); });
 }
@@ -90,7 +90,7 @@ TEST(OpGradient, LinearWithAdapters) {
 }
 
 TEST(OpGradient, AdaptersPassThroughEveryHeadsResult) {
-  const Step step = ragged({5});
+  const Step step = ragged_rows({5});
   Recorder seen({{"*hook_result"}});
   for (Listener* listener : {static_cast<Listener*>(nullptr), static_cast<Listener*>(&seen)}) {
     GradientCheck check;
@@ -124,7 +124,7 @@ TEST(OpGradient, Norms) {
 // Each head's vector by itself, as queries and keys are normalised; whole, and in steps where somebody listens.
 TEST(OpGradient, NormsOfHeads) {
   Recorder seen({{"*"}});
-  const Step step = ragged({4});
+  const Step step = ragged_rows({4});
   for (const bool listened : {false, true}) {
     GradientCheck check;
     check.input({4, 3, 5});
@@ -148,7 +148,7 @@ TEST(OpGradient, NormsOfHeads) {
 
 TEST(OpGradient, NormsInSteps) {
   Recorder seen({{"*"}});
-  const Step step = ragged({4});
+  const Step step = ragged_rows({4});
   GradientCheck rms;
   rms.input({4, 7});
   const Vector& w = rms.vector(7);
@@ -170,7 +170,7 @@ TEST(OpGradient, NormsInSteps) {
 }
 
 TEST(OpGradient, Rope) {
-  const Step step = ragged({3, 4});
+  const Step step = ragged_rows({3, 4});
   for (const RopeLayout layout : {RopeLayout::halves, RopeLayout::pairs})
     for (const int64_t turning : {int64_t{6}, int64_t{4}}) {
       GradientCheck check;
@@ -223,20 +223,20 @@ TEST(OpGradient, HiddenLayers) {
   }
 }
 
-struct AttentionCase {
+struct AttentionShape {
   const char* name;
   int64_t heads, kv_heads, head_dim, v_dim;
   AttentionSpec spec;
   bool sinks = false;
 };
 
-std::vector<AttentionCase> attention_cases() {
-  std::vector<AttentionCase> cases = {{"plain", 2, 2, 3, 3, {}},       {"grouped", 4, 2, 5, 5, {}},
-                                      {"one_kv_head", 3, 1, 4, 4, {}}, {"window", 4, 2, 3, 3, {}},
-                                      {"cap", 2, 1, 3, 3, {}},         {"window_cap_values", 6, 3, 4, 5, {}},
-                                      {"no_mask", 2, 2, 3, 3, {}},     {"dropout", 4, 2, 3, 3, {}},
-                                      {"sinks", 4, 2, 3, 3, {}, true}, {"window_sinks", 2, 1, 3, 3, {}, true}};
-  for (AttentionCase& c : cases) c.spec.scale = 0.6;
+std::vector<AttentionShape> attention_cases() {
+  std::vector<AttentionShape> cases = {{"plain", 2, 2, 3, 3, {}},       {"grouped", 4, 2, 5, 5, {}},
+                                       {"one_kv_head", 3, 1, 4, 4, {}}, {"window", 4, 2, 3, 3, {}},
+                                       {"cap", 2, 1, 3, 3, {}},         {"window_cap_values", 6, 3, 4, 5, {}},
+                                       {"no_mask", 2, 2, 3, 3, {}},     {"dropout", 4, 2, 3, 3, {}},
+                                       {"sinks", 4, 2, 3, 3, {}, true}, {"window_sinks", 2, 1, 3, 3, {}, true}};
+  for (AttentionShape& c : cases) c.spec.scale = 0.6;
   cases[3].spec.window = 3;
   cases[4].spec.softcap = 1.2;
   cases[5].spec.window = 2;
@@ -247,11 +247,11 @@ std::vector<AttentionCase> attention_cases() {
   return cases;
 }
 
-class AttentionGradient : public testing::TestWithParam<AttentionCase> {};
+class AttentionGradient : public testing::TestWithParam<AttentionShape> {};
 
 TEST_P(AttentionGradient, FusedAndStepwise) {
-  const AttentionCase& c = GetParam();
-  const Step step = ragged({6, 1, 4});
+  const AttentionShape& c = GetParam();
+  const Step step = ragged_rows({6, 1, 4});
   GradientCheck check;
   check.input({11, c.heads, c.head_dim});
   check.input({11, c.kv_heads, c.head_dim});
@@ -317,7 +317,7 @@ class Replace final : public Listener {
 };
 
 TEST(OpGradient, ReplacedHooksAreConstants) {
-  const Step step = ragged({5});
+  const Step step = ragged_rows({5});
   for (const std::string name :
        {"n.hook_scale", "n.hook_normalized_pre", "n.hook_normalized", "attn.hook_q", "attn.hook_attn_scores", "attn.hook_pattern",
         "attn.hook_z", "attn.hook_result", "attn.hook_out", "mlp.hook_pre", "mlp.hook_pre_linear", "mlp.hook_post"}) {
@@ -359,7 +359,7 @@ class Cap final : public Listener {
 };
 
 TEST(OpGradient, ReplacementsInsideNormsAndHeadsCarryGradients) {
-  const Step step = ragged({5});
+  const Step step = ragged_rows({5});
   for (const std::string name : {"n.hook_scale", "n.hook_normalized_pre", "n.hook_*", "attn.hook_result", "*"})
     for (const bool layer : {false, true})
       for (const bool by_columns : {false, true}) {
@@ -392,7 +392,7 @@ class Watch final : public Listener {
 };
 
 TEST(OpGradient, WatchingNormsAndHeadsChangesNoGradient) {
-  const Step step = ragged({5});
+  const Step step = ragged_rows({5});
   for (const bool layer : {false, true}) {
     GradientCheck check;
     check.input({5, 6});
@@ -426,7 +426,7 @@ class Halve final : public Listener {
 };
 
 TEST(OpGradient, ReplacementsBuiltWithOpsCarryGradients) {
-  const Step step = ragged({5});
+  const Step step = ragged_rows({5});
   for (const std::string name : {"n.hook_normalized", "attn.hook_q", "attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z",
                                  "attn.hook_out", "mlp.hook_pre", "mlp.hook_pre_linear", "mlp.hook_post"})
     for (const double drop : {0.0, 0.3}) {

@@ -6,13 +6,13 @@
 namespace vitrine {
 namespace {
 
-constexpr int64_t kRows = 400, kHeads = 5, kWidth = 101;
-float number(int64_t row, int64_t head, int64_t i) { return static_cast<float>((row * kHeads + head) * kWidth + i); }
+constexpr int64_t kSteps = 400, kPatternHeads = 5, kKeys = 101;
+float number(int64_t row, int64_t head, int64_t i) { return static_cast<float>((row * kPatternHeads + head) * kKeys + i); }
 
 Recorder::Value heard(const HookRequest& request) {
   ThreadPool pool(3);
   Context ctx(pool);
-  const Tensor value = ctx.empty({kRows, kHeads, kWidth});
+  const Tensor value = ctx.empty({kSteps, kPatternHeads, kKeys});
   for (int64_t i = 0; i < value.count(); ++i) value.data<float>()[i] = static_cast<float>(i);
   Recorder recorder({request});
   recorder.see(ctx, request.glob, value);
@@ -20,20 +20,20 @@ Recorder::Value heard(const HookRequest& request) {
 }
 
 void expect_part(const Recorder::Value& got, int64_t first_row, int64_t rows, int64_t first_head, int64_t heads) {
-  ASSERT_EQ(got.shape, (std::vector<int64_t>{rows, heads, kWidth}));
-  ASSERT_EQ(got.values.size(), static_cast<size_t>(rows * heads * kWidth));
+  ASSERT_EQ(got.shape, (std::vector<int64_t>{rows, heads, kKeys}));
+  ASSERT_EQ(got.values.size(), static_cast<size_t>(rows * heads * kKeys));
   auto at = got.values.begin();
   for (int64_t r = first_row; r < first_row + rows; ++r)
     for (int64_t h = first_head; h < first_head + heads; ++h)
-      for (int64_t i = 0; i < kWidth; ++i) ASSERT_EQ(*at++, number(r, h, i)) << r << " " << h << " " << i;
+      for (int64_t i = 0; i < kKeys; ++i) ASSERT_EQ(*at++, number(r, h, i)) << r << " " << h << " " << i;
 }
 
 TEST(Recorder, KeepsLargeValuesWholeAndCut) {
-  expect_part(heard({"z"}), 0, kRows, 0, kHeads);                    // one stretch in several pieces
-  expect_part(heard({"z", {}, {7, 391}}), 7, 384, 0, kHeads);        // the same from within
-  expect_part(heard({"z", {1, 4}, {3, 399}}), 3, 396, 1, 3);         // many stretches
-  expect_part(heard({"z", {2, 3}, {0, 2}}), 0, 2, 2, 1);             // too little to share
-  EXPECT_TRUE(heard({"z", {}, {kRows, kRows + 5}}).values.empty());  // nothing
+  expect_part(heard({"z"}), 0, kSteps, 0, kPatternHeads);              // one stretch in several pieces
+  expect_part(heard({"z", {}, {7, 391}}), 7, 384, 0, kPatternHeads);   // the same from within
+  expect_part(heard({"z", {1, 4}, {3, 399}}), 3, 396, 1, 3);           // many stretches
+  expect_part(heard({"z", {2, 3}, {0, 2}}), 0, 2, 2, 1);               // too little to share
+  EXPECT_TRUE(heard({"z", {}, {kSteps, kSteps + 5}}).values.empty());  // nothing
 }
 
 TEST(Recorder, TakesWholeTensorsAndCopiesTheRest) {

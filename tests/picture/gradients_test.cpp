@@ -203,7 +203,7 @@ TEST(Gradients, AreDrawnAndTabled) {
   }
 }
 
-std::vector<std::string> steps_of(const PictureJson& document) {
+std::vector<std::string> drawn_steps(const PictureJson& document) {
   std::vector<std::string> ids;
   for (const PictureJson& step : document.at("steps")) ids.push_back(step.at("id"));
   return ids;
@@ -221,7 +221,7 @@ TEST(Gradients, AreStepsOfThePage) {
     const PictureJson page = explain_document(engine, prompt);
     for (const char* name : {"gradient-norms", "gradient-hooks", "input-attribution"})
       EXPECT_EQ(page.at("pictures").at(name), picture_document(engine, prompt, name).at("pictures").at(name)) << name;
-    const std::vector<std::string> steps = steps_of(page);
+    const std::vector<std::string> steps = drawn_steps(page);
     EXPECT_TRUE(has(steps, "input-attribution"));
     EXPECT_TRUE(has(steps, "back-propagation"));
     EXPECT_EQ(steps.back(), "merging");
@@ -230,7 +230,7 @@ TEST(Gradients, AreStepsOfThePage) {
   Engine tales(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
   const PictureJson page = explain_document(tales, text_prompt(tales, "Once upon a time"));
   EXPECT_TRUE(page.at("pictures").at("gradient-norms").at("lossWithoutNorms").is_null());
-  EXPECT_EQ(steps_of(page)[page.at("steps").size() - 2], "back-propagation");
+  EXPECT_EQ(drawn_steps(page)[page.at("steps").size() - 2], "back-propagation");
   EXPECT_CONTAINS(page.at("steps")[page.at("steps").size() - 2].at("text").dump(), "leave the range of 32-bit floats");
 }
 
@@ -243,9 +243,9 @@ TEST(Gradients, ThatAreSwitchedOffOrDoNotFitLeaveTheirStepsOut) {
   };
   const PictureJson off = explain_document(engine, prompt, {.gradients = false});
   for (const char* name : {"gradient-norms", "gradient-hooks", "input-attribution"}) expect_none(off, name, "switched off");
-  EXPECT_FALSE(has(steps_of(off), "input-attribution"));
-  EXPECT_FALSE(has(steps_of(off), "back-propagation"));
-  EXPECT_TRUE(has(steps_of(off), "reach"));
+  EXPECT_FALSE(has(drawn_steps(off), "input-attribution"));
+  EXPECT_FALSE(has(drawn_steps(off), "back-propagation"));
+  EXPECT_TRUE(has(drawn_steps(off), "reach"));
 
   // What all layers' tape takes, and not a byte more: no room for the gradients of the parameters.
   const auto n = static_cast<int64_t>(prompt.ids.size());

@@ -97,7 +97,7 @@ TEST(Drawings, HoldTheirText) {
   }
 }
 
-size_t count(const std::string& text, const std::string& what) {
+size_t occurrences(const std::string& text, const std::string& what) {
   size_t n = 0;
   for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
   return n;
@@ -117,12 +117,12 @@ TEST(Drawings, WrapMergesAndSplits) {
   size_t parts = picture.at("start").size(), boxes = parts;
   for (size_t i = 0; i < picture.at("steps").size(); ++i) boxes += --parts;
   EXPECT_GT(picture.at("start").size(), 100u);
-  EXPECT_EQ(count(merged, "<rect "), boxes);
+  EXPECT_EQ(occurrences(merged, "<rect "), boxes);
   EXPECT_EQ(texts_of(merged).size(), boxes + picture.at("steps").size() + 1);
   size_t cuts = 0;
   for (const PictureJson& one : splits.at("pictures").at("splits").at("splits")) cuts += one.at("ids").size() - 1;
   size_t bars = 0;
-  for (const std::string& text : texts_of(split)) bars += count(text, "|");
+  for (const std::string& text : texts_of(split)) bars += occurrences(text, "|");
   EXPECT_EQ(bars, cuts);
 }
 

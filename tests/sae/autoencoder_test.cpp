@@ -15,8 +15,8 @@
 namespace vitrine {
 namespace {
 
-const std::string kFolder = std::string(VITRINE_GOLDEN) + "/sae";
-constexpr Tolerance kClose{.abs = 2e-6, .rel = 1e-5};
+const std::string kAutoencoders = std::string(VITRINE_GOLDEN) + "/sae";
+constexpr Tolerance kNear{.abs = 2e-6, .rel = 1e-5};
 
 std::vector<float> floats(const Checkpoint& file, const char* name) {
   const StoredTensor* t = file.find(name);
@@ -26,7 +26,7 @@ std::vector<float> floats(const Checkpoint& file, const char* name) {
 
 std::vector<std::string> every_case() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(kFolder))
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kAutoencoders))
     if (entry.path().filename() == "values.safetensors") names.push_back(entry.path().parent_path().string());
   return names;
 }
@@ -46,9 +46,9 @@ TEST(SparseAutoencoder, EqualsSaeLensOnEachArchitecture) {
       const SparseFeatures features = encode(ctx, sae, x.data(), rows);
       std::vector<float> dense(static_cast<size_t>(rows * sae.d_sae)), y(static_cast<size_t>(rows * sae.d_out));
       to_dense(features, sae.d_sae, dense.data());
-      EXPECT_CLOSE(dense, floats(values, "features"), kClose);
+      EXPECT_CLOSE(dense, floats(values, "features"), kNear);
       decode(ctx, sae, features, x.data(), y.data());
-      EXPECT_CLOSE(y, floats(values, "y"), kClose);
+      EXPECT_CLOSE(y, floats(values, "y"), kNear);
       const SparseFeatures again = to_sparse(dense.data(), rows, sae.d_sae, &features);
       EXPECT_EQ(again.index, features.index);
       EXPECT_EQ(again.value, features.value);
@@ -79,7 +79,7 @@ TEST(SparseAutoencoder, WhatIsWrittenReadsBackAsTheSame) {
 }
 
 TEST(SparseAutoencoder, ReadsTheHookFromGemmaScopesPath) {
-  const SparseAutoencoder sae = read_sae(kFolder + "/gemma-scope-2b-pt-res/layer_1/width_16k");
+  const SparseAutoencoder sae = read_sae(kAutoencoders + "/gemma-scope-2b-pt-res/layer_1/width_16k");
   EXPECT_EQ(sae.hook_name, "blocks.1.hook_resid_post");
   EXPECT_EQ(architecture_name(sae), "jumprelu");
 }
@@ -89,7 +89,7 @@ TEST(SparseAutoencoder, RefusesWhatIsNotOne) {
   EXPECT_CONTAINS(message_of([&] { read_sae(scratch / "absent"); }), "no such file or directory");
   EXPECT_CONTAINS(message_of([&] { read_sae(scratch.path()); }), "there is no cfg.json");
 
-  const std::string weights = kFolder + "/topk/sae_weights.safetensors";
+  const std::string weights = kAutoencoders + "/topk/sae_weights.safetensors";
   std::filesystem::copy_file(weights, scratch / "sae_weights.safetensors");
   const auto refused = [&](const std::string& config) {
     scratch.write("cfg.json", config);
@@ -129,7 +129,7 @@ TEST(SparseAutoencoder, WhatOverflowsIsAnError) {
     EXPECT_EQ(encode(ctx, sae, x.data(), 1).rows(), 1);
   }
   // A row of zeros has no norm to be brought to another.
-  SparseAutoencoder sae = read_sae(kFolder + "/standard_constant_norm");
+  SparseAutoencoder sae = read_sae(kAutoencoders + "/standard_constant_norm");
   const std::vector<float> zeros(static_cast<size_t>(sae.d_in), 0.0F);
   EXPECT_CONTAINS(message_of<RunError>([&] { encode(ctx, sae, zeros.data(), 1); }), "its norm is zero");
 }

@@ -17,16 +17,16 @@
 namespace vitrine {
 namespace {
 
-const std::string kFolder = std::string(VITRINE_GOLDEN) + "/sae/circuit_tracer/";
-constexpr Tolerance kClose{.abs = 2e-6, .rel = 1e-5};
+const std::string kCircuitTracer = std::string(VITRINE_GOLDEN) + "/sae/circuit_tracer/";
+constexpr Tolerance kWithin{.abs = 2e-6, .rel = 1e-5};
 
 std::vector<float> of_run(const std::string& file, const char* name) {
-  const Checkpoint checkpoint = open_safetensors(kFolder + file);
+  const Checkpoint checkpoint = open_safetensors(kCircuitTracer + file);
   return as_floats(*checkpoint.find(name)).values;
 }
 
 TEST(CircuitTracer, ATranscoderOfOneLayer) {
-  const SparseAutoencoder sae = read_sae(kFolder + "layer_1.safetensors");
+  const SparseAutoencoder sae = read_sae(kCircuitTracer + "layer_1.safetensors");
   EXPECT_EQ(architecture_name(sae), "jumprelu_skip_transcoder");
   EXPECT_EQ(sae.hook_name, "blocks.1.ln2.hook_normalized");
   EXPECT_EQ(sae.hook_name_out, "blocks.1.hook_mlp_out");
@@ -38,12 +38,12 @@ TEST(CircuitTracer, ATranscoderOfOneLayer) {
   std::vector<float> dense(static_cast<size_t>(rows * sae.d_sae)), y(static_cast<size_t>(rows * sae.d_out));
   to_dense(features, sae.d_sae, dense.data());
   decode(ctx, sae, features, x.data(), y.data());
-  EXPECT_CLOSE(dense, of_run("layer_1_run.safetensors", "features"), kClose);
-  EXPECT_CLOSE(y, of_run("layer_1_run.safetensors", "y"), kClose);
+  EXPECT_CLOSE(dense, of_run("layer_1_run.safetensors", "features"), kWithin);
+  EXPECT_CLOSE(y, of_run("layer_1_run.safetensors", "y"), kWithin);
 }
 
 TEST(CircuitTracer, ACrossLayerTranscoder) {
-  const CrossLayerTranscoder t = read_cross_layer(kFolder + "clt");
+  const CrossLayerTranscoder t = read_cross_layer(kCircuitTracer + "clt");
   ASSERT_EQ(t.n_layers, 3);
   EXPECT_EQ(t.layers[2].hook_name, "blocks.2.hook_resid_mid");
   const std::vector<float> x = of_run("clt_run.safetensors", "x");
@@ -56,9 +56,9 @@ TEST(CircuitTracer, ACrossLayerTranscoder) {
     features.push_back(encode(ctx, t.layers[static_cast<size_t>(i)], x.data() + i * rows * t.d_model, rows));
     to_dense(features.back(), t.d_sae, dense.data() + i * rows * t.d_sae);
   }
-  EXPECT_CLOSE(dense, of_run("clt_run.safetensors", "features"), kClose);
+  EXPECT_CLOSE(dense, of_run("clt_run.safetensors", "features"), kWithin);
   for (const FloatVector& layer : decode(ctx, t, features)) y.insert(y.end(), layer.begin(), layer.end());
-  EXPECT_CLOSE(y, of_run("clt_run.safetensors", "y"), kClose);
+  EXPECT_CLOSE(y, of_run("clt_run.safetensors", "y"), kWithin);
   features.pop_back();
   EXPECT_THROW(decode(ctx, t, features), UsageError);
 }
@@ -66,8 +66,8 @@ TEST(CircuitTracer, ACrossLayerTranscoder) {
 TEST(CircuitTracer, FilesThatAreMissingOrDisagree) {
   const Scratch scratch;
   EXPECT_CONTAINS(message_of([&] { read_cross_layer(scratch.path()); }), "W_enc_0.safetensors");
-  std::filesystem::copy(kFolder + "clt", scratch / "clt", std::filesystem::copy_options::recursive);
-  std::filesystem::copy_file(kFolder + "clt/W_dec_1.safetensors", scratch / "clt/W_dec_2.safetensors",
+  std::filesystem::copy(kCircuitTracer + "clt", scratch / "clt", std::filesystem::copy_options::recursive);
+  std::filesystem::copy_file(kCircuitTracer + "clt/W_dec_1.safetensors", scratch / "clt/W_dec_2.safetensors",
                              std::filesystem::copy_options::overwrite_existing);
   EXPECT_CONTAINS(message_of([&] { read_cross_layer(scratch / "clt"); }), "there is no tensor \"W_dec_2\"");
 }

@@ -16,15 +16,15 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-const std::string kGolden = std::string(VITRINE_GOLDEN) + "/tokenizers/";
+const std::string kGoldenFolder = std::string(VITRINE_GOLDEN) + "/tokenizers/";
 
-std::string from_hex(const std::string& hex) {
+std::string bytes_from_hex(const std::string& hex) {
   std::string out;
   for (size_t i = 0; i + 1 < hex.size(); i += 2) out += char(std::stoi(hex.substr(i, 2), nullptr, 16));
   return out;
 }
 
-std::string text_of(const Json& row) { return row.contains("hex") ? from_hex(row["hex"]) : row["text"].get<std::string>(); }
+std::string text_of(const Json& row) { return row.contains("hex") ? bytes_from_hex(row["hex"]) : row["text"].get<std::string>(); }
 
 std::vector<Json> rows_of(const std::string& path) {
   std::ifstream in(path);
@@ -86,7 +86,7 @@ void check_rows(const Tokenizer& tokenizer, const std::string& path) {
     expect("decoded", tokenizer.decode(ids));
     expect("decoded", streamed(tokenizer, ids));
     if (row.contains("decoded_hex")) {
-      EXPECT_EQ(tokenizer.decode(ids), from_hex(row["decoded_hex"]));
+      EXPECT_EQ(tokenizer.decode(ids), bytes_from_hex(row["decoded_hex"]));
     }
     if (row.contains("decoded_skip_special")) {
       const Ids with = row.value("ids_with_special_tokens", ids);
@@ -96,13 +96,15 @@ void check_rows(const Tokenizer& tokenizer, const std::string& path) {
   }
 }
 
-TEST(TokenizerGolden, GemmaSentencePiece) { check_rows(*load_tokenizer(kGolden + "gemma"), kGolden + "gemma.spm.jsonl"); }
-TEST(TokenizerGolden, Gpt2) { check_rows(*load_tokenizer(kGolden + "gpt2"), kGolden + "gpt2.jsonl"); }
-TEST(TokenizerGolden, Spm512Model) {
-  check_rows(*load_tokenizer(kGolden + "spm512/tokenizer.model"), kGolden + "spm512.spm.jsonl");
+TEST(TokenizerGolden, GemmaSentencePiece) {
+  check_rows(*load_tokenizer(kGoldenFolder + "gemma"), kGoldenFolder + "gemma.spm.jsonl");
 }
-TEST(TokenizerGolden, Spm512Json) { check_rows(*load_tokenizer(kGolden + "spm512"), kGolden + "spm512.hf.jsonl"); }
-TEST(TokenizerGolden, Bpe512Json) { check_rows(*load_tokenizer(kGolden + "bpe512"), kGolden + "bpe512.hf.jsonl"); }
+TEST(TokenizerGolden, Gpt2) { check_rows(*load_tokenizer(kGoldenFolder + "gpt2"), kGoldenFolder + "gpt2.jsonl"); }
+TEST(TokenizerGolden, Spm512Model) {
+  check_rows(*load_tokenizer(kGoldenFolder + "spm512/tokenizer.model"), kGoldenFolder + "spm512.spm.jsonl");
+}
+TEST(TokenizerGolden, Spm512Json) { check_rows(*load_tokenizer(kGoldenFolder + "spm512"), kGoldenFolder + "spm512.hf.jsonl"); }
+TEST(TokenizerGolden, Bpe512Json) { check_rows(*load_tokenizer(kGoldenFolder + "bpe512"), kGoldenFolder + "bpe512.hf.jsonl"); }
 
 std::string outside_data() {
   const char* folder = std::getenv("VITRINE_DATA");
@@ -120,8 +122,8 @@ TEST(TokenizerGolden, Llama2SentencePiece) {
 }
 
 TEST(TokenizerGolden, SeedFacts) {
-  const Json facts = read_json(kGolden + "seed_facts.json");
-  const auto gemma = load_tokenizer(kGolden + "gemma");
+  const Json facts = read_json(kGoldenFolder + "seed_facts.json");
+  const auto gemma = load_tokenizer(kGoldenFolder + "gemma");
   EXPECT_EQ(gemma->vocab_size(), facts["gemma"]["vocab_size"].get<int32_t>());
   EXPECT_EQ(gemma->bos(), facts["gemma"]["bos_id"].get<int32_t>());
   EXPECT_EQ(gemma->eos(), facts["gemma"]["eos_id"].get<int32_t>());
@@ -134,7 +136,7 @@ TEST(TokenizerGolden, SeedFacts) {
     EXPECT_EQ(ids, row["ids"].get<Ids>());
     for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(gemma->piece(ids[i]), row["pieces"][i].get<std::string>());
   }
-  const auto gpt2 = load_tokenizer(kGolden + "gpt2");
+  const auto gpt2 = load_tokenizer(kGoldenFolder + "gpt2");
   EXPECT_EQ(gpt2->vocab_size(), facts["gpt2"]["vocab_size"].get<int32_t>());
   EXPECT_EQ(gpt2->find("<|endoftext|>"), facts["gpt2"]["endoftext"].get<int32_t>());
   EXPECT_EQ(gpt2->encode(" history"), Ids{facts["gpt2"]["history_with_space"].get<int32_t>()});

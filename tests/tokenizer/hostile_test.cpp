@@ -13,7 +13,7 @@
 namespace vitrine {
 namespace {
 
-const std::string kGolden = std::string(VITRINE_GOLDEN) + "/tokenizers/";
+const std::string kValid = std::string(VITRINE_GOLDEN) + "/tokenizers/";
 
 Json small_json() {
   return Json::parse(
@@ -96,7 +96,7 @@ TEST(TokenizerJsonErrors, BrokenJson) {
 }
 
 TEST(TokenizerModelErrors, BrokenFiles) {
-  const std::string good = read_file(kGolden + "spm512/tokenizer.model");
+  const std::string good = read_file(kValid + "spm512/tokenizer.model");
   ASSERT_TRUE(tokenizer_from_sentencepiece(good, "tokenizer.model", {}));
   for (size_t size = 0; size < good.size(); size += 7) {
     try {  // a cut between two fields may leave a whole model
@@ -170,7 +170,7 @@ TEST(LoadTokenizer, TheFileSaysWhatIsAddedAndTheConfigurationWhatItIsCalled) {
 
 TEST(TokenizerIds, OutsideTheVocabularyAreNamed) {
   for (const char* name : {"spm512", "bpe512", "gpt2", "gemma"}) {
-    const auto tokenizer = load_tokenizer(kGolden + name);
+    const auto tokenizer = load_tokenizer(kValid + name);
     const int32_t size = tokenizer->vocab_size();
     for (const int32_t id : {-1, size, INT32_MAX, INT32_MIN}) {
       expect_error([&] { tokenizer->decode(std::vector<int32_t>{id}); },
@@ -211,7 +211,7 @@ TEST(HostileRegex, DeepNestingIsRefused) {
 void encode_in_time(const std::string& name, const std::string& unit, size_t size, bool lossless) {
   static std::map<std::string, std::shared_ptr<const Tokenizer>> loaded;
   auto& tokenizer = loaded[name];
-  if (!tokenizer) tokenizer = load_tokenizer(kGolden + name);
+  if (!tokenizer) tokenizer = load_tokenizer(kValid + name);
   std::string text;
   while (text.size() < size) text += unit;
   text += "x";

@@ -14,15 +14,15 @@ namespace vitrine {
 namespace {
 
 const std::string kFiles = std::string(VITRINE_GOLDEN) + "/tokenizers/";
-const std::vector<std::string> kTokenizers = {"gpt2",
-                                              "bpe512",
-                                              "spm512",
-                                              "spm512/tokenizer.model",
-                                              "gemma",
-                                              "variants/gemma_like.json",
-                                              "variants/llama2_like.json",
-                                              "variants/mistral_like.json",
-                                              "variants/half_fallback.json"};
+const std::vector<std::string> kKinds = {"gpt2",
+                                         "bpe512",
+                                         "spm512",
+                                         "spm512/tokenizer.model",
+                                         "gemma",
+                                         "variants/gemma_like.json",
+                                         "variants/llama2_like.json",
+                                         "variants/mistral_like.json",
+                                         "variants/half_fallback.json"};
 
 std::string random_text(std::mt19937& random, size_t parts, bool valid) {
   static const std::vector<std::string> kParts = {"'s",
@@ -87,7 +87,7 @@ std::vector<int32_t> ids_with_offsets(const Tokenizer& tokenizer, const std::str
 }
 
 TEST(Ids, AreThoseWithOffsets) {
-  for (const std::string& name : kTokenizers) {
+  for (const std::string& name : kKinds) {
     const auto tokenizer = load_tokenizer(kFiles + name);
     std::mt19937 random(21);
     for (int round = 0; round < 300; ++round) {
@@ -101,7 +101,7 @@ TEST(Ids, AreThoseWithOffsets) {
 
 TEST(Ids, OfLongTextsAndThreadsAreTheSame) {
   ThreadPool pool(3);
-  for (const std::string& name : kTokenizers) {
+  for (const std::string& name : kKinds) {
     const auto tokenizer = load_tokenizer(kFiles + name);
     std::mt19937 random(22);
     for (const bool valid : {true, false}) {

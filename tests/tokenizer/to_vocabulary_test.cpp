@@ -14,14 +14,14 @@ namespace vitrine {
 namespace {
 
 namespace fs = std::filesystem;
-const std::string kGolden = std::string(VITRINE_GOLDEN) + "/tokenizers/";
+const std::string kTokenizerGolden = std::string(VITRINE_GOLDEN) + "/tokenizers/";
 
 // A thousand texts: those of the golden files of real tokenizers (prose, code, other scripts, control tokens, white space of
 // every kind), and ends of one with beginnings of another.
 const std::vector<std::string>& texts() {
   static const std::vector<std::string> all = [] {
     std::vector<std::string> list;
-    std::ifstream file(kGolden + "bpe512.hf.jsonl");
+    std::ifstream file(kTokenizerGolden + "bpe512.hf.jsonl");
     for (std::string line; std::getline(file, line);) list.push_back(Json::parse(line).at("text").get<std::string>());
     const size_t golden = list.size();
     uint64_t state = 1;
@@ -55,7 +55,7 @@ bool has_no_space_put_in(const std::string& text) {
 }
 bool none(const std::string&) { return false; }
 
-void expect_same_ids(const Tokenizer& a, const Tokenizer& b, bool (*leave_out)(const std::string&) = none) {
+void expect_equal_ids(const Tokenizer& a, const Tokenizer& b, bool (*leave_out)(const std::string&) = none) {
   int differences = 0;
   for (const std::string& text : texts())
     for (const Special special : {Special::text, Special::parse}) {
@@ -75,7 +75,7 @@ void expect_read_back(const std::string& folder, const std::string& kind, const 
   EXPECT_EQ(spec.pre, pre);
   EXPECT_EQ(int32_t(spec.pieces.size()), tokenizer->vocab_size());
   const std::shared_ptr<const Tokenizer> read = tokenizer_from_vocabulary(spec);
-  expect_same_ids(*tokenizer, *read, leave_out);
+  expect_equal_ids(*tokenizer, *read, leave_out);
   const std::vector<int32_t> framed = tokenizer->encode("a", true), plain = tokenizer->encode("a", false);
   EXPECT_EQ(read->bos(), framed == plain ? tokenizer->bos() : framed.front());
   EXPECT_EQ(read->eos(), tokenizer->eos());
@@ -90,14 +90,14 @@ void expect_read_back(const std::string& folder, const std::string& kind, const 
 
 // A folder with one of the variants as its tokenizer.json or tokenizer.model.
 std::string variant(const Scratch& scratch, const std::string& name) {
-  const bool model = fs::exists(kGolden + "variants/" + name + ".model");
-  fs::copy_file(kGolden + "variants/" + name + (model ? ".model" : ".json"),
+  const bool model = fs::exists(kTokenizerGolden + "variants/" + name + ".model");
+  fs::copy_file(kTokenizerGolden + "variants/" + name + (model ? ".model" : ".json"),
                 scratch / (model ? "tokenizer.model" : "tokenizer.json"));
   return scratch.path();
 }
 
-TEST(ToVocabulary, OfAByteLevelTokenizerJson) { expect_read_back(kGolden + "bpe512", "gpt2", "gpt-2"); }
-TEST(ToVocabulary, OfSentencePiece) { expect_read_back(kGolden + "spm512", "llama", "default"); }
+TEST(ToVocabulary, OfAByteLevelTokenizerJson) { expect_read_back(kTokenizerGolden + "bpe512", "gpt2", "gpt-2"); }
+TEST(ToVocabulary, OfSentencePiece) { expect_read_back(kTokenizerGolden + "spm512", "llama", "default"); }
 TEST(ToVocabulary, OfTheShippedModel) { expect_read_back(std::string(VITRINE_SOURCE) + "/models/tales9m", "llama", "default"); }
 TEST(ToVocabulary, OfAGoldenModel) {
   expect_read_back(std::string(VITRINE_GOLDEN) + "/models/gemma2/model", "llama", "default");
@@ -107,9 +107,9 @@ TEST(ToVocabulary, OfAGoldenModel) {
 TEST(ToVocabulary, OfVocabAndMerges) {
   const Scratch scratch;
   for (const char* file : {"vocab.json", "merges.txt", "tokenizer_config.json"})
-    fs::copy_file(kGolden + "bpe512/" + file, scratch / file);
+    fs::copy_file(kTokenizerGolden + "bpe512/" + file, scratch / file);
   expect_read_back(scratch.path(), "gpt2", "gpt-2");
-  EXPECT_EQ(vocabulary_of_folder(scratch.path()).merges, vocabulary_of_folder(kGolden + "bpe512").merges);
+  EXPECT_EQ(vocabulary_of_folder(scratch.path()).merges, vocabulary_of_folder(kTokenizerGolden + "bpe512").merges);
 }
 
 TEST(ToVocabulary, NamesTheWayToCutWords) {
@@ -160,18 +160,18 @@ TEST(ToVocabulary, WhatHasNoWordsIsRefusedByName) {
 }
 
 TEST(ToVocabulary, FitsTheEmbedding) {
-  VocabularySpec spec = vocabulary_of_folder(kGolden + "spm512");
+  VocabularySpec spec = vocabulary_of_folder(kTokenizerGolden + "spm512");
   const VocabularySpec whole = spec;
   fit_vocabulary(spec, 514);
   ASSERT_EQ(spec.pieces.size(), 514u);
   EXPECT_EQ(spec.pieces[513], "[PAD513]");
   EXPECT_EQ(spec.types[513], 5);  // unused
   EXPECT_EQ(spec.scores[513], -10000);
-  expect_same_ids(*tokenizer_from_vocabulary(spec), *tokenizer_from_vocabulary(whole));
+  expect_equal_ids(*tokenizer_from_vocabulary(spec), *tokenizer_from_vocabulary(whole));
   fit_vocabulary(spec, 500);
   EXPECT_EQ(spec.pieces.size(), 500u);
   EXPECT_EQ(spec.types.size(), 500u);
-  spec = vocabulary_of_folder(kGolden + "bpe512");
+  spec = vocabulary_of_folder(kTokenizerGolden + "bpe512");
   fit_vocabulary(spec, 511);  // its end of text has id 511
   EXPECT_EQ(spec.eos, std::nullopt);
   EXPECT_TRUE(spec.scores.empty());

@@ -11,12 +11,12 @@
 namespace vitrine {
 namespace {
 
-const std::string kTokenizers = std::string(VITRINE_GOLDEN) + "/tokenizers/";
+const std::string kTokenizerFolder = std::string(VITRINE_GOLDEN) + "/tokenizers/";
 
 std::vector<std::string> files() {
-  std::vector<std::string> found = {kTokenizers + "gemma", kTokenizers + "gpt2", kTokenizers + "bpe512", kTokenizers + "spm512",
-                                    std::string(VITRINE_SOURCE) + "/models/tales9m"};
-  for (const auto& entry : std::filesystem::directory_iterator(kTokenizers + "variants")) {
+  std::vector<std::string> found = {kTokenizerFolder + "gemma", kTokenizerFolder + "gpt2", kTokenizerFolder + "bpe512",
+                                    kTokenizerFolder + "spm512", std::string(VITRINE_SOURCE) + "/models/tales9m"};
+  for (const auto& entry : std::filesystem::directory_iterator(kTokenizerFolder + "variants")) {
     const std::string file = entry.path().string();
     if (file.ends_with(".model") ||
         (file.ends_with(".json") && !file.ends_with("expected.json") && !file.ends_with("strings.json")))
@@ -75,14 +75,14 @@ TEST(TokenBytes, JoinedAreTheDecodedText) {
 }
 
 TEST(TokenBytes, OfSentencePieceAndBytes) {
-  const auto gemma = load_tokenizer(kTokenizers + "gemma");
+  const auto gemma = load_tokenizer(kTokenizerFolder + "gemma");
   EXPECT_EQ(gemma->token_bytes(*gemma->find("\u2581the")), " the");
   EXPECT_EQ(gemma->token_bytes(*gemma->find("<0xE2>")), "\xE2");
   EXPECT_EQ(gemma->token_bytes(*gemma->find("<bos>")), "");
   EXPECT_EQ(gemma->token_bytes(*gemma->find("<start_of_turn>")), "");
   EXPECT_EQ(gemma->token_bytes(*gemma->unknown()), "");
   EXPECT_THROW(gemma->token_bytes(gemma->vocab_size()), InputError);
-  const auto gpt2 = load_tokenizer(kTokenizers + "gpt2");
+  const auto gpt2 = load_tokenizer(kTokenizerFolder + "gpt2");
   EXPECT_EQ(gpt2->token_bytes(*gpt2->find("\u0120the")), " the");
   EXPECT_EQ(gpt2->token_bytes(*gpt2->find("<|endoftext|>")), "");
 }

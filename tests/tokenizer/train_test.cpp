@@ -128,7 +128,7 @@ TEST(TrainTokenizer, SpaceAndTIsTheFirstMergeOfEnglish) {
 }
 
 // Random text of all kinds of characters: what the pattern makes of them, the scanner must make.
-std::string random_text(std::mt19937& random, size_t characters) {
+std::string random_corpus(std::mt19937& random, size_t characters) {
   static const std::vector<std::string> kAlphabet = {
       "a",      "Z",      "s",      "t",      "re", "ll", "ve", "m",          "d",          "'",          "'",    "0",
       "7",      " ",      " ",      " ",      "\n", "\t", "\r", ".",          "-",          "_",          "\"",   "é",
@@ -143,7 +143,7 @@ TEST(Gpt2Words, AreThoseOfThePattern) {
   const Regex pattern(kGpt2Pattern, "test", "pattern");
   std::mt19937 random(11);
   for (int round = 0; round < 4000; ++round) {
-    std::string text = random_text(random, 1 + random() % (round % 2 == 0 ? 60 : 400));
+    std::string text = random_corpus(random, 1 + random() % (round % 2 == 0 ? 60 : 400));
     // The faster way is for texts without these.
     for (const std::string_view white : {"\u00A0", "\u3000", "\u2028", "\u0085"})
       for (size_t at = 0; round % 4 != 0 && (at = text.find(white)) != std::string::npos;) text.erase(at, white.size());
@@ -179,7 +179,7 @@ TEST(Gpt2Words, DoNotCrossSafeCuts) {
   };
   int cuts = 0;
   for (int round = 0; round < 2000; ++round) {
-    std::string text = random_text(random, 40);
+    std::string text = random_corpus(random, 40);
     if (round % 4 == 0) text.erase(random() % text.size(), 1);  // not always UTF-8
     const size_t cut = gpt2_safe_cut(text, 0, random() % (text.size() + 1));
     if (cut == 0) continue;

@@ -12,12 +12,12 @@ namespace vitrine {
 namespace {
 
 using Ids = std::vector<int32_t>;
-const std::string kFolder = std::string(VITRINE_GOLDEN) + "/tokenizers/variants/";
+const std::string kVariantFiles = std::string(VITRINE_GOLDEN) + "/tokenizers/variants/";
 
 std::vector<std::string> variant_names() {
   std::vector<std::string> names;
   constexpr std::string_view kEnd = ".expected.json";
-  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+  for (const auto& entry : std::filesystem::directory_iterator(kVariantFiles)) {
     const std::string file = entry.path().filename().string();
     if (file.ends_with(kEnd)) names.push_back(file.substr(0, file.size() - kEnd.size()));
   }
@@ -43,9 +43,9 @@ std::pair<size_t, size_t> widened(const std::string& text, const TokenPiece& p) 
 class TokenizerVariant : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(TokenizerVariant, EqualsTheReference) {
-  const std::string stem = kFolder + GetParam();
+  const std::string stem = kVariantFiles + GetParam();
   const auto tokenizer = load_tokenizer(std::filesystem::exists(stem + ".json") ? stem + ".json" : stem + ".model");
-  const Json strings = read_json(kFolder + "strings.json"), rows = read_json(stem + ".expected.json");
+  const Json strings = read_json(kVariantFiles + "strings.json"), rows = read_json(stem + ".expected.json");
   ASSERT_GT(rows.size(), 100u);
   for (const Json& row : rows) {
     const std::string decoded = row["decoded"];

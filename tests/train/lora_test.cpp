@@ -41,7 +41,7 @@ Tolerance of_largest(const GoldenTensor& want) {
   return {.abs = 1e-4 * largest, .rel = 0};
 }
 
-std::vector<float> numbers_of(const Learner& learner, const Parameter& p) {
+std::vector<float> values_of(const Learner& learner, const Parameter& p) {
   return {learner.parameters().weights(p), learner.parameters().weights(p) + p.count};
 }
 
@@ -72,7 +72,7 @@ TEST_P(LoraGolden, GradientsMatchTorch) {
   options.threads = 2;
   Learner learner(with_adapter(base_of(GetParam()), golden_lora(GetParam()) + "/adapter"), options);
   std::vector<std::vector<float>> before;
-  for (const Parameter& p : learner.parameters().list()) before.push_back(numbers_of(learner, p));
+  for (const Parameter& p : learner.parameters().list()) before.push_back(values_of(learner, p));
   const Batch batch = lora_batch(gold);
   learner.step(std::span(&batch, 1), 1.0);
   ASSERT_EQ(learner.parameters().list().size(), Golden::names_in(gold, "grad/").size());
@@ -81,7 +81,7 @@ TEST_P(LoraGolden, GradientsMatchTorch) {
     SCOPED_TRACE(p.name);
     const GoldenTensor want = as_ours(golden_tensor(gold, "grad/" + p.name), p);
     ASSERT_EQ(p.shape, want.shape);
-    std::vector<float> got = numbers_of(learner, p);
+    std::vector<float> got = values_of(learner, p);
     for (size_t k = 0; k < got.size(); ++k) got[k] = before[i][k] - got[k];
     EXPECT_CLOSE(got, want, of_largest(want));
   }
@@ -100,7 +100,7 @@ TEST_P(LoraGolden, TenAdamWSteps) {
   for (const Parameter& p : learner.parameters().list()) {
     SCOPED_TRACE(p.name);
     const GoldenTensor want = as_ours(golden_tensor(gold, "adamw10/" + p.name), p);
-    EXPECT_CLOSE(numbers_of(learner, p), want, of_largest(want));
+    EXPECT_CLOSE(values_of(learner, p), want, of_largest(want));
   }
 }
 
@@ -190,7 +190,7 @@ TEST(Lora, ThreadsAndRecomputationChangeNoBit) {
       for (int i = 0; i < 3; ++i) learner.step(std::span(&batch, 1), 1e-2);
       std::vector<float>& all = results.emplace_back();
       for (const Parameter& p : learner.parameters().list()) {
-        const std::vector<float> numbers = numbers_of(learner, p);
+        const std::vector<float> numbers = values_of(learner, p);
         all.insert(all.end(), numbers.begin(), numbers.end());
       }
     }

@@ -16,11 +16,11 @@ namespace {
 
 using Kind = OptimiserOptions::Kind;
 
-std::string folder() { return std::string(VITRINE_GOLDEN) + "/optimisers/"; }
-Json told(const std::string& name) { return read_json(folder() + "normuon_soap.json").at(name); }
+std::string optimiser_folder() { return std::string(VITRINE_GOLDEN) + "/optimisers/"; }
+Json told(const std::string& name) { return read_json(optimiser_folder() + "normuon_soap.json").at(name); }
 
 void expect_weights(const Learner& learner, const std::string& file, size_t least) {
-  const Checkpoint expected = open_safetensors(folder() + file);
+  const Checkpoint expected = open_safetensors(optimiser_folder() + file);
   size_t compared = 0;
   for (const Parameter& p : learner.parameters().list()) {
     if (expected.find(p.name) == nullptr) continue;

@@ -12,7 +12,7 @@
 namespace vitrine {
 namespace {
 
-std::string folder() { return std::string(VITRINE_GOLDEN) + "/optimisers/"; }
+std::string muon_folder() { return std::string(VITRINE_GOLDEN) + "/optimisers/"; }
 
 LearnerOptions muon_options(const std::string& name, const Json& told) {
   LearnerOptions options;
@@ -31,7 +31,7 @@ LearnerOptions muon_options(const std::string& name, const Json& told) {
 }
 
 void expect_weights(const Learner& learner, const std::string& name) {
-  const Checkpoint expected = open_safetensors(folder() + "muon_" + name + ".safetensors");
+  const Checkpoint expected = open_safetensors(muon_folder() + "muon_" + name + ".safetensors");
   size_t compared = 0;
   for (const Parameter& p : learner.parameters().list()) {
     if (expected.find(p.name) == nullptr && expected.find("transformer." + p.name) == nullptr) continue;
@@ -54,7 +54,7 @@ class MuonGolden : public testing::TestWithParam<const char*> {};
 TEST_P(MuonGolden, TenSteps) {
   const std::string name = GetParam();
   const Golden gold = Golden::open(name);
-  const Json told = read_json(folder() + "muon.json").at(name);
+  const Json told = read_json(muon_folder() + "muon.json").at(name);
   const Batch batch = golden_batch(gold.prompt("train"));
   Learner learner(open_model(gold.model()), muon_options(name, told));
   for (const Json& loss : told.at("losses_before_each_step")) {
@@ -68,7 +68,7 @@ TEST_P(MuonGolden, TenSteps) {
 TEST_P(MuonGolden, TenStepsOnSeveralRanks) {
   const std::string name = GetParam();
   const Golden gold = Golden::open(name);
-  const Json told = read_json(folder() + "muon.json").at(name);
+  const Json told = read_json(muon_folder() + "muon.json").at(name);
   const Batch batch = golden_batch(gold.prompt("train"));
   for (const int ranks : {2, 3}) {
     SCOPED_TRACE(std::to_string(ranks) + " ranks");
