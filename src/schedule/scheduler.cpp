@@ -73,12 +73,13 @@ class Scheduler::Loop {
     return ticket;
   }
 
-  std::future<void> run_job(std::function<void(Engine&)> work, const std::string& owner) {
+  std::future<void> run_job(std::function<void(Engine&)> work, const std::string& owner, bool goes_on) {
     Job job{std::move(work), {}};
     std::future<void> done = job.done.get_future();
     {
       const std::lock_guard lock(mutex_);
-      check_place(owner);
+      if (!goes_on) check_place(owner);
+      if (stopping_) throw Draining("the server ends");
       jobs_.push(owner, std::move(job));
     }
     wake_.notify_one();
@@ -252,8 +253,8 @@ Scheduler::Ticket Scheduler::submit(Work work, std::shared_ptr<Sink> sink) {
 
 void Scheduler::cancel(Ticket ticket) { loop_->cancel(ticket); }
 
-std::future<void> Scheduler::run(std::function<void(Engine&)> job, std::string owner) {
-  return loop_->run_job(std::move(job), owner);
+std::future<void> Scheduler::run(std::function<void(Engine&)> job, std::string owner, bool goes_on) {
+  return loop_->run_job(std::move(job), owner, goes_on);
 }
 
 void Scheduler::drain() { loop_->drain(); }

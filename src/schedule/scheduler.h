@@ -66,8 +66,9 @@ class Scheduler {
   void cancel(Ticket ticket);
 
   /// Runs `job` alone on the engine between two steps; its exception goes to the future. A job leaves the engine as it found it.
+  /// goes_on: of a request of which a job has run. It is taken while the scheduler drains, and by a full queue.
   /// Errors: QueueFull, Draining. A job that was not begun when the scheduler ends fails with Draining.
-  std::future<void> run(std::function<void(Engine&)> job, std::string owner);
+  std::future<void> run(std::function<void(Engine&)> job, std::string owner, bool goes_on = false);
 
   /// Takes no new work from now on.
   void drain();

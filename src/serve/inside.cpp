@@ -32,8 +32,9 @@ void InsideRun::operator()(const std::function<void(Engine&)>& work) {
             if (*gone_) throw ApiError(499, "cancelled", "the client has left");
             work(engine);
           },
-          owner_)
+          owner_, begun_)
       .get();
+  begun_ = true;
 }
 
 const std::vector<Field>& inside_prompt_fields() {

@@ -35,6 +35,7 @@ class InsideRun {
   Service& service_;
   const std::string owner_;
   const std::shared_ptr<std::atomic<bool>> gone_;
+  bool begun_ = false;  // a part has run: the others run also while the server drains
 };
 
 /// One prompt as ids.

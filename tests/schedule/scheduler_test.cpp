@@ -302,6 +302,9 @@ TEST(Scheduler, DrainsAndThenTakesNothing) {
   scheduler.drain();
   EXPECT_THROW(scheduler.submit({.prompt = {1}, .options = {}}, first), Draining);
   EXPECT_THROW(scheduler.run([](Engine&) {}, ""), Draining);
+  bool ran = false;
+  scheduler.run([&](Engine&) { ran = true; }, "", true).get();
+  EXPECT_TRUE(ran);
   EXPECT_TRUE(scheduler.stats().draining);
   first->wait();
   second->wait();
