@@ -20,7 +20,8 @@ enum class GrammarKind : uint8_t {
 struct Grammar {
   GrammarKind kind = GrammarKind::json_schema;
   std::string text;
-  std::string source;  // a file or a flag, named in messages
+  std::string source;                   // a file or a flag, named in messages
+  std::string before = {}, after = {};  // of a JSON schema alone: text that stands around the JSON
 };
 
 /// Bytes of a grammar's text at most, and brackets in it that may be open at once.

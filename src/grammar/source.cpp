@@ -76,6 +76,9 @@ std::string json_schema(const Grammar& grammar) {
   return grammar.text.substr(0, inside) + std::string(kJsonSpace) + (schema.empty() ? "" : ",") + grammar.text.substr(inside);
 }
 
+// As a string of Lark.
+std::string quoted(const std::string& text) { return text.empty() ? "" : Json(text).dump(); }
+
 }  // namespace
 
 GrammarSource grammar_source(const Grammar& grammar) {
@@ -86,7 +89,10 @@ GrammarSource grammar_source(const Grammar& grammar) {
     refuse(grammar, "is not UTF-8 text without NUL bytes (the first bad byte is " +
                         std::to_string(std::min(valid_utf8_prefix(grammar.text), grammar.text.find('\0'))) + ")");
   switch (grammar.kind) {
-    case GrammarKind::json_schema: return {"json_schema", json_schema(grammar)};
+    case GrammarKind::json_schema:
+      if (grammar.before.empty() && grammar.after.empty()) return {"json_schema", json_schema(grammar)};
+      return {"lark",
+              "start: " + quoted(grammar.before) + " json " + quoted(grammar.after) + "\njson: %json " + json_schema(grammar)};
     case GrammarKind::regex: check_nesting(grammar); return {"regex", grammar.text};
     case GrammarKind::gbnf: return {"lark", gbnf_to_lark(grammar.text, grammar.source)};
     case GrammarKind::lark:

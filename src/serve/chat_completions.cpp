@@ -202,6 +202,8 @@ void chat_completions(Service& service, const std::shared_ptr<http::Exchange>& e
   if (const OrderedJson* format = fields.find("response_format"))
     sampled.options.constraint =
         only_one(read_format(*format, "response_format", service), std::move(sampled.options.constraint), "response_format");
+  sampled.options.constraint = only_one(forced_call(request.prompt.forced, request.prompt.form, service),
+                                        std::move(sampled.options.constraint), "tool_choice");
   sampled.options.max_tokens = most < 0 ? INT32_MAX : most;
   sampled.options.alone = !fields.boolean("continue_final_message", false);
   request.ends = sampled.options.eos;

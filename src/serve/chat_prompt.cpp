@@ -103,33 +103,6 @@ OrderedJson read_message(const OrderedJson& message, Fields& fields, const std::
   return read;
 }
 
-// Whether tools are written, by tool_choice.
-bool tools_wanted(const Fields& fields, const std::vector<std::string>& names) {
-  const OrderedJson* choice = fields.find("tool_choice");
-  if (choice == nullptr) return !names.empty();
-  if (choice->is_string()) {
-    const std::string word = choice->get<std::string>();
-    if (word == "none") return false;
-    if (word == "auto") return !names.empty();
-    if (word == "required") {
-      if (names.empty()) throw invalid("tool_choice", "\"tool_choice\" is \"required\", and there are no \"tools\"");
-      throw unsupported("tool_choice",
-                        "\"tool_choice\": \"required\" forces a call, which this server does not do; use \"auto\"");
-    }
-    throw invalid("tool_choice", "\"tool_choice\" is \"" + word + "\"; expected none, auto, required or a function");
-  }
-  const auto function = choice->find("function");
-  const bool named =
-      function != choice->end() && function->is_object() && function->contains("name") && (*function)["name"].is_string();
-  if (!named)
-    throw invalid("tool_choice",
-                  "\"tool_choice\" names no function; expected {\"type\": \"function\", \"function\": {\"name\": …}}");
-  const std::string name = (*function)["name"].get<std::string>();
-  if (std::find(names.begin(), names.end(), name) == names.end())
-    throw invalid("tool_choice", "\"tool_choice\" names \"" + name + "\", which is not among \"tools\"");
-  throw unsupported("tool_choice", "\"tool_choice\" with a function forces a call, which this server does not do; use \"auto\"");
-}
-
 }  // namespace
 
 const std::vector<Field>& conversation_fields() {
@@ -145,7 +118,8 @@ const std::vector<Field>& conversation_fields() {
          "Functions that the model may call: {\"type\": \"function\", \"function\": {name, description, parameters}}. The chat "
          "template must know tools."},
         {"tool_choice", text | object,
-         "none or auto (the default); required and a named function are not supported: they force a call."},
+         "none, auto (the default), required (the answer is a call of one tool), or {\"type\": \"function\", \"function\": "
+         "{\"name\": …}} (a call of this one). Forced arguments follow the tool's schema."},
         {"add_generation_prompt", boolean, "The assistant's next message begins. Default: true."},
         {"continue_final_message", boolean,
          "The answer goes on with the last message, which is the assistant's. Default: false."},
@@ -215,7 +189,8 @@ ChatPrompt read_chat(Fields& fields, Service& service) {
   conversation.messages = read_messages(*fields.find("messages"), fields);
   const OrderedJson* tools = fields.find("tools");
   const std::vector<std::string> names = tools == nullptr ? std::vector<std::string>() : tool_names(*tools);
-  if (tools_wanted(fields, names)) conversation.tools = *tools;
+  const ToolChoice choice = read_tool_choice(fields.find("tool_choice"), names);
+  if (choice.told) conversation.tools = *tools;
   const bool on = fields.boolean("continue_final_message", false);
   const std::optional<std::string> source = fields.text("chat_template");
   conversation.answer = fields.boolean("add_generation_prompt", true);
@@ -236,7 +211,9 @@ ChatPrompt read_chat(Fields& fields, Service& service) {
     conversation.answer = true;
     if (conversation.messages.empty()) throw invalid("messages", "there is no message before the one to go on with");
   }
-  return chat_prompt(service, conversation, source);
+  ChatPrompt prompt = chat_prompt(service, conversation, source);
+  prompt.forced = forced_tools(choice, conversation.tools);
+  return prompt;
 }
 
 }  // namespace vitrine::serve

@@ -7,6 +7,7 @@
 #include "serve/fields.h"
 #include "serve/service.h"
 #include "serve/tool_calls.h"
+#include "serve/tool_choice.h"
 
 namespace vitrine::serve {
 
@@ -16,6 +17,7 @@ struct ChatPrompt {
   std::string text;
   std::vector<std::string> tools;  // names of those that may be called
   ToolForm form = ToolForm::hermes;
+  OrderedJson forced = nullptr;  // of which of them the answer must be a call: forced_tools()
 };
 
 /// messages, tools and what says how they are written: of every endpoint that reads a conversation in OpenAI's form.
@@ -27,8 +29,7 @@ const std::vector<Field>& conversation_fields();
 OrderedJson read_messages(const OrderedJson& messages, Fields& fields, const std::string& field = "messages");
 
 /// Reads conversation_fields(). Errors: ApiError 400 for messages in a wrong form, for what the template refuses, in its words,
-/// for tools where the template knows none, for a prompt that the context does not hold; 501 for a tool_choice that forces a
-/// call.
+/// for tools where the template knows none, for a prompt that the context does not hold.
 ChatPrompt read_chat(Fields& fields, Service& service);
 
 /// Renders a conversation, with `source` in the place of the model's template. Errors: as read_chat.

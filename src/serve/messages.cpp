@@ -4,6 +4,7 @@
 #include "serve/chat_prompt.h"
 #include "serve/chat_text.h"
 #include "serve/endpoints.h"
+#include "serve/grammars.h"
 #include "serve/openai_answer.h"
 #include "serve/sampling_fields.h"
 
@@ -267,15 +268,19 @@ MessagePrompt read_conversation(Fields& fields, Service& service) {
   }
   const OrderedJson* tools = fields.find("tools");
   if (tools != nullptr && !tools->empty()) conversation.tools = read_tools(*tools, fields);
+  ToolChoice forced;
   if (const OrderedJson* choice = fields.find("tool_choice")) {
     const OrderedJson type = choice->value("type", OrderedJson());
-    if (type == "none")
+    if (type == "none") {
       conversation.tools = nullptr;
-    else if (type == "any" || type == "tool")
-      throw unsupported("tool_choice",
-                        "tool_choice: " + json_text(type) + " forces a call, which this server does not do; use auto");
-    else if (type != "auto")
+    } else if (type == "any" || type == "tool") {
+      OrderedJson named = "required";
+      if (type == "tool") named = OrderedJson::object({{"name", choice->value("name", OrderedJson())}});
+      forced =
+          read_tool_choice(&named, conversation.tools.is_null() ? std::vector<std::string>() : tool_names(conversation.tools));
+    } else if (type != "auto") {
       throw invalid("tool_choice.type", "tool_choice.type: expected auto, any, tool or none");
+    }
     const OrderedJson once = choice->value("disable_parallel_tool_use", OrderedJson(false));
     if (!once.is_boolean())
       throw invalid("tool_choice.disable_parallel_tool_use", "tool_choice.disable_parallel_tool_use: expected true or false",
@@ -283,6 +288,7 @@ MessagePrompt read_conversation(Fields& fields, Service& service) {
     prompt.one_call = once.get<bool>();
   }
   prompt.chat = chat_prompt(service, conversation);
+  prompt.chat.forced = forced_tools(forced, conversation.tools);
   return prompt;
 }
 
@@ -297,7 +303,8 @@ std::vector<Field> prompt_fields() {
           list_of,
           {"system", text | list, "What the model is told before."},
           {"tools", list, "{name, description, input_schema}; the chat template must know tools."},
-          {"tool_choice", object, "{\"type\": \"auto\"} or none; any and tool are not supported: they force a call."},
+          {"tool_choice", object,
+           "{\"type\": \"auto\"}, none, any (the answer is a call of one tool) or tool with name (a call of this one)."},
           Field::refused("thinking", "templates that know it read the model's own switch", "[{\"type\":\"disabled\"}]"),
           Field::refused("mcp_servers", "this server calls none", "[[]]"),
           Field::refused("container", "this server has none")};
@@ -334,6 +341,8 @@ void messages(Service& service, const std::shared_ptr<http::Exchange>& exchange)
   request.prompt = std::move(prompt.chat);
   request.one_call = prompt.one_call;
   Sampled sampled = read_sampling(fields, service, openai_sampling());
+  sampled.options.constraint = only_one(forced_call(request.prompt.forced, request.prompt.form, service),
+                                        std::move(sampled.options.constraint), "tool_choice");
   sampled.options.max_tokens = fields.integer("max_tokens").value_or(0);
   sampled.options.alone = !prompt.goes_on;
   const bool streamed = fields.boolean("stream", false);

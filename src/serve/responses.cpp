@@ -262,7 +262,8 @@ const std::vector<Field>& response_fields() {
           {"max_output_tokens", integer, "New tokens at most; nothing: until the context is full.", Use::honoured, 1, 1e9},
           {"stream", boolean, "The answer comes as server-sent events. Default: false."},
           {"tools", list, "{\"type\": \"function\", name, description, parameters}; the chat template must know tools."},
-          {"tool_choice", text | object, "none or auto (the default); others are not supported: they force a call."},
+          {"tool_choice", text | object,
+           "none, auto (the default), required (the answer is a call of one tool) or {\"type\": \"function\", \"name\": …}."},
           {"parallel_tool_calls", boolean, "false: of several calls the first counts. Default: true."},
           {"text", object,
            "{\"format\": {\"type\": \"text\"}}, json_object, or json_schema with name and schema: what the answer follows."}},
@@ -292,10 +293,10 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   conversation.messages = read_messages(messages, fields, "input");
   const OrderedJson* tools = fields.find("tools");
   const OrderedJson* choice = fields.find("tool_choice");
-  if (choice != nullptr && *choice != "auto" && *choice != "none")
-    throw unsupported("tool_choice", "\"tool_choice\" forces a call, which this server does not do; use \"auto\" or \"none\"");
-  if (tools != nullptr && !tools->empty() && (choice == nullptr || *choice == "auto"))
-    conversation.tools = read_flat_tools(*tools, fields);
+  if (tools != nullptr && !tools->empty()) conversation.tools = read_flat_tools(*tools, fields);
+  const ToolChoice chosen =
+      read_tool_choice(choice, conversation.tools.is_null() ? std::vector<std::string>() : tool_names(conversation.tools));
+  if (!chosen.told) conversation.tools = nullptr;
   const bool parallel = fields.boolean("parallel_tool_calls", true);
   const std::optional<int64_t> most = fields.integer("max_output_tokens");
   const bool streamed = fields.boolean("stream", false);
@@ -307,6 +308,8 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   ResponseRequest request;
   request.one_call = !parallel;
   request.prompt = chat_prompt(service, conversation, {}, "input");
+  sampled.options.constraint = only_one(forced_call(forced_tools(chosen, conversation.tools), request.prompt.form, service),
+                                        std::move(sampled.options.constraint), "tool_choice");
   request.head = {{"id", random_id("resp_")},
                   {"object", "response"},
                   {"created_at", std::time(nullptr)},

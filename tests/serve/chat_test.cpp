@@ -202,7 +202,6 @@ TEST_F(ChatCompletions, OtherRefusalsNameTheField) {
   refuses({{"tools", {{{"type", "web"}}}}}, 400, "tools[0].type", "only functions");
   refuses({{"tools", {{{"type", "function"}, {"function", OrderedJson::object()}}}}}, 400, "tools[0].function", "name");
   refuses({{"tool_choice", "required"}}, 400, "tool_choice", "no \"tools\"");
-  refuses({{"tools", {kTool}}, {"tool_choice", "required"}}, 501, "tool_choice", "forces a call");
   refuses({{"tools", {kTool}}, {"tool_choice", {{"type", "function"}, {"function", {{"name", "rm"}}}}}}, 400, "tool_choice",
           "not among");
   refuses({{"tools", {kTool}}, {"chat_template", "{{ messages }}"}}, 400, "tools", "knows no tools");

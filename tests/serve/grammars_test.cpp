@@ -85,6 +85,98 @@ TEST_F(Grammars, ChatAndResponsesReadAFormat) {
   expect_person(answered["output"][0]["content"][0]["text"].get<std::string>());
 }
 
+// Two tools, of which one has a schema that refers to its own parts.
+OrderedJson two_tools() {
+  return OrderedJson::parse(R"([
+    {"type": "function", "function": {"name": "weather", "parameters": {
+      "type": "object", "properties": {"place": {"$ref": "#/$defs/Place"}}, "required": ["place"], "additionalProperties": false,
+      "$defs": {"Place": {"type": "object", "properties": {"city": {"enum": ["Ulm", "Bern"]}}, "required": ["city"],
+                          "additionalProperties": false}}}}},
+    {"type": "function", "function": {"name": "now"}}])");
+}
+
+void expect_call(const std::string& name, const OrderedJson& arguments) {
+  ASSERT_TRUE(name == "weather" || name == "now") << name;
+  ASSERT_TRUE(arguments.is_object()) << arguments;
+  if (name == "weather") {
+    EXPECT_TRUE(arguments == (OrderedJson{{"place", {{"city", "Ulm"}}}}) ||
+                arguments == (OrderedJson{{"place", {{"city", "Bern"}}}}))
+        << arguments;
+  }
+}
+
+TEST_F(Grammars, AForcedCallFollowsTheSchemaInEveryForm) {
+  const std::string messages = "{% for m in messages %}{{ m['content'] }}{% endfor %}";
+  for (const std::string form : {"<tool_call>", "[TOOL_CALLS]", ""})
+    for (const int seed : {1, 2, 3}) {
+      OrderedJson chat = {{"messages", {{{"role", "user"}, {"content", "Who is there?"}}}},
+                          {"chat_template", form + "{{ tools }}" + messages},
+                          {"tools", two_tools()},
+                          {"max_tokens", 400},
+                          {"temperature", 1.5},
+                          {"seed", seed},
+                          {"tool_choice", {{"type", "function"}, {"function", {{"name", "weather"}}}}}};
+      const OrderedJson named = served.made("/v1/chat/completions", chat)["choices"][0];
+      EXPECT_EQ(named["finish_reason"], "tool_calls") << form << named;
+      ASSERT_EQ(named["message"]["tool_calls"].size(), 1U) << form << named;
+      const OrderedJson& call = named["message"]["tool_calls"][0]["function"];
+      EXPECT_EQ(call["name"], "weather");
+      expect_call("weather", OrderedJson::parse(call["arguments"].get<std::string>()));
+    }
+}
+
+TEST_F(Grammars, AForcedCallOfAnyToolThroughEveryEndpoint) {
+  ServiceOptions options;
+  options.chat_template = "<tool_call>{{ tools }}{% for m in messages %}{{ m['content'] }}{% endfor %}";
+  const Served talks(options);
+  OrderedJson tools = two_tools();
+  tools.erase(1);
+  const OrderedJson conversation = {{{"role", "user"}, {"content", "Who is there?"}}};
+  const OrderedJson chat = talks.made("/v1/chat/completions",
+                                      {{"messages", conversation}, {"tools", tools}, {"tool_choice", "required"}, {"seed", 5}});
+  expect_call("weather",
+              OrderedJson::parse(chat["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"].get<std::string>()));
+
+  OrderedJson flat = {{"type", "function"}, {"name", "weather"}, {"parameters", tools[0]["function"]["parameters"]}};
+  for (const OrderedJson& choice : {OrderedJson("required"), OrderedJson::object({{"type", "function"}, {"name", "weather"}})}) {
+    const OrderedJson answered = talks.made(
+        "/v1/responses", {{"input", "Who?"}, {"tools", OrderedJson::array({flat})}, {"tool_choice", choice}, {"seed", 6}});
+    ASSERT_EQ(answered["output"][0]["type"], "function_call") << answered;
+    expect_call("weather", OrderedJson::parse(answered["output"][0]["arguments"].get<std::string>()));
+  }
+
+  flat = {{"name", "weather"}, {"input_schema", tools[0]["function"]["parameters"]}};
+  for (const OrderedJson& choice :
+       {OrderedJson::object({{"type", "any"}}), OrderedJson::object({{"type", "tool"}, {"name", "weather"}})}) {
+    OrderedJson asked = {{"model", ""},
+                         {"max_tokens", 400},
+                         {"seed", 7},
+                         {"messages", conversation},
+                         {"tool_choice", choice},
+                         {"tools", OrderedJson::array({flat})}};
+    const OrderedJson answered = talks.made("/v1/messages", asked);
+    EXPECT_EQ(answered["stop_reason"], "tool_use") << answered;
+    ASSERT_EQ(answered["content"].size(), 1U) << answered;
+    expect_call("weather", answered["content"][0]["input"]);
+    asked["tool_choice"] = {{"type", "tool"}, {"name", "rm"}};
+    const auto refused = talks.post("/v1/messages", asked);
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_NE(refused.body.find("not among"), std::string::npos) << refused.body;
+  }
+}
+
+TEST_F(Grammars, AForcedCallThatCannotBeIsRefused) {
+  OrderedJson chat = {{"messages", {{{"role", "user"}, {"content", "Who?"}}}},
+                      {"chat_template", "{{ tools }}"},
+                      {"tools", two_tools()},
+                      {"tool_choice", "required"}};
+  chat["grammar"] = "root ::= \"a\"";
+  expect_error(served.post("/v1/chat/completions", chat), 400, "tool_choice", "give one");
+  chat.erase("grammar");
+  chat["tools"][1]["function"]["parameters"] = {{"type", "nothing"}};
+  expect_error(served.post("/v1/chat/completions", chat), 400, "tools", "nothing");
+}
+
 TEST_F(Grammars, RefusalsNameTheField) {
   const auto refuses = [&](const OrderedJson& more, const std::string& field, const std::string& words) {
     OrderedJson with = request;
@@ -104,6 +196,11 @@ TEST(WithoutGrammars, AConstraintIsNotSupported) {
   Served served;
   expect_error(served.post("/v1/completions", {{"prompt", "Once"}, {"guided_regex", "a"}}), 501, "guided_regex",
                "constrained decoding");
+  expect_error(served.post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "a"}}}},
+                                                    {"chat_template", "{{ tools }}"},
+                                                    {"tools", two_tools()},
+                                                    {"tool_choice", "required"}}),
+               501, "tool_choice", "constrained decoding");
 }
 
 }  // namespace

@@ -1,0 +1,106 @@
+#include "serve/tool_choice.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "grammar/grammar.h"
+#include "serve/api_error.h"
+#include "serve/fields.h"
+
+namespace vitrine::serve {
+namespace {
+
+// The text around a call, and the key of its arguments.
+struct CallForm {
+  const char *before, *after, *arguments;
+};
+CallForm call_form(ToolForm form) {
+  switch (form) {
+    case ToolForm::hermes: return {"<tool_call>\n", "\n</tool_call>", "arguments"};
+    case ToolForm::mistral: return {"[TOOL_CALLS][", "]", "arguments"};
+    case ToolForm::llama: return {"", "", "parameters"};
+  }
+  return {};
+}
+
+// References of a schema to its own parts, once it stands at `place` of another.
+void move_references(OrderedJson& schema, const std::string& place) {
+  if (!schema.is_object() && !schema.is_array()) return;
+  for (auto& [key, value] : schema.items()) {
+    if (schema.is_object() && (key == "const" || key == "enum" || key == "default" || key == "examples")) continue;
+    if (schema.is_object() && key == "$ref" && value.is_string()) {
+      if (const std::string target = value.get<std::string>(); target.starts_with('#')) value = "#" + place + target.substr(1);
+    } else {
+      move_references(value, place);
+    }
+  }
+}
+
+}  // namespace
+
+ToolChoice read_tool_choice(const OrderedJson* choice, const std::vector<std::string>& names) {
+  ToolChoice read;
+  read.told = !names.empty();
+  if (choice == nullptr) return read;
+  if (choice->is_string()) {
+    const std::string word = choice->get<std::string>();
+    if (word == "none") {
+      read.told = false;
+    } else if (word == "required") {
+      if (names.empty()) throw invalid("tool_choice", "\"tool_choice\" is \"required\", and there are no \"tools\"");
+      read.forced = true;
+    } else if (word != "auto") {
+      throw invalid("tool_choice", "\"tool_choice\" is \"" + word + "\"; expected none, auto, required or a function");
+    }
+    return read;
+  }
+  const auto inside = choice->find("function");
+  const OrderedJson& holder = inside != choice->end() && inside->is_object() ? *inside : *choice;
+  const auto name = holder.find("name");
+  if (name == holder.end() || !name->is_string())
+    throw invalid("tool_choice",
+                  "\"tool_choice\" names no function; expected {\"type\": \"function\", \"function\": {\"name\": …}}");
+  read.forced = true;
+  read.only = name->get<std::string>();
+  if (std::find(names.begin(), names.end(), read.only) == names.end())
+    throw invalid("tool_choice", "\"tool_choice\" names \"" + read.only + "\", which is not among \"tools\"");
+  return read;
+}
+
+OrderedJson forced_tools(const ToolChoice& choice, const OrderedJson& tools) {
+  if (!choice.forced) return nullptr;
+  OrderedJson forced = OrderedJson::array();
+  for (const OrderedJson& tool : tools)
+    if (choice.only.empty() || tool["function"]["name"] == choice.only) forced.push_back(tool);
+  return forced;
+}
+
+std::shared_ptr<const Constraint> forced_call(const OrderedJson& tools, ToolForm form, const Service& service) {
+  if (tools.is_null()) return nullptr;
+  if (!has_grammars())
+    throw unsupported("tool_choice",
+                      "\"tool_choice\" forces a call by constrained decoding, which this server was built without");
+  const CallForm written = call_form(form);
+  OrderedJson calls = OrderedJson::array();
+  for (const OrderedJson& tool : tools) {
+    const OrderedJson& function = tool["function"];
+    OrderedJson parameters = function.value("parameters", OrderedJson());
+    if (parameters.is_null()) parameters = {{"type", "object"}};
+    move_references(parameters, "/anyOf/" + std::to_string(calls.size()) + "/properties/" + written.arguments);
+    calls.push_back({{"type", "object"},
+                     {"properties", {{"name", {{"const", function["name"]}}}, {written.arguments, std::move(parameters)}}},
+                     {"required", {"name", written.arguments}},
+                     {"additionalProperties", false}});
+  }
+  try {
+    return service.grammars().compile({.kind = GrammarKind::json_schema,
+                                       .text = json_text(OrderedJson::object({{"anyOf", std::move(calls)}})),
+                                       .source = "the parameters of \"tools\"",
+                                       .before = written.before,
+                                       .after = written.after});
+  } catch (const InputError& error) {
+    throw invalid("tools", error.what(), "invalid_json_schema");
+  }
+}
+
+}  // namespace vitrine::serve

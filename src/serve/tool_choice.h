@@ -1,0 +1,32 @@
+#pragma once
+// Whether a text may, must or must not call a tool.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "generate/constraint.h"
+#include "jinja/jinja.h"
+#include "serve/service.h"
+#include "serve/tool_calls.h"
+
+namespace vitrine::serve {
+
+struct ToolChoice {
+  bool told = true;     // the model is told of the tools
+  bool forced = false;  // the text is one call
+  std::string only;     // of this tool; empty: of any
+};
+
+/// Reads OpenAI's tool_choice: none, auto, required, {"type": "function", "function": {"name": …}} or {"type": "function",
+/// "name": …}. null: auto. names: of the tools. Errors: ApiError 400 for anything else, and for a call of a tool that is not
+/// there.
+ToolChoice read_tool_choice(const OrderedJson* choice, const std::vector<std::string>& names);
+
+/// Those of `tools` ({type, function: {name, …}}) that a choice forces a call of; null: the text is free.
+OrderedJson forced_tools(const ToolChoice& choice, const OrderedJson& tools);
+
+/// What makes a text one call of one of `tools` (forced_tools), with arguments as its schema says; null for none of them.
+/// Errors: ApiError 400 for a schema that cannot be followed; 501 in a build without llguidance.
+std::shared_ptr<const Constraint> forced_call(const OrderedJson& tools, ToolForm form, const Service& service);
+
+}  // namespace vitrine::serve
