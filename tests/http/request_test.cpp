@@ -73,6 +73,17 @@ TEST(RequestReader, ReadsChunksWithExtensionsAndTrailers) {
   }
 }
 
+// Beast asserts that it is not asked about four bytes of its last chunk.
+TEST(RequestReader, ReadsABodyOfNoBytesInAnyPieces) {
+  const std::string text = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: y\r\n\r\nGET";
+  for (size_t piece = 1; piece < text.size(); ++piece) {
+    const Read r = read(text, piece);
+    ASSERT_TRUE(r.done) << piece;
+    EXPECT_EQ(r.body, "");
+    EXPECT_EQ(r.rest, "GET");
+  }
+}
+
 TEST(RequestReader, HeadIsToldAsGet) {
   const Read r = read("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
   ASSERT_TRUE(r.done);
