@@ -2,7 +2,7 @@
 """Serving beside llama-server: the same file, the same load, one server after the other, in turns.
 
 usage: compare_serving.py --llama-server PATH FILE.gguf:VOCAB ... [--clients 1,8,32,128] [--prompt 128] [--new 64] [--rounds 2]
-                          [--rate R] [--vitrine build/release/vitrine] [--load build/release/bench_load] [--threads 2]
+                          [--rate R] [--vitrine build/release/vitrine] [--load build/release/bench/bench_load] [--threads 2]
 
 VOCAB is the number of tokens of the model: prompts are random ids below it. Each server has as many places as there are clients, so
 that none waits for another. Prints for each cell the medians of both servers over the rounds and their ratios: tokens per second
@@ -68,7 +68,7 @@ def main():
     parser.add_argument("--rate", type=float)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--vitrine", default=root / "build/release/vitrine")
-    parser.add_argument("--load", default=root / "build/release/bench_load")
+    parser.add_argument("--load", default=root / "build/release/bench/bench_load")
     options = parser.parse_args()
     for model in options.models:
         file, vocab = model.rsplit(":", 1)
