@@ -36,7 +36,7 @@ def free_port():
 
 
 def measured(command, port, load):
-    """The four numbers of one load on a server that is started for it, and resident bytes of the server behind them."""
+    """The four numbers of one load on a server that is started for it, and behind them the most MiB of memory that were resident."""
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(600):

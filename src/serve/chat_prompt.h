@@ -36,7 +36,7 @@ ChatPrompt read_chat(Fields& fields, Service& service);
 ChatPrompt chat_prompt(Service& service, const Conversation& conversation, const std::optional<std::string>& source = {},
                        const std::string& field = "messages");
 
-/// Reads a list of tools ({type, function: {name, …}}). Errors: ApiError naming the tool.
+/// Reads a list of tools ({type, function: {name, …}}); null: none. Errors: ApiError naming the tool.
 std::vector<std::string> tool_names(const OrderedJson& tools);
 
 }  // namespace vitrine::serve

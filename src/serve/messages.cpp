@@ -276,8 +276,7 @@ MessagePrompt read_conversation(Fields& fields, Service& service) {
     } else if (type == "any" || type == "tool") {
       OrderedJson named = "required";
       if (type == "tool") named = OrderedJson::object({{"name", choice->value("name", OrderedJson())}});
-      forced =
-          read_tool_choice(&named, conversation.tools.is_null() ? std::vector<std::string>() : tool_names(conversation.tools));
+      forced = read_tool_choice(&named, tool_names(conversation.tools));
     } else if (type != "auto") {
       throw invalid("tool_choice.type", "tool_choice.type: expected auto, any, tool or none");
     }

@@ -294,8 +294,7 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   const OrderedJson* tools = fields.find("tools");
   const OrderedJson* choice = fields.find("tool_choice");
   if (tools != nullptr && !tools->empty()) conversation.tools = read_flat_tools(*tools, fields);
-  const ToolChoice chosen =
-      read_tool_choice(choice, conversation.tools.is_null() ? std::vector<std::string>() : tool_names(conversation.tools));
+  const ToolChoice chosen = read_tool_choice(choice, tool_names(conversation.tools));
   if (!chosen.told) conversation.tools = nullptr;
   const bool parallel = fields.boolean("parallel_tool_calls", true);
   const std::optional<int64_t> most = fields.integer("max_output_tokens");

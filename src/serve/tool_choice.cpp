@@ -1,6 +1,7 @@
 #include "serve/tool_choice.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
 #include "grammar/grammar.h"
@@ -23,15 +24,21 @@ CallForm call_form(ToolForm form) {
   return {};
 }
 
-// References of a schema to its own parts, once it stands at `place` of another.
-void move_references(OrderedJson& schema, const std::string& place) {
+constexpr std::string_view kHoldValues[] = {"const", "enum", "default", "examples"},
+                           kHoldNamedSchemas[] = {"properties", "patternProperties", "$defs", "definitions"};
+
+// References of a schema to its own parts, once it stands at `place` of another. names: the keys of this object are names of
+// schemas.
+void move_references(OrderedJson& schema, const std::string& place, bool names = false) {
   if (!schema.is_object() && !schema.is_array()) return;
   for (auto& [key, value] : schema.items()) {
-    if (schema.is_object() && (key == "const" || key == "enum" || key == "default" || key == "examples")) continue;
-    if (schema.is_object() && key == "$ref" && value.is_string()) {
-      if (const std::string target = value.get<std::string>(); target.starts_with('#')) value = "#" + place + target.substr(1);
+    const bool keyword = schema.is_object() && !names;
+    if (keyword && std::ranges::count(kHoldValues, key) > 0) continue;
+    if (keyword && key == "$ref" && value.is_string()) {
+      const std::string target = value.get<std::string>();
+      if (target == "#" || target.starts_with("#/")) value = "#" + place + target.substr(1);
     } else {
-      move_references(value, place);
+      move_references(value, place, keyword && std::ranges::count(kHoldNamedSchemas, key) > 0);
     }
   }
 }

@@ -161,14 +161,18 @@ TEST(JsonSchema, RefusesByName) {
 TEST(JsonSchema, SpaceBetweenPartsIsBounded) {
   SKIP_WITHOUT_GRAMMARS();
   const GrammarFixture& f = fixture("gpt2");
-  const auto text =
-      f.compiler->compile({.kind = GrammarKind::json_schema, .text = R"({"type": "array"})", .source = "s"})->clone();
   const auto token = [&](const std::string& one) { return f.tokenizer->encode(one, false)[0]; };
-  text->accept(token("["));
-  EXPECT_TRUE(is_allowed(text->allowed(), token(" ")));
-  text->accept(token(" "));
-  EXPECT_FALSE(is_allowed(text->allowed(), token(" ")));
-  EXPECT_TRUE(is_allowed(text->allowed(), token("]")));
+  for (const std::string before : {"", "<"}) {
+    const auto text =
+        f.compiler->compile({.kind = GrammarKind::json_schema, .text = R"({"type": "array"})", .source = "s", .before = before})
+            ->clone();
+    if (!before.empty()) text->accept(token(before));
+    text->accept(token("["));
+    EXPECT_TRUE(is_allowed(text->allowed(), token(" "))) << before;
+    text->accept(token(" "));
+    EXPECT_FALSE(is_allowed(text->allowed(), token(" "))) << before;
+    EXPECT_TRUE(is_allowed(text->allowed(), token("]"))) << before;
+  }
 }
 
 TEST(JsonSchema, TrueAndTheEmptyObjectTakeAnyJson) {

@@ -85,11 +85,11 @@ TEST_F(Grammars, ChatAndResponsesReadAFormat) {
   expect_person(answered["output"][0]["content"][0]["text"].get<std::string>());
 }
 
-// Two tools, of which one has a schema that refers to its own parts.
+// Two tools, of which one has a schema that refers to its own parts, in a property called as a keyword is.
 OrderedJson two_tools() {
   return OrderedJson::parse(R"([
     {"type": "function", "function": {"name": "weather", "parameters": {
-      "type": "object", "properties": {"place": {"$ref": "#/$defs/Place"}}, "required": ["place"], "additionalProperties": false,
+      "type": "object", "properties": {"default": {"$ref": "#/$defs/Place"}}, "required": ["default"], "additionalProperties": false,
       "$defs": {"Place": {"type": "object", "properties": {"city": {"enum": ["Ulm", "Bern"]}}, "required": ["city"],
                           "additionalProperties": false}}}}},
     {"type": "function", "function": {"name": "now"}}])");
@@ -99,8 +99,8 @@ void expect_call(const std::string& name, const OrderedJson& arguments) {
   ASSERT_TRUE(name == "weather" || name == "now") << name;
   ASSERT_TRUE(arguments.is_object()) << arguments;
   if (name == "weather") {
-    EXPECT_TRUE(arguments == (OrderedJson{{"place", {{"city", "Ulm"}}}}) ||
-                arguments == (OrderedJson{{"place", {{"city", "Bern"}}}}))
+    EXPECT_TRUE(arguments == (OrderedJson{{"default", {{"city", "Ulm"}}}}) ||
+                arguments == (OrderedJson{{"default", {{"city", "Bern"}}}}))
         << arguments;
   }
 }
