@@ -134,4 +134,9 @@ bool Answer::left() const {
   return left_;
 }
 
+bool Answer::broken() const {
+  const std::lock_guard lock(mutex_);
+  return broken_;
+}
+
 }  // namespace vitrine::http

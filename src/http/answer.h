@@ -40,6 +40,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   /// The answer was sent, or cannot be: lets go of on_gone.
   void finish();
   bool left() const;
+  /// News::broken, without taking the news.
+  bool broken() const;
 
  private:
   class Handle;

@@ -192,7 +192,7 @@ Connection::awaitable<Connection::Got> Connection::more(Clock::time_point deadli
   }
 }
 
-// All of out_. False if the client does not take it. `answer` hears of a client that leaves meanwhile.
+// All of out_. False if the client does not take it, or `answer` was broken off meanwhile; it hears of a client that leaves.
 Connection::awaitable<bool> Connection::flush(Answer* answer) {
   size_t done = 0;
   auto deadline = Clock::now() + shared_->options.write_timeout;
@@ -212,6 +212,7 @@ Connection::awaitable<bool> Connection::flush(Answer* answer) {
     if (answer != nullptr && !failed_) look_for_input();
     if (answer != nullptr && (failed_ || ended_)) answer->leave();
     if (failed_ || stopping_) co_return false;
+    if (answer != nullptr && answer->broken()) co_return false;
     if (Clock::now() >= deadline) {
       ++shared_->slow;
       failed_ = true;
@@ -468,6 +469,7 @@ Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) 
       if (turn.chunked && !turn.without_body) out_ += kLastChunk;
     }
     const bool sent = co_await flush(&answer);
+    if (!sent && !failed_ && !stopping_) continue;  // broken off: take() says why
     if (!sent || complete) {
       complete = complete && sent;
       break;
