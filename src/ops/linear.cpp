@@ -18,7 +18,9 @@ namespace {
 constexpr size_t kMostChunk = size_t{64} << 10, kLeastChunk = size_t{8} << 10, kShared = size_t{24} << 10;
 constexpr size_t kChunks = 32;       // of a product whose chunks are neither the largest nor the smallest
 constexpr int64_t kPackedRows = 64;  // f32 weights: from here on packing both sides pays
-constexpr int kMostParts = 8;        // weights that read the same x in one call
+// A product of many rows with fewer panels than this takes smaller ones: three panels are no even share for two threads.
+constexpr int64_t kFewPanels = 8, kLeastOutputs = 32;
+constexpr int kMostParts = 8;  // weights that read the same x in one call
 // Where outputs lie side by side a chunk is a rectangle: as many chunks as with [out, in], and so an even share for every
 // thread, without reading fewer than 512 bytes at a time. Inputs beyond a rectangle give partial sums, joined in order.
 constexpr int64_t kColumns = 256, kColumnInputs = 128;
@@ -180,8 +182,12 @@ void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts,
   }
   const size_t panel_bytes = (panel.panel_bytes + 63) & ~size_t{63};
   auto* panels = ctx.scratch<std::byte>(panel_bytes * static_cast<size_t>(ctx.pool().threads()));
+  int64_t outputs = 0, per_chunk = static_cast<int64_t>(panel.outputs);
+  for (size_t i = 0; i < n_parts; ++i) outputs += parts[i].n;
+  if (outputs < kFewPanels * per_chunk)
+    per_chunk = std::min(per_chunk, std::max(kLeastOutputs, ceil_div(outputs, kFewPanels * 16) * 16));
   Chunks chunks;
-  for (size_t i = 0; i < n_parts; ++i) chunks.add(parts[i].n, static_cast<int64_t>(panel.outputs));
+  for (size_t i = 0; i < n_parts; ++i) chunks.add(parts[i].n, per_chunk);
   run_chunks(ctx, chunks, parts, true, [&](const Chunk& c, int thread) {
     const Part& p = parts[c.part];
     const Weight& w = *p.w;
