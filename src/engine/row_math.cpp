@@ -74,16 +74,21 @@ bool all_finite(std::span<const float> row) {
 }
 
 VITRINE_FOR_EVERY_CPU
-double exponentials(std::span<const float> row, float top, float* out) {
-  for (size_t i = 0; i < row.size(); ++i) out[i] = exp_below_zero(row[i] - top);
-  std::array<double, kLanes> sum{};
+double row_sum(std::span<const float> row) {
+  std::array<double, kLanes> lanes{};
   size_t i = 0;
   for (; i + kLanes <= row.size(); i += kLanes)
-    for (size_t l = 0; l < kLanes; ++l) sum[l] += out[i + l];
-  for (; i < row.size(); ++i) sum[0] += out[i];
+    for (size_t l = 0; l < kLanes; ++l) lanes[l] += row[i + l];
+  for (; i < row.size(); ++i) lanes[0] += row[i];
   double total = 0;
-  for (const double s : sum) total += s;
+  for (const double s : lanes) total += s;
   return total;
+}
+
+VITRINE_FOR_EVERY_CPU
+double exponentials(std::span<const float> row, float top, float* out) {
+  for (size_t i = 0; i < row.size(); ++i) out[i] = exp_below_zero(row[i] - top);
+  return row_sum({out, row.size()});
 }
 
 double sum_of_exponentials(std::span<const float> row, float top) {

@@ -15,6 +15,9 @@ size_t argmax(std::span<const float> row);
 /// Whether every value is a number: no NaN, no infinity.
 bool all_finite(std::span<const float> row);
 
+/// The sum, in double.
+double row_sum(std::span<const float> row);
+
 /// out[i] = exp(row[i] - top) for row[i] <= top, to 2e-7 relative; 0 below exp(-87). Returns the sum, in double.
 double exponentials(std::span<const float> row, float top, float* out);
 

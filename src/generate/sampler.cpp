@@ -25,20 +25,28 @@ double uniform53(uint64_t seed, uint64_t index, uint64_t stream) {
 
 }  // namespace
 
-Sampler::Sampler(SamplingOptions options, int64_t vocab_size) : options_(std::move(options)), vocab_size_(vocab_size) {
+Sampler::Sampler(SamplingOptions options, int64_t vocab_size)
+    : options_(std::move(options)),
+      vocab_size_(vocab_size),
+      changes_scores_(!options_.logit_bias.empty() || options_.repetition_penalty != 1 || options_.frequency_penalty != 0 ||
+                      options_.presence_penalty != 0) {
   check_sampling_options(options_, vocab_size);
 }
 
 Pick Sampler::pick(std::span<const float> logits, std::span<const int32_t> prompt, std::span<const int32_t> generated,
                    uint64_t stream, std::span<const uint32_t> allowed) {
+  if (!options_.draws() && !changes_scores_ && allowed.empty()) {
+    check(logits);
+    const auto token = static_cast<int32_t>(argmax(logits));
+    const auto logprob = static_cast<float>(logits[static_cast<size_t>(token)] - log_sum_exp(logits));
+    return {.token = token, .logprob = logprob, .logprob_after = logprob};
+  }
   process(logits, prompt, generated, allowed);
   const size_t chosen = options_.draws() ? draw(generated.size(), stream) : argmax(candidates_.logit);
   const int32_t token = candidates_.token[chosen];
   Pick pick{.token = token, .logprob = static_cast<float>(logits[static_cast<size_t>(token)] - log_sum_exp(logits))};
   if (options_.draws())
     pick.logprob_after = std::log(probability_[chosen]);
-  else if (std::ranges::equal(candidates_.logit, logits))
-    pick.logprob_after = pick.logprob;  // no rule acted: the sum is the same
   else
     pick.logprob_after = static_cast<float>(candidates_.logit[chosen] - log_sum_exp(candidates_.logit));
   return pick;
@@ -47,20 +55,34 @@ Pick Sampler::pick(std::span<const float> logits, std::span<const int32_t> promp
 // The candidate at which the running sum of probabilities passes u times their total.
 size_t Sampler::draw(uint64_t index, uint64_t stream) {
   probabilities();
-  double total = 0, sum = 0;
-  for (const float p : probability_) total += p;
+  constexpr size_t kStretch = 512;
+  const std::span<const float> all = probability_;
+  const auto sum_of_block = [&](size_t begin) { return row_sum(all.subspan(begin, std::min(kStretch, all.size() - begin))); };
+  double total = 0, before = 0;
+  for (size_t begin = 0; begin < all.size(); begin += kStretch) total += sum_of_block(begin);
   const double target = uniform53(options_.seed, index, stream) * total;
-  for (size_t i = 0; i < probability_.size(); ++i)
-    if ((sum += probability_[i]) > target) return i;
+  for (size_t begin = 0; begin < all.size(); begin += kStretch) {
+    const double block = sum_of_block(begin);
+    if (before + block > target) {
+      double up_to = before;
+      for (size_t i = begin; i < std::min(begin + kStretch, all.size()); ++i)
+        if ((up_to += all[i]) > target && all[i] > 0) return i;
+    }
+    before += block;
+  }
   return argmax(candidates_.logit);  // target rounded up to the total
 }
 
-const Candidates& Sampler::process(std::span<const float> logits, std::span<const int32_t> prompt,
-                                   std::span<const int32_t> generated, std::span<const uint32_t> allowed) {
+void Sampler::check(std::span<const float> logits) const {
   if (static_cast<int64_t>(logits.size()) != vocab_size_)
     throw ShapeError("a row of logits has " + std::to_string(logits.size()) + " entries; expected vocab_size " +
                      std::to_string(vocab_size_));
   check_logits(logits);
+}
+
+const Candidates& Sampler::process(std::span<const float> logits, std::span<const int32_t> prompt,
+                                   std::span<const int32_t> generated, std::span<const uint32_t> allowed) {
+  check(logits);
   take(logits, allowed);
   for (const SamplingRule rule : options_.order) {
     if (rule > SamplingRule::presence && !options_.draws()) continue;
@@ -170,10 +192,11 @@ void Sampler::probabilities() {
 template <class Keep>
 void Sampler::keep_where(Keep keep) {
   size_t kept = 0;
-  for (size_t i = 0; i < candidates_.token.size(); ++i) {
-    if (!keep(i)) continue;
+  for (size_t i = 0; i < candidates_.token.size(); ++i) {  // written always: no branch to guess
+    const bool keeps = keep(i);
     candidates_.token[kept] = candidates_.token[i];
-    candidates_.logit[kept++] = candidates_.logit[i];
+    candidates_.logit[kept] = candidates_.logit[i];
+    kept += keeps;
   }
   candidates_.token.resize(kept);
   candidates_.logit.resize(kept);
@@ -183,10 +206,7 @@ void Sampler::cut_top_k() {
   if (!options_.top_k || *options_.top_k == 0) return;
   const size_t n = candidates_.logit.size(), k = static_cast<size_t>(*options_.top_k);
   if (k >= n) return;
-  // In ascending order the k-th largest is the first element with more than n - k elements up to it.
-  const double limit = static_cast<double>(n - k);
-  const Crossing at = first_crossing(candidates_.logit, [](size_t) { return 1.0; }, [&](double sum) { return sum > limit; });
-  keep_where([&, cut = candidates_.logit[at.index]](size_t i) { return candidates_.logit[i] >= cut; });
+  keep_where([&, cut = kth_largest(candidates_.logit, k, distance_)](size_t i) { return candidates_.logit[i] >= cut; });
 }
 
 void Sampler::cut_top_p() {
@@ -195,8 +215,8 @@ void Sampler::cut_top_p() {
   // The reference sums f32 probabilities in double, rounds each sum to f32 and compares it with 1 - p in f32.
   const float limit = static_cast<float>(1 - *options_.top_p);
   const auto& s = candidates_.logit;
-  Crossing at =
-      first_crossing(s, [&](size_t i) { return probability_[i]; }, [&](double sum) { return static_cast<float>(sum) > limit; });
+  Crossing at = first_crossing(
+      s, [&](size_t i) { return probability_[i]; }, [&](double sum) { return static_cast<float>(sum) > limit; }, members_);
   if (!at.found) {  // p is 0, or so small that rounding ate it: the last in ascending order stays
     const size_t last = s.size() - 1 - static_cast<size_t>(std::max_element(s.rbegin(), s.rend()) - s.rbegin());
     at = {.found = true, .key = ordered_key(s[last]), .index = last};
@@ -224,7 +244,8 @@ void Sampler::cut_typical() {
   for (size_t i = 0; i < s.size(); ++i) distance_[i] = std::abs(log_sum - s[i] - static_cast<float>(entropy));
   const float limit = static_cast<float>(*options_.typical_p);
   const Crossing at = first_crossing(
-      distance_, [&](size_t i) { return probability_[i]; }, [&](double sum) { return static_cast<float>(sum) >= limit; });
+      distance_, [&](size_t i) { return probability_[i]; }, [&](double sum) { return static_cast<float>(sum) >= limit; },
+      members_);
   const float cut = at.found ? distance_[at.index] : *std::max_element(distance_.begin(), distance_.end());
   keep_where([&](size_t i) { return distance_[i] <= cut; });
 }

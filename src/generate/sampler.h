@@ -61,6 +61,7 @@ class Sampler {
                             std::span<const uint32_t> allowed = {});
 
  private:
+  void check(std::span<const float> logits) const;
   void take(std::span<const float> logits, std::span<const uint32_t> allowed);
   void apply(SamplingRule rule, std::span<const int32_t> prompt, std::span<const int32_t> generated);
   void count(std::span<const int32_t> tokens);
@@ -76,8 +77,10 @@ class Sampler {
 
   SamplingOptions options_;
   int64_t vocab_size_;
+  bool changes_scores_;  // a bias or a penalty is set
   Candidates candidates_;
   std::vector<float> probability_, distance_;  // of the candidates, scratch of the rules that cut
+  std::vector<uint32_t> members_;              // scratch of first_crossing
   std::vector<int32_t> counted_, seen_;        // occurrences by token, all zero between calls; which of them are not
 };
 

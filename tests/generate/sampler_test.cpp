@@ -258,11 +258,30 @@ TEST(Select, FirstCrossingEqualsASort) {
         expected = i;
         break;
       }
-    const Crossing got = first_crossing(keys, [&](size_t i) { return mass[i]; }, [&](double s) { return s > limit; });
+    std::vector<uint32_t> members;
+    const Crossing got = first_crossing(keys, [&](size_t i) { return mass[i]; }, [&](double s) { return s > limit; }, members);
     ASSERT_EQ(got.found, expected < n) << round;
     if (got.found) {
       ASSERT_EQ(got.index, expected) << round;
     }
+  }
+}
+
+TEST(Select, KthLargestEqualsASort) {
+  uint32_t state = 54321;
+  const auto next = [&] { return state = state * 1664525u + 1013904223u; };
+  std::vector<float> work;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<float> row(1 + next() % 3000);
+    for (float& x : row) {
+      x = round % 2 ? static_cast<float>(static_cast<int>(next() >> 24) % 5 - 2)
+                    : static_cast<float>(static_cast<int32_t>(next())) * 1e-6f;
+      if (next() % 10 == 0) x = -INFINITY;
+    }
+    std::vector<float> sorted = row;
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    for (const size_t k : {size_t{1}, 1 + next() % row.size(), 1 + next() % std::min<size_t>(row.size(), 40), row.size()})
+      ASSERT_EQ(kth_largest(row, k, work), sorted[k - 1]) << "round " << round << ", k " << k << " of " << row.size();
   }
 }
 
