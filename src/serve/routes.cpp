@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <string>
+#include <string_view>
 
 namespace vitrine::serve {
 namespace {
@@ -80,7 +82,7 @@ void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   const http::Request& request = exchange->request();
   ErrorForm form = request.path.starts_with("/v1/messages") ? ErrorForm::anthropic : ErrorForm::openai;
   try {
-    std::string allowed;
+    std::string allowed, listed;
     for (const Route& route : routes()) {
       if (!matches(route.path, request.path)) continue;
       if (request.method == route.method) {
@@ -89,12 +91,16 @@ void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
         return route.handle(service, exchange);
       }
       allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+      listed += route.method + std::string(std::string_view(route.method) == "GET" ? ", HEAD, " : ", ");
     }
     if (allowed.empty())
       throw ApiError(404, "not_found", "there is no " + request.path + " here; /openapi.json lists what is there");
     http::Response response =
-        error_response(ApiError(405, "method_not_allowed", request.path + " takes " + allowed + ", not " + request.method), form);
-    response.headers.emplace_back("Allow", allowed);
+        request.method == "OPTIONS"
+            ? http::Response{204, "", "", {}}
+            : error_response(ApiError(405, "method_not_allowed", request.path + " takes " + allowed + ", not " + request.method),
+                             form);
+    response.headers.emplace_back("Allow", listed + "OPTIONS");
     exchange->respond(std::move(response));
   } catch (...) {
     exchange->respond(error_response(api_error(std::current_exception()), form));

@@ -38,7 +38,13 @@ TEST_F(Api, PathsMethodsAndTypesThatAreNotThere) {
   expect_error(served.get("/v2/models"), 404, "", "/openapi.json");
   const Reply reply = served.get("/v1/completions");
   expect_error(reply, 405, "", "takes POST, not GET");
-  EXPECT_EQ(reply.header("Allow"), "POST");
+  EXPECT_EQ(reply.header("Allow"), "POST, OPTIONS");
+  for (const std::string method : {"TRACE", "QUERY"})
+    expect_error(served.ask(method, "/health"), 405, "", "takes GET, not " + method);
+  const Reply options = served.ask("OPTIONS", "/health");
+  EXPECT_EQ(options.status, 204);
+  EXPECT_EQ(options.header("Allow"), "GET, HEAD, OPTIONS");
+  expect_error(served.ask("OPTIONS", "/nothing"), 404, "", "/openapi.json");
   EXPECT_EQ(served.post("/health", OrderedJson::object()).status, 405);
   const Connection connection(served.server->port());
   connection.send("POST", "/tokenize", R"({"content": "a"})", "text/plain");
@@ -340,6 +346,9 @@ TEST_F(Api, TheOpenApiDocumentHasEveryRouteAndField) {
       document["paths"]["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"];
   EXPECT_EQ(schema["required"], OrderedJson::array({"prompt"}));
   for (const Field& field : completion_fields()) EXPECT_TRUE(schema["properties"].contains(field.name)) << field.name;
+  // An event is no string: clients read a schema there as that of each event.
+  const OrderedJson& content = document["paths"]["/v1/completions"]["post"]["responses"]["200"]["content"];
+  EXPECT_FALSE(content.at("text/event-stream").contains("schema"));
 }
 
 TEST(ApiQueue, AFullQueueIs429WithRetryAfter) {
