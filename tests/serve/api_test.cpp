@@ -101,9 +101,13 @@ TEST_F(Api, PropsSlotsAndMetrics) {
   while (!served.service->scheduler().idle()) std::this_thread::yield();  // its counts follow the answer
   const Reply metrics = served.get("/metrics");
   EXPECT_EQ(metrics.header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
+  EXPECT_EQ(metrics.header("Process-Start-Time-Unix"), std::to_string(served.service->started()));
+  const size_t longest = served.alone.prompt_ids(kPrompt).size() + 5;
+  EXPECT_NE(metrics.body.find("\nllamacpp:n_tokens_max " + std::to_string(longest) + "\n"), std::string::npos) << metrics.body;
   for (const char* line : {"\nvitrine_new_tokens_total 5\n", "\nllamacpp:tokens_predicted_total 5\n",
                            "\nvitrine_streams_ended_total{end=\"length\"} 1\n", "\nvitrine_first_token_seconds_count 1\n",
-                           "\nvitrine_first_token_seconds_bucket{le=\"+Inf\"} 1\n", "# TYPE vitrine_step_seconds histogram\n"})
+                           "\nvitrine_first_token_seconds_bucket{le=\"+Inf\"} 1\n", "# TYPE vitrine_step_seconds histogram\n",
+                           "\nllamacpp:prompt_tokens_cached_total 0\n", "\nllamacpp:spec_decode_num_drafts_total 0\n"})
     EXPECT_NE(metrics.body.find(line), std::string::npos) << line << metrics.body;
 }
 
