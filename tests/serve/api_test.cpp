@@ -160,6 +160,18 @@ TEST_F(Api, EmbeddingsAreNormalisedMeansOfTheLastResidual) {
   EXPECT_EQ(x, y);
   expect_error(served.post("/v1/embeddings", {{"input", ""}, {"dimensions", 64}}), 400, "dimensions", "have 256");
   expect_error(served.post("/v1/embeddings", {{"input", OrderedJson::array()}}), 400, "input", "empty list");
+  // llama.cpp's forms of a prompt.
+  const OrderedJson parts = {{{"type", "text"}, {"text", "Once upon"}}, {{"type", "text"}, {"text", " a time"}}};
+  OrderedJson mixed = {served.alone.tokenizer().bos().value(), kPrompt};
+  const OrderedJson forms =
+      served.made("/v1/embeddings", {{"input", {{{"prompt_string", kPrompt}}, {{"content", parts}}, mixed, kPrompt}}})["data"];
+  ASSERT_EQ(forms.size(), 4U);
+  for (const OrderedJson& form : forms) EXPECT_EQ(form["embedding"], json["data"][0]["embedding"]) << form["index"];
+  EXPECT_EQ(served.made("/v1/embeddings", {{"input", mixed}})["data"].size(), 1U);
+  EXPECT_EQ(served.made("/v1/embeddings", {{"input", {{"prompt_string", kPrompt}}}})["data"].size(), 1U);
+  expect_error(served.post("/v1/embeddings", {{"input", {{"content", "a"}}}}), 400, "input", "without a string");
+  expect_error(served.post("/v1/embeddings", {{"input", {{"content", {{{"type", "image_url"}}}}}}}), 400, "input", "text alone");
+  expect_error(served.post("/v1/embeddings", {{"input", {0, nullptr}}}), 400, "input", "mixes ids");
   expect_error(served.post("/v1/embeddings", {{"input", "a"}, {"encoding_format", "hex"}}), 400, "encoding_format", "base64");
 }
 
