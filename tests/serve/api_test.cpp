@@ -288,6 +288,10 @@ TEST_F(Api, AnthropicMessages) {
   count.erase("max_tokens"), count.erase("temperature");
   EXPECT_EQ(served.made("/v1/messages/count_tokens", count), (OrderedJson{{"input_tokens", prompt.size()}}));
 
+  OrderedJson thinks = request;
+  thinks["thinking"] = {{"type", "enabled"}, {"budget_tokens", 1024}};
+  EXPECT_EQ(served.made("/v1/messages", thinks)["ignored_fields"], OrderedJson::array({"thinking"}));
+
   const auto refuses = [&](const OrderedJson& change, int status, const std::string& words) {
     OrderedJson wrong = request;
     wrong.update(change);
@@ -302,7 +306,6 @@ TEST_F(Api, AnthropicMessages) {
   refuses({{"messages", {{{"role", "system"}, {"content", "a"}}}}}, 400, "neither user nor assistant");
   refuses({{"messages", {{{"role", "user"}, {"content", {{{"type", "image"}}}}}}}}, 400, "\"image\" is not supported");
   refuses({{"messages", {{{"role", "user"}, {"content", OrderedJson::array()}}}}}, 400, "not an empty one");
-  refuses({{"thinking", {{"type", "enabled"}, {"budget_tokens", 1024}}}}, 400, "thinking");
   refuses({{"tools", {{{"type", "web_search_20250305"}, {"name", "web_search"}}}}}, 400, "tool of the server's");
 }
 
