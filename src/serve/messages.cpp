@@ -337,6 +337,7 @@ void messages(Service& service, const std::shared_ptr<http::Exchange>& exchange)
   request.id = random_id("msg_");
   request.model = service.model_named(fields.text("model"));
   MessagePrompt prompt = read_conversation(fields, service);
+  check_room(service, prompt.chat.ids.size(), "messages");
   request.prompt = std::move(prompt.chat);
   request.one_call = prompt.one_call;
   Sampled sampled = read_sampling(fields, service, openai_sampling());

@@ -111,6 +111,59 @@ TEST_F(Api, PropsSlotsAndMetrics) {
     EXPECT_NE(metrics.body.find(line), std::string::npos) << line << metrics.body;
 }
 
+// The first token comes from the prompt's logits: it counts, and the rates leave it out.
+TEST_F(Api, TimingsCountEveryToken) {
+  OrderedJson request = {{"prompt", kPrompt}, {"n_predict", 1}, {"ignore_eos", true}};
+  OrderedJson timings = served.made("/completion", request)["timings"];
+  EXPECT_EQ(timings["predicted_n"], 1);
+  EXPECT_EQ(timings["predicted_per_second"], 0.0);
+  request["n_predict"] = 4;
+  timings = served.made("/completion", request)["timings"];
+  EXPECT_EQ(timings["predicted_n"], 4);
+  EXPECT_NEAR(timings["predicted_per_token_ms"].get<double>() * 3, timings["predicted_ms"].get<double>(), 1e-9);
+}
+
+// Whoever counts wants to know how much too long a conversation is, and whoever looks at the template's text, why.
+TEST_F(Api, WhatIsNotRunMayBeLongerThanTheContext) {
+  std::string tale;
+  for (int i = 0; i < 600; ++i) tale += "Once upon a time ";
+  const OrderedJson messages = {{{"role", "user"}, {"content", tale}}};
+  const size_t tokens = ChatFormat(served.alone, std::string(kChatTemplate)).ids(std::vector<ChatMessage>{{"user", tale}}).size();
+  ASSERT_GT(tokens, 1024U);
+  const OrderedJson request = {{"model", "tales"}, {"messages", messages}};
+  EXPECT_EQ(served.made("/v1/messages/count_tokens", request), (OrderedJson{{"input_tokens", tokens}}));
+  EXPECT_EQ(served.made("/v1/chat/completions/input_tokens", request), (OrderedJson{{"input_tokens", tokens}}));
+  EXPECT_EQ(served.made("/apply-template", request)["tokens"].size(), tokens);
+  EXPECT_EQ(served.made("/tokenize", request)["count"], tokens);
+  const Reply reply = served.post("/v1/chat/completions", request);
+  expect_error(reply, 400, "messages", "nothing is cut");
+  EXPECT_EQ(reply.json()["error"]["code"], "context_length_exceeded");
+  EXPECT_EQ(reply.json()["error"]["n_prompt_tokens"], tokens);
+  EXPECT_EQ(reply.json()["error"]["n_ctx"], 1024);
+  expect_error(served.post("/v1/responses", {{"input", tale}}), 400, "input", "nothing is cut");
+  expect_error(served.post("/v1/inspect", {{"messages", messages}, {"hooks", {"hook_embed"}}}), 400, "messages",
+               "nothing is cut");
+  OrderedJson anthropic = request;
+  anthropic["max_tokens"] = 1;
+  EXPECT_EQ(served.post("/v1/messages", anthropic).status, 400);
+}
+
+TEST_F(Api, AStreamedChatTellsHowFarItsPromptIsRead) {
+  const OrderedJson request = {{"messages", {{{"role", "user"}, {"content", "Tell a tale of a king and a queen"}}}},
+                               {"max_tokens", 2},
+                               {"return_progress", true}};
+  OrderedJson last = nullptr;
+  const std::vector<Event> events = served.events("/v1/chat/completions", request);
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    const OrderedJson chunk = events[i].json();
+    EXPECT_EQ(chunk["choices"][0]["delta"].contains("role"), i == 0) << chunk;
+    if (chunk.contains("prompt_progress")) last = chunk["prompt_progress"];
+  }
+  ASSERT_FALSE(last.is_null());
+  EXPECT_GT(last["total"], 1);
+  EXPECT_EQ(last["processed"], last["total"]);
+}
+
 TEST_F(Api, SlotsAndMetricsCanBeLeftOut) {
   ServiceOptions options;
   options.slots = options.metrics = false;
@@ -318,6 +371,7 @@ TEST_F(Api, Responses) {
   const OrderedJson request = {
       {"model", "tales"}, {"max_output_tokens", 12}, {"temperature", 0}, {"instructions", "Be brief"}, {"input", "Tell a tale"}};
   const OrderedJson json = served.made("/v1/responses", request);
+  EXPECT_EQ(served.made("/responses", request)["output"][0]["content"], json["output"][0]["content"]);
   EXPECT_EQ(json["object"], "response");
   EXPECT_EQ(json["status"], made.finish_reason == "length" ? "incomplete" : "completed");
   ASSERT_EQ(json["output"].size(), 1U);
