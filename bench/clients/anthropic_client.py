@@ -63,6 +63,7 @@ check(client.messages.create(**{**greedy, "messages": history}, tools=[tool]).co
 refused(lambda: client.messages.create(**{**greedy, "model": "nothing"}), anthropic.NotFoundError)
 refused(lambda: client.messages.create(**{**greedy, "max_tokens": 0}), anthropic.BadRequestError)
 refused(lambda: client.messages.create(**{**greedy, "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}]}]}), anthropic.BadRequestError)
-refused(lambda: client.messages.create(**greedy, thinking={"type": "enabled", "budget_tokens": 1024}), anthropic.BadRequestError)
+thinks = client.messages.create(**greedy, thinking={"type": "enabled", "budget_tokens": 1024})
+check(thinks.model_extra["ignored_fields"] == ["thinking"], "thinking is named as ignored")
 
 print(f"anthropic {anthropic.__version__}: {checks} checks hold")

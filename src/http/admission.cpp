@@ -35,9 +35,10 @@ Admission::Verdict Admission::check(const Request& request, const std::string& h
     verdict.headers.emplace_back("Vary", "Origin");
     verdict.headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, retry-after");
   }
-  if (request.method == "OPTIONS") {
+  const bool preflight = origin != nullptr && request.header("access-control-request-method") != nullptr;
+  if (request.method == "OPTIONS" && (preflight || request.path == "*")) {
     Response response{204, "", "", {{"Allow", std::string(kMethods)}}};
-    if (origin != nullptr && request.header("access-control-request-method") != nullptr) {
+    if (preflight) {
       response.headers.emplace_back("Access-Control-Allow-Methods", kMethods);
       if (const std::string* wanted = request.header("access-control-request-headers"))
         response.headers.emplace_back("Access-Control-Allow-Headers", *wanted);

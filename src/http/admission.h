@@ -15,7 +15,7 @@ class Admission {
 
   struct Verdict {
     std::optional<Problem> refused;
-    std::optional<Response> answered;  // OPTIONS: the server's own answer
+    std::optional<Response> answered;  // OPTIONS of a browser's preflight, or of *: the server's own answer
     Fields headers;                    // to be added to the answer, whatever it is
     std::string owner;                 // the key's name; empty without one
   };

@@ -132,7 +132,7 @@ void RequestReader::check_head(std::string_view raw) {
   if (!target->host.empty()) host_ = target->host;  // it has the last word (RFC 9112 section 3.2.2)
   is_head_ = request_.method == "HEAD";
   if (is_head_) request_.method = "GET";
-  static constexpr std::string_view kMethods[] = {"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"};
+  static constexpr std::string_view kMethods[] = {"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "QUERY"};
   if (std::find(std::begin(kMethods), std::end(kMethods), request_.method) == std::end(kMethods) && !problem_)
     fail(501, "method", "the method " + request_.method + " is not known here");
 }

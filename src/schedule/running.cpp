@@ -232,6 +232,8 @@ void Running::after(Piece& piece, Clock::time_point now) {
   meter_.change([&](SchedulerStats& s) {
     s.drafted_tokens += static_cast<uint64_t>(drafted);
     s.accepted_tokens += static_cast<uint64_t>(accepted);
+    s.drafts += drafted > 0 ? 1 : 0;
+    s.longest_stream = std::max<int64_t>(s.longest_stream, std::ssize(stream.sequence().text()));
     s.new_tokens += piece.made.size();
     if (piece.made.empty()) return;
     if (first) {

@@ -46,8 +46,9 @@ struct SchedulerStats {
   uint64_t prompt_tokens = 0;  // of prompts that were read, those from the prefix cache included
   uint64_t cached_tokens = 0;  // of prompts, found in the prefix cache
   uint64_t new_tokens = 0;
-  uint64_t drafted_tokens = 0, accepted_tokens = 0;
-  double prompt_seconds = 0, decode_seconds = 0;  // of steps that read prompts, and of the others
+  uint64_t drafted_tokens = 0, accepted_tokens = 0, drafts = 0;  // drafts: steps of streams that had one
+  int64_t longest_stream = 0;                                    // tokens of the longest prompt and text
+  double prompt_seconds = 0, decode_seconds = 0;                 // of steps that read prompts, and of the others
   // The cache of keys and values
   size_t cache_bytes = 0;                       // in use: by running streams and kept prefixes
   size_t cache_bytes_most = 0;                  // that may be in use

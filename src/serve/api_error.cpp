@@ -34,12 +34,13 @@ std::string error_type(int status, ErrorForm form) {
 OrderedJson error_json(const ApiError& error, ErrorForm form) {
   const std::string type = error_type(error.status, form);
   if (form == ErrorForm::anthropic) return {{"type", "error"}, {"error", {{"type", type}, {"message", error.what()}}}};
-  return {{"error",
-           {{"message", error.what()},
-            {"type", type},
-            {"param", error.param.empty() ? OrderedJson(nullptr) : OrderedJson(error.param)},
-            {"code", error.code},
-            {"status", error.status}}}};
+  OrderedJson json = {{"message", error.what()},
+                      {"type", type},
+                      {"param", error.param.empty() ? OrderedJson(nullptr) : OrderedJson(error.param)},
+                      {"code", error.code},
+                      {"status", error.status}};
+  json.update(error.more);
+  return {{"error", std::move(json)}};
 }
 
 http::Response error_response(const ApiError& error, ErrorForm form) {

@@ -14,9 +14,10 @@ struct ApiError : std::runtime_error {
   ApiError(int status_code, std::string error_code, const std::string& message, std::string field = {})
       : std::runtime_error(message), status(status_code), code(std::move(error_code)), param(std::move(field)) {}
   int status;
-  std::string code;        // "invalid_value"
-  std::string param;       // the field of the request that is wrong; empty: none
-  double retry_after = 0;  // seconds; 0: not told
+  std::string code;                          // "invalid_value"
+  std::string param;                         // the field of the request that is wrong; empty: none
+  double retry_after = 0;                    // seconds; 0: not told
+  OrderedJson more = OrderedJson::object();  // further members of the error in OpenAI's form
 };
 
 /// 400 about one field of the request.

@@ -16,7 +16,7 @@ namespace {
 struct ChatCompletionRequest {
   AnswerHead head;
   ChatPrompt prompt;
-  bool logprobs = false, usage = false, token_ids = false, one_call = false;
+  bool logprobs = false, usage = false, token_ids = false, one_call = false, progress = false;
   std::vector<int32_t> ends;  // tokens that end a text
 };
 
@@ -45,8 +45,15 @@ class ChatCompletionAnswer final : public Answer {
     json["choices"] = std::move(list);
     json["usage"] = usage_json(usage());
     if (request_.token_ids) json["prompt_token_ids"] = request_.prompt.ids;
-    json["timings"] = timings_json(choices().front().end);
+    json["timings"] = timings_json(choices().front().end, choices().front().tokens.size());
     return json;
+  }
+
+  void on_prompt(Choice& choice, const PromptEvent& event) override {
+    if (!request_.progress) return;
+    send_role(choice);
+    send_chunk(chunk_entry(choice, OrderedJson::object()),
+               {{"prompt_progress", {{"total", event.total}, {"cache", event.cached}, {"processed", event.done}}}});
   }
 
   void on_token(Choice& choice) override {
@@ -81,7 +88,7 @@ class ChatCompletionAnswer final : public Answer {
       OrderedJson json = head_json(request_.head, "chat.completion.chunk", false);
       json["choices"] = OrderedJson::array();
       json["usage"] = usage_json(usage());
-      json["timings"] = timings_json(choices().front().end);
+      json["timings"] = timings_json(choices().front().end, choices().front().tokens.size());
       send(json);
     }
     send_text("data: [DONE]\n\n");
@@ -104,12 +111,13 @@ class ChatCompletionAnswer final : public Answer {
     return {{"index", choice.index}, {"delta", std::move(delta)}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
   }
 
-  void send_chunk(OrderedJson entry) {
+  void send_chunk(OrderedJson entry, const OrderedJson& more = OrderedJson::object()) {
     OrderedJson json = head_json(request_.head, "chat.completion.chunk", !told_);
     if (request_.token_ids && !told_) json["prompt_token_ids"] = request_.prompt.ids;
     told_ = true;
     json["choices"] = OrderedJson::array({std::move(entry)});
     if (request_.usage) json["usage"] = nullptr;
+    json.update(more);
     send(json);
   }
 
@@ -167,7 +175,8 @@ const std::vector<Field>& chat_completion_fields() {
            "{\"type\": \"text\"}, {\"type\": \"json_object\"} or {\"type\": \"json_schema\", \"json_schema\": {\"schema\": …}}: "
            "what the answer follows."},
           {"parallel_tool_calls", boolean, "false: of several calls the first counts. Default: true."},
-          {"return_token_ids", boolean, "Ids of prompt and text. Default: false."}},
+          {"return_token_ids", boolean, "Ids of prompt and text. Default: false."},
+          {"return_progress", boolean, "A stream tells how far the prompt is read, as prompt_progress. Default: false."}},
          sampling_fields(),
          foreign_fields(),
          {Field::ignored("reasoning_effort", "Templates that know it read chat_template_kwargs."),
@@ -186,8 +195,10 @@ void chat_completions(Service& service, const std::shared_ptr<http::Exchange>& e
   ChatCompletionRequest request;
   const std::string model = service.model_named(fields.text("model"));
   request.prompt = read_chat(fields, service);
+  check_room(service, request.prompt.ids.size(), "messages");
   request.logprobs = fields.boolean("logprobs", false);
   request.token_ids = fields.boolean("return_token_ids", false);
+  request.progress = fields.boolean("return_progress", false);
   request.one_call = !fields.boolean("parallel_tool_calls", true);
   const int64_t top = fields.integer("top_logprobs").value_or(0);
   if (top > 0 && !request.logprobs)

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "serve/openai_answer.h"
 
 namespace vitrine::serve {
 namespace {
@@ -180,7 +179,6 @@ ChatPrompt chat_prompt(Service& service, const Conversation& conversation, const
     throw invalid(field, e.what(), "template_error");
   }
   if (tools) prompt.tools = tool_names(conversation.tools);
-  check_room(service, prompt.ids.size(), field);
   return prompt;
 }
 
@@ -202,6 +200,10 @@ ChatPrompt read_chat(Fields& fields, Service& service) {
     conversation.variables = *variables;
   }
   if (on) {
+    if (fields.has("add_generation_prompt") && conversation.answer)
+      throw invalid("continue_final_message",
+                    "\"continue_final_message\" and \"add_generation_prompt\" are both true; the answer either goes on with the "
+                    "last message or begins a new one");
     const OrderedJson& last = conversation.messages.back();
     if (last["role"] != "assistant" || last.contains("tool_calls"))
       throw invalid("continue_final_message",

@@ -29,7 +29,7 @@ const std::vector<Field>& conversation_fields();
 OrderedJson read_messages(const OrderedJson& messages, Fields& fields, const std::string& field = "messages");
 
 /// Reads conversation_fields(). Errors: ApiError 400 for messages in a wrong form, for what the template refuses, in its words,
-/// for tools where the template knows none, for a prompt that the context does not hold.
+/// for tools where the template knows none. Whether the context holds the prompt is for those to check who run it.
 ChatPrompt read_chat(Fields& fields, Service& service);
 
 /// Renders a conversation, with `source` in the place of the model's template. Errors: as read_chat.

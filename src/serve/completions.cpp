@@ -48,7 +48,7 @@ class CompletionAnswer final : public Answer {
       }
     json["choices"] = std::move(list);
     json["usage"] = usage_json(usage());
-    json["timings"] = timings_json(choices().front().end);
+    json["timings"] = timings_json(choices().front().end, choices().front().tokens.size());
     return json;
   }
 

@@ -117,21 +117,49 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   std::atomic<bool> gone_{false};
 };
 
+// llama.cpp's forms: {"prompt_string": …}, or {"content": [parts of text]}, which are joined as they are.
+std::string object_text(const OrderedJson& json) {
+  if (const auto text = json.find("prompt_string"); text != json.end() && text->is_string()) return text->get<std::string>();
+  const auto content = json.find("content");
+  if (content == json.end() || !content->is_array() || content->empty())
+    throw invalid("input", "\"input\" holds an object without a string \"prompt_string\" or a list \"content\"", "invalid_type");
+  std::string text;
+  for (const OrderedJson& part : *content) {
+    if (!part.is_object() || part.value("type", OrderedJson()) != "text" || !part.contains("text") || !part["text"].is_string())
+      throw invalid("input", "\"input\" has a part that is no {\"type\": \"text\", \"text\": …}; this model reads text alone",
+                    "unsupported_content");
+    text += part["text"].get_ref<const std::string&>();
+  }
+  return text;
+}
+
+// Ids, or ids and strings.
+std::vector<int32_t> mixed_ids(const OrderedJson& list, const Engine& engine) {
+  std::vector<int32_t> ids;
+  for (const OrderedJson& part : list) {
+    std::vector<int32_t> more;
+    if (part.is_string())
+      more = engine.prompt_ids(part.get_ref<const std::string&>(), ids.empty());
+    else if (part.is_number_integer())
+      more = token_ids(engine, {part.get<int64_t>()}, "input");
+    else
+      throw invalid("input", "\"input\" mixes ids with " + kind_of(part), "invalid_type");
+    ids.insert(ids.end(), more.begin(), more.end());
+  }
+  return ids;
+}
+
 std::vector<std::vector<int32_t>> read_inputs(const OrderedJson& input, const Engine& engine) {
   std::vector<std::vector<int32_t>> all;
   const auto add = [&](const OrderedJson& each) {
     if (each.is_string()) return all.push_back(engine.prompt_ids(each.get_ref<const std::string&>()));
+    if (each.is_object()) return all.push_back(engine.prompt_ids(object_text(each)));
     if (!each.is_array() || each.empty())
       throw invalid("input", "\"input\" holds " + kind_of(each) + "; expected strings or lists of ids", "invalid_type");
-    std::vector<int64_t> numbers;
-    for (const OrderedJson& id : each) {
-      if (!id.is_number_integer()) throw invalid("input", "\"input\" mixes ids with " + kind_of(id), "invalid_type");
-      numbers.push_back(id.get<int64_t>());
-    }
-    all.push_back(token_ids(engine, numbers, "input"));
+    all.push_back(mixed_ids(each, engine));
   };
   if (input.is_array() && input.empty()) throw invalid("input", "\"input\" is an empty list; give text or ids");
-  if (input.is_string() || input[0].is_number())
+  if (!input.is_array() || input[0].is_number())
     add(input);
   else
     for (const OrderedJson& each : input) add(each);
@@ -143,7 +171,9 @@ std::vector<std::vector<int32_t>> read_inputs(const OrderedJson& input, const En
 const std::vector<Field>& embedding_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    Field input{"input", text | list, "A string, a list of ids, or a list of either: a vector for each."};
+    Field input{"input", text | list | object,
+                "A string, a list of ids, or a list of either: a vector for each. As llama.cpp reads it, ids may have strings "
+                "among them, and {\"prompt_string\": …} and {\"content\": [parts of text]} stand for a string."};
     input.required = true;
     return std::vector<Field>{{"model", text, "The model's name, an alias, or nothing."},
                               input,

@@ -23,6 +23,7 @@ void tokenize(Service&, const std::shared_ptr<http::Exchange>&);
 void detokenize(Service&, const std::shared_ptr<http::Exchange>&);
 void tokenizer_info(Service&, const std::shared_ptr<http::Exchange>&);
 void apply_template(Service&, const std::shared_ptr<http::Exchange>&);
+void count_chat_tokens(Service&, const std::shared_ptr<http::Exchange>&);
 void props(Service&, const std::shared_ptr<http::Exchange>&);
 void slots(Service&, const std::shared_ptr<http::Exchange>&);
 void metrics(Service&, const std::shared_ptr<http::Exchange>&);

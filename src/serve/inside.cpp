@@ -84,6 +84,7 @@ InsidePrompt read_prompt(Fields& fields, Service& service) {
   conversation.messages = read_messages(*messages, fields);
   InsidePrompt read;
   read.ids = chat_prompt(service, conversation).ids;
+  check_room(service, read.ids.size(), "messages");
   return read;
 }
 

@@ -304,7 +304,7 @@ std::vector<Field> prompt_fields() {
           {"tools", list, "{name, description, input_schema}; the chat template must know tools."},
           {"tool_choice", object,
            "{\"type\": \"auto\"}, none, any (the answer is a call of one tool) or tool with name (a call of this one)."},
-          Field::refused("thinking", "templates that know it read the model's own switch", "[{\"type\":\"disabled\"}]"),
+          Field::ignored("thinking", "Templates that know it read the model's own switch."),
           Field::refused("mcp_servers", "this server calls none", "[[]]"),
           Field::refused("container", "this server has none")};
 }
@@ -337,6 +337,7 @@ void messages(Service& service, const std::shared_ptr<http::Exchange>& exchange)
   request.id = random_id("msg_");
   request.model = service.model_named(fields.text("model"));
   MessagePrompt prompt = read_conversation(fields, service);
+  check_room(service, prompt.chat.ids.size(), "messages");
   request.prompt = std::move(prompt.chat);
   request.one_call = prompt.one_call;
   Sampled sampled = read_sampling(fields, service, openai_sampling());

@@ -56,6 +56,7 @@ std::string metrics_text(const SchedulerStats& s) {
   m.counter("vitrine_new_tokens_total", "Tokens that were generated.", d(s.new_tokens));
   m.counter("vitrine_drafted_tokens_total", "Tokens that were drafted.", d(s.drafted_tokens));
   m.counter("vitrine_accepted_tokens_total", "Drafted tokens that were taken.", d(s.accepted_tokens));
+  m.counter("vitrine_drafts_total", "Drafts: of a stream for a step.", d(s.drafts));
   m.counter("vitrine_prompt_seconds_total", "Time of steps that read prompts.", s.prompt_seconds);
   m.counter("vitrine_decode_seconds_total", "Time of the other steps.", s.decode_seconds);
   m.gauge("vitrine_cache_bytes", "Keys and values in use, of streams and kept prefixes.", d(s.cache_bytes));
@@ -74,10 +75,15 @@ std::string metrics_text(const SchedulerStats& s) {
   m.histogram("vitrine_step_rows", "Rows of a step.", s.step_rows);
   // The names of llama.cpp's server.
   m.counter("llamacpp:prompt_tokens_total", "Prompt tokens processed.", d(s.prompt_tokens - s.cached_tokens));
+  m.counter("llamacpp:prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.", d(s.cached_tokens));
   m.counter("llamacpp:prompt_seconds_total", "Prompt processing time.", s.prompt_seconds);
   m.counter("llamacpp:tokens_predicted_total", "Generated tokens.", d(s.new_tokens));
   m.counter("llamacpp:tokens_predicted_seconds_total", "Generation time.", s.decode_seconds);
   m.counter("llamacpp:n_decode_total", "Steps of the model.", d(s.steps));
+  m.counter("llamacpp:n_tokens_max", "Tokens of the longest prompt and text.", d(s.longest_stream));
+  m.counter("llamacpp:spec_decode_num_drafts_total", "Drafts.", d(s.drafts));
+  m.counter("llamacpp:spec_decode_num_draft_tokens_total", "Drafted tokens.", d(s.drafted_tokens));
+  m.counter("llamacpp:spec_decode_num_accepted_tokens_total", "Drafted tokens that were taken.", d(s.accepted_tokens));
   m.gauge("llamacpp:n_busy_slots_per_decode", "Streams in a step, on average.",
           rate(s.step_streams.count, 1) > 0 ? s.step_streams.sum / d(s.step_streams.count) : 0);
   m.gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens per second.",
@@ -94,6 +100,7 @@ void metrics(Service& service, const std::shared_ptr<http::Exchange>& exchange) 
   if (!service.options().metrics) throw unsupported("", "this server was started without /metrics");
   http::Response response;
   response.type = "text/plain; version=0.0.4; charset=utf-8";
+  response.headers.emplace_back("Process-Start-Time-Unix", std::to_string(service.started()));
   response.body = metrics_text(service.scheduler().stats());
   exchange->respond(std::move(response));
 }

@@ -86,7 +86,7 @@ class NativeAnswer final : public Answer {
                         {"stop_type", type},
                         {"stopping_word", choice.end.stop_string.value_or("")},
                         {"tokens_cached", choice.end.cached_tokens},
-                        {"timings", timings_json(choice.end)}};
+                        {"timings", timings_json(choice.end, choice.tokens.size())}};
     if (!request_.ignored.is_null()) json["ignored_fields"] = request_.ignored;
     return json;
   }

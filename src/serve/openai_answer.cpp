@@ -28,7 +28,7 @@ OrderedJson usage_json(const Usage& usage) {
           {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
 }
 
-OrderedJson timings_json(const EndEvent& end) {
+OrderedJson timings_json(const EndEvent& end, size_t made) {
   const Timings& t = end.timings;
   const int64_t read = t.prompt_tokens - end.cached_tokens;
   const auto per_token = [](double ms, int64_t n) { return n > 0 ? ms / static_cast<double>(n) : 0.0; };
@@ -38,7 +38,7 @@ OrderedJson timings_json(const EndEvent& end) {
           {"prompt_ms", t.prompt_ms},
           {"prompt_per_token_ms", per_token(t.prompt_ms, read)},
           {"prompt_per_second", per_second(t.prompt_ms, read)},
-          {"predicted_n", t.decode_tokens},
+          {"predicted_n", made},
           {"predicted_ms", t.decode_ms},
           {"predicted_per_token_ms", per_token(t.decode_ms, t.decode_tokens)},
           {"predicted_per_second", per_second(t.decode_ms, t.decode_tokens)}};
@@ -47,10 +47,12 @@ OrderedJson timings_json(const EndEvent& end) {
 void check_room(Service& service, size_t prompt_tokens, const std::string& field) {
   const int64_t positions = service.scheduler().positions();
   if (positions == 0 || static_cast<int64_t>(prompt_tokens) <= positions) return;
-  throw invalid(field,
-                "the prompt has " + std::to_string(prompt_tokens) + " tokens, and the context holds " +
-                    std::to_string(positions) + "; nothing is cut, so shorten the prompt",
-                "context_length_exceeded");
+  ApiError error = invalid(field,
+                           "the prompt has " + std::to_string(prompt_tokens) + " tokens, and the context holds " +
+                               std::to_string(positions) + "; nothing is cut, so shorten the prompt",
+                           "context_length_exceeded");
+  error.more = {{"n_prompt_tokens", prompt_tokens}, {"n_ctx", positions}};  // as llama.cpp's server tells them
+  throw error;
 }
 
 void check_streams(const Service& service, size_t streams, const std::string& field) {

@@ -21,10 +21,12 @@ AnswerHead answer_head(const Service& service, const Fields& fields, const std::
 OrderedJson head_json(const AnswerHead& head, const char* object, bool with_ignored);
 
 OrderedJson usage_json(const Usage& usage);
-/// llama.cpp's: counts, milliseconds and rates of one stream.
-OrderedJson timings_json(const EndEvent& end);
+/// llama.cpp's: counts, milliseconds and rates of one stream that made `made` tokens. The rates of what was predicted are over
+/// all tokens but the first, which the prompt's logits give.
+OrderedJson timings_json(const EndEvent& end, size_t made);
 
-/// Errors: ApiError 400 context_length_exceeded with both numbers for a prompt that leaves no room for a token.
+/// Errors: ApiError 400 context_length_exceeded with both numbers, also as members of the error, for a prompt that leaves no room
+/// for a token.
 void check_room(Service& service, size_t prompt_tokens, const std::string& field);
 /// Errors: ApiError 400 for more streams than running and waiting ones together may be.
 void check_streams(const Service& service, size_t streams, const std::string& field);

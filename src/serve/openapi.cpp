@@ -85,7 +85,7 @@ OrderedJson document(const Service& service) {
                      : "application/json",
          path == "/completion" || path == "/completions" ? OrderedJson{{"schema", OrderedJson::object()}} : schema}};
     if (route.fields != nullptr && std::string(route.path).find("token") == std::string::npos)
-      content["text/event-stream"] = {{"schema", {{"type", "string"}}}};
+      content["text/event-stream"] = OrderedJson::object();  // version 3.1 has no words for what an event holds
     operation["responses"] = {{"200", {{"description", "The answer."}, {"content", content}}},
                               {"400", error_answer("The request is wrong: which field, what was found and what was expected.")},
                               {"401", error_answer("A key is missing or wrong.")},

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <string>
+#include <string_view>
 
 namespace vitrine::serve {
 namespace {
@@ -39,12 +41,16 @@ const std::vector<Route>& routes() {
       {"POST", "/v1/completions", completions, "Continues text or ids.", completion_fields},
       {"POST", "/v1/chat/completions", chat_completions, "Answers a conversation.", chat_completion_fields},
       {"POST", "/chat/completions", chat_completions, "The same.", chat_completion_fields},
+      {"POST", "/v1/chat/completions/input_tokens", count_chat_tokens, "Counts the tokens of such a conversation.",
+       template_fields},
+      {"POST", "/chat/completions/input_tokens", count_chat_tokens, "The same.", template_fields},
       {"POST", "/v1/embeddings", embeddings, "A vector for each text.", embedding_fields},
       {"POST", "/v1/messages", messages, "Answers a conversation in Anthropic's form.", message_fields, anthropic},
       {"POST", "/v1/messages/count_tokens", count_tokens, "Counts the tokens of such a conversation.", count_tokens_fields,
        anthropic},
       {"POST", "/v1/responses", responses, "Answers input in the form of OpenAI's Responses; nothing is stored.",
        response_fields},
+      {"POST", "/responses", responses, "The same.", response_fields},
       {"POST", "/completion", completion, "Continues text in llama.cpp's form.", native_completion_fields},
       {"POST", "/completions", completion, "The same.", native_completion_fields},
       {"POST", "/tokenize", tokenize, "Ids of a text or a conversation.", tokenize_fields},
@@ -80,7 +86,7 @@ void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   const http::Request& request = exchange->request();
   ErrorForm form = request.path.starts_with("/v1/messages") ? ErrorForm::anthropic : ErrorForm::openai;
   try {
-    std::string allowed;
+    std::string allowed, listed;
     for (const Route& route : routes()) {
       if (!matches(route.path, request.path)) continue;
       if (request.method == route.method) {
@@ -89,12 +95,16 @@ void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
         return route.handle(service, exchange);
       }
       allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+      listed += route.method + std::string(std::string_view(route.method) == "GET" ? ", HEAD, " : ", ");
     }
     if (allowed.empty())
       throw ApiError(404, "not_found", "there is no " + request.path + " here; /openapi.json lists what is there");
     http::Response response =
-        error_response(ApiError(405, "method_not_allowed", request.path + " takes " + allowed + ", not " + request.method), form);
-    response.headers.emplace_back("Allow", allowed);
+        request.method == "OPTIONS"
+            ? http::Response{204, "", "", {}}
+            : error_response(ApiError(405, "method_not_allowed", request.path + " takes " + allowed + ", not " + request.method),
+                             form);
+    response.headers.emplace_back("Allow", listed + "OPTIONS");
     exchange->respond(std::move(response));
   } catch (...) {
     exchange->respond(error_response(api_error(std::current_exception()), form));

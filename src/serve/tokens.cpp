@@ -133,4 +133,12 @@ void apply_template(Service& service, const std::shared_ptr<http::Exchange>& exc
   exchange->respond(json_response(json));
 }
 
+void count_chat_tokens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, template_fields(), service.options().strict_fields);
+  service.model_named(fields.text("model"));
+  OrderedJson json = {{"input_tokens", read_chat(fields, service).ids.size()}};
+  if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
+  exchange->respond(json_response(json));
+}
+
 }  // namespace vitrine::serve

@@ -156,7 +156,6 @@ TEST(RequestReader, RefusesWhatAProxyMayReadOtherwise) {
       {"HTTP/1.2", 505, "GET / HTTP/1.2\r\n" + host + "\r\n"},
       {"no version", 400, "GET /\r\n\r\n"},
       {"CONNECT", 400, "CONNECT a:80 HTTP/1.1\r\n" + host + "\r\n"},
-      {"TRACE", 501, "TRACE / HTTP/1.1\r\n" + host + "\r\n"},
       {"a method of its own", 501, "FETCH / HTTP/1.1\r\n" + host + "\r\n"},
       {"another expectation", 417, "POST / HTTP/1.1\r\n" + host + "Expect: a-pony\r\n\r\n"},
       {"a compressed body", 415, "POST / HTTP/1.1\r\n" + host + "Content-Encoding: gzip\r\nContent-Length: 0\r\n\r\n"},

@@ -38,7 +38,13 @@ TEST_F(Api, PathsMethodsAndTypesThatAreNotThere) {
   expect_error(served.get("/v2/models"), 404, "", "/openapi.json");
   const Reply reply = served.get("/v1/completions");
   expect_error(reply, 405, "", "takes POST, not GET");
-  EXPECT_EQ(reply.header("Allow"), "POST");
+  EXPECT_EQ(reply.header("Allow"), "POST, OPTIONS");
+  for (const std::string method : {"TRACE", "QUERY"})
+    expect_error(served.ask(method, "/health"), 405, "", "takes GET, not " + method);
+  const Reply options = served.ask("OPTIONS", "/health");
+  EXPECT_EQ(options.status, 204);
+  EXPECT_EQ(options.header("Allow"), "GET, HEAD, OPTIONS");
+  expect_error(served.ask("OPTIONS", "/nothing"), 404, "", "/openapi.json");
   EXPECT_EQ(served.post("/health", OrderedJson::object()).status, 405);
   const Connection connection(served.server->port());
   connection.send("POST", "/tokenize", R"({"content": "a"})", "text/plain");
@@ -95,10 +101,67 @@ TEST_F(Api, PropsSlotsAndMetrics) {
   while (!served.service->scheduler().idle()) std::this_thread::yield();  // its counts follow the answer
   const Reply metrics = served.get("/metrics");
   EXPECT_EQ(metrics.header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
+  EXPECT_EQ(metrics.header("Process-Start-Time-Unix"), std::to_string(served.service->started()));
+  const size_t longest = served.alone.prompt_ids(kPrompt).size() + 5;
+  EXPECT_NE(metrics.body.find("\nllamacpp:n_tokens_max " + std::to_string(longest) + "\n"), std::string::npos) << metrics.body;
   for (const char* line : {"\nvitrine_new_tokens_total 5\n", "\nllamacpp:tokens_predicted_total 5\n",
                            "\nvitrine_streams_ended_total{end=\"length\"} 1\n", "\nvitrine_first_token_seconds_count 1\n",
-                           "\nvitrine_first_token_seconds_bucket{le=\"+Inf\"} 1\n", "# TYPE vitrine_step_seconds histogram\n"})
+                           "\nvitrine_first_token_seconds_bucket{le=\"+Inf\"} 1\n", "# TYPE vitrine_step_seconds histogram\n",
+                           "\nllamacpp:prompt_tokens_cached_total 0\n", "\nllamacpp:spec_decode_num_drafts_total 0\n"})
     EXPECT_NE(metrics.body.find(line), std::string::npos) << line << metrics.body;
+}
+
+// The first token comes from the prompt's logits: it counts, and the rates leave it out.
+TEST_F(Api, TimingsCountEveryToken) {
+  OrderedJson request = {{"prompt", kPrompt}, {"n_predict", 1}, {"ignore_eos", true}};
+  OrderedJson timings = served.made("/completion", request)["timings"];
+  EXPECT_EQ(timings["predicted_n"], 1);
+  EXPECT_EQ(timings["predicted_per_second"], 0.0);
+  request["n_predict"] = 4;
+  timings = served.made("/completion", request)["timings"];
+  EXPECT_EQ(timings["predicted_n"], 4);
+  EXPECT_NEAR(timings["predicted_per_token_ms"].get<double>() * 3, timings["predicted_ms"].get<double>(), 1e-9);
+}
+
+// Whoever counts wants to know how much too long a conversation is, and whoever looks at the template's text, why.
+TEST_F(Api, WhatIsNotRunMayBeLongerThanTheContext) {
+  std::string tale;
+  for (int i = 0; i < 600; ++i) tale += "Once upon a time ";
+  const OrderedJson messages = {{{"role", "user"}, {"content", tale}}};
+  const size_t tokens = ChatFormat(served.alone, std::string(kChatTemplate)).ids(std::vector<ChatMessage>{{"user", tale}}).size();
+  ASSERT_GT(tokens, 1024U);
+  const OrderedJson request = {{"model", "tales"}, {"messages", messages}};
+  EXPECT_EQ(served.made("/v1/messages/count_tokens", request), (OrderedJson{{"input_tokens", tokens}}));
+  EXPECT_EQ(served.made("/v1/chat/completions/input_tokens", request), (OrderedJson{{"input_tokens", tokens}}));
+  EXPECT_EQ(served.made("/apply-template", request)["tokens"].size(), tokens);
+  EXPECT_EQ(served.made("/tokenize", request)["count"], tokens);
+  const Reply reply = served.post("/v1/chat/completions", request);
+  expect_error(reply, 400, "messages", "nothing is cut");
+  EXPECT_EQ(reply.json()["error"]["code"], "context_length_exceeded");
+  EXPECT_EQ(reply.json()["error"]["n_prompt_tokens"], tokens);
+  EXPECT_EQ(reply.json()["error"]["n_ctx"], 1024);
+  expect_error(served.post("/v1/responses", {{"input", tale}}), 400, "input", "nothing is cut");
+  expect_error(served.post("/v1/inspect", {{"messages", messages}, {"hooks", {"hook_embed"}}}), 400, "messages",
+               "nothing is cut");
+  OrderedJson anthropic = request;
+  anthropic["max_tokens"] = 1;
+  EXPECT_EQ(served.post("/v1/messages", anthropic).status, 400);
+}
+
+TEST_F(Api, AStreamedChatTellsHowFarItsPromptIsRead) {
+  const OrderedJson request = {{"messages", {{{"role", "user"}, {"content", "Tell a tale of a king and a queen"}}}},
+                               {"max_tokens", 2},
+                               {"return_progress", true}};
+  OrderedJson last = nullptr;
+  const std::vector<Event> events = served.events("/v1/chat/completions", request);
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    const OrderedJson chunk = events[i].json();
+    EXPECT_EQ(chunk["choices"][0]["delta"].contains("role"), i == 0) << chunk;
+    if (chunk.contains("prompt_progress")) last = chunk["prompt_progress"];
+  }
+  ASSERT_FALSE(last.is_null());
+  EXPECT_GT(last["total"], 1);
+  EXPECT_EQ(last["processed"], last["total"]);
 }
 
 TEST_F(Api, SlotsAndMetricsCanBeLeftOut) {
@@ -150,6 +213,18 @@ TEST_F(Api, EmbeddingsAreNormalisedMeansOfTheLastResidual) {
   EXPECT_EQ(x, y);
   expect_error(served.post("/v1/embeddings", {{"input", ""}, {"dimensions", 64}}), 400, "dimensions", "have 256");
   expect_error(served.post("/v1/embeddings", {{"input", OrderedJson::array()}}), 400, "input", "empty list");
+  // llama.cpp's forms of a prompt.
+  const OrderedJson parts = {{{"type", "text"}, {"text", "Once upon"}}, {{"type", "text"}, {"text", " a time"}}};
+  OrderedJson mixed = {served.alone.tokenizer().bos().value(), kPrompt};
+  const OrderedJson forms =
+      served.made("/v1/embeddings", {{"input", {{{"prompt_string", kPrompt}}, {{"content", parts}}, mixed, kPrompt}}})["data"];
+  ASSERT_EQ(forms.size(), 4U);
+  for (const OrderedJson& form : forms) EXPECT_EQ(form["embedding"], json["data"][0]["embedding"]) << form["index"];
+  EXPECT_EQ(served.made("/v1/embeddings", {{"input", mixed}})["data"].size(), 1U);
+  EXPECT_EQ(served.made("/v1/embeddings", {{"input", {{"prompt_string", kPrompt}}}})["data"].size(), 1U);
+  expect_error(served.post("/v1/embeddings", {{"input", {{"content", "a"}}}}), 400, "input", "without a string");
+  expect_error(served.post("/v1/embeddings", {{"input", {{"content", {{{"type", "image_url"}}}}}}}), 400, "input", "text alone");
+  expect_error(served.post("/v1/embeddings", {{"input", {0, nullptr}}}), 400, "input", "mixes ids");
   expect_error(served.post("/v1/embeddings", {{"input", "a"}, {"encoding_format", "hex"}}), 400, "encoding_format", "base64");
 }
 
@@ -266,6 +341,10 @@ TEST_F(Api, AnthropicMessages) {
   count.erase("max_tokens"), count.erase("temperature");
   EXPECT_EQ(served.made("/v1/messages/count_tokens", count), (OrderedJson{{"input_tokens", prompt.size()}}));
 
+  OrderedJson thinks = request;
+  thinks["thinking"] = {{"type", "enabled"}, {"budget_tokens", 1024}};
+  EXPECT_EQ(served.made("/v1/messages", thinks)["ignored_fields"], OrderedJson::array({"thinking"}));
+
   const auto refuses = [&](const OrderedJson& change, int status, const std::string& words) {
     OrderedJson wrong = request;
     wrong.update(change);
@@ -280,7 +359,6 @@ TEST_F(Api, AnthropicMessages) {
   refuses({{"messages", {{{"role", "system"}, {"content", "a"}}}}}, 400, "neither user nor assistant");
   refuses({{"messages", {{{"role", "user"}, {"content", {{{"type", "image"}}}}}}}}, 400, "\"image\" is not supported");
   refuses({{"messages", {{{"role", "user"}, {"content", OrderedJson::array()}}}}}, 400, "not an empty one");
-  refuses({{"thinking", {{"type", "enabled"}, {"budget_tokens", 1024}}}}, 400, "thinking");
   refuses({{"tools", {{{"type", "web_search_20250305"}, {"name", "web_search"}}}}}, 400, "tool of the server's");
 }
 
@@ -293,6 +371,7 @@ TEST_F(Api, Responses) {
   const OrderedJson request = {
       {"model", "tales"}, {"max_output_tokens", 12}, {"temperature", 0}, {"instructions", "Be brief"}, {"input", "Tell a tale"}};
   const OrderedJson json = served.made("/v1/responses", request);
+  EXPECT_EQ(served.made("/responses", request)["output"][0]["content"], json["output"][0]["content"]);
   EXPECT_EQ(json["object"], "response");
   EXPECT_EQ(json["status"], made.finish_reason == "length" ? "incomplete" : "completed");
   ASSERT_EQ(json["output"].size(), 1U);
@@ -340,6 +419,9 @@ TEST_F(Api, TheOpenApiDocumentHasEveryRouteAndField) {
       document["paths"]["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"];
   EXPECT_EQ(schema["required"], OrderedJson::array({"prompt"}));
   for (const Field& field : completion_fields()) EXPECT_TRUE(schema["properties"].contains(field.name)) << field.name;
+  // An event is no string: clients read a schema there as that of each event.
+  const OrderedJson& content = document["paths"]["/v1/completions"]["post"]["responses"]["200"]["content"];
+  EXPECT_FALSE(content.at("text/event-stream").contains("schema"));
 }
 
 TEST(ApiQueue, AFullQueueIs429WithRetryAfter) {

@@ -187,6 +187,7 @@ TEST_F(ChatCompletions, MessagesInAWrongFormAreNamed) {
           "messages[0].tool_calls[0].function.arguments", "JSON");
   refuses({{"messages", {{{"role", "user"}, {"content", "refuse me"}}}}}, 400, "messages", "this template refuses that");
   refuses({{"continue_final_message", true}}, 400, "continue_final_message", "not a text of the assistant's");
+  refuses({{"continue_final_message", true}, {"add_generation_prompt", true}}, 400, "continue_final_message", "are both true");
   refuses({{"chat_template", "{% if %}"}}, 400, "messages", "line 1");
   refuses({{"chat_template_kwargs", {{"messages", 1}}}}, 400, "chat_template_kwargs", "field of the request");
 }
