@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "cli/command.h"
+#include "cli/other_names.h"
 #include "cli/output.h"
 #include "cli/version.h"
 
@@ -57,25 +58,30 @@ int run_action(const std::string& who, const Action& action) {
   }
 }
 
-/// What to say about the first word that no option or command takes.
-std::string unexpected(CLI::App& app, int argc, const char* const* argv) {
+/// The first word that no option or command takes.
+std::string first_extra(const CLI::App& app, int argc, const char* const* argv) {
   const std::vector<std::string> extras = app.remaining(true);
   const auto first = std::find_if(
       argv + 1, argv + argc, [&](const char* word) { return std::find(extras.begin(), extras.end(), word) != extras.end(); });
-  const std::string word = first != argv + argc ? *first : extras.empty() ? "" : extras.front();
+  return first != argv + argc ? *first : extras.empty() ? "" : extras.front();
+}
+
+/// What to say about a word that no option or command takes.
+std::string unexpected(CLI::App& app, const std::string& word) {
   const CLI::App& chosen = chosen_command(app);
   const auto inner = chosen.get_subcommands([](const CLI::App*) { return true; });
   std::vector<std::string> known;
   if (!inner.empty())
     for (const CLI::App* command : inner) known.push_back(command->get_name());
-  else if (word.starts_with('-'))
+  else
     for (const CLI::Option* option : chosen.get_options())
       for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  const std::string meant = meant_by(word.substr(0, word.find('=')), known);
-  const std::string hint = meant.empty() ? "." : fmt::format("; did you mean {}?", meant);
+  const std::string name = word.substr(0, word.find('='));
+  const std::string elsewhere = inner.empty() ? known_elsewhere(name, known) : "", meant = meant_by(name, known);
+  const std::string hint = !elsewhere.empty() ? elsewhere + "." : meant.empty() ? "." : fmt::format("; did you mean {}?", meant);
   if (!inner.empty()) return fmt::format("{} is no command{}", word, hint);
   if (word.starts_with('-')) return fmt::format("{} is no option of this command{}", word, hint);
-  return fmt::format("\"{}\" was not expected: is a text with spaces not in quotes?", word);
+  return fmt::format("\"{}\" was not expected{}", word, elsewhere.empty() ? ": is a text with spaces not in quotes?" : hint);
 }
 
 }  // namespace
@@ -133,6 +139,14 @@ int run(int argc, const char* const* argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     CLI::App& command = chosen_command(app);
+    // The parser reads -hf as -h and f.
+    const auto longer = std::find_if(argv + 1, argv + argc, [](const char* word) {
+      return std::string_view(word).starts_with("-h") && std::string_view(word) != "-h";
+    });
+    if (longer != argv + argc) {
+      const std::string who = typed_name(app);
+      return report(who, fmt::format("{} See `{} --help`.", unexpected(app, *longer), who), kInputWrong);
+    }
     std::string before;  // the names in front of the command's
     for (const CLI::App* at = command.get_parent(); at != nullptr; at = at->get_parent())
       before = at->get_name() + (before.empty() ? "" : " ") + before;
@@ -141,7 +155,7 @@ int run(int argc, const char* const* argv) {
     return run_action("vitrine", [&] { print("{}\n", version.what()); });
   } catch (const CLI::ExtrasError&) {
     const std::string who = typed_name(app);
-    return report(who, fmt::format("{} See `{} --help`.", unexpected(app, argc, argv), who), kInputWrong);
+    return report(who, fmt::format("{} See `{} --help`.", unexpected(app, first_extra(app, argc, argv)), who), kInputWrong);
   } catch (const CLI::ParseError& error) {
     const std::string who = typed_name(app);
     return report(who, fmt::format("{}. See `{} --help`.", error.what(), who), kInputWrong);

@@ -35,17 +35,25 @@ void raise_file_limit(int64_t connections) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+void say_what_runs(serve::Service& service, int64_t context) {
+  const int64_t positions = service.scheduler().positions();
+  log("{}: {} positions{}, {} streams at once{}", visible_message(service.name()), positions,
+      context > positions ? fmt::format(" (--context {} is more than the model has)", context) : "", service.scheduling().running,
+      service.chat() == nullptr ? "; no chat template: chat requests are refused, unless --template FILE gives one" : "");
+}
+
 void run_serve(const ServeArguments& o) {
   http::ServerOptions options = o.flags.options();
   options.open_paths = serve::open_paths();
   options.error_body = serve::http_error_body;
   raise_file_limit(options.connections);
-  const StopSignals signals(true, "stopping: running answers finish, new ones are refused");
+  const StopSignals signals(true, "stopping: running answers finish, new ones are refused; once more ends at once");
   Engine engine = open_engine(o.model);
   serve::Service service(engine, o.service.scheduling(), o.service.service());
   http::Server server(std::move(options),
                       [&service](const std::shared_ptr<http::Exchange>& exchange) { serve::answer(service, exchange); });
   log("listening on {}", server.url());
+  say_what_runs(service, o.service.context);
   while (!StopSignals::asked()) std::this_thread::sleep_for(kLook);
   service.scheduler().drain();
   server.stop_accepting();

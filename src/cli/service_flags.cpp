@@ -42,7 +42,7 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
       ->type_name("FILE")
       ->check(not_empty());
   add_count(app, "--parallel", flags.parallel, 1, 65536, "Streams that run at once (default 64)");
-  add_count(app, "--queue", flags.queue, 0, 1 << 20, "Streams that may wait; more are told to come back, 429 (default 512)");
+  add_count(app, "--queue", flags.queue, 1, 1 << 20, "Streams that may wait; more are told to come back, 429 (default 512)");
   add_count(app, "--queue-per-key", flags.queue_per_key, 0, 1 << 20,
             "Streams of one key or address that may wait; 0 (default): no limit of their own");
   add_count(app, "--prefill-rows", flags.prefill_rows, 0, 65536,

@@ -76,6 +76,18 @@ TEST(ExitCode, MessagesAreText) {
   EXPECT_TRUE(is_valid_utf8(written.err)) << written.err;
 }
 
+// Options that people know from llama.cpp's programs.
+TEST(ExitCode, OptionsOfOtherPrograms) {
+  expect_refused({"serve", "-c", "4096"}, {"-c is no option of this command; here it is --context."});
+  expect_refused({"serve", "-ngl", "99"}, {"-ngl is no option", "runs on the CPU"});
+  expect_refused({"serve", "--lora", "a"}, {"here it is --adapter"});
+  expect_refused({"serve", "--temp", "0.5"}, {"a field of each request"});
+  expect_refused({"serve", "--metrics"}, {"always on"});
+  expect_refused({"generate", "a", "--temp=0.5"}, {"here it is --temperature"});
+  expect_refused({"serve", "-hf", "someone/something"}, {"-hf is no option", "vitrine pull"});
+  expect_refused({"serve", "model.gguf"}, {"\"model.gguf\" was not expected; a model is given with --model"});
+}
+
 TEST(ExitCode, TokenIds) {
   expect_refused({"predict", "--tokens", ""}, {"--tokens"});
   expect_refused({"predict", "--tokens", "2,,5"}, {"--tokens", "an id is missing"});

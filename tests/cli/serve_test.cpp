@@ -71,6 +71,7 @@ TEST_F(ServeCommand, AnswersUntilItIsToldToEnd) {
     EXPECT_EQ(wait(), 0);
     EXPECT_TRUE(client.ended());
     EXPECT_CONTAINS(read_file(scratch_ / "err"), "stopping: running answers finish");
+    EXPECT_CONTAINS(read_file(scratch_ / "err"), "tales9m: 1024 positions, 64 streams at once; no chat template");
   }
 }
 

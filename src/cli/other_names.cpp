@@ -1,0 +1,84 @@
+#include "cli/other_names.h"
+
+#include <algorithm>
+
+namespace vitrine::cli {
+namespace {
+
+struct OtherName {
+  std::string_view word;
+  std::string_view option;  // ours
+  std::string_view note;    // where the command has no such option
+};
+
+constexpr std::string_view kOfRequests = "it is a field of each request", kAlways = "it is always on; leave it out",
+                           kCpu = "vitrine runs on the CPU; leave it out",
+                           kBatch = "steps are sized by the scheduler; leave it out",
+                           kMapped = "files are mapped, and stay in memory as long as there is room; leave it out";
+
+constexpr OtherName kNames[] = {
+    {"-c", "--context", ""},
+    {"--ctx-size", "--context", ""},
+    {"-np", "--parallel", ""},
+    {"-t", "--threads", ""},
+    {"-tb", "--threads", ""},
+    {"--threads-batch", "--threads", ""},
+    {"-a", "--alias", ""},
+    {"-n", "--max-tokens", kOfRequests},
+    {"--n-predict", "--max-tokens", kOfRequests},
+    {"--predict", "--max-tokens", kOfRequests},
+    {"-s", "--seed", kOfRequests},
+    {"--seed", "--seed", kOfRequests},
+    {"--temp", "--temperature", kOfRequests},
+    {"--temperature", "--temperature", kOfRequests},
+    {"--top-k", "--top-k", kOfRequests},
+    {"--top-p", "--top-p", kOfRequests},
+    {"--min-p", "--min-p", kOfRequests},
+    {"-ctk", "--cache-type-k", ""},
+    {"-ctv", "--cache-type-v", ""},
+    {"--chat-template-file", "--template", ""},
+    {"--chat-template", "--template", ""},
+    {"--lora", "--adapter", ""},
+    {"--ssl-key-file", "--tls-key", ""},
+    {"--ssl-cert-file", "--tls-cert", ""},
+    {"-hf", "--model", "fetch it with `vitrine pull` first"},
+    {"-hfr", "--model", "fetch it with `vitrine pull` first"},
+    {"--hf-repo", "--model", "fetch it with `vitrine pull` first"},
+    {"-p", "", "the prompt is given without an option"},
+    {"--prompt", "", "the prompt is given without an option"},
+    {"-ngl", "", kCpu},
+    {"--gpu-layers", "", kCpu},
+    {"--n-gpu-layers", "", kCpu},
+    {"-fa", "", kAlways},
+    {"--flash-attn", "", kAlways},
+    {"--jinja", "", kAlways},
+    {"-cb", "", kAlways},
+    {"--cont-batching", "", kAlways},
+    {"--metrics", "", kAlways},
+    {"--slots", "", kAlways},
+    {"--props", "", kAlways},
+    {"--embedding", "", kAlways},
+    {"--embeddings", "", kAlways},
+    {"-b", "", kBatch},
+    {"-ub", "", kBatch},
+    {"--batch-size", "", kBatch},
+    {"--ubatch-size", "", kBatch},
+    {"--mlock", "", kMapped},
+    {"--no-mmap", "", kMapped},
+};
+
+}  // namespace
+
+std::string known_elsewhere(std::string_view word, std::span<const std::string> options) {
+  const auto has = [&](std::string_view option) { return std::find(options.begin(), options.end(), option) != options.end(); };
+  if (!word.starts_with('-') && word.ends_with(".gguf") && has("--model")) return "; a model is given with --model";
+  const auto at = std::find_if(std::begin(kNames), std::end(kNames), [&](const OtherName& name) { return name.word == word; });
+  if (at == std::end(kNames)) return "";
+  if (has(at->option)) {
+    std::string here = "; here it is " + std::string(at->option);
+    return at->word.starts_with("-hf") || at->word == "--hf-repo" ? here + ", and " + std::string(at->note) : here;
+  }
+  return at->note.empty() ? "" : "; " + std::string(at->note);
+}
+
+}  // namespace vitrine::cli
