@@ -158,8 +158,8 @@ ChatPrompt chat_prompt(Service& service, const Conversation& conversation, const
   if (!source && service.chat() == nullptr)
     throw ApiError(400, "no_chat_template",
                    "the model " + service.name() +
-                       " has no chat template; start the server with --template FILE, give "
-                       "\"chat_template\", or use /v1/completions",
+                       " has no chat template; start the server with --template FILE, or use /v1/completions, or "
+                       "/v1/chat/completions with \"chat_template\"",
                    field);
   ChatPrompt prompt;
   try {

@@ -215,11 +215,15 @@ std::vector<CompletionPrompt> read_prompts_of(const OrderedJson& json, const Ser
 const std::vector<Field>& completion_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
+    const Field most{"max_tokens",  integer, "New tokens at most; default 16; -1: until the context is full.",
+                     Use::honoured, -1,      1e9};
+    Field native = most;
+    native.name = "n_predict", native.same_as = most.name, native.about = "The same as `max_tokens`.";
     std::vector<Field> own = {
         {"model", text, "The model's name, an alias, or nothing."},
         {"prompt", text | list, "What is continued: a string, a list of ids, or a list of either.", Use::honoured},
-        {"max_tokens", integer, "New tokens at most; default 16. A text also ends where the context is full.", Use::honoured, 0,
-         1e9},
+        most,
+        native,
         {"n", integer, "Texts for each prompt; default 1.", Use::honoured, 1, 128},
         {"best_of", integer, "Generates so many and gives the n with the highest log-probability per token; default n.",
          Use::honoured, 1, 128},
@@ -263,7 +267,8 @@ void completions(Service& service, const std::shared_ptr<http::Exchange>& exchan
   check_streams(service, request.prompts.size() * request.best_of, "prompt");
 
   Sampled sampled = read_sampling(fields, service, openai_sampling());
-  sampled.options.max_tokens = fields.integer("max_tokens").value_or(16);
+  const int64_t most = fields.integer("max_tokens").value_or(16);
+  sampled.options.max_tokens = most < 0 ? INT32_MAX : most;
   request.head = answer_head(service, fields, model, "cmpl-");
   const size_t best_of = request.best_of;
   const std::optional<int64_t> logprobs = request.logprobs;

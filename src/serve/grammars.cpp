@@ -1,6 +1,8 @@
 #include "serve/grammars.h"
 
+#include <algorithm>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -37,6 +39,21 @@ std::string one_of(const std::vector<std::string>& texts, const std::string& fie
 }
 
 std::string schema_text(const OrderedJson& value) { return value.is_string() ? value.get<std::string>() : json_text(value); }
+
+// What OpenAI's strict mode asks of schemas: an object that names its properties has no others. Parts of allOf are left as they
+// are: together they name more than each. names: the keys of this object are names of schemas.
+void close_objects(OrderedJson& schema, bool names = false) {
+  static constexpr std::string_view kPassedOver[] = {"allOf", "const", "enum", "default", "examples"},
+                                    kHoldNames[] = {"properties", "$defs", "definitions"};
+  if (!schema.is_object() && !schema.is_array()) return;
+  const bool keywords = schema.is_object() && !names;
+  if (keywords && schema.contains("properties") && schema["properties"].is_object() && !schema.contains("allOf") &&
+      !schema.contains("additionalProperties") && !schema.contains("patternProperties"))
+    schema["additionalProperties"] = false;
+  for (auto& [key, value] : schema.items())
+    if (!keywords || std::ranges::count(kPassedOver, key) == 0)
+      close_objects(value, keywords && std::ranges::count(kHoldNames, key) > 0);
+}
 
 std::string required_text(const OrderedJson& value, const std::string& field) {
   if (!value.is_string()) throw invalid(field, "\"" + field + "\" is " + kind_of(value) + "; expected a string", "invalid_type");
@@ -115,8 +132,13 @@ std::shared_ptr<const Constraint> read_format(const OrderedJson& format, const s
     throw invalid(where + ".type", "\"" + where + ".type\" is \"" + kind + "\"; expected text, json_object or json_schema");
   OrderedJson schema = kind == "json_object" ? OrderedJson{{"type", "object"}} : OrderedJson();
   const auto inside = format.find("json_schema");
-  for (const OrderedJson* holder : {&format, inside != format.end() && inside->is_object() ? &*inside : nullptr})
-    if (holder != nullptr && holder->contains("schema")) schema = (*holder)["schema"];
+  bool strict = false;
+  for (const OrderedJson* holder : {&format, inside != format.end() && inside->is_object() ? &*inside : nullptr}) {
+    if (holder == nullptr) continue;
+    if (holder->contains("schema")) schema = (*holder)["schema"];
+    if (holder->contains("strict")) strict = (*holder)["strict"] == true;
+  }
+  if (strict) close_objects(schema);
   if (!schema.is_object() && !schema.is_boolean())
     throw invalid(where,
                   "\"" + where + "\" has no schema; expected {\"type\": \"json_schema\", \"json_schema\": {\"schema\": …}}",

@@ -318,10 +318,15 @@ const std::vector<Field>& message_fields() {
     most.required = true;
     Field stops{"stop_sequences", texts, "The same as `stop`."};
     stops.same_as = "stop";
-    return joined({prompt_fields(),
-                   {most, stops, {"stream", boolean, "The answer comes as server-sent events. Default: false."}},
-                   sampling_fields(),
-                   foreign_fields()});
+    return joined(
+        {prompt_fields(),
+         {most,
+          stops,
+          {"output_config", object,
+           "{\"format\": {\"type\": \"json_schema\", \"schema\": …}}: what the answer follows. Its other parts change nothing."},
+          {"stream", boolean, "The answer comes as server-sent events. Default: false."}},
+         sampling_fields(),
+         foreign_fields()});
   }();
   return table;
 }
@@ -341,6 +346,13 @@ void messages(Service& service, const std::shared_ptr<http::Exchange>& exchange)
   request.prompt = std::move(prompt.chat);
   request.one_call = prompt.one_call;
   Sampled sampled = read_sampling(fields, service, openai_sampling());
+  if (const OrderedJson* output = fields.find("output_config")) {
+    for (const auto& [key, value] : output->items())
+      if (key != "format") fields.ignore("output_config." + key);
+    if (const auto format = output->find("format"); format != output->end() && !format->is_null())
+      sampled.options.constraint =
+          only_one(read_format(*format, "output_config.format", service), std::move(sampled.options.constraint), "output_config");
+  }
   sampled.options.constraint = only_one(forced_call(request.prompt.forced, request.prompt.form, service),
                                         std::move(sampled.options.constraint), "tool_choice");
   sampled.options.max_tokens = fields.integer("max_tokens").value_or(0);

@@ -36,10 +36,7 @@ void models(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
 }
 
 void model(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  const std::string wanted = exchange->request().path.substr(std::string("/v1/models/").size());
-  if (!service.is_model(wanted))
-    throw ApiError(404, "model_not_found",
-                   "the model \"" + wanted + "\" is not here; this server runs \"" + service.name() + "\"", "model");
+  service.model_named(exchange->request().path.substr(std::string("/v1/models/").size()));
   exchange->respond(json_response(model_json(service)));
 }
 

@@ -175,15 +175,9 @@ SamplingOptions native_sampling() {
 
 OrderedJson settings_json(const GenerateOptions& o, bool streamed) {
   const SamplingOptions& s = o.sampling;
-  OrderedJson bias = OrderedJson::array(), names = OrderedJson::array();
+  OrderedJson bias = OrderedJson::array();
   for (const auto& [token, value] : s.logit_bias)
     bias.push_back({{"token", token}, {"bias", std::isinf(value) ? OrderedJson(nullptr) : OrderedJson(value)}});
-  const std::string order = sampling_order_text(s.order);
-  for (size_t begin = 0; begin < order.size();) {
-    const size_t end = std::min(order.find(',', begin), order.size());
-    names.push_back(order.substr(begin, end - begin));
-    begin = end + 1;
-  }
   const int64_t most = o.max_tokens == INT32_MAX ? -1 : o.max_tokens;
   return {{"seed", s.seed},
           {"temperature", s.temperature.value_or(1)},
@@ -201,7 +195,7 @@ OrderedJson settings_json(const GenerateOptions& o, bool streamed) {
           {"min_tokens", o.min_tokens},
           {"stream", streamed},
           {"logit_bias", bias},
-          {"samplers", names}};
+          {"samplers", sampler_names(s.order)}};
 }
 
 const std::vector<Field>& native_completion_fields() {

@@ -98,7 +98,10 @@ void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
       listed += route.method + std::string(std::string_view(route.method) == "GET" ? ", HEAD, " : ", ");
     }
     if (allowed.empty())
-      throw ApiError(404, "not_found", "there is no " + request.path + " here; /openapi.json lists what is there");
+      throw ApiError(404, "not_found",
+                     "there is no " + request.path + " here; " +
+                         (request.path.starts_with("/api/") ? "Ollama's API is not spoken, use OpenAI's at /v1"
+                                                            : "/openapi.json lists what is there"));
     http::Response response =
         request.method == "OPTIONS"
             ? http::Response{204, "", "", {}}

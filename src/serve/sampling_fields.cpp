@@ -181,6 +181,17 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
   return sampled;
 }
 
+std::vector<std::string> sampler_names(const std::vector<SamplingRule>& order) {
+  std::vector<std::string> names;
+  for (const SamplingRule rule : order) {
+    if (rule == SamplingRule::bias) continue;
+    const bool penalty = rule == SamplingRule::repetition || rule == SamplingRule::frequency || rule == SamplingRule::presence;
+    std::string name = penalty ? "penalties" : rule == SamplingRule::typical ? "typ_p" : sampling_order_text({rule});
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+  }
+  return names;
+}
+
 void apply_samplers(const std::vector<std::string>& names, SamplingOptions& s) {
   static const std::vector<std::pair<std::string, std::vector<SamplingRule>>> known = {
       {"penalties", {SamplingRule::repetition, SamplingRule::frequency, SamplingRule::presence}},

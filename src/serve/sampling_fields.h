@@ -26,6 +26,8 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
 /// OpenAI's: temperature 1, nothing else.
 SamplingOptions openai_sampling();
 
+/// The order of rules by llama.cpp's names, as apply_samplers() takes them; the bias, which always comes first, has none.
+std::vector<std::string> sampler_names(const std::vector<SamplingRule>& order);
 /// Takes the order and the set of rules from a list of names as llama.cpp has them ("top_k", "typ_p", "penalties"); rules that
 /// are not named do not act. Errors: ApiError naming the field for an unknown name.
 void apply_samplers(const std::vector<std::string>& names, SamplingOptions& sampling);

@@ -58,7 +58,7 @@ const GrammarCompiler& Service::grammars() const {
 }
 
 bool Service::is_model(const std::string& name) const {
-  return name == name_ || name == engine_.name() ||
+  return name == name_ || name + ".gguf" == name_ || name == engine_.name() ||
          std::find(options_.aliases.begin(), options_.aliases.end(), name) != options_.aliases.end();
 }
 
@@ -66,7 +66,9 @@ std::string Service::model_named(const std::optional<std::string>& wanted) const
   if (!wanted || wanted->empty()) return name_;
   if (options_.any_model) return *wanted;
   if (is_model(*wanted)) return name_;
-  throw ApiError(404, "model_not_found", "the model \"" + *wanted + "\" is not here; this server runs \"" + name_ + "\"",
+  throw ApiError(404, "model_not_found",
+                 "the model \"" + *wanted + "\" is not here; this server runs \"" + name_ +
+                     "\". --alias gives it another name, --any-model every name",
                  "model");
 }
 

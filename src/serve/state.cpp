@@ -9,6 +9,7 @@ void props(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   GenerateOptions defaults;
   defaults.sampling = native_sampling();
   defaults.max_tokens = -1;
+  defaults.eos = service.end_tokens();
   const Engine& engine = service.engine();
   const Tokenizer* tokenizer = engine.has_tokenizer() ? &engine.tokenizer() : nullptr;
   const auto named = [&](std::optional<int32_t> id) { return id ? tokenizer->piece(*id) : std::string(); };

@@ -32,10 +32,15 @@ TEST_F(Api, ModelsAndHealth) {
   EXPECT_EQ(models["data"][0]["meta"]["n_ctx_train"], 1024);
   EXPECT_EQ(served.get("/v1/models/tales").json()["id"], "tales");
   expect_error(served.get("/v1/models/other"), 404, "model", "\"other\" is not here");
+  expect_error(served.post("/v1/completions", {{"model", "gpt-4o"}, {"prompt", "a"}}), 404, "model", "--any-model");
+  ServiceOptions options;
+  options.name = "tales.gguf";
+  EXPECT_EQ(Served(options).get("/v1/models/tales").json()["id"], "tales.gguf");
 }
 
 TEST_F(Api, PathsMethodsAndTypesThatAreNotThere) {
   expect_error(served.get("/v2/models"), 404, "", "/openapi.json");
+  expect_error(served.get("/api/tags"), 404, "", "OpenAI's at /v1");
   const Reply reply = served.get("/v1/completions");
   expect_error(reply, 405, "", "takes POST, not GET");
   EXPECT_EQ(reply.header("Allow"), "POST, OPTIONS");
@@ -92,6 +97,8 @@ TEST_F(Api, PropsSlotsAndMetrics) {
   EXPECT_EQ(props["model_alias"], "tales");
   EXPECT_EQ(props["default_generation_settings"]["n_ctx"], 1024);
   EXPECT_EQ(props["default_generation_settings"]["params"]["top_k"], 40);
+  const OrderedJson& defaults = props["default_generation_settings"]["params"];
+  EXPECT_EQ(defaults["ignore_eos"], false);
   EXPECT_EQ(props["chat_template"], kChatTemplate);
   EXPECT_EQ(props["chat_template_reads_tools"], true);
   const OrderedJson slots = served.get("/slots").json();
@@ -109,6 +116,10 @@ TEST_F(Api, PropsSlotsAndMetrics) {
                            "\nvitrine_first_token_seconds_bucket{le=\"+Inf\"} 1\n", "# TYPE vitrine_step_seconds histogram\n",
                            "\nllamacpp:prompt_tokens_cached_total 0\n", "\nllamacpp:spec_decode_num_drafts_total 0\n"})
     EXPECT_NE(metrics.body.find(line), std::string::npos) << line << metrics.body;
+  // The names go round.
+  const OrderedJson again =
+      served.made("/completion", {{"prompt", kPrompt}, {"n_predict", 2}, {"samplers", defaults["samplers"]}, {"temperature", 0}});
+  EXPECT_EQ(again["generation_settings"]["samplers"], defaults["samplers"]);
 }
 
 // The first token comes from the prompt's logits: it counts, and the rates leave it out.

@@ -85,6 +85,31 @@ TEST_F(Grammars, ChatAndResponsesReadAFormat) {
   expect_person(answered["output"][0]["content"][0]["text"].get<std::string>());
 }
 
+// Without a rule for other properties a schema allows them, and a small model goes on inventing. Strict ones name them all.
+TEST_F(Grammars, AStrictSchemaHasNoOtherProperties) {
+  const OrderedJson open = OrderedJson::parse(R"({"type": "object", "required": ["who"],
+    "properties": {"who": {"type": "object", "properties": {"properties": {"enum": ["king", "dog"]}}, "required": ["properties"]}}})");
+  const OrderedJson format = {{"type", "json_schema"}, {"strict", true}, {"schema", open}};
+  ServiceOptions options;
+  options.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}";
+  const Served talks(options);
+  for (int seed = 0; seed < 4; ++seed) {
+    const OrderedJson answered =
+        talks.made("/v1/responses",
+                   {{"input", "Who is there?"}, {"max_output_tokens", 200}, {"seed", seed}, {"text", {{"format", format}}}});
+    const OrderedJson person = OrderedJson::parse(answered["output"][0]["content"][0]["text"].get<std::string>(), nullptr, false);
+    EXPECT_TRUE(person == (OrderedJson{{"who", {{"properties", "king"}}}}) ||
+                person == (OrderedJson{{"who", {{"properties", "dog"}}}}))
+        << answered;
+  }
+  const OrderedJson message = talks.made("/v1/messages", {{"model", "tales9m"},
+                                                          {"messages", {{{"role", "user"}, {"content", "Who is there?"}}}},
+                                                          {"max_tokens", 200},
+                                                          {"output_config", {{"format", format}, {"effort", "low"}}}});
+  EXPECT_TRUE(OrderedJson::parse(message["content"][0]["text"].get<std::string>(), nullptr, false).contains("who")) << message;
+  EXPECT_EQ(message["ignored_fields"], (OrderedJson{"output_config.effort"}));
+}
+
 // Two tools, of which one has a schema that refers to its own parts, in a property called as a keyword is.
 OrderedJson two_tools() {
   return OrderedJson::parse(R"([

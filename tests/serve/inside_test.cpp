@@ -61,7 +61,7 @@ TEST_F(Inside, InspectGivesASafetensorsFile) {
 TEST_F(Inside, InspectSeesEdits) {
   const OrderedJson request = {{"prompt", text},
                                {"hooks", {"blocks.1.attn.hook_z[heads=3,positions=-1]", "hook_logits[positions=-1]"}},
-                               {"edits", {{{"head", 1.3}, {"do", "zero"}}}}};
+                               {"edits", {{{"head", "1.3"}, {"do", "zero"}}}}};
   const OrderedJson json = served.made("/v1/inspect", request);
   for (const OrderedJson& x : json["hooks"][0]["values"][0][0]) EXPECT_EQ(x, 0.0);
   OrderedJson plain = request;
@@ -174,7 +174,11 @@ TEST_F(Inside, RefusalsNameTheField) {
           {{"prompt", text},
            {"edits", {{{"hook", "resid_post.2"}, {"do", "set"}, {"vector", {{"file", "/etc/passwd"}, {"tensor", "x"}}}}}}},
           "vector.file", "read no files");
-  refuses("/v1/steer", {{"prompt", text}, {"edits", {{{"head", 77.1}, {"do", "zero"}}}}}, "", "77");
+  refuses("/v1/steer", {{"prompt", text}, {"edits", {{{"head", "77.1"}, {"do", "zero"}}}}}, "", "77");
+  // 1.10 is 1.1 to a reader of JSON, and another head.
+  refuses("/v1/steer", {{"prompt", text}, {"edits", {{{"head", 1.1}, {"do", "zero"}}}}}, "head", "as a string");
+  refuses("/v1/patch", {{"prompt", text}, {"interventions", {{{"head", {"2.1", 1.1}}, {"do", "zero"}}}}}, "head", "as a string");
+  refuses("/v1/patch", {{"prompt", text}, {"path", {{"senders", {{"head", 3.0}}}}}}, "head", "as a string");
   refuses("/v1/patch", {{"prompt", text}, {"patch", "nothing"}}, "", "nothing");
 }
 
