@@ -58,7 +58,10 @@ void expect_values(const OrderedJson& inspected, const Recorder& offline) {
     ASSERT_TRUE(offline.values().contains(name)) << name;
     const Recorder::Value& value = offline.values().at(name);
     EXPECT_EQ(one["shape"], value.shape) << name;
-    EXPECT_EQ(flat(one["values"]), std::vector<float>(value.values.begin(), value.values.end())) << name;
+    const std::vector<float> told = flat(one["values"]);
+    const auto different = std::ranges::mismatch(told, value.values);
+    EXPECT_TRUE(told.size() == value.values.size() && different.in1 == told.end())
+        << name << " at " << different.in1 - told.begin() << ": " << *different.in1 << " for " << *different.in2;
   }
 }
 
