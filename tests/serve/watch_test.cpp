@@ -19,7 +19,7 @@ ServiceOptions chat_options() {
 class Watched : public testing::Test {
  protected:
   Served served{chat_options()};
-  const std::string text = "The old king sat on";
+  const std::string text = "Once upon a time there was an old king, and the old king sat on";  // a prefix that would be kept
   const OrderedJson edits = OrderedJson::parse(
       R"([{"hook": "resid_post.2", "do": "add", "vector": {"plus": "The queen", "minus": "The king"}, "times": 3},
           {"head": 4.1, "do": "zero"}])");
@@ -57,11 +57,12 @@ void expect_values(const OrderedJson& inspected, const Recorder& offline) {
     const std::string name = one["name"];
     ASSERT_TRUE(offline.values().contains(name)) << name;
     const Recorder::Value& value = offline.values().at(name);
-    EXPECT_EQ(one["shape"], value.shape) << name;
+    ASSERT_EQ(one["shape"], value.shape) << name;
     const std::vector<float> told = flat(one["values"]);
+    ASSERT_EQ(told.size(), value.values.size()) << name;
     const auto different = std::ranges::mismatch(told, value.values);
-    EXPECT_TRUE(told.size() == value.values.size() && different.in1 == told.end())
-        << name << " at " << different.in1 - told.begin() << ": " << *different.in1 << " for " << *different.in2;
+    if (different.in1 != told.end())
+      ADD_FAILURE() << name << " at " << different.in1 - told.begin() << ": " << *different.in1 << " for " << *different.in2;
   }
 }
 
