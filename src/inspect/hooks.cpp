@@ -194,15 +194,16 @@ HookRequest::Range resolve(const HookQuery& query, const HookQuery::Slice& slice
   return {first, end};
 }
 
-Capture capture_of(const Model& model, const HookQuery& query, const std::string& name, int64_t rows) {
-  Capture capture{name, hook_shape(model, name, rows), {name, {}, {}}};
+Capture capture_of(const Model& model, const HookQuery& query, const std::string& name, int64_t rows, int64_t coming) {
+  Capture capture{name, hook_shape(model, name, rows + coming), {name, {}, {}}};
   const bool pattern = heads_first(name);
-  const auto cut = [&](size_t axis, const HookQuery::Slice& slice, const char* what, HookRequest::Range& range) {
-    range = resolve(query, slice, name, what, capture.shape[axis]);
+  const auto cut = [&](size_t axis, const HookQuery::Slice& slice, const char* what, int64_t more, HookRequest::Range& range) {
+    range = resolve(query, slice, name, what, capture.shape[axis] - more);
+    if (!slice.single && !slice.end) range.end += more;
     capture.shape[axis] = range.end - range.first;
   };
-  if (query.heads && has_heads(name, capture.shape)) cut(pattern ? 0 : 1, *query.heads, "heads", capture.request.heads);
-  if (query.positions) cut(pattern ? 1 : 0, *query.positions, "positions", capture.request.positions);
+  if (query.heads && has_heads(name, capture.shape)) cut(pattern ? 0 : 1, *query.heads, "heads", 0, capture.request.heads);
+  if (query.positions) cut(pattern ? 1 : 0, *query.positions, "positions", coming, capture.request.positions);
   return capture;
 }
 
@@ -251,12 +252,12 @@ std::optional<std::string> hook_alias(std::string_view name) {
   return "blocks." + std::string(layer) + "." + std::string(alias->hook);
 }
 
-std::vector<Capture> plan_captures(const Model& model, std::span<const HookQuery> queries, int64_t rows) {
+std::vector<Capture> plan_captures(const Model& model, std::span<const HookQuery> queries, int64_t rows, int64_t coming) {
   std::map<std::string, std::pair<Capture, const HookQuery*>> planned;
   for (const HookQuery& query : queries) {
     bool heads_used = !query.heads;
     for (const std::string& name : names_that_fit(model, query)) {
-      Capture capture = capture_of(model, query, name, rows);
+      Capture capture = capture_of(model, query, name, rows, coming);
       heads_used = heads_used || has_heads(name, capture.shape);
       const auto same = [](const HookRequest::Range& a, const HookRequest::Range& b) {
         return a.first == b.first && a.end == b.end;

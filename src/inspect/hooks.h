@@ -54,10 +54,12 @@ struct Capture {
   HookRequest request;         // slices resolved to this sequence and this hook
 };
 
-/// The hooks of `model` that the queries ask for, in the order of the run, for a sequence of `rows` tokens.
+/// The hooks of `model` that the queries ask for, in the order of the run, for a sequence of `rows` tokens. `coming`: as many may
+/// follow while it grows. Negative positions still count from the end of `rows`, slices without an end take what follows too, and
+/// the shapes are those of the longest sequence.
 /// Errors: InputError for a query that fits no hook (with the nearest names), asks for heads where there are none, selects
 /// nothing, or asks for a hook that another query asks for with other slices.
-std::vector<Capture> plan_captures(const Model& model, std::span<const HookQuery> queries, int64_t rows);
+std::vector<Capture> plan_captures(const Model& model, std::span<const HookQuery> queries, int64_t rows, int64_t coming = 0);
 
 /// The whole shape of the named hook's value for a sequence of `rows` tokens, as a Recorder keeps it.
 std::vector<int64_t> hook_shape(const Model& model, std::string_view name, int64_t rows);

@@ -78,6 +78,15 @@ void softmax_row(const T* x, int64_t n, T* y) {
   }
 }
 
+// Keys of a row up to the last one that it looks at. A sum over these alone has the same bits however many keys a step has behind
+// them: in one run over a text, in chunks, and a token at a time.
+template <class T>
+int64_t up_to_the_last(const T* scores, int64_t keys) {
+  int64_t n = keys;
+  while (n > 0 && scores[n - 1] == -std::numeric_limits<T>::infinity()) --n;
+  return n > 0 ? n : keys;
+}
+
 template <class T>
 T log_sum_exp(const T* x, int64_t n) {
   if constexpr (std::is_same_v<T, float>) {
@@ -240,10 +249,13 @@ void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Te
     const int64_t keys = node.s.position + node.s.rows;
     each_query(ctx, n_heads, node.s.rows, [&](int64_t h, int64_t i) {
       T* const line = cell<T>(node.pattern, h, i);
-      softmax_row(cell<T>(node.scores, h, i), keys, line);
+      const T* const row = cell<T>(node.scores, h, i);
+      const int64_t n = up_to_the_last(row, keys);
+      softmax_row(row, n, line);
+      std::fill(line + n, line + keys, T{0});
       if (spec.sinks == nullptr) return;
-      const T kept = 1 - share_of_sink(cell<T>(node.scores, h, i), keys, spec.sinks->at<T>(h));
-      for (int64_t j = 0; j < keys; ++j) line[j] *= kept;
+      const T kept = 1 - share_of_sink(row, n, spec.sinks->at<T>(h));
+      for (int64_t j = 0; j < n; ++j) line[j] *= kept;
     });
     if (Tape* tape = ctx.tape()) tape->record(&pattern_backward, node);
   });

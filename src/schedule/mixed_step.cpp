@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "ops/head.h"
+#include "ops/listening.h"
 
 namespace vitrine {
 namespace {
@@ -106,12 +108,16 @@ void attempt(Engine& engine, std::span<Piece* const> pieces) {
     step.add(tokens, &stream.cached, stream.prompt_tokens());
     piece->scores.clear();
   }
+  std::optional<Listening> listening;
+  if (Listener* const listener = pieces[0]->stream->listener()) listening.emplace(engine.context(), *listener);
   const Tensor x = engine.model().residual(engine.context(), step);
   if (first_not_finite(x) >= 0) {
     const int64_t last = step.rows() - 1;
     not_finite(engine, step, std::span(&last, 1));
   }
   const std::vector<Wanted> wanted = wanted_of(pieces);
+  if (const int64_t last = step.rows() - 1; wanted.empty() && engine.context().listens("hook_logits"))
+    logits(engine.context(), x, engine.model().head(), std::span(&last, 1));  // they are shown all the same
   const auto commit = [&](size_t i) {
     if (pieces[i]->error == nullptr) step.commit(i, pieces[i]->counted);
   };
@@ -141,6 +147,11 @@ void run_mixed_step(Engine& engine, std::span<Piece> pieces) {
   } catch (...) {
     for (Piece* piece : together) {
       if (piece->done) continue;
+      if (together.size() == 1 && piece->drafts.empty()) {  // nothing would change, and a listener would be shown it twice
+        piece->error = std::current_exception();
+        piece->done = true;
+        return;
+      }
       piece->drafts.clear();  // the fault may be behind one that is wrong
       try {
         attempt(engine, std::span(&piece, 1));

@@ -27,8 +27,9 @@ struct Piece {
   bool ends_text() const { return !stream->sequence().done() && tokens == stream->left(); }
 };
 
-/// Runs the pieces together, commits them and takes the next tokens of the texts that were read to their end. A stream whose rows
-/// hold NaN, or whose sampler fails, fails by itself: if a step goes wrong, each of its pieces runs again alone. Does not throw.
+/// Runs the pieces together (one whose stream listens is alone), commits them and takes the next tokens of the texts that were
+/// read to their end. A stream whose rows hold NaN, or whose sampler fails, fails by itself: if a step goes wrong, each of its
+/// pieces runs again alone. Does not throw.
 void run_mixed_step(Engine& engine, std::span<Piece> pieces);
 
 }  // namespace vitrine

@@ -13,8 +13,12 @@ int64_t Running::cost_of(const Stream& stream) const { return stream.scores() ? 
 
 std::vector<Piece> Running::plan() {
   std::vector<Piece> pieces;
-  std::vector<Stream*> readers;
+  std::vector<Stream*> readers, listening;
   for (auto& stream : streams_) {
+    if (stream->listens()) {
+      listening.push_back(stream.get());
+      continue;
+    }
     if (waits(*stream)) continue;
     if (stream->left() == 1)
       pieces.emplace_back(stream.get(), 1);
@@ -22,12 +26,28 @@ std::vector<Piece> Running::plan() {
       readers.push_back(stream.get());
   }
   const int64_t decoding = std::ssize(pieces);
-  if (readers.empty())
+  if (Stream* const alone = turn_of(listening, decoding + std::ssize(readers))) {
+    pieces.clear();
+    if (alone->left() == 1)
+      pieces.emplace_back(alone, 1);
+    else
+      add_readers(pieces, {alone}, pace_.prompt_rows(decoding));
+  } else if (readers.empty())
     add_drafts(pieces);
   else
     add_readers(pieces, std::move(readers), pace_.prompt_rows(decoding));
   std::erase_if(pieces, [](const Piece& piece) { return piece.stream->over(); });  // its drafter failed
   return pieces;
+}
+
+// The one that has this step alone; null: the others have it, which they do every other time if there are any.
+Stream* Running::turn_of(std::span<Stream* const> listening, int64_t others) {
+  listened_ = !listening.empty() && (others == 0 || !listened_);
+  if (!listened_) return nullptr;
+  const auto next = std::ranges::find_if(listening, [&](const Stream* stream) { return stream->ticket() > listened_last_; });
+  Stream* const stream = next != listening.end() ? *next : listening.front();
+  listened_last_ = stream->ticket();
+  return stream;
 }
 
 // Of the rows, half or more go to the one that was admitted first, so that it gets on, the others to those with the least left,
@@ -109,7 +129,8 @@ void Running::preempt_last() {
 void Running::keep_before_forgotten(const Piece& piece) {
   const Stream& stream = *piece.stream;
   const int64_t prompt = stream.prompt_tokens();
-  if (!has_windows_ || has_states_ || stream.cached.length() <= prompt || !stream.cached.can_go_back(prompt)) return;
+  if (stream.listens() || !has_windows_ || has_states_ || stream.cached.length() <= prompt || !stream.cached.can_go_back(prompt))
+    return;
   if (!stream.cached.can_go_back(prompt, piece.rows()))
     prefixes_.keep(stream.sequence().prompt(), stream.cached.beginning(prompt));
 }

@@ -108,14 +108,14 @@ bool Running::readmit() {
 // Takes what another sequence, kept or running, begins with too, or waits for one that is about to have it.
 void Running::find_beginning(Stream& stream) {
   stream.waits_for = 0;
-  if (stream.scores()) return;  // every one of its tokens is to be seen
+  if (stream.scores() || stream.listens()) return;  // every one of its tokens is to be seen
   const int64_t begun = stream.prompt_tokens();
   const auto text = stream.sequence().text().first(stream.sequence().text().size() - 1);  // the last one gives the next token
   PrefixCache::Found found = prefixes_.find(text, begun);
   int64_t coming = found.length;
   for (const auto& other : streams_) {
     if (other.get() == &stream) break;  // those before it: nobody waits for who waits for him
-    if (!prefixes_.same_kind(other->prompt_tokens(), begun)) continue;
+    if (other->listens() || !prefixes_.same_kind(other->prompt_tokens(), begun)) continue;
     const int64_t shared = alike(text, other->sequence().text()), there = std::min(shared, other->cached.length());
     if (there > found.length && other->cached.can_go_back(there)) {
       found.sequence = other->cached.beginning(there);
@@ -199,7 +199,8 @@ void Running::step() {
   run_mixed_step(engine_, pieces);
   const Clock::time_point now = Clock::now();
   const double seconds = seconds_between(began, now);
-  if (rows == decoding + prompt_rows) pace_.saw(decoding, prompt_cost, 1e3 * seconds);  // drafts are not ordinary
+  if (rows == decoding + prompt_rows && !listened_)
+    pace_.saw(decoding, prompt_cost, 1e3 * seconds);  // drafts and listeners are not ordinary
   meter_.change([&](SchedulerStats& s) {
     ++s.steps;
     (prompt_rows > 0 ? s.prompt_seconds : s.decode_seconds) += seconds;
@@ -264,7 +265,7 @@ void Running::end_those_over() {
 
 void Running::end(std::unique_ptr<Stream> stream) {
   if (stream->scores() && stream->sequence().done()) stream->tell_scores({});  // of a prompt of one token
-  if (const int64_t length = stream->cached.length(); length >= kLeastReused)
+  if (const int64_t length = stream->cached.length(); length >= kLeastReused && !stream->listens())
     prefixes_.keep(stream->sequence().text().first(static_cast<size_t>(length)), std::move(stream->cached));
   stream->tell_ended();
   const double seconds = seconds_between(stream->submitted, Clock::now());

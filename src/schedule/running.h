@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/engine.h"
@@ -46,6 +47,7 @@ class Running {
   void find_beginning(Stream& stream);
   bool waits(Stream& stream);
   std::vector<Piece> plan();
+  Stream* turn_of(std::span<Stream* const> listening, int64_t others);
   void add_readers(std::vector<Piece>& pieces, std::vector<Stream*> readers, int64_t rows);
   void add_drafts(std::vector<Piece>& pieces);
   void make_room(std::vector<Piece>& pieces);
@@ -67,6 +69,8 @@ class Running {
   Pace pace_;
   std::vector<std::unique_ptr<Stream>> streams_;   // in the order they were admitted
   std::deque<std::unique_ptr<Stream>> preempted_;  // which gave their cache back
+  bool listened_ = false;                          // the last step was one of a stream that listens
+  uint64_t listened_last_ = 0;                     // the ticket of the last of them that had a step
 };
 
 }  // namespace vitrine

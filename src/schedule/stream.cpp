@@ -21,6 +21,7 @@ Stream::Stream(const Engine& engine, Work work, std::shared_ptr<Sink> sink, uint
       sink_(std::move(sink)),
       top_(checked_top(work.top, "top")),
       prompt_top_(work.prompt_top),
+      make_listener_(std::move(work.listener)),
       sequence_(engine, std::move(work.prompt), std::move(work.options), work.stream) {
   if (prompt_top_) checked_top(*prompt_top_, "prompt_top");
   if (sequence_.options().drafter != nullptr) check_goes_back(engine);
@@ -60,6 +61,12 @@ void Stream::begin_again(CacheSequence empty) {
   keep_at.clear();
   waits_for = 0;
   scores_.clear();
+  if (!listens()) return;
+  try {
+    listener_ = make_listener_();
+  } catch (...) {
+    fail(std::current_exception());
+  }
 }
 
 template <class Call>

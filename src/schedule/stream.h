@@ -2,6 +2,7 @@
 // A stream that was submitted: its text, its place in the cache, and who hears of it.
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,9 @@ class Stream {
 
   uint64_t ticket() const { return ticket_; }
   const std::string& owner() const { return owner_; }
+  /// Whether somebody sees or changes its hooks (Work::listener), and who.
+  bool listens() const { return make_listener_ != nullptr; }
+  Listener* listener() const { return listener_.get(); }
   TokenSequence& sequence() { return sequence_; }
   const TokenSequence& sequence() const { return sequence_; }
   int64_t prompt_tokens() const { return std::ssize(sequence_.prompt()); }
@@ -47,7 +51,7 @@ class Stream {
   /// What a row of logits at `position` of the prompt says of the token behind it.
   PromptToken score(int64_t position, std::span<const float> logits) const;
 
-  /// Reads its text from the start.
+  /// Reads its text from the start, with a new listener.
   void begin_again(CacheSequence empty);
 
   // To the reader. A sink that throws ends the stream.
@@ -78,6 +82,8 @@ class Stream {
   std::shared_ptr<Sink> sink_;
   int64_t top_;
   std::optional<int64_t> prompt_top_;
+  std::function<std::shared_ptr<Listener>()> make_listener_;
+  std::shared_ptr<Listener> listener_;
   TokenSequence sequence_;
   std::vector<PromptToken> scores_;
   bool scored_ = false, ended_ = false;

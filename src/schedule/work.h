@@ -1,12 +1,15 @@
 #pragma once
 // What is asked of a scheduler, and what is told of it while it runs.
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/logits.h"
 #include "generate/token_sequence.h"
+#include "ops/context.h"
 
 namespace vitrine {
 
@@ -19,6 +22,10 @@ struct Work {
   std::optional<int64_t> prompt_top =
       {};                  // set: also the log-probability of each prompt token, with so many likeliest in its place
   std::string owner = {};  // whose it is (a key's name or an address): the queue is fair among owners
+  // Makes who sees and may change the stream's hooks; null: nobody does. It is called in the scheduler's thread when the stream
+  // begins, and again each time it begins again because it had to give its cache back: then all is shown from the start. Such a
+  // stream has steps of its own, which take turns with those of the others, and shares no prefix with any of them.
+  std::function<std::shared_ptr<Listener>()> listener = {};
 };
 
 struct TokenEvent {

@@ -166,7 +166,8 @@ void Answer::take_end(Choice& choice, EndEvent&& event) {
     stream_->close();
     answered_ = true;
   } else {
-    http::Response response = json_response(whole());
+    http::Response response;
+    response.body = whole_text();
     answered_ = true;
     exchange_->respond(std::move(response));
   }

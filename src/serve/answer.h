@@ -66,6 +66,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
 
   /// The whole answer, when all choices have ended.
   virtual OrderedJson whole() = 0;
+  /// The same as text.
+  virtual std::string whole_text() { return json_text(whole()); }
   // Of streams: a part of a prompt was read; a prompt was scored; a token came, with choice.tokens.back(); a choice ended; all
   // have; something failed.
   virtual void on_prompt(Choice&, const PromptEvent&) {}

@@ -9,6 +9,7 @@
 #include "serve/openai_answer.h"
 #include "serve/sampling_fields.h"
 #include "serve/token_text.h"
+#include "serve/watch.h"
 
 namespace vitrine::serve {
 namespace {
@@ -18,6 +19,7 @@ struct ChatCompletionRequest {
   ChatPrompt prompt;
   bool logprobs = false, usage = false, token_ids = false, one_call = false, progress = false;
   std::vector<int32_t> ends;  // tokens that end a text
+  std::shared_ptr<const Watch> watch;
 };
 
 class ChatCompletionAnswer final : public Answer {
@@ -56,6 +58,8 @@ class ChatCompletionAnswer final : public Answer {
                {{"prompt_progress", {{"total", event.total}, {"cache", event.cached}, {"processed", event.done}}}});
   }
 
+  std::string whole_text() override { return request_.watch->text_with_values(whole(), choices().front()); }
+
   void on_token(Choice& choice) override {
     const std::string text = said_.certain(choice);
     // An end token has neither text nor log-probabilities of its own here; but its id is told, and with it the role.
@@ -84,12 +88,14 @@ class ChatCompletionAnswer final : public Answer {
   }
 
   void on_done() override {
-    if (request_.usage) {
+    if (request_.usage || request_.watch->inspects()) {
       OrderedJson json = head_json(request_.head, "chat.completion.chunk", false);
       json["choices"] = OrderedJson::array();
-      json["usage"] = usage_json(usage());
-      json["timings"] = timings_json(choices().front().end, choices().front().tokens.size());
-      send(json);
+      if (request_.usage) {
+        json["usage"] = usage_json(usage());
+        json["timings"] = timings_json(choices().front().end, choices().front().tokens.size());
+      }
+      send_text("data: " + request_.watch->text_with_values(json, choices().front()) + "\n\n");
     }
     send_text("data: [DONE]\n\n");
   }
@@ -177,6 +183,7 @@ const std::vector<Field>& chat_completion_fields() {
           {"parallel_tool_calls", boolean, "false: of several calls the first counts. Default: true."},
           {"return_token_ids", boolean, "Ids of prompt and text. Default: false."},
           {"return_progress", boolean, "A stream tells how far the prompt is read, as prompt_progress. Default: false."}},
+          watch_fields(),
          sampling_fields(),
          foreign_fields(),
          {Field::ignored("reasoning_effort", "Templates that know it read chat_template_kwargs."),
@@ -216,10 +223,13 @@ void chat_completions(Service& service, const std::shared_ptr<http::Exchange>& e
   sampled.options.constraint = only_one(forced_call(request.prompt.forced, request.prompt.form, service),
                                         std::move(sampled.options.constraint), "tool_choice");
   sampled.options.max_tokens = most < 0 ? INT32_MAX : most;
+  request.watch = std::make_shared<const Watch>(
+      fields, service, exchange, WatchedTexts{{request.prompt.ids}, n, "n", sampled.options.max_tokens, streamed, false});
   sampled.options.alone = !fields.boolean("continue_final_message", false);
   request.ends = sampled.options.eos;
   request.head = answer_head(service, fields, model, "chatcmpl-");
   const std::vector<int32_t> prompt = request.prompt.ids;
+  const std::shared_ptr<const Watch> watch = request.watch;
   const auto answer = std::make_shared<ChatCompletionAnswer>(service, exchange, streamed, std::move(request));
   for (size_t i = 0; i < n; ++i) {
     Work work;
@@ -227,6 +237,7 @@ void chat_completions(Service& service, const std::shared_ptr<http::Exchange>& e
     work.options = sampled.options;
     work.stream = i;
     work.top = top;
+    work.listener = watch->listener(0);
     answer->add(std::move(work), 0, sampled.include_stop);
   }
   answer->start();

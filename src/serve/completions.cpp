@@ -8,6 +8,7 @@
 #include "serve/openai_answer.h"
 #include "serve/sampling_fields.h"
 #include "serve/token_text.h"
+#include "serve/watch.h"
 
 namespace vitrine::serve {
 namespace {
@@ -23,6 +24,7 @@ struct CompletionRequest {
   size_t n = 1, best_of = 1;
   bool echo = false, usage = false, token_ids = false;
   std::optional<int64_t> logprobs;
+  std::shared_ptr<const Watch> watch;
 };
 
 class CompletionAnswer final : public Answer {
@@ -51,6 +53,8 @@ class CompletionAnswer final : public Answer {
     json["timings"] = timings_json(choices().front().end, choices().front().tokens.size());
     return json;
   }
+
+  std::string whole_text() override { return request_.watch->text_with_values(whole(), choices().front()); }
 
   // Of best_of choices of a prompt the n with the highest log-probability per token.
   std::vector<size_t> best(size_t prompt) {
@@ -91,11 +95,11 @@ class CompletionAnswer final : public Answer {
   }
 
   void on_done() override {
-    if (request_.usage) {
+    if (request_.usage || request_.watch->inspects()) {
       OrderedJson json = head_json(request_.head, "text_completion", false);
       json["choices"] = OrderedJson::array();
-      json["usage"] = usage_json(usage());
-      send(json);
+      if (request_.usage) json["usage"] = usage_json(usage());
+      send_text("data: " + request_.watch->text_with_values(json, choices().front()) + "\n\n");
     }
     send_text("data: [DONE]\n\n");
   }
@@ -238,6 +242,7 @@ const std::vector<Field>& completion_fields() {
     };
     own[1].required = true;
     return joined({own,
+                   watch_fields(),
                    sampling_fields(),
                    foreign_fields(),
                    {Field::refused("suffix", "text is continued at its end only", "[\"\"]"),
@@ -269,20 +274,29 @@ void completions(Service& service, const std::shared_ptr<http::Exchange>& exchan
   Sampled sampled = read_sampling(fields, service, openai_sampling());
   const int64_t most = fields.integer("max_tokens").value_or(16);
   sampled.options.max_tokens = most < 0 ? INT32_MAX : most;
+  WatchedTexts texts{{},
+                     request.best_of,
+                     request.n > 1 ? "n" : "best_of",
+                     sampled.options.max_tokens,
+                     streamed,
+                     request.echo && request.logprobs};
+  for (const CompletionPrompt& prompt : request.prompts) texts.prompts.push_back(prompt.ids);
+  request.watch = std::make_shared<const Watch>(fields, service, exchange, texts);
   request.head = answer_head(service, fields, model, "cmpl-");
   const size_t best_of = request.best_of;
   const std::optional<int64_t> logprobs = request.logprobs;
   const std::optional<int64_t> prompt_top = request.echo ? logprobs : std::nullopt;
-  const std::vector<CompletionPrompt> prompts = request.prompts;
+  const std::shared_ptr<const Watch> watch = request.watch;
   const auto answer = std::make_shared<CompletionAnswer>(service, exchange, streamed, std::move(request));
-  for (size_t p = 0; p < prompts.size(); ++p)
+  for (size_t p = 0; p < texts.prompts.size(); ++p)
     for (size_t i = 0; i < best_of; ++i) {
       Work work;
-      work.prompt = prompts[p].ids;
+      work.prompt = texts.prompts[p];
       work.options = sampled.options;
       work.stream = i;
       work.top = logprobs.value_or(0);
       work.prompt_top = prompt_top;
+      work.listener = watch->listener(p);
       answer->add(std::move(work), p, sampled.include_stop);
     }
   answer->start();

@@ -157,4 +157,11 @@ std::string command_line(const Service& service, const std::vector<std::string>&
   return line + " --model " + shell_word(service.engine().name());
 }
 
+std::string trace_command(const Service& service, const std::vector<std::string>& hooks, const std::vector<int32_t>& ids) {
+  std::vector<std::string> words = {"trace"};
+  for (const std::string& hook : hooks) words.insert(words.end(), {"--hooks", shell_word(hook)});
+  words.insert(words.end(), {"--out", "trace.safetensors"});
+  return command_line(service, words, ids);
+}
+
 }  // namespace vitrine::serve

@@ -73,5 +73,7 @@ void refuse_head_numbers(const OrderedJson& json, const std::string& key = {});
 /// "vitrine picture logit-lens --json --tokens 2,651 --model M": a command line that gives the same numbers. Its words are as a
 /// shell reads them (shell_word). Without ids: no --tokens.
 std::string command_line(const Service& service, const std::vector<std::string>& words, const std::vector<int32_t>& ids = {});
+/// "vitrine trace --hooks pattern --out trace.safetensors …"
+std::string trace_command(const Service& service, const std::vector<std::string>& hooks, const std::vector<int32_t>& ids);
 
 }  // namespace vitrine::serve

@@ -1,56 +1,19 @@
 // POST /v1/inspect: any intermediates of one run by name, as JSON or as a safetensors file.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
-#include "base/shell_word.h"
 #include "inspect/trace.h"
 #include "io/safetensors.h"
 #include "serve/endpoints.h"
+#include "serve/hook_values.h"
 #include "serve/inside.h"
 
 namespace vitrine::serve {
 namespace {
 
-constexpr size_t kMostNumbers = size_t{4} << 20;  // of an answer in JSON
-constexpr size_t kMostBytes = size_t{256} << 20;  // of the values, in either form
-
-// Nested lists, as NumPy's tolist() would give them; what is not finite is null. Counts these.
-void append_values(const Recorder::Value& value, size_t axis, size_t& at, std::string& out, int64_t& not_finite) {
-  if (axis == value.shape.size()) {
-    const float x = value.values[at++];
-    if (std::isfinite(x)) {
-      fmt::format_to(std::back_inserter(out), "{}", x);
-    } else {
-      out += "null";
-      ++not_finite;
-    }
-    return;
-  }
-  out += '[';
-  for (int64_t i = 0; i < value.shape[axis]; ++i) {
-    if (i > 0) out += ',';
-    append_values(value, axis + 1, at, out, not_finite);
-  }
-  out += ']';
-}
-
-std::string json_of(const Recorder& recorder) {
-  std::string list = "[";
-  for (const std::string& name : recorder.order()) {
-    const Recorder::Value& value = recorder.values().at(name);
-    int64_t not_finite = 0;
-    size_t at = 0;
-    list += (list.size() > 1 ? "," : "") + std::string("{\"name\":") + json_text(name) +
-            ",\"shape\":" + json_text(OrderedJson(value.shape)) + ",\"values\":";
-    append_values(value, 0, at, list, not_finite);
-    if (not_finite > 0) list += fmt::format(",\"not_finite\":{}", not_finite);
-    list += '}';
-  }
-  return list + "]";
-}
+constexpr size_t kMostBytes = size_t{256} << 20;  // of the values in a file
 
 std::string safetensors_of(const Recorder& recorder, const std::vector<int32_t>& ids) {
   std::string tokens;
@@ -112,17 +75,9 @@ void inspect(Service& service, const std::shared_ptr<http::Exchange>& exchange) 
     return exchange->respond(std::move(response));
   }
   OrderedJson json = tokens_json(service.engine(), prompt.ids);
-  if (edits == nullptr || edits->empty()) {
-    std::vector<std::string> words = {"trace"};
-    for (const std::string& hook : hooks) words.insert(words.end(), {"--hooks", shell_word(hook)});
-    words.insert(words.end(), {"--out", "trace.safetensors"});
-    json["command"] = command_line(service, words, prompt.ids);
-  }
+  if (edits == nullptr || edits->empty()) json["command"] = trace_command(service, hooks, prompt.ids);
   add_ignored(fields, json);
-  std::string body = json_text(json);
-  body.pop_back();
-  body += ",\"hooks\":" + json_of(*recorder) + "}";
-  exchange->respond({200, "application/json", std::move(body), {}});
+  exchange->respond({200, "application/json", with_member(json, "hooks", hooks_text(*recorder)), {}});
 }
 
 }  // namespace vitrine::serve

@@ -205,6 +205,27 @@ TEST_F(Refusals, SlicesThatSelectNothing) {
   EXPECT_CONTAINS(refused({"resid_post.0[heads=0]"}), "asks for heads, and no hook that it fits has any");
 }
 
+TEST(HooksOfASequenceThatGrows, SlicesCountWithinWhatIsThereAndOpenOnesGrow) {
+  const Engine engine(Golden::open("llama").model(), {2, {}});
+  const auto range = [&](const std::string& slice, size_t axis) {
+    const std::vector<HookQuery> queries = {parse_hook_query(slice)};
+    const std::vector<Capture> captures = plan_captures(engine.model(), queries, 5, 3);
+    const HookRequest::Range positions = captures.at(0).request.positions;
+    if (axis < 2 && !captures[0].request.whole()) {  // keys stay whole
+      EXPECT_EQ(captures[0].shape[axis], positions.end - positions.first);
+    }
+    return std::pair(captures[0].shape[axis], positions.first);
+  };
+  using Found = std::pair<int64_t, int64_t>;
+  EXPECT_EQ(range("blocks.0.hook_resid_post", 0), Found(8, 0));
+  EXPECT_EQ(range("blocks.0.hook_resid_post[positions=-1]", 0), Found(1, 4));
+  EXPECT_EQ(range("blocks.0.hook_resid_post[positions=-2:]", 0), Found(5, 3));
+  EXPECT_EQ(range("blocks.0.hook_resid_post[positions=:-1]", 0), Found(4, 0));
+  EXPECT_EQ(range("blocks.0.attn.hook_pattern[positions=1:]", 1), Found(7, 1));
+  EXPECT_EQ(range("blocks.0.attn.hook_pattern[positions=1:]", 2), Found(8, 1));
+  EXPECT_THROW(range("blocks.0.hook_resid_post[positions=5]", 0), InputError);
+}
+
 TEST_F(Refusals, TwoSlicesOfOneHook) {
   EXPECT_CONTAINS(refused({"pattern", "pattern.0[heads=0]"}), "ask for different slices of blocks.0.attn.hook_pattern");
   EXPECT_EQ(plan(engine, {"pattern", "blocks.0.attn.hook_pattern"}, 6).size(), 4u);  // the same twice is once

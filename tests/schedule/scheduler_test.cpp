@@ -9,6 +9,10 @@
 #include "collector.h"
 #include "generate/generate.h"
 #include "models.h"
+#include "ops/head.h"
+#include "ops/listener_chain.h"
+#include "ops/listening.h"
+#include "ops/recorder.h"
 
 namespace vitrine {
 namespace {
@@ -201,6 +205,165 @@ TEST(Scheduler, StreamsThatGiveTheirCacheBackGoOn) {
         .get();
     expect_nothing_left(scheduler);
   }
+}
+
+// Turns the residual stream behind the first layer round, and keeps every hook.
+class TurnsAndKeeps final : public Listener {
+ public:
+  bool wants(std::string_view) const override { return true; }
+  Tensor see(Context& ctx, std::string_view name, const Tensor& value) override {
+    const bool here = turns && name == "blocks.0.hook_resid_post";
+    Tensor turned;
+    if (here) {
+      turned = ctx.empty(value.shape());
+      for (int64_t i = 0; i < value.count(); ++i) turned.data<float>()[i] = -value.data<float>()[i];
+    }
+    kept.see(ctx, name, here ? turned : value);
+    return turned;
+  }
+  bool turns = true;
+  Recorder kept{{HookRequest{"*", {}, {}}}};
+};
+
+// What one run over all of a text shows.
+Recorder shown_at_once(Engine& engine, const std::vector<int32_t>& text, bool turns) {
+  TurnsAndKeeps listener;
+  listener.turns = turns;
+  const Listening listening(engine.context(), listener);
+  const auto frame = engine.context().frame();
+  const Step step = Step::of(text);
+  const Tensor x = engine.model().residual(engine.context(), step);
+  const int64_t last = step.rows() - 1;
+  logits(engine.context(), x, engine.model().head(), std::span(&last, 1));
+  return std::move(listener.kept);
+}
+
+void expect_same_values(const Recorder& a, const Recorder& b, const std::string& which) {
+  ASSERT_EQ(a.values().size(), b.values().size()) << which;
+  for (const auto& [name, value] : a.values()) {
+    const Recorder::Value& other = b.values().at(name);
+    EXPECT_EQ(value.shape, other.shape) << which << " " << name;
+    EXPECT_TRUE(value.values == other.values) << which << " " << name;
+  }
+}
+
+TEST(Scheduler, StreamsThatListenAreAloneAndChangeNoOther) {
+  for (const std::string& family : Golden::all()) {
+    Engine engine(Golden::open(family).model(), {2, {.f32 = true, .exact = true}});
+    const auto ids = static_cast<int32_t>(engine.shape().vocab_size - 1);
+    const GenerateOptions options{.max_tokens = 6};
+    const std::vector<int32_t> prompt = random_ids(7, 17, ids);
+    const Generation plain = generate(engine, prompt, options);
+    Generation turned;
+    {
+      TurnsAndKeeps listener;
+      const Listening listening(engine.context(), listener);
+      turned = generate(engine, prompt, options);
+    }
+    for (const int64_t prefill_rows : {0, 5}) {
+      std::vector<Heard> heard;
+      std::vector<std::shared_ptr<TurnsAndKeeps>> listeners(9);
+      Scheduler scheduler(engine, {.prefill_rows = prefill_rows});
+      {
+        const Gate gate(scheduler);
+        for (size_t i = 0; i < listeners.size(); ++i) {  // all have one prompt
+          Work work{.prompt = prompt, .options = options};
+          if (i % 3 == 1)
+            work.listener = [&to = listeners[i], turns = i != 4] {
+              to = std::make_shared<TurnsAndKeeps>();
+              to->turns = turns;
+              return to;
+            };
+          heard.push_back(std::make_shared<Collector>());
+          scheduler.submit(std::move(work), heard.back());
+        }
+      }
+      for (size_t i = 0; i < heard.size(); ++i) {
+        heard[i]->wait();
+        const bool turns = i == 1 || i == 7;
+        const std::string which = family + " " + std::to_string(i);
+        expect_same(*heard[i], turns ? turned : plain, which);
+        if (i % 3 == 1) {
+          EXPECT_EQ(heard[i]->end.cached_tokens, 0) << which;
+        }
+      }
+      expect_nothing_left(scheduler);
+      for (size_t i = 1; i < heard.size(); i += 3) {
+        std::vector<int32_t> text = prompt;
+        text.insert(text.end(), heard[i]->tokens.begin(), heard[i]->tokens.end() - 1);
+        scheduler.run([&](Engine& e) { expect_same_values(listeners[i]->kept, shown_at_once(e, text, i != 4), family); }, "")
+            .get();
+      }
+    }
+  }
+}
+
+TEST(Scheduler, AStreamThatListensAndBeginsAgainIsShownAllAgain) {
+  const Scratch scratch;
+  const std::string model = with_context(scratch, "llama", 2048);
+  Engine engine(model, {2, {.f32 = true, .exact = true}});
+  const auto ids = static_cast<int32_t>(engine.shape().vocab_size - 1);
+  const GenerateOptions options{.max_tokens = 560};
+  const std::vector<HookRequest> request = {{"blocks.1.hook_resid_post", {}, {}}};
+  std::vector<Heard> heard;
+  std::vector<std::shared_ptr<Recorder>> recorders(4);
+  std::vector<int> begun(4);
+  Scheduler scheduler(engine, {.cache_bytes = 7 * engine.make_cache(0)->bytes_for(256)});
+  {
+    const Gate gate(scheduler);
+    for (uint64_t i = 0; i < 4; ++i) {
+      heard.push_back(std::make_shared<Collector>());
+      Work work{.prompt = random_ids(i, 5 + i, ids), .options = options};
+      work.listener = [&to = recorders[i], &times = begun[i], &request] {
+        ++times;
+        return to = std::make_shared<Recorder>(request);
+      };
+      scheduler.submit(std::move(work), heard.back());
+    }
+  }
+  for (const Heard& h : heard) h->wait();
+  wait_until_idle(scheduler);
+  EXPECT_GT(scheduler.stats().preempted, 0u);
+  EXPECT_GT(*std::ranges::max_element(begun), 1);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(std::ssize(heard[i]->tokens), 560) << heard[i]->end.error;
+    EXPECT_EQ(recorders[i]->values().at("blocks.1.hook_resid_post").shape[0], 5 + static_cast<int64_t>(i) + 559);
+  }
+  expect_nothing_left(scheduler);
+}
+
+TEST(Scheduler, AListenerThatFailsEndsItsStreamAlone) {
+  class Fails final : public Listener {
+   public:
+    bool wants(std::string_view name) const override { return name == "hook_embed"; }
+    Tensor see(Context& ctx, std::string_view, const Tensor&) override {
+      if (ctx.listening_position() > 4) throw ShapeError("the edit does not fit");
+      return {};
+    }
+  };
+  Engine engine(Golden::open("llama").model(), {2, {}});
+  const GenerateOptions options{.max_tokens = 6};
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  const Generation alone = generate(engine, prompt, options);
+  Scheduler scheduler(engine, {});
+  std::vector<Heard> heard;
+  {
+    const Gate gate(scheduler);
+    for (int i = 0; i < 3; ++i) {
+      Work work{.prompt = prompt, .options = options};
+      if (i == 0) work.listener = []() -> std::shared_ptr<Listener> { throw InputError("nobody listens"); };
+      if (i == 1) work.listener = [] { return std::make_shared<Fails>(); };
+      heard.push_back(std::make_shared<Collector>());
+      scheduler.submit(std::move(work), heard.back());
+    }
+  }
+  for (const Heard& h : heard) h->wait();
+  EXPECT_EQ(heard[0]->end.error, "nobody listens");
+  EXPECT_EQ(heard[1]->end.error, "the edit does not fit");
+  EXPECT_TRUE(heard[1]->end.error_is_input);
+  EXPECT_EQ(heard[1]->tokens.size(), 3U);
+  expect_same(*heard[2], alone, "");
+  expect_nothing_left(scheduler);
 }
 
 TEST(Scheduler, AFailingStreamFailsAlone) {
