@@ -38,8 +38,8 @@ class Draining : public RunError {
   using RunError::RunError;
 };
 
-/// Greedy tokens, and with Numerics::exact all bits, are those of generate(), whatever runs beside a stream and whatever it found
-/// in the prefix cache.
+/// With Numerics::exact all bits are those of generate(), whatever runs beside a stream and whatever it found in the prefix
+/// cache. Without it, steps of more than 8 rows may take other kernels, and of two tokens about as likely the other one may come.
 ///
 /// Prompts go on from what an earlier sequence, running or ended, left in the cache of keys and values, as far as they begin
 /// alike. Ended ones are kept while kept_bytes allow, those used last longest. If running streams need more than there is, the
