@@ -3,6 +3,7 @@
 
 usage: compare_serving.py --llama-server PATH FILE.gguf:VOCAB ... [--clients 1,8,32,128] [--prompt 128] [--new 64] [--rounds 2]
                           [--rate R] [--vitrine build/release/vitrine] [--load build/release/bench/bench_load] [--threads 2]
+                          [--vitrine-flags "--prefix-mb 1"] [--llama-flags "--cache-ram 0"]
 
 VOCAB is the number of tokens of the model: prompts are random ids below it. Each server has as many places as there are clients, so
 that none waits for another. Prints for each cell the medians of both servers over the rounds and their ratios: tokens per second
@@ -12,6 +13,7 @@ of the processors meanwhile: such a figure is not to be kept.
 import argparse
 import pathlib
 import re
+import shlex
 import signal
 import socket
 import statistics
@@ -69,6 +71,8 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--vitrine", default=root / "build/release/vitrine")
     parser.add_argument("--load", default=root / "build/release/bench/bench_load")
+    parser.add_argument("--vitrine-flags", default="", help="more of them, in one string")
+    parser.add_argument("--llama-flags", default="")
     options = parser.parse_args()
     for model in options.models:
         file, vocab = model.rsplit(":", 1)
@@ -76,9 +80,10 @@ def main():
             port, threads = str(free_port()), str(options.threads)
             room = str(clients * (options.prompt + options.new + 16))
             servers = {
-                "vitrine": [str(options.vitrine), "serve", "--model", file, "--port", port, "--threads", threads, "--parallel", str(clients)],
+                "vitrine": [str(options.vitrine), "serve", "--model", file, "--port", port, "--threads", threads, "--parallel", str(clients),
+                            *shlex.split(options.vitrine_flags)],
                 "llama-server": [options.llama_server, "-m", file, "--port", port, "-t", threads, "-tb", threads, "-np", str(clients),
-                                 "-c", room, "-fa", "on", "--no-webui"],
+                                 "-c", room, "-fa", "on", "--no-webui", *shlex.split(options.llama_flags)],
             }
 
             def load(requests):

@@ -12,6 +12,7 @@ SchedulerOptions ServiceFlags::scheduling() const {
   options.waiting_per_owner = queue_per_key;
   options.prefill_rows = prefill_rows;
   options.cache_bytes = static_cast<size_t>(cache_mb) << 20;
+  options.kept_bytes = static_cast<size_t>(prefix_mb) << 20;
   options.positions = context;
   return options;
 }
@@ -49,6 +50,8 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
             "Prompt tokens in a step beside running streams; 0 (default): as many as keep their pauses short");
   add_count(app, "--cache-mb", flags.cache_mb, 0, int64_t{1} << 30,
             "Keys and values in MiB, of running streams and of kept prefixes; 0 (default): half of free memory");
+  add_count(app, "--prefix-mb", flags.prefix_mb, 0, int64_t{1} << 30,
+            "Prefixes of ended streams are given up while more MiB of keys and values are in use; 0 (default): --cache-mb");
   add_count(app, "--context", flags.context, 0, int64_t{1} << 31, "Positions of a stream at most; 0 (default): the model's");
   app.add_flag("--no-slots", flags.no_slots, "GET /slots answers 501");
   app.add_flag("--no-metrics", flags.no_metrics, "GET /metrics answers 501");

@@ -13,7 +13,7 @@ struct ServiceFlags {
   std::string name, template_path;
   std::vector<std::string> aliases;
   bool any_model = false, strict_fields = false, no_slots = false, no_metrics = false;
-  int64_t parallel = 64, queue = 512, queue_per_key = 0, prefill_rows = 0, cache_mb = 0, context = 0;
+  int64_t parallel = 64, queue = 512, queue_per_key = 0, prefill_rows = 0, cache_mb = 0, prefix_mb = 0, context = 0;
 
   SchedulerOptions scheduling() const;
   /// Errors: FileError of the template.

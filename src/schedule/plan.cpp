@@ -106,7 +106,7 @@ void Running::make_room(std::vector<Piece>& pieces) {
     for (const Piece& piece : pieces) bytes += piece.stream->cached.bytes_to_add(piece.rows());
     return bytes;
   };
-  while (needed() > cache_bytes_ && prefixes_.forget_one()) {
+  while (needed() > kept_bytes_ && prefixes_.forget_one()) {
   }
   while (needed() > cache_bytes_ && streams_.size() > 1) {
     const Stream* const last = streams_.back().get();

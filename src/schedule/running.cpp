@@ -58,6 +58,7 @@ Running::Running(Engine& engine, const SchedulerOptions& options, Meter& meter)
       meter_(meter),
       most_running_(options.running),
       cache_bytes_(chosen_cache_bytes(options.cache_bytes)),
+      kept_bytes_(options.kept_bytes > 0 ? std::min(options.kept_bytes, cache_bytes_) : cache_bytes_),
       cost_of_score_(cost_of_score(engine.shape())),
       cache_(engine.make_cache(fitting_positions(engine, options.positions, cache_bytes_))),
       prefixes_(long_from(engine.model())),
@@ -69,19 +70,18 @@ Running::Running(Engine& engine, const SchedulerOptions& options, Meter& meter)
   meter_.change([&](SchedulerStats& s) { s.cache_bytes_most = cache_bytes_; });
 }
 
-// At most: what they share counts for each.
-size_t Running::bytes_running() const {
-  size_t bytes = 0;
-  for (const auto& stream : streams_)
-    bytes += cache_->bytes_for(std::min(positions(), std::ssize(stream->sequence().text()) + kHeadroom));
-  return bytes;
+// That its text takes with a little more: at most, for what it shares with others counts too.
+size_t Running::bytes_of(const Stream& stream) const {
+  const int64_t soon = std::ssize(stream.sequence().text()) + kHeadroom;
+  return cache_->bytes_for(std::min({positions(), stream.sequence().positions(), soon}));
 }
 
 bool Running::has_room_for(const Stream& stream) const {
   if (streams_.empty()) return true;  // positions() fit
   if (std::ssize(streams_) >= most_running_) return false;
-  const int64_t needed = std::min(stream.sequence().positions(), std::ssize(stream.sequence().text()) + kHeadroom);
-  return bytes_running() + cache_->bytes_for(needed) <= cache_bytes_;
+  size_t bytes = bytes_of(stream);
+  for (const auto& running : streams_) bytes += bytes_of(*running);
+  return bytes <= cache_bytes_;
 }
 
 void Running::admit(std::unique_ptr<Stream> stream) {
@@ -260,6 +260,8 @@ void Running::end_those_over() {
   move_over(streams_);
   move_over(preempted_);
   for (auto& stream : over) end(std::move(stream));
+  while (cache_->bytes_in_use() > kept_bytes_ && prefixes_.forget_one()) {
+  }
   publish();
 }
 

@@ -42,7 +42,7 @@ class Running {
   void step();
 
  private:
-  size_t bytes_running() const;
+  size_t bytes_of(const Stream& stream) const;
   int64_t cost_of(const Stream& stream) const;
   void find_beginning(Stream& stream);
   bool waits(Stream& stream);
@@ -61,7 +61,7 @@ class Running {
   Engine& engine_;
   Meter& meter_;
   int64_t most_running_;
-  size_t cache_bytes_;
+  size_t cache_bytes_, kept_bytes_;
   int64_t cost_of_score_;  // of a token whose logits are wanted, in tokens that are only read
   bool has_windows_ = false, has_states_ = false;
   std::unique_ptr<KvCache> cache_;  // outlives the sequences in it

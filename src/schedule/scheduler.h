@@ -21,6 +21,7 @@ struct SchedulerOptions {
   int64_t prefill_rows = 0;       // prompt tokens in a step beside streams that decode; 0: so many that it takes at most about
                                   // 2.2 times as long as one without
   size_t cache_bytes = 0;         // of keys and values, of running streams and of kept prefixes together; 0: half of free memory
+  size_t kept_bytes = 0;          // kept prefixes are given up while more of it is in use; 0: cache_bytes
   int64_t positions = 0;          // of a sequence; 0: the model's context, or what cache_bytes hold if that is less
 };
 
@@ -37,11 +38,11 @@ class Draining : public RunError {
   using RunError::RunError;
 };
 
-/// Greedy tokens, and with Numerics::exact all bits, are those of generate(), whatever runs beside a stream and whatever it found
-/// in the prefix cache.
+/// With Numerics::exact all bits are those of generate(), whatever runs beside a stream and whatever it found in the prefix
+/// cache. Without it, steps of more than 8 rows may take other kernels, and of two tokens about as likely the other one may come.
 ///
 /// Prompts go on from what an earlier sequence, running or ended, left in the cache of keys and values, as far as they begin
-/// alike. Ended ones are kept while cache_bytes allow, those used last longest. If running streams need more than there is, the
+/// alike. Ended ones are kept while kept_bytes allow, those used last longest. If running streams need more than there is, the
 /// youngest gives its cache back, waits in front of the queue and reads its tokens again; its readers notice a pause only.
 ///
 /// All functions may be called from any thread, but not from a Sink or a job.

@@ -207,6 +207,58 @@ TEST(Scheduler, StreamsThatGiveTheirCacheBackGoOn) {
   }
 }
 
+TEST(Scheduler, StreamsBeginThatFitWithAllTheirNewTokens) {
+  const Scratch scratch;
+  Engine engine(with_context(scratch, "llama", 2048), {2, {}});
+  Scheduler scheduler(engine, {.cache_bytes = 4 * engine.make_cache(0)->bytes_for(256)});
+  const auto ids = static_cast<int32_t>(engine.shape().vocab_size - 1);
+  std::vector<Heard> heard;
+  {
+    const Gate gate(scheduler);
+    for (uint64_t i = 0; i < 4; ++i) {  // a page each
+      heard.push_back(std::make_shared<Collector>());
+      scheduler.submit({.prompt = random_ids(i, 20, ids), .options = {.max_tokens = 20}}, heard.back());
+    }
+  }
+  for (const Heard& h : heard) h->wait();
+  wait_until_idle(scheduler);
+  const SchedulerStats stats = scheduler.stats();
+  EXPECT_EQ(stats.preempted, 0u);
+  ASSERT_EQ(stats.step_streams.bounds[2], 4);
+  EXPECT_GT(stats.step_streams.counts[2], 0u) << "never more than two at once";
+}
+
+TEST(Scheduler, PrefixesAreKeptWithinTheirBytes) {
+  const Scratch scratch;
+  Engine engine(with_context(scratch, "llama", 2048), {2, {}});
+  const size_t page = engine.make_cache(0)->bytes_for(256);
+  Scheduler scheduler(engine, {.cache_bytes = 100 * page, .kept_bytes = 3 * page});
+  const auto ids = static_cast<int32_t>(engine.shape().vocab_size - 1);
+  const auto run = [&](uint64_t first, uint64_t n) {
+    std::vector<Heard> heard;
+    {
+      const Gate gate(scheduler);
+      for (uint64_t i = first; i < first + n; ++i) {
+        heard.push_back(std::make_shared<Collector>());
+        scheduler.submit({.prompt = random_ids(i, 20, ids), .options = {.max_tokens = 20}}, heard.back());
+      }
+    }
+    for (const Heard& h : heard) h->wait();
+    wait_until_idle(scheduler);
+  };
+  for (uint64_t i = 0; i < 5; ++i) run(i, 1);
+  EXPECT_EQ(scheduler.stats().prefixes, 3);
+  EXPECT_EQ(scheduler.stats().cache_bytes, 3 * page);
+  run(4, 1);  // the latest is there
+  EXPECT_EQ(scheduler.stats().prefix_hits, 1u);
+  run(10, 8);  // running streams may take more
+  const SchedulerStats stats = scheduler.stats();
+  ASSERT_EQ(stats.step_streams.bounds[3], 8);
+  EXPECT_GT(stats.step_streams.counts[3], 0u);
+  EXPECT_EQ(stats.preempted, 0u);
+  EXPECT_LE(stats.cache_bytes, 3 * page);
+}
+
 // Turns the residual stream behind the first layer round, and keeps every hook.
 class TurnsAndKeeps final : public Listener {
  public:
