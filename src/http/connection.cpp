@@ -37,7 +37,8 @@ Problem late(const std::string& what, std::chrono::milliseconds allowed) {
 // After a handler threw.
 void fail(const Shared& shared, Exchange& exchange, const std::string& why) {
   try {
-    exchange.respond({500, "application/json", shared.options.error_body(500, "internal_error", why), {}});
+    exchange.respond(
+        {500, "application/json", shared.options.error_body(exchange.request().path, 500, "internal_error", why), {}});
   } catch (const std::exception&) {  // it has its answer
   }
 }
@@ -279,10 +280,10 @@ Connection::awaitable<bool> Connection::idle() {
   co_return !in_.empty() && !failed_ && !stopping_;
 }
 
-Response Connection::error(const Problem& problem) const {
+Response Connection::error(const Turn& turn, const Problem& problem) const {
   Response response;
   response.status = problem.status;
-  response.body = shared_->options.error_body(problem.status, problem.code, problem.message);
+  response.body = shared_->options.error_body(turn.request.path, problem.status, problem.code, problem.message);
   if (problem.status == 503) response.headers.emplace_back("Retry-After", "1");
   return response;
 }
@@ -325,7 +326,7 @@ bool Connection::goes_on(const Turn& turn) const {
 }
 
 Connection::Next Connection::refuse(Turn& turn, const Problem& problem) const {
-  turn.own = error(problem);
+  turn.own = error(turn, problem);
   return Next::own;
 }
 
@@ -445,7 +446,7 @@ Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) 
     Answer::News news = answer.take();
     if (news.unanswered) {
       if (told) break;
-      news.head = error({500, "internal_error", "the request was left without an answer"});
+      news.head = error(turn, {500, "internal_error", "the request was left without an answer"});
     }
     if (news.head) {
       put_head(turn, *news.head, news.streams);

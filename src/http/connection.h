@@ -73,7 +73,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   awaitable<void> linger();
   awaitable<Got> more(Clock::time_point deadline);
   awaitable<bool> wait(Clock::time_point deadline);
-  Response error(const Problem& problem) const;
+  Response error(const Turn& turn, const Problem& problem) const;
   Next refuse(Turn& turn, const Problem& problem) const;
   bool hold(Turn& turn, size_t bytes) const;
   bool goes_on(const Turn& turn) const;

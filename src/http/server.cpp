@@ -31,7 +31,7 @@ using boost::system::error_code;
 constexpr int kAcceptAtOnce = 64;
 constexpr std::chrono::milliseconds kAcceptPause{100};  // when this process has no more file descriptors
 
-std::string default_error_body(int status, const std::string& code, const std::string& message) {
+std::string default_error_body(const std::string&, int status, const std::string& code, const std::string& message) {
   const nlohmann::ordered_json body = {{"error", {{"message", message}, {"code", code}, {"status", status}}}};
   return body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -164,7 +164,7 @@ struct Server::Impl {
     const Response response{
         503,
         "application/json",
-        shared->options.error_body(503, "too_many_connections", "this server has all the connections that it takes"),
+        shared->options.error_body("", 503, "too_many_connections", "this server has all the connections that it takes"),
         {{"Retry-After", "1"}}};
     Framing framing;
     framing.keep_alive = false;

@@ -46,8 +46,9 @@ struct ServerOptions {
   int request_threads = 8;
   std::string log;  // one JSON object a line for each request, without prompts; a file, "-" is stderr, "" is none
 
-  /// The body of an error that the server answers itself, as JSON. `code` is a word such as "body_too_large".
-  std::function<std::string(int status, const std::string& code, const std::string& message)> error_body;
+  /// The body of an error that the server answers itself, as JSON. `path` is empty where the request was not read so far; `code`
+  /// is a word such as "body_too_large".
+  std::function<std::string(const std::string& path, int status, const std::string& code, const std::string& message)> error_body;
 };
 
 struct ServerStats {

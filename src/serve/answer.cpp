@@ -130,7 +130,7 @@ void Answer::open() {
   if (!streamed_ || answered_ || stream_ != nullptr) return;
   http::Response head;
   head.type = "text/event-stream; charset=utf-8";
-  head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  head.headers = {{"Cache-Control", "no-cache"}};
   stream_ = exchange_->stream(std::move(head));
   last_sent_ = std::chrono::steady_clock::now();
 }

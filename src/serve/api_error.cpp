@@ -72,8 +72,12 @@ ApiError api_error(const std::exception_ptr& error) {
   }
 }
 
-std::string http_error_body(int status, const std::string& code, const std::string& message) {
-  return json_text(error_json(ApiError(status, code, message)));
+ErrorForm error_form(const std::string& path) {
+  return path.starts_with("/v1/messages") ? ErrorForm::anthropic : ErrorForm::openai;
+}
+
+std::string http_error_body(const std::string& path, int status, const std::string& code, const std::string& message) {
+  return json_text(error_json(ApiError(status, code, message), error_form(path)));
 }
 
 std::string json_text(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }

@@ -30,6 +30,8 @@ enum class ErrorForm { openai, anthropic };
 /// "invalid_request_error" for 400: the word for the kind of error.
 std::string error_type(int status, ErrorForm form = ErrorForm::openai);
 /// {"error": {message, type, param, code, status}}, or {"type": "error", "error": {type, message}}.
+/// The form that clients of a path expect.
+ErrorForm error_form(const std::string& path);
 OrderedJson error_json(const ApiError& error, ErrorForm form = ErrorForm::openai);
 http::Response error_response(const ApiError& error, ErrorForm form = ErrorForm::openai);
 
@@ -38,7 +40,7 @@ http::Response error_response(const ApiError& error, ErrorForm form = ErrorForm:
 ApiError api_error(const std::exception_ptr& error);
 
 /// The body of an error that the HTTP server answers itself (http::ServerOptions::error_body).
-std::string http_error_body(int status, const std::string& code, const std::string& message);
+std::string http_error_body(const std::string& path, int status, const std::string& code, const std::string& message);
 
 /// Compact JSON; bytes that are not UTF-8 become U+FFFD.
 std::string json_text(const OrderedJson& json);

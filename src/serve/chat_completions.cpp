@@ -183,7 +183,7 @@ const std::vector<Field>& chat_completion_fields() {
           {"parallel_tool_calls", boolean, "false: of several calls the first counts. Default: true."},
           {"return_token_ids", boolean, "Ids of prompt and text. Default: false."},
           {"return_progress", boolean, "A stream tells how far the prompt is read, as prompt_progress. Default: false."}},
-          watch_fields(),
+         watch_fields(),
          sampling_fields(),
          foreign_fields(),
          {Field::ignored("reasoning_effort", "Templates that know it read chat_template_kwargs."),

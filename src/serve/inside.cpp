@@ -125,20 +125,23 @@ void refuse_files(const Recipe& recipe) {
   }
 }
 
-void refuse_head_numbers(const OrderedJson& json, const std::string& key) {
-  if (key == "head" && json.is_number_float())
-    throw invalid(key,
-                  "\"head\" is the number " + json_text(json) + "; write it as a string, for 1.1 and 1.10 are one number in JSON",
-                  "invalid_type");
+void refuse_head_numbers(const OrderedJson& json, int64_t n_heads, const std::string& key) {
+  if (key == "head" && json.is_number_float()) {
+    const std::string text = json_text(json);
+    const size_t point = text.find('.');
+    if (point + 2 == text.size() && text.back() != '0' && (text.back() - '0') * 10 < n_heads)
+      throw invalid(key, "\"head\" is the number " + text + ", which in JSON is also " + text + "0; write it as a string",
+                    "invalid_type");
+  }
   if (json.is_object())
-    for (const auto& [name, value] : json.items()) refuse_head_numbers(value, name);
+    for (const auto& [name, value] : json.items()) refuse_head_numbers(value, n_heads, name);
   if (json.is_array())
-    for (const OrderedJson& value : json) refuse_head_numbers(value, key);
+    for (const OrderedJson& value : json) refuse_head_numbers(value, n_heads, key);
 }
 
 std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* edits, const std::vector<int32_t>& ids) {
   if (edits == nullptr || edits->empty()) return nullptr;
-  refuse_head_numbers(*edits);
+  refuse_head_numbers(*edits, engine.shape().n_heads);
   OrderedJson json = {{"prompt", {{"tokens", ids}}}, {"interventions", *edits}};
   const Recipe recipe = recipe_of(YamlValue::parse(json_text(json), "edits"), "edits");
   refuse_files(recipe);

@@ -67,8 +67,8 @@ void add_ignored(const Fields& fields, OrderedJson& json);
 std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* edits, const std::vector<int32_t>& ids);
 /// A recipe that reads no file. Errors: ApiError 400 naming what would.
 void refuse_files(const Recipe& recipe);
-/// A recipe in JSON that names heads by strings. Errors: ApiError 400 for a number with a fraction, which could mean two heads.
-void refuse_head_numbers(const OrderedJson& json, const std::string& key = {});
+/// Errors: ApiError 400 for a head that is a JSON number and could mean two heads, 1.1 and 1.10.
+void refuse_head_numbers(const OrderedJson& json, int64_t n_heads, const std::string& key = {});
 
 /// "vitrine picture logit-lens --json --tokens 2,651 --model M": a command line that gives the same numbers. Its words are as a
 /// shell reads them (shell_word). Without ids: no --tokens.

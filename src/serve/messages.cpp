@@ -186,10 +186,15 @@ void add_message(const OrderedJson& message, Fields& fields, const std::string& 
     const std::string where = at + ".content[" + std::to_string(i) + "]";
     if (!block.is_object()) throw invalid(where, where + ": expected an object", "invalid_type");
     const std::string type = string_in(block, "type", where);
+    const auto name_others = [&](std::initializer_list<std::string_view> known) {
+      for (const auto& [key, value] : block.items())
+        if (std::ranges::count(known, key) == 0 && !value.is_null() && value != false) fields.ignore(where + "." + key);
+    };
     if (type == "text") {
       text += (said ? "\n" : "") + blocks_text(OrderedJson::array({block}), fields, where);
       said = true;
     } else if (type == "tool_use" && role == "assistant") {
+      name_others({"type", "id", "name", "input"});
       const auto input = block.find("input");
       if (input == block.end() || !input->is_object())
         throw invalid(where + ".input", where + ".input: expected an object", "invalid_type");
@@ -197,12 +202,14 @@ void add_message(const OrderedJson& message, Fields& fields, const std::string& 
                        {"type", "function"},
                        {"function", {{"name", string_in(block, "name", where)}, {"arguments", *input}}}});
     } else if (type == "tool_result" && role == "user") {
+      name_others({"type", "tool_use_id", "content"});
       const auto result = block.find("content");
       out.push_back(
           {{"role", "tool"},
            {"content", result == block.end() || result->is_null() ? "" : blocks_text(*result, fields, where + ".content")},
            {"tool_call_id", string_in(block, "tool_use_id", where)}});
     } else if (type == "thinking" && role == "assistant") {
+      name_others({"type", "thinking"});
       thoughts += string_in(block, "thinking", where);
     } else {
       throw invalid(where,

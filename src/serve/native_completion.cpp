@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <random>
 
 #include "serve/endpoints.h"
 #include "serve/native_sampling.h"
@@ -49,7 +48,6 @@ class NativeAnswer final : public Answer {
 
   void on_token(Choice& choice) override {
     const Token& token = choice.tokens.back();
-    if (token.text.empty() && !request_.tokens && request_.n_probs == 0) return;
     OrderedJson json = part_json(choice, token.text);
     json["tokens"].push_back(token.id);
     if (request_.n_probs > 0) json["completion_probabilities"] = probabilities_json(choice, choice.tokens.size() - 1);
@@ -258,7 +256,7 @@ void completion(Service& service, const std::shared_ptr<http::Exchange>& exchang
   request.progress = fields.boolean("return_progress", false);
   const bool streamed = fields.boolean("stream", false);
   Sampled sampled = read_sampling(fields, service, native_sampling());
-  if (fields.integer("seed") == -1) sampled.options.sampling.seed = std::random_device{}();
+  const bool seeded = fields.integer("seed").value_or(-1) != -1;  // a prompt's texts are then those that it has alone
   if (fields.has("samplers")) apply_samplers(fields.texts("samplers"), sampled.options.sampling);
   const int64_t most = fields.integer("n_predict").value_or(-1);
   sampled.options.max_tokens = most < 0 ? INT32_MAX : most;
@@ -271,7 +269,7 @@ void completion(Service& service, const std::shared_ptr<http::Exchange>& exchang
       Work work;
       work.prompt = prompts[p].ids;
       work.options = sampled.options;
-      work.stream = i;
+      work.stream = (seeded ? 0 : p * n) + i;
       work.top = top;
       answer->add(std::move(work), p, sampled.include_stop);
     }

@@ -64,7 +64,7 @@ void patch(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   for (const char* key : kRecipeKeys)
     if (const OrderedJson* value = fields.find(key))
       json[key] = std::string_view(key) == "prompt" || std::string_view(key) == "corrupt" ? recipe_prompt(*value) : *value;
-  refuse_head_numbers(json);
+  refuse_head_numbers(json, service.engine().shape().n_heads);
   InterveneOptions options;
   options.top = fields.integer("top").value_or(10);
   options.all_positions = fields.boolean("all_positions", false);

@@ -238,8 +238,11 @@ OrderedJson read_flat_tools(const OrderedJson& tools, Fields& fields) {
   return read;
 }
 
-std::shared_ptr<const Constraint> read_text_format(const Fields& fields, const Service& service) {
+std::shared_ptr<const Constraint> read_text_format(Fields& fields, const Service& service) {
   const OrderedJson* text = fields.find("text");
+  if (text != nullptr)
+    for (const auto& [key, value] : text->items())
+      if (key != "format") fields.ignore("text." + key);
   if (text == nullptr || !text->contains("format") || (*text)["format"].is_null()) return nullptr;
   const OrderedJson& format = (*text)["format"];
   if (!format.is_object())
@@ -310,6 +313,9 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   check_room(service, request.prompt.ids.size(), "input");
   sampled.options.constraint = only_one(forced_call(forced_tools(chosen, conversation.tools), request.prompt.form, service),
                                         std::move(sampled.options.constraint), "tool_choice");
+  const OrderedJson* text = fields.find("text");
+  const OrderedJson* format =
+      text != nullptr && text->contains("format") && !(*text)["format"].is_null() ? &(*text)["format"] : nullptr;
   request.head = {{"id", random_id("resp_")},
                   {"object", "response"},
                   {"created_at", std::time(nullptr)},
@@ -325,7 +331,7 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
                   {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
                   {"store", false},
                   {"temperature", sampled.options.sampling.temperature.value_or(1)},
-                  {"text", {{"format", {{"type", "text"}}}}},
+                  {"text", {{"format", format == nullptr ? OrderedJson{{"type", "text"}} : *format}}},
                   {"tool_choice", choice == nullptr ? OrderedJson("auto") : *choice},
                   {"tools", tools == nullptr ? OrderedJson::array() : *tools},
                   {"top_p", sampled.options.sampling.top_p.value_or(1)},

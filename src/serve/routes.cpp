@@ -84,7 +84,7 @@ std::vector<std::string> open_paths() {
 
 void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   const http::Request& request = exchange->request();
-  ErrorForm form = request.path.starts_with("/v1/messages") ? ErrorForm::anthropic : ErrorForm::openai;
+  ErrorForm form = error_form(request.path);
   try {
     std::string allowed, listed;
     for (const Route& route : routes()) {

@@ -90,7 +90,11 @@ const std::vector<Field>& sampling_fields() {
          "Added to the scores of tokens: {\"id\": number}, or pairs [id or text, number]; false in a number's place forbids the "
          "token.",
          Use::honoured},
-        {"seed", integer, "The same seed gives the same text; absent: one is drawn. All 64 bits count.", Use::honoured},
+        {"seed", integer,
+         "The same seed gives the same text, with --exact to the bit; without it near ties may fall otherwise beside other work "
+         "or after "
+         "a cached prompt. Absent or -1: one is drawn. All 64 bits count.",
+         Use::honoured},
         {"stop", text | texts, "Strings that end the text, wherever token borders lie; they are not part of it.", Use::honoured},
         {"include_stop_str_in_output", boolean, "The text ends with the stop string that ended it. Default: false.",
          Use::honoured},
@@ -165,7 +169,7 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
   s.presence_penalty = fields.number("presence_penalty").value_or(s.presence_penalty);
   s.repetition_penalty = fields.number("repetition_penalty").value_or(s.repetition_penalty);
   if (const OrderedJson* bias = fields.find("logit_bias")) read_bias(*bias, service, s);
-  if (const auto seed = fields.integer("seed"))
+  if (const auto seed = fields.integer("seed"); seed && *seed != -1)
     s.seed = static_cast<uint64_t>(*seed);
   else
     s.seed = std::random_device{}();

@@ -82,7 +82,10 @@ Said read_hermes(const std::string& text, const std::vector<std::string>& names)
     const size_t begin = rest.find(kHermes);
     if (begin == std::string_view::npos) break;
     std::string_view inner = rest.substr(begin + kHermes.size());
-    const size_t end = inner.find(kHermesEnd);
+    // Its text may spell the end: that comes behind the object.
+    const size_t brace = inner.find_first_not_of(" \t\r\n"),
+                 object = brace == std::string_view::npos ? brace : object_end(inner.substr(brace));
+    const size_t end = inner.find(kHermesEnd, object == std::string_view::npos ? 0 : brace + object);
     const std::optional<OrderedJson> json = parsed(trimmed(inner.substr(0, end)));
     const std::optional<ToolCall> call = json ? call_of(*json, names) : std::nullopt;
     const size_t next = end == std::string_view::npos ? rest.size() : begin + kHermes.size() + end + kHermesEnd.size();

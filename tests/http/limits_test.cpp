@@ -31,13 +31,15 @@ TEST(Limits, HeadersTargetAndBodyAreRefusedAboveAndTakenAtTheirSize) {
 TEST(Limits, ErrorsHaveTheBodyThatTheCallerGives) {
   ServerOptions o = test_options();
   o.body_bytes = 10;
-  o.error_body = [](int status, const std::string& code, const std::string&) { return std::to_string(status) + " " + code; };
+  o.error_body = [](const std::string& path, int status, const std::string& code, const std::string&) {
+    return path + std::to_string(status) + " " + code;
+  };
   TestServer t(o);
   const Reply reply = Client(t.port()).ask(post("/echo", "more than ten bytes"));
   EXPECT_EQ(reply.body, "413 body_too_large");
   EXPECT_EQ(reply.headers.at("content-type"), "application/json");
-  EXPECT_EQ(Client(t.port()).ask(get("/throw")).body, "500 internal_error");
-  EXPECT_EQ(Client(t.port()).ask(get("/drop")).body, "500 internal_error");
+  EXPECT_EQ(Client(t.port()).ask(get("/throw")).body, "/throw500 internal_error");
+  EXPECT_EQ(Client(t.port()).ask(get("/drop")).body, "/drop500 internal_error");
 }
 
 // The refusal must arrive although the body is still being sent: a connection closed at once would be reset.

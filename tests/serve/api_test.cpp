@@ -373,6 +373,30 @@ TEST_F(Api, AnthropicMessages) {
   refuses({{"tools", {{{"type", "web_search_20250305"}, {"name", "web_search"}}}}}, 400, "tool of the server's");
 }
 
+TEST_F(Api, AnthropicsFieldsInsideBlocksAreNamed) {
+  const OrderedJson weather = {{"name", "weather"}, {"input_schema", {{"type", "object"}}}};
+  const OrderedJson use = {{"type", "tool_use"},
+                           {"id", "t1"},
+                           {"name", "weather"},
+                           {"input", OrderedJson::object()},
+                           {"cache_control", {{"type", "ephemeral"}}}};
+  const OrderedJson result = {{"type", "tool_result"}, {"tool_use_id", "t1"}, {"content", "no network"}, {"is_error", true}};
+  OrderedJson messages = OrderedJson::array();
+  messages.push_back({{"role", "user"}, {"content", "How is it?"}});
+  messages.push_back({{"role", "assistant"}, {"content", OrderedJson::array({use})}});
+  messages.push_back({{"role", "user"}, {"content", OrderedJson::array({result})}});
+  const OrderedJson json = served.made(
+      "/v1/messages", {{"model", "tales"}, {"max_tokens", 2}, {"tools", OrderedJson::array({weather})}, {"messages", messages}});
+  EXPECT_EQ(json["ignored_fields"],
+            OrderedJson::array({"messages[1].content[0].cache_control", "messages[2].content[0].is_error"}));
+}
+
+TEST(ApiErrors, OfTheHttpServerHaveTheFormOfTheirPath) {
+  EXPECT_EQ(OrderedJson::parse(http_error_body("/v1/messages/count_tokens", 401, "invalid_api_key", "no"))["type"], "error");
+  EXPECT_EQ(OrderedJson::parse(http_error_body("/v1/completions", 401, "invalid_api_key", "no"))["error"]["code"],
+            "invalid_api_key");
+}
+
 TEST_F(Api, Responses) {
   const ChatFormat format(served.alone, std::string(kChatTemplate));
   const std::vector<int32_t> prompt = format.ids(std::vector<ChatMessage>{{"system", "Be brief"}, {"user", "Tell a tale"}});
@@ -381,6 +405,11 @@ TEST_F(Api, Responses) {
   const Generation made = served.greedy(prompt, 12, options);
   const OrderedJson request = {
       {"model", "tales"}, {"max_output_tokens", 12}, {"temperature", 0}, {"instructions", "Be brief"}, {"input", "Tell a tale"}};
+  OrderedJson with_text = request;
+  with_text["text"] = {{"verbosity", "low"}};
+  const OrderedJson told = served.made("/v1/responses", with_text);
+  EXPECT_EQ(told["ignored_fields"], OrderedJson::array({"text.verbosity"}));
+  EXPECT_EQ(told["text"]["format"]["type"], "text");
   const OrderedJson json = served.made("/v1/responses", request);
   EXPECT_EQ(served.made("/responses", request)["output"][0]["content"], json["output"][0]["content"]);
   EXPECT_EQ(json["object"], "response");
@@ -441,9 +470,18 @@ TEST(ApiQueue, AFullQueueIs429WithRetryAfter) {
   scheduling.waiting = 1;
   const Served served({}, std::string(VITRINE_SOURCE) + "/models/tales9m", scheduling);
   const OrderedJson endless = {{"prompt", "Once"}, {"max_tokens", 1000}, {"ignore_eos", true}, {"stream", true}};
+  std::promise<void> begun, go;
   const Connection a(served.server->port()), b(served.server->port());
   a.send("POST", "/v1/completions", endless.dump());
   EXPECT_NE(a.some(), "");
+  // The stream is held in its middle, however slow this machine is.
+  std::future<void> held = served.service->scheduler().run(
+      [&](Engine&) {
+        begun.set_value();
+        go.get_future().wait();
+      },
+      "");
+  begun.get_future().wait();
   b.send("POST", "/v1/completions", endless.dump());
   while (served.service->scheduler().stats().waiting == 0) std::this_thread::yield();
   const Reply reply = served.post("/v1/completions", endless);
@@ -454,6 +492,8 @@ TEST(ApiQueue, AFullQueueIs429WithRetryAfter) {
   served.service->scheduler().drain();
   EXPECT_EQ(served.get("/health").status, 503);
   EXPECT_EQ(served.post("/v1/completions", endless).status, 503);
+  go.set_value();
+  held.get();
 }
 
 }  // namespace

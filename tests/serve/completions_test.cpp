@@ -105,9 +105,26 @@ TEST_F(Completions, SeedsRepeatAndAreDrawnWhereNoneIsGiven) {
   options.sampling.temperature = 1.5;
   options.sampling.seed = 7;
   EXPECT_EQ(text, served.greedy(ids("Once upon a time"), 24, options).text);
-  request.erase("seed");
-  EXPECT_NE(served.made("/v1/completions", request)["choices"][0]["text"],
-            served.made("/v1/completions", request)["choices"][0]["text"]);
+  for (const char* path : {"/v1/completions", "/completion"}) {
+    const auto texts = [&](const OrderedJson& json) {
+      const OrderedJson& list = json.is_array() ? json : json.contains("choices") ? json["choices"] : OrderedJson::array({json});
+      std::vector<std::string> all;
+      for (const OrderedJson& one : list) all.push_back(one.contains("text") ? one["text"] : one["content"]);
+      return all;
+    };
+    OrderedJson batch = request;
+    batch["prompt"] = OrderedJson::array({"The dog", "Once upon a time", "Once upon a time"});
+    const std::vector<std::string> seeded = texts(served.made(path, batch));  // each as it is alone
+    EXPECT_EQ(seeded[1], texts(served.made(path, request))[0]) << path;
+    EXPECT_EQ(seeded[2], seeded[1]) << path;
+    for (const OrderedJson& drawn : {OrderedJson(nullptr), OrderedJson(-1)}) {
+      request["seed"] = batch["seed"] = drawn;
+      EXPECT_NE(texts(served.made(path, request)), texts(served.made(path, request))) << path;
+      const std::vector<std::string> drawn_texts = texts(served.made(path, batch));
+      EXPECT_NE(drawn_texts[1], drawn_texts[2]) << path;
+    }
+    request["seed"] = 7;
+  }
 }
 
 TEST_F(Completions, EveryRuleOfSamplingIsHonoured) {

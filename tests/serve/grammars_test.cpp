@@ -98,6 +98,7 @@ TEST_F(Grammars, AStrictSchemaHasNoOtherProperties) {
         talks.made("/v1/responses",
                    {{"input", "Who is there?"}, {"max_output_tokens", 200}, {"seed", seed}, {"text", {{"format", format}}}});
     const OrderedJson person = OrderedJson::parse(answered["output"][0]["content"][0]["text"].get<std::string>(), nullptr, false);
+    EXPECT_EQ(answered["text"]["format"], format);
     EXPECT_TRUE(person == (OrderedJson{{"who", {{"properties", "king"}}}}) ||
                 person == (OrderedJson{{"who", {{"properties", "dog"}}}}))
         << answered;

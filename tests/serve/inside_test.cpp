@@ -1,4 +1,6 @@
 // The endpoints that look inside the model: values are those of the offline functions, bit for bit.
+#include "serve/inside.h"
+
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -158,6 +160,19 @@ TEST_F(Inside, PicturesAndTheModel) {
   EXPECT_FALSE(model["hooks"].empty());
 }
 
+// 1.10 is 1.1 to a reader of JSON, and another head.
+TEST(HeadNumbers, AreRefusedWhereTheyMeanTwoHeads) {
+  const auto edits = [](const OrderedJson& head) { return OrderedJson::array({OrderedJson{{"head", head}, {"do", "zero"}}}); };
+  EXPECT_NO_THROW(refuse_head_numbers(edits(1.1), 10));
+  EXPECT_NO_THROW(refuse_head_numbers(edits("1.10"), 12));
+  EXPECT_NO_THROW(refuse_head_numbers(edits(1.2), 12));
+  EXPECT_NO_THROW(refuse_head_numbers(edits(3.0), 12));
+  EXPECT_NO_THROW(refuse_head_numbers(edits(1.11), 12));
+  EXPECT_THROW(refuse_head_numbers(edits(1.1), 11), ApiError);
+  EXPECT_THROW(refuse_head_numbers(edits(OrderedJson::array({"2.1", 1.2})), 21), ApiError);
+  EXPECT_THROW(refuse_head_numbers({{"path", {{"senders", {{"head", 3.1}}}}}}, 12), ApiError);
+}
+
 TEST_F(Inside, RefusalsNameTheField) {
   const auto refuses = [&](const std::string& path, const OrderedJson& request, const std::string& field,
                            const std::string& words) { expect_error(served.post(path, request), 400, field, words); };
@@ -175,10 +190,6 @@ TEST_F(Inside, RefusalsNameTheField) {
            {"edits", {{{"hook", "resid_post.2"}, {"do", "set"}, {"vector", {{"file", "/etc/passwd"}, {"tensor", "x"}}}}}}},
           "vector.file", "read no files");
   refuses("/v1/steer", {{"prompt", text}, {"edits", {{{"head", "77.1"}, {"do", "zero"}}}}}, "", "77");
-  // 1.10 is 1.1 to a reader of JSON, and another head.
-  refuses("/v1/steer", {{"prompt", text}, {"edits", {{{"head", 1.1}, {"do", "zero"}}}}}, "head", "as a string");
-  refuses("/v1/patch", {{"prompt", text}, {"interventions", {{{"head", {"2.1", 1.1}}, {"do", "zero"}}}}}, "head", "as a string");
-  refuses("/v1/patch", {{"prompt", text}, {"path", {{"senders", {{"head", 3.0}}}}}}, "head", "as a string");
   refuses("/v1/patch", {{"prompt", text}, {"patch", "nothing"}}, "", "nothing");
 }
 

@@ -32,6 +32,8 @@ TEST(ToolCalls, Hermes) {
       form, "Let me see.", {{"add", R"({"b":1,"a":2})"}, {"weather", "{}"}});
   expect_calls("<tool_call>{\"name\":\"add\",\"arguments\":\"{\\\"a\\\":1}\"}</tool_call>", form, "", {{"add", R"({"a":1})"}});
   expect_calls("<tool_call>{\"name\":\"add\",\"arguments\":{}}", form, "", {{"add", "{}"}});  // the end was not written
+  expect_calls("<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":\"</tool_call>\"}}</tool_call> So.", form, " So.",
+               {{"add", R"({"a":"</tool_call>"})"}});
 }
 
 TEST(ToolCalls, WhatDoesNotParseStaysContent) {
