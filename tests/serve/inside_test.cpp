@@ -206,7 +206,8 @@ TEST_F(Inside, RefusalsNameTheField) {
 }
 
 TEST_F(Inside, WorkEndsWhenItsClientLeaves) {
-  const Recipe recipe = recipe_of(YamlValue::parse("{prompt: The king sat on, ablate: {what: heads}}", "recipe"), "recipe");
+  const std::string yaml = R"({prompt: The king sat on, metric: {logit_difference: [" his", " her"]}, ablate: z})";
+  const Recipe recipe = recipe_of(YamlValue::parse(yaml, "recipe"), "recipe");
   const std::function<void(Engine&)> works[] = {[&](Engine& engine) { engine.token_logprobs(ids()); },
                                                 [&](Engine& engine) { vitrine::attribute(engine, ids()); },
                                                 [&](Engine& engine) { intervene(engine, recipe); }};
@@ -297,7 +298,9 @@ TEST_F(Inside, HealthAndMetricsAreToldWhileAllRequestThreadsWait) {
 }
 
 TEST(InsideLimit, IsTheServices) {
-  const Served served({.most_inside = 1});
+  ServiceOptions options;
+  options.most_inside = 1;
+  const Served served(options);
   const InsideRun first(*served.service, std::make_shared<Leaving>());
   expect_error(served.post("/v1/lens", {{"prompt", "a king"}}), 429, "", "at once");
 }
