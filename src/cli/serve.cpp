@@ -45,11 +45,14 @@ void say_what_runs(serve::Service& service, int64_t context) {
 void run_serve(const ServeArguments& o) {
   http::ServerOptions options = o.flags.options();
   options.open_paths = serve::open_paths();
+  options.quick_paths = serve::quick_paths();
   options.error_body = serve::http_error_body;
   raise_file_limit(options.connections);
   const StopSignals signals(true, "stopping: running answers finish, new ones are refused; once more ends at once");
   Engine engine = open_engine(o.model);
-  serve::Service service(engine, o.service.scheduling(), o.service.service());
+  serve::ServiceOptions answers = o.service.service();
+  answers.most_inside = std::clamp(options.request_threads - 1, 1, answers.most_inside);
+  serve::Service service(engine, o.service.scheduling(), std::move(answers));
   http::Server server(std::move(options),
                       [&service](const std::shared_ptr<http::Exchange>& exchange) { serve::answer(service, exchange); });
   log("listening on {}", server.url());

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -40,6 +41,16 @@ void fail(const Shared& shared, Exchange& exchange, const std::string& why) {
     exchange.respond(
         {500, "application/json", shared.options.error_body(exchange.request().path, 500, "internal_error", why), {}});
   } catch (const std::exception&) {  // it has its answer
+  }
+}
+
+void call_handler(const Shared& shared, std::shared_ptr<Exchange> exchange) {
+  try {
+    shared.handler(exchange);
+  } catch (const std::exception& e) {
+    fail(shared, *exchange, e.what());
+  } catch (...) {
+    fail(shared, *exchange, "unknown error");
   }
 }
 
@@ -304,21 +315,19 @@ Connection::awaitable<bool> Connection::serve_one() {
   const LeaveAtEnd leave_at_end{*answer};
   turn.runs = true;
   ++shared_->running;
-  if (Workers* workers = shared_->workers) {
-    workers->run([shared = shared_, exchange = answer->make_exchange()]() mutable {
-      try {
-        shared->handler(exchange);
-      } catch (const std::exception& e) {
-        fail(*shared, *exchange, e.what());
-      } catch (...) {
-        fail(*shared, *exchange, "unknown error");
-      }
-      exchange.reset();
-    });
-  }
+  hand_over(*answer);
   co_await send_answer(turn, *answer);
   answer->finish();
   co_return goes_on(turn);
+}
+
+// To the handler, on a thread where it may take as long as it does.
+void Connection::hand_over(Answer& answer) const {
+  const std::vector<std::string>& quick = shared_->options.quick_paths;
+  if (std::find(quick.begin(), quick.end(), answer.request().path) != quick.end())
+    call_handler(*shared_, answer.make_exchange());
+  else if (Workers* const workers = shared_->workers)
+    workers->run([shared = shared_, exchange = answer.make_exchange()]() mutable { call_handler(*shared, std::move(exchange)); });
 }
 
 bool Connection::goes_on(const Turn& turn) const {
@@ -484,7 +493,7 @@ Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) 
     answer.leave();
     if (turn.status == 0) turn.status = 499;  // the client has closed the request
   }
-  finish(turn, !complete || failed_);
+  finish(turn, !complete || failed_ || answer.left());
 }
 
 }  // namespace vitrine::http

@@ -76,6 +76,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Response error(const Turn& turn, const Problem& problem) const;
   Next refuse(Turn& turn, const Problem& problem) const;
   bool hold(Turn& turn, size_t bytes) const;
+  void hand_over(Answer& answer) const;
   bool goes_on(const Turn& turn) const;
   void put_head(Turn& turn, Response& response, bool streams);
   void finish(Turn& turn, bool gone);

@@ -44,6 +44,7 @@ struct ServerOptions {
 
   int io_threads = 1;
   int request_threads = 8;
+  std::vector<std::string> quick_paths;  // their handler takes no time: it is called on an I/O thread, while all others are busy
   std::string log;  // one JSON object a line for each request, without prompts; a file, "-" is stderr, "" is none
 
   /// The body of an error that the server answers itself, as JSON. `path` is empty where the request was not read so far; `code`
@@ -67,7 +68,7 @@ bool can_serve();
 class Server {
  public:
   /// Listens and serves from threads of its own until it is destroyed. `handler` is called for each request that passed the
-  /// checks above, up to request_threads at once.
+  /// checks above, up to request_threads at once, and for quick_paths.
   /// Errors: UsageError for options that contradict each other; RunError for an address that is not free; FileError for
   /// certificates and keys.
   Server(ServerOptions options, Handler handler);

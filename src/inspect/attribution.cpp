@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "engine/row_math.h"
@@ -77,81 +78,130 @@ Quadrature gauss_legendre(int64_t n) {
   return q;
 }
 
-Attribution attribute(Engine& engine, std::span<const int32_t> ids, const AttributionOptions& options,
-                      const std::function<void()>& before_run) {
-  engine.check_ids(ids);
-  for (const auto& token : {options.token, options.against})
-    if (token && (*token < 0 || *token >= engine.shape().vocab_size))
-      throw InputError("token " + std::to_string(*token) + " is outside the vocabulary (0 to " +
-                       std::to_string(engine.shape().vocab_size - 1) + ")");
-  if (options.steps < 0 || options.steps > 4096)
-    throw InputError("steps is " + std::to_string(options.steps) + "; expected 0 (no integrated gradients) to 4096");
+class AttributionRuns::Runs {
+ public:
+  Runs(Engine& engine, std::span<const int32_t> ids, const AttributionOptions& options)
+      : engine_(engine), ids_(ids.begin(), ids.end()), options_(options), width_(static_cast<size_t>(engine.shape().d_model)) {
+    engine.check_ids(ids);
+    for (const auto& token : {options.token, options.against})
+      if (token && (*token < 0 || *token >= engine.shape().vocab_size))
+        throw InputError("token " + std::to_string(*token) + " is outside the vocabulary (0 to " +
+                         std::to_string(engine.shape().vocab_size - 1) + ")");
+    if (options.steps < 0 || options.steps > 4096)
+      throw InputError("steps is " + std::to_string(options.steps) + "; expected 0 (no integrated gradients) to 4096");
+    if (options.steps > 0) points_ = gauss_legendre(options.steps);
+  }
 
-  Attribution result;
-  Context& ctx = engine.context();
-  Embeddings embeddings;
-  const Listening listening(ctx, embeddings);
-  Tape tape(/*recompute=*/true);
-  const auto rows = static_cast<int64_t>(ids.size());
-  const auto width = static_cast<size_t>(engine.shape().d_model);
-  std::optional<int32_t> token = options.token;
-  const auto run = [&] {  // f, and its gradient in `embeddings`
-    if (before_run) before_run();
+  bool done() const { return made_ == (options_.steps == 0 ? 1 : points_.points.size() + 2); }
+
+  void next() {
+    if (made_ == 0)
+      at_the_prompt();
+    else if (made_ == 1)
+      at_the_baseline();
+    else
+      at_a_point(made_ - 2);
+    ++made_;
+    if (done() && options_.steps > 0) {
+      double sum = 0;
+      for (const double part : result_.integrated) sum += part;
+      result_.gap = sum - (result_.value - result_.baseline_value);
+    }
+  }
+
+  Attribution take() && { return std::move(result_); }
+
+ private:
+  void at_the_prompt() {
+    result_.value = run();
+    result_.token = *options_.token;
+    const std::vector<float>& e = embeddings_.seen;
+    for (size_t at = 0; at < e.size(); at += width_) {
+      const float* g = embeddings_.gradient.data() + at;
+      result_.saliency.push_back(std::sqrt(dot(g, g, width_)));
+      result_.gradient_input.push_back(dot(g, e.data() + at, width_));
+    }
+  }
+
+  void at_the_baseline() {
+    b_ = options_.baseline == Baseline::mean ? mean_embedding(engine_) : std::vector<float>(width_);
+    embeddings_.replacement.resize(embeddings_.seen.size());
+    result_.baseline_value = go(0);
+    result_.integrated.assign(ids_.size(), 0);
+  }
+
+  void at_a_point(size_t point) {
+    go(points_.points[point]);
+    const std::vector<float>& e = embeddings_.seen;
+    for (size_t i = 0; i < e.size(); ++i)
+      result_.integrated[i / width_] += points_.weights[point] * static_cast<double>(embeddings_.gradient[i]) *
+                                        (static_cast<double>(e[i]) - static_cast<double>(b_[i % width_]));
+  }
+
+  double go(double share) {  // to b + share · (e - b)
+    const std::vector<float>& e = embeddings_.seen;
+    for (size_t i = 0; i < e.size(); ++i) {
+      const auto from = static_cast<double>(b_[i % width_]);
+      embeddings_.replacement[i] = static_cast<float>(from + share * (static_cast<double>(e[i]) - from));
+    }
+    return run();
+  }
+
+  double run() {  // f, and its gradient in embeddings_; the likeliest token, if none was given, in options_
+    Context& ctx = engine_.context();
+    const Listening listening(ctx, embeddings_);
     const auto frame = ctx.frame();
-    tape.clear();
-    const Recording recording(ctx, tape);
-    const Step step = Step::of(ids);
-    const Tensor x = engine.model().residual(ctx, step);
-    const int64_t last = rows - 1;
-    const Tensor z = logits(ctx, x, engine.model().head(), std::span(&last, 1));
-    if (first_not_finite(z) >= 0) engine.report_not_finite(step, std::span(&last, 1));
-    if (!token) token = static_cast<int32_t>(argmax({z.data<float>(), static_cast<size_t>(z.count())}));
-    if (options.against == token)
-      throw InputError("token " + std::to_string(*token) + (options.token ? "" : ", the likeliest,") +
+    tape_.clear();
+    const Recording recording(ctx, tape_);
+    const Step step = Step::of(ids_);
+    const Tensor x = engine_.model().residual(ctx, step);
+    const int64_t last = std::ssize(ids_) - 1;
+    const Tensor z = logits(ctx, x, engine_.model().head(), std::span(&last, 1));
+    if (first_not_finite(z) >= 0) engine_.report_not_finite(step, std::span(&last, 1));
+    const bool given = options_.token.has_value();
+    if (!given) options_.token = static_cast<int32_t>(argmax({z.data<float>(), static_cast<size_t>(z.count())}));
+    const int32_t token = *options_.token;
+    if (options_.against == token)
+      throw InputError("token " + std::to_string(token) + (given ? "" : ", the likeliest,") +
                        " is explained against itself, which leaves nothing to explain. Choose another one for either");
-    std::vector<LogprobTerm> terms = {{0, *token, 1}};
-    if (options.against) terms.push_back({0, *options.against, -1});
+    std::vector<LogprobTerm> terms = {{0, token, 1}};
+    if (options_.against) terms.push_back({0, *options_.against, -1});
     const Tensor f = sum_of_logprobs(ctx, z, terms);
     const auto value = static_cast<double>(*f.data<float>());
     if (!std::isfinite(value))
       throw RunError("the log-probability is NaN or infinite, so it has no gradient. A trace of hooks shows where that begins");
-    embeddings.gradient.assign(static_cast<size_t>(rows) * width, 0);
-    tape.backward(ctx, f);
+    embeddings_.gradient.assign(ids_.size() * width_, 0);
+    tape_.backward(ctx, f);
     return value;
-  };
-
-  result.value = run();
-  result.token = *token;
-  const std::vector<float> e = embeddings.seen;
-  for (size_t at = 0; at < e.size(); at += width) {
-    const float* g = embeddings.gradient.data() + at;
-    result.saliency.push_back(std::sqrt(dot(g, g, width)));
-    result.gradient_input.push_back(dot(g, e.data() + at, width));
   }
-  if (options.steps == 0) return result;
 
-  const std::vector<float> b = options.baseline == Baseline::mean ? mean_embedding(engine) : std::vector<float>(width);
-  embeddings.replacement.resize(e.size());
-  const auto go = [&](double share) {  // to b + share · (e - b)
-    for (size_t i = 0; i < e.size(); ++i) {
-      const auto from = static_cast<double>(b[i % width]);
-      embeddings.replacement[i] = static_cast<float>(from + share * (static_cast<double>(e[i]) - from));
-    }
-    return run();
-  };
-  result.baseline_value = go(0);
-  result.integrated.assign(ids.size(), 0);
-  const Quadrature q = gauss_legendre(options.steps);
-  for (size_t step = 0; step < q.points.size(); ++step) {
-    go(q.points[step]);
-    for (size_t i = 0; i < e.size(); ++i)
-      result.integrated[i / width] += q.weights[step] * static_cast<double>(embeddings.gradient[i]) *
-                                      (static_cast<double>(e[i]) - static_cast<double>(b[i % width]));
+  Engine& engine_;
+  const std::vector<int32_t> ids_;
+  AttributionOptions options_;
+  const size_t width_;
+  Quadrature points_;
+  Embeddings embeddings_;
+  Tape tape_{/*recompute=*/true};
+  std::vector<float> b_;  // the baseline's embedding
+  size_t made_ = 0;       // runs
+  Attribution result_;
+};
+
+AttributionRuns::AttributionRuns(Engine& engine, std::span<const int32_t> ids, const AttributionOptions& options)
+    : runs_(std::make_unique<Runs>(engine, ids, options)) {}
+AttributionRuns::~AttributionRuns() = default;
+bool AttributionRuns::done() const { return runs_->done(); }
+void AttributionRuns::next() { runs_->next(); }
+Attribution AttributionRuns::take() && { return std::move(*runs_).take(); }
+
+Attribution attribute(Engine& engine, std::span<const int32_t> ids, const AttributionOptions& options,
+                      const std::function<void()>& before_run) {
+  AttributionRuns runs(engine, ids, options);
+  while (!runs.done()) {
+    if (before_run) before_run();
+    runs.next();
   }
-  double sum = 0;
-  for (const double part : result.integrated) sum += part;
-  result.gap = sum - (result.value - result.baseline_value);
-  return result;
+  return std::move(runs).take();
 }
 
 nlohmann::ordered_json to_json(const Attribution& found, const AttributionOptions& options) {

@@ -4,6 +4,7 @@
 // Sundararajan et al., arXiv:1703.01365 (integrated gradients); Yin and Neubig, arXiv:2202.10419 (one token against another).
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -39,9 +40,30 @@ struct Attribution {
   double gap = 0;                      // Σ integrated - (f(e) - f(b)): 0 but for the steps' and rounding's error
 };
 
-/// Runs the prompt forward and backward once, and once more for each step. before_run: called before each; what it throws ends
-/// the call. Errors: InputError as Engine::check_ids, for tokens outside the vocabulary and for a token against itself; RunError
-/// if f is NaN or infinite.
+/// Runs the prompt forward and backward once, and with steps at the baseline and once more for each: a run a call, between which
+/// the engine may do other things.
+class AttributionRuns {
+ public:
+  /// The engine's tokenizer and configuration alone are read. Errors: InputError as Engine::check_ids, for tokens outside the
+  /// vocabulary and for steps out of range.
+  AttributionRuns(Engine& engine, std::span<const int32_t> ids, const AttributionOptions& options);
+  ~AttributionRuns();
+  AttributionRuns(const AttributionRuns&) = delete;
+  AttributionRuns& operator=(const AttributionRuns&) = delete;
+
+  bool done() const;
+  /// Not to be called when done, nor after an error. Errors: InputError for a token against itself; RunError if f is NaN or
+  /// infinite.
+  void next();
+  /// To be called once, when done.
+  Attribution take() &&;
+
+ private:
+  class Runs;
+  std::unique_ptr<Runs> runs_;
+};
+
+/// All the runs. before_run: called before each; what it throws ends the call. Errors: as AttributionRuns.
 Attribution attribute(Engine& engine, std::span<const int32_t> ids, const AttributionOptions& options = {},
                       const std::function<void()>& before_run = {});
 

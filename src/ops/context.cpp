@@ -5,11 +5,15 @@
 
 #include "ops/every_sequence.h"
 #include "ops/step.h"
+#include "ops/stopping.h"
 #include "ops/tape.h"
 
 namespace vitrine {
 
+void Context::throw_stopped() { throw Stopped("the run was stopped"); }
+
 Tensor Context::empty(const Shape& shape) {
+  check_stop();  // every op comes here, where it may find no memory, too
   const auto count = static_cast<size_t>(shape.count());
   const size_t bytes = row_bytes(activations, count);
   if (tape_ == nullptr) {

@@ -1,6 +1,7 @@
 #pragma once
 // What goes along with a step: memory, threads, and who watches. Nothing about weights, caches, files or configuration.
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <string_view>
 
@@ -160,6 +161,15 @@ class Context {
     entering_ = stream;
   }
 
+  // Stopping ----------------------------------------------------------------------------------------------------
+  /// Runs end with Stopped once `flag` is true; null: they are not stopped (ops/stopping.h).
+  void stop_on(const std::atomic<bool>* flag) { stop_ = flag; }
+  /// To be called where a run may fail. Errors: Stopped.
+  void check_stop() const {
+    if (stop_ != nullptr && stop_->load(std::memory_order_relaxed)) [[unlikely]]
+      throw_stopped();
+  }
+
   // Training ----------------------------------------------------------------------------------------------------
   Tape* tape() const { return tape_; }
   /// training: whether dropout acts; without, a tape gives the gradients of the plain forward pass.
@@ -196,6 +206,8 @@ class Context {
   }
   Tensor copy_of_entering(const Tensor& computed);
 
+  [[noreturn]] static void throw_stopped();
+
   static constexpr int kLongestName = 160;
   ThreadPool* pool_;
   Arena arena_;
@@ -204,6 +216,7 @@ class Context {
   bool training_ = false;
   int first_block_ = 0;
   const Tensor* entering_ = nullptr;
+  const std::atomic<bool>* stop_ = nullptr;
   Listener* listener_ = nullptr;
   int sequence_ = 0;
   int64_t listen_first_ = 0, listen_rows_ = 0, listen_position_ = 0;

@@ -27,12 +27,14 @@ void check(const Tensor& x, const Weight& router, std::span<const Expert> expert
 
 // In f32 whatever the weights: rounding of operands would send rows to other experts.
 Tensor router_logits(Context& ctx, const Tensor& x, const Weight& router) {
-  const Numerics numerics = ctx.numerics;
+  struct Back {  // also behind an error
+    Context& ctx;
+    const Numerics numerics = ctx.numerics;
+    ~Back() { ctx.numerics = numerics; }
+  } const back{ctx};
   ctx.numerics.f32 = true;
   ctx.numerics.bf16 = false;
-  const Tensor logits = linear(ctx, x, router);
-  ctx.numerics = numerics;
-  return logits;
+  return linear(ctx, x, router);
 }
 
 // The numbers of the experts that each row chose, as a listener sees them and may replace them.

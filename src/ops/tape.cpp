@@ -61,6 +61,7 @@ void Tape::run_back(Context& ctx) {
   while (last_ != nullptr) {
     Node* const node = last_;
     last_ = node->previous;
+    ctx.check_stop();
     const Context::Frame scratch(ctx);
     node->run(ctx, *this, node);
     if (watch_ != nullptr) watch_->node_done();

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "ops/stopping.h"
 #include "schedule/scheduler.h"
 
 namespace vitrine::serve {
@@ -61,6 +62,8 @@ ApiError api_error(const std::exception_ptr& error) {
     return full;
   } catch (const Draining& e) {
     return {503, "draining", e.what()};
+  } catch (const Stopped&) {
+    return {499, "cancelled", "the client has left"};
   } catch (const InputError& e) {
     return {400, "invalid_value", e.what()};
   } catch (const RunError& e) {

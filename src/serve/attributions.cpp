@@ -181,8 +181,14 @@ void attribute(Service& service, const std::shared_ptr<http::Exchange>& exchange
     throw invalid("baseline", "\"baseline\" is \"" + baseline + "\"; expected mean or zero");
   options.baseline = baseline == "mean" ? Baseline::mean : Baseline::zero;
   InsideRun run(service, exchange);
-  Attribution found;
-  run([&](Engine& engine) { found = vitrine::attribute(engine, prompt.ids, options); });
+  std::optional<AttributionRuns> runs;
+  do {  // one at a time, so that streams get their steps in between
+    run([&](Engine& engine) {
+      if (!runs) runs.emplace(engine, prompt.ids, options);
+      runs->next();
+    });
+  } while (!runs->done());
+  const Attribution found = std::move(*runs).take();
   OrderedJson json = tokens_json(service.engine(), prompt.ids);
   json["target"] = described(service.engine(), found.token);
   json["against"] = options.against ? described(service.engine(), *options.against) : OrderedJson(nullptr);

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "ops/stopping.h"
 #include "serve/endpoints.h"
 #include "serve/openai_answer.h"
 #include "serve/token_text.h"
@@ -84,7 +85,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   void work(Engine& engine) {
     std::exception_ptr error;
     try {
-      if (gone_) throw ApiError(499, "cancelled", "the request was cancelled");
+      const Stopping stopping(engine.context(), gone_);
       embedding_ = embedding_of(engine, inputs_[next_]);
     } catch (...) {
       error = std::current_exception();

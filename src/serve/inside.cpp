@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/shell_word.h"
 #include "inspect/intervene_plan.h"
+#include "ops/stopping.h"
 #include "serve/chat_prompt.h"
 #include "serve/openai_answer.h"
 #include "serve/token_text.h"
@@ -13,10 +14,11 @@
 namespace vitrine::serve {
 InsideRun::InsideRun(Service& service, const std::shared_ptr<http::Exchange>& exchange)
     : service_(service), owner_(exchange->request().owner), gone_(std::make_shared<std::atomic<bool>>(false)) {
-  if (service_.inside().fetch_add(1) >= kMostInside) {
+  const int most = service_.options().most_inside;
+  if (service_.inside().fetch_add(1) >= most) {
     --service_.inside();
     ApiError busy(429, "rate_limit_exceeded",
-                  std::to_string(kMostInside) + " requests that look inside the model are under way, which is all that may be");
+                  "as many requests as may look inside the model at once are under way, which is " + std::to_string(most));
     busy.retry_after = 1;
     throw busy;
   }
@@ -29,7 +31,7 @@ void InsideRun::operator()(const std::function<void(Engine&)>& work) {
   service_.scheduler()
       .run(
           [&](Engine& engine) {
-            if (*gone_) throw ApiError(499, "cancelled", "the client has left");
+            const Stopping stopping(engine.context(), *gone_);
             work(engine);
           },
           owner_, begun_)

@@ -16,12 +16,9 @@
 
 namespace vitrine::serve {
 
-/// Requests of this kind that are under way at once; another one is answered with 429. They wait on request threads, of which
-/// streams need some, too.
-inline constexpr int kMostInside = 4;
-
-/// Runs `work` when its turn comes and returns when it is done; the request thread waits. Nothing runs for a client that has
-/// left. Errors: what `work` throws; as Scheduler::run; ApiError 429 with kMostInside under way.
+/// Runs `work` when its turn comes and returns when it is done; the request thread waits. Work for a client that leaves, or that
+/// the server ends with, is stopped. Errors: what `work` throws; Stopped; as Scheduler::run; ApiError 429 with
+/// ServiceOptions::most_inside under way.
 class InsideRun {
  public:
   InsideRun(Service& service, const std::shared_ptr<http::Exchange>& exchange);

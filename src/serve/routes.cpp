@@ -33,8 +33,8 @@ const std::vector<Route>& routes() {
   using enum ErrorForm;
   static const std::vector<Route> table = {
       {"GET", "/", page, "A page for browsers: chat, and a look inside the model.", nullptr, openai, true},
-      {"GET", "/health", health, "Whether the server takes requests.", nullptr, openai, true},
-      {"GET", "/v1/health", health, "The same.", nullptr, openai, true},
+      {"GET", "/health", health, "Whether the server takes requests.", nullptr, openai, true, true},
+      {"GET", "/v1/health", health, "The same.", nullptr, openai, true, true},
       {"GET", "/v1/models", models, "The model that runs."},
       {"GET", "/models", models, "The same."},
       {"GET", "/v1/models/{id}", model, "One model by its name."},
@@ -59,7 +59,7 @@ const std::vector<Route>& routes() {
       {"POST", "/apply-template", apply_template, "The text that the model reads of a conversation.", template_fields},
       {"GET", "/props", props, "Model, defaults of sampling, chat template."},
       {"GET", "/slots", slots, "The streams that run."},
-      {"GET", "/metrics", metrics, "Counters and histograms in Prometheus's text format."},
+      {"GET", "/metrics", metrics, "Counters and histograms in Prometheus's text format.", nullptr, openai, false, true},
       {"GET", "/v1/model", model_facts, "What the model is: shapes, hooks, numerics, memory."},
       {"POST", "/v1/inspect", inspect, "Intermediates of one run by name.", inspect_fields},
       {"POST", "/v1/lens", lens, "The logit lens: what the model would predict after each layer.", lens_fields},
@@ -75,12 +75,19 @@ const std::vector<Route>& routes() {
   return table;
 }
 
-std::vector<std::string> open_paths() {
+namespace {
+
+std::vector<std::string> paths_where(bool Route::* holds) {
   std::vector<std::string> paths;
   for (const Route& route : routes())
-    if (route.open) paths.emplace_back(route.path);
+    if (route.*holds) paths.emplace_back(route.path);
   return paths;
 }
+
+}  // namespace
+
+std::vector<std::string> open_paths() { return paths_where(&Route::open); }
+std::vector<std::string> quick_paths() { return paths_where(&Route::quick); }
 
 void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   const http::Request& request = exchange->request();

@@ -15,7 +15,8 @@ struct Route {
   const char* summary;
   const std::vector<Field>& (*fields)() = nullptr;  // of the body
   ErrorForm form = ErrorForm::openai;
-  bool open = false;  // needs no key
+  bool open = false;   // needs no key
+  bool quick = false;  // is answered also while all request threads are busy
 };
 
 const std::vector<Route>& routes();
@@ -26,5 +27,7 @@ void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 
 /// The paths of routes that need no key.
 std::vector<std::string> open_paths();
+/// The paths of routes that are quick.
+std::vector<std::string> quick_paths();
 
 }  // namespace vitrine::serve

@@ -23,7 +23,10 @@ struct ServiceOptions {
   bool any_model = false;                    // requests may name any model, and are answered under that name
   bool strict_fields = false;                // unknown fields are refused instead of named in the answer
   std::optional<std::string> chat_template;  // in the place of the model's own
-  bool slots = true, metrics = true;         // whether GET /slots and GET /metrics answer
+  // Requests that look inside the model and are under way at once; another one is answered with 429. They wait on request
+  // threads, of which streams need some, too.
+  int most_inside = 4;
+  bool slots = true, metrics = true;  // whether GET /slots and GET /metrics answer
 };
 
 class Service {

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
@@ -49,6 +50,34 @@ TEST(Server, ANameMayStandForSeveralAddresses) {
   EXPECT_EQ(Client(server.port()).ask(get("/")).body, "hello");
   o.host = "no-such-name.invalid";
   EXPECT_THROW(Server(o, kHello), UsageError);
+}
+
+TEST(Server, QuickPathsAreAnsweredWhileAllRequestThreadsAreBusy) {
+  ServerOptions o = test_options();
+  o.request_threads = 1;
+  o.quick_paths = {"/quick", "/throws"};
+  std::promise<void> begun, release;
+  {
+    const Server server(o, [&](const std::shared_ptr<Exchange>& exchange) {
+      if (exchange->request().path == "/slow") {
+        begun.set_value();
+        release.get_future().wait();
+      }
+      if (exchange->request().path == "/throws") throw std::runtime_error("it went wrong");
+      exchange->respond({200, "text/plain", exchange->request().path, {}});
+    });
+    Client slow(server.port());
+    slow.send(get("/slow"));
+    begun.get_future().wait();
+    try {
+      EXPECT_EQ(Client(server.port()).ask(get("/quick")).body, "/quick");
+      EXPECT_EQ(Client(server.port()).ask(get("/throws")).status, 500);
+    } catch (const std::exception& e) {
+      ADD_FAILURE() << e.what();
+    }
+    release.set_value();
+    EXPECT_EQ(slow.read_reply().body, "/slow");
+  }
 }
 
 TEST(Server, UnixSocketsAreTheirOwnersAlone) {
@@ -120,6 +149,27 @@ TEST(Log, HasALineForEachRequestAndNoPrompt) {
   EXPECT_EQ(lines[2].at("status"), 401);
   EXPECT_EQ(lines[3].at("status"), 499);
   EXPECT_EQ(lines[3].at("gone"), true);
+}
+
+TEST(Log, AnAnswerBehindTheClientsLeavingIsMarked) {
+  const Scratch scratch;
+  ServerOptions o = test_options();
+  o.log = scratch / "log";
+  {
+    TestServer t(o);
+    Client client(t.port());
+    client.send(get("/hold"));
+    ASSERT_TRUE(eventually([&] { return t.seen.count() == 1; }));
+    client.half_close();
+    ASSERT_TRUE(eventually([&] { return t.seen.gone == 1; }));
+    t.seen.take_held()->respond({200, "text/plain", "too late", {}});
+    ASSERT_TRUE(eventually([&] { return t.server->stats().running == 0; }));
+    EXPECT_EQ(t.server->stats().gone, 1);
+  }
+  const auto lines = log_lines(o.log);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].at("status"), 200);
+  EXPECT_TRUE(lines[0].value("gone", false)) << lines[0];
 }
 
 TEST(Log, AFullDiskStopsNothing) {

@@ -1,18 +1,36 @@
 // The endpoints that look inside the model: values are those of the offline functions, bit for bit.
 #include "serve/inside.h"
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <future>
+#include <thread>
 
 #include "inspect/attribution.h"
 #include "inspect/intervene_run.h"
 #include "inspect/parts.h"
 #include "inspect/trace.h"
+#include "ops/stopping.h"
 #include "support.h"
 
 namespace vitrine::serve {
 namespace {
+
+/// A request whose client leaves when a test says so.
+class Leaving final : public http::Exchange {
+ public:
+  const http::Request& request() const override { return request_; }
+  void respond(http::Response) override {}
+  std::shared_ptr<http::Stream> stream(http::Response) override { throw std::logic_error("this request has no stream"); }
+  void on_gone(std::function<void()> gone) override { gone_ = std::move(gone); }
+  void leave() const { gone_(); }
+
+ private:
+  http::Request request_;
+  std::function<void()> gone_;
+};
 
 class Inside : public testing::Test {
  protected:
@@ -100,7 +118,10 @@ TEST_F(Inside, LensAndHeadsAreThoseOfTheOfflineFunctions) {
 }
 
 TEST_F(Inside, AttributeAndScore) {
+  const auto jobs = [&] { return served.service->scheduler().stats().jobs; };
+  const auto before = jobs();
   const OrderedJson found = served.made("/v1/attribute", {{"prompt", text}, {"steps", 8}});
+  EXPECT_EQ(jobs() - before, 10) << "a job for each run, so that streams get their steps in between";
   AttributionOptions options;
   options.steps = 8;
   const Attribution offline = vitrine::attribute(served.alone, ids(), options);
@@ -191,6 +212,106 @@ TEST_F(Inside, RefusalsNameTheField) {
           "vector.file", "read no files");
   refuses("/v1/steer", {{"prompt", text}, {"edits", {{{"head", "77.1"}, {"do", "zero"}}}}}, "", "77");
   refuses("/v1/patch", {{"prompt", text}, {"patch", "nothing"}}, "", "nothing");
+}
+
+TEST_F(Inside, WorkEndsWhenItsClientLeaves) {
+  const std::string yaml = R"({prompt: The king sat on, metric: {logit_difference: [" his", " her"]}, ablate: z})";
+  const Recipe recipe = recipe_of(YamlValue::parse(yaml, "recipe"), "recipe");
+  const std::function<void(Engine&)> works[] = {[&](Engine& engine) { engine.token_logprobs(ids()); },
+                                                [&](Engine& engine) { vitrine::attribute(engine, ids()); },
+                                                [&](Engine& engine) { intervene(engine, recipe); }};
+  for (const auto& work : works) {
+    const auto exchange = std::make_shared<Leaving>();
+    InsideRun run(*served.service, exchange);
+    run(work);
+    bool complete = false;
+    const auto left_by_the_client = [&](Engine& engine) {
+      exchange->leave();
+      work(engine);
+      complete = true;
+    };
+    EXPECT_THROW(run(left_by_the_client), Stopped);
+    EXPECT_FALSE(complete);
+    EXPECT_THROW(run(work), Stopped);  // nor does it begin
+  }
+}
+
+// Wherever a run is stopped, forward or backward, nothing of it is left.
+TEST_F(Inside, TheEngineIsSoundBehindAStop) {
+  AttributionOptions few;
+  few.steps = 1;
+  const Attribution expected = vitrine::attribute(served.alone, ids(), few);
+  const std::vector<float> logprobs = served.alone.token_logprobs(ids());
+  int stopped = 0;
+  for (int i = 0; i < 24; ++i) {
+    const auto exchange = std::make_shared<Leaving>();
+    InsideRun run(*served.service, exchange);
+    std::thread leaves([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(1700 * i));
+      exchange->leave();
+    });
+    try {
+      run([&](Engine& engine) { vitrine::attribute(engine, ids()); });
+    } catch (const Stopped&) {
+      ++stopped;
+    }
+    leaves.join();
+    Attribution found;
+    std::vector<float> again;
+    InsideRun other(*served.service, std::make_shared<Leaving>());
+    other([&](Engine& engine) {
+      again = engine.token_logprobs(ids());
+      found = vitrine::attribute(engine, ids(), few);
+    });
+    EXPECT_EQ(again, logprobs);
+    EXPECT_EQ(found.saliency, expected.saliency);
+    EXPECT_EQ(found.integrated, expected.integrated);
+  }
+  EXPECT_GT(stopped, 0);
+}
+
+TEST_F(Inside, WorkEndsWithTheServer) {
+  std::promise<void> begun;
+  bool complete = false;
+  http::ServerOptions options;
+  options.port = 0;
+  auto server = std::make_unique<http::Server>(options, [&](const std::shared_ptr<http::Exchange>& exchange) {
+    InsideRun run(*served.service, exchange);
+    run([&](Engine& engine) {
+      begun.set_value();
+      for (int i = 0; i < 3000; ++i) engine.token_logprobs(ids());
+      complete = true;
+    });
+  });
+  const Connection connection(server->port());
+  connection.send("GET", "/", "");
+  begun.get_future().wait();
+  server.reset();
+  EXPECT_FALSE(complete);
+}
+
+TEST_F(Inside, HealthAndMetricsAreToldWhileAllRequestThreadsWait) {
+  std::promise<void> release;
+  const std::future<void> held =
+      served.service->scheduler().run([go = release.get_future().share()](Engine&) { go.wait(); }, "somebody");
+  std::vector<std::unique_ptr<Connection>> waiting;
+  for (int i = 0; i < 4; ++i) {  // the server's threads
+    waiting.push_back(std::make_unique<Connection>(served.server->port()));
+    waiting.back()->send("POST", "/v1/lens", OrderedJson{{"prompt", text}}.dump());
+  }
+  while (served.service->inside() < 4) std::this_thread::yield();
+  EXPECT_EQ(served.get("/health").status, 200);
+  EXPECT_EQ(served.get("/metrics").status, 200);
+  release.set_value();
+  for (const auto& connection : waiting) EXPECT_EQ(connection->reply().status, 200);
+}
+
+TEST(InsideLimit, IsTheServices) {
+  ServiceOptions options;
+  options.most_inside = 1;
+  const Served served(options);
+  const InsideRun first(*served.service, std::make_shared<Leaving>());
+  expect_error(served.post("/v1/lens", {{"prompt", "a king"}}), 429, "", "at once");
 }
 
 TEST_F(Inside, StreamsGoOnBesideIt) {

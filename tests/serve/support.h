@@ -119,6 +119,7 @@ class Served {
     http.port = 0;
     http.request_threads = 4;
     http.open_paths = open_paths();
+    http.quick_paths = quick_paths();
     http.error_body = http_error_body;
     server = std::make_unique<http::Server>(std::move(http),
                                             [this](std::shared_ptr<http::Exchange> exchange) { answer(*service, exchange); });

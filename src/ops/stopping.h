@@ -1,0 +1,38 @@
+#pragma once
+// Ending a run from another thread.
+#include <atomic>
+
+#include "base/error.h"
+#include "ops/context.h"
+
+namespace vitrine {
+
+/// What a run throws that was told to stop.
+class Stopped : public RunError {
+ public:
+  using RunError::RunError;
+};
+
+/// While it lives, the context's runs look at `flag`, forward and backward, before each op, and throw Stopped once it is true.
+/// The context is then as behind every other error: what was under way is lost, and the next run finds nothing of it.
+class Stopping {
+ public:
+  /// Errors: Stopped if `flag` is true already.
+  Stopping(Context& ctx, const std::atomic<bool>& flag) : ctx_(ctx) {
+    ctx_.stop_on(&flag);
+    try {
+      ctx_.check_stop();
+    } catch (...) {
+      ctx_.stop_on(nullptr);
+      throw;
+    }
+  }
+  ~Stopping() { ctx_.stop_on(nullptr); }
+  Stopping(const Stopping&) = delete;
+  Stopping& operator=(const Stopping&) = delete;
+
+ private:
+  Context& ctx_;
+};
+
+}  // namespace vitrine
