@@ -378,8 +378,8 @@ Connection::awaitable<Connection::Next> Connection::read_body(Turn& turn) {
   RequestReader& reader = *turn.reader;
   const ServerOptions& o = shared_->options;
   const auto deadline = Clock::now() + o.body_timeout;
-  bool room = hold(turn, static_cast<size_t>(reader.content_length().value_or(0)));
-  if (reader.expects_continue() && !reader.is_http_1_0() && room && !reader.done() && in_.empty()) {
+  bool room = true;
+  if (reader.expects_continue() && !reader.is_http_1_0() && !reader.done() && in_.empty()) {
     out_ = "HTTP/1.1 100 Continue\r\n\r\n";
     const bool sent = co_await flush(nullptr);
     if (!sent) co_return Next::over;
@@ -393,11 +393,14 @@ Connection::awaitable<Connection::Next> Connection::read_body(Turn& turn) {
     if (got == Got::nothing) co_return Next::over;
     if (got == Got::late) co_return refuse(turn, late("body", o.body_timeout));
   }
-  if (!room) co_return refuse(turn, {503, "busy", "the bodies of other requests take all the memory set apart for them"});
-  co_return Next::handle;
+  if (room) co_return Next::handle;
+  reader.take_body_text();  // given back now, not when the client has heard of it
+  shared_->bodies -= std::exchange(turn.held, 0);
+  co_return refuse(turn, {503, "busy", "the bodies of other requests take all the memory set apart for them"});
 }
 
-// Counts a body of that size. False if all bodies together take more than they may.
+// Counts what has come of a body: a length that is only said takes no memory, and must keep nobody out. False if all bodies
+// together take more than they may.
 bool Connection::hold(Turn& turn, size_t bytes) const {
   if (bytes <= turn.held) return true;
   const size_t extra = bytes - turn.held;

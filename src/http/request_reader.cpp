@@ -169,9 +169,4 @@ size_t RequestReader::body_size() const { return parser_->get().body().size(); }
 std::string RequestReader::take_body_text() { return std::move(parser_->get().body()); }
 Request RequestReader::head() const { return request_; }
 
-std::optional<uint64_t> RequestReader::content_length() const {
-  const auto length = parser_->content_length();
-  return length ? std::optional<uint64_t>(*length) : std::nullopt;
-}
-
 }  // namespace vitrine::http

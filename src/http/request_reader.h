@@ -45,7 +45,6 @@ class RequestReader {
   bool is_head() const { return is_head_; }
   bool expects_continue() const { return expects_continue_; }
   const std::string& host() const { return host_; }  // of an absolute target, else of Host; empty without either
-  std::optional<uint64_t> content_length() const;    // not of chunks
   size_t body_size() const;                          // as read so far
   /// All but id and owner; the body is there once done(). To be called once for the headers; finish() adds the body.
   Request head() const;

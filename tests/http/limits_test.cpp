@@ -75,6 +75,28 @@ TEST(Limits, BodiesOfAllRequestsTogether) {
   EXPECT_TRUE(eventually([&] { return Client(t.port()).ask(post("/echo", std::string(8000, 'a'))).status == 200; }));
 }
 
+// A client may say a length and send nothing for as long as body_timeout.
+TEST(Limits, ALengthThatIsOnlySaidKeepsNoBodyOut) {
+  ServerOptions o = test_options();
+  o.bodies_bytes = 10'000;
+  TestServer t(o);
+  std::vector<std::unique_ptr<Client>> silent;
+  for (int i = 0; i < 8; ++i) {
+    silent.push_back(std::make_unique<Client>(t.port()));
+    silent.back()->send("POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 8000\r\n\r\n");
+    EXPECT_NE(silent.back()->read_until("\r\n\r\n").find(" 100 "), std::string::npos);
+  }
+  EXPECT_EQ(Client(t.port()).ask(post("/echo", std::string(8000, 'a'))).status, 200);
+  // What comes is counted: of two halves of 16,000 bytes the second finds no room, and gives back what it had.
+  silent[0]->send(std::string(7999, 'a'));
+  EXPECT_TRUE(eventually([&] { return Client(t.port()).ask(post("/echo", std::string(8000, 'a'))).status == 503; }));
+  silent[1]->send(std::string(8000, 'a'));
+  EXPECT_EQ(silent[1]->read_reply().status, 503);
+  silent[0]->send("a");
+  EXPECT_EQ(silent[0]->read_reply().body.size(), 8000u);
+  EXPECT_TRUE(eventually([&] { return Client(t.port()).ask(post("/echo", std::string(8000, 'a'))).status == 200; }));
+}
+
 TEST(Limits, SlowHeadersAreGivenUp) {  // slowloris
   ServerOptions o = test_options();
   o.header_timeout = milliseconds(300);
