@@ -474,6 +474,7 @@ TEST(ApiQueue, AFullQueueIs429WithRetryAfter) {
   const Connection a(served.server->port()), b(served.server->port());
   a.send("POST", "/v1/completions", endless.dump());
   EXPECT_NE(a.some(), "");
+  while (served.service->scheduler().stats().running == 0) std::this_thread::yield();
   // The stream is held in its middle, however slow this machine is.
   std::future<void> held = served.service->scheduler().run(
       [&](Engine&) {
