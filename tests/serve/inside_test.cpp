@@ -118,7 +118,10 @@ TEST_F(Inside, LensAndHeadsAreThoseOfTheOfflineFunctions) {
 }
 
 TEST_F(Inside, AttributeAndScore) {
-  const auto jobs = [&] { return served.service->scheduler().stats().jobs; };
+  const auto jobs = [&] {
+    while (!served.service->scheduler().idle()) std::this_thread::yield();  // its counts follow the answer
+    return served.service->scheduler().stats().jobs;
+  };
   const auto before = jobs();
   const OrderedJson found = served.made("/v1/attribute", {{"prompt", text}, {"steps", 8}});
   EXPECT_EQ(jobs() - before, 10) << "a job for each run, so that streams get their steps in between";
