@@ -11,6 +11,8 @@ struct OtherName {
   std::string_view note;    // where the command has no such option
 };
 
+constexpr std::string_view kHub = "fetch the model with `vitrine pull`, and name it with --model",
+                           kPrompt = "the prompt is given without an option";
 constexpr std::string_view kOfRequests = "it is a field of each request", kAlways = "it is always on; leave it out",
                            kCpu = "vitrine runs on the CPU; leave it out",
                            kBatch = "steps are sized by the scheduler; leave it out",
@@ -28,12 +30,12 @@ constexpr OtherName kNames[] = {
     {"--n-predict", "--max-tokens", kOfRequests},
     {"--predict", "--max-tokens", kOfRequests},
     {"-s", "--seed", kOfRequests},
-    {"--seed", "--seed", kOfRequests},
+    {"--seed", "", kOfRequests},
     {"--temp", "--temperature", kOfRequests},
-    {"--temperature", "--temperature", kOfRequests},
-    {"--top-k", "--top-k", kOfRequests},
-    {"--top-p", "--top-p", kOfRequests},
-    {"--min-p", "--min-p", kOfRequests},
+    {"--temperature", "", kOfRequests},
+    {"--top-k", "", kOfRequests},
+    {"--top-p", "", kOfRequests},
+    {"--min-p", "", kOfRequests},
     {"-ctk", "--cache-type-k", ""},
     {"-ctv", "--cache-type-v", ""},
     {"--chat-template-file", "--template", ""},
@@ -41,11 +43,11 @@ constexpr OtherName kNames[] = {
     {"--lora", "--adapter", ""},
     {"--ssl-key-file", "--tls-key", ""},
     {"--ssl-cert-file", "--tls-cert", ""},
-    {"-hf", "--model", "fetch it with `vitrine pull` first"},
-    {"-hfr", "--model", "fetch it with `vitrine pull` first"},
-    {"--hf-repo", "--model", "fetch it with `vitrine pull` first"},
-    {"-p", "", "the prompt is given without an option"},
-    {"--prompt", "", "the prompt is given without an option"},
+    {"-hf", "", kHub},
+    {"-hfr", "", kHub},
+    {"--hf-repo", "", kHub},
+    {"-p", "", kPrompt},
+    {"--prompt", "", kPrompt},
     {"-ngl", "", kCpu},
     {"--gpu-layers", "", kCpu},
     {"--n-gpu-layers", "", kCpu},
@@ -74,10 +76,7 @@ std::string known_elsewhere(std::string_view word, std::span<const std::string> 
   if (!word.starts_with('-') && word.ends_with(".gguf") && has("--model")) return "; a model is given with --model";
   const auto at = std::find_if(std::begin(kNames), std::end(kNames), [&](const OtherName& name) { return name.word == word; });
   if (at == std::end(kNames)) return "";
-  if (has(at->option)) {
-    std::string here = "; here it is " + std::string(at->option);
-    return at->word.starts_with("-hf") || at->word == "--hf-repo" ? here + ", and " + std::string(at->note) : here;
-  }
+  if (has(at->option)) return "; here it is " + std::string(at->option);
   return at->note.empty() ? "" : "; " + std::string(at->note);
 }
 

@@ -38,7 +38,7 @@ void raise_file_limit(int64_t connections) {
 void say_what_runs(serve::Service& service, int64_t context) {
   const int64_t positions = service.scheduler().positions();
   log("{}: {} positions{}, {} streams at once{}", visible_message(service.name()), positions,
-      context > positions ? fmt::format(" (--context {} is more than the model has)", context) : "", service.scheduling().running,
+      context > positions ? fmt::format(" of the {} asked for", context) : "", service.scheduling().running,
       service.chat() == nullptr ? "; no chat template: chat requests are refused, unless --template FILE gives one" : "");
 }
 

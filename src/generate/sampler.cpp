@@ -25,17 +25,13 @@ double uniform53(uint64_t seed, uint64_t index, uint64_t stream) {
 
 }  // namespace
 
-Sampler::Sampler(SamplingOptions options, int64_t vocab_size)
-    : options_(std::move(options)),
-      vocab_size_(vocab_size),
-      changes_scores_(!options_.logit_bias.empty() || options_.repetition_penalty != 1 || options_.frequency_penalty != 0 ||
-                      options_.presence_penalty != 0) {
+Sampler::Sampler(SamplingOptions options, int64_t vocab_size) : options_(std::move(options)), vocab_size_(vocab_size) {
   check_sampling_options(options_, vocab_size);
 }
 
 Pick Sampler::pick(std::span<const float> logits, std::span<const int32_t> prompt, std::span<const int32_t> generated,
                    uint64_t stream, std::span<const uint32_t> allowed) {
-  if (!options_.draws() && !changes_scores_ && allowed.empty()) {
+  if (!options_.draws() && !options_.changes_scores() && allowed.empty()) {
     check(logits);
     const auto token = static_cast<int32_t>(argmax(logits));
     const auto logprob = static_cast<float>(logits[static_cast<size_t>(token)] - log_sum_exp(logits));

@@ -77,7 +77,6 @@ class Sampler {
 
   SamplingOptions options_;
   int64_t vocab_size_;
-  bool changes_scores_;  // a bias or a penalty is set
   Candidates candidates_;
   std::vector<float> probability_, distance_;  // of the candidates, scratch of the rules that cut
   std::vector<uint32_t> members_;              // scratch of first_crossing

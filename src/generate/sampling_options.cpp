@@ -75,6 +75,11 @@ bool SamplingOptions::draws() const {
   return temperature || top_k || top_p || min_p || typical_p;
 }
 
+bool SamplingOptions::changes_scores() const {
+  using enum SamplingRule;
+  return acts(bias, *this) || acts(repetition, *this) || acts(frequency, *this) || acts(presence, *this);
+}
+
 std::string sampling_order_text(const std::vector<SamplingRule>& order) {
   std::string text;
   for (const SamplingRule rule : order) text.append(text.empty() ? "" : ",").append(name_of(rule));

@@ -36,6 +36,8 @@ struct SamplingOptions {
   /// Whether the next token is drawn. Otherwise it is the likeliest after bias and penalties (greedy): so it is if none of
   /// temperature, top_k, top_p, min_p, typical_p is given, or if the temperature is 0.
   bool draws() const;
+  /// Whether bias or penalties change a score.
+  bool changes_scores() const;
 };
 
 /// "bias,repetition,...": the names of the rules in order.

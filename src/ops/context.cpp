@@ -10,7 +10,7 @@
 
 namespace vitrine {
 
-void Context::throw_stopped() { throw Stopped("the run was stopped"); }
+void Context::throw_stopped() { throw Stopped(); }
 
 Tensor Context::empty(const Shape& shape) {
   check_stop();  // every op comes here, where it may find no memory, too

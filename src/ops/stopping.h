@@ -10,7 +10,7 @@ namespace vitrine {
 /// What a run throws that was told to stop.
 class Stopped : public RunError {
  public:
-  using RunError::RunError;
+  Stopped() : RunError("the run was stopped") {}
 };
 
 /// While it lives, the context's runs look at `flag`, forward and backward, before each op, and throw Stopped once it is true.
@@ -19,13 +19,8 @@ class Stopping {
  public:
   /// Errors: Stopped if `flag` is true already.
   Stopping(Context& ctx, const std::atomic<bool>& flag) : ctx_(ctx) {
+    if (flag) throw Stopped();
     ctx_.stop_on(&flag);
-    try {
-      ctx_.check_stop();
-    } catch (...) {
-      ctx_.stop_on(nullptr);
-      throw;
-    }
   }
   ~Stopping() { ctx_.stop_on(nullptr); }
   Stopping(const Stopping&) = delete;

@@ -26,12 +26,12 @@ ApiError invalid(const std::string& field, const std::string& message, std::stri
 ApiError unsupported(const std::string& field, const std::string& message);
 
 enum class ErrorForm { openai, anthropic };
+/// The form that clients of a path expect.
+ErrorForm error_form(const std::string& path);
 
 /// "invalid_request_error" for 400: the word for the kind of error.
 std::string error_type(int status, ErrorForm form = ErrorForm::openai);
 /// {"error": {message, type, param, code, status}}, or {"type": "error", "error": {type, message}}.
-/// The form that clients of a path expect.
-ErrorForm error_form(const std::string& path);
 OrderedJson error_json(const ApiError& error, ErrorForm form = ErrorForm::openai);
 http::Response error_response(const ApiError& error, ErrorForm form = ErrorForm::openai);
 

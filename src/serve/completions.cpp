@@ -284,7 +284,6 @@ void completions(Service& service, const std::shared_ptr<http::Exchange>& exchan
   request.watch = std::make_shared<const Watch>(fields, service, exchange, texts);
   request.head = answer_head(service, fields, model, "cmpl-");
   const size_t best_of = request.best_of;
-  const bool seeded = fields.integer("seed").value_or(-1) != -1;  // a prompt's texts are then those that it has alone
   const std::optional<int64_t> logprobs = request.logprobs;
   const std::optional<int64_t> prompt_top = request.echo ? logprobs : std::nullopt;
   const std::shared_ptr<const Watch> watch = request.watch;
@@ -294,7 +293,7 @@ void completions(Service& service, const std::shared_ptr<http::Exchange>& exchan
       Work work;
       work.prompt = texts.prompts[p];
       work.options = sampled.options;
-      work.stream = (seeded ? 0 : p * best_of) + i;
+      work.stream = sampled.stream(p, i, best_of);
       work.top = logprobs.value_or(0);
       work.prompt_top = prompt_top;
       work.listener = watch->listener(p);

@@ -134,22 +134,6 @@ std::string object_text(const OrderedJson& json) {
   return text;
 }
 
-// Ids, or ids and strings.
-std::vector<int32_t> mixed_ids(const OrderedJson& list, const Engine& engine) {
-  std::vector<int32_t> ids;
-  for (const OrderedJson& part : list) {
-    std::vector<int32_t> more;
-    if (part.is_string())
-      more = engine.prompt_ids(part.get_ref<const std::string&>(), ids.empty());
-    else if (part.is_number_integer())
-      more = token_ids(engine, {part.get<int64_t>()}, "input");
-    else
-      throw invalid("input", "\"input\" mixes ids with " + kind_of(part), "invalid_type");
-    ids.insert(ids.end(), more.begin(), more.end());
-  }
-  return ids;
-}
-
 std::vector<std::vector<int32_t>> read_inputs(const OrderedJson& input, const Engine& engine) {
   std::vector<std::vector<int32_t>> all;
   const auto add = [&](const OrderedJson& each) {
@@ -157,7 +141,7 @@ std::vector<std::vector<int32_t>> read_inputs(const OrderedJson& input, const En
     if (each.is_object()) return all.push_back(engine.prompt_ids(object_text(each)));
     if (!each.is_array() || each.empty())
       throw invalid("input", "\"input\" holds " + kind_of(each) + "; expected strings or lists of ids", "invalid_type");
-    all.push_back(mixed_ids(each, engine));
+    all.push_back(mixed_ids(engine, each, "input", Special::as_file));
   };
   if (input.is_array() && input.empty()) throw invalid("input", "\"input\" is an empty list; give text or ids");
   if (!input.is_array() || input[0].is_number())

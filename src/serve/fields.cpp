@@ -202,6 +202,11 @@ std::vector<int64_t> Fields::integers(const std::string& name) const {
   return numbers;
 }
 
+void Fields::ignore_others(const OrderedJson& object, const std::string& where, std::initializer_list<std::string_view> known) {
+  for (const auto& [key, value] : object.items())
+    if (!value.is_null() && std::find(known.begin(), known.end(), key) == known.end()) ignore(where + "." + key);
+}
+
 const std::set<std::string>& Fields::ignored() const {
   for (const auto& [name, value] : body_.items()) {
     const Field* field = value.is_null() ? nullptr : known(name);

@@ -2,6 +2,7 @@
 // What a request may hold. Each endpoint has a table of its fields; reading, errors, the OpenAPI document and the tables of
 // docs/http-api.md come from it. A field is honoured, or ignored and named in the answer, or refused by name.
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <set>
@@ -59,6 +60,8 @@ class Fields {
 
   /// Names a field inside another one ("messages[2].audio") that is ignored.
   void ignore(std::string name) { ignored_.insert(std::move(name)); }
+  /// The same of the members of an object at `where` that are not among `known`; null counts as absent.
+  void ignore_others(const OrderedJson& object, const std::string& where, std::initializer_list<std::string_view> known);
   /// The fields of the request that change nothing, for the answer. Errors: std::logic_error if an honoured field was not asked
   /// for: a mistake in the endpoint.
   const std::set<std::string>& ignored() const;

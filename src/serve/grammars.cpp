@@ -1,12 +1,11 @@
 #include "serve/grammars.h"
 
-#include <algorithm>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "grammar/grammar.h"
+#include "serve/schemas.h"
 
 namespace vitrine::serve {
 namespace {
@@ -40,19 +39,16 @@ std::string one_of(const std::vector<std::string>& texts, const std::string& fie
 
 std::string schema_text(const OrderedJson& value) { return value.is_string() ? value.get<std::string>() : json_text(value); }
 
-// What OpenAI's strict mode asks of schemas: an object that names its properties has no others. Parts of allOf are left as they
-// are: together they name more than each. names: the keys of this object are names of schemas.
-void close_objects(OrderedJson& schema, bool names = false) {
-  static constexpr std::string_view kPassedOver[] = {"allOf", "const", "enum", "default", "examples"},
-                                    kHoldNames[] = {"properties", "$defs", "definitions"};
-  if (!schema.is_object() && !schema.is_array()) return;
-  const bool keywords = schema.is_object() && !names;
-  if (keywords && schema.contains("properties") && schema["properties"].is_object() && !schema.contains("allOf") &&
-      !schema.contains("additionalProperties") && !schema.contains("patternProperties"))
-    schema["additionalProperties"] = false;
-  for (auto& [key, value] : schema.items())
-    if (!keywords || std::ranges::count(kPassedOver, key) == 0)
-      close_objects(value, keywords && std::ranges::count(kHoldNames, key) > 0);
+// What OpenAI's strict mode asks of schemas: an object that names its properties has no others. One with allOf is left as it is:
+// its parts together name more than each.
+void close_objects(OrderedJson& schema) {
+  each_schema(schema, [](OrderedJson& one) {
+    if (one.contains("allOf")) return false;
+    if (one.contains("properties") && one["properties"].is_object() && !one.contains("additionalProperties") &&
+        !one.contains("patternProperties"))
+      one["additionalProperties"] = false;
+    return true;
+  });
 }
 
 std::string required_text(const OrderedJson& value, const std::string& field) {

@@ -152,8 +152,7 @@ std::string blocks_text(const OrderedJson& content, Fields& fields, const std::s
         !block["text"].is_string())
       throw invalid(where, where + ": expected a block {\"type\": \"text\", \"text\": …}; this model reads text alone",
                     "unsupported_content");
-    for (const auto& [key, value] : block.items())
-      if (key != "type" && key != "text" && !value.is_null()) fields.ignore(where + "." + key);
+    fields.ignore_others(block, where, {"type", "text"});
     text += (i > 0 ? "\n" : "") + block["text"].get<std::string>();
   }
   return text;
@@ -171,8 +170,7 @@ void add_message(const OrderedJson& message, Fields& fields, const std::string& 
   const std::string role = string_in(message, "role", at);
   if (role != "user" && role != "assistant")
     throw invalid(at + ".role", at + ".role: \"" + role + "\" is neither user nor assistant");
-  for (const auto& [key, value] : message.items())
-    if (key != "role" && key != "content" && !value.is_null()) fields.ignore(at + "." + key);
+  fields.ignore_others(message, at, {"role", "content"});
   if (!message.contains("content")) throw invalid(at + ".content", at + ".content: missing", "missing_required_parameter");
   const OrderedJson& content = message["content"];
   if (content.is_string()) return out.push_back({{"role", role}, {"content", content}});
@@ -186,15 +184,11 @@ void add_message(const OrderedJson& message, Fields& fields, const std::string& 
     const std::string where = at + ".content[" + std::to_string(i) + "]";
     if (!block.is_object()) throw invalid(where, where + ": expected an object", "invalid_type");
     const std::string type = string_in(block, "type", where);
-    const auto name_others = [&](std::initializer_list<std::string_view> known) {
-      for (const auto& [key, value] : block.items())
-        if (std::ranges::count(known, key) == 0 && !value.is_null() && value != false) fields.ignore(where + "." + key);
-    };
     if (type == "text") {
       text += (said ? "\n" : "") + blocks_text(OrderedJson::array({block}), fields, where);
       said = true;
     } else if (type == "tool_use" && role == "assistant") {
-      name_others({"type", "id", "name", "input"});
+      fields.ignore_others(block, where, {"type", "id", "name", "input"});
       const auto input = block.find("input");
       if (input == block.end() || !input->is_object())
         throw invalid(where + ".input", where + ".input: expected an object", "invalid_type");
@@ -202,14 +196,14 @@ void add_message(const OrderedJson& message, Fields& fields, const std::string& 
                        {"type", "function"},
                        {"function", {{"name", string_in(block, "name", where)}, {"arguments", *input}}}});
     } else if (type == "tool_result" && role == "user") {
-      name_others({"type", "tool_use_id", "content"});
+      fields.ignore_others(block, where, {"type", "tool_use_id", "content"});
       const auto result = block.find("content");
       out.push_back(
           {{"role", "tool"},
            {"content", result == block.end() || result->is_null() ? "" : blocks_text(*result, fields, where + ".content")},
            {"tool_call_id", string_in(block, "tool_use_id", where)}});
     } else if (type == "thinking" && role == "assistant") {
-      name_others({"type", "thinking"});
+      fields.ignore_others(block, where, {"type", "thinking"});
       thoughts += string_in(block, "thinking", where);
     } else {
       throw invalid(where,
@@ -242,9 +236,7 @@ OrderedJson read_tools(const OrderedJson& tools, Fields& fields) {
     if (!tool.contains("input_schema") || !tool["input_schema"].is_object())
       throw invalid(at + ".input_schema", at + ".input_schema: expected an object", "missing_required_parameter");
     function["parameters"] = tool["input_schema"];
-    for (const auto& [key, value] : tool.items())
-      if (key != "name" && key != "description" && key != "input_schema" && key != "type" && !value.is_null())
-        fields.ignore(at + "." + key);
+    fields.ignore_others(tool, at, {"name", "description", "input_schema", "type"});
     read.push_back({{"type", "function"}, {"function", function}});
   }
   return read;
@@ -354,8 +346,7 @@ void messages(Service& service, const std::shared_ptr<http::Exchange>& exchange)
   request.one_call = prompt.one_call;
   Sampled sampled = read_sampling(fields, service, openai_sampling());
   if (const OrderedJson* output = fields.find("output_config")) {
-    for (const auto& [key, value] : output->items())
-      if (key != "format") fields.ignore("output_config." + key);
+    fields.ignore_others(*output, "output_config", {"format"});
     if (const auto format = output->find("format"); format != output->end() && !format->is_null())
       sampled.options.constraint =
           only_one(read_format(*format, "output_config.format", service), std::move(sampled.options.constraint), "output_config");

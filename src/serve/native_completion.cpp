@@ -134,18 +134,7 @@ NativePrompt native_prompt(const OrderedJson& json, const Engine& engine) {
   }
   if (!json.is_array() || json.empty())
     throw invalid("prompt", "\"prompt\" is " + kind_of(json) + "; expected a string or a list that is not empty");
-  NativePrompt prompt;
-  for (const OrderedJson& part : json) {
-    if (part.is_string()) {
-      const auto ids = engine.tokenizer().encode(part.get_ref<const std::string&>(), prompt.ids.empty(), Special::parse);
-      prompt.ids.insert(prompt.ids.end(), ids.begin(), ids.end());
-    } else if (part.is_number_integer()) {
-      prompt.ids.push_back(token_ids(engine, {part.get<int64_t>()}, "prompt")[0]);
-    } else {
-      throw invalid("prompt", "\"prompt\" holds " + kind_of(part) + "; expected strings and ids", "invalid_type");
-    }
-  }
-  engine.check_ids(prompt.ids);
+  NativePrompt prompt{.ids = mixed_ids(engine, json, "prompt", Special::parse), .text = {}};
   prompt.text = prompt_text(engine, prompt.ids);
   return prompt;
 }
@@ -256,7 +245,6 @@ void completion(Service& service, const std::shared_ptr<http::Exchange>& exchang
   request.progress = fields.boolean("return_progress", false);
   const bool streamed = fields.boolean("stream", false);
   Sampled sampled = read_sampling(fields, service, native_sampling());
-  const bool seeded = fields.integer("seed").value_or(-1) != -1;  // a prompt's texts are then those that it has alone
   if (fields.has("samplers")) apply_samplers(fields.texts("samplers"), sampled.options.sampling);
   const int64_t most = fields.integer("n_predict").value_or(-1);
   sampled.options.max_tokens = most < 0 ? INT32_MAX : most;
@@ -269,7 +257,7 @@ void completion(Service& service, const std::shared_ptr<http::Exchange>& exchang
       Work work;
       work.prompt = prompts[p].ids;
       work.options = sampled.options;
-      work.stream = (seeded ? 0 : p * n) + i;
+      work.stream = sampled.stream(p, i, n);
       work.top = top;
       answer->add(std::move(work), p, sampled.include_stop);
     }

@@ -230,24 +230,21 @@ OrderedJson read_flat_tools(const OrderedJson& tools, Fields& fields) {
     OrderedJson function = {{"name", string_of(tool, "name", at)}};
     for (const char* key : {"description", "parameters"})
       if (tool.contains(key) && !tool[key].is_null()) function[key] = tool[key];
-    for (const auto& [key, value] : tool.items())
-      if (key != "type" && key != "name" && key != "description" && key != "parameters" && !value.is_null())
-        fields.ignore(at + "." + key);
+    fields.ignore_others(tool, at, {"type", "name", "description", "parameters"});
     read.push_back({{"type", "function"}, {"function", function}});
   }
   return read;
 }
 
-std::shared_ptr<const Constraint> read_text_format(Fields& fields, const Service& service) {
+// text.format as the answer tells it again.
+OrderedJson read_text_format(Fields& fields) {
   const OrderedJson* text = fields.find("text");
-  if (text != nullptr)
-    for (const auto& [key, value] : text->items())
-      if (key != "format") fields.ignore("text." + key);
-  if (text == nullptr || !text->contains("format") || (*text)["format"].is_null()) return nullptr;
-  const OrderedJson& format = (*text)["format"];
+  if (text != nullptr) fields.ignore_others(*text, "text", {"format"});
+  const OrderedJson format = text == nullptr ? OrderedJson() : text->value("format", OrderedJson());
+  if (format.is_null()) return {{"type", "text"}};
   if (!format.is_object())
     throw invalid("text.format", "\"text.format\" is " + kind_of(format) + "; expected an object", "invalid_type");
-  return read_format(format, "text.format", service);
+  return format;
 }
 
 }  // namespace
@@ -303,7 +300,9 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   const std::optional<int64_t> most = fields.integer("max_output_tokens");
   const bool streamed = fields.boolean("stream", false);
   Sampled sampled = read_sampling(fields, service, openai_sampling());
-  sampled.options.constraint = only_one(read_text_format(fields, service), std::move(sampled.options.constraint), "text.format");
+  const OrderedJson format = read_text_format(fields);
+  sampled.options.constraint =
+      only_one(read_format(format, "text.format", service), std::move(sampled.options.constraint), "text.format");
   sampled.options.max_tokens = most.value_or(INT32_MAX);
   sampled.options.alone = true;
 
@@ -313,9 +312,6 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   check_room(service, request.prompt.ids.size(), "input");
   sampled.options.constraint = only_one(forced_call(forced_tools(chosen, conversation.tools), request.prompt.form, service),
                                         std::move(sampled.options.constraint), "tool_choice");
-  const OrderedJson* text = fields.find("text");
-  const OrderedJson* format =
-      text != nullptr && text->contains("format") && !(*text)["format"].is_null() ? &(*text)["format"] : nullptr;
   request.head = {{"id", random_id("resp_")},
                   {"object", "response"},
                   {"created_at", std::time(nullptr)},
@@ -331,7 +327,7 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
                   {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
                   {"store", false},
                   {"temperature", sampled.options.sampling.temperature.value_or(1)},
-                  {"text", {{"format", format == nullptr ? OrderedJson{{"type", "text"}} : *format}}},
+                  {"text", {{"format", format}}},
                   {"tool_choice", choice == nullptr ? OrderedJson("auto") : *choice},
                   {"tools", tools == nullptr ? OrderedJson::array() : *tools},
                   {"top_p", sampled.options.sampling.top_p.value_or(1)},

@@ -92,8 +92,7 @@ const std::vector<Field>& sampling_fields() {
          Use::honoured},
         {"seed", integer,
          "The same seed gives the same text, with --exact to the bit; without it near ties may fall otherwise beside other work "
-         "or after "
-         "a cached prompt. Absent or -1: one is drawn. All 64 bits count.",
+         "or after a cached prompt. Absent or -1: one is drawn. All 64 bits count.",
          Use::honoured},
         {"stop", text | texts, "Strings that end the text, wherever token borders lie; they are not part of it.", Use::honoured},
         {"include_stop_str_in_output", boolean, "The text ends with the stop string that ended it. Default: false.",
@@ -169,10 +168,9 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
   s.presence_penalty = fields.number("presence_penalty").value_or(s.presence_penalty);
   s.repetition_penalty = fields.number("repetition_penalty").value_or(s.repetition_penalty);
   if (const OrderedJson* bias = fields.find("logit_bias")) read_bias(*bias, service, s);
-  if (const auto seed = fields.integer("seed"); seed && *seed != -1)
-    s.seed = static_cast<uint64_t>(*seed);
-  else
-    s.seed = std::random_device{}();
+  const int64_t seed = fields.integer("seed").value_or(-1);
+  sampled.seeded = seed != -1;
+  s.seed = sampled.seeded ? static_cast<uint64_t>(seed) : std::random_device{}();
   o.stops = fields.texts("stop");
   check_count("stop", o.stops.size(), kMostStops);
   check_count("logit_bias", s.logit_bias.size(), kMostBiases);

@@ -1,5 +1,6 @@
 #pragma once
 // The fields that decide which tokens come and when they end; every endpoint that generates has them.
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,10 @@ const std::vector<Field>& foreign_fields();
 struct Sampled {
   GenerateOptions options;    // max_tokens is the endpoint's
   bool include_stop = false;  // the text ends with the stop string that ended it
+  bool seeded = false;        // the request gives the seed: a prompt's texts are then those that it has alone
+
+  /// Work::stream of text i of the n of prompt p.
+  uint64_t stream(size_t p, size_t i, size_t n) const { return (seeded ? 0 : p * n) + i; }
 };
 
 /// Reads sampling_fields(). What the request does not say is taken from `defaults`; without a seed each request draws its own.

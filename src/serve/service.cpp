@@ -57,15 +57,12 @@ const GrammarCompiler& Service::grammars() const {
   return *grammars_;
 }
 
-bool Service::is_model(const std::string& name) const {
-  return name == name_ || name + ".gguf" == name_ || name == engine_.name() ||
-         std::find(options_.aliases.begin(), options_.aliases.end(), name) != options_.aliases.end();
-}
-
 std::string Service::model_named(const std::optional<std::string>& wanted) const {
   if (!wanted || wanted->empty()) return name_;
   if (options_.any_model) return *wanted;
-  if (is_model(*wanted)) return name_;
+  if (*wanted == name_ || *wanted + ".gguf" == name_ || *wanted == engine_.name() ||
+      std::find(options_.aliases.begin(), options_.aliases.end(), *wanted) != options_.aliases.end())
+    return name_;
   throw ApiError(404, "model_not_found",
                  "the model \"" + *wanted + "\" is not here; this server runs \"" + name_ +
                      "\". --alias gives it another name, --any-model every name",

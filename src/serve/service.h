@@ -46,7 +46,6 @@ class Service {
   const std::string& name() const { return name_; }
   /// The name an answer bears. Errors: ApiError 404 for a model that is not here.
   std::string model_named(const std::optional<std::string>& wanted) const;
-  bool is_model(const std::string& name) const;
   std::time_t started() const { return started_; }
   /// Of program and weights, for system_fingerprint.
   const std::string& fingerprint() const { return fingerprint_; }

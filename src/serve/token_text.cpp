@@ -49,6 +49,22 @@ std::vector<int32_t> token_ids(const Engine& engine, const std::vector<int64_t>&
   return ids;
 }
 
+std::vector<int32_t> mixed_ids(const Engine& engine, const OrderedJson& list, const std::string& field, Special special) {
+  std::vector<int32_t> ids;
+  for (const OrderedJson& part : list) {
+    std::vector<int32_t> more;
+    if (part.is_string())
+      more = engine.tokenizer().encode(part.get_ref<const std::string&>(), ids.empty(), special);
+    else if (part.is_number_integer())
+      more = token_ids(engine, {part.get<int64_t>()}, field);
+    else
+      throw invalid(field, "\"" + field + "\" mixes ids with " + kind_of(part) + "; expected strings and ids", "invalid_type");
+    ids.insert(ids.end(), more.begin(), more.end());
+  }
+  engine.check_ids(ids);
+  return ids;
+}
+
 std::string prompt_text(const Engine& engine, std::span<const int32_t> ids) {
   if (!engine.has_tokenizer()) return "";
   std::vector<int32_t> known;

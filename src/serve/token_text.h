@@ -21,6 +21,9 @@ OrderedJson bytes_json(const std::string& bytes);
 /// Ids of a request. Errors: ApiError naming the field for one outside the vocabulary.
 std::vector<int32_t> token_ids(const Engine& engine, const std::vector<int64_t>& numbers, const std::string& field);
 
+/// Those of a list of ids and texts, of which the first may get BOS. Errors: as token_ids; ApiError for anything else in it.
+std::vector<int32_t> mixed_ids(const Engine& engine, const OrderedJson& list, const std::string& field, Special special);
+
 /// The text of a prompt's ids, control tokens by their names.
 std::string prompt_text(const Engine& engine, std::span<const int32_t> ids);
 

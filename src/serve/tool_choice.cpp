@@ -1,12 +1,12 @@
 #include "serve/tool_choice.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "base/error.h"
 #include "grammar/grammar.h"
 #include "serve/api_error.h"
 #include "serve/fields.h"
+#include "serve/schemas.h"
 
 namespace vitrine::serve {
 namespace {
@@ -24,23 +24,15 @@ CallForm call_form(ToolForm form) {
   return {};
 }
 
-constexpr std::string_view kHoldValues[] = {"const", "enum", "default", "examples"},
-                           kHoldNamedSchemas[] = {"properties", "patternProperties", "$defs", "definitions"};
-
-// References of a schema to its own parts, once it stands at `place` of another. names: the keys of this object are names of
-// schemas.
-void move_references(OrderedJson& schema, const std::string& place, bool names = false) {
-  if (!schema.is_object() && !schema.is_array()) return;
-  for (auto& [key, value] : schema.items()) {
-    const bool keyword = schema.is_object() && !names;
-    if (keyword && std::ranges::count(kHoldValues, key) > 0) continue;
-    if (keyword && key == "$ref" && value.is_string()) {
-      const std::string target = value.get<std::string>();
-      if (target == "#" || target.starts_with("#/")) value = "#" + place + target.substr(1);
-    } else {
-      move_references(value, place, keyword && std::ranges::count(kHoldNamedSchemas, key) > 0);
-    }
-  }
+// References of a schema to its own parts, once it stands at `place` of another.
+void move_references(OrderedJson& schema, const std::string& place) {
+  each_schema(schema, [&](OrderedJson& one) {
+    const auto reference = one.find("$ref");
+    if (reference == one.end() || !reference->is_string()) return true;
+    const std::string target = reference->get<std::string>();
+    if (target == "#" || target.starts_with("#/")) *reference = "#" + place + target.substr(1);
+    return true;
+  });
 }
 
 }  // namespace

@@ -278,7 +278,11 @@ TEST_F(Watched, WhoLeavesLeavesNothing) {
         "POST", "/v1/completions",
         request({{"stream", true}, {"inspect", "hook_embed"}, {"edits", edits}, {"max_tokens", 400}, {"ignore_eos", true}})
             .dump());
-    while (connection.some().find("data:") == std::string::npos) {
+    std::string heard;
+    while (heard.find("data:") == std::string::npos) {
+      const std::string some = connection.some();
+      ASSERT_NE(some, "") << heard;  // it has ended
+      heard += some;
     }
     connection.close();
     while (!served.service->scheduler().idle() || served.service->inside() > 0)
