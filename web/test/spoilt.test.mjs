@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { launch, open, settle } from "./browser.mjs";
-import { cutOff, graveFaults, missingPictures, overlaps, tooWide } from "./checks.mjs";
+import { cutOff, floatsWithLongTails, graveFaults, hangingLeft, headingsUnderTip, missingPictures, overlaps, tooWide, unexplained } from "./checks.mjs";
 import { writePage } from "./fixture.mjs";
 
 /** @type {import("playwright-core").Browser} */
@@ -75,5 +75,37 @@ test("an accessibility fault is found", async () => {
   const found = (await graveFaults(page)).join("\n");
   assert.match(found, /button-name/);
   assert.match(found, /color-contrast/);
+  await page.context().close();
+});
+
+test("what a reader cannot know is found, and long numbers, and a grid that hangs left", async () => {
+  const { page } = await spoilt(asItIs);
+  assert.deepEqual([await unexplained(page), await floatsWithLongTails(page), await hangingLeft(page)], [[], [], []]);
+  await page.setViewportSize({ width: 1280, height: 900 });
+  await page.evaluate(() => {
+    const section = document.querySelector("section");
+    section?.insertAdjacentHTML("beforeend", "<p>As in the example of the text, ▁want has 0.281351.</p>");
+    document.querySelector("figure .made")?.remove();
+    document.querySelector("figure.wide .figure-body")?.insertAdjacentHTML("beforeend", "<div class='cells' style='width: 200px; margin-left: -300px'></div>");
+  });
+  assert.equal((await unexplained(page)).length, 3, (await unexplained(page)).join(" | "));
+  assert.deepEqual(await floatsWithLongTails(page), ["0.281351"]);
+  assert.equal((await hangingLeft(page)).length, 1);
+  await page.context().close();
+});
+
+test("a note over a title is found", async () => {
+  const { page } = await spoilt(asItIs);
+  await page.evaluate(() => {
+    const title = document.querySelector(".figure-title");
+    title?.scrollIntoView();
+    const box = title?.getBoundingClientRect();
+    const tip = document.getElementById("tip");
+    if (tip === null || box === undefined) throw new Error("no note");
+    tip.textContent = "spoilt";
+    tip.className = "shown";
+    tip.style.transform = `translate(${box.left}px, ${box.top}px)`;
+  });
+  assert.equal((await headingsUnderTip(page)).length, 1);
   await page.context().close();
 });

@@ -19,6 +19,13 @@ struct StepShape {
   std::vector<const char*> axes;
 };
 
+// 1572864 with thin spaces between its thousands, as the page writes counts.
+std::string with_thin_spaces(int64_t n) {
+  std::string digits = std::to_string(n);
+  for (size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, "\u202f");
+  return digits;
+}
+
 class Walk {
  public:
   Walk(Studio& studio, const PictureJson& pictures)
@@ -93,7 +100,7 @@ class Walk {
          fmt::format(
              "The picture has two numbers to a vector. This model compares vectors of {} numbers (its stream), {} (one head) and "
              "{} (the hidden layer of an MLP); what agreement means does not change.",
-             s().d_model, s().head_dim, facts_.experts ? facts_.experts->d_ff : s().d_ff)},
+             with_thin_spaces(s().d_model), with_thin_spaces(s().head_dim), with_thin_spaces(facts_.experts ? facts_.experts->d_ff : s().d_ff))},
         {"a · b = a₁b₁ + a₂b₂ + … + aₙbₙ"}, {}, {}, {"dot-product"});
   }
 
@@ -101,7 +108,7 @@ class Walk {
     std::vector<std::string> text = {
         fmt::format("The model does not see letters. A tokenizer cuts the prompt into {} from a fixed vocabulary of {}, and each "
                     "piece becomes its number in that list.",
-                    plural(n(), "piece"), s().vocab_size)};
+                    plural(n(), "piece"), with_thin_spaces(s().vocab_size))};
     if (studio_.spelled()) {
       text.push_back(
           "A vocabulary of pieces can spell any text: common words are one entry, rare ones are put together from several, down "
@@ -121,7 +128,7 @@ class Walk {
         {fmt::format(
              "Each token number picks one row of a table: a vector of {} numbers. The table has {} rows, {} numbers in all. "
              "From here on every token of the prompt is such a vector; together they are the residual stream.",
-             s().d_model, s().vocab_size, s().vocab_size * s().d_model),
+             with_thin_spaces(s().d_model), with_thin_spaces(s().vocab_size), with_thin_spaces(s().vocab_size * s().d_model)),
          "The numbers of the tokens mean nothing in themselves; neighbours in the list are strangers. The vectors do mean "
          "something: words that are used alike have been pushed in like directions during training, which the cosines show.",
          s().tied ? "The same table is used once more at the very end, to score every possible next token."
@@ -242,7 +249,8 @@ class Walk {
                               "would be added in proportion: the scale would "
                             : "Without this, each part would see what all parts before it have piled up, and answer in "
                               "proportion: the scale would ") +
-        "multiply from layer to layer. A toy shows it: 18 times x ← x + 2x gives 387,420,489; 18 times x ← x + 2 gives 37. The "
+        "multiply from layer to layer. A toy shows it: 18 times x ← x + 2x gives 387\u202f420\u202f489; 18 times x ← x + 2 gives "
+        "37. The "
         "picture runs this very model once more with every norm switched off.");
     if (!facts_.rms)
       text.push_back(
@@ -542,7 +550,7 @@ class Walk {
              "Every vector is compared by dot product with {} row for each of the {} entries of the vocabulary{}: one score "
              "each, "
              "the logits. Softmax makes them probabilities. Every position gets its own prediction, from what came up to there.",
-             s().tied ? "the embedding" : "a", s().vocab_size, output_bias() ? ", and the entry's bias is added" : ""),
+             s().tied ? "the embedding" : "a", with_thin_spaces(s().vocab_size), output_bias() ? ", and the entry's bias is added" : ""),
          fmt::format("After the last token the likeliest continuation is \"{}\", with probability {:.1f} %.",
                      studio_.piece(best.token), 100 * std::exp(static_cast<double>(best.logprob))),
          "To go on writing, a program picks one of the candidates, appends it to the prompt and runs the model again."},
