@@ -45,7 +45,10 @@ function amount(value: number): string {
 /** What the model is, in a sentence: its own size first, then whose architecture it has. */
 function summary(m: Model): string {
   const keys = { MHA: "", GQA: `, which share ${plural(m.nKvHeads, "key and value head")}`, MQA: ", which share one key and value head" }[m.heads];
-  return `This model has ${amount(m.parameters)} parameters, the numbers that training has set, in ${plural(m.nLayers, "layer")}. Its architecture is that of ${m.familyTitle}: every token is a vector of ${count(m.dModel)} numbers; each layer has ${plural(m.nHeads, "attention head")}${keys}, and an MLP (${m.mlpTitle}) of ${count(m.dFf)} hidden units.`;
+  const family = /^[a-z]/.test(m.familyTitle) ? `the ${m.familyTitle}` : m.familyTitle;
+  const experts = vitrine.pictures.experts;
+  const mlp = experts?.available === true ? `${plural(experts.count, "MLP")}, of which each token takes ${experts.perToken}` : `an MLP (${m.mlpTitle}) of ${count(m.dFf)} hidden units`;
+  return `This model has ${amount(m.parameters)} parameters, the numbers that training has set, in ${plural(m.nLayers, "layer")}. Its architecture is that of ${family}: every token is a vector of ${count(m.dModel)} numbers; each layer has ${plural(m.nHeads, "attention head")}${keys}, and ${mlp}.`;
 }
 
 /** The end of a text: what comes next follows it. */

@@ -189,7 +189,7 @@ export function ModelMap({ steps }: { steps: readonly Step[] }) {
             {drawn.rows.map((one) => one.layer % every === 0 && <text key={one.layer} class="axis-label" x={left - 6} y={one.y + one.height / 2} dy="0.34em" text-anchor="end">{left < 40 ? one.layer : `layer ${one.layer}`}</text>)}
             {word(named("tokens"), `the prompt, ${plural(vitrine.tokens.length, "token")}`, "start")}
             {word(named("embedding"), "embedding table", "start")}
-            {word(named("mlp"), "MLP", "middle")}
+            {word(named("mlp"), vitrine.pictures.experts?.available === true ? "experts" : "MLP", "middle")}
             {word(named("output"), "scores of the next token", "start")}
             {attentionWide > 80 && row >= 12 && drawn.boxes.filter((one) => one.kind === "attention" && one.layer === 0 && one.width > 18).map((one) => <text key={one.head} class="map-word halo" x={one.x + one.width / 2} y={one.y + one.height / 2} dy="0.34em" text-anchor="middle">{one.head >= 0 ? one.head : "attention"}</text>)}
           </Drawing>

@@ -112,3 +112,20 @@ export const headingsUnderTip = (page) => page.evaluate(() => {
     return Math.min(box.right, tip.right) > Math.max(box.left, tip.left) && Math.min(box.bottom, tip.bottom) > Math.max(box.top, tip.top);
   }).map((heading) => heading.textContent);
 });
+
+/** Words beside drawings that stand on each other: names of rows and columns, titles of panels, keys, choices. @param {Page} page */
+export const labelsOnLabels = (page) => page.evaluate(() => [...document.querySelectorAll("figure")].flatMap((figure) => {
+  const words = [...figure.querySelectorAll(".thumbs-names span, .scale-key span, .below-grid > span, .panel-title, .row-title, .figure-title, .choice label, .choice legend, .slider-label, .slider output, .remark, figcaption")].filter((one) => one.childElementCount === 0 || one.matches(".panel-title, .row-title, .figure-title, .remark, figcaption"));
+  const boxes = words.map((one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one);
+    return range.getBoundingClientRect();
+  });
+  return words.flatMap((one, a) => words.slice(a + 1).flatMap((other, i) => {
+    const [p, q] = [boxes[a], boxes[a + 1 + i]];
+    if (p === undefined || q === undefined || one.contains(other) || other.contains(one)) return [];
+    const wide = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+    const high = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+    return wide > 2 && high > Math.min(p.height, q.height) * 0.36 ? [`${figure.id}: “${one.textContent}” on “${other.textContent}”`] : [];
+  }));
+}));

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { basename, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { launch, open, settle } from "./browser.mjs";
-import { floatsWithLongTails, headingsUnderTip, hangingLeft, show, unexplained } from "./checks.mjs";
+import { cutOff, floatsWithLongTails, hangingLeft, headingsUnderTip, labelsOnLabels, overlaps, show, tooWide, unexplained } from "./checks.mjs";
 import { documents, writePage } from "./fixture.mjs";
 
 const made = /** @type {(keyof typeof documents)[]} */ (["short", "long", "bare"]).map(writePage);
@@ -34,6 +34,14 @@ for (const path of [...made, ...real])
       for (const heading of await page.locator("h2").allTextContents()) assert.match(heading, /^(\d+ )?\p{L}/u);
       await page.context().close();
     });
+
+    for (const width of [390, 720])
+      test(`${width} pixels wide: no label stands on another or at the window's edge`, async () => {
+        const { page } = await open(browser, path, { width, height: 844 });
+        await settle(page);
+        assert.deepEqual([await tooWide(page), await cutOff(page), await overlaps(page), await labelsOnLabels(page)], [0, [], [], []]);
+        await page.context().close();
+      });
 
     test("the note stays off titles and headings", async () => {
       const { page } = await open(browser, path, desktop);

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { launch, open, settle } from "./browser.mjs";
-import { cutOff, floatsWithLongTails, graveFaults, hangingLeft, headingsUnderTip, missingPictures, overlaps, tooWide, unexplained } from "./checks.mjs";
+import { cutOff, floatsWithLongTails, graveFaults, hangingLeft, headingsUnderTip, labelsOnLabels, missingPictures, overlaps, tooWide, unexplained } from "./checks.mjs";
 import { writePage } from "./fixture.mjs";
 
 /** @type {import("playwright-core").Browser} */
@@ -58,7 +58,7 @@ test("a picture that is not drawn is found, and one whose absence is not explain
 test("what is wider than the window is found, and words at its edge and on each other", async () => {
   const { page } = await spoilt(asItIs, () => {
     document.querySelector("main")?.insertAdjacentHTML("beforeend", "<div style='width: 500px; height: 1px'></div>");
-    const [one, two] = document.querySelectorAll("svg.drawing text");
+    const [one, two] = document.querySelectorAll("[data-picture] svg.drawing text");
     for (const [name, value] of [["x", "5"], ["y", "40"], ["text-anchor", "end"]]) for (const text of [one, two]) text?.setAttribute(name ?? "", value ?? "");
   });
   assert.ok((await tooWide(page)) > 50);
@@ -91,14 +91,18 @@ test("what a reader cannot know is found, and long numbers, and a grid that hang
   assert.equal((await unexplained(page)).length, 3, (await unexplained(page)).join(" | "));
   assert.deepEqual(await floatsWithLongTails(page), ["0.281351"]);
   assert.equal((await hangingLeft(page)).length, 1);
+  assert.deepEqual(await labelsOnLabels(page), []);
+  await page.evaluate(() => document.querySelector(".thumbs-names.side span:nth-child(2)")?.setAttribute("style", "margin-top: -1.4em"));
+  assert.ok((await labelsOnLabels(page)).length >= 1);
   await page.context().close();
 });
 
 test("a note over a title is found", async () => {
   const { page } = await spoilt(asItIs);
+  await page.evaluate(() => document.querySelector(".figure-title")?.scrollIntoView({ behavior: "instant" }));
+  await page.waitForTimeout(100);  // a scroll puts the note away
   await page.evaluate(() => {
     const title = document.querySelector(".figure-title");
-    title?.scrollIntoView();
     const box = title?.getBoundingClientRect();
     const tip = document.getElementById("tip");
     if (tip === null || box === undefined) throw new Error("no note");

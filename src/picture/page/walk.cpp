@@ -100,7 +100,8 @@ class Walk {
          fmt::format(
              "The picture has two numbers to a vector. This model compares vectors of {} numbers (its stream), {} (one head) and "
              "{} (the hidden layer of an MLP); what agreement means does not change.",
-             with_thin_spaces(s().d_model), with_thin_spaces(s().head_dim), with_thin_spaces(facts_.experts ? facts_.experts->d_ff : s().d_ff))},
+             with_thin_spaces(s().d_model), with_thin_spaces(s().head_dim),
+             with_thin_spaces(facts_.experts ? facts_.experts->d_ff : s().d_ff))},
         {"a · b = a₁b₁ + a₂b₂ + … + aₙbₙ"}, {}, {}, {"dot-product"});
   }
 
@@ -550,7 +551,8 @@ class Walk {
              "Every vector is compared by dot product with {} row for each of the {} entries of the vocabulary{}: one score "
              "each, "
              "the logits. Softmax makes them probabilities. Every position gets its own prediction, from what came up to there.",
-             s().tied ? "the embedding" : "a", with_thin_spaces(s().vocab_size), output_bias() ? ", and the entry's bias is added" : ""),
+             s().tied ? "the embedding" : "a", with_thin_spaces(s().vocab_size),
+             output_bias() ? ", and the entry's bias is added" : ""),
          fmt::format("After the last token the likeliest continuation is \"{}\", with probability {:.1f} %.",
                      studio_.piece(best.token), 100 * std::exp(static_cast<double>(best.logprob))),
          "To go on writing, a program picks one of the candidates, appends it to the prompt and runs the model again."},

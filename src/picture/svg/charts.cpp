@@ -358,9 +358,8 @@ Svg svg_of_reach(const PictureView& c) {
              fmt::format("sees from token {} on; this prompt: {}", sees,
                          plural(layers[l].at("cached").get<int64_t>(), "cached position")));
   }
-  svg.x_axis(
-      x, 36 + 16 * static_cast<double>(layers.size()),
-      fmt::format("position: what the last of {} sees (strong), what can have reached it (pale)", plural(context, "token")));
+  svg.x_axis(x, 36 + 16 * static_cast<double>(layers.size()),
+             fmt::format("position: seen by the last of {} (strong), within reach (pale)", plural(context, "token")));
   return svg;
 }
 
