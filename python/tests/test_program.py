@@ -62,8 +62,8 @@ class Program(Case):
         with self.assert_says(vitrine.InputError, "layer 99", "0 to 7"):
             self.model.picture("attention", "The king", layer=99)
         with self.assert_says(vitrine.InputError, "did you mean file=?") as said:
-            self.model.eval_perplexity(FABLES, foo=1)
-        self.assertNotIn("--foo", str(said.exception))
+            self.model.eval_perplexity(FABLES, fiel=1)
+        self.assertNotIn("--fiel", str(said.exception))
         self.assertFalse(str(said.exception).startswith("vitrine"))
         with self.assert_says(vitrine.InputError, "/nowhere.yaml"):
             vitrine.train("/nowhere.yaml")

@@ -8,14 +8,15 @@
 namespace vitrine {
 
 size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);  // distances of a[0, i) to every beginning of b
+  // Distances of a[0, i) to every beginning of b, and of the two beginnings of a before it.
+  std::vector<size_t> row(b.size() + 1), last, before_last;
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
+    before_last = std::exchange(last, row);
+    row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+      row[j] = std::min({last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1), last[j] + 1, row[j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before_last[j - 2] + 1);
     }
   }
   return row[b.size()];
@@ -40,7 +41,7 @@ std::string meant_by(std::string_view word, std::span<const std::string> candida
   if (longer != candidates.end()) return *longer;
   std::string closest = nearest(word, candidates);
   const size_t distance = edit_distance(word, closest);
-  return distance < word.size() && distance <= 1 + closest.size() / 3 ? closest : std::string();
+  return distance < word.size() && distance <= std::max<size_t>(1, (closest.size() + 2) / 4) ? closest : std::string();
 }
 
 }  // namespace vitrine

@@ -77,11 +77,44 @@ std::string unexpected(CLI::App& app, const std::string& word) {
     for (const CLI::Option* option : chosen.get_options())
       for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   const std::string name = word.substr(0, word.find('='));
-  const std::string elsewhere = inner.empty() ? known_elsewhere(name, known) : "", meant = meant_by(name, known);
+  const std::string elsewhere = inner.empty()                    ? known_elsewhere(name, known)
+                                : chosen.get_parent() == nullptr ? command_elsewhere(name)
+                                                                 : "",
+                    meant = meant_by(name, known);
   const std::string hint = !elsewhere.empty() ? elsewhere + "." : meant.empty() ? "." : fmt::format("; did you mean {}?", meant);
   if (!inner.empty()) return fmt::format("{} is no command{}", word, hint);
   if (word.starts_with('-')) return fmt::format("{} is no option of this command{}", word, hint);
   return fmt::format("\"{}\" was not expected{}", word, elsewhere.empty() ? ": is a text with spaces not in quotes?" : hint);
+}
+
+bool is_of(const Command& command, std::string_view group) {
+  const std::string_view name = command.name;
+  return name.substr(0, name.find(' ')) == group;
+}
+
+void add_command(CLI::App& app, const Command& command, std::string_view purpose, Action& chosen) {
+  const std::string name = command.name;
+  const size_t space = name.find(' ');
+  CLI::App& parent = space == std::string::npos ? app : find_command(app, name.substr(0, space));
+  CLI::App* sub = parent.add_subcommand(space == std::string::npos ? name : name.substr(space + 1), command.summary);
+  if (space == std::string::npos) sub->group(std::string(purpose));
+  sub->get_formatter()->column_width(34);
+  if (command.define == nullptr) {
+    sub->require_subcommand(0, 1);
+    return;
+  }
+  std::string example;
+  for (const char* c = command.example; *c != '\0'; ++c) {
+    if (example.empty() || example.back() == '\n') example += "  ";
+    example += *c;
+  }
+  sub->footer(std::string(command.details) + "\n\nExample:\n" + example);
+  Action action = command.define(*sub);
+  // A flag takes one value each time it is given. CLI11 would let one that may be repeated take the prompt behind it, too, and
+  // read "[PAD]" or "[heads=1]" as a list with brackets around it.
+  for (CLI::Option* option : sub->get_options())
+    if (!option->get_positional()) option->allow_extra_args(false);
+  sub->final_callback([&chosen, action] { chosen = action; });
 }
 
 }  // namespace
@@ -96,29 +129,10 @@ void build_app(CLI::App& app, Action& chosen) {
   app.set_version_flag(
       "--version", [] { return version_text(); }, "Print version, commit and the kernels chosen for this machine");
   app.get_formatter()->column_width(34);
-  for (const Command& command : commands()) {
-    const std::string name = command.name;
-    const size_t space = name.find(' ');
-    CLI::App& parent = space == std::string::npos ? app : find_command(app, name.substr(0, space));
-    CLI::App* sub = parent.add_subcommand(space == std::string::npos ? name : name.substr(space + 1), command.summary);
-    sub->get_formatter()->column_width(34);
-    if (command.define == nullptr) {
-      sub->require_subcommand(0, 1);
-      continue;
-    }
-    std::string example;
-    for (const char* c = command.example; *c != '\0'; ++c) {
-      if (example.empty() || example.back() == '\n') example += "  ";
-      example += *c;
-    }
-    sub->footer(std::string(command.details) + "\n\nExample:\n" + example);
-    Action action = command.define(*sub);
-    // A flag takes one value each time it is given. CLI11 would let one that may be repeated take the prompt behind it, too, and
-    // read "[PAD]" or "[heads=1]" as a list with brackets around it.
-    for (CLI::Option* option : sub->get_options())
-      if (!option->get_positional()) option->allow_extra_args(false);
-    sub->final_callback([&chosen, action] { chosen = action; });
-  }
+  for (const Purpose& purpose : purposes())
+    for (const std::string_view name : purpose.commands)
+      for (const Command& command : commands())
+        if (is_of(command, name)) add_command(app, command, purpose.title, chosen);
 }
 
 CLI::App& find_command(CLI::App& app, const std::string& name) {

@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <memory>
 #include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "base/plural.h"
@@ -101,17 +104,75 @@ std::string values_text(const Spectrum& s) {
   return text;
 }
 
+struct RoleWords {
+  HeadRole role;
+  const char* looks;  // "looks at the previous token"
+};
+constexpr RoleWords kRoles[] = {
+    {HeadRole::previous, "the previous token"},
+    {HeadRole::induction, "what followed the last time (induction)"},
+    {HeadRole::duplicate, "earlier copies of the same token"},
+    {HeadRole::first, "the first token"},
+};
+
+// What a reader wants first: which heads do what, the strongest of each kind. A score is the share of a head's attention.
+void print_sentences(const HeadScores& scores, const CircuitTable& table) {
+  constexpr double kMostly = 0.3;  // less is said of the best head only
+  constexpr size_t kNamed = 3;
+  for (const RoleWords& words : kRoles) {
+    if (scores.queries[static_cast<size_t>(words.role)] == 0 || table.heads.empty()) continue;
+    std::vector<std::pair<double, const HeadSpectra*>> best;
+    for (const HeadSpectra& h : table.heads) best.emplace_back(scores.of(h.layer, h.head).at(words.role), &h);
+    std::sort(best.begin(), best.end(), [](const auto& a, const auto& b) {
+      return std::tuple(-a.first, a.second->layer, a.second->head) < std::tuple(-b.first, b.second->layer, b.second->head);
+    });
+    const auto named = [&](size_t i) { return fmt::format("{}.{}", best[i].second->layer, best[i].second->head); };
+    if (best[0].first < kMostly) {
+      print("No head looks mostly at {}; the most is {}, {}\n", words.looks, named(0), percent(best[0].first));
+      continue;
+    }
+    print("{} looks at {}, {}", bold(named(0)), words.looks, percent(best[0].first));
+    for (size_t i = 1; i < std::min(best.size(), kNamed) && best[i].first >= kMostly; ++i)
+      print("; {}, {}", bold(named(i)), percent(best[i].first));
+    print("\n");
+  }
+  if (table.heads.size() < 2) return;
+  const auto [least, most] = std::minmax_element(
+      table.heads.begin(), table.heads.end(), [](const HeadSpectra& a, const HeadSpectra& b) { return a.copying < b.copying; });
+  if (most->copying > 0) print("{}.{} copies most what it looks at, {:+.3f}", most->layer, most->head, most->copying);
+  if (least->copying < 0)
+    print("{}{}.{} suppresses it most, {:+.3f}", most->copying > 0 ? "; " : "", least->layer, least->head, least->copying);
+  print("\n");
+}
+
 void print_table(const CircuitsArguments& o, const HeadScores& scores, const CircuitTable& table) {
+  print_sentences(scores, table);
   int widest = 0;
-  for (const HeadSpectra& h : table.heads) widest = std::max(widest, width_of(values_text(h.qk)));
-  print("{}\n", dim(fmt::format("{:>5} {:>4}  {:>8} {:>9} {:>9} {:>5}  {:>7}  {:>4}  {}  {:>4}  {}", "layer", "head", "previous",
-                                "duplicate", "induction", "first", "copying", "rank", pad_right("QK", widest), "rank", "OV")));
+  double most_copied = 0;
+  std::array<double, 4> most = {};
   for (const HeadSpectra& h : table.heads) {
+    widest = std::max(widest, width_of(values_text(h.qk)));
+    most_copied = std::max(most_copied, std::abs(h.copying));
+    for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], scores.of(h.layer, h.head).at(kRoles[i].role));
+  }
+  print("\n{}\n",
+        dim(fmt::format("{:>5} {:>4}  {:>8} {:>9} {:>9} {:>5}  {:>7}  {:>4}  {}  {:>4}  {}", "layer", "head", "previous",
+                        "duplicate", "induction", "first", "copying", "rank", pad_right("QK", widest), "rank", "OV")));
+  // The largest of each column stands out.
+  const auto cell = [&](const HeadSpectra& h, size_t role, int width) {
     const HeadScore& s = scores.of(h.layer, h.head);
-    print("{:>5} {:>4}  {:>8} {:>9} {:>9} {:>5}  {:>+7.3f}  {:>4}  {}  {:>4}  {}\n", h.layer, h.head,
-          score_text(scores, s, HeadRole::previous), score_text(scores, s, HeadRole::duplicate),
-          score_text(scores, s, HeadRole::induction), score_text(scores, s, HeadRole::first), h.copying, h.qk.rank,
-          pad_right(values_text(h.qk), widest), h.ov.rank, values_text(h.ov));
+    const std::string text = pad_left(score_text(scores, s, kRoles[role].role), width);
+    return table.heads.size() > 1 && most[role] > 0 && s.at(kRoles[role].role) == most[role] ? risen(bold(text)) : text;
+  };
+  for (const HeadSpectra& h : table.heads) {
+    const std::string copying = fmt::format("{:>+7.3f}", h.copying);
+    const bool extreme = table.heads.size() > 1 && most_copied > 0 && std::abs(h.copying) == most_copied;
+    print("{:>5} {:>4}  {} {} {} {}  {}  {:>4}  {}  {:>4}  {}\n", h.layer, h.head, cell(h, 0, 8), cell(h, 2, 9), cell(h, 1, 9),
+          cell(h, 3, 5),
+          !extreme        ? copying
+          : h.copying < 0 ? fallen(bold(copying))
+                          : risen(bold(copying)),
+          h.qk.rank, pad_right(values_text(h.qk), widest), h.ov.rank, values_text(h.ov));
   }
   const std::vector<Link> links = strongest(table.composition, o.compositions);
   if (links.empty()) return;

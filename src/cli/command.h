@@ -27,6 +27,14 @@ struct Command {
 /// A group comes before its commands.
 const std::vector<Command>& commands();
 
+/// The commands of one purpose, as the overview lists them.
+struct Purpose {
+  std::string_view title;
+  std::vector<std::string_view> commands;  // "tokenizer" stands for all of its group
+};
+/// Every command is in one of them.
+const std::vector<Purpose>& purposes();
+
 /// Builds the parser of the whole program. `chosen` receives the action of the command that was given.
 void build_app(CLI::App& app, Action& chosen);
 

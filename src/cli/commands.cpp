@@ -264,4 +264,17 @@ const std::vector<Command>& commands() {
   return table;
 }
 
+const std::vector<Purpose>& purposes() {
+  static const std::vector<Purpose> table = {
+      {"Run a model", {"predict", "generate", "chat", "serve"}},
+      {"See what it does and how well",
+       {"explain", "picture", "attribute", "trace", "collect", "circuits", "features", "graph", "eval", "compare", "verify",
+        "bench"}},
+      {"Change a model", {"intervene", "merge", "extract-lora", "convert", "imatrix"}},
+      {"Learn", {"train", "distill", "warp", "sae", "data", "tokenizer", "curves"}},
+      {"Files and the program itself", {"pull", "info", "tokenize", "detokenize", "completion", "manual"}},
+  };
+  return table;
+}
+
 }  // namespace vitrine::cli

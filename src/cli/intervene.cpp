@@ -36,6 +36,25 @@ std::string position_label(const Engine& engine, const InterveneResult& r, int64
   return fmt::format("{} {}", position, shown_piece(engine, r.prompts.run()[static_cast<size_t>(position)]));
 }
 
+// Where a token stands in a list of the likeliest, or its end.
+auto place_of(const std::vector<TokenLogprob>& list, int32_t token) {
+  return std::find_if(list.begin(), list.end(), [&](const TokenLogprob& one) { return one.token == token; });
+}
+
+double share_of(const TokenLogprob& one) { return std::exp(static_cast<double>(one.logprob)); }
+
+// Who wins, before anything else is read.
+std::string winner_text(const Engine& engine, const std::vector<TokenLogprob>& before, const std::vector<TokenLogprob>& after) {
+  const std::string was = shown_piece(engine, before[0].token), now = shown_piece(engine, after[0].token);
+  if (before[0].token == after[0].token)
+    return fmt::format("{} stays the likeliest: {} before, {} after", bold(was), percent(share_of(before[0])),
+                       percent(share_of(after[0])));
+  const auto earlier = place_of(before, after[0].token), later = place_of(after, before[0].token);
+  return fmt::format("{} ({}) takes the place of {} ({})", bold(now),
+                     (earlier == before.end() ? "" : percent(share_of(*earlier)) + " → ") + percent(share_of(after[0])),
+                     bold(was), percent(share_of(before[0])) + (later == after.end() ? "" : " → " + percent(share_of(*later))));
+}
+
 void print_predictions(const Engine& engine, const InterveneResult& r) {
   for (size_t at = 0; at < r.before.size(); ++at) {
     const auto& before = r.before[at].top;
@@ -44,19 +63,27 @@ void print_predictions(const Engine& engine, const InterveneResult& r) {
     for (const TokenLogprob& entry : before) widest = std::max(widest, width_of(shown_piece(engine, entry.token)));
     for (const TokenLogprob& entry : after) widest = std::max(widest, width_of(shown_piece(engine, entry.token)));
     print("\n{}\n", bold(fmt::format("after {}", position_label(engine, r, r.before[at].position))));
-    print("{}\n",
-          dim(fmt::format("      {}{}   {}{}", pad_right("before", widest + 10), "", pad_right("after", widest + 10), "was")));
+    if (!before.empty() && !after.empty()) print("{}\n", winner_text(engine, before, after));
+    print("{}\n", dim(fmt::format("      {}   {} {}   was", pad_right("before", widest + 10), pad_right("after", widest + 10),
+                                  pad_left("change", 8))));
     for (size_t i = 0; i < before.size(); ++i) {
       const auto column = [&](const TokenLogprob& entry) {
-        return pad_right(shown_piece(engine, entry.token), widest) +
-               pad_left(percent(std::exp(static_cast<double>(entry.logprob))), 10);
+        return pad_right(shown_piece(engine, entry.token), widest) + pad_left(percent(share_of(entry)), 10);
       };
-      const auto was =
-          std::find_if(before.begin(), before.end(), [&](const TokenLogprob& b) { return b.token == after[i].token; });
-      print("{:>4}  {}   {}  {}\n", i + 1, column(before[i]), column(after[i]),
-            was == before.end()                                      ? dim("new")
-            : was - before.begin() == static_cast<std::ptrdiff_t>(i) ? ""
-                                                                     : dim(fmt::format("{}", was - before.begin() + 1)));
+      const auto was = place_of(before, after[i].token);
+      // In points of a per cent: against the same token before.
+      const double points = was == before.end() ? 0 : 100 * (share_of(after[i]) - share_of(*was));
+      const std::string change = was == before.end() ? "" : fmt::format("{:+.1f}", points);
+      const auto coloured_by = [&](const std::string& text) {
+        return std::abs(points) < 0.05 ? text : points > 0 ? risen(text) : fallen(text);
+      };
+      // What was not among the likeliest had less than the last of them.
+      const bool rose = was == before.end() && after[i].logprob > before.back().logprob;
+      print("{:>4}  {}   {} {}   {}\n", i + 1, column(before[i]), rose ? risen(column(after[i])) : coloured_by(column(after[i])),
+            coloured_by(pad_left(change, 8)),
+            was != before.end() ? dim(fmt::format("{}", was - before.begin() + 1))
+            : rose              ? risen("new")
+                                : "new");
     }
     print("KL(before ‖ after) {:.4g} nats\n", r.kl[at]);
   }

@@ -33,6 +33,7 @@ constexpr Entry kEnvironment[] = {
     {"HF_ENDPOINT", "For pull: another hub than https://huggingface.co. A token goes to it and to no other address."},
     {"HF_HUB_OFFLINE", "If 1, pull and info --hub fetch nothing. Other commands never use the network."},
     {"SSL_CERT_FILE", "For pull: the certificates to trust instead of the system's. HTTPS_PROXY and NO_PROXY count, too."},
+    {"BROWSER", "For explain --open: the program that shows the page; default: open on macOS, xdg-open elsewhere."},
     {"NO_COLOR", "If set and not empty, no colours are written to a terminal."},
 };
 constexpr const char* kOverview =

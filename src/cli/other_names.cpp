@@ -69,6 +69,71 @@ constexpr OtherName kNames[] = {
     {"--no-mmap", "", kMapped},
 };
 
+constexpr std::string_view kTalk = "here it is `vitrine chat`, or `vitrine generate` to continue a text",
+                           kKept = "models are files and folders; `vitrine info --model PATH` shows one",
+                           kWorking = "`vitrine serve` shows what it does under /slots and /metrics",
+                           kLearn = "here it is `vitrine train`", kConvert = "here it is `vitrine convert`",
+                           kLook = "here it is `vitrine explain`", kTokens = "here it is `vitrine tokenize`",
+                           kServe = "here it is `vitrine serve`", kSteer = "here it is `vitrine intervene`",
+                           kMeasure = "here it is `vitrine eval perplexity`", kMerge = "here it is `vitrine merge`",
+                           kPages = "here it is `vitrine --help`";
+
+struct OtherCommand {
+  std::string_view word, note;
+};
+constexpr OtherCommand kCommands[] = {
+    {"run", kTalk},
+    {"ask", kTalk},
+    {"prompt", kTalk},
+    {"cli", kTalk},
+    {"llama-cli", kTalk},
+    {"complete", "here it is `vitrine generate`"},
+    {"completions", "here it is `vitrine generate`"},
+    {"list", kKept},
+    {"ls", kKept},
+    {"show", kKept},
+    {"models", kKept},
+    {"rm", "models are files and folders; remove them as such"},
+    {"cp", "models are files and folders; copy them as such"},
+    {"ps", kWorking},
+    {"stop", kWorking},
+    {"server", kServe},
+    {"llama-server", kServe},
+    {"api", kServe},
+    {"download", "here it is `vitrine pull`"},
+    {"create", "a model is made by `vitrine train`, `vitrine convert` or `vitrine merge`"},
+    {"finetune", kLearn},
+    {"fine-tune", kLearn},
+    {"sft", kLearn},
+    {"dpo", kLearn},
+    {"lora", "`vitrine train` makes an adapter with lora in its recipe, `vitrine extract-lora` takes one out of a model"},
+    {"quantize", kConvert},
+    {"quantise", kConvert},
+    {"llama-quantize", kConvert},
+    {"export", kConvert},
+    {"llama-imatrix", "here it is `vitrine imatrix`"},
+    {"llama-bench", "here it is `vitrine bench`"},
+    {"benchmark", "here it is `vitrine bench`"},
+    {"perplexity", kMeasure},
+    {"ppl", kMeasure},
+    {"llama-perplexity", kMeasure},
+    {"lm_eval", "here it is `vitrine eval choices`"},
+    {"lm-eval", "here it is `vitrine eval choices`"},
+    {"encode", kTokens},
+    {"llama-tokenize", kTokens},
+    {"decode", "here it is `vitrine detokenize`"},
+    {"inspect", kLook},
+    {"visualize", kLook},
+    {"visualise", kLook},
+    {"ablate", kSteer},
+    {"patch", kSteer},
+    {"steer", kSteer},
+    {"mergekit", kMerge},
+    {"mergekit-yaml", kMerge},
+    {"help", kPages},
+    {"version", "here it is `vitrine --version`"},
+};
+
 }  // namespace
 
 std::string known_elsewhere(std::string_view word, std::span<const std::string> options) {
@@ -78,6 +143,11 @@ std::string known_elsewhere(std::string_view word, std::span<const std::string> 
   if (at == std::end(kNames)) return "";
   if (has(at->option)) return "; here it is " + std::string(at->option);
   return at->note.empty() ? "" : "; " + std::string(at->note);
+}
+
+std::string command_elsewhere(std::string_view word) {
+  const auto at = std::find_if(std::begin(kCommands), std::end(kCommands), [&](const OtherCommand& c) { return c.word == word; });
+  return at == std::end(kCommands) ? "" : "; " + std::string(at->note);
 }
 
 }  // namespace vitrine::cli

@@ -1,5 +1,5 @@
 #pragma once
-// Options of other programs, for those who know them from there.
+// Options and commands of other programs, for those who know them from there.
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,5 +9,9 @@ namespace vitrine::cli {
 /// What stands for an option of llama.cpp's programs in a command with these options ("--context"): "; here it is --context", or
 /// why there is none. Empty where nothing is known.
 std::string known_elsewhere(std::string_view word, std::span<const std::string> options);
+
+/// What stands for a command of other programs (ollama, llama.cpp, mergekit, lm-evaluation-harness, common words): "; here it is
+/// `vitrine chat`". Empty where nothing is known.
+std::string command_elsewhere(std::string_view word);
 
 }  // namespace vitrine::cli

@@ -88,6 +88,8 @@ const Terminal& terminal() {
 
 std::string bold(std::string_view text) { return styled(text, "1"); }
 std::string dim(std::string_view text) { return styled(text, "2"); }
+std::string risen(std::string_view text) { return styled(text, "38;5;33"); }
+std::string fallen(std::string_view text) { return styled(text, "38;5;172"); }
 
 std::string bar(double share, int cells) {
   static constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};

@@ -51,6 +51,9 @@ const Terminal& terminal();
 /// `text` in bold or grey where colours are wanted, else unchanged.
 std::string bold(std::string_view text);
 std::string dim(std::string_view text);
+/// `text` in blue for what became more and in orange for what became less, where colours are wanted: the heat map's two.
+std::string risen(std::string_view text);
+std::string fallen(std::string_view text);
 
 /// A bar of `share` (0 to 1) of `cells` columns, in eighths of a column. A share above zero shows at least an eighth.
 std::string bar(double share, int cells);

@@ -10,6 +10,7 @@
 #include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/heat_map.h"
+#include "cli/open_page.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
@@ -30,7 +31,7 @@ struct PictureArguments {
   std::string name, out;
   std::optional<std::string> words, sum;
   int64_t layer = -1, head = -1, position = -1;  // -1: not given
-  bool list = false, svg = false, no_gradients = false;
+  bool list = false, svg = false, no_gradients = false, open = false;
 };
 
 void list_pictures(bool json) {
@@ -177,12 +178,14 @@ void run_explain(const PictureArguments& o) {
   if (o.list) return list_pictures(o.model.json);
   if (o.out.empty() && !o.model.json)
     throw UsageError("where should the page go? Give --out PAGE.html, or --json for the data alone.");
+  if (o.open && o.out.empty()) throw UsageError("--open needs a page to show: give --out PAGE.html, too.");
   if (!o.out.empty()) check_writable("--out", o.out);
   Engine engine = open_engine(o.model);
   check_output(engine, o.out);
   const PictureJson document = explain_document(engine, prompt_of(engine, o), picture_options(o));
   if (!o.out.empty()) write_file(o.out, explain_page(document));
   if (o.model.json) print_json(document);
+  if (o.open) open_page(o.out);
 }
 
 }  // namespace
@@ -213,6 +216,7 @@ Action define_explain(CLI::App& app) {
   add_prompt_options(app, o->prompt, false);
   app.add_flag("--list", o->list, "List every picture of the page");
   app.add_option("--out,-o", o->out, "The HTML file to write (replaced if it exists)")->type_name("PAGE")->check(not_empty());
+  app.add_flag("--open", o->open, "Show the page in the browser that BROWSER names, or in the usual one");
   app.add_flag("--no-gradients", o->no_gradients,
                "Leave out the steps that run the model backward; they take most of the time for large models and long prompts");
   add_model_options(app, o->model);

@@ -87,7 +87,7 @@ void lens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
       rows.push_back({{"position", found.positions[i]},
                       {"top", top_json(service.engine(), reading.top)},
                       {"kl", number_or_null(reading.kl)},
-                      {"rank", reading.rank},
+                      {"rank", reading.rank + 1},
                       {"logprob", number_or_null(reading.logprob)}});
     }
     json["layers"].push_back({{"name", found.points[point]}, {"positions", std::move(rows)}});

@@ -22,7 +22,15 @@ TEST(Nearest, TheBeginningOfAWordIsMeant) {
   EXPECT_EQ(meant_by("valid", kKeys), "validation");
 }
 
+// A word that other programs know is no slip of a short name of ours.
 TEST(Nearest, WhatIsFarIsNot) {
+  const std::array<std::string, 6> commands = {"sae", "info", "serve", "warp", "trace", "compare"};
+  for (const char* word : {"run", "list", "ps", "show", "create", "complete", "help", "embed"})
+    EXPECT_EQ(meant_by(word, commands), "") << word;
+  EXPECT_EQ(meant_by("sevre", commands), "serve");  // two letters swapped
+  EXPECT_EQ(meant_by("trcae", commands), "trace");
+  EXPECT_EQ(edit_distance("ab", "ba"), 1u);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
   EXPECT_EQ(meant_by("op", kKeys), "");  // two letters begin too much
   EXPECT_EQ(meant_by("fp16", kKeys), "");
   EXPECT_EQ(meant_by("", kKeys), "");

@@ -1,4 +1,7 @@
 // vitrine circuits.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 
 #include "cli/program.h"
@@ -41,6 +44,14 @@ TEST(CircuitsCommand, ATableForPeople) {
   const Outcome outcome = vitrine({"circuits", "--repeat", "8", "--compositions", "4", "--seed", "3"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_CONTAINS(outcome.out, "induction");
+  // Sentences first; what they say is what the document has.
+  const Json heads = vitrine({"circuits", "--repeat", "8", "--seed", "3", "--json"}).json()["heads"];
+  const auto best = *std::max_element(heads.begin(), heads.end(),
+                                      [](const Json& a, const Json& b) { return a["previous_token"] < b["previous_token"]; });
+  EXPECT_TRUE(outcome.out.starts_with(fmt::format("{}.{} looks at the previous token, {:.1f} %", best["layer"].get<int>(),
+                                                  best["head"].get<int>(), 100 * best["previous_token"].get<double>())))
+      << outcome.out;
+  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);  // no terminal, no colours
   EXPECT_CONTAINS(outcome.out, "strongest compositions");
   EXPECT_CONTAINS(outcome.err, "17 tokens");  // BOS and twice eight
   EXPECT_EQ(vitrine({"circuits", "--repeat", "8", "--compositions", "4", "--seed", "3", "--threads", "1"}).out, outcome.out);

@@ -31,6 +31,37 @@ TEST(ExitCode, FlagsThatAreWrong) {
   expect_refused({"verify"}, {"--reference is required"});
 }
 
+// Words that other programs' users type first; and no guess where no name is near.
+TEST(ExitCode, CommandsOfOtherPrograms) {
+  expect_refused({"run", "gemma3"}, {"run is no command; here it is `vitrine chat`, or `vitrine generate`"});
+  expect_refused({"list"}, {"list is no command; models are files and folders; `vitrine info --model PATH` shows one."});
+  expect_refused({"ps"}, {"/slots and /metrics"});
+  expect_refused({"llama-cli", "-m", "x.gguf"}, {"llama-cli is no command; here it is `vitrine chat`"});
+  expect_refused({"quantize"}, {"`vitrine convert`"});
+  expect_refused({"help"}, {"`vitrine --help`"});
+  expect_refused({"sevre"}, {"sevre is no command; did you mean serve?"});
+  const Outcome far = vitrine({"prophesy"});
+  EXPECT_EQ(far.err.find("did you mean"), std::string::npos) << far.err;
+}
+
+// The overview has every command once, in groups by what one wants.
+TEST(ExitCode, TheOverviewIsGrouped) {
+  const std::string help = vitrine({"--help"}).out;
+  size_t before = 0;
+  for (const char* title : {"\nRun a model:", "\nSee what it does", "\nChange a model:", "\nLearn:", "\nFiles and the program"}) {
+    const size_t at = help.find(title);
+    ASSERT_NE(at, std::string::npos) << title << "\n" << help;
+    EXPECT_GT(at, before);
+    before = at;
+  }
+  const std::string manual = vitrine({"manual", "--format", "markdown"}).out;
+  for (size_t at = manual.find("\n## vitrine "); at != std::string::npos; at = manual.find("\n## vitrine ", at + 1)) {
+    const size_t begin = at + 12;
+    const std::string name = manual.substr(begin, manual.find_first_of(" \n", begin) - begin);
+    EXPECT_NE(help.find("\n  " + name + " "), std::string::npos) << name;
+  }
+}
+
 // An empty --out, as an unset variable of a script gives it, is no name, and not the same as none.
 TEST(ExitCode, EmptyNamesOfFiles) {
   const Scratch scratch;

@@ -120,6 +120,9 @@ TEST(InterveneCommand, TheModelAndTheFileOfTheResult) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_CONTAINS(outcome.out, "blocks.0.hook_attn_out, blocks.1.hook_attn_out");
   EXPECT_CONTAINS(outcome.out, "KL(before ‖ after)");
+  EXPECT_TRUE(outcome.out.find(" takes the place of ") != std::string::npos ||
+              outcome.out.find(" stays the likeliest: ") != std::string::npos)
+      << outcome.out;
   const Json document = parse_json(read_file(out), out);
   EXPECT_EQ(document["prompt"]["text"], nullptr);
   EXPECT_EQ(document["after"][0]["top"][0]["piece"], nullptr);
@@ -149,14 +152,16 @@ TEST(InterveneCommand, TakesTheRecipesOfThePage) {
   for (const char* line :
        {R"(`model: ${quoted(model.name)}`)",
         R"(`prompt: ${plain ? quoted(prompt.text!) : `{tokens: [${prompt.ids.join(", ")}]}`}`)",
-        R"(`metric: {logprob: ${change.token}, position: ${change.at ?? -1}}`)", R"("interventions:")",
-        R"(`  - ${change.part}: ${)", "quoted(change.of)", R"(`    positions: ${change.position}`)",
-        R"(`    do: ${change.does}`)", R"(does: "zero" | "identity";)", R"("head", "attn", "mlp", "layer" or "norm")"})
+        R"(`metric: {${measure}, position: ${change.at ?? -1}}`)", "`logprob: ${change.token}`",
+        "`logit_difference: [${change.token}, ${change.against}]`", R"("interventions:")", R"(`  - ${change.part}: ${)",
+        "quoted(change.of)", R"(`    positions: ${change.position}`)", R"(`    do: ${change.does}`)",
+        R"(does: "zero" | "identity";)", R"("head", "attn", "mlp", "layer" or "norm")"})
     EXPECT_CONTAINS(source, line);
 
   const std::string model = "model: \"" + shipped_model_folder() + "\"\n";
   const std::string text = "prompt: \"The \\\"king\\\" said\\n\\u00e9\"\n", ids = "prompt: {tokens: [2, 503, 1758]}\n";
-  const std::string token = "metric: {logprob: 385, position: 2}\n", last = "metric: {logprob: 385, position: -1}\n";
+  const std::string token = "metric: {logprob: 385, position: 2}\n", last = "metric: {logprob: 385, position: -1}\n",
+                    against = "metric: {logit_difference: [385, 503], position: 2}\n";
   const auto change = [](const std::string& part, const std::string& of, const std::string& does,
                          const std::string& position = "") {
     return "interventions:\n  - " + part + ": " + (of.starts_with("[") ? of : "\"" + of + "\"") + "\n" +
@@ -165,11 +170,12 @@ TEST(InterveneCommand, TakesTheRecipesOfThePage) {
   for (const std::string& recipe :
        {model + text + change("head", "3.1", "zero"), ids + change("head", "3.1", "zero", "1"),
         model + ids + token + change("head", "0.0", "zero", "0"), text + last + change("attn", "2", "zero"),
-        ids + token + change("mlp", "5", "zero"), ids + token + change("layer", "4", "zero"),
-        ids + token + change("layer", "4", "identity"), ids + token + change("mlp", "5", "zero", "1"),
-        ids + change("norm", "[\"blocks.0.*\", \"blocks.1.*\"]", "identity"), ids + change("norm", "blocks.0.ln1", "identity"),
-        ids + change("norm", "blocks.3.ln1_post", "identity"), ids + change("norm", "blocks.3.ln2", "identity"),
-        ids + change("norm", "blocks.7.ln2_post", "identity"), ids + change("norm", "ln_final", "identity")}) {
+        ids + token + change("mlp", "5", "zero"), ids + against + change("head", "0.0", "zero"),
+        ids + token + change("layer", "4", "zero"), ids + token + change("layer", "4", "identity"),
+        ids + token + change("mlp", "5", "zero", "1"), ids + change("norm", "[\"blocks.0.*\", \"blocks.1.*\"]", "identity"),
+        ids + change("norm", "blocks.0.ln1", "identity"), ids + change("norm", "blocks.3.ln1_post", "identity"),
+        ids + change("norm", "blocks.3.ln2", "identity"), ids + change("norm", "blocks.7.ln2_post", "identity"),
+        ids + change("norm", "ln_final", "identity")}) {
     const Json document = document_of(recipe);
     if (document.is_null()) continue;
     EXPECT_GT(document["kl"][0].get<double>(), 0) << recipe;

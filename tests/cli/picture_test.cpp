@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
 #include <set>
+#include <thread>
 
 #include "cli/program.h"
 #include "io/safetensors.h"
@@ -225,6 +228,28 @@ TEST(ExplainCommand, RefusesWrongInput) {
   for (int i = 0; i < 1024; ++i) ids += ",7";
   expect_refused({"explain", "--tokens", ids, "--out", page}, {"1025", "1024"});
   EXPECT_FALSE(std::filesystem::exists(page));
+}
+
+// A browser that writes down what it was asked to show.
+TEST(ExplainCommand, OpensThePageInTheBrowser) {
+  const Scratch scratch;
+  const std::string browser = scratch.write(
+                        "browser", "#!/bin/sh\nprintf '%s' \"$1\" > \"$1.seen.part\"; mv \"$1.seen.part\" \"$1.seen\"\n"),
+                    page = scratch / "a page.html";
+  std::filesystem::permissions(browser, std::filesystem::perms::owner_all);
+  const Outcome outcome =
+      vitrine({"explain", "--tokens", "5,3", "--model", golden_model("llama"), "--no-gradients", "--out", page, "--open"},
+              {"BROWSER=" + browser});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (int i = 0; i < 500 && !std::filesystem::exists(page + ".seen"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(read_file(page + ".seen"), page);
+  const Outcome none =
+      vitrine({"explain", "--tokens", "5,3", "--model", golden_model("llama"), "--no-gradients", "--out", page, "--open"},
+              {"BROWSER=" + (scratch / "none")});
+  EXPECT_EQ(none.code, 1);
+  EXPECT_CONTAINS(none.err, "is written, but " + (scratch / "none") + " cannot be started: No such file");
+  expect_refused({"explain", "a", "--json", "--open"}, {"--open needs a page"});
 }
 
 }  // namespace

@@ -87,7 +87,8 @@ TEST_P(PicturesGolden, NormsAttentionAndPredictions) {
   EXPECT_CLOSE(flat(picture("next-tokens").at("probs")), flat(gold["next"]["probs"]), kClose);
   std::vector<double> actual, rank;
   for (const PictureJson& a : picture("next-tokens").at("actual"))
-    if (!a.is_null()) actual.push_back(a.at("prob")), rank.push_back(a.at("rank"));
+    if (!a.is_null())
+      actual.push_back(a.at("prob")), rank.push_back(a.at("rank").get<double>() - 1);  // the golden ones count from 0
   EXPECT_CLOSE(actual, doubles(gold["actual"]), kClose);
   EXPECT_EQ(rank, doubles(gold["actualRank"]));
 }
@@ -137,8 +138,11 @@ TEST_P(PicturesGolden, LensAtEveryDepth) {
   const PictureJson& lens = picture("logit-lens");
   for (const char* key : {"probs", "kl", "finalProb", "finalRank"}) EXPECT_EQ(lens.at(key).size(), prompt.ids.size()) << key;
   for (size_t position = 0; position < prompt.ids.size(); ++position) {
-    for (const char* key : {"kl", "finalProb", "finalRank"})
+    for (const char* key : {"kl", "finalProb"})
       EXPECT_CLOSE(doubles(lens.at(key)[position]), doubles(gold["lens"][key][position]), kClose) << key << " " << position;
+    std::vector<double> ranks = doubles(gold["lens"]["finalRank"][position]);
+    for (double& rank : ranks) ++rank;  // the golden ones count from 0
+    EXPECT_EQ(doubles(lens.at("finalRank")[position]), ranks) << position;
     for (size_t depth = 0; depth < gold["lens"]["ids"][position].size(); ++depth) {
       const std::vector<double> probs = doubles(gold["lens"]["probs"][position][depth]);
       EXPECT_CLOSE(doubles(lens.at("probs")[position][depth]), probs, kClose) << position << " " << depth;
@@ -200,7 +204,7 @@ TEST_P(PicturesGolden, PartsAddUpToTheLogit) {
   // The last depth of the lens is the prediction.
   EXPECT_EQ(lens.at("ids").back().back()[0], picture("next-tokens").at("ids").back()[0]);
   EXPECT_NEAR(lens.at("probs").back().back()[0].get<double>(), picture("next-tokens").at("probs").back()[0].get<double>(), 1e-4);
-  EXPECT_EQ(lens.at("finalRank").back().back(), 0);
+  EXPECT_EQ(lens.at("finalRank").back().back(), 1);
   EXPECT_NEAR(lens.at("kl").back().back().get<double>(), 0, 1e-6);
 }
 

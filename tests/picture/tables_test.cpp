@@ -79,7 +79,7 @@ TEST_F(Tables, HoldTheDatasNumbers) {
   EXPECT_EQ(lens.rows.size(), picture("logit-lens").at("depths").size());
   EXPECT_EQ(lens.left_out, lens.rows.size() * (picture("logit-lens").at("positions").size() - 1));
   EXPECT_EQ(lens.rows.back()[1], next.rows.back()[2]);  // at the last depth it is the prediction
-  EXPECT_EQ(lens.rows.back()[8], "0");
+  EXPECT_EQ(lens.rows.back()[8], "1");
   EXPECT_EQ(lens.rows.back()[9], "0.000");
 
   const PictureTable merges = only("merges");

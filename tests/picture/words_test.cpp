@@ -1,7 +1,9 @@
 // The words of pictures and of the walk-through: one of a thing is not several.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/plural.h"
 #include "support.h"
@@ -65,6 +67,22 @@ TEST(Words, OneTokenOneLayerOneHead) {
   for (const std::string& text : texts) EXPECT_EQ(ones_in_plural(text), std::vector<std::string>()) << text;
 }
 
+// What a reader of the page cannot know: another text, or where on the page a picture will stand. A heading's number stands in
+// front of its words, so these begin with a letter.
+TEST(Words, SpeakOfWhatTheReaderSees) {
+  for (const char* model : {"gemma2", "gpt2_a", "classic_post", "mixtral"}) {
+    Engine engine(open_model(resolve_model(Golden::open(model).model())), kF32);
+    const PictureJson document = explain_document(engine, ids_prompt({3, 5, 7, 9}));
+    std::vector<std::string> texts;
+    every_text(document, texts);
+    for (const std::string& text : texts)
+      for (const char* words : {"toy of the text", "example of the text", "Below"})
+        EXPECT_EQ(text.find(words), std::string::npos) << text;
+    for (const PictureJson& step : document.at("steps"))
+      EXPECT_TRUE(std::isalpha(static_cast<unsigned char>(step.at("title").get<std::string>()[0]))) << step.at("title");
+  }
+}
+
 // The walk-through of a golden model with some keys changed, none of which a tensor depends on.
 PictureJson steps_of(const std::string& model, const Json& keys = Json::object()) {
   ModelFiles files = resolve_model(Golden::open(model).model());
@@ -81,6 +99,17 @@ std::string words_of(const PictureJson& steps, const char* id) {
       for (const char* key : {"formula", "text"})
         for (const PictureJson& line : step.at(key)) words += line.get<std::string>() + "\n";
   return words;
+}
+
+// A step's sentences about sizes are this run's numbers.
+TEST(Words, UpdatesAreMeasured) {
+  Engine engine(open_model(resolve_model(Golden::open("gemma2").model())), kF32);
+  const PictureJson document = explain_document(engine, ids_prompt({3, 5, 7, 9}));
+  std::vector<double> scales;
+  for (const PictureJson& part : document.at("pictures").at("update-scale").at("sublayers")) scales.push_back(part.at("scale"));
+  std::sort(scales.begin(), scales.end());
+  EXPECT_CONTAINS(words_of(document.at("steps"), "residual"),
+                  fmt::format("half of the parts stay below {:.2f}; ", scales[scales.size() / 2]));
 }
 
 TEST(Words, WindowsOfEveryLayerOrOfSome) {

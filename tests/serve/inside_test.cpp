@@ -101,7 +101,7 @@ TEST_F(Inside, LensAndHeadsAreThoseOfTheOfflineFunctions) {
       EXPECT_EQ(reading["top"][k]["token"], offline.at(i, 0).top[k].token);
       EXPECT_EQ(reading["top"][k]["logprob"].get<float>(), offline.at(i, 0).top[k].logprob);
     }
-    EXPECT_EQ(reading["rank"], offline.at(i, 0).rank);
+    EXPECT_EQ(reading["rank"], offline.at(i, 0).rank + 1);  // the likeliest is the first
   }
   const std::vector<int32_t> pair{300, 301};
   const OrderedJson heads = served.made("/v1/heads", {{"prompt", text}, {"token", 300}, {"against", 301}});

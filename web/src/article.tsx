@@ -3,25 +3,31 @@
 import { Fold } from "./controls";
 import { css } from "./colour";
 import type { Model, PictureName, Step } from "./data";
-import { commandLine, spelling, tokenAt, vitrine } from "./document";
+import { commandLine, space, spelling, tokenAt, vitrine } from "./document";
 import { Prose } from "./figure";
-import { count, percent, plural, shape, short } from "./format";
-import { Contents, ThemeButton } from "./frame";
+import { count, number, percent, plural, shape, spaceShown } from "./format";
+import { ThemeButton } from "./frame";
 import { useTheme } from "./hooks";
+import { MadeLegend } from "./made";
+import { ModelMap } from "./map";
 import { Picture } from "./pictures";
+import { Rail } from "./rail";
 
 const promptShown = 24;
 const titleLength = 72;
+/** So many steps have their question open, as an invitation to the others. */
+const openQuestions = 3;
 
 export function Article() {
   return (
     <>
       <a class="skip" href="#main">To the text</a>
       <ThemeButton />
-      <Contents name="Steps" chapters={vitrine.steps} />
+      <Rail steps={vitrine.steps} />
       <main id="main">
         <Opening />
-        {vitrine.steps.map((step, i) => <Section key={step.id} step={step} number={i + 1} />)}
+        {vitrine.steps.length > 0 && <ModelMap steps={vitrine.steps} />}
+        {vitrine.steps.map((step, i) => <Section key={step.id} step={step} at={i + 1} />)}
         {vitrine.steps.length === 0 && Object.keys(vitrine.pictures).map((name) => <Picture key={name} name={name as keyof typeof vitrine.pictures} />)}
         <Lacking />
         <Ending />
@@ -30,21 +36,39 @@ export function Article() {
   );
 }
 
+/** "9.45 million". */
+function amount(value: number): string {
+  for (const [size, name] of [[1e12, "trillion"], [1e9, "billion"], [1e6, "million"]] as const) if (value >= size) return `${number(value / size)} ${name}`;
+  return count(value);
+}
+
+/** What the model is, in a sentence: its own size first, then whose architecture it has. */
 function summary(m: Model): string {
-  const attention = { MHA: "keys and values for every head", GQA: plural(m.nKvHeads, "key and value head"), MQA: "one key and value head" }[m.heads];
-  return `${m.familyTitle}, ${count(m.parameters)} parameters: ${plural(m.nLayers, "layer")} on a residual stream of ${count(m.dModel)} numbers, ${plural(m.nHeads, "attention head")} of ${m.headDim} with ${attention}, ${m.mlpTitle} of ${count(m.dFf)}, a vocabulary of ${count(m.vocabSize)}.`;
+  const keys = { MHA: "", GQA: `, which share ${plural(m.nKvHeads, "key and value head")}`, MQA: ", which share one key and value head" }[m.heads];
+  const family = /^[a-z]/.test(m.familyTitle) ? `the ${m.familyTitle}` : m.familyTitle;
+  const experts = vitrine.pictures.experts;
+  const mlp = experts?.available === true ? `${plural(experts.count, "MLP")}, of which each token takes ${experts.perToken}` : `an MLP (${m.mlpTitle}) of ${count(m.dFf)} hidden units`;
+  return `This model has ${amount(m.parameters)} parameters, the numbers that training has set, in ${plural(m.nLayers, "layer")}. Its architecture is that of ${family}: every token is a vector of ${count(m.dModel)} numbers; each layer has ${plural(m.nHeads, "attention head")}${keys}, and ${mlp}.`;
+}
+
+/** The end of a text: what comes next follows it. */
+function ending(text: string, length: number): string {
+  const letters = [...text];
+  return letters.length <= length ? text : `…${letters.slice(letters.length - length + 1).join("")}`;
 }
 
 function Opening() {
   const { model, prompt, tokens } = vitrine;
   const name = model.name === "" ? "the model that vitrine ships with" : model.name;
   return (
-    <header class="opening">
+    <header class="opening" id="top">
       <p class="kicker">A walk through {name}</p>
-      <h1>{prompt.text === null ? `${plural(tokens.length, "token")}, and the next one` : <>“<bdi>{short(prompt.text.replace(/\s+/g, " "), titleLength)}</bdi>”, and what comes next</>}</h1>
+      <h1>{prompt.text === null ? `${plural(tokens.length, "token")}, and the next one` : <>“<bdi>{ending(prompt.text.replace(/\s+/g, " "), titleLength)}</bdi>”, and what comes next</>}</h1>
       <Answer />
+      <p class="summary">A language model reads a text and says, for each piece of text that it knows, how probable it is that this piece comes next. This page follows one text through one model, from the letters to that answer.</p>
       <p class="summary">{summary(model)}</p>
-      <p class="hint">Every number on this page is from one run of this model on this text. Point at a picture, touch it, or move to it with the Tab key and walk through it with the arrow keys, to read its values.</p>
+      <p class="hint">Every picture says where its numbers come from. Point at one, touch it, or move to it with the Tab key and walk through it with the arrow keys, to read its values.</p>
+      <MadeLegend />
     </header>
   );
 }
@@ -63,6 +87,7 @@ function Answer() {
         {start > 0 && <span>… {count(start)} tokens before these … </span>}
         {vitrine.tokens.slice(start).map((token, i) => <bdi key={i} class={token.control ? "chip control" : "chip"}>{tokenAt(start + i)}</bdi>)}
         <span class="answer-arrow" aria-label="is followed by">→</span>
+        {space !== null && <span class="space-legend"><bdi class="chip">{spaceShown}</bdi> is a space: it belongs to the piece behind it.</span>}
       </p>
       <ol class="answer-next" aria-label="Likeliest next tokens">
         {ids.map((id, i) => (
@@ -77,11 +102,11 @@ function Answer() {
   );
 }
 
-function Section({ step, number }: { step: Step; number: number }) {
+function Section({ step, at }: { step: Step; at: number }) {
   const [first, ...others] = step.text;
   return (
     <section id={step.id} aria-labelledby={`heading-${step.id}`}>
-      <h2 id={`heading-${step.id}`}><span class="number" aria-hidden="true">{number}</span>{step.title}</h2>
+      <h2 id={`heading-${step.id}`}><span class="number" aria-hidden="true">{at}</span> {step.title}</h2>
       {first !== undefined && <p><Prose text={first} /></p>}
       {step.formula.length > 0 && <div class="formula" role="group" aria-label="Formula">{step.formula.map((line) => <p key={line}><Formula text={line} /></p>)}</div>}
       {step.shapes.length > 0 && (
@@ -98,7 +123,7 @@ function Section({ step, number }: { step: Step; number: number }) {
         </aside>
       )}
       {step.pictures.map((name) => <Picture key={name} name={name} />)}
-      {others.length > 0 && <Fold summary="Why it is done" class="why">{() => others.map((text) => <p key={text}><Prose text={text} /></p>)}</Fold>}
+      {others.length > 0 && <Fold summary={<Prose text={step.question} />} class="why" opened={at <= openQuestions} printed>{() => others.map((text) => <p key={text}><Prose text={text} /></p>)}</Fold>}
       {step.source.length > 0 && (
         <Fold summary={<>The lines that do it: <code>{step.source.map((s) => `${s.file}:${s.line}`).join(", ")}</code></>} class="source">
           {() => step.source.map((s) => <Source key={`${s.file}:${s.line}`} source={s} />)}

@@ -1,10 +1,10 @@
 // A grid of words on coloured cells (predictions by position). It scrolls sideways where it is wider than the page.
 
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Slider } from "./controls";
 import { css, inkOn } from "./colour";
-import { useTheme } from "./hooks";
+import { usePrinting, useTheme } from "./hooks";
 import { hideTip, scrollTip, showTip } from "./tip";
 
 export interface Cell {
@@ -28,15 +28,22 @@ interface Props {
   onPick?: (row: number, col: number) => void;
   /** What Enter and click do, for the description. */
   picks?: string;
+  /** Where not all columns fit, the last ones are shown first. */
+  fromEnd?: boolean;
   /** Width of a column in pixels. */
   column?: number;
 }
 
 const page = 24;
+const columnWidth = 84;
+/** Of the text on A4: page.css. */
+const paperWidth = 680;
 
 export function Cells(props: Props) {
   const total = props.colNames.length;
   const [from, set] = useState(Math.max(0, total - page));
+  const paper = usePrinting();
+  if (paper) return <Sheets {...props} from={total <= page ? 0 : from} count={Math.min(total, page)} />;
   if (total <= page) return <Grid {...props} first={0} count={total} />;
   return (
     <>
@@ -46,11 +53,25 @@ export function Cells(props: Props) {
   );
 }
 
-function Grid({ label, rowNames, colNames, colNumbers, cell, onPick, picks, column = 84, first, count }: Props & { first: number; count: number }) {
+/** On paper nothing scrolls: as many columns as fit beside the names of the rows, and the others in grids below. */
+function Sheets({ from, count, ...props }: Props & { from: number; count: number }) {
+  const each = Math.max(1, Math.floor((paperWidth - nameWidth(props.rowNames) - 6) / ((props.column ?? columnWidth) + 2)));
+  const parts = Math.ceil(count / each);
+  return <>{Array.from({ length: parts }, (_, i) => <Grid key={i} {...props} first={from + i * each} count={Math.min(each, count - i * each)} />)}</>;
+}
+
+function nameWidth(names: readonly string[]): number {
+  return Math.max(0, ...names.map((name) => [...name].length)) * 8.6 + 26;
+}
+
+function Grid({ label, rowNames, colNames, colNumbers, cell, onPick, picks, column = columnWidth, fromEnd = false, first, count }: Props & { first: number; count: number }) {
   const area = useRef<HTMLDivElement>(null);
   const shade = useTheme();
   const [at, set] = useState<readonly [number, number] | null>(null);
   const rows = rowNames.length;
+  useLayoutEffect(() => {
+    if (fromEnd && area.current !== null) area.current.scrollLeft = area.current.scrollWidth;
+  }, []);
   const box = (row: number, col: number) => area.current?.querySelector<HTMLElement>(`[data-at="${row} ${col}"]`) ?? null;
   const show = (row: number, col: number, aloud: boolean) => {
     set([row, col]);
@@ -97,7 +118,7 @@ function Grid({ label, rowNames, colNames, colNumbers, cell, onPick, picks, colu
       </div>
     );
   }), [cell, first, rows, count, shade]);
-  const names = Math.max(0, ...rowNames.map((name) => [...name].length)) * 8.6 + 26;
+  const names = nameWidth(rowNames);
   return (
     <div
       ref={area}
@@ -106,7 +127,7 @@ function Grid({ label, rowNames, colNames, colNumbers, cell, onPick, picks, colu
       aria-roledescription="grid of predictions"
       aria-label={`${label} ${rows} rows, ${count} columns. Arrow keys move from cell to cell${picks === undefined ? "" : `; Enter: ${picks}`}.`}
       tabIndex={0}
-      style={{ gridTemplateColumns: `${names}px repeat(${count}, ${column}px)` }}
+      style={{ gridTemplateColumns: `${names}px repeat(${count}, minmax(${Math.round(column * 0.8)}px, ${column}px))` }}
       onPointerMove={(event) => {
         const found = under(event);
         if (found === null) hide();

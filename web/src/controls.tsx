@@ -2,6 +2,8 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { usePrinting } from "./hooks";
+import { printing } from "./print";
 
 interface ChoiceProps<T extends string | number> {
   label: string;
@@ -81,13 +83,35 @@ export function Copyable({ text, label }: { text: string; label: string }) {
   );
 }
 
+interface FoldProps {
+  summary: ComponentChildren;
+  children: () => ComponentChildren;
+  class?: string;
+  id?: string;
+  /** Open from the start. */
+  opened?: boolean;
+  /** Open on paper. */
+  printed?: boolean;
+}
+
 /** A part that opens and closes; its inside is made when it is first opened. */
-export function Fold({ summary, children, class: kind = "", id }: { summary: ComponentChildren; children: () => ComponentChildren; class?: string; id?: string }) {
-  const [open, set] = useState(false);
+export function Fold({ summary, children, class: kind = "", id, opened = false, printed = false }: FoldProps) {
+  const [open, set] = useState(opened);
+  const [made, make] = useState(opened);
+  const paper = usePrinting() && printed;
   return (
-    <details class={`fold ${kind}`} id={id} onToggle={(event) => event.currentTarget.open && set(true)}>
+    <details
+      class={`fold ${kind}`}
+      id={id}
+      open={open || paper}
+      onToggle={(event) => {
+        if (printing()) return;
+        set(event.currentTarget.open);
+        if (event.currentTarget.open) make(true);
+      }}
+    >
       <summary>{summary}</summary>
-      {open && <div class="fold-inside">{children()}</div>}
+      {(made || paper) && <div class="fold-inside">{children()}</div>}
     </details>
   );
 }

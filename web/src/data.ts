@@ -111,7 +111,9 @@ export interface Step {
    *  "back-propagation". Those that the model lacks are left out. */
   id: string;
   title: string;
-  /** Paragraphs in our words, true for this model. The first is always to be read; the others may be folded ("why"). */
+  /** What the second paragraph and those after it answer: "Why multiply by 16?" */
+  question: string;
+  /** Paragraphs in our words, true for this model. The first is always to be read; the others may be folded under the question. */
   text: string[];
   /** One formula a line, in Unicode: "x ← x + attention(norm(x))". May be empty. */
   formula: string[];
@@ -339,7 +341,7 @@ export interface ResidualScale extends Head<"residual-scale"> {
   withNorms: number[];
   /** Another run with every norm the identity. May overflow (null from there on). */
   withoutNorms: (number | null)[];
-  /** The toy of the text, scale after each of 18 steps from 1: x ← x + 2x (3^18 = 387420489) and x ← x + 2 (37). 19 numbers. */
+  /** A toy, scale after each of 18 steps from 1: x ← x + 2x (3^18 = 387420489) and x ← x + 2 (37). 19 numbers. */
   toy: { without: number[]; with: number[] };
 }
 
@@ -527,7 +529,7 @@ export interface QueryLength extends Head<"query-length"> {
 // -- MLP ------------------------------------------------------------------------------------------------------------------
 
 export interface ActivationCurves extends Head<"activation-curves"> {
-  /** From −4 to 4. */
+  /** From −2 to 2. */
   x: number[];
   relu: number[];
   geluTanh: number[];
@@ -600,7 +602,7 @@ export interface NextTokens extends Head<"next-tokens"> {
   /** [position][k], likeliest first. */
   ids: number[][];
   probs: number[][];
-  /** Of the token that really follows in the prompt, null at the last position: its probability and rank (0: likeliest). */
+  /** Of the token that really follows in the prompt, null at the last position: its probability and rank (1: likeliest). */
   actual: { prob: number; rank: number }[] | null;
 }
 
@@ -615,7 +617,7 @@ export interface LogitLens extends Head<"logit-lens"> {
   ids: number[][][];
   probs: number[][][];
   /** [position][depth]: KL(the model's prediction || this depth's) in nats, 0 at the last depth; and this depth's probability
-   *  and rank of the token that the model finds likeliest. */
+   *  and rank (1: likeliest) of the token that the model finds likeliest. */
   kl: number[][];
   finalProb: number[][];
   finalRank: number[][];

@@ -1,22 +1,35 @@
 // The document this page shows, and the few questions every picture asks of it.
 
 import type { Vitrine } from "./data";
-import { piece } from "./format";
+import { piece, spaceMark, spaceShown } from "./format";
 
 /** On the page of another document (report/data.ts) no part that asks for it is drawn. */
 export const vitrine = window.vitrine as Vitrine;
 
+/** What this vocabulary writes for a space, or nothing. */
+export const space = spaceMark([...Object.values(vitrine.pieces ?? {}), ...(vitrine.tokens ?? []).map((token) => token.piece ?? "")]);
+
+/** A piece of this vocabulary, with its spaces and control characters made visible. */
+export function visible(text: string): string {
+  return piece(text, space);
+}
+
+/** Prose that mentions pieces, with the same mark for their spaces. */
+export function withSpaces(text: string): string {
+  return space === null ? text : text.replaceAll(space, spaceShown);
+}
+
 /** The spelling of a token id; its number where the model has no tokenizer. */
 export function spelling(id: number): string {
   const text = vitrine.pieces[String(id)];
-  return text === undefined ? `#${id}` : piece(text);
+  return text === undefined ? `#${id}` : visible(text);
 }
 
 /** The spelling of the token at a position of the prompt. */
 export function tokenAt(position: number): string {
   const token = vitrine.tokens[position];
   if (token === undefined) return `position ${position}`;
-  return token.piece === null ? `#${token.id}` : piece(token.piece);
+  return token.piece === null ? `#${token.id}` : visible(token.piece);
 }
 
 /** "want (position 2)": which occurrence is meant. */

@@ -1,9 +1,10 @@
 // A picture with everything around it: title, caption, text alternative, data as a table, the command that makes it.
 
-import type { ComponentChildren } from "preact";
+import { Fragment, type ComponentChildren } from "preact";
 import { Copyable, Fold } from "./controls";
-import { commandLine } from "./document";
+import { commandLine, withSpaces } from "./document";
 import { exact } from "./format";
+import { MadeOf, type Made } from "./made";
 
 export interface Table {
   columns: readonly string[];
@@ -18,21 +19,23 @@ interface Props {
   caption: string;
   alt: string;
   wide: boolean;
+  /** Where its numbers come from. */
+  made?: readonly Made[];
   table: () => Table;
   /** False: no command draws this picture alone. */
   alone?: boolean;
   children: ComponentChildren;
 }
 
-export function Figure({ name, title, caption, alt, wide, table, alone = true, children }: Props) {
+export function Figure({ name, title, caption, alt, wide, made = [], table, alone = true, children }: Props) {
   return (
     <figure id={`picture-${name}`} data-picture={name} class={wide ? "wide" : undefined} aria-labelledby={`title-${name}`} aria-describedby={`alt-${name}`}>
-      <p class="figure-title" id={`title-${name}`}>{title}</p>
-      <p class="unseen" id={`alt-${name}`}>{alt}</p>
+      <p class="figure-title"><span id={`title-${name}`}>{title}</span>{made.map((of) => <Fragment key={of}>{" "}<MadeOf of={of} /></Fragment>)}</p>
+      <p class="unseen" id={`alt-${name}`}>{withSpaces(alt)}</p>
       <div class="figure-body">{children}</div>
       <figcaption><Prose text={caption} /></figcaption>
       <div class="figure-foot">
-        <Fold summary="Description and data" class="data">{() => <><p>{alt}</p><DataTable title={title} table={table()} /></>}</Fold>
+        <Fold summary="Description and data" class="data">{() => <><p>{withSpaces(alt)}</p><DataTable title={title} table={table()} /></>}</Fold>
         {alone && (
           <Fold summary="As a file">
             {() => (
@@ -75,7 +78,7 @@ function DataTable({ title, table }: { title: string; table: Table }) {
   );
 }
 
-/** Plain text in which `code` stands between backquotes. */
+/** Plain text in which `code` stands between backquotes, and pieces have their spaces marked. */
 export function Prose({ text }: { text: string }) {
-  return <>{text.split("`").map((part, i) => (i % 2 === 1 ? <code key={i}>{part}</code> : part))}</>;
+  return <>{text.split("`").map((part, i) => (i % 2 === 1 ? <code key={i}>{part}</code> : withSpaces(part)))}</>;
 }

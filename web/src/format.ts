@@ -48,10 +48,18 @@ export function power(exponent: number): string {
   return `10${raised(exponent)}`;
 }
 
-/** A piece as the vocabulary spells it, on one line: white space and control characters made visible. */
-export function piece(text: string): string {
+/** The mark that stands for a space wherever pieces are shown. */
+export const spaceShown = "␣";
+
+/** The character that a vocabulary writes for a space, told by its pieces: SentencePiece's, GPT-2's, or none. */
+export function spaceMark(pieces: readonly string[]): string | null {
+  return ["▁", "Ġ"].find((mark) => pieces.some((text) => text.includes(mark))) ?? null;
+}
+
+/** A piece as the vocabulary spells it, on one line: white space and control characters made visible, `space` among them. */
+export function piece(text: string, space: string | null = null): string {
   if (text === "") return "∅";
-  return text.replace(/[\u0000-\u0020\u007f]/g, (c) => (c === "\u007f" ? "␡" : c === " " ? "␣" : String.fromCharCode(0x2400 + c.charCodeAt(0))));
+  return (space === null ? text : text.replaceAll(space, spaceShown)).replace(/[\u0000-\u0020\u007f]/g, (c) => (c === "\u007f" ? "␡" : c === " " ? "␣" : String.fromCharCode(0x2400 + c.charCodeAt(0))));
 }
 
 export function shape(sizes: readonly number[]): string {

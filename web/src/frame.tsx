@@ -1,7 +1,7 @@
 // What every page has around its text: the button that changes the theme, and the contents.
 
-import { useEffect, useState } from "preact/hooks";
 import { useTheme } from "./hooks";
+import { useReading } from "./reading";
 import { toggleTheme } from "./theme";
 
 export function ThemeButton() {
@@ -17,15 +17,7 @@ export interface Chapter {
 
 /** The chapters, with the one being read marked; beside the text where there is room, folded above it elsewhere. */
 export function Contents({ name, chapters }: { name: string; chapters: readonly Chapter[] }) {
-  const [reading, set] = useState<string | null>(null);
-  useEffect(() => {
-    const sections = chapters.flatMap((chapter) => document.getElementById(chapter.id) ?? []);
-    const observer = new IntersectionObserver((entries) => {
-      for (const entry of entries) if (entry.isIntersecting) set(entry.target.id);
-    }, { rootMargin: "-20% 0px -75% 0px" });
-    for (const section of sections) observer.observe(section);
-    return () => observer.disconnect();
-  }, []);
+  const reading = useReading(chapters.map((chapter) => chapter.id));
   if (chapters.length < 2) return null;
   const list = (
     <ol>

@@ -31,27 +31,21 @@ export interface HeatProps {
   /** Ticks under the grid, at columns. */
   bottomTicks?: readonly { at: number; text: string }[];
   bottomTitle?: string;
-  /** Colours by whole number, in place of the scale. */
-  palette?: readonly string[];
-  /** Rows stand apart: they belong to different things. */
-  ruled?: boolean;
-  /** Words on the grid, at [column, row]. */
-  over?: readonly { at: readonly [number, number]; text: string }[];
 }
 
 /** Fills one pixel per cell and lets the canvas enlarge it: exact edges, and quick for hundreds of thousands of cells. */
-export function paint(canvas: HTMLCanvasElement, rows: number, cols: number, value: (row: number, col: number) => number | null, scale: Scale, most: number, palette?: readonly string[]): void {
+export function paint(canvas: HTMLCanvasElement, rows: number, cols: number, value: (row: number, col: number) => number | null, scale: Scale, most: number): void {
   canvas.width = cols;
   canvas.height = rows;
   const context = canvas.getContext("2d");
   if (context === null) return;
   const image = context.createImageData(cols, rows);
-  const rgb = palette === undefined ? table(scale) : palette.flatMap((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+  const rgb = table(scale);
   for (let row = 0, out = 0; row < rows; ++row)
     for (let col = 0; col < cols; ++col, out += 4) {
       const v = value(row, col);
       if (v === null) continue;
-      const at = (palette === undefined ? step(scale, v, most) : v) * 3;
+      const at = step(scale, v, most) * 3;
       image.data[out] = rgb[at]!;
       image.data[out + 1] = rgb[at + 1]!;
       image.data[out + 2] = rgb[at + 2]!;
@@ -60,8 +54,13 @@ export function paint(canvas: HTMLCanvasElement, rows: number, cols: number, val
   context.putImageData(image, 0, 0);
 }
 
+/** The width of the reading column in pixels: --column of base.css. */
+function readingColumn(): number {
+  return 42.5 * Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+}
+
 export function Heat(props: HeatProps) {
-  const { label, rows, cols, value, scale, most, rowNames, colNames, rowTitle, colTitle, describe, onPick, picks, write, palette, bottomTicks = [], bottomTitle, over = [], ruled = false } = props;
+  const { label, rows, cols, value, scale, most, rowNames, colNames, rowTitle, colTitle, describe, onPick, picks, write, bottomTicks = [], bottomTitle } = props;
   const [box, width] = useWidth<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const theme = useTheme();
@@ -86,8 +85,8 @@ export function Heat(props: HeatProps) {
   const letters = Math.floor((left - 12) / 7.4);
 
   useLayoutEffect(() => {
-    if (canvas.current !== null) paint(canvas.current, rows, cols, value, scale, most, palette);
-  }, [width > 0, rows, cols, value, scale, most, palette, theme]);
+    if (canvas.current !== null) paint(canvas.current, rows, cols, value, scale, most);
+  }, [width > 0, rows, cols, value, scale, most, theme]);
 
   const locate = (event: PointerEvent | MouseEvent): readonly [number, number] | null => {
     const area = canvas.current!.getBoundingClientRect();
@@ -125,12 +124,15 @@ export function Heat(props: HeatProps) {
         }
     }
   };
+  // In a wide figure the grid stands over the reading column, or at its left edge where it is narrower.
+  const column = width > 0 ? readingColumn() : 0;
+  const shift = width <= column ? 0 : Math.floor((width - Math.max(column, left + wide + lean)) / 2);
   const numbers = write !== undefined && cell >= 34 && tall >= 18 && rows * cols <= 2000;
   return (
     <div ref={box} class="heat" style={width > 0 ? { height: px(top + high + bottom + 2) } : {}}>
       {width > 0 && (
         <>
-          <svg class="heat-names" width={Math.max(width, 1)} height={top + high + bottom} aria-hidden="true">
+          <svg class="heat-names" style={{ left: px(shift) }} width={Math.max(width - shift, 1)} height={top + high + bottom} aria-hidden="true">
             {colTitle !== undefined && <text class="axis-label" x={left} y={11}>{colTitle}</text>}
             {rowTitle !== undefined && <text class="axis-label" x={0} y={Math.max(top - 8, 11)}>{rowTitle}</text>}
             {rowNames.map((name, row) => row % everyRow === 0 && (
@@ -151,7 +153,7 @@ export function Heat(props: HeatProps) {
           </svg>
           <div
             class="heat-area"
-            style={{ left: px(left), top: px(top), width: px(wide), height: px(high) }}
+            style={{ left: px(shift + left), top: px(top), width: px(wide), height: px(high) }}
             role="application"
             aria-roledescription="grid of values"
             aria-label={`${label} ${rows} rows, ${cols} columns. Arrow keys move from cell to cell${picks === undefined ? "" : `; Enter: ${picks}`}.`}
@@ -179,12 +181,6 @@ export function Heat(props: HeatProps) {
                     <text key={i} x={(col + 0.5) * cell} y={(row + 0.5) * tall} dy="0.34em" text-anchor="middle" fill={inkOn(scale, v, most)}>{write(v)}</text>
                   );
                 })}
-              </svg>
-            )}
-            {ruled && <div class="heat-rules" style={{ backgroundSize: `100% ${px(tall)}` }} />}
-            {over.length > 0 && (
-              <svg width={wide} height={high} class="heat-over">
-                {over.map((word) => <text key={word.text} x={(word.at[0] + 0.5) * cell} y={(word.at[1] + 0.5) * tall} dy="0.34em" text-anchor="middle">{word.text}</text>)}
               </svg>
             )}
             {at !== null && <div class="heat-at" style={{ left: px(at[1] * cell), top: px(at[0] * tall), width: px(cell), height: px(tall) }} />}

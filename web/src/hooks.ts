@@ -1,13 +1,21 @@
 // What the pictures need to know of the page they are on.
 
 import type { RefObject } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { onPrint, printing } from "./print";
 import { onTheme, theme, type Theme } from "./theme";
 
 /** The theme in force; the caller is drawn again when it changes. */
 export function useTheme(): Theme {
   const [now, set] = useState(theme);
-  useEffect(() => onTheme(() => set(theme())), []);
+  useLayoutEffect(() => onTheme(() => set(theme())), []);
+  return now;
+}
+
+/** Whether the page is being printed; the caller is drawn again when that changes. */
+export function usePrinting(): boolean {
+  const [now, set] = useState(printing);
+  useLayoutEffect(() => onPrint(() => set(printing())), []);
   return now;
 }
 
@@ -26,16 +34,20 @@ export function useWidth<E extends HTMLElement>(): [RefObject<E | null>, number]
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(element);
-    return () => observer.disconnect();
+    const end = onPrint(measure);  // no observer reports in time for paper
+    return () => {
+      observer.disconnect();
+      end();
+    };
   }, []);
   return [ref, width];
 }
 
-/** A reference for an element and whether it has come near the window yet; it stays true. */
+/** A reference for an element and whether it has come near the window yet, or is printed; it stays true. */
 export function useNear<E extends HTMLElement>(margin = "600px"): [RefObject<E | null>, boolean] {
   const ref = useRef<E>(null);
   const [near, set] = useState(false);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const element = ref.current;
     if (element === null || near) return;
     const observer = new IntersectionObserver(
@@ -45,7 +57,11 @@ export function useNear<E extends HTMLElement>(margin = "600px"): [RefObject<E |
       { rootMargin: margin },
     );
     observer.observe(element);
-    return () => observer.disconnect();
+    const end = onPrint(() => set(true));
+    return () => {
+      observer.disconnect();
+      end();
+    };
   }, [near, margin]);
   return [ref, near];
 }

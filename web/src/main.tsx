@@ -5,6 +5,7 @@ import { Article } from "./article";
 import "./base.css";
 import "./page.css";
 import { Report } from "./report/report";
+import { startPrint } from "./print";
 import { startTheme } from "./theme";
 import { startTip } from "./tip";
 
@@ -12,6 +13,7 @@ const root = document.getElementById("vitrine");
 if (root === null) throw new Error("the page has no element with the id vitrine");
 startTheme();
 startTip();
+startPrint();
 root.replaceChildren();
 render("kind" in window.vitrine ? <Report /> : <Article />, root);
 root.dataset["ready"] = "true";

@@ -23,11 +23,13 @@ interface Props {
   /** How far in pixels a pointer may be from a mark; everywhere, where it is left out. */
   reach?: number;
   onPick?: (index: number) => void;
+  /** Which mark is at a point, where the nearest one may be the wrong one. */
+  find?: (x: number, y: number) => number | null;
   class?: string;
 }
 
 /** An SVG of `width` by `height` CSS pixels with marks that answer to pointer and keyboard. */
-export function Drawing({ label, width, height, marks, children, reach = 60, onPick, class: kind = "" }: Props) {
+export function Drawing({ label, width, height, marks, children, reach = 60, onPick, find, class: kind = "" }: Props) {
   const svg = useRef<SVGSVGElement>(null);
   const [at, set] = useState<number | null>(null);
   const shown = at === null ? undefined : marks[at];
@@ -46,6 +48,7 @@ export function Drawing({ label, width, height, marks, children, reach = 60, onP
     if (svg.current === null) return null;
     const box = svg.current.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    if (find !== undefined) return find(x, y);
     let best: number | null = null;
     let least = reach * reach;
     marks.forEach((mark, index) => {

@@ -3,6 +3,7 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { Copyable } from "./controls";
 import { commandLine } from "./document";
+import { reveal } from "./reading";
 
 export interface Reproduction {
   /** What was picked: "layer 3, head 1". */
@@ -18,19 +19,21 @@ export interface Reproduction {
 }
 
 export function Reproduce({ of, onClose }: { of: Reproduction; onClose: () => void }) {
+  const box = useRef<HTMLDivElement>(null);
   const heading = useRef<HTMLElement>(null);
   const from = useRef<Element | null>(null);
   // In the same commit that shows the box: an Escape that follows at once must find the focus in it.
   useLayoutEffect(() => {
     from.current = document.activeElement;
-    heading.current?.focus();
+    heading.current?.focus({ preventScroll: true });
+    reveal(box.current);
   }, []);
   const close = () => {
     onClose();
     if (from.current instanceof HTMLElement || from.current instanceof SVGElement) from.current.focus({ preventScroll: true });
   };
   return (
-    <div class="reproduce" role="region" aria-label={`How to reproduce: ${of.title}`} onKeyDown={(event) => event.key === "Escape" && close()}>
+    <div ref={box} class="reproduce" role="region" aria-label={`How to reproduce: ${of.title}`} onKeyDown={(event) => event.key === "Escape" && close()}>
       <header>
         <strong ref={heading} tabIndex={-1}>{of.title}</strong>
         <button type="button" onClick={close}>Close</button>

@@ -12,6 +12,16 @@ interface Change {
   position?: number;
   /** The token whose log-probability is compared before and after. */
   token?: number;
+  /** With it, the difference of the two logits is compared instead. */
+  against?: number;
+  at?: number;
+}
+
+/** How an effect is measured where a picture is about one token's score. */
+interface Measure {
+  position?: number;
+  token?: number;
+  against?: number;
   at?: number;
 }
 
@@ -23,11 +33,12 @@ function quoted(text: string): string {
 function recipe(change: Change): string {
   const { model, prompt } = vitrine;
   const plain = prompt.text !== null && prompt.special;
+  const measure = change.against === undefined ? `logprob: ${change.token}` : `logit_difference: [${change.token}, ${change.against}]`;
   return [
     ...(model.name === "" ? [] : [`model: ${quoted(model.name)}`]),
     ...(model.adapter === "" ? [] : [`adapter: ${quoted(model.adapter)}`]),
     `prompt: ${plain ? quoted(prompt.text!) : `{tokens: [${prompt.ids.join(", ")}]}`}`,
-    ...(change.token === undefined ? [] : [`metric: {logprob: ${change.token}, position: ${change.at ?? -1}}`]),
+    ...(change.token === undefined ? [] : [`metric: {${measure}, position: ${change.at ?? -1}}`]),
     "interventions:",
     `  - ${change.part}: ${typeof change.of === "string" ? quoted(change.of) : `[${change.of.map(quoted).join(", ")}]`}`,
     ...(change.position === undefined ? [] : [`    positions: ${change.position}`]),
@@ -37,7 +48,7 @@ function recipe(change: Change): string {
 }
 
 /** A head: everywhere, or at one position; measured by one token where `token` is given. */
-export function headOff(layer: number, head: number, more: { position?: number; token?: number; at?: number } = {}): Reproduction {
+export function headOff(layer: number, head: number, more: Measure = {}): Reproduction {
   const here = more.position === undefined ? "" : ` at position ${more.position}`;
   return {
     title: `Layer ${layer}, head ${head}${here}`,
@@ -47,7 +58,7 @@ export function headOff(layer: number, head: number, more: { position?: number; 
   };
 }
 
-export function sublayerOff(layer: number, part: "attention" | "mlp", more: { position?: number; token?: number; at?: number } = {}): Reproduction {
+export function sublayerOff(layer: number, part: "attention" | "mlp", more: Measure = {}): Reproduction {
   const name = part === "attention" ? "attention" : "MLP";
   const here = more.position === undefined ? "" : ` at position ${more.position}`;
   return {

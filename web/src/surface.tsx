@@ -1,19 +1,23 @@
 // A surface over a square of inputs, seen from above at an angle that the reader can turn. Painted back to front.
 
 import type { TargetedKeyboardEvent } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { px } from "./format";
 import { useTheme } from "./hooks";
 import { theme } from "./theme";
 import { hideTip, showTip } from "./tip";
+
+export type Input = readonly [number, number];
 
 interface Props {
   label: string;
   /** Inputs along each axis; height[i * n + j] at (x[i], x[j]). */
   x: readonly number[];
   height: ArrayLike<number>;
-  /** Colour of each point, with strength 0 to 1 for the light that falls on it. */
-  colour: (i: number, j: number, light: number) => string;
+  /** Colour at an input, with strength 0 to 1 for the light that falls on it. */
+  colour: (a: number, b: number, light: number) => string;
+  /** Cuts a polygon of inputs where the colour changes, so that borders are exact. */
+  split?: (polygon: readonly Input[]) => readonly (readonly Input[])[];
   size: number;
   /** Heights that touch the bottom and the top. */
   low: number;
@@ -21,12 +25,15 @@ interface Props {
   /** In radians. */
   turn: number;
   onTurn: (turn: number) => void;
+  /** The slice at x[1] = x[line] is drawn on the surface. */
+  line?: number;
   describe: (i: number, j: number) => string;
 }
 
+const whole = (polygon: readonly Input[]) => [polygon];
 const tilt = 0.52;  // sine of the angle at which the eye looks down
 
-export function Surface({ label, x, height, colour, size, low, high, turn, onTurn, describe }: Props) {
+export function Surface({ label, x, height, colour, split = whole, size, low, high, turn, onTurn, line, describe }: Props) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const drag = useRef<number | null>(null);
   const at = useRef<readonly [number, number] | null>(null);
@@ -43,7 +50,7 @@ export function Surface({ label, x, height, colour, size, low, high, turn, onTur
     return [size / 2 + right * unit, tall / 2 - back * unit * tilt - up * unit * 0.62, back];
   };
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const element = canvas.current;
     const context = element?.getContext("2d");
     if (element === null || context === null || context === undefined) return;
@@ -71,12 +78,19 @@ export function Surface({ label, x, height, colour, size, low, high, turn, onTur
     const quads: { back: number; points: (readonly [number, number, number])[]; fill: string }[] = [];
     for (let i = 0; i + stride < n; i += stride)
       for (let j = 0; j + stride < n; j += stride) {
-        const corners: [number, number][] = [[i, j], [i + stride, j], [i + stride, j + stride], [i, j + stride]];
         const z = (a: number, b: number) => height[a * n + b]!;
-        const points = corners.map(([a, b]) => project(a, b, z(a, b)));
         const slope = ((z(i + stride, j) - z(i, j)) * 0.8 + (z(i, j + stride) - z(i, j)) * 0.6) * ((n - 1) / stride) / (high - low || 1);
         const light = 0.5 + 0.5 * Math.tanh(-slope * 0.5);
-        quads.push({ back: (points[0]![2] + points[2]![2]) / 2, points, fill: colour(i + Math.floor(stride / 2), j + Math.floor(stride / 2), light) });
+        const [x0, x1, y0, y1] = [x[i]!, x[i + stride]!, x[j]!, x[j + stride]!];
+        for (const polygon of split([[x0, y0], [x1, y0], [x1, y1], [x0, y1]])) {
+          // Between its corners a cell's height is mixed from them.
+          const points = polygon.map(([a, b]) => {
+            const [u, v] = [(a - x0) / (x1 - x0), (b - y0) / (y1 - y0)];
+            return project(i + u * stride, j + v * stride, (1 - u) * ((1 - v) * z(i, j) + v * z(i, j + stride)) + u * ((1 - v) * z(i + stride, j) + v * z(i + stride, j + stride)));
+          });
+          const middle = (k: 0 | 1) => polygon.reduce((sum, at) => sum + at[k], 0) / polygon.length;
+          quads.push({ back: points.reduce((sum, at) => sum + at[2], 0) / points.length, points, fill: colour(middle(0), middle(1), light) });
+        }
       }
     quads.sort((a, b) => b.back - a.back);
     context.lineWidth = 0.6;
@@ -88,6 +102,20 @@ export function Surface({ label, x, height, colour, size, low, high, turn, onTur
       context.strokeStyle = quad.fill;
       context.fill();
       context.stroke();
+    }
+    if (line !== undefined) {
+      context.lineJoin = "round";
+      for (const [stroke, wide] of [[theme() === "dark" ? "#14181f" : "#fdfcfa", 5], [theme() === "dark" ? "#ff8fd0" : "#a3006b", 2.6]] as const) {
+        context.strokeStyle = stroke;
+        context.lineWidth = wide;
+        context.beginPath();
+        for (let i = 0; i < n; ++i) {
+          const [px, py] = project(i, line, height[i * n + line]!);
+          if (i === 0) context.moveTo(px, py);
+          else context.lineTo(px, py);
+        }
+        context.stroke();
+      }
     }
     // A rim of the page's colour, so that the names can be read on the surface.
     context.strokeStyle = theme() === "dark" ? "#14181f" : "#fdfcfa";
@@ -101,7 +129,7 @@ export function Surface({ label, x, height, colour, size, low, high, turn, onTur
       context.strokeText(name, ...at);
       context.fillText(name, ...at);
     }
-  }, [x, height, colour, size, low, high, turn, shade]);
+  }, [x, height, colour, split, size, low, high, turn, line, shade]);
 
   const nearest = (event: PointerEvent): readonly [number, number] => {
     const box = canvas.current!.getBoundingClientRect();

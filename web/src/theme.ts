@@ -6,9 +6,17 @@ export type Theme = "light" | "dark";
 const system = window.matchMedia("(prefers-color-scheme: dark)");
 const listeners = new Set<() => void>();
 let chosen: Theme | undefined;
+let paper = false;  // being printed
 
 export function theme(): Theme {
-  return chosen ?? (system.matches ? "dark" : "light");
+  return paper ? "light" : chosen ?? (system.matches ? "dark" : "light");
+}
+
+/** Paper is light, whatever the page is. */
+export function setPaper(to: boolean): void {
+  if (paper === to) return;
+  paper = to;
+  announce();
 }
 
 /** Calls `listener` after every change; returns the function that ends it. */

@@ -38,7 +38,9 @@ export function showTip(text: string, x: number, y: number, aloud = false): void
   const { offsetWidth: width, offsetHeight: height } = box;
   const right = document.documentElement.clientWidth;
   const left = x + 14 + width > right - 6 ? Math.max(6, x - 14 - width) : x + 14;
-  const top = y - height - 12 < 6 ? y + 18 : y - height - 12;
+  // Below the place: above it stand the names of columns, titles and headings.
+  const below = y + 22;
+  const top = below + height > document.documentElement.clientHeight - 6 ? Math.max(6, y - height - 12) : below;
   place = [left, top];
   scrolled = window.scrollY;
   spoken = aloud;

@@ -70,3 +70,62 @@ export async function show(part) {
     await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0))));
   });
 }
+
+/** What the page says without explaining it, or of what its reader cannot see. @param {Page} page */
+export const unexplained = (page) => page.evaluate(() => {
+  const found = [];
+  const text = document.body.innerText;
+  for (const words of ["toy of the text", "example of the text", "Why it is done", "Every number on this page", "Below:"]) if (text.includes(words)) found.push(words);
+  for (const figure of document.querySelectorAll("figure[data-picture]")) if (figure.querySelector(".figure-title .made") === null) found.push(`${figure.getAttribute("data-picture")} does not say where its numbers come from`);
+  if (document.querySelector(".made-legend") === null) found.push("no legend for where numbers come from");
+  // Marks of a vocabulary are its own affair; the reader sees one mark, and what it means.
+  if (/[▁Ġ]/.test(text)) found.push(`a vocabulary's mark for a space: ${text.match(/.{0,20}[▁Ġ].{0,20}/)?.[0]}`);
+  if (text.includes("␣") && document.querySelector(".space-legend") === null) found.push("␣ has no legend");
+  return found;
+});
+
+/** Numbers in sight with more digits than anybody reads. @param {Page} page */
+export const floatsWithLongTails = (page) => page.evaluate(() => {
+  const found = [];
+  const words = document.createTreeWalker(document.querySelector("main") ?? document.body, NodeFilter.SHOW_TEXT);
+  for (let word = words.nextNode(); word !== null; word = words.nextNode()) {
+    if (word.parentElement?.closest("table, code, pre, .unseen, .fold.source, script, style") !== null) continue;
+    for (const number of word.textContent?.match(/\d+\.\d+/g) ?? []) if (number.replace(".", "").replace(/^0+/, "").length > 5) found.push(number);
+  }
+  return found;
+});
+
+/** Grids of wide figures that stand further left than the text, though they are narrower than it. @param {Page} page */
+export const hangingLeft = (page) => page.evaluate(() => [...document.querySelectorAll("figure.wide .heat-area, figure.wide .cells, figure.wide .thumbs-scroll, figure.wide figcaption, figure.wide .figure-title")].filter((part) => {
+  if (part.closest(".half, .enlarged, .regions") !== null) return false;
+  const text = part.closest("section")?.querySelector(":scope > p")?.getBoundingClientRect();
+  const box = part.getBoundingClientRect();
+  return text !== undefined && box.width < text.width - 60 && box.left < text.left - 1;
+}).map((part) => `${part.className} of ${part.closest("figure")?.getAttribute("data-picture")}`));
+
+/** Titles and headings that the note covers. @param {Page} page */
+export const headingsUnderTip = (page) => page.evaluate(() => {
+  const tip = document.querySelector("#tip.shown")?.getBoundingClientRect();
+  if (tip === undefined) return [];
+  return [...document.querySelectorAll("h2, .figure-title")].filter((heading) => {
+    const box = heading.getBoundingClientRect();
+    return Math.min(box.right, tip.right) > Math.max(box.left, tip.left) && Math.min(box.bottom, tip.bottom) > Math.max(box.top, tip.top);
+  }).map((heading) => heading.textContent);
+});
+
+/** Words beside drawings that stand on each other: names of rows and columns, titles of panels, keys, choices. @param {Page} page */
+export const labelsOnLabels = (page) => page.evaluate(() => [...document.querySelectorAll("figure")].flatMap((figure) => {
+  const words = [...figure.querySelectorAll(".thumbs-names span, .scale-key span, .below-grid > span, .panel-title, .row-title, .figure-title, .choice label, .choice legend, .slider-label, .slider output, .remark, figcaption")].filter((one) => one.childElementCount === 0 || one.matches(".panel-title, .row-title, .figure-title, .remark, figcaption"));
+  const boxes = words.map((one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one);
+    return range.getBoundingClientRect();
+  });
+  return words.flatMap((one, a) => words.slice(a + 1).flatMap((other, i) => {
+    const [p, q] = [boxes[a], boxes[a + 1 + i]];
+    if (p === undefined || q === undefined || one.contains(other) || other.contains(one)) return [];
+    const wide = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+    const high = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+    return wide > 2 && high > Math.min(p.height, q.height) * 0.36 ? [`${figure.id}: “${one.textContent}” on “${other.textContent}”`] : [];
+  }));
+}));

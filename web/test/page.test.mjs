@@ -195,7 +195,7 @@ describe("gradients", () => {
     assert.ok(norms !== undefined);
     const length = Buffer.from(norms.base64, "base64").readFloatLE(4 * (2 * (norms.shape[1] ?? 0) + 1));
     const words = await tip(page);
-    assert.ok(words.startsWith("blocks.2.attn.hook_q\nat ▁Once (position 1)"), words);
+    assert.ok(words.startsWith("blocks.2.attn.hook_q\nat ␣Once (position 1)"), words);
     assert.ok(words.includes(`length of the gradient ${Number(length.toPrecision(6))}\n`), `${words} should hold ${length}`);
     await page.keyboard.press("Enter");
     assert.deepEqual(await figure.locator(".reproduce .copyable code").allTextContents(), [`vitrine trace --gradients-at 'blocks.2.attn.hook_q' --out values.safetensors ${document_.prompt.shell}`]);
@@ -325,7 +325,7 @@ describe("the reader's choices", () => {
     assert.match((await dot.getAttribute("aria-valuetext")) ?? "", /x · a = 0$/);
     await dot.fill("60");
     assert.match((await dot.getAttribute("aria-valuetext")) ?? "", /x · a = 0\.5$/);
-    await page.getByText("the toy of the text", { exact: true }).click();
+    await page.getByText("a toy: 18 steps", { exact: true }).click();
     assert.match((await page.locator("figure[data-picture=residual-scale]").textContent()) ?? "", /387\s420\s489/);
     assert.deepEqual(faults, []);
     await page.context().close();

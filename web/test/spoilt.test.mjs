@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { launch, open, settle } from "./browser.mjs";
-import { cutOff, graveFaults, missingPictures, overlaps, tooWide } from "./checks.mjs";
+import { cutOff, floatsWithLongTails, graveFaults, hangingLeft, headingsUnderTip, labelsOnLabels, missingPictures, overlaps, tooWide, unexplained } from "./checks.mjs";
 import { writePage } from "./fixture.mjs";
 
 /** @type {import("playwright-core").Browser} */
@@ -58,7 +58,7 @@ test("a picture that is not drawn is found, and one whose absence is not explain
 test("what is wider than the window is found, and words at its edge and on each other", async () => {
   const { page } = await spoilt(asItIs, () => {
     document.querySelector("main")?.insertAdjacentHTML("beforeend", "<div style='width: 500px; height: 1px'></div>");
-    const [one, two] = document.querySelectorAll("svg.drawing text");
+    const [one, two] = document.querySelectorAll("[data-picture] svg.drawing text");
     for (const [name, value] of [["x", "5"], ["y", "40"], ["text-anchor", "end"]]) for (const text of [one, two]) text?.setAttribute(name ?? "", value ?? "");
   });
   assert.ok((await tooWide(page)) > 50);
@@ -75,5 +75,41 @@ test("an accessibility fault is found", async () => {
   const found = (await graveFaults(page)).join("\n");
   assert.match(found, /button-name/);
   assert.match(found, /color-contrast/);
+  await page.context().close();
+});
+
+test("what a reader cannot know is found, and long numbers, and a grid that hangs left", async () => {
+  const { page } = await spoilt(asItIs);
+  assert.deepEqual([await unexplained(page), await floatsWithLongTails(page), await hangingLeft(page)], [[], [], []]);
+  await page.setViewportSize({ width: 1280, height: 900 });
+  await page.evaluate(() => {
+    const section = document.querySelector("section");
+    section?.insertAdjacentHTML("beforeend", "<p>As in the example of the text, ▁want has 0.281351.</p>");
+    document.querySelector("figure .made")?.remove();
+    document.querySelector("figure.wide .figure-body")?.insertAdjacentHTML("beforeend", "<div class='cells' style='width: 200px; margin-left: -300px'></div>");
+  });
+  assert.equal((await unexplained(page)).length, 3, (await unexplained(page)).join(" | "));
+  assert.deepEqual(await floatsWithLongTails(page), ["0.281351"]);
+  assert.equal((await hangingLeft(page)).length, 1);
+  assert.deepEqual(await labelsOnLabels(page), []);
+  await page.evaluate(() => document.querySelector(".thumbs-names.side span:nth-child(2)")?.setAttribute("style", "margin-top: -1.4em"));
+  assert.ok((await labelsOnLabels(page)).length >= 1);
+  await page.context().close();
+});
+
+test("a note over a title is found", async () => {
+  const { page } = await spoilt(asItIs);
+  await page.evaluate(() => document.querySelector(".figure-title")?.scrollIntoView({ behavior: "instant" }));
+  await page.waitForTimeout(100);  // a scroll puts the note away
+  await page.evaluate(() => {
+    const title = document.querySelector(".figure-title");
+    const box = title?.getBoundingClientRect();
+    const tip = document.getElementById("tip");
+    if (tip === null || box === undefined) throw new Error("no note");
+    tip.textContent = "spoilt";
+    tip.className = "shown";
+    tip.style.transform = `translate(${box.left}px, ${box.top}px)`;
+  });
+  assert.equal((await headingsUnderTip(page)).length, 1);
   await page.context().close();
 });

@@ -59,7 +59,7 @@ PictureJson data_of_softmax(Studio& studio) {
   const Observation& seen = studio.seen;
   PictureJson p = present(
       fmt::format("Softmax turns scores into weights that sum to 1: each weight is e to its score, over the sum. A difference of "
-                  "scores becomes a ratio of weights. Below: the row of token {} in layer {}, head {}{}.",
+                  "scores becomes a ratio of weights. The longer row is that of token {} in layer {}, head {}{}.",
                   seen.row_target, seen.row_layer, seen.row_head,
                   studio.facts.sinks ? ", together with the head's sink: a learned score that takes part in the softmax and has "
                                        "no value, so that the tokens' weights sum to less than 1"

@@ -88,7 +88,7 @@ PictureJson data_of_gradient_norms(Studio& studio) {
       ". Vanishing gradients fall toward the first layer, exploding ones rise.";
   caption +=
       own.parameters
-          ? " Below, the length of the gradient of each layer's parameters, attention and MLP each with its norms."
+          ? " The dots are the lengths of the gradients of each layer's parameters, attention and MLP each with its norms."
           : fmt::format(" Gradients of all parameters would take {} of memory and are left out.", mib(gradient_bytes(studio)));
   PictureJson p = present(caption, fmt::format("The loss is {:.4g}. The gradient at the first layer is {}{}.", own.loss,
                                                told(own), without ? "; without norms it is " + told(*without) : ""));

@@ -63,7 +63,7 @@ PictureJson data_of_next_tokens(Studio& studio) {
     p["probs"].push_back(std::move(probs));
   }
   for (size_t i = 0; i < seen.next_logprob.size(); ++i)
-    p["actual"].push_back({{"prob", number(std::exp(seen.next_logprob[i]))}, {"rank", seen.next_rank[i]}});
+    p["actual"].push_back({{"prob", number(std::exp(seen.next_logprob[i]))}, {"rank", seen.next_rank[i] + 1}});
   p["actual"].push_back(nullptr);  // after the last token nothing is known to follow
   return p;
 }
@@ -101,7 +101,7 @@ PictureJson data_of_logit_lens(Studio& studio) {
       probs.push_back(std::move(top_probs));
       kl.push_back(number(reading.kl));
       final_prob.push_back(number(std::exp(reading.logprob)));
-      rank.push_back(reading.rank);
+      rank.push_back(reading.rank + 1);
     }
     p["ids"].push_back(std::move(ids));
     p["probs"].push_back(std::move(probs));

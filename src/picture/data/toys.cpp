@@ -106,8 +106,8 @@ PictureJson data_of_activation_curves(Studio& studio) {
           "Activation functions of one number: ReLU is max(0, x), GELU is x times the normal distribution's share below x "
           "(its tanh form is nearly the same), SiLU is x / (1 + e⁻ˣ). This model's MLP is {} ({}).",
           studio.facts.mlp_title(), activation_name(studio.facts.activation)),
-      "Four curves from −4 to 4. ReLU has a corner at 0; GELU and SiLU dip a little below 0 and then come near to x.");
-  const std::vector<double> x = spaced(-4, 4, 161);
+      "Four curves from −2 to 2. ReLU has a corner at 0; GELU and SiLU dip a little below 0 and then come near to x.");
+  const std::vector<double> x = spaced(-2, 2, 81);
   p["x"] = numbers(x);
   for (const auto& [key, f] : {std::pair{"relu", Activation::relu}, std::pair{"geluTanh", Activation::gelu_tanh},
                                std::pair{"geluExact", Activation::gelu_exact}, std::pair{"silu", Activation::silu}}) {

@@ -54,7 +54,14 @@ std::string explain_page(const PictureJson& document) {
   std::string plain;
   if (document.at("pictures").contains("next-tokens"))
     plain = document.at("pictures").at("next-tokens").at("alt").get<std::string>();
-  return page_of(document, fmt::format("{} through {}", shown, document.at("model").at("familyTitle").get<std::string>()), plain);
+  const PictureJson& model = document.at("model");
+  const auto parameters = model.at("parameters").get<int64_t>();
+  const std::string size = parameters >= 1'000'000 ? fmt::format("{:.3g} million", static_cast<double>(parameters) / 1e6)
+                                                   : fmt::format("{}", parameters);
+  return page_of(document,
+                 fmt::format("{} through a model of {} parameters with the {} architecture", shown, size,
+                             model.at("familyTitle").get<std::string>()),
+                 plain);
 }
 
 std::string merge_report_page(const MergeReport& report) {

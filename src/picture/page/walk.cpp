@@ -19,6 +19,13 @@ struct StepShape {
   std::vector<const char*> axes;
 };
 
+// 1572864 with thin spaces between its thousands, as the page writes counts.
+std::string with_thin_spaces(int64_t n) {
+  std::string digits = std::to_string(n);
+  for (size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, "\u202f");
+  return digits;
+}
+
 class Walk {
  public:
   Walk(Studio& studio, const PictureJson& pictures)
@@ -48,8 +55,9 @@ class Walk {
   }
 
  private:
-  void add(const char* id, const std::string& title, std::vector<std::string> text, std::vector<std::string> formula,
-           const std::vector<std::string_view>& tags, const std::vector<StepShape>& shapes,
+  // The question is what the second paragraph and those after it answer.
+  void add(const char* id, const std::string& title, const std::string& question, std::vector<std::string> text,
+           std::vector<std::string> formula, const std::vector<std::string_view>& tags, const std::vector<StepShape>& shapes,
            const std::vector<const char*>& pictures) {
     PictureJson written = PictureJson::array();
     for (const StepShape& s : shapes)
@@ -59,6 +67,7 @@ class Walk {
                          {"axes", s.axes}});
     list_.push_back({{"id", id},
                      {"title", title},
+                     {"question", question},
                      {"text", std::move(text)},
                      {"formula", std::move(formula)},
                      {"source", excerpts(file_, tags)},
@@ -84,14 +93,15 @@ class Walk {
   static bool is_window(int64_t window) { return window != kNoWindow; }
 
   void dot_product() {
-    add("dot-product", "Before we start: the dot product",
+    add("dot-product", "Before we start: the dot product", "Do two numbers tell anything about thousands?",
         {"Nearly everything below is made of one operation: multiply two lists of numbers place by place and add up the "
          "products. The result says how far the two agree. It is large when they point the same way, zero when they have nothing "
          "to do with each other, negative when they oppose; and longer vectors count for more.",
          fmt::format(
              "The picture has two numbers to a vector. This model compares vectors of {} numbers (its stream), {} (one head) and "
              "{} (the hidden layer of an MLP); what agreement means does not change.",
-             s().d_model, s().head_dim, facts_.experts ? facts_.experts->d_ff : s().d_ff)},
+             with_thin_spaces(s().d_model), with_thin_spaces(s().head_dim),
+             with_thin_spaces(facts_.experts ? facts_.experts->d_ff : s().d_ff))},
         {"a · b = a₁b₁ + a₂b₂ + … + aₙbₙ"}, {}, {}, {"dot-product"});
   }
 
@@ -99,7 +109,7 @@ class Walk {
     std::vector<std::string> text = {
         fmt::format("The model does not see letters. A tokenizer cuts the prompt into {} from a fixed vocabulary of {}, and each "
                     "piece becomes its number in that list.",
-                    plural(n(), "piece"), s().vocab_size)};
+                    plural(n(), "piece"), with_thin_spaces(s().vocab_size))};
     if (studio_.spelled()) {
       text.push_back(
           "A vocabulary of pieces can spell any text: common words are one entry, rare ones are put together from several, down "
@@ -110,16 +120,16 @@ class Walk {
         text.push_back(fmt::format("This tokenizer puts {} in front of every text, a mark that says \"here it begins\".",
                                    tokenizer.piece(*tokenizer.bos())));
     }
-    add("tokens", "From text to tokens", std::move(text), {}, {}, {{"tokens", nullptr, {n()}, {"token"}}},
-        {"tokens", "merges", "splits"});
+    add("tokens", "From text to tokens", "Why pieces, and not letters or words?", std::move(text), {}, {},
+        {{"tokens", nullptr, {n()}, {"token"}}}, {"tokens", "merges", "splits"});
   }
 
   void embedding() {
-    add("embedding", "Looking the tokens up",
+    add("embedding", "Looking the tokens up", "Why a vector for each token?",
         {fmt::format(
              "Each token number picks one row of a table: a vector of {} numbers. The table has {} rows, {} numbers in all. "
              "From here on every token of the prompt is such a vector; together they are the residual stream.",
-             s().d_model, s().vocab_size, s().vocab_size * s().d_model),
+             with_thin_spaces(s().d_model), with_thin_spaces(s().vocab_size), with_thin_spaces(s().vocab_size * s().d_model)),
          "The numbers of the tokens mean nothing in themselves; neighbours in the list are strangers. The vectors do mean "
          "something: words that are used alike have been pushed in like directions during training, which the cosines show.",
          s().tied ? "The same table is used once more at the very end, to score every possible next token."
@@ -132,7 +142,7 @@ class Walk {
 
   void added_positions() {
     const bool learned = facts_.positions == Positions::learned;
-    add("positions", "Where a token stands",
+    add("positions", "Where a token stands", "How does a vector tell where it stands?",
         {learned ? fmt::format(
                        "Attention by itself does not know in which order the tokens came. This model has learned one vector for "
                        "each of its {} positions and adds it to the embedding of whatever token stands there.",
@@ -153,7 +163,7 @@ class Walk {
   void embedding_scale() {
     const double scale = facts_.shape.embedding_scale;
     const bool root = std::abs(scale * scale - static_cast<double>(s().d_model)) < 1e-3 * static_cast<double>(s().d_model);
-    add("embedding-scale", "Rescaling the embeddings",
+    add("embedding-scale", "Rescaling the embeddings", fmt::format("Why multiply by {:.4g}?", scale),
         {root ? fmt::format("The vectors are multiplied by √{} = {:.4g} before anything else happens.", s().d_model,
                             facts_.shape.embedding_scale)
               : fmt::format("The vectors are multiplied by {:g} before anything else happens.", facts_.shape.embedding_scale),
@@ -162,6 +172,26 @@ class Walk {
          "factor makes them long enough to count. The picture compares this run with one in which the factor was left out."},
         {root ? std::string("x ← √d · x") : fmt::format("x ← {:g} · x", facts_.shape.embedding_scale)}, {"embedding-scale"},
         {{"x", "hook_embed", {n(), s().d_model}, {"token", "component"}}}, {"embedding-rescaling"});
+  }
+
+  // What the update scales of this run are: the middle one, and the part that changes the stream most.
+  std::string measured_updates() const {
+    if (!is_available("update-scale")) return "";
+    const PictureJson& parts = pictures_.at("update-scale").at("sublayers");
+    std::vector<double> scales;
+    size_t most = 0;
+    for (const PictureJson& part : parts) {
+      if (!part.at("scale").is_number()) return "";
+      scales.push_back(part.at("scale"));
+      if (scales.back() > scales[most]) most = scales.size() - 1;
+    }
+    if (scales.size() < 2) return "";
+    const double largest = scales[most];
+    std::nth_element(scales.begin(), scales.begin() + static_cast<std::ptrdiff_t>(scales.size() / 2), scales.end());
+    const double middle = scales[scales.size() / 2];
+    return fmt::format(" In this run half of the parts stay below {:.2f}; {} of layer {} changes most, {:.2f}.{}", middle,
+                       parts[most].at("part") == "mlp" ? "the MLP" : "attention", parts[most].at("layer").get<int64_t>(), largest,
+                       middle < 0.15 ? " So most parts adjust the vectors rather than write them anew." : "");
   }
 
   void residual() {
@@ -181,13 +211,15 @@ class Walk {
       formula.insert(formula.end(), {"x ← x + attention(norm(x))", "x ← x + mlp(norm(x))"});
     }
     add("residual",
-        s().n_layers == 1 ? "1 layer that adds to a stream" : fmt::format("{} layers that add to a stream", s().n_layers),
+        s().n_layers == 1 ? "A stream that one layer adds to" : fmt::format("A stream that {} layers add to", s().n_layers),
+        "Why add, and not replace?",
         {fmt::format("The middle of the model is {}. Each has two parts, attention and an MLP, and neither "
                      "replaces the vectors: it reads them, computes an update, and adds it{}.",
                      s().n_layers == 1 ? "a single layer" : fmt::format("{} layers of the same build", s().n_layers),
                      after ? "; a norm then brings the sum back to one size" : ""),
-         "How much does a part change the stream? Compare the spread of what it adds with the spread of what was there. Most "
-         "parts add little: they adjust the vectors rather than write them anew.",
+         "How much does a part change the stream? Compare the spread of what it adds with the spread of what was there: 0 is "
+         "nothing new, 1 is a stream that is replaced." +
+             measured_updates(),
          after
              ? "The norm behind each sum rescales what was there together with what is new, so the stream at the end is no plain "
                "sum of the updates. But with every norm held at the scale of this run it is one, of parts that went through all "
@@ -218,7 +250,8 @@ class Walk {
                               "would be added in proportion: the scale would "
                             : "Without this, each part would see what all parts before it have piled up, and answer in "
                               "proportion: the scale would ") +
-        "multiply from layer to layer. A toy shows it: 18 times x ← x + 2x gives 387,420,489; 18 times x ← x + 2 gives 37. The "
+        "multiply from layer to layer. A toy shows it: 18 times x ← x + 2x gives 387\u202f420\u202f489; 18 times x ← x + 2 gives "
+        "37. The "
         "picture runs this very model once more with every norm switched off.");
     if (!facts_.rms)
       text.push_back(
@@ -228,7 +261,9 @@ class Walk {
       text.push_back(
           "Dividing by the root mean square keeps the direction of the vector. LayerNorm, which other models use, also takes the "
           "mean away first, and that turns it; the picture shows both.");
-    add("norm", facts_.rms ? "RMSNorm" : "LayerNorm", std::move(text), {"y = " + normed()},
+    add("norm", facts_.rms ? "RMSNorm" : "LayerNorm",
+        facts_.rms ? "Why divide by the root mean square?" : "Why bring every vector to mean 0 and variance 1?", std::move(text),
+        {"y = " + normed()},
         {after     ? "norm-after"
          : written ? "post-norm"
                    : "norm"},
@@ -282,7 +317,7 @@ class Walk {
           "its sink and write almost nothing.");
     std::vector<std::string_view> tags = {"attention", "scale"};
     if (facts_.sinks) tags.emplace_back("sinks");
-    add("attention", "Attention", std::move(text),
+    add("attention", "Attention", "How does a token choose where to look?", std::move(text),
         {fmt::format("q = {},  k = {},  v = {}", product("attn", "Q", "y"), product("attn", "K", "y"), product("attn", "V", "y")),
          std::string("score[t, s] = scale · q[t] · k[s]   for s ≤ t") + (some_windows() ? " that the layer sees" : ""),
          facts_.sinks ? "weight[t, s] = exp(score[t, s]) / (exp(sink) + Σᵣ exp(score[t, r]))"
@@ -304,7 +339,7 @@ class Walk {
     std::string where = facts_.attention_softcap != 0 ? fmt::format("attention scores at {:g}", facts_.attention_softcap) : "";
     if (facts_.final_softcap != 0)
       where += fmt::format("{}the final logits at {:g}", where.empty() ? "" : " and ", facts_.final_softcap);
-    add("soft-cap", "Soft caps",
+    add("soft-cap", "Soft caps", "Why bend large scores, and not cut them off?",
         {"This model bends large scores: " + where +
              ". A number far below the cap passes almost unchanged, a number beyond it comes near "
              "to the cap and never reaches it.",
@@ -391,7 +426,7 @@ class Walk {
           : facts_.other_rope->scaling == RopeSpec::Scaling::linear
               ? fmt::format(" instead of {:g}, and divide every frequency by {:g}", rope.theta, facts_.other_rope->factor)
               : fmt::format(" instead of {:g}", rope.theta)));
-    add("rope", "Rotary positions", std::move(text),
+    add("rope", "Rotary positions", "Why turn queries and keys?", std::move(text),
         {"angle = position · frequencyᵢ,  frequencyᵢ = " + frequency, "x′ = x cos a − y sin a,  y′ = y cos a + x sin a"},
         {"rope"},
         {{"turned q", "blocks.*.attn.hook_rot_q", {n(), s().n_heads, s().head_dim}, {"token", "head", "component"}},
@@ -442,8 +477,8 @@ class Walk {
       formula.push_back("expertₑ(y) = W_out (" + f + "(W_gate y) ⊙ W_in y)");
     }
     formula.emplace_back("update = Σ weightₑ · expertₑ(y), over the chosen e");
-    add("mlp", "The experts", std::move(text), std::move(formula), {"mlp"}, shapes,
-        {"experts", "expert-load", "activation-curves", "mlp-surfaces"});
+    add("mlp", "The experts", "What do the experts cost, and what do they bend?", std::move(text), std::move(formula), {"mlp"},
+        shapes, {"experts", "expert-load", "activation-curves", "mlp-surfaces"});
   }
   bool router_has_bias() const {
     return std::any_of(facts_.parameters.matrices.begin(), facts_.parameters.matrices.end(), [](const auto& entry) {
@@ -479,7 +514,7 @@ class Walk {
     if (facts_.gated) shapes.push_back({"up", "blocks.*.mlp.hook_pre_linear", {n(), s().d_ff}, {"token", "unit"}});
     shapes.push_back({"z", "blocks.*.mlp.hook_post", {n(), s().d_ff}, {"token", "unit"}});
     shapes.push_back({"update", "blocks.*.hook_mlp_out", {n(), s().d_model}, {"token", "component"}});
-    add("mlp", "The MLP (" + facts_.mlp_title() + ")", std::move(text),
+    add("mlp", "The MLP (" + facts_.mlp_title() + ")", "Why the bend in the middle?", std::move(text),
         {"z = " + f + "(" +
              (facts_.gated ? product("mlp", "gate", "y") + ") ⊙ (" + product("mlp", "in", "y") : product("mlp", "in", "y")) + ")",
          "update = " + product("mlp", "out", "z")},
@@ -487,7 +522,7 @@ class Walk {
   }
 
   void post_norm() {
-    add("post-norm", "A norm on the way out, too",
+    add("post-norm", "A norm on the way out, too", "What follows for the sum of parts?",
         {"This model normalises twice: what a part reads, and what it writes. The second norm sets the size of the update before "
          "it is added, whatever the part computed; its learned weight says how much each component may change.",
          "For the sum of parts it means that each head's share must go through that norm with the scale of this run."},
@@ -496,7 +531,7 @@ class Walk {
   }
 
   void final_norm() {
-    add("final-norm", "The final norm",
+    add("final-norm", "The final norm", "Why one more norm before the scores?",
         {"Once more each token's vector is brought to one size.",
          "By now the lengths differ: much has been added to some tokens, above all to the first. The scores to come are dot "
          "products, and longer vectors would make the model surer of itself for no good reason."},
@@ -511,12 +546,13 @@ class Walk {
     if (facts_.final_softcap != 0) formula.emplace_back("logit ← c · tanh(logit / c)");
     formula.emplace_back("p(next = v) = e^logit[v] / Σᵤ e^logit[u]");
     const TokenLogprob& best = studio_.seen.next.back().front();
-    add("output", "From vectors to predictions",
+    add("output", "From vectors to predictions", "Which token is it, and what happens then?",
         {fmt::format(
              "Every vector is compared by dot product with {} row for each of the {} entries of the vocabulary{}: one score "
              "each, "
              "the logits. Softmax makes them probabilities. Every position gets its own prediction, from what came up to there.",
-             s().tied ? "the embedding" : "a", s().vocab_size, output_bias() ? ", and the entry's bias is added" : ""),
+             s().tied ? "the embedding" : "a", with_thin_spaces(s().vocab_size),
+             output_bias() ? ", and the entry's bias is added" : ""),
          fmt::format("After the last token the likeliest continuation is \"{}\", with probability {:.1f} %.",
                      studio_.piece(best.token), 100 * std::exp(static_cast<double>(best.logprob))),
          "To go on writing, a program picks one of the candidates, appends it to the prompt and runs the model again."},
@@ -529,7 +565,7 @@ class Walk {
     std::vector<std::string> kinds;
     for (const PictureJson& part : pictures_.at("logit-attribution").at("components")) kinds.push_back(part.at("kind"));
     const bool biases = std::any_of(kinds.begin(), kinds.end(), [](const std::string& kind) { return kind.ends_with("-bias"); });
-    add("attribution", "Who wrote the answer",
+    add("attribution", "Who wrote the answer", "How can a logit be taken apart?",
         {fmt::format(
              "{}, and a logit is a dot product with it. So a logit, too, is a sum: one number for the embedding, {}for every "
              "head of every layer{} for every MLP{}.",
@@ -557,7 +593,7 @@ class Walk {
     std::vector<std::string> formula;
     if (windows) formula.emplace_back("t sees s  if  t − window < s ≤ t");
     if (!all) formula.emplace_back(windows ? "without a window:  t sees s  if  s ≤ t" : "t sees s  if  s ≤ t");
-    add("reach", "How far a layer sees, and what is kept",
+    add("reach", "How far a layer sees, and what is kept", "Why keep keys and values?",
         {!windows ? std::string("Every layer sees the whole text up to the token at hand.")
          : all
              ? fmt::format("Every layer sees a window of the nearest tokens only{}.{}",
@@ -598,8 +634,8 @@ class Walk {
     text.emplace_back(
         "The first token often stands out: attention looks at it where it has nothing better to look at, so every later token "
         "depends on it. `vitrine attribute` takes any other token, and one token against another.");
-    add("input-attribution", "Which tokens the answer rests on", std::move(text), std::move(formula), {},
-        {{"e", "hook_embed", {n(), s().d_model}, {"token", "component"}}}, {"input-attribution"});
+    add("input-attribution", "Which tokens the answer rests on", "What does a gradient not tell?", std::move(text),
+        std::move(formula), {}, {{"e", "hook_embed", {n(), s().d_model}, {"token", "component"}}}, {"input-attribution"});
   }
 
   void back_propagation() {
@@ -641,7 +677,8 @@ class Walk {
     text.emplace_back(
         "Every number on the way has a gradient. The grid shows its length at the hook that you choose, for each layer and "
         "token: where the error could be changed. A click gives the command that writes the whole gradient to a file.");
-    add("back-propagation", "The way back: what training would change", std::move(text),
+    add("back-propagation", "The way back: what training would change", "When does a gradient vanish or explode?",
+        std::move(text),
         {"loss = − mean over t of log p(token[t + 1] | token[0 … t])", "g = ∂loss/∂x,   of the stream x that enters a layer",
          after ? "g before a part = (1 + ∂part/∂x)ᵀ (∂norm)ᵀ g after it"
                : "g before a part = g after it + (∂part/∂x)ᵀ g after it",
@@ -700,7 +737,7 @@ class Walk {
       shown.push_back("task-vectors");
     }
     const PictureJson& shape = p.at("shape");
-    add("merging", "Merging models", std::move(text), std::move(formula), {},
+    add("merging", "Merging models", "Why not simply average?", std::move(text), std::move(formula), {},
         {{"W_in", nullptr, {shape[0].get<int64_t>(), shape[1].get<int64_t>()}, {"unit", "component"}}}, shown);
   }
 

@@ -111,23 +111,44 @@ Svg svg_of_embedding_rescaling(const PictureView& c) {
   return svg;
 }
 
+// One small panel for each kind of norm, over the layers, on one scale.
 Svg svg_of_norm_statistics(const PictureView& c) {
-  Svg svg(kWidth, kHeight, c.title(), c.alt());
   const std::vector<double> in = number_list(c.picture.at("inRms")), out = number_list(c.picture.at("outRms"));
-  std::vector<double> all = in;
-  all.insert(all.end(), out.begin(), out.end());
-  const std::vector<double> x = counted(in.size());
-  const SvgScale across = scale_over(x, kLeft, kRight), up = scale_over(all, kBottom, kTop, true);
-  svg.y_axis(up, kLeft, "root mean square (log)", kRight);
-  svg.x_axis(across, kBottom, "norm, in the order of the run");
+  std::vector<std::pair<std::string, std::vector<size_t>>> kinds;  // "ln1", and its norms in the order of the layers
   for (size_t i = 0; i < in.size(); ++i) {
     const std::string name = c.picture.at("norms").at(i);
-    if (!(in[i] > 0) || !(out[i] > 0)) continue;
-    svg.line(across.at(x[i]), up.at(in[i]), across.at(x[i]), up.at(out[i]), "faint");
-    svg.circle(across.at(x[i]), up.at(in[i]), 3, "accent2", name + ", entering: " + short_number(in[i]));
-    svg.circle(across.at(x[i]), up.at(out[i]), 3, "accent", name + ", leaving: " + short_number(out[i]));
+    const size_t dot = name.starts_with("blocks.") ? name.find('.', 7) + 1 : 0;
+    const std::string kind = name.substr(dot);
+    auto at = std::find_if(kinds.begin(), kinds.end(), [&](const auto& one) { return one.first == kind; });
+    if (at == kinds.end()) at = kinds.insert(kinds.end(), {kind, {}});
+    at->second.push_back(i);
   }
+  constexpr double kPanel = 190, kPanelWidth = 230;
+  Svg svg(kWidth, 30 + kPanel * std::ceil(static_cast<double>(kinds.size()) / 2), c.title(), c.alt());
   legend(svg, {{{"accent2", "entering"}, {"accent", "leaving"}}});
+  std::vector<double> all = in;
+  all.insert(all.end(), out.begin(), out.end());
+  for (size_t k = 0; k < kinds.size(); ++k) {
+    const auto& [kind, norms] = kinds[k];
+    const double left = k % 2 == 0 ? kLeft : kLeft + kPanelWidth + 80, top = 50 + kPanel * std::floor(static_cast<double>(k) / 2);
+    const SvgScale across = scale_over(counted(std::max<size_t>(2, norms.size())), left, left + kPanelWidth),
+                   up = scale_over(all, top + kPanel - 70, top, true);
+    svg.text(left, top - 6, kind + ", RMS (log)", Anchor::start, "muted");
+    svg.y_axis(up, left, "", left + kPanelWidth);
+    svg.x_axis(across, top + kPanel - 70, norms.size() > 1 ? "layer" : "");
+    std::vector<double> entering, leaving;
+    for (size_t n = 0; n < norms.size(); ++n) {
+      const size_t i = norms[n];
+      const std::string name = c.picture.at("norms").at(i);
+      entering.push_back(in[i]);
+      leaving.push_back(out[i]);
+      if (!(in[i] > 0) || !(out[i] > 0)) continue;
+      svg.circle(across.at(static_cast<double>(n)), up.at(in[i]), 3, "accent2", name + ", entering: " + short_number(in[i]));
+      svg.circle(across.at(static_cast<double>(n)), up.at(out[i]), 3, "accent", name + ", leaving: " + short_number(out[i]));
+    }
+    curve(svg, across, up, counted(norms.size()), entering, "accent2");
+    curve(svg, across, up, counted(norms.size()), leaving, "accent");
+  }
   return svg;
 }
 
@@ -171,7 +192,7 @@ Svg svg_of_rope_wavelengths(const PictureView& c) {
 Svg svg_of_activation_curves(const PictureView& c) {
   Svg svg(kWidth, kHeight, c.title(), c.alt());
   const std::vector<double> x = number_list(c.picture.at("x"));
-  const SvgScale across{-4, 4, kLeft, kRight}, up{-1, 4, kBottom, kTop};
+  const SvgScale across{-2, 2, kLeft, kRight}, up{-0.5, 2, kBottom, kTop};
   svg.y_axis(up, kLeft, "f(x)", kRight);
   svg.x_axis(across, kBottom, "x");
   struct Named {
@@ -317,23 +338,28 @@ Svg svg_of_logit_attribution(const PictureView& c) {
   return svg;
 }
 
+// For the last token of a full context: a prompt that fits into every window would show nothing but full bars.
 Svg svg_of_reach(const PictureView& c) {
   const PictureJson& layers = c.picture.at("layers");
-  const double n = c.picture.at("nTokens");
+  const int64_t length = c.picture.at("contextLength"), context = length > 0 ? length : 8192;
+  const double n = static_cast<double>(context);
   Svg svg(kWidth, 90 + 16 * static_cast<double>(layers.size()), c.title(), c.alt());
   const SvgScale x{0, n, 140, 610};
+  int64_t receives = context - 1;
   for (size_t l = 0; l < layers.size(); ++l) {
-    const double y = 30 + 16 * static_cast<double>(l), sees = layers[l].at("sees"), receives = layers[l].at("receives");
-    const int64_t window = layers[l].at("window");
+    const double y = 30 + 16 * static_cast<double>(l);
+    const int64_t window = layers[l].at("window"), sees = window == 0 ? 0 : std::max<int64_t>(0, context - window);
+    receives = window == 0 ? 0 : std::max<int64_t>(0, receives - window + 1);
     svg.text(132, y + 11, window == 0 ? fmt::format("layer {} global", l) : fmt::format("layer {} window {}", l, window),
              Anchor::end, "ink", 11);
-    svg.rect(x.at(receives), y, x.at(n) - x.at(receives), 12, "s4",
+    svg.rect(x.at(static_cast<double>(receives)), y, x.at(n) - x.at(static_cast<double>(receives)), 12, "s4",
              fmt::format("content from token {} on can have arrived", receives));
-    svg.rect(x.at(sees), y + 2, x.at(n) - x.at(sees), 8, "accent",
-             fmt::format("sees from token {} on; {}", sees, plural(layers[l].at("cached").get<int64_t>(), "cached position")));
+    svg.rect(x.at(static_cast<double>(sees)), y + 2, x.at(n) - x.at(static_cast<double>(sees)), 8, "accent",
+             fmt::format("sees from token {} on; this prompt: {}", sees,
+                         plural(layers[l].at("cached").get<int64_t>(), "cached position")));
   }
   svg.x_axis(x, 36 + 16 * static_cast<double>(layers.size()),
-             "position: what the last token sees (strong), what can have reached it (pale)");
+             fmt::format("position: seen by the last of {} (strong), within reach (pale)", plural(context, "token")));
   return svg;
 }
 

@@ -57,6 +57,33 @@ Svg cosine_grid(const PictureView& c, const std::vector<std::string>& labels) {
   return svg;
 }
 
+// The part of the square of inputs from −2 to 2 in which exactly the hidden units of `mask` are above zero: the square, cut at
+// the line of each unit (Sutherland and Hodgman). Empty where there is none.
+std::vector<std::pair<double, double>> region_of(const PictureJson& gate, int mask) {
+  std::vector<std::pair<double, double>> polygon = {{-2, -2}, {2, -2}, {2, 2}, {-2, 2}};
+  for (size_t unit = 0; unit < 3; ++unit) {
+    const double sign = (mask >> unit & 1) != 0 ? 1 : -1, first = gate[0][unit], second = gate[1][unit];
+    const auto side = [&](const std::pair<double, double>& at) { return sign * (at.first * first + at.second * second); };
+    std::vector<std::pair<double, double>> kept;
+    for (size_t i = 0; i < polygon.size(); ++i) {
+      const auto& from = polygon[(i + polygon.size() - 1) % polygon.size()];
+      const auto& to = polygon[i];
+      const double u = side(from), v = side(to);
+      if ((u > 0) != (v > 0))
+        kept.emplace_back(from.first + (to.first - from.first) * u / (u - v),
+                          from.second + (to.second - from.second) * u / (u - v));
+      if (v > 0) kept.push_back(to);
+    }
+    polygon = std::move(kept);
+  }
+  double area = 0;
+  for (size_t i = 0; i < polygon.size(); ++i) {
+    const auto& [u, v] = polygon[(i + polygon.size() - 1) % polygon.size()];
+    area += (u * polygon[i].second - polygon[i].first * v) / 2;
+  }
+  return std::abs(area) < 1e-9 ? std::vector<std::pair<double, double>>() : polygon;
+}
+
 }  // namespace
 
 Svg svg_of_tokens(const PictureView& c) {
@@ -272,8 +299,7 @@ Svg svg_of_query_length(const PictureView& c) {
 
 Svg svg_of_mlp_surfaces(const PictureView& c) {
   Svg svg(kShapesWidth, 560, c.title(), c.alt());
-  const std::vector<double> values = unpacked(c.picture.at("surfaces")), regions = unpacked(c.picture.at("regions")),
-                            x = number_list(c.picture.at("x"));
+  const std::vector<double> values = unpacked(c.picture.at("surfaces")), x = number_list(c.picture.at("x"));
   const size_t n = x.size();
   static constexpr std::array kTitles = {"linear", "ReLU", "ReGLU", "GeGLU"};
   static constexpr std::array kSliceColours = {"d1", "d4", "ink", "d12", "d15"};  // from x[1] = −2 to 2
@@ -306,14 +332,14 @@ Svg svg_of_mlp_surfaces(const PictureView& c) {
            "muted");
   svg.text(20, 382, "slices of them at x[1] = −2 and −1 (orange), 0 (ink), 1 and 2 (blue)", Anchor::start, "muted");
   svg.text(20, 410, "the six regions: which hidden units are above zero", Anchor::start, "muted");
-  const auto region = [&](size_t row, size_t column) { return regions[column * n + (n - 1 - row)]; };
-  svg.heat(
-      20, 418, 130.0 / static_cast<double>(n), 130.0 / static_cast<double>(n), n, n, false,
-      [&](size_t r, size_t q) { return region(r, q) / 7; },
-      [&](size_t r, size_t q) {
-        const int m = static_cast<int>(region(r, q));
-        return fmt::format("units on:{}{}{}", m & 1 ? " 0" : "", m & 2 ? " 1" : "", m & 4 ? " 2" : "");
-      });
+  const SvgScale across{-2, 2, 20, 150}, up{-2, 2, 548, 418};
+  for (int m = 0; m < 8; ++m) {
+    std::vector<std::pair<double, double>> region = region_of(c.picture.at("weights").at("gate"), m);
+    if (region.empty()) continue;
+    for (auto& [a, b] : region) a = across.at(a), b = up.at(b);
+    svg.polygon(region, "s" + std::to_string(2 * m),
+                fmt::format("units on:{}{}{}", m & 1 ? " 0" : "", m & 2 ? " 1" : "", m & 4 ? " 2" : ""));
+  }
   return svg;
 }
 

@@ -50,7 +50,8 @@ std::string style() {
          "@media(prefers-color-scheme:dark){svg{background:#0d1117}.ink{--c:#e6edf3}.muted{--c:#9da7b1}.faint{--c:#30363d}"
          ".accent{--c:#92c5de}.accent2{--c:#fdb863}" +
          scales(kSequentialDark, kDivergingDark) +
-         "}line,path{stroke:var(--c);fill:none}rect,circle,text,.head{fill:var(--c)}rect{shape-rendering:crispEdges}.open{fill:"
+         "}line,path{stroke:var(--c);fill:none}rect,circle,polygon,text,.head{fill:var(--c)}rect{shape-rendering:crispEdges}."
+         "open{fill:"
          "none;stroke:var(--c)}";
 }
 
@@ -135,6 +136,13 @@ void Svg::path(const std::vector<std::pair<double, double>>& points, std::string
   std::string d;
   for (const auto& [x, y] : points) d += (d.empty() ? 'M' : 'L') + pixels(x) + " " + pixels(y);
   body_ += fmt::format("<path class=\"{}\" d=\"{}\" stroke-width=\"{}\"/>\n", colour, d, pixels(width));
+}
+
+void Svg::polygon(const std::vector<std::pair<double, double>>& corners, std::string_view colour, const std::string& hint) {
+  std::string points;
+  for (const auto& [x, y] : corners) points += (points.empty() ? "" : " ") + pixels(x) + "," + pixels(y);
+  body_ += fmt::format("<polygon class=\"{}\" points=\"{}\">{}</polygon>\n", colour, points,
+                       hint.empty() ? "" : "<title>" + markup_text(hint) + "</title>");
 }
 
 void Svg::circle(double x, double y, double r, std::string_view colour, const std::string& hint) {

@@ -27,6 +27,7 @@ class Svg {
   void line(double x1, double y1, double x2, double y2, std::string_view colour, double width = 1);
   void arrow(double x1, double y1, double x2, double y2, std::string_view colour, double width = 1.5);
   void path(const std::vector<std::pair<double, double>>& points, std::string_view colour, double width = 1.5);
+  void polygon(const std::vector<std::pair<double, double>>& corners, std::string_view colour, const std::string& hint = "");
   void circle(double x, double y, double r, std::string_view colour, const std::string& hint = "");
   void rect(double x, double y, double w, double h, std::string_view colour, const std::string& hint = "");
   void frame(double x, double y, double w, double h, std::string_view colour);

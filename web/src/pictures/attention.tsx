@@ -1,14 +1,16 @@
 // Attention weights of every head of every layer as small squares; one of them large, with its tokens.
 
 import type { TargetedKeyboardEvent } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Choice } from "../controls";
 import type { Attention } from "../data";
 import { tokenAt } from "../document";
-import { exact, percent, px } from "../format";
+import { exact, number, percent, px } from "../format";
 import { paint, ScaleKey } from "../heat";
 import { useNear, useTheme, useWidth } from "../hooks";
+import { reveal } from "../reading";
 import { hideTip, showTip } from "../tip";
+import { onHead } from "./attention-choice";
 import { reduced, side, square } from "./attention-data";
 import { Enlarged } from "./attention-head";
 import type { Entry } from "./entry";
@@ -19,7 +21,7 @@ function Thumb({ picture: p, layer, head, size, chosen }: { picture: Attention; 
   const [box, near] = useNear<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const shade = useTheme();
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!near || canvas.current === null) return;
     const { n, value } = reduced(p, layer, head, Math.max(32, size * 2));
     paint(canvas.current, n, n, value, "sequential", 1);
@@ -42,6 +44,13 @@ function Attentions({ picture: p }: { picture: Attention }) {
   const [chosen, choose] = useState(() => striking(p));
   const [at, set] = useState<readonly [number, number] | null>(null);
   const area = useRef<HTMLDivElement>(null);
+  const large = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => onHead((layer, head) => choose([layer, head])), []);
+  /** What a reader has asked for must not stay below the window's edge. */
+  const enlarge = (one: readonly [number, number]) => {
+    choose(one);
+    reveal(large.current);
+  };
   const heads = useMemo(() => Array.from({ length: p.nLayers }, (_, layer) =>
     order === "spiky" ? p.flatToSpiky[layer]! : Array.from({ length: p.nHeads }, (_, head) => head)), [p, order]);
 
@@ -60,7 +69,7 @@ function Attentions({ picture: p }: { picture: Attention }) {
   const per = p.tiles?.tokensPerBin ?? 1;
   const about = (layer: number, head: number) => {
     const flat = p.flatness[layer]![head]!;
-    const lines = [`layer ${layer}, head ${head}`, flat === null ? "no flatness: no token sees a second position here" : `flatness ${exact(flat)}`];
+    const lines = [`layer ${layer}, head ${head}`, flat === null ? "no flatness: no token sees a second position here" : `flatness ${number(flat, 2)} (0: all on one token, 1: evenly spread)`];
     for (const [where, shares] of [["the token before", p.onPrevious], ["itself", p.onSelf], ["the first token", p.onFirst]] as const) {
       const share = shares[layer]![head]!;
       if (share !== null) lines.push(`on ${where}: ${percent(share)}`);
@@ -104,7 +113,7 @@ function Attentions({ picture: p }: { picture: Attention }) {
       focus(Math.min(Math.max(to[0], 0), rows - 1), Math.min(Math.max(to[1], 0), cols - 1));
     } else if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      choose(headAt(row, col));
+      enlarge(headAt(row, col));
     } else if (event.key === "Escape") hideTip();
   };
   const every = Math.max(1, Math.ceil(22 / pitch));
@@ -141,7 +150,7 @@ function Attentions({ picture: p }: { picture: Attention }) {
               }}
               onClick={(event) => {
                 const found = locate(event);
-                if (found !== null) choose(headAt(found.row, found.col));
+                if (found !== null) enlarge(headAt(found.row, found.col));
               }}
               onFocus={(event) => {
                 if (at === null && event.currentTarget.matches(":focus-visible")) focus(0, 0);
@@ -165,12 +174,13 @@ function Attentions({ picture: p }: { picture: Attention }) {
         <ScaleKey scale="sequential" label="attention weight" low="0" high="1" />
         <span>across a square: source (key); down: target (query)</span>
       </div>
-      <Enlarged picture={p} layer={chosen[0]} head={chosen[1]} about={about(chosen[0], chosen[1])} />
+      <div ref={large}><Enlarged picture={p} layer={chosen[0]} head={chosen[1]} about={about(chosen[0], chosen[1])} /></div>
     </div>
   );
 }
 
 export const attention: Entry<"attention"> = {
+  made: ["run"],
   draw: Attentions,
   wide: true,
   table: (p) => ({

@@ -19,8 +19,20 @@ function signed(value: number, digits = 3): string {
 
 function Attribution({ picture: p }: { picture: LogitAttribution }) {
   const [index, choose] = useState(0);
+  // Against the runner-up: a logit by itself is large for every likely token; what decides is the difference.
+  const [rival, setRival] = useState<number | "nothing">(p.targets.length > 1 ? 1 : "nothing");
   const [picked, pick] = useState<Reproduction | null>(null);
-  const target = p.targets[index]!;
+  const chosen = p.targets[index]!;
+  const other = rival === "nothing" || rival === index ? undefined : p.targets[rival];
+  const target = useMemo(() => (other === undefined ? chosen : {
+    ...chosen,
+    logit: chosen.logit - other.logit,
+    uncapped: chosen.uncapped - other.uncapped,
+    parts: chosen.parts.map((part, i) => part - other.parts[i]!),
+    remainder: chosen.remainder - other.remainder,
+  }), [chosen, other]);
+  const name = other === undefined ? `the logit of ${spelling(chosen.id)}` : `the logit of ${spelling(chosen.id)} against that of ${spelling(other.id)}`;
+  const measure = { token: chosen.id, at: p.position, ...(other === undefined ? {} : { against: other.id }) };
   const content = useMemo(() => {
     const layers = Math.max(-1, ...p.components.map((c) => c.layer)) + 1;
     const heads = Math.max(-1, ...p.components.map((c) => c.head)) + 1;
@@ -39,9 +51,9 @@ function Attribution({ picture: p }: { picture: LogitAttribution }) {
     });
     // Biases of single layers are many and small: they share one bar.
     const few = rest.length <= 8 ? rest : [...rest.filter((r) => r.name === "embedding" || Math.abs(r.value) > 0.02 * Math.abs(target.uncapped)), { name: "other biases", value: rest.filter((r) => !(r.name === "embedding" || Math.abs(r.value) > 0.02 * Math.abs(target.uncapped))).reduce((a, r) => a + r.value, 0) }];
-    const bars = [...few, { name: "all heads", value: sums.heads }, { name: "all MLPs", value: sums.mlp }, { name: "remainder", value: target.remainder }, { name: "logit", value: target.uncapped }];
+    const bars = [...few, { name: "all heads", value: sums.heads }, { name: "all MLPs", value: sums.mlp }, { name: "remainder", value: target.remainder }, { name: other === undefined ? "logit" : "difference", value: target.uncapped }];
     return { layers, heads, grid, bars, most: Math.max(...grid.flat().map((v) => Math.abs(v ?? 0)), 1e-9) };
-  }, [p, target]);
+  }, [p, target, other]);
   const { grid, heads, layers, most } = content;
   const value = useMemo(() => (row: number, col: number) => grid[row]![col]!, [grid]);
   const part = (col: number) => (col === heads ? "MLP" : `head ${col}`);
@@ -53,11 +65,17 @@ function Attribution({ picture: p }: { picture: LogitAttribution }) {
         value={index}
         onChange={choose}
       />
+      <Choice<number | "nothing">
+        label="Against"
+        options={[{ value: "nothing", name: "nothing" }, ...p.targets.slice(0, targetsShown).flatMap((t, i) => (i === index ? [] : [{ value: i, name: spelling(t.id) }]))]}
+        value={other === undefined ? "nothing" : rival}
+        onChange={setRival}
+      />
       <div class="beside">
         <div class="half">
           <p class="row-title">Written by each head and MLP</p>
           <Heat
-            label={`Contribution of each head and MLP to the logit of ${spelling(target.id)}.`}
+            label={`Contribution of each head and MLP to ${name}.`}
             rows={layers}
             cols={heads + 1}
             value={value}
@@ -68,21 +86,22 @@ function Attribution({ picture: p }: { picture: LogitAttribution }) {
             colTitle="head"
             cell={58}
             tall={26}
-            write={(v) => signed(v, 2)}
+            write={(v) => (Math.abs(v) < most / 1000 ? "0" : signed(v, 2))}
             picks="how to switch it off"
-            onPick={(row, col) => pick(col === heads ? sublayerOff(row, "mlp", { token: target.id, at: p.position }) : headOff(row, col, { token: target.id, at: p.position }))}
-            describe={(row, col) => `layer ${row}, ${part(col)}\n${value(row, col) === null ? "nothing" : `adds ${exact(value(row, col))}`} to the logit of ${spelling(target.id)}\nclick: how to switch it off`}
+            onPick={(row, col) => pick(col === heads ? sublayerOff(row, "mlp", measure) : headOff(row, col, measure))}
+            describe={(row, col) => `layer ${row}, ${part(col)}\n${value(row, col) === null ? "nothing" : `adds ${exact(value(row, col))}`} to ${name}\nclick: how to switch it off`}
           />
-          <ScaleKey scale="diverging" label="adds to the logit" low={number(-most)} high={`+${number(most)}`} />
+          <ScaleKey scale="diverging" label={other === undefined ? "adds to the logit" : `orange: for ${spelling(other.id)}, blue: for ${spelling(chosen.id)}`} low={number(-most)} high={`+${number(most)}`} />
         </div>
         <div class="half">
           <p class="row-title">The sum</p>
           <Bars
-            label={`Sum of the contributions to the logit of ${spelling(target.id)}.`}
+            label={`Sum of the contributions to ${name}.`}
             most={Math.max(...content.bars.map((b) => Math.abs(b.value)), 1e-9)}
-            bars={content.bars.map((b) => ({ ...b, tone: b.name === "logit" ? "strong" : b.value < 0 ? "negative" : "attention", note: b.name === "logit" ? number(b.value, 5) : signed(b.value), text: `${b.name}\n${exact(b.value)}` }))}
+            bars={content.bars.map((b) => ({ ...b, tone: b === content.bars.at(-1) ? "strong" : b.value < 0 ? "negative" : "attention", note: b === content.bars.at(-1) ? number(b.value, 4) : signed(b.value), text: `${b.name}\n${exact(b.value)}` }))}
           />
-          {target.logit !== target.uncapped && <p class="remark">The final cap makes {number(target.uncapped, 5)} into {number(target.logit, 5)}.</p>}
+          {target.logit !== target.uncapped && <p class="remark">The final cap makes {other === undefined ? "" : "the difference of "}{number(target.uncapped, 4)} into {number(target.logit, 4)}.</p>}
+          {other !== undefined && <p class="remark">A difference of {number(target.logit)} makes <bdi>{spelling(chosen.id)}</bdi> {number(Math.exp(Math.abs(target.logit)))} times as {target.logit < 0 ? "unlikely" : "likely"} as <bdi>{spelling(other.id)}</bdi>.</p>}
         </div>
       </div>
       {picked !== null && <Reproduce key={picked.title} of={picked} onClose={() => pick(null)} />}
@@ -92,8 +111,9 @@ function Attribution({ picture: p }: { picture: LogitAttribution }) {
 }
 
 export const logitAttribution: Entry<"logit-attribution"> = {
+  made: ["run"],
   draw: Attribution,
-  wide: true,
+  wide: (p) => p.components.some((component) => component.head > 5),
   table: (p) => ({
     columns: ["component", ...p.targets.map((t, i) => `${i + 1}: ${spelling(t.id)}`)],
     rows: [

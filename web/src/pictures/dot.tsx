@@ -65,6 +65,7 @@ function Dot({ picture }: { picture: DotProduct }) {
 }
 
 export const dotProduct: Entry<"dot-product"> = {
+  made: ["toy"],
   draw: Dot,
   table: (p) => ({ columns: ["x", "label", "x · a"], rows: p.vectors.map((v) => [`(${number(v.x[0], 6)}, ${number(v.x[1], 6)})`, v.label, v.dot]) }),
 };

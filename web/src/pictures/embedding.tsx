@@ -36,6 +36,7 @@ function Cosine({ picture: p }: { picture: EmbeddingCosine }) {
 }
 
 export const embeddingCosine: Entry<"embedding-cosine"> = {
+  made: ["model"],
   draw: Cosine,
   wide: (p) => p.ids.length > 14,
   table: (p) => ({
@@ -67,6 +68,7 @@ function Neighbours({ picture: p }: { picture: EmbeddingNeighbours }) {
 }
 
 export const embeddingNeighbours: Entry<"embedding-neighbours"> = {
+  made: ["model"],
   draw: Neighbours,
   table: (p) => ({ columns: ["token", "id", "cosine", "part of the sum"], rows: p.neighbours.map((n) => [spelling(n.id), n.id, n.cosine, n.term ? "yes" : "no"]) }),
 };
@@ -107,6 +109,7 @@ function Positions({ picture: p }: { picture: PositionVectors }) {
 }
 
 export const positionVectors: Entry<"position-vectors"> = {
+  made: ["run"],
   draw: Positions,
   table: (p) => ({
     columns: ["position", "length", "length of the token's vector", ...p.positions.map((x) => `cosine with ${x}`)],
@@ -130,6 +133,7 @@ function Rescaling({ picture: p }: { picture: EmbeddingRescaling }) {
 }
 
 export const embeddingRescaling: Entry<"embedding-rescaling"> = {
+  made: ["run"],
   draw: Rescaling,
   table: (p) => ({
     columns: ["", `embeddings × ${number(p.factor, 6)}`, "embeddings as stored"],

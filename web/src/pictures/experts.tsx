@@ -126,6 +126,7 @@ function Choices({ picture: p }: { picture: Experts }) {
 }
 
 export const experts: Entry<"experts"> = {
+  made: ["run"],
   draw: Choices,
   wide: true,
   table: (p) => ({
@@ -187,6 +188,7 @@ function Load({ picture: p }: { picture: ExpertLoad }) {
 }
 
 export const expertLoad: Entry<"expert-load"> = {
+  made: ["run"],
   draw: Load,
   wide: (p) => p.count > 12,
   table: (p) => ({

@@ -83,6 +83,7 @@ function Norms({ picture: p }: { picture: GradientNorms }) {
 }
 
 export const gradientNorms: Entry<"gradient-norms"> = {
+  made: ["run"],
   draw: Norms,
   table: (p) => ({
     columns: ["entering layer", "at the stream", "with norms off", "of attention's parameters", "of the MLP's parameters"],
@@ -136,6 +137,7 @@ function Hooks({ picture: p }: { picture: GradientHooks }) {
 }
 
 export const gradientHooks: Entry<"gradient-hooks"> = {
+  made: ["run"],
   draw: Hooks,
   wide: true,
   table: (p) => ({
@@ -188,6 +190,7 @@ function Attribution({ picture: p }: { picture: InputAttribution }) {
 }
 
 export const inputAttribution: Entry<"input-attribution"> = {
+  made: ["run"],
   draw: Attribution,
   table: (p) => ({
     columns: ["position", "token", "saliency", "gradient × embedding", ...(p.integrated === null ? [] : ["integrated gradients"])],

@@ -1,6 +1,7 @@
 // Which query heads share keys and values, and how scores become weights.
 
 import { useWidth } from "../hooks";
+import { MadeOf } from "../made";
 import { Drawing, type Mark } from "../marks";
 import type { HeadGrouping, SoftmaxRow } from "../data";
 import { place, tokenAt } from "../document";
@@ -58,6 +59,7 @@ function Grouping({ picture: p }: { picture: HeadGrouping }) {
 }
 
 export const headGrouping: Entry<"head-grouping"> = {
+  made: ["model"],
   draw: Grouping,
   table: (p) => ({ columns: ["key and value head", "query heads"], rows: p.groups.map((group, g) => [g, group.join(", ")]) }),
 };
@@ -126,9 +128,9 @@ function Softmax({ picture: p }: { picture: SoftmaxRow }) {
     <div ref={box}>
       {width > 0 && (
         <>
-          <p class="row-title">Two scores, ln 2 apart</p>
+          <p class="row-title">Two scores, ln 2 apart <MadeOf of="toy" /></p>
           <Rows rows={pair} width={width} label="Scores 0 and −0.693 and their weights." />
-          <p class="row-title">Layer {p.layer}, head {p.head}: what <bdi>{tokenAt(p.target)}</bdi> looks at</p>
+          <p class="row-title">Layer {p.layer}, head {p.head}: what <bdi>{tokenAt(p.target)}</bdi> looks at <MadeOf of="run" /></p>
           <Rows rows={run} width={width} label={`Scores and weights of layer ${p.layer}, head ${p.head}.`} />
         </>
       )}
@@ -137,6 +139,7 @@ function Softmax({ picture: p }: { picture: SoftmaxRow }) {
 }
 
 export const softmaxRow: Entry<"softmax"> = {
+  made: ["toy", "run"],
   draw: Softmax,
   table: (p) => ({
     columns: ["source", "token", "score", "weight"],

@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import type { PictureName } from "../data";
 import { vitrine } from "../document";
 import { Figure, type Table } from "../figure";
+import type { Made } from "../made";
 import { attention } from "./attention";
 import { logitAttribution } from "./attribution";
 import { dotProduct } from "./dot";
@@ -62,6 +63,7 @@ const entries: { [N in PictureName]: Entry<N> } = {
 interface Loose {
   draw: (props: { picture: unknown }) => JSX.Element;
   table: (picture: unknown) => Table;
+  made: readonly Made[];
   wide?: boolean | ((picture: unknown) => boolean);
 }
 
@@ -74,10 +76,10 @@ export function Picture({ name }: { name: PictureName }): JSX.Element | null {
         <strong>{picture.title}</strong> {picture.reason}
       </div>
     );
-  const { draw, table, wide } = entries[name] as unknown as Loose;
+  const { draw, table, made, wide } = entries[name] as unknown as Loose;
   const Draw = draw;
   return (
-    <Figure name={name} title={picture.title} caption={picture.caption} alt={picture.alt} wide={typeof wide === "function" ? wide(picture) : wide === true} table={() => table(picture)}>
+    <Figure name={name} title={picture.title} caption={picture.caption} alt={picture.alt} made={made} wide={typeof wide === "function" ? wide(picture) : wide === true} table={() => table(picture)}>
       <Draw picture={picture} />
     </Figure>
   );

@@ -123,6 +123,7 @@ function Between({ picture: p }: { picture: Interpolation }) {
 }
 
 export const interpolation: Entry<"interpolation"> = {
+  made: ["model"],
   draw: Between,
   wide: true,
   table: (p) => ({
@@ -174,6 +175,7 @@ function Tasks({ picture: p }: { picture: TaskVectors }) {
 }
 
 export const taskVectors: Entry<"task-vectors"> = {
+  made: ["model"],
   draw: Tasks,
   table: (p) => ({
     columns: ["what", "length of the row", "distance from the start"],

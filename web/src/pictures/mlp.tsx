@@ -1,16 +1,17 @@
 // The MLP: its activation curves, and a toy of it from two numbers to two as surfaces, regions and slices.
 
-import { extent, rollup } from "d3-array";
+import { extent } from "d3-array";
 import { useMemo, useState } from "preact/hooks";
-import { linearDomain } from "../axes";
+import { axis, BottomAxis, linearDomain } from "../axes";
 import { Slider } from "../controls";
 import type { ActivationCurves, MlpSurfaces } from "../data";
-import { floats, stored } from "../decode";
+import { floats } from "../decode";
 import { vitrine } from "../document";
 import { exact, number, percent, px } from "../format";
-import { Heat } from "../heat";
 import { useTheme, useWidth } from "../hooks";
-import { Surface } from "../surface";
+import { MadeOf } from "../made";
+import { Drawing } from "../marks";
+import { Surface, type Input } from "../surface";
 import { theme } from "../theme";
 import { XyChart, type Series } from "../xychart";
 import type { Entry } from "./entry";
@@ -18,15 +19,15 @@ import type { Entry } from "./entry";
 function Curves({ picture: p }: { picture: ActivationCurves }) {
   const series = useMemo(() => {
     const used = vitrine.model.activation;
-    const line = (key: string, name: string, values: readonly number[]): Series => ({
+    const line = (key: string, name: string, tone: string, values: readonly number[]): Series => ({
       name: key === used ? `${name} (here)` : name,
-      tone: key === used ? "attention strong" : "plain",
+      tone: key === used ? `${tone} strong` : tone,
       draw: "line",
       dashed: key !== used,
       points: values.map((y, i) => ({ x: p.x[i]!, y, text: `${name}\nof ${exact(p.x[i])} is ${exact(y)}` })),
     });
-    const same = used === "gelu_exact" ? line("gelu_exact", "GELU", p.geluExact) : line("gelu_tanh", "GELU", p.geluTanh);
-    return [line("relu", "ReLU", p.relu), same, line("silu", "SiLU", p.silu)];
+    const same = used === "gelu_exact" ? line("gelu_exact", "GELU", "attention", p.geluExact) : line("gelu_tanh", "GELU", "attention", p.geluTanh);
+    return [line("relu", "ReLU", "plain", p.relu), same, line("silu", "SiLU", "mlp", p.silu)];
   }, [p]);
   const active = useMemo(() => ({
     x: { label: "layer", domain: [-0.5, p.active.length - 0.5] as const, format: (v: number) => (Number.isInteger(v) ? String(v) : "") },
@@ -38,20 +39,23 @@ function Curves({ picture: p }: { picture: ActivationCurves }) {
   }), [p]);
   return (
     <>
+      <p class="row-title">The functions <MadeOf of="toy" /></p>
       <XyChart
-        label="Activation functions from −4 to 4."
-        x={useMemo(() => ({ label: "input a", domain: [-4, 4] as const }), [])}
-        y={useMemo(() => ({ label: "output", domain: [-0.5, 4] as const }), [])}
+        label="Activation functions from −2 to 2."
+        x={useMemo(() => ({ label: "input a", domain: [-2, 2] as const }), [])}
+        y={useMemo(() => ({ label: "output", domain: [-0.4, 2] as const }), [])}
         series={series}
-        height={270}
+        height={330}
         right={100}
       />
+      <p class="row-title">How many hidden units are above zero <MadeOf of="run" /></p>
       <XyChart label="Share of hidden units above zero, by layer." {...active} height={200} right={20} />
     </>
   );
 }
 
 export const activationCurves: Entry<"activation-curves"> = {
+  made: ["toy", "run"],
   draw: Curves,
   table: (p) => ({ columns: ["a", "ReLU", "GELU, tanh form", "GELU, exact", "SiLU"], rows: p.x.map((x, i) => [x, p.relu[i]!, p.geluTanh[i]!, p.geluExact[i]!, p.silu[i]!]) }),
 };
@@ -76,35 +80,45 @@ function shaded(hex: string, light: number): string {
 function Surfaces({ picture: p }: { picture: MlpSurfaces }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const [turn, set] = useState(0.6);
+  const [slice, cut] = useState(Math.min(3, p.sliceAt.length - 1));
   useTheme();
   const n = p.x.length;
   const content = useMemo(() => {
     const all = floats(p.surfaces);
-    const region = stored(p.regions);
     const kinds = p.kinds.map((_, k) => all.subarray(k * n * n, (k + 1) * n * n));
-    return { region, kinds, ranges: kinds.map((z) => extent(z) as [number, number]) };
+    return { kinds, ranges: kinds.map((z) => extent(z) as [number, number]) };
   }, [p, n]);
   const palette = regionColours[theme()];
-  const perRow = width > 860 ? 4 : 2;
-  const size = Math.min(Math.floor((width - 12 * (perRow - 1)) / perRow), 300);
-  const painters = useMemo(() => p.kinds.map((kind) => (i: number, j: number, light: number) =>
-    shaded(kind === "linear" ? palette[7] : palette[content.region[i * n + j]! & 7]!, light)), [p, content, palette, n]);
+  const size = Math.min(Math.floor((width - 12) / 2), 420);
+  const painters = useMemo(() => p.kinds.map((kind) => (a: number, b: number, light: number) =>
+    shaded(kind === "linear" ? palette[7] : palette[regionAt(p, a, b)]!, light)), [p, palette]);
+  const split = useMemo(() => (polygon: readonly Input[]) => splitByGates(p, polygon), [p]);
+  const at = p.sliceAt[slice]!;
+  const along = p.x.reduce((best, x, j) => (Math.abs(x - at) < Math.abs(p.x[best]! - at) ? j : best), 0);
   const slices = useMemo(() => p.kinds.map((_, k) => ({
     x: { label: "x[0]", domain: [p.x[0]!, p.x.at(-1)!] as const, ticks: [-2, -1, 0, 1, 2] },
     y: { label: "y[0]", domain: linearDomain(p.slices[k]!.flat()) },
     series: p.slices[k]!.map((values, s): Series => ({
       name: number(p.sliceAt[s]),
-      tone: `slice-${Math.round((4 * s) / Math.max(1, p.sliceAt.length - 1))}`,
+      tone: s === slice ? "slice chosen" : "slice",
       draw: "line",
       points: values.map((y, i) => ({ x: p.x[i]!, y, text: `${titles[p.kinds[k]!]}\nx = (${exact(p.x[i])}, ${number(p.sliceAt[s])})\ny[0] = ${exact(y)}` })),
     })),
-  })), [p]);
+  })), [p, slice]);
+  const gated = useMemo(() => {
+    const line = (kind: "reglu" | "geglu", tone: string, dashed: boolean): Series => {
+      const values = p.slices[p.kinds.indexOf(kind)]![slice]!;
+      return { name: titles[kind], tone, dashed, draw: "line", points: values.map((y, i) => ({ x: p.x[i]!, y, text: `${titles[kind]}\nx = (${exact(p.x[i])}, ${number(at)})\ny[0] = ${exact(y)}` })) };
+    };
+    const series = [line("geglu", "attention strong", false), line("reglu", "mlp", true)];
+    return { x: { label: "x[0]", domain: [p.x[0]!, p.x.at(-1)!] as const, ticks: [-2, -1, 0, 1, 2] }, y: { label: "y[0]", domain: linearDomain(series.flatMap((one) => one.points.map((point) => point.y))) }, series };
+  }, [p, slice]);
   const degrees = Math.round(((((turn * 180) / Math.PI) % 360) + 360) % 360);
   return (
     <div ref={box}>
       {width > 0 && (
         <>
-          <div class="planes">
+          <div class="planes centred">
             {p.kinds.map((kind, k) => {
               const z = content.kinds[k]!;
               const [low, high] = content.ranges[k]!;
@@ -121,25 +135,30 @@ function Surfaces({ picture: p }: { picture: MlpSurfaces }) {
                     high={high}
                     turn={turn}
                     onTurn={set}
-                    describe={(i, j) => `${titles[kind]}\nx = (${number(p.x[i])}, ${number(p.x[j])})\ny[0] = ${exact(z[i * n + j])}${kind === "linear" ? "" : `\nhidden units above zero: ${bits(content.region[i * n + j]!)}`}`}
+                    line={along}
+                    {...(kind === "linear" ? {} : { split })}
+                    describe={(i, j) => `${titles[kind]}\nx = (${number(p.x[i])}, ${number(p.x[j])})\ny[0] = ${exact(z[i * n + j])}${kind === "linear" ? "" : `\nhidden units above zero: ${bits(regionAt(p, p.x[i]!, p.x[j]!))}`}`}
                   />
                 </div>
               );
             })}
           </div>
           <Slider label="Turn" min={0} max={359} value={degrees} onChange={(value) => set((value * Math.PI) / 180)} says={`${degrees}°`} />
+          <Slider label="Slice" min={0} max={p.sliceAt.length - 1} value={slice} onChange={cut} says={`x[1] = ${number(at)}: the thick line, on the surfaces and in the charts`} />
           <div class="beside">
-            <Regions picture={p} region={content.region} palette={palette} />
+            <Regions picture={p} palette={palette} />
             <div class="slices">
               <p class="row-title">Slices: y[0] along x[0], with x[1] held at the value written at each line</p>
               <div class="slice-grid">
                 {p.kinds.map((kind, k) => (
-                  <div class="slice" key={kind}>
+                  <div class="slice-chart" key={kind}>
                     <p class="panel-title">{titles[kind]}</p>
                     <XyChart label={`Slices of the ${titles[kind]} toy.`} {...slices[k]!} height={190} right={34} />
                   </div>
                 ))}
               </div>
+              <p class="row-title">ReGLU and GeGLU on this slice: folds, and the same rounded off</p>
+              <XyChart label="The chosen slice of ReGLU and of GeGLU." {...gated} height={230} right={64} />
             </div>
           </div>
         </>
@@ -148,44 +167,86 @@ function Surfaces({ picture: p }: { picture: MlpSurfaces }) {
   );
 }
 
-function Regions({ picture: p, region, palette }: { picture: MlpSurfaces; region: ArrayLike<number>; palette: readonly string[] }) {
-  const n = p.x.length;
-  // Rows of the map go from x[1] = 2 at the top to −2, columns along x[0].
-  const at = useMemo(() => (row: number, col: number) => region[col * n + (n - 1 - row)]!, [region, n]);
-  // The single points where several regions meet have no name.
-  const present = [...rollup(Array.from(region), (list) => list.length, (r) => r)].filter(([, count]) => count > (n * n) / 500).map(([r]) => r).sort();
-  const centre = (wanted: number) => {
-    let [sx, sy, found] = [0, 0, 0];
-    for (let i = 0; i < n; ++i)
-      for (let j = 0; j < n; ++j)
-        if (region[i * n + j] === wanted) [sx, sy, found] = [sx + i, sy + (n - 1 - j), found + 1];
-    return [sx / found, sy / found] as const;
+type Point = Input;
+
+/** What hidden unit i gets from an input: above zero it is on. */
+function gateOf(p: MlpSurfaces, unit: number, [a, b]: Point): number {
+  return a * p.weights.gate[0]![unit]! + b * p.weights.gate[1]![unit]!;
+}
+
+function regionAt(p: MlpSurfaces, a: number, b: number): number {
+  return [0, 1, 2].reduce((set, unit) => set | (gateOf(p, unit, [a, b]) > 0 ? 1 << unit : 0), 0);
+}
+
+/** The part of a polygon on one side of the line on which a unit's input is zero (Sutherland and Hodgman). */
+function clipped(polygon: readonly Point[], side: (at: Point) => number): Point[] {
+  return polygon.flatMap((to, i) => {
+    const from = polygon.at(i - 1)!;
+    const [u, v] = [side(from), side(to)];
+    const cross: Point[] = (u > 0) === (v > 0) ? [] : [[from[0] + ((to[0] - from[0]) * u) / (u - v), from[1] + ((to[1] - from[1]) * u) / (u - v)]];
+    return v > 0 ? [...cross, to] : cross;
+  });
+}
+
+/** A polygon of inputs, cut at every border that crosses it. */
+function splitByGates(p: MlpSurfaces, polygon: readonly Point[]): readonly (readonly Point[])[] {
+  let parts: readonly (readonly Point[])[] = [polygon];
+  for (const unit of [0, 1, 2]) {
+    const at = (point: Point) => gateOf(p, unit, point);
+    parts = parts.flatMap((part) => {
+      const on = part.filter((point) => at(point) > 0).length;
+      return on === 0 || on === part.length ? [part] : [clipped(part, at), clipped(part, (point) => -at(point))].filter((one) => one.length > 2);
+    });
+  }
+  return parts;
+}
+
+/** Every set of hidden units that are on together somewhere in the square of inputs, with the exact polygon where they are. */
+export function regionPolygons(p: MlpSurfaces): { region: number; polygon: Point[]; centre: Point }[] {
+  const [low, high] = [p.x[0]!, p.x.at(-1)!];
+  return Array.from({ length: 8 }, (_, region) => region).flatMap((region) => {
+    let polygon: Point[] = [[low, low], [high, low], [high, high], [low, high]];
+    for (const unit of [0, 1, 2]) polygon = clipped(polygon, (at) => gateOf(p, unit, at) * ((region >> unit) & 1 ? 1 : -1));
+    let [area, cx, cy] = [0, 0, 0];
+    polygon.forEach(([x, y], i) => {
+      const [u, v] = polygon.at(i - 1)!;
+      const cross = u * y - x * v;
+      [area, cx, cy] = [area + cross / 2, cx + ((u + x) * cross) / 6, cy + ((v + y) * cross) / 6];
+    });
+    return Math.abs(area) < 1e-9 ? [] : [{ region, polygon, centre: [cx / area, cy / area] as const }];
+  });
+}
+
+function Regions({ picture: p, palette }: { picture: MlpSurfaces; palette: readonly string[] }) {
+  const regions = useMemo(() => regionPolygons(p), [p]);
+  const [box, width] = useWidth<HTMLDivElement>();
+  const side = Math.min(width - 24, 320);
+  const x = axis({ label: "x[0]", domain: [p.x[0]!, p.x.at(-1)!], ticks: [-2, 0, 2] }, 22, 22 + side);
+  const y = axis({ label: "x[1]", domain: [p.x[0]!, p.x.at(-1)!], ticks: [-2, 0, 2] }, 22 + side, 22);
+  const marks = regions.map(({ region, centre }) => ({ x: x(centre[0]), y: y(centre[1]), series: 0, text: `hidden units above zero: ${bits(region)}\n${["x·gate₀", "x·gate₁", "x·gate₂"].map((name, unit) => `${name} ${(region >> unit) & 1 ? ">" : "<"} 0`).join(", ")}` }));
+  const find = (px: number, py: number) => {
+    const share = (v: number, from: number, to: number) => p.x[0]! + ((v - from) / (to - from)) * (p.x.at(-1)! - p.x[0]!);
+    const found = regions.findIndex(({ region }) => region === regionAt(p, share(px, 22, 22 + side), share(py, 22 + side, 22)));
+    return px < 22 || px > 22 + side || py < 22 || py > 22 + side || found < 0 ? null : found;
   };
   return (
-    <div class="regions">
+    <div class="regions" ref={box}>
       <p class="row-title">Regions: which hidden units are above zero</p>
-      <Heat
-        label="Regions of the toy's inputs."
-        rows={n}
-        cols={n}
-        value={at}
-        scale="sequential"
-        most={7}
-        palette={palette}
-        rowNames={[]}
-        colNames={[]}
-        cell={8}
-        bottomTicks={[{ at: 0, text: number(p.x[0]) }, { at: (n - 1) / 2, text: number(p.x[(n - 1) / 2]) }, { at: n - 1, text: number(p.x.at(-1)) }]}
-        bottomTitle="x[0]"
-        over={present.map((r) => ({ at: centre(r), text: bits(r) }))}
-        describe={(row, col) => `x = (${number(p.x[col])}, ${number(p.x[n - 1 - row])})\nhidden units above zero: ${bits(at(row, col))}`}
-      />
-      <p class="remark">A digit for each hidden unit: 1 above zero, 0 cut off. x[1] grows upwards.</p>
+      {width > 0 && (
+        <Drawing label="Regions of the toy's inputs." width={side + 30} height={side + 62} marks={marks} find={find}>
+          {regions.map(({ region, polygon }) => <polygon key={region} class="region" fill={palette[region]} points={polygon.map(([a, b]) => `${x(a).toFixed(2)},${y(b).toFixed(2)}`).join(" ")} />)}
+          {regions.map(({ region, centre }) => <text key={region} class="region-name" x={x(centre[0])} y={y(centre[1])} dy="0.34em" text-anchor="middle">{bits(region)}</text>)}
+          <BottomAxis axis={x} y={22 + side} from={22} to={22 + side} />
+          <text class="axis-label" x={22} y={12}>x[1] ↑</text>
+        </Drawing>
+      )}
+      <p class="remark">A digit for each hidden unit: 1 above zero, 0 cut off. The borders are the lines on which one unit's input is zero.</p>
     </div>
   );
 }
 
 export const mlpSurfaces: Entry<"mlp-surfaces"> = {
+  made: ["toy"],
   draw: Surfaces,
   wide: true,
   table: (p) => ({

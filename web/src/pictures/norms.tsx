@@ -6,7 +6,7 @@ import { Dumbbells } from "../bars";
 import { Choice } from "../controls";
 import type { FinalNorm, NormGeometry, NormStatistics } from "../data";
 import { floats } from "../decode";
-import { place, tokenAt } from "../document";
+import { place, tokenAt, vitrine } from "../document";
 import { exact, number, px } from "../format";
 import { useWidth } from "../hooks";
 import { Drawing } from "../marks";
@@ -104,6 +104,7 @@ function Geometry({ picture: p }: { picture: NormGeometry }) {
 }
 
 export const layerNorm: Entry<"layer-norm"> = {
+  made: ["toy"],
   draw: Geometry,
   wide: true,
   table: (p) => ({
@@ -115,37 +116,55 @@ export const layerNorm: Entry<"layer-norm"> = {
 
 type Statistic = "rms" | "sigma" | "mean" | "weight";
 
-/** "blocks.3.ln1_post" → "3 ln1_post" */
-function shortNorm(name: string): string {
-  return name.replace(/^blocks\./, "").replace(".", " ");
+/** What the norms of one name do, in words. */
+function kindTitle(kind: string): string {
+  const part = kind.startsWith("ln1") ? "attention" : kind.startsWith("ln2") ? "the MLP" : null;
+  if (kind === "ln_final") return "final norm";
+  if (part === null) return kind;
+  if (kind.endsWith("_post")) return `on what ${part} adds (${kind})`;
+  return `${vitrine.model.normPlace === "after" ? "behind" : "in front of"} ${part} (${kind})`;
+}
+
+/** Norms of one kind, with their layers; the final norm has none. */
+function kindsOf(norms: readonly string[]): { kind: string; at: { index: number; layer: number }[] }[] {
+  const kinds = new Map<string, { index: number; layer: number }[]>();
+  norms.forEach((name, index) => {
+    const [, layer = "", kind = name] = /^blocks\.(\d+)\.(.*)$/.exec(name) ?? [];
+    kinds.set(kind, [...(kinds.get(kind) ?? []), { index, layer: layer === "" ? -1 : Number(layer) }]);
+  });
+  return [...kinds].map(([kind, at]) => ({ kind, at }));
 }
 
 function Statistics({ picture: p }: { picture: NormStatistics }) {
   const [what, choose] = useState<Statistic>("rms");
   const [picked, pick] = useState<Reproduction | null>(null);
-  const chart = useMemo(() => {
-    const line = (name: string, tone: string, values: readonly number[], dashed = false): Series => ({
-      name, tone, dashed, draw: "both", points: values.map((y, x) => ({ x, y, text: `${p.norms[x]}\n${name} ${exact(y)}\nclick or Enter: how to switch it off`, pick: () => pick(normOff(p.norms[x]!)) })),
-    });
-    const pairs: Record<Statistic, Series[]> = {
-      rms: [line("enters", "mlp", p.inRms, true), line("leaves", "attention", p.outRms)],
-      sigma: [line("enters", "mlp", p.inSigma, true), line("leaves", "attention", p.outSigma)],
-      mean: [line("enters", "mlp", p.inMean, true), line("leaves", "attention", p.outMean)],
-      weight: [line("largest", "plain", p.weightMax, true), line("mean", "attention", p.weightMean), line("smallest", "plain", p.weightMin, true)],
+  const charts = useMemo(() => {
+    const lines: Record<Statistic, readonly { name: string; tone: string; values: readonly number[]; dashed: boolean }[]> = {
+      rms: [{ name: "enters", tone: "mlp", values: p.inRms, dashed: true }, { name: "leaves", tone: "attention", values: p.outRms, dashed: false }],
+      sigma: [{ name: "enters", tone: "mlp", values: p.inSigma, dashed: true }, { name: "leaves", tone: "attention", values: p.outSigma, dashed: false }],
+      mean: [{ name: "enters", tone: "mlp", values: p.inMean, dashed: true }, { name: "leaves", tone: "attention", values: p.outMean, dashed: false }],
+      weight: [{ name: "largest", tone: "plain", values: p.weightMax, dashed: true }, { name: "mean", tone: "attention", values: p.weightMean, dashed: false }, { name: "smallest", tone: "plain", values: p.weightMin, dashed: true }],
     };
-    const series = pairs[what];
-    const values = series.flatMap((s) => s.points.map((point) => point.y));
+    const all = lines[what].flatMap((line) => line.values);
     const log = what === "rms" || what === "sigma";
-    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const [low, high] = [Math.min(...all), Math.max(...all)];
     const pad = (high - low || 1) * 0.08;
-    const starts = p.norms.flatMap((name, i) => (i === 0 || name.split(".")[1] !== p.norms[i - 1]!.split(".")[1] ? [i] : []));
-    const every = Math.ceil(starts.length / 12);
-    const ticks = starts.filter((_, i) => i % every === 0);
     const titles = { rms: "root mean square, log", sigma: "standard deviation, log", mean: "mean", weight: "weight of the norm" };
+    const y = { label: titles[what], domain: log ? logDomain(all) : ([low - pad, high + pad] as const), log };
+    const layers = vitrine.model.nLayers;
+    const ticks = Array.from({ length: layers }, (_, i) => i).filter((i) => i % Math.ceil(layers / 10) === 0);
+    const kinds = kindsOf(p.norms);
     return {
-      x: { label: "norms of each layer, in order", domain: [0, Math.max(1, p.norms.length - 1)] as const, ticks, format: (v: number) => shortNorm(p.norms[v] ?? "").split(" ")[0]!.replace("ln_final", "final") },
-      y: { label: titles[what], domain: log ? logDomain(values) : ([low - pad, high + pad] as const), log },
-      series,
+      panels: kinds.filter(({ at }) => at[0]!.layer >= 0).map(({ kind, at }) => ({
+        kind,
+        x: { label: "layer", domain: [0, Math.max(1, layers - 1)] as const, ticks, format: String },
+        y,
+        series: lines[what].map(({ name, tone, values, dashed }): Series => ({
+          name, tone, dashed, draw: "both",
+          points: at.map(({ index, layer }) => ({ x: layer, y: values[index]!, text: `${p.norms[index]}\n${name} ${exact(values[index])}\nclick or Enter: how to switch it off`, pick: () => pick(normOff(p.norms[index]!)) })),
+        })),
+      })),
+      alone: kinds.filter(({ at }) => at[0]!.layer < 0).map(({ kind, at }) => `${kindTitle(kind)}: ${lines[what].map(({ name, values }) => `${name} ${number(values[at[0]!.index])}`).join(", ")}`),
     };
   }, [p, what]);
   return (
@@ -156,13 +175,22 @@ function Statistics({ picture: p }: { picture: NormStatistics }) {
         value={what}
         onChange={choose}
       />
-      <XyChart label="Statistics entering and leaving each norm." {...chart} height={290} right={74} />
+      <div class="slice-grid">
+        {charts.panels.map(({ kind, ...chart }) => (
+          <div key={kind}>
+            <p class="panel-title">{kindTitle(kind)}</p>
+            <XyChart label={`Statistics entering and leaving each norm ${kindTitle(kind)}.`} {...chart} height={210} right={60} />
+          </div>
+        ))}
+      </div>
+      {charts.alone.map((words) => <p class="remark" key={words}>The {words}.</p>)}
       {picked !== null && <Reproduce key={picked.title} of={picked} onClose={() => pick(null)} />}
     </>
   );
 }
 
 export const normStatistics: Entry<"norm-statistics"> = {
+  made: ["run"],
   draw: Statistics,
   table: (p) => {
     const tokens = p.perToken === null ? null : floats(p.perToken);
@@ -205,6 +233,7 @@ function Final({ picture: p }: { picture: FinalNorm }) {
 }
 
 export const finalNorm: Entry<"final-norm"> = {
+  made: ["run"],
   draw: Final,
   table: (p) => ({ columns: ["position", "token", "RMS before", "RMS after"], rows: p.before.map((before, i) => [i, tokenAt(i), before, p.after[i]!]) }),
 };

@@ -22,14 +22,14 @@ function Next({ picture: p }: { picture: NextTokens }) {
       share: prob,
       framed: id === follows,
       text: `${spelling(id)}\nprobability ${exact(prob)}\nafter ${tokenAt(position)} (position ${position})`
-        + (follows === undefined || actual === undefined ? "" : `\nreally follows: ${spelling(follows)}, probability ${exact(actual.prob)}, rank ${count(actual.rank + 1)}`),
+        + (follows === undefined || actual === undefined ? "" : `\nreally follows: ${spelling(follows)}, probability ${exact(actual.prob)}, rank ${count(actual.rank)}`),
     };
   }, [p]);
   const rowNames = useMemo(() => Array.from({ length: p.k }, (_, i) => String(i + 1)), [p]);
   const numbers = useMemo(() => positions.map(String), []);
   return (
     <>
-      <Cells label="Likeliest next tokens after every position." rowNames={rowNames} colNames={tokenNames} colNumbers={numbers} cell={cell} />
+      <Cells fromEnd label="Likeliest next tokens after every position." rowNames={rowNames} colNames={tokenNames} colNumbers={numbers} cell={cell} />
       <div class="below-grid">
         <ScaleKey scale="sequential" label="probability" low="0" high="1" />
         <span>framed: the token that follows in the prompt</span>
@@ -39,6 +39,7 @@ function Next({ picture: p }: { picture: NextTokens }) {
 }
 
 export const nextTokens: Entry<"next-tokens"> = {
+  made: ["run"],
   draw: Next,
   wide: true,
   table: (p) => ({
@@ -62,7 +63,7 @@ function Lens({ picture: p }: { picture: LogitLens }) {
       share: what === "top" ? probs[0]! : p.finalProb[col]![depth]!,
       framed: ids[0] === final,
       text: `${p.depths[depth]}, after ${tokenAt(p.positions[col]!)} (position ${p.positions[col]})\n${ids.slice(0, 5).map((id, i) => `${spelling(id)} ${exact(probs[i])}`).join("\n")}`
-        + `\nKL from the final prediction ${exact(p.kl[col]![depth])} nats\nthe final ${spelling(final)}: probability ${exact(p.finalProb[col]![depth])}, rank ${count(p.finalRank[col]![depth]! + 1)}`,
+        + `\nKL from the final prediction ${exact(p.kl[col]![depth])} nats\nthe final ${spelling(final)}: probability ${exact(p.finalProb[col]![depth])}, rank ${count(p.finalRank[col]![depth]!)}`,
     };
   }, [p, what, depths]);
   const rowNames = useMemo(() => [...p.depths].reverse(), [p]);
@@ -76,7 +77,7 @@ function Lens({ picture: p }: { picture: LogitLens }) {
         value={what}
         onChange={choose}
       />
-      <Cells label="What each layer would predict after each position, the last layer on top." rowNames={rowNames} colNames={colNames} colNumbers={numbers} cell={cell} onPick={(row, col) => pick(layerOff(depths - 1 - row, p.ids[col]![depths - 1]![0]!, p.positions[col]!))} picks="how to leave the layer out" />
+      <Cells fromEnd label="What each layer would predict after each position, the last layer on top." rowNames={rowNames} colNames={colNames} colNumbers={numbers} cell={cell} onPick={(row, col) => pick(layerOff(depths - 1 - row, p.ids[col]![depths - 1]![0]!, p.positions[col]!))} picks="how to leave the layer out" />
       {picked !== null && <Reproduce key={picked.title} of={picked} onClose={() => pick(null)} />}
       <div class="below-grid">
         <ScaleKey scale="sequential" label="probability" low="0" high="1" />
@@ -87,11 +88,12 @@ function Lens({ picture: p }: { picture: LogitLens }) {
 }
 
 export const logitLens: Entry<"logit-lens"> = {
+  made: ["run"],
   draw: Lens,
   wide: true,
   table: (p) => ({
     columns: ["position", "after", "depth", "likeliest", "probability", "KL from the final prediction, nats", "probability of the final token", "its rank"],
     rows: p.positions.flatMap((position, col) => p.depths.map((depth, d) =>
-      [position, tokenAt(position), depth, spelling(p.ids[col]![d]![0]!), p.probs[col]![d]![0]!, p.kl[col]![d]!, p.finalProb[col]![d]!, p.finalRank[col]![d]! + 1])),
+      [position, tokenAt(position), depth, spelling(p.ids[col]![d]![0]!), p.probs[col]![d]![0]!, p.kl[col]![d]!, p.finalProb[col]![d]!, p.finalRank[col]![d]!])),
   }),
 };

@@ -1,11 +1,12 @@
 // Which positions each layer can see, which can have come there through the layers before, and what the cache keeps.
 
 import { useMemo } from "preact/hooks";
+import { axis, BottomAxis } from "../axes";
 import { Bars } from "../bars";
 import type { Reach } from "../data";
-import { place, tokenNames, vitrine } from "../document";
-import { count, number, plural } from "../format";
-import { Heat } from "../heat";
+import { count, number, plural, px } from "../format";
+import { useWidth } from "../hooks";
+import { Drawing, type Mark } from "../marks";
 import type { Entry } from "./entry";
 
 function bytes(n: number): string {
@@ -15,46 +16,65 @@ function bytes(n: number): string {
   return `${count(n)} bytes`;
 }
 
-const colsShown = 400;
+/** From where on the last token of a full context sees, and from where on content can have come to it, by layer. */
+export function atFullContext(windows: readonly number[], context: number): { window: number; sees: number; receives: number }[] {
+  let receives = context - 1;
+  return windows.map((window) => {
+    const sees = window === 0 ? 0 : Math.max(0, context - window);
+    receives = window === 0 ? 0 : Math.max(0, receives - window + 1);
+    return { window, sees, receives };
+  });
+}
+
+const line = 24;
 
 function Reaches({ picture: p }: { picture: Reach }) {
-  const block = Math.ceil(p.nTokens / colsShown);
-  const cols = Math.ceil(p.nTokens / block);
-  // The last layer on top, as the stream is read upwards.
-  const layer = (row: number) => p.layers[p.layers.length - 1 - row]!;
-  const value = useMemo(() => (row: number, col: number) => {
-    const at = layer(row);
-    const position = Math.min((col + 1) * block, p.nTokens) - 1;
-    return position >= at.sees ? 0.62 : position >= at.receives ? 0.25 : 0;
-  }, [p, block]);
-  const say = (row: number, position: number) => {
-    const at = layer(row);
-    if (position >= at.sees) return "seen directly by the last token";
-    return position >= at.receives ? "not seen here, but its content can have come through earlier layers" : "out of reach";
-  };
+  const [box, width] = useWidth<HTMLDivElement>();
+  const context = p.contextLength > 0 ? p.contextLength : 8192;
+  const layers = useMemo(() => atFullContext(p.layers.map((one) => one.window), context), [p, context]);
+  const names = width < 480 ? 96 : 150;
+  const top = 26;
+  const height = top + layers.length * line + 48;
+  const x = axis({ label: "position", domain: [0, context] }, names, Math.max(names + 60, width - 24), 90);
+  const marks: Mark[] = layers.map((one, i) => {
+    const kept = p.layers[i]!;
+    const row = layers.length - 1 - i;  // the last layer on top, as the stream is read upwards
+    return {
+      x: x((one.sees + context) / 2), y: top + (row + 0.5) * line, series: 0,
+      text: `layer ${kept.layer}: ${one.window > 0 ? `window of ${one.window}` : "global"}\nthe last of ${count(context)} tokens sees from position ${count(one.sees)} on`
+        + `${one.receives < one.sees ? `\ncontent can have come from position ${count(one.receives)} on, through earlier layers` : ""}\nthis prompt: ${plural(kept.cached, "position")} in the cache, ${bytes(kept.bytes)}`,
+    };
+  }).reverse();
   return (
     <>
-      <Heat
-        label="Positions that the last token can reach in each layer, the last layer on top."
-        rows={p.layers.length}
-        cols={cols}
-        value={value}
-        scale="sequential"
-        most={1}
-        rowNames={p.layers.map((_, row) => `layer ${layer(row).layer}${layer(row).window > 0 ? ` · window ${layer(row).window}` : ""}`)}
-        colNames={block === 1 ? tokenNames : []}
-        cell={44}
-        tall={22}
-        ruled
-        {...(block > 1 ? { bottomTicks: [{ at: 0, text: "0" }, { at: cols - 1, text: String(p.nTokens - 1) }], bottomTitle: "position" } : {})}
-        describe={(row, col) => {
-          const at = layer(row);
-          const position = Math.min(col * block, p.nTokens - 1);
-          return `layer ${at.layer}: ${at.window > 0 ? `window of ${at.window}` : "global"}\n${place(position)}\n${say(row, position)}\ncache: ${plural(at.cached, "position")}, ${bytes(at.bytes)}${at.room > 0 ? `, room for ${count(at.room)}` : ""}`;
-        }}
-      />
-      <p class="remark">Dark: seen directly. Light: its content can have come through earlier layers. Layers without a window are global.</p>
-      <p class="row-title">The cache at {vitrine.model.contextLength > 0 ? `the full context of ${count(p.contextLength)}` : "8 192"} tokens</p>
+      <div ref={box} style={{ minHeight: px(height) }}>
+        {width > 0 && (
+          <Drawing label={`What the last of ${count(context)} tokens can reach in each layer, the last layer on top.`} width={width} height={height} marks={marks} reach={2000}>
+            {layers.map((one, i) => {
+              const y = top + (layers.length - 1 - i) * line;
+              return (
+                <g key={i}>
+                  <text class="bar-name" x={names - 8} y={y + line / 2} dy="0.34em" text-anchor="end">layer {p.layers[i]!.layer}{one.window > 0 ? (width < 480 ? `, ${one.window}` : `, window ${one.window}`) : ""}</text>
+                  <rect class="reach-through" x={x(one.receives)} y={y + 3} width={x(context) - x(one.receives)} height={line - 6} />
+                  <rect class="reach-direct" x={x(one.sees)} y={y + 3} width={Math.max(1, x(context) - x(one.sees))} height={line - 6} />
+                </g>
+              );
+            })}
+            {p.nTokens < context && (
+              <g class="rule">
+                <line x1={x(p.nTokens)} x2={x(p.nTokens)} y1={top - 4} y2={top + layers.length * line} />
+                <text x={x(p.nTokens) + 5} y={top - 8}>this prompt ends at {count(p.nTokens)}</text>
+              </g>
+            )}
+            <BottomAxis axis={x} y={top + layers.length * line + 4} from={names} to={x(context)} />
+          </Drawing>
+        )}
+      </div>
+      <p class="remark">
+        For the last token of a full context of {count(context)}. Dark: seen directly. Light: its content can have come through earlier layers. Layers without a window are global.
+        {p.layers.every((one) => one.sees === 0) && p.layers.some((one) => one.window > 0) && <> This prompt of {plural(p.nTokens, "token")} fits into every window, so here every layer sees all of it.</>}
+      </p>
+      <p class="row-title">The cache at {p.contextLength > 0 ? `the full context of ${count(context)}` : count(context)} tokens</p>
       <Bars
         label="Bytes of the cache."
         most={p.bytesAtContextGlobal}
@@ -68,8 +88,8 @@ function Reaches({ picture: p }: { picture: Reach }) {
 }
 
 export const reach: Entry<"reach"> = {
+  made: ["model"],
   draw: Reaches,
-  wide: (p) => p.nTokens > 12,
   table: (p) => ({
     columns: ["layer", "window (0: global)", "sees from", "receives from", "cached positions", "room", "bytes"],
     rows: p.layers.map((l) => [l.layer, l.window, l.sees, l.receives, l.cached, l.room, l.bytes]),

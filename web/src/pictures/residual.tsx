@@ -56,6 +56,7 @@ function Updates({ picture: p }: { picture: UpdateScale }) {
 }
 
 export const updateScale: Entry<"update-scale"> = {
+  made: ["run"],
   draw: Updates,
   table: (p) => ({
     columns: ["layer", "part", "update scale", "σ of the stream", "σ of the update", ...(p.perToken?.[0] ?? []).map((_, i) => `${i}: ${tokenAt(i)}`)],
@@ -113,7 +114,7 @@ function Scales({ picture: p }: { picture: ResidualScale }) {
   const lost = p.withoutNorms.findIndex((v) => v === null);
   return (
     <>
-      <Choice label="Show" options={[{ value: "run", name: "this run" }, { value: "toy", name: "the toy of the text" }]} value={what} onChange={choose} />
+      <Choice label="Show" options={[{ value: "run", name: "this run" }, { value: "toy", name: "a toy: 18 steps" }]} value={what} onChange={choose} />
       {what === "run"
         ? <XyChart label="Scale of the residual stream before each sub-layer, with and without norms." {...run} height={300} />
         : <XyChart label="A scale that is multiplied by 3 against one that grows by 2, in 18 steps." {...toy} height={300} />}
@@ -125,6 +126,7 @@ function Scales({ picture: p }: { picture: ResidualScale }) {
 }
 
 export const residualScale: Entry<"residual-scale"> = {
+  made: ["run", "toy"],
   draw: Scales,
   table: (p) => ({ columns: ["before", "σ with norms", "σ with norms off"], rows: p.labels.map((label, i) => [label, p.withNorms[i]!, p.withoutNorms[i] ?? null]) }),
 };

@@ -67,6 +67,7 @@ function Circle({ component: c, size, shift }: { component: RopeRotation["compon
 }
 
 export const ropeRotation: Entry<"rope-rotation"> = {
+  made: ["toy"],
   draw: Rotation,
   table: (p) => ({
     columns: ["pair", "frequency", "wavelength", "position", "x", "y"],
@@ -103,6 +104,7 @@ function Wavelengths({ picture: p }: { picture: RopeWavelengths }) {
 }
 
 export const ropeWavelengths: Entry<"rope-wavelengths"> = {
+  made: ["model"],
   draw: Wavelengths,
   table: (p) => ({ columns: ["pair", "frequency", "wavelength"], rows: p.wavelengths.map((w, i) => [i, p.frequencies[i]!, w]) }),
 };
@@ -110,27 +112,26 @@ export const ropeWavelengths: Entry<"rope-wavelengths"> = {
 function Lengths({ picture: p }: { picture: QueryLength }) {
   const [layer, set] = useState(p.shown.at(-1) ?? 0);
   const first = p.shown[0] ?? 0;
-  const most = useMemo(() => Math.max(...p.layers.map((l) => floats(l).reduce((a, b) => Math.max(a, b), 0))), [p]);
   return (
     <>
-      <LayerLengths picture={p} layer={first} most={most} />
+      <LayerLengths picture={p} layer={first} />
       {p.layers.length > 1 && (
         <>
           <Slider label="Second panel" min={0} max={p.layers.length - 1} value={layer} onChange={set} says={`layer ${layer}`} />
-          <LayerLengths picture={p} layer={layer} most={most} />
+          <LayerLengths picture={p} layer={layer} />
         </>
       )}
-      <ScaleKey scale="sequential" label={`length of q, mean of ${count(p.nTokens)} tokens`} low="0" high={number(most)} />
+      <p class="remark">Each layer has a scale of its own: compare heads and wavelengths within it.</p>
     </>
   );
 }
 
-function LayerLengths({ picture: p, layer, most }: { picture: QueryLength; layer: number; most: number }) {
+function LayerLengths({ picture: p, layer }: { picture: QueryLength; layer: number }) {
   const packed = p.layers[layer]!;
   const [heads = 0, pairs = 0] = packed.shape;
-  const value = useMemo(() => {
+  const { value, most } = useMemo(() => {
     const all = floats(packed);
-    return (row: number, col: number) => all[row * pairs + col]!;
+    return { value: (row: number, col: number) => all[row * pairs + col]!, most: all.reduce((a, b) => Math.max(a, b), 1e-30) };
   }, [packed, pairs]);
   const ticks = useMemo(() => {
     const wanted = [10 ** 0, 10, 100, 1000, 1e4, 1e5, 1e6].map((turn) => 2 * Math.PI * turn);
@@ -158,11 +159,13 @@ function LayerLengths({ picture: p, layer, most }: { picture: QueryLength; layer
         bottomTitle="wavelength, tokens"
         describe={(head, pair) => `layer ${layer}, head ${head}\nwavelength ${number(p.wavelengths[pair], 5)} tokens\nlength ${exact(value(head, pair))}`}
       />
+      <ScaleKey scale="sequential" label={`length of q in layer ${layer}, mean of ${count(p.nTokens)} tokens`} low="0" high={number(most)} />
     </>
   );
 }
 
 export const queryLength: Entry<"query-length"> = {
+  made: ["run"],
   draw: Lengths,
   wide: true,
   table: (p) => ({

@@ -4,6 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { SoftCap } from "../data";
 import { exact, number, percent } from "../format";
 import { Heat, ScaleKey } from "../heat";
+import { MadeOf } from "../made";
 import { Reproduce, type Reproduction } from "../recipe";
 import { headOff } from "../recipes";
 import { XyChart, type Series } from "../xychart";
@@ -32,6 +33,7 @@ function Cap({ picture: p }: { picture: SoftCap }) {
   const value = useMemo(() => (row: number, col: number) => attention?.changed[row]?.[col] ?? 0, [attention]);
   return (
     <>
+      <p class="row-title">The bend <MadeOf of="toy" /></p>
       <XyChart
         label="The soft cap: the hyperbolic tangent, in units of the cap."
         x={useMemo(() => ({ label: "score, in caps", domain: [-4, 4] as const }), [])}
@@ -40,13 +42,13 @@ function Cap({ picture: p }: { picture: SoftCap }) {
         height={320}
       >
         {(x, y) => p.example.x.map((v, i) => (
-          <text key={v} class="name mlp" x={x(v / curve.cap) + 12} y={y(p.example.y[i]! / curve.cap) + 15}>{number(v)} → {number(p.example.y[i]!, 5)}</text>
+          <text key={v} class="name mlp" x={x(v / curve.cap) + 12} y={y(p.example.y[i]! / curve.cap) + 15}>{number(v)} → {number(p.example.y[i]!)}</text>
         ))}
       </XyChart>
-      <p class="remark">Orange: cap {number(curve.cap)}, the example of the text.</p>
+      <p class="remark">Orange: a cap of {number(curve.cap)}, and what becomes of the scores {p.example.x.map((x) => number(x)).join(", ")}.</p>
       {attention !== null && (
         <>
-          <p class="row-title">Share of the scores that the cap of {number(attention.cap)} changes by more than 1 %</p>
+          <p class="row-title">Share of the scores that the cap of {number(attention.cap)} changes by more than 1 % <MadeOf of="run" /></p>
           <Heat
             label="Share of attention scores changed by the cap, by layer and head."
             rows={attention.changed.length}
@@ -79,6 +81,7 @@ function Cap({ picture: p }: { picture: SoftCap }) {
 }
 
 export const softCap: Entry<"soft-cap"> = {
+  made: ["toy", "run"],
   draw: Cap,
   table: (p) => (p.attention === null
     ? { columns: ["score, in caps", "capped, in caps"], rows: p.curve.x.map((x, i) => [x, p.curve.y[i]!]) }

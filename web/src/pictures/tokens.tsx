@@ -3,14 +3,14 @@
 import { useMemo, useState } from "preact/hooks";
 import { Slider } from "../controls";
 import type { Merges, Splits, TokensPicture } from "../data";
-import { spelling, tokenAt, vitrine } from "../document";
-import { count, number, percent, piece, plural, short } from "../format";
+import { spelling, tokenAt, visible, vitrine } from "../document";
+import { count, number, percent, plural, short } from "../format";
 import { useWidth } from "../hooks";
 import { Drawing, type Mark } from "../marks";
 import { hideTip, showTip } from "../tip";
 import type { Entry } from "./entry";
 
-const firstShown = 120;
+const lastShown = 120;
 
 function hex(byte: number): string {
   return byte.toString(16).padStart(2, "0");
@@ -19,7 +19,9 @@ function hex(byte: number): string {
 function Tokens({ picture }: { picture: TokensPicture }) {
   const [all, showAll] = useState(false);
   const { tokens } = vitrine;
-  const shown = all ? tokens : tokens.slice(0, firstShown);
+  // The end of a long prompt: the answer follows it.
+  const from = all ? 0 : Math.max(0, tokens.length - lastShown);
+  const shown = tokens.slice(from);
   const describe = (position: number) => {
     const token = tokens[position]!;
     const span = token.offsets === null ? "" : token.offsets[0] === token.offsets[1] ? "\nstands for no bytes" : `\nbytes ${token.offsets[0]} to ${token.offsets[1] - 1}`;
@@ -27,7 +29,9 @@ function Tokens({ picture }: { picture: TokensPicture }) {
   };
   return (
     <div class="token-row">
-      {shown.map((token, position) => {
+      {from > 0 && <button type="button" class="more" onClick={() => showAll(true)}>… {count(from)} tokens before these: show all</button>}
+      {shown.map((token, i) => {
+        const position = from + i;
         const bytes = token.offsets === null || picture.bytes === null ? [] : picture.bytes.slice(token.offsets[0], token.offsets[1]);
         const show = (element: HTMLElement, aloud: boolean) => {
           const box = element.getBoundingClientRect();
@@ -50,12 +54,12 @@ function Tokens({ picture }: { picture: TokensPicture }) {
           </button>
         );
       })}
-      {shown.length < tokens.length && <button type="button" class="more" onClick={() => showAll(true)}>Show all {count(tokens.length)} tokens</button>}
     </div>
   );
 }
 
 export const tokensPicture: Entry<"tokens"> = {
+  made: ["run"],
   draw: Tokens,
   table: () => ({
     columns: ["position", "piece", "id", "first byte", "end byte", "control"],
@@ -77,11 +81,11 @@ interface Node {
 
 /** One tree per final token, with leaves numbered from 0 in each. */
 function grow(picture: Merges): Node[] {
-  const list: Node[] = picture.start.map((part, i) => ({ text: piece(part.piece), from: i, to: i + 1, depth: 0, step: -1, children: [] }));
+  const list: Node[] = picture.start.map((part, i) => ({ text: visible(part.piece), from: i, to: i + 1, depth: 0, step: -1, children: [] }));
   picture.steps.forEach((step, index) => {
     const [left, right] = [list[step.at], list[step.at + 1]];
     if (left === undefined || right === undefined) return;
-    const node: Node = { text: piece(step.piece), from: left.from, to: right.to, depth: Math.max(left.depth, right.depth) + 1, step: index, children: [left, right] };
+    const node: Node = { text: visible(step.piece), from: left.from, to: right.to, depth: Math.max(left.depth, right.depth) + 1, step: index, children: [left, right] };
     list.splice(step.at, 2, node);
   });
   return list;
@@ -100,18 +104,18 @@ function MergeTrees({ picture }: { picture: Merges }) {
   const [done, set] = useState(last);
   const [all, showAll] = useState(false);
   const trees = useMemo(() => grow(picture), [picture]);
-  const shown = all ? trees : trees.slice(0, treesShown);
+  const shown = all ? trees : trees.slice(-treesShown);
   const now = done === 0 ? undefined : picture.steps[done - 1];
   const says = now === undefined
     ? `before the first of ${plural(last, "merge")}`
-    : `merge ${done} of ${last}: ${spelling(now.left)} + ${spelling(now.right)} → ${piece(now.piece)}`;
+    : `merge ${done} of ${last}: ${spelling(now.left)} + ${spelling(now.right)} → ${visible(now.piece)}`;
   return (
     <div>
       <Slider label="Merges done" min={0} max={last} value={done} onChange={set} says={says} />
       <div class="trees">
         {shown.map((tree) => <Tree key={tree.from} tree={tree} done={done} picture={picture} />)}
       </div>
-      {shown.length < trees.length && <button type="button" class="more" onClick={() => showAll(true)}>Show all {count(trees.length)} trees</button>}
+      {shown.length < trees.length && <button type="button" class="more" onClick={() => showAll(true)}>These are the last {shown.length} trees: show all {count(trees.length)}</button>}
     </div>
   );
 }
@@ -157,11 +161,12 @@ function Tree({ tree, done, picture }: { tree: Node; done: number; picture: Merg
 }
 
 export const merges: Entry<"merges"> = {
+  made: ["run"],
   draw: MergeTrees,
   wide: true,
   table: (p) => ({
     columns: ["merge", "left", "right", "gives", "id", "order"],
-    rows: p.steps.map((s, i) => [i + 1, spelling(s.left), spelling(s.right), piece(s.piece), s.id, s.order]),
+    rows: p.steps.map((s, i) => [i + 1, spelling(s.left), spelling(s.right), visible(s.piece), s.id, s.order]),
     note: p.orderNote,
   }),
 };
@@ -171,7 +176,7 @@ function SplitRows({ picture }: { picture: Splits }) {
   const most = Math.max(...picture.splits.map((s) => s.bitsPerByte));
   const chosen = picture.splits.find((s) => s.chosen);
   const say = (s: Splits["splits"][number]) =>
-    `${s.pieces.map(piece).join(" | ")}\nln p = ${number(s.logprob, 6)}\n${number(s.bitsPerByte, 5)} bits per byte`
+    `${s.pieces.map(visible).join(" | ")}\nln p = ${number(s.logprob, 6)}\n${number(s.bitsPerByte, 5)} bits per byte`
     + (s.chosen || chosen === undefined ? "\nwhat the tokenizer chooses" : `\n${percent(Math.exp(s.logprob - chosen.logprob))} as likely as the tokenizer's`);
   return (
     <div ref={box} class="splits">
@@ -190,7 +195,7 @@ function SplitRows({ picture }: { picture: Splits }) {
             onFocus={(event) => event.currentTarget.matches(":focus-visible") && show(event.currentTarget)}
             onBlur={hideTip}
           >
-            <span class="split-pieces">{s.pieces.slice(0, 60).map((text, j) => <bdi key={j}>{short(piece(text), 24)}</bdi>)}{s.pieces.length > 60 && <i>and {s.pieces.length - 60} more</i>}</span>
+            <span class="split-pieces">{s.pieces.slice(0, 60).map((text, j) => <bdi key={j}>{short(visible(text), 24)}</bdi>)}{s.pieces.length > 60 && <i>and {s.pieces.length - 60} more</i>}</span>
             <span class="split-bar" aria-hidden="true">
               <i style={{ width: `${(100 * s.bitsPerByte) / most}%` }} />
               <b>{number(s.bitsPerByte)} bits per byte{s.chosen ? ", the tokenizer's own" : ""}</b>
@@ -204,10 +209,11 @@ function SplitRows({ picture }: { picture: Splits }) {
 }
 
 export const splits: Entry<"splits"> = {
+  made: ["run"],
   draw: SplitRows,
   table: (p) => ({
     columns: ["split", "tokens", "the tokenizer's", "ln p", "bits per byte"],
-    rows: p.splits.map((s) => [s.pieces.map(piece).join(" | "), s.ids.length, s.chosen ? "yes" : "no", s.logprob, s.bitsPerByte]),
-    note: `There are about 10^${number(p.log10Count, 3)} ways to cut ${piece(p.spelled).slice(0, 80)}.`,
+    rows: p.splits.map((s) => [s.pieces.map(visible).join(" | "), s.ids.length, s.chosen ? "yes" : "no", s.logprob, s.bitsPerByte]),
+    note: `There are about 10^${number(p.log10Count, 3)} ways to cut ${visible(p.spelled).slice(0, 80)}.`,
   }),
 };
