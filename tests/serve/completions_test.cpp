@@ -330,6 +330,7 @@ TEST_F(Completions, RefusalsNameTheField) {
   refuses({{"stop_token_ids", {-2}}}, 400, "stop_token_ids", "0 to 6143");
   refuses({{"stop", ""}}, 400, "", "stop string");
   refuses({{"stop", std::vector<std::string>(129, "a")}}, 400, "stop", "129 entries");
+  refuses({{"stop", std::vector<std::string>(3, std::string(30'000, 'a'))}}, 400, "stop", "90000 bytes");
   refuses({{"stop_token_ids", std::vector<int>(1025, 3)}}, 400, "stop_token_ids", "1025 entries");
   refuses({{"logit_bias", std::vector<std::pair<int, int>>(4097, {3, 1})}}, 400, "logit_bias", "4097 entries");
   refuses({{"logit_bias", {{"99999999999999999999", 1}}}}, 400, "logit_bias", "0 to 6143");
