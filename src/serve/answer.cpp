@@ -16,10 +16,7 @@ class Answer::Ear final : public Sink {
   }
   void scored(std::vector<PromptToken>&& tokens) override {
     answer_->post([&a = *answer_, &c = choice_, tokens = std::move(tokens)]() mutable {
-      a.hear([&] {
-        c.scored = std::move(tokens);
-        if (a.streamed_ && !a.answered_) a.on_scored(c);
-      });
+      a.hear([&] { a.take_scored(c, std::move(tokens)); });
     });
   }
   void token(TokenEvent&& event) override {
@@ -141,10 +138,29 @@ void Answer::take_prompt(Choice& choice, const PromptEvent& event) {
   if (std::chrono::steady_clock::now() - last_sent_ >= kPingEvery) send_text(ping());
 }
 
+void Answer::take_scored(Choice& choice, std::vector<PromptToken>&& tokens) {
+  choice.scored = std::move(tokens);
+  for (const PromptToken& token : choice.scored) hold(token.top);
+  if (streamed_ && !answered_) on_scored(choice);
+}
+
 void Answer::take_token(Choice& choice, TokenEvent&& event) {
   choice.text += event.text;
   choice.tokens.push_back({event.token, event.logprob, std::move(event.text), std::move(event.top)});
-  if (streamed_ && !answered_) on_token(choice);
+  hold(choice.tokens.back().top);
+  if (!streamed_) return;
+  if (!answered_) on_token(choice);
+  choice.tokens.back().top = {};
+}
+
+// What has been made counts, not what might be: few requests say how long their texts are.
+void Answer::hold(const std::vector<TokenLogprob>& likeliest) {
+  if (streamed_) return;
+  likeliest_ += likeliest.size();
+  if (const size_t most = service_.options().most_likeliest; likeliest_ > most)
+    fail(ApiError(400, "answer_too_large",
+                  "the answer would hold more than " + std::to_string(most) +
+                      " likeliest tokens beside its own; ask for fewer of them, for fewer or shorter texts, or for a stream"));
 }
 
 void Answer::take_end(Choice& choice, EndEvent&& event) {

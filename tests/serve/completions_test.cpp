@@ -383,5 +383,30 @@ TEST(CompletionsLeaving, AClientThatLeavesEndsItsStreams) {
   EXPECT_EQ(served.made("/v1/completions", {{"prompt", "Once"}, {"max_tokens", 2}})["choices"].size(), 1U);
 }
 
+// A stream sends the likeliest tokens at once; a whole answer holds them all.
+TEST(CompletionLimits, AnAnswerHoldsSoManyLikeliestTokensAndAStreamAnyNumber) {
+  ServiceOptions options;
+  options.most_likeliest = 90;
+  const Served served(options);
+  const auto request = [](OrderedJson more) {
+    OrderedJson json = {{"prompt", std::vector<int>(11, 300)}, {"temperature", 0}, {"logprobs", 3}, {"ignore_eos", true}};
+    json.update(more);
+    return json;
+  };
+  for (const OrderedJson& fits :
+       std::vector<OrderedJson>{{{"max_tokens", 30}}, {{"max_tokens", 15}, {"n", 2}}, {{"max_tokens", 20}, {"echo", true}}})
+    EXPECT_EQ(served.post("/v1/completions", request(fits)).status, 200) << fits;
+  for (const OrderedJson& fails : std::vector<OrderedJson>{
+           {{"max_tokens", 31}}, {{"max_tokens", 16}, {"n", 2}}, {{"max_tokens", 21}, {"echo", true}}, {{"max_tokens", -1}}})
+    expect_error(served.post("/v1/completions", request(fails)), 400, "", "more than 90 likeliest tokens");
+  size_t told = 0;
+  for (const Event& event : served.events("/v1/completions", request({{"max_tokens", 40}}))) {
+    const OrderedJson logprobs = event.data == "[DONE]" ? nullptr : event.json()["choices"][0]["logprobs"];
+    if (logprobs.is_null()) continue;
+    for (const OrderedJson& top : logprobs["top_logprobs"]) told += top.size();
+  }
+  EXPECT_GE(told, 120U);
+}
+
 }  // namespace
 }  // namespace vitrine::serve
