@@ -16,6 +16,8 @@
 namespace vitrine::serve {
 namespace {
 
+constexpr size_t kMostTexts = 2048;  // of one request, as OpenAI takes them
+
 /// Errors: as Engine::check_ids; RunError for a NaN.
 std::vector<float> embedding_of(Engine& engine, const std::vector<int32_t>& ids) {
   engine.check_ids(ids);
@@ -144,10 +146,14 @@ std::vector<std::vector<int32_t>> read_inputs(const OrderedJson& input, const En
     all.push_back(mixed_ids(engine, each, "input", Special::as_file));
   };
   if (input.is_array() && input.empty()) throw invalid("input", "\"input\" is an empty list; give text or ids");
-  if (!input.is_array() || input[0].is_number())
+  if (!input.is_array() || input[0].is_number()) {
     add(input);
-  else
-    for (const OrderedJson& each : input) add(each);
+    return all;
+  }
+  if (input.size() > kMostTexts)
+    throw invalid("input", "\"input\" has " + std::to_string(input.size()) + " texts; expected " + std::to_string(kMostTexts) +
+                               " at most, so send several requests");
+  for (const OrderedJson& each : input) add(each);
   return all;
 }
 
@@ -157,8 +163,8 @@ const std::vector<Field>& embedding_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
     Field input{"input", text | list | object,
-                "A string, a list of ids, or a list of either: a vector for each. As llama.cpp reads it, ids may have strings "
-                "among them, and {\"prompt_string\": …} and {\"content\": [parts of text]} stand for a string."};
+                "A string, a list of ids, or a list of either, 2048 at most: a vector for each. As llama.cpp reads it, ids may "
+                "have strings among them, and {\"prompt_string\": …} and {\"content\": [parts of text]} stand for a string."};
     input.required = true;
     return std::vector<Field>{{"model", text, "The model's name, an alias, or nothing."},
                               input,

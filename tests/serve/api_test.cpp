@@ -224,6 +224,7 @@ TEST_F(Api, EmbeddingsAreNormalisedMeansOfTheLastResidual) {
   EXPECT_EQ(x, y);
   expect_error(served.post("/v1/embeddings", {{"input", ""}, {"dimensions", 64}}), 400, "dimensions", "have 256");
   expect_error(served.post("/v1/embeddings", {{"input", OrderedJson::array()}}), 400, "input", "empty list");
+  expect_error(served.post("/v1/embeddings", {{"input", std::vector<std::string>(2049, "a")}}), 400, "input", "2049 texts");
   // llama.cpp's forms of a prompt.
   const OrderedJson parts = {{{"type", "text"}, {"text", "Once upon"}}, {{"type", "text"}, {"text", " a time"}}};
   OrderedJson mixed = {served.alone.tokenizer().bos().value(), kPrompt};
