@@ -80,7 +80,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   void submit() {
     const std::shared_ptr<Scheduler> scheduler = scheduler_.lock();
     if (scheduler == nullptr) throw Draining("this server ends");
-    scheduler->run([self = shared_from_this()](Engine& engine) { self->work(engine); }, exchange_->request().owner);
+    scheduler->run([self = shared_from_this()](Engine& engine) { self->work(engine); }, exchange_->request().owner, next_ > 0);
   }
 
   // On the scheduler's thread.

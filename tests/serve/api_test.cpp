@@ -1,6 +1,7 @@
 // The other endpoints over a socket.
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "support.h"
 
@@ -238,6 +239,17 @@ TEST_F(Api, EmbeddingsAreNormalisedMeansOfTheLastResidual) {
   expect_error(served.post("/v1/embeddings", {{"input", {{"content", {{{"type", "image_url"}}}}}}}), 400, "input", "text alone");
   expect_error(served.post("/v1/embeddings", {{"input", {0, nullptr}}}), 400, "input", "mixes ids");
   expect_error(served.post("/v1/embeddings", {{"input", "a"}, {"encoding_format", "hex"}}), 400, "encoding_format", "base64");
+}
+
+TEST_F(Api, EmbeddingsThatWereBegunAreMadeWhileTheServerDrains) {
+  const Connection client(served.server->port());
+  client.send("POST", "/v1/embeddings",
+              OrderedJson{{"input", std::vector<std::vector<int>>(60, std::vector<int>(300, 300))}}.dump());
+  while (served.service->scheduler().stats().jobs == 0) std::this_thread::yield();
+  served.service->scheduler().drain();
+  const Reply reply = client.reply();
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(reply.json()["data"].size(), 60U);
 }
 
 TEST_F(Api, NativeCompletion) {
