@@ -37,7 +37,7 @@ class Scheduler::Loop {
 
  public:
   Loop(Engine& engine, const SchedulerOptions& options)
-      : engine_(engine), options_(options), running_(engine, options, meter_), positions_(running_.positions()) {
+      : engine_(engine), options_(options), running_(engine, options, meter_), positions_(running_.positions()), places_(running_.places()) {
     thread_ = std::thread([this] { run(); });
   }
 
@@ -130,8 +130,11 @@ class Scheduler::Loop {
                           std::to_string(static_cast<int64_t>(seconds)) + " s",
                       seconds);
     };
-    if (waiting() >= options_.waiting) full(waiting(), "");
-    const int64_t own = queue_.size_of(owner) + jobs_.size_of(owner);
+    // Streams that are about to run need no place in the queue.
+    const auto in_queue = [&](int64_t streams) { return std::max<int64_t>(streams - places_, 0); };
+    const int64_t all = in_queue(queue_.size()) + jobs_.size();
+    if (all >= options_.waiting) full(all, "");
+    const int64_t own = in_queue(queue_.size_of(owner)) + jobs_.size_of(owner);
     if (options_.waiting_per_owner > 0 && own >= options_.waiting_per_owner)
       full(own, " of " + (owner.empty() ? "this client" : owner));
   }
@@ -189,12 +192,13 @@ class Scheduler::Loop {
         const std::lock_guard lock(mutex_);
         if (queue_.empty() || !running_.has_room_for(*queue_.front())) return;
         next = queue_.pop();
+        places_ = std::max<int64_t>(places_ - 1, 0);
       }
       running_.admit(std::move(next));
     }
   }
 
-  // How long a stream takes once it runs: what those who are turned away are told goes by it.
+  // How many streams may begin, and how long one takes once it runs: what those who are turned away are told goes by it.
   void estimate() {
     double seconds = 1;
     meter_.change([&](const SchedulerStats& s) {
@@ -203,6 +207,7 @@ class Scheduler::Loop {
     });
     const std::lock_guard lock(mutex_);
     stream_seconds_ = std::max(seconds, 0.0);
+    places_ = running_.places();
   }
 
   void end_all() {
@@ -236,6 +241,7 @@ class Scheduler::Loop {
   bool draining_ = false, stopping_ = false, asleep_ = false;
   Clock::time_point busy_since_ = {};
   double stream_seconds_ = 1;
+  int64_t places_;  // free ones, to run in
 
   std::thread thread_;
 };

@@ -16,7 +16,7 @@ namespace vitrine {
 
 struct SchedulerOptions {
   int64_t running = 64;           // streams at once
-  int64_t waiting = 512;          // streams and jobs in the queue
+  int64_t waiting = 512;          // streams and jobs in the queue, besides streams that are about to run
   int64_t waiting_per_owner = 0;  // of one owner among them; 0: no limit of its own
   int64_t prefill_rows = 0;       // prompt tokens in a step beside streams that decode; 0: so many that it takes at most about
                                   // 2.2 times as long as one without

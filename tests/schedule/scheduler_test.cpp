@@ -539,7 +539,7 @@ TEST(Scheduler, RefusesBeyondItsLimits) {
   {
     const Gate gate(scheduler);
     while (scheduler.stats().waiting > 0) std::this_thread::yield();  // the gate's job runs
-    for (int i = 0; i < 3; ++i) scheduler.submit(work, sink);
+    for (int i = 0; i < 4; ++i) scheduler.submit(work, sink);  // one of them is about to run
     try {
       scheduler.submit(work, sink);
       FAIL() << "more of one owner than its limit";

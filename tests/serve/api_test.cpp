@@ -510,5 +510,19 @@ TEST(ApiQueue, AFullQueueIs429WithRetryAfter) {
   held.get();
 }
 
+// Texts that run at once need no place in the queue.
+TEST(ApiQueue, AnIdleServerTakesAsManyTextsAsItRunsAndQueues) {
+  SchedulerOptions scheduling;
+  scheduling.running = 1;
+  scheduling.waiting = 4;
+  scheduling.waiting_per_owner = 3;
+  const Served served({}, std::string(VITRINE_SOURCE) + "/models/tales9m", scheduling);
+  const auto ask = [&](int n) { return served.post("/v1/completions", {{"prompt", "Once"}, {"max_tokens", 2}, {"n", n}}); };
+  const Reply reply = ask(4);
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(reply.json()["choices"].size(), 4U);
+  expect_error(ask(5), 400, "prompt", "asks for 5 texts at once; this server runs and queues 4 of one client");
+}
+
 }  // namespace
 }  // namespace vitrine::serve
