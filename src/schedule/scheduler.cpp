@@ -31,13 +31,17 @@ void check_options(const SchedulerOptions& o) {
 
 class Scheduler::Loop {
   struct Job {
-    std::function<void(Engine&)> work;
+    std::function<bool(Engine&)> work;  // true: there is more to do
     std::promise<void> done;
   };
 
  public:
   Loop(Engine& engine, const SchedulerOptions& options)
-      : engine_(engine), options_(options), running_(engine, options, meter_), positions_(running_.positions()), places_(running_.places()) {
+      : engine_(engine),
+        options_(options),
+        running_(engine, options, meter_),
+        positions_(running_.positions()),
+        places_(running_.places()) {
     thread_ = std::thread([this] { run(); });
   }
 
@@ -73,7 +77,7 @@ class Scheduler::Loop {
     return ticket;
   }
 
-  std::future<void> run_job(std::function<void(Engine&)> work, const std::string& owner, bool goes_on) {
+  std::future<void> run_job(std::function<bool(Engine&)> work, const std::string& owner, bool goes_on) {
     Job job{std::move(work), {}};
     std::future<void> done = job.done.get_future();
     {
@@ -144,12 +148,11 @@ class Scheduler::Loop {
     for (;;) {
       std::vector<std::unique_ptr<Stream>> turned_away;
       std::vector<Ticket> cancelled;
-      std::optional<Job> job;
       {
         std::unique_lock lock(mutex_);
         busy_since_ = {};
         asleep_ = running_.empty();
-        wake_.wait(lock, [&] { return stopping_ || !nothing_to_do() || !running_.empty(); });
+        wake_.wait(lock, [&] { return stopping_ || job_ || !nothing_to_do() || !running_.empty(); });
         asleep_ = false;
         if (stopping_) break;
         busy_since_ = Clock::now();
@@ -157,11 +160,11 @@ class Scheduler::Loop {
         for (const Ticket ticket : cancelled)
           if (auto waiting = queue_.take_if([&](const auto& stream) { return stream->ticket() == ticket; }))
             turned_away.push_back(std::move(*waiting));
-        if (!jobs_.empty()) job = jobs_.pop();
+        if (!job_ && !jobs_.empty()) job_ = jobs_.pop();
       }
       for (auto& stream : turned_away) running_.turn_away(std::move(stream));
       for (const Ticket ticket : cancelled) running_.cancel(ticket);
-      if (job) run(*job);
+      if (job_ && !runs_on(*job_)) job_.reset();
       try {
         admit();
         running_.step();
@@ -173,15 +176,22 @@ class Scheduler::Loop {
     end_all();
   }
 
-  void run(Job& job) {
+  // Whether the job has more to do.
+  bool runs_on(Job& job) {
+    bool more = false;
+    std::exception_ptr error;
     try {
-      job.work(engine_);
-      job.done.set_value();
+      more = job.work(engine_);
     } catch (...) {
-      job.done.set_exception(std::current_exception());
+      error = std::current_exception();
     }
-    job.work = {};
     meter_.change([](SchedulerStats& s) { ++s.jobs; });
+    if (more) return true;
+    if (error)
+      job.done.set_exception(error);
+    else
+      job.done.set_value();
+    return false;
   }
 
   void admit() {
@@ -212,6 +222,8 @@ class Scheduler::Loop {
 
   void end_all() {
     running_.cancel_all();
+    if (job_) job_->done.set_exception(std::make_exception_ptr(Draining("the server ended before this was done")));
+    job_.reset();
     for (;;) {
       std::unique_ptr<Stream> stream;
       std::optional<Job> job;
@@ -229,7 +241,8 @@ class Scheduler::Loop {
   Engine& engine_;
   const SchedulerOptions options_;
   Meter meter_;
-  Running running_;  // the thread's alone
+  Running running_;         // the thread's alone
+  std::optional<Job> job_;  // the thread's alone: the one that is under way
   const int64_t positions_;
   std::atomic<Ticket> tickets_ = 0;
 
@@ -260,7 +273,15 @@ Scheduler::Ticket Scheduler::submit(Work work, std::shared_ptr<Sink> sink) {
 void Scheduler::cancel(Ticket ticket) { loop_->cancel(ticket); }
 
 std::future<void> Scheduler::run(std::function<void(Engine&)> job, std::string owner, bool goes_on) {
-  return loop_->run_job(std::move(job), owner, goes_on);
+  const auto whole = [job = std::move(job)](Engine& engine) {
+    job(engine);
+    return false;
+  };
+  return loop_->run_job(whole, owner, goes_on);
+}
+
+std::future<void> Scheduler::run_in_parts(std::function<bool(Engine&)> part, std::string owner, bool goes_on) {
+  return loop_->run_job(std::move(part), owner, goes_on);
 }
 
 void Scheduler::drain() { loop_->drain(); }

@@ -71,6 +71,10 @@ class Scheduler {
   /// Errors: QueueFull, Draining. A job that was not begun when the scheduler ends fails with Draining.
   std::future<void> run(std::function<void(Engine&)> job, std::string owner, bool goes_on = false);
 
+  /// The same for a job in parts: one runs between every two steps, until part() gives false. No other job runs meanwhile, so
+  /// what parts keep from one to the next is there once.
+  std::future<void> run_in_parts(std::function<bool(Engine&)> part, std::string owner, bool goes_on = false);
+
   /// Takes no new work from now on.
   void drain();
   /// Nothing runs and nothing waits.
