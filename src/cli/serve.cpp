@@ -52,7 +52,7 @@ void run_serve(const ServeArguments& o) {
   Engine engine = open_engine(o.model);
   serve::ServiceOptions answers = o.service.service();
   answers.most_inside = std::clamp(options.request_threads - 1, 1, answers.most_inside);
-  serve::Service service(engine, o.service.scheduling(), std::move(answers));
+  serve::Service service(engine, o.service.scheduling(options.keys.size()), std::move(answers));
   http::Server server(std::move(options),
                       [&service](const std::shared_ptr<http::Exchange>& exchange) { serve::answer(service, exchange); });
   log("listening on {}", server.url());

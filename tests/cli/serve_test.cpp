@@ -91,6 +91,24 @@ TEST_F(ServeCommand, KeysAndTheLog) {
   EXPECT_EQ(lines.find("sk-"), std::string::npos);
 }
 
+// Of several keys none may fill the queue: here 2 of 4 places, besides the one that runs.
+TEST_F(ServeCommand, OneOfSeveralKeysHasHalfOfTheQueue) {
+  const std::string four = R"({"prompt": "Once", "n": 4, "max_tokens": 1})";
+  const std::string head = "Authorization: Bearer sk-a\r\n";
+  const std::vector<std::string> one = {"--api-key", "sk-a", "--parallel", "1", "--queue", "4"};
+  for (const auto& [more, status] : std::vector<std::pair<std::vector<std::string>, int>>{
+           {{}, 200}, {{"--api-key", "sk-b"}, 400}, {{"--api-key", "sk-b", "--queue-per-key", "0"}, 200}}) {
+    port_ = 0;
+    std::vector<std::string> words = one;
+    words.insert(words.end(), more.begin(), more.end());
+    start(words);
+    const http::Reply reply = http::Client(port_).ask(http::post("/v1/completions", four, head));
+    EXPECT_EQ(reply.status, status) << reply.body;
+    signal(SIGTERM);
+    EXPECT_EQ(wait(), 0);
+  }
+}
+
 TEST_F(ServeCommand, RefusesWhatCannotBe) {
   expect_refused({"serve", "--host", "0.0.0.0"}, {"--no-auth"});
   expect_refused({"serve", "--tls-cert", "a.pem"}, {"--tls-key"});
