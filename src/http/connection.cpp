@@ -177,6 +177,7 @@ void Connection::look_for_input() {
       case Transport::Did::wants_read: return arm(true);
       case Transport::Did::wants_write: return arm(false);
       case Transport::Did::ended: ended_ = true; break;
+      case Transport::Did::plain:
       case Transport::Did::failed: failed_ = true; break;
     }
   }
@@ -259,11 +260,25 @@ Connection::awaitable<bool> Connection::handshake() {
       arm(true);
     else if (did == Transport::Did::wants_write)
       arm(false);
-    else
+    else if (did != Transport::Did::plain)
       co_return false;
+    else
+      break;
     co_await wait(deadline);
     if (stopping_ || Clock::now() >= deadline) co_return false;
   }
+  co_await refuse_plain();
+  co_return false;
+}
+
+// In the client's own words: it does not speak TLS.
+Connection::awaitable<void> Connection::refuse_plain() {
+  transport_ = plain_transport(socket_.native_handle());
+  Turn turn(*shared_);
+  turn.id = request_id(nullptr);
+  turn.owner = peer_;
+  refuse(turn, {400, "https_expected", "this port speaks HTTPS, and the request is plain HTTP; ask https://"});
+  co_await send_own(turn);
 }
 
 Connection::awaitable<void> Connection::run() {
