@@ -461,7 +461,8 @@ void Connection::finish(Turn& turn, bool gone) {
 
 Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) {
   bool complete = false, told = false;
-  auto deadline = Clock::now() + kLong;
+  auto deadline = Clock::now() + kLong, ping_at = deadline;
+  std::string ping;
   turn.request.path = answer.request().path;  // for the log
   for (;;) {
     look_for_input();
@@ -475,7 +476,9 @@ Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) 
       if (told) break;
       news.head = error(turn, {500, "internal_error", "the request was left without an answer"});
     }
+    if (news.bytes.empty() && !news.ended && Clock::now() >= ping_at) news.bytes = ping;
     if (news.head) {
+      if (news.streams) ping = std::move(news.head->ping);
       put_head(turn, *news.head, news.streams);
       complete = !news.streams;
     }
@@ -496,13 +499,14 @@ Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) 
       complete = true;
       if (turn.chunked && !turn.without_body) out_ += kLastChunk;
     }
+    if (!out_.empty() && !ping.empty()) ping_at = Clock::now() + shared_->options.ping_interval;
     const bool sent = co_await flush(&answer);
     if (!sent && !failed_ && !stopping_) continue;  // broken off: take() says why
     if (!sent || complete) {
       complete = complete && sent;
       break;
     }
-    co_await wait(deadline);
+    co_await wait(std::min(deadline, ping_at));
     if (Clock::now() >= deadline) break;
   }
   out_.clear();

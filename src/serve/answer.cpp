@@ -1,11 +1,6 @@
 #include "serve/answer.h"
 
 namespace vitrine::serve {
-namespace {
-
-constexpr std::chrono::milliseconds kPingEvery{1000};
-
-}  // namespace
 
 /// Carries what happens to a stream from the scheduler's thread to the thread of answers.
 class Answer::Ear final : public Sink {
@@ -128,14 +123,12 @@ void Answer::open() {
   http::Response head;
   head.type = "text/event-stream; charset=utf-8";
   head.headers = {{"Cache-Control", "no-cache"}};
+  head.ping = ping();
   stream_ = exchange_->stream(std::move(head));
-  last_sent_ = std::chrono::steady_clock::now();
 }
 
 void Answer::take_prompt(Choice& choice, const PromptEvent& event) {
-  if (!streamed_ || answered_) return;
-  on_prompt(choice, event);
-  if (std::chrono::steady_clock::now() - last_sent_ >= kPingEvery) send_text(ping());
+  if (streamed_ && !answered_) on_prompt(choice, event);
 }
 
 void Answer::take_scored(Choice& choice, std::vector<PromptToken>&& tokens) {
@@ -207,7 +200,6 @@ void Answer::send_event(std::string_view event, const OrderedJson& json) {
 }
 
 void Answer::send_text(std::string text) {
-  last_sent_ = std::chrono::steady_clock::now();
   if (!stream_->send(std::move(text))) {
     answered_ = true;  // nobody reads it
     cancel();

@@ -1,6 +1,5 @@
 #pragma once
 // One request's streams and what is made of them: an endpoint derives from Answer and forms its JSON.
-#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -111,7 +110,6 @@ class Answer : public std::enable_shared_from_this<Answer> {
   size_t running_ = 0;
   size_t likeliest_ = 0;   // that a whole answer holds
   bool answered_ = false;  // or failed: what still comes is not told
-  std::chrono::steady_clock::time_point last_sent_;
   // Of all threads.
   std::mutex mutex_;
   std::vector<std::function<void()>> held_;  // until start() has submitted everything

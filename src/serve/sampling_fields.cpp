@@ -126,7 +126,7 @@ const std::vector<Field>& foreign_fields() {
       Field::ignored("spaces_between_special_tokens", "No spaces are added."),
       Field::ignored("priority", "The queue is fair among keys or addresses."),
       Field::ignored("request_id", "Use the header X-Request-Id."),
-      Field::ignored("sse_ping_interval", "A comment comes about every second while a prompt is read."),
+      Field::ignored("sse_ping_interval", "A comment comes whenever nothing else does for five seconds."),
       Field::refused("use_beam_search", "beams need all hypotheses in one place; `vitrine generate --beams` has them", "[false]"),
       Field::refused("length_penalty", "it belongs to beam search, which this API does not have", "[0, 1]"),
       Field::refused("early_stopping", "it belongs to beam search, which this API does not have", "[false]"),
