@@ -710,6 +710,7 @@ TEST(Scheduler, PromptsAreScored) {
     EXPECT_EQ(one->scores.size(), 1u);
     EXPECT_EQ(one->end.end, End::length);
     expect_nothing_left(scheduler);
+    EXPECT_EQ(scheduler.stats().prompt_tokens, 4 * prompt.size() + 1) << "also of those that make no token";
   }
 }
 
