@@ -220,8 +220,7 @@ void chat_completions(Service& service, const std::shared_ptr<http::Exchange>& e
   if (const OrderedJson* format = fields.find("response_format"))
     sampled.options.constraint =
         only_one(read_format(*format, "response_format", service), std::move(sampled.options.constraint), "response_format");
-  sampled.options.constraint = only_one(forced_call(request.prompt.forced, request.prompt.form, service),
-                                        std::move(sampled.options.constraint), "tool_choice");
+  force_call(sampled, request.prompt.forced, request.prompt.form, service, fields);
   sampled.options.max_tokens = most < 0 ? INT32_MAX : most;
   request.watch = std::make_shared<const Watch>(
       fields, service, exchange, WatchedTexts{{request.prompt.ids}, n, "n", sampled.options.max_tokens, streamed, false});

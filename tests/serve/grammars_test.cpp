@@ -191,6 +191,23 @@ TEST_F(Grammars, AForcedCallOfAnyToolThroughEveryEndpoint) {
   }
 }
 
+// Hermes writes its calls in lines.
+TEST_F(Grammars, StopStringsDoNotCutAForcedCall) {
+  OrderedJson chat = {{"messages", {{{"role", "user"}, {"content", "Who?"}}}},
+                      {"chat_template", "<tool_call>{{ tools }}"},
+                      {"tools", two_tools()},
+                      {"max_tokens", 400},
+                      {"seed", 1},
+                      {"tool_choice", {{"type", "function"}, {"function", {{"name", "weather"}}}}},
+                      {"stop", {"\n", "}"}}};
+  const OrderedJson made = served.made("/v1/chat/completions", chat);
+  EXPECT_EQ(made["choices"][0]["finish_reason"], "tool_calls") << made;
+  EXPECT_EQ(made["choices"][0]["message"]["tool_calls"].size(), 1U) << made;
+  EXPECT_EQ(made["ignored_fields"], OrderedJson::array({"stop"}));
+  chat.erase("tool_choice");
+  EXPECT_FALSE(served.made("/v1/chat/completions", chat).contains("ignored_fields"));
+}
+
 TEST_F(Grammars, AForcedCallThatCannotBeIsRefused) {
   OrderedJson chat = {{"messages", {{{"role", "user"}, {"content", "Who?"}}}},
                       {"chat_template", "{{ tools }}"},
