@@ -123,14 +123,19 @@ std::shared_ptr<const Constraint> read_grammar(const Fields& fields, const Servi
 std::shared_ptr<const Constraint> read_format(const OrderedJson& format, const std::string& where, const Service& service) {
   const auto type = format.find("type");
   const std::string kind = type != format.end() && type->is_string() ? type->get<std::string>() : "";
-  if (kind == "text") return nullptr;
+  if (kind == "text") {
+    refuse_others(format, where, {"type"});
+    return nullptr;
+  }
   if (kind != "json_object" && kind != "json_schema")
     throw invalid(where + ".type", "\"" + where + ".type\" is \"" + kind + "\"; expected text, json_object or json_schema");
+  refuse_others(format, where, {"type", "json_schema", "name", "description", "schema", "strict"});
   OrderedJson schema = kind == "json_object" ? OrderedJson{{"type", "object"}} : OrderedJson();
   const auto inside = format.find("json_schema");
   bool strict = false;
   for (const OrderedJson* holder : {&format, inside != format.end() && inside->is_object() ? &*inside : nullptr}) {
     if (holder == nullptr) continue;
+    if (holder != &format) refuse_others(*holder, where + ".json_schema", {"name", "description", "schema", "strict"});
     if (holder->contains("schema")) schema = (*holder)["schema"];
     if (holder->contains("strict")) strict = (*holder)["strict"] == true;
   }

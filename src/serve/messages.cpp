@@ -270,6 +270,7 @@ MessagePrompt read_conversation(Fields& fields, Service& service) {
   ToolChoice forced;
   if (const OrderedJson* choice = fields.find("tool_choice")) {
     const OrderedJson type = choice->value("type", OrderedJson());
+    refuse_others(*choice, "tool_choice", {"type", "name", "disable_parallel_tool_use"});
     if (type == "none") {
       conversation.tools = nullptr;
     } else if (type == "any" || type == "tool") {

@@ -56,8 +56,12 @@ ToolChoice read_tool_choice(const OrderedJson* choice, const std::vector<std::st
     }
     return read;
   }
+  if (const OrderedJson type = choice->value("type", OrderedJson()); !type.is_null() && type != "function")
+    throw invalid("tool_choice.type", "\"tool_choice.type\" is " + json_text(type) + "; expected function, with its name");
+  refuse_others(*choice, "tool_choice", {"type", "function", "name"});
   const auto inside = choice->find("function");
   const OrderedJson& holder = inside != choice->end() && inside->is_object() ? *inside : *choice;
+  if (&holder != choice) refuse_others(holder, "tool_choice.function", {"name"});
   const auto name = holder.find("name");
   if (name == holder.end() || !name->is_string())
     throw invalid("tool_choice",
