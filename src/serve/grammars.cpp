@@ -147,6 +147,19 @@ std::shared_ptr<const Constraint> read_format(const OrderedJson& format, const s
   return compiled(GrammarKind::json_schema, json_text(schema), where, service);
 }
 
+Field format_field() {
+  return {"response_format", type::object,
+          "{\"type\": \"text\"}, {\"type\": \"json_object\"} or {\"type\": \"json_schema\", \"json_schema\": {\"schema\": …}}: "
+          "what the answer follows."};
+}
+
+std::shared_ptr<const Constraint> format_or(std::shared_ptr<const Constraint> grammar, const Fields& fields,
+                                            const Service& service) {
+  const OrderedJson* format = fields.find("response_format");
+  if (format == nullptr) return grammar;
+  return only_one(read_format(*format, "response_format", service), std::move(grammar), "response_format");
+}
+
 std::shared_ptr<const Constraint> only_one(std::shared_ptr<const Constraint> format, std::shared_ptr<const Constraint> grammar,
                                            const std::string& where) {
   if (format != nullptr && grammar != nullptr)

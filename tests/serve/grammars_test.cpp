@@ -39,6 +39,7 @@ TEST_F(Grammars, EveryFieldConstrainsTheText) {
     expect_person(text_with("json_schema", schema));
     expect_person(text_with("guided_json", schema.dump()));
     expect_person(text_with("structured_outputs", {{"json", schema}}));
+    expect_person(text_with("response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}}));
     const std::string digits = text_with("guided_regex", "[0-9]{3}-[a-c]+x");
     EXPECT_TRUE(std::regex_match(digits, std::regex("[0-9]{3}-[a-c]+x"))) << digits;
     const std::string choice = text_with("guided_choice", {"a.b (c)", "yes|no"});
