@@ -47,6 +47,8 @@ TEST_F(Grammars, EveryFieldConstrainsTheText) {
     const std::string grammar = text_with("grammar", "root ::= \"the \" (\"king\" | \"queen\")");
     EXPECT_TRUE(grammar == "the king" || grammar == "the queen") << grammar;
   }
+  for (const char* text : {R"([king] {"a": [1]})", "<dog> \"/\\ '`%@!", "^a$\n\t#&~-=:;,"})
+    EXPECT_EQ(text_with("guided_choice", {text}), text);
 }
 
 TEST_F(Grammars, ChoicesOfAStreamEachConform) {
