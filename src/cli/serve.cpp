@@ -55,6 +55,13 @@ void run_serve(const ServeArguments& o) {
   serve::Service service(engine, o.service.scheduling(options.keys.size()), std::move(answers));
   http::Server server(std::move(options),
                       [&service](const std::shared_ptr<http::Exchange>& exchange) { serve::answer(service, exchange); });
+  if (o.model.json) {
+    print_json({{"url", server.url()},
+                {"model", service.name()},
+                {"positions", service.scheduler().positions()},
+                {"parallel", service.scheduling().running}});
+    finish_output();
+  }
   log("listening on {}", server.url());
   say_what_runs(service, o.service.context);
   while (!StopSignals::asked()) std::this_thread::sleep_for(kLook);

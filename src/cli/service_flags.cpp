@@ -34,8 +34,9 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   app.add_option("--name", flags.name, "What answers call the model; default: the last part of --model")
       ->type_name("NAME")
       ->check(not_empty());
-  app.add_option("--alias", flags.aliases, "Another name that requests may use. May be repeated")
+  app.add_option("--alias", flags.aliases, "Another name that requests may use, or several with commas. May be repeated")
       ->type_name("NAME")
+      ->delimiter(',')
       ->expected(1)
       ->take_all();
   app.add_flag("--any-model", flags.any_model, "Requests may name any model, and are answered under that name");
