@@ -28,8 +28,9 @@ J parse(std::string_view text, const std::string& where, size_t most_keys) {
   try {
     return J::parse(text.begin(), text.end(), watch);
   } catch (const typename J::parse_error& e) {
-    throw FileError(where, "is not valid JSON at byte " + std::to_string(e.byte) + " of " + std::to_string(text.size()) +
-                               (e.byte >= text.size() ? "; is the file complete?" : ""));
+    const std::string size = std::to_string(text.size());
+    if (e.byte > text.size()) throw FileError(where, "is not valid JSON: it is cut off after " + size + " bytes");
+    throw FileError(where, "is not valid JSON at byte " + std::to_string(e.byte) + " of " + size);
   } catch (const typename J::out_of_range&) {
     throw FileError(where, "holds a number beyond the range of a double");
   }

@@ -52,9 +52,16 @@ void run_serve(const ServeArguments& o) {
   Engine engine = open_engine(o.model);
   serve::ServiceOptions answers = o.service.service();
   answers.most_inside = std::clamp(options.request_threads - 1, 1, answers.most_inside);
-  serve::Service service(engine, o.service.scheduling(), std::move(answers));
+  serve::Service service(engine, o.service.scheduling(options.keys.size()), std::move(answers));
   http::Server server(std::move(options),
                       [&service](const std::shared_ptr<http::Exchange>& exchange) { serve::answer(service, exchange); });
+  if (o.model.json) {
+    print_json({{"url", server.url()},
+                {"model", service.name()},
+                {"positions", service.scheduler().positions()},
+                {"parallel", service.scheduling().running}});
+    finish_output();
+  }
   log("listening on {}", server.url());
   say_what_runs(service, o.service.context);
   while (!StopSignals::asked()) std::this_thread::sleep_for(kLook);

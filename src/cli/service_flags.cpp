@@ -5,11 +5,12 @@
 
 namespace vitrine::cli {
 
-SchedulerOptions ServiceFlags::scheduling() const {
+SchedulerOptions ServiceFlags::scheduling(size_t keys) const {
   SchedulerOptions options;
   options.running = parallel;
   options.waiting = queue;
-  options.waiting_per_owner = queue_per_key;
+  // Of several clients none may fill the queue by itself.
+  options.waiting_per_owner = queue_per_key >= 0 ? queue_per_key : keys > 1 ? (queue + 1) / 2 : 0;
   options.prefill_rows = prefill_rows;
   options.cache_bytes = static_cast<size_t>(cache_mb) << 20;
   options.kept_bytes = static_cast<size_t>(prefix_mb) << 20;
@@ -33,8 +34,9 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   app.add_option("--name", flags.name, "What answers call the model; default: the last part of --model")
       ->type_name("NAME")
       ->check(not_empty());
-  app.add_option("--alias", flags.aliases, "Another name that requests may use. May be repeated")
+  app.add_option("--alias", flags.aliases, "Another name that requests may use, or several with commas. May be repeated")
       ->type_name("NAME")
+      ->delimiter(',')
       ->expected(1)
       ->take_all();
   app.add_flag("--any-model", flags.any_model, "Requests may name any model, and are answered under that name");
@@ -45,7 +47,8 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   add_count(app, "--parallel", flags.parallel, 1, 65536, "Streams that run at once (default 64)");
   add_count(app, "--queue", flags.queue, 1, 1 << 20, "Streams that may wait; more are told to come back, 429 (default 512)");
   add_count(app, "--queue-per-key", flags.queue_per_key, 0, 1 << 20,
-            "Streams of one key or address that may wait; 0 (default): no limit of their own");
+            "Streams of one key or address that may wait; 0: no limit of their own (default: half of --queue with several keys, "
+            "else 0)");
   add_count(app, "--prefill-rows", flags.prefill_rows, 0, 65536,
             "Prompt tokens in a step beside running streams; 0 (default): as many as keep their pauses short");
   add_count(app, "--cache-mb", flags.cache_mb, 0, int64_t{1} << 30,

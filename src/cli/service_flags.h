@@ -13,9 +13,11 @@ struct ServiceFlags {
   std::string name, template_path;
   std::vector<std::string> aliases;
   bool any_model = false, strict_fields = false, no_slots = false, no_metrics = false;
-  int64_t parallel = 64, queue = 512, queue_per_key = 0, prefill_rows = 0, cache_mb = 0, prefix_mb = 0, context = 0;
+  int64_t parallel = 64, queue = 512, prefill_rows = 0, cache_mb = 0, prefix_mb = 0, context = 0;
+  int64_t queue_per_key = -1;  // -1: not given
 
-  SchedulerOptions scheduling() const;
+  /// `keys`: of clients, which are as many owners of streams.
+  SchedulerOptions scheduling(size_t keys) const;
   /// Errors: FileError of the template.
   serve::ServiceOptions service() const;
 };

@@ -177,6 +177,7 @@ void Connection::look_for_input() {
       case Transport::Did::wants_read: return arm(true);
       case Transport::Did::wants_write: return arm(false);
       case Transport::Did::ended: ended_ = true; break;
+      case Transport::Did::plain:
       case Transport::Did::failed: failed_ = true; break;
     }
   }
@@ -259,11 +260,25 @@ Connection::awaitable<bool> Connection::handshake() {
       arm(true);
     else if (did == Transport::Did::wants_write)
       arm(false);
-    else
+    else if (did != Transport::Did::plain)
       co_return false;
+    else
+      break;
     co_await wait(deadline);
     if (stopping_ || Clock::now() >= deadline) co_return false;
   }
+  co_await refuse_plain();
+  co_return false;
+}
+
+// In the client's own words: it does not speak TLS.
+Connection::awaitable<void> Connection::refuse_plain() {
+  transport_ = plain_transport(socket_.native_handle());
+  Turn turn(*shared_);
+  turn.id = request_id(nullptr);
+  turn.owner = peer_;
+  refuse(turn, {400, "https_expected", "this port speaks HTTPS, and the request is plain HTTP; ask https://"});
+  co_await send_own(turn);
 }
 
 Connection::awaitable<void> Connection::run() {
@@ -446,7 +461,8 @@ void Connection::finish(Turn& turn, bool gone) {
 
 Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) {
   bool complete = false, told = false;
-  auto deadline = Clock::now() + kLong;
+  auto deadline = Clock::now() + kLong, ping_at = deadline;
+  std::string ping;
   turn.request.path = answer.request().path;  // for the log
   for (;;) {
     look_for_input();
@@ -460,7 +476,9 @@ Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) 
       if (told) break;
       news.head = error(turn, {500, "internal_error", "the request was left without an answer"});
     }
+    if (news.bytes.empty() && !news.ended && Clock::now() >= ping_at) news.bytes = ping;
     if (news.head) {
+      if (news.streams) ping = std::move(news.head->ping);
       put_head(turn, *news.head, news.streams);
       complete = !news.streams;
     }
@@ -481,13 +499,14 @@ Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) 
       complete = true;
       if (turn.chunked && !turn.without_body) out_ += kLastChunk;
     }
+    if (!out_.empty() && !ping.empty()) ping_at = Clock::now() + shared_->options.ping_interval;
     const bool sent = co_await flush(&answer);
     if (!sent && !failed_ && !stopping_) continue;  // broken off: take() says why
     if (!sent || complete) {
       complete = complete && sent;
       break;
     }
-    co_await wait(deadline);
+    co_await wait(std::min(deadline, ping_at));
     if (Clock::now() >= deadline) break;
   }
   out_.clear();

@@ -63,6 +63,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   static awaitable<void> live(std::shared_ptr<Connection> self, std::function<void()> closed);
   awaitable<void> run();
   awaitable<bool> handshake();
+  awaitable<void> refuse_plain();
   awaitable<bool> idle();
   awaitable<bool> serve_one();
   awaitable<Next> read_request(Turn& turn);

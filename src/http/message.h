@@ -30,7 +30,8 @@ struct Response {
   int status = 200;
   std::string type = "application/json";  // empty: no Content-Type
   std::string body;
-  Fields headers;  // besides Content-Type, and those that are the server's: length, connection, date, request id, CORS
+  Fields headers;         // besides Content-Type, and those that are the server's: length, connection, date, request id, CORS
+  std::string ping = {};  // of a stream: sent whenever nothing else was for ServerOptions::ping_interval
 };
 
 /// "Not Found" for 404.

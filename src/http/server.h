@@ -41,6 +41,7 @@ struct ServerOptions {
   std::chrono::milliseconds body_timeout{60'000};    // for the body: 408
   std::chrono::milliseconds idle_timeout{120'000};   // between requests of a connection
   std::chrono::milliseconds write_timeout{30'000};   // without the client taking a byte of what waits for it
+  std::chrono::milliseconds ping_interval{5'000};    // of streams that have a ping: proxies end connections that are silent
 
   int io_threads = 1;
   int request_threads = 8;

@@ -112,6 +112,7 @@ class TlsTransport : public Transport {
   Result handshake() override {
     openssl().clear_errors();
     const Result result = outcome(openssl().accept(ssl_));
+    if (result.did == Did::failed && ERR_GET_REASON(openssl().last_error()) == SSL_R_HTTP_REQUEST) return {Did::plain};
     ready_ = ready_ || result.did == Did::some;
     return result;
   }

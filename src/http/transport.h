@@ -9,7 +9,8 @@ namespace vitrine::http {
 
 class Transport {
  public:
-  enum class Did { some, wants_read, wants_write, ended, failed };  // ended: the other side sends no more
+  // ended: the other side sends no more; plain: a handshake met HTTP without TLS
+  enum class Did { some, wants_read, wants_write, ended, failed, plain };
   struct Result {
     Did did;
     size_t bytes = 0;  // with `some`

@@ -51,6 +51,11 @@ int64_t long_from(const Model& model) {
   return INT64_MAX;
 }
 
+void count_prompt(SchedulerStats& stats, const Stream& stream) {
+  stats.prompt_tokens += static_cast<uint64_t>(stream.prompt_tokens());
+  stats.cached_tokens += static_cast<uint64_t>(stream.cached_tokens);
+}
+
 }  // namespace
 
 Running::Running(Engine& engine, const SchedulerOptions& options, Meter& meter)
@@ -239,8 +244,7 @@ void Running::after(Piece& piece, Clock::time_point now) {
     if (piece.made.empty()) return;
     if (first) {
       s.first_token_seconds.add(seconds_between(stream.submitted, now));
-      s.prompt_tokens += static_cast<uint64_t>(stream.prompt_tokens());
-      s.cached_tokens += static_cast<uint64_t>(stream.cached_tokens);
+      count_prompt(s, stream);
     } else {
       s.between_tokens_seconds.add(seconds_between(stream.last_token, now));
     }
@@ -278,6 +282,8 @@ void Running::end(std::unique_ptr<Stream> stream) {
       case End::cancelled: ++s.cancelled; break;
       case End::failed: ++s.failed; break;
     }
+    const bool complete = stream->end() == End::stop || stream->end() == End::length;
+    if (complete && stream->reading()) count_prompt(s, *stream);  // no token came behind it
     s.stream_seconds.add(seconds);
   });
 }

@@ -1,5 +1,6 @@
 #pragma once
 // The streams that run, with what they share: the cache of keys and values, the prefixes kept in it, the pace of steps.
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -26,6 +27,8 @@ class Running {
   /// Positions of a sequence at most.
   int64_t positions() const { return cache_->context(); }
 
+  /// Streams that may begin if the cache has room.
+  int64_t places() const { return preempted_.empty() ? std::max<int64_t>(most_running_ - std::ssize(streams_), 0) : 0; }
   /// Whether another stream may begin: one fewer runs than may, and the cache has room for this one's text and a little more.
   bool has_room_for(const Stream& stream) const;
   void admit(std::unique_ptr<Stream> stream);

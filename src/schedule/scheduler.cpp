@@ -31,13 +31,17 @@ void check_options(const SchedulerOptions& o) {
 
 class Scheduler::Loop {
   struct Job {
-    std::function<void(Engine&)> work;
+    std::function<bool(Engine&)> work;  // true: there is more to do
     std::promise<void> done;
   };
 
  public:
   Loop(Engine& engine, const SchedulerOptions& options)
-      : engine_(engine), options_(options), running_(engine, options, meter_), positions_(running_.positions()) {
+      : engine_(engine),
+        options_(options),
+        running_(engine, options, meter_),
+        positions_(running_.positions()),
+        places_(running_.places()) {
     thread_ = std::thread([this] { run(); });
   }
 
@@ -73,7 +77,7 @@ class Scheduler::Loop {
     return ticket;
   }
 
-  std::future<void> run_job(std::function<void(Engine&)> work, const std::string& owner, bool goes_on) {
+  std::future<void> run_job(std::function<bool(Engine&)> work, const std::string& owner, bool goes_on) {
     Job job{std::move(work), {}};
     std::future<void> done = job.done.get_future();
     {
@@ -130,8 +134,11 @@ class Scheduler::Loop {
                           std::to_string(static_cast<int64_t>(seconds)) + " s",
                       seconds);
     };
-    if (waiting() >= options_.waiting) full(waiting(), "");
-    const int64_t own = queue_.size_of(owner) + jobs_.size_of(owner);
+    // Streams that are about to run need no place in the queue.
+    const auto in_queue = [&](int64_t streams) { return std::max<int64_t>(streams - places_, 0); };
+    const int64_t all = in_queue(queue_.size()) + jobs_.size();
+    if (all >= options_.waiting) full(all, "");
+    const int64_t own = in_queue(queue_.size_of(owner)) + jobs_.size_of(owner);
     if (options_.waiting_per_owner > 0 && own >= options_.waiting_per_owner)
       full(own, " of " + (owner.empty() ? "this client" : owner));
   }
@@ -141,12 +148,11 @@ class Scheduler::Loop {
     for (;;) {
       std::vector<std::unique_ptr<Stream>> turned_away;
       std::vector<Ticket> cancelled;
-      std::optional<Job> job;
       {
         std::unique_lock lock(mutex_);
         busy_since_ = {};
         asleep_ = running_.empty();
-        wake_.wait(lock, [&] { return stopping_ || !nothing_to_do() || !running_.empty(); });
+        wake_.wait(lock, [&] { return stopping_ || job_ || !nothing_to_do() || !running_.empty(); });
         asleep_ = false;
         if (stopping_) break;
         busy_since_ = Clock::now();
@@ -154,11 +160,11 @@ class Scheduler::Loop {
         for (const Ticket ticket : cancelled)
           if (auto waiting = queue_.take_if([&](const auto& stream) { return stream->ticket() == ticket; }))
             turned_away.push_back(std::move(*waiting));
-        if (!jobs_.empty()) job = jobs_.pop();
+        if (!job_ && !jobs_.empty()) job_ = jobs_.pop();
       }
       for (auto& stream : turned_away) running_.turn_away(std::move(stream));
       for (const Ticket ticket : cancelled) running_.cancel(ticket);
-      if (job) run(*job);
+      if (job_ && !runs_on(*job_)) job_.reset();
       try {
         admit();
         running_.step();
@@ -170,15 +176,22 @@ class Scheduler::Loop {
     end_all();
   }
 
-  void run(Job& job) {
+  // Whether the job has more to do.
+  bool runs_on(Job& job) {
+    bool more = false;
+    std::exception_ptr error;
     try {
-      job.work(engine_);
-      job.done.set_value();
+      more = job.work(engine_);
     } catch (...) {
-      job.done.set_exception(std::current_exception());
+      error = std::current_exception();
     }
-    job.work = {};
     meter_.change([](SchedulerStats& s) { ++s.jobs; });
+    if (more) return true;
+    if (error)
+      job.done.set_exception(error);
+    else
+      job.done.set_value();
+    return false;
   }
 
   void admit() {
@@ -189,12 +202,13 @@ class Scheduler::Loop {
         const std::lock_guard lock(mutex_);
         if (queue_.empty() || !running_.has_room_for(*queue_.front())) return;
         next = queue_.pop();
+        places_ = std::max<int64_t>(places_ - 1, 0);
       }
       running_.admit(std::move(next));
     }
   }
 
-  // How long a stream takes once it runs: what those who are turned away are told goes by it.
+  // How many streams may begin, and how long one takes once it runs: what those who are turned away are told goes by it.
   void estimate() {
     double seconds = 1;
     meter_.change([&](const SchedulerStats& s) {
@@ -203,10 +217,13 @@ class Scheduler::Loop {
     });
     const std::lock_guard lock(mutex_);
     stream_seconds_ = std::max(seconds, 0.0);
+    places_ = running_.places();
   }
 
   void end_all() {
     running_.cancel_all();
+    if (job_) job_->done.set_exception(std::make_exception_ptr(Draining("the server ended before this was done")));
+    job_.reset();
     for (;;) {
       std::unique_ptr<Stream> stream;
       std::optional<Job> job;
@@ -224,7 +241,8 @@ class Scheduler::Loop {
   Engine& engine_;
   const SchedulerOptions options_;
   Meter meter_;
-  Running running_;  // the thread's alone
+  Running running_;         // the thread's alone
+  std::optional<Job> job_;  // the thread's alone: the one that is under way
   const int64_t positions_;
   std::atomic<Ticket> tickets_ = 0;
 
@@ -236,6 +254,7 @@ class Scheduler::Loop {
   bool draining_ = false, stopping_ = false, asleep_ = false;
   Clock::time_point busy_since_ = {};
   double stream_seconds_ = 1;
+  int64_t places_;  // free ones, to run in
 
   std::thread thread_;
 };
@@ -254,7 +273,15 @@ Scheduler::Ticket Scheduler::submit(Work work, std::shared_ptr<Sink> sink) {
 void Scheduler::cancel(Ticket ticket) { loop_->cancel(ticket); }
 
 std::future<void> Scheduler::run(std::function<void(Engine&)> job, std::string owner, bool goes_on) {
-  return loop_->run_job(std::move(job), owner, goes_on);
+  const auto whole = [job = std::move(job)](Engine& engine) {
+    job(engine);
+    return false;
+  };
+  return loop_->run_job(whole, owner, goes_on);
+}
+
+std::future<void> Scheduler::run_in_parts(std::function<bool(Engine&)> part, std::string owner, bool goes_on) {
+  return loop_->run_job(std::move(part), owner, goes_on);
 }
 
 void Scheduler::drain() { loop_->drain(); }

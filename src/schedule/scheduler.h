@@ -16,7 +16,7 @@ namespace vitrine {
 
 struct SchedulerOptions {
   int64_t running = 64;           // streams at once
-  int64_t waiting = 512;          // streams and jobs in the queue
+  int64_t waiting = 512;          // streams and jobs in the queue, besides streams that are about to run
   int64_t waiting_per_owner = 0;  // of one owner among them; 0: no limit of its own
   int64_t prefill_rows = 0;       // prompt tokens in a step beside streams that decode; 0: so many that it takes at most about
                                   // 2.2 times as long as one without
@@ -70,6 +70,10 @@ class Scheduler {
   /// goes_on: of a request of which a job has run. It is taken while the scheduler drains, and by a full queue.
   /// Errors: QueueFull, Draining. A job that was not begun when the scheduler ends fails with Draining.
   std::future<void> run(std::function<void(Engine&)> job, std::string owner, bool goes_on = false);
+
+  /// The same for a job in parts: one runs between every two steps, until part() gives false. No other job runs meanwhile, so
+  /// what parts keep from one to the next is there once.
+  std::future<void> run_in_parts(std::function<bool(Engine&)> part, std::string owner, bool goes_on = false);
 
   /// Takes no new work from now on.
   void drain();

@@ -40,7 +40,7 @@ struct SchedulerStats {
   uint64_t submitted = 0;                                       // streams that entered the queue
   uint64_t refused = 0;                                         // streams and jobs that found it full
   uint64_t stopped = 0, length = 0, cancelled = 0, failed = 0;  // streams by their end
-  uint64_t jobs = 0;                                            // that were run
+  uint64_t jobs = 0;                                            // that were run; of one in parts each counts
   uint64_t preempted = 0;                                       // times a stream gave its cache back
   uint64_t steps = 0;
   uint64_t prompt_tokens = 0;  // of prompts that were read, those from the prefix cache included

@@ -1,11 +1,6 @@
 #include "serve/answer.h"
 
 namespace vitrine::serve {
-namespace {
-
-constexpr std::chrono::milliseconds kPingEvery{1000};
-
-}  // namespace
 
 /// Carries what happens to a stream from the scheduler's thread to the thread of answers.
 class Answer::Ear final : public Sink {
@@ -16,10 +11,7 @@ class Answer::Ear final : public Sink {
   }
   void scored(std::vector<PromptToken>&& tokens) override {
     answer_->post([&a = *answer_, &c = choice_, tokens = std::move(tokens)]() mutable {
-      a.hear([&] {
-        c.scored = std::move(tokens);
-        if (a.streamed_ && !a.answered_) a.on_scored(c);
-      });
+      a.hear([&] { a.take_scored(c, std::move(tokens)); });
     });
   }
   void token(TokenEvent&& event) override {
@@ -131,20 +123,37 @@ void Answer::open() {
   http::Response head;
   head.type = "text/event-stream; charset=utf-8";
   head.headers = {{"Cache-Control", "no-cache"}};
+  head.ping = ping();
   stream_ = exchange_->stream(std::move(head));
-  last_sent_ = std::chrono::steady_clock::now();
 }
 
 void Answer::take_prompt(Choice& choice, const PromptEvent& event) {
-  if (!streamed_ || answered_) return;
-  on_prompt(choice, event);
-  if (std::chrono::steady_clock::now() - last_sent_ >= kPingEvery) send_text(ping());
+  if (streamed_ && !answered_) on_prompt(choice, event);
+}
+
+void Answer::take_scored(Choice& choice, std::vector<PromptToken>&& tokens) {
+  choice.scored = std::move(tokens);
+  for (const PromptToken& token : choice.scored) hold(token.top);
+  if (streamed_ && !answered_) on_scored(choice);
 }
 
 void Answer::take_token(Choice& choice, TokenEvent&& event) {
   choice.text += event.text;
   choice.tokens.push_back({event.token, event.logprob, std::move(event.text), std::move(event.top)});
-  if (streamed_ && !answered_) on_token(choice);
+  hold(choice.tokens.back().top);
+  if (!streamed_) return;
+  if (!answered_) on_token(choice);
+  choice.tokens.back().top = {};
+}
+
+// What has been made counts, not what might be: few requests say how long their texts are.
+void Answer::hold(const std::vector<TokenLogprob>& likeliest) {
+  if (streamed_) return;
+  likeliest_ += likeliest.size();
+  if (const size_t most = service_.options().most_likeliest; likeliest_ > most)
+    fail(ApiError(400, "answer_too_large",
+                  "the answer would hold more than " + std::to_string(most) +
+                      " likeliest tokens beside its own; ask for fewer of them, for fewer or shorter texts, or for a stream"));
 }
 
 void Answer::take_end(Choice& choice, EndEvent&& event) {
@@ -191,7 +200,6 @@ void Answer::send_event(std::string_view event, const OrderedJson& json) {
 }
 
 void Answer::send_text(std::string text) {
-  last_sent_ = std::chrono::steady_clock::now();
   if (!stream_->send(std::move(text))) {
     answered_ = true;  // nobody reads it
     cancel();

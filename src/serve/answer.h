@@ -1,6 +1,5 @@
 #pragma once
 // One request's streams and what is made of them: an endpoint derives from Answer and forms its JSON.
-#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -91,8 +90,10 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void cancel();
   void open();
   void take_prompt(Choice& choice, const PromptEvent& event);
+  void take_scored(Choice& choice, std::vector<PromptToken>&& tokens);
   void take_token(Choice& choice, TokenEvent&& event);
   void take_end(Choice& choice, EndEvent&& event);
+  void hold(const std::vector<TokenLogprob>& likeliest);
   void fail(const ApiError& error);
 
   Service& service_;
@@ -107,8 +108,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   // Of the thread of answers.
   std::shared_ptr<http::Stream> stream_;
   size_t running_ = 0;
+  size_t likeliest_ = 0;   // that a whole answer holds
   bool answered_ = false;  // or failed: what still comes is not told
-  std::chrono::steady_clock::time_point last_sent_;
   // Of all threads.
   std::mutex mutex_;
   std::vector<std::function<void()>> held_;  // until start() has submitted everything

@@ -1,4 +1,4 @@
-// POST /v1/lens, /v1/heads, /v1/attribute, /v1/score: what a prediction is made of.
+// POST /v1/lens, /v1/heads, /v1/attribute: what a prediction is made of.
 #include <cmath>
 
 #include "base/error.h"
@@ -197,51 +197,6 @@ void attribute(Service& service, const std::shared_ptr<http::Exchange>& exchange
   if (options.against) words.insert(words.end(), {"--against", std::to_string(*options.against)});
   words.insert(words.end(), {"--steps", std::to_string(options.steps), "--baseline", baseline, "--json"});
   json["command"] = command_line(service, words, prompt.ids);
-  add_ignored(fields, json);
-  exchange->respond(json_response(json));
-}
-
-const std::vector<Field>& score_fields() {
-  static const std::vector<Field> table =
-      joined({inside_prompt_fields(), {{"prompts", type::list, "Several prompts, texts or lists of ids, in the place of one."}}});
-  return table;
-}
-
-void score(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  Fields fields(exchange->request().body, score_fields(), service.options().strict_fields);
-  std::vector<InsidePrompt> prompts;
-  const OrderedJson* several = fields.find("prompts");
-  if (several == nullptr) {
-    prompts.push_back(read_prompt(fields, service));
-  } else {
-    for (const char* name : {"prompt", "messages"})
-      if (fields.has(name)) throw invalid(name, "\"" + std::string(name) + "\" and \"prompts\" are both there; give one of them");
-    service.model_named(fields.text("model"));
-    const bool special = fields.boolean("add_special", true);
-    for (size_t i = 0; i < several->size(); ++i)
-      prompts.push_back(read_one_prompt((*several)[i], special, service, "prompts[" + std::to_string(i) + "]"));
-  }
-  InsideRun run(service, exchange);
-  OrderedJson results = OrderedJson::array();
-  for (const InsidePrompt& prompt : prompts) {  // a turn for each
-    std::vector<float> logprobs;
-    run([&](Engine& engine) { logprobs = engine.token_logprobs(prompt.ids); });
-    OrderedJson json = tokens_json(service.engine(), prompt.ids);
-    json["logprobs"] = OrderedJson::array({nullptr});
-    double sum = 0;
-    for (const float logprob : logprobs) {
-      json["logprobs"].push_back(number_or_null(static_cast<double>(logprob)));
-      sum += static_cast<double>(logprob);
-    }
-    const bool any = !logprobs.empty();
-    const double nll = any ? -sum / static_cast<double>(logprobs.size()) : 0;
-    json["nll"] = any ? number_or_null(nll) : OrderedJson(nullptr);
-    json["perplexity"] = any ? number_or_null(std::exp(nll)) : OrderedJson(nullptr);
-    results.push_back(std::move(json));
-  }
-  OrderedJson json = {
-      {"results", std::move(results)},
-      {"definition", "nll: the mean of -log p of all tokens but the first, each given those before it; perplexity: exp(nll)"}};
   add_ignored(fields, json);
   exchange->respond(json_response(json));
 }

@@ -177,9 +177,7 @@ const std::vector<Field>& chat_completion_fields() {
           {"top_logprobs", integer, "So many likeliest tokens beside each; needs logprobs. Default: 0.", Use::honoured, 0, 100},
           {"stream", boolean, "The answer comes as server-sent events. Default: false."},
           {"stream_options", object, "{\"include_usage\": true}: a last chunk tells the usage."},
-          {"response_format", object,
-           "{\"type\": \"text\"}, {\"type\": \"json_object\"} or {\"type\": \"json_schema\", \"json_schema\": {\"schema\": …}}: "
-           "what the answer follows."},
+          format_field(),
           {"parallel_tool_calls", boolean, "false: of several calls the first counts. Default: true."},
           {"return_token_ids", boolean, "Ids of prompt and text. Default: false."},
           {"return_progress", boolean, "A stream tells how far the prompt is read, as prompt_progress. Default: false."}},
@@ -217,11 +215,8 @@ void chat_completions(Service& service, const std::shared_ptr<http::Exchange>& e
   const int64_t most = fields.integer("max_completion_tokens").value_or(-1);
 
   Sampled sampled = read_sampling(fields, service, openai_sampling());
-  if (const OrderedJson* format = fields.find("response_format"))
-    sampled.options.constraint =
-        only_one(read_format(*format, "response_format", service), std::move(sampled.options.constraint), "response_format");
-  sampled.options.constraint = only_one(forced_call(request.prompt.forced, request.prompt.form, service),
-                                        std::move(sampled.options.constraint), "tool_choice");
+  sampled.options.constraint = format_or(std::move(sampled.options.constraint), fields, service);
+  force_call(sampled, request.prompt.forced, request.prompt.form, service, fields);
   sampled.options.max_tokens = most < 0 ? INT32_MAX : most;
   request.watch = std::make_shared<const Watch>(
       fields, service, exchange, WatchedTexts{{request.prompt.ids}, n, "n", sampled.options.max_tokens, streamed, false});

@@ -118,7 +118,7 @@ const std::vector<Field>& conversation_fields() {
          "template must know tools."},
         {"tool_choice", text | object,
          "none, auto (the default), required (the answer is a call of one tool), or {\"type\": \"function\", \"function\": "
-         "{\"name\": …}} (a call of this one). Forced arguments follow the tool's schema."},
+         "{\"name\": …}} (a call of this one). Forced arguments follow the tool's schema, and no stop string ends them."},
         {"add_generation_prompt", boolean, "The assistant's next message begins. Default: true."},
         {"continue_final_message", boolean,
          "The answer goes on with the last message, which is the assistant's. Default: false."},

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "serve/endpoints.h"
+#include "serve/grammars.h"
 #include "serve/openai_answer.h"
 #include "serve/sampling_fields.h"
 #include "serve/token_text.h"
@@ -237,6 +238,7 @@ const std::vector<Field>& completion_fields() {
          Use::honoured, 0, 100},
         {"stream", boolean, "The answer comes as server-sent events. Default: false."},
         {"stream_options", object, "{\"include_usage\": true}: a last chunk tells the usage."},
+        format_field(),
         {"add_special_tokens", boolean, "BOS goes in front of a text by the tokenizer's rule. Default: true."},
         {"return_token_ids", boolean, "Ids of prompt and text, and of the texts in top_logprobs. Default: false."},
     };
@@ -245,8 +247,7 @@ const std::vector<Field>& completion_fields() {
                    watch_fields(),
                    sampling_fields(),
                    foreign_fields(),
-                   {Field::refused("suffix", "text is continued at its end only", "[\"\"]"),
-                    Field::refused("response_format", "use guided_json or json_schema here", "[{\"type\":\"text\"}]")}});
+                   {Field::refused("suffix", "text is continued at its end only", "[\"\"]")}});
   }();
   return table;
 }
@@ -272,6 +273,7 @@ void completions(Service& service, const std::shared_ptr<http::Exchange>& exchan
   check_streams(service, request.prompts.size() * request.best_of, "prompt");
 
   Sampled sampled = read_sampling(fields, service, openai_sampling());
+  sampled.options.constraint = format_or(std::move(sampled.options.constraint), fields, service);
   const int64_t most = fields.integer("max_tokens").value_or(16);
   sampled.options.max_tokens = most < 0 ? INT32_MAX : most;
   WatchedTexts texts{{},

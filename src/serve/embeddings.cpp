@@ -6,6 +6,8 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <span>
 
 #include "base/error.h"
 #include "ops/stopping.h"
@@ -16,28 +18,53 @@
 namespace vitrine::serve {
 namespace {
 
-/// Errors: as Engine::check_ids; RunError for a NaN.
-std::vector<float> embedding_of(Engine& engine, const std::vector<int32_t>& ids) {
-  engine.check_ids(ids);
-  const int64_t width = engine.shape().d_model;
-  std::vector<double> sum(static_cast<size_t>(width), 0.0);
-  const auto cache = engine.make_cache(static_cast<int64_t>(ids.size()));
-  CacheSequence sequence = cache->sequence();
-  engine.each_step(ids, sequence, [&](const Step& step, const Tensor& residual, size_t) {
-    for (int64_t row = 0; row < step.rows(); ++row) {
-      const float* x = residual.row<float>(row);
-      for (int64_t i = 0; i < width; ++i) sum[static_cast<size_t>(i)] += x[i];
-    }
-  });
-  double squares = 0;
-  for (const double x : sum) squares += x * x;
-  if (!std::isfinite(squares)) throw RunError("the residual stream holds a NaN or an infinity");
-  const double scale = squares > 0 ? 1 / std::sqrt(squares) : 0;  // the mean's factor cancels
-  std::vector<float> embedding;
-  embedding.reserve(sum.size());
-  for (const double x : sum) embedding.push_back(static_cast<float>(x * scale));
-  return embedding;
-}
+constexpr size_t kMostTexts = 2048;  // of one request, as OpenAI takes them
+constexpr size_t kPartTokens = 128;  // about as many as the scheduler reads of a prompt beside streams
+
+/// Reads a text in parts.
+class Pooling {
+ public:
+  /// Errors: as Engine::check_ids.
+  Pooling(const Engine& engine, const std::vector<int32_t>& ids)
+      : ids_(ids), sum_(static_cast<size_t>(engine.shape().d_model), 0.0) {
+    engine.check_ids(ids);
+    cache_ = engine.make_cache(std::ssize(ids));
+    sequence_ = cache_->sequence();
+  }
+
+  /// Whether there is more to read.
+  bool read(Engine& engine) {
+    const std::span<const int32_t> rest = std::span(ids_).subspan(read_), part = rest.first(std::min(rest.size(), kPartTokens));
+    const auto see = [&](const Step& step, const Tensor& residual, size_t) {
+      for (int64_t row = 0; row < step.rows(); ++row) {
+        const float* x = residual.row<float>(row);
+        for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += x[i];
+      }
+    };
+    engine.each_step(part, *sequence_, see, ids_.size());
+    read_ += part.size();
+    return read_ < ids_.size();
+  }
+
+  /// Errors: RunError for a NaN.
+  std::vector<float> embedding() const {
+    double squares = 0;
+    for (const double x : sum_) squares += x * x;
+    if (!std::isfinite(squares)) throw RunError("the residual stream holds a NaN or an infinity");
+    const double scale = squares > 0 ? 1 / std::sqrt(squares) : 0;  // the mean's factor cancels
+    std::vector<float> embedding;
+    embedding.reserve(sum_.size());
+    for (const double x : sum_) embedding.push_back(static_cast<float>(x * scale));
+    return embedding;
+  }
+
+ private:
+  const std::vector<int32_t>& ids_;
+  std::vector<double> sum_;
+  size_t read_ = 0;
+  std::unique_ptr<KvCache> cache_;
+  std::optional<CacheSequence> sequence_;  // in the cache
+};
 
 std::string base64(const std::vector<float>& values) {
   static_assert(std::endian::native == std::endian::little);
@@ -54,7 +81,7 @@ std::string base64(const std::vector<float>& values) {
   return text;
 }
 
-/// A job of the scheduler's for each text, one behind the other: streams get their steps in between.
+/// A job of the scheduler's for each text, one behind the other, in parts: streams get their steps in between.
 class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
  public:
   EmbeddingAnswer(Service& service, std::shared_ptr<http::Exchange> exchange, std::vector<std::vector<int32_t>> inputs,
@@ -78,19 +105,24 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   void submit() {
     const std::shared_ptr<Scheduler> scheduler = scheduler_.lock();
     if (scheduler == nullptr) throw Draining("this server ends");
-    scheduler->run([self = shared_from_this()](Engine& engine) { self->work(engine); }, exchange_->request().owner);
+    const auto part = [self = shared_from_this()](Engine& engine) { return self->work(engine); };
+    scheduler->run_in_parts(part, exchange_->request().owner, next_ > 0);
   }
 
-  // On the scheduler's thread.
-  void work(Engine& engine) {
+  // On the scheduler's thread. Whether there is more of this text.
+  bool work(Engine& engine) {
     std::exception_ptr error;
     try {
       const Stopping stopping(engine.context(), gone_);
-      embedding_ = embedding_of(engine, inputs_[next_]);
+      if (!pooling_) pooling_.emplace(engine, inputs_[next_]);
+      if (pooling_->read(engine)) return true;
+      embedding_ = pooling_->embedding();
     } catch (...) {
       error = std::current_exception();
     }
+    pooling_.reset();
     service_.answers().post([self = shared_from_this(), error] { self->take(error); });
+    return false;
   }
 
   // On the thread of answers.
@@ -114,6 +146,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   OrderedJson json_;
   const bool base64_;
   size_t next_ = 0;
+  std::optional<Pooling> pooling_;  // of the text that is being read
   std::vector<float> embedding_;
   std::atomic<bool> gone_{false};
 };
@@ -144,10 +177,14 @@ std::vector<std::vector<int32_t>> read_inputs(const OrderedJson& input, const En
     all.push_back(mixed_ids(engine, each, "input", Special::as_file));
   };
   if (input.is_array() && input.empty()) throw invalid("input", "\"input\" is an empty list; give text or ids");
-  if (!input.is_array() || input[0].is_number())
+  if (!input.is_array() || input[0].is_number()) {
     add(input);
-  else
-    for (const OrderedJson& each : input) add(each);
+    return all;
+  }
+  if (input.size() > kMostTexts)
+    throw invalid("input", "\"input\" has " + std::to_string(input.size()) + " texts; expected " + std::to_string(kMostTexts) +
+                               " at most, so send several requests");
+  for (const OrderedJson& each : input) add(each);
   return all;
 }
 
@@ -157,8 +194,8 @@ const std::vector<Field>& embedding_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
     Field input{"input", text | list | object,
-                "A string, a list of ids, or a list of either: a vector for each. As llama.cpp reads it, ids may have strings "
-                "among them, and {\"prompt_string\": …} and {\"content\": [parts of text]} stand for a string."};
+                "A string, a list of ids, or a list of either, 2048 at most: a vector for each. As llama.cpp reads it, ids may "
+                "have strings among them, and {\"prompt_string\": …} and {\"content\": [parts of text]} stand for a string."};
     input.required = true;
     return std::vector<Field>{{"model", text, "The model's name, an alias, or nothing."},
                               input,

@@ -75,6 +75,15 @@ std::string kind_of(const OrderedJson& value) {
   return value.is_array() ? "a list" : "an object";
 }
 
+void refuse_others(const OrderedJson& object, const std::string& where, std::initializer_list<std::string_view> known) {
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_null() || std::find(known.begin(), known.end(), key) != known.end()) continue;
+    std::string names;
+    for (const std::string_view name : known) names += (names.empty() ? "" : ", ") + std::string(name);
+    throw invalid(where + "." + key, "\"" + where + "." + key + "\" is not known; expected " + names, "unknown_parameter");
+  }
+}
+
 std::string expected(const Field& field) {
   std::vector<std::string> words;
   const bool low = std::isfinite(field.low), high = std::isfinite(field.high);

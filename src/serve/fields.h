@@ -76,6 +76,9 @@ class Fields {
   mutable std::set<std::string> asked_;
 };
 
+/// Errors: ApiError naming a member of the object at `where` that is not among `known`; null counts as absent.
+void refuse_others(const OrderedJson& object, const std::string& where, std::initializer_list<std::string_view> known);
+
 /// "a string", "a list": what a value is, for messages.
 std::string kind_of(const OrderedJson& value);
 

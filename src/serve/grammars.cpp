@@ -123,14 +123,19 @@ std::shared_ptr<const Constraint> read_grammar(const Fields& fields, const Servi
 std::shared_ptr<const Constraint> read_format(const OrderedJson& format, const std::string& where, const Service& service) {
   const auto type = format.find("type");
   const std::string kind = type != format.end() && type->is_string() ? type->get<std::string>() : "";
-  if (kind == "text") return nullptr;
+  if (kind == "text") {
+    refuse_others(format, where, {"type"});
+    return nullptr;
+  }
   if (kind != "json_object" && kind != "json_schema")
     throw invalid(where + ".type", "\"" + where + ".type\" is \"" + kind + "\"; expected text, json_object or json_schema");
+  refuse_others(format, where, {"type", "json_schema", "name", "description", "schema", "strict"});
   OrderedJson schema = kind == "json_object" ? OrderedJson{{"type", "object"}} : OrderedJson();
   const auto inside = format.find("json_schema");
   bool strict = false;
   for (const OrderedJson* holder : {&format, inside != format.end() && inside->is_object() ? &*inside : nullptr}) {
     if (holder == nullptr) continue;
+    if (holder != &format) refuse_others(*holder, where + ".json_schema", {"name", "description", "schema", "strict"});
     if (holder->contains("schema")) schema = (*holder)["schema"];
     if (holder->contains("strict")) strict = (*holder)["strict"] == true;
   }
@@ -140,6 +145,19 @@ std::shared_ptr<const Constraint> read_format(const OrderedJson& format, const s
                   "\"" + where + "\" has no schema; expected {\"type\": \"json_schema\", \"json_schema\": {\"schema\": …}}",
                   "missing_required_parameter");
   return compiled(GrammarKind::json_schema, json_text(schema), where, service);
+}
+
+Field format_field() {
+  return {"response_format", type::object,
+          "{\"type\": \"text\"}, {\"type\": \"json_object\"} or {\"type\": \"json_schema\", \"json_schema\": {\"schema\": …}}: "
+          "what the answer follows."};
+}
+
+std::shared_ptr<const Constraint> format_or(std::shared_ptr<const Constraint> grammar, const Fields& fields,
+                                            const Service& service) {
+  const OrderedJson* format = fields.find("response_format");
+  if (format == nullptr) return grammar;
+  return only_one(read_format(*format, "response_format", service), std::move(grammar), "response_format");
 }
 
 std::shared_ptr<const Constraint> only_one(std::shared_ptr<const Constraint> format, std::shared_ptr<const Constraint> grammar,

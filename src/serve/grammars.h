@@ -20,6 +20,12 @@ std::shared_ptr<const Constraint> read_grammar(const Fields& fields, const Servi
 /// `where` is the field's name. Errors: as read_grammar.
 std::shared_ptr<const Constraint> read_format(const OrderedJson& format, const std::string& where, const Service& service);
 
+/// response_format of chats and completions, read as read_format does.
+Field format_field();
+/// What it asks for, or else `grammar`. Errors: as read_format and only_one.
+std::shared_ptr<const Constraint> format_or(std::shared_ptr<const Constraint> grammar, const Fields& fields,
+                                            const Service& service);
+
 /// The one of both that is there. Errors: ApiError naming `where` if both are.
 std::shared_ptr<const Constraint> only_one(std::shared_ptr<const Constraint> format, std::shared_ptr<const Constraint> grammar,
                                            const std::string& where);

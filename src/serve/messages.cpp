@@ -270,6 +270,7 @@ MessagePrompt read_conversation(Fields& fields, Service& service) {
   ToolChoice forced;
   if (const OrderedJson* choice = fields.find("tool_choice")) {
     const OrderedJson type = choice->value("type", OrderedJson());
+    refuse_others(*choice, "tool_choice", {"type", "name", "disable_parallel_tool_use"});
     if (type == "none") {
       conversation.tools = nullptr;
     } else if (type == "any" || type == "tool") {
@@ -351,8 +352,7 @@ void messages(Service& service, const std::shared_ptr<http::Exchange>& exchange)
       sampled.options.constraint =
           only_one(read_format(*format, "output_config.format", service), std::move(sampled.options.constraint), "output_config");
   }
-  sampled.options.constraint = only_one(forced_call(request.prompt.forced, request.prompt.form, service),
-                                        std::move(sampled.options.constraint), "tool_choice");
+  force_call(sampled, request.prompt.forced, request.prompt.form, service, fields, "stop_sequences");
   sampled.options.max_tokens = fields.integer("max_tokens").value_or(0);
   sampled.options.alone = !prompt.goes_on;
   const bool streamed = fields.boolean("stream", false);

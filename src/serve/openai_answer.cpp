@@ -56,10 +56,12 @@ void check_room(Service& service, size_t prompt_tokens, const std::string& field
 }
 
 void check_streams(const Service& service, size_t streams, const std::string& field) {
-  const int64_t most = service.scheduling().running + service.scheduling().waiting;
+  const SchedulerOptions& o = service.scheduling();
+  const bool of_one = o.waiting_per_owner > 0 && o.waiting_per_owner < o.waiting;
+  const int64_t most = o.running + (of_one ? o.waiting_per_owner : o.waiting);
   if (static_cast<int64_t>(streams) <= most) return;
   throw invalid(field, "the request asks for " + std::to_string(streams) + " texts at once; this server runs and queues " +
-                           std::to_string(most) + " at most, so send several requests");
+                           std::to_string(most) + (of_one ? " of one client" : "") + " at most, so send several requests");
 }
 
 OrderedJson token_json(const Engine& engine, int32_t token, float logprob) {

@@ -28,7 +28,7 @@ OrderedJson timings_json(const EndEvent& end, size_t made);
 /// Errors: ApiError 400 context_length_exceeded with both numbers, also as members of the error, for a prompt that leaves no room
 /// for a token.
 void check_room(Service& service, size_t prompt_tokens, const std::string& field);
-/// Errors: ApiError 400 for more streams than running and waiting ones together may be.
+/// Errors: ApiError 400 for more streams than may run and wait together, of one client where that is less.
 void check_streams(const Service& service, size_t streams, const std::string& field);
 
 /// {token, logprob, bytes}

@@ -310,8 +310,7 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   request.one_call = !parallel;
   request.prompt = chat_prompt(service, conversation, {}, "input");
   check_room(service, request.prompt.ids.size(), "input");
-  sampled.options.constraint = only_one(forced_call(forced_tools(chosen, conversation.tools), request.prompt.form, service),
-                                        std::move(sampled.options.constraint), "tool_choice");
+  force_call(sampled, forced_tools(chosen, conversation.tools), request.prompt.form, service, fields);
   request.head = {{"id", random_id("resp_")},
                   {"object", "response"},
                   {"created_at", std::time(nullptr)},

@@ -45,6 +45,7 @@ const std::vector<Route>& routes() {
        template_fields},
       {"POST", "/chat/completions/input_tokens", count_chat_tokens, "The same.", template_fields},
       {"POST", "/v1/embeddings", embeddings, "A vector for each text.", embedding_fields},
+      {"POST", "/embeddings", embeddings, "The same.", embedding_fields},
       {"POST", "/v1/messages", messages, "Answers a conversation in Anthropic's form.", message_fields, anthropic},
       {"POST", "/v1/messages/count_tokens", count_tokens, "Counts the tokens of such a conversation.", count_tokens_fields,
        anthropic},

@@ -15,6 +15,7 @@ constexpr double kMostTokens = 1e9;
 
 // What is looked at for each token that is made.
 constexpr size_t kMostStops = 128, kMostEnds = 1024, kMostBiases = 4096;
+constexpr size_t kMostStopBytes = 64 << 10;  // of all stop strings: each text that is made holds them, and a table of each
 
 void check_count(const char* field, size_t count, size_t most) {
   if (count > most)
@@ -94,7 +95,9 @@ const std::vector<Field>& sampling_fields() {
          "The same seed gives the same text, with --exact to the bit; without it near ties may fall otherwise beside other work "
          "or after a cached prompt. Absent or -1: one is drawn. All 64 bits count.",
          Use::honoured},
-        {"stop", text | texts, "Strings that end the text, wherever token borders lie; they are not part of it.", Use::honoured},
+        {"stop", text | texts,
+         "Strings that end the text, wherever token borders lie; they are not part of it. At most 128, of 64 KiB together.",
+         Use::honoured},
         {"include_stop_str_in_output", boolean, "The text ends with the stop string that ended it. Default: false.",
          Use::honoured},
         {"stop_token_ids", integers, "Further tokens that end the text.", Use::honoured},
@@ -123,7 +126,7 @@ const std::vector<Field>& foreign_fields() {
       Field::ignored("spaces_between_special_tokens", "No spaces are added."),
       Field::ignored("priority", "The queue is fair among keys or addresses."),
       Field::ignored("request_id", "Use the header X-Request-Id."),
-      Field::ignored("sse_ping_interval", "A comment comes about every second while a prompt is read."),
+      Field::ignored("sse_ping_interval", "A comment comes whenever nothing else does for five seconds."),
       Field::refused("use_beam_search", "beams need all hypotheses in one place; `vitrine generate --beams` has them", "[false]"),
       Field::refused("length_penalty", "it belongs to beam search, which this API does not have", "[0, 1]"),
       Field::refused("early_stopping", "it belongs to beam search, which this API does not have", "[false]"),
@@ -173,6 +176,11 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
   s.seed = sampled.seeded ? static_cast<uint64_t>(seed) : std::random_device{}();
   o.stops = fields.texts("stop");
   check_count("stop", o.stops.size(), kMostStops);
+  size_t stop_bytes = 0;
+  for (const std::string& stop : o.stops) stop_bytes += stop.size();
+  if (stop_bytes > kMostStopBytes)
+    throw invalid("stop", "the strings of \"stop\" have " + std::to_string(stop_bytes) + " bytes; expected " +
+                              std::to_string(kMostStopBytes) + " at most, so shorten them");
   check_count("logit_bias", s.logit_bias.size(), kMostBiases);
   check_count("stop_token_ids", fields.integers("stop_token_ids").size(), kMostEnds);
   sampled.include_stop = fields.boolean("include_stop_str_in_output", false);

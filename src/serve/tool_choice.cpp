@@ -1,11 +1,14 @@
 #include "serve/tool_choice.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "grammar/grammar.h"
 #include "serve/api_error.h"
 #include "serve/fields.h"
+#include "serve/grammars.h"
 #include "serve/schemas.h"
 
 namespace vitrine::serve {
@@ -53,8 +56,12 @@ ToolChoice read_tool_choice(const OrderedJson* choice, const std::vector<std::st
     }
     return read;
   }
+  if (const OrderedJson type = choice->value("type", OrderedJson()); !type.is_null() && type != "function")
+    throw invalid("tool_choice.type", "\"tool_choice.type\" is " + json_text(type) + "; expected function, with its name");
+  refuse_others(*choice, "tool_choice", {"type", "function", "name"});
   const auto inside = choice->find("function");
   const OrderedJson& holder = inside != choice->end() && inside->is_object() ? *inside : *choice;
+  if (&holder != choice) refuse_others(holder, "tool_choice.function", {"name"});
   const auto name = holder.find("name");
   if (name == holder.end() || !name->is_string())
     throw invalid("tool_choice",
@@ -74,6 +81,9 @@ OrderedJson forced_tools(const ToolChoice& choice, const OrderedJson& tools) {
   return forced;
 }
 
+namespace {
+
+// A call of one of `tools`.
 std::shared_ptr<const Constraint> forced_call(const OrderedJson& tools, ToolForm form, const Service& service) {
   if (tools.is_null()) return nullptr;
   if (!has_grammars())
@@ -100,6 +110,18 @@ std::shared_ptr<const Constraint> forced_call(const OrderedJson& tools, ToolForm
   } catch (const InputError& error) {
     throw invalid("tools", error.what(), "invalid_json_schema");
   }
+}
+
+}  // namespace
+
+void force_call(Sampled& sampled, const OrderedJson& tools, ToolForm form, const Service& service, Fields& fields,
+                const char* stops) {
+  std::shared_ptr<const Constraint> call = forced_call(tools, form, service);
+  if (call == nullptr) return;
+  GenerateOptions& options = sampled.options;
+  options.constraint = only_one(std::move(call), std::move(options.constraint), "tool_choice");
+  if (!options.stops.empty()) fields.ignore(stops);
+  options.stops.clear();
 }
 
 }  // namespace vitrine::serve

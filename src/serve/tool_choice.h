@@ -1,11 +1,10 @@
 #pragma once
 // Whether a text may, must or must not call a tool.
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "generate/constraint.h"
 #include "jinja/jinja.h"
+#include "serve/sampling_fields.h"
 #include "serve/service.h"
 #include "serve/tool_calls.h"
 
@@ -25,8 +24,10 @@ ToolChoice read_tool_choice(const OrderedJson* choice, const std::vector<std::st
 /// Those of `tools` ({type, function: {name, …}}) that a choice forces a call of; null: the text is free.
 OrderedJson forced_tools(const ToolChoice& choice, const OrderedJson& tools);
 
-/// What makes a text one call of one of `tools` (forced_tools), with arguments as its schema says; null for none of them.
-/// Errors: ApiError 400 for a schema that cannot be followed; 501 in a build without llguidance.
-std::shared_ptr<const Constraint> forced_call(const OrderedJson& tools, ToolForm form, const Service& service);
+/// Makes the text one call of one of `tools` (forced_tools), with arguments as its schema says; none of them: it stays as it is.
+/// Stop strings, which would cut the call, are named as ignored, as the field `stops`. Errors: ApiError 400 for a schema that
+/// cannot be followed, and for a grammar beside it; 501 in a build without llguidance.
+void force_call(Sampled& sampled, const OrderedJson& tools, ToolForm form, const Service& service, Fields& fields,
+                const char* stops = "stop");
 
 }  // namespace vitrine::serve

@@ -32,6 +32,8 @@ class ServeCommand : public testing::Test {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     const std::string err = scratch_ / "err";
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, std::string(scratch_ / "out").c_str(), O_WRONLY | O_CREAT | O_TRUNC,
+                                     0600);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     ASSERT_EQ(posix_spawn(&child_, VITRINE_PROGRAM, &actions, nullptr, argv.data(), environ), 0);
     posix_spawn_file_actions_destroy(&actions);
@@ -89,6 +91,37 @@ TEST_F(ServeCommand, KeysAndTheLog) {
   EXPECT_CONTAINS(lines, "\"owner\":\"alice\"");
   EXPECT_CONTAINS(lines, "\"owner\":\"key 1\"");
   EXPECT_EQ(lines.find("sk-"), std::string::npos);
+}
+
+TEST_F(ServeCommand, NamesAndTheJsonLine) {
+  start({"--json", "--alias", "gpt-4o,other", "--alias", "third"});
+  const Json said = parse_json(read_file(scratch_ / "out"), "out");
+  EXPECT_EQ(said.at("url"), "http://127.0.0.1:" + std::to_string(port_));
+  EXPECT_EQ(said.at("model"), "tales9m");
+  EXPECT_EQ(said.at("positions"), 1024);
+  for (const auto& [name, status] : std::vector<std::pair<std::string, int>>{
+           {"gpt-4o", 200}, {"other", 200}, {"third", 200}, {"tales9m", 200}, {"gpt-4o,other", 404}})
+    EXPECT_EQ(http::Client(port_).ask(http::post("/v1/embeddings", R"({"input": "a", "model": ")" + name + "\"}")).status, status)
+        << name;
+  EXPECT_EQ(http::Client(port_).ask(http::post("/embeddings", R"({"input": "a"})")).status, 200);
+}
+
+// Of several keys none may fill the queue: here 2 of 4 places, besides the one that runs.
+TEST_F(ServeCommand, OneOfSeveralKeysHasHalfOfTheQueue) {
+  const std::string four = R"({"prompt": "Once", "n": 4, "max_tokens": 1})";
+  const std::string head = "Authorization: Bearer sk-a\r\n";
+  const std::vector<std::string> one = {"--api-key", "sk-a", "--parallel", "1", "--queue", "4"};
+  for (const auto& [more, status] : std::vector<std::pair<std::vector<std::string>, int>>{
+           {{}, 200}, {{"--api-key", "sk-b"}, 400}, {{"--api-key", "sk-b", "--queue-per-key", "0"}, 200}}) {
+    port_ = 0;
+    std::vector<std::string> words = one;
+    words.insert(words.end(), more.begin(), more.end());
+    start(words);
+    const http::Reply reply = http::Client(port_).ask(http::post("/v1/completions", four, head));
+    EXPECT_EQ(reply.status, status) << reply.body;
+    signal(SIGTERM);
+    EXPECT_EQ(wait(), 0);
+  }
 }
 
 TEST_F(ServeCommand, RefusesWhatCannotBe) {

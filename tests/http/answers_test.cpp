@@ -54,6 +54,28 @@ TEST(Answers, ContinueIsSaidBeforeTheBodyAndOnlyIfItIsWanted) {
   EXPECT_EQ(at_once.read_reply().body, "abc");
 }
 
+TEST(Answers, AStreamThatIsSilentIsKeptAliveByPings) {
+  ServerOptions o = test_options();
+  o.ping_interval = std::chrono::milliseconds(20);
+  TestServer t(o);
+  Client client(t.port()), quiet(t.port());
+  quiet.send(get("/stream"));
+  ASSERT_TRUE(eventually([&] { return t.seen.count() == 1; }));
+  const std::shared_ptr<Stream> without = t.seen.take_stream();
+  client.send(get("/stream?ping=P"));
+  client.read_until("1\r\nP\r\n1\r\nP\r\n");
+  const std::shared_ptr<Stream> stream = t.seen.take_stream();
+  ASSERT_NE(stream, nullptr);
+  stream->send("data");
+  client.read_until("4\r\ndata\r\n1\r\nP\r\n");
+  stream->close();
+  EXPECT_TRUE(client.read_until("0\r\n\r\n").ends_with("0\r\n\r\n"));
+  EXPECT_EQ(client.ask(get("/")).body, "hello");
+  without->send("x");
+  without->close();
+  EXPECT_EQ(quiet.read_reply().body, "x") << "a stream without a ping has none";
+}
+
 TEST(Answers, StreamsGoOutPieceByPiece) {
   TestServer t;
   Client client(t.port());

@@ -321,8 +321,14 @@ TEST_F(Tls, OldVersionsAndPlainTextAreRefused) {
   SSL_CTX_set_security_level(client_, 0);
   for (const int version : {TLS1_VERSION, TLS1_1_VERSION}) EXPECT_FALSE(Connection(client_, t.port(), version).ok) << version;
   Client plain(t.port());
-  plain.try_send(get("/"));
-  EXPECT_EQ(plain.read_all().find("HTTP"), std::string::npos);
+  const Reply told = plain.ask(post("/echo", std::string(100'000, 'x')));
+  EXPECT_EQ(told.status, 400);
+  EXPECT_NE(told.body.find("https://"), std::string::npos) << told.body;
+  EXPECT_TRUE(plain.ended());
+  EXPECT_EQ(t.server->stats().requests, 1) << "it is told, and stands in the log";
+  Client other(t.port());
+  other.try_send("SSH-2.0-x\r\n\r\n\r\n");
+  EXPECT_EQ(other.read_all().find("HTTP"), std::string::npos);
   EXPECT_EQ(t.seen.count(), 0u);
 }
 

@@ -64,8 +64,8 @@ struct Seen {
   }
 };
 
-/// /echo gives the body back, /hold keeps the exchange, /stream starts a stream and keeps it, /throw throws, /drop answers
-/// nothing, /big answers a megabyte for each in ?mb=, everything else "hello".
+/// /echo gives the body back, /hold keeps the exchange, /stream starts a stream and keeps it, with the ping in ?ping=, /throw
+/// throws, /drop answers nothing, /big answers a megabyte for each in ?mb=, everything else "hello".
 inline void handle(Seen& seen, const std::shared_ptr<Exchange>& exchange) {
   const Request& request = exchange->request();
   exchange->on_gone([&seen] { ++seen.gone; });
@@ -77,7 +77,8 @@ inline void handle(Seen& seen, const std::shared_ptr<Exchange>& exchange) {
       return;
     }
     if (request.path == "/stream") {
-      seen.streams.push_back(exchange->stream({200, "text/event-stream", "", {}}));
+      const std::string* ping = request.parameter("ping");
+      seen.streams.push_back(exchange->stream({200, "text/event-stream", "", {}, ping == nullptr ? "" : *ping}));
       return;
     }
   }

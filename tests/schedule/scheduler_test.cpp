@@ -539,7 +539,7 @@ TEST(Scheduler, RefusesBeyondItsLimits) {
   {
     const Gate gate(scheduler);
     while (scheduler.stats().waiting > 0) std::this_thread::yield();  // the gate's job runs
-    for (int i = 0; i < 3; ++i) scheduler.submit(work, sink);
+    for (int i = 0; i < 4; ++i) scheduler.submit(work, sink);         // one of them is about to run
     try {
       scheduler.submit(work, sink);
       FAIL() << "more of one owner than its limit";
@@ -566,6 +566,54 @@ TEST(Scheduler, RefusesBeyondItsLimits) {
   EXPECT_THROW(scheduler.submit({.prompt = random_ids(1, 200, 9), .options = {}}, sink), InputError);
   EXPECT_THROW(Scheduler(engine, {.running = 0}), UsageError);
   EXPECT_THROW(Scheduler(engine, {.cache_bytes = 10}), UsageError);
+}
+
+TEST(Scheduler, AJobInPartsLetsStreamsGoOnAndKeepsOtherJobsWaiting) {
+  Engine engine(Golden::open("llama").model(), {2, {}});
+  Scheduler scheduler(engine, {.running = 1});
+  const auto sink = std::make_shared<Collector>();
+  std::vector<uint64_t> steps;
+  bool other = false, other_between = false;
+  std::future<void> parts, behind, broken;
+  {
+    const Gate gate(scheduler);
+    scheduler.submit({.prompt = {1, 2}, .options = {.max_tokens = 20}}, sink);
+    parts = scheduler.run_in_parts(
+        [&](Engine&) {
+          steps.push_back(scheduler.stats().steps);
+          other_between = other_between || other;
+          return steps.size() < 5;
+        },
+        "a");
+    behind = scheduler.run([&](Engine&) { other = true; }, "b");
+    broken = scheduler.run_in_parts([](Engine&) -> bool { throw RunError("the job broke"); }, "a");
+  }
+  parts.get();
+  behind.get();
+  EXPECT_THROW(broken.get(), RunError);
+  sink->wait();
+  ASSERT_EQ(steps.size(), 5u);
+  for (size_t i = 1; i < steps.size(); ++i) EXPECT_EQ(steps[i], steps[i - 1] + 1) << "a step between two parts";
+  EXPECT_TRUE(other);
+  EXPECT_FALSE(other_between);
+  expect_nothing_left(scheduler);
+}
+
+TEST(Scheduler, AJobInPartsThatTheEndMeetsIsToldSo) {
+  Engine engine(Golden::open("llama").model(), {2, {}});
+  std::promise<void> begun;
+  std::future<void> endless;
+  {
+    Scheduler scheduler(engine, {.running = 1});
+    endless = scheduler.run_in_parts(
+        [&, told = false](Engine&) mutable {
+          if (!std::exchange(told, true)) begun.set_value();
+          return true;
+        },
+        "a");
+    begun.get_future().wait();
+  }
+  EXPECT_THROW(endless.get(), Draining);
 }
 
 TEST(Scheduler, OwnersTakeTurns) {
@@ -662,6 +710,7 @@ TEST(Scheduler, PromptsAreScored) {
     EXPECT_EQ(one->scores.size(), 1u);
     EXPECT_EQ(one->end.end, End::length);
     expect_nothing_left(scheduler);
+    EXPECT_EQ(scheduler.stats().prompt_tokens, 4 * prompt.size() + 1) << "also of those that make no token";
   }
 }
 

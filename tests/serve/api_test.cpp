@@ -1,6 +1,7 @@
 // The other endpoints over a socket.
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "support.h"
 
@@ -183,6 +184,21 @@ TEST_F(Api, SlotsAndMetricsCanBeLeftOut) {
   EXPECT_EQ(without.get("/metrics").status, 501);
 }
 
+// The embedding of a text by another way: without a cache, in one step.
+std::vector<double> mean_residual(Engine& engine, const std::vector<int32_t>& ids) {
+  const Step step = Step::of(ids);
+  const auto frame = engine.context().frame();
+  const Tensor residual = engine.model().residual(engine.context(), step);
+  std::vector<double> mean(static_cast<size_t>(residual.dim(1)));
+  double squares = 0;
+  for (size_t i = 0; i < mean.size(); ++i) {
+    for (int64_t row = 0; row < residual.dim(0); ++row) mean[i] += static_cast<double>(residual.row<float>(row)[i]);
+    squares += mean[i] * mean[i];
+  }
+  for (double& x : mean) x /= std::sqrt(squares);
+  return mean;
+}
+
 TEST_F(Api, EmbeddingsAreNormalisedMeansOfTheLastResidual) {
   const OrderedJson json = served.made("/v1/embeddings", {{"input", {kPrompt, "The dog"}}});
   EXPECT_EQ(json["object"], "list");
@@ -191,19 +207,9 @@ TEST_F(Api, EmbeddingsAreNormalisedMeansOfTheLastResidual) {
   EXPECT_EQ(json["usage"]["prompt_tokens"], served.alone.prompt_ids(kPrompt).size() + served.alone.prompt_ids("The dog").size());
   const std::vector<float> x = json["data"][0]["embedding"];
   ASSERT_EQ(x.size(), 256U);
-  // By another way: without a cache, in one step.
   const std::vector<int32_t> ids = served.alone.prompt_ids(kPrompt);
-  const Step step = Step::of(ids);
-  const auto frame = served.alone.context().frame();
-  const Tensor residual = served.alone.model().residual(served.alone.context(), step);
-  std::vector<double> mean(256);
-  double squares = 0;
-  for (size_t i = 0; i < 256; ++i) {
-    for (size_t row = 0; row < ids.size(); ++row)
-      mean[i] += residual.row<float>(static_cast<int64_t>(row))[i] / static_cast<double>(ids.size());
-    squares += mean[i] * mean[i];
-  }
-  for (size_t i = 0; i < 256; ++i) EXPECT_NEAR(x[i], mean[i] / std::sqrt(squares), 1e-6);
+  const std::vector<double> expected = mean_residual(served.alone, ids);
+  for (size_t i = 0; i < 256; ++i) EXPECT_NEAR(x[i], expected[i], 1e-6);
   // The same from ids, and as bytes.
   EXPECT_EQ(served.made("/v1/embeddings", {{"input", ids}})["data"][0]["embedding"], json["data"][0]["embedding"]);
   const std::string base64 =
@@ -224,6 +230,7 @@ TEST_F(Api, EmbeddingsAreNormalisedMeansOfTheLastResidual) {
   EXPECT_EQ(x, y);
   expect_error(served.post("/v1/embeddings", {{"input", ""}, {"dimensions", 64}}), 400, "dimensions", "have 256");
   expect_error(served.post("/v1/embeddings", {{"input", OrderedJson::array()}}), 400, "input", "empty list");
+  expect_error(served.post("/v1/embeddings", {{"input", std::vector<std::string>(2049, "a")}}), 400, "input", "2049 texts");
   // llama.cpp's forms of a prompt.
   const OrderedJson parts = {{{"type", "text"}, {"text", "Once upon"}}, {{"type", "text"}, {"text", " a time"}}};
   OrderedJson mixed = {served.alone.tokenizer().bos().value(), kPrompt};
@@ -237,6 +244,29 @@ TEST_F(Api, EmbeddingsAreNormalisedMeansOfTheLastResidual) {
   expect_error(served.post("/v1/embeddings", {{"input", {{"content", {{{"type", "image_url"}}}}}}}), 400, "input", "text alone");
   expect_error(served.post("/v1/embeddings", {{"input", {0, nullptr}}}), 400, "input", "mixes ids");
   expect_error(served.post("/v1/embeddings", {{"input", "a"}, {"encoding_format", "hex"}}), 400, "encoding_format", "base64");
+}
+
+TEST_F(Api, LongTextsAreEmbeddedInPartsBetweenWhichStreamsHaveTheirSteps) {
+  std::vector<int32_t> ids(937);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = 300 + static_cast<int32_t>(i * i % 1000);
+  const auto jobs = [&] { return served.service->scheduler().stats().jobs; };
+  const auto before = jobs();
+  const std::vector<float> x = served.made("/v1/embeddings", {{"input", ids}})["data"][0]["embedding"];
+  EXPECT_GE(jobs() - before, 7U) << "a part of 128 tokens each; the last one's count may follow the answer";
+  const std::vector<double> expected = mean_residual(served.alone, ids);
+  ASSERT_EQ(x.size(), expected.size());
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], expected[i], 1e-6);
+}
+
+TEST_F(Api, EmbeddingsThatWereBegunAreMadeWhileTheServerDrains) {
+  const Connection client(served.server->port());
+  client.send("POST", "/v1/embeddings",
+              OrderedJson{{"input", std::vector<std::vector<int>>(60, std::vector<int>(300, 300))}}.dump());
+  while (served.service->scheduler().stats().jobs == 0) std::this_thread::yield();
+  served.service->scheduler().drain();
+  const Reply reply = client.reply();
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(reply.json()["data"].size(), 60U);
 }
 
 TEST_F(Api, NativeCompletion) {
@@ -495,6 +525,20 @@ TEST(ApiQueue, AFullQueueIs429WithRetryAfter) {
   EXPECT_EQ(served.post("/v1/completions", endless).status, 503);
   go.set_value();
   held.get();
+}
+
+// Texts that run at once need no place in the queue.
+TEST(ApiQueue, AnIdleServerTakesAsManyTextsAsItRunsAndQueues) {
+  SchedulerOptions scheduling;
+  scheduling.running = 1;
+  scheduling.waiting = 4;
+  scheduling.waiting_per_owner = 3;
+  const Served served({}, std::string(VITRINE_SOURCE) + "/models/tales9m", scheduling);
+  const auto ask = [&](int n) { return served.post("/v1/completions", {{"prompt", "Once"}, {"max_tokens", 2}, {"n", n}}); };
+  const Reply reply = ask(4);
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(reply.json()["choices"].size(), 4U);
+  expect_error(ask(5), 400, "prompt", "asks for 5 texts at once; this server runs and queues 4 of one client");
 }
 
 }  // namespace

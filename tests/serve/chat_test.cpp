@@ -197,12 +197,23 @@ TEST_F(ChatCompletions, OtherRefusalsNameTheField) {
   refuses({{"top_logprobs", 2}}, 400, "top_logprobs", "without");
   refuses({{"response_format", {{"type", "json_schema"}}}}, 400, "response_format", "no schema");
   refuses({{"response_format", {{"type", "xml"}}}}, 400, "response_format.type", "expected text");
+  refuses({{"response_format", {{"type", "text"}, {"schema", {{"type", "object"}}}}}}, 400, "response_format.schema",
+          "not known");
+  refuses({{"response_format", {{"type", "json_object"}, {"shcema", 1}}}}, 400, "response_format.shcema", "schema, strict");
+  refuses({{"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", true}, {"Strict", true}}}}}}, 400,
+          "response_format.json_schema.Strict", "expected name");
   refuses({{"audio", {{"voice", "x"}}}}, 400, "audio", "text alone");
   refuses({{"modalities", {"text", "audio"}}}, 400, "modalities", "text alone");
   refuses({{"tools", {7}}}, 400, "tools[0]", "expected an object");
   refuses({{"tools", {{{"type", "web"}}}}}, 400, "tools[0].type", "only functions");
   refuses({{"tools", {{{"type", "function"}, {"function", OrderedJson::object()}}}}}, 400, "tools[0].function", "name");
   refuses({{"tool_choice", "required"}}, 400, "tool_choice", "no \"tools\"");
+  refuses({{"tools", {kTool}}, {"tool_choice", {{"type", "allowed_tools"}, {"name", "weather"}}}}, 400, "tool_choice.type",
+          "allowed_tools");
+  refuses({{"tools", {kTool}}, {"tool_choice", {{"type", "function"}, {"name", "weather"}, {"mode", "auto"}}}}, 400,
+          "tool_choice.mode", "not known");
+  refuses({{"tools", {kTool}}, {"tool_choice", {{"type", "function"}, {"function", {{"name", "weather"}, {"strict", true}}}}}},
+          400, "tool_choice.function.strict", "not known");
   refuses({{"tools", {kTool}}, {"tool_choice", {{"type", "function"}, {"function", {{"name", "rm"}}}}}}, 400, "tool_choice",
           "not among");
   refuses({{"tools", {kTool}}, {"chat_template", "{{ messages }}"}}, 400, "tools", "knows no tools");

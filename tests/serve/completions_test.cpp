@@ -330,6 +330,7 @@ TEST_F(Completions, RefusalsNameTheField) {
   refuses({{"stop_token_ids", {-2}}}, 400, "stop_token_ids", "0 to 6143");
   refuses({{"stop", ""}}, 400, "", "stop string");
   refuses({{"stop", std::vector<std::string>(129, "a")}}, 400, "stop", "129 entries");
+  refuses({{"stop", std::vector<std::string>(3, std::string(30'000, 'a'))}}, 400, "stop", "90000 bytes");
   refuses({{"stop_token_ids", std::vector<int>(1025, 3)}}, 400, "stop_token_ids", "1025 entries");
   refuses({{"logit_bias", std::vector<std::pair<int, int>>(4097, {3, 1})}}, 400, "logit_bias", "4097 entries");
   refuses({{"logit_bias", {{"99999999999999999999", 1}}}}, 400, "logit_bias", "0 to 6143");
@@ -337,7 +338,8 @@ TEST_F(Completions, RefusalsNameTheField) {
   refuses({{"use_beam_search", true}}, 400, "use_beam_search", "beams");
   refuses({{"mirostat", 2}}, 400, "mirostat", "sampler");
   refuses({{"model", "gpt-4"}}, 404, "model", "this server runs \"tales9m\"");
-  expect_error(served.ask("POST", "/v1/completions", "{"), 400, "", "JSON");
+  expect_error(served.ask("POST", "/v1/completions", R"({"prompt": "Once)"), 400, "", "JSON: it is cut off after 16 bytes");
+  expect_error(served.ask("POST", "/v1/completions", R"({"prompt": "Once"}})"), 400, "", "JSON at byte 19 of 19");
 }
 
 TEST_F(Completions, IgnoredFieldsAreNamed) {
@@ -380,6 +382,31 @@ TEST(CompletionsLeaving, AClientThatLeavesEndsItsStreams) {
     EXPECT_EQ(stats.cancelled, streamed ? 8U : 4U);
   }
   EXPECT_EQ(served.made("/v1/completions", {{"prompt", "Once"}, {"max_tokens", 2}})["choices"].size(), 1U);
+}
+
+// A stream sends the likeliest tokens at once; a whole answer holds them all.
+TEST(CompletionLimits, AnAnswerHoldsSoManyLikeliestTokensAndAStreamAnyNumber) {
+  ServiceOptions options;
+  options.most_likeliest = 90;
+  const Served served(options);
+  const auto request = [](OrderedJson more) {
+    OrderedJson json = {{"prompt", std::vector<int>(11, 300)}, {"temperature", 0}, {"logprobs", 3}, {"ignore_eos", true}};
+    json.update(more);
+    return json;
+  };
+  for (const OrderedJson& fits :
+       std::vector<OrderedJson>{{{"max_tokens", 30}}, {{"max_tokens", 15}, {"n", 2}}, {{"max_tokens", 20}, {"echo", true}}})
+    EXPECT_EQ(served.post("/v1/completions", request(fits)).status, 200) << fits;
+  for (const OrderedJson& fails : std::vector<OrderedJson>{
+           {{"max_tokens", 31}}, {{"max_tokens", 16}, {"n", 2}}, {{"max_tokens", 21}, {"echo", true}}, {{"max_tokens", -1}}})
+    expect_error(served.post("/v1/completions", request(fails)), 400, "", "more than 90 likeliest tokens");
+  size_t told = 0;
+  for (const Event& event : served.events("/v1/completions", request({{"max_tokens", 40}}))) {
+    const OrderedJson logprobs = event.data == "[DONE]" ? nullptr : event.json()["choices"][0]["logprobs"];
+    if (logprobs.is_null()) continue;
+    for (const OrderedJson& top : logprobs["top_logprobs"]) told += top.size();
+  }
+  EXPECT_GE(told, 120U);
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ TEST_F(Grammars, EveryFieldConstrainsTheText) {
     expect_person(text_with("json_schema", schema));
     expect_person(text_with("guided_json", schema.dump()));
     expect_person(text_with("structured_outputs", {{"json", schema}}));
+    expect_person(text_with("response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}}));
     const std::string digits = text_with("guided_regex", "[0-9]{3}-[a-c]+x");
     EXPECT_TRUE(std::regex_match(digits, std::regex("[0-9]{3}-[a-c]+x"))) << digits;
     const std::string choice = text_with("guided_choice", {"a.b (c)", "yes|no"});
@@ -46,6 +47,8 @@ TEST_F(Grammars, EveryFieldConstrainsTheText) {
     const std::string grammar = text_with("grammar", "root ::= \"the \" (\"king\" | \"queen\")");
     EXPECT_TRUE(grammar == "the king" || grammar == "the queen") << grammar;
   }
+  for (const char* text : {R"([king] {"a": [1]})", "<dog> \"/\\ '`%@!", "^a$\n\t#&~-=:;,"})
+    EXPECT_EQ(text_with("guided_choice", {text}), text);
 }
 
 TEST_F(Grammars, ChoicesOfAStreamEachConform) {
@@ -189,6 +192,23 @@ TEST_F(Grammars, AForcedCallOfAnyToolThroughEveryEndpoint) {
     EXPECT_EQ(refused.status, 400);
     EXPECT_NE(refused.body.find("not among"), std::string::npos) << refused.body;
   }
+}
+
+// Hermes writes its calls in lines.
+TEST_F(Grammars, StopStringsDoNotCutAForcedCall) {
+  OrderedJson chat = {{"messages", {{{"role", "user"}, {"content", "Who?"}}}},
+                      {"chat_template", "<tool_call>{{ tools }}"},
+                      {"tools", two_tools()},
+                      {"max_tokens", 400},
+                      {"seed", 1},
+                      {"tool_choice", {{"type", "function"}, {"function", {{"name", "weather"}}}}},
+                      {"stop", {"\n", "}"}}};
+  const OrderedJson made = served.made("/v1/chat/completions", chat);
+  EXPECT_EQ(made["choices"][0]["finish_reason"], "tool_calls") << made;
+  EXPECT_EQ(made["choices"][0]["message"]["tool_calls"].size(), 1U) << made;
+  EXPECT_EQ(made["ignored_fields"], OrderedJson::array({"stop"}));
+  chat.erase("tool_choice");
+  EXPECT_FALSE(served.made("/v1/chat/completions", chat).contains("ignored_fields"));
 }
 
 TEST_F(Grammars, AForcedCallThatCannotBeIsRefused) {

@@ -132,7 +132,9 @@ TEST_F(Inside, AttributeAndScore) {
   EXPECT_EQ(found["integrated"], OrderedJson(offline.integrated));
   EXPECT_EQ(found["saliency"], OrderedJson(offline.saliency));
 
+  const auto jobs_before_scores = jobs();
   const OrderedJson scores = served.made("/v1/score", {{"prompts", {text, ids()}}});
+  EXPECT_EQ(jobs(), jobs_before_scores) << "streams of the scheduler, which others run beside";
   const std::vector<float> logprobs = served.alone.token_logprobs(ids());
   ASSERT_EQ(scores["results"].size(), 2U);
   for (const OrderedJson& result : scores["results"]) {
@@ -141,6 +143,9 @@ TEST_F(Inside, AttributeAndScore) {
     for (size_t i = 0; i < logprobs.size(); ++i) EXPECT_EQ(result["logprobs"][i + 1].get<float>(), logprobs[i]);
     EXPECT_NEAR(std::log(result["perplexity"].get<double>()), result["nll"].get<double>(), 1e-9);
   }
+  const OrderedJson one = served.made("/v1/score", {{"prompt", std::vector<int>{300}}})["results"][0];
+  EXPECT_EQ(one["logprobs"], OrderedJson::array({nullptr}));
+  EXPECT_EQ(one["nll"], nullptr);
 }
 
 TEST_F(Inside, PatchIsARecipe) {
@@ -215,6 +220,8 @@ TEST_F(Inside, RefusalsNameTheField) {
           "vector.file", "read no files");
   refuses("/v1/steer", {{"prompt", text}, {"edits", {{{"head", "77.1"}, {"do", "zero"}}}}}, "", "77");
   refuses("/v1/patch", {{"prompt", text}, {"patch", "nothing"}}, "", "nothing");
+  refuses("/v1/score", {{"prompts", OrderedJson::array()}}, "prompts", "empty list");
+  refuses("/v1/score", {{"prompts", std::vector<std::string>(577, "a b")}}, "prompts", "577 texts");
 }
 
 TEST_F(Inside, WorkEndsWhenItsClientLeaves) {
