@@ -9,7 +9,7 @@ namespace vitrine {
 class Arena {
   // WebAssembly has no address space apart from its memory.
 #ifdef __wasm__
-  static constexpr size_t kReserve = size_t{96} << 20;
+  static constexpr size_t kReserve = size_t{64} << 20;
 #else
   static constexpr size_t kReserve = size_t{1} << 38;
 #endif
