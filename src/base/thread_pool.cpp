@@ -139,9 +139,11 @@ void ThreadPool::run_erased(int64_t chunks, Erased call, void* self) {
 }
 
 int usable_cores() {
-  cpu_set_t set;
   int cores = 1;
+#ifdef __linux__
+  cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) cores = CPU_COUNT(&set);
+#endif
   long long quota = 0, period = 0;
   if (FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "r")) {
     if (std::fscanf(file, "%lld %lld", &quota, &period) == 2 && quota > 0 && period > 0) {

@@ -15,43 +15,9 @@ namespace vitrine::cli {
 namespace {
 
 struct Shown {
-  std::vector<int32_t> prompt, target;
+  OneStepText text;
   OneStep step;
 };
-
-OrderedJson top_json(const Engine& engine, const std::vector<TokenLogprob>& top) {
-  OrderedJson list = OrderedJson::array();
-  for (const TokenLogprob& entry : top)
-    list.push_back({{"token", entry.token},
-                    {"piece", piece_json(engine, entry.token)},
-                    {"logprob", entry.logprob},
-                    {"prob", std::exp(static_cast<double>(entry.logprob))}});
-  return list;
-}
-
-OrderedJson to_json(const Engine& engine, const OneStepOptions& o, const Shown& shown) {
-  const OneStep& s = shown.step;
-  OrderedJson parts = OrderedJson::array(), target = OrderedJson::array();
-  for (const OneStep::Part& part : s.parts)
-    parts.push_back({{"name", part.name}, {"gradient_norm", part.gradient}, {"update_ratio", part.update_ratio}});
-  for (size_t i = 0; i < shown.target.size(); ++i)
-    target.push_back({{"token", shown.target[i]},
-                      {"piece", piece_json(engine, shown.target[i])},
-                      {"logprob_before", s.target_logprob_before[i]},
-                      {"logprob_after", s.target_logprob_after[i]}});
-  OrderedJson document;
-  document["prompt"] = o.prompt;
-  document["tokens"] = shown.prompt;
-  document["target"] = target;
-  document["rate"] = o.rate;
-  document["loss_before"] = s.loss_before;
-  document["loss_after"] = s.loss_after;
-  document["gradient_norm"] = s.gradient_norm;
-  document["layers"] = parts;
-  document["before"] = top_json(engine, s.before);
-  document["after"] = top_json(engine, s.after);
-  return document;
-}
 
 void print_step(const Engine& engine, const OneStepOptions& o, const Shown& shown) {
   const OneStep& s = shown.step;
@@ -59,8 +25,8 @@ void print_step(const Engine& engine, const OneStepOptions& o, const Shown& show
   print("{}\n", bold(fmt::format("one step of gradient descent on -log p({} | {})", visible(o.target), visible(o.prompt))));
   print("rate {:g}; loss {:.4f} before, {:.4f} after; gradient norm {:.4g}\n", o.rate, s.loss_before, s.loss_after,
         s.gradient_norm);
-  for (size_t i = 0; i < shown.target.size(); ++i)
-    print("  {} {} -> {}\n", piece(shown.target[i]), percent(std::exp(s.target_logprob_before[i])),
+  for (size_t i = 0; i < shown.text.target.size(); ++i)
+    print("  {} {} -> {}\n", piece(shown.text.target[i]), percent(std::exp(s.target_logprob_before[i])),
           percent(std::exp(s.target_logprob_after[i])));
 
   int widest = 6;
@@ -71,7 +37,7 @@ void print_step(const Engine& engine, const OneStepOptions& o, const Shown& show
     const auto column = [&](const TokenLogprob& entry) {
       return pad_right(piece(entry.token), widest) + pad_left(percent(std::exp(static_cast<double>(entry.logprob))), 10);
     };
-    const bool wanted = s.after[i].token == shown.target[0];
+    const bool wanted = s.after[i].token == shown.text.target[0];
     print("{:>4}  {}   {}\n", i + 1, column(s.before[i]), wanted ? bold(column(s.after[i])) : column(s.after[i]));
   }
 
@@ -110,10 +76,7 @@ void run_one_step(const OneStepOptions& o) {
   if (o.target.empty()) throw UsageError("--one-step needs --target: what should follow the text, such as ' mat'.");
   require_utf8(o.prompt, "the text of --one-step");
   require_utf8(o.target, "--target");
-  LearnerOptions options;
-  options.optimiser = {.kind = OptimiserOptions::Kind::sgd, .weight_decay = 0};
-  options.threads = static_cast<int>(o.threads);
-  options.dropout = false;  // the gradient of the loss that is shown
+  const LearnerOptions options = one_step_options(static_cast<int>(o.threads));
   OpenedModel opened = as_huggingface(open_model(model_or_shipped(o.model)));
   const auto numbers = static_cast<double>(parameter_count(*opened.model));
   require_memory(static_cast<size_t>(Optimiser::bytes(options.optimiser, numbers, 1)), 0,
@@ -121,21 +84,9 @@ void run_one_step(const OneStepOptions& o) {
   Learner learner(std::move(opened), options);
   Engine& engine = learner.engine();
   Shown shown;
-  const auto ids_of = [&](const std::string& text) {
-    std::vector<int32_t> ids = engine.prompt_ids(text);
-    if (engine.tokenizer().adds_eos() && ids.back() == engine.tokenizer().eos()) ids.pop_back();  // the text goes on
-    return ids;
-  };
-  shown.prompt = ids_of(o.prompt);
-  const std::vector<int32_t> both = ids_of(o.prompt + o.target);
-  if (both.size() <= shown.prompt.size() || !std::equal(shown.prompt.begin(), shown.prompt.end(), both.begin()))
-    throw UsageError(
-        fmt::format("--target \"{}\" melts into the last word of the text, so there is nothing for the model to expect after "
-                    "it. Begin it with a space.",
-                    o.target));
-  shown.target.assign(both.begin() + static_cast<std::ptrdiff_t>(shown.prompt.size()), both.end());
-  shown.step = take_one_step(learner, shown.prompt, shown.target, o.rate, std::min(o.top, engine.shape().vocab_size));
-  if (o.json) return print_json(to_json(engine, o, shown));
+  shown.text = one_step_text(engine, o.prompt, o.target);
+  shown.step = take_one_step(learner, shown.text.prompt, shown.text.target, o.rate, std::min(o.top, engine.shape().vocab_size));
+  if (o.json) return print_json(to_json(engine, o.prompt, o.rate, shown.text, shown.step));
   print_step(engine, o, shown);
 }
 

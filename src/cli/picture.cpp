@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,11 +15,18 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "engine/model_tokenizer.h"
 #include "io/atomic_file.h"
+#include "io/temporary_folder.h"
+#include "model/adapter.h"
+#include "model/to_gguf.h"
 #include "picture/data/document.h"
 #include "picture/data/tables.h"
+#include "picture/page/live_page.h"
 #include "picture/page/page.h"
 #include "picture/svg/drawings.h"
+#include "quantize/encoding.h"
+#include "quantize/mixture.h"
 
 namespace vitrine::cli {
 namespace {
@@ -31,7 +39,7 @@ struct PictureArguments {
   std::string name, out;
   std::optional<std::string> words, sum;
   int64_t layer = -1, head = -1, position = -1;  // -1: not given
-  bool list = false, svg = false, no_gradients = false, open = false;
+  bool list = false, svg = false, no_gradients = false, open = false, live = false;
 };
 
 void list_pictures(bool json) {
@@ -174,17 +182,64 @@ void run_picture(PictureArguments o) {
   log("--svg draws it, --json gives its numbers.");
 }
 
+// The model as the page holds it: one GGUF file, whose name the page's commands give.
+struct LiveModel {
+  TemporaryFolder folder;
+  std::string name, path;
+
+  explicit LiveModel(const PictureArguments& o) {
+    OpenedModel opened = open_model(model_or_shipped(o.model.model));
+    if (!o.model.adapter.empty()) open_adapter(opened, o.model.adapter);
+    const bool as_it_is = opened.gguf != nullptr && opened.adapter == nullptr;
+    const std::filesystem::path from(opened.files.name);
+    name = as_it_is ? from.filename().string() : from.filename().string() + "-q8_0.gguf";
+    path = folder.path() + "/" + name;
+    if (as_it_is) return std::filesystem::create_symlink(std::filesystem::absolute(from), path);
+    const GgufEncoding encoding = mixture_encoding(opened, *find_mixture("q8_0"));
+    const GgufPlan plan = plan_gguf(opened, opened.gguf == nullptr ? vocabulary_keys(opened) : GgufKeys(), encoding);
+    if (plan.bytes > kMostLiveWeights)  // as live_page, but before the work
+      throw UsageError(fmt::format("as q8_0 {} takes {}, and a live page holds at most {}. Take a smaller model, or leave --live "
+                                   "out: the page then shows this run alone.",
+                                   opened.files.name, bytes_text(static_cast<double>(plan.bytes)),
+                                   bytes_text(static_cast<double>(kMostLiveWeights))));
+    ThreadPool pool(static_cast<int>(o.model.threads));
+    write_gguf(opened, plan, encoding, path, pool);
+  }
+};
+
+// The page shows what its own engine computes: these weights, widened to f32.
+void run_live(const PictureArguments& o) {
+  if (o.out.empty()) throw UsageError("--live makes a page. Give --out PAGE.html.");
+  check_output(open_engine(o.model), o.out);
+  const LiveModel model(o);
+  PictureArguments live = o;
+  live.model.model = model.path;
+  live.model.adapter.clear();
+  live.model.compute = "f32";
+  Engine engine = open_engine(live.model);
+  PicturePrompt prompt = prompt_of(engine, live);
+  prompt.model = model.name;
+  const PictureJson document = explain_document(engine, prompt, picture_options(o));
+  const MappedFile weights = MappedFile::open(model.path);
+  write_file(o.out, live_page(document, weights.bytes(), model.name));
+  if (o.model.json) print_json(document);
+}
+
 void run_explain(const PictureArguments& o) {
   if (o.list) return list_pictures(o.model.json);
   if (o.out.empty() && !o.model.json)
     throw UsageError("where should the page go? Give --out PAGE.html, or --json for the data alone.");
   if (o.open && o.out.empty()) throw UsageError("--open needs a page to show: give --out PAGE.html, too.");
   if (!o.out.empty()) check_writable("--out", o.out);
-  Engine engine = open_engine(o.model);
-  check_output(engine, o.out);
-  const PictureJson document = explain_document(engine, prompt_of(engine, o), picture_options(o));
-  if (!o.out.empty()) write_file(o.out, explain_page(document));
-  if (o.model.json) print_json(document);
+  if (o.live) {
+    run_live(o);
+  } else {
+    Engine engine = open_engine(o.model);
+    check_output(engine, o.out);
+    const PictureJson document = explain_document(engine, prompt_of(engine, o), picture_options(o));
+    if (!o.out.empty()) write_file(o.out, explain_page(document));
+    if (o.model.json) print_json(document);
+  }
   if (o.open) open_page(o.out);
 }
 
@@ -219,6 +274,9 @@ Action define_explain(CLI::App& app) {
   app.add_flag("--open", o->open, "Show the page in the browser that BROWSER names, or in the usual one");
   app.add_flag("--no-gradients", o->no_gradients,
                "Leave out the steps that run the model backward; they take most of the time for large models and long prompts");
+  app.add_flag("--live", o->live,
+               "Put the engine and the weights, in q8_0 unless MODEL is a GGUF file, into the page: what the reader changes in it "
+               "is computed there");
   add_model_options(app, o->model);
   return [o] { run_explain(*o); };
 }

@@ -221,17 +221,18 @@ void read_safetensors(std::span<const std::byte> bytes, const std::string& file,
         file, "has " + std::to_string(bytes.size()) +
                   " bytes; a safetensors file begins with 8 bytes that tell its header's length. Is the download complete?");
   const uint64_t header_size = load<uint64_t>(bytes.data());
-  const uint64_t rest = bytes.size() - 8;
+  const size_t rest = bytes.size() - 8;
   if (header_size > kLongestHeader)
     throw FileError(file, "claims a header of " + std::to_string(header_size) + " bytes; at most " +
                               std::to_string(kLongestHeader) + " are allowed. Is this a safetensors file?");
   if (header_size > rest)
     throw FileError(file, "claims a header of " + std::to_string(header_size) + " bytes, but only " + std::to_string(rest) +
                               " follow. Is the download complete?");
-  HeaderReader header({reinterpret_cast<const char*>(bytes.data()) + 8, header_size}, file);
+  const auto data_begin = static_cast<size_t>(8 + header_size);
+  HeaderReader header({reinterpret_cast<const char*>(bytes.data()) + 8, data_begin - 8}, file);
   header.read();
 
-  const std::span<const std::byte> data = bytes.subspan(8 + header_size);
+  const std::span<const std::byte> data = bytes.subspan(data_begin);
   std::vector<Placed> placed;
   placed.reserve(header.entries.size());
   for (const Entry& entry : header.entries) placed.push_back(place(entry, data.size(), file));
@@ -250,12 +251,13 @@ void read_safetensors(std::span<const std::byte> bytes, const std::string& file,
                               std::to_string(expected) + ". Was something appended to the file?");
   for (Placed& tensor : placed) {
     const Entry& entry = *tensor.entry;
+    const auto size = static_cast<size_t>(tensor.end - tensor.begin);
     if (!tensor.type) {
       into.add_unreadable(entry.name, {entry.type, &file, entry.described_at, std::move(tensor.shape), data.data() + tensor.begin,
-                                       tensor.end - tensor.begin});
+                                       size});
       continue;
     }
-    into.add({entry.name, *tensor.type, std::move(tensor.shape), data.data() + tensor.begin, tensor.end - tensor.begin, &file,
+    into.add({entry.name, *tensor.type, std::move(tensor.shape), data.data() + tensor.begin, size, &file,
               entry.described_at});
   }
   into.set_metadata(std::move(header.metadata));

@@ -194,6 +194,9 @@ const KernelTable* kernels_for(std::string_view target) {
   if (target == "neon_i8mm") return neon_i8mm_table();
   if (target == "neon_bf16") return neon_bf16_table();
 #endif
+#ifdef VITRINE_WASM
+  if (target == "wasm") return &kWasmTable;
+#endif
   return nullptr;
 }
 

@@ -20,5 +20,8 @@ extern const KernelTable kNeonDotTable;
 extern const PanelKernels kNeonI8mmPanelTable, kNeonBf16PanelTable;
 extern const PackedKernels kNeonBf16PackedTable;
 #endif
+#ifdef VITRINE_WASM
+extern const KernelTable kWasmTable;
+#endif
 
 }  // namespace vitrine

@@ -22,8 +22,14 @@
 namespace vitrine {
 namespace {
 
-// How much memory is taken at once. The sanitizer writes notes about all of it, and tests make many arenas.
-#ifdef VITRINE_ASAN
+// How much memory is taken at once, and what is reserved at least. The sanitizer writes notes about all that is taken, and tests
+// make many arenas.
+#ifdef __wasm__
+constexpr size_t kSmallest = size_t{32} << 20;
+#else
+constexpr size_t kSmallest = size_t{1} << 30;
+#endif
+#if defined(VITRINE_ASAN) || defined(__wasm__)
 constexpr size_t kStep = size_t{1} << 20;
 #else
 constexpr size_t kStep = size_t{64} << 20;
@@ -32,7 +38,6 @@ constexpr size_t kStep = size_t{64} << 20;
 }  // namespace
 
 Arena::Arena(size_t reserve_bytes) {
-  constexpr size_t kSmallest = size_t{1} << 30;
   for (size_t size = std::max(reserve_bytes, kSmallest); size >= kSmallest; size /= 2) {  // a shell's limit may be lower
     void* base = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) continue;
@@ -64,7 +69,7 @@ void* Arena::rewind_keeping(size_t mark, const void* p, size_t bytes) {
 }
 
 void Arena::grow(size_t bytes) {
-  if (bytes > reserved_ - kStep || used_ > reserved_ - kStep - bytes)  // reserved_ is at least 1 GiB
+  if (bytes > reserved_ - kStep || used_ > reserved_ - kStep - bytes)  // reserved_ is at least kSmallest
     throw RunError("activations need " + std::to_string(bytes >> 20) + " MiB more on top of " + std::to_string(used_ >> 20) +
                    " MiB, beyond the " + std::to_string(reserved_ >> 20) +
                    " MiB of address space reserved for them; use a shorter prompt or smaller steps");

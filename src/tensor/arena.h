@@ -7,9 +7,16 @@
 namespace vitrine {
 
 class Arena {
+  // WebAssembly has no address space apart from its memory.
+#ifdef __wasm__
+  static constexpr size_t kReserve = size_t{64} << 20;
+#else
+  static constexpr size_t kReserve = size_t{1} << 38;
+#endif
+
  public:
   /// Reserves address space; memory is taken as it is touched. Errors: RunError if even the address space is refused.
-  explicit Arena(size_t reserve_bytes = size_t{1} << 38);
+  explicit Arena(size_t reserve_bytes = kReserve);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

@@ -1,11 +1,27 @@
 #include "train/one_step.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 
 namespace vitrine {
 namespace {
+
+nlohmann::ordered_json piece_json(const Engine& engine, int32_t id) {
+  const std::optional<std::string> piece = engine.piece(id);
+  return piece ? nlohmann::ordered_json(*piece) : nlohmann::ordered_json(nullptr);
+}
+
+nlohmann::ordered_json top_json(const Engine& engine, const std::vector<TokenLogprob>& top) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const TokenLogprob& entry : top)
+    list.push_back({{"token", entry.token},
+                    {"piece", piece_json(engine, entry.token)},
+                    {"logprob", entry.logprob},
+                    {"prob", std::exp(static_cast<double>(entry.logprob))}});
+  return list;
+}
 
 std::vector<double> target_logprobs(Engine& engine, std::span<const int32_t> ids, size_t prompt) {
   const std::vector<float> all = engine.token_logprobs(ids);  // of ids[1..]
@@ -19,6 +35,55 @@ double mean_loss(const std::vector<double>& logprobs) {
 }
 
 }  // namespace
+
+OneStepText one_step_text(const Engine& engine, const std::string& prompt, const std::string& target) {
+  const auto ids_of = [&](const std::string& text) {
+    std::vector<int32_t> ids = engine.prompt_ids(text);
+    if (engine.tokenizer().adds_eos() && ids.back() == engine.tokenizer().eos()) ids.pop_back();  // the text goes on
+    return ids;
+  };
+  OneStepText text;
+  text.prompt = ids_of(prompt);
+  const std::vector<int32_t> both = ids_of(prompt + target);
+  if (both.size() <= text.prompt.size() || !std::equal(text.prompt.begin(), text.prompt.end(), both.begin()))
+    throw UsageError("--target \"" + target +
+                     "\" melts into the last word of the text, so there is nothing for the model to expect after it. Begin it "
+                     "with a space.");
+  text.target.assign(both.begin() + static_cast<std::ptrdiff_t>(text.prompt.size()), both.end());
+  return text;
+}
+
+LearnerOptions one_step_options(int threads) {
+  LearnerOptions options;
+  options.optimiser = {.kind = OptimiserOptions::Kind::sgd, .weight_decay = 0};
+  options.threads = threads;
+  options.dropout = false;  // the gradient of the loss that is shown
+  return options;
+}
+
+nlohmann::ordered_json to_json(const Engine& engine, const std::string& prompt, double rate, const OneStepText& text,
+                               const OneStep& s) {
+  nlohmann::ordered_json parts = nlohmann::ordered_json::array(), target = nlohmann::ordered_json::array();
+  for (const OneStep::Part& part : s.parts)
+    parts.push_back({{"name", part.name}, {"gradient_norm", part.gradient}, {"update_ratio", part.update_ratio}});
+  for (size_t i = 0; i < text.target.size(); ++i)
+    target.push_back({{"token", text.target[i]},
+                      {"piece", piece_json(engine, text.target[i])},
+                      {"logprob_before", s.target_logprob_before[i]},
+                      {"logprob_after", s.target_logprob_after[i]}});
+  nlohmann::ordered_json document;
+  document["prompt"] = prompt;
+  document["tokens"] = text.prompt;
+  document["target"] = target;
+  document["rate"] = rate;
+  document["loss_before"] = s.loss_before;
+  document["loss_after"] = s.loss_after;
+  document["gradient_norm"] = s.gradient_norm;
+  document["layers"] = parts;
+  document["before"] = top_json(engine, s.before);
+  document["after"] = top_json(engine, s.after);
+  return document;
+}
 
 std::vector<OneStep::Part> parts_of(const Parameters& parameters, const StepReport& report) {
   struct Squares {

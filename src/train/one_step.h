@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "train/learner.h"
 
 namespace vitrine {
@@ -23,6 +24,20 @@ struct OneStep {
   std::vector<double> target_logprob_before;  // of each of the target's tokens, given those before it
   std::vector<double> target_logprob_after;
 };
+
+/// A prompt and what should follow it, as ids.
+struct OneStepText {
+  std::vector<int32_t> prompt, target;
+};
+/// Errors: as Engine::prompt_ids; UsageError for a target that becomes part of the prompt's last token.
+OneStepText one_step_text(const Engine& engine, const std::string& prompt, const std::string& target);
+
+/// The learner whose step is shown: plain gradient descent, without dropout. `opened` in Hugging Face's form (as_huggingface).
+LearnerOptions one_step_options(int threads);
+
+/// As `vitrine train --one-step --json` prints it.
+nlohmann::ordered_json to_json(const Engine& engine, const std::string& prompt, double rate, const OneStepText& text,
+                               const OneStep& step);
 
 /// Norms for each block, and for each parameter outside the blocks, in the order of the run.
 /// `report` is that of a step with its update.

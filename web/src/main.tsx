@@ -3,6 +3,7 @@
 import { render } from "preact";
 import { Article } from "./article";
 import "./base.css";
+import { startLive } from "./live/start";
 import "./page.css";
 import { Report } from "./report/report";
 import { startPrint } from "./print";
@@ -15,5 +16,7 @@ startTheme();
 startTip();
 startPrint();
 root.replaceChildren();
-render("kind" in window.vitrine ? <Report /> : <Article />, root);
+const draw = () => render("kind" in window.vitrine ? <Report /> : <Article />, root);
+draw();
+startLive(draw);
 root.dataset["ready"] = "true";

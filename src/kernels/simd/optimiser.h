@@ -86,6 +86,7 @@ void sgd(float* w, const float* g, float* momentum, size_t n, float lr, float fa
 }
 
 double sum_of_squares(const float* x, size_t n) {
+#if HWY_HAVE_FLOAT64
   const hn::ScalableTag<double> wide;
   const hn::Rebind<float, decltype(wide)> narrow;
   constexpr size_t kWide = kLanes / 2;
@@ -97,6 +98,10 @@ double sum_of_squares(const float* x, size_t n) {
     sum1 = hn::MulAdd(b, b, sum1);
   }
   double sum = hn::GetLane(hn::SumOfLanes(wide, hn::Add(sum0, sum1)));
+#else
+  double sum = 0;
+  size_t i = 0;
+#endif
   for (; i < n; ++i) sum += double(x[i]) * double(x[i]);
   return sum;
 }

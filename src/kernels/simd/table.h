@@ -4,9 +4,6 @@
 #include "kernels/simd/attention.h"
 #include "kernels/simd/backward.h"
 #include "kernels/simd/dot_columns.h"
-#include "kernels/simd/dot_int8.h"
-#include "kernels/simd/dot_integers.h"
-#include "kernels/simd/dot_registers.h"
 #include "kernels/simd/dot_rows.h"
 #include "kernels/simd/elementwise.h"
 #include "kernels/simd/optimiser.h"
@@ -14,30 +11,39 @@
 #include "kernels/simd/panel_f32.h"
 #include "kernels/simd/quantise.h"
 #include "kernels/targets.h"
+#if HWY_ARCH_WASM  // has no products of bytes: block types are widened to f32
+#include "kernels/simd/decoded.h"
+#define VITRINE_BYTE_PRODUCTS {}
+#define VITRINE_BYTE_PANEL {}
+#else
+#include "kernels/simd/dot_registers.h"
 #if HWY_ARCH_ARM
 #include "kernels/neon/panel_int8.h"
 #else
 #include "kernels/simd/panel_int8.h"
 #include "kernels/simd/panel_int8_pairs.h"
 #endif
+#define VITRINE_BYTE_PRODUCTS \
+  {nullptr, nullptr, nullptr, int8_product<DType::q8_0>(), int8_product<DType::q4_0>(), VITRINE_DECODED_TYPES(VITRINE_DOT_INT8)}
+#define VITRINE_DOT_INT8(name, elements, bytes, number) int8_product<DType::name>(),
+#define VITRINE_BYTE_PANEL kPanelInt8
+#endif
 
 namespace vitrine {
 
 // The entries of the types that are decoded, one after the other.
 #define VITRINE_DOT_ROWS(name, elements, bytes, number) dot_decoded<DType::name>,
-#define VITRINE_DOT_INT8(name, elements, bytes, number) int8_product<DType::name>(),
 #define VITRINE_WIDEN(name, elements, bytes, number) widen<WeightDecoded<DType::name>>,
 
 constinit const KernelTable VITRINE_TABLE = {
     .name = VITRINE_TABLE_NAME,
     .dot_rows = {dot_rows<WeightF32>, dot_rows<WeightF16>, dot_rows<WeightBf16>, dot_rows<WeightQ8>, dot_rows<WeightQ4>,
                  VITRINE_DECODED_TYPES(VITRINE_DOT_ROWS)},
-    .dot_rows_int8 = {nullptr, nullptr, nullptr, int8_product<DType::q8_0>(), int8_product<DType::q4_0>(),
-                      VITRINE_DECODED_TYPES(VITRINE_DOT_INT8)},
+    .dot_rows_int8 = VITRINE_BYTE_PRODUCTS,
     .dot_columns = {dot_columns<WeightF32>, dot_columns<WeightF16>, dot_columns<WeightBf16>},
     .panel_f32 = panel_in<F32Words, F32Panel>(),
     .panel_bf16 = {},  // widened to f32 they are as fast; targets with products of bf16 have their own (dispatch.cpp)
-    .panel_int8 = kPanelInt8,
+    .panel_int8 = VITRINE_BYTE_PANEL,
     .packed_f32 = packed_in<F32Words>(),
     .packed_bf16 = {},
     .widen = {widen<WeightF32>, widen<WeightF16>, widen<WeightBf16>, widen<WeightQ8>, widen<WeightQ4>,

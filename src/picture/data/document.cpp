@@ -214,16 +214,25 @@ const std::vector<PictureInfo>& pictures() {
 void check_picture_name(std::string_view name) { entry_of(name); }
 
 PictureJson picture_document(Engine& engine, const PicturePrompt& prompt, std::string_view name, const PictureOptions& options) {
-  const Entry& entry = entry_of(name);
-  if ((entry.needs & kNeedNorms) != 0 || name == "residual-scale")  // which look for the family's norms
-    require_family_form(engine.model(), engine.name(), fmt::format("The picture {}", name));
-  if (name == "update-scale" || name == "embedding-rescaling")  // which compare what is added with the stream
-    require_residual(engine.model(), engine.name(), fmt::format("The picture {}", name));
+  return pictures_document(engine, prompt, std::vector<std::string>{std::string(name)}, options);
+}
+
+PictureJson pictures_document(Engine& engine, const PicturePrompt& prompt, std::span<const std::string> names,
+                              const PictureOptions& options) {
+  uint32_t needs = 0;
+  for (const std::string& name : names) {
+    const Entry& entry = entry_of(name);
+    if ((entry.needs & kNeedNorms) != 0 || name == "residual-scale")  // which look for the family's norms
+      require_family_form(engine.model(), engine.name(), fmt::format("The picture {}", name));
+    if (name == "update-scale" || name == "embedding-rescaling")  // which compare what is added with the stream
+      require_residual(engine.model(), engine.name(), fmt::format("The picture {}", name));
+    needs |= entry.needs;
+  }
   Studio studio{engine, prompt, options, facts_of(engine), {}, {}};
   require_attention(studio.facts, engine.name());
-  studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts, entry.needs));
+  studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts, needs));
   PictureJson made = PictureJson::object();
-  made[entry.info.name] = picture_of(entry, studio);
+  for (const std::string& name : names) made[name] = picture_of(entry_of(name), studio);
   return document_of(studio, std::move(made), PictureJson::array());
 }
 

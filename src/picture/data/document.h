@@ -1,6 +1,8 @@
 #pragma once
 // The pictures of the walk-through by name, and documents of one or all of them (web/src/data.ts).
 #include <functional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -27,6 +29,9 @@ void check_picture_name(std::string_view name);
 /// that is not there, for words and sums that the vocabulary cannot spell, and for more than memory holds; RunError for NaN.
 PictureJson picture_document(Engine& engine, const PicturePrompt& prompt, std::string_view name,
                              const PictureOptions& options = {});
+/// The same with several pictures, of one run. Errors: as picture_document.
+PictureJson pictures_document(Engine& engine, const PicturePrompt& prompt, std::span<const std::string> names,
+                              const PictureOptions& options = {});
 
 /// data.ts' Step[] for the pictures of a document, by their names.
 using StepMaker = std::function<PictureJson(Studio&, const PictureJson& pictures)>;

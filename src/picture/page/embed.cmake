@@ -9,3 +9,10 @@ add_custom_command(OUTPUT ${embedded}
   DEPENDS ${embedded_files} ${CMAKE_CURRENT_LIST_DIR}/write_embedded.cmake
   COMMENT "Embedding the definitions and the page" VERBATIM)
 target_sources(vitrine_picture PRIVATE ${embedded})
+
+# The engine of live pages, which web/engine/build.sh makes.
+set(engine ${PROJECT_SOURCE_DIR}/web/dist/engine.wasm.gz)
+if(EXISTS ${engine} AND CMAKE_SYSTEM_NAME STREQUAL "Linux")  # in the assembler's words for ELF
+  set_source_files_properties(picture/page/embedded_engine.cpp PROPERTIES COMPILE_DEFINITIONS "VITRINE_ENGINE=\"${engine}\""
+    OBJECT_DEPENDS ${engine} SKIP_UNITY_BUILD_INCLUSION ON)
+endif()

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/plural.h"
 #include "picture/page/embedded.h"
+#include "picture/page/page_of.h"
 
 namespace vitrine {
 namespace {
@@ -22,16 +23,18 @@ std::string_view checked(std::string_view name, std::string_view closing) {
   return text;
 }
 
-// A page with this document; `plain` is for readers whose browser runs no scripts.
-std::string page_of(const PictureJson& document, const std::string& title_text, const std::string& plain_text) {
+}  // namespace
+
+std::string page_of(const PictureJson& document, const PageParts& parts) {
   const std::string_view script = checked("web/dist/page.js", "</script"), style = checked("web/dist/page.css", "</style");
-  const std::string title = markup_text(title_text), plain = markup_text(plain_text);
+  const std::string title = markup_text(parts.title), plain = markup_text(parts.plain);
   std::string page =
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<meta name=\"color-scheme\" content=\"light dark\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'; style-src "
-      "'unsafe-inline'; img-src data:\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'" +
+      parts.scripts +
+      "; style-src 'unsafe-inline'; img-src data:\">\n"
       "<title>" +
       title + "</title>\n<style>";
   page += style;
@@ -39,16 +42,15 @@ std::string page_of(const PictureJson& document, const std::string& title_text, 
           " The pictures of this page need scripts, which your browser has switched off.</p></noscript></div>\n"
           "<script id=\"vitrine-data\" type=\"application/json\">";
   page += script_json(document);
+  page += "</script>\n" + parts.elements;
   page +=
-      "</script>\n<script>window.vitrine = JSON.parse(document.getElementById(\"vitrine-data\").textContent)</script>\n<script>";
+      "<script>window.vitrine = JSON.parse(document.getElementById(\"vitrine-data\").textContent)</script>\n<script>";
   page += script;
   page += "</script>\n</body>\n</html>\n";
   return page;
 }
 
-}  // namespace
-
-std::string explain_page(const PictureJson& document) {
+PageParts explain_parts(const PictureJson& document) {
   const PictureJson& prompt = document.at("prompt").at("text");
   const std::string shown = prompt.is_null() ? "token ids" : "“" + prompt.get<std::string>() + "”";
   std::string plain;
@@ -58,19 +60,24 @@ std::string explain_page(const PictureJson& document) {
   const auto parameters = model.at("parameters").get<int64_t>();
   const std::string size = parameters >= 1'000'000 ? fmt::format("{:.3g} million", static_cast<double>(parameters) / 1e6)
                                                    : fmt::format("{}", parameters);
-  return page_of(document,
-                 fmt::format("{} through a model of {} parameters with the {} architecture", shown, size,
-                             model.at("familyTitle").get<std::string>()),
-                 plain);
+  return {fmt::format("{} through a model of {} parameters with the {} architecture", shown, size,
+                      model.at("familyTitle").get<std::string>()),
+          plain,
+          {},
+          {}};
 }
+
+std::string explain_page(const PictureJson& document) { return page_of(document, explain_parts(document)); }
 
 std::string merge_report_page(const MergeReport& report) {
   const PictureJson document = merge_report_json(report);
   std::string inputs;
   for (const std::string& input : report.inputs) inputs += (inputs.empty() ? "" : ", ") + input;
-  return page_of(document, document.at("title").get<std::string>(),
-                 fmt::format("{} of {}: {}.", document.at("methodTitle").get<std::string>(), inputs,
-                             plural(report.tensors.size(), "tensor")));
+  return page_of(document, {document.at("title").get<std::string>(),
+                            fmt::format("{} of {}: {}.", document.at("methodTitle").get<std::string>(), inputs,
+                                        plural(report.tensors.size(), "tensor")),
+                            {},
+                            {}});
 }
 
 }  // namespace vitrine

@@ -1,0 +1,13 @@
+#pragma once
+// Values of hooks as answers tell them.
+#include <string>
+
+#include "ops/recorder.h"
+
+namespace vitrine {
+
+/// A list of {name, shape, values}: nested lists, as NumPy's tolist() gives them, with null for what is not finite; how many
+/// those are is told as not_finite.
+std::string hooks_text(const Recorder& recorder);
+
+}  // namespace vitrine

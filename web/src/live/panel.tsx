@@ -1,0 +1,104 @@
+// The panel of a live page, docked at the bottom of the window: the prompt and what comes next, always in sight, and above them
+// what can be done to the model.
+
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Choice, Copyable, Fold } from "../controls";
+import { percent, piece, plural } from "../format";
+import { allOn, append, setPrompt } from "./actions";
+import { NextTokens } from "./next";
+import { SwitchOff } from "./off";
+import { Patch } from "./patch";
+import { AttentionRow } from "./row";
+import { byIds, edits, useLive, type Likely } from "./state";
+import { Stream } from "./stream";
+import { TrainStep } from "./train";
+import { written } from "./written";
+
+const parts = [
+  { value: "next", name: "Next token", draw: NextTokens },
+  { value: "off", name: "Switch off", draw: SwitchOff },
+  { value: "patch", name: "Patch", draw: Patch },
+  { value: "train", name: "Train one step", draw: TrainStep },
+  { value: "row", name: "A row of attention", draw: AttentionRow },
+  { value: "stream", name: "The stream", draw: Stream },
+] as const;
+type Part = (typeof parts)[number]["value"];
+
+export function Panel() {
+  const now = useLive();
+  const [open, unfold] = useState(false);
+  const [part, choose] = useState<Part>("next");
+  const dock = useRef<HTMLDivElement>(null);
+  // What the dock covers can be scrolled into sight.
+  useLayoutEffect(() => {
+    const measure = () => document.documentElement.style.setProperty("--dock", `${dock.current!.offsetHeight}px`);
+    const observer = new ResizeObserver(measure);
+    observer.observe(dock.current!);
+    return () => observer.disconnect();
+  }, []);
+  const shown = now.changed ?? now.plain;
+  const changes = edits(now).length;
+  const Draw = parts.find((one) => one.value === part)!.draw;
+  return (
+    <section class={open ? "dock open" : "dock"} ref={dock} data-busy={now.busy || now.drawing} aria-label="Change it" onKeyDown={(event) => event.key === "Escape" && unfold(false)}>
+      {open && (
+        <div class="dock-inside" id="live-inside" tabIndex={-1}>
+          <Choice label="Do" options={parts} value={part} onChange={choose} />
+          <Draw />
+          <Fold summary="The model of this page as a file">{() => <SaveModel />}</Fold>
+        </div>
+      )}
+      {now.trouble !== "" && <p class="dock-trouble" role="alert">{now.trouble}</p>}
+      <div class="dock-bar">
+        <label class="dock-prompt">
+          <span>{byIds() ? "Token ids" : "Prompt"}</span>
+          <textarea rows={1} spellcheck={false} autocomplete="off" value={now.prompt} onInput={(event) => setPrompt(event.currentTarget.value)} />
+        </label>
+        <ol class="dock-next" aria-label="Likeliest next tokens; a click appends one">
+          {(shown?.next ?? []).slice(0, 5).map((one) => <li key={one.token}><TokenButton of={one} /><b>{percent(Math.exp(one.logprob))}</b></li>)}
+        </ol>
+        {changes > 0 && <button type="button" class="dock-changes" onClick={allOn}>Undo {plural(changes, "change")}</button>}
+        <button type="button" class="dock-more" aria-expanded={open} onClick={() => unfold(!open)}>{open ? "Fold" : "Change it"}</button>
+      </div>
+    </section>
+  );
+}
+
+/** A token that a click appends to the prompt. */
+export function TokenButton({ of }: { of: Pick<Likely, "token" | "piece"> }) {
+  const name = of.piece === null ? `#${of.token}` : piece(of.piece);
+  const able = of.piece === null || written(of.piece) !== null;
+  return <button type="button" class="live-token" disabled={!able} title={able ? "Append this token" : "This token is no text"} onClick={() => append(of.token, of.piece)}><bdi>{name}</bdi></button>;
+}
+
+function SaveModel() {
+  const { engine } = useLive();
+  const name = engine?.fileName ?? "";
+  const save = async () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await engine!.file());
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  };
+  return (
+    <>
+      <p>Every command here names <code>{name}</code>: these weights, which the page holds. With them the program gives the same numbers.</p>
+      <button type="button" onClick={() => void save()}>Save {name}</button>
+    </>
+  );
+}
+
+/** How to get the numbers in sight with the program. */
+export function WithTheProgram({ commands, recipe }: { commands: readonly string[]; recipe?: string }) {
+  return (
+    <Fold summary="The same with the program" class="live-command">
+      {() => (
+        <>
+          {recipe !== undefined && <><p>Save this as <code>recipe.yaml</code>:</p><Copyable label="recipe" text={recipe} /></>}
+          {commands.map((command) => <Copyable key={command} label="command" text={command} />)}
+        </>
+      )}
+    </Fold>
+  );
+}
