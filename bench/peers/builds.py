@@ -9,7 +9,8 @@ import tarfile
 # package: the folder of the C++ project in its archive, what configures it beyond the common flags
 SOURCES = {
     "llama.cpp": ("llama-cpp-python", "vendor/llama.cpp", ["-DLLAMA_BUILD_TOOLS=ON", "-DLLAMA_BUILD_UI=OFF", "-DLLAMA_BUILD_MTMD=OFF"]),
-    "ik_llama.cpp": ("ik-llama-cpp-python", "vendor/ik_llama.cpp", ["-DLLAMA_BUILD_EXAMPLES=ON"]),
+    # Attention for f16 and q8_0 caches alone: that for every pair of types takes longer to compile than all the rest.
+    "ik_llama.cpp": ("ik-llama-cpp-python", "vendor/ik_llama.cpp", ["-DLLAMA_BUILD_EXAMPLES=ON", "-DGGML_IQK_FA_ALL_QUANTS=OFF"]),
 }
 COMMON = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_SERVER=OFF"]
 PROGRAMS = ["llama-bench", "llama-batched-bench", "llama-quantize"]

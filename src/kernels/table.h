@@ -80,7 +80,14 @@ struct PanelKernels {
   void (*multiply)(const void* panel, const float* x, size_t x_stride, const void* packed, size_t rows, size_t row0,
                    size_t n_rows, size_t k, size_t k0, size_t depth_now, bool by_columns, size_t n, float* y, size_t y_stride,
                    bool add, const ReadNext& next);
+  /// Weights of this type whose rows of k elements lie [out, in] need no panel: each is read once for up to kRowsInPlace rows.
+  /// The bits are those of expand and multiply. Null: they do. k is a multiple of in_place_step.
+  DType in_place_type = DType::f32;
+  size_t in_place_step = 1;
+  void (*multiply_in_place)(const void* w, size_t stride, const void* packed, size_t rows, size_t k, size_t k0, size_t depth_now,
+                            size_t n, float* y, size_t y_stride, bool add, const ReadNext& next) = nullptr;
 };
+inline constexpr size_t kRowsInPlace = 32;
 
 /// Products of two f32 matrices that both change from step to step, as in training: each is packed into the order that the
 /// inner loop reads, and c [rows, columns] is set or added to. A sum goes through its depth in order.

@@ -167,6 +167,11 @@ ReadNext panel_read(const Part& p, int64_t first, int64_t n, size_t input, size_
   return {begin + row_bytes(w.dtype, input), static_cast<size_t>(n), row_bytes(w.dtype, depth), w.stride};
 }
 
+bool lies_as_read(const PanelKernels& panel, const Weight& w) {
+  return panel.multiply_in_place != nullptr && w.dtype == panel.in_place_type && !w.by_columns &&
+         static_cast<size_t>(w.in) % panel.in_place_step == 0;
+}
+
 // All parts go through the same panel routines: the caller groups them.
 void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts, const PanelKernels& panel) {
   const auto rows = static_cast<size_t>(x.rows()), in = static_cast<size_t>(x.row_size());
@@ -200,9 +205,13 @@ void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts,
       // The rest of these outputs' weights, or else those that follow, which this thread most likely takes (ThreadPool's shares).
       const ReadNext next = k0 + depth < in ? panel_read(p, c.first, c.n, k0 + depth, panel.depth)
                                             : panel_read(p, c.first + c.n, c.n, 0, panel.depth);
+      const auto y_stride = static_cast<size_t>(p.y_stride);
+      if (rows <= kRowsInPlace && lies_as_read(panel, w)) {
+        panel.multiply_in_place(weights, w.stride, packed, rows, in, k0, depth, n, y, y_stride, k0 > 0, next);
+        continue;
+      }
       panel.expand(w.dtype, weights, w.stride, w.by_columns, n, k0, depth, mine);
-      panel.multiply(mine, data, in, packed, rows, 0, rows, in, k0, depth, w.by_columns, n, y, static_cast<size_t>(p.y_stride),
-                     k0 > 0, next);
+      panel.multiply(mine, data, in, packed, rows, 0, rows, in, k0, depth, w.by_columns, n, y, y_stride, k0 > 0, next);
     }
     add_bias(p, c.first, c.n, x.rows());
   });

@@ -51,10 +51,16 @@ inline void panel_product(const PanelKernels& panel, DType type, const char* w, 
     const char* block = w + (by_columns ? row_bytes(type, j) : j * stride);
     for (size_t k0 = 0; k0 < k; k0 += panel.depth) {
       const size_t depth = std::min(panel.depth, k - k0);
+      const ReadNext next{x, 3, 100, 200};
+      if (rows <= kRowsInPlace && panel.multiply_in_place != nullptr && type == panel.in_place_type && !by_columns &&
+          k % panel.in_place_step == 0) {
+        panel.multiply_in_place(block, stride, packed, rows, k, k0, depth, outputs, y + j, y_stride, k0 > 0, next);
+        continue;
+      }
       panel.expand(type, block, stride, by_columns, outputs, k0, depth, aligned(storage));
       for (size_t row = 0; row < rows; row += 64)
         panel.multiply(aligned(storage), x, k, packed, rows, row, std::min(size_t(64), rows - row), k, k0, depth, by_columns,
-                       outputs, y + j, y_stride, k0 > 0, {x, 3, 100, 200});
+                       outputs, y + j, y_stride, k0 > 0, next);
     }
   }
 }

@@ -8,6 +8,7 @@ namespace {
 
 struct Bf16Words {
   static constexpr size_t kSteps = 2;
+  static constexpr DType kStored = DType::bf16;
   static HWY_INLINE Vec along(const float* p, size_t n) {
     const Vec low = load_up_to(p, n), high = n > kLanes ? load_up_to(p + kLanes, n - kLanes) : hn::Zero(Tag());
     return hn::BitCast(Tag(), narrow_in_row(low, high));

@@ -52,11 +52,32 @@ void panel_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t
   }
 }
 
+/// Words of a panel that lies input by input, or weight row by row.
+template <bool kByInput>
+struct PanelWords {
+  const float* at;
+  HWY_INLINE float operator()(size_t i, int m) const {
+    return at[kByInput ? i * kInputStride + size_t(m) : size_t(m) * kPanelStride + i];
+  }
+  PanelWords from(size_t output) const { return {at + output * (kByInput ? 1 : kPanelStride)}; }
+};
+/// Words of weight rows where they are stored, which may be any even address.
+struct StoredWords {
+  const char* at;
+  size_t stride;
+  HWY_INLINE float operator()(size_t i, int m) const {
+    float word;
+    memcpy(&word, at + size_t(m) * stride + i * sizeof(float), sizeof word);
+    return word;
+  }
+  StoredWords from(size_t output) const { return {at + output * stride, stride}; }
+};
+
 /// M outputs x V vectors of rows over the depth of the panel, in words; y[row][0 .. M) of `rows` rows is set or added to.
-/// `ahead` is memory that a later tile will read, `next` what comes after this product: a cache line of each is asked for at
-/// every fourth step.
-template <class Words, int M, int V, bool kByInput>
-void panel_tile(const float* panel, const float* x, const char* ahead, Asking& next, size_t depth, size_t rows, float* y,
+/// `ahead` is memory that a later tile will read, `next` what comes after this product: some of each is asked for at every
+/// fourth step.
+template <class Words, class Weights, int M, int V>
+void panel_tile(const Weights& weights, const float* x, const char* ahead, Asking& next, size_t depth, size_t rows, float* y,
                 size_t y_stride, bool add) {
   Vec sum[M][V];
   for (int m = 0; m < M; ++m)
@@ -65,7 +86,7 @@ void panel_tile(const float* panel, const float* x, const char* ahead, Asking& n
     Vec value[V];
     for (int v = 0; v < V; ++v) value[v] = load(x + i * kTileRows + size_t(v) * kLanes);
     for (int m = 0; m < M; ++m) {
-      const Vec weight = broadcast(panel[kByInput ? i * kInputStride + size_t(m) : size_t(m) * kPanelStride + i]);
+      const Vec weight = broadcast(weights(i, m));
       for (int v = 0; v < V; ++v) sum[m][v] = Words::multiply_add(weight, value[v], sum[m][v]);
     }
   };
@@ -87,40 +108,58 @@ void panel_tile(const float* panel, const float* x, const char* ahead, Asking& n
   }
 }
 
-using PanelTile = void (*)(const float*, const float*, const char*, Asking&, size_t, size_t, float*, size_t, bool);
-template <class Words, int V, bool kByInput, int... kBefore>
-PanelTile panel_tile_among(size_t outputs, std::integer_sequence<int, kBefore...>) {
-  static constexpr PanelTile kTiles[] = {panel_tile<Words, kBefore + 1, V, kByInput>...};
+template <class Weights>
+using PanelTile = void (*)(const Weights&, const float*, const char*, Asking&, size_t, size_t, float*, size_t, bool);
+template <class Words, int V, class Weights, int... kBefore>
+PanelTile<Weights> panel_tile_among(size_t outputs, std::integer_sequence<int, kBefore...>) {
+  static constexpr PanelTile<Weights> kTiles[] = {panel_tile<Words, Weights, kBefore + 1, V>...};
   return kTiles[outputs - 1];
 }
 /// For 1 to kTileOutputs outputs.
-template <class Words, bool kByInput>
-PanelTile panel_tile_for(size_t outputs, size_t rows) {
+template <class Words, class Weights>
+PanelTile<Weights> panel_tile_for(size_t outputs, size_t rows) {
   constexpr std::make_integer_sequence<int, int(kTileOutputs)> kSizes;
-  return rows > kLanes ? panel_tile_among<Words, kRowVectors, kByInput>(outputs, kSizes)
-                       : panel_tile_among<Words, 1, kByInput>(outputs, kSizes);
+  return rows > kLanes ? panel_tile_among<Words, kRowVectors, Weights>(outputs, kSizes)
+                       : panel_tile_among<Words, 1, Weights>(outputs, kSizes);
+}
+
+template <class Words, class Weights>
+void panel_tiles(const Weights& weights, const void* packed, size_t row0, size_t n_rows, size_t k, size_t k0, size_t depth,
+                 size_t n, float* y, size_t y_stride, bool add, const ReadNext& next) {
+  const size_t all_words = words_of<Words>(k), words = words_of<Words>(depth);
+  // Tiles of nearly equal size instead of full ones and a small rest.
+  const size_t tiles = (n + kTileOutputs - 1) / kTileOutputs;
+  Asking asking(next, (n_rows + kTileRows - 1) / kTileRows * tiles * (words / 4));
+  for (size_t row = row0; row < row0 + n_rows; row += kTileRows) {
+    const size_t rows = min_of(kTileRows, row0 + n_rows - row);
+    const float* x = static_cast<const float*>(packed) + row / kTileRows * kTileRows * all_words + k0 / Words::kSteps * kTileRows;
+    const bool is_last = row + kTileRows >= row0 + n_rows;
+    const char* below =
+        reinterpret_cast<const char*>(is_last ? x : x + kTileRows * all_words);  // the same slice of the next rows
+    for (size_t t = 0; t < tiles; ++t) {
+      const size_t begin = t * n / tiles, outputs = (t + 1) * n / tiles - begin;
+      const PanelTile<Weights> tile = panel_tile_for<Words, Weights>(outputs, rows);
+      tile(weights.from(begin), x, below + t * words * 16, asking, words, rows, y + row * y_stride + begin, y_stride, add);
+    }
+  }
 }
 
 template <class Words>
 void panel_multiply(const void* panel, const float*, size_t, const void* packed, size_t, size_t row0, size_t n_rows, size_t k,
                     size_t k0, size_t depth, bool by_columns, size_t n, float* y, size_t y_stride, bool add,
                     const ReadNext& next) {
-  Asking asking(next);
-  const size_t all_words = words_of<Words>(k), words = words_of<Words>(depth);
-  // Tiles of nearly equal size instead of full ones and a small rest.
-  const size_t tiles = (n + kTileOutputs - 1) / kTileOutputs;
-  for (size_t row = row0; row < row0 + n_rows; row += kTileRows) {
-    const size_t rows = min_of(kTileRows, row0 + n_rows - row);
-    const float* x = static_cast<const float*>(packed) + row / kTileRows * kTileRows * all_words + k0 / Words::kSteps * kTileRows;
-    const char* below = reinterpret_cast<const char*>(x + kTileRows * all_words);  // the same slice of the next rows
-    for (size_t t = 0; t < tiles; ++t) {
-      const size_t begin = t * n / tiles, outputs = (t + 1) * n / tiles - begin;
-      const PanelTile tile =
-          by_columns ? panel_tile_for<Words, true>(outputs, rows) : panel_tile_for<Words, false>(outputs, rows);
-      tile(static_cast<const float*>(panel) + begin * (by_columns ? 1 : kPanelStride), x, below + t * words * 16, asking, words,
-           rows, y + row * y_stride + begin, y_stride, add);
-    }
-  }
+  const auto* words = static_cast<const float*>(panel);
+  const auto tiles = [&](const auto& weights) {
+    panel_tiles<Words>(weights, packed, row0, n_rows, k, k0, depth, n, y, y_stride, add, next);
+  };
+  by_columns ? tiles(PanelWords<true>{words}) : tiles(PanelWords<false>{words});
+}
+
+template <class Words>
+void panel_multiply_in_place(const void* w, size_t stride, const void* packed, size_t rows, size_t k, size_t k0, size_t depth,
+                             size_t n, float* y, size_t y_stride, bool add, const ReadNext& next) {
+  const char* first = static_cast<const char*>(w) + k0 / Words::kSteps * sizeof(float);
+  panel_tiles<Words>(StoredWords{first, stride}, packed, 0, rows, k, k0, depth, n, y, y_stride, add, next);
 }
 
 /// The routines over one kind of words, with the layout that holds weights in it.
@@ -132,7 +171,10 @@ constexpr PanelKernels panel_in() {
           .x_bytes = panel_x_bytes<Words>,
           .pack_x = panel_pack_x<Words>,
           .expand = expand_weights<Layout>,
-          .multiply = panel_multiply<Words>};
+          .multiply = panel_multiply<Words>,
+          .in_place_type = Words::kStored,
+          .in_place_step = Words::kSteps,
+          .multiply_in_place = panel_multiply_in_place<Words>};
 }
 
 }  // namespace

@@ -259,9 +259,9 @@ void int8_outputs(const void* rows_of_panel, const XBlock* x, size_t to_second, 
 
 void int8_multiply(const void* panel, const float*, size_t, const void* packed, size_t, size_t row0, size_t n_rows, size_t k,
                    size_t k0, size_t depth, bool, size_t n, float* y, size_t y_stride, bool add, const ReadNext& next) {
-  Asking asking(next);
   const auto* head = static_cast<const PanelHead*>(panel);
   const size_t blocks = depth / kBlock, to_second = k / kBlock;
+  Asking asking(next, (n_rows + 15) / 16 * ((n + 15) / 16) * blocks);
   for (size_t row = row0; row < row0 + n_rows; row += 32) {
     const size_t rows = min_of(32, row0 + n_rows - row);
     const XBlock* x = static_cast<const XBlock*>(packed) + row / 16 * to_second + k0 / kBlock;

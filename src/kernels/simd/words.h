@@ -7,7 +7,8 @@ namespace vitrine {
 namespace {
 
 struct F32Words {
-  static constexpr size_t kSteps = 1;  // of a sum in a word
+  static constexpr size_t kSteps = 1;           // of a sum in a word
+  static constexpr DType kStored = DType::f32;  // weights whose rows are words as they lie
   /// kLanes words of a line whose elements lie one after the other at p; n elements are left of it.
   static HWY_INLINE Vec along(const float* p, size_t n) { return load_up_to(p, n); }
   /// One word of each of `lines` lines that lie side by side, `stride` from step to step; at least one step is left.
