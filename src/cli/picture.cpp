@@ -190,11 +190,12 @@ struct LiveModel {
   explicit LiveModel(const PictureArguments& o) {
     OpenedModel opened = open_model(model_or_shipped(o.model.model));
     if (!o.model.adapter.empty()) open_adapter(opened, o.model.adapter);
-    const bool as_it_is = opened.gguf != nullptr && opened.adapter == nullptr;
-    const std::filesystem::path from(opened.files.name);
-    name = as_it_is ? from.filename().string() : from.filename().string() + "-q8_0.gguf";
+    const std::vector<MappedFile>& files = opened.checkpoint.files();
+    const bool as_it_is = opened.gguf != nullptr && opened.adapter == nullptr && files.size() == 1;
+    const std::filesystem::path from = std::filesystem::weakly_canonical(as_it_is ? files[0].path() : opened.files.name);
+    name = as_it_is ? from.filename().string() : from.stem().string() + "-q8_0.gguf";
     path = folder.path() + "/" + name;
-    if (as_it_is) return std::filesystem::create_symlink(std::filesystem::absolute(from), path);
+    if (as_it_is) return std::filesystem::create_symlink(from, path);
     const GgufEncoding encoding = mixture_encoding(opened, *find_mixture("q8_0"));
     const GgufPlan plan = plan_gguf(opened, opened.gguf == nullptr ? vocabulary_keys(opened) : GgufKeys(), encoding);
     if (plan.bytes > kMostLiveWeights)  // as live_page, but before the work

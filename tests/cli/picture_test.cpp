@@ -118,6 +118,38 @@ TEST(ExplainCommand, WritesAPageThatFetchesNothing) {
   EXPECT_LT(html.size(), size_t{5} << 20);
 }
 
+TEST(ExplainCommand, PutsTheEngineAndTheWeightsIntoALivePage) {
+  const Scratch scratch;
+  const std::string page = scratch / "live.html", gguf = std::string(VITRINE_GOLDEN) + "/gguf/llama_q8_0.gguf";
+  const Outcome outcome = vitrine({"explain", "--tokens", "5,3,7", "--model", gguf, "--live", "--out", page, "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.json()["model"]["name"], "llama_q8_0.gguf");
+  const std::string html = read_file(page);
+  for (const char* part : {"<script id=\"vitrine-engine\" type=\"text/plain\">H4sI",
+                           "<script id=\"vitrine-weights\" type=\"text/plain\" data-name=\"llama_q8_0.gguf\">H4sI",
+                           "default-src 'none'", "'wasm-unsafe-eval'", "worker-src blob:"})
+    EXPECT_CONTAINS(html, part);
+  const std::string plain = scratch / "plain.html";
+  ASSERT_EQ(vitrine({"explain", "--tokens", "5,3,7", "--model", gguf, "--out", plain}).code, 0);
+  for (const char* part : {"vitrine-engine\"", "'wasm-unsafe-eval'", "worker-src"})
+    EXPECT_EQ(read_file(plain).find(part), std::string::npos) << part;
+}
+
+// A directory is stored as q8_0, and what the page says first is what those weights give.
+TEST(ExplainCommand, ALivePageShowsTheWeightsItHolds) {
+  const Scratch scratch;
+  const std::string file = scratch / "gpt2_a-q8_0.gguf", page = scratch / "live.html";
+  ASSERT_EQ(vitrine({"convert", golden_model("gpt2_a"), file, "--dtype", "q8_0"}).code, 0);
+  const std::vector<std::string> prompt = {"--tokens", "5,3,7,9", "--no-gradients", "--json"};
+  std::vector<std::string> live = {"explain", "--live", "--model", golden_model("gpt2_a"), "--out", page},
+                           plain = {"explain", "--model", file, "--compute", "f32"};
+  live.insert(live.end(), prompt.begin(), prompt.end());
+  plain.insert(plain.end(), prompt.begin(), prompt.end());
+  const Outcome outcome = vitrine(live);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.json()["pictures"]["next-tokens"], vitrine(plain).json()["pictures"]["next-tokens"]);
+}
+
 TEST(ExplainCommand, LeavesGradientsOutWhenAsked) {
   const auto document = [](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"explain", "--tokens", "5,3,7", "--model", golden_model("llama"), "--json"};
