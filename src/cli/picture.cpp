@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/heat_map.h"
@@ -190,12 +192,15 @@ struct LiveModel {
   explicit LiveModel(const PictureArguments& o) {
     OpenedModel opened = open_model(model_or_shipped(o.model.model));
     if (!o.model.adapter.empty()) open_adapter(opened, o.model.adapter);
-    const std::vector<MappedFile>& files = opened.checkpoint.files();
+    const std::list<MappedFile>& files = opened.checkpoint.files();
     const bool as_it_is = opened.gguf != nullptr && opened.adapter == nullptr && files.size() == 1;
-    const std::filesystem::path from = std::filesystem::weakly_canonical(as_it_is ? files[0].path() : opened.files.name);
-    name = as_it_is ? from.filename().string() : from.stem().string() + "-q8_0.gguf";
+    const std::filesystem::path from = std::filesystem::weakly_canonical(as_it_is ? files.front().path() : opened.files.name);
+    name = as_it_is ? from.filename().string() : (opened.gguf != nullptr ? from.stem() : from.filename()).string() + "-q8_0.gguf";
     path = folder.path() + "/" + name;
-    if (as_it_is) return std::filesystem::create_symlink(from, path);
+    if (as_it_is) {
+      std::filesystem::create_symlink(from, path);
+      return;
+    }
     const GgufEncoding encoding = mixture_encoding(opened, *find_mixture("q8_0"));
     const GgufPlan plan = plan_gguf(opened, opened.gguf == nullptr ? vocabulary_keys(opened) : GgufKeys(), encoding);
     if (plan.bytes > kMostLiveWeights)  // as live_page, but before the work

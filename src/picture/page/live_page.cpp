@@ -1,9 +1,9 @@
 #include "picture/page/live_page.h"
 
-#include "base/base64.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "io/gzip.h"
+#include "picture/data/values.h"
 #include "picture/page/embedded.h"
 #include "picture/page/page_of.h"
 
