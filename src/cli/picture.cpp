@@ -204,10 +204,10 @@ struct LiveModel {
     const GgufEncoding encoding = mixture_encoding(opened, *find_mixture("q8_0"));
     const GgufPlan plan = plan_gguf(opened, opened.gguf == nullptr ? vocabulary_keys(opened) : GgufKeys(), encoding);
     if (plan.bytes > kMostLiveWeights)  // as live_page, but before the work
-      throw UsageError(fmt::format("as q8_0 {} takes {}, and a live page holds at most {}. Take a smaller model, or leave --live "
-                                   "out: the page then shows this run alone.",
-                                   opened.files.name, bytes_text(static_cast<double>(plan.bytes)),
-                                   bytes_text(static_cast<double>(kMostLiveWeights))));
+      throw UsageError(fmt::format(
+          "as q8_0 {} takes {}, and a live page holds at most {}. Take a smaller model, or leave --live "
+          "out: the page then shows this run alone.",
+          opened.files.name, bytes_text(static_cast<double>(plan.bytes)), bytes_text(static_cast<double>(kMostLiveWeights))));
     ThreadPool pool(static_cast<int>(o.model.threads));
     write_gguf(opened, plan, encoding, path, pool);
   }
@@ -280,9 +280,10 @@ Action define_explain(CLI::App& app) {
   app.add_flag("--open", o->open, "Show the page in the browser that BROWSER names, or in the usual one");
   app.add_flag("--no-gradients", o->no_gradients,
                "Leave out the steps that run the model backward; they take most of the time for large models and long prompts");
-  app.add_flag("--live", o->live,
-               "Put the engine and the weights, in q8_0 unless MODEL is a GGUF file, into the page: what the reader changes in it "
-               "is computed there");
+  app.add_flag(
+      "--live", o->live,
+      "Put the engine and the weights, in q8_0 unless MODEL is a GGUF file, into the page: what the reader changes in it "
+      "is computed there");
   add_model_options(app, o->model);
   return [o] { run_explain(*o); };
 }

@@ -253,12 +253,11 @@ void read_safetensors(std::span<const std::byte> bytes, const std::string& file,
     const Entry& entry = *tensor.entry;
     const auto size = static_cast<size_t>(tensor.end - tensor.begin);
     if (!tensor.type) {
-      into.add_unreadable(entry.name, {entry.type, &file, entry.described_at, std::move(tensor.shape), data.data() + tensor.begin,
-                                       size});
+      into.add_unreadable(entry.name,
+                          {entry.type, &file, entry.described_at, std::move(tensor.shape), data.data() + tensor.begin, size});
       continue;
     }
-    into.add({entry.name, *tensor.type, std::move(tensor.shape), data.data() + tensor.begin, size, &file,
-              entry.described_at});
+    into.add({entry.name, *tensor.type, std::move(tensor.shape), data.data() + tensor.begin, size, &file, entry.described_at});
   }
   into.set_metadata(std::move(header.metadata));
 }

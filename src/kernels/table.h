@@ -197,6 +197,6 @@ const KernelTable* kernels_for(std::string_view target);
 const KernelTable& kernels_for_request(std::string_view target);
 /// Every target there is, those of one processor family in rising order of preference.
 inline constexpr std::string_view kTargets[] = {"reference", "avx2",     "avx512",    "avx512_bf16", "amx",
-                                                "neon",      "neon_dot", "neon_i8mm", "neon_bf16", "wasm"};
+                                                "neon",      "neon_dot", "neon_i8mm", "neon_bf16",   "wasm"};
 
 }  // namespace vitrine

@@ -121,8 +121,8 @@ std::string document(const Request& request) {
   options.gradients = request.get("gradients", true);
   const PicturePrompt prompt = request.prompt();
   const auto names = request.find<std::vector<std::string>>("pictures");
-  const PictureJson made = !names ? explain_document(request.engine(), prompt, options)
-                                  : pictures_document(request.engine(), prompt, *names, options);
+  const PictureJson made =
+      !names ? explain_document(request.engine(), prompt, options) : pictures_document(request.engine(), prompt, *names, options);
   return made.dump(-1, ' ', false, PictureJson::error_handler_t::replace);
 }
 

@@ -13,8 +13,12 @@
 #include "kernels/targets.h"
 #if HWY_ARCH_WASM  // has no products of bytes: block types are widened to f32
 #include "kernels/simd/decoded.h"
-#define VITRINE_BYTE_PRODUCTS {}
-#define VITRINE_BYTE_PANEL {}
+#define VITRINE_BYTE_PRODUCTS \
+  {                           \
+  }
+#define VITRINE_BYTE_PANEL \
+  {                        \
+  }
 #else
 #include "kernels/simd/dot_registers.h"
 #if HWY_ARCH_ARM

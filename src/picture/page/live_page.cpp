@@ -25,8 +25,9 @@ std::string live_page(const PictureJson& document, std::span<const std::byte> we
                      ". Take a smaller model or type, or leave --live out: the page then shows this run alone");
   const std::string_view engine = embedded_engine();
   if (engine.empty())
-    throw RunError("this build has no web/dist/engine.wasm.gz, the engine of live pages. Build it with web/engine/build.sh, and "
-                   "vitrine again; `vitrine explain` works without --live");
+    throw RunError(
+        "this build has no web/dist/engine.wasm.gz, the engine of live pages. Build it with web/engine/build.sh, and "
+        "vitrine again; `vitrine explain` works without --live");
   PageParts parts = explain_parts(document);
   parts.elements = element("vitrine-engine", "", engine) +
                    element("vitrine-weights", " data-name=\"" + markup_text(name) + "\"", gzip(weights));

@@ -43,8 +43,7 @@ std::string page_of(const PictureJson& document, const PageParts& parts) {
           "<script id=\"vitrine-data\" type=\"application/json\">";
   page += script_json(document);
   page += "</script>\n" + parts.elements;
-  page +=
-      "<script>window.vitrine = JSON.parse(document.getElementById(\"vitrine-data\").textContent)</script>\n<script>";
+  page += "<script>window.vitrine = JSON.parse(document.getElementById(\"vitrine-data\").textContent)</script>\n<script>";
   page += script;
   page += "</script>\n</body>\n</html>\n";
   return page;
