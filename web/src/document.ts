@@ -3,8 +3,10 @@
 import type { Vitrine } from "./data";
 import { piece } from "./format";
 
-/** On the page of another document (report/data.ts) no part that asks for it is drawn. */
-export const vitrine = window.vitrine as Vitrine;
+/** On the page of another document (report/data.ts) no part that asks for it is drawn. On a live page others take its place. */
+export let vitrine = window.vitrine as Vitrine;
+/** How often another document has taken the place of the first. */
+export let edition = 0;
 
 /** The spelling of a token id; its number where the model has no tokenizer. */
 export function spelling(id: number): string {
@@ -24,8 +26,22 @@ export function place(position: number): string {
   return `${tokenAt(position)} (position ${position})`;
 }
 
-export const positions: readonly number[] = (vitrine.tokens ?? []).map((_, position) => position);
-export const tokenNames: readonly string[] = positions.map(tokenAt);
+export let positions: readonly number[] = [];
+export let tokenNames: readonly string[] = [];
+index();
+
+function index(): void {
+  positions = (vitrine.tokens ?? []).map((_, position) => position);
+  tokenNames = positions.map(tokenAt);
+}
+
+/** Puts another document in this one's place; who draws it must then draw again. */
+export function replaceDocument(document: Vitrine): void {
+  vitrine = document;
+  window.vitrine = document;
+  ++edition;
+  index();
+}
 
 /** A command line that treats this prompt with this model: `vitrine trace options 'I want to move' --model …`. */
 export function commandLine(command: string, options: string): string {

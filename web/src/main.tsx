@@ -3,6 +3,7 @@
 import { render } from "preact";
 import { Article } from "./article";
 import "./base.css";
+import { startLive } from "./live/start";
 import "./page.css";
 import { Report } from "./report/report";
 import { startTheme } from "./theme";
@@ -13,5 +14,7 @@ if (root === null) throw new Error("the page has no element with the id vitrine"
 startTheme();
 startTip();
 root.replaceChildren();
-render("kind" in window.vitrine ? <Report /> : <Article />, root);
+const draw = () => render("kind" in window.vitrine ? <Report /> : <Article />, root);
+draw();
+startLive(draw);
 root.dataset["ready"] = "true";

@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import type { PictureName } from "../data";
-import { vitrine } from "../document";
+import { edition, vitrine } from "../document";
 import { Figure, type Table } from "../figure";
 import { attention } from "./attention";
 import { logitAttribution } from "./attribution";
@@ -78,7 +78,7 @@ export function Picture({ name }: { name: PictureName }): JSX.Element | null {
   const Draw = draw;
   return (
     <Figure name={name} title={picture.title} caption={picture.caption} alt={picture.alt} wide={typeof wide === "function" ? wide(picture) : wide === true} table={() => table(picture)}>
-      <Draw picture={picture} />
+      <Draw key={edition} picture={picture} />
     </Figure>
   );
 }

@@ -1,0 +1,121 @@
+// What a reader does, and what is computed then: at every key the next token, after a pause the pictures of the page.
+
+import type { Vitrine } from "../data";
+import { replaceDocument } from "../document";
+import { edits, promptField, samplingFields, set, state, type Next, type Sampling, type State } from "./state";
+import { written } from "./written";
+
+const shownTokens = 64;
+const pause = 500;
+
+let drawAgain: () => void = () => undefined;
+let timer: ReturnType<typeof setTimeout> | undefined;
+
+/** `draw` draws the page again from the document. */
+export function onDocument(draw: () => void): void {
+  drawAgain = draw;
+}
+
+function told(error: unknown): void {
+  set({ trouble: error instanceof Error ? error.message : String(error) });
+}
+
+/** The likeliest next tokens of the state, of the model as it is and of the changed one. */
+async function predict(): Promise<void> {
+  const { engine, prompt, sampling } = state();
+  if (engine === null) return;
+  try {
+    const body = { ...promptField(prompt), ...samplingFields(sampling), top: shownTokens };
+    const changes = edits(state());
+    const [plain, changed] = await Promise.all([
+      engine.ask<Next>("next", body, "plain"),
+      changes.length === 0 ? null : engine.ask<Next>("next", { ...body, edits: changes }, "changed"),
+    ]);
+    if (plain !== null) set({ plain, trouble: "", ...(changes.length === 0 ? { changed: null } : {}) });
+    if (changed !== null) set({ changed });
+  } catch (error) {
+    told(error);
+  }
+}
+
+/** The changed model alone: what an edit needs. */
+async function predictChanged(): Promise<void> {
+  const { engine, prompt, sampling } = state();
+  const changes = edits(state());
+  if (engine === null || changes.length === 0) return set({ changed: null });
+  try {
+    const changed = await engine.ask<Next>("next", { ...promptField(prompt), ...samplingFields(sampling), top: shownTokens, edits: changes }, "changed");
+    if (changed !== null) set({ changed, trouble: "" });
+  } catch (error) {
+    told(error);
+  }
+}
+
+async function draw(): Promise<void> {
+  const { engine, prompt } = state();
+  if (engine === null) return;
+  try {
+    const document = await engine.ask<Vitrine>("document", { ...promptField(prompt), gradients: false }, "document");
+    if (document === null || prompt !== state().prompt) return;
+    replaceDocument(document);
+    drawAgain();
+    set({ drawing: false });
+  } catch (error) {
+    set({ drawing: false });
+    told(error);
+  }
+}
+
+export function setPrompt(prompt: string): void {
+  const { where, off } = state();
+  // Positions mean other tokens in another prompt.
+  const kept = new Set([...off].filter((name) => !name.startsWith("position ")));
+  set({ prompt, drawing: true, ...(where === null ? {} : { where: null }), ...(kept.size === off.size ? {} : { off: kept }) });
+  void predict();
+  clearTimeout(timer);
+  timer = setTimeout(() => void draw(), pause);
+}
+
+export function setSampling(part: Partial<Sampling>): void {
+  set({ sampling: { ...state().sampling, ...part } });
+  void predict();
+}
+
+export function change(part: Partial<Pick<State, "off" | "where" | "steering">>): void {
+  set(part);
+  void predictChanged();
+}
+
+export function toggle(name: string): void {
+  const off = new Set(state().off);
+  if (!off.delete(name)) off.add(name);
+  change({ off });
+}
+
+/** Appends a token to the prompt and goes on. */
+export function append(token: number, piece: string | null): void {
+  const { prompt } = state();
+  if (piece === null) return setPrompt(prompt.trim() === "" ? String(token) : `${prompt}, ${token}`);
+  const text = written(piece);
+  if (text !== null) setPrompt(prompt + text);
+}
+
+/** Goes on for some tokens as the sampling settings say; the text becomes part of the prompt. */
+export async function goOn(tokens: number): Promise<void> {
+  const { engine, prompt, sampling } = state();
+  if (engine === null) return;
+  try {
+    const fields = promptField(prompt);
+    const changes = edits(state());
+    const made = await engine.ask<{ text: string; tokens: number[] }>("generate", { ...fields, ...samplingFields(sampling), seed: sampling.seed, max_tokens: tokens, ...(changes.length > 0 ? { edits: changes } : {}) });
+    if (made === null || prompt !== state().prompt) return;
+    setPrompt(typeof fields.prompt === "string" ? prompt + made.text : [...fields.prompt, ...made.tokens].join(", "));
+  } catch (error) {
+    told(error);
+  }
+}
+
+/** The first answer, to the prompt that the page was made with. */
+export function begin(): void {
+  void predict();
+}

@@ -1,0 +1,4 @@
+declare module "*?worker&inline" {
+  const constructor: new () => Worker;
+  export default constructor;
+}

@@ -1,0 +1,90 @@
+// The panel of a live page, docked at the bottom of the window: the prompt and what comes next, always in sight, and above them
+// what can be done to the model.
+
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Choice, Copyable, Fold } from "../controls";
+import { percent, piece } from "../format";
+import { append, setPrompt } from "./actions";
+import { NextTokens } from "./next";
+import { byIds, useLive, type Likely } from "./state";
+import { written } from "./written";
+
+type Part = "next";
+const parts: { value: Part; name: string }[] = [
+  { value: "next", name: "Next token" },
+];
+
+export function Panel() {
+  const now = useLive();
+  const [open, unfold] = useState(false);
+  const [part, choose] = useState<Part>("next");
+  const dock = useRef<HTMLDivElement>(null);
+  // What the dock covers can be scrolled into sight.
+  useLayoutEffect(() => {
+    const measure = () => document.documentElement.style.setProperty("--dock", `${dock.current!.offsetHeight}px`);
+    const observer = new ResizeObserver(measure);
+    observer.observe(dock.current!);
+    return () => observer.disconnect();
+  }, []);
+  const shown = now.changed ?? now.plain;
+  return (
+    <section class={open ? "dock open" : "dock"} ref={dock} aria-label="Change it" onKeyDown={(event) => event.key === "Escape" && unfold(false)}>
+      {open && (
+        <div class="dock-inside" id="live-inside" tabIndex={-1}>
+          <Choice label="Do" options={parts} value={part} onChange={choose} />
+          {part === "next" && <NextTokens />}
+          <Fold summary="The model of this page as a file">{() => <SaveModel />}</Fold>
+        </div>
+      )}
+      {now.trouble !== "" && <p class="dock-trouble" role="alert">{now.trouble}</p>}
+      <div class="dock-bar">
+        <label class="dock-prompt">
+          <span>{byIds() ? "Token ids" : "Prompt"}</span>
+          <textarea rows={1} spellcheck={false} autocomplete="off" value={now.prompt} onInput={(event) => setPrompt(event.currentTarget.value)} />
+        </label>
+        <ol class="dock-next" aria-label="Likeliest next tokens; a click appends one">
+          {(shown?.next ?? []).slice(0, 5).map((one) => <li key={one.token}><TokenButton of={one} /><b>{percent(Math.exp(one.logprob))}</b></li>)}
+        </ol>
+        <button type="button" class="dock-more" aria-expanded={open} onClick={() => unfold(!open)}>{open ? "Fold" : "Change it"}</button>
+      </div>
+    </section>
+  );
+}
+
+/** A token that a click appends to the prompt. */
+export function TokenButton({ of }: { of: Pick<Likely, "token" | "piece"> }) {
+  const name = of.piece === null ? `#${of.token}` : piece(of.piece);
+  const able = of.piece === null || written(of.piece) !== null;
+  return <button type="button" class="live-token" disabled={!able} title={able ? "Append this token" : "This token is no text"} onClick={() => append(of.token, of.piece)}><bdi>{name}</bdi></button>;
+}
+
+function SaveModel() {
+  const { engine } = useLive();
+  const save = () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(engine!.file());
+    link.download = "model.gguf";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  };
+  return (
+    <>
+      <p>Every command here names <code>model.gguf</code>: these weights, which the page holds. With them the program gives the same numbers.</p>
+      <button type="button" onClick={save}>Save model.gguf</button>
+    </>
+  );
+}
+
+/** How to get the numbers in sight with the program. */
+export function WithTheProgram({ commands, recipe }: { commands: readonly string[]; recipe?: string }) {
+  return (
+    <Fold summary="The same with the program" class="live-command">
+      {() => (
+        <>
+          {recipe !== undefined && <><p>Save this as <code>recipe.yaml</code>:</p><Copyable label="recipe" text={recipe} /></>}
+          {commands.map((command) => <Copyable key={command} label="command" text={command} />)}
+        </>
+      )}
+    </Fold>
+  );
+}

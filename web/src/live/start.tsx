@@ -1,0 +1,24 @@
+// Makes a page live where it holds the engine and the weights; any other page stays as it is.
+
+import { render } from "preact";
+import { vitrine } from "../document";
+import { begin, onDocument } from "./actions";
+import { engineOfPage } from "./engine";
+import "./live.css";
+import { Panel } from "./panel";
+import { set } from "./state";
+
+/** `draw` draws the page again from the document. */
+export function startLive(draw: () => void): void {
+  if ("kind" in window.vitrine) return;
+  const engine = engineOfPage();
+  if (engine === null) return;
+  onDocument(draw);
+  set({ engine, prompt: vitrine.prompt.text ?? vitrine.prompt.ids.join(", ") });
+  const place = document.createElement("div");
+  place.id = "live";
+  document.body.prepend(place);
+  document.documentElement.classList.add("is-live");
+  render(<Panel />, place);
+  begin();
+}

@@ -1,0 +1,118 @@
+// What a reader of a live page has asked for, and what the engine has answered. Parts are replaced, never changed, and whoever
+// draws them is told.
+
+import { useEffect, useState } from "preact/hooks";
+import { vitrine } from "../document";
+import type { Engine } from "./engine";
+
+export interface Likely {
+  token: number;
+  piece: string | null;
+  /** Of the model's own distribution. */
+  logprob: number;
+  /** Probability under the sampling settings; 0: cut. */
+  kept: number;
+}
+
+/** The answer to `next`. */
+export interface Next {
+  tokens: number[];
+  pieces: (string | null)[];
+  next: Likely[];
+  left: number;
+}
+
+/** One change of the model, as an entry of a recipe's list interventions (docs/intervene.md). */
+export type Edit = Readonly<Record<string, unknown>>;
+
+export interface Sampling {
+  temperature: number;
+  /** 0: off. */
+  topK: number;
+  /** 1: off. */
+  topP: number;
+  seed: number;
+}
+
+/** Text that is added to the residual stream as a direction: what `plus` has more than `minus`. */
+export interface Steering {
+  plus: string;
+  minus: string;
+  layer: number;
+  times: number;
+}
+
+export interface State {
+  engine: Engine | null;
+  prompt: string;
+  sampling: Sampling;
+  /** Parts that are switched off, by name: "head 3.1", "attn 2", "mlp 2", "norm blocks.2.ln1", "position 4". */
+  off: ReadonlySet<string>;
+  /** Parts are switched off at this position alone; null: at every one. */
+  where: number | null;
+  steering: Steering | null;
+  /** Of the model as it is, and of the changed one (null where nothing is changed). */
+  plain: Next | null;
+  changed: Next | null;
+  /** What the engine refused, in its words. */
+  trouble: string;
+  /** The pictures of the page belong to another prompt, and new ones are being made. */
+  drawing: boolean;
+}
+
+let now: State = {
+  engine: null, prompt: "", sampling: { temperature: 1, topK: 0, topP: 1, seed: 0 }, off: new Set(), where: null, steering: null, plain: null, changed: null, trouble: "", drawing: false,
+};
+const listeners = new Set<() => void>();
+
+export function state(): State {
+  return now;
+}
+
+export function set(part: Partial<State>): void {
+  now = { ...now, ...part };
+  for (const listener of listeners) listener();
+}
+
+/** The state; the caller is drawn again when it changes. */
+export function useLive(): State {
+  const [shown, show] = useState(now);
+  useEffect(() => {
+    const listener = () => show(now);
+    listeners.add(listener);
+    listener();
+    return () => {
+      listeners.delete(listener);
+    };
+  }, []);
+  return shown;
+}
+
+/** Whether the page's prompt is ids, because it was given so or the model has no tokenizer. */
+export function byIds(): boolean {
+  return vitrine.prompt.text === null;
+}
+
+/** The prompt as a request names it. */
+export function promptField(prompt: string): { prompt: string | number[]; add_special?: boolean } {
+  if (!byIds()) return vitrine.prompt.special ? { prompt } : { prompt, add_special: false };
+  const ids = prompt.split(",").map((id) => id.trim()).filter((id) => id !== "").map(Number);
+  if (ids.length === 0 || ids.some((id) => !Number.isInteger(id) || id < 0)) throw new Error("The prompt is a list of token ids: 2, 651, 77");
+  return { prompt: ids };
+}
+
+export function samplingFields({ temperature, topK, topP }: Sampling): object {
+  return { temperature, ...(topK > 0 ? { top_k: topK } : {}), ...(topP < 1 ? { top_p: topP } : {}) };
+}
+
+/** The changes of the state as a recipe lists them. */
+export function edits({ off, where, steering }: Pick<State, "off" | "where" | "steering">): Edit[] {
+  const list = [...off].map((name): Edit => {
+    const [part = "", of = ""] = name.split(" ");
+    if (part === "position") return { positions: [Number(of)], do: "zero" };
+    return { [part]: of, ...(where === null ? {} : { positions: [where] }), do: part === "norm" ? "identity" : "zero" };
+  });
+  if (steering !== null && steering.plus !== "" && steering.minus !== "")
+    list.push({ hook: `blocks.${steering.layer}.hook_resid_post`, do: "add", vector: { plus: steering.plus, minus: steering.minus }, times: steering.times });
+  return list;
+}

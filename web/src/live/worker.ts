@@ -1,0 +1,124 @@
+// The thread that runs the engine of a live page: the library compiled to WebAssembly, with one file, the weights, in memory.
+// Messages in: a Start, then Questions. Messages out: Ready, then one Reply to each question, in their order.
+
+import { wasi, type Wasi } from "./wasi";
+
+export interface Start {
+  /** Compiled already (by another thread), or base64 of the gzipped module. */
+  engine: WebAssembly.Module | string;
+  /** Bytes of the model file, or base64 of them. */
+  weights: Uint8Array | string;
+  /** Name of the model file, as the engine and its commands call it. */
+  name: string;
+}
+
+export interface Question {
+  id: number;
+  request: string;
+  /** JSON. */
+  body: string;
+}
+
+export interface Ready {
+  ready: true;
+  module: WebAssembly.Module;
+}
+
+export interface Reply {
+  id: number;
+  /** JSON. */
+  answer: string;
+  milliseconds: number;
+  /** Of the engine's memory. */
+  bytes: number;
+}
+
+export interface Failure {
+  failed: string;
+}
+
+interface Exports {
+  memory: WebAssembly.Memory;
+  _initialize: () => void;
+  malloc: (size: number) => number;
+  free: (at: number) => void;
+  open_model: (path: number) => number;
+  answer: (request: number, body: number) => number;
+}
+
+function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
+  const text = atob(base64.trim());
+  const out = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; ++i) out[i] = text.charCodeAt(i);
+  return out;
+}
+
+async function moduleOf(base64: string): Promise<WebAssembly.Module> {
+  const unpacked = new Blob([bytesOf(base64)]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return WebAssembly.compile(await new Response(unpacked).arrayBuffer());
+}
+
+class Engine {
+  private readonly exports: Exports;
+
+  constructor(instance: WebAssembly.Instance, system: Wasi) {
+    this.exports = instance.exports as unknown as Exports;
+    system.memory = this.exports.memory;
+    this.exports._initialize();
+  }
+
+  /** What went wrong, or an empty text. */
+  open(name: string): string {
+    return this.call(this.exports.open_model, name);
+  }
+  answer(request: string, body: string): string {
+    return this.call(this.exports.answer, request, body);
+  }
+  get bytes(): number {
+    return this.exports.memory.buffer.byteLength;
+  }
+
+  private call(function_: (...at: number[]) => number, ...texts: string[]): string {
+    const places = texts.map((text) => this.put(text));
+    const at = (function_ as (...at: number[]) => number)(...places);
+    const memory = new Uint8Array(this.exports.memory.buffer);
+    const said = new TextDecoder().decode(memory.subarray(at, memory.indexOf(0, at)));
+    for (const place of places) this.exports.free(place);
+    return said;
+  }
+  private put(text: string): number {
+    const bytes = new TextEncoder().encode(text.replaceAll("\0", "\ufffd"));
+    const at = this.exports.malloc(bytes.length + 1);
+    if (at === 0) throw new Error("the engine has no memory left");
+    const memory = new Uint8Array(this.exports.memory.buffer);
+    memory.set(bytes, at);
+    memory[at + bytes.length] = 0;
+    return at;
+  }
+}
+
+let engine: Engine | undefined;
+
+async function start({ engine: given, weights, name }: Start): Promise<void> {
+  const module = typeof given === "string" ? await moduleOf(given) : given;
+  const system = wasi(name, typeof weights === "string" ? bytesOf(weights) : weights);
+  engine = new Engine(await WebAssembly.instantiate(module, system.imports), system);
+  const wrong = engine.open(name);
+  if (wrong !== "") throw new Error(wrong);
+  postMessage({ ready: true, module } satisfies Ready);
+}
+
+self.addEventListener("message", ({ data }: MessageEvent<Start | Question>) => {
+  const failed = (error: unknown) => postMessage({ failed: error instanceof Error ? error.message : String(error) } satisfies Failure);
+  if ("engine" in data) {
+    start(data).catch(failed);
+    return;
+  }
+  try {
+    const from = performance.now();
+    const answer = engine!.answer(data.request, data.body);
+    postMessage({ id: data.id, answer, milliseconds: performance.now() - from, bytes: engine!.bytes } satisfies Reply);
+  } catch (error) {
+    failed(error);
+  }
+});
