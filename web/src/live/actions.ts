@@ -67,10 +67,10 @@ async function draw(): Promise<void> {
 }
 
 export function setPrompt(prompt: string): void {
-  const { where, off } = state();
+  const { where, off, units } = state();
   // Positions mean other tokens in another prompt.
   const kept = new Set([...off].filter((name) => !name.startsWith("position ")));
-  set({ prompt, drawing: true, ...(where === null ? {} : { where: null }), ...(kept.size === off.size ? {} : { off: kept }) });
+  set({ prompt, drawing: true, ...(where === null ? {} : { where: null }), ...(kept.size === off.size ? {} : { off: kept }), ...(units.size === 0 ? {} : { units: new Map() }) });
   void predict();
   clearTimeout(timer);
   timer = setTimeout(() => void draw(), pause);
@@ -81,7 +81,7 @@ export function setSampling(part: Partial<Sampling>): void {
   void predict();
 }
 
-export function change(part: Partial<Pick<State, "off" | "where" | "steering">>): void {
+export function change(part: Partial<Pick<State, "off" | "where" | "steering" | "units">>): void {
   set(part);
   void predictChanged();
 }

@@ -6,13 +6,23 @@ import { Choice, Copyable, Fold } from "../controls";
 import { percent, piece } from "../format";
 import { append, setPrompt } from "./actions";
 import { NextTokens } from "./next";
+import { SwitchOff } from "./off";
+import { Patch } from "./patch";
+import { AttentionRow } from "./row";
 import { byIds, useLive, type Likely } from "./state";
+import { Stream } from "./stream";
+import { TrainStep } from "./train";
 import { written } from "./written";
 
-type Part = "next";
-const parts: { value: Part; name: string }[] = [
-  { value: "next", name: "Next token" },
-];
+const parts = [
+  { value: "next", name: "Next token", draw: NextTokens },
+  { value: "off", name: "Switch off", draw: SwitchOff },
+  { value: "patch", name: "Patch", draw: Patch },
+  { value: "train", name: "Train one step", draw: TrainStep },
+  { value: "row", name: "A row of attention", draw: AttentionRow },
+  { value: "stream", name: "The stream", draw: Stream },
+] as const;
+type Part = (typeof parts)[number]["value"];
 
 export function Panel() {
   const now = useLive();
@@ -27,12 +37,13 @@ export function Panel() {
     return () => observer.disconnect();
   }, []);
   const shown = now.changed ?? now.plain;
+  const Draw = parts.find((one) => one.value === part)!.draw;
   return (
     <section class={open ? "dock open" : "dock"} ref={dock} aria-label="Change it" onKeyDown={(event) => event.key === "Escape" && unfold(false)}>
       {open && (
         <div class="dock-inside" id="live-inside" tabIndex={-1}>
           <Choice label="Do" options={parts} value={part} onChange={choose} />
-          {part === "next" && <NextTokens />}
+          <Draw />
           <Fold summary="The model of this page as a file">{() => <SaveModel />}</Fold>
         </div>
       )}

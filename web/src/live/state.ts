@@ -51,6 +51,8 @@ export interface State {
   /** Parts are switched off at this position alone; null: at every one. */
   where: number | null;
   steering: Steering | null;
+  /** MLP units that are taken away, by name: "6.17 at 9". */
+  units: ReadonlyMap<string, Edit>;
   /** Of the model as it is, and of the changed one (null where nothing is changed). */
   plain: Next | null;
   changed: Next | null;
@@ -61,7 +63,7 @@ export interface State {
 }
 
 let now: State = {
-  engine: null, prompt: "", sampling: { temperature: 1, topK: 0, topP: 1, seed: 0 }, off: new Set(), where: null, steering: null, plain: null, changed: null, trouble: "", drawing: false,
+  engine: null, prompt: "", sampling: { temperature: 1, topK: 0, topP: 1, seed: 0 }, off: new Set(), where: null, steering: null, units: new Map(), plain: null, changed: null, trouble: "", drawing: false,
 };
 const listeners = new Set<() => void>();
 
@@ -101,12 +103,18 @@ export function promptField(prompt: string): { prompt: string | number[]; add_sp
   return { prompt: ids };
 }
 
+/** The prompt as a recipe names it. */
+export function recipePrompt(prompt: string): unknown {
+  const { prompt: given, add_special: special } = promptField(prompt);
+  return special === false ? { text: given, special: false } : given;
+}
+
 export function samplingFields({ temperature, topK, topP }: Sampling): object {
   return { temperature, ...(topK > 0 ? { top_k: topK } : {}), ...(topP < 1 ? { top_p: topP } : {}) };
 }
 
 /** The changes of the state as a recipe lists them. */
-export function edits({ off, where, steering }: Pick<State, "off" | "where" | "steering">): Edit[] {
+export function edits({ off, where, steering, units }: Pick<State, "off" | "where" | "steering" | "units">): Edit[] {
   const list = [...off].map((name): Edit => {
     const [part = "", of = ""] = name.split(" ");
     if (part === "position") return { positions: [Number(of)], do: "zero" };
@@ -114,5 +122,5 @@ export function edits({ off, where, steering }: Pick<State, "off" | "where" | "s
   });
   if (steering !== null && steering.plus !== "" && steering.minus !== "")
     list.push({ hook: `blocks.${steering.layer}.hook_resid_post`, do: "add", vector: { plus: steering.plus, minus: steering.minus }, times: steering.times });
-  return list;
+  return [...list, ...units.values()];
 }

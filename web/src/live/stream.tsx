@@ -1,0 +1,159 @@
+// The residual stream at one position: how it grows from layer to layer, what the head would say of it at each depth, and the
+// units of an MLP that are most active there.
+
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Slider } from "../controls";
+import type { LogitLens, Vitrine } from "../data";
+import { vitrine } from "../document";
+import { number, percent, piece } from "../format";
+import { paint } from "../heat";
+import { useTheme } from "../hooks";
+import { change } from "./actions";
+import { traceCommand } from "./commands";
+import { WithTheProgram } from "./panel";
+import { promptField, useLive } from "./state";
+
+interface Depth {
+  name: string;
+  vector: number[];
+}
+
+interface Seen {
+  depths: Depth[];
+  lens: { piece: string; prob: number }[];
+}
+
+interface Answer {
+  hooks: { name: string; values: number[][] }[];
+}
+
+const unitsShown = 8;
+
+function streamHooks(position: number): string[] {
+  return ["hook_embed", "blocks.*.hook_resid_mid", "blocks.*.hook_resid_post"].map((hook) => `${hook}[positions=${position}]`);
+}
+
+function depthName(hook: string): string {
+  const layer = /^blocks\.(\d+)\./.exec(hook)?.[1];
+  return layer === undefined ? "embedding" : hook.endsWith("mid") ? `layer ${layer}, attention` : `layer ${layer}, MLP`;
+}
+
+export function Stream() {
+  const { engine, prompt, plain } = useLive();
+  const [position, setPosition] = useState<number | null>(null);
+  const [seen, set] = useState<Seen | null>(null);
+  const [trouble, tell] = useState("");
+  const last = (plain?.tokens.length ?? 1) - 1;
+  const at = Math.min(position ?? last, last);
+  useEffect(() => {
+    if (plain === null || engine === null) return;
+    let gone = false;
+    Promise.all([
+      engine.ask<Answer>("inspect", { ...promptField(prompt), hooks: streamHooks(at) }, "stream"),
+      engine.ask<Vitrine>("document", { ...promptField(prompt), pictures: ["logit-lens"], position: at }, "lens"),
+    ]).then(([answer, document]) => {
+      if (gone || answer === null || document === null) return;
+      set({ depths: answer.hooks.map((hook) => ({ name: depthName(hook.name), vector: hook.values[0]! })), lens: lensOf(document, at) });
+      tell("");
+    }).catch((error: unknown) => tell(error instanceof Error ? error.message : String(error)));
+    return () => {
+      gone = true;
+    };
+  }, [plain?.tokens.join(), at]);
+  const name = piece(plain?.pieces[at] ?? `#${plain?.tokens[at]}`);
+  return (
+    <>
+      <Slider label="Position" min={0} max={Math.max(last, 0)} value={at} onChange={setPosition} says={`${at}: ${name}`} />
+      {trouble !== "" && <p role="alert">{trouble}</p>}
+      {seen !== null && <Growth seen={seen} />}
+      <Units position={at} />
+      <WithTheProgram commands={[traceCommand(prompt, streamHooks(at))]} />
+    </>
+  );
+}
+
+/** What the lens says after each layer, in the order of the stream's depths: embedding, then twice a layer. */
+function lensOf(document: Vitrine, position: number): { piece: string; prob: number }[] {
+  const lens = document.pictures["logit-lens"] as LogitLens | undefined;
+  const row = lens?.positions?.indexOf(position) ?? -1;
+  if (lens === undefined || row < 0) return [];
+  return lens.depths.map((_, depth) => {
+    const id = lens.ids[row]![depth]![0]!;
+    return { piece: piece(document.pieces[String(id)] ?? `#${id}`), prob: lens.probs[row]![depth]![0]! };
+  });
+}
+
+function Growth({ seen: { depths, lens } }: { seen: Seen }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const theme = useTheme();
+  const most = Math.max(...depths.map((depth) => Math.hypot(...depth.vector)));
+  useLayoutEffect(() => {
+    const strongest = depths.flatMap((depth) => depth.vector.map(Math.abs)).sort((a, b) => b - a);
+    if (canvas.current !== null) paint(canvas.current, depths.length, depths[0]!.vector.length, (row, col) => depths[row]!.vector[col]!, "diverging", strongest[Math.floor(strongest.length / 100)] ?? 1);
+  }, [depths, theme]);
+  return (
+    <div class="growth">
+      <canvas ref={canvas} role="img" aria-label={`The ${depths[0]!.vector.length} numbers of the stream at ${depths.length} depths, negative orange and positive blue`} />
+      <ol aria-label="The stream by depth">
+        {depths.map((depth, i) => {
+          const size = Math.hypot(...depth.vector);
+          const word = i % 2 === 0 ? lens[i / 2] : undefined;
+          return (
+            <li key={depth.name} data-length={size}>
+              <span>{depth.name}</span>
+              <span class="live-bar" aria-hidden="true"><i class={i % 2 === 1 ? "kept" : "kept mlp"} style={{ width: `${(100 * size) / most}%` }} /></span>
+              <span class="live-figure">{number(size)}</span>
+              <span>{word !== undefined && <><bdi>{word.piece}</bdi> <small>{percent(word.prob)}</small></>}</span>
+            </li>
+          );
+        })}
+      </ol>
+    </div>
+  );
+}
+
+/** The most active units of one layer's MLP; a click takes one away at this position. */
+function Units({ position }: { position: number }) {
+  const { engine, prompt, plain, units } = useLive();
+  const [layer, setLayer] = useState(vitrine.model.nLayers - 2);
+  const [list, set] = useState<{ unit: number; value: number }[]>([]);
+  const [size, setSize] = useState(0);
+  const [lacks, tell] = useState("");
+  const at = Math.max(0, Math.min(layer, vitrine.model.nLayers - 1));
+  useEffect(() => {
+    if (plain === null || engine === null) return;
+    let gone = false;
+    engine.ask<Answer>("inspect", { ...promptField(prompt), hooks: [`blocks.${at}.mlp.hook_post[positions=${position}]`] }, "units").then((answer) => {
+      if (gone || answer === null) return;
+      const values = answer.hooks[0]!.values[0]!;
+      setSize(values.length);
+      set(values.map((value, unit) => ({ unit, value })).sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, unitsShown));
+      tell("");
+    }).catch((error: unknown) => tell(error instanceof Error ? error.message : String(error)));
+    return () => {
+      gone = true;
+    };
+  }, [plain?.tokens.join(), position, at]);
+  const flip = (unit: number, value: number) => {
+    const name = `${at}.${unit} at ${position}`;
+    const next = new Map(units);
+    if (!next.delete(name)) next.set(name, { hook: `blocks.${at}.mlp.hook_post`, positions: [position], do: "add", vector: Array.from({ length: size }, (_, i) => (i === unit ? -value : 0)) });
+    change({ units: next });
+  };
+  return (
+    <section class="units" aria-label="Most active MLP units">
+      <p class="live-head">The most active of the {size} MLP units</p>
+      <Slider label="of layer" min={0} max={vitrine.model.nLayers - 1} value={at} onChange={setLayer} says={String(at)} />
+      {lacks !== "" && <p class="remark">{lacks}</p>}
+      <ol class="unit-list">
+        {list.map(({ unit, value }) => (
+          <li key={unit}>
+            <button type="button" class={units.has(`${at}.${unit} at ${position}`) ? "part off" : "part"} aria-pressed={units.has(`${at}.${unit} at ${position}`)} onClick={() => flip(unit, value)} title="Take this unit away here, and see the answer below">unit {unit}</button>
+            <small>{number(value)}</small>
+          </li>
+        ))}
+      </ol>
+      <p class="remark">A click takes a unit away at this position; what becomes of the answer stands under “Switch off”.</p>
+    </section>
+  );
+}
