@@ -19,7 +19,7 @@ for (const [w,h,dark] of (process.argv[2]==='all' ? [[1280,800,false],[390,844,t
   await page.getByText('Patch',{exact:true}).first().click();
   await page.getByLabel('Second prompt').fill('Once upon a time there was a queen who');
   await page.getByRole('button',{name:'Patch',exact:true}).click();
-  await page.locator('.dock .heat-area').waitFor({timeout:90000});
+  await page.locator('.dock .heat-area').waitFor({timeout:25000}).catch(()=>0); 
   await page.locator('.dock .heat-area').scrollIntoViewIfNeeded();
   await page.locator('.dock .heat-area').click({position:{x:400,y:60}});
   await page.locator('.live-cell').waitFor({timeout:60000}).catch(e=>console.log('cell',e.message.slice(0,80)));

@@ -130,7 +130,7 @@ function Parts() {
                         data-cell={`${row} ${col}`}
                         data-part={cell.name}
                         aria-pressed={off.has(cell.name)}
-                        aria-label={`Switch off ${cell.says}${value === null ? "" : `: ${number(100 * value)} points`}`}
+                        aria-label={`${cell.shown}: switch off ${cell.says}${value === null ? "" : `: ${number(100 * value)} points`}`}
                         title={value === null ? cell.says : `${cell.says}: without it ${valid!.token} changes by ${number(100 * value)} points`}
                         tabIndex={at[0] === row && at[1] === col ? 0 : -1}
                         style={value === null || off.has(cell.name) ? {} : { background: css("diverging", value, most), color: inkOn("diverging", value, most) }}
@@ -158,7 +158,7 @@ function Positions({ plain, off }: { plain: Next; off: ReadonlySet<string> }) {
     <div class="positions" role="group" aria-label="Positions of the prompt">
       <span>Tokens</span>
       {plain.pieces.map((one, position) => (
-        <button key={position} type="button" class={off.has(`position ${position}`) ? "part off" : "part"} aria-pressed={off.has(`position ${position}`)} aria-label={`Switch off position ${position}, ${piece(one ?? "")}`} onClick={() => toggle(`position ${position}`)}><bdi>{piece(one ?? `#${plain.tokens[position]}`)}</bdi></button>
+        <button key={position} type="button" class={off.has(`position ${position}`) ? "part off" : "part"} aria-pressed={off.has(`position ${position}`)} aria-label={`${piece(one ?? `#${plain.tokens[position]}`)}: switch off position ${position}`} onClick={() => toggle(`position ${position}`)}><bdi>{piece(one ?? `#${plain.tokens[position]}`)}</bdi></button>
       ))}
     </div>
   );

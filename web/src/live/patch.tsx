@@ -6,7 +6,7 @@ import { number, percent, piece } from "../format";
 import { Heat, ScaleKey } from "../heat";
 import { interveneCommand } from "./commands";
 import { WithTheProgram } from "./panel";
-import { recipePrompt, useLive, type State } from "./state";
+import { promptField, recipePrompt, useLive, type Next, type State } from "./state";
 
 type What = "resid_pre" | "attn_out" | "mlp_out" | "z";
 const kinds: { value: What; name: string }[] = [
@@ -90,8 +90,8 @@ export function Patch() {
 }
 
 async function likeliest(engine: NonNullable<State["engine"]>, prompt: string): Promise<Top[]> {
-  const report = await engine.ask<Report>("patch", { prompt: recipePrompt(prompt), top: 2 });
-  return report?.before[0]?.top ?? [];
+  const answer = await engine.ask<Next>("next", { ...promptField(prompt), top: 2 });
+  return (answer?.next ?? []).map((one) => ({ ...one, prob: Math.exp(one.logprob) }));
 }
 
 function Grid({ made: { report, what, tokens }, pick }: { made: Made; pick: (row: number, col: number) => void }) {
