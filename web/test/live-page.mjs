@@ -2,7 +2,7 @@
 // are those of the bundle that VITRINE_DIST names (web/dist), so that a change can be tried before the program embeds it.
 
 import { readFileSync, writeFileSync } from "node:fs";
-import { dirname, join, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 
@@ -29,7 +29,7 @@ export function writeLivePage({ page, engine, weights, out }) {
 <script id="vitrine-data" type="application/json">${data}</script>
 <script>window.vitrine = JSON.parse(document.getElementById("vitrine-data").textContent)</script>
 <script id="vitrine-engine" type="text/plain">${gzipSync(readFileSync(engine), { level: 9 }).toString("base64")}</script>
-<script id="vitrine-weights" type="text/plain">${readFileSync(weights).toString("base64")}</script>
+<script id="vitrine-weights" type="text/plain" data-name="${basename(weights)}">${gzipSync(readFileSync(weights), { level: 1 }).toString("base64")}</script>
 <script>${readFileSync(join(dist, "page.js"), "utf8")}</script>
 </body>
 </html>

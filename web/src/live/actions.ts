@@ -86,6 +86,11 @@ export function change(part: Partial<Pick<State, "off" | "where" | "steering" | 
   void predictChanged();
 }
 
+/** The model as it is. */
+export function allOn(): void {
+  change({ off: new Set(), where: null, steering: null, units: new Map() });
+}
+
 export function toggle(name: string): void {
   const off = new Set(state().off);
   if (!off.delete(name)) off.add(name);

@@ -1,15 +1,19 @@
-// Command lines of the program that give the numbers of a live page's state. The page's weights are a file there: model.gguf.
+// Command lines of the program that give the numbers of a live page's state. The page's weights are a file there.
 
 import { vitrine } from "../document";
-import { byIds, type Sampling } from "./state";
-
-const model = "--model model.gguf --compute f32";
+import { byIds, state, type Sampling } from "./state";
 
 function quoted(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
+function modelFile(): string {
+  const name = state().engine?.fileName ?? "";
+  return `--model ${/^[\w.-]+$/.test(name) ? name : quoted(name)}`;
+}
+
 function tail(prompt: string): string {
+  const model = `${modelFile()} --compute f32`;
   if (byIds()) return `${model} --tokens ${prompt.replace(/\s+/g, "")}`;
   const special = vitrine.prompt.special ? "" : " --no-special";
   return prompt.startsWith("-") ? `${model}${special} -- ${quoted(prompt)}` : `${quoted(prompt)} ${model}${special}`;
@@ -29,7 +33,9 @@ export function traceCommand(prompt: string, hooks: readonly string[]): string {
 }
 
 export function trainCommand(prompt: string, target: string, rate: number): string {
-  return `vitrine train --one-step ${quoted(prompt)} --target ${quoted(target)} --rate ${rate} --model model.gguf`;
+  return `vitrine train --one-step ${quoted(prompt)} --target ${quoted(target)} --rate ${rate} ${modelFile()}`;
 }
 
-export const interveneCommand = `vitrine intervene recipe.yaml ${model}`;
+export function interveneCommand(): string {
+  return `vitrine intervene recipe.yaml ${modelFile()} --compute f32`;
+}

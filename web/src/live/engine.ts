@@ -2,6 +2,7 @@
 // own affair: here in a thread of the page.
 
 import type { Failure, Question, Ready, Reply, Start } from "./worker";
+import { unpack } from "./unpack";
 import EngineThread from "./worker?worker&inline";
 
 export interface Engine {
@@ -14,8 +15,11 @@ export interface Engine {
   askApart: <T>(request: string, body: object) => Promise<T>;
   /** Of the last answer: how long the engine took, and how much memory it holds. */
   last: () => { milliseconds: number; bytes: number };
-  /** The model's file, for a reader who wants to go on with the program. */
-  file: () => Blob;
+  /** Calls `listener` whenever the engine begins or ends its work. */
+  onBusy: (listener: (busy: boolean) => void) => void;
+  /** The model's file, for a reader who wants to go on with the program, and its name. */
+  file: () => Promise<Blob>;
+  fileName: string;
 }
 
 /** Requests that a reader waits for at every key come before those that may wait. */
@@ -43,6 +47,7 @@ class Thread {
   private broken: Error | undefined;
   private count = 0;
   last = { milliseconds: 0, bytes: 0 };
+  told: (busy: boolean) => void = () => undefined;
 
   constructor(start: Start) {
     this.module = new Promise((settle, refuse) => {
@@ -90,15 +95,15 @@ class Thread {
     if (!this.open || this.running !== undefined) return;
     this.running = this.waiting.shift();
     if (this.running !== undefined) this.worker.postMessage(this.running.question);
+    this.told(this.running !== undefined);
   }
 }
-
-const fileName = "model.gguf";
 
 /** The engine in the page's own elements (see src/picture/page); null on a page without them. */
 export function engineOfPage(): Engine | null {
   const text = (id: string) => document.getElementById(id)?.textContent ?? "";
   if (text("vitrine-engine") === "" || text("vitrine-weights") === "") return null;
+  const fileName = document.getElementById("vitrine-weights")!.dataset["name"] ?? "model.gguf";
   const thread = new Thread({ engine: text("vitrine-engine"), weights: text("vitrine-weights"), name: fileName });
   return {
     ask: async <T>(request: string, body: object, lane?: string) => {
@@ -114,6 +119,10 @@ export function engineOfPage(): Engine | null {
       }
     },
     last: () => thread.last,
-    file: () => new Blob([Uint8Array.from(atob(text("vitrine-weights").trim()), (c) => c.charCodeAt(0))]),
+    onBusy: (listener) => {
+      thread.told = listener;
+    },
+    file: async () => new Blob([await unpack(text("vitrine-weights"))]),
+    fileName,
   };
 }

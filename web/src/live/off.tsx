@@ -7,7 +7,7 @@ import { Fold, Slider } from "../controls";
 import { vitrine } from "../document";
 import { number, percent, piece } from "../format";
 import { useTheme } from "../hooks";
-import { change, toggle } from "./actions";
+import { allOn, change, toggle } from "./actions";
 import { interveneCommand } from "./commands";
 import { Distribution } from "./next";
 import { WithTheProgram } from "./panel";
@@ -50,7 +50,7 @@ export function SwitchOff() {
             <option value="">every position</option>
             {plain.pieces.map((one, position) => <option key={position} value={position}>{position}: {piece(one ?? `#${plain.tokens[position]}`)}</option>)}
           </select></label>
-          <button type="button" disabled={changes.length === 0} onClick={() => change({ off: new Set(), where: null, steering: null, units: new Map() })}>Everything on</button>
+          <button type="button" disabled={changes.length === 0} onClick={allOn}>Everything on</button>
         </div>
         <Fold summary="Steer: add a direction">{() => <Steer />}</Fold>
       </div>
@@ -206,7 +206,7 @@ function Recipe({ now }: { now: State }) {
   return (
     <>
       <p class="remark">KL(before ‖ after) = {number(made.kl)} nats.</p>
-      <WithTheProgram recipe={made.yaml} commands={[interveneCommand]} />
+      <WithTheProgram recipe={made.yaml} commands={[interveneCommand()]} />
     </>
   );
 }

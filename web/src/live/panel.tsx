@@ -3,13 +3,13 @@
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Choice, Copyable, Fold } from "../controls";
-import { percent, piece } from "../format";
-import { append, setPrompt } from "./actions";
+import { percent, piece, plural } from "../format";
+import { allOn, append, setPrompt } from "./actions";
 import { NextTokens } from "./next";
 import { SwitchOff } from "./off";
 import { Patch } from "./patch";
 import { AttentionRow } from "./row";
-import { byIds, useLive, type Likely } from "./state";
+import { byIds, edits, useLive, type Likely } from "./state";
 import { Stream } from "./stream";
 import { TrainStep } from "./train";
 import { written } from "./written";
@@ -37,9 +37,10 @@ export function Panel() {
     return () => observer.disconnect();
   }, []);
   const shown = now.changed ?? now.plain;
+  const changes = edits(now).length;
   const Draw = parts.find((one) => one.value === part)!.draw;
   return (
-    <section class={open ? "dock open" : "dock"} ref={dock} aria-label="Change it" onKeyDown={(event) => event.key === "Escape" && unfold(false)}>
+    <section class={open ? "dock open" : "dock"} ref={dock} data-busy={now.busy || now.drawing} aria-label="Change it" onKeyDown={(event) => event.key === "Escape" && unfold(false)}>
       {open && (
         <div class="dock-inside" id="live-inside" tabIndex={-1}>
           <Choice label="Do" options={parts} value={part} onChange={choose} />
@@ -56,6 +57,7 @@ export function Panel() {
         <ol class="dock-next" aria-label="Likeliest next tokens; a click appends one">
           {(shown?.next ?? []).slice(0, 5).map((one) => <li key={one.token}><TokenButton of={one} /><b>{percent(Math.exp(one.logprob))}</b></li>)}
         </ol>
+        {changes > 0 && <button type="button" class="dock-changes" onClick={allOn}>Undo {plural(changes, "change")}</button>}
         <button type="button" class="dock-more" aria-expanded={open} onClick={() => unfold(!open)}>{open ? "Fold" : "Change it"}</button>
       </div>
     </section>
@@ -71,17 +73,18 @@ export function TokenButton({ of }: { of: Pick<Likely, "token" | "piece"> }) {
 
 function SaveModel() {
   const { engine } = useLive();
-  const save = () => {
+  const name = engine?.fileName ?? "";
+  const save = async () => {
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(engine!.file());
-    link.download = "model.gguf";
+    link.href = URL.createObjectURL(await engine!.file());
+    link.download = name;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   };
   return (
     <>
-      <p>Every command here names <code>model.gguf</code>: these weights, which the page holds. With them the program gives the same numbers.</p>
-      <button type="button" onClick={save}>Save model.gguf</button>
+      <p>Every command here names <code>{name}</code>: these weights, which the page holds. With them the program gives the same numbers.</p>
+      <button type="button" onClick={() => void save()}>Save {name}</button>
     </>
   );
 }

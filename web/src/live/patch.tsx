@@ -122,7 +122,7 @@ function Grid({ made: { report, what, tokens }, pick }: { made: Made; pick: (row
       />
       <ScaleKey scale="diverging" label={`${a} against ${b}`} low="away" middle="" high="1: as after the first prompt" />
       <p class="remark">The logit of {a} less that of {b} is {number(metric.clean)} after the first prompt and {number(metric.corrupt)} after the second.</p>
-      <WithTheProgram recipe={report.yaml} commands={[interveneCommand]} />
+      <WithTheProgram recipe={report.yaml} commands={[interveneCommand()]} />
     </>
   );
 }
@@ -134,7 +134,7 @@ function Cell({ title, report }: { title: string; report: Report }) {
     <section class="live-cell" aria-label={title}>
       <p class="live-head">With {title}</p>
       <SideBySide before={before} after={after} />
-      <WithTheProgram recipe={report.yaml} commands={[interveneCommand]} />
+      <WithTheProgram recipe={report.yaml} commands={[interveneCommand()]} />
     </section>
   );
 }

@@ -14,6 +14,7 @@ export function startLive(draw: () => void): void {
   const engine = engineOfPage();
   if (engine === null) return;
   onDocument(draw);
+  engine.onBusy((busy) => set({ busy }));
   set({ engine, prompt: vitrine.prompt.text ?? vitrine.prompt.ids.join(", ") });
   const place = document.createElement("div");
   place.id = "live";

@@ -58,12 +58,14 @@ export interface State {
   changed: Next | null;
   /** What the engine refused, in its words. */
   trouble: string;
+  /** The engine works. */
+  busy: boolean;
   /** The pictures of the page belong to another prompt, and new ones are being made. */
   drawing: boolean;
 }
 
 let now: State = {
-  engine: null, prompt: "", sampling: { temperature: 1, topK: 0, topP: 1, seed: 0 }, off: new Set(), where: null, steering: null, units: new Map(), plain: null, changed: null, trouble: "", drawing: false,
+  engine: null, prompt: "", sampling: { temperature: 1, topK: 0, topP: 1, seed: 0 }, off: new Set(), where: null, steering: null, units: new Map(), plain: null, changed: null, trouble: "", busy: true, drawing: false,
 };
 const listeners = new Set<() => void>();
 

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { Bars } from "../bars";
 import { Slider } from "../controls";
-import { number, power } from "../format";
+import { number } from "../format";
 import { trainCommand } from "./commands";
 import { SideBySide } from "./patch";
 import { WithTheProgram } from "./panel";
@@ -61,7 +61,7 @@ export function TrainStep() {
       <p>The model is told once what should follow the prompt, and every weight moves a little against the gradient of the loss. The page's own model stays as it is.</p>
       <label class="live-wide">Should follow <input type="text" value={target} onInput={(event) => setTarget(event.currentTarget.value)} /></label>
       <div class="live-row">
-        <Slider label="Learning rate" min={-5} max={-1} step={0.25} value={exponent} onChange={setExponent} says={`${number(rate)} (${power(Math.floor(exponent))} to ${power(Math.ceil(exponent))})`} />
+        <Slider label="Learning rate" min={-5} max={-1} step={0.25} value={exponent} onChange={setExponent} says={number(rate)} />
         <button type="button" disabled={said === "Training …"} onClick={() => void run()}>Train one step</button>
         <span role="status">{said}</span>
       </div>

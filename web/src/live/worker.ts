@@ -1,13 +1,14 @@
 // The thread that runs the engine of a live page: the library compiled to WebAssembly, with one file, the weights, in memory.
 // Messages in: a Start, then Questions. Messages out: Ready, then one Reply to each question, in their order.
 
+import { unpack } from "./unpack";
 import { wasi, type Wasi } from "./wasi";
 
 export interface Start {
-  /** Compiled already (by another thread), or base64 of the gzipped module. */
+  /** Compiled already (by another thread), or packed as unpack.ts reads it. */
   engine: WebAssembly.Module | string;
-  /** Bytes of the model file, or base64 of them. */
-  weights: Uint8Array | string;
+  /** The model file, packed likewise. */
+  weights: string;
   /** Name of the model file, as the engine and its commands call it. */
   name: string;
 }
@@ -44,18 +45,6 @@ interface Exports {
   free: (at: number) => void;
   open_model: (path: number) => number;
   answer: (request: number, body: number) => number;
-}
-
-function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
-  const text = atob(base64.trim());
-  const out = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; ++i) out[i] = text.charCodeAt(i);
-  return out;
-}
-
-async function moduleOf(base64: string): Promise<WebAssembly.Module> {
-  const unpacked = new Blob([bytesOf(base64)]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return WebAssembly.compile(await new Response(unpacked).arrayBuffer());
 }
 
 class Engine {
@@ -100,8 +89,8 @@ class Engine {
 let engine: Engine | undefined;
 
 async function start({ engine: given, weights, name }: Start): Promise<void> {
-  const module = typeof given === "string" ? await moduleOf(given) : given;
-  const system = wasi(name, typeof weights === "string" ? bytesOf(weights) : weights);
+  const [module, bytes] = await Promise.all([typeof given === "string" ? unpack(given).then((packed) => WebAssembly.compile(packed)) : given, unpack(weights)]);
+  const system = wasi(name, bytes);
   engine = new Engine(await WebAssembly.instantiate(module, system.imports), system);
   const wrong = engine.open(name);
   if (wrong !== "") throw new Error(wrong);
