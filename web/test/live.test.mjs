@@ -196,7 +196,7 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
       const all = await page.locator(".parts .part").all();
       for (let i = 0, n = 1 + draw(3); i < n; ++i) await all[draw(all.length)]?.click();
       if (draw(3) === 0) await page.locator(".positions .part").nth(1 + draw(3)).click();
-      if (draw(3) === 0) await page.getByLabel("At", { exact: true }).selectOption(String(draw(4)));
+      if (draw(3) === 0) await page.locator(".dock select").selectOption(String(draw(4)));
       if (round === 5) {
         await page.getByText("Steer: add a direction").click();
         await page.getByRole("button", { name: "Try: The queen" }).click();

@@ -66,6 +66,23 @@ async function draw(): Promise<void> {
   }
 }
 
+/** The pictures with those that need the model run backward, in a thread of its own: they take long, and much memory. */
+export async function drawGradients(): Promise<void> {
+  const { engine, prompt } = state();
+  if (engine === null) return;
+  set({ drawing: true });
+  try {
+    const document = await engine.askApart<Vitrine>("document", { ...promptField(prompt), gradients: true });
+    if (prompt !== state().prompt) return;
+    replaceDocument(document);
+    drawAgain();
+    set({ drawing: false });
+  } catch (error) {
+    set({ drawing: false });
+    told(error);
+  }
+}
+
 export function setPrompt(prompt: string): void {
   const { where, off, units } = state();
   // Positions mean other tokens in another prompt.

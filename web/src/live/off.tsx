@@ -57,6 +57,7 @@ export function SwitchOff() {
       <div>
         <p class="live-head">{changed === null ? "Nothing is changed." : `${plural(changes.length)}: before and after`}</p>
         <Distribution of={changed ?? plain} before={changed === null ? null : plain} most={10} />
+        {changed !== null && <p class="remark">The pictures of the page show the model as it is.</p>}
         {changed !== null && <Recipe now={now} key={prompt} />}
       </div>
     </div>

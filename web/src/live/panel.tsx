@@ -3,8 +3,9 @@
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Choice, Copyable, Fold } from "../controls";
+import { edition, vitrine } from "../document";
 import { percent, piece, plural } from "../format";
-import { allOn, append, setPrompt } from "./actions";
+import { allOn, append, drawGradients, setPrompt } from "./actions";
 import { NextTokens } from "./next";
 import { SwitchOff } from "./off";
 import { Patch } from "./patch";
@@ -45,6 +46,7 @@ export function Panel() {
         <div class="dock-inside" id="live-inside" tabIndex={-1}>
           <Choice label="Do" options={parts} value={part} onChange={choose} />
           <Draw />
+          <Gradients />
           <Fold summary="The model of this page as a file">{() => <SaveModel />}</Fold>
         </div>
       )}
@@ -69,6 +71,13 @@ export function TokenButton({ of }: { of: Pick<Likely, "token" | "piece"> }) {
   const name = of.piece === null ? `#${of.token}` : piece(of.piece);
   const able = of.piece === null || written(of.piece) !== null;
   return <button type="button" class="live-token" disabled={!able} title={able ? "Append this token" : "This token is no text"} onClick={() => append(of.token, of.piece)}><bdi>{name}</bdi></button>;
+}
+
+/** New pictures come without gradients, which take long; a reader may ask for them. */
+function Gradients() {
+  const { drawing } = useLive();
+  if (edition === 0 || vitrine.pictures["gradient-norms"]?.available === true) return null;
+  return <div class="live-row"><button type="button" disabled={drawing} onClick={() => void drawGradients()}>{drawing ? "Drawing …" : "Draw the pictures of gradients, too"}</button></div>;
 }
 
 function SaveModel() {

@@ -1,6 +1,6 @@
 // One row of attention, step by step: how one head at one position weighs every position before it, with the numbers of this run.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Slider } from "../controls";
 import { vitrine } from "../document";
 import { number, percent, piece } from "../format";
@@ -157,9 +157,14 @@ export function AttentionRow() {
 
 function RowTable({ row, columns: list }: { row: Row; columns: Column[] }) {
   const newest = list.at(-1)!;
+  const box = useRef<HTMLDivElement>(null);
+  // The newest column stays in sight where the table is wider than the window.
+  useLayoutEffect(() => {
+    if (box.current !== null) box.current.scrollLeft = box.current.scrollWidth;
+  }, [list.length]);
   const most = Math.max(1e-30, ...row.pieces.map((_, j) => Math.abs(newest.value(row, j) ?? 0)));
   return (
-    <div class="table-scroll" tabIndex={0} role="region" aria-label="The row, one token a line">
+    <div class="table-scroll" ref={box} tabIndex={0} role="region" aria-label="The row, one token a line">
       <table class="row-steps">
         <thead><tr><th scope="col">token</th>{list.map((column) => <th key={column.title} scope="col">{column.title}</th>)}<th scope="col" aria-hidden="true" /></tr></thead>
         <tbody>

@@ -13,7 +13,7 @@ export function startLive(draw: () => void): void {
   if ("kind" in window.vitrine) return;
   const engine = engineOfPage();
   if (engine === null) return;
-  onDocument(draw);
+  onDocument(() => inPlace(draw));
   engine.onBusy((busy) => set({ busy }));
   set({ engine, prompt: vitrine.prompt.text ?? vitrine.prompt.ids.join(", ") });
   const place = document.createElement("div");
@@ -22,4 +22,14 @@ export function startLive(draw: () => void): void {
   document.documentElement.classList.add("is-live");
   render(<Panel />, place);
   begin();
+}
+
+/** What the reader looks at stays where it is, though what stands above it may become longer or shorter. */
+function inPlace(draw: () => void): void {
+  const parts = [...document.querySelectorAll<HTMLElement>("main > section > *")];
+  const seen = parts.find((part) => part.getBoundingClientRect().bottom > 0);
+  const top = seen?.getBoundingClientRect().top ?? 0;
+  draw();
+  if (window.scrollY === 0 || seen === undefined) return;
+  requestAnimationFrame(() => window.scrollBy({ top: seen.getBoundingClientRect().top - top, behavior: "instant" }));
 }

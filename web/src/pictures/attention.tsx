@@ -16,6 +16,8 @@ import { Enlarged } from "./attention-head";
 import type { Entry } from "./entry";
 
 const gap = 5;
+/** What the reader has picked stays picked when another document takes the place of this one. */
+let picked: readonly [number, number] | undefined;
 
 function Thumb({ picture: p, layer, head, size, chosen }: { picture: Attention; layer: number; head: number; size: number; chosen: boolean }) {
   const [box, near] = useNear<HTMLDivElement>();
@@ -41,7 +43,8 @@ function striking(p: Attention): readonly [number, number] {
 function Attentions({ picture: p }: { picture: Attention }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const [order, setOrder] = useState<"spiky" | "number">("spiky");
-  const [chosen, choose] = useState(() => striking(p));
+  const [chosen, setChosen] = useState(() => picked ?? striking(p));
+  const choose = (head: readonly [number, number]) => setChosen(picked = head);
   const [at, set] = useState<readonly [number, number] | null>(null);
   const area = useRef<HTMLDivElement>(null);
   const large = useRef<HTMLDivElement>(null);

@@ -1,0 +1,117 @@
+#include "live/live.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/json.h"
+#include "inspect/intervene_run.h"
+#include "picture/page/page.h"
+
+namespace vitrine {
+namespace {
+
+std::string shipped() { return std::string(VITRINE_SOURCE) + "/models/tales9m"; }
+
+class LiveTest : public testing::Test {
+ protected:
+  Live live{shipped(), {.numerics = {.f32 = true}}};
+  Engine engine{shipped(), {.numerics = {.f32 = true}}};
+  const std::string text = "Once upon a time there was a king";
+
+  Json ask(const char* request, const Json& body) { return Json::parse(live.answer(request, body.dump())); }
+  std::string refused(const char* request, const Json& body) {
+    const Json answer = ask(request, body);
+    return answer.contains("error") ? answer["error"]["message"].get<std::string>() : "not refused: " + answer.dump().substr(0, 200);
+  }
+};
+
+TEST_F(LiveTest, NextGivesTheEnginesLogProbabilities) {
+  const Json answer = ask("next", {{"prompt", text}, {"top", 5}});
+  const std::vector<Prediction> expected = engine.predict(engine.prompt_ids(text), 5, false);
+  ASSERT_EQ(answer["next"].size(), 5u);
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(answer["next"][i]["token"], expected[0].top[i].token);
+    EXPECT_NEAR(answer["next"][i]["logprob"].get<double>(), expected[0].top[i].logprob, 1e-6);
+    // Nothing is cut: what is kept is the probability itself.
+    EXPECT_NEAR(answer["next"][i]["kept"].get<double>(), std::exp(expected[0].top[i].logprob), 1e-6);
+  }
+  EXPECT_EQ(answer["left"], engine.shape().vocab_size);
+}
+
+TEST_F(LiveTest, NextTellsWhatSamplingKeeps) {
+  const Json answer = ask("next", {{"prompt", text}, {"top", 5}, {"temperature", 0.5}, {"top_k", 2}});
+  EXPECT_EQ(answer["left"], 2);
+  const double first = answer["next"][0]["logprob"], second = answer["next"][1]["logprob"];
+  const double expected = 1 / (1 + std::exp(2 * (second - first)));  // of two tokens at half the temperature
+  EXPECT_NEAR(answer["next"][0]["kept"].get<double>(), expected, 1e-5);
+  EXPECT_EQ(answer["next"][2]["kept"], 0.0);
+}
+
+TEST_F(LiveTest, EditsGiveWhatAnInterventionGives) {
+  const Json edits = Json::array({{{"head", "3.1"}, {"do", "zero"}}, {{"mlp", "2"}, {"do", "mean"}}});
+  const Json patched = ask("patch", {{"prompt", text}, {"interventions", edits}, {"top", 5}});
+  ASSERT_FALSE(patched.contains("error")) << patched.dump();
+  const Json next = ask("next", {{"prompt", text}, {"edits", edits}, {"top", 5}}), plain = ask("next", {{"prompt", text}, {"top", 5}});
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(next["next"][i]["token"], patched["after"][0]["top"][i]["token"]);
+    EXPECT_NEAR(next["next"][i]["logprob"].get<double>(), patched["after"][0]["top"][i]["logprob"].get<double>(), 1e-5);
+    EXPECT_NEAR(plain["next"][i]["logprob"].get<double>(), patched["before"][0]["top"][i]["logprob"].get<double>(), 1e-5);
+  }
+  EXPECT_NE(next["next"], plain["next"]);
+  EXPECT_EQ(ask("next", {{"prompt", text}, {"top", 5}}), plain) << "edits of an earlier request are gone";
+}
+
+TEST_F(LiveTest, DocumentIsThatOfExplain) {
+  PicturePrompt prompt;
+  prompt.text = text;
+  prompt.ids = engine.prompt_ids(text);
+  prompt.pieces = engine.tokenizer().encode_with_offsets(text, true);
+  prompt.model = shipped();
+  PictureOptions options;
+  options.gradients = false;
+  EXPECT_EQ(ask("document", {{"prompt", text}, {"gradients", false}}), Json::parse(explain_document(engine, prompt, options).dump()));
+}
+
+TEST_F(LiveTest, DocumentOfSomePictures) {
+  const Json all = ask("document", {{"prompt", text}, {"gradients", false}});
+  const Json some = ask("document", {{"prompt", text}, {"pictures", {"next-tokens", "attention"}}});
+  ASSERT_EQ(some["pictures"].size(), 2u) << some.dump().substr(0, 300);
+  for (const char* name : {"next-tokens", "attention"}) EXPECT_EQ(some["pictures"][name], all["pictures"][name]);
+}
+
+TEST_F(LiveTest, GenerateInspectAndTrain) {
+  const Json made = ask("generate", {{"prompt", text}, {"max_tokens", 4}});
+  EXPECT_EQ(made["tokens"].size(), 4u);
+  EXPECT_EQ(made["finish_reason"], "length");
+
+  const Json seen = ask("inspect", {{"prompt", text}, {"hooks", {"blocks.2.attn.hook_pattern[heads=1,positions=-1]"}}});
+  double sum = 0;
+  for (const Json& share : seen["hooks"][0]["values"][0][0]) sum += share.get<double>();
+  EXPECT_NEAR(sum, 1, 1e-5);
+
+  const Json trained = ask("train", {{"prompt", text}, {"target", " who"}, {"rate", 0.01}});
+  ASSERT_FALSE(trained.contains("error")) << trained.dump();
+  EXPECT_LT(trained["loss_after"].get<double>(), trained["loss_before"].get<double>());
+  EXPECT_NEAR(ask("next", {{"prompt", text}, {"top", 1}})["next"][0]["logprob"].get<double>(),
+              trained["before"][0]["logprob"].get<double>(), 1e-4)
+      << "the page's own weights stay as they are";
+}
+
+TEST_F(LiveTest, RefusesInWords) {
+  const auto has = [](const std::string& message, const char* part) { return message.find(part) != std::string::npos; };
+  EXPECT_TRUE(has(refused("nothing", {}), "nothing"));
+  EXPECT_TRUE(has(refused("next", Json::array()), "not an object"));
+  EXPECT_TRUE(has(refused("next", Json::object()), "prompt"));
+  EXPECT_TRUE(has(refused("next", {{"prompt", Json::array({1 << 30})}}), "outside the vocabulary"));
+  EXPECT_TRUE(has(refused("next", {{"prompt", "a"}, {"top_k", "many"}}), "top_k"));
+  EXPECT_TRUE(has(refused("next", {{"prompt", "a"}, {"temperature", -1}}), "temperature"));
+  EXPECT_TRUE(has(refused("document", {{"prompt", "a"}, {"pictures", {"no-such"}}}), "no-such"));
+  EXPECT_TRUE(has(refused("inspect", {{"prompt", "a"}}), "hooks"));
+  EXPECT_TRUE(has(refused("patch", {{"prompt", "a"}, {"interventions", {{{"head", "99.0"}, {"do", "zero"}}}}}), "99"));
+  EXPECT_TRUE(has(refused("train", {{"prompt", "Onc"}, {"target", "e"}}), "target"));
+  EXPECT_TRUE(has(Json::parse(live.answer("next", "{\"prompt\": \"a\""))["error"]["message"], "the request"));
+}
+
+}  // namespace
+}  // namespace vitrine
