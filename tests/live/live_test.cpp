@@ -22,7 +22,8 @@ class LiveTest : public testing::Test {
   Json ask(const char* request, const Json& body) { return Json::parse(live.answer(request, body.dump())); }
   std::string refused(const char* request, const Json& body) {
     const Json answer = ask(request, body);
-    return answer.contains("error") ? answer["error"]["message"].get<std::string>() : "not refused: " + answer.dump().substr(0, 200);
+    return answer.contains("error") ? answer["error"]["message"].get<std::string>()
+                                    : "not refused: " + answer.dump().substr(0, 200);
   }
 };
 
@@ -52,7 +53,8 @@ TEST_F(LiveTest, EditsGiveWhatAnInterventionGives) {
   const Json edits = Json::array({{{"head", "3.1"}, {"do", "zero"}}, {{"mlp", "2"}, {"do", "mean"}}});
   const Json patched = ask("patch", {{"prompt", text}, {"interventions", edits}, {"top", 5}});
   ASSERT_FALSE(patched.contains("error")) << patched.dump();
-  const Json next = ask("next", {{"prompt", text}, {"edits", edits}, {"top", 5}}), plain = ask("next", {{"prompt", text}, {"top", 5}});
+  const Json next = ask("next", {{"prompt", text}, {"edits", edits}, {"top", 5}}),
+             plain = ask("next", {{"prompt", text}, {"top", 5}});
   for (size_t i = 0; i < 5; ++i) {
     EXPECT_EQ(next["next"][i]["token"], patched["after"][0]["top"][i]["token"]);
     EXPECT_NEAR(next["next"][i]["logprob"].get<double>(), patched["after"][0]["top"][i]["logprob"].get<double>(), 1e-5);
@@ -70,7 +72,8 @@ TEST_F(LiveTest, DocumentIsThatOfExplain) {
   prompt.model = shipped();
   PictureOptions options;
   options.gradients = false;
-  EXPECT_EQ(ask("document", {{"prompt", text}, {"gradients", false}}), Json::parse(explain_document(engine, prompt, options).dump()));
+  EXPECT_EQ(ask("document", {{"prompt", text}, {"gradients", false}}),
+            Json::parse(explain_document(engine, prompt, options).dump()));
 }
 
 TEST_F(LiveTest, DocumentOfSomePictures) {
