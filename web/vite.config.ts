@@ -82,7 +82,7 @@ export default defineConfig(({ mode }) => ({
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     outDir: "dist",
-    emptyOutDir: mode !== "chat",  // the page of the server comes second
+    emptyOutDir: false,  // the engine of live pages stays, and the page of the server comes second
     target: "es2022",
     cssTarget: "es2022",
     modulePreload: false,
