@@ -20,7 +20,6 @@
 #include "engine/model_tokenizer.h"
 #include "io/atomic_file.h"
 #include "io/temporary_folder.h"
-#include "model/adapter.h"
 #include "model/to_gguf.h"
 #include "picture/data/document.h"
 #include "picture/data/tables.h"
@@ -189,9 +188,7 @@ struct LiveModel {
   TemporaryFolder folder;
   std::string name, path;
 
-  explicit LiveModel(const PictureArguments& o) {
-    OpenedModel opened = open_model(model_or_shipped(o.model.model));
-    if (!o.model.adapter.empty()) open_adapter(opened, o.model.adapter);
+  LiveModel(const OpenedModel& opened, int threads) {
     const std::list<MappedFile>& files = opened.checkpoint.files();
     const bool as_it_is = opened.gguf != nullptr && opened.adapter == nullptr && files.size() == 1;
     const std::filesystem::path from = std::filesystem::weakly_canonical(as_it_is ? files.front().path() : opened.files.name);
@@ -208,7 +205,7 @@ struct LiveModel {
           "as q8_0 {} takes {}, and a live page holds at most {}. Take a smaller model, or leave --live "
           "out: the page then shows this run alone.",
           opened.files.name, bytes_text(static_cast<double>(plan.bytes)), bytes_text(static_cast<double>(kMostLiveWeights))));
-    ThreadPool pool(static_cast<int>(o.model.threads));
+    ThreadPool pool(threads);
     write_gguf(opened, plan, encoding, path, pool);
   }
 };
@@ -216,8 +213,9 @@ struct LiveModel {
 // The page shows what its own engine computes: these weights, widened to f32.
 void run_live(const PictureArguments& o) {
   if (o.out.empty()) throw UsageError("--live makes a page. Give --out PAGE.html.");
-  check_output(open_engine(o.model), o.out);
-  const LiveModel model(o);
+  const Engine source = open_engine(o.model);
+  check_output(source, o.out);
+  const LiveModel model(source.opened(), static_cast<int>(o.model.threads));
   PictureArguments live = o;
   live.model.model = model.path;
   live.model.adapter.clear();

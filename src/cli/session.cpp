@@ -171,11 +171,6 @@ OrderedJson pieces_json(const Engine& engine, const Prompt& prompt, std::span<co
   return pieces;
 }
 
-OrderedJson piece_json(const Engine& engine, int32_t id) {
-  const std::optional<std::string> piece = engine.piece(id);
-  return piece ? OrderedJson(*piece) : OrderedJson(nullptr);
-}
-
 std::string shown_piece(const Engine& engine, int32_t id) {
   const std::optional<std::string> piece = engine.piece(id);
   return piece ? visible(*piece) : fmt::format("{}", id);

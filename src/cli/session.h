@@ -8,6 +8,7 @@
 
 #include "cli/output.h"
 #include "engine/engine.h"
+#include "engine/token_json.h"
 
 namespace vitrine::cli {
 
@@ -67,8 +68,6 @@ std::vector<Prompt> read_prompts(Engine& engine, const PromptOptions& options, b
 
 /// The pieces of `ids` as the vocabulary spells them; null for a prompt given as ids.
 OrderedJson pieces_json(const Engine& engine, const Prompt& prompt, std::span<const int32_t> ids);
-/// One of them; null for an id without a piece.
-OrderedJson piece_json(const Engine& engine, int32_t id);
 /// One piece for a person to read; the id itself without a tokenizer, and for an id without a piece.
 std::string shown_piece(const Engine& engine, int32_t id);
 

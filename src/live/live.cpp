@@ -8,8 +8,10 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "engine/token_json.h"
 #include "generate/generate.h"
 #include "generate/sampler.h"
+#include "inspect/intervene_request.h"
 #include "inspect/intervene_run.h"
 #include "inspect/listening.h"
 #include "inspect/trace.h"
@@ -25,11 +27,6 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 std::string text_of(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
-
-OrderedJson piece_of(const Engine& engine, int32_t id) {
-  const std::optional<std::string> piece = engine.piece(id);
-  return piece ? OrderedJson(*piece) : OrderedJson(nullptr);
-}
 
 // One request's fields. Errors: UsageError for a field of another kind.
 class Request {
@@ -87,14 +84,7 @@ class Request {
   /// The list "edits" for a run of these ids; null: none.
   std::unique_ptr<Interventions> edits(const std::vector<int32_t>& ids) const {
     if (!json_.contains("edits") || json_["edits"].empty()) return nullptr;
-    const OrderedJson written = {{"prompt", {{"tokens", ids}}}, {"interventions", json_["edits"]}};
-    const Recipe recipe = recipe_of(YamlValue::parse(text_of(written), "edits"), "edits");
-    RecipePrompts prompts;
-    prompts.clean = ids;
-    SourceValues values(engine_);
-    auto planned = std::make_unique<Interventions>();
-    for (const Intervention& one : recipe.interventions) planned->append(plan_edits(engine_, one, prompts, values));
-    return planned;
+    return planned(engine_, recipe_of_edits(json_["edits"], ids), ids);
   }
 
  private:
@@ -105,12 +95,6 @@ class Request {
 
 std::optional<Listening> heard(Engine& engine, Interventions* edits) {
   return edits == nullptr ? std::nullopt : std::optional<Listening>(std::in_place, engine.context(), *edits);
-}
-
-OrderedJson tokens_of(const Engine& engine, const std::vector<int32_t>& ids) {
-  OrderedJson json = {{"tokens", ids}, {"pieces", OrderedJson::array()}};
-  for (const int32_t id : ids) json["pieces"].push_back(piece_of(engine, id));
-  return json;
 }
 
 std::string document(const Request& request) {
@@ -142,14 +126,14 @@ std::string next(const Request& request) {
   const std::span<const float> logits(z.data<float>(), static_cast<size_t>(z.count()));
   const Candidates& left = sampler.process(logits, ids, {});
   const double sum = log_sum_exp(left.logit);
-  OrderedJson json = tokens_of(engine, ids), list = OrderedJson::array();
+  OrderedJson json = tokens_json(engine, ids), list = OrderedJson::array();
   const auto top = std::clamp<int64_t>(request.get<int64_t>("top", 20), 1, engine.shape().vocab_size);
   for (const TokenLogprob& entry : top_logprobs(logits, static_cast<size_t>(top))) {
     const auto found = std::lower_bound(left.token.begin(), left.token.end(), entry.token);
     const bool kept = found != left.token.end() && *found == entry.token;
     const auto place = static_cast<size_t>(found - left.token.begin());
     list.push_back({{"token", entry.token},
-                    {"piece", piece_of(engine, entry.token)},
+                    {"piece", piece_json(engine, entry.token)},
                     {"logprob", entry.logprob},
                     {"kept", kept ? std::exp(static_cast<double>(left.logit[place]) - sum) : 0.0}});
   }
@@ -179,20 +163,13 @@ std::string inspected(const Request& request) {
   const auto hooks = request.get<std::vector<std::string>>("hooks", {});
   if (hooks.empty()) throw UsageError("\"hooks\" is missing or empty; name hooks, such as blocks.*.hook_resid_post");
   const Recorder recorder = trace_to_memory(engine, ids, hooks, edits.get());
-  std::string json = text_of(tokens_of(engine, ids));
+  std::string json = text_of(tokens_json(engine, ids));
   json.back() = ',';
   return json + "\"hooks\":" + hooks_text(recorder) + "}";
 }
 
 std::string patched(const Request& request) {
-  OrderedJson written = OrderedJson::object();
-  for (const char* key : {"prompt", "corrupt", "run", "metric", "interventions", "patch", "ablate", "path"})
-    if (request.json().contains(key)) {
-      const OrderedJson& value = request.json()[key];
-      const bool ids = value.is_array() && (std::string_view(key) == "prompt" || std::string_view(key) == "corrupt");
-      written[key] = ids ? OrderedJson{{"tokens", value}} : value;
-    }
-  const Recipe recipe = recipe_of(YamlValue::parse(text_of(written), "recipe"), "recipe");
+  const Recipe recipe = recipe_of_request(request.json());
   InterveneOptions options;
   options.top = std::clamp<int64_t>(request.get<int64_t>("top", 10), 1, request.engine().shape().vocab_size);
   options.all_positions = request.get("all_positions", false);

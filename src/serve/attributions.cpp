@@ -52,7 +52,7 @@ std::vector<int64_t> positions_field(const std::vector<int64_t>& given, size_t t
   return positions;
 }
 
-OrderedJson described(const Engine& engine, int32_t token) { return {{"token", token}, {"piece", piece_or_null(engine, token)}}; }
+OrderedJson described(const Engine& engine, int32_t token) { return {{"token", token}, {"piece", piece_json(engine, token)}}; }
 
 }  // namespace
 
@@ -142,7 +142,7 @@ void heads(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   }
   OrderedJson json = tokens_json(service.engine(), prompt.ids);
   json["token"] = first.token;
-  json["piece"] = piece_or_null(service.engine(), first.token);
+  json["piece"] = piece_json(service.engine(), first.token);
   json["against"] = against ? described(service.engine(), *against) : OrderedJson(nullptr);
   json["position"] = first.position;
   json["layers"] = std::move(layers);

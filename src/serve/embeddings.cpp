@@ -3,12 +3,12 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <optional>
 #include <span>
 
+#include "base/base64.h"
 #include "base/error.h"
 #include "ops/stopping.h"
 #include "serve/endpoints.h"
@@ -66,20 +66,7 @@ class Pooling {
   std::optional<CacheSequence> sequence_;  // in the cache
 };
 
-std::string base64(const std::vector<float>& values) {
-  static_assert(std::endian::native == std::endian::little);
-  static constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::vector<unsigned char> bytes(values.size() * sizeof(float));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t n = std::min<size_t>(3, bytes.size() - i);
-    unsigned block = 0;
-    for (size_t k = 0; k < 3; ++k) block = block << 8 | (k < n ? bytes[i + k] : 0U);
-    for (size_t k = 0; k < 4; ++k) text += k <= n ? kLetters[block >> (18 - 6 * k) & 63] : '=';
-  }
-  return text;
-}
+static_assert(std::endian::native == std::endian::little);  // as clients read the bytes of a vector
 
 /// A job of the scheduler's for each text, one behind the other, in parts: streams get their steps in between.
 class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
@@ -129,9 +116,10 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   void take(std::exception_ptr error) {
     try {
       if (error) std::rethrow_exception(error);
-      json_["data"].push_back({{"object", "embedding"},
-                               {"index", next_},
-                               {"embedding", base64_ ? OrderedJson(base64(embedding_)) : OrderedJson(embedding_)}});
+      json_["data"].push_back(
+          {{"object", "embedding"},
+           {"index", next_},
+           {"embedding", base64_ ? OrderedJson(base64(std::as_bytes(std::span(embedding_)))) : OrderedJson(embedding_)}});
       if (++next_ < inputs_.size()) return submit();
       exchange_->respond(json_response(json_));
     } catch (...) {

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/shell_word.h"
-#include "inspect/intervene_plan.h"
+#include "inspect/intervene_request.h"
 #include "ops/stopping.h"
 #include "serve/chat_prompt.h"
 #include "serve/openai_answer.h"
@@ -90,21 +90,10 @@ InsidePrompt read_prompt(Fields& fields, Service& service) {
   return read;
 }
 
-OrderedJson piece_or_null(const Engine& engine, int32_t id) {
-  const std::optional<std::string> piece = engine.piece(id);
-  return piece ? OrderedJson(*piece) : OrderedJson(nullptr);
-}
-
-OrderedJson tokens_json(const Engine& engine, std::span<const int32_t> ids) {
-  OrderedJson json = {{"tokens", std::vector<int32_t>(ids.begin(), ids.end())}, {"pieces", OrderedJson::array()}};
-  for (const int32_t id : ids) json["pieces"].push_back(piece_or_null(engine, id));
-  return json;
-}
-
 OrderedJson top_json(const Engine& engine, const std::vector<TokenLogprob>& top) {
   OrderedJson list = OrderedJson::array();
   for (const TokenLogprob& entry : top)
-    list.push_back({{"token", entry.token}, {"piece", piece_or_null(engine, entry.token)}, {"logprob", entry.logprob}});
+    list.push_back({{"token", entry.token}, {"piece", piece_json(engine, entry.token)}, {"logprob", entry.logprob}});
   return list;
 }
 
@@ -144,15 +133,9 @@ void refuse_head_numbers(const OrderedJson& json, int64_t n_heads, const std::st
 std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* edits, const std::vector<int32_t>& ids) {
   if (edits == nullptr || edits->empty()) return nullptr;
   refuse_head_numbers(*edits, engine.shape().n_heads);
-  OrderedJson json = {{"prompt", {{"tokens", ids}}}, {"interventions", *edits}};
-  const Recipe recipe = recipe_of(YamlValue::parse(json_text(json), "edits"), "edits");
+  const Recipe recipe = recipe_of_edits(*edits, ids);
   refuse_files(recipe);
-  RecipePrompts prompts;
-  prompts.clean = ids;
-  SourceValues values(engine);
-  auto planned = std::make_unique<Interventions>();
-  for (const Intervention& one : recipe.interventions) planned->append(plan_edits(engine, one, prompts, values));
-  return planned;
+  return planned(engine, recipe, ids);
 }
 
 std::string command_line(const Service& service, const std::vector<std::string>& words, const std::vector<int32_t>& ids) {

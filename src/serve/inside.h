@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/token_json.h"
 #include "http/exchange.h"
 #include "inspect/intervene.h"
 #include "inspect/intervene_recipe.h"
@@ -49,9 +50,6 @@ InsidePrompt read_prompt(Fields& fields, Service& service);
 /// A prompt of a list of prompts. Errors: as read_prompt.
 InsidePrompt read_one_prompt(const OrderedJson& prompt, bool special, Service& service, const std::string& field);
 
-/// {"tokens": ids, "pieces": as the vocabulary spells them}
-OrderedJson tokens_json(const Engine& engine, std::span<const int32_t> ids);
-OrderedJson piece_or_null(const Engine& engine, int32_t id);
 /// {token, piece, logprob} of each.
 OrderedJson top_json(const Engine& engine, const std::vector<TokenLogprob>& top);
 /// A number, or null if it is not finite.

@@ -1,6 +1,7 @@
 // POST /v1/patch: a recipe of `vitrine intervene`. POST /v1/steer: the same continuation without and with changes.
 #include "base/error.h"
 #include "generate/generate.h"
+#include "inspect/intervene_request.h"
 #include "inspect/intervene_run.h"
 #include "inspect/listening.h"
 #include "serve/endpoints.h"
@@ -10,11 +11,6 @@
 
 namespace vitrine::serve {
 namespace {
-
-constexpr const char* kRecipeKeys[] = {"prompt", "corrupt", "run", "metric", "interventions", "patch", "ablate", "path"};
-
-// Ids stand in a list, as everywhere in this API; a recipe has them as {tokens: …}.
-OrderedJson recipe_prompt(const OrderedJson& prompt) { return prompt.is_array() ? OrderedJson{{"tokens", prompt}} : prompt; }
 
 // A token at a time, so that streams get their steps in between.
 Generation continued(InsideRun& run, const std::vector<int32_t>& ids, const GenerateOptions& options, Listener* listener) {
@@ -62,13 +58,12 @@ void patch(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   service.model_named(fields.text("model"));
   OrderedJson json = OrderedJson::object();
   for (const char* key : kRecipeKeys)
-    if (const OrderedJson* value = fields.find(key))
-      json[key] = std::string_view(key) == "prompt" || std::string_view(key) == "corrupt" ? recipe_prompt(*value) : *value;
+    if (const OrderedJson* value = fields.find(key)) json[key] = *value;
   refuse_head_numbers(json, service.engine().shape().n_heads);
   InterveneOptions options;
   options.top = fields.integer("top").value_or(10);
   options.all_positions = fields.boolean("all_positions", false);
-  const Recipe recipe = recipe_of(YamlValue::parse(json_text(json), "recipe"), "recipe");
+  const Recipe recipe = recipe_of_request(json);
   refuse_files(recipe);
   InsideRun run(service, exchange);
   OrderedJson result;

@@ -4,14 +4,10 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "engine/token_json.h"
 
 namespace vitrine {
 namespace {
-
-nlohmann::ordered_json piece_json(const Engine& engine, int32_t id) {
-  const std::optional<std::string> piece = engine.piece(id);
-  return piece ? nlohmann::ordered_json(*piece) : nlohmann::ordered_json(nullptr);
-}
 
 nlohmann::ordered_json top_json(const Engine& engine, const std::vector<TokenLogprob>& top) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();

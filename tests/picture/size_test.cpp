@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/base64.h"
 #include "picture/data/observe.h"
 #include "picture/svg/svg.h"
 #include "support.h"

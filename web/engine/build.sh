@@ -24,18 +24,11 @@ done
 # The sources of what the system has as libraries of its own machine, without touching its list of sources.
 cd "$build/sources"
 if [ ! -e .complete ]; then
-  # shellcheck source=/dev/null
-  . /etc/os-release
-  mkdir -p parts lists/partial archives/partial
-  if [ "$ID" = debian ]; then
-    from="http://deb.debian.org/debian $VERSION_CODENAME main"
-    key=/usr/share/keyrings/debian-archive-keyring.gpg
-  else
-    from="http://archive.ubuntu.com/ubuntu $VERSION_CODENAME main universe"
-    key=/usr/share/keyrings/ubuntu-archive-keyring.gpg
-  fi
-  echo "deb-src [signed-by=$key] $from" > parts/sources.list
-  apt=(apt-get -qq -o Dir::Etc::sourcelist="$PWD/parts/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$PWD/lists"
+  mkdir -p lists/partial archives/partial
+  # shellcheck disable=SC2016  # apt-get's own variables
+  apt-get indextargets --format '$(ORIGIN) deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+    sed -nE 's/^(Debian|Ubuntu) (deb-src [^ ]+ [a-z]+ .*)/\2/p' | sort -u > sources.list  # the release itself, without updates
+  apt=(apt-get -qq -o Dir::Etc::sourcelist="$PWD/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$PWD/lists"
     -o Dir::Cache="$PWD" -o APT::Sandbox::User=)
   "${apt[@]}" update
   "${apt[@]}" source --download-only pcre2 utf8proc yaml-cpp

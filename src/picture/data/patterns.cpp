@@ -1,6 +1,7 @@
 // How much of the attention patterns a page keeps.
 #include <algorithm>
 
+#include "base/base64.h"
 #include "picture/data/observe.h"
 
 namespace vitrine {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/base64.h"
 #include "base/utf8.h"
 
 namespace vitrine {
@@ -43,19 +44,6 @@ PictureJson table(const std::vector<std::vector<double>>& rows) {
   PictureJson list = PictureJson::array();
   for (const auto& row : rows) list.push_back(numbers(row));
   return list;
-}
-
-std::string base64(std::span<const std::byte> bytes) {
-  static constexpr char kAlphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  text.reserve(base64_size(bytes.size()));
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t n = std::min<size_t>(3, bytes.size() - i);
-    uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k) group = group << 8 | (k < n ? std::to_integer<uint32_t>(bytes[i + k]) : 0);
-    for (size_t k = 0; k < 4; ++k) text += k <= n ? kAlphabet[group >> (18 - 6 * k) & 63] : '=';
-  }
-  return text;
 }
 
 PictureJson packed(std::span<const float> values, const std::vector<int64_t>& shape) {

@@ -21,11 +21,6 @@ inline PictureJson numbers(const std::vector<float>& values) { return numbers(st
 /// A list of lists.
 PictureJson table(const std::vector<std::vector<double>>& rows);
 
-/// RFC 4648, with padding.
-std::string base64(std::span<const std::byte> bytes);
-/// Characters that base64 makes of so many bytes.
-constexpr size_t base64_size(size_t bytes) { return (bytes + 2) / 3 * 4; }
-
 /// data.ts' Packed. value = scale * stored. shape is that of the whole grid, also where `causal` leaves the upper triangle out.
 PictureJson packed(std::span<const float> values, const std::vector<int64_t>& shape);
 PictureJson packed(std::span<const uint16_t> stored, const std::vector<int64_t>& shape, double scale, bool causal);

@@ -1,5 +1,6 @@
 #include "picture/page/live_page.h"
 
+#include "base/base64.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "io/gzip.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/base64.h"
 #include "picture/data/values.h"
 
 namespace vitrine {

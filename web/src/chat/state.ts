@@ -1,6 +1,6 @@
 // What the page shows, in one place. Parts of it are replaced, never changed, and whoever draws it is told.
 
-import { useEffect, useState } from "preact/hooks";
+import { store } from "../store";
 import { readAll, readFrom, remove, write } from "./keep";
 import type { Served } from "./server";
 import { noSettings } from "./settings";
@@ -36,36 +36,12 @@ interface State {
 
 const kept = readAll();
 const first = kept[0] ?? emptyConversation("chat", noSettings, "");
-let now: State = {
+export const { state, set, use: useApp } = store<State>({
   served: null, trouble: null, all: kept.length > 0 ? kept : [first], current: first.id, running: null, glass: null, view: "alternatives", proposal: null, said: "", notice: "",
-};
-const listeners = new Set<() => void>();
+});
 
-export function state(): State {
-  return now;
-}
-
-export function set(part: Partial<State>): void {
-  now = { ...now, ...part };
-  for (const listener of listeners) listener();
-}
-
-/** The state; the caller is drawn again when it changes. */
-export function useApp(): State {
-  const [shown, show] = useState(now);
-  useEffect(() => {
-    const listener = () => show(now);
-    listeners.add(listener);
-    listener();
-    return () => {
-      listeners.delete(listener);
-    };
-  }, []);
-  return shown;
-}
-
-export function conversation(id = now.current): Conversation {
-  return now.all.find((one) => one.id === id) ?? now.all[0]!;
+export function conversation(id = state().current): Conversation {
+  return state().all.find((one) => one.id === id) ?? state().all[0]!;
 }
 
 /** The token that is looked into with its message; null where neither is shown. */
@@ -77,29 +53,29 @@ export function looked(of: State): { message: Message; token: number } | null {
 
 /** Replaces a conversation, or adds it in front; an answer that still comes is kept when it is complete. */
 export function put(one: Conversation, keep = true): void {
-  const known = now.all.some((other) => other.id === one.id);
-  set({ all: known ? now.all.map((other) => (other.id === one.id ? one : other)) : [one, ...now.all] });
+  const known = state().all.some((other) => other.id === one.id);
+  set({ all: known ? state().all.map((other) => (other.id === one.id ? one : other)) : [one, ...state().all] });
   if (!keep || one.messages.length === 0) return;
-  const problem = write(one, now.all);
+  const problem = write(one, state().all);
   if (problem !== "") set({ notice: problem });
 }
 
 /** Takes a conversation away; there is always one left. */
 export function drop(id: string): void {
-  const left = now.all.filter((one) => one.id !== id);
+  const left = state().all.filter((one) => one.id !== id);
   const gone = conversation(id);
   const all = left.length > 0 ? left : [emptyConversation(gone.mode, gone.settings, "")];
   remove(id);
-  set({ all, current: id === now.current ? all[0]!.id : now.current, glass: null });
+  set({ all, current: id === state().current ? all[0]!.id : state().current, glass: null });
 }
 
 /** Follows what other tabs write. */
 export function startKeeping(): void {
   window.addEventListener("storage", (event) => {
     const told = readFrom(event);
-    if (told === null || told.id === now.running?.conversation) return;
+    if (told === null || told.id === state().running?.conversation) return;
     const { id, found } = told;
-    if (found === null) set({ all: now.all.filter((one) => one.id !== id || id === now.current) });
-    else set({ all: now.all.some((one) => one.id === id) ? now.all.map((one) => (one.id === id ? found : one)) : [found, ...now.all] });
+    if (found === null) set({ all: state().all.filter((one) => one.id !== id || id === state().current) });
+    else set({ all: state().all.some((one) => one.id === id) ? state().all.map((one) => (one.id === id ? found : one)) : [found, ...state().all] });
   });
 }

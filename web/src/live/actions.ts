@@ -2,6 +2,7 @@
 
 import type { Vitrine } from "../data";
 import { replaceDocument } from "../document";
+import type { Engine } from "./engine";
 import { edits, promptField, samplingFields, set, state, type Next, type Sampling, type State } from "./state";
 import { written } from "./written";
 
@@ -51,11 +52,13 @@ async function predictChanged(): Promise<void> {
   }
 }
 
-async function draw(): Promise<void> {
+/** Shows the pictures of the document that `made` gives, unless the prompt has changed by then. */
+async function drawFrom(made: (engine: Engine, body: object) => Promise<Vitrine | null>): Promise<void> {
   const { engine, prompt } = state();
   if (engine === null) return;
+  set({ drawing: true });
   try {
-    const document = await engine.ask<Vitrine>("document", { ...promptField(prompt), gradients: false }, "document");
+    const document = await made(engine, promptField(prompt));
     if (document === null || prompt !== state().prompt) return;
     replaceDocument(document);
     drawAgain();
@@ -66,22 +69,10 @@ async function draw(): Promise<void> {
   }
 }
 
+const draw = () => drawFrom((engine, body) => engine.ask<Vitrine>("document", { ...body, gradients: false }, "document"));
+
 /** The pictures with those that need the model run backward, in a thread of its own: they take long, and much memory. */
-export async function drawGradients(): Promise<void> {
-  const { engine, prompt } = state();
-  if (engine === null) return;
-  set({ drawing: true });
-  try {
-    const document = await engine.askApart<Vitrine>("document", { ...promptField(prompt), gradients: true });
-    if (prompt !== state().prompt) return;
-    replaceDocument(document);
-    drawAgain();
-    set({ drawing: false });
-  } catch (error) {
-    set({ drawing: false });
-    told(error);
-  }
-}
+export const drawGradients = () => drawFrom((engine, body) => engine.askApart<Vitrine>("document", { ...body, gradients: true }));
 
 export function setPrompt(prompt: string): void {
   const { where, off, units } = state();

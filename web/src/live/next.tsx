@@ -1,8 +1,9 @@
 // The distribution of the next token: what the model says, and what temperature, top-k and top-p make of it.
 
 import { useState } from "preact/hooks";
+import { visible } from "../document";
 import { Slider } from "../controls";
-import { count, percent, piece, plural } from "../format";
+import { count, percent, plural } from "../format";
 import { goOn, setSampling } from "./actions";
 import { generateCommand, predictCommand } from "./commands";
 import { TokenButton, WithTheProgram } from "./panel";
@@ -69,7 +70,7 @@ function Row({ one, scale, was }: { one: Likely; scale: number; was: number | un
         {was !== undefined && <i class="was" style={{ left: width(was) }} />}
       </span>
       <span class="live-figure"><b>{rare ? "rare" : percent(probability)}</b> <small>{was !== undefined ? `was ${percent(was)}` : one.kept === 0 ? "cut" : `drawn ${percent(one.kept)}`}</small></span>
-      <span class="unseen">{piece(one.piece ?? "")}</span>
+      <span class="unseen">{visible(one.piece ?? "")}</span>
     </li>
   );
 }

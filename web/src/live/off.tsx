@@ -4,8 +4,8 @@ import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { css, inkOn } from "../colour";
 import { Fold, Slider } from "../controls";
-import { vitrine } from "../document";
-import { number, percent, piece } from "../format";
+import { visible, vitrine } from "../document";
+import { number, percent } from "../format";
 import { useTheme } from "../hooks";
 import { allOn, change, toggle } from "./actions";
 import { interveneCommand } from "./commands";
@@ -48,7 +48,7 @@ export function SwitchOff() {
         <div class="live-row">
           <label>At <select value={where === null ? "" : String(where)} onChange={(event) => change({ where: event.currentTarget.value === "" ? null : Number(event.currentTarget.value) })}>
             <option value="">every position</option>
-            {plain.pieces.map((one, position) => <option key={position} value={position}>{position}: {piece(one ?? `#${plain.tokens[position]}`)}</option>)}
+            {plain.pieces.map((one, position) => <option key={position} value={position}>{position}: {visible(one ?? `#${plain.tokens[position]}`)}</option>)}
           </select></label>
           <button type="button" disabled={changes.length === 0} onClick={allOn}>Everything on</button>
         </div>
@@ -100,7 +100,7 @@ function Parts() {
     setTrying(true);
     try {
       const made = await engine.ask<{ grid: Grid; metric: { before: number } }>("patch", { prompt: recipePrompt(prompt), metric: { logprob: top.token }, ablate: { what: "z" } });
-      if (made !== null) show({ prompt, grid: { values: made.grid.values, before: made.metric.before }, token: piece(top.piece ?? `#${top.token}`) });
+      if (made !== null) show({ prompt, grid: { values: made.grid.values, before: made.metric.before }, token: visible(top.piece ?? `#${top.token}`) });
     } catch (error) {
       set({ trouble: error instanceof Error ? error.message : String(error) });
     }
@@ -159,7 +159,7 @@ function Positions({ plain, off }: { plain: Next; off: ReadonlySet<string> }) {
     <div class="positions" role="group" aria-label="Positions of the prompt">
       <span>Tokens</span>
       {plain.pieces.map((one, position) => (
-        <button key={position} type="button" class={off.has(`position ${position}`) ? "part off" : "part"} aria-pressed={off.has(`position ${position}`)} aria-label={`${piece(one ?? `#${plain.tokens[position]}`)}: switch off position ${position}`} onClick={() => toggle(`position ${position}`)}><bdi>{piece(one ?? `#${plain.tokens[position]}`)}</bdi></button>
+        <button key={position} type="button" class={off.has(`position ${position}`) ? "part off" : "part"} aria-pressed={off.has(`position ${position}`)} aria-label={`${visible(one ?? `#${plain.tokens[position]}`)}: switch off position ${position}`} onClick={() => toggle(`position ${position}`)}><bdi>{visible(one ?? `#${plain.tokens[position]}`)}</bdi></button>
       ))}
     </div>
   );

@@ -3,8 +3,8 @@
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Choice, Copyable, Fold } from "../controls";
-import { edition, vitrine } from "../document";
-import { percent, piece, plural } from "../format";
+import { edition, visible, vitrine } from "../document";
+import { percent, plural } from "../format";
 import { allOn, append, drawGradients, setPrompt } from "./actions";
 import { NextTokens } from "./next";
 import { SwitchOff } from "./off";
@@ -68,7 +68,7 @@ export function Panel() {
 
 /** A token that a click appends to the prompt. */
 export function TokenButton({ of }: { of: Pick<Likely, "token" | "piece"> }) {
-  const name = of.piece === null ? `#${of.token}` : piece(of.piece);
+  const name = of.piece === null ? `#${of.token}` : visible(of.piece);
   const able = of.piece === null || written(of.piece) !== null;
   return <button type="button" class="live-token" disabled={!able} title={able ? "Append this token" : "This token is no text"} onClick={() => append(of.token, of.piece)}><bdi>{name}</bdi></button>;
 }

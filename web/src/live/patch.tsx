@@ -1,8 +1,9 @@
 // Patching: the values of the page's prompt, put one by one into the run of another prompt with as many tokens.
 
 import { useState } from "preact/hooks";
+import { visible } from "../document";
 import { Choice } from "../controls";
-import { number, percent, piece } from "../format";
+import { number, percent } from "../format";
 import { Heat, ScaleKey } from "../heat";
 import { interveneCommand } from "./commands";
 import { WithTheProgram } from "./panel";
@@ -96,12 +97,12 @@ async function likeliest(engine: NonNullable<State["engine"]>, prompt: string): 
 
 function Grid({ made: { report, what, tokens }, pick }: { made: Made; pick: (row: number, col: number) => void }) {
   const { grid, metric } = report;
-  const [a, b] = tokens.map((one) => piece(one.piece ?? `#${one.token}`));
+  const [a, b] = tokens.map((one) => visible(one.piece ?? `#${one.token}`));
   const share = (row: number, col: number) => {
     const value = grid.values[row]?.[col];
     return value === null || value === undefined ? null : (value - metric.corrupt) / (metric.clean - metric.corrupt);
   };
-  const names = grid.columns.labels.map((label, col) => (what === "z" ? `head ${label}` : piece(report.corrupt.pieces?.[Number(label.split(" ")[0])] ?? label) + (label === "" ? ` ${col}` : "")));
+  const names = grid.columns.labels.map((label, col) => (what === "z" ? `head ${label}` : visible(report.corrupt.pieces?.[Number(label.split(" ")[0])] ?? label) + (label === "" ? ` ${col}` : "")));
   return (
     <>
       <Heat
@@ -145,7 +146,7 @@ export function SideBySide({ before, after }: { before: readonly Top[]; after: r
       {([["before", before], ["after", after]] as const).map(([name, list]) => (
         <table key={name} class="live-table">
           <caption>{name}</caption>
-          <tbody>{list.slice(0, 8).map((one) => <tr key={one.token}><td><bdi>{piece(one.piece ?? `#${one.token}`)}</bdi></td><td class="number">{percent(one.prob)}</td></tr>)}</tbody>
+          <tbody>{list.slice(0, 8).map((one) => <tr key={one.token}><td><bdi>{visible(one.piece ?? `#${one.token}`)}</bdi></td><td class="number">{percent(one.prob)}</td></tr>)}</tbody>
         </table>
       ))}
     </div>

@@ -2,8 +2,8 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Slider } from "../controls";
-import { vitrine } from "../document";
-import { number, percent, piece } from "../format";
+import { visible, vitrine } from "../document";
+import { number, percent } from "../format";
 import { traceCommand } from "./commands";
 import { WithTheProgram } from "./panel";
 import { promptField, useLive } from "./state";
@@ -115,7 +115,7 @@ export function AttentionRow() {
   const [trouble, tell] = useState("");
   const last = (plain?.tokens.length ?? 1) - 1;
   const at = Math.min(position ?? last, last);
-  const pieces = plain?.pieces.map((one, i) => piece(one ?? `#${plain.tokens[i]}`)) ?? [];
+  const pieces = plain?.pieces.map((one, i) => visible(one ?? `#${plain.tokens[i]}`)) ?? [];
   useEffect(() => {
     if (plain === null) return;
     let gone = false;

@@ -1,8 +1,8 @@
 // What a reader of a live page has asked for, and what the engine has answered. Parts are replaced, never changed, and whoever
 // draws them is told.
 
-import { useEffect, useState } from "preact/hooks";
 import { vitrine } from "../document";
+import { store } from "../store";
 import type { Engine } from "./engine";
 
 export interface Likely {
@@ -64,33 +64,9 @@ export interface State {
   drawing: boolean;
 }
 
-let now: State = {
+export const { state, set, use: useLive } = store<State>({
   engine: null, prompt: "", sampling: { temperature: 1, topK: 0, topP: 1, seed: 0 }, off: new Set(), where: null, steering: null, units: new Map(), plain: null, changed: null, trouble: "", busy: true, drawing: false,
-};
-const listeners = new Set<() => void>();
-
-export function state(): State {
-  return now;
-}
-
-export function set(part: Partial<State>): void {
-  now = { ...now, ...part };
-  for (const listener of listeners) listener();
-}
-
-/** The state; the caller is drawn again when it changes. */
-export function useLive(): State {
-  const [shown, show] = useState(now);
-  useEffect(() => {
-    const listener = () => show(now);
-    listeners.add(listener);
-    listener();
-    return () => {
-      listeners.delete(listener);
-    };
-  }, []);
-  return shown;
-}
+});
 
 /** Whether the page's prompt is ids, because it was given so or the model has no tokenizer. */
 export function byIds(): boolean {

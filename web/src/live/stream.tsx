@@ -4,8 +4,8 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Slider } from "../controls";
 import type { LogitLens, Vitrine } from "../data";
-import { vitrine } from "../document";
-import { number, percent, piece } from "../format";
+import { visible, vitrine } from "../document";
+import { number, percent } from "../format";
 import { paint } from "../heat";
 import { useTheme } from "../hooks";
 import { change } from "./actions";
@@ -60,7 +60,7 @@ export function Stream() {
       gone = true;
     };
   }, [plain?.tokens.join(), at]);
-  const name = piece(plain?.pieces[at] ?? `#${plain?.tokens[at]}`);
+  const name = visible(plain?.pieces[at] ?? `#${plain?.tokens[at]}`);
   return (
     <>
       <Slider label="Position" min={0} max={Math.max(last, 0)} value={at} onChange={setPosition} says={`${at}: ${name}`} />
@@ -79,7 +79,7 @@ function lensOf(document: Vitrine, position: number): { piece: string; prob: num
   if (lens === undefined || row < 0) return [];
   return lens.depths.map((_, depth) => {
     const id = lens.ids[row]![depth]![0]!;
-    return { piece: piece(document.pieces[String(id)] ?? `#${id}`), prob: lens.probs[row]![depth]![0]! };
+    return { piece: visible(document.pieces[String(id)] ?? `#${id}`), prob: lens.probs[row]![depth]![0]! };
   });
 }
 
