@@ -1,44 +1,70 @@
-// The engine of live pages under Node: the module that pages hold, with Node's own WASI.
+// The engine of live pages under Node: the module that pages hold, with Node's own WASI. It has a process to itself: Node 20
+// crashes where a process that compiles WebAssembly starts others.
 
+import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { WASI } from "node:wasi";
 import { gunzipSync } from "node:zlib";
 
-const packed = process.env["VITRINE_ENGINE"] ?? join(dirname(fileURLToPath(import.meta.url)), "../dist/engine.wasm.gz");
-const module = new WebAssembly.Module(new Uint8Array(gunzipSync(readFileSync(packed))));
+const here = fileURLToPath(import.meta.url);
+const packed = process.env["VITRINE_ENGINE"] ?? join(dirname(here), "../dist/engine.wasm.gz");
 
-/** An engine with a model file opened, as a function that asks it. @param {string} path */
-export function openEngine(path) {
+/** An engine with a model file opened: `ask` it, and `end` it. @param {string} path */
+export async function openEngine(path) {
+  const child = spawn(process.execPath, ["--no-warnings", here, path], { stdio: ["pipe", "pipe", "inherit"] });
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const next = async () => {
+    const line = await lines.next();
+    if (line.done === true) throw new Error(`the engine of ${path} ended`);
+    return JSON.parse(line.value);
+  };
+  const opened = await next();
+  if (opened !== "") {
+    child.stdin.end();
+    throw new Error(opened);
+  }
+  return {
+    /** One request at a time. @param {string} request @param {object} body */
+    ask: (request, body) => {
+      child.stdin.write(`${JSON.stringify([request, body])}\n`);
+      return next();
+    },
+    end: () => {
+      child.stdin.end();
+    },
+  };
+}
+
+/** In the engine's process: a line in for each request, a line out for the model's opening and for each answer. @param {string} path */
+async function answerAll(path) {
   const wasi = new WASI({ version: "preview1", preopens: { "/models": dirname(path) } });
+  const module = new WebAssembly.Module(new Uint8Array(gunzipSync(readFileSync(packed))));
   const instance = new WebAssembly.Instance(module, /** @type {WebAssembly.Imports} */ (wasi.getImportObject()));
   wasi.initialize(instance);
   const { memory, malloc, free, open_model: openModel, answer } = /** @type {any} */ (instance.exports);
 
-  /** @param {string} text */
-  const put = (text) => {
-    const bytes = new TextEncoder().encode(`${text}\0`);
-    const at = malloc(bytes.length);
-    new Uint8Array(memory.buffer).set(bytes, at);
-    return at;
-  };
-  /** @param {number} at */
-  const get = (at) => {
+  /** Calls with texts, and reads the text it returns. @param {(...texts: number[]) => number} call @param {string[]} texts */
+  const called = (call, ...texts) => {
+    const places = texts.map((text) => {
+      const bytes = new TextEncoder().encode(`${text}\0`);
+      const at = malloc(bytes.length);
+      new Uint8Array(memory.buffer).set(bytes, at);
+      return at;
+    });
+    const at = call(...places);
+    places.forEach(free);
     const bytes = new Uint8Array(memory.buffer);
     return new TextDecoder().decode(bytes.slice(at, bytes.indexOf(0, at)));
   };
 
-  const name = put(path.replace(dirname(path), "/models"));
-  const wrong = get(openModel(name));
-  free(name);
-  if (wrong !== "") throw new Error(wrong);
-  /** @param {string} request @param {object} body */
-  return (request, body) => {
-    const [what, json] = [put(request), put(JSON.stringify(body))];
-    const text = get(answer(what, json));
-    free(what);
-    free(json);
-    return JSON.parse(text);
-  };
+  console.log(JSON.stringify(called(openModel, path.replace(dirname(path), "/models"))));
+  for await (const line of createInterface({ input: process.stdin })) {
+    const [request, body] = JSON.parse(line);
+    console.log(called(answer, request, JSON.stringify(body)).replaceAll("\n", " "));
+  }
 }
+
+if (process.argv[1] === here) await answerAll(/** @type {string} */ (process.argv[2]));

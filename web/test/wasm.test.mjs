@@ -46,31 +46,36 @@ function random() {
 
 describe("the engine of live pages", { skip: program === undefined && "VITRINE_PROGRAM is not set" }, () => {
   for (const file of readdirSync(golden).filter((name) => name.endsWith(".gguf")))
-    test(`predicts as the program: ${file}`, () => {
+    test(`predicts as the program: ${file}`, async () => {
       const path = join(golden, file);
       const ids = [5, 3, 7, 9, 11, 2, 8];
       const theirs = run("predict", "--tokens", ids.join(","), "--top", "8", "--model", path, "--compute", "f32");
-      const mine = openEngine(path)("next", { prompt: ids, top: 8 });
+      const engine = await openEngine(path);
+      const mine = await engine.ask("next", { prompt: ids, top: 8 });
+      engine.end();
       assert.equal(mine.error, undefined, JSON.stringify(mine.error));
       sameTop(mine.next, theirs.predictions[0].top, file);
     });
 
   describe("the shipped model in q8_0", () => {
-    /** @type {ReturnType<typeof openEngine>} */
-    let ask;
-    before(() => {
+    /** @type {Awaited<ReturnType<typeof openEngine>>} */
+    let engine;
+    /** @param {string} request @param {object} body */
+    const ask = (request, body) => engine.ask(request, body);
+    after(() => engine?.end());
+    before(async () => {
       execFileSync(/** @type {string} */ (program), ["convert", resolve(golden, "../../../models/tales9m"), shipped, "--dtype", "q8_0"], { stdio: "ignore" });
-      ask = openEngine(shipped);
+      engine = await openEngine(shipped);
     });
     const model = ["--model", shipped, "--compute", "f32"];
     const words = ["Once upon a time", " there was", " a king", " who", " lived in the forest", " and said: \"come\"", " the little girl"];
     const parts = [{ head: "3.1" }, { head: "0.0" }, { mlp: "2" }, { attn: "5" }, { head: "*", positions: "1:3" }, { layer: "4" }];
 
-    test("thirty random states: prompt, edits, greedy text", () => {
+    test("thirty random states: prompt, edits, greedy text", async () => {
       const pick = random();
       for (let state = 0; state < 30; ++state) {
         const prompt = words[0] + Array.from({ length: pick(5) }, () => words[1 + pick(words.length - 1)]).join("");
-        const mine = ask("next", { prompt, top: 10 });
+        const mine = await ask("next", { prompt, top: 10 });
         sameTop(mine.next, run("predict", prompt, ...model).predictions[0].top, prompt);
 
         const part = /** @type {object} */ (parts[pick(parts.length)]);
@@ -78,40 +83,40 @@ describe("the engine of live pages", { skip: program === undefined && "VITRINE_P
         const recipe = join(folder, "recipe.yaml");
         writeFileSync(recipe, JSON.stringify({ prompt, interventions: [edit] }));
         const theirs = run("intervene", recipe, ...model);
-        const answer = ask("patch", { prompt, interventions: [edit] });
+        const answer = await ask("patch", { prompt, interventions: [edit] });
         assert.equal(answer.error, undefined, JSON.stringify(answer.error));
         for (const when of ["before", "after"]) sameTop(answer[when][0].top, theirs[when][0].top, `${prompt} ${JSON.stringify(edit)} ${when}`);
-        sameTop(ask("next", { prompt, top: 10, edits: [edit] }).next, theirs.after[0].top, `${prompt} with edits`);
+        sameTop((await ask("next", { prompt, top: 10, edits: [edit] })).next, theirs.after[0].top, `${prompt} with edits`);
 
         if (state % 5 === 0) {
-          const text = ask("generate", { prompt, max_tokens: 12 });
+          const text = await ask("generate", { prompt, max_tokens: 12 });
           assert.equal(text.text, run("generate", prompt, "--max-tokens", "12", ...model).text);
         }
       }
     });
 
-    test("a draw with temperature, top-k and top-p", () => {
+    test("a draw with temperature, top-k and top-p", async () => {
       const sampling = { temperature: 0.9, top_k: 20, top_p: 0.9, seed: 7 };
-      const mine = ask("generate", { prompt: words[0], max_tokens: 16, ...sampling });
+      const mine = await ask("generate", { prompt: words[0], max_tokens: 16, ...sampling });
       const theirs = run("generate", String(words[0]), "--max-tokens", "16", "--temperature", "0.9", "--top-k", "20", "--top-p", "0.9", "--seed", "7", ...model);
       assert.deepEqual(mine.tokens, theirs.tokens);
-      const next = ask("next", { prompt: words[0], top: 40, ...sampling });
+      const next = await ask("next", { prompt: words[0], top: 40, ...sampling });
       const kept = next.next.reduce((/** @type {number} */ sum, /** @type {{kept: number}} */ entry) => sum + entry.kept, 0);
       assert.ok(Math.abs(kept - 1) < 1e-6, `what is kept sums to ${kept}`);
       assert.ok(next.left <= 20);
     });
 
-    test("one step of training", () => {
-      const mine = ask("train", { prompt: words[0], target: " there", rate: 0.003, top: 5 });
+    test("one step of training", async () => {
+      const mine = await ask("train", { prompt: words[0], target: " there", rate: 0.003, top: 5 });
       const theirs = run("train", "--one-step", String(words[0]), "--target", " there", "--rate", "0.003", "--top", "5", "--model", shipped);
       for (const field of ["loss_before", "loss_after", "gradient_norm"]) near(mine[field], theirs[field], field);
       sameTop(mine.after, theirs.after, "after the step");
     });
 
-    test("every picture of the page", () => {
+    test("every picture of the page", async () => {
       const prompt = "Once upon a time there was a king";
       const theirs = run("explain", prompt, "--no-gradients", ...model);
-      const mine = ask("document", { prompt, gradients: false });
+      const mine = await ask("document", { prompt, gradients: false });
       assert.equal(mine.error, undefined, JSON.stringify(mine.error));
       assert.deepEqual(Object.keys(mine.pictures), Object.keys(theirs.pictures));
       assert.deepEqual(mine.steps, theirs.steps);
@@ -132,7 +137,7 @@ describe("the engine of live pages", { skip: program === undefined && "VITRINE_P
       assert.ok(compared > 1000, `${compared} numbers were compared`);
     });
 
-    test("what is wrong is told in words", () => {
+    test("what is wrong is told in words", async () => {
       for (const [request, body, word] of /** @type {const} */ ([
         ["nothing", {}, "no request"],
         ["next", {}, "prompt"],
@@ -142,8 +147,8 @@ describe("the engine of live pages", { skip: program === undefined && "VITRINE_P
         ["patch", { prompt: "a", interventions: [{ head: "99.0", do: "zero" }] }, "99"],
         ["inspect", { prompt: "a", hooks: ["no.such.hook"] }, "no.such.hook"],
       ]))
-        assert.match(ask(request, body).error.message, new RegExp(word), request);
-      assert.throws(() => openEngine(join(folder, "absent.gguf")), /absent\.gguf/);
+        assert.match((await ask(request, body)).error.message, new RegExp(word), request);
+      await assert.rejects(openEngine(join(folder, "absent.gguf")), /absent\.gguf/);
     });
   });
 });
