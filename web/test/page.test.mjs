@@ -61,7 +61,7 @@ for (const path of [...made, ...real])
         const area = await target.boundingBox();
         assert.ok(area !== null, `${name} has no area`);
         let words = "";
-        for (const [fx, fy] of [[0.2, 0.7], [0.5, 0.5], [0.3, 0.8], [0.1, 0.9], [0.7, 0.4]]) {
+        for (const [fx, fy] of [[0.2, 0.7], [0.5, 0.5], [0.3, 0.8], [0.1, 0.9], [0.7, 0.4], [0.55, 0.5]]) {
           await page.mouse.move(area.x + area.width * fx, area.y + Math.min(area.height * fy, 700));
           words = await tip(page);
           if (words !== "") break;

@@ -36,6 +36,7 @@ function Reaches({ picture: p }: { picture: Reach }) {
   const top = 26;
   const height = top + layers.length * line + 48;
   const x = axis({ label: "position", domain: [0, context] }, names, Math.max(names + 60, width - 24), 90);
+  const hasRoom = width - x(p.nTokens) > 190;  // for its words
   const marks: Mark[] = layers.map((one, i) => {
     const kept = p.layers[i]!;
     const row = layers.length - 1 - i;  // the last layer on top, as the stream is read upwards
@@ -63,7 +64,7 @@ function Reaches({ picture: p }: { picture: Reach }) {
             {p.nTokens < context && (
               <g class="rule">
                 <line x1={x(p.nTokens)} x2={x(p.nTokens)} y1={top - 4} y2={top + layers.length * line} />
-                <text x={x(p.nTokens) + 5} y={top - 8}>this prompt ends at {count(p.nTokens)}</text>
+                <text x={x(p.nTokens) + (hasRoom ? 5 : -5)} y={top - 8} text-anchor={hasRoom ? "start" : "end"}>this prompt ends at {count(p.nTokens)}</text>
               </g>
             )}
             <BottomAxis axis={x} y={top + layers.length * line + 4} from={names} to={x(context)} />
