@@ -92,7 +92,12 @@ test("what a reader cannot know is found, and long numbers, and a grid that hang
   assert.deepEqual(await floatsWithLongTails(page), ["0.281351"]);
   assert.equal((await hangingLeft(page)).length, 1);
   assert.deepEqual(await labelsOnLabels(page), []);
-  await page.evaluate(() => document.querySelector(".thumbs-names.side span:nth-child(2)")?.setAttribute("style", "margin-top: -1.4em"));
+  // The last name of a row onto the first, however far the width of the window puts them from each other.
+  await page.evaluate(() => {
+    const [first, last] = [":first-child", ":last-child"].map((which) => document.querySelector(`.thumbs-names.side span${which}`));
+    if (!(first instanceof HTMLElement) || !(last instanceof HTMLElement)) throw new Error("no names of rows");
+    last.style.transform = `translateY(${first.getBoundingClientRect().top - last.getBoundingClientRect().top}px)`;
+  });
   assert.ok((await labelsOnLabels(page)).length >= 1);
   await page.context().close();
 });
