@@ -1,6 +1,7 @@
 #include "model/adapter.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/memory.h"
 #include "base/nearest.h"
 #include "base/philox.h"
 #include "io/atomic_file.h"
@@ -117,15 +119,20 @@ void size(Module& m, int64_t rank, double alpha, const AdapterOptions& options, 
   for (size_t i = 0; i < m.parts.size(); ++i) m.parts[i].B.out = m.part_sizes[i];
 }
 
-void attach(OpenedModel& opened, AdapterOptions options, std::vector<Module> modules, const std::string& directory = {}) {
-  VITRINE_CHECK(opened.adapter == nullptr, "a model has one adapter");
+void refuse_twice(const std::vector<Module>& modules) {
   std::map<const Weight*, const Module*> adapted;
   for (const Module& m : modules)
     for (const Weight* weight : m.weights)
       if (const auto [place, fresh] = adapted.try_emplace(weight, &m); !fresh)
         throw InputError("the adapter has the same matrix twice, in " + place->second->name + " and in " + m.name +
                          ". Adapt the experts each by itself or all in one parameter, not both");
-  opened.adapter = std::make_shared<Adapter>(std::move(options), std::move(modules), directory);
+}
+
+void attach(OpenedModel& opened, std::shared_ptr<Adapter> adapter) {
+  VITRINE_CHECK(opened.adapter == nullptr, "a model has one adapter");
+  for (const Module& m : adapter->modules())
+    for (size_t i = 0; i < m.parts.size(); ++i) m.weights[i]->adapter = &m.parts[i];
+  opened.adapter = std::move(adapter);
 }
 
 // adapter_config.json -----------------------------------------------------------------------------------------------
@@ -235,6 +242,14 @@ void check_stored(const StoredTensor& t, const std::vector<int64_t>& shape) {
         *t.file, "tensor \"" + t.name + "\" has element type " + std::string(name_of(t.dtype)) + "; expected f32, f16 or bf16");
 }
 
+void check_finite(const StoredTensor& t) {
+  for (size_t i = 0; i < static_cast<size_t>(t.shape[0] * t.shape[1]); ++i)
+    if (const float x = element_at(t.dtype, t.data, i); !std::isfinite(x))
+      throw FileError(*t.file, "tensor \"" + t.name + "\" (header byte " + std::to_string(t.described_at) + "): number " +
+                                   std::to_string(i) + " is " + std::to_string(x) +
+                                   "; expected finite numbers. Is the file damaged?");
+}
+
 // A as f32, its columns in our order.
 void copy_a(const StoredTensor& t, const std::vector<int64_t>& file_column, float* to) {
   const auto rows = static_cast<size_t>(t.shape[0]), width = static_cast<size_t>(t.shape[1]);
@@ -291,10 +306,17 @@ std::string Adapter::Module::tensor_name(char which) const {
 
 Adapter::Adapter(AdapterOptions options, std::vector<Module> modules, std::string directory)
     : options_(std::move(options)), modules_(std::move(modules)), directory_(std::move(directory)) {
+  static std::atomic<uint64_t> made{0};
+  id_ = ++made;
+  refuse_twice(modules_);
   for (Module& m : modules_) {
     point(m, m.values.data(), m.values.data() + m.a_count());
-    for (size_t i = 0; i < m.parts.size(); ++i) m.weights[i]->adapter = &m.parts[i];
+    for (size_t i = 0; i < m.parts.size(); ++i) by_weight_.beside[m.weights[i]] = &m.parts[i];
   }
+}
+
+void add_row_adapters(const ScaledAdapters& adapters, int64_t first, int64_t rows, std::vector<RowAdapter>& to) {
+  for (const ScaledAdapter& adapter : adapters) to.push_back({first, rows, &adapter.adapter->parts(), adapter.scale});
 }
 
 void Adapter::point(Module& m, const float* A, const float* B) {
@@ -362,10 +384,12 @@ void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint6
   }
   if (chosen.empty()) throw InputError("lora.targets is empty; expected some of " + joined(names) + ", or all-linear");
   check_dropout(options, chosen);
-  attach(opened, options, std::move(chosen));
+  attach(opened, std::make_shared<Adapter>(options, std::move(chosen), ""));
 }
 
-void open_adapter(OpenedModel& opened, const std::string& directory) {
+namespace {
+
+std::shared_ptr<Adapter> adapter_in(const OpenedModel& opened, const std::string& directory, size_t most_bytes) {
   const std::string config_path = directory + "/" + kConfig, weights_path = directory + "/" + kWeights;
   if (!is_folder(directory))
     throw FileError(directory, "is no folder; expected one with adapter_config.json and adapter_model.safetensors");
@@ -390,6 +414,7 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
   std::vector<Module> all = modules_of(opened), chosen;
   for (Module& m : parameters_of(opened, options)) all.push_back(std::move(m));
   std::set<std::string, std::less<>> used;
+  size_t bytes = 0;
   for (size_t index = 0; index < all.size(); ++index) {
     Module& m = all[index];
     const StoredTensor* const A = stored.find(m.tensor_name('A'));
@@ -402,6 +427,12 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
     if (rank > kLargestRank || rank != std::floor(rank)) config.fail("rank_pattern", "gives " + m.name + " no rank");
     check_stored(*A, {m.experts * static_cast<int64_t>(rank), m.in});
     check_stored(*B, {m.out, m.experts * static_cast<int64_t>(rank)});
+    bytes += static_cast<size_t>(A->shape[0] * A->shape[1] + B->shape[0] * B->shape[1]) * sizeof(float);
+    if (bytes > most_bytes)
+      throw FileError(weights_path, "has more than " + bytes_text(static_cast<double>(most_bytes)) +
+                                        " of numbers, counted as f32; expected at most what is left for adapters");
+    check_finite(*A);
+    check_finite(*B);
     size(m, static_cast<int64_t>(rank), alphas.of(m.name, options.alpha), options, index);
     copy_a(*A, m.file_column, m.values.data());
     each_of_b(
@@ -429,8 +460,16 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
       config.fail("target_modules", "names \"" + target + "\", for which " + kWeights + " holds no tensor. Is the file damaged?");
   }
   if (chosen.empty()) throw FileError(weights_path, "holds no tensor");
-  attach(opened, options, std::move(chosen), directory);
+  return std::make_shared<Adapter>(options, std::move(chosen), directory);
 }
+
+}  // namespace
+
+std::shared_ptr<const Adapter> read_adapter(const OpenedModel& opened, const std::string& directory, size_t most_bytes) {
+  return adapter_in(opened, directory, most_bytes);
+}
+
+void open_adapter(OpenedModel& opened, const std::string& directory) { attach(opened, adapter_in(opened, directory, SIZE_MAX)); }
 
 void write_adapter(const Adapter& adapter, const std::string& directory, const std::string& base) {
   const AdapterOptions& o = adapter.options();

@@ -63,24 +63,45 @@ class Adapter {
   std::vector<std::string> files() const;
   const std::vector<Module>& modules() const { return modules_; }
   int64_t parameter_count() const;
+  /// For Context::row_adapters.
+  const LowRanks& parts() const { return by_weight_; }
+  /// No other adapter of this process has it or had it.
+  uint64_t id() const { return id_; }
   /// Copies a module's values to A [experts, rank, in] and B [experts, out, rank], reads them there from now on, and adds
   /// gradients beside.
   void bind(size_t module, float* A, float* B, float* grad_A, float* grad_B);
 
  private:
   void point(Module& module, const float* A, const float* B);
+  uint64_t id_;
   AdapterOptions options_;
   std::vector<Module> modules_;
+  LowRanks by_weight_;
   std::string directory_;
 };
+
+/// An adapter that some text is run with, and how much of it.
+struct ScaledAdapter {
+  std::shared_ptr<const Adapter> adapter;
+  double scale = 1;
+};
+using ScaledAdapters = std::vector<ScaledAdapter>;
+
+/// Adds them to `to`, for rows [first, first + rows) of a step; the adapters must outlive what is made of that.
+void add_row_adapters(const ScaledAdapters& adapters, int64_t first, int64_t rows, std::vector<RowAdapter>& to);
 
 /// Puts a fresh adapter beside the model's matrices: A from U(-1/sqrt(in), 1/sqrt(in)) by `seed`, B zero, so that the model
 /// is as it was. Errors: InputError for a target that names no module, listing those there are.
 void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint64_t seed);
 
-/// Puts the adapter of a folder that PEFT or write_adapter made beside the model's matrices.
-/// Errors: FileError naming what does not fit the model, what is missing, and settings that are not supported (DoRA, trained
-/// biases, adapted embeddings, initialisations that change the base model).
+/// The adapter of a folder that PEFT or write_adapter made, which acts where Context::row_adapters name it: the model's matrices
+/// are as they were, and must outlive it. May run while the model does. most_bytes: of its numbers, as f32.
+/// Errors: FileError naming what does not fit the model, what is missing, what is larger than most_bytes, and settings that are
+/// not supported (DoRA, trained biases, adapted embeddings, initialisations that change the base model).
+std::shared_ptr<const Adapter> read_adapter(const OpenedModel& opened, const std::string& directory,
+                                            size_t most_bytes = SIZE_MAX);
+
+/// Puts such an adapter beside the model's matrices: every run has it from now on. Errors: as read_adapter.
 void open_adapter(OpenedModel& opened, const std::string& directory);
 
 /// Writes adapter_config.json and adapter_model.safetensors into an existing folder. `base` is what the configuration calls

@@ -431,6 +431,11 @@ Tensor attention_output(Context& ctx, std::string_view name, const Tensor& z, co
       T* const y = result.data<T>() + h * W_O.out;
       linear_part(ctx, x, part_of(W_O, head, x.dtype()), 0, W_O.out, y, n_heads * W_O.out);
       if (W_O.adapter != nullptr) low_rank_part(ctx, x, part_of(*W_O.adapter, head, x.dtype()), y, n_heads * W_O.out);
+      each_row_adapter(ctx, W_O, [&](const LowRank& part, const RowAdapter& which) {
+        const int64_t rows = which.rows == RowAdapter::kAllRows ? x.rows() : which.rows;
+        low_rank_part(ctx, x.rows_view(which.first, rows), part_of(part, head, x.dtype()), y + which.first * result.row_size(),
+                      n_heads * W_O.out, which.scale);
+      });
     }
   });
   // On a tape the gradient takes the way through the results, replaced or not: what linear recorded gets none.

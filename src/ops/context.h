@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "base/thread_pool.h"
@@ -13,6 +14,7 @@
 namespace vitrine {
 
 class Context;
+struct LowRanks;
 class Step;
 class Tape;
 struct RouterBalance;
@@ -49,6 +51,14 @@ struct Numerics {
   bool bf16 = false;   // training: products of many rows round f32 operands to bf16, forward and backward; sums are f32
 };
 
+/// Rows of a step that read more than the stored matrices: `scale` times what an adapter adds (ops/low_rank.h).
+struct RowAdapter {
+  static constexpr int64_t kAllRows = -1;
+  int64_t first = 0, rows = kAllRows;  // rows [first, first + rows) of every product that the step's rows meet
+  const LowRanks* parts = nullptr;
+  double scale = 1;
+};
+
 /// One per running step, never shared between threads, nothing global.
 class Context {
  public:
@@ -62,6 +72,9 @@ class Context {
   uint64_t seed = 0;               // of dropout, with `step_number` and `first_row`
   uint64_t step_number = 0;
   uint64_t first_row = 0;  // of this step's rows among those of all ranks
+  /// Adapters of some rows or of all, added one after the other; not with a tape. Those that stand at the weights
+  /// (Weight::adapter) act on every row besides.
+  std::span<const RowAdapter> row_adapters;
 
   // Memory ------------------------------------------------------------------------------------------------------
   /// A tensor of the activation type, content undefined, valid until the enclosing frame ends (with a tape: until the

@@ -68,6 +68,25 @@ Tensor read_by_adapters(Context& ctx, const Tensor& x, std::span<const Expert> e
   return {};
 }
 
+// Adds what Context::row_adapters say to y of an expert, whose sorted places begin at `first`: of each adapter those stretches of
+// places that hold rows of its.
+void add_row_adapters(Context& ctx, const Tensor& x, const ExpertRows& rows, int64_t first, const Weight& w, const Tensor& y) {
+  each_row_adapter(ctx, w, [&](const LowRank& part, const RowAdapter& which) {
+    if (ctx.tape() != nullptr) throw UsageError("adapters of some rows are not differentiated; put the adapter at the weights");
+    const auto adapted = [&](int64_t place) {
+      const int64_t row = rows.choice[first + place] / rows.per_row;
+      return which.rows == RowAdapter::kAllRows || (row >= which.first && row < which.first + which.rows);
+    };
+    for (int64_t begin = 0; begin < x.rows();) {
+      int64_t end = begin;
+      while (end < x.rows() && adapted(end)) ++end;
+      if (end > begin)
+        low_rank_part(ctx, x.rows_view(begin, end - begin), part, y.rows_view(begin, end - begin).raw(), w.out, which.scale);
+      begin = end + 1;
+    }
+  });
+}
+
 struct Split {
   Tensor x, even, odd;
 };
@@ -124,6 +143,7 @@ Tensor expert_product(Context& ctx, const Tensor& x, const ExpertRows& rows, std
       linear_part(ctx, x.rows_view(first, n), w, 0, w.out, mine.raw(), w.out);
       if (w.bias) add_bias(ctx, w.bias, mine);
       if (w.adapter != nullptr) low_rank_part(ctx, for_adapter.rows_view(first, n), *w.adapter, mine.raw(), w.out);
+      add_row_adapters(ctx, x.rows_view(first, n), rows, first, w, mine);
     });
   }
   if (Tape* tape = ctx.tape()) tape->record(&product_backward, ProductNode{x, for_adapter, y, rows, experts.data(), matrix});

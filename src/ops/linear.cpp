@@ -324,6 +324,7 @@ void linear_into(Context& ctx, const Tensor& x, const WeightRef* weights, Tensor
     if (w.bias && parts[i].bias == nullptr) add_bias(ctx, w.bias, results[i]);
     if (Tape* tape = ctx.tape()) tape->record(&linear_backward, LinearNode{x, results[i], &w});
     if (w.adapter != nullptr) add_low_rank(ctx, x, *w.adapter, results[i]);
+    add_row_adapters(ctx, x, w, results[i]);
   }
 }
 

@@ -10,7 +10,7 @@ namespace vitrine {
 
 using WeightRef = std::reference_wrapper<const Weight>;
 
-/// y = x Wᵀ + bias for one weight, and what its adapter adds.
+/// y = x Wᵀ + bias for one weight, and what its adapter and those of the rows (Context::row_adapters) add.
 ///
 /// x        [rows, in]
 /// returns  y [rows, out]

@@ -12,12 +12,12 @@ namespace vitrine {
 namespace {
 
 // h [rows, rank] = scale · x Aᵀ. The scale is here, where rows are short; so dB = dyᵀ h needs none.
-void inner(Context& ctx, const Tensor& x, const LowRank& adapter, const Tensor& h) {
+void inner(Context& ctx, const Tensor& x, const LowRank& adapter, const Tensor& h, double times = 1) {
   linear_part(ctx, x, adapter.A, 0, adapter.A.out, h.raw(), adapter.A.out);
   visit_scalar(h, [&](auto zero) {
     using T = decltype(zero);
     T* const numbers = h.data<T>();
-    for (int64_t i = 0; i < h.count(); ++i) numbers[i] *= static_cast<T>(adapter.scale);
+    for (int64_t i = 0; i < h.count(); ++i) numbers[i] *= static_cast<T>(adapter.scale * times);
   });
 }
 
@@ -81,12 +81,12 @@ void add_low_rank(Context& ctx, const Tensor& x, const LowRank& adapter, const T
   if (Tape* tape = ctx.tape()) tape->record(&low_rank_backward, LowRankNode{dropped, h, y, &adapter});
 }
 
-void low_rank_part(Context& ctx, const Tensor& x, const LowRank& adapter, void* y, int64_t y_stride) {
+void low_rank_part(Context& ctx, const Tensor& x, const LowRank& adapter, void* y, int64_t y_stride, double times) {
   visit_scalar(x, [&](auto zero) {
     const auto scratch = ctx.frame();
     const auto count = static_cast<size_t>(x.rows() * adapter.A.out);
     const Tensor h(ctx.scratch<decltype(zero)>(count), x.dtype(), {x.rows(), adapter.A.out});
-    inner(ctx, x, adapter, h);
+    inner(ctx, x, adapter, h, times);
     outer(ctx, h, adapter.B, y, y_stride);
   });
 }
@@ -99,6 +99,17 @@ void low_rank_part_backward(Context& ctx, const Tensor& x, const LowRank& adapte
     const Tensor h(ctx.scratch<decltype(zero)>(count), x.dtype(), {x.rows(), adapter.A.out});
     inner(ctx, x, adapter, h);
     backward(ctx, x, h, adapter, dy, dy_stride, dx, true);
+  });
+}
+
+void add_row_adapters(Context& ctx, const Tensor& x, const Weight& w, const Tensor& y) {
+  each_row_adapter(ctx, w, [&](const LowRank& part, const RowAdapter& which) {
+    if (ctx.tape() != nullptr) throw UsageError("adapters of some rows are not differentiated; put the adapter at the weights");
+    const int64_t rows = which.rows == RowAdapter::kAllRows ? x.rows() : which.rows;
+    VITRINE_CHECK(which.first >= 0 && rows >= 0 && which.first + rows <= x.rows(), "an adapter's rows are rows of the step");
+    if (rows == 0) return;
+    const Tensor to = y.rows_view(which.first, rows);
+    low_rank_part(ctx, x.rows_view(which.first, rows), part, to.raw(), to.row_size(), which.scale);
   });
 }
 

@@ -311,7 +311,9 @@ void mlp_backward(Context& ctx, Tape& tape, const MlpNode& node) {
 }  // namespace
 
 bool packs_mlp(const Context& ctx, const Tensor& x, const Mlp& mlp) {
-  if (!packs_bf16(ctx) || x.dtype() != DType::f32 || x.rows() < kFewestRows || x.rows() * mlp.in->out < kFar) return false;
+  if (!ctx.row_adapters.empty() || !packs_bf16(ctx) || x.dtype() != DType::f32 || x.rows() < kFewestRows ||
+      x.rows() * mlp.in->out < kFar)
+    return false;
   size_t bytes = 0;
   for (const Weight* w : {mlp.gate, mlp.in, mlp.out}) {
     if (w == nullptr) continue;

@@ -1,0 +1,185 @@
+// Adapters of some rows of a step (Context::row_adapters) against PEFT, and against adapters that stand at the weights.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "model/adapter.h"
+#include "ops/tape.h"
+#include "run.h"
+
+namespace vitrine {
+namespace {
+
+std::string lora_folder(const std::string& name) { return std::string(VITRINE_GOLDEN) + "/lora/" + name; }
+
+// Logits of several sequences in one step, with adapters of each.
+std::vector<float> logits_with(const Model& model, const std::vector<std::vector<int32_t>>& texts,
+                               const std::vector<ScaledAdapters>& adapters, bool exact = false) {
+  ThreadPool pool(2);
+  Context ctx(pool);
+  ctx.numerics = {.f32 = true, .exact = exact};
+  Step step;
+  std::vector<RowAdapter> rows;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    add_row_adapters(adapters[i], step.rows(), std::ssize(texts[i]), rows);
+    step.add(texts[i]);
+  }
+  ctx.row_adapters = rows;
+  return all_logits(ctx, model, step);
+}
+
+TEST(RowAdapters, ABatchOfTextsWithTheirOwnAdaptersMatchesPeft) {
+  const Checkpoint gold = open_safetensors(lora_folder("mixed/golden.safetensors"));
+  const OpenedModel opened = open_model(Golden::open("llama").model());
+  const ScaledAdapter first{read_adapter(opened, lora_folder("llama/adapter"))},
+      second{read_adapter(opened, lora_folder("mixed/second"))};
+  const GoldenTensor ids = golden_tensor(gold, "ids");
+  const std::vector<std::vector<int32_t>> texts = {ids_of(ids.at(0)), ids_of(ids.at(1)), ids_of(ids.at(2))};
+  const std::vector<float> all = logits_with(*opened.model, texts, {{first}, {}, {second}});
+  const auto size = static_cast<std::ptrdiff_t>(all.size() / 3);
+  for (int i = 0; i < 3; ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_CLOSE(std::vector<float>(all.begin() + i * size, all.begin() + (i + 1) * size),
+                 golden_tensor(gold, "mixed/" + std::to_string(i)), Golden::open("llama").tolerance());
+  }
+  const ScaledAdapters both = {{first.adapter, 0.5}, {second.adapter, -1.5}};
+  EXPECT_CLOSE(logits_with(*opened.model, {texts[0]}, {both}), golden_tensor(gold, "both"), Golden::open("llama").tolerance());
+}
+
+class AdapterOfRows : public testing::TestWithParam<std::string> {};
+
+// The first has the adapter, the second none, the third half of it: each as if it were alone, to the bit.
+TEST_P(AdapterOfRows, ChangesItsRowsAsAtTheWeightsAndNoOthers) {
+  const std::string base = std::filesystem::exists(std::string(VITRINE_GOLDEN) + "/variants/" + GetParam())
+                               ? std::string(VITRINE_GOLDEN) + "/variants/" + GetParam()
+                               : Golden::open(GetParam()).model();
+  const Checkpoint gold = open_safetensors(lora_folder(GetParam() + "/golden.safetensors"));
+  const GoldenTensor ids = golden_tensor(gold, "ids");
+  std::vector<std::vector<int32_t>> texts = {ids_of(ids.at(0)), ids_of(ids.at(1)), ids_of(ids.at(2))};
+  texts[1].resize(3);
+  OpenedModel opened = open_model(base);
+  const std::shared_ptr<const Adapter> adapter = read_adapter(opened, lora_folder(GetParam() + "/adapter"));
+  for (const bool exact : {false, true}) {
+    SCOPED_TRACE(exact);
+    const std::vector<float> together = logits_with(*opened.model, texts, {{{adapter}}, {}, {{adapter, 0.5}}}, exact);
+    std::vector<float> alone, plain;
+    for (size_t i = 0; i < 3; ++i) {
+      const ScaledAdapters with = i == 1 ? ScaledAdapters{} : ScaledAdapters{{adapter, i == 0 ? 1.0 : 0.5}};
+      const std::vector<float> own = logits_with(*opened.model, {texts[i]}, {with}, exact),
+                               without = logits_with(*opened.model, {texts[i]}, {{}}, exact);
+      EXPECT_EQ(own == without, i == 1);
+      alone.insert(alone.end(), own.begin(), own.end());
+      plain.insert(plain.end(), without.begin(), without.end());
+    }
+    if (exact)
+      EXPECT_EQ(together, alone);
+    else
+      EXPECT_CLOSE(together, alone, Tolerance(2e-5, 1e-4));
+  }
+  const Tolerance tolerance =
+      base.find("/variants/") != std::string::npos ? Tolerance(2e-5, 1e-4) : Golden::open(GetParam()).tolerance();
+  EXPECT_CLOSE(logits_with(*opened.model, {texts[0]}, {{{adapter}}}), golden_tensor(gold, "logits"), tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, AdapterOfRows,
+                         testing::Values("gpt2_a", "gemma2", "llama", "phi3", "qwen3_moe", "mixtral", "gpt_oss_default_rope"),
+                         [](const auto& test) { return test.param; });
+
+// Every matrix of every family meets the rows of the step in their order, or says which it has.
+TEST(RowAdapters, OnEveryMatrixEqualThoseAtTheWeights) {
+  std::vector<std::string> models;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(VITRINE_GOLDEN) + "/models"))
+    if (entry.is_directory()) models.push_back(entry.path() / "model");
+  for (const std::string& name : golden_folders("variants")) models.push_back(std::string(VITRINE_GOLDEN) + "/variants/" + name);
+  ASSERT_GT(models.size(), 40U);
+  for (const std::string& name : models) {
+    SCOPED_TRACE(name);
+    OpenedModel attached = open_model(name);
+    add_fresh_adapter(attached, {.rank = 2, .alpha = 3, .targets = {"all-linear"}}, 5);
+    for (const Adapter::Module& m : attached.adapter->modules())
+      for (int64_t i = 0; i < m.b_count(); ++i) const_cast<float*>(m.B())[i] = 0.02f * static_cast<float>((i * 7 + 3) % 11 - 5);
+    const std::vector<int32_t> ids = {3, 17, 4, 5, 9, 12, 7, 21, 6, 8, 30};
+    for (const bool exact : {false, true}) {
+      const std::vector<float> wanted = logits_with(*attached.model, {ids}, {{}}, exact);
+      // The same adapter taken off the weights.
+      const std::shared_ptr<const Adapter> adapter = attached.adapter;
+      for (const Adapter::Module& m : adapter->modules())
+        for (Weight* const weight : m.weights) weight->adapter = nullptr;
+      const std::vector<float> plain = logits_with(*attached.model, {ids}, {{}}, exact);
+      EXPECT_NE(wanted, plain);
+      EXPECT_EQ(logits_with(*attached.model, {ids}, {{{adapter}}}, exact), wanted);
+      const auto width = static_cast<std::ptrdiff_t>(plain.size());
+      const std::vector<float> beside = logits_with(*attached.model, {ids, ids, ids}, {{}, {{adapter}}, {}}, true),
+                               alone = logits_with(*attached.model, {ids}, {{{adapter}}}, true),
+                               without = logits_with(*attached.model, {ids}, {{}}, true);
+      EXPECT_TRUE(std::equal(beside.begin(), beside.begin() + width, without.begin()));
+      EXPECT_TRUE(std::equal(beside.begin() + width, beside.begin() + 2 * width, alone.begin()));
+      EXPECT_TRUE(std::equal(beside.begin() + 2 * width, beside.end(), without.begin()));
+      for (const Adapter::Module& m : adapter->modules())
+        for (size_t i = 0; i < m.weights.size(); ++i) m.weights[i]->adapter = &m.parts[i];
+    }
+  }
+}
+
+// What one head adds to the stream, too.
+TEST(RowAdapters, ActOnTheResultsOfHeads) {
+  const OpenedModel opened = open_model(Golden::open("llama").model());
+  const ScaledAdapters adapters = {{read_adapter(opened, lora_folder("llama/adapter")), 0.5}};
+  ThreadPool pool(2);
+  Context ctx(pool);
+  ctx.numerics = {.f32 = true};
+  Recorder seen({{"blocks.*.attn.hook_result"}, {"blocks.*.attn.hook_out"}});
+  ctx.listen(&seen);
+  std::vector<RowAdapter> rows;
+  add_row_adapters(adapters, 0, RowAdapter::kAllRows, rows);
+  ctx.row_adapters = rows;
+  const std::vector<int32_t> ids = {3, 17, 4, 5};
+  all_logits(ctx, *opened.model, Step::of(ids));
+  const auto& result = seen.values().at("blocks.0.attn.hook_result").values;
+  const auto& out = seen.values().at("blocks.0.attn.hook_out").values;
+  const auto d_model = static_cast<size_t>(opened.model->shape().d_model),
+             heads = static_cast<size_t>(opened.model->shape().n_heads);
+  for (size_t row = 0; row < ids.size(); ++row)
+    for (size_t j = 0; j < d_model; ++j) {
+      float sum = 0;
+      for (size_t h = 0; h < heads; ++h) sum += result[(row * heads + h) * d_model + j];
+      EXPECT_NEAR(sum, out[row * d_model + j], 1e-5);
+    }
+}
+
+TEST(RowAdapters, AreRefusedOnATape) {
+  const OpenedModel opened = open_model(Golden::open("llama").model());
+  const ScaledAdapters adapters = {{read_adapter(opened, lora_folder("llama/adapter"))}};
+  ThreadPool pool(1);
+  Context ctx(pool);
+  Tape tape;
+  ctx.record_on(&tape);
+  std::vector<RowAdapter> rows;
+  add_row_adapters(adapters, 0, RowAdapter::kAllRows, rows);
+  ctx.row_adapters = rows;
+  const std::vector<int32_t> ids = {3, 17};
+  EXPECT_THROW(opened.model->residual(ctx, Step::of(ids)), UsageError);
+}
+
+TEST(ReadAdapter, LeavesTheModelAsItIsAndKeepsToItsBytes) {
+  const OpenedModel opened = open_model(Golden::open("llama").model());
+  const std::vector<std::vector<int32_t>> text = {{3, 17, 4}};
+  const std::vector<float> before = logits_with(*opened.model, text, {{}});
+  const std::shared_ptr<const Adapter> adapter = read_adapter(opened, lora_folder("llama/adapter"));
+  EXPECT_EQ(logits_with(*opened.model, text, {{}}), before);
+  EXPECT_EQ(opened.adapter, nullptr);
+  const auto bytes = static_cast<size_t>(adapter->parameter_count()) * sizeof(float);
+  EXPECT_NE(read_adapter(opened, lora_folder("llama/adapter"), bytes)->id(), adapter->id());
+  try {
+    read_adapter(opened, lora_folder("llama/adapter"), bytes - 1);
+    FAIL();
+  } catch (const FileError& error) {
+    EXPECT_NE(std::string(error.what()).find("llama/adapter/adapter_model.safetensors"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("expected at most what is left for adapters"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace vitrine
