@@ -56,6 +56,13 @@ Engine::Engine(OpenedModel opened, const EngineOptions& options)
   }
 }
 
+void Engine::adapt(ScaledAdapters adapters) {
+  adapters_ = std::move(adapters);
+  adapted_rows_.clear();
+  add_row_adapters(adapters_, 0, RowAdapter::kAllRows, adapted_rows_);
+  ctx_.row_adapters = adapted_rows_;
+}
+
 const Tokenizer& Engine::tokenizer() const {
   if (tokenizer_ == nullptr) throw InputError(no_tokenizer_);
   return *tokenizer_;

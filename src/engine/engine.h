@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/logits.h"
+#include "model/adapter.h"
 #include "model/load.h"
 #include "ops/context.h"
 #include "ops/kv_cache.h"
@@ -56,6 +57,8 @@ class Engine {
   const ModelShape& shape() const { return shape_; }
   Context& context() { return ctx_; }
   const std::string& name() const { return opened_.files.name; }
+  /// Every run has these adapters from now on, in this order, until others are given; none: the model is as it lies.
+  void adapt(ScaledAdapters adapters);
 
   bool has_tokenizer() const { return tokenizer_ != nullptr; }
   /// Errors: InputError saying that this model has none and that --tokens works without.
@@ -128,6 +131,8 @@ class Engine {
   ModelShape shape_;
   ThreadPool pool_;
   Context ctx_;
+  ScaledAdapters adapters_;
+  std::vector<RowAdapter> adapted_rows_;  // all, by each of adapters_
   CacheTypes cache_types_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::string no_tokenizer_;  // why there is none

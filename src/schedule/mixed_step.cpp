@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/merge_sort.h"
 #include "ops/head.h"
 #include "ops/listening.h"
 
@@ -96,6 +97,31 @@ void take_logits(Engine& engine, const Step& step, const Tensor& x, std::span<co
   });
 }
 
+// While it lives, the rows of each piece have the adapters of its stream besides those of the engine; neighbours with the same
+// ones have them together.
+class AdaptedPieces {
+ public:
+  AdaptedPieces(Context& ctx, std::span<Piece* const> pieces)
+      : ctx_(ctx), of_engine_(ctx.row_adapters), rows_(of_engine_.begin(), of_engine_.end()) {
+    int64_t row = 0;
+    for (size_t i = 0; i < pieces.size();) {
+      const Stream& stream = *pieces[i]->stream;
+      const int64_t first = row;
+      for (; i < pieces.size() && pieces[i]->stream->kind() == stream.kind(); ++i) row += pieces[i]->rows();
+      add_row_adapters(stream.adapters(), first, row - first, rows_);
+    }
+    ctx_.row_adapters = rows_;
+  }
+  ~AdaptedPieces() { ctx_.row_adapters = of_engine_; }
+  AdaptedPieces(const AdaptedPieces&) = delete;
+  AdaptedPieces& operator=(const AdaptedPieces&) = delete;
+
+ private:
+  Context& ctx_;
+  std::span<const RowAdapter> of_engine_;
+  std::vector<RowAdapter> rows_;
+};
+
 // Throws before anything has come of those pieces that are not done.
 void attempt(Engine& engine, std::span<Piece* const> pieces) {
   const auto frame = engine.context().frame();
@@ -108,6 +134,7 @@ void attempt(Engine& engine, std::span<Piece* const> pieces) {
     step.add(tokens, &stream.cached, stream.prompt_tokens());
     piece->scores.clear();
   }
+  const AdaptedPieces adapted(engine.context(), pieces);
   std::optional<Listening> listening;
   if (Listener* const listener = pieces[0]->stream->listener()) listening.emplace(engine.context(), *listener);
   const Tensor x = engine.model().residual(engine.context(), step);
@@ -142,6 +169,7 @@ void attempt(Engine& engine, std::span<Piece* const> pieces) {
 void run_mixed_step(Engine& engine, std::span<Piece> pieces) {
   std::vector<Piece*> together;
   for (Piece& piece : pieces) together.push_back(&piece);
+  merge_sort(together, [](const Piece* a, const Piece* b) { return a->stream->kind() < b->stream->kind(); });
   try {
     attempt(engine, together);
   } catch (...) {

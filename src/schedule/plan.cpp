@@ -132,7 +132,7 @@ void Running::keep_before_forgotten(const Piece& piece) {
   if (stream.listens() || !has_windows_ || has_states_ || stream.cached.length() <= prompt || !stream.cached.can_go_back(prompt))
     return;
   if (!stream.cached.can_go_back(prompt, piece.rows()))
-    prefixes_.keep(stream.sequence().prompt(), stream.cached.beginning(prompt));
+    prefixes_.keep(stream.sequence().prompt(), stream.cached.beginning(prompt), stream.kind());
 }
 
 }  // namespace vitrine

@@ -23,7 +23,7 @@ struct PrefixCache::Node {
 
 int64_t alike(std::span<const int32_t> a, std::span<const int32_t> b) { return std::ranges::mismatch(a, b).in1 - a.begin(); }
 
-PrefixCache::PrefixCache(int64_t long_from) : long_from_(long_from), root_(std::make_unique<Node>()) {}
+PrefixCache::PrefixCache(int64_t long_from) : long_from_(long_from) {}
 
 PrefixCache::~PrefixCache() {
   while (forget_one()) {  // from the leaves, for a tree may be deeper than the stack
@@ -31,7 +31,7 @@ PrefixCache::~PrefixCache() {
 }
 
 bool PrefixCache::serves(const CacheSequence& sequence, int64_t length, int64_t begun) const {
-  return same_kind(sequence.begun(), begun) && sequence.can_go_back(length);
+  return as_long(sequence.begun(), begun) && sequence.can_go_back(length);
 }
 
 // A node at or behind `from` that keeps a sequence which serves at `length`.
@@ -49,13 +49,15 @@ PrefixCache::Node* PrefixCache::server(Node& from, int64_t length, int64_t begun
   return nullptr;
 }
 
-PrefixCache::Found PrefixCache::find(std::span<const int32_t> tokens, int64_t begun) {
+PrefixCache::Found PrefixCache::find(std::span<const int32_t> tokens, int64_t begun, const Kind& kind) {
   Found found;
+  const auto root = roots_.find(kind);
+  if (root == roots_.end()) return found;
   std::vector<std::pair<Node*, int64_t>> path;  // nodes behind which to look, and the length wanted of them
-  Node* node = root_.get();
+  Node* node = root->second.get();
   for (;;) {
     const auto rest = tokens.subspan(static_cast<size_t>(node->length));
-    if (node != root_.get()) path.emplace_back(node, node->length);
+    if (node->parent != nullptr) path.emplace_back(node, node->length);
     const auto child = rest.empty() ? node->children.end() : node->children.find(rest.front());
     if (child == node->children.end()) break;
     const int64_t more = alike(rest, child->second->tokens);
@@ -78,10 +80,10 @@ PrefixCache::Found PrefixCache::find(std::span<const int32_t> tokens, int64_t be
   return found;
 }
 
-void PrefixCache::keep(std::span<const int32_t> tokens, CacheSequence sequence) {
+void PrefixCache::keep(std::span<const int32_t> tokens, CacheSequence sequence, const Kind& kind) {
   VITRINE_CHECK(std::ssize(tokens) == sequence.length(), "a kept sequence has its text's length");
   if (tokens.empty()) return;
-  Node& node = place(tokens);
+  Node& node = place(tokens, kind);
   const int64_t begun = sequence.begun();
   if (Node* const there = server(node, node.length, begun)) {
     use(*there);
@@ -111,8 +113,10 @@ bool PrefixCache::forget_one() {
 }
 
 // The node that these tokens lead to, made if it is not there.
-PrefixCache::Node& PrefixCache::place(std::span<const int32_t> tokens) {
-  Node* node = root_.get();
+PrefixCache::Node& PrefixCache::place(std::span<const int32_t> tokens, const Kind& kind) {
+  std::unique_ptr<Node>& root = roots_[kind];
+  if (root == nullptr) root = std::make_unique<Node>();
+  Node* node = root.get();
   while (node->length < std::ssize(tokens)) {
     const auto rest = tokens.subspan(static_cast<size_t>(node->length));
     const auto child = node->children.find(rest.front());
@@ -160,13 +164,17 @@ void PrefixCache::drop(Node& node) {
 
 // Takes nodes away that keep nothing and lead to nothing, and joins one that keeps nothing with its only child.
 void PrefixCache::prune(Node* node) {
-  while (node != root_.get() && !node->kept && node->children.empty()) {
+  while (node->parent != nullptr && !node->kept && node->children.empty()) {
     Node* const parent = node->parent;
     tokens_ -= std::ssize(node->tokens);
     parent->children.erase(node->tokens.front());
     node = parent;
   }
-  if (node == root_.get() || node->kept || node->children.size() != 1) return;
+  if (node->parent == nullptr) {
+    if (node->children.empty()) std::erase_if(roots_, [&](const auto& root) { return root.second.get() == node; });
+    return;
+  }
+  if (node->kept || node->children.size() != 1) return;
   std::unique_ptr<Node> child = std::move(node->children.begin()->second);
   child->tokens.insert(child->tokens.begin(), node->tokens.begin(), node->tokens.end());
   child->parent = node->parent;

@@ -116,11 +116,11 @@ void Running::find_beginning(Stream& stream) {
   if (stream.scores() || stream.listens()) return;  // every one of its tokens is to be seen
   const int64_t begun = stream.prompt_tokens();
   const auto text = stream.sequence().text().first(stream.sequence().text().size() - 1);  // the last one gives the next token
-  PrefixCache::Found found = prefixes_.find(text, begun);
+  PrefixCache::Found found = prefixes_.find(text, begun, stream.kind());
   int64_t coming = found.length;
   for (const auto& other : streams_) {
     if (other.get() == &stream) break;  // those before it: nobody waits for who waits for him
-    if (other->listens() || !prefixes_.same_kind(other->prompt_tokens(), begun)) continue;
+    if (other->listens() || other->kind() != stream.kind() || !prefixes_.as_long(other->prompt_tokens(), begun)) continue;
     const int64_t shared = alike(text, other->sequence().text()), there = std::min(shared, other->cached.length());
     if (there > found.length && other->cached.can_go_back(there)) {
       found.sequence = other->cached.beginning(there);
@@ -226,7 +226,7 @@ void Running::after(Piece& piece, Clock::time_point now) {
   const int64_t length = stream.cached.length();
   while (!stream.keep_at.empty() && stream.keep_at.front() <= length) {
     if (stream.keep_at.front() == length)
-      prefixes_.keep(stream.sequence().text().first(static_cast<size_t>(length)), stream.cached);
+      prefixes_.keep(stream.sequence().text().first(static_cast<size_t>(length)), stream.cached, stream.kind());
     stream.keep_at.erase(stream.keep_at.begin());
   }
   const int64_t drafted = std::ssize(piece.drafts), accepted = piece.counted - piece.tokens;
@@ -272,7 +272,7 @@ void Running::end_those_over() {
 void Running::end(std::unique_ptr<Stream> stream) {
   if (stream->scores() && stream->sequence().done()) stream->tell_scores({});  // of a prompt of one token
   if (const int64_t length = stream->cached.length(); length >= kLeastReused && !stream->listens())
-    prefixes_.keep(stream->sequence().text().first(static_cast<size_t>(length)), std::move(stream->cached));
+    prefixes_.keep(stream->sequence().text().first(static_cast<size_t>(length)), std::move(stream->cached), stream->kind());
   stream->tell_ended();
   const double seconds = seconds_between(stream->submitted, Clock::now());
   meter_.change([&](SchedulerStats& s) {

@@ -1,6 +1,7 @@
 #include "schedule/stream.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
@@ -13,6 +14,20 @@ int64_t checked_top(int64_t top, const char* name) {
   return top;
 }
 
+ScaledAdapters checked_adapters(ScaledAdapters adapters) {
+  for (const ScaledAdapter& a : adapters)
+    if (!std::isfinite(a.scale))
+      throw UsageError("an adapter's scale is " + std::to_string(a.scale) + "; expected a finite number");
+  std::erase_if(adapters, [](const ScaledAdapter& a) { return a.scale == 0; });
+  return adapters;
+}
+
+PrefixCache::Kind kind_of(const ScaledAdapters& adapters) {
+  PrefixCache::Kind kind;
+  for (const ScaledAdapter& a : adapters) kind.emplace_back(a.adapter->id(), a.scale);
+  return kind;
+}
+
 }  // namespace
 
 Stream::Stream(const Engine& engine, Work work, std::shared_ptr<Sink> sink, uint64_t ticket)
@@ -21,6 +36,8 @@ Stream::Stream(const Engine& engine, Work work, std::shared_ptr<Sink> sink, uint
       sink_(std::move(sink)),
       top_(checked_top(work.top, "top")),
       prompt_top_(work.prompt_top),
+      adapters_(checked_adapters(std::move(work.adapters))),
+      kind_(kind_of(adapters_)),
       make_listener_(std::move(work.listener)),
       sequence_(engine, std::move(work.prompt), std::move(work.options), work.stream) {
   if (prompt_top_) checked_top(*prompt_top_, "prompt_top");

@@ -10,6 +10,7 @@
 
 #include "generate/token_sequence.h"
 #include "ops/kv_cache.h"
+#include "schedule/prefix_cache.h"
 #include "schedule/stats.h"
 #include "schedule/work.h"
 
@@ -33,6 +34,9 @@ class Stream {
   /// Whether somebody sees or changes its hooks (Work::listener), and who.
   bool listens() const { return make_listener_ != nullptr; }
   Listener* listener() const { return listener_.get(); }
+  /// Those with a scale above or below 0.
+  const ScaledAdapters& adapters() const { return adapters_; }
+  const PrefixCache::Kind& kind() const { return kind_; }
   TokenSequence& sequence() { return sequence_; }
   const TokenSequence& sequence() const { return sequence_; }
   int64_t prompt_tokens() const { return std::ssize(sequence_.prompt()); }
@@ -82,6 +86,8 @@ class Stream {
   std::shared_ptr<Sink> sink_;
   int64_t top_;
   std::optional<int64_t> prompt_top_;
+  ScaledAdapters adapters_;
+  PrefixCache::Kind kind_;
   std::function<std::shared_ptr<Listener>()> make_listener_;
   std::shared_ptr<Listener> listener_;
   TokenSequence sequence_;

@@ -9,6 +9,7 @@
 
 #include "engine/logits.h"
 #include "generate/token_sequence.h"
+#include "model/adapter.h"
 #include "ops/context.h"
 
 namespace vitrine {
@@ -22,6 +23,9 @@ struct Work {
   std::optional<int64_t> prompt_top =
       {};                  // set: also the log-probability of each prompt token, with so many likeliest in its place
   std::string owner = {};  // whose it is (a key's name or an address): the queue is fair among owners
+  // What the model is run with, one after the other, besides what the engine has for all (Engine::adapt); the stream keeps them
+  // alive. Streams of other adapters share its steps, but no prefix.
+  ScaledAdapters adapters = {};
   // Makes who sees and may change the stream's hooks; null: nobody does. It is called in the scheduler's thread when the stream
   // begins, and again each time it begins again because it had to give its cache back: then all is shown from the start. Such a
   // stream has steps of its own, which take turns with those of the others, and shares no prefix with any of them.
