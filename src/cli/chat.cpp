@@ -9,6 +9,7 @@
 #include "base/mapped_file.h"
 #include "cli/commands.h"
 #include "cli/generate_options.h"
+#include "cli/lora_option.h"
 #include "cli/options.h"
 #include "cli/session.h"
 
@@ -92,6 +93,7 @@ Action define_chat(CLI::App& app) {
   add_draft_flags(app, o->generate);
   add_grammar_flags(app, o->generate);
   add_model_options(app, o->model);
+  add_lora_option(app, o->model);
   add_cache_types(app, o->model);
   return [o] { run_chat(*o); };
 }

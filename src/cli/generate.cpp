@@ -10,6 +10,7 @@
 #include "base/stopwatch.h"
 #include "cli/commands.h"
 #include "cli/generate_options.h"
+#include "cli/lora_option.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/sae_flags.h"
@@ -136,6 +137,7 @@ Action define_generate(CLI::App& app) {
   add_grammar_flags(app, o->generate);
   add_sae_flags(app, o->sae);
   add_model_options(app, o->model);
+  add_lora_option(app, o->model);
   add_cache_types(app, o->model);
   return [o] { run_generate(*o); };
 }

@@ -41,6 +41,8 @@ constexpr OtherName kNames[] = {
     {"--chat-template-file", "--template", ""},
     {"--chat-template", "--template", ""},
     {"--lora", "--adapter", ""},
+    {"--lora-scaled", "--lora", ""},
+    {"--enable-lora", "", kAlways},
     {"--ssl-key-file", "--tls-key", ""},
     {"--ssl-cert-file", "--tls-cert", ""},
     {"-hf", "", kHub},

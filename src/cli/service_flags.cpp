@@ -1,9 +1,30 @@
 #include "cli/service_flags.h"
 
+#include "base/error.h"
 #include "base/mapped_file.h"
+#include "cli/lora_option.h"
 #include "cli/options.h"
 
 namespace vitrine::cli {
+
+namespace {
+
+std::vector<serve::AdapterToLoad> adapters_of(const ServiceFlags& flags) {
+  std::vector<serve::AdapterToLoad> list;
+  for (const std::string& word : flags.lora) {
+    const LoraWord parsed = parse_lora(word);
+    list.push_back({"", parsed.path, flags.lora_without_apply ? 0 : parsed.scale});
+  }
+  for (const std::string& word : flags.lora_modules) {
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
+      throw UsageError("--lora-modules is " + word + "; expected a name and a folder: french=adapters/french");
+    list.push_back({word.substr(0, equals), word.substr(equals + 1), 0});
+  }
+  return list;
+}
+
+}  // namespace
 
 SchedulerOptions ServiceFlags::scheduling(size_t keys) const {
   SchedulerOptions options;
@@ -26,6 +47,9 @@ serve::ServiceOptions ServiceFlags::service() const {
   options.strict_fields = strict_fields;
   options.slots = !no_slots;
   options.metrics = !no_metrics;
+  options.lookup = lookup;
+  options.adapters = adapters_of(*this);
+  options.adapter_limits = {.most = most_loras, .bytes = static_cast<size_t>(lora_mb) << 20, .folders = lora_folders};
   if (!template_path.empty()) options.chat_template = read_file(template_path, 1 << 20);
   return options;
 }
@@ -56,6 +80,30 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   add_count(app, "--prefix-mb", flags.prefix_mb, 0, int64_t{1} << 30,
             "Prefixes of ended streams are given up while more MiB of keys and values are in use; 0 (default): --cache-mb");
   add_count(app, "--context", flags.context, 0, int64_t{1} << 31, "Positions of a stream at most; 0 (default): the model's");
+  add_count(app, "--lookup", flags.lookup, 0, kMostDrafts,
+            "Draft up to N tokens a step by prompt lookup in requests that do not say how many (default 0: none)");
+  app.add_option(
+         "--lora", flags.lora,
+         "The folder of a LoRA adapter for requests that choose none, and behind a colon how much of it (default 1). May be "
+         "repeated")
+      ->type_name("FOLDER[:SCALE]")
+      ->expected(1)
+      ->take_all()
+      ->check(not_empty());
+  app.add_flag("--lora-init-without-apply", flags.lora_without_apply,
+               "Load the adapters of --lora with scale 0: requests choose them");
+  app.add_option("--lora-modules", flags.lora_modules,
+                 "A LoRA adapter that requests choose by this name, as model or in lora. May be repeated")
+      ->type_name("NAME=FOLDER")
+      ->take_all()
+      ->check(not_empty());
+  app.add_option("--lora-folder", flags.lora_folders, "Let requests load adapters from below this folder. May be repeated")
+      ->type_name("FOLDER")
+      ->expected(1)
+      ->take_all()
+      ->check(not_empty());
+  add_count(app, "--max-loras", flags.most_loras, 0, 1 << 16, "Adapters that may be loaded at once (default 16)");
+  add_count(app, "--lora-mb", flags.lora_mb, 0, int64_t{1} << 30, "Their numbers in MiB, as f32 (default 1024)");
   app.add_flag("--no-slots", flags.no_slots, "GET /slots answers 501");
   app.add_flag("--no-metrics", flags.no_metrics, "GET /metrics answers 501");
 }

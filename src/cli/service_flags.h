@@ -13,12 +13,16 @@ struct ServiceFlags {
   std::string name, template_path;
   std::vector<std::string> aliases;
   bool any_model = false, strict_fields = false, no_slots = false, no_metrics = false;
-  int64_t parallel = 64, queue = 512, prefill_rows = 0, cache_mb = 0, prefix_mb = 0, context = 0;
+  int64_t parallel = 64, queue = 512, prefill_rows = 0, cache_mb = 0, prefix_mb = 0, context = 0, lookup = 0;
   int64_t queue_per_key = -1;  // -1: not given
+
+  std::vector<std::string> lora, lora_modules, lora_folders;
+  bool lora_without_apply = false;
+  int64_t most_loras = 16, lora_mb = 1024;
 
   /// `keys`: of clients, which are as many owners of streams.
   SchedulerOptions scheduling(size_t keys) const;
-  /// Errors: FileError of the template.
+  /// Errors: FileError of the template; UsageError for an adapter that is not named as it should be.
   serve::ServiceOptions service() const;
 };
 

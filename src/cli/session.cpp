@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "cli/lora_option.h"
 #include "cli/options.h"
 #include "engine/model_tokenizer.h"
 #include "model/adapter.h"
@@ -83,9 +84,15 @@ void add_prompt_options(CLI::App& app, PromptOptions& options, bool batches) {
 Engine open_engine(const ModelOptions& options) {
   OpenedModel opened = open_model(model_or_shipped(options.model));
   if (!options.adapter.empty()) open_adapter(opened, options.adapter);
+  ScaledAdapters adapters;
+  for (const std::string& word : options.lora) {
+    const LoraWord lora = parse_lora(word);
+    adapters.push_back({read_adapter(opened, lora.path), lora.scale});
+  }
   return Engine(std::move(opened), {.threads = static_cast<int>(options.threads),
                                     .numerics = {.f32 = options.compute == "f32", .exact = options.exact},
-                                    .cache = cache_types(options)});
+                                    .cache = cache_types(options),
+                                    .adapters = std::move(adapters)});
 }
 
 void check_output(const std::string& out, std::span<const std::filesystem::path> inputs) {

@@ -13,8 +13,9 @@
 namespace vitrine::cli {
 
 struct ModelOptions {
-  std::string model;    // empty: the shipped one
-  std::string adapter;  // a folder in PEFT's format; empty: none
+  std::string model;              // empty: the shipped one
+  std::string adapter;            // a folder in PEFT's format; empty: none
+  std::vector<std::string> lora;  // --lora (cli/lora_option.h)
   int64_t threads = 0;
   std::string compute = "auto";
   std::string cache_keys = "f32", cache_values = "f32";
@@ -54,7 +55,7 @@ struct Prompt {
   bool from_text = false;    // given as text, not as ids
 };
 
-/// The engine for the options' model.
+/// The engine for the options' model, with its adapters.
 Engine open_engine(const ModelOptions& options);
 
 /// Errors: UsageError for an output that is one of the inputs: writing it would destroy it.

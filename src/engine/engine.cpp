@@ -44,6 +44,7 @@ Engine::Engine(OpenedModel opened, const EngineOptions& options)
       ctx_(pool_),
       cache_types_(options.cache) {
   ctx_.numerics = options.numerics;
+  adapt(options.adapters);
   if (opened_.gguf != nullptr && has_vocabulary(*opened_.gguf)) {
     tokenizer_ = tokenizer_from_gguf(*opened_.gguf);
   } else if (opened_.gguf == nullptr && has_tokenizer_files(opened_.files.directory)) {

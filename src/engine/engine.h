@@ -20,7 +20,8 @@ namespace vitrine {
 struct EngineOptions {
   int threads = 0;  // 0: the cores this process may use
   Numerics numerics = {};
-  CacheTypes cache = {};  // of the caches that make_cache gives
+  CacheTypes cache = {};         // of the caches that make_cache gives
+  ScaledAdapters adapters = {};  // as adapt()
 };
 
 /// Rows of a prompt that go through the model together. Longer prompts are cut; with Numerics::exact that changes no bit.

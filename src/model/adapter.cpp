@@ -342,9 +342,13 @@ void Adapter::bind(size_t module, float* A, float* B, float* grad_A, float* grad
   m.values = {};
 }
 
+std::vector<std::string> adapter_files(const std::string& directory) {
+  return {directory + "/" + kConfig, directory + "/" + kWeights};
+}
+
 std::vector<std::string> Adapter::files() const {
   if (directory_.empty()) return {};
-  return {directory_ + "/" + kConfig, directory_ + "/" + kWeights};
+  return adapter_files(directory_);
 }
 
 int64_t Adapter::parameter_count() const {
@@ -391,6 +395,10 @@ namespace {
 
 std::shared_ptr<Adapter> adapter_in(const OpenedModel& opened, const std::string& directory, size_t most_bytes) {
   const std::string config_path = directory + "/" + kConfig, weights_path = directory + "/" + kWeights;
+  if (directory.ends_with(".gguf"))
+    throw FileError(directory,
+                    "is an adapter in a GGUF file, which is not read; expected the folder that it was converted from, with "
+                    "adapter_config.json and adapter_model.safetensors");
   if (!is_folder(directory))
     throw FileError(directory, "is no folder; expected one with adapter_config.json and adapter_model.safetensors");
   if (!present(config_path))

@@ -59,6 +59,8 @@ class Adapter {
   Adapter& operator=(const Adapter&) = delete;
 
   const AdapterOptions& options() const { return options_; }
+  /// Where it was read from; empty: a fresh one.
+  const std::string& directory() const { return directory_; }
   /// The files it was read from; none for a fresh one.
   std::vector<std::string> files() const;
   const std::vector<Module>& modules() const { return modules_; }
@@ -100,6 +102,9 @@ void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint6
 /// not supported (DoRA, trained biases, adapted embeddings, initialisations that change the base model).
 std::shared_ptr<const Adapter> read_adapter(const OpenedModel& opened, const std::string& directory,
                                             size_t most_bytes = SIZE_MAX);
+
+/// The files of the adapter of a folder, whether or not they are there.
+std::vector<std::string> adapter_files(const std::string& directory);
 
 /// Puts such an adapter beside the model's matrices: every run has it from now on. Errors: as read_adapter.
 void open_adapter(OpenedModel& opened, const std::string& directory);

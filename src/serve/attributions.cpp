@@ -8,6 +8,7 @@
 #include "inspect/parts.h"
 #include "serve/endpoints.h"
 #include "serve/inside.h"
+#include "serve/lora.h"
 
 namespace vitrine::serve {
 namespace {
@@ -59,6 +60,7 @@ OrderedJson described(const Engine& engine, int32_t token) { return {{"token", t
 const std::vector<Field>& lens_fields() {
   static const std::vector<Field> table =
       joined({inside_prompt_fields(),
+              lora_fields(),
               {{"positions", type::integers, "After which tokens; negative ones count from the end. Default: all."},
                top_field("So many likeliest tokens of each reading. Default: 5."),
                Field::refused("edits", "the lens reads the model as it is; /v1/inspect takes edits")}});
@@ -75,7 +77,8 @@ void lens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   if (readings * static_cast<size_t>(top) > kMostReadings)
     throw invalid("positions", "the answer would hold " + std::to_string(readings * static_cast<size_t>(top)) +
                                    " tokens, and may hold " + std::to_string(kMostReadings) + "; ask for fewer positions");
-  InsideRun run(service, exchange);
+  const ScaledAdapters adapters = read_adapters(fields, service);
+  InsideRun run(service, exchange, adapters);
   LogitLens found;
   run([&](Engine& engine) { found = logit_lens(engine, prompt.ids, positions, top); });
   OrderedJson json = tokens_json(service.engine(), prompt.ids);
@@ -92,7 +95,7 @@ void lens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
     }
     json["layers"].push_back({{"name", found.points[point]}, {"positions", std::move(rows)}});
   }
-  json["command"] = command_line(service, {"picture", "logit-lens", "--json"}, prompt.ids);
+  json["command"] = command_line(service, {"picture", "logit-lens", "--json"}, adapters, prompt.ids);
   add_ignored(fields, json);
   exchange->respond(json_response(json));
 }
@@ -100,6 +103,7 @@ void lens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
 const std::vector<Field>& heads_fields() {
   static const std::vector<Field> table =
       joined({inside_prompt_fields(),
+              lora_fields(),
               {{"token", type::integer | type::text, "Whose logit: an id, or a text that is one token. Default: the likeliest."},
                {"against", type::integer | type::text, "Less that of this one."},
                {"position", type::integer, "After which token. Default: -1, the last."}}});
@@ -116,7 +120,8 @@ void heads(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   std::vector<int32_t> tokens;
   if (token) tokens.push_back(*token);
   if (against) tokens.push_back(*against);
-  InsideRun run(service, exchange);
+  const ScaledAdapters adapters = read_adapters(fields, service);
+  InsideRun run(service, exchange, adapters);
   LogitAttribution found;
   run([&](Engine& engine) { found = attribute_logits(engine, prompt.ids, tokens, position); });
   const LogitAttribution::Logit& first = found.logits.front();
@@ -153,7 +158,7 @@ void heads(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   json["logit"] = less([](const LogitAttribution::Logit& logit) { return logit.logit; });
   if (!token)  // the picture is of the likeliest one
     json["command"] = command_line(
-        service, {"picture", "logit-attribution", "--position", std::to_string(first.position), "--json"}, prompt.ids);
+        service, {"picture", "logit-attribution", "--position", std::to_string(first.position), "--json"}, adapters, prompt.ids);
   add_ignored(fields, json);
   exchange->respond(json_response(json));
 }
@@ -161,6 +166,7 @@ void heads(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
 const std::vector<Field>& attribute_fields() {
   static const std::vector<Field> table =
       joined({inside_prompt_fields(),
+              lora_fields(),
               {{"token", type::integer | type::text,
                 "Whose log-probability: an id, or a text that is one token. Default: the likeliest."},
                {"against", type::integer | type::text, "Less that of this one."},
@@ -180,7 +186,8 @@ void attribute(Service& service, const std::shared_ptr<http::Exchange>& exchange
   if (baseline != "mean" && baseline != "zero")
     throw invalid("baseline", "\"baseline\" is \"" + baseline + "\"; expected mean or zero");
   options.baseline = baseline == "mean" ? Baseline::mean : Baseline::zero;
-  InsideRun run(service, exchange);
+  const ScaledAdapters adapters = read_adapters(fields, service);
+  InsideRun run(service, exchange, adapters);
   std::optional<AttributionRuns> runs;
   do {  // one at a time, so that streams get their steps in between
     run([&](Engine& engine) {
@@ -196,7 +203,7 @@ void attribute(Service& service, const std::shared_ptr<http::Exchange>& exchange
   std::vector<std::string> words{"attribute", "--token", std::to_string(found.token)};
   if (options.against) words.insert(words.end(), {"--against", std::to_string(*options.against)});
   words.insert(words.end(), {"--steps", std::to_string(options.steps), "--baseline", baseline, "--json"});
-  json["command"] = command_line(service, words, prompt.ids);
+  json["command"] = command_line(service, words, adapters, prompt.ids);
   add_ignored(fields, json);
   exchange->respond(json_response(json));
 }

@@ -230,6 +230,7 @@ void chat_completions(Service& service, const std::shared_ptr<http::Exchange>& e
     Work work;
     work.prompt = prompt;
     work.options = sampled.options;
+    work.adapters = sampled.adapters;
     work.stream = i;
     work.top = top;
     work.listener = watch->listener(0);

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "ops/stopping.h"
 #include "serve/endpoints.h"
+#include "serve/lora.h"
 #include "serve/openai_answer.h"
 #include "serve/token_text.h"
 
@@ -72,11 +73,12 @@ static_assert(std::endian::native == std::endian::little);  // as clients read t
 class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
  public:
   EmbeddingAnswer(Service& service, std::shared_ptr<http::Exchange> exchange, std::vector<std::vector<int32_t>> inputs,
-                  OrderedJson json, bool base64)
+                  ScaledAdapters adapters, OrderedJson json, bool base64)
       : service_(service),
         scheduler_(service.shared_scheduler()),
         exchange_(std::move(exchange)),
         inputs_(std::move(inputs)),
+        adapters_(std::move(adapters)),
         json_(std::move(json)),
         base64_(base64) {}
 
@@ -101,6 +103,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     std::exception_ptr error;
     try {
       const Stopping stopping(engine.context(), gone_);
+      const Adapted adapted(engine, adapters_);
       if (!pooling_) pooling_.emplace(engine, inputs_[next_]);
       if (pooling_->read(engine)) return true;
       embedding_ = pooling_->embedding();
@@ -131,6 +134,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   const std::weak_ptr<Scheduler> scheduler_;
   const std::shared_ptr<http::Exchange> exchange_;
   const std::vector<std::vector<int32_t>> inputs_;
+  const ScaledAdapters adapters_;
   OrderedJson json_;
   const bool base64_;
   size_t next_ = 0;
@@ -189,6 +193,7 @@ const std::vector<Field>& embedding_fields() {
                               input,
                               {"encoding_format", text, "float (the default), or base64: little-endian 32-bit floats."},
                               {"dimensions", integer, "The model's width; others are refused.", Use::honoured, 1, 1e9},
+                              lora_fields()[0],
                               Field::ignored("user", "Whose request it is: changes nothing.")};
   }();
   return table;
@@ -210,11 +215,14 @@ void embeddings(Service& service, const std::shared_ptr<http::Exchange>& exchang
     check_room(service, ids.size(), "input");
     tokens += static_cast<int64_t>(ids.size());
   }
+  ScaledAdapters adapters = read_adapters(fields, service);
   OrderedJson head = {{"object", "list"}, {"model", model}, {"pooling", "mean"}, {"normalized", "l2"}};
   if (!fields.ignored().empty()) head["ignored_fields"] = fields.ignored();
   head["usage"] = {{"prompt_tokens", tokens}, {"total_tokens", tokens}};
   head["data"] = OrderedJson::array();
-  std::make_shared<EmbeddingAnswer>(service, exchange, std::move(inputs), std::move(head), format == "base64")->begin();
+  std::make_shared<EmbeddingAnswer>(service, exchange, std::move(inputs), std::move(adapters), std::move(head),
+                                    format == "base64")
+      ->begin();
 }
 
 }  // namespace vitrine::serve

@@ -43,6 +43,11 @@ void model_facts(Service&, const std::shared_ptr<http::Exchange>&);
 void list_pictures(Service&, const std::shared_ptr<http::Exchange>&);
 void picture(Service&, const std::shared_ptr<http::Exchange>&);
 
+void list_adapters(Service&, const std::shared_ptr<http::Exchange>&);
+void set_adapter_scales(Service&, const std::shared_ptr<http::Exchange>&);
+void load_adapter(Service&, const std::shared_ptr<http::Exchange>&);
+void remove_adapter(Service&, const std::shared_ptr<http::Exchange>&);
+
 const std::vector<Field>& completion_fields();
 const std::vector<Field>& chat_completion_fields();
 const std::vector<Field>& embedding_fields();
@@ -61,5 +66,8 @@ const std::vector<Field>& score_fields();
 const std::vector<Field>& patch_fields();
 const std::vector<Field>& steer_fields();
 const std::vector<Field>& picture_fields();
+const std::vector<Field>& adapter_scale_fields();
+const std::vector<Field>& load_adapter_fields();
+const std::vector<Field>& remove_adapter_fields();
 
 }  // namespace vitrine::serve

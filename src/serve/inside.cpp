@@ -8,12 +8,16 @@
 #include "inspect/intervene_request.h"
 #include "ops/stopping.h"
 #include "serve/chat_prompt.h"
+#include "serve/lora.h"
 #include "serve/openai_answer.h"
 #include "serve/token_text.h"
 
 namespace vitrine::serve {
-InsideRun::InsideRun(Service& service, const std::shared_ptr<http::Exchange>& exchange)
-    : service_(service), owner_(exchange->request().owner), gone_(std::make_shared<std::atomic<bool>>(false)) {
+InsideRun::InsideRun(Service& service, const std::shared_ptr<http::Exchange>& exchange, ScaledAdapters adapters)
+    : service_(service),
+      adapters_(std::move(adapters)),
+      owner_(exchange->request().owner),
+      gone_(std::make_shared<std::atomic<bool>>(false)) {
   const int most = service_.options().most_inside;
   if (service_.inside().fetch_add(1) >= most) {
     --service_.inside();
@@ -32,6 +36,7 @@ void InsideRun::operator()(const std::function<void(Engine&)>& work) {
       .run(
           [&](Engine& engine) {
             const Stopping stopping(engine.context(), *gone_);
+            const Adapted adapted(engine, adapters_);
             work(engine);
           },
           owner_, begun_)
@@ -138,18 +143,23 @@ std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* 
   return planned(engine, recipe, ids);
 }
 
-std::string command_line(const Service& service, const std::vector<std::string>& words, const std::vector<int32_t>& ids) {
+OrderedJson command_line(const Service& service, const std::vector<std::string>& words, const ScaledAdapters& adapters,
+                         const std::vector<int32_t>& ids) {
+  if (adapters.size() > 1 || (adapters.size() == 1 && adapters[0].scale != 1)) return nullptr;
   std::string line = "vitrine";
   for (const std::string& word : words) line += " " + word;
   for (size_t i = 0; i < ids.size(); ++i) line += (i == 0 ? " --tokens " : ",") + std::to_string(ids[i]);
-  return line + " --model " + shell_word(service.engine().name());
+  line += " --model " + shell_word(service.engine().name());
+  if (!adapters.empty()) line += " --adapter " + shell_word(adapters[0].adapter->directory());
+  return line;
 }
 
-std::string trace_command(const Service& service, const std::vector<std::string>& hooks, const std::vector<int32_t>& ids) {
+OrderedJson trace_command(const Service& service, const std::vector<std::string>& hooks, const ScaledAdapters& adapters,
+                          const std::vector<int32_t>& ids) {
   std::vector<std::string> words = {"trace"};
   for (const std::string& hook : hooks) words.insert(words.end(), {"--hooks", shell_word(hook)});
   words.insert(words.end(), {"--out", "trace.safetensors"});
-  return command_line(service, words, ids);
+  return command_line(service, words, adapters, ids);
 }
 
 }  // namespace vitrine::serve

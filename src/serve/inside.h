@@ -17,12 +17,12 @@
 
 namespace vitrine::serve {
 
-/// Runs `work` when its turn comes and returns when it is done; the request thread waits. Work for a client that leaves, or that
-/// the server ends with, is stopped. Errors: what `work` throws; Stopped; as Scheduler::run; ApiError 429 with
-/// ServiceOptions::most_inside under way.
+/// Runs `work` with these adapters when its turn comes and returns when it is done; the request thread waits. Work for a client
+/// that leaves, or that the server ends with, is stopped. Errors: what `work` throws; Stopped; as Scheduler::run; ApiError 429
+/// with ServiceOptions::most_inside under way.
 class InsideRun {
  public:
-  InsideRun(Service& service, const std::shared_ptr<http::Exchange>& exchange);
+  InsideRun(Service& service, const std::shared_ptr<http::Exchange>& exchange, ScaledAdapters adapters);
   ~InsideRun();
   InsideRun(const InsideRun&) = delete;
   InsideRun& operator=(const InsideRun&) = delete;
@@ -31,6 +31,7 @@ class InsideRun {
 
  private:
   Service& service_;
+  const ScaledAdapters adapters_;
   const std::string owner_;
   const std::shared_ptr<std::atomic<bool>> gone_;
   bool begun_ = false;  // a part has run: the others run also while the server drains
@@ -65,10 +66,13 @@ void refuse_files(const Recipe& recipe);
 /// Errors: ApiError 400 for a head that is a JSON number and could mean two heads, 1.1 and 1.10.
 void refuse_head_numbers(const OrderedJson& json, int64_t n_heads, const std::string& key = {});
 
-/// "vitrine picture logit-lens --json --tokens 2,651 --model M": a command line that gives the same numbers. Its words are as a
+/// "vitrine picture logit-lens --json --tokens 2,651 --model M": a command line that gives the same numbers; null
+/// where adapters act that --adapter cannot name: several, or another scale than 1. Its words are as a
 /// shell reads them (shell_word). Without ids: no --tokens.
-std::string command_line(const Service& service, const std::vector<std::string>& words, const std::vector<int32_t>& ids = {});
+OrderedJson command_line(const Service& service, const std::vector<std::string>& words, const ScaledAdapters& adapters,
+                         const std::vector<int32_t>& ids = {});
 /// "vitrine trace --hooks pattern --out trace.safetensors …"
-std::string trace_command(const Service& service, const std::vector<std::string>& hooks, const std::vector<int32_t>& ids);
+OrderedJson trace_command(const Service& service, const std::vector<std::string>& hooks, const ScaledAdapters& adapters,
+                          const std::vector<int32_t>& ids);
 
 }  // namespace vitrine::serve

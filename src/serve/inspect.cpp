@@ -9,6 +9,7 @@
 #include "serve/endpoints.h"
 #include "serve/hook_values.h"
 #include "serve/inside.h"
+#include "serve/lora.h"
 
 namespace vitrine::serve {
 namespace {
@@ -38,6 +39,7 @@ const std::vector<Field>& inspect_fields() {
                 "[heads=1,positions=-1]."};
     hooks.required = true;
     return joined({inside_prompt_fields(),
+                   lora_fields(),
                    {hooks,
                     {"format", text, "json (the default), or safetensors: the answer is a file."},
                     {"edits", list, "Changes to the model, as the list interventions of docs/intervene.md."}}});
@@ -54,7 +56,8 @@ void inspect(Service& service, const std::shared_ptr<http::Exchange>& exchange) 
     throw invalid("format", "\"format\" is \"" + format + "\"; expected json or safetensors");
   const OrderedJson* edits = fields.find("edits");
   if (hooks.empty()) throw invalid("hooks", "\"hooks\" is empty; name hooks, such as blocks.*.hook_resid_post");
-  InsideRun run(service, exchange);
+  const ScaledAdapters adapters = read_adapters(fields, service);
+  InsideRun run(service, exchange, adapters);
   std::optional<Recorder> recorder;
   run([&](Engine& engine) {
     std::vector<HookQuery> queries;
@@ -75,7 +78,7 @@ void inspect(Service& service, const std::shared_ptr<http::Exchange>& exchange) 
     return exchange->respond(std::move(response));
   }
   OrderedJson json = tokens_json(service.engine(), prompt.ids);
-  if (edits == nullptr || edits->empty()) json["command"] = trace_command(service, hooks, prompt.ids);
+  if (edits == nullptr || edits->empty()) json["command"] = trace_command(service, hooks, adapters, prompt.ids);
   add_ignored(fields, json);
   exchange->respond({200, "application/json", with_member(json, "hooks", hooks_text(*recorder)), {}});
 }

@@ -35,7 +35,7 @@ class MetricsText {
 
 double rate(uint64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
 
-std::string metrics_text(const SchedulerStats& s) {
+std::string metrics_text(const SchedulerStats& s, const AdapterList::Size& adapters) {
   MetricsText m;
   const auto d = [](auto n) { return static_cast<double>(n); };
   m.gauge("vitrine_streams_running", "Streams that run.", d(s.running));
@@ -66,6 +66,8 @@ std::string metrics_text(const SchedulerStats& s) {
   m.labelled("vitrine_prefix_lookups_total", "Prompts that found a beginning in the prefix cache or did not.", "found",
              {{"yes", d(s.prefix_hits)}, {"no", d(s.prefix_misses)}});
   m.counter("vitrine_prefix_evictions_total", "Sequences that left the prefix cache for others.", d(s.prefix_evictions));
+  m.gauge("vitrine_adapters", "LoRA adapters that are loaded.", d(adapters.adapters));
+  m.gauge("vitrine_adapter_bytes", "Their numbers, those of removed ones that still run included.", d(adapters.bytes));
   m.histogram("vitrine_queue_seconds", "Time in the queue.", s.queue_seconds);
   m.histogram("vitrine_first_token_seconds", "From arrival to the first token.", s.first_token_seconds);
   m.histogram("vitrine_between_tokens_seconds", "Between two tokens of a stream.", s.between_tokens_seconds);
@@ -101,7 +103,7 @@ void metrics(Service& service, const std::shared_ptr<http::Exchange>& exchange) 
   http::Response response;
   response.type = "text/plain; version=0.0.4; charset=utf-8";
   response.headers.emplace_back("Process-Start-Time-Unix", std::to_string(service.started()));
-  response.body = metrics_text(service.scheduler().stats());
+  response.body = metrics_text(service.scheduler().stats(), service.adapters().size());
   exchange->respond(std::move(response));
 }
 

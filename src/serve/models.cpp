@@ -29,14 +29,28 @@ OrderedJson model_json(const Service& service) {
             {"size", opened.checkpoint.bytes()}}}};
 }
 
+OrderedJson adapter_json(const Service& service, const AdapterList::Entry& entry) {
+  return {{"id", entry.name},
+          {"object", "model"},
+          {"created", service.started()},
+          {"owned_by", "vitrine"},
+          {"root", entry.path},
+          {"parent", service.name()},
+          {"max_model_len", service.engine().shape().context_length}};
+}
+
 }  // namespace
 
 void models(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  exchange->respond(json_response({{"object", "list"}, {"data", OrderedJson::array({model_json(service)})}}));
+  OrderedJson list = OrderedJson::array({model_json(service)});
+  for (const AdapterList::Entry& entry : service.adapters().all()) list.push_back(adapter_json(service, entry));
+  exchange->respond(json_response({{"object", "list"}, {"data", std::move(list)}}));
 }
 
 void model(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  service.model_named(exchange->request().path.substr(std::string("/v1/models/").size()));
+  const std::string wanted = exchange->request().path.substr(std::string("/v1/models/").size());
+  if (const auto entry = service.adapters().named(wanted)) return exchange->respond(json_response(adapter_json(service, *entry)));
+  service.model_named(wanted);
   exchange->respond(json_response(model_json(service)));
 }
 

@@ -33,15 +33,17 @@ OrderedJson timings_json(const EndEvent& end, size_t made) {
   const int64_t read = t.prompt_tokens - end.cached_tokens;
   const auto per_token = [](double ms, int64_t n) { return n > 0 ? ms / static_cast<double>(n) : 0.0; };
   const auto per_second = [](double ms, int64_t n) { return ms > 0 ? 1000 * static_cast<double>(n) / ms : 0.0; };
-  return {{"cache_n", end.cached_tokens},
-          {"prompt_n", read},
-          {"prompt_ms", t.prompt_ms},
-          {"prompt_per_token_ms", per_token(t.prompt_ms, read)},
-          {"prompt_per_second", per_second(t.prompt_ms, read)},
-          {"predicted_n", made},
-          {"predicted_ms", t.decode_ms},
-          {"predicted_per_token_ms", per_token(t.decode_ms, t.decode_tokens)},
-          {"predicted_per_second", per_second(t.decode_ms, t.decode_tokens)}};
+  OrderedJson json = {{"cache_n", end.cached_tokens},
+                      {"prompt_n", read},
+                      {"prompt_ms", t.prompt_ms},
+                      {"prompt_per_token_ms", per_token(t.prompt_ms, read)},
+                      {"prompt_per_second", per_second(t.prompt_ms, read)},
+                      {"predicted_n", made},
+                      {"predicted_ms", t.decode_ms},
+                      {"predicted_per_token_ms", per_token(t.decode_ms, t.decode_tokens)},
+                      {"predicted_per_second", per_second(t.decode_ms, t.decode_tokens)}};
+  if (t.drafted_tokens > 0) json.update({{"draft_n", t.drafted_tokens}, {"draft_n_accepted", t.accepted_tokens}});
+  return json;
 }
 
 void check_room(Service& service, size_t prompt_tokens, const std::string& field) {

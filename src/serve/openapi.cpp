@@ -74,11 +74,16 @@ OrderedJson document(const Service& service) {
                                                      {"in", "path"},
                                                      {"required", true},
                                                      {"schema", {{"type", "string"}}}}});
-    if (route.fields != nullptr)
-      operation["requestBody"] = {{"required", true},
-                                  {"content", {{"application/json", {{"schema", body_schema(route.fields())}}}}}};
+    if (route.fields != nullptr) {
+      OrderedJson schema = body_schema(route.fields());
+      if (route.list) schema = {{"type", "array"}, {"items", std::move(schema)}};
+      operation["requestBody"] = {{"required", true}, {"content", {{"application/json", {{"schema", std::move(schema)}}}}}};
+    }
     const bool text = path == "/metrics" || path == "/";
-    const OrderedJson schema = {{"schema", {{"type", text ? "string" : path == "/slots" ? "array" : "object"}}}};
+    const OrderedJson schema = {{"schema",
+                                 {{"type", text                                           ? "string"
+                                           : path == "/slots" || path == "/lora-adapters" ? "array"
+                                                                                          : "object"}}}};
     OrderedJson content = {
         {path == "/" ? "text/html"
          : text      ? "text/plain"

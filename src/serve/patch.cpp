@@ -6,6 +6,7 @@
 #include "inspect/listening.h"
 #include "serve/endpoints.h"
 #include "serve/inside.h"
+#include "serve/lora.h"
 #include "serve/openai_answer.h"
 #include "serve/sampling_fields.h"
 
@@ -46,6 +47,7 @@ const std::vector<Field>& patch_fields() {
         {"patch", text | object, "A grid of runs, each with one value of the other prompt's."},
         {"ablate", text | object, "A grid of runs, each with one part set to zero or its mean."},
         {"path", object, "A grid of senders, along the direct paths to the receivers."},
+        lora_fields()[0],
         {"top", integer, "So many likeliest tokens before and after. Default: 10.", Use::honoured, 1, 100},
         {"all_positions", boolean, "Predictions after every token. Default: false."},
     };
@@ -65,11 +67,12 @@ void patch(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   options.all_positions = fields.boolean("all_positions", false);
   const Recipe recipe = recipe_of_request(json);
   refuse_files(recipe);
-  InsideRun run(service, exchange);
+  const ScaledAdapters adapters = read_adapters(fields, service);
+  InsideRun run(service, exchange, adapters);
   OrderedJson result;
   run([&](Engine& engine) { result = to_json(intervene(engine, recipe, options), engine); });
   result["yaml"] = to_yaml(recipe);
-  result["command"] = command_line(service, {"intervene", "recipe.yaml", "--json"});
+  result["command"] = command_line(service, {"intervene", "recipe.yaml", "--json"}, adapters);
   add_ignored(fields, result);
   exchange->respond(json_response(result));
 }
@@ -95,7 +98,9 @@ void steer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   Sampled sampled = read_sampling(fields, service, openai_sampling());
   sampled.options.max_tokens = fields.integer("max_tokens").value_or(40);
   sampled.options.alone = fields.has("messages");
-  InsideRun run(service, exchange);
+  sampled.options.drafter = nullptr;  // edits act on rows that a draft would add
+  const ScaledAdapters adapters = read_adapters(fields, service);
+  InsideRun run(service, exchange, adapters);
   std::unique_ptr<Interventions> planned;
   run([&](Engine& engine) { planned = planned_edits(engine, edits, prompt.ids); });
   OrderedJson json = tokens_json(service.engine(), prompt.ids);

@@ -5,6 +5,7 @@
 #include "picture/svg/drawings.h"
 #include "serve/endpoints.h"
 #include "serve/inside.h"
+#include "serve/lora.h"
 
 namespace vitrine::serve {
 
@@ -14,7 +15,7 @@ void model_facts(Service& service, const std::shared_ptr<http::Exchange>& exchan
   const ModelShape shape = service.engine().shape();
   json["n_layers"] = shape.n_layers;
   json["n_heads"] = shape.n_heads;
-  json["command"] = command_line(service, {"info", "--json"});
+  json["command"] = command_line(service, {"info", "--json"}, {});
   exchange->respond(json_response(json));
 }
 
@@ -28,6 +29,7 @@ void list_pictures(Service&, const std::shared_ptr<http::Exchange>& exchange) {
 const std::vector<Field>& picture_fields() {
   static const std::vector<Field> table =
       joined({inside_prompt_fields(),
+              lora_fields(),
               {{"layer", type::integer, "Of pictures of one layer. Default: the picture's choice.", Use::honoured, 0, 1e6},
                {"head", type::integer, "Of pictures of one head.", Use::honoured, 0, 1e6},
                {"position", type::integer, "Of pictures of one token.", Use::honoured, 0, 1e9},
@@ -57,7 +59,12 @@ void picture(Service& service, const std::shared_ptr<http::Exchange>& exchange) 
   shown.special = prompt.special;
   shown.model = service.engine().name();
   if (prompt.text) shown.pieces = service.engine().tokenizer().encode_with_offsets(*prompt.text, prompt.special);
-  InsideRun run(service, exchange);
+  if (!read_adapters(fields, service).empty())  // some pictures read the matrices, which adapters of requests leave as they are
+    throw invalid("lora",
+                  "pictures show the model without the adapters of requests; send \"lora\": [] for that, or start the server "
+                  "with --adapter",
+                  "unsupported_parameter");
+  InsideRun run(service, exchange, {});
   PictureJson document;
   run([&](Engine& engine) { document = picture_document(engine, shown, name, options); });
   if (format == "svg") return exchange->respond({200, "image/svg+xml", picture_svg(document, name, options), {}});

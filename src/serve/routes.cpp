@@ -71,6 +71,14 @@ const std::vector<Route>& routes() {
       {"POST", "/v1/steer", steer, "The same continuation without and with changes to the model.", steer_fields},
       {"GET", "/v1/pictures", list_pictures, "The pictures that can be drawn."},
       {"POST", "/v1/pictures/{name}", picture, "One picture, as its numbers or as SVG.", picture_fields},
+      {"GET", "/lora-adapters", list_adapters,
+       "The LoRA adapters that are loaded, with what requests have of them that choose none."},
+      {"POST", "/lora-adapters", set_adapter_scales, "Sets that; adapters that are not listed get 0.", adapter_scale_fields,
+       openai, false, false, true},
+      {"POST", "/v1/load_lora_adapter", load_adapter, "Loads an adapter from below a folder of --lora-folder.",
+       load_adapter_fields},
+      {"POST", "/v1/unload_lora_adapter", remove_adapter, "Removes an adapter; what runs with it goes on to its end.",
+       remove_adapter_fields},
       {"GET", "/openapi.json", openapi, "This API as an OpenAPI document.", nullptr, openai, true},
   };
   return table;

@@ -17,6 +17,7 @@ struct Route {
   ErrorForm form = ErrorForm::openai;
   bool open = false;   // needs no key
   bool quick = false;  // is answered also while all request threads are busy
+  bool list = false;   // the body is a list of objects with these fields
 };
 
 const std::vector<Route>& routes();

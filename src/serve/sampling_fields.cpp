@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <random>
 
 #include "base/error.h"
+#include "generate/speculate.h"
 #include "serve/grammars.h"
+#include "serve/lora.h"
 #include "serve/token_text.h"
 
 namespace vitrine::serve {
@@ -104,7 +107,16 @@ const std::vector<Field>& sampling_fields() {
         {"ignore_eos", boolean, "The model's own end tokens do not end the text. Default: false.", Use::honoured},
         {"min_tokens", integer, "Before so many new tokens no end token is taken. Default: 0.", Use::honoured, 0, kMostTokens},
     };
-    return joined({fields, grammar_fields()});
+    const Field drafts{
+        "speculative.n_max",
+        integer,
+        "Up to so many tokens, 7 at most, are drafted for each step by prompt lookup: those that followed the last ones before. "
+        "No token changes by it. 0: none. Default: --lookup of the server.",
+        Use::honoured,
+        0,
+        1e9};
+    fields.insert(fields.end(), {drafts, same("prompt_lookup_num_tokens", drafts)});
+    return joined({fields, grammar_fields(), lora_fields()});
   }();
   return table;
 }
@@ -125,6 +137,8 @@ const std::vector<Field>& foreign_fields() {
       Field::ignored("skip_special_tokens", "The end token is never part of the text; other control tokens are shown by name."),
       Field::ignored("spaces_between_special_tokens", "No spaces are added."),
       Field::ignored("priority", "The queue is fair among keys or addresses."),
+      Field::ignored("speculative.n_min", "Short drafts are checked, too."),
+      Field::ignored("speculative.p_min", "Prompt lookup knows no probabilities."),
       Field::ignored("request_id", "Use the header X-Request-Id."),
       Field::ignored("sse_ping_interval", "A comment comes whenever nothing else does for five seconds."),
       Field::refused("use_beam_search", "beams need all hypotheses in one place; `vitrine generate --beams` has them", "[false]"),
@@ -145,7 +159,6 @@ const std::vector<Field>& foreign_fields() {
       Field::refused("xtc_probability", "there is no such sampler", "[0]"),
       Field::ignored("xtc_threshold", "Belongs to xtc_probability, which is refused."),
       Field::refused("top_n_sigma", "there is no such sampler; use min_p", "[-1, 0]"),
-      Field::refused("lora", "adapters are not chosen by request; start the server with --adapter", "[[]]"),
   };
   return table;
 }
@@ -188,6 +201,10 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
   for (const int32_t id : token_ids(service.engine(), fields.integers("stop_token_ids"), "stop_token_ids")) o.eos.push_back(id);
   o.min_tokens = fields.integer("min_tokens").value_or(0);
   o.constraint = read_grammar(fields, service);
+  sampled.adapters = read_adapters(fields, service);
+  if (const int64_t drafts = fields.integer("speculative.n_max").value_or(service.options().lookup); drafts > 0)
+    o.drafter =  // keeps nothing, so all texts of the request share it
+        std::make_shared<LookupDrafter>(std::min(drafts, kMostDrafts));
   return sampled;
 }
 

@@ -4,6 +4,7 @@
 #include "serve/answer.h"
 #include "serve/endpoints.h"
 #include "serve/inside.h"
+#include "serve/lora.h"
 #include "serve/openai_answer.h"
 
 namespace vitrine::serve {
@@ -47,7 +48,7 @@ class ScoreAnswer final : public Answer {
 
 const std::vector<Field>& score_fields() {
   static const std::vector<Field> table =
-      joined({inside_prompt_fields(), {{"prompts", type::list, "Several prompts, texts or lists of ids, in the place of one."}}});
+      joined({inside_prompt_fields(), lora_fields(), {{"prompts", type::list, "Several prompts, texts or lists of ids, in the place of one."}}});
   return table;
 }
 
@@ -67,12 +68,14 @@ void score(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
     for (size_t i = 0; i < several->size(); ++i)
       prompts.push_back(read_one_prompt((*several)[i], special, service, "prompts[" + std::to_string(i) + "]"));
   }
+  const ScaledAdapters adapters = read_adapters(fields, service);
   const auto answer = std::make_shared<ScoreAnswer>(service, exchange, std::move(fields));
   for (size_t i = 0; i < prompts.size(); ++i) {
     Work work;
     work.prompt = std::move(prompts[i].ids);
     work.options.max_tokens = 0;
     work.prompt_top = 0;
+    work.adapters = adapters;
     answer->add(std::move(work), i);
   }
   answer->start();

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/fnv.h"
+#include "generate/speculate.h"
 #include "vitrine/version.h"
 
 namespace vitrine::serve {
@@ -37,6 +38,14 @@ std::optional<ChatFormat> chat_of(const Engine& engine, const std::optional<std:
   return std::optional<ChatFormat>(std::in_place, engine, source, "the chat template that was given");
 }
 
+std::unique_ptr<AdapterList> adapters_of(const Engine& engine, const std::string& name, const ServiceOptions& options) {
+  std::vector<std::string> taken = options.aliases;
+  taken.insert(taken.end(), {name, name + ".gguf", engine.name()});
+  auto list = std::make_unique<AdapterList>(engine.opened(), options.adapter_limits, std::move(taken));
+  for (const AdapterToLoad& adapter : options.adapters) list->load(adapter);
+  return list;
+}
+
 }  // namespace
 
 Service::Service(Engine& engine, const SchedulerOptions& scheduling, ServiceOptions options)
@@ -48,8 +57,11 @@ Service::Service(Engine& engine, const SchedulerOptions& scheduling, ServiceOpti
       started_(std::time(nullptr)),
       chat_(chat_of(engine, options_.chat_template)),
       chat_reads_tools_(chat_ && chat_->reads_tools()),
+      adapters_(adapters_of(engine, name_, options_)),
       end_tokens_(engine.end_tokens()),
-      scheduler_(std::make_shared<Scheduler>(engine, scheduling)) {}
+      scheduler_(std::make_shared<Scheduler>(engine, scheduling)) {
+  if (options_.lookup > 0) check_goes_back(engine);
+}
 
 const GrammarCompiler& Service::grammars() const {
   std::call_once(grammars_once_,
@@ -59,13 +71,14 @@ const GrammarCompiler& Service::grammars() const {
 
 std::string Service::model_named(const std::optional<std::string>& wanted) const {
   if (!wanted || wanted->empty()) return name_;
+  if (adapters_->named(*wanted)) return *wanted;
   if (options_.any_model) return *wanted;
   if (*wanted == name_ || *wanted + ".gguf" == name_ || *wanted == engine_.name() ||
       std::find(options_.aliases.begin(), options_.aliases.end(), *wanted) != options_.aliases.end())
     return name_;
   throw ApiError(404, "model_not_found",
                  "the model \"" + *wanted + "\" is not here; this server runs \"" + name_ +
-                     "\". --alias gives it another name, --any-model every name",
+                     "\". --alias gives it another name, --any-model every name; adapters are loaded with --lora-modules",
                  "model");
 }
 

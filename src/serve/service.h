@@ -12,6 +12,7 @@
 #include "generate/chat.h"
 #include "grammar/grammar.h"
 #include "schedule/scheduler.h"
+#include "serve/adapter_list.h"
 #include "serve/api_error.h"
 #include "serve/task_thread.h"
 
@@ -29,13 +30,16 @@ struct ServiceOptions {
   // Likeliest tokens that an answer holds beside its own; each takes about 300 bytes while JSON is made of it. Streams send them
   // at once.
   size_t most_likeliest = size_t{1} << 21;
+  int64_t lookup = 0;                        // tokens drafted by prompt lookup in requests that do not say how many; 0: none
+  std::vector<AdapterToLoad> adapters = {};  // loaded before anything runs
+  AdapterLimits adapter_limits = {};
   bool slots = true, metrics = true;  // whether GET /slots and GET /metrics answer
 };
 
 class Service {
  public:
   /// Starts a scheduler, to which the engine belongs until the service ends. Ending cancels what runs; its answers are still
-  /// told, so exchanges may outlive neither the server nor the service. Errors: as Scheduler; InputError for
+  /// told, so exchanges may outlive neither the server nor the service. Errors: as Scheduler and AdapterList; InputError for
   /// options.chat_template.
   Service(Engine& engine, const SchedulerOptions& scheduling, ServiceOptions options = {});
 
@@ -47,8 +51,11 @@ class Service {
   const ServiceOptions& options() const { return options_; }
 
   const std::string& name() const { return name_; }
-  /// The name an answer bears. Errors: ApiError 404 for a model that is not here.
+  /// The name an answer bears: the model's, or that of an adapter, which read_adapters() then takes. Errors: ApiError 404 for a
+  /// model that is not here.
   std::string model_named(const std::optional<std::string>& wanted) const;
+  AdapterList& adapters() { return *adapters_; }
+  const AdapterList& adapters() const { return *adapters_; }
   std::time_t started() const { return started_; }
   /// Of program and weights, for system_fingerprint.
   const std::string& fingerprint() const { return fingerprint_; }
@@ -74,6 +81,7 @@ class Service {
   std::time_t started_;
   std::optional<ChatFormat> chat_;
   bool chat_reads_tools_ = false;
+  std::unique_ptr<AdapterList> adapters_;
   mutable std::once_flag grammars_once_;
   mutable std::unique_ptr<const GrammarCompiler> grammars_;
   std::vector<int32_t> end_tokens_;

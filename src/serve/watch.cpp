@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "ops/listener_chain.h"
 #include "serve/hook_values.h"
+#include "serve/lora.h"
 
 namespace vitrine::serve {
 namespace {
@@ -70,7 +71,8 @@ Watch::Watch(const Fields& fields, Service& service, const std::shared_ptr<http:
     if (texts.scored) refuse("echo", "; with \"echo\" and \"logprobs\" its prompt is scored, so leave one of them out");
   }
   if (edits == nullptr && !inspects) return;
-  place_ = std::make_shared<InsideRun>(service, exchange);
+  adapters_ = read_adapters(fields, service);
+  place_ = std::make_shared<InsideRun>(service, exchange, adapters_);
   (*place_)([&](Engine& engine) {
     if (inspects) plan_captures_of(engine, texts);
     if (edits == nullptr) return;
@@ -112,7 +114,7 @@ std::string Watch::text_with_values(const OrderedJson& json, const Choice& choic
   read.resize(std::min(read.size(), static_cast<size_t>(seen.rows)));
   OrderedJson inspected = tokens_json(service_.engine(), read);
   const bool same_slices = std::ranges::none_of(hooks_, [](const auto& hook) { return from_the_end(parse_hook_query(hook)); });
-  if (edits_.empty() && same_slices) inspected["command"] = trace_command(service_, hooks_, read);
+  if (edits_.empty() && same_slices) inspected["command"] = trace_command(service_, hooks_, adapters_, read);
   return with_member(json, "inspect", with_member(inspected, "hooks", hooks_text(seen.recorder)));
 }
 

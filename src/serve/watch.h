@@ -45,6 +45,7 @@ class Watch {
   void plan_captures_of(Engine& engine, const WatchedTexts& texts);
 
   Service& service_;
+  ScaledAdapters adapters_;
   std::vector<std::string> hooks_;             // as the request names them
   std::vector<HookRequest> requests_;          // what they are
   std::vector<std::vector<ValueEdit>> edits_;  // for each prompt; none: there are no edits

@@ -39,6 +39,29 @@ TEST(AdapterCommand, BesideAndMergedAgree) {
             generated({"generate", "--model", merged}));
 }
 
+TEST(AdapterCommand, SeveralRunTogetherWithAScaleEach) {
+  const std::string model = golden_model("llama"), first = golden_adapter("llama"),
+                    second = std::string(VITRINE_GOLDEN) + "/lora/mixed/second";
+  const auto made = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> line = {"generate",     "--model", model,          "--tokens", "5,3,7",
+                                     "--max-tokens", "8",       "--ignore-eos", "--json"};
+    line.insert(line.end(), more.begin(), more.end());
+    return vitrine(line).json()["logprobs"];
+  };
+  const Json plain = made({});
+  EXPECT_NE(made({"--lora", first}), plain);
+  EXPECT_EQ(made({"--lora", first}), made({"--adapter", first}));
+  EXPECT_EQ(made({"--lora", first + ":1", "--lora", second + ":0"}), made({"--adapter", first}));
+  EXPECT_EQ(made({"--adapter", first, "--lora", second + ":0.5"}), made({"--lora", first, "--lora", second + ":5e-1"}));
+  EXPECT_NE(made({"--lora", first, "--lora", second}), made({"--lora", first}));
+  EXPECT_NE(made({"--lora", first + ":0.5"}), made({"--lora", first}));
+  expect_refused({"generate", "--model", model, "--tokens", "5", "--lora", ":0.5"}, {"--lora is :0.5", "expected the folder"});
+  expect_refused({"generate", "--model", model, "--tokens", "5", "--lora", first + ":nan"}, {"--lora is", ":nan"});
+  expect_refused({"generate", "--model", model, "--tokens", "5", "--lora", first + ":much"}, {"adapter:much", "is no folder"});
+  expect_refused({"serve", "--model", model, "--port", "0", "--lora-modules", "french"},
+                 {"--lora-modules is french", "expected a name"});
+}
+
 TEST(AdapterCommand, ARecipeNamesTheAdapterThatRan) {
   const Scratch scratch;
   const std::string body = "prompt: {tokens: [5, 33, 7]}\ninterventions: [{attn: '*', do: zero}]\n",

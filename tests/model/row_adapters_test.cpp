@@ -2,12 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <limits>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "model/adapter.h"
 #include "ops/tape.h"
 #include "run.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {
@@ -179,6 +183,29 @@ TEST(ReadAdapter, LeavesTheModelAsItIsAndKeepsToItsBytes) {
     EXPECT_NE(std::string(error.what()).find("llama/adapter/adapter_model.safetensors"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("expected at most what is left for adapters"), std::string::npos) << error.what();
   }
+}
+
+TEST(ReadAdapter, NumbersThatAreNotFiniteAndOtherFilesAreRefused) {
+  const OpenedModel opened = open_model(Golden::open("llama").model());
+  const auto refusal = [&](const std::string& path) -> std::string {
+    try {
+      read_adapter(opened, path);
+      return "accepted";
+    } catch (const FileError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_NE(refusal("a.gguf").find("a.gguf: is an adapter in a GGUF file"), std::string::npos) << refusal("a.gguf");
+  const Scratch scratch;
+  std::filesystem::copy(lora_folder("mixed/second"), scratch / "adapter");
+  const std::string file = scratch / "adapter/adapter_model.safetensors";
+  std::string bytes = read_file(file, size_t{1} << 20);
+  const float infinite = std::numeric_limits<float>::infinity();
+  std::memcpy(bytes.data() + bytes.size() - sizeof infinite, &infinite, sizeof infinite);
+  scratch.write("adapter/adapter_model.safetensors", bytes);
+  const std::string message = refusal(scratch / "adapter");
+  EXPECT_NE(message.find("adapter_model.safetensors: tensor \"base_model.model."), std::string::npos) << message;
+  EXPECT_NE(message.find("is inf; expected finite numbers"), std::string::npos) << message;
 }
 
 }  // namespace

@@ -1,0 +1,67 @@
+// Prompt lookup by request: faster where a text repeats itself, and the same tokens.
+#include <gtest/gtest.h>
+
+#include "support.h"
+#include "support/golden.h"
+
+namespace vitrine::serve {
+namespace {
+
+const std::vector<int32_t>& repeated_prompt() {
+  static const std::vector<int32_t> prompt = [] {
+    std::vector<int32_t> ids;
+    for (int i = 0; i < 8; ++i) ids.insert(ids.end(), {5, 6, 7, 8});
+    return ids;
+  }();
+  return prompt;
+}
+
+OrderedJson spoken(const Served& served, OrderedJson more) {
+  OrderedJson request = {{"prompt", repeated_prompt()}, {"n_predict", 40}, {"temperature", 0}, {"return_tokens", true}};
+  request.update(more);
+  return served.made("/completion", request);
+}
+
+TEST(Speculation, ALookupByRequestChangesNoToken) {
+  Served served({}, Golden::open("llama").model());
+  const std::vector<int32_t> alone = served.greedy(repeated_prompt(), 40).tokens;
+  const OrderedJson plain = spoken(served, {});
+  EXPECT_FALSE(plain["timings"].contains("draft_n"));
+  EXPECT_EQ(plain["tokens"], OrderedJson(alone));
+  for (const char* field : {"speculative.n_max", "prompt_lookup_num_tokens"}) {
+    const OrderedJson drafted = spoken(served, {{field, 4}});
+    EXPECT_EQ(drafted["tokens"], OrderedJson(alone));
+    EXPECT_GT(drafted["timings"]["draft_n"], 0);
+    EXPECT_GT(drafted["timings"]["draft_n_accepted"], 0);
+    EXPECT_LE(drafted["timings"]["draft_n_accepted"], drafted["timings"]["draft_n"]);
+  }
+  // Sampled ones are those of the same seed without.
+  const OrderedJson sampled = {{"temperature", 0.7}, {"seed", 3}};
+  OrderedJson with = sampled;
+  with["speculative.n_max"] = 7;
+  EXPECT_EQ(spoken(served, with)["tokens"], spoken(served, sampled)["tokens"]);
+  const OrderedJson chat = served.made("/v1/completions", {{"prompt", repeated_prompt()},
+                                                           {"max_tokens", 40},
+                                                           {"temperature", 0},
+                                                           {"speculative.n_max", 1000},
+                                                           {"n", 2},
+                                                           {"return_token_ids", true}});
+  for (const OrderedJson& choice : chat["choices"]) EXPECT_EQ(choice["token_ids"], OrderedJson(alone));
+  expect_error(served.post("/completion", {{"prompt", {5}}, {"speculative.n_max", -1}}), 400, "speculative.n_max", "expected");
+}
+
+TEST(Speculation, TheServerHasADefault) {
+  ServiceOptions options;
+  options.lookup = 4;
+  Served served(options, Golden::open("llama").model());
+  EXPECT_GT(spoken(served, {})["timings"]["draft_n"], 0);
+  EXPECT_FALSE(spoken(served, {{"speculative.n_max", 0}})["timings"].contains("draft_n"));
+  EXPECT_THROW(Served recurrent(options, Golden::open("qwen3_5").model()), InputError);
+  const Served recurrent({}, Golden::open("qwen3_5").model());
+  const Reply refused = recurrent.post("/completion", {{"prompt", {5}}, {"n_predict", 1}, {"speculative.n_max", 4}});
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("cannot go back"), std::string::npos) << refused.body;
+}
+
+}  // namespace
+}  // namespace vitrine::serve
