@@ -232,7 +232,7 @@ TEST_F(Inside, WorkEndsWhenItsClientLeaves) {
                                                 [&](Engine& engine) { intervene(engine, recipe); }};
   for (const auto& work : works) {
     const auto exchange = std::make_shared<Leaving>();
-    InsideRun run(*served.service, exchange);
+    InsideRun run(*served.service, exchange, {});
     run(work);
     bool complete = false;
     const auto left_by_the_client = [&](Engine& engine) {
@@ -255,7 +255,7 @@ TEST_F(Inside, TheEngineIsSoundBehindAStop) {
   int stopped = 0;
   for (int i = 0; i < 24; ++i) {
     const auto exchange = std::make_shared<Leaving>();
-    InsideRun run(*served.service, exchange);
+    InsideRun run(*served.service, exchange, {});
     std::thread leaves([&] {
       std::this_thread::sleep_for(std::chrono::microseconds(1700 * i));
       exchange->leave();
@@ -268,7 +268,7 @@ TEST_F(Inside, TheEngineIsSoundBehindAStop) {
     leaves.join();
     Attribution found;
     std::vector<float> again;
-    InsideRun other(*served.service, std::make_shared<Leaving>());
+    InsideRun other(*served.service, std::make_shared<Leaving>(), {});
     other([&](Engine& engine) {
       again = engine.token_logprobs(ids());
       found = vitrine::attribute(engine, ids(), few);
@@ -286,7 +286,7 @@ TEST_F(Inside, WorkEndsWithTheServer) {
   http::ServerOptions options;
   options.port = 0;
   auto server = std::make_unique<http::Server>(options, [&](const std::shared_ptr<http::Exchange>& exchange) {
-    InsideRun run(*served.service, exchange);
+    InsideRun run(*served.service, exchange, {});
     run([&](Engine& engine) {
       begun.set_value();
       for (int i = 0; i < 3000; ++i) engine.token_logprobs(ids());
@@ -320,7 +320,7 @@ TEST(InsideLimit, IsTheServices) {
   ServiceOptions options;
   options.most_inside = 1;
   const Served served(options);
-  const InsideRun first(*served.service, std::make_shared<Leaving>());
+  const InsideRun first(*served.service, std::make_shared<Leaving>(), {});
   expect_error(served.post("/v1/lens", {{"prompt", "a king"}}), 429, "", "at once");
 }
 

@@ -92,8 +92,8 @@ TEST(Lora, ARequestChoosesByListAsLlamasDo) {
     request.update(more);
     return served.made("/v1/inspect", request)["hooks"].dump();
   };
-  EXPECT_NE(values({{"lora", OrderedJson::array()}}), values({}));
-  EXPECT_EQ(values({{"model", "first"}}), values({}));
+  EXPECT_NE(values({{"lora", OrderedJson::array()}}), values(OrderedJson::object()));
+  EXPECT_EQ(values({{"model", "first"}}), values(OrderedJson::object()));
   const OrderedJson scored = served.made("/v1/score", {{"prompt", Adapted::kPrompt}, {"model", "second"}});
   EXPECT_NE(scored["results"][0]["nll"], served.made("/v1/score", {{"prompt", Adapted::kPrompt}})["results"][0]["nll"]);
 }
@@ -105,18 +105,19 @@ TEST(Lora, WrongChoicesAreRefusedByName) {
                  words);
   };
   refused("first", "expected a list");
-  refused({7}, "\"lora\"[0] is a number");
-  refused({OrderedJson::object()}, "expected an \"id\" or a \"name\"");
-  refused({{{"id", 0}, {"name", "first"}}}, "expected an \"id\" or a \"name\"");
-  refused({{{"id", "0"}}}, "expected a whole number");
-  refused({{{"id", -1}}}, "no such adapter is loaded");
-  refused({{{"id", 2}}}, "no such adapter is loaded");
-  refused({{{"name", "third"}}}, "no such adapter is loaded");
-  refused({{{"id", 0}}, {{"name", "first"}}}, "listed before");
-  refused({{{"id", 0}, {"scale", "much"}}}, "[0].scale is \"much\"");
-  refused({{{"id", 0}, {"scale", 1e9}}}, "from -1e6 to 1e6");
-  expect_error(served.post("/completion", {{"prompt", Adapted::kPrompt}, {"model", "first"}, {"lora", {{{"id", 1}}}}}), 400,
-               "lora", "\"model\" names the adapter \"first\"");
+  refused(OrderedJson::array({7}), "\"lora\"[0] is a number");
+  refused(OrderedJson::array({OrderedJson::object()}), "expected an \"id\" or a \"name\"");
+  refused(OrderedJson::array({{{"id", 0}, {"name", "first"}}}), "expected an \"id\" or a \"name\"");
+  refused(OrderedJson::array({{{"id", "0"}}}), "expected a whole number");
+  refused(OrderedJson::array({{{"id", -1}}}), "no such adapter is loaded");
+  refused(OrderedJson::array({{{"id", 2}}}), "no such adapter is loaded");
+  refused(OrderedJson::array({{{"name", "third"}}}), "no such adapter is loaded");
+  refused(OrderedJson::array({{{"id", 0}}, {{"name", "first"}}}), "listed before");
+  refused(OrderedJson::array({{{"id", 0}, {"scale", "much"}}}), "[0].scale is \"much\"");
+  refused(OrderedJson::array({{{"id", 0}, {"scale", 1e9}}}), "from -1e6 to 1e6");
+  expect_error(
+      served.post("/completion", {{"prompt", Adapted::kPrompt}, {"model", "first"}, {"lora", OrderedJson::array({{{"id", 1}}})}}),
+      400, "lora", "\"model\" names the adapter \"first\"");
   expect_error(served.post("/v1/attribute", {{"prompt", Adapted::kPrompt}, {"model", "first"}}), 400, "", "not differentiated");
 }
 
@@ -209,14 +210,9 @@ TEST(Lora, RequestsLoadOnlyFromBelowTheFoldersOfTheFlag) {
 }
 
 TEST(Lora, BytesAreLimitedAndThoseOfRunningStreamsCount) {
-  const Scratch scratch;
-  std::filesystem::copy(second_adapter(), scratch / "mine");
-  ServiceOptions options;
-  options.adapter_limits.folders = {scratch.path()};
   Engine engine(Golden::open("llama").model(), {.threads = 1});
   const size_t bytes = static_cast<size_t>(read_adapter(engine.opened(), second_adapter())->parameter_count()) * sizeof(float);
-  AdapterLimits limits{.bytes = 2 * bytes - 1};
-  AdapterList list(engine.opened(), limits, {});
+  AdapterList list(engine.opened(), {.bytes = 2 * bytes - 1, .folders = {}}, {});
   std::optional<AdapterList::Entry> held = list.load({"", second_adapter(), 0});
   EXPECT_EQ(held->name, "second");
   list.remove("second");

@@ -25,7 +25,7 @@ OrderedJson spoken(const Served& served, OrderedJson more) {
 TEST(Speculation, ALookupByRequestChangesNoToken) {
   Served served({}, Golden::open("llama").model());
   const std::vector<int32_t> alone = served.greedy(repeated_prompt(), 40).tokens;
-  const OrderedJson plain = spoken(served, {});
+  const OrderedJson plain = spoken(served, OrderedJson::object());
   EXPECT_FALSE(plain["timings"].contains("draft_n"));
   EXPECT_EQ(plain["tokens"], OrderedJson(alone));
   for (const char* field : {"speculative.n_max", "prompt_lookup_num_tokens"}) {
@@ -54,7 +54,7 @@ TEST(Speculation, TheServerHasADefault) {
   ServiceOptions options;
   options.lookup = 4;
   Served served(options, Golden::open("llama").model());
-  EXPECT_GT(spoken(served, {})["timings"]["draft_n"], 0);
+  EXPECT_GT(spoken(served, OrderedJson::object())["timings"]["draft_n"], 0);
   EXPECT_FALSE(spoken(served, {{"speculative.n_max", 0}})["timings"].contains("draft_n"));
   EXPECT_THROW(Served recurrent(options, Golden::open("qwen3_5").model()), InputError);
   const Served recurrent({}, Golden::open("qwen3_5").model());
