@@ -48,7 +48,9 @@ class ScoreAnswer final : public Answer {
 
 const std::vector<Field>& score_fields() {
   static const std::vector<Field> table =
-      joined({inside_prompt_fields(), lora_fields(), {{"prompts", type::list, "Several prompts, texts or lists of ids, in the place of one."}}});
+      joined({inside_prompt_fields(),
+              lora_fields(),
+              {{"prompts", type::list, "Several prompts, texts or lists of ids, in the place of one."}}});
   return table;
 }
 
