@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/simd/dot_int8.h"
+#include "kernels/simd/dot_nibbles.h"
 #include "kernels/simd/dot_integers.h"
 #if HWY_ARCH_ARM
 #include "kernels/neon/registers.h"
@@ -496,6 +497,9 @@ VITRINE_REGISTERS(iq4_xs, RegistersIQ4_XS)
 template <DType kType>
 constexpr auto int8_product() {
   using Form = typename RegisterForm<kType>::Type;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (pack_form<kType>().nibbles != 0) return dot_rows_nibbles<kType>;
+#endif
   if constexpr (pack_form<kType>().bytes != 0) {
     return dot_rows_int8<Pack<kType>>;
   } else if constexpr (!std::is_void_v<Form>) {
