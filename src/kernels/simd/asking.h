@@ -17,17 +17,20 @@ class Asking {
         rows_(next.rows),
         each_(next.rows * (next.bytes / 64 + 1) / (calls + 1) + 1) {}
   HWY_INLINE void line() {
-    for (size_t i = 0; i < each_ && rows_ > 0; ++i) {
-      __builtin_prefetch(at_, 0, 2);
-      at_ += 64;
-      if (at_ < end_) continue;
-      end_ += stride_;
-      at_ = line_of(end_ - bytes_);
-      --rows_;
-    }
+    if (rows_ == 0) return;
+    ask();
+    for (size_t i = 1; i < each_ && rows_ > 0; ++i) ask();
   }
 
  private:
+  HWY_INLINE void ask() {
+    __builtin_prefetch(at_, 0, 2);
+    at_ += 64;
+    if (at_ < end_) return;
+    end_ += stride_;
+    at_ = line_of(end_ - bytes_);
+    --rows_;
+  }
   static HWY_INLINE const char* line_of(const char* p) { return p - reinterpret_cast<size_t>(p) % 64; }
 
   const char *at_, *end_;
