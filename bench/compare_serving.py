@@ -60,7 +60,7 @@ def measured(command, port, load):
 
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
-    parser = argparse.ArgumentParser(usage=__doc__)
+    parser = argparse.ArgumentParser(usage=__doc__.replace("%", "%%"))
     parser.add_argument("models", nargs="+")
     parser.add_argument("--llama-server", required=True)
     parser.add_argument("--clients", default="1,8,32,128")
