@@ -7,16 +7,20 @@
 #include <array>
 #include <cmath>
 #include <memory>
-#include <tuple>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
 #include "base/plural.h"
+#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/study.h"
 #include "inspect/head_scores.h"
+#include "inspect/head_words.h"
+#include "picture/data/study.h"
 
 namespace vitrine::cli {
 namespace {
@@ -28,29 +32,10 @@ struct CircuitsArguments {
   PromptOptions prompt;
   int64_t layer = -1, head = -1, offset = 0, compositions = 10, repeat = 0, seed = 0;
   bool has_seed = false;
+  std::string checkpoints, page;
 };
 
-// One way in which a head reads what an earlier one wrote.
-struct Link {
-  double score;
-  const char* kind;
-  const Composition* pair;
-};
-
-std::vector<Link> strongest(const std::vector<Composition>& all, int64_t n) {
-  std::vector<Link> links;
-  for (const Composition& c : all) {
-    links.push_back({c.q, "queries", &c});
-    links.push_back({c.k, "keys", &c});
-    links.push_back({c.v, "values", &c});
-  }
-  const auto key = [](const Link& l) {
-    return std::tuple(-l.score, l.pair->to_layer, l.pair->to_head, l.pair->from_layer, l.pair->from_head, *l.kind);
-  };
-  std::sort(links.begin(), links.end(), [&](const Link& a, const Link& b) { return key(a) < key(b); });
-  links.resize(std::min(links.size(), static_cast<size_t>(n)));
-  return links;
-}
+bool given(const CircuitsArguments& o) { return o.prompt.has_text || o.prompt.has_tokens; }
 
 OrderedJson spectrum_json(const Spectrum& s) {
   return {{"rank", s.rank}, {"frobenius", s.frobenius}, {"singular_values", s.singular_values}};
@@ -104,45 +89,20 @@ std::string values_text(const Spectrum& s) {
   return text;
 }
 
-struct RoleWords {
-  HeadRole role;
-  const char* looks;  // "looks at the previous token"
-};
-constexpr RoleWords kRoles[] = {
-    {HeadRole::previous, "the previous token"},
-    {HeadRole::induction, "what followed the last time (induction)"},
-    {HeadRole::duplicate, "earlier copies of the same token"},
-    {HeadRole::first, "the first token"},
-};
+constexpr HeadRole kColumns[] = {HeadRole::previous, HeadRole::duplicate, HeadRole::induction, HeadRole::first};
 
-// What a reader wants first: which heads do what, the strongest of each kind. A score is the share of a head's attention.
+// What a reader wants first. What stands between backquotes is bold.
 void print_sentences(const HeadScores& scores, const CircuitTable& table) {
-  constexpr double kMostly = 0.3;  // less is said of the best head only
-  constexpr size_t kNamed = 3;
-  for (const RoleWords& words : kRoles) {
-    if (scores.queries[static_cast<size_t>(words.role)] == 0 || table.heads.empty()) continue;
-    std::vector<std::pair<double, const HeadSpectra*>> best;
-    for (const HeadSpectra& h : table.heads) best.emplace_back(scores.of(h.layer, h.head).at(words.role), &h);
-    std::sort(best.begin(), best.end(), [](const auto& a, const auto& b) {
-      return std::tuple(-a.first, a.second->layer, a.second->head) < std::tuple(-b.first, b.second->layer, b.second->head);
-    });
-    const auto named = [&](size_t i) { return fmt::format("{}.{}", best[i].second->layer, best[i].second->head); };
-    if (best[0].first < kMostly) {
-      print("No head looks mostly at {}; the most is {}, {}\n", words.looks, named(0), percent(best[0].first));
-      continue;
+  for (const std::string& sentence : head_sentences(scores, table.heads)) {
+    std::string line;
+    for (size_t begin = 0, part = 0; begin <= sentence.size(); ++part) {
+      const size_t end = std::min(sentence.find('`', begin), sentence.size());
+      const std::string text = sentence.substr(begin, end - begin);
+      line += part % 2 == 1 ? bold(text) : text;
+      begin = end + 1;
     }
-    print("{} looks at {}, {}", bold(named(0)), words.looks, percent(best[0].first));
-    for (size_t i = 1; i < std::min(best.size(), kNamed) && best[i].first >= kMostly; ++i)
-      print("; {}, {}", bold(named(i)), percent(best[i].first));
-    print("\n");
+    print("{}\n", line);
   }
-  if (table.heads.size() < 2) return;
-  const auto [least, most] = std::minmax_element(
-      table.heads.begin(), table.heads.end(), [](const HeadSpectra& a, const HeadSpectra& b) { return a.copying < b.copying; });
-  if (most->copying > 0) print("{}.{} copies most what it looks at, {:+.3f}", most->layer, most->head, most->copying);
-  if (least->copying < 0)
-    print("{}{}.{} suppresses it most, {:+.3f}", most->copying > 0 ? "; " : "", least->layer, least->head, least->copying);
-  print("\n");
 }
 
 void print_table(const CircuitsArguments& o, const HeadScores& scores, const CircuitTable& table) {
@@ -153,7 +113,7 @@ void print_table(const CircuitsArguments& o, const HeadScores& scores, const Cir
   for (const HeadSpectra& h : table.heads) {
     widest = std::max(widest, width_of(values_text(h.qk)));
     most_copied = std::max(most_copied, std::abs(h.copying));
-    for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], scores.of(h.layer, h.head).at(kRoles[i].role));
+    for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], scores.of(h.layer, h.head).at(kColumns[i]));
   }
   print("\n{}\n",
         dim(fmt::format("{:>5} {:>4}  {:>8} {:>9} {:>9} {:>5}  {:>7}  {:>4}  {}  {:>4}  {}", "layer", "head", "previous",
@@ -161,53 +121,156 @@ void print_table(const CircuitsArguments& o, const HeadScores& scores, const Cir
   // The largest of each column stands out.
   const auto cell = [&](const HeadSpectra& h, size_t role, int width) {
     const HeadScore& s = scores.of(h.layer, h.head);
-    const std::string text = pad_left(score_text(scores, s, kRoles[role].role), width);
-    return table.heads.size() > 1 && most[role] > 0 && s.at(kRoles[role].role) == most[role] ? risen(bold(text)) : text;
+    const std::string text = pad_left(score_text(scores, s, kColumns[role]), width);
+    return table.heads.size() > 1 && most[role] > 0 && s.at(kColumns[role]) == most[role] ? risen(bold(text)) : text;
   };
   for (const HeadSpectra& h : table.heads) {
     const std::string copying = fmt::format("{:>+7.3f}", h.copying);
     const bool extreme = table.heads.size() > 1 && most_copied > 0 && std::abs(h.copying) == most_copied;
-    print("{:>5} {:>4}  {} {} {} {}  {}  {:>4}  {}  {:>4}  {}\n", h.layer, h.head, cell(h, 0, 8), cell(h, 2, 9), cell(h, 1, 9),
+    print("{:>5} {:>4}  {} {} {} {}  {}  {:>4}  {}  {:>4}  {}\n", h.layer, h.head, cell(h, 0, 8), cell(h, 1, 9), cell(h, 2, 9),
           cell(h, 3, 5),
           !extreme        ? copying
           : h.copying < 0 ? fallen(bold(copying))
                           : risen(bold(copying)),
           h.qk.rank, pad_right(values_text(h.qk), widest), h.ov.rank, values_text(h.ov));
   }
-  const std::vector<Link> links = strongest(table.composition, o.compositions);
+  const std::vector<HeadLink> links = strongest_links(table.composition, static_cast<size_t>(o.compositions));
   if (links.empty()) return;
   print("\n{}\n", dim("strongest compositions"));
-  for (const Link& link : links)
-    print("{:.3f}  the {} of {}.{} read what {}.{} writes\n", link.score, link.kind, link.pair->to_layer, link.pair->to_head,
-          link.pair->from_layer, link.pair->from_head);
+  for (const HeadLink& link : links) print("{:.3f}  {}\n", link.score, words_of(link));
 }
 
-void run_circuits(const CircuitsArguments& o) {
-  Engine engine = open_engine(o.model);
-  const bool given = o.prompt.has_text || o.prompt.has_tokens;
-  if (given && o.repeat > 0) throw UsageError("--repeat makes a prompt of its own; leave out the text or --tokens.");
-  if (given && o.has_seed) throw UsageError("--seed chooses random tokens; leave it out, or the text or --tokens.");
-  const ModelShape& shape = engine.shape();
-  std::vector<int32_t> ids;
-  if (given) {
+// The tokens that heads are scored on. `o.repeat` becomes how many are repeated.
+std::vector<int32_t> scored_ids(Engine& engine, CircuitsArguments& o) {
+  if (given(o)) {
     std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
     if (prompts.size() > 1) throw UsageError("several sequences were given; heads are scored on one.");
-    ids = std::move(prompts[0].ids);
-  } else {
-    const int64_t fits = shape.context_length > 0 ? (shape.context_length - 1) / 2 : 50;
-    ids = repeated_random_ids(engine, o.repeat > 0 ? o.repeat : std::min<int64_t>(50, fits), static_cast<uint64_t>(o.seed));
+    return std::move(prompts[0].ids);
   }
+  const ModelShape& shape = engine.shape();
+  const int64_t fits = shape.context_length > 0 ? (shape.context_length - 1) / 2 : 50;
+  if (o.repeat == 0) o.repeat = std::min<int64_t>(50, fits);
+  return repeated_random_ids(engine, o.repeat, static_cast<uint64_t>(o.seed));
+}
+
+CircuitOptions circuit_options(const CircuitsArguments& o) {
   CircuitOptions options;
   if (o.layer >= 0) options.layer = o.layer;
   if (o.head >= 0) options.head = o.head;
   options.offset = o.offset;
   options.composition = o.compositions > 0;
+  return options;
+}
+
+std::string words_of_prompt(const CircuitsArguments& o) {
+  if (given(o)) return prompt_words(o.prompt);
+  return fmt::format("--repeat {}{}", o.repeat, o.has_seed ? fmt::format(" --seed {}", o.seed) : "");
+}
+
+StudiedHeads studied(Engine& engine, const ModelOptions& model, const std::string& name, HeadScores scores) {
+  StudiedHeads heads{name, model_words(model), {}, std::move(scores), {}};
+  if (heads.scores.ids.size() > 1) heads.logprobs = engine.token_logprobs(heads.scores.ids);
+  return heads;
+}
+
+void write_heads_page(const Engine& engine, const CircuitsArguments& o, std::span<const StudiedHeads> runs,
+                      const CircuitTable& table) {
+  const std::string prompt = words_of_prompt(o);
+  StudyHead head;
+  head.kicker = "Attention heads";
+  head.title = runs.size() > 1
+                   ? fmt::format("What {} heads look at over {} checkpoints", runs[0].scores.heads.size(), runs.size())
+                   : fmt::format("What the heads of {} look at", engine.name());
+  head.lines.push_back(
+      given(o)
+          ? fmt::format("Every head was scored on {} of a text.", plural(runs[0].scores.ids.size(), "token"))
+          : fmt::format("Every head was scored on {} random tokens, repeated once: what came next the last time can be known "
+                        "there only from the sequence itself.",
+                        o.repeat));
+  head.command = "vitrine circuits " + prompt +
+                 (o.checkpoints.empty() ? model_words(o.model) : " --checkpoints " + shell_word(o.checkpoints)) + " --page " +
+                 shell_word(o.page);
+  write_study_page(o.page, study_document(engine, head, {heads_section(runs, &table, given(o) ? 0 : o.repeat, prompt)}));
+}
+
+// One line for each checkpoint: how well it predicts, and its strongest head of each kind.
+void print_checkpoints(std::span<const StudiedHeads> runs, int64_t repeated) {
+  print("{}\n", dim(fmt::format("{:>8}  {:>7}{}{:>16}{:>16}{:>16}{:>16}", "step", "loss", repeated > 0 ? "    again" : "",
+                                "previous", "duplicate", "induction", "first")));
+  for (const StudiedHeads& run : runs) {
+    std::string line = fmt::format("{:>8}  {:>7}", *run.step, fmt::format("{:.3f}", run.loss(repeated, false)));
+    if (repeated > 0) line += fmt::format("{:>9.3f}", run.loss(repeated, true));
+    for (const HeadRole role : kColumns) {
+      const HeadScore& best = *std::max_element(run.scores.heads.begin(), run.scores.heads.end(),
+                                                [&](const HeadScore& a, const HeadScore& b) { return a.at(role) < b.at(role); });
+      line += pad_left(fmt::format("{}.{} {}", best.layer, best.head, score_text(run.scores, best, role)), 16);
+    }
+    print("{}\n", line);
+  }
+}
+
+OrderedJson checkpoints_json(std::span<const StudiedHeads> runs, std::span<const RunCheckpoint> checkpoints, int64_t repeated) {
+  OrderedJson list = OrderedJson::array();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    OrderedJson heads = OrderedJson::array();
+    for (const HeadScore& score : runs[i].scores.heads)
+      heads.push_back({{"layer", score.layer},
+                       {"head", score.head},
+                       {"previous_token", score_json(runs[i].scores, score, HeadRole::previous)},
+                       {"duplicate_token", score_json(runs[i].scores, score, HeadRole::duplicate)},
+                       {"induction", score_json(runs[i].scores, score, HeadRole::induction)},
+                       {"first_token", score_json(runs[i].scores, score, HeadRole::first)}});
+    list.push_back({{"step", checkpoints[i].step},
+                    {"model", checkpoints[i].path},
+                    {"loss", runs[i].loss(repeated, false)},
+                    {"loss_again", repeated > 0 ? OrderedJson(runs[i].loss(repeated, true)) : OrderedJson(nullptr)},
+                    {"heads", std::move(heads)}});
+  }
+  return {{"tokens", runs[0].scores.ids}, {"checkpoints", std::move(list)}};
+}
+
+void run_checkpoints(CircuitsArguments o) {
+  if (!o.model.model.empty() || !o.model.adapter.empty())
+    throw UsageError("--checkpoints names models itself; leave out --model and --adapter.");
+  if (o.layer >= 0 || o.head >= 0) throw UsageError("--checkpoints scores all heads; leave out --layer and --head.");
+  const std::vector<RunCheckpoint> checkpoints = checkpoints_in(o.checkpoints);
+  std::vector<StudiedHeads> runs;
+  std::vector<int32_t> ids;
+  for (const RunCheckpoint& checkpoint : checkpoints) {
+    ModelOptions options = o.model;
+    options.model = checkpoint.path;
+    Engine engine = open_engine(options);
+    check_output(engine, o.page);
+    if (ids.empty()) ids = scored_ids(engine, o);
+    runs.push_back(studied(engine, options, fmt::format("step {}", checkpoint.step), score_heads(engine, ids)));
+    runs.back().step = checkpoint.step;
+    if (o.page.empty() || &checkpoint != &checkpoints.back()) continue;
+    write_heads_page(engine, o, runs, circuit_table(engine, circuit_options(o)));
+  }
+  const int64_t repeated = given(o) ? 0 : o.repeat;
+  if (o.model.json) return print_json(checkpoints_json(runs, checkpoints, repeated));
+  print_checkpoints(runs, repeated);
+  log("scores on {}{}", plural(ids.size(), "token"), given(o) ? "" : ", the second half of them the first again");
+}
+
+void run_circuits(CircuitsArguments o) {
+  if (given(o) && o.repeat > 0) throw UsageError("--repeat makes a prompt of its own; leave out the text or --tokens.");
+  if (given(o) && o.has_seed) throw UsageError("--seed chooses random tokens; leave it out, or the text or --tokens.");
+  if (!o.page.empty()) check_writable("--page", o.page);
+  if (!o.checkpoints.empty()) return run_checkpoints(std::move(o));
+  Engine engine = open_engine(o.model);
+  check_output(engine, o.page);
+  const std::vector<int32_t> ids = scored_ids(engine, o);
   const HeadScores scores = score_heads(engine, ids);  // first: it is quick, and refuses a prompt that cannot be run
-  const CircuitTable table = circuit_table(engine, options);
-  if (o.model.json) return print_json(document(o, scores, table, !given));
+  const CircuitTable table = circuit_table(engine, circuit_options(o));
+  if (!o.page.empty()) {
+    const StudiedHeads run = studied(engine, o.model, engine.name(), scores);
+    write_heads_page(engine, o, std::span(&run, 1), table);
+  }
+  if (o.model.json) return print_json(document(o, scores, table, !given(o)));
   print_table(o, scores, table);
   log("scores on {}{}; QK for keys {} back", plural(ids.size(), "token"),
-      given ? "" : ", the second half of them the first again", plural(o.offset, "position"));
+      given(o) ? "" : ", the second half of them the first again", plural(o.offset, "position"));
 }
 
 }  // namespace
@@ -227,6 +290,11 @@ Action define_circuits(CLI::App& app) {
             "Distance from key to query, on which QK depends with rotary positions (default 0)");
   add_count(app, "--compositions", o->compositions, 0, 1 << 20,
             "How many of the strongest compositions to list; 0: none are computed (default 10; --json has all)");
+  app.add_option("--checkpoints", o->checkpoints,
+                 "Score the heads of every checkpoint in the folder of a training run, one line each; with --page as a film")
+      ->type_name("RUN")
+      ->check(not_empty());
+  add_page(app, o->page);
   add_model_options(app, o->model);
   return [o] { run_circuits(*o); };
 }

@@ -8,16 +8,21 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/plural.h"
+#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/study.h"
+#include "inspect/head_scores.h"
+#include "picture/data/study.h"
 
 namespace vitrine::cli {
 namespace {
 
 struct CompareArguments {
-  std::string a, b;
+  std::string a, b, page;
   ModelOptions model;
   PromptOptions prompt;
   double threshold = 1e-3;
@@ -91,14 +96,67 @@ void print_report(const CompareArguments& o, const Engine& a, const ModelCompari
   log("a: {} ({}), b: {} ({})", o.a, joined(c.dtypes_a), o.b, joined(c.dtypes_b));
 }
 
+constexpr int64_t kShownTop = 6;  // likeliest tokens that the page shows in the place of each
+
+// The prompt as a reader sees it, with what this model says of each token. The first one is not predicted by anything.
+StudiedLosses studied_losses(Engine& engine, const std::string& name, const Engine& speller, const Prompt& prompt) {
+  StudiedLosses losses{&speller, name, {}, {}};
+  StudiedText& text = losses.texts.emplace_back();
+  const size_t n = prompt.ids.size();
+  for (const int32_t id : prompt.ids) text.words.push_back(shown_piece(speller, id));
+  text.nll.assign(n, std::nan(""));
+  text.likely.resize(n);
+  if (n > 1) {
+    const std::vector<float> logprobs = engine.token_logprobs(prompt.ids);
+    for (size_t i = 1; i < n; ++i) text.nll[i] = -static_cast<double>(logprobs[i - 1]);
+  }
+  // What would follow the last token is shown behind it.
+  text.words.emplace_back("…");
+  text.nll.push_back(std::nan(""));
+  text.likely.emplace_back();
+  for (Prediction& prediction : engine.predict(prompt.ids, kShownTop, true))
+    text.likely[static_cast<size_t>(prediction.position) + 1] = std::move(prediction.top);
+  return losses;
+}
+
+void write_compare_page(Engine& a, Engine& b, const CompareArguments& o, const Prompt& prompt, const ModelComparison& c) {
+  StudyHead head;
+  head.kicker = "Two models side by side";
+  head.title = fmt::format("{} and {}", o.a, o.b);
+  head.lines.push_back(fmt::format("Both read the same {}. {} holds {}, {} holds {}.", plural(prompt.ids.size(), "token"), o.a,
+                                   joined(c.dtypes_a), o.b, joined(c.dtypes_b)));
+  head.lines.push_back(fmt::format("KL {:.3g} mean, {:.3g} largest; the likeliest token is the same at {} of positions.",
+                                   c.kl_mean, c.kl_most, percent(c.same_top)));
+  ModelOptions run = o.model;
+  const auto options_of = [&](const std::string& model) {
+    run.model = model;
+    return model_words(run);
+  };
+  const std::string words = prompt_words(o.prompt);
+  head.command = "vitrine compare " + shell_word(o.a) + " " + shell_word(o.b) + model_words(o.model) + " --page " +
+                 shell_word(o.page) + " " + words;
+  std::vector<double> kl = {std::nan("")};
+  for (const PredictionDifference& d : c.predictions) kl.push_back(d.kl);
+  const StudiedLosses losses[] = {studied_losses(a, o.a, a, prompt), studied_losses(b, o.b, a, prompt)};
+  const StudiedHeads heads[] = {{o.a, options_of(o.a), {}, score_heads(a, prompt.ids), {}},
+                                {o.b, options_of(o.b), {}, score_heads(b, prompt.ids), {}}};
+  write_study_page(
+      o.page,
+      study_document(a, head, {losses_section(losses, true, kl), layers_section(c), heads_section(heads, nullptr, 0, words)}));
+}
+
 void run_compare(const CompareArguments& o) {
   ModelOptions of_a = o.model, of_b = o.model;
   of_a.model = o.a;
   of_b.model = o.b;
+  if (!o.page.empty()) check_writable("--page", o.page);
   Engine a = open_engine(of_a), b = open_engine(of_b);
+  check_output(a, o.page);
+  check_output(b, o.page);
   const std::vector<Prompt> prompts = read_prompts(a, o.prompt);
   if (prompts.size() > 1) throw UsageError("several sequences were given; two models are compared on one.");
   const ModelComparison c = compare_models(a, b, prompts[0].ids, o.threshold);
+  if (!o.page.empty()) write_compare_page(a, b, o, prompts[0], c);
   if (o.model.json) return print_json(document(o, a, prompts[0], c));
   print_report(o, a, c);
 }
@@ -112,6 +170,7 @@ Action define_compare(CLI::App& app) {
   add_prompt_options(app, o->prompt, false);
   add_number(app, "--threshold", o->threshold, 0, 2,
              "Name the first layer with 1 - cosine above this at some position (default 0.001)");
+  add_page(app, o->page);
   add_run_options(app, o->model);
   return [o] { run_compare(*o); };
 }

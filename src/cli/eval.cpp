@@ -8,17 +8,20 @@
 
 #include "base/error.h"
 #include "base/plural.h"
+#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "cli/eval_input.h"
 #include "cli/eval_view.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/study.h"
 #include "evaluate/perplexity.h"
-#include "io/atomic_file.h"
 
 namespace vitrine::cli {
 namespace {
+
+constexpr int64_t kShownLikely = 5;  // tokens that the page shows in the place of each
 
 struct PerplexityArguments {
   ModelOptions model;
@@ -112,9 +115,24 @@ WindowOptions windows_for(const Engine& engine, const Engine* other, const Perpl
   return windows;
 }
 
-PerplexityResult run_one(Engine& engine, const std::vector<std::string>& texts, const WindowOptions& windows) {
+PerplexityResult run_one(Engine& engine, const std::vector<std::string>& texts, const WindowOptions& windows,
+                         const LikelyOptions& likely) {
   Progress bar("scoring");
-  return perplexity(engine, texts, windows, [&](double share, double rate) { bar.show(share, rate_text(rate) + " tokens/s"); });
+  return perplexity(
+      engine, texts, windows, [&](double share, double rate) { bar.show(share, rate_text(rate) + " tokens/s"); }, likely);
+}
+
+std::string command_of(const PerplexityArguments& o) {
+  std::string command = "vitrine eval perplexity --file " + shell_word(o.text.file);
+  if (o.text.jsonl) command += " --jsonl";
+  if (o.text.has_key) command += " --key " + shell_word(o.text.key);
+  if (o.text.windows.context > 0) command += fmt::format(" --context {}", o.text.windows.context);
+  if (o.text.windows.stride > 0) command += fmt::format(" --stride {}", o.text.windows.stride);
+  if (o.text.windows.no_special) command += " --no-special";
+  if (o.text.like != "vitrine") command += " --like " + o.text.like;
+  command += model_words(o.model);
+  if (!o.against.empty()) command += " --against " + shell_word(o.against);
+  return command + " --out " + shell_word(o.out);
 }
 
 void print_difference(const PerplexityResult& a, const PerplexityResult& b) {
@@ -142,13 +160,13 @@ void run_perplexity(const PerplexityArguments& o) {
   }
   const std::vector<std::string> texts = read_eval_texts(o.text);
   const WindowOptions windows = windows_for(engine, other.get(), o);
-  const PerplexityResult result = run_one(engine, texts, windows);
+  const LikelyOptions likely{o.out.empty() ? 0 : kShownLikely, kMostOnPage};
+  const PerplexityResult result = run_one(engine, texts, windows, likely);
   std::optional<PerplexityResult> second;
-  if (other) second = run_one(*other, texts, windows);
+  if (other) second = run_one(*other, texts, windows, likely);
   const EvalView view{engine, texts, result, other.get(), second ? &*second : nullptr};
   if (!o.out.empty()) {
-    write_file_atomically(o.out, eval_page(view));
-    log("{} written", o.out);
+    write_study_page(o.out, eval_document(view, command_of(o)));
   }
   if (o.model.json) {
     OrderedJson document = result_json(engine, result, o.per_token);

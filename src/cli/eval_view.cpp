@@ -9,14 +9,12 @@
 #include "cli/heat_map.h"
 #include "cli/output.h"
 #include "cli/session.h"
-#include "picture/page/text_page.h"
-#include "picture/svg/front.h"
+#include "picture/data/study.h"
 
 namespace vitrine::cli {
 namespace {
 
 constexpr double kFullLoss = 10, kFullDifference = 4;  // nats that take the full colour
-constexpr size_t kMostOnPage = 50000;                  // spans of a passage: a page of some MB
 
 // A span of the text with what is shown of it. share: positive is surprising, or surprises the second model more.
 struct ShownSpan {
@@ -65,45 +63,37 @@ void print_spans(const std::vector<ShownSpan>& spans) {
   print("\n\n");
 }
 
-ColouredPage::Passage passage_of(std::string heading, const std::vector<ShownSpan>& spans) {
-  ColouredPage::Passage passage{std::move(heading), {}};
-  for (const ShownSpan& span : spans) {
-    if (passage.pieces.size() == kMostOnPage) {
-      passage.heading += fmt::format(" (the first {} tokens)", grouped(static_cast<int64_t>(kMostOnPage)));
-      break;
-    }
-    passage.pieces.push_back({span.text, span.share, span.number});
-  }
-  return passage;
-}
-
-FrontChart::Curve curve_of(const std::string& name, const std::vector<LossBucket>& buckets) {
-  FrontChart::Curve curve{name, {}};
-  for (const LossBucket& b : buckets)
-    curve.points.push_back({b.from == 0 ? 0.5 : std::sqrt(static_cast<double>(b.from) * static_cast<double>(b.to)), b.nll,
-                            fmt::format("{} to {}: {:.3f}, {}", b.from, b.to, b.nll, plural(b.tokens, "token"))});
-  return curve;
-}
-
-ColouredPage::Chart chart_of(const EvalView& view, const std::string& title, const std::string& x_label,
-                             std::vector<LossBucket> PerplexityResult::* buckets) {
-  FrontChart chart;
-  chart.title = title;
-  chart.description = "Mean of -ln p of the tokens, in ranges that double";
-  chart.x_label = x_label;
-  chart.y_label = "-ln p";
-  chart.log_x = true;
-  chart.curves.push_back(curve_of(view.engine.name(), view.result.*buckets));
-  if (view.second != nullptr) chart.curves.push_back(curve_of(view.other->name(), view.second->*buckets));
-  std::string alt = title + ":";
-  for (const LossBucket& b : view.result.*buckets) alt += fmt::format(" {} to {}: {:.3f};", b.from, b.to, b.nll);
-  return {front_svg(chart), alt};
-}
-
 std::string facts_of(const Engine& engine, const PerplexityResult& r) {
   return fmt::format("{}: perplexity {:.4f} ± {:.2g}, {:.4f} nats a token, {:.4f} bits a byte; {} scored, {}.", engine.name(),
                      r.perplexity, r.perplexity_error, r.nll, r.bits_per_byte, plural(grouped(r.tokens), "token"),
                      plural(grouped(r.bytes), "byte"));
+}
+
+StudiedLosses studied_losses(const Engine& engine, const std::vector<std::string>& texts, const PerplexityResult& result) {
+  StudiedLosses losses{&engine, engine.name(), {facts_of(engine, result)}, {}};
+  size_t shown = 0;
+  for (size_t t = 0; t < texts.size(); ++t) {
+    StudiedText& text = losses.texts.emplace_back();
+    for (const LossSpan& span : spans_of(result.texts[t], texts[t])) {
+      if (shown == kMostOnPage) {
+        ++text.left_out;
+        continue;
+      }
+      ++shown;
+      text.words.push_back(texts[t].substr(span.begin, span.end - span.begin));
+      text.nll.push_back(span.nll);
+      // Of several tokens that share a character, what stood in the place of the first.
+      const bool kept = span.first < result.texts[t].likely.size();
+      text.likely.push_back(kept ? result.texts[t].likely[span.first] : std::vector<TokenLogprob>());
+    }
+  }
+  return losses;
+}
+
+std::vector<StudiedRange> ranges_of(const std::vector<LossBucket>& buckets) {
+  std::vector<StudiedRange> ranges;
+  for (const LossBucket& b : buckets) ranges.push_back({b.from, b.to, b.tokens, b.nll});
+  return ranges;
 }
 
 }  // namespace
@@ -114,27 +104,28 @@ void print_tokens(const EvalView& view) {
     print_spans(difference ? shown_differences(view, t) : shown_losses(view.result, t, view.texts[t]));
 }
 
-std::string eval_page(const EvalView& view) {
-  ColouredPage page;
-  page.title = "How well a text is predicted";
-  page.lines = {facts_of(view.engine, view.result)};
-  if (view.second != nullptr) page.lines.push_back(facts_of(*view.other, *view.second));
-  page.lines.push_back(view.result.definition.text(view.engine));
-  page.none = "expected";
-  page.high = fmt::format("surprising: -ln p {} and more", kFullLoss);
-  const bool difference = same_tokens(view);
-  if (difference) page.low = "second model is better, where both are compared";
-  for (size_t t = 0; t < view.texts.size(); ++t) {
-    const std::string number = view.texts.size() > 1 ? fmt::format("text {}: ", t + 1) : "";
-    if (difference)
-      page.passages.push_back(passage_of(number + "second model against first (orange: worse)", shown_differences(view, t)));
-    page.passages.push_back(passage_of(number + view.engine.name(), shown_losses(view.result, t, view.texts[t])));
-    if (view.second != nullptr)
-      page.passages.push_back(passage_of(number + view.other->name(), shown_losses(*view.second, t, view.texts[t])));
+PictureJson eval_document(const EvalView& view, const std::string& command) {
+  StudyHead head;
+  head.kicker = "A text coloured by its loss";
+  head.title = "How well a text is predicted";
+  head.lines = {view.result.definition.text(view.engine)};
+  head.command = command;
+  std::vector<StudiedLosses> runs = {studied_losses(view.engine, view.texts, view.result)};
+  std::vector<std::string> names = {view.engine.name()};
+  if (view.second != nullptr) {
+    runs.push_back(studied_losses(*view.other, view.texts, *view.second));
+    names.push_back(view.other->name());
   }
-  page.charts.push_back(chart_of(view, "By position in the window", "tokens in front", &PerplexityResult::by_position));
-  page.charts.push_back(chart_of(view, "By frequency", "occurrences of the token in the text", &PerplexityResult::by_frequency));
-  return coloured_text_page(page);
+  const auto curves = [&](const std::string& title, const std::string& axis,
+                          std::vector<LossBucket> PerplexityResult::* buckets) {
+    std::vector<std::vector<StudiedRange>> list = {ranges_of(view.result.*buckets)};
+    if (view.second != nullptr) list.push_back(ranges_of(view.second->*buckets));
+    return curves_section(title, axis, names, list);
+  };
+  return study_document(view.engine, head,
+                        {losses_section(runs, same_tokens(view)),
+                         curves("By position in the window", "tokens in front", &PerplexityResult::by_position),
+                         curves("By frequency", "occurrences of the token in the text", &PerplexityResult::by_frequency)});
 }
 
 }  // namespace vitrine::cli

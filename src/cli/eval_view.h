@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "evaluate/perplexity.h"
+#include "picture/data/values.h"
 
 namespace vitrine::cli {
 
@@ -20,7 +21,10 @@ struct EvalView {
 /// the colours show the difference.
 void print_tokens(const EvalView& view);
 
-/// An offline page with the coloured text, of two models the difference too, and curves over position and frequency.
-std::string eval_page(const EvalView& view);
+constexpr size_t kMostOnPage = 50000;  // tokens of a page: some MB
+
+/// The document of an offline page (picture/data/study.h) with the coloured text, of two models the difference too, and curves
+/// over position and frequency. command: that makes it.
+PictureJson eval_document(const EvalView& view, const std::string& command);
 
 }  // namespace vitrine::cli

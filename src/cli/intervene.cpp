@@ -7,13 +7,16 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "cli/heat_map.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/study.h"
 #include "inspect/intervene_run.h"
 #include "io/atomic_file.h"
+#include "picture/data/study.h"
 
 namespace vitrine::cli {
 namespace {
@@ -22,7 +25,7 @@ struct InterveneArguments {
   ModelOptions model;
   InterveneOptions run;
   int64_t memory_mib = 0;
-  std::string recipe, out;
+  std::string recipe, out, page;
 };
 
 std::string shown(const Engine& engine, const std::vector<int32_t>& ids) {
@@ -162,6 +165,24 @@ void print_result(const Engine& engine, const InterveneResult& r) {
   if (r.grid) print_grid(engine, r);
 }
 
+constexpr int64_t kCellTop = 6;  // likeliest tokens that the page shows of every cell
+
+void write_patch_page(Engine& engine, const InterveneArguments& o, const InterveneResult& r) {
+  const InterveneGrid& grid = *r.grid;
+  StudyHead head;
+  head.kicker = grid.kind == "ablate" ? "Ablation" : grid.kind == "path" ? "Path patching" : "Activation patching";
+  head.title = grid.kind == "ablate" ? fmt::format("What goes when {} of one place is taken away", grid.what)
+               : grid.kind == "path" ? "Which head or MLP acts directly"
+                                     : fmt::format("Where {} carries the answer", grid.what);
+  head.lines.push_back(
+      fmt::format("Each cell is a run of {} with one value changed, measured by `{}`.", engine.name(), metric_text(engine, r)));
+  head.command = "vitrine intervene " + shell_word(o.recipe) + model_words(o.model) + " --page " + shell_word(o.page);
+  const auto clean = engine.predict(r.prompts.clean, kCellTop, true);
+  const auto at = r.prompts.run_corrupt ? r.prompts.clean.size() - r.prompts.corrupt.size() + static_cast<size_t>(r.position)
+                                        : static_cast<size_t>(r.position);
+  write_study_page(o.page, study_document(engine, head, {patch_section(r, clean.at(std::min(at, clean.size() - 1)).top)}));
+}
+
 void run_intervene(InterveneArguments o) {
   Recipe recipe = read_recipe(o.recipe);
   // A recipe's adapter is that of the recipe's model. The recipes of cells name what ran.
@@ -170,12 +191,20 @@ void run_intervene(InterveneArguments o) {
   recipe.model = o.model.model;
   recipe.adapter = o.model.adapter;
   if (!o.out.empty()) check_writable("--out", o.out);
+  if (!o.page.empty()) {
+    if (!recipe.grid && !recipe.paths)
+      throw UsageError("--page shows a grid, and " + o.recipe + " has none; give it patch, ablate or path.");
+    check_writable("--page", o.page);
+    o.run.cell_top = kCellTop;
+  }
   Engine engine = open_engine(o.model);
   std::vector<std::filesystem::path> inputs = {o.recipe};
   for (const Intervention& intervention : recipe.interventions) inputs.emplace_back(intervention.vector.file);
-  check_output(engine, o.out, std::move(inputs));
+  check_output(engine, o.out, inputs);
+  check_output(engine, o.page, std::move(inputs));
   o.run.memory = static_cast<size_t>(o.memory_mib) << 20;
   const InterveneResult result = intervene(engine, recipe, o.run);
+  if (!o.page.empty()) write_patch_page(engine, o, result);
   if (o.model.json || !o.out.empty()) {
     const OrderedJson document = to_json(result, engine);
     if (!o.out.empty()) write_file_atomically(o.out, document.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
@@ -194,6 +223,7 @@ Action define_intervene(CLI::App& app) {
   app.add_option("--out,-o", o->out, "Also write the JSON document to this file (replaced if it exists)")
       ->type_name("FILE")
       ->check(not_empty());
+  add_page(app, o->page);
   add_count(app, "--memory", o->memory_mib, 1, int64_t{1} << 30,
             "MiB that values kept for patching may take; a larger run is refused before it starts (default: what the machine has "
             "left)");

@@ -99,7 +99,7 @@ void check_output(const std::string& out, std::span<const std::filesystem::path>
   for (const std::filesystem::path& input : inputs) {
     std::error_code not_there;
     if (!input.empty() && std::filesystem::equivalent(input, out, not_there))
-      throw UsageError(fmt::format("--out {} is a file that this run reads, and would be lost; name another.", out));
+      throw UsageError(fmt::format("{} is a file that this run reads, and would be lost; name another.", out));
   }
 }
 

@@ -52,8 +52,10 @@ std::vector<Plan> plan_windows(const Engine& engine, std::span<const std::string
   return plans;
 }
 
-void run_windows(Engine& engine, std::span<const Plan> plans, PerplexityResult& result, const EvaluationProgress& progress) {
+void run_windows(Engine& engine, std::span<const Plan> plans, PerplexityResult& result, const EvaluationProgress& progress,
+                 const LikelyOptions& options) {
   const Stopwatch watch;
+  size_t kept = 0;  // tokens with their likeliest
   for (size_t begin = 0; begin < plans.size();) {
     const size_t end = end_of_step(plans, begin);
     std::vector<ScoredSequence> sequences;
@@ -61,13 +63,21 @@ void run_windows(Engine& engine, std::span<const Plan> plans, PerplexityResult& 
       sequences.push_back(sequence_of(result.texts[plan.text], plan.window));
       result.rows += static_cast<int64_t>(sequences.back().read.size());
     }
-    const std::vector<LabelScore> scores = score_sequences(engine, sequences);
+    LikelyTokens likely{options.top, {}};
+    const bool keep = options.top > 0 && kept < options.tokens;
+    const std::vector<LabelScore> scores = score_sequences(engine, sequences, keep ? &likely : nullptr);
+    kept += likely.rows.size();
     auto next = scores.begin();
-    for (const Plan& plan : plans.subspan(begin, end - begin))
+    auto next_likely = likely.rows.begin();
+    for (const Plan& plan : plans.subspan(begin, end - begin)) {
+      ScoredText& text = result.texts[plan.text];
+      if (keep) text.likely.resize(text.tokens.size());
       for (size_t i = plan.window.first; i < plan.window.end; ++i) {
-        result.texts[plan.text].logprobs[i] = (next++)->logprob;
-        result.texts[plan.text].before[i] = static_cast<uint32_t>(plan.window.before(i));
+        text.logprobs[i] = (next++)->logprob;
+        text.before[i] = static_cast<uint32_t>(plan.window.before(i));
+        if (keep) text.likely[i] = std::move(*next_likely++);
       }
+    }
     begin = end;
     result.seconds = watch.ms() / 1000;
     if (progress)
@@ -143,11 +153,11 @@ bool continues_character(std::string_view text, size_t at) {
 }  // namespace
 
 PerplexityResult perplexity(Engine& engine, std::span<const std::string> texts, const WindowOptions& options,
-                            const EvaluationProgress& progress) {
+                            const EvaluationProgress& progress, const LikelyOptions& likely) {
   PerplexityResult result;
   result.definition = define_windows(engine, options);
   const std::vector<Plan> plans = plan_windows(engine, texts, result);
-  run_windows(engine, plans, result, progress);
+  run_windows(engine, plans, result, progress, likely);
   sum_up(result);
   return result;
 }

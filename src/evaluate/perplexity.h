@@ -17,6 +17,8 @@ struct ScoredText {
   std::vector<float> logprobs;   // of each token; NaN: not scored
   std::vector<uint32_t> before;  // tokens in front of it in the window in which it was scored
   size_t bytes = 0;              // of the text, without those of tokens that are not scored
+  /// The likeliest tokens in the place of each, where they were asked for: a list for each token, or none at all.
+  std::vector<std::vector<TokenLogprob>> likely;
 };
 
 /// Tokens that have something in common, such as their place in the window.
@@ -41,9 +43,15 @@ struct PerplexityResult {
 /// progress: called after each step with the share that is done and the rows per second.
 using EvaluationProgress = std::function<void(double share, double rows_per_s)>;
 
+/// The likeliest tokens to keep in each token's place, of the first tokens.
+struct LikelyOptions {
+  int64_t top = 0;  // 0: none
+  size_t tokens = 0;
+};
+
 /// Errors: as define_windows, windows_over and score_sequences; InputError if the texts have nothing to score.
 PerplexityResult perplexity(Engine& engine, std::span<const std::string> texts, const WindowOptions& options,
-                            const EvaluationProgress& progress = {});
+                            const EvaluationProgress& progress = {}, const LikelyOptions& likely = {});
 
 /// Of two models on the same tokens: -ln p of b minus that of a.
 struct LossDifference {

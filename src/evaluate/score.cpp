@@ -14,7 +14,7 @@ void check_labels(const Engine& engine, std::span<const int32_t> labels) {
 }
 
 // In chunks through a cache.
-std::vector<LabelScore> score_cached(Engine& engine, const ScoredSequence& sequence) {
+std::vector<LabelScore> score_cached(Engine& engine, const ScoredSequence& sequence, LikelyTokens* likely) {
   std::vector<LabelScore> scores;
   const std::unique_ptr<KvCache> cache = engine.make_cache(static_cast<int64_t>(sequence.read.size()));
   CacheSequence cached = cache->sequence();
@@ -25,25 +25,37 @@ std::vector<LabelScore> score_cached(Engine& engine, const ScoredSequence& seque
       if (begin + static_cast<size_t>(r) >= first) rows.push_back(r);
     if (rows.empty()) return;
     const auto labels = std::span(sequence.labels).subspan(begin + static_cast<size_t>(rows[0]) - first, rows.size());
-    const std::vector<LabelScore> here = score_rows(engine, step, x, rows, labels);
+    const std::vector<LabelScore> here = score_rows(engine, step, x, rows, labels, likely);
     scores.insert(scores.end(), here.begin(), here.end());
   });
   return scores;
 }
 
+void add_likely(Engine& engine, const Tensor& x, std::span<const int64_t> rows, LikelyTokens& likely) {
+  const auto top = static_cast<size_t>(std::min(likely.top, engine.shape().vocab_size));
+  for (size_t first = 0; first < rows.size(); first += static_cast<size_t>(kLogitRows)) {
+    const auto frame = engine.context().frame();
+    const Tensor z = logits(engine.context(), x, engine.model().head(),
+                            rows.subspan(first, std::min(static_cast<size_t>(kLogitRows), rows.size() - first)));
+    for (int64_t i = 0; i < z.rows(); ++i)
+      likely.rows.push_back(top_logprobs({z.row<float>(i), static_cast<size_t>(z.row_size())}, top));
+  }
+}
+
 }  // namespace
 
 std::vector<LabelScore> score_rows(Engine& engine, const Step& step, const Tensor& x, std::span<const int64_t> rows,
-                                   std::span<const int32_t> labels) {
+                                   std::span<const int32_t> labels, LikelyTokens* likely) {
   Context& ctx = engine.context();
   const auto frame = ctx.frame();
   std::vector<LabelScore> scores = label_scores(ctx, take_rows(ctx, x, rows), engine.model().head(), labels);
   for (const LabelScore& score : scores)
     if (!std::isfinite(score.logprob)) engine.report_not_finite(step, rows);
+  if (likely != nullptr) add_likely(engine, x, rows, *likely);
   return scores;
 }
 
-std::vector<LabelScore> score_sequences(Engine& engine, std::span<const ScoredSequence> sequences) {
+std::vector<LabelScore> score_sequences(Engine& engine, std::span<const ScoredSequence> sequences, LikelyTokens* likely) {
   Step step;
   std::vector<int64_t> rows;
   std::vector<int32_t> labels;
@@ -54,7 +66,7 @@ std::vector<LabelScore> score_sequences(Engine& engine, std::span<const ScoredSe
     VITRINE_CHECK(sequence.labels.size() <= sequence.read.size(), "a label needs a row that it follows");
     const bool longer = sequences.size() == 1 && static_cast<int64_t>(sequence.read.size()) > kScoredRows;
     if (longer || engine.cache_types() != CacheTypes{}) {  // a narrow cache counts: without it nothing would be rounded
-      const std::vector<LabelScore> scores = score_cached(engine, sequence);
+      const std::vector<LabelScore> scores = score_cached(engine, sequence, likely);
       cached.insert(cached.end(), scores.begin(), scores.end());
       continue;
     }
@@ -64,7 +76,7 @@ std::vector<LabelScore> score_sequences(Engine& engine, std::span<const ScoredSe
   }
   if (rows.empty()) return cached;
   const auto frame = engine.context().frame();
-  return score_rows(engine, step, engine.model().residual(engine.context(), step), rows, labels);
+  return score_rows(engine, step, engine.model().residual(engine.context(), step), rows, labels, likely);
 }
 
 }  // namespace vitrine

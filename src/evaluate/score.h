@@ -18,14 +18,22 @@ struct ScoredSequence {
   std::vector<int32_t> labels;  // as many as rows, or fewer
 };
 
+/// What else was likely at the rows that are scored.
+struct LikelyTokens {
+  int64_t top = 0;                              // to keep of each row
+  std::vector<std::vector<TokenLogprob>> rows;  // likeliest first; one list for each label, in the labels' order
+};
+
 /// Scores all labels, one sequence's behind the other's. The sequences share one step: together they should have at most
 /// kScoredRows rows. One that is longer by itself is cut, and its keys and values are cached; where the engine's cache has narrow
 /// types every one goes through it, by itself.
 /// Errors: as Engine::check_ids, which also sees the labels; RunError that names the first NaN or infinity.
-std::vector<LabelScore> score_sequences(Engine& engine, std::span<const ScoredSequence> sequences);
+/// likely: if there is one, its rows are added to; that takes another product with the vocabulary.
+std::vector<LabelScore> score_sequences(Engine& engine, std::span<const ScoredSequence> sequences,
+                                        LikelyTokens* likely = nullptr);
 
 /// The same for some rows of a step whose stream behind the last block is x [step.rows(), d_model]: labels[i] at rows[i].
 std::vector<LabelScore> score_rows(Engine& engine, const Step& step, const Tensor& x, std::span<const int64_t> rows,
-                                   std::span<const int32_t> labels);
+                                   std::span<const int32_t> labels, LikelyTokens* likely = nullptr);
 
 }  // namespace vitrine

@@ -94,9 +94,14 @@ class Metric {
   int64_t position() const { return position_; }
   const std::vector<int32_t>& tokens() const { return tokens_; }
 
-  double of(std::span<const int32_t> ids, Interventions edits = {}) const {
+  // likeliest: if there is one, receives the `top` likeliest tokens at the metric's position.
+  double of(std::span<const int32_t> ids, Interventions edits = {}, int64_t top = 0,
+            std::vector<TokenLogprob>* likeliest = nullptr) const {
     const auto length = static_cast<int64_t>(ids.size());
+    const int64_t at = kind_ == Kind::loss ? position_ : position_of(relative_, length, where_);
+    const auto kept = static_cast<size_t>(std::min(top, engine_.shape().vocab_size));
     if (kind_ == Kind::loss) {
+      if (likeliest != nullptr) *likeliest = top_logprobs(logits_of(engine_, ids, edits, std::span(&at, 1))[0], kept);
       std::vector<int64_t> rows(ids.size() - 1);
       std::iota(rows.begin(), rows.end(), 0);
       double sum = 0;
@@ -105,8 +110,8 @@ class Metric {
       });
       return sum / static_cast<double>(rows.size());
     }
-    const int64_t at = position_of(relative_, length, where_);
     const std::vector<float> z = logits_of(engine_, ids, edits, std::span(&at, 1))[0];
+    if (likeliest != nullptr) *likeliest = top_logprobs(z, kept);
     const auto logit = [&](size_t i) { return static_cast<double>(z[static_cast<size_t>(tokens_[i])]); };
     if (kind_ == Kind::logit_difference) return logit(0) - logit(1);
     if (kind_ == Kind::logprob) return logit(0) - log_sum_exp(z);
@@ -155,8 +160,8 @@ Interventions joined(Interventions edits, std::vector<ValueEdit> more) {
 class Grids {
  public:
   Grids(Engine& engine, const Recipe& recipe, const RecipePrompts& prompts, const Metric& metric, const Interventions& base,
-        SourceValues& values)
-      : engine_(engine), recipe_(recipe), prompts_(prompts), metric_(metric), base_(base), values_(values) {}
+        SourceValues& values, int64_t cell_top)
+      : engine_(engine), recipe_(recipe), prompts_(prompts), metric_(metric), base_(base), values_(values), cell_top_(cell_top) {}
 
   // `single` receives the edits that make the cell, if the grid has one cell only.
   InterveneGrid run(std::vector<ValueEdit>& single) {
@@ -181,7 +186,10 @@ class Grids {
     grid.recipe_head = to_yaml(head);
   }
 
-  double measured(const std::vector<ValueEdit>& edits) const { return metric_.of(ids(), joined(base_, edits)); }
+  void measure(InterveneGrid& grid, size_t cell, const std::vector<ValueEdit>& edits) const {
+    if (cell_top_ > 0) grid.likeliest.resize(grid.values.size());
+    grid.values[cell] = metric_.of(ids(), joined(base_, edits), cell_top_, cell_top_ > 0 ? &grid.likeliest[cell] : nullptr);
+  }
 
   InterveneGrid places(std::vector<ValueEdit>& single) {
     const GridSpec& spec = *recipe_.grid;
@@ -228,7 +236,7 @@ class Grids {
         }
         grid.recipe_cells[grid.cell(r, c)] = to_yaml(cell);
         std::vector<ValueEdit> edits = plan_edits(engine_, cell, prompts_, values_);
-        grid.values[grid.cell(r, c)] = measured(edits);
+        measure(grid, grid.cell(r, c), edits);
         if (one) single = std::move(edits);
       }
     return grid;
@@ -242,6 +250,7 @@ class Grids {
   const Metric& metric_;
   const Interventions& base_;
   SourceValues& values_;
+  int64_t cell_top_;
 };
 
 // Path patching: what it freezes, and what reaches the receivers.
@@ -388,7 +397,7 @@ InterveneGrid Grids::paths(std::vector<ValueEdit>& single) {
       }
       grid.recipe_cells[grid.cell(r, c)] = to_yaml(cell);
       std::vector<ValueEdit> edits = runs.reaching(sender);
-      grid.values[grid.cell(r, c)] = measured(edits);
+      measure(grid, grid.cell(r, c), edits);
       if (senders.size() == 1) single = std::move(edits);
     }
   return grid;
@@ -458,7 +467,7 @@ InterveneResult intervene(Engine& engine, const Recipe& recipe, const InterveneO
 
   if (recipe.grid || recipe.paths) {
     std::vector<ValueEdit> single;
-    result.grid = Grids(engine, recipe, prompts, metric, edits, values).run(single);
+    result.grid = Grids(engine, recipe, prompts, metric, edits, values, options.cell_top).run(single);
     edits.append(std::move(single));
   }
 

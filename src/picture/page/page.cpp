@@ -68,6 +68,12 @@ PageParts explain_parts(const PictureJson& document) {
 
 std::string explain_page(const PictureJson& document) { return page_of(document, explain_parts(document)); }
 
+std::string study_page(const PictureJson& document) {
+  std::string plain;
+  for (const PictureJson& line : document.at("lines")) plain += (plain.empty() ? "" : " ") + line.get<std::string>();
+  return page_of(document, {document.at("title").get<std::string>(), plain, {}, {}});
+}
+
 std::string merge_report_page(const MergeReport& report) {
   const PictureJson document = merge_report_json(report);
   std::string inputs;

@@ -19,4 +19,7 @@ std::string explain_page(const PictureJson& document);
 /// build lacks the page's script.
 std::string merge_report_page(const MergeReport& report);
 
+/// The offline page of a document of picture/data/study.h. Errors: RunError if this build lacks the page's script.
+std::string study_page(const PictureJson& document);
+
 }  // namespace vitrine
