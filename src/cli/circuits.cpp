@@ -180,7 +180,7 @@ void write_heads_page(const Engine& engine, const CircuitsArguments& o, std::spa
   head.kicker = "Attention heads";
   head.title = runs.size() > 1
                    ? fmt::format("What {} heads look at over {} checkpoints", runs[0].scores.heads.size(), runs.size())
-                   : fmt::format("What the heads of {} look at", engine.name());
+                   : fmt::format("What the heads of {} look at", short_name(engine.name()));
   head.lines.push_back(
       given(o)
           ? fmt::format("Every head was scored on {} of a text.", plural(runs[0].scores.ids.size(), "token"))
@@ -264,7 +264,7 @@ void run_circuits(CircuitsArguments o) {
   const HeadScores scores = score_heads(engine, ids);  // first: it is quick, and refuses a prompt that cannot be run
   const CircuitTable table = circuit_table(engine, circuit_options(o));
   if (!o.page.empty()) {
-    const StudiedHeads run = studied(engine, o.model, engine.name(), scores);
+    const StudiedHeads run = studied(engine, o.model, short_name(engine.name()), scores);
     write_heads_page(engine, o, std::span(&run, 1), table);
   }
   if (o.model.json) return print_json(document(o, scores, table, !given(o)));

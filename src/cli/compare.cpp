@@ -122,7 +122,7 @@ StudiedLosses studied_losses(Engine& engine, const std::string& name, const Engi
 void write_compare_page(Engine& a, Engine& b, const CompareArguments& o, const Prompt& prompt, const ModelComparison& c) {
   StudyHead head;
   head.kicker = "Two models side by side";
-  head.title = fmt::format("{} and {}", o.a, o.b);
+  head.title = fmt::format("{} and {}", short_name(o.a), short_name(o.b));
   head.lines.push_back(fmt::format("Both read the same {}. {} holds {}, {} holds {}.", plural(prompt.ids.size(), "token"), o.a,
                                    joined(c.dtypes_a), o.b, joined(c.dtypes_b)));
   head.lines.push_back(fmt::format("KL {:.3g} mean, {:.3g} largest; the likeliest token is the same at {} of positions.",

@@ -9,6 +9,7 @@
 #include "cli/heat_map.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/study.h"
 #include "picture/data/study.h"
 
 namespace vitrine::cli {
@@ -64,13 +65,13 @@ void print_spans(const std::vector<ShownSpan>& spans) {
 }
 
 std::string facts_of(const Engine& engine, const PerplexityResult& r) {
-  return fmt::format("{}: perplexity {:.4f} ± {:.2g}, {:.4f} nats a token, {:.4f} bits a byte; {} scored, {}.", engine.name(),
-                     r.perplexity, r.perplexity_error, r.nll, r.bits_per_byte, plural(grouped(r.tokens), "token"),
-                     plural(grouped(r.bytes), "byte"));
+  return fmt::format("{}: perplexity {:.4g} ± {:.2g}, {:.4g} nats a token, {:.4g} bits a byte; {} scored, {}.",
+                     short_name(engine.name()), r.perplexity, r.perplexity_error, r.nll, r.bits_per_byte,
+                     plural(grouped(r.tokens), "token"), plural(grouped(r.bytes), "byte"));
 }
 
 StudiedLosses studied_losses(const Engine& engine, const std::vector<std::string>& texts, const PerplexityResult& result) {
-  StudiedLosses losses{&engine, engine.name(), {facts_of(engine, result)}, {}};
+  StudiedLosses losses{&engine, short_name(engine.name()), {facts_of(engine, result)}, {}};
   size_t shown = 0;
   for (size_t t = 0; t < texts.size(); ++t) {
     StudiedText& text = losses.texts.emplace_back();
@@ -111,10 +112,10 @@ PictureJson eval_document(const EvalView& view, const std::string& command) {
   head.lines = {view.result.definition.text(view.engine)};
   head.command = command;
   std::vector<StudiedLosses> runs = {studied_losses(view.engine, view.texts, view.result)};
-  std::vector<std::string> names = {view.engine.name()};
+  std::vector<std::string> names = {short_name(view.engine.name())};
   if (view.second != nullptr) {
     runs.push_back(studied_losses(*view.other, view.texts, *view.second));
-    names.push_back(view.other->name());
+    names.push_back(short_name(view.other->name()));
   }
   const auto curves = [&](const std::string& title, const std::string& axis,
                           std::vector<LossBucket> PerplexityResult::* buckets) {

@@ -174,8 +174,8 @@ void write_patch_page(Engine& engine, const InterveneArguments& o, const Interve
   head.title = grid.kind == "ablate" ? fmt::format("What goes when {} of one place is taken away", grid.what)
                : grid.kind == "path" ? "Which head or MLP acts directly"
                                      : fmt::format("Where {} carries the answer", grid.what);
-  head.lines.push_back(
-      fmt::format("Each cell is a run of {} with one value changed, measured by `{}`.", engine.name(), metric_text(engine, r)));
+  head.lines.push_back(fmt::format("Each cell is a run of {} with one value changed, measured by `{}`.",
+                                   short_name(engine.name()), metric_text(engine, r)));
   head.command = "vitrine intervene " + shell_word(o.recipe) + model_words(o.model) + " --page " + shell_word(o.page);
   const auto clean = engine.predict(r.prompts.clean, kCellTop, true);
   const auto at = r.prompts.run_corrupt ? r.prompts.clean.size() - r.prompts.corrupt.size() + static_cast<size_t>(r.position)

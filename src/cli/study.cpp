@@ -50,6 +50,11 @@ std::string model_words(const ModelOptions& options) {
   return words;
 }
 
+std::string short_name(const std::string& model) {
+  const fs::path path = fs::path(model).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
 void write_study_page(const std::string& path, const PictureJson& document) {
   const std::string page = study_page(document);
   write_file_atomically(path, page);

@@ -17,6 +17,9 @@ std::string prompt_words(const PromptOptions& prompt);
 /// What chooses the model and how it computes, each with a space in front: " --model m --compute f32".
 std::string model_words(const ModelOptions& options);
 
+/// The last part of the model's path.
+std::string short_name(const std::string& model);
+
 /// Writes the page of a document of picture/data/study.h.
 void write_study_page(const std::string& path, const PictureJson& document);
 

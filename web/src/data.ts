@@ -820,7 +820,7 @@ export const DIVERGING = {
 
 declare global {
   interface Window {
-    /** Of a merge's report: MergeDocument in report/data.ts. */
-    vitrine: Vitrine | { kind: "merge" };
+    /** Of a merge's report: MergeDocument in report/data.ts; of a page for research: StudyDocument in study/data.ts. */
+    vitrine: Vitrine | { kind: "merge" } | { kind: "study" };
   }
 }

@@ -3,7 +3,7 @@
 import { Fragment, type ComponentChildren } from "preact";
 import { Copyable, Fold } from "./controls";
 import { commandLine, withSpaces } from "./document";
-import { exact } from "./format";
+import { precise } from "./format";
 import { MadeOf, type Made } from "./made";
 
 export interface Table {
@@ -68,7 +68,7 @@ function DataTable({ title, table }: { title: string; table: Table }) {
               <tr key={i}>
                 {row.map((cell, j) => (typeof cell === "string"
                   ? <td key={j}><bdi>{cell}</bdi></td>
-                  : <td key={j} class="number">{cell === null ? "–" : exact(cell)}</td>))}
+                  : <td key={j} class="number">{cell === null ? "–" : precise(cell)}</td>))}
               </tr>
             ))}
           </tbody>

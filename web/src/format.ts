@@ -23,8 +23,13 @@ export function number(value: number | null | undefined, digits = 3): string {
   return `${sign}${mantissa.replace(/\.?0+$/, "")}×10${raised(Number(exponent))}`;
 }
 
-/** The value as precisely as f32 holds it: what a reader gets on hover. */
+/** What a reader gets on hover. */
 export function exact(value: number | null | undefined): string {
+  return number(value, 4);
+}
+
+/** The value nearly as precisely as f32 holds it: in tables. */
+export function precise(value: number | null | undefined): string {
   return number(value, 6);
 }
 

@@ -7,6 +7,7 @@ import { startLive } from "./live/start";
 import "./page.css";
 import { Report } from "./report/report";
 import { startPrint } from "./print";
+import { Study } from "./study/study";
 import { startTheme } from "./theme";
 import { startTip } from "./tip";
 
@@ -16,7 +17,8 @@ startTheme();
 startTip();
 startPrint();
 root.replaceChildren();
-const draw = () => render("kind" in window.vitrine ? <Report /> : <Article />, root);
+const pages = { merge: <Report />, study: <Study /> };
+const draw = () => render("kind" in window.vitrine ? pages[window.vitrine.kind] : <Article />, root);
 draw();
 startLive(draw);
 root.dataset["ready"] = "true";

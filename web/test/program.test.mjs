@@ -123,7 +123,8 @@ for (const [what, args] of Object.entries(prompts))
       const { shape, values } = tensor(join(folder, "values.safetensors"), `blocks.${said[2]}.attn.hook_pattern`);
       const traced = values[(Number(said[3]) * shape[1] + target) * shape[2] + source] ?? NaN;
       const weight = Number(said[1]?.replace("×10", "e").replace("⁻", "-").replace(/[⁰¹²³⁴⁵⁶⁷⁸⁹]/g, (c) => String("⁰¹²³⁴⁵⁶⁷⁸⁹".indexOf(c))));
-      assert.ok(Math.abs(weight - traced) <= 0.5 / 65535 + 1e-6, `${weight} on the page, ${traced} traced`);
+      // The note has four digits.
+      assert.ok(Math.abs(weight - traced) <= 0.5 / 65535 + 0.5e-3 * traced + 1e-6, `${weight} on the page, ${traced} traced`);
       await page.context().close();
     });
 
@@ -145,7 +146,7 @@ for (const [what, args] of Object.entries(prompts))
       const width = shape.slice(1).reduce((/** @type {number} */ a, /** @type {number} */ b) => a * b, 1);
       const traced = Math.hypot(...values.subarray(width, 2 * width));
       const length = Number(said[2]?.replace("×10", "e").replace("⁻", "-").replace(/[⁰¹²³⁴⁵⁶⁷⁸⁹]/g, (c) => String("⁰¹²³⁴⁵⁶⁷⁸⁹".indexOf(c))));
-      assert.ok(traced > 0 && Math.abs(length - traced) <= 1e-4 * traced, `${length} on the page, ${traced} traced`);
+      assert.ok(traced > 0 && Math.abs(length - traced) <= 6e-4 * traced, `${length} on the page, ${traced} traced`);
       await page.context().close();
     });
 

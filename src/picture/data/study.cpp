@@ -143,7 +143,10 @@ PictureJson patch_section(const InterveneResult& r, const std::vector<TokenLogpr
                      {"likely", std::move(likely)},
                      {"recipe", grid.recipe_cells[i]}});
   }
-  PictureJson before = likely_json(r.before.empty() ? std::vector<TokenLogprob>() : r.before.back().top);
+  std::vector<TokenLogprob> unchanged;  // as many as are kept of the others
+  if (!r.before.empty()) unchanged = r.before.back().top;
+  unchanged.resize(std::min(unchanged.size(), clean.size()));
+  PictureJson before = likely_json(unchanged);
   PictureJson of_clean = likely_json(clean);
   note_ids(before, ids);
   note_ids(of_clean, ids);

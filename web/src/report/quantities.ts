@@ -5,7 +5,7 @@ import type { MergeDocument, MergeTensor } from "./data";
 
 const nothing: MergeDocument = { format: 1, kind: "merge", version: "", title: "", method: "", methodTitle: "", paper: "", paperAddress: null, inputs: [], base: null, recipe: "", notes: [], tensors: [] };
 /** Empty on the page of another document, where no part that asks for it is drawn. */
-export const merge = "kind" in window.vitrine ? (window.vitrine as MergeDocument) : nothing;
+export const merge = "kind" in window.vitrine && window.vitrine.kind === "merge" ? (window.vitrine as MergeDocument) : nothing;
 
 export type Kind = "attention" | "mlp" | "rest";
 export const kinds: readonly { value: Kind; name: string; tone: string }[] = [

@@ -5,6 +5,7 @@ import { Copyable } from "../controls";
 import { Figure, Prose, type Table } from "../figure";
 import { count, exact, number, percent, plural } from "../format";
 import { Contents, ThemeButton, type Chapter } from "../frame";
+import { MadeLegend } from "../made";
 import type { MergeTensor } from "./data";
 import { ByLayer, ByTensor, layerRows, tensorRows, type Row } from "./layers";
 import { anyInput, inputNames, inputsOf, jointCosine, jointNorm, kept, known, layers, meanShare, merge, norm, outside, pairNames, pairs, pairTitles, parameter, parameterNames, tensorsOf, valueOf } from "./quantities";
@@ -213,7 +214,7 @@ function Section({ part }: { part: Part }) {
     <section id={part.id} aria-labelledby={`heading-${part.id}`}>
       <h2 id={`heading-${part.id}`}>{part.title}</h2>
       {(part.figures.length > 0 || part.lacking === "") && part.text.map((text) => <p key={text}><Prose text={text} /></p>)}
-      {part.figures.map(({ draw, ...figure }) => <Figure key={figure.name} {...figure} wide={false} alone={false}>{draw}</Figure>)}
+      {part.figures.map(({ draw, ...figure }) => <Figure key={figure.name} {...figure} made={["merge"]} wide={false} alone={false}>{draw}</Figure>)}
       {part.figures.length === 0 && part.lacking !== "" && <p class="absent">{part.lacking}</p>}
     </section>
   );
@@ -258,6 +259,7 @@ export function Report() {
             {merge.methodTitle}{merge.methodTitle !== merge.method && <> (<code>{merge.method}</code>)</>} made one model of {plural(merge.inputs.length, "input")}{based && merge.inputs.length > 1 && <>, one of them the base that the others are compared with</>}: {plural(all.length, "tensor")}, {count(elements)} weights.{" "}
             {merge.paper !== "" && <>The method is that of {merge.paperAddress === null ? merge.paper : <a href={merge.paperAddress} rel="noreferrer">{merge.paper}</a>}.</>}
           </p>
+          {parts.some((part) => part.figures.length > 0) && <MadeLegend of={["merge"]} />}
           <p class="hint">Every number on this page was measured while the result was computed. What was not measured, or has no meaning for this method, is shown as absent. Point at a picture, touch it, or move to it with the Tab key and walk through it with the arrow keys, to read its values.</p>
         </header>
         <section id="summary" aria-labelledby="heading-summary">

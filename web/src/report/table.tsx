@@ -1,7 +1,7 @@
 // Every tensor in a table that sorts by the column whose head is pressed.
 
 import { useMemo, useState } from "preact/hooks";
-import { count, exact, number, plural, shape, short } from "../format";
+import { count, number, plural, precise, shape, short } from "../format";
 import type { MergeTensor } from "./data";
 import { anyInput, inputNames, inputsOf, kept, known, merge, norm, pairNames, pairs, parameter, parameterNames, valueOf } from "./quantities";
 
@@ -103,7 +103,7 @@ export function TensorTable() {
                   const value = column.value(t);
                   if (typeof value === "string") return <td key={column.name}><bdi>{value}</bdi></td>;
                   const write = column.write ?? ((v: number) => number(v, 4));
-                  return <td key={column.name} class="number" title={known(value) ? exact(value) : undefined}>{known(value) ? write(value) : "–"}</td>;
+                  return <td key={column.name} class="number" title={known(value) ? precise(value) : undefined}>{known(value) ? write(value) : "–"}</td>;
                 })}
               </tr>
             ))}
