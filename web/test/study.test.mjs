@@ -117,6 +117,7 @@ describe("pages for research", { skip: program === undefined && "VITRINE_PROGRAM
   test("a word of the text shows what was likely in its place", async () => {
     const { page } = await open(browser, path("text"));
     const word = page.locator(".loss-text span", { hasText: "queen" }).first();
+    await show(word);
     await word.hover();
     assert.match(await tip(page), /^“␣queen”\n[\d.]+ %, −ln p [\d.]+\nexpected: /);
     await word.click();
