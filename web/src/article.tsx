@@ -110,7 +110,7 @@ function Section({ step, at }: { step: Step; at: number }) {
       {first !== undefined && <p><Prose text={first} /></p>}
       {step.formula.length > 0 && <div class="formula" role="group" aria-label="Formula">{step.formula.map((line) => <p key={line}><Formula text={line} /></p>)}</div>}
       {step.shapes.length > 0 && (
-        <aside class="shapes" aria-label="Shapes of this run">
+        <div class="shapes" role="group" aria-label="Shapes of this run">
           <p>Shapes of this run</p>
           <dl>
             {step.shapes.map((one, i) => (
@@ -120,7 +120,7 @@ function Section({ step, at }: { step: Step; at: number }) {
               </div>
             ))}
           </dl>
-        </aside>
+        </div>
       )}
       {step.pictures.map((name) => <Picture key={name} name={name} />)}
       {others.length > 0 && <Fold summary={<Prose text={step.question} />} class="why" opened={at <= openQuestions} printed>{() => others.map((text) => <p key={text}><Prose text={text} /></p>)}</Fold>}

@@ -13,6 +13,7 @@ import { hideTip, showTip } from "../tip";
 import { onHead } from "./attention-choice";
 import { reduced, side, square } from "./attention-data";
 import { Enlarged } from "./attention-head";
+import { WhoLooks } from "./attention-who";
 import type { Entry } from "./entry";
 
 const gap = 5;
@@ -178,6 +179,7 @@ function Attentions({ picture: p }: { picture: Attention }) {
         <span>across a square: source (key); down: target (query)</span>
       </div>
       <div ref={large}><Enlarged picture={p} layer={chosen[0]} head={chosen[1]} about={about(chosen[0], chosen[1])} /></div>
+      {p.level === "full" && p.nTokens > 1 && <WhoLooks picture={p} onPick={enlarge} />}
     </div>
   );
 }

@@ -86,7 +86,7 @@ function Attribution({ picture: p }: { picture: LogitAttribution }) {
             colTitle="head"
             cell={58}
             tall={26}
-            write={(v) => (Math.abs(v) < most / 1000 ? "0" : signed(v, 2))}
+            write={(v) => (most < 0.1 ? signed(v, 2) : `${v < 0 ? "−" : "+"}${Math.abs(v).toFixed(2)}`.replace(/^[−+]0\.00$/, "0"))}
             picks="how to switch it off"
             onPick={(row, col) => pick(col === heads ? sublayerOff(row, "mlp", measure) : headOff(row, col, measure))}
             describe={(row, col) => `layer ${row}, ${part(col)}\n${value(row, col) === null ? "nothing" : `adds ${exact(value(row, col))}`} to ${name}\nclick: how to switch it off`}
@@ -98,7 +98,7 @@ function Attribution({ picture: p }: { picture: LogitAttribution }) {
           <Bars
             label={`Sum of the contributions to ${name}.`}
             most={Math.max(...content.bars.map((b) => Math.abs(b.value)), 1e-9)}
-            bars={content.bars.map((b) => ({ ...b, tone: b === content.bars.at(-1) ? "strong" : b.value < 0 ? "negative" : "attention", note: b === content.bars.at(-1) ? number(b.value, 4) : signed(b.value), text: `${b.name}\n${exact(b.value)}` }))}
+            bars={content.bars.map((b) => ({ ...b, tone: b === content.bars.at(-1) ? "strong" : b.value < 0 ? "negative" : "attention", note: b === content.bars.at(-1) ? number(b.value, 4) : Math.abs(b.value) < 1e-3 * Math.abs(content.bars.at(-1)!.value) ? "nearly 0" : signed(b.value), text: `${b.name}\n${exact(b.value)}` }))}
           />
           {target.logit !== target.uncapped && <p class="remark">The final cap makes {other === undefined ? "" : "the difference of "}{number(target.uncapped, 4)} into {number(target.logit, 4)}.</p>}
           {other !== undefined && <p class="remark">A difference of {number(target.logit)} makes <bdi>{spelling(chosen.id)}</bdi> {number(Math.exp(Math.abs(target.logit)))} times as {target.logit < 0 ? "unlikely" : "likely"} as <bdi>{spelling(other.id)}</bdi>.</p>}
