@@ -41,7 +41,7 @@ export function Study() {
           <h1>{study.title}</h1>
           {study.lines.map((line) => <p key={line} class="summary"><Prose text={line} /></p>)}
           <MadeLegend of={study.sections.some((section) => section.picture === "heads" && section.circuits !== null) ? ["run", "model"] : ["run"]} />
-          <p class="hint">This page was made by</p>
+          <p class="remark">This page was made by</p>
           <Copyable label="the command of this page" text={study.command} />
           <p class="hint">Point at a picture, touch it, or move to it with the Tab key and walk through it with the arrow keys, to read its values. Press Enter or click to see more of one.</p>
         </header>
