@@ -103,6 +103,37 @@ TEST(Perplexity, TextsDoNotChangeEachOther) {
 }
 
 // A sequence longer than a step goes through a cache.
+TEST(Perplexity, LikelyTokensAreThoseOfThePrediction) {
+  for (const CacheTypes cache : {CacheTypes{}, CacheTypes{DType::q8_0, DType::q8_0}}) {  // a narrow cache takes another way
+    Engine engine(tales(), {2, {.f32 = true, .exact = false}, cache});
+    const std::vector<std::string> texts = {golden_text().substr(0, 700), "The old king and the old queen."};
+    const PerplexityResult result = perplexity(engine, texts, {.context = 1024}, {}, {.top = 20, .tokens = 100000});
+    size_t found = 0;
+    for (const ScoredText& text : result.texts) {
+      ASSERT_EQ(text.likely.size(), text.tokens.size());
+      for (size_t i = 0; i < text.tokens.size(); ++i) {
+        ASSERT_EQ(text.likely[i].size(), 20u);
+        for (size_t k = 0; k < 20; ++k) {
+          EXPECT_LE(text.likely[i][k].logprob, text.likely[i][k == 0 ? 0 : k - 1].logprob);
+          if (text.likely[i][k].token != text.tokens[i].id) continue;
+          EXPECT_NEAR(text.likely[i][k].logprob, text.logprobs[i], 1e-5);  // its own place in the list
+          ++found;
+        }
+        EXPECT_LE(text.logprobs[i], text.likely[i][0].logprob + 1e-5F);
+      }
+    }
+    EXPECT_GT(found, result.texts[0].tokens.size() / 2);
+  }
+  Engine engine = open_f32(tales());
+  std::string text;
+  while (text.size() < 12000) text += golden_text();
+  const PerplexityResult few = perplexity(engine, std::vector{text}, {.context = 64}, {}, {.top = 3, .tokens = 10});
+  EXPECT_EQ(few.texts[0].likely.size(), few.texts[0].tokens.size());
+  EXPECT_EQ(few.texts[0].likely.front().size(), 3u);
+  EXPECT_TRUE(few.texts[0].likely.back().empty());  // the first step was enough
+  EXPECT_TRUE(perplexity(engine, std::vector{golden_text()}, {.context = 64}).texts[0].likely.empty());
+}
+
 TEST(ScoreSequences, LongSequencesAreCut) {
   const Scratch scratch;
   std::filesystem::copy(golden_llama(), scratch / "model", std::filesystem::copy_options::recursive);
