@@ -45,7 +45,7 @@ export function Bars({ label, bars, most, onPick }: BarsProps) {
   return (
     <div ref={box} style={{ minHeight: px(height) }}>
       {width > 0 && (
-        <Drawing label={label} width={width} height={height} marks={content.marks} reach={2000} class="bars" {...(onPick === undefined ? {} : { onPick })}>
+        <Drawing label={label} width={width} height={height} marks={content.marks} find={(_, y) => (y < 0 || y >= height ? null : Math.min(bars.length - 1, Math.max(0, Math.floor((y - 2) / line))))} class="bars" {...(onPick === undefined ? {} : { onPick })}>
           <line class="base" x1={content.zero} x2={content.zero} y1={0} y2={height} />
           {bars.map((bar, i) => {
             const end = bar.value * content.scale;
