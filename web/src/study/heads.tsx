@@ -124,12 +124,14 @@ function Head({ p, run, index }: { p: HeadsData; run: number; index: number }) {
   const [title = "", ...words] = headWords(p, run, index);
   const of = p.runs[run]!;
   const picture = p.prompt.startsWith("--repeat") ? `--tokens ${p.ids.join(",")}` : p.prompt;
+  // A line of a hundred ids helps nobody.
+  const drawn = picture === p.prompt || p.ids.length <= 40;
   return (
     <Picked title={title}>
       <ul class="facts">{words.map((line) => <li key={line}>{line}</li>)}</ul>
-      <p class="remark">These numbers, and a drawing of where it looks:</p>
+      <p class="remark">These numbers{drawn && ", and a drawing of where it looks"}:</p>
       <Copyable label="circuits command" text={`vitrine circuits${of.options} --layer ${layer} --head ${head} ${p.prompt}`} />
-      <Copyable label="picture command" text={`vitrine picture attention${of.options} --layer ${layer} --head ${head} --out head.svg ${picture}`} />
+      {drawn && <Copyable label="picture command" text={`vitrine picture attention${of.options} --layer ${layer} --head ${head} --out head.svg ${picture}`} />}
     </Picked>
   );
 }

@@ -137,7 +137,9 @@ function LossPicture({ p }: { p: LossesData }) {
       const value = shown !== difference ? nll : kl !== null && kl !== undefined ? kl : nll === null || other === null || other === undefined ? null : Math.abs(other - nll);
       if (value !== null) places.push({ place: { text: t, word: i }, value });
     }));
-    return places.sort((a, b) => b.value - a.value).slice(0, shownWorst);
+    // Each word once, where it was worst.
+    const seen = new Set<string>();
+    return places.sort((a, b) => b.value - a.value).filter(({ place }) => seen.size < shownWorst && !seen.has(word(place, first)) && seen.add(word(place, first)));
   }, [p, shown]);
   const same = p.paired && p.runs.length > 1;
   return (
