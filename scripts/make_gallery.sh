@@ -10,7 +10,7 @@ usage() {
   echo "usage: make_gallery.sh OUTDIR [--program PROGRAM] [--pages NAME,NAME] [MODEL...]" >&2
   exit 2
 }
-[ $# -gt 0 ] || usage
+case ${1:--} in -*) usage ;; esac
 out=$1
 shift
 program=$source/build/release/vitrine
