@@ -4,6 +4,7 @@
 # PROGRAM: default build/release/vitrine. --pages: only these of live, gpt2, gemma2, text, heads, patch, ablate, film, compare.
 # MODEL: models at hand, folders or .gguf files; each gets a report of its own. film trains a small model for half a minute and
 # needs python3. The social picture needs Node, web/node_modules (npm ci) and Chromium; without them it is left out.
+# shellcheck disable=SC1111  # typographic quotes in the texts
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
 usage() {
