@@ -46,6 +46,7 @@ export function percent(share: number): string {
   const value = 100 * share;
   if (value === 0) return "0 %";
   if (value < 0.01) return "< 0.01 %";
+  if (value === 100) return "100 %";
   return `${value >= 10 ? value.toFixed(1) : value.toFixed(2)} %`;
 }
 

@@ -192,14 +192,14 @@ export function Heat(props: HeatProps) {
 }
 
 /** The key of a scale: a strip from its low end to its high end, with the numbers at both. */
-export function ScaleKey({ scale, low, middle, high, label }: { scale: Scale; low: string; middle?: string; high: string; label: string }) {
+export function ScaleKey({ scale, low, high, label }: { scale: Scale; low: string; high: string; label: string }) {
   useTheme();
   const stops = Array.from({ length: 17 }, (_, i) => css(scale, scale === "sequential" ? i / 16 : i / 8 - 1, 1)).join(", ");
   return (
     <div class="scale-key">
       <span class="scale-label">{label}</span>
       <span>{low}</span>
-      <span class="scale-strip" style={{ background: `linear-gradient(to right, ${stops})` }} aria-hidden="true">{middle !== undefined && <i>{middle}</i>}</span>
+      <span class="scale-strip" style={{ background: `linear-gradient(to right, ${stops})` }} aria-hidden="true" />
       <span>{high}</span>
     </div>
   );

@@ -121,7 +121,7 @@ function Grid({ made: { report, what, tokens }, pick }: { made: Made; pick: (row
         picks="before and after"
         onPick={pick}
       />
-      <ScaleKey scale="diverging" label={`${a} against ${b}`} low="away" middle="" high="1: as after the first prompt" />
+      <ScaleKey scale="diverging" label={`${a} against ${b}`} low="away" high="1: as after the first prompt" />
       <p class="remark">The logit of {a} less that of {b} is {number(metric.clean)} after the first prompt and {number(metric.corrupt)} after the second.</p>
       <WithTheProgram recipe={report.yaml} commands={[interveneCommand()]} />
     </>

@@ -79,7 +79,7 @@ export function Patch({ p }: { p: PatchData }) {
           cell={68}
           tall={30}
         />
-        <ScaleKey scale="diverging" low={number(-most)} middle="0" high={number(most)} label={shares ? "share of the way to the clean run" : `change of ${metric}`} />
+        <ScaleKey scale="diverging" low={number(-most)} high={number(most)} label={shares ? "share of the way to the clean run" : `change of ${metric}`} />
         {cell !== null && cell !== undefined && (
           <Picked title={`${place(picked)}${picked === strongest ? " (the largest effect)" : ""}`}>
             <p class="remark">{say(picked).split("\n")[0]}: what the model expects after {spell(run[p.position]!)}.</p>
