@@ -32,8 +32,6 @@
 namespace vitrine::cli {
 namespace {
 
-constexpr char kUsualPrompt[] = "Once upon a time there was a king";
-
 struct PictureArguments {
   ModelOptions model;
   PromptOptions prompt;

@@ -219,6 +219,26 @@ PictureJson picture_document(Engine& engine, const PicturePrompt& prompt, std::s
 
 PictureJson pictures_document(Engine& engine, const PicturePrompt& prompt, std::span<const std::string> names,
                               const PictureOptions& options) {
+  return DocumentRuns(engine, prompt, options, {names.begin(), names.end()}).take();
+}
+
+struct DocumentRuns::Made {
+  PicturePrompt prompt;
+  PictureOptions options;
+  std::vector<const Entry*> entries;
+  uint32_t needs = 0;
+  StepMaker steps;
+  Studio studio;
+  PictureJson pictures = PictureJson::object(), walk = PictureJson::array();
+  size_t calls = 0;
+
+  Made(Engine& engine, PicturePrompt of, PictureOptions chosen)
+      : prompt(std::move(of)), options(std::move(chosen)), studio{engine, prompt, options, facts_of(engine), {}, {}} {}
+};
+
+DocumentRuns::DocumentRuns(Engine& engine, PicturePrompt prompt, PictureOptions options, std::vector<std::string> names,
+                           StepMaker steps) {
+  std::vector<const Entry*> entries;
   uint32_t needs = 0;
   for (const std::string& name : names) {
     const Entry& entry = entry_of(name);
@@ -226,24 +246,42 @@ PictureJson pictures_document(Engine& engine, const PicturePrompt& prompt, std::
       require_family_form(engine.model(), engine.name(), fmt::format("The picture {}", name));
     if (name == "update-scale" || name == "embedding-rescaling")  // which compare what is added with the stream
       require_residual(engine.model(), engine.name(), fmt::format("The picture {}", name));
+    entries.push_back(&entry);
     needs |= entry.needs;
   }
-  Studio studio{engine, prompt, options, facts_of(engine), {}, {}};
-  require_attention(studio.facts, engine.name());
-  studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts, needs));
-  PictureJson made = PictureJson::object();
-  for (const std::string& name : names) made[name] = picture_of(entry_of(name), studio);
-  return document_of(studio, std::move(made), PictureJson::array());
+  if (names.empty()) {
+    for (const Entry& entry : kEntries) entries.push_back(&entry);
+    needs = kNeedAll;
+  }
+  made_ = std::make_unique<Made>(engine, std::move(prompt), std::move(options));
+  made_->entries = std::move(entries);
+  made_->needs = needs;
+  made_->steps = std::move(steps);
+  require_attention(made_->studio.facts, engine.name());
 }
 
-PictureJson full_document(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options, const StepMaker& steps) {
-  Studio studio{engine, prompt, options, facts_of(engine), {}, {}};
-  require_attention(studio.facts, engine.name());
-  studio.seen = observe(engine, prompt.ids, studio.facts, observe_options(options, studio.facts, kNeedAll));
-  PictureJson made = PictureJson::object();
-  for (const Entry& entry : kEntries) made[entry.info.name] = picture_of(entry, studio);
-  PictureJson walk = steps(studio, made);
-  return document_of(studio, std::move(made), std::move(walk));
+DocumentRuns::~DocumentRuns() = default;
+DocumentRuns::DocumentRuns(DocumentRuns&&) noexcept = default;
+DocumentRuns& DocumentRuns::operator=(DocumentRuns&&) noexcept = default;
+
+bool DocumentRuns::done() const { return made_->calls == made_->entries.size() + (made_->steps ? 2 : 1); }
+
+void DocumentRuns::next() {
+  Made& m = *made_;
+  if (m.calls == 0) {
+    m.studio.seen = observe(m.studio.engine, m.prompt.ids, m.studio.facts, observe_options(m.options, m.studio.facts, m.needs));
+  } else if (m.calls <= m.entries.size()) {
+    const Entry& entry = *m.entries[m.calls - 1];
+    m.pictures[entry.info.name] = picture_of(entry, m.studio);
+  } else {
+    m.walk = m.steps(m.studio, m.pictures);
+  }
+  ++m.calls;
+}
+
+PictureJson DocumentRuns::take() && {
+  while (!done()) next();
+  return document_of(made_->studio, std::move(made_->pictures), std::move(made_->walk));
 }
 
 }  // namespace vitrine

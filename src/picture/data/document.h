@@ -1,6 +1,7 @@
 #pragma once
 // The pictures of the walk-through by name, and documents of one or all of them (web/src/data.ts).
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,7 +36,28 @@ PictureJson pictures_document(Engine& engine, const PicturePrompt& prompt, std::
 
 /// data.ts' Step[] for the pictures of a document, by their names.
 using StepMaker = std::function<PictureJson(Studio&, const PictureJson& pictures)>;
-/// The document with every picture and with the steps that `steps` makes of them. Errors: as picture_document.
-PictureJson full_document(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options, const StepMaker& steps);
+
+/// A document of one run, made by one call for the run, one for each picture and one for the steps; between two calls the engine
+/// may do other things.
+class DocumentRuns {
+ public:
+  /// names: which pictures, in this order; empty: every one. steps: none, for a document without them. The model is not run.
+  /// Errors: as picture_document.
+  DocumentRuns(Engine& engine, PicturePrompt prompt, PictureOptions options, std::vector<std::string> names,
+               StepMaker steps = {});
+  ~DocumentRuns();
+  DocumentRuns(DocumentRuns&&) noexcept;
+  DocumentRuns& operator=(DocumentRuns&&) noexcept;
+
+  bool done() const;
+  /// Not to be called when done, nor after an error. Errors: as picture_document.
+  void next();
+  /// The document; to be called once. Makes what is left of it.
+  PictureJson take() &&;
+
+ private:
+  struct Made;
+  std::unique_ptr<Made> made_;
+};
 
 }  // namespace vitrine

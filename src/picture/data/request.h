@@ -9,6 +9,9 @@
 
 namespace vitrine {
 
+/// Of pictures for which none was given.
+inline constexpr char kUsualPrompt[] = "Once upon a time there was a king";
+
 /// What a picture shows the model at work on.
 struct PicturePrompt {
   std::optional<std::string> text;  // none: the ids were given

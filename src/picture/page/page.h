@@ -3,6 +3,7 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "picture/data/document.h"
 #include "picture/data/merge_report.h"
 #include "picture/data/request.h"
 #include "picture/data/values.h"
@@ -11,6 +12,8 @@ namespace vitrine {
 
 /// The document of a page: every picture of the walk-through and every step. Errors: as picture_document.
 PictureJson explain_document(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options = {});
+/// The same, a part a call. Errors: as explain_document.
+DocumentRuns explain_runs(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options = {});
 
 /// The offline page of a document. Errors: RunError if this build lacks the page's script.
 std::string explain_page(const PictureJson& document);

@@ -750,10 +750,14 @@ class Walk {
 
 }  // namespace
 
-PictureJson explain_document(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options) {
+DocumentRuns explain_runs(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options) {
   require_family_form(engine.model(), engine.name(), "The walk-through");
-  return full_document(engine, prompt, options,
-                       [](Studio& studio, const PictureJson& pictures) { return Walk(studio, pictures).steps(); });
+  return {
+      engine, prompt, options, {}, [](Studio& studio, const PictureJson& pictures) { return Walk(studio, pictures).steps(); }};
+}
+
+PictureJson explain_document(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options) {
+  return explain_runs(engine, prompt, options).take();
 }
 
 }  // namespace vitrine
