@@ -7,7 +7,7 @@ const std::vector<Command>& commands() {
       {"predict", "Predict the next token",
        "The prompt is a text, token ids or a file of texts. The table shows pieces as the vocabulary spells them, with their "
        "probabilities and bars. With --all-positions there is one line for each position, with the piece that actually follows "
-       "in brackets.",
+       "in brackets. With sampling flags a column tells the probability of each token in the draw of `vitrine generate`.",
        "vitrine predict \"In the middle of the forest there stood a house, and in the house lived\"\n"
        "vitrine predict --all-positions --top 3 \"Once upon a time there was a king\"",
        define_predict},
@@ -114,6 +114,14 @@ const std::vector<Command>& commands() {
        "vitrine attribute \"Once upon a time there was a little girl who\"\n"
        "vitrine attribute \"The king and the queen had a\" --token \" son\" --against \" daughter\" --steps 16",
        define_attribute},
+      {"units", "Show the most active units of an MLP, and what each writes into the vocabulary",
+       "For each unit its activation, and the tokens whose logits it raises and lowers most by itself: its column of W_out times "
+       "its "
+       "activation, through the norms between it and the output with the scales of this run, and through the unembedding. "
+       "docs/attribution.md has the formula.",
+       "vitrine units \"Once upon a time there was a king\"\n"
+       "vitrine units \"Once upon a time there was a king\" --layer 6 --position 2 --units 3 --json",
+       define_units},
       {"features", "Show the features of a sparse autoencoder or transcoder",
        "With a TEXT: the largest features of each token. With --file: how often each feature is active, and for every --feature "
        "its largest contexts. --feature also shows the tokens whose logits its direction raises and lowers. Autoencoders are "
@@ -268,8 +276,8 @@ const std::vector<Purpose>& purposes() {
   static const std::vector<Purpose> table = {
       {"Run a model", {"predict", "generate", "chat", "serve"}},
       {"See what it does and how well",
-       {"explain", "picture", "attribute", "trace", "collect", "circuits", "features", "graph", "eval", "compare", "verify",
-        "bench"}},
+       {"explain", "picture", "attribute", "units", "trace", "collect", "circuits", "features", "graph", "eval", "compare",
+        "verify", "bench"}},
       {"Change a model", {"intervene", "merge", "extract-lora", "convert", "imatrix"}},
       {"Learn", {"train", "distill", "warp", "sae", "data", "tokenizer", "curves"}},
       {"Files and the program itself", {"pull", "info", "tokenize", "detokenize", "completion", "manual"}},

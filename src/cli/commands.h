@@ -38,6 +38,7 @@ Action define_tokenizer_train(CLI::App& app);
 Action define_trace(CLI::App& app);
 Action define_train(CLI::App& app);
 Action define_curves(CLI::App& app);
+Action define_units(CLI::App& app);
 Action define_verify(CLI::App& app);
 Action define_warp(CLI::App& app);
 

@@ -234,6 +234,7 @@ TEST(ExitCode, NanInTheWeightsFailsTheRunAndIsNamed) {
                                                   {"generate"},
                                                   {"circuits"},
                                                   {"attribute"},
+                                                  {"units", "--layer", "1"},
                                                   {"compare", model}}) {
     std::vector<std::string> arguments = command;
     if (command[0] == "compare") {

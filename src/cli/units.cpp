@@ -1,0 +1,69 @@
+// vitrine units: the most active units of an MLP, and what each writes into the vocabulary.
+#include "inspect/units.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/session.h"
+
+namespace vitrine::cli {
+namespace {
+
+struct UnitsArguments {
+  ModelOptions model;
+  PromptOptions prompt;
+  UnitsOptions units;
+};
+
+std::string written_text(const Engine& engine, const std::vector<UnitWrites::Written>& list) {
+  std::string text;
+  for (const UnitWrites::Written& one : list)
+    text += fmt::format("{}{} {:+.2f}", text.empty() ? "" : "  ", shown_piece(engine, one.token), one.logit);
+  return text;
+}
+
+void print_units(const Engine& engine, const Prompt& prompt, const UnitWrites& found) {
+  print("{}\n",
+        bold(fmt::format("the {} most active of the {} units of layer {}, after token {}, {}", found.units.size(), found.d_ff,
+                         found.layer, found.position, shown_piece(engine, prompt.ids[static_cast<size_t>(found.position)]))));
+  print("{}\n", dim("what each adds to the logits by itself, past the later layers: the most, and the least"));
+  for (const UnitWrites::Unit& unit : found.units) {
+    print("\n{:>6}  {:+.3f}  {}\n", unit.unit, unit.value, written_text(engine, unit.promoted));
+    print("                {}\n", written_text(engine, unit.suppressed));
+  }
+}
+
+void run_units(const UnitsArguments& o) {
+  Engine engine = open_engine(o.model);
+  const std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
+  if (prompts.size() != 1) throw UsageError("--tokens: units takes one sequence.");
+  const UnitWrites found = unit_writes(engine, prompts[0].ids, o.units);
+  if (!o.model.json) return print_units(engine, prompts[0], found);
+  OrderedJson json = {{"text", prompts[0].from_text ? OrderedJson(prompts[0].text) : OrderedJson(nullptr)},
+                      {"tokens", prompts[0].ids},
+                      {"pieces", pieces_json(engine, prompts[0], prompts[0].ids)}};
+  json.update(to_json(found, engine));
+  print_json(json);
+}
+
+}  // namespace
+
+Action define_units(CLI::App& app) {
+  auto o = std::make_shared<UnitsArguments>();
+  add_prompt_options(app, o->prompt, false);
+  add_count(app, "--layer", o->units.layer, 0, 1 << 20, "Of this layer's MLP (default: the one before the last)");
+  add_count(app, "--position", o->units.position, -(int64_t{1} << 31), int64_t{1} << 31,
+            "After this token of the prompt; negative: from the end (default -1, the last)");
+  add_count(app, "--units", o->units.units, 1, 1 << 20, "So many units, those of the largest activation (default 8)");
+  add_count(app, "--top", o->units.tokens, 1, 1 << 20, "So many tokens at either end of what a unit writes (default 5)");
+  add_model_options(app, o->model);
+  return [o] { run_units(*o); };
+}
+
+}  // namespace vitrine::cli
