@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 
+#include "base/error.h"
 #include "base/plural.h"
 #include "base/stopwatch.h"
 #include "cli/commands.h"
@@ -15,6 +19,8 @@
 #include "cli/output.h"
 #include "cli/sae_flags.h"
 #include "cli/session.h"
+#include "inspect/intervene_recipe.h"
+#include "inspect/intervene_request.h"
 #include "inspect/listening.h"
 
 namespace vitrine::cli {
@@ -25,6 +31,7 @@ struct GenerateArguments {
   PromptOptions prompt;
   GenerateFlags generate;
   SaeFlags sae;
+  std::string edits;
 };
 
 OrderedJson timings_json(const Timings& t) {
@@ -104,9 +111,23 @@ OrderedJson by_beams(Engine& engine, const Prompt& prompt, const GenerateArgumen
           {"timings", timings_json(timings)}};
 }
 
+// The interventions of a recipe. Errors: as read_recipe; UsageError for one without any.
+Recipe read_edits(const std::string& path) {
+  Recipe recipe = read_recipe(path);
+  if (recipe.interventions.empty())
+    throw UsageError("--edits " + path + " has no interventions; those are what is done while text is written.");
+  return recipe;
+}
+
 void run_generate(const GenerateArguments& o) {
   o.generate.check();
   o.sae.check(o.generate.beams);
+  std::optional<Recipe> recipe;
+  if (!o.edits.empty()) {
+    if (o.generate.beams > 1) throw UsageError("--edits changes one sequence; --beams runs several.");
+    if (!o.sae.directory.empty()) throw UsageError("--edits and --sae: put the autoencoder into the recipe (sae: DIR).");
+    recipe = read_edits(o.edits);
+  }
   const Stopwatch opening;
   Engine engine = open_engine(o.model);
   const std::unique_ptr<Listener> splice = o.sae.open(engine);
@@ -117,9 +138,13 @@ void run_generate(const GenerateArguments& o) {
   const double load_ms = opening.ms();
   const std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
   OrderedJson documents = OrderedJson::array();
-  for (const Prompt& prompt : prompts)
+  for (const Prompt& prompt : prompts) {
+    const std::unique_ptr<Interventions> edits = recipe ? planned(engine, *recipe, prompt.ids) : nullptr;
+    const std::optional<Listening> changed =
+        edits ? std::optional<Listening>(std::in_place, engine.context(), *edits) : std::nullopt;
     documents.push_back(o.generate.beams > 1 ? by_beams(engine, prompt, o, load_ms)
                                              : one_by_one(engine, options, prompt, o, load_ms));
+  }
   if (!o.model.json) return;
   print_json(prompts.size() == 1 ? documents[0] : OrderedJson{{"sequences", documents}});
 }
@@ -136,6 +161,12 @@ Action define_generate(CLI::App& app) {
   add_draft_flags(app, o->generate);
   add_grammar_flags(app, o->generate);
   add_sae_flags(app, o->sae);
+  app.add_option(
+         "--edits", o->edits,
+         "Changes to the model while the text is written: the interventions of this recipe of `vitrine intervene`, of which "
+         "nothing else is looked at; positions are those of the prompt")
+      ->type_name("RECIPE")
+      ->check(not_empty());
   add_model_options(app, o->model);
   add_lora_option(app, o->model);
   add_cache_types(app, o->model);

@@ -51,16 +51,20 @@ std::vector<int32_t> end_ids(const GenerateFlags& flags, const Engine& engine) {
 
 }  // namespace
 
+std::vector<CLI::Option*> add_draw_flags(CLI::App& app, SamplingOptions& s) {
+  auto top_k = std::make_shared<int64_t>(0);
+  return {add_optional(app, "--temperature,-t", s.temperature, 0, 1e6,
+                       "Divide scores by this and sample; 0 is greedy. Without a sampling flag decoding is greedy"),
+          add_count(app, "--top-k", *top_k, 0, int64_t{1} << 31, "Sample from the K likeliest tokens; 0 is off")
+              ->each([top_k, &s](const std::string& text) { s.top_k = std::stoll(text); }),
+          add_optional(app, "--top-p", s.top_p, 0, 1, "Sample from the likeliest tokens whose probabilities sum to P"),
+          add_optional(app, "--min-p", s.min_p, 0, 1, "Sample from the tokens at least P times as likely as the likeliest")};
+}
+
 void add_sampling_flags(CLI::App& app, GenerateFlags& flags) {
   SamplingOptions& s = flags.sampling;
   const auto rule = [&](CLI::Option* option) { flags.rules.push_back(option); };
-  rule(add_optional(app, "--temperature,-t", s.temperature, 0, 1e6,
-                    "Divide scores by this and sample; 0 is greedy. Without a sampling flag decoding is greedy"));
-  auto top_k = std::make_shared<int64_t>(0);
-  rule(add_count(app, "--top-k", *top_k, 0, int64_t{1} << 31, "Sample from the K likeliest tokens; 0 is off")
-           ->each([top_k, &s](const std::string& text) { s.top_k = std::stoll(text); }));
-  rule(add_optional(app, "--top-p", s.top_p, 0, 1, "Sample from the likeliest tokens whose probabilities sum to P"));
-  rule(add_optional(app, "--min-p", s.min_p, 0, 1, "Sample from the tokens at least P times as likely as the likeliest"));
+  for (CLI::Option* option : add_draw_flags(app, s)) rule(option);
   rule(add_optional(app, "--typical-p", s.typical_p, 0, 1,
                     "Sample from the most typical tokens (locally typical sampling) whose probabilities sum to P"));
   rule(add_optional(app, "--repetition-penalty", s.repetition_penalty, 0, 1e6,

@@ -44,6 +44,8 @@ struct GenerateFlags {
   std::vector<const char*> given_grammars() const;
 };
 
+/// --temperature, --top-k, --top-p and --min-p; `s` must live until the command has run.
+std::vector<CLI::Option*> add_draw_flags(CLI::App& app, SamplingOptions& s);
 void add_sampling_flags(CLI::App& app, GenerateFlags& flags);
 void add_beam_flags(CLI::App& app, GenerateFlags& flags);
 void add_stop_flags(CLI::App& app, GenerateFlags& flags);

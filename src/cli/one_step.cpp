@@ -60,7 +60,9 @@ void add_one_step_options(CLI::App& app, OneStepOptions& o) {
   app.add_option(
          "--one-step", o.prompt,
          "Instead of a run: one step of gradient descent on this text, followed by --target; shows the loss, the gradient "
-         "of each layer and the likeliest tokens before and after. No file is written")
+         "of each layer and the likeliest tokens before and after. The weights are widened to f32, and everything is computed in "
+         "f32. No "
+         "file is written")
       ->type_name("TEXT")
       ->each([&o](const std::string&) { o.given = true; });
   app.add_option("--target", o.target, "What should follow the text of --one-step, its leading space included: ' mat'")
@@ -78,9 +80,8 @@ void run_one_step(const OneStepOptions& o) {
   require_utf8(o.target, "--target");
   const LearnerOptions options = one_step_options(static_cast<int>(o.threads));
   OpenedModel opened = as_huggingface(open_model(model_or_shipped(o.model)));
-  const auto numbers = static_cast<double>(parameter_count(*opened.model));
-  require_memory(static_cast<size_t>(Optimiser::bytes(options.optimiser, numbers, 1)), 0,
-                 "The weights in f32 and their gradients", "Use a machine with more memory, or a smaller model");
+  require_memory(one_step_bytes(*opened.model), 0, "The weights in f32 and their gradients",
+                 "Use a machine with more memory, or a smaller model");
   Learner learner(std::move(opened), options);
   Engine& engine = learner.engine();
   Shown shown;

@@ -4,11 +4,17 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "base/error.h"
 #include "cli/commands.h"
+#include "cli/generate_options.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "generate/sampler.h"
 
 namespace vitrine::cli {
 namespace {
@@ -20,12 +26,45 @@ struct PredictOptions {
   PromptOptions prompt;
   int64_t top = 10;
   bool all_positions = false;
+  SamplingOptions sampling;
+};
+
+/// The probability of each token of a prediction in a draw under the sampling flags, 0 for those that they cut; empty without
+/// such flags. Takes the whole vocabulary in and leaves the first `top`.
+class Draw {
+ public:
+  Draw(const Engine& engine, const PredictOptions& o)
+      : vocab_(engine.shape().vocab_size), sampler_(o.sampling, vocab_), top_(o.top), on_(o.sampling.draws()) {}
+
+  int64_t needed() const { return on_ ? vocab_ : std::min(top_, vocab_); }
+  std::vector<double> kept(Prediction& prediction) {
+    if (!on_) return {};
+    std::vector<float> logprobs(static_cast<size_t>(vocab_));
+    for (const TokenLogprob& entry : prediction.top) logprobs[static_cast<size_t>(entry.token)] = entry.logprob;
+    const Candidates& left = sampler_.process(logprobs, {}, {});
+    const double sum = log_sum_exp(left.logit);
+    prediction.top.resize(static_cast<size_t>(std::min(top_, vocab_)));
+    std::vector<double> kept;
+    for (const TokenLogprob& entry : prediction.top) {
+      const auto found = std::lower_bound(left.token.begin(), left.token.end(), entry.token);
+      const auto place = static_cast<size_t>(found - left.token.begin());
+      kept.push_back(found != left.token.end() && *found == entry.token ? std::exp(static_cast<double>(left.logit[place]) - sum)
+                                                                        : 0.0);
+    }
+    return kept;
+  }
+
+ private:
+  int64_t vocab_;
+  Sampler sampler_;
+  int64_t top_;
+  bool on_;
 };
 
 /// The predictions of each prompt; none for a prompt without a token.
-std::vector<std::vector<Prediction>> predict_all(Engine& engine, const std::vector<Prompt>& prompts, const PredictOptions& o) {
+std::vector<std::vector<Prediction>> predict_all(Engine& engine, const std::vector<Prompt>& prompts, const PredictOptions& o,
+                                                 int64_t top) {
   std::vector<std::vector<Prediction>> all(prompts.size());
-  const int64_t top = std::min(o.top, engine.shape().vocab_size);
   std::vector<std::vector<int32_t>> batch;
   std::vector<size_t> place;
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -42,16 +81,18 @@ std::vector<std::vector<Prediction>> predict_all(Engine& engine, const std::vect
   return all;
 }
 
-OrderedJson document(const Engine& engine, const Prompt& prompt, const std::vector<Prediction>& predictions) {
+OrderedJson document(const Engine& engine, const Prompt& prompt, std::vector<Prediction> predictions, Draw& draw) {
   OrderedJson list = OrderedJson::array();
-  for (const Prediction& prediction : predictions) {
+  for (Prediction& prediction : predictions) {
     OrderedJson top = OrderedJson::array();
+    const std::vector<double> kept = draw.kept(prediction);
     for (const TokenLogprob& entry : prediction.top) {
       const OrderedJson piece = pieces_json(engine, prompt, std::span(&entry.token, 1));
       top.push_back({{"token", entry.token},
                      {"piece", piece.is_null() ? piece : piece[0]},
                      {"logprob", entry.logprob},
                      {"prob", std::exp(static_cast<double>(entry.logprob))}});
+      if (!kept.empty()) top.back()["kept"] = kept[top.size() - 1];
     }
     list.push_back({{"position", prediction.position}, {"top", std::move(top)}});
   }
@@ -62,14 +103,19 @@ OrderedJson document(const Engine& engine, const Prompt& prompt, const std::vect
 }
 
 /// One prediction as a column of pieces with bars.
-void print_bars(const Engine& engine, const Prediction& prediction) {
+void print_bars(const Engine& engine, Prediction prediction, Draw& draw) {
+  const std::vector<double> kept = draw.kept(prediction);
   int widest = 0;
   for (const TokenLogprob& entry : prediction.top) widest = std::max(widest, width_of(shown_piece(engine, entry.token)));
   int rank = 1;
   for (const TokenLogprob& entry : prediction.top) {
     const double share = std::exp(static_cast<double>(entry.logprob));
     const std::string name = pad_right(shown_piece(engine, entry.token), widest);
-    print("{:>4}  {}  {}  {}\n", rank, rank == 1 ? bold(name) : name, pad_left(percent(share), 8), bar(share, kBarCells));
+    std::string drawn;
+    if (!kept.empty())
+      drawn = pad_left(kept[static_cast<size_t>(rank) - 1] > 0 ? percent(kept[static_cast<size_t>(rank) - 1]) : "cut", 10);
+    print("{:>4}  {}  {}{}  {}\n", rank, rank == 1 ? bold(name) : name, pad_left(percent(share), 8), drawn,
+          bar(share, kBarCells));
     ++rank;
   }
 }
@@ -98,20 +144,23 @@ void print_positions(const Engine& engine, const Prompt& prompt, const std::vect
 }
 
 void predict(const PredictOptions& o) {
+  if (o.sampling.draws() && o.all_positions)
+    throw UsageError("--all-positions: a draw follows the last position; leave --temperature, --top-k, --top-p and --min-p out.");
   Engine engine = open_engine(o.model);
   const std::vector<Prompt> prompts = read_prompts(engine, o.prompt, o.prompt.has_jsonl);
-  const auto predictions = predict_all(engine, prompts, o);
+  Draw draw(engine, o);
+  const auto predictions = predict_all(engine, prompts, o, draw.needed());
   if (o.prompt.has_jsonl) {
-    for (size_t i = 0; i < prompts.size(); ++i) print_json(document(engine, prompts[i], predictions[i]));
+    for (size_t i = 0; i < prompts.size(); ++i) print_json(document(engine, prompts[i], predictions[i], draw));
     return;
   }
   if (o.model.json) {
     if (prompts.size() == 1) {
-      print_json(document(engine, prompts[0], predictions[0]));
+      print_json(document(engine, prompts[0], predictions[0], draw));
       return;
     }
     OrderedJson sequences = OrderedJson::array();
-    for (size_t i = 0; i < prompts.size(); ++i) sequences.push_back(document(engine, prompts[i], predictions[i]));
+    for (size_t i = 0; i < prompts.size(); ++i) sequences.push_back(document(engine, prompts[i], predictions[i], draw));
     print_json({{"sequences", std::move(sequences)}});
     return;
   }
@@ -120,7 +169,7 @@ void predict(const PredictOptions& o) {
     if (o.all_positions) {
       print_positions(engine, prompts[i], predictions[i]);
     } else {
-      print_bars(engine, predictions[i][0]);
+      print_bars(engine, predictions[i][0], draw);
     }
   }
 }
@@ -132,6 +181,7 @@ Action define_predict(CLI::App& app) {
   add_prompt_options(app, o->prompt, true);
   add_count(app, "--top", o->top, 1, 1 << 20, "Tokens to show for each position (default 10)");
   app.add_flag("--all-positions", o->all_positions, "Predict after every token of the prompt, not only after the last");
+  add_draw_flags(app, o->sampling);
   add_model_options(app, o->model);
   return [o] { predict(*o); };
 }

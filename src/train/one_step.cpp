@@ -57,6 +57,11 @@ LearnerOptions one_step_options(int threads) {
   return options;
 }
 
+size_t one_step_bytes(const Model& model) {
+  const OptimiserOptions optimiser = one_step_options(0).optimiser;
+  return static_cast<size_t>(Optimiser::bytes(optimiser, static_cast<double>(parameter_count(model)), 1));
+}
+
 nlohmann::ordered_json to_json(const Engine& engine, const std::string& prompt, double rate, const OneStepText& text,
                                const OneStep& s) {
   nlohmann::ordered_json parts = nlohmann::ordered_json::array(), target = nlohmann::ordered_json::array();

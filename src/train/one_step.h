@@ -34,6 +34,8 @@ OneStepText one_step_text(const Engine& engine, const std::string& prompt, const
 
 /// The learner whose step is shown: plain gradient descent, without dropout. `opened` in Hugging Face's form (as_huggingface).
 LearnerOptions one_step_options(int threads);
+/// Bytes that its weights, in f32, and their gradients take.
+size_t one_step_bytes(const Model& model);
 
 /// As `vitrine train --one-step --json` prints it.
 nlohmann::ordered_json to_json(const Engine& engine, const std::string& prompt, double rate, const OneStepText& text,

@@ -218,5 +218,28 @@ TEST(Generate, BeamsAndTheirScoresMatch) {
   }
 }
 
+TEST(Predict, TellsWhatADrawKeeps) {
+  const std::vector<std::string> line = {"predict", "Once upon a time there was a king", "--top", "6144", "--json", "--compute",
+                                         "f32"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = line;
+    words.insert(words.end(), more.begin(), more.end());
+    return vitrine(words).json()["predictions"][0]["top"];
+  };
+  const Json plain = with({}), drawn = with({"--temperature", "0.5", "--top-k", "3"});
+  EXPECT_FALSE(plain[0].contains("kept"));
+  ASSERT_EQ(drawn.size(), plain.size());
+  double sum = 0;  // of p^2 over the three likeliest: at half the temperature
+  for (size_t i = 0; i < 3; ++i) sum += std::exp(2 * plain[i]["logprob"].get<double>());
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    EXPECT_EQ(drawn[i]["prob"], plain[i]["prob"]) << "the model's own probability stays";
+    const double expected = i < 3 ? std::exp(2 * plain[i]["logprob"].get<double>()) / sum : 0;
+    ASSERT_NEAR(drawn[i]["kept"].get<double>(), expected, 1e-5) << i;
+  }
+  const Outcome table = vitrine({"predict", "Once upon a time there was a king", "--top", "4", "--top-k", "3"});
+  EXPECT_NE(table.out.find("cut"), std::string::npos) << table.out;
+  expect_refused({"predict", "a", "--all-positions", "--top-k", "3"}, {"--all-positions", "--top-k"});
+}
+
 }  // namespace
 }  // namespace vitrine
