@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "cli/serve_flags.h"
 #include "cli/service_flags.h"
@@ -42,6 +43,15 @@ void say_what_runs(serve::Service& service, int64_t context) {
       service.chat() == nullptr ? "; no chat template: chat requests are refused, unless --template FILE gives one" : "");
 }
 
+// Of commands that run the model in the same way.
+std::string command_options(const ModelOptions& o) {
+  std::string words;
+  if (o.compute != "auto") words += " --compute " + o.compute;
+  if (o.exact) words += " --exact";
+  if (!o.adapter.empty()) words += " --adapter " + shell_word(o.adapter);
+  return words.empty() ? words : words.substr(1);
+}
+
 void run_serve(const ServeArguments& o) {
   http::ServerOptions options = o.flags.options();
   options.open_paths = serve::open_paths();
@@ -52,6 +62,7 @@ void run_serve(const ServeArguments& o) {
   Engine engine = open_engine(o.model);
   serve::ServiceOptions answers = o.service.service();
   answers.most_inside = std::clamp(options.request_threads - 1, 1, answers.most_inside);
+  answers.command_options = command_options(o.model);
   serve::Service service(engine, o.service.scheduling(options.keys.size()), std::move(answers));
   http::Server server(std::move(options),
                       [&service](const std::shared_ptr<http::Exchange>& exchange) { serve::answer(service, exchange); });

@@ -42,6 +42,9 @@ void steer(Service&, const std::shared_ptr<http::Exchange>&);
 void model_facts(Service&, const std::shared_ptr<http::Exchange>&);
 void list_pictures(Service&, const std::shared_ptr<http::Exchange>&);
 void picture(Service&, const std::shared_ptr<http::Exchange>&);
+void walk_page(Service&, const std::shared_ptr<http::Exchange>&);
+void live_model(Service&, const std::shared_ptr<http::Exchange>&);
+void live(Service&, const std::shared_ptr<http::Exchange>&);
 
 void list_adapters(Service&, const std::shared_ptr<http::Exchange>&);
 void set_adapter_scales(Service&, const std::shared_ptr<http::Exchange>&);
@@ -69,5 +72,6 @@ const std::vector<Field>& picture_fields();
 const std::vector<Field>& adapter_scale_fields();
 const std::vector<Field>& load_adapter_fields();
 const std::vector<Field>& remove_adapter_fields();
+const std::vector<Field>& live_fields();
 
 }  // namespace vitrine::serve

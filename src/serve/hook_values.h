@@ -7,8 +7,6 @@
 
 namespace vitrine::serve {
 
-inline constexpr size_t kMostNumbers = size_t{4} << 20;  // of an answer in JSON
-
 /// `object` with one member more behind the others, whose value is JSON text.
 std::string with_member(const OrderedJson& object, const std::string& name, const std::string& text);
 

@@ -28,6 +28,8 @@ class InsideRun {
   InsideRun& operator=(const InsideRun&) = delete;
 
   void operator()(const std::function<void(Engine&)>& work);
+  /// True once the client has left: for work beside the engine.
+  const std::atomic<bool>& gone() const { return *gone_; }
 
  private:
   Service& service_;

@@ -79,15 +79,15 @@ OrderedJson document(const Service& service) {
       if (route.list) schema = {{"type", "array"}, {"items", std::move(schema)}};
       operation["requestBody"] = {{"required", true}, {"content", {{"application/json", {{"schema", std::move(schema)}}}}}};
     }
-    const bool text = path == "/metrics" || path == "/";
+    const bool text = path == "/metrics" || path == "/" || path == "/explain";
     const OrderedJson schema = {{"schema",
                                  {{"type", text                                           ? "string"
                                            : path == "/slots" || path == "/lora-adapters" ? "array"
                                                                                           : "object"}}}};
     OrderedJson content = {
-        {path == "/" ? "text/html"
-         : text      ? "text/plain"
-                     : "application/json",
+        {path == "/" || path == "/explain" ? "text/html"
+         : text                            ? "text/plain"
+                                           : "application/json",
          path == "/completion" || path == "/completions" ? OrderedJson{{"schema", OrderedJson::object()}} : schema}};
     if (route.fields != nullptr && std::string(route.path).find("token") == std::string::npos)
       content["text/event-stream"] = OrderedJson::object();  // version 3.1 has no words for what an event holds

@@ -10,7 +10,7 @@
 namespace vitrine::serve {
 namespace {
 
-// The page tells its own policy, with the hashes of its script and style; a header holds before the first byte of the page, and
+// A page tells its own policy, with the hashes of its scripts and style; a header holds before the first byte of the page, and
 // alone can say that no other page may frame this one.
 std::string policy_of(std::string_view page) {
   constexpr std::string_view kBefore = "http-equiv=\"Content-Security-Policy\" content=\"";
@@ -19,30 +19,66 @@ std::string policy_of(std::string_view page) {
   return std::string(rest.substr(0, rest.find('"'))) + "; frame-ancestors 'none'";
 }
 
-}  // namespace
-
-http::Response page_response(const http::Request& request) {
-  static const std::string_view text = embedded_text("web/dist/chat.html");
-  static const std::string tag = fmt::format("\"{:016x}\"", fnv1a(text));
-  static const std::string policy = policy_of(text);
+std::string_view bundled(const std::string& name) {
+  const std::string_view text = embedded_text(name);
   if (text.empty())
-    throw ApiError(404, "not_found",
-                   "this build has no web/dist/chat.html, the built page. Build it in web/ (npm ci && npm run build) and vitrine "
-                   "again; the API answers without it");
+    throw ApiError(
+        404, "not_found",
+        "this build has no " + name +
+            ", the built page. Build it in web/ (npm ci && npm run build) and vitrine again; the API answers without it");
+  return text;
+}
+
+struct Page {
+  std::string text, tag, policy;
+
+  explicit Page(std::string of) : text(std::move(of)), tag(fmt::format("\"{:016x}\"", fnv1a(text))), policy(policy_of(text)) {}
+};
+
+// The page of `vitrine explain` behind a script that fetches its data; both were built together, so the hashes hold.
+std::string walk_text() {
+  std::string text(bundled("web/dist/explain.html"));
+  for (const auto& [mark, name] : {std::pair("{{style}}", "web/dist/page.css"), std::pair("{{page}}", "web/dist/page.js")}) {
+    const size_t at = text.find(mark);
+    if (at == std::string::npos) throw ApiError(500, "internal_error", std::string("web/dist/explain.html has no ") + mark);
+    text.replace(at, std::string_view(mark).size(), bundled(name));
+  }
+  return text;
+}
+
+http::Response response_of(const Page& page, const http::Request& request) {
   http::Response response;
   response.type = "text/html; charset=utf-8";
-  response.headers = {
-      {"ETag", tag}, {"Cache-Control", "no-cache"}, {"Content-Security-Policy", policy}, {"Referrer-Policy", "no-referrer"}};
+  response.headers = {{"ETag", page.tag},
+                      {"Cache-Control", "no-cache"},
+                      {"Content-Security-Policy", page.policy},
+                      {"Referrer-Policy", "no-referrer"}};
   const std::string* known = request.header("If-None-Match");
-  if (known != nullptr && (*known == "*" || known->find(tag) != std::string::npos)) {
+  if (known != nullptr && (*known == "*" || known->find(page.tag) != std::string::npos)) {
     response.status = 304;
     response.type.clear();
   } else {
-    response.body = text;
+    response.body = page.text;
   }
   return response;
 }
 
+}  // namespace
+
+http::Response page_response(const http::Request& request) {
+  static const Page page{std::string(bundled("web/dist/chat.html"))};
+  return response_of(page, request);
+}
+
+http::Response walk_page_response(const http::Request& request) {
+  static const Page page{walk_text()};
+  return response_of(page, request);
+}
+
 void page(Service&, const std::shared_ptr<http::Exchange>& exchange) { exchange->respond(page_response(exchange->request())); }
+
+void walk_page(Service&, const std::shared_ptr<http::Exchange>& exchange) {
+  exchange->respond(walk_page_response(exchange->request()));
+}
 
 }  // namespace vitrine::serve

@@ -33,6 +33,8 @@ const std::vector<Route>& routes() {
   using enum ErrorForm;
   static const std::vector<Route> table = {
       {"GET", "/", page, "A page for browsers: chat, and a look inside the model.", nullptr, openai, true},
+      {"GET", "/explain", walk_page,
+       "A page for browsers: the walk-through of vitrine explain, which computes what a reader changes.", nullptr, openai, true},
       {"GET", "/health", health, "Whether the server takes requests.", nullptr, openai, true, true},
       {"GET", "/v1/health", health, "The same.", nullptr, openai, true, true},
       {"GET", "/v1/models", models, "The model that runs."},
@@ -79,6 +81,10 @@ const std::vector<Route>& routes() {
        load_adapter_fields},
       {"POST", "/v1/unload_lora_adapter", remove_adapter, "Removes an adapter; what runs with it goes on to its end.",
        remove_adapter_fields},
+      {"GET", "/v1/live", live_model, "What the page at /explain begins with: a prompt, and options of its command lines."},
+      {"POST", "/v1/live/{request}", live,
+       "What that page asks, as a live page asks its own engine: document, next, generate, inspect, units, patch, train.",
+       live_fields},
       {"GET", "/openapi.json", openapi, "This API as an OpenAPI document.", nullptr, openai, true},
   };
   return table;

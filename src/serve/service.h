@@ -24,6 +24,7 @@ struct ServiceOptions {
   bool any_model = false;                    // requests may name any model, and are answered under that name
   bool strict_fields = false;                // unknown fields are refused instead of named in the answer
   std::optional<std::string> chat_template;  // in the place of the model's own
+  std::string command_options;               // of command lines that run the model in the same way: "--compute f32"
   // Requests that look inside the model and are under way at once; another one is answered with 429. They wait on request
   // threads, of which streams need some, too.
   int most_inside = 4;
@@ -72,6 +73,8 @@ class Service {
   TaskThread& answers() { return answers_; }
   /// Requests that look inside the model and are under way (serve/inside.h).
   std::atomic<int>& inside() { return inside_; }
+  /// Held by who takes a step of training, which needs memory for a copy of the weights.
+  std::mutex& training() { return training_; }
 
  private:
   Engine& engine_;
@@ -86,6 +89,7 @@ class Service {
   mutable std::unique_ptr<const GrammarCompiler> grammars_;
   std::vector<int32_t> end_tokens_;
   std::atomic<int> inside_{0};
+  std::mutex training_;
   TaskThread answers_;  // ends behind the scheduler, whose last words it tells
   std::shared_ptr<Scheduler> scheduler_;
 };
