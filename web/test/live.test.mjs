@@ -12,8 +12,7 @@ import { gunzipSync } from "node:zlib";
 import { launch, open, openAddress } from "./browser.mjs";
 import { graveFaults, tooWide } from "./checks.mjs";
 import { writePage } from "./fixture.mjs";
-
-/** @typedef {import("playwright-core").Page} Page */
+import { bars, drawnOf, near, offered, quiet, sameBars, unfold } from "./live-panel.mjs";
 
 const program = process.env["VITRINE_PROGRAM"];
 const prompt = "Once upon a time there was a king who";
@@ -52,40 +51,6 @@ async function openLive(width = 1280, dark = false) {
   await opened.page.context().setOffline(true);
   await opened.page.locator(".dock-next li").first().waitFor();
   return opened;
-}
-
-/** @param {Page} page @param {string} part */
-async function unfold(page, part) {
-  if ((await page.locator(".dock-inside").count()) === 0) await page.getByRole("button", { name: "Change it" }).click();
-  await page.locator(".dock .choice label", { hasText: part }).first().click();
-}
-
-/** The tokens in sight with their probabilities. @param {Page} page @returns {Promise<{token: number, probability: number, kept: number}[]>} */
-const bars = (page) => page.locator(".live-bars li").evaluateAll((all) => all.map((one) => ({ token: Number(/** @type {HTMLElement} */ (one).dataset["token"]), probability: Number(/** @type {HTMLElement} */ (one).dataset["probability"]), kept: Number(/** @type {HTMLElement} */ (one).dataset["kept"]) })));
-
-/** The commands and recipes of the part in sight. @param {Page} page */
-async function offered(page) {
-  const folds = page.locator(".dock-inside .live-command");
-  for (const fold of await folds.all()) if (!(await fold.evaluate((e) => /** @type {HTMLDetailsElement} */ (e).open))) await fold.locator("summary").click();
-  await folds.locator(".copyable code").first().waitFor();
-  return folds.locator(".copyable code").allTextContents();
-}
-
-/** Nothing is under way: every question has been answered. @param {Page} page */
-const quiet = (page) => page.locator(".dock[data-busy=false]").waitFor();
-
-/** @param {number} a @param {number} b @param {string} what */
-const near = (a, b, what) => assert.ok(Math.abs(a - b) <= 1e-4, `${what}: ${a} on the page, ${b} in the program`);
-
-/** The page's probabilities are those of the program's list. @param {Awaited<ReturnType<typeof bars>>} shown @param {{token: number, prob: number}[]} theirs @param {string} what */
-function sameBars(shown, theirs, what) {
-  const known = new Map(theirs.map((one) => [one.token, one.prob]));
-  for (const one of shown) {
-    const other = known.get(one.token);
-    assert.ok(other !== undefined, `${what}: the program does not list token ${one.token}`);
-    near(one.probability, other, `${what}, token ${one.token}`);
-  }
-  assert.ok(shown.length >= 8, `${what}: ${shown.length} tokens`);
 }
 
 /** Numbers that look random and are the same at every run. */
@@ -171,48 +136,67 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
       const shown = await bars(page);
       const [command = ""] = await offered(page);
       // The whole distribution from the program, and the rules in their order.
-      let left = JSON.parse(run(`${command} --json --top 6144`)).predictions[0].top.map((/** @type {any} */ one) => ({ token: one.token, weight: Math.exp(one.logprob / (temperature ?? 1)) }));
-      if (topK) left = left.slice(0, topK);
-      const total = (/** @type {{weight: number}[]} */ list) => list.reduce((sum, one) => sum + one.weight, 0);
-      let sum = 0;
-      const all = total(left);
-      if (topP < 1) left = left.filter((/** @type {{weight: number}} */ one) => (sum += one.weight) - one.weight < topP * all);
-      const rest = total(left);
-      for (const one of shown) near(one.kept, (left.find((/** @type {{token: number}} */ other) => other.token === one.token)?.weight ?? 0) / rest, `temperature ${temperature}, top-k ${topK}, top-p ${topP}: token ${one.token}`);
+      const { top } = JSON.parse(run(`${command} --json --top 6144`)).predictions[0];
+      const drawn = drawnOf(top, temperature ?? 1, topK ?? 0, topP ?? 1);
+      const told = new Map(top.map((/** @type {any} */ one) => [one.token, one.kept ?? one.prob]));
+      const what = `temperature ${temperature}, top-k ${topK}, top-p ${topP}`;
+      for (const one of shown) near(one.kept, drawn.get(one.token) ?? 0, `${what}: token ${one.token}`);
+      for (const one of shown) near(one.kept, told.get(one.token) ?? NaN, `${what}: token ${one.token}, in the command`);
     }
     assert.deepEqual(faults, []);
     await page.context().close();
   });
 
-  test("random states: what is switched off, at which position, with which direction, is what the recipe does", async () => {
+  test("thirty random states: prompt, changes, sampling, seed: the numbers and the text are those of the recipe and the commands", async () => {
     const { page, faults } = await openLive();
     const draw = random();
-    const prompts = ["The king sat on", "Hansel and Gretel, Hansel and", "It's \"so\" $HOME: a test", prompt, "In the forest there stood a house, and in the house lived"];
-    await unfold(page, "Switch off");
-    for (let round = 0; round < 12; ++round) {
-      const text = prompts[round % prompts.length] ?? prompt;
-      await page.locator(".dock textarea").fill(text);
+    const prompts = ["The king sat on", "Hansel and Gretel, Hansel and", "It's \"so\" $HOME: a test", prompt, "In the forest there stood a house, and in the house lived", "- said the wolf", "\n\nOnce"];
+    const endings = ["", " the", " and then", " little girl"];
+    let changed = 0, continued = 0;
+    for (let round = 0; round < 30; ++round) {
+      await unfold(page, "Switch off");
+      await page.locator(".dock textarea").fill(`${prompts[round % prompts.length]}${endings[draw(endings.length)]}`);
       await quiet(page);
-      const all = await page.locator(".parts .part").all();
-      for (let i = 0, n = 1 + draw(3); i < n; ++i) await all[draw(all.length)]?.click();
-      if (draw(3) === 0) await page.locator(".positions .part").nth(1 + draw(3)).click();
-      if (draw(3) === 0) await page.locator(".dock select").selectOption(String(draw(4)));
-      if (round === 5) {
+      if (round % 6 !== 5) {  // else the model as it is
+        const all = await page.locator(".parts .part").all();
+        for (let i = 0, n = 1 + draw(3); i < n; ++i) await all[draw(all.length)]?.click();
+        if (draw(3) === 0) await page.locator(".positions .part").nth(1 + draw(3)).click();
+        if (draw(3) === 0) await page.locator(".dock select").selectOption(String(draw(3)));
+      }
+      if (round === 4) {
         await page.getByText("Steer: add a direction").click();
         await page.getByRole("button", { name: "Try: The queen" }).click();
       }
+      await unfold(page, "Next token");
+      const [temperature, topK, topP, seed] = [(1 + draw(6)) / 4, draw(3) * 7, draw(2) === 0 ? 1 : (10 + draw(9)) / 20, draw(1000)];
+      for (const [label, value] of /** @type {const} */ ([["Temperature", temperature], ["Top-k", topK], ["Top-p", topP], ["Seed", seed], ["Tokens", 6]])) await page.getByLabel(label, { exact: true }).fill(String(value));
       await quiet(page);
       // An even number of clicks on one part changes nothing.
-      if ((await page.locator(".dock-changes").count()) === 0) continue;
-      await page.locator(".dock .live-command").waitFor();
-      const [recipe = "", command = ""] = await offered(page);
+      const edited = (await page.locator(".dock-changes").count()) > 0;
+      const texts = await offered(page);
+      const [recipe = "", command = ""] = edited ? texts : ["", ...texts];
+      const generate = texts.at(-1) ?? "";
       writeFileSync(join(folder, "recipe.yaml"), recipe);
-      const report = JSON.parse(run(`${command} --json --top 100`));
-      sameBars((await bars(page)).filter((one) => one.probability > 0), report.after[0].top, recipe);
+      const report = JSON.parse(run(`${command.replace("vitrine predict", "vitrine predict --top 6144 --json").replace("recipe.yaml", "recipe.yaml --top 6144 --json")}`));
+      const { top } = edited ? report.after[0] : report.predictions[0];
+      const shown = await bars(page);
+      const what = `round ${round}, ${generate}\n${recipe}`;
+      sameBars(shown.filter((one) => one.probability > 0), top, what);
+      const drawn = drawnOf(top, temperature, topK, topP);
+      for (const one of shown) near(one.kept, drawn.get(one.token) ?? 0, `${what}, drawn, token ${one.token}`);
       const greatest = await page.locator(".dock-next bdi").first().textContent();
-      assert.equal(greatest, report.after[0].top[0].piece.replaceAll("▁", "␣"), "the likeliest token");
-      await page.getByRole("button", { name: "Everything on" }).click();
+      assert.equal(greatest, top[0].piece.replaceAll("▁", "␣"), "the likeliest token");
+      if (edited) ++changed;
+      if (round % 3 === 0) {
+        const before = await page.locator(".dock textarea").inputValue();
+        await page.getByRole("button", { name: "Continue 6 tokens" }).click();
+        await page.waitForFunction((text) => /** @type {HTMLTextAreaElement} */ (document.querySelector(".dock textarea")).value.length > text.length, before);
+        assert.equal(await page.locator(".dock textarea").inputValue(), before + JSON.parse(run(`${generate} --json`)).text, what);
+        ++continued;
+      }
+      if (edited) await page.locator(".dock-changes").click();
     }
+    assert.ok(changed >= 18 && continued === 10, `${changed} changed, ${continued} continued`);
     assert.deepEqual(faults, []);
     await page.context().close();
   });
@@ -283,6 +267,39 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     const [begin, end] = head[name].data_offsets;
     const traced = new Float32Array(file.buffer.slice(file.byteOffset + 8 + length + begin, file.byteOffset + 8 + length + end));
     weights.forEach((weight, j) => near(weight, traced[j] ?? NaN, `weight of token ${j}`));
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("the stream and the units give the numbers of their commands", async () => {
+    const { page, faults } = await openLive();
+    await unfold(page, "The stream");
+    await page.locator(".unit-list tbody tr").first().waitFor();
+    await page.getByLabel("of layer").fill("4");
+    await page.getByLabel("Position").fill("3");
+    await quiet(page);
+    const [trace = "", lens = "", units = ""] = await offered(page);
+    assert.match(units, /--layer 4 --position 3 /);
+    const { units: theirs } = JSON.parse(run(`${units} --json`));
+    const rows = await page.locator(".unit-list tbody tr").evaluateAll((all) => all.map((row) => ({
+      unit: Number(/** @type {HTMLElement} */ (row).dataset["unit"]),
+      value: Number(row.querySelector("[data-value]")?.getAttribute("data-value")),
+      written: [...row.querySelectorAll("[data-logit]")].map((one) => [Number(one.getAttribute("data-token")), Number(one.getAttribute("data-logit"))]),
+    })));
+    assert.equal(rows.length, 8);
+    rows.forEach((row, i) => {
+      assert.equal(row.unit, theirs[i].unit);
+      near(row.value, theirs[i].value, `unit ${row.unit}`);
+      const list = [...theirs[i].promoted, ...theirs[i].suppressed];
+      assert.equal(row.written.length, list.length);
+      row.written.forEach(([token = NaN, logit = NaN], k) => {
+        near(logit, list[k].logit, `unit ${row.unit}, place ${k}`);
+        // Of two tokens that are level, either may come first.
+        if (!list.some((/** @type {any} */ other, /** @type {number} */ j) => j !== k && Math.abs(other.logit - list[k].logit) < 2e-4)) assert.equal(token, list[k].token);
+      });
+    });
+    run(trace);
+    assert.ok(JSON.parse(run(lens)).pictures["logit-lens"].available);
     assert.deepEqual(faults, []);
     await page.context().close();
   });

@@ -91,6 +91,8 @@ describe("the engine of live pages", { skip: program === undefined && "VITRINE_P
         if (state % 5 === 0) {
           const text = await ask("generate", { prompt, max_tokens: 12 });
           assert.equal(text.text, run("generate", prompt, "--max-tokens", "12", ...model).text);
+          const changed = await ask("generate", { prompt, max_tokens: 12, edits: [edit] });
+          assert.equal(changed.text, run("generate", prompt, "--max-tokens", "12", "--edits", recipe, ...model).text, JSON.stringify(edit));
         }
       }
     });
@@ -104,6 +106,21 @@ describe("the engine of live pages", { skip: program === undefined && "VITRINE_P
       const kept = next.next.reduce((/** @type {number} */ sum, /** @type {{kept: number}} */ entry) => sum + entry.kept, 0);
       assert.ok(Math.abs(kept - 1) < 1e-6, `what is kept sums to ${kept}`);
       assert.ok(next.left <= 20);
+    });
+
+    test("what the most active units write", async () => {
+      const prompt = "Once upon a time there was a king";
+      for (const [layer, position] of [[0, 0], [3, 2], [7, 8]]) {
+        const mine = await ask("units", { prompt, layer, position, units: 6, top: 3 });
+        const theirs = run("units", prompt, "--layer", String(layer), "--position", String(position), "--units", "6", "--top", "3", ...model);
+        assert.equal(mine.units.length, 6, JSON.stringify(mine));
+        assert.equal(mine.d_ff, theirs.d_ff);
+        mine.units.forEach((/** @type {any} */ unit, /** @type {number} */ i) => {
+          assert.equal(unit.unit, theirs.units[i].unit);
+          near(unit.value, theirs.units[i].value, `unit ${unit.unit}`);
+          for (const side of ["promoted", "suppressed"]) unit[side].forEach((/** @type {any} */ one, /** @type {number} */ k) => near(one.logit, theirs.units[i][side][k].logit, `unit ${unit.unit}, ${side} ${k}`));
+        });
+      }
     });
 
     test("one step of training", async () => {

@@ -1,7 +1,7 @@
 // Asked for when the server wants an API key.
 
+import { setKey } from "../key";
 import { connect } from "./actions";
-import { setKey } from "./server";
 
 export function KeyForm({ problem }: { problem: string }) {
   return (

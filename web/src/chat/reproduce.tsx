@@ -2,8 +2,9 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { Copyable, Fold } from "../controls";
+import { hasKey } from "../key";
 import type { Asked } from "./ask";
-import { hasKey, type Served } from "./server";
+import type { Served } from "./server";
 import { asTrouble } from "./trouble";
 
 /** A word of a shell's command line. */

@@ -1,36 +1,11 @@
-// The server that gave this page: its requests, its key, and what it runs.
+// The server that gave this page: its requests, and what it runs.
 
+import { keyHeaders } from "../key";
 import { events } from "./sse";
 import { asTrouble, Trouble, troubleOf } from "./trouble";
 
-const keyName = "vitrine.key";
-let key = readKey();
-
-/** The key is kept for this tab alone; where the browser keeps nothing, until the page is left. */
-function readKey(): string {
-  try {
-    return sessionStorage.getItem(keyName) ?? "";
-  } catch {
-    return "";
-  }
-}
-
-export function setKey(value: string): void {
-  key = value.trim();
-  try {
-    sessionStorage.setItem(keyName, key);
-  } catch {
-    // It holds until the page is left.
-  }
-}
-
-export function hasKey(): boolean {
-  return key !== "";
-}
-
 async function ask(path: string, body: unknown, signal?: AbortSignal): Promise<Response> {
-  const headers: Record<string, string> = {};
-  if (key !== "") headers["Authorization"] = `Bearer ${key}`;
+  const headers = keyHeaders();
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const answer = await fetch(path, {
     method: body === undefined ? "GET" : "POST",

@@ -60,6 +60,7 @@ export function Side({ one, onChosen }: { one: Conversation; onChosen: () => voi
         />
       </div>
       <p class="remark">Kept in this browser alone.</p>
+      <p><a href="explain">A walk through this model</a></p>
       <h2>Settings</h2>
       {served?.chat === true && one.messages.length === 0 && (
         <Choice label="Mode" options={[{ value: "chat", name: "Chat" }, { value: "text", name: "Text" }]} value={one.mode} onChange={(mode) => put({ ...one, mode })} />

@@ -1,30 +1,35 @@
-// Command lines of the program that give the numbers of a live page's state. The page's weights are a file there.
+// Command lines of the program that give the numbers of a live page's state.
 
 import { vitrine } from "../document";
+import { quoted } from "./engine";
 import { byIds, state, type Sampling } from "./state";
 
-function quoted(text: string): string {
-  return `'${text.replaceAll("'", "'\\''")}'`;
-}
-
-function modelFile(): string {
-  const name = state().engine?.fileName ?? "";
-  return `--model ${/^[\w.-]+$/.test(name) ? name : quoted(name)}`;
+/** "--model NAME --compute f32". */
+function run(): string {
+  const engine = state().engine;
+  return engine === null ? "" : [engine.commandModel, engine.commandOptions].filter((part) => part !== "").join(" ");
 }
 
 function tail(prompt: string): string {
-  const model = `${modelFile()} --compute f32`;
+  const model = run();
   if (byIds()) return `${model} --tokens ${prompt.replace(/\s+/g, "")}`;
   const special = vitrine.prompt.special ? "" : " --no-special";
   return prompt.startsWith("-") ? `${model}${special} -- ${quoted(prompt)}` : `${quoted(prompt)} ${model}${special}`;
 }
 
-export function predictCommand(prompt: string): string {
-  return `vitrine predict ${tail(prompt)}`;
+function drawRules({ temperature, topK, topP }: Sampling): string[] {
+  return [`--temperature ${temperature}`, ...(topK > 0 ? [`--top-k ${topK}`] : []), ...(topP < 1 ? [`--top-p ${topP}`] : [])];
 }
 
-export function generateCommand(prompt: string, { temperature, topK, topP, seed }: Sampling, tokens: number): string {
-  const rules = [`--max-tokens ${tokens}`, `--temperature ${temperature}`, ...(topK > 0 ? [`--top-k ${topK}`] : []), ...(topP < 1 ? [`--top-p ${topP}`] : []), `--seed ${seed}`];
+/** Where the settings change what is drawn, with the probabilities in the draw. */
+export function predictCommand(prompt: string, sampling: Sampling): string {
+  const rules = drawRules(sampling).join(" ");
+  return `vitrine predict ${rules === "--temperature 1" || sampling.temperature === 0 ? "" : `${rules} `}${tail(prompt)}`;
+}
+
+/** `edited`: with the changes of recipe.yaml. */
+export function generateCommand(prompt: string, sampling: Sampling, tokens: number, edited = false): string {
+  const rules = [`--max-tokens ${tokens}`, ...drawRules(sampling), `--seed ${sampling.seed}`, ...(edited ? ["--edits recipe.yaml"] : [])];
   return `vitrine generate ${rules.join(" ")} ${tail(prompt)}`;
 }
 
@@ -32,10 +37,18 @@ export function traceCommand(prompt: string, hooks: readonly string[]): string {
   return `vitrine trace ${hooks.map((hook) => `--hooks '${hook}'`).join(" ")} --out values.safetensors ${tail(prompt)}`;
 }
 
+export function lensCommand(prompt: string): string {
+  return `vitrine picture logit-lens --json ${tail(prompt)}`;
+}
+
+export function unitsCommand(prompt: string, layer: number, position: number, units: number, top: number): string {
+  return `vitrine units --layer ${layer} --position ${position} --units ${units} --top ${top} ${tail(prompt)}`;
+}
+
 export function trainCommand(prompt: string, target: string, rate: number): string {
-  return `vitrine train --one-step ${quoted(prompt)} --target ${quoted(target)} --rate ${rate} ${modelFile()}`;
+  return `vitrine train --one-step ${quoted(prompt)} --target ${quoted(target)} --rate ${rate} ${state().engine?.commandModel ?? ""}`;
 }
 
 export function interveneCommand(): string {
-  return `vitrine intervene recipe.yaml ${modelFile()} --compute f32`;
+  return `vitrine intervene recipe.yaml ${run()}`;
 }

@@ -5,14 +5,16 @@ import { visible } from "../document";
 import { Slider } from "../controls";
 import { count, percent, plural } from "../format";
 import { goOn, setSampling } from "./actions";
-import { generateCommand, predictCommand } from "./commands";
+import { generateCommand, interveneCommand, predictCommand } from "./commands";
 import { TokenButton, WithTheProgram } from "./panel";
+import { Recipe } from "./recipe";
 import { useLive, type Likely, type Next } from "./state";
 
 const rows = 12;
 
 export function NextTokens() {
-  const { plain, changed, sampling, prompt } = useLive();
+  const now = useLive();
+  const { plain, changed, sampling, prompt } = now;
   const [tokens, setTokens] = useState(20);
   const shown = changed ?? plain;
   if (shown === null) return <p>The engine is starting …</p>;
@@ -31,7 +33,9 @@ export function NextTokens() {
           <label>Seed <input type="number" min={0} max={999999} value={sampling.seed} onInput={(event) => setSampling({ seed: Math.max(0, Math.round(Number(event.currentTarget.value)) || 0) })} /></label>
           <button type="button" onClick={() => void goOn(tokens)}>Continue {plural(tokens, "token")}</button>
         </div>
-        <WithTheProgram commands={[predictCommand(prompt), generateCommand(prompt, sampling, tokens)]} />
+        {changed === null
+          ? <WithTheProgram commands={[predictCommand(prompt, sampling), generateCommand(prompt, sampling, tokens)]} />
+          : <Recipe now={now} commands={[interveneCommand(), generateCommand(prompt, sampling, tokens, true)]} key={prompt} />}
       </div>
     </div>
   );

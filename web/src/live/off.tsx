@@ -1,7 +1,7 @@
 // Switching parts of the model off, in place: heads, attention, MLPs and norms of each layer, positions; and steering.
 
 import type { TargetedKeyboardEvent } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { css, inkOn } from "../colour";
 import { Fold, Slider } from "../controls";
 import { visible, vitrine } from "../document";
@@ -11,6 +11,7 @@ import { allOn, change, toggle } from "./actions";
 import { interveneCommand } from "./commands";
 import { Distribution } from "./next";
 import { WithTheProgram } from "./panel";
+import { Recipe } from "./recipe";
 import { edits, recipePrompt, set, useLive, type Next, type State } from "./state";
 
 interface Cell {
@@ -58,7 +59,7 @@ export function SwitchOff() {
         <p class="live-head">{changed === null ? "Nothing is changed." : `${plural(changes.length)}: before and after`}</p>
         <Distribution of={changed ?? plain} before={changed === null ? null : plain} most={10} />
         {changed !== null && <p class="remark">The pictures of the page show the model as it is.</p>}
-        {changed !== null && <Recipe now={now} key={prompt} />}
+        {changed !== null && <Recipe now={now} commands={[interveneCommand()]} key={prompt} />}
       </div>
     </div>
   );
@@ -78,7 +79,7 @@ function Parts() {
   const now = useLive();
   const { off, engine, plain, prompt } = now;
   const [at, move] = useState<readonly [number, number]>([0, 0]);
-  const [effect, show] = useState<{ prompt: string; grid: Grid; token: string } | null>(null);
+  const [effect, show] = useState<{ prompt: string; grid: Grid; token: string; yaml: string } | null>(null);
   const [trying, setTrying] = useState(false);
   const table = useRef<HTMLTableElement>(null);
   useTheme();
@@ -99,8 +100,8 @@ function Parts() {
     if (engine === null || top === undefined) return;
     setTrying(true);
     try {
-      const made = await engine.ask<{ grid: Grid; metric: { before: number } }>("patch", { prompt: recipePrompt(prompt), metric: { logprob: top.token }, ablate: { what: "z" } });
-      if (made !== null) show({ prompt, grid: { values: made.grid.values, before: made.metric.before }, token: visible(top.piece ?? `#${top.token}`) });
+      const made = await engine.ask<{ grid: Grid; metric: { before: number }; yaml: string }>("patch", { prompt: recipePrompt(prompt), metric: { logprob: top.token }, ablate: { what: "z" } });
+      if (made !== null) show({ prompt, grid: { values: made.grid.values, before: made.metric.before }, token: visible(top.piece ?? `#${top.token}`), yaml: made.yaml });
     } catch (error) {
       set({ trouble: error instanceof Error ? error.message : String(error) });
     }
@@ -150,6 +151,7 @@ function Parts() {
         <button type="button" disabled={trying} onClick={() => void tryAll()}>{trying ? "Trying …" : "Try every head"}</button>
         {valid !== null && <span>Without a head, {valid.token} falls (orange) or rises (blue) by up to {number(100 * most)} points from {percent(Math.exp(valid.grid.before))}.</span>}
       </div>
+      {valid !== null && <WithTheProgram recipe={valid.yaml} commands={[interveneCommand()]} />}
     </>
   );
 }
@@ -184,30 +186,5 @@ function Steer() {
         <button type="button" disabled={steering === null} onClick={() => change({ steering: null })}>No direction</button>
       </div>
     </div>
-  );
-}
-
-/** The recipe of the changes, in the engine's own words, and how far they move the prediction. */
-function Recipe({ now }: { now: State }) {
-  const [made, set] = useState<{ of: string; yaml: string; kl: number } | null>(null);
-  const list = edits(now);
-  const of = JSON.stringify([now.prompt, list]);
-  useEffect(() => {
-    const timer = setTimeout(async () => {
-      try {
-        const report = await now.engine?.ask<{ yaml: string; kl: (number | null)[] }>("patch", { prompt: recipePrompt(now.prompt), interventions: list }, "recipe");
-        if (report) set({ of, yaml: report.yaml, kl: report.kl.at(-1) ?? NaN });
-      } catch {
-        set(null);  // the prediction has told what is wrong
-      }
-    }, 250);
-    return () => clearTimeout(timer);
-  }, [of]);
-  if (made === null || made.of !== of) return null;
-  return (
-    <>
-      <p class="remark">KL(before ‖ after) = {number(made.kl)} nats.</p>
-      <WithTheProgram recipe={made.yaml} commands={[interveneCommand()]} />
-    </>
   );
 }

@@ -3,7 +3,7 @@
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Choice, Copyable, Fold } from "../controls";
-import { edition, visible, vitrine } from "../document";
+import { visible, vitrine } from "../document";
 import { percent, plural } from "../format";
 import { allOn, append, drawGradients, setPrompt } from "./actions";
 import { NextTokens } from "./next";
@@ -47,7 +47,7 @@ export function Panel() {
           <Choice label="Do" options={parts} value={part} onChange={choose} />
           <Draw />
           <Gradients />
-          <Fold summary="The model of this page as a file">{() => <SaveModel />}</Fold>
+          {now.engine?.file !== null && <Fold summary="The model of this page as a file">{() => <SaveModel />}</Fold>}
         </div>
       )}
       {now.trouble !== "" && <p class="dock-trouble" role="alert">{now.trouble}</p>}
@@ -76,16 +76,16 @@ export function TokenButton({ of }: { of: Pick<Likely, "token" | "piece"> }) {
 /** New pictures come without gradients, which take long; a reader may ask for them. */
 function Gradients() {
   const { drawing } = useLive();
-  if (edition === 0 || vitrine.pictures["gradient-norms"]?.available === true) return null;
+  if (vitrine.pictures["gradient-norms"]?.available === true) return null;
   return <div class="live-row"><button type="button" disabled={drawing} onClick={() => void drawGradients()}>{drawing ? "Drawing …" : "Draw the pictures of gradients, too"}</button></div>;
 }
 
 function SaveModel() {
   const { engine } = useLive();
-  const name = engine?.fileName ?? "";
+  const name = engine?.file?.name ?? "";
   const save = async () => {
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(await engine!.file());
+    link.href = URL.createObjectURL(await engine!.file!.bytes());
     link.download = name;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);

@@ -1,17 +1,18 @@
-// Makes a page live where it holds the engine and the weights; any other page stays as it is.
+// Makes a page live where it holds the engine and the weights, or came from a server; any other page stays as it is.
 
 import { render } from "preact";
 import { vitrine } from "../document";
 import { begin, onDocument } from "./actions";
-import { engineOfPage } from "./engine";
 import "./live.css";
 import { Panel } from "./panel";
+import { engineOfServer } from "./server";
 import { set } from "./state";
+import { engineOfPage } from "./thread";
 
 /** `draw` draws the page again from the document. */
 export function startLive(draw: () => void): void {
   if ("kind" in window.vitrine) return;
-  const engine = engineOfPage();
+  const engine = engineOfPage() ?? engineOfServer();
   if (engine === null) return;
   onDocument(() => inPlace(draw));
   engine.onBusy((busy) => set({ busy }));

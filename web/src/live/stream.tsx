@@ -4,14 +4,14 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Slider } from "../controls";
 import type { LogitLens, Vitrine } from "../data";
-import { visible, vitrine } from "../document";
+import { visible } from "../document";
 import { number, percent } from "../format";
 import { paint } from "../heat";
 import { useTheme } from "../hooks";
-import { change } from "./actions";
-import { traceCommand } from "./commands";
+import { lensCommand, traceCommand } from "./commands";
 import { WithTheProgram } from "./panel";
 import { promptField, useLive } from "./state";
+import { Units } from "./units";
 
 interface Depth {
   name: string;
@@ -26,8 +26,6 @@ interface Seen {
 interface Answer {
   hooks: { name: string; values: number[][] }[];
 }
-
-const unitsShown = 8;
 
 function streamHooks(position: number): string[] {
   return ["hook_embed", "blocks.*.hook_resid_mid", "blocks.*.hook_resid_post"].map((hook) => `${hook}[positions=${position}]`);
@@ -66,8 +64,8 @@ export function Stream() {
       <Slider label="Position" min={0} max={Math.max(last, 0)} value={at} onChange={setPosition} says={`${at}: ${name}`} />
       {trouble !== "" && <p role="alert">{trouble}</p>}
       {seen !== null && <Growth seen={seen} />}
+      <WithTheProgram commands={[traceCommand(prompt, streamHooks(at)), lensCommand(prompt)]} />
       <Units position={at} />
-      <WithTheProgram commands={[traceCommand(prompt, streamHooks(at))]} />
     </>
   );
 }
@@ -109,51 +107,5 @@ function Growth({ seen: { depths, lens } }: { seen: Seen }) {
         })}
       </ol>
     </div>
-  );
-}
-
-/** The most active units of one layer's MLP; a click takes one away at this position. */
-function Units({ position }: { position: number }) {
-  const { engine, prompt, plain, units } = useLive();
-  const [layer, setLayer] = useState(vitrine.model.nLayers - 2);
-  const [list, set] = useState<{ unit: number; value: number }[]>([]);
-  const [size, setSize] = useState(0);
-  const [lacks, tell] = useState("");
-  const at = Math.max(0, Math.min(layer, vitrine.model.nLayers - 1));
-  useEffect(() => {
-    if (plain === null || engine === null) return;
-    let gone = false;
-    engine.ask<Answer>("inspect", { ...promptField(prompt), hooks: [`blocks.${at}.mlp.hook_post[positions=${position}]`] }, "units").then((answer) => {
-      if (gone || answer === null) return;
-      const values = answer.hooks[0]!.values[0]!;
-      setSize(values.length);
-      set(values.map((value, unit) => ({ unit, value })).sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, unitsShown));
-      tell("");
-    }).catch((error: unknown) => tell(error instanceof Error ? error.message : String(error)));
-    return () => {
-      gone = true;
-    };
-  }, [plain?.tokens.join(), position, at]);
-  const flip = (unit: number, value: number) => {
-    const name = `${at}.${unit} at ${position}`;
-    const next = new Map(units);
-    if (!next.delete(name)) next.set(name, { hook: `blocks.${at}.mlp.hook_post`, positions: [position], do: "add", vector: Array.from({ length: size }, (_, i) => (i === unit ? -value : 0)) });
-    change({ units: next });
-  };
-  return (
-    <section class="units" aria-label="Most active MLP units">
-      <p class="live-head">The most active of the {size} MLP units</p>
-      <Slider label="of layer" min={0} max={vitrine.model.nLayers - 1} value={at} onChange={setLayer} says={String(at)} />
-      {lacks !== "" && <p class="remark">{lacks}</p>}
-      <ol class="unit-list">
-        {list.map(({ unit, value }) => (
-          <li key={unit}>
-            <button type="button" class={units.has(`${at}.${unit} at ${position}`) ? "part off" : "part"} aria-pressed={units.has(`${at}.${unit} at ${position}`)} onClick={() => flip(unit, value)} title="Take this unit away here, and see the answer below">unit {unit}</button>
-            <small>{number(value)}</small>
-          </li>
-        ))}
-      </ol>
-      <p class="remark">A click takes a unit away at this position; what becomes of the answer stands under “Switch off”.</p>
-    </section>
   );
 }

@@ -1,0 +1,93 @@
+// The most active units of one layer's MLP, what each writes into the vocabulary, and the answer without one of them.
+
+import { useEffect, useState } from "preact/hooks";
+import { Slider } from "../controls";
+import { visible, vitrine } from "../document";
+import { number } from "../format";
+import { change } from "./actions";
+import { unitsCommand } from "./commands";
+import { WithTheProgram } from "./panel";
+import { promptField, useLive } from "./state";
+
+const unitsShown = 8;
+const tokensShown = 4;
+
+interface Written {
+  token: number;
+  piece: string | null;
+  logit: number;
+}
+
+interface Unit {
+  unit: number;
+  value: number;
+  promoted: Written[];
+  suppressed: Written[];
+}
+
+interface Answer {
+  d_ff: number;
+  units: Unit[];
+}
+
+/** After the token at `position`; a click takes a unit away there. */
+export function Units({ position }: { position: number }) {
+  const { engine, prompt, plain, units } = useLive();
+  const [layer, setLayer] = useState(vitrine.model.nLayers - 2);
+  const [found, set] = useState<Answer | null>(null);
+  const [lacks, tell] = useState("");
+  const at = Math.max(0, Math.min(layer, vitrine.model.nLayers - 1));
+  useEffect(() => {
+    if (plain === null || engine === null) return;
+    let gone = false;
+    engine.ask<Answer>("units", { ...promptField(prompt), layer: at, position, units: unitsShown, top: tokensShown }, "units").then((answer) => {
+      if (gone || answer === null) return;
+      set(answer);
+      tell("");
+    }).catch((error: unknown) => {
+      set(null);
+      tell(error instanceof Error ? error.message : String(error));
+    });
+    return () => {
+      gone = true;
+    };
+  }, [plain?.tokens.join(), position, at]);
+  const flip = (unit: number, value: number) => {
+    const name = `${at}.${unit} at ${position}`;
+    const next = new Map(units);
+    if (!next.delete(name)) next.set(name, { hook: `blocks.${at}.mlp.hook_post`, positions: [position], do: "add", vector: Array.from({ length: found?.d_ff ?? 0 }, (_, i) => (i === unit ? -value : 0)) });
+    change({ units: next });
+  };
+  return (
+    <section class="units" aria-label="Most active MLP units">
+      <p class="live-head">{found === null ? "MLP units" : `The most active of the ${found.d_ff} MLP units, and what each writes into the vocabulary`}</p>
+      <Slider label="of layer" min={0} max={vitrine.model.nLayers - 1} value={at} onChange={setLayer} says={String(at)} />
+      {lacks !== "" && <p class="remark">{lacks}</p>}
+      {found !== null && (
+        <>
+          <div class="table-scroll" tabIndex={0} role="region" aria-label="Units and what they write">
+            <table class="unit-list">
+              <thead><tr><th scope="col">unit</th><th scope="col">activation</th><th scope="col">raises most</th><th scope="col">lowers most</th></tr></thead>
+              <tbody>
+                {found.units.map(({ unit, value, promoted, suppressed }) => (
+                  <tr key={unit} data-unit={unit}>
+                    <th scope="row"><button type="button" class={units.has(`${at}.${unit} at ${position}`) ? "part off" : "part"} aria-pressed={units.has(`${at}.${unit} at ${position}`)} aria-label={`unit ${unit}: take away here`} onClick={() => flip(unit, value)} title="Take this unit away here, and see the answer below">{unit}</button></th>
+                    <td class="number" data-value={value}>{number(value)}</td>
+                    <td><Tokens list={promoted} /></td>
+                    <td><Tokens list={suppressed} /></td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+          <p class="remark">What a unit adds to a token's logit by itself: its column of W_out times its activation, through the norms behind it with the scales of this run, past the later layers, times the token's row of the unembedding. A click takes a unit away at this position; what becomes of the answer stands under “Switch off”.</p>
+          <WithTheProgram commands={[unitsCommand(prompt, at, position, unitsShown, tokensShown)]} />
+        </>
+      )}
+    </section>
+  );
+}
+
+function Tokens({ list }: { list: readonly Written[] }) {
+  return <>{list.map((one) => <span key={one.token} class="written" data-token={one.token} data-logit={one.logit}><bdi>{visible(one.piece ?? `#${one.token}`)}</bdi> <small>{one.logit > 0 ? "+" : ""}{number(one.logit)}</small> </span>)}</>;
+}

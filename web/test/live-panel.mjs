@@ -1,0 +1,54 @@
+// What tests read off the panel of a live page, whoever's engine answers it.
+
+import assert from "node:assert/strict";
+
+/** @typedef {import("playwright-core").Page} Page */
+
+/** @param {Page} page @param {string} part */
+export async function unfold(page, part) {
+  if ((await page.locator(".dock-inside").count()) === 0) await page.getByRole("button", { name: "Change it" }).click();
+  await page.locator(".dock .choice label", { hasText: part }).first().click();
+}
+
+/** The tokens in sight with their probabilities. @param {Page} page @returns {Promise<{token: number, probability: number, kept: number}[]>} */
+export const bars = (page) => page.locator(".live-bars li").evaluateAll((all) => all.map((one) => ({ token: Number(/** @type {HTMLElement} */ (one).dataset["token"]), probability: Number(/** @type {HTMLElement} */ (one).dataset["probability"]), kept: Number(/** @type {HTMLElement} */ (one).dataset["kept"]) })));
+
+/** The commands and recipes of the part in sight. @param {Page} page */
+export async function offered(page) {
+  const folds = page.locator(".dock-inside .live-command");
+  await folds.first().waitFor();
+  for (const fold of await folds.all()) if (!(await fold.evaluate((e) => /** @type {HTMLDetailsElement} */ (e).open))) await fold.locator("summary").click();
+  await folds.locator(".copyable code").first().waitFor();
+  return folds.locator(".copyable code").allTextContents();
+}
+
+/** Nothing is under way: every question has been answered. @param {Page} page */
+export const quiet = (page) => page.locator(".dock[data-busy=false]").waitFor();
+
+/** @param {number} a @param {number} b @param {string} what @param {number} [most] */
+export const near = (a, b, what, most = 1e-4) => assert.ok(Math.abs(a - b) <= most, `${what}: ${a} on the page, ${b} in the program`);
+
+/** The page's probabilities are those of the program's list. @param {Awaited<ReturnType<typeof bars>>} shown @param {{token: number, prob: number}[]} theirs @param {string} what */
+export function sameBars(shown, theirs, what) {
+  const known = new Map(theirs.map((one) => [one.token, one.prob]));
+  for (const one of shown) {
+    const other = known.get(one.token);
+    assert.ok(other !== undefined, `${what}: the program does not list token ${one.token}`);
+    near(one.probability, other, `${what}, token ${one.token}`);
+  }
+  assert.ok(shown.length >= 8, `${what}: ${shown.length} tokens`);
+}
+
+/** What temperature, top-k and top-p leave of a whole distribution, by their rules: the probability of each token in the draw.
+ * @param {{token: number, logprob: number}[]} all  likeliest first @param {number} temperature @param {number} topK @param {number} topP */
+export function drawnOf(all, temperature, topK, topP) {
+  const total = (/** @type {{weight: number}[]} */ list) => list.reduce((sum, one) => sum + one.weight, 0);
+  const highest = all[0]?.logprob ?? 0;
+  let left = all.map(({ token, logprob }) => ({ token, weight: Math.exp((logprob - highest) / temperature) }));
+  if (topK > 0) left = left.slice(0, topK);
+  let sum = 0;
+  const whole = total(left);
+  if (topP < 1) left = left.filter((one) => (sum += one.weight) - one.weight < topP * whole);
+  const rest = total(left);
+  return new Map(left.map((one) => [one.token, one.weight / rest]));
+}
