@@ -10,7 +10,7 @@ TEST(GenerateEdits, WritesWhatTheChangedModelExpects) {
   const Scratch scratch;
   const std::string edits = "interventions: [{head: 1.3, do: zero}, {mlp: 5, positions: 2, do: mean}]\n";
   // Another prompt than the recipe's: it is not looked at, nor is its metric.
-  const std::string recipe = scratch.write("r.yaml", "prompt: Nobody\nmetric: {logprob: [' a']}\n" + edits);
+  const std::string recipe = scratch.write("r.yaml", "prompt: Nobody\nmetric: {logprob: ' a'}\n" + edits);
   std::string text = "The king sat on";
   const Outcome plain = vitrine({"generate", text, "--max-tokens", "6", "--compute", "f32", "--json"});
   const Outcome changed = vitrine({"generate", text, "--max-tokens", "6", "--compute", "f32", "--json", "--edits", recipe});
@@ -33,7 +33,7 @@ TEST(GenerateEdits, WritesWhatTheChangedModelExpects) {
 TEST(GenerateEdits, RefusesWhatItCannotDo) {
   const Scratch scratch;
   const std::string recipe = scratch.write("r.yaml", "prompt: a\ninterventions: [{head: 1.3, do: zero}]\n");
-  const std::string none = scratch.write("none.yaml", "prompt: a\nablate: z\n");
+  const std::string none = scratch.write("none.yaml", "prompt: a\nmetric: {logprob: ' a'}\nablate: z\n");
   expect_refused({"generate", "a", "--edits", none}, {"none.yaml", "no interventions"});
   expect_refused({"generate", "a", "--edits", recipe, "--beams", "2"}, {"--edits", "--beams"});
   expect_refused({"generate", "a", "--edits", "absent.yaml"}, {"absent.yaml"});

@@ -2,10 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <string>
+#include <string_view>
+#include <utility>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "inspect/intervene_run.h"
+#include "live/requests.h"
+#include "model/adapter.h"
+#include "ops/stopping.h"
 #include "picture/page/page.h"
 
 namespace vitrine {
@@ -114,6 +122,55 @@ TEST_F(LiveTest, RefusesInWords) {
   EXPECT_TRUE(has(refused("patch", {{"prompt", "a"}, {"interventions", {{{"head", "99.0"}, {"do", "zero"}}}}}), "99"));
   EXPECT_TRUE(has(refused("train", {{"prompt", "Onc"}, {"target", "e"}}), "target"));
   EXPECT_TRUE(has(Json::parse(live.answer("next", "{\"prompt\": \"a\""))["error"]["message"], "the request"));
+}
+
+// Over somebody's engine: how a server answers.
+class LiveRequests : public testing::Test {
+ protected:
+  static LiveModel of(Engine& engine) {
+    return {.engine = engine, .name = engine.name(), .run = [&engine](const auto& work) { work(engine); }, .threads = 1};
+  }
+};
+
+TEST_F(LiveRequests, RunInPiecesThatLeaveTheEngineFree) {
+  Engine engine(shipped(), {.threads = 1, .numerics = {.f32 = true}});
+  LiveModel model = of(engine);
+  int pieces = 0;
+  model.run = [&](const auto& work) {
+    ++pieces;
+    work(engine);
+    engine.predict(engine.prompt_ids("Something else"), 1, false);  // whoever comes in between
+  };
+  Live alone(shipped(), {.threads = 1, .numerics = {.f32 = true}});
+  for (const char* request : {"document", "generate", "next", "inspect", "units", "patch"}) {
+    const Json body = {{"prompt", "Once upon a time"}, {"gradients", false}, {"hooks", {"blocks.*.hook_resid_post"}}};
+    pieces = 0;
+    EXPECT_EQ(live_answer(model, request, body.dump()), alone.answer(request, body.dump())) << request;
+    const std::string_view name = request;
+    EXPECT_GE(pieces, name == "document" ? 31 : name == "generate" ? 16 : 1) << request;
+  }
+}
+
+TEST_F(LiveRequests, AStepOfTrainingEndsWithWhoAskedForIt) {
+  Engine engine(shipped(), {.threads = 1});
+  LiveModel model = of(engine);
+  const std::atomic<bool> gone = true;
+  model.gone = &gone;
+  EXPECT_THROW(live_answer(model, "train", R"({"prompt": "Once", "target": " upon"})"), Stopped);
+}
+
+TEST_F(LiveRequests, AStepOfTrainingIsRefusedBesideAnAdapter) {
+  const std::string golden = std::string(VITRINE_SOURCE) + "/tests/golden";
+  OpenedModel opened = open_model(golden + "/models/gpt2_a/model");
+  open_adapter(opened, golden + "/lora/gpt2_a/adapter");
+  Engine engine(std::move(opened), {.threads = 1});
+  try {
+    live_answer(of(engine), "train", R"({"prompt": "Once", "target": " upon"})");
+    ADD_FAILURE() << "not refused";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("adapter"), std::string::npos) << error.what();
+  }
+  EXPECT_NE(live_answer(of(engine), "next", R"({"prompt": "Once"})").find("logprob"), std::string::npos);
 }
 
 }  // namespace

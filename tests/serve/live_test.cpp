@@ -88,12 +88,12 @@ TEST_F(ServedLive, RefusalsNameWhatIsWrong) {
                            const std::string& words,
                            int status = 400) { expect_error(served.post("/v1/live/" + request, body), status, field, words); };
   refuses("nothing", OrderedJson::object(), "", "document, next, generate", 404);
-  refuses("", OrderedJson::object(), "", "document, next, generate", 404);
+  refuses("", OrderedJson::object(), "", "openapi.json", 404);
   expect_error(served.get("/v1/live/next"), 405, "", "POST");
   expect_error(served.ask("POST", "/v1/live/next", "{\"prompt\": \"a"), 400, "", "JSON");
   expect_error(served.ask("POST", "/v1/live/next", "[]"), 400, "", "object");
   refuses("next", OrderedJson::object(), "", "prompt");
-  refuses("next", {{"prompt", ""}, {"add_special", false}}, "", "no tokens");
+  refuses("next", {{"prompt", ""}, {"add_special", false}}, "", "the prompt is empty");
   refuses("next", {{"prompt", OrderedJson::array({1 << 30})}}, "", "outside the vocabulary");
   refuses("next", {{"prompt", OrderedJson::array({-1})}}, "", "outside the vocabulary");
   refuses("next", {{"prompt", OrderedJson::array({"a"})}}, "prompt", "list");
@@ -147,7 +147,7 @@ TEST(ServedLiveModels, WithoutATokenizerGoByIds) {
   expect_error(served.post("/v1/live/next", {{"prompt", "a text"}}), 400, "", "tokenizer");
 }
 
-TEST(ServedLiveModels, QuantisedOnesRunAsTheyAreAndTrainInF32) {
+TEST(ServedLiveModels, QuantisedOnesRunAsTheyAre) {
   const std::string path = std::string(VITRINE_SOURCE) + "/tests/golden/gguf/llama_q8_0.gguf";
   const Served served({}, path);
   Live alone(path, {.threads = 1, .numerics = {.exact = true}});
