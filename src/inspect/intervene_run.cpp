@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -157,11 +158,20 @@ Interventions joined(Interventions edits, std::vector<ValueEdit> more) {
   return edits;
 }
 
+using Turns = std::function<void(const std::function<void()>&)>;
+
 class Grids {
  public:
   Grids(Engine& engine, const Recipe& recipe, const RecipePrompts& prompts, const Metric& metric, const Interventions& base,
-        SourceValues& values, int64_t cell_top)
-      : engine_(engine), recipe_(recipe), prompts_(prompts), metric_(metric), base_(base), values_(values), cell_top_(cell_top) {}
+        SourceValues& values, int64_t cell_top, const Turns& turn)
+      : engine_(engine),
+        recipe_(recipe),
+        prompts_(prompts),
+        metric_(metric),
+        base_(base),
+        values_(values),
+        cell_top_(cell_top),
+        turn_(turn) {}
 
   // `single` receives the edits that make the cell, if the grid has one cell only.
   InterveneGrid run(std::vector<ValueEdit>& single) {
@@ -235,8 +245,11 @@ class Grids {
           cell.positions = spec.positions;
         }
         grid.recipe_cells[grid.cell(r, c)] = to_yaml(cell);
-        std::vector<ValueEdit> edits = plan_edits(engine_, cell, prompts_, values_);
-        measure(grid, grid.cell(r, c), edits);
+        std::vector<ValueEdit> edits;
+        turn_([&] {
+          edits = plan_edits(engine_, cell, prompts_, values_);
+          measure(grid, grid.cell(r, c), edits);
+        });
         if (one) single = std::move(edits);
       }
     return grid;
@@ -251,6 +264,7 @@ class Grids {
   const Interventions& base_;
   SourceValues& values_;
   int64_t cell_top_;
+  const Turns& turn_;
 };
 
 // Path patching: what it freezes, and what reaches the receivers.
@@ -382,7 +396,8 @@ InterveneGrid Grids::paths(std::vector<ValueEdit>& single) {
   grid.recipe_cells.resize(grid.values.size());
   begin_recipe(grid);
 
-  PathRuns runs(engine_, spec, senders, prompts_, base_);
+  std::optional<PathRuns> runs;
+  turn_([&] { runs.emplace(engine_, spec, senders, prompts_, base_); });
   for (size_t r = 0; r < grid.rows.size(); ++r)
     for (size_t c = 0; c < columns.size(); ++c) {
       const HeadPlace sender{grid.rows[r], columns[c]};
@@ -396,8 +411,11 @@ InterveneGrid Grids::paths(std::vector<ValueEdit>& single) {
         cell.mlps = {std::to_string(sender.layer)};
       }
       grid.recipe_cells[grid.cell(r, c)] = to_yaml(cell);
-      std::vector<ValueEdit> edits = runs.reaching(sender);
-      measure(grid, grid.cell(r, c), edits);
+      std::vector<ValueEdit> edits;
+      turn_([&] {
+        edits = runs->reaching(sender);
+        measure(grid, grid.cell(r, c), edits);
+      });
       if (senders.size() == 1) single = std::move(edits);
     }
   return grid;
@@ -442,6 +460,7 @@ std::optional<double> InterveneResult::normalised(double value) const {
 }
 
 InterveneResult intervene(Engine& engine, const Recipe& recipe, const InterveneOptions& options) {
+  const Turns turn = options.turn ? options.turn : [](const std::function<void()>& work) { work(); };
   InterveneResult result;
   result.recipe = recipe;
   RecipePrompts& prompts = result.prompts;
@@ -451,14 +470,16 @@ InterveneResult intervene(Engine& engine, const Recipe& recipe, const InterveneO
   prompts.memory = options.memory;
   const std::vector<int32_t>& ids = prompts.run();
 
-  const Metric metric(engine, recipe, prompts);
-  result.position = metric.position();
-  result.metric_tokens = metric.tokens();
+  std::optional<Metric> metric;
+  turn([&] { metric.emplace(engine, recipe, prompts); });
+  result.position = metric->position();
+  result.metric_tokens = metric->tokens();
 
   SourceValues values(engine, options.memory);
   Interventions edits;
   for (const Intervention& intervention : recipe.interventions) {
-    std::vector<ValueEdit> planned = plan_edits(engine, intervention, prompts, values);
+    std::vector<ValueEdit> planned;
+    turn([&] { planned = plan_edits(engine, intervention, prompts, values); });
     InterveneResult::Done done{to_yaml(intervention), {}};
     for (const ValueEdit& edit : planned) done.hooks.push_back(touched(edit));
     result.interventions.push_back(std::move(done));
@@ -467,7 +488,7 @@ InterveneResult intervene(Engine& engine, const Recipe& recipe, const InterveneO
 
   if (recipe.grid || recipe.paths) {
     std::vector<ValueEdit> single;
-    result.grid = Grids(engine, recipe, prompts, metric, edits, values, options.cell_top).run(single);
+    result.grid = Grids(engine, recipe, prompts, *metric, edits, values, options.cell_top, turn).run(single);
     edits.append(std::move(single));
   }
 
@@ -476,12 +497,14 @@ InterveneResult intervene(Engine& engine, const Recipe& recipe, const InterveneO
     rows.resize(ids.size());
     std::iota(rows.begin(), rows.end(), 0);
   }
-  compare(engine, ids, edits, rows, options.top, result);
+  turn([&] { compare(engine, ids, edits, rows, options.top, result); });
   if (recipe.metric.kind == MetricSpec::Kind::none) return result;
-  result.metric_clean = metric.of(prompts.clean);
-  if (recipe.corrupt) result.metric_corrupt = metric.of(prompts.corrupt);
+  turn([&] {
+    result.metric_clean = metric->of(prompts.clean);
+    if (recipe.corrupt) result.metric_corrupt = metric->of(prompts.corrupt);
+    result.metric_after = metric->of(ids, edits);
+  });
   result.metric_before = prompts.run_corrupt ? result.metric_corrupt : result.metric_clean;
-  result.metric_after = metric.of(ids, edits);
   return result;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // Running a recipe: what the model expects before and after, how far apart that is, and a metric for every cell of a grid.
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -17,6 +18,9 @@ struct InterveneOptions {
   bool all_positions = false;  // predictions and KL after every token, not only at the metric's position
   size_t memory = 0;           // bytes that kept values may take; 0: what the system has left
   int64_t cell_top = 0;        // likeliest tokens to keep of every cell of a grid, at the metric's position
+  // Runs a piece of the work (a cell of a grid) and returns when it is done; between two pieces the engine may do other things.
+  // Nothing: at once.
+  std::function<void(const std::function<void()>&)> turn = {};
 };
 
 /// A grid of runs: one number for each cell.

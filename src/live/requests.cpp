@@ -219,8 +219,10 @@ std::string patched(const Request& request) {
   InterveneOptions options;
   options.top = top_of(request, 10);
   options.all_positions = request.get("all_positions", false);
-  OrderedJson json;
-  request.run([&](Engine& engine) { json = to_json(intervene(engine, recipe, options), engine); });
+  options.turn = [&](const std::function<void()>& work) { request.run([&](Engine&) { work(); }); };
+  Engine* engine = nullptr;
+  request.run([&](Engine& whose) { engine = &whose; });
+  OrderedJson json = to_json(intervene(*engine, recipe, options), *engine);
   json["yaml"] = to_yaml(recipe);
   return text_of(json);
 }

@@ -1,4 +1,6 @@
 // POST /v1/patch: a recipe of `vitrine intervene`. POST /v1/steer: the same continuation without and with changes.
+#include <functional>
+
 #include "base/error.h"
 #include "generate/generate.h"
 #include "inspect/intervene_request.h"
@@ -69,8 +71,11 @@ void patch(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   refuse_files(recipe);
   const ScaledAdapters adapters = read_adapters(fields, service);
   InsideRun run(service, exchange, adapters);
-  OrderedJson result;
-  run([&](Engine& engine) { result = to_json(intervene(engine, recipe, options), engine); });
+  Engine* engine = nullptr;
+  run([&](Engine& whose) { engine = &whose; });
+  // A cell of a grid at a time, so that streams get their steps in between.
+  options.turn = [&run](const std::function<void()>& work) { run([&](Engine&) { work(); }); };
+  OrderedJson result = to_json(intervene(*engine, recipe, options), *engine);
   result["yaml"] = to_yaml(recipe);
   result["command"] = command_line(service, {"intervene", "recipe.yaml", "--json"}, adapters);
   add_ignored(fields, result);

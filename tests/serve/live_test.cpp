@@ -81,6 +81,8 @@ TEST_F(ServedLive, PicturesAndTokensAreJobsOfTheirOwn) {
   EXPECT_EQ(jobs("document", {{"prompt", text}, {"gradients", false}}), pictures + 2) << "the run, the pictures, the steps";
   EXPECT_GE(jobs("generate", {{"prompt", text}, {"max_tokens", 5}}), 5);
   EXPECT_EQ(jobs("next", {{"prompt", text}}), 1);
+  const OrderedJson grid = {{"prompt", text}, {"metric", {{"logprob", 300}}}, {"ablate", {{"what", "z"}, {"layers", {1, 2}}}}};
+  EXPECT_GE(jobs("patch", grid), 8) << "a cell of the grid each";
 }
 
 TEST_F(ServedLive, RefusalsNameWhatIsWrong) {
