@@ -169,7 +169,8 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
       }
       await unfold(page, "Next token");
       const [temperature, topK, topP, seed] = [(1 + draw(6)) / 4, draw(3) * 7, draw(2) === 0 ? 1 : (10 + draw(9)) / 20, draw(1000)];
-      for (const [label, value] of /** @type {const} */ ([["Temperature", temperature], ["Top-k", topK], ["Top-p", topP], ["Seed", seed], ["Tokens", 6]])) await page.getByLabel(label, { exact: true }).fill(String(value));
+      for (const [label, value] of /** @type {const} */ ([["Temperature", temperature], ["Top-k", topK], ["Top-p", topP]])) await page.locator(".dock").getByRole("slider", { name: label }).fill(String(value));
+      for (const [label, value] of /** @type {const} */ ([["Tokens", 6], ["Seed", seed]])) await page.locator(".dock").getByRole("spinbutton", { name: label }).fill(String(value));
       await quiet(page);
       // An even number of clicks on one part changes nothing.
       const edited = (await page.locator(".dock-changes").count()) > 0;
@@ -191,7 +192,7 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
         const before = await page.locator(".dock textarea").inputValue();
         await page.getByRole("button", { name: "Continue 6 tokens" }).click();
         await page.waitForFunction((text) => /** @type {HTMLTextAreaElement} */ (document.querySelector(".dock textarea")).value.length > text.length, before);
-        assert.equal(await page.locator(".dock textarea").inputValue(), before + JSON.parse(run(`${generate} --json`)).text, what);
+        assert.equal(await page.locator(".dock textarea").inputValue(), before + JSON.parse(run(generate.replace("vitrine generate", "vitrine generate --json"))).text, what);
         ++continued;
       }
       if (edited) await page.locator(".dock-changes").click();
@@ -275,8 +276,8 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     const { page, faults } = await openLive();
     await unfold(page, "The stream");
     await page.locator(".unit-list tbody tr").first().waitFor();
-    await page.getByLabel("of layer").fill("4");
-    await page.getByLabel("Position").fill("3");
+    await page.locator(".dock").getByRole("slider", { name: "of layer" }).fill("4");
+    await page.locator(".dock").getByRole("slider", { name: "Position" }).fill("3");
     await quiet(page);
     const [trace = "", lens = "", units = ""] = await offered(page);
     assert.match(units, /--layer 4 --position 3 /);
