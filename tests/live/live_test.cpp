@@ -143,7 +143,10 @@ TEST_F(LiveRequests, RunInPiecesThatLeaveTheEngineFree) {
   };
   Live alone(shipped(), {.threads = 1, .numerics = {.f32 = true}});
   for (const char* request : {"document", "generate", "next", "inspect", "units", "patch"}) {
-    const Json body = {{"prompt", "Once upon a time"}, {"gradients", false}, {"hooks", {"blocks.*.hook_resid_post"}}};
+    const Json body = {{"prompt", "Once upon a time"},
+                       {"gradients", false},
+                       {"hooks", {"blocks.*.hook_resid_post"}},
+                       {"interventions", {{{"head", "3.1"}, {"do", "zero"}}}}};
     pieces = 0;
     EXPECT_EQ(live_answer(model, request, body.dump()), alone.answer(request, body.dump())) << request;
     const std::string_view name = request;
