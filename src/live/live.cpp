@@ -1,5 +1,7 @@
 #include "live/live.h"
 
+#include <exception>
+
 #include "base/json.h"
 #include "live/requests.h"
 

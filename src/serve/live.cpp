@@ -1,7 +1,12 @@
 // GET /v1/live, POST /v1/live/{request}: what the page at /explain asks, as a live page asks its own engine (src/live).
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <mutex>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/shell_word.h"
 #include "inspect/intervene_request.h"

@@ -2,8 +2,10 @@
 #include "live/live.h"
 
 #include <algorithm>
-#include <future>
-#include <limits>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "generate/generate.h"
 #include "serve/page.h"

@@ -59,7 +59,7 @@ export function Units({ position }: { position: number }) {
     change({ units: next });
   };
   return (
-    <section class="units" aria-label="Most active MLP units">
+    <div class="units" role="group" aria-label="Most active MLP units">
       <p class="live-head">{found === null ? "MLP units" : `The most active of the ${found.d_ff} MLP units, and what each writes into the vocabulary`}</p>
       <Slider label="of layer" min={0} max={vitrine.model.nLayers - 1} value={at} onChange={setLayer} says={String(at)} />
       {lacks !== "" && <p class="remark">{lacks}</p>}
@@ -84,7 +84,7 @@ export function Units({ position }: { position: number }) {
           <WithTheProgram commands={[unitsCommand(prompt, at, position, unitsShown, tokensShown)]} />
         </>
       )}
-    </section>
+    </div>
   );
 }
 
