@@ -8,7 +8,7 @@ namespace {
 
 TEST(GenerateEdits, WritesWhatTheChangedModelExpects) {
   const Scratch scratch;
-  const std::string edits = "interventions: [{head: 1.3, do: zero}, {mlp: 5, positions: 2, do: mean}]\n";
+  const std::string edits = "interventions: [{head: 1.3, do: zero}, {mlp: 5, positions: 2, do: zero}]\n";
   // Another prompt than the recipe's: it is not looked at, nor is its metric.
   const std::string recipe = scratch.write("r.yaml", "prompt: Nobody\nmetric: {logprob: ' a'}\n" + edits);
   std::string text = "The king sat on";
