@@ -60,6 +60,7 @@ PicturePrompt prompt_of(Engine& engine, const PictureArguments& o) {
   PicturePrompt prompt;
   prompt.model = o.model.model;
   prompt.adapter = o.model.adapter;
+  prompt.compute = o.model.compute;
   prompt.ids = std::move(prompts[0].ids);
   if (prompts[0].from_text) {
     prompt.special = !o.prompt.no_special;

@@ -211,6 +211,7 @@ TEST(ExplainCommand, SaysHowToRunItAgain) {
   EXPECT_EQ(plain["prompt"]["shell"], "'The king'");
   EXPECT_EQ(plain["prompt"]["special"], true);
   EXPECT_EQ(plain["model"]["adapter"], "");
+  EXPECT_EQ(document({"The king", "--compute", "f32"})["prompt"]["shell"], "--compute f32 'The king'");
   const Json bare = document({"The king", "--no-special"});
   EXPECT_EQ(bare["prompt"]["shell"], "'The king' --no-special");
   EXPECT_EQ(bare["prompt"]["special"], false);

@@ -129,8 +129,9 @@ std::string shell_of(const PicturePrompt& prompt) {
   if (prompt.text && !prompt.special) options += " --no-special";
   if (!prompt.model.empty()) options += " --model " + shell_word(prompt.model);
   if (!prompt.adapter.empty()) options += " --adapter " + shell_word(prompt.adapter);
-  if (options.empty()) return line;
-  return prompt.text && prompt.text->starts_with('-') ? options.substr(1) + " " + line : line + options;
+  const std::string compute = prompt.compute == "auto" ? "" : "--compute " + prompt.compute + " ";
+  if (options.empty()) return compute + line;
+  return compute + (prompt.text && prompt.text->starts_with('-') ? options.substr(1) + " " + line : line + options);
 }
 
 PictureJson tokens_of(const Studio& studio) {

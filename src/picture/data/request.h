@@ -19,6 +19,7 @@ struct PicturePrompt {
   std::vector<TokenPiece> pieces;  // with a text: as long as ids
   std::string model;               // as it was given; empty: the shipped one
   std::string adapter = {};        // as it was given; empty: none
+  std::string compute = "auto";    // as it was given
   bool special = true;             // the text was encoded with BOS and EOS where the tokenizer adds them
 };
 

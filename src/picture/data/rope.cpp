@@ -74,8 +74,8 @@ PictureJson data_of_rope_wavelengths(Studio& studio) {
   const bool some = beyond != wavelengths.end();
   PictureJson p = present(
       "Wavelength of each pair of components: after how many positions it has turned once round. Short ones tell neighbours "
-      "apart; "
-      "those beyond the context hardly turn at all, so their part of the score ignores position.",
+      "apart. Those beyond the context never turn once round; the longest hardly turn, so their part of the score ignores "
+      "position.",
       fmt::format("{}, from {:.3g} to {:.6g} positions on a log axis; {} the context of {}.", plural(wavelengths.size(), "pair"),
                   wavelengths.front(), wavelengths.back(),
                   some ? fmt::format("from pair {} on they exceed", beyond - wavelengths.begin()) : "none exceeds", context));

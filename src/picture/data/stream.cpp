@@ -154,7 +154,8 @@ PictureJson data_of_final_norm(Studio& studio) {
   const auto [after_low, after_high] = std::minmax_element(norm.out_rms.begin(), norm.out_rms.end());
   PictureJson p = present(
       "Root mean square of each token's vector before and after the final norm. However large the stream has "
-      "become, the output projection reads vectors of one size.",
+      "become, the output projection reads vectors of nearly one size: all are divided by their own, and what is left of the "
+      "differences comes from the norm's learned weights.",
       fmt::format("Before the norm from {:.3g} to {:.3g}, after it from {:.3g} to {:.3g}.", *low, *high, *after_low,
                   *after_high));
   p["before"] = numbers(norm.in_rms);

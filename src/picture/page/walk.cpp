@@ -532,7 +532,7 @@ class Walk {
 
   void final_norm() {
     add("final-norm", "The final norm", "Why one more norm before the scores?",
-        {"Once more each token's vector is brought to one size.",
+        {"Once more each token's vector is brought to one size, but for the norm's learned weights.",
          "By now the lengths differ: much has been added to some tokens, above all to the first. The scores to come are dot "
          "products, and longer vectors would make the model surer of itself for no good reason."},
         {"x ← " + normed()}, {"final-norm"}, {{"x", "ln_final.hook_normalized", {n(), s().d_model}, {"token", "component"}}},

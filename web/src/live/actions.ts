@@ -2,6 +2,7 @@
 
 import type { Vitrine } from "../data";
 import { replaceDocument } from "../document";
+import { withOptions } from "../options";
 import type { Engine } from "./engine";
 import { edits, promptField, samplingFields, set, state, type Next, type Sampling, type State } from "./state";
 import { written } from "./written";
@@ -60,7 +61,7 @@ async function drawFrom(made: (engine: Engine, body: object) => Promise<Vitrine 
   try {
     const document = await made(engine, promptField(prompt));
     if (document === null || prompt !== state().prompt) return;
-    replaceDocument(document);
+    replaceDocument(withOptions(document, engine.commandOptions));
     drawAgain();
     set({ drawing: false });
   } catch (error) {

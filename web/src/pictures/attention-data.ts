@@ -2,6 +2,7 @@
 
 import type { Attention } from "../data";
 import { stored, triangle } from "../decode";
+import { exact, percent } from "../format";
 
 export interface Source {
   source: number;
@@ -61,3 +62,7 @@ export function zoomed(p: Attention, layer: number, head: number, fromTarget: nu
     }
   return (row, col) => (fromSource + col > fromTarget + row ? null : out[row * size + col]! < 0 ? 0 : out[row * size + col]!);
 }
+
+/** A weight of a token that is seen: one that steps of 1/65535 cannot hold is small, not nothing. */
+export const weightText = (weight: number) => weight === 0 ? "below 0.00001" : exact(weight);
+export const weightShare = (weight: number) => percent(weight === 0 ? 1e-6 : weight);

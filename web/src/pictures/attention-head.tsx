@@ -5,11 +5,11 @@ import { Bars } from "../bars";
 import { Fold, Slider } from "../controls";
 import type { Attention } from "../data";
 import { place, tokenAt, tokenNames } from "../document";
-import { exact, percent, plural } from "../format";
+import { exact, plural } from "../format";
 import { Heat } from "../heat";
 import { Reproduce, type Reproduction } from "../recipe";
 import { headOff } from "../recipes";
-import { largest, square, zoomed } from "./attention-data";
+import { largest, square, weightShare, weightText, zoomed } from "./attention-data";
 
 interface Props {
   picture: Attention;
@@ -51,7 +51,7 @@ export function Enlarged({ picture: p, layer, head, about }: Props) {
                 setTarget(row);
                 pick(headOff(layer, head, { position: row }));
               }}
-              describe={(row, col) => `${place(row)} looks at ${place(col)}\n${value(row, col) === null ? "masked: it comes later" : `weight ${exact(value(row, col))}`}\nlayer ${layer}, head ${head}`}
+              describe={(row, col) => `${place(row)} looks at ${place(col)}\n${value(row, col) === null ? "masked: it comes later" : `weight ${weightText(value(row, col)!)}`}\nlayer ${layer}, head ${head}`}
             />
           )
           : <Overview picture={p} layer={layer} head={head} value={value} onPick={(row, col) => {
@@ -71,8 +71,8 @@ export function Enlarged({ picture: p, layer, head, about }: Props) {
             name: p.level === "full" ? tokenAt(s.source) : `${tokenAt(s.source)} ${s.source}`,
             value: s.weight,
             tone: "attention",
-            note: percent(s.weight),
-            text: `${place(target)} looks at ${place(s.source)}\nweight ${exact(s.weight)}`,
+            note: weightShare(s.weight),
+            text: `${place(target)} looks at ${place(s.source)}\nweight ${weightText(s.weight)}`,
           }))}
         />
         <p><button type="button" class="more" onClick={() => pick(headOff(layer, head))}>How to reproduce this head, and switch it off</button></p>
@@ -115,7 +115,7 @@ function Overview({ picture: p, layer, head, value, onPick }: OverviewProps) {
         cell={8}
         picks="the tokens there one by one"
         onPick={(row, col) => onPick(middle(row), middle(col))}
-        describe={(row, col) => `targets ${range(row)}, sources ${range(col)}\n${value(row, col) === null ? "masked: they come later" : `largest weight ${exact(value(row, col))}`}\nfrom ${tokenAt(row * tokensPerBin)} to ${tokenAt(col * tokensPerBin)}`}
+        describe={(row, col) => `targets ${range(row)}, sources ${range(col)}\n${value(row, col) === null ? "masked: they come later" : `largest weight ${weightText(value(row, col)!)}`}\nfrom ${tokenAt(row * tokensPerBin)} to ${tokenAt(col * tokensPerBin)}`}
       />
       <p class="remark">Each cell is the largest of {tokensPerBin} × {tokensPerBin} weights. Click one to see its tokens.</p>
     </>
@@ -170,7 +170,7 @@ function Weights({ picture: p, layer, head }: { picture: Attention; layer: numbe
             {Array.from({ length: n }, (_, target) => (
               <tr key={target}>
                 <th scope="row"><bdi>{place(target)}</bdi></th>
-                <td><bdi>{largest(p, layer, head, target, p.level === "full" ? target + 1 : p.top!.k).map((s) => `${place(s.source)} ${exact(s.weight)}`).join("; ")}</bdi></td>
+                <td><bdi>{largest(p, layer, head, target, p.level === "full" ? target + 1 : p.top!.k).map((s) => `${place(s.source)} ${weightText(s.weight)}`).join("; ")}</bdi></td>
               </tr>
             ))}
           </tbody>

@@ -5,8 +5,7 @@ import { Bars } from "../bars";
 import { Slider } from "../controls";
 import type { Attention } from "../data";
 import { place, tokenAt } from "../document";
-import { exact, percent } from "../format";
-import { square } from "./attention-data";
+import { square, weightShare, weightText } from "./attention-data";
 
 const shown = 6;
 
@@ -23,7 +22,7 @@ export function WhoLooks({ picture: p, onPick }: { picture: Attention; onPick: (
       <Bars
         label={`Heads that look most from ${place(target)} at ${place(source)}.`}
         most={1}
-        bars={heads.map(({ layer, head, weight }) => ({ name: `layer ${layer}, head ${head}`, value: weight, tone: "attention", note: percent(weight), text: `layer ${layer}, head ${head}\n${place(target)} looks at ${place(source)}: weight ${exact(weight)}\nclick or Enter: show this head above` }))}
+        bars={heads.map(({ layer, head, weight }) => ({ name: `layer ${layer}, head ${head}`, value: weight, tone: "attention", note: weightShare(weight), text: `layer ${layer}, head ${head}\n${place(target)} looks at ${place(source)}: weight ${weightText(weight)}\nclick or Enter: show this head above` }))}
         onPick={(i) => onPick([heads[i]!.layer, heads[i]!.head])}
       />
     </div>

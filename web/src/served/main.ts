@@ -3,6 +3,7 @@
 
 import type { Vitrine } from "../data";
 import { setKey } from "../key";
+import { withOptions } from "../options";
 import { askServer, Refused, type ServedModel } from "./ask";
 
 const root = document.getElementById("vitrine")!;
@@ -47,7 +48,7 @@ async function begin(): Promise<void> {
     const model = await askServer<ServedModel>("v1/live");
     const prompt = typeof model.prompt === "string" ? promptOfAddress() ?? model.prompt : model.prompt;
     const data = await askServer<Vitrine>("v1/live/document", { prompt, gradients: false });
-    window.vitrine = data;
+    window.vitrine = withOptions(data, model.command_options);
     window.vitrineServer = model;
     document.title = `${data.prompt.text ?? "Token ids"} – ${model.model}`;
     // The policy knows the page's script by its hash, wherever it stands.
