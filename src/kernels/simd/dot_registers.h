@@ -4,8 +4,8 @@
 #include <type_traits>
 
 #include "kernels/simd/dot_int8.h"
-#include "kernels/simd/dot_nibbles.h"
 #include "kernels/simd/dot_integers.h"
+#include "kernels/simd/dot_nibbles.h"
 #if HWY_ARCH_ARM
 #include "kernels/neon/registers.h"
 #endif
