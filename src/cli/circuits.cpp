@@ -45,6 +45,14 @@ OrderedJson spectrum_json(const Spectrum& s) {
 OrderedJson score_json(const HeadScores& scores, const HeadScore& score, HeadRole role) {
   return scores.queries[static_cast<size_t>(role)] > 0 ? OrderedJson(score.at(role)) : OrderedJson(nullptr);
 }
+OrderedJson head_json(const HeadScores& scores, const HeadScore& score) {
+  return {{"layer", score.layer},
+          {"head", score.head},
+          {"previous_token", score_json(scores, score, HeadRole::previous)},
+          {"duplicate_token", score_json(scores, score, HeadRole::duplicate)},
+          {"induction", score_json(scores, score, HeadRole::induction)},
+          {"first_token", score_json(scores, score, HeadRole::first)}};
+}
 std::string score_text(const HeadScores& scores, const HeadScore& score, HeadRole role) {
   return scores.queries[static_cast<size_t>(role)] > 0 ? fmt::format("{:.3f}", score.at(role)) : "-";
 }
@@ -52,19 +60,14 @@ std::string score_text(const HeadScores& scores, const HeadScore& score, HeadRol
 OrderedJson document(const CircuitsArguments& o, const HeadScores& scores, const CircuitTable& table, bool repeated) {
   OrderedJson heads = OrderedJson::array();
   for (const HeadSpectra& h : table.heads) {
-    const HeadScore& score = scores.of(h.layer, h.head);
     OrderedJson eigenvalues = OrderedJson::array();
     for (const std::complex<double>& value : h.eigenvalues) eigenvalues.push_back({value.real(), value.imag()});
-    heads.push_back({{"layer", h.layer},
-                     {"head", h.head},
-                     {"previous_token", score_json(scores, score, HeadRole::previous)},
-                     {"duplicate_token", score_json(scores, score, HeadRole::duplicate)},
-                     {"induction", score_json(scores, score, HeadRole::induction)},
-                     {"first_token", score_json(scores, score, HeadRole::first)},
-                     {"copying", h.copying},
-                     {"eigenvalues", std::move(eigenvalues)},
-                     {"qk", spectrum_json(h.qk)},
-                     {"ov", spectrum_json(h.ov)}});
+    OrderedJson json = head_json(scores, scores.of(h.layer, h.head));
+    json["copying"] = h.copying;
+    json["eigenvalues"] = std::move(eigenvalues);
+    json["qk"] = spectrum_json(h.qk);
+    json["ov"] = spectrum_json(h.ov);
+    heads.push_back(std::move(json));
   }
   OrderedJson composition = OrderedJson::array();
   for (const Composition& c : table.composition)
@@ -213,13 +216,7 @@ OrderedJson checkpoints_json(std::span<const StudiedHeads> runs, std::span<const
   OrderedJson list = OrderedJson::array();
   for (size_t i = 0; i < runs.size(); ++i) {
     OrderedJson heads = OrderedJson::array();
-    for (const HeadScore& score : runs[i].scores.heads)
-      heads.push_back({{"layer", score.layer},
-                       {"head", score.head},
-                       {"previous_token", score_json(runs[i].scores, score, HeadRole::previous)},
-                       {"duplicate_token", score_json(runs[i].scores, score, HeadRole::duplicate)},
-                       {"induction", score_json(runs[i].scores, score, HeadRole::induction)},
-                       {"first_token", score_json(runs[i].scores, score, HeadRole::first)}});
+    for (const HeadScore& score : runs[i].scores.heads) heads.push_back(head_json(runs[i].scores, score));
     list.push_back({{"step", checkpoints[i].step},
                     {"model", checkpoints[i].path},
                     {"loss", runs[i].loss(repeated, false)},

@@ -142,12 +142,6 @@ std::string pad_left(std::string_view text, int columns) {
   return std::string(static_cast<size_t>(std::max(0, columns - width_of(text))), ' ') + std::string(text);
 }
 
-std::string percent(double share) {
-  const double value = share * 100;
-  if (value > 0 && value < 0.005) return "<0.01 %";
-  return value < 9.995 ? fmt::format("{:.2f} %", value) : fmt::format("{:.1f} %", value);
-}
-
 std::string grouped(int64_t n) {
   std::string digits = std::to_string(n), text;
   for (size_t i = 0; i < digits.size(); ++i) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/memory.h"
+#include "base/percent.h"
 
 namespace vitrine::cli {
 
@@ -69,8 +70,6 @@ int width_of(std::string_view text);
 std::string pad_right(std::string_view text, int columns);
 std::string pad_left(std::string_view text, int columns);
 
-/// "35.2 %", "0.04 %", "<0.01 %".
-std::string percent(double share);
 /// 8921344 as "8,921,344".
 std::string grouped(int64_t n);
 

@@ -42,16 +42,8 @@ class Draw {
     std::vector<float> logprobs(static_cast<size_t>(vocab_));
     for (const TokenLogprob& entry : prediction.top) logprobs[static_cast<size_t>(entry.token)] = entry.logprob;
     const Candidates& left = sampler_.process(logprobs, {}, {});
-    const double sum = log_sum_exp(left.logit);
     prediction.top.resize(static_cast<size_t>(std::min(top_, vocab_)));
-    std::vector<double> kept;
-    for (const TokenLogprob& entry : prediction.top) {
-      const auto found = std::lower_bound(left.token.begin(), left.token.end(), entry.token);
-      const auto place = static_cast<size_t>(found - left.token.begin());
-      kept.push_back(found != left.token.end() && *found == entry.token ? std::exp(static_cast<double>(left.logit[place]) - sum)
-                                                                        : 0.0);
-    }
-    return kept;
+    return drawn_probabilities(left, prediction.top);
   }
 
  private:

@@ -7,12 +7,12 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "cli/serve_flags.h"
 #include "cli/service_flags.h"
 #include "cli/session.h"
 #include "cli/stop_signals.h"
+#include "cli/study.h"
 #include "serve/routes.h"
 
 namespace vitrine::cli {
@@ -44,11 +44,9 @@ void say_what_runs(serve::Service& service, int64_t context) {
 }
 
 // Of commands that run the model in the same way.
-std::string command_options(const ModelOptions& o) {
-  std::string words;
-  if (o.compute != "auto") words += " --compute " + o.compute;
-  if (o.exact) words += " --exact";
-  if (!o.adapter.empty()) words += " --adapter " + shell_word(o.adapter);
+std::string command_options(ModelOptions o) {
+  o.model.clear();
+  const std::string words = model_words(o);
   return words.empty() ? words : words.substr(1);
 }
 

@@ -246,4 +246,16 @@ void Sampler::cut_typical() {
   keep_where([&](size_t i) { return distance_[i] <= cut; });
 }
 
+std::vector<double> drawn_probabilities(const Candidates& left, std::span<const TokenLogprob> tokens) {
+  const double sum = log_sum_exp(left.logit);
+  std::vector<double> drawn;
+  for (const TokenLogprob& entry : tokens) {
+    const auto found = std::lower_bound(left.token.begin(), left.token.end(), entry.token);
+    const bool kept = found != left.token.end() && *found == entry.token;
+    const auto place = static_cast<size_t>(found - left.token.begin());
+    drawn.push_back(kept ? std::exp(static_cast<double>(left.logit[place]) - sum) : 0.0);
+  }
+  return drawn;
+}
+
 }  // namespace vitrine

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/logits.h"
 #include "generate/sampling_options.h"
 
 namespace vitrine {
@@ -14,6 +15,9 @@ struct Candidates {
   std::vector<int32_t> token;
   std::vector<float> logit;
 };
+
+/// The probability of each of `tokens` in a draw from what is left; 0 for one that was cut.
+std::vector<double> drawn_probabilities(const Candidates& left, std::span<const TokenLogprob> tokens);
 
 struct Pick {
   int32_t token = 0;

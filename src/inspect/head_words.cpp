@@ -1,9 +1,12 @@
 #include "inspect/head_words.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <tuple>
 #include <utility>
+
+#include "base/percent.h"
 
 namespace vitrine {
 namespace {
@@ -14,16 +17,6 @@ constexpr size_t kNamed = 3;
 
 std::string name_of_head(int64_t layer, int64_t head) { return std::to_string(layer) + "." + std::to_string(head); }
 
-std::string written(const char* form, double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, form, value);
-  return text;
-}
-std::string share_text(double share) {
-  const double value = 100 * share;
-  return value > 0 && value < 0.005 ? "<0.01 %" : written(value < 9.995 ? "%.2f %%" : "%.1f %%", value);
-}
-
 std::string role_sentence(const HeadScores& scores, std::span<const HeadSpectra> heads, HeadRole role) {
   std::vector<std::pair<double, const HeadSpectra*>> best;
   for (const HeadSpectra& h : heads) best.emplace_back(scores.of(h.layer, h.head).at(role), &h);
@@ -32,11 +25,10 @@ std::string role_sentence(const HeadScores& scores, std::span<const HeadSpectra>
   });
   const auto named = [&](size_t i) { return name_of_head(best[i].second->layer, best[i].second->head); };
   if (best[0].first < kMostly)
-    return std::string("No head looks mostly at ") + words_of(role) + "; the most is " + named(0) + ", " +
-           share_text(best[0].first);
-  std::string line = "`" + named(0) + "` looks at " + words_of(role) + ", " + share_text(best[0].first);
+    return std::string("No head looks mostly at ") + words_of(role) + "; the most is " + named(0) + ", " + percent(best[0].first);
+  std::string line = "`" + named(0) + "` looks at " + words_of(role) + ", " + percent(best[0].first);
   for (size_t i = 1; i < std::min(best.size(), kNamed) && best[i].first >= kMostly; ++i)
-    line += "; `" + named(i) + "`, " + share_text(best[i].first);
+    line += "; `" + named(i) + "`, " + percent(best[i].first);
   return line;
 }
 
@@ -45,10 +37,10 @@ std::string copying_sentence(std::span<const HeadSpectra> heads) {
       heads.begin(), heads.end(), [](const HeadSpectra& a, const HeadSpectra& b) { return a.copying < b.copying; });
   std::string line;
   if (most->copying > 0)
-    line = name_of_head(most->layer, most->head) + " copies most what it looks at, " + written("%+.3f", most->copying);
+    line = name_of_head(most->layer, most->head) + " copies most what it looks at, " + fmt::format("{:+.3f}", most->copying);
   if (least->copying < 0)
     line += (line.empty() ? "" : "; ") + name_of_head(least->layer, least->head) + " suppresses it most, " +
-            written("%+.3f", least->copying);
+            fmt::format("{:+.3f}", least->copying);
   return line;
 }
 

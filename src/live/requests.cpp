@@ -146,17 +146,14 @@ std::string next(const Request& request) {
     logits.assign(z.data<float>(), z.data<float>() + z.count());
   });
   const Candidates& left = sampler.process(logits, ids, {});
-  const double sum = log_sum_exp(left.logit);
+  const std::vector<TokenLogprob> top = top_logprobs(logits, static_cast<size_t>(top_of(request, 20)));
+  const std::vector<double> kept = drawn_probabilities(left, top);
   OrderedJson json = tokens_json(request.engine(), ids), list = OrderedJson::array();
-  for (const TokenLogprob& entry : top_logprobs(logits, static_cast<size_t>(top_of(request, 20)))) {
-    const auto found = std::lower_bound(left.token.begin(), left.token.end(), entry.token);
-    const bool kept = found != left.token.end() && *found == entry.token;
-    const auto place = static_cast<size_t>(found - left.token.begin());
-    list.push_back({{"token", entry.token},
-                    {"piece", piece_json(request.engine(), entry.token)},
-                    {"logprob", entry.logprob},
-                    {"kept", kept ? std::exp(static_cast<double>(left.logit[place]) - sum) : 0.0}});
-  }
+  for (size_t i = 0; i < top.size(); ++i)
+    list.push_back({{"token", top[i].token},
+                    {"piece", piece_json(request.engine(), top[i].token)},
+                    {"logprob", top[i].logprob},
+                    {"kept", kept[i]}});
   json["next"] = std::move(list);
   json["left"] = left.token.size();
   return text_of(json);

@@ -23,8 +23,9 @@ struct LiveModel {
 /// The answer to a request, an object in JSON, in the forms of the HTTP API (docs/http-api.md).
 ///
 /// Every request names its prompt: "prompt" is a text or a list of ids; "add_special" (default true): BOS by the tokenizer's
-/// rule. document  every picture and step of the walk-through (web/src/data.ts); "layer", "head", "position" as `vitrine
-/// picture`;
+/// rule.
+///
+/// document  every picture and step of the walk-through (web/src/data.ts); "layer", "head", "position": of pictures of one;
 ///           "gradients": false leaves out what runs the model backward; "pictures": only these, without steps
 /// next      {tokens, pieces, next: [{token, piece, logprob, kept}], left}: the "top" likeliest next tokens, with the
 ///           probability of each under "temperature", "top_k", "top_p", "min_p" (0: cut), and how many of all tokens are left;

@@ -145,11 +145,13 @@ std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* 
 
 OrderedJson command_line(const Service& service, const std::vector<std::string>& words, const ScaledAdapters& adapters,
                          const std::vector<int32_t>& ids) {
-  if (adapters.size() > 1 || (adapters.size() == 1 && adapters[0].scale != 1)) return nullptr;
+  const bool beside = service.engine().opened().adapter != nullptr;  // which the options name
+  if (adapters.size() > (beside ? 0 : 1) || (adapters.size() == 1 && adapters[0].scale != 1)) return nullptr;
   std::string line = "vitrine";
   for (const std::string& word : words) line += " " + word;
   for (size_t i = 0; i < ids.size(); ++i) line += (i == 0 ? " --tokens " : ",") + std::to_string(ids[i]);
   line += " --model " + shell_word(service.engine().name());
+  if (const std::string& options = service.options().command_options; !options.empty()) line += " " + options;
   if (!adapters.empty()) line += " --adapter " + shell_word(adapters[0].adapter->directory());
   return line;
 }

@@ -52,3 +52,15 @@ export function drawnOf(all, temperature, topK, topP) {
   const rest = total(left);
   return new Map(left.map((one) => [one.token, one.weight / rest]));
 }
+
+/** Trains one step on " was"; the loss behind it, and the command. @param {Page} page @returns {Promise<[number, string]>} */
+export async function trained(page) {
+  await unfold(page, "Train one step");
+  await page.getByLabel("Should follow").fill(" was");
+  await page.getByRole("button", { name: "Train one step" }).click();
+  const said = page.locator(".live-head", { hasText: "The loss on" });
+  await said.waitFor({ timeout: 120000 });
+  const [, loss = ""] = /to ([\d.]+)/.exec((await said.textContent()) ?? "") ?? [];
+  const [train = ""] = await offered(page);
+  return [Number(loss), train];
+}

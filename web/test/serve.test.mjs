@@ -2,7 +2,7 @@
 // lines that it offers say, token by token.
 
 import assert from "node:assert/strict";
-import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -10,6 +10,7 @@ import { after, afterEach, before, describe, test } from "node:test";
 import { launch } from "./browser.mjs";
 import { ended, lookAt, messages, openChat, reproduction, say } from "./chat-page.mjs";
 import { graveFaults } from "./checks.mjs";
+import { serve } from "./server.mjs";
 
 const program = process.env["VITRINE_PROGRAM"];
 const serves = program !== undefined && spawnSync(program, ["serve", "--help"]).status === 0;
@@ -37,18 +38,9 @@ after(async () => {
 
 /** Starts the server and returns its address. @param {string[]} args */
 async function start(args = []) {
-  const server = spawn(program ?? "", ["serve", "--port", "0", "--exact", ...args], { stdio: ["ignore", "ignore", "pipe"] });
-  servers.push(server);
-  let said = "";
-  const url = await new Promise((done, fail) => {
-    server.stderr.on("data", (/** @type {Buffer} */ data) => {
-      said += data;
-      const found = /(https?:\/\/[\w.:[\]]+)/.exec(said);
-      if (found !== null) done(`${found[1]}/`);
-    });
-    server.on("exit", () => fail(new Error(`the server ended: ${said}`)));
-  });
-  return { url: /** @type {string} */ (url), server };
+  const started = await serve(program ?? "", ["--exact", ...args]);
+  servers.push(started.server);
+  return started;
 }
 
 /** Runs a command line as a reader would. @param {string} line */

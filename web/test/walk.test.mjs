@@ -2,7 +2,7 @@
 // those of the commands on the page, and nothing else is asked. VITRINE_PROGRAM names the program.
 
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
+import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
@@ -10,7 +10,8 @@ import { after, afterEach, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { launch, openAddress } from "./browser.mjs";
 import { graveFaults, tooWide } from "./checks.mjs";
-import { bars, near, offered, quiet, sameBars, unfold } from "./live-panel.mjs";
+import { bars, near, offered, quiet, sameBars, trained, unfold } from "./live-panel.mjs";
+import { serve } from "./server.mjs";
 
 const program = process.env["VITRINE_PROGRAM"];
 const golden = resolve(dirname(fileURLToPath(import.meta.url)), "../../tests/golden");
@@ -37,18 +38,10 @@ after(async () => {
 });
 
 /** Starts a server and returns its address. @param {string[]} args @returns {Promise<string>} */
-function start(...args) {
-  const server = spawn(program ?? "", ["serve", "--port", "0", ...args], { stdio: ["ignore", "ignore", "pipe"], cwd: folder });
+async function start(...args) {
+  const { url, server } = await serve(program ?? "", args, folder);
   servers.push(server);
-  let said = "";
-  return new Promise((done, fail) => {
-    server.stderr.on("data", (/** @type {Buffer} */ data) => {
-      said += data;
-      const found = /(https?:\/\/[\w.:[\]]+)/.exec(said);
-      if (found !== null) done(`${found[1]}/`);
-    });
-    server.on("exit", () => fail(new Error(`the server ended: ${said}`)));
-  });
+  return url;
 }
 
 /** Opens the page and notes what it asks. @param {string} url @param {string} [query] */
@@ -125,14 +118,8 @@ describe("the walk-through of a server", { skip: program === undefined && "VITRI
     const url = await start();
     const { page, faults } = await openWalk(url);
     await ready(page);
-    await unfold(page, "Train one step");
-    await page.getByLabel("Should follow").fill(" was");
-    await page.getByRole("button", { name: "Train one step" }).click();
-    const said = page.locator(".live-head", { hasText: "The loss on" });
-    await said.waitFor({ timeout: 120000 });
-    const [, loss = ""] = /to ([\d.]+)/.exec((await said.textContent()) ?? "") ?? [];
-    const [train = ""] = await offered(page);
-    near(Number(loss), JSON.parse(run(`${train} --json`)).loss_after, "the loss", 1e-3);
+    const [loss, train] = await trained(page);
+    near(loss, JSON.parse(run(`${train} --json`)).loss_after, "the loss", 1e-3);
     const [predict = ""] = await unfold(page, "Next token").then(() => quiet(page)).then(() => offered(page));
     sameBars(await bars(page), JSON.parse(run(`${predict} --json --top 64`)).predictions[0].top, "behind the step");
     assert.deepEqual(faults, []);

@@ -34,7 +34,7 @@ HWY_INLINE uint32_t bits_32(const char* p) {
 #if HWY_TARGET <= HWY_AVX3
 
 /// Blocks of two outputs side by side in one register. Weights are made unsigned by an offset; offset * x is taken out again in
-/// each lane.
+/// each lane. Types of nibbles are only unpacked by it: simd/dot_nibbles.h multiplies them.
 template <DType kType>
 struct Pack {
   static constexpr PackForm kForm = pack_form<kType>();
@@ -44,15 +44,13 @@ struct Pack {
   using Sum = __m512;
   struct Row {  // a block of activations, in both halves
     __m512i q, correction;
-    __m512 scale, sum;
+    __m512 scale;
     HWY_INLINE Row(const ActivationBlock& b, size_t part)
         : q(_mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b.q + part * kBlock)))),
           correction(_mm512_setzero_si512()),
-          scale(_mm512_set1_ps(b.scale[part])),
-          sum(_mm512_setzero_ps()) {
+          scale(_mm512_set1_ps(b.scale[part])) {
       if constexpr (kOffset != 0)
         correction = _mm512_sub_epi32(correction, _mm512_dpbusd_epi32(correction, _mm512_set1_epi8(char(kOffset)), q));
-      if constexpr (kForm.minimum) sum = _mm512_maskz_mov_ps(0x0101, _mm512_set1_ps(b.sum[2 * part] + b.sum[2 * part + 1]));
     }
   };
   __m512i q;
@@ -96,9 +94,7 @@ struct Pack {
   static HWY_INLINE Sum zero() { return _mm512_setzero_ps(); }
   HWY_INLINE Sum add_to(Sum sum, const Row& x) const {
     const __m512 dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(x.correction, q, x.q));
-    sum = _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, x.scale), sum);
-    if constexpr (kForm.minimum) sum = _mm512_fmadd_ps(minimum, x.sum, sum);
-    return sum;
+    return _mm512_fmadd_ps(dot, _mm512_mul_ps(scale, x.scale), sum);
   }
   static HWY_INLINE void store(Sum sum, float* y, size_t n) {
     y[0] = sum_of_eight(_mm512_castps512_ps256(sum));
