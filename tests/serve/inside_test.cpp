@@ -39,6 +39,14 @@ class Inside : public testing::Test {
   std::vector<int32_t> ids() const { return served.alone.prompt_ids(text); }
 };
 
+TEST(InsideCommands, NameThePrecisionOfTheServer) {
+  ServiceOptions options;
+  options.command_options = "--compute f32";
+  Served served(std::move(options));
+  const OrderedJson json = served.made("/v1/inspect", {{"prompt", "The king"}, {"hooks", {"hook_embed"}}});
+  EXPECT_TRUE(json["command"].get<std::string>().ends_with(" --compute f32")) << json["command"];
+}
+
 TEST_F(Inside, InspectGivesTheValuesOfTrace) {
   const std::string hook = "blocks.3.attn.hook_pattern[heads=1,positions=-1]";
   const OrderedJson json =
