@@ -48,9 +48,9 @@ void dot_columns(const void* weights, size_t stride, size_t n, size_t k, const f
 
 /// One stored row as f32.
 template <class W, int V = 0>
-HWY_INLINE void widen_unit(const char* row, size_t i, float* y) {
-  store(weight_part<W, V>(row, i), y + i + V * kLanes);
-  if constexpr (V + 1 < kVectors) widen_unit<W, V + 1>(row, i, y);
+HWY_INLINE void widen_unit(const char* row, size_t i, Vec* part) {
+  part[V] = weight_part<W, V>(row, i);
+  if constexpr (V + 1 < kVectors) widen_unit<W, V + 1>(row, i, part);
 }
 template <class W>
 void widen(const void* weights, size_t n, float* y) {
@@ -59,7 +59,11 @@ void widen(const void* weights, size_t n, float* y) {
     decode_row(W(), row, n, y);
   } else {
     size_t i = 0;
-    for (; i + kBlock <= n; i += kBlock) widen_unit<W>(row, i, y);
+    for (; i + kBlock <= n; i += kBlock) {
+      Vec part[kVectors];  // all of them before the first store, which could change what they are read from
+      widen_unit<W>(row, i, part);
+      for (int v = 0; v < kVectors; ++v) store(part[v], y + i + size_t(v) * kLanes);
+    }
     if constexpr (!W::kIsBlock) {
       for (; i < n; i += kLanes) store_up_to(weight_load_up_to<W>(row + i * W::kBytes, n - i), y + i, n - i);
     }

@@ -17,6 +17,7 @@ constexpr int kRowsTogether = kManyRegisters ? 8 : 4;
 template <int R>
 constexpr int rows_at_a_time() {
   if (kManyRegisters) return R == 1 ? 8 : R == 2 ? 8 : R <= 4 ? 6 : R <= 6 ? 4 : 3;
+  if (kLanes < 8) return R <= 2 ? 4 : 2;  // WebAssembly, whose compilers need more registers for the same
   return R == 1 ? 8 : R == 2 ? 4 : 3;
 }
 

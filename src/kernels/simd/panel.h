@@ -13,7 +13,7 @@
 namespace vitrine {
 namespace {
 
-constexpr size_t kRowVectors = kLanes >= 8 ? 2 : 4;  // of rows of x in a tile
+constexpr size_t kRowVectors = kLanes >= 8 || !kManyRegisters ? 2 : 4;  // of rows of x in a tile
 constexpr size_t kTileRows = kRowVectors * kLanes;
 constexpr size_t kTileOutputs = kLanes < 8 ? 4 : kManyRegisters && kLanes >= 16 ? 14 : 6;  // so many accumulators a vector
 constexpr size_t kPanelOutputs = 128, kPanelDepth = 512;                                   // in words, as the strides below
