@@ -2,6 +2,7 @@
 
 import type { TargetedKeyboardEvent } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
+import { axis } from "./axes";
 import { px } from "./format";
 import { useTheme } from "./hooks";
 import { theme } from "./theme";
@@ -11,6 +12,8 @@ export type Input = readonly [number, number];
 
 interface Props {
   label: string;
+  /** Of the height. */
+  name: string;
   /** Inputs along each axis; height[i * n + j] at (x[i], x[j]). */
   x: readonly number[];
   height: ArrayLike<number>;
@@ -33,7 +36,7 @@ interface Props {
 const whole = (polygon: readonly Input[]) => [polygon];
 const tilt = 0.52;  // sine of the angle at which the eye looks down
 
-export function Surface({ label, x, height, colour, split = whole, size, low, high, turn, onTurn, line, describe }: Props) {
+export function Surface({ label, name, x, height, colour, split = whole, size, low, high, turn, onTurn, line, describe }: Props) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const drag = useRef<number | null>(null);
   const at = useRef<readonly [number, number] | null>(null);
@@ -117,19 +120,41 @@ export function Surface({ label, x, height, colour, split = whole, size, low, hi
         context.stroke();
       }
     }
+    // The heights, at the corner that lies farthest left.
+    const corner = base.reduce((left, next) => (project(...next, low)[0] < project(...left, low)[0] ? next : left));
+    const ends = [project(...corner, low), project(...corner, high)] as const;
+    const heights = axis({ label: "", domain: [low, high] }, ends[0][1], ends[1][1], 40);
+    context.strokeStyle = ink;
+    context.lineWidth = 1;
+    context.beginPath();
+    context.moveTo(ends[0][0], ends[0][1]);
+    context.lineTo(ends[1][0], ends[1][1]);
+    for (const tick of heights.ticks) {
+      context.moveTo(ends[0][0] - 4, heights(tick));
+      context.lineTo(ends[0][0], heights(tick));
+    }
+    context.stroke();
     // A rim of the page's colour, so that the names can be read on the surface.
     context.strokeStyle = theme() === "dark" ? "#14181f" : "#fdfcfa";
     context.lineWidth = 4;
     context.lineJoin = "round";
     context.fillStyle = theme() === "dark" ? "#d8dbe0" : "#33373d";
     const names: [string, number, number][] = [["x[0]", (n - 1) / 2, -0.2 * n], ["x[1]", 1.22 * n, (n - 1) / 2]];
-    for (const [name, i, j] of names) {
+    for (const [input, i, j] of names) {
       const [px, py] = project(i, j, low);
       const at = [Math.min(Math.max(px, 16), size - 16), Math.min(py, tall - 8)] as const;
-      context.strokeText(name, ...at);
-      context.fillText(name, ...at);
+      context.strokeText(input, ...at);
+      context.fillText(input, ...at);
     }
-  }, [x, height, colour, split, size, low, high, turn, line, shade]);
+    context.textAlign = "right";
+    context.font = "11px system-ui, sans-serif";
+    const written: [string, number][] = [...heights.ticks.map((tick): [string, number] => [heights.write(tick), heights(tick)]), [name, ends[1][1] - 14]];
+    for (const [text, y] of written) {
+      const right = Math.max(ends[0][0] - 7, context.measureText(text).width + 1);
+      context.strokeText(text, right, y);
+      context.fillText(text, right, y);
+    }
+  }, [x, height, colour, split, size, low, high, turn, line, shade, name]);
 
   const nearest = (event: PointerEvent): readonly [number, number] => {
     const box = canvas.current!.getBoundingClientRect();

@@ -127,6 +127,7 @@ function Surfaces({ picture: p }: { picture: MlpSurfaces }) {
                   <p class="panel-title">{titles[kind]}</p>
                   <Surface
                     label={`The ${titles[kind]} toy: first output over two inputs.`}
+                    name="y[0]"
                     x={p.x}
                     height={z}
                     colour={painters[k]!}
