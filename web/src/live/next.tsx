@@ -65,6 +65,7 @@ function Row({ one, scale, was }: { one: Likely; scale: number; was: number | un
   const rare = Number.isNaN(one.logprob);
   const probability = rare ? 0 : Math.exp(one.logprob);
   const width = (value: number) => `${(100 * value) / scale}%`;
+  const drawn = percent(one.kept) === percent(probability) ? "" : one.kept === 0 ? "cut" : `drawn ${percent(one.kept)}`;
   return (
     <li data-token={one.token} data-probability={probability} data-kept={one.kept}>
       <TokenButton of={one} />
@@ -73,7 +74,7 @@ function Row({ one, scale, was }: { one: Likely; scale: number; was: number | un
         <i class="kept" style={{ width: width(one.kept) }} />
         {was !== undefined && <i class="was" style={{ left: width(was) }} />}
       </span>
-      <span class="live-figure"><b>{rare ? "rare" : percent(probability)}</b> <small>{was !== undefined ? `was ${percent(was)}` : one.kept === 0 ? "cut" : `drawn ${percent(one.kept)}`}</small></span>
+      <span class="live-figure"><b>{rare ? "rare" : percent(probability)}</b> <small>{was !== undefined ? `was ${percent(was)}` : drawn}</small></span>
       <span class="unseen">{visible(one.piece ?? "")}</span>
     </li>
   );
