@@ -160,8 +160,8 @@ bool norms_come_after(const std::vector<std::string>& names) {
   return place("blocks.0.ln1.hook_normalized") > place("blocks.0.attn.hook_q");
 }
 
-std::vector<std::string> names_that_fit(const Model& model, const HookQuery& query) {
-  const std::vector<std::string> all = model.hook_names();
+// `all`: the model's hook names.
+std::vector<std::string> names_that_fit(const Model& model, const std::vector<std::string>& all, const HookQuery& query) {
   std::vector<std::string> found;
   const auto collect = [&](std::string_view glob) {
     std::copy_if(all.begin(), all.end(), std::back_inserter(found), [&](const std::string& name) { return fits(glob, name); });
@@ -253,10 +253,15 @@ std::optional<std::string> hook_alias(std::string_view name) {
 }
 
 std::vector<Capture> plan_captures(const Model& model, std::span<const HookQuery> queries, int64_t rows, int64_t coming) {
+  return plan_captures(model, model.hook_names(), queries, rows, coming);
+}
+
+std::vector<Capture> plan_captures(const Model& model, const std::vector<std::string>& hook_names,
+                                   std::span<const HookQuery> queries, int64_t rows, int64_t coming) {
   std::map<std::string, std::pair<Capture, const HookQuery*>> planned;
   for (const HookQuery& query : queries) {
     bool heads_used = !query.heads;
-    for (const std::string& name : names_that_fit(model, query)) {
+    for (const std::string& name : names_that_fit(model, hook_names, query)) {
       Capture capture = capture_of(model, query, name, rows, coming);
       heads_used = heads_used || has_heads(name, capture.shape);
       const auto same = [](const HookRequest::Range& a, const HookRequest::Range& b) {
@@ -271,7 +276,7 @@ std::vector<Capture> plan_captures(const Model& model, std::span<const HookQuery
     if (!heads_used) throw InputError("the hook request \"" + query.text + "\" asks for heads, and no hook that it fits has any");
   }
   std::vector<Capture> captures;
-  for (const std::string& name : model.hook_names())
+  for (const std::string& name : hook_names)
     if (const auto found = planned.find(name); found != planned.end()) captures.push_back(std::move(found->second.first));
   return captures;
 }

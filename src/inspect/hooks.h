@@ -60,6 +60,9 @@ struct Capture {
 /// Errors: InputError for a query that fits no hook (with the nearest names), asks for heads where there are none, selects
 /// nothing, or asks for a hook that another query asks for with other slices.
 std::vector<Capture> plan_captures(const Model& model, std::span<const HookQuery> queries, int64_t rows, int64_t coming = 0);
+/// The same, with the model's hook_names(), for a caller that plans often.
+std::vector<Capture> plan_captures(const Model& model, const std::vector<std::string>& hook_names,
+                                   std::span<const HookQuery> queries, int64_t rows, int64_t coming = 0);
 
 /// The whole shape of the named hook's value for a sequence of `rows` tokens, as a Recorder keeps it.
 std::vector<int64_t> hook_shape(const Model& model, std::string_view name, int64_t rows);

@@ -133,10 +133,11 @@ std::vector<std::string> inputs_of_norm(const Engine& engine, const std::string&
 }
 
 std::vector<Capture> captures_of(const Engine& engine, const Intervention& intervention, int64_t rows) {
+  const std::vector<std::string> hook_names = engine.model().hook_names();
   std::vector<Capture> captures;
   for (const std::string& text : queries_of(engine, intervention)) {
     const HookQuery query = parse_hook_query(text);
-    std::vector<Capture> fresh = plan_captures(engine.model(), std::span(&query, 1), rows);
+    std::vector<Capture> fresh = plan_captures(engine.model(), hook_names, std::span(&query, 1), rows);
     for (const Capture& before : captures) {
       std::vector<Capture> left;
       for (const Capture& capture : fresh) {

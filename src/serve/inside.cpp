@@ -1,5 +1,8 @@
 #include "serve/inside.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -108,17 +111,24 @@ void add_ignored(const Fields& fields, OrderedJson& json) {
   if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
 }
 
-void refuse_files(const Recipe& recipe) {
+void check_recipe(const Recipe& recipe) {
   const auto refuse = [](const std::string& field, const std::string& what) {
     throw invalid(field, "\"" + field + "\" names " + what + "; requests read no files. Use vitrine intervene",
                   "unsupported_parameter");
   };
   if (!recipe.model.empty()) refuse("model", "a model");
   if (!recipe.adapter.empty()) refuse("adapter", "an adapter");
+  size_t changes = 0;
   for (const Intervention& one : recipe.interventions) {
     if (one.target == Intervention::Target::sae) refuse("sae", "a folder");
     if (!one.vector.file.empty()) refuse("vector.file", "a file");
+    changes += std::max<size_t>(one.of.size(), 1) * std::max<size_t>(one.positions.size(), 1) + one.prompts.size();
   }
+  if (changes > kMostChanges)
+    throw invalid("",
+                  fmt::format("the request makes {} changes to the model and may make {}; name layers, heads and positions by "
+                              "ranges, such as \"0:8\" or \"*\"",
+                              changes, kMostChanges));
 }
 
 void refuse_head_numbers(const OrderedJson& json, int64_t n_heads, const std::string& key) {
@@ -139,7 +149,7 @@ std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* 
   if (edits == nullptr || edits->empty()) return nullptr;
   refuse_head_numbers(*edits, engine.shape().n_heads);
   const Recipe recipe = recipe_of_edits(*edits, ids);
-  refuse_files(recipe);
+  check_recipe(recipe);
   return planned(engine, recipe, ids);
 }
 

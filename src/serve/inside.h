@@ -63,8 +63,11 @@ void add_ignored(const Fields& fields, OrderedJson& json);
 /// The list `edits` of a request, which is that of `interventions` in a recipe (docs/intervene.md), for a run of `ids`. Files are
 /// not read. Nothing: null. To be called within InsideRun. Errors: ApiError 400 in the words of the recipe's reader.
 std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* edits, const std::vector<int32_t>& ids);
-/// A recipe that reads no file. Errors: ApiError 400 naming what would.
-void refuse_files(const Recipe& recipe);
+/// Changes that a request may make: places of its interventions, and prompts that they take values from. All of them are planned
+/// while streams wait.
+inline constexpr size_t kMostChanges = 1024;
+/// A recipe that reads no file and makes kMostChanges at most. Errors: ApiError 400 naming what does not.
+void check_recipe(const Recipe& recipe);
 /// Errors: ApiError 400 for a head that is a JSON number and could mean two heads, 1.1 and 1.10.
 void refuse_head_numbers(const OrderedJson& json, int64_t n_heads, const std::string& key = {});
 

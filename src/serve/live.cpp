@@ -101,11 +101,11 @@ void check_changes(const Fields& fields, const std::string& request, int64_t n_h
   const OrderedJson* edits = takes_edits ? fields.find("edits") : nullptr;
   if (edits != nullptr && !edits->empty()) {
     refuse_head_numbers(*edits, n_heads);
-    refuse_files(recipe_of_edits(*edits, {0}));
+    check_recipe(recipe_of_edits(*edits, {0}));
   }
   if (json.empty()) return;
   refuse_head_numbers(json, n_heads);
-  refuse_files(recipe_of_request(json));
+  check_recipe(recipe_of_request(json));
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ void patch(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   options.top = fields.integer("top").value_or(10);
   options.all_positions = fields.boolean("all_positions", false);
   const Recipe recipe = recipe_of_request(json);
-  refuse_files(recipe);
+  check_recipe(recipe);
   const ScaledAdapters adapters = read_adapters(fields, service);
   InsideRun run(service, exchange, adapters);
   Engine* engine = nullptr;

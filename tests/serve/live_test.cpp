@@ -126,6 +126,9 @@ TEST_F(ServedLive, RefusalsNameWhatIsWrong) {
   refuses("inspect", {{"prompt", "a"}, {"hooks", {"hook_embed"}}, {"edits", {reads}}}, "vector.file", "read no files");
   refuses("patch", {{"prompt", "a"}, {"interventions", {reads}}}, "vector.file", "read no files");
   refuses("next", {{"prompt", "a"}, {"edits", {{{"sae", "/etc"}, {"features", {"1=0"}}}}}}, "sae", "read no files");
+  const OrderedJson off = {{"head", "0.0"}, {"do", "zero"}};
+  refuses("next", {{"prompt", "a"}, {"edits", std::vector<OrderedJson>(1025, off)}}, "", "1025 changes");
+  refuses("patch", {{"prompt", "a"}, {"interventions", std::vector<OrderedJson>(1025, off)}}, "", "1025 changes");
   // A field of another request changes nothing, and is named.
   EXPECT_EQ(served.made("/v1/live/next", {{"prompt", "a"}, {"hooks", {"hook_embed"}}, {"colour", 1}})["ignored_fields"],
             OrderedJson({"colour", "hooks"}));

@@ -258,6 +258,7 @@ TEST_F(Watched, RefusalsNameTheField) {
   refuses({{"inspect", "hook_logits"}, {"max_tokens", 2000}}, "inspect", "a smaller \"max_tokens\"");
   refuses({{"inspect", "resid_post.0[positions=99]"}}, "", "asks for one that is not there");
   refuses({{"edits", {{{"sae", "/etc"}, {"features", {"1=0"}}}}}}, "sae", "read no files");
+  refuses({{"edits", {{{"positions", std::vector<std::string>(1025, "0")}, {"do", "zero"}}}}}, "", "1025 changes");
   refuses({{"edits", {{{"head", 77.1}, {"do", "zero"}}}}}, "", "77");
   refuses({{"edits", "zero"}}, "edits", "a list");
   expect_error(served.post("/v1/completions", request({{"inspect", "hook_embed"}, {"best_of", 3}})), 400, "best_of", "is 3");
