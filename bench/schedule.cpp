@@ -77,6 +77,10 @@ class Clocked final : public Sink {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ended_ || times.size() >= tokens; });
   }
+  size_t count() {
+    const std::lock_guard lock(mutex_);
+    return times.size();
+  }
   std::vector<double> times;
 
  private:
@@ -141,24 +145,33 @@ void pause(Engine& engine, const Options& o) {
   scheduler.submit({.prompt = random_prompt(engine, 99, o.long_prompt), .options = greedy(1)}, late);
   late->wait();
   const double done = now_s();
+  for (auto& sink : sinks) sink->wait(sink->count() + 60);
   for (const auto ticket : tickets) scheduler.cancel(ticket);
   for (auto& sink : sinks) sink->wait();
-  std::vector<double> before, during;
+  struct Gap {
+    double at, seconds;
+  };
+  std::vector<double> before, after;
+  std::vector<Gap> during;
   for (const auto& sink : sinks)
     for (size_t i = 1; i < sink->times.size(); ++i) {
-      const double gap = sink->times[i] - sink->times[i - 1];
-      if (sink->times[i] < came && i > 10) before.push_back(gap);
-      if (sink->times[i] > came && sink->times[i - 1] < done) during.push_back(gap);
+      const double from = sink->times[i - 1], to = sink->times[i], gap = to - from;
+      if (to < came && i > 10) before.push_back(gap);
+      if (to > came && from < done) during.push_back({std::clamp(from, came, done), gap});
+      if (from > done) after.push_back(gap);
     }
   std::sort(before.begin(), before.end());
-  std::sort(during.begin(), during.end());
-  const double ordinary = before[before.size() / 2];
-  std::printf("a prompt of %lld tokens beside %lld streams: read in %.2f s; an ordinary step %.2f ms\n",
-              static_cast<long long>(o.long_prompt), static_cast<long long>(kStreams), done - came, 1e3 * ordinary);
-  std::printf(
-      "  between tokens meanwhile, in ordinary steps: median %.2f, 99 %% %.2f, longest %.2f (before it came: longest %.2f)\n",
-      during[during.size() / 2] / ordinary, during[during.size() * 99 / 100] / ordinary, during.back() / ordinary,
-      before.back() / ordinary);
+  std::sort(after.begin(), after.end());
+  // The streams' contexts grow while the prompt is read, and their steps with them.
+  const double first = before[before.size() / 2], last = after[after.size() / 2];
+  std::vector<double> pauses;
+  for (const Gap& gap : during) pauses.push_back(gap.seconds / (first + (last - first) * (gap.at - came) / (done - came)));
+  std::sort(pauses.begin(), pauses.end());
+  std::printf("a prompt of %lld tokens beside %lld streams: read in %.2f s; an ordinary step %.2f ms before, %.2f ms after\n",
+              static_cast<long long>(o.long_prompt), static_cast<long long>(kStreams), done - came, 1e3 * first, 1e3 * last);
+  std::printf("  between tokens meanwhile, in ordinary steps: median %.2f, 99 %% %.2f, longest %.2f (without it: longest %.2f)\n",
+              pauses[pauses.size() / 2], pauses[pauses.size() * 99 / 100], pauses.back(),
+              std::max(before.back() / first, after.back() / last));
 }
 
 }  // namespace
