@@ -19,6 +19,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/blocks/parts.h"
 #include "base/dtype.h"
 #include "kernels/table.h"
 
@@ -128,20 +129,7 @@ struct WeightBf16 {
 };
 
 /// An f16 scale in every lane.
-HWY_INLINE Vec broadcast_f16(const char* p) {
-  uint16_t scale;
-  memcpy(&scale, p, 2);
-#if HWY_ARCH_WASM  // has no instruction for it: the bits as a number too small by 2^112, but for infinity and NaN
-  const uint32_t magnitude = uint32_t(scale & 0x7fff) << 13, sign = uint32_t(scale & 0x8000) << 16;
-  const float value = magnitude < 0x7c00u << 13 ? __builtin_bit_cast(float, magnitude) * 0x1p112f
-                                                : __builtin_bit_cast(float, magnitude | 0x7f800000u);
-  return broadcast(__builtin_bit_cast(float, __builtin_bit_cast(uint32_t, value) | sign));
-#else
-  const hn::Rebind<uint16_t, Tag> bits;
-  const hn::Rebind<hwy::float16_t, Tag> half;
-  return hn::PromoteTo(Tag(), hn::BitCast(half, hn::Set(bits, scale)));
-#endif
-}
+HWY_INLINE Vec broadcast_f16(const char* p) { return broadcast(half_at(reinterpret_cast<const uint8_t*>(p))); }
 struct WeightQ8 {
   static constexpr bool kIsBlock = true;
   static constexpr size_t kBytes = sizeof(BlockQ8_0);  // of 32 values
