@@ -98,13 +98,12 @@ nb::dict describe(Session& session) {
 /// What a layer is made of, for those who compute with its weights.
 nb::dict describe_layer(const Session& session, int64_t layer) {
   const Model& model = session.engine.model();
-  const LayerShape shape = model.layer_shape(layer);
-  const BlockSpec spec = model.block_spec(layer);
+  const LayerRecord& spec = model.layer(layer);
   nb::dict d;
-  d["n_kv_heads"] = shape.n_kv_heads;
-  d["head_dim"] = shape.head_dim;
-  d["d_ff"] = shape.d_ff;
-  d["keys_of"] = shape.keys_of;
+  d["n_kv_heads"] = spec.n_kv_heads;
+  d["head_dim"] = spec.head_dim;
+  d["d_ff"] = spec.d_ff;
+  d["keys_of"] = spec.keys_of;
   d["attention"] = spec.has_attention();
   d["gated_heads"] = spec.gated_heads;
   d["rms"] = spec.rms;
@@ -139,7 +138,7 @@ Array normalised(Session& session, const nb::str& text, const Rows& x) {
     if (w->size != width)
       throw ShapeError("rows for " + name + " have " + std::to_string(width) + " numbers; expected " + std::to_string(w->size));
     const int64_t layer = std::max<int64_t>(0, split_layer(name).first);
-    const BlockSpec spec = model.block_spec(layer);
+    const LayerRecord& spec = model.layer(layer);
     NormSpec norm = spec.norm;
     for (const TensorLine& line : model.tensors())
       if (line.vector == w && line.layout.gguf_offset == 0) norm.offset = 0;

@@ -40,9 +40,9 @@ Meaning meaning_of(const Session& session, const NamedWeight& w) {
   if (w.name == "W_E") meaning.factor = static_cast<float>(model.shape().embedding_scale);
   if (w.name == "W_U") meaning.factor = static_cast<float>(head.scale);
   if (w.line == nullptr || model.shape().n_layers == 0) return meaning;
-  if (w.line->layout.gguf_offset != 0) meaning.offset = static_cast<float>(model.block_spec(0).norm.offset);
+  if (w.line->layout.gguf_offset != 0) meaning.offset = static_cast<float>(model.layer(0).norm.offset);
   if (w.line->layout.gguf_minus_exp) {
-    const auto delta = model.block_spec(split_layer(w.name).first).delta;
+    const auto delta = model.layer(split_layer(w.name).first).delta;
     meaning.minus_exp = delta && delta->A_is_log;
   }
   return meaning;

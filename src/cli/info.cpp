@@ -21,8 +21,8 @@ namespace {
 
 struct InfoArguments {
   ModelOptions model;
-  int64_t context = 0, batch = 1;
-  bool hooks = false, tensors = false, hub = false;
+  int64_t context = 0, batch = 1, rows = 1, position = 0;
+  bool hooks = false, tensors = false, hub = false, ops = false, training = false;
 };
 
 void line(const char* what, const std::string& value) { print("{}  {}\n", bold(pad_right(what, 12)), value); }
@@ -61,6 +61,59 @@ std::string stored_text(const ModelInfo& info) {
     for (size_t i = 0; i < order.size(); ++i) text += (i == 0 ? " " : ", ") + order[i].second;
   }
   return fmt::format("{}, {:.2f} bits each: {}", bytes_text(static_cast<double>(all)), info.bits_per_weight, text);
+}
+
+// "gated_mlp  mlp  [5, 64] ..." of one op, without the numbers of its layer.
+std::string op_text(const Json& op) {
+  std::string name = op.at("name"), outputs, spec;
+  constexpr std::string_view kBlocks = "blocks.";
+  if (name.starts_with(kBlocks)) name = name.substr(std::min(name.find('.', kBlocks.size()), name.size() - 1) + 1);
+  if (!op.at("layer").is_null() && op.at("name") == fmt::format("blocks.{}", op.at("layer").get<int64_t>())) name.clear();
+  for (const Json& output : op.at("outputs")) outputs += (outputs.empty() ? "" : " ") + output.at("shape").dump();
+  if (op.at("spec").is_object())
+    for (const auto& [key, value] : op.at("spec").items())
+      if (!value.is_null() && value != false && value != 0)
+        spec += (spec.empty() ? "" : ", ") + key + " " + (value.is_string() ? value.get<std::string>() : value.dump());
+  const auto number = [&](const char* key) { return static_cast<double>(op.at(key).get<int64_t>()); };
+  return fmt::format("  {:20} {:14} {:26} {:>9} {:>10}  {}", op.at("op").get<std::string>(), name, outputs,
+                     number("multiply_adds") > 0 ? fmt::format("{:.4g}", number("multiply_adds") / 1e6) : "",
+                     number("bytes_read") > 0 ? bytes_text(number("bytes_read")) : "", spec);
+}
+
+// Layers that have the same ops are listed once.
+void print_ops(const Json& step) {
+  line("step", fmt::format("{} at position {}: {:.6g} million multiply-adds, {} of weights read, activations {} at most{}",
+                           plural(step.at("rows").get<int64_t>(), "token"), step.at("position").get<int64_t>(),
+                           static_cast<double>(step.at("multiply_adds").get<int64_t>()) / 1e6,
+                           size_text(step.at("bytes_read").get<int64_t>()), size_text(step.at("peak_bytes").get<int64_t>()),
+                           step.at("kept_bytes") > 0
+                               ? fmt::format(", {} kept for the gradients", size_text(step.at("kept_bytes").get<int64_t>()))
+                               : ""));
+  print("  {:20} {:14} {:26} {:>9} {:>10}  {}\n", "op", "name", "result", "10^6 ma", "weights", "with");
+  std::vector<std::pair<std::string, std::vector<int64_t>>> groups;  // the text of a run of ops, and the layers that have it
+  int64_t before = -2;
+  for (const Json& op : step.at("ops")) {
+    const int64_t layer = op.at("layer").is_null() ? -1 : op.at("layer").get<int64_t>();
+    if (layer != before) groups.push_back({"", {layer}});
+    groups.back().first += op_text(op) + "\n";
+    before = layer;
+  }
+  for (size_t i = 0; i < groups.size(); ++i)
+    for (size_t j = i + 1; j < groups.size();)
+      if (groups[j].second[0] >= 0 && groups[j].first == groups[i].first) {
+        groups[i].second.push_back(groups[j].second[0]);
+        groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(j));
+      } else {
+        ++j;
+      }
+  for (const auto& [text, layers] : groups) {
+    if (layers[0] >= 0) {
+      std::string numbers;
+      for (const int64_t layer : layers) numbers += (numbers.empty() ? "" : ", ") + std::to_string(layer);
+      print("{} {}:\n", layers.size() == 1 ? "layer" : "layers", numbers);
+    }
+    print("{}", text);
+  }
 }
 
 void print_contents(const InfoArguments& o, const FileContents& contents) {
@@ -111,10 +164,19 @@ ModelInfo local_info(const InfoArguments& o, const InfoOptions& options) {
 }
 
 void run_info(const InfoArguments& o) {
-  const InfoOptions options = {.context = o.context,
-                               .batch = o.batch,
-                               .numerics = {.f32 = o.model.compute == "f32", .exact = o.model.exact},
-                               .cache = cache_types(o.model)};
+  InfoOptions options = {.context = o.context,
+                         .batch = o.batch,
+                         .numerics = {.f32 = o.model.compute == "f32", .exact = o.model.exact},
+                         .cache = cache_types(o.model)};
+  if (o.ops || o.training)
+    options.step = StepSize{.rows = o.rows,
+                            .position = o.position,
+                            .cached = !o.training,
+                            .types = options.cache,
+                            .numerics = options.numerics,
+                            .threads = usable_cores(),
+                            .every_logit = o.training,
+                            .tape = o.training};
   const ModelInfo info = o.hub ? hub_info(o, options) : local_info(o, options);
   if (o.model.json) {
     print_json(to_json(info));
@@ -144,6 +206,7 @@ void run_info(const InfoArguments& o) {
   line("hooks", fmt::format("{}{}", plural(info.hooks.size(), "name"), o.hooks ? ":" : "; --hooks lists them"));
   if (o.hooks)
     for (const std::string& pattern : hook_patterns(info.hooks)) print("  {}\n", pattern);
+  if (!info.step.is_null()) print_ops(info.step);
   if (o.tensors) {
     line("tensors", fmt::format("{} in the model's files:", info.tensors.size()));
     for (const FileTensor& tensor : info.tensors) print("  {} {}\n", tensor.name, shape_text(tensor.shape));
@@ -162,6 +225,11 @@ Action define_info(CLI::App& app) {
   add_count(app, "--batch", o->batch, 1, int64_t{1} << 20, "Compute the cache's size for so many sequences (default 1)");
   app.add_flag("--hooks", o->hooks, "List the hook names, * for every layer");
   app.add_flag("--tensors", o->tensors, "List the tensors of the model's files");
+  app.add_flag("--ops", o->ops,
+               "List the ops of one step with their shapes, multiply-adds and bytes; nothing is run, and no weights are needed");
+  add_count(app, "--rows", o->rows, 1, int64_t{1} << 20, "Tokens of that step (default 1)");
+  add_count(app, "--position", o->position, 0, int64_t{1} << 40, "Position of its first token, behind a cache (default 0)");
+  app.add_flag("--training", o->training, "The same of a step that is kept for gradients, without a cache");
   app.add_flag(
          "--hub", o->hub,
          "Read a model of the Hugging Face hub, OWNER/NAME or OWNER/NAME:TYPE, without downloading it: only the headers of its "

@@ -31,7 +31,7 @@ void check_place(const ModelShape& shape, std::optional<int64_t> layer, std::opt
   check("head", head, shape.n_heads);
 }
 
-[[noreturn]] void refuse_layer(int64_t layer, const BlockSpec& spec) {
+[[noreturn]] void refuse_layer(int64_t layer, const LayerRecord& spec) {
   throw InputError("layer " + std::to_string(layer) + " has " + spec.instead_of_attention() +
                    " in the place of attention, so it has no heads and no QK and OV circuits. Name a layer with "
                    "attention");
@@ -40,10 +40,10 @@ void check_place(const ModelShape& shape, std::optional<int64_t> layer, std::opt
 void check_offset(const Model& model, const ModelShape& shape, int64_t offset) {
   if (offset == 0) return;
   bool turns = false;
-  for (int64_t layer = 0; layer < shape.n_layers; ++layer) turns = turns || model.block_spec(layer).rope;
+  for (int64_t layer = 0; layer < shape.n_layers; ++layer) turns = turns || model.layer(layer).rope;
   if (!turns)
     throw InputError("an offset of " + std::to_string(offset) + " was asked for, but the family " + shape.family +
-                     (model.block_spec(0).added_positions ? " adds its positions to the embeddings" : " has no positions here") +
+                     (model.record().positions != AddedPositions::none ? " adds its positions to the embeddings" : " has no positions here") +
                      ": its QK circuits are the same at every offset. Leave it out");
   if (offset < 0 || (shape.context_length > 0 && offset >= shape.context_length))
     throw InputError("the offset " + std::to_string(offset) + " lies outside the context; expected 0 to " +
@@ -132,18 +132,18 @@ class Table {
 
   CircuitTable make() {
     check_place(shape_, options_.layer, options_.head);
-    if (options_.layer && !attends(*options_.layer)) refuse_layer(*options_.layer, engine_.model().block_spec(*options_.layer));
+    if (options_.layer && !attends(*options_.layer)) refuse_layer(*options_.layer, engine_.model().layer(*options_.layer));
     check_offset(engine_.model(), shape_, options_.offset);
     int64_t head_dim = 0;  // of the layer with the widest heads
     for (int64_t layer = 0; layer < shape_.n_layers; ++layer)
-      head_dim = std::max(head_dim, engine_.model().layer_shape(layer).head_dim);
+      head_dim = std::max(head_dim, engine_.model().layer(layer).head_dim);
     const auto width = static_cast<size_t>(shape_.d_model), rows = static_cast<size_t>(shape_.n_heads * head_dim);
     if (options_.composition) require_residual(engine_.model(), engine_.name(), "A composition of heads");
     if (options_.composition) require_own_keys();
     const size_t layers = options_.composition ? static_cast<size_t>(shape_.n_layers) : 1;
     require_memory((width * width * 2 + (layers + 12) * rows * width) * sizeof(float), options_.memory,
                    "The circuits of " + std::to_string(shape_.n_layers) + " layers", "Leave the compositions out");
-    final_norm_ = frozen_norm(weights_, engine_.model().block_spec(0), "ln_final");
+    final_norm_ = frozen_norm(weights_, engine_.model().layer(0), "ln_final");
     vocabulary_ = vocabulary_product(engine_, *engine_.model().head().weight, weights_.matrix("W_E"));
     for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
       if (!options_.composition && options_.layer && *options_.layer != layer) continue;
@@ -153,11 +153,11 @@ class Table {
   }
 
  private:
-  bool attends(int64_t layer) const { return engine_.model().block_spec(layer).has_attention(); }
+  bool attends(int64_t layer) const { return engine_.model().layer(layer).has_attention(); }
   // A head whose keys and values were made by an earlier layer does not read what layers between the two wrote.
   void require_own_keys() const {
     for (int64_t layer = 0; layer < shape_.n_layers; ++layer)
-      if (const int64_t giver = engine_.model().layer_shape(layer).keys_of; giver >= 0)
+      if (const int64_t giver = engine_.model().layer(layer).keys_of; giver >= 0)
         throw InputError("layer " + std::to_string(layer) + " of " + engine_.name() + " reads the keys and values of layer " +
                          std::to_string(giver) +
                          ", so heads of the layers between them reach its queries alone and a composition score has no one "
@@ -282,11 +282,11 @@ class Table {
 HeadCircuits head_circuits(Engine& engine, int64_t layer, int64_t head, int64_t offset) {
   const ModelShape& shape = engine.shape();
   check_place(shape, layer, head);
-  if (!engine.model().block_spec(layer).has_attention()) refuse_layer(layer, engine.model().block_spec(layer));
+  if (!engine.model().layer(layer).has_attention()) refuse_layer(layer, engine.model().layer(layer));
   check_offset(engine.model(), shape, offset);
   const NamedWeights weights(*engine.opened().model);
   const LayerFactors f = layer_factors(engine, weights, layer, offset);
-  const AttentionSpec attention = engine.model().block_spec(layer).attention;
+  const AttentionSpec attention = engine.model().layer(layer).attention;
   HeadCircuits c;
   c.layer = layer;
   c.head = head;

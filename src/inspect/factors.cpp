@@ -75,23 +75,22 @@ RowsF product_by_columns(Context& ctx, const RowsF& x, const RowsF& w) { return 
 
 LayerFactors layer_factors(Engine& engine, const NamedWeights& weights, int64_t layer, int64_t offset) {
   const ModelShape& shape = engine.shape();
-  const BlockSpec spec = engine.model().block_spec(layer);
-  const LayerShape own = engine.model().layer_shape(layer);
+  const LayerRecord& spec = engine.model().layer(layer);
   if (spec.gated_heads)
     throw InputError("layer " + std::to_string(layer) + " of " + engine.name() +
                      " has heads behind a gate that each token opens for itself: what a head writes is no fixed map of what it "
                      "reads, so it has no QK and OV circuits. Its hooks attn.hook_gate and attn.hook_gated_z show both");
   const std::string block = "blocks." + std::to_string(layer) + ".";
   // Keys and values may be those of an earlier layer, and values the keys before their norm.
-  const std::string giver = "blocks." + std::to_string(own.keys_of < 0 ? layer : own.keys_of) + ".";
+  const std::string giver = "blocks." + std::to_string(spec.keys_of < 0 ? layer : spec.keys_of) + ".";
   const Weight &W_Q = weights.matrix(block + "attn.W_Q"), &W_K = weights.matrix(giver + "attn.W_K"),
                &W_O = weights.matrix(block + "attn.W_O");
   const Weight* const own_values = weights.find_matrix(giver + "attn.W_V");
   const Weight& W_V = own_values != nullptr ? *own_values : W_K;
   LayerFactors f;
   f.d_head = W_Q.out / shape.n_heads;
-  f.v_head = W_V.out / own.n_kv_heads;
-  f.group = shape.n_heads / own.n_kv_heads;
+  f.v_head = W_V.out / spec.n_kv_heads;
+  f.group = shape.n_heads / spec.n_kv_heads;
   f.q = dense(W_Q);
   f.k = dense(W_K);
   f.v = dense(W_V);

@@ -199,7 +199,7 @@ FeatureLogits feature_logits(Engine& engine, const SparseAutoencoder& sae, int64
 std::vector<FeatureLogits> direction_logits(Engine& engine, std::span<const float> directions, int64_t top) {
   const int64_t d = engine.shape().d_model, vocab = engine.shape().vocab_size, all = std::ssize(directions) / d;
   const NamedWeights weights(*engine.opened().model);
-  const FrozenNorm norm = frozen_norm(weights, engine.model().block_spec(0), "ln_final");
+  const FrozenNorm norm = frozen_norm(weights, engine.model().layer(0), "ln_final");
   const Head head = engine.model().head();
   Context& ctx = engine.context();
   std::vector<FeatureLogits> result;

@@ -105,24 +105,6 @@ bool has_heads(std::string_view name, const std::vector<int64_t>& shape) {
   return (shape.size() >= 3 && split_layer(name).second.starts_with("attn.")) || heads_first(name);
 }
 
-// Of a layer with experts.
-std::vector<int64_t> expert_shape(const ExpertSpec& experts, std::string_view hook, int64_t rows, int64_t d_model) {
-  if (hook.ends_with("hook_router_logits")) return {rows, experts.count};
-  if (hook.ends_with("hook_expert_indices") || hook.ends_with("hook_expert_weights")) return {rows, experts.per_row};
-  return {rows, experts.per_row, hook.ends_with("hook_expert_out") ? d_model : experts.d_ff};
-}
-
-// Of a layer with the gated delta rule.
-std::vector<int64_t> delta_shape(const DeltaSpec& delta, std::string_view hook, int64_t rows, int64_t d_model) {
-  if (hook == "delta.hook_pre") return {rows, delta.channels()};
-  if (hook == "delta.hook_q" || hook == "delta.hook_k") return {rows, delta.n_key_heads, delta.d_key};
-  if (hook == "delta.hook_beta" || hook == "delta.hook_log_decay") return {rows, delta.n_heads};
-  if (hook == "delta.norm.hook_scale") return {rows, delta.n_heads, 1};
-  if (hook == "delta.hook_result") return {rows, delta.n_heads, d_model};
-  if (hook == "delta.hook_out") return {rows, d_model};
-  return {rows, delta.n_heads, delta.d_value};
-}
-
 // What a user may have meant: the nearest names, each layer's once, with the layer that was asked for if the model has it.
 std::string nearest_names(const Model& model, std::string_view glob) {
   const auto [layer, rest] = split_layer(glob);
@@ -281,48 +263,10 @@ std::vector<Capture> plan_captures(const Model& model, const std::vector<std::st
   return captures;
 }
 
-namespace {
-
-int64_t vector_size(const Model& model, std::string_view ours) {
-  for (const TensorLine& line : model.tensors())
-    if (line.ours == ours) return line.out.size;
-  return 0;
-}
-
-}  // namespace
-
 std::vector<int64_t> hook_shape(const Model& model, std::string_view name, int64_t rows) {
-  const ModelShape s = model.shape();
-  const auto [layer, hook] = split_layer(name);
-  if (heads_first(hook)) return {s.n_heads, rows, rows};
-  const bool in_block = layer >= 0 && layer < s.n_layers;
-  const LayerShape own = in_block ? model.layer_shape(layer) : LayerShape{};
-  if (hook == "attn.hook_q" || hook == "attn.hook_rot_q") return {rows, s.n_heads, own.head_dim};
-  if (hook == "attn.hook_k" || hook == "attn.hook_rot_k") return {rows, own.n_kv_heads, own.head_dim};
-  if (hook == "attn.hook_v") return {rows, own.n_kv_heads, own.head_dim};
-  if (hook == "attn.hook_z" || hook == "attn.hook_gate" || hook == "attn.hook_gated_z") return {rows, s.n_heads, own.head_dim};
-  if (hook.starts_with("attn.q_norm.") || hook.starts_with("attn.k_norm.") || hook.starts_with("attn.v_norm.")) {
-    const int64_t heads = hook.starts_with("attn.q") ? s.n_heads : own.n_kv_heads;
-    const std::string weight = "blocks." + std::to_string(layer) + "." + std::string(hook.substr(0, 11)) + ".w";
-    const bool of_all = !hook.starts_with("attn.v") && vector_size(model, weight) != own.head_dim;
-    if (of_all) return {rows, hook.ends_with("scale") ? 1 : heads * own.head_dim};  // one norm over all heads
-    return {rows, heads, hook.ends_with("scale") ? 1 : own.head_dim};
-  }
-  const int64_t per_layer = s.n_layers > 0 ? model.block_spec(0).per_layer_dim : 0;
-  if (hook.starts_with("per_layer.hook_")) return {rows, per_layer};
-  if (hook == "hook_per_layer_embed" || hook == "hook_per_layer") return {rows, s.n_layers, per_layer};
-  if (hook.starts_with("per_layer_norm.")) return {rows, s.n_layers, hook.ends_with("scale") ? 1 : per_layer};
-  if (hook.starts_with("delta.") && in_block && model.block_spec(layer).delta)
-    return delta_shape(*model.block_spec(layer).delta, hook, rows, s.d_model);
-  if (hook == "attn.hook_result") return {rows, s.n_heads, s.d_model};
-  if (hook.starts_with("mlp.hook_") || hook.starts_with("experts.hook_")) {
-    const BlockSpec spec = in_block ? model.block_spec(layer) : BlockSpec{};
-    const bool of_experts = spec.experts && spec.experts_beside == hook.starts_with("experts.");
-    return of_experts ? expert_shape(*spec.experts, hook, rows, s.d_model) : std::vector<int64_t>{rows, own.d_ff};
-  }
-  if (hook.ends_with("hook_scale")) return {rows, 1};
-  if (hook == "hook_logits") return {rows, s.vocab_size};
-  return {rows, s.d_model};  // the residual stream, what is added to it, and its norms
+  const HookShape* hook = model.record().hook(name);
+  if (hook == nullptr) throw InputError("the model has no hook \"" + std::string(name) + "\"");
+  return hook->of(rows);
 }
 
 size_t capture_bytes(std::span<const Capture> captures) {

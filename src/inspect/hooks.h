@@ -64,7 +64,8 @@ std::vector<Capture> plan_captures(const Model& model, std::span<const HookQuery
 std::vector<Capture> plan_captures(const Model& model, const std::vector<std::string>& hook_names,
                                    std::span<const HookQuery> queries, int64_t rows, int64_t coming = 0);
 
-/// The whole shape of the named hook's value for a sequence of `rows` tokens, as a Recorder keeps it.
+/// The whole shape of the named hook's value for a sequence of `rows` tokens, as a Recorder keeps it. Errors: InputError for a
+/// hook that the model has not.
 std::vector<int64_t> hook_shape(const Model& model, std::string_view name, int64_t rows);
 
 /// Bytes of the values, as f32.

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/model_tokenizer.h"
+#include "inspect/step_json.h"
 #include "kernels/table.h"
 #include "model/packed_weights.h"
 
@@ -168,13 +169,20 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
   describe_tokenizer(opened, info);
   RunSizes sizes = {.context = info.context,
                     .batch = info.batch,
-                    .stored = has_weights,
+                    .cache_types = options.cache,
                     .cache_bytes = info.cache_bytes,
                     .header_bytes = header_bytes(opened),
                     .pieces = info.tokenizer.empty() ? 0 : info.shape.vocab_size};
   for (const auto& [type, bytes] : info.stored_bytes) sizes.weights_bytes += bytes;
   if (!has_weights) sizes.weights_bytes = info.bf16_bytes;
   info.run = run_memory(model, sizes, options.numerics);
+  if (options.step) {
+    if (longest > 0 && options.step->position + options.step->rows > longest)
+      throw UsageError("a step of " + std::to_string(options.step->rows) + " tokens at position " +
+                       std::to_string(options.step->position) + " ends beyond the " + std::to_string(longest) + " positions of " +
+                       info.name);
+    info.step = step_json(model, *options.step);
+  }
   info.chat_template = chat_template_of(opened).has_value();
   std::set<DType> matrices;
   for (const auto& [key, tensor] : opened.checkpoint.tensors())
@@ -208,45 +216,47 @@ Json to_json(const ModelInfo& info) {
   Json groups = Json::object();
   for (const auto& [group, types] : info.groups) groups[group] = types;
   const auto text_or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
-  return {{"model", info.name},
-          {"path", info.path},
-          {"kind", info.kind},
-          {"family", s.family},
-          {"shape",
-           {{"d_model", s.d_model},
-            {"n_layers", s.n_layers},
-            {"n_heads", s.n_heads},
-            {"n_kv_heads", s.n_kv_heads},
-            {"head_dim", s.head_dim},
-            {"d_ff", s.d_ff},
-            {"vocab_size", s.vocab_size},
-            {"context_length", s.context_length > 0 ? Json(s.context_length) : Json(nullptr)},
-            {"tied", s.tied},
-            {"windows", std::move(windows)}}},
-          {"parameters", info.parameters},
-          {"embedding_parameters", info.embedding_parameters},
-          {"weight_bytes",
-           {{"packing", text_or_null(info.packing)},
-            {"stored", info.stored_bytes.empty() ? Json(nullptr) : Json(info.stored_bytes)},
-            {"groups", info.groups.empty() ? Json(nullptr) : std::move(groups)},
-            {"bits_per_weight", info.groups.empty() ? Json(nullptr) : Json(info.bits_per_weight)},
-            {"f32", info.f32_bytes},
-            {"bf16", info.bf16_bytes},
-            {"q8_0", info.q8_0_bytes},
-            {"q4_0", info.q4_0_bytes}}},
-          {"cache",
-           {{"context", info.context},
-            {"batch", info.batch},
-            {"bytes", info.cache_bytes},
-            {"bytes_without_windows", info.cache_bytes_full},
-            {"bytes_per_position", info.bytes_per_position}}},
-          {"run", run_json(info.run)},
-          {"compute", {{"mode", info.compute}, {"kernels", info.kernels}, {"numerics", info.numerics}}},
-          {"tokenizer", text_or_null(info.tokenizer)},
-          {"no_tokenizer", text_or_null(info.no_tokenizer)},
-          {"chat_template", info.chat_template},
-          {"tensors", std::move(tensors)},
-          {"hooks", info.hooks}};
+  Json json = {{"model", info.name},
+               {"path", info.path},
+               {"kind", info.kind},
+               {"family", s.family},
+               {"shape",
+                {{"d_model", s.d_model},
+                 {"n_layers", s.n_layers},
+                 {"n_heads", s.n_heads},
+                 {"n_kv_heads", s.n_kv_heads},
+                 {"head_dim", s.head_dim},
+                 {"d_ff", s.d_ff},
+                 {"vocab_size", s.vocab_size},
+                 {"context_length", s.context_length > 0 ? Json(s.context_length) : Json(nullptr)},
+                 {"tied", s.tied},
+                 {"windows", std::move(windows)}}},
+               {"parameters", info.parameters},
+               {"embedding_parameters", info.embedding_parameters},
+               {"weight_bytes",
+                {{"packing", text_or_null(info.packing)},
+                 {"stored", info.stored_bytes.empty() ? Json(nullptr) : Json(info.stored_bytes)},
+                 {"groups", info.groups.empty() ? Json(nullptr) : std::move(groups)},
+                 {"bits_per_weight", info.groups.empty() ? Json(nullptr) : Json(info.bits_per_weight)},
+                 {"f32", info.f32_bytes},
+                 {"bf16", info.bf16_bytes},
+                 {"q8_0", info.q8_0_bytes},
+                 {"q4_0", info.q4_0_bytes}}},
+               {"cache",
+                {{"context", info.context},
+                 {"batch", info.batch},
+                 {"bytes", info.cache_bytes},
+                 {"bytes_without_windows", info.cache_bytes_full},
+                 {"bytes_per_position", info.bytes_per_position}}},
+               {"run", run_json(info.run)},
+               {"compute", {{"mode", info.compute}, {"kernels", info.kernels}, {"numerics", info.numerics}}},
+               {"tokenizer", text_or_null(info.tokenizer)},
+               {"no_tokenizer", text_or_null(info.no_tokenizer)},
+               {"chat_template", info.chat_template},
+               {"tensors", std::move(tensors)},
+               {"hooks", info.hooks}};
+  if (!info.step.is_null()) json["step"] = info.step;
+  return json;
 }
 
 }  // namespace vitrine

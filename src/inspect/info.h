@@ -18,6 +18,7 @@ struct InfoOptions {
   int64_t batch = 1;       // sequences for the cache's size
   Numerics numerics = {};  // what the caller would run with
   CacheTypes cache = {};
+  std::optional<StepSize> step = {};  // a step whose ops are listed
 };
 
 struct ModelInfo {
@@ -47,6 +48,7 @@ struct ModelInfo {
   std::string kernels;   // the target chosen on this machine
   std::string compute;   // "auto" or "f32"
   std::string numerics;  // one sentence: in which type products are computed
+  Json step;             // inspect/step_json.h; null unless asked for
 };
 
 /// Opens the headers of `model` (as --model takes it); runs nothing, reads no weights.

@@ -54,7 +54,7 @@ std::vector<std::string> queries_of(const Engine& engine, const Intervention& i)
         } else {  // what the layer adds to the stream
           add(block(layer, "hook_attn_out"));
           add(block(layer, "hook_mlp_out"));
-          if (engine.model().block_spec(layer).per_layer_dim > 0) add(block(layer, "hook_per_layer_out"));
+          if (engine.model().layer(layer).per_layer_dim > 0) add(block(layer, "hook_per_layer_out"));
         }
       }
       break;
@@ -124,7 +124,7 @@ std::vector<std::string> inputs_of_norm(const Engine& engine, const std::string&
   if (name == "ln1" || name == "ln2") {
     const std::string stream = at + (name == "ln1" ? "hook_resid_pre" : "hook_resid_mid");
     const std::string update = at + (name == "ln1" ? "hook_attn_out" : "hook_mlp_out");
-    if (!model.block_spec(0).norms_after) return {stream};
+    if (!model.layer(0).norms_after) return {stream};
     return model.form().residual ? std::vector{stream, update} : std::vector{update};
   }
   if (name == "ln1_post") return {at + "attn.hook_out"};

@@ -94,10 +94,10 @@ std::vector<HeadPlace> heads_of(const std::vector<std::string>& texts, const Mod
     const std::string layer = text.substr(0, dot), head = dot == std::string::npos ? "*" : text.substr(dot + 1);
     const bool several = layer.find_first_of("*:") != std::string::npos;
     for (const int64_t l : indices_of({layer}, shape.n_layers, "layers", where)) {
-      if (!model.block_spec(l).has_attention()) {
+      if (!model.layer(l).has_attention()) {
         if (several) continue;
         throw InputError((where.empty() ? "" : where + ": ") + "\"" + text + "\" is no head: layer " + std::to_string(l) +
-                         " has " + model.block_spec(l).instead_of_attention() + " in the place of attention");
+                         " has " + model.layer(l).instead_of_attention() + " in the place of attention");
       }
       for (const int64_t h : indices_of({head}, shape.n_heads, "heads in a layer", where)) places.insert({l, h});
     }

@@ -282,9 +282,9 @@ class PathRuns {
     const std::vector<std::string> hooks = {"blocks.*.attn.hook_z", "blocks.*.hook_mlp_out"};
     std::vector<std::string> frozen(hooks.begin(), hooks.begin() + (spec.freeze_mlps ? 2 : 1));
     for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer)  // what is no head mixes positions, too
-      if (!engine.model().block_spec(layer).has_attention())
+      if (!engine.model().layer(layer).has_attention())
         frozen.push_back("blocks." + std::to_string(layer) + ".hook_attn_out");
-    if (spec.freeze_mlps && engine.model().block_spec(0).per_layer_dim > 0) frozen.emplace_back("blocks.*.hook_per_layer_out");
+    if (spec.freeze_mlps && engine.model().layer(0).per_layer_dim > 0) frozen.emplace_back("blocks.*.hook_per_layer_out");
     const Recorder own = seen(prompts.run(), frozen, frozen_);
     std::vector<ValueEdit> held;
     for (const auto& [name, value] : own.values()) held.push_back(whole(name, value));
@@ -342,7 +342,7 @@ class PathRuns {
       last = std::max(last, 2 * place.layer);
       for (const std::string& input : spec_.inputs)
         receivers_["blocks." + std::to_string(place.layer) + ".attn.hook_" + input].insert(
-            input == "q" ? place.head : place.head / (shape.n_heads / engine_.model().layer_shape(place.layer).n_kv_heads));
+            input == "q" ? place.head : place.head / (shape.n_heads / engine_.model().layer(place.layer).n_kv_heads));
     }
     const std::vector<std::string> names = engine_.model().hook_names();
     for (const int64_t layer : indices_of(spec_.to_mlps, shape.n_layers, "layers", spec_.where)) {

@@ -36,7 +36,7 @@ void skip_backward(Context& ctx, Tape& tape, const SkipNode& n) {
 }
 
 // A family's own words for its blocks say what else than attention and MLPs there is.
-const char* other_parts(const BlockSpec& spec) {
+const char* other_parts(const LayerRecord& spec) {
   if (spec.conv) return "convolutions";
   if (spec.delta) return "recurrences";
   if (spec.gated_heads) return "gates on attention's heads";
@@ -203,10 +203,10 @@ void check_replaceable(const Engine& engine, const TranscoderSet& set) {
       throw InputError("the transcoder of layer " + std::to_string(layer) + " writes at " + sae.hook_name_out +
                        "; a graph needs those that stand for MLPs and write at blocks." + std::to_string(layer) +
                        ".hook_mlp_out");
-    if (const char* parts = other_parts(engine.model().block_spec(layer)))
+    if (const char* parts = other_parts(engine.model().layer(layer)))
       throw InputError(engine.name() + " has " + parts + " in layer " + std::to_string(layer) +
                        ", and attribution graphs are defined for attention and MLPs alone");
-    if (engine.model().layer_shape(layer).keys_of >= 0)
+    if (engine.model().layer(layer).keys_of >= 0)
       throw InputError("layer " + std::to_string(layer) + " of " + engine.name() +
                        " reads the keys and values of another layer, for which attribution graphs are not defined");
   }

@@ -68,7 +68,7 @@ LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<con
   }
   const NamedWeights weights(*engine.opened().model);
   const Vector *w = weights.find_vector("ln_final.w"), *b = weights.find_vector("ln_final.b");
-  const NormSpec norm = engine.model().block_spec(0).norm;
+  const NormSpec norm = engine.model().layer(0).norm;
   // The head's scores of rows [first, first + n) at one point.
   const auto scores = [&](size_t point, int64_t first, int64_t n) {
     Tensor x = ctx.empty({n, shape.d_model});

@@ -37,7 +37,7 @@ void check_start(const Engine& engine, size_t tokens, const PartialRun& request)
     throw InputError("the residual stream has " + std::to_string(request.stream.size()) + " numbers; expected " +
                      std::to_string(tokens) + " positions of " + std::to_string(shape.d_model));
   for (int64_t layer = request.start_layer; layer < shape.n_layers; ++layer)
-    if (const int64_t giver = engine.model().layer_shape(layer).keys_of; giver >= 0 && giver < request.start_layer)
+    if (const int64_t giver = engine.model().layer(layer).keys_of; giver >= 0 && giver < request.start_layer)
       throw InputError("a run of " + engine.name() + " cannot start at layer " + std::to_string(request.start_layer) +
                        ": layer " + std::to_string(layer) + " reads the keys of layer " + std::to_string(giver) +
                        ". Start at layer " + std::to_string(giver) + " or before");

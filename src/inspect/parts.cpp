@@ -21,7 +21,7 @@ class PartCollector final : public Listener {
     const ModelShape shape = engine.shape();
     result.positions = std::move(positions);
     result.d_model = shape.d_model;
-    spec_ = shape.n_layers > 0 ? model_.block_spec(0) : BlockSpec{};
+    spec_ = shape.n_layers > 0 ? model_.layer(0) : LayerRecord{};
     for (int64_t layer = 0; layer < shape.n_layers && !post_norms_; ++layer)
       post_norms_ = weights_.find_vector("blocks." + std::to_string(layer) + ".ln1_post.w") != nullptr;
   }
@@ -37,9 +37,9 @@ class PartCollector final : public Listener {
     if (name == until_ || rest == "hook_embed" || rest == "hook_pos_embed" || rest == "attn.hook_result" ||
         rest == "hook_mlp_out" || rest == "hook_per_layer_out")
       return true;
-    if (rest == "hook_attn_out") return !model_.block_spec(layer).has_attention();
-    if (rest == "hook_resid_post") return model_.block_spec(layer).stream_scale != 1;
-    if (rest == "ln1_post.hook_scale") return post_norms_ && model_.block_spec(layer).has_attention();
+    if (rest == "hook_attn_out") return !model_.layer(layer).has_attention();
+    if (rest == "hook_resid_post") return model_.layer(layer).stream_scale != 1;
+    if (rest == "ln1_post.hook_scale") return post_norms_ && model_.layer(layer).has_attention();
     return spec_.norms_after && (rest == "ln1.hook_scale" || rest == "ln2.hook_scale");
   }
 
@@ -62,13 +62,13 @@ class PartCollector final : public Listener {
         add_constant(StreamPart::Kind::attention_bias, layer, prefix + "attn_bias", [&](int64_t i) { return bias.at<float>(i); });
       if (spec_.residual_scale != 1) rescale(first_of_attention_, spec_.residual_scale);
     } else if (rest == "hook_attn_out") {  // as it is added to the stream
-      add(StreamPart::Kind::convolution, layer, -1, prefix + (model_.block_spec(layer).delta ? "delta" : "conv"), value, 0);
+      add(StreamPart::Kind::convolution, layer, -1, prefix + (model_.layer(layer).delta ? "delta" : "conv"), value, 0);
     } else if (rest == "hook_mlp_out") {
       add(StreamPart::Kind::mlp, layer, -1, prefix + "mlp", value, 0);
     } else if (rest == "hook_per_layer_out") {
       add(StreamPart::Kind::per_layer, layer, -1, prefix + "per_layer", value, 0);
     } else if (rest == "hook_resid_post") {  // the whole stream, if the layer multiplies it by a number
-      if (const double factor = model_.block_spec(layer).stream_scale; factor != 1) rescale(0, factor);
+      if (const double factor = model_.layer(layer).stream_scale; factor != 1) rescale(0, factor);
     } else if (rest == "ln1_post.hook_scale") {
       through_norm(first_of_attention_, norm_of(layer, "ln1_post"), value);
     } else if (rest == "ln1.hook_scale" || rest == "ln2.hook_scale") {  // on the stream itself
@@ -88,7 +88,7 @@ class PartCollector final : public Listener {
 
  private:
   FrozenNorm norm_of(int64_t layer, const std::string& name) const {
-    return frozen_norm(weights_, model_.block_spec(layer), "blocks." + std::to_string(layer) + "." + name);
+    return frozen_norm(weights_, model_.layer(layer), "blocks." + std::to_string(layer) + "." + name);
   }
 
   void copy_rows(const Tensor& value, int64_t offset, int64_t n, std::vector<float>& to) const {
@@ -129,7 +129,7 @@ class PartCollector final : public Listener {
 
   NamedWeights weights_;
   const Model& model_;
-  BlockSpec spec_;
+  LayerRecord spec_;
   bool post_norms_ = false, done_ = false;
   std::string until_;
   size_t first_of_attention_ = 0;
@@ -221,7 +221,7 @@ LogitAttribution attribute_logits(Engine& engine, std::span<const int32_t> ids, 
       collect(engine, ids, {.positions = {positions.begin(), positions.end()}, .until = {}, .memory = memory}, &z);
   StreamParts& stream = collected.result;
   const NamedWeights weights(*engine.opened().model);
-  const FrozenNorm norm = frozen_norm(weights, engine.model().block_spec(0), "ln_final");
+  const FrozenNorm norm = frozen_norm(weights, engine.model().layer(0), "ln_final");
   const Head head = engine.model().head();
   const auto d = static_cast<size_t>(stream.d_model), rows = stream.positions.size(),
              vocab = static_cast<size_t>(shape.vocab_size);

@@ -77,7 +77,7 @@ void check_patch(const Patch& patch, std::string_view hook, const std::vector<in
 bool rows_need_keys_alone(const Engine& engine) {
   if (engine.cache_types() != CacheTypes{} || engine.shape().n_layers == 0) return false;
   for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer)
-    if (engine.model().layer_shape(layer).keys_of >= 0 || !engine.model().block_spec(layer).has_attention()) return false;
+    if (engine.model().layer(layer).keys_of >= 0 || !engine.model().layer(layer).has_attention()) return false;
   const auto layers = engine.model().cache_layers(engine.cache_types());
   return std::all_of(layers.begin(), layers.end(), [](const CacheLayer& layer) { return layer.state == 0; });
 }
@@ -87,7 +87,7 @@ bool rows_need_keys_alone(const Engine& engine) {
 bool PatchedRuns::possible(const Engine& engine, std::string_view hook, int64_t length) {
   const int64_t layer = split_layer(hook).first;
   if (layer < 0 || layer >= engine.shape().n_layers || !rows_need_keys_alone(engine)) return false;
-  const int64_t window = engine.model().block_spec(layer).attention.window;
+  const int64_t window = engine.model().layer(layer).attention.window;
   return !heads_first(hook) || window == kNoWindow || window >= length;
 }
 

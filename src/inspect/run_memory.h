@@ -6,8 +6,8 @@
 
 namespace vitrine {
 
-/// Bytes in memory, those of mapped files among them. The numbers of activations are those that a step's arena holds at its peak;
-/// bench/memory_of_runs.py compares them with runs.
+/// Bytes in memory, those of mapped files among them. Activations are those of a dry run of the largest step (model/record.h);
+/// bench/memory_of_runs.py compares the sums with runs.
 struct RunMemory {
   int64_t weights = 0;  // pages of the files that are read: rows of the embedding only as far as tokens need them
   int64_t cache = 0;    // keys and values, as far as positions are written
@@ -17,11 +17,11 @@ struct RunMemory {
 
 struct RunSizes {
   int64_t context = 0, batch = 1;
-  int64_t weights_bytes = 0;  // of all tensors
-  bool stored = true;         // in files, each in its type; false: there is a configuration alone, and matrices count as bf16
-  int64_t cache_bytes = 0;    // of the cache's pages for `context` and `batch`
-  int64_t header_bytes = 0;   // of a GGUF file's metadata, all of which are read
-  int64_t pieces = 0;         // of the vocabulary; 0: there is no tokenizer
+  int64_t weights_bytes = 0;  // of all tensors; without files matrices count as bf16
+  CacheTypes cache_types = {};
+  int64_t cache_bytes = 0;   // of the cache's pages for `context` and `batch`
+  int64_t header_bytes = 0;  // of a GGUF file's metadata, all of which are read
+  int64_t pieces = 0;        // of the vocabulary; 0: there is no tokenizer
 };
 
 /// The largest step of a prompt of `context` tokens, of which a run reads the last one's logits.

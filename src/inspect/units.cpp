@@ -24,17 +24,17 @@ class WayOut {
  public:
   WayOut(Engine& engine, int64_t layer) : model_(engine.model()), weights_(*engine.opened().model) {
     const int64_t layers = engine.shape().n_layers;
-    factor_ = model_.block_spec(layer).residual_scale;
+    factor_ = model_.layer(layer).residual_scale;
     if (weights_.find_vector(block(layer) + "ln2_post.w") != nullptr) norm(layer, "ln2_post");
-    if (model_.block_spec(layer).norms_after) norm(layer, "ln2");
+    if (model_.layer(layer).norms_after) norm(layer, "ln2");
     for (int64_t l = layer; l < layers; ++l) {
-      factor_ *= model_.block_spec(l).stream_scale;
-      if (l > layer && model_.block_spec(l).norms_after) {
+      factor_ *= model_.layer(l).stream_scale;
+      if (l > layer && model_.layer(l).norms_after) {
         norm(l, "ln1");
         norm(l, "ln2");
       }
     }
-    if (FrozenNorm last = frozen_norm(weights_, model_.block_spec(0), "ln_final"); !last.gain.empty())
+    if (FrozenNorm last = frozen_norm(weights_, model_.layer(0), "ln_final"); !last.gain.empty())
       norms_.push_back({"ln_final", std::move(last)});
   }
 
@@ -51,7 +51,7 @@ class WayOut {
  private:
   static std::string block(int64_t layer) { return "blocks." + std::to_string(layer) + "."; }
   void norm(int64_t layer, const char* name) {
-    norms_.push_back({block(layer) + name, frozen_norm(weights_, model_.block_spec(layer), block(layer) + name)});
+    norms_.push_back({block(layer) + name, frozen_norm(weights_, model_.layer(layer), block(layer) + name)});
   }
 
   const Model& model_;
@@ -104,7 +104,7 @@ UnitWrites unit_writes(Engine& engine, std::span<const int32_t> ids, const Units
   const NamedWeights weights(*engine.opened().model);
   const Weight* const out = weights.find_matrix(mlp + "W_out");
   if (out == nullptr || std::find(known.begin(), known.end(), mlp + "hook_post") == known.end() ||
-      engine.model().block_spec(result.layer).experts)
+      engine.model().layer(result.layer).experts)
     throw UsageError(
         fmt::format("layer {} of {} has no MLP that all tokens share; its units belong to experts", result.layer, engine.name()));
   const WayOut way(engine, result.layer);

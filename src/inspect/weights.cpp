@@ -36,7 +36,7 @@ void FrozenNorm::apply(double* x, double scale) const {
   for (size_t i = 0; i < d; ++i) x[i] = (x[i] - mean) / scale * gain[i];
 }
 
-FrozenNorm frozen_norm(const NamedWeights& weights, const BlockSpec& spec, const std::string& name) {
+FrozenNorm frozen_norm(const NamedWeights& weights, const LayerRecord& spec, const std::string& name) {
   FrozenNorm norm;
   norm.rms = spec.rms;
   if (const Vector* w = weights.find_vector(name + ".w"))

@@ -38,6 +38,6 @@ struct FrozenNorm {
 };
 
 /// The norm of this name ("ln_final", "blocks.0.ln1_post"); no gain if the model has no such norm.
-FrozenNorm frozen_norm(const NamedWeights& weights, const BlockSpec& spec, const std::string& name);
+FrozenNorm frozen_norm(const NamedWeights& weights, const LayerRecord& spec, const std::string& name);
 
 }  // namespace vitrine

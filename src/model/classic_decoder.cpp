@@ -42,7 +42,6 @@ class ClassicDecoder final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override { return {c.tied ? &W_E : &W_U, 0}; }  // #head
-  BlockSpec block_spec(int64_t layer) const override;
   Json config(ConfigFormat format) const override;
 
  private:
@@ -120,17 +119,6 @@ Tensor ClassicDecoder::residual(Context& ctx, const Step& step) const {
   const auto block = c.norms_before ? &ClassicDecoder::block_norms_before : &ClassicDecoder::block_norms_after;
   for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(block, *this, step, layer, x);  // #layers
   return c.norms_before ? layer_norm(ctx, "ln_final", x, ln_final_w, ln_final_b, c.norm) : x;         // [T, D] #final-norm
-}
-
-BlockSpec ClassicDecoder::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer),
-          .rope = {},
-          .added_positions = true,
-          .norm = c.norm,
-          .rms = false,
-          .norms_after = !c.norms_before,
-          .activation = c.activation,
-          .halved_sinusoids = c.positions == SinusoidLayout::halves};
 }
 
 ClassicDecoder::ClassicDecoder(const ClassicConfig& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {

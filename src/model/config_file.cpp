@@ -100,8 +100,7 @@ std::optional<std::vector<int64_t>> config_windows(const Json& config) {
   try {
     const std::unique_ptr<Model> model = model_from_config(files);
     std::vector<int64_t> windows;
-    for (int64_t layer = 0; layer < model->shape().n_layers; ++layer)
-      windows.push_back(model->block_spec(layer).attention.window);
+    for (int64_t layer = 0; layer < model->shape().n_layers; ++layer) windows.push_back(model->layer(layer).attention.window);
     return windows;
   } catch (const InputError&) {
     return {};

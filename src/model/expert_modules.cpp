@@ -67,7 +67,7 @@ std::vector<Module> expert_modules(const OpenedModel& opened) {
       m.of_parameter = true;
       modules.push_back(std::move(m));
     };
-    add(gate_up_module(lines, experts, *model.block_spec(layer).experts), "gate_up_proj");
+    add(gate_up_module(lines, experts, *model.layer(layer).experts), "gate_up_proj");
     add(down_module(lines, experts), "down_proj");
   }
   return modules;

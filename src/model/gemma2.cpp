@@ -36,7 +36,6 @@ class Gemma2 final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
-  BlockSpec block_spec(int64_t layer) const override;
   Json config(ConfigFormat format) const override;
 
  private:
@@ -100,10 +99,6 @@ Tensor Gemma2::residual(Context& ctx, const Step& step) const {
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
 Head Gemma2::head() const { return {c.tied ? &W_E : &W_U, c.final_logit_softcapping}; }  // #head
-
-BlockSpec Gemma2::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer), .rope = c.rope, .norm = c.norm, .activation = c.activation};
-}
 
 Gemma2::Gemma2(const Gemma2Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};

@@ -39,7 +39,6 @@ class Gemma3 final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
-  BlockSpec block_spec(int64_t layer) const override;
   Json config(ConfigFormat format) const override;
 
  private:
@@ -109,10 +108,6 @@ Tensor Gemma3::residual(Context& ctx, const Step& step) const {
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
 Head Gemma3::head() const { return {c.tied ? &W_E : &W_U, c.final_logit_softcapping}; }  // #head
-
-BlockSpec Gemma3::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer), .rope = rope_spec(layer), .norm = c.norm, .activation = c.activation};
-}
 
 Gemma3::Gemma3(const Gemma3Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};

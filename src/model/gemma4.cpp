@@ -21,6 +21,12 @@
 namespace vitrine {
 namespace {
 
+// Sizes of one layer.
+struct LayerShape {
+  int64_t n_kv_heads = 0, head_dim = 0, d_ff = 0;
+  int64_t keys_of = -1;  // the earlier layer whose keys and values its queries read; -1: it has its own
+};
+
 struct Gemma4Config : DecoderConfig {
   double final_logit_softcapping = 0;
   RopeSpec local_rope = {};                          // of layers with a window
@@ -81,7 +87,6 @@ class Gemma4 final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
-  BlockSpec block_spec(int64_t layer) const override;
   std::span<const Expert> experts(int64_t layer) const override { return blocks[static_cast<size_t>(layer)].experts; }
   Json config(ConfigFormat format) const override;
 
@@ -172,11 +177,11 @@ void Gemma4::block(Context& ctx, const Step& step, int layer, State& state) cons
   mlp_out = ctx.hook("hook_mlp_out", rms_norm(ctx, "ln2_post", mlp_out, w.ln2_post, c.norm));  // #post-norm
   Tensor resid_post = add(ctx, resid_mid, mlp_out);                                            // [T, D] #residual
   if (c.per_layer_dim > 0) resid_post = add(ctx, resid_post, per_layer(ctx, layer, resid_post, state));
-  resid_post = scale(ctx, resid_post, block_spec(layer).stream_scale);  // [T, D]
+  resid_post = scale(ctx, resid_post, w.scale ? w.scale.at<double>(0) : 1);  // [T, D]
 
   if (gives_keys(layer) && !copies) kept[kKeys + kind] = k, kept[kValues + kind] = v;
-  if (copies) std::memcpy(kept[kKeys + kind].raw(), k.raw(), k.bytes());
-  if (copies) std::memcpy(kept[kValues + kind].raw(), v.raw(), v.bytes());
+  if (copies) ctx.copy(k, kept[kKeys + kind]);
+  if (copies) ctx.copy(v, kept[kValues + kind]);
   kept[kStream] = frame.keep(ctx.hook("hook_resid_post", resid_post));
   state = kept;
 }
@@ -249,20 +254,6 @@ Tensor Gemma4::residual(Context& ctx, const Step& step) const {
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
 Head Gemma4::head() const { return {c.tied ? &W_E : &W_U, c.final_logit_softcapping}; }  // #head
-
-BlockSpec Gemma4::block_spec(int64_t layer) const {
-  const Vector& scale = blocks[static_cast<size_t>(layer)].scale;
-  return {.attention = attention_spec(layer),
-          .rope = rope_spec(layer),
-          .norm = c.norm,
-          .activation = c.activation,
-          .experts = c.experts ? std::optional(expert_spec(layer)) : std::nullopt,
-          .experts_beside = c.experts.has_value(),
-          .shape = c.shape_of(layer),
-          .value_norm = true,
-          .per_layer_dim = c.per_layer_dim,
-          .stream_scale = scale ? scale.at<double>(0) : 1};
-}
 
 void Gemma4::add_layer(TensorList& list, int64_t layer) {
   const LayerShape s = c.shape_of(layer);

@@ -122,7 +122,7 @@ void check_keys(const OpenedModel& opened, const std::string& architecture, Json
 // The RoPE of the first layer that has one of this kind.
 std::optional<RopeSpec> rope_of_kind(const Model& model, RopeSpec::Scaling scaling) {
   for (int64_t layer = 0; layer < model.shape().n_layers; ++layer)
-    if (const std::optional<RopeSpec> rope = model.block_spec(layer).rope; rope && rope->scaling == scaling) return rope;
+    if (const std::optional<RopeSpec> rope = model.layer(layer).rope; rope && rope->scaling == scaling) return rope;
   return {};
 }
 

@@ -39,7 +39,6 @@ class Gpt2 final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override { return {c.tied ? &W_E : &W_U, 0}; }  // #head
-  BlockSpec block_spec(int64_t layer) const override;
   Json config(ConfigFormat format) const override;
 
  private:
@@ -95,19 +94,6 @@ Tensor Gpt2::residual(Context& ctx, const Step& step) const {
   Tensor x = embedded(ctx, step);                                                                            // [T, D]
   for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(&Gpt2::block, *this, step, layer, x);  // #layers
   return layer_norm(ctx, "ln_final", x, ln_final_w, ln_final_b, c.norm);                                     // [T, D] #final-norm
-}
-
-BlockSpec Gpt2::block_spec(int64_t layer) const {
-  BlockSpec spec{.attention = attention_spec(layer),
-                 .rope = {},
-                 .added_positions = true,
-                 .norm = c.norm,
-                 .rms = false,
-                 .activation = c.activation};
-  spec.dropout = c.resid_dropout;
-  spec.attention_dropout_site = gpt2_site(kGpt2Attention, layer);
-  spec.mlp_dropout_site = gpt2_site(kGpt2Mlp, layer);
-  return spec;
 }
 
 Gpt2::Gpt2(const Gpt2Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {

@@ -40,7 +40,6 @@ class Granite final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
-  BlockSpec block_spec(int64_t layer) const override;
   Json config(ConfigFormat format) const override;
 
  private:
@@ -102,13 +101,6 @@ Tensor Granite::residual(Context& ctx, const Step& step) const {
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
 Head Granite::head() const { return {.weight = c.tied ? &W_E : &W_U, .scale = 1 / c.logits_scaling}; }  // #head
-
-BlockSpec Granite::block_spec(int64_t layer) const {
-  BlockSpec spec{.attention = attention_spec(layer), .rope = {}, .norm = c.norm, .activation = c.activation};
-  if (c.positions) spec.rope = c.rope;
-  spec.residual_scale = c.residual_multiplier;
-  return spec;
-}
 
 Granite::Granite(const GraniteConfig& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};

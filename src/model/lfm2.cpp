@@ -43,7 +43,6 @@ class Lfm2 final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
-  BlockSpec block_spec(int64_t layer) const override;
   Tensor first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const override;
   Json config(ConfigFormat format) const override;
 
@@ -115,15 +114,6 @@ Tensor Lfm2::residual(Context& ctx, const Step& step) const {
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
 Head Lfm2::head() const { return {c.tied ? &W_E : &W_U}; }  // #head
-
-BlockSpec Lfm2::block_spec(int64_t layer) const {
-  const bool attends = c.attends[static_cast<size_t>(layer)];
-  BlockSpec spec{.attention = {}, .rope = {}, .norm = c.norm, .activation = c.activation};
-  if (!attends) spec.conv = ConvSpec{.taps = c.taps, .channels = c.d_model};  // #window
-  if (attends) spec.attention = attention_spec(layer);
-  if (attends) spec.rope = c.rope;
-  return spec;
-}
 
 Lfm2::Lfm2(const Lfm2Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};

@@ -38,7 +38,6 @@ class Llama final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
-  BlockSpec block_spec(int64_t layer) const override;
   Json config(ConfigFormat format) const override;
 
  private:
@@ -96,10 +95,6 @@ Tensor Llama::residual(Context& ctx, const Step& step) const {
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
 Head Llama::head() const { return {c.tied ? &W_E : &W_U, 0}; }  // #head
-
-BlockSpec Llama::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer), .rope = c.rope, .norm = c.norm, .activation = c.activation};
-}
 
 Llama::Llama(const LlamaConfig& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};

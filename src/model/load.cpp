@@ -270,11 +270,12 @@ struct Made {
 
 // Layers that read another's keys and values need no matrices for their own, which published files hold all the same.
 void leave_out_unread_keys(const Model& model, bool gguf, std::set<std::string, std::less<>>& left_out) {
+  const ModelRecord record(model);
   for (const TensorLine& line : model.tensors()) {
     const auto [giver, name] = split_layer(line.ours);
     if (giver < 0 || (name != "attn.W_K" && name != "attn.W_V" && name != "attn.k_norm.w")) continue;
     for (int64_t layer = giver + 1; layer < model.shape().n_layers; ++layer) {
-      if (model.layer_shape(layer).keys_of != giver) continue;
+      if (record.layers[static_cast<size_t>(layer)].keys_of != giver) continue;
       std::string theirs = line.file_name(gguf);
       const std::string at = "." + std::to_string(giver) + ".";
       left_out.insert(theirs.replace(theirs.find(at), at.size(), "." + std::to_string(layer) + "."));
@@ -285,6 +286,8 @@ void leave_out_unread_keys(const Model& model, bool gguf, std::set<std::string, 
 Made make(const ModelConfig& config) {
   const Family& family = find_family(config.keys, config.gguf);
   Made made{family.make(config), &family, {}};
+  if (!count_parameters(*made.model))
+    throw FileError(config.keys.path(), "asks for more parameters than can be counted; its sizes cannot be right");
   leave_out_unread_keys(*made.model, config.gguf, made.left_out);
   if (!config.gguf && family.norm_order_key == nullptr) {
     if (const Form form = read_form(config.keys); !form.is_own()) {
@@ -299,8 +302,6 @@ Made make(const ModelConfig& config) {
   if (!config.gguf) ignore_common_keys(config.keys);
   if (config.gguf) ignore_gguf_keys(config.keys);
   config.keys.refuse_unread(family.name);
-  if (!count_parameters(*made.model))
-    throw FileError(config.keys.path(), "asks for more parameters than can be counted; its sizes cannot be right");
   return made;
 }
 

@@ -38,7 +38,6 @@ class Mixtral final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
-  BlockSpec block_spec(int64_t layer) const override;
   std::span<const Expert> experts(int64_t layer) const override { return blocks[static_cast<size_t>(layer)].experts.experts; }
   Json config(ConfigFormat format) const override;
 
@@ -98,10 +97,6 @@ Tensor Mixtral::residual(Context& ctx, const Step& step) const {
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
 Head Mixtral::head() const { return {c.tied ? &W_E : &W_U, 0}; }  // #head
-
-BlockSpec Mixtral::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer), .rope = c.rope, .norm = c.norm, .activation = c.activation, .experts = c.experts};
-}
 
 Mixtral::Mixtral(const MixtralConfig& config, bool stacked) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   const Dim D{"d_model", c.d_model}, V{"vocab_size", c.vocab_size};

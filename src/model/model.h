@@ -2,6 +2,7 @@
 // What every family gives: the residual stream, a head that reads predictions off it, and the list of its tensors.
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,13 +11,12 @@
 
 #include "base/json.h"
 #include "model/form.h"
+#include "model/record.h"
 #include "model/tensor_list.h"
-#include "ops/attention.h"
 #include "ops/context.h"
 #include "ops/experts.h"
 #include "ops/head.h"
 #include "ops/kv_cache.h"
-#include "ops/norm.h"
 #include "ops/step.h"
 
 namespace vitrine {
@@ -37,56 +37,6 @@ struct ModelShape {
   }
 };
 
-/// A causal convolution in the place of attention: each channel's sum over the last `taps` positions.
-struct ConvSpec {
-  int64_t taps = 0, channels = 0;
-};
-
-/// A gated delta net in the place of attention: the recurrence of ops/gated_delta.h behind a causal convolution.
-struct DeltaSpec {
-  int64_t n_heads = 0, n_key_heads = 0, d_key = 0, d_value = 0;
-  int64_t taps = 0;      // of the convolution over queries, keys and values
-  bool tiled = false;    // head h reads key head h % n_key_heads, as GGUF files order them, instead of neighbours sharing one
-  bool A_is_log = true;  // the files hold log(-A)
-  /// Numbers of all heads' states, behind which the convolution's inputs are.
-  int64_t states() const { return n_heads * d_key * d_value; }
-  int64_t channels() const { return 2 * n_key_heads * d_key + n_heads * d_value; }
-};
-
-/// What sizes and keys one layer has, where they are not those of the whole model.
-struct LayerShape {
-  int64_t n_kv_heads = 0, head_dim = 0, d_ff = 0;
-  int64_t keys_of = -1;  // the earlier layer whose keys and values its queries meet; -1: it has its own
-};
-
-/// What one layer computes with that no tensor holds: constants of the configuration.
-struct BlockSpec {
-  AttentionSpec attention;                   // scale, cap, window
-  std::optional<RopeSpec> rope;              // none: this layer turns nothing
-  bool added_positions = false;              // the model adds positions to its embeddings
-  NormSpec norm;                             // of every norm of the model
-  bool rms = true;                           // RMSNorm; false: LayerNorm, which also takes the mean away
-  bool norms_after = false;                  // ln1 and ln2 act on the stream itself, after each sub-layer was added to it
-  Activation activation = Activation::none;  // of the MLP, or of its gate
-  std::optional<ExpertSpec> experts = {};    // the MLP is a mixture of these
-  std::optional<ConvSpec> conv = {};         // the first sub-layer is no attention, but this; `attention` and `rope` say nothing
-  std::optional<DeltaSpec> delta = {};       // nor this
-  bool gated_heads = false;                  // what the heads read is multiplied by the sigmoid of a gate
-  bool experts_beside = false;               // or they stand beside the MLP, and both are added
-  bool halved_sinusoids = false;             // without rope: sines in the first half of the added vector, cosines in the other
-  double residual_scale = 1;                 // what each sub-layer adds is multiplied by it
-  double dropout = 0;                        // of what each sub-layer adds, in training
-  std::optional<LayerShape> shape = {};      // none: the model's
-  bool value_norm = false;                   // values are divided by their root mean square, head by head
-  int64_t per_layer_dim = 0;                 // above 0: a third sub-layer reads that many numbers of a per-layer embedding
-  double stream_scale = 1;                   // the whole stream is multiplied by it at the layer's end
-  uint32_t attention_dropout_site = 0, mlp_dropout_site = 0;
-
-  bool has_attention() const { return !conv && !delta; }
-  /// What a layer without attention has, for messages.
-  const char* instead_of_attention() const { return delta ? "a recurrence" : "a convolution"; }
-};
-
 /// The two kinds of file that hold a configuration.
 enum class ConfigFormat : uint8_t { huggingface, gguf };
 
@@ -102,9 +52,8 @@ class Model {
   /// The stream that enters the first block, [step.rows(), d_model]: with positions, where they are added to it.
   virtual Tensor embedded(Context& ctx, const Step& step) const = 0;
   virtual Head head() const = 0;
-  virtual BlockSpec block_spec(int64_t layer) const = 0;
   /// What the layer's first sub-layer makes of what it reads, x [step.rows(), d_model], in families where that is more than
-  /// attention as BlockSpec describes it.
+  /// attention as LayerRecord describes it.
   virtual Tensor first_sublayer(Context&, const Step&, int, const Tensor&) const { return {}; }
   /// Those of a layer whose MLP is a mixture of them.
   virtual std::span<const Expert> experts(int64_t) const { return {}; }
@@ -117,9 +66,12 @@ class Model {
   const ModelShape& shape() const { return shape_; }
   /// Every parameter, once each, in the order of the forward pass.
   const std::vector<TensorLine>& tensors() const { return tensors_; }
-  LayerShape layer_shape(int64_t layer) const;
+  /// What a dry run shows: made at the first call, for which the weights must be there if a number of them is part of it (the
+  /// factor at the end of Gemma 4's layers).
+  const ModelRecord& record() const;
+  const LayerRecord& layer(int64_t layer) const { return record().layers.at(static_cast<size_t>(layer)); }
   /// The cache of each layer, with keys and values in these types.
-  std::vector<CacheLayer> cache_layers(CacheTypes types = {}) const;
+  std::vector<CacheLayer> cache_layers(CacheTypes types = {}) const { return record().cache_layers(types); }
   /// Every hook name this model shows, a layer's with its index, in the order of the run.
   std::vector<std::string> hook_names() const;
 
@@ -130,6 +82,8 @@ class Model {
  private:
   ModelShape shape_;
   std::vector<TensorLine> tensors_;
+  mutable std::once_flag recorded_;
+  mutable std::unique_ptr<ModelRecord> record_;
 };
 
 }  // namespace vitrine

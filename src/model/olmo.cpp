@@ -41,7 +41,6 @@ class Olmo final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
-  BlockSpec block_spec(int64_t layer) const override;
   Json config(ConfigFormat format) const override;
 
  private:
@@ -109,10 +108,6 @@ Tensor Olmo::residual(Context& ctx, const Step& step) const {
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
 Head Olmo::head() const { return {c.tied ? &W_E : &W_U}; }  // #head
-
-BlockSpec Olmo::block_spec(int64_t layer) const {
-  return {.attention = attention_spec(layer), .rope = rope_spec(layer), .norm = c.norm, .activation = c.activation};
-}
 
 Olmo::Olmo(const OlmoConfig& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};

@@ -45,7 +45,6 @@ class Phi3 final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
-  BlockSpec block_spec(int64_t layer) const override;
   Json config(ConfigFormat format) const override;
 
  private:
@@ -105,14 +104,6 @@ Tensor Phi3::residual(Context& ctx, const Step& step) const {
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
 Head Phi3::head() const { return {c.tied ? &W_E : &W_U, 0}; }  // #head
-
-BlockSpec Phi3::block_spec(int64_t layer) const {
-  BlockSpec spec{.attention = attention_spec(layer), .rope = c.rope, .norm = c.norm, .activation = c.activation};
-  spec.dropout = c.resid_dropout;
-  spec.attention_dropout_site = phi3_site(kPhi3Attention, layer);
-  spec.mlp_dropout_site = phi3_site(kPhi3Mlp, layer);
-  return spec;
-}
 
 Phi3::Phi3(const Phi3Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};

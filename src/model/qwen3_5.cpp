@@ -58,7 +58,6 @@ class Qwen35 final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
-  BlockSpec block_spec(int64_t layer) const override;
   Tensor first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const override;
   Json config(ConfigFormat format) const override;
 
@@ -157,18 +156,6 @@ Tensor Qwen35::residual(Context& ctx, const Step& step) const {
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
 Head Qwen35::head() const { return {c.tied ? &W_E : &W_U}; }  // #head
-
-BlockSpec Qwen35::block_spec(int64_t layer) const {
-  BlockSpec spec{.attention = {}, .rope = {}, .norm = c.norm, .activation = c.activation};
-  if (c.attends[static_cast<size_t>(layer)]) {
-    spec.attention = attention_spec(layer);
-    spec.rope = c.rope;
-    spec.gated_heads = true;
-  } else {
-    spec.delta = c.delta;
-  }
-  return spec;
-}
 
 Qwen35::Qwen35(const Qwen35Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   const DeltaSpec& d = c.delta;

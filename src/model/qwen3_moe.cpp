@@ -45,7 +45,6 @@ class Qwen3Moe final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
-  BlockSpec block_spec(int64_t layer) const override;
   std::span<const Expert> experts(int64_t layer) const override { return blocks[static_cast<size_t>(layer)].experts.experts; }
   Json config(ConfigFormat format) const override;
 
@@ -109,12 +108,6 @@ Tensor Qwen3Moe::residual(Context& ctx, const Step& step) const {
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
 Head Qwen3Moe::head() const { return {c.tied ? &W_E : &W_U, 0}; }  // #head
-
-BlockSpec Qwen3Moe::block_spec(int64_t layer) const {
-  BlockSpec spec{.attention = attention_spec(layer), .rope = c.rope, .norm = c.norm, .activation = c.activation};
-  if (!c.dense[static_cast<size_t>(layer)]) spec.experts = c.experts;
-  return spec;
-}
 
 Qwen3Moe::Qwen3Moe(const Qwen3MoeConfig& config, bool stacked)
     : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {

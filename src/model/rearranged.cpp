@@ -16,7 +16,7 @@ namespace vitrine {
 
 Rearranged::Rearranged(std::unique_ptr<Model> model, Form form) : Rearranged(*model, form) { owned_ = std::move(model); }
 
-Rearranged::Rearranged(const Model& model, Form form) : Model(model.shape()), model_(model), form_(form) {
+Rearranged::Rearranged(const Model& model, Form form) : Model(model.shape()), model_(model), own_(model), form_(form) {
   const bool own = form.norms == Form::Norms::own, off = form.norms == Form::Norms::off;
   const auto has = [&](std::string_view name) {
     return std::any_of(model.tensors().begin(), model.tensors().end(), [&](const TensorLine& line) { return line.ours == name; });
@@ -44,7 +44,7 @@ Rearranged::Rearranged(const Model& model, Form form) : Model(model.shape()), mo
   for (int64_t layer = 0; layer < model.shape().n_layers; ++layer) {
     const std::string at = "blocks." + std::to_string(layer) + ".";
     Block& w = blocks_.emplace_back();
-    w.spec = model.block_spec(layer);
+    w.own = &own_.layers[static_cast<size_t>(layer)];
     w.ln1 = norm(at + "ln1");
     w.ln2 = norm(at + "ln2");
     w.ln1_post = norm(at + "ln1_post");
@@ -59,17 +59,11 @@ Rearranged::Rearranged(const Model& model, Form form) : Model(model.shape()), mo
     w.W_in = weight(at + "mlp.W_in");
     w.W_out = weight(at + "mlp.W_out");
     w.router = weight(at + "mlp.W_router");
-    norm_ = w.spec.norm;
-    rms_ = w.spec.rms;
+    norm_ = w.own->norm;
+    rms_ = w.own->rms;
   }
   ln_final_ = norm("ln_final");
   set_tensors(std::move(kept));
-}
-
-BlockSpec Rearranged::block_spec(int64_t layer) const {
-  BlockSpec spec = blocks_[static_cast<size_t>(layer)].spec;
-  spec.norms_after = form_.norms == Form::Norms::post;
-  return spec;
 }
 
 // x itself where the form has no such norm.
@@ -87,7 +81,7 @@ Tensor Rearranged::head_norm(Context& ctx, std::string_view name, const Tensor& 
 
 Tensor Rearranged::feed_forward(Context& ctx, int64_t layer, const Tensor& y) const {
   const Block& w = blocks_[static_cast<size_t>(layer)];
-  const BlockSpec& s = w.spec;
+  const LayerRecord& s = *w.own;
   if (s.experts) return expert_mlp(ctx, "mlp", y, *w.router, model_.experts(layer), *s.experts);
   if (w.W_gate != nullptr) return gated_mlp(ctx, "mlp", y, *w.W_gate, *w.W_in, *w.W_out, s.activation);
   return mlp(ctx, "mlp", y, *w.W_in, *w.W_out, s.activation);
@@ -95,7 +89,7 @@ Tensor Rearranged::feed_forward(Context& ctx, int64_t layer, const Tensor& y) co
 
 Tensor Rearranged::attend(Context& ctx, const Step& step, int layer, const Tensor& x) const {
   const Block& w = blocks_[static_cast<size_t>(layer)];
-  const BlockSpec& s = w.spec;
+  const LayerRecord& s = *w.own;
   const int64_t head_dim = shape().head_dim;
   auto [q, k, v] = linear(ctx, x, {*w.W_Q, *w.W_K, *w.W_V});
   q = ctx.hook("attn.hook_q", split_heads(ctx, q, head_dim));  // [T, N, H]
@@ -111,7 +105,7 @@ Tensor Rearranged::attend(Context& ctx, const Step& step, int layer, const Tenso
 
 Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
   const Block& w = blocks_[static_cast<size_t>(layer)];
-  const BlockSpec& s = w.spec;
+  const LayerRecord& s = *w.own;
   const bool after = form_.norms == Form::Norms::post;
   const auto scope = ctx.scope("blocks", layer);
   auto frame = ctx.frame(resid_pre);
@@ -122,7 +116,7 @@ Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid
   const Tensor update = own ? model_.first_sublayer(ctx, step, layer, x) : attend(ctx, step, layer, x);  // [T, D]
   Tensor attn_out = norm(ctx, "ln1_post", update, w.ln1_post);
   if (s.residual_scale != 1) attn_out = scale(ctx, attn_out, s.residual_scale);
-  if (s.dropout > 0) attn_out = dropout(ctx, attn_out, s.dropout, s.attention_dropout_site);
+  attn_out = dropout(ctx, attn_out, s.attention_dropout.p, s.attention_dropout.site);
   attn_out = ctx.hook("hook_attn_out", attn_out);
   Tensor resid_mid = form_.residual ? add(ctx, resid_pre, attn_out) : attn_out;  // [T, D]
   if (after) resid_mid = norm(ctx, "ln1", resid_mid, w.ln1);
@@ -132,7 +126,7 @@ Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid
   Tensor mlp_out = feed_forward(ctx, layer, y);
   mlp_out = norm(ctx, "ln2_post", mlp_out, w.ln2_post);
   if (s.residual_scale != 1) mlp_out = scale(ctx, mlp_out, s.residual_scale);
-  if (s.dropout > 0) mlp_out = dropout(ctx, mlp_out, s.dropout, s.mlp_dropout_site);
+  mlp_out = dropout(ctx, mlp_out, s.mlp_dropout.p, s.mlp_dropout.site);
   mlp_out = ctx.hook("hook_mlp_out", mlp_out);
   Tensor resid_post = form_.residual ? add(ctx, resid_mid, mlp_out) : mlp_out;  // [T, D]
   if (after) resid_post = norm(ctx, "ln2", resid_post, w.ln2);

@@ -15,7 +15,6 @@ class Rearranged final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override { return model_.embedded(ctx, step); }
   Head head() const override { return model_.head(); }
-  BlockSpec block_spec(int64_t layer) const override;
   Json config(ConfigFormat format) const override { return model_.config(format); }
   Form form() const override { return form_; }
   std::span<const Expert> experts(int64_t layer) const override { return model_.experts(layer); }
@@ -25,7 +24,7 @@ class Rearranged final : public Model {
     const Vector *w = nullptr, *b = nullptr;
   };
   struct Block {
-    BlockSpec spec;
+    const LayerRecord* own = nullptr;  // what the family's own block has
     Norm ln1, ln1_post, ln2, ln2_post, q_norm, k_norm;
     const Weight *W_Q = nullptr, *W_K = nullptr, *W_V = nullptr, *W_O = nullptr;
     const Weight *W_gate = nullptr, *W_in = nullptr, *W_out = nullptr;
@@ -39,6 +38,7 @@ class Rearranged final : public Model {
 
   std::unique_ptr<Model> owned_;
   const Model& model_;
+  const ModelRecord own_;  // of model_, whose weights need not be there yet
   Form form_;
   std::vector<Block> blocks_;
   Norm ln_final_;

@@ -67,7 +67,7 @@ void check_same_model(const Model& stored, const Model& converted, const Convers
   same.number("the scale of logits", stored.head().scale, converted.head().scale);
   for (int64_t layer = 0; layer < a.n_layers; ++layer) {
     const std::string in = " in layer " + std::to_string(layer);
-    const BlockSpec x = stored.block_spec(layer), y = converted.block_spec(layer);
+    const LayerRecord &x = stored.layer(layer), &y = converted.layer(layer);
     same.number("the scale of scores" + in, x.attention.scale, y.attention.scale);
     same.number("the soft cap of scores" + in, x.attention.softcap, y.attention.softcap);
     same.number("the window" + in, static_cast<double>(x.attention.window), static_cast<double>(y.attention.window));
@@ -76,9 +76,8 @@ void check_same_model(const Model& stored, const Model& converted, const Convers
     same.number("whether RoPE turns anything" + in, x.rope ? 1 : 0, y.rope ? 1 : 0);
     if (x.activation != y.activation)
       same.differs("the activation" + in, activation_key(x.activation), activation_key(y.activation));
-    const LayerShape own = stored.layer_shape(layer), other = converted.layer_shape(layer);
-    same.number("the layer whose keys are read" + in, static_cast<double>(own.keys_of), static_cast<double>(other.keys_of));
-    same.number("the hidden units" + in, static_cast<double>(own.d_ff), static_cast<double>(other.d_ff));
+    same.number("the layer whose keys are read" + in, static_cast<double>(x.keys_of), static_cast<double>(y.keys_of));
+    same.number("the hidden units" + in, static_cast<double>(x.d_ff), static_cast<double>(y.d_ff));
     same.experts(in, x.experts.value_or(ExpertSpec()), y.experts.value_or(ExpertSpec()));
     same.number("whether there is a recurrence" + in, x.delta ? 1 : 0, y.delta ? 1 : 0);
     if (x.delta) same.recurrence(in, *x.delta, *y.delta);

@@ -38,7 +38,6 @@ class SmolLm3 final : public Model {
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
   Head head() const override;
-  BlockSpec block_spec(int64_t layer) const override;
   Json config(ConfigFormat format) const override;
 
  private:
@@ -98,12 +97,6 @@ Tensor SmolLm3::residual(Context& ctx, const Step& step) const {
 
 // Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
 Head SmolLm3::head() const { return {c.tied ? &W_E : &W_U, 0}; }  // #head
-
-BlockSpec SmolLm3::block_spec(int64_t layer) const {
-  BlockSpec spec{.attention = attention_spec(layer), .rope = {}, .norm = c.norm, .activation = c.activation};
-  if (c.turns[static_cast<size_t>(layer)]) spec.rope = c.rope;
-  return spec;
-}
 
 SmolLm3::SmolLm3(const SmolLm3Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};

@@ -49,6 +49,11 @@ void TensorList::add(Weight& weight, std::string_view ours, std::string_view hug
   added.out = out;
   added.in = in;
   added.weight = &weight;
+  // Until it is loaded it counts as bf16, the type of published files.
+  weight.dtype = DType::bf16;
+  weight.out = out.size;
+  weight.in = in.size;
+  weight.by_columns = layout.by_columns;
 }
 
 void TensorList::add(Vector& vector, std::string_view ours, std::string_view huggingface, std::string_view gguf, Dim size,
@@ -56,6 +61,7 @@ void TensorList::add(Vector& vector, std::string_view ours, std::string_view hug
   TensorLine& added = line(ours, huggingface, gguf, layout);
   added.out = size;
   added.vector = &vector;
+  vector.size = size.size;
 }
 
 void TensorList::add_with_bias(Weight& weight, std::string_view ours, std::string_view huggingface, std::string_view gguf,

@@ -8,6 +8,7 @@
 #include "kernels/reference/attention.h"
 #include "kernels/table.h"
 #include "ops/attention_keys.h"
+#include "ops/dry_run.h"
 #include "ops/elementwise.h"
 #include "ops/every_sequence.h"
 #include "ops/layout.h"
@@ -198,13 +199,17 @@ void run_fused(Context& ctx, const std::vector<Fused<T>>& sequences, int64_t v_d
   Task* tasks = ctx.scratch<Task>(n_tasks);
   int64_t shared = 0, work = 0;
   size_t t = 0;
+  const auto add_task = [&](const Task& task) {
+    if (ctx.dry() == nullptr) tasks[t] = task;
+    ++t;
+  };
   for (size_t s = 0; s < sequences.size(); ++s)
     for (int64_t i = 0; i < sequences[s].units(); ++i) {
       const Unit u = sequences[s].unit(i);
       const int64_t first = sequences[s].first_block(u), end = sequences[s].end_block(u);
       work += sequences[s].multiply_adds(u);
-      if (u.rows > 1) tasks[t++] = {s, u, -1, 0};
-      for (int64_t b = first; u.rows == 1 && b < end; ++b) tasks[t++] = {s, u, b, shared++};
+      if (u.rows > 1) add_task({s, u, -1, 0});
+      for (int64_t b = first; u.rows == 1 && b < end; ++b) add_task({s, u, b, shared++});
     }
   std::byte* own = ctx.scratch<std::byte>(partial_bytes * static_cast<size_t>(ctx.pool().threads()));
   std::byte* parts = ctx.scratch<std::byte>(partial_bytes * static_cast<size_t>(shared));
@@ -224,14 +229,10 @@ void run_fused(Context& ctx, const std::vector<Fused<T>>& sequences, int64_t v_d
     }
     f.finish(task.unit, total);
   };
-  if (work > kShared) {
-    ctx.pool().run(static_cast<int64_t>(n_tasks), run);
-  } else {
-    for (size_t i = 0; i < n_tasks; ++i) run(static_cast<int64_t>(i), 0);
-  }
+  ctx.run(static_cast<int64_t>(n_tasks), work > kShared, run);
   T* largest = ctx.scratch<T>(2 * static_cast<size_t>(most_rows));
   T* total = largest + most_rows;
-  for (size_t i = 0; i < n_tasks;) {
+  for (size_t i = 0; i < n_tasks && ctx.dry() == nullptr;) {
     const Task& task = tasks[i];
     if (task.block < 0) {
       ++i;
@@ -277,11 +278,7 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
   }
   const int64_t kv_heads = k.dim(1), n_tasks = static_cast<int64_t>(sources.size()) * kv_heads;
   const auto lay_out = [&](int64_t task, int) { sources[static_cast<size_t>(task / kv_heads)].lay_out(task % kv_heads); };
-  if (rows * k.row_size() > 4096) {
-    ctx.pool().run(n_tasks, lay_out);
-  } else {
-    for (int64_t task = 0; task < n_tasks; ++task) lay_out(task, 0);
-  }
+  ctx.run(n_tasks, rows * k.row_size() > 4096, lay_out);
   auto source = sources.begin();
   std::vector<ShownSequence<T>> shown;
   for (size_t s = 0; s < step.sequences().size(); ++s) {
@@ -311,6 +308,16 @@ Tensor attention(Context& ctx, std::string_view name, const Tensor& q, const Ten
   const auto scope = ctx.scope(name);
   const Tensor z =
       q.dtype() == DType::f64 ? attend<double>(ctx, q, k, v, step, layer, spec) : attend<float>(ctx, q, k, v, step, layer, spec);
+  if (DryRun* dry = ctx.dry()) {
+    OpCall call{.op = "attention", .inputs = {q, k, v}, .outputs = {z}, .spec = spec, .cache_layer = layer};
+    if (spec.sinks != nullptr) call.vectors = {spec.sinks};
+    for (const StepSequence& s : step.sequences())
+      for (int64_t i = 0; i < s.rows; ++i) {
+        const KeyRange range = seen_by(s, spec, s.position + i);
+        call.multiply_adds += (range.last - range.first) * q.dim(1) * (q.dim(2) + v.dim(2));
+      }
+    dry->add(ctx, call);
+  }
   return ctx.hook("hook_z", z);
 }
 
@@ -366,9 +373,10 @@ template <class T>
 Tensor part_of(Context& ctx, const Tensor& flat, const HeadInputs& head) {
   const auto count = static_cast<size_t>(flat.rows() * head.count);
   const Tensor mine(ctx.scratch<T>(count), flat.dtype(), {flat.rows(), head.count});
-  if (head.count > head.end - head.begin) std::fill_n(mine.data<T>(), count, T{0});
-  for (int64_t r = 0; r < flat.rows(); ++r)
+  ctx.run(flat.rows(), false, [&](int64_t r, int) {
+    if (head.count > head.end - head.begin) std::fill_n(mine.row<T>(r), head.count, T{0});
     std::copy(flat.row<T>(r) + head.begin, flat.row<T>(r) + head.end, mine.row<T>(r) + (head.begin - head.first));
+  });
   return mine;
 }
 
@@ -419,6 +427,7 @@ Tensor attention_output(Context& ctx, std::string_view name, const Tensor& z, co
   const auto scope = ctx.scope(name);
   const Tensor flat = merge_heads(ctx, z);
   const Tensor out = linear(ctx, flat, W_O);
+  if (DryRun* dry = ctx.dry()) dry->fold(ctx, dry->begin() - 1, {.op = "attention_output", .inputs = {z}, .outputs = {out}});
   if (!ctx.listens("hook_result")) return ctx.hook("hook_out", out);
   const int64_t n_heads = z.dim(1), v_dim = z.dim(2);
   const Tensor result = ctx.empty({z.rows(), n_heads, W_O.out});

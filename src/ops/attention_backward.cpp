@@ -210,7 +210,7 @@ void attention_backward(Context& ctx, Tape& tape, const AttentionNode& n) {
   const Gradients d{sum(n.q), sum(n.k), sum(n.v)};
   const int64_t kv_heads = n.k.dim(1), per_kv = n.q.dim(1) / kv_heads;
   if (wide) {
-    ctx.pool().run(kv_heads, [&](int64_t g, int) {  // a key/value head's gradients belong to one thread
+    ctx.run(kv_heads, [&](int64_t g, int) {  // a key/value head's gradients belong to one thread
       for (int64_t i = 0; i < n.n_sequences; ++i)
         for (int64_t h = g * per_kv; h < (g + 1) * per_kv; ++h)
           for (int64_t r = 0; r < n.sequences[i].rows; ++r) query_backward(n, n.sequences[i], dz, d, g, h, r);

@@ -71,7 +71,7 @@ class KeySource {
       const auto per_component = static_cast<size_t>(k_.dim(1) * blocks_ * kKeys);
       if (is_narrow(types_.keys)) wide_keys_ = ctx.scratch<float>(per_component * static_cast<size_t>(head_dim_));
       if (is_narrow(types_.values)) wide_values_ = ctx.scratch<float>(per_component * static_cast<size_t>(v_.dim(2)));
-      ctx.pool().run(k_.dim(1) * blocks_, [&](int64_t task, int) {
+      ctx.run(k_.dim(1) * blocks_, [&](int64_t task, int) {
         const int64_t head = task / blocks_, block = first_block_ + task % blocks_, n = std::min(kKeys, end - block * kKeys);
         if (wide_keys_ != nullptr)
           widen_keys(types_.keys, sequence_.cache->keys(layer_, block, head), n, head_dim_,

@@ -59,7 +59,7 @@ void each_head(Context& ctx, std::span<const StepSequence> sequences, int64_t he
              others = make(static_cast<size_t>(longest), kSide);
   const size_t bytes = std::max(brief.scratch_bytes(), others.scratch_bytes());
   auto* scratch = ctx.scratch<std::byte>(bytes * static_cast<size_t>(ctx.pool().threads()));
-  ctx.pool().run(static_cast<int64_t>(sequences.size()) * heads, [&](int64_t task, int thread) {
+  ctx.run(static_cast<int64_t>(sequences.size()) * heads, [&](int64_t task, int thread) {
     const StepSequence& s = sequences[static_cast<size_t>(task / heads)];
     (s.rows <= kBriefRows ? brief : others).run(s, task % heads, scratch + bytes * static_cast<size_t>(thread));
   });

@@ -26,7 +26,7 @@ struct StepwiseNode {
 // Calls f(head, query) for all, shared among the threads.
 template <class F>
 void each_query(Context& ctx, int64_t heads, int64_t rows, F&& f) {
-  ctx.pool().run(heads * rows, [&](int64_t i, int) { f(i / rows, i % rows); });
+  ctx.run(heads * rows, [&](int64_t i, int) { f(i / rows, i % rows); });
 }
 
 // Calls f(head, first query, queries): a few neighbouring queries of a head at a time.
@@ -34,7 +34,7 @@ template <class F>
 void each_strip(Context& ctx, int64_t heads, int64_t rows, F&& f) {
   constexpr int64_t kStrip = 16;
   const int64_t strips = (rows + kStrip - 1) / kStrip;
-  ctx.pool().run(heads * strips, [&](int64_t i, int) {
+  ctx.run(heads * strips, [&](int64_t i, int) {
     const int64_t first = i % strips * kStrip;
     f(i / strips, first, std::min(kStrip, rows - first));
   });
@@ -113,7 +113,7 @@ void mix_backward(Context& ctx, Tape& tape, const StepwiseNode& n) {
   const int64_t per_kv = n.q.dim(1) / n.v.dim(1), v_dim = n.v.dim(2);
   visit_scalar(dz, [&](auto zero) {
     using T = decltype(zero);
-    ctx.pool().run(n.v.dim(1), [&](int64_t g, int) {
+    ctx.run(n.v.dim(1), [&](int64_t g, int) {
       for (int64_t h = g * per_kv; h < (g + 1) * per_kv; ++h)
         for (int64_t i = 0; i < n.s.rows; ++i) {
           const T* d = dz.row<T>(n.s.first_row + i) + h * v_dim;
@@ -158,7 +158,7 @@ void scores_backward(Context& ctx, Tape& tape, const StepwiseNode& n) {
   const int64_t per_kv = n.q.dim(1) / n.k.dim(1), d = n.q.dim(2);
   visit_scalar(ds, [&](auto zero) {
     using T = decltype(zero);
-    ctx.pool().run(n.k.dim(1), [&](int64_t g, int) {
+    ctx.run(n.k.dim(1), [&](int64_t g, int) {
       for (int64_t h = g * per_kv; h < (g + 1) * per_kv; ++h)
         for (int64_t i = 0; i < n.s.rows; ++i) {
           const KeyRange range = seen_by(n.s, n.spec, n.s.position + i);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/table.h"
+#include "ops/dry_run.h"
 #include "ops/elementwise.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
@@ -37,8 +38,9 @@ const T* by_taps(Context& ctx, const Vector& w, int64_t channels) {
   const T* stored = values_of<T>(ctx, w);
   const int64_t taps = w.size / channels;
   T* turned = ctx.scratch<T>(static_cast<size_t>(w.size));
-  for (int64_t k = 0; k < taps; ++k)
+  ctx.run(taps, false, [&](int64_t k, int) {
     for (int64_t c = 0; c < channels; ++c) turned[k * channels + c] = stored[c * taps + k];
+  });
   return turned;
 }
 
@@ -115,7 +117,7 @@ void convolve(Context& ctx, const Tensor& x, const Vector& w, const Vector& bias
             if (const T* in = inputs.at(s.position + r - taps + 1 + k)) add_product(kernel + k * channels + c, in + c, n, sum);
         });
     });
-    inputs.keep();
+    ctx.run(1, false, [&](int64_t, int) { inputs.keep(); });
   }
 }
 
@@ -171,11 +173,7 @@ void parameters_gradient(Context& ctx, const ConvNode& node, const Tensor& dy) {
   };
   const int64_t room = taps * kStrip;
   T* sums = ctx.scratch<T>(static_cast<size_t>(room * ctx.pool().threads()));
-  if (dy.count() * taps > 32768) {
-    ctx.pool().run(strips, [&](int64_t i, int thread) { strip(i, sums + thread * room); });
-  } else {
-    for (int64_t i = 0; i < strips; ++i) strip(i, sums);
-  }
+  ctx.run(strips, dy.count() * taps > 32768, [&](int64_t i, int thread) { strip(i, sums + thread * room); });
 }
 
 void conv_backward(Context& ctx, Tape& tape, const ConvNode& node) {
@@ -218,6 +216,13 @@ Tensor causal_conv(Context& ctx, std::string_view name, const Tensor& x, const V
   const Tensor y = ctx.empty(x.shape());
   visit_scalar(x, [&](auto zero) { convolve<decltype(zero)>(ctx, x, w, bias, step, layer, state_at, y); });
   if (Tape* tape = ctx.tape()) record(*tape, x, w, bias, step, y);
+  if (DryRun* dry = ctx.dry()) {
+    OpCall call{.op = "causal_conv", .inputs = {x}, .outputs = {y}, .vectors = {&w}, .cache_layer = layer};
+    if (bias.size > 0) call.vectors.push_back(&bias);
+    call.spec = ConvSpec{w.size / x.row_size(), x.row_size()};
+    call.multiply_adds = x.rows() * w.size;
+    dry->add(ctx, call);
+  }
   return f == Activation::none ? y : activation(ctx, ctx.hook("hook_pre", y), f);
 }
 

@@ -3,12 +3,15 @@
 #include <cstdio>
 #include <cstring>
 
+#include "ops/dry_run.h"
 #include "ops/every_sequence.h"
 #include "ops/step.h"
 #include "ops/stopping.h"
 #include "ops/tape.h"
 
 namespace vitrine {
+
+Context::Context(ThreadPool& pool, DryRun& dry) : pool_(&pool), dry_(&dry), arena_(Arena::Nowhere{}) { listen(&dry); }
 
 void Context::throw_stopped() { throw Stopped(); }
 
@@ -27,8 +30,13 @@ Tensor Context::empty(const Shape& shape) {
 
 Tensor Context::zeros(const Shape& shape) {
   const Tensor t = empty(shape);
-  std::memset(t.raw(), 0, t.bytes());
+  if (dry_ == nullptr) std::memset(t.raw(), 0, t.bytes());
   return t;
+}
+
+void Context::copy(const Tensor& from, const Tensor& to) const {
+  if (dry_ != nullptr) return dry_->move(from, to);
+  std::memcpy(to.raw(), from.raw(), from.bytes());
 }
 
 Tensor Context::Frame::keep(const Tensor& t) {
@@ -42,6 +50,7 @@ Tensor Context::Frame::keep(const Tensor& t) {
     return t;
   }
   const Tensor kept(ctx_.arena_.rewind_keeping(mark_, t.raw(), t.bytes()), t.dtype(), t.shape());
+  if (ctx_.dry_ != nullptr) ctx_.dry_->move(t, kept);
   ctx_.vectors_.rewind(vectors_mark_);
   return kept;
 }
@@ -64,6 +73,7 @@ std::string_view Context::full_name(std::string_view name, char* buffer) const {
 }
 
 bool Context::listens_to(std::string_view name) const {
+  if (dry_ != nullptr) return dry_->looks_inside();
   char buffer[kLongestName];
   const std::string_view full = full_name(name, buffer);
   return listener_->wants(full) || (tape_ != nullptr && listener_->wants_gradient(full));
@@ -74,7 +84,7 @@ Tensor Context::copy_of_entering(const Tensor& computed) {
     throw ShapeError("the stream that enters block " + std::to_string(first_block_) + " is " + entering_->shape().text() +
                      "; expected " + computed.shape().text() + ", the rows of the step");
   const Tensor copy = empty(computed.shape());
-  std::memcpy(copy.raw(), entering_->raw(), copy.bytes());
+  this->copy(*entering_, copy);
   return copy;
 }
 

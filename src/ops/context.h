@@ -14,6 +14,7 @@
 namespace vitrine {
 
 class Context;
+class DryRun;
 struct LowRanks;
 class Step;
 class Tape;
@@ -63,8 +64,27 @@ struct RowAdapter {
 class Context {
  public:
   explicit Context(ThreadPool& pool) : pool_(&pool) {}
+  /// A dry run (ops/dry_run.h): ops allocate, record and call hooks as in a run on that pool, but compute nothing. Their tensors
+  /// have a shape and no memory, which nobody may read or write.
+  Context(ThreadPool& pool, DryRun& dry);
 
   ThreadPool& pool() { return *pool_; }
+  /// f(task, thread) for every task in [0, tasks), shared among the threads (ThreadPool::run); nothing in a dry run. All that
+  /// reads or writes elements goes through here or parallel_for (ops/rows.h).
+  template <class F>
+  void run(int64_t tasks, F&& f) {
+    if (dry_ == nullptr) [[likely]]
+      pool_->run(tasks, f);
+  }
+  /// The same on the caller alone, unless `share`: a parallel region costs about 1 us.
+  template <class F>
+  void run(int64_t tasks, bool share, F&& f) {
+    if (share) return run(tasks, f);
+    if (dry_ != nullptr) return;
+    for (int64_t task = 0; task < tasks; ++task) f(task, 0);
+  }
+  /// Where ops record what they are; null except in a dry run.
+  DryRun* dry() const { return dry_; }
   /// Ops share their work among the threads of that pool from now on.
   void run_on(ThreadPool& pool) { pool_ = &pool; }
   Numerics numerics;
@@ -87,6 +107,8 @@ class Context {
     return static_cast<T*>(arena_.allocate(count * sizeof(T)));
   }
   Arena& arena() { return arena_; }
+  /// Copies elements between tensors of one shape; nothing in a dry run.
+  void copy(const Tensor& from, const Tensor& to) const;
   /// Hands `t` over to a listener that takes, without a copy: the elements stay where they are and may be read, not written,
   /// until the run ends. False if they cannot be had: a part of a tensor, or one that was taken under another name.
   bool take(const Tensor& t, FloatVector& numbers) {
@@ -208,6 +230,7 @@ class Context {
 
  private:
   friend class Tape;
+  friend class DryRun;
   bool listens_to(std::string_view name) const;
   std::string_view full_name(std::string_view name, char* buffer) const;
   Tensor hook_rows(std::string_view name, const Tensor& x);
@@ -223,6 +246,7 @@ class Context {
 
   static constexpr int kLongestName = 160;
   ThreadPool* pool_;
+  DryRun* dry_ = nullptr;
   Arena arena_;
   Vectors vectors_;  // tensors, while a listener takes
   Tape* tape_ = nullptr;

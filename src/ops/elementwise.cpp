@@ -5,6 +5,7 @@
 #include "base/philox.h"
 #include "kernels/reference/backward.h"
 #include "kernels/table.h"
+#include "ops/dry_run.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
 
@@ -197,6 +198,7 @@ Tensor add(Context& ctx, const Tensor& a, const Tensor& b) {
     }
   });
   if (Tape* tape = ctx.tape()) tape->record(&add_backward, Two{a, b, y, Activation::none});
+  if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "add", .inputs = {a, b}, .outputs = {y}});
   return y;
 }
 
@@ -210,6 +212,7 @@ Tensor scale(Context& ctx, const Tensor& x, double factor) {
     }
   });
   if (Tape* tape = ctx.tape()) tape->record(&scale_backward, One{x, y, factor, Activation::none});
+  if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "scale", .inputs = {x}, .outputs = {y}, .spec = ScaleSpec{factor}});
   return y;
 }
 
@@ -224,6 +227,7 @@ Tensor softcap(Context& ctx, const Tensor& x, double cap) {
     }
   });
   if (Tape* tape = ctx.tape()) tape->record(&softcap_node_backward, One{x, y, cap, Activation::none});
+  if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "softcap", .inputs = {x}, .outputs = {y}, .spec = SoftcapSpec{cap}});
   return y;
 }
 
@@ -237,6 +241,7 @@ Tensor activation(Context& ctx, const Tensor& x, Activation f) {
     }
   });
   if (Tape* tape = ctx.tape()) tape->record(&activation_backward, One{x, y, 0, f});
+  if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "activation", .inputs = {x}, .outputs = {y}, .spec = f});
   return y;
 }
 
@@ -251,11 +256,15 @@ Tensor gated(Context& ctx, const Tensor& gate, const Tensor& up, Activation f) {
     }
   });
   if (Tape* tape = ctx.tape()) tape->record(&gated_backward, Two{gate, up, y, f});
+  if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "gated", .inputs = {gate, up}, .outputs = {y}, .spec = f});
   return y;
 }
 
 Tensor dropout(Context& ctx, const Tensor& x, double p, uint64_t site) {
-  return drop(ctx, x, p, site, ctx.first_row * static_cast<uint64_t>(x.row_size()));
+  const Tensor y = drop(ctx, x, p, site, ctx.first_row * static_cast<uint64_t>(x.row_size()));
+  if (DryRun* dry = ctx.dry(); dry != nullptr && p > 0)  // outside of training, too: what the model is made of
+    dry->add(ctx, {.op = "dropout", .inputs = {x}, .outputs = {y}, .spec = DropoutSpec{p, site}});
+  return y;
 }
 
 Tensor dropout_of_sequence(Context& ctx, const Tensor& x, double p, uint64_t site, int64_t first_row) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/table.h"
+#include "ops/dry_run.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
 
@@ -39,11 +40,7 @@ void embed_backward(Context& ctx, Tape& tape, const EmbedNode& node) {
         }
       }
     };
-    if (dy.count() > 32768) {
-      ctx.pool().run(strips, strip);
-    } else {
-      for (int64_t chunk = 0; chunk < strips; ++chunk) strip(chunk, 0);
-    }
+    ctx.run(strips, dy.count() > 32768, strip);
   });
 }
 
@@ -54,20 +51,23 @@ void check_ids(std::span<const int32_t> ids, const Weight& w, const char* what) 
                        w.name + ", which has " + std::to_string(w.out) + " rows (0 to " + std::to_string(w.out - 1) + ")");
 }
 
-Tensor look_up(Context& ctx, std::span<const int32_t> ids, const Weight& w) {
+Tensor look_up(Context& ctx, const char* op, std::span<const int32_t> ids, const Weight& w) {
   VITRINE_CHECK(!w.by_columns, "an embedding is stored one row per id");
   const Tensor y = ctx.empty({static_cast<int64_t>(ids.size()), w.in});
-  for (size_t r = 0; r < ids.size(); ++r) {
-    if (y.dtype() == DType::f32) {
-      kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(ids[r]), static_cast<size_t>(w.in),
-                                                    y.row<float>(static_cast<int64_t>(r)));
-    } else {
-      for (int64_t i = 0; i < w.in; ++i) y.row<double>(static_cast<int64_t>(r))[i] = w.at<double>(ids[r], i);
+  parallel_for(ctx, y.rows(), w.in, [&](int64_t first, int64_t n) {
+    for (int64_t r = first; r < first + n; ++r) {
+      const int32_t id = ids[static_cast<size_t>(r)];
+      if (y.dtype() == DType::f32) {
+        kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(id), static_cast<size_t>(w.in), y.row<float>(r));
+      } else {
+        for (int64_t i = 0; i < w.in; ++i) y.row<double>(r)[i] = w.at<double>(id, i);
+      }
     }
-  }
+  });
   if (Tape* tape = ctx.tape()) {  // the caller's ids may be gone when backward comes
     tape->record(&embed_backward, EmbedNode{y, tape->keep(ids), &w});
   }
+  if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = op, .outputs = {y}, .weights = {&w}, .rows_read = y.rows()});
   return y;
 }
 
@@ -107,43 +107,48 @@ void take_backward(Context&, Tape& tape, const TakeNode& node) {
 }  // namespace
 
 Tensor embed(Context& ctx, std::span<const int32_t> tokens, const Weight& W_E) {
-  check_ids(tokens, W_E, "token");
-  return look_up(ctx, tokens, W_E);
+  if (ctx.dry() == nullptr) check_ids(tokens, W_E, "token");
+  return look_up(ctx, "embed", tokens, W_E);
 }
 
 Tensor embed_positions(Context& ctx, const Step& step, const Weight& W_pos) {
-  check_ids(step.positions(), W_pos, "position");
-  return look_up(ctx, step.positions(), W_pos);
+  if (ctx.dry() == nullptr) check_ids(step.positions(), W_pos, "position");
+  return look_up(ctx, "embed_positions", step.positions(), W_pos);
 }
 
 Tensor sinusoidal_positions(Context& ctx, const Step& step, int64_t d, SinusoidLayout layout) {
   const Tensor y = ctx.empty({step.rows(), d});
   visit_scalar(y, [&](auto zero) {
     using T = decltype(zero);
-    for (int64_t r = 0; r < step.rows(); ++r)
-      for (int64_t i = 0; 2 * i < d; ++i) {
-        const double angle =
-            step.positions()[static_cast<size_t>(r)] / std::pow(10000.0, static_cast<double>(2 * i) / static_cast<double>(d));
-        const int64_t a = layout == SinusoidLayout::pairs ? 2 * i : i,
-                      b = layout == SinusoidLayout::pairs ? 2 * i + 1 : i + (d + 1) / 2;
-        y.row<T>(r)[a] = static_cast<T>(std::sin(angle));
-        if (b < d) y.row<T>(r)[b] = static_cast<T>(std::cos(angle));
-      }
+    parallel_for(ctx, step.rows(), d, [&](int64_t begin, int64_t n) {
+      for (int64_t r = begin; r < begin + n; ++r)
+        for (int64_t i = 0; 2 * i < d; ++i) {
+          const double angle =
+              step.positions()[static_cast<size_t>(r)] / std::pow(10000.0, static_cast<double>(2 * i) / static_cast<double>(d));
+          const int64_t a = layout == SinusoidLayout::pairs ? 2 * i : i,
+                        b = layout == SinusoidLayout::pairs ? 2 * i + 1 : i + (d + 1) / 2;
+          y.row<T>(r)[a] = static_cast<T>(std::sin(angle));
+          if (b < d) y.row<T>(r)[b] = static_cast<T>(std::cos(angle));
+        }
+    });
   });
+  if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "sinusoidal_positions", .outputs = {y}, .spec = layout});
   return y;
 }
 
 Tensor take_rows(Context& ctx, const Tensor& x, std::span<const int64_t> rows) {
   const Tensor y = ctx.empty({static_cast<int64_t>(rows.size()), x.row_size()});
   const size_t bytes = row_bytes(x.dtype(), static_cast<size_t>(x.row_size()));
-  for (size_t r = 0; r < rows.size(); ++r) {
-    VITRINE_CHECK(rows[r] >= 0 && rows[r] < x.rows(), "a row that is taken exists");
-    std::memcpy(static_cast<std::byte*>(y.raw()) + r * bytes,
-                static_cast<const std::byte*>(x.raw()) + static_cast<size_t>(rows[r]) * bytes, bytes);
-  }
+  for (const int64_t row : rows) VITRINE_CHECK(row >= 0 && row < x.rows(), "a row that is taken exists");
+  ctx.run(y.rows(), false, [&](int64_t r, int) {
+    const auto from = static_cast<size_t>(rows[static_cast<size_t>(r)]);
+    std::memcpy(static_cast<std::byte*>(y.raw()) + static_cast<size_t>(r) * bytes,
+                static_cast<const std::byte*>(x.raw()) + from * bytes, bytes);
+  });
   if (Tape* tape = ctx.tape()) {
     tape->record(&take_backward, TakeNode{x, y, tape->keep(rows)});
   }
+  if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "take_rows", .inputs = {x}, .outputs = {y}});
   return y;
 }
 
@@ -162,6 +167,7 @@ Tensor take_columns(Context& ctx, const Tensor& x, int64_t first, int64_t n) {
     });
   });
   if (Tape* tape = ctx.tape()) tape->record(&take_columns_backward, ColumnsNode{x, y, first, n, width});
+  if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "take_columns", .inputs = {x}, .outputs = {y}});
   return y;
 }
 

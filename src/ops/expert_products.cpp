@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/table.h"
+#include "ops/dry_run.h"
 #include "ops/linear.h"
 #include "ops/low_rank.h"
 #include "ops/rows.h"
@@ -127,16 +128,32 @@ void clamped_backward(Context& ctx, Tape& tape, const Clamped& node) {
   tape.release(node.y);
 }
 
+// A dry run knows no choices: as many rows for each expert as evenly routed ones are, of as many experts as choices reach.
+void record_evenly(Context& ctx, const Tensor& x, const ExpertRows& rows, std::span<const Expert> experts,
+                   Weight Expert::* matrix, const Tensor& y) {
+  const Weight& w = experts[0].*matrix;
+  OpCall call{.op = "expert_product", .inputs = {x}, .outputs = {y}, .multiply_adds = x.rows() * w.in * w.out};
+  for (const Expert& expert : experts) {
+    call.weights.push_back(&(expert.*matrix));
+    if ((expert.*matrix).bias.size > 0) call.vectors.push_back(&(expert.*matrix).bias);
+  }
+  call.weights_read = std::min(rows.experts, x.rows());
+  const ForStep numerics(ctx, rows.rows);
+  const int64_t each = std::max<int64_t>(1, x.rows() / rows.experts);
+  linear_part(ctx, x.rows_view(0, std::min(x.rows(), each)), w, 0, w.out, y.raw(), w.out);  // for its scratch
+  ctx.dry()->add(ctx, call);
+}
+
 }  // namespace
 
 Tensor expert_product(Context& ctx, const Tensor& x, const ExpertRows& rows, std::span<const Expert> experts,
                       Weight Expert::* matrix) {
   const Tensor for_adapter = read_by_adapters(ctx, x, experts, matrix);
   const Tensor y = ctx.empty({x.rows(), (experts[0].*matrix).out});
-  if (Listener* listener = ctx.listener())
+  if (Listener* listener = ctx.listener(); listener != nullptr && ctx.dry() == nullptr)
     each_expert(rows, experts.data(), matrix,
                 [&](const Weight& w, int64_t first, int64_t n) { listener->see_input(w, x.rows_view(first, n)); });
-  {
+  if (ctx.dry() == nullptr) {
     const ForStep numerics(ctx, rows.rows);
     each_expert(rows, experts.data(), matrix, [&](const Weight& w, int64_t first, int64_t n) {
       const Tensor mine = y.rows_view(first, n);
@@ -147,6 +164,7 @@ Tensor expert_product(Context& ctx, const Tensor& x, const ExpertRows& rows, std
     });
   }
   if (Tape* tape = ctx.tape()) tape->record(&product_backward, ProductNode{x, for_adapter, y, rows, experts.data(), matrix});
+  if (ctx.dry() != nullptr) record_evenly(ctx, x, rows, experts, matrix, y);
   return y;
 }
 

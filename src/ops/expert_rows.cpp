@@ -120,6 +120,10 @@ ExpertRows sort_by_expert(Context& ctx, const int32_t* expert, int64_t rows, int
   const int64_t choices = sorted.choices();
   int32_t *const first = room_for_numbers(ctx, experts + 1), *const choice = room_for_numbers(ctx, choices),
                  *const place = room_for_numbers(ctx, choices);
+  sorted.first = first;
+  sorted.choice = choice;
+  sorted.place = place;
+  if (ctx.dry() != nullptr) return sorted;
   std::fill_n(first, experts + 1, 0);
   for (int64_t i = 0; i < choices; ++i) ++first[expert[i] + 1];
   for (int64_t e = 0; e < experts; ++e) first[e + 1] += first[e];
@@ -127,9 +131,6 @@ ExpertRows sort_by_expert(Context& ctx, const int32_t* expert, int64_t rows, int
   for (int64_t e = experts; e > 0; --e) first[e] = first[e - 1];
   first[0] = 0;
   for (int64_t i = 0; i < choices; ++i) choice[place[i]] = static_cast<int32_t>(i);
-  sorted.first = first;
-  sorted.choice = choice;
-  sorted.place = place;
   return sorted;
 }
 

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "ops/dry_run.h"
 #include "ops/expert_products.h"
 #include "ops/expert_rows.h"
 #include "ops/linear.h"
@@ -46,9 +47,9 @@ const int32_t* chosen_experts(Context& ctx, const Tensor& logits, const ExpertSp
   const Tensor shown = ctx.empty({logits.rows(), spec.per_row});
   visit_scalar(shown, [&](auto zero) {
     using T = decltype(zero);
-    for (int64_t i = 0; i < n; ++i) shown.data<T>()[i] = static_cast<T>(expert[i]);
+    ctx.run(n, false, [&](int64_t i, int) { shown.data<T>()[i] = static_cast<T>(expert[i]); });
     const Tensor used = ctx.hook("hook_expert_indices", shown);
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < n && ctx.dry() == nullptr; ++i) {
       const T index = used.data<T>()[i];
       if (!(index >= 0 && index < static_cast<T>(spec.count)) || index != std::floor(index))
         throw InputError("hook_expert_indices was replaced by " + std::to_string(index) +
@@ -70,6 +71,8 @@ Tensor hook_choices(Context& ctx, std::string_view name, const Tensor& sorted, c
 Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const Weight& router, std::span<const Expert> experts,
                   const ExpertSpec& spec, const Tensor& routed) {
   check(x, router, experts, spec);
+  DryRun* const dry = ctx.dry();
+  const size_t begin = dry != nullptr ? dry->begin() : 0;
   const auto scope = ctx.scope(name);
   const Tensor logits = ctx.hook("hook_router_logits", router_logits(ctx, routed ? routed : x, router));  // [T, E]
   const int32_t* const expert = chosen_experts(ctx, logits, spec);
@@ -78,7 +81,7 @@ Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const We
   const ExpertRows rows = sort_by_expert(ctx, expert, x.rows(), spec.per_row, spec.count);
   const Tensor sorted = sorted_rows(ctx, x, rows);  // [T K, D]
   Tensor up = expert_product(ctx, sorted, rows, experts, &Expert::in), gate;
-  if (experts[0].gate) {
+  if (experts[0].gate.out > 0) {
     gate = expert_product(ctx, sorted, rows, experts, &Expert::gate);
   } else {
     std::tie(gate, up) = split_pairs(ctx, up);
@@ -89,7 +92,14 @@ Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const We
   post = hook_choices(ctx, "hook_post", post, rows);  // [T K, F]
   const Tensor out =
       hook_choices(ctx, "hook_expert_out", expert_product(ctx, post, rows, experts, &Expert::out), rows);  // [T K, D]
-  return weighted_sum(ctx, out, weights, rows);                                                            // [T, D]
+  const Tensor y = weighted_sum(ctx, out, weights, rows);                                                  // [T, D]
+  if (dry != nullptr) {
+    OpCall call{.op = "expert_mlp", .inputs = {x}, .outputs = {y}, .spec = spec};
+    if (routed) call.inputs.push_back(routed);
+    if (spec.scales != nullptr) call.vectors = {spec.scales};
+    dry->fold(ctx, begin, call);
+  }
+  return y;
 }
 
 }  // namespace vitrine

@@ -7,6 +7,7 @@
 #include "kernels/reference/backward.h"
 #include "kernels/reference/linear.h"
 #include "kernels/table.h"
+#include "ops/dry_run.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
 
@@ -130,8 +131,7 @@ struct Node {
 // Runs f(task, thread) for each, on the caller where that is little work.
 template <class F>
 void each_task(Context& ctx, int64_t tasks, int64_t work, F&& f) {
-  if (work > 32768) return ctx.pool().run(tasks, f);
-  for (int64_t task = 0; task < tasks; ++task) f(task, 0);
+  ctx.run(tasks, work > 32768, f);
 }
 
 template <class T>
@@ -143,7 +143,7 @@ void run_forward(Context& ctx, const Inputs& in, const Step& step, int layer, co
   int64_t* const kept_before = ctx.scratch<int64_t>(step.sequences().size());
   int64_t kept_count = 0;
   for (size_t s = 0; s < step.sequences().size(); ++s) {
-    kept_before[s] = kept_count;
+    if (ctx.dry() == nullptr) kept_before[s] = kept_count;
     kept_count += kept_states(step.sequences()[s]);
   }
   const auto run = [&](int64_t task, int thread) {
@@ -391,6 +391,15 @@ Tensor gated_delta(Context& ctx, std::string_view name, const Tensor& q, const T
     }
     run_forward<T>(ctx, in, step, layer, z, kept);
   });
+  if (DryRun* dry = ctx.dry()) {
+    const DeltaSpec spec{.n_heads = v.dim(1), .n_key_heads = q.dim(1), .d_key = q.dim(2), .d_value = v.dim(2), .tiled = tiled};
+    dry->add(ctx, {.op = "gated_delta",
+                   .inputs = {q, k, v, log_decay, beta},
+                   .outputs = {z},
+                   .spec = spec,
+                   .cache_layer = layer,
+                   .multiply_adds = 4 * q.rows() * spec.states()});
+  }
   return ctx.hook("hook_z", z);
 }
 
@@ -407,6 +416,7 @@ Tensor l2_norm(Context& ctx, const Tensor& x, double eps, double factor) {
     });
   });
   if (Tape* tape = ctx.tape()) tape->record(&l2_norm_backward, NormNode{x, y, eps, factor});
+  if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "l2_norm", .inputs = {x}, .outputs = {y}, .spec = NormSpec{.eps = eps}});
   return y;
 }
 
@@ -425,6 +435,8 @@ Tensor decay_log(Context& ctx, const Tensor& x, const Vector& A, const Vector& d
     });
   });
   if (Tape* tape = ctx.tape()) tape->record(&decay_log_backward, DecayNode{x, y, &A, &dt_bias, is_log});
+  if (DryRun* dry = ctx.dry())
+    dry->add(ctx, {.op = "decay_log", .inputs = {x}, .outputs = {y}, .vectors = {&A, &dt_bias}, .spec = DecaySpec{is_log}});
   return y;
 }
 

@@ -40,8 +40,8 @@ DType cache_type_named(std::string_view name, std::string_view setting) {
   throw UsageError(std::string(setting) + " is \"" + std::string(name) + "\"; expected f32, f16, q8_0 or q4_0");
 }
 
-KvCache::KvCache(std::vector<CacheLayer> layers, int64_t context, int64_t largest_step)
-    : layers_(std::move(layers)), context_(context), largest_step_(largest_step) {
+KvCache::KvCache(std::vector<CacheLayer> layers, int64_t context, int64_t largest_step, bool has_memory)
+    : layers_(std::move(layers)), context_(context), largest_step_(largest_step), has_memory_(has_memory) {
   if (context <= 0 || largest_step <= 0)
     throw UsageError("a cache needs a context and a largest step of at least one position; found " + std::to_string(context) +
                      " and " + std::to_string(largest_step));
@@ -123,8 +123,9 @@ KvCache::Page* KvCache::take(size_t group) {
   Page* page;
   if (g.free.empty()) {
     const size_t bytes = padded(g.page_bytes);
-    auto* data = static_cast<std::byte*>(std::aligned_alloc(64, bytes));
-    if (data == nullptr) throw RunError("no memory for " + std::to_string(bytes >> 20) + " MiB more of keys and values");
+    auto* data = has_memory_ ? static_cast<std::byte*>(std::aligned_alloc(64, bytes)) : nullptr;
+    if (data == nullptr && has_memory_)
+      throw RunError("no memory for " + std::to_string(bytes >> 20) + " MiB more of keys and values");
     page = new Page{group, 0, data};
     pages_made_bytes_ += bytes;
   } else {

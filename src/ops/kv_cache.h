@@ -42,8 +42,9 @@ class CacheSequence;
 /// outlive it. Not thread-safe: one step at a time.
 class KvCache {
  public:
-  /// context: positions a sequence may reach. largest_step: rows one step may add to one sequence.
-  KvCache(std::vector<CacheLayer> layers, int64_t context, int64_t largest_step);
+  /// context: positions a sequence may reach. largest_step: rows one step may add to one sequence. has_memory: false for dry runs
+  /// (ops/dry_run.h), whose pages nobody reads or writes.
+  KvCache(std::vector<CacheLayer> layers, int64_t context, int64_t largest_step, bool has_memory = true);
   ~KvCache();
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
@@ -86,6 +87,7 @@ class KvCache {
   std::vector<Group> groups_;
   size_t states_ = 0;  // the group of states, behind those of keys and values; groups_.size(): no layer has any
   int64_t context_, largest_step_;
+  bool has_memory_;
   size_t pages_made_bytes_ = 0, pages_free_bytes_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/table.h"
+#include "ops/dry_run.h"
 #include "ops/layout.h"
 #include "ops/low_rank.h"
 #include "ops/packed_product.h"
@@ -83,11 +84,7 @@ void run_chunks(Context& ctx, const Chunks& chunks, const Part* parts, bool shar
     const int64_t in_part = number - chunks.begin[i], first = in_part % chunks.strips[i] * chunks.size[i];
     f(Chunk{i, first, std::min(chunks.size[i], parts[i].n - first), in_part / chunks.strips[i]}, thread);
   };
-  if (share) {
-    ctx.pool().run(chunks.count(), one);
-  } else {
-    for (int64_t chunk = 0; chunk < chunks.count(); ++chunk) one(chunk, 0);
-  }
+  ctx.run(chunks.count(), share, one);
 }
 
 // y += partial[0] + partial[1] + …, one after the other; each is [rows, n].
@@ -111,7 +108,8 @@ void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
   for (size_t i = 0; i < n_parts && blocks == nullptr; ++i) {
     if (k.dot_rows_int8[type_index(*parts[i].w)] == nullptr || ctx.numerics.f32) continue;
     auto* quantised = ctx.scratch<ActivationBlock>(rows * row_blocks);
-    for (size_t r = 0; r < rows; ++r) k.quantise_int8(x.row<float>(static_cast<int64_t>(r)), in, quantised + r * row_blocks);
+    ctx.run(x.rows(), false,
+            [&](int64_t r, int) { k.quantise_int8(x.row<float>(r), in, quantised + static_cast<size_t>(r) * row_blocks); });
     blocks = quantised;
   }
   Chunks chunks;
@@ -152,7 +150,7 @@ void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
   for (size_t i = 0; i < n_parts; ++i) {
     if (!parts[i].w->by_columns) continue;
     join(ctx, parts[i], partial[i], blocks_of_inputs - 1, x.rows());
-    add_bias(parts[i], 0, parts[i].n, x.rows());
+    ctx.run(1, false, [&](int64_t, int) { add_bias(parts[i], 0, parts[i].n, x.rows()); });
   }
 }
 
@@ -180,7 +178,7 @@ void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts,
   if (const size_t bytes = panel.x_bytes(rows, in); bytes > 0) {
     packed = ctx.scratch<std::byte>(bytes);
     constexpr size_t kRows = 32;
-    ctx.pool().run(static_cast<int64_t>((rows + kRows - 1) / kRows), [&](int64_t chunk, int) {
+    ctx.run(static_cast<int64_t>((rows + kRows - 1) / kRows), [&](int64_t chunk, int) {
       const size_t row0 = static_cast<size_t>(chunk) * kRows;
       panel.pack_x(data, in, row0, std::min(kRows, rows - row0), rows, in, packed);
     });
@@ -232,7 +230,7 @@ void packed_part(Context& ctx, const Tensor& x, const Part& p) {
 // Gradient checks: plain sums in double.
 void in_double(Context& ctx, const Tensor& x, const Part& p) {
   const int64_t in = x.row_size();
-  ctx.pool().run(p.n, [&](int64_t j, int) {
+  ctx.run(p.n, [&](int64_t j, int) {
     for (int64_t r = 0; r < x.rows(); ++r) {
       double sum = 0;
       for (int64_t i = 0; i < in; ++i) sum += x.row<double>(r)[i] * p.w->at<double>(p.first + j, i);
@@ -286,6 +284,17 @@ void linear_backward(Context& ctx, Tape& tape, const LinearNode& node) {
   tape.release(node.y);
 }
 
+OpCall product_call(const Tensor& x, const WeightRef* weights, const Tensor* results, size_t n) {
+  OpCall call{.op = "linear", .inputs = {x}, .outputs = {results, results + n}};
+  for (size_t i = 0; i < n; ++i) {
+    const Weight& w = weights[i];
+    call.weights.push_back(&w);
+    if (w.bias.size > 0) call.vectors.push_back(&w.bias);
+    call.multiply_adds += x.rows() * w.in * w.out;
+  }
+  return call;
+}
+
 }  // namespace
 
 void add_bias(Context& ctx, const Vector& bias, const Tensor& y) {
@@ -326,6 +335,7 @@ void linear_into(Context& ctx, const Tensor& x, const WeightRef* weights, Tensor
     if (w.adapter != nullptr) add_low_rank(ctx, x, *w.adapter, results[i]);
     add_row_adapters(ctx, x, w, results[i]);
   }
+  if (DryRun* dry = ctx.dry()) dry->add(ctx, product_call(x, weights, results, n));
 }
 
 Tensor linear(Context& ctx, const Tensor& x, const Weight& w) {

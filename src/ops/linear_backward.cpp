@@ -11,7 +11,7 @@ namespace {
 // dx[r] += sum over j of dy[r][j] W[j]: threads share the rows.
 void input_backward(Context& ctx, const Weight& w, int64_t first, int64_t n, const double* dy, int64_t dy_stride,
                     const Tensor& dx) {
-  ctx.pool().run(dx.rows(), [&](int64_t r, int) {
+  ctx.run(dx.rows(), [&](int64_t r, int) {
     double* out = dx.row<double>(r);
     for (int64_t j = 0; j < n; ++j)
       for (int64_t i = 0; i < w.in; ++i) out[i] += dy[r * dy_stride + j] * w.at<double>(first + j, i);
@@ -22,7 +22,7 @@ void weight_backward(Context& ctx, const Tensor& x, const Weight& w, int64_t fir
                      int64_t dy_stride) {
   auto* dw = static_cast<double*>(w.grad.data);
   const auto stride = static_cast<int64_t>(w.grad.stride);
-  ctx.pool().run(n, [&](int64_t j, int) {
+  ctx.run(n, [&](int64_t j, int) {
     for (int64_t r = 0; r < x.rows(); ++r)
       for (int64_t i = 0; i < w.in; ++i)
         dw[w.by_columns ? i * stride + first + j : (first + j) * stride + i] += dy[r * dy_stride + j] * x.row<double>(r)[i];
@@ -36,7 +36,7 @@ Operand part_in_f32(Context& ctx, const Weight& w, int64_t first, int64_t n) {
   const int64_t lines = w.by_columns ? w.in : n;
   const auto length = static_cast<size_t>(w.by_columns ? n : w.in);
   auto* wide = ctx.scratch<float>(static_cast<size_t>(lines) * length);
-  ctx.pool().run(lines, [&](int64_t i, int) {
+  ctx.run(lines, [&](int64_t i, int) {
     const auto line = static_cast<size_t>(i);
     kernels().widen[static_cast<size_t>(w.dtype)](data + line * w.stride, length, wide + line * length);
   });
@@ -82,7 +82,7 @@ void bias_backward(Context& ctx, const Weight& w, int64_t first, int64_t n, cons
   const auto scratch = ctx.frame();
   auto* ones = ctx.scratch<float>(static_cast<size_t>(rows));
   std::fill(ones, ones + rows, 1.0f);
-  ctx.pool().run((n + columns - 1) / columns, [&](int64_t chunk, int) {
+  ctx.run((n + columns - 1) / columns, [&](int64_t chunk, int) {
     const int64_t column = chunk * columns;
     kernels().add_products(ones, static_cast<size_t>(rows), 1, static_cast<const float*>(dy) + column,
                            static_cast<size_t>(dy_stride), static_cast<size_t>(rows),

@@ -17,7 +17,7 @@ void inner(Context& ctx, const Tensor& x, const LowRank& adapter, const Tensor& 
   visit_scalar(h, [&](auto zero) {
     using T = decltype(zero);
     T* const numbers = h.data<T>();
-    for (int64_t i = 0; i < h.count(); ++i) numbers[i] *= static_cast<T>(adapter.scale * times);
+    ctx.run(h.count(), false, [&](int64_t i, int) { numbers[i] *= static_cast<T>(adapter.scale * times); });
   });
 }
 

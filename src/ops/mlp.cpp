@@ -1,5 +1,6 @@
 #include "ops/mlp.h"
 
+#include "ops/dry_run.h"
 #include "ops/linear.h"
 #include "ops/mlp_packed.h"
 
@@ -34,14 +35,22 @@ Tensor hidden_linear(Context& ctx, std::string_view name, const Tensor& x, const
 Tensor gated_mlp(Context& ctx, std::string_view name, const Tensor& x, const Weight& W_gate, const Weight& W_in,
                  const Weight& W_out, Activation f) {
   const Mlp all{&W_gate, &W_in, &W_out, f};
-  if (runs_packed(ctx, name, x, all)) return mlp_packed(ctx, x, all);
-  return linear(ctx, gated_linear(ctx, name, x, W_gate, W_in, f), W_out);
+  DryRun* const dry = ctx.dry();
+  const size_t begin = dry != nullptr ? dry->begin() : 0;
+  const Tensor y =
+      runs_packed(ctx, name, x, all) ? mlp_packed(ctx, x, all) : linear(ctx, gated_linear(ctx, name, x, W_gate, W_in, f), W_out);
+  if (dry != nullptr) dry->fold(ctx, begin, {.op = "gated_mlp", .name = name, .inputs = {x}, .outputs = {y}, .spec = f});
+  return y;
 }
 
 Tensor mlp(Context& ctx, std::string_view name, const Tensor& x, const Weight& W_in, const Weight& W_out, Activation f) {
   const Mlp all{nullptr, &W_in, &W_out, f};
-  if (runs_packed(ctx, name, x, all)) return mlp_packed(ctx, x, all);
-  return linear(ctx, hidden_linear(ctx, name, x, W_in, f), W_out);
+  DryRun* const dry = ctx.dry();
+  const size_t begin = dry != nullptr ? dry->begin() : 0;
+  const Tensor y =
+      runs_packed(ctx, name, x, all) ? mlp_packed(ctx, x, all) : linear(ctx, hidden_linear(ctx, name, x, W_in, f), W_out);
+  if (dry != nullptr) dry->fold(ctx, begin, {.op = "mlp", .name = name, .inputs = {x}, .outputs = {y}, .spec = f});
+  return y;
 }
 
 }  // namespace vitrine

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "kernels/table.h"
+#include "ops/dry_run.h"
 #include "ops/layout.h"
 #include "ops/linear.h"
 #include "ops/packed_product.h"
@@ -125,8 +126,8 @@ struct Sizes {
 };
 
 void pack_weights(Context& ctx, const Sizes& size, std::initializer_list<const PackedWeight*> weights, size_t n_weights) {
-  ctx.pool().run(static_cast<int64_t>(n_weights * size.chunks),
-                 [&](int64_t task, int) { weights.begin()[size_of(task) / size.chunks]->pack(size_of(task) % size.chunks); });
+  ctx.run(static_cast<int64_t>(n_weights * size.chunks),
+          [&](int64_t task, int) { weights.begin()[size_of(task) / size.chunks]->pack(size_of(task) % size.chunks); });
 }
 
 void forward(Context& ctx, const Tensor& x, const Mlp& mlp, const Kept& kept, const Tensor& y) {
@@ -149,7 +150,7 @@ void forward(Context& ctx, const Tensor& x, const Mlp& mlp, const Kept& kept, co
                pre_at = layout.reserve_floats(size.strip * kColumns),
                linear_at = layout.reserve_floats(gated ? size.strip * kColumns : 0);
   const Scratch scratch(ctx, layout);
-  ctx.pool().run(static_cast<int64_t>(size.strips), [&](int64_t task, int thread) {
+  ctx.run(static_cast<int64_t>(size.strips), [&](int64_t task, int thread) {
     const size_t strip = size_of(task), begin = strip * size.strip, n = size.rows_of(strip);
     std::byte *const x_packed = scratch.at(x_at, thread), *const post_packed = scratch.at(post_at, thread);
     float *const pre = scratch.floats_at(pre_at, thread), *const linear = scratch.floats_at(linear_at, thread);
@@ -250,7 +251,7 @@ void mlp_backward(Context& ctx, Tape& tape, const MlpNode& node) {
                row_at = layout.reserve_floats(2 * kColumns);
   const Scratch scratch(ctx, layout);
   const auto widen = k.widen[static_cast<size_t>(DType::bf16)];
-  ctx.pool().run(static_cast<int64_t>(size.strips), [&](int64_t task, int thread) {
+  ctx.run(static_cast<int64_t>(size.strips), [&](int64_t task, int thread) {
     const size_t strip = size_of(task), begin = strip * size.strip, n = size.rows_of(strip);
     std::byte *const y_packed = scratch.at(y_at, thread), *const left = scratch.at(packed_at, thread);
     float *const dpost = scratch.floats_at(dpost_at, thread), *const dpre = scratch.floats_at(dpre_at, thread),
@@ -297,7 +298,7 @@ void mlp_backward(Context& ctx, Tape& tape, const MlpNode& node) {
     end[i + 1] = end[i] + of_weight[i].tasks();
     of_weight[i].set = end[i + 1] > end[i] && takes_first(of_weight[i].w->grad);
   }
-  ctx.pool().run(static_cast<int64_t>(end[3]), [&](int64_t task, int) {
+  ctx.run(static_cast<int64_t>(end[3]), [&](int64_t task, int) {
     size_t i = 0;
     while (size_of(task) >= end[i + 1]) ++i;
     of_weight[i].run(p, size, size_of(task) - end[i]);
@@ -338,6 +339,16 @@ Tensor mlp_packed(Context& ctx, const Tensor& x, const Mlp& mlp) {
   }
   forward(ctx, x, mlp, kept, y);
   if (tape != nullptr) tape->record(&mlp_backward, MlpNode{x, y, mlp, kept});
+  if (DryRun* dry = ctx.dry()) {  // as what it is a part of: mlp or gated_mlp
+    OpCall call{.op = "mlp_packed", .inputs = {x}, .outputs = {y}};
+    for (const Weight* w : {mlp.gate, mlp.in, mlp.out}) {
+      if (w == nullptr) continue;
+      call.weights.push_back(w);
+      if (w->bias.size > 0) call.vectors.push_back(&w->bias);
+      call.multiply_adds += x.rows() * w->in * w->out;
+    }
+    dry->add(ctx, call);
+  }
   return y;
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/reference/backward.h"
 #include "kernels/table.h"
+#include "ops/dry_run.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
 
@@ -51,7 +52,7 @@ void norm_backward(Context& ctx, Tape& tape, const NormNode& node) {
         row_gradient<T>(node, w, dy, r, dx ? dx.to.row<T>(r) : nullptr, dw, db, !dx.fresh);
     };
     if (dy.count() > 32768) {
-      ctx.pool().run(chunks, one_chunk);
+      ctx.run(chunks, one_chunk);
     } else {
       for (int64_t chunk = 0; chunk < chunks; ++chunk) one_chunk(chunk, 0);
     }
@@ -166,7 +167,7 @@ void show_inside(Context& ctx, const NormNode& node, const T* w, const T* b, int
   const auto hook = [&](const char* name, const Tensor& t) { return by_rows(ctx.hook(name, by_heads(t, heads)), heads); };
   Tape* const tape = ctx.tape();
   const Tensor scale = ctx.empty({rows, 1});
-  for (int64_t r = 0; r < rows; ++r) scale.data<T>()[r] = 1 / node.inv_scale.data<T>()[r];
+  ctx.run(rows, false, [&](int64_t r, int) { scale.data<T>()[r] = 1 / node.inv_scale.data<T>()[r]; });
   if (tape != nullptr) tape->record(&scale_backward, ScaleNode{x, node.mean, scale});
   const Tensor divisor = hook("hook_scale", scale);
   const auto same_scale = [&](int64_t r) { return divisor.data<T>()[r] == scale.data<T>()[r]; };
@@ -228,6 +229,15 @@ Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& 
       tape->record(&norm_backward, node);
     }
   });
+  if (DryRun* dry = ctx.dry()) {
+    OpCall call{.op = b != nullptr ? "layer_norm" : "rms_norm",
+                .inputs = {x},
+                .outputs = {by_heads(node.y, heads)},
+                .vectors = {&w},
+                .spec = spec};
+    if (b != nullptr) call.vectors.push_back(b);
+    dry->add(ctx, call);
+  }
   return ctx.hook("hook_normalized", by_heads(node.y, heads));
 }
 

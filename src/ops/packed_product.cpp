@@ -94,7 +94,8 @@ void multiply_packed(const PackedKernels& p, const std::byte* a, bool a_turned, 
 void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t rows, size_t columns, size_t depth, float* c,
                     size_t c_stride, bool add) {
   if (depth == 0) {
-    for (size_t i = 0; i < rows && !add; ++i) std::fill(c + i * c_stride, c + i * c_stride + columns, 0.0f);
+    ctx.run(add ? 0 : static_cast<int64_t>(rows), false,
+            [&](int64_t i, int) { std::fill_n(c + static_cast<size_t>(i) * c_stride, columns, 0.0f); });
     return;
   }
   const PackedKernels& p = packed_kernels(ctx);
@@ -120,11 +121,7 @@ void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t row
       p.pack_a(a.from(first, t).data, a.stride, a.transposed, n, here, to);
     }
   };
-  if (depth * others > 4096) {
-    ctx.pool().run(static_cast<int64_t>(cuts * n_pieces), pack_shared);
-  } else {
-    for (size_t i = 0; i < cuts * n_pieces; ++i) pack_shared(static_cast<int64_t>(i), 0);
-  }
+  ctx.run(static_cast<int64_t>(cuts * n_pieces), depth * others > 4096, pack_shared);
 
   const bool far_apart = (!by_rows || a.transposed) && (rows * columns + lines * depth) * sizeof(float) > kNear;
   const size_t block = by_rows ? p.rows : p.columns, deepest = std::min(p.depth, depth);
@@ -157,11 +154,7 @@ void packed_product(Context& ctx, const Operand& a, const Operand& b, size_t row
       }
     });
   };
-  if (rows * columns * depth > 65536) {
-    ctx.pool().run(static_cast<int64_t>(tasks), multiply);
-  } else {
-    for (size_t i = 0; i < tasks; ++i) multiply(static_cast<int64_t>(i), 0);
-  }
+  ctx.run(static_cast<int64_t>(tasks), rows * columns * depth > 65536, multiply);
 }
 
 }  // namespace vitrine

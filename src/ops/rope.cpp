@@ -2,6 +2,7 @@
 
 #include "kernels/reference/backward.h"
 #include "kernels/table.h"
+#include "ops/dry_run.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
 
@@ -60,6 +61,8 @@ Tensor rope(Context& ctx, const Tensor& x, const Step& step, const RopeSpec& spe
                      " for " + std::to_string(step.rows()) +
                      " rows; expected [rows, heads, head_dim] and an even number <= head_dim");
   const Tensor y = ctx.empty(x.shape());
+  if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "rope", .inputs = {x}, .outputs = {y}, .spec = spec});
+  if (ctx.dry() != nullptr && ctx.tape() == nullptr) return y;  // angles are not needed
   const Step::Angles& angles = step.angles(spec);
   const auto heads = static_cast<size_t>(x.dim(1)), head_dim = static_cast<size_t>(x.dim(2));
   const auto turning = static_cast<size_t>(spec.rotary_dim), half = turning / 2;

@@ -77,7 +77,8 @@ Tensor scaled_weights(Context& ctx, const Tensor& weights, const int32_t* expert
   const Tensor scaled = ctx.empty(weights.shape());
   visit_scalar(weights, [&](auto zero) {
     using T = decltype(zero);
-    for (int64_t i = 0; i < weights.count(); ++i) scaled.data<T>()[i] = weights.data<T>()[i] * scales.at<T>(expert[i]);
+    ctx.run(weights.count(), false,
+            [&](int64_t i, int) { scaled.data<T>()[i] = weights.data<T>()[i] * scales.at<T>(expert[i]); });
   });
   if (Tape* tape = ctx.tape()) tape->record(&scaled_backward, ScaledNode{weights, scaled, expert, &scales});
   return scaled;
@@ -184,8 +185,8 @@ Tensor expert_weights(Context& ctx, const Tensor& logits, const int32_t* expert,
     using T = decltype(zero);
     const auto scratch = ctx.frame();
     T* const p = ctx.scratch<T>(static_cast<size_t>(spec.count));
-    for (int64_t r = 0; r < logits.rows(); ++r)
-      weights_of(logits.row<T>(r), expert + r * spec.per_row, spec, p, weights.row<T>(r));
+    ctx.run(logits.rows(), false,
+            [&](int64_t r, int) { weights_of(logits.row<T>(r), expert + r * spec.per_row, spec, p, weights.row<T>(r)); });
   });
   if (ctx.balance != nullptr && !ctx.balance->complete) count_choices(ctx, logits, expert, spec, *ctx.balance);
   if (Tape* tape = ctx.tape()) tape->record(&routed_backward, Routed{logits, weights, expert, spec, ctx.balance});

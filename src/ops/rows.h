@@ -7,16 +7,16 @@
 
 namespace vitrine {
 
-/// Calls f(first, n) so that [0, count) is covered once; `each` elements are touched per item.
+/// Calls f(first, n) so that [0, count) is covered once; `each` elements are touched per item. Nothing in a dry run.
 template <class F>
 void parallel_for(Context& ctx, int64_t count, int64_t each, F&& f) {
   constexpr int64_t kChunk = 16384;  // elements per chunk
   if (count * each <= 2 * kChunk) {
-    if (count > 0) f(int64_t{0}, count);
+    if (count > 0 && ctx.dry() == nullptr) f(int64_t{0}, count);
     return;
   }
   const int64_t per_chunk = std::max<int64_t>(1, kChunk / std::max<int64_t>(1, each));
-  ctx.pool().run((count + per_chunk - 1) / per_chunk, [&](int64_t chunk, int) {
+  ctx.run((count + per_chunk - 1) / per_chunk, [&](int64_t chunk, int) {
     const int64_t first = chunk * per_chunk;
     f(first, std::min(per_chunk, count - first));
   });
@@ -37,7 +37,7 @@ const T* values_of(Context& ctx, const Vector& v) {
   if (!v) return nullptr;
   if (v.dtype == (std::is_same_v<T, double> ? DType::f64 : DType::f32)) return static_cast<const T*>(v.data);
   T* wide = ctx.scratch<T>(static_cast<size_t>(v.size));
-  for (int64_t i = 0; i < v.size; ++i) wide[i] = v.at<T>(i);
+  for (int64_t i = 0; i < v.size && ctx.dry() == nullptr; ++i) wide[i] = v.at<T>(i);
   return wide;
 }
 

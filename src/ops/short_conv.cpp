@@ -1,5 +1,6 @@
 #include "ops/short_conv.h"
 
+#include "ops/dry_run.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 

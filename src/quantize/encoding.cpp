@@ -27,7 +27,7 @@ std::vector<GgufTensor> matrices_of(const OpenedModel& opened) {
 int64_t experts_of(const Model& model) {
   int64_t most = 0;
   for (int64_t layer = 0; layer < model.shape().n_layers; ++layer)
-    if (const auto experts = model.block_spec(layer).experts) most = std::max(most, experts->count);
+    if (const auto experts = model.layer(layer).experts) most = std::max(most, experts->count);
   return most;
 }
 
@@ -47,7 +47,7 @@ std::vector<float> means_of(const QuantiseOptions& options, const GgufTensor& te
 
 GgufEncoding mixture_encoding(const OpenedModel& opened, const Mixture& mixture, const QuantiseOptions& options) {
   const ModelShape& shape = opened.model->shape();
-  const bool starts_with_attention = shape.n_layers == 0 || opened.model->block_spec(0).has_attention();
+  const bool starts_with_attention = shape.n_layers == 0 || opened.model->layer(0).has_attention();
   const MixtureModel model{.n_layers = shape.n_layers,
                            .n_heads = shape.n_heads,
                            .n_experts = experts_of(*opened.model),

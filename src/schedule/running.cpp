@@ -46,7 +46,7 @@ int64_t cost_of_score(const ModelShape& shape) {
 
 int64_t long_from(const Model& model) {
   for (int64_t layer = 0; layer < model.shape().n_layers; ++layer)
-    if (const std::optional<RopeSpec> rope = model.block_spec(layer).rope; rope && rope->scaling == RopeSpec::Scaling::longrope)
+    if (const std::optional<RopeSpec> rope = model.layer(layer).rope; rope && rope->scaling == RopeSpec::Scaling::longrope)
       return static_cast<int64_t>(rope->original_context);
   return INT64_MAX;
 }

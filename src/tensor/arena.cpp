@@ -49,8 +49,15 @@ Arena::Arena(size_t reserve_bytes) {
   throw RunError("cannot reserve address space for activations; is there a limit (ulimit -v)?");
 }
 
+// On 64-bit systems no user memory lies at this address or beyond it.
+Arena::Arena(Nowhere)
+    : base_(reinterpret_cast<char*>(sizeof(void*) == 8 ? uintptr_t{1} << 62 : 4096)),
+      reserved_(SIZE_MAX / 4),
+      committed_(SIZE_MAX / 4),
+      has_memory_(false) {}
+
 Arena::~Arena() {
-  if (base_ != nullptr) {
+  if (has_memory_) {
     unpoison(0, committed_);
     ::munmap(base_, reserved_);
   }
@@ -61,9 +68,10 @@ void* Arena::rewind_keeping(size_t mark, const void* p, size_t bytes) {
   const char* const source = static_cast<const char*>(p);
   if (source < start || source >= base_ + used_) {
     rewind(mark);
-    return std::memcpy(allocate(bytes), p, bytes);
+    void* const kept = allocate(bytes);
+    return has_memory_ ? std::memcpy(kept, p, bytes) : kept;
   }
-  if (source != start) std::memmove(start, source, bytes);
+  if (source != start && has_memory_) std::memmove(start, source, bytes);
   rewind(mark + ((bytes + 63) & ~size_t{63}));
   return start;
 }
@@ -81,8 +89,12 @@ void Arena::grow(size_t bytes) {
 }
 
 #ifdef VITRINE_ASAN
-void Arena::poison(size_t begin, size_t size) { __asan_poison_memory_region(base_ + begin, size); }
-void Arena::unpoison(size_t begin, size_t size) { __asan_unpoison_memory_region(base_ + begin, size); }
+void Arena::poison(size_t begin, size_t size) {
+  if (has_memory_) __asan_poison_memory_region(base_ + begin, size);
+}
+void Arena::unpoison(size_t begin, size_t size) {
+  if (has_memory_) __asan_unpoison_memory_region(base_ + begin, size);
+}
 #else
 void Arena::poison(size_t, size_t) {}
 void Arena::unpoison(size_t, size_t) {}

@@ -17,6 +17,9 @@ class Arena {
  public:
   /// Reserves address space; memory is taken as it is touched. Errors: RunError if even the address space is refused.
   explicit Arena(size_t reserve_bytes = kReserve);
+  /// An arena without memory, for dry runs: it counts, and what it allocates lies where nothing may be read or written.
+  struct Nowhere {};
+  explicit Arena(Nowhere);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -44,8 +47,9 @@ class Arena {
   }
   /// Whether `p` lies below the mark.
   bool holds(const void* p) const { return p >= base_ && p < base_ + used_; }
-  /// The most bytes ever in use.
+  /// The most bytes ever in use, or since forget_peak().
   size_t peak() const { return peak_; }
+  void forget_peak() { peak_ = used_; }
 
  private:
   void grow(size_t bytes);
@@ -55,6 +59,7 @@ class Arena {
 
   char* base_ = nullptr;
   size_t reserved_ = 0, committed_ = 0, used_ = 0, peak_ = 0;
+  bool has_memory_ = true;
 };
 
 }  // namespace vitrine

@@ -32,7 +32,7 @@ void draw_decays(float* w, size_t n, uint64_t seed, uint64_t stream) {
 
 void initialise(const Parameters& parameters, const Model& model, const InitRule& rule, uint64_t seed) {
   const ModelShape shape = model.shape();
-  const double offset = model.block_spec(0).norm.offset;
+  const double offset = model.layer(0).norm.offset;
   for (const Parameter& p : parameters.list()) {
     float* const w = parameters.weights(p);
     const std::string_view ours = p.ours;

@@ -34,7 +34,7 @@ std::span<const float> numbers_of(const Tensor& t) { return {t.data<float>(), st
 }  // namespace
 
 LayerWatch::LayerWatch(const Model& model)
-    : after_(model.shape().n_layers > 0 && model.block_spec(0).norms_after),
+    : after_(model.shape().n_layers > 0 && model.layer(0).norms_after),
       residual_(model.form().residual),
       last_("blocks." + std::to_string(model.shape().n_layers - 1) + ".hook_resid_post"),
       layers_(static_cast<size_t>(model.shape().n_layers)) {}

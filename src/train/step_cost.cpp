@@ -5,7 +5,7 @@ namespace vitrine {
 double step_flop(const Parameters& learned, const Model& model, std::span<const int64_t> lengths, double frozen) {
   const ModelShape& shape = model.shape();
   int64_t layers = 0;
-  for (int64_t layer = 0; layer < shape.n_layers; ++layer) layers += model.block_spec(layer).has_attention() ? 1 : 0;
+  for (int64_t layer = 0; layer < shape.n_layers; ++layer) layers += model.layer(layer).has_attention() ? 1 : 0;
   double weights = 0, tokens = 0, pairs = 0;
   for (const Parameter& p : learned.list())
     if (p.matrix && p.ours != "W_pos" && p.ours != "W_E_per_layer" && (shape.tied || p.ours != "W_E"))

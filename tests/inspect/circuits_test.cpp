@@ -122,7 +122,7 @@ TEST(CircuitsOfHeads, GiveTheScoresOfFamiliesWithOtherNorms) {
     const std::vector<std::string> hooks = {"*"};
     const Recorder seen = trace_to_memory(engine, ids, hooks);
     for (int64_t layer = 0; layer < shape.n_layers; ++layer) {
-      if (!engine.model().block_spec(layer).has_attention()) continue;
+      if (!engine.model().layer(layer).has_attention()) continue;
       const std::string block = "blocks." + std::to_string(layer) + ".";
       const auto scale = [&](const std::string& hook, int64_t row, int64_t head) {  // 1 where there is no such norm
         const auto found = seen.values().find(block + hook + ".hook_scale");

@@ -95,7 +95,7 @@ TEST(Features, LogitsAreTheDirectionThroughTheUnembedding) {
   const SparseAutoencoder sae = random_sae(engine, "blocks.1.hook_resid_post", "blocks.1.hook_resid_post");
   const FeatureLogits found = feature_logits(engine, sae, 4, 3);
   const NamedWeights weights(*engine.opened().model);
-  const FrozenNorm norm = frozen_norm(weights, engine.model().block_spec(0), "ln_final");
+  const FrozenNorm norm = frozen_norm(weights, engine.model().layer(0), "ln_final");
   const Weight& head = *engine.model().head().weight;
   std::vector<std::pair<double, int32_t>> all;
   for (int64_t v = 0; v < head.out; ++v) {

@@ -140,7 +140,7 @@ TEST_P(EveryHook, TheStreamOfAnotherPromptGivesThatPromptsLogits) {
       beside;  // what goes past the stream: a per-layer embedding, keys and values for later layers
   if (donor.contains("hook_per_layer")) beside.insert("hook_per_layer");
   for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer)
-    if (const int64_t giver = engine.model().layer_shape(layer).keys_of; giver >= 0)
+    if (const int64_t giver = engine.model().layer(layer).keys_of; giver >= 0)
       for (const char* name : {"attn.hook_rot_k", "attn.hook_v"}) beside.insert("blocks." + std::to_string(giver) + "." + name);
   for (const auto& [name, value] : donor) {
     if (name.find("hook_resid") == std::string::npos) continue;
@@ -155,7 +155,7 @@ TEST_P(EveryHook, TheStreamOfAnotherPromptGivesThatPromptsLogits) {
 TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
   const std::vector<int32_t> other = some_ids(engine, static_cast<int64_t>(ids.size()));
   const Values donor = everything(engine, other);
-  const bool after = engine.model().block_spec(0).norms_after;
+  const bool after = engine.model().layer(0).norms_after;
   std::vector<std::pair<std::vector<std::string>, std::string>> links = {
       {{"attn.hook_q"}, "attn.hook_rot_q"},
       {{"attn.hook_k"}, "attn.hook_rot_k"},
@@ -197,13 +197,13 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
   }
   const bool post = donor.contains("blocks.0.ln1_post.hook_normalized");
   links.push_back({{post ? "ln1_post.hook_normalized" : "attn.hook_out"}, "hook_attn_out"});
-  if (engine.model().block_spec(0).experts_beside) {
+  if (engine.model().layer(0).experts_beside) {
     links.push_back({{"router_norm.hook_normalized"}, "experts.hook_router_logits"});
     links.push_back({{"experts.hook_router_logits"}, "experts.hook_expert_indices"});
     links.push_back({{"experts.hook_expert_indices", "experts.hook_post"}, "experts.hook_expert_out"});
     links.push_back({{"mlp_post.hook_normalized", "experts_post.hook_normalized"}, "hook_mlp_out"});
     links.push_back({{"ln2_post.hook_normalized"}, "hook_mlp_out"});
-  } else if (engine.model().block_spec(0).experts) {
+  } else if (engine.model().layer(0).experts) {
     links.push_back({{"ln2.hook_normalized"}, "mlp.hook_router_logits"});
     links.push_back({{"mlp.hook_router_logits"}, "mlp.hook_expert_indices"});
     links.push_back({{"mlp.hook_router_logits"}, "mlp.hook_expert_weights"});
@@ -213,7 +213,7 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
     links.push_back({{post ? "ln2_post.hook_normalized" : "mlp.hook_post"}, "hook_mlp_out"});
   }
 
-  if (engine.model().block_spec(0).per_layer_dim > 0) {
+  if (engine.model().layer(0).per_layer_dim > 0) {
     links.push_back({{"per_layer.hook_pre", "per_layer.hook_pre_linear"}, "per_layer.hook_post"});
     links.push_back({{"per_layer.hook_post"}, "hook_per_layer_out"});
   }
@@ -223,7 +223,7 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
     for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer) {
       const std::string block = "blocks." + std::to_string(layer) + ".";
       std::set<std::string, std::less<>> put;
-      const int64_t giver = engine.model().layer_shape(layer).keys_of;  // of its keys and values, if they are not its own
+      const int64_t giver = engine.model().layer(layer).keys_of;  // of its keys and values, if they are not its own
       const std::string of_keys = giver < 0 ? block : "blocks." + std::to_string(giver) + ".";
       for (const std::string& name : from) {
         const bool keys = name == "attn.hook_k" || name == "attn.hook_rot_k" || name == "attn.hook_v";
@@ -261,8 +261,8 @@ class Order final : public Listener {
       *remembered = kept({value.data<double>(), value.data<double>() + value.count()}, value);
     }
     if (masked_ || !name.ends_with("hook_attn_scores")) return {};
-    const AttentionSpec spec = model_.block_spec(layer).attention;
-    const int64_t giver = model_.layer_shape(layer).keys_of;
+    const AttentionSpec spec = model_.layer(layer).attention;
+    const int64_t giver = model_.layer(layer).keys_of;
     const Tensor& k = keys_.at(giver < 0 ? layer : giver);
     std::vector<double> scores;
     for (int64_t head = 0; head < q_.dim(1); ++head)
@@ -289,7 +289,7 @@ class Order final : public Listener {
 
 TEST_P(EveryHook, WithoutMaskAndPositionsAPermutedPromptGivesPermutedLogits) {
   for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer)
-    if (!engine.model().block_spec(layer).has_attention()) GTEST_SKIP() << "what is no attention knows the order of its inputs";
+    if (!engine.model().layer(layer).has_attention()) GTEST_SKIP() << "what is no attention knows the order of its inputs";
   const std::vector<size_t> order = {3, 9, 0, 6, 1, 5, 8, 2, 4, 7};
   std::vector<int32_t> shuffled;
   for (const size_t i : order) shuffled.push_back(ids[i]);

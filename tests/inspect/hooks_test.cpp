@@ -69,7 +69,7 @@ TEST_P(HooksOfEveryFamily, TakenValuesEqualCopiedOnes) {
 TEST_P(HooksOfEveryFamily, SlicesAreThatPartOfTheWhole) {
   const std::vector<int32_t> ids = {5, 3, 7, 9, 11, 2};
   int64_t layer = 0;
-  while (!engine.model().block_spec(layer).has_attention()) ++layer;
+  while (!engine.model().layer(layer).has_attention()) ++layer;
   const std::string l = std::to_string(layer), block = "blocks." + l + ".";
   const std::vector<std::string> whole = {"pattern." + l, "q." + l, "resid_post." + l};
   const std::vector<std::string> sliced = {"pattern." + l + "[heads=1:3,positions=-2:]", "q." + l + "[heads=-1,positions=1]",

@@ -74,7 +74,7 @@ TEST_P(UnitsOfEveryModel, SumToWhatTheirMlpAdds) {
   const LogitAttribution whole = attribute_logits(engine, ids, tokens, positions);
   for (int64_t layer = 0; layer < shape.n_layers; ++layer) {
     const UnitsOptions options{.layer = layer, .position = -3, .units = shape.d_ff * 4, .tokens = shape.vocab_size};
-    if (engine.model().block_spec(layer).experts) {
+    if (engine.model().layer(layer).experts) {
       EXPECT_THROW(unit_writes(engine, ids, options), UsageError);
       continue;
     }

@@ -72,7 +72,7 @@ TEST_P(VerifyEveryFamily, ItsOwnTraceIsEqualToTheLastBit) {
   }
   EXPECT_EQ(hooks, engine.model().hook_names());
   int64_t layer = 0;
-  while (!engine.model().block_spec(layer).has_attention()) ++layer;
+  while (!engine.model().layer(layer).has_attention()) ++layer;
   for (const char* inside : {"attention pattern", "attn.hook_attn_scores", "attn.hook_result"}) {
     const VerifiedQuantity* first = find(report, inside, layer);  // both runs compute it in steps
     ASSERT_NE(first, nullptr) << inside;

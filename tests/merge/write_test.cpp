@@ -166,16 +166,16 @@ TEST(WriteMerge, LayersKeepTheirWindows) {
   config.erase("layer_types");
   std::ofstream(folder + "/config.json") << config.dump();
   const auto whole = model_from_config(resolve_model(folder));
-  ASSERT_NE(whole->block_spec(0).attention.window, whole->block_spec(1).attention.window);
+  ASSERT_NE(whole->layer(0).attention.window, whole->layer(1).attention.window);
   const std::string yaml = "merge_method: passthrough\nslices:\n- sources: [{model: " + folder +
                            ", layer_range: [0, 1]}]\n- sources: [{model: " + folder + ", layer_range: [0, 2]}]\n";
   ThreadPool pool(1);
   write_merge(plan_of(yaml), {}, scratch / "out", pool, {});
   const OpenedModel stacked = open_model(scratch / "out");
   EXPECT_EQ(stacked.model->shape().n_layers, 3);
-  EXPECT_EQ(stacked.model->block_spec(0).attention.window, whole->block_spec(0).attention.window);
-  EXPECT_EQ(stacked.model->block_spec(1).attention.window, whole->block_spec(0).attention.window);
-  EXPECT_EQ(stacked.model->block_spec(2).attention.window, whole->block_spec(1).attention.window);
+  EXPECT_EQ(stacked.model->layer(0).attention.window, whole->layer(0).attention.window);
+  EXPECT_EQ(stacked.model->layer(1).attention.window, whole->layer(0).attention.window);
+  EXPECT_EQ(stacked.model->layer(2).attention.window, whole->layer(1).attention.window);
 }
 
 TEST(WriteMerge, ThreadsChangeNoBit) {

@@ -142,7 +142,7 @@ TEST(Adapter, FreshOnesStandBesideAllExperts) {
     add_fresh_adapter(opened, {.rank = 2, .alpha = 8, .targets = {"experts.gate_up_proj", "mlp.experts.down_proj", "q_proj"}}, 7);
     EXPECT_EQ(logits_of(opened, ids), before);
     const Adapter::Module& m = opened.adapter->modules().back();
-    EXPECT_EQ(m.experts, opened.model->block_spec(0).experts->count);
+    EXPECT_EQ(m.experts, opened.model->layer(0).experts->count);
     EXPECT_EQ(m.tensor_name('A'), "base_model.model.model.layers.1.mlp.experts.lora_A.weight");
     EXPECT_EQ(opened.adapter->modules()[opened.adapter->modules().size() - 2].tensor_name('B'),
               "base_model.model.model.layers.1.mlp.experts.base_layer.lora_B.weight");

@@ -25,7 +25,7 @@ void expect_same_model(const Model& a, const Model& b, bool everything) {
   EXPECT_EQ(a.head().scale, b.head().scale);
   EXPECT_EQ(a.hook_names(), b.hook_names());
   for (int64_t layer = 0; layer < x.n_layers; ++layer) {
-    const BlockSpec s = a.block_spec(layer), t = b.block_spec(layer);
+    const LayerRecord &s = a.layer(layer), &t = b.layer(layer);
     EXPECT_EQ(s.attention.scale, t.attention.scale);
     EXPECT_EQ(s.attention.softcap, t.attention.softcap);
     EXPECT_EQ(s.attention.window, t.attention.window);
@@ -40,7 +40,8 @@ void expect_same_model(const Model& a, const Model& b, bool everything) {
     if (everything) {
       EXPECT_EQ(s.activation, t.activation);
       EXPECT_EQ(s.attention.dropout, t.attention.dropout);
-      EXPECT_EQ(s.dropout, t.dropout);
+      EXPECT_EQ(s.attention_dropout.p, t.attention_dropout.p);
+      EXPECT_EQ(s.mlp_dropout.p, t.mlp_dropout.p);
     }
   }
   const std::vector<FileTensor> in_a = file_tensors(a, !everything), in_b = file_tensors(b, !everything);
@@ -71,13 +72,13 @@ std::unique_ptr<Model> through_gguf(const Model& model, const std::function<void
   metadata["attention_k_eq_v"] = own.value("attention_k_eq_v", false);  // whether layers lack attn_v.weight
   if (edit) edit(metadata);
   ModelConfig config{ConfigReader(metadata, "metadata"), true};
-  if (const auto rope = model.block_spec(0).rope; rope && rope->scaling == RopeSpec::Scaling::longrope) {  // tensors of the file
+  if (const auto rope = model.layer(0).rope; rope && rope->scaling == RopeSpec::Scaling::longrope) {  // tensors of the file
     config.rope_short = rope->divisors;
     config.rope_long = rope->long_divisors;
   }
   const GgufRopeTensors divisors = gguf_rope_tensors(model);
   for (int64_t layer = 0; layer < model.shape().n_layers; ++layer)
-    if (const auto rope = model.block_spec(layer).rope; rope && rope->scaling == RopeSpec::Scaling::proportional)
+    if (const auto rope = model.layer(layer).rope; rope && rope->scaling == RopeSpec::Scaling::proportional)
       config.rope_divisors = divisors.frequencies.data();
   return family.make(config);
 }
@@ -106,7 +107,7 @@ TEST(Gemma3Windows, AreWrittenAsTheFamilyReadsThem) {
     keys.erase("attention.sliding_window");
     keys.erase("attention.sliding_window_pattern");
   });
-  for (int64_t layer = 0; layer < 7; ++layer) EXPECT_EQ(silent->block_spec(layer).attention.window, kNoWindow);
+  for (int64_t layer = 0; layer < 7; ++layer) EXPECT_EQ(silent->layer(layer).attention.window, kNoWindow);
 }
 
 class FamilyWithForms : public testing::TestWithParam<std::string> {};

@@ -65,7 +65,7 @@ TEST_P(FromGguf, GivesBackTheConfiguration) {
   EXPECT_EQ(made.model->head().softcap, golden.model->head().softcap);
   EXPECT_EQ(made.model->head().scale, golden.model->head().scale);
   for (int64_t layer = 0; layer < b.n_layers; ++layer) {
-    const BlockSpec x = made.model->block_spec(layer), y = golden.model->block_spec(layer);
+    const LayerRecord &x = made.model->layer(layer), &y = golden.model->layer(layer);
     EXPECT_EQ(x.attention.scale, y.attention.scale);
     EXPECT_EQ(x.attention.softcap, y.attention.softcap);
     EXPECT_EQ(x.attention.window, y.attention.window);
@@ -194,7 +194,7 @@ TEST(FromGgufKeys, AWindowMakesItMistral) {
       written(changed_gguf(scratch, gguf_file("llama"), {{"llama.attention.sliding_window", uint32_t{5}}}), scratch);
   EXPECT_EQ(made.model->shape().family, "mistral");
   EXPECT_EQ(made.files.config.at("architectures"), Json::array({"MistralForCausalLM"}));
-  EXPECT_EQ(made.model->block_spec(1).attention.window, 5);
+  EXPECT_EQ(made.model->layer(1).attention.window, 5);
 }
 
 TEST(FromGgufKeys, WhatADirectoryCannotSayIsRefused) {

@@ -102,8 +102,8 @@ TEST_P(Law, HeadResultsAndTheBiasSumToTheOutput) {
   Recorder seen({{"*hook_result"}, {"*attn.hook_out"}, {"*delta.hook_out"}});
   run({tokens(11)}, {}, &seen);
   for (int64_t layer = 0; layer < model().shape().n_layers; ++layer) {
-    const std::optional<DeltaSpec> delta = model().block_spec(layer).delta;
-    if (!model().block_spec(layer).has_attention() && !delta) continue;
+    const std::optional<DeltaSpec> delta = model().layer(layer).delta;
+    if (!model().layer(layer).has_attention() && !delta) continue;
     const std::string block = "blocks." + std::to_string(layer) + (delta ? ".delta." : ".attn.");
     const Recorder::Value &result = seen.values().at(block + "hook_result"), &out = seen.values().at(block + "hook_out");
     const auto n_heads = static_cast<size_t>(delta ? delta->n_heads : model().shape().n_heads),
@@ -151,7 +151,7 @@ TEST_P(Law, AReplacedHookFlowsOn) {
   const std::vector<float> alone = run(ids);
   for (const std::string& hook : model().hook_names()) {
     SCOPED_TRACE(hook);
-    const auto experts = model().shape().n_layers > 0 ? model().block_spec(0).experts : std::nullopt;
+    const auto experts = model().shape().n_layers > 0 ? model().layer(0).experts : std::nullopt;
     Change change(hook, [&](float x) {
       if (hook.ends_with("hook_expert_indices")) return std::fmod(x + 1, static_cast<float>(experts->count));
       return std::isfinite(x) ? 0.7f * x + 0.5f * std::abs(x) + 0.1f : x;  // no norm undoes it
@@ -161,7 +161,7 @@ TEST_P(Law, AReplacedHookFlowsOn) {
     float most = 0;
     for (size_t i = 10 * vocab(); i < after.size(); ++i) most = std::max(most, std::abs(after[i] - alone[i]));
     // Where norms follow on queries, keys and values alike, what they read may be of any length.
-    if (!(hook.ends_with(".ln1.hook_scale") && model().block_spec(0).value_norm)) {
+    if (!(hook.ends_with(".ln1.hook_scale") && model().layer(0).value_norm)) {
       EXPECT_GT(most, 1e-3f);
     }
     EXPECT_EQ(rows(after, 0, 10), rows(alone, 0, 10));

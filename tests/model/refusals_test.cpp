@@ -164,7 +164,7 @@ TEST(Refusals, GemmasSlipIsTheNameGeluAlone) {
     Changed model("gemma");
     model.config([&](Json& config) { config.erase("hidden_activation"); }).set("hidden_act", name);
     model.write();
-    return open_model(model.dir()).model->block_spec(0).activation;
+    return open_model(model.dir()).model->layer(0).activation;
   };
   EXPECT_EQ(activation("gelu"), Activation::gelu_tanh);
   EXPECT_EQ(activation("gelu_pytorch_tanh"), Activation::gelu_tanh);
@@ -211,7 +211,7 @@ TEST(Refusals, RotarySettingsOfGemma3) {
     ModelFiles files;
     files.config = config;
     files.config_path = "config.json";
-    return model_from_config(files)->block_spec(5).rope->theta;
+    return model_from_config(files)->layer(5).rope->theta;
   };
   Json config = read_json(Golden::open("gemma3").model() + "/config.json");
   EXPECT_EQ(theta(config), 1000);

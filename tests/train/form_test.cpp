@@ -143,9 +143,9 @@ TEST(Forms, WatchedActivationsAreThoseOfTheHooks) {
     ctx.listen(&scales);
     opened.model->residual(ctx, Step::of(ids));
     ASSERT_EQ(scales.mean_square.size(), watch.norms().size());
-    if (opened.model->block_spec(0).rms) continue;  // its scale also holds the mean
+    if (opened.model->layer(0).rms) continue;  // its scale also holds the mean
     for (size_t i = 0; i < watch.norms().size(); ++i)
-      EXPECT_NEAR(watch.norms()[i].before->variance + opened.model->block_spec(0).norm.eps, scales.mean_square[i],
+      EXPECT_NEAR(watch.norms()[i].before->variance + opened.model->layer(0).norm.eps, scales.mean_square[i],
                   1e-4 * scales.mean_square[i])
           << watch.norms()[i].name;
   }

@@ -90,7 +90,7 @@ PictureJson data_of_softmax(Studio& studio) {
   }
   p["sink"] = nullptr;
   std::string sinks;
-  if (const Vector* scores = studio.engine.model().block_spec(seen.row_layer).attention.sinks) {
+  if (const Vector* scores = studio.engine.model().layer(seen.row_layer).attention.sinks) {
     const double score = scores->at<double>(seen.row_head), taken = 1 / (1 + std::exp(log_sum_exp(seen.row_scores) - score));
     p["sink"] = {{"score", number(score)}, {"weight", number(taken)}};
     sinks = fmt::format(" The tokens' weights sum to {:.3f}; the sink takes the other {:.3f}.", 1 - taken, taken);

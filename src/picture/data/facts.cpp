@@ -30,7 +30,7 @@ NamedParameters parameters_of(Engine& engine) {
 
 ModelFacts facts_of(Engine& engine) {
   const Model& model = engine.model();
-  const BlockSpec first = model.block_spec(0);
+  const LayerRecord& first = model.layer(0);
   const std::vector<std::string> hooks = model.hook_names();
   const auto has = [&](const char* name) { return std::find(hooks.begin(), hooks.end(), name) != hooks.end(); };
   ModelFacts facts;
@@ -42,7 +42,7 @@ ModelFacts facts_of(Engine& engine) {
     facts.position_bytes.push_back(layer.n_kv_heads * (layer.head_dim + layer.v_dim) * static_cast<int64_t>(sizeof(float)));
   }
   for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer)
-    if (const BlockSpec spec = model.block_spec(layer); !spec.has_attention()) {
+    if (const LayerRecord& spec = model.layer(layer); !spec.has_attention()) {
       facts.conv_layers.push_back(layer);
       facts.recurrent = spec.delta.has_value();
     }
@@ -53,17 +53,18 @@ ModelFacts facts_of(Engine& engine) {
                      : has("blocks.0.ln1.hook_normalized")       ? NormPlace::both
                                                                  : NormPlace::written;
   for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer) {
-    const std::optional<RopeSpec> rope = model.block_spec(layer).rope;
+    const std::optional<RopeSpec> rope = model.layer(layer).rope;
     if (!rope && facts.attends(layer)) facts.still_layers.push_back(layer);
     if (rope && facts.rope && rope != facts.rope && !facts.other_rope) facts.other_rope = rope;
     if (rope && !facts.rope) facts.rope = rope;
   }
   if (!facts.rope) facts.still_layers.clear();
+  const AddedPositions added = model.record().positions;
   facts.positions = facts.rope                         ? Positions::rotary
-                    : !first.added_positions           ? Positions::none
-                    : facts.parameters.matrix("W_pos") ? Positions::learned
+                    : added == AddedPositions::none    ? Positions::none
+                    : added == AddedPositions::learned ? Positions::learned
                                                        : Positions::sinusoidal;
-  facts.halved_sinusoids = first.halved_sinusoids;
+  facts.halved_sinusoids = added == AddedPositions::sinusoids_in_halves;
   facts.rms = first.rms;
   facts.norm_offset = first.rms ? first.norm.offset : 0;
   facts.activation = first.activation;
@@ -73,13 +74,13 @@ ModelFacts facts_of(Engine& engine) {
   const Vector* const q_norm = facts.parameters.vector(attention + "q_norm.w");
   facts.joint_head_norms = q_norm != nullptr && q_norm->size != facts.shape.head_dim;
   for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer) {
-    const BlockSpec spec = model.block_spec(layer);
+    const LayerRecord& spec = model.layer(layer);
     const std::optional<ExpertSpec> experts = spec.experts_beside ? std::nullopt : spec.experts;
     if (!experts) facts.dense_layers.push_back(layer);
     if (!facts.experts) facts.experts = experts;
   }
   if (!facts.experts) facts.dense_layers.clear();
-  const AttentionSpec attention_spec = model.block_spec(facts.attention_layer).attention;
+  const AttentionSpec attention_spec = model.layer(facts.attention_layer).attention;
   facts.sinks = attention_spec.sinks != nullptr;
   facts.attention_softcap = attention_spec.softcap;
   facts.final_softcap = model.head().softcap;

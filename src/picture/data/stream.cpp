@@ -13,7 +13,7 @@ std::string sublayer_name(size_t i) { return fmt::format("{} {}", i / 2, i % 2 =
 std::vector<double> gain_of(const ModelFacts& facts, const Model& model, const std::string& norm) {
   const Vector* w = facts.parameters.vector(norm + ".w");
   std::vector<double> gain;
-  const double offset = facts.rms ? model.block_spec(0).norm.offset : 0;
+  const double offset = facts.rms ? model.layer(0).norm.offset : 0;
   for (int64_t i = 0; w != nullptr && i < w->size; ++i) gain.push_back(offset + w->at<double>(i));
   return gain;
 }
