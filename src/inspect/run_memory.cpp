@@ -33,7 +33,8 @@ double unread_bytes(const std::vector<OpRecord>& ops, double context) {
     const auto* experts = op.spec_as<ExpertSpec>();
     if (experts != nullptr) {
       const double chosen = static_cast<double>(experts->per_row) / static_cast<double>(experts->count);
-      unread += bytes_of(op.weights) * std::pow(1 - chosen, context);
+      unread += (bytes_of(op.weights) - static_cast<double>(op.weights[0]->bytes())) *  // the first is the router
+                std::pow(1 - chosen, context);
     } else if (op.rows_read >= 0 && !whole.contains(op.weights[0])) {
       const double bytes = bytes_of(op.weights), rows = static_cast<double>(op.weights[0]->out);
       unread += op.op == "embed_positions" ? bytes * std::max(0.0, 1 - context / rows)  // neighbouring rows

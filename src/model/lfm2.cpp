@@ -91,8 +91,9 @@ Tensor Lfm2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
 
 // Either kind. The convolution is (C ⊙ conv(B ⊙ u)) W_outᵀ of B, C and u that it makes of x.
 Tensor Lfm2::first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const {
-  if (c.attends[static_cast<size_t>(layer)]) return attend(ctx, step, layer, x);            // [T, D] #attention
-  return short_conv(ctx, "conv", x, blocks[static_cast<size_t>(layer)].conv, step, layer);  // #attention
+  if (c.attends[static_cast<size_t>(layer)]) return attend(ctx, step, layer, x);  // [T, D] #attention
+  return short_conv(ctx, "conv", x, blocks[static_cast<size_t>(layer)].conv, step,
+                    layer);  // of the last K positions #attention #window
 }
 
 AttentionSpec Lfm2::attention_spec(int64_t layer) const {
