@@ -1,16 +1,18 @@
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <span>
 #include <vector>
 
-#include "kernels/reference/activation.h"
+#include "kernels/reference/backward.h"
 #include "kernels/reference/linear.h"
 #include "kernels/reference/softmax.h"
 #include "kernels/table.h"
 #include "ops/attention_keys.h"
 #include "ops/elementwise.h"
 #include "ops/every_sequence.h"
+#include "ops/layout.h"
+#include "ops/rows.h"
 #include "ops/tape.h"
 
 namespace vitrine {
@@ -23,60 +25,21 @@ struct StepwiseNode {
   AttentionSpec spec;
 };
 
-// Calls f(head, query) for all, shared among the threads.
+// Calls f(head, first query, queries): `strip` neighbouring queries of a head at a time, shared among the threads.
 template <class F>
-void each_query(Context& ctx, int64_t heads, int64_t rows, F&& f) {
-  ctx.run(heads * rows, [&](int64_t i, int) { f(i / rows, i % rows); });
-}
-
-// Calls f(head, first query, queries): a few neighbouring queries of a head at a time.
-template <class F>
-void each_strip(Context& ctx, int64_t heads, int64_t rows, F&& f) {
-  constexpr int64_t kStrip = 16;
-  const int64_t strips = (rows + kStrip - 1) / kStrip;
+void each_strip(Context& ctx, int64_t heads, int64_t rows, int64_t strip, F&& f) {
+  const int64_t strips = ceil_div(rows, strip);
   ctx.run(heads * strips, [&](int64_t i, int) {
-    const int64_t first = i % strips * kStrip;
-    f(i / strips, first, std::min(kStrip, rows - first));
+    const int64_t first = i % strips * strip;
+    f(i / strips, first, std::min(strip, rows - first));
   });
 }
+template <class F>
+void each_query(Context& ctx, int64_t heads, int64_t rows, F&& f) {
+  each_strip(ctx, heads, rows, 1, [&](int64_t h, int64_t i, int64_t) { f(h, i); });
+}
 
-// The kernels in f32, the plain loops in double.
-template <class T>
-void set_products(const T* a, int64_t a_stride, int64_t rows, const T* b, int64_t b_stride, int64_t depth, int64_t n, T factor,
-                  T* c, int64_t c_stride) {
-  const auto size = [](int64_t value) { return static_cast<size_t>(value); };
-  if constexpr (std::is_same_v<T, float>) {
-    kernels().set_products(a, size(a_stride), size(rows), b, size(b_stride), size(depth), size(n), factor, c, size(c_stride));
-  } else {
-    set_products_reference(a, size(a_stride), size(rows), b, size(b_stride), size(depth), size(n), factor, c, size(c_stride));
-  }
-}
-template <class T>
-void add_products(const T* a, int64_t a_stride, int64_t rows, const T* b, int64_t b_stride, int64_t depth, int64_t n, T* c,
-                  int64_t c_stride) {
-  const auto size = [](int64_t value) { return static_cast<size_t>(value); };
-  if constexpr (std::is_same_v<T, float>) {
-    kernels().add_products(a, size(a_stride), size(rows), b, size(b_stride), size(depth), size(n), c, size(c_stride));
-  } else {
-    add_products_reference(a, size(a_stride), size(rows), b, size(b_stride), size(depth), size(n), c, size(c_stride));
-  }
-}
-template <class T>
-void cap_row(T* row, T cap, int64_t n) {
-  if constexpr (std::is_same_v<T, float>) {
-    kernels().softcap(row, cap, static_cast<size_t>(n), row);
-  } else {
-    softcap_reference(row, cap, static_cast<size_t>(n), row);
-  }
-}
-template <class T>
-void softmax_row(const T* x, int64_t n, T* y) {
-  if constexpr (std::is_same_v<T, float>) {
-    kernels().softmax(x, static_cast<size_t>(n), y);
-  } else {
-    softmax_reference(x, static_cast<size_t>(n), y);
-  }
-}
+size_t size_of(int64_t n) { return static_cast<size_t>(n); }
 
 // Keys of a row up to the last one that it looks at. A sum over these alone has the same bits however many keys a step has behind
 // them: in one run over a text, in chunks, and a token at a time.
@@ -87,18 +50,11 @@ int64_t up_to_the_last(const T* scores, int64_t keys) {
   return n > 0 ? n : keys;
 }
 
-template <class T>
-T log_sum_exp(const T* x, int64_t n) {
-  if constexpr (std::is_same_v<T, float>) {
-    return kernels().log_sum_exp(x, static_cast<size_t>(n));
-  } else {
-    return log_sum_exp_reference(x, static_cast<size_t>(n));
-  }
-}
 // The share of a row's softmax that its head's sink takes.
 template <class T>
 T share_of_sink(const T* scores, int64_t n, T sink) {
-  return 1 / (1 + std::exp(log_sum_exp(scores, n) - sink));
+  const auto log_sum_exp = of_type<T>(kernels().log_sum_exp, log_sum_exp_reference<double>);
+  return 1 / (1 + std::exp(log_sum_exp(scores, size_of(n)) - sink));
 }
 
 template <class T>
@@ -106,27 +62,37 @@ T* cell(const Tensor& t, int64_t head, int64_t query) {  // row [head, query] of
   return t.data<T>() + (head * t.dim(1) + query) * t.dim(2);
 }
 
+template <class T>
+T* head_row(const Tensor& t, int64_t row, int64_t head) {  // of [row, head, component]; null of no tensor
+  return t ? t.row<T>(row) + head * t.dim(2) : nullptr;
+}
+
+// Calls f(key/value head, head, query) for all, those that share a key/value head on one thread: its gradients belong to it.
+template <class F>
+void each_query_of_kv_head(Context& ctx, const StepwiseNode& n, F&& f) {
+  const int64_t per_kv = n.q.dim(1) / n.k.dim(1);
+  ctx.run(n.k.dim(1), [&](int64_t g, int) {
+    for (int64_t h = g * per_kv; h < (g + 1) * per_kv; ++h)
+      for (int64_t i = 0; i < n.s.rows; ++i) f(g, h, i);
+  });
+}
+
 void mix_backward(Context& ctx, Tape& tape, const StepwiseNode& n) {
   const Tensor dz = tape.gradient(n.z);
   if (!dz) return;
   const Tensor dp = tape.accumulate(n.mixed), dv = tape.accumulate(n.v);
-  const int64_t per_kv = n.q.dim(1) / n.v.dim(1), v_dim = n.v.dim(2);
   visit_scalar(dz, [&](auto zero) {
     using T = decltype(zero);
-    ctx.run(n.v.dim(1), [&](int64_t g, int) {
-      for (int64_t h = g * per_kv; h < (g + 1) * per_kv; ++h)
-        for (int64_t i = 0; i < n.s.rows; ++i) {
-          const T* d = dz.row<T>(n.s.first_row + i) + h * v_dim;
-          for (int64_t j = 0; j < n.mixed.dim(2); ++j) {
-            const T* value = n.v.row<T>(n.s.first_row + j) + g * v_dim;
-            T* dvalue = dv ? dv.row<T>(n.s.first_row + j) + g * v_dim : nullptr;
-            const T p = cell<T>(n.mixed, h, i)[j];
-            T dot = 0;
-            for (int64_t c = 0; c < v_dim; ++c) dot += d[c] * value[c];
-            if (dp) cell<T>(dp, h, i)[j] += dot;
-            for (int64_t c = 0; dvalue != nullptr && p != T{0} && c < v_dim; ++c) dvalue[c] += p * d[c];
-          }
-        }
+    const int64_t first = n.s.first_row, keys = n.mixed.dim(2), stride = n.v.row_size();
+    const size_t v_dim = size_of(n.v.dim(2));
+    each_query_of_kv_head(ctx, n, [&](int64_t g, int64_t h, int64_t i) {
+      const T *d = head_row<T>(dz, first + i, h), *p = cell<T>(n.mixed, h, i);
+      T *const to = dp ? cell<T>(dp, h, i) : nullptr, *const dvalues = head_row<T>(dv, first, g);
+      const T* const values = head_row<T>(n.v, first, g);
+      for (int64_t j = 0; j < keys; ++j) {
+        if (to != nullptr) to[j] += dot_reference(d, values + j * stride, v_dim);
+        if (dvalues != nullptr && p[j] != T{0}) add_scaled_reference(d, p[j], v_dim, dvalues + j * stride);
+      }
     });
   });
 }
@@ -134,17 +100,16 @@ void mix_backward(Context& ctx, Tape& tape, const StepwiseNode& n) {
 void pattern_backward(Context& ctx, Tape& tape, const StepwiseNode& n) {
   const Tensor dp = tape.gradient(n.pattern), ds = tape.accumulate(n.scores);
   if (!dp || !ds) return;
+  const int64_t heads = n.pattern.dim(0), keys = n.pattern.dim(2);
   visit_scalar(dp, [&](auto zero) {
     using T = decltype(zero);
-    each_query(ctx, n.pattern.dim(0), n.s.rows, [&](int64_t h, int64_t i) {
-      softmax_backward<T>(cell<T>(n.pattern, h, i), cell<T>(dp, h, i), static_cast<size_t>(n.pattern.dim(2)), cell<T>(ds, h, i));
+    each_query(ctx, heads, n.s.rows, [&](int64_t h, int64_t i) {
+      softmax_backward<T>(cell<T>(n.pattern, h, i), cell<T>(dp, h, i), size_of(keys), cell<T>(ds, h, i));
     });
     if (n.spec.sinks == nullptr || n.spec.sinks->grad.data == nullptr) return;
-    const int64_t keys = n.pattern.dim(2);
-    for (int64_t h = 0; h < n.pattern.dim(0); ++h)
+    for (int64_t h = 0; h < heads; ++h)
       for (int64_t i = 0; i < n.s.rows; ++i) {
-        T along = 0;
-        for (int64_t j = 0; j < keys; ++j) along += cell<T>(n.pattern, h, i)[j] * cell<T>(dp, h, i)[j];
+        const T along = dot_reference(cell<T>(n.pattern, h, i), cell<T>(dp, h, i), size_of(keys));
         static_cast<T*>(n.spec.sinks->grad.data)[h] -=
             along * share_of_sink(cell<T>(n.scores, h, i), keys, n.spec.sinks->at<T>(h));
       }
@@ -155,25 +120,21 @@ void scores_backward(Context& ctx, Tape& tape, const StepwiseNode& n) {
   const Tensor ds = tape.gradient(n.scores);
   if (!ds) return;
   const Tensor dq = tape.accumulate(n.q), dk = tape.accumulate(n.k);
-  const int64_t per_kv = n.q.dim(1) / n.k.dim(1), d = n.q.dim(2);
   visit_scalar(ds, [&](auto zero) {
     using T = decltype(zero);
-    ctx.run(n.k.dim(1), [&](int64_t g, int) {
-      for (int64_t h = g * per_kv; h < (g + 1) * per_kv; ++h)
-        for (int64_t i = 0; i < n.s.rows; ++i) {
-          const KeyRange range = seen_by(n.s, n.spec, n.s.position + i);
-          const T* q = n.q.row<T>(n.s.first_row + i) + h * d;
-          for (int64_t j = range.first; j < range.last; ++j) {
-            T grad = cell<T>(ds, h, i)[j] * static_cast<T>(n.spec.scale);
-            if (n.spec.softcap != 0) {
-              const T t = cell<T>(n.scores, h, i)[j] / static_cast<T>(n.spec.softcap);
-              grad *= (1 - t) * (1 + t);
-            }
-            const T* key = n.k.row<T>(n.s.first_row + j) + g * d;
-            for (int64_t c = 0; dq && c < d; ++c) (dq.row<T>(n.s.first_row + i) + h * d)[c] += grad * key[c];
-            for (int64_t c = 0; dk && c < d; ++c) (dk.row<T>(n.s.first_row + j) + g * d)[c] += grad * q[c];
-          }
-        }
+    const int64_t first = n.s.first_row, stride = n.k.row_size();
+    const size_t d = size_of(n.q.dim(2));
+    const T cap = static_cast<T>(n.spec.softcap);
+    each_query_of_kv_head(ctx, n, [&](int64_t g, int64_t h, int64_t i) {
+      const KeyRange range = seen_by(n.s, n.spec, n.s.position + i);
+      const T *from = cell<T>(ds, h, i), *score = cell<T>(n.scores, h, i), *q = head_row<T>(n.q, first + i, h);
+      const T* const keys = head_row<T>(n.k, first, g);
+      T *const dquery = head_row<T>(dq, first + i, h), *const dkeys = head_row<T>(dk, first, g);
+      for (int64_t j = range.first; j < range.last; ++j) {
+        const T t = cap != 0 ? score[j] / cap : T{0}, grad = from[j] * static_cast<T>(n.spec.scale) * ((1 - t) * (1 + t));
+        if (dquery != nullptr) add_scaled_reference(keys + j * stride, grad, d, dquery);
+        if (dkeys != nullptr) add_scaled_reference(q, grad, d, dkeys + j * stride);
+      }
     });
   });
 }
@@ -183,6 +144,8 @@ void scores_backward(Context& ctx, Tape& tape, const StepwiseNode& n) {
 template <class T>
 void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Step& step,
                         std::span<const ShownSequence<T>> shown, const AttentionSpec& spec, const Tensor& z) {
+  constexpr T kNothing = -std::numeric_limits<T>::infinity();
+  constexpr int64_t kStrip = 16;
   const int64_t n_heads = q.dim(1), per_kv = n_heads / k.dim(1), d = q.dim(2), v_dim = v.dim(2);
   int64_t most_rows = 0, most_keys = 0;
   std::vector<StepwiseNode> nodes;
@@ -201,87 +164,83 @@ void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Te
   const Shape one{n_heads, most_rows, most_keys};
   const auto make = [&] { return ctx.empty(count == 1 ? one : Shape{count, n_heads, most_rows, most_keys}); };
   const auto part = [&](const Tensor& all, int64_t i) { return count == 1 ? all : all.rows_view(i, 1).view(one); };
-  const auto each_node = [&](auto&& f) {
-    for (int64_t i = 0; i < count; ++i) f(i, nodes[static_cast<size_t>(i)], *shown[static_cast<size_t>(i)].source);
-  };
-  // Of a shorter sequence, the queries and keys that it has not.
-  const auto fill_rest = [&](const Tensor& t, const StepSequence& s, T value) {
-    const int64_t keys = s.position + s.rows;
-    if (s.rows == most_rows && keys == most_keys) return;
-    each_query(ctx, n_heads, most_rows, [&](int64_t h, int64_t i) {
-      std::fill(cell<T>(t, h, i) + (i < s.rows ? keys : 0), cell<T>(t, h, i) + most_keys, value);
-    });
+  // Each part is recorded before its hook: what a listener or dropout builds on it comes later on the tape, and where a constant
+  // takes its place its gradient is never set.
+  const auto each_node = [&](void (*backward)(Context&, Tape&, const StepwiseNode&), auto&& f) {
+    for (int64_t i = 0; i < count; ++i) {
+      StepwiseNode& node = nodes[static_cast<size_t>(i)];
+      f(i, node, *shown[static_cast<size_t>(i)].source);
+      if (Tape* tape = ctx.tape()) tape->record(backward, node);
+    }
   };
 
   Tensor scores = make();
-  each_node([&](int64_t at, StepwiseNode& node, const KeySource<T>& source) {
+  each_node(&scores_backward, [&](int64_t at, StepwiseNode& node, const KeySource<T>& source) {
+    const auto products = of_type<T>(kernels().set_products, set_products_reference<double>);
+    const auto cap = of_type<T>(kernels().softcap, softcap_reference<double>);
     const StepSequence& s = node.s;
-    const int64_t keys = s.position + s.rows;
     node.scores = part(scores, at);
-    fill_rest(node.scores, s, -std::numeric_limits<T>::infinity());
-    each_strip(ctx, n_heads, s.rows, [&](int64_t h, int64_t first, int64_t n) {
-      const KeyRange all{seen_by(s, spec, s.position + first).first, seen_by(s, spec, s.position + first + n - 1).last};
-      for (int64_t block = all.first / kKeys; block * kKeys < all.last; ++block) {
-        const int64_t from = std::max(all.first, block * kKeys), to = std::min(all.last, (block + 1) * kKeys);
-        set_products(q.row<T>(s.first_row + first) + h * d, q.row_size(), n,
-                     source.keys(block, h / per_kv) + from - block * kKeys, kKeys, d, to - from, static_cast<T>(spec.scale),
-                     cell<T>(node.scores, h, first) + from, most_keys);
+    // Queries that a shorter sequence lacks see nothing.
+    const auto seen = [&](int64_t i) { return i < s.rows ? seen_by(s, spec, s.position + i) : KeyRange{0, 0}; };
+    each_strip(ctx, n_heads, most_rows, kStrip, [&](int64_t h, int64_t first, int64_t n) {
+      const int64_t rows = std::min(n, s.rows - first), end = rows > 0 ? seen(first + rows - 1).last : 0;
+      for (int64_t from = seen(first).first, to; from < end; from = to) {
+        const int64_t block = from / kKeys;
+        to = std::min(end, (block + 1) * kKeys);
+        products(q.row<T>(s.first_row + first) + h * d, size_of(q.row_size()), size_of(rows),
+                 source.keys(block, h / per_kv) + from % kKeys, kKeyBlock, size_of(d), size_of(to - from),
+                 static_cast<T>(spec.scale), cell<T>(node.scores, h, first) + from, size_of(most_keys));
       }
       for (int64_t i = first; i < first + n; ++i) {
         T* row = cell<T>(node.scores, h, i);
-        const KeyRange range = seen_by(s, spec, s.position + i);
-        if (spec.softcap != 0) cap_row(row + range.first, static_cast<T>(spec.softcap), range.last - range.first);
-        std::fill(row, row + range.first, -std::numeric_limits<T>::infinity());
-        std::fill(row + range.last, row + keys, -std::numeric_limits<T>::infinity());
+        const auto [begin, last] = seen(i);
+        if (spec.softcap != 0) cap(row + begin, static_cast<T>(spec.softcap), size_of(last - begin), row + begin);
+        std::fill(row, row + begin, kNothing);
+        std::fill(row + last, row + most_keys, kNothing);
       }
     });
-    // Each part is recorded before its hook: what a listener or dropout builds on it comes later on the tape, and where a
-    // constant takes its place its gradient is never set.
-    if (Tape* tape = ctx.tape()) tape->record(&scores_backward, node);
   });
   scores = hook("hook_attn_scores", scores);
 
   Tensor pattern = make();
-  each_node([&](int64_t at, StepwiseNode& node, const KeySource<T>&) {
+  each_node(&pattern_backward, [&](int64_t at, StepwiseNode& node, const KeySource<T>&) {
+    const auto softmax = of_type<T>(kernels().softmax, softmax_reference<double>);
     node.scores = part(scores, at);
     node.pattern = part(pattern, at);
-    fill_rest(node.pattern, node.s, T{0});
-    const int64_t keys = node.s.position + node.s.rows;
-    each_query(ctx, n_heads, node.s.rows, [&](int64_t h, int64_t i) {
+    each_query(ctx, n_heads, most_rows, [&](int64_t h, int64_t i) {
       T* const line = cell<T>(node.pattern, h, i);
       const T* const row = cell<T>(node.scores, h, i);
-      const int64_t n = up_to_the_last(row, keys);
-      softmax_row(row, n, line);
-      std::fill(line + n, line + keys, T{0});
+      const int64_t n = i < node.s.rows ? up_to_the_last(row, node.s.position + node.s.rows) : 0;
+      softmax(row, size_of(n), line);
+      std::fill(line + n, line + most_keys, T{0});
       if (spec.sinks == nullptr) return;
       const T kept = 1 - share_of_sink(row, n, spec.sinks->at<T>(h));
       for (int64_t j = 0; j < n; ++j) line[j] *= kept;
     });
-    if (Tape* tape = ctx.tape()) tape->record(&pattern_backward, node);
   });
   pattern = hook("hook_pattern", pattern);
 
-  each_node([&](int64_t at, StepwiseNode& node, const KeySource<T>& source) {
+  each_node(&mix_backward, [&](int64_t at, StepwiseNode& node, const KeySource<T>& source) {
+    const auto add_products = of_type<T>(kernels().add_products, add_products_reference<double>);
     const StepSequence& s = node.s;
     node.mixed = dropout_of_sequence(ctx, part(pattern, at), spec.dropout, spec.dropout_site, s.first_row);
     // A replaced pattern may look where the mask forbids, so every key that still exists is read; what lies before the first
     // and after the last key that a query looks at is not, so that no later token's infinities reach an earlier one as NaN.
     const int64_t oldest = s.cache == nullptr ? 0 : seen_by(s, spec, s.position).first, keys = s.position + s.rows;
     each_query(ctx, n_heads, s.rows, [&](int64_t h, int64_t i) {
-      T* out = z.row<T>(s.first_row + i) + h * v_dim;
+      T* out = head_row<T>(z, s.first_row + i, h);
       const T* p = cell<T>(node.mixed, h, i);
       std::fill(out, out + v_dim, T{0});
-      int64_t begin = oldest, end = keys;
-      while (begin < end && p[begin] == T{0}) ++begin;
-      while (end > begin && p[end - 1] == T{0}) --end;
-      for (int64_t block = begin / kKeys; block * kKeys < end; ++block) {
-        const int64_t from = std::max(begin, block * kKeys), to = std::min(end, (block + 1) * kKeys);
-        const auto v_stride = static_cast<int64_t>(source.v_stride());
-        add_products(p + from, keys, 1, source.values(block, h / per_kv) + (from - block * kKeys) * v_stride, v_stride, to - from,
-                     v_dim, out, z.row_size());
+      int64_t from = oldest, end = keys;
+      while (from < end && p[from] == T{0}) ++from;
+      while (end > from && p[end - 1] == T{0}) --end;
+      for (int64_t to; from < end; from = to) {
+        const int64_t block = from / kKeys;
+        to = std::min(end, (block + 1) * kKeys);
+        add_products(p + from, size_of(keys), 1, source.values(block, h / per_kv) + size_of(from % kKeys) * source.v_stride(),
+                     source.v_stride(), size_of(to - from), size_of(v_dim), out, size_of(z.row_size()));
       }
     });
-    if (Tape* tape = ctx.tape()) tape->record(&mix_backward, node);
   });
 }
 

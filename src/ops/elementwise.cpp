@@ -28,16 +28,6 @@ struct One {
   Activation f;
 };
 
-// The kernel for floats, the definition for gradient checks in double.
-template <class T, class Fast, class Plain>
-auto of_type(Fast fast, Plain plain) {
-  if constexpr (std::is_same_v<T, float>) {
-    return fast;
-  } else {
-    return plain;
-  }
-}
-
 // Runs f(offset, n) over the elements of x, shared among the threads.
 template <class F>
 void over(Context& ctx, const Tensor& x, F&& f) {

@@ -13,7 +13,7 @@ namespace {
 
 struct NormNode {
   Tensor x, y;
-  Tensor mean, inv_scale;  // one number per row; mean empty: RMSNorm
+  Tensor mean, inv_scale;  // one number per row; mean empty: RMSNorm; both empty: x is normalised, y = x (offset + w) + b
   const Vector *w, *b;     // b null: RMSNorm
   double offset;
 };
@@ -21,14 +21,18 @@ struct NormNode {
 template <class T>
 void row_gradient(const NormNode& node, const T* w, const Tensor& dy, int64_t r, T* dx, T* dw, T* db, bool add) {
   const auto d = static_cast<size_t>(node.x.row_size());
-  const T inv = node.inv_scale.data<T>()[r], offset = static_cast<T>(node.offset);
-  const T *x = node.x.row<T>(r), *g = dy.row<T>(r);
-  if constexpr (std::is_same_v<T, float>) {
-    if (node.b != nullptr) return kernels().layer_norm_gradient(x, w, node.mean.data<T>()[r], inv, g, d, dx, dw, db, add);
-    return kernels().rms_norm_gradient(x, w, offset, inv, g, d, dx, dw, add);
+  const T *x = node.x.row<T>(r), *g = dy.row<T>(r), offset = static_cast<T>(node.offset);
+  if (!node.inv_scale) {
+    for (size_t i = 0; dx != nullptr && i < d; ++i) dx[i] = (add ? dx[i] : T{0}) + g[i] * (offset + w[i]);
+    for (size_t i = 0; dw != nullptr && i < d; ++i) dw[i] += g[i] * x[i];
+    for (size_t i = 0; db != nullptr && i < d; ++i) db[i] += g[i];
+    return;
   }
-  if (node.b != nullptr) return layer_norm_gradient(x, w, node.mean.data<T>()[r], inv, g, d, dx, dw, db, add);
-  return rms_norm_gradient(x, w, offset, inv, g, d, dx, dw, add);
+  const T inv = node.inv_scale.data<T>()[r];
+  const auto rms = of_type<T>(kernels().rms_norm_gradient, rms_norm_gradient<double>);
+  const auto layer = of_type<T>(kernels().layer_norm_gradient, layer_norm_gradient<double>);
+  if (node.b == nullptr) return rms(x, w, offset, inv, g, d, dx, dw, add);
+  layer(x, w, node.mean.data<T>()[r], inv, g, d, dx, dw, db, add);
 }
 
 // Threads share chunks of rows; each chunk has sums of its own for the weights' gradients.
@@ -51,30 +55,44 @@ void norm_backward(Context& ctx, Tape& tape, const NormNode& node) {
       for (int64_t r = chunk * per_chunk; r < std::min(dy.rows(), (chunk + 1) * per_chunk); ++r)
         row_gradient<T>(node, w, dy, r, dx ? dx.to.row<T>(r) : nullptr, dw, db, !dx.fresh);
     };
-    if (dy.count() > 32768) {
-      ctx.run(chunks, one_chunk);
-    } else {
-      for (int64_t chunk = 0; chunk < chunks; ++chunk) one_chunk(chunk, 0);
-    }
+    ctx.run(chunks, dy.count() > 32768, one_chunk);
     if (of_w) add_parts(ctx, parts, chunks, 2 * width, d, static_cast<T*>(node.w->grad.data));
     if (of_b) add_parts(ctx, parts + width, chunks, 2 * width, d, static_cast<T*>(node.b->grad.data));
   });
   tape.release(node.y);
 }
 
-// The stepwise form, recorded where somebody listens inside: each part has a gradient of its own, and what a listener puts
-// in its place, a constant or something it built with ops, is where the next part's gradient goes.
-//   s = scale of x      pre = (x - mean) / s'      y = pre' (offset + w) + b      (s', pre': what the listener left)
-struct ScaleNode {
-  Tensor x, mean, scale;  // scale [rows, 1]
-};
-struct DivideNode {
-  Tensor x, mean, scale, pre;  // scale: s'
-};
-struct WeightNode {
-  Tensor pre, y;  // pre: pre'
-  const Vector *w, *b;
-  double offset;
+// Calls f(r) for each row, shared among the threads.
+template <class F>
+void each_row(Context& ctx, const Tensor& x, F&& f) {
+  parallel_for(ctx, x.rows(), x.row_size(), [&](int64_t first, int64_t n) {
+    for (int64_t r = first; r < first + n; ++r) f(r);
+  });
+}
+
+template <class T>
+void norm_row(const NormNode& node, const T* w, const T* b, T eps, int64_t r) {
+  const auto d = static_cast<size_t>(node.x.row_size());
+  const T *x = node.x.row<T>(r), offset = static_cast<T>(node.offset);
+  T* y = node.y.row<T>(r);
+  if (!node.inv_scale) {  // two loops: within one a compiler may round product and sum together, which the kernels do not
+    for (size_t i = 0; i < d; ++i) y[i] = x[i] * (offset + w[i]);
+    for (size_t i = 0; b != nullptr && i < d; ++i) y[i] += b[i];
+    return;
+  }
+  T* inv = node.inv_scale.data<T>() + r;
+  const auto rms = of_type<T>(kernels().rms_norm, rms_norm_reference<double>);
+  const auto layer = of_type<T>(kernels().layer_norm, layer_norm_reference<double>);
+  if (b == nullptr) return rms(x, w, offset, eps, d, y, inv);
+  layer(x, w, b, eps, d, y, node.mean.data<T>() + r, inv);
+}
+
+// The stepwise form, where somebody listens inside: an op for each part, a hook after it. What a listener puts in a part's place,
+// a constant or something it built with ops, is what the next op reads and where its gradient goes.
+//   s = 1 / inv_scale      p = (x - mean) / s      y = p (offset + w) + b
+// 1 / (1 / (1 / a)) is 1 / a in floating point, too: dividing by s is the fused form's product with inv_scale, bit for bit.
+struct PartNode {
+  Tensor x, mean, s, p;
 };
 
 template <class T>
@@ -83,67 +101,57 @@ T mean_of(const Tensor& mean, int64_t r) {
 }
 
 // d s / d x_i = (x_i - mean) / (d s), for the root mean square (mean 0) and the standard deviation alike.
-void scale_backward(Context&, Tape& tape, const ScaleNode& n) {
-  const Tensor ds = tape.gradient(n.scale), dx = tape.accumulate(n.x);
+void scale_backward(Context& ctx, Tape& tape, const PartNode& n) {
+  const Tensor ds = tape.gradient(n.s), dx = tape.accumulate(n.x);
   if (!ds || !dx) return;
   visit_scalar(ds, [&](auto zero) {
     using T = decltype(zero);
     const int64_t d = n.x.row_size();
-    for (int64_t r = 0; r < n.x.rows(); ++r) {
-      const T factor = ds.data<T>()[r] / (static_cast<T>(d) * n.scale.data<T>()[r]), m = mean_of<T>(n.mean, r);
-      for (int64_t i = 0; i < d; ++i) dx.row<T>(r)[i] += factor * (n.x.row<T>(r)[i] - m);
-    }
-  });
-}
-
-void divide_backward(Context& ctx, Tape& tape, const DivideNode& n) {
-  const Tensor dpre = tape.gradient(n.pre);
-  if (!dpre) return;
-  const Tensor dx = tape.accumulate(n.x), ds = tape.accumulate(n.scale);
-  visit_scalar(dpre, [&](auto zero) {
-    using T = decltype(zero);
-    const int64_t d = n.x.row_size();
-    parallel_for(ctx, n.x.rows(), d, [&](int64_t first, int64_t rows) {
-      for (int64_t r = first; r < first + rows; ++r) {
-        const T inv = 1 / n.scale.data<T>()[r];
-        const T *g = dpre.row<T>(r), *pre = n.pre.row<T>(r);
-        T sum = 0, dot = 0;
-        if (n.mean)
-          for (int64_t i = 0; i < d; ++i) sum += g[i];
-        if (ds)
-          for (int64_t i = 0; i < d; ++i) dot += g[i] * pre[i];
-        const T of_mean = n.mean ? sum / static_cast<T>(d) : T{0};
-        T* to = dx ? dx.row<T>(r) : nullptr;
-        for (int64_t i = 0; to != nullptr && i < d; ++i) to[i] += inv * (g[i] - of_mean);
-        if (ds) ds.data<T>()[r] -= dot * inv;
-      }
+    each_row(ctx, n.x, [&](int64_t r) {
+      const T factor = ds.data<T>()[r] / (static_cast<T>(d) * n.s.data<T>()[r]), m = mean_of<T>(n.mean, r), *x = n.x.row<T>(r);
+      T* const to = dx.row<T>(r);
+      for (int64_t i = 0; i < d; ++i) to[i] += factor * (x[i] - m);
     });
   });
 }
 
-void weight_backward(Context& ctx, Tape& tape, const WeightNode& n) {
-  const Tensor dy = tape.gradient(n.y);
-  if (!dy) return;
-  const Tensor dpre = tape.accumulate(n.pre);
-  visit_scalar(dy, [&](auto zero) {
+template <class T>
+Tensor scale_of(Context& ctx, const NormNode& node) {
+  const Tensor s = ctx.empty(node.inv_scale.shape());
+  each_row(ctx, s, [&](int64_t r) { s.data<T>()[r] = 1 / node.inv_scale.data<T>()[r]; });
+  if (Tape* tape = ctx.tape()) tape->record(&scale_backward, PartNode{node.x, node.mean, s, {}});
+  return s;
+}
+
+void divide_backward(Context& ctx, Tape& tape, const PartNode& n) {
+  const Tensor dp = tape.gradient(n.p);
+  if (!dp) return;
+  const Tensor dx = tape.accumulate(n.x), ds = tape.accumulate(n.s);
+  visit_scalar(dp, [&](auto zero) {
     using T = decltype(zero);
-    const T* w = values_of<T>(ctx, *n.w);
-    auto* dw = static_cast<T*>(n.w->grad.data);
-    auto* db = n.b != nullptr ? static_cast<T*>(n.b->grad.data) : nullptr;
-    const T offset = static_cast<T>(n.offset);
-    const int64_t d = dy.row_size();
-    parallel_for(ctx, dpre ? dy.rows() : 0, d, [&](int64_t first, int64_t rows) {
-      for (int64_t r = first; r < first + rows; ++r) {
-        const T* g = dy.row<T>(r);
-        T* to = dpre.row<T>(r);
-        for (int64_t i = 0; i < d; ++i) to[i] += g[i] * (offset + w[i]);
-      }
+    const int64_t d = dp.row_size();
+    each_row(ctx, dp, [&](int64_t r) {
+      const T *g = dp.row<T>(r), *p = n.p.row<T>(r), inv = 1 / n.s.data<T>()[r];
+      T sum = 0;
+      for (int64_t i = 0; n.mean && i < d; ++i) sum += g[i];
+      const T of_mean = sum / static_cast<T>(d);
+      T* const to = dx ? dx.row<T>(r) : nullptr;
+      for (int64_t i = 0; to != nullptr && i < d; ++i) to[i] += inv * (g[i] - of_mean);
+      if (ds) ds.data<T>()[r] -= inv * dot_reference(g, p, static_cast<size_t>(d));
     });
-    for (int64_t r = 0; dw != nullptr && r < dy.rows(); ++r)
-      for (int64_t i = 0; i < d; ++i) dw[i] += dy.row<T>(r)[i] * n.pre.row<T>(r)[i];
-    for (int64_t r = 0; db != nullptr && r < dy.rows(); ++r)
-      for (int64_t i = 0; i < d; ++i) db[i] += dy.row<T>(r)[i];
   });
+}
+
+template <class T>
+Tensor divided(Context& ctx, const NormNode& node, const Tensor& s) {
+  const Tensor p = ctx.empty(node.x.shape());
+  each_row(ctx, p, [&](int64_t r) {
+    const T inv = 1 / s.data<T>()[r], m = mean_of<T>(node.mean, r), *x = node.x.row<T>(r);
+    T* const to = p.row<T>(r);
+    for (int64_t i = 0, d = p.row_size(); i < d; ++i) to[i] = (x[i] - m) * inv;
+  });
+  if (Tape* tape = ctx.tape()) tape->record(&divide_backward, PartNode{node.x, node.mean, s, p});
+  return p;
 }
 
 void check_norm(std::string_view name, const Tensor& x, const Vector& w) {
@@ -157,56 +165,15 @@ void check_norm(std::string_view name, const Tensor& x, const Vector& w) {
 Tensor by_heads(const Tensor& t, int64_t heads) { return heads == 0 ? t : t.view({t.rows() / heads, heads, t.row_size()}); }
 Tensor by_rows(const Tensor& t, int64_t heads) { return heads == 0 ? t : t.view({t.rows() * heads, t.dim(2)}); }
 
-// What is inside the norm, a hook for each part; node.y holds the fused result and is written again only in rows where a
-// listener put something else, so that watching changes no bit and the other sequences keep theirs. b null: RMSNorm.
-// Each part is recorded before its hook: what a listener builds on it comes later on the tape.
+// Runs the first two of these ops, and leaves the third in `node`. Whether a listener changed what y is made of.
 template <class T>
-void show_inside(Context& ctx, const NormNode& node, const T* w, const T* b, int64_t heads) {
-  const Tensor& x = node.x;
-  const int64_t rows = x.rows(), d = x.row_size();
+bool show_inside(Context& ctx, NormNode& node, int64_t heads) {
   const auto hook = [&](const char* name, const Tensor& t) { return by_rows(ctx.hook(name, by_heads(t, heads)), heads); };
-  Tape* const tape = ctx.tape();
-  const Tensor scale = ctx.empty({rows, 1});
-  ctx.run(rows, false, [&](int64_t r, int) { scale.data<T>()[r] = 1 / node.inv_scale.data<T>()[r]; });
-  if (tape != nullptr) tape->record(&scale_backward, ScaleNode{x, node.mean, scale});
-  const Tensor divisor = hook("hook_scale", scale);
-  const auto same_scale = [&](int64_t r) { return divisor.data<T>()[r] == scale.data<T>()[r]; };
-
-  const Tensor pre = ctx.empty(x.shape());
-  parallel_for(ctx, rows, d, [&](int64_t first, int64_t n) {
-    for (int64_t r = first; r < first + n; ++r) {
-      const T inv = same_scale(r) ? node.inv_scale.data<T>()[r] : 1 / divisor.data<T>()[r], m = mean_of<T>(node.mean, r);
-      const T* in = x.row<T>(r);
-      T* out = pre.row<T>(r);
-      for (int64_t i = 0; i < d; ++i) out[i] = (in[i] - m) * inv;
-    }
-  });
-  if (tape != nullptr) tape->record(&divide_backward, DivideNode{x, node.mean, divisor, pre});
-  const Tensor seen = hook("hook_normalized_pre", pre);
-
-  const bool same_pre = seen.raw() == pre.raw();
-  parallel_for(ctx, rows, d, [&](int64_t first, int64_t n) {
-    for (int64_t r = first; r < first + n; ++r) {
-      if (same_scale(r) && (same_pre || std::equal(seen.row<T>(r), seen.row<T>(r) + d, pre.row<T>(r)))) continue;
-      for (int64_t i = 0; i < d; ++i)
-        node.y.row<T>(r)[i] = seen.row<T>(r)[i] * (static_cast<T>(node.offset) + w[i]) + (b != nullptr ? b[i] : T{0});
-    }
-  });
-  if (tape != nullptr) tape->record(&weight_backward, WeightNode{seen, node.y, node.w, node.b, node.offset});
-}
-
-template <class T>
-void fused(const NormNode& node, const T* w, const T* b, T eps, int64_t r) {
-  const auto d = static_cast<size_t>(node.x.row_size());
-  const T* x = node.x.row<T>(r);
-  T *y = node.y.row<T>(r), *inv = node.inv_scale.data<T>() + r;
-  if constexpr (std::is_same_v<T, float>) {
-    const KernelTable& k = kernels();
-    if (b != nullptr) return k.layer_norm(x, w, b, eps, d, y, node.mean.data<T>() + r, inv);
-    return k.rms_norm(x, w, static_cast<T>(node.offset), eps, d, y, inv);
-  }
-  if (b != nullptr) return layer_norm_reference(x, w, b, eps, d, y, node.mean.data<T>() + r, inv);
-  return rms_norm_reference(x, w, static_cast<T>(node.offset), eps, d, y, inv);
+  const Tensor scale = scale_of<T>(ctx, node), s = hook("hook_scale", scale);
+  const Tensor pre = divided<T>(ctx, node, s), p = hook("hook_normalized_pre", pre);
+  node.x = p;
+  node.mean = node.inv_scale = {};
+  return s.raw() != scale.raw() || p.raw() != pre.raw();
 }
 
 Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& w, const Vector* b, const NormSpec& spec) {
@@ -220,25 +187,21 @@ Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& 
     using T = decltype(zero);
     const T* weights = values_of<T>(ctx, w);
     const T* biases = b != nullptr ? values_of<T>(ctx, *b) : nullptr;
-    parallel_for(ctx, rows.rows(), rows.row_size(), [&](int64_t first, int64_t n) {
-      for (int64_t r = first; r < first + n; ++r) fused<T>(node, weights, biases, static_cast<T>(spec.eps), r);
-    });
-    if (ctx.listens("hook_scale") || ctx.listens("hook_normalized_pre")) {
-      show_inside<T>(ctx, node, weights, biases, heads);
-    } else if (Tape* tape = ctx.tape()) {
-      tape->record(&norm_backward, node);
-    }
+    const auto run = [&] {
+      each_row(ctx, rows, [&](int64_t r) { norm_row<T>(node, weights, biases, static_cast<T>(spec.eps), r); });
+    };
+    run();
+    const bool inside = ctx.listens("hook_scale") || ctx.listens("hook_normalized_pre");
+    if (inside && show_inside<T>(ctx, node, heads)) run();
   });
+  if (Tape* tape = ctx.tape()) tape->record(&norm_backward, node);
+  const Tensor y = by_heads(node.y, heads);
   if (DryRun* dry = ctx.dry()) {
-    OpCall call{.op = b != nullptr ? "layer_norm" : "rms_norm",
-                .inputs = {x},
-                .outputs = {by_heads(node.y, heads)},
-                .vectors = {&w},
-                .spec = spec};
+    OpCall call{.op = b != nullptr ? "layer_norm" : "rms_norm", .inputs = {x}, .outputs = {y}, .vectors = {&w}, .spec = spec};
     if (b != nullptr) call.vectors.push_back(b);
     dry->add(ctx, call);
   }
-  return ctx.hook("hook_normalized", by_heads(node.y, heads));
+  return ctx.hook("hook_normalized", y);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
-// Sharing a loop over rows or elements among the threads; small work stays on the caller (a region costs about 1 us).
+// What loops of ops share: their work is shared among the threads, where it is small done by the caller (a region costs about
+// 1 us); their kernels go by the type of their elements.
 #include <algorithm>
 
 #include "ops/context.h"
@@ -20,6 +21,16 @@ void parallel_for(Context& ctx, int64_t count, int64_t each, F&& f) {
     const int64_t first = chunk * per_chunk;
     f(first, std::min(per_chunk, count - first));
   });
+}
+
+/// The kernel for floats, the definition for gradient checks in double.
+template <class T, class Fast, class Plain>
+auto of_type(Fast fast, Plain plain) {
+  if constexpr (std::is_same_v<T, float>) {
+    return fast;
+  } else {
+    return plain;
+  }
 }
 
 /// sum[i] += parts[i] + parts[part_stride + i] + …, one after the other, for i < d.

@@ -362,5 +362,40 @@ TEST(NormLaws, RmsNormStaysFiniteForF16InputsAbove256) {
                (Tolerance{.abs = 0, .rel = 1e-6}));
 }
 
+// What a listener puts in a part's place is computed with as the fused form computes: with the same numbers the same bits.
+class Copy final : public Listener {
+ public:
+  explicit Copy(std::string name) : name_(std::move(name)) {}
+  bool wants(std::string_view name) const override { return name == name_; }
+  Tensor see(Context&, std::string_view, const Tensor& value) override {
+    numbers_.assign(value.data<float>(), value.data<float>() + value.count());
+    return {numbers_.data(), DType::f32, value.shape()};
+  }
+
+ private:
+  std::string name_;
+  std::vector<float> numbers_;
+};
+
+TEST(NormLaws, PartsReplacedByTheirOwnNumbersChangeNoBit) {
+  for (const int64_t d : {1, 7, 64, 301}) {
+    const std::vector<double> x = noise(40 * d, 1), w = noise(d, 2), b = noise(d, 3);
+    const auto y_of = [&](bool layer, Listener* listener) {
+      Bench bench(DType::f32);
+      const Step step = positions_from_zero(40);
+      const Tensor rows = bench.tensor({40, d}, x);
+      bench.ctx.listen(listener);
+      bench.ctx.enter(step);
+      return Bench::numbers(layer ? layer_norm(bench.ctx, "n", rows, values_of(w), values_of(b), {.eps = 1e-5})
+                                  : rms_norm(bench.ctx, "n", rows, values_of(w), {.offset = 1}));
+    };
+    for (const bool layer : {false, true})
+      for (const char* name : {"n.hook_scale", "n.hook_normalized_pre"}) {
+        Copy copy(name);
+        EXPECT_EQ(y_of(layer, &copy), y_of(layer, nullptr)) << name << " of " << d << (layer ? ", LayerNorm" : "");
+      }
+  }
+}
+
 }  // namespace
 }  // namespace vitrine

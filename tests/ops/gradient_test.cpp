@@ -148,9 +148,9 @@ TEST(OpGradient, NormsOfHeads) {
 
 TEST(OpGradient, NormsInSteps) {
   Recorder seen({{"*"}});
-  const Step step = ragged_rows({4});
+  const Step step = ragged_rows({70});  // the weights' gradients are sums of 64 rows each
   GradientCheck rms;
-  rms.input({4, 7});
+  rms.input({70, 7});
   const Vector& w = rms.vector(7);
   rms.expect_match(
       [&](Context& ctx, const Inputs& x) {
@@ -159,7 +159,7 @@ TEST(OpGradient, NormsInSteps) {
       },
       &seen);
   GradientCheck layer;
-  layer.input({4, 7});
+  layer.input({70, 7});
   const Vector &v = layer.vector(7), &b = layer.vector(7);
   layer.expect_match(
       [&](Context& ctx, const Inputs& x) {
